@@ -1,0 +1,55 @@
+// The edges that every program shares: main's frame with its exit codes, reading the command line, the options that all have.
+//
+//   int main(int argc, char** argv) {
+//     return llm::app::run("llm-xyz", argc, argv, [&] {
+//       CLI::App cli("What it does");
+//       llm::app::ModelOptions model;
+//       llm::app::add_model_options(cli, model);
+//       llm::app::add_common_options(cli);
+//       if (auto code = llm::app::parse(cli, argc, argv)) return *code;   // --help and --version were served
+//       ...
+//       return 0;
+//     });
+//   }
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/model.h"
+
+namespace llm::app {
+
+/// Runs `body` and turns whatever leaves it into one message on stderr and an exit code (ErrorKind's value; 141 for a reader
+/// that closed our stdout; 70 for what should not happen). Before it: standard streams exist, SIGPIPE is ignored.
+int run(std::string_view program, int argc, char** argv, const std::function<int()>& body);
+
+/// Another spelling of an option, for what CLI11 cannot declare: long names after one dash ("-no-cnv", "-np").
+struct Alias {
+  std::string_view given, meant;
+};
+
+/// Parses the command line. Returns the exit code if that is all there was to do (--help, --version). Throws
+/// ErrorKind::Usage: unknown options with the nearest known one, options of llama.cpp's that are not built yet as such.
+std::optional<int> parse(CLI::App&, int argc, char** argv, std::span<const Alias> aliases = {});
+
+/// -q, -v, --error-format, --version.
+void add_common_options(CLI::App&);
+
+struct ModelOptions {
+  std::string path;
+  std::string backend = "cpu";
+  int threads = 0;  ///< 0: what the machine gives
+};
+/// -m (required), -t, --backend.
+void add_model_options(CLI::App&, ModelOptions&);
+
+/// Loads with progress on stderr and prints the warnings.
+std::unique_ptr<Model> load_model(const ModelOptions&);
+
+}  // namespace llm::app

@@ -1,0 +1,40 @@
+// What programs say to people, on stderr: notes and warnings through the log, errors by one write(2) of the whole line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace llm::app {
+
+enum class Verbosity : std::uint8_t {
+  Quiet,   ///< errors only
+  Normal,
+  Verbose,
+};
+enum class ErrorFormat : std::uint8_t { Text, Json };
+
+/// The name that begins every line; called by run().
+void set_program(std::string_view name);
+std::string_view program();
+void set_verbosity(Verbosity);
+Verbosity verbosity();
+void set_error_format(ErrorFormat);
+
+void print_warnings(const Warnings&);
+void note(std::string_view text);     ///< `PROGRAM: note: text`
+void say(std::string_view text);      ///< a plain line, nothing with -q: timing, progress
+void verbose(std::string_view text);  ///< one or more plain lines with -v
+void print_error(const Error&);       ///< `PROGRAM: error: ...`, or a JSON object with the same parts on one line
+
+/// Text as it may go to a terminal: control characters, escapes and bidirectional controls become visible as `\x1b`; line feed
+/// and tab stay. Expects whole UTF-8 sequences.
+std::string terminal_safe(std::string_view text);
+
+std::string bytes_text(std::uint64_t bytes);      ///< "4.9 GiB"
+std::string number_text(std::uint64_t n);         ///< "5,120"
+std::string fixed_text(double value, int digits);  ///< "96.1", in any locale
+
+}  // namespace llm::app

@@ -1,0 +1,16 @@
+# Everything that the project takes from the distribution. Nothing is fetched or bundled.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(Threads REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+if(LLM_OPENBLAS)
+  # The OpenMP build, named by its own pkg-config file: it shares its threads with ours.
+  pkg_search_module(OPENBLAS REQUIRED IMPORTED_TARGET openblas-openmp openblas blas-openblas)
+endif()
+if(LLM_TESTS)
+  find_package(Catch2 REQUIRED)
+endif()

@@ -1,0 +1,24 @@
+# The kernel sources of lib/backend/cpu/kernels, compiled once per instruction set: LLM_ISA names the set in the code.
+set(LLM_ISA_FLAGS_portable "")
+set(LLM_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(LLM_ISA_FLAGS_avx2vnni -mavx2 -mfma -mf16c -mavxvnni)
+set(LLM_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi -mavx2 -mfma -mf16c -mprefer-vector-width=512)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(LLM_ISAS portable avx2 avx2vnni avx512)
+else()
+  set(LLM_ISAS portable)
+endif()
+
+# llm_kernels(TARGET): adds the kernel sources of the current folder to TARGET, once per instruction set.
+function(llm_kernels target)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*.cpp)
+  foreach(isa ${LLM_ISAS})
+    add_library(${target}_${isa} OBJECT ${sources})
+    target_link_libraries(${target}_${isa} PRIVATE llm_options llm_tensor)
+    target_compile_options(${target}_${isa} PRIVATE -O3 ${LLM_ISA_FLAGS_${isa}})
+    target_compile_definitions(${target}_${isa} PRIVATE LLM_ISA=${isa} LLM_ISA_${isa})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
+    target_compile_definitions(${target} PUBLIC LLM_HAS_ISA_${isa})
+  endforeach()
+endfunction()

@@ -1,0 +1,166 @@
+// The interface between compiled models and devices: a backend gets its whole subgraph at once, decides everything in compile()
+// and only executes in submit().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace llm {
+
+/// What the tokens of one sequence in a step share. Tokens of a sequence are contiguous and in the order of their positions.
+struct SequenceSpan {
+  std::int32_t first_token = 0;
+  std::int32_t n_tokens = 0;
+  std::int32_t kv_len = 0;  ///< positions in the cache once this step's are stored
+};
+
+/// Where one group of layers with the same kind of state keeps the rows of each sequence.
+struct StateGroup {
+  std::span<const std::int32_t> block_table;  ///< [n_sequences][stride]: physical block of each logical block
+  std::int32_t stride = 0;
+  std::span<const std::int32_t> slots;        ///< [n_tokens]: block * block_positions + offset; -1 stores nothing
+};
+
+/// All that differs between two runs of a program.
+struct StepData {
+  std::span<const std::int32_t> tokens;     ///< [n_tokens]
+  std::span<const std::int32_t> positions;  ///< [n_tokens]
+  std::span<const SequenceSpan> sequences;
+  std::span<const StateGroup> groups;
+  std::span<const std::int32_t> out_rows;   ///< [n_outputs]: ascending token indices whose results are wanted
+};
+
+/// Caller's memory for a graph input or output, f32 or int32 as its type says, large enough for the step's rows.
+struct Binding {
+  std::string_view value;  ///< name
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+struct Support {
+  bool ok = true;
+  std::string reason;  ///< why not
+};
+
+enum class Layout : std::uint8_t {
+  File,  ///< the mapped bytes of the file
+};
+
+/// How a model's graphs use one weight.
+struct WeightUse {
+  std::string name;
+  TensorType type;
+};
+struct WeightPlan {
+  std::string name;
+  TensorType type;
+  Layout layout = Layout::File;
+};
+
+/// Where weights come from. Implemented by the runtime over a file.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// The bytes in place, valid as long as the source; nothing if they must be converted (foreign byte order).
+  virtual std::optional<std::span<const std::byte>> mapped(std::string_view name) const = 0;
+  virtual void read(std::string_view name, std::span<std::byte> dst) const = 0;
+  virtual void release(std::string_view name) const = 0;
+};
+
+class WeightStore {
+ public:
+  virtual ~WeightStore() = default;
+};
+
+/// Number formats of the cached keys and values.
+struct CacheFormat {
+  DType k = DType::F16, v = DType::F16;
+};
+
+/// Positions per block of a paged cache.
+inline constexpr int kBlockPositions = 64;
+
+class StateStore {
+ public:
+  virtual ~StateStore() = default;
+  virtual std::size_t bytes_per_block() const = 0;  ///< over all layers
+  /// Copies the rows of one block over another: copy on write of shared prefixes.
+  virtual void copy_block(std::int32_t from, std::int32_t to) = 0;
+};
+
+/// Memory of activations, shared by the programs of all buckets.
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+  virtual std::size_t bytes() const = 0;
+};
+
+struct StepTiming {
+  std::string_view op;
+  std::string_view value;  ///< name of the first result
+  int layer;
+  double seconds;
+  std::uint64_t bytes;       ///< moved from and to memory: weights, cache, activations
+  std::uint64_t operations;  ///< multiply-adds count twice
+};
+
+/// Looks at a run without changing a bit of its results.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual bool wants_value(std::string_view /*name*/) { return false; }
+  /// A named result right after it was computed; `view.type` has the step's actual number of rows.
+  virtual void value(std::string_view /*name*/, const TensorView& /*view*/) {}
+  virtual bool wants_timings() { return false; }
+  virtual void timing(const StepTiming&) {}
+};
+
+struct Ticket {
+  std::uint64_t id = 0;
+};
+
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  /// Runs the step; `out` has a binding for every output of the graph, `in` for every input that StepData does not fill.
+  /// No allocation, no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
+  virtual Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) = 0;
+  virtual void wait(Ticket) = 0;
+  /// Kernels, layouts, fusions: printed by -v.
+  virtual std::string describe() const = 0;
+  /// nullptr stops observing.
+  virtual void observe(Observer*) = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  virtual std::string describe() const = 0;  ///< e.g. "cpu: avx512, 2 threads"
+  virtual Support supports(const Graph&, const Node&) const = 0;
+  virtual Layout choose_layout(const WeightUse&) const = 0;
+  virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;
+  /// Address space for `n_blocks` blocks of every cache; memory is taken as blocks fill. Throws ErrorKind::Memory.
+  virtual std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks) = 0;
+  /// One workspace serves programs of any bucket up to the one it was made for; address space only until used.
+  virtual std::unique_ptr<Workspace> make_workspace(const Graph& largest) = 0;
+  virtual std::unique_ptr<Executable> compile(const Graph&, const WeightStore&, StateStore&, Workspace&) = 0;
+};
+
+struct BackendOptions {
+  int threads = 1;
+  std::string isa;  ///< empty: the best of this machine
+};
+
+
+
+}  // namespace llm

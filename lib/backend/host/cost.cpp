@@ -1,0 +1,122 @@
+// Bytes and operations per node.
+#include "backend/host/cost.h"
+
+#include <algorithm>
+#include <bitset>
+#include <variant>
+
+#include "tensor/dtype.h"
+
+namespace llm::host {
+namespace {
+
+constexpr std::int64_t kCountedExperts = 4096;
+
+class Costing {
+ public:
+  Costing(const Graph& graph, const Node& node, const StepData& step, const StepRows& rows, CacheFormat format,
+          const std::int32_t* experts)
+      : graph_(graph), node_(node), step_(step), rows_(rows), format_(format), experts_(experts) {}
+
+  NodeCost cost() {
+    for (const std::uint32_t id : node_.in) add_operand(id);
+    for (const std::uint32_t id : node_.out) add_operand(id);
+    std::visit(*this, node_.op);
+    return {static_cast<std::uint64_t>(bytes_), static_cast<std::uint64_t>(operations_)};
+  }
+
+  void operator()(const Linear& op) {
+    const std::int64_t rows = elements(node_.in[0]) / width(node_.in[0]);
+    for (std::size_t i = 0; i < op.products.size(); ++i) {
+      operations_ += 2 * type(node_.in[1 + i]).shape.elements() * rows;
+    }
+  }
+  void operator()(const ExpertLinear& op) {
+    const std::int64_t routes = elements(node_.in[1]);
+    for (std::size_t i = 0; i < op.activations.size(); ++i) {
+      const TensorType& w = type(node_.in[2 + i]);
+      operations_ += 2 * w.shape[0] * w.shape[1] * routes;
+      bytes_ += static_cast<std::int64_t>(w.row_bytes()) * w.shape[1] * experts_read(w.shape[2], routes);
+    }
+  }
+  void operator()(const Embed&) {
+    bytes_ += static_cast<std::int64_t>(type(node_.in[0]).row_bytes()) * rows_.tokens;
+  }
+  void operator()(const KvAppend&) {
+    bytes_ += elements(node_.in[0]) * element_bytes(format_.k) + elements(node_.in[1]) * element_bytes(format_.v);
+  }
+  void operator()(const Attention& op) {
+    const CacheType& cache = graph_.info(node_.in[1]).cache;
+    const std::int64_t heads = type(node_.in[0]).shape[1];
+    for (const SequenceSpan& span : step_.sequences) {
+      const std::int64_t past = span.kv_len - span.n_tokens;
+      std::int64_t pairs = 0;
+      for (std::int64_t i = 0; i < span.n_tokens; ++i) pairs += seen(op, past + i + 1);
+      operations_ += 2 * pairs * heads * (cache.head_dim_k + cache.head_dim_v);
+      const std::int64_t keys = std::min<std::int64_t>(span.kv_len, seen(op, past + 1) + span.n_tokens - 1);
+      bytes_ += keys * cache.kv_heads *
+                (cache.head_dim_k * element_bytes(format_.k) + cache.head_dim_v * element_bytes(format_.v));
+    }
+  }
+  void operator()(const Combine&) { operations_ += 2 * elements(node_.in[0]); }
+  void operator()(const RmsNorm&) { operations_ += 4 * elements(node_.in[0]); }
+  void operator()(const AddRmsNorm&) { operations_ += 5 * elements(node_.in[0]); }
+  void operator()(const Rope&) { operations_ += 3 * elements(node_.in[0]); }
+  void operator()(const Reshape&) { bytes_ = 0; }
+  void operator()(const Rows&) {}
+  template <class Other>
+  void operator()(const Other&) {
+    for (const std::uint32_t id : node_.out) operations_ += elements(id);
+  }
+
+ private:
+  const TensorType& type(std::uint32_t id) const { return graph_.info(id).type; }
+  std::int64_t width(std::uint32_t id) const { return std::max<std::int64_t>(1, type(id).shape[0]); }
+  static std::int64_t element_bytes(DType t) { return info(t).block_bytes; }
+  static std::int64_t seen(const Attention& op, std::int64_t keys) {
+    return op.window > 0 ? std::min<std::int64_t>(keys, op.window) : keys;
+  }
+
+  std::int64_t elements(std::uint32_t id) const {
+    const ValueInfo& v = graph_.info(id);
+    const std::int64_t capacity = v.rows == RowSpace::Tokens    ? graph_.bucket().tokens
+                                  : v.rows == RowSpace::Outputs ? graph_.bucket().outputs
+                                                                : 1;
+    return v.type.shape.elements() / capacity * rows_.count(v.rows);
+  }
+
+  /// Activations and whole weights; the tables and matrices of which only a part is read are left to their ops.
+  void add_operand(std::uint32_t id) {
+    const ValueInfo& v = graph_.info(id);
+    if (v.kind == ValueKind::State) return;
+    if (v.kind != ValueKind::Weight) {
+      bytes_ += elements(id) * 4;
+    } else if (!std::holds_alternative<Embed>(node_.op) && !std::holds_alternative<ExpertLinear>(node_.op)) {
+      bytes_ += static_cast<std::int64_t>(v.type.bytes());
+    }
+  }
+
+  std::int64_t experts_read(std::int64_t n_experts, std::int64_t routes) const {
+    if (experts_ == nullptr || n_experts > kCountedExperts) return std::min(n_experts, routes);
+    std::bitset<kCountedExperts> read;
+    for (std::int64_t i = 0; i < routes; ++i) read.set(static_cast<std::size_t>(experts_[i]));
+    return static_cast<std::int64_t>(read.count());
+  }
+
+  const Graph& graph_;
+  const Node& node_;
+  const StepData& step_;
+  const StepRows& rows_;
+  CacheFormat format_;
+  const std::int32_t* experts_;
+  std::int64_t bytes_ = 0, operations_ = 0;
+};
+
+}  // namespace
+
+NodeCost node_cost(const Graph& graph, const Node& node, const StepData& step, const StepRows& rows, CacheFormat format,
+                   const std::int32_t* experts) {
+  return Costing(graph, node, step, rows, format, experts).cost();
+}
+
+}  // namespace llm::host

@@ -1,0 +1,161 @@
+// Weights in place, the paged cache, and the check of a step before it runs.
+#include "backend/host/host.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace llm::host {
+namespace {
+
+std::size_t checked_product(std::size_t a, std::size_t b) {
+  const auto product = checked_mul(a, b);
+  if (!product) throw Error(ErrorKind::Memory, "the cache does not fit in this machine's address space");
+  return *product;
+}
+
+std::size_t cache_element_bytes(DType type) {
+  switch (type) {
+    case DType::F32:
+      return 4;
+    case DType::F16:
+    case DType::BF16:
+      return 2;
+    default:
+      throw Error(ErrorKind::Usage, "cache type " + std::string(name(type)) + " is not supported: F32, F16 and BF16 are");
+  }
+}
+
+std::size_t block_bytes(int kv_heads, int head_dim, DType type) {
+  check(kv_heads > 0 && head_dim > 0, "a cache has heads and dimensions");
+  const std::size_t rows = checked_product(static_cast<std::size_t>(kv_heads), std::size_t{kBlockPositions});
+  return checked_product(checked_product(rows, static_cast<std::size_t>(head_dim)), cache_element_bytes(type));
+}
+
+}  // namespace
+
+HostWeights::HostWeights(const WeightSource& source, std::span<const WeightPlan> plans) {
+  by_name_.reserve(plans.size());
+  for (const WeightPlan& plan : plans) {
+    const std::size_t bytes = plan.type.bytes();
+    if (const auto mapped = source.mapped(plan.name)) {
+      check(mapped->size() >= bytes, "a weight's mapped bytes cover its type");
+      by_name_[plan.name] = mapped->data();
+      continue;
+    }
+    Pages& copy = converted_.emplace_back(bytes);
+    source.read(plan.name, {copy.data(), bytes});
+    source.release(plan.name);
+    by_name_[plan.name] = copy.data();
+  }
+}
+
+const std::byte* HostWeights::data(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  if (found == by_name_.end()) {
+    throw Error(ErrorKind::Internal, {.subject = tensor_subject(name), .problem = "used but not loaded"});
+  }
+  return found->second;
+}
+
+HostCache::HostCache(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks)
+    : format_(format), n_blocks_(n_blocks) {
+  check(n_blocks > 0, "a cache has blocks");
+  const auto blocks = static_cast<std::size_t>(n_blocks);
+  layers_.reserve(types.size());
+  for (const CacheType& type : types) {
+    const std::size_t k_bytes = block_bytes(type.kv_heads, type.head_dim_k, format.k);
+    const std::size_t v_bytes = block_bytes(type.kv_heads, type.head_dim_v, format.v);
+    check(by_layer_.emplace(type.layer, layers_.size()).second, "one cache per layer");
+    layers_.push_back({type, k_bytes, v_bytes, Pages(checked_product(k_bytes, blocks), PageUse::Sparse),
+                       Pages(checked_product(v_bytes, blocks), PageUse::Sparse)});
+  }
+}
+
+const HostCache::Layer& HostCache::layer(int number) const {
+  const auto found = by_layer_.find(number);
+  check(found != by_layer_.end(), "the layer has a cache");
+  return layers_[found->second];
+}
+
+std::byte* HostCache::k(int number) const { return layer(number).k.data(); }
+std::byte* HostCache::v(int number) const { return layer(number).v.data(); }
+
+std::size_t HostCache::bytes_per_block() const {
+  std::size_t bytes = 0;
+  for (const Layer& layer : layers_) bytes += layer.k_block_bytes + layer.v_block_bytes;
+  return bytes;
+}
+
+void HostCache::copy_block(std::int32_t from, std::int32_t to) {
+  check(from >= 0 && from < n_blocks_ && to >= 0 && to < n_blocks_, "copied blocks are blocks of the cache");
+  if (from == to) return;
+  const auto copy = [&](const Pages& pages, std::size_t bytes) {
+    std::memcpy(pages.data() + static_cast<std::size_t>(to) * bytes,
+                pages.data() + static_cast<std::size_t>(from) * bytes, bytes);
+  };
+  for (const Layer& layer : layers_) {
+    copy(layer.k, layer.k_block_bytes);
+    copy(layer.v, layer.v_block_bytes);
+  }
+}
+
+namespace {
+
+/// The rows of sequence `s` in a group: its table covers the cache, and every token is stored where the table says.
+void check_group(const StepData& step, const StateGroup& group, std::size_t s) {
+  const SequenceSpan& span = step.sequences[s];
+  const std::int32_t blocks = (span.kv_len + kBlockPositions - 1) / kBlockPositions;
+  check(blocks <= group.stride, "the block table covers the sequence");
+  const std::int32_t* table = group.block_table.data() + s * static_cast<std::size_t>(group.stride);
+  for (std::int32_t i = 0; i < span.n_tokens; ++i) {
+    const auto token = static_cast<std::size_t>(span.first_token + i);
+    const std::int32_t slot = group.slots[token];
+    if (slot == -1) continue;
+    const std::int32_t position = step.positions[token];
+    check(slot == table[position / kBlockPositions] * kBlockPositions + position % kBlockPositions,
+          "a token's slot is where the block table has its position");
+  }
+}
+
+void check_sequences(const StepData& step) {
+  std::int64_t next = 0;
+  for (const SequenceSpan& span : step.sequences) {
+    check(span.first_token == next && span.n_tokens > 0, "sequences are contiguous and not empty");
+    check(span.kv_len >= span.n_tokens, "the cache holds the step's tokens");
+    next += span.n_tokens;
+    check(next <= std::ssize(step.tokens), "sequences end with the tokens");
+    for (std::int32_t i = 0; i < span.n_tokens; ++i) {
+      check(step.positions[static_cast<std::size_t>(span.first_token + i)] == span.kv_len - span.n_tokens + i,
+            "a step's tokens are the last positions of their sequence");
+    }
+  }
+  check(next == std::ssize(step.tokens), "every token belongs to a sequence");
+}
+
+}  // namespace
+
+StepRows check_step(const StepData& step, const Bucket& bucket) {
+  check(!step.tokens.empty() && std::ssize(step.tokens) <= bucket.tokens, "a step's tokens fit the bucket");
+  check(step.positions.size() == step.tokens.size(), "a position for each token");
+  check(!step.sequences.empty() && std::ssize(step.sequences) <= bucket.sequences, "a step's sequences fit the bucket");
+  check(std::ssize(step.out_rows) <= bucket.outputs, "a step's outputs fit the bucket");
+  check_sequences(step);
+  for (const StateGroup& group : step.groups) {
+    check(group.slots.size() == step.tokens.size(), "a slot for each token");
+    check(group.stride >= 0 && group.block_table.size() >= step.sequences.size() * static_cast<std::size_t>(group.stride),
+          "a row of the block table for each sequence");
+    for (std::size_t s = 0; s < step.sequences.size(); ++s) check_group(step, group, s);
+  }
+  std::int32_t last = -1;
+  for (const std::int32_t row : step.out_rows) {
+    check(row > last && row < std::ssize(step.tokens), "output rows are ascending token indices");
+    last = row;
+  }
+  return {.tokens = std::ssize(step.tokens), .outputs = std::ssize(step.out_rows)};
+}
+
+}  // namespace llm::host

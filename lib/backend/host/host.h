@@ -1,0 +1,104 @@
+// What backends that compute in this machine's memory share: weights in place, the paged cache, the workspace, and the loop that
+// turns a compiled graph's values into pointers. Not a backend itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace llm::host {
+
+/// How memory fills: Dense from the start on, so that huge pages pay; Sparse in many small places, where each huge page would
+/// take 2 MiB for a few kilobytes.
+enum class PageUse : std::uint8_t { Dense, Sparse };
+
+/// Anonymous memory that is taken page by page as it is touched, zero at first. Throws ErrorKind::Memory.
+class Pages {
+ public:
+  explicit Pages(std::size_t bytes, PageUse use = PageUse::Dense);
+  Pages(Pages&&) noexcept;
+  Pages& operator=(Pages&&) noexcept;
+  ~Pages();
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t mapped_ = 0;  ///< bytes_ rounded up to whole pages
+};
+
+/// The mapped bytes of each weight, or a converted copy where the file's byte order is foreign.
+class HostWeights final : public WeightStore {
+ public:
+  HostWeights(const WeightSource&, std::span<const WeightPlan>);
+  const std::byte* data(std::string_view name) const;  ///< throws ErrorKind::Internal for a name that was not planned
+
+ private:
+  std::unordered_map<std::string, const std::byte*> by_name_;
+  std::vector<Pages> converted_;
+};
+
+/// Paged keys and values. Element (block b, KV head h, position p, dimension d) of a layer's K or V is at
+/// ((b * kv_heads + h) * kBlockPositions + p) * head_dim + d.
+class HostCache final : public StateStore {
+ public:
+  HostCache(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks);
+  std::byte* k(int layer) const;
+  std::byte* v(int layer) const;
+  CacheFormat format() const { return format_; }
+  std::int32_t n_blocks() const { return n_blocks_; }
+  std::size_t bytes_per_block() const override;
+  void copy_block(std::int32_t from, std::int32_t to) override;
+
+ private:
+  struct Layer {
+    CacheType type;
+    std::size_t k_block_bytes, v_block_bytes;
+    Pages k, v;
+  };
+  const Layer& layer(int) const;
+  CacheFormat format_;
+  std::int32_t n_blocks_;
+  std::vector<Layer> layers_;
+  std::unordered_map<int, std::size_t> by_layer_;
+};
+
+class HostWorkspace final : public Workspace {
+ public:
+  explicit HostWorkspace(std::size_t bytes) : pages_(bytes) {}
+  std::size_t bytes() const override { return pages_.bytes(); }
+  std::byte* data() const { return pages_.data(); }
+
+ private:
+  Pages pages_;
+};
+
+/// cos and sin of every pair at one position: the row of a RopeTable's result. `factors` [n_rot/2] may be null.
+/// Angles in double precision. One definition for all host backends, so that none drifts.
+class RopeAngles {
+ public:
+  RopeAngles(const RopeTable&, const float* factors);
+  void row(std::int32_t position, float* cos_sin) const;
+
+ private:
+  std::vector<double> theta_;  ///< angle per position of each pair
+  double magnitude_ = 1;
+};
+
+/// Rows that a step brings in each row space.
+struct StepRows {
+  std::int64_t tokens = 0, outputs = 0;
+  std::int64_t count(RowSpace s) const { return s == RowSpace::Tokens ? tokens : s == RowSpace::Outputs ? outputs : 1; }
+};
+/// Checks a step against the bucket and the spans against each other; throws ErrorKind::Internal.
+StepRows check_step(const StepData&, const Bucket&);
+
+}  // namespace llm::host

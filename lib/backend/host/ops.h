@@ -1,0 +1,184 @@
+// One small function per operation on plain pointers, one row or one head each, over the type that sums are taken in: double in
+// the reference backend, where this is the meaning of the operations, float in backends that are meant to be fast.
+// Everything stored is f32.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numbers>
+
+#include "backend/backend.h"
+#include "base/half.h"
+#include "graph/op.h"
+
+namespace llm::host {
+
+inline float widen(float x) { return x; }
+inline float widen(Half x) { return to_float(x); }
+inline float widen(BFloat16 x) { return to_float(x); }
+inline void narrow(float x, float& y) { y = x; }
+inline void narrow(float x, Half& y) { y = to_half(x); }
+inline void narrow(float x, BFloat16& y) { y = to_bfloat16(x); }
+
+/// Sum of a[i] * b[i], in 16 interleaved partial sums: a form that compilers turn into vector instructions.
+template <class Acc, class A, class B>
+Acc dot(const A* a, const B* b, std::int64_t n) {
+  constexpr int kLanes = 16;
+  Acc lanes[kLanes] = {};
+  const std::int64_t whole = n - n % kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) lanes[j] += static_cast<Acc>(widen(a[i + j])) * static_cast<Acc>(widen(b[i + j]));
+  }
+  for (std::int64_t i = whole; i < n; ++i) lanes[i - whole] += static_cast<Acc>(widen(a[i])) * static_cast<Acc>(widen(b[i]));
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
+  }
+  return lanes[0];
+}
+
+template <class Acc>
+void rms_norm(const float* x, const float* w, float* y, std::int64_t n, float eps) {
+  const Acc factor = 1 / std::sqrt(dot<Acc>(x, x, n) / static_cast<Acc>(n) + static_cast<Acc>(eps));
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i] * factor * w[i]);
+}
+
+/// The norm is that of the sum as stored, so that the fused form equals Add followed by RmsNorm.
+template <class Acc>
+void add_rms_norm(const float* a, const float* b, const float* w, float* sum, float* y, std::int64_t n, float eps) {
+  for (std::int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
+  rms_norm<Acc>(sum, w, y, n, eps);
+}
+
+template <class Acc>
+Acc silu(Acc x) {
+  return x / (1 + std::exp(-x));
+}
+/// The tanh form of the Gaussian error linear unit (arXiv:1606.08415, section 2), which models are trained with.
+template <class Acc>
+Acc gelu(Acc x) {
+  const Acc inner = std::numbers::sqrt2_v<Acc> * std::numbers::inv_sqrtpi_v<Acc> * (x + Acc(0.044715) * x * x * x);
+  return x * (1 + std::tanh(inner)) / 2;
+}
+
+template <class Acc>
+void glu(Activation activation, const float* gate, const float* up, float* y, std::int64_t n) {
+  if (activation == Activation::Silu) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(silu<Acc>(gate[i]) * up[i]);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(gelu<Acc>(gate[i]) * up[i]);
+  }
+}
+
+/// One head; `table` holds cos and sin of each pair.
+template <class Acc>
+void rope_head(const Rope& op, const float* x, const float* table, float* y, std::int64_t head_dim) {
+  const int pairs = op.n_rot / 2;
+  const bool halves = op.pairing == RopePairing::Halves;
+  for (int i = 0; i < pairs; ++i) {
+    const int first = halves ? i : 2 * i;
+    const int second = halves ? i + pairs : 2 * i + 1;
+    const Acc cos = table[2 * i], sin = table[2 * i + 1], a = x[first], b = x[second];
+    y[first] = static_cast<float>(a * cos - b * sin);
+    y[second] = static_cast<float>(a * sin + b * cos);
+  }
+  std::copy(x + op.n_rot, x + head_dim, y + op.n_rot);
+}
+
+template <class T>
+void store_row(const float* x, T* dst, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) narrow(x[i], dst[i]);
+}
+
+/// First element of a head's row of one position in a paged cache: the layout of HostCache.
+inline std::int64_t cache_row(std::int32_t block, std::int64_t offset, std::int64_t kv_heads, std::int64_t kv_head,
+                              std::int64_t head_dim) {
+  return ((std::int64_t{block} * kv_heads + kv_head) * kBlockPositions + offset) * head_dim;
+}
+
+/// One query head of one token over keys [first_key, end_key).
+struct AttentionHead {
+  const float* q = nullptr;  ///< [head_dim_k]
+  float* y = nullptr;        ///< [head_dim_v]
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+  std::int64_t kv_heads = 0, kv_head = 0, head_dim_k = 0, head_dim_v = 0;
+  float scale = 0;
+  std::int64_t first_key = 0, end_key = 0;
+  const std::int32_t* blocks = nullptr;  ///< physical block of each logical block of the sequence
+};
+
+/// Softmax over the keys block by block: the running sums are rescaled where a block raises the maximum.
+/// `sums` has head_dim_v elements.
+template <class Acc, class K, class V>
+void attention_head(const AttentionHead& a, Acc* sums) {
+  const K* const keys = reinterpret_cast<const K*>(a.k);
+  const V* const values = reinterpret_cast<const V*>(a.v);
+  Acc max = -std::numeric_limits<Acc>::infinity(), total = 0;
+  std::fill_n(sums, a.head_dim_v, Acc(0));
+  for (std::int64_t begin = a.first_key; begin < a.end_key;) {
+    const std::int64_t block = begin / kBlockPositions;
+    const std::int64_t end = std::min(a.end_key, (block + 1) * kBlockPositions);
+    const std::int64_t offset = begin % kBlockPositions, n = end - begin;
+    const K* const k = keys + cache_row(a.blocks[block], offset, a.kv_heads, a.kv_head, a.head_dim_k);
+    const V* const v = values + cache_row(a.blocks[block], offset, a.kv_heads, a.kv_head, a.head_dim_v);
+    Acc scores[kBlockPositions];
+    Acc raised = max;
+    for (std::int64_t i = 0; i < n; ++i) {
+      scores[i] = static_cast<Acc>(a.scale) * dot<Acc>(a.q, k + i * a.head_dim_k, a.head_dim_k);
+      raised = std::max(raised, scores[i]);
+    }
+    if (raised > max) {
+      const Acc shrink = std::exp(max - raised);
+      total *= shrink;
+      for (std::int64_t d = 0; d < a.head_dim_v; ++d) sums[d] *= shrink;
+      max = raised;
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Acc p = std::exp(scores[i] - max);
+      const V* const row = v + i * a.head_dim_v;
+      total += p;
+      for (std::int64_t d = 0; d < a.head_dim_v; ++d) sums[d] += p * static_cast<Acc>(widen(row[d]));
+    }
+    begin = end;
+  }
+  for (std::int64_t d = 0; d < a.head_dim_v; ++d) a.y[d] = static_cast<float>(sums[d] / total);
+}
+
+/// One token. Experts are chosen by their logits, so that equal logits give equal choices whatever the gate's precision.
+template <class Acc>
+void route_token(const Route& op, const float* logits, std::int64_t n_experts, std::int32_t* ids, float* weights) {
+  for (int slot = 0; slot < op.top_k; ++slot) {
+    std::int32_t best = -1;
+    for (std::int32_t e = 0; e < n_experts; ++e) {
+      if (std::find(ids, ids + slot, e) != ids + slot) continue;
+      if (best < 0 || logits[e] > logits[best]) best = e;
+    }
+    ids[slot] = best;
+  }
+  const Acc max = logits[ids[0]];
+  const auto gate = [&](std::int64_t e) { return std::exp(static_cast<Acc>(logits[e]) - max); };
+  Acc total = 0;
+  if (op.weights == RouteWeights::Renormalized) {
+    for (int slot = 0; slot < op.top_k; ++slot) total += gate(ids[slot]);
+  } else {
+    for (std::int64_t e = 0; e < n_experts; ++e) total += gate(e);
+  }
+  for (int slot = 0; slot < op.top_k; ++slot) {
+    weights[slot] = static_cast<float>(gate(ids[slot]) / total * static_cast<Acc>(op.scale));
+  }
+}
+
+/// One token: the sum over the slots of weights[slot] * x[slot][i], in the order of the slots.
+template <class Acc>
+void combine_token(const float* x, const float* weights, std::int64_t top_k, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    Acc sum = 0;
+    for (std::int64_t slot = 0; slot < top_k; ++slot) sum += static_cast<Acc>(weights[slot]) * x[slot * n + i];
+    y[i] = static_cast<float>(sum);
+  }
+}
+
+}  // namespace llm::host

@@ -1,0 +1,25 @@
+// What this process may use of the machine it runs on: cores under affinity and cgroup quota, memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace llm {
+
+struct ThreadChoice {
+  int threads;         ///< at least 1
+  std::string reason;  ///< e.g. "2 physical cores in the affinity mask, cgroup quota 1.5"
+};
+
+/// The smaller of the physical cores in the process's affinity mask and its cgroup CPU quota rounded down.
+ThreadChoice default_threads(const std::filesystem::path& root = "/");
+
+/// Bytes that can still be taken without swapping: MemAvailable, and what the memory cgroups above the process leave
+/// (page cache counted as available).
+std::uint64_t available_memory(const std::filesystem::path& root = "/");
+
+/// Largest resident size of this process so far, in bytes.
+std::uint64_t peak_resident_bytes();
+
+}  // namespace llm

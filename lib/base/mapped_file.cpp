@@ -1,0 +1,130 @@
+// Opening, refusing and mapping files.
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace llm {
+namespace {
+
+[[noreturn]] void refuse(const std::filesystem::path& path, std::string problem, ErrorKind kind = ErrorKind::Model) {
+  throw Error(kind, ErrorParts{.file = path.string(), .problem = std::move(problem)});
+}
+
+std::string system_text(int error) { return std::generic_category().message(error); }
+
+/// Why open() or stat() failed, in words.
+[[noreturn]] void refuse_unreachable(const std::filesystem::path& path, int error) {
+  struct stat link {};
+  if (error == ENOENT && ::lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
+    refuse(path, "is a symbolic link to a file that does not exist");
+  }
+  if (error == ENOENT) refuse(path, "no such file");
+  refuse(path, "cannot be opened: " + system_text(error));
+}
+
+void require_regular(const std::filesystem::path& path, const struct stat& st) {
+  if (S_ISREG(st.st_mode)) return;
+  const char* what = S_ISDIR(st.st_mode)    ? "a directory"
+                     : S_ISFIFO(st.st_mode) ? "a pipe"
+                     : S_ISSOCK(st.st_mode) ? "a socket"
+                     : S_ISCHR(st.st_mode)  ? "a character device"
+                     : S_ISBLK(st.st_mode)  ? "a block device"
+                                            : "a special file";
+  refuse(path, std::string("is ") + what + ", a regular file is required");
+}
+
+long long modified_ns(const struct stat& st) {
+  return static_cast<long long>(st.st_mtim.tv_sec) * 1'000'000'000 + st.st_mtim.tv_nsec;
+}
+
+void unmap(std::span<const std::byte> bytes) noexcept {
+  if (!bytes.empty()) ::munmap(const_cast<std::byte*>(bytes.data()), bytes.size());
+}
+
+}  // namespace
+
+MappedFile MappedFile::open(const std::filesystem::path& path) {
+  struct stat st {};
+  // Before open(), which alone can have effects on a device; and again on the descriptor, which cannot be swapped any
+  // more.
+  if (::stat(path.c_str(), &st) != 0) refuse_unreachable(path, errno);
+  require_regular(path, st);
+
+  MappedFile file;
+  file.path_ = path;
+  file.fd_ = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (file.fd_ < 0) refuse_unreachable(path, errno);
+  if (::fstat(file.fd_, &st) != 0) refuse_unreachable(path, errno);
+  require_regular(path, st);
+  file.modified_ns_ = modified_ns(st);
+  if (st.st_size == 0) return file;
+  if (static_cast<std::uintmax_t>(st.st_size) > std::numeric_limits<std::size_t>::max() / 2) {
+    refuse(path, "is too large to map", ErrorKind::Memory);
+  }
+
+  const auto size = static_cast<std::size_t>(st.st_size);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd_, 0);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    const ErrorKind kind = error == ENOMEM ? ErrorKind::Memory : ErrorKind::Model;
+    refuse(path, "cannot be mapped (" + std::to_string(size) + " bytes): " + system_text(error), kind);
+  }
+  file.bytes_ = {static_cast<const std::byte*>(data), size};
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      bytes_(std::exchange(other.bytes_, {})),
+      fd_(std::exchange(other.fd_, -1)),
+      modified_ns_(other.modified_ns_) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(fd_, other.fd_);
+  std::swap(modified_ns_, other.modified_ns_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  unmap(bytes_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MappedFile::release(std::span<const std::byte> range) const noexcept {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = [](const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  const std::uintptr_t mapped_begin = address(bytes_.data());
+  const std::uintptr_t mapped_end = mapped_begin + bytes_.size();
+  const std::uintptr_t range_begin = address(range.data());
+  const std::uintptr_t range_end = range_begin + range.size();
+  if (bytes_.empty() || range_begin < mapped_begin || range_end > mapped_end) return;
+  const std::uintptr_t begin = (range_begin + page - 1) / page * page;
+  const std::uintptr_t end = range_end / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+void MappedFile::check_unchanged() const {
+  struct stat st {};
+  if (::fstat(fd_, &st) != 0) refuse_unreachable(path_, errno);
+  if (static_cast<std::uintmax_t>(st.st_size) != bytes_.size()) {
+    refuse(path_, "was changed while in use: it had " + std::to_string(bytes_.size()) + " bytes and now has " +
+                      std::to_string(st.st_size));
+  }
+  if (modified_ns(st) != modified_ns_) refuse(path_, "was written to while in use");
+}
+
+}  // namespace llm

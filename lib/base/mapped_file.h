@@ -1,0 +1,34 @@
+// A regular file mapped read-only. Anything else (directory, FIFO, device, socket) is refused before it is read.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace llm {
+
+class MappedFile {
+ public:
+  /// Throws ErrorKind::Model naming the path: missing, unreadable, not a regular file. An empty file maps to an empty
+  /// span.
+  static MappedFile open(const std::filesystem::path& path);
+  MappedFile(MappedFile&&) noexcept;
+  MappedFile& operator=(MappedFile&&) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const noexcept { return bytes_; }
+  const std::filesystem::path& path() const noexcept { return path_; }
+  /// The caller keeps its own copy of this range: its pages may leave memory.
+  void release(std::span<const std::byte> range) const noexcept;
+  /// Throws ErrorKind::Model if the file on disk was changed or cut since it was opened.
+  void check_unchanged() const;
+
+ private:
+  MappedFile() = default;
+  std::filesystem::path path_;
+  std::span<const std::byte> bytes_;
+  int fd_ = -1;
+  long long modified_ns_ = 0;
+};
+
+}  // namespace llm

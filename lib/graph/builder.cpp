@@ -1,0 +1,156 @@
+#include "graph/builder.h"
+
+#include "base/error.h"
+#include "graph/shape_rules.h"
+#include "graph/verify.h"
+
+namespace llm {
+
+GraphBuilder::GraphBuilder(Bucket bucket) { graph_.set_bucket(bucket); }
+
+void GraphBuilder::set_place(int layer, Role role, std::string prefix) {
+  layer_ = layer;
+  role_ = role;
+  prefix_ = std::move(prefix);
+}
+
+Index GraphBuilder::step_input(StepInput input) {
+  for (std::uint32_t id = 0; id < graph_.values().size(); ++id) {
+    if (graph_.info(id).kind == ValueKind::Input && graph_.info(id).input == input) return {{id}};
+  }
+  ValueInfo info{.kind = ValueKind::Input, .input = input};
+  const Bucket& b = graph_.bucket();
+  switch (input) {
+    case StepInput::Tokens: info.name = "tokens"; break;
+    case StepInput::Positions: info.name = "positions"; break;
+    case StepInput::OutRows: info.name = "out_rows"; break;
+    case StepInput::None: check(false, "a step input without a kind");
+  }
+  info.rows = input == StepInput::OutRows ? RowSpace::Outputs : RowSpace::Tokens;
+  info.type = {DType::I32, {input == StepInput::OutRows ? b.outputs : b.tokens}};
+  return {{graph_.add_value(std::move(info))}};
+}
+
+Weight GraphBuilder::weight(std::string name, TensorType type) {
+  for (std::uint32_t id = 0; id < graph_.values().size(); ++id) {
+    if (graph_.info(id).kind == ValueKind::Weight && graph_.info(id).name == name) return {{id}};
+  }
+  return {{graph_.add_value({.kind = ValueKind::Weight, .name = std::move(name), .type = type})}};
+}
+
+Cache GraphBuilder::cache(CacheType type) {
+  const std::string name = "cache." + std::to_string(type.layer);
+  return {{graph_.add_value({.kind = ValueKind::State, .name = name, .cache = type})}};
+}
+
+Act GraphBuilder::result(TensorType type, RowSpace rows, std::string_view name) {
+  return {{graph_.add_value({.kind = ValueKind::Result, .name = full_name(name), .type = type, .rows = rows})}};
+}
+
+void GraphBuilder::node(Op op, std::vector<std::uint32_t> in, std::vector<std::uint32_t> out) {
+  graph_.add_node({.op = std::move(op),
+                   .in = std::move(in),
+                   .out = std::move(out),
+                   .layer = static_cast<std::int16_t>(layer_),
+                   .role = role_});
+}
+
+/// Results of `op` over these operands, named by `names`, as one appended node.
+template <std::size_t N>
+std::array<std::uint32_t, N> GraphBuilder::append(Op op, std::vector<std::uint32_t> in,
+                                                  const std::array<std::string_view, N>& names) {
+  std::vector<const ValueInfo*> operands;
+  for (std::uint32_t id : in) operands.push_back(&graph_.info(id));
+  const std::vector<ResultType> types = infer(op, operands, graph_.bucket());
+  std::array<std::uint32_t, N> out{};
+  for (std::size_t i = 0; i < N; ++i) out[i] = result(types[i].type, types[i].rows, names[i]).id;
+  node(std::move(op), std::move(in), {out.begin(), out.end()});
+  return out;
+}
+
+Act GraphBuilder::append_one(Op op, std::vector<std::uint32_t> in, std::string_view name) {
+  return {{append<1>(std::move(op), std::move(in), {name})[0]}};
+}
+
+Act GraphBuilder::embed(Weight table, Index tokens, std::string_view name) {
+  return append_one(Embed{}, {table.id, tokens.id}, name);
+}
+
+Act GraphBuilder::linear(Act x, LinearOperand operand) {
+  std::vector<std::uint32_t> in{x.id, operand.weight.id};
+  if (operand.bias) in.push_back(operand.bias->id);
+  return append_one(Linear{{{.bias = operand.bias != nullptr}}}, std::move(in), operand.name);
+}
+
+Act GraphBuilder::rms_norm(Act x, Weight w, float eps, std::string_view name) {
+  return append_one(RmsNorm{eps}, {x.id, w.id}, name);
+}
+
+Act GraphBuilder::glu(Activation activation, Act gate, Act up, std::string_view name) {
+  return append_one(Glu{activation}, {gate.id, up.id}, name);
+}
+
+Act GraphBuilder::rope_table(const RopeTable& attributes, Index positions, const Weight* factors, std::string_view name) {
+  std::vector<std::uint32_t> in{positions.id};
+  if (factors) in.push_back(factors->id);
+  return append_one(attributes, std::move(in), name);
+}
+
+Act GraphBuilder::rope(Act x, Act table, RopePairing pairing, std::string_view name) {
+  return append_one(Rope{pairing, static_cast<int>(type(table).shape[0])}, {x.id, table.id}, name);
+}
+
+Cache GraphBuilder::kv_append(Act k, Act v, Cache cache, std::string_view name) {
+  const ValueInfo* operands[] = {&graph_.info(k), &graph_.info(v), &graph_.info(cache)};
+  infer(KvAppend{}, operands, graph_.bucket());
+  const Cache stored{{graph_.add_value({.kind = ValueKind::State, .name = full_name(name), .cache = graph_.info(cache).cache})}};
+  node(KvAppend{}, {k.id, v.id, cache.id}, {stored.id});
+  return stored;
+}
+
+Act GraphBuilder::attention(Act q, Cache cache, const Attention& attributes, std::string_view name) {
+  return append_one(attributes, {q.id, cache.id}, name);
+}
+
+Routes GraphBuilder::route(Act logits, const Route& attributes, std::string_view name) {
+  const std::string weights = std::string(name) + "_weights";
+  const auto out = append<2>(attributes, {logits.id}, {name, weights});
+  return {.expert = {{out[0]}}, .weight = {{out[1]}}};
+}
+
+Act GraphBuilder::expert_linear(Act x, Index expert, Weight w, std::string_view name) {
+  return append_one(ExpertLinear{{ActFormat::F32}}, {x.id, expert.id, w.id}, name);
+}
+
+Act GraphBuilder::combine(Act x, Act weights, std::string_view name) { return append_one(Combine{}, {x.id, weights.id}, name); }
+Act GraphBuilder::add(Act a, Act b, std::string_view name) { return append_one(Add{}, {a.id, b.id}, name); }
+Act GraphBuilder::scale(Act x, float factor, std::string_view name) { return append_one(Scale{factor}, {x.id}, name); }
+Act GraphBuilder::map(Act x, Map function, std::string_view name) { return append_one(std::move(function), {x.id}, name); }
+Act GraphBuilder::rows(Act x, Index out_rows, std::string_view name) { return append_one(Rows{}, {x.id, out_rows.id}, name); }
+
+Act GraphBuilder::reshape(Act x, Shape shape, std::string_view name) {
+  check(type(x).shape.elements() == shape.elements(), "reshape of " + graph_.info(x).name + " changes the number of elements");
+  const Act y = result({type(x).dtype, shape}, graph_.info(x).rows, name);
+  node(Reshape{}, {x.id}, {y.id});
+  return y;
+}
+
+Act GraphBuilder::split_heads(Act x, int heads, std::string_view name) {
+  const Shape& s = type(x).shape;
+  check(s.n_dims() == 2 && s[0] % heads == 0, "split_heads of " + graph_.info(x).name + ": width is not a multiple of the heads");
+  return reshape(x, {s[0] / heads, heads, s[1]}, name);
+}
+
+Act GraphBuilder::flatten_heads(Act x, std::string_view name) {
+  const Shape& s = type(x).shape;
+  check(s.n_dims() == 3, "flatten_heads of " + graph_.info(x).name + ": not [head_dim, heads, rows]");
+  return reshape(x, {s[0] * s[1], s[2]}, name);
+}
+
+Graph GraphBuilder::finish(Act logits) && {
+  graph_.set_outputs({logits.id});
+  verify(graph_);
+  return std::move(graph_);
+}
+
+}  // namespace llm

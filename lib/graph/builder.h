@@ -1,0 +1,70 @@
+// Appends nodes to a graph; every function checks its operands' shapes and throws ErrorKind::Internal naming the op and both
+// shapes. (Shapes of weights were checked against the file by model/net before they come here.)
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace llm {
+
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(Bucket bucket);
+
+  /// Layer number, role and name prefix ("blk.3.") of the nodes that follow.
+  void set_place(int layer, Role role, std::string prefix);
+
+  Index step_input(StepInput);  ///< one value per kind, made on first use
+  Weight weight(std::string name, TensorType type);  ///< one value per name
+  Cache cache(CacheType type);
+
+  Act embed(Weight table, Index tokens, std::string_view name);
+  struct LinearOperand {
+    Weight weight;
+    const Weight* bias = nullptr;
+    std::string_view name;
+  };
+  Act linear(Act x, LinearOperand operand);
+  Act rms_norm(Act x, Weight w, float eps, std::string_view name);
+  Act glu(Activation activation, Act gate, Act up, std::string_view name);
+  Act rope_table(const RopeTable& attributes, Index positions, const Weight* factors, std::string_view name);
+  Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
+  Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
+  Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name);
+  Routes route(Act logits, const Route& attributes, std::string_view name);
+  Act expert_linear(Act x, Index expert, Weight w, std::string_view name);
+  Act combine(Act x, Act weights, std::string_view name);
+  Act add(Act a, Act b, std::string_view name);
+  Act scale(Act x, float factor, std::string_view name);
+  Act map(Act x, Map function, std::string_view name);
+  Act rows(Act x, Index out_rows, std::string_view name);
+  /// [heads * head_dim, tokens] -> [head_dim, heads, tokens]
+  Act split_heads(Act x, int heads, std::string_view name);
+  /// [head_dim, heads, tokens] -> [heads * head_dim, tokens]
+  Act flatten_heads(Act x, std::string_view name);
+
+  const TensorType& type(Value v) const { return graph_.type(v); }
+  const Graph& graph() const { return graph_; }
+  Graph finish(Act logits) &&;
+
+ private:
+  std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }
+  Act result(TensorType type, RowSpace rows, std::string_view name);
+  template <std::size_t N>
+  std::array<std::uint32_t, N> append(Op op, std::vector<std::uint32_t> in, const std::array<std::string_view, N>& names);
+  Act append_one(Op op, std::vector<std::uint32_t> in, std::string_view name);
+  void node(Op op, std::vector<std::uint32_t> in, std::vector<std::uint32_t> out);
+  Act reshape(Act x, Shape shape, std::string_view name);
+
+  Graph graph_;
+  int layer_ = -1;
+  Role role_ = Role::Embed;
+  std::string prefix_;
+};
+
+}  // namespace llm

@@ -1,0 +1,22 @@
+// Where each result lives in one workspace: values whose lives do not overlap share bytes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace llm {
+
+struct MemoryPlan {
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  std::vector<std::uint64_t> offset;          ///< per value id; kNone for what does not live in the workspace
+  std::vector<std::uint64_t> scratch_offset;  ///< per node; kNone if it asked for none
+  std::uint64_t bytes = 0;
+};
+
+/// Capacity bytes of every result, best fit by liveness, 64-byte aligned; reshapes share their source's bytes, outputs of the
+/// graph are left out (the caller binds them). `node_scratch` (per node, bytes) lives during its node alone.
+MemoryPlan plan_memory(const Graph&, const std::vector<std::uint64_t>& node_scratch);
+
+}  // namespace llm

@@ -1,0 +1,97 @@
+#include "graph/op.h"
+
+#include <cstdio>
+
+namespace llm {
+namespace {
+
+std::string number(float x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", static_cast<double>(x));
+  return text;
+}
+
+struct Name {
+  std::string_view operator()(const Embed&) const { return "embed"; }
+  std::string_view operator()(const Linear&) const { return "linear"; }
+  std::string_view operator()(const RmsNorm&) const { return "rms_norm"; }
+  std::string_view operator()(const AddRmsNorm&) const { return "add_rms_norm"; }
+  std::string_view operator()(const Glu&) const { return "glu"; }
+  std::string_view operator()(const RopeTable&) const { return "rope_table"; }
+  std::string_view operator()(const Rope&) const { return "rope"; }
+  std::string_view operator()(const KvAppend&) const { return "kv_append"; }
+  std::string_view operator()(const Attention&) const { return "attention"; }
+  std::string_view operator()(const Route&) const { return "route"; }
+  std::string_view operator()(const ExpertLinear&) const { return "expert_linear"; }
+  std::string_view operator()(const Combine&) const { return "combine"; }
+  std::string_view operator()(const Add&) const { return "add"; }
+  std::string_view operator()(const Scale&) const { return "scale"; }
+  std::string_view operator()(const Map&) const { return "map"; }
+  std::string_view operator()(const Rows&) const { return "rows"; }
+  std::string_view operator()(const Reshape&) const { return "reshape"; }
+};
+
+/// Complete: two ops with equal names and attributes compute the same.
+struct Attributes {
+  template <class T>
+  std::string operator()(const T&) const {
+    return {};
+  }
+  std::string operator()(const Linear& a) const {
+    std::string text;
+    for (const auto& p : a.products) {
+      if (!text.empty()) text += ' ';
+      text += llm::name(p.activation);
+      if (p.bias) text += "+bias";
+    }
+    return text;
+  }
+  std::string operator()(const RmsNorm& a) const { return "eps=" + number(a.eps); }
+  std::string operator()(const AddRmsNorm& a) const { return "eps=" + number(a.eps); }
+  std::string operator()(const Glu& a) const { return a.activation == Activation::Silu ? "silu" : "gelu"; }
+  std::string operator()(const RopeTable& a) const {
+    std::string text = "n_rot=" + std::to_string(a.n_rot) + " base=" + number(a.base);
+    if (a.scaling == RopeScaling::Linear) text += " linear factor=" + number(a.factor);
+    if (a.scaling == RopeScaling::Yarn) {
+      text += " yarn factor=" + number(a.factor) + " original_context=" + number(a.original_context) +
+              " beta=" + number(a.beta_fast) + ".." + number(a.beta_slow) + " attention_factor=" + number(a.attention_factor);
+    }
+    return text;
+  }
+  std::string operator()(const Rope& a) const {
+    return std::string(a.pairing == RopePairing::Interleaved ? "interleaved" : "halves") + " n_rot=" + std::to_string(a.n_rot);
+  }
+  std::string operator()(const Attention& a) const {
+    return "scale=" + number(a.scale) + (a.window ? " window=" + std::to_string(a.window) : "");
+  }
+  std::string operator()(const Route& a) const {
+    return "softmax top_k=" + std::to_string(a.top_k) + (a.weights == RouteWeights::Renormalized ? " renormalized" : "") +
+           (a.scale != 1 ? " scale=" + number(a.scale) : "");
+  }
+  std::string operator()(const ExpertLinear& a) const {
+    std::string text;
+    for (ActFormat f : a.activations) text += (text.empty() ? "" : " ") + std::string(llm::name(f));
+    return text;
+  }
+  std::string operator()(const Scale& a) const { return "factor=" + number(a.factor); }
+  std::string operator()(const Map& a) const { return a.name; }
+};
+
+}  // namespace
+
+std::string_view name(const Op& op) { return std::visit(Name{}, op); }
+std::string attributes(const Op& op) { return std::visit(Attributes{}, op); }
+
+std::string_view name(Role role) {
+  switch (role) {
+    case Role::Embed: return "embed";
+    case Role::Attention: return "attention";
+    case Role::Ffn: return "ffn";
+    case Role::Router: return "router";
+    case Role::Experts: return "experts";
+    case Role::Head: return "head";
+  }
+  return "?";
+}
+
+}  // namespace llm

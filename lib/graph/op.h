@@ -1,0 +1,159 @@
+// The operations of a graph: attribute structs without data, collected in the variant Op.
+// Few and transformer-sized. Each op's inputs, outputs and shapes stand beside it ([width, ..., rows], dimension 0 contiguous);
+// its exact meaning is the scalar code in backend/reference.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tensor/dtype.h"
+
+namespace llm {
+
+/// (table [d, vocab], tokens) -> [d, tokens]
+struct Embed {
+  friend bool operator==(const Embed&, const Embed&) = default;
+};
+
+/// Products that share their input: (x [k, rows], w_i [k, n_i] ..., then bias_i [n_i] of those that have one) -> y_i [n_i, rows].
+/// Each weight keeps its own storage type.
+struct Linear {
+  struct Product {
+    bool bias = false;
+    ActFormat activation = ActFormat::F32;  ///< set by a backend's legalise pass; F32 leaves x as it is
+    friend bool operator==(const Product&, const Product&) = default;
+  };
+  std::vector<Product> products;
+  friend bool operator==(const Linear&, const Linear&) = default;
+};
+
+/// (x [n, ..., rows], w [n]) -> x * w / sqrt(mean(x^2) + eps) over dimension 0
+struct RmsNorm {
+  float eps = 0;
+  friend bool operator==(const RmsNorm&, const RmsNorm&) = default;
+};
+
+/// (a, b, w [n]) -> (a + b, RmsNorm(a + b, w)): the residual stream and the next block's input in one pass
+struct AddRmsNorm {
+  float eps = 0;
+  friend bool operator==(const AddRmsNorm&, const AddRmsNorm&) = default;
+};
+
+enum class Activation : std::uint8_t { Silu, Gelu };
+/// (gate [n, rows], up [n, rows]) -> activation(gate) * up
+struct Glu {
+  Activation activation = Activation::Silu;
+  friend bool operator==(const Glu&, const Glu&) = default;
+};
+
+enum class RopePairing : std::uint8_t {
+  Interleaved,  ///< elements 2i and 2i+1 turn together
+  Halves,       ///< elements i and i + n_rot/2 turn together
+};
+enum class RopeScaling : std::uint8_t { None, Linear, Yarn };
+
+/// Angles of every token once per step: (positions [, factors [n_rot/2]]) -> [n_rot, tokens], cos and sin of pair i at 2i and 2i+1.
+/// angle_i(pos) = pos * theta_i, theta_i = base^(-2i/n_rot) / factor_i, then scaled: Linear divides by `factor`; Yarn mixes the
+/// divided and the original angle per pair by a ramp and multiplies cos and sin by its magnitude (YaRN, arXiv:2309.00071).
+struct RopeTable {
+  int n_rot = 0;
+  float base = 10000;
+  RopeScaling scaling = RopeScaling::None;
+  float factor = 1;
+  float original_context = 0;  ///< Yarn: the context that the model was trained with
+  float beta_fast = 32, beta_slow = 1;
+  float attention_factor = 1;  ///< Yarn: multiplies the magnitude 1 + 0.1 ln(factor)
+  friend bool operator==(const RopeTable&, const RopeTable&) = default;
+};
+
+/// (x [head_dim, heads, tokens], table [n_rot, tokens]) -> the same shape, the first n_rot elements of each head rotated
+struct Rope {
+  RopePairing pairing = RopePairing::Interleaved;
+  int n_rot = 0;
+  friend bool operator==(const Rope&, const Rope&) = default;
+};
+
+/// (k [head_dim, kv_heads, tokens], v [head_dim_v, kv_heads, tokens], cache) -> the cache with the step's rows stored at its slots
+struct KvAppend {
+  friend bool operator==(const KvAppend&, const KvAppend&) = default;
+};
+
+/// (q [head_dim, heads, tokens], cache) -> [head_dim_v, heads, tokens]. Causal inside each sequence, keys and values read back
+/// from the cache, query head h uses KV head h / (heads / kv_heads).
+struct Attention {
+  float scale = 0;
+  int window = 0;  ///< keys at positions > pos - window are seen; 0 sees all
+  friend bool operator==(const Attention&, const Attention&) = default;
+};
+
+enum class Gating : std::uint8_t { Softmax };
+enum class RouteWeights : std::uint8_t {
+  AsGated,       ///< the gate's value of each chosen expert
+  Renormalized,  ///< divided by their sum over the chosen experts
+};
+/// (logits [experts, tokens]) -> (expert ids [top_k, tokens], weights [top_k, tokens]), best first, ties to the lowest id
+struct Route {
+  int top_k = 0;
+  Gating gating = Gating::Softmax;
+  RouteWeights weights = RouteWeights::AsGated;
+  float scale = 1;
+  friend bool operator==(const Route&, const Route&) = default;
+};
+
+/// (x [k, tokens] or [k, top_k, tokens], expert ids, w_i [k, n_i, experts] ...) -> y_i [n_i, top_k, tokens]
+struct ExpertLinear {
+  std::vector<ActFormat> activations;  ///< per weight, as in Linear
+  friend bool operator==(const ExpertLinear&, const ExpertLinear&) = default;
+};
+
+/// (x [n, top_k, tokens], weights [top_k, tokens]) -> [n, tokens]: the weighted sum in the order of the routes
+struct Combine {
+  friend bool operator==(const Combine&, const Combine&) = default;
+};
+
+/// (a, b) -> a + b
+struct Add {
+  friend bool operator==(const Add&, const Add&) = default;
+};
+
+/// (x) -> x * factor
+struct Scale {
+  float factor = 1;
+  friend bool operator==(const Scale&, const Scale&) = default;
+};
+
+/// (x) -> the caller's function of each element. Two Map ops are the same if their names are.
+struct Map {
+  std::string name;
+  std::shared_ptr<const std::function<float(float)>> function;
+  friend bool operator==(const Map& a, const Map& b) { return a.name == b.name; }
+};
+
+/// (x [n, ..., tokens], out_rows) -> [n, ..., outputs]: the rows whose results are wanted
+struct Rows {
+  friend bool operator==(const Rows&, const Rows&) = default;
+};
+
+/// (x) -> the same data under another shape; rows stay rows
+struct Reshape {
+  friend bool operator==(const Reshape&, const Reshape&) = default;
+};
+
+using Op = std::variant<Embed, Linear, RmsNorm, AddRmsNorm, Glu, RopeTable, Rope, KvAppend, Attention, Route, ExpertLinear,
+                        Combine, Add, Scale, Map, Rows, Reshape>;
+
+std::string_view name(const Op&);
+/// Attributes in words for printing: "eps=1e-05"; empty if there are none.
+std::string attributes(const Op&);
+
+/// Which part of the model a node belongs to, so that a placement rule can move, say, the experts alone.
+enum class Role : std::uint8_t { Embed, Attention, Ffn, Router, Experts, Head };
+std::string_view name(Role);
+
+}  // namespace llm

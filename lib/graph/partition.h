@@ -1,0 +1,31 @@
+// Which backend runs which node: explicit rules, never a fallback.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace llm {
+
+/// The last rule that matches a node decides. An unset field matches everything.
+struct PlacementRule {
+  std::optional<int> first_layer, last_layer;  ///< inclusive
+  std::optional<Role> role;
+  std::string tensor_pattern;  ///< shell pattern over the names of the node's weights; empty matches all
+  int backend = 0;             ///< index in the caller's list of backends
+};
+
+/// A run of nodes for one backend as a graph of its own: values of other segments are its inputs, values that others need are
+/// its outputs. Names are kept, so the segments bind by name.
+struct Segment {
+  int backend;
+  Graph graph;
+};
+
+/// One rule or none gives exactly one segment: the whole graph.
+std::vector<Segment> partition(const Graph&, std::span<const PlacementRule>);
+
+}  // namespace llm

@@ -1,0 +1,187 @@
+#include "graph/shape_rules.h"
+
+#include "base/error.h"
+
+namespace llm {
+namespace {
+
+using Operands = std::span<const ValueInfo* const>;
+
+class Rule {
+ public:
+  Rule(const Op& op, Operands in, const Bucket& bucket) : op_(op), in_(in), bucket_(bucket) {}
+
+  std::vector<ResultType> operator()(const Embed&) const {
+    count(2);
+    matrix(0);
+    index(1);
+    return act({in_[0]->type.shape[0], in_[1]->type.shape[0]}, in_[1]->rows);
+  }
+  std::vector<ResultType> operator()(const Linear& a) const {
+    std::size_t biases = 0;
+    for (const auto& p : a.products) biases += p.bias ? 1 : 0;
+    count(1 + a.products.size() + biases);
+    f32(0);
+    const Shape& x = in_[0]->type.shape;
+    need(x.n_dims() == 2, 0, "needs [k, rows]");
+    std::vector<ResultType> out;
+    std::size_t bias = 1 + a.products.size();
+    for (std::size_t i = 0; i < a.products.size(); ++i) {
+      matrix(1 + i);
+      const Shape& w = in_[1 + i]->type.shape;
+      need(w[0] == x[0], 1 + i, "its rows are not as long as the input's");
+      if (a.products[i].bias) vector(bias++, w[1]);
+      out.push_back({ValueKind::Result, {DType::F32, {w[1], x[1]}}, in_[0]->rows});
+    }
+    return out;
+  }
+  std::vector<ResultType> operator()(const RmsNorm&) const {
+    count(2);
+    f32(0);
+    vector(1, in_[0]->type.shape[0]);
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const AddRmsNorm&) const {
+    count(3);
+    alike(0, 1);
+    vector(2, in_[0]->type.shape[0]);
+    return {same(0)[0], same(0)[0]};
+  }
+  std::vector<ResultType> operator()(const Glu&) const {
+    count(2);
+    alike(0, 1);
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const RopeTable& a) const {
+    need(in_.size() == 1 || in_.size() == 2, 0, "needs positions and at most one tensor of factors");
+    index(0);
+    if (in_.size() == 2) vector(1, a.n_rot / 2);
+    return act({a.n_rot, in_[0]->type.shape[0]}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const Rope& a) const {
+    count(2);
+    f32(0);
+    f32(1);
+    need(in_[0]->type.shape.n_dims() == 3, 0, "needs [head_dim, heads, tokens]");
+    need(a.n_rot <= in_[0]->type.shape[0] && a.n_rot % 2 == 0, 0, "n_rot must be even and at most head_dim");
+    need(in_[1]->type.shape == Shape({a.n_rot, in_[0]->type.shape[2]}), 1, "needs [n_rot, tokens]");
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const KvAppend&) const {
+    count(3);
+    const CacheType& c = cache(2);
+    const std::int64_t tokens = in_[0]->type.shape[2];
+    need(in_[0]->type.shape == Shape({c.head_dim_k, c.kv_heads, tokens}), 0, "is not [head_dim_k, kv_heads, tokens]");
+    need(in_[1]->type.shape == Shape({c.head_dim_v, c.kv_heads, tokens}), 1, "is not [head_dim_v, kv_heads, tokens]");
+    return {{ValueKind::State, {}, RowSpace::None}};
+  }
+  std::vector<ResultType> operator()(const Attention&) const {
+    count(2);
+    f32(0);
+    const CacheType& c = cache(1);
+    const Shape& q = in_[0]->type.shape;
+    need(q.n_dims() == 3 && q[0] == c.head_dim_k, 0, "is not [head_dim_k, heads, tokens]");
+    need(q[1] % c.kv_heads == 0, 0, "heads are not a multiple of the cache's");
+    return act({c.head_dim_v, q[1], q[2]}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const Route& a) const {
+    count(1);
+    f32(0);
+    const Shape& x = in_[0]->type.shape;
+    need(a.top_k >= 1 && a.top_k <= x[0], 0, "top_k must be between 1 and the number of experts");
+    const Shape shape{a.top_k, x[1]};
+    return {{ValueKind::Result, {DType::I32, shape}, in_[0]->rows}, {ValueKind::Result, {DType::F32, shape}, in_[0]->rows}};
+  }
+  std::vector<ResultType> operator()(const ExpertLinear& a) const {
+    count(2 + a.activations.size());
+    f32(0);
+    index(1);
+    const Shape& x = in_[0]->type.shape;
+    const Shape& ids = in_[1]->type.shape;
+    const bool per_route = x.n_dims() == 3;
+    need(per_route ? x[1] == ids[0] && x[2] == ids[1] : x[1] == ids[1], 0, "does not match the routes");
+    std::vector<ResultType> out;
+    for (std::size_t i = 0; i < a.activations.size(); ++i) {
+      const ValueInfo& w = *in_[2 + i];
+      need(w.kind == ValueKind::Weight && w.type.shape.n_dims() == 3, 2 + i, "needs weights [k, n, experts]");
+      need(w.type.shape[0] == x[0], 2 + i, "its rows are not as long as the input's");
+      out.push_back({ValueKind::Result, {DType::F32, {w.type.shape[1], ids[0], ids[1]}}, in_[0]->rows});
+    }
+    return out;
+  }
+  std::vector<ResultType> operator()(const Combine&) const {
+    count(2);
+    f32(0);
+    f32(1);
+    const Shape& x = in_[0]->type.shape;
+    need(in_[1]->type.shape == Shape({x[1], x[2]}), 1, "does not match the routes");
+    return act({x[0], x[2]}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const Add&) const {
+    count(2);
+    alike(0, 1);
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const Scale&) const { return unary(); }
+  std::vector<ResultType> operator()(const Map&) const { return unary(); }
+  std::vector<ResultType> operator()(const Reshape&) const { return unary(); }
+  std::vector<ResultType> operator()(const Rows&) const {
+    count(2);
+    index(1);
+    need(in_[0]->rows == RowSpace::Tokens, 0, "has no rows per token");
+    const Shape& x = in_[0]->type.shape;
+    Shape shape;
+    for (int i = 0; i + 1 < x.n_dims(); ++i) shape.push_back(x[i]);
+    shape.push_back(bucket_.outputs);
+    return {{ValueKind::Result, {in_[0]->type.dtype, shape}, RowSpace::Outputs}};
+  }
+
+ private:
+  void need(bool ok, std::size_t operand, std::string_view why) const {
+    if (ok) return;
+    std::string text = "graph op " + std::string(name(op_)) + ": ";
+    if (operand < in_.size()) text += "operand " + in_[operand]->name + " " + to_string(in_[operand]->type) + " ";
+    throw Error(ErrorKind::Internal, text + std::string(why));
+  }
+  void count(std::size_t n) const { need(in_.size() == n, in_.size(), "has the wrong number of operands"); }
+  void f32(std::size_t i) const {
+    need(in_[i]->kind != ValueKind::Weight && in_[i]->kind != ValueKind::State && in_[i]->type.dtype == DType::F32, i,
+         "is not an activation");
+  }
+  void index(std::size_t i) const { need(in_[i]->type.dtype == DType::I32, i, "is not an index"); }
+  void matrix(std::size_t i) const {
+    need(in_[i]->kind == ValueKind::Weight && in_[i]->type.shape.n_dims() == 2, i, "is not a weight matrix");
+  }
+  void vector(std::size_t i, std::int64_t n) const {
+    need(in_[i]->kind == ValueKind::Weight && in_[i]->type.dtype == DType::F32 && in_[i]->type.shape == Shape({n}), i,
+         "is not an F32 vector of " + std::to_string(n));
+  }
+  void alike(std::size_t a, std::size_t b) const {
+    f32(a);
+    f32(b);
+    need(in_[a]->type == in_[b]->type && in_[a]->rows == in_[b]->rows, b, "differs in shape from " + in_[a]->name);
+  }
+  const CacheType& cache(std::size_t i) const {
+    need(in_[i]->kind == ValueKind::State, i, "is not a cache");
+    return in_[i]->cache;
+  }
+  std::vector<ResultType> act(Shape shape, RowSpace rows) const { return {{ValueKind::Result, {DType::F32, shape}, rows}}; }
+  std::vector<ResultType> same(std::size_t i) const { return {{ValueKind::Result, in_[i]->type, in_[i]->rows}}; }
+  std::vector<ResultType> unary() const {
+    count(1);
+    f32(0);
+    return same(0);
+  }
+
+  const Op& op_;
+  Operands in_;
+  const Bucket& bucket_;
+};
+
+}  // namespace
+
+std::vector<ResultType> infer(const Op& op, std::span<const ValueInfo* const> in, const Bucket& bucket) {
+  return std::visit(Rule(op, in, bucket), op);
+}
+
+}  // namespace llm

@@ -1,0 +1,88 @@
+#include "graph/verify.h"
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/error.h"
+#include "graph/shape_rules.h"
+
+namespace llm {
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Graph& g) : g_(g), ready_(g.values().size(), false) {}
+
+  void run() {
+    values();
+    for (std::size_t i = 0; i < g_.nodes().size(); ++i) node(g_.nodes()[i]);
+    need(!g_.outputs().empty(), "the graph has no output");
+    for (std::uint32_t v : g_.outputs()) need(v < ready_.size() && ready_[v], "an output is never computed");
+  }
+
+ private:
+  void need(bool ok, const std::string& what) const {
+    if (!ok) throw Error(ErrorKind::Internal, "graph is not legal: " + what);
+  }
+
+  void values() {
+    std::unordered_set<std::string_view> names;
+    std::vector<bool> result(g_.values().size(), false);
+    for (const Node& n : g_.nodes()) {
+      for (std::uint32_t v : n.out) {
+        need(v < result.size(), "a node's result is not a value");
+        result[v] = true;
+      }
+    }
+    for (std::uint32_t v = 0; v < g_.values().size(); ++v) {
+      const ValueInfo& info = g_.info(v);
+      ready_[v] = info.kind != ValueKind::Result && !result[v];
+      const bool used = result[v] || info.kind != ValueKind::Result;  // passes leave orphans of merged nodes behind
+      if (used) need(names.insert(info.name).second, "two values are named " + info.name);
+    }
+  }
+
+  void node(const Node& n) {
+    const std::string where = std::string(name(n.op)) + " -> " + (n.out.empty() ? "nothing" : g_.info(n.out[0]).name);
+    std::vector<const ValueInfo*> operands;
+    for (std::uint32_t v : n.in) {
+      need(v < ready_.size(), where + " reads something that is not a value");
+      need(ready_[v], where + " reads " + g_.info(v).name + " before it is computed");
+      operands.push_back(&g_.info(v));
+    }
+    const std::vector<ResultType> types = infer(n.op, operands, g_.bucket());
+    need(types.size() == n.out.size(), where + " has the wrong number of results");
+    for (std::size_t i = 0; i < types.size(); ++i) result(where, n, types[i], n.out[i]);
+    if (std::holds_alternative<KvAppend>(n.op)) cache_order(where, n);
+  }
+
+  void result(const std::string& where, const Node& n, const ResultType& type, std::uint32_t v) {
+    const ValueInfo& info = g_.info(v);
+    need(!ready_[v], where + ": " + info.name + " is computed twice");
+    need(info.kind == type.kind, where + ": " + info.name + " is of the wrong kind");
+    if (info.kind == ValueKind::Result) {
+      const bool reshape = std::holds_alternative<Reshape>(n.op);
+      need(reshape ? info.type.shape.elements() == type.type.shape.elements() : info.type == type.type,
+           where + ": " + info.name + " has type " + to_string(info.type) + ", the op gives " + to_string(type.type));
+      need(info.rows == type.rows, where + ": " + info.name + " counts the wrong rows");
+    }
+    ready_[v] = true;
+  }
+
+  /// A cache is appended to once, and what reads the layer's keys reads them after that.
+  void cache_order(const std::string& where, const Node& n) {
+    need(g_.info(n.in[2]).cache == g_.info(n.out[0]).cache, where + " changes the cache's type");
+    need(appended_.insert(g_.info(n.out[0]).cache.layer).second, where + ": a second append to one layer's cache");
+  }
+
+  const Graph& g_;
+  std::vector<bool> ready_;
+  std::unordered_set<int> appended_;
+};
+
+}  // namespace
+
+void verify(const Graph& g) { Verifier(g).run(); }
+
+}  // namespace llm

@@ -1,0 +1,47 @@
+// What an architecture family gives to the rest: its dimensions, and how to build its graph.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gguf/file.h"
+#include "graph/graph.h"
+#include "model/net.h"
+
+namespace llm {
+
+/// What the runtime and people want to know of any model.
+struct ModelDims {
+  std::string architecture;
+  std::int64_t vocab = 0;
+  std::int64_t context = 0;  ///< that the model was trained with (after scaling)
+  std::int64_t n_embd = 0;
+  int n_layers = 0;
+  int heads = 0, kv_heads = 0;
+  int experts = 0, experts_used = 0;
+};
+
+struct ModelSpec {
+  ModelDims dims;
+  std::function<Act(Net&)> build;
+  std::vector<std::string_view> ignorable;  ///< shell patterns of tensors that a file may hold and the graph does not read
+};
+
+struct Architecture {
+  std::string_view name;                      ///< general.architecture
+  ModelSpec (*open)(const Metadata&);         ///< throws ErrorKind::Model naming the key
+};
+
+/// The explicit list (models/registry.cpp).
+std::span<const Architecture> architectures();
+
+/// The spec of a file's architecture; throws ErrorKind::Model naming an unknown one and those that are known.
+ModelSpec open_model(const Metadata&);
+
+/// The graph of a bucket as the family wrote it, not yet optimised; `unused` gets the names of tensors that nothing read.
+Graph build_graph(const ModelSpec&, const GgufFile&, Bucket, std::vector<std::string>* unused = nullptr);
+
+}  // namespace llm

@@ -1,0 +1,92 @@
+// What a family's forward() writes its model with: layers of named weights, declared where they are used, over a graph builder.
+// Tensor names are the file's; shapes are checked against the file here, so a wrong file ends in an error that names the tensor.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "gguf/file.h"
+#include "graph/builder.h"
+#include "graph/graph.h"
+
+namespace llm {
+
+/// The inputs of every step.
+struct Step {
+  Index tokens, positions, out_rows;
+};
+
+/// Rotary angles of this step, computed once for all layers.
+struct Rotary {
+  Act table;  ///< [n_rot, tokens]
+  RopePairing pairing;
+};
+
+class Net;
+
+/// Nodes of one part of one layer: prefixes names with "blk.N." and carries the role.
+class Scope {
+ public:
+  /// x [k, rows] -> [n, rows] by `name`.weight [k, n], and `name`.bias [n] if the file has one.
+  Act linear(std::string_view name, Act x, std::int64_t n);
+  /// Normalises dimension 0 by `name`.weight.
+  Act rms_norm(std::string_view name, Act x, float eps);
+  Act split_heads(std::string_view name, Act x, int heads);
+  Act flatten_heads(std::string_view name, Act x);
+  Act rope(std::string_view name, Act x, const Rotary&);
+  Cache kv_append(Act k, Act v);  ///< k, v [head_dim, kv_heads, tokens]; one cache per layer
+  Act attention(Act q, Cache, const Attention&);
+  Act glu(Activation, Act gate, Act up);
+  Act add(std::string_view name, Act a, Act b);
+  Act scale(std::string_view name, Act x, float factor);
+  Routes route(Act logits, const Route&);
+  Act expert_linear(std::string_view name, Act x, const Routes&, std::int64_t n, int experts);
+  Act combine(Act x, const Routes&);
+
+ private:
+  friend class Net;
+  Scope(Net& net, int layer, Role role) : net_(net), layer_(layer), role_(role) {}
+  GraphBuilder& place();
+  Net& net_;
+  int layer_;
+  Role role_;
+};
+
+class Net {
+ public:
+  Net(const GgufFile& file, Bucket bucket);
+
+  Step step();
+  /// `factors` names an optional tensor of per-pair factors (Llama 3.1+: "rope_freqs").
+  Rotary rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors);
+  Act embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd);
+  Scope layer(int i, Role role) { return Scope(*this, i, role); }
+  Scope top(Role role) { return Scope(*this, -1, role); }
+  Act rows(Act x, Index out_rows);
+  /// Logits by `name`.weight, or by the embedding table `tied_to` where the file has none.
+  Act head(std::string_view name, Act x, std::int64_t vocab, std::string_view tied_to);
+
+  /// The finished graph, not yet optimised.
+  Graph finish(Act logits) &&;
+  /// Tensors of the file that no node used and that are not in `ignorable` (shell patterns).
+  std::vector<std::string> unused(std::span<const std::string_view> ignorable) const;
+
+ private:
+  friend class Scope;
+  /// Declares a weight: missing, of another shape, or of a type that cannot serve throws ErrorKind::Model.
+  Weight matrix(const std::string& name, Shape shape);
+  Weight vector(const std::string& name, std::int64_t n);
+  std::optional<Weight> optional_vector(const std::string& name, std::int64_t n);
+
+  const GgufFile& file_;
+  GraphBuilder builder_;
+  std::unordered_set<std::string> used_;
+};
+
+}  // namespace llm

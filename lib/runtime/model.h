@@ -1,0 +1,55 @@
+// A model ready to run: the mapped file, its tokenizer, its weights on a backend, and the compiled programs of its buckets.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/error.h"
+#include "gguf/file.h"
+#include "model/arch.h"
+#include "text/tokenizer.h"
+
+namespace llm {
+
+struct LoadOptions {
+  std::filesystem::path path;
+  std::string backend = "cpu";
+  int threads = 0;                                ///< 0: default_threads()
+  std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded and screened; may be empty
+};
+
+class Model {
+ public:
+  /// Opens, validates and loads; programs are compiled on first use. Screens F32 vectors for NaN and infinity.
+  static std::unique_ptr<Model> load(const LoadOptions&, Warnings&);
+
+  const GgufFile& file() const { return file_; }
+  const ModelSpec& spec() const { return spec_; }
+  const ModelDims& dims() const { return spec_.dims; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  Backend& backend() { return *backend_; }
+  const WeightStore& weights() const { return *weights_; }
+  /// The optimised graph of a bucket.
+  Graph graph(Bucket) const;
+  /// Bytes of weights that one token reads (experts: those in use), for speed limits.
+  std::uint64_t weight_bytes_per_token() const;
+  std::uint64_t parameter_count() const;
+
+ private:
+  Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std::move(spec)) {}
+  GgufFile file_;
+  ModelSpec spec_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<WeightSource> source_;
+  std::unique_ptr<WeightStore> weights_;
+};
+
+}  // namespace llm

@@ -1,0 +1,64 @@
+// Sequences of tokens over one paged cache: append, rewind, fork, and the logits of what was appended.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "runtime/kv_cache.h"
+#include "runtime/model.h"
+
+namespace llm {
+
+struct SessionOptions {
+  std::int64_t context = 0;      ///< positions per sequence; 0: as many as the model was trained for and memory can hold
+  int sequences = 1;             ///< that can be alive at once
+  int batch_tokens = 512;        ///< most tokens of one step
+  CacheFormat cache;
+};
+
+enum class Logits : std::uint8_t { None, Last, All };
+
+/// Tokens to append to one sequence.
+struct Append {
+  SequenceId sequence;
+  std::span<const Token> tokens;
+  Logits logits = Logits::Last;
+};
+
+class Session {
+ public:
+  /// Throws ErrorKind::Memory with the byte figures if an explicit context does not fit.
+  Session(Model&, SessionOptions);
+  ~Session();
+
+  /// Most positions of one sequence.
+  std::int64_t context() const;
+  SequenceId create();
+  /// A new sequence with the first `length` positions of another: shares its full blocks.
+  SequenceId fork(SequenceId, std::int64_t length);
+  void remove(SequenceId);
+  std::int64_t length(SequenceId) const;
+  /// Forgets all positions from `length` on.
+  void rewind(SequenceId, std::int64_t length);
+
+  /// Runs the tokens through the model, in as many steps as they need. Rows of logits [n][vocab] of the wanted tokens in the
+  /// order of `work`; they stay valid until the next call. Throws ErrorKind::Context if a sequence would outgrow the context
+  /// (before anything is computed), ErrorKind::Numeric for NaN or infinite logits.
+  std::span<const float> eval(std::span<const Append> work);
+
+  std::uint64_t cache_bytes_in_use() const;
+  std::uint64_t cache_bytes_per_position() const;
+  Observer* observer = nullptr;  ///< given to the programs of every step
+  std::string describe() const;  ///< of the programs compiled so far
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace llm

@@ -1,0 +1,127 @@
+#include "text/tokenizer.h"
+
+#include <algorithm>
+
+#include "text/special_matcher.h"
+#include "text/vocabulary.h"
+#include "text/vocabulary_models.h"
+
+namespace llm {
+namespace {
+
+constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
+
+/// Positions inside a text are kept in 32 bits, and a space may become three bytes.
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
+
+bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> Tokenizer::load(const Metadata& metadata, Warnings& warnings) {
+  const auto model = metadata.get<std::string_view>(kModelKey);
+  if (metadata.has(kTemplateKey)) metadata.get<std::string_view>(kTemplateKey);  // refused early if it is not a string
+  std::string known;
+  for (const VocabularyModel& row : vocabulary_models()) {
+    if (row.name == model) return row.load(metadata, warnings);
+    known += known.empty() ? "" : ", ";
+    known += row.name;
+  }
+  metadata.fail(kModelKey, "vocabulary model \"" + escaped(model) + "\" is not supported; supported: " + known);
+}
+
+Tokenizer::Tokenizer(Vocabulary vocabulary)
+    : vocabulary_(std::make_unique<const Vocabulary>(std::move(vocabulary))),
+      specials_(std::make_unique<const SpecialMatcher>(*vocabulary_)) {}
+
+Tokenizer::~Tokenizer() = default;
+
+std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  if (text.size() > kMaxTextBytes) {
+    throw Error(ErrorKind::Context, "text of " + std::to_string(text.size()) + " bytes is too long to be encoded at once");
+  }
+  const SpecialTokens& special = vocabulary_->special;
+  const auto scope = options.parse_special ? SpecialScope::All : SpecialScope::UserDefinedOnly;
+
+  std::vector<Fragment> fragments;
+  for (std::size_t at = 0; at < text.size();) {
+    const SpecialMatcher::Match match = specials_->next(text, at, scope);
+    if (match.at > at) fragments.push_back({text.substr(at, match.at - at), kNoToken});
+    if (match.token == kNoToken) break;
+    fragments.push_back({{}, match.token});
+    at = match.at + match.length;
+    if (!vocabulary_->trims_after.empty() && vocabulary_->trims_after[static_cast<std::size_t>(match.token)]) {
+      while (at < text.size() && is_ascii_space(text[at])) ++at;
+    }
+  }
+
+  std::vector<Token> out;
+  out.reserve(text.size() / 4 + 8);
+  if (options.add_special && special.add_bos) out.push_back(special.bos);
+  encode_fragments(fragments, out);
+  if (options.add_special && special.add_eos) out.push_back(special.eos);
+  return out;
+}
+
+std::size_t Tokenizer::n_vocab() const { return vocabulary_->size(); }
+
+const SpecialTokens& Tokenizer::special() const { return vocabulary_->special; }
+
+bool Tokenizer::adds_space_prefix() const { return vocabulary_->add_space_prefix; }
+
+TokenKind Tokenizer::kind(Token token) const {
+  check(token >= 0 && static_cast<std::size_t>(token) < n_vocab(), "token id inside the vocabulary");
+  return vocabulary_->kind(token);
+}
+
+std::string_view Tokenizer::token_text(Token token) const {
+  check(token >= 0 && static_cast<std::size_t>(token) < n_vocab(), "token id inside the vocabulary");
+  return vocabulary_->text(token);
+}
+
+float Tokenizer::score(Token token) const {
+  check(token >= 0 && static_cast<std::size_t>(token) < n_vocab(), "token id inside the vocabulary");
+  return vocabulary_->scores.empty() ? 0.0f : vocabulary_->scores[static_cast<std::size_t>(token)];
+}
+
+bool Tokenizer::is_end_of_generation(Token token) const {
+  return std::binary_search(vocabulary_->end_tokens.begin(), vocabulary_->end_tokens.end(), token);
+}
+
+void Tokenizer::append_piece(Token token, bool with_special, std::string& out) const {
+  switch (kind(token)) {
+    case TokenKind::Control:
+    case TokenKind::Unknown:
+      if (with_special) out += vocabulary_->text(token);
+      return;
+    case TokenKind::Unused: return;
+    case TokenKind::UserDefined: out += vocabulary_->text(token); return;
+    case TokenKind::Undefined:
+    case TokenKind::Normal:
+    case TokenKind::Byte: append_text(token, out); return;
+  }
+}
+
+std::string Tokenizer::piece(Token token, bool with_special) const {
+  std::string out;
+  append_piece(token, with_special, out);
+  return out;
+}
+
+std::string Tokenizer::decode(std::span<const Token> tokens, bool with_special) const {
+  std::string out;
+  bool beginning = adds_space_prefix();
+  for (const Token token : tokens) {
+    append_piece(token, with_special, out);
+    if (!beginning || out.empty()) continue;
+    if (out.front() == ' ') out.erase(0, 1);
+    beginning = false;
+  }
+  return out;
+}
+
+std::string Tokenizer::describe() const {
+  return vocabulary_->model + details() + ", " + counted(n_vocab(), "token");
+}
+
+}  // namespace llm

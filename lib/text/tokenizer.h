@@ -1,0 +1,107 @@
+// Text to token ids and back, as the vocabulary inside a GGUF file defines it.
+// Every vocabulary model is one subclass in its own file and one row of the table in vocabulary_models.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "gguf/metadata.h"
+
+namespace llm {
+
+using Token = std::int32_t;
+inline constexpr Token kNoToken = -1;
+
+/// Kinds by their numbers in tokenizer.ggml.token_type.
+enum class TokenKind : std::uint8_t { Undefined = 0, Normal = 1, Unknown = 2, Control = 3, UserDefined = 4, Unused = 5, Byte = 6 };
+
+struct EncodeOptions {
+  bool add_special = true;    ///< BOS/EOS as the file's flags ask
+  bool parse_special = true;  ///< text of control tokens becomes those tokens; false: it is plain text
+};
+
+/// Tokens with a meaning to the runtime; kNoToken where the file has none.
+struct SpecialTokens {
+  Token bos = kNoToken, eos = kNoToken, eot = kNoToken, unk = kNoToken, sep = kNoToken, pad = kNoToken;
+  bool add_bos = false, add_eos = false;
+};
+
+struct Vocabulary;
+class SpecialMatcher;
+
+class Tokenizer {
+ public:
+  /// Throws ErrorKind::Model (unknown model or pre-tokenizer, arrays of other lengths or types ...); warnings as the format's
+  /// rules ask (duplicate token strings, ids out of range, missing pre-tokenizer key ...).
+  /// Token strings stay views of the mapped file: the metadata must outlive the tokenizer.
+  static std::unique_ptr<Tokenizer> load(const Metadata&, Warnings&);
+  virtual ~Tokenizer();
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  /// Any bytes are accepted: what is not UTF-8 goes through as byte tokens. Safe to call from several threads.
+  std::vector<Token> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  std::size_t n_vocab() const;
+  const SpecialTokens& special() const;
+  TokenKind kind(Token) const;
+  std::string_view token_text(Token) const;  ///< as stored in the file
+  float score(Token) const;                  ///< 0 without scores
+  bool is_end_of_generation(Token) const;    ///< eos, eot, eom and their kin
+  /// The vocabulary starts a text with a space that is no part of it: decoding drops the one at the beginning.
+  bool adds_space_prefix() const;
+  /// The bytes that a token stands for in text; control tokens give nothing unless `with_special`.
+  std::string piece(Token, bool with_special = false) const;
+  std::string decode(std::span<const Token>, bool with_special = false) const;
+  /// In words, for `llm-inspect show`: e.g. "gpt2, pre-tokenizer llama-bpe, 128256 tokens".
+  std::string describe() const;
+
+ protected:
+  /// A stretch of text between special tokens, or (token != kNoToken) such a token.
+  struct Fragment {
+    std::string_view text;
+    Token token;
+  };
+
+  explicit Tokenizer(Vocabulary vocabulary);
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+
+ private:
+  /// Appends the ids of the fragments, in order.
+  virtual void encode_fragments(std::span<const Fragment>, std::vector<Token>& out) const = 0;
+  /// Appends the bytes of a token that stands for text (not Control, Unknown or Unused).
+  virtual void append_text(Token, std::string& out) const = 0;
+  /// Follows the model's name in describe(), e.g. ", pre-tokenizer qwen2".
+  virtual std::string details() const { return {}; }
+
+  void append_piece(Token, bool with_special, std::string& out) const;
+
+  std::unique_ptr<const Vocabulary> vocabulary_;
+  std::unique_ptr<const SpecialMatcher> specials_;
+};
+
+/// Where a stream of tokens stands in its text: after other text, the leading space of its first token belongs to it.
+enum class StreamStart : std::uint8_t { Beginning, Continuation };
+
+/// Joins the pieces of a stream of tokens and gives out whole UTF-8 sequences only.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool with_special = false, StreamStart start = StreamStart::Beginning);
+  /// Text that became complete with this token; may be empty. Bytes that can never become UTF-8 come out as U+FFFD.
+  std::string push(Token);
+  /// What is left at the end: an incomplete sequence becomes U+FFFD.
+  std::string finish();
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool with_special_;
+  bool drop_space_;  ///< the next piece that is not empty loses its leading space
+  std::string held_;
+};
+
+}  // namespace llm

@@ -1,0 +1,60 @@
+#include "text/utf8.h"
+
+#include <cstring>
+
+namespace llm::utf8 {
+namespace {
+
+std::uint8_t byte(std::string_view text, std::size_t at) { return static_cast<std::uint8_t>(text[at]); }
+
+/// Length of the sequence that a lead byte announces and the range of its second byte; length 0: not a lead byte.
+struct Lead {
+  std::size_t length;
+  std::uint8_t low, high;
+};
+
+Lead lead(std::uint8_t b) {
+  if (b < 0x80) return {1, 0, 0};
+  if (b < 0xC2) return {0, 0, 0};
+  if (b < 0xE0) return {2, 0x80, 0xBF};
+  if (b == 0xE0) return {3, 0xA0, 0xBF};
+  if (b == 0xED) return {3, 0x80, 0x9F};  // no surrogates
+  if (b < 0xF0) return {3, 0x80, 0xBF};
+  if (b == 0xF0) return {4, 0x90, 0xBF};
+  if (b < 0xF4) return {4, 0x80, 0xBF};
+  if (b == 0xF4) return {4, 0x80, 0x8F};  // up to U+10FFFF
+  return {0, 0, 0};
+}
+
+}  // namespace
+
+Unit unit_at(std::string_view text, std::size_t at) {
+  const Lead l = lead(byte(text, at));
+  if (l.length == 0) return {1, Form::Invalid};
+  for (std::size_t i = 1; i < l.length; ++i) {
+    if (at + i == text.size()) return {i, Form::Incomplete};
+    const std::uint8_t b = byte(text, at + i);
+    const bool fits = i == 1 ? (b >= l.low && b <= l.high) : (b & 0xC0) == 0x80;
+    if (!fits) return {i, Form::Invalid};
+  }
+  return {l.length, Form::Valid};
+}
+
+std::size_t valid_prefix(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    std::uint64_t eight = 0;
+    while (at + sizeof eight <= text.size()) {  // ASCII, eight bytes at a time
+      std::memcpy(&eight, text.data() + at, sizeof eight);
+      if ((eight & 0x8080808080808080u) != 0) break;
+      at += sizeof eight;
+    }
+    if (at == text.size()) break;
+    const Unit unit = unit_at(text, at);
+    if (unit.form != Form::Valid) break;
+    at += unit.length;
+  }
+  return at;
+}
+
+}  // namespace llm::utf8

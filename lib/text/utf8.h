@@ -1,0 +1,31 @@
+// UTF-8 as the Unicode standard defines it (table 3-7): no overlong forms, no surrogates, nothing above U+10FFFF.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace llm::utf8 {
+
+enum class Form : std::uint8_t {
+  Valid,       ///< one whole code point
+  Incomplete,  ///< the text ends inside a sequence that more bytes could complete
+  Invalid,     ///< bytes that no continuation makes valid
+};
+
+struct Unit {
+  std::size_t length;  ///< bytes, at least 1; for Invalid the maximal subpart that stands for one U+FFFD
+  Form form;
+};
+
+inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+/// What starts at `at`, which must be inside the text.
+Unit unit_at(std::string_view text, std::size_t at);
+
+/// Bytes at the front of the text that are valid UTF-8 up to the first unit that is not.
+std::size_t valid_prefix(std::string_view text);
+
+inline bool valid(std::string_view text) { return valid_prefix(text) == text.size(); }
+
+}  // namespace llm::utf8

@@ -1,0 +1,50 @@
+// The vocabulary's arrays and flags as a file's metadata gives them, checked: what every vocabulary model starts from.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace llm {
+
+inline constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
+inline constexpr std::string_view kScoresKey = "tokenizer.ggml.scores";
+inline constexpr std::string_view kTokenTypeKey = "tokenizer.ggml.token_type";
+inline constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
+inline constexpr std::string_view kModelKey = "tokenizer.ggml.model";
+inline constexpr std::string_view kPreKey = "tokenizer.ggml.pre";
+
+/// What a vocabulary model assumes where the file is silent.
+struct VocabularyDefaults {
+  std::string_view bos_text = {}, eos_text = {};  ///< control tokens that serve without a key of their own
+  bool add_bos = false, add_eos = false, add_space_prefix = false;
+};
+
+struct Vocabulary {
+  std::string model;                     ///< tokenizer.ggml.model
+  std::vector<std::string_view> texts;   ///< [n_vocab], views of the mapped file
+  std::vector<float> scores;             ///< [n_vocab] or empty
+  std::vector<TokenKind> kinds;          ///< [n_vocab]
+  std::vector<bool> trims_after;         ///< [n_vocab] or empty: white space after this special token is dropped
+  std::vector<Token> end_tokens;         ///< ascending
+  SpecialTokens special;
+  bool add_space_prefix = false;
+  bool remove_extra_whitespaces = false;
+
+  std::size_t size() const { return texts.size(); }
+  std::string_view text(Token id) const { return texts[static_cast<std::size_t>(id)]; }
+  TokenKind kind(Token id) const { return kinds[static_cast<std::size_t>(id)]; }
+};
+
+/// Throws ErrorKind::Model for arrays that cannot be used; everything that can be lived with is one warning per kind.
+Vocabulary read_vocabulary(const Metadata&, const VocabularyDefaults&, Warnings&);
+
+/// Token strings that are there more than once: `count` of them, for example `example`. Nothing if count is 0.
+void warn_duplicates(std::size_t count, std::string_view example, Warnings&);
+
+/// "1 token", "2 tokens".
+std::string counted(std::size_t n, std::string_view noun);
+
+}  // namespace llm
