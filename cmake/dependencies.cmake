@@ -8,8 +8,16 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 if(LLM_OPENBLAS)
-  # The OpenMP build, named by its own pkg-config file: it shares its threads with ours.
-  pkg_search_module(OPENBLAS REQUIRED IMPORTED_TARGET openblas-openmp openblas blas-openblas)
+  # The OpenMP build: it shares its threads with ours. Debian keeps each build's openblas.pc in a folder of its own and lets an
+  # alternative decide which of them is the plain name, so that folder is searched first.
+  set(pkg_config_path "$ENV{PKG_CONFIG_PATH}")
+  set(ENV{PKG_CONFIG_PATH} "/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp/pkgconfig:${pkg_config_path}")
+  pkg_search_module(OPENBLAS REQUIRED IMPORTED_TARGET openblas openblas-openmp blas-openblas)
+  pkg_get_variable(openblas_config ${OPENBLAS_MODULE_NAME} openblas_config)
+  set(ENV{PKG_CONFIG_PATH} "${pkg_config_path}")
+  if(openblas_config AND NOT openblas_config MATCHES "USE_OPENMP=1")
+    message(WARNING "This OpenBLAS brings its own threads beside OpenMP's: install its OpenMP build (libopenblas-openmp-dev)")
+  endif()
 endif()
 if(LLM_TESTS)
   find_package(Catch2 REQUIRED)

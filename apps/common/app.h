@@ -1,4 +1,5 @@
-// The edges that every program shares: main's frame with its exit codes, reading the command line, the options that all have.
+// The edges that every program shares: main's frame with its exit codes, reading the command line, the options that all
+// have.
 //
 //   int main(int argc, char** argv) {
 //     return llm::app::run("llm-xyz", argc, argv, [&] {
@@ -25,8 +26,9 @@
 
 namespace llm::app {
 
-/// Runs `body` and turns whatever leaves it into one message on stderr and an exit code (ErrorKind's value; 141 for a reader
-/// that closed our stdout; 70 for what should not happen). Before it: standard streams exist, SIGPIPE is ignored.
+/// Runs `body` and turns whatever leaves it into one message on stderr and an exit code (ErrorKind's value; 141 for a
+/// reader that closed our stdout; 70 for what should not happen). Before it: standard streams exist, SIGPIPE is
+/// ignored.
 int run(std::string_view program, int argc, char** argv, const std::function<int()>& body);
 
 /// Another spelling of an option, for what CLI11 cannot declare: long names after one dash ("-no-cnv", "-np").

@@ -6,11 +6,12 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "runtime/figures.h"
 
 namespace llm::app {
 
 enum class Verbosity : std::uint8_t {
-  Quiet,   ///< errors only
+  Quiet,  ///< errors only
   Normal,
   Verbose,
 };
@@ -29,12 +30,12 @@ void say(std::string_view text);      ///< a plain line, nothing with -q: timing
 void verbose(std::string_view text);  ///< one or more plain lines with -v
 void print_error(const Error&);       ///< `PROGRAM: error: ...`, or a JSON object with the same parts on one line
 
-/// Text as it may go to a terminal: control characters, escapes and bidirectional controls become visible as `\x1b`; line feed
-/// and tab stay. Expects whole UTF-8 sequences.
+/// Text as it may go to a terminal: control characters, escapes and bidirectional controls become visible as `\x1b`;
+/// line feed and tab stay. Expects whole UTF-8 sequences.
 std::string terminal_safe(std::string_view text);
 
-std::string bytes_text(std::uint64_t bytes);      ///< "4.9 GiB"
-std::string number_text(std::uint64_t n);         ///< "5,120"
-std::string fixed_text(double value, int digits);  ///< "96.1", in any locale
+using llm::bytes_text;
+using llm::fixed_text;
+using llm::number_text;
 
 }  // namespace llm::app

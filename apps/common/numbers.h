@@ -1,5 +1,5 @@
-// Numbers on the command line: the whole text must be one, in range, in any locale. Integers take the suffixes k, K, M (powers
-// of 1000) and Ki, Mi (powers of 1024).
+// Numbers on the command line: the whole text must be one, in range, in any locale. Integers take the suffixes k, K, M
+// (powers of 1000) and Ki, Mi (powers of 1024).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,6 +26,7 @@ CLI::Option* add_integer(CLI::App& cli, const std::string& names, T& target, std
   };
   return cli.add_option_function<std::string>(names, set, help)->type_name("N")->take_last();
 }
-CLI::Option* add_real(CLI::App& cli, const std::string& names, float& target, double min, double max, const std::string& help);
+CLI::Option* add_real(CLI::App& cli, const std::string& names, float& target, double min, double max,
+                      const std::string& help);
 
 }  // namespace llm::app

@@ -1,5 +1,5 @@
-// Ctrl-C and termination. While nothing has been printed that could be cut, a signal ends the program at once; while an answer
-// streams, it asks for a stop after the current token. A second one always ends at once.
+// Ctrl-C and termination. While nothing has been printed that could be cut, a signal ends the program at once; while an
+// answer streams, it asks for a stop after the current token. A second one always ends at once.
 #pragma once
 
 #include <atomic>

@@ -23,6 +23,10 @@ struct Split {
   std::uint32_t count = 1;
 };
 
+std::string quoted_path(const std::filesystem::path& path) {
+  return std::string("\"").append(escaped(path.string(), 4096)).append("\"");
+}
+
 std::uint32_t read_u16(const Metadata& md, std::string_view key) {
   const Metadata::Entry* e = md.find(key);
   if (!e) md.fail(key, "is missing; every file of a split model has it");
@@ -95,7 +99,7 @@ class SplitNames {
     for (std::uint32_t no = 0; no < split_.count; ++no) {
       std::error_code ignored;
       if (!std::filesystem::exists(path(no), ignored))
-        given.fail(kSplitCount, describe({no, split_.count}) + " is missing: " + escaped(path(no).string(), 4096));
+        given.fail(kSplitCount, describe({no, split_.count}) + " is missing: " + quoted_path(path(no)));
     }
   }
 
@@ -104,10 +108,6 @@ class SplitNames {
   Split split_;
   std::string prefix_;
 };
-
-std::string quoted_path(const std::filesystem::path& path) {
-  return std::string("\"").append(escaped(path.string(), 4096)).append("\"");
-}
 
 void check_same_set(const Part& part, const Part& first, std::uint32_t no) {
   const Metadata& md = part.content.metadata;

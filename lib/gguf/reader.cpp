@@ -308,7 +308,7 @@ TensorType GgufReader::read_type(Record& r) {
   const std::uint64_t type_at = in_.position();
   const auto id = in_.read<std::uint32_t>("the storage type");
   const auto dtype = dtype_from_gguf(id);
-  if (!dtype) in_.fail(type_at, "tensor type " + number(id) + ": " + explain_unsupported_gguf_type(id));
+  if (!dtype) in_.fail(type_at, explain_unsupported_gguf_type(id));
   const DTypeInfo& type = info(*dtype);
   if (dims[0] % type.block_elems != 0)
     in_.fail(dims_at, "rows of " + number(dims[0]) + " elements are not whole blocks of " + number(type.block_elems) +
@@ -325,7 +325,7 @@ TensorType GgufReader::read_type(Record& r) {
   for (std::uint32_t d = 0; d < n_dims; ++d) {
     const std::uint64_t at = dims_at + d * in_.length_bytes();
     if (dims[d] > kMaxDim)
-      in_.fail(at, "dimension " + number(d) + " is " + number(dims[d]) + "; above 2^40, sizes could overflow");
+      in_.fail(at, "dimension " + number(d) + " is " + number(dims[d]) + ", above 2^40: sizes would overflow");
     const auto product = checked_mul(elements, dims[d]);
     if (!product || *product > std::uint64_t{1} << 62) in_.fail(at, "the number of its elements overflows");
     elements = *product;

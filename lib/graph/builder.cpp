@@ -21,10 +21,17 @@ Index GraphBuilder::step_input(StepInput input) {
   ValueInfo info{.kind = ValueKind::Input, .input = input};
   const Bucket& b = graph_.bucket();
   switch (input) {
-    case StepInput::Tokens: info.name = "tokens"; break;
-    case StepInput::Positions: info.name = "positions"; break;
-    case StepInput::OutRows: info.name = "out_rows"; break;
-    case StepInput::None: check(false, "a step input without a kind");
+    case StepInput::Tokens:
+      info.name = "tokens";
+      break;
+    case StepInput::Positions:
+      info.name = "positions";
+      break;
+    case StepInput::OutRows:
+      info.name = "out_rows";
+      break;
+    case StepInput::None:
+      check(false, "a step input without a kind");
   }
   info.rows = input == StepInput::OutRows ? RowSpace::Outputs : RowSpace::Tokens;
   info.type = {DType::I32, {input == StepInput::OutRows ? b.outputs : b.tokens}};
@@ -90,7 +97,8 @@ Act GraphBuilder::glu(Activation activation, Act gate, Act up, std::string_view 
   return append_one(Glu{activation}, {gate.id, up.id}, name);
 }
 
-Act GraphBuilder::rope_table(const RopeTable& attributes, Index positions, const Weight* factors, std::string_view name) {
+Act GraphBuilder::rope_table(const RopeTable& attributes, Index positions, const Weight* factors,
+                             std::string_view name) {
   std::vector<std::uint32_t> in{positions.id};
   if (factors) in.push_back(factors->id);
   return append_one(attributes, std::move(in), name);
@@ -103,7 +111,8 @@ Act GraphBuilder::rope(Act x, Act table, RopePairing pairing, std::string_view n
 Cache GraphBuilder::kv_append(Act k, Act v, Cache cache, std::string_view name) {
   const ValueInfo* operands[] = {&graph_.info(k), &graph_.info(v), &graph_.info(cache)};
   infer(KvAppend{}, operands, graph_.bucket());
-  const Cache stored{{graph_.add_value({.kind = ValueKind::State, .name = full_name(name), .cache = graph_.info(cache).cache})}};
+  const Cache stored{
+      {graph_.add_value({.kind = ValueKind::State, .name = full_name(name), .cache = graph_.info(cache).cache})}};
   node(KvAppend{}, {k.id, v.id, cache.id}, {stored.id});
   return stored;
 }
@@ -122,14 +131,21 @@ Act GraphBuilder::expert_linear(Act x, Index expert, Weight w, std::string_view 
   return append_one(ExpertLinear{{ActFormat::F32}}, {x.id, expert.id, w.id}, name);
 }
 
-Act GraphBuilder::combine(Act x, Act weights, std::string_view name) { return append_one(Combine{}, {x.id, weights.id}, name); }
+Act GraphBuilder::combine(Act x, Act weights, std::string_view name) {
+  return append_one(Combine{}, {x.id, weights.id}, name);
+}
 Act GraphBuilder::add(Act a, Act b, std::string_view name) { return append_one(Add{}, {a.id, b.id}, name); }
 Act GraphBuilder::scale(Act x, float factor, std::string_view name) { return append_one(Scale{factor}, {x.id}, name); }
-Act GraphBuilder::map(Act x, Map function, std::string_view name) { return append_one(std::move(function), {x.id}, name); }
-Act GraphBuilder::rows(Act x, Index out_rows, std::string_view name) { return append_one(Rows{}, {x.id, out_rows.id}, name); }
+Act GraphBuilder::map(Act x, Map function, std::string_view name) {
+  return append_one(std::move(function), {x.id}, name);
+}
+Act GraphBuilder::rows(Act x, Index out_rows, std::string_view name) {
+  return append_one(Rows{}, {x.id, out_rows.id}, name);
+}
 
 Act GraphBuilder::reshape(Act x, Shape shape, std::string_view name) {
-  check(type(x).shape.elements() == shape.elements(), "reshape of " + graph_.info(x).name + " changes the number of elements");
+  check(type(x).shape.elements() == shape.elements(),
+        "reshape of " + graph_.info(x).name + " changes the number of elements");
   const Act y = result({type(x).dtype, shape}, graph_.info(x).rows, name);
   node(Reshape{}, {x.id}, {y.id});
   return y;
@@ -137,7 +153,8 @@ Act GraphBuilder::reshape(Act x, Shape shape, std::string_view name) {
 
 Act GraphBuilder::split_heads(Act x, int heads, std::string_view name) {
   const Shape& s = type(x).shape;
-  check(s.n_dims() == 2 && s[0] % heads == 0, "split_heads of " + graph_.info(x).name + ": width is not a multiple of the heads");
+  check(s.n_dims() == 2 && s[0] % heads == 0,
+        "split_heads of " + graph_.info(x).name + ": width is not a multiple of the heads");
   return reshape(x, {s[0] / heads, heads, s[1]}, name);
 }
 

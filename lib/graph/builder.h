@@ -1,5 +1,5 @@
-// Appends nodes to a graph; every function checks its operands' shapes and throws ErrorKind::Internal naming the op and both
-// shapes. (Shapes of weights were checked against the file by model/net before they come here.)
+// Appends nodes to a graph; every function checks its operands' shapes and throws ErrorKind::Internal naming the op and
+// both shapes. (Shapes of weights were checked against the file by model/net before they come here.)
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ class GraphBuilder {
   /// Layer number, role and name prefix ("blk.3.") of the nodes that follow.
   void set_place(int layer, Role role, std::string prefix);
 
-  Index step_input(StepInput);  ///< one value per kind, made on first use
+  Index step_input(StepInput);                       ///< one value per kind, made on first use
   Weight weight(std::string name, TensorType type);  ///< one value per name
   Cache cache(CacheType type);
 
@@ -56,7 +56,8 @@ class GraphBuilder {
   std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }
   Act result(TensorType type, RowSpace rows, std::string_view name);
   template <std::size_t N>
-  std::array<std::uint32_t, N> append(Op op, std::vector<std::uint32_t> in, const std::array<std::string_view, N>& names);
+  std::array<std::uint32_t, N> append(Op op, std::vector<std::uint32_t> in,
+                                      const std::array<std::string_view, N>& names);
   Act append_one(Op op, std::vector<std::uint32_t> in, std::string_view name);
   void node(Op op, std::vector<std::uint32_t> in, std::vector<std::uint32_t> out);
   Act reshape(Act x, Shape shape, std::string_view name);

@@ -99,7 +99,8 @@ std::uint64_t structural_hash(const Graph& g, const LayerRange& range) {
         h.add(static_cast<std::uint64_t>(info.input));
         h.add(static_cast<std::uint64_t>(info.rows));
         h.add(info.type);
-        for (int d : {info.cache.kv_heads, info.cache.head_dim_k, info.cache.head_dim_v}) h.add(static_cast<std::uint64_t>(d));
+        for (int d : {info.cache.kv_heads, info.cache.head_dim_k, info.cache.head_dim_v})
+          h.add(static_cast<std::uint64_t>(d));
       }
     }
   }

@@ -1,5 +1,5 @@
-// A model's computation as a typed description without data: nodes in topological order over values that are inputs, weights,
-// state or results. Built by graph/builder.h, changed only by whole-graph passes, executed by a backend.
+// A model's computation as a typed description without data: nodes in topological order over values that are inputs,
+// weights, state or results. Built by graph/builder.h, changed only by whole-graph passes, executed by a backend.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace llm {
 struct Value {
   std::uint32_t id = 0;
 };
-struct Act : Value {};     ///< f32 activations
-struct Index : Value {};   ///< int32: tokens, positions, rows, expert ids
+struct Act : Value {};    ///< f32 activations
+struct Index : Value {};  ///< int32: tokens, positions, rows, expert ids
 struct Weight : Value {};
 struct Cache : Value {};
 struct Routes {
@@ -45,17 +45,17 @@ struct CacheType {
 
 struct ValueInfo {
   ValueKind kind = ValueKind::Result;
-  std::string name = {};                   ///< unique; a weight's tensor name, a result's "blk.3.ffn_norm"
-  TensorType type;                         ///< State: unused
+  std::string name = {};  ///< unique; a weight's tensor name, a result's "blk.3.ffn_norm"
+  TensorType type = {};   ///< State: unused
   RowSpace rows = RowSpace::None;
-  StepInput input = StepInput::None;       ///< Input only; None is a value handed over by another segment
-  CacheType cache = {};                    ///< State only
+  StepInput input = StepInput::None;  ///< Input only; None is a value handed over by another segment
+  CacheType cache = {};               ///< State only
 };
 
 struct Node {
   Op op;
   std::vector<std::uint32_t> in = {}, out = {};  ///< value ids, as the op's comment lists them
-  std::int16_t layer = -1;             ///< -1 outside the layers
+  std::int16_t layer = -1;                       ///< -1 outside the layers
   Role role = Role::Embed;
 };
 
@@ -104,8 +104,8 @@ std::vector<LayerRange> layer_ranges(const Graph&);
 
 /// Values that the nodes of a range use, in the order of their first appearance: the parameters of its plan.
 std::vector<std::uint32_t> range_values(const Graph&, const LayerRange&);
-/// Hash of a range with its values as parameters: weights by type only, the layer number left out. Equal for layers that can
-/// share one plan.
+/// Hash of a range with its values as parameters: weights by type only, the layer number left out. Equal for layers
+/// that can share one plan.
 std::uint64_t structural_hash(const Graph&, const LayerRange&);
 
 }  // namespace llm

@@ -66,7 +66,8 @@ class Arena {
 
 class Planner {
  public:
-  Planner(const Graph& g, const std::vector<std::uint64_t>& scratch) : g_(g), scratch_(scratch), root_(g.values().size()) {
+  Planner(const Graph& g, const std::vector<std::uint64_t>& scratch)
+      : g_(g), scratch_(scratch), root_(g.values().size()) {
     find_roots();
     find_last_uses();
   }

@@ -15,8 +15,8 @@ struct MemoryPlan {
   std::uint64_t bytes = 0;
 };
 
-/// Capacity bytes of every result, best fit by liveness, 64-byte aligned; reshapes share their source's bytes, outputs of the
-/// graph are left out (the caller binds them). `node_scratch` (per node, bytes) lives during its node alone.
+/// Capacity bytes of every result, best fit by liveness, 64-byte aligned; reshapes share their source's bytes, outputs
+/// of the graph are left out (the caller binds them). `node_scratch` (per node, bytes) lives during its node alone.
 MemoryPlan plan_memory(const Graph&, const std::vector<std::uint64_t>& node_scratch);
 
 }  // namespace llm

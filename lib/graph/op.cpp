@@ -54,18 +54,21 @@ struct Attributes {
     if (a.scaling == RopeScaling::Linear) text += " linear factor=" + number(a.factor);
     if (a.scaling == RopeScaling::Yarn) {
       text += " yarn factor=" + number(a.factor) + " original_context=" + number(a.original_context) +
-              " beta=" + number(a.beta_fast) + ".." + number(a.beta_slow) + " attention_factor=" + number(a.attention_factor);
+              " beta=" + number(a.beta_fast) + ".." + number(a.beta_slow) +
+              " attention_factor=" + number(a.attention_factor);
     }
     return text;
   }
   std::string operator()(const Rope& a) const {
-    return std::string(a.pairing == RopePairing::Interleaved ? "interleaved" : "halves") + " n_rot=" + std::to_string(a.n_rot);
+    return std::string(a.pairing == RopePairing::Interleaved ? "interleaved" : "halves") +
+           " n_rot=" + std::to_string(a.n_rot);
   }
   std::string operator()(const Attention& a) const {
     return "scale=" + number(a.scale) + (a.window ? " window=" + std::to_string(a.window) : "");
   }
   std::string operator()(const Route& a) const {
-    return "softmax top_k=" + std::to_string(a.top_k) + (a.weights == RouteWeights::Renormalized ? " renormalized" : "") +
+    return "softmax top_k=" + std::to_string(a.top_k) +
+           (a.weights == RouteWeights::Renormalized ? " renormalized" : "") +
            (a.scale != 1 ? " scale=" + number(a.scale) : "");
   }
   std::string operator()(const ExpertLinear& a) const {
@@ -84,12 +87,18 @@ std::string attributes(const Op& op) { return std::visit(Attributes{}, op); }
 
 std::string_view name(Role role) {
   switch (role) {
-    case Role::Embed: return "embed";
-    case Role::Attention: return "attention";
-    case Role::Ffn: return "ffn";
-    case Role::Router: return "router";
-    case Role::Experts: return "experts";
-    case Role::Head: return "head";
+    case Role::Embed:
+      return "embed";
+    case Role::Attention:
+      return "attention";
+    case Role::Ffn:
+      return "ffn";
+    case Role::Router:
+      return "router";
+    case Role::Experts:
+      return "experts";
+    case Role::Head:
+      return "head";
   }
   return "?";
 }

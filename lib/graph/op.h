@@ -1,6 +1,6 @@
 // The operations of a graph: attribute structs without data, collected in the variant Op.
-// Few and transformer-sized. Each op's inputs, outputs and shapes stand beside it ([width, ..., rows], dimension 0 contiguous);
-// its exact meaning is the scalar code in backend/reference.
+// Few and transformer-sized. Each op's inputs, outputs and shapes stand beside it ([width, ..., rows], dimension 0
+// contiguous); its exact meaning is the scalar code in backend/reference.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Embed {
   friend bool operator==(const Embed&, const Embed&) = default;
 };
 
-/// Products that share their input: (x [k, rows], w_i [k, n_i] ..., then bias_i [n_i] of those that have one) -> y_i [n_i, rows].
-/// Each weight keeps its own storage type.
+/// Products that share their input: (x [k, rows], w_i [k, n_i] ..., then bias_i [n_i] of those that have one) -> y_i
+/// [n_i, rows]. Each weight keeps its own storage type.
 struct Linear {
   struct Product {
     bool bias = false;
@@ -58,9 +58,10 @@ enum class RopePairing : std::uint8_t {
 };
 enum class RopeScaling : std::uint8_t { None, Linear, Yarn };
 
-/// Angles of every token once per step: (positions [, factors [n_rot/2]]) -> [n_rot, tokens], cos and sin of pair i at 2i and 2i+1.
-/// angle_i(pos) = pos * theta_i, theta_i = base^(-2i/n_rot) / factor_i, then scaled: Linear divides by `factor`; Yarn mixes the
-/// divided and the original angle per pair by a ramp and multiplies cos and sin by its magnitude (YaRN, arXiv:2309.00071).
+/// Angles of every token once per step: (positions [, factors [n_rot/2]]) -> [n_rot, tokens], cos and sin of pair i at
+/// 2i and 2i+1. angle_i(pos) = pos * theta_i, theta_i = base^(-2i/n_rot) / factor_i, then scaled: Linear divides by
+/// `factor`; Yarn mixes the divided and the original angle per pair by a ramp and multiplies cos and sin by its
+/// magnitude (YaRN, arXiv:2309.00071).
 struct RopeTable {
   int n_rot = 0;
   float base = 10000;
@@ -72,20 +73,22 @@ struct RopeTable {
   friend bool operator==(const RopeTable&, const RopeTable&) = default;
 };
 
-/// (x [head_dim, heads, tokens], table [n_rot, tokens]) -> the same shape, the first n_rot elements of each head rotated
+/// (x [head_dim, heads, tokens], table [n_rot, tokens]) -> the same shape, the first n_rot elements of each head
+/// rotated
 struct Rope {
   RopePairing pairing = RopePairing::Interleaved;
   int n_rot = 0;
   friend bool operator==(const Rope&, const Rope&) = default;
 };
 
-/// (k [head_dim, kv_heads, tokens], v [head_dim_v, kv_heads, tokens], cache) -> the cache with the step's rows stored at its slots
+/// (k [head_dim, kv_heads, tokens], v [head_dim_v, kv_heads, tokens], cache) -> the cache with the step's rows stored
+/// at its slots
 struct KvAppend {
   friend bool operator==(const KvAppend&, const KvAppend&) = default;
 };
 
-/// (q [head_dim, heads, tokens], cache) -> [head_dim_v, heads, tokens]. Causal inside each sequence, keys and values read back
-/// from the cache, query head h uses KV head h / (heads / kv_heads).
+/// (q [head_dim, heads, tokens], cache) -> [head_dim_v, heads, tokens]. Causal inside each sequence, keys and values
+/// read back from the cache, query head h uses KV head h / (heads / kv_heads).
 struct Attention {
   float scale = 0;
   int window = 0;  ///< keys at positions > pos - window are seen; 0 sees all
@@ -97,7 +100,8 @@ enum class RouteWeights : std::uint8_t {
   AsGated,       ///< the gate's value of each chosen expert
   Renormalized,  ///< divided by their sum over the chosen experts
 };
-/// (logits [experts, tokens]) -> (expert ids [top_k, tokens], weights [top_k, tokens]), best first, ties to the lowest id
+/// (logits [experts, tokens]) -> (expert ids [top_k, tokens], weights [top_k, tokens]), best first, ties to the lowest
+/// id
 struct Route {
   int top_k = 0;
   Gating gating = Gating::Softmax;
@@ -145,8 +149,8 @@ struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using Op = std::variant<Embed, Linear, RmsNorm, AddRmsNorm, Glu, RopeTable, Rope, KvAppend, Attention, Route, ExpertLinear,
-                        Combine, Add, Scale, Map, Rows, Reshape>;
+using Op = std::variant<Embed, Linear, RmsNorm, AddRmsNorm, Glu, RopeTable, Rope, KvAppend, Attention, Route,
+                        ExpertLinear, Combine, Add, Scale, Map, Rows, Reshape>;
 
 std::string_view name(const Op&);
 /// Attributes in words for printing: "eps=1e-05"; empty if there are none.

@@ -18,8 +18,8 @@ struct PlacementRule {
   int backend = 0;             ///< index in the caller's list of backends
 };
 
-/// A run of nodes for one backend as a graph of its own: values of other segments are its inputs, values that others need are
-/// its outputs. Names are kept, so the segments bind by name.
+/// A run of nodes for one backend as a graph of its own: values of other segments are its inputs, values that others
+/// need are its outputs. Names are kept, so the segments bind by name.
 struct Segment {
   int backend;
   Graph graph;

@@ -90,7 +90,8 @@ class Rule {
     const Shape& x = in_[0]->type.shape;
     need(a.top_k >= 1 && a.top_k <= x[0], 0, "top_k must be between 1 and the number of experts");
     const Shape shape{a.top_k, x[1]};
-    return {{ValueKind::Result, {DType::I32, shape}, in_[0]->rows}, {ValueKind::Result, {DType::F32, shape}, in_[0]->rows}};
+    return {{ValueKind::Result, {DType::I32, shape}, in_[0]->rows},
+            {ValueKind::Result, {DType::F32, shape}, in_[0]->rows}};
   }
   std::vector<ResultType> operator()(const ExpertLinear& a) const {
     count(2 + a.activations.size());
@@ -165,7 +166,9 @@ class Rule {
     need(in_[i]->kind == ValueKind::State, i, "is not a cache");
     return in_[i]->cache;
   }
-  std::vector<ResultType> act(Shape shape, RowSpace rows) const { return {{ValueKind::Result, {DType::F32, shape}, rows}}; }
+  std::vector<ResultType> act(Shape shape, RowSpace rows) const {
+    return {{ValueKind::Result, {DType::F32, shape}, rows}};
+  }
   std::vector<ResultType> same(std::size_t i) const { return {{ValueKind::Result, in_[i]->type, in_[i]->rows}}; }
   std::vector<ResultType> unary() const {
     count(1);

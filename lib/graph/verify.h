@@ -5,8 +5,8 @@
 
 namespace llm {
 
-/// Throws ErrorKind::Internal naming the node: operand counts, kinds and shapes by the op's rule, topological order, one
-/// producer per result, unique names, caches written before they are read, outputs that exist.
+/// Throws ErrorKind::Internal naming the node: operand counts, kinds and shapes by the op's rule, topological order,
+/// one producer per result, unique names, caches written before they are read, outputs that exist.
 void verify(const Graph&);
 
 }  // namespace llm

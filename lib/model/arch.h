@@ -26,22 +26,17 @@ struct ModelDims {
 
 struct ModelSpec {
   ModelDims dims;
-  std::function<Act(Net&)> build;
-  std::vector<std::string_view> ignorable;  ///< shell patterns of tensors that a file may hold and the graph does not read
+  std::function<Act(Net&)> build;                ///< gives the logits
+  std::vector<std::string_view> ignorable = {};  ///< shell patterns of tensors that a file may hold unread
 };
 
 struct Architecture {
-  std::string_view name;                      ///< general.architecture
-  ModelSpec (*open)(const Metadata&);         ///< throws ErrorKind::Model naming the key
+  std::string_view name;               ///< general.architecture
+  ModelSpec (*open)(const Metadata&);  ///< throws ErrorKind::Model naming the key
 };
 
-/// The explicit list (models/registry.cpp).
-std::span<const Architecture> architectures();
-
-/// The spec of a file's architecture; throws ErrorKind::Model naming an unknown one and those that are known.
-ModelSpec open_model(const Metadata&);
-
-/// The graph of a bucket as the family wrote it, not yet optimised; `unused` gets the names of tensors that nothing read.
+/// The graph of a bucket as the family wrote it, not yet optimised; `unused` gets the names of tensors that nothing
+/// read. Throws ErrorKind::Model naming a tensor that is missing or has another shape or type than the graph needs.
 Graph build_graph(const ModelSpec&, const GgufFile&, Bucket, std::vector<std::string>* unused = nullptr);
 
 }  // namespace llm

@@ -15,7 +15,7 @@ namespace llm {
 struct MoeConfig {
   int experts = 0;
   int active = 0;
-  std::int64_t d_ff = 0;
+  std::int64_t d_ff = 0;  ///< of one expert
   Gating gate = Gating::Softmax;
   RouteWeights weights = RouteWeights::AsGated;
   float scale = 1;
@@ -23,22 +23,35 @@ struct MoeConfig {
 
 struct DecoderConfig {
   std::string architecture;
-  std::int64_t vocab = 0, context = 0, n_embd = 0, d_ff = 0;
+  std::int64_t vocab = 0, context = 0, n_embd = 0;
+  std::int64_t d_ff = 0;  ///< 0 where the file has only expert_feed_forward_length
   int n_layers = 0;
   int heads = 0, kv_heads = 0;
-  int head_dim = 0;     ///< of keys
-  int head_dim_v = 0;   ///< of values
+  int head_dim = 0;    ///< of keys
+  int head_dim_v = 0;  ///< of values
   float norm_eps = 0;
-  float attention_scale = 0;  ///< 1/sqrt(head_dim) unless the family says otherwise
-  int window = 0;
+  float attention_scale = 0;  ///< attention.scale, or 1/sqrt(head_dim)
+  int window = 0;             ///< attention.sliding_window; 0 sees all
   RopeTable rope;
-  std::optional<MoeConfig> moe;
+  std::optional<MoeConfig> moe;  ///< filled by families that have experts
   ModelDims dims() const;
 };
 
-/// Keys under `arch`.: ranges and relations by the loader contract; throws ErrorKind::Model naming the key.
+/// Keys under `arch`.: ranges and relations by the loader contract; throws ErrorKind::Model naming the key. Keys that
+/// would change the computation in a way that no family here follows are refused, never ignored.
 DecoderConfig read_decoder_config(const Metadata&, std::string_view arch);
-/// Expert keys, for families that have experts; nothing if expert_count is absent or 0.
-std::optional<MoeConfig> read_moe_config(const Metadata&, std::string_view arch, std::int64_t d_ff);
+
+/// Expert keys, for families that have experts; nothing if expert_count is absent or 0. `d_ff` is an expert's width
+/// where the file has no expert_feed_forward_length, 0 if the family's files always have it. `weights` is the family's
+/// rule.
+std::optional<MoeConfig> read_moe_config(const Metadata&, const DecoderConfig&, std::int64_t d_ff,
+                                         RouteWeights weights);
+/// The same for families that are nothing without experts: expert_count is required.
+MoeConfig require_moe_config(const Metadata&, const DecoderConfig&, std::int64_t d_ff, RouteWeights weights);
+
+/// For families whose layers are all dense: refuses a file that counts experts.
+void refuse_experts(const Metadata&, const DecoderConfig&);
+/// For families that always see all positions: refuses a window that would be narrower than the context, clears others.
+void refuse_window(const Metadata&, DecoderConfig&);
 
 }  // namespace llm

@@ -1,9 +1,9 @@
-// What a family's forward() writes its model with: layers of named weights, declared where they are used, over a graph builder.
-// Tensor names are the file's; shapes are checked against the file here, so a wrong file ends in an error that names the tensor.
+// What a family's forward() writes its model with: layers of named weights, declared where they are used, over a graph
+// builder. Tensor names are the file's; shapes are checked against the file here, so a wrong file ends in an error that
+// names the tensor.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +33,9 @@ class Net;
 /// Nodes of one part of one layer: prefixes names with "blk.N." and carries the role.
 class Scope {
  public:
+  /// The same layer under another role.
+  Scope with(Role role) const { return Scope(net_, layer_, role); }
+
   /// x [k, rows] -> [n, rows] by `name`.weight [k, n], and `name`.bias [n] if the file has one.
   Act linear(std::string_view name, Act x, std::int64_t n);
   /// Normalises dimension 0 by `name`.weight.
@@ -46,12 +49,15 @@ class Scope {
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
   Routes route(Act logits, const Route&);
-  Act expert_linear(std::string_view name, Act x, const Routes&, std::int64_t n, int experts);
+  /// Declares `name`.weight [k, n, experts] ahead of its use.
+  Weight expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts);
+  Act expert_linear(std::string_view name, Act x, const Routes&, Weight);
   Act combine(Act x, const Routes&);
 
  private:
   friend class Net;
   Scope(Net& net, int layer, Role role) : net_(net), layer_(layer), role_(role) {}
+  std::string full_name(std::string_view name) const;
   GraphBuilder& place();
   Net& net_;
   int layer_;
@@ -63,11 +69,12 @@ class Net {
   Net(const GgufFile& file, Bucket bucket);
 
   Step step();
-  /// `factors` names an optional tensor of per-pair factors (Llama 3.1+: "rope_freqs").
-  Rotary rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors);
+  /// `factors` names an optional tensor of per-pair factors (Llama 3.1+: "rope_freqs"); empty if the family has none.
+  Rotary rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors = {});
   Act embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd);
   Scope layer(int i, Role role) { return Scope(*this, i, role); }
   Scope top(Role role) { return Scope(*this, -1, role); }
+  /// The rows of x whose results are wanted.
   Act rows(Act x, Index out_rows);
   /// Logits by `name`.weight, or by the embedding table `tied_to` where the file has none.
   Act head(std::string_view name, Act x, std::int64_t vocab, std::string_view tied_to);
@@ -83,6 +90,10 @@ class Net {
   Weight matrix(const std::string& name, Shape shape);
   Weight vector(const std::string& name, std::int64_t n);
   std::optional<Weight> optional_vector(const std::string& name, std::int64_t n);
+  Act linear(Scope& scope, std::string_view name, Act x, Weight weight, std::int64_t n);
+  const TensorInfo& require(const std::string& name, const Shape& shape);
+  [[noreturn]] void fail_missing(const std::string& name) const;
+  bool has(const std::string& name) const { return file_.tensors().find(name) != nullptr; }
 
   const GgufFile& file_;
   GraphBuilder builder_;

@@ -1,4 +1,4 @@
-// A model ready to run: the mapped file, its tokenizer, its weights on a backend, and the compiled programs of its buckets.
+// A model ready to run: the mapped file, its tokenizer, its weights on a backend. Sessions compile and run its graphs.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@ struct LoadOptions {
   std::filesystem::path path;
   std::string backend = "cpu";
   int threads = 0;                                ///< 0: default_threads()
+  std::string isa;                                ///< empty: what LLM_RUN_ISA says, else the best of this machine
   std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded and screened; may be empty
 };
 
@@ -38,18 +39,26 @@ class Model {
   const WeightStore& weights() const { return *weights_; }
   /// The optimised graph of a bucket.
   Graph graph(Bucket) const;
-  /// Bytes of weights that one token reads (experts: those in use), for speed limits.
-  std::uint64_t weight_bytes_per_token() const;
-  std::uint64_t parameter_count() const;
+  /// The same as the family wrote it.
+  Graph graph_before_passes(Bucket) const;
+  /// Bytes of all weights that the model reads.
+  std::uint64_t weight_bytes() const { return weight_bytes_; }
+  /// Bytes of weights that one token reads (of an embedding table one row, of experts those in use), for speed limits.
+  std::uint64_t weight_bytes_per_token() const { return weight_bytes_per_token_; }
+  /// Elements of all weights that the model reads.
+  std::uint64_t parameter_count() const { return parameter_count_; }
 
  private:
-  Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std::move(spec)) {}
+  Model(GgufFile file, ModelSpec spec);
+  void check_support() const;
+  void measure(const Graph&);
   GgufFile file_;
   ModelSpec spec_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<WeightSource> source_;
   std::unique_ptr<WeightStore> weights_;
+  std::uint64_t weight_bytes_ = 0, weight_bytes_per_token_ = 0, parameter_count_ = 0;
 };
 
 }  // namespace llm

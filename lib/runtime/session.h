@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,10 +13,13 @@
 
 namespace llm {
 
+/// Capacity of the largest program.
+inline constexpr int kMaxBatchTokens = 512;
+
 struct SessionOptions {
-  std::int64_t context = 0;      ///< positions per sequence; 0: as many as the model was trained for and memory can hold
-  int sequences = 1;             ///< that can be alive at once
-  int batch_tokens = 512;        ///< most tokens of one step
+  std::int64_t context = 0;  ///< positions per sequence; 0: as many as the model was trained for and memory can hold
+  int sequences = 1;         ///< that can be alive at once
+  int batch_tokens = 512;    ///< most tokens of one step; more than kMaxBatchTokens counts as that
   CacheFormat cache;
 };
 
@@ -46,15 +48,19 @@ class Session {
   /// Forgets all positions from `length` on.
   void rewind(SequenceId, std::int64_t length);
 
-  /// Runs the tokens through the model, in as many steps as they need. Rows of logits [n][vocab] of the wanted tokens in the
-  /// order of `work`; they stay valid until the next call. Throws ErrorKind::Context if a sequence would outgrow the context
-  /// (before anything is computed), ErrorKind::Numeric for NaN or infinite logits.
+  /// Runs the tokens through the model, in as many steps as they need; a sequence may occur once in `work`. Rows of
+  /// logits [n][vocab] of the wanted tokens in the order of `work`; they stay valid until the next call. Throws
+  /// ErrorKind::Context if a sequence would outgrow the context (before anything is computed), ErrorKind::Numeric for
+  /// NaN or infinite logits; every sequence then has the length it had before.
   std::span<const float> eval(std::span<const Append> work);
+
+  /// Why a sequence of `tokens` cannot be: ErrorKind::Context, "prompt 5,120 tokens, context 4,096".
+  void require_context(std::int64_t tokens) const;
 
   std::uint64_t cache_bytes_in_use() const;
   std::uint64_t cache_bytes_per_position() const;
   Observer* observer = nullptr;  ///< given to the programs of every step
-  std::string describe() const;  ///< of the programs compiled so far
+  std::string describe() const;  ///< the context and the programs compiled so far
 
  private:
   struct Impl;

@@ -307,7 +307,8 @@ void encode_block(const float* x, BlockQ6_K& b) {
 }
 
 void encode_block(const float* x, BlockQ8_K& b) {
-  b.d = quantize_bytes({x, 256}, b.qs, [](float d) { return d; });
+  const float largest = std::nextafter(std::numeric_limits<float>::max() / 127.0f, 0.0f);  // 127 of it stay finite
+  b.d = quantize_bytes({x, 256}, b.qs, [largest](float d) { return std::min(d, largest); });
   for (int g = 0; g < 16; ++g) {
     int sum = 0;
     for (int i = 0; i < 16; ++i) sum += b.qs[16 * g + i];

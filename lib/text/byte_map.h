@@ -1,5 +1,6 @@
 // The byte-to-character map of byte-level vocabularies (published with GPT-2): each of the 256 bytes is written as one
-// printable character. Printable Latin-1 characters stand for themselves, the other bytes take U+0100, U+0101, ... in order.
+// printable character. Printable Latin-1 characters stand for themselves, the other bytes take U+0100, U+0101, ... in
+// order.
 #pragma once
 
 #include <array>
@@ -27,8 +28,11 @@ inline constexpr std::array<std::int16_t, kCharacters> kByteOf = [] {
 }();
 
 /// Appends the bytes that `text` stands for. False, with nothing appended, if a character is not in the map.
+/// Needs no more capacity of `out` than text.size().
 inline bool append_bytes(std::string_view text, std::string& out) {
   const std::size_t start = out.size();
+  out.resize(start + text.size());
+  std::size_t end = start;
   for (std::size_t i = 0; i < text.size(); ++i) {
     std::size_t character = static_cast<std::uint8_t>(text[i]);
     if (character >= 0x80) {  // all of the map's other characters are two bytes of UTF-8
@@ -39,8 +43,9 @@ inline bool append_bytes(std::string_view text, std::string& out) {
       out.resize(start);
       return false;
     }
-    out.push_back(static_cast<char>(kByteOf[character]));
+    out[end++] = static_cast<char>(kByteOf[character]);
   }
+  out.resize(end);
   return true;
 }
 

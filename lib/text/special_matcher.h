@@ -31,10 +31,10 @@ class SpecialMatcher {
   };
   Match longest_at(std::string_view text, std::size_t at, SpecialScope) const;
 
-  std::vector<Special> specials_;      ///< by text, each text once
-  std::bitset<256> one_byte_;          ///< a special token is this byte
-  std::bitset<256> first_byte_;        ///< or starts with it
-  std::bitset<65536> first_two_bytes_; ///< first << 8 | second
+  std::vector<Special> specials_;       ///< by text, each text once
+  std::bitset<256> one_byte_;           ///< a special token is this byte
+  std::bitset<256> first_byte_;         ///< or starts with it
+  std::bitset<65536> first_two_bytes_;  ///< first << 8 | second
 };
 
 }  // namespace llm

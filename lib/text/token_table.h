@@ -1,5 +1,5 @@
 // Hash tables over a vocabulary, built once and then only read: string -> id, and pair of ids -> merge.
-// Open addressing at half load; the strings themselves stay where they are (the mapped file or the tokenizer's arena).
+// Open addressing, never more than two thirds full; the strings themselves stay where they are (the mapped file or the tokenizer's arena).
 #pragma once
 
 #include <bit>
@@ -60,7 +60,9 @@ class TokenTable {
     return true;
   }
 
-  Token find(std::string_view text, std::uint64_t hash, Texts texts) const { return slots_[slot(hash, text, texts)].id; }
+  Token find(std::string_view text, std::uint64_t hash, Texts texts) const {
+    return slots_[slot(hash, text, texts)].id;
+  }
   Token find(std::string_view text, Texts texts) const { return find(text, hash_bytes(text), texts); }
   void prefetch(std::uint64_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
 
@@ -95,7 +97,7 @@ struct Merge {
 class MergeTable {
  public:
   explicit MergeTable(std::size_t n_merges = 0)
-      : slots_(std::bit_ceil(2 * n_merges + 2)), mask_(slots_.size() - 1) {}
+      : slots_(std::bit_ceil(n_merges + n_merges / 2 + 2)), mask_(slots_.size() - 1) {}
 
   /// False if the pair is there already (it stays: the first rank wins).
   bool insert(Token left, Token right, Merge merge) {

@@ -38,7 +38,8 @@ Tokenizer::~Tokenizer() = default;
 
 std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   if (text.size() > kMaxTextBytes) {
-    throw Error(ErrorKind::Context, "text of " + std::to_string(text.size()) + " bytes is too long to be encoded at once");
+    throw Error(ErrorKind::Context,
+                "text of " + std::to_string(text.size()) + " bytes is too long to be encoded at once");
   }
   const SpecialTokens& special = vocabulary_->special;
   const auto scope = options.parse_special ? SpecialScope::All : SpecialScope::UserDefinedOnly;
@@ -94,11 +95,16 @@ void Tokenizer::append_piece(Token token, bool with_special, std::string& out) c
     case TokenKind::Unknown:
       if (with_special) out += vocabulary_->text(token);
       return;
-    case TokenKind::Unused: return;
-    case TokenKind::UserDefined: out += vocabulary_->text(token); return;
+    case TokenKind::Unused:
+      return;
+    case TokenKind::UserDefined:
+      out += vocabulary_->text(token);
+      return;
     case TokenKind::Undefined:
     case TokenKind::Normal:
-    case TokenKind::Byte: append_text(token, out); return;
+    case TokenKind::Byte:
+      append_text(token, out);
+      return;
   }
 }
 
@@ -120,8 +126,6 @@ std::string Tokenizer::decode(std::span<const Token> tokens, bool with_special) 
   return out;
 }
 
-std::string Tokenizer::describe() const {
-  return vocabulary_->model + details() + ", " + counted(n_vocab(), "token");
-}
+std::string Tokenizer::describe() const { return vocabulary_->model + details() + ", " + counted(n_vocab(), "token"); }
 
 }  // namespace llm

@@ -18,7 +18,15 @@ using Token = std::int32_t;
 inline constexpr Token kNoToken = -1;
 
 /// Kinds by their numbers in tokenizer.ggml.token_type.
-enum class TokenKind : std::uint8_t { Undefined = 0, Normal = 1, Unknown = 2, Control = 3, UserDefined = 4, Unused = 5, Byte = 6 };
+enum class TokenKind : std::uint8_t {
+  Undefined = 0,
+  Normal = 1,
+  Unknown = 2,
+  Control = 3,
+  UserDefined = 4,
+  Unused = 5,
+  Byte = 6
+};
 
 struct EncodeOptions {
   bool add_special = true;    ///< BOS/EOS as the file's flags ask
@@ -36,9 +44,9 @@ class SpecialMatcher;
 
 class Tokenizer {
  public:
-  /// Throws ErrorKind::Model (unknown model or pre-tokenizer, arrays of other lengths or types ...); warnings as the format's
-  /// rules ask (duplicate token strings, ids out of range, missing pre-tokenizer key ...).
-  /// Token strings stay views of the mapped file: the metadata must outlive the tokenizer.
+  /// Throws ErrorKind::Model (unknown model or pre-tokenizer, arrays of other lengths or types ...); warnings as the
+  /// format's rules ask (duplicate token strings, ids out of range, missing pre-tokenizer key ...). Token strings stay
+  /// views of the mapped file: the metadata must outlive the tokenizer.
   static std::unique_ptr<Tokenizer> load(const Metadata&, Warnings&);
   virtual ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
@@ -91,7 +99,8 @@ enum class StreamStart : std::uint8_t { Beginning, Continuation };
 /// Joins the pieces of a stream of tokens and gives out whole UTF-8 sequences only.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool with_special = false, StreamStart start = StreamStart::Beginning);
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool with_special = false,
+                         StreamStart start = StreamStart::Beginning);
   /// Text that became complete with this token; may be empty. Bytes that can never become UTF-8 come out as U+FFFD.
   std::string push(Token);
   /// What is left at the end: an incomplete sequence becomes U+FFFD.

@@ -23,12 +23,12 @@ struct VocabularyDefaults {
 };
 
 struct Vocabulary {
-  std::string model;                     ///< tokenizer.ggml.model
-  std::vector<std::string_view> texts;   ///< [n_vocab], views of the mapped file
-  std::vector<float> scores;             ///< [n_vocab] or empty
-  std::vector<TokenKind> kinds;          ///< [n_vocab]
-  std::vector<bool> trims_after;         ///< [n_vocab] or empty: white space after this special token is dropped
-  std::vector<Token> end_tokens;         ///< ascending
+  std::string model;                    ///< tokenizer.ggml.model
+  std::vector<std::string_view> texts;  ///< [n_vocab], views of the mapped file
+  std::vector<float> scores;            ///< [n_vocab] or empty
+  std::vector<TokenKind> kinds;         ///< [n_vocab]
+  std::vector<bool> trims_after;        ///< [n_vocab] or empty: white space after this special token is dropped
+  std::vector<Token> end_tokens;        ///< ascending
   SpecialTokens special;
   bool add_space_prefix = false;
   bool remove_extra_whitespaces = false;

@@ -39,9 +39,7 @@ class Costing {
       bytes_ += static_cast<std::int64_t>(w.row_bytes()) * w.shape[1] * experts_read(w.shape[2], routes);
     }
   }
-  void operator()(const Embed&) {
-    bytes_ += static_cast<std::int64_t>(type(node_.in[0]).row_bytes()) * rows_.tokens;
-  }
+  void operator()(const Embed&) { bytes_ += static_cast<std::int64_t>(type(node_.in[0]).row_bytes()) * rows_.tokens; }
   void operator()(const KvAppend&) {
     bytes_ += elements(node_.in[0]) * element_bytes(format_.k) + elements(node_.in[1]) * element_bytes(format_.v);
   }
@@ -63,7 +61,7 @@ class Costing {
   void operator()(const AddRmsNorm&) { operations_ += 5 * elements(node_.in[0]); }
   void operator()(const Rope&) { operations_ += 3 * elements(node_.in[0]); }
   void operator()(const Reshape&) { bytes_ = 0; }
-  void operator()(const Rows&) {}
+  void operator()(const Rows&) { bytes_ = (2 * elements(node_.out[0]) + rows_.outputs) * 4; }
   template <class Other>
   void operator()(const Other&) {
     for (const std::uint32_t id : node_.out) operations_ += elements(id);

@@ -14,8 +14,9 @@ struct NodeCost {
   std::uint64_t operations = 0;  ///< a multiply-add counts twice
 };
 
-/// `experts`: the expert ids of an ExpertLinear, so that only weights that were read count; null counts as many as the routes
-/// could reach.
-NodeCost node_cost(const Graph&, const Node&, const StepData&, const StepRows&, CacheFormat, const std::int32_t* experts);
+/// `experts`: the expert ids of an ExpertLinear, so that only weights that were read count; null counts as many as the
+/// routes could reach.
+NodeCost node_cost(const Graph&, const Node&, const StepData&, const StepRows&, CacheFormat,
+                   const std::int32_t* experts);
 
 }  // namespace llm::host

@@ -25,7 +25,8 @@ std::size_t cache_element_bytes(DType type) {
     case DType::BF16:
       return 2;
     default:
-      throw Error(ErrorKind::Usage, "cache type " + std::string(name(type)) + " is not supported: F32, F16 and BF16 are");
+      throw Error(ErrorKind::Usage,
+                  "cache type " + std::string(name(type)) + " is not supported: F32, F16 and BF16 are");
   }
 }
 
@@ -56,7 +57,7 @@ HostWeights::HostWeights(const WeightSource& source, std::span<const WeightPlan>
 const std::byte* HostWeights::data(std::string_view name) const {
   const auto found = by_name_.find(std::string(name));
   if (found == by_name_.end()) {
-    throw Error(ErrorKind::Internal, {.subject = tensor_subject(name), .problem = "used but not loaded"});
+    throw Error(ErrorKind::Internal, {.file = {}, .subject = tensor_subject(name), .problem = "used but not loaded"});
   }
   return found->second;
 }
@@ -146,8 +147,9 @@ StepRows check_step(const StepData& step, const Bucket& bucket) {
   check_sequences(step);
   for (const StateGroup& group : step.groups) {
     check(group.slots.size() == step.tokens.size(), "a slot for each token");
-    check(group.stride >= 0 && group.block_table.size() >= step.sequences.size() * static_cast<std::size_t>(group.stride),
-          "a row of the block table for each sequence");
+    check(
+        group.stride >= 0 && group.block_table.size() >= step.sequences.size() * static_cast<std::size_t>(group.stride),
+        "a row of the block table for each sequence");
     for (std::size_t s = 0; s < step.sequences.size(); ++s) check_group(step, group, s);
   }
   std::int32_t last = -1;

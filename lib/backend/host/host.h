@@ -1,5 +1,5 @@
-// What backends that compute in this machine's memory share: weights in place, the paged cache, the workspace, and the loop that
-// turns a compiled graph's values into pointers. Not a backend itself.
+// What backends that compute in this machine's memory share: weights in place, the paged cache, the workspace, and the
+// loop that turns a compiled graph's values into pointers. Not a backend itself.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace llm::host {
 
-/// How memory fills: Dense from the start on, so that huge pages pay; Sparse in many small places, where each huge page would
-/// take 2 MiB for a few kilobytes.
+/// How memory fills: Dense from the start on, so that huge pages pay; Sparse in many small places, where each huge page
+/// would take 2 MiB for a few kilobytes.
 enum class PageUse : std::uint8_t { Dense, Sparse };
 
 /// Anonymous memory that is taken page by page as it is touched, zero at first. Throws ErrorKind::Memory.

@@ -1,5 +1,5 @@
-// A backend that walks the graph node by node over one workspace: everything that the reference and the BLAS backends share. A
-// subclass gives each node a kernel at compile time; a step then only resolves pointers and calls them.
+// A backend that walks the graph node by node over one workspace: everything that the reference and the BLAS backends
+// share. A subclass gives each node a kernel at compile time; a step then only resolves pointers and calls them.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ namespace llm::host {
 /// A value during a step.
 struct Operand {
   const ValueInfo* info = nullptr;
-  std::byte* data = nullptr;     ///< null for caches
-  std::int64_t rows = 0;         ///< that the step fills; 1 where nothing varies
-  std::int64_t row_elems = 0;    ///< rows * row_elems elements are meant
+  std::byte* data = nullptr;   ///< null for caches
+  std::int64_t rows = 0;       ///< that the step fills; 1 where nothing varies
+  std::int64_t row_elems = 0;  ///< rows * row_elems elements are meant
 
   const float* f32() const { return reinterpret_cast<const float*>(data); }
   float* f32_out() const { return reinterpret_cast<float*>(data); }
@@ -67,7 +67,8 @@ class VectorWeight {
   std::vector<float> decoded_;
 };
 
-/// What no backend over host memory runs, with the reason: types that cannot be matrices, widths that break quantised blocks.
+/// What no backend over host memory runs, with the reason: types that cannot be matrices, widths that break quantised
+/// blocks.
 Support supports_on_host(const Graph&, const Node&);
 
 class InterpretedBackend : public Backend {
@@ -84,7 +85,9 @@ class InterpretedBackend : public Backend {
   virtual std::size_t scratch_bytes(const Graph&, const Node&) const = 0;
   virtual NodeKernel make_kernel(const NodeSite&) const = 0;
   /// Called before each step: settings that libraries keep for the whole process.
-  virtual std::function<void()> step_prologue() const { return [] {}; }
+  virtual std::function<void()> step_prologue() const {
+    return [] {};
+  }
 
  private:
   std::vector<std::uint64_t> node_scratch(const Graph&) const;

@@ -1,6 +1,6 @@
-// One small function per operation on plain pointers, one row or one head each, over the type that sums are taken in: double in
-// the reference backend, where this is the meaning of the operations, float in backends that are meant to be fast.
-// Everything stored is f32.
+// One small function per operation on plain pointers, one row or one head each, over the type that sums are taken in:
+// double in the reference backend, where this is the meaning of the operations, float in backends that are meant to be
+// fast. Everything stored is f32.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,8 @@ Acc dot(const A* a, const B* b, std::int64_t n) {
   for (std::int64_t i = 0; i < whole; i += kLanes) {
     for (int j = 0; j < kLanes; ++j) lanes[j] += static_cast<Acc>(widen(a[i + j])) * static_cast<Acc>(widen(b[i + j]));
   }
-  for (std::int64_t i = whole; i < n; ++i) lanes[i - whole] += static_cast<Acc>(widen(a[i])) * static_cast<Acc>(widen(b[i]));
+  for (std::int64_t i = whole; i < n; ++i)
+    lanes[i - whole] += static_cast<Acc>(widen(a[i])) * static_cast<Acc>(widen(b[i]));
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
   }
@@ -147,7 +148,8 @@ void attention_head(const AttentionHead& a, Acc* sums) {
   for (std::int64_t d = 0; d < a.head_dim_v; ++d) a.y[d] = static_cast<float>(sums[d] / total);
 }
 
-/// One token. Experts are chosen by their logits, so that equal logits give equal choices whatever the gate's precision.
+/// One token. Experts are chosen by their logits, so that equal logits give equal choices whatever the gate's
+/// precision.
 template <class Acc>
 void route_token(const Route& op, const float* logits, std::int64_t n_experts, std::int32_t* ids, float* weights) {
   for (int slot = 0; slot < op.top_k; ++slot) {

@@ -20,8 +20,8 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 }
 
 std::byte* map(std::size_t bytes) {
-  void* p =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, /*offset=*/0);
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1,
+                   /*offset=*/0);
   if (p == MAP_FAILED) no_memory(bytes, errno);
   return static_cast<std::byte*>(p);
 }

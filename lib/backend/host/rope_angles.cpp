@@ -14,8 +14,8 @@ double pair_of_turns(const RopeTable& a, double turns) {
   return a.n_rot * std::log(a.original_context / (turns * 2 * std::numbers::pi)) / (2 * std::log(double{a.base}));
 }
 
-/// Share of the undivided angle per pair: 1 below the pair that turns beta_fast times over the original context, 0 above the
-/// one that turns beta_slow times, a ramp between.
+/// Share of the undivided angle per pair: 1 below the pair that turns beta_fast times over the original context, 0
+/// above the one that turns beta_slow times, a ramp between.
 class YarnRamp {
  public:
   explicit YarnRamp(const RopeTable& a)

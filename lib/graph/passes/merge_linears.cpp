@@ -4,7 +4,8 @@
 namespace llm {
 namespace {
 
-/// Can `b`, a later node, run at the place of `a` as one node with it? Besides their shared inputs both read weights only.
+/// Can `b`, a later node, run at the place of `a` as one node with it? Besides their shared inputs both read weights
+/// only.
 bool can_merge(const Node& a, const Node& b) {
   if (a.op.index() != b.op.index() || a.layer != b.layer || a.role != b.role || a.in[0] != b.in[0]) return false;
   if (std::holds_alternative<Linear>(a.op)) return true;

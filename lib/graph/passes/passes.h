@@ -1,12 +1,13 @@
-// Whole-graph rewrites. Each takes a graph and returns one that computes the same values under the same names (dead ones aside).
+// Whole-graph rewrites. Each takes a graph and returns one that computes the same values under the same names (dead
+// ones aside).
 #pragma once
 
 #include "graph/graph.h"
 
 namespace llm {
 
-/// Moves the selection of output rows up past everything that works row by row, so that the last layer's feed-forward and the
-/// norms run only on rows whose results are wanted.
+/// Moves the selection of output rows up past everything that works row by row, so that the last layer's feed-forward
+/// and the norms run only on rows whose results are wanted.
 Graph rows_early(const Graph&);
 /// Linears (and expert linears) that read the same value become one node with several weights: q, k, v; gate, up.
 Graph merge_linears(const Graph&);
@@ -15,7 +16,8 @@ Graph fuse_add_norm(const Graph&);
 /// Drops nodes whose results reach no output and no state.
 Graph remove_dead(const Graph&);
 
-/// All of the above in the order in which they help each other, verified after each in builds that define LLM_VERIFY_PASSES.
+/// All of the above in the order in which they help each other, verified after each in builds that define
+/// LLM_VERIFY_PASSES.
 Graph optimize(const Graph&);
 
 }  // namespace llm

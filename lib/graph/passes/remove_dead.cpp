@@ -1,6 +1,6 @@
-#include "graph/passes/passes.h"
-
 #include <algorithm>
+
+#include "graph/passes/passes.h"
 
 namespace llm {
 

@@ -4,7 +4,8 @@
 namespace llm {
 namespace {
 
-/// Each row of the result depends on the same row of the operands alone. (An attention's rows also depend on their sequences.)
+/// Each row of the result depends on the same row of the operands alone. (An attention's rows also depend on their
+/// sequences.)
 bool row_wise(const Op& op) {
   return std::visit(
       [](const auto& o) {

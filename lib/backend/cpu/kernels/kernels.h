@@ -90,6 +90,10 @@ using AttentionChunkFn = void (*)(const AttentionArgs&, std::int32_t kv_head, st
 using AttentionMergeFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, std::int32_t n_chunks,
                                   const float* partials);
 inline constexpr std::int32_t kQueryTile = 64;
+/// Positions of one block of the cache.
+inline constexpr std::int32_t kKeyBlock = 64;
+/// Head dimensions that fit the scratch of the attention kernels.
+inline constexpr std::int32_t kMaxHeadDim = 1024;
 
 /// Formats of cache rows that the kernels know.
 enum class CacheElement : std::uint8_t { F32, F16, BF16 };

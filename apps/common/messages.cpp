@@ -1,0 +1,176 @@
+// Messages. The log is spdlog with a synchronous sink; errors bypass it, so that none is lost whatever happens next.
+#include "common/messages.h"
+
+#include <spdlog/formatter.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace llm::app {
+namespace {
+
+struct Settings {
+  std::string program = "llm";
+  Verbosity verbosity = Verbosity::Normal;
+  ErrorFormat error_format = ErrorFormat::Text;
+};
+Settings& settings() {
+  static Settings s;
+  return s;
+}
+
+/// `PROGRAM: warning: text`, `PROGRAM: note: text`; the lower levels are plain lines.
+class LineFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+    const auto append = [&out](std::string_view text) { out.append(text.data(), text.data() + text.size()); };
+    if (message.level >= spdlog::level::info) {
+      append(settings().program);
+      append(message.level >= spdlog::level::warn ? ": warning: " : ": note: ");
+    }
+    append({message.payload.data(), message.payload.size()});
+    append("\n");
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<LineFormatter>(); }
+};
+
+spdlog::logger& log() {
+  static const auto logger = [] {
+    auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    sink->set_formatter(std::make_unique<LineFormatter>());
+    auto made = std::make_shared<spdlog::logger>("stderr", std::move(sink));
+    made->set_level(spdlog::level::debug);
+    made->flush_on(spdlog::level::trace);
+    return made;
+  }();
+  return *logger;
+}
+
+void write_stderr(std::string_view line) {
+  while (::write(STDERR_FILENO, line.data(), line.size()) < 0 && errno == EINTR) {
+  }
+}
+
+std::string_view kind_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::Runtime:
+      return "runtime";
+    case ErrorKind::Usage:
+      return "usage";
+    case ErrorKind::Model:
+      return "model";
+    case ErrorKind::Memory:
+      return "memory";
+    case ErrorKind::Context:
+      return "context";
+    case ErrorKind::Io:
+      return "io";
+    case ErrorKind::Device:
+      return "device";
+    case ErrorKind::Numeric:
+      return "numeric";
+    case ErrorKind::Internal:
+      return "internal";
+  }
+  return "unknown";
+}
+
+std::string as_json(const Error& error) {
+  const ErrorParts& parts = error.parts();
+  nlohmann::ordered_json json;
+  json["program"] = settings().program;
+  json["kind"] = kind_name(error.kind());
+  json["code"] = static_cast<int>(error.kind());
+  if (!parts.file.empty()) json["file"] = parts.file;
+  if (parts.offset) json["offset"] = *parts.offset;
+  if (!parts.subject.empty()) json["subject"] = parts.subject;
+  json["problem"] = parts.problem;
+  json["message"] = error.what();
+  // Names in files need not be UTF-8.
+  return nlohmann::ordered_json{{"error", json}}.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+struct Character {
+  std::size_t bytes;
+  char32_t code;
+};
+/// The first character of valid UTF-8; a byte that does not fit is taken alone.
+Character first_character(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const std::size_t n = byte(0) < 0x80 ? 1 : byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (n == 1 || text.size() < n) return {1, byte(0)};
+  char32_t code = byte(0) & (0xffu >> (n + 1));
+  for (std::size_t i = 1; i < n; ++i) code = (code << 6) | (byte(i) & 0x3fu);
+  return {n, code};
+}
+
+bool rewrites_a_terminal(char32_t c) {
+  if (c == '\n' || c == '\t') return false;
+  return c < 0x20 || (c >= 0x7f && c <= 0x9f) || (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+}  // namespace
+
+void set_program(std::string_view name) { settings().program = name; }
+std::string_view program() { return settings().program; }
+void set_verbosity(Verbosity v) { settings().verbosity = v; }
+Verbosity verbosity() { return settings().verbosity; }
+void set_error_format(ErrorFormat f) { settings().error_format = f; }
+
+void print_warnings(const Warnings& warnings) {
+  if (verbosity() == Verbosity::Quiet) return;
+  for (const Warning& w : warnings) log().log(spdlog::level::warn, spdlog::string_view_t(w.text));
+}
+
+void note(std::string_view text) {
+  if (verbosity() != Verbosity::Quiet) log().log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
+}
+
+void say(std::string_view text) {
+  if (verbosity() != Verbosity::Quiet) log().log(spdlog::level::debug, spdlog::string_view_t(text.data(), text.size()));
+}
+
+void verbose(std::string_view text) {
+  if (verbosity() == Verbosity::Verbose) say(text);
+}
+
+void print_error(const Error& error) {
+  if (settings().error_format == ErrorFormat::Json) {
+    write_stderr(as_json(error) + "\n");
+    return;
+  }
+  std::string lines = settings().program + ": error: " + error.what() + "\n";
+  if (error.kind() == ErrorKind::Internal) {
+    lines += settings().program +
+             ": this is a bug of ours: please report it with this line, the command and the output of `" +
+             settings().program + " --version`\n";
+  }
+  write_stderr(lines);
+}
+
+std::string terminal_safe(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Character c = first_character(text);
+    const std::string_view raw = text.substr(0, c.bytes);
+    text.remove_prefix(c.bytes);
+    if (!rewrites_a_terminal(c.code)) {
+      out += raw;
+      continue;
+    }
+    for (const char byte : raw) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(byte)));
+      out += escape;
+    }
+  }
+  return out;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,78 @@
+// Parsing of numbers given on the command line.
+#include "common/numbers.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace llm::app {
+namespace {
+
+struct Suffix {
+  std::string_view text;
+  std::int64_t factor;
+};
+constexpr std::array kSuffixes{Suffix{"", 1},          Suffix{"k", 1000},  Suffix{"K", 1000},
+                               Suffix{"M", 1'000'000}, Suffix{"Ki", 1024}, Suffix{"Mi", 1024 * 1024}};
+
+std::optional<std::int64_t> integer(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{}) return std::nullopt;
+  const std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  for (const Suffix& s : kSuffixes) {
+    if (rest == s.text) return checked_mul(value, s.factor);
+  }
+  return std::nullopt;
+}
+
+std::optional<double> real(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::string shortest(double value) {
+  std::array<char, 32> buffer;
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  return {buffer.data(), end.ptr};
+}
+
+[[noreturn]] void fail(std::string_view option, std::string_view text, const std::string& wanted) {
+  throw Error(ErrorKind::Usage, ErrorParts{.file = {},
+                                           .subject = "option " + std::string(option),
+                                           .problem = "\"" + escaped(text) + "\" is not " + wanted});
+}
+
+}  // namespace
+
+std::int64_t parse_integer(std::string_view option, std::string_view text, std::int64_t min, std::int64_t max) {
+  const auto value = integer(text);
+  if (!value || *value < min || *value > max) {
+    fail(option, text, "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return *value;
+}
+
+double parse_real(std::string_view option, std::string_view text, double min, double max) {
+  const auto value = real(text);
+  if (!value || *value < min || *value > max)
+    fail(option, text, "a number from " + shortest(min) + " to " + shortest(max));
+  return *value;
+}
+
+CLI::Option* add_real(CLI::App& cli, const std::string& names, float& target, double min, double max,
+                      const std::string& help) {
+  const std::string name = names.substr(0, names.find(','));
+  const auto set = [&target, name, min, max](const std::string& text) {
+    target = static_cast<float>(parse_real(name, text, min, max));
+  };
+  return cli.add_option_function<std::string>(names, set, help)->type_name("X")->take_last();
+}
+
+}  // namespace llm::app

@@ -1,0 +1,60 @@
+#include "common/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "common/messages.h"
+#include "common/output.h"
+
+namespace llm::app {
+namespace {
+
+constexpr double kSlowSeconds = 2;  // work that ends sooner shows nothing
+constexpr double kRedrawSeconds = 0.1;
+constexpr int kBarWidth = 30;
+
+double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+void to_terminal(std::string_view text) {
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody looks: nothing to do about it
+}
+
+}  // namespace
+
+Progress::Progress(std::string what) : what_(std::move(what)) {}
+
+Progress::~Progress() {
+  if (bar_on_screen_) to_terminal("\r\033[K");
+}
+
+void Progress::update(double fraction) {
+  if (verbosity() == Verbosity::Quiet) return;
+  const Clock::time_point now = Clock::now();
+  const double seconds = seconds_between(start_, now);
+  const int tenths = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * 10);
+  if (stderr_is_terminal()) {
+    if (seconds < kSlowSeconds / 4 || seconds_between(drawn_, now) < kRedrawSeconds) return;
+    drawn_ = now;
+    draw(fraction, seconds);
+  } else if (seconds >= kSlowSeconds && tenths > tenths_) {
+    say(what_ + " " + std::to_string(tenths * 10) + "%");
+  }
+  tenths_ = std::max(tenths_, tenths);
+}
+
+void Progress::draw(double fraction, double seconds) {
+  const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kBarWidth);
+  std::string line = "\r\033[K" + what_ + " [";
+  for (int i = 0; i < kBarWidth; ++i) line += i < filled ? '#' : '.';
+  line += "] " + fixed_text(fraction * 100, 0) + "%";
+  if (seconds > kSlowSeconds && fraction > 0)
+    line += " · " + fixed_text(seconds * (1 - fraction) / fraction, 0) + " s left";
+  to_terminal(line);
+  bar_on_screen_ = true;
+}
+
+}  // namespace llm::app

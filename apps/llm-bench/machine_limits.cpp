@@ -1,0 +1,130 @@
+// The measurements run on OpenMP's threads, those that the backends use: other threads would compete with them, and
+// would inherit the one core that the first thread is bound to under OMP_PROC_BIND.
+#include "machine_limits.h"
+
+#include <omp.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#include "base/machine.h"
+#include "peak_loops.h"
+
+namespace llm::bench {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kLeastBuffer = 256 * kMiB, kMostBuffer = 2048 * kMiB;
+constexpr std::size_t kCacheMultiple = 8;  ///< so that what is left of the last pass in the cache does not matter
+constexpr std::uint64_t kMemoryShare = 8;  ///< of what is available: the model's pages shall stay where they are
+constexpr int kReadPasses = 3, kPeakPasses = 2;
+constexpr std::int64_t kPeakIterations = 4'000'000;  ///< 10 ms at 4 GHz and two instructions a cycle
+constexpr std::size_t kPage = 4096;
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::size_t last_level_cache() {
+  for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
+    if (const long bytes = ::sysconf(level); bytes > 0) return static_cast<std::size_t>(bytes);
+  }
+  return 32 * kMiB;
+}
+
+/// 0: a buffer that is large enough would take too much of the memory.
+std::size_t buffer_bytes() {
+  const std::size_t wanted = std::clamp(kCacheMultiple * last_level_cache(), kLeastBuffer, kMostBuffer);
+  return wanted <= available_memory() / kMemoryShare ? wanted : 0;
+}
+
+std::span<std::byte> share_of_thread(std::span<std::byte> buffer) {
+  const auto n = static_cast<std::size_t>(omp_get_num_threads()), i = static_cast<std::size_t>(omp_get_thread_num());
+  const std::size_t each = buffer.size() / n / kPage * kPage;
+  return buffer.subspan(i * each, each);
+}
+
+/// Sums over 16-byte vectors, which every x86-64 and ARM64 has; eight sums hide the latency of the additions.
+std::uint64_t sum(std::span<const std::byte> share) {
+  using Vector [[gnu::vector_size(16)]] = std::uint64_t;
+  constexpr std::size_t kSums = 8, kStep = kSums * sizeof(Vector);
+  const auto* data = reinterpret_cast<const Vector*>(share.data());
+  Vector sums[kSums] = {};
+  for (std::size_t i = 0; i < share.size() / kStep; ++i) {
+    for (std::size_t k = 0; k < kSums; ++k) sums[k] += data[i * kSums + k];
+  }
+  for (std::size_t k = 1; k < kSums; ++k) sums[0] += sums[k];
+  return sums[0][0] + sums[0][1];
+}
+
+double peak(const PeakLoop& loop, int threads) {
+  double best = 0;
+  for (int pass = 0; pass < kPeakPasses; ++pass) {
+    const double start = seconds_now();
+#pragma omp parallel num_threads(threads)
+    loop.run(kPeakIterations);
+    best = std::max(best, 1 / (seconds_now() - start));
+  }
+  return best * loop.ops_per_iteration * static_cast<double>(kPeakIterations) * threads;
+}
+
+std::optional<double> mean(const std::optional<double>& a, const std::optional<double>& b) {
+  if (!a || !b) return std::nullopt;
+  return (*a + *b) / 2;
+}
+
+}  // namespace
+
+LimitMeter::LimitMeter(int threads) : threads_(threads) {
+  const std::size_t bytes = buffer_bytes();
+  if (bytes == 0) return;
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return;
+  ::madvise(data, bytes, MADV_HUGEPAGE);  // page walks are not what is measured
+  buffer_ = {static_cast<std::byte*>(data), bytes};
+#pragma omp parallel num_threads(threads_)
+  {
+    const std::span<std::byte> share = share_of_thread(buffer_);
+    std::memset(share.data(), 1, share.size());  // the first touch puts it near the thread that will read it
+  }
+}
+
+LimitMeter::~LimitMeter() {
+  if (!buffer_.empty()) ::munmap(buffer_.data(), buffer_.size());
+}
+
+double LimitMeter::read_bandwidth() const {
+  double best = 0;
+  for (int pass = 0; pass < kReadPasses; ++pass) {
+    std::uint64_t total = 0, read = 0;
+    const double start = seconds_now();
+#pragma omp parallel num_threads(threads_) reduction(+ : total, read)
+    {
+      const std::span<const std::byte> share = share_of_thread(buffer_);
+      total += sum(share);
+      read += share.size();
+    }
+    const double seconds = seconds_now() - start;
+    __asm__ volatile("" : : "r"(total));  // the sum is used
+    best = std::max(best, static_cast<double>(read) / seconds);
+  }
+  return best;
+}
+
+Limits LimitMeter::measure() const {
+  Limits limits;
+  if (!buffer_.empty()) limits.read_bytes = read_bandwidth();
+  if (const PeakLoop loop = int8_peak_loop(); loop.run) limits.int8_ops = peak(loop, threads_);
+  if (const PeakLoop loop = f32_peak_loop(); loop.run) limits.f32_ops = peak(loop, threads_);
+  return limits;
+}
+
+Limits mean(const Limits& a, const Limits& b) {
+  return {mean(a.read_bytes, b.read_bytes), mean(a.int8_ops, b.int8_ops), mean(a.f32_ops, b.f32_ops)};
+}
+
+}  // namespace llm::bench

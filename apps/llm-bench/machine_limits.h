@@ -1,0 +1,36 @@
+// What this machine can do at most, measured: the figures that speeds are shown as a share of. The three limits are
+// taken between the samples of a benchmark, by the same threads, because a shared host's limits change within minutes.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+namespace llm::bench {
+
+struct Limits {
+  std::optional<double> read_bytes;  ///< per second from memory; nothing if the memory for a fair test is not there
+  std::optional<double> int8_ops;    ///< per second in int8 dot products, a multiply-add counts twice; x86-64 only
+  std::optional<double> f32_ops;     ///< per second in f32 fused multiply-adds; x86-64 only
+};
+
+class LimitMeter {
+ public:
+  /// Takes the memory of the read test, several times the last-level cache.
+  explicit LimitMeter(int threads);
+  ~LimitMeter();
+  LimitMeter(const LimitMeter&) = delete;
+  LimitMeter& operator=(const LimitMeter&) = delete;
+
+  Limits measure() const;  ///< takes about 0.1 s
+
+ private:
+  double read_bandwidth() const;
+  int threads_;
+  std::span<std::byte> buffer_;  ///< mapped; empty if there is none
+};
+
+/// The mean of each figure that both have.
+Limits mean(const Limits&, const Limits&);
+
+}  // namespace llm::bench

@@ -1,0 +1,92 @@
+#include "peak_loops.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace llm::bench {
+
+#if defined(__x86_64__)
+
+namespace {
+
+// Each iteration has one instruction per accumulator. 20 (12 where only 16 registers exist) of them hide the latency of
+// two units with 4 to 5 cycles each; operands and accumulators are zero, so no number is subnormal.
+constexpr double kWide = 20, kNarrow = 12;
+constexpr double kOpsPerByte = 2, kOpsPerFloat = 2;
+
+#define LLM_CLOBBER_16                                                                                                \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", \
+      "xmm14", "xmm15"
+#define LLM_CLOBBER_22 LLM_CLOBBER_16, "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21"
+
+// Registers 0 to 19 accumulate, 20 and 21 are the operands.
+#define LLM_WIDE_LOOP(instruction)                                               \
+  __asm__ volatile(                                                              \
+      ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21\n\t"       \
+      "vpxord %%zmm\\r, %%zmm\\r, %%zmm\\r\n\t"                                  \
+      ".endr\n"                                                                  \
+      "1:\n\t"                                                                   \
+      ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19\n\t" instruction \
+      " %%zmm20, %%zmm21, %%zmm\\r\n\t"                                          \
+      ".endr\n\t"                                                                \
+      "dec %0\n\t"                                                               \
+      "jnz 1b\n\t"                                                               \
+      "vzeroupper"                                                               \
+      : "+r"(iterations)                                                         \
+      :                                                                          \
+      : "cc", LLM_CLOBBER_22)
+
+// Registers 0 to 11 accumulate (or take the result), 12 and 13 are the operands.
+#define LLM_NARROW_LOOP(instruction)                     \
+  __asm__ volatile(                                      \
+      ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13\n\t"       \
+      "vpxor %%xmm\\r, %%xmm\\r, %%xmm\\r\n\t"           \
+      ".endr\n"                                          \
+      "1:\n\t"                                           \
+      ".irp r,0,1,2,3,4,5,6,7,8,9,10,11\n\t" instruction \
+      " %%ymm12, %%ymm13, %%ymm\\r\n\t"                  \
+      ".endr\n\t"                                        \
+      "dec %0\n\t"                                       \
+      "jnz 1b\n\t"                                       \
+      "vzeroupper"                                       \
+      : "+r"(iterations)                                 \
+      :                                                  \
+      : "cc", LLM_CLOBBER_16)
+
+__attribute__((target("avx512f"))) void dot_avx512vnni(std::int64_t iterations) { LLM_WIDE_LOOP("vpdpbusd"); }
+__attribute__((target("avx512f"))) void fma_avx512(std::int64_t iterations) { LLM_WIDE_LOOP("vfmadd231ps"); }
+__attribute__((target("avx2"))) void dot_avxvnni(std::int64_t iterations) { LLM_NARROW_LOOP("%{vex%} vpdpbusd"); }
+__attribute__((target("avx2"))) void dot_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vpmaddubsw"); }
+__attribute__((target("avx2"))) void fma_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vfmadd231ps"); }
+
+bool has_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
+bool has_avx2() { return __builtin_cpu_supports("avx2") != 0; }
+bool has_avxvnni() {  // Clang 14 does not know it by name
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
+}
+
+}  // namespace
+
+PeakLoop int8_peak_loop() {
+  if (has_avx512() && __builtin_cpu_supports("avx512vnni")) return {dot_avx512vnni, kWide * 64 * kOpsPerByte};
+  if (has_avxvnni()) return {dot_avxvnni, kNarrow * 32 * kOpsPerByte};
+  if (has_avx2()) return {dot_avx2, kNarrow * 32 * kOpsPerByte};
+  return {};
+}
+
+PeakLoop f32_peak_loop() {
+  if (has_avx512()) return {fma_avx512, kWide * 16 * kOpsPerFloat};
+  if (has_avx2() && __builtin_cpu_supports("fma")) return {fma_avx2, kNarrow * 8 * kOpsPerFloat};
+  return {};
+}
+
+#else
+
+PeakLoop int8_peak_loop() { return {}; }
+PeakLoop f32_peak_loop() { return {}; }
+
+#endif
+
+}  // namespace llm::bench

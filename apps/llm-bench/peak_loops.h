@@ -1,0 +1,21 @@
+// Loops of independent multiply-adds over registers, written in assembly: a compiler's own loop over intrinsics spills
+// or chains and shows less than half of what the units can do.
+#pragma once
+
+#include <cstdint>
+
+namespace llm::bench {
+
+/// One kind of loop; `run` may be empty where this machine has no such instructions.
+struct PeakLoop {
+  void (*run)(std::int64_t iterations) = nullptr;
+  double ops_per_iteration = 0;  ///< a multiply-add counts twice
+};
+
+/// The widest int8 dot product of this machine: AVX-512 VNNI, AVX-VNNI, or the byte multiply-add of AVX2. The last one
+/// leaves out the additions that widen its 16-bit sums: it is a bound, not what a whole dot product reaches.
+PeakLoop int8_peak_loop();
+/// f32 fused multiply-adds, AVX-512 or AVX2.
+PeakLoop f32_peak_loop();
+
+}  // namespace llm::bench

@@ -1,0 +1,139 @@
+// llm-run: one prompt, one answer. Only the answer goes to stdout.
+#include <chrono>
+#include <fstream>
+
+#include "answer_writer.h"
+#include "base/machine.h"
+#include "common/app.h"
+#include "common/messages.h"
+#include "common/output.h"
+#include "common/progress.h"
+#include "common/signals.h"
+#include "graph/print.h"
+#include "options.h"
+#include "profile.h"
+#include "runtime/generator.h"
+
+namespace llm::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Both graphs of the bucket that a prompt of `tokens` starts with.
+void dump_graph(const Model& model, const std::string& path, std::int64_t tokens) {
+  const int n = static_cast<int>(std::min<std::int64_t>(tokens, kMaxBatchTokens));
+  const Bucket bucket{.tokens = n, .sequences = 1, .outputs = n};
+  const Graph before = model.graph_before_passes(bucket), after = model.graph(bucket);
+  std::ofstream out(path, std::ios::binary);
+  if (path.ends_with(".dot")) {
+    out << to_dot(before) << to_dot(after);
+  } else {
+    out << "# before passes\n" << to_text(before) << "# after passes\n" << to_text(after);
+  }
+  out.flush();
+  if (!out) throw Error(ErrorKind::Io, ErrorParts{.file = path, .problem = "cannot write the graph"});
+}
+
+std::vector<Token> encode_prompt(const Model& model, const std::string& text) {
+  std::vector<Token> tokens = model.tokenizer().encode(text, {.add_special = true, .parse_special = true});
+  if (tokens.empty()) {
+    throw Error(ErrorKind::Usage, "the prompt is empty, and this model has no token that begins a text");
+  }
+  return tokens;
+}
+
+void say_what_is_lost(const Model& model, const RunOptions& options) {
+  if (!options.raw && model.file().metadata().has("tokenizer.chat_template")) {
+    note("the file has a chat template; this version completes raw text (-no-cnv: without this note)");
+  }
+}
+
+SessionOptions session_options(const Model& model, const RunOptions& options) {
+  SessionOptions session;
+  if (options.context) session.context = *options.context == 0 ? model.dims().context : *options.context;
+  if (session.context > model.dims().context) {
+    note("the context of " + number_text(session.context) + " tokens is longer than the " +
+         number_text(model.dims().context) + " that the model was trained with");
+  }
+  return session;
+}
+
+std::string speed(std::int64_t tokens, double seconds) {
+  return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
+}
+
+void say_timing(double load_seconds, const GenerateResult& r) {
+  const std::string stop = signal_exit_code() != 0 ? "interrupted" : std::string(name(r.reason));
+  say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
+      speed(r.prompt_tokens, r.prompt_seconds) + " · gen " + std::to_string(r.generated_tokens) + " tok" +
+      speed(r.generated_tokens - 1, r.generate_seconds) + " · TTFT " + fixed_text(r.first_token_seconds, 2) +
+      "s · peak " + bytes_text(peak_resident_bytes()) + " · stop: " + stop);
+}
+
+void say_choices(Model& model, const RunOptions& options) {
+  const ThreadChoice threads = default_threads();
+  verbose(model.backend().describe());
+  verbose("threads: " + (options.model.threads > 0 ? std::to_string(options.model.threads) + " (-t)"
+                                                   : std::to_string(threads.threads) + " (" + threads.reason + ")"));
+  verbose("model: " + model.dims().architecture + ", " +
+          number_text(static_cast<std::int64_t>(model.parameter_count())) + " parameters, weights " +
+          bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
+  verbose("seed: " + std::to_string(options.sampling.seed));
+}
+
+GenerateResult answer(Model& model, Session& session, std::span<const Token> prompt, const RunOptions& options,
+                      Profile& profile) {
+  AnswerWriter writer;
+  std::optional<Progress> bar(std::in_place, "reading the prompt");
+  const auto progress = [&](std::int64_t done, std::int64_t total) {
+    bar->update(static_cast<double>(done) / static_cast<double>(total));
+    if (done < total) return;
+    bar.reset();
+    profile.begin("generation");
+    on_signal(OnSignal::AskToStop);  // from here on there is text that a signal must not cut
+  };
+  const auto text = [&](std::string_view piece) {
+    writer.write(piece);
+    return true;
+  };
+  GenerateOptions generation;
+  generation.max_tokens = options.max_tokens;
+  generation.sampling = options.sampling;
+  if (options.ignore_end) generation.end_token = GenerateOptions::EndToken::Ignored;
+  generation.cancel = &stop_requested();
+  const GenerateResult result = generate(session, model, session.create(), prompt, generation, text, progress);
+  writer.finish();
+  return result;
+}
+
+int body(int argc, char** argv) {
+  const auto start = Clock::now();
+  RunOptions options;
+  if (const auto code = read_options(argc, argv, options)) return *code;
+  const std::string prompt_text = read_prompt(options);
+  install_signal_handlers();
+  const std::unique_ptr<Model> model = load_model(options.model);
+  const std::vector<Token> prompt = encode_prompt(*model, prompt_text);
+  if (!options.dump_graph.empty()) dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.size()));
+  say_what_is_lost(*model, options);
+  say_choices(*model, options);
+  Session session(*model, session_options(*model, options));
+  const double load_seconds = seconds_since(start);
+
+  Profile profile;
+  if (options.profile) session.observer = &profile;
+  const GenerateResult result = answer(*model, session, prompt, options, profile);
+  verbose(session.describe());
+  if (options.profile) say(profile.table());
+  say_timing(load_seconds, result);
+  return signal_exit_code();
+}
+
+}  // namespace
+}  // namespace llm::app
+
+int main(int argc, char** argv) {
+  return llm::app::run("llm-run", argc, argv, [&] { return llm::app::body(argc, argv); });
+}

@@ -1,0 +1,134 @@
+#include "options.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "common/messages.h"
+#include "common/numbers.h"
+
+namespace llm::app {
+namespace {
+
+constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"}};
+constexpr std::int64_t kMaxContext = kMaxInt32;
+
+void add_prompt_options(CLI::App& cli, RunOptions& o) {
+  cli.add_option("-p,--prompt", o.prompt, "text to complete; special tokens in it are recognised")
+      ->type_name("TEXT")
+      ->take_last();
+  cli.add_option("-f,--file", o.prompt_file,
+                 "file with the text to complete, - for stdin; one line feed at its end is dropped")
+      ->type_name("FILE")
+      ->take_last();
+  add_integer(cli, "-n,--predict", o.max_tokens, -1, kMaxInt32,
+              "most tokens to generate (default -1: until the model ends)");
+  cli.add_flag("--ignore-eos", o.ignore_end, "never sample an end token");
+  // Spelled -no-cnv too.
+  cli.add_flag("--no-cnv,--no-conversation", o.raw,
+               "raw completion, without the note about chat templates (also -no-cnv)");
+}
+
+void add_context_option(CLI::App& cli, RunOptions& o) {
+  const auto set = [&o](const std::string& text) { o.context = parse_integer("-c", text, 0, kMaxContext); };
+  cli.add_option_function<std::string>("-c,--ctx-size", set,
+                                       "context in tokens; 0: the model's (default: grows as needed, up to what fits)")
+      ->type_name("N")
+      ->take_last();
+}
+
+void add_sampling_options(CLI::App& cli, RunOptions& o) {
+  const auto set_seed = [&o](const std::string& text) {
+    const std::int64_t seed = parse_integer("-s", text, -1, std::numeric_limits<std::int64_t>::max());
+    o.seed_given = seed >= 0;
+    o.sampling.seed = static_cast<std::uint64_t>(std::max<std::int64_t>(seed, 0));
+  };
+  cli.add_option_function<std::string>("-s,--seed", set_seed, "seed of the random numbers (default -1: drawn)")
+      ->type_name("N")
+      ->take_last();
+  add_real(cli, "--temp,--temperature", o.sampling.temperature, 0, 1000,
+           "temperature; 0: always the likeliest (default 0.8)");
+  add_integer(cli, "--top-k", o.sampling.top_k, -1, kMaxInt32, "keep the K likeliest; 0: all (default 40)");
+  add_real(cli, "--top-p", o.sampling.top_p, 0, 1,
+           "keep the likeliest that reach this probability; 1: all (default 0.95)");
+  add_real(cli, "--min-p", o.sampling.min_p, 0, 1,
+           "keep what is this likely beside the likeliest; 0: all (default 0.05)");
+  add_real(cli, "--repeat-penalty", o.sampling.repeat_penalty, 0.01, 100,
+           "weaken the last 64 tokens by this factor; 1: off (default 1)");
+}
+
+std::string read_all(int fd) {
+  std::string text;
+  std::array<char, 1 << 16> buffer;
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n == 0) return text;
+    if (n > 0) {
+      text.append(buffer.data(), static_cast<std::size_t>(n));
+    } else if (errno != EINTR) {
+      throw std::system_error(errno, std::generic_category());
+    }
+  }
+}
+
+std::string read_stdin() {
+  try {
+    return read_all(STDIN_FILENO);
+  } catch (const std::system_error& e) {
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = "stdin", .problem = std::string("cannot read: ") + std::strerror(e.code().value())});
+  }
+}
+
+std::string read_file(const std::string& path) {
+  const auto fail = [&path](int error) {
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = path, .problem = std::string("cannot read the prompt: ") + std::strerror(error)});
+  };
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(errno);
+  try {
+    std::string text = read_all(fd);
+    ::close(fd);
+    return text;
+  } catch (const std::system_error& e) {
+    ::close(fd);
+    fail(e.code().value());
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
+  CLI::App cli("Completes a text with a language model from a GGUF file.");
+  add_model_options(cli, o.model);
+  add_prompt_options(cli, o);
+  add_context_option(cli, o);
+  add_sampling_options(cli, o);
+  add_common_options(cli);
+  cli.add_flag("--profile", o.profile, "print the time and the memory traffic of each node");
+  cli.add_option("--dump-graph", o.dump_graph,
+                 "write the graph before and after passes; a name that ends in .dot gets Graphviz")
+      ->type_name("FILE")
+      ->take_last();
+  if (const auto code = parse(cli, argc, argv, kAliases)) return code;
+  if (!o.prompt && o.prompt_file.empty()) {
+    throw Error(ErrorKind::Usage, "no prompt: give one with -p TEXT, or -f FILE (- for stdin)");
+  }
+  if (!o.seed_given) o.sampling.seed = std::random_device{}();
+  return std::nullopt;
+}
+
+std::string read_prompt(const RunOptions& o) {
+  if (o.prompt_file.empty()) return *o.prompt;
+  std::string text = o.prompt_file == "-" ? read_stdin() : read_file(o.prompt_file);
+  if (text.ends_with('\n')) text.pop_back();
+  return o.prompt ? *o.prompt + "\n\n" + text : text;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,228 @@
+// The blas backend: panels of decoded weight rows, one sgemm or sgemv each; the other ops in f32, spread over threads
+// by row.
+#include "backend/blas/blas.h"
+
+#include <cblas.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "backend/host/expert_groups.h"
+#include "backend/host/interpreter.h"
+#include "backend/host/node_ops.h"
+#include "tensor/decode.h"
+
+namespace llm {
+namespace {
+
+using host::NodeKernel;
+using host::NodeRun;
+using host::NodeSite;
+
+/// Weight rows decoded at a time: enough for sgemm to reach its speed, few enough that a panel stays near the cores.
+constexpr std::int64_t kPanelRows = 256;
+/// Below about this many operations a parallel region costs more than it saves.
+constexpr std::int64_t kParallelOperations = 20000;
+
+struct OmpLoop {
+  int threads = 1;
+
+  template <class F>
+  void run(std::int64_t n, std::int64_t cost, F&& f) const {
+    if (threads == 1 || n < 2 || n * cost < kParallelOperations) {
+      for (std::int64_t i = 0; i < n; ++i) f(i, 0);
+      return;
+    }
+    // Causal attention's items grow along the prompt: small portions even that out.
+    const std::int64_t portion = std::max<std::int64_t>(1, n / (threads * std::int64_t{16}));
+#pragma omp parallel for num_threads(threads) schedule(dynamic, portion)
+    for (std::int64_t i = 0; i < n; ++i) f(i, omp_get_thread_num());
+  }
+};
+
+/// y [n, rows] = x [k, rows] times a weight [k, n], each row of y `ldy` apart.
+class Multiplier {
+ public:
+  Multiplier(const TensorType& weight, OmpLoop loop)
+      : type_(weight), decode_(decoder(weight.dtype)), k_(weight.shape[0]), n_(weight.shape[1]), loop_(loop) {}
+
+  static std::size_t panel_bytes(const TensorType& weight) {
+    return static_cast<std::size_t>(std::min(kPanelRows, weight.shape[1]) * weight.shape[0]) * sizeof(float);
+  }
+
+  void run(const std::byte* w, const float* x, std::int64_t rows, float* y, float* panel) const {
+    if (rows == 0) return;
+    if (in_place(w)) {
+      multiply(reinterpret_cast<const float*>(w), n_, x, rows, y);
+      return;
+    }
+    for (std::int64_t begin = 0; begin < n_; begin += kPanelRows) {
+      const std::int64_t height = std::min(kPanelRows, n_ - begin);
+      loop_.run(height, 2 * k_, [&](std::int64_t i, int) {
+        decode_(w + static_cast<std::size_t>(begin + i) * type_.row_bytes(), panel + i * k_, k_);
+      });
+      multiply(panel, height, x, rows, y + begin);
+    }
+  }
+
+  std::int64_t k() const { return k_; }
+  std::int64_t n() const { return n_; }
+  std::size_t matrix_bytes() const { return type_.row_bytes() * static_cast<std::size_t>(n_); }
+  std::string describe() const {
+    return std::string(name(type_.dtype)) + (type_.dtype == DType::F32 ? "" : " decoded");
+  }
+
+ private:
+  bool in_place(const std::byte* w) const {
+    return type_.dtype == DType::F32 && reinterpret_cast<std::uintptr_t>(w) % alignof(float) == 0;
+  }
+
+  void multiply(const float* w, std::int64_t height, const float* x, std::int64_t rows, float* y) const {
+    const auto m = static_cast<blasint>(rows), n = static_cast<blasint>(height), k = static_cast<blasint>(k_);
+    const auto ldy = static_cast<blasint>(n_);
+    if (rows == 1) {
+      cblas_sgemv(CblasRowMajor, CblasNoTrans, n, k, 1.0f, w, k, x, 1, 0.0f, y, 1);
+    } else {
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, 1.0f, x, k, w, k, 0.0f, y, ldy);
+    }
+  }
+
+  TensorType type_;
+  DecodeFn decode_;
+  std::int64_t k_, n_;
+  OmpLoop loop_;
+};
+
+/// First weight of a product node among its operands; 0 if it is another op.
+std::size_t first_weight(const Op& op) {
+  return std::holds_alternative<Linear>(op) ? 1 : std::holds_alternative<ExpertLinear>(op) ? 2 : 0;
+}
+
+std::vector<Multiplier> multipliers(const NodeSite& site, OmpLoop loop) {
+  const std::size_t first = first_weight(site.node.op);
+  std::vector<Multiplier> all;
+  for (std::size_t i = 0; i < site.node.out.size() && first != 0; ++i) all.emplace_back(site.in(first + i).type, loop);
+  return all;
+}
+
+/// Scratch of a product node: the panel; for experts also the groups, and the gathered rows of one expert with their
+/// results.
+struct ProductScratch {
+  ProductScratch(const Graph& graph, const Node& node) {
+    const std::size_t first = first_weight(node.op);
+    std::int64_t widest = 0;
+    for (std::size_t i = 0; i < node.out.size(); ++i) {
+      const TensorType& w = graph.info(node.in[first + i]).type;
+      gathered = std::max(gathered, Multiplier::panel_bytes(w));
+      widest = std::max(widest, w.shape[1]);
+    }
+    results = groups = bytes = gathered;
+    if (!std::holds_alternative<ExpertLinear>(node.op)) return;
+    const std::int64_t routes = graph.info(node.in[1]).type.shape.elements();
+    const auto floats = [&](std::int64_t width) { return static_cast<std::size_t>(width * routes) * sizeof(float); };
+    results = gathered + floats(graph.info(node.in[0]).type.shape[0]);
+    groups = results + floats(widest);
+    bytes = groups + host::ExpertGroups::bytes(graph.info(node.in[2]).type.shape[2], routes);
+  }
+  std::size_t gathered = 0, results = 0, groups = 0, bytes = 0;  ///< offsets; the panel is at 0
+};
+
+void add_bias(const float* bias, float* y, std::int64_t rows, std::int64_t n) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < n; ++i) y[row * n + i] += bias[i];
+  }
+}
+
+std::function<void(const NodeRun&)> linear_kernel(const NodeSite& site, OmpLoop loop) {
+  const auto& op = std::get<Linear>(site.node.op);
+  std::vector<host::VectorWeight> biases(op.products.size());
+  std::size_t next_bias = 1 + op.products.size();
+  for (std::size_t i = 0; i < biases.size(); ++i) {
+    if (op.products[i].bias) biases[i] = host::VectorWeight(site.in(next_bias++), site.weights);
+  }
+  return [all = multipliers(site, loop), biases](const NodeRun& run) {
+    const std::int64_t rows = run.in[0].vectors();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      float* const y = run.out[i].f32_out();
+      all[i].run(run.in[1 + i].data, run.in[0].f32(), rows, y, reinterpret_cast<float*>(run.scratch));
+      if (biases[i].data() != nullptr) add_bias(biases[i].data(), y, rows, all[i].n());
+    }
+  };
+}
+
+std::function<void(const NodeRun&)> expert_kernel(const NodeSite& site, OmpLoop loop) {
+  return [all = multipliers(site, loop), scratch = ProductScratch(site.graph, site.node),
+          n_experts = site.in(2).type.shape[2]](const NodeRun& run) {
+    const host::ExpertInput input(run.in[0], run.in[1]);
+    const host::ExpertGroups groups(run.in[1], n_experts, run.scratch + scratch.groups);
+    float* const panel = reinterpret_cast<float*>(run.scratch);
+    float* const gathered = reinterpret_cast<float*>(run.scratch + scratch.gathered);
+    float* const results = reinterpret_cast<float*>(run.scratch + scratch.results);
+    for (std::int64_t e = 0; e < n_experts; ++e) {
+      const auto group = groups.group(e);
+      if (group.empty()) continue;
+      for (std::size_t j = 0; j < group.size(); ++j) {
+        std::copy_n(input.x + input.row_of(group[j]) * input.k, input.k,
+                    gathered + static_cast<std::int64_t>(j) * input.k);
+      }
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const std::int64_t n = all[i].n();
+        all[i].run(run.in[2 + i].data + static_cast<std::size_t>(e) * all[i].matrix_bytes(), gathered,
+                   std::ssize(group), results, panel);
+        for (std::size_t j = 0; j < group.size(); ++j) {
+          std::copy_n(results + static_cast<std::int64_t>(j) * n, n, run.out[i].f32_out() + group[j] * n);
+        }
+      }
+    }
+  };
+}
+
+struct Kernels : host::CommonKernels<float, OmpLoop> {
+  using CommonKernels::CommonKernels;
+  using CommonKernels::operator();
+  Run operator()(const Linear&) const { return linear_kernel(site_, loop_); }
+  Run operator()(const ExpertLinear&) const { return expert_kernel(site_, loop_); }
+};
+
+class BlasBackend final : public host::InterpretedBackend {
+ public:
+  explicit BlasBackend(const BackendOptions& options) : loop_{std::max(1, options.threads)} {}
+
+  std::string_view name() const override { return "blas"; }
+  std::string describe() const override {
+    return "blas: OpenBLAS for " + std::string(openblas_get_corename()) + ", " + std::to_string(loop_.threads) +
+           " threads";
+  }
+
+ protected:
+  std::size_t scratch_bytes(const Graph& graph, const Node& node) const override {
+    if (first_weight(node.op) != 0) return ProductScratch(graph, node).bytes;
+    return host::common_scratch_bytes<float>(graph, node, loop_.threads);
+  }
+
+  NodeKernel make_kernel(const NodeSite& site) const override {
+    std::string how;
+    for (const Multiplier& m : multipliers(site, loop_)) how += (how.empty() ? "sgemm of " : ", ") + m.describe();
+    return {std::visit(Kernels(site, loop_), site.node.op), std::move(how)};
+  }
+
+  /// OpenBLAS keeps one count for the process, and its OpenMP build follows OpenMP's own.
+  std::function<void()> step_prologue() const override {
+    return [threads = loop_.threads] { openblas_set_num_threads(threads); };
+  }
+
+ private:
+  OmpLoop loop_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_blas_backend(const BackendOptions& options) {
+  return std::make_unique<BlasBackend>(options);
+}
+
+}  // namespace llm

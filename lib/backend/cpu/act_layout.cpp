@@ -1,0 +1,40 @@
+// The layout of quantised activations, shared by the kernels of all instruction sets.
+#include "backend/cpu/kernels/kernels.h"
+#include "tensor/activation.h"
+
+namespace llm::cpu {
+namespace {
+
+constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+
+/// Whole cache lines, and never a multiple of 4096: a tile reads the same k of eight rows, which then fall into
+/// different sets of the first cache.
+constexpr std::size_t row_pitch(std::size_t bytes) {
+  const std::size_t pitch = round_up(bytes, 64);
+  return pitch % 4096 == 0 && pitch != 0 ? pitch + 64 : pitch;
+}
+
+}  // namespace
+
+ActLayout act_layout(int act_format, std::int64_t k, std::int64_t rows) {
+  const auto format = static_cast<ActFormat>(act_format);
+  const auto n = static_cast<std::size_t>(k);
+  const auto n_rows = static_cast<std::size_t>(rows);
+  ActLayout layout;
+  layout.k = k;
+  layout.block = act_block_elems(format);
+  if (format == ActFormat::F32) {
+    layout.row_bytes = n * sizeof(float);
+    layout.bytes = layout.row_bytes * n_rows;
+    return layout;
+  }
+  layout.row_bytes = row_pitch(n);
+  layout.scales_offset = layout.row_bytes * n_rows;
+  layout.scales_row_bytes = round_up(n / static_cast<std::size_t>(layout.block) * sizeof(float), 64);
+  layout.sums_offset = layout.scales_offset + layout.scales_row_bytes * n_rows;
+  layout.sums_row_bytes = round_up(n / 16 * sizeof(std::int16_t), 64);
+  layout.bytes = layout.sums_offset + layout.sums_row_bytes * n_rows;
+  return layout;
+}
+
+}  // namespace llm::cpu

@@ -1,0 +1,167 @@
+// Attention over the paged cache: tiles of query tokens share the reading of a KV head; a single token over a long
+// cache is split by chunks of keys instead. Both give the same bits (kernels.h), so the choice is one of speed alone.
+#include <algorithm>
+
+#include "backend/cpu/step.h"
+#include "base/error.h"
+
+namespace llm::cpu {
+namespace {
+
+static_assert(kBlockPositions == kKeyBlock, "the kernels' block of keys is the cache's");
+
+/// Chunks of one token that can be computed apart: 262,144 positions.
+constexpr std::int32_t kMaxSplitChunks = 1024;
+/// Below this many (sequence, KV head) pairs per thread a step of single tokens is split by chunks.
+constexpr std::int32_t kPairsPerThread = 4;
+
+CacheElement element(DType t) {
+  switch (t) {
+    case DType::F32:
+      return CacheElement::F32;
+    case DType::F16:
+      return CacheElement::F16;
+    case DType::BF16:
+      return CacheElement::BF16;
+    default:
+      throw Error(ErrorKind::Usage,
+                  "the cpu backend keeps keys and values as F32, F16 or BF16, not " + std::string(name(t)));
+  }
+}
+
+class AttentionInstruction final : public Instruction {
+ public:
+  explicit AttentionInstruction(const InstructionSite& site)
+      : q_(site.in[0]), cache_(site.in[1]), y_(site.out[0]), scratch_(site.scratch) {
+    const CacheType& c = site.in_info(1).cache;
+    const auto& op = std::get<Attention>(site.node.op);
+    args_.heads = static_cast<std::int32_t>(site.in_info(0).type.shape[1]);
+    args_.kv_heads = c.kv_heads;
+    args_.head_dim_k = c.head_dim_k;
+    args_.head_dim_v = c.head_dim_v;
+    args_.scale = op.scale;
+    args_.window = op.window;
+    const int k = static_cast<int>(element(site.cache.k)), v = static_cast<int>(element(site.cache.v));
+    tile_fn_ = site.kernels.attention[k][v];
+    chunk_fn_ = site.kernels.attention_chunk[k][v];
+    merge_fn_ = site.kernels.attention_merge;
+    type_ = std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v));
+    group_ = args_.heads / args_.kv_heads;
+    tile_tokens_ = std::max(1, kQueryTile / group_);
+    partial_floats_ = static_cast<std::int64_t>(group_) * (2 + c.head_dim_v);
+  }
+
+  void run(const Frame& f, const Worker& w) override {
+    TaskQueue& queue = queues_.open(f.turn, w.thread);
+    const bool split = splits(*f.step, w.n_threads);
+    const std::int64_t tasks = count(*f.step, split);
+    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) run_task(f, w, task, split);
+    if (!split) return;
+    w.sync();
+    const auto [begin, end] = w.share(static_cast<std::int64_t>(f.step->sequences.size()) * args_.kv_heads);
+    for (std::int64_t pair = begin; pair < end; ++pair) merge(f, pair);
+  }
+
+  std::string describe() const override {
+    return "attention heads=" + std::to_string(args_.heads) + "/" + std::to_string(args_.kv_heads) +
+           " head_dim=" + std::to_string(args_.head_dim_k) + " cache " + type_ + ", tiles of " +
+           std::to_string(tile_tokens_) + " tokens";
+  }
+
+ private:
+  std::int32_t first_chunk(const SequenceSpan& s, const StepData& d) const {
+    if (args_.window == 0) return 0;
+    return std::max(0, d.positions[static_cast<std::size_t>(s.first_token)] - args_.window + 1) / kKeyChunk;
+  }
+  std::int32_t chunks(const SequenceSpan& s, const StepData& d) const {
+    const std::int32_t last = d.positions[static_cast<std::size_t>(s.first_token + s.n_tokens - 1)] / kKeyChunk;
+    return last - first_chunk(s, d) + 1;
+  }
+
+  bool splits(const StepData& d, int threads) const {
+    if (threads == 1 || static_cast<std::int64_t>(d.sequences.size()) * args_.kv_heads >= kPairsPerThread * threads)
+      return false;
+    bool any = false;
+    for (const SequenceSpan& s : d.sequences) {
+      if (s.n_tokens != 1 || chunks(s, d) > kMaxSplitChunks) return false;
+      any = any || chunks(s, d) > 1;
+    }
+    return any;
+  }
+
+  std::int64_t tasks_of(const SequenceSpan& s, const StepData& d, bool split) const {
+    const std::int64_t parts = split ? chunks(s, d) : (s.n_tokens + tile_tokens_ - 1) / tile_tokens_;
+    return parts * args_.kv_heads;
+  }
+  std::int64_t count(const StepData& d, bool split) const {
+    std::int64_t n = 0;
+    for (const SequenceSpan& s : d.sequences) n += tasks_of(s, d, split);
+    return n;
+  }
+
+  AttentionArgs args_for(const Frame& f, std::size_t sequence) const {
+    AttentionArgs a = args_;
+    const StateGroup& group = f.step->groups[0];
+    a.q = f.f32(q_);
+    a.y = f.f32(y_);
+    a.k = f.slots[cache_].data;
+    a.v = f.slots[cache_].values;
+    a.positions = f.step->positions.data();
+    a.blocks = group.block_table.data() + sequence * static_cast<std::size_t>(group.stride);
+    return a;
+  }
+
+  void run_task(const Frame& f, const Worker& w, std::int64_t task, bool split) const {
+    std::size_t sequence = 0;
+    for (std::int64_t n; task >= (n = tasks_of(f.step->sequences[sequence], *f.step, split)); ++sequence) task -= n;
+    const SequenceSpan& s = f.step->sequences[sequence];
+    const AttentionArgs a = args_for(f, sequence);
+    const auto head = static_cast<std::int32_t>(task % args_.kv_heads);
+    auto part = static_cast<std::int32_t>(task / args_.kv_heads);
+    if (split) {
+      const std::int64_t pair = static_cast<std::int64_t>(sequence) * args_.kv_heads + head;
+      chunk_fn_(a, head, s.first_token, first_chunk(s, *f.step) + part, partials(f, pair) + part * partial_floats_,
+                w.scratch);
+      return;
+    }
+    part = (s.n_tokens + tile_tokens_ - 1) / tile_tokens_ - 1 - part;  // the longest first
+    const std::int32_t begin = s.first_token + part * tile_tokens_;
+    tile_fn_(a, head, begin, std::min(begin + tile_tokens_, s.first_token + s.n_tokens), w.scratch);
+  }
+
+  float* partials(const Frame& f, std::int64_t pair) const {
+    return reinterpret_cast<float*>(f.slots[scratch_].data) + pair * kMaxSplitChunks * partial_floats_;
+  }
+
+  void merge(const Frame& f, std::int64_t pair) const {
+    const auto sequence = static_cast<std::size_t>(pair / args_.kv_heads);
+    const SequenceSpan& s = f.step->sequences[sequence];
+    merge_fn_(args_for(f, sequence), static_cast<std::int32_t>(pair % args_.kv_heads), s.first_token,
+              chunks(s, *f.step), partials(f, pair));
+  }
+
+  int q_, cache_, y_, scratch_;
+  AttentionArgs args_;
+  AttentionFn tile_fn_;
+  AttentionChunkFn chunk_fn_;
+  AttentionMergeFn merge_fn_;
+  std::string type_;
+  std::int32_t group_ = 1, tile_tokens_ = 1;
+  std::int64_t partial_floats_ = 0;
+  TaskQueues queues_;
+};
+
+}  // namespace
+
+std::size_t attention_scratch_bytes(const Graph& g, const Node& n, int threads) {
+  const CacheType& c = g.info(n.in[1]).cache;
+  const auto group = static_cast<std::size_t>(g.info(n.in[0]).type.shape[1] / c.kv_heads);
+  const auto pairs = static_cast<std::size_t>(kPairsPerThread * threads);
+  return pairs * kMaxSplitChunks * group * static_cast<std::size_t>(2 + c.head_dim_v) * sizeof(float);
+}
+
+std::unique_ptr<Instruction> make_attention(const InstructionSite& site) {
+  return std::make_unique<AttentionInstruction>(site);
+}
+
+}  // namespace llm::cpu

@@ -1,0 +1,76 @@
+#include "backend/cpu/cpu.h"
+
+#include <omp.h>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/program.h"
+#include "backend/host/interpreter.h"
+#include "backend/host/legalise.h"
+#include "base/error.h"
+
+namespace llm::cpu {
+namespace {
+
+/// Threads that a parallel region really gets: OMP_THREAD_LIMIT and the like may allow fewer than asked for.
+int granted_threads(int wanted) {
+  int granted = 1;
+  omp_set_dynamic(0);
+#pragma omp parallel num_threads(wanted)
+#pragma omp single
+  granted = omp_get_num_threads();
+  return granted;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const BackendOptions& options)
+      : kernels_(choose_kernels(options.isa)), threads_(granted_threads(options.threads)) {
+    if (threads_ != options.threads) {
+      throw Error(ErrorKind::Device, "asked for " + std::to_string(options.threads) +
+                                         " threads, the OpenMP runtime grants " + std::to_string(threads_) +
+                                         "; check OMP_THREAD_LIMIT or pass -t " + std::to_string(threads_));
+    }
+  }
+
+  std::string_view name() const override { return "cpu"; }
+  std::string describe() const override {
+    return "cpu: " + std::string(kernels_.isa) + ", " + std::to_string(threads_) +
+           (threads_ == 1 ? " thread" : " threads");
+  }
+
+  Support supports(const Graph& g, const Node& n) const override { return host::supports_on_host(g, n); }
+  Layout choose_layout(const WeightUse&) const override { return Layout::File; }
+
+  std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
+    return std::make_unique<host::HostWeights>(source, plans);
+  }
+  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format,
+                                       std::int32_t n_blocks) override {
+    return std::make_unique<host::HostCache>(types, format, n_blocks);
+  }
+  std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
+    const Graph legal = host::quantise_activations(largest);
+    return std::make_unique<CpuWorkspace>(plan_program_memory(legal, threads_).bytes, threads_);
+  }
+  std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
+                                      Workspace& workspace) override {
+    return std::make_unique<Program>(host::quantise_activations(g), dynamic_cast<const host::HostWeights&>(weights),
+                                     dynamic_cast<const host::HostCache&>(states),
+                                     dynamic_cast<CpuWorkspace&>(workspace), kernels_, threads_);
+  }
+
+ private:
+  const Kernels& kernels_;
+  int threads_;
+};
+
+}  // namespace
+}  // namespace llm::cpu
+
+namespace llm {
+
+std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options) {
+  return std::make_unique<cpu::CpuBackend>(options);
+}
+
+}  // namespace llm

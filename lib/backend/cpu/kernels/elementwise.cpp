@@ -1,0 +1,120 @@
+#include "backend/cpu/kernels/elementwise.h"
+
+#include "backend/cpu/kernels/vec.h"
+
+namespace llm::cpu::LLM_ISA {
+
+namespace {
+
+/// y[i] = f(a[i], b[i])
+template <class F>
+[[gnu::always_inline]] inline void each(const float* a, const float* b, float* y, std::int64_t n, const F& f) {
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) store(y + i, f(load(a + i), load(b + i)));
+  if (const int rest = static_cast<int>(n - i); rest > 0)
+    store_first(y + i, rest, f(load_first(a + i, rest), load_first(b + i, rest)));
+}
+
+/// y = x * w / sqrt(mean(x^2) + eps) from the 16 partial sums of squares.
+void scale_by_root_mean(const float* x, const float* w, float* y, std::int64_t n, float eps, F32x16 squares) {
+  const F32x16 mean = set1(sum(squares)) / set1(static_cast<float>(n));
+  const F32x16 factor = set1(1.0f) / sqrt(mean + set1(eps));
+  each(x, w, y, n, [&](F32x16 a, F32x16 b) { return a * factor * b; });
+}
+
+template <class T>
+void store_row(const float* x, std::byte* dst, std::int64_t n) {
+  T* y = reinterpret_cast<T*>(dst);
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) store(y + i, load(x + i));
+  if (const int rest = static_cast<int>(n - i); rest > 0) store_first(y + i, rest, load_first(x + i, rest));
+}
+
+}  // namespace
+
+void rms_norm(const float* x, const float* w, float* y, std::int64_t n, float eps) {
+  F32x16 squares = zero();
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const F32x16 v = load(x + i);
+    squares = fma(v, v, squares);
+  }
+  if (const int rest = static_cast<int>(n - i); rest > 0) {
+    const F32x16 v = load_first(x + i, rest);
+    squares = fma(v, v, squares);
+  }
+  scale_by_root_mean(x, w, y, n, eps, squares);
+}
+
+void add_rms_norm(const float* a, const float* b, const float* w, float* sum, float* y, std::int64_t n, float eps) {
+  F32x16 squares = zero();
+  each(a, b, sum, n, [&](F32x16 u, F32x16 v) {
+    const F32x16 s = u + v;
+    squares = fma(s, s, squares);
+    return s;
+  });
+  scale_by_root_mean(sum, w, y, n, eps, squares);
+}
+
+void add(const float* a, const float* b, float* y, std::int64_t n) {
+  each(a, b, y, n, [](F32x16 u, F32x16 v) { return u + v; });
+}
+
+void silu_mul(const float* a, const float* b, float* y, std::int64_t n) {
+  each(a, b, y, n, [](F32x16 u, F32x16 v) { return u * sigmoid(u) * v; });
+}
+
+void gelu_mul(const float* a, const float* b, float* y, std::int64_t n) {
+  // (1 + tanh(t)) / 2 = sigmoid(2 t), with t = sqrt(2 / pi) u (1 + 0.044715 u^2)
+  each(a, b, y, n, [](F32x16 u, F32x16 v) {
+    const F32x16 cubic = fma(set1(0.044715f) * u, u, set1(1.0f));
+    return u * sigmoid(set1(1.59576912160573f) * u * cubic) * v;
+  });
+}
+
+void scale(const float* x, float* y, std::int64_t n, float factor) {
+  each(x, x, y, n, [&](F32x16 u, F32x16) { return u * set1(factor); });
+}
+
+void axpy(float factor, const float* x, float* y, std::int64_t n) {
+  each(x, y, y, n, [&](F32x16 u, F32x16 v) { return fma(set1(factor), u, v); });
+}
+
+void rope_interleaved(const float* x, float* y, const float* table, std::int64_t heads, std::int64_t head_dim,
+                      std::int64_t n_rot) {
+  for (std::int64_t h = 0; h < heads; ++h, x += head_dim, y += head_dim) {
+    each(x, table, y, n_rot, [](F32x16 v, F32x16 angle) {
+      return fma_minus_even_plus_odd(v, copy_even(angle), swap_pairs(v) * copy_odd(angle));
+    });
+    if (x != y) store_row<float>(x + n_rot, reinterpret_cast<std::byte*>(y + n_rot), head_dim - n_rot);
+  }
+}
+
+void rope_halves(const float* x, float* y, const float* table, std::int64_t heads, std::int64_t head_dim,
+                 std::int64_t n_rot) {
+  const std::int64_t half = n_rot / 2;
+  for (std::int64_t h = 0; h < heads; ++h, x += head_dim, y += head_dim) {
+    for (std::int64_t i = 0; i < half; i += 16) {
+      const int pairs = static_cast<int>(half - i < 16 ? half - i : 16), second = pairs > 8 ? 2 * pairs - 16 : 0;
+      F32x16 cos, sin;
+      deinterleave(load_first(table + 2 * i, 2 * pairs - second),
+                   load_first(table + 2 * i + 2 * pairs - second, second), cos, sin);
+      const F32x16 a = load_first(x + i, pairs), b = load_first(x + half + i, pairs);
+      store_first(y + i, pairs, fma(a, cos, zero() - b * sin));
+      store_first(y + half + i, pairs, fma(b, cos, a * sin));
+    }
+    if (x != y) store_row<float>(x + n_rot, reinterpret_cast<std::byte*>(y + n_rot), head_dim - n_rot);
+  }
+}
+
+void copy_rows(const float* x, std::int64_t ldx, std::byte* act, const ActLayout& layout, std::int64_t row_begin,
+               std::int64_t row_end) {
+  for (std::int64_t row = row_begin; row < row_end; ++row)
+    store_row<float>(x + row * ldx, act + static_cast<std::size_t>(row) * layout.row_bytes, layout.k);
+}
+
+void store_row_f32(const float* x, std::byte* dst, std::int64_t n) { store_row<float>(x, dst, n); }
+void store_row_f16(const float* x, std::byte* dst, std::int64_t n) { store_row<Half>(x, dst, n); }
+void store_row_bf16(const float* x, std::byte* dst, std::int64_t n) { store_row<BFloat16>(x, dst, n); }
+
+}  // namespace llm::cpu::LLM_ISA

@@ -1,0 +1,28 @@
+// Kernels over single rows: norms, activations, rotations, sums, storing to the cache.
+#pragma once
+
+#include "backend/cpu/kernels/kernels.h"
+
+namespace llm::cpu::LLM_ISA {
+
+void rms_norm(const float* x, const float* w, float* y, std::int64_t n, float eps);
+void add_rms_norm(const float* a, const float* b, const float* w, float* sum, float* y, std::int64_t n, float eps);
+void add(const float* a, const float* b, float* y, std::int64_t n);
+void silu_mul(const float* a, const float* b, float* y, std::int64_t n);
+/// The tanh form: gelu(a) = a / 2 (1 + tanh(sqrt(2 / pi) (a + 0.044715 a^3))).
+void gelu_mul(const float* a, const float* b, float* y, std::int64_t n);
+void scale(const float* x, float* y, std::int64_t n, float factor);
+void axpy(float factor, const float* x, float* y, std::int64_t n);
+/// y may be x. Elements of a head from n_rot on are copied.
+void rope_interleaved(const float* x, float* y, const float* table, std::int64_t heads, std::int64_t head_dim,
+                      std::int64_t n_rot);
+void rope_halves(const float* x, float* y, const float* table, std::int64_t heads, std::int64_t head_dim,
+                 std::int64_t n_rot);
+/// QuantizeRowsFn of the format F32.
+void copy_rows(const float* x, std::int64_t ldx, std::byte* act, const ActLayout& layout, std::int64_t row_begin,
+               std::int64_t row_end);
+void store_row_f32(const float* x, std::byte* dst, std::int64_t n);
+void store_row_f16(const float* x, std::byte* dst, std::int64_t n);
+void store_row_bf16(const float* x, std::byte* dst, std::int64_t n);
+
+}  // namespace llm::cpu::LLM_ISA

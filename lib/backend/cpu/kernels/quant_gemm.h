@@ -1,0 +1,347 @@
+// Products with several columns: weights are unpacked per panel of 32 rows into the scratch (quant_panel.h) and meet
+// all columns there, eight at a time. Rows are the elements of the registers, so a column's activations are broadcast
+// from memory.
+#pragma once
+
+#include "backend/cpu/kernels/quant_columns.h"
+#include "backend/cpu/kernels/quant_panel.h"
+
+#ifdef LLM_QUANT_SIMD
+
+namespace llm::cpu::LLM_ISA::quant {
+
+inline constexpr int kTileCols = kWidth == 16 ? 8 : 4;  ///< two registers of rows and these columns: 16 or 8 sums
+inline constexpr int kTileRows = 2 * kWidth;
+inline constexpr i64 kStretch = 4096;  ///< elements of k that are unpacked at a time
+
+/// The scratch of the several-column products.
+struct PanelMemory {
+  alignas(64) u8 q[kStretch * kPanelRows];
+  alignas(64) std::int32_t scale[kStretch / 16 * kPanelRows];
+  alignas(64) std::int32_t min[kStretch / 32 * kPanelRows];
+  alignas(64) float d[kStretch / 32 * kPanelRows];
+  alignas(64) float dm[kStretch / 32 * kPanelRows];
+};
+
+/// What a tile needs of its columns beside the quants. Rows are padded by a cache line: equal k of all columns, other
+/// sets.
+struct TileColumns {
+  alignas(64)
+      std::int32_t bias[kTileCols][kStretch / 16 + 16];  ///< [k / sub] - bias * sum of activations: where a sum starts
+  alignas(64) std::int32_t sums[kTileCols][kStretch / 32 + 16];  ///< [k / min_pair] two int16 sums, or [k / 32] one f32
+  alignas(64) float d[kTileCols][kStretch / 32 + 16];            ///< [k / block]
+  const std::int8_t* q[kTileCols];
+};
+
+struct TileWork {
+  alignas(64) F acc[2 * kTileCols];
+  alignas(64) V isum[2 * kTileCols];
+  alignas(64) float edge[kTileCols][kPanelRows];  ///< outputs of a panel that has fewer rows
+};
+
+struct GemmScratch {
+  PanelMemory panel;
+  TileColumns cols;
+  TileWork work;
+};
+static_assert(sizeof(GemmScratch) <= kScratchBytes);
+
+/// int32 sums of pairs of int16, times `factor`; both in the order of memory.
+LLM_INLINE V pair_sums(const std::int16_t* p, int factor) { return madd16(load(p), splat16(factor)); }
+
+LLM_INLINE V widen16(const std::int16_t* p) {
+#if defined(LLM_ISA_avx512)
+  return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#else
+  return _mm256_cvtepi16_epi32(load16(p));
+#endif
+}
+
+/// a, then b, as int16.
+LLM_INLINE V narrow32(V a, V b) {
+#if defined(LLM_ISA_avx512)
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), pack32(a, b));
+#else
+  return _mm256_permute4x64_epi64(pack32(a, b), 0xd8);
+#endif
+}
+
+/// Fills column `i` of a tile for elements [k0, k0 + n). Reads up to a register beyond the last sum: rows of sums are
+/// padded.
+template <class T>
+LLM_INLINE void prepare_column(const Column& col, i64 k0, i64 n, int i, TileColumns& out) {
+  constexpr PanelTraits t = T::traits;
+  out.q[i] = col.q + k0;
+  __builtin_memcpy(out.d[i], col.scales + k0 / t.block, static_cast<std::size_t>(n / t.block) * sizeof(float));
+  const std::int16_t* sums = col.sums + k0 / 16;
+  if constexpr (kVnni && t.bias != 0 && t.sub == 16) {
+    const V factor = splat32(-t.bias);
+    for (i64 s = 0; s < n / 16; s += kWidth) store(out.bias[i] + s, mul32(widen16(sums + s), factor));
+  } else if constexpr (kVnni && t.bias != 0 && t.sub == 32) {
+    for (i64 s = 0; s < n / 32; s += kWidth) store(out.bias[i] + s, pair_sums(sums + 2 * s, -t.bias));
+  } else if constexpr (kVnni && t.bias != 0) {
+    for (i64 b = 0; b < n / t.block; ++b) {
+      std::int32_t sum = 0;
+      for (int s = 0; s < 16; ++s) sum += sums[16 * b + s];
+      out.bias[i][b] = -t.bias * sum;
+    }
+  }
+  if constexpr (t.minimums == Minimums::PerBlock) {
+    for (i64 s = 0; s < n / 32; s += kWidth)
+      store_f(reinterpret_cast<float*>(out.sums[i] + s), to_f(pair_sums(sums + 2 * s, 1)));
+  } else if constexpr (t.minimums == Minimums::Per32) {
+    for (i64 s = 0; s < n / 64; s += kWidth)
+      store(out.sums[i] + s, narrow32(pair_sums(sums + 4 * s, 1), pair_sums(sums + 4 * s + 2 * kWidth, 1)));
+  } else if constexpr (t.minimums == Minimums::Per16) {
+    __builtin_memcpy(out.sums[i], sums, static_cast<std::size_t>(n / 16) * sizeof(std::int16_t));
+  }
+}
+
+/// Keeps the compiler from holding what `p` points to in registers: the sums of the inner loop need them all.
+template <class X>
+LLM_INLINE X* in_memory(X* p) {
+  __asm__ volatile("" : "+r"(p) : : "memory");
+  return p;
+}
+
+template <int nc>
+struct Sums {
+  V v[2][nc];
+};
+
+/// Adds `elements` products to each sum; `q` points to the panel's bytes, `k` is the place in the columns.
+template <int elements, int nc>
+LLM_INLINE void add_products([[maybe_unused]] Sums<nc>& sum, const u8* q, const TileColumns& cols, i64 k) {
+#if !defined(LLM_ISA_avx2)
+#pragma GCC unroll 16
+  for (int i = 0; i < elements / 4; ++i) {
+    const V w0 = load(q + i * 4 * kPanelRows), w1 = load(q + i * 4 * kPanelRows + sizeof(V));
+#pragma GCC unroll 8
+    for (int c = 0; c < nc; ++c) {
+      const V a = splat32(load_i32(cols.q[c] + k + 4 * i));
+      sum.v[0][c] = dot8(sum.v[0][c], w0, a);
+      sum.v[1][c] = dot8(sum.v[1][c], w1, a);
+    }
+  }
+#else
+  (void)q, (void)cols, (void)k;
+#endif
+}
+
+#if defined(LLM_ISA_avx2)
+/// The same without VNNI: int16 sums of two products are added up as long as they cannot overflow, then widened by a
+/// multiplication with `factor` (pairs of int16) per register of rows.
+template <PanelTraits t, int elements, int nc>
+LLM_INLINE void add_products_16(V* isum, const V* factor, const u8* q, const TileColumns& cols, i64 k) {
+  constexpr int kMost = 32767 / (2 * 127 * t.max_abs);
+  constexpr int kSteps = kMost >= 8 ? 8 : kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
+  constexpr int kGroup = kSteps < elements / 4 ? kSteps : elements / 4;
+#pragma GCC unroll 8
+  for (int g = 0; g < elements / 4; g += kGroup) {
+    V sum[2][nc];
+#pragma GCC unroll 8
+    for (int i = 0; i < kGroup; ++i) {
+      const u8* at = q + (g + i) * 4 * kPanelRows;
+      const V w0 = load(at), w1 = load(at + sizeof(V));
+      const V m0 = t.bias != 0 ? abs8(w0) : w0, m1 = t.bias != 0 ? abs8(w1) : w1;
+#pragma GCC unroll 4
+      for (int c = 0; c < nc; ++c) {
+        const V a = splat32(load_i32(cols.q[c] + k + 4 * (g + i)));
+        const V p0 = maddubs(m0, t.bias != 0 ? sign8(a, w0) : a), p1 = maddubs(m1, t.bias != 0 ? sign8(a, w1) : a);
+        sum[0][c] = i == 0 ? p0 : add16(sum[0][c], p0);
+        sum[1][c] = i == 0 ? p1 : add16(sum[1][c], p1);
+      }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < nc; ++c) {
+      isum[2 * c] = madd16(isum[2 * c], sum[0][c], factor[0]);
+      isum[2 * c + 1] = madd16(isum[2 * c + 1], sum[1][c], factor[1]);
+    }
+  }
+}
+#endif
+
+/// The integer sums of block `b` into work.isum[2 c + register of rows].
+template <class T, int nc>
+LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, V* isum) {
+  constexpr PanelTraits t = T::traits;
+  const u8* q = p.q + b * t.block * kPanelRows + row * 4;
+#if defined(LLM_ISA_avx2)
+  for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
+  if constexpr (t.scaled()) {
+    for (int s = 0; s < t.block / t.sub; ++s) {
+      const std::int32_t* scale = p.scale + (b * (t.block / t.sub) + s) * kPanelRows + row;
+      const V factor[2] = {load(scale), load(scale + kWidth)};
+      add_products_16<t, t.sub, nc>(isum, factor, q + s * t.sub * kPanelRows, cols, b * t.block + s * t.sub);
+    }
+  } else {
+    const V factor[2] = {splat16(1), splat16(1)};
+    for (int s = 0; s < t.block / 32; ++s)
+      add_products_16<t, 32, nc>(isum, factor, q + s * 32 * kPanelRows, cols, b * t.block + s * 32);
+  }
+#else
+  constexpr int kSubs = t.block / t.sub;
+  if constexpr (t.scaled())
+    for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
+  for (int s = 0; s < kSubs; ++s) {
+    Sums<nc> sum;
+#pragma GCC unroll 8
+    for (int c = 0; c < nc; ++c)
+      sum.v[0][c] = sum.v[1][c] = t.bias != 0 ? splat32(cols.bias[c][b * kSubs + s]) : zero();
+    if constexpr (t.sub <= 32) {
+      add_products<t.sub, nc>(sum, q + s * t.sub * kPanelRows, cols, b * t.block + s * t.sub);
+    } else {
+      for (int part = 0; part < t.sub; part += 32)
+        add_products<32, nc>(sum, q + part * kPanelRows, cols, b * t.block + part);
+    }
+    if constexpr (t.scaled()) {
+      const std::int32_t* scale = p.scale + (b * kSubs + s) * kPanelRows + row;
+      const V s0 = load(scale), s1 = load(scale + kWidth);
+#pragma GCC unroll 8
+      for (int c = 0; c < nc; ++c) {
+        isum[2 * c] = add32(isum[2 * c], mul32(sum.v[0][c], s0));
+        isum[2 * c + 1] = add32(isum[2 * c + 1], mul32(sum.v[1][c], s1));
+      }
+    } else {
+#pragma GCC unroll 8
+      for (int c = 0; c < nc; ++c) {
+        isum[2 * c] = sum.v[0][c];
+        isum[2 * c + 1] = sum.v[1][c];
+      }
+    }
+  }
+#endif
+}
+
+/// y += the product of kTileRows rows of the panel from `row` with nc columns over n elements.
+template <class T, int nc>
+[[gnu::noinline]] void tile(const PanelMemory& p, int row, i64 n, const TileColumns& cols, TileWork& work,
+                            float* const* y) {
+  constexpr PanelTraits t = T::traits;
+  F* acc = in_memory(work.acc);
+  V* isum = in_memory(work.isum);
+#pragma GCC unroll 8
+  for (int c = 0; c < nc; ++c) {
+    acc[2 * c] = load_f(y[c] + row);
+    acc[2 * c + 1] = load_f(y[c] + row + kWidth);
+  }
+  for (i64 b = 0; b < n / t.block; ++b) {
+    block_sums<T, nc>(p, row, cols, b, isum);
+    const float* d = p.d + b * kPanelRows + row;
+    const float* dm = p.dm + b * kPanelRows + row;
+    const F d0 = load_f(d), d1 = load_f(d + kWidth);
+#pragma GCC unroll 8
+    for (int c = 0; c < nc; ++c) {
+      F y0 = mul(d0, to_f(isum[2 * c])), y1 = mul(d1, to_f(isum[2 * c + 1]));
+      if constexpr (t.minimums == Minimums::PerBlock) {
+        const F sum = splat_f(reinterpret_cast<const float*>(cols.sums[c])[b]);
+        y0 = fma(load_f(dm), sum, y0);
+        y1 = fma(load_f(dm + kWidth), sum, y1);
+      } else if constexpr (t.minimums != Minimums::None) {
+        constexpr int kPairs = t.block / t.min_pair();
+        const std::int32_t* min = p.min + b * kPairs * kPanelRows + row;
+        V m0 = zero(), m1 = zero();
+#pragma GCC unroll 8
+        for (int i = 0; i < kPairs; ++i) {
+          const V sums = splat32(cols.sums[c][b * kPairs + i]);
+          m0 = madd16(m0, load(min + i * kPanelRows), sums);
+          m1 = madd16(m1, load(min + i * kPanelRows + kWidth), sums);
+        }
+        y0 = fma(load_f(dm), to_f(m0), y0);
+        y1 = fma(load_f(dm + kWidth), to_f(m1), y1);
+      }
+      const F da = splat_f(cols.d[c][b]);
+      acc[2 * c] = fma(da, y0, acc[2 * c]);
+      acc[2 * c + 1] = fma(da, y1, acc[2 * c + 1]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int c = 0; c < nc; ++c) {
+    store_f(y[c] + row, acc[2 * c]);
+    store_f(y[c] + row + kWidth, acc[2 * c + 1]);
+  }
+}
+
+using TileFn = void (*)(const PanelMemory&, int, i64, const TileColumns&, TileWork&, float* const*);
+template <class T>
+TileFn tile_of(i64 nc) {
+  switch (nc) {
+    case 1:
+      return tile<T, 1>;
+    case 2:
+      return tile<T, 2>;
+    case 3:
+      return tile<T, 3>;
+#if defined(LLM_ISA_avx512)
+    case 4:
+      return tile<T, 4>;
+    case 5:
+      return tile<T, 5>;
+    case 6:
+      return tile<T, 6>;
+    case 7:
+      return tile<T, 7>;
+#endif
+    default:
+      return tile<T, kTileCols>;
+  }
+}
+
+/// Unpacks elements [k0, k0 + n) of the rows.
+template <class T>
+[[gnu::noinline]] void unpack_panel(const u8* const* rows, i64 k0, i64 n, PanelMemory& p) {
+  constexpr PanelTraits t = T::traits;
+  for (i64 b = 0; b < n / t.block; ++b) {
+    const i64 offset = (k0 / t.block + b) * t.block_bytes;
+    for (int row = 0; row < kPanelRows; row += kWidth) {
+      const PanelBlock out{p.q + b * t.block * kPanelRows + row * 4, p.scale + b * (t.block / t.sub) * kPanelRows + row,
+                           p.min + b * (t.block / t.min_pair()) * kPanelRows + row, p.d + b * kPanelRows + row,
+                           p.dm + b * kPanelRows + row};
+      T::unpack([&](int r) { return rows[row + r] + offset; }, out);
+    }
+  }
+}
+
+/// The panel's rows against columns [c0, c0 + nc).
+template <class T>
+LLM_INLINE void panel_columns(const LinearArgs& args, i64 row, int n_rows, i64 k0, i64 n, i64 c0, int nc,
+                              GemmScratch& s) {
+  float* y[kTileCols];
+  for (int c = 0; c < nc; ++c) {
+    prepare_column<T>(column(args, c0 + c), k0, n, c, s.cols);
+    y[c] = n_rows == kPanelRows ? output(args, c0 + c) + row : s.work.edge[c];
+    if (n_rows != kPanelRows && k0 != 0)
+      __builtin_memcpy(y[c], output(args, c0 + c) + row, static_cast<std::size_t>(n_rows) * sizeof(float));
+    if (k0 == 0)
+      for (int r = 0; r < kPanelRows; r += kWidth) store_f(y[c] + r, zero_f());
+  }
+  const TileFn run = tile_of<T>(nc);
+  for (int r = 0; r < kPanelRows; r += kTileRows) run(s.panel, r, n, s.cols, s.work, y);
+  if (n_rows != kPanelRows)
+    for (int c = 0; c < nc; ++c)
+      __builtin_memcpy(output(args, c0 + c) + row, y[c], static_cast<std::size_t>(n_rows) * sizeof(float));
+}
+
+template <class T>
+void gemm(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
+  auto& s = *reinterpret_cast<GemmScratch*>(scratch);
+  const i64 tiles = (args.n_cols + kTileCols - 1) / kTileCols;
+  for (i64 row = row_begin; row < row_end; row += kPanelRows) {
+    const int n_rows = static_cast<int>(row_end - row < kPanelRows ? row_end - row : kPanelRows);
+    const u8* rows[kPanelRows];  // missing rows repeat the last one and are not written
+    for (int r = 0; r < kPanelRows; ++r) rows[r] = weight_row(args, row + (r < n_rows ? r : n_rows - 1));
+    for (i64 k0 = 0; k0 < args.k; k0 += kStretch) {
+      const i64 n = args.k - k0 < kStretch ? args.k - k0 : kStretch;
+      unpack_panel<T>(rows, k0, n, s.panel);
+      for (i64 i = 0, c0 = 0; i < tiles; ++i) {  // tiles as even as can be: 9 columns are 5 and 4
+        const i64 nc = (args.n_cols - c0 + tiles - i - 1) / (tiles - i);
+        panel_columns<T>(args, row, n_rows, k0, n, c0, static_cast<int>(nc), s);
+        c0 += nc;
+      }
+    }
+  }
+}
+
+}  // namespace llm::cpu::LLM_ISA::quant
+
+#endif

@@ -1,0 +1,292 @@
+// Panels: 32 rows of weights over a stretch of k, unpacked to bytes in the order in which a tile reads them. One
+// unpacking per storage type; what differs between types beyond that is in PanelTraits.
+//
+//   q      [k / 4][32 rows][4]  value + bias, unsigned (without VNNI: the value, signed, where there is a bias)
+//   scale  [k / sub][32 rows]   int32 (without VNNI: twice as int16)
+//   min    [k / 2 min_sub][32 rows]  two int16
+//   d, dm  [k / block][32 rows] factors of a block's sum and of its minimums' sum
+//
+// Where the products of quants and scales fit into a byte, the scale is multiplied into the quants here.
+#pragma once
+
+#include "backend/cpu/kernels/quant_vec.h"
+#include "tensor/blocks.h"
+
+#ifdef LLM_QUANT_SIMD
+
+namespace llm::cpu::LLM_ISA::quant {
+
+inline constexpr int kPanelRows = 32;
+
+enum class Minimums : std::uint8_t {
+  None,
+  PerBlock,  ///< dm times the sum of activations
+  Per16,     ///< dm times the sum over sub-blocks of min times the sum of activations
+  Per32,
+};
+
+struct PanelTraits {
+  int block;  ///< elements
+  int block_bytes;
+  int sub;      ///< elements under one integer scale; block if there is none
+  int bias;     ///< of the stored bytes; undone through the sums of activations
+  int max_abs;  ///< of the values, for the range of int16 sums
+  Minimums minimums;
+  constexpr bool scaled() const { return sub != block; }
+  constexpr int min_pair() const { return minimums == Minimums::Per16 ? 32 : 64; }  ///< elements under two mins
+};
+
+/// Where one block of kWidth of the panel's rows goes.
+struct PanelBlock {
+  u8* q;
+  std::int32_t* scale;
+  std::int32_t* min;
+  float* d;
+  float* dm;
+};
+
+/// Four consecutive elements of kWidth rows.
+LLM_INLINE void put(const PanelBlock& out, int element, V bytes) { store(out.q + element * kPanelRows, bytes); }
+
+/// A value in [0, 2 bias) as it is stored.
+template <int bias>
+LLM_INLINE V biased(V a) {
+  return kVnni ? a : sub8(a, splat8(bias));
+}
+
+LLM_INLINE void put_scale(const PanelBlock& out, int sub, V scale) {
+  const V stored = kVnni ? scale : or_(and_(scale, splat32(0xffff)), shl32<16>(scale));
+  store(out.scale + sub * kPanelRows, stored);
+}
+
+LLM_INLINE V low_nibbles(V a) { return and_(a, splat8(0x0f)); }
+LLM_INLINE V high_nibbles(V a) { return and_(shr16<4>(a), splat8(0x0f)); }
+
+// Every load_rows() below stays inside the block.
+
+struct PanelQ4_0 {
+  static constexpr PanelTraits traits{32, sizeof(BlockQ4_0), 32, 8, 8, Minimums::None};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    store_f(out.d, halves(at));
+    const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ4_0, qs); });
+    for (int i = 0; i < 4; ++i) {
+      put(out, 4 * i, biased<8>(low_nibbles(x.v[i])));
+      put(out, 16 + 4 * i, biased<8>(high_nibbles(x.v[i])));
+    }
+  }
+};
+
+struct PanelQ4_1 {
+  static constexpr PanelTraits traits{32, sizeof(BlockQ4_1), 32, 0, 15, Minimums::PerBlock};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    const V head = load_rows(at).v[0];
+    store_f(out.d, low_halves(head));
+    store_f(out.dm, low_halves(shr32<16>(head)));
+    const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ4_1, qs); });
+    for (int i = 0; i < 4; ++i) {
+      put(out, 4 * i, low_nibbles(x.v[i]));
+      put(out, 16 + 4 * i, high_nibbles(x.v[i]));
+    }
+  }
+};
+
+/// Bits 4i ... 4i + 3 of each element as bit 4 of its bytes: the product puts bit j at 8j + 4 and, elsewhere, what the
+/// mask drops.
+template <int i>
+LLM_INLINE V fifth_bits(V qh) {
+  const V four = and_(shr32<4 * i>(qh), splat32(0x0f));
+  return and_(mul32(four, splat32(0x02040810)), splat8(0x10));
+}
+
+struct PanelQ5_0 {
+  static constexpr PanelTraits traits{32, sizeof(BlockQ5_0), 32, 16, 16, Minimums::None};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    const Four head = load_rows(at);  // d, qh, ...
+    store_f(out.d, low_halves(head.v[0]));
+    const V qh = or_(shr32<16>(head.v[0]), shl32<16>(head.v[1]));
+    const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ5_0, qs); });
+    repeat<4>([&](auto i) {
+      put(out, 4 * i, biased<16>(or_(low_nibbles(x.v[i]), fifth_bits<i>(qh))));
+      put(out, 16 + 4 * i, biased<16>(or_(high_nibbles(x.v[i]), fifth_bits<4 + i>(qh))));
+    });
+  }
+};
+
+struct PanelQ5_1 {
+  static constexpr PanelTraits traits{32, sizeof(BlockQ5_1), 32, 0, 31, Minimums::PerBlock};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    const Four head = load_rows(at);  // d and m, qh, ...
+    store_f(out.d, low_halves(head.v[0]));
+    store_f(out.dm, low_halves(shr32<16>(head.v[0])));
+    const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ5_1, qs); });
+    repeat<4>([&](auto i) {
+      put(out, 4 * i, or_(low_nibbles(x.v[i]), fifth_bits<i>(head.v[1])));
+      put(out, 16 + 4 * i, or_(high_nibbles(x.v[i]), fifth_bits<4 + i>(head.v[1])));
+    });
+  }
+};
+
+struct PanelQ8_0 {
+  static constexpr PanelTraits traits{32, sizeof(BlockQ8_0), 32, 128, 128, Minimums::None};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    store_f(out.d, halves(at));
+    for (int piece = 0; piece < 2; ++piece) {
+      const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ8_0, qs) + 16 * piece; });
+      for (int i = 0; i < 4; ++i) put(out, 16 * piece + 4 * i, kVnni ? xor_(x.v[i], splat8(0x80)) : x.v[i]);
+    }
+  }
+};
+
+/// d, dmin, scales and mins of Q4_K and Q5_K (the packing is in tensor/blocks.h).
+template <class At>
+LLM_INLINE void unpack_head_q4_k(const At& at, const PanelBlock& out) {
+  const Four head = load_rows(at);
+  store_f(out.d, low_halves(head.v[0]));
+  store_f(out.dm, negate(low_halves(shr32<16>(head.v[0]))));
+  const V six = splat32(0x3f), four = splat32(0x0f), top = splat32(0x30);
+  V min[8];
+  repeat<4>([&](auto i) {
+    put_scale(out, i, and_(shr32<8 * i>(head.v[1]), six));
+    put_scale(out, 4 + i, or_and(and_(shr32<8 * i>(head.v[3]), four), shr32<8 * i + 2>(head.v[1]), top));
+    min[i] = and_(shr32<8 * i>(head.v[2]), six);
+    min[4 + i] = or_and(and_(shr32<8 * i + 4>(head.v[3]), four), shr32<8 * i + 2>(head.v[2]), top);
+  });
+  for (int i = 0; i < 4; ++i) store(out.min + i * kPanelRows, or_(min[2 * i], shl32<16>(min[2 * i + 1])));
+}
+
+struct PanelQ4_K {
+  static constexpr PanelTraits traits{256, sizeof(BlockQ4_K), 32, 0, 15, Minimums::Per32};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    unpack_head_q4_k(at, out);
+    for (int piece = 0; piece < 8; ++piece) {
+      const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ4_K, qs) + 16 * piece; });
+      for (int i = 0; i < 4; ++i) {
+        const int element = piece / 2 * 64 + piece % 2 * 16 + 4 * i;
+        put(out, element, low_nibbles(x.v[i]));
+        put(out, element + 32, high_nibbles(x.v[i]));
+      }
+    }
+  }
+};
+
+struct PanelQ5_K {
+  static constexpr PanelTraits traits{256, sizeof(BlockQ5_K), 32, 0, 31, Minimums::Per32};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    unpack_head_q4_k(at, out);
+    const V bit = splat8(0x10);
+    repeat<2>([&](auto half) {  // of the 32 elements under one byte row of qh
+      const Four high = load_rows([&](int r) { return at(r) + offsetof(BlockQ5_K, qh) + 16 * half; });
+      repeat<4>([&](auto h) {
+        const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ5_K, qs) + 32 * h + 16 * half; });
+        for (int i = 0; i < 4; ++i) {
+          const int element = 64 * h + 16 * half + 4 * i;
+          put(out, element, or_and(low_nibbles(x.v[i]), shift16<4 - 2 * h>(high.v[i]), bit));
+          put(out, element + 32, or_and(high_nibbles(x.v[i]), shift16<3 - 2 * h>(high.v[i]), bit));
+        }
+      });
+    });
+  }
+};
+
+struct PanelQ6_K {
+  static constexpr PanelTraits traits{256, sizeof(BlockQ6_K), 16, 32, 32, Minimums::None};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    store_f(out.d, halves([&](int r) { return at(r) + offsetof(BlockQ6_K, d); }));
+    const Four scales = load_rows([&](int r) { return at(r) + offsetof(BlockQ6_K, scales); });
+    repeat<4>([&](auto i) {
+      for (int t = 0; t < 4; ++t) put_scale(out, 4 * t + i, sar32<24>(shl32<24 - 8 * i>(scales.v[t])));
+    });
+    const V two_bits = splat8(0x30);
+    for (int h = 0; h < 2; ++h) {
+      for (int odd = 0; odd < 2; ++odd) {
+        const Four high = load_rows([&](int r) { return at(r) + offsetof(BlockQ6_K, qh) + 32 * h + 16 * odd; });
+        repeat<2>([&](auto p) {
+          const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ6_K, ql) + 64 * h + 32 * p + 16 * odd; });
+          for (int i = 0; i < 4; ++i) {
+            const int element = 128 * h + 32 * p + 16 * odd + 4 * i;
+            put(out, element, biased<32>(or_and(low_nibbles(x.v[i]), shift16<4 - 2 * p>(high.v[i]), two_bits)));
+            put(out, element + 64, biased<32>(or_and(high_nibbles(x.v[i]), shift16<-2 * p>(high.v[i]), two_bits)));
+          }
+        });
+      }
+    }
+  }
+};
+
+struct PanelQ2_K {
+  // quants times scales: at most 3 * 15
+  static constexpr PanelTraits traits{256, sizeof(BlockQ2_K), 256, 0, 45, Minimums::Per16};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    store_f(out.d, halves([&](int r) { return at(r) + offsetof(BlockQ2_K, d); }));
+    store_f(out.dm, negate(halves([&](int r) { return at(r) + offsetof(BlockQ2_K, dmin); })));
+    const Four packed = load_rows(at);
+    const V four = splat32(0x0f), two_bits = splat8(0x03);
+    V scale[16];
+    for (int t = 0; t < 4; ++t) {
+      V min[4];
+      repeat<4>([&](auto i) {
+        scale[4 * t + i] = and_(shr32<8 * i>(packed.v[t]), four);
+        min[i] = and_(shr32<8 * i + 4>(packed.v[t]), four);
+      });
+      store(out.min + 2 * t * kPanelRows, or_(min[0], shl32<16>(min[1])));
+      store(out.min + (2 * t + 1) * kPanelRows, or_(min[2], shl32<16>(min[3])));
+    }
+    for (int piece = 0; piece < 4; ++piece) {
+      const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ2_K, qs) + 16 * piece; });
+      repeat<4>([&](auto k) {
+        const int element = piece / 2 * 128 + 32 * k + piece % 2 * 16;
+        for (int i = 0; i < 4; ++i)  // no byte of the product carries into the next
+          put(out, element + 4 * i, mul32(and_(shr16<2 * k>(x.v[i]), two_bits), scale[element / 16]));
+      });
+    }
+  }
+};
+
+struct PanelQ3_K {
+  // minus quants times scales, -(q - 4) * scale: from -128 to 124; the sign is undone in d
+  static constexpr PanelTraits traits{256, sizeof(BlockQ3_K), 256, 128, 128, Minimums::None};
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+    // the 16 bytes that end with the block: qs (2 of them), scales, d
+    const Four tail = load_rows([&](int r) { return at(r) + sizeof(BlockQ3_K) - 16; });
+    store_f(out.d, negate(low_halves(shr32<16>(tail.v[3]))));
+    V packed[3];
+    for (int i = 0; i < 3; ++i) packed[i] = or_(shr32<16>(tail.v[i]), shl32<16>(tail.v[i + 1]));
+    V scale[16];  // twice as int16
+    repeat<16>([&](auto s) {
+      const V low = and_(shr32<8 * (s % 4) + 4 * (s / 8)>(packed[s % 8 / 4]), splat32(0x0f));
+      const V high = and_(shr32<8 * (s % 4) + 2 * (s / 4)>(packed[2]), splat32(0x03));
+      const V value = or_(low, shl32<4>(high));
+      scale[s] = sub16(or_(value, shl32<16>(value)), splat16(32));
+    });
+    const V two_bits = splat8(0x03), bit = splat8(0x04), even = splat16(0x00ff), bias = splat16(kVnni ? 128 : 0);
+    repeat<2>([&](auto h) {
+      for (int odd = 0; odd < 2; ++odd) {
+        const Four high = load_rows([&](int r) { return at(r) + offsetof(BlockQ3_K, hmask) + 16 * odd; });
+        const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ3_K, qs) + 32 * h + 16 * odd; });
+        repeat<4>([&](auto k) {
+          const int element = 128 * h + 32 * k + 16 * odd;
+          const V s = scale[element / 16], base = add16(bias, shl16<2>(s));
+          for (int i = 0; i < 4; ++i) {
+            const V q = or_and(and_(shr16<2 * k>(x.v[i]), two_bits), shift16<2 - (4 * h + k)>(high.v[i]), bit);
+            const V low = sub16(base, mul16(and_(q, even), s)), up = sub16(base, mul16(shr16<8>(q), s));
+            put(out, element + 4 * i, or_(and_(low, even), shl16<8>(up)));
+          }
+        });
+      }
+    });
+  }
+};
+
+}  // namespace llm::cpu::LLM_ISA::quant
+
+#endif

@@ -1,0 +1,291 @@
+// Integer vectors for the products of quantised weights: one register of kLanes 128-bit lanes, in each of which the
+// same happens. 512-bit registers with VNNI, 256-bit ones with or without. Not defined (LLM_QUANT_SIMD) for the
+// portable set.
+#pragma once
+
+#if defined(LLM_ISA_avx512) || defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
+#define LLM_QUANT_SIMD 1
+#pragma GCC diagnostic push
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 warns of its own header's undefined registers
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstddef>
+#include <cstdint>
+
+#define LLM_INLINE [[gnu::always_inline]] inline
+
+namespace llm::cpu::LLM_ISA::quant {
+
+using u8 = std::uint8_t;
+using i64 = std::int64_t;
+
+#if defined(LLM_ISA_avx2)
+inline constexpr bool kVnni = false;
+#else
+inline constexpr bool kVnni = true;
+#endif
+
+LLM_INLINE __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+LLM_INLINE std::uint16_t load_u16(const u8* p) {
+  std::uint16_t x;
+  __builtin_memcpy(&x, p, 2);
+  return x;
+}
+LLM_INLINE int load_i32(const void* p) {
+  int x;
+  __builtin_memcpy(&x, p, 4);
+  return x;
+}
+
+#if defined(LLM_ISA_avx512)
+
+using V = __m512i;
+using F = __m512;
+inline constexpr int kLanes = 4;   ///< 128-bit lanes of a register
+inline constexpr int kWidth = 16;  ///< int32 or f32 elements of a register
+
+LLM_INLINE V zero() { return _mm512_setzero_si512(); }
+LLM_INLINE F zero_f() { return _mm512_setzero_ps(); }
+LLM_INLINE V splat32(int x) { return _mm512_set1_epi32(x); }
+LLM_INLINE V splat16(int x) { return _mm512_set1_epi16(static_cast<short>(x)); }
+LLM_INLINE V splat8(int x) { return _mm512_set1_epi8(static_cast<char>(x)); }
+LLM_INLINE V splat128(__m128i x) { return _mm512_broadcast_i32x4(x); }
+LLM_INLINE F splat_f(float x) { return _mm512_set1_ps(x); }
+LLM_INLINE V load(const void* p) { return _mm512_loadu_si512(p); }
+LLM_INLINE void store(void* p, V x) { _mm512_storeu_si512(p, x); }
+LLM_INLINE F load_f(const float* p) { return _mm512_loadu_ps(p); }
+LLM_INLINE void store_f(float* p, F x) { _mm512_storeu_ps(p, x); }
+
+LLM_INLINE V add32(V a, V b) { return _mm512_add_epi32(a, b); }
+LLM_INLINE V add16(V a, V b) { return _mm512_add_epi16(a, b); }
+LLM_INLINE V sub32(V a, V b) { return _mm512_sub_epi32(a, b); }
+LLM_INLINE V sub16(V a, V b) { return _mm512_sub_epi16(a, b); }
+LLM_INLINE V sub8(V a, V b) { return _mm512_sub_epi8(a, b); }
+LLM_INLINE V mul32(V a, V b) { return _mm512_mullo_epi32(a, b); }
+LLM_INLINE V mul16(V a, V b) { return _mm512_mullo_epi16(a, b); }
+LLM_INLINE V madd16(V a, V b) { return _mm512_madd_epi16(a, b); }
+LLM_INLINE V madd16(V acc, V a, V b) { return _mm512_dpwssd_epi32(acc, a, b); }
+LLM_INLINE V dot8(V acc, V w, V a) { return _mm512_dpbusd_epi32(acc, w, a); }  ///< w unsigned, a signed
+LLM_INLINE V pack32(V a, V b) { return _mm512_packs_epi32(a, b); }
+LLM_INLINE V and_(V a, V b) { return _mm512_and_si512(a, b); }
+LLM_INLINE V or_(V a, V b) { return _mm512_or_si512(a, b); }
+LLM_INLINE V xor_(V a, V b) { return _mm512_xor_si512(a, b); }
+LLM_INLINE V or_and(V a, V b, V mask) { return _mm512_ternarylogic_epi32(a, b, mask, 0xf8); }  ///< a | (b & mask)
+template <int n>
+LLM_INLINE V shr16(V a) {
+  return _mm512_srli_epi16(a, n);
+}
+template <int n>
+LLM_INLINE V sar16(V a) {
+  return _mm512_srai_epi16(a, n);
+}
+template <int n>
+LLM_INLINE V shl16(V a) {
+  return _mm512_slli_epi16(a, n);
+}
+template <int n>
+LLM_INLINE V shr32(V a) {
+  return _mm512_srli_epi32(a, n);
+}
+template <int n>
+LLM_INLINE V sar32(V a) {
+  return _mm512_srai_epi32(a, n);
+}
+template <int n>
+LLM_INLINE V shl32(V a) {
+  return _mm512_slli_epi32(a, n);
+}
+LLM_INLINE V shr32(V a, V n) { return _mm512_srlv_epi32(a, n); }
+LLM_INLINE V shuffle8(V a, V index) { return _mm512_shuffle_epi8(a, index); }
+LLM_INLINE V low8(V a, V b) { return _mm512_unpacklo_epi8(a, b); }
+LLM_INLINE V high8(V a, V b) { return _mm512_unpackhi_epi8(a, b); }
+LLM_INLINE V low32(V a, V b) { return _mm512_unpacklo_epi32(a, b); }
+LLM_INLINE V high32(V a, V b) { return _mm512_unpackhi_epi32(a, b); }
+LLM_INLINE V low64(V a, V b) { return _mm512_unpacklo_epi64(a, b); }
+LLM_INLINE V high64(V a, V b) { return _mm512_unpackhi_epi64(a, b); }
+
+LLM_INLINE F to_f(V a) { return _mm512_cvtepi32_ps(a); }
+LLM_INLINE V bits(F a) { return _mm512_castps_si512(a); }
+LLM_INLINE F as_f(V a) { return _mm512_castsi512_ps(a); }
+LLM_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+LLM_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+LLM_INLINE F negate(F a) {
+  return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), splat32(-0x7fffffff - 1)));
+}
+/// The f16 in the low half of each 32-bit element.
+LLM_INLINE F low_halves(V a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); }
+
+/// Lane b is the 16 bytes at at(b).
+template <class At>
+LLM_INLINE V lanes(const At& at) {
+  const __m256i lo = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(at(0))), load16(at(1)), 1);
+  const __m256i hi = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(at(2))), load16(at(3)), 1);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+}
+
+/// Element kLanes * j + b is element j of lane b of `a`.
+LLM_INLINE V natural_order(V a) {
+  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), a);
+}
+
+/// The f16 at at(0), at(1), ... as f32.
+template <class At>
+LLM_INLINE F halves(const At& at) {
+  const auto h = [&](int i) { return static_cast<short>(load_u16(at(i))); };
+  return _mm512_cvtph_ps(_mm256_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7), h(8), h(9), h(10), h(11),
+                                           h(12), h(13), h(14), h(15)));
+}
+
+#else
+
+using V = __m256i;
+using F = __m256;
+inline constexpr int kLanes = 2;
+inline constexpr int kWidth = 8;
+
+LLM_INLINE V zero() { return _mm256_setzero_si256(); }
+LLM_INLINE F zero_f() { return _mm256_setzero_ps(); }
+LLM_INLINE V splat32(int x) { return _mm256_set1_epi32(x); }
+LLM_INLINE V splat16(int x) { return _mm256_set1_epi16(static_cast<short>(x)); }
+LLM_INLINE V splat8(int x) { return _mm256_set1_epi8(static_cast<char>(x)); }
+LLM_INLINE V splat128(__m128i x) { return _mm256_broadcastsi128_si256(x); }
+LLM_INLINE F splat_f(float x) { return _mm256_set1_ps(x); }
+LLM_INLINE V load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+LLM_INLINE void store(void* p, V x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
+LLM_INLINE F load_f(const float* p) { return _mm256_loadu_ps(p); }
+LLM_INLINE void store_f(float* p, F x) { _mm256_storeu_ps(p, x); }
+
+LLM_INLINE V add32(V a, V b) { return _mm256_add_epi32(a, b); }
+LLM_INLINE V add16(V a, V b) { return _mm256_add_epi16(a, b); }
+LLM_INLINE V sub32(V a, V b) { return _mm256_sub_epi32(a, b); }
+LLM_INLINE V sub16(V a, V b) { return _mm256_sub_epi16(a, b); }
+LLM_INLINE V sub8(V a, V b) { return _mm256_sub_epi8(a, b); }
+LLM_INLINE V mul32(V a, V b) { return _mm256_mullo_epi32(a, b); }
+LLM_INLINE V mul16(V a, V b) { return _mm256_mullo_epi16(a, b); }
+LLM_INLINE V madd16(V a, V b) { return _mm256_madd_epi16(a, b); }
+#if defined(LLM_ISA_avx2vnni)
+LLM_INLINE V madd16(V acc, V a, V b) { return _mm256_dpwssd_avx_epi32(acc, a, b); }
+LLM_INLINE V dot8(V acc, V w, V a) { return _mm256_dpbusd_avx_epi32(acc, w, a); }
+#else
+LLM_INLINE V madd16(V acc, V a, V b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
+#endif
+LLM_INLINE V maddubs(V w, V a) { return _mm256_maddubs_epi16(w, a); }  ///< int16 sums of two products, saturating
+LLM_INLINE V abs8(V a) { return _mm256_abs_epi8(a); }
+LLM_INLINE V sign8(V a, V sign) { return _mm256_sign_epi8(a, sign); }
+LLM_INLINE V pack32(V a, V b) { return _mm256_packs_epi32(a, b); }
+LLM_INLINE V and_(V a, V b) { return _mm256_and_si256(a, b); }
+LLM_INLINE V or_(V a, V b) { return _mm256_or_si256(a, b); }
+LLM_INLINE V xor_(V a, V b) { return _mm256_xor_si256(a, b); }
+LLM_INLINE V or_and(V a, V b, V mask) { return or_(a, and_(b, mask)); }
+template <int n>
+LLM_INLINE V shr16(V a) {
+  return _mm256_srli_epi16(a, n);
+}
+template <int n>
+LLM_INLINE V sar16(V a) {
+  return _mm256_srai_epi16(a, n);
+}
+template <int n>
+LLM_INLINE V shl16(V a) {
+  return _mm256_slli_epi16(a, n);
+}
+template <int n>
+LLM_INLINE V shr32(V a) {
+  return _mm256_srli_epi32(a, n);
+}
+template <int n>
+LLM_INLINE V sar32(V a) {
+  return _mm256_srai_epi32(a, n);
+}
+template <int n>
+LLM_INLINE V shl32(V a) {
+  return _mm256_slli_epi32(a, n);
+}
+LLM_INLINE V shr32(V a, V n) { return _mm256_srlv_epi32(a, n); }
+LLM_INLINE V shuffle8(V a, V index) { return _mm256_shuffle_epi8(a, index); }
+LLM_INLINE V low8(V a, V b) { return _mm256_unpacklo_epi8(a, b); }
+LLM_INLINE V high8(V a, V b) { return _mm256_unpackhi_epi8(a, b); }
+LLM_INLINE V low32(V a, V b) { return _mm256_unpacklo_epi32(a, b); }
+LLM_INLINE V high32(V a, V b) { return _mm256_unpackhi_epi32(a, b); }
+LLM_INLINE V low64(V a, V b) { return _mm256_unpacklo_epi64(a, b); }
+LLM_INLINE V high64(V a, V b) { return _mm256_unpackhi_epi64(a, b); }
+
+LLM_INLINE F to_f(V a) { return _mm256_cvtepi32_ps(a); }
+LLM_INLINE V bits(F a) { return _mm256_castps_si256(a); }
+LLM_INLINE F as_f(V a) { return _mm256_castsi256_ps(a); }
+LLM_INLINE F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+LLM_INLINE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+LLM_INLINE F negate(F a) { return _mm256_xor_ps(a, _mm256_castsi256_ps(splat32(-0x7fffffff - 1))); }
+LLM_INLINE F low_halves(V a) {
+  const V packed = _mm256_packus_epi32(and_(a, splat32(0xffff)), zero());
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
+}
+
+template <class At>
+LLM_INLINE V lanes(const At& at) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(at(0))), load16(at(1)), 1);
+}
+
+LLM_INLINE V natural_order(V a) { return _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); }
+
+template <class At>
+LLM_INLINE F halves(const At& at) {
+  const auto h = [&](int i) { return static_cast<short>(load_u16(at(i))); };
+  return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
+}
+
+#endif
+
+LLM_INLINE F natural_order(F a) { return as_f(natural_order(bits(a))); }
+
+template <int n>
+LLM_INLINE V shift16(V a) {  ///< left if n > 0
+  if constexpr (n > 0)
+    return shl16<n>(a);
+  else if constexpr (n < 0)
+    return shr16<-n>(a);
+  else
+    return a;
+}
+
+struct Four {
+  V v[4];
+};
+/// In each lane: v[t] is element t of a, b, c, d.
+LLM_INLINE Four transpose4(V a, V b, V c, V d) {
+  const V ab = low32(a, b), cd = low32(c, d), ab_high = high32(a, b), cd_high = high32(c, d);
+  return {{low64(ab, cd), high64(ab, cd), low64(ab_high, cd_high), high64(ab_high, cd_high)}};
+}
+/// In each lane: the sums of the elements of a, b, c, d.
+LLM_INLINE V sum4(V a, V b, V c, V d) {
+  const V ab = add32(low32(a, b), high32(a, b)), cd = add32(low32(c, d), high32(c, d));
+  return add32(low64(ab, cd), high64(ab, cd));
+}
+/// kWidth rows in elements: v[t] has the 4 bytes at at(row) + 4 t of each row.
+template <class At>
+LLM_INLINE Four load_rows(const At& at) {
+  const auto group = [&](int j) { return lanes([&](int b) { return at(4 * b + j); }); };
+  return transpose4(group(0), group(1), group(2), group(3));
+}
+
+template <int I>
+struct Constant {
+  static constexpr int value = I;
+  constexpr operator int() const { return I; }
+};
+/// f(Constant<0>{}) ... f(Constant<n - 1>{}).
+template <int n, int i = 0, class Fn>
+LLM_INLINE void repeat(const Fn& f) {
+  if constexpr (i < n) {
+    f(Constant<i>{});
+    repeat<n, i + 1>(f);
+  }
+}
+
+}  // namespace llm::cpu::LLM_ISA::quant
+
+#endif

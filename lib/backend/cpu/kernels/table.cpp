@@ -1,0 +1,85 @@
+// The table of this instruction set.
+#include "backend/cpu/kernels/attention.h"
+#include "backend/cpu/kernels/elementwise.h"
+#include "backend/cpu/kernels/float_linear.h"
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/quant_linear.h"
+#include "base/half.h"
+#include "tensor/dtype.h"
+
+#define LLM_TEXT_OF(x) #x
+#define LLM_TEXT(x) LLM_TEXT_OF(x)
+#define LLM_JOIN_OF(a, b) a##b
+#define LLM_JOIN(a, b) LLM_JOIN_OF(a, b)
+
+namespace llm::cpu {
+
+namespace LLM_ISA {
+namespace {
+
+constexpr void set(Kernels& k, DType type, LinearFn f) { k.linear[static_cast<int>(type)] = f; }
+
+constexpr void set_linear(Kernels& k) {
+  set(k, DType::F32, linear_f32);
+  set(k, DType::F16, linear_f16);
+  set(k, DType::BF16, linear_bf16);
+  set(k, DType::F64, linear_f64);
+  set(k, DType::Q4_0, linear_q4_0);
+  set(k, DType::Q4_1, linear_q4_1);
+  set(k, DType::Q5_0, linear_q5_0);
+  set(k, DType::Q5_1, linear_q5_1);
+  set(k, DType::Q8_0, linear_q8_0);
+  set(k, DType::Q2_K, linear_q2_k);
+  set(k, DType::Q3_K, linear_q3_k);
+  set(k, DType::Q4_K, linear_q4_k);
+  set(k, DType::Q5_K, linear_q5_k);
+  set(k, DType::Q6_K, linear_q6_k);
+}
+
+template <class K, class V>
+constexpr void set_attention(Kernels& k, CacheElement of_k, CacheElement of_v) {
+  k.attention[static_cast<int>(of_k)][static_cast<int>(of_v)] = attention<K, V>;
+  k.attention_chunk[static_cast<int>(of_k)][static_cast<int>(of_v)] = attention_chunk<K, V>;
+}
+
+template <class K>
+constexpr void set_attention(Kernels& k, CacheElement of_k) {
+  set_attention<K, float>(k, of_k, CacheElement::F32);
+  set_attention<K, Half>(k, of_k, CacheElement::F16);
+  set_attention<K, BFloat16>(k, of_k, CacheElement::BF16);
+}
+
+constexpr Kernels make_table() {
+  Kernels k{};
+  k.isa = LLM_TEXT(LLM_ISA);
+  set_linear(k);
+  k.quantize_rows[static_cast<int>(ActFormat::F32)] = copy_rows;
+  k.quantize_rows[static_cast<int>(ActFormat::Q8x32)] = quantize_rows_q8x32;
+  k.quantize_rows[static_cast<int>(ActFormat::Q8x256)] = quantize_rows_q8x256;
+  k.rms_norm = rms_norm;
+  k.add_rms_norm = add_rms_norm;
+  k.add = add;
+  k.silu_mul = silu_mul;
+  k.gelu_mul = gelu_mul;
+  k.scale = scale;
+  k.axpy = axpy;
+  k.rope_interleaved = rope_interleaved;
+  k.rope_halves = rope_halves;
+  k.store_row[static_cast<int>(CacheElement::F32)] = store_row_f32;
+  k.store_row[static_cast<int>(CacheElement::F16)] = store_row_f16;
+  k.store_row[static_cast<int>(CacheElement::BF16)] = store_row_bf16;
+  set_attention<float>(k, CacheElement::F32);
+  set_attention<Half>(k, CacheElement::F16);
+  set_attention<BFloat16>(k, CacheElement::BF16);
+  k.attention_merge = attention_merge;
+  return k;
+}
+
+constexpr Kernels kTable = make_table();
+
+}  // namespace
+}  // namespace LLM_ISA
+
+const Kernels& LLM_JOIN(kernels_, LLM_ISA)() { return LLM_ISA::kTable; }
+
+}  // namespace llm::cpu

@@ -1,0 +1,131 @@
+// Products with shared input: the input is quantised once per format, then every weight's rows are shared out.
+#include <algorithm>
+
+#include "backend/cpu/quantized_input.h"
+#include "backend/cpu/step.h"
+#include "base/error.h"
+
+namespace llm::cpu {
+namespace {
+
+/// Up to this many columns a product is bound by reading the weights: each thread streams one contiguous range of rows.
+constexpr std::int64_t kStreamColumns = 4;
+/// Rows of one task above that: a panel of weights that stays in a core's cache over all columns.
+constexpr std::int64_t kTaskRows = 2 * kRowTile;
+
+struct Product {
+  LinearFn linear;
+  std::string type;
+  int weight, bias, y;
+  std::size_t input;  ///< which of the instruction's inputs
+  std::size_t w_row_bytes;
+  std::int64_t n;
+};
+
+class LinearInstruction final : public Instruction {
+ public:
+  explicit LinearInstruction(const InstructionSite& site)
+      : kernels_(site.kernels),
+        x_(site.in[0]),
+        scratch_(site.scratch),
+        k_(site.in_info(0).type.shape[0]),
+        rows_(site.in_info(0).rows) {
+    const auto& products = std::get<Linear>(site.node.op).products;
+    std::size_t bias = 1 + products.size();
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      const TensorType& w = site.in_info(1 + i).type;
+      products_.push_back({.linear = kernels_.linear[static_cast<int>(w.dtype)],
+                           .type = std::string(name(w.dtype)),
+                           .weight = site.in[1 + i],
+                           .bias = products[i].bias ? site.in[bias++] : -1,
+                           .y = site.out[i],
+                           .input = inputs_.add(products[i].activation, k_, site.in_info(0).type.shape.rows()),
+                           .w_row_bytes = w.row_bytes(),
+                           .n = w.shape[1]});
+      tasks_ += (products_.back().n + kTaskRows - 1) / kTaskRows;
+    }
+  }
+
+  void run(const Frame& f, const Worker& w) override {
+    const std::int64_t cols = f.rows.count(rows_);
+    const float* x = f.f32(x_);
+    std::byte* scratch = scratch_ < 0 ? nullptr : f.slots[scratch_].data;
+    TaskQueue& queue = queues_.open(f.turn, w.thread);
+    if (inputs_.quantized()) {
+      inputs_.quantize(kernels_, x, cols, scratch, w);
+      w.sync();
+    }
+    if (cols <= kStreamColumns) {
+      for (const Product& p : products_) {
+        const auto [begin, end] = w.share(p.n, kRowTile);
+        compute(f, w, p, x, scratch, cols, begin, end);
+      }
+    } else {
+      for (std::int64_t task = queue.take(); task < tasks_; task = queue.take()) run_task(f, w, task, x, scratch, cols);
+    }
+  }
+
+  std::string describe() const override {
+    std::string text = "linear";
+    for (const Product& p : products_)
+      text += " " + p.type + "[" + std::to_string(k_) + "x" + std::to_string(p.n) + "]";
+    return text + inputs_.describe();
+  }
+
+ private:
+  void run_task(const Frame& f, const Worker& w, std::int64_t task, const float* x, std::byte* scratch,
+                std::int64_t cols) const {
+    for (const Product& p : products_) {
+      const std::int64_t tasks = (p.n + kTaskRows - 1) / kTaskRows;
+      if (task < tasks) {
+        compute(f, w, p, x, scratch, cols, task * kTaskRows, std::min(p.n, (task + 1) * kTaskRows));
+        return;
+      }
+      task -= tasks;
+    }
+  }
+
+  void compute(const Frame& f, const Worker& w, const Product& p, const float* x, std::byte* scratch, std::int64_t cols,
+               std::int64_t begin, std::int64_t end) const {
+    if (begin >= end) return;
+    float* y = f.f32(p.y);
+    const LinearArgs args{.w = f.slots[p.weight].data,
+                          .w_row_bytes = p.w_row_bytes,
+                          .k = k_,
+                          .act = inputs_.data(p.input, x, scratch),
+                          .layout = &inputs_.layout(p.input),
+                          .n_cols = cols,
+                          .y = y,
+                          .ldy = p.n};
+    p.linear(args, begin, end, w.scratch);
+    if (p.bias < 0) return;
+    const float* bias = f.f32(p.bias);
+    for (std::int64_t c = 0; c < cols; ++c) {
+      kernels_.add(y + c * p.n + begin, bias + begin, y + c * p.n + begin, end - begin);
+    }
+  }
+
+  const Kernels& kernels_;
+  int x_, scratch_;
+  std::int64_t k_;
+  RowSpace rows_;
+  QuantizedInputs inputs_;
+  std::vector<Product> products_;
+  std::int64_t tasks_ = 0;
+  TaskQueues queues_;
+};
+
+}  // namespace
+
+std::size_t linear_scratch_bytes(const Graph& g, const Node& n) {
+  QuantizedInputs inputs;
+  const TensorType& x = g.info(n.in[0]).type;
+  for (const auto& p : std::get<Linear>(n.op).products) inputs.add(p.activation, x.shape[0], x.shape.rows());
+  return inputs.scratch_bytes();
+}
+
+std::unique_ptr<Instruction> make_linear(const InstructionSite& site) {
+  return std::make_unique<LinearInstruction>(site);
+}
+
+}  // namespace llm::cpu

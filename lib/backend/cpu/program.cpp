@@ -1,0 +1,329 @@
+#include "backend/cpu/program.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "backend/host/cost.h"
+#include "base/error.h"
+
+namespace llm::cpu {
+namespace {
+
+class RopeTableInstruction final : public Instruction {
+ public:
+  RopeTableInstruction(const RopeTable& op, const float* factors, int positions, int y)
+      : angles_(op, factors), n_rot_(op.n_rot), positions_(positions), y_(y) {}
+  void run(const Frame& f, const Worker& w) override {
+    const auto [begin, end] = w.share(f.rows.tokens);
+    for (std::int64_t r = begin; r < end; ++r) angles_.row(f.i32(positions_)[r], f.f32(y_) + r * n_rot_);
+  }
+  std::string describe() const override { return "rope_table n_rot=" + std::to_string(n_rot_); }
+
+ private:
+  host::RopeAngles angles_;
+  std::int64_t n_rot_;
+  int positions_, y_;
+};
+
+/// Half-open byte range in the workspace.
+struct Range {
+  std::uint64_t begin, end;
+  bool overlaps(const Range& o) const { return begin < o.end && o.begin < end; }
+};
+
+/// What instructions since the last barrier touched.
+class Touched {
+ public:
+  void clear() {
+    read_.clear();
+    written_.clear();
+  }
+  bool conflicts(const Touched& next) const {
+    return overlap(written_, next.read_) || overlap(written_, next.written_) || overlap(read_, next.written_);
+  }
+  void add(const Touched& o) {
+    read_.insert(read_.end(), o.read_.begin(), o.read_.end());
+    written_.insert(written_.end(), o.written_.begin(), o.written_.end());
+  }
+  void read(Range r) { read_.push_back(r); }
+  void write(Range r) { written_.push_back(r); }
+
+ private:
+  static bool overlap(const std::vector<Range>& a, const std::vector<Range>& b) {
+    return std::any_of(a.begin(), a.end(), [&](const Range& x) {
+      return std::any_of(b.begin(), b.end(), [&](const Range& y) { return x.overlaps(y); });
+    });
+  }
+  std::vector<Range> read_, written_;
+};
+
+const std::byte* as_bytes(std::span<const std::int32_t> s) { return reinterpret_cast<const std::byte*>(s.data()); }
+
+}  // namespace
+
+CpuWorkspace::CpuWorkspace(std::size_t bytes, int threads)
+    : activations_(bytes), scratch_(static_cast<std::size_t>(threads) * kScratchBytes) {}
+
+MemoryPlan plan_program_memory(const Graph& g, int threads) {
+  std::vector<std::uint64_t> scratch;
+  for (const Node& n : g.nodes()) scratch.push_back(scratch_bytes(g, n, threads));
+  return plan_memory(g, scratch);
+}
+
+Program::Program(Graph graph, const host::HostWeights& weights, const host::HostCache& cache,
+                 const CpuWorkspace& workspace, const Kernels& kernels, int threads)
+    : graph_(std::move(graph)),
+      cache_(cache),
+      workspace_(workspace),
+      threads_(threads),
+      barrier_(std::make_unique<Barrier>(threads)) {
+  const MemoryPlan memory = plan_program_memory(graph_, threads);
+  check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
+  std::vector<std::uint64_t> hashes;
+  for (const LayerRange& range : layer_ranges(graph_)) add_layer(range, memory, weights, kernels, hashes);
+}
+
+Program::~Program() = default;
+
+Slot Program::place(std::uint32_t value, const MemoryPlan& memory, const host::HostWeights& weights) const {
+  const ValueInfo& v = graph_.info(value);
+  switch (v.kind) {
+    case ValueKind::Weight:
+      return {.data = const_cast<std::byte*>(weights.data(v.name)), .values = nullptr};  // only read
+    case ValueKind::State:
+      return {.data = cache_.k(v.cache.layer), .values = cache_.v(v.cache.layer)};
+    case ValueKind::Input:
+      return {};
+    case ValueKind::Result:
+      break;
+  }
+  if (memory.offset[value] == MemoryPlan::kNone) return {};
+  return {.data = workspace_.activations() + memory.offset[value], .values = nullptr};
+}
+
+void Program::add_layer(const LayerRange& range, const MemoryPlan& memory, const host::HostWeights& weights,
+                        const Kernels& kernels, std::vector<std::uint64_t>& hashes) {
+  Layer layer{.range = range, .plan = nullptr, .turn = 0, .slots = {}, .sync_before = find_barriers(range, memory)};
+  std::vector<int> slot_of(graph_.values().size(), -1);
+  for (std::uint32_t v : range_values(graph_, range)) {
+    slot_of[v] = static_cast<int>(layer.slots.size());
+    layer.slots.push_back(place(v, memory, weights));
+    if (layer.slots.back().data != nullptr) continue;
+    auto bound = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) { return b.value == v; });
+    if (bound == bound_.end()) bound = bound_.insert(bound_.end(), Bound{v, {}});
+    bound->slots.emplace_back(layers_.size(), slot_of[v]);
+  }
+  for (std::size_t i = range.begin; i < range.end; ++i) {  // scratch slots follow, one per node
+    const std::uint64_t at = memory.scratch_offset[i];
+    layer.slots.push_back(
+        {.data = at == MemoryPlan::kNone ? nullptr : workspace_.activations() + at, .values = nullptr});
+  }
+  // A rope table holds angles made from its own weights, so nothing outside the layers is shared.
+  std::uint64_t key = structural_hash(graph_, range);
+  if (range.layer < 0) key ^= 0x9e3779b97f4a7c15ull * (1 + hashes.size());
+  hashes.push_back(key);
+  std::unique_ptr<Plan>& plan = plans_[key];
+  if (!plan) plan = make_plan(range, slot_of, memory, weights, kernels);
+  layer.plan = plan.get();
+  layer.turn = plan->users++;
+  layers_.push_back(std::move(layer));
+}
+
+std::unique_ptr<Program::Plan> Program::make_plan(const LayerRange& range, const std::vector<int>& slot_of,
+                                                  const MemoryPlan& memory, const host::HostWeights& weights,
+                                                  const Kernels& kernels) const {
+  auto plan = std::make_unique<Plan>();
+  const auto n_values = static_cast<int>(range_values(graph_, range).size());
+  for (std::size_t i = range.begin; i < range.end; ++i) {
+    const Node& n = graph_.nodes()[i];
+    InstructionSite site{
+        .graph = graph_,
+        .node = n,
+        .in = {},
+        .out = {},
+        .scratch = memory.scratch_offset[i] == MemoryPlan::kNone ? -1 : n_values + static_cast<int>(i - range.begin),
+        .kernels = kernels,
+        .cache = cache_.format(),
+        .threads = threads_};
+    for (std::uint32_t v : n.in) site.in.push_back(slot_of[v]);
+    for (std::uint32_t v : n.out) site.out.push_back(slot_of[v]);
+    if (const auto* table = std::get_if<RopeTable>(&n.op)) {
+      const float* factors =
+          n.in.size() > 1 ? reinterpret_cast<const float*>(weights.data(graph_.info(n.in[1]).name)) : nullptr;
+      plan->instructions.push_back(std::make_unique<RopeTableInstruction>(*table, factors, site.in[0], site.out[0]));
+    } else {
+      plan->instructions.push_back(make_instruction(site));
+    }
+  }
+  return plan;
+}
+
+/// Instructions that touch nothing in common run without a barrier between them: rotating q and k, for one.
+std::vector<bool> Program::find_barriers(const LayerRange& range, const MemoryPlan& memory) const {
+  constexpr std::uint64_t kOutside = std::uint64_t{1} << 62;  // caches and bound values: places of their own
+  auto range_of = [&](std::uint32_t v) -> Range {
+    const ValueInfo& info = graph_.info(v);
+    if (info.kind == ValueKind::State) {
+      const std::uint64_t at = kOutside + static_cast<std::uint64_t>(info.cache.layer) * 2;
+      return {at, at + 1};
+    }
+    if (memory.offset[v] == MemoryPlan::kNone) return {2 * kOutside + v, 2 * kOutside + v + 1};
+    return {memory.offset[v], memory.offset[v] + info.type.bytes()};
+  };
+  std::vector<bool> sync;
+  Touched since;
+  for (std::size_t i = range.begin; i < range.end; ++i) {
+    const Node& n = graph_.nodes()[i];
+    Touched now;
+    if (!std::holds_alternative<Reshape>(n.op)) {
+      for (std::uint32_t v : n.in) now.read(range_of(v));
+      for (std::uint32_t v : n.out) now.write(range_of(v));
+      if (const std::uint64_t at = memory.scratch_offset[i]; at != MemoryPlan::kNone) {
+        now.write({at, at + scratch_bytes(graph_, n, threads_)});
+      }
+    }
+    sync.push_back(i > range.begin && since.conflicts(now));
+    if (sync.back()) since.clear();
+    since.add(now);
+  }
+  return sync;
+}
+
+std::byte* Program::binding(const ValueInfo& v, const host::StepRows& rows, std::span<const Binding> in,
+                            std::span<const Binding> out) const {
+  for (const auto list : {in, out}) {
+    for (const Binding& b : list) {
+      if (b.value != v.name) continue;
+      const auto elems = static_cast<std::size_t>(row_elems(v) * rows.count(v.rows));
+      check(b.bytes >= elems * info(v.type.dtype).block_bytes, "bound memory holds the step's rows");
+      return b.data;
+    }
+  }
+  check(false, "every input and output of the graph is bound: " + v.name + " is not");
+  return nullptr;
+}
+
+void Program::bind(const StepData& step, const host::StepRows& rows, std::span<const Binding> in,
+                   std::span<const Binding> out) {
+  for (const Bound& b : bound_) {
+    const ValueInfo& v = graph_.info(b.value);
+    const std::byte* data = nullptr;
+    switch (v.input) {
+      case StepInput::Tokens:
+        data = as_bytes(step.tokens);
+        break;
+      case StepInput::Positions:
+        data = as_bytes(step.positions);
+        break;
+      case StepInput::OutRows:
+        data = as_bytes(step.out_rows);
+        break;
+      case StepInput::None:
+        data = binding(v, rows, in, out);
+        break;
+    }
+    for (const auto& [layer, slot] : b.slots)
+      layers_[layer].slots[static_cast<std::size_t>(slot)].data = const_cast<std::byte*>(data);
+  }
+}
+
+Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) {
+  const host::StepRows rows = host::check_step(step, graph_.bucket());
+  bind(step, rows, in, out);
+  std::exception_ptr failure;  // an observer's: exceptions must not leave the parallel region
+#pragma omp parallel num_threads(threads_)
+  {
+    const int thread = omp_get_thread_num();
+    const Worker worker{
+        .thread = thread, .n_threads = threads_, .scratch = workspace_.scratch(thread), .barrier = barrier_.get()};
+    if (omp_get_num_threads() == threads_) {
+      try {
+        execute(step, rows, worker);
+      } catch (...) {
+        failure = std::current_exception();  // only thread 0 calls observers
+      }
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  for (auto& [key, plan] : plans_) plan->runs += plan->users;
+  return {++submitted_};
+}
+
+void Program::execute(const StepData& step, const host::StepRows& rows, const Worker& w) {
+  using Clock = std::chrono::steady_clock;
+  bool failed = false;
+  std::exception_ptr failure;
+  for (const Layer& layer : layers_) {
+    const Frame frame{.slots = layer.slots.data(), .step = &step, .rows = rows, .turn = layer.plan->runs + layer.turn};
+    w.sync();
+    for (std::size_t i = 0; i < layer.plan->instructions.size(); ++i) {
+      Instruction* instruction = layer.plan->instructions[i].get();
+      if (layer.sync_before[i]) w.sync();
+      const Clock::time_point begin = observer_ ? Clock::now() : Clock::time_point{};
+      if (instruction) instruction->run(frame, w);
+      if (!observer_) continue;
+      w.sync();
+      if (w.thread == 0 && !failed) {
+        try {
+          const std::chrono::duration<double> taken = Clock::now() - begin;
+          observe_node(graph_.nodes()[layer.range.begin + i], frame, layer, taken.count());
+        } catch (...) {
+          failed = true;  // the other threads still wait at barriers: go on and report at the end
+          failure = std::current_exception();
+        }
+      }
+      w.sync();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Program::observe_node(const Node& n, const Frame& f, const Layer& layer, double seconds) {
+  const std::vector<std::uint32_t> values = range_values(graph_, layer.range);
+  auto data = [&](std::uint32_t v) {
+    return layer.slots[static_cast<std::size_t>(std::find(values.begin(), values.end(), v) - values.begin())].data;
+  };
+  if (observer_->wants_timings()) {
+    const auto* experts =
+        std::holds_alternative<ExpertLinear>(n.op) ? reinterpret_cast<const std::int32_t*>(data(n.in[1])) : nullptr;
+    const host::NodeCost cost = host::node_cost(graph_, n, *f.step, f.rows, cache_.format(), experts);
+    observer_->timing({name(n.op), graph_.info(n.out[0]).name, n.layer, seconds, cost.bytes, cost.operations});
+  }
+  for (std::uint32_t v : n.out) {
+    const ValueInfo& info = graph_.info(v);
+    if (info.kind == ValueKind::State || !observer_->wants_value(info.name)) continue;
+    TensorView view{.type = info.type, .data = data(v)};
+    if (info.rows != RowSpace::None) {
+      Shape shape;
+      for (int d = 0; d + 1 < info.type.shape.n_dims(); ++d) shape.push_back(info.type.shape[d]);
+      shape.push_back(f.rows.count(info.rows));
+      view.type.shape = shape;
+    }
+    observer_->value(info.name, view);
+  }
+}
+
+std::string Program::describe() const {
+  std::string text;
+  const Plan* last = nullptr;
+  for (const Layer& layer : layers_) {
+    const std::string where =
+        layer.range.layer < 0 ? "outside the layers" : "layer " + std::to_string(layer.range.layer);
+    if (layer.plan == last) {
+      text += where + ": as before\n";
+      continue;
+    }
+    last = layer.plan;
+    text += where + ":\n";
+    for (std::size_t i = 0; i < layer.plan->instructions.size(); ++i) {
+      if (!layer.plan->instructions[i]) continue;
+      text += (layer.sync_before[i] ? "  | " : "    ") + layer.plan->instructions[i]->describe() + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace llm::cpu

@@ -1,0 +1,87 @@
+// A compiled graph: a flat list of instructions, executed by all threads in one parallel region.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/step.h"
+#include "backend/host/host.h"
+#include "graph/memory_plan.h"
+
+namespace llm::cpu {
+
+/// Activations of the largest bucket, and each thread's scratch memory.
+class CpuWorkspace final : public Workspace {
+ public:
+  CpuWorkspace(std::size_t bytes, int threads);
+  std::size_t bytes() const override { return activations_.bytes() + scratch_.bytes(); }
+  std::byte* activations() const { return activations_.data(); }
+  std::size_t activation_bytes() const { return activations_.bytes(); }
+  std::byte* scratch(int thread) const { return scratch_.data() + static_cast<std::size_t>(thread) * kScratchBytes; }
+
+ private:
+  host::Pages activations_, scratch_;
+};
+
+/// The legalised graph's places in the workspace.
+MemoryPlan plan_program_memory(const Graph&, int threads);
+
+class Program final : public Executable {
+ public:
+  Program(Graph graph, const host::HostWeights&, const host::HostCache&, const CpuWorkspace&, const Kernels&,
+          int threads);
+  ~Program() override;
+  Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) override;
+  void wait(Ticket) override {}
+  std::string describe() const override;
+  void observe(Observer* observer) override { observer_ = observer; }
+
+ private:
+  /// Instructions that layers of equal structure share. `instructions[i]` belongs to the i-th node of the layer;
+  /// nullptr for a node without work.
+  struct Plan {
+    std::vector<std::unique_ptr<Instruction>> instructions;
+    std::uint32_t users = 0;  ///< layers that run it in one step
+    std::uint32_t runs = 0;   ///< so far
+  };
+  /// One layer: its plan and what is its own.
+  struct Layer {
+    LayerRange range;
+    Plan* plan;
+    std::uint32_t turn;  ///< among the plan's users
+    std::vector<Slot> slots;
+    std::vector<bool> sync_before;  ///< per node: a barrier is needed since it touches what an earlier one touched
+  };
+  struct Bound {
+    std::uint32_t value;
+    std::vector<std::pair<std::size_t, int>> slots;  ///< (layer, slot) to fill
+  };
+
+  void add_layer(const LayerRange&, const MemoryPlan&, const host::HostWeights&, const Kernels&,
+                 std::vector<std::uint64_t>& hashes);
+  Slot place(std::uint32_t value, const MemoryPlan&, const host::HostWeights&) const;
+  std::unique_ptr<Plan> make_plan(const LayerRange&, const std::vector<int>& slot_of, const MemoryPlan&,
+                                  const host::HostWeights&, const Kernels&) const;
+  std::vector<bool> find_barriers(const LayerRange&, const MemoryPlan&) const;
+  std::byte* binding(const ValueInfo&, const host::StepRows&, std::span<const Binding> in,
+                     std::span<const Binding> out) const;
+  void bind(const StepData&, const host::StepRows&, std::span<const Binding> in, std::span<const Binding> out);
+  void execute(const StepData&, const host::StepRows&, const Worker&);
+  void observe_node(const Node&, const Frame&, const Layer&, double seconds);
+
+  Graph graph_;
+  const host::HostCache& cache_;
+  const CpuWorkspace& workspace_;
+  int threads_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
+  std::vector<Layer> layers_;
+  std::vector<Bound> bound_;
+  std::unique_ptr<Barrier> barrier_;
+  Observer* observer_ = nullptr;
+  std::uint64_t submitted_ = 0;
+};
+
+}  // namespace llm::cpu

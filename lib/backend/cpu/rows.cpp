@@ -1,0 +1,269 @@
+// Instructions that work row by row: embedding, norms, gates, rotary embedding, the cache's rows, routing.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "backend/cpu/step.h"
+#include "base/error.h"
+#include "tensor/decode.h"
+
+namespace llm::cpu {
+namespace {
+
+/// Runs `body(begin, end)` on this thread's share of the step's rows.
+template <class Body>
+class RowInstruction final : public Instruction {
+ public:
+  RowInstruction(RowSpace rows, std::string description, Body body)
+      : rows_(rows), description_(std::move(description)), body_(std::move(body)) {}
+  void run(const Frame& f, const Worker& w) override {
+    const auto [begin, end] = w.share(f.rows.count(rows_));
+    if (begin < end) body_(f, begin, end);
+  }
+  std::string describe() const override { return description_; }
+
+ private:
+  RowSpace rows_;
+  std::string description_;
+  Body body_;
+};
+
+template <class Body>
+std::unique_ptr<Instruction> by_rows(const InstructionSite& site, std::string description, Body body) {
+  const RowSpace rows = site.out_info(0).kind == ValueKind::State ? site.in_info(0).rows : site.out_info(0).rows;
+  return std::make_unique<RowInstruction<Body>>(rows, std::move(description), std::move(body));
+}
+
+/// Runs `body(begin, end)` on this thread's share of the elements of all rows: for operations on single elements.
+template <class Body>
+class ElementInstruction final : public Instruction {
+ public:
+  ElementInstruction(const ValueInfo& v, std::string description, Body body)
+      : rows_(v.rows),
+        row_elems_(llm::cpu::row_elems(v)),
+        description_(std::move(description)),
+        body_(std::move(body)) {}
+  void run(const Frame& f, const Worker& w) override {
+    const auto [begin, end] = w.share(f.rows.count(rows_) * row_elems_, 64);
+    if (begin < end) body_(f, begin, end);
+  }
+  std::string describe() const override { return description_; }
+
+ private:
+  RowSpace rows_;
+  std::int64_t row_elems_;
+  std::string description_;
+  Body body_;
+};
+
+template <class Body>
+std::unique_ptr<Instruction> by_elements(const InstructionSite& site, std::string description, Body body) {
+  return std::make_unique<ElementInstruction<Body>>(site.out_info(0), std::move(description), std::move(body));
+}
+
+std::unique_ptr<Instruction> binary(const InstructionSite& site, std::string description, BinaryFn fn) {
+  return by_elements(site, std::move(description),
+                     [=, a = site.in[0], b = site.in[1], y = site.out[0]](const Frame& f, auto begin, auto end) {
+                       fn(f.f32(a) + begin, f.f32(b) + begin, f.f32(y) + begin, end - begin);
+                     });
+}
+
+struct Make {
+  const InstructionSite& site;
+
+  std::unique_ptr<Instruction> operator()(const Embed&) const {
+    const TensorType& table = site.in_info(0).type;
+    const std::int64_t d = table.shape[0];
+    return by_rows(site, "embed " + to_string(table),
+                   [=, fn = decoder(table.dtype), row_bytes = table.row_bytes(), w = site.in[0], ids = site.in[1],
+                    y = site.out[0]](const Frame& f, auto begin, auto end) {
+                     for (auto r = begin; r < end; ++r) {
+                       const auto id = static_cast<std::size_t>(f.i32(ids)[r]);
+                       fn(f.slots[w].data + id * row_bytes, f.f32(y) + r * d, d);
+                     }
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const RmsNorm& op) const {
+    const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    return by_rows(site, "rms_norm",
+                   [=, fn = site.kernels.rms_norm, x = site.in[0], w = site.in[1], y = site.out[0]](
+                       const Frame& f, auto begin, auto end) {
+                     for (auto r = begin * vectors; r < end * vectors; ++r)
+                       fn(f.f32(x) + r * n, f.f32(w), f.f32(y) + r * n, n, op.eps);
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const AddRmsNorm& op) const {
+    const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    return by_rows(site, "add_rms_norm",
+                   [=, fn = site.kernels.add_rms_norm, a = site.in[0], b = site.in[1], w = site.in[2],
+                    sum = site.out[0], y = site.out[1]](const Frame& f, auto begin, auto end) {
+                     for (auto r = begin * vectors; r < end * vectors; ++r) {
+                       fn(f.f32(a) + r * n, f.f32(b) + r * n, f.f32(w), f.f32(sum) + r * n, f.f32(y) + r * n, n,
+                          op.eps);
+                     }
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const Glu& op) const {
+    return op.activation == Activation::Silu ? binary(site, "silu_mul", site.kernels.silu_mul)
+                                             : binary(site, "gelu_mul", site.kernels.gelu_mul);
+  }
+  std::unique_ptr<Instruction> operator()(const Add&) const { return binary(site, "add", site.kernels.add); }
+
+  std::unique_ptr<Instruction> operator()(const Scale& op) const {
+    return by_elements(
+        site, "scale",
+        [=, fn = site.kernels.scale, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+          fn(f.f32(x) + begin, f.f32(y) + begin, end - begin, op.factor);
+        });
+  }
+
+  std::unique_ptr<Instruction> operator()(const Map& op) const {
+    return by_elements(site, "map " + op.name,
+                       [fn = op.function, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+                         std::transform(f.f32(x) + begin, f.f32(x) + end, f.f32(y) + begin, *fn);
+                       });
+  }
+
+  std::unique_ptr<Instruction> operator()(const Rope& op) const {
+    const Shape& s = site.in_info(0).type.shape;
+    const std::int64_t dim = s[0], heads = s[1];
+    const RopeFn fn = op.pairing == RopePairing::Interleaved ? site.kernels.rope_interleaved : site.kernels.rope_halves;
+    return by_rows(site, "rope " + attributes(site.node.op),
+                   [=, n_rot = op.n_rot, x = site.in[0], table = site.in[1], y = site.out[0]](const Frame& f,
+                                                                                              auto begin, auto end) {
+                     for (auto r = begin; r < end; ++r) {
+                       fn(f.f32(x) + r * dim * heads, f.f32(y) + r * dim * heads, f.f32(table) + r * n_rot, heads, dim,
+                          n_rot);
+                     }
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const KvAppend&) const {
+    const CacheType c = site.in_info(2).cache;
+    auto side = [&](DType t, int head_dim) {
+      const auto e = t == DType::F32 ? CacheElement::F32 : t == DType::F16 ? CacheElement::F16 : CacheElement::BF16;
+      return Side{site.kernels.store_row[static_cast<int>(e)], head_dim,
+                  static_cast<std::int64_t>(info(t).block_bytes)};
+    };
+    return by_rows(site, "kv_append " + std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v)),
+                   [=, ks = side(site.cache.k, c.head_dim_k), vs = side(site.cache.v, c.head_dim_v), k = site.in[0],
+                    v = site.in[1], cache = site.in[2]](const Frame& f, auto begin, auto end) {
+                     for (auto r = begin; r < end; ++r) {
+                       const std::int32_t slot = f.step->groups[0].slots[static_cast<std::size_t>(r)];
+                       if (slot < 0) continue;
+                       ks.store(f.f32(k), r, c.kv_heads, slot, f.slots[cache].data);
+                       vs.store(f.f32(v), r, c.kv_heads, slot, f.slots[cache].values);
+                     }
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const RopeTable&) const {
+    check(false, "rope_table instructions are made by the program, which knows its weights");
+    return nullptr;
+  }
+
+  std::unique_ptr<Instruction> operator()(const Route& op) const {
+    const std::int64_t experts = site.in_info(0).type.shape[0];
+    return by_rows(site, "route top " + std::to_string(op.top_k),
+                   [=, x = site.in[0], ids = site.out[0], weights = site.out[1]](const Frame& f, auto begin, auto end) {
+                     for (auto r = begin; r < end; ++r) {
+                       route(op, f.f32(x) + r * experts, experts, f.i32(ids) + r * op.top_k,
+                             f.f32(weights) + r * op.top_k);
+                     }
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const Combine&) const {
+    const Shape& s = site.in_info(0).type.shape;
+    const std::int64_t n = s[0], top_k = s[1];
+    return by_rows(site, "combine",
+                   [=, axpy = site.kernels.axpy, x = site.in[0], w = site.in[1], y = site.out[0]](
+                       const Frame& f, auto begin, auto end) {
+                     for (auto r = begin; r < end; ++r) {
+                       float* row = f.f32(y) + r * n;
+                       std::fill(row, row + n, 0.0F);
+                       for (std::int64_t j = 0; j < top_k; ++j)
+                         axpy(f.f32(w)[r * top_k + j], f.f32(x) + (r * top_k + j) * n, row, n);
+                     }
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const Rows&) const {
+    const auto bytes = static_cast<std::size_t>(row_elems(site.in_info(0))) * sizeof(float);
+    return by_rows(
+        site, "rows", [=, x = site.in[0], ids = site.in[1], y = site.out[0]](const Frame& f, auto begin, auto end) {
+          for (auto r = begin; r < end; ++r) {
+            const auto from = static_cast<std::size_t>(f.i32(ids)[r]);
+            std::memcpy(f.slots[y].data + static_cast<std::size_t>(r) * bytes, f.slots[x].data + from * bytes, bytes);
+          }
+        });
+  }
+
+  template <class T>
+  std::unique_ptr<Instruction> operator()(const T&) const {
+    return nullptr;
+  }
+
+ private:
+  /// Keys or values of one layer: how a token's heads go to their places in the cache.
+  struct Side {
+    StoreRowFn fn;
+    std::int64_t head_dim, element_bytes;
+    void store(const float* rows, std::int64_t r, std::int64_t kv_heads, std::int32_t slot, std::byte* cache) const {
+      const std::int64_t block = slot / kBlockPositions, at = slot % kBlockPositions;
+      for (std::int64_t h = 0; h < kv_heads; ++h) {
+        const std::int64_t row = (block * kv_heads + h) * kBlockPositions + at;
+        fn(rows + (r * kv_heads + h) * head_dim, cache + row * head_dim * element_bytes, head_dim);
+      }
+    }
+  };
+
+  /// Softmax over all experts, then the best: always distinct and in range. A NaN logit makes every weight NaN, so that
+  /// the fault shows in the logits instead of in the choice.
+  static void route(const Route& op, const float* logits, std::int64_t experts, std::int32_t* ids, float* weights) {
+    float top = -std::numeric_limits<float>::infinity(), sum = 0;
+    for (std::int64_t e = 0; e < experts; ++e) top = std::max(top, logits[e]);
+    for (std::int64_t e = 0; e < experts; ++e) sum += std::exp(logits[e] - top);
+    for (int j = 0; j < op.top_k; ++j) ids[j] = best(logits, experts, ids, j);
+    float chosen = 0;
+    for (int j = 0; j < op.top_k; ++j) chosen += weights[j] = std::exp(logits[ids[j]] - top) / sum;
+    const float factor = (op.weights == RouteWeights::Renormalized ? 1 / chosen : 1) * op.scale;
+    for (int j = 0; j < op.top_k; ++j) weights[j] *= factor;
+  }
+
+  /// The largest logit that is not among the n chosen, the lowest id among equals; NaN counts as the smallest.
+  static std::int32_t best(const float* logits, std::int64_t experts, const std::int32_t* chosen, int n) {
+    std::int32_t found = -1;
+    for (std::int32_t e = 0; e < experts; ++e) {
+      if (std::find(chosen, chosen + n, e) != chosen + n) continue;
+      if (found < 0 || logits[e] > logits[found] || (std::isnan(logits[found]) && !std::isnan(logits[e]))) found = e;
+    }
+    return found;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Instruction> make_row_instruction(const InstructionSite& site) {
+  return std::visit(Make{site}, site.node.op);
+}
+
+std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
+  if (std::holds_alternative<Linear>(n.op)) return linear_scratch_bytes(g, n);
+  if (std::holds_alternative<ExpertLinear>(n.op)) return expert_linear_scratch_bytes(g, n);
+  if (std::holds_alternative<Attention>(n.op)) return attention_scratch_bytes(g, n, threads);
+  return 0;
+}
+
+std::unique_ptr<Instruction> make_instruction(const InstructionSite& site) {
+  if (std::holds_alternative<Linear>(site.node.op)) return make_linear(site);
+  if (std::holds_alternative<ExpertLinear>(site.node.op)) return make_expert_linear(site);
+  if (std::holds_alternative<Attention>(site.node.op)) return make_attention(site);
+  return make_row_instruction(site);
+}
+
+}  // namespace llm::cpu

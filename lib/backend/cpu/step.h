@@ -1,0 +1,81 @@
+// One instruction of a compiled program: a node with its kernels chosen, its sizes fixed and its operands numbered.
+// Equal layers share their instructions; what differs between them (weights, caches, places in the workspace) is in a
+// table of slots.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/team.h"
+#include "backend/host/host.h"
+#include "graph/graph.h"
+
+namespace llm::cpu {
+
+/// Where an operand is in this layer.
+struct Slot {
+  std::byte* data = nullptr;    ///< of a cache: its keys
+  std::byte* values = nullptr;  ///< of a cache: its values
+};
+
+/// Everything that a run of an instruction may look at.
+struct Frame {
+  const Slot* slots = nullptr;
+  const StepData* step = nullptr;
+  host::StepRows rows;
+  std::uint32_t turn = 0;  ///< counts the runs of the layer's instructions: which of their task queues is open
+
+  float* f32(int slot) const { return reinterpret_cast<float*>(slots[slot].data); }
+  std::int32_t* i32(int slot) const { return reinterpret_cast<std::int32_t*>(slots[slot].data); }
+};
+
+class Instruction {
+ public:
+  virtual ~Instruction() = default;
+  /// Called by all threads of the team; those that have no work return at once. Ends without a barrier.
+  virtual void run(const Frame&, const Worker&) = 0;
+  virtual std::string describe() const = 0;
+};
+
+/// What instructions are made from: the node, and the numbers of its operands in the layer's table.
+struct InstructionSite {
+  const Graph& graph;
+  const Node& node;
+  std::vector<int> in, out;  ///< slots
+  int scratch = -1;          ///< slot of the node's scratch memory
+  const Kernels& kernels;
+  CacheFormat cache;
+  int threads;
+
+  const ValueInfo& in_info(std::size_t i) const { return graph.info(node.in[i]); }
+  const ValueInfo& out_info(std::size_t i) const { return graph.info(node.out[i]); }
+};
+
+/// Bytes of scratch memory that a node's instruction needs at the bucket's capacity.
+std::size_t scratch_bytes(const Graph&, const Node&, int threads);
+/// nullptr for a node that needs no work (a reshape).
+std::unique_ptr<Instruction> make_instruction(const InstructionSite&);
+
+// By kind of op; each file holds the instructions of one.
+std::unique_ptr<Instruction> make_linear(const InstructionSite&);
+std::size_t linear_scratch_bytes(const Graph&, const Node&);
+std::unique_ptr<Instruction> make_expert_linear(const InstructionSite&);
+std::size_t expert_linear_scratch_bytes(const Graph&, const Node&);
+std::unique_ptr<Instruction> make_attention(const InstructionSite&);
+std::size_t attention_scratch_bytes(const Graph&, const Node&, int threads);
+std::unique_ptr<Instruction> make_row_instruction(const InstructionSite&);  ///< everything that works row by row
+
+/// Elements of one row of a value.
+inline std::int64_t row_elems(const ValueInfo& v) {
+  const int n = v.type.shape.n_dims();
+  std::int64_t elems = 1;
+  for (int i = 0; i + 1 < n; ++i) elems *= v.type.shape[i];
+  return v.rows == RowSpace::None ? v.type.shape.elements() : elems;
+}
+
+}  // namespace llm::cpu

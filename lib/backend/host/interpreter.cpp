@@ -1,0 +1,352 @@
+// Resolving values to memory and walking the nodes.
+#include "backend/host/interpreter.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "backend/host/cost.h"
+#include "base/error.h"
+#include "graph/memory_plan.h"
+#include "tensor/activation.h"
+#include "tensor/decode.h"
+
+namespace llm::host {
+namespace {
+
+/// Where the memory of a value comes from.
+enum class Place : std::uint8_t { Unknown, Weight, State, Workspace, StepInput, Bound };
+struct Location {
+  Place place = Place::Unknown;
+  std::size_t binding = 0;     ///< Bound: index in bound_
+  std::byte* fixed = nullptr;  ///< Weight, Workspace
+  StepInput input = StepInput::None;
+};
+
+std::int64_t capacity(const Graph& graph, const ValueInfo& v) {
+  return v.rows == RowSpace::Tokens ? graph.bucket().tokens : v.rows == RowSpace::Outputs ? graph.bucket().outputs : 1;
+}
+
+std::byte* bytes_of(std::span<const std::int32_t> values) {
+  // Inputs are only read; one pointer type serves all operands.
+  return reinterpret_cast<std::byte*>(const_cast<std::int32_t*>(values.data()));
+}
+
+bool is_cache_op(const Op& op) { return std::holds_alternative<KvAppend>(op) || std::holds_alternative<Attention>(op); }
+
+class Interpreter final : public Executable {
+ public:
+  Interpreter(const Graph& graph, const HostWeights& weights, const HostCache& cache, const HostWorkspace& workspace,
+              std::vector<NodeKernel> kernels, const MemoryPlan& plan, std::function<void()> prologue)
+      : graph_(graph), cache_(cache), kernels_(std::move(kernels)), prologue_(std::move(prologue)) {
+    place_values(weights, workspace, plan);
+    const std::size_t n_nodes = graph_.nodes().size();
+    scratch_.resize(n_nodes, nullptr);
+    runs_.resize(n_nodes);
+    for (std::size_t i = 0; i < n_nodes; ++i) {
+      if (plan.scratch_offset[i] != MemoryPlan::kNone) scratch_[i] = workspace.data() + plan.scratch_offset[i];
+      const Node& node = graph_.nodes()[i];
+      uses_cache_ = uses_cache_ || is_cache_op(node.op);
+      for (const std::uint32_t id : node.in) runs_[i].in.push_back(operand(id));
+      for (const std::uint32_t id : node.out) runs_[i].out.push_back(operand(id));
+    }
+  }
+
+  Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
+    const StepRows rows = check_step(step, graph_.bucket());
+    check_cache(step);
+    bind(rows, in, out);
+    prologue_();
+    for (std::size_t i = 0; i < kernels_.size(); ++i) run_node(i, step, rows);
+    return {++submitted_};
+  }
+
+  void wait(Ticket) override {}
+  std::string describe() const override;
+  void observe(Observer* observer) override { observer_ = observer; }
+
+ private:
+  struct NodeOperands {
+    std::vector<Operand> in, out;
+  };
+  struct Bound {
+    std::uint32_t value;
+    std::byte* data = nullptr;
+  };
+
+  Operand operand(std::uint32_t id) const {
+    const ValueInfo& v = graph_.info(id);
+    Operand o;
+    o.info = &v;
+    o.data = locations_[id].fixed;
+    o.rows = 1;
+    o.row_elems = v.kind == ValueKind::State ? 0 : v.type.shape.elements() / capacity(graph_, v);
+    return o;
+  }
+
+  void place_values(const HostWeights& weights, const HostWorkspace& workspace, const MemoryPlan& plan) {
+    locations_.resize(graph_.values().size());
+    std::vector<bool> read(locations_.size(), false);  // passes leave values behind that no node uses any more
+    for (const Node& node : graph_.nodes()) {
+      for (const std::uint32_t id : node.in) read[id] = true;
+    }
+    for (std::uint32_t id = 0; id < locations_.size(); ++id) {
+      const ValueInfo& v = graph_.info(id);
+      Location& at = locations_[id];
+      if (v.kind == ValueKind::Weight) {
+        if (!read[id]) continue;
+        // Reading is all that happens to weights; one pointer type serves all operands.
+        at = {.place = Place::Weight, .fixed = const_cast<std::byte*>(weights.data(v.name))};
+      } else if (v.kind == ValueKind::State) {
+        at.place = Place::State;
+      } else if (v.kind == ValueKind::Input && v.input != StepInput::None) {
+        at = {.place = Place::StepInput, .input = v.input};
+      } else if (v.kind == ValueKind::Input) {
+        if (read[id]) at = bound(id, n_inputs_++);
+      } else if (plan.offset[id] != MemoryPlan::kNone) {
+        at = {.place = Place::Workspace, .fixed = workspace.data() + plan.offset[id]};
+      }
+    }
+    for (const std::uint32_t id : graph_.outputs()) locations_[id] = bound(id, bound_.size());
+    share_reshapes();
+  }
+
+  Location bound(std::uint32_t id, std::size_t index) {
+    bound_.push_back({id});
+    return {.place = Place::Bound, .binding = index};
+  }
+
+  /// Both sides of a reshape are the same bytes: where the plan placed only one of them, the other follows.
+  void share_reshapes() {
+    const auto nodes = graph_.nodes();
+    const auto follow = [&](std::uint32_t from, std::uint32_t to) {
+      if (locations_[to].place == Place::Unknown) locations_[to] = locations_[from];
+    };
+    for (const Node& node : nodes) {
+      if (std::holds_alternative<Reshape>(node.op)) follow(node.in[0], node.out[0]);
+    }
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      if (std::holds_alternative<Reshape>(node->op)) follow(node->out[0], node->in[0]);
+    }
+    for (const Node& node : nodes) {
+      for (const std::uint32_t id : node.in) check(locations_[id].place != Place::Unknown, "an operand has memory");
+      for (const std::uint32_t id : node.out) check(locations_[id].place != Place::Unknown, "a result has memory");
+    }
+  }
+
+  void bind(const StepRows& rows, std::span<const Binding> in, std::span<const Binding> out) {
+    for (std::size_t i = 0; i < bound_.size(); ++i) {
+      const ValueInfo& v = graph_.info(bound_[i].value);
+      const std::span<const Binding> from = i < n_inputs_ ? in : out;
+      const auto found = std::find_if(from.begin(), from.end(), [&](const Binding& b) { return b.value == v.name; });
+      check(found != from.end(), "every input and output of the graph is bound");
+      const std::size_t bytes =
+          v.type.bytes() / static_cast<std::size_t>(capacity(graph_, v)) * static_cast<std::size_t>(rows.count(v.rows));
+      check(found->bytes >= bytes, "bound memory holds the step's rows");
+      bound_[i].data = found->data;
+    }
+  }
+
+  void check_cache(const StepData& step) const {
+    if (!uses_cache_) return;
+    check(step.groups.size() == 1, "a step brings the cache's block table");
+    const StateGroup& group = step.groups[0];
+    for (std::size_t s = 0; s < step.sequences.size(); ++s) {
+      const std::int32_t blocks = (step.sequences[s].kv_len + kBlockPositions - 1) / kBlockPositions;
+      for (std::int32_t b = 0; b < blocks; ++b) {
+        const std::int32_t block =
+            group.block_table[s * static_cast<std::size_t>(group.stride) + static_cast<std::size_t>(b)];
+        check(block >= 0 && block < cache_.n_blocks(), "a block table names blocks of the cache");
+      }
+    }
+  }
+
+  void resolve(Operand& o, std::uint32_t id, const StepData& step, const StepRows& rows) const {
+    const Location& at = locations_[id];
+    o.rows = rows.count(o.info->rows);
+    if (at.place == Place::Bound) {
+      o.data = bound_[at.binding].data;
+    } else if (at.place == Place::StepInput) {
+      o.data = bytes_of(at.input == StepInput::Tokens      ? step.tokens
+                        : at.input == StepInput::Positions ? step.positions
+                                                           : step.out_rows);
+    }
+  }
+
+  void run_node(std::size_t i, const StepData& step, const StepRows& rows) {
+    const Node& node = graph_.nodes()[i];
+    NodeOperands& operands = runs_[i];
+    for (std::size_t j = 0; j < node.in.size(); ++j) resolve(operands.in[j], node.in[j], step, rows);
+    for (std::size_t j = 0; j < node.out.size(); ++j) resolve(operands.out[j], node.out[j], step, rows);
+    const NodeRun run{operands.in, operands.out, scratch_[i], step};
+    if (observer_ == nullptr) {
+      kernels_[i].run(run);
+    } else {
+      run_observed(i, run, rows);
+    }
+  }
+
+  void run_observed(std::size_t i, const NodeRun& run, const StepRows& rows) {
+    const Node& node = graph_.nodes()[i];
+    const auto begin = std::chrono::steady_clock::now();
+    kernels_[i].run(run);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    if (observer_->wants_timings()) {
+      const std::int32_t* experts = std::holds_alternative<ExpertLinear>(node.op) ? run.in[1].i32() : nullptr;
+      const NodeCost cost = node_cost(graph_, node, run.step, rows, cache_.format(), experts);
+      observer_->timing(
+          {name(node.op), graph_.info(node.out[0]).name, node.layer, taken.count(), cost.bytes, cost.operations});
+    }
+    for (const Operand& o : run.out) {
+      if (o.info->kind != ValueKind::State && observer_->wants_value(o.info->name))
+        observer_->value(o.info->name, view(o));
+    }
+  }
+
+  static TensorView view(const Operand& o) {
+    const Shape& full = o.info->type.shape;
+    if (o.info->rows == RowSpace::None) return {o.info->type, o.data};
+    TensorType type{o.info->type.dtype, {}};
+    for (int d = 0; d + 1 < full.n_dims(); ++d) type.shape.push_back(full[d]);
+    type.shape.push_back(o.rows);
+    return {type, o.data};
+  }
+
+  Graph graph_;  ///< a copy: operands point into it
+  const HostCache& cache_;
+  std::vector<NodeKernel> kernels_;
+  std::function<void()> prologue_;
+  std::vector<Location> locations_;  ///< per value
+  std::vector<Bound> bound_;         ///< inputs from other segments, then outputs
+  std::size_t n_inputs_ = 0;
+  std::vector<NodeOperands> runs_;  ///< per node
+  std::vector<std::byte*> scratch_;
+  bool uses_cache_ = false;
+  Observer* observer_ = nullptr;
+  std::uint64_t submitted_ = 0;
+};
+
+std::string Interpreter::describe() const {
+  std::vector<std::pair<std::string, int>> kinds;  // in the order of their first appearance
+  for (std::size_t i = 0; i < kernels_.size(); ++i) {
+    const std::string& how = kernels_[i].description;
+    const std::string line = std::string(name(graph_.nodes()[i].op)) + (how.empty() ? "" : ": " + how);
+    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == line; });
+    if (found == kinds.end()) {
+      kinds.emplace_back(line, 1);
+    } else {
+      ++found->second;
+    }
+  }
+  std::string text = std::to_string(kernels_.size()) + " nodes, one after another\n";
+  for (const auto& [line, count] : kinds) text += std::to_string(count) + " x " + line + "\n";
+  return text;
+}
+
+Support refuse(std::string reason) { return {false, std::move(reason)}; }
+
+/// A matrix [k, n, ...] and the format that the other operand takes.
+Support supports_matrix(const ValueInfo& w, ActFormat activation) {
+  if (info(w.type.dtype).use != DTypeUse::Weight) {
+    return refuse("weight \"" + w.name + "\": type " + std::string(name(w.type.dtype)) + " cannot be a matrix");
+  }
+  if (w.type.shape[0] % info(w.type.dtype).block_elems != 0 || w.type.shape[0] % act_block_elems(activation) != 0) {
+    return refuse("weight \"" + w.name + "\": rows of " + std::to_string(w.type.shape[0]) +
+                  " are not whole blocks of " + std::string(name(w.type.dtype)));
+  }
+  return {};
+}
+
+template <class T>
+const T& as_host(const auto& store, std::string_view what) {
+  const auto* host = dynamic_cast<const T*>(&store);
+  check(host != nullptr, what);
+  return *host;
+}
+
+}  // namespace
+
+VectorWeight::VectorWeight(const ValueInfo& v, const HostWeights& weights) {
+  const std::byte* const data = weights.data(v.name);
+  if (v.type.dtype == DType::F32 && reinterpret_cast<std::uintptr_t>(data) % alignof(float) == 0) {
+    in_place_ = reinterpret_cast<const float*>(data);
+    return;
+  }
+  decoded_.resize(static_cast<std::size_t>(v.type.shape.elements()));
+  decode(v.type.dtype, data, decoded_.data(), v.type.shape.elements());
+}
+
+Support supports_on_host(const Graph& graph, const Node& node) {
+  if (std::holds_alternative<Embed>(node.op)) return supports_matrix(graph.info(node.in[0]), ActFormat::F32);
+  if (const auto* linear = std::get_if<Linear>(&node.op)) {
+    for (std::size_t i = 0; i < linear->products.size(); ++i) {
+      const Support s = supports_matrix(graph.info(node.in[1 + i]), linear->products[i].activation);
+      if (!s.ok) return s;
+    }
+  }
+  if (const auto* linear = std::get_if<ExpertLinear>(&node.op)) {
+    for (std::size_t i = 0; i < linear->activations.size(); ++i) {
+      const Support s = supports_matrix(graph.info(node.in[2 + i]), linear->activations[i]);
+      if (!s.ok) return s;
+    }
+  }
+  if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens) {
+    return refuse("Attention needs a query for every token");
+  }
+  if (const auto* map = std::get_if<Map>(&node.op); map != nullptr && (map->function == nullptr || !*map->function)) {
+    return refuse("Map \"" + map->name + "\" has no function");
+  }
+  return {};
+}
+
+Support InterpretedBackend::supports(const Graph& graph, const Node& node) const {
+  return supports_on_host(graph, node);
+}
+
+std::unique_ptr<WeightStore> InterpretedBackend::load(const WeightSource& source, std::span<const WeightPlan> plans) {
+  return std::make_unique<HostWeights>(source, plans);
+}
+
+std::unique_ptr<StateStore> InterpretedBackend::allocate(std::span<const CacheType> types, CacheFormat format,
+                                                         std::int32_t n_blocks) {
+  return std::make_unique<HostCache>(types, format, n_blocks);
+}
+
+std::vector<std::uint64_t> InterpretedBackend::node_scratch(const Graph& graph) const {
+  std::vector<std::uint64_t> bytes;
+  bytes.reserve(graph.nodes().size());
+  for (const Node& node : graph.nodes()) bytes.push_back(scratch_bytes(graph, node));
+  return bytes;
+}
+
+std::unique_ptr<Workspace> InterpretedBackend::make_workspace(const Graph& largest) {
+  // Best fit is not monotonic: a smaller bucket's plan may need a little more. What is not touched costs address space
+  // alone.
+  const std::uint64_t bytes = plan_memory(largest, node_scratch(largest)).bytes;
+  return std::make_unique<HostWorkspace>(bytes + bytes / 4);
+}
+
+std::unique_ptr<Executable> InterpretedBackend::compile(const Graph& graph, const WeightStore& weights,
+                                                        StateStore& state, Workspace& workspace) {
+  const auto& host_weights = as_host<HostWeights>(weights, "weights were loaded by a backend over host memory");
+  const auto& host_cache = as_host<HostCache>(state, "the cache was allocated by a backend over host memory");
+  const auto& host_workspace =
+      as_host<HostWorkspace>(workspace, "the workspace was made by a backend over host memory");
+  const MemoryPlan plan = plan_memory(graph, node_scratch(graph));
+  check(plan.bytes <= host_workspace.bytes(), "the workspace was made for a bucket at least as large");
+  std::vector<NodeKernel> kernels;
+  kernels.reserve(graph.nodes().size());
+  for (const Node& node : graph.nodes()) {
+    if (const Support s = supports(graph, node); !s.ok) {
+      throw Error(ErrorKind::Device, "backend " + std::string(this->name()) + " cannot run " +
+                                         std::string(llm::name(node.op)) + ": " + s.reason);
+    }
+    kernels.push_back(make_kernel({graph, node, host_weights, host_cache}));
+  }
+  return std::make_unique<Interpreter>(graph, host_weights, host_cache, host_workspace, std::move(kernels), plan,
+                                       step_prologue());
+}
+
+}  // namespace llm::host

@@ -1,0 +1,267 @@
+// Kernels of every op except the matrix products, as templates over the accumulation type and over the loop that
+// spreads independent items over threads. A loop has `threads` and run(n, cost, f): f(item, thread) for items 0 to n -
+// 1 of about `cost` operations each; no item depends on another.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "backend/host/host.h"
+#include "backend/host/interpreter.h"
+#include "backend/host/ops.h"
+#include "base/error.h"
+#include "tensor/decode.h"
+
+namespace llm::host {
+
+struct SerialLoop {
+  int threads = 1;
+  template <class F>
+  void run(std::int64_t n, std::int64_t /*cost*/, F&& f) const {
+    for (std::int64_t i = 0; i < n; ++i) f(i, 0);
+  }
+};
+
+using CacheRowStore = void (*)(const float* x, std::byte* cache, std::int64_t first_element, std::int64_t n);
+template <class T>
+void store_cache_row(const float* x, std::byte* cache, std::int64_t first_element, std::int64_t n) {
+  store_row(x, reinterpret_cast<T*>(cache) + first_element, n);
+}
+inline CacheRowStore cache_row_store(DType type) {
+  return type == DType::F32   ? store_cache_row<float>
+         : type == DType::F16 ? store_cache_row<Half>
+                              : store_cache_row<BFloat16>;
+}
+
+template <class Acc>
+using AttentionHeadFn = void (*)(const AttentionHead&, Acc* sums);
+template <class Acc, class K>
+AttentionHeadFn<Acc> attention_head_for_values(DType v) {
+  return v == DType::F32   ? attention_head<Acc, K, float>
+         : v == DType::F16 ? attention_head<Acc, K, Half>
+                           : attention_head<Acc, K, BFloat16>;
+}
+template <class Acc>
+AttentionHeadFn<Acc> attention_head_for(CacheFormat format) {
+  return format.k == DType::F32   ? attention_head_for_values<Acc, float>(format.v)
+         : format.k == DType::F16 ? attention_head_for_values<Acc, Half>(format.v)
+                                  : attention_head_for_values<Acc, BFloat16>(format.v);
+}
+
+/// Scratch of the ops in this file.
+template <class Acc>
+std::size_t common_scratch_bytes(const Graph& graph, const Node& node, int threads) {
+  if (!std::holds_alternative<Attention>(node.op)) return 0;
+  return static_cast<std::size_t>(threads) * static_cast<std::size_t>(graph.info(node.in[1]).cache.head_dim_v) *
+         sizeof(Acc);
+}
+
+/// Visitor over Op. The matrix products are the subclass's business.
+template <class Acc, class Loop>
+class CommonKernels {
+ public:
+  using Run = std::function<void(const NodeRun&)>;
+
+  CommonKernels(const NodeSite& site, Loop loop) : site_(site), loop_(loop) {}
+
+  Run operator()(const Embed&) const {
+    const TensorType table = site_.in(0).type;
+    return [table, decode = decoder(table.dtype), loop = loop_](const NodeRun& run) {
+      const Operand &tokens = run.in[1], &y = run.out[0];
+      const std::byte* const rows = run.in[0].data;
+      for (std::int64_t i = 0; i < y.rows; ++i) {
+        check(tokens.i32()[i] >= 0 && tokens.i32()[i] < table.shape[1], "a token is a row of the embedding");
+      }
+      loop.run(y.rows, y.row_elems, [&](std::int64_t i, int) {
+        const auto token = static_cast<std::size_t>(tokens.i32()[i]);
+        decode(rows + token * table.row_bytes(), y.f32_out() + i * y.row_elems, y.row_elems);
+      });
+    };
+  }
+
+  Run operator()(const RmsNorm& op) const {
+    return [op, w = VectorWeight(site_.in(1), site_.weights), loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &y = run.out[0];
+      const std::int64_t n = x.width();
+      loop.run(x.vectors(), n,
+               [&](std::int64_t i, int) { rms_norm<Acc>(x.f32() + i * n, w.data(), y.f32_out() + i * n, n, op.eps); });
+    };
+  }
+
+  Run operator()(const AddRmsNorm& op) const {
+    return [op, w = VectorWeight(site_.in(2), site_.weights), loop = loop_](const NodeRun& run) {
+      const Operand &a = run.in[0], &b = run.in[1], &sum = run.out[0], &y = run.out[1];
+      const std::int64_t n = a.width();
+      loop.run(a.vectors(), n, [&](std::int64_t i, int) {
+        const std::int64_t at = i * n;
+        add_rms_norm<Acc>(a.f32() + at, b.f32() + at, w.data(), sum.f32_out() + at, y.f32_out() + at, n, op.eps);
+      });
+    };
+  }
+
+  Run operator()(const Glu& op) const {
+    return [op, loop = loop_](const NodeRun& run) {
+      const Operand &gate = run.in[0], &up = run.in[1], &y = run.out[0];
+      const std::int64_t n = gate.width();
+      loop.run(gate.vectors(), 16 * n, [&](std::int64_t i, int) {
+        glu<Acc>(op.activation, gate.f32() + i * n, up.f32() + i * n, y.f32_out() + i * n, n);
+      });
+    };
+  }
+
+  Run operator()(const RopeTable& op) const {
+    const VectorWeight factors = site_.node.in.size() > 1 ? VectorWeight(site_.in(1), site_.weights) : VectorWeight();
+    return [angles = RopeAngles(op, factors.data()), loop = loop_](const NodeRun& run) {
+      const Operand &positions = run.in[0], &y = run.out[0];
+      loop.run(y.rows, 40 * y.row_elems,
+               [&](std::int64_t i, int) { angles.row(positions.i32()[i], y.f32_out() + i * y.row_elems); });
+    };
+  }
+
+  Run operator()(const Rope& op) const {
+    return [op, loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &table = run.in[1], &y = run.out[0];
+      const std::int64_t head_dim = x.width(), heads = x.row_elems / head_dim;
+      loop.run(x.rows, x.row_elems, [&](std::int64_t i, int) {
+        for (std::int64_t h = 0; h < heads; ++h) {
+          const std::int64_t at = i * x.row_elems + h * head_dim;
+          rope_head<Acc>(op, x.f32() + at, table.f32() + i * table.row_elems, y.f32_out() + at, head_dim);
+        }
+      });
+    };
+  }
+
+  Run operator()(const KvAppend&) const {
+    const CacheType cache = site_.in(2).cache;
+    const CacheFormat format = site_.cache.format();
+    return [keys = site_.cache.k(cache.layer), values = site_.cache.v(cache.layer), store_k = cache_row_store(format.k),
+            store_v = cache_row_store(format.v)](const NodeRun& run) {
+      append(run, run.in[0], keys, store_k);
+      append(run, run.in[1], values, store_v);
+    };
+  }
+
+  Run operator()(const Attention& op) const {
+    const CacheType cache = site_.in(1).cache;
+    AttentionHead head;
+    head.k = site_.cache.k(cache.layer);
+    head.v = site_.cache.v(cache.layer);
+    head.kv_heads = cache.kv_heads;
+    head.head_dim_k = cache.head_dim_k;
+    head.head_dim_v = cache.head_dim_v;
+    head.scale = op.scale;
+    return [head, window = std::int64_t{op.window}, loop = loop_,
+            attend = attention_head_for<Acc>(site_.cache.format())](const NodeRun& run) {
+      const StateGroup& group = run.step.groups[0];
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        AttentionHead sequence = head;
+        sequence.blocks = group.block_table.data() + s * static_cast<std::size_t>(group.stride);
+        attend_sequence(run, run.step.sequences[s], sequence, window, attend, loop);
+      }
+    };
+  }
+
+  Run operator()(const Route& op) const {
+    return [op, loop = loop_](const NodeRun& run) {
+      const Operand &logits = run.in[0], &ids = run.out[0], &weights = run.out[1];
+      const std::int64_t n = logits.width();
+      loop.run(logits.rows, n * (op.top_k + 16), [&](std::int64_t i, int) {
+        route_token<Acc>(op, logits.f32() + i * n, n, ids.i32_out() + i * op.top_k, weights.f32_out() + i * op.top_k);
+      });
+    };
+  }
+
+  Run operator()(const Combine&) const {
+    return [loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &weights = run.in[1], &y = run.out[0];
+      const std::int64_t n = y.row_elems, top_k = x.row_elems / n;
+      loop.run(y.rows, x.row_elems, [&](std::int64_t i, int) {
+        combine_token<Acc>(x.f32() + i * x.row_elems, weights.f32() + i * top_k, top_k, y.f32_out() + i * n, n);
+      });
+    };
+  }
+
+  Run operator()(const Add&) const {
+    return [](const NodeRun& run) {
+      const float *a = run.in[0].f32(), *b = run.in[1].f32();
+      float* const y = run.out[0].f32_out();
+      for (std::int64_t i = 0; i < run.out[0].elements(); ++i) y[i] = a[i] + b[i];
+    };
+  }
+
+  Run operator()(const Scale& op) const {
+    return [op](const NodeRun& run) {
+      const float* const x = run.in[0].f32();
+      float* const y = run.out[0].f32_out();
+      for (std::int64_t i = 0; i < run.out[0].elements(); ++i) y[i] = x[i] * op.factor;
+    };
+  }
+
+  /// One thread, element after element: the caller's function may throw, and need not bear being called at once.
+  Run operator()(const Map& op) const {
+    check(op.function != nullptr && *op.function, "a Map has its function");
+    return [function = op.function](const NodeRun& run) {
+      const float* const x = run.in[0].f32();
+      float* const y = run.out[0].f32_out();
+      for (std::int64_t i = 0; i < run.out[0].elements(); ++i) y[i] = (*function)(x[i]);
+    };
+  }
+
+  Run operator()(const Rows&) const {
+    return [](const NodeRun& run) {
+      const Operand &x = run.in[0], &rows = run.in[1], &y = run.out[0];
+      for (std::int64_t i = 0; i < y.rows; ++i) {
+        std::copy_n(x.f32() + rows.i32()[i] * x.row_elems, x.row_elems, y.f32_out() + i * y.row_elems);
+      }
+    };
+  }
+
+  /// The memory plan lets both sides share their bytes, except where the caller brings memory for both.
+  Run operator()(const Reshape&) const {
+    return [](const NodeRun& run) {
+      if (run.in[0].data == run.out[0].data) return;
+      std::memcpy(run.out[0].data, run.in[0].data, static_cast<std::size_t>(run.out[0].elements()) * sizeof(float));
+    };
+  }
+
+ protected:
+  NodeSite site_;
+  Loop loop_;
+
+ private:
+  /// Stores x [head_dim, kv_heads, tokens] at the step's slots.
+  static void append(const NodeRun& run, const Operand& x, std::byte* cache, CacheRowStore store) {
+    const std::int64_t head_dim = x.width(), kv_heads = x.row_elems / head_dim;
+    for (std::int64_t i = 0; i < x.rows; ++i) {
+      const std::int32_t slot = run.step.groups[0].slots[static_cast<std::size_t>(i)];
+      if (slot < 0) continue;
+      for (std::int64_t h = 0; h < kv_heads; ++h) {
+        store(x.f32() + i * x.row_elems + h * head_dim, cache,
+              cache_row(slot / kBlockPositions, slot % kBlockPositions, kv_heads, h, head_dim), head_dim);
+      }
+    }
+  }
+
+  static void attend_sequence(const NodeRun& run, const SequenceSpan& span, const AttentionHead& sequence,
+                              std::int64_t window, AttentionHeadFn<Acc> attend, const Loop& loop) {
+    const Operand &q = run.in[0], &y = run.out[0];
+    const std::int64_t heads = q.row_elems / sequence.head_dim_k, group = heads / sequence.kv_heads;
+    const std::int64_t cost = span.kv_len * (sequence.head_dim_k + sequence.head_dim_v);
+    loop.run(span.n_tokens * heads, cost, [&](std::int64_t item, int thread) {
+      const std::int64_t token = span.first_token + item / heads, h = item % heads;
+      const std::int64_t position = run.step.positions[static_cast<std::size_t>(token)];
+      AttentionHead head = sequence;
+      head.q = q.f32() + token * q.row_elems + h * sequence.head_dim_k;
+      head.y = y.f32_out() + token * y.row_elems + h * sequence.head_dim_v;
+      head.kv_head = h / group;
+      head.first_key = window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0;
+      head.end_key = position + 1;
+      attend(head, reinterpret_cast<Acc*>(run.scratch) + thread * sequence.head_dim_v);
+    });
+  }
+};
+
+}  // namespace llm::host

@@ -1,0 +1,25 @@
+// Parts of a layer that several families share. A family that differs writes its own block in its own file: no
+// switches.
+#pragma once
+
+#include <cstdint>
+
+#include "model/decoder_config.h"
+#include "model/net.h"
+
+namespace llm {
+
+/// Grouped-query attention with rotary positions over x [n_embd, tokens]: attn_q, attn_k, attn_v, attn_output.
+Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
+/// The same with each head of q and k normalised before it is rotated: attn_q_norm, attn_k_norm [head_dim].
+Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
+/// From q, k, v by heads to the projection back to n_embd: stores keys and values, attends, attn_output.
+Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v);
+
+/// down(silu(gate(x)) * up(x)): ffn_gate, ffn_up, ffn_down.
+Act silu_ffn(Scope s, Act x, std::int64_t d_ff, std::int64_t n_embd);
+/// The same by the experts that the router ffn_gate_inp chooses for each token: ffn_gate_exps, ffn_up_exps,
+/// ffn_down_exps.
+Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
+
+}  // namespace llm

@@ -1,0 +1,168 @@
+#include "model/decoder_config.h"
+
+#include <cmath>
+#include <limits>
+
+#include "model/hyper_parameters.h"
+#include "model/rope.h"
+
+namespace llm {
+namespace {
+
+// The table: what each key may hold. Relations between keys stand in the functions below.
+constexpr std::int64_t kMaxU32 = std::numeric_limits<std::uint32_t>::max();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+constexpr IntegerRule kContext{"context_length", 1, kMaxU32};
+constexpr IntegerRule kEmbedding{"embedding_length", 1, 1 << 24};
+constexpr IntegerRule kBlocks{"block_count", 1, 1024};
+constexpr IntegerRule kFeedForward{"feed_forward_length", 1, 1 << 28};
+constexpr IntegerRule kHeads{"attention.head_count", 1, 4096};
+constexpr IntegerRule kKeyLength{"attention.key_length", 1, 1 << 16};
+constexpr IntegerRule kValueLength{"attention.value_length", 1, 1 << 16};
+constexpr IntegerRule kWindow{"attention.sliding_window", 0, kMaxU32};
+constexpr RealRule kNormEpsilon{"attention.layer_norm_rms_epsilon", 0, 1};
+constexpr RealRule kAttentionScale{"attention.scale", 0, kUnbounded};
+constexpr IntegerRule kVocab{"vocab_size", 1, std::numeric_limits<std::int32_t>::max()};
+constexpr IntegerRule kExperts{"expert_count", 0, 4096};
+constexpr IntegerRule kExpertsUsed{"expert_used_count", 0, kMaxU32};
+constexpr IntegerRule kExpertFeedForward{"expert_feed_forward_length", 0, 1 << 28};
+constexpr IntegerRule kGating{"expert_gating_func", 0, kMaxU32};
+constexpr RealRule kExpertScale{"expert_weights_scale", 0, kUnbounded};
+constexpr std::string_view kExpertsNormalized = "expert_weights_norm";
+constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+
+/// Keys of other families' features with the values that leave a model alone: 0 is what writers put who list every key.
+struct Neutral {
+  std::string_view key;
+  double value, other;
+};
+constexpr Neutral kForeign[] = {
+    {"attention.causal", 1, 1},
+    {"attention.clamp_kqv", 0, 0},
+    {"attention.max_alibi_bias", 0, 0},
+    {"attention.output_scale", 0, 1},
+    {"attention.sliding_window_pattern", 0, 0},
+    {"attention.temperature_scale", 0, 0},
+    {"attention.value_scale", 0, 1},
+    {"embedding_scale", 0, 1},
+    {"expert_group_count", 0, 1},
+    {"expert_latent_length", 0, 0},
+    {"expert_shared_count", 0, 0},
+    {"expert_shared_feed_forward_length", 0, 0},
+    {"interleave_moe_layer_step", 0, 1},
+    {"leading_dense_block_count", 0, 0},
+    {"logit_scale", 0, 1},
+    {"moe_every_n_layers", 0, 1},
+    {"nextn_predict_layers", 0, 0},
+    {"residual_scale", 0, 1},
+    {"use_parallel_residual", 0, 0},
+};
+
+/// Rows of the embedding table: one per token of the vocabulary.
+std::int64_t read_vocab(const HyperParameters& hp) {
+  const Metadata::Entry* tokens = hp.metadata().find(kTokens);
+  if (!tokens && hp.has(kVocab.key)) return hp.integer(kVocab);
+  if (!tokens) hp.metadata().fail(kTokens, "is missing");
+  if (tokens->type != GgufType::Array || tokens->count == 0 || tokens->count > static_cast<std::uint64_t>(kVocab.max))
+    hp.metadata().fail(kTokens, "an array of 1 to " + std::to_string(kVocab.max) + " strings is required");
+  return static_cast<std::int64_t>(tokens->count);
+}
+
+int head_length(const HyperParameters& hp, const IntegerRule& rule, const DecoderConfig& c) {
+  if (const auto given = hp.optional_integer(rule)) return static_cast<int>(*given);
+  if (c.n_embd % c.heads != 0)
+    hp.fail(kHeads.key, "value " + std::to_string(c.heads) + " does not divide embedding_length " +
+                            std::to_string(c.n_embd) + ", and " + std::string(rule.key) + " is not given");
+  return static_cast<int>(c.n_embd / c.heads);
+}
+
+void read_attention(const HyperParameters& hp, DecoderConfig& c) {
+  c.heads = static_cast<int>(hp.same_in_all(kHeads, c.n_layers));
+  c.head_dim = head_length(hp, kKeyLength, c);
+  c.head_dim_v = head_length(hp, kValueLength, c);
+  const IntegerRule kv_rule{"attention.head_count_kv", 1, c.heads};
+  c.kv_heads = static_cast<int>(hp.optional_same_in_all(kv_rule, c.n_layers).value_or(c.heads));
+  if (c.heads % c.kv_heads != 0)
+    hp.fail(kv_rule.key,
+            "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
+  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  if (hp.has(kAttentionScale.key) && hp.metadata().get<float>(hp.key(kAttentionScale.key)) != 0)  // 0: not set
+    c.attention_scale = hp.real(kAttentionScale);
+  const std::int64_t window = hp.optional_integer(kWindow).value_or(0);
+  c.window = static_cast<int>(std::min<std::int64_t>(window, std::numeric_limits<int>::max()));
+}
+
+}  // namespace
+
+ModelDims DecoderConfig::dims() const {
+  return {.architecture = architecture,
+          .vocab = vocab,
+          .context = context,
+          .n_embd = n_embd,
+          .n_layers = n_layers,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .experts = moe ? moe->experts : 0,
+          .experts_used = moe ? moe->active : 0};
+}
+
+DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch) {
+  const HyperParameters hp(md, arch);
+  DecoderConfig c;
+  c.architecture = arch;
+  c.vocab = read_vocab(hp);
+  c.context = hp.integer(kContext);
+  c.n_embd = hp.integer(kEmbedding);
+  c.n_layers = static_cast<int>(hp.integer(kBlocks));
+  if (!hp.has(kExpertFeedForward.key) || hp.has(kFeedForward.key)) c.d_ff = hp.same_in_all(kFeedForward, c.n_layers);
+  read_attention(hp, c);
+  c.norm_eps = hp.real(kNormEpsilon);
+  c.rope = read_rope(hp, c.head_dim, c.context);
+  for (const Neutral& n : kForeign) hp.expect_neutral(n.key, n.value, n.other);
+  return c;
+}
+
+std::optional<MoeConfig> read_moe_config(const Metadata& md, const DecoderConfig& c, std::int64_t d_ff,
+                                         RouteWeights weights) {
+  const HyperParameters hp(md, c.architecture);
+  MoeConfig m;
+  m.experts = static_cast<int>(hp.optional_integer(kExperts).value_or(0));
+  if (m.experts == 0) {
+    refuse_experts(md, c);
+    return std::nullopt;
+  }
+  const IntegerRule used_rule{kExpertsUsed.key, 1, m.experts};
+  m.active = static_cast<int>(hp.same_in_all(used_rule, c.n_layers));
+  m.d_ff = hp.optional_same_in_all(kExpertFeedForward, c.n_layers).value_or(0);
+  if (m.d_ff == 0) m.d_ff = d_ff;
+  if (m.d_ff == 0) hp.fail(kExpertFeedForward.key, "is missing");
+  if (const auto gating = hp.optional_integer(kGating); gating && *gating > 1)  // 0: not set, 1: softmax
+    hp.fail(kGating.key, "value " + std::to_string(*gating) + " is not supported, only 1 (softmax)");
+  // Only true says something: writers that list every key put false for families that always normalise, too.
+  m.weights = hp.flag(kExpertsNormalized, false) ? RouteWeights::Renormalized : weights;
+  if (hp.has(kExpertScale.key) && md.get<float>(hp.key(kExpertScale.key)) != 0)  // 0: not set
+    m.scale = hp.real(kExpertScale);
+  return m;
+}
+
+MoeConfig require_moe_config(const Metadata& md, const DecoderConfig& c, std::int64_t d_ff, RouteWeights weights) {
+  HyperParameters(md, c.architecture).integer({kExperts.key, 1, kExperts.max});
+  return *read_moe_config(md, c, d_ff, weights);
+}
+
+void refuse_experts(const Metadata& md, const DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  for (const IntegerRule& rule : {kExperts, kExpertsUsed})
+    if (const auto n = hp.optional_same_in_all(rule, c.n_layers).value_or(0); n != 0)
+      hp.fail(rule.key, "value " + std::to_string(n) + ", but this is a " + c.architecture + " model without experts");
+}
+
+void refuse_window(const Metadata& md, DecoderConfig& c) {
+  if (c.window > 0 && c.window < c.context)
+    HyperParameters(md, c.architecture)
+        .fail(kWindow.key, "value " + std::to_string(c.window) + " is below context_length " +
+                               std::to_string(c.context) + ": a window is not supported for " + c.architecture);
+  c.window = 0;
+}
+
+}  // namespace llm

@@ -1,0 +1,96 @@
+#include "model/hyper_parameters.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <vector>
+
+#include "base/error.h"
+
+namespace llm {
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+void HyperParameters::check_range(const IntegerRule& rule, std::int64_t value) const {
+  if (value < rule.min || value > rule.max)
+    fail(rule.key, "value " + std::to_string(value) + " is outside of " + std::to_string(rule.min) + " to " +
+                       std::to_string(rule.max));
+}
+
+std::int64_t HyperParameters::integer(const IntegerRule& rule) const {
+  const auto value = metadata_.get<std::int64_t>(key(rule.key));
+  check_range(rule, value);
+  return value;
+}
+
+std::optional<std::int64_t> HyperParameters::optional_integer(const IntegerRule& rule) const {
+  if (!has(rule.key)) return std::nullopt;
+  return integer(rule);
+}
+
+std::int64_t HyperParameters::same_in_all(const IntegerRule& rule, int layers) const {
+  const auto values = metadata_.one_or_each<std::int64_t>(key(rule.key), static_cast<std::size_t>(layers));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    check_range(rule, values[i]);
+    if (values[i] != values[0])
+      fail(rule.key, "is " + std::to_string(values[0]) + " in layer 0 and " + std::to_string(values[i]) + " in layer " +
+                         std::to_string(i) + ": layers that differ are not supported for this architecture");
+  }
+  return values[0];
+}
+
+std::optional<std::int64_t> HyperParameters::optional_same_in_all(const IntegerRule& rule, int layers) const {
+  if (!has(rule.key)) return std::nullopt;
+  return same_in_all(rule, layers);
+}
+
+float HyperParameters::real(const RealRule& rule) const {
+  const auto value = metadata_.get<float>(key(rule.key));
+  if (!std::isfinite(value) || value <= rule.above || value >= rule.below) {
+    const bool bounded = std::isfinite(rule.below);
+    fail(rule.key, "value " + number_text(value) + " is not a finite number above " + number_text(rule.above) +
+                       (bounded ? " and below " + number_text(rule.below) : ""));
+  }
+  return value;
+}
+
+std::optional<float> HyperParameters::optional_real(const RealRule& rule) const {
+  if (!has(rule.key)) return std::nullopt;
+  return real(rule);
+}
+
+std::string HyperParameters::text(std::string_view suffix, std::string_view fallback) const {
+  return std::string(metadata_.get_or<std::string_view>(key(suffix), fallback));
+}
+
+bool HyperParameters::flag(std::string_view suffix, bool fallback) const {
+  return metadata_.get_or<bool>(key(suffix), fallback);
+}
+
+void HyperParameters::expect_neutral(std::string_view suffix, double neutral, double also_neutral) const {
+  const Metadata::Entry* entry = metadata_.find(key(suffix));
+  if (!entry) return;
+  double value = 0;
+  switch (entry->type) {
+    case GgufType::Bool:
+      value = metadata_.get<bool>(entry->key) ? 1 : 0;
+      break;
+    case GgufType::F32:
+    case GgufType::F64:
+      value = metadata_.get<double>(entry->key);
+      break;
+    case GgufType::Array:
+    case GgufType::String:
+      fail(suffix, "changes what the model computes and is not supported for " + arch_);
+    default:
+      value = static_cast<double>(metadata_.get<std::int64_t>(entry->key));
+  }
+  if (value != neutral && value != also_neutral)
+    fail(suffix, "value " + number_text(value) + " changes what the model computes and is not supported for " + arch_);
+}
+
+}  // namespace llm

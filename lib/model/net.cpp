@@ -1,0 +1,172 @@
+#include "model/net.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tensor/dtype.h"
+
+namespace llm {
+namespace {
+
+/// Other ways in which files keep what a tensor should hold, told apart so that the message can say what to do.
+struct Alternative {
+  std::string_view missing, found, problem;
+};
+constexpr Alternative kAlternatives[] = {
+    {"attn_q.weight", "attn_qkv.weight", "fused attention projections are not supported for this architecture"},
+    {"ffn_gate_exps.weight", "ffn_gate.0.weight",
+     "experts in tensors of their own are an old form of the format; convert the model again to get stacked ones"},
+    {"ffn_gate_exps.weight", "ffn_gate_up_exps.weight",
+     "fused expert projections are not supported for this architecture"},
+};
+
+}  // namespace
+
+std::string Scope::full_name(std::string_view name) const {
+  return layer_ < 0 ? std::string(name) : "blk." + std::to_string(layer_) + "." + std::string(name);
+}
+
+GraphBuilder& Scope::place() {
+  net_.builder_.set_place(layer_, role_, full_name(""));
+  return net_.builder_;
+}
+
+Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
+  const Weight w = net_.matrix(full_name(name) + ".weight", {net_.builder_.type(x).shape[0], n});
+  return net_.linear(*this, name, x, w, n);
+}
+
+Act Scope::rms_norm(std::string_view name, Act x, float eps) {
+  const Weight w = net_.vector(full_name(name) + ".weight", net_.builder_.type(x).shape[0]);
+  return place().rms_norm(x, w, eps, name);
+}
+
+Act Scope::split_heads(std::string_view name, Act x, int heads) { return place().split_heads(x, heads, name); }
+
+Act Scope::flatten_heads(std::string_view name, Act x) { return place().flatten_heads(x, name); }
+
+Act Scope::rope(std::string_view name, Act x, const Rotary& rotary) {
+  return place().rope(x, rotary.table, rotary.pairing, name);
+}
+
+Cache Scope::kv_append(Act k, Act v) {
+  const Shape& ks = net_.builder_.type(k).shape;
+  const Shape& vs = net_.builder_.type(v).shape;
+  const Cache cache = net_.builder_.cache({.layer = layer_,
+                                           .kv_heads = static_cast<int>(ks[1]),
+                                           .head_dim_k = static_cast<int>(ks[0]),
+                                           .head_dim_v = static_cast<int>(vs[0])});
+  return place().kv_append(k, v, cache, "kv");
+}
+
+Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
+  return place().attention(q, cache, attributes, "attn");
+}
+
+Act Scope::glu(Activation activation, Act gate, Act up) { return place().glu(activation, gate, up, "ffn_glu"); }
+
+Act Scope::add(std::string_view name, Act a, Act b) { return place().add(a, b, name); }
+
+Act Scope::scale(std::string_view name, Act x, float factor) { return place().scale(x, factor, name); }
+
+Routes Scope::route(Act logits, const Route& attributes) { return place().route(logits, attributes, "ffn_routes"); }
+
+Weight Scope::expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts) {
+  return net_.matrix(full_name(name) + ".weight", {k, n, experts});
+}
+
+Act Scope::expert_linear(std::string_view name, Act x, const Routes& routes, Weight weight) {
+  return place().expert_linear(x, routes.expert, weight, name);
+}
+
+Act Scope::combine(Act x, const Routes& routes) { return place().combine(x, routes.weight, "ffn_moe"); }
+
+Net::Net(const GgufFile& file, Bucket bucket) : file_(file), builder_(bucket) {}
+
+Step Net::step() {
+  return {.tokens = builder_.step_input(StepInput::Tokens),
+          .positions = builder_.step_input(StepInput::Positions),
+          .out_rows = builder_.step_input(StepInput::OutRows)};
+}
+
+Rotary Net::rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors) {
+  std::optional<Weight> weight;
+  if (!factors.empty()) weight = optional_vector(std::string(factors) + ".weight", attributes.n_rot / 2);
+  const Index positions = builder_.step_input(StepInput::Positions);
+  GraphBuilder& builder = top(Role::Attention).place();
+  return {.table = builder.rope_table(attributes, positions, weight ? &*weight : nullptr, "rope_table"),
+          .pairing = pairing};
+}
+
+Act Net::embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd) {
+  const Weight table = matrix(std::string(name) + ".weight", {n_embd, vocab});
+  return top(Role::Embed).place().embed(table, tokens, name);
+}
+
+Act Net::rows(Act x, Index out_rows) { return top(Role::Head).place().rows(x, out_rows, "output_rows"); }
+
+Act Net::head(std::string_view name, Act x, std::int64_t vocab, std::string_view tied_to) {
+  const std::string own = std::string(name) + ".weight";
+  const Weight w = matrix(has(own) ? own : std::string(tied_to) + ".weight", {builder_.type(x).shape[0], vocab});
+  Scope scope = top(Role::Head);
+  return linear(scope, name, x, w, vocab);
+}
+
+Graph Net::finish(Act logits) && { return std::move(builder_).finish(logits); }
+
+std::vector<std::string> Net::unused(std::span<const std::string_view> ignorable) const {
+  std::vector<std::string> out;
+  for (const TensorInfo& t : file_.tensors().all()) {
+    std::string name(t.name);
+    const auto matches = [&](std::string_view pattern) {
+      return fnmatch(std::string(pattern).c_str(), name.c_str(), 0) == 0;
+    };
+    if (!used_.contains(name) && std::ranges::none_of(ignorable, matches)) out.push_back(std::move(name));
+  }
+  return out;
+}
+
+Weight Net::matrix(const std::string& name, Shape shape) {
+  const TensorInfo& t = require(name, shape);
+  if (info(t.type.dtype).use != DTypeUse::Weight)
+    file_.fail(t, "has type " + std::string(llm::name(t.type.dtype)) + ", which cannot be the type of a matrix");
+  return builder_.weight(name, {t.type.dtype, shape});
+}
+
+Weight Net::vector(const std::string& name, std::int64_t n) {
+  const TensorInfo& t = require(name, {n});
+  if (t.type.dtype != DType::F32) file_.fail(t, "has type " + std::string(llm::name(t.type.dtype)) + ", needs F32");
+  return builder_.weight(name, {DType::F32, {n}});
+}
+
+std::optional<Weight> Net::optional_vector(const std::string& name, std::int64_t n) {
+  if (!has(name)) return std::nullopt;
+  return vector(name, n);
+}
+
+Act Net::linear(Scope& scope, std::string_view name, Act x, Weight weight, std::int64_t n) {
+  const std::optional<Weight> bias = optional_vector(scope.full_name(name) + ".bias", n);
+  return scope.place().linear(x, {.weight = weight, .bias = bias ? &*bias : nullptr, .name = name});
+}
+
+const TensorInfo& Net::require(const std::string& name, const Shape& shape) {
+  const TensorInfo* t = file_.tensors().find(name);
+  if (!t) fail_missing(name);
+  if (t->type.shape != shape) file_.fail(*t, "has shape " + to_string(t->type.shape) + ", needs " + to_string(shape));
+  used_.insert(name);
+  return *t;
+}
+
+void Net::fail_missing(const std::string& name) const {
+  for (const Alternative& a : kAlternatives) {
+    if (!name.ends_with(a.missing)) continue;
+    const std::string other = name.substr(0, name.size() - a.missing.size()) + std::string(a.found);
+    if (has(other)) file_.fail_missing(name, "is missing, the file has \"" + other + "\": " + std::string(a.problem));
+  }
+  file_.fail_missing(
+      name, name.starts_with("blk.") ? "is missing, but block_count says that the file has this layer" : "is missing");
+}
+
+}  // namespace llm

@@ -1,0 +1,84 @@
+#include "model/rope.h"
+
+#include <limits>
+#include <string>
+
+#include "base/error.h"
+
+namespace llm {
+namespace {
+
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+constexpr RealRule kBase{"rope.freq_base", 0, kUnbounded};
+constexpr RealRule kScalingFactor{"rope.scaling.factor", 0, kUnbounded};
+constexpr RealRule kScaleLinear{"rope.scale_linear", 0, kUnbounded};  // the factor's key before scaling had types
+constexpr RealRule kAttentionFactor{"rope.scaling.attn_factor", 0, kUnbounded};
+constexpr RealRule kBetaFast{"rope.scaling.yarn_beta_fast", 0, kUnbounded};
+constexpr RealRule kBetaSlow{"rope.scaling.yarn_beta_slow", 0, kUnbounded};
+constexpr IntegerRule kOriginalContext{"rope.scaling.original_context_length", 0,
+                                       std::numeric_limits<std::uint32_t>::max()};
+constexpr std::string_view kType = "rope.scaling.type";
+
+/// A factor of 0 is how some writers say that there is none.
+std::optional<float> read_factor(const HyperParameters& hp, const RealRule& rule) {
+  if (!hp.has(rule.key) || hp.metadata().get<float>(hp.key(rule.key)) == 0) return std::nullopt;
+  return hp.real(rule);
+}
+
+float scaling_factor(const HyperParameters& hp) {
+  if (hp.has(kScalingFactor.key)) return read_factor(hp, kScalingFactor).value_or(1.0f);
+  return read_factor(hp, kScaleLinear).value_or(1.0f);
+}
+
+RopeScaling scaling_type(const HyperParameters& hp) {
+  const std::string type = hp.text(kType, "linear");  // files from before types existed are linear
+  if (type == "none") return RopeScaling::None;
+  if (type == "linear") return RopeScaling::Linear;
+  if (type == "yarn") return RopeScaling::Yarn;
+  hp.fail(kType, "\"" + escaped(type) + "\" is not supported; known are none, linear and yarn");
+}
+
+void read_yarn(const HyperParameters& hp, std::int64_t context, RopeTable& rope) {
+  if (rope.factor < 1)
+    hp.fail(kScalingFactor.key, "value " + number_text(rope.factor) + " is below 1, which yarn does not define");
+  const std::int64_t original = hp.optional_integer(kOriginalContext).value_or(0);
+  rope.original_context = static_cast<float>(original > 0 ? original : context);
+  rope.beta_fast = hp.optional_real(kBetaFast).value_or(rope.beta_fast);
+  rope.beta_slow = hp.optional_real(kBetaSlow).value_or(rope.beta_slow);
+  if (rope.beta_fast <= rope.beta_slow)
+    hp.fail(kBetaFast.key, "value " + number_text(rope.beta_fast) + " is not above that of yarn_beta_slow, " +
+                               number_text(rope.beta_slow));
+  rope.attention_factor = read_factor(hp, kAttentionFactor).value_or(1.0f);
+  hp.expect_neutral("rope.scaling.yarn_log_multiplier", 0, 0);
+  hp.expect_neutral("rope.scaling.yarn_ext_factor", -1, 1);  // -1: not set
+  hp.expect_neutral("rope.scaling.yarn_attn_factor", 1, -1);
+}
+
+int rotated_elements(const HyperParameters& hp, int head_dim) {
+  const IntegerRule rule{"rope.dimension_count", 2, head_dim};
+  const std::int64_t n_rot = hp.optional_integer(rule).value_or(head_dim);
+  if (n_rot % 2 != 0)
+    hp.fail(rule.key, "value " + std::to_string(n_rot) + " is odd, but elements are rotated in pairs");
+  return static_cast<int>(n_rot);
+}
+
+}  // namespace
+
+RopeTable read_rope(const HyperParameters& hp, int head_dim, std::int64_t context) {
+  RopeTable rope;
+  rope.n_rot = rotated_elements(hp, head_dim);
+  rope.base = hp.optional_real(kBase).value_or(rope.base);
+  rope.scaling = scaling_type(hp);
+  rope.factor = scaling_factor(hp);
+  hp.expect_neutral("rope.scaling.alpha", 0, 0);
+  if (rope.scaling == RopeScaling::Yarn) {
+    read_yarn(hp, context, rope);
+    return rope;
+  }
+  hp.expect_neutral(kAttentionFactor.key, 1, 0);
+  if (rope.factor == 1) rope.scaling = RopeScaling::None;
+  if (rope.scaling == RopeScaling::None) rope.factor = 1;
+  return rope;
+}
+
+}  // namespace llm

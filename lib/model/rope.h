@@ -1,0 +1,15 @@
+// Rotary position embedding as a file's metadata describes it.
+#pragma once
+
+#include <cstdint>
+
+#include "graph/op.h"
+#include "model/hyper_parameters.h"
+
+namespace llm {
+
+/// rope.dimension_count (all of a head unless given), rope.freq_base, rope.scaling.* and the older rope.scale_linear.
+/// Throws ErrorKind::Model naming the key.
+RopeTable read_rope(const HyperParameters&, int head_dim, std::int64_t context);
+
+}  // namespace llm

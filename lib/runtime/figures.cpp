@@ -1,0 +1,30 @@
+#include "runtime/figures.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+
+namespace llm {
+
+std::string fixed_text(double value, int digits) {
+  std::array<char, 400> buffer;  // the largest double has 309 digits before its point
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, digits);
+  return {buffer.data(), end.ptr};
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return fixed_text(value, unit == 0 ? 0 : 1) + " " + std::string(kUnits[unit]);
+}
+
+std::string number_text(std::int64_t n) {
+  std::string text = std::to_string(n);
+  const std::size_t first_digit = n < 0 ? 1 : 0;
+  for (std::size_t i = text.size(); i > first_digit + 3; i -= 3) text.insert(i - 3, ",");
+  return text;
+}
+
+}  // namespace llm

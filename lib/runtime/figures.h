@@ -1,0 +1,13 @@
+// Figures in messages for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace llm {
+
+std::string bytes_text(std::uint64_t bytes);       ///< "4.9 GiB"
+std::string number_text(std::int64_t n);           ///< "5,120"
+std::string fixed_text(double value, int digits);  ///< "96.1", in any locale
+
+}  // namespace llm

@@ -1,0 +1,75 @@
+#include "runtime/memory_budget.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "runtime/figures.h"
+
+namespace llm {
+namespace {
+
+/// Cache slots are 32-bit numbers over all sequences.
+std::int64_t most_positions(int sequences) {
+  return std::numeric_limits<std::int32_t>::max() / sequences / kBlockPositions * kBlockPositions;
+}
+
+std::int64_t whole_blocks(std::int64_t positions) {
+  return (positions + kBlockPositions - 1) / kBlockPositions * kBlockPositions;
+}
+
+/// Cache bytes of `context` positions in every sequence; the largest number if that overflows.
+std::uint64_t cache_bytes(const ContextRequest& r, std::int64_t context) {
+  const auto all =
+      checked_mul(static_cast<std::uint64_t>(whole_blocks(context)), static_cast<std::uint64_t>(r.sequences));
+  return all ? checked_mul(*all, r.bytes_per_position).value_or(~std::uint64_t{0}) : ~std::uint64_t{0};
+}
+
+[[noreturn]] void does_not_fit(const ContextRequest& r, std::int64_t context) {
+  const std::uint64_t cache = cache_bytes(r, context);
+  const std::uint64_t needed = checked_add(cache, r.work_bytes).value_or(~std::uint64_t{0});
+  throw Error(ErrorKind::Memory,
+              "a context of " + number_text(context) + " tokens" +
+                  (r.sequences > 1 ? " for each of " + std::to_string(r.sequences) + " sequences" : "") +
+                  " needs more memory than is available: cache " + bytes_text(cache) + " + work " +
+                  bytes_text(r.work_bytes) + " = " + bytes_text(needed) + "; " + bytes_text(r.available) +
+                  " available (weights of " + bytes_text(r.weight_bytes) + " stay in the file and are not counted)");
+}
+
+ContextChoice explicit_context(const ContextRequest& r) {
+  const bool addressable = r.context <= most_positions(r.sequences);
+  const std::uint64_t cache = cache_bytes(r, r.context);
+  if (!addressable || r.work_bytes > r.available || cache > r.available - r.work_bytes) does_not_fit(r, r.context);
+  return {r.context, "as asked for"};
+}
+
+}  // namespace
+
+std::uint64_t bytes_per_position(std::span<const CacheType> caches, CacheFormat format) {
+  std::uint64_t bytes = 0;
+  for (const CacheType& c : caches) {
+    bytes += TensorType{format.k, {c.head_dim_k, c.kv_heads}}.bytes() +
+             TensorType{format.v, {c.head_dim_v, c.kv_heads}}.bytes();
+  }
+  return bytes;
+}
+
+ContextChoice choose_context(const ContextRequest& r) {
+  if (r.context > 0) return explicit_context(r);
+  // What the weights leave; where they are larger than memory anyway, an eighth of it.
+  const std::uint64_t beside_weights = r.available > r.weight_bytes ? r.available - r.weight_bytes : 0;
+  const std::uint64_t budget = std::max(beside_weights, r.available / 8);
+  const std::uint64_t cache_budget = budget > r.work_bytes ? budget - r.work_bytes : 0;
+  const std::uint64_t per_position =
+      std::max<std::uint64_t>(1, r.bytes_per_position) * static_cast<std::uint64_t>(r.sequences);
+  const std::uint64_t fitting =
+      std::min(cache_budget / per_position, static_cast<std::uint64_t>(most_positions(r.sequences)));
+  if (static_cast<std::uint64_t>(r.trained) <= fitting) return {r.trained, "as the model was trained"};
+  const std::int64_t context = static_cast<std::int64_t>(fitting) / kBlockPositions * kBlockPositions;
+  if (context == 0) does_not_fit(r, std::min<std::int64_t>(r.trained, kBlockPositions));
+  return {context, "limited by memory: the model was trained with " + number_text(r.trained) + ", a position takes " +
+                       bytes_text(r.bytes_per_position) + ", " + bytes_text(r.available) + " available"};
+}
+
+}  // namespace llm

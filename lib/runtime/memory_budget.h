@@ -1,0 +1,32 @@
+// How many positions a cache can hold, decided before anything large is allocated.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "backend/backend.h"
+#include "graph/graph.h"
+
+namespace llm {
+
+/// Bytes of all layers' keys and values at one position.
+std::uint64_t bytes_per_position(std::span<const CacheType>, CacheFormat);
+
+struct ContextRequest {
+  std::int64_t context = 0;  ///< 0: choose
+  std::int64_t trained = 0;  ///< what the model was trained with
+  int sequences = 1;
+  std::uint64_t bytes_per_position = 0;
+  std::uint64_t work_bytes = 0;    ///< workspace and logits
+  std::uint64_t weight_bytes = 0;  ///< page cache: reclaimable, but better kept
+  std::uint64_t available = 0;
+};
+struct ContextChoice {
+  std::int64_t context;
+  std::string reason;  ///< "as the model was trained", "as asked for", "limited by memory: ..."
+};
+/// Throws ErrorKind::Memory with the figures if what was asked for, or a single block, does not fit.
+ContextChoice choose_context(const ContextRequest&);
+
+}  // namespace llm

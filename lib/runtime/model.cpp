@@ -1,0 +1,181 @@
+// Loading: open, understand, check everything that can be checked without reading the weights, hand them to the
+// backend.
+#include "runtime/model.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+
+#include "backend/registry/registry.h"
+#include "base/environment.h"
+#include "base/machine.h"
+#include "graph/passes/passes.h"
+#include "models/registry.h"
+#include "runtime/figures.h"
+#include "runtime/screening.h"
+
+namespace llm {
+namespace {
+
+constexpr int kLargestBucket = 512;
+
+/// The weights of a file, and how many bytes of those planned were asked for.
+class FileWeights final : public WeightSource {
+ public:
+  FileWeights(const GgufFile& file, std::uint64_t total, std::function<void(double)> progress)
+      : file_(file), total_(total), progress_(std::move(progress)) {}
+
+  std::optional<std::span<const std::byte>> mapped(std::string_view name) const override {
+    const TensorInfo& tensor = find(name);
+    if (file_.foreign_byte_order()) return std::nullopt;
+    count(tensor);
+    return std::span(file_.view(tensor).data, tensor.type.bytes());
+  }
+  void read(std::string_view name, std::span<std::byte> dst) const override {
+    const TensorInfo& tensor = find(name);
+    file_.read(tensor, dst);
+    count(tensor);
+  }
+  void release(std::string_view name) const override { file_.release(find(name)); }
+
+ private:
+  const TensorInfo& find(std::string_view name) const {
+    const TensorInfo* tensor = file_.tensors().find(name);
+    check(tensor != nullptr, "a weight that the file does not have: " + escaped(name));
+    return *tensor;
+  }
+  void count(const TensorInfo& tensor) const {
+    done_ += tensor.type.bytes();
+    if (progress_)
+      progress_(std::min(1.0, static_cast<double>(done_) / static_cast<double>(std::max<std::uint64_t>(total_, 1))));
+  }
+
+  const GgufFile& file_;
+  std::uint64_t total_;
+  std::function<void(double)> progress_;
+  mutable std::uint64_t done_ = 0;
+};
+
+void warn_unused(const std::vector<std::string>& unused, const ModelDims& dims, Warnings& warnings) {
+  if (unused.empty()) return;
+  constexpr std::size_t kNamed = 4;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(kNamed, unused.size()); ++i) {
+    names += (i == 0 ? "" : ", ") + ("\"" + escaped(unused[i]) + "\"");
+  }
+  if (unused.size() > kNamed)
+    names += " and " + number_text(static_cast<std::int64_t>(unused.size() - kNamed)) + " more";
+  const bool one = unused.size() == 1;
+  warnings.push_back({"unused-tensors", number_text(static_cast<std::int64_t>(unused.size())) +
+                                            (one ? " tensor of the file is" : " tensors of the file are") +
+                                            " not used by architecture " + dims.architecture + ": " + names});
+}
+
+void warn_if_larger_than_memory(std::uint64_t weight_bytes, Warnings& warnings) {
+  const std::uint64_t available = available_memory();
+  if (weight_bytes <= available) return;
+  warnings.push_back({"memory", "the weights take " + bytes_text(weight_bytes) + " and " + bytes_text(available) +
+                                    " of memory are available: they will be read from disk again and again"});
+}
+
+/// Token ids index the rows of the embedding table.
+void check_vocabulary(const Tokenizer& tokenizer, const ModelDims& dims, const Metadata& metadata) {
+  if (static_cast<std::int64_t>(tokenizer.n_vocab()) <= dims.vocab) return;
+  metadata.fail("tokenizer.ggml.tokens", number_text(static_cast<std::int64_t>(tokenizer.n_vocab())) +
+                                             " tokens, but the model has rows for " + number_text(dims.vocab));
+}
+
+std::vector<WeightPlan> plan_weights(const Graph& graph, const Backend& backend) {
+  std::vector<WeightPlan> plan;
+  for (const ValueInfo& value : graph.values()) {
+    if (value.kind != ValueKind::Weight) continue;
+    plan.push_back({value.name, value.type, backend.choose_layout({value.name, value.type})});
+  }
+  return plan;
+}
+
+/// Bytes that one token reads of a weight, by the node that reads it.
+std::uint64_t bytes_per_token(const Node& node, const ValueInfo& weight, const ModelDims& dims) {
+  const std::uint64_t bytes = weight.type.bytes();
+  if (std::holds_alternative<Embed>(node.op)) return weight.type.row_bytes();
+  if (std::holds_alternative<ExpertLinear>(node.op) && dims.experts > 0) {
+    return bytes / static_cast<std::uint64_t>(dims.experts) * static_cast<std::uint64_t>(dims.experts_used);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std::move(spec)) {}
+
+std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warnings) {
+  const int threads = options.threads > 0 ? options.threads : default_threads().threads;
+  const std::string isa = options.isa.empty() ? environment("LLM_RUN_ISA").value_or("") : options.isa;
+  auto backend = make_backend(options.backend, BackendOptions{.threads = threads, .isa = isa});
+
+  GgufFile file = GgufFile::open(options.path, warnings);
+  ModelSpec spec = open_model(file.metadata());
+  std::unique_ptr<Model> model(new Model(std::move(file), std::move(spec)));
+  model->backend_ = std::move(backend);
+  std::vector<std::string> unused;
+  const Graph as_written = build_graph(model->spec_, model->file_, Bucket{}, &unused);
+  model->tokenizer_ = Tokenizer::load(model->file_.metadata(), warnings);
+  check_vocabulary(*model->tokenizer_, model->dims(), model->file_.metadata());
+  warn_unused(unused, model->dims(), warnings);
+  model->check_support();
+
+  const Graph graph = optimize(as_written);
+  model->measure(graph);
+  warn_if_larger_than_memory(model->weight_bytes_, warnings);
+  screen_small_weights(model->file_, graph, {});
+  model->source_ = std::make_unique<FileWeights>(model->file_, model->weight_bytes_, options.progress);
+  model->weights_ = model->backend_->load(*model->source_, plan_weights(graph, *model->backend_));
+  for (const MappedFile& shard : model->file_.shards()) shard.check_unchanged();
+  return model;
+}
+
+Graph Model::graph_before_passes(Bucket bucket) const { return build_graph(spec_, file_, bucket); }
+
+Graph Model::graph(Bucket bucket) const { return optimize(graph_before_passes(bucket)); }
+
+/// Asks for the smallest and the largest bucket: what a backend can do may depend on the number of tokens.
+void Model::check_support() const {
+  std::vector<std::string> reasons;
+  for (const int tokens : {1, kLargestBucket}) {
+    const Graph g = graph({.tokens = tokens, .sequences = tokens, .outputs = tokens});
+    for (const Node& node : g.nodes()) {
+      const Support support = backend_->supports(g, node);
+      if (support.ok) continue;
+      const std::string place = node.out.empty() ? std::string(name(node.op)) : g.info(node.out.front()).name;
+      std::string reason = place + ": " + support.reason;
+      if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) reasons.push_back(std::move(reason));
+    }
+  }
+  if (reasons.empty()) return;
+  constexpr std::size_t kShown = 4;
+  std::string text = "backend " + std::string(backend_->name()) + " cannot run this model: ";
+  for (std::size_t i = 0; i < std::min(kShown, reasons.size()); ++i) text += (i == 0 ? "" : "; ") + reasons[i];
+  if (reasons.size() > kShown) text += "; and " + std::to_string(reasons.size() - kShown) + " more";
+  throw Error(ErrorKind::Device, ErrorParts{.file = file_.metadata().file(), .problem = std::move(text)});
+}
+
+void Model::measure(const Graph& graph) {
+  std::unordered_map<std::uint32_t, std::uint64_t>
+      read;  // per weight: a tied matrix is read as a table and as a matrix
+  for (const Node& node : graph.nodes()) {
+    for (const std::uint32_t id : node.in) {
+      if (graph.info(id).kind != ValueKind::Weight) continue;
+      const std::uint64_t bytes = bytes_per_token(node, graph.info(id), dims());
+      read[id] = std::max(read[id], bytes);
+    }
+  }
+  for (const auto& [id, bytes] : read) {
+    weight_bytes_ += graph.info(id).type.bytes();
+    weight_bytes_per_token_ += bytes;
+    parameter_count_ += static_cast<std::uint64_t>(graph.info(id).type.shape.elements());
+  }
+}
+
+}  // namespace llm

@@ -1,0 +1,305 @@
+// Splits work into steps, keeps the programs of the buckets that steps need, and the cache behind them.
+#include "runtime/session.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "base/machine.h"
+#include "runtime/fault.h"
+#include "runtime/figures.h"
+#include "runtime/memory_budget.h"
+#include "runtime/screening.h"
+
+namespace llm {
+namespace {
+
+constexpr std::array kBuckets{1, 2, 4, 8, 16, 32, 64, 256, 512};
+static_assert(kBuckets.back() == kMaxBatchTokens);
+
+int bucket_for(std::int64_t tokens) {
+  return *std::find_if(kBuckets.begin(), kBuckets.end(), [tokens](int b) { return b >= tokens; });
+}
+
+/// Rows of logits, grown without keeping or clearing what was there.
+class LogitRows {
+ public:
+  float* reserve(std::size_t n) {
+    if (n > capacity_) {
+      floats_.reset();
+      capacity_ = 0;
+      floats_ = std::make_unique_for_overwrite<float[]>(n);
+      capacity_ = n;
+    }
+    return floats_.get();
+  }
+
+ private:
+  std::unique_ptr<float[]> floats_;
+  std::size_t capacity_ = 0;
+};
+
+std::vector<CacheType> cache_types(const Graph& graph) {
+  std::vector<CacheType> types;
+  for (const ValueInfo& value : graph.values()) {
+    if (value.kind == ValueKind::State) types.push_back(value.cache);
+  }
+  return types;
+}
+
+struct Program {
+  Graph graph;
+  std::unique_ptr<Executable> executable;
+};
+
+/// Everything of one step; the vectors keep their memory from step to step.
+struct StepWork {
+  std::vector<std::int32_t> tokens, positions, slots, out_rows, table;
+  std::vector<SequenceSpan> spans;
+  std::vector<SequenceId> ids;  ///< per span
+
+  void clear() {
+    for (auto* v : {&tokens, &positions, &slots, &out_rows, &table}) v->clear();
+    spans.clear();
+    ids.clear();
+  }
+};
+
+std::int64_t rows_wanted(const Append& a) {
+  if (a.tokens.empty() || a.logits == Logits::None) return 0;
+  return a.logits == Logits::All ? static_cast<std::int64_t>(a.tokens.size()) : 1;
+}
+
+}  // namespace
+
+struct Session::Impl {
+  Impl(Model& m, const SessionOptions& o)
+      : model(m), sequences(o.sequences), batch_tokens(std::clamp(o.batch_tokens, 1, kMaxBatchTokens)) {
+    check(o.sequences >= 1 && o.context >= 0, "options of a session");
+    const Graph largest = model.graph(bucket(bucket_for(batch_tokens)));
+    workspace = model.backend().make_workspace(largest);
+    allocate(cache_types(largest), o);
+  }
+
+  Bucket bucket(int tokens) const {
+    return {.tokens = tokens, .sequences = std::min(tokens, sequences), .outputs = tokens};
+  }
+
+  void allocate(const std::vector<CacheType>& types, const SessionOptions& o) {
+    position_bytes = bytes_per_position(types, o.cache);
+    choice = choose_context(
+        {.context = o.context,
+         .trained = model.dims().context,
+         .sequences = sequences,
+         .bytes_per_position = position_bytes,
+         .work_bytes = workspace->bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float),
+         .weight_bytes = model.weight_bytes(),
+         .available = available_memory()});
+    for (;;) {
+      try {
+        const std::int64_t blocks = (choice.context + kBlockPositions - 1) / kBlockPositions * sequences;
+        state = model.backend().allocate(types, o.cache, static_cast<std::int32_t>(blocks));
+        cache.emplace(static_cast<std::int32_t>(blocks), kBlockPositions, sequences);
+        return;
+      } catch (const Error& error) {
+        // Address space may be limited more than memory; a context nobody asked for may shrink.
+        constexpr std::int64_t kWorthTrying = 4 * kBlockPositions;
+        if (o.context != 0 || error.kind() != ErrorKind::Memory || choice.context < 2 * kWorthTrying) throw;
+        choice = {choice.context / 2 / kBlockPositions * kBlockPositions, "limited by the address space"};
+      }
+    }
+  }
+
+  Program& program(std::int64_t tokens) {
+    const int size = bucket_for(tokens);
+    if (const auto found = programs.find(size); found != programs.end()) return found->second;
+    Program made{model.graph(bucket(size)), nullptr};
+    Program& kept = programs.emplace(size, std::move(made)).first->second;  // programs may refer to their graph
+    try {
+      kept.executable = model.backend().compile(kept.graph, model.weights(), *state, *workspace);
+    } catch (...) {
+      programs.erase(size);
+      throw;
+    }
+    return kept;
+  }
+
+  void require_context(std::int64_t tokens) const;
+  void check_work(std::span<const Append> work) const;
+  std::span<const float> eval(std::span<const Append> work, Observer* observer);
+  void run_all(std::span<const Append> work, float* rows, float* spare, Observer* observer);
+  /// Adds tokens [first, first + n) of an append to the step; their rows of logits as the append wants them.
+  void add(const Append& a, std::size_t first, std::size_t n);
+  void run_step(float* rows, Observer* observer);
+  StepData step_data();
+  [[noreturn]] void fail_numeric(Program&, const StepData&, std::span<const Binding>, std::size_t row);
+
+  Model& model;
+  int sequences;
+  int batch_tokens;
+  std::uint64_t position_bytes = 0;
+  ContextChoice choice{};
+  std::unique_ptr<Workspace> workspace;
+  std::unique_ptr<StateStore> state;
+  std::optional<KvCache> cache;
+  std::map<int, Program> programs;
+  StepWork step;
+  StateGroup group;
+  std::vector<KvCache::BlockCopy> copies;
+  LogitRows logits;
+};
+
+void Session::Impl::require_context(std::int64_t tokens) const {
+  if (tokens <= choice.context) return;
+  throw Error(ErrorKind::Context, "prompt " + number_text(tokens) + " tokens, context " + number_text(choice.context));
+}
+
+void Session::Impl::check_work(std::span<const Append> work) const {
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    const Append& a = work[i];
+    check(cache->alive(a.sequence), "tokens for a sequence that does not exist");
+    for (std::size_t j = 0; j < i; ++j) check(work[j].sequence != a.sequence, "a sequence twice in one evaluation");
+    for (const Token t : a.tokens) check(t >= 0 && t < model.dims().vocab, "a token id outside the vocabulary");
+    const std::int64_t length = cache->length(a.sequence) + static_cast<std::int64_t>(a.tokens.size());
+    if (length > choice.context) {
+      throw Error(ErrorKind::Context,
+                  "prompt " + number_text(length) + " tokens, context " + number_text(choice.context));
+    }
+  }
+}
+
+std::span<const float> Session::Impl::eval(std::span<const Append> work, Observer* observer) {
+  check_work(work);
+  std::int64_t n_rows = 0;
+  for (const Append& a : work) n_rows += rows_wanted(a);
+  const auto vocab = static_cast<std::size_t>(model.dims().vocab);
+  const std::size_t wanted = static_cast<std::size_t>(n_rows) * vocab;
+  float* rows = logits.reserve(wanted + vocab);  // the spare row serves steps that nobody wants logits of
+  std::vector<std::int64_t> lengths;
+  for (const Append& a : work) lengths.push_back(cache->length(a.sequence));
+  try {
+    run_all(work, rows, rows + wanted, observer);
+  } catch (...) {
+    for (std::size_t i = 0; i < work.size(); ++i) cache->truncate(work[i].sequence, lengths[i]);
+    throw;
+  }
+  return {rows, wanted};
+}
+
+void Session::Impl::run_all(std::span<const Append> work, float* rows, float* spare, Observer* observer) {
+  const auto vocab = static_cast<std::size_t>(model.dims().vocab);
+  const auto flush = [&] {
+    if (step.tokens.empty()) return;
+    // Every step gives at least one row: a NaN is found in the step that made it, not where it surfaces later.
+    const std::size_t n = step.out_rows.size();
+    if (n == 0) step.out_rows.push_back(static_cast<std::int32_t>(step.tokens.size() - 1));
+    run_step(n == 0 ? spare : rows, observer);
+    rows += n * vocab;
+    step.clear();
+  };
+  step.clear();
+  for (const Append& a : work) {
+    for (std::size_t first = 0; first < a.tokens.size();) {
+      const std::size_t room = static_cast<std::size_t>(batch_tokens) - step.tokens.size();
+      const std::size_t n = std::min(room, a.tokens.size() - first);
+      add(a, first, n);
+      first += n;
+      if (step.tokens.size() == static_cast<std::size_t>(batch_tokens)) flush();
+    }
+  }
+  flush();
+}
+
+void Session::Impl::add(const Append& a, std::size_t first, std::size_t n) {
+  const std::int64_t position = cache->length(a.sequence);
+  copies.clear();
+  check(cache->append(a.sequence, static_cast<std::int64_t>(n), step.slots, copies), "the cache has no block left");
+  for (const KvCache::BlockCopy& c : copies) state->copy_block(c.from, c.to);
+  step.spans.push_back({.first_token = static_cast<std::int32_t>(step.tokens.size()),
+                        .n_tokens = static_cast<std::int32_t>(n),
+                        .kv_len = static_cast<std::int32_t>(cache->length(a.sequence))});
+  step.ids.push_back(a.sequence);
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool last = first + i + 1 == a.tokens.size();
+    if (a.logits == Logits::All || (a.logits == Logits::Last && last)) {
+      step.out_rows.push_back(static_cast<std::int32_t>(step.tokens.size()));
+    }
+    step.tokens.push_back(a.tokens[first + i]);
+    step.positions.push_back(static_cast<std::int32_t>(position + static_cast<std::int64_t>(i)));
+  }
+}
+
+StepData Session::Impl::step_data() {
+  std::size_t stride = 0;
+  for (const SequenceId id : step.ids) stride = std::max(stride, cache->blocks(id).size());
+  step.table.assign(stride * step.ids.size(), -1);
+  for (std::size_t i = 0; i < step.ids.size(); ++i) {
+    const auto blocks = cache->blocks(step.ids[i]);
+    std::copy(blocks.begin(), blocks.end(), step.table.begin() + static_cast<std::ptrdiff_t>(i * stride));
+  }
+  group = {.block_table = step.table, .stride = static_cast<std::int32_t>(stride), .slots = step.slots};
+  return {.tokens = step.tokens,
+          .positions = step.positions,
+          .sequences = step.spans,
+          .groups = {&group, 1},
+          .out_rows = step.out_rows};
+}
+
+void Session::Impl::run_step(float* rows, Observer* observer) {
+  Program& p = program(static_cast<std::int64_t>(step.tokens.size()));
+  const auto vocab = static_cast<std::size_t>(model.dims().vocab);
+  const std::size_t n = step.out_rows.size() * vocab;
+  const StepData data = step_data();
+  const Binding out{.value = p.graph.info(p.graph.outputs().front()).name,
+                    .data = reinterpret_cast<std::byte*>(rows),
+                    .bytes = n * sizeof(float)};
+  p.executable->observe(observer);
+  p.executable->wait(p.executable->submit(data, {}, {&out, 1}));
+  if (const auto bad = first_non_finite({rows, n})) fail_numeric(p, data, {&out, 1}, *bad / vocab);
+}
+
+void Session::Impl::fail_numeric(Program& p, const StepData& data, std::span<const Binding> out, std::size_t row) {
+  const std::int32_t position = data.positions[static_cast<std::size_t>(data.out_rows[row])];
+  FirstBadValue watcher;
+  p.executable->observe(&watcher);
+  p.executable->wait(p.executable->submit(data, {}, out));  // writes the same rows to the same slots again
+  p.executable->observe(nullptr);
+  const std::string cause = watcher.explain(p.graph);
+  throw Error(ErrorKind::Numeric, ErrorParts{.file = model.file().metadata().file(),
+                                             .problem = "non-finite logits at token " + std::to_string(position) +
+                                                        (cause.empty() ? "" : ": " + cause)});
+}
+
+Session::Session(Model& model, SessionOptions options) : impl_(std::make_unique<Impl>(model, options)) {}
+Session::~Session() = default;
+
+std::int64_t Session::context() const { return impl_->choice.context; }
+SequenceId Session::create() { return impl_->cache->create(); }
+SequenceId Session::fork(SequenceId from, std::int64_t length) { return impl_->cache->fork(from, length); }
+void Session::remove(SequenceId id) { impl_->cache->remove(id); }
+std::int64_t Session::length(SequenceId id) const { return impl_->cache->length(id); }
+void Session::rewind(SequenceId id, std::int64_t length) { impl_->cache->truncate(id, length); }
+std::span<const float> Session::eval(std::span<const Append> work) { return impl_->eval(work, observer); }
+
+void Session::require_context(std::int64_t tokens) const { impl_->require_context(tokens); }
+
+std::uint64_t Session::cache_bytes_in_use() const {
+  return static_cast<std::uint64_t>(impl_->cache->blocks_in_use()) * impl_->state->bytes_per_block();
+}
+
+std::uint64_t Session::cache_bytes_per_position() const { return impl_->position_bytes; }
+
+std::string Session::describe() const {
+  std::string text = "context " + number_text(context()) + " (" + impl_->choice.reason + "), workspace " +
+                     bytes_text(impl_->workspace->bytes()) + "\n";
+  for (const auto& [tokens, program] : impl_->programs) {
+    text += "program for up to " + std::to_string(tokens) + (tokens == 1 ? " token:\n" : " tokens:\n");
+    text += program.executable->describe();
+    if (!text.ends_with('\n')) text += '\n';
+  }
+  return text;
+}
+
+}  // namespace llm

@@ -1,0 +1,221 @@
+// SentencePiece-style byte-pair encoding by scores: vocabulary model `llama`.
+// Spaces are written as U+2581; of all neighbouring pieces whose joined text is a token the best scored join first;
+// characters that are no token go through as byte tokens.
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "text/merge.h"
+#include "text/token_table.h"
+#include "text/utf8.h"
+#include "text/vocabulary.h"
+#include "text/vocabulary_models.h"
+
+namespace llm {
+namespace {
+
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
+
+class SpmTokenizer final : public Tokenizer {
+ public:
+  SpmTokenizer(Vocabulary, Warnings&);
+
+ private:
+  struct Call;
+
+  void encode_fragments(std::span<const Fragment>, std::vector<Token>& out) const override;
+  void append_text(Token, std::string& out) const override;
+
+  void index_texts(Warnings&);
+  void rank_scores();
+  void append_escaped(std::string_view text, bool prefix, std::string& out) const;
+  std::size_t chunk_end(std::string_view text, std::size_t begin) const;
+  void encode_chunk(std::string_view chunk, Call&) const;
+  void append_character(std::string_view character, std::vector<Token>& out) const;
+  Token find(std::string_view text) const;
+
+  TokenTable table_;
+  std::size_t longest_ = 0;          ///< bytes of the longest token that text can become
+  std::vector<std::uint32_t> rank_;  ///< [n_vocab] by falling score, equal scores equal
+  std::array<Token, 256> byte_token_;
+  std::array<bool, 256> joins_space_{};  ///< some token has this byte just before a U+2581
+};
+
+/// Memory of one encode call.
+struct SpmTokenizer::Call {
+  std::vector<Token>& out;
+  ChunkCache cache;
+  SymbolMerger merger;
+  std::vector<Symbol> symbols;
+};
+
+/// Control, unknown and byte tokens have a spelling, but text that is spelled so stays text.
+bool encodes_text(TokenKind kind) {
+  return kind != TokenKind::Control && kind != TokenKind::Unknown && kind != TokenKind::Byte;
+}
+
+SpmTokenizer::SpmTokenizer(Vocabulary vocabulary, Warnings& warnings)
+    : Tokenizer(std::move(vocabulary)), table_(n_vocab()) {
+  index_texts(warnings);
+  rank_scores();
+}
+
+void SpmTokenizer::index_texts(Warnings& warnings) {
+  const Vocabulary& v = vocabulary();
+  std::size_t duplicates = 0;
+  std::string_view example;
+  byte_token_.fill(kNoToken);
+  for (Token id = 0; id < static_cast<Token>(v.size()); ++id) {
+    const std::string_view text = v.text(id);
+    if (text.empty()) continue;
+    if (!table_.insert(id, v.texts)) {
+      ++duplicates;
+      example = text;
+      continue;
+    }
+    if (v.kind(id) == TokenKind::Byte) {
+      const auto digit = [](char c) { return static_cast<unsigned>(c <= '9' ? c - '0' : c - 'A' + 10); };
+      byte_token_[digit(text[3]) << 4 | digit(text[4])] = id;
+    }
+    if (!encodes_text(v.kind(id))) continue;
+    longest_ = std::max(longest_, text.size());
+    for (std::size_t at = text.find(kSpace, 1); at != std::string_view::npos; at = text.find(kSpace, at + 1)) {
+      joins_space_[static_cast<std::uint8_t>(text[at - 1])] = true;
+    }
+  }
+  warn_duplicates(duplicates, example, warnings);
+}
+
+void SpmTokenizer::rank_scores() {
+  rank_.assign(n_vocab(), 0);
+  const std::vector<float>& scores = vocabulary().scores;
+  if (scores.empty()) return;
+  std::vector<std::uint32_t> order(n_vocab());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto better = [&](std::uint32_t a, std::uint32_t b) { return scores[a] > scores[b]; };
+  // Most vocabularies are listed by falling score from somewhere near their front.
+  if (!std::is_sorted(order.begin(), order.end(), better)) std::stable_sort(order.begin(), order.end(), better);
+  std::uint32_t rank = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i > 0 && scores[order[i]] != scores[order[i - 1]]) ++rank;
+    rank_[order[i]] = rank;
+  }
+}
+
+Token SpmTokenizer::find(std::string_view text) const {
+  if (text.size() > longest_) return kNoToken;
+  const Token id = table_.find(text, vocabulary().texts);
+  return id != kNoToken && encodes_text(vocabulary().kind(id)) ? id : kNoToken;
+}
+
+void SpmTokenizer::append_text(Token token, std::string& out) const {
+  const std::string_view text = vocabulary().text(token);
+  if (vocabulary().kind(token) == TokenKind::Byte) {
+    const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'A' + 10; };
+    out += static_cast<char>(digit(text[3]) << 4 | digit(text[4]));
+    return;
+  }
+  std::size_t begin = 0;
+  for (std::size_t at = text.find(kSpace); at != std::string_view::npos; at = text.find(kSpace, begin)) {
+    out.append(text, begin, at - begin).push_back(' ');
+    begin = at + kSpace.size();
+  }
+  out.append(text, begin);
+}
+
+void SpmTokenizer::append_escaped(std::string_view text, bool prefix, std::string& out) const {
+  const bool collapse = vocabulary().remove_extra_whitespaces;
+  if (collapse) {
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    text = text.substr(0, text.find_last_not_of(' ') + 1);
+  }
+  if (prefix) out += kSpace;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != ' ') {
+      out += text[i];
+    } else if (!collapse || text[i - 1] != ' ') {  // not at the front: stripped above
+      out += kSpace;
+    }
+  }
+}
+
+/// Where the chunk that begins at `begin` ends: before a U+2581 that no token joins to what stands before it. Merges
+/// never cross such a place, so chunks encode alone to what they would be in the whole text.
+std::size_t SpmTokenizer::chunk_end(std::string_view text, std::size_t begin) const {
+  std::size_t at = text.find(kSpace, begin + 1);
+  while (at != std::string_view::npos && joins_space_[static_cast<std::uint8_t>(text[at - 1])]) {
+    at = text.find(kSpace, at + 1);
+  }
+  return std::min(at, text.size());
+}
+
+void SpmTokenizer::encode_fragments(std::span<const Fragment> fragments, std::vector<Token>& out) const {
+  // All escaped text first: the cache keeps views of it.
+  std::string text;
+  std::vector<std::size_t> ends;
+  bool after_special = true;
+  for (const Fragment& fragment : fragments) {
+    const bool is_text = fragment.token == kNoToken;
+    if (is_text) append_escaped(fragment.text, vocabulary().add_space_prefix && after_special, text);
+    ends.push_back(text.size());
+    after_special = !is_text;
+  }
+  Call call{out, ChunkCache(text.size()), {}, {}};
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < fragments.size(); ++i) {
+    if (fragments[i].token != kNoToken) out.push_back(fragments[i].token);
+    const std::string_view until = std::string_view(text).substr(0, ends[i]);
+    while (begin < ends[i]) {
+      const std::size_t end = chunk_end(until, begin);
+      encode_chunk(until.substr(begin, end - begin), call);
+      begin = end;
+    }
+  }
+}
+
+void SpmTokenizer::encode_chunk(std::string_view chunk, Call& call) const {
+  const std::uint64_t hash = hash_bytes(chunk);
+  if (call.cache.append_known(chunk, hash, call.out)) return;
+  call.symbols.clear();
+  for (std::size_t at = 0; at < chunk.size();) {
+    const utf8::Unit unit = utf8::unit_at(chunk, at);
+    const std::size_t length = unit.form == utf8::Form::Valid ? unit.length : 1;
+    call.symbols.push_back({static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(length), kNoToken});
+    at += length;
+  }
+  call.merger.run(call.symbols, [&](const Symbol& left, const Symbol& right) {
+    const Token id = find(chunk.substr(left.begin, std::size_t{left.length} + right.length));
+    return id == kNoToken ? Merge{} : Merge{rank_[static_cast<std::size_t>(id)], id};
+  });
+  const std::size_t start = call.out.size();
+  for (const Symbol& symbol : call.symbols) {
+    if (symbol.id != kNoToken) {
+      call.out.push_back(symbol.id);
+    } else {
+      append_character(chunk.substr(symbol.begin, symbol.length), call.out);
+    }
+  }
+  call.cache.remember(chunk, hash, start, call.out);
+}
+
+/// A character that joined nothing: its own token, else its bytes, else the unknown token.
+void SpmTokenizer::append_character(std::string_view character, std::vector<Token>& out) const {
+  if (const Token id = find(character); id != kNoToken) return out.push_back(id);
+  const auto byte_token = [&](char c) { return byte_token_[static_cast<std::uint8_t>(c)]; };
+  const bool all = std::all_of(character.begin(), character.end(), [&](char c) { return byte_token(c) != kNoToken; });
+  if (all) {
+    for (const char c : character) out.push_back(byte_token(c));
+  } else if (vocabulary().special.unk != kNoToken) {
+    out.push_back(vocabulary().special.unk);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_spm(const Metadata& metadata, Warnings& warnings) {
+  const VocabularyDefaults defaults{.bos_text = "<s>", .eos_text = "</s>", .add_bos = true, .add_space_prefix = true};
+  Vocabulary vocabulary = read_vocabulary(metadata, defaults, warnings);
+  return std::make_unique<SpmTokenizer>(std::move(vocabulary), warnings);
+}
+
+}  // namespace llm

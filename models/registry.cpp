@@ -1,0 +1,45 @@
+#include "models/registry.h"
+
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+/// THE list: each line X(name) is one value of general.architecture, opened by open_<name>() of models/<name>.cpp.
+#define LLM_ARCHITECTURES(X) \
+  X(llama)                   \
+  X(qwen2)                   \
+  X(qwen3)                   \
+  X(qwen3moe)                \
+  X(olmoe)
+
+namespace llm {
+
+#define LLM_DECLARE(name) ModelSpec open_##name(const Metadata&);
+LLM_ARCHITECTURES(LLM_DECLARE)
+#undef LLM_DECLARE
+
+namespace {
+
+constexpr std::string_view kKey = "general.architecture";
+constexpr Architecture kArchitectures[] = {
+#define LLM_ROW(name) {#name, open_##name},
+    LLM_ARCHITECTURES(LLM_ROW)
+#undef LLM_ROW
+};
+
+}  // namespace
+
+std::span<const Architecture> architectures() { return kArchitectures; }
+
+ModelSpec open_model(const Metadata& md) {
+  const auto wanted = md.get<std::string_view>(kKey);
+  std::string known;
+  for (const Architecture& a : kArchitectures) {
+    if (a.name == wanted) return a.open(md);
+    known += (known.empty() ? "" : ", ") + std::string(a.name);
+  }
+  md.fail(kKey, "\"" + escaped(wanted) + "\" is not supported; known are " + known);
+}
+
+}  // namespace llm

@@ -1,0 +1,327 @@
+// The graph layer by itself: shape rules, passes, memory plan, partition, hashes. Values are checked against what the
+// passes promise (the same names, the same data flow), with a decoder block written out by hand.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "graph/builder.h"
+#include "graph/memory_plan.h"
+#include "graph/partition.h"
+#include "graph/passes/passes.h"
+#include "graph/print.h"
+#include "graph/verify.h"
+#include "support/catch.h"
+
+using namespace llm;
+
+namespace {
+
+constexpr int kEmbd = 32, kHeads = 4, kKvHeads = 2, kHeadDim = 8, kFf = 64, kVocab = 100;
+
+TensorType f32(Shape s) { return {DType::F32, s}; }
+
+Act block(GraphBuilder& b, int layer, Act x, Act table) {
+  const std::string p = "blk." + std::to_string(layer) + ".";
+  b.set_place(layer, Role::Attention, p);
+  auto linear = [&](Act in, const char* name, std::int64_t n) {
+    const Weight w = b.weight(p + name + ".weight", f32({b.type(in).shape[0], n}));
+    return b.linear(in, {.weight = w, .bias = nullptr, .name = name});
+  };
+  const Act h = b.rms_norm(x, b.weight(p + "attn_norm.weight", f32({kEmbd})), 1e-5F, "attn_norm");
+  Act q = b.split_heads(linear(h, "q", kHeads * kHeadDim), kHeads, "q_heads");
+  Act k = b.split_heads(linear(h, "k", kKvHeads * kHeadDim), kKvHeads, "k_heads");
+  const Act v = b.split_heads(linear(h, "v", kKvHeads * kHeadDim), kKvHeads, "v_heads");
+  q = b.rope(q, table, RopePairing::Halves, "q_rope");
+  k = b.rope(k, table, RopePairing::Halves, "k_rope");
+  const Cache cache = b.kv_append(k, v, b.cache({layer, kKvHeads, kHeadDim, kHeadDim}), "kv");
+  const Act y = b.attention(q, cache, {.scale = 0.35F, .window = 0}, "attn");
+  x = b.add(x, linear(b.flatten_heads(y, "attn_flat"), "o", kEmbd), "ffn_in");
+  b.set_place(layer, Role::Ffn, p);
+  const Act f = b.rms_norm(x, b.weight(p + "ffn_norm.weight", f32({kEmbd})), 1e-5F, "ffn_norm");
+  const Act g = b.glu(Activation::Silu, linear(f, "gate", kFf), linear(f, "up", kFf), "glu");
+  return b.add(x, linear(g, "down", kEmbd), "out");
+}
+
+Graph decoder(int layers, Bucket bucket = {8, 2, 3}) {
+  GraphBuilder b(bucket);
+  b.set_place(-1, Role::Embed, "");
+  Act x = b.embed(b.weight("token_embd.weight", f32({kEmbd, kVocab})), b.step_input(StepInput::Tokens), "embd");
+  const RopeTable rope{.n_rot = kHeadDim};
+  const Act table = b.rope_table(rope, b.step_input(StepInput::Positions), nullptr, "rope");
+  for (int i = 0; i < layers; ++i) x = block(b, i, x, table);
+  b.set_place(-1, Role::Head, "");
+  x = b.rows(x, b.step_input(StepInput::OutRows), "wanted");
+  x = b.rms_norm(x, b.weight("output_norm.weight", f32({kEmbd})), 1e-5F, "norm");
+  const Act logits =
+      b.linear(x, {.weight = b.weight("output.weight", f32({kEmbd, kVocab})), .bias = nullptr, .name = "logits"});
+  return std::move(b).finish(logits);
+}
+
+template <class T>
+std::size_t count(const Graph& g) {
+  return static_cast<std::size_t>(
+      std::count_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return std::holds_alternative<T>(n.op); }));
+}
+
+const ValueInfo* find(const Graph& g, std::string_view name) {
+  for (const ValueInfo& v : g.values()) {
+    if (v.name == name) return &v;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("the builder refuses operands that do not fit, naming the op and the operand") {
+  GraphBuilder b({4, 1, 1});
+  const Act x = b.embed(b.weight("table", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
+  const Weight wrong = b.weight("wrong", f32({31, 5}));
+  try {
+    b.linear(x, {.weight = wrong, .bias = nullptr, .name = "y"});
+    FAIL("accepted");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Internal);
+    CHECK(std::string(e.what()).find("linear: operand wrong F32 [31, 5]") != std::string::npos);
+  }
+  CHECK_THROWS_AS(b.rms_norm(x, b.weight("short", f32({31})), 1e-5F, "n"), Error);
+  CHECK_THROWS_AS(b.split_heads(x, 5, "h"), Error);
+}
+
+TEST_CASE("verify finds every kind of broken graph") {
+  const Graph good = decoder(1);
+  REQUIRE_NOTHROW(verify(good));
+  SECTION("a node before its operand") {
+    Graph g = good;
+    std::swap(g.mutable_nodes()[2], g.mutable_nodes()[3]);
+    CHECK_THROWS_WITH(verify(g), contains("before it is computed"));
+  }
+  SECTION("a result computed twice") {
+    Graph g = good;
+    g.add_node(g.nodes()[2]);
+    CHECK_THROWS_WITH(verify(g), contains("computed twice"));
+  }
+  SECTION("a type that the op does not give") {
+    Graph g = good;
+    for (ValueInfo& v : g.mutable_values()) {
+      if (v.name == "blk.0.glu") v.type.shape = {kFf + 1, 8};
+    }
+    CHECK_THROWS_AS(verify(g), Error);
+  }
+  SECTION("two values of one name") {
+    Graph g = good;
+    for (ValueInfo& v : g.mutable_values()) {
+      if (v.name == "blk.0.glu") v.name = "norm";
+    }
+    CHECK_THROWS_WITH(verify(g), contains("two values are named norm"));
+  }
+  SECTION("a second append to one cache") {
+    Graph g = good;
+    const auto it = std::find_if(g.nodes().begin(), g.nodes().end(),
+                                 [](const Node& n) { return std::holds_alternative<KvAppend>(n.op); });
+    Node again = *it;
+    ValueInfo stored = g.info(again.out[0]);
+    stored.name = "again";
+    again.out = {g.add_value(stored)};
+    g.add_node(again);
+    CHECK_THROWS_WITH(verify(g), contains("second append"));
+  }
+  SECTION("an output that nothing computes") {
+    Graph g = good;
+    g.set_outputs({static_cast<std::uint32_t>(g.add_value({.kind = ValueKind::Result, .name = "orphan"}))});
+    CHECK_THROWS_WITH(verify(g), contains("never computed"));
+  }
+}
+
+TEST_CASE("merge_linears gives one node for q, k, v and one for gate, up, with operands in the order x, weights") {
+  const Graph g = merge_linears(decoder(2));
+  verify(g);
+  CHECK(count<Linear>(g) == 2 * 4 + 1);  // qkv, o, gate+up, down per layer; head
+  const auto qkv = std::find_if(g.nodes().begin(), g.nodes().end(), [](const Node& n) {
+    return std::holds_alternative<Linear>(n.op) && std::get<Linear>(n.op).products.size() == 3;
+  });
+  REQUIRE(qkv != g.nodes().end());
+  CHECK(g.info(qkv->in[0]).name == "blk.0.attn_norm");
+  CHECK(g.info(qkv->in[1]).name == "blk.0.q.weight");
+  CHECK(g.info(qkv->in[2]).name == "blk.0.k.weight");
+  CHECK(g.info(qkv->in[3]).name == "blk.0.v.weight");
+  CHECK(g.info(qkv->out[2]).name == "blk.0.v");
+}
+
+TEST_CASE("merge_linears keeps each bias with its weight") {
+  GraphBuilder b({4, 1, 1});
+  const Act x = b.embed(b.weight("table", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
+  const Weight b0 = b.weight("b0", f32({8})), b2 = b.weight("b2", f32({24}));
+  const Act y0 = b.linear(x, {.weight = b.weight("w0", f32({32, 8})), .bias = &b0, .name = "y0"});
+  const Act y1 = b.linear(x, {.weight = b.weight("w1", f32({32, 8})), .bias = nullptr, .name = "y1"});
+  const Act y2 = b.linear(x, {.weight = b.weight("w2", f32({32, 24})), .bias = &b2, .name = "y2"});
+  b.glu(Activation::Silu, y0, y1, "g");
+  const Graph g = merge_linears(std::move(b).finish(y2));
+  verify(g);
+  const Node& n = g.nodes()[1];
+  REQUIRE(n.in.size() == 6);
+  CHECK(g.info(n.in[4]).name == "b0");
+  CHECK(g.info(n.in[5]).name == "b2");
+  CHECK(std::get<Linear>(n.op).products[0].bias);
+  CHECK_FALSE(std::get<Linear>(n.op).products[1].bias);
+  CHECK(std::get<Linear>(n.op).products[2].bias);
+}
+
+TEST_CASE("fuse_add_norm joins every residual addition with the norm that follows") {
+  const Graph g = fuse_add_norm(decoder(3));
+  verify(g);
+  CHECK(count<AddRmsNorm>(g) ==
+        5);  // per layer: before the ffn, and into the next layer; the last sum is selected first
+  CHECK(count<Add>(g) == 1);
+  CHECK(count<RmsNorm>(g) == 2);  // the first layer's and, behind the selection, the last
+}
+
+TEST_CASE("rows_early moves the selection before the last layer's feed-forward") {
+  const Graph g = rows_early(decoder(2));
+  verify(g);
+  CHECK(find(g, "blk.1.attn")->rows == RowSpace::Tokens);
+  for (const char* name :
+       {"blk.1.o", "blk.1.ffn_in", "blk.1.ffn_norm", "blk.1.gate", "blk.1.down", "blk.1.out", "norm", "logits"}) {
+    INFO(name);
+    CHECK(find(g, name)->rows == RowSpace::Outputs);
+    CHECK(find(g, name)->type.shape[1] == 3);
+  }
+  CHECK(find(g, "blk.0.out")->rows == RowSpace::Tokens);
+  CHECK(count<Rows>(g) == 2);  // of the attention's result and of the residual stream
+}
+
+TEST_CASE("remove_dead drops what reaches no output, and keeps caches") {
+  GraphBuilder b({4, 1, 1});
+  const Act x = b.embed(b.weight("table", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
+  b.scale(x, 2, "unused");
+  const Act k = b.split_heads(x, 4, "k");
+  b.kv_append(k, k, b.cache({0, 4, 8, 8}), "kv");
+  const Graph g = remove_dead(std::move(b).finish(x));
+  verify(g);
+  CHECK(find(g, "unused") == nullptr);
+  CHECK(count<Scale>(g) == 0);
+  CHECK(count<KvAppend>(g) == 1);
+}
+
+TEST_CASE("optimize is legal, computes the same names, and equal layers hash equally") {
+  const Graph g = optimize(decoder(5));
+  verify(g);
+  for (const char* name : {"embd", "blk.0.q", "blk.3.glu", "blk.4.out", "logits"}) CHECK(find(g, name) != nullptr);
+  const auto ranges = layer_ranges(g);
+  REQUIRE(ranges.size() == 7);
+  const auto hash = [&](std::size_t i) { return structural_hash(g, ranges[i]); };
+  CHECK(hash(2) == hash(3));
+  CHECK(hash(3) == hash(4));
+  CHECK(hash(1) != hash(2));  // the first layer begins with a norm of its own
+  CHECK(hash(5) != hash(4));  // the last works on wanted rows
+}
+
+TEST_CASE("a storage type or an attribute changes the structural hash, a layer number does not") {
+  auto graph = [](int layer, DType type, float eps) {
+    GraphBuilder b({4, 1, 1});
+    const Act x = b.embed(b.weight("t", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
+    b.set_place(layer, Role::Ffn, "l.");
+    const Act n = b.rms_norm(x, b.weight("n" + std::to_string(layer), f32({32})), eps, "n");
+    return std::move(b).finish(b.linear(n, {.weight = b.weight("w", {type, {32, 8}}), .bias = nullptr, .name = "y"}));
+  };
+  const auto hash = [&](const Graph& g) { return structural_hash(g, layer_ranges(g)[1]); };
+  const auto base = hash(graph(3, DType::Q8_0, 1e-5F));
+  CHECK(hash(graph(7, DType::Q8_0, 1e-5F)) == base);
+  CHECK(hash(graph(3, DType::Q4_0, 1e-5F)) != base);
+  CHECK(hash(graph(3, DType::Q8_0, 1e-6F)) != base);
+}
+
+TEST_CASE("the memory plan never lets two living values overlap, and reuses bytes") {
+  const Graph g = optimize(decoder(4));
+  std::vector<std::uint64_t> scratch(g.nodes().size(), 0);
+  for (std::size_t i = 0; i < scratch.size(); i += 3) scratch[i] = 100 + 64 * i;
+  const MemoryPlan plan = plan_memory(g, scratch);
+
+  // Lives, found independently of the planner: from the producer to the last reader, through reshapes.
+  struct Life {
+    std::size_t from, to;
+    std::uint64_t begin, end;
+  };
+  std::vector<std::uint32_t> root(g.values().size());
+  for (std::uint32_t v = 0; v < root.size(); ++v) root[v] = v;
+  for (const Node& n : g.nodes()) {
+    if (std::holds_alternative<Reshape>(n.op)) root[n.out[0]] = root[n.in[0]];
+  }
+  std::map<std::uint32_t, Life> lives;
+  std::vector<Life> all;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < g.nodes().size(); ++i) {
+    const Node& n = g.nodes()[i];
+    for (std::uint32_t v : n.out) {
+      if (g.info(v).kind != ValueKind::Result || plan.offset[v] == MemoryPlan::kNone || root[v] != v) continue;
+      lives[v] = {i, i, plan.offset[v], plan.offset[v] + g.info(v).type.bytes()};
+      sum += g.info(v).type.bytes();
+    }
+    for (const auto* list : {&n.in, &n.out}) {
+      for (std::uint32_t v : *list) {
+        if (lives.count(root[v])) lives[root[v]].to = i;
+      }
+    }
+    if (scratch[i]) all.push_back({i, i, plan.scratch_offset[i], plan.scratch_offset[i] + scratch[i]});
+  }
+  for (const auto& [v, life] : lives) all.push_back(life);
+  for (std::size_t a = 0; a < all.size(); ++a) {
+    CHECK(all[a].end <= plan.bytes);
+    for (std::size_t b = a + 1; b < all.size(); ++b) {
+      const bool together = all[a].from <= all[b].to && all[b].from <= all[a].to;
+      const bool overlap = all[a].begin < all[b].end && all[b].begin < all[a].end;
+      CHECK_FALSE((together && overlap));
+    }
+  }
+  CHECK(plan.bytes < sum / 2);
+  CHECK(plan.offset[g.outputs()[0]] == MemoryPlan::kNone);
+}
+
+TEST_CASE("one rule or none gives one segment: the whole graph") {
+  const Graph g = optimize(decoder(2));
+  const auto whole = partition(g, {});
+  REQUIRE(whole.size() == 1);
+  CHECK(whole[0].graph.nodes().size() == g.nodes().size());
+  verify(whole[0].graph);
+  const PlacementRule all{.first_layer = {}, .last_layer = {}, .role = {}, .tensor_pattern = "", .backend = 3};
+  const auto moved = partition(g, std::span(&all, 1));
+  REQUIRE(moved.size() == 1);
+  CHECK(moved[0].backend == 3);
+}
+
+TEST_CASE("rules cut the graph into segments that hand values over by name") {
+  const Graph g = optimize(decoder(4));
+  const PlacementRule rules[] = {
+      {.first_layer = 1, .last_layer = 2, .role = {}, .tensor_pattern = "", .backend = 1},
+      {.first_layer = {}, .last_layer = {}, .role = {}, .tensor_pattern = "blk.3.down.*", .backend = 2},
+  };
+  const auto segments = partition(g, rules);
+  std::vector<int> backends;
+  std::set<std::string> known;
+  std::size_t nodes = 0;
+  for (const Segment& s : segments) {
+    backends.push_back(s.backend);
+    nodes += s.graph.nodes().size();
+    verify(s.graph);
+    for (const ValueInfo& v : s.graph.values()) {
+      if (v.kind == ValueKind::Input && v.input == StepInput::None) CHECK(known.count(v.name) == 1);
+    }
+    for (std::uint32_t v : s.graph.outputs()) known.insert(s.graph.info(v).name);
+  }
+  CHECK(backends == std::vector<int>{0, 1, 0, 2, 0});
+  CHECK(nodes == g.nodes().size());
+  CHECK(known.count("logits") == 1);
+}
+
+TEST_CASE("text and Graphviz name every node") {
+  const Graph g = optimize(decoder(1));
+  const std::string text = to_text(g);
+  CHECK(text.find("blk.0.q : F32 [32, tokens], blk.0.k : F32 [16, tokens], blk.0.v : F32 [16, tokens] = "
+                  "linear(blk.0.attn_norm, "
+                  "blk.0.q.weight F32, blk.0.k.weight F32, blk.0.v.weight F32) F32 F32 F32\n") != std::string::npos);
+  CHECK(text.find("output logits\n") != std::string::npos);
+  CHECK(to_text(decoder(1, {16, 2, 3})) != to_text(decoder(1)));
+  const std::string dot = to_dot(g);
+  CHECK(static_cast<std::size_t>(std::count(dot.begin(), dot.end(), '\n')) > g.nodes().size());
+  CHECK(dot.find("digraph model {") == 0);
+}

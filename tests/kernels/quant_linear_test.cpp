@@ -1,0 +1,272 @@
+// Products of quantised weights: every instruction set of this machine, type and awkward shape against double
+// precision, and equality of bits wherever law 6 promises it.
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "kernels/quant_cases.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::cpu;
+using namespace llm::cpu::test;
+
+namespace {
+
+constexpr std::size_t kTypes = std::size(kQuantTypes);
+constexpr float kUntouched = -12345.0f;
+
+struct Scratch {
+  Scratch() : bytes(static_cast<std::byte*>(std::aligned_alloc(64, kScratchBytes))) {
+    std::memset(bytes.get(), 0x7f, kScratchBytes);  // nothing may depend on what it held
+  }
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> bytes;
+};
+
+std::vector<float> product(const QuantKernels& kernels, std::size_t type, const Problem& p, std::int64_t n_cols,
+                           std::int64_t row_begin, std::int64_t row_end) {
+  static Scratch scratch;
+  std::vector<float> y(static_cast<std::size_t>(n_cols * p.rows), kUntouched);
+  kernels.linear[type](p.args(y.data(), n_cols), row_begin, row_end, scratch.bytes.get());
+  return y;
+}
+
+/// Rounding: one f32 rounding or two per block on each side (the reference's weights are rounded as well).
+double tolerance(const Problem& p) { return 0x1p-23 * (4.0 + 0.5 * static_cast<double>(p.k / p.layout.block)); }
+
+std::size_t count_wrong(const std::vector<float>& y, const Expected& want, const Problem& p) {
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < y.size(); ++i)
+    wrong += !(std::abs(static_cast<double>(y[i]) - want.value[i]) <= tolerance(p) * want.magnitude[i] + 1e-30);
+  return wrong;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::vector<std::int64_t> lengths(DType t) {
+  return info(t).block_elems == 32 ? std::vector<std::int64_t>{32, 96, 480, 1056}
+                                   : std::vector<std::int64_t>{256, 768, 2304};
+}
+
+}  // namespace
+
+TEST_CASE("quantised products agree with double precision and across instruction sets", "[quant_linear]") {
+  const auto kernels = available_kernels();
+  for (std::size_t t = 0; t < kTypes; ++t) {
+    for (std::int64_t k : lengths(kQuantTypes[t])) {
+      for (std::int64_t rows : {1, 31, 32, 33, 100}) {
+        Problem p(kQuantTypes[t], rows, k, 40, static_cast<std::uint32_t>(k + rows));
+        p.quantize(kernels[0]);
+        const Expected want(p);
+        const std::vector<float> first = product(kernels[0], t, p, 40, 0, rows);
+        INFO(name(kQuantTypes[t]) << " k " << k << " rows " << rows);
+        CHECK(count_wrong(first, want, p) == 0);
+        for (const QuantKernels& other : kernels) {
+          INFO(other.isa);
+          CHECK(same_bits(product(other, t, p, 40, 0, rows), first));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a column's bits do not depend on how many columns share a call", "[quant_linear]") {
+  for (const QuantKernels& kernels : available_kernels()) {
+    for (std::size_t t = 0; t < kTypes; ++t) {
+      for (std::int64_t k : lengths(kQuantTypes[t])) {
+        const std::int64_t rows = 67;
+        Problem p(kQuantTypes[t], rows, k, 40, static_cast<std::uint32_t>(3 * k));
+        p.quantize(kernels);
+        const std::vector<float> all = product(kernels, t, p, 40, 0, rows);
+        for (std::int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 33}) {
+          const std::vector<float> some = product(kernels, t, p, n, 0, rows);
+          INFO(kernels.isa << " " << name(kQuantTypes[t]) << " k " << k << " columns " << n);
+          CHECK(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)) == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("row ranges of any start and length give the same bits and touch nothing else", "[quant_linear]") {
+  for (const QuantKernels& kernels : available_kernels()) {
+    for (std::size_t t = 0; t < kTypes; ++t) {
+      const std::int64_t rows = 101, k = info(kQuantTypes[t]).block_elems == 32 ? 224 : 1280;
+      Problem p(kQuantTypes[t], rows, k, 9, 7);
+      p.quantize(kernels);
+      for (std::int64_t n : {1, 3, 9}) {
+        const std::vector<float> all = product(kernels, t, p, n, 0, rows);
+        for (auto [begin, end] : {std::pair{0, 1}, {1, 33}, {5, 69}, {17, 18}, {64, 101}, {99, 101}, {40, 40}}) {
+          std::vector<float> want(all.size(), kUntouched);
+          for (std::int64_t c = 0; c < n; ++c)
+            std::copy(all.begin() + c * rows + begin, all.begin() + c * rows + end, want.begin() + c * rows + begin);
+          INFO(kernels.isa << " " << name(kQuantTypes[t]) << " columns " << n << " rows " << begin << " to " << end);
+          CHECK(same_bits(product(kernels, t, p, n, begin, end), want));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("columns may be taken from and put to rows of any order", "[quant_linear]") {
+  Scratch scratch;
+  for (const QuantKernels& kernels : available_kernels()) {
+    for (std::size_t t = 0; t < kTypes; ++t) {
+      const std::int64_t rows = 40, k = 512;
+      Problem p(kQuantTypes[t], rows, k, 12, 11);
+      p.quantize(kernels);
+      const std::vector<float> all = product(kernels, t, p, 12, 0, rows);
+      const std::int32_t from[] = {11, 0, 3, 3, 7, 10, 1, 2, 9, 5, 4};
+      const std::int32_t to[] = {2, 12, 0, 9, 1, 3, 8, 7, 6, 5, 11};
+      for (std::int64_t n : {1, 2, 5, 11}) {
+        std::vector<float> y(static_cast<std::size_t>(13 * rows), kUntouched), want = y;
+        LinearArgs args = p.args(y.data(), n);
+        args.act_rows = from;
+        args.out_rows = to;
+        kernels.linear[t](args, 0, rows, scratch.bytes.get());
+        for (std::int64_t c = 0; c < n; ++c)
+          std::copy_n(all.begin() + from[c] * rows, rows, want.begin() + to[c] * rows);
+        INFO(kernels.isa << " " << name(kQuantTypes[t]) << " columns " << n);
+        CHECK(same_bits(y, want));
+      }
+    }
+  }
+}
+
+TEST_CASE("long rows give the same bits on every instruction set", "[quant_linear]") {
+  const auto kernels = available_kernels();
+  for (std::size_t t = 0; t < kTypes; ++t) {
+    for (std::int64_t k : {8192 + 512, 28672}) {
+      Problem p(kQuantTypes[t], 35, k, 9, 5);
+      p.quantize(kernels[0]);
+      const std::vector<float> first = product(kernels[0], t, p, 9, 0, 35);
+      CHECK(count_wrong(first, Expected(p), p) == 0);
+      for (const QuantKernels& other : kernels) {
+        INFO(other.isa << " " << name(kQuantTypes[t]) << " k " << k);
+        CHECK(same_bits(product(other, t, p, 9, 0, 35), first));
+        const std::vector<float> one = product(other, t, p, 1, 0, 35);
+        CHECK(std::memcmp(one.data(), first.data(), one.size() * sizeof(float)) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("extreme quants, scales and activations stay exact", "[quant_linear]") {
+  const auto kernels = available_kernels();
+  for (std::size_t t = 0; t < kTypes; ++t) {
+    for (int fill : {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0, 0x20, 0xdf}) {
+      const std::int64_t rows = 33, k = 512;
+      Problem p(kQuantTypes[t], rows, k, 9, 1);
+      const std::size_t block = info(kQuantTypes[t]).block_bytes;
+      std::memset(p.weights.data(), fill, p.row_bytes * rows);
+      for (std::size_t b = 0; b < p.row_bytes * rows; b += block)
+        for (std::size_t at : half_offsets(kQuantTypes[t]))
+          std::memcpy(p.weights.data() + b + at, "\x00\x3c", 2);  // 1.0
+      for (std::size_t i = 0; i < p.x.size(); ++i)                // the largest quants, of one sign, of both, in turns
+        p.x[i] = (i / k) % 3 == 0 ? 1.0f : (i / k) % 3 == 1 ? -1.0f : i % 2 == 0 ? 1.0f : -1.0f;
+      p.quantize(kernels[0]);
+      const Expected want(p);
+      for (const QuantKernels& other : kernels) {
+        INFO(other.isa << " " << name(kQuantTypes[t]) << " bytes " << fill);
+        CHECK(count_wrong(product(other, t, p, 9, 0, rows), want, p) == 0);
+        CHECK(count_wrong(product(other, t, p, 1, 0, rows), Expected(p), p) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("scales that are not numbers reach the outputs of their row or column only", "[quant_linear]") {
+  for (const QuantKernels& kernels : available_kernels()) {
+    for (std::size_t t = 0; t < kTypes; ++t) {
+      const std::int64_t rows = 35, k = 768;
+      Problem p(kQuantTypes[t], rows, k, 9, 3);
+      const std::uint16_t nan = 0x7e00;
+      std::memcpy(
+          p.weights.data() + 20 * p.row_bytes + info(kQuantTypes[t]).block_bytes + half_offsets(kQuantTypes[t]).back(),
+          &nan, 2);
+      p.x[static_cast<std::size_t>(4 * k + 700)] = std::numeric_limits<float>::infinity();
+      p.quantize(kernels);
+      for (std::int64_t n : {1, 9}) {
+        const std::vector<float> y = product(kernels, t, p, n, 0, rows);
+        std::size_t wrong = 0;
+        for (std::int64_t c = 0; c < n; ++c)
+          for (std::int64_t r = 0; r < rows; ++r)
+            wrong += std::isnan(y[static_cast<std::size_t>(c * rows + r)]) != (c == 4 || r == 20);
+        INFO(kernels.isa << " " << name(kQuantTypes[t]) << " columns " << n);
+        CHECK(wrong == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("activations are quantised bit for bit as defined", "[quant_linear]") {
+  const std::int64_t k = 1280, rows = 9;
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<std::size_t>(rows * k));
+  for (float& v : x) v = normal(rng);
+  for (std::int64_t i = 0; i < 256; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    x[at] = 0;                                                    // zeros
+    x[256 + at] = (static_cast<float>(i % 250) - 125.0f) + 0.5f;  // ties: the largest is 127
+    x[512 + at] = normal(rng) * 0x1p-101f;                        // below and about the smallest
+    x[768 + at] = normal(rng) * 0x1p-140f;                        // subnormal
+    x[1024 + at] = normal(rng) * 0x1p120f;
+  }
+  for (std::size_t block = 256; block < 512; block += 32) x[block] = 127.0f;
+  x[2 * k + 5] = std::numeric_limits<float>::quiet_NaN();
+  x[2 * k + 700] = -std::numeric_limits<float>::infinity();
+  for (const QuantKernels& kernels : available_kernels()) {
+    for (ActFormat format : {ActFormat::Q8x32, ActFormat::Q8x256}) {
+      const ActLayout layout = act_layout(static_cast<int>(format), k, rows);
+      REQUIRE(layout.block == act_block_elems(format));
+      REQUIRE(layout.row_bytes % 64 == 0);
+      REQUIRE(layout.row_bytes % 4096 != 0);
+      std::vector<std::byte> act(layout.bytes);
+      const auto quantize = format == ActFormat::Q8x32 ? kernels.q8x32 : kernels.q8x256;
+      quantize(x.data(), k, act.data(), layout, 0, 4);
+      quantize(x.data(), k, act.data(), layout, 4, rows);
+      std::size_t wrong_q = 0, wrong_scale = 0, wrong_sum = 0;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const auto row = static_cast<std::size_t>(r);
+        const auto* q = reinterpret_cast<const std::int8_t*>(act.data() + row * layout.row_bytes);
+        const auto* scales =
+            reinterpret_cast<const float*>(act.data() + layout.scales_offset + row * layout.scales_row_bytes);
+        const auto* sums =
+            reinterpret_cast<const std::int16_t*>(act.data() + layout.sums_offset + row * layout.sums_row_bytes);
+        for (std::int64_t b = 0; b < k / layout.block; ++b) {
+          std::int8_t want[256];
+          const float scale = quantize_activation_block(x.data() + r * k + b * layout.block, layout.block, want);
+          wrong_scale += std::memcmp(&scale, scales + b, 4) != 0;
+          wrong_q += std::memcmp(want, q + b * layout.block, static_cast<std::size_t>(layout.block)) != 0;
+          for (std::int64_t s = 0; s < layout.block / 16; ++s) {
+            int sum = 0;
+            for (int i = 0; i < 16; ++i) sum += int{want[16 * s + i]};
+            wrong_sum += sum != sums[b * layout.block / 16 + s];
+          }
+        }
+      }
+      INFO(kernels.isa << " " << name(format));
+      CHECK(wrong_q == 0);
+      CHECK(wrong_scale == 0);
+      CHECK(wrong_sum == 0);
+    }
+  }
+}
+
+TEST_CASE("pitches of activation rows keep eight rows in different sets", "[quant_linear]") {
+  for (std::int64_t k : {256, 4096, 8192, 14336, 28672}) {
+    const ActLayout layout = act_layout(static_cast<int>(ActFormat::Q8x256), k, 3);
+    CHECK(layout.row_bytes % 64 == 0);
+    CHECK(layout.row_bytes % 4096 != 0);
+    CHECK(layout.row_bytes >= static_cast<std::size_t>(k));
+    CHECK(layout.scales_offset >= 3 * layout.row_bytes);
+    CHECK(layout.sums_offset >= layout.scales_offset + 3 * sizeof(float) * static_cast<std::size_t>(k / 256));
+    CHECK(layout.bytes >= layout.sums_offset + 3 * sizeof(std::int16_t) * static_cast<std::size_t>(k / 16));
+  }
+}

@@ -1,0 +1,299 @@
+// What each family's files may hold and what their graphs are made of.
+#include <algorithm>
+#include <set>
+
+#include "open_file.h"
+#include "support/catch.h"
+#include "support/paths.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+template <class T>
+std::vector<T> all(const Graph& graph) {
+  std::vector<T> out;
+  for (const Node& n : graph.nodes())
+    if (const T* op = std::get_if<T>(&n.op)) out.push_back(*op);
+  return out;
+}
+
+std::vector<std::string> producers(const Graph& graph, const std::string& value) {
+  for (const Node& n : graph.nodes()) {
+    if (graph.info(n.out[0]).name != value) continue;
+    std::vector<std::string> in;
+    for (const std::uint32_t id : n.in) in.push_back(graph.info(id).name);
+    return in;
+  }
+  return {};
+}
+
+std::set<std::string> weights(const Graph& graph) {
+  std::set<std::string> out;
+  for (const ValueInfo& v : graph.values())
+    if (v.kind == ValueKind::Weight) out.insert(v.name);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("every tensor of each family's files is read") {
+  const TempDir folder;
+  for (const Architecture& a : architectures()) {
+    for (const bool more : {false, true}) {
+      INFO(a.name << (more ? ", tied, with experts" : ""));
+      TinyOptions o{.arch = std::string(a.name), .layers = 3, .tied = more};
+      if (a.name == "llama" && more) {
+        o.experts = 4;
+        o.rope = TinyRope::Llama3;
+      }
+      if (a.name == "llama" && !more) o.biases = true;
+      const TinyFile tiny = tiny_model(o);
+      const Opened model = open_tiny(folder, tiny);
+      CHECK(model.unused.empty());
+      std::set<std::string> names;
+      for (const TinyTensor& t : tiny.tensors()) names.insert(t.name);
+      CHECK(weights(model.graph) == names);
+    }
+  }
+}
+
+TEST_CASE("a tensor that nothing reads is reported, one that the family knows is not") {
+  const TempDir folder;
+  TinyFile tiny = tiny_model();
+  tiny.add_tensor({"blk.0.attn_rot_embd.weight", {DType::F32, {4}}});
+  tiny.add_tensor({"blk.0.attn_gate.weight", {DType::F32, {32, 32}}});
+  tiny.add_tensor({"rope_freqs.bias", {DType::F32, {4}}});
+  CHECK(open_tiny(folder, tiny).unused == std::vector<std::string>{"blk.0.attn_gate.weight", "rope_freqs.bias"});
+
+  TinyFile qwen = tiny_model({.arch = "qwen3"});
+  qwen.add_tensor({"rope_freqs.weight", {DType::F32, {4}}});  // only llama has factors
+  CHECK(open_tiny(folder, qwen).unused == std::vector<std::string>{"rope_freqs.weight"});
+}
+
+TEST_CASE("dimensions are the file's") {
+  const TempDir folder;
+  const Opened model = open_tiny(folder, tiny_model({.arch = "qwen3moe",
+                                                     .layers = 3,
+                                                     .n_embd = 64,
+                                                     .heads = 8,
+                                                     .kv_heads = 2,
+                                                     .head_dim = 16,
+                                                     .context = 128,
+                                                     .experts = 6,
+                                                     .experts_used = 3}));
+  const ModelDims& d = model.spec.dims;
+  CHECK(d.architecture == "qwen3moe");
+  CHECK(d.vocab == 267);
+  CHECK(d.context == 128);
+  CHECK(d.n_embd == 64);
+  CHECK(d.n_layers == 3);
+  CHECK(d.heads == 8);
+  CHECK(d.kv_heads == 2);
+  CHECK(d.experts == 6);
+  CHECK(d.experts_used == 3);
+  const Graph& g = model.graph;
+  const std::uint32_t logits = g.outputs()[0];
+  CHECK(g.info(logits).type == TensorType{DType::F32, {267, 2}});
+  CHECK(g.info(logits).rows == RowSpace::Outputs);
+}
+
+TEST_CASE("the vocabulary is counted by its tokens, or by vocab_size where the file has none") {
+  const TempDir folder;
+  TinyFile tiny = tiny_model();
+  tiny.set("llama.vocab_size", std::uint32_t{32000});  // the tokens themselves decide
+  CHECK(open_tiny(folder, tiny).spec.dims.vocab == 267);
+  tiny.erase("tokenizer.ggml.tokens");
+  tiny.set("llama.vocab_size", std::uint32_t{267});
+  CHECK(open_tiny(folder, tiny).spec.dims.vocab == 267);
+}
+
+TEST_CASE("rotary pairs: neighbours for llama, halves for the others") {
+  const TempDir folder;
+  for (const Architecture& a : architectures()) {
+    INFO(a.name);
+    const RopePairing pairing = a.name == "llama" ? RopePairing::Interleaved : RopePairing::Halves;
+    const auto ropes = all<Rope>(open_tiny(folder, tiny_model({.arch = std::string(a.name)})).graph);
+    REQUIRE(ropes.size() == 2);
+    for (const Rope& r : ropes) CHECK(r == Rope{pairing, 8});
+  }
+}
+
+TEST_CASE("qwen3 normalises heads, olmoe the whole width before the split") {
+  const TempDir folder;
+  const Graph qwen = open_tiny(folder, tiny_model({.arch = "qwen3"})).graph;
+  CHECK(producers(qwen, "blk.0.attn_q_norm") ==
+        std::vector<std::string>{"blk.0.attn_q_heads", "blk.0.attn_q_norm.weight"});
+  CHECK(producers(qwen, "blk.0.attn_k_rope")[0] == "blk.0.attn_k_norm");
+  const Graph olmoe = open_tiny(folder, tiny_model({.arch = "olmoe"})).graph;
+  CHECK(producers(olmoe, "blk.0.attn_q_norm") == std::vector<std::string>{"blk.0.attn_q", "blk.0.attn_q_norm.weight"});
+  CHECK(producers(olmoe, "blk.0.attn_k_rope")[0] == "blk.0.attn_k_heads");
+}
+
+TEST_CASE("weights of the chosen experts: renormalised, or as olmoe leaves them") {
+  const TempDir folder;
+  const auto route = [&](TinyFile f) { return all<Route>(open_tiny(folder, f).graph).at(0); };
+  const TinyFile mixtral = tiny_model({.experts = 4});
+  const TinyFile qwen = tiny_model({.arch = "qwen3moe", .experts_used = 3});
+  const TinyFile olmoe = tiny_model({.arch = "olmoe"});
+  CHECK(route(mixtral) == Route{2, Gating::Softmax, RouteWeights::Renormalized, 1});
+  CHECK(route(qwen) == Route{3, Gating::Softmax, RouteWeights::Renormalized, 1});
+  CHECK(route(olmoe) == Route{2, Gating::Softmax, RouteWeights::AsGated, 1});
+
+  TinyFile scaled = mixtral;
+  scaled.set("llama.expert_weights_scale", 2.5f);
+  CHECK(route(scaled).scale == 2.5f);
+  scaled.set("llama.expert_weights_scale", 0.0f);  // not set
+  CHECK(route(scaled).scale == 1.0f);
+  TinyFile normed = olmoe;
+  normed.set("olmoe.expert_weights_norm", true);
+  CHECK(route(normed).weights == RouteWeights::Renormalized);
+  TinyFile listed = qwen;  // written by programs that list every key with its default
+  listed.set("qwen3moe.expert_weights_norm", false);
+  CHECK(route(listed).weights == RouteWeights::Renormalized);
+  listed.set("qwen3moe.expert_gating_func", std::uint32_t{1});
+  CHECK(route(listed).gating == Gating::Softmax);
+}
+
+TEST_CASE("roles tell the experts and the router from the rest") {
+  const TempDir folder;
+  const Graph g = open_tiny(folder, tiny_model({.experts = 4})).graph;
+  for (const Node& n : g.nodes()) {
+    const std::string& name = g.info(n.out[0]).name;
+    INFO(name);
+    if (std::holds_alternative<ExpertLinear>(n.op) || std::holds_alternative<Combine>(n.op))
+      CHECK(n.role == Role::Experts);
+    if (std::holds_alternative<Route>(n.op) || name == "blk.0.ffn_gate_inp") CHECK(n.role == Role::Router);
+    if (name == "blk.0.ffn_norm" || name == "blk.0.ffn_residual") CHECK(n.role == Role::Ffn);
+    if (name.starts_with("blk.0.attn")) CHECK(n.role == Role::Attention);
+    if (name == "token_embd") CHECK(n.role == Role::Embed);
+    if (name.starts_with("output")) CHECK(n.role == Role::Head);
+    CHECK(n.layer == (name.starts_with("blk.0.") ? 0 : -1));
+  }
+}
+
+TEST_CASE("scaling of rotary positions") {
+  const TempDir folder;
+  const auto table = [&](const TinyFile& f) { return all<RopeTable>(open_tiny(folder, f).graph).at(0); };
+  const auto with = [&](const std::function<void(TinyFile&)>& change) {
+    TinyFile f = tiny_model({.arch = "qwen3"});
+    change(f);
+    return table(f);
+  };
+  const RopeTable plain{.n_rot = 8};
+  CHECK(table(tiny_model({.arch = "qwen3"})) == plain);
+  const RopeTable linear{.n_rot = 8, .scaling = RopeScaling::Linear, .factor = 4};
+  CHECK(table(tiny_model({.arch = "qwen3", .rope = TinyRope::Linear})) == linear);
+  const RopeTable yarn{.n_rot = 8, .scaling = RopeScaling::Yarn, .factor = 4, .original_context = 16};
+  CHECK(table(tiny_model({.arch = "qwen3", .rope = TinyRope::Yarn})) == yarn);
+
+  // The key from before scaling had types; 0 and 1 are no scaling, "none" switches a factor off.
+  CHECK(with([](TinyFile& f) { f.set("qwen3.rope.scale_linear", 4.0f); }) == linear);
+  CHECK(with([](TinyFile& f) { f.set("qwen3.rope.scaling.factor", 4.0f); }) == linear);
+  CHECK(with([](TinyFile& f) { f.set("qwen3.rope.scaling.factor", 0.0f); }) == plain);
+  CHECK(with([](TinyFile& f) { f.set("qwen3.rope.scaling.factor", 1.0f); }) == plain);
+  CHECK(with([](TinyFile& f) {
+          f.set("qwen3.rope.scaling.type", "none");
+          f.set("qwen3.rope.scaling.factor", 4.0f);
+        }) == plain);
+  // YaRN without its context takes the file's; its other numbers are read.
+  const RopeTable full = with([](TinyFile& f) {
+    f.set("qwen3.rope.scaling.type", "yarn");
+    f.set("qwen3.rope.scaling.factor", 2.0f);
+    f.set("qwen3.rope.scaling.attn_factor", 0.5f);
+    f.set("qwen3.rope.scaling.yarn_beta_fast", 16.0f);
+    f.set("qwen3.rope.scaling.yarn_beta_slow", 2.0f);
+  });
+  CHECK(full == RopeTable{.n_rot = 8,
+                          .scaling = RopeScaling::Yarn,
+                          .factor = 2,
+                          .original_context = 64,
+                          .beta_fast = 16,
+                          .beta_slow = 2,
+                          .attention_factor = 0.5f});
+  // Part of each head, and another base.
+  const RopeTable part = with([](TinyFile& f) {
+    f.set("qwen3.rope.dimension_count", std::uint32_t{4});
+    f.set("qwen3.rope.freq_base", 5e5f);
+  });
+  CHECK(part == RopeTable{.n_rot = 4, .base = 5e5f});
+  CHECK(with([](TinyFile& f) { f.erase("qwen3.rope.dimension_count"); }).n_rot == 8);
+}
+
+TEST_CASE("attention: scale and window") {
+  const TempDir folder;
+  const auto attention = [&](const TinyFile& f) { return all<Attention>(open_tiny(folder, f).graph).at(0); };
+  CHECK(attention(tiny_model({.head_dim = 16})) == Attention{.scale = 0.25f, .window = 0});
+  CHECK(attention(tiny_model({.head_dim = 16, .window = 24})) == Attention{.scale = 0.25f, .window = 24});
+  TinyFile scaled = tiny_model();
+  scaled.set("llama.attention.scale", 0.125f);
+  CHECK(attention(scaled).scale == 0.125f);
+  // A window that no position of the context reaches is none.
+  CHECK(attention(tiny_model({.arch = "qwen2", .window = 64})).window == 0);
+}
+
+TEST_CASE("values may be as long as the file says") {
+  const TempDir folder;
+  TinyFile f = tiny_model();
+  f.set("llama.attention.value_length", std::uint32_t{12});
+  f.resize("blk.0.attn_v.weight", {32, 24});
+  f.resize("blk.0.attn_output.weight", {48, 32});
+  const Graph g = open_tiny(folder, f).graph;
+  const auto state = std::ranges::find(g.values(), ValueKind::State, &ValueInfo::kind);
+  REQUIRE(state != g.values().end());
+  CHECK(state->cache == CacheType{.layer = 0, .kv_heads = 2, .head_dim_k = 8, .head_dim_v = 12});
+}
+
+TEST_CASE("tied: the head reads the embedding table") {
+  const TempDir folder;
+  const Graph g = open_tiny(folder, tiny_model({.tied = true})).graph;
+  CHECK(producers(g, "output")[1] == "token_embd.weight");
+  CHECK(producers(open_tiny(folder, tiny_model()).graph, "output")[1] == "output.weight");
+}
+
+TEST_CASE("tensors keep their storage types") {
+  const TempDir folder;
+  TinyOptions o{.n_embd = 256, .d_ff = 256, .types = {{"*attn_q.weight", DType::Q4_K}, {"*ffn_*", DType::Q6_K}}};
+  o.type = DType::BF16;
+  o.head_dim = 64;
+  const Graph g = open_tiny(folder, tiny_model(o)).graph;
+  for (const ValueInfo& v : g.values()) {
+    if (v.kind != ValueKind::Weight) continue;
+    INFO(v.name);
+    const DType wanted = v.name.find("norm") != std::string::npos   ? DType::F32
+                         : v.name == "blk.0.attn_q.weight"          ? DType::Q4_K
+                         : v.name.find("ffn_") != std::string::npos ? DType::Q6_K
+                                                                    : DType::BF16;
+    CHECK(v.type.dtype == wanted);
+  }
+}
+
+TEST_CASE("version 1 and big-endian files give the same graph") {
+  const TempDir folder;
+  const TinyFile tiny = tiny_model({.arch = "qwen3moe"});
+  const std::uint64_t hash = open_tiny(folder, tiny).graph.hash();
+  for (const GgufWriterOptions& o : {GgufWriterOptions{.version = 1}, GgufWriterOptions{.big_endian = true}}) {
+    tiny.write(folder / "other.gguf", o);
+    Warnings warnings;
+    const GgufFile file = GgufFile::open(folder / "other.gguf", warnings);
+    CHECK(build_graph(open_model(file.metadata()), file, {.tokens = 4, .outputs = 2}).hash() == hash);
+  }
+}
+
+TEST_CASE("trained models of the shared data have nothing unread") {
+  for (const char* name :
+       {"stories260K-f32.gguf", "stories260K-f32-be.gguf", "stories260K-f32-v1.gguf", "aidreams260K-f32.gguf",
+        "babyllama-tok105-f32.gguf", "random-llama.gguf", "tinyllamas-stories-260k-f32.crabml.gguf"}) {
+    const auto path = shared_file(std::string("data/models/") + name);
+    if (!path) continue;
+    INFO(name);
+    Warnings warnings;
+    const GgufFile file = GgufFile::open(*path, warnings);
+    std::vector<std::string> unused;
+    const ModelSpec spec = open_model(file.metadata());
+    build_graph(spec, file, {}, &unused);
+    CHECK(unused.empty());
+    CHECK(spec.dims.vocab == file.tensors().find("token_embd.weight")->type.shape[1]);
+  }
+}

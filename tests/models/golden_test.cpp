@@ -1,0 +1,77 @@
+// The graph of each family at a tiny size, as written and after the passes, against text that was read and approved.
+// LLM_UPDATE_GOLDEN=1 writes the files anew.
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "graph/passes/passes.h"
+#include "graph/print.h"
+#include "open_file.h"
+#include "support/catch.h"
+#include "support/paths.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+/// Two layers, so that the texts show what repeats; the variants each add what the plain family lacks.
+struct Variant {
+  std::string name;
+  TinyOptions options;
+};
+
+std::vector<Variant> variants() {
+  return {
+      {"llama", {.layers = 2}},
+      {"llama-llama3", {.layers = 2, .tied = true, .biases = true, .rope = TinyRope::Llama3}},
+      {"llama-experts", {.layers = 2, .experts = 4, .window = 16}},
+      {"qwen2", {.arch = "qwen2", .layers = 2, .tied = true}},
+      {"qwen3", {.arch = "qwen3", .layers = 2, .head_dim = 16, .rope = TinyRope::Yarn}},
+      {"qwen3moe", {.arch = "qwen3moe", .layers = 2, .head_dim = 16}},
+      {"olmoe", {.arch = "olmoe", .layers = 2, .kv_heads = 4}},
+  };
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// Without the first line, whose hash says nothing to a reader.
+void compare(const std::string& name, const Graph& graph) {
+  std::string text = to_text(graph);
+  text.erase(0, text.find('\n') + 1);
+  const auto path = source_dir() / "tests/models/golden" / (name + ".txt");
+  if (const char* update = std::getenv("LLM_UPDATE_GOLDEN"); update && *update) std::ofstream(path) << text;
+  CHECK(read(path) == text);
+}
+
+}  // namespace
+
+TEST_CASE("graphs of the families are the approved ones") {
+  const TempDir folder;
+  for (const Variant& v : variants()) {
+    INFO(v.name);
+    const Opened model = open_tiny(folder, tiny_model(v.options));
+    compare(v.name, model.graph);
+    compare(v.name + ".optimized", optimize(model.graph));
+  }
+}
+
+TEST_CASE("layers of one model share one plan, before and after the passes") {
+  const TempDir folder;
+  for (const Variant& v : variants()) {
+    INFO(v.name);
+    TinyOptions options = v.options;
+    options.layers = 4;
+    const Graph graph = open_tiny(folder, tiny_model(options)).graph;
+    std::vector<LayerRange> layers;
+    for (const LayerRange& r : layer_ranges(graph))
+      if (r.layer >= 0) layers.push_back(r);
+    REQUIRE(layers.size() == 4);
+    for (const LayerRange& r : layers) CHECK(structural_hash(graph, r) == structural_hash(graph, layers[0]));
+  }
+}

@@ -1,0 +1,286 @@
+// Files whose hyper-parameters or tensors do not fit: each ends in an error of the model file that names the key or the
+// tensor, with the offset of the field.
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "open_file.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+struct Case {
+  std::string id;
+  std::string subject;  ///< key or tensor, without its quotes
+  std::string word;     ///< in the whole message
+  std::function<void(TinyFile&)> change;
+};
+
+template <class T>
+std::function<void(TinyFile&)> set(std::string key, T value) {
+  return [key, value](TinyFile& f) { f.set(key, value); };
+}
+std::function<void(TinyFile&)> u32(std::string key, std::uint32_t value) { return set("llama." + key, value); }
+std::function<void(TinyFile&)> f32(std::string key, float value) { return set("llama." + key, value); }
+std::function<void(TinyFile&)> erase(std::string key) {
+  return [key](TinyFile& f) { f.erase(key); };
+}
+std::function<void(TinyFile&)> array(std::string key, std::vector<std::uint32_t> values) {
+  return [key, values](TinyFile& f) { f.set_array("llama." + key, values); };
+}
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr std::uint32_t kMax = 0xffffffffu;
+
+/// Where the field that the error is about starts: the key's value, or the tensor's record.
+std::optional<std::uint64_t> field_offset(const std::filesystem::path& path, const std::string& subject) {
+  Warnings warnings;
+  const GgufFile file = GgufFile::open(path, warnings);
+  if (const auto* entry = file.metadata().find(subject)) return entry->offset;
+  if (const auto* tensor = file.tensors().find(subject)) return tensor->info_offset;
+  return std::nullopt;
+}
+
+void run(const std::vector<Case>& cases, const TinyOptions& base) {
+  const TempDir folder;
+  for (const Case& c : cases) {
+    INFO(c.id);
+    TinyFile tiny = tiny_model(base);
+    c.change(tiny);
+    const std::optional<Error> error = failure(folder, tiny);
+    REQUIRE(error);
+    INFO(error->what());
+    CHECK(error->kind() == ErrorKind::Model);
+    CHECK(error->parts().file == (folder / "tiny.gguf").string());
+    CHECK(error->parts().subject.find("\"" + c.subject + "\"") != std::string::npos);
+    CHECK(std::string(error->what()).find(c.word) != std::string::npos);
+    REQUIRE(error->parts().offset);
+    if (const auto at = field_offset(folder / "tiny.gguf", c.subject)) CHECK(*error->parts().offset == *at);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("hyper-parameters out of range") {
+  run(
+      {
+          {"D01", "llama.block_count", "block_count", u32("block_count", 0)},
+          {"D02", "blk.1.attn_norm.weight", "block_count", u32("block_count", 513)},
+          {"block_count 1025", "llama.block_count", "1024", u32("block_count", 1025)},
+          {"D03", "llama.block_count", "block_count", u32("block_count", kMax)},
+          {"D04", "blk.1.attn_norm.weight", "blk.1", u32("block_count", 2)},
+          {"D05", "llama.block_count", "block_count", set("llama.block_count", "1")},
+          {"D07", "llama.block_count", "missing", erase("llama.block_count")},
+          {"D08", "llama.embedding_length", "embedding_length", u32("embedding_length", 0)},
+          {"D09", "token_embd.weight", "[32, 267], needs [64, 267]", u32("embedding_length", 64)},
+          {"D10", "llama.attention.head_count", "head_count", u32("attention.head_count", 0)},
+          {"D11", "llama.attention.head_count", "head_count", u32("attention.head_count", 5)},
+          {"D12", "llama.attention.head_count", "head_count", u32("attention.head_count", 64)},
+          {"D13", "llama.attention.head_count_kv", "head_count_kv", u32("attention.head_count_kv", 0)},
+          {"D14", "llama.attention.head_count_kv", "head_count_kv", u32("attention.head_count_kv", 3)},
+          {"D15", "llama.attention.head_count_kv", "head_count_kv", u32("attention.head_count_kv", 8)},
+          {"D16", "llama.attention.head_count_kv", "head_count_kv", array("attention.head_count_kv", {2, 2, 2})},
+          {"D17", "llama.attention.head_count_kv", "head_count_kv", array("attention.head_count_kv", {0})},
+          {"D18", "llama.attention.key_length", "key_length", u32("attention.key_length", 0)},
+          {"D19", "llama.attention.key_length", "key_length", u32("attention.key_length", 1u << 31)},
+          {"value_length 0", "llama.attention.value_length", "0", u32("attention.value_length", 0)},
+          {"D20", "llama.rope.dimension_count", "odd", u32("rope.dimension_count", 7)},
+          {"D21", "llama.rope.dimension_count", "dimension_count", u32("rope.dimension_count", 4096)},
+          {"D22", "llama.attention.layer_norm_rms_epsilon", "nan", f32("attention.layer_norm_rms_epsilon", kNan)},
+          {"D23", "llama.attention.layer_norm_rms_epsilon", "-1", f32("attention.layer_norm_rms_epsilon", -1)},
+          {"epsilon 0", "llama.attention.layer_norm_rms_epsilon", "above 0",
+           f32("attention.layer_norm_rms_epsilon", 0)},
+          {"D24", "llama.attention.layer_norm_rms_epsilon", "missing", erase("llama.attention.layer_norm_rms_epsilon")},
+          {"D25", "llama.rope.freq_base", "freq_base", f32("rope.freq_base", 0)},
+          {"D26", "llama.rope.freq_base", "freq_base", f32("rope.freq_base", kNan)},
+          {"D27", "llama.rope.freq_base", "freq_base", f32("rope.freq_base", -1)},
+          {"base inf", "llama.rope.freq_base", "inf", f32("rope.freq_base", kInf)},
+          {"D28", "llama.rope.scaling.type", "zzz", set("llama.rope.scaling.type", "zzz")},
+          {"longrope", "llama.rope.scaling.type", "not supported", set("llama.rope.scaling.type", "longrope")},
+          {"D30", "llama.context_length", "context_length", u32("context_length", 0)},
+          {"no context", "llama.context_length", "missing", erase("llama.context_length")},
+          {"D32", "blk.0.ffn_gate.weight", "needs [32, 128]", u32("feed_forward_length", 128)},
+          {"feed_forward_length 0", "llama.feed_forward_length", "0", u32("feed_forward_length", 0)},
+          {"no feed_forward_length", "llama.feed_forward_length", "missing", erase("llama.feed_forward_length")},
+          {"D44", "llama.attention.head_count", "missing", erase("llama.attention.head_count")},
+      },
+      {});
+}
+
+TEST_CASE("scaling of rotary positions that makes no sense") {
+  const auto yarn = [](const std::function<void(TinyFile&)>& more) {
+    return [more](TinyFile& f) {
+      f.set("llama.rope.scaling.type", "yarn");
+      f.set("llama.rope.scaling.factor", 4.0f);
+      more(f);
+    };
+  };
+  run(
+      {
+          {"D29", "llama.rope.scaling.factor", "rope.scaling", yarn(f32("rope.scaling.factor", kNan))},
+          {"negative", "llama.rope.scaling.factor", "-2", yarn(f32("rope.scaling.factor", -2))},
+          {"shrinking", "llama.rope.scaling.factor", "below 1", yarn(f32("rope.scaling.factor", 0.5f))},
+          {"linear", "llama.rope.scaling.factor", "inf", f32("rope.scaling.factor", kInf)},
+          {"old key", "llama.rope.scale_linear", "-1", f32("rope.scale_linear", -1)},
+          {"betas", "llama.rope.scaling.yarn_beta_fast", "beta_slow", yarn(f32("rope.scaling.yarn_beta_fast", 0.5f))},
+          {"extrapolation", "llama.rope.scaling.yarn_ext_factor", "0.5",
+           yarn(f32("rope.scaling.yarn_ext_factor", 0.5f))},
+          {"multiplier", "llama.rope.scaling.yarn_log_multiplier", "0.1",
+           yarn(f32("rope.scaling.yarn_log_multiplier", 0.1f))},
+          {"linear attention factor", "llama.rope.scaling.attn_factor", "2", f32("rope.scaling.attn_factor", 2)},
+      },
+      {});
+}
+
+TEST_CASE("layers that differ are refused, equal ones in an array are read") {
+  run(
+      {
+          {"heads", "llama.attention.head_count_kv", "layer 1", array("attention.head_count_kv", {2, 1})},
+          {"width", "llama.feed_forward_length", "layer 1", array("feed_forward_length", {64, 32})},
+      },
+      {.layers = 2});
+  const TempDir folder;
+  TinyFile f = tiny_model({.layers = 2});
+  array("attention.head_count", {4, 4})(f);
+  array("attention.head_count_kv", {2, 2})(f);
+  array("feed_forward_length", {64, 64})(f);
+  CHECK(open_tiny(folder, f).spec.dims.kv_heads == 2);
+}
+
+TEST_CASE("block_count of 64 bits") {  // D06: the format's specification says u64, most writers put u32
+  const TempDir folder;
+  TinyFile f = tiny_model();
+  f.set("llama.block_count", std::uint64_t{1});
+  CHECK(open_tiny(folder, f).spec.dims.n_layers == 1);
+}
+
+TEST_CASE("experts that make no sense") {
+  const auto drop = [](std::string tensor) { return [tensor](TinyFile& f) { f.erase_tensor(tensor); }; };
+  run(
+      {
+          {"D33", "llama.expert_used_count", "expert_used_count", u32("expert_used_count", 0)},
+          {"D34", "llama.expert_used_count", "1 to 4", u32("expert_used_count", 5)},
+          {"none used", "llama.expert_used_count", "missing", erase("llama.expert_used_count")},
+          {"D35", "llama.expert_count", "expert_count", u32("expert_count", 1u << 31)},
+          {"D36", "blk.0.ffn_gate_exps.weight", "[32, 64, 4], needs [32, 64, 8]", u32("expert_count", 8)},
+          {"D37", "blk.0.ffn_gate_inp.weight", "missing", drop("blk.0.ffn_gate_inp.weight")},
+          {"no stack", "blk.0.ffn_down_exps.weight", "missing", drop("blk.0.ffn_down_exps.weight")},
+          {"width", "blk.0.ffn_gate_exps.weight", "needs [32, 48, 4]", u32("expert_feed_forward_length", 48)},
+          {"sigmoid", "llama.expert_gating_func", "2", u32("expert_gating_func", 2)},
+          {"scale", "llama.expert_weights_scale", "nan", f32("expert_weights_scale", kNan)},
+          {"shared", "llama.expert_shared_count", "not supported", u32("expert_shared_count", 1)},
+          {"groups", "llama.expert_group_count", "not supported", u32("expert_group_count", 8)},
+          {"used without experts", "llama.expert_used_count", "without experts",
+           [](TinyFile& f) { f.set("llama.expert_count", std::uint32_t{0}); }},
+          {"single tensors", "blk.0.ffn_gate_exps.weight", "convert the model again",
+           [](TinyFile& f) {
+             for (int e = 0; e < 4; ++e)
+               f.add_tensor({"blk.0.ffn_gate." + std::to_string(e) + ".weight", {DType::F32, {32, 64}}});
+             f.erase_tensor("blk.0.ffn_gate_exps.weight");
+           }},
+      },
+      {.experts = 4});
+}
+
+TEST_CASE("families with and without experts") {
+  run({{"absent", "qwen3moe.expert_count", "missing", erase("qwen3moe.expert_count")},
+       {"zero", "qwen3moe.expert_count", "outside", set("qwen3moe.expert_count", std::uint32_t{0})},
+       {"width", "qwen3moe.expert_feed_forward_length", "missing", erase("qwen3moe.expert_feed_forward_length")}},
+      {.arch = "qwen3moe"});
+  run({{"absent", "olmoe.expert_count", "missing", erase("olmoe.expert_count")}}, {.arch = "olmoe"});
+  run({{"some", "qwen3.expert_count", "without experts", set("qwen3.expert_count", std::uint32_t{8})}},
+      {.arch = "qwen3"});
+  run({{"some", "qwen2.expert_count", "without experts", set("qwen2.expert_count", std::uint32_t{8})}},
+      {.arch = "qwen2"});
+}
+
+TEST_CASE("features that no family here follows are refused unless their values change nothing") {
+  run(
+      {
+          {"scale", "llama.logit_scale", "16", f32("logit_scale", 16)},
+          {"embedding", "llama.embedding_scale", "12", f32("embedding_scale", 12)},
+          {"causal", "llama.attention.causal", "not supported", set("llama.attention.causal", false)},
+          {"alibi", "llama.attention.max_alibi_bias", "8", f32("attention.max_alibi_bias", 8)},
+          {"pattern", "llama.attention.sliding_window_pattern", "not supported",
+           array("attention.sliding_window_pattern", {1})},
+          {"prediction layers", "llama.nextn_predict_layers", "1", u32("nextn_predict_layers", 1)},
+      },
+      {});
+  run({{"window", "qwen3.attention.sliding_window", "window",
+        set("qwen3.attention.sliding_window", std::uint32_t{32})}},
+      {.arch = "qwen3"});
+  const TempDir folder;
+  TinyFile f = tiny_model();
+  f32("logit_scale", 0)(f);
+  f32("residual_scale", 1)(f);
+  u32("expert_group_count", 0)(f);
+  u32("nextn_predict_layers", 0)(f);
+  f.set("llama.attention.causal", true);
+  CHECK(open_tiny(folder, f).graph.hash() == open_tiny(folder, tiny_model()).graph.hash());
+}
+
+TEST_CASE("tensors that do not fit") {
+  const auto resize = [](std::string tensor, Shape shape) {
+    return [tensor, shape](TinyFile& f) { f.resize(tensor, shape); };
+  };
+  const auto retype = [](std::string tensor, DType type) {
+    return [tensor, type](TinyFile& f) { f.retype(tensor, type); };
+  };
+  const auto drop = [](std::string tensor) { return [tensor](TinyFile& f) { f.erase_tensor(tensor); }; };
+  run(
+      {
+          {"D38", "output_norm.weight", "missing", drop("output_norm.weight")},
+          {"D40", "blk.0.attn_norm.weight", "Q4_0, needs F32", retype("blk.0.attn_norm.weight", DType::Q4_0)},
+          {"half norm", "output_norm.weight", "F16, needs F32", retype("output_norm.weight", DType::F16)},
+          {"D41", "token_embd.weight", "[32, 100], needs [32, 267]", resize("token_embd.weight", {32, 100})},
+          {"D42", "token_embd.weight", "[32, 320], needs [32, 267]",
+           [](TinyFile& f) {
+             f.resize("token_embd.weight", {32, 320});
+             f.resize("output.weight", {32, 320});
+           }},
+          {"head", "output.weight", "needs [32, 267]", resize("output.weight", {32, 320})},
+          {"D43", "blk.0.attn_q.weight", "[16, 64], needs [32, 32]", resize("blk.0.attn_q.weight", {16, 64})},
+          {"transposed", "blk.0.ffn_down.weight", "needs [64, 32]", resize("blk.0.ffn_down.weight", {32, 64})},
+          {"three dimensions", "blk.0.ffn_up.weight", "needs [32, 64]", resize("blk.0.ffn_up.weight", {32, 64, 2})},
+          {"norm", "blk.0.ffn_norm.weight", "[64], needs [32]", resize("blk.0.ffn_norm.weight", {64})},
+          {"sums", "blk.0.attn_k.weight", "Q8_1", retype("blk.0.attn_k.weight", DType::Q8_1)},
+          {"integers", "token_embd.weight", "I8", retype("token_embd.weight", DType::I8)},
+          {"no layer tensor", "blk.0.attn_v.weight", "missing", drop("blk.0.attn_v.weight")},
+          {"fused", "blk.0.attn_q.weight", "fused",
+           [](TinyFile& f) {
+             f.resize("blk.0.attn_q.weight", {32, 64});
+             f.rename("blk.0.attn_q.weight", "blk.0.attn_qkv.weight");
+           }},
+          {"bias", "blk.0.attn_q.bias", "[16], needs [32]",
+           [](TinyFile& f) {
+             f.add_tensor({"blk.0.attn_q.bias", {DType::F32, {16}}});
+           }},
+          {"factors", "rope_freqs.weight", "[8], needs [4]",
+           [](TinyFile& f) {
+             f.add_tensor({"rope_freqs.weight", {DType::F32, {8}}, 1});
+           }},
+      },
+      {});
+}
+
+TEST_CASE("the vocabulary's size is needed") {
+  run({{"none", "tokenizer.ggml.tokens", "missing", erase("tokenizer.ggml.tokens")},
+       {"empty", "tokenizer.ggml.tokens", "strings",
+        [](TinyFile& f) { f.set_array("tokenizer.ggml.tokens", std::vector<std::string>{}); }},
+       {"not an array", "tokenizer.ggml.tokens", "strings", set("tokenizer.ggml.tokens", "a")}},
+      {});
+}
+
+TEST_CASE("architectures that nobody knows") {
+  run({{"B29", "general.architecture", "missing", erase("general.architecture")},
+       {"B30", "general.architecture", "not supported", set("general.architecture", "")},
+       {"B31", "general.architecture", "\"foo\" is not supported; known are llama, qwen2, qwen3, qwen3moe, olmoe",
+        set("general.architecture", "foo")},
+       {"escape", "general.architecture", "\\x1b", set("general.architecture", "\x1b[2J")},
+       {"B32", "general.architecture", "string", set("general.architecture", std::uint32_t{1})}},
+      {});
+}

@@ -1,0 +1,50 @@
+// The backends that the op table runs on, each compared with the reference.
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/blas/blas.h"
+#include "base/error.h"
+
+namespace llm::test {
+
+/// What a backend's products take: x as it is, or quantised as the weight's type prescribes.
+enum class Activations { Plain, Quantised };
+
+struct NamedBackend {
+  std::string name;
+  Activations activations;
+  std::function<std::unique_ptr<Backend>()> make;
+};
+
+inline std::vector<NamedBackend> all_backends() {
+  const auto blas = [](int threads) {
+    return [threads] { return make_blas_backend({.threads = threads, .isa = {}}); };
+  };
+  return {
+      {"blas, 1 thread", Activations::Plain, blas(1)},
+      {"blas, 2 threads", Activations::Plain, blas(2)},
+  };
+}
+
+/// Those that this build and this machine have.
+inline std::vector<NamedBackend> available_backends() {
+  std::vector<NamedBackend> available;
+  for (NamedBackend& backend : all_backends()) {
+    try {
+      backend.make();
+      available.push_back(std::move(backend));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Device) throw;
+      std::printf("skipped, %s: %s\n", backend.name.c_str(), e.what());
+    }
+  }
+  return available;
+}
+
+}  // namespace llm::test

@@ -1,0 +1,207 @@
+// Memory, cache, angles and step checks that backends over host memory share.
+#include "backend/host/host.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "backend/host/legalise.h"
+#include "base/error.h"
+#include "graph/builder.h"
+#include "support/catch.h"
+#include "support/graph_runner.h"
+
+namespace llm::test {
+namespace {
+
+ErrorKind kind_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.kind();
+  }
+  FAIL("nothing was thrown");
+  return ErrorKind::Runtime;
+}
+
+}  // namespace
+
+TEST_CASE("pages are zero, writable to the last byte and refused where they cannot be") {
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{4097}, std::size_t{5} << 20}) {
+    host::Pages pages(bytes);
+    REQUIRE(pages.bytes() == bytes);
+    CHECK(pages.data()[0] == std::byte{0});
+    CHECK(pages.data()[bytes - 1] == std::byte{0});
+    std::memset(pages.data(), 0x5a, bytes);
+    host::Pages moved = std::move(pages);
+    CHECK(pages.data() == nullptr);
+    CHECK(moved.data()[bytes - 1] == std::byte{0x5a});
+    pages = std::move(moved);
+    CHECK(pages.data()[0] == std::byte{0x5a});
+  }
+  CHECK(host::Pages(0).data() == nullptr);
+  CHECK(kind_of([] { host::Pages(std::numeric_limits<std::size_t>::max()); }) == ErrorKind::Memory);
+  CHECK(kind_of([] { host::Pages(std::size_t{1} << 62); }) == ErrorKind::Memory);
+}
+
+TEST_CASE("a cache block is copied in every layer, keys and values, and nothing else changes") {
+  const std::vector<CacheType> types{{0, 2, 4, 3}, {5, 1, 8, 8}};
+  host::HostCache cache(types, {DType::F16, DType::F32}, 4);
+  CHECK(cache.bytes_per_block() == 64 * (2 * (4 * 2 + 3 * 4) + 1 * (8 * 2 + 8 * 4)));
+  struct Area {
+    std::byte* data;
+    std::size_t block_bytes;
+  };
+  const std::vector<Area> areas{
+      {cache.k(0), 64 * 2 * 4 * 2}, {cache.v(0), 64 * 2 * 3 * 4}, {cache.k(5), 64 * 8 * 2}, {cache.v(5), 64 * 8 * 4}};
+  for (std::size_t a = 0; a < areas.size(); ++a) {
+    for (std::size_t i = 0; i < 4 * areas[a].block_bytes; ++i)
+      areas[a].data[i] = static_cast<std::byte>(i * 7 + i / 251 + a);
+  }
+  std::vector<std::vector<std::byte>> expected;
+  for (const Area& area : areas) {
+    auto& bytes = expected.emplace_back(area.data, area.data + 4 * area.block_bytes);
+    std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(3 * area.block_bytes), area.block_bytes,
+                bytes.begin() + static_cast<std::ptrdiff_t>(area.block_bytes));
+  }
+  cache.copy_block(3, 1);
+  for (std::size_t a = 0; a < areas.size(); ++a) {
+    CHECK(std::equal(expected[a].begin(), expected[a].end(), areas[a].data));
+  }
+  CHECK(kind_of([&] { cache.copy_block(4, 0); }) == ErrorKind::Internal);
+  CHECK(kind_of([&] { cache.k(1); }) == ErrorKind::Internal);
+}
+
+TEST_CASE("cache formats and sizes that cannot be are refused") {
+  const std::vector<CacheType> types{{0, 8, 128, 128}};
+  CHECK(kind_of([&] { host::HostCache(types, {DType::Q8_0, DType::F16}, 1); }) == ErrorKind::Usage);
+  const std::vector<CacheType> enormous{{0, 1 << 30, 1 << 30, 1}};
+  CHECK(kind_of([&] { host::HostCache(enormous, {}, 1 << 30); }) == ErrorKind::Memory);
+}
+
+TEST_CASE("rotary angles: plain, divided, with factors") {
+  const std::vector<float> factors{1, 2, 4, 8};
+  float row[8];
+  host::RopeAngles({.n_rot = 8, .base = 10000}, nullptr).row(3, row);
+  const double theta[] = {1, 0.1, 0.01, 0.001};  // 10000^(-2i/8)
+  for (int i = 0; i < 4; ++i) {
+    CHECK(row[2 * i] == Approx(std::cos(3 * theta[i])).epsilon(1e-7));
+    CHECK(row[2 * i + 1] == Approx(std::sin(3 * theta[i])).epsilon(1e-7));
+  }
+  host::RopeAngles({.n_rot = 8, .base = 10000, .scaling = RopeScaling::Linear, .factor = 5}, factors.data())
+      .row(40, row);
+  for (int i = 0; i < 4; ++i) {
+    CHECK(row[2 * i] == Approx(std::cos(8 * theta[i] / factors[static_cast<std::size_t>(i)])).epsilon(1e-7));
+    CHECK(row[2 * i + 1] == Approx(std::sin(8 * theta[i] / factors[static_cast<std::size_t>(i)])).epsilon(1e-7));
+  }
+}
+
+TEST_CASE("rotary angles: YaRN gives the published implementation's numbers") {
+  // Computed with NumPy by the parameters of transformers' `yarn` rope type: dim 32, base 10000, factor 4, original
+  // context 2048, beta 32 and 1, position 1000; the magnitude 0.1 ln 4 + 1 included.
+  const double cosines[] = {0.640341371, -1.13862139, -0.543592667, -0.366762464, 0.981861651, 1.13681667,
+                            1.0922903,   0.999528,    0.959288787,  -0.982001554, 0.486440771, 1.02794981,
+                            1.1032322,   1.12739589,  1.13507307,   1.13750441};
+  const double sines[] = {0.941509385,  0.0042810114, 1.00049188,   1.07794355,  -0.576562824, -0.0642250909,
+                          -0.321525878, -0.545362972, -0.613385699, 0.57632451,  1.02949132,   0.489689889,
+                          0.281701431,  0.159547825,  0.0899228228, 0.0506033593};
+  RopeTable table{.n_rot = 32, .base = 10000, .scaling = RopeScaling::Yarn, .factor = 4, .original_context = 2048};
+  float row[32];
+  host::RopeAngles(table, nullptr).row(1000, row);
+  for (int i = 0; i < 16; ++i) {
+    CHECK(row[2 * i] == Approx(cosines[i]).margin(2e-7));
+    CHECK(row[2 * i + 1] == Approx(sines[i]).margin(2e-7));
+  }
+  table.attention_factor = 0.5f;
+  host::RopeAngles(table, nullptr).row(1000, row);
+  for (int i = 0; i < 16; ++i) CHECK(row[2 * i] == Approx(cosines[i] / 2).margin(2e-7));
+}
+
+TEST_CASE("YaRN without a longer context is the plain rotation") {
+  const RopeTable plain{.n_rot = 16, .base = 10000};
+  RopeTable yarn = plain;
+  yarn.scaling = RopeScaling::Yarn;
+  yarn.original_context = 64;
+  float a[16], b[16];
+  host::RopeAngles(plain, nullptr).row(77, a);
+  host::RopeAngles(yarn, nullptr).row(77, b);
+  for (int i = 0; i < 16; ++i) CHECK(a[i] == Approx(b[i]).margin(1e-7));
+}
+
+namespace {
+
+/// A legal step of two sequences, one of them with a past, over scattered blocks.
+struct Step {
+  std::vector<std::int32_t> tokens{10, 11, 12, 13}, positions{0, 1, 2, 64}, table{7, 9, 3, 4},
+      slots{7 * 64, 7 * 64 + 1, -1, 4 * 64}, out_rows{2, 3};
+  std::vector<SequenceSpan> sequences{{0, 3, 3}, {3, 1, 65}};
+  std::int32_t stride = 2;
+  Bucket bucket{4, 2, 2};
+
+  host::StepRows check() const {
+    const std::vector<StateGroup> groups{{table, stride, slots}};
+    return host::check_step({tokens, positions, sequences, groups, out_rows}, bucket);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a legal step is counted") {
+  const host::StepRows rows = Step().check();
+  CHECK(rows.tokens == 4);
+  CHECK(rows.outputs == 2);
+  CHECK(rows.count(RowSpace::None) == 1);
+}
+
+TEST_CASE("steps that would read or write elsewhere are refused") {
+  const std::vector<std::function<void(Step&)>> faults{
+      [](Step& s) { s.bucket.tokens = 3; },
+      [](Step& s) { s.bucket.sequences = 1; },
+      [](Step& s) { s.bucket.outputs = 1; },
+      [](Step& s) { s.tokens.clear(), s.positions.clear(), s.slots.clear(), s.sequences.clear(), s.out_rows.clear(); },
+      [](Step& s) { s.positions.pop_back(); },
+      [](Step& s) { s.slots.pop_back(); },
+      [](Step& s) { s.sequences.pop_back(); },
+      [](Step& s) { s.sequences[1].first_token = 2; },
+      [](Step& s) { s.sequences[1].n_tokens = 2; },
+      [](Step& s) { s.sequences[1].kv_len = 66; },
+      [](Step& s) { s.sequences[0].kv_len = 2; },
+      [](Step& s) { s.positions[1] = 5; },
+      [](Step& s) { s.stride = 1; },
+      [](Step& s) { s.table.pop_back(); },
+      [](Step& s) { s.slots[3] = 3 * 64; },
+      [](Step& s) { s.slots[0] = 7 * 64 + 1; },
+      [](Step& s) {
+        s.out_rows = {3, 2};
+      },
+      [](Step& s) {
+        s.out_rows = {2, 2};
+      },
+      [](Step& s) { s.out_rows = {4}; },
+      [](Step& s) { s.out_rows = {-1}; },
+  };
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    INFO("fault " << i);
+    Step step;
+    faults[i](step);
+    CHECK(kind_of([&] { step.check(); }) == ErrorKind::Internal);
+  }
+}
+
+TEST_CASE("each product takes the activation format of its weight's type") {
+  GraphBuilder b({1, 1, 1});
+  const Act x = b.embed(b.weight("x", {DType::Q4_K, {256, 1}}), b.step_input(StepInput::Tokens), "in");
+  const Act y = b.linear(x, {b.weight("w", {DType::Q4_K, {256, 32}}), nullptr, "y"});
+  const Act z = b.linear(y, {b.weight("v", {DType::Q8_0, {32, 4}}), nullptr, "z"});
+  const Graph graph = host::quantise_activations(
+      std::move(b).finish(b.linear(z, {b.weight("u", {DType::F16, {4, 4}}), nullptr, "out"})));
+  std::vector<ActFormat> formats;
+  for (const Node& node : graph.nodes()) {
+    if (const auto* linear = std::get_if<Linear>(&node.op)) formats.push_back(linear->products[0].activation);
+  }
+  CHECK(formats == std::vector<ActFormat>{ActFormat::Q8x256, ActFormat::Q8x32, ActFormat::F32});
+}
+
+}  // namespace llm::test

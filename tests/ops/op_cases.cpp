@@ -1,0 +1,412 @@
+#include "op_cases.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "graph/builder.h"
+#include "graph/passes/passes.h"
+
+namespace llm::test {
+namespace {
+
+using Parts = std::vector<TestSequences::Part>;
+
+/// Tokens 0, 7, 14, ... of the input table, so that rows differ from step to step.
+std::vector<std::int32_t> some_tokens(int n, int first = 0) {
+  std::vector<std::int32_t> tokens;
+  for (int i = 0; i < n; ++i) tokens.push_back((first + 7 * i) % kInputRows);
+  return tokens;
+}
+std::vector<Parts> one_step(int tokens) { return {{{0, some_tokens(tokens)}}}; }
+
+/// A scene under construction: what the cases have in common.
+class Stage {
+ public:
+  explicit Stage(int tokens, int sequences = 1) : builder({tokens, sequences, tokens}) {}
+
+  /// [width, tokens], rows of a random table.
+  Act input(const std::string& name, std::int64_t width, std::uint32_t seed, float deviation = 1.0f) {
+    return input_rows(name, width, random_values(width * kInputRows, seed, deviation));
+  }
+  Act input_rows(const std::string& name, std::int64_t width, std::span<const float> rows) {
+    const TensorType type{DType::F32, {width, kInputRows}};
+    scene.weights.add(name, type, rows);
+    return builder.embed(builder.weight(name, type), builder.step_input(StepInput::Tokens), name + "_in");
+  }
+  Weight weight(const std::string& name, DType dtype, Shape shape, std::uint32_t seed, float deviation = 1.0f) {
+    const TensorType type{dtype, shape};
+    scene.weights.add_random(name, type, seed, deviation);
+    return builder.weight(name, type);
+  }
+  /// Like norm weights: around 1.
+  Weight gains(const std::string& name, std::int64_t n, std::uint32_t seed) {
+    std::vector<float> values = random_values(n, seed, 0.3f);
+    for (float& v : values) v += 1.0f;
+    scene.weights.add(name, {DType::F32, {n}}, values);
+    return builder.weight(name, {DType::F32, {n}});
+  }
+
+  OpScene finish(Act output, std::vector<Parts> steps, std::int64_t terms) && {
+    scene.graph = std::move(builder).finish(output);
+    scene.steps = std::move(steps);
+    scene.terms = terms;
+    return std::move(scene);
+  }
+
+  GraphBuilder builder;
+  OpScene scene;
+};
+
+std::string label(std::string_view op, std::initializer_list<std::pair<std::string_view, std::int64_t>> sizes,
+                  std::string_view type = {}) {
+  std::string text(op);
+  if (!type.empty()) text += " " + std::string(type);
+  for (const auto& [name, size] : sizes) text += " " + std::string(name) + "=" + std::to_string(size);
+  return text;
+}
+
+/// Row lengths that a type allows: one block, an odd number of blocks; for types without blocks odd lengths.
+std::vector<std::int64_t> row_lengths(const DTypeInfo& type) {
+  if (!type.quantized()) return {1, 37, 160, 257};
+  const std::int64_t block = type.block_elems;
+  return {block, 3 * block, 5 * block};
+}
+
+void add_embed(std::vector<OpCase>& cases) {
+  for (const DTypeInfo& type : dtypes()) {
+    if (type.use != DTypeUse::Weight) continue;
+    for (const std::int64_t width : row_lengths(type)) {
+      cases.push_back({label("embed", {{"width", width}}, type.name), [=, dtype = type.dtype] {
+                         Stage s(13);
+                         const Weight table = s.weight("table", dtype, {width, kInputRows}, 3);
+                         const Act y = s.builder.embed(table, s.builder.step_input(StepInput::Tokens), "y");
+                         return std::move(s).finish(y, one_step(13), 0);
+                       }});
+    }
+  }
+}
+
+OpScene linear_scene(DType dtype, std::int64_t k, std::int64_t n, int rows) {
+  Stage s(rows);
+  const Act x = s.input("x", k, 11);
+  const Act y = s.builder.linear(x, {s.weight("w", dtype, {k, n}, 12), nullptr, "y"});
+  OpScene scene = std::move(s).finish(y, one_step(rows), k);
+  scene.magnitude = std::sqrt(static_cast<double>(k));
+  return scene;
+}
+
+void add_linear(std::vector<OpCase>& cases) {
+  struct Size {
+    std::int64_t n;
+    int rows;
+  };
+  // Around the heights and widths of tiles, and past one panel of decoded rows.
+  constexpr Size kSizes[] = {{1, 1}, {7, 1}, {33, 1}, {300, 1}, {7, 2}, {33, 3}, {64, 9}, {33, 17}, {300, 33}};
+  for (const DTypeInfo& type : dtypes()) {
+    if (type.use != DTypeUse::Weight) continue;
+    for (const std::int64_t k : row_lengths(type)) {
+      for (const Size size : kSizes) {
+        cases.push_back({label("linear", {{"k", k}, {"n", size.n}, {"rows", size.rows}}, type.name),
+                         [=, dtype = type.dtype] { return linear_scene(dtype, k, size.n, size.rows); }});
+      }
+    }
+  }
+}
+
+/// Three products of one input, of different types and with biases, as one node: the sum makes one output of them.
+OpScene merged_scene(DType a, DType b, DType c, int rows) {
+  constexpr std::int64_t kWidth = 512, kOut = 70;
+  Stage s(rows);
+  const Act x = s.input("x", kWidth, 21);
+  const Weight bias = s.weight("bias", DType::F32, {kOut}, 22, 10.0f);
+  const Act p = s.builder.linear(x, {s.weight("wa", a, {kWidth, kOut}, 23), nullptr, "p"});
+  const Act q = s.builder.linear(x, {s.weight("wb", b, {kWidth, kOut}, 24), &bias, "q"});
+  const Act r = s.builder.linear(x, {s.weight("wc", c, {kWidth, kOut}, 25), &bias, "r"});
+  const Act y = s.builder.add(s.builder.add(p, q, "pq"), r, "y");
+  OpScene scene = std::move(s).finish(y, one_step(rows), kWidth);
+  scene.magnitude = std::sqrt(static_cast<double>(kWidth));
+  scene.graph = merge_linears(scene.graph);
+  scene.observed = {"p", "q", "r"};
+  return scene;
+}
+
+void add_merged_linear(std::vector<OpCase>& cases) {
+  for (const int rows : {1, 6, 19}) {
+    cases.push_back({label("merged linear Q4_K Q6_K F16 with biases", {{"rows", rows}}),
+                     [=] { return merged_scene(DType::Q4_K, DType::Q6_K, DType::F16, rows); }});
+    cases.push_back({label("merged linear Q8_0 Q4_0 Q5_K with biases", {{"rows", rows}}),
+                     [=] { return merged_scene(DType::Q8_0, DType::Q4_0, DType::Q5_K, rows); }});
+    cases.push_back({label("merged linear F32 BF16 Q8_0 with biases", {{"rows", rows}}),
+                     [=] { return merged_scene(DType::F32, DType::BF16, DType::Q8_0, rows); }});
+  }
+}
+
+/// Route; a product per chosen expert from one row per token, another from one row per slot; the weighted sum of the
+/// latter.
+OpScene experts_scene(DType dtype, std::int64_t k, int n_experts, int top_k, int rows) {
+  constexpr std::int64_t kOut = 19;
+  Stage s(rows);
+  const Act x = s.input("x", k, 31);
+  const Act slots = s.builder.split_heads(s.input("z", k * top_k, 30), top_k, "slots");
+  const Routes routes = s.builder.route(s.input("logits", n_experts, 32), {.top_k = top_k}, "routes");
+  const Act up = s.builder.expert_linear(x, routes.expert, s.weight("up", dtype, {k, 2 * kOut, n_experts}, 33), "up_y");
+  const Act down =
+      s.builder.expert_linear(slots, routes.expert, s.weight("down", dtype, {k, kOut, n_experts}, 34), "down_y");
+  const Act y = s.builder.combine(down, routes.weight, "y");
+  (void)up;  // observed, read by nobody
+  OpScene scene = std::move(s).finish(y, one_step(rows), k);
+  scene.observed = {"routes", "routes_weights", "up_y", "down_y"};
+  scene.magnitude = std::sqrt(static_cast<double>(k));
+  return scene;
+}
+
+OpScene gate_up_scene(DType gate, DType up, int rows) {
+  constexpr std::int64_t kWidth = 256, kOut = 33;
+  constexpr int kExperts = 6;
+  Stage s(rows);
+  const Act x = s.input("x", kWidth, 35);
+  const Routes routes = s.builder.route(s.input("logits", kExperts, 36), {.top_k = 3}, "routes");
+  const Act a = s.builder.expert_linear(x, routes.expert, s.weight("wg", gate, {kWidth, kOut, kExperts}, 37), "gate");
+  const Act b = s.builder.expert_linear(x, routes.expert, s.weight("wu", up, {kWidth, kOut, kExperts}, 38), "up");
+  const Act y = s.builder.combine(s.builder.add(a, b, "both"), routes.weight, "y");
+  OpScene scene = std::move(s).finish(y, one_step(rows), kWidth);
+  scene.magnitude = std::sqrt(static_cast<double>(kWidth));
+  scene.graph = merge_linears(scene.graph);
+  scene.observed = {"gate", "up"};
+  return scene;
+}
+
+void add_experts(std::vector<OpCase>& cases) {
+  for (const DTypeInfo& type : dtypes()) {
+    if (type.use != DTypeUse::Weight) continue;
+    for (const int rows : {1, 9, 40}) {
+      const std::int64_t k = row_lengths(type)[1];
+      cases.push_back({label("expert linear", {{"k", k}, {"rows", rows}}, type.name),
+                       [=, dtype = type.dtype] { return experts_scene(dtype, k, 5, 2, rows); }});
+    }
+  }
+  cases.push_back({"expert linear, every expert", [] { return experts_scene(DType::F32, 16, 4, 4, 7); }});
+  cases.push_back({"expert linear, one expert", [] { return experts_scene(DType::F32, 16, 1, 1, 7); }});
+  for (const int rows : {1, 11}) {
+    cases.push_back({label("merged expert linear Q4_K F16", {{"rows", rows}}),
+                     [=] { return gate_up_scene(DType::Q4_K, DType::F16, rows); }});
+    cases.push_back({label("merged expert linear Q5_0 Q6_K", {{"rows", rows}}),
+                     [=] { return gate_up_scene(DType::Q5_0, DType::Q6_K, rows); }});
+  }
+}
+
+void add_norms(std::vector<OpCase>& cases) {
+  for (const std::int64_t n : {1, 5, 16, 64, 129, 1000}) {
+    cases.push_back({label("rms_norm", {{"n", n}}), [=] {
+                       Stage s(6);
+                       const Act y = s.builder.rms_norm(s.input("x", n, 41, 3.0f), s.gains("w", n, 42), 1e-5f, "y");
+                       return std::move(s).finish(y, one_step(6), n);
+                     }});
+    cases.push_back({label("add_rms_norm", {{"n", n}}), [=] {
+                       Stage s(6);
+                       const Act sum = s.builder.add(s.input("a", n, 43), s.input("b", n, 44), "sum");
+                       const Act norm = s.builder.rms_norm(sum, s.gains("w", n, 45), 1e-6f, "norm");
+                       const Act y = s.builder.add(sum, norm, "y");
+                       OpScene scene = std::move(s).finish(y, one_step(6), n);
+                       scene.graph = fuse_add_norm(scene.graph);
+                       scene.observed = {"sum", "norm"};
+                       return scene;
+                     }});
+  }
+  cases.push_back({"rms_norm of each head", [] {
+                     Stage s(5);
+                     const Act heads = s.builder.split_heads(s.input("x", 3 * 40, 46), 3, "heads");
+                     const Act norm = s.builder.rms_norm(heads, s.gains("w", 40, 47), 1e-6f, "norm");
+                     return std::move(s).finish(s.builder.scale(norm, 1.0f, "y"), one_step(5), 40);
+                   }});
+  cases.push_back({"rms_norm of zeros", [] {
+                     Stage s(2);
+                     const std::vector<float> zeros(kInputRows * 24, 0.0f);
+                     const Act y = s.builder.rms_norm(s.input_rows("x", 24, zeros), s.gains("w", 24, 48), 1e-6f, "y");
+                     return std::move(s).finish(y, one_step(2), 24);
+                   }});
+}
+
+void add_elementwise(std::vector<OpCase>& cases) {
+  for (const std::int64_t n : {1, 31, 64, 333}) {
+    for (const Activation a : {Activation::Silu, Activation::Gelu}) {
+      cases.push_back({label(a == Activation::Silu ? "glu silu" : "glu gelu", {{"n", n}}), [=] {
+                         Stage s(4);
+                         const Act y = s.builder.glu(a, s.input("gate", n, 51, 4.0f), s.input("up", n, 52), "y");
+                         return std::move(s).finish(y, one_step(4), 1);
+                       }});
+    }
+    cases.push_back({label("add", {{"n", n}}), [=] {
+                       Stage s(4);
+                       const Act y = s.builder.add(s.input("a", n, 53), s.input("b", n, 54), "y");
+                       return std::move(s).finish(y, one_step(4), 0);
+                     }});
+    cases.push_back({label("scale", {{"n", n}}), [=] {
+                       Stage s(4);
+                       return std::move(s).finish(s.builder.scale(s.input("x", n, 55), 0.37f, "y"), one_step(4), 0);
+                     }});
+    cases.push_back({label("map", {{"n", n}}), [=] {
+                       Stage s(4);
+                       const auto f =
+                           std::make_shared<const std::function<float(float)>>([](float x) { return x * x - 1; });
+                       const Act y = s.builder.map(s.input("x", n, 56), {.name = "x^2-1", .function = f}, "y");
+                       return std::move(s).finish(y, one_step(4), 0);
+                     }});
+  }
+  cases.push_back({"glu of extremes", [] {
+                     Stage s(4);
+                     std::vector<float> gates(kInputRows * 8);
+                     const float extremes[] = {0.0f, -0.0f, 100.0f, -100.0f, 1e-30f, -1e-30f, -20.0f, 88.8f};
+                     for (std::size_t i = 0; i < gates.size(); ++i) gates[i] = extremes[i % 8];
+                     const Act y =
+                         s.builder.glu(Activation::Silu, s.input_rows("gate", 8, gates), s.input("up", 8, 57), "y");
+                     return std::move(s).finish(y, one_step(4), 1);
+                   }});
+  cases.push_back({"rows", [] {
+                     Stage s(9);
+                     const Act x = s.input("x", 21, 58);
+                     const Act y = s.builder.rows(x, s.builder.step_input(StepInput::OutRows), "y");
+                     return std::move(s).finish(y, one_step(9), 0);
+                   }});
+}
+
+OpScene rope_scene(RopePairing pairing, const RopeTable& table, int head_dim, bool with_factors) {
+  constexpr int kHeads = 3, kTokens = 11;
+  Stage s(kTokens);
+  std::optional<Weight> factors;
+  if (with_factors) factors = s.gains("factors", table.n_rot / 2, 61);
+  const Act angles =
+      s.builder.rope_table(table, s.builder.step_input(StepInput::Positions), factors ? &*factors : nullptr, "angles");
+  const Act x = s.builder.split_heads(s.input("x", kHeads * head_dim, 62), kHeads, "heads");
+  const Act turned = s.builder.rope(x, angles, pairing, "turned");
+  OpScene scene = std::move(s).finish(s.builder.scale(turned, 1.0f, "y"), {}, 2);
+  for (int step = 0; step < 9; ++step) scene.steps.push_back({{0, some_tokens(kTokens, step)}});
+  scene.observed = {"angles"};
+  return scene;
+}
+
+void add_rope(std::vector<OpCase>& cases) {
+  const RopeTable plain{.n_rot = 16, .base = 10000};
+  const RopeTable linear{.n_rot = 16, .base = 10000, .scaling = RopeScaling::Linear, .factor = 4};
+  const RopeTable yarn{.n_rot = 64,
+                       .base = 500000,
+                       .scaling = RopeScaling::Yarn,
+                       .factor = 8,
+                       .original_context = 32,
+                       .attention_factor = 0.9f};
+  for (const RopePairing p : {RopePairing::Interleaved, RopePairing::Halves}) {
+    const std::string pairing = p == RopePairing::Interleaved ? " interleaved" : " halves";
+    cases.push_back({"rope" + pairing, [=] { return rope_scene(p, plain, 16, false); }});
+    cases.push_back({"rope of part of a head" + pairing, [=] { return rope_scene(p, plain, 21, false); }});
+    cases.push_back({"rope linear" + pairing, [=] { return rope_scene(p, linear, 16, false); }});
+    cases.push_back({"rope yarn" + pairing, [=] { return rope_scene(p, yarn, 64, false); }});
+    cases.push_back({"rope with factors" + pairing, [=] { return rope_scene(p, plain, 24, true); }});
+  }
+}
+
+struct AttentionShape {
+  int heads, kv_heads, dim_k, dim_v, window;
+};
+
+/// Sequences of different lengths in one step, prompts in uneven chunks, then single tokens, over more than one key
+/// chunk.
+std::vector<Parts> attention_steps(bool longer) {
+  std::vector<Parts> steps;
+  steps.push_back({{0, some_tokens(5)}, {2, some_tokens(1, 3)}});
+  steps.push_back({{1, some_tokens(66, 5)}, {0, some_tokens(1, 9)}});
+  steps.push_back({{2, some_tokens(17, 2)}, {1, some_tokens(1, 8)}, {0, some_tokens(2, 4)}});
+  if (longer) {
+    for (int i = 0; i < 5; ++i) steps.push_back({{1, some_tokens(50, i)}, {0, some_tokens(3, i)}});
+  }
+  steps.push_back({{0, some_tokens(1, 1)}, {1, some_tokens(1, 2)}, {2, some_tokens(1, 3)}});
+  return steps;
+}
+constexpr int kAttentionTokens = 67, kAttentionSequences = 3;
+
+OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer) {
+  Stage s(kAttentionTokens, kAttentionSequences);
+  const Cache cache = s.builder.cache({0, a.kv_heads, a.dim_k, a.dim_v});
+  const Act q = s.builder.split_heads(s.input("q", a.heads * a.dim_k, 71, 2.0f), a.heads, "qh");
+  const Act k = s.builder.split_heads(s.input("k", a.kv_heads * a.dim_k, 72), a.kv_heads, "kh");
+  const Act v = s.builder.split_heads(s.input("v", a.kv_heads * a.dim_v, 73), a.kv_heads, "vh");
+  const Cache stored = s.builder.kv_append(k, v, cache, "stored");
+  const float scale = 1 / std::sqrt(static_cast<float>(a.dim_k));
+  const Act seen = s.builder.attention(q, stored, {.scale = scale, .window = a.window}, "seen");
+  const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
+  // A score's error of eps * |q||k| becomes a relative error of its weight.
+  OpScene scene = std::move(s).finish(y, attention_steps(longer), 16 * a.dim_k);
+  scene.n_sequences = kAttentionSequences;
+  scene.format = format;
+  return scene;
+}
+
+void add_attention(std::vector<OpCase>& cases) {
+  constexpr AttentionShape kShapes[] = {{1, 1, 8, 8, 0},   {4, 4, 16, 16, 0},  {6, 2, 40, 40, 0},   {8, 1, 64, 64, 0},
+                                        {4, 2, 24, 16, 0}, {3, 3, 5, 7, 0},    {4, 2, 128, 128, 0}, {4, 2, 32, 32, 20},
+                                        {4, 2, 32, 32, 1}, {4, 2, 16, 16, 100}};
+  constexpr DType kFormats[] = {DType::F32, DType::F16, DType::BF16};
+  for (const AttentionShape& a : kShapes) {
+    for (const DType k : kFormats) {
+      for (const DType v : kFormats) {
+        if (k != v && a.dim_k != 40) continue;  // mixed formats with one shape
+        cases.push_back(
+            {label("attention",
+                   {{"heads", a.heads}, {"kv", a.kv_heads}, {"k", a.dim_k}, {"v", a.dim_v}, {"window", a.window}},
+                   std::string(name(k)) + "/" + std::string(name(v))),
+             [=] {
+               return attention_scene(a, {k, v}, a.dim_k == 16 || a.dim_k == 32);
+             }});
+      }
+    }
+  }
+}
+
+void add_route(std::vector<OpCase>& cases) {
+  struct Shape {
+    int experts, top_k;
+  };
+  constexpr Shape kShapes[] = {{1, 1}, {8, 2}, {17, 5}, {128, 8}, {6, 6}};
+  for (const Shape shape : kShapes) {
+    for (const RouteWeights w : {RouteWeights::AsGated, RouteWeights::Renormalized}) {
+      cases.push_back({label(w == RouteWeights::AsGated ? "route" : "route renormalized",
+                             {{"experts", shape.experts}, {"top_k", shape.top_k}}),
+                       [=] {
+                         Stage s(12);
+                         const Routes r =
+                             s.builder.route(s.input("x", shape.experts, 81, 2.0f),
+                                             {.top_k = shape.top_k, .weights = w, .scale = 1.5f}, "routes");
+                         OpScene scene = std::move(s).finish(r.weight, one_step(12), shape.experts);
+                         scene.observed = {"routes"};
+                         return scene;
+                       }});
+    }
+  }
+  cases.push_back({"route with ties", [] {
+                     Stage s(3);
+                     std::vector<float> logits(kInputRows * 9);
+                     for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 9 % 3);
+                     const Routes r = s.builder.route(s.input_rows("x", 9, logits), {.top_k = 5}, "routes");
+                     OpScene scene = std::move(s).finish(r.weight, one_step(3), 9);
+                     scene.observed = {"routes"};
+                     return scene;
+                   }});
+}
+
+}  // namespace
+
+std::vector<OpCase> op_cases() {
+  std::vector<OpCase> cases;
+  add_embed(cases);
+  add_linear(cases);
+  add_merged_linear(cases);
+  add_experts(cases);
+  add_norms(cases);
+  add_elementwise(cases);
+  add_rope(cases);
+  add_attention(cases);
+  add_route(cases);
+  return cases;
+}
+
+}  // namespace llm::test

@@ -1,0 +1,373 @@
+// The reference backend itself, against formulas written out here in double precision on unpaged, undivided data.
+#include "backend/reference/reference.h"
+
+#include <cmath>
+#include <complex>
+#include <numbers>
+#include <numeric>
+#include <vector>
+
+#include "backend/host/legalise.h"
+#include "base/half.h"
+#include "graph/builder.h"
+#include "graph/partition.h"
+#include "graph/passes/passes.h"
+#include "support/catch.h"
+#include "support/graph_runner.h"
+#include "tensor/activation.h"
+
+namespace llm::test {
+namespace {
+
+constexpr int kTokens = 7;
+
+std::vector<std::int32_t> all_tokens(int n = kTokens) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return tokens;
+}
+
+/// One step of tokens 0 to n - 1, all rows wanted.
+Results run_once(const Graph& graph, const MemoryWeights& weights, std::set<std::string> observed = {},
+                 CacheFormat format = {}) {
+  const auto backend = make_reference_backend();
+  TestSequences sequences(1, graph.bucket().tokens);
+  GraphRunner runner(*backend, graph, weights, sequences.n_blocks(), format, std::move(observed));
+  const std::vector<TestSequences::Part> parts{{0, all_tokens(graph.bucket().tokens)}};
+  return runner.run(sequences.step(parts));
+}
+
+/// The input of token t is row t of the table.
+Act input(GraphBuilder& b, MemoryWeights& weights, const std::string& name, std::int64_t width, std::uint32_t seed,
+          int tokens = kTokens) {
+  const TensorType& type = weights.add_random(name, {DType::F32, {width, tokens}}, seed);
+  return b.embed(b.weight(name, type), b.step_input(StepInput::Tokens), name + "_in");
+}
+
+/// Half a unit in the last place of f32 is all that storing a double costs.
+void check_close(const std::vector<float>& actual, const std::vector<double>& expected) {
+  REQUIRE(actual.size() == expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    INFO("element " << i);
+    CHECK(std::fabs(actual[i] - expected[i]) <= std::fabs(expected[i]) * 6.1e-8 + 1e-44);
+  }
+}
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+TEST_CASE("reference: linear with bias, activations as they are and quantised") {
+  constexpr std::int64_t kWidth = 512, kOut = 5;
+  for (const DType dtype : {DType::F32, DType::BF16, DType::Q4_0, DType::Q8_0, DType::Q3_K, DType::Q6_K}) {
+    INFO(name(dtype));
+    MemoryWeights weights;
+    GraphBuilder b({kTokens, 1, kTokens});
+    const Act x = input(b, weights, "x", kWidth, 1);
+    const Weight w = b.weight("w", weights.add_random("w", {dtype, {kWidth, kOut}}, 2));
+    const Weight bias = b.weight("bias", weights.add_random("bias", {DType::F32, {kOut}}, 3));
+    const Act y = b.linear(x, {w, &bias, "y"});
+    const Graph plain = std::move(b).finish(y);
+
+    for (const ActFormat format : {ActFormat::F32, info(dtype).activation}) {
+      std::vector<float> seen = weights.decoded("x");
+      round_trip_activation(format, weights.decoded("x").data(), seen.data(), std::ssize(seen));
+      const std::vector<float> matrix = weights.decoded("w"), offset = weights.decoded("bias");
+      std::vector<double> expected;
+      for (std::int64_t t = 0; t < kTokens; ++t) {
+        for (std::int64_t n = 0; n < kOut; ++n) {
+          double sum = 0;
+          for (std::int64_t k = 0; k < kWidth; ++k)
+            sum += double{matrix[at(n * kWidth + k)]} * seen[at(t * kWidth + k)];
+          expected.push_back(sum + offset[at(n)]);
+        }
+      }
+      const Graph graph = format == ActFormat::F32 ? plain : host::quantise_activations(plain);
+      check_close(run_once(graph, weights).at("y"), expected);
+    }
+  }
+}
+
+TEST_CASE("reference: rms_norm, glu, add, combine") {
+  constexpr std::int64_t kWidth = 19;
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  const Act x = input(b, weights, "x", kWidth, 1);
+  const Act z = input(b, weights, "z", kWidth, 2);
+  const Act norm = b.rms_norm(x, b.weight("w", weights.add_random("w", {DType::F32, {kWidth}}, 3)), 0.25f, "norm");
+  const Act silu = b.glu(Activation::Silu, x, z, "silu");
+  const Act gelu = b.glu(Activation::Gelu, x, z, "gelu");
+  const Graph graph = std::move(b).finish(b.add(norm, b.add(silu, gelu, "glus"), "y"));
+  const Results r = run_once(graph, weights, {"norm", "silu", "gelu"});
+
+  const std::vector<float> xs = weights.decoded("x"), zs = weights.decoded("z"), w = weights.decoded("w");
+  std::vector<double> norms, silus, gelus;
+  for (std::int64_t i = 0; i < kTokens * kWidth; ++i) {
+    const std::int64_t row = i / kWidth * kWidth;
+    double squares = 0;
+    for (std::int64_t k = 0; k < kWidth; ++k) squares += std::pow(double{xs[at(row + k)]}, 2);
+    const double v = xs[at(i)];
+    norms.push_back(v / std::sqrt(squares / kWidth + 0.25) * w[at(i - row)]);
+    silus.push_back(v / (1 + std::exp(-v)) * zs[at(i)]);
+    gelus.push_back(0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v))) *
+                    zs[at(i)]);
+  }
+  check_close(r.at("norm"), norms);
+  check_close(r.at("silu"), silus);
+  check_close(r.at("gelu"), gelus);
+  for (std::size_t i = 0; i < norms.size(); ++i) {
+    CHECK(r.at("y")[i] == r.at("norm")[i] + (r.at("silu")[i] + r.at("gelu")[i]));
+  }
+}
+
+TEST_CASE("reference: a fused addition and norm are the two ops bit for bit") {
+  constexpr std::int64_t kWidth = 33;
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  const Act sum = b.add(input(b, weights, "a", kWidth, 1), input(b, weights, "b", kWidth, 2), "sum");
+  const Act norm = b.rms_norm(sum, b.weight("w", weights.add_random("w", {DType::F32, {kWidth}}, 3)), 1e-5f, "norm");
+  const Graph apart = std::move(b).finish(b.add(sum, norm, "y"));
+  const Graph fused = fuse_add_norm(apart);
+  REQUIRE(fused.nodes().size() + 1 == apart.nodes().size());
+  CHECK(run_once(apart, weights, {"sum", "norm"}) == run_once(fused, weights, {"sum", "norm"}));
+}
+
+TEST_CASE("reference: rotation is multiplication by a complex number") {
+  constexpr int kHeadDim = 10, kRot = 8, kHeads = 2;
+  for (const RopePairing pairing : {RopePairing::Interleaved, RopePairing::Halves}) {
+    MemoryWeights weights;
+    GraphBuilder b({kTokens, 1, kTokens});
+    const Act x = b.split_heads(input(b, weights, "x", kHeads * kHeadDim, 1), kHeads, "heads");
+    const Act table = b.rope_table({.n_rot = kRot, .base = 100}, b.step_input(StepInput::Positions), nullptr, "angles");
+    const Act turned = b.rope(x, table, pairing, "turned");
+    const Graph graph = std::move(b).finish(b.scale(turned, 1, "y"));
+    const std::vector<float> y = run_once(graph, weights).at("y");
+
+    const std::vector<float> xs = weights.decoded("x");
+    for (int row = 0; row < kTokens * kHeads; ++row) {
+      const int position = row / kHeads;
+      const float* const from = xs.data() + row * kHeadDim;
+      const float* const to = y.data() + row * kHeadDim;
+      for (int i = 0; i < kRot / 2; ++i) {
+        const int re = pairing == RopePairing::Halves ? i : 2 * i;
+        const int im = pairing == RopePairing::Halves ? i + kRot / 2 : 2 * i + 1;
+        const auto turn = std::polar(1.0, position * std::pow(100.0, -2.0 * i / kRot));
+        const std::complex<double> expected = turn * std::complex<double>(from[re], from[im]);
+        CHECK(std::fabs(to[re] - expected.real()) <= 3e-7 * std::abs(expected));  // cos and sin are stored as f32
+        CHECK(std::fabs(to[im] - expected.imag()) <= 3e-7 * std::abs(expected));
+      }
+      for (int i = kRot; i < kHeadDim; ++i) CHECK(to[i] == from[i]);
+    }
+  }
+}
+
+TEST_CASE("reference: attention over a paged half-precision cache is softmax over the stored rows") {
+  constexpr int kHeads = 4, kKv = 2, kDimK = 6, kDimV = 5, kLength = 150, kWindow = 90;
+  MemoryWeights weights;
+  GraphBuilder b({kLength, 1, kLength});
+  const Act q = b.split_heads(input(b, weights, "q", kHeads * kDimK, 1, kLength), kHeads, "qh");
+  const Act k = b.split_heads(input(b, weights, "k", kKv * kDimK, 2, kLength), kKv, "kh");
+  const Act v = b.split_heads(input(b, weights, "v", kKv * kDimV, 3, kLength), kKv, "vh");
+  const Cache cache = b.kv_append(k, v, b.cache({3, kKv, kDimK, kDimV}), "stored");
+  const Act seen = b.attention(q, cache, {.scale = 0.7f, .window = kWindow}, "seen");
+  const Graph graph = std::move(b).finish(b.scale(seen, 1, "y"));
+  const std::vector<float> y = run_once(graph, weights, {}, {DType::F16, DType::BF16}).at("y");
+
+  const std::vector<float> qs = weights.decoded("q");
+  std::vector<double> ks, vs, expected;
+  for (const float x : weights.decoded("k")) ks.push_back(to_float(to_half(x)));
+  for (const float x : weights.decoded("v")) vs.push_back(to_float(to_bfloat16(x)));
+  for (int t = 0; t < kLength; ++t) {
+    for (int h = 0; h < kHeads; ++h) {
+      std::vector<double> weight(kLength, 0.0);
+      double total = 0;
+      for (int s = std::max(0, t - kWindow + 1); s <= t; ++s) {
+        double score = 0;
+        for (int d = 0; d < kDimK; ++d) {
+          score += qs[at((t * kHeads + h) * kDimK + d)] * ks[at((s * kKv + h / 2) * kDimK + d)];
+        }
+        total += weight[at(s)] = std::exp(score * double{0.7f});
+      }
+      for (int d = 0; d < kDimV; ++d) {
+        double sum = 0;
+        for (int s = 0; s <= t; ++s) sum += weight[at(s)] * vs[at((s * kKv + h / 2) * kDimV + d)];
+        expected.push_back(sum / total);
+      }
+    }
+  }
+  REQUIRE(y.size() == expected.size());
+  for (std::size_t i = 0; i < y.size(); ++i)
+    CHECK(std::fabs(y[i] - expected[i]) <= 1e-7 * std::fabs(expected[i]) + 1e-12);
+}
+
+TEST_CASE("reference: a sequence's attention does not depend on its chunks, its neighbours or a rewind") {
+  constexpr int kLength = 140, kHeads = 2, kDim = 8;
+  MemoryWeights weights;
+  GraphBuilder b({kLength, 2, kLength});
+  const auto heads = [&](const char* name, std::uint32_t seed) {
+    return b.split_heads(input(b, weights, name, kHeads * kDim, seed, kLength), kHeads, std::string(name) + "h");
+  };
+  const Act q = heads("q", 1), k = heads("k", 2), v = heads("v", 3);
+  const Cache cache = b.kv_append(k, v, b.cache({0, kHeads, kDim, kDim}), "stored");
+  const Graph graph = std::move(b).finish(b.scale(b.attention(q, cache, {.scale = 0.5f}, "seen"), 1, "y"));
+  const auto backend = make_reference_backend();
+  const std::vector<std::int32_t> tokens = all_tokens(kLength);
+  const std::vector<float> whole = run_once(graph, weights).at("y");
+
+  TestSequences sequences(2, kLength);
+  GraphRunner runner(*backend, graph, weights, sequences.n_blocks());
+  std::vector<float> chunked;
+  const auto append = [&](int begin, int end, std::vector<TestSequences::Part> before) {
+    const std::size_t skipped = before.empty() ? 0 : before[0].tokens.size();
+    before.push_back({0, {tokens.begin() + begin, tokens.begin() + end}});
+    const std::vector<float> y = runner.run(sequences.step(before)).at("y");
+    chunked.insert(chunked.end(), y.begin() + static_cast<std::ptrdiff_t>(skipped * kHeads * kDim), y.end());
+  };
+  append(0, 1, {{1, {5, 9, 2}}});
+  append(1, 70, {{1, {7}}});
+  append(70, 90, {});
+  sequences.rewind(0, 65);
+  chunked.resize(65 * kHeads * kDim);
+  append(65, 139, {{1, {1, 2}}});
+  append(139, 140, {{1, {3}}});
+  CHECK(chunked == whole);
+}
+
+TEST_CASE("reference: routes, expert products and their weighted sum") {
+  constexpr std::int64_t kWidth = 12, kOut = 3;
+  constexpr int kExperts = 5, kTop = 2;
+  for (const RouteWeights mode : {RouteWeights::AsGated, RouteWeights::Renormalized}) {
+    MemoryWeights weights;
+    GraphBuilder b({kTokens, 1, kTokens});
+    const Act x = input(b, weights, "x", kWidth, 1);
+    const Act logits = input(b, weights, "logits", kExperts, 2);
+    const Routes r = b.route(logits, {.top_k = kTop, .weights = mode, .scale = 2}, "routes");
+    const Weight w = b.weight("w", weights.add_random("w", {DType::F16, {kWidth, kOut, kExperts}}, 3));
+    const Graph graph = std::move(b).finish(b.combine(b.expert_linear(x, r.expert, w, "each"), r.weight, "y"));
+    const Results results = run_once(graph, weights, {"routes", "routes_weights", "each"});
+
+    const std::vector<float> xs = weights.decoded("x"), ls = weights.decoded("logits"), ws = weights.decoded("w");
+    std::vector<float> ids;
+    std::vector<double> gates, each, sums(kTokens * kOut, 0.0);
+    for (std::int64_t t = 0; t < kTokens; ++t) {
+      std::vector<std::int64_t> order(kExperts);
+      std::iota(order.begin(), order.end(), 0);
+      const auto logit = [&](std::int64_t e) { return double{ls[at(t * kExperts + e)]}; };
+      std::stable_sort(order.begin(), order.end(), [&](auto a, auto c) { return logit(a) > logit(c); });
+      double total = 0;
+      for (int i = 0; i < (mode == RouteWeights::AsGated ? kExperts : kTop); ++i)
+        total += std::exp(logit(order[at(i)]));
+      for (int slot = 0; slot < kTop; ++slot) {
+        const std::int64_t e = order[at(slot)];
+        ids.push_back(static_cast<float>(e));
+        gates.push_back(2 * std::exp(logit(e)) / total);
+        for (std::int64_t n = 0; n < kOut; ++n) {
+          double sum = 0;
+          for (std::int64_t k = 0; k < kWidth; ++k)
+            sum += double{ws[at((e * kOut + n) * kWidth + k)]} * xs[at(t * kWidth + k)];
+          each.push_back(sum);
+          sums[at(t * kOut + n)] += static_cast<float>(gates.back()) * double{static_cast<float>(sum)};
+        }
+      }
+    }
+    CHECK(results.at("routes") == ids);
+    check_close(results.at("routes_weights"), gates);
+    check_close(results.at("each"), each);
+    for (std::size_t i = 0; i < sums.size(); ++i) CHECK(results.at("y")[i] == Approx(sums[i]).epsilon(2e-7));
+  }
+}
+
+TEST_CASE("reference: equal logits go to the lowest expert") {
+  MemoryWeights weights;
+  GraphBuilder b({1, 1, 1});
+  const std::vector<float> logits{1, 3, 2, 3, 3, 0};
+  const TensorType& type = weights.add("x", {DType::F32, {6, 1}}, logits);
+  const Routes r = b.route(b.embed(b.weight("x", type), b.step_input(StepInput::Tokens), "in"), {.top_k = 4}, "routes");
+  const Graph graph = std::move(b).finish(r.weight);
+  CHECK(run_once(graph, weights, {"routes"}).at("routes") == std::vector<float>{1, 3, 4, 2});
+}
+
+TEST_CASE("weights that must be read give the results of mapped ones") {
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  const Act x = input(b, weights, "x", 64, 1);
+  const Weight w = b.weight("w", weights.add_random("w", {DType::Q5_1, {64, 9}}, 2));
+  const Graph graph = std::move(b).finish(b.linear(x, {w, nullptr, "y"}));
+  const Results mapped = run_once(graph, weights);
+  weights.only_by_reading();
+  CHECK(run_once(graph, weights) == mapped);
+}
+
+TEST_CASE("what a matrix cannot be is refused with a reason") {
+  const auto backend = make_reference_backend();
+  MemoryWeights weights;
+  GraphBuilder b({1, 1, 1});
+  const Act x = input(b, weights, "x", 256, 1, 1);
+  const Weight w = b.weight("w", weights.add_random("w", {DType::Q8_K, {256, 2}}, 2));
+  const Graph graph = std::move(b).finish(b.linear(x, {w, nullptr, "y"}));
+  const Support support = backend->supports(graph, graph.nodes().back());
+  CHECK_FALSE(support.ok);
+  CHECK(support.reason.find("Q8_K") != std::string::npos);
+  CHECK(support.reason.find("\"w\"") != std::string::npos);
+  CHECK_THROWS_AS(GraphRunner(*backend, graph, weights), Error);
+}
+
+namespace {
+class Timings final : public Observer {
+ public:
+  bool wants_timings() override { return true; }
+  void timing(const StepTiming& t) override { all.push_back(t); }
+  std::vector<StepTiming> all;
+};
+}  // namespace
+
+TEST_CASE("watching changes no bit, and timings count what a node moves and computes") {
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  b.set_place(4, Role::Ffn, "blk.4.");
+  const Act x = input(b, weights, "x", 64, 1);
+  const Weight w = b.weight("w", weights.add_random("w", {DType::Q8_0, {64, 9}}, 2));
+  const Graph graph = std::move(b).finish(b.linear(x, {w, nullptr, "y"}));
+  const auto backend = make_reference_backend();
+  TestSequences sequences(1, kTokens);
+  GraphRunner runner(*backend, graph, weights);
+  const std::vector<TestSequences::Part> parts{{0, {3, 1, 2}}};
+  runner.program().observe(nullptr);
+  const Results alone = runner.run(sequences.step(parts));
+  sequences.rewind(0, 0);
+  Timings timings;
+  runner.program().observe(&timings);
+  CHECK(runner.run(sequences.step(parts)) == alone);
+  REQUIRE(timings.all.size() == 2);
+  CHECK(timings.all[1].op == name(graph.nodes()[1].op));
+  CHECK(timings.all[1].value == "blk.4.y");
+  CHECK(timings.all[1].layer == 4);
+  CHECK(timings.all[1].operations == 2 * 64 * 9 * 3);
+  CHECK(timings.all[1].bytes == 9 * 2 * 34 + 3 * 64 * 4 + 3 * 9 * 4);
+}
+
+TEST_CASE("segments hand their values over by name") {
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  b.set_place(0, Role::Ffn, "a.");
+  const Act x = input(b, weights, "x", 16, 1);
+  const Act y = b.glu(Activation::Silu, x, b.scale(x, 2, "twice"), "y");
+  b.set_place(1, Role::Ffn, "b.");
+  const Act z = b.linear(y, {b.weight("w", weights.add_random("w", {DType::F32, {16, 5}}, 2)), nullptr, "z"});
+  const Graph whole = std::move(b).finish(b.add(z, z, "sum"));
+  PlacementRule second;
+  second.first_layer = second.last_layer = 1;
+  second.backend = 1;
+  const std::vector<Segment> segments = partition(whole, std::vector<PlacementRule>{{}, second});
+  REQUIRE(segments.size() == 2);
+
+  const auto backend = make_reference_backend();
+  TestSequences sequences(1, kTokens);
+  const std::vector<TestSequences::Part> parts{{0, {6, 2, 4}}};
+  const TestStep step = sequences.step(parts);
+  const Results first = GraphRunner(*backend, segments[0].graph, weights).run(step);
+  const Results last = GraphRunner(*backend, segments[1].graph, weights).run(step, first);
+  CHECK(last.at("b.sum") == GraphRunner(*backend, whole, weights).run(step).at("b.sum"));
+}
+
+}  // namespace llm::test

@@ -1,0 +1,269 @@
+#include "support/tiny_model.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <stdexcept>
+
+#include "tensor/dtype.h"
+#include "tensor/quantize.h"
+
+namespace llm::test {
+namespace {
+
+std::uint32_t u32(int value) { return static_cast<std::uint32_t>(value); }
+
+/// splitmix64: the same numbers on every machine, unlike the standard library's distributions.
+class Random {
+ public:
+  explicit Random(std::uint64_t state) : state_(state) {}
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  float uniform() { return static_cast<float>(next() >> 40) * 0x1p-23f - 1.0f; }  // [-1, 1)
+
+ private:
+  std::uint64_t state_;
+};
+
+std::uint64_t hash(std::string_view text, std::uint64_t seed) {  // FNV-1a
+  std::uint64_t h = 0xcbf29ce484222325u ^ (seed * 0x9e3779b97f4a7c15u);
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return h;
+}
+
+void set_spm_tokenizer(TinyFile& f) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+  std::vector<std::int32_t> types = {2, 3, 3};
+  for (int b = 0; b < 256; ++b) {
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", b);
+    tokens.emplace_back(text);
+    types.push_back(6);
+  }
+  for (const char* piece : {"\u2581", "a", "b", "c", "ab", "abc", "\u2581a", "\u2581ab"}) {
+    tokens.emplace_back(piece);
+    types.push_back(1);
+  }
+  std::vector<float> scores(tokens.size(), 0.0f);
+  for (std::size_t i = 259; i < scores.size(); ++i) scores[i] = -static_cast<float>(i);
+  f.set("tokenizer.ggml.model", "llama");
+  f.set_array("tokenizer.ggml.tokens", tokens);
+  f.set_array("tokenizer.ggml.scores", scores);
+  f.set_array("tokenizer.ggml.token_type", types);
+  f.set("tokenizer.ggml.bos_token_id", std::uint32_t{1});
+  f.set("tokenizer.ggml.eos_token_id", std::uint32_t{2});
+  f.set("tokenizer.ggml.unknown_token_id", std::uint32_t{0});
+}
+
+std::string utf8(int codepoint) {  // below U+0800
+  if (codepoint < 0x80) return {static_cast<char>(codepoint)};
+  return {static_cast<char>(0xc0 | (codepoint >> 6)), static_cast<char>(0x80 | (codepoint & 0x3f))};
+}
+
+/// GPT-2's visible character of each byte: printable Latin-1 stands for itself, the others follow from U+0100 on.
+std::vector<std::string> byte_characters() {
+  std::vector<std::string> out;
+  int next = 0x100;
+  for (int b = 0; b < 256; ++b) {
+    const bool printable = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+    out.push_back(utf8(printable ? b : next++));
+  }
+  return out;
+}
+
+void set_bpe_tokenizer(TinyFile& f) {
+  std::vector<std::string> tokens = byte_characters();
+  for (const char* token : {"ab", "abc", "<|end|>"}) tokens.emplace_back(token);
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  types.back() = 3;
+  f.set("tokenizer.ggml.model", "gpt2");
+  f.set("tokenizer.ggml.pre", "gpt-2");
+  f.set_array("tokenizer.ggml.tokens", tokens);
+  f.set_array("tokenizer.ggml.token_type", types);
+  f.set_array("tokenizer.ggml.merges", std::vector<std::string>{"a b", "ab c"});
+  f.set("tokenizer.ggml.eos_token_id", std::uint32_t{258});
+}
+
+/// Puts a model's metadata and tensors into a file.
+class Builder {
+ public:
+  explicit Builder(const TinyOptions& o) : o_(o) {
+    const bool always = o.arch == "qwen3moe" || o.arch == "olmoe";
+    experts_ = o.experts > 0 ? o.experts : always ? 4 : 0;
+    vocab_ = o.tokenizer == TinyTokenizer::Spm ? 267 : 259;
+    file_.seed = o.seed;
+  }
+
+  TinyFile build() {
+    set_metadata();
+    add_tensors();
+    return std::move(file_);
+  }
+
+ private:
+  void set(const std::string& suffix, int value) { file_.set(o_.arch + "." + suffix, u32(value)); }
+  void set(const std::string& suffix, float value) { file_.set(o_.arch + "." + suffix, value); }
+
+  void set_metadata() {
+    file_.set("general.architecture", o_.arch);
+    file_.set("general.name", "tiny");
+    set("context_length", o_.context);
+    set("embedding_length", o_.n_embd);
+    set("block_count", o_.layers);
+    set("feed_forward_length", o_.d_ff);
+    set("attention.head_count", o_.heads);
+    set("attention.head_count_kv", o_.kv_heads);
+    set("attention.layer_norm_rms_epsilon", 1e-5f);
+    set("rope.dimension_count", o_.head_dim);
+    set("rope.freq_base", 10000.0f);
+    if (o_.head_dim * o_.heads != o_.n_embd) {
+      set("attention.key_length", o_.head_dim);
+      set("attention.value_length", o_.head_dim);
+    }
+    if (o_.window > 0) set("attention.sliding_window", o_.window);
+    if (experts_ > 0) {
+      set("expert_count", experts_);
+      set("expert_used_count", o_.experts_used);
+      if (o_.arch == "qwen3moe") set("expert_feed_forward_length", o_.d_ff);
+    }
+    set_rope();
+    if (o_.tokenizer == TinyTokenizer::Spm) set_spm_tokenizer(file_);
+    if (o_.tokenizer == TinyTokenizer::Bpe) set_bpe_tokenizer(file_);
+  }
+
+  void set_rope() {
+    if (o_.rope != TinyRope::Linear && o_.rope != TinyRope::Yarn) return;
+    file_.set(o_.arch + ".rope.scaling.type", o_.rope == TinyRope::Yarn ? "yarn" : "linear");
+    set("rope.scaling.factor", 4.0f);
+    if (o_.rope == TinyRope::Yarn) set("rope.scaling.original_context_length", o_.context / 4);
+  }
+
+  void add_tensors() {
+    matrix("token_embd.weight", {o_.n_embd, vocab_});
+    vector("output_norm.weight", o_.n_embd, 1, 0.2f);
+    if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
+    if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
+    for (int i = 0; i < o_.layers; ++i) add_layer("blk." + std::to_string(i) + ".");
+  }
+
+  void add_layer(const std::string& blk) {
+    const int q = o_.heads * o_.head_dim, kv = o_.kv_heads * o_.head_dim;
+    const bool qkv_biases = o_.biases || o_.arch == "qwen2";
+    vector(blk + "attn_norm.weight", o_.n_embd, 1, 0.2f);
+    linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
+    linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
+    linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
+    linear(blk + "attn_output", q, o_.n_embd, o_.biases);
+    if (o_.arch == "qwen3" || o_.arch == "qwen3moe" || o_.arch == "olmoe") {
+      const bool whole = o_.arch == "olmoe";
+      vector(blk + "attn_q_norm.weight", whole ? q : o_.head_dim, 1, 0.2f);
+      vector(blk + "attn_k_norm.weight", whole ? kv : o_.head_dim, 1, 0.2f);
+    }
+    vector(blk + "ffn_norm.weight", o_.n_embd, 1, 0.2f);
+    if (experts_ > 0) {
+      add({blk + "ffn_gate_inp.weight", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
+      matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
+      matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
+      matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
+    } else {
+      linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, o_.biases);
+      linear(blk + "ffn_up", o_.n_embd, o_.d_ff, o_.biases);
+      linear(blk + "ffn_down", o_.d_ff, o_.n_embd, o_.biases);
+    }
+  }
+
+  void add(TinyTensor tensor) { file_.add_tensor(std::move(tensor)); }
+  void vector(const std::string& name, int n, float center, float spread) {
+    add({name, {DType::F32, {n}}, center, spread});
+  }
+  /// Spread so that a product keeps its input's variance: uniform in +-s has variance s^2 / 3.
+  void matrix(const std::string& name, Shape shape) {
+    DType type = o_.type;
+    for (const auto& [pattern, other] : o_.types)
+      if (fnmatch(pattern.c_str(), name.c_str(), 0) == 0) type = other;
+    add({name, {type, shape}, 0, std::sqrt(3.0f / static_cast<float>(shape[0]))});
+  }
+  void linear(const std::string& name, int k, int n, bool bias) {
+    matrix(name + ".weight", {k, n});
+    if (bias) vector(name + ".bias", n, 0, 0.2f);
+  }
+
+  const TinyOptions& o_;
+  int experts_ = 0, vocab_ = 0;
+  TinyFile file_;
+};
+
+std::vector<std::byte> encoded(const TinyTensor& t, std::uint64_t seed) {
+  const std::vector<float> values = tiny_values(t, seed);
+  std::vector<std::byte> out(t.type.bytes());
+  encode(t.type.dtype, values.data(), out.data(), static_cast<std::int64_t>(values.size()));
+  return out;
+}
+
+}  // namespace
+
+std::vector<float> tiny_values(const TinyTensor& t, std::uint64_t seed) {
+  Random random(hash(t.name, seed));
+  std::vector<float> out(static_cast<std::size_t>(t.type.shape.elements()));
+  for (float& v : out) v = t.center + t.spread * random.uniform();
+  return out;
+}
+
+TinyFile tiny_model(const TinyOptions& options) { return Builder(options).build(); }
+
+void TinyFile::set(const std::string& key, std::string value) {
+  put(key, [key, value](GgufWriter& w) { w.set(key, std::string_view(value)); });
+}
+
+void TinyFile::put(const std::string& key, std::function<void(GgufWriter&)> set) {
+  const auto at = std::ranges::find(metadata_, key, &Entry::first);
+  if (at != metadata_.end())
+    at->second = std::move(set);
+  else
+    metadata_.emplace_back(key, std::move(set));
+}
+
+bool TinyFile::has(const std::string& key) const {
+  return std::ranges::find(metadata_, key, &Entry::first) != metadata_.end();
+}
+
+void TinyFile::erase(const std::string& key) {
+  if (std::erase_if(metadata_, [&](const Entry& e) { return e.first == key; }) != 1)
+    throw std::logic_error("TinyFile: no key " + key);
+}
+
+void TinyFile::add_tensor(TinyTensor tensor) { tensors_.push_back(std::move(tensor)); }
+
+TinyTensor& TinyFile::tensor(const std::string& name) {
+  const auto at = std::ranges::find(tensors_, name, &TinyTensor::name);
+  if (at == tensors_.end()) throw std::logic_error("TinyFile: no tensor " + name);
+  return *at;
+}
+
+void TinyFile::resize(const std::string& name, Shape shape) { tensor(name).type.shape = shape; }
+void TinyFile::retype(const std::string& name, DType type) { tensor(name).type.dtype = type; }
+void TinyFile::rename(const std::string& old, const std::string& name) { tensor(old).name = name; }
+void TinyFile::erase_tensor(const std::string& name) {
+  tensors_.erase(tensors_.begin() + (&tensor(name) - tensors_.data()));
+}
+
+GgufWriter TinyFile::writer(GgufWriterOptions options) const {
+  GgufWriter w(options);
+  for (const Entry& e : metadata_) e.second(w);
+  for (const TinyTensor& t : tensors_) w.add_tensor(t.name, t.type, encoded(t, seed));
+  return w;
+}
+
+void TinyFile::write(const std::filesystem::path& path, GgufWriterOptions options) const {
+  writer(options).write(path);
+}
+
+std::vector<std::byte> TinyFile::bytes(GgufWriterOptions options) const { return writer(options).bytes(); }
+
+}  // namespace llm::test

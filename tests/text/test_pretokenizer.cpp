@@ -1,0 +1,91 @@
+// How each rule cuts text; the expected chunks follow from the published expressions by hand.
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "text/pretokenizer.h"
+
+using namespace llm;
+
+namespace {
+
+using Chunks = std::vector<std::string>;
+
+Chunks chunks(std::string_view rule, std::string_view text) {
+  const PreTokenizerRule* found = find_pretokenizer(rule);
+  REQUIRE(found != nullptr);
+  const PreTokenizer splitter(*found);
+  PatternScratch scratch;
+  Chunks out;
+  splitter.split(text, scratch, [&](std::string_view chunk) { out.emplace_back(chunk); });
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("gpt-2 chunks", "[pretokenizer]") {
+  CHECK(chunks("gpt-2", "Hello  world's 123!") == Chunks{"Hello", " ", " world", "'s", " 123", "!"});
+  CHECK(chunks("gpt-2", "I'LL we'll") == Chunks{"I", "'", "LL", " we", "'ll"});  // lower case only
+  CHECK(chunks("gpt-2", "a \n b\t") == Chunks{"a", " \n", " b", "\t"});
+  CHECK(chunks("gpt-2", "\nx\n\n\ny") == Chunks{"\n", "x", "\n\n", "\n", "y"});
+  CHECK(chunks("gpt-2", "caf\u00e9\u0301 \u0968\u00bd") == Chunks{"caf\u00e9", "\u0301", " \u0968\u00bd"});
+}
+
+TEST_CASE("llama-bpe chunks", "[pretokenizer]") {
+  CHECK(chunks("llama-bpe", "1234567 12") == Chunks{"123", "456", "7", " ", "12"});
+  CHECK(chunks("llama-bpe", "We'RE it'S") == Chunks{"We", "'RE", " it", "'S"});
+  CHECK(chunks("llama-bpe", "a.b !c") == Chunks{"a", ".b", " !", "c"});
+  CHECK(chunks("llama-bpe", "x  \r\n\r\n  y") == Chunks{"x", "  \r\n\r\n", " ", " y"});
+  CHECK(chunks("llama-bpe", "...\n\nz   ") == Chunks{"...\n\n", "z", "   "});
+  // Unicode case folding: U+017F folds to s.
+  CHECK(chunks("llama-bpe", "it'\u017F") == Chunks{"it", "'\u017F"});
+}
+
+TEST_CASE("qwen2, smollm and default chunks", "[pretokenizer]") {
+  CHECK(chunks("qwen2", "x12 3") == Chunks{"x", "1", "2", " ", "3"});
+  CHECK(chunks("qwen2", "don'T\n\n") == Chunks{"don", "'T", "\n\n"});
+  CHECK(chunks("smollm", "x12 3a") == Chunks{"x", "1", "2", " ", "3", "a"});
+  CHECK(chunks("smollm", "a 4b") == Chunks{"a", " ", "4", "b"});
+  CHECK(chunks("default", "ab, 1234 c=d") == Chunks{"ab", ",", " ", "123", "4", " c", "=", "d"});
+}
+
+TEST_CASE("white space is Unicode's: U+0085 and U+3000 are, U+180E and U+200B are not", "[pretokenizer]") {
+  CHECK(chunks("gpt-2", "a\u0085\u3000b") == Chunks{"a", "\u0085", "\u3000", "b"});
+  CHECK(chunks("gpt-2", "a\u180E\u200Bb") == Chunks{"a", "\u180E\u200B", "b"});
+}
+
+TEST_CASE("bytes that are not UTF-8 are chunks of their own", "[pretokenizer]") {
+  CHECK(chunks("gpt-2",
+               "ab\xFF\xFE"
+               "cd \xE2\x82") == Chunks{"ab", "\xFF\xFE", "cd", " ", "\xE2\x82"});
+}
+
+TEST_CASE("chunks are not empty and join to the text", "[pretokenizer]") {
+  std::mt19937 random(1);
+  const std::vector<std::string> parts = {"a",    "Z",        "9",      " ",          "\n",     "\r",     "'",    "s",
+                                          "ll",   ".",        "\u00e9", "\u0301",     "\u4e2d", "\u3000", "\t",   "$",
+                                          "\xC3", "\xF0\x9F", "\x80",   "\U0001F600", "\u0663", "\u200D", "\xFF", "VE"};
+  for (const char* rule : {"default", "gpt-2", "llama-bpe", "qwen2", "smollm"}) {
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      for (auto n = random() % 60; n > 0; --n) text += parts[random() % parts.size()];
+      std::string joined;
+      for (const std::string& chunk : chunks(rule, text)) {
+        REQUIRE(!chunk.empty());
+        joined += chunk;
+      }
+      REQUIRE(joined == text);
+    }
+  }
+}
+
+TEST_CASE("names: aliases share a rule, unknown ones have neighbours", "[pretokenizer]") {
+  CHECK(find_pretokenizer("llama3") == find_pretokenizer("llama-bpe"));
+  CHECK(find_pretokenizer("deepseek-r1-qwen") == find_pretokenizer("qwen2"));
+  CHECK(find_pretokenizer("zzz") == nullptr);
+  CHECK(find_pretokenizer("") == nullptr);
+  CHECK(nearest_pretokenizers("lama-bpe", 3).front() == "llama-bpe");
+  CHECK(nearest_pretokenizers("qwen-2", 1).front() == "qwen2");
+  CHECK(nearest_pretokenizers(std::string(100000, 'x'), 4).size() == 4);
+}

@@ -1,0 +1,121 @@
+// Special tokens: markup and plain text, BOS and EOS, the ends of a generation.
+#include "support/catch.h"
+#include "vocabulary_file.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+using Ids = std::vector<Token>;
+constexpr EncodeOptions kMarkup{.add_special = false, .parse_special = true};
+constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
+
+}  // namespace
+
+TEST_CASE("control tokens are markup only where asked, user-defined tokens always match", "[special]") {
+  VocabularyFile v = bpe_vocabulary();
+  const Token user = v.add("<tool>", TokenKind::UserDefined);
+  const LoadedTokenizer t = v.load();
+  CHECK(t->encode("ab<|endoftext|>ab", kMarkup) == Ids{256, 258, 256});
+  CHECK(t->decode(t->encode("ab<|endoftext|>ab", kPlain)) == "ab<|endoftext|>ab");
+  for (const Token id : t->encode("ab<|endoftext|>ab", kPlain)) CHECK(t->kind(id) != TokenKind::Control);
+  CHECK(t->encode("a<tool>b", kMarkup) == Ids{'a', user, 'b'});
+  CHECK(t->encode("a<tool>b", kPlain) == Ids{'a', user, 'b'});
+}
+
+TEST_CASE("text cannot reach a control token by merges or as a whole chunk", "[special]") {
+  for (const char* pre : {"gpt-2", "llama-bpe"}) {
+    VocabularyFile v = bpe_vocabulary(pre);
+    v.kinds[257] = static_cast<int>(TokenKind::Control);  // "abc"
+    v.add_bos = false;
+    const LoadedTokenizer t = v.load();
+    CHECK(t->encode("abc", kPlain) == Ids{256, 'c'});
+    CHECK(t->encode("abc", kMarkup) == Ids{257});
+  }
+}
+
+TEST_CASE("the longest special token wins, from left to right", "[special]") {
+  VocabularyFile v = bpe_vocabulary();
+  const Token one = v.add("<x>", TokenKind::Control), two = v.add("<x><x>", TokenKind::Control);
+  const Token spaces = v.add("   ", TokenKind::UserDefined), single = v.add("~", TokenKind::UserDefined);
+  const LoadedTokenizer t = v.load();
+  CHECK(t->encode("<x><x><x>", kMarkup) == Ids{two, one});
+  CHECK(t->encode("<x><x", kMarkup) == Ids{one, '<', 'x'});
+  CHECK(t->encode("a     ~", kPlain) == Ids{'a', spaces, ' ', ' ', single});
+}
+
+TEST_CASE("equal token strings: the first id is used", "[special]") {
+  VocabularyFile v = bpe_vocabulary();
+  const Token first = v.add("<x>", TokenKind::Control);
+  v.add("<x>", TokenKind::Control);
+  v.add("ab");
+  const LoadedTokenizer t = v.load();
+  CHECK(t->encode("ab<x>", kMarkup) == Ids{256, first});
+  REQUIRE(t.warnings.size() == 1);
+  CHECK(t.warnings[0].code == "duplicate-tokens");
+}
+
+TEST_CASE("BOS and EOS as the flags ask, and the defaults of each model", "[special]") {
+  VocabularyFile v = spm_vocabulary();
+  CHECK(v.load()->encode("a") == Ids{1, 264});
+  CHECK(v.load()->encode("a", kMarkup) == Ids{264});
+  v.add_bos = false, v.add_eos = true;
+  CHECK(v.load()->encode("a") == Ids{264, 2});
+  v.add_bos.reset(), v.bos.reset(), v.eos.reset(), v.add_eos.reset();
+  CHECK(v.load()->special().bos == 1);  // by its text
+  CHECK(v.load()->special().eos == 2);
+
+  CHECK(bpe_vocabulary("gpt-2").load()->encode("ab") == Ids{256});
+  CHECK(bpe_vocabulary("llama-bpe").load()->encode("ab") == Ids{258, 256});
+  VocabularyFile with = bpe_vocabulary("qwen2");
+  with.add_bos = true, with.add_eos = true;
+  CHECK(with.load()->encode("") == Ids{258, 258});
+}
+
+TEST_CASE("text after a special token starts with a space of its own", "[special]") {
+  const LoadedTokenizer t = spm_vocabulary().load();
+  CHECK(t->encode("a</s>a</s>b", kMarkup) == Ids{264, 2, 264, 2, 266});
+}
+
+TEST_CASE("tokens that end a generation", "[special]") {
+  VocabularyFile v = bpe_vocabulary();
+  const Token end = v.add("<|im_end|>", TokenKind::Control), turn = v.add("<end_of_turn>", TokenKind::Control);
+  const Token start = v.add("<|im_start|>", TokenKind::Control), plain = v.add("</s>");
+  v.eos = static_cast<std::uint32_t>(start);
+  const LoadedTokenizer t = v.load();
+  for (const Token id : {258, end, turn, start}) CHECK(t->is_end_of_generation(id));  // start: named as EOS
+  for (const Token id : {Token{'a'}, 256, plain}) CHECK_FALSE(t->is_end_of_generation(id));
+  CHECK_FALSE(t->is_end_of_generation(kNoToken));
+  CHECK(t->special().eot == end);
+
+  VocabularyFile parts = bpe_vocabulary();  // a message of several parts
+  const Token part_end = parts.add("<|end|>", TokenKind::Control),
+              answer_end = parts.add("<|return|>", TokenKind::Control);
+  const Token call = parts.add("<|call|>", TokenKind::Control);
+  const LoadedTokenizer p = parts.load();
+  CHECK_FALSE(p->is_end_of_generation(part_end));
+  CHECK(p->is_end_of_generation(answer_end));
+  CHECK(p->is_end_of_generation(call));
+}
+
+TEST_CASE("an end-of-turn text with the wrong type becomes a control token, with a warning", "[special]") {
+  VocabularyFile v = bpe_vocabulary();
+  const Token end = v.add("<|im_end|>");
+  const LoadedTokenizer t = v.load();
+  CHECK(t->kind(end) == TokenKind::Control);
+  CHECK(t->encode("<|im_end|>", kMarkup) == Ids{end});
+  REQUIRE(t.warnings.size() == 1);
+  CHECK(t.warnings[0].text.find("<|im_end|>") != std::string::npos);
+}
+
+TEST_CASE("without token types the special tokens are known by id and text", "[special]") {
+  VocabularyFile v = spm_vocabulary();
+  v.with_kinds = false;
+  const LoadedTokenizer t = v.load();
+  CHECK(t.warnings.empty());
+  CHECK(t->kind(0) == TokenKind::Unknown);
+  CHECK(t->kind(1) == TokenKind::Control);
+  CHECK(t->piece(3 + '!') == "!");
+  CHECK(t->encode("!", {}) == Ids{1, 259, 3 + '!'});
+}
