@@ -34,10 +34,8 @@ Act forward(Net& net, const DecoderConfig& c) {
 
 ModelSpec open_llama(const Metadata& md) {
   const DecoderConfig c = configure(md);
-  return {.dims = c.dims(),
-          .build = [c](Net& net) { return forward(net, c); },
-          .ignorable = {
-              "blk.*.attn_rot_embd*"}};  // early converters stored the rotary frequencies, which follow from the base
+  // Early converters stored the rotary frequencies, which follow from the base.
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = {"blk.*.attn_rot_embd*"}};
 }
 
 }  // namespace llm

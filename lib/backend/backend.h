@@ -1,5 +1,5 @@
-// The interface between compiled models and devices: a backend gets its whole subgraph at once, decides everything in compile()
-// and only executes in submit().
+// The interface between compiled models and devices: a backend gets its whole subgraph at once, decides everything in
+// compile() and only executes in submit().
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@
 
 namespace llm {
 
-/// What the tokens of one sequence in a step share. Tokens of a sequence are contiguous and in the order of their positions.
+/// What the tokens of one sequence in a step share. Tokens of a sequence are contiguous and in the order of their
+/// positions.
 struct SequenceSpan {
   std::int32_t first_token = 0;
   std::int32_t n_tokens = 0;
@@ -27,7 +28,7 @@ struct SequenceSpan {
 struct StateGroup {
   std::span<const std::int32_t> block_table;  ///< [n_sequences][stride]: physical block of each logical block
   std::int32_t stride = 0;
-  std::span<const std::int32_t> slots;        ///< [n_tokens]: block * block_positions + offset; -1 stores nothing
+  std::span<const std::int32_t> slots;  ///< [n_tokens]: block * block_positions + offset; -1 stores nothing
 };
 
 /// All that differs between two runs of a program.
@@ -36,7 +37,7 @@ struct StepData {
   std::span<const std::int32_t> positions;  ///< [n_tokens]
   std::span<const SequenceSpan> sequences;
   std::span<const StateGroup> groups;
-  std::span<const std::int32_t> out_rows;   ///< [n_outputs]: ascending token indices whose results are wanted
+  std::span<const std::int32_t> out_rows;  ///< [n_outputs]: ascending token indices whose results are wanted
 };
 
 /// Caller's memory for a graph input or output, f32 or int32 as its type says, large enough for the step's rows.
@@ -131,8 +132,8 @@ struct Ticket {
 class Executable {
  public:
   virtual ~Executable() = default;
-  /// Runs the step; `out` has a binding for every output of the graph, `in` for every input that StepData does not fill.
-  /// No allocation, no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
+  /// Runs the step; `out` has a binding for every output of the graph, `in` for every input that StepData does not
+  /// fill. No allocation, no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
   virtual Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) = 0;
   virtual void wait(Ticket) = 0;
   /// Kernels, layouts, fusions: printed by -v.
@@ -147,6 +148,10 @@ class Backend {
   virtual std::string_view name() const = 0;
   virtual std::string describe() const = 0;  ///< e.g. "cpu: avx512, 2 threads"
   virtual Support supports(const Graph&, const Node&) const = 0;
+  /// The graph as this backend computes it: the same nodes with the attributes that are the backend's to set (the
+  /// format of a product's activations). compile() does this itself; the reference, given such a graph, evaluates the
+  /// same operands.
+  virtual Graph legalise(const Graph& g) const { return g; }
   virtual Layout choose_layout(const WeightUse&) const = 0;
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;
   /// Address space for `n_blocks` blocks of every cache; memory is taken as blocks fill. Throws ErrorKind::Memory.
@@ -160,7 +165,5 @@ struct BackendOptions {
   int threads = 1;
   std::string isa;  ///< empty: the best of this machine
 };
-
-
 
 }  // namespace llm

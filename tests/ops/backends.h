@@ -9,6 +9,8 @@
 
 #include "backend/backend.h"
 #include "backend/blas/blas.h"
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/isa.h"
 #include "base/error.h"
 
 namespace llm::test {
@@ -26,10 +28,17 @@ inline std::vector<NamedBackend> all_backends() {
   const auto blas = [](int threads) {
     return [threads] { return make_blas_backend({.threads = threads, .isa = {}}); };
   };
-  return {
+  std::vector<NamedBackend> backends{
       {"blas, 1 thread", Activations::Plain, blas(1)},
       {"blas, 2 threads", Activations::Plain, blas(2)},
   };
+  for (const cpu::InstructionSet& set : cpu::instruction_sets()) {
+    for (int threads : {1, 2}) {
+      backends.push_back({"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads", Activations::Quantised,
+                          [=] { return make_cpu_backend({.threads = threads, .isa = std::string(set.name)}); }});
+    }
+  }
+  return backends;
 }
 
 /// Those that this build and this machine have.

@@ -42,8 +42,8 @@ TEST_CASE("pages are zero, writable to the last byte and refused where they cann
     CHECK(pages.data()[0] == std::byte{0x5a});
   }
   CHECK(host::Pages(0).data() == nullptr);
-  CHECK(kind_of([] { host::Pages(std::numeric_limits<std::size_t>::max()); }) == ErrorKind::Memory);
-  CHECK(kind_of([] { host::Pages(std::size_t{1} << 62); }) == ErrorKind::Memory);
+  CHECK(kind_of([] { const host::Pages pages{std::numeric_limits<std::size_t>::max()}; }) == ErrorKind::Memory);
+  CHECK(kind_of([] { const host::Pages pages{std::size_t{1} << 62}; }) == ErrorKind::Memory);
 }
 
 TEST_CASE("a cache block is copied in every layer, keys and values, and nothing else changes") {

@@ -39,6 +39,7 @@ class CpuBackend final : public Backend {
   }
 
   Support supports(const Graph& g, const Node& n) const override { return host::supports_on_host(g, n); }
+  Graph legalise(const Graph& g) const override { return host::quantise_activations(g); }
   Layout choose_layout(const WeightUse&) const override { return Layout::File; }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
@@ -49,12 +50,11 @@ class CpuBackend final : public Backend {
     return std::make_unique<host::HostCache>(types, format, n_blocks);
   }
   std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
-    const Graph legal = host::quantise_activations(largest);
-    return std::make_unique<CpuWorkspace>(plan_program_memory(legal, threads_).bytes, threads_);
+    return std::make_unique<CpuWorkspace>(plan_program_memory(legalise(largest), threads_).bytes, threads_);
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {
-    return std::make_unique<Program>(host::quantise_activations(g), dynamic_cast<const host::HostWeights&>(weights),
+    return std::make_unique<Program>(legalise(g), dynamic_cast<const host::HostWeights&>(weights),
                                      dynamic_cast<const host::HostCache&>(states),
                                      dynamic_cast<CpuWorkspace&>(workspace), kernels_, threads_);
   }

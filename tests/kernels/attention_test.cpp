@@ -1,0 +1,233 @@
+// Attention over a paged cache: every instruction set against softmax in double precision, and bit for bit for any
+// tile, any split into chunks and whatever lies behind the last visible key.
+#include <functional>
+
+#include "float_cases.h"
+#include "support/catch.h"
+
+namespace llm::cpu {
+namespace {
+
+using namespace test;
+
+struct Shape {
+  int heads, kv_heads, head_dim_k, head_dim_v;
+  int length;  ///< positions in the cache
+  int tokens;  ///< the last so many positions ask
+  int window;
+  CacheElement k, v;
+};
+
+/// A cache filled with random keys and values, and the queries of its last positions.
+struct Problem {
+  Problem(const Kernels& kernels, const Shape& s, std::uint32_t seed)
+      : kernels(kernels),
+        s(s),
+        rng(seed),
+        k(kernels, s.k, s.kv_heads, s.head_dim_k, s.length, rng),
+        v(kernels, s.v, s.kv_heads, s.head_dim_v, s.length, rng) {
+    v.blocks = k.blocks;
+    for (int p = 0; p < s.length; ++p) {
+      for (int h = 0; h < s.kv_heads; ++h) {
+        k.write(h, p, random_floats(static_cast<std::size_t>(s.head_dim_k), rng).data());
+        v.write(h, p, random_floats(static_cast<std::size_t>(s.head_dim_v), rng).data());
+      }
+    }
+    q = random_floats(static_cast<std::size_t>(s.tokens * s.heads * s.head_dim_k), rng, 3);
+    for (int t = 0; t < s.tokens; ++t) positions.push_back(s.length - s.tokens + t);
+  }
+
+  AttentionArgs args(float* y) const {
+    AttentionArgs a;
+    a.q = q.data();
+    a.y = y;
+    a.k = k.bytes.data();
+    a.v = v.bytes.data();
+    a.heads = s.heads;
+    a.kv_heads = s.kv_heads;
+    a.head_dim_k = s.head_dim_k;
+    a.head_dim_v = s.head_dim_v;
+    a.scale = scale();
+    a.window = s.window;
+    a.positions = positions.data();
+    a.blocks = k.blocks.data();
+    return a;
+  }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(s.head_dim_k)); }
+  int first_visible(int position) const { return s.window > 0 ? std::max(0, position - s.window + 1) : 0; }
+  std::size_t y_size() const { return static_cast<std::size_t>(s.tokens * s.heads * s.head_dim_v); }
+
+  /// Calls of so many tokens each.
+  std::vector<float> run(int tokens_per_call) const {
+    Scratch scratch;
+    std::vector<float> y(y_size(), kNan);
+    for (int h = 0; h < s.kv_heads; ++h) {
+      for (int t = 0; t < s.tokens; t += tokens_per_call)
+        kernels.attention[static_cast<int>(s.k)][static_cast<int>(s.v)](
+            args(y.data()), h, t, std::min(s.tokens, t + tokens_per_call), scratch.data());
+    }
+    return y;
+  }
+
+  /// Chunk by chunk with a merge, as the threads of a long decode do.
+  std::vector<float> run_chunks() const {
+    Scratch scratch;
+    std::vector<float> y(y_size(), kNan);
+    const int group = s.heads / s.kv_heads;
+    const auto stride = static_cast<std::size_t>(group * (2 + s.head_dim_v));
+    for (int h = 0; h < s.kv_heads; ++h) {
+      for (int t = 0; t < s.tokens; ++t) {
+        const int position = positions[static_cast<std::size_t>(t)];
+        const int first = first_visible(position) / kKeyChunk, last = position / kKeyChunk;
+        std::vector<float> partials(stride * static_cast<std::size_t>(last - first + 1), kNan);
+        for (int c = last; c >= first; --c)
+          kernels.attention_chunk[static_cast<int>(s.k)][static_cast<int>(s.v)](
+              args(y.data()), h, t, c, partials.data() + static_cast<std::size_t>(c - first) * stride, scratch.data());
+        kernels.attention_merge(args(y.data()), h, t, last - first + 1, partials.data());
+      }
+    }
+    return y;
+  }
+
+  /// softmax(scale q k) v in double precision from the elements as stored.
+  double expected(int token, int head, int d) {
+    const int position = positions[static_cast<std::size_t>(token)], kv_head = head / (s.heads / s.kv_heads);
+    const float* query = q.data() + (token * s.heads + head) * s.head_dim_k;
+    std::vector<double> scores;
+    for (int p = first_visible(position); p <= position; ++p) {
+      double score = 0;
+      for (int i = 0; i < s.head_dim_k; ++i) score += static_cast<double>(query[i]) * k.at(kv_head, p, i);
+      scores.push_back(score * static_cast<double>(scale()));
+    }
+    const double largest = *std::max_element(scores.begin(), scores.end());
+    double sum = 0, value = 0;
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      const double weight = std::exp(scores[i] - largest);
+      sum += weight;
+      value += weight * v.at(kv_head, first_visible(position) + static_cast<int>(i), d);
+    }
+    return value / sum;
+  }
+
+  const Kernels& kernels;
+  Shape s;
+  std::mt19937 rng;
+  PagedCache k, v;
+  std::vector<float> q;
+  std::vector<std::int32_t> positions;
+};
+
+constexpr CacheElement kF32 = CacheElement::F32, kF16 = CacheElement::F16, kBF16 = CacheElement::BF16;
+
+const Shape kShapes[] = {
+    // heads, kv heads, dimensions of keys and values, length, tokens, window
+    {1, 1, 64, 64, 1, 1, 0, kF16, kF16},      {4, 1, 64, 64, 255, 5, 0, kF16, kF16},
+    {8, 2, 64, 64, 256, 3, 0, kF16, kF16},    {4, 4, 128, 128, 257, 4, 0, kF16, kF16},
+    {8, 1, 64, 64, 600, 8, 0, kF16, kF16},    {3, 1, 80, 80, 300, 21, 0, kF16, kF16},  // 63 pairs
+    {6, 2, 96, 96, 130, 21, 0, kBF16, kBF16}, {2, 2, 20, 36, 70, 64, 0, kF32, kF16},
+    {3, 1, 7, 5, 260, 20, 0, kBF16, kF32},    {1, 1, 1, 1, 20, 20, 0, kF32, kF32},
+    {4, 1, 256, 256, 40, 2, 0, kF32, kBF16},  {4, 1, 64, 64, 600, 16, 5, kF16, kF16},
+    {4, 2, 64, 64, 600, 16, 100, kF32, kF32}, {4, 1, 72, 64, 600, 16, 300, kF16, kBF16},
+    {2, 1, 32, 32, 530, 32, 20, kF16, kF16},   // the window leaves chunk 0 and 1 within the tile
+    {70, 1, 16, 16, 65, 2, 0, kF16, kF16},     // more heads than a tile has pairs
+    {2, 1, 1024, 1024, 20, 2, 0, kF32, kF32},  // kMaxHeadDim
+};
+
+void each_problem(const std::function<void(Problem&)>& f) {
+  std::uint32_t seed = 0;
+  for (const Shape& shape : kShapes) {
+    ++seed;
+    for (const Kernels* table : tables()) {
+      INFO("shape " << seed << ", " << table->isa);
+      Problem p(*table, shape, seed);
+      f(p);
+    }
+  }
+}
+
+TEST_CASE("attention equals softmax in double precision") {
+  each_problem([](Problem& p) {
+    const auto y = p.run(std::max(1, kQueryTile / (p.s.heads / p.s.kv_heads)));
+    double worst = 0;
+    for (int t = 0; t < p.s.tokens; t += 3) {
+      for (int h = 0; h<p.s.heads; h += h> 8 ? 13 : 1) {
+        for (int d = 0; d < p.s.head_dim_v; d += 3) {
+          const double got = static_cast<double>(y[static_cast<std::size_t>((t * p.s.heads + h) * p.s.head_dim_v + d)]);
+          worst = std::max(worst, std::abs(got - p.expected(t, h, d)));
+          if (std::isnan(got)) worst = HUGE_VAL;
+        }
+      }
+    }
+    CHECK(worst < 2e-6);  // values are below 1, scores below 3 sqrt(head_dim)
+  });
+}
+
+TEST_CASE("an attention result has the same bits in any tile, in chunks and on every instruction set") {
+  std::vector<float> portable;
+  each_problem([&](Problem& p) {
+    const auto single = p.run(1);
+    if (p.kernels.isa == std::string("portable")) portable = single;
+    CHECK(same_bits(single, portable));
+    for (const int tokens : {2, 3, std::max(1, kQueryTile / (p.s.heads / p.s.kv_heads))})
+      CHECK(same_bits(p.run(tokens), single));
+    CHECK(same_bits(p.run_chunks(), single));
+  });
+}
+
+TEST_CASE("keys that a query does not see change nothing") {
+  each_problem([](Problem& p) {
+    if (p.s.tokens < 2) return;
+    const auto before = p.run(4);
+    // All but the first query's keys become NaN: its own result stays.
+    for (int t = 1; t < p.s.tokens; ++t) {
+      for (int h = 0; h < p.s.kv_heads; ++h) {
+        const std::vector<float> nan(1024, kNan);
+        p.k.write(h, p.positions[static_cast<std::size_t>(t)], nan.data());
+        p.v.write(h, p.positions[static_cast<std::size_t>(t)], nan.data());
+      }
+    }
+    const auto after = p.run(4);
+    const auto row = static_cast<std::size_t>(p.s.heads * p.s.head_dim_v);
+    CHECK(std::memcmp(after.data(), before.data(), row * sizeof(float)) == 0);
+    for (std::size_t i = row; i < after.size(); ++i) REQUIRE(std::isnan(after[i]));
+  });
+}
+
+TEST_CASE("NaN reaches what sees it") {
+  for (const Kernels* table : tables()) {
+    INFO(table->isa);
+    Problem p(*table, {4, 2, 64, 64, 300, 4, 0, kF16, kF16}, 5);
+    std::vector<float> key = random_floats(64, p.rng), value = key;
+    key[63] = kNan;
+    p.k.write(0, 100, key.data());  // a key: all of its KV head's queries
+    value[7] = kNan;
+    p.v.write(1, 299, value.data());  // a value that the last token alone sees: one element
+    const auto y = p.run(4);
+    for (int t = 0; t < 4; ++t)
+      for (int h = 0; h < 4; ++h)
+        for (int d = 0; d < 64; ++d) {
+          const bool expected = h < 2 || (t == 3 && d == 7);
+          REQUIRE(std::isnan(y[static_cast<std::size_t>((t * 4 + h) * 64 + d)]) == expected);
+        }
+    CHECK(same_bits(p.run_chunks(), y));
+  }
+}
+
+TEST_CASE("scores far apart neither overflow nor vanish") {
+  for (const Kernels* table : tables()) {
+    INFO(table->isa);
+    Problem p(*table, {1, 1, 16, 16, 600, 1, 0, kF32, kF32}, 6);
+    for (float& f : p.q) f *= 1000;
+    const auto y = p.run(1);
+    for (int d = 0; d < 16; ++d)
+      CHECK(std::abs(static_cast<double>(y[static_cast<std::size_t>(d)]) - p.expected(0, 0, d)) < 1e-3);
+    // Equal scores: the mean of the values.
+    std::fill(p.q.begin(), p.q.end(), 0.0f);
+    const auto mean = p.run(1);
+    for (int d = 0; d < 16; ++d)
+      CHECK(std::abs(static_cast<double>(mean[static_cast<std::size_t>(d)]) - p.expected(0, 0, d)) < 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace llm::cpu

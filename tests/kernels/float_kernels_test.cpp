@@ -1,0 +1,419 @@
+// Element-wise kernels and products with float weights: every instruction set of this machine against the same in
+// double precision, and bit for bit against each other (vec.h promises that).
+#include "float_cases.h"
+#include "support/catch.h"
+
+namespace llm::cpu {
+namespace {
+
+using namespace test;
+
+constexpr double kEpsilon = 0x1p-24;  // half an ulp of 1
+
+/// Output of n floats with a sentinel behind it.
+class Output {
+ public:
+  explicit Output(std::size_t n) : values_(n + 16, -77.0f), n_(n) {}
+  float* data() { return values_.data(); }
+  std::vector<float> values() const { return {values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(n_)}; }
+  bool intact() const {
+    return std::all_of(values_.begin() + static_cast<std::ptrdiff_t>(n_), values_.end(),
+                       [](float f) { return f == -77; });
+  }
+
+ private:
+  std::vector<float> values_;
+  std::size_t n_;
+};
+
+/// Runs f(table, out) for every table; the results are equal and end at n. Returns them.
+template <class F>
+std::vector<float> on_all_tables(std::size_t n, const F& f) {
+  std::vector<float> first;
+  for (const Kernels* table : tables()) {
+    INFO(table->isa);
+    Output out(n);
+    f(*table, out.data());
+    CHECK(out.intact());
+    if (first.empty()) first = out.values();
+    CHECK(same_bits(out.values(), first));
+  }
+  return first;
+}
+
+/// Relative error in units of kEpsilon; results below the normal range count as absolute errors there.
+double error_in_epsilons(float got, double want) {
+  return std::abs(static_cast<double>(got) - want) / (kEpsilon * std::max(std::abs(want), 0x1p-126));
+}
+
+TEST_CASE("activations are as exact as f32 allows") {
+  std::vector<float> x;
+  for (float v = -110; v <= 110; v += 0.0137f) x.push_back(v);
+  for (float v : {0.0f, -0.0f, 1e-30f, -1e-30f, 1e-42f, 3e38f, -3e38f}) x.push_back(v);
+  const std::vector<float> ones(x.size(), 1);
+  const auto n = static_cast<std::int64_t>(x.size());
+
+  const auto silu =
+      on_all_tables(x.size(), [&](const Kernels& k, float* y) { k.silu_mul(x.data(), ones.data(), y, n); });
+  double worst = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double v = static_cast<double>(x[i]);
+    worst = std::max(worst, error_in_epsilons(silu[i], v / (1 + std::exp(-v))));
+  }
+  CHECK(worst < 6);
+
+  const auto gelu =
+      on_all_tables(x.size(), [&](const Kernels& k, float* y) { k.gelu_mul(x.data(), ones.data(), y, n); });
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double v = static_cast<double>(x[i]), t = 0.7978845608028654 * (v + 0.044715 * v * v * v);
+    INFO("x = " << x[i]);
+    // 1 + tanh(t) without cancellation; the error of t itself grows with it
+    CHECK(error_in_epsilons(gelu[i], v / (1 + std::exp(-2 * t))) < 6 + 8 * std::min(std::abs(t), 100.0));
+  }
+}
+
+TEST_CASE("activations multiply by their second operand, and carry NaN") {
+  const std::vector<float> a = {1, -2, kNan, 0.5f, kInf}, b = {3, kNan, 2, -1, 1};
+  for (const Kernels* table : tables()) {
+    INFO(table->isa);
+    std::vector<float> y(5);
+    table->silu_mul(a.data(), b.data(), y.data(), 5);
+    CHECK(y[0] == Approx(3 / (1 + std::exp(-1.0))));
+    CHECK(std::isnan(y[1]));
+    CHECK(std::isnan(y[2]));
+    CHECK(y[3] == Approx(-0.5 / (1 + std::exp(-0.5))));
+    CHECK(y[4] == kInf);
+    table->gelu_mul(a.data(), b.data(), y.data(), 5);
+    CHECK(y[0] == Approx(3 * 0.8411919906).epsilon(1e-6));
+    CHECK(std::isnan(y[2]));
+  }
+}
+
+TEST_CASE("sums, multiples and norms of any length and alignment") {
+  std::mt19937 rng(1);
+  for (std::size_t n : {1u, 7u, 15u, 16u, 17u, 31u, 33u, 64u, 100u, 1003u}) {
+    for (std::size_t shift : {0u, 1u, 3u}) {
+      INFO("n = " << n << ", shift = " << shift);
+      const auto a_all = random_floats(n + 4, rng, 3), b_all = random_floats(n + 4, rng, 3),
+                 w_all = random_floats(n + 4, rng);
+      const float *a = a_all.data() + shift, *b = b_all.data() + shift, *w = w_all.data() + shift;
+      const auto count = static_cast<std::int64_t>(n);
+
+      const auto sum = on_all_tables(n, [&](const Kernels& k, float* y) { k.add(a, b, y, count); });
+      for (std::size_t i = 0; i < n; ++i) REQUIRE(sum[i] == a[i] + b[i]);
+      const auto multiple = on_all_tables(n, [&](const Kernels& k, float* y) { k.scale(a, y, count, 1.7f); });
+      for (std::size_t i = 0; i < n; ++i) REQUIRE(multiple[i] == a[i] * 1.7f);
+      const auto axpy = on_all_tables(n, [&](const Kernels& k, float* y) {
+        std::copy(b, b + n, y);
+        k.axpy(-0.37f, a, y, count);
+      });
+      for (std::size_t i = 0; i < n; ++i) REQUIRE(axpy[i] == std::fma(-0.37f, a[i], b[i]));
+
+      const auto check_norm = [&](const std::vector<float>& got, const float* x) {
+        double squares = 0;
+        for (std::size_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+        const double factor = 1 / std::sqrt(squares / static_cast<double>(n) + 1e-5);
+        for (std::size_t i = 0; i < n; ++i)
+          REQUIRE(error_in_epsilons(got[i], static_cast<double>(x[i]) * factor * static_cast<double>(w[i])) < 16);
+      };
+      check_norm(on_all_tables(n, [&](const Kernels& k, float* y) { k.rms_norm(a, w, y, count, 1e-5f); }), a);
+      std::vector<float> residual(n);
+      const auto norm = on_all_tables(
+          n, [&](const Kernels& k, float* y) { k.add_rms_norm(a, b, w, residual.data(), y, count, 1e-5f); });
+      CHECK(same_bits(residual, sum));
+      check_norm(norm, residual.data());
+      const auto in_place = on_all_tables(n, [&](const Kernels& k, float* y) {
+        std::copy(a, a + n, y);
+        k.rms_norm(y, w, y, count, 1e-5f);
+      });
+      CHECK(same_bits(in_place,
+                      on_all_tables(n, [&](const Kernels& k, float* y) { k.rms_norm(a, w, y, count, 1e-5f); })));
+    }
+  }
+}
+
+TEST_CASE("rotations turn pairs by their angles and leave the rest") {
+  std::mt19937 rng(2);
+  struct Shape {
+    int heads, head_dim, n_rot;
+  };
+  for (const Shape s :
+       {Shape{3, 64, 64}, {2, 128, 128}, {1, 80, 80}, {4, 20, 20}, {3, 48, 18}, {2, 7, 2}, {1, 96, 32}, {2, 70, 70}}) {
+    INFO("head_dim = " << s.head_dim << ", n_rot = " << s.n_rot);
+    const auto n = static_cast<std::size_t>(s.heads * s.head_dim);
+    const auto x = random_floats(n, rng, 2);
+    std::vector<float> table(static_cast<std::size_t>(s.n_rot));
+    for (std::size_t i = 0; i < table.size(); i += 2) {
+      const double angle = static_cast<double>(rng() % 1000);
+      table[i] = static_cast<float>(std::cos(angle));
+      table[i + 1] = static_cast<float>(std::sin(angle));
+    }
+    for (const bool halves : {false, true}) {
+      const auto run = [&](const Kernels& k, const float* from, float* y) {
+        (halves ? k.rope_halves : k.rope_interleaved)(from, y, table.data(), s.heads, s.head_dim, s.n_rot);
+      };
+      const auto y = on_all_tables(n, [&](const Kernels& k, float* out) { run(k, x.data(), out); });
+      const auto in_place = on_all_tables(n, [&](const Kernels& k, float* out) {
+        std::copy(x.begin(), x.end(), out);
+        run(k, out, out);
+      });
+      CHECK(same_bits(y, in_place));
+      for (int h = 0; h < s.heads; ++h) {
+        const auto base = static_cast<std::size_t>(h * s.head_dim);
+        for (int i = 0; i < s.n_rot / 2; ++i) {
+          const std::size_t first = base + static_cast<std::size_t>(halves ? i : 2 * i);
+          const std::size_t second = halves ? first + static_cast<std::size_t>(s.n_rot / 2) : first + 1;
+          const double a = static_cast<double>(x[first]), b = static_cast<double>(x[second]);
+          const double c = static_cast<double>(table[static_cast<std::size_t>(2 * i)]);
+          const double t = static_cast<double>(table[static_cast<std::size_t>(2 * i + 1)]);
+          REQUIRE(std::abs(static_cast<double>(y[first]) - (a * c - b * t)) < 4 * 2 * kEpsilon);
+          REQUIRE(std::abs(static_cast<double>(y[second]) - (b * c + a * t)) < 4 * 2 * kEpsilon);
+        }
+        for (int i = s.n_rot; i < s.head_dim; ++i)
+          REQUIRE(y[base + static_cast<std::size_t>(i)] == x[base + static_cast<std::size_t>(i)]);
+      }
+    }
+  }
+}
+
+TEST_CASE("cache rows are rounded to nearest even") {
+  std::mt19937 rng(3);
+  std::vector<float> x(5003);
+  for (float& f : x) {
+    const auto bits = static_cast<std::uint32_t>(rng());
+    std::memcpy(&f, &bits, sizeof f);
+    if (std::isnan(f)) f = kNan;
+  }
+  // Ties in the range of F16, its overflow and its subnormals.
+  for (std::uint32_t i = 0; i < 2000; ++i) {
+    const std::uint32_t bits =
+        ((102 + i % 45) << 23) | (static_cast<std::uint32_t>(rng()) & 0x7ff000u) | ((i & 1) << 31);
+    std::memcpy(&x[i], &bits, sizeof bits);
+  }
+  for (const Kernels* table : tables()) {
+    INFO(table->isa);
+    for (std::size_t n : {std::size_t{1}, std::size_t{15}, std::size_t{16}, std::size_t{17}, x.size()}) {
+      std::vector<std::uint16_t> half(n + 1, 0x1234), brain(n + 1, 0x1234);
+      std::vector<float> full(n + 1, -77);
+      const auto count = static_cast<std::int64_t>(n);
+      table->store_row[static_cast<int>(CacheElement::F16)](x.data(), reinterpret_cast<std::byte*>(half.data()), count);
+      table->store_row[static_cast<int>(CacheElement::BF16)](x.data(), reinterpret_cast<std::byte*>(brain.data()),
+                                                             count);
+      table->store_row[static_cast<int>(CacheElement::F32)](x.data(), reinterpret_cast<std::byte*>(full.data()), count);
+      CHECK((half[n] == 0x1234 && brain[n] == 0x1234 && full[n] == -77));
+      CHECK(std::memcmp(full.data(), x.data(), n * sizeof(float)) == 0);
+      for (std::size_t i = 0; i < n; ++i) {
+        REQUIRE(half[i] == to_half(x[i]).bits);
+        REQUIRE(brain[i] == to_bfloat16(x[i]).bits);
+      }
+    }
+  }
+}
+
+TEST_CASE("F32 activations are copied row by row") {
+  std::mt19937 rng(4);
+  const auto x = random_floats(5 * 40, rng);
+  ActLayout layout;
+  layout.k = 37;
+  layout.row_bytes = 192;
+  for (const Kernels* table : tables()) {
+    std::vector<std::byte> act(5 * 192, std::byte{0x55});
+    table->quantize_rows[static_cast<int>(ActFormat::F32)](x.data(), 40, act.data(), layout, 1, 4);
+    for (std::size_t row = 1; row < 4; ++row)
+      CHECK(std::memcmp(act.data() + row * 192, x.data() + row * 40, 37 * 4) == 0);
+    CHECK((act[0] == std::byte{0x55} && act[191] == std::byte{0x55} && act[4 * 192] == std::byte{0x55}));
+  }
+}
+
+// ---- products ----
+
+constexpr DType kFloatTypes[] = {DType::F32, DType::F16, DType::BF16, DType::F64};
+
+/// Random weights of a float type and activations whose rows are followed by NaN.
+struct FloatProblem {
+  FloatProblem(DType type, int rows, int k, int act_rows, std::mt19937& rng)
+      : type(type), rows(rows), k(k), weights(static_cast<std::size_t>(rows * k) * info(type).block_bytes) {
+    const auto count = static_cast<std::size_t>(rows * k);
+    const std::vector<float> w = random_floats(count, rng);
+    values.resize(count);
+    for (std::size_t i = 0; i < count; ++i) put(i, w[i]);
+    layout.k = k;
+    layout.row_bytes = (static_cast<std::size_t>(k) * 4 + 63) / 64 * 64 + 64;
+    act.assign(layout.row_bytes / 4 * static_cast<std::size_t>(act_rows), kNan);
+    for (int r = 0; r < act_rows; ++r) {
+      const auto x = random_floats(static_cast<std::size_t>(k), rng, 2);
+      std::copy(x.begin(), x.end(), row(r));
+    }
+  }
+  void put(std::size_t i, float w) {
+    std::byte* p = weights.data() + i * info(type).block_bytes;
+    const Half half = to_half(w);
+    const BFloat16 brain = to_bfloat16(w);
+    const double wide = static_cast<double>(w) / 3;
+    switch (type) {
+      case DType::F16:
+        std::memcpy(p, &half, 2);
+        values[i] = static_cast<double>(to_float(half));
+        break;
+      case DType::BF16:
+        std::memcpy(p, &brain, 2);
+        values[i] = static_cast<double>(to_float(brain));
+        break;
+      case DType::F64:
+        std::memcpy(p, &wide, 8);
+        values[i] = wide;
+        break;
+      default:
+        std::memcpy(p, &w, 4);
+        values[i] = static_cast<double>(w);
+    }
+  }
+  float* row(int r) { return act.data() + static_cast<std::size_t>(r) * (layout.row_bytes / 4); }
+  LinearArgs args(float* y, std::int64_t n_cols) const {
+    LinearArgs a;
+    a.w = weights.data();
+    a.w_row_bytes = static_cast<std::size_t>(k) * info(type).block_bytes;
+    a.k = k;
+    a.act = reinterpret_cast<const std::byte*>(act.data());
+    a.layout = &layout;
+    a.n_cols = n_cols;
+    a.y = y;
+    a.ldy = rows + 3;
+    return a;
+  }
+  std::vector<float> run(const Kernels& kernels, std::int64_t n_cols,
+                         const std::vector<std::int64_t>& cuts = {}) const {
+    Scratch scratch;
+    std::vector<float> y(static_cast<std::size_t>((rows + 3) * n_cols), -77);
+    std::int64_t begin = 0;
+    for (const std::int64_t end : cuts) {
+      kernels.linear[static_cast<int>(type)](args(y.data(), n_cols), begin, end, scratch.data());
+      begin = end;
+    }
+    kernels.linear[static_cast<int>(type)](args(y.data(), n_cols), begin, rows, scratch.data());
+    return y;
+  }
+
+  DType type;
+  int rows, k;
+  GuardedBytes weights;
+  std::vector<double> values;
+  ActLayout layout;
+  std::vector<float> act;
+};
+
+TEST_CASE("float products equal double precision within rounding, on every shape") {
+  std::mt19937 rng(5);
+  for (const DType type : kFloatTypes) {
+    for (const int k : {1, 15, 16, 17, 48, 100, 1024, 1025, 1055, 2100}) {
+      const int rows = k > 1000 ? 9 : 35, cols = 14;
+      INFO(name(type) << ", k = " << k);
+      FloatProblem p(type, rows, k, cols, rng);
+      std::vector<float> first;
+      for (const Kernels* table : tables()) {
+        INFO(table->isa);
+        const auto y = p.run(*table, cols);
+        if (first.empty()) first = y;
+        REQUIRE(same_bits(y, first));
+      }
+      for (int c = 0; c < cols; ++c) {
+        for (int r = 0; r < rows; ++r) {
+          double want = 0, size = 0;
+          for (int i = 0; i < k; ++i) {
+            const double term = p.values[static_cast<std::size_t>(r * k + i)] * static_cast<double>(p.row(c)[i]);
+            want += term;
+            size += std::abs(term);
+          }
+          const double got = static_cast<double>(first[static_cast<std::size_t>(c * (rows + 3) + r)]);
+          REQUIRE(std::abs(got - want) <= 16 * kEpsilon * size);
+        }
+        for (int r = rows; r < rows + 3; ++r) REQUIRE(first[static_cast<std::size_t>(c * (rows + 3) + r)] == -77);
+      }
+    }
+  }
+}
+
+TEST_CASE("a float product does not depend on its neighbours") {
+  std::mt19937 rng(6);
+  for (const DType type : kFloatTypes) {
+    FloatProblem p(type, 67, 1100, 20, rng);
+    for (const Kernels* table : tables()) {
+      INFO(name(type) << " " << table->isa);
+      const auto all = p.run(*table, 20);
+      for (const std::int64_t cols : {1, 2, 3, 4, 5, 6, 7, 11, 13}) {
+        const auto some = p.run(*table, cols);
+        CHECK(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)) == 0);
+      }
+      CHECK(same_bits(p.run(*table, 20, {1, 4, 36, 64}), all));
+      CHECK(same_bits(p.run(*table, 20, {32, 33}), all));
+    }
+  }
+}
+
+TEST_CASE("float products gather their columns and scatter their results") {
+  std::mt19937 rng(7);
+  const std::vector<std::int32_t> act_rows = {7, 0, 3, 3, 9, 1, 2, 8}, out_rows = {4, 0, 7, 1, 6, 5, 2, 3};
+  for (const DType type : kFloatTypes) {
+    FloatProblem p(type, 37, 130, 10, rng);
+    for (const Kernels* table : tables()) {
+      INFO(name(type) << " " << table->isa);
+      const auto direct = p.run(*table, 10);
+      std::vector<float> y(static_cast<std::size_t>(40 * 8), -77);
+      LinearArgs a = p.args(y.data(), 8);
+      a.act_rows = act_rows.data();
+      a.out_rows = out_rows.data();
+      Scratch scratch;
+      table->linear[static_cast<int>(type)](a, 0, 37, scratch.data());
+      for (std::size_t c = 0; c < 8; ++c) {
+        CHECK(std::memcmp(y.data() + out_rows[c] * 40, direct.data() + act_rows[c] * 40, 40 * sizeof(float)) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("NaN and infinity in a float product stay in their row and column") {
+  std::mt19937 rng(8);
+  for (const DType type : kFloatTypes) {
+    FloatProblem p(type, 37, 100, 9, rng);
+    p.put(5 * 100 + 99, kNan);
+    p.put(11 * 100 + 3, kInf);
+    p.row(4)[50] = kNan;
+    for (const Kernels* table : tables()) {
+      INFO(name(type) << " " << table->isa);
+      for (const std::int64_t cols : {5, 9}) {
+        const auto y = p.run(*table, cols);
+        for (int c = 0; c < cols; ++c)
+          for (int r = 0; r < 37; ++r) {
+            const float v = y[static_cast<std::size_t>(c * 40 + r)];
+            if (r == 5 || c == 4) {
+              CHECK(std::isnan(v));
+            } else {
+              CHECK(std::isinf(v) == (r == 11));
+            }
+          }
+      }
+    }
+  }
+}
+
+TEST_CASE("weights need no alignment") {
+  std::mt19937 rng(9);
+  for (const DType type : kFloatTypes) {
+    FloatProblem p(type, 33, 45, 3, rng);
+    const std::size_t bytes = 33 * 45 * info(type).block_bytes;
+    std::vector<std::byte> odd(bytes + 1);
+    std::memcpy(odd.data() + 1, p.weights.data(), bytes);
+    for (const Kernels* table : tables()) {
+      INFO(name(type) << " " << table->isa);
+      std::vector<float> y(36 * 3, -77);
+      LinearArgs a = p.args(y.data(), 3);
+      a.w = odd.data() + 1;
+      Scratch scratch;
+      table->linear[static_cast<int>(type)](a, 0, 33, scratch.data());
+      CHECK(same_bits(y, p.run(*table, 3)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llm::cpu
