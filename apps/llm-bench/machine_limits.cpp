@@ -64,17 +64,16 @@ std::uint64_t sum(std::span<const std::byte> share) {
 double peak(const PeakLoop& loop, int threads) {
   double best = 0;
   for (int pass = 0; pass < kPeakPasses; ++pass) {
+    int running = 0;
     const double start = seconds_now();
-#pragma omp parallel num_threads(threads)
-    loop.run(kPeakIterations);
-    best = std::max(best, 1 / (seconds_now() - start));
+#pragma omp parallel num_threads(threads) reduction(+ : running)
+    {
+      loop.run(kPeakIterations);
+      running += 1;
+    }
+    best = std::max(best, running / (seconds_now() - start));
   }
-  return best * loop.ops_per_iteration * static_cast<double>(kPeakIterations) * threads;
-}
-
-std::optional<double> mean(const std::optional<double>& a, const std::optional<double>& b) {
-  if (!a || !b) return std::nullopt;
-  return (*a + *b) / 2;
+  return best * loop.ops_per_iteration * static_cast<double>(kPeakIterations);
 }
 
 }  // namespace
@@ -121,10 +120,6 @@ Limits LimitMeter::measure() const {
   if (const PeakLoop loop = int8_peak_loop(); loop.run) limits.int8_ops = peak(loop, threads_);
   if (const PeakLoop loop = f32_peak_loop(); loop.run) limits.f32_ops = peak(loop, threads_);
   return limits;
-}
-
-Limits mean(const Limits& a, const Limits& b) {
-  return {mean(a.read_bytes, b.read_bytes), mean(a.int8_ops, b.int8_ops), mean(a.f32_ops, b.f32_ops)};
 }
 
 }  // namespace llm::bench

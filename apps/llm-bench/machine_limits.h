@@ -30,7 +30,4 @@ class LimitMeter {
   std::span<std::byte> buffer_;  ///< mapped; empty if there is none
 };
 
-/// The mean of each figure that both have.
-Limits mean(const Limits&, const Limits&);
-
 }  // namespace llm::bench

@@ -41,10 +41,12 @@ class LogitRows {
   std::size_t capacity_ = 0;
 };
 
+/// One per layer; a graph has a value for a cache before and after the step's rows were stored.
 std::vector<CacheType> cache_types(const Graph& graph) {
   std::vector<CacheType> types;
   for (const ValueInfo& value : graph.values()) {
-    if (value.kind == ValueKind::State) types.push_back(value.cache);
+    const bool is_new = std::find(types.begin(), types.end(), value.cache) == types.end();
+    if (value.kind == ValueKind::State && is_new) types.push_back(value.cache);
   }
   return types;
 }

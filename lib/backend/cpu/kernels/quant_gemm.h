@@ -297,7 +297,7 @@ template <class T>
       const PanelBlock out{p.q + b * t.block * kPanelRows + row * 4, p.scale + b * (t.block / t.sub) * kPanelRows + row,
                            p.min + b * (t.block / t.min_pair()) * kPanelRows + row, p.d + b * kPanelRows + row,
                            p.dm + b * kPanelRows + row};
-      T::unpack([&](int r) { return rows[row + r] + offset; }, out);
+      T::unpack([&](int r) LLM_LAMBDA { return rows[row + r] + offset; }, out);
     }
   }
 }

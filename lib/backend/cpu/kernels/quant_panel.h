@@ -69,7 +69,7 @@ struct PanelQ4_0 {
   template <class At>
   LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
     store_f(out.d, halves(at));
-    const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ4_0, qs); });
+    const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ4_0, qs); });
     for (int i = 0; i < 4; ++i) {
       put(out, 4 * i, biased<8>(low_nibbles(x.v[i])));
       put(out, 16 + 4 * i, biased<8>(high_nibbles(x.v[i])));
@@ -84,7 +84,7 @@ struct PanelQ4_1 {
     const V head = load_rows(at).v[0];
     store_f(out.d, low_halves(head));
     store_f(out.dm, low_halves(shr32<16>(head)));
-    const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ4_1, qs); });
+    const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ4_1, qs); });
     for (int i = 0; i < 4; ++i) {
       put(out, 4 * i, low_nibbles(x.v[i]));
       put(out, 16 + 4 * i, high_nibbles(x.v[i]));
@@ -107,8 +107,8 @@ struct PanelQ5_0 {
     const Four head = load_rows(at);  // d, qh, ...
     store_f(out.d, low_halves(head.v[0]));
     const V qh = or_(shr32<16>(head.v[0]), shl32<16>(head.v[1]));
-    const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ5_0, qs); });
-    repeat<4>([&](auto i) {
+    const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ5_0, qs); });
+    repeat<4>([&](auto i) LLM_LAMBDA {
       put(out, 4 * i, biased<16>(or_(low_nibbles(x.v[i]), fifth_bits<i>(qh))));
       put(out, 16 + 4 * i, biased<16>(or_(high_nibbles(x.v[i]), fifth_bits<4 + i>(qh))));
     });
@@ -122,8 +122,8 @@ struct PanelQ5_1 {
     const Four head = load_rows(at);  // d and m, qh, ...
     store_f(out.d, low_halves(head.v[0]));
     store_f(out.dm, low_halves(shr32<16>(head.v[0])));
-    const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ5_1, qs); });
-    repeat<4>([&](auto i) {
+    const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ5_1, qs); });
+    repeat<4>([&](auto i) LLM_LAMBDA {
       put(out, 4 * i, or_(low_nibbles(x.v[i]), fifth_bits<i>(head.v[1])));
       put(out, 16 + 4 * i, or_(high_nibbles(x.v[i]), fifth_bits<4 + i>(head.v[1])));
     });
@@ -136,7 +136,7 @@ struct PanelQ8_0 {
   LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
     store_f(out.d, halves(at));
     for (int piece = 0; piece < 2; ++piece) {
-      const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ8_0, qs) + 16 * piece; });
+      const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ8_0, qs) + 16 * piece; });
       for (int i = 0; i < 4; ++i) put(out, 16 * piece + 4 * i, kVnni ? xor_(x.v[i], splat8(0x80)) : x.v[i]);
     }
   }
@@ -150,7 +150,7 @@ LLM_INLINE void unpack_head_q4_k(const At& at, const PanelBlock& out) {
   store_f(out.dm, negate(low_halves(shr32<16>(head.v[0]))));
   const V six = splat32(0x3f), four = splat32(0x0f), top = splat32(0x30);
   V min[8];
-  repeat<4>([&](auto i) {
+  repeat<4>([&](auto i) LLM_LAMBDA {
     put_scale(out, i, and_(shr32<8 * i>(head.v[1]), six));
     put_scale(out, 4 + i, or_and(and_(shr32<8 * i>(head.v[3]), four), shr32<8 * i + 2>(head.v[1]), top));
     min[i] = and_(shr32<8 * i>(head.v[2]), six);
@@ -165,7 +165,7 @@ struct PanelQ4_K {
   LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
     unpack_head_q4_k(at, out);
     for (int piece = 0; piece < 8; ++piece) {
-      const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ4_K, qs) + 16 * piece; });
+      const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ4_K, qs) + 16 * piece; });
       for (int i = 0; i < 4; ++i) {
         const int element = piece / 2 * 64 + piece % 2 * 16 + 4 * i;
         put(out, element, low_nibbles(x.v[i]));
@@ -181,10 +181,11 @@ struct PanelQ5_K {
   LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
     unpack_head_q4_k(at, out);
     const V bit = splat8(0x10);
-    repeat<2>([&](auto half) {  // of the 32 elements under one byte row of qh
-      const Four high = load_rows([&](int r) { return at(r) + offsetof(BlockQ5_K, qh) + 16 * half; });
-      repeat<4>([&](auto h) {
-        const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ5_K, qs) + 32 * h + 16 * half; });
+    repeat<2>([&](auto half) LLM_LAMBDA {  // of the 32 elements under one byte row of qh
+      const Four high = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ5_K, qh) + 16 * half; });
+      repeat<4>([&](auto h) LLM_LAMBDA {
+        const Four x =
+            load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ5_K, qs) + 32 * h + 16 * half; });
         for (int i = 0; i < 4; ++i) {
           const int element = 64 * h + 16 * half + 4 * i;
           put(out, element, or_and(low_nibbles(x.v[i]), shift16<4 - 2 * h>(high.v[i]), bit));
@@ -199,17 +200,19 @@ struct PanelQ6_K {
   static constexpr PanelTraits traits{256, sizeof(BlockQ6_K), 16, 32, 32, Minimums::None};
   template <class At>
   LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
-    store_f(out.d, halves([&](int r) { return at(r) + offsetof(BlockQ6_K, d); }));
-    const Four scales = load_rows([&](int r) { return at(r) + offsetof(BlockQ6_K, scales); });
-    repeat<4>([&](auto i) {
+    store_f(out.d, halves([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, d); }));
+    const Four scales = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, scales); });
+    repeat<4>([&](auto i) LLM_LAMBDA {
       for (int t = 0; t < 4; ++t) put_scale(out, 4 * t + i, sar32<24>(shl32<24 - 8 * i>(scales.v[t])));
     });
     const V two_bits = splat8(0x30);
     for (int h = 0; h < 2; ++h) {
       for (int odd = 0; odd < 2; ++odd) {
-        const Four high = load_rows([&](int r) { return at(r) + offsetof(BlockQ6_K, qh) + 32 * h + 16 * odd; });
-        repeat<2>([&](auto p) {
-          const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ6_K, ql) + 64 * h + 32 * p + 16 * odd; });
+        const Four high =
+            load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, qh) + 32 * h + 16 * odd; });
+        repeat<2>([&](auto p) LLM_LAMBDA {
+          const Four x =
+              load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, ql) + 64 * h + 32 * p + 16 * odd; });
           for (int i = 0; i < 4; ++i) {
             const int element = 128 * h + 32 * p + 16 * odd + 4 * i;
             put(out, element, biased<32>(or_and(low_nibbles(x.v[i]), shift16<4 - 2 * p>(high.v[i]), two_bits)));
@@ -226,14 +229,14 @@ struct PanelQ2_K {
   static constexpr PanelTraits traits{256, sizeof(BlockQ2_K), 256, 0, 45, Minimums::Per16};
   template <class At>
   LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
-    store_f(out.d, halves([&](int r) { return at(r) + offsetof(BlockQ2_K, d); }));
-    store_f(out.dm, negate(halves([&](int r) { return at(r) + offsetof(BlockQ2_K, dmin); })));
+    store_f(out.d, halves([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ2_K, d); }));
+    store_f(out.dm, negate(halves([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ2_K, dmin); })));
     const Four packed = load_rows(at);
     const V four = splat32(0x0f), two_bits = splat8(0x03);
     V scale[16];
     for (int t = 0; t < 4; ++t) {
       V min[4];
-      repeat<4>([&](auto i) {
+      repeat<4>([&](auto i) LLM_LAMBDA {
         scale[4 * t + i] = and_(shr32<8 * i>(packed.v[t]), four);
         min[i] = and_(shr32<8 * i + 4>(packed.v[t]), four);
       });
@@ -241,8 +244,8 @@ struct PanelQ2_K {
       store(out.min + (2 * t + 1) * kPanelRows, or_(min[2], shl32<16>(min[3])));
     }
     for (int piece = 0; piece < 4; ++piece) {
-      const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ2_K, qs) + 16 * piece; });
-      repeat<4>([&](auto k) {
+      const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ2_K, qs) + 16 * piece; });
+      repeat<4>([&](auto k) LLM_LAMBDA {
         const int element = piece / 2 * 128 + 32 * k + piece % 2 * 16;
         for (int i = 0; i < 4; ++i)  // no byte of the product carries into the next
           put(out, element + 4 * i, mul32(and_(shr16<2 * k>(x.v[i]), two_bits), scale[element / 16]));
@@ -257,23 +260,23 @@ struct PanelQ3_K {
   template <class At>
   LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
     // the 16 bytes that end with the block: qs (2 of them), scales, d
-    const Four tail = load_rows([&](int r) { return at(r) + sizeof(BlockQ3_K) - 16; });
+    const Four tail = load_rows([&](int r) LLM_LAMBDA { return at(r) + sizeof(BlockQ3_K) - 16; });
     store_f(out.d, negate(low_halves(shr32<16>(tail.v[3]))));
     V packed[3];
     for (int i = 0; i < 3; ++i) packed[i] = or_(shr32<16>(tail.v[i]), shl32<16>(tail.v[i + 1]));
     V scale[16];  // twice as int16
-    repeat<16>([&](auto s) {
+    repeat<16>([&](auto s) LLM_LAMBDA {
       const V low = and_(shr32<8 * (s % 4) + 4 * (s / 8)>(packed[s % 8 / 4]), splat32(0x0f));
       const V high = and_(shr32<8 * (s % 4) + 2 * (s / 4)>(packed[2]), splat32(0x03));
       const V value = or_(low, shl32<4>(high));
       scale[s] = sub16(or_(value, shl32<16>(value)), splat16(32));
     });
     const V two_bits = splat8(0x03), bit = splat8(0x04), even = splat16(0x00ff), bias = splat16(kVnni ? 128 : 0);
-    repeat<2>([&](auto h) {
+    repeat<2>([&](auto h) LLM_LAMBDA {
       for (int odd = 0; odd < 2; ++odd) {
-        const Four high = load_rows([&](int r) { return at(r) + offsetof(BlockQ3_K, hmask) + 16 * odd; });
-        const Four x = load_rows([&](int r) { return at(r) + offsetof(BlockQ3_K, qs) + 32 * h + 16 * odd; });
-        repeat<4>([&](auto k) {
+        const Four high = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ3_K, hmask) + 16 * odd; });
+        const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ3_K, qs) + 32 * h + 16 * odd; });
+        repeat<4>([&](auto k) LLM_LAMBDA {
           const int element = 128 * h + 32 * k + 16 * odd;
           const V s = scale[element / 16], base = add16(bias, shl16<2>(s));
           for (int i = 0; i < 4; ++i) {

@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #define LLM_INLINE [[gnu::always_inline]] inline
+#define LLM_LAMBDA __attribute__((always_inline))  // an attribute of a lambda's function has no other place in C++20
 
 namespace llm::cpu::LLM_ISA::quant {
 
@@ -135,7 +136,7 @@ LLM_INLINE V natural_order(V a) {
 /// The f16 at at(0), at(1), ... as f32.
 template <class At>
 LLM_INLINE F halves(const At& at) {
-  const auto h = [&](int i) { return static_cast<short>(load_u16(at(i))); };
+  const auto h = [&](int i) LLM_LAMBDA { return static_cast<short>(load_u16(at(i))); };
   return _mm512_cvtph_ps(_mm256_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7), h(8), h(9), h(10), h(11),
                                            h(12), h(13), h(14), h(15)));
 }
@@ -234,7 +235,7 @@ LLM_INLINE V natural_order(V a) { return _mm256_permutevar8x32_epi32(a, _mm256_s
 
 template <class At>
 LLM_INLINE F halves(const At& at) {
-  const auto h = [&](int i) { return static_cast<short>(load_u16(at(i))); };
+  const auto h = [&](int i) LLM_LAMBDA { return static_cast<short>(load_u16(at(i))); };
   return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
 }
 
@@ -268,7 +269,7 @@ LLM_INLINE V sum4(V a, V b, V c, V d) {
 /// kWidth rows in elements: v[t] has the 4 bytes at at(row) + 4 t of each row.
 template <class At>
 LLM_INLINE Four load_rows(const At& at) {
-  const auto group = [&](int j) { return lanes([&](int b) { return at(4 * b + j); }); };
+  const auto group = [&](int j) LLM_LAMBDA { return lanes([&](int b) { return at(4 * b + j); }); };
   return transpose4(group(0), group(1), group(2), group(3));
 }
 

@@ -1,0 +1,56 @@
+#include "common/input.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace llm::app {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(const std::string& path)
+      : owned_(path != "-"), fd_(owned_ ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : STDIN_FILENO) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (owned_ && fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  bool owned_;
+  int fd_;
+};
+
+[[noreturn]] void fail(const std::string& path, int error) {
+  const bool from_stdin = path == "-";
+  throw Error(
+      from_stdin ? ErrorKind::Io : ErrorKind::Usage,
+      ErrorParts{.file = from_stdin ? "stdin" : path, .problem = std::string("cannot read: ") + std::strerror(error)});
+}
+
+}  // namespace
+
+std::string read_input(const std::string& path) {
+  const Descriptor file(path);
+  if (file.get() < 0) fail(path, errno);
+  std::string text;
+  std::array<char, 1 << 16> buffer;
+  for (;;) {
+    const ssize_t n = ::read(file.get(), buffer.data(), buffer.size());
+    if (n == 0) return text;
+    if (n > 0) {
+      text.append(buffer.data(), static_cast<std::size_t>(n));
+    } else if (errno != EINTR) {
+      fail(path, errno);
+    }
+  }
+}
+
+}  // namespace llm::app

@@ -1,0 +1,144 @@
+// llm-bench: how fast a model runs here, and how near that is to what the machine can do.
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/machine.h"
+#include "common/app.h"
+#include "common/messages.h"
+#include "common/output.h"
+#include "options.h"
+#include "runner.h"
+
+namespace llm::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// What all rows of a table have in common.
+struct Subject {
+  std::string model;  ///< name of its file
+  std::uint64_t size_bytes = 0;
+  std::uint64_t n_params = 0;
+  std::string backend;
+  int threads = 1;
+};
+
+Subject subject(const Options& o, const Model& model) {
+  Subject s;
+  s.model = std::filesystem::path(o.model.path).filename().string();
+  s.size_bytes = model.weight_bytes();
+  s.n_params = model.parameter_count();
+  s.backend = o.model.backend;
+  s.threads = o.model.threads > 0 ? o.model.threads : default_threads().threads;
+  if (s.backend == "reference") s.threads = 1;  // it never uses more
+  return s;
+}
+
+Json figure(const std::optional<double>& value, double unit) { return value ? Json(*value / unit) : Json(); }
+
+/// Rows go out as they are measured: a long run that is interrupted has shown what it found.
+class Table {
+ public:
+  Table(const Options& o, Subject subject) : options_(o), subject_(std::move(subject)) {}
+
+  void begin() const { app::write_stdout(options_.format == Format::Json ? "[" : markdown_head()); }
+  void row(const Test& test, const Result& r) {
+    if (options_.format == Format::Json) {
+      const std::string text = json(test, r).dump(-1, ' ', false, Json::error_handler_t::replace);
+      app::write_stdout((rows_ > 0 ? ",\n " : "\n ") + text);
+    } else {
+      app::write_stdout(markdown(test, r));
+    }
+    ++rows_;
+  }
+  void end() const {
+    if (options_.format == Format::Json) app::write_stdout("\n]\n");
+  }
+
+ private:
+  Json json(const Test& test, const Result& r) const {
+    Json j;
+    j["model"] = subject_.model;
+    j["size_bytes"] = subject_.size_bytes;
+    j["n_params"] = subject_.n_params;
+    j["backend"] = subject_.backend;
+    j["threads"] = subject_.threads;
+    j["test"] = test.name();
+    j["t_s"] = r.tokens_per_second;
+    j["t_s_stddev"] = r.deviation;
+    j["pct_of_limit"] = figure(r.share_of_limit, 0.01);
+    j["read_gbps"] = figure(r.limits.read_bytes, 1e9);
+    j["int8_tops"] = figure(r.limits.int8_ops, 1e12);
+    j["f32_gflops"] = figure(r.limits.f32_ops, 1e9);
+    if (options_.roofline) {
+      j["limit"] = r.ceiling ? Json(name(r.ceiling->bound)) : Json();
+      j["limit_t_s"] = r.ceiling ? Json(r.ceiling->tokens_per_second) : Json();
+    }
+    return j;
+  }
+
+  std::string markdown_head() const {
+    std::string names = "| model | size | params | backend | threads | test | t/s | % of limit |";
+    std::string rule = "|---|---:|---:|---|---:|---|---:|---:|";
+    if (options_.roofline) {
+      names += " limit | t/s at limit |";
+      rule += "---|---:|";
+    }
+    return names + "\n" + rule + "\n";
+  }
+
+  std::string markdown(const Test& test, const Result& r) const {
+    std::string text = "| " + escaped(subject_.model) + " | " + bytes_text(subject_.size_bytes) + " | " +
+                       fixed_text(static_cast<double>(subject_.n_params) / 1e6, 2) + " M | " + subject_.backend +
+                       " | " + std::to_string(subject_.threads) + " | " + test.name() + " | " +
+                       fixed_text(r.tokens_per_second, 2) + " ± " + fixed_text(r.deviation, 2) + " | " +
+                       (r.share_of_limit ? fixed_text(100 * *r.share_of_limit, 1) : "-") + " |";
+    if (options_.roofline) {
+      text += r.ceiling ? " " + limit_text(r) + " | " + fixed_text(r.ceiling->tokens_per_second, 1) + " |" : " - | - |";
+    }
+    return text + "\n";
+  }
+
+  static std::string limit_text(const Result& r) {
+    const std::string what(name(r.ceiling->bound));
+    switch (r.ceiling->bound) {
+      case Bound::ReadBandwidth:
+        return what + " " + fixed_text(r.limits.read_bytes.value_or(0) / 1e9, 1) + " GB/s";
+      case Bound::Int8Peak:
+        return what + " " + fixed_text(r.limits.int8_ops.value_or(0) / 1e12, 2) + " TOP/s";
+      case Bound::F32Peak:
+        return what + " " + fixed_text(r.limits.f32_ops.value_or(0) / 1e9, 0) + " GFLOP/s";
+    }
+    return what;
+  }
+
+  const Options& options_;
+  Subject subject_;
+  int rows_ = 0;
+};
+
+int body(int argc, char** argv) {
+  Options options;
+  if (const auto code = read_options(argc, argv, options)) return *code;
+  const std::unique_ptr<Model> model = app::load_model(options.model);
+  app::verbose(model->backend().describe());
+  const std::vector<Test> list = tests(options);
+  const Subject what = subject(options, *model);
+  Runner runner(*model, options.model.backend, what.threads, list);
+  Table table(options, what);
+  table.begin();
+  for (const Test& test : list) table.row(test, runner.run(test, options.repetitions));
+  table.end();
+  return 0;
+}
+
+}  // namespace
+}  // namespace llm::bench
+
+int main(int argc, char** argv) {
+  return llm::app::run("llm-bench", argc, argv, [&] { return llm::bench::body(argc, argv); });
+}

@@ -1,0 +1,100 @@
+#include "options.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "common/numbers.h"
+#include "runtime/session.h"
+
+namespace llm::bench {
+namespace {
+
+constexpr std::array kAliases{app::Alias{"-np", "--parallel"}};
+constexpr std::int64_t kMaxTokens = 1 << 24;
+constexpr int kMaxRepetitions = 10000;
+
+constexpr std::string_view kDescription =
+    "Measures prefill and decode speed by llama-bench's definitions, and what share of this machine's limits it is.\n"
+    "Tests: ppN, a prompt of N random tokens in batches of 512; tgN, N steps of one token; @dD, after D tokens; xP, "
+    "for P\n"
+    "sequences at once, counted together. Each is warmed up, then measured several times; between the samples the "
+    "limits\n"
+    "are measured by the same threads. A model whose weights fit into the processor's caches can pass 100 % of the "
+    "read\n"
+    "bandwidth.\n\n"
+    "Examples:\n"
+    "  llm-bench -m model.gguf\n"
+    "  llm-bench -m model.gguf -p 512,2048 -n 64 -d 0,8192 -np 1,8 -o json --roofline";
+
+/// A list option: values separated by commas, or given several times, or both.
+void add_list(CLI::App& cli, const std::string& names, std::vector<int>& list, std::int64_t min, std::int64_t max,
+              const std::string& help) {
+  const std::string name = names.substr(0, names.find(','));
+  const auto set = [&list, name, min, max](const std::vector<std::string>& given) {
+    list.clear();
+    for (const std::string& text : given) {
+      for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        list.push_back(static_cast<int>(app::parse_integer(name, text.substr(begin, end - begin), min, max)));
+        begin = end + 1;
+      }
+    }
+  };
+  cli.add_option_function<std::vector<std::string>>(names, set, help)->type_name("N")->allow_extra_args(false);
+}
+
+void sort_unique(std::vector<int>& list) {
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
+}
+
+}  // namespace
+
+std::optional<int> read_options(int argc, char** argv, Options& o) {
+  o.prompts = {512};
+  o.generated = {128};
+  o.depths = {0};
+  o.parallel = {1};
+  CLI::App cli{std::string(kDescription)};
+  app::add_model_options(cli, o.model);
+  add_list(cli, "-p,--n-prompt", o.prompts, 0, kMaxTokens, "prompt lengths; 0: none (default 512)");
+  add_list(cli, "-n,--n-gen", o.generated, 0, kMaxTokens, "numbers of generated tokens; 0: none (default 128)");
+  add_list(cli, "-d,--n-depth", o.depths, 0, kMaxTokens, "tokens in the cache before the test (default 0)");
+  add_list(cli, "--parallel", o.parallel, 1, kMaxBatchTokens, "sequences that generate at once (default 1; also -np)");
+  app::add_integer(cli, "-r,--repetitions", o.repetitions, 1, kMaxRepetitions, "samples per test (default 5)");
+  const auto set_format = [&o](const std::string& text) {
+    if (text != "md" && text != "json")
+      throw Error(ErrorKind::Usage, "option -o: \"" + escaped(text) + "\" is not md or json");
+    o.format = text == "json" ? Format::Json : Format::Markdown;
+  };
+  cli.add_option_function<std::string>("-o,--output", set_format, "md or json (default md)")
+      ->type_name("FORMAT")
+      ->take_last();
+  cli.add_flag("--roofline", o.roofline, "show which limit binds each test, and the speed at that limit");
+  app::add_common_options(cli);
+  if (const auto code = app::parse(cli, argc, argv, kAliases)) return code;
+  if (tests(o).empty()) throw Error(ErrorKind::Usage, "nothing to measure: give -p or -n other than 0");
+  return std::nullopt;
+}
+
+std::vector<Test> tests(const Options& o) {
+  std::vector<int> depths = o.depths;
+  sort_unique(depths);
+  std::vector<Test> list;
+  for (const int depth : depths) {
+    for (const int n : o.prompts) {
+      if (n > 0) list.push_back({.kind = Test::Kind::Prompt, .n = n, .depth = depth});
+    }
+    for (const int n : o.generated) {
+      for (const int parallel : o.parallel) {
+        if (n > 0) list.push_back({.kind = Test::Kind::Generate, .n = n, .depth = depth, .parallel = parallel});
+      }
+    }
+  }
+  return list;
+}
+
+}  // namespace llm::bench

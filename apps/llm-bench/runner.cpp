@@ -1,0 +1,142 @@
+#include "runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "common/progress.h"
+
+namespace llm::bench {
+namespace {
+
+SessionOptions session_options(std::span<const Test> tests) {
+  SessionOptions o;
+  for (const Test& t : tests) {
+    o.context = std::max(o.context, static_cast<std::int64_t>(t.depth) + t.n);
+    o.sequences = std::max(o.sequences, t.parallel);
+  }
+  return o;
+}
+
+double mean(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double deviation(std::span<const double> values) {
+  if (values.size() < 2) return 0;
+  const double center = mean(values);
+  double squares = 0;
+  for (const double v : values) squares += (v - center) * (v - center);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+std::optional<double> mean_of(std::span<const Limits> all, std::optional<double> Limits::*figure) {
+  double sum = 0;
+  for (const Limits& l : all) {
+    if (!(l.*figure)) return std::nullopt;
+    sum += *(l.*figure);
+  }
+  return sum / static_cast<double>(all.size());
+}
+
+Limits mean_of(std::span<const Limits> all) {
+  return {mean_of(all, &Limits::read_bytes), mean_of(all, &Limits::int8_ops), mean_of(all, &Limits::f32_ops)};
+}
+
+}  // namespace
+
+Runner::Runner(Model& model, std::string_view backend, int threads, std::span<const Test> tests)
+    : model_(model),
+      session_(model, session_options(tests)),
+      meter_(threads),
+      workload_(measure_workload(model, backend, session_.cache_bytes_per_position())) {}
+
+Result Runner::run(const Test& test, int repetitions) {
+  prepare(test);
+  app::Progress progress(test.name());
+  const Test warm_up{test.kind, test.kind == Test::Kind::Prompt ? test.n : 1, test.depth, test.parallel};
+  timed(warm_up);
+
+  std::vector<double> speeds, shares;
+  std::vector<Limits> limits{meter_.measure()};
+  for (int i = 0; i < repetitions; ++i) {
+    progress.update(static_cast<double>(i) / repetitions);
+    prepare(test);
+    speeds.push_back(static_cast<double>(test.tokens()) / timed(test));
+    limits.push_back(meter_.measure());
+    const auto best = ceiling(workload_, test, mean_of(std::span(limits).last(2)));
+    if (best) shares.push_back(speeds.back() / best->tokens_per_second);
+  }
+
+  Result r;
+  r.tokens_per_second = mean(speeds);
+  r.deviation = deviation(speeds);
+  if (!shares.empty()) r.share_of_limit = mean(shares);
+  r.limits = mean_of(limits);
+  r.ceiling = ceiling(workload_, test, r.limits);
+  return r;
+}
+
+void Runner::prepare(const Test& test) {
+  for (int i = 0; i < test.parallel; ++i) {
+    if (i == static_cast<int>(sequences_.size())) sequences_.push_back(session_.create());
+    const SequenceId sequence = sequences_[static_cast<std::size_t>(i)];
+    session_.rewind(sequence, std::min<std::int64_t>(session_.length(sequence), test.depth));
+    fill(sequence, test);
+  }
+}
+
+/// Each sequence gets tokens of its own: shared prefixes would be read from memory once for all.
+void Runner::fill(SequenceId sequence, const Test& test) {
+  app::Progress progress(test.name() + ": filling the cache");
+  while (session_.length(sequence) < test.depth) {
+    const std::int64_t length = session_.length(sequence);
+    std::vector<Token> tokens = random_tokens(std::min<std::int64_t>(test.depth - length, kMaxBatchTokens));
+    if (length == 0 && model_.tokenizer().special().add_bos) tokens.front() = model_.tokenizer().special().bos;
+    const Append work{sequence, tokens, Logits::None};
+    session_.eval({&work, 1});
+    progress.update(static_cast<double>(session_.length(sequence)) / test.depth);
+  }
+}
+
+double Runner::timed(const Test& test) {
+  std::vector<Token> tokens = random_tokens(test.tokens());
+  const SpecialTokens& special = model_.tokenizer().special();
+  if (test.depth == 0 && special.add_bos) std::fill_n(tokens.begin(), test.parallel, special.bos);
+  const auto start = std::chrono::steady_clock::now();
+  if (test.kind == Test::Kind::Prompt) {
+    prompt(sequences_.front(), tokens);
+  } else {
+    generate(tokens, test.parallel);
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Runner::prompt(SequenceId sequence, std::span<const Token> tokens) {
+  while (!tokens.empty()) {
+    const std::size_t n = std::min<std::size_t>(tokens.size(), kMaxBatchTokens);
+    const Append work{sequence, tokens.first(n), Logits::Last};
+    session_.eval({&work, 1});
+    tokens = tokens.subspan(n);
+  }
+}
+
+/// tokens [steps][parallel]
+void Runner::generate(std::span<const Token> tokens, int parallel) {
+  const auto n = static_cast<std::size_t>(parallel);
+  std::vector<Append> work(n);
+  for (; !tokens.empty(); tokens = tokens.subspan(n)) {
+    for (std::size_t i = 0; i < n; ++i) work[i] = {sequences_[i], tokens.subspan(i, 1), Logits::Last};
+    session_.eval(work);
+  }
+}
+
+std::vector<Token> Runner::random_tokens(std::int64_t n) {
+  std::vector<Token> tokens(static_cast<std::size_t>(n));
+  const auto vocab = static_cast<std::uint32_t>(model_.dims().vocab);
+  for (Token& t : tokens) t = static_cast<Token>(bits_() % vocab);
+  return tokens;
+}
+
+}  // namespace llm::bench

@@ -1,0 +1,48 @@
+// Runs tests on a session and takes the machine's limits between their samples.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "machine_limits.h"
+#include "runtime/session.h"
+#include "workload.h"
+
+namespace llm::bench {
+
+struct Result {
+  double tokens_per_second = 0;  ///< mean over the samples
+  double deviation = 0;          ///< sample standard deviation; 0 for one sample
+  /// Mean over the samples of speed / ceiling, the ceiling from the limits measured right before and after.
+  std::optional<double> share_of_limit;
+  std::optional<Ceiling> ceiling;  ///< at `limits`
+  Limits limits;                   ///< mean of all measurements of the test
+};
+
+class Runner {
+ public:
+  /// `threads`: how many the backend runs on.
+  Runner(Model&, std::string_view backend, int threads, std::span<const Test>);
+  Result run(const Test&, int repetitions);
+
+ private:
+  /// The sequences of the test hold exactly its depth.
+  void prepare(const Test&);
+  void fill(SequenceId, const Test&);
+  double timed(const Test&);
+  void prompt(SequenceId, std::span<const Token>);
+  void generate(std::span<const Token> tokens, int parallel);
+  std::vector<Token> random_tokens(std::int64_t n);
+
+  Model& model_;
+  Session session_;
+  LimitMeter meter_;
+  Workload workload_;
+  std::vector<SequenceId> sequences_;
+  std::mt19937 bits_{42};
+};
+
+}  // namespace llm::bench

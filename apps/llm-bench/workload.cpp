@@ -1,0 +1,116 @@
+#include "workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <variant>
+
+#include "runtime/session.h"
+#include "tensor/dtype.h"
+
+namespace llm::bench {
+namespace {
+
+constexpr double kOpsPerWeight = 2;  ///< multiply and add
+
+bool multiplied_in_int8(DType type, std::string_view backend) {
+  return backend != "blas" && info(type).activation != ActFormat::F32;
+}
+
+/// Weights of the products of a node; biases and norms cost next to nothing.
+bool is_matrix(const ValueInfo& v) { return v.kind == ValueKind::Weight && v.type.shape.n_dims() > 1; }
+
+/// Expected share of the experts that `tokens` random routes touch.
+double touched_experts(const Workload& w, double tokens) { return 1 - std::pow(1 - w.expert_share, tokens); }
+
+double step_bytes(const Workload& w, double tokens) {
+  return w.shared_bytes + w.expert_bytes * touched_experts(w, tokens);
+}
+
+/// Time per test, in seconds, at each limit.
+struct Costs {
+  std::optional<double> reading, computing;
+  Bound arithmetic = Bound::Int8Peak;
+};
+
+void set_computing(Costs& costs, const Multiplied& m, double tokens, const Limits& limits) {
+  const double int8 = kOpsPerWeight * m.int8 * tokens, f32 = kOpsPerWeight * m.f32 * tokens;
+  if ((int8 > 0 && !limits.int8_ops) || (f32 > 0 && !limits.f32_ops)) return;
+  const double int8_seconds = int8 > 0 ? int8 / *limits.int8_ops : 0, f32_seconds = f32 > 0 ? f32 / *limits.f32_ops : 0;
+  costs.computing = int8_seconds + f32_seconds;
+  costs.arithmetic = int8_seconds >= f32_seconds ? Bound::Int8Peak : Bound::F32Peak;
+}
+
+Costs prompt_costs(const Workload& w, const Test& test, const Limits& limits) {
+  Costs costs;
+  set_computing(costs, w.layers, test.n, limits);
+  const int batches = (test.n + kMaxBatchTokens - 1) / kMaxBatchTokens;
+  if (limits.read_bytes)
+    costs.reading = batches * step_bytes(w, std::min(test.n, kMaxBatchTokens)) / *limits.read_bytes;
+  return costs;
+}
+
+Costs generate_costs(const Workload& w, const Test& test, const Limits& limits) {
+  Costs costs;
+  const double tokens = static_cast<double>(test.tokens());
+  set_computing(costs, {w.layers.int8 + w.head.int8, w.layers.f32 + w.head.f32}, tokens, limits);
+  const double mean_length = test.depth + (test.n + 1) / 2.0;
+  const double bytes = test.n * step_bytes(w, test.parallel) + tokens * mean_length * w.bytes_per_position;
+  if (limits.read_bytes) costs.reading = bytes / *limits.read_bytes;
+  return costs;
+}
+
+}  // namespace
+
+std::string Test::name() const {
+  std::string text = (kind == Kind::Prompt ? "pp" : "tg") + std::to_string(n);
+  if (depth > 0) text += "@d" + std::to_string(depth);
+  if (parallel > 1) text += " x" + std::to_string(parallel);
+  return text;
+}
+
+Workload measure_workload(const Model& model, std::string_view backend, std::uint64_t cache_bytes_per_position) {
+  Workload w;
+  const ModelDims& dims = model.dims();
+  if (dims.experts > 0) w.expert_share = static_cast<double>(dims.experts_used) / dims.experts;
+  const Graph graph = model.graph(Bucket{});
+  for (const Node& node : graph.nodes()) {
+    if (std::holds_alternative<Embed>(node.op)) continue;
+    const bool experts = std::holds_alternative<ExpertLinear>(node.op);
+    Multiplied& sum = node.role == Role::Head ? w.head : w.layers;
+    for (const std::uint32_t id : node.in) {
+      const ValueInfo& v = graph.info(id);
+      if (!is_matrix(v)) continue;
+      const double elements = static_cast<double>(v.type.shape.elements()) * (experts ? w.expert_share : 1);
+      (multiplied_in_int8(v.type.dtype, backend) ? sum.int8 : sum.f32) += elements;
+      if (experts) w.expert_bytes += static_cast<double>(v.type.bytes());
+    }
+  }
+  w.shared_bytes = static_cast<double>(model.weight_bytes_per_token()) - w.expert_bytes * w.expert_share;
+  w.bytes_per_position = static_cast<double>(cache_bytes_per_position);
+  return w;
+}
+
+std::string_view name(Bound bound) {
+  switch (bound) {
+    case Bound::ReadBandwidth:
+      return "read bandwidth";
+    case Bound::Int8Peak:
+      return "int8 peak";
+    case Bound::F32Peak:
+      return "f32 peak";
+  }
+  return "";
+}
+
+std::optional<Ceiling> ceiling(const Workload& w, const Test& test, const Limits& limits) {
+  const bool prompt = test.kind == Test::Kind::Prompt;
+  const Costs costs = prompt ? prompt_costs(w, test, limits) : generate_costs(w, test, limits);
+  if (prompt ? !costs.computing : !costs.reading) return std::nullopt;
+  const double reading = costs.reading.value_or(0), computing = costs.computing.value_or(0);
+  if (std::max(reading, computing) <= 0) return std::nullopt;
+  return Ceiling{static_cast<double>(test.tokens()) / std::max(reading, computing),
+                 reading >= computing ? Bound::ReadBandwidth : costs.arithmetic};
+}
+
+}  // namespace llm::bench

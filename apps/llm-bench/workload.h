@@ -1,0 +1,55 @@
+// What a model's steps cost at least, counted from its graph, and how fast this machine's limits let them be.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "machine_limits.h"
+#include "runtime/model.h"
+
+namespace llm::bench {
+
+/// One test, by llama-bench's definitions: a prompt of `n` tokens in batches, or `n` steps of one token for each of
+/// `parallel` sequences; before it `depth` positions are in the cache of each.
+struct Test {
+  enum class Kind : std::uint8_t { Prompt, Generate } kind = Kind::Prompt;
+  int n = 0;
+  int depth = 0;
+  int parallel = 1;
+  std::string name() const;  ///< "pp512", "tg128@d8192", "tg128 x8"
+  std::int64_t tokens() const { return static_cast<std::int64_t>(n) * parallel; }
+};
+
+/// Matrix elements that a token is multiplied by, by the arithmetic that the products take.
+struct Multiplied {
+  double int8 = 0, f32 = 0;
+};
+
+struct Workload {
+  Multiplied layers;  ///< of the experts only those in use
+  Multiplied head;
+  double shared_bytes = 0;        ///< weights that every step reads, however many tokens it has
+  double expert_bytes = 0;        ///< of all experts
+  double expert_share = 0;        ///< of the experts that one token uses
+  double bytes_per_position = 0;  ///< of the cache
+};
+Workload measure_workload(const Model&, std::string_view backend, std::uint64_t cache_bytes_per_position);
+
+enum class Bound : std::uint8_t { ReadBandwidth, Int8Peak, F32Peak };
+std::string_view name(Bound);
+
+struct Ceiling {
+  double tokens_per_second;
+  Bound bound;
+};
+/// The speed at which a test would be bound by a limit of the machine:
+/// - prompts: 2 operations per weight of the layers and token (embedding and head left out) at the int8 peak, or at the
+///   f32 peak for weights that are multiplied in f32; or one read of the weights per batch, if that takes longer;
+/// - generation: per step one read of the weights (experts: as many as random routes would touch) and of the cache at
+///   its mean length; or the operations, if they take longer.
+/// Nothing if the limit that decides was not measured.
+std::optional<Ceiling> ceiling(const Workload&, const Test&, const Limits&);
+
+}  // namespace llm::bench

@@ -1,0 +1,32 @@
+// Which of the two forms of a product serves a number of columns. Both give the same bits (quant_linear.h).
+#pragma once
+
+#include "backend/cpu/kernels/quant_gemm.h"
+#include "backend/cpu/kernels/quant_gemv.h"
+
+#ifdef LLM_QUANT_SIMD
+
+namespace llm::cpu::LLM_ISA::quant {
+
+/// `Stream` and `Panel` unpack the same storage type.
+template <class Stream, class Panel>
+void linear(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
+  const auto nc = static_cast<int>(args.n_cols < 4 ? args.n_cols : 4);
+  if (args.n_cols > 4 || !can_stream<Stream>(args, nc)) return gemm<Panel>(args, row_begin, row_end, scratch);
+  switch (nc) {
+    case 1:
+      return stream_columns<Stream, 1>(args, 0, row_begin, row_end, scratch);
+    case 2:
+      return stream_columns<Stream, 2>(args, 0, row_begin, row_end, scratch);
+    case 3:
+      return stream_columns<Stream, 3>(args, 0, row_begin, row_end, scratch);
+    case 4:
+      return stream_columns<Stream, 4>(args, 0, row_begin, row_end, scratch);
+    default:
+      return;
+  }
+}
+
+}  // namespace llm::cpu::LLM_ISA::quant
+
+#endif

@@ -1,0 +1,191 @@
+// Products with few columns: weights are read once, at strictly ascending addresses, as a hardware prefetcher wants
+// them. A step takes kWidth consecutive blocks whatever row they belong to and stores one term y per block and column
+// (quant_linear.h); after kWidth rows the terms are read back with rows as the elements of registers, and added up in
+// the order of k.
+//
+// Steps do not care for the ends of rows, so the activations of a step start anywhere in k. They are laid out
+// beforehand for groups of kLanes blocks: window i has blocks kLanes i, kLanes i + 1, ... of the endless repetition of
+// the column.
+#pragma once
+
+#include "backend/cpu/kernels/quant_columns.h"
+#include "backend/cpu/kernels/quant_stream.h"
+
+#ifdef LLM_QUANT_SIMD
+
+namespace llm::cpu::LLM_ISA::quant {
+
+/// How far ahead of the sums weights are fetched, in bytes.
+inline constexpr i64 kFetchAhead = 14 << 10;
+
+LLM_INLINE i64 greatest_divisor(i64 a, i64 b) {
+  while (b != 0) {
+    const i64 rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/// Places in the scratch of one column, and behind the last one of a copy of the last, incomplete step.
+template <class T>
+struct StreamLayout {
+  explicit StreamLayout(i64 k)
+      : blocks(k / T::kBlock),
+        windows(blocks / greatest_divisor(blocks, kLanes)),
+        repeated(up(static_cast<std::size_t>(windows) * kWindowBytes)),
+        terms(repeated + up(static_cast<std::size_t>(blocks + kWidth) * sizeof(std::int32_t))),
+        column_bytes(terms + up(static_cast<std::size_t>((blocks + 1) * kWidth) * sizeof(float)) + 64) {}
+  std::size_t bytes(int nc) const { return column_bytes * static_cast<std::size_t>(nc) + up(kWidth * T::kBytes); }
+
+  static constexpr std::size_t kWindowBytes = T::kActs * sizeof(V);
+  static constexpr std::size_t up(std::size_t n) { return (n + 63) / 64 * 64; }
+
+  i64 blocks;            ///< of a row
+  i64 windows;           ///< until they repeat
+  std::size_t repeated;  ///< [blocks + kWidth] int32 or f32 per block
+  std::size_t terms;     ///< [kWidth rows][blocks] f32
+  std::size_t column_bytes;
+};
+
+template <class T>
+LLM_INLINE void prepare_stream(const Column& col, const StreamLayout<T>& layout, std::byte* memory) {
+  constexpr int kPieces = T::kBlock / 16;
+  for (i64 i = 0, block = 0; i < layout.windows * kLanes; ++i) {
+    u8* out = reinterpret_cast<u8*>(memory) + (i / kLanes) * static_cast<i64>(StreamLayout<T>::kWindowBytes) +
+              i % kLanes * 16;
+    const auto put = [&](int reg, __m128i x)
+                         LLM_LAMBDA { _mm_storeu_si128(reinterpret_cast<__m128i*>(out + reg * sizeof(V)), x); };
+    for (int t = 0; t < kPieces; ++t) put(t, load16(col.q + block * T::kBlock + 16 * t));
+    if constexpr (T::kSums == StreamSums::Per16 || T::kSums == StreamSums::Per32) {
+      const __m128i low = load16(col.sums + 16 * block), high = load16(col.sums + 16 * block + 8);
+      if constexpr (T::kSums == StreamSums::Per32) {
+        put(kPieces, _mm_hadd_epi16(low, high));
+      } else {
+        put(kPieces, low);
+        put(kPieces + 1, high);
+      }
+    }
+    if (++block == layout.blocks) block = 0;
+  }
+  if constexpr (T::kSums == StreamSums::Bias || T::kSums == StreamSums::Float) {
+    std::byte* repeated = memory + layout.repeated;
+    for (i64 i = 0, block = 0; i < layout.blocks + kWidth; ++i) {
+      const std::int32_t sum = col.sums[2 * block] + col.sums[2 * block + 1], bias = -T::kBias * sum;
+      const float value = static_cast<float>(sum);
+      __builtin_memcpy(repeated + 4 * i, T::kSums == StreamSums::Bias ? static_cast<const void*>(&bias) : &value, 4);
+      if (++block == layout.blocks) block = 0;
+    }
+  }
+}
+
+/// Where a step is in the repetition of its columns.
+struct StreamPlace {
+  i64 window = 0;
+  i64 block = 0;
+};
+
+/// The terms of the kWidth blocks at w: nc columns whose memory starts at `columns`, stored from term `at` on.
+template <class T, int nc>
+LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byte* columns, i64 at,
+                            StreamPlace& place) {
+  V isum[4][nc], msum[4][nc], heads[4];
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const u8* group = w + j * kLanes * T::kBytes;
+    const std::byte* window = columns + place.window * static_cast<i64>(StreamLayout<T>::kWindowBytes);
+    if (++place.window == layout.windows) place.window = 0;
+#pragma GCC unroll 16
+    for (int line = 0; line < kLanes * T::kBytes; line += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(group + kFetchAhead + line), _MM_HINT_T0);
+    T::template group<nc>(
+        group,
+        [&](int c, int t)
+            LLM_LAMBDA { return load(window + static_cast<std::size_t>(c) * layout.column_bytes + t * sizeof(V)); },
+        isum[j], msum[j], heads[j]);
+  }
+  F d, m;
+  T::factors(w, heads, d, m);
+  repeat<nc>([&](auto c) LLM_LAMBDA {
+    std::byte* column = columns + static_cast<std::size_t>(c) * layout.column_bytes;
+    float* terms = reinterpret_cast<float*>(column + layout.terms) + at;
+    V sum = sum4(isum[0][c], isum[1][c], isum[2][c], isum[3][c]);
+    if constexpr (T::kBlock == 256) {
+      F y = mul(d, to_f(sum));
+      if constexpr (T::kHasMins) y = fma(m, to_f(sum4(msum[0][c], msum[1][c], msum[2][c], msum[3][c])), y);
+      store_f(terms, natural_order(y));
+    } else {
+      const std::byte* repeated = column + layout.repeated + 4 * place.block;
+      sum = natural_order(sum);
+      if constexpr (T::kSums == StreamSums::Bias) sum = add32(sum, load(repeated));
+      F y = mul(natural_order(d), to_f(sum));
+      if constexpr (T::kSums == StreamSums::Float)
+        y = fma(natural_order(m), load_f(reinterpret_cast<const float*>(repeated)), y);
+      store_f(terms, y);
+    }
+  });
+  place.block += kWidth;
+  while (place.block >= layout.blocks) place.block -= layout.blocks;
+}
+
+/// Adds up the terms of kWidth rows in the order of k.
+LLM_INLINE F add_terms(const float* terms, const float* d_act, i64 blocks) {
+  F acc = zero_f();
+  for (i64 j = 0; j < blocks; j += 4) {
+    const Four x = load_rows([&](int row) LLM_LAMBDA { return terms + row * blocks + j; });
+    acc = fma(splat_f(d_act[j]), as_f(x.v[0]), acc);
+    if (j + 1 < blocks) acc = fma(splat_f(d_act[j + 1]), as_f(x.v[1]), acc);
+    if (j + 2 < blocks) acc = fma(splat_f(d_act[j + 2]), as_f(x.v[2]), acc);
+    if (j + 3 < blocks) acc = fma(splat_f(d_act[j + 3]), as_f(x.v[3]), acc);
+  }
+  return acc;
+}
+
+/// Columns [c0, c0 + nc) over all rows of the range.
+template <class T, int nc>
+[[gnu::noinline]] void stream_columns(const LinearArgs& args, i64 c0, i64 row_begin, i64 row_end, std::byte* scratch) {
+  const StreamLayout<T> layout(args.k);
+  const float* d_act[nc];
+  for (int c = 0; c < nc; ++c) {
+    const Column col = column(args, c0 + c);
+    prepare_stream<T>(col, layout, scratch + static_cast<std::size_t>(c) * layout.column_bytes);
+    d_act[c] = col.scales;
+  }
+  for (i64 row = row_begin; row < row_end; row += kWidth) {
+    const i64 n_rows = row_end - row < kWidth ? row_end - row : kWidth, n_terms = n_rows * layout.blocks;
+    const u8* w = weight_row(args, row);
+    StreamPlace place;
+    i64 at = 0;
+    for (; at + kWidth <= n_terms; at += kWidth, w += kWidth * T::kBytes)
+      stream_step<T, nc>(w, layout, scratch, at, place);
+    if (at < n_terms) {  // fewer blocks than a step takes: from a copy, so that nothing behind them is read
+      u8* copy = reinterpret_cast<u8*>(scratch + layout.column_bytes * nc);
+      __builtin_memset(copy, 0, kWidth * T::kBytes);
+      __builtin_memcpy(copy, w, static_cast<std::size_t>(n_terms - at) * T::kBytes);
+      stream_step<T, nc>(copy, layout, scratch, at, place);
+    }
+    for (int c = 0; c < nc; ++c) {
+      const std::byte* column = scratch + static_cast<std::size_t>(c) * layout.column_bytes;
+      const F acc = add_terms(reinterpret_cast<const float*>(column + layout.terms), d_act[c], layout.blocks);
+      float* y = output(args, c0 + c) + row;
+      if (n_rows == kWidth) {
+        store_f(y, acc);
+      } else {
+        float all[kWidth];
+        store_f(all, acc);
+        __builtin_memcpy(y, all, static_cast<std::size_t>(n_rows) * sizeof(float));
+      }
+    }
+  }
+}
+
+/// Whether the range can be streamed: rows without gaps and short enough for the scratch.
+template <class T>
+LLM_INLINE bool can_stream(const LinearArgs& args, int nc) {
+  const StreamLayout<T> layout(args.k);
+  return static_cast<std::size_t>(layout.blocks) * T::kBytes == args.w_row_bytes && layout.bytes(nc) <= kScratchBytes;
+}
+
+}  // namespace llm::cpu::LLM_ISA::quant
+
+#endif

@@ -1,0 +1,374 @@
+// Unpacking of weights in the order of the file, for products with few columns. A register takes a group of kLanes
+// consecutive blocks, one per 128-bit lane, so that a sub-block's sum is four partial sums of its lane. One struct per
+// storage type:
+//
+//   kBlock, kBytes     elements and bytes of a block
+//   kActs              registers of activations per group: kBlock / 16 of quants, then sums (Sums says which)
+//   group<nc>(w, act, isum, msum, head)   partial sums of the group at w with the activations act(column, register);
+//                                         `head`: bytes of the blocks that factors() wants
+//   factors(w, heads, d, m)               factors of four groups, in the order of sum4()
+#pragma once
+
+#include "backend/cpu/kernels/quant_vec.h"
+#include "tensor/blocks.h"
+
+#ifdef LLM_QUANT_SIMD
+
+namespace llm::cpu::LLM_ISA::quant {
+
+enum class StreamSums : std::uint8_t {
+  None,
+  Per32,  ///< one register of int16 sums of 32
+  Per16,  ///< two registers of int16 sums of 16
+  Bias,   ///< not in the group: per block, times -kBias, as int32
+  Float,  ///< not in the group: per block, as f32
+};
+
+/// A group's block of lane b, and `offset` bytes into it.
+template <class T>
+LLM_INLINE V piece(const u8* w, int offset) {
+  return lanes([&](int b) LLM_LAMBDA { return w + b * T::kBytes + offset; });
+}
+
+// Products of 16 weights (unsigned) and activations per lane: int32 sums of 4, or without VNNI int16 sums of 2. Two of
+// them may be added up to 31 * 127 * 2, which all types below keep.
+LLM_INLINE V dot(V w, V a) {
+#if defined(LLM_ISA_avx2)
+  return maddubs(w, a);
+#else
+  return dot8(zero(), w, a);
+#endif
+}
+LLM_INLINE V dot(V sum, V w, V a) {
+#if defined(LLM_ISA_avx2)
+  return add16(sum, maddubs(w, a));
+#else
+  return dot8(sum, w, a);
+#endif
+}
+LLM_INLINE V widen(V sum) { return kVnni ? sum : madd16(sum, splat16(1)); }
+
+/// Two int16 scales for the sums of two sub-blocks.
+struct PairScale {
+  V a, b;
+};
+LLM_INLINE V pick_words(V words, int low, int high) {
+  const auto bytes = [](int word) { return static_cast<short>((2 * word + 1) << 8 | 2 * word); };
+  const short l = bytes(low), h = bytes(high);
+  return shuffle8(words, splat128(_mm_setr_epi16(l, l, l, l, h, h, h, h)));
+}
+/// Words 2i and 2i + 1 of each lane.
+template <int i>
+LLM_INLINE PairScale pair_scale(V words) {
+  if constexpr (kVnni)
+    return {pick_words(words, 2 * i, 2 * i + 1), zero()};
+  else
+    return {pick_words(words, 2 * i, 2 * i), pick_words(words, 2 * i + 1, 2 * i + 1)};
+}
+/// isum + scale * sum for both. int32 sums of 4 products (8 in Q4_K, Q5_K) fit into int16: 63 * 127 * 4, 31 * 127 * 8.
+LLM_INLINE V add_scaled(V isum, V sum0, V sum1, const PairScale& s) {
+  if constexpr (kVnni)
+    return madd16(isum, pack32(sum0, sum1), s.a);
+  else
+    return madd16(madd16(isum, sum0, s.a), sum1, s.b);
+}
+
+LLM_INLINE V words_low(V bytes) { return low8(bytes, zero()); }
+LLM_INLINE V words_high(V bytes) { return high8(bytes, zero()); }
+LLM_INLINE V signed_words_low(V bytes) { return sar16<8>(low8(bytes, bytes)); }
+LLM_INLINE V signed_words_high(V bytes) { return sar16<8>(high8(bytes, bytes)); }
+
+/// Element 0, 3 of each lane of four heads, in the order of sum4().
+LLM_INLINE V first_elements(const V* h) { return low64(low32(h[0], h[1]), low32(h[2], h[3])); }
+LLM_INLINE V last_elements(const V* h) { return high64(high32(h[0], h[1]), high32(h[2], h[3])); }
+/// The f16 at `offset` of the blocks of four groups, in the order of sum4().
+template <class T>
+LLM_INLINE F block_halves(const u8* w, int offset) {
+  return halves([&](int e) LLM_LAMBDA { return w + (kLanes * (e % 4) + e / 4) * T::kBytes + offset; });
+}
+
+LLM_INLINE V stream_low(V a) { return and_(a, splat8(0x0f)); }
+LLM_INLINE V stream_high(V a) { return and_(shr16<4>(a), splat8(0x0f)); }
+
+struct StreamQ4_0 {
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_0), kActs = 2, kBias = 8;
+  static constexpr StreamSums kSums = StreamSums::Bias;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V&) {
+    const V q = piece<StreamQ4_0>(w, offsetof(BlockQ4_0, qs));
+    const V low = stream_low(q), high = stream_high(q);
+    repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
+  }
+  LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) { d = block_halves<StreamQ4_0>(w, 0); }
+};
+
+struct StreamQ4_1 {
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_1), kActs = 2, kBias = 0;
+  static constexpr StreamSums kSums = StreamSums::Float;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
+    head = piece<StreamQ4_1>(w, 0);
+    const V q = piece<StreamQ4_1>(w, offsetof(BlockQ4_1, qs));
+    const V low = stream_low(q), high = stream_high(q);
+    repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
+  }
+  LLM_INLINE static void factors(const u8*, const V* heads, F& d, F& m) {
+    const V both = first_elements(heads);
+    d = low_halves(both);
+    m = low_halves(shr32<16>(both));
+  }
+};
+
+/// 0x10 in each byte whose bit is set in the two bytes of `head` from `byte` on.
+template <int byte>
+LLM_INLINE V spread_fifth_bits(V head) {
+  const V bytes = shuffle8(head, splat128(_mm_setr_epi32(byte * 0x01010101, byte * 0x01010101, (byte + 1) * 0x01010101,
+                                                         (byte + 1) * 0x01010101)));
+  const V bit = and_(bytes, splat128(_mm_set1_epi64x(static_cast<long long>(0x8040201008040201ULL))));
+  return and_(shr16<3>(sub8(bit, splat8(0x81))), splat8(0x10));  // adding 0x7f carries into bit 7 unless the byte is 0
+}
+
+template <class Block, int kQh>
+LLM_INLINE void unpack_five_bits(V q, V head, V& low, V& high) {
+  low = or_(stream_low(q), spread_fifth_bits<kQh>(head));
+  high = or_(stream_high(q), spread_fifth_bits<kQh + 2>(head));
+}
+
+struct StreamQ5_0 {
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_0), kActs = 2, kBias = 16;
+  static constexpr StreamSums kSums = StreamSums::Bias;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
+    V low, high;
+    head = piece<StreamQ5_0>(w, 0);
+    unpack_five_bits<BlockQ5_0, offsetof(BlockQ5_0, qh)>(piece<StreamQ5_0>(w, offsetof(BlockQ5_0, qs)), head, low,
+                                                         high);
+    repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
+  }
+  LLM_INLINE static void factors(const u8*, const V* heads, F& d, F&) { d = low_halves(first_elements(heads)); }
+};
+
+struct StreamQ5_1 {
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_1), kActs = 2, kBias = 0;
+  static constexpr StreamSums kSums = StreamSums::Float;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
+    V low, high;
+    head = piece<StreamQ5_1>(w, 0);
+    unpack_five_bits<BlockQ5_1, offsetof(BlockQ5_1, qh)>(piece<StreamQ5_1>(w, offsetof(BlockQ5_1, qs)), head, low,
+                                                         high);
+    repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
+  }
+  LLM_INLINE static void factors(const u8* w, const V* heads, F& d, F& m) { StreamQ4_1::factors(w, heads, d, m); }
+};
+
+struct StreamQ8_0 {
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ8_0), kActs = 2, kBias = kVnni ? 128 : 0;
+  static constexpr StreamSums kSums = kVnni ? StreamSums::Bias : StreamSums::None;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V&) {
+    const V q0 = piece<StreamQ8_0>(w, offsetof(BlockQ8_0, qs)), q1 = piece<StreamQ8_0>(w, offsetof(BlockQ8_0, qs) + 16);
+#if defined(LLM_ISA_avx2)
+    const V m0 = abs8(q0), m1 = abs8(q1);  // at most 128: two products fit into int16, four do not
+    repeat<nc>([&](auto c) LLM_LAMBDA {
+      isum[c] = add32(widen(dot(m0, sign8(act(c, 0), q0))), widen(dot(m1, sign8(act(c, 1), q1))));
+    });
+#else
+    const V u0 = xor_(q0, splat8(0x80)), u1 = xor_(q1, splat8(0x80));
+    repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = dot(dot(u0, act(c, 0)), u1, act(c, 1)); });
+#endif
+  }
+  LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) { d = block_halves<StreamQ8_0>(w, 0); }
+};
+
+/// Per lane the 8 scales and then the 8 mins of Q4_K and Q5_K as bytes, from the first 16 bytes of a block.
+LLM_INLINE V unpack_scales_q4_k(V head) {
+  // scales 0-3, 4-7, mins 0-3, 4-7: low bits from bytes 0-3, 8-11, 4-7, 8-11 (>> 4) of the packed scales
+  const V low = shuffle8(head, splat128(_mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15)));
+  const V low_mask = splat128(_mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+  const V top = shuffle8(head, splat128(_mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11)));
+  return or_and(and_(shr32(low, splat128(_mm_setr_epi32(0, 0, 0, 4))), low_mask), shr16<2>(top), splat8(0x30));
+}
+
+struct StreamQ4_K {
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ4_K), kActs = 17, kBias = 0;
+  static constexpr StreamSums kSums = StreamSums::Per32;
+  static constexpr bool kHasMins = true;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V* msum, V& head) {
+    head = piece<StreamQ4_K>(w, 0);
+    const V packed = unpack_scales_q4_k(head), scales = words_low(packed), mins = words_high(packed);
+    repeat<nc>([&](auto c) LLM_LAMBDA {
+      isum[c] = zero();
+      msum[c] = madd16(mins, act(c, 16));
+    });
+    repeat<4>([&](auto h) LLM_LAMBDA {
+      const V q0 = piece<StreamQ4_K>(w, offsetof(BlockQ4_K, qs) + 32 * h);
+      const V q1 = piece<StreamQ4_K>(w, offsetof(BlockQ4_K, qs) + 32 * h + 16);
+      const V low0 = stream_low(q0), low1 = stream_low(q1), high0 = stream_high(q0), high1 = stream_high(q1);
+      const PairScale s = pair_scale<h>(scales);
+      repeat<nc>([&](auto c) LLM_LAMBDA {
+        const V sum0 = dot(dot(low0, act(c, 4 * h)), low1, act(c, 4 * h + 1));
+        const V sum1 = dot(dot(high0, act(c, 4 * h + 2)), high1, act(c, 4 * h + 3));
+        isum[c] = add_scaled(isum[c], sum0, sum1, s);
+      });
+    });
+  }
+  LLM_INLINE static void factors(const u8*, const V* heads, F& d, F& m) {
+    const V both = first_elements(heads);
+    d = low_halves(both);
+    m = negate(low_halves(shr32<16>(both)));
+  }
+};
+
+struct StreamQ5_K {
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ5_K), kActs = 17, kBias = 0;
+  static constexpr StreamSums kSums = StreamSums::Per32;
+  static constexpr bool kHasMins = true;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V* msum, V& head) {
+    head = piece<StreamQ5_K>(w, 0);
+    const V packed = unpack_scales_q4_k(head), scales = words_low(packed), mins = words_high(packed);
+    const V top0 = piece<StreamQ5_K>(w, offsetof(BlockQ5_K, qh)),
+            top1 = piece<StreamQ5_K>(w, offsetof(BlockQ5_K, qh) + 16);
+    const V bit = splat8(0x10);
+    repeat<nc>([&](auto c) LLM_LAMBDA {
+      isum[c] = zero();
+      msum[c] = madd16(mins, act(c, 16));
+    });
+    repeat<4>([&](auto h) LLM_LAMBDA {
+      const V q0 = piece<StreamQ5_K>(w, offsetof(BlockQ5_K, qs) + 32 * h);
+      const V q1 = piece<StreamQ5_K>(w, offsetof(BlockQ5_K, qs) + 32 * h + 16);
+      const V low0 = or_and(stream_low(q0), shift16<4 - 2 * h>(top0), bit);
+      const V low1 = or_and(stream_low(q1), shift16<4 - 2 * h>(top1), bit);
+      const V high0 = or_and(stream_high(q0), shift16<3 - 2 * h>(top0), bit);
+      const V high1 = or_and(stream_high(q1), shift16<3 - 2 * h>(top1), bit);
+      const PairScale s = pair_scale<h>(scales);
+      repeat<nc>([&](auto c) LLM_LAMBDA {
+        const V sum0 = dot(dot(low0, act(c, 4 * h)), low1, act(c, 4 * h + 1));
+        const V sum1 = dot(dot(high0, act(c, 4 * h + 2)), high1, act(c, 4 * h + 3));
+        isum[c] = add_scaled(isum[c], sum0, sum1, s);
+      });
+    });
+  }
+  LLM_INLINE static void factors(const u8* w, const V* heads, F& d, F& m) { StreamQ4_K::factors(w, heads, d, m); }
+};
+
+/// -2^shift * sum of scale * sum of activations: what a bias of the quants adds to isum.
+template <int shift>
+LLM_INLINE V unbias(V scales_low, V scales_high, V sums_low, V sums_high) {
+  return sub32(zero(), shl32<shift>(madd16(madd16(scales_low, sums_low), scales_high, sums_high)));
+}
+
+struct StreamQ6_K {
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ6_K), kActs = 18, kBias = 0;
+  static constexpr StreamSums kSums = StreamSums::Per16;
+  static constexpr bool kHasMins = false;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V&) {
+    const V packed = piece<StreamQ6_K>(w, offsetof(BlockQ6_K, scales)), two_bits = splat8(0x30);
+    const V scales[2] = {signed_words_low(packed), signed_words_high(packed)};
+    repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = unbias<5>(scales[0], scales[1], act(c, 16), act(c, 17)); });
+    repeat<2>([&](auto h) LLM_LAMBDA {
+      const V top0 = piece<StreamQ6_K>(w, offsetof(BlockQ6_K, qh) + 32 * h);
+      const V top1 = piece<StreamQ6_K>(w, offsetof(BlockQ6_K, qh) + 32 * h + 16);
+      repeat<2>([&](auto k) LLM_LAMBDA {  // elements 128 h + 32 k ... and 64 further on
+        const V q0 = piece<StreamQ6_K>(w, offsetof(BlockQ6_K, ql) + 64 * h + 32 * k);
+        const V q1 = piece<StreamQ6_K>(w, offsetof(BlockQ6_K, ql) + 64 * h + 32 * k + 16);
+        const V low0 = or_and(stream_low(q0), shift16<4 - 2 * k>(top0), two_bits);
+        const V low1 = or_and(stream_low(q1), shift16<4 - 2 * k>(top1), two_bits);
+        const V high0 = or_and(stream_high(q0), shift16<-2 * k>(top0), two_bits);
+        const V high1 = or_and(stream_high(q1), shift16<-2 * k>(top1), two_bits);
+        const PairScale s = pair_scale<k>(scales[h]), s_high = pair_scale<k + 2>(scales[h]);
+        repeat<nc>([&](auto c) LLM_LAMBDA {
+          const int t = 8 * h + 2 * k;
+          isum[c] = add_scaled(isum[c], dot(low0, act(c, t)), dot(low1, act(c, t + 1)), s);
+          isum[c] = add_scaled(isum[c], dot(high0, act(c, t + 4)), dot(high1, act(c, t + 5)), s_high);
+        });
+      });
+    });
+  }
+  LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) {
+    d = block_halves<StreamQ6_K>(w, offsetof(BlockQ6_K, d));
+  }
+};
+
+struct StreamQ2_K {
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ2_K), kActs = 18, kBias = 0;
+  static constexpr StreamSums kSums = StreamSums::Per16;
+  static constexpr bool kHasMins = true;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V* msum, V& head) {
+    const V packed = piece<StreamQ2_K>(w, 0), four_scales = stream_low(packed), mins = stream_high(packed);
+    const V scales[2] = {words_low(four_scales), words_high(four_scales)};
+    head = piece<StreamQ2_K>(w, kBytes - 16);  // ends with d, dmin
+    repeat<nc>([&](auto c) LLM_LAMBDA {
+      isum[c] = zero();
+      msum[c] = madd16(madd16(words_low(mins), act(c, 16)), words_high(mins), act(c, 17));
+    });
+    const V two_bits = splat8(0x03);
+    repeat<2>([&](auto h) LLM_LAMBDA {
+      const V q0 = piece<StreamQ2_K>(w, offsetof(BlockQ2_K, qs) + 32 * h);
+      const V q1 = piece<StreamQ2_K>(w, offsetof(BlockQ2_K, qs) + 32 * h + 16);
+      repeat<4>([&](auto k) LLM_LAMBDA {
+        const V w0 = and_(shr16<2 * k>(q0), two_bits), w1 = and_(shr16<2 * k>(q1), two_bits);
+        const PairScale s = pair_scale<k>(scales[h]);
+        repeat<nc>([&](auto c) LLM_LAMBDA {
+          const int t = 8 * h + 2 * k;
+          isum[c] = add_scaled(isum[c], dot(w0, act(c, t)), dot(w1, act(c, t + 1)), s);
+        });
+      });
+    });
+  }
+  LLM_INLINE static void factors(const u8*, const V* heads, F& d, F& m) {
+    const V both = last_elements(heads);
+    d = low_halves(both);
+    m = negate(low_halves(shr32<16>(both)));
+  }
+};
+
+/// Per lane the 16 scales of Q3_K, from the last 16 bytes of a block (2 of qs, 12 of packed scales, d).
+LLM_INLINE V unpack_scales_q3_k(V tail) {
+  const V eight = splat128(_mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1, -1, -1, -1, -1));
+  const V low = low64(shuffle8(stream_low(tail), eight), shuffle8(stream_high(tail), eight));
+  const V top = shuffle8(tail, splat128(_mm_set1_epi32(0x0d0c0b0a)));
+  const V two_bits = and_(shr32(top, splat128(_mm_setr_epi32(0, 2, 4, 6))), splat8(0x03));
+  return sub8(or_(low, shl16<4>(two_bits)), splat8(32));
+}
+
+struct StreamQ3_K {
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ3_K), kActs = 18, kBias = 0;
+  static constexpr StreamSums kSums = StreamSums::Per16;
+  static constexpr bool kHasMins = false;
+  template <int nc, class Act>
+  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
+    head = piece<StreamQ3_K>(w, kBytes - 16);
+    const V packed = unpack_scales_q3_k(head);
+    const V scales[2] = {signed_words_low(packed), signed_words_high(packed)};
+    const V top0 = piece<StreamQ3_K>(w, offsetof(BlockQ3_K, hmask)),
+            top1 = piece<StreamQ3_K>(w, offsetof(BlockQ3_K, hmask) + 16);
+    repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = unbias<2>(scales[0], scales[1], act(c, 16), act(c, 17)); });
+    const V two_bits = splat8(0x03), bit = splat8(0x04);
+    repeat<2>([&](auto h) LLM_LAMBDA {
+      const V q0 = piece<StreamQ3_K>(w, offsetof(BlockQ3_K, qs) + 32 * h);
+      const V q1 = piece<StreamQ3_K>(w, offsetof(BlockQ3_K, qs) + 32 * h + 16);
+      repeat<4>([&](auto k) LLM_LAMBDA {
+        constexpr int kUp = 2 - (4 * h.value + k.value);
+        const V w0 = or_and(and_(shr16<2 * k>(q0), two_bits), shift16<kUp>(top0), bit);
+        const V w1 = or_and(and_(shr16<2 * k>(q1), two_bits), shift16<kUp>(top1), bit);
+        const PairScale s = pair_scale<k>(scales[h]);
+        repeat<nc>([&](auto c) LLM_LAMBDA {
+          const int t = 8 * h + 2 * k;
+          isum[c] = add_scaled(isum[c], dot(w0, act(c, t)), dot(w1, act(c, t + 1)), s);
+        });
+      });
+    });
+  }
+  LLM_INLINE static void factors(const u8*, const V* heads, F& d, F&) {
+    d = low_halves(shr32<16>(last_elements(heads)));
+  }
+};
+
+}  // namespace llm::cpu::LLM_ISA::quant
+
+#endif

@@ -1,0 +1,185 @@
+"""llama.cpp through llama-cpp-python's low-level interface: logits and speed. Used by compare-peer and compare-speed.
+
+As a program it measures one round of speed and prints one JSON object; see --help.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+GGML_TYPES = {"f32": 0, "f16": 1, "bf16": 30}
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def use_peer_python():
+    """Starts this program again under the Python that has llama-cpp-python, unless this one has it."""
+    python = os.environ.get("LLM_PEER_PYTHON") or str(ROOT / ".venv-peer" / "bin" / "python")
+    if os.environ.get("LLM_PEER_ENTERED"):
+        return
+    if not os.access(python, os.X_OK):
+        sys.exit(f"{Path(sys.argv[0]).name}: {python} is not there: run scripts/setup-peer, or set LLM_PEER_PYTHON to a "
+                 "Python that has llama-cpp-python, numpy and gguf")
+    os.environ["LLM_PEER_ENTERED"] = "1"
+    os.execv(python, [python, *sys.argv])
+
+
+def default_threads():
+    """One per physical core that this process may run on."""
+    cores = set()
+    for cpu in os.sched_getaffinity(0):
+        try:
+            siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text().strip()
+        except OSError:
+            siblings = str(cpu)
+        cores.add(siblings)
+    return max(1, len(cores))
+
+
+class PeerError(Exception):
+    """What the peer cannot do."""
+
+
+class Peer:
+    """One model with one context."""
+
+    _log = None
+
+    def __init__(self, path, n_ctx, threads, cache="f16", flash_attention=None):
+        import llama_cpp as c
+        self.c = c
+        if Peer._log is None:
+            Peer._log = c.llama_log_callback(lambda level, text, user: None)
+            c.llama_log_set(Peer._log, ctypes.c_void_p(0))
+            c.llama_backend_init()
+        params = c.llama_model_default_params()
+        params.n_gpu_layers = 0
+        self.model = c.llama_model_load_from_file(os.fspath(path).encode(), params)
+        if not self.model:
+            raise PeerError(f"the peer cannot load {path}")
+        context = c.llama_context_default_params()
+        context.n_ctx = n_ctx
+        context.n_batch = max(512, min(n_ctx, 2048))
+        context.n_ubatch = 512
+        context.n_threads = context.n_threads_batch = threads
+        context.no_perf = True
+        context.type_k = context.type_v = GGML_TYPES[cache]
+        if flash_attention is not None:
+            context.flash_attn_type = (c.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash_attention
+                                       else c.LLAMA_FLASH_ATTN_TYPE_DISABLED)
+        self.context = c.llama_init_from_model(self.model, context)
+        if not self.context:
+            raise PeerError(f"the peer cannot make a context for {path}")
+        self.vocab = c.llama_model_get_vocab(self.model)
+        self.n_vocab = c.llama_vocab_n_tokens(self.vocab)
+        self.batch = c.llama_batch_init(context.n_batch, 0, 1)
+        self.n_batch = context.n_batch
+
+    def close(self):
+        self.c.llama_batch_free(self.batch)
+        self.c.llama_free(self.context)
+        self.c.llama_model_free(self.model)
+
+    def system_info(self):
+        return self.c.llama_print_system_info().decode()
+
+    def tokenize(self, text, add_special=False):
+        data = text.encode() if isinstance(text, str) else text
+        room = len(data) + 8
+        ids = (self.c.llama_token * room)()
+        n = self.c.llama_tokenize(self.vocab, data, len(data), ids, room, add_special, False)
+        if n < 0:
+            raise PeerError("the peer cannot tokenise the text")
+        return list(ids[:n])
+
+    def bos(self):
+        """The token that a window starts with, or None where the vocabulary adds none."""
+        return self.c.llama_vocab_bos(self.vocab) if self.c.llama_vocab_get_add_bos(self.vocab) else None
+
+    def clear(self):
+        self.c.llama_memory_clear(self.c.llama_get_memory(self.context), True)
+
+    def decode(self, ids, first_position, want):
+        """Evaluates ids at consecutive positions of sequence 0; want: "all", "last" or "none" of their logits."""
+        self.batch.n_tokens = len(ids)
+        for i, token in enumerate(ids):
+            self.batch.token[i] = token
+            self.batch.pos[i] = first_position + i
+            self.batch.n_seq_id[i] = 1
+            self.batch.seq_id[i][0] = 0
+            self.batch.logits[i] = want == "all" or (want == "last" and i == len(ids) - 1)
+        if self.c.llama_decode(self.context, self.batch) != 0:
+            raise PeerError("the peer's decode failed")
+
+    def logits(self, ids):
+        """float32 [len(ids), n_vocab]: the logits after each token, from an empty cache."""
+        import numpy as np
+        self.clear()
+        out = np.empty((len(ids), self.n_vocab), np.float32)
+        for at in range(0, len(ids), 512):
+            part = ids[at:at + 512]
+            self.decode(part, at, "all")
+            for i in range(len(part)):
+                row = self.c.llama_get_logits_ith(self.context, i)
+                out[at + i] = np.ctypeslib.as_array(row, (self.n_vocab,))
+        return out
+
+    # The two measurements follow llama-bench: random tokens, no sampling, an empty cache, one warm-up.
+
+    def prefill_speed(self, n):
+        def once():
+            self.clear()
+            ids = [random.randrange(self.n_vocab) for _ in range(n)]
+            if (bos := self.bos()) is not None:
+                ids[0] = bos
+            began = time.perf_counter()
+            for at in range(0, n, self.n_batch):
+                self.decode(ids[at:at + self.n_batch], at, "last")
+            self.c.llama_synchronize(self.context)
+            return n / (time.perf_counter() - began)
+
+        once()
+        return once()
+
+    def decode_speed(self, n):
+        def run(count):
+            self.clear()
+            token = self.bos() if self.bos() is not None else random.randrange(self.n_vocab)
+            began = time.perf_counter()
+            for i in range(count):
+                self.decode([token], i, "last")
+                self.c.llama_synchronize(self.context)
+                token = random.randrange(self.n_vocab)
+            return count / (time.perf_counter() - began)
+
+        run(1)
+        return run(n)
+
+
+def main():
+    use_peer_python()
+    parser = argparse.ArgumentParser(description="One round of the peer's speed, as one JSON object.")
+    parser.add_argument("-m", "--model", required=True)
+    parser.add_argument("-p", type=int, default=512, help="tokens of prefill, 0 = not measured")
+    parser.add_argument("-n", type=int, default=128, help="tokens of decode, 0 = not measured")
+    parser.add_argument("-t", "--threads", type=int, default=default_threads())
+    a = parser.parse_args()
+    try:
+        peer = Peer(a.model, max(a.p, a.n) + 8, a.threads)
+    except PeerError as e:
+        sys.exit(f"peer: {e}")
+    result = {"threads": a.threads, "system": peer.system_info()}
+    if a.p:
+        result[f"pp{a.p}"] = peer.prefill_speed(a.p)
+    if a.n:
+        result[f"tg{a.n}"] = peer.decode_speed(a.n)
+    peer.close()
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
