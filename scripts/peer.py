@@ -14,6 +14,7 @@ from pathlib import Path
 
 GGML_TYPES = {"f32": 0, "f16": 1, "bf16": 30}
 ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(os.environ.get("LLM_BIN") or ROOT / "build" / "release" / "bin")
 
 
 def use_peer_python():
@@ -48,19 +49,21 @@ class Peer:
     """One model with one context."""
 
     _log = None
+    _errors = []
 
     def __init__(self, path, n_ctx, threads, cache="f16", flash_attention=None):
         import llama_cpp as c
         self.c = c
         if Peer._log is None:
-            Peer._log = c.llama_log_callback(lambda level, text, user: None)
+            Peer._log = c.llama_log_callback(Peer._keep_errors)
             c.llama_log_set(Peer._log, ctypes.c_void_p(0))
             c.llama_backend_init()
+        Peer._errors.clear()
         params = c.llama_model_default_params()
         params.n_gpu_layers = 0
         self.model = c.llama_model_load_from_file(os.fspath(path).encode(), params)
         if not self.model:
-            raise PeerError(f"the peer cannot load {path}")
+            raise PeerError(f"the peer cannot load {path}: {''.join(Peer._errors).strip() or 'no reason given'}")
         context = c.llama_context_default_params()
         context.n_ctx = n_ctx
         context.n_batch = max(512, min(n_ctx, 2048))
@@ -78,6 +81,11 @@ class Peer:
         self.n_vocab = c.llama_vocab_n_tokens(self.vocab)
         self.batch = c.llama_batch_init(context.n_batch, 0, 1)
         self.n_batch = context.n_batch
+
+    @staticmethod
+    def _keep_errors(level, text, _):
+        if level == 4:  # GGML_LOG_LEVEL_ERROR
+            Peer._errors.append(text.decode(errors="replace"))
 
     def close(self):
         self.c.llama_batch_free(self.batch)

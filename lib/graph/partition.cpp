@@ -27,8 +27,10 @@ int backend_of(const Graph& g, const Node& n, std::span<const PlacementRule> rul
   return backend;
 }
 
-/// Nodes [begin, end) as a graph of their own.
-Graph cut(const Graph& g, const Uses& uses, std::size_t begin, std::size_t end) {
+}  // namespace
+
+Graph cut(const Graph& g, std::size_t begin, std::size_t end) {
+  const Uses uses(g);
   Graph part;
   part.set_bucket(g.bucket());
   std::vector<std::uint32_t> id(g.values().size(), ~0u);
@@ -58,17 +60,14 @@ Graph cut(const Graph& g, const Uses& uses, std::size_t begin, std::size_t end) 
   return part;
 }
 
-}  // namespace
-
 std::vector<Segment> partition(const Graph& g, std::span<const PlacementRule> rules) {
-  const Uses uses(g);
   std::vector<Segment> segments;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < g.nodes().size(); ++i) {
     const int backend = backend_of(g, g.nodes()[i], rules);
     const bool last = i + 1 == g.nodes().size();
     if (last || backend_of(g, g.nodes()[i + 1], rules) != backend) {
-      segments.push_back({backend, cut(g, uses, begin, i + 1)});
+      segments.push_back({backend, cut(g, begin, i + 1)});
       begin = i + 1;
     }
   }

@@ -25,6 +25,9 @@ struct Segment {
   Graph graph;
 };
 
+/// Nodes [begin, end) as a graph of their own.
+Graph cut(const Graph&, std::size_t begin, std::size_t end);
+
 /// One rule or none gives exactly one segment: the whole graph.
 std::vector<Segment> partition(const Graph&, std::span<const PlacementRule>);
 

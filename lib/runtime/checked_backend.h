@@ -9,7 +9,7 @@
 namespace llm {
 
 /// Executables throw ErrorKind::Internal naming the first value whose root-mean-square difference from the reference
-/// exceeds 1 % of the reference's root-mean-square.
+/// exceeds 1e-4 of the reference's root-mean-square.
 std::unique_ptr<Backend> make_checked_backend(std::unique_ptr<Backend> tested, std::unique_ptr<Backend> reference);
 
 }  // namespace llm

@@ -13,6 +13,7 @@
 #include "base/machine.h"
 #include "graph/passes/passes.h"
 #include "models/registry.h"
+#include "runtime/checked_backend.h"
 #include "runtime/figures.h"
 #include "runtime/screening.h"
 
@@ -106,6 +107,13 @@ std::uint64_t bytes_per_token(const Node& node, const ValueInfo& weight, const M
   return bytes;
 }
 
+/// LLM_RUN_CHECK=1 puts the reference beside the backend.
+std::unique_ptr<Backend> open_backend(std::string_view name, const BackendOptions& options) {
+  auto backend = make_backend(name, options);
+  if (environment("LLM_RUN_CHECK").value_or("0") == "0") return backend;
+  return make_checked_backend(std::move(backend), make_backend("reference", options));
+}
+
 }  // namespace
 
 Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std::move(spec)) {}
@@ -113,7 +121,7 @@ Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std:
 std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warnings) {
   const int threads = options.threads > 0 ? options.threads : default_threads().threads;
   const std::string isa = options.isa.empty() ? environment("LLM_RUN_ISA").value_or("") : options.isa;
-  auto backend = make_backend(options.backend, BackendOptions{.threads = threads, .isa = isa});
+  auto backend = open_backend(options.backend, {.threads = threads, .isa = isa});
 
   GgufFile file = GgufFile::open(options.path, warnings);
   ModelSpec spec = open_model(file.metadata());

@@ -16,6 +16,8 @@ namespace {
 /// Whether the merges make a token out of its own text, so that a chunk equal to it need not be merged.
 enum class Whole : std::uint8_t { NotYetKnown, Yes, No };
 
+struct MergeEntry;
+
 class BpeTokenizer final : public Tokenizer {
  public:
   BpeTokenizer(const Metadata&, Vocabulary, const PreTokenizerRule&, std::string_view pre_name, Warnings&);
@@ -29,6 +31,7 @@ class BpeTokenizer final : public Tokenizer {
 
   void decode_texts(Warnings&);
   void read_merges(const Metadata&, Warnings&);
+  void find_merge_tokens(std::string_view bytes, std::span<MergeEntry> batch, Token& previous) const;
   Token result_of(std::string_view both, Token previous) const;
   void encode_chunk(std::string_view chunk, Call&) const;
   void merge(std::string_view chunk, Call&) const;
@@ -128,14 +131,15 @@ struct IgnoredMerges {
   }
 };
 
-/// A merge whose parts are looked up: their bytes, one after the other, at `begin` of the batch's bytes.
-struct MergeParts {
+/// One entry of the list: its parts as bytes, one after the other at `begin` of the batch's bytes, then as tokens.
+struct MergeEntry {
   bool well_formed, mapped;
   std::size_t begin, cut, end;
   std::uint64_t left_hash = 0, right_hash = 0;
+  Token left = kNoToken, right = kNoToken, result = kNoToken;
 };
 
-MergeParts split_merge(std::string_view merge, std::string& bytes) {
+MergeEntry split_merge(std::string_view merge, std::string& bytes) {
   const std::size_t begin = bytes.size();
   const std::size_t space = merge.find(' ', 1);
   if (space == std::string_view::npos || space + 1 == merge.size()) return {false, false, begin, begin, begin};
@@ -146,45 +150,57 @@ MergeParts split_merge(std::string_view merge, std::string& bytes) {
 }
 
 void BpeTokenizer::read_merges(const Metadata& metadata, Warnings& warnings) {
-  const auto merges = metadata.array<std::string_view>(kMergesKey);
+  const Metadata::Entry* entry = metadata.find(kMergesKey);
+  const bool is_list = entry != nullptr && entry->type == GgufType::Array && entry->element == GgufType::String;
+  if (!is_list) metadata.array<std::string_view>(kMergesKey);  // throws, naming what is wrong
+  const std::span<const std::string_view> merges = entry->strings;
   merges_ = MergeTable(merges.size());
   IgnoredMerges ignored;
   Token result = 0;
-  // In batches, so that the table's memory is on its way before it is needed: this is most of a large vocabulary's
+  // In batches, so that the tables' memory is on its way before it is needed: this is most of a large vocabulary's
   // load.
   constexpr std::size_t kBatch = 64;
   std::string bytes;
-  std::vector<MergeParts> parts;
+  std::vector<MergeEntry> batch;
   for (std::size_t base = 0; base < merges.size(); base += kBatch) {
     bytes.clear();
-    parts.clear();
+    batch.clear();
     for (std::size_t i = base; i < std::min(base + kBatch, merges.size()); ++i) {
-      parts.push_back(split_merge(merges[i], bytes));
+      batch.push_back(split_merge(merges[i], bytes));
     }
-    const std::string_view all = bytes;
-    const auto left_text = [all](const MergeParts& p) { return all.substr(p.begin, p.cut - p.begin); };
-    const auto right_text = [all](const MergeParts& p) { return all.substr(p.cut, p.end - p.cut); };
-    for (MergeParts& p : parts) {
-      table_.prefetch(p.left_hash = hash_bytes(left_text(p)));
-      table_.prefetch(p.right_hash = hash_bytes(right_text(p)));
-    }
-    for (std::size_t k = 0; k < parts.size(); ++k) {
-      const MergeParts& p = parts[k];
-      const Token left = p.mapped ? table_.find(left_text(p), p.left_hash, bytes_) : kNoToken;
-      const Token right = p.mapped ? table_.find(right_text(p), p.right_hash, bytes_) : kNoToken;
-      const bool known = left != kNoToken && right != kNoToken;
-      const Token joined = known ? result_of(all.substr(p.begin, p.end - p.begin), result) : kNoToken;
-      if (joined != kNoToken) result = joined;
-      if (!p.well_formed) {
+    find_merge_tokens(bytes, batch, result);
+    for (std::size_t k = 0; k < batch.size(); ++k) {
+      const MergeEntry& m = batch[k];
+      if (!m.well_formed) {
         ignored.count(ignored.malformed, base + k);
-      } else if (joined == kNoToken || !encodes_text(vocabulary().kind(joined))) {
+      } else if (m.result == kNoToken) {
         ignored.count(ignored.unknown, base + k);
-      } else if (!merges_.insert(left, right, {static_cast<std::uint32_t>(base + k), joined})) {
+      } else if (!merges_.insert(m.left, m.right, {static_cast<std::uint32_t>(base + k), m.result})) {
         ignored.count(ignored.repeated, base + k);
       }
     }
   }
   ignored.warn(merges, warnings);
+}
+
+/// Fills in the tokens of a batch; `previous` is the last merge's result.
+void BpeTokenizer::find_merge_tokens(std::string_view bytes, std::span<MergeEntry> batch, Token& previous) const {
+  const auto left_text = [bytes](const MergeEntry& m) { return bytes.substr(m.begin, m.cut - m.begin); };
+  const auto right_text = [bytes](const MergeEntry& m) { return bytes.substr(m.cut, m.end - m.cut); };
+  for (MergeEntry& m : batch) {
+    table_.prefetch(m.left_hash = hash_bytes(left_text(m)));
+    table_.prefetch(m.right_hash = hash_bytes(right_text(m)));
+  }
+  for (MergeEntry& m : batch) {
+    if (!m.mapped) continue;
+    m.left = table_.find(left_text(m), m.left_hash, bytes_);
+    m.right = table_.find(right_text(m), m.right_hash, bytes_);
+    if (m.left == kNoToken || m.right == kNoToken) continue;
+    const Token joined = result_of(bytes.substr(m.begin, m.end - m.begin), previous);
+    if (joined == kNoToken || !encodes_text(vocabulary().kind(joined))) continue;
+    m.result = previous = joined;
+    merges_.prefetch(m.left, m.right);
+  }
 }
 
 /// The token of a merge's joined text: as a rule that of the merge before or the one after it.

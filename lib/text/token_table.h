@@ -1,5 +1,6 @@
 // Hash tables over a vocabulary, built once and then only read: string -> id, and pair of ids -> merge.
-// Open addressing, never more than two thirds full; the strings themselves stay where they are (the mapped file or the tokenizer's arena).
+// Open addressing, never more than two thirds full; the strings themselves stay where they are (the mapped file or the
+// tokenizer's arena).
 #pragma once
 
 #include <bit>
@@ -109,6 +110,7 @@ class MergeTable {
   }
 
   Merge find(Token left, Token right) const { return slots_[slot(key(left, right))].merge; }
+  void prefetch(Token left, Token right) const { __builtin_prefetch(&slots_[mix(key(left, right)) & mask_], 1); }
 
  private:
   static constexpr std::uint64_t kEmpty = UINT64_MAX;  // the pair (kNoToken, kNoToken), which is never inserted

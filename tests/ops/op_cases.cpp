@@ -19,6 +19,12 @@ std::vector<std::int32_t> some_tokens(int n, int first = 0) {
   return tokens;
 }
 std::vector<Parts> one_step(int tokens) { return {{{0, some_tokens(tokens)}}}; }
+/// The bucket filled, then partly.
+std::vector<Parts> full_and_partial(int tokens) {
+  std::vector<Parts> steps = one_step(tokens);
+  if (tokens > 1) steps.push_back({{0, some_tokens((tokens + 1) / 2, 4)}});
+  return steps;
+}
 
 /// A scene under construction: what the cases have in common.
 class Stage {
@@ -91,7 +97,7 @@ OpScene linear_scene(DType dtype, std::int64_t k, std::int64_t n, int rows) {
   Stage s(rows);
   const Act x = s.input("x", k, 11);
   const Act y = s.builder.linear(x, {s.weight("w", dtype, {k, n}, 12), nullptr, "y"});
-  OpScene scene = std::move(s).finish(y, one_step(rows), k);
+  OpScene scene = std::move(s).finish(y, full_and_partial(rows), k);
   scene.magnitude = std::sqrt(static_cast<double>(k));
   return scene;
 }
@@ -124,7 +130,7 @@ OpScene merged_scene(DType a, DType b, DType c, int rows) {
   const Act q = s.builder.linear(x, {s.weight("wb", b, {kWidth, kOut}, 24), &bias, "q"});
   const Act r = s.builder.linear(x, {s.weight("wc", c, {kWidth, kOut}, 25), &bias, "r"});
   const Act y = s.builder.add(s.builder.add(p, q, "pq"), r, "y");
-  OpScene scene = std::move(s).finish(y, one_step(rows), kWidth);
+  OpScene scene = std::move(s).finish(y, full_and_partial(rows), kWidth);
   scene.magnitude = std::sqrt(static_cast<double>(kWidth));
   scene.graph = merge_linears(scene.graph);
   scene.observed = {"p", "q", "r"};
@@ -155,7 +161,7 @@ OpScene experts_scene(DType dtype, std::int64_t k, int n_experts, int top_k, int
       s.builder.expert_linear(slots, routes.expert, s.weight("down", dtype, {k, kOut, n_experts}, 34), "down_y");
   const Act y = s.builder.combine(down, routes.weight, "y");
   (void)up;  // observed, read by nobody
-  OpScene scene = std::move(s).finish(y, one_step(rows), k);
+  OpScene scene = std::move(s).finish(y, full_and_partial(rows), k);
   scene.observed = {"routes", "routes_weights", "up_y", "down_y"};
   scene.magnitude = std::sqrt(static_cast<double>(k));
   return scene;
@@ -264,10 +270,14 @@ void add_elementwise(std::vector<OpCase>& cases) {
                      return std::move(s).finish(y, one_step(4), 1);
                    }});
   cases.push_back({"rows", [] {
-                     Stage s(9);
+                     Stage s(9, 3);
                      const Act x = s.input("x", 21, 58);
                      const Act y = s.builder.rows(x, s.builder.step_input(StepInput::OutRows), "y");
-                     return std::move(s).finish(y, one_step(9), 0);
+                     OpScene scene = std::move(s).finish(y, full_and_partial(9), 0);
+                     scene.steps.push_back({{0, some_tokens(2)}, {1, some_tokens(4, 3)}, {2, some_tokens(1)}});
+                     scene.n_sequences = 3;
+                     scene.outputs = TestSequences::Outputs::LastOfEach;
+                     return scene;
                    }});
 }
 

@@ -18,6 +18,7 @@ struct OpScene {
   int n_sequences = 1;
   CacheFormat format;
   std::vector<std::vector<TestSequences::Part>> steps;
+  TestSequences::Outputs outputs = TestSequences::Outputs::All;
   /// Terms of the longest sum behind a result; 0 where every backend must agree bit for bit.
   std::int64_t terms = 1;
   /// Size of what is summed: roundings are measured at it where the results happen to cancel.

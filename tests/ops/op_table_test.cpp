@@ -18,7 +18,7 @@ std::vector<Results> run_steps(Backend& backend, const OpScene& scene, const Gra
   TestSequences sequences(scene.n_sequences, 512);
   GraphRunner runner(backend, graph, scene.weights, sequences.n_blocks(), scene.format, scene.observed);
   std::vector<Results> results;
-  for (const auto& parts : scene.steps) results.push_back(runner.run(sequences.step(parts)));
+  for (const auto& parts : scene.steps) results.push_back(runner.run(sequences.step(parts, scene.outputs)));
   return results;
 }
 

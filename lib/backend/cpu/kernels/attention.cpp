@@ -206,21 +206,35 @@ void score_chunk(const AttentionArgs& a, std::int32_t kv_head, std::int32_t chun
   }
 }
 
+/// Calls f(k, lanes) for the vectors of 16 that hold keys of the span; lanes(v, other) takes the lanes of v that are in
+/// it.
+template <class F>
+[[gnu::always_inline]] inline void each_vector(Span span, const F& f) {
+  const auto edge = [&](int k) {
+    f(k, [&](F32x16 v, F32x16 other) {
+      return keep_lanes(v, larger(span.begin - k, 0), smaller(span.end - k, 16), other);
+    });
+  };
+  int k = span.begin / 16 * 16;
+  if (k < span.begin) {
+    edge(k);
+    k += 16;
+  }
+  for (; k + 16 <= span.end; k += 16) f(k, [](F32x16 v, F32x16) { return v; });
+  if (k < span.end) edge(k);
+}
+
 /// Scores become weights.
 State soften(float* scores, Span span) {
-  const int begin = span.begin / 16 * 16;
-  const auto visible = [&](int k, F32x16 v, F32x16 other) {
-    return keep_lanes(v, larger(span.begin - k, 0), smaller(span.end - k, 16), other);
-  };
   F32x16 largest = set1(-__builtin_inff());
-  for (int k = begin; k < span.end; k += 16) largest = max(largest, visible(k, load(scores + k), largest));
+  each_vector(span, [&](int k, const auto& lanes) { largest = max(largest, lanes(load(scores + k), largest)); });
   const float maximum = max_lane(largest);
   F32x16 total = zero();
-  for (int k = begin; k < span.end; k += 16) {
-    const F32x16 weight = visible(k, exp(load(scores + k) - set1(maximum)), zero());
+  each_vector(span, [&](int k, const auto& lanes) {
+    const F32x16 weight = lanes(exp(load(scores + k) - set1(maximum)), zero());
     store(scores + k, weight);
     total = total + weight;
-  }
+  });
   return {maximum, sum(total)};
 }
 

@@ -1,0 +1,33 @@
+// The commands of llm-inspect. Each reads a file without loading its weights and writes its result to stdout.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace llm::inspect {
+
+struct ShowOptions {
+  std::string file;
+  bool json = false;
+};
+void show(const ShowOptions&);
+
+struct TokenizeOptions {
+  std::string file;
+  std::optional<std::string> text;
+  bool from_stdin = false;  ///< the bytes exactly as they come
+  bool ids_only = false;    ///< one JSON array instead of a line per token
+  bool no_bos = false;
+  bool no_special = false;  ///< special tokens in the text are plain text
+};
+void tokenize(const TokenizeOptions&);
+
+struct GraphOptions {
+  std::string file;
+  int tokens = 1;
+  bool dot = false;
+  bool before_passes = false;
+};
+void graph(const GraphOptions&);
+
+}  // namespace llm::inspect
