@@ -63,7 +63,7 @@ class Peer:
         params.n_gpu_layers = 0
         self.model = c.llama_model_load_from_file(os.fspath(path).encode(), params)
         if not self.model:
-            raise PeerError(f"the peer cannot load {path}: {''.join(Peer._errors).strip() or 'no reason given'}")
+            raise PeerError(f"the peer cannot load {path}: {(''.join(Peer._errors).splitlines() or ['no reason given'])[0]}")
         context = c.llama_context_default_params()
         context.n_ctx = n_ctx
         context.n_batch = max(512, min(n_ctx, 2048))

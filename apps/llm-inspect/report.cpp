@@ -15,10 +15,11 @@ namespace {
 constexpr std::uint64_t kCachePositions = 1024;
 
 /// The error without the file's name, which the report begins with.
-Finding not_supported(const Error& e) {
+std::string problem(const Error& e) {
   const ErrorParts& parts = e.parts();
-  return {parts.subject.empty() ? parts.problem : parts.subject + ": " + parts.problem, false};
+  return parts.subject.empty() ? parts.problem : parts.subject + ": " + parts.problem;
 }
+Finding not_supported(const Error& e) { return {"not supported: " + problem(e), false}; }
 
 std::vector<TypeSum> sum_types(std::span<const TensorInfo> tensors) {
   std::vector<TypeSum> sums;
@@ -81,6 +82,7 @@ Here look_here(const GgufFile& file, Warnings& warnings) {
     describe_model(file, here);
   } catch (const Error& e) {
     here.architecture = not_supported(e);
+    if (here.dims) here.architecture.text = here.dims->architecture + ", but this file cannot run: " + problem(e);
   }
   return here;
 }

@@ -19,7 +19,7 @@ struct TypeSum {
   std::uint64_t tensors = 0, elements = 0, bytes = 0;
 };
 
-/// Something that works, in words, or why it does not.
+/// What something is, or why it cannot be used.
 struct Finding {
   std::string text;
   bool ok = true;

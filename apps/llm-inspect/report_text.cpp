@@ -88,18 +88,16 @@ std::string dims_text(const ModelDims& d) {
   return text + ", vocabulary " + number_text(d.vocab) + ", context " + number_text(d.context);
 }
 
-std::string finding_text(const Finding& f) { return f.ok ? escaped(f.text, 200) : "not supported: " + f.text; }
-
 std::string here_text(const Here& h) {
-  std::string text = "here\n" + row("architecture", finding_text(h.architecture));
+  std::string text = "here\n" + row("architecture", h.architecture.text);
   if (h.dims) text += row("model", dims_text(*h.dims));
   if (!h.unused.empty()) {
     text += row("unused", number(h.unused.size()) + (h.unused.size() == 1 ? " tensor" : " tensors") + ", the first \"" +
                               escaped(h.unused.front()) + "\"");
   }
-  text += row("tokenizer", finding_text(h.tokenizer));
+  text += row("tokenizer", h.tokenizer.text);
   text += row("chat template", h.template_bytes ? "yes, " + number(*h.template_bytes) + " bytes" : "none");
-  text += row("backend", finding_text(h.backend));
+  text += row("backend", h.backend.text);
   text += row("threads", std::to_string(h.threads.threads) + " (" + h.threads.reason + ")");
   if (h.weight_bytes) text += row("weights", with_number(*h.weight_bytes) + ", used in place");
   if (h.cache_bytes) text += row("cache", bytes_text(*h.cache_bytes) + " per 1,024 tokens (F16)");

@@ -123,9 +123,12 @@ int body(int argc, char** argv) {
   const double load_seconds = seconds_since(start);
 
   Profile profile;
+  profile.begin("prompt");
   if (options.profile) session.observer = &profile;
   const GenerateResult result = answer(*model, session, prompt, options, profile);
-  verbose(session.describe());
+  std::string programs = session.describe();
+  if (programs.ends_with('\n')) programs.pop_back();
+  verbose(programs);
   if (options.profile) say(profile.table());
   say_timing(load_seconds, result);
   return signal_exit_code();

@@ -32,7 +32,7 @@ void Profile::Sum::add(const Sum& s) {
 }
 
 void Profile::timing(const StepTiming& t) {
-  parts_[part_][std::string(t.op)][without_layer(t.value, t.layer)].add(
+  parts_.back().second[std::string(t.op)][without_layer(t.value, t.layer)].add(
       {.calls = 1, .bytes = t.bytes, .operations = t.operations, .seconds = t.seconds});
 }
 
@@ -45,7 +45,7 @@ std::string Profile::line(const std::string& name, const Sum& s, double total) {
   return text;
 }
 
-std::string Profile::part_table(const std::map<std::string, Nodes>& ops) {
+std::string Profile::part_table(const Ops& ops) {
   std::map<std::string, Sum> sums;
   Sum all;
   for (const auto& [op, nodes] : ops) {
@@ -66,6 +66,7 @@ std::string Profile::table() const {
   std::string text;
   for (const auto& [part, ops] : parts_)
     text += "profile: " + part + " (calls, time, share, memory traffic, arithmetic)\n" + part_table(ops);
+  if (text.ends_with('\n')) text.pop_back();  // it is said as one message
   return text;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -14,7 +16,7 @@ class Profile final : public Observer {
   bool wants_timings() override { return true; }
   void timing(const StepTiming&) override;
   /// Timings that follow belong to this part of the run.
-  void begin(std::string part) { part_ = std::move(part); }
+  void begin(std::string part) { parts_.emplace_back(std::move(part), Ops{}); }
   /// Per part: one line per op, and below it one per node; equal nodes of all layers count together.
   std::string table() const;
 
@@ -25,10 +27,10 @@ class Profile final : public Observer {
     void add(const Sum&);
   };
   using Nodes = std::map<std::string, Sum>;  ///< by name without layer number
+  using Ops = std::map<std::string, Nodes>;
   static std::string line(const std::string& name, const Sum&, double total);
-  static std::string part_table(const std::map<std::string, Nodes>& ops);
-  std::string part_ = "prompt";
-  std::map<std::string, std::map<std::string, Nodes>> parts_;  ///< part -> op -> nodes
+  static std::string part_table(const Ops& ops);
+  std::vector<std::pair<std::string, Ops>> parts_;  ///< in the order of the run
 };
 
 }  // namespace llm::app

@@ -20,7 +20,7 @@ struct SessionOptions {
   std::int64_t context = 0;  ///< positions per sequence; 0: as many as the model was trained for and memory can hold
   int sequences = 1;         ///< that can be alive at once
   int batch_tokens = 512;    ///< most tokens of one step; more than kMaxBatchTokens counts as that
-  CacheFormat cache;
+  CacheFormat cache = {};
 };
 
 enum class Logits : std::uint8_t { None, Last, All };

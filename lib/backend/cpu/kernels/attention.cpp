@@ -23,6 +23,7 @@ constexpr int kPairs = 4, kVectors = 1;
 constexpr int kPairs = 6, kVectors = 1;
 #endif
 constexpr int kBlockVectors = kKeyBlock / 16;
+constexpr int kChunkBlocks = kKeyChunk / kKeyBlock;
 
 /// One (token, head) pair.
 struct Query {
@@ -67,6 +68,13 @@ inline void place(ChunkWork& work, const AttentionArgs& a, std::byte* scratch) {
 static_assert((kQueryTile * kKeyChunk + kQueryTile * kMaxHeadDim + kMaxHeadDim * kKeyBlock) * sizeof(float) <=
               kScratchBytes);
 
+/// The blocks of one chunk that hold keys somebody sees.
+template <class T>
+struct Blocks {
+  const T* block[kChunkBlocks];
+  int head_dim;
+};
+
 template <class T>
 inline const T* block_of(const AttentionArgs& a, const std::byte* cache, int head_dim, std::int32_t kv_head,
                          std::int32_t logical) {
@@ -75,15 +83,32 @@ inline const T* block_of(const AttentionArgs& a, const std::byte* cache, int hea
   return reinterpret_cast<const T*>(cache) + block * kKeyBlock * static_cast<std::size_t>(head_dim);
 }
 
-/// P pairs against N vectors of 16 keys each.
+template <class T>
+inline Blocks<T> find_blocks(const AttentionArgs& a, const std::byte* cache, int head_dim, std::int32_t kv_head,
+                             std::int32_t chunk, Span keys) {
+  Blocks<T> blocks{{}, head_dim};
+  for (int b = keys.begin / kKeyBlock; b * kKeyBlock < keys.end; ++b)
+    blocks.block[b] = block_of<T>(a, cache, head_dim, kv_head, chunk * kChunkBlocks + b);
+  return blocks;
+}
+
+/// Fetches a cache line's worth of every 64 bytes from p on.
+template <std::size_t kBytes>
+[[gnu::always_inline]] inline void prefetch_bytes(const std::byte* p) {
+  unroll<(kBytes + 63) / 64>([&](auto i) __attribute__((always_inline)) { prefetch(p + 64 * i.value); });
+}
+
+/// P pairs against N vectors of 16 keys each; meanwhile `next` is fetched, as much as this block holds.
 template <int P, int N, class K>
-[[gnu::always_inline]] inline void score_tile(const K* keys, const float* const* q, int head_dim, F32x16 factor,
-                                              float* scores) {
+[[gnu::always_inline]] inline void score_tile(const K* keys, const std::byte* next, const float* const* q, int head_dim,
+                                              F32x16 factor, float* scores) {
   F32x16 acc[P * N];
   unroll<P * N>([&](auto i) __attribute__((always_inline)) { acc[i.value] = zero(); });
   const float* query[P];
   unroll<P>([&](auto p) __attribute__((always_inline)) { query[p.value] = q[p.value]; });
   for (int d = 0; d < head_dim; ++d, keys += kKeyBlock) {
+    prefetch_bytes<sizeof(K) * 16 * N>(next);
+    next += sizeof(K) * 16 * N;
     F32x16 key[N];
     unroll<N>([&](auto i) __attribute__((always_inline)) { key[i.value] = load(keys + 16 * i.value); });
     unroll<P>([&](auto p) __attribute__((always_inline)) {
@@ -100,74 +125,94 @@ template <int P, int N, class K>
 
 /// P pairs against the vectors [begin, end) of a transposed block.
 template <int P, class K>
-void score_pairs(const K* keys, const float* const* q, int head_dim, F32x16 factor, float* scores, int begin, int end) {
+void score_pairs(const K* keys, const std::byte* next, const float* const* q, int head_dim, F32x16 factor,
+                 float* scores, int begin, int end) {
   int v = begin;
   for (; v + kVectors <= end; v += kVectors)
-    score_tile<P, kVectors>(keys + 16 * v, q, head_dim, factor, scores + 16 * v);
-  for (; v < end; ++v) score_tile<P, 1>(keys + 16 * v, q, head_dim, factor, scores + 16 * v);
+    score_tile<P, kVectors>(keys + 16 * v, next + 16 * v * head_dim * static_cast<int>(sizeof(K)), q, head_dim, factor,
+                            scores + 16 * v);
+  for (; v < end; ++v)
+    score_tile<P, 1>(keys + 16 * v, next + 16 * v * head_dim * static_cast<int>(sizeof(K)), q, head_dim, factor,
+                     scores + 16 * v);
 }
 
 template <class K, int P = kPairs>
-void score_some_pairs(int pairs, const K* keys, const float* const* q, int head_dim, F32x16 factor, float* scores,
-                      int begin, int end) {
+void score_some_pairs(int pairs, const K* keys, const std::byte* next, const float* const* q, int head_dim,
+                      F32x16 factor, float* scores, int begin, int end) {
   if constexpr (P > 1) {
-    if (pairs < P) return score_some_pairs<K, P - 1>(pairs, keys, q, head_dim, factor, scores, begin, end);
+    if (pairs < P) return score_some_pairs<K, P - 1>(pairs, keys, next, q, head_dim, factor, scores, begin, end);
   }
-  score_pairs<P>(keys, q, head_dim, factor, scores, begin, end);
+  score_pairs<P>(keys, next, q, head_dim, factor, scores, begin, end);
 }
 
-/// Adds the weighted elements [d, d + 16 N) of n consecutive keys to P pairs' values.
+/// The values of a chunk: weights of P pairs at keys [begin, end), to be added up in `values`.
+struct Weighted {
+  Span keys;
+  const float* weights;  ///< [pair][kKeyChunk]
+  float* values;         ///< [pair][value_stride]
+  int value_stride;
+};
+
+/// Adds the weighted elements [d, d + 16 N) to P pairs' values; meanwhile the same of `next` is fetched.
 template <int P, int N, class V>
-[[gnu::always_inline]] inline void value_tile(const V* rows, std::ptrdiff_t row_stride, int n, const float* weights,
-                                              float* values, int value_stride) {
+[[gnu::always_inline]] inline void value_tile(const Blocks<V>& v, const Blocks<V>& next, const Weighted& w, int d) {
   F32x16 acc[P * N];
+  float* const values = w.values + d;
   unroll<P * N>([&](auto i) __attribute__((always_inline)) {
-    acc[i.value] = load(values + i.value / N * value_stride + i.value % N * 16);
+    acc[i.value] = load(values + i.value / N * w.value_stride + i.value % N * 16);
   });
-  for (int key = 0; key < n; ++key, rows += row_stride) {
-    F32x16 row[N];
-    unroll<N>([&](auto i) __attribute__((always_inline)) { row[i.value] = load(rows + 16 * i.value); });
-    unroll<P>([&](auto p) __attribute__((always_inline)) {
-      const F32x16 weight = set1(weights[p.value * kKeyChunk + key]);
-      unroll<N>([&](auto i) __attribute__((always_inline)) {
-        acc[p.value * N + i.value] = fma(weight, row[i.value], acc[p.value * N + i.value]);
+  const std::ptrdiff_t row = v.head_dim;
+  for (int begin = w.keys.begin, end = 0; begin < w.keys.end; begin = end) {
+    const int b = begin / kKeyBlock;
+    end = smaller(w.keys.end, (b + 1) * kKeyBlock);
+    const V* rows = v.block[b] + (begin - b * kKeyBlock) * row + d;
+    const V* next_rows = next.block[b] + (begin - b * kKeyBlock) * row + d;
+    const float* weights = w.weights + begin;
+    for (int n = end - begin; n > 0; --n, rows += row, next_rows += row, ++weights) {
+      prefetch_bytes<sizeof(V) * 16 * N>(reinterpret_cast<const std::byte*>(next_rows));
+      F32x16 element[N];
+      unroll<N>([&](auto i) __attribute__((always_inline)) { element[i.value] = load(rows + 16 * i.value); });
+      unroll<P>([&](auto p) __attribute__((always_inline)) {
+        const F32x16 weight = set1(weights[p.value * kKeyChunk]);
+        unroll<N>([&](auto i) __attribute__((always_inline)) {
+          acc[p.value * N + i.value] = fma(weight, element[i.value], acc[p.value * N + i.value]);
+        });
       });
-    });
+    }
   }
   unroll<P * N>([&](auto i) __attribute__((always_inline)) {
-    store(values + i.value / N * value_stride + i.value % N * 16, acc[i.value]);
+    store(values + i.value / N * w.value_stride + i.value % N * 16, acc[i.value]);
   });
 }
 
 /// The last elements of a head whose dimension is no multiple of 16.
 template <class V>
-void value_tail(int pairs, const V* rows, int row_stride, int elements, int n, const float* weights, float* values,
-                int value_stride) {
+void value_tail(int pairs, const Blocks<V>& v, const Weighted& w, int d) {
   for (int p = 0; p < pairs; ++p) {
-    F32x16 acc = load(values + p * value_stride);
-    for (int key = 0; key < n; ++key)
-      acc = fma(set1(weights[p * kKeyChunk + key]), load_first(rows + std::ptrdiff_t{key} * row_stride, elements), acc);
-    store(values + p * value_stride, acc);
+    F32x16 acc = load(w.values + p * w.value_stride + d);
+    for (int key = w.keys.begin; key < w.keys.end; ++key) {
+      const V* row = v.block[key / kKeyBlock] + std::ptrdiff_t{key % kKeyBlock} * v.head_dim;
+      acc = fma(set1(w.weights[p * kKeyChunk + key]), load_first(row + d, v.head_dim - d), acc);
+    }
+    store(w.values + p * w.value_stride + d, acc);
   }
 }
 
-/// All elements of n consecutive keys, P pairs.
+/// All elements, P pairs.
 template <int P, class V>
-void value_pairs(const V* rows, int head_dim, int n, const float* weights, float* values, int value_stride) {
+void value_pairs(const Blocks<V>& v, const Blocks<V>& next, const Weighted& w) {
   int d = 0;
-  for (; d + 16 * kVectors <= head_dim; d += 16 * kVectors)
-    value_tile<P, kVectors>(rows + d, head_dim, n, weights, values + d, value_stride);
-  for (; d + 16 <= head_dim; d += 16) value_tile<P, 1>(rows + d, head_dim, n, weights, values + d, value_stride);
-  if (d < head_dim) value_tail(P, rows + d, head_dim, head_dim - d, n, weights, values + d, value_stride);
+  for (; d + 16 * kVectors <= v.head_dim; d += 16 * kVectors) value_tile<P, kVectors>(v, next, w, d);
+  for (; d + 16 <= v.head_dim; d += 16) value_tile<P, 1>(v, next, w, d);
+  if (d < v.head_dim) value_tail(P, v, w, d);
 }
 
 template <class V, int P = kPairs>
-void value_some_pairs(int pairs, const V* rows, int head_dim, int n, const float* weights, float* values,
-                      int value_stride) {
+void value_some_pairs(int pairs, const Blocks<V>& v, const Blocks<V>& next, const Weighted& w) {
   if constexpr (P > 1) {
-    if (pairs < P) return value_some_pairs<V, P - 1>(pairs, rows, head_dim, n, weights, values, value_stride);
+    if (pairs < P) return value_some_pairs<V, P - 1>(pairs, v, next, w);
   }
-  value_pairs<P>(rows, head_dim, n, weights, values, value_stride);
+  value_pairs<P>(v, next, w);
 }
 
 /// Pairs of the next tile, so that tiles are of about one size.
@@ -186,22 +231,24 @@ Span all_keys(const ChunkWork& work) {
   return all;
 }
 
-template <class K>
-void score_chunk(const AttentionArgs& a, std::int32_t kv_head, std::int32_t chunk, const ChunkWork& work) {
-  const Span all = all_keys(work);
+template <class K, class V>
+void score_chunk(const AttentionArgs& a, const Blocks<K>& k, const Blocks<V>& v, Span all, const ChunkWork& work) {
   K* transposed = reinterpret_cast<K*>(work.keys);
-  for (int b = all.begin / kKeyBlock; b * kKeyBlock < all.end; ++b) {
-    const K* block = block_of<K>(a, a.k, a.head_dim_k, kv_head, chunk * (kKeyChunk / kKeyBlock) + b);
+  const int first = all.begin / kKeyBlock, last = (all.end - 1) / kKeyBlock;
+  for (int b = first; b <= last; ++b) {
     const int begin = larger(all.begin - b * kKeyBlock, 0) / 16;
     const int end = smaller((all.end - b * kKeyBlock + 15) / 16, kBlockVectors);
-    for (int v = begin; v < end; ++v) {
-      transpose_16_rows(block + std::ptrdiff_t{16} * v * a.head_dim_k, a.head_dim_k, a.head_dim_k, transposed + 16 * v,
+    for (int i = begin; i < end; ++i) {
+      transpose_16_rows(k.block[b] + std::ptrdiff_t{16} * i * k.head_dim, k.head_dim, k.head_dim, transposed + 16 * i,
                         kKeyBlock);
     }
+    const std::byte* next = b < last ? reinterpret_cast<const std::byte*>(k.block[b + 1])
+                                     : reinterpret_cast<const std::byte*>(v.block[first]);
     for (int p = 0, pairs = 0; p < work.n; p += pairs) {
       pairs = next_pairs(work.n - p);
-      score_some_pairs<K>(pairs, transposed, work.q + p, a.head_dim_k, set1(a.scale),
+      score_some_pairs<K>(pairs, transposed, next, work.q + p, k.head_dim, set1(a.scale),
                           work.scores + p * kKeyChunk + b * kKeyBlock, begin, end);
+      next = work.keys;  // fetched: the other tiles have nothing to ask for
     }
   }
 }
@@ -240,37 +287,38 @@ State soften(float* scores, Span span) {
 
 inline Span clip(Span s, int begin, int end) { return {larger(s.begin, begin), smaller(s.end, end)}; }
 
-/// Values of one block for one tile of pairs: the keys that all of them see together, what comes before and after pair
-/// by pair.
+/// Some keys' values for one tile of pairs: the keys that all of them see together, what comes before and after pair by
+/// pair.
 template <class V>
-void add_block(const ChunkWork& work, int first_pair, int pairs, Span block, const V* rows, int head_dim) {
-  Span joint = block;
+void add_keys(const ChunkWork& work, int first_pair, int pairs, Span keys, const Blocks<V>& v, const Blocks<V>& next) {
+  Span joint = keys;
   for (int p = first_pair; p < first_pair + pairs; ++p) joint = clip(joint, work.span[p].begin, work.span[p].end);
-  const auto add = [&](int pair, int count, Span keys) {
-    if (keys.begin >= keys.end) return;
-    value_some_pairs<V>(count, rows + std::ptrdiff_t{keys.begin - block.begin} * head_dim, head_dim,
-                        keys.end - keys.begin, work.scores + pair * kKeyChunk + keys.begin,
-                        work.values + pair * work.value_stride, work.value_stride);
+  const auto add = [&](int pair, int count, Span part) {
+    if (part.begin >= part.end) return;
+    value_some_pairs<V>(
+        count, v, next,
+        {part, work.scores + pair * kKeyChunk, work.values + pair * work.value_stride, work.value_stride});
   };
-  if (joint.begin >= joint.end) {
-    for (int p = first_pair; p < first_pair + pairs; ++p) add(p, 1, clip(work.span[p], block.begin, block.end));
-    return;
-  }
-  for (int p = first_pair; p < first_pair + pairs; ++p) add(p, 1, clip(work.span[p], block.begin, joint.begin));
+  if (joint.begin >= joint.end) joint = {keys.end, keys.end};
+  for (int p = first_pair; p < first_pair + pairs; ++p) add(p, 1, clip(work.span[p], keys.begin, joint.begin));
   add(first_pair, pairs, joint);
-  for (int p = first_pair; p < first_pair + pairs; ++p) add(p, 1, clip(work.span[p], joint.end, block.end));
+  for (int p = first_pair; p < first_pair + pairs; ++p) add(p, 1, clip(work.span[p], joint.end, keys.end));
 }
 
+/// `after` is what the next chunk reads first.
 template <class V>
-void add_values(const AttentionArgs& a, std::int32_t kv_head, std::int32_t chunk, const ChunkWork& work) {
-  const Span all = all_keys(work);
+void add_values(const Blocks<V>& v, const std::byte* after, Span all, const ChunkWork& work) {
   for (int i = 0; i < work.n * work.value_stride; i += 16) store(work.values + i, zero());
-  for (int b = all.begin / kKeyBlock; b * kKeyBlock < all.end; ++b) {
-    const V* rows = block_of<V>(a, a.v, a.head_dim_v, kv_head, chunk * (kKeyChunk / kKeyBlock) + b);
-    const Span block = {b * kKeyBlock, (b + 1) * kKeyBlock};
+  Blocks<V> next = v;
+  const int last = (all.end - 1) / kKeyBlock;
+  for (int b = all.begin / kKeyBlock; b < last; ++b) next.block[b] = v.block[b + 1];
+  next.block[last] = reinterpret_cast<const V*>(after);
+  // One tile of pairs reads the cache once, so block by block; several find the chunk in L2.
+  const int step = work.n <= kPairs ? kKeyBlock : kKeyChunk;
+  for (int begin = all.begin / step * step; begin < all.end; begin += step) {
     for (int p = 0, pairs = 0; p < work.n; p += pairs) {
       pairs = next_pairs(work.n - p);
-      add_block(work, p, pairs, block, rows, a.head_dim_v);
+      add_keys(work, p, pairs, clip(all, begin, begin + step), v, p == 0 ? next : v);
     }
   }
 }
@@ -289,9 +337,15 @@ void run_chunk(const AttentionArgs& a, std::int32_t kv_head, const Query* querie
     work.index[work.n++] = i;
   }
   if (work.n == 0) return;
-  score_chunk<K>(a, kv_head, chunk, work);
+  const Span all = all_keys(work);
+  const auto keys = find_blocks<K>(a, a.k, a.head_dim_k, kv_head, chunk, all);
+  const auto values = find_blocks<V>(a, a.v, a.head_dim_v, kv_head, chunk, all);
+  score_chunk(a, keys, values, all, work);
   for (int p = 0; p < work.n; ++p) work.state[p] = soften(work.scores + p * kKeyChunk, work.span[p]);
-  add_values<V>(a, kv_head, chunk, work);
+  const bool more = all.end == kKeyChunk && queries[n - 1].last >= start + kKeyChunk;
+  const auto* after =
+      more ? block_of<K>(a, a.k, a.head_dim_k, kv_head, (chunk + 1) * kChunkBlocks) : keys.block[all.begin / kKeyBlock];
+  add_values(values, reinterpret_cast<const std::byte*>(after), all, work);
 }
 
 /// y[i] = f(y[i], x[i]) for n elements.

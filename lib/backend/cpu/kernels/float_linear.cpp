@@ -38,6 +38,7 @@ template <class W, int R, int C>
 struct Tile {
   const std::byte* w;
   std::size_t w_row_bytes;
+  std::size_t ahead;  ///< Streamed: how many bytes behind w the weights are that come later
   const float* x[C];
   float* y[C];
 };
@@ -70,7 +71,7 @@ template <Weights kFrom, int N, class W, int R, int C>
   for (; k + 16 * N <= n; k += kStep) {
     if constexpr (kFrom == Weights::Streamed) {
       unroll<R>([&](auto r) __attribute__((always_inline)) {
-        const std::byte* ahead = t.w + r.value * t.w_row_bytes + static_cast<std::size_t>(k) * sizeof(W) + kAhead;
+        const std::byte* ahead = t.w + r.value * t.w_row_bytes + static_cast<std::size_t>(k) * sizeof(W) + t.ahead;
         prefetch(ahead);
         if constexpr (kStep * sizeof(W) > 64) prefetch(ahead + 64);
       });
@@ -129,21 +130,32 @@ template <Weights kFrom, class W, int R, int C>
 
 /// What part of a product one call covers.
 struct Range {
-  std::int64_t row_begin, row_end, col_begin, k_begin, k_end;  ///< k_begin a multiple of kSegment
+  std::int64_t row_begin, row_end, k_begin, k_end;  ///< k_begin a multiple of kSegment
+  std::int64_t col_begin, cols;
+  std::size_t ahead;  ///< as in Tile
 };
+
+template <class T>
+[[gnu::always_inline]] inline T row_of(const std::int32_t* rows, T i) {
+  return rows ? rows[i] : i;
+}
+
+inline const float* activations(const LinearArgs& a, std::int64_t col, std::int64_t k) {
+  const auto row = static_cast<std::size_t>(row_of(a.act_rows, col));
+  return reinterpret_cast<const float*>(a.act + row * a.layout->row_bytes) + k;
+}
 
 template <Weights kFrom, class W, int R, int C>
 [[gnu::always_inline]] inline void multiply_rows(const LinearArgs& a, const Range& range, std::int64_t row) {
   Tile<W, R, C> t;
   t.w_row_bytes = a.w_row_bytes;
+  t.ahead = range.ahead;
   for (std::int64_t k = range.k_begin; k < range.k_end; k += kSegment) {
     t.w = a.w + static_cast<std::size_t>(row) * a.w_row_bytes + static_cast<std::size_t>(k) * sizeof(W);
     unroll<C>([&](auto c) __attribute__((always_inline)) {
       const std::int64_t col = range.col_begin + c.value;
-      const std::int64_t act_row = a.act_rows ? a.act_rows[col] : col, out_row = a.out_rows ? a.out_rows[col] : col;
-      t.x[c.value] =
-          reinterpret_cast<const float*>(a.act + static_cast<std::size_t>(act_row) * a.layout->row_bytes) + k;
-      t.y[c.value] = a.y + out_row * a.ldy + row;
+      t.x[c.value] = activations(a, col, k);
+      t.y[c.value] = a.y + row_of(a.out_rows, col) * a.ldy + row;
     });
     const std::int64_t n = range.k_end - k < kSegment ? range.k_end - k : kSegment;
     multiply<kFrom>(t, static_cast<int>(n), k == 0 ? Segment::First : Segment::Next);
@@ -160,9 +172,9 @@ void multiply_cols(const LinearArgs& a, const Range& range) {
 }
 
 template <Weights kFrom, class W, int C = kTileCols>
-void multiply_some_cols(const LinearArgs& a, const Range& range, std::int64_t cols) {
+void multiply_some_cols(const LinearArgs& a, const Range& range) {
   if constexpr (C > 1) {
-    if (cols < C) return multiply_some_cols<kFrom, W, C - 1>(a, range, cols);
+    if (range.cols < C) return multiply_some_cols<kFrom, W, C - 1>(a, range);
   }
   multiply_cols<kFrom, W, C>(a, range);
 }
@@ -179,14 +191,21 @@ template <class W>
 void linear(const LinearArgs& a, std::int64_t row_begin, std::int64_t row_end) {
   if (a.n_cols <= 0) return;
   if (a.n_cols <= kTileCols)
-    return multiply_some_cols<Weights::Streamed, W>(a, {row_begin, row_end, 0, 0, a.k}, a.n_cols);
+    return multiply_some_cols<Weights::Streamed, W>(a, {row_begin, row_end, 0, a.k, 0, a.n_cols, kAhead});
   constexpr auto kRows = static_cast<std::int64_t>(kPanelBytes / (kSegment * sizeof(W)));
-  for (std::int64_t row = row_begin; row < row_end; row += kRows) {
-    for (std::int64_t k = 0; k < a.k; k += kSegment) {
-      for (std::int64_t col = 0, cols = 0; col < a.n_cols; col += cols) {
-        cols = next_cols(a.n_cols - col);
-        multiply_some_cols<Weights::Cached, W>(
-            a, {row, smaller(row + kRows, row_end), col, k, smaller(k + kSegment, a.k)}, cols);
+  Range range;
+  range.ahead = kTileRows * a.w_row_bytes;  // the same segment of the next tile of rows
+  for (range.row_begin = row_begin; range.row_begin < row_end; range.row_begin = range.row_end) {
+    range.row_end = smaller(range.row_begin + kRows, row_end);
+    for (range.k_begin = 0; range.k_begin < a.k; range.k_begin = range.k_end) {
+      range.k_end = smaller(range.k_begin + kSegment, a.k);
+      for (range.col_begin = 0; range.col_begin < a.n_cols; range.col_begin += range.cols) {
+        range.cols = next_cols(a.n_cols - range.col_begin);
+        if (range.col_begin == 0) {
+          multiply_some_cols<Weights::Streamed, W>(a, range);
+        } else {
+          multiply_some_cols<Weights::Cached, W>(a, range);
+        }
       }
     }
   }
@@ -225,9 +244,7 @@ void linear_f64(const LinearArgs& a, std::int64_t row_begin, std::int64_t row_en
   for (std::int64_t row = row_begin; row < row_end; ++row) {
     const std::byte* w = a.w + static_cast<std::size_t>(row) * a.w_row_bytes;
     for (std::int64_t c = 0; c < a.n_cols; ++c) {
-      const std::int64_t act_row = a.act_rows ? a.act_rows[c] : c, out_row = a.out_rows ? a.out_rows[c] : c;
-      const std::byte* x = a.act + static_cast<std::size_t>(act_row) * a.layout->row_bytes;
-      a.y[out_row * a.ldy + row] = static_cast<float>(dot_f64(w, reinterpret_cast<const float*>(x), a.k));
+      a.y[row_of(a.out_rows, c) * a.ldy + row] = static_cast<float>(dot_f64(w, activations(a, c, 0), a.k));
     }
   }
 }

@@ -1,5 +1,5 @@
-// The compiler's intrinsics, without GCC 12's complaints about them: it takes the undefined operand of its own AVX-512 functions
-// for an uninitialised variable.
+// The compiler's intrinsics, without GCC 12's complaints about them: it takes the undefined operand of its own AVX-512
+// functions for an uninitialised variable.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)

@@ -1,9 +1,11 @@
-// The kernels of one instruction set as a table of functions. The same sources are compiled once per set (cmake/kernels.cmake)
-// and one table is chosen when a program is compiled. Kernel sources use no standard containers: an inline function of the
-// library that was compiled for AVX-512 could be the copy that the linker keeps for everybody.
+// The kernels of one instruction set as a table of functions. The same sources are compiled once per set
+// (cmake/kernels.cmake) and one table is chosen when a program is compiled. Kernel sources use no standard containers:
+// an inline function of the library that was compiled for AVX-512 could be the copy that the linker keeps for
+// everybody.
 //
-// Law 6 binds every kernel: the bits of an output element depend on its row of weights and its column of activations alone,
-// never on how many rows or columns are computed together, on the split over threads or on the position inside a tile.
+// Law 6 binds every kernel: the bits of an output element depend on its row of weights and its column of activations
+// alone, never on how many rows or columns are computed together, on the split over threads or on the position inside a
+// tile.
 #pragma once
 
 #include <cstddef>
@@ -13,77 +15,83 @@ namespace llm::cpu {
 
 /// Quantised or plain activations of some rows, as quantize_rows leaves them and linear reads them.
 /// F32: f32 [rows][k], row_bytes = 4k. Q8x32, Q8x256: int8 [rows][k] with row stride `row_bytes`, then f32 scales
-/// [rows][k / block], then int16 sums of 16 consecutive q [rows][k / 16] (what a type with minimums or offsets multiplies).
+/// [rows][k / block], then int16 sums of 16 consecutive q [rows][k / 16] (what a type with minimums or offsets
+/// multiplies).
 struct ActLayout {
   std::int64_t k = 0;
-  std::int64_t block = 1;           ///< elements under one scale: 1 (F32), 32, 256
-  std::size_t row_bytes = 0;        ///< of the values; 64-byte multiple, not a multiple of 4096 (L1 sets)
-  std::size_t scales_offset = 0;    ///< from the start of the buffer, for the capacity it was made for
+  std::int64_t block = 1;         ///< elements under one scale: 1 (F32), 32, 256
+  std::size_t row_bytes = 0;      ///< of the values; 64-byte multiple, not a multiple of 4096 (L1 sets)
+  std::size_t scales_offset = 0;  ///< from the start of the buffer, for the capacity it was made for
   std::size_t scales_row_bytes = 0;
   std::size_t sums_offset = 0;
   std::size_t sums_row_bytes = 0;
-  std::size_t bytes = 0;            ///< of the whole buffer
+  std::size_t bytes = 0;  ///< of the whole buffer
 };
 
 /// One product y[out_row(c)][n] = sum_k w[n][k] * x[act_row(c)][k] for columns c and a range of weight rows n.
 struct LinearArgs {
-  const std::byte* w = nullptr;           ///< row 0
+  const std::byte* w = nullptr;  ///< row 0
   std::size_t w_row_bytes = 0;
   std::int64_t k = 0;
-  const std::byte* act = nullptr;         ///< buffer in ActLayout form of the weight's activation format
+  const std::byte* act = nullptr;  ///< buffer in ActLayout form of the weight's activation format
   const ActLayout* layout = nullptr;
   std::int64_t n_cols = 0;
-  const std::int32_t* act_rows = nullptr; ///< [n_cols] activation row of each column; nullptr: c
-  const std::int32_t* out_rows = nullptr; ///< [n_cols] row of y of each column; nullptr: c
-  float* y = nullptr;                     ///< [rows][ldy]
-  std::int64_t ldy = 0;                   ///< floats between rows of y
+  const std::int32_t* act_rows = nullptr;  ///< [n_cols] activation row of each column; nullptr: c
+  const std::int32_t* out_rows = nullptr;  ///< [n_cols] row of y of each column; nullptr: c
+  float* y = nullptr;                      ///< [rows][ldy]
+  std::int64_t ldy = 0;                    ///< floats between rows of y
 };
-/// Computes weight rows [row_begin, row_end). `scratch` has kScratchBytes, 64-byte aligned, private to the calling thread.
+/// Computes weight rows [row_begin, row_end). `scratch` has kScratchBytes, 64-byte aligned, private to the calling
+/// thread.
 using LinearFn = void (*)(const LinearArgs&, std::int64_t row_begin, std::int64_t row_end, std::byte* scratch);
 inline constexpr std::size_t kScratchBytes = std::size_t{1} << 20;
 /// Weight rows of one task are a multiple of this (the last task aside): the height of a tile.
 inline constexpr std::int64_t kRowTile = 32;
 
 /// Quantises rows [row_begin, row_end) of x [rows][ldx] into the buffer `act`; bit-exact with tensor/activation.h.
-using QuantizeRowsFn = void (*)(const float* x, std::int64_t ldx, std::byte* act, const ActLayout&, std::int64_t row_begin,
-                                std::int64_t row_end);
+using QuantizeRowsFn = void (*)(const float* x, std::int64_t ldx, std::byte* act, const ActLayout&,
+                                std::int64_t row_begin, std::int64_t row_end);
 
-/// y = x * w / sqrt(mean(x^2) + eps), one row of n. The sum of squares is taken in 16 interleaved f32 partial sums over k, added
-/// pairwise at the end, on every instruction set.
+/// y = x * w / sqrt(mean(x^2) + eps), one row of n. The sum of squares is taken in 16 interleaved f32 partial sums over
+/// k, added pairwise at the end, on every instruction set.
 using RmsNormFn = void (*)(const float* x, const float* w, float* y, std::int64_t n, float eps);
 /// sum = a + b; y = norm(sum)
-using AddRmsNormFn = void (*)(const float* a, const float* b, const float* w, float* sum, float* y, std::int64_t n, float eps);
+using AddRmsNormFn = void (*)(const float* a, const float* b, const float* w, float* sum, float* y, std::int64_t n,
+                              float eps);
 using BinaryFn = void (*)(const float* a, const float* b, float* y, std::int64_t n);  ///< add; silu(a) * b; gelu(a) * b
 using ScaleFn = void (*)(const float* x, float* y, std::int64_t n, float factor);
 /// y += factor * x with one fused multiply-add per element
 using AxpyFn = void (*)(float factor, const float* x, float* y, std::int64_t n);
-/// Rotates the first n_rot elements of each of `heads` heads of one token; `table` has n_rot values: cos, sin of each pair.
-using RopeFn = void (*)(const float* x, float* y, const float* table, std::int64_t heads, std::int64_t head_dim, std::int64_t n_rot);
+/// Rotates the first n_rot elements of each of `heads` heads of one token; `table` has n_rot values: cos, sin of each
+/// pair.
+using RopeFn = void (*)(const float* x, float* y, const float* table, std::int64_t heads, std::int64_t head_dim,
+                        std::int64_t n_rot);
 /// Stores n f32 as cache elements (F16, BF16: round to nearest even; F32).
 using StoreRowFn = void (*)(const float* x, std::byte* dst, std::int64_t n);
 
 /// Keys and values of one layer: block b, KV head h, position p inside the block at
 /// ((b * kv_heads + h) * kBlockPositions + p) * head_dim elements.
 struct AttentionArgs {
-  const float* q = nullptr;        ///< [tokens][heads * head_dim_k], already rotated
-  float* y = nullptr;              ///< [tokens][heads * head_dim_v]
+  const float* q = nullptr;  ///< [tokens][heads * head_dim_k], already rotated
+  float* y = nullptr;        ///< [tokens][heads * head_dim_v]
   const std::byte* k = nullptr;
   const std::byte* v = nullptr;
   std::int32_t heads = 0, kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
   float scale = 0;
-  std::int32_t window = 0;         ///< 0: all
+  std::int32_t window = 0;                  ///< 0: all
   const std::int32_t* positions = nullptr;  ///< [tokens]
   const std::int32_t* blocks = nullptr;     ///< physical block of each logical block of the sequence
 };
 /// Keys are taken in chunks of this many absolute positions, each with its own maximum and sum, merged in order.
 inline constexpr std::int32_t kKeyChunk = 256;
 /// One KV head, query tokens [token_begin, token_end) of one sequence, all query heads that share it.
-/// Per (query, chunk): scores in f32, maximum, exp, sum and weighted values; then chunks are merged in ascending order. The bits
-/// of a query's result do not depend on which queries share the call. At most kQueryTile (token, head) pairs a call.
-using AttentionFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token_begin, std::int32_t token_end,
-                             std::byte* scratch);
-/// For one token over a long cache the chunks are spread over threads: the partial result of one chunk for all query heads of
-/// a KV head, as `group` times {maximum, sum, weighted values [head_dim_v]} floats.
+/// Per (query, chunk): scores in f32, maximum, exp, sum and weighted values; then chunks are merged in ascending order.
+/// The bits of a query's result do not depend on which queries share the call. At most kQueryTile (token, head) pairs a
+/// call.
+using AttentionFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token_begin,
+                             std::int32_t token_end, std::byte* scratch);
+/// For one token over a long cache the chunks are spread over threads: the partial result of one chunk for all query
+/// heads of a KV head, as `group` times {maximum, sum, weighted values [head_dim_v]} floats.
 using AttentionChunkFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, std::int32_t chunk,
                                   float* partial, std::byte* scratch);
 /// Merges the partials [n_chunks] of a KV head (first chunk given) into y, with the operations that AttentionFn uses.
@@ -104,8 +112,8 @@ inline constexpr int kMaxDTypes = 64;
 
 struct Kernels {
   const char* isa;
-  LinearFn linear[kMaxDTypes];           ///< by DType
-  QuantizeRowsFn quantize_rows[3];       ///< by ActFormat; F32 copies
+  LinearFn linear[kMaxDTypes];      ///< by DType
+  QuantizeRowsFn quantize_rows[3];  ///< by ActFormat; F32 copies
   RmsNormFn rms_norm;
   AddRmsNormFn add_rms_norm;
   BinaryFn add, silu_mul, gelu_mul;

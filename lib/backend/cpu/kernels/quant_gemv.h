@@ -33,7 +33,7 @@ struct StreamLayout {
   explicit StreamLayout(i64 k)
       : blocks(k / T::kBlock),
         windows(blocks / greatest_divisor(blocks, kLanes)),
-        repeated(up(static_cast<std::size_t>(windows) * kWindowBytes)),
+        repeated(up(static_cast<std::size_t>(windows + 3) * kWindowBytes)),
         terms(repeated + up(static_cast<std::size_t>(blocks + kWidth) * sizeof(std::int32_t))),
         column_bytes(terms + up(static_cast<std::size_t>((blocks + 1) * kWidth) * sizeof(float)) + 64) {}
   std::size_t bytes(int nc) const { return column_bytes * static_cast<std::size_t>(nc) + up(kWidth * T::kBytes); }
@@ -48,34 +48,37 @@ struct StreamLayout {
   std::size_t column_bytes;
 };
 
+/// Lays out the activations of one column. Reads up to a register beyond the last sum: rows of sums are padded.
 template <class T>
 LLM_INLINE void prepare_stream(const Column& col, const StreamLayout<T>& layout, std::byte* memory) {
   constexpr int kPieces = T::kBlock / 16;
-  for (i64 i = 0, block = 0; i < layout.windows * kLanes; ++i) {
-    u8* out = reinterpret_cast<u8*>(memory) + (i / kLanes) * static_cast<i64>(StreamLayout<T>::kWindowBytes) +
-              i % kLanes * 16;
-    const auto put = [&](int reg, __m128i x)
-                         LLM_LAMBDA { _mm_storeu_si128(reinterpret_cast<__m128i*>(out + reg * sizeof(V)), x); };
-    for (int t = 0; t < kPieces; ++t) put(t, load16(col.q + block * T::kBlock + 16 * t));
-    if constexpr (T::kSums == StreamSums::Per16 || T::kSums == StreamSums::Per32) {
-      const __m128i low = load16(col.sums + 16 * block), high = load16(col.sums + 16 * block + 8);
-      if constexpr (T::kSums == StreamSums::Per32) {
-        put(kPieces, _mm_hadd_epi16(low, high));
-      } else {
-        put(kPieces, low);
-        put(kPieces + 1, high);
-      }
+  i64 next = 0;
+  for (i64 i = 0; i < layout.windows + 3; ++i) {
+    std::byte* out = memory + i * static_cast<i64>(StreamLayout<T>::kWindowBytes);
+    i64 block[kLanes];
+    for (i64& b : block) {
+      b = next;
+      next = next + 1 == layout.blocks ? 0 : next + 1;
     }
-    if (++block == layout.blocks) block = 0;
+    for (int t = 0; t < kPieces; ++t)
+      store(out + t * sizeof(V), lanes([&](int b) LLM_LAMBDA { return col.q + block[b] * T::kBlock + 16 * t; }));
+    const auto sums = [&](int half) LLM_LAMBDA {
+      return lanes([&](int b) LLM_LAMBDA { return col.sums + 16 * block[b] + 8 * half; });
+    };
+    if constexpr (T::kSums == StreamSums::Per32) {  // pairs are neighbours: their sums as int32, then as int16
+      store(out + kPieces * sizeof(V), pack32(madd16(sums(0), splat16(1)), madd16(sums(1), splat16(1))));
+    } else if constexpr (T::kSums == StreamSums::Per16) {
+      store(out + kPieces * sizeof(V), sums(0));
+      store(out + (kPieces + 1) * sizeof(V), sums(1));
+    }
   }
   if constexpr (T::kSums == StreamSums::Bias || T::kSums == StreamSums::Float) {
-    std::byte* repeated = memory + layout.repeated;
-    for (i64 i = 0, block = 0; i < layout.blocks + kWidth; ++i) {
-      const std::int32_t sum = col.sums[2 * block] + col.sums[2 * block + 1], bias = -T::kBias * sum;
-      const float value = static_cast<float>(sum);
-      __builtin_memcpy(repeated + 4 * i, T::kSums == StreamSums::Bias ? static_cast<const void*>(&bias) : &value, 4);
-      if (++block == layout.blocks) block = 0;
+    std::int32_t* repeated = reinterpret_cast<std::int32_t*>(memory + layout.repeated);
+    for (i64 i = 0; i < layout.blocks; i += kWidth) {
+      const V sum = madd16(load(col.sums + 2 * i), splat16(T::kSums == StreamSums::Bias ? -T::kBias : 1));
+      store(repeated + i, T::kSums == StreamSums::Bias ? sum : bits(to_f(sum)));
     }
+    for (int i = 0; i < kWidth; ++i) repeated[layout.blocks + i] = repeated[i];
   }
 }
 
@@ -89,19 +92,20 @@ struct StreamPlace {
 template <class T, int nc>
 LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byte* columns, i64 at,
                             StreamPlace& place) {
+  constexpr auto kWindowBytes = static_cast<i64>(StreamLayout<T>::kWindowBytes);
+  const std::byte* windows = columns + place.window * kWindowBytes;
   V isum[4][nc], msum[4][nc], heads[4];
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
     const u8* group = w + j * kLanes * T::kBytes;
-    const std::byte* window = columns + place.window * static_cast<i64>(StreamLayout<T>::kWindowBytes);
-    if (++place.window == layout.windows) place.window = 0;
 #pragma GCC unroll 16
     for (int line = 0; line < kLanes * T::kBytes; line += 64)
       _mm_prefetch(reinterpret_cast<const char*>(group + kFetchAhead + line), _MM_HINT_T0);
     T::template group<nc>(
         group,
-        [&](int c, int t)
-            LLM_LAMBDA { return load(window + static_cast<std::size_t>(c) * layout.column_bytes + t * sizeof(V)); },
+        [&](int c, int t) LLM_LAMBDA {
+          return load(windows + j * kWindowBytes + static_cast<std::size_t>(c) * layout.column_bytes + t * sizeof(V));
+        },
         isum[j], msum[j], heads[j]);
   }
   F d, m;
@@ -118,14 +122,15 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byt
       const std::byte* repeated = column + layout.repeated + 4 * place.block;
       sum = natural_order(sum);
       if constexpr (T::kSums == StreamSums::Bias) sum = add32(sum, load(repeated));
-      F y = mul(natural_order(d), to_f(sum));
-      if constexpr (T::kSums == StreamSums::Float)
-        y = fma(natural_order(m), load_f(reinterpret_cast<const float*>(repeated)), y);
+      F y = mul(d, to_f(sum));
+      if constexpr (T::kSums == StreamSums::Float) y = fma(m, load_f(reinterpret_cast<const float*>(repeated)), y);
       store_f(terms, y);
     }
   });
   place.block += kWidth;
   while (place.block >= layout.blocks) place.block -= layout.blocks;
+  place.window += 4;
+  while (place.window >= layout.windows) place.window -= layout.windows;
 }
 
 /// Adds up the terms of kWidth rows in the order of k.

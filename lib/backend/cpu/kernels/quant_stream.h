@@ -6,7 +6,7 @@
 //   kActs              registers of activations per group: kBlock / 16 of quants, then sums (Sums says which)
 //   group<nc>(w, act, isum, msum, head)   partial sums of the group at w with the activations act(column, register);
 //                                         `head`: bytes of the blocks that factors() wants
-//   factors(w, heads, d, m)               factors of four groups, in the order of sum4()
+//   factors(w, heads, d, m)               factors of four groups: in the order of sum4() (256), of the blocks (32)
 #pragma once
 
 #include "backend/cpu/kernels/quant_vec.h"
@@ -99,7 +99,13 @@ struct StreamQ4_0 {
     const V low = stream_low(q), high = stream_high(q);
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
   }
-  LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) { d = block_halves<StreamQ4_0>(w, 0); }
+  LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) {
+#if defined(LLM_ISA_avx512)
+    d = halves_18(w);
+#else
+    d = halves([&](int e) LLM_LAMBDA { return w + e * kBytes; });
+#endif
+  }
 };
 
 struct StreamQ4_1 {
@@ -113,25 +119,24 @@ struct StreamQ4_1 {
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
   }
   LLM_INLINE static void factors(const u8*, const V* heads, F& d, F& m) {
-    const V both = first_elements(heads);
+    const V both = natural_order(first_elements(heads));
     d = low_halves(both);
     m = low_halves(shr32<16>(both));
   }
 };
 
-/// 0x10 in each byte whose bit is set in the two bytes of `head` from `byte` on.
+/// q + 0x10 where the two bytes of `head` from `byte` on have the bit of an element.
 template <int byte>
-LLM_INLINE V spread_fifth_bits(V head) {
-  const V bytes = shuffle8(head, splat128(_mm_setr_epi32(byte * 0x01010101, byte * 0x01010101, (byte + 1) * 0x01010101,
-                                                         (byte + 1) * 0x01010101)));
-  const V bit = and_(bytes, splat128(_mm_set1_epi64x(static_cast<long long>(0x8040201008040201ULL))));
-  return and_(shr16<3>(sub8(bit, splat8(0x81))), splat8(0x10));  // adding 0x7f carries into bit 7 unless the byte is 0
+LLM_INLINE V add_fifth_bits(V q, V head) {
+  constexpr int kFirst = byte * 0x01010101, kSecond = (byte + 1) * 0x01010101;
+  const V bytes = shuffle8(head, splat128(_mm_setr_epi32(kFirst, kFirst, kSecond, kSecond)));
+  return add_where(q, bytes, splat128(_mm_set1_epi64x(static_cast<long long>(0x8040201008040201ULL))), splat8(0x10));
 }
 
-template <class Block, int kQh>
+template <int kQh>
 LLM_INLINE void unpack_five_bits(V q, V head, V& low, V& high) {
-  low = or_(stream_low(q), spread_fifth_bits<kQh>(head));
-  high = or_(stream_high(q), spread_fifth_bits<kQh + 2>(head));
+  low = add_fifth_bits<kQh>(stream_low(q), head);
+  high = add_fifth_bits<kQh + 2>(stream_high(q), head);
 }
 
 struct StreamQ5_0 {
@@ -141,11 +146,12 @@ struct StreamQ5_0 {
   LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
     V low, high;
     head = piece<StreamQ5_0>(w, 0);
-    unpack_five_bits<BlockQ5_0, offsetof(BlockQ5_0, qh)>(piece<StreamQ5_0>(w, offsetof(BlockQ5_0, qs)), head, low,
-                                                         high);
+    unpack_five_bits<offsetof(BlockQ5_0, qh)>(piece<StreamQ5_0>(w, offsetof(BlockQ5_0, qs)), head, low, high);
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
   }
-  LLM_INLINE static void factors(const u8*, const V* heads, F& d, F&) { d = low_halves(first_elements(heads)); }
+  LLM_INLINE static void factors(const u8*, const V* heads, F& d, F&) {
+    d = low_halves(natural_order(first_elements(heads)));
+  }
 };
 
 struct StreamQ5_1 {
@@ -155,8 +161,7 @@ struct StreamQ5_1 {
   LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
     V low, high;
     head = piece<StreamQ5_1>(w, 0);
-    unpack_five_bits<BlockQ5_1, offsetof(BlockQ5_1, qh)>(piece<StreamQ5_1>(w, offsetof(BlockQ5_1, qs)), head, low,
-                                                         high);
+    unpack_five_bits<offsetof(BlockQ5_1, qh)>(piece<StreamQ5_1>(w, offsetof(BlockQ5_1, qs)), head, low, high);
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
   }
   LLM_INLINE static void factors(const u8* w, const V* heads, F& d, F& m) { StreamQ4_1::factors(w, heads, d, m); }
@@ -178,7 +183,9 @@ struct StreamQ8_0 {
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = dot(dot(u0, act(c, 0)), u1, act(c, 1)); });
 #endif
   }
-  LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) { d = block_halves<StreamQ8_0>(w, 0); }
+  LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) {
+    d = halves([&](int e) LLM_LAMBDA { return w + e * kBytes; });
+  }
 };
 
 /// Per lane the 8 scales and then the 8 mins of Q4_K and Q5_K as bytes, from the first 16 bytes of a block.

@@ -133,12 +133,25 @@ LLM_INLINE V natural_order(V a) {
   return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), a);
 }
 
+/// a + value in the bytes where x has one of the bits.
+LLM_INLINE V add_where(V a, V x, V bits, V value) {
+  return _mm512_mask_add_epi8(a, _mm512_test_epi8_mask(x, bits), a, value);
+}
+
 /// The f16 at at(0), at(1), ... as f32.
 template <class At>
 LLM_INLINE F halves(const At& at) {
   const auto h = [&](int i) LLM_LAMBDA { return static_cast<short>(load_u16(at(i))); };
   return _mm512_cvtph_ps(_mm256_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7), h(8), h(9), h(10), h(11),
                                            h(12), h(13), h(14), h(15)));
+}
+
+/// The f16 of 16 blocks of 18 bytes at w, the first of each.
+LLM_INLINE F halves_18(const u8* w) {
+  const V word = _mm512_castsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));
+  const V low = _mm512_permutex2var_epi16(load(w), word, load(w + 64));
+  const V high = _mm512_permutex2var_epi16(load(w + 144), word, load(w + 208));
+  return _mm512_cvtph_ps(_mm256_inserti128_si256(_mm512_castsi512_si256(low), _mm512_castsi512_si128(high), 1));
 }
 
 #else
@@ -232,6 +245,11 @@ LLM_INLINE V lanes(const At& at) {
 }
 
 LLM_INLINE V natural_order(V a) { return _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); }
+
+/// `bits` has one bit per byte.
+LLM_INLINE V add_where(V a, V x, V bits, V value) {
+  return or_(a, and_(_mm256_cmpeq_epi8(and_(x, bits), bits), value));
+}
 
 template <class At>
 LLM_INLINE F halves(const At& at) {

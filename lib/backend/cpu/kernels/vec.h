@@ -15,7 +15,7 @@
 //   swap_pairs copy_even copy_odd      lanes 2i and 2i + 1 exchanged; both the even one; both the odd one
 //   fma_minus_even_plus_odd(a, b, c)   a * b - c in even lanes, a * b + c in odd ones
 //   deinterleave(a, b, even, odd)      of the 32 lanes of a and b
-//   first_lane(a), prefetch(p)
+//   first_lane(a) prefetch(p)
 #pragma once
 
 #if defined(LLM_ISA_avx512)

@@ -1,7 +1,6 @@
 // Sixteen f32 lanes in one AVX-512 register. vec.h says what each function means.
 #pragma once
 
-
 #include <cstdint>
 
 #include "backend/cpu/kernels/intrinsics.h"

@@ -1,0 +1,47 @@
+// Matrices of f32 in NumPy's .npy format (versions 1 to 3, C order), written and read row by row.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <span>
+#include <string>
+
+namespace llm::perplexity {
+
+/// Writes through a temporary name beside the file: what has the name is whole.
+class NpyWriter {
+ public:
+  /// Throws ErrorKind::Io, as all of these do.
+  NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns);
+  NpyWriter(const NpyWriter&) = delete;
+  NpyWriter& operator=(const NpyWriter&) = delete;
+  ~NpyWriter();  ///< removes the temporary file if finish() was not reached
+  void write(std::span<const float> values);
+  void finish();
+
+ private:
+  void check_stream();
+  std::string path_, temporary_;
+  std::ofstream out_;
+  bool finished_ = false;
+};
+
+class NpyReader {
+ public:
+  /// Throws ErrorKind::Usage if the file cannot be opened, ErrorKind::Io if it is no matrix of f32 in C order.
+  explicit NpyReader(std::string path);
+  std::uint64_t rows() const { return rows_; }
+  std::uint64_t columns() const { return columns_; }
+  const std::string& path() const { return path_; }
+  void read(std::span<float> values);
+
+ private:
+  void read_header();
+  void read_bytes(char* data, std::size_t n);
+  [[noreturn]] void fail(std::string problem) const;
+  std::string path_;
+  std::ifstream in_;
+  std::uint64_t rows_ = 0, columns_ = 0;
+};
+
+}  // namespace llm::perplexity

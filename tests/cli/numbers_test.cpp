@@ -1,0 +1,80 @@
+// Numbers on the command line.
+#include "common/numbers.h"
+
+#include "base/error.h"
+#include "common/messages.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::app;
+
+namespace {
+
+std::string refusal(std::string_view text, std::int64_t min, std::int64_t max) {
+  try {
+    parse_integer("-x", text, min, max);
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Usage);
+    return e.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("whole numbers with suffixes") {
+  CHECK(parse_integer("-x", "0", 0, kMaxInt32) == 0);
+  CHECK(parse_integer("-x", "-1", -1, kMaxInt32) == -1);
+  CHECK(parse_integer("-x", "2147483647", 0, kMaxInt32) == 2147483647);
+  CHECK(parse_integer("-x", "32k", 0, kMaxInt32) == 32000);
+  CHECK(parse_integer("-x", "32K", 0, kMaxInt32) == 32000);
+  CHECK(parse_integer("-x", "32Ki", 0, kMaxInt32) == 32768);
+  CHECK(parse_integer("-x", "2M", 0, kMaxInt32) == 2000000);
+  CHECK(parse_integer("-x", "1Mi", 0, kMaxInt32) == 1048576);
+}
+
+TEST_CASE("what is not a whole number in range is refused with the limits") {
+  for (const char* text : {"", " 5", "5 ", "5x", "1e9", "0x10", "k", "5kk", "+5", "--5", "2147483648",
+                           "9223372036854775808", "9223372036854775807k", "-1", "3M k"}) {
+    INFO(text);
+    const std::string message = refusal(text, 0, kMaxInt32);
+    CHECK(message.find("option -x") != std::string::npos);
+    CHECK(message.find("from 0 to 2147483647") != std::string::npos);
+  }
+  CHECK(refusal("0", 1, 8).find("from 1 to 8") != std::string::npos);
+}
+
+TEST_CASE("real numbers") {
+  CHECK(parse_real("-x", "0.8", 0, 1) == 0.8);
+  CHECK(parse_real("-x", "1e-3", 0, 1) == 1e-3);
+  CHECK(parse_real("-x", "1", 0, 1) == 1);
+  for (const char* text : {"", " 1", "1 ", "0,5", "nan", "inf", "1e400", "1.5", "-0.1", "x"}) {
+    INFO(text);
+    CHECK_THROWS_AS(parse_real("-x", text, 0, 1), Error);
+  }
+}
+
+TEST_CASE("a terminal gets no control characters") {
+  CHECK(terminal_safe("plain text\n\twith breaks, caf\xc3\xa9 \xf0\x9f\x98\x80") ==
+        "plain text\n\twith breaks, caf\xc3\xa9 \xf0\x9f\x98\x80");
+  CHECK(terminal_safe("\x1b]52;c;x\x07") == "\\x1b]52;c;x\\x07");
+  CHECK(terminal_safe("a\rb\x7f") == "a\\x0db\\x7f");
+  CHECK(terminal_safe("\xc2\x9b"
+                      "31m") ==
+        "\\xc2\\x9b"
+        "31m");                                                 // C1 control sequence introducer
+  CHECK(terminal_safe("\xe2\x80\xae") == "\\xe2\\x80\\xae");    // right-to-left override
+  CHECK(terminal_safe("\xe2\x81\xa6x") == "\\xe2\\x81\\xa6x");  // isolate
+}
+
+TEST_CASE("figures for people") {
+  CHECK(bytes_text(0) == "0 B");
+  CHECK(bytes_text(1023) == "1023 B");
+  CHECK(bytes_text(1536) == "1.5 KiB");
+  CHECK(bytes_text(std::uint64_t{49} << 30) == "49.0 GiB");
+  CHECK(number_text(0) == "0");
+  CHECK(number_text(999) == "999");
+  CHECK(number_text(5120) == "5,120");
+  CHECK(number_text(-1234567) == "-1,234,567");
+  CHECK(fixed_text(96.14, 1) == "96.1");
+}

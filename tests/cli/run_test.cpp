@@ -1,0 +1,357 @@
+// llm-run as a real process: streams, exit codes, options.
+#include <algorithm>
+#include <fstream>
+
+#include "gguf/file.h"
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+/// A tiny model with room for long answers, and runs of the program on it.
+class Bench {
+ public:
+  explicit Bench(TinyFile file = tiny_model({.layers = 2, .context = 100000})) { file.write(model()); }
+
+  std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
+  std::filesystem::path file(std::string_view name, std::string_view content) const {
+    return folder_.write(name, content);
+  }
+  std::filesystem::path path(std::string_view name) const { return folder_ / name; }
+
+  Command command(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"-m", model().string()});
+    return {.program = program("llm-run"), .arguments = std::move(arguments)};
+  }
+  Outcome operator()(std::vector<std::string> arguments) const { return run(command(std::move(arguments))); }
+
+ private:
+  TempDir folder_;
+};
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+std::size_t lines(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+/// The value after `name` in the output of -v.
+std::string value_of(const std::string& text, const std::string& name) {
+  const std::size_t at = text.find(name);
+  REQUIRE(at != std::string::npos);
+  return text.substr(at + name.size(), text.find('\n', at) - at - name.size());
+}
+
+}  // namespace
+
+TEST_CASE("the greedy text of a trained model is the one that llama.cpp gives") {
+  const auto model = shared_file("data/models/stories260K-f32.gguf");
+  if (!model) return;
+  // llama.cpp (llama-cpp-python 0.3.36), F32 cache, greedy, the pieces of 160 tokens.
+  const std::string expected =
+      ", there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, red ball. "
+      "She "
+      "wanted to play with it, but it was too high.\nLily's mom said, \"Lily, let's go to the park.\" Lily was sad and "
+      "didn't "
+      "know what to do. She said, \"I want to play with your ball, but I can't find it.\"\nLily was sad and didn't "
+      "know what to "
+      "do. She said, \"I'm sorry,\n";
+  for (const char* backend : {"cpu", "reference"}) {
+    const Outcome o = run({.program = program("llm-run"),
+                           .arguments = {"-m", model->string(), "-p", "Once upon a time", "--temp", "0", "-n", "160",
+                                         "--backend", backend}});
+    CHECK(o.code == 0);
+    CHECK(o.out == expected);
+  }
+}
+
+TEST_CASE("only the answer goes to stdout, only the rest to stderr") {
+  const Bench bench;
+  const Outcome o = bench({"-p", "ab", "-n", "20", "-s", "1", "--ignore-eos"});
+  CHECK(o.code == 0);
+  CHECK(o.out.ends_with('\n'));
+  CHECK_FALSE(o.out.ends_with("\n\n"));
+  CHECK(lines(o.err) == 1);
+  for (const char* part :
+       {"load ", " · prompt ", " tok", " · gen 20 tok", " t/s", " · TTFT ", " · peak ", " · stop: length\n"}) {
+    INFO(part);
+    CHECK(contains(o.err, part));
+  }
+  const Outcome quiet = bench({"-p", "ab", "-n", "20", "-s", "1", "--ignore-eos", "-q"});
+  CHECK(quiet.out == o.out);
+  CHECK(quiet.err.empty());
+  CHECK(bench({"-p", "ab", "-n", "0"}).out == "\n");
+}
+
+TEST_CASE("answers are the same for a seed, whatever the threads") {
+  const Bench bench;
+  const auto text = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"-p", "abc", "-n", "60", "--ignore-eos", "--temp", "1.5", "-q"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome o = bench(all);
+    REQUIRE(o.code == 0);
+    return o.out;
+  };
+  const std::string one = text({"-s", "7", "-t", "1"});
+  CHECK(text({"-s", "7", "-t", "2"}) == one);
+  CHECK(text({"-s", "7"}) == one);
+  CHECK(text({"-s", "8"}) != one);
+  CHECK(text({"--temp", "0", "-s", "7"}) == text({"--temp", "0", "-s", "8"}));  // the last --temp counts
+
+  const Outcome drawn = bench({"-p", "abc", "-n", "60", "--ignore-eos", "--temp", "1.5", "-v"});
+  CHECK(text({"-s", value_of(drawn.err, "seed: ")}) == drawn.out);
+}
+
+TEST_CASE("prompts come from the command line, a file or stdin") {
+  const Bench bench;
+  const std::string prompt = "ab c\nabc", expected = bench({"-p", prompt, "-n", "9", "--temp", "0", "-q"}).out;
+  const auto plain = bench.file("p.txt", prompt), ended = bench.file("q.txt", prompt + "\n");
+  CHECK(bench({"-f", plain.string(), "-n", "9", "--temp", "0", "-q"}).out == expected);
+  CHECK(bench({"-f", ended.string(), "-n", "9", "--temp", "0", "-q"}).out == expected);
+  Command piped = bench.command({"-f", "-", "-n", "9", "--temp", "0", "-q"});
+  piped.input_file = plain.string();
+  CHECK(run(piped).out == expected);
+  const auto tail = bench.file("tail.txt", "c");
+  CHECK(bench({"-p", "ab", "-f", tail.string(), "-n", "9", "--temp", "0", "-q"}).out ==
+        bench({"-p", "ab\n\nc", "-n", "9", "--temp", "0", "-q"}).out);
+
+  const Outcome missing = bench({"-f", bench.path("none.txt").string()});
+  CHECK(missing.code == 2);
+  CHECK(contains(missing.err, "none.txt"));
+  CHECK(bench({"-f", bench.model().parent_path().string()}).code == 2);
+}
+
+TEST_CASE("with -p stdin is left alone") {
+  const Bench bench;
+  const std::string script = "printf 'one\\ntwo\\n' | { \"$0\" -m \"$1\" -p ab -n 1 -q >/dev/null; cat; }";
+  const Outcome o =
+      run({.program = "/bin/sh", .arguments = {"-c", script, program("llm-run").string(), bench.model().string()}});
+  CHECK(o.out == "one\ntwo\n");
+}
+
+TEST_CASE("special tokens are recognised in prompts") {
+  const Bench bench;
+  CHECK(contains(bench({"-p", "</s></s></s>", "-n", "0"}).err, "prompt 4 tok"));  // <s> before them
+}
+
+TEST_CASE("no prompt is a usage error, an empty one is fine where a token begins every text") {
+  const Bench bench;
+  const Outcome none = bench({});
+  CHECK(none.code == 2);
+  CHECK(contains(none.err, "no prompt"));
+  CHECK(bench({"-p", "", "-n", "2"}).code == 0);
+  TinyFile file = tiny_model();
+  file.set("tokenizer.ggml.add_bos_token", false);
+  const Bench without(std::move(file));
+  const Outcome empty = without({"-p", ""});
+  CHECK(empty.code == 2);
+  CHECK(contains(empty.err, "empty"));
+}
+
+TEST_CASE("a chat template is mentioned, once, unless raw completion was asked for") {
+  TinyFile file = tiny_model();
+  file.set("tokenizer.chat_template", "{{ messages }}");
+  const Bench bench(std::move(file));
+  const Outcome o = bench({"-p", "a", "-n", "1"});
+  CHECK(o.code == 0);
+  CHECK(contains(o.err, "llm-run: note: the file has a chat template"));
+  for (const char* option : {"-no-cnv", "--no-cnv", "--no-conversation", "-q"}) {
+    INFO(option);
+    const Outcome quiet = bench({"-p", "a", "-n", "1", option});
+    CHECK(quiet.code == 0);
+    CHECK_FALSE(contains(quiet.err, "template"));
+  }
+}
+
+TEST_CASE("failing output is never success") {
+  const Bench bench;
+  Command full = bench.command({"-p", "a", "-n", "5"});
+  full.output_file = "/dev/full";
+  const Outcome o = run(full);
+  CHECK(o.code == 8);
+  CHECK(contains(o.err, "llm-run: error: stdout: "));
+  Command closed = bench.command({"-p", "a", "-n", "5"});
+  closed.output_file = "-";
+  CHECK(run(closed).code == 8);
+  for (const char* what : {"--help", "--version"}) {
+    Command shown = bench.command({what});
+    shown.output_file = "/dev/full";
+    CHECK(run(shown).code == 8);
+  }
+}
+
+TEST_CASE("a reader that goes away ends the program quietly") {
+  const Bench bench;
+  Command c = bench.command({"-p", "a", "--ignore-eos", "-q"});
+  c.read_at_most = 10;
+  const Outcome o = run(c);
+  CHECK(o.code == 141);
+  CHECK(o.err.empty());
+}
+
+TEST_CASE("signals stop an answer and keep what there is") {
+  const Bench bench;
+  struct Expected {
+    int signal, code;
+  };
+  for (const Expected e : {Expected{SIGINT, 130}, Expected{SIGTERM, 143}, Expected{SIGHUP, 129}}) {
+    Command c = bench.command({"-p", "a", "--ignore-eos"});
+    c.signal = e.signal;
+    const Outcome o = run(c);
+    CHECK(o.code == e.code);
+    CHECK(o.out.ends_with('\n'));
+    CHECK(contains(o.err, "stop: interrupted"));
+  }
+}
+
+TEST_CASE("numbers are checked before anything is done") {
+  const Bench bench;
+  for (const char* option : {"-n", "-c", "-t", "-s", "--top-k", "--temp", "--top-p", "--min-p", "--repeat-penalty"}) {
+    for (const char* value : {"", " 5", "5x", "9223372036854775808", "-2"}) {
+      INFO(option << " \"" << value << '"');
+      const Outcome o =
+          run({.program = program("llm-run"), .arguments = {"-m", "/no/model", "-p", "a", option, value}});
+      CHECK(o.code == 2);
+      CHECK(contains(o.err, option));
+      CHECK(contains(o.err, " to "));
+      CHECK(lines(o.err) == 1);
+      CHECK(o.out.empty());
+    }
+  }
+  for (const char* value : {"0", "-1", "1e9", "2147483648"}) {
+    CHECK(run({.program = program("llm-run"), .arguments = {"-m", "/no/model", "-p", "a", "-t", value}}).code == 2);
+  }
+}
+
+TEST_CASE("options that are unknown, reserved or misspelt") {
+  const Bench bench;
+  const Outcome misspelt = bench({"-p", "a", "--tmep", "0"});
+  CHECK(misspelt.code == 2);
+  CHECK(contains(misspelt.err, "unknown option --tmep; did you mean --temp?"));
+  CHECK(contains(bench({"-p", "a", "-temp", "0"}).err, "did you mean --temp?"));
+  for (const char* reserved : {"-ngl", "-fa", "--mirostat", "-ctk", "-i", "--grammar-file=x", "-np", "-ub"}) {
+    INFO(reserved);
+    const Outcome o = bench({"-p", "a", reserved, "1"});
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, "recognised, not supported yet"));
+  }
+  CHECK(bench({"-p", "a", "stray"}).code == 2);
+  CHECK(bench({"-p", "-ngl", "-n", "1", "-q"}).code == 0);  // a value may look like an option
+  CHECK(bench({"-n1", "-p", "a", "--temp=0", "-q"}).code == 0);
+  CHECK(run({.program = program("llm-run"), .arguments = {"-p", "a"}}).code == 2);  // no model
+}
+
+TEST_CASE("help and version") {
+  const Outcome help = run({.program = program("llm-run"), .arguments = {"--help"}});
+  CHECK(help.code == 0);
+  CHECK(help.err.empty());
+  for (const char* option : {"-m",           "-p",        "-f",
+                             "-n",           "-c",        "-t",
+                             "-s",           "--temp",    "--top-k",
+                             "--top-p",      "--min-p",   "--repeat-penalty",
+                             "--ignore-eos", "--no-cnv",  "--no-conversation",
+                             "-no-cnv",      "--backend", "-q",
+                             "-v",           "--profile", "--dump-graph",
+                             "LLM_RUN_ISA"}) {
+    INFO(option);
+    CHECK(contains(help.out, option));
+  }
+  const Outcome version = run({.program = program("llm-run"), .arguments = {"--version"}});
+  CHECK(version.code == 0);
+  CHECK(version.out.starts_with("llm-run "));
+  CHECK(contains(version.out, "cpu"));
+  Command forced{.program = program("llm-run"), .arguments = {"--version"}};
+  forced.environment = {{"LLM_RUN_ISA", "portable"}};
+  CHECK(contains(run(forced).out, "portable"));
+}
+
+TEST_CASE("exit codes of models, memory, context, devices and numbers") {
+  const Bench bench(tiny_model({.layers = 4, .kv_heads = 4, .context = 100000}));
+  const Outcome missing = run({.program = program("llm-run"), .arguments = {"-m", "/no/such.gguf", "-p", "a"}});
+  CHECK(missing.code == 3);
+  CHECK(missing.err.starts_with("llm-run: error: /no/such.gguf: "));
+
+  const Outcome memory = bench({"-p", "a", "-c", "2147483647"});  // 512 bytes each: a TiB
+  CHECK(memory.code == 4);
+  CHECK(contains(memory.err, "1024.0 GiB"));
+  CHECK(contains(memory.err, "memory"));
+
+  const Outcome context = bench({"-p", "a b c d e f g h i j k l m n o p", "-c", "8"});
+  CHECK(context.code == 5);
+  CHECK(contains(context.err, ", context 8"));
+  CHECK(context.out.empty());
+
+  CHECK(bench({"-p", "a", "--backend", "abacus"}).code == 9);
+  Command isa = bench.command({"-p", "a"});
+  isa.environment = {{"LLM_RUN_ISA", "mmx"}};
+  CHECK(run(isa).code == 9);
+
+  TinyFile file = tiny_model();
+  const Bench nan(std::move(file));
+  {
+    // The last row of the output matrix, a NaN that no screening at load may look for.
+    std::fstream out(nan.model(), std::ios::in | std::ios::out | std::ios::binary | std::ios::ate);
+    Warnings warnings;
+    const GgufFile stored = GgufFile::open(nan.model(), warnings);
+    out.seekp(static_cast<std::streamoff>(stored.tensors().find("output.weight")->data_offset));
+    out.write("\x00\x00\xc0\x7f", 4);
+  }
+  const Outcome numeric = nan({"-p", "a"});
+  CHECK(numeric.code == 11);
+  CHECK(contains(numeric.err, "non-finite logits at token "));
+  CHECK(contains(numeric.err, "output.weight"));
+  CHECK(numeric.out.empty());
+}
+
+TEST_CASE("errors as JSON have the same parts") {
+  const Outcome o =
+      run({.program = program("llm-run"), .arguments = {"-m", "/no/such.gguf", "-p", "a", "--error-format=json"}});
+  CHECK(o.code == 3);
+  CHECK(lines(o.err) == 1);
+  CHECK(o.err.starts_with(R"({"error":{"program":"llm-run","kind":"model","code":3,"file":"/no/such.gguf",)"));
+  const Outcome usage = run({.program = program("llm-run"), .arguments = {"--wrong", "--error-format", "json"}});
+  CHECK(usage.code == 2);
+  CHECK(usage.err.starts_with(R"({"error":{"program":"llm-run","kind":"usage","code":2,)"));
+}
+
+TEST_CASE("-v, --profile and --dump-graph tell about a run without changing it") {
+  const Bench bench;
+  const std::string plain = bench({"-p", "ab", "-n", "12", "-s", "3", "-q"}).out;
+  const Outcome verbose = bench({"-p", "ab", "-n", "12", "-s", "3", "-v"});
+  CHECK(verbose.out == plain);
+  for (const char* part : {"cpu", "threads: ", "seed: 3", "context 100,000", "program for up to 1 token"}) {
+    INFO(part);
+    CHECK(contains(verbose.err, part));
+  }
+  const Outcome profile = bench({"-p", "ab", "-n", "12", "-s", "3", "--profile"});
+  CHECK(profile.out == plain);
+  for (const char* part : {"profile: prompt", "profile: generation", "blk.*.ffn_down", "GB/s", "output"}) {
+    INFO(part);
+    CHECK(contains(profile.err, part));
+  }
+  for (const char* name : {"graph.txt", "graph.dot"}) {
+    const auto path = bench.path(name);
+    CHECK(bench({"-p", "ab", "-n", "12", "-s", "3", "-q", "--dump-graph", path.string()}).out == plain);
+    std::ifstream in(path);
+    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    CHECK(contains(text, name == std::string("graph.dot") ? "digraph" : "# after passes"));
+    CHECK(contains(text, "blk.1.ffn_down"));
+  }
+  CHECK(bench({"-p", "ab", "--dump-graph", "/no/folder/graph.txt"}).code == 8);
+}
+
+TEST_CASE("the locale changes nothing") {
+  const Bench bench;
+  Command c = bench.command({"-p", "ab", "-n", "12", "-s", "3", "--temp", "0.7", "-v"});
+  const Outcome plain = run(c);
+  c.environment = {{"LC_ALL", "de_DE.UTF-8"}, {"LANG", "tr_TR.UTF-8"}};
+  const Outcome german = run(c);
+  CHECK(german.code == 0);
+  CHECK(german.out == plain.out);
+}

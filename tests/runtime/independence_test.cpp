@@ -1,0 +1,223 @@
+// A result does not depend on its neighbours: on the cpu backend the logits of a sequence have the same bits however
+// its prompt was cut, with any thread count, beside any other sequence, after rewinds and forks, watched or not.
+#include <set>
+
+#include "loaded.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+constexpr std::size_t kPrompt = 300;  // more than one 256-key chunk of attention, several cache blocks
+
+struct Case {
+  const char* name;
+  TinyOptions options;
+  CacheFormat cache = {};
+};
+
+/// Wide enough for the types with blocks of 256.
+TinyOptions wide(std::string arch, DType type) {
+  return {.arch = std::move(arch),
+          .layers = 2,
+          .n_embd = 256,
+          .d_ff = 256,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 64,
+          .context = 512,
+          .type = type};
+}
+
+std::vector<Case> cases() {
+  TinyOptions llama{.arch = "llama", .layers = 2, .context = 512};
+  TinyOptions window = llama;
+  window.window = 70;
+  TinyOptions experts = llama;
+  experts.experts = 4;
+  TinyOptions mixed = wide("qwen3", DType::Q4_K);
+  mixed.types = {
+      {"blk.*.attn_v.weight", DType::Q6_K}, {"blk.*.ffn_down.weight", DType::Q6_K}, {"output.weight", DType::Q8_0}};
+  return {
+      {"llama F32, F32 cache", llama, {DType::F32, DType::F32}},
+      {"llama F32, BF16 cache", llama, {DType::BF16, DType::BF16}},
+      {"llama window F16", window},
+      {"llama experts", experts},
+      {"llama Q4_0", {.arch = "llama", .layers = 2, .context = 512, .type = DType::Q4_0}},
+      {"llama Q5_1", {.arch = "llama", .layers = 2, .context = 512, .type = DType::Q5_1}},
+      {"qwen2 Q8_0", {.arch = "qwen2", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"qwen2 BF16", {.arch = "qwen2", .layers = 2, .context = 512, .type = DType::BF16}},
+      {"qwen3 Q4_K and others", mixed},
+      {"qwen3moe Q4_K", wide("qwen3moe", DType::Q4_K)},
+      {"qwen3moe F16", {.arch = "qwen3moe", .layers = 2, .context = 512, .type = DType::F16}},
+      {"olmoe Q6_K", wide("olmoe", DType::Q6_K)},
+      {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
+  };
+}
+
+class EverythingObserver final : public Observer {
+ public:
+  bool wants_value(std::string_view) override { return true; }
+  void value(std::string_view name, const TensorView&) override { seen.insert(std::string(name)); }
+  bool wants_timings() override { return true; }
+  void timing(const StepTiming&) override { ++timings; }
+  std::set<std::string> seen;
+  int timings = 0;
+};
+
+}  // namespace
+
+TEST_CASE("logits have the same bits whatever is around them") {
+  const TempDir folder;
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const TinyFile file = tiny_model(c.options);
+    const auto model = load_tiny(folder, file, 1);
+    const auto vocab = static_cast<std::size_t>(model->dims().vocab);
+    const auto prompt = random_tokens(kPrompt, model->dims().vocab, 1);
+    const SessionOptions options{.context = 400, .sequences = 4, .batch_tokens = 512, .cache = c.cache};
+    Session session(*model, options);
+    const SequenceId first = session.create();
+    const std::vector<float> expected = logits_in_chunks(session, first, prompt, kPrompt);
+    REQUIRE(expected.size() == kPrompt * vocab);
+    const std::span<const float> last_row = std::span(expected).last(vocab);
+
+    for (const std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{64}}) {
+      INFO("chunks of " << chunk);
+      session.rewind(first, 0);
+      CHECK(same_bits(logits_in_chunks(session, first, prompt, chunk), expected));
+    }
+    {
+      INFO("small steps inside one call");
+      SessionOptions small = options;
+      small.batch_tokens = 48;
+      Session other(*model, small);
+      CHECK(same_bits(logits_in_chunks(other, other.create(), prompt, kPrompt), expected));
+    }
+    {
+      INFO("only the last row wanted");
+      session.rewind(first, 0);
+      const Append work{first, prompt, Logits::Last};
+      CHECK(same_bits(session.eval({&work, 1}), last_row));
+    }
+    {
+      INFO("after other tokens were taken back");
+      session.rewind(first, 130);
+      const auto wrong = random_tokens(90, model->dims().vocab, 9);
+      logits_in_chunks(session, first, wrong, 90);
+      session.rewind(first, 130);
+      const auto rest = logits_in_chunks(session, first, std::span(prompt).subspan(130), 100);
+      CHECK(same_bits(rest, std::span(expected).subspan(130 * vocab)));
+    }
+    {
+      INFO("fork inside a block, both go on");
+      const SequenceId fork = session.fork(first, 100);
+      session.rewind(first, 100);
+      const auto other = random_tokens(50, model->dims().vocab, 5);
+      const std::array work{Append{first, other, Logits::None},
+                            Append{fork, std::span(prompt).subspan(100), Logits::All}};
+      CHECK(same_bits(session.eval(work), std::span(expected).subspan(100 * vocab)));
+      session.remove(fork);
+    }
+    {
+      INFO("beside other sequences");
+      session.rewind(first, 0);
+      const SequenceId left = session.create(), right = session.create();
+      const auto before = random_tokens(33, model->dims().vocab, 6), after = random_tokens(150, model->dims().vocab, 7);
+      std::vector<float> got;
+      for (std::size_t i = 0; i < kPrompt; i += 60) {
+        const std::array work{Append{left, std::span(before).subspan(i / 60 * 6, 6), Logits::None},
+                              Append{first, std::span(prompt).subspan(i, 60), Logits::All},
+                              Append{right, std::span(after).subspan(i / 2, 30), Logits::Last}};
+        const auto rows = session.eval(work);
+        REQUIRE(rows.size() == 61 * vocab);
+        got.insert(got.end(), rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(60 * vocab));
+      }
+      CHECK(same_bits(got, expected));
+      session.remove(left);
+      session.remove(right);
+    }
+    {
+      INFO("watched");
+      session.rewind(first, 0);
+      EverythingObserver watcher;
+      session.observer = &watcher;
+      CHECK(same_bits(logits_in_chunks(session, first, prompt, 250), expected));
+      session.observer = nullptr;
+      CHECK(watcher.seen.count("blk.0.attn_norm") == 1);
+      CHECK(watcher.timings > 10);
+    }
+    {
+      INFO("two threads");
+      const auto two = load_tiny(folder, file, 2);
+      Session other(*two, options);
+      const SequenceId id = other.create();
+      CHECK(same_bits(logits_in_chunks(other, id, prompt, kPrompt), expected));
+      other.rewind(id, 250);
+      CHECK(same_bits(logits_in_chunks(other, id, std::span(prompt).subspan(250), 1),
+                      std::span(expected).subspan(250 * vocab)));
+    }
+  }
+}
+
+TEST_CASE("logits have the same bits for any cut of the prompt on every instruction set") {
+  const TempDir folder;
+  TinyOptions options = wide("qwen3moe", DType::Q4_K);
+  options.layers = 4;
+  options.types = {
+      {"blk.0.*", DType::Q8_0}, {"blk.1.*", DType::Q5_0}, {"blk.2.*", DType::Q6_K}, {"output.weight", DType::F16}};
+  const TinyFile file = tiny_model(options);
+  int ran = 0;
+  for (const std::string isa : {"portable", "avx2", "avx2vnni", "avx512"}) {
+    INFO(isa);
+    std::unique_ptr<Model> model;
+    try {
+      model = load_tiny(folder, file, 2, "cpu", isa);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Device) throw;
+      continue;  // not this machine's
+    }
+    ++ran;
+    const auto prompt = random_tokens(70, model->dims().vocab, 1);
+    Session session(*model, {.context = 128});
+    const SequenceId id = session.create();
+    const auto expected = logits_in_chunks(session, id, prompt, 70);
+    for (const std::size_t chunk : {std::size_t{1}, std::size_t{3}, std::size_t{17}}) {
+      INFO("chunks of " << chunk);
+      session.rewind(id, 0);
+      CHECK(same_bits(logits_in_chunks(session, id, prompt, chunk), expected));
+    }
+  }
+  CHECK(ran >= 1);
+}
+
+TEST_CASE("backends agree on F32 models") {
+  const TempDir folder;
+  for (const char* arch : {"llama", "qwen2", "qwen3", "qwen3moe", "olmoe"}) {
+    INFO(arch);
+    const TinyFile file = tiny_model({.arch = arch, .layers = 2, .context = 128});
+    std::vector<std::vector<float>> logits;
+    for (const std::string backend : {"reference", "cpu", "blas"}) {
+      std::unique_ptr<Model> model;
+      try {
+        model = load_tiny(folder, file, 1, backend);
+      } catch (const Error& e) {
+        if (backend != "blas" || e.kind() != ErrorKind::Device) throw;
+        continue;  // built without it
+      }
+      Session session(*model, {.context = 128, .cache = {DType::F32, DType::F32}});
+      logits.push_back(logits_in_chunks(session, session.create(), random_tokens(100, model->dims().vocab, 3), 37));
+    }
+    REQUIRE(logits.size() >= 2);
+    float largest = 0;
+    for (const float f : logits[0]) largest = std::max(largest, std::abs(f));
+    for (std::size_t b = 1; b < logits.size(); ++b) {
+      REQUIRE(logits[b].size() == logits[0].size());
+      float worst = 0;
+      for (std::size_t i = 0; i < logits[0].size(); ++i) worst = std::max(worst, std::abs(logits[b][i] - logits[0][i]));
+      CHECK(worst <= 2e-5F * largest);
+    }
+  }
+}

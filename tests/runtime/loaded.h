@@ -1,0 +1,46 @@
+// Models on disk for the runtime's tests, loaded with given threads and backend.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "runtime/session.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+namespace llm::test {
+
+inline std::unique_ptr<Model> load_tiny(const TempDir& folder, const TinyFile& file, int threads = 1,
+                                        const std::string& backend = "cpu", const std::string& isa = "") {
+  const auto path = folder / "model.gguf";
+  file.write(path);
+  Warnings warnings;
+  return Model::load({.path = path, .backend = backend, .threads = threads, .isa = isa, .progress = {}}, warnings);
+}
+
+inline std::vector<Token> random_tokens(std::size_t n, std::int64_t vocab, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<Token> tokens(n);
+  for (Token& t : tokens) t = static_cast<Token>(random() % static_cast<std::uint64_t>(vocab));
+  return tokens;
+}
+
+/// Logits of every token, appended in chunks.
+inline std::vector<float> logits_in_chunks(Session& session, SequenceId id, std::span<const Token> tokens,
+                                           std::size_t chunk) {
+  std::vector<float> all;
+  for (std::size_t i = 0; i < tokens.size(); i += chunk) {
+    const Append work{id, tokens.subspan(i, std::min(chunk, tokens.size() - i)), Logits::All};
+    const auto rows = session.eval({&work, 1});
+    all.insert(all.end(), rows.begin(), rows.end());
+  }
+  return all;
+}
+
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+}  // namespace llm::test

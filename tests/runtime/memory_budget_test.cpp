@@ -1,0 +1,73 @@
+// How a context is chosen and refused, on machines that are only numbers.
+#include "runtime/memory_budget.h"
+
+#include "base/error.h"
+#include "support/catch.h"
+
+using namespace llm;
+
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
+
+/// Llama 3 8B: 32 layers, 8 KV heads of 128: 128 KiB per position in F16.
+ContextRequest llama8b(std::int64_t context, std::uint64_t available) {
+  return {.context = context,
+          .trained = 131072,
+          .sequences = 1,
+          .bytes_per_position = 128 * 1024,
+          .work_bytes = 64 * kMiB,
+          .weight_bytes = 4 * kGiB + 600 * kMiB,
+          .available = available};
+}
+
+}  // namespace
+
+TEST_CASE("bytes of a position are those of every layer's keys and values") {
+  std::vector<CacheType> layers;
+  for (int i = 0; i < 32; ++i) layers.push_back({.layer = i, .kv_heads = 8, .head_dim_k = 128, .head_dim_v = 128});
+  CHECK(bytes_per_position(layers, {DType::F16, DType::F16}) == 128 * 1024);
+  CHECK(bytes_per_position(layers, {DType::F32, DType::BF16}) == 192 * 1024);
+}
+
+TEST_CASE("without a wish the context is the model's, or what fits beside the weights") {
+  CHECK(choose_context(llama8b(0, 64 * kGiB)).context == 131072);
+  const ContextChoice small = choose_context(llama8b(0, 8 * kGiB));
+  // (8 GiB - 4.586 GiB - 64 MiB) / 128 KiB = 27456 positions
+  CHECK(small.context == 27456);
+  CHECK(small.reason.find("memory") != std::string::npos);
+}
+
+TEST_CASE("weights larger than memory leave an eighth of it for the cache") {
+  CHECK(choose_context(llama8b(0, 4 * kGiB)).context == (512 - 64) * 8);
+}
+
+TEST_CASE("a context that was asked for is given or refused with the figures") {
+  CHECK(choose_context(llama8b(4096, 2 * kGiB)).context == 4096);
+  CHECK(choose_context(llama8b(100, 2 * kGiB)).context == 100);
+  try {
+    choose_context(llama8b(32768, 2 * kGiB));
+    FAIL("not refused");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Memory);
+    const std::string text = e.what();
+    for (const char* part : {"32,768", "4.0 GiB", "2.0 GiB", "64.0 MiB", "4.6 GiB", "memory"}) {
+      INFO(part);
+      CHECK(text.find(part) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("contexts beyond any memory are clamped or refused without overflow") {
+  for (const std::int64_t huge : {std::int64_t{1} << 31, std::int64_t{1} << 32, (std::int64_t{1} << 62)}) {
+    ContextRequest r = llama8b(huge, 64 * kGiB);
+    CHECK_THROWS_AS(choose_context(r), Error);
+    r = llama8b(0, ~std::uint64_t{0});
+    r.trained = huge;
+    const std::int64_t chosen = choose_context(r).context;
+    CHECK(chosen < (std::int64_t{1} << 31));
+    CHECK(chosen % kBlockPositions == 0);
+  }
+}
+
+TEST_CASE("no memory for one block is an error") { CHECK_THROWS_AS(choose_context(llama8b(0, 10 * kMiB)), Error); }

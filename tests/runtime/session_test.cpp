@@ -1,0 +1,297 @@
+// Loading, limits and faults of a session, and generation over it.
+#include "runtime/session.h"
+
+#include <array>
+#include <fstream>
+#include <limits>
+
+#include "loaded.h"
+#include "runtime/generator.h"
+#include "runtime/screening.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+template <class F>
+Error error_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e;
+  }
+  FAIL("no error");
+  return Error(ErrorKind::Internal, "");
+}
+
+bool mentions(const Error& e, std::string_view part) {
+  return std::string_view(e.what()).find(part) != std::string_view::npos;
+}
+
+/// Overwrites bytes of a tensor in a file that was written.
+void patch(const std::filesystem::path& path, std::string_view tensor, std::size_t at,
+           std::vector<std::uint8_t> bytes) {
+  Warnings warnings;
+  std::uint64_t offset = 0;
+  {
+    const GgufFile file = GgufFile::open(path, warnings);
+    const TensorInfo* info = file.tensors().find(tensor);
+    REQUIRE(info != nullptr);
+    offset = info->data_offset + at;
+  }
+  std::fstream out(path, std::ios::in | std::ios::out | std::ios::binary);
+  out.seekp(static_cast<std::streamoff>(offset));
+  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+const std::vector<std::uint8_t> kNanF32{0x00, 0x00, 0xc0, 0x7f};
+const std::vector<std::uint8_t> kInfF16{0x00, 0x7c};
+
+std::unique_ptr<Model> load(const std::filesystem::path& path, Warnings& warnings) {
+  return Model::load({.path = path, .backend = "cpu", .threads = 1, .progress = {}}, warnings);
+}
+
+}  // namespace
+
+TEST_CASE("the first value that is not finite is found by its bits") {
+  std::vector<float> values(5000, 1.0F);
+  CHECK_FALSE(first_non_finite(values));
+  values[4999] = std::numeric_limits<float>::max();
+  values[1] = std::numeric_limits<float>::denorm_min();
+  CHECK_FALSE(first_non_finite(values));
+  values[4500] = -std::numeric_limits<float>::infinity();
+  CHECK(first_non_finite(values) == 4500u);
+  values[1024] = std::numeric_limits<float>::quiet_NaN();
+  CHECK(first_non_finite(values) == 1024u);
+}
+
+TEST_CASE("NaN in a norm, a bias or a router is refused at load by the tensor's name") {
+  const TempDir folder;
+  const auto path = folder / "m.gguf";
+  for (const char* tensor : {"output_norm.weight", "blk.0.attn_norm.weight", "blk.0.ffn_gate_inp.weight"}) {
+    tiny_model({.experts = 4}).write(path);
+    patch(path, tensor, 4 * 3, kNanF32);
+    Warnings warnings;
+    const Error e = error_of([&] { load(path, warnings); });
+    CHECK(e.kind() == ErrorKind::Model);
+    CHECK(mentions(e, tensor));
+    CHECK(mentions(e, "element 3 is NaN"));
+  }
+}
+
+TEST_CASE("a matrix is not read at load, its NaN is found where it acts") {
+  const TempDir folder;
+  const auto path = folder / "m.gguf";
+  struct Place {
+    const char* tensor;
+    const char* named;
+  };
+  for (const Place place :
+       {Place{"token_embd.weight", "token_embd"}, Place{"blk.0.attn_k.weight", "blk.0.attn_k"},
+        Place{"blk.0.ffn_down.weight", "blk.0.ffn_down"}, Place{"output.weight", "output.weight"}}) {
+    INFO(place.tensor);
+    tiny_model({.type = DType::Q4_0}).write(path);
+    patch(path, place.tensor, 0, kInfF16);  // the scale of block 0
+    Warnings warnings;
+    const auto model = load(path, warnings);
+    Session session(*model, {.context = 64});
+    const SequenceId id = session.create();
+    const std::vector<Token> fine{5, 6};
+    const Append before{id, fine, Logits::None};
+    const std::vector<Token> bad{7, 0, 8};
+    const Append work{id, bad, Logits::Last};
+    const Error e = error_of([&] {
+      session.eval({&before, 1});
+      session.eval({&work, 1});
+    });
+    CHECK(e.kind() == ErrorKind::Numeric);
+    CHECK(mentions(e, "non-finite logits at token "));
+    CHECK(mentions(e, place.named));
+    CHECK(session.length(id) <= 2);  // nothing of the failed step stays
+  }
+}
+
+TEST_CASE("logits that overflow are an error too") {
+  const TempDir folder;
+  const auto path = folder / "m.gguf";
+  tiny_model().write(path);
+  std::vector<std::uint8_t> huge;
+  for (int i = 0; i < 32; ++i) huge.insert(huge.end(), {0x99, 0x76, 0x96, 0x7e});  // 1e38 each
+  patch(path, "output.weight", 0, huge);
+  patch(path, "output_norm.weight", 0, [] {
+    std::vector<std::uint8_t> hundred;
+    for (int i = 0; i < 32; ++i) hundred.insert(hundred.end(), {0x00, 0x00, 0xc8, 0x42});
+    return hundred;
+  }());
+  Warnings warnings;
+  const auto model = load(path, warnings);
+  Session session(*model, {.context = 64});
+  const std::vector<Token> tokens{1, 5, 6};
+  const Append work{session.create(), tokens, Logits::Last};
+  const Error e = error_of([&] { session.eval({&work, 1}); });
+  CHECK(e.kind() == ErrorKind::Numeric);
+  CHECK(mentions(e, "at token 2"));
+  CHECK(mentions(e, "output.weight"));
+}
+
+TEST_CASE("a sequence that would outgrow the context is refused before anything is computed") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model());
+  Session session(*model, {.context = 40, .sequences = 2});
+  CHECK(session.context() == 40);
+  const SequenceId a = session.create(), b = session.create();
+  const auto tokens = random_tokens(41, model->dims().vocab, 1);
+  const std::array work{Append{a, std::span(tokens).first(10), Logits::None}, Append{b, tokens, Logits::Last}};
+  const Error e = error_of([&] { session.eval(work); });
+  CHECK(e.kind() == ErrorKind::Context);
+  CHECK(mentions(e, "prompt 41 tokens, context 40"));
+  CHECK(session.length(a) == 0);
+  CHECK(session.length(b) == 0);
+  const Append fits{b, std::span(tokens).first(40), Logits::Last};
+  CHECK(session.eval({&fits, 1}).size() == static_cast<std::size_t>(model->dims().vocab));
+}
+
+TEST_CASE("cache memory is counted by blocks in use") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 3, .context = 512}));
+  Session session(*model, {.context = 512, .cache = {DType::F16, DType::F32}});
+  CHECK(session.cache_bytes_per_position() == 3 * 2 * 8 * (2 + 4));
+  CHECK(session.cache_bytes_in_use() == 0);
+  const SequenceId id = session.create();
+  const auto tokens = random_tokens(65, model->dims().vocab, 1);
+  const Append work{id, tokens, Logits::None};
+  CHECK(session.eval({&work, 1}).empty());
+  CHECK(session.cache_bytes_in_use() == 2 * 64 * session.cache_bytes_per_position());
+  session.rewind(id, 64);
+  CHECK(session.cache_bytes_in_use() == 64 * session.cache_bytes_per_position());
+}
+
+TEST_CASE("a context of 2^32 - 1 in the file ends in a session that fits") {
+  const TempDir folder;
+  TinyFile file = tiny_model();
+  file.set("llama.context_length", std::uint32_t{0xffffffff});
+  const auto model = load_tiny(folder, file);
+  Session session(*model, {});
+  CHECK(session.context() >= 64);
+  CHECK(session.context() < (std::int64_t{1} << 31));
+}
+
+TEST_CASE("tensors that nothing uses give one warning") {
+  const TempDir folder;
+  TinyFile file = tiny_model();
+  for (int i = 0; i < 20; ++i) file.add_tensor({"extra." + std::to_string(i), {DType::F32, {8}}});
+  const auto path = folder / "m.gguf";
+  file.write(path);
+  Warnings warnings;
+  load(path, warnings);
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].code == "unused-tensors");
+  CHECK(warnings[0].text.find("20 tensors") != std::string::npos);
+  CHECK(warnings[0].text.find("extra.0") != std::string::npos);
+}
+
+TEST_CASE("sizes of a model are those of the weights it reads") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.experts = 4, .experts_used = 2}));
+  // vocabulary 267, width 32, hidden 64: embedding and head, 3 norms, q and output, k and v, router, 3 stacks of 4
+  // experts
+  const std::uint64_t embedding = 267 * 32, norms = 3 * 32, attention = 2 * 32 * 32 + 2 * 32 * 16, router = 32 * 4;
+  const std::uint64_t experts = 4 * 3 * 32 * 64;
+  CHECK(model->parameter_count() == 2 * embedding + norms + attention + router + experts);
+  CHECK(model->weight_bytes() == 4 * model->parameter_count());
+  CHECK(model->weight_bytes_per_token() == 4 * (32 + embedding + norms + attention + router + experts / 2));
+}
+
+TEST_CASE("generation is the loop of sampling and evaluating, in any chunks of the prompt") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 2, .context = 1024}));
+  const auto prompt = random_tokens(600, model->dims().vocab, 2);
+  GenerateOptions options;
+  options.max_tokens = 30;
+  options.sampling = {.seed = 11, .temperature = 1};
+  options.end_token = GenerateOptions::EndToken::Ignored;
+  Session session(*model, {.context = 1024, .sequences = 2});
+  std::string text;
+  std::vector<std::int64_t> progress;
+  const auto result = generate(
+      session, *model, session.create(), prompt, options,
+      [&](std::string_view piece) {
+        text += piece;
+        return true;
+      },
+      [&](std::int64_t done, std::int64_t total) {
+        CHECK(total == 600);
+        progress.push_back(done);
+      });
+  CHECK(result.reason == StopReason::Length);
+  CHECK(result.prompt_tokens == 600);
+  CHECK(result.generated_tokens == 30);
+  REQUIRE(progress.size() >= 2);
+  CHECK(progress.back() == 600);
+
+  // The same by hand, token by token.
+  const SequenceId id = session.create();
+  Sampler sampler(options.sampling);
+  std::vector<Token> ends;
+  for (Token t = 0; t < static_cast<Token>(model->tokenizer().n_vocab()); ++t) {
+    if (model->tokenizer().is_end_of_generation(t)) ends.push_back(t);
+  }
+  sampler.forbid(ends);
+  std::vector<Token> all = prompt;
+  for (const Token t : prompt) sampler.accept(t);
+  for (std::size_t i = 0; i < 630; ++i) {
+    const Append work{id, {&all[i], 1}, Logits::Last};
+    const auto logits = session.eval({&work, 1});
+    if (i + 1 < 600 || all.size() == 630) continue;
+    all.push_back(sampler.sample(logits, i - 599));
+    sampler.accept(all.back());
+  }
+  StreamDecoder decoder(model->tokenizer());
+  for (std::size_t i = 592; i < 600; ++i) (void)decoder.push(all[i]);
+  std::string expected;
+  for (std::size_t i = 600; i < 630; ++i) expected += decoder.push(all[i]);
+  expected += decoder.finish();
+  CHECK(text == expected);
+}
+
+TEST_CASE("generation ends for each of its reasons") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 64}));
+  const auto prompt = random_tokens(10, model->dims().vocab, 2);
+  Session session(*model, {.context = 20, .sequences = 3});
+  GenerateOptions options;
+  options.sampling = {.seed = 3, .temperature = 1};
+  options.end_token = GenerateOptions::EndToken::Ignored;
+  const auto ignore = [](std::string_view) { return true; };
+
+  auto result = generate(session, *model, session.create(), prompt, options, ignore, {});
+  CHECK(result.reason == StopReason::ContextFull);
+  CHECK(result.generated_tokens == 11);  // the last one is given out without a place in the context
+
+  std::atomic<bool> stop{true};
+  options.cancel = &stop;
+  result = generate(session, *model, session.create(), prompt, options, ignore, {});
+  CHECK(result.reason == StopReason::Cancelled);
+  CHECK(result.generated_tokens == 0);
+
+  options.cancel = nullptr;
+  options.max_tokens = 0;
+  result = generate(session, *model, session.create(), prompt, options, ignore, {});
+  CHECK(result.reason == StopReason::Length);
+  CHECK(result.generated_tokens == 0);
+
+  const auto too_long = random_tokens(21, model->dims().vocab, 2);
+  session.remove(0);
+  const Error e = error_of([&] { generate(session, *model, session.create(), too_long, options, ignore, {}); });
+  CHECK(e.kind() == ErrorKind::Context);
+  CHECK(mentions(e, "prompt 21 tokens, context 20"));
+}
+
+TEST_CASE("a backend that does not exist is named") {
+  const TempDir folder;
+  const Error e = error_of([&] { load_tiny(folder, tiny_model(), 1, "abacus"); });
+  CHECK(e.kind() == ErrorKind::Device);
+  CHECK(mentions(e, "abacus"));
+}
