@@ -23,8 +23,8 @@ def use_peer_python():
     if os.environ.get("LLM_PEER_ENTERED"):
         return
     if not os.access(python, os.X_OK):
-        sys.exit(f"{Path(sys.argv[0]).name}: {python} is not there: run scripts/setup-peer, or set LLM_PEER_PYTHON to a "
-                 "Python that has llama-cpp-python, numpy and gguf")
+        sys.exit(f"{Path(sys.argv[0]).name}: {python} is not there: run scripts/setup-peer, or set LLM_PEER_PYTHON to "
+                 "a Python that has llama-cpp-python, numpy and gguf")
     os.environ["LLM_PEER_ENTERED"] = "1"
     os.execv(python, [python, *sys.argv])
 
@@ -63,7 +63,8 @@ class Peer:
         params.n_gpu_layers = 0
         self.model = c.llama_model_load_from_file(os.fspath(path).encode(), params)
         if not self.model:
-            raise PeerError(f"the peer cannot load {path}: {(''.join(Peer._errors).splitlines() or ['no reason given'])[0]}")
+            reasons = "".join(Peer._errors).splitlines() or ["no reason given"]
+            raise PeerError(f"the peer cannot load {path}: {reasons[0]}")
         context = c.llama_context_default_params()
         context.n_ctx = n_ctx
         context.n_batch = max(512, min(n_ctx, 2048))
@@ -94,15 +95,6 @@ class Peer:
 
     def system_info(self):
         return self.c.llama_print_system_info().decode()
-
-    def tokenize(self, text, add_special=False):
-        data = text.encode() if isinstance(text, str) else text
-        room = len(data) + 8
-        ids = (self.c.llama_token * room)()
-        n = self.c.llama_tokenize(self.vocab, data, len(data), ids, room, add_special, False)
-        if n < 0:
-            raise PeerError("the peer cannot tokenise the text")
-        return list(ids[:n])
 
     def bos(self):
         """The token that a window starts with, or None where the vocabulary adds none."""

@@ -92,7 +92,8 @@ def llama3_factors(head_dim, base, original=64, factor=8.0, low=1.0, high=4.0):
 
 
 def qwen2(target, vocabulary, quantized=None, layers=3, d=512, d_ff=1024, heads=8, kv_heads=2, seed=1):
-    """A qwen2 file: biases on queries, keys and values. `quantized`: a gguf.GGMLQuantizationType that gguf can write."""
+    """A qwen2 file: biases on queries, keys and values. `quantized`: a type of gguf.GGMLQuantizationType that gguf can
+    write."""
     rng = np.random.default_rng(seed)
     reader = gguf.GGUFReader(vocabulary)
     n_vocab = len(reader.get_field("tokenizer.ggml.tokens").data)

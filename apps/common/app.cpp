@@ -203,6 +203,7 @@ int run(std::string_view program, int argc, char** argv, const std::function<int
   ignore(SIGPIPE);
   ignore(SIGXFSZ);  // a file size limit is then an error of write
   set_program(program);
+  report_lost_files();
   find_error_format({argv, static_cast<std::size_t>(argc)});
   try {
     return body();

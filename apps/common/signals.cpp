@@ -4,6 +4,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <string>
+
+#include "base/error.h"
+#include "common/messages.h"
+
 namespace llm::app {
 namespace {
 
@@ -18,7 +23,32 @@ void handle(int signal) {
   g_stop.store(true);
 }
 
+std::string g_lost_file_message;  // made before the handler is installed
+
+void handle_bus_error(int signal, siginfo_t* info, void*) {
+  if (info->si_code != BUS_ADRERR) {  // failing memory, or a bug: what it is by default
+    struct sigaction action {};
+    action.sa_handler = SIG_DFL;
+    ::sigaction(signal, &action, nullptr);
+    return;
+  }
+  if (::write(STDERR_FILENO, g_lost_file_message.data(), g_lost_file_message.size()) < 0) {
+    // nobody to tell
+  }
+  ::_exit(static_cast<int>(ErrorKind::Io));
+}
+
 }  // namespace
+
+void report_lost_files() {
+  g_lost_file_message =
+      std::string(program()) + ": error: the model file was cut or became unreadable while it was in use\n";
+  struct sigaction action {};
+  action.sa_sigaction = handle_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGBUS, &action, nullptr);
+}
 
 void install_signal_handlers() {
   struct sigaction action {};

@@ -10,6 +10,8 @@ namespace llm::app {
 enum class OnSignal : std::uint8_t { ExitAtOnce, AskToStop };
 
 void install_signal_handlers();
+/// A mapped file that is cut or whose disk fails while it is in use raises SIGBUS: one line and exit code 8 then.
+void report_lost_files();
 void on_signal(OnSignal);
 const std::atomic<bool>& stop_requested();
 /// 128 + the signal's number: 130, 143, 129; 0 if none came.

@@ -42,7 +42,8 @@ void describe_model(const GgufFile& file, Here& here) {
   std::vector<CacheType> caches;
   std::uint64_t bytes = 0;
   for (const ValueInfo& v : graph.values()) {
-    if (v.kind == ValueKind::State) caches.push_back(v.cache);
+    const bool is_new = std::ranges::find(caches, v.cache) == caches.end();  // a step reads and writes each
+    if (v.kind == ValueKind::State && is_new) caches.push_back(v.cache);
     if (v.kind == ValueKind::Weight) bytes += v.type.bytes();
   }
   here.weight_bytes = bytes;

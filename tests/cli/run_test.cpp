@@ -210,6 +210,16 @@ TEST_CASE("signals stop an answer and keep what there is") {
   }
 }
 
+TEST_CASE("a model file that is cut while it is in use ends in one line") {
+  const Bench bench;
+  const std::string script =
+      "{ \"$0\" -m \"$1\" -p a --ignore-eos -q; echo code $? >&2; } | { head -c 3 >/dev/null; : > \"$1\"; cat "
+      ">/dev/null; }";
+  const Outcome o =
+      run({.program = "/bin/sh", .arguments = {"-c", script, program("llm-run").string(), bench.model().string()}});
+  CHECK(o.err == "llm-run: error: the model file was cut or became unreadable while it was in use\ncode 8\n");
+}
+
 TEST_CASE("numbers are checked before anything is done") {
   const Bench bench;
   for (const char* option : {"-n", "-c", "-t", "-s", "--top-k", "--temp", "--top-p", "--min-p", "--repeat-penalty"}) {
@@ -279,7 +289,7 @@ TEST_CASE("exit codes of models, memory, context, devices and numbers") {
 
   const Outcome memory = bench({"-p", "a", "-c", "2147483647"});  // 512 bytes each: a TiB
   CHECK(memory.code == 4);
-  CHECK(contains(memory.err, "1024.0 GiB"));
+  CHECK(contains(memory.err, "1.0 TiB"));
   CHECK(contains(memory.err, "memory"));
 
   const Outcome context = bench({"-p", "a b c d e f g h i j k l m n o p", "-c", "8"});

@@ -50,7 +50,9 @@ class CpuBackend final : public Backend {
     return std::make_unique<host::HostCache>(types, format, n_blocks);
   }
   std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
-    return std::make_unique<CpuWorkspace>(plan_program_memory(legalise(largest), threads_).bytes, threads_);
+    // A quarter more, address space only: a best fit may pack a smaller bucket's values less well.
+    const std::size_t bytes = plan_program_memory(legalise(largest), threads_).bytes;
+    return std::make_unique<CpuWorkspace>(bytes + bytes / 4, threads_);
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {

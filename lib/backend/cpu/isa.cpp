@@ -1,5 +1,9 @@
 #include "backend/cpu/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <vector>
 
@@ -9,15 +13,25 @@
 namespace llm::cpu {
 namespace {
 
-[[maybe_unused]] bool runs_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#if defined(__x86_64__)
+// These two by CPUID itself: Clang 14's __builtin_cpu_supports does not know their names. That the operating system
+// keeps the vector registers is part of what it says of avx2.
+bool cpuid_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
 }
-[[maybe_unused]] bool runs_avx2vnni() { return runs_avx2() && __builtin_cpu_supports("avxvnni"); }
-[[maybe_unused]] bool runs_avx512() {
+bool cpuid_avxvnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpuid_f16c(); }
+bool runs_avx2vnni() { return runs_avx2() && cpuid_avxvnni(); }
+bool runs_avx512() {
   return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
 }
+#endif
 
 const InstructionSet kSets[] = {
     {"portable", kernels_portable, [] { return true; }},

@@ -1,0 +1,135 @@
+// llm-bench as a process: the fields of its rows, and that shares and limits follow from one another.
+#include <set>
+
+#include "programs.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+constexpr int kEmbd = 32;
+
+/// Elements and bytes of the tensors, as the test wrote them.
+struct Size {
+  double elements = 0, bytes = 0;
+};
+Size size_of(const TinyFile& model, const std::function<bool(const TinyTensor&)>& wanted) {
+  Size s;
+  for (const TinyTensor& t : model.tensors()) {
+    if (!wanted(t)) continue;
+    s.elements += static_cast<double>(t.type.shape.elements());
+    s.bytes += static_cast<double>(t.type.bytes());
+  }
+  return s;
+}
+bool any(const TinyTensor&) { return true; }
+bool is_layer_matrix(const TinyTensor& t) { return t.name.starts_with("blk.") && t.type.shape.n_dims() > 1; }
+
+std::vector<std::string> names(const Json& rows) {
+  std::vector<std::string> all;
+  for (const Json& row : rows) all.push_back(row["test"]);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a row for every test, with every field", "[apps]") {
+  TempDir folder;
+  const TinyFile model = tiny_model();
+  const std::string path = write_model(folder, model);
+  const Json rows =
+      json_of("llm-bench", {"-m", path, "-p", "8,12", "-n", "3", "-np", "1,2", "-r", "1", "-t", "1", "-o", "json"});
+  CHECK(names(rows) == std::vector<std::string>{"pp8", "pp12", "tg3", "tg3 x2"});
+  const Size size = size_of(model, any);
+  for (const Json& row : rows) {
+    INFO(row.dump());
+    std::set<std::string> keys;
+    for (const auto& [key, value] : row.items()) keys.insert(key);
+    CHECK(keys == std::set<std::string>{"model", "size_bytes", "n_params", "backend", "threads", "test", "t_s",
+                                        "t_s_stddev", "pct_of_limit", "read_gbps", "int8_tops", "f32_gflops"});
+    CHECK(row["model"] == "m.gguf");
+    CHECK(row["size_bytes"] == size.bytes);
+    CHECK(row["n_params"] == size.elements);
+    CHECK(row["backend"] == "cpu");
+    CHECK(row["threads"] == 1);
+    CHECK(row["t_s"] > 0.0);
+    CHECK(row["t_s_stddev"] >= 0.0);
+    for (const char* figure : {"pct_of_limit", "read_gbps", "int8_tops", "f32_gflops"}) {
+      if (!row[figure].is_null()) CHECK(row[figure] > 0.0);
+    }
+  }
+}
+
+TEST_CASE("tests after a depth come in the order of their depths", "[apps]") {
+  TempDir folder;
+  const std::string path = write_model(folder, tiny_model());
+  const Json rows = json_of("llm-bench", {"-m", path, "-p", "4", "-n", "0,2", "-d", "9", "-d", "5,9", "--parallel", "2",
+                                          "-r", "1", "-o", "json", "--backend", "reference"});
+  CHECK(names(rows) == std::vector<std::string>{"pp4@d5", "tg2@d5 x2", "pp4@d9", "tg2@d9 x2"});
+  for (const Json& row : rows) {
+    CHECK(row["backend"] == "reference");
+    CHECK(row["threads"] == 1);
+    CHECK(row["t_s_stddev"] == 0.0);
+  }
+}
+
+TEST_CASE("the limits of generation and prompts follow from what the model reads and multiplies", "[apps]") {
+  TempDir folder;
+  for (const DType type : {DType::F32, DType::Q8_0}) {
+    const TinyFile model = tiny_model({.layers = 2, .type = type});
+    const std::string path = write_model(folder, model);
+    const Json rows = json_of("llm-bench", {"-m", path, "-p", "512", "-n", "4", "-r", "1", "-o", "json", "--roofline"});
+    REQUIRE(rows.size() == 2);
+    for (const Json& row : rows) {
+      INFO(row.dump());
+      if (row["limit_t_s"].is_null()) continue;  // a machine whose limits are not measured
+      CHECK(row["pct_of_limit"] == Approx(100 * row["t_s"].get<double>() / row["limit_t_s"].get<double>()));
+    }
+    const double multiplied = size_of(model, is_layer_matrix).elements;
+    const Json& prompt = rows[0];
+    if (!prompt["limit_t_s"].is_null()) {
+      CHECK(prompt["limit"] == (type == DType::F32 ? "f32 peak" : "int8 peak"));
+      const double ops =
+          type == DType::F32 ? prompt["f32_gflops"].get<double>() * 1e9 : prompt["int8_tops"].get<double>() * 1e12;
+      CHECK(prompt["limit_t_s"] == Approx(ops / (2 * multiplied)));
+    }
+    const Json& generation = rows[1];
+    if (generation["limit_t_s"].is_null()) continue;
+    CHECK(generation["limit"] == "read bandwidth");
+    const auto is_table = [](const TinyTensor& t) { return t.name == "token_embd.weight"; };
+    const Size table = size_of(model, is_table);
+    const double weights = size_of(model, any).bytes - table.bytes + table.bytes / table.elements * kEmbd;
+    const double cache = 2 * 2 * (8 + 8) * 2 * 2.5;  // layers, heads, widths, bytes, mean length of 1, 2, 3, 4
+    CHECK(generation["limit_t_s"] == Approx(generation["read_gbps"].get<double>() * 1e9 / (weights + cache)));
+  }
+}
+
+TEST_CASE("of a model's experts a token reads and multiplies those it uses, a prompt reads all", "[apps]") {
+  TempDir folder;
+  const TinyFile model = tiny_model({.experts = 8, .experts_used = 2});
+  const Json rows = json_of("llm-bench", {"-m", write_model(folder, model), "-p", "0", "-n", "1", "-np", "1,2", "-r",
+                                          "1", "-o", "json", "--roofline"});
+  REQUIRE(rows.size() == 2);
+  const auto is_expert = [](const TinyTensor& t) { return t.name.find("_exps") != std::string::npos; };
+  const auto is_shared = [&](const TinyTensor& t) { return !is_expert(t) && t.name != "token_embd.weight"; };
+  const double experts = size_of(model, is_expert).bytes, shared = size_of(model, is_shared).bytes + kEmbd * 4;
+  const double cache = 2 * (8 + 8) * 2;
+  for (int parallel : {1, 2}) {
+    const Json& row = rows[static_cast<std::size_t>(parallel - 1)];
+    if (row["limit_t_s"].is_null()) continue;
+    const double touched = parallel == 1 ? 2.0 / 8 : 1 - (6.0 / 8) * (6.0 / 8);
+    const double bytes = shared + experts * touched + parallel * cache;
+    CHECK(row["limit_t_s"] == Approx(parallel * row["read_gbps"].get<double>() * 1e9 / bytes));
+  }
+}
+
+TEST_CASE("the table is Markdown with as many cells in every row", "[apps]") {
+  TempDir folder;
+  const std::string path = write_model(folder, tiny_model());
+  const std::string table = output_of("llm-bench", {"-m", path, "-p", "4", "-n", "2", "-r", "1", "--roofline"});
+  std::istringstream lines(table);
+  int n = 0;
+  for (std::string line; std::getline(lines, line); ++n) CHECK(std::count(line.begin(), line.end(), '|') == 11);
+  CHECK(n == 4);
+}

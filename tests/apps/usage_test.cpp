@@ -1,0 +1,56 @@
+// What the programs have in common: help, version, errors and their exit codes.
+#include "programs.h"
+
+using namespace llm::test;
+
+TEST_CASE("help has examples, and goes to stdout like the version", "[apps]") {
+  for (const char* name : {"llm-inspect", "llm-bench", "llm-perplexity"}) {
+    INFO(name);
+    CHECK(output_of(name, {"--help"}).find(std::string("Examples:\n  ") + name) != std::string::npos);
+    CHECK(output_of(name, {"--version"}).starts_with(std::string(name) + " "));
+  }
+  for (const char* command : {"show", "tokenize", "graph"}) {
+    CHECK(output_of("llm-inspect", {command, "--help"}).find("FILE") != std::string::npos);
+  }
+}
+
+TEST_CASE("usage errors end with code 2", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model());
+  const std::string text = write_file(folder / "text", "abc");
+  check_fails(2, "subcommand", "llm-inspect", {});
+  check_fails(2, "--jsn", "llm-inspect", {"show", model, "--jsn"});
+  check_fails(2, "--text", "llm-inspect", {"tokenize", model});
+  check_fails(2, "--text", "llm-inspect", {"tokenize", model, "--text", "a", "--stdin"});
+  check_fails(2, "svg", "llm-inspect", {"graph", model, "--format", "svg"});
+  check_fails(2, "--tokens", "llm-inspect", {"graph", model, "--tokens", "0"});
+  check_fails(2, "--model", "llm-bench", {"-p", "8"});
+  check_fails(2, "1x", "llm-bench", {"-m", model, "-p", "8,1x"});
+  check_fails(2, "\"\"", "llm-bench", {"-m", model, "-p", "8,"});
+  check_fails(2, "csv", "llm-bench", {"-m", model, "-o", "csv"});
+  check_fails(2, "nothing to measure", "llm-bench", {"-m", model, "-p", "0", "-n", "0"});
+  check_fails(2, "--tokens", "llm-perplexity", {"-m", model});
+  check_fails(2, "--tokens", "llm-perplexity", {"-m", model, "-f", text, "--tokens", text});
+  check_fails(2, "-c", "llm-perplexity", {"-m", model, "-f", text, "-c", "3"});
+  check_fails(2, "No such file", "llm-perplexity", {"-m", model, "-f", (folder / "none").string()});
+  check_fails(2, "a window takes 64", "llm-perplexity", {"-m", model, "-f", text, "-c", "64"});
+}
+
+TEST_CASE("a file that is missing or no model ends with code 3", "[apps]") {
+  TempDir folder;
+  const std::string none = (folder / "none.gguf").string();
+  const std::string text = write_file(folder / "text", "this is no model");
+  for (const std::string& file : {none, text}) {
+    check_fails(3, file, "llm-inspect", {"show", file});
+    check_fails(3, file, "llm-inspect", {"tokenize", file, "--text", "a"});
+    check_fails(3, file, "llm-inspect", {"graph", file});
+    check_fails(3, file, "llm-bench", {"-m", file});
+    check_fails(3, file, "llm-perplexity", {"-m", file, "-f", text});
+  }
+}
+
+TEST_CASE("a backend that is not there ends with code 9", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model());
+  check_fails(9, "abacus", "llm-bench", {"-m", model, "--backend", "abacus"});
+}
