@@ -1,14 +1,11 @@
 #include "options.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
+#include <limits>
 #include <random>
 
-#include "common/messages.h"
+#include "common/input.h"
 #include "common/numbers.h"
 
 namespace llm::app {
@@ -61,47 +58,6 @@ void add_sampling_options(CLI::App& cli, RunOptions& o) {
            "weaken the last 64 tokens by this factor; 1: off (default 1)");
 }
 
-std::string read_all(int fd) {
-  std::string text;
-  std::array<char, 1 << 16> buffer;
-  for (;;) {
-    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
-    if (n == 0) return text;
-    if (n > 0) {
-      text.append(buffer.data(), static_cast<std::size_t>(n));
-    } else if (errno != EINTR) {
-      throw std::system_error(errno, std::generic_category());
-    }
-  }
-}
-
-std::string read_stdin() {
-  try {
-    return read_all(STDIN_FILENO);
-  } catch (const std::system_error& e) {
-    throw Error(ErrorKind::Io,
-                ErrorParts{.file = "stdin", .problem = std::string("cannot read: ") + std::strerror(e.code().value())});
-  }
-}
-
-std::string read_file(const std::string& path) {
-  const auto fail = [&path](int error) {
-    throw Error(ErrorKind::Usage,
-                ErrorParts{.file = path, .problem = std::string("cannot read the prompt: ") + std::strerror(error)});
-  };
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(errno);
-  try {
-    std::string text = read_all(fd);
-    ::close(fd);
-    return text;
-  } catch (const std::system_error& e) {
-    ::close(fd);
-    fail(e.code().value());
-  }
-  return {};
-}
-
 }  // namespace
 
 std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
@@ -126,7 +82,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
 
 std::string read_prompt(const RunOptions& o) {
   if (o.prompt_file.empty()) return *o.prompt;
-  std::string text = o.prompt_file == "-" ? read_stdin() : read_file(o.prompt_file);
+  std::string text = read_input(o.prompt_file);
   if (text.ends_with('\n')) text.pop_back();
   return o.prompt ? *o.prompt + "\n\n" + text : text;
 }

@@ -82,6 +82,7 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       barrier_(std::make_unique<Barrier>(threads)) {
   const MemoryPlan memory = plan_program_memory(graph_, threads);
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
+  for (const ValueInfo& v : graph_.values()) uses_cache_ = uses_cache_ || v.kind == ValueKind::State;
   std::vector<std::uint64_t> hashes;
   for (const LayerRange& range : layer_ranges(graph_)) add_layer(range, memory, weights, kernels, hashes);
 }
@@ -232,6 +233,7 @@ void Program::bind(const StepData& step, const host::StepRows& rows, std::span<c
 
 Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) {
   const host::StepRows rows = host::check_step(step, graph_.bucket());
+  if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
   bind(step, rows, in, out);
   std::exception_ptr failure;  // an observer's: exceptions must not leave the parallel region
 #pragma omp parallel num_threads(threads_)

@@ -76,6 +76,7 @@ class Program final : public Executable {
   const host::HostCache& cache_;
   const CpuWorkspace& workspace_;
   int threads_;
+  bool uses_cache_ = false;
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   std::vector<Layer> layers_;
   std::vector<Bound> bound_;

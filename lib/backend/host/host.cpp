@@ -160,4 +160,16 @@ StepRows check_step(const StepData& step, const Bucket& bucket) {
   return {.tokens = std::ssize(step.tokens), .outputs = std::ssize(step.out_rows)};
 }
 
+void check_blocks(const StepData& step, std::int32_t n_blocks) {
+  check(step.groups.size() == 1, "a step brings the cache's block table");
+  const StateGroup& group = step.groups[0];
+  for (std::size_t s = 0; s < step.sequences.size(); ++s) {
+    const std::int32_t* row = group.block_table.data() + s * static_cast<std::size_t>(group.stride);
+    const std::int32_t blocks = (step.sequences[s].kv_len + kBlockPositions - 1) / kBlockPositions;
+    for (std::int32_t b = 0; b < blocks; ++b) {
+      check(row[b] >= 0 && row[b] < n_blocks, "a block table names blocks of the cache");
+    }
+  }
+}
+
 }  // namespace llm::host

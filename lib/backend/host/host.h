@@ -100,5 +100,7 @@ struct StepRows {
 };
 /// Checks a step against the bucket and the spans against each other; throws ErrorKind::Internal.
 StepRows check_step(const StepData&, const Bucket&);
+/// Checks that the block tables name blocks of a cache of `n_blocks`; throws ErrorKind::Internal.
+void check_blocks(const StepData&, std::int32_t n_blocks);
 
 }  // namespace llm::host

@@ -56,7 +56,7 @@ class Interpreter final : public Executable {
 
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     const StepRows rows = check_step(step, graph_.bucket());
-    check_cache(step);
+    if (uses_cache_) check_blocks(step, cache_.n_blocks());
     bind(rows, in, out);
     prologue_();
     for (std::size_t i = 0; i < kernels_.size(); ++i) run_node(i, step, rows);
@@ -146,20 +146,6 @@ class Interpreter final : public Executable {
           v.type.bytes() / static_cast<std::size_t>(capacity(graph_, v)) * static_cast<std::size_t>(rows.count(v.rows));
       check(found->bytes >= bytes, "bound memory holds the step's rows");
       bound_[i].data = found->data;
-    }
-  }
-
-  void check_cache(const StepData& step) const {
-    if (!uses_cache_) return;
-    check(step.groups.size() == 1, "a step brings the cache's block table");
-    const StateGroup& group = step.groups[0];
-    for (std::size_t s = 0; s < step.sequences.size(); ++s) {
-      const std::int32_t blocks = (step.sequences[s].kv_len + kBlockPositions - 1) / kBlockPositions;
-      for (std::int32_t b = 0; b < blocks; ++b) {
-        const std::int32_t block =
-            group.block_table[s * static_cast<std::size_t>(group.stride) + static_cast<std::size_t>(b)];
-        check(block >= 0 && block < cache_.n_blocks(), "a block table names blocks of the cache");
-      }
     }
   }
 

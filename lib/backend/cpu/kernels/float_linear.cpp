@@ -25,10 +25,12 @@ constexpr int kTileRows = 1, kTileCols = 4, kAccumulators = 8;
 #else
 constexpr int kTileRows = 2, kTileCols = 3, kAccumulators = 6;
 #endif
-// Weight rows that all columns go through segment by segment: rows x kSegment weights stay in L2.
+// Weight rows that many columns go through segment by segment: rows x kSegment weights stay in L2.
 constexpr std::size_t kPanelBytes = std::size_t{256} << 10;
-// How far ahead of the products weights are fetched when they come from memory, rounded down to segments.
-constexpr std::size_t kAheadBytes = 8 << 10;
+// Activations that stay in L1 while weights stream through it.
+constexpr std::int64_t kColumnInL1 = 8192;
+// How far ahead of the products weights are fetched when they come from memory.
+constexpr int kAhead = 6 << 10;
 
 enum class Segment { First, Next };
 enum class Weights { Streamed, Cached };
@@ -38,7 +40,7 @@ template <class W, int R, int C>
 struct Tile {
   const std::byte* w;
   std::size_t w_row_bytes;
-  const std::byte* ahead;  ///< Streamed: the weights of a later segment, to be fetched
+  std::size_t ahead;  ///< Streamed: how many bytes behind w the weights are that come later
   const float* x[C];
   float* y[C];
 };
@@ -71,7 +73,7 @@ template <Weights kFrom, int N, class W, int R, int C>
   for (; k + 16 * N <= n; k += kStep) {
     if constexpr (kFrom == Weights::Streamed) {
       unroll<R>([&](auto r) __attribute__((always_inline)) {
-        const std::byte* ahead = t.ahead + r.value * t.w_row_bytes + static_cast<std::size_t>(k) * sizeof(W);
+        const std::byte* ahead = t.w + r.value * t.w_row_bytes + static_cast<std::size_t>(k) * sizeof(W) + t.ahead;
         prefetch(ahead);
         if constexpr (kStep * sizeof(W) > 64) prefetch(ahead + 64);
       });
@@ -128,10 +130,11 @@ template <Weights kFrom, class W, int R, int C>
   unroll<C>([&](auto c) __attribute__((always_inline)) { put_sums<R>(sums + c.value * R, t.y[c.value], segment); });
 }
 
-/// What part of a product one call covers: rows one after the other, of each the segments from k_begin on.
+/// What part of a product one call covers.
 struct Range {
   std::int64_t row_begin, row_end, k_begin, k_end;  ///< k_begin a multiple of kSegment
   std::int64_t col_begin, cols;
+  std::size_t ahead;  ///< as in Tile
 };
 
 template <class T>
@@ -144,23 +147,13 @@ inline const float* activations(const LinearArgs& a, std::int64_t col, std::int6
   return reinterpret_cast<const float*>(a.act + row * a.layout->row_bytes) + k;
 }
 
-template <class W>
-inline const std::byte* weights_at(const LinearArgs& a, std::int64_t row, std::int64_t k) {
-  return a.w + static_cast<std::size_t>(row) * a.w_row_bytes + static_cast<std::size_t>(k) * sizeof(W);
-}
-
 template <Weights kFrom, class W, int R, int C>
 [[gnu::always_inline]] inline void multiply_rows(const LinearArgs& a, const Range& range, std::int64_t row) {
   Tile<W, R, C> t;
   t.w_row_bytes = a.w_row_bytes;
-  constexpr std::int64_t kAhead = kAheadBytes / (kSegment * sizeof(W)) * kSegment;
-  const std::int64_t row_length = (range.k_end - range.k_begin + kSegment - 1) / kSegment * kSegment;
+  t.ahead = range.ahead;
   for (std::int64_t k = range.k_begin; k < range.k_end; k += kSegment) {
-    t.w = weights_at<W>(a, row, k);
-    if constexpr (kFrom == Weights::Streamed) {
-      const std::int64_t later = k - range.k_begin + kAhead;
-      t.ahead = weights_at<W>(a, row + later / row_length * R, range.k_begin + later % row_length);
-    }
+    t.w = a.w + static_cast<std::size_t>(row) * a.w_row_bytes + static_cast<std::size_t>(k) * sizeof(W);
     unroll<C>([&](auto c) __attribute__((always_inline)) {
       const std::int64_t col = range.col_begin + c.value;
       t.x[c.value] = activations(a, col, k);
@@ -171,10 +164,9 @@ template <Weights kFrom, class W, int R, int C>
   }
 }
 
-/// C columns, all rows of the range.
-template <Weights kFrom, class W, int C>
+/// C columns, all rows of the range, R at a time.
+template <Weights kFrom, class W, int R, int C>
 void multiply_cols(const LinearArgs& a, const Range& range) {
-  constexpr int R = C == 1 ? 1 : kTileRows;  // one column: one row at a time, memory likes ascending addresses
   std::int64_t row = range.row_begin;
   for (; row + R <= range.row_end; row += R) multiply_rows<kFrom, W, R, C>(a, range, row);
   for (; row < range.row_end; ++row) multiply_rows<kFrom, W, 1, C>(a, range, row);
@@ -185,7 +177,10 @@ void multiply_some_cols(const LinearArgs& a, const Range& range) {
   if constexpr (C > 1) {
     if (range.cols < C) return multiply_some_cols<kFrom, W, C - 1>(a, range);
   }
-  multiply_cols<kFrom, W, C>(a, range);
+  // One column: row by row, since memory is fastest in the order of addresses, unless each row would fetch the column
+  // from L2.
+  if (C == 1 && a.k <= kColumnInL1) return multiply_cols<kFrom, W, 1, C>(a, range);
+  multiply_cols<kFrom, W, kTileRows, C>(a, range);
 }
 
 std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
@@ -199,14 +194,15 @@ std::int64_t next_cols(std::int64_t cols) {
 template <class W>
 void linear(const LinearArgs& a, std::int64_t row_begin, std::int64_t row_end) {
   if (a.n_cols <= 0) return;
+  if (a.n_cols <= kTileCols)
+    return multiply_some_cols<Weights::Streamed, W>(a, {row_begin, row_end, 0, a.k, 0, a.n_cols, kAhead});
   constexpr auto kRows = static_cast<std::int64_t>(kPanelBytes / (kSegment * sizeof(W)));
-  // Long pieces of rows for one column, as long as its activations stay in L1; segments if there are many.
-  const std::int64_t piece = a.n_cols < 4 ? 4 / a.n_cols * kSegment : kSegment;
   Range range;
+  range.ahead = kTileRows * a.w_row_bytes;  // the same segment of the next tile of rows
   for (range.row_begin = row_begin; range.row_begin < row_end; range.row_begin = range.row_end) {
     range.row_end = smaller(range.row_begin + kRows, row_end);
     for (range.k_begin = 0; range.k_begin < a.k; range.k_begin = range.k_end) {
-      range.k_end = smaller(range.k_begin + piece, a.k);
+      range.k_end = smaller(range.k_begin + kSegment, a.k);
       for (range.col_begin = 0; range.col_begin < a.n_cols; range.col_begin += range.cols) {
         range.cols = next_cols(a.n_cols - range.col_begin);
         if (range.col_begin == 0) {
