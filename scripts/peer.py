@@ -128,6 +128,23 @@ class Peer:
                 out[at + i] = np.ctypeslib.as_array(row, (self.n_vocab,))
         return out
 
+    def greedy(self, ids, n):
+        """The bytes of the n tokens that are likeliest one after the other, stopping at an end token."""
+        import numpy as np
+        self.clear()
+        self.decode(ids, 0, "last")
+        text = b""
+        buffer = ctypes.create_string_buffer(256)
+        for position in range(len(ids), len(ids) + n):
+            row = self.c.llama_get_logits_ith(self.context, -1)
+            token = int(np.ctypeslib.as_array(row, (self.n_vocab,)).argmax())
+            if self.c.llama_vocab_is_eog(self.vocab, token):
+                break
+            length = self.c.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, False)
+            text += buffer.raw[:length]
+            self.decode([token], position, "last")
+        return text
+
     # The two measurements follow llama-bench: random tokens, no sampling, an empty cache, one warm-up.
 
     def prefill_speed(self, n):

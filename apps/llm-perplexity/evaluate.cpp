@@ -19,13 +19,13 @@ constexpr std::size_t kLeastRows = 16;
 
 class Evaluation {
  public:
-  Evaluation(Model& model, const Windows& windows, const Streams& streams, int threads)
+  Evaluation(Model& model, const Windows& windows, const Streams& streams, CacheFormat cache, int threads)
       : windows_(windows),
         streams_(streams),
         threads_(threads),
         vocab_(static_cast<std::size_t>(model.dims().vocab)),
         rows_at_once_(static_cast<std::int64_t>(std::max(kLeastRows, kRowBytes / sizeof(float) / vocab_))),
-        session_(model, SessionOptions{.context = windows.size()}),
+        session_(model, SessionOptions{.context = windows.size(), .cache = cache}),
         sequence_(session_.create()) {}
 
   std::optional<Totals> run() {
@@ -109,8 +109,9 @@ class Evaluation {
 
 }  // namespace
 
-std::optional<Totals> evaluate(Model& model, const Windows& windows, const Streams& streams, int threads) {
-  return Evaluation(model, windows, streams, threads).run();
+std::optional<Totals> evaluate(Model& model, const Windows& windows, const Streams& streams, CacheFormat cache,
+                               int threads) {
+  return Evaluation(model, windows, streams, cache, threads).run();
 }
 
 }  // namespace llm::perplexity

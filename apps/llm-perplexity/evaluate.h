@@ -25,6 +25,6 @@ struct Streams {
 
 /// Rows of logits are read from `base` and written to `save` in the order of the scored positions: window by window,
 /// ascending. Nothing if the user asked to stop.
-std::optional<Totals> evaluate(Model&, const Windows&, const Streams&, int threads);
+std::optional<Totals> evaluate(Model&, const Windows&, const Streams&, CacheFormat, int threads);
 
 }  // namespace llm::perplexity

@@ -1,4 +1,5 @@
 // llm-perplexity: how well a model predicts a text, and how far its predictions are from another's.
+#include <array>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -37,8 +38,20 @@ struct Options {
   std::int64_t window = 512;
   std::int64_t chunks = 0;  ///< 0: all
   std::string save_logits, kl_base;
+  CacheFormat cache;
   bool json = false;
 };
+
+constexpr std::array kAliases{app::Alias{"-ctk", "--cache-type-k"}, app::Alias{"-ctv", "--cache-type-v"}};
+
+void add_cache_option(CLI::App& cli, const std::string& name, DType& type, const std::string& help) {
+  const auto set = [&type, name](const std::string& text) {
+    if (text != "f32" && text != "f16" && text != "bf16")
+      throw Error(ErrorKind::Usage, "option " + name + ": \"" + escaped(text) + "\" is not f32, f16 or bf16");
+    type = text == "f32" ? DType::F32 : text == "f16" ? DType::F16 : DType::BF16;
+  };
+  cli.add_option_function<std::string>(name, set, help)->type_name("TYPE")->take_last();
+}
 
 std::optional<int> read_options(int argc, char** argv, Options& o) {
   CLI::App cli{kDescription};
@@ -53,8 +66,10 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   cli.add_flag("--json", o.json, "one JSON object");
   add_file("--save-logits", o.save_logits, "write the logits of the scored positions to this .npy file");
   add_file("--kl-base", o.kl_base, "compare with the logits in this .npy file");
+  add_cache_option(cli, "--cache-type-k", o.cache.k, "f32, f16 or bf16: cached keys (default f16; also -ctk)");
+  add_cache_option(cli, "--cache-type-v", o.cache.v, "f32, f16 or bf16: cached values (default f16; also -ctv)");
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv)) return code;
+  if (const auto code = app::parse(cli, argc, argv, kAliases)) return code;
   if (o.text.empty() == o.tokens.empty())
     throw Error(ErrorKind::Usage, "give a text with -f FILE, or token ids with --tokens FILE");
   return std::nullopt;
@@ -147,7 +162,8 @@ int body(int argc, char** argv) {
   }
 
   const int threads = options.model.threads > 0 ? options.model.threads : default_threads().threads;
-  const auto totals = evaluate(*model, windows, {base ? &*base : nullptr, save ? &*save : nullptr}, threads);
+  const Streams streams{base ? &*base : nullptr, save ? &*save : nullptr};
+  const auto totals = evaluate(*model, windows, streams, options.cache, threads);
   if (!totals) return app::signal_exit_code();
   if (save) save->finish();
   const Report report{*totals, windows.scored_bytes(), base.has_value()};

@@ -61,7 +61,8 @@ _HERO = re.compile(r"\b(?:a|an) (?:[a-z]+ ){1,3}(?:named|called) [A-Z][a-z]+\b")
 # Nouns that say nothing about a story.
 DULL = frozenset(
     "day time lot way thing things one end moment story while bit place idea something everyone it name kind side part "
-    "lesson hurry size cross stand fair reminder minute night morning fun home good best world first next other more new same us".split()
+    "lesson hurry size cross stand fair reminder minute night morning fun home good best world first next other more new "
+    "same us".split()
 )
 
 

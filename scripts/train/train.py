@@ -31,7 +31,7 @@ WARM_UP = 0.04  # share of the first phase
 PATIENCE = 6  # evaluations without a new best before a phase ends
 
 Config = dict[str, Any]
-LossOf = Callable[[Batch, Tensor | None], tuple[Tensor, Tensor]]
+LossOf = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 
 def read_config(path: Path, changes: list[str]) -> Config:
@@ -60,12 +60,12 @@ def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def loss_function(model: Model, distill: float) -> LossOf:
-    """(loss to minimise, cross-entropy) of a batch, with the teachers' probabilities where there are some."""
+    """(loss to minimise, cross-entropy) of inputs, targets, mask, and the teachers' probabilities where there are some."""
 
-    def loss_of(batch: Batch, teacher: Tensor | None) -> tuple[Tensor, Tensor]:
-        logits, balance = model(batch.inputs)
-        weight = batch.mask / batch.mask.sum()
-        plain = (token_losses(logits, batch.targets) * weight).sum()
+    def loss_of(inputs: Tensor, targets: Tensor, mask: Tensor, teacher: Tensor | None) -> tuple[Tensor, Tensor]:
+        logits, balance = model(inputs)
+        weight = mask / mask.sum().clamp(min=1)
+        plain = (token_losses(logits, targets) * weight).sum()
         total = plain
         if teacher is not None:
             log_p = F.log_softmax(logits.float(), dim=-1)
@@ -152,7 +152,7 @@ class Trainer:
         batch = self.sampler.batch(shares)
         teacher = self.teach(batch)
         with self.autocast():
-            loss, plain = self.loss_of(batch, teacher)
+            loss, plain = self.loss_of(batch.inputs, batch.targets, batch.mask, teacher)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), GRADIENT_NORM)
         self.optimizer.step()

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Prints what a trained model says: sample.py NAME.pt --tokenizer DATA/tokenizer.json [--prompts FILE]
+
+For each prompt one greedy answer and one at temperature 0.8. A prompt that ends in three dots is continued as plain
+text, any other is what a user says.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from prepare import ASSISTANT, BOS, END, USER
+from tokenizers import Tokenizer
+from torch import Tensor
+from train import load_model
+
+PROMPTS = (
+    "Once upon a time...",
+    "One day, a small turtle found a golden key under a bridge...",
+    "Tell me a story about a lighthouse and a whale.",
+    "Tell me a story about a robot who wants to bake bread.",
+    "Write a story about a boy named Oscar and a kite.",
+    "Can you tell me a story about a penguin who lost a hat?",
+    "Write a short story with the words violin, snow and grandfather.",
+    "Hello!",
+    "Tell me a story about two friends who build a boat.",
+    "Please tell me a bedtime story about an owl who is afraid of the dark.",
+)
+
+
+@torch.no_grad()
+def complete(model: torch.nn.Module, ids: list[int], stops: set[int], temperature: float, most: int) -> list[int]:
+    """Up to `most` tokens after `ids`; temperature 0 takes the most probable one. The whole text is read again for each
+    token: slow, and without a cache that could be wrong."""
+    device = next(model.parameters()).device
+    rng = torch.Generator(device).manual_seed(1)
+    out: list[int] = []
+    while len(out) < most:
+        context = torch.tensor([ids + out], device=device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            logits: Tensor = model(context)[0][0, -1].float()
+        if temperature == 0:
+            token = int(logits.argmax())
+        else:
+            token = int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=rng))
+        if token in stops:
+            break
+        out.append(token)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path, metavar="NAME.pt")
+    parser.add_argument("--tokenizer", type=Path, required=True, metavar="tokenizer.json")
+    parser.add_argument("--prompts", type=Path, help="one prompt per line (default: ten of ours)")
+    parser.add_argument("--most", type=int, default=300, help="tokens of an answer (default 300)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    tokenizer = Tokenizer.from_file(str(options.tokenizer))
+    model = load_model(options.checkpoint, torch.device(options.device))
+    stops = {tokenizer.token_to_id(BOS), tokenizer.token_to_id(END)}
+    prompts = options.prompts.read_text().splitlines() if options.prompts else list(PROMPTS)
+    for prompt in prompts:
+        plain = prompt.endswith("...")
+        text = prompt[:-3] if plain else f"{USER}{prompt}{END}{ASSISTANT}"
+        ids = tokenizer.encode(BOS + text, add_special_tokens=False).ids
+        most = min(options.most, model.c.context - len(ids))
+        for temperature in (0.0, 0.8):
+            answer = tokenizer.decode(complete(model, ids, stops, temperature, most))
+            print(f"### {prompt} (temperature {temperature:g})\n{prompt[:-3] if plain else ''}{answer}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
