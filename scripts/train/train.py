@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains one model from a configuration: train.py CONFIG.toml --data DATA --out FOLDER
 
-Writes FOLDER/NAME.pt (sizes and weights of the best step of the last phase) and FOLDER/NAME.json (losses by step).
+Writes FOLDER/NAME.pt (sizes, and the weights of the best step) and FOLDER/NAME.json (losses by step) after each phase.
 Every phase keeps its best weights, by the loss on what was held out, and stops early once that has risen for long; the
 next phase starts from them. With --max-minutes the schedule is compressed, so that the learning rate still falls to its
 end. --set train.dropout=0.2 changes one value of the configuration.
@@ -76,6 +76,17 @@ def loss_function(model: Model, distill: float) -> LossOf:
     return loss_of
 
 
+def teacher_function(teachers: list[Model]) -> Callable[[Tensor], Tensor | None]:
+    """The mean of the teachers' probabilities for inputs, None without teachers."""
+
+    @torch.no_grad()
+    def teach(inputs: Tensor) -> Tensor | None:
+        parts = [F.softmax(teacher(inputs)[0].float(), dim=-1) for teacher in teachers]
+        return sum(parts[1:], parts[0]) / len(parts) if parts else None
+
+    return teach
+
+
 class Trainer:
     """State of one training run."""
 
@@ -93,30 +104,19 @@ class Trainer:
         self.sampler = Sampler(sources, self.settings["rows"], self.sizes.context, options.seed, self.device)
         self.held_out = HeldOut(options.data, min(512, self.sizes.context), self.device)
         self.held_out_bytes = self.held_out.story_bytes()
-        self.teachers = [load_model(path, self.device) for path in options.teacher]
+        self.teach = teacher_function([load_model(path, self.device) for path in options.teacher])
         self.loss_of = loss_function(self.model, self.settings.get("distill", 0.5))
         if options.compile:
+            self.teach = torch.compile(self.teach, dynamic=False)
             self.loss_of = torch.compile(self.loss_of, dynamic=False)
         self.log: dict[str, Any] = {
             "name": config["name"], "config": config, "parameters": self.model.n_parameters(), "seed": options.seed,
-            "teachers": len(self.teachers), "held_out_bytes": self.held_out_bytes, "steps": [], "evaluations": [],
+            "teachers": len(options.teacher), "held_out_bytes": self.held_out_bytes, "steps": [], "evaluations": [],
         }  # fmt: skip
         self.step = 0
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
-
-    @torch.no_grad()
-    def teach(self, batch: Batch) -> Tensor | None:
-        """The mean of the teachers' probabilities."""
-        if not self.teachers:
-            return None
-        mean: Tensor | None = None
-        with self.autocast():
-            for teacher in self.teachers:
-                p = F.softmax(teacher(batch.inputs)[0].float(), dim=-1) / len(self.teachers)
-                mean = p if mean is None else mean.add_(p)
-        return mean
 
     @torch.no_grad()
     def losses(self, batch: Batch) -> tuple[float, int]:
@@ -150,8 +150,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         batch = self.sampler.batch(shares)
-        teacher = self.teach(batch)
         with self.autocast():
+            teacher = self.teach(batch.inputs)
             loss, plain = self.loss_of(batch.inputs, batch.targets, batch.mask, teacher)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), GRADIENT_NORM)
@@ -186,14 +186,16 @@ class Trainer:
                     best, best_state, since_best = result[key], copy.deepcopy(self.model.state_dict()), 0
         self.model.load_state_dict(best_state)
 
-    def run(self, minutes: float | None) -> None:
+    def run(self, minutes: float | None, folder: Path) -> None:
         begin = time.monotonic()
         total = sum(phase["steps"] for phase in self.config["phase"])
         for number, phase in enumerate(self.config["phase"]):
             share = phase["steps"] / total
             self.run_phase(number, math.inf if minutes is None else 60 * minutes * share)
+            self.save(folder)
         self.log["seconds"] = round(time.monotonic() - begin, 1)
         self.log["final"] = self.evaluate(len(self.config["phase"]), self.log["seconds"])
+        self.save(folder)
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -226,8 +228,7 @@ def main() -> None:
     options = parser.parse_args()
     trainer = Trainer(read_config(options.config, options.set), options)
     print(f"{trainer.config['name']}: {trainer.model.n_parameters():,} parameters on {options.device}", flush=True)
-    trainer.run(options.max_minutes)
-    trainer.save(options.out)
+    trainer.run(options.max_minutes, options.out)
 
 
 if __name__ == "__main__":

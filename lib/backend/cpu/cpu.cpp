@@ -38,7 +38,18 @@ class CpuBackend final : public Backend {
            (threads_ == 1 ? " thread" : " threads");
   }
 
-  Support supports(const Graph& g, const Node& n) const override { return host::supports_on_host(g, n); }
+  Support supports(const Graph& g, const Node& n) const override {
+    const Support support = host::supports_on_host(g, n);
+    if (!support.ok || !(std::holds_alternative<Linear>(n.op) || std::holds_alternative<ExpertLinear>(n.op)))
+      return support;
+    for (std::uint32_t v : n.in) {
+      const ValueInfo& w = g.info(v);
+      if (w.kind != ValueKind::Weight || w.type.shape.n_dims() < 2 || kernels_.linear[static_cast<int>(w.type.dtype)])
+        continue;
+      return {.ok = false, .reason = w.name + ": no product kernel for " + std::string(llm::name(w.type.dtype))};
+    }
+    return support;
+  }
   Graph legalise(const Graph& g) const override { return host::quantise_activations(g); }
   Layout choose_layout(const WeightUse&) const override { return Layout::File; }
 

@@ -33,7 +33,15 @@ struct TileColumns {
   const std::int8_t* q[kTileCols];
 };
 
+/// Weights of the next panel, fetched little by little while this one is multiplied.
+struct Ahead {
+  const u8* next;
+  const u8* end;
+  i64 lines;  ///< at a time
+};
+
 struct TileWork {
+  Ahead ahead;
   alignas(64) F acc[2 * kTileCols];
   alignas(64) V isum[2 * kTileCols];
   alignas(64) float edge[kTileCols][kPanelRows];  ///< outputs of a panel that has fewer rows
@@ -161,21 +169,28 @@ LLM_INLINE void add_products_16(V* isum, const V* factor, const u8* q, const Til
 }
 #endif
 
+LLM_INLINE void fetch_ahead(Ahead& ahead) {
+  for (i64 i = 0; i < ahead.lines && ahead.next < ahead.end; ++i, ahead.next += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T1);
+}
+
 /// The integer sums of block `b` into work.isum[2 c + register of rows].
 template <class T, int nc>
-LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, V* isum) {
+LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, V* isum, Ahead& ahead) {
   constexpr PanelTraits t = T::traits;
   const u8* q = p.q + b * t.block * kPanelRows + row * 4;
 #if defined(LLM_ISA_avx2)
   for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
   if constexpr (t.scaled()) {
     for (int s = 0; s < t.block / t.sub; ++s) {
+      fetch_ahead(ahead);
       const std::int32_t* scale = p.scale + (b * (t.block / t.sub) + s) * kPanelRows + row;
       const V factor[2] = {load(scale), load(scale + kWidth)};
       add_products_16<t, t.sub, nc>(isum, factor, q + s * t.sub * kPanelRows, cols, b * t.block + s * t.sub);
     }
   } else {
     const V factor[2] = {splat16(1), splat16(1)};
+    fetch_ahead(ahead);
     for (int s = 0; s < t.block / 32; ++s)
       add_products_16<t, 32, nc>(isum, factor, q + s * 32 * kPanelRows, cols, b * t.block + s * 32);
   }
@@ -184,6 +199,7 @@ LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& col
   if constexpr (t.scaled())
     for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
   for (int s = 0; s < kSubs; ++s) {
+    fetch_ahead(ahead);
     Sums<nc> sum;
 #pragma GCC unroll 8
     for (int c = 0; c < nc; ++c)
@@ -218,6 +234,7 @@ template <class T, int nc>
 [[gnu::noinline]] void tile(const PanelMemory& p, int row, i64 n, const TileColumns& cols, TileWork& work,
                             float* const* y) {
   constexpr PanelTraits t = T::traits;
+  Ahead ahead = work.ahead;
   F* acc = in_memory(work.acc);
   V* isum = in_memory(work.isum);
 #pragma GCC unroll 8
@@ -226,7 +243,7 @@ template <class T, int nc>
     acc[2 * c + 1] = load_f(y[c] + row + kWidth);
   }
   for (i64 b = 0; b < n / t.block; ++b) {
-    block_sums<T, nc>(p, row, cols, b, isum);
+    block_sums<T, nc>(p, row, cols, b, isum, ahead);
     const float* d = p.d + b * kPanelRows + row;
     const float* dm = p.dm + b * kPanelRows + row;
     const F d0 = load_f(d), d1 = load_f(d + kWidth);
@@ -260,6 +277,7 @@ template <class T, int nc>
     store_f(y[c] + row, acc[2 * c]);
     store_f(y[c] + row + kWidth, acc[2 * c + 1]);
   }
+  work.ahead = ahead;
 }
 
 using TileFn = void (*)(const PanelMemory&, int, i64, const TileColumns&, TileWork&, float* const*);
@@ -322,6 +340,19 @@ LLM_INLINE void panel_columns(const LinearArgs& args, i64 row, int n_rows, i64 k
       __builtin_memcpy(output(args, c0 + c) + row, y[c], static_cast<std::size_t>(n_rows) * sizeof(float));
 }
 
+/// What to fetch during the products of the panel at `row` with elements [k0, k0 + n): an even share of the next panel.
+template <class T>
+LLM_INLINE Ahead next_weights(const LinearArgs& args, i64 row, i64 row_end, i64 k0, i64 n, i64 tiles) {
+  constexpr PanelTraits t = T::traits;
+  const i64 first = row + kPanelRows, rest = row_end - first;
+  if (rest <= 0) return {nullptr, nullptr, 0};
+  const i64 bytes = (rest < kPanelRows ? rest : kPanelRows) * static_cast<i64>(args.w_row_bytes);
+  const u8* begin = weight_row(args, first) + bytes * k0 / args.k;
+  const u8* end = weight_row(args, first) + bytes * (k0 + n) / args.k;
+  const i64 times = n / t.sub * tiles * (kPanelRows / kTileRows);
+  return {begin, end, (end - begin + times * 64 - 1) / (times * 64)};
+}
+
 template <class T>
 void gemm(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
   auto& s = *reinterpret_cast<GemmScratch*>(scratch);
@@ -333,6 +364,7 @@ void gemm(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch
     for (i64 k0 = 0; k0 < args.k; k0 += kStretch) {
       const i64 n = args.k - k0 < kStretch ? args.k - k0 : kStretch;
       unpack_panel<T>(rows, k0, n, s.panel);
+      s.work.ahead = next_weights<T>(args, row, row_end, k0, n, tiles);
       for (i64 i = 0, c0 = 0; i < tiles; ++i) {  // tiles as even as can be: 9 columns are 5 and 4
         const i64 nc = (args.n_cols - c0 + tiles - i - 1) / (tiles - i);
         panel_columns<T>(args, row, n_rows, k0, n, c0, static_cast<int>(nc), s);

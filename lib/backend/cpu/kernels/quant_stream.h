@@ -4,9 +4,11 @@
 //
 //   kBlock, kBytes     elements and bytes of a block
 //   kActs              registers of activations per group: kBlock / 16 of quants, then sums (Sums says which)
-//   group<nc>(w, act, isum, msum, head)   partial sums of the group at w with the activations act(column, register);
-//                                         `head`: bytes of the blocks that factors() wants
-//   factors(w, heads, d, m)               factors of four groups: in the order of sum4() (256), of the blocks (32)
+//   group<nc>(w, act, fetch, isum, msum, head)   partial sums of the group at w with the activations act(column,
+//   register);
+//                      `head`: bytes of the blocks that factors() wants; fetch(i, n, x) is called at n points of even
+//                      distance
+//   factors(w, heads, d, m)   factors of four groups: in the order of sum4() (256), of the blocks (32)
 #pragma once
 
 #include "backend/cpu/kernels/quant_vec.h"
@@ -93,11 +95,12 @@ LLM_INLINE V stream_high(V a) { return and_(shr16<4>(a), splat8(0x0f)); }
 struct StreamQ4_0 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_0), kActs = 2, kBias = 8;
   static constexpr StreamSums kSums = StreamSums::Bias;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V&) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
     const V q = piece<StreamQ4_0>(w, offsetof(BlockQ4_0, qs));
     const V low = stream_low(q), high = stream_high(q);
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
+    fetch(Constant<0>{}, Constant<1>{}, isum[0]);
   }
   LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) {
 #if defined(LLM_ISA_avx512)
@@ -111,12 +114,13 @@ struct StreamQ4_0 {
 struct StreamQ4_1 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_1), kActs = 2, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Float;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
     head = piece<StreamQ4_1>(w, 0);
     const V q = piece<StreamQ4_1>(w, offsetof(BlockQ4_1, qs));
     const V low = stream_low(q), high = stream_high(q);
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
+    fetch(Constant<0>{}, Constant<1>{}, isum[0]);
   }
   LLM_INLINE static void factors(const u8*, const V* heads, F& d, F& m) {
     const V both = natural_order(first_elements(heads));
@@ -142,12 +146,13 @@ LLM_INLINE void unpack_five_bits(V q, V head, V& low, V& high) {
 struct StreamQ5_0 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_0), kActs = 2, kBias = 16;
   static constexpr StreamSums kSums = StreamSums::Bias;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
     V low, high;
     head = piece<StreamQ5_0>(w, 0);
     unpack_five_bits<offsetof(BlockQ5_0, qh)>(piece<StreamQ5_0>(w, offsetof(BlockQ5_0, qs)), head, low, high);
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
+    fetch(Constant<0>{}, Constant<1>{}, isum[0]);
   }
   LLM_INLINE static void factors(const u8*, const V* heads, F& d, F&) {
     d = low_halves(natural_order(first_elements(heads)));
@@ -157,12 +162,13 @@ struct StreamQ5_0 {
 struct StreamQ5_1 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_1), kActs = 2, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Float;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
     V low, high;
     head = piece<StreamQ5_1>(w, 0);
     unpack_five_bits<offsetof(BlockQ5_1, qh)>(piece<StreamQ5_1>(w, offsetof(BlockQ5_1, qs)), head, low, high);
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
+    fetch(Constant<0>{}, Constant<1>{}, isum[0]);
   }
   LLM_INLINE static void factors(const u8* w, const V* heads, F& d, F& m) { StreamQ4_1::factors(w, heads, d, m); }
 };
@@ -170,8 +176,8 @@ struct StreamQ5_1 {
 struct StreamQ8_0 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ8_0), kActs = 2, kBias = kVnni ? 128 : 0;
   static constexpr StreamSums kSums = kVnni ? StreamSums::Bias : StreamSums::None;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V&) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
     const V q0 = piece<StreamQ8_0>(w, offsetof(BlockQ8_0, qs)), q1 = piece<StreamQ8_0>(w, offsetof(BlockQ8_0, qs) + 16);
 #if defined(LLM_ISA_avx2)
     const V m0 = abs8(q0), m1 = abs8(q1);  // at most 128: two products fit into int16, four do not
@@ -182,6 +188,7 @@ struct StreamQ8_0 {
     const V u0 = xor_(q0, splat8(0x80)), u1 = xor_(q1, splat8(0x80));
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = dot(dot(u0, act(c, 0)), u1, act(c, 1)); });
 #endif
+    fetch(Constant<0>{}, Constant<1>{}, isum[0]);
   }
   LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) {
     d = halves([&](int e) LLM_LAMBDA { return w + e * kBytes; });
@@ -201,8 +208,8 @@ struct StreamQ4_K {
   static constexpr int kBlock = 256, kBytes = sizeof(BlockQ4_K), kActs = 17, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per32;
   static constexpr bool kHasMins = true;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V* msum, V& head) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
     head = piece<StreamQ4_K>(w, 0);
     const V packed = unpack_scales_q4_k(head), scales = words_low(packed), mins = words_high(packed);
     repeat<nc>([&](auto c) LLM_LAMBDA {
@@ -219,6 +226,7 @@ struct StreamQ4_K {
         const V sum1 = dot(dot(high0, act(c, 4 * h + 2)), high1, act(c, 4 * h + 3));
         isum[c] = add_scaled(isum[c], sum0, sum1, s);
       });
+      fetch(h, Constant<4>{}, isum[0]);
     });
   }
   LLM_INLINE static void factors(const u8*, const V* heads, F& d, F& m) {
@@ -232,8 +240,8 @@ struct StreamQ5_K {
   static constexpr int kBlock = 256, kBytes = sizeof(BlockQ5_K), kActs = 17, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per32;
   static constexpr bool kHasMins = true;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V* msum, V& head) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
     head = piece<StreamQ5_K>(w, 0);
     const V packed = unpack_scales_q4_k(head), scales = words_low(packed), mins = words_high(packed);
     const V top0 = piece<StreamQ5_K>(w, offsetof(BlockQ5_K, qh)),
@@ -256,6 +264,7 @@ struct StreamQ5_K {
         const V sum1 = dot(dot(high0, act(c, 4 * h + 2)), high1, act(c, 4 * h + 3));
         isum[c] = add_scaled(isum[c], sum0, sum1, s);
       });
+      fetch(h, Constant<4>{}, isum[0]);
     });
   }
   LLM_INLINE static void factors(const u8* w, const V* heads, F& d, F& m) { StreamQ4_K::factors(w, heads, d, m); }
@@ -271,8 +280,8 @@ struct StreamQ6_K {
   static constexpr int kBlock = 256, kBytes = sizeof(BlockQ6_K), kActs = 18, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = false;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V&) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
     const V packed = piece<StreamQ6_K>(w, offsetof(BlockQ6_K, scales)), two_bits = splat8(0x30);
     const V scales[2] = {signed_words_low(packed), signed_words_high(packed)};
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = unbias<5>(scales[0], scales[1], act(c, 16), act(c, 17)); });
@@ -287,11 +296,15 @@ struct StreamQ6_K {
         const V high0 = or_and(stream_high(q0), shift16<-2 * k>(top0), two_bits);
         const V high1 = or_and(stream_high(q1), shift16<-2 * k>(top1), two_bits);
         const PairScale s = pair_scale<k>(scales[h]), s_high = pair_scale<k + 2>(scales[h]);
+        constexpr int t = 8 * h.value + 2 * k.value;
         repeat<nc>([&](auto c) LLM_LAMBDA {
-          const int t = 8 * h + 2 * k;
           isum[c] = add_scaled(isum[c], dot(low0, act(c, t)), dot(low1, act(c, t + 1)), s);
+        });
+        fetch(Constant<4 * h.value + 2 * k.value>{}, Constant<8>{}, isum[0]);
+        repeat<nc>([&](auto c) LLM_LAMBDA {
           isum[c] = add_scaled(isum[c], dot(high0, act(c, t + 4)), dot(high1, act(c, t + 5)), s_high);
         });
+        fetch(Constant<4 * h.value + 2 * k.value + 1>{}, Constant<8>{}, isum[0]);
       });
     });
   }
@@ -304,8 +317,8 @@ struct StreamQ2_K {
   static constexpr int kBlock = 256, kBytes = sizeof(BlockQ2_K), kActs = 18, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = true;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V* msum, V& head) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
     const V packed = piece<StreamQ2_K>(w, 0), four_scales = stream_low(packed), mins = stream_high(packed);
     const V scales[2] = {words_low(four_scales), words_high(four_scales)};
     head = piece<StreamQ2_K>(w, kBytes - 16);  // ends with d, dmin
@@ -324,6 +337,7 @@ struct StreamQ2_K {
           const int t = 8 * h + 2 * k;
           isum[c] = add_scaled(isum[c], dot(w0, act(c, t)), dot(w1, act(c, t + 1)), s);
         });
+        fetch(Constant<4 * h.value + k.value>{}, Constant<8>{}, isum[0]);
       });
     });
   }
@@ -347,8 +361,8 @@ struct StreamQ3_K {
   static constexpr int kBlock = 256, kBytes = sizeof(BlockQ3_K), kActs = 18, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = false;
-  template <int nc, class Act>
-  LLM_INLINE static void group(const u8* w, const Act& act, V* isum, V*, V& head) {
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
     head = piece<StreamQ3_K>(w, kBytes - 16);
     const V packed = unpack_scales_q3_k(head);
     const V scales[2] = {signed_words_low(packed), signed_words_high(packed)};
@@ -368,6 +382,7 @@ struct StreamQ3_K {
           const int t = 8 * h + 2 * k;
           isum[c] = add_scaled(isum[c], dot(w0, act(c, t)), dot(w1, act(c, t + 1)), s);
         });
+        fetch(Constant<4 * h.value + k.value>{}, Constant<8>{}, isum[0]);
       });
     });
   }
