@@ -11,15 +11,15 @@ import random
 import re
 
 GIRLS = (
-    "Lily Sue Mia Lucy Anna Sara Jane Sarah Daisy Sally Molly Amy Kitty Lila Jill Mary Jen Emma Jenny Bella Ella Susie "
-    "Lisa Polly Elly Sandy Luna Lulu Rosie Emily Ann Lola Kate Cindy Sophie Julie Lilly Penny Mimi Dolly Michelle Tilly "
-    "Rina Rachel Lizzie Alice Milly Tina Chloe Abby Liz Isabel Ruby Annie Claire Gina Ellie Betty Zara Nora Rita Betsy "
-    "Julia Kelly Kayla Holly Jenna Jessica Anne Meg Lina Jasmine"
+    "Lily Sue Mia Lucy Anna Sara Jane Sarah Daisy Sally Molly Amy Kitty Lila Jill Mary Jen Emma Jenny Bella Ella "
+    "Susie Lisa Polly Elly Sandy Luna Lulu Rosie Emily Ann Lola Kate Cindy Sophie Julie Lilly Penny Mimi Dolly "
+    "Michelle Tilly Rina Rachel Lizzie Alice Milly Tina Chloe Abby Liz Isabel Ruby Annie Claire Gina Ellie Betty "
+    "Zara Nora Rita Betsy Julia Kelly Kayla Holly Jenna Jessica Anne Meg Lina Jasmine"
 ).split()
 BOYS = (
-    "Tim Tom Ben Max Sam Timmy Jack Bob John Joe Tommy Billy Jake Andy Leo Benny Bobby Jimmy Jim Alex Pete Remy Fred "
-    "Jerry Sammy Teddy Bill James Henry Peter Dave Gary Frank Toby Danny George Lee Charlie Joey Ollie Oliver Ted Harry "
-    "Rob Thomas Danny Ralph Todd Stan Josh Chris Carl Gavin"
+    "Tim Tom Ben Max Sam Timmy Jack Bob John Joe Tommy Billy Jake Andy Leo Benny Bobby Jimmy Jim Alex Pete Remy "
+    "Fred Jerry Sammy Teddy Bill James Henry Peter Dave Gary Frank Toby Danny George Lee Charlie Joey Ollie "
+    "Oliver Ted Harry Rob Thomas Ralph Todd Stan Josh Chris Carl Gavin"
 ).split()
 
 _WORD = re.compile(r"[A-Za-z]+")

@@ -71,7 +71,8 @@ class Sampler:
 
 class HeldOut:
     """The held out stories in windows that do not overlap, each beginning with BOS, the second half scored: the
-    definition of llm-perplexity, so that the two agree. And the held out conversations, the assistant's tokens scored."""
+    definition of llm-perplexity, so that the two agree. And the held out conversations, the assistant's tokens
+    scored."""
 
     def __init__(self, folder: Path, window: int, device: torch.device) -> None:
         self.ids = self._cut(folder / "held_out.npy", window, device)

@@ -30,17 +30,33 @@ WORD_WISHES = (
     "Can you write a short story that uses the words {w}?",
 )  # fmt: skip
 OPEN_WISHES = (
-    "Tell me a story.", "Tell me a story", "Can you tell me a story?", "I want to hear a story.", "Write a short story.",
-    "Please tell me a bedtime story.", "Do you know a story?", "Another story, please.", "Tell me something nice.",
+    "Tell me a story.", "Tell me a story", "Can you tell me a story?", "I want to hear a story.",
+    "Write a short story.", "Please tell me a bedtime story.", "Do you know a story?", "Another story, please.",
+    "Tell me something nice.",
 )  # fmt: skip
-GO_ON = ("Go on with this story: {s}", "Continue the story: {s}", "How does this story go on? {s}", "What happens next? {s}")
+GO_ON = (
+    "Go on with this story: {s}",
+    "Continue the story: {s}",
+    "How does this story go on? {s}",
+    "What happens next? {s}",
+)
 TALE_WISHES = (
     "Tell me {x}.", "Tell me the story of {x}.", "Do you know the fable of {x}?", "Tell me the tale of {x}.",
     "Can you tell me a fable about {x}?",
 )  # fmt: skip
 WHO = ("Who is in the story?", "Who was the story about?", "What are their names?", "Who were they?")
 ENDING = ("How does the story end?", "What happens at the end?", "And how did it end?", "Tell me the end again.")
-GREETINGS = ("Hello!", "Hi!", "Hello", "Hi", "Hi there!", "Hey", "Good morning!", "Good evening!", "Hello, how are you?")
+GREETINGS = (
+    "Hello!",
+    "Hi!",
+    "Hello",
+    "Hi",
+    "Hi there!",
+    "Hey",
+    "Good morning!",
+    "Good evening!",
+    "Hello, how are you?",
+)
 WELCOME = (
     "Hello! What should my story be about?", "Hello! I can tell you a story. What should it be about?",
     "Hi! Do you want to hear a story?", "Hello! I like to tell stories. Who should be in the next one?",
@@ -61,8 +77,8 @@ _HERO = re.compile(r"\b(?:a|an) (?:[a-z]+ ){1,3}(?:named|called) [A-Z][a-z]+\b")
 # Nouns that say nothing about a story.
 DULL = frozenset(
     "day time lot way thing things one end moment story while bit place idea something everyone it name kind side part "
-    "lesson hurry size cross stand fair reminder minute night morning fun home good best world first next other more new "
-    "same us".split()
+    "lesson hurry size cross stand fair reminder minute night morning fun home good best world first next other more "
+    "new same us".split()
 )
 
 

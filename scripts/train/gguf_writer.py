@@ -60,7 +60,7 @@ def _value(value: Value) -> bytes:
 
 
 def quantize_q8_0(array: np.ndarray) -> bytes:
-    """Blocks of 32 weights along the rows: a scale as float16, the largest magnitude / 127, then the weights as int8."""
+    """Blocks of 32 weights along the rows: a scale as float16 (the largest magnitude / 127), then int8 weights."""
     if array.shape[-1] % Q8_0_BLOCK:
         raise ValueError(f"rows of {array.shape[-1]} weights are no multiple of {Q8_0_BLOCK}")
     blocks = array.astype(np.float32).reshape(-1, Q8_0_BLOCK)

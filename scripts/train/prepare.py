@@ -56,6 +56,12 @@ def train_tokenizer(texts: list[str], vocab: int) -> Tokenizer:
     return tokenizer
 
 
+def special_ids(tokenizer: Tokenizer) -> list[int]:
+    """The ids of SPECIALS."""
+    vocab = tokenizer.get_vocab()
+    return [vocab[text] for text in SPECIALS]
+
+
 def hold_out(corpus: Corpus, share: float) -> tuple[list[str], list[str]]:
     """(training stories, held out ones). Held out are stories as written, chosen by their hash: 2 % of all of them."""
     wanted = round(share * (len(corpus.cased) + len(corpus.recased)))
@@ -67,7 +73,7 @@ def hold_out(corpus: Corpus, share: float) -> tuple[list[str], list[str]]:
 
 def encode_documents(tokenizer: Tokenizer, texts: list[str]) -> np.ndarray:
     """All documents in one array, each after BOS."""
-    bos = tokenizer.token_to_id(BOS)
+    bos = special_ids(tokenizer)[0]
     parts: list[int] = []
     for encoding in tokenizer.encode_batch(texts, add_special_tokens=False):
         parts.append(bos)
@@ -77,7 +83,7 @@ def encode_documents(tokenizer: Tokenizer, texts: list[str]) -> np.ndarray:
 
 def encode_dialogues(tokenizer: Tokenizer, talks: list[list[Turn]]) -> tuple[np.ndarray, np.ndarray]:
     """All conversations in one array in the form of the chat template, and which tokens the assistant says."""
-    bos, user, assistant, end = (tokenizer.token_to_id(s) for s in SPECIALS)
+    bos, user, assistant, end = special_ids(tokenizer)
     texts = [text for turns in talks for turn in turns for text in turn]
     encoded = iter(tokenizer.encode_batch(texts, add_special_tokens=False))
     ids: list[int] = []

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import torch
-from prepare import ASSISTANT, BOS, END, USER
+from prepare import ASSISTANT, BOS, END, USER, special_ids
 from tokenizers import Tokenizer
 from torch import Tensor
 from train import load_model
@@ -61,7 +61,7 @@ def main() -> None:
     options = parser.parse_args()
     tokenizer = Tokenizer.from_file(str(options.tokenizer))
     model = load_model(options.checkpoint, torch.device(options.device))
-    stops = {tokenizer.token_to_id(BOS), tokenizer.token_to_id(END)}
+    bos, _, _, end = special_ids(tokenizer)
     prompts = options.prompts.read_text().splitlines() if options.prompts else list(PROMPTS)
     for prompt in prompts:
         plain = prompt.endswith("...")
@@ -69,7 +69,7 @@ def main() -> None:
         ids = tokenizer.encode(BOS + text, add_special_tokens=False).ids
         most = min(options.most, model.c.context - len(ids))
         for temperature in (0.0, 0.8):
-            answer = tokenizer.decode(complete(model, ids, stops, temperature, most))
+            answer = tokenizer.decode(complete(model, ids, {bos, end}, temperature, most))
             print(f"### {prompt} (temperature {temperature:g})\n{prompt[:-3] if plain else ''}{answer}\n", flush=True)
 
 

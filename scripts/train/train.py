@@ -60,7 +60,7 @@ def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def loss_function(model: Model, distill: float) -> LossOf:
-    """(loss to minimise, cross-entropy) of inputs, targets, mask, and the teachers' probabilities where there are some."""
+    """(loss to minimise, cross-entropy) of inputs, targets, mask, and the teachers' probabilities if there are any."""
 
     def loss_of(inputs: Tensor, targets: Tensor, mask: Tensor, teacher: Tensor | None) -> tuple[Tensor, Tensor]:
         logits, balance = model(inputs)
@@ -219,7 +219,9 @@ def main() -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG.toml")
     parser.add_argument("--data", type=Path, required=True, help="folder that prepare.py wrote")
     parser.add_argument("--out", type=Path, required=True, help="folder for NAME.pt and NAME.json")
-    parser.add_argument("--teacher", type=Path, action="append", default=[], help="a trained .pt to learn from; repeatable")
+    parser.add_argument(
+        "--teacher", type=Path, action="append", default=[], help="a trained .pt to learn from; repeatable"
+    )
     parser.add_argument("--max-minutes", type=float, help="time for the steps, compilation aside (default: no limit)")
     parser.add_argument("--compile", action="store_true", help="compile by torch.compile: faster after a minute")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -174,7 +174,7 @@ struct Problem {
   GuardedBytes weights;
   std::vector<float> x;
   ActLayout layout;
-  std::vector<std::byte> act;
+  GuardedBytes act;
 };
 
 /// The products [act_rows][rows] in double precision from decoded weights and round-tripped activations, and the same

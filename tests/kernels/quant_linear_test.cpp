@@ -138,6 +138,31 @@ TEST_CASE("columns may be taken from and put to rows of any order", "[quant_line
   }
 }
 
+TEST_CASE("rows of weights may have gaps between them", "[quant_linear]") {
+  Scratch scratch;
+  for (const QuantKernels& kernels : available_kernels()) {
+    for (std::size_t t = 0; t < kTypes; ++t) {
+      const std::int64_t rows = 37, k = 768;
+      Problem p(kQuantTypes[t], rows, k, 9, 13);
+      p.quantize(kernels);
+      const std::vector<float> all = product(kernels, t, p, 9, 0, rows);
+      const std::size_t pitch = p.row_bytes + 38;
+      GuardedBytes apart(pitch * static_cast<std::size_t>(rows - 1) + p.row_bytes);
+      for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r)
+        std::memcpy(apart.data() + r * pitch, p.weights.data() + r * p.row_bytes, p.row_bytes);
+      for (std::int64_t n : {1, 2, 3, 4, 9}) {
+        std::vector<float> y(static_cast<std::size_t>(n * rows), kUntouched);
+        LinearArgs args = p.args(y.data(), n);
+        args.w = apart.data();
+        args.w_row_bytes = pitch;
+        kernels.linear[t](args, 0, rows, scratch.bytes.get());
+        INFO(kernels.isa << " " << name(kQuantTypes[t]) << " columns " << n);
+        CHECK(std::memcmp(y.data(), all.data(), y.size() * sizeof(float)) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("long rows give the same bits on every instruction set", "[quant_linear]") {
   const auto kernels = available_kernels();
   for (std::size_t t = 0; t < kTypes; ++t) {
@@ -227,7 +252,7 @@ TEST_CASE("activations are quantised bit for bit as defined", "[quant_linear]") 
       REQUIRE(layout.block == act_block_elems(format));
       REQUIRE(layout.row_bytes % 64 == 0);
       REQUIRE(layout.row_bytes % 4096 != 0);
-      std::vector<std::byte> act(layout.bytes);
+      GuardedBytes act(layout.bytes);
       const auto quantize = format == ActFormat::Q8x32 ? kernels.q8x32 : kernels.q8x256;
       quantize(x.data(), k, act.data(), layout, 0, 4);
       quantize(x.data(), k, act.data(), layout, 4, rows);

@@ -94,7 +94,9 @@ def main() -> None:
                 wanted = scored(np.stack([forward(sizes, read, ids) for ids in windows]))
                 got = program_logits(programs, model, windows, folder, "--backend", "reference")
                 error = relative_error(got, wanted)
-                check(error < bound, f"{label} {kind.name}: logits of the reference backend, relative error {error:.1e}")
+                check(
+                    error < bound, f"{label} {kind.name}: logits of the reference backend, relative error {error:.1e}"
+                )
                 if kind == Q8_0 and sizes["experts"]:
                     continue  # the cpu backend rounds activations too, and a random router's choices turn on that
                 error = relative_error(program_logits(programs, model, windows, folder), wanted)

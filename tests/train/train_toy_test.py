@@ -41,7 +41,9 @@ def write_texts(folder: Path, rng: random.Random) -> None:
     lower = [s.lower().replace("\n", "\n\n") for s in stories[400:]]
     (folder / "tinystories_lowercase.txt").write_text("\n".join([*lower, ""]))
     chapters = "\n\n".join(f"## CHAPTER {i}\n\n" + "\n\n".join(stories[i * 20 : i * 20 + 20]) for i in range(20))
-    (folder / "classic_books.md.txt").write_text(f"# Title: A Book\n\n## Author: Nobody\n\n## Year: 1900\n\n-------\n\n{chapters}")
+    (folder / "classic_books.md.txt").write_text(
+        f"# Title: A Book\n\n## Author: Nobody\n\n## Year: 1900\n\n-------\n\n{chapters}"
+    )
 
 
 def main() -> None:
@@ -63,11 +65,23 @@ def main() -> None:
         check(meta["stories_as_written"] + meta["held_out_stories"] == 500, "all stories with capitals are used")
         check(195 <= meta["stories_recased"] <= 200, "copies without capitals are left out, the others used")
 
-        run(sys.executable, SCRIPTS / "train.py", SCRIPTS / "toy.toml", "--data", data, "--out", folder, "--device", "cpu")
+        run(
+            sys.executable,
+            SCRIPTS / "train.py",
+            SCRIPTS / "toy.toml",
+            "--data",
+            data,
+            "--out",
+            folder,
+            "--device",
+            "cpu",
+        )
         log = json.loads((folder / "fable-toy.json").read_text())
         first, last = log["evaluations"][0]["loss"], log["final"]["loss"]
         check(log["evaluations"][-1]["step"] == 20, "20 steps")
-        check(last < first < np.log(400), f"the held out loss falls: {np.log(400):.2f} (uniform), {first:.2f}, {last:.2f}")
+        check(
+            last < first < np.log(400), f"the held out loss falls: {np.log(400):.2f} (uniform), {first:.2f}, {last:.2f}"
+        )
 
         checkpoint, model = folder / "fable-toy.pt", folder / "fable-toy.gguf"
         tokenizer = ("--tokenizer", data / "tokenizer.json")

@@ -33,7 +33,8 @@ ActLayout act_layout(int act_format, std::int64_t k, std::int64_t rows) {
   layout.scales_row_bytes = round_up(n / static_cast<std::size_t>(layout.block) * sizeof(float), 64);
   layout.sums_offset = layout.scales_offset + layout.scales_row_bytes * n_rows;
   layout.sums_row_bytes = round_up(n / 16 * sizeof(std::int16_t), 64);
-  layout.bytes = layout.sums_offset + layout.sums_row_bytes * n_rows;
+  // kernels read sums two registers at a time, as far as a cache line beyond the last row
+  layout.bytes = layout.sums_offset + layout.sums_row_bytes * n_rows + 64;
   return layout;
 }
 

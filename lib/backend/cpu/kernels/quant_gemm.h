@@ -171,7 +171,7 @@ LLM_INLINE void add_products_16(V* isum, const V* factor, const u8* q, const Til
 
 LLM_INLINE void fetch_ahead(Ahead& ahead) {
   for (i64 i = 0; i < ahead.lines && ahead.next < ahead.end; ++i, ahead.next += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T0);
 }
 
 /// The integer sums of block `b` into work.isum[2 c + register of rows].

@@ -33,19 +33,19 @@ struct StreamLayout {
   explicit StreamLayout(i64 k)
       : blocks(k / T::kBlock),
         windows(blocks / greatest_divisor(blocks, kLanes)),
-        repeated(up(static_cast<std::size_t>(windows + 3) * kWindowBytes)),
-        terms(repeated + up(static_cast<std::size_t>(blocks + kWidth) * sizeof(std::int32_t))),
-        column_bytes(terms + up(static_cast<std::size_t>((blocks + 1) * kWidth) * sizeof(float)) + 64) {}
-  std::size_t bytes(int nc) const { return column_bytes * static_cast<std::size_t>(nc) + up(kWidth * T::kBytes); }
+        repeated(up((windows + 3) * kWindowBytes)),
+        terms(repeated + up((blocks + kWidth) * 4)),
+        column_bytes(terms + up((blocks + 1) * kWidth * 4) + 64) {}
+  i64 bytes(int nc) const { return column_bytes * nc + up(kWidth * T::kBytes); }
 
-  static constexpr std::size_t kWindowBytes = T::kActs * sizeof(V);
-  static constexpr std::size_t up(std::size_t n) { return (n + 63) / 64 * 64; }
+  static constexpr i64 kWindowBytes = T::kActs * kVectorBytes;
+  static constexpr i64 up(i64 n) { return (n + 63) / 64 * 64; }
 
-  i64 blocks;            ///< of a row
-  i64 windows;           ///< until they repeat
-  std::size_t repeated;  ///< [blocks + kWidth] int32 or f32 per block
-  std::size_t terms;     ///< [kWidth rows][blocks] f32
-  std::size_t column_bytes;
+  i64 blocks;    ///< of a row
+  i64 windows;   ///< until they repeat
+  i64 repeated;  ///< [blocks + kWidth] int32 or f32 per block
+  i64 terms;     ///< [kWidth rows][blocks] f32
+  i64 column_bytes;
 };
 
 /// Lays out the activations of one column. Reads up to a register beyond the last sum: rows of sums are padded.
@@ -54,22 +54,22 @@ LLM_INLINE void prepare_stream(const Column& col, const StreamLayout<T>& layout,
   constexpr int kPieces = T::kBlock / 16;
   i64 next = 0;
   for (i64 i = 0; i < layout.windows + 3; ++i) {
-    std::byte* out = memory + i * static_cast<i64>(StreamLayout<T>::kWindowBytes);
+    std::byte* out = memory + i * StreamLayout<T>::kWindowBytes;
     i64 block[kLanes];
     for (i64& b : block) {
       b = next;
       next = next + 1 == layout.blocks ? 0 : next + 1;
     }
     for (int t = 0; t < kPieces; ++t)
-      store(out + t * sizeof(V), lanes([&](int b) LLM_LAMBDA { return col.q + block[b] * T::kBlock + 16 * t; }));
+      store(out + t * kVectorBytes, lanes([&](int b) LLM_LAMBDA { return col.q + block[b] * T::kBlock + 16 * t; }));
     const auto sums = [&](int half) LLM_LAMBDA {
       return lanes([&](int b) LLM_LAMBDA { return col.sums + 16 * block[b] + 8 * half; });
     };
     if constexpr (T::kSums == StreamSums::Per32) {  // pairs are neighbours: their sums as int32, then as int16
-      store(out + kPieces * sizeof(V), pack32(madd16(sums(0), splat16(1)), madd16(sums(1), splat16(1))));
+      store(out + kPieces * kVectorBytes, pack32(madd16(sums(0), splat16(1)), madd16(sums(1), splat16(1))));
     } else if constexpr (T::kSums == StreamSums::Per16) {
-      store(out + kPieces * sizeof(V), sums(0));
-      store(out + (kPieces + 1) * sizeof(V), sums(1));
+      store(out + kPieces * kVectorBytes, sums(0));
+      store(out + (kPieces + 1) * kVectorBytes, sums(1));
     }
   }
   if constexpr (T::kSums == StreamSums::Bias || T::kSums == StreamSums::Float) {
@@ -102,15 +102,14 @@ LLM_INLINE void fetch(const u8* p, V& x) {
 template <class T, int nc>
 LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byte* columns, i64 at,
                             StreamPlace& place) {
-  constexpr auto kWindowBytes = static_cast<i64>(StreamLayout<T>::kWindowBytes);
+  constexpr i64 kWindowBytes = StreamLayout<T>::kWindowBytes;
   const std::byte* windows = columns + place.window * kWindowBytes;
   V isum[4][nc], msum[4][nc], heads[4];
   repeat<4>([&](auto j) LLM_LAMBDA {
     T::template group<nc>(
         w + j * kLanes * T::kBytes,
-        [&](int c, int t) LLM_LAMBDA {
-          return load(windows + j * kWindowBytes + static_cast<std::size_t>(c) * layout.column_bytes + t * sizeof(V));
-        },
+        [&](int c, int t)
+            LLM_LAMBDA { return load(windows + j * kWindowBytes + c * layout.column_bytes + t * kVectorBytes); },
         [&](auto i, auto n, V& x) LLM_LAMBDA {
           constexpr int kLines = (kWidth * T::kBytes + 63) / 64, kPoints = 4 * n.value,
                         kPoint = j.value * n.value + i.value;
@@ -122,7 +121,7 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byt
   F d, m;
   T::factors(w, heads, d, m);
   repeat<nc>([&](auto c) LLM_LAMBDA {
-    std::byte* column = columns + static_cast<std::size_t>(c) * layout.column_bytes;
+    std::byte* column = columns + c * layout.column_bytes;
     float* terms = reinterpret_cast<float*>(column + layout.terms) + at;
     V sum = sum4(isum[0][c], isum[1][c], isum[2][c], isum[3][c]);
     if constexpr (T::kBlock == 256) {
@@ -164,7 +163,7 @@ template <class T, int nc>
   const float* d_act[nc];
   for (int c = 0; c < nc; ++c) {
     const Column col = column(args, c0 + c);
-    prepare_stream<T>(col, layout, scratch + static_cast<std::size_t>(c) * layout.column_bytes);
+    prepare_stream<T>(col, layout, scratch + c * layout.column_bytes);
     d_act[c] = col.scales;
   }
   for (i64 row = row_begin; row < row_end; row += kWidth) {
@@ -181,7 +180,7 @@ template <class T, int nc>
       stream_step<T, nc>(copy, layout, scratch, at, place);
     }
     for (int c = 0; c < nc; ++c) {
-      const std::byte* column = scratch + static_cast<std::size_t>(c) * layout.column_bytes;
+      const std::byte* column = scratch + c * layout.column_bytes;
       const F acc = add_terms(reinterpret_cast<const float*>(column + layout.terms), d_act[c], layout.blocks);
       float* y = output(args, c0 + c) + row;
       if (n_rows == kWidth) {
@@ -199,7 +198,8 @@ template <class T, int nc>
 template <class T>
 LLM_INLINE bool can_stream(const LinearArgs& args, int nc) {
   const StreamLayout<T> layout(args.k);
-  return static_cast<std::size_t>(layout.blocks) * T::kBytes == args.w_row_bytes && layout.bytes(nc) <= kScratchBytes;
+  return layout.blocks * T::kBytes == static_cast<i64>(args.w_row_bytes) &&
+         layout.bytes(nc) <= static_cast<i64>(kScratchBytes);
 }
 
 }  // namespace llm::cpu::LLM_ISA::quant

@@ -259,6 +259,8 @@ LLM_INLINE F halves(const At& at) {
 
 #endif
 
+inline constexpr i64 kVectorBytes = sizeof(V);
+
 LLM_INLINE F natural_order(F a) { return as_f(natural_order(bits(a))); }
 
 template <int n>
