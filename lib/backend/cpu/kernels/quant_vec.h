@@ -5,16 +5,11 @@
 
 #if defined(LLM_ISA_avx512) || defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
 #define LLM_QUANT_SIMD 1
-#pragma GCC diagnostic push
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 warns of its own header's undefined registers
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-#pragma GCC diagnostic pop
 
 #include <cstddef>
 #include <cstdint>
+
+#include "backend/cpu/kernels/intrinsics.h"
 
 #define LLM_INLINE [[gnu::always_inline]] inline
 #define LLM_LAMBDA __attribute__((always_inline))  // an attribute of a lambda's function has no other place in C++20
