@@ -164,6 +164,9 @@ class Backend {
 struct BackendOptions {
   int threads = 1;
   std::string isa;  ///< empty: the best of this machine
+  /// Least bytes of weights in a step for each thread that takes part: below that threads wait for each other longer than they
+  /// work. Results do not depend on it.
+  std::uint64_t bytes_per_thread = std::uint64_t{4} << 20;
 };
 
 }  // namespace llm

@@ -121,7 +121,8 @@ Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std:
 std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warnings) {
   const int threads = options.threads > 0 ? options.threads : default_threads().threads;
   const std::string isa = options.isa.empty() ? environment("LLM_RUN_ISA").value_or("") : options.isa;
-  auto backend = open_backend(options.backend, {.threads = threads, .isa = isa});
+  auto backend =
+      open_backend(options.backend, {.threads = threads, .isa = isa, .bytes_per_thread = options.bytes_per_thread});
 
   GgufFile file = GgufFile::open(options.path, warnings);
   ModelSpec spec = open_model(file.metadata());

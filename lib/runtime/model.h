@@ -21,8 +21,9 @@ namespace llm {
 struct LoadOptions {
   std::filesystem::path path;
   std::string backend = "cpu";
-  int threads = 0;                                ///< 0: default_threads()
-  std::string isa = {};                                ///< empty: what LLM_RUN_ISA says, else the best of this machine
+  int threads = 0;       ///< 0: default_threads()
+  std::string isa = {};  ///< empty: what LLM_RUN_ISA says, else the best of this machine
+  std::uint64_t bytes_per_thread = BackendOptions{}.bytes_per_thread;
   std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded and screened; may be empty
 };
 

@@ -34,9 +34,10 @@ inline std::vector<NamedBackend> all_backends() {
   };
   for (const cpu::InstructionSet& set : cpu::instruction_sets()) {
     for (int threads : {1, 2}) {
-      backends.push_back({"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads",
-                          Activations::Quantised,
-                          [=] { return make_cpu_backend({.threads = threads, .isa = std::string(set.name)}); }});
+      backends.push_back(
+          {"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads", Activations::Quantised, [=] {
+             return make_cpu_backend({.threads = threads, .isa = std::string(set.name), .bytes_per_thread = 0});
+           }});
     }
   }
   return backends;

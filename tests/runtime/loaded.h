@@ -17,7 +17,9 @@ inline std::unique_ptr<Model> load_tiny(const TempDir& folder, const TinyFile& f
   const auto path = folder / "model.gguf";
   file.write(path);
   Warnings warnings;
-  return Model::load({.path = path, .backend = backend, .threads = threads, .isa = isa, .progress = {}}, warnings);
+  return Model::load(
+      {.path = path, .backend = backend, .threads = threads, .isa = isa, .bytes_per_thread = 0, .progress = {}},
+      warnings);
 }
 
 inline std::vector<Token> random_tokens(std::size_t n, std::int64_t vocab, unsigned seed) {

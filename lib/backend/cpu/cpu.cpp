@@ -21,10 +21,15 @@ int granted_threads(int wanted) {
   return granted;
 }
 
+Support supports_heads(const CacheType& c) {
+  if (c.head_dim_k <= kMaxHeadDim && c.head_dim_v <= kMaxHeadDim) return {};
+  return {.ok = false, .reason = "attention heads are wider than " + std::to_string(kMaxHeadDim)};
+}
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const BackendOptions& options)
-      : kernels_(choose_kernels(options.isa)), threads_(granted_threads(options.threads)) {
+      : kernels_(choose_kernels(options.isa)), options_(options), threads_(granted_threads(options.threads)) {
     if (threads_ != options.threads) {
       throw Error(ErrorKind::Device, "asked for " + std::to_string(options.threads) +
                                          " threads, the OpenMP runtime grants " + std::to_string(threads_) +
@@ -40,6 +45,7 @@ class CpuBackend final : public Backend {
 
   Support supports(const Graph& g, const Node& n) const override {
     const Support support = host::supports_on_host(g, n);
+    if (support.ok && std::holds_alternative<Attention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
     if (!support.ok || !(std::holds_alternative<Linear>(n.op) || std::holds_alternative<ExpertLinear>(n.op)))
       return support;
     for (std::uint32_t v : n.in) {
@@ -69,11 +75,12 @@ class CpuBackend final : public Backend {
                                       Workspace& workspace) override {
     return std::make_unique<Program>(legalise(g), dynamic_cast<const host::HostWeights&>(weights),
                                      dynamic_cast<const host::HostCache&>(states),
-                                     dynamic_cast<CpuWorkspace&>(workspace), kernels_, threads_);
+                                     dynamic_cast<CpuWorkspace&>(workspace), kernels_, options_);
   }
 
  private:
   const Kernels& kernels_;
+  BackendOptions options_;
   int threads_;
 };
 

@@ -28,6 +28,24 @@ class RopeTableInstruction final : public Instruction {
   int positions_, y_;
 };
 
+/// Bytes of weights in the products of one token: of experts, those that it is routed to.
+std::uint64_t product_bytes(const Graph& g) {
+  std::uint64_t bytes = 0;
+  for (const Node& n : g.nodes()) {
+    const bool experts = std::holds_alternative<ExpertLinear>(n.op);
+    if (!experts && !std::holds_alternative<Linear>(n.op)) continue;
+    for (std::uint32_t v : n.in) {
+      const ValueInfo& w = g.info(v);
+      if (w.kind != ValueKind::Weight) continue;
+      const std::uint64_t all = w.type.bytes();
+      bytes += experts ? all / static_cast<std::uint64_t>(w.type.shape[2]) *
+                             static_cast<std::uint64_t>(g.info(n.in[1]).type.shape[0])
+                       : all;
+    }
+  }
+  return bytes;
+}
+
 /// Half-open byte range in the workspace.
 struct Range {
   std::uint64_t begin, end;
@@ -74,13 +92,14 @@ MemoryPlan plan_program_memory(const Graph& g, int threads) {
 }
 
 Program::Program(Graph graph, const host::HostWeights& weights, const host::HostCache& cache,
-                 const CpuWorkspace& workspace, const Kernels& kernels, int threads)
+                 const CpuWorkspace& workspace, const Kernels& kernels, const BackendOptions& options)
     : graph_(std::move(graph)),
       cache_(cache),
       workspace_(workspace),
-      threads_(threads),
-      barrier_(std::make_unique<Barrier>(threads)) {
-  const MemoryPlan memory = plan_program_memory(graph_, threads);
+      threads_(options.threads),
+      bytes_per_thread_(options.bytes_per_thread),
+      weight_bytes_(product_bytes(graph_)) {
+  const MemoryPlan memory = plan_program_memory(graph_, threads_);
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
   for (const ValueInfo& v : graph_.values()) uses_cache_ = uses_cache_ || v.kind == ValueKind::State;
   std::vector<std::uint64_t> hashes;
@@ -235,13 +254,15 @@ Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::s
   const host::StepRows rows = host::check_step(step, graph_.bucket());
   if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
   bind(step, rows, in, out);
+  const int team = team_size(rows);
+  barrier_.set_threads(team);
   std::exception_ptr failure;  // an observer's: exceptions must not leave the parallel region
-#pragma omp parallel num_threads(threads_)
+#pragma omp parallel num_threads(team) if (team > 1)
   {
     const int thread = omp_get_thread_num();
     const Worker worker{
-        .thread = thread, .n_threads = threads_, .scratch = workspace_.scratch(thread), .barrier = barrier_.get()};
-    if (omp_get_num_threads() == threads_) {
+        .thread = thread, .n_threads = team, .scratch = workspace_.scratch(thread), .barrier = &barrier_};
+    if (omp_get_num_threads() == team) {
       try {
         execute(step, rows, worker);
       } catch (...) {
@@ -252,6 +273,13 @@ Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::s
   if (failure) std::rethrow_exception(failure);
   for (auto& [key, plan] : plans_) plan->runs += plan->users;
   return {++submitted_};
+}
+
+/// Threads that have enough to do. Sixteen tokens cost about as much again as reading the weights once.
+int Program::team_size(const host::StepRows& rows) const {
+  if (bytes_per_thread_ == 0) return threads_;
+  const std::uint64_t work = weight_bytes_ + weight_bytes_ / 16 * static_cast<std::uint64_t>(rows.tokens - 1);
+  return static_cast<int>(std::clamp<std::uint64_t>(work / bytes_per_thread_, 1, static_cast<std::uint64_t>(threads_)));
 }
 
 void Program::execute(const StepData& step, const host::StepRows& rows, const Worker& w) {

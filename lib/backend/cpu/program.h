@@ -32,7 +32,7 @@ MemoryPlan plan_program_memory(const Graph&, int threads);
 class Program final : public Executable {
  public:
   Program(Graph graph, const host::HostWeights&, const host::HostCache&, const CpuWorkspace&, const Kernels&,
-          int threads);
+          const BackendOptions&);
   ~Program() override;
   Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) override;
   void wait(Ticket) override {}
@@ -69,6 +69,7 @@ class Program final : public Executable {
   std::byte* binding(const ValueInfo&, const host::StepRows&, std::span<const Binding> in,
                      std::span<const Binding> out) const;
   void bind(const StepData&, const host::StepRows&, std::span<const Binding> in, std::span<const Binding> out);
+  int team_size(const host::StepRows&) const;
   void execute(const StepData&, const host::StepRows&, const Worker&);
   void observe_node(const Node&, const Frame&, const Layer&, double seconds);
 
@@ -76,11 +77,13 @@ class Program final : public Executable {
   const host::HostCache& cache_;
   const CpuWorkspace& workspace_;
   int threads_;
+  std::uint64_t bytes_per_thread_;
+  std::uint64_t weight_bytes_ = 0;  ///< that a step of one token reads
   bool uses_cache_ = false;
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   std::vector<Layer> layers_;
   std::vector<Bound> bound_;
-  std::unique_ptr<Barrier> barrier_;
+  Barrier barrier_;
   Observer* observer_ = nullptr;
   std::uint64_t submitted_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "backend/cpu/team.h"
 
+#include <sched.h>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -7,8 +9,12 @@
 namespace llm::cpu {
 namespace {
 
-/// About 50 us: longer than any phase of a small model's step, short against the cost of a stolen core.
-constexpr int kSpins = 4000;
+/// A few microseconds: what the threads of a step are usually apart.
+constexpr int kSpins = 200;
+/// Then the core is offered to whoever waits for it, which may be the very thread that is waited for: a thread that
+/// only spun would keep it off the core for as long as it spins. Where nobody waits, these are spins too, of half a
+/// microsecond.
+constexpr int kYields = 200;
 
 void pause() {
 #if defined(__x86_64__)
@@ -29,6 +35,10 @@ void Barrier::wait() {
   for (int i = 0; i < kSpins; ++i) {
     if (round_.load(std::memory_order_acquire) != round) return;
     pause();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    if (round_.load(std::memory_order_acquire) != round) return;
+    sched_yield();
   }
   round_.wait(round, std::memory_order_acquire);
   std::atomic_thread_fence(std::memory_order_acquire);

@@ -1,4 +1,4 @@
-// The threads of one step: a barrier that spins briefly and then sleeps, and the ways in which work is shared out.
+// The threads of one step: a barrier that spins, then yields, then sleeps, and the ways in which work is shared out.
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,12 @@ namespace llm::cpu {
 
 class Barrier {
  public:
-  explicit Barrier(int threads) : threads_(threads) {}
+  /// Before the threads start.
+  void set_threads(int threads) { threads_ = threads; }
   void wait();
 
  private:
-  const int threads_;
+  int threads_ = 1;
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<std::uint32_t> round_{0};
 };
