@@ -24,22 +24,32 @@ def smoothed(values: list[float], weight: float = 0.9) -> list[float]:
     return out
 
 
+def kept(log: dict[str, Any], phase: int) -> dict[str, Any]:
+    """The evaluation whose weights a phase kept: train.py judges by the answers where conversations are in the mix."""
+    key = "dialogue_loss" if "dialogue" in log["config"]["phase"][phase]["mix"] else "loss"
+    return min((e for e in log["evaluations"] if e["phase"] == phase), key=lambda e: e[key])
+
+
 def draw(axes: Any, log: dict[str, Any]) -> None:
-    steps = [s["step"] for s in log["steps"]]
-    axes.plot(steps, smoothed([s["loss"] for s in log["steps"]]), color="0.6", label="training batches")
-    evaluations = log["evaluations"]
+    phases = range(len(log["config"]["phase"]))
+    training = smoothed([s["loss"] for s in log["steps"]])
+    axes.plot([s["step"] for s in log["steps"]], training, color="0.6", label="training batches, smoothed")
+    # After the last phase the weights that it kept are evaluated once more, at a step that they are not from.
+    evaluations = [e for e in log["evaluations"] if e["phase"] in phases]
     at = [e["step"] for e in evaluations]
     axes.plot(at, [e["loss"] for e in evaluations], "o-", markersize=3, label="held out stories")
     axes.plot(at, [e["dialogue_loss"] for e in evaluations], "s-", markersize=3, label="held out answers")
-    first_of_second = next((e["step"] for e in evaluations if e["phase"] == 1), None)
-    if first_of_second:
-        axes.axvline(max(s for s in [0, *[e["step"] for e in evaluations if e["phase"] == 0]]), color="0.8", zorder=0)
+    best = [kept(log, phase) for phase in phases]
+    marks = [(e["step"], e[key]) for e in best for key in ("loss", "dialogue_loss")]
+    axes.plot(*zip(*marks), "o", markersize=9, markerfacecolor="none", color="black", label="kept by its phase")
+    for phase in phases[:-1]:
+        axes.axvline(max(e["step"] for e in evaluations if e["phase"] == phase), color="0.7", ls="--", zorder=0)
     axes.set_title(f"{log['name']}, {log['parameters'] / 1e6:.1f} million weights")
     axes.set_xlabel("step")
     axes.set_ylabel("nats per token")
-    losses = [e["loss"] for e in evaluations]
-    axes.set_ylim(0.8 * min(losses), min(5.0, 1.1 * max(losses)))
-    axes.legend()
+    losses = [e[key] for e in evaluations for key in ("loss", "dialogue_loss")]
+    axes.set_ylim(0.9 * min(losses + training), min(5.0, 1.1 * max(losses)))
+    axes.legend(loc="upper right")
     axes.grid(alpha=0.3)
 
 

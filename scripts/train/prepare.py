@@ -6,7 +6,8 @@ Writes into DATA:
   stories.npy          token ids (uint16), each document after <|endoftext|>; copies of each story with other names
   books.npy            the same for the books' chapters and the plays
   dialogue.npy         conversations, and dialogue_mask.npy: 1 where a token is the assistant's
-  held_out.txt         stories never trained on, one empty line between paragraphs and between stories
+  held_out.txt         stories kept out of training, one empty line between paragraphs and between stories; the pieces
+                       that the file without capitals holds of a few of them are not recognised, and trained on
   held_out.npy, held_out_dialogue.npy, held_out_dialogue_mask.npy
   meta.json            counts
 """

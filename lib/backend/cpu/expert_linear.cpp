@@ -8,9 +8,6 @@
 namespace llm::cpu {
 namespace {
 
-/// Rows of one task: small enough that a few chosen experts still keep every thread busy.
-constexpr std::int64_t kTaskRows = 2 * kRowTile;
-
 std::size_t aligned(std::size_t n) { return (n + 63) / 64 * 64; }
 
 /// Routes of a step grouped by expert, in scratch memory. A route is a (token, choice) pair, numbered token * top_k +
@@ -62,7 +59,7 @@ struct Product {
   int weight, y;
   std::size_t input;
   std::size_t w_row_bytes, expert_bytes;
-  std::int64_t n, tasks;
+  std::int64_t n;
 };
 
 class ExpertLinearInstruction final : public Instruction {
@@ -88,9 +85,7 @@ class ExpertLinearInstruction final : public Instruction {
                            .input = inputs_.add(activations[i], k_, site.in_info(0).type.shape.rows()),
                            .w_row_bytes = row,
                            .expert_bytes = row * static_cast<std::size_t>(w.shape[1]),
-                           .n = w.shape[1],
-                           .tasks = (w.shape[1] + kTaskRows - 1) / kTaskRows});
-      tasks_per_expert_ += products_.back().tasks;
+                           .n = w.shape[1]});
     }
   }
 
@@ -103,9 +98,11 @@ class ExpertLinearInstruction final : public Instruction {
     if (w.thread == 0) plan_.build(routes, f.i32(ids_), tokens * top_k_, top_k_ / per_route_);
     if (inputs_.quantized()) inputs_.quantize(kernels_, f.f32(x_), tokens * per_route_, quantized, w);
     w.sync();
-    const std::int64_t tasks = routes.active[0] * tasks_per_expert_;
-    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
-      run_task(f, w, routes, routes.active[1 + task / tasks_per_expert_], task % tasks_per_expert_, quantized);
+    const std::int64_t active = routes.active[0], rows = task_rows(tokens * top_k_ / active);
+    std::int64_t per_expert = 0;
+    for (const Product& p : products_) per_expert += (p.n + rows - 1) / rows;
+    for (std::int64_t task = queue.take(); task < active * per_expert; task = queue.take()) {
+      run_task(f, w, routes, routes.active[1 + task / per_expert], task % per_expert, rows, quantized);
     }
   }
 
@@ -118,9 +115,9 @@ class ExpertLinearInstruction final : public Instruction {
 
  private:
   void run_task(const Frame& f, const Worker& w, const RoutePlan::View& routes, std::int32_t expert, std::int64_t task,
-                const std::byte* quantized) const {
+                std::int64_t rows, const std::byte* quantized) const {
     std::size_t i = 0;
-    while (task >= products_[i].tasks) task -= products_[i++].tasks;
+    for (std::int64_t n; task >= (n = (products_[i].n + rows - 1) / rows); ++i) task -= n;
     const Product& p = products_[i];
     const std::int32_t first = routes.first[expert];
     const LinearArgs args{.w = f.slots[p.weight].data + p.expert_bytes * static_cast<std::size_t>(expert),
@@ -133,7 +130,7 @@ class ExpertLinearInstruction final : public Instruction {
                           .out_rows = routes.route + first,
                           .y = f.f32(p.y),
                           .ldy = p.n};
-    p.linear(args, task * kTaskRows, std::min(p.n, (task + 1) * kTaskRows), w.scratch);
+    p.linear(args, task * rows, std::min(p.n, (task + 1) * rows), w.scratch);
   }
 
   const Kernels& kernels_;
@@ -144,7 +141,6 @@ class ExpertLinearInstruction final : public Instruction {
   RoutePlan plan_;
   QuantizedInputs inputs_;
   std::vector<Product> products_;
-  std::int64_t tasks_per_expert_ = 0;
   TaskQueues queues_;
 };
 

@@ -10,8 +10,6 @@ namespace {
 
 /// Up to this many columns a product is bound by reading the weights: each thread streams one contiguous range of rows.
 constexpr std::int64_t kStreamColumns = 4;
-/// Rows of one task above that: a panel of weights that stays in a core's cache over all columns.
-constexpr std::int64_t kTaskRows = 2 * kRowTile;
 
 struct Product {
   LinearFn linear;
@@ -42,7 +40,6 @@ class LinearInstruction final : public Instruction {
                            .input = inputs_.add(products[i].activation, k_, site.in_info(0).type.shape.rows()),
                            .w_row_bytes = w.row_bytes(),
                            .n = w.shape[1]});
-      tasks_ += (products_.back().n + kTaskRows - 1) / kTaskRows;
     }
   }
 
@@ -60,9 +57,10 @@ class LinearInstruction final : public Instruction {
         const auto [begin, end] = w.share(p.n, kRowTile);
         compute(f, w, p, x, scratch, cols, begin, end);
       }
-    } else {
-      for (std::int64_t task = queue.take(); task < tasks_; task = queue.take()) run_task(f, w, task, x, scratch, cols);
+      return;
     }
+    const std::int64_t rows = task_rows(cols);
+    for (std::int64_t task = queue.take(); run_task(f, w, task, rows, x, scratch, cols);) task = queue.take();
   }
 
   std::string describe() const override {
@@ -73,16 +71,18 @@ class LinearInstruction final : public Instruction {
   }
 
  private:
-  void run_task(const Frame& f, const Worker& w, std::int64_t task, const float* x, std::byte* scratch,
-                std::int64_t cols) const {
+  /// False if there are fewer tasks, each of `rows` weight rows.
+  bool run_task(const Frame& f, const Worker& w, std::int64_t task, std::int64_t rows, const float* x,
+                std::byte* scratch, std::int64_t cols) const {
     for (const Product& p : products_) {
-      const std::int64_t tasks = (p.n + kTaskRows - 1) / kTaskRows;
+      const std::int64_t tasks = (p.n + rows - 1) / rows;
       if (task < tasks) {
-        compute(f, w, p, x, scratch, cols, task * kTaskRows, std::min(p.n, (task + 1) * kTaskRows));
-        return;
+        compute(f, w, p, x, scratch, cols, task * rows, std::min(p.n, (task + 1) * rows));
+        return true;
       }
       task -= tasks;
     }
+    return false;
   }
 
   void compute(const Frame& f, const Worker& w, const Product& p, const float* x, std::byte* scratch, std::int64_t cols,
@@ -111,7 +111,6 @@ class LinearInstruction final : public Instruction {
   RowSpace rows_;
   QuantizedInputs inputs_;
   std::vector<Product> products_;
-  std::int64_t tasks_ = 0;
   TaskQueues queues_;
 };
 

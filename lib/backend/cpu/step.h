@@ -70,6 +70,10 @@ std::unique_ptr<Instruction> make_attention(const InstructionSite&);
 std::size_t attention_scratch_bytes(const Graph&, const Node&, int threads);
 std::unique_ptr<Instruction> make_row_instruction(const InstructionSite&);  ///< everything that works row by row
 
+/// Weight rows of one task of a product. A task reads its rows once for all columns: with few columns longer ranges let
+/// the next rows be fetched while the last ones are multiplied, with many shorter ones share the work out more evenly.
+inline std::int64_t task_rows(std::int64_t columns) { return columns <= 32 ? 8 * kRowTile : 2 * kRowTile; }
+
 /// Elements of one row of a value.
 inline std::int64_t row_elems(const ValueInfo& v) {
   const int n = v.type.shape.n_dims();
