@@ -189,8 +189,7 @@ std::string help_footer() {
 }
 
 std::string version_text() {
-  const auto isa = environment("LLM_RUN_ISA").value_or("");
-  const auto backend = make_backend("cpu", BackendOptions{.threads = default_threads().threads, .isa = isa});
+  const auto backend = make_backend("cpu", BackendOptions{.threads = default_threads().threads, .isa = {}});
   return std::string(program()) + " " + LLM_VERSION + " (" + backend->describe() + ")";
 }
 

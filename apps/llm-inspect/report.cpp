@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backend/registry/registry.h"
-#include "base/environment.h"
 #include "graph/passes/passes.h"
 #include "models/registry.h"
 #include "runtime/memory_budget.h"
@@ -60,8 +59,7 @@ Finding describe_tokenizer(const GgufFile& file, Warnings& warnings) {
 
 Finding describe_backend(int threads) {
   try {
-    const std::string isa = environment("LLM_RUN_ISA").value_or("");
-    return {make_backend("cpu", BackendOptions{.threads = threads, .isa = isa})->describe()};
+    return {make_backend("cpu", BackendOptions{.threads = threads, .isa = {}})->describe()};
   } catch (const Error& e) {
     return not_supported(e);
   }

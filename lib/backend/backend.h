@@ -151,7 +151,7 @@ class Backend {
   /// The graph as this backend computes it: the same nodes with the attributes that are the backend's to set (the
   /// format of a product's activations). compile() does this itself; the reference, given such a graph, evaluates the
   /// same operands.
-  virtual Graph legalise(const Graph& g) const { return g; }
+  virtual Graph legalize(const Graph& g) const { return g; }
   virtual Layout choose_layout(const WeightUse&) const = 0;
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;
   /// Address space for `n_blocks` blocks of every cache; memory is taken as blocks fill. Throws ErrorKind::Memory.
@@ -163,9 +163,9 @@ class Backend {
 
 struct BackendOptions {
   int threads = 1;
-  std::string isa;  ///< empty: the best of this machine
-  /// Least bytes of weights in a step for each thread that takes part: below that threads wait for each other longer than they
-  /// work. Results do not depend on it.
+  std::string isa;  ///< empty: what LLM_RUN_ISA says, else the best of this machine
+  /// Least bytes of weights in a step for each thread that takes part: below that threads wait for each other longer
+  /// than they work. Results do not depend on it.
   std::uint64_t bytes_per_thread = std::uint64_t{4} << 20;
 };
 

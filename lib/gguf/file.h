@@ -31,7 +31,6 @@ class TensorIndex {
 
  private:
   friend class GgufFile;
-  friend class GgufReader;
   std::vector<TensorInfo> tensors_;   ///< in the order of the directories
   std::vector<std::uint32_t> order_;  ///< indices into tensors_, sorted by name
 };
@@ -61,7 +60,6 @@ class GgufFile {
   [[noreturn]] void fail_missing(std::string_view tensor, std::string problem) const;
 
  private:
-  friend class GgufReader;
   GgufFile() = default;
   void index_tensors();
   std::span<const std::byte> stored(const TensorInfo&) const;

@@ -99,7 +99,7 @@ GgufContent GgufReader::read() {
   return std::move(out_);
 }
 
-void GgufReader::recognise_other_formats() const {
+void GgufReader::recognize_other_formats() const {
   const auto refuse = [&](std::string what) { in_.fail(0, "magic", std::move(what)); };
   if (starts_with(bytes_, "version https://git-lfs"))
     refuse(
@@ -117,7 +117,7 @@ void GgufReader::recognise_other_formats() const {
 }
 
 void GgufReader::read_header() {
-  recognise_other_formats();
+  recognize_other_formats();
   in_.take(4, "the magic \"GGUF\"");
   const std::uint64_t version_at = in_.position();
   const auto raw = in_.take(4, "the version");

@@ -33,7 +33,7 @@ class GgufReader {
   struct Record;  // a tensor's directory record with the places of its fields
 
   void read_header();
-  void recognise_other_formats() const;
+  void recognize_other_formats() const;
   void read_entries();
   Metadata::Entry read_entry(std::uint64_t number);
   std::string_view read_name(std::string_view what, std::uint64_t max_bytes);

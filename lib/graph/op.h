@@ -26,7 +26,7 @@ struct Embed {
 struct Linear {
   struct Product {
     bool bias = false;
-    ActFormat activation = ActFormat::F32;  ///< set by a backend's legalise pass; F32 leaves x as it is
+    ActFormat activation = ActFormat::F32;  ///< set by a backend's legalize pass; F32 leaves x as it is
     friend bool operator==(const Product&, const Product&) = default;
   };
   std::vector<Product> products;
@@ -132,7 +132,8 @@ struct Scale {
   friend bool operator==(const Scale&, const Scale&) = default;
 };
 
-/// (x) -> the caller's function of each element. Two Map ops are the same if their names are.
+/// (x) -> the caller's function of each element, called from one thread, in order; what it throws ends the step. Two
+/// Map ops are the same if their names are.
 struct Map {
   std::string name;
   std::shared_ptr<const std::function<float(float)>> function;

@@ -16,7 +16,10 @@ class Verifier {
 
   void run() {
     values();
-    for (std::size_t i = 0; i < g_.nodes().size(); ++i) node(g_.nodes()[i]);
+    for (const Node& n : g_.nodes()) {
+      if (std::holds_alternative<KvAppend>(n.op)) stale_.insert(n.in[2]);
+    }
+    for (const Node& n : g_.nodes()) node(n);
     need(!g_.outputs().empty(), "the graph has no output");
     for (std::uint32_t v : g_.outputs()) need(v < ready_.size() && ready_[v], "an output is never computed");
   }
@@ -55,6 +58,9 @@ class Verifier {
     need(types.size() == n.out.size(), where + " has the wrong number of results");
     for (std::size_t i = 0; i < types.size(); ++i) result(where, n, types[i], n.out[i]);
     if (std::holds_alternative<KvAppend>(n.op)) cache_order(where, n);
+    if (std::holds_alternative<Attention>(n.op)) {
+      need(!stale_.contains(n.in[1]), where + " reads a cache that this step's rows are not in");
+    }
   }
 
   void result(const std::string& where, const Node& n, const ResultType& type, std::uint32_t v) {
@@ -70,7 +76,7 @@ class Verifier {
     ready_[v] = true;
   }
 
-  /// A cache is appended to once, and what reads the layer's keys reads them after that.
+  /// A cache is appended to once.
   void cache_order(const std::string& where, const Node& n) {
     need(g_.info(n.in[2]).cache == g_.info(n.out[0]).cache, where + " changes the cache's type");
     need(appended_.insert(g_.info(n.out[0]).cache.layer).second, where + ": a second append to one layer's cache");
@@ -79,6 +85,7 @@ class Verifier {
   const Graph& g_;
   std::vector<bool> ready_;
   std::unordered_set<int> appended_;
+  std::unordered_set<std::uint32_t> stale_;  ///< caches as they were before this step's rows
 };
 
 }  // namespace

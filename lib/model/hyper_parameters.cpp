@@ -9,7 +9,7 @@
 
 namespace llm {
 
-std::string number_text(double value) {
+std::string value_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", value);
   return text;
@@ -52,8 +52,8 @@ float HyperParameters::real(const RealRule& rule) const {
   const auto value = metadata_.get<float>(key(rule.key));
   if (!std::isfinite(value) || value <= rule.above || value >= rule.below) {
     const bool bounded = std::isfinite(rule.below);
-    fail(rule.key, "value " + number_text(value) + " is not a finite number above " + number_text(rule.above) +
-                       (bounded ? " and below " + number_text(rule.below) : ""));
+    fail(rule.key, "value " + value_text(value) + " is not a finite number above " + value_text(rule.above) +
+                       (bounded ? " and below " + value_text(rule.below) : ""));
   }
   return value;
 }
@@ -90,7 +90,7 @@ void HyperParameters::expect_neutral(std::string_view suffix, double neutral, do
       value = static_cast<double>(metadata_.get<std::int64_t>(entry->key));
   }
   if (value != neutral && value != also_neutral)
-    fail(suffix, "value " + number_text(value) + " changes what the model computes and is not supported for " + arch_);
+    fail(suffix, "value " + value_text(value) + " changes what the model computes and is not supported for " + arch_);
 }
 
 }  // namespace llm

@@ -54,6 +54,6 @@ class HyperParameters {
 };
 
 /// "0.0001", "nan": for messages.
-std::string number_text(double);
+std::string value_text(double);
 
 }  // namespace llm

@@ -40,14 +40,14 @@ RopeScaling scaling_type(const HyperParameters& hp) {
 
 void read_yarn(const HyperParameters& hp, std::int64_t context, RopeTable& rope) {
   if (rope.factor < 1)
-    hp.fail(kScalingFactor.key, "value " + number_text(rope.factor) + " is below 1, which yarn does not define");
+    hp.fail(kScalingFactor.key, "value " + value_text(rope.factor) + " is below 1, which yarn does not define");
   const std::int64_t original = hp.optional_integer(kOriginalContext).value_or(0);
   rope.original_context = static_cast<float>(original > 0 ? original : context);
   rope.beta_fast = hp.optional_real(kBetaFast).value_or(rope.beta_fast);
   rope.beta_slow = hp.optional_real(kBetaSlow).value_or(rope.beta_slow);
   if (rope.beta_fast <= rope.beta_slow)
-    hp.fail(kBetaFast.key, "value " + number_text(rope.beta_fast) + " is not above that of yarn_beta_slow, " +
-                               number_text(rope.beta_slow));
+    hp.fail(kBetaFast.key, "value " + value_text(rope.beta_fast) + " is not above that of yarn_beta_slow, " +
+                               value_text(rope.beta_slow));
   rope.attention_factor = read_factor(hp, kAttentionFactor).value_or(1.0f);
   hp.expect_neutral("rope.scaling.yarn_log_multiplier", 0, 0);
   hp.expect_neutral("rope.scaling.yarn_ext_factor", -1, 1);  // -1: not set

@@ -63,6 +63,7 @@ void compare(const ValueInfo& value, std::span<const std::byte> got_bytes, std::
   const auto* expected = reinterpret_cast<const float*>(expected_bytes.data());
   double difference = 0, scale = 0;
   for (std::size_t i = 0; i < got_bytes.size() / sizeof(float); ++i) {
+    if (std::isnan(got[i]) && std::isnan(expected[i])) continue;
     const double d = static_cast<double>(got[i]) - static_cast<double>(expected[i]);
     difference += d * d;
     scale += static_cast<double>(expected[i]) * static_cast<double>(expected[i]);
@@ -138,7 +139,7 @@ class CheckedBackend final : public Backend {
     const Support support = tested_->supports(g, n);
     return support.ok ? reference_->supports(g, n) : support;
   }
-  Graph legalise(const Graph& g) const override { return tested_->legalise(g); }
+  Graph legalize(const Graph& g) const override { return tested_->legalize(g); }
   Layout choose_layout(const WeightUse& use) const override { return tested_->choose_layout(use); }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
@@ -159,7 +160,7 @@ class CheckedBackend final : public Backend {
     auto& m = dynamic_cast<CheckedWorkspace&>(workspace);
     // Legalised: the reference quantises the activations that the tested backend does, so that rounding is all that is
     // left.
-    const Graph legal = tested_->legalise(g);
+    const Graph legal = tested_->legalize(g);
     std::vector<NodeCheck> checks;
     for (std::size_t i = 0; i < legal.nodes().size(); ++i) {
       if (std::holds_alternative<Reshape>(legal.nodes()[i].op)) continue;

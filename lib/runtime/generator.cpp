@@ -85,7 +85,10 @@ class Answer {
       }
       sampler_.accept(token);
       ++generated_;
-      if (!give(text, decoder_.push(token))) return StopReason::Cancelled;
+      if (!give(text, decoder_.push(token))) {
+        refused_ = true;
+        return StopReason::Cancelled;
+      }
       if (generated_ == options_.max_tokens) return StopReason::Length;
       if (session_.length(sequence_) == session_.context()) return StopReason::ContextFull;
       const Append work{sequence_, {&token, 1}, Logits::Last};
@@ -93,7 +96,9 @@ class Answer {
     }
   }
 
-  void finish(const std::function<bool(std::string_view)>& text) { give(text, decoder_.finish()); }
+  void finish(const std::function<bool(std::string_view)>& text) {
+    if (!refused_) give(text, decoder_.finish());
+  }
   std::int64_t generated() const { return generated_; }
 
  private:
@@ -117,6 +122,7 @@ class Answer {
   StreamDecoder decoder_;
   std::size_t n_tokens_;
   std::int64_t generated_ = 0;
+  bool refused_ = false;  ///< the caller wants no more text
 };
 
 }  // namespace

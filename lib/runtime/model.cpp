@@ -120,9 +120,8 @@ Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std:
 
 std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warnings) {
   const int threads = options.threads > 0 ? options.threads : default_threads().threads;
-  const std::string isa = options.isa.empty() ? environment("LLM_RUN_ISA").value_or("") : options.isa;
-  auto backend =
-      open_backend(options.backend, {.threads = threads, .isa = isa, .bytes_per_thread = options.bytes_per_thread});
+  auto backend = open_backend(options.backend,
+                              {.threads = threads, .isa = options.isa, .bytes_per_thread = options.bytes_per_thread});
 
   GgufFile file = GgufFile::open(options.path, warnings);
   ModelSpec spec = open_model(file.metadata());
@@ -138,7 +137,7 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
   const Graph graph = optimize(as_written);
   model->measure(graph);
   warn_if_larger_than_memory(model->weight_bytes_, warnings);
-  screen_small_weights(model->file_, graph, {});
+  screen_small_weights(model->file_, graph);
   model->source_ = std::make_unique<FileWeights>(model->file_, model->weight_bytes_, options.progress);
   model->weights_ = model->backend_->load(*model->source_, plan_weights(graph, *model->backend_));
   for (const MappedFile& shard : model->file_.shards()) shard.check_unchanged();

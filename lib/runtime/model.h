@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,7 +23,7 @@ struct LoadOptions {
   int threads = 0;       ///< 0: default_threads()
   std::string isa = {};  ///< empty: what LLM_RUN_ISA says, else the best of this machine
   std::uint64_t bytes_per_thread = BackendOptions{}.bytes_per_thread;
-  std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded and screened; may be empty
+  std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded; may be empty
 };
 
 class Model {

@@ -56,7 +56,9 @@ double counter_uniform(std::uint64_t seed, std::uint64_t row, std::uint64_t inde
   return static_cast<double>(bits) * 0x1p-53;
 }
 
-Sampler::Sampler(SamplerOptions options, std::uint64_t row) : options_(options), row_(row) {}
+Sampler::Sampler(SamplerOptions options, std::uint64_t row) : options_(options), row_(row) {
+  check(options.min_p <= 1 && options.top_p >= 0 && options.repeat_penalty > 0, "options of a sampler");
+}
 
 void Sampler::accept(Token token) { history_.push_back(token); }
 

@@ -45,20 +45,10 @@ std::optional<std::size_t> first_non_finite(std::span<const float> values) {
   return std::nullopt;
 }
 
-void screen_small_weights(const GgufFile& file, const Graph& graph, const std::function<void(double)>& done) {
-  std::vector<const TensorInfo*> tensors;
-  double total = 0, read = 0;
+void screen_small_weights(const GgufFile& file, const Graph& graph) {
   for (const ValueInfo& value : graph.values()) {
     if (!is_screened(value)) continue;
-    const TensorInfo* tensor = file.tensors().find(value.name);
-    if (tensor == nullptr) continue;
-    tensors.push_back(tensor);
-    total += static_cast<double>(tensor->type.bytes());
-  }
-  for (const TensorInfo* tensor : tensors) {
-    screen(file, *tensor);
-    read += static_cast<double>(tensor->type.bytes());
-    if (done) done(read / total);
+    if (const TensorInfo* tensor = file.tensors().find(value.name)) screen(file, *tensor);
   }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <span>
 
@@ -15,8 +14,7 @@ namespace llm {
 std::optional<std::size_t> first_non_finite(std::span<const float> values);
 
 /// Looks for NaN and infinity in the small weights that a graph reads: norms, biases, factors, routers. Matrices are
-/// not read, that would read the whole file. Throws ErrorKind::Model naming the tensor. `done` gets the fraction so
-/// far.
-void screen_small_weights(const GgufFile&, const Graph&, const std::function<void(double)>& done);
+/// not read, that would read the whole file. Throws ErrorKind::Model naming the tensor.
+void screen_small_weights(const GgufFile&, const Graph&);
 
 }  // namespace llm

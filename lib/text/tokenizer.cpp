@@ -80,11 +80,6 @@ std::string_view Tokenizer::token_text(Token token) const {
   return vocabulary_->text(token);
 }
 
-float Tokenizer::score(Token token) const {
-  check(token >= 0 && static_cast<std::size_t>(token) < n_vocab(), "token id inside the vocabulary");
-  return vocabulary_->scores.empty() ? 0.0f : vocabulary_->scores[static_cast<std::size_t>(token)];
-}
-
 bool Tokenizer::is_end_of_generation(Token token) const {
   return std::binary_search(vocabulary_->end_tokens.begin(), vocabulary_->end_tokens.end(), token);
 }

@@ -59,7 +59,6 @@ class Tokenizer {
   const SpecialTokens& special() const;
   TokenKind kind(Token) const;
   std::string_view token_text(Token) const;  ///< as stored in the file
-  float score(Token) const;                  ///< 0 without scores
   bool is_end_of_generation(Token) const;    ///< eos, eot, eom and their kin
   /// The vocabulary starts a text with a space that is no part of it: decoding drops the one at the beginning.
   bool adds_space_prefix() const;

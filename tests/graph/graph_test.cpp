@@ -126,6 +126,15 @@ TEST_CASE("verify finds every kind of broken graph") {
     g.add_node(again);
     CHECK_THROWS_WITH(verify(g), contains("second append"));
   }
+  SECTION("attention over the cache as it was before the step") {
+    Graph g = good;
+    std::uint32_t before = 0;
+    for (Node& n : g.mutable_nodes()) {
+      if (std::holds_alternative<KvAppend>(n.op)) before = n.in[2];
+      if (std::holds_alternative<Attention>(n.op)) n.in[1] = before;
+    }
+    CHECK_THROWS_WITH(verify(g), contains("that this step's rows are not in"));
+  }
   SECTION("an output that nothing computes") {
     Graph g = good;
     g.set_outputs({static_cast<std::uint32_t>(g.add_value({.kind = ValueKind::Result, .name = "orphan"}))});
@@ -214,6 +223,13 @@ TEST_CASE("optimize is legal, computes the same names, and equal layers hash equ
   CHECK(hash(3) == hash(4));
   CHECK(hash(1) != hash(2));  // the first layer begins with a norm of its own
   CHECK(hash(5) != hash(4));  // the last works on wanted rows
+}
+
+TEST_CASE("passes applied again change nothing") {
+  const Graph once = optimize(decoder(3));
+  const Graph twice = optimize(once);
+  verify(twice);
+  CHECK(to_text(twice) == to_text(once));
 }
 
 TEST_CASE("a storage type or an attribute changes the structural hash, a layer number does not") {

@@ -16,7 +16,7 @@
 namespace llm::test {
 
 /// What a backend's products take: x as it is, or quantised as the weight's type prescribes.
-enum class Activations { Plain, Quantised };
+enum class Activations { Plain, Quantized };
 
 struct NamedBackend {
   std::string name;
@@ -35,7 +35,7 @@ inline std::vector<NamedBackend> all_backends() {
   for (const cpu::InstructionSet& set : cpu::instruction_sets()) {
     for (int threads : {1, 2}) {
       backends.push_back(
-          {"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads", Activations::Quantised, [=] {
+          {"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads", Activations::Quantized, [=] {
              return make_cpu_backend({.threads = threads, .isa = std::string(set.name), .bytes_per_thread = 0});
            }});
     }

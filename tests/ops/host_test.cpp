@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "backend/host/legalise.h"
+#include "backend/host/legalize.h"
 #include "base/error.h"
 #include "graph/builder.h"
 #include "support/catch.h"
@@ -195,7 +195,7 @@ TEST_CASE("each product takes the activation format of its weight's type") {
   const Act x = b.embed(b.weight("x", {DType::Q4_K, {256, 1}}), b.step_input(StepInput::Tokens), "in");
   const Act y = b.linear(x, {b.weight("w", {DType::Q4_K, {256, 32}}), nullptr, "y"});
   const Act z = b.linear(y, {b.weight("v", {DType::Q8_0, {32, 4}}), nullptr, "z"});
-  const Graph graph = host::quantise_activations(
+  const Graph graph = host::quantize_activations(
       std::move(b).finish(b.linear(z, {b.weight("u", {DType::F16, {4, 4}}), nullptr, "out"})));
   std::vector<ActFormat> formats;
   for (const Node& node : graph.nodes()) {

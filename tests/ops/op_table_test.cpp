@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/host/legalise.h"
+#include "backend/host/legalize.h"
 #include "backend/reference/reference.h"
 #include "backends.h"
 #include "op_cases.h"
@@ -76,10 +76,10 @@ TEST_CASE("every backend agrees with the reference on the op table") {
   };
   for (const OpCase& op_case : op_cases()) {
     const OpScene scene = op_case.make();
-    const Graph quantised = host::quantise_activations(scene.graph);
+    const Graph quantised = host::quantize_activations(scene.graph);
     std::vector<Results> plain_results, quantised_results;
     if (any(Activations::Plain)) plain_results = run_steps(*reference, scene, scene.graph);
-    if (any(Activations::Quantised)) quantised_results = run_steps(*reference, scene, quantised);
+    if (any(Activations::Quantized)) quantised_results = run_steps(*reference, scene, quantised);
     for (const auto& [named, backend] : backends) {
       const bool plain = named.activations == Activations::Plain;
       const Graph& graph = plain ? scene.graph : quantised;

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "backend/host/legalise.h"
+#include "backend/host/legalize.h"
 #include "base/half.h"
 #include "graph/builder.h"
 #include "graph/partition.h"
@@ -82,7 +82,7 @@ TEST_CASE("reference: linear with bias, activations as they are and quantised") 
           expected.push_back(sum + offset[at(n)]);
         }
       }
-      const Graph graph = format == ActFormat::F32 ? plain : host::quantise_activations(plain);
+      const Graph graph = format == ActFormat::F32 ? plain : host::quantize_activations(plain);
       check_close(run_once(graph, weights).at("y"), expected);
     }
   }

@@ -156,7 +156,7 @@ class AttentionInstruction final : public Instruction {
 std::size_t attention_scratch_bytes(const Graph& g, const Node& n, int threads) {
   const CacheType& c = g.info(n.in[1]).cache;
   const auto group = static_cast<std::size_t>(g.info(n.in[0]).type.shape[1] / c.kv_heads);
-  const auto pairs = static_cast<std::size_t>(kPairsPerThread * threads);
+  const auto pairs = static_cast<std::size_t>(std::min(kPairsPerThread * threads, g.bucket().sequences * c.kv_heads));
   return pairs * kMaxSplitChunks * group * static_cast<std::size_t>(2 + c.head_dim_v) * sizeof(float);
 }
 

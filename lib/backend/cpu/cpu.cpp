@@ -5,7 +5,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/program.h"
 #include "backend/host/interpreter.h"
-#include "backend/host/legalise.h"
+#include "backend/host/legalize.h"
 #include "base/error.h"
 
 namespace llm::cpu {
@@ -56,7 +56,7 @@ class CpuBackend final : public Backend {
     }
     return support;
   }
-  Graph legalise(const Graph& g) const override { return host::quantise_activations(g); }
+  Graph legalize(const Graph& g) const override { return host::quantize_activations(g); }
   Layout choose_layout(const WeightUse&) const override { return Layout::File; }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
@@ -68,12 +68,12 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
     // A quarter more, address space only: a best fit may pack a smaller bucket's values less well.
-    const std::size_t bytes = plan_program_memory(legalise(largest), threads_).bytes;
+    const std::size_t bytes = plan_program_memory(legalize(largest), threads_).bytes;
     return std::make_unique<CpuWorkspace>(bytes + bytes / 4, threads_);
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {
-    return std::make_unique<Program>(legalise(g), dynamic_cast<const host::HostWeights&>(weights),
+    return std::make_unique<Program>(legalize(g), dynamic_cast<const host::HostWeights&>(weights),
                                      dynamic_cast<const host::HostCache&>(states),
                                      dynamic_cast<CpuWorkspace&>(workspace), kernels_, options_);
   }

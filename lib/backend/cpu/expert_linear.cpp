@@ -98,7 +98,9 @@ class ExpertLinearInstruction final : public Instruction {
     if (w.thread == 0) plan_.build(routes, f.i32(ids_), tokens * top_k_, top_k_ / per_route_);
     if (inputs_.quantized()) inputs_.quantize(kernels_, f.f32(x_), tokens * per_route_, quantized, w);
     w.sync();
-    const std::int64_t active = routes.active[0], rows = task_rows(tokens * top_k_ / active);
+    const std::int64_t active = routes.active[0];
+    if (active == 0) return;
+    const std::int64_t rows = task_rows(tokens * top_k_ / active);
     std::int64_t per_expert = 0;
     for (const Product& p : products_) per_expert += (p.n + rows - 1) / rows;
     for (std::int64_t task = queue.take(); task < active * per_expert; task = queue.take()) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <numeric>
 
 #include "backend/host/cost.h"
 #include "base/error.h"
@@ -102,6 +103,12 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
   const MemoryPlan memory = plan_program_memory(graph_, threads_);
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
   for (const ValueInfo& v : graph_.values()) uses_cache_ = uses_cache_ || v.kind == ValueKind::State;
+  roots_.resize(graph_.values().size());
+  std::iota(roots_.begin(), roots_.end(), 0u);
+  for (const Node& n : graph_.nodes()) {
+    if (std::holds_alternative<Reshape>(n.op)) roots_[n.out[0]] = roots_[n.in[0]];
+    if (std::holds_alternative<Embed>(n.op)) vocab_ = std::min(vocab_, graph_.info(n.in[0]).type.shape[1]);
+  }
   std::vector<std::uint64_t> hashes;
   for (const LayerRange& range : layer_ranges(graph_)) add_layer(range, memory, weights, kernels, hashes);
 }
@@ -132,8 +139,9 @@ void Program::add_layer(const LayerRange& range, const MemoryPlan& memory, const
     slot_of[v] = static_cast<int>(layer.slots.size());
     layer.slots.push_back(place(v, memory, weights));
     if (layer.slots.back().data != nullptr) continue;
-    auto bound = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) { return b.value == v; });
-    if (bound == bound_.end()) bound = bound_.insert(bound_.end(), Bound{v, {}});
+    const std::uint32_t root = roots_[v];  // a reshape of a bound value is the same bytes
+    auto bound = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) { return b.value == root; });
+    if (bound == bound_.end()) bound = bound_.insert(bound_.end(), Bound{root, {}});
     bound->slots.emplace_back(layers_.size(), slot_of[v]);
   }
   for (std::size_t i = range.begin; i < range.end; ++i) {  // scratch slots follow, one per node
@@ -253,25 +261,31 @@ void Program::bind(const StepData& step, const host::StepRows& rows, std::span<c
 Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) {
   const host::StepRows rows = host::check_step(step, graph_.bucket());
   if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
+  for (std::int32_t t : step.tokens) check(t >= 0 && t < vocab_, "token ids are rows of the embedding");
   bind(step, rows, in, out);
   const int team = team_size(rows);
   barrier_.set_threads(team);
-  std::exception_ptr failure;  // an observer's: exceptions must not leave the parallel region
+  std::exception_ptr failure;  // of code that is not ours, on thread 0: exceptions must not leave the parallel region
+  int granted = team;
 #pragma omp parallel num_threads(team) if (team > 1)
   {
     const int thread = omp_get_thread_num();
     const Worker worker{
         .thread = thread, .n_threads = team, .scratch = workspace_.scratch(thread), .barrier = &barrier_};
     if (omp_get_num_threads() == team) {
-      try {
-        execute(step, rows, worker);
-      } catch (...) {
-        failure = std::current_exception();  // only thread 0 calls observers
-      }
+      const std::exception_ptr caught = execute(step, rows, worker);
+      if (thread == 0) failure = caught;
+    } else if (thread == 0) {
+      granted = omp_get_num_threads();
     }
   }
+  if (granted != team) {
+    throw Error(ErrorKind::Device, "the OpenMP runtime grants " + std::to_string(granted) + " of " +
+                                       std::to_string(team) +
+                                       " threads here; is this a parallel region of the caller?");
+  }
+  for (auto& [key, plan] : plans_) plan->runs += plan->users;  // their queues were used, whatever failed
   if (failure) std::rethrow_exception(failure);
-  for (auto& [key, plan] : plans_) plan->runs += plan->users;
   return {++submitted_};
 }
 
@@ -282,12 +296,15 @@ int Program::team_size(const host::StepRows& rows) const {
   return static_cast<int>(std::clamp<std::uint64_t>(work / bytes_per_thread_, 1, static_cast<std::uint64_t>(threads_)));
 }
 
-void Program::execute(const StepData& step, const host::StepRows& rows, const Worker& w) {
+std::exception_ptr Program::execute(const StepData& step, const host::StepRows& rows, const Worker& w) {
   using Clock = std::chrono::steady_clock;
-  bool failed = false;
-  std::exception_ptr failure;
+  std::exception_ptr failure;  // the other threads wait at barriers: go on and report at the end
   for (const Layer& layer : layers_) {
-    const Frame frame{.slots = layer.slots.data(), .step = &step, .rows = rows, .turn = layer.plan->runs + layer.turn};
+    const Frame frame{.slots = layer.slots.data(),
+                      .step = &step,
+                      .rows = rows,
+                      .turn = layer.plan->runs + layer.turn,
+                      .failure = &failure};
     w.sync();
     for (std::size_t i = 0; i < layer.plan->instructions.size(); ++i) {
       Instruction* instruction = layer.plan->instructions[i].get();
@@ -296,19 +313,18 @@ void Program::execute(const StepData& step, const host::StepRows& rows, const Wo
       if (instruction) instruction->run(frame, w);
       if (!observer_) continue;
       w.sync();
-      if (w.thread == 0 && !failed) {
+      if (w.thread == 0 && !failure) {
         try {
           const std::chrono::duration<double> taken = Clock::now() - begin;
           observe_node(graph_.nodes()[layer.range.begin + i], frame, layer, taken.count());
         } catch (...) {
-          failed = true;  // the other threads still wait at barriers: go on and report at the end
           failure = std::current_exception();
         }
       }
       w.sync();
     }
   }
-  if (failure) std::rethrow_exception(failure);
+  return failure;
 }
 
 void Program::observe_node(const Node& n, const Frame& f, const Layer& layer, double seconds) {

@@ -1,6 +1,8 @@
 // A compiled graph: a flat list of instructions, executed by all threads in one parallel region.
 #pragma once
 
+#include <exception>
+#include <limits>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -26,7 +28,7 @@ class CpuWorkspace final : public Workspace {
   host::Pages activations_, scratch_;
 };
 
-/// The legalised graph's places in the workspace.
+/// The legalized graph's places in the workspace.
 MemoryPlan plan_program_memory(const Graph&, int threads);
 
 class Program final : public Executable {
@@ -70,7 +72,8 @@ class Program final : public Executable {
                      std::span<const Binding> out) const;
   void bind(const StepData&, const host::StepRows&, std::span<const Binding> in, std::span<const Binding> out);
   int team_size(const host::StepRows&) const;
-  void execute(const StepData&, const host::StepRows&, const Worker&);
+  /// What an observer or a caller's function threw, on thread 0.
+  std::exception_ptr execute(const StepData&, const host::StepRows&, const Worker&);
   void observe_node(const Node&, const Frame&, const Layer&, double seconds);
 
   Graph graph_;
@@ -80,6 +83,8 @@ class Program final : public Executable {
   std::uint64_t bytes_per_thread_;
   std::uint64_t weight_bytes_ = 0;  ///< that a step of one token reads
   bool uses_cache_ = false;
+  std::int64_t vocab_ = std::numeric_limits<std::int64_t>::max();  ///< rows of the smallest table that tokens index
+  std::vector<std::uint32_t> roots_;  ///< per value: the one whose bytes it shares, through reshapes
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   std::vector<Layer> layers_;
   std::vector<Bound> bound_;

@@ -62,6 +62,29 @@ std::unique_ptr<Instruction> by_elements(const InstructionSite& site, std::strin
   return std::make_unique<ElementInstruction<Body>>(site.out_info(0), std::move(description), std::move(body));
 }
 
+/// A caller's function, on one thread: it may throw, and need not bear being called at once.
+class MapInstruction final : public Instruction {
+ public:
+  MapInstruction(const Map& op, int x, int y, const ValueInfo& v)
+      : op_(op), x_(x), y_(y), rows_(v.rows), row_elems_(llm::cpu::row_elems(v)) {}
+  void run(const Frame& f, const Worker& w) override {
+    if (w.thread != 0 || *f.failure) return;
+    const float* x = f.f32(x_);
+    try {
+      std::transform(x, x + f.rows.count(rows_) * row_elems_, f.f32(y_), *op_.function);
+    } catch (...) {
+      *f.failure = std::current_exception();
+    }
+  }
+  std::string describe() const override { return "map " + op_.name; }
+
+ private:
+  Map op_;
+  int x_, y_;
+  RowSpace rows_;
+  std::int64_t row_elems_;
+};
+
 std::unique_ptr<Instruction> binary(const InstructionSite& site, std::string description, BinaryFn fn) {
   return by_elements(site, std::move(description),
                      [=, a = site.in[0], b = site.in[1], y = site.out[0]](const Frame& f, auto begin, auto end) {
@@ -122,10 +145,7 @@ struct Make {
   }
 
   std::unique_ptr<Instruction> operator()(const Map& op) const {
-    return by_elements(site, "map " + op.name,
-                       [fn = op.function, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
-                         std::transform(f.f32(x) + begin, f.f32(x) + end, f.f32(y) + begin, *fn);
-                       });
+    return std::make_unique<MapInstruction>(op, site.in[0], site.out[0], site.out_info(0));
   }
 
   std::unique_ptr<Instruction> operator()(const Rope& op) const {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct Frame {
   const StepData* step = nullptr;
   host::StepRows rows;
   std::uint32_t turn = 0;  ///< counts the runs of the layer's instructions: which of their task queues is open
+  std::exception_ptr* failure = nullptr;  ///< of this thread: where code that is not ours leaves what it throws
 
   float* f32(int slot) const { return reinterpret_cast<float*>(slots[slot].data); }
   std::int32_t* i32(int slot) const { return reinterpret_cast<std::int32_t*>(slots[slot].data); }

@@ -41,7 +41,6 @@ void Barrier::wait() {
     sched_yield();
   }
   round_.wait(round, std::memory_order_acquire);
-  std::atomic_thread_fence(std::memory_order_acquire);
 }
 
 }  // namespace llm::cpu

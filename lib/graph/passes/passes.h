@@ -1,5 +1,5 @@
-// Whole-graph rewrites. Each takes a graph and returns one that computes the same values under the same names (dead
-// ones aside).
+// Whole-graph rewrites. Each takes a graph and returns one that computes the same values under the same names; values
+// that nothing wants are gone, and those of which only some rows are wanted have those rows.
 #pragma once
 
 #include "graph/graph.h"

@@ -57,19 +57,14 @@ class RowsEarly {
   void emit(std::size_t i) {
     Node n = g_.nodes()[i];
     if (is_rows(i)) {
-      const std::size_t producer = uses_.producer[n.in[0]];
-      if (producer != Uses::kNone && moved_[producer]) {
-        replaced_[n.out[0]] = n.in[0];  // already only the wanted rows
-        return;
-      }
-      replaced_[n.out[0]] = selected(n.in[0], n);
+      const std::uint32_t from = replaced_[n.in[0]];
+      const bool already = result_.info(from).rows == RowSpace::Outputs;
+      replaced_[n.out[0]] = already ? from : selected(from, n);
       return;
     }
     for (std::uint32_t& v : n.in) {
       v = replaced_[v];
-      const std::size_t producer = uses_.producer[v];
-      const bool already = producer != Uses::kNone && moved_[producer];
-      if (moved_[i] && !already && result_.info(v).rows == RowSpace::Tokens) v = selected(v, n);
+      if (moved_[i] && result_.info(v).rows == RowSpace::Tokens) v = selected(v, n);
     }
     if (moved_[i]) {
       for (std::uint32_t v : n.out) select_type(v);

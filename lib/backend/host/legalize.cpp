@@ -1,4 +1,4 @@
-#include "backend/host/legalise.h"
+#include "backend/host/legalize.h"
 
 #include <utility>
 #include <variant>
@@ -7,7 +7,7 @@
 
 namespace llm::host {
 
-Graph quantise_activations(Graph graph) {
+Graph quantize_activations(Graph graph) {
   const auto format = [&](std::uint32_t weight) { return info(graph.info(weight).type.dtype).activation; };
   for (Node& node : graph.mutable_nodes()) {
     if (auto* linear = std::get_if<Linear>(&node.op)) {

@@ -7,6 +7,6 @@ namespace llm::host {
 
 /// The same graph with each product's activation format set. Backends that quantise activations run it before they
 /// plan; the reference evaluates it with the same formats.
-Graph quantise_activations(Graph);
+Graph quantize_activations(Graph);
 
 }  // namespace llm::host
