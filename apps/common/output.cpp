@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <string>
 
 #include "base/error.h"
@@ -26,5 +27,13 @@ void write_stdout(std::string_view bytes) {
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+void refuse_overwriting(const std::string& output, std::initializer_list<std::string> inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code missing;  // what does not exist is not the same file
+    if (output.empty() || input.empty() || !std::filesystem::equivalent(output, input, missing)) continue;
+    throw Error(ErrorKind::Usage, ErrorParts{.file = output, .problem = "would be overwritten while it is read"});
+  }
+}
 
 }  // namespace llm::app

@@ -1,6 +1,9 @@
-// stdout: every byte goes out at once and every failure is seen.
+// What programs write: stdout, where every byte goes out at once and every failure is seen, and files that must not be
+// their own input.
 #pragma once
 
+#include <initializer_list>
+#include <string>
 #include <string_view>
 
 namespace llm::app {
@@ -12,5 +15,9 @@ struct BrokenPipe {};
 void write_stdout(std::string_view bytes);
 bool stdout_is_terminal();
 bool stderr_is_terminal();
+
+/// Throws ErrorKind::Usage if `output` is one of the files that the program reads, under whatever name. Empty names are
+/// no files.
+void refuse_overwriting(const std::string& output, std::initializer_list<std::string> inputs);
 
 }  // namespace llm::app

@@ -72,6 +72,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   if (const auto code = app::parse(cli, argc, argv, kAliases)) return code;
   if (o.text.empty() == o.tokens.empty())
     throw Error(ErrorKind::Usage, "give a text with -f FILE, or token ids with --tokens FILE");
+  app::refuse_overwriting(o.save_logits, {o.model.path, o.text, o.tokens, o.kl_base});
   return std::nullopt;
 }
 

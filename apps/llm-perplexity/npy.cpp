@@ -68,17 +68,27 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> two_numbers(std::string_v
   return std::pair{n[0], n[1]};
 }
 
+/// Where a symbolic link leads; other names as they are.
+std::string final_path(const std::string& path) {
+  std::error_code missing;
+  const std::filesystem::path target = std::filesystem::canonical(path, missing);
+  return missing ? path : target.string();
+}
+
 }  // namespace
 
-NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns)
-    : path_(std::move(path)), temporary_(path_ + ".part-" + std::to_string(::getpid())) {
+NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns) : path_(final_path(path)) {
+  // Devices and pipes are written as they are: a rename would put a file in their place.
+  const auto kind = std::filesystem::status(path_).type();
+  const bool replaceable = kind == std::filesystem::file_type::not_found || kind == std::filesystem::file_type::regular;
+  temporary_ = replaceable ? path_ + ".part-" + std::to_string(::getpid()) : path_;
   out_.open(temporary_, std::ios::binary | std::ios::trunc);
   out_ << header(rows, columns);
   check_stream();
 }
 
 NpyWriter::~NpyWriter() {
-  if (finished_) return;
+  if (finished_ || temporary_ == path_) return;
   out_.close();
   std::remove(temporary_.c_str());
 }
@@ -97,7 +107,7 @@ void NpyWriter::write(std::span<const float> values) {
 void NpyWriter::finish() {
   out_.close();
   check_stream();
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (temporary_ != path_ && std::rename(temporary_.c_str(), path_.c_str()) != 0) {
     throw Error(ErrorKind::Io,
                 ErrorParts{.file = path_, .problem = std::string("cannot write: ") + std::strerror(errno)});
   }

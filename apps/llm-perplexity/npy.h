@@ -8,7 +8,7 @@
 
 namespace llm::perplexity {
 
-/// Writes through a temporary name beside the file: what has the name is whole.
+/// Writes through a temporary name beside the file: what has the name is whole. Devices and pipes are written directly.
 class NpyWriter {
  public:
   /// Throws ErrorKind::Io, as all of these do.

@@ -1,12 +1,18 @@
 #include "options.h"
 
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <random>
 
 #include "common/input.h"
+#include "common/messages.h"
 #include "common/numbers.h"
+#include "common/output.h"
 
 namespace llm::app {
 namespace {
@@ -22,7 +28,7 @@ void add_prompt_options(CLI::App& cli, RunOptions& o) {
                  "file with the text to complete, - for stdin; one line feed at its end is dropped")
       ->type_name("FILE")
       ->take_last();
-  add_integer(cli, "-n,--predict", o.max_tokens, -1, kMaxInt32,
+  add_integer(cli, "-n,--predict,--n-predict", o.max_tokens, -1, kMaxInt32,
               "most tokens to generate (default -1: until the model ends)");
   cli.add_flag("--ignore-eos", o.ignore_end, "never sample an end token");
   // Spelled -no-cnv too.
@@ -61,7 +67,12 @@ void add_sampling_options(CLI::App& cli, RunOptions& o) {
 }  // namespace
 
 std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
-  CLI::App cli("Completes a text with a language model from a GGUF file.");
+  CLI::App cli(
+      "Completes a text with a language model from a GGUF file.\n\n"
+      "Examples:\n"
+      "  llm-run -m model.gguf -p \"Once upon a time\" -n 100\n"
+      "  llm-run -m model.gguf -p \"The capital of France is\" --temp 0\n"
+      "  generate-prompt | llm-run -m model.gguf -f - > answer.txt");
   add_model_options(cli, o.model);
   add_prompt_options(cli, o);
   add_context_option(cli, o);
@@ -76,12 +87,25 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   if (!o.prompt && o.prompt_file.empty()) {
     throw Error(ErrorKind::Usage, "no prompt: give one with -p TEXT, or -f FILE (- for stdin)");
   }
+  refuse_overwriting(o.dump_graph, {o.model.path, o.prompt_file});
   if (!o.seed_given) o.sampling.seed = std::random_device{}();
   return std::nullopt;
 }
 
+/// Text that somebody sent and that nobody reads is worth a word; an empty or a closed pipe is not.
+void mention_unread_stdin() {
+  struct stat status {};
+  if (::fstat(STDIN_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  int waiting = 0;
+  if (::ioctl(STDIN_FILENO, FIONREAD, &waiting) != 0 || waiting == 0) return;
+  note("stdin holds text that -p leaves unread; -f - adds it to the prompt");
+}
+
 std::string read_prompt(const RunOptions& o) {
-  if (o.prompt_file.empty()) return *o.prompt;
+  if (o.prompt_file.empty()) {
+    mention_unread_stdin();
+    return *o.prompt;
+  }
   std::string text = read_input(o.prompt_file);
   if (text.ends_with('\n')) text.pop_back();
   return o.prompt ? *o.prompt + "\n\n" + text : text;

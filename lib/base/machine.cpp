@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -16,6 +17,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/environment.h"
 
 namespace llm {
 namespace {
@@ -264,6 +267,13 @@ ThreadChoice default_threads(const fs::path& root) {
     char text[48];
     std::snprintf(text, sizeof text, ", cgroup quota %.4g", *quota);
     choice.reason += text;
+  }
+  if (const auto limit = environment("OMP_THREAD_LIMIT")) {
+    const int threads = std::atoi(limit->c_str());
+    if (threads >= 1 && threads < choice.threads) {
+      choice.threads = threads;
+      choice.reason += ", OMP_THREAD_LIMIT " + std::to_string(threads);
+    }
   }
   return choice;
 }

@@ -125,6 +125,10 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
 
   GgufFile file = GgufFile::open(options.path, warnings);
   ModelSpec spec = open_model(file.metadata());
+  if (file.tensors().all().empty()) {
+    throw Error(ErrorKind::Model,
+                ErrorParts{.file = file.metadata().file(), .problem = "holds a vocabulary and no weights"});
+  }
   std::unique_ptr<Model> model(new Model(std::move(file), std::move(spec)));
   model->backend_ = std::move(backend);
   std::vector<std::string> unused;

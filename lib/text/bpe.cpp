@@ -44,6 +44,7 @@ class BpeTokenizer final : public Tokenizer {
   std::size_t duplicates_ = 0;           ///< token strings that are there more than once
   TokenTable table_;                     ///< of bytes_
   Token byte_token_[256];
+  Token unknown_ = kNoToken;  ///< for bytes that no token expresses; never a control token, which some files name so
   MergeTable merges_;
   std::unique_ptr<std::atomic<Whole>[]> whole_;  ///< [n_vocab], filled in as tokens are met; any thread finds the same
 };
@@ -64,6 +65,8 @@ BpeTokenizer::BpeTokenizer(const Metadata& metadata, Vocabulary vocabulary, cons
     : Tokenizer(std::move(vocabulary)), pre_name_(pre_name), splitter_(rule), table_(n_vocab()) {
   decode_texts(warnings);
   read_merges(metadata, warnings);
+  const Token unk = this->vocabulary().special.unk;
+  if (unk != kNoToken && this->vocabulary().kind(unk) == TokenKind::Unknown) unknown_ = unk;
   whole_ = std::make_unique<std::atomic<Whole>[]>(n_vocab());
   const Whole text_token = rule.words == WordRule::WholeIfToken ? Whole::Yes : Whole::NotYetKnown;
   for (std::size_t i = 0; i < n_vocab(); ++i) {
@@ -242,7 +245,7 @@ void BpeTokenizer::encode_chunk(std::string_view chunk, Call& call) const {
   const std::size_t start = call.out.size();
   merge(chunk, call);
   for (const Symbol& symbol : call.symbols) {
-    const Token id = symbol.id != kNoToken ? symbol.id : vocabulary().special.unk;
+    const Token id = symbol.id != kNoToken ? symbol.id : unknown_;
     if (id != kNoToken) call.out.push_back(id);  // else a byte that the vocabulary cannot express
   }
   call.cache.remember(chunk, hash, start, call.out);

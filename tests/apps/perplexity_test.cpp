@@ -259,6 +259,17 @@ TEST_CASE("logits are written whole or not at all", "[apps]") {
   CHECK(files == 4);  // model, ids, base, out: no temporary file stays
   check_fails(8, "cannot write", "llm-perplexity",
               {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", (folder / "none/out.npy").string()});
+  check_fails(8, "/dev/full", "llm-perplexity", {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", "/dev/full"});
+  CHECK(std::filesystem::is_character_file("/dev/full"));
+  for (const std::string& input : {path, ids}) {  // under another name
+    const std::string link = (folder / "link").string();
+    std::filesystem::remove(link);
+    std::filesystem::create_hard_link(input, link);
+    const std::string content = contents(input);
+    check_fails(2, "would be overwritten", "llm-perplexity",
+                {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", link});
+    CHECK(contents(input) == content);
+  }
 }
 
 TEST_CASE("threads change nothing, and a longer window than one step does not either", "[apps]") {

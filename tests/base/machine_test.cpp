@@ -3,6 +3,8 @@
 
 #include <sched.h>
 
+#include <cstdlib>
+
 #include "support/catch.h"
 #include "support/temp_dir.h"
 
@@ -59,6 +61,16 @@ TEST_CASE("one thread per physical core of the affinity mask") {
   CHECK(m.threads().threads == 2);
   m.allow("4-7");
   CHECK(m.threads().threads == 4);
+}
+
+TEST_CASE("the default keeps to OMP_THREAD_LIMIT") {
+  Machine m(4);
+  ::setenv("OMP_THREAD_LIMIT", "3", 1);
+  CHECK(m.threads().threads == 3);
+  CHECK(m.threads().reason == "4 physical cores in the affinity mask, OMP_THREAD_LIMIT 3");
+  ::setenv("OMP_THREAD_LIMIT", "9", 1);
+  CHECK(m.threads().threads == 4);
+  ::unsetenv("OMP_THREAD_LIMIT");
 }
 
 TEST_CASE("CPUs without topology count as cores") {

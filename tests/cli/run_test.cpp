@@ -135,6 +135,26 @@ TEST_CASE("with -p stdin is left alone") {
   CHECK(o.out == "one\ntwo\n");
 }
 
+TEST_CASE("text on stdin that nobody reads is mentioned") {
+  const Bench bench;
+  const auto err_of = [&](const std::string& before) {
+    const std::string script = before + " | { sleep 0.2; \"$0\" -m \"$1\" -p ab -n 1 -no-cnv; }";
+    return run({.program = "/bin/sh", .arguments = {"-c", script, program("llm-run").string(), bench.model().string()}})
+        .err;
+  };
+  CHECK(contains(err_of("printf 'one'"), "stdin holds text that -p leaves unread; -f - adds it"));
+  CHECK_FALSE(contains(err_of("true"), "stdin"));
+}
+
+TEST_CASE("an output that is an input is refused") {
+  const Bench bench;
+  const auto size = std::filesystem::file_size(bench.model());
+  const Outcome o = bench({"-p", "ab", "-n", "1", "--dump-graph", bench.model().string()});
+  CHECK(o.code == 2);
+  CHECK(contains(o.err, "would be overwritten while it is read"));
+  CHECK(std::filesystem::file_size(bench.model()) == size);
+}
+
 TEST_CASE("special tokens are recognised in prompts") {
   const Bench bench;
   CHECK(contains(bench({"-p", "</s></s></s>", "-n", "0"}).err, "prompt 4 tok"));  // <s> before them

@@ -129,6 +129,8 @@ TEST_CASE("a byte that the vocabulary lacks is the unknown token", "[bpe]") {
   CHECK(v.load()->encode("aba", kPlain) == Ids{0, 0});  // nothing can stand for it
   v.unk = static_cast<std::uint32_t>(v.add("<unk>", TokenKind::Unknown));
   CHECK(v.load()->encode("aba", kPlain) == Ids{0, 1, 0});
+  v.unk = static_cast<std::uint32_t>(v.add("<end>", TokenKind::Control));  // as some files say
+  CHECK(v.load()->encode("aba", kPlain) == Ids{0, 0});
 }
 
 TEST_CASE("long runs and hostile text come back", "[bpe]") {
