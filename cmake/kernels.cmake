@@ -6,6 +6,9 @@ set(LLM_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(LLM_ISAS portable avx2 avx2vnni avx512)
+  if(LLM_SANITIZE)
+    set(LLM_ISAS portable avx512)  # the same sources at their narrowest and widest: instrumented ones take minutes each
+  endif()
 else()
   set(LLM_ISAS portable)
 endif()
