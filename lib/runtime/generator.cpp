@@ -16,7 +16,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 bool cancelled(const GenerateOptions& options) { return options.cancel != nullptr && options.cancel->load(); }
 
 /// Prompt tokens of one call: as many as one step takes, fewer where a step takes long, so that progress and cancelling
-/// stay alive. Results do not depend on it.
+/// stay alive. Results of the cpu backend do not depend on it; those of blas may in the last bits.
 class ChunkSize {
  public:
   std::size_t next() const { return tokens_; }
