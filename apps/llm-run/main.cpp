@@ -99,9 +99,9 @@ GenerateResult answer(Model& model, Session& session, std::span<const Token> pro
     return true;
   };
   GenerateOptions generation;
-  generation.max_tokens = options.max_tokens;
-  generation.sampling = options.sampling;
-  if (options.ignore_end) generation.end_token = GenerateOptions::EndToken::Ignored;
+  generation.answer.max_tokens = options.max_tokens;
+  generation.answer.sampling = options.sampling;
+  if (options.ignore_end) generation.answer.end_token = AnswerOptions::EndToken::Ignored;
   generation.cancel = &stop_requested();
   const GenerateResult result = generate(session, model, session.create(), prompt, generation, text, progress);
   writer.finish();

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <vector>
+#include <utility>
 
 #include "base/error.h"
 
@@ -30,116 +30,47 @@ class ChunkSize {
   std::size_t tokens_ = kMaxBatchTokens;
 };
 
-std::vector<Token> end_tokens(const Tokenizer& tokenizer) {
-  std::vector<Token> found;
-  for (std::size_t t = 0; t < tokenizer.n_vocab(); ++t) {
-    if (tokenizer.is_end_of_generation(static_cast<Token>(t))) found.push_back(static_cast<Token>(t));
+/// The logits after the prompt; nothing if cancelled.
+std::span<const float> prefill(Session& session, SequenceId sequence, std::span<const Token> prompt,
+                               const GenerateOptions& options,
+                               const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  std::span<const float> logits;
+  ChunkSize chunk;
+  for (std::size_t done = 0; done < prompt.size();) {
+    if (cancelled(options)) return {};
+    const std::size_t n = std::min(chunk.next(), prompt.size() - done);
+    const Append work{sequence, prompt.subspan(done, n), done + n == prompt.size() ? Logits::Last : Logits::None};
+    const auto start = Clock::now();
+    logits = session.eval({&work, 1});
+    chunk.took(seconds_since(start));
+    done += n;
+    if (progress) progress(static_cast<std::int64_t>(done), static_cast<std::int64_t>(prompt.size()));
   }
-  return found;
+  return logits;
 }
 
-/// The state of one answer.
-class Answer {
- public:
-  Answer(Session& session, Model& model, SequenceId sequence, const GenerateOptions& options)
-      : session_(session),
-        tokenizer_(model.tokenizer()),
-        sequence_(sequence),
-        options_(options),
-        sampler_(options.sampling),
-        decoder_(model.tokenizer()),
-        // A model may have more rows than its vocabulary has tokens.
-        n_tokens_(std::min(static_cast<std::size_t>(model.dims().vocab), model.tokenizer().n_vocab())) {
-    if (options.end_token == GenerateOptions::EndToken::Ignored) sampler_.forbid(end_tokens(tokenizer_));
-  }
-
-  /// The logits after the prompt; nothing if cancelled.
-  std::span<const float> prefill(std::span<const Token> prompt,
-                                 const std::function<void(std::int64_t, std::int64_t)>& progress) {
-    std::span<const float> logits;
-    ChunkSize chunk;
-    for (std::size_t done = 0; done < prompt.size();) {
-      if (cancelled(options_)) return {};
-      const std::size_t n = std::min(chunk.next(), prompt.size() - done);
-      const Append work{sequence_, prompt.subspan(done, n), done + n == prompt.size() ? Logits::Last : Logits::None};
-      const auto start = Clock::now();
-      logits = session_.eval({&work, 1});
-      chunk.took(seconds_since(start));
-      done += n;
-      if (progress) progress(static_cast<std::int64_t>(done), static_cast<std::int64_t>(prompt.size()));
+/// Samples until something ends the answer. `first_token` is called once, when there is one.
+void decode(Session& session, SequenceId sequence, Answer& answer, std::span<const float> logits,
+            const GenerateOptions& options, const std::function<bool(std::string_view)>& text,
+            const std::function<void()>& first_token) {
+  bool sampled = false;
+  while (!answer.ended()) {
+    if (cancelled(options)) {
+      answer.end(StopReason::Cancelled);
+    } else {
+      answer.sample(logits);
+      if (!std::exchange(sampled, true)) first_token();
     }
-    remember(prompt);
-    return logits;
+    if (!answer.ended() && session.length(sequence) == session.context()) answer.end(StopReason::ContextFull);
+    const std::string piece = answer.take_text();
+    if (!piece.empty() && text && !text(piece)) answer.end(StopReason::Cancelled);
+    if (answer.ended()) return;
+    const Append work{sequence, answer.tokens().last(1), Logits::Last};
+    logits = session.eval({&work, 1});
   }
-
-  /// Samples until something ends it. `first_token` is called once, when there is one.
-  StopReason decode(std::span<const float> logits, const std::function<bool(std::string_view)>& text,
-                    const std::function<void()>& first_token) {
-    for (;;) {
-      if (generated_ == options_.max_tokens) return StopReason::Length;
-      if (cancelled(options_)) return StopReason::Cancelled;
-      const Token token = sampler_.sample(logits.first(n_tokens_), static_cast<std::uint64_t>(generated_));
-      if (generated_ == 0) first_token();
-      if (options_.end_token == GenerateOptions::EndToken::Stops && tokenizer_.is_end_of_generation(token)) {
-        return StopReason::EndOfGeneration;
-      }
-      sampler_.accept(token);
-      ++generated_;
-      if (!give(text, decoder_.push(token))) {
-        refused_ = true;
-        return StopReason::Cancelled;
-      }
-      if (generated_ == options_.max_tokens) return StopReason::Length;
-      if (session_.length(sequence_) == session_.context()) return StopReason::ContextFull;
-      const Append work{sequence_, {&token, 1}, Logits::Last};
-      logits = session_.eval({&work, 1});
-    }
-  }
-
-  void finish(const std::function<bool(std::string_view)>& text) {
-    if (!refused_) give(text, decoder_.finish());
-  }
-  std::int64_t generated() const { return generated_; }
-
- private:
-  /// What comes before the answer: for the penalties, and so that the answer's first token is joined to it (a leading
-  /// space, a character whose first bytes end the prompt).
-  void remember(std::span<const Token> prompt) {
-    for (const Token t : prompt) sampler_.accept(t);
-    constexpr std::size_t kJoined = 8;  // more tokens than a character has bytes
-    for (const Token t : prompt.last(std::min(kJoined, prompt.size()))) (void)decoder_.push(t);
-  }
-
-  static bool give(const std::function<bool(std::string_view)>& text, std::string_view piece) {
-    return piece.empty() || !text || text(piece);
-  }
-
-  Session& session_;
-  const Tokenizer& tokenizer_;
-  SequenceId sequence_;
-  const GenerateOptions& options_;
-  Sampler sampler_;
-  StreamDecoder decoder_;
-  std::size_t n_tokens_;
-  std::int64_t generated_ = 0;
-  bool refused_ = false;  ///< the caller wants no more text
-};
+}
 
 }  // namespace
-
-std::string_view name(StopReason reason) {
-  switch (reason) {
-    case StopReason::EndOfGeneration:
-      return "eos";
-    case StopReason::Length:
-      return "length";
-    case StopReason::ContextFull:
-      return "context";
-    case StopReason::Cancelled:
-      return "cancelled";
-  }
-  return "unknown";
-}
 
 GenerateResult generate(Session& session, Model& model, SequenceId sequence, std::span<const Token> prompt,
                         const GenerateOptions& options, const std::function<bool(std::string_view)>& text,
@@ -149,22 +80,22 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
   GenerateResult result;
   result.prompt_tokens = static_cast<std::int64_t>(prompt.size());
 
-  Answer answer(session, model, sequence, options);
+  Answer answer(model, options.answer, prompt);
   const auto start = Clock::now();
-  const std::span<const float> logits = answer.prefill(prompt, progress);
+  const std::span<const float> logits = prefill(session, sequence, prompt, options, progress);
   result.prompt_seconds = seconds_since(start);
   if (logits.empty()) {
     result.reason = StopReason::Cancelled;
     return result;
   }
   auto first = Clock::now();
-  result.reason = answer.decode(logits, text, [&] {
+  decode(session, sequence, answer, logits, options, text, [&] {
     result.first_token_seconds = seconds_since(start);
     first = Clock::now();
   });
   result.generate_seconds = seconds_since(first);
-  result.generated_tokens = answer.generated();
-  answer.finish(text);
+  result.reason = answer.reason();
+  result.generated_tokens = static_cast<std::int64_t>(answer.tokens().size());
   return result;
 }
 

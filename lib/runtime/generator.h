@@ -7,18 +7,13 @@
 #include <span>
 #include <string_view>
 
-#include "runtime/sampler.h"
+#include "runtime/answer.h"
 #include "runtime/session.h"
 
 namespace llm {
 
-enum class StopReason : std::uint8_t { EndOfGeneration, Length, ContextFull, Cancelled };
-std::string_view name(StopReason);
-
 struct GenerateOptions {
-  std::int64_t max_tokens = -1;  ///< -1: until something else ends it
-  SamplerOptions sampling;
-  enum class EndToken : std::uint8_t { Stops, Ignored } end_token = EndToken::Stops;
+  AnswerOptions answer;
   const std::atomic<bool>* cancel = nullptr;
 };
 

@@ -209,9 +209,9 @@ TEST_CASE("generation is the loop of sampling and evaluating, in any chunks of t
   const auto model = load_tiny(folder, tiny_model({.layers = 2, .context = 1024}));
   const auto prompt = random_tokens(600, model->dims().vocab, 2);
   GenerateOptions options;
-  options.max_tokens = 30;
-  options.sampling = {.seed = 11, .temperature = 1};
-  options.end_token = GenerateOptions::EndToken::Ignored;
+  options.answer.max_tokens = 30;
+  options.answer.sampling = {.seed = 11, .temperature = 1};
+  options.answer.end_token = AnswerOptions::EndToken::Ignored;
   Session session(*model, {.context = 1024, .sequences = 2});
   std::string text;
   std::vector<std::int64_t> progress;
@@ -233,7 +233,7 @@ TEST_CASE("generation is the loop of sampling and evaluating, in any chunks of t
 
   // The same by hand, token by token.
   const SequenceId id = session.create();
-  Sampler sampler(options.sampling);
+  Sampler sampler(options.answer.sampling);
   std::vector<Token> ends;
   for (Token t = 0; t < static_cast<Token>(model->tokenizer().n_vocab()); ++t) {
     if (model->tokenizer().is_end_of_generation(t)) ends.push_back(t);
@@ -262,8 +262,8 @@ TEST_CASE("generation ends for each of its reasons") {
   const auto prompt = random_tokens(10, model->dims().vocab, 2);
   Session session(*model, {.context = 20, .sequences = 3});
   GenerateOptions options;
-  options.sampling = {.seed = 3, .temperature = 1};
-  options.end_token = GenerateOptions::EndToken::Ignored;
+  options.answer.sampling = {.seed = 3, .temperature = 1};
+  options.answer.end_token = AnswerOptions::EndToken::Ignored;
   const auto ignore = [](std::string_view) { return true; };
 
   auto result = generate(session, *model, session.create(), prompt, options, ignore, {});
@@ -277,7 +277,7 @@ TEST_CASE("generation ends for each of its reasons") {
   CHECK(result.generated_tokens == 0);
 
   options.cancel = nullptr;
-  options.max_tokens = 0;
+  options.answer.max_tokens = 0;
   result = generate(session, *model, session.create(), prompt, options, ignore, {});
   CHECK(result.reason == StopReason::Length);
   CHECK(result.generated_tokens == 0);

@@ -1,0 +1,56 @@
+// One answer as it grows: from the logits after its last token to the next token, the text so far complete, and the
+// reason to stop. It knows no session: generate() drives one, a batch drives many.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/model.h"
+#include "runtime/sampler.h"
+
+namespace llm {
+
+enum class StopReason : std::uint8_t { EndOfGeneration, Length, ContextFull, Cancelled };
+std::string_view name(StopReason);
+
+struct AnswerOptions {
+  std::int64_t max_tokens = -1;  ///< -1: until something else ends it
+  SamplerOptions sampling;
+  std::uint64_t row = 0;  ///< of the random numbers, beside sampling.seed
+  enum class EndToken : std::uint8_t { Stops, Ignored } end_token = EndToken::Stops;
+};
+
+class Answer {
+ public:
+  /// What is sampled follows `prompt`: penalties look back at it, and the first piece of text is joined to it (a
+  /// leading space, a character whose first bytes end the prompt). The model must outlive the answer.
+  Answer(const Model&, AnswerOptions, std::span<const Token> prompt);
+
+  /// Samples from the logits [vocab] after the last token. Not after the answer has ended.
+  void sample(std::span<const float> logits);
+  /// Ends it for a reason that the caller sees first.
+  void end(StopReason reason) { reason_ = reason; }
+
+  bool ended() const { return reason_.has_value(); }
+  StopReason reason() const { return *reason_; }
+  /// What was generated, without the end token. The last one is to be evaluated if the answer has not ended.
+  std::span<const Token> tokens() const { return tokens_; }
+  /// The text that became complete since the last call: whole UTF-8 sequences; at the end, what is left.
+  std::string take_text();
+
+ private:
+  const Tokenizer& tokenizer_;
+  AnswerOptions options_;
+  Sampler sampler_;
+  StreamDecoder decoder_;
+  std::size_t n_tokens_;  ///< a model may have more rows than its vocabulary has tokens
+  std::vector<Token> tokens_;
+  std::string text_;
+  std::optional<StopReason> reason_;
+};
+
+}  // namespace llm
