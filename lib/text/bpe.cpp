@@ -25,7 +25,7 @@ class BpeTokenizer final : public Tokenizer {
  private:
   struct Call;
 
-  void encode_fragments(std::span<const Fragment>, std::vector<Token>& out) const override;
+  void encode_fragments(std::span<const Fragment>, TokenSink&) const override;
   void append_text(Token, std::string& out) const override;
   std::string details() const override { return ", pre-tokenizer " + pre_name_; }
 
@@ -33,7 +33,7 @@ class BpeTokenizer final : public Tokenizer {
   void read_merges(const Metadata&, Warnings&);
   void find_merge_tokens(std::string_view bytes, std::span<MergeEntry> batch, Token& previous) const;
   Token result_of(std::string_view both, Token previous) const;
-  void encode_chunk(std::string_view chunk, Call&) const;
+  void encode_chunk(std::string_view chunk, std::size_t begin, Call&) const;
   void merge(std::string_view chunk, Call&) const;
   bool is_whole(Token, Call&) const;
 
@@ -51,7 +51,7 @@ class BpeTokenizer final : public Tokenizer {
 
 /// Memory of one encode call.
 struct BpeTokenizer::Call {
-  std::vector<Token>& out;
+  TokenSink& out;
   ChunkCache cache;
   PatternScratch scratch;
   SymbolMerger merger;
@@ -221,34 +221,40 @@ void BpeTokenizer::append_text(Token token, std::string& out) const {
   out += bytes.empty() ? vocabulary().text(token) : bytes;
 }
 
-void BpeTokenizer::encode_fragments(std::span<const Fragment> fragments, std::vector<Token>& out) const {
+void BpeTokenizer::encode_fragments(std::span<const Fragment> fragments, TokenSink& out) const {
   std::size_t total = 0;
   for (const Fragment& fragment : fragments) total += fragment.text.size();
   Call call{out, ChunkCache(total), {}, {}, {}};
   for (const Fragment& fragment : fragments) {
     if (fragment.token != kNoToken) {
-      out.push_back(fragment.token);
+      out.push(fragment.token, fragment.begin + fragment.text.size());
     } else {
-      splitter_.split(fragment.text, call.scratch, [&](std::string_view chunk) { encode_chunk(chunk, call); });
+      std::size_t begin = fragment.begin;
+      splitter_.split(fragment.text, call.scratch, [&](std::string_view chunk) {
+        encode_chunk(chunk, begin, call);
+        begin += chunk.size();
+      });
     }
   }
 }
 
-void BpeTokenizer::encode_chunk(std::string_view chunk, Call& call) const {
+/// `begin`: where the chunk is in the text.
+void BpeTokenizer::encode_chunk(std::string_view chunk, std::size_t begin, Call& call) const {
   const std::uint64_t hash = hash_bytes(chunk);
   const Token token = table_.find(chunk, hash, bytes_);
   if (token != kNoToken && is_whole(token, call)) {
-    call.out.push_back(token);
+    call.out.push(token, begin + chunk.size());
     return;
   }
-  if (call.cache.append_known(chunk, hash, call.out)) return;
+  if (call.cache.append_known(chunk, begin, hash, call.out)) return;
   const std::size_t start = call.out.size();
   merge(chunk, call);
   for (const Symbol& symbol : call.symbols) {
     const Token id = symbol.id != kNoToken ? symbol.id : unknown_;
-    if (id != kNoToken) call.out.push_back(id);  // else a byte that the vocabulary cannot express
+    // Else a byte that the vocabulary cannot express.
+    if (id != kNoToken) call.out.push(id, begin + symbol.begin + symbol.length);
   }
-  call.cache.remember(chunk, hash, start, call.out);
+  call.cache.remember(chunk, begin, hash, start, call.out);
 }
 
 void BpeTokenizer::merge(std::string_view chunk, Call& call) const {

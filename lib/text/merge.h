@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/token_sink.h"
 #include "text/token_table.h"
 
 namespace llm {
@@ -118,33 +119,31 @@ class SymbolMerger {
   std::vector<std::uint64_t> queue_;
 };
 
-/// Remembers where in the output the ids of a chunk stand, so that a word seen before is copied. Bounded, for one call.
+/// Remembers where in the output the tokens of a chunk stand, so that a word seen before is copied. Bounded, for one
+/// call.
 class ChunkCache {
  public:
   explicit ChunkCache(std::size_t text_bytes)
       : entries_(std::bit_ceil(std::clamp<std::size_t>(text_bytes / 16, 1, kMaxEntries))), mask_(entries_.size() - 1) {}
 
-  /// Appends the ids of an equal chunk met before; false if there is none.
-  bool append_known(std::string_view chunk, std::uint64_t hash, std::vector<Token>& out) const {
+  /// Appends the tokens of an equal chunk met before, now at `begin` in the text; false if there is none.
+  bool append_known(std::string_view chunk, std::size_t begin, std::uint64_t hash, TokenSink& out) const {
     const Entry& e = entries_[hash & mask_];
     if (e.chunk != chunk || e.count == 0) return false;
-    for (std::size_t i = 0; i < e.count; ++i) {
-      const Token id = out[e.at + i];
-      out.push_back(id);
-    }
+    out.repeat(e.at, e.count, begin - e.begin);
     return true;
   }
 
-  /// The ids of `chunk` (which must outlive the cache) are out[at], ..., out.back().
-  void remember(std::string_view chunk, std::uint64_t hash, std::size_t at, const std::vector<Token>& out) {
-    entries_[hash & mask_] = {chunk, at, out.size() - at};
+  /// The tokens of `chunk` (which must outlive the cache), at `begin` in the text, are those of `out` from `at` on.
+  void remember(std::string_view chunk, std::size_t begin, std::uint64_t hash, std::size_t at, const TokenSink& out) {
+    entries_[hash & mask_] = {chunk, begin, at, out.size() - at};
   }
 
  private:
   static constexpr std::size_t kMaxEntries = 16384;
   struct Entry {
     std::string_view chunk;
-    std::size_t at = 0, count = 0;
+    std::size_t begin = 0, at = 0, count = 0;
   };
   std::vector<Entry> entries_;
   std::size_t mask_;

@@ -33,19 +33,23 @@ SpecialMatcher::SpecialMatcher(const Vocabulary& vocabulary) {
   }
 }
 
-SpecialMatcher::Match SpecialMatcher::next(std::string_view text, std::size_t from, SpecialScope scope) const {
+SpecialMatcher::Match SpecialMatcher::next(std::string_view text, std::size_t from,
+                                           std::span<const TextSpan>& plain) const {
   for (std::size_t at = from; at < text.size(); ++at) {
     const std::size_t first = byte(text, at);
     if (!first_byte_[first]) continue;
     const bool two = at + 1 < text.size() && first_two_bytes_[first << 8 | byte(text, at + 1)];
     if (!two && !one_byte_[first]) continue;
-    const Match match = longest_at(text, at, scope);
+    const auto passed = [at](const TextSpan& s) { return s.end <= at || s.begin == s.end; };
+    while (!plain.empty() && passed(plain.front())) plain = plain.subspan(1);
+    const Match match = longest_at(text, at, plain.empty() ? text.size() : plain.front().begin);
     if (match.token != kNoToken) return match;
   }
   return {text.size(), 0, kNoToken};
 }
 
-SpecialMatcher::Match SpecialMatcher::longest_at(std::string_view text, std::size_t at, SpecialScope scope) const {
+/// `markup_end`: where the text that may hold markup ends; a place before `at` if it does not begin there.
+SpecialMatcher::Match SpecialMatcher::longest_at(std::string_view text, std::size_t at, std::size_t markup_end) const {
   Match best{at, 0, kNoToken};
   // The tokens that agree with the text so far are a range of the sorted list; each further byte narrows it.
   auto low = specials_.begin(), high = specials_.end();
@@ -56,7 +60,7 @@ SpecialMatcher::Match SpecialMatcher::longest_at(std::string_view text, std::siz
     high = std::partition_point(low, high, [&](const Special& s) { return at_depth(s) == want; });
     if (low == high) break;
     if (low->text.size() == depth + 1) {  // sorts first among those that it is a prefix of
-      if (scope == SpecialScope::All || low->user_defined) best = {at, depth + 1, low->token};
+      if (low->user_defined || at + depth + 1 <= markup_end) best = {at, depth + 1, low->token};
       ++low;
     }
   }

@@ -1,17 +1,16 @@
-// Finds special tokens in text: at each place the longest one that starts there, from left to right.
+// Finds special tokens in text: at each place the longest one that starts there, from left to right. Control tokens
+// count only where the text may hold markup.
 #pragma once
 
 #include <bitset>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "text/vocabulary.h"
 
 namespace llm {
-
-/// Which special tokens count: control tokens only where the caller says that the text may hold markup.
-enum class SpecialScope : std::uint8_t { UserDefinedOnly, All };
 
 class SpecialMatcher {
  public:
@@ -21,7 +20,8 @@ class SpecialMatcher {
     std::size_t at, length;  ///< at == text.size() if there is none
     Token token;
   };
-  Match next(std::string_view text, std::size_t from, SpecialScope) const;
+  /// `plain` are the stretches without markup, ascending; those that were passed are taken off its front.
+  Match next(std::string_view text, std::size_t from, std::span<const TextSpan>& plain) const;
 
  private:
   struct Special {
@@ -29,7 +29,7 @@ class SpecialMatcher {
     Token token;
     bool user_defined;
   };
-  Match longest_at(std::string_view text, std::size_t at, SpecialScope) const;
+  Match longest_at(std::string_view text, std::size_t at, std::size_t markup_end) const;
 
   std::vector<Special> specials_;       ///< by text, each text once
   std::bitset<256> one_byte_;           ///< a special token is this byte

@@ -22,16 +22,18 @@ class SpmTokenizer final : public Tokenizer {
 
  private:
   struct Call;
+  struct Escaped;
+  enum class Prefix : std::uint8_t { None, Space };
 
-  void encode_fragments(std::span<const Fragment>, std::vector<Token>& out) const override;
+  void encode_fragments(std::span<const Fragment>, TokenSink&) const override;
   void append_text(Token, std::string& out) const override;
 
   void index_texts(Warnings&);
   void rank_scores();
-  void append_escaped(std::string_view text, bool prefix, std::string& out) const;
+  void append_escaped(const Fragment&, Prefix, Escaped& out) const;
   std::size_t chunk_end(std::string_view text, std::size_t begin) const;
   void encode_chunk(std::string_view chunk, Call&) const;
-  void append_character(std::string_view character, std::vector<Token>& out) const;
+  void append_character(std::string_view character, std::size_t begin, TokenSink&) const;
   Token find(std::string_view text) const;
 
   TokenTable table_;
@@ -41,9 +43,31 @@ class SpmTokenizer final : public Tokenizer {
   std::array<bool, 256> joins_space_{};  ///< some token has this byte just before a U+2581
 };
 
+/// Text with its spaces escaped; between two fragments of text there is one byte for the special token.
+struct SpmTokenizer::Escaped {
+  std::string text;
+  bool keeps_places;
+  std::vector<std::uint32_t>
+      source;  ///< [text.size()] where each byte's own ends in the text given, if places are kept
+
+  /// As it is in the text from `begin` on.
+  void copy(std::string_view bytes, std::size_t begin) {
+    text += bytes;
+    for (std::size_t i = 1; keeps_places && i <= bytes.size(); ++i) {
+      source.push_back(static_cast<std::uint32_t>(begin + i));
+    }
+  }
+  /// For what ends at `end` in the text.
+  void replace(std::string_view bytes, std::size_t end) {
+    text += bytes;
+    if (keeps_places) source.resize(text.size(), static_cast<std::uint32_t>(end));
+  }
+};
+
 /// Memory of one encode call.
 struct SpmTokenizer::Call {
-  std::vector<Token>& out;
+  TokenSink& out;
+  std::string_view text;  ///< escaped; chunks are views of it
   ChunkCache cache;
   SymbolMerger merger;
   std::vector<Symbol> symbols;
@@ -123,19 +147,25 @@ void SpmTokenizer::append_text(Token token, std::string& out) const {
   out.append(text, begin);
 }
 
-void SpmTokenizer::append_escaped(std::string_view text, bool prefix, std::string& out) const {
+void SpmTokenizer::append_escaped(const Fragment& fragment, Prefix prefix, Escaped& out) const {
   const bool collapse = vocabulary().remove_extra_whitespaces;
+  std::string_view text = fragment.text;
+  std::size_t begin = fragment.begin;
   if (collapse) {
-    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    const std::size_t leading = std::min(text.find_first_not_of(' '), text.size());
+    begin += leading;
+    text.remove_prefix(leading);
     text = text.substr(0, text.find_last_not_of(' ') + 1);
   }
-  if (prefix) out += kSpace;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != ' ') {
-      out += text[i];
-    } else if (!collapse || text[i - 1] != ' ') {  // not at the front: stripped above
-      out += kSpace;
-    }
+  if (prefix == Prefix::Space) out.replace(kSpace, begin);
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t space = std::min(text.find(' ', i), text.size());
+    out.copy(text.substr(i, space - i), begin + i);
+    i = space;
+    if (i == text.size()) break;
+    const std::size_t run = std::min(text.find_first_not_of(' ', i), text.size()) - i;
+    for (std::size_t k = 1; k <= (collapse ? 1 : run); ++k) out.replace(kSpace, begin + i + (collapse ? run : k));
+    i += run;
   }
 }
 
@@ -149,33 +179,41 @@ std::size_t SpmTokenizer::chunk_end(std::string_view text, std::size_t begin) co
   return std::min(at, text.size());
 }
 
-void SpmTokenizer::encode_fragments(std::span<const Fragment> fragments, std::vector<Token>& out) const {
+void SpmTokenizer::encode_fragments(std::span<const Fragment> fragments, TokenSink& out) const {
   // All escaped text first: the cache keeps views of it.
-  std::string text;
+  Escaped escaped{{}, out.keeps_places(), {}};
   std::vector<std::size_t> ends;
   bool after_special = true;
   for (const Fragment& fragment : fragments) {
     const bool is_text = fragment.token == kNoToken;
-    if (is_text) append_escaped(fragment.text, vocabulary().add_space_prefix && after_special, text);
-    ends.push_back(text.size());
+    const bool prefix = vocabulary().add_space_prefix && after_special;
+    if (is_text) append_escaped(fragment, prefix ? Prefix::Space : Prefix::None, escaped);
+    if (!is_text) escaped.replace(std::string_view("\0", 1), fragment.begin + fragment.text.size());
+    ends.push_back(escaped.text.size());
     after_special = !is_text;
   }
-  Call call{out, ChunkCache(text.size()), {}, {}};
+  const std::string_view text = escaped.text;
+  Call call{out, text, ChunkCache(text.size()), {}, {}};
+  const std::size_t first = out.size();
   std::size_t begin = 0;
   for (std::size_t i = 0; i < fragments.size(); ++i) {
-    if (fragments[i].token != kNoToken) out.push_back(fragments[i].token);
-    const std::string_view until = std::string_view(text).substr(0, ends[i]);
+    if (fragments[i].token != kNoToken) {
+      out.push(fragments[i].token, ends[i]);
+      begin = ends[i];
+    }
     while (begin < ends[i]) {
-      const std::size_t end = chunk_end(until, begin);
-      encode_chunk(until.substr(begin, end - begin), call);
+      const std::size_t end = chunk_end(text.substr(0, ends[i]), begin);
+      encode_chunk(text.substr(begin, end - begin), call);
       begin = end;
     }
   }
+  out.move_ends(first, [&](std::size_t end) { return escaped.source[end - 1]; });
 }
 
 void SpmTokenizer::encode_chunk(std::string_view chunk, Call& call) const {
   const std::uint64_t hash = hash_bytes(chunk);
-  if (call.cache.append_known(chunk, hash, call.out)) return;
+  const auto begin = static_cast<std::size_t>(chunk.data() - call.text.data());
+  if (call.cache.append_known(chunk, begin, hash, call.out)) return;
   call.symbols.clear();
   for (std::size_t at = 0; at < chunk.size();) {
     const utf8::Unit unit = utf8::unit_at(chunk, at);
@@ -189,24 +227,25 @@ void SpmTokenizer::encode_chunk(std::string_view chunk, Call& call) const {
   });
   const std::size_t start = call.out.size();
   for (const Symbol& symbol : call.symbols) {
+    const std::size_t at = begin + symbol.begin;
     if (symbol.id != kNoToken) {
-      call.out.push_back(symbol.id);
+      call.out.push(symbol.id, at + symbol.length);
     } else {
-      append_character(chunk.substr(symbol.begin, symbol.length), call.out);
+      append_character(chunk.substr(symbol.begin, symbol.length), at, call.out);
     }
   }
-  call.cache.remember(chunk, hash, start, call.out);
+  call.cache.remember(chunk, begin, hash, start, call.out);
 }
 
 /// A character that joined nothing: its own token, else its bytes, else the unknown token.
-void SpmTokenizer::append_character(std::string_view character, std::vector<Token>& out) const {
-  if (const Token id = find(character); id != kNoToken) return out.push_back(id);
+void SpmTokenizer::append_character(std::string_view character, std::size_t begin, TokenSink& out) const {
+  if (const Token id = find(character); id != kNoToken) return out.push(id, begin + character.size());
   const auto byte_token = [&](char c) { return byte_token_[static_cast<std::uint8_t>(c)]; };
   const bool all = std::all_of(character.begin(), character.end(), [&](char c) { return byte_token(c) != kNoToken; });
   if (all) {
-    for (const char c : character) out.push_back(byte_token(c));
+    for (const char c : character) out.push(byte_token(c), ++begin);
   } else if (vocabulary().special.unk != kNoToken) {
-    out.push_back(vocabulary().special.unk);
+    out.push(vocabulary().special.unk, begin + character.size());
   }
 }
 

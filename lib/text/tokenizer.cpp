@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "text/special_matcher.h"
+#include "text/token_sink.h"
 #include "text/vocabulary.h"
 #include "text/vocabulary_models.h"
 
@@ -15,6 +16,14 @@ constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+void check_spans(const PromptText& prompt) {
+  std::size_t at = 0;
+  for (const TextSpan& span : prompt.user) {
+    check(span.begin >= at && span.end >= span.begin && span.end <= prompt.text.size(), "spans of a prompt in order");
+    at = span.end;
+  }
+}
 
 }  // namespace
 
@@ -36,32 +45,72 @@ Tokenizer::Tokenizer(Vocabulary vocabulary)
 
 Tokenizer::~Tokenizer() = default;
 
-std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+/// The text cut at its special tokens. Control tokens have no byte in the stretches `user`.
+std::vector<Tokenizer::Fragment> Tokenizer::find_fragments(std::string_view text,
+                                                           std::span<const TextSpan> user) const {
   if (text.size() > kMaxTextBytes) {
     throw Error(ErrorKind::Context,
                 "text of " + std::to_string(text.size()) + " bytes is too long to be encoded at once");
   }
-  const SpecialTokens& special = vocabulary_->special;
-  const auto scope = options.parse_special ? SpecialScope::All : SpecialScope::UserDefinedOnly;
-
   std::vector<Fragment> fragments;
   for (std::size_t at = 0; at < text.size();) {
-    const SpecialMatcher::Match match = specials_->next(text, at, scope);
-    if (match.at > at) fragments.push_back({text.substr(at, match.at - at), kNoToken});
+    const SpecialMatcher::Match match = specials_->next(text, at, user);
+    if (match.at > at) fragments.push_back({text.substr(at, match.at - at), kNoToken, at});
     if (match.token == kNoToken) break;
-    fragments.push_back({{}, match.token});
     at = match.at + match.length;
     if (!vocabulary_->trims_after.empty() && vocabulary_->trims_after[static_cast<std::size_t>(match.token)]) {
       while (at < text.size() && is_ascii_space(text[at])) ++at;
     }
+    fragments.push_back({text.substr(match.at, at - match.at), match.token, match.at});
   }
+  return fragments;
+}
 
-  std::vector<Token> out;
-  out.reserve(text.size() / 4 + 8);
-  if (options.add_special && special.add_bos) out.push_back(special.bos);
-  encode_fragments(fragments, out);
-  if (options.add_special && special.add_eos) out.push_back(special.eos);
+std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  const SpecialTokens& special = vocabulary_->special;
+  const TextSpan everything{0, text.size()};
+  const std::span<const TextSpan> plain(&everything, options.parse_special ? 0 : 1);
+  const std::vector<Fragment> fragments = find_fragments(text, plain);
+  TokenSink sink(TokenSink::Places::Dropped);
+  sink.reserve(text.size() / 4 + 8);
+  if (options.add_special && special.add_bos) sink.push(special.bos, 0);
+  encode_fragments(fragments, sink);
+  if (options.add_special && special.add_eos) sink.push(special.eos, text.size());
+  return std::move(sink.ids());
+}
+
+EncodedPrompt Tokenizer::encode(const PromptText& prompt, AddSpecial add) const {
+  check_spans(prompt);
+  const SpecialTokens& special = vocabulary_->special;
+  const std::vector<Fragment> fragments = find_fragments(prompt.text, prompt.user);
+  const bool has_bos = !fragments.empty() && fragments.front().token == special.bos;
+  const bool has_eos = !fragments.empty() && fragments.back().token == special.eos;
+  TokenSink sink(TokenSink::Places::Kept);
+  if (add == AddSpecial::AsFileSays && special.add_bos && !has_bos) sink.push(special.bos, 0);
+  encode_fragments(fragments, sink);
+  if (add == AddSpecial::AsFileSays && special.add_eos && !has_eos) sink.push(special.eos, prompt.text.size());
+  EncodedPrompt out;
+  out.ids = std::move(sink.ids());
+  out.sources = sources_of(out.ids, sink.ends(), prompt.user);
   return out;
+}
+
+/// The bytes of each token, which end at `ends`, and whose they are.
+std::vector<TokenSource> Tokenizer::sources_of(std::span<const Token> ids, std::span<const std::uint32_t> ends,
+                                               std::span<const TextSpan> user) const {
+  std::vector<TokenSource> sources;
+  sources.reserve(ends.size());
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::size_t end = ends[i];
+    while (!user.empty() && user.front().end <= begin) user = user.subspan(1);
+    // White space of a user may be swallowed by a control token, which is the template's all the same.
+    const bool from_user = !user.empty() && user.front().begin < end && kind(ids[i]) != TokenKind::Control;
+    const TokenOrigin of_text = from_user ? TokenOrigin::User : TokenOrigin::Template;
+    sources.push_back({begin == end ? TokenOrigin::Rule : of_text, {begin, end}});
+    begin = end;
+  }
+  return sources;
 }
 
 std::size_t Tokenizer::n_vocab() const { return vocabulary_->size(); }

@@ -33,6 +33,41 @@ struct EncodeOptions {
   bool parse_special = true;  ///< text of control tokens becomes those tokens; false: it is plain text
 };
 
+/// Bytes [begin, end) of a text.
+struct TextSpan {
+  std::size_t begin = 0, end = 0;
+  bool operator==(const TextSpan&) const = default;
+};
+
+/// A rendered prompt: one text, and which stretches of it were written by somebody else than the template (messages,
+/// documents, results of tools). There, the texts of control tokens are plain text; everywhere else they are markup.
+/// A border between the two changes nothing by itself: the ids are those of the whole text, except that a control
+/// token needs all of its bytes outside of `user`.
+struct PromptText {
+  std::string text;
+  std::vector<TextSpan> user;  ///< ascending, not overlapping, within the text; may touch
+};
+
+/// What made a token.
+enum class TokenOrigin : std::uint8_t {
+  Rule,      ///< the vocabulary: BOS, EOS, a leading space; it stands for no byte of the text
+  Template,  ///< text outside of PromptText::user
+  User,      ///< a byte of PromptText::user at least
+};
+
+struct TokenSource {
+  TokenOrigin origin = TokenOrigin::Rule;
+  TextSpan bytes;  ///< of the text; empty, at the place where the token was put in, for Rule
+};
+
+/// Whether BOS and EOS are added as the file's flags ask; never twice where the text has them already.
+enum class AddSpecial : std::uint8_t { AsFileSays, Never };
+
+struct EncodedPrompt {
+  std::vector<Token> ids;
+  std::vector<TokenSource> sources;  ///< of each id; `bytes` ascend without overlapping
+};
+
 /// Tokens with a meaning to the runtime; kNoToken where the file has none.
 struct SpecialTokens {
   Token bos = kNoToken, eos = kNoToken, eot = kNoToken, unk = kNoToken, sep = kNoToken, pad = kNoToken;
@@ -41,6 +76,7 @@ struct SpecialTokens {
 
 struct Vocabulary;
 class SpecialMatcher;
+class TokenSink;
 
 class Tokenizer {
  public:
@@ -54,6 +90,9 @@ class Tokenizer {
 
   /// Any bytes are accepted: what is not UTF-8 goes through as byte tokens. Safe to call from several threads.
   std::vector<Token> encode(std::string_view text, EncodeOptions options = {}) const;
+
+  /// A rendered prompt, with the origin of each token.
+  EncodedPrompt encode(const PromptText&, AddSpecial = AddSpecial::AsFileSays) const;
 
   std::size_t n_vocab() const;
   const SpecialTokens& special() const;
@@ -69,10 +108,11 @@ class Tokenizer {
   std::string describe() const;
 
  protected:
-  /// A stretch of text between special tokens, or (token != kNoToken) such a token.
+  /// A stretch of text between special tokens, or (token != kNoToken) such a token with its text and what it swallows.
   struct Fragment {
     std::string_view text;
     Token token;
+    std::size_t begin;  ///< where the text is in the whole one
   };
 
   explicit Tokenizer(Vocabulary vocabulary);
@@ -80,12 +120,15 @@ class Tokenizer {
 
  private:
   /// Appends the ids of the fragments, in order.
-  virtual void encode_fragments(std::span<const Fragment>, std::vector<Token>& out) const = 0;
+  virtual void encode_fragments(std::span<const Fragment>, TokenSink&) const = 0;
   /// Appends the bytes of a token that stands for text (not Control, Unknown or Unused).
   virtual void append_text(Token, std::string& out) const = 0;
   /// Follows the model's name in describe(), e.g. ", pre-tokenizer qwen2".
   virtual std::string details() const { return {}; }
 
+  std::vector<Fragment> find_fragments(std::string_view text, std::span<const TextSpan> user) const;
+  std::vector<TokenSource> sources_of(std::span<const Token>, std::span<const std::uint32_t> ends,
+                                      std::span<const TextSpan> user) const;
   void append_piece(Token, bool with_special, std::string& out) const;
 
   std::unique_ptr<const Vocabulary> vocabulary_;
