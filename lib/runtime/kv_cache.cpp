@@ -70,15 +70,24 @@ SequenceId KvCache::fork(SequenceId from, std::int64_t length) {
   return id;
 }
 
+/// Only blocks held once are written to.
+bool KvCache::must_copy_last(const Sequence& s) const {
+  return s.length % block_positions_ != 0 && references_[static_cast<std::size_t>(s.blocks.back())] > 1;
+}
+
+std::int64_t KvCache::blocks_needed(SequenceId id, std::int64_t n) const {
+  const Sequence& s = at(id);
+  if (n == 0) return 0;
+  return blocks_for(s.length + n) - static_cast<std::int64_t>(s.blocks.size()) + (must_copy_last(s) ? 1 : 0);
+}
+
 bool KvCache::append(SequenceId id, std::int64_t n, std::vector<std::int32_t>& slots, std::vector<BlockCopy>& copies) {
   Sequence& s = at(id);
   check(n >= 0, "a negative number of positions");
   if (n == 0) return true;
-  const bool partly_filled = s.length % block_positions_ != 0;
-  const bool shared = partly_filled && references_[static_cast<std::size_t>(s.blocks.back())] > 1;
+  if (blocks_needed(id, n) > blocks_free()) return false;
   const std::int64_t more = blocks_for(s.length + n) - static_cast<std::int64_t>(s.blocks.size());
-  if (more + (shared ? 1 : 0) > n_blocks_ - blocks_in_use()) return false;
-  if (shared) {
+  if (must_copy_last(s)) {
     const std::int32_t own = take();
     copies.push_back({s.blocks.back(), own});
     drop(s.blocks.back());

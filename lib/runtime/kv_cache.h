@@ -34,6 +34,9 @@ class KvCache {
 
   std::span<const std::int32_t> blocks(SequenceId) const;  ///< physical block of each logical block
   std::int32_t blocks_in_use() const;
+  std::int32_t blocks_free() const { return n_blocks_ - blocks_in_use(); }
+  /// Free blocks that append() would take for `n` more positions.
+  std::int64_t blocks_needed(SequenceId, std::int64_t n) const;
 
  private:
   struct Sequence {
@@ -44,6 +47,7 @@ class KvCache {
   const Sequence& at(SequenceId) const;
   Sequence& at(SequenceId);
   std::int64_t blocks_for(std::int64_t positions) const;
+  bool must_copy_last(const Sequence&) const;
   std::int32_t take();
   void drop(std::int32_t block);
   void shrink(Sequence&, std::int64_t n_blocks);

@@ -15,14 +15,10 @@ std::int64_t most_positions(int sequences) {
   return std::numeric_limits<std::int32_t>::max() / sequences / kBlockPositions * kBlockPositions;
 }
 
-std::int64_t whole_blocks(std::int64_t positions) {
-  return (positions + kBlockPositions - 1) / kBlockPositions * kBlockPositions;
-}
-
 /// Cache bytes of `context` positions in every sequence; the largest number if that overflows.
 std::uint64_t cache_bytes(const ContextRequest& r, std::int64_t context) {
-  const auto all =
-      checked_mul(static_cast<std::uint64_t>(whole_blocks(context)), static_cast<std::uint64_t>(r.sequences));
+  const auto all = checked_mul(static_cast<std::uint64_t>(whole_blocks(context) * kBlockPositions),
+                               static_cast<std::uint64_t>(r.sequences));
   return all ? checked_mul(*all, r.bytes_per_position).value_or(~std::uint64_t{0}) : ~std::uint64_t{0};
 }
 
@@ -44,7 +40,26 @@ ContextChoice explicit_context(const ContextRequest& r) {
   return {r.context, "as asked for"};
 }
 
+/// Positions of every sequence that fit beside the weights; where those are larger than memory anyway, in an eighth of
+/// it.
+std::uint64_t fitting_positions(const ContextRequest& r) {
+  const std::uint64_t beside_weights = r.available > r.weight_bytes ? r.available - r.weight_bytes : 0;
+  const std::uint64_t budget = std::max(beside_weights, r.available / 8);
+  const std::uint64_t cache_budget = budget > r.work_bytes ? budget - r.work_bytes : 0;
+  const std::uint64_t per_position =
+      std::max<std::uint64_t>(1, r.bytes_per_position) * static_cast<std::uint64_t>(r.sequences);
+  return std::min(cache_budget / per_position, static_cast<std::uint64_t>(most_positions(r.sequences)));
+}
+
 }  // namespace
+
+std::int64_t whole_blocks(std::int64_t positions) { return (positions + kBlockPositions - 1) / kBlockPositions; }
+
+std::int64_t pool_blocks(const ContextRequest& r, std::int64_t context, std::int64_t positions) {
+  const auto fitting = static_cast<std::int64_t>(fitting_positions(r)) / kBlockPositions;
+  const std::int64_t wanted = positions > 0 ? std::min(fitting, whole_blocks(positions)) : fitting;
+  return std::max(wanted, whole_blocks(context));
+}
 
 std::uint64_t bytes_per_position(std::span<const CacheType> caches, CacheFormat format) {
   std::uint64_t bytes = 0;
@@ -57,14 +72,7 @@ std::uint64_t bytes_per_position(std::span<const CacheType> caches, CacheFormat 
 
 ContextChoice choose_context(const ContextRequest& r) {
   if (r.context > 0) return explicit_context(r);
-  // What the weights leave; where they are larger than memory anyway, an eighth of it.
-  const std::uint64_t beside_weights = r.available > r.weight_bytes ? r.available - r.weight_bytes : 0;
-  const std::uint64_t budget = std::max(beside_weights, r.available / 8);
-  const std::uint64_t cache_budget = budget > r.work_bytes ? budget - r.work_bytes : 0;
-  const std::uint64_t per_position =
-      std::max<std::uint64_t>(1, r.bytes_per_position) * static_cast<std::uint64_t>(r.sequences);
-  const std::uint64_t fitting =
-      std::min(cache_budget / per_position, static_cast<std::uint64_t>(most_positions(r.sequences)));
+  const std::uint64_t fitting = fitting_positions(r);
   if (static_cast<std::uint64_t>(r.trained) <= fitting) return {r.trained, "as the model was trained"};
   const std::int64_t context = static_cast<std::int64_t>(fitting) / kBlockPositions * kBlockPositions;
   if (context == 0) does_not_fit(r, std::min<std::int64_t>(r.trained, kBlockPositions));

@@ -26,6 +26,12 @@ struct ContextChoice {
   std::int64_t context;
   std::string reason;  ///< "as the model was trained", "as asked for", "limited by memory: ..."
 };
+/// Blocks that hold so many positions.
+std::int64_t whole_blocks(std::int64_t positions);
+/// Blocks of a cache that sequences share: `positions` (0: all that memory holds), at least the `context` that was
+/// chosen for this request.
+std::int64_t pool_blocks(const ContextRequest&, std::int64_t context, std::int64_t positions);
+
 /// Throws ErrorKind::Memory with the figures if what was asked for, or a single block, does not fit.
 ContextChoice choose_context(const ContextRequest&);
 

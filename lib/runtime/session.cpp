@@ -91,17 +91,19 @@ struct Session::Impl {
 
   void allocate(const std::vector<CacheType>& types, const SessionOptions& o) {
     position_bytes = bytes_per_position(types, o.cache);
-    choice = choose_context(
-        {.context = o.context,
-         .trained = model.dims().context,
-         .sequences = sequences,
-         .bytes_per_position = position_bytes,
-         .work_bytes = workspace->bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float),
-         .weight_bytes = model.weight_bytes(),
-         .available = available_memory()});
+    const ContextRequest request{
+        .context = o.context,
+        .trained = model.dims().context,
+        .sequences = o.pool ? 1 : sequences,
+        .bytes_per_position = position_bytes,
+        .work_bytes = workspace->bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float),
+        .weight_bytes = model.weight_bytes(),
+        .available = available_memory()};
+    choice = choose_context(request);
     for (;;) {
       try {
-        const std::int64_t blocks = (choice.context + kBlockPositions - 1) / kBlockPositions * sequences;
+        std::int64_t blocks = whole_blocks(choice.context) * sequences;
+        if (o.pool) blocks = std::min(blocks, pool_blocks(request, choice.context, *o.pool));
         state = model.backend().allocate(types, o.cache, static_cast<std::int32_t>(blocks));
         cache.emplace(static_cast<std::int32_t>(blocks), kBlockPositions, sequences);
         return;
@@ -286,6 +288,14 @@ void Session::rewind(SequenceId id, std::int64_t length) { impl_->cache->truncat
 std::span<const float> Session::eval(std::span<const Append> work) { return impl_->eval(work, observer); }
 
 void Session::require_context(std::int64_t tokens) const { impl_->require_context(tokens); }
+
+int Session::batch_tokens() const { return impl_->batch_tokens; }
+
+std::int64_t Session::free_positions() const { return std::int64_t{impl_->cache->blocks_free()} * kBlockPositions; }
+
+std::int64_t Session::positions_needed(SequenceId id, std::int64_t n) const {
+  return impl_->cache->blocks_needed(id, n) * kBlockPositions;
+}
 
 std::uint64_t Session::cache_bytes_in_use() const {
   return static_cast<std::uint64_t>(impl_->cache->blocks_in_use()) * impl_->state->bytes_per_block();

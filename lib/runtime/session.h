@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ struct SessionOptions {
   std::int64_t context = 0;  ///< positions per sequence; 0: as many as the model was trained for and memory can hold
   int sequences = 1;         ///< that can be alive at once
   int batch_tokens = 512;    ///< most tokens of one step; more than kMaxBatchTokens counts as that
+  /// Positions that all sequences have together, at least one context; 0: what memory holds. Who uses such a pool minds
+  /// free_positions(). Without it every sequence can reach the context.
+  std::optional<std::int64_t> pool = {};
   CacheFormat cache = {};
 };
 
@@ -56,6 +60,13 @@ class Session {
 
   /// Why a sequence of `tokens` cannot be: ErrorKind::Context, "prompt 5,120 tokens, context 4,096".
   void require_context(std::int64_t tokens) const;
+
+  /// Most tokens of one step.
+  int batch_tokens() const;
+  /// Positions of the cache that no sequence holds, and those that appending `n` tokens to one would take: both are
+  /// whole blocks. Work that needs more than is free must not be given to eval().
+  std::int64_t free_positions() const;
+  std::int64_t positions_needed(SequenceId, std::int64_t n) const;
 
   std::uint64_t cache_bytes_in_use() const;
   std::uint64_t cache_bytes_per_position() const;

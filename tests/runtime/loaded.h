@@ -1,12 +1,18 @@
 // Models on disk for the runtime's tests, loaded with given threads and backend.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <vector>
 
+#include "gguf/file.h"
 #include "runtime/session.h"
+#include "support/catch.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
 
@@ -44,5 +50,24 @@ inline std::vector<float> logits_in_chunks(Session& session, SequenceId id, std:
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
+
+/// Overwrites bytes of a tensor in a file that was written.
+inline void patch(const std::filesystem::path& path, std::string_view tensor, std::size_t at,
+                  std::vector<std::uint8_t> bytes) {
+  Warnings warnings;
+  std::uint64_t offset = 0;
+  {
+    const GgufFile file = GgufFile::open(path, warnings);
+    const TensorInfo* info = file.tensors().find(tensor);
+    REQUIRE(info != nullptr);
+    offset = info->data_offset + at;
+  }
+  std::fstream out(path, std::ios::in | std::ios::out | std::ios::binary);
+  out.seekp(static_cast<std::streamoff>(offset));
+  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+inline const std::vector<std::uint8_t> kNanF32{0x00, 0x00, 0xc0, 0x7f};
+inline const std::vector<std::uint8_t> kInfF16{0x00, 0x7c};
 
 }  // namespace llm::test

@@ -2,7 +2,6 @@
 #include "runtime/session.h"
 
 #include <array>
-#include <fstream>
 #include <limits>
 
 #include "loaded.h"
@@ -29,25 +28,6 @@ Error error_of(F f) {
 bool mentions(const Error& e, std::string_view part) {
   return std::string_view(e.what()).find(part) != std::string_view::npos;
 }
-
-/// Overwrites bytes of a tensor in a file that was written.
-void patch(const std::filesystem::path& path, std::string_view tensor, std::size_t at,
-           std::vector<std::uint8_t> bytes) {
-  Warnings warnings;
-  std::uint64_t offset = 0;
-  {
-    const GgufFile file = GgufFile::open(path, warnings);
-    const TensorInfo* info = file.tensors().find(tensor);
-    REQUIRE(info != nullptr);
-    offset = info->data_offset + at;
-  }
-  std::fstream out(path, std::ios::in | std::ios::out | std::ios::binary);
-  out.seekp(static_cast<std::streamoff>(offset));
-  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-}
-
-const std::vector<std::uint8_t> kNanF32{0x00, 0x00, 0xc0, 0x7f};
-const std::vector<std::uint8_t> kInfF16{0x00, 0x7c};
 
 std::unique_ptr<Model> load(const std::filesystem::path& path, Warnings& warnings) {
   return Model::load({.path = path, .backend = "cpu", .threads = 1, .progress = {}}, warnings);

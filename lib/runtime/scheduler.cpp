@@ -1,0 +1,333 @@
+#include "runtime/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <list>
+#include <utility>
+
+#include "runtime/prefix_order.h"
+
+namespace llm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A shorter beginning in common is computed again: sharing it would copy a block of the cache.
+constexpr std::size_t kLeastShared = 16;
+
+struct Running {
+  std::size_t row;
+  std::size_t place;  ///< in the order of the plan
+  SequenceId sequence;
+  std::vector<Token> input;  ///< the prompt and what was generated; the sequence holds the beginning of it
+  Answer answer;
+  std::int64_t shared = 0;
+  Clock::time_point began = Clock::now();
+  std::optional<Clock::time_point> first_token = {};
+  std::optional<Error> error = {};
+};
+
+double seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+std::vector<std::span<const Token>> prompts_of(std::span<const BatchRow> rows) {
+  std::vector<std::span<const Token>> prompts;
+  for (const BatchRow& row : rows) prompts.emplace_back(row.prompt);
+  return prompts;
+}
+
+class Scheduler {
+ public:
+  Scheduler(Model& model, Session& session, std::span<const BatchRow> rows, int parallel,
+            const BatchCallbacks& callbacks)
+      : model_(model),
+        session_(session),
+        rows_(rows),
+        parallel_(static_cast<std::size_t>(parallel)),
+        callbacks_(callbacks),
+        plan_(prefix_order(prompts_of(rows))) {
+    check(parallel >= 1, "a batch of no rows at once");
+  }
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+  ~Scheduler() {
+    for (const Running& r : running_) session_.remove(r.sequence);
+    drop_donor();
+  }
+
+  void run();
+
+ private:
+  // Beginning rows.
+  void resume_preempted();
+  void begin_rows();
+  bool begin_next();
+  bool has_room(std::size_t tokens, std::size_t shared) const;
+  std::optional<SequenceId> donor_of(std::size_t place) const;
+  std::size_t usable(std::optional<SequenceId> donor, std::size_t shared) const;
+  SequenceId make_sequence(std::optional<SequenceId> donor, std::size_t shared);
+  // One step.
+  void step();
+  std::vector<Append> compose();
+  void make_room(std::vector<Append>& work);
+  void preempt_last();
+  void eval(std::span<const Append> work);
+  void take_logits(std::span<const Append> work, std::span<const float> logits);
+  void take_token(Running&, std::span<const float> logits);
+  // Ending rows.
+  void finish_ended();
+  void finish(Running&);
+  void release(const Running&);
+  void drop_donor();
+  BatchControl report();
+
+  std::size_t pending(const Running& r) const {
+    return r.input.size() - static_cast<std::size_t>(session_.length(r.sequence));
+  }
+  Running& running(SequenceId id) {
+    return *std::find_if(running_.begin(), running_.end(), [id](const Running& r) { return r.sequence == id; });
+  }
+
+  Model& model_;
+  Session& session_;
+  std::span<const BatchRow> rows_;
+  std::size_t parallel_;
+  const BatchCallbacks& callbacks_;
+  std::vector<PrefixStep> plan_;
+  std::size_t next_ = 0;          ///< place in the plan
+  std::list<Running> running_;    ///< in the order in which they were begun
+  std::list<Running> preempted_;  ///< without a sequence; the one to go on first is in front
+  /// What the row at place next_ - 1 left for the next one when it ended before that could begin.
+  std::optional<SequenceId> donor_;
+  BatchProgress progress_;
+};
+
+void Scheduler::run() {
+  for (;;) {
+    const BatchControl control = report();
+    if (control == BatchControl::Stop) {
+      for (Running& r : running_) r.answer.end(StopReason::Cancelled);
+      finish_ended();
+      return;
+    }
+    resume_preempted();
+    if (control == BatchControl::Continue) begin_rows();
+    if (running_.empty()) return;
+    step();
+  }
+}
+
+BatchControl Scheduler::report() {
+  progress_.rows_running = running_.size();
+  progress_.rows_waiting = plan_.size() - next_ + preempted_.size();
+  return callbacks_.progress ? callbacks_.progress(progress_) : BatchControl::Continue;
+}
+
+void Scheduler::resume_preempted() {
+  while (running_.size() < parallel_ && !preempted_.empty()) {
+    if (!running_.empty() && !has_room(preempted_.front().input.size(), 0)) return;
+    running_.splice(running_.end(), preempted_, preempted_.begin());
+    running_.back().sequence = session_.create();
+  }
+}
+
+void Scheduler::begin_rows() {
+  if (!preempted_.empty()) return;  // they were first
+  while (running_.size() < parallel_ && next_ < plan_.size() && begin_next()) {
+  }
+  finish_ended();
+}
+
+/// Whether a row of so many tokens, `shared` of them in the cache, leaves every row a block to grow into.
+bool Scheduler::has_room(std::size_t tokens, std::size_t shared) const {
+  const std::size_t own = tokens - shared / kBlockPositions * kBlockPositions;
+  const std::size_t growth = (running_.size() + 2) * kBlockPositions;
+  return static_cast<std::int64_t>(own + growth) <= session_.free_positions();
+}
+
+std::optional<SequenceId> Scheduler::donor_of(std::size_t place) const {
+  const auto before =
+      std::find_if(running_.begin(), running_.end(), [place](const Running& r) { return r.place + 1 == place; });
+  return before == running_.end() ? donor_ : std::optional(before->sequence);
+}
+
+/// How much of `shared` tokens can be had of the donor, now or when it has read its prompt.
+std::size_t Scheduler::usable(std::optional<SequenceId> donor, std::size_t shared) const {
+  if (!donor) return 0;
+  if (donor == donor_) shared = std::min(shared, static_cast<std::size_t>(session_.length(*donor)));
+  return shared < kLeastShared ? 0 : shared;
+}
+
+/// False if the row has to wait: for memory, or for the row before it to read what they have in common.
+bool Scheduler::begin_next() {
+  const PrefixStep& step = plan_[next_];
+  const BatchRow& row = rows_[step.prompt];
+  check(!row.prompt.empty(), "a row without a prompt token");
+  const std::optional<SequenceId> donor = donor_of(next_);
+  const std::size_t shared = usable(donor, std::min(step.shared, row.prompt.size() - 1));  // the last gives the logits
+  if (shared > 0 && session_.length(*donor) < static_cast<std::int64_t>(shared)) return false;
+  if (!running_.empty() && !has_room(row.prompt.size(), shared)) return false;
+
+  Running r{.row = step.prompt,
+            .place = next_++,
+            .sequence = make_sequence(donor, shared),
+            .input = row.prompt,
+            .answer = Answer(model_, row.answer, row.prompt),
+            .shared = static_cast<std::int64_t>(shared)};
+  progress_.shared_tokens += r.shared;
+  running_.push_back(std::move(r));
+  try {
+    session_.require_context(static_cast<std::int64_t>(row.prompt.size()));
+  } catch (const Error& error) {
+    running_.back().error = error;
+    running_.back().answer.end(StopReason::Cancelled);
+  }
+  return true;
+}
+
+SequenceId Scheduler::make_sequence(std::optional<SequenceId> donor, std::size_t shared) {
+  const SequenceId made = shared > 0 ? session_.fork(*donor, static_cast<std::int64_t>(shared)) : session_.create();
+  drop_donor();  // the new row is the one before the next
+  return made;
+}
+
+void Scheduler::step() {
+  std::vector<Append> work = compose();
+  make_room(work);
+  eval(work);
+  finish_ended();
+}
+
+/// A token of every row that generates, and with what is left of the step as much of the prompts as it takes.
+std::vector<Append> Scheduler::compose() {
+  std::vector<Append> work;
+  auto room = static_cast<std::size_t>(session_.batch_tokens());
+  const auto add = [&](const Running& r) {
+    const std::size_t left = pending(r), n = std::min(left, room);
+    if (n == 0) return;
+    const auto first = static_cast<std::size_t>(session_.length(r.sequence));
+    work.push_back({r.sequence, std::span(r.input).subspan(first, n), n == left ? Logits::Last : Logits::None});
+    room -= n;
+  };
+  for (const Running& r : running_) {
+    if (pending(r) == 1) add(r);
+  }
+  for (const Running& r : running_) {
+    if (pending(r) > 1) add(r);
+  }
+  return work;
+}
+
+/// Gives back memory until the step fits: first what waits for a row to come, then the youngest rows.
+void Scheduler::make_room(std::vector<Append>& work) {
+  const auto fits = [&] {
+    std::int64_t needed = 0;
+    for (const Append& a : work) {
+      needed += session_.positions_needed(a.sequence, static_cast<std::int64_t>(a.tokens.size()));
+    }
+    return needed <= session_.free_positions();
+  };
+  while (!fits()) {
+    if (donor_) {
+      drop_donor();
+      continue;
+    }
+    check(running_.size() > 1, "a session whose cache cannot hold one context");
+    preempt_last();
+    work = compose();
+  }
+}
+
+void Scheduler::preempt_last() {
+  session_.remove(running_.back().sequence);
+  preempted_.splice(preempted_.begin(), running_, std::prev(running_.end()));
+  ++progress_.preempted;
+}
+
+/// A numeric fault ends the row that has it and no other: the rows of a failed step are computed one by one.
+void Scheduler::eval(std::span<const Append> work) {
+  try {
+    take_logits(work, session_.eval(work));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Numeric) throw;
+    if (work.size() > 1) {
+      for (const Append& a : work) eval({&a, 1});
+      return;
+    }
+    Running& failed = running(work.front().sequence);
+    failed.error = error;
+    failed.answer.end(StopReason::Cancelled);
+  }
+}
+
+void Scheduler::take_logits(std::span<const Append> work, std::span<const float> logits) {
+  const auto vocab = static_cast<std::size_t>(model_.dims().vocab);
+  for (const Append& a : work) {
+    Running& r = running(a.sequence);
+    const bool generating = r.first_token.has_value();
+    if (!generating) progress_.prompt_tokens += static_cast<std::int64_t>(a.tokens.size());
+    if (a.logits == Logits::None) continue;
+    take_token(r, logits.first(vocab));
+    logits = logits.subspan(vocab);
+  }
+}
+
+void Scheduler::take_token(Running& r, std::span<const float> logits) {
+  r.answer.sample(logits);
+  if (!r.first_token) r.first_token = Clock::now();
+  // The last token may be the one that ended it by its number.
+  const std::size_t generated = r.answer.tokens().size(), known = r.input.size() - rows_[r.row].prompt.size();
+  if (generated > known) {
+    r.input.push_back(r.answer.tokens().back());
+    ++progress_.generated_tokens;
+  }
+  if (!r.answer.ended() && session_.length(r.sequence) == session_.context()) r.answer.end(StopReason::ContextFull);
+}
+
+void Scheduler::finish_ended() {
+  for (Running& r : running_) {
+    if (r.answer.ended()) finish(r);
+  }
+  std::erase_if(running_, [](const Running& r) { return r.answer.ended(); });
+}
+
+void Scheduler::finish(Running& r) {
+  release(r);
+  ++progress_.rows_done;
+  const Clock::time_point now = Clock::now(), first = r.first_token.value_or(now);
+  callbacks_.finished({.row = r.row,
+                       .reason = r.answer.reason(),
+                       .error = std::move(r.error),
+                       .tokens = {r.answer.tokens().begin(), r.answer.tokens().end()},
+                       .text = r.answer.take_text(),
+                       .shared_tokens = r.shared,
+                       .prompt_seconds = seconds(r.began, first),
+                       .generate_seconds = seconds(first, now)});
+}
+
+/// The row that is next in the plan may need the beginning of this one.
+void Scheduler::release(const Running& r) {
+  const bool next_needs_it = r.place + 1 == next_ && next_ < plan_.size() && plan_[next_].shared >= kLeastShared;
+  if (!next_needs_it) {
+    session_.remove(r.sequence);
+    return;
+  }
+  session_.rewind(r.sequence, std::min(session_.length(r.sequence), static_cast<std::int64_t>(plan_[next_].shared)));
+  donor_ = r.sequence;
+}
+
+void Scheduler::drop_donor() {
+  if (donor_) session_.remove(*donor_);
+  donor_.reset();
+}
+
+}  // namespace
+
+void run_batch(Model& model, Session& session, std::span<const BatchRow> rows, int parallel,
+               const BatchCallbacks& callbacks) {
+  Scheduler(model, session, rows, parallel, callbacks).run();
+}
+
+}  // namespace llm

@@ -1,0 +1,261 @@
+// A batch gives each row what the row gives alone, whatever runs beside it, whatever it shares, and however often it
+// had to give its memory back.
+#include "runtime/scheduler.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "loaded.h"
+#include "runtime/generator.h"
+#include "runtime/prefix_order.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+std::vector<Token> joined(std::span<const Token> a, std::span<const Token> b) {
+  std::vector<Token> all(a.begin(), a.end());
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+AnswerOptions options(std::uint64_t row, std::int64_t max_tokens) {
+  return {.max_tokens = max_tokens,
+          .sampling = {.seed = 5, .temperature = 1.2F, .repeat_penalty = 1.1F},
+          .row = row,
+          .end_token = AnswerOptions::EndToken::Ignored};
+}
+
+/// Prompts that share beginnings in several ways: a long one in common, branches of it, equal ones, none at all.
+std::vector<BatchRow> rows_with_prefixes(std::int64_t vocab) {
+  const auto common = random_tokens(130, vocab, 1), branch = joined(common, random_tokens(40, vocab, 2));
+  std::vector<BatchRow> rows;
+  const auto add = [&](std::vector<Token> prompt, std::int64_t max_tokens) {
+    rows.push_back({std::move(prompt), options(rows.size(), max_tokens)});
+  };
+  for (unsigned i = 0; i < 6; ++i) {
+    add(joined(common, random_tokens(3 + 7 * i, vocab, 10 + i)), 5 + 9 * i);
+    add(joined(branch, random_tokens(1 + i, vocab, 20 + i)), 20);
+    add(random_tokens(1 + 40 * i, vocab, 30 + i), 15 + i);
+  }
+  add(branch, 12);
+  add(branch, 12);
+  add(common, 70);
+  add(random_tokens(9, vocab, 40), 0);
+  return rows;
+}
+
+std::map<std::size_t, BatchResult> run_all(Model& model, Session& session, std::span<const BatchRow> rows, int parallel,
+                                           BatchProgress* last = nullptr) {
+  std::map<std::size_t, BatchResult> results;
+  run_batch(model, session, rows, parallel,
+            {.finished =
+                 [&](BatchResult&& r) {
+                   CHECK(results.count(r.row) == 0);
+                   const std::size_t row = r.row;
+                   results.emplace(row, std::move(r));
+                 },
+             .progress =
+                 [&](const BatchProgress& p) {
+                   CHECK(p.rows_done + p.rows_running + p.rows_waiting == rows.size());
+                   if (last != nullptr) *last = p;
+                   return BatchControl::Continue;
+                 }});
+  return results;
+}
+
+std::string alone(Model& model, const BatchRow& row) {
+  Session session(model, {.context = 512, .sequences = 1});
+  std::string text;
+  const auto keep = [&](std::string_view piece) {
+    text += piece;
+    return true;
+  };
+  generate(session, model, session.create(), row.prompt, {.answer = row.answer}, keep, {});
+  return text;
+}
+
+std::size_t common_length(std::span<const Token> a, std::span<const Token> b) {
+  std::size_t n = 0;
+  while (n < a.size() && n < b.size() && a[n] == b[n]) ++n;
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("a row of a batch says what it says alone") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 2, .context = 512}));
+  const auto rows = rows_with_prefixes(model->dims().vocab);
+  std::vector<std::string> expected;
+  for (const BatchRow& row : rows) expected.push_back(alone(*model, row));
+  CHECK(expected[0] != expected[3]);
+
+  struct Setting {
+    int parallel;
+    std::int64_t pool;
+    int batch_tokens;
+  };
+  const auto s = GENERATE(Setting{1, 0, 512}, Setting{3, 0, 64}, Setting{8, 0, 512}, Setting{32, 0, 512},
+                          Setting{8, 512, 512}, Setting{32, 640, 16});
+  CAPTURE(s.parallel, s.pool, s.batch_tokens);
+  Session session(
+      *model,
+      {.context = 512, .sequences = batch_sequences(s.parallel), .batch_tokens = s.batch_tokens, .pool = s.pool});
+  const auto results = run_all(*model, session, rows, s.parallel);
+  REQUIRE(results.size() == rows.size());
+  for (const auto& [row, result] : results) {
+    CAPTURE(row);
+    CHECK_FALSE(result.error);
+    CHECK(result.text == expected[row]);
+    CHECK(result.reason == StopReason::Length);
+    CHECK(static_cast<std::int64_t>(result.tokens.size()) == rows[row].answer.max_tokens);
+  }
+  CHECK(session.cache_bytes_in_use() == 0);
+}
+
+TEST_CASE("rows that outgrow the memory are computed again, and say the same") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 512}));
+  const auto common = random_tokens(70, model->dims().vocab, 3);
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 9; ++i) {
+    rows.push_back({joined(common, random_tokens(5, model->dims().vocab, 80 + i)), options(i, 100 + 20 * i)});
+  }
+  Session session(*model, {.context = 512, .sequences = batch_sequences(8), .pool = 512});
+  BatchProgress last;
+  const auto results = run_all(*model, session, rows, 8, &last);
+  CHECK(last.preempted > 0);
+  REQUIRE(results.size() == rows.size());
+  for (const auto& [row, result] : results) {
+    CAPTURE(row);
+    CHECK(result.text == alone(*model, rows[row]));
+  }
+  CHECK(session.cache_bytes_in_use() == 0);
+}
+
+TEST_CASE("what prompts have in common is computed once") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 512}));
+  const auto common = random_tokens(200, model->dims().vocab, 3);
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 40; ++i) {
+    rows.push_back({joined(common, random_tokens(20, model->dims().vocab, 50 + i)), options(i, 3 + i % 4)});
+  }
+  const int parallel = GENERATE(1, 4, 64);
+  Session session(*model, {.context = 512, .sequences = batch_sequences(parallel), .pool = 0});
+  BatchProgress last;
+  run_all(*model, session, rows, parallel, &last);
+  // Random tails may begin alike now and then: the tree of all prompts says how many tokens there are to compute.
+  std::int64_t to_compute = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::size_t most = 0;
+    for (std::size_t j = 0; j < i; ++j) most = std::max(most, common_length(rows[i].prompt, rows[j].prompt));
+    to_compute += static_cast<std::int64_t>(rows[i].prompt.size() - most);
+  }
+  CHECK(last.prompt_tokens == to_compute);
+  CHECK(last.shared_tokens == 40 * 220 - to_compute);
+}
+
+TEST_CASE("a row that cannot be computed fails alone") {
+  const TempDir folder;
+  const auto path = folder / "bad.gguf";
+  tiny_model({.layers = 2, .context = 512}).write(path);
+  patch(path, "token_embd.weight", (7 * 32 + 3) * sizeof(float), kNanF32);
+  Warnings warnings;
+  const auto model = Model::load({.path = path, .threads = 1, .progress = {}}, warnings);
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 8; ++i) {
+    auto prompt = random_tokens(20 + i, model->dims().vocab, 60 + i);
+    std::replace(prompt.begin(), prompt.end(), Token{7}, Token{8});
+    if (i == 2 || i == 5) prompt[4] = 7;
+    rows.push_back({std::move(prompt), options(i, 8)});
+    rows.back().answer.sampling.temperature = 0;
+  }
+  rows.push_back({random_tokens(65, model->dims().vocab, 70), options(8, 8)});
+  Session session(*model, {.context = 64, .sequences = batch_sequences(4), .pool = 0});
+  const auto results = run_all(*model, session, rows, 4);
+  REQUIRE(results.size() == rows.size());
+  for (const auto& [row, result] : results) {
+    CAPTURE(row);
+    if (row == 8) {
+      REQUIRE(result.error);
+      CHECK(result.error->kind() == ErrorKind::Context);
+    } else if (row == 2 || row == 5) {
+      REQUIRE(result.error);
+      CHECK(result.error->kind() == ErrorKind::Numeric);
+      CHECK(result.text.empty());
+    } else {
+      CHECK_FALSE(result.error);
+      CHECK(result.text == alone(*model, rows[row]));
+    }
+  }
+}
+
+TEST_CASE("a batch drains, and stops") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 512}));
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 10; ++i) rows.push_back({random_tokens(10, model->dims().vocab, i), options(i, 40)});
+  Session session(*model, {.context = 512, .sequences = batch_sequences(3), .pool = 0});
+  const auto control = GENERATE(BatchControl::Drain, BatchControl::Stop);
+  std::vector<BatchResult> results;
+  int steps = 0;
+  run_batch(*model, session, rows, 3,
+            {.finished = [&](BatchResult&& r) { results.push_back(std::move(r)); },
+             .progress = [&](const BatchProgress&) { return ++steps > 10 ? control : BatchControl::Continue; }});
+  REQUIRE(results.size() == 3);
+  for (const BatchResult& r : results) {
+    if (control == BatchControl::Drain) {
+      CHECK(r.reason == StopReason::Length);
+      CHECK(r.text == alone(*model, rows[r.row]));
+    } else {
+      CHECK(r.reason == StopReason::Cancelled);
+      CHECK(alone(*model, rows[r.row]).starts_with(r.text));
+      CHECK(r.tokens.size() == 10);
+    }
+  }
+  CHECK(session.cache_bytes_in_use() == 0);
+}
+
+TEST_CASE("the order of prompts follows the tree of their tokens") {
+  std::mt19937 random(GENERATE(1U, 2U, 3U, 4U));
+  std::vector<std::vector<Token>> prompts(60);
+  for (auto& p : prompts) {
+    p.resize(random() % 8);
+    for (Token& t : p) t = static_cast<Token>(random() % 3);
+  }
+  std::vector<std::span<const Token>> spans(prompts.begin(), prompts.end());
+  const auto order = prefix_order(spans);
+  REQUIRE(order.size() == prompts.size());
+  std::vector<bool> seen(prompts.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    CHECK_FALSE(seen[order[i].prompt]);
+    seen[order[i].prompt] = true;
+    std::size_t most = 0;
+    for (std::size_t j = 0; j < i; ++j) {
+      most = std::max(most, common_length(prompts[order[i].prompt], prompts[order[j].prompt]));
+    }
+    CHECK(order[i].shared == most);
+  }
+  // Of two whole subtrees that part somewhere, the one that appears first in the file comes first; prompts that end
+  // where others go on come before those.
+  CHECK(prefix_order({}).empty());
+  const std::vector<Token> a{5, 1}, b{4}, c{5, 2}, d{3, 9}, e{5};
+  std::vector<std::size_t> indices;
+  const std::vector<std::span<const Token>> five{a, b, c, d, e};
+  for (const PrefixStep& s : prefix_order(five)) indices.push_back(s.prompt);
+  CHECK(indices == std::vector<std::size_t>{4, 0, 2, 1, 3});
+}
+
+TEST_CASE("prompts a hundred thousand tokens deep need no stack") {
+  const std::vector<Token> tokens(100'000, 1);
+  std::vector<std::span<const Token>> prompts;
+  for (std::size_t n = 400; n > 0; --n) prompts.push_back(std::span(tokens).first(n * 250));
+  const auto order = prefix_order(prompts);
+  CHECK(order.front().prompt == 399);
+  CHECK(order.back().shared == 99'750);
+}
