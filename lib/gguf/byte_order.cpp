@@ -45,6 +45,35 @@ Layout block_layout(DType t) {
       return {{Field{offsetof(BlockQ6_K, d), 2, 1}, kNone}};
     case DType::Q8_K:
       return {{Field{offsetof(BlockQ8_K, d), 4, 1}, Field{offsetof(BlockQ8_K, bsums), 2, 16}}};
+    case DType::IQ2_XXS:
+      return {{Field{offsetof(BlockIQ2_XXS, d), 2, 1}, Field{offsetof(BlockIQ2_XXS, qs), 2, 32}}};
+    case DType::IQ2_XS:
+      return {{Field{offsetof(BlockIQ2_XS, d), 2, 1}, Field{offsetof(BlockIQ2_XS, qs), 2, 32}}};
+    case DType::IQ2_S:
+      return {{Field{offsetof(BlockIQ2_S, d), 2, 1}, kNone}};
+    case DType::IQ3_XXS:
+      return {{Field{offsetof(BlockIQ3_XXS, d), 2, 1}, Field{offsetof(BlockIQ3_XXS, signs), 4, 8}}};
+    case DType::IQ3_S:
+      return {{Field{offsetof(BlockIQ3_S, d), 2, 1}, kNone}};
+    case DType::IQ1_S:
+      return {{Field{offsetof(BlockIQ1_S, d), 2, 1}, Field{offsetof(BlockIQ1_S, qh), 2, 8}}};
+    case DType::IQ1_M:
+      return {{Field{offsetof(BlockIQ1_M, scales), 2, 4}, kNone}};
+    case DType::IQ4_NL:
+      return {{Field{offsetof(BlockIQ4_NL, d), 2, 1}, kNone}};
+    case DType::IQ4_XS:
+      return {{Field{offsetof(BlockIQ4_XS, d), 2, 1}, Field{offsetof(BlockIQ4_XS, scales_h), 2, 1}}};
+    case DType::TQ1_0:
+      return {{Field{offsetof(BlockTQ1_0, d), 2, 1}, kNone}};
+    case DType::TQ2_0:
+      return {{Field{offsetof(BlockTQ2_0, d), 2, 1}, kNone}};
+    case DType::Q1_0:
+      return {{Field{offsetof(BlockQ1_0, d), 2, 1}, kNone}};
+    case DType::Q2_0:
+      return {{Field{offsetof(BlockQ2_0, d), 2, 1}, kNone}};
+    case DType::MXFP4:
+    case DType::NVFP4:
+      return {{kNone, kNone}};
     default:
       break;
   }

@@ -1,4 +1,5 @@
-// One function per block type, written so that its loops are vectorised, and the table that dtypes.def makes of them.
+// The table of decoders that dtypes.def makes, and those of single elements, of Q4_0 to Q8_1, of the K-quants and of
+// types of one or two bits; decode_codebook.cpp has the others. They are written so that their loops are vectorised.
 // The order of the float operations is part of the format: see blocks.h.
 #include "tensor/decode.h"
 
@@ -6,23 +7,23 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "tensor/blocks.h"
+#include "tensor/block_codec.h"
 
 namespace llm {
-namespace {
-
 // --- types of one element ---
 
-float decode_element(float x) { return x; }
-float decode_element(Half x) { return to_float(x); }
-float decode_element(BFloat16 x) { return to_float(x); }
-float decode_element(double x) { return static_cast<float>(x); }
-float decode_element(std::int8_t x) { return x; }
-float decode_element(std::int16_t x) { return x; }
-float decode_element(std::int32_t x) { return static_cast<float>(x); }
-float decode_element(std::int64_t x) { return static_cast<float>(x); }
+void decode_block(const float& x, float* y) { *y = x; }
+void decode_block(const Half& x, float* y) { *y = to_float(x); }
+void decode_block(const BFloat16& x, float* y) { *y = to_float(x); }
+void decode_block(const double& x, float* y) { *y = static_cast<float>(x); }
+void decode_block(const std::int8_t& x, float* y) { *y = x; }
+void decode_block(const std::int16_t& x, float* y) { *y = x; }
+void decode_block(const std::int32_t& x, float* y) { *y = static_cast<float>(x); }
+void decode_block(const std::int64_t& x, float* y) { *y = static_cast<float>(x); }
 
 // --- 32 elements ---
+
+namespace {
 
 /// Byte k is 1 where bit k is set, else 0.
 std::uint64_t spread_bits(std::uint8_t bits) {
@@ -42,6 +43,8 @@ void join_fifth_bits(const std::uint8_t* qs, const std::uint8_t* qh, std::uint8_
     q[16 + i] = static_cast<std::uint8_t>((qs[i] >> 4) | high[16 + i]);
   }
 }
+
+}  // namespace
 
 void decode_block(const BlockQ4_0& b, float* y) {
   const float d = to_float(b.d);
@@ -161,17 +164,49 @@ void decode_block(const BlockQ8_K& b, float* y) {
   for (int i = 0; i < 256; ++i) y[i] = b.d * static_cast<float>(b.qs[i]);
 }
 
+// --- one or two bits ---
+
+void decode_block(const BlockTQ1_0& b, float* y) {
+  const float d = to_float(b.d);
+  const auto decode_bytes = [d](const std::uint8_t* bytes, int n, int per_byte, float* out) {
+    for (int p = 0; p < per_byte; ++p)
+      for (int i = 0; i < n; ++i) out[n * p + i] = d * static_cast<float>(trit(bytes[i], p) - 1);
+  };
+  decode_bytes(b.qs, 32, 5, y);
+  decode_bytes(b.qs + 32, 16, 5, y + 160);
+  decode_bytes(b.qh, 4, 4, y + 240);
+}
+
+void decode_block(const BlockTQ2_0& b, float* y) {
+  const float d = to_float(b.d);
+  for (int group = 0; group < 8; ++group) {  // 32 elements each
+    const std::uint8_t* qs = b.qs + 32 * (group / 4);
+    const int shift = 2 * (group % 4);
+    for (int i = 0; i < 32; ++i) y[32 * group + i] = d * static_cast<float>(((qs[i] >> shift) & 3) - 1);
+  }
+}
+
+void decode_block(const BlockQ2_0& b, float* y) {
+  const float d = to_float(b.d);
+  for (int i = 0; i < 64; ++i) y[i] = d * static_cast<float>(((b.qs[i / 4] >> (2 * (i % 4))) & 3) - 1);
+}
+
+void decode_block(const BlockQ1_0& b, float* y) {
+  const float d = to_float(b.d);
+  for (int i = 0; i < 128; ++i) y[i] = ((b.qs[i / 8] >> (i % 8)) & 1) != 0 ? d : -d;
+}
+
+// --- the table ---
+
+namespace {
+
 /// Blocks are copied out of the bytes, which need no alignment.
 template <class Block, int kElems>
 void decode_all(const std::byte* src, float* dst, std::int64_t n) {
   for (std::int64_t i = 0; i < n / kElems; ++i) {
     Block block;
     std::memcpy(&block, src + i * static_cast<std::int64_t>(sizeof(Block)), sizeof(Block));
-    if constexpr (kElems == 1) {
-      dst[i] = decode_element(block);
-    } else {
-      decode_block(block, dst + i * kElems);
-    }
+    decode_block(block, dst + i * kElems);
   }
 }
 

@@ -25,12 +25,6 @@ constexpr NamedId kRemoved[] = {
     {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
 };
 
-constexpr NamedId kNotReadYet[] = {
-    {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"},
-    {21, "IQ3_S"},   {22, "IQ2_S"},  {23, "IQ4_XS"},  {29, "IQ1_M"}, {34, "TQ1_0"},
-    {35, "TQ2_0"},   {39, "MXFP4"},  {40, "NVFP4"},   {41, "Q1_0"},  {42, "Q2_0"},
-};
-
 constexpr NamedId kOfIkLlama[] = {
     {133, "Q6_0"},    {134, "IQ1_BN"}, {135, "IQ2_BN"}, {137, "IQ2_K"},  {138, "IQ3_K"},
     {139, "IQ4_K"},   {140, "IQ5_K"},  {141, "IQ6_K"},  {144, "IQ4_KS"}, {145, "IQ2_KS"},
@@ -85,9 +79,6 @@ std::string explain_unsupported_gguf_type(std::uint32_t id) {
   if (const auto removed = find_name(kRemoved, id); !removed.empty()) {
     const std::string also = id == kSharedId ? " (or it is I2_S of ik_llama.cpp)" : "";
     return label(removed, id) + " was removed from the format" + also + "; requantize from the original";
-  }
-  if (const auto later = find_name(kNotReadYet, id); !later.empty()) {
-    return label(later, id) + " is not supported by this version";
   }
   if (const auto ik = find_name(kOfIkLlama, id); !ik.empty()) {
     return label(ik, id) + " exists only in ik_llama.cpp; requantize to a type of the GGUF format";

@@ -45,8 +45,8 @@ std::string_view name(ActFormat);
 std::optional<DType> dtype_from_gguf(std::uint32_t gguf_id);
 std::optional<DType> dtype_from_name(std::string_view name);
 
-/// Why a type id of a file cannot be used, in words: a type removed from the format, one of another program's, one this
-/// version does not read yet, or an unknown number. Call only where dtype_from_gguf() gives nothing.
+/// Why a type id of a file cannot be used, in words: a type removed from the format, one of another program's, or an
+/// unknown number. Call only where dtype_from_gguf() gives nothing.
 std::string explain_unsupported_gguf_type(std::uint32_t gguf_id);
 
 }  // namespace llm

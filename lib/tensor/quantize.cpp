@@ -1,4 +1,5 @@
-// Plain rounding into every storage type. One function per block type; the table of them comes from dtypes.def.
+// Plain rounding into every storage type: the table of encoders that dtypes.def makes, and those of all types but the
+// ones of codebooks, which are in quantize_codebook.cpp.
 //
 // In K-quants the scales of the groups inside a block are themselves quantised, upwards, so that a group's values stay
 // inside what it can express; quants are then rounded against the scale as it will be decoded.
@@ -11,17 +12,11 @@
 #include <span>
 
 #include "base/error.h"
-#include "tensor/blocks.h"
+#include "tensor/block_codec.h"
+#include "tensor/rounding.h"
 
 namespace llm {
 namespace {
-
-/// To the nearest integer, ties to even; NaN gives `low`.
-int round_between(float x, int low, int high) {
-  if (!(x > static_cast<float>(low))) return low;
-  if (x >= static_cast<float>(high)) return high;
-  return static_cast<int>(std::nearbyint(x));
-}
 
 template <class Int>
 Int saturate(float x) {
@@ -33,32 +28,22 @@ Int saturate(float x) {
   return static_cast<Int>(rounded);
 }
 
-/// A scale must stay finite.
-Half finite_half(float x) {
-  constexpr float kLargest = 65504.0f;
-  return to_half(std::clamp(x, -kLargest, kLargest));
-}
-
-/// 1 / x for a scale; 0, which makes all quants 0, for a scale whose inverse may not be finite.
-float inverse(float x) { return std::fabs(x) < std::numeric_limits<float>::min() ? 0.0f : 1.0f / x; }
-
-/// The value of the largest magnitude, with its sign.
-float extreme(std::span<const float> x) {
-  return *std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
-}
+}  // namespace
 
 // --- types of one element ---
 
-void encode_element(float x, float& y) { y = x; }
-void encode_element(float x, Half& y) { y = to_half(x); }
-void encode_element(float x, BFloat16& y) { y = to_bfloat16(x); }
-void encode_element(float x, double& y) { y = x; }
-void encode_element(float x, std::int8_t& y) { y = saturate<std::int8_t>(x); }
-void encode_element(float x, std::int16_t& y) { y = saturate<std::int16_t>(x); }
-void encode_element(float x, std::int32_t& y) { y = saturate<std::int32_t>(x); }
-void encode_element(float x, std::int64_t& y) { y = saturate<std::int64_t>(x); }
+void encode_block(const float* x, float& y) { y = *x; }
+void encode_block(const float* x, Half& y) { y = to_half(*x); }
+void encode_block(const float* x, BFloat16& y) { y = to_bfloat16(*x); }
+void encode_block(const float* x, double& y) { y = *x; }
+void encode_block(const float* x, std::int8_t& y) { y = saturate<std::int8_t>(*x); }
+void encode_block(const float* x, std::int16_t& y) { y = saturate<std::int16_t>(*x); }
+void encode_block(const float* x, std::int32_t& y) { y = saturate<std::int32_t>(*x); }
+void encode_block(const float* x, std::int64_t& y) { y = saturate<std::int64_t>(*x); }
 
 // --- 32 elements ---
+
+namespace {
 
 /// Quants 0 .. 2 `half` - 1 standing for q - half, the extreme value at -half.
 Half quantize_signed(const float* x, int half, std::uint8_t* q) {
@@ -99,6 +84,8 @@ void pack_fifth_bits(const std::uint8_t* q, std::uint8_t* qh) {
   std::fill_n(qh, 4, std::uint8_t{0});
   for (int i = 0; i < 32; ++i) qh[i / 8] = static_cast<std::uint8_t>(qh[i / 8] | ((q[i] >> 4) << (i % 8)));
 }
+
+}  // namespace
 
 void encode_block(const float* x, BlockQ4_0& b) {
   std::uint8_t q[32];
@@ -143,10 +130,7 @@ void encode_block(const float* x, BlockQ8_1& b) {
 
 // --- 256 elements ---
 
-/// The smallest of 0 .. top whose multiple of `unit` reaches `x`, within the rounding of the division.
-std::uint8_t multiples_up(float x, float unit, int top) {
-  return static_cast<std::uint8_t>(round_between(std::ceil(x * inverse(unit) * (1.0f - 0x1p-20f)), 0, top));
-}
+namespace {
 
 /// Scales and mins per group of a block, and quants 0 .. top: what Q2_K, Q4_K and Q5_K share before packing.
 struct RangedBlock {
@@ -253,6 +237,8 @@ void pack_nibbles_q4_k(const std::uint8_t* q, std::uint8_t* qs) {
   }
 }
 
+}  // namespace
+
 void encode_block(const float* x, BlockQ2_K& b) {
   RangedBlock r;
   quantize_ranged_groups(x, 16, 3, 15, r);
@@ -316,15 +302,70 @@ void encode_block(const float* x, BlockQ8_K& b) {
   }
 }
 
+// --- one or two bits ---
+
+namespace {
+
+/// The largest magnitude as a scale, and quants -1, 0, 1 as 0, 1, 2.
+Half quantize_ternary(std::span<const float> x, std::uint8_t* q) {
+  const Half d = finite_half(std::fabs(extreme(x)));
+  const float inv = inverse(to_float(d));
+  for (std::size_t i = 0; i < x.size(); ++i) q[i] = static_cast<std::uint8_t>(round_between(x[i] * inv, -1, 1) + 1);
+  return d;
+}
+
+/// A byte of up to 5 elements, so that trit() gives them back: the first element is the first digit behind the point,
+/// and the fraction is rounded up, by less than the last digit stands for.
+std::uint8_t pack_trits(const std::uint8_t* q, int n, int stride) {
+  constexpr int kFractions = 243;
+  int digits = 0;
+  for (int p = 0; p < 5; ++p) digits = 3 * digits + (p < n ? q[p * stride] : 0);
+  return static_cast<std::uint8_t>((digits * 256 + kFractions - 1) / kFractions);
+}
+
+}  // namespace
+
+void encode_block(const float* x, BlockTQ1_0& b) {
+  std::uint8_t q[256];
+  b.d = quantize_ternary({x, 256}, q);
+  for (int i = 0; i < 32; ++i) b.qs[i] = pack_trits(q + i, 5, 32);
+  for (int i = 0; i < 16; ++i) b.qs[32 + i] = pack_trits(q + 160 + i, 5, 16);
+  for (int i = 0; i < 4; ++i) b.qh[i] = pack_trits(q + 240 + i, 4, 4);
+}
+
+void encode_block(const float* x, BlockTQ2_0& b) {
+  std::uint8_t q[256];
+  b.d = quantize_ternary({x, 256}, q);
+  pack_pairs_of_bits(q, b.qs);
+}
+
+void encode_block(const float* x, BlockQ2_0& b) {
+  std::uint8_t q[64];
+  b.d = quantize_ternary({x, 64}, q);
+  for (int i = 0; i < 16; ++i) {
+    const std::uint8_t* four = q + 4 * i;
+    b.qs[i] = static_cast<std::uint8_t>(four[0] | (four[1] << 2) | (four[2] << 4) | (four[3] << 6));
+  }
+}
+
+/// Of two values d and -d, the mean magnitude is the best d.
+void encode_block(const float* x, BlockQ1_0& b) {
+  double sum = 0;
+  for (int i = 0; i < 128; ++i) sum += std::fabs(x[i]);
+  b.d = finite_half(static_cast<float>(sum / 128));
+  std::fill_n(b.qs, 16, std::uint8_t{0});
+  for (int i = 0; i < 128; ++i) b.qs[i / 8] = static_cast<std::uint8_t>(b.qs[i / 8] | ((x[i] >= 0 ? 1 : 0) << (i % 8)));
+}
+
+// --- the table ---
+
+namespace {
+
 template <class Block, int kElems>
 void encode_all(const float* src, std::byte* dst, std::int64_t n) {
   for (std::int64_t i = 0; i < n / kElems; ++i) {
     Block block;
-    if constexpr (kElems == 1) {
-      encode_element(src[i], block);
-    } else {
-      encode_block(src + i * kElems, block);
-    }
+    encode_block(src + i * kElems, block);
     std::memcpy(dst + i * static_cast<std::int64_t>(sizeof(Block)), &block, sizeof(Block));
   }
 }

@@ -22,9 +22,16 @@ std::vector<std::byte> random_bytes(std::size_t n, std::uint32_t seed) {
   return out;
 }
 
-/// Which bytes of a block form numbers, as runs of (first byte, width): from the published structs, independent of the
-/// library.
-std::vector<std::pair<std::size_t, std::size_t>> numbers_in_block(DType t) {
+/// (first byte, width) of each number.
+using Numbers = std::vector<std::pair<std::size_t, std::size_t>>;
+
+Numbers with_run(Numbers numbers, std::size_t first, std::size_t width, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) numbers.push_back({first + width * i, width});
+  return numbers;
+}
+
+/// Which bytes of a block form numbers: from the published structs, independent of the library.
+Numbers numbers_in_block(DType t) {
   switch (t) {
     case DType::F32:
     case DType::I32:
@@ -38,12 +45,18 @@ std::vector<std::pair<std::size_t, std::size_t>> numbers_in_block(DType t) {
     case DType::Q4_0:
     case DType::Q5_0:
     case DType::Q8_0:
+    case DType::IQ2_S:
+    case DType::IQ3_S:
+    case DType::IQ4_NL:
+    case DType::Q1_0:
+    case DType::Q2_0:
       return {{0, 2}};
     case DType::Q4_1:
     case DType::Q5_1:
     case DType::Q8_1:
     case DType::Q4_K:
     case DType::Q5_K:
+    case DType::IQ4_XS:
       return {{0, 2}, {2, 2}};
     case DType::Q2_K:
       return {{80, 2}, {82, 2}};
@@ -51,12 +64,24 @@ std::vector<std::pair<std::size_t, std::size_t>> numbers_in_block(DType t) {
       return {{108, 2}};
     case DType::Q6_K:
       return {{208, 2}};
-    case DType::Q8_K: {
-      std::vector<std::pair<std::size_t, std::size_t>> out{{0, 4}};
-      for (std::size_t i = 0; i < 16; ++i) out.push_back({260 + 2 * i, 2});
-      return out;
-    }
+    case DType::Q8_K:
+      return with_run({{0, 4}}, 260, 2, 16);
+    case DType::IQ2_XXS:
+    case DType::IQ2_XS:
+      return with_run({{0, 2}}, 2, 2, 32);
+    case DType::IQ3_XXS:
+      return with_run({{0, 2}}, 66, 4, 8);
+    case DType::IQ1_S:
+      return with_run({{0, 2}}, 34, 2, 8);
+    case DType::IQ1_M:
+      return with_run({}, 48, 2, 4);
+    case DType::TQ1_0:
+      return {{52, 2}};
+    case DType::TQ2_0:
+      return {{64, 2}};
     case DType::I8:
+    case DType::MXFP4:
+    case DType::NVFP4:
       return {};
   }
   return {};
