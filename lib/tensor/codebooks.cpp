@@ -6,19 +6,14 @@ namespace {
 
 #include "tensor/codebooks.inc"
 
-constexpr std::int8_t kLevelsIQ2[] = {8, 25, 43};
-constexpr std::int8_t kLevelsIQ3_XXS[] = {4, 12, 20, 28, 36, 44, 52, 62};
-constexpr std::int8_t kLevelsIQ3_S[] = {1, 3, 5, 7, 9, 11, 13, 15};
-constexpr std::int8_t kLevelsIQ1[] = {-1, 0, 1};
-
 template <class Row, int n>
 constexpr Grid<Row, n> unpack(const std::uint16_t (&packed)[n], const std::int8_t* levels) {
-  constexpr unsigned kElems = sizeof(Row);
-  constexpr unsigned kBits = kElems == 8 ? 2 : 3;
-  Grid<Row, n> grid{};
+  using G = Grid<Row, n>;
+  G grid{};
   for (int r = 0; r < n; ++r) {
-    for (unsigned i = 0; i < kElems; ++i) {
-      const int level = levels[(packed[r] >> (kBits * i)) & ((1u << kBits) - 1)];
+    grid.levels[r] = packed[r];
+    for (int i = 0; i < G::kElems; ++i) {
+      const int level = levels[(packed[r] >> (G::kLevelBits * i)) & ((1 << G::kLevelBits) - 1)];
       grid.rows[r] |= static_cast<Row>(static_cast<std::uint8_t>(level)) << (8 * i);
     }
   }

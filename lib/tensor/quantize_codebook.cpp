@@ -9,24 +9,30 @@
 namespace llm {
 namespace {
 
-template <int n>
 struct Nearest {
   int row = 0;
   float error = 0;  ///< squared distance
 };
 
-/// Of rows of as many elements of type `Element` as a row has bytes; `shift` is added to every element. The first of
-/// equals.
-template <class Element, class Row, int n>
-Nearest<n> nearest_row(const Grid<Row, n>& grid, const float* x, float shift) {
-  Nearest<n> best{0, std::numeric_limits<float>::infinity()};
-  for (int r = 0; r < n; ++r) {
-    const auto* row = reinterpret_cast<const Element*>(&grid.rows[r]);
-    float error = 0;
-    for (unsigned i = 0; i < sizeof(Row); ++i) {
-      const float off = x[i] - (static_cast<float>(row[i]) + shift);
-      error += off * off;
+/// The first of the rows nearest to x, with `shift` added to every element of a row. What the two halves of a row add
+/// to the error is looked up by their levels.
+template <class Row, int n, int n_levels>
+Nearest nearest_row(const Grid<Row, n>& grid, const std::int8_t (&levels)[n_levels], const float* x, float shift = 0) {
+  using G = Grid<Row, n>;
+  constexpr int kBits = G::kLevelBits, kHalf = G::kElems / 2, kCombinations = 1 << (kBits * kHalf);
+  float errors[2][kCombinations];
+  for (int half = 0; half < 2; ++half) {
+    errors[half][0] = 0;
+    for (int i = 0, known = 1; i < kHalf; ++i, known <<= kBits) {  // combinations of the elements so far
+      for (int level = n_levels - 1; level >= 0; --level) {        // 0 last: it replaces what the others build on
+        const float off = x[kHalf * half + i] - (static_cast<float>(levels[level]) + shift);
+        for (int c = 0; c < known; ++c) errors[half][level * known + c] = errors[half][c] + off * off;
+      }
     }
+  }
+  Nearest best{0, std::numeric_limits<float>::infinity()};
+  for (int r = 0; r < n; ++r) {
+    const float error = errors[0][grid.levels[r] % kCombinations] + errors[1][grid.levels[r] / kCombinations];
     if (error < best.error) best = {r, error};
   }
   return best;
@@ -120,7 +126,7 @@ void encode_block(const float* x, BlockIQ2_XXS& b) {
     std::uint32_t rows = 0, word = static_cast<std::uint32_t>(scales.s[g]) << 28;
     for (int r = 0; r < 4; ++r) {
       const Magnitudes m = even_magnitudes(x + 32 * g + 8 * r, scales.inv[g]);
-      rows |= static_cast<std::uint32_t>(nearest_row<std::uint8_t>(kGridIQ2_XXS, m.x, 0).row) << (8 * r);
+      rows |= static_cast<std::uint32_t>(nearest_row(kGridIQ2_XXS, kLevelsIQ2, m.x).row) << (8 * r);
       word |= static_cast<std::uint32_t>(m.signs & 0x7f) << (7 * r);
     }
     b.qs[4 * g] = static_cast<std::uint16_t>(rows);
@@ -136,7 +142,7 @@ void encode_block(const float* x, BlockIQ2_XS& b) {
   pack_nibbles(scales.s, b.scales);
   for (int r = 0; r < 32; ++r) {
     const Magnitudes m = even_magnitudes(x + 8 * r, scales.inv[r / 2]);
-    const int row = nearest_row<std::uint8_t>(kGridIQ2_XS, m.x, 0).row;
+    const int row = nearest_row(kGridIQ2_XS, kLevelsIQ2, m.x).row;
     b.qs[r] = static_cast<std::uint16_t>(row | ((m.signs & 0x7f) << 9));
   }
 }
@@ -148,7 +154,7 @@ void encode_block(const float* x, BlockIQ2_S& b) {
   std::fill_n(b.qh, 8, std::uint8_t{0});
   for (int r = 0; r < 32; ++r) {
     const Magnitudes m = magnitudes(x + 8 * r, scales.inv[r / 2]);
-    const int row = nearest_row<std::uint8_t>(kGridIQ2_S, m.x, 0).row;
+    const int row = nearest_row(kGridIQ2_S, kLevelsIQ2, m.x).row;
     b.qs[r] = static_cast<std::uint8_t>(row);
     b.qh[r / 4] = static_cast<std::uint8_t>(b.qh[r / 4] | ((row >> 8) << (2 * (r % 4))));
     b.signs[r] = m.signs;
@@ -163,7 +169,7 @@ void encode_block(const float* x, BlockIQ3_XXS& b) {
     for (int r = 0; r < 4; ++r) {
       const Magnitudes m = even_magnitudes(x + 32 * g + 8 * r, scales.inv[g]);
       for (int half = 0; half < 2; ++half) {
-        const int row = nearest_row<std::uint8_t>(kGridIQ3_XXS, m.x + 4 * half, 0).row;
+        const int row = nearest_row(kGridIQ3_XXS, kLevelsIQ3_XXS, m.x + 4 * half).row;
         b.qs[8 * g + 2 * r + half] = static_cast<std::uint8_t>(row);
       }
       word |= static_cast<std::uint32_t>(m.signs & 0x7f) << (7 * r);
@@ -181,7 +187,7 @@ void encode_block(const float* x, BlockIQ3_S& b) {
     const Magnitudes m = magnitudes(x + 8 * r, scales.inv[r / 4]);
     b.signs[r] = m.signs;
     for (int half = 0; half < 2; ++half) {
-      const int row = nearest_row<std::uint8_t>(kGridIQ3_S, m.x + 4 * half, 0).row;
+      const int row = nearest_row(kGridIQ3_S, kLevelsIQ3_S, m.x + 4 * half).row;
       const int at = 2 * r + half;
       b.qs[at] = static_cast<std::uint8_t>(row);
       b.qh[at / 8] = static_cast<std::uint8_t>(b.qh[at / 8] | ((row >> 8) << (at % 8)));
@@ -205,7 +211,7 @@ struct TernaryRows {
       for (int r = 0; r < n / 8; ++r) {
         float scaled[8];
         for (int i = 0; i < 8; ++i) scaled[i] = std::clamp(x[8 * r + i] * inv, -kBeyondGrids, kBeyondGrids);
-        const auto nearest = nearest_row<std::int8_t>(kGridIQ1, scaled, delta);
+        const Nearest nearest = nearest_row(kGridIQ1, kLevelsIQ1, scaled, delta);
         found[r] = nearest.row;
         error += nearest.error;
       }
