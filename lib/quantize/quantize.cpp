@@ -36,7 +36,7 @@ void quantize(DType t, const float* src, std::byte* dst, std::int64_t rows, std:
 
 bool needs_importance(DType t) {
   const std::string_view type = name(t);
-  return type == "IQ1_S" || type == "IQ1_M" || type == "IQ2_XXS" || type == "IQ2_XS" || type == "IQ2_S";
+  return type.starts_with("IQ1") || type.starts_with("IQ2") || type == "IQ3_XXS";
 }
 
 }  // namespace llm

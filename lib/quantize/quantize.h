@@ -20,8 +20,8 @@ namespace llm {
 /// importance below zero.
 void quantize(DType, const float* src, std::byte* dst, std::int64_t rows, std::int64_t n, const float* importance);
 
-/// Whether a model quantised to this type without importance is not worth having: the types of two bits and less whose
-/// codebooks have few entries. quantize() takes them all the same.
+/// Whether a model quantised to this type without importance is not worth having: the types whose codebooks have few
+/// entries. quantize() takes them all the same.
 bool needs_importance(DType);
 
 }  // namespace llm

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "tensor/block_codec.h"
+#include "tensor/pack.h"
 #include "tensor/rounding.h"
 
 namespace llm {
@@ -74,15 +75,6 @@ float quantize_bytes(std::span<const float> x, std::int8_t* q, Round stored) {
   const float inv = inverse(d);
   for (std::size_t i = 0; i < x.size(); ++i) q[i] = static_cast<std::int8_t>(round_between(x[i] * inv, -127, 127));
   return d;
-}
-
-void pack_nibbles(const std::uint8_t* q, std::uint8_t* qs) {
-  for (int i = 0; i < 16; ++i) qs[i] = static_cast<std::uint8_t>((q[i] & 0x0f) | ((q[16 + i] & 0x0f) << 4));
-}
-
-void pack_fifth_bits(const std::uint8_t* q, std::uint8_t* qh) {
-  std::fill_n(qh, 4, std::uint8_t{0});
-  for (int i = 0; i < 32; ++i) qh[i / 8] = static_cast<std::uint8_t>(qh[i / 8] | ((q[i] >> 4) << (i % 8)));
 }
 
 }  // namespace
@@ -194,49 +186,6 @@ void quantize_signed_groups(const float* x, int half, int scale_half, SignedBloc
   }
 }
 
-/// The low two bits of 256 quants as Q2_K and Q3_K keep them.
-void pack_pairs_of_bits(const std::uint8_t* q, std::uint8_t* qs) {
-  for (int i = 0; i < 64; ++i) {
-    const std::uint8_t* first = q + 128 * (i / 32) + i % 32;
-    qs[i] = static_cast<std::uint8_t>((first[0] & 3) | ((first[32] & 3) << 2) | ((first[64] & 3) << 4) |
-                                      ((first[96] & 3) << 6));
-  }
-}
-
-/// Bit `bit` of 256 quants as Q3_K and Q5_K keep it.
-void pack_high_bit(const std::uint8_t* q, int bit, std::uint8_t* packed) {
-  std::fill_n(packed, 32, std::uint8_t{0});
-  for (int e = 0; e < 256; ++e) {
-    packed[e % 32] = static_cast<std::uint8_t>(packed[e % 32] | (((q[e] >> bit) & 1) << (e / 32)));
-  }
-}
-
-/// The inverse of unpack_scales_q4_k().
-void pack_scales_q4_k(const std::uint8_t* scale, const std::uint8_t* min, std::uint8_t* packed) {
-  for (int i = 0; i < 4; ++i) {
-    packed[i] = static_cast<std::uint8_t>(scale[i] | ((scale[4 + i] >> 4) << 6));
-    packed[4 + i] = static_cast<std::uint8_t>(min[i] | ((min[4 + i] >> 4) << 6));
-    packed[8 + i] = static_cast<std::uint8_t>((scale[4 + i] & 0x0f) | ((min[4 + i] & 0x0f) << 4));
-  }
-}
-
-/// The inverse of unpack_scales_q3_k().
-void pack_scales_q3_k(const std::int8_t* scale, std::uint8_t* packed) {
-  std::fill_n(packed, 12, std::uint8_t{0});
-  for (int i = 0; i < 16; ++i) {
-    const int s = scale[i] + 32;
-    packed[i % 8] = static_cast<std::uint8_t>(packed[i % 8] | ((s & 0x0f) << (4 * (i / 8))));
-    packed[8 + i % 4] = static_cast<std::uint8_t>(packed[8 + i % 4] | ((s >> 4) << (2 * (i / 4))));
-  }
-}
-
-void pack_nibbles_q4_k(const std::uint8_t* q, std::uint8_t* qs) {
-  for (int i = 0; i < 128; ++i) {
-    const std::uint8_t* first = q + 64 * (i / 32) + i % 32;
-    qs[i] = static_cast<std::uint8_t>((first[0] & 0x0f) | ((first[32] & 0x0f) << 4));
-  }
-}
-
 }  // namespace
 
 void encode_block(const float* x, BlockQ2_K& b) {
@@ -281,15 +230,7 @@ void encode_block(const float* x, BlockQ6_K& b) {
   quantize_signed_groups(x, 32, 128, s);
   b.d = s.d;
   std::copy_n(s.scales, 16, b.scales);
-  for (int i = 0; i < 128; ++i) {
-    const std::uint8_t* first = s.q + 128 * (i / 64) + i % 64;
-    b.ql[i] = static_cast<std::uint8_t>((first[0] & 0x0f) | ((first[64] & 0x0f) << 4));
-  }
-  for (int i = 0; i < 64; ++i) {
-    const std::uint8_t* first = s.q + 128 * (i / 32) + i % 32;
-    b.qh[i] = static_cast<std::uint8_t>((first[0] >> 4) | ((first[32] >> 4) << 2) | ((first[64] >> 4) << 4) |
-                                        ((first[96] >> 4) << 6));
-  }
+  pack_q6_k(s.q, b.ql, b.qh);
 }
 
 void encode_block(const float* x, BlockQ8_K& b) {
@@ -314,23 +255,12 @@ Half quantize_ternary(std::span<const float> x, std::uint8_t* q) {
   return d;
 }
 
-/// A byte of up to 5 elements, so that trit() gives them back: the first element is the first digit behind the point,
-/// and the fraction is rounded up, by less than the last digit stands for.
-std::uint8_t pack_trits(const std::uint8_t* q, int n, int stride) {
-  constexpr int kFractions = 243;
-  int digits = 0;
-  for (int p = 0; p < 5; ++p) digits = 3 * digits + (p < n ? q[p * stride] : 0);
-  return static_cast<std::uint8_t>((digits * 256 + kFractions - 1) / kFractions);
-}
-
 }  // namespace
 
 void encode_block(const float* x, BlockTQ1_0& b) {
   std::uint8_t q[256];
   b.d = quantize_ternary({x, 256}, q);
-  for (int i = 0; i < 32; ++i) b.qs[i] = pack_trits(q + i, 5, 32);
-  for (int i = 0; i < 16; ++i) b.qs[32 + i] = pack_trits(q + 160 + i, 5, 16);
-  for (int i = 0; i < 4; ++i) b.qh[i] = pack_trits(q + 240 + i, 4, 4);
+  pack_trits(q, b.qs, b.qh);
 }
 
 void encode_block(const float* x, BlockTQ2_0& b) {
@@ -342,10 +272,7 @@ void encode_block(const float* x, BlockTQ2_0& b) {
 void encode_block(const float* x, BlockQ2_0& b) {
   std::uint8_t q[64];
   b.d = quantize_ternary({x, 64}, q);
-  for (int i = 0; i < 16; ++i) {
-    const std::uint8_t* four = q + 4 * i;
-    b.qs[i] = static_cast<std::uint8_t>(four[0] | (four[1] << 2) | (four[2] << 4) | (four[3] << 6));
-  }
+  pack_fours(q, b.qs);
 }
 
 /// Of two values d and -d, the mean magnitude is the best d.

@@ -4,6 +4,7 @@
 
 #include "tensor/block_codec.h"
 #include "tensor/codebooks.h"
+#include "tensor/pack.h"
 #include "tensor/rounding.h"
 
 namespace llm {
@@ -93,11 +94,6 @@ struct OddScales {
   }
 };
 
-template <int n>
-void pack_nibbles(const std::uint8_t (&q)[n], std::uint8_t* packed) {
-  for (int i = 0; i < n / 2; ++i) packed[i] = static_cast<std::uint8_t>(q[2 * i] | (q[2 * i + 1] << 4));
-}
-
 /// Index of the nearest value, the first of equals.
 int nearest_value(const std::int8_t (&values)[16], float x) {
   x = std::clamp(x, -kBeyondGrids, kBeyondGrids);
@@ -139,7 +135,7 @@ void encode_block(const float* x, BlockIQ2_XXS& b) {
 void encode_block(const float* x, BlockIQ2_XS& b) {
   const OddScales<16> scales(x, 43, 0.125f, 15);
   b.d = scales.d;
-  pack_nibbles(scales.s, b.scales);
+  pack_pairs_of_nibbles(scales.s, b.scales);
   for (int r = 0; r < 32; ++r) {
     const Magnitudes m = even_magnitudes(x + 8 * r, scales.inv[r / 2]);
     const int row = nearest_row(kGridIQ2_XS, kLevelsIQ2, m.x).row;
@@ -150,7 +146,7 @@ void encode_block(const float* x, BlockIQ2_XS& b) {
 void encode_block(const float* x, BlockIQ2_S& b) {
   const OddScales<16> scales(x, 43, 0.125f, 15);
   b.d = scales.d;
-  pack_nibbles(scales.s, b.scales);
+  pack_pairs_of_nibbles(scales.s, b.scales);
   std::fill_n(b.qh, 8, std::uint8_t{0});
   for (int r = 0; r < 32; ++r) {
     const Magnitudes m = magnitudes(x + 8 * r, scales.inv[r / 2]);
@@ -181,7 +177,7 @@ void encode_block(const float* x, BlockIQ3_XXS& b) {
 void encode_block(const float* x, BlockIQ3_S& b) {
   const OddScales<32> scales(x, 15, 1, 15);
   b.d = scales.d;
-  pack_nibbles(scales.s, b.scales);
+  pack_pairs_of_nibbles(scales.s, b.scales);
   std::fill_n(b.qh, 8, std::uint8_t{0});
   for (int r = 0; r < 32; ++r) {
     const Magnitudes m = magnitudes(x + 8 * r, scales.inv[r / 4]);
@@ -243,18 +239,14 @@ void encode_block(const float* x, BlockIQ1_S& b) {
 
 void encode_block(const float* x, BlockIQ1_M& b) {
   const OddScales<16> scales(x, kReachIQ1, 1, 7);
-  for (int i = 0; i < 4; ++i) {
-    int packed = ((scales.d.bits >> (4 * i)) & 0x0f) << 12;
-    for (int g = 0; g < 4; ++g) packed |= scales.s[4 * i + g] << (3 * g);
-    b.scales[i] = static_cast<std::uint16_t>(packed);
-  }
+  pack_iq1_m_scales(scales.d, scales.s, b);
   std::uint8_t high[32];
   for (int r = 0; r < 32; ++r) {
     const TernaryRows<8> t(x + 8 * r, scales.inv[r / 2]);
     b.qs[r] = static_cast<std::uint8_t>(t.rows[0]);
     high[r] = static_cast<std::uint8_t>((t.rows[0] >> 8) | (t.negative ? 8 : 0));
   }
-  pack_nibbles(high, b.qh);
+  pack_pairs_of_nibbles(high, b.qh);
 }
 
 void encode_block(const float* x, BlockIQ4_NL& b) {
@@ -267,17 +259,15 @@ void encode_block(const float* x, BlockIQ4_XS& b) {
   for (int g = 0; g < 8; ++g) ideal[g] = extreme({x + 32 * g, 32}) / kReachIQ4;
   b.d = finite_half(extreme(ideal) / -32);
   const float d = to_float(b.d);
-  std::uint8_t low[8];
-  b.scales_h = 0;
+  std::int8_t scales[8];
   for (int g = 0; g < 8; ++g) {
     const float multiple = ideal[g] * inverse(d);
     const int away = multiples_up(std::fabs(multiple), 1.0f, 32);
     const int scale = std::min(multiple < 0 ? -away : away, 31);
-    low[g] = static_cast<std::uint8_t>((scale + 32) & 0x0f);
-    b.scales_h = static_cast<std::uint16_t>(b.scales_h | (((scale + 32) >> 4) << (2 * g)));
+    scales[g] = static_cast<std::int8_t>(scale);
     encode_nibbles(x + 32 * g, 16, kValuesIQ4, inverse(d * static_cast<float>(scale)), b.qs + 16 * g);
   }
-  pack_nibbles(low, b.scales_l);
+  pack_iq4_xs_scales(scales, b);
 }
 
 /// The power of two that the OCP format prescribes: that of the extreme, divided by that of the largest value, 6. What
