@@ -13,10 +13,14 @@ else()
   set(LLM_ISAS portable)
 endif()
 
-# llm_kernels(TARGET): adds the kernel sources of the current folder to TARGET, once per instruction set.
+# llm_kernels(TARGET [SET...]): adds the kernel sources of the current folder to TARGET, once per instruction set: all of
+# LLM_ISAS, or those of them that are named.
 function(llm_kernels target)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*.cpp)
   foreach(isa ${LLM_ISAS})
+    if(ARGN AND NOT isa IN_LIST ARGN)
+      continue()
+    endif()
     add_library(${target}_${isa} OBJECT ${sources})
     target_link_libraries(${target}_${isa} PRIVATE llm_options llm_tensor)
     # Sanitizers make minutes of a file's -O3.

@@ -1,0 +1,16 @@
+// The functions of the table: one per storage type.
+#pragma once
+
+#include "quantize/kernels/kernels.h"
+
+namespace llm::quantizers::LLM_ISA {
+
+void quantize_q4_0(const Source&, std::byte* dst);
+void quantize_q5_0(const Source&, std::byte* dst);
+void quantize_q4_1(const Source&, std::byte* dst);
+void quantize_q5_1(const Source&, std::byte* dst);
+void quantize_q2_k(const Source&, std::byte* dst);
+void quantize_q4_k(const Source&, std::byte* dst);
+void quantize_q5_k(const Source&, std::byte* dst);
+
+}  // namespace llm::quantizers::LLM_ISA

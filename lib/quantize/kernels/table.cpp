@@ -1,0 +1,30 @@
+// The table of this instruction set.
+#include "quantize/kernels/quantizers.h"
+
+#define LLM_JOIN_OF(a, b) a##b
+#define LLM_JOIN(a, b) LLM_JOIN_OF(a, b)
+
+namespace llm::quantizers {
+
+BlocksFn LLM_JOIN(quantizer_, LLM_ISA)(DType t) {
+  switch (t) {
+    case DType::Q4_0:
+      return LLM_ISA::quantize_q4_0;
+    case DType::Q5_0:
+      return LLM_ISA::quantize_q5_0;
+    case DType::Q4_1:
+      return LLM_ISA::quantize_q4_1;
+    case DType::Q5_1:
+      return LLM_ISA::quantize_q5_1;
+    case DType::Q2_K:
+      return LLM_ISA::quantize_q2_k;
+    case DType::Q4_K:
+      return LLM_ISA::quantize_q4_k;
+    case DType::Q5_K:
+      return LLM_ISA::quantize_q5_k;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace llm::quantizers
