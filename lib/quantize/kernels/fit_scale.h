@@ -80,4 +80,16 @@ void fit_scales(const Tile<N>& t, const float (&targets)[kTargets], PerGroup& sc
   }
 }
 
+/// Levels, `offset` added, by group: q[group][element].
+template <class Levels, int N>
+void levels(const Tile<N>& t, const PerGroup& scale, int offset, std::uint8_t (*q)[N]) {
+  for (int c = 0; c < kTile; c += kLanes) {
+    const Floats inverse = ratio(all(1.0f), load(scale.v + c));
+    for (int i = 0; i < N; ++i) {
+      const Ints level = __builtin_convertvector(Levels::nearest(load(&t.x[i][c]) * inverse), Ints) + offset;
+      for (int l = 0; l < kLanes; ++l) q[c + l][i] = static_cast<std::uint8_t>(level[l]);
+    }
+  }
+}
+
 }  // namespace llm::quantizers::LLM_ISA

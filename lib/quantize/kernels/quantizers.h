@@ -12,5 +12,8 @@ void quantize_q5_1(const Source&, std::byte* dst);
 void quantize_q2_k(const Source&, std::byte* dst);
 void quantize_q4_k(const Source&, std::byte* dst);
 void quantize_q5_k(const Source&, std::byte* dst);
+void quantize_q8_0(const Source&, std::byte* dst);
+void quantize_q3_k(const Source&, std::byte* dst);
+void quantize_q6_k(const Source&, std::byte* dst);
 
 }  // namespace llm::quantizers::LLM_ISA

@@ -22,6 +22,12 @@ BlocksFn LLM_JOIN(quantizer_, LLM_ISA)(DType t) {
       return LLM_ISA::quantize_q4_k;
     case DType::Q5_K:
       return LLM_ISA::quantize_q5_k;
+    case DType::Q8_0:
+      return LLM_ISA::quantize_q8_0;
+    case DType::Q3_K:
+      return LLM_ISA::quantize_q3_k;
+    case DType::Q6_K:
+      return LLM_ISA::quantize_q6_k;
     default:
       return nullptr;
   }
