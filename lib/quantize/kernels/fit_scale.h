@@ -9,10 +9,12 @@
 
 namespace llm::quantizers::LLM_ISA {
 
-/// The levels kLow .. kHigh.
-template <int kLow, int kHigh>
+/// Levels give the one nearest to an element in units of the scale, and the code that a block stores for it.
+/// These are kLow .. kHigh, stored from kLow on, or from another number.
+template <int kLow, int kHigh, int kFirst = kLow>
 struct WholeLevels {
   static Floats nearest(Floats x) { return round(clamp(x, kLow, kHigh)); }
+  static Ints code(Floats x) { return __builtin_convertvector(nearest(x), Ints) - kFirst; }
 };
 
 /// The value of the largest magnitude of each group, with its sign; 1 where all are 0.
@@ -80,14 +82,14 @@ void fit_scales(const Tile<N>& t, const float (&targets)[kTargets], PerGroup& sc
   }
 }
 
-/// Levels, `offset` added, by group: q[group][element].
+/// The codes of all elements by group: q[group][element].
 template <class Levels, int N>
-void levels(const Tile<N>& t, const PerGroup& scale, int offset, std::uint8_t (*q)[N]) {
+void store_codes(const Tile<N>& t, const PerGroup& scale, std::uint8_t (*q)[N]) {
   for (int c = 0; c < kTile; c += kLanes) {
     const Floats inverse = ratio(all(1.0f), load(scale.v + c));
     for (int i = 0; i < N; ++i) {
-      const Ints level = __builtin_convertvector(Levels::nearest(load(&t.x[i][c]) * inverse), Ints) + offset;
-      for (int l = 0; l < kLanes; ++l) q[c + l][i] = static_cast<std::uint8_t>(level[l]);
+      const Ints code = Levels::code(load(&t.x[i][c]) * inverse);
+      for (int l = 0; l < kLanes; ++l) q[c + l][i] = static_cast<std::uint8_t>(code[l]);
     }
   }
 }

@@ -15,5 +15,13 @@ void quantize_q5_k(const Source&, std::byte* dst);
 void quantize_q8_0(const Source&, std::byte* dst);
 void quantize_q3_k(const Source&, std::byte* dst);
 void quantize_q6_k(const Source&, std::byte* dst);
+void quantize_iq4_nl(const Source&, std::byte* dst);
+void quantize_iq4_xs(const Source&, std::byte* dst);
+void quantize_mxfp4(const Source&, std::byte* dst);
+void quantize_nvfp4(const Source&, std::byte* dst);
+void quantize_tq1_0(const Source&, std::byte* dst);
+void quantize_tq2_0(const Source&, std::byte* dst);
+void quantize_q1_0(const Source&, std::byte* dst);
+void quantize_q2_0(const Source&, std::byte* dst);
 
 }  // namespace llm::quantizers::LLM_ISA

@@ -1,7 +1,8 @@
-// Q3_K, Q6_K.
+// Q3_K, Q6_K, IQ4_XS.
 #include "quantize/kernels/scale_groups.h"
 
 #include "quantize/kernels/quantizers.h"
+#include "quantize/kernels/value_levels.h"
 #include "tensor/blocks.h"
 #include "tensor/pack.h"
 
@@ -22,7 +23,7 @@ void quantize_k_scale(const Source& s, std::byte* dst, const float (&targets)[kT
       scales[g] = static_cast<std::int8_t>(m.scale.v[g]);
     }
     std::uint8_t q[16][16];
-    levels<Levels>(t, scale, kHalf, q);
+    store_codes<Levels>(t, scale, q);
     Block b;
     b.d = m.half[0];
     pack(scales, q[0], b);
@@ -51,6 +52,29 @@ void quantize_q6_k(const Source& s, std::byte* dst) {
                                          for (int g = 0; g < 16; ++g) b.scales[g] = scales[g];
                                          pack_q6_k(q, b.ql, b.qh);
                                        });
+}
+
+void quantize_iq4_xs(const Source& s, std::byte* dst) {
+  static constexpr float kTargets[] = {-127, -115, -104, -95, -140, 113, 125, 103, 93, 140};
+  for_tiles<BlockIQ4_XS, 8, 32>(s, dst, [](const Tile<32>& t, int count, std::byte* out) {
+    ScaleMultiples m;
+    fit_scale_groups<LevelsIQ4, -32, 31, 8>(t, kTargets, m);
+    PerGroup scale;
+    for (int g = 0; g < kTile; ++g) scale.v[g] = m.d.v[g] * m.scale.v[g];
+    std::uint8_t q[kTile][32];
+    store_codes<LevelsIQ4>(t, scale, q);
+    for (int k = 0; k < count; ++k) {
+      BlockIQ4_XS b;
+      b.d = m.half[k];
+      std::int8_t scales[8];
+      for (int g = 0; g < 8; ++g) {
+        scales[g] = static_cast<std::int8_t>(m.scale.v[8 * k + g]);
+        pack_nibbles(q[8 * k + g], b.qs + 16 * g);
+      }
+      pack_iq4_xs_scales(scales, b);
+      put(out, k, b);
+    }
+  });
 }
 
 }  // namespace llm::quantizers::LLM_ISA

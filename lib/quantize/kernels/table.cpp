@@ -28,6 +28,22 @@ BlocksFn LLM_JOIN(quantizer_, LLM_ISA)(DType t) {
       return LLM_ISA::quantize_q3_k;
     case DType::Q6_K:
       return LLM_ISA::quantize_q6_k;
+    case DType::IQ4_NL:
+      return LLM_ISA::quantize_iq4_nl;
+    case DType::IQ4_XS:
+      return LLM_ISA::quantize_iq4_xs;
+    case DType::MXFP4:
+      return LLM_ISA::quantize_mxfp4;
+    case DType::NVFP4:
+      return LLM_ISA::quantize_nvfp4;
+    case DType::TQ1_0:
+      return LLM_ISA::quantize_tq1_0;
+    case DType::TQ2_0:
+      return LLM_ISA::quantize_tq2_0;
+    case DType::Q1_0:
+      return LLM_ISA::quantize_q1_0;
+    case DType::Q2_0:
+      return LLM_ISA::quantize_q2_0;
     default:
       return nullptr;
   }
