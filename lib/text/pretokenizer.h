@@ -2,7 +2,7 @@
 // To add one: a row in the table of pretokenizer.cpp.
 #pragma once
 
-#include <span>
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,16 +19,27 @@ enum class WordRule : std::uint8_t {
 
 enum class BosRule : std::uint8_t { None, Add };  ///< where the file has no add_bos_token
 
+/// How a vocabulary spells text.
+enum class TextForm : std::uint8_t {
+  Bytes,                       ///< one character of byte_map.h for each byte
+  Characters,                  ///< as it is
+  CharactersAndEscapedSpaces,  ///< as it is, but U+2581 for a space
+};
+
 struct PreTokenizerRule {
-  std::span<const std::string_view> names;  ///< values of tokenizer.ggml.pre
-  /// Each one cuts the chunks that those before it left: its matches and what is between them become chunks.
-  std::span<const std::string_view> patterns;
+  std::string_view names;  ///< values of tokenizer.ggml.pre, a blank between two
+  /// Each one cuts the chunks that those before it left: its matches and what is between them become chunks. Unused
+  /// ones are empty.
+  std::array<std::string_view, 6> patterns;
   WordRule words = WordRule::Merge;
   BosRule bos = BosRule::None;
+  TextForm form = TextForm::Bytes;
 };
 
 /// nullptr if no row has this name.
 const PreTokenizerRule* find_pretokenizer(std::string_view name);
+
+std::vector<std::string_view> known_pretokenizers();
 
 /// The known names that look most like `name`, best first.
 std::vector<std::string_view> nearest_pretokenizers(std::string_view name, std::size_t count);

@@ -62,8 +62,9 @@ std::vector<Ids> ids_of(const std::filesystem::path& path) {
   return all;
 }
 
-constexpr const char* kVocabularies[] = {"llama-spm", "phi-3",  "llama-bpe", "gpt-2",    "qwen2",
-                                         "mpt",       "refact", "starcoder", "command-r"};
+constexpr const char* kVocabularies[] = {"llama-spm",    "phi-3",          "llama-bpe", "gpt-2",     "qwen2",
+                                         "mpt",          "refact",         "starcoder", "command-r", "falcon",
+                                         "deepseek-llm", "deepseek-coder", "qwen35"};
 
 }  // namespace
 

@@ -1,0 +1,36 @@
+#include "base/nearest.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace llm {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest_name(std::string_view given, std::span<const std::string> known) {
+  constexpr std::size_t kFar = 3;
+  std::string best;
+  std::size_t least = std::min(kFar, given.size() / 2 + 1);
+  for (const std::string& name : known) {
+    const std::size_t distance = edit_distance(given, name);
+    if (distance >= least) continue;
+    least = distance;
+    best = name;
+  }
+  return best;
+}
+
+}  // namespace llm

@@ -1,0 +1,17 @@
+// The known name nearest to a misspelt one, for messages that ask "did you mean ...?".
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace llm {
+
+/// Characters to insert, remove or change.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// Empty if none is near: at most two edits, and no more than half of `given`.
+std::string nearest_name(std::string_view given, std::span<const std::string> known);
+
+}  // namespace llm
