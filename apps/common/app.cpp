@@ -177,7 +177,8 @@ class ArgumentWalk {
 };
 
 std::string help_footer() {
-  std::string text = "Numbers take the suffixes k, K, M (powers of 1000) and Ki, Mi (powers of 1024).\nEnvironment:\n";
+  std::string text =
+      "Numbers take the suffixes k, K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024).\nEnvironment:\n";
   for (const EnvironmentVariable& v : environment_variables()) {
     text += "  " + std::string(v.name) + "  " + std::string(v.meaning) + "\n";
   }
@@ -261,13 +262,16 @@ void add_common_options(CLI::App& cli) {
       ->trigger_on_parse();
 }
 
+void add_threads_option(CLI::App& cli, int& threads) {
+  add_integer(cli, "-t,--threads", threads, 1, kMaxThreads, "threads (default: physical cores, within the CPU quota)");
+}
+
 void add_model_options(CLI::App& cli, ModelOptions& options) {
   cli.add_option("-m,--model", options.path, "GGUF file; of a split model, any part")
       ->type_name("FILE")
       ->required()
       ->take_last();
-  add_integer(cli, "-t,--threads", options.threads, 1, kMaxThreads,
-              "threads (default: physical cores, within the CPU quota)");
+  add_threads_option(cli, options.threads);
   std::string names;
   for (const std::string_view name : backend_names()) names += (names.empty() ? "" : "|") + std::string(name);
   cli.add_option("--backend", options.backend, names + " (default cpu)")->type_name("NAME")->take_last();

@@ -48,6 +48,8 @@ struct ModelOptions {
   std::string backend = "cpu";
   int threads = 0;  ///< 0: what the machine gives
 };
+/// -t
+void add_threads_option(CLI::App&, int& threads);
 /// -m (required), -t, --backend.
 void add_model_options(CLI::App&, ModelOptions&);
 

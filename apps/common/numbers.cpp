@@ -16,8 +16,10 @@ struct Suffix {
   std::string_view text;
   std::int64_t factor;
 };
-constexpr std::array kSuffixes{Suffix{"", 1},          Suffix{"k", 1000},  Suffix{"K", 1000},
-                               Suffix{"M", 1'000'000}, Suffix{"Ki", 1024}, Suffix{"Mi", 1024 * 1024}};
+constexpr std::int64_t kKi = 1024;
+constexpr std::array kSuffixes{Suffix{"", 1},          Suffix{"k", 1000},          Suffix{"K", 1000},
+                               Suffix{"M", 1'000'000}, Suffix{"G", 1'000'000'000}, Suffix{"Ki", kKi},
+                               Suffix{"Mi", kKi* kKi}, Suffix{"Gi", kKi* kKi* kKi}};
 
 std::optional<std::int64_t> integer(std::string_view text) {
   std::int64_t value = 0;

@@ -1,5 +1,5 @@
-// Numbers on the command line: the whole text must be one, in range, in any locale. Integers take the suffixes k, K, M
-// (powers of 1000) and Ki, Mi (powers of 1024).
+// Numbers on the command line: the whole text must be one, in range, in any locale. Integers take the suffixes k, K, M,
+// G (powers of 1000) and Ki, Mi, Gi (powers of 1024).
 #pragma once
 
 #include <CLI/CLI.hpp>

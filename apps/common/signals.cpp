@@ -1,4 +1,4 @@
-// Handlers do only what is allowed inside one: lock-free atomics, write, _exit.
+// Handlers do only what is allowed inside one: lock-free atomics, write, unlink, _exit.
 #include "common/signals.h"
 
 #include <signal.h>
@@ -15,10 +15,19 @@ namespace {
 std::atomic<bool> g_stop{false};
 std::atomic<bool> g_ask{false};
 std::atomic<int> g_signal{0};
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+std::atomic<const std::vector<std::string>*> g_removed{nullptr};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
+              std::atomic<void*>::is_always_lock_free);
+
+[[noreturn]] void end_now(int code) {
+  if (const std::vector<std::string>* names = g_removed.load()) {
+    for (const std::string& name : *names) ::unlink(name.c_str());
+  }
+  ::_exit(code);
+}
 
 void handle(int signal) {
-  if (!g_ask.load() || g_stop.load()) ::_exit(128 + signal);
+  if (!g_ask.load() || g_stop.load()) end_now(128 + signal);
   g_signal.store(signal);
   g_stop.store(true);
 }
@@ -35,7 +44,7 @@ void handle_bus_error(int signal, siginfo_t* info, void*) {
   if (::write(STDERR_FILENO, g_lost_file_message.data(), g_lost_file_message.size()) < 0) {
     // nobody to tell
   }
-  ::_exit(static_cast<int>(ErrorKind::Io));
+  end_now(static_cast<int>(ErrorKind::Io));
 }
 
 }  // namespace
@@ -61,6 +70,12 @@ void install_signal_handlers() {
     if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup, and jobs in the background
   }
 }
+
+RemovedOnSignal::RemovedOnSignal(std::span<const std::filesystem::path> files) {
+  for (const std::filesystem::path& file : files) names_.push_back(file.string());
+  g_removed.store(&names_);
+}
+RemovedOnSignal::~RemovedOnSignal() { g_removed.store(nullptr); }
 
 void on_signal(OnSignal what) { g_ask.store(what == OnSignal::AskToStop); }
 const std::atomic<bool>& stop_requested() { return g_stop; }

@@ -4,6 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace llm::app {
 
@@ -14,6 +18,18 @@ void install_signal_handlers();
 void report_lost_files();
 void on_signal(OnSignal);
 const std::atomic<bool>& stop_requested();
+/// While one lives, a signal that ends the program removes these files first: temporary ones, of which there may be
+/// none yet. One at a time.
+class RemovedOnSignal {
+ public:
+  explicit RemovedOnSignal(std::span<const std::filesystem::path>);
+  ~RemovedOnSignal();
+  RemovedOnSignal(const RemovedOnSignal&) = delete;
+  RemovedOnSignal& operator=(const RemovedOnSignal&) = delete;
+
+ private:
+  std::vector<std::string> names_;
+};
 /// 128 + the signal's number: 130, 143, 129; 0 if none came.
 int signal_exit_code();
 

@@ -1,4 +1,4 @@
-// llm-inspect: looks into model files without running them.
+// llm-inspect: looks into model files without running them, checks, splits and merges them.
 #include <string>
 
 #include "base/error.h"
@@ -6,22 +6,30 @@
 #include "common/app.h"
 #include "common/numbers.h"
 #include "runtime/session.h"
+#include "split_merge.h"
+#include "verify.h"
 
 namespace llm::inspect {
 namespace {
 
 constexpr const char* kDescription =
-    "Looks into a GGUF model file. Weights are not loaded.\n\n"
+    "Looks into GGUF model files, checks them, splits and merges them.\n\n"
     "Examples:\n"
     "  llm-inspect show model.gguf\n"
     "  llm-inspect tokenize model.gguf --text 'Once upon a time'\n"
     "  llm-inspect tokenize model.gguf --stdin --ids < book.txt\n"
-    "  llm-inspect graph model.gguf --tokens 512 --format dot | dot -Tsvg > graph.svg";
+    "  llm-inspect graph model.gguf --tokens 512 --format dot | dot -Tsvg > graph.svg\n"
+    "  llm-inspect verify model.gguf --sha256 SHA256SUMS\n"
+    "  llm-inspect split model.gguf parts/model --max-size 4G\n"
+    "  llm-inspect merge parts/model-00001-of-00003.gguf model.gguf";
 
 struct Commands {
   ShowOptions show;
   TokenizeOptions tokenize;
   GraphOptions graph;
+  VerifyOptions verify;
+  SplitOptions split;
+  MergeOptions merge;
 };
 
 CLI::App* add_command(CLI::App& cli, const std::string& name, const std::string& help, std::string& file) {
@@ -63,18 +71,60 @@ CLI::App* add_graph(CLI::App& cli, GraphOptions& o) {
   return command;
 }
 
+CLI::App* add_verify(CLI::App& cli, VerifyOptions& o) {
+  CLI::App* command = add_command(
+      cli, "verify", "reads everything: structure, NaN and infinite scales, SHA-256 of files and tensors", o.file);
+  command->add_option("--sha256", o.sha256, "the file's sum, or a file of sums as sha256sum writes them")
+      ->type_name("SUM|FILE")
+      ->take_last();
+  app::add_threads_option(*command, o.threads);
+  command->add_flag("--json", o.json, "one JSON object");
+  return command;
+}
+
+void add_output_flags(CLI::App& command, bool& dry_run, app::Existing& existing) {
+  command.add_flag("--dry-run", dry_run, "only print what would be written");
+  command.add_flag_callback(
+      "--force", [&existing] { existing = app::Existing::Replace; }, "replace files that exist");
+}
+
+CLI::App* add_split(CLI::App& cli, SplitOptions& o) {
+  CLI::App* command = add_command(cli, "split", "one file into PREFIX-00001-of-0000N.gguf and so on", o.file);
+  command->add_option("prefix", o.prefix, "of the files to write")->type_name("PREFIX")->required();
+  app::add_integer(*command, "--max-tensors,--split-max-tensors", o.limits.tensors, 1, app::kMaxInt32,
+                   "most tensors in a file");
+  app::add_integer(*command, "--max-size,--split-max-size", o.limits.bytes, 1, std::int64_t{1} << 50,
+                   "most bytes of a file, with its metadata: 500M, 4G; a tensor larger than that is alone in its file");
+  command->add_flag("--no-tensor-first-split", o.limits.metadata_first, "the first file holds the metadata alone");
+  add_output_flags(*command, o.dry_run, o.existing);
+  return command;
+}
+
+CLI::App* add_merge(CLI::App& cli, MergeOptions& o) {
+  CLI::App* command = add_command(cli, "merge", "a set of files into one", o.file);
+  command->add_option("output", o.output, "file to write")->type_name("OUT")->required();
+  add_output_flags(*command, o.dry_run, o.existing);
+  return command;
+}
+
 int body(int argc, char** argv) {
   CLI::App cli{kDescription};
   Commands options;
   CLI::App* const show_command = add_show(cli, options.show);
   CLI::App* const tokenize_command = add_tokenize(cli, options.tokenize);
   CLI::App* const graph_command = add_graph(cli, options.graph);
+  CLI::App* const verify_command = add_verify(cli, options.verify);
+  CLI::App* const split_command = add_split(cli, options.split);
+  CLI::App* const merge_command = add_merge(cli, options.merge);
   cli.require_subcommand(1);
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv)) return *code;
   if (show_command->parsed()) show(options.show);
   if (tokenize_command->parsed()) tokenize(options.tokenize);
   if (graph_command->parsed()) graph(options.graph);
+  if (verify_command->parsed()) verify(options.verify);
+  if (split_command->parsed()) split(options.split);
+  if (merge_command->parsed()) merge(options.merge);
   return 0;
 }
 

@@ -1,21 +1,16 @@
 #include "gguf/file.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 
 #include "gguf/byte_order.h"
 #include "gguf/name_order.h"
 #include "gguf/reader.h"
+#include "gguf/split.h"
 
 namespace llm {
 namespace {
-
-constexpr std::string_view kSplitNo = "split.no";
-constexpr std::string_view kSplitCount = "split.count";
-constexpr std::string_view kSplitTensors = "split.tensors.count";
 
 /// Which of how many splits a file is.
 struct Split {
@@ -41,12 +36,6 @@ Split read_split(const Metadata& md) {
   const std::uint32_t no = read_u16(md, kSplitNo);
   if (no >= count) md.fail(kSplitNo, "split " + std::to_string(no) + " (from 0) of " + std::to_string(count));
   return {no, count};
-}
-
-std::string split_suffix(std::uint32_t no, std::uint32_t count) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "-%05u-of-%05u.gguf", no + 1, count);
-  return text.data();
 }
 
 std::string describe(const Split& s) { return "split " + std::to_string(s.no + 1) + " of " + std::to_string(s.count); }
@@ -207,13 +196,20 @@ TensorView GgufFile::view(const TensorInfo& t) const {
 }
 
 void GgufFile::read(const TensorInfo& t, std::span<std::byte> dst) const {
-  const std::span<const std::byte> src = stored(t);
-  check(dst.size() == src.size(), "GgufFile::read: the destination has the tensor's size");
-  std::memcpy(dst.data(), src.data(), src.size());
+  check(dst.size() == stored(t).size(), "GgufFile::read: the destination has the tensor's size");
+  read(t, 0, dst);
+}
+
+void GgufFile::read(const TensorInfo& t, std::uint64_t offset, std::span<std::byte> dst) const {
+  std::memcpy(dst.data(), stored(t).subspan(offset, dst.size()).data(), dst.size());
   if (foreign_byte_order()) swap_tensor(t.type.dtype, dst);
 }
 
-void GgufFile::release(const TensorInfo& t) const { shards_[t.shard].release(stored(t)); }
+void GgufFile::release(const TensorInfo& t) const { release(t, 0, t.type.bytes()); }
+
+void GgufFile::release(const TensorInfo& t, std::uint64_t offset, std::uint64_t bytes) const {
+  shards_[t.shard].release(stored(t).subspan(offset, bytes));
+}
 
 void GgufFile::fail(const TensorInfo& t, std::string problem) const {
   throw Error(ErrorKind::Model, ErrorParts{.file = shards_[t.shard].path().string(),

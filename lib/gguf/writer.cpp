@@ -1,18 +1,14 @@
 #include "gguf/writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "gguf/byte_order.h"
 
 namespace llm {
@@ -37,49 +33,6 @@ constexpr GgufType type_of() {
   else
     return std::is_signed_v<T> ? GgufType::I64 : GgufType::U64;
 }
-
-/// The file being written under a temporary name; gone again unless it is finished.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::filesystem::path& final_path) : final_(final_path), path_(final_path) {
-    path_ += ".tmp" + std::to_string(::getpid());
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ < 0) fail("cannot be created", errno);
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (fd_ >= 0) ::close(fd_);
-    if (!path_.empty()) ::unlink(path_.c_str());
-  }
-
-  void write(std::span<const std::byte> data) {
-    while (!data.empty()) {
-      const ssize_t n = ::write(fd_, data.data(), data.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail("cannot be written", errno);
-      data = data.subspan(static_cast<std::size_t>(n));
-    }
-  }
-
-  void finish() {
-    if (::fsync(fd_) != 0) fail("cannot be written", errno);
-    const int fd = std::exchange(fd_, -1);
-    if (::close(fd) != 0) fail("cannot be written", errno);
-    if (::rename(path_.c_str(), final_.c_str()) != 0) fail("cannot be put in place", errno);
-    path_.clear();
-  }
-
- private:
-  [[noreturn]] void fail(const char* what, int error) const {
-    throw Error(ErrorKind::Io,
-                ErrorParts{.file = final_.string(),
-                           .problem = std::string(what) + ": " + std::generic_category().message(error)});
-  }
-
-  std::filesystem::path final_, path_;
-  int fd_ = -1;
-};
 
 }  // namespace
 
@@ -169,15 +122,17 @@ void GgufWriter::copy(const Metadata& from, std::string_view key) {
   if (swap_bytes() != from.swap_bytes_) swap_numbers(std::span(metadata_).subspan(at), value_bytes(e.element));
 }
 
-void GgufWriter::add_tensor(std::string_view name, TensorType type, std::function<void(std::span<std::byte>)> fill) {
+void GgufWriter::add_tensor(std::string_view name, TensorType type, TensorSource source) {
   check(names_.emplace(name).second, "GgufWriter: a tensor is added once");
-  tensors_.push_back({std::string(name), type, std::move(fill)});
+  const auto dims = static_cast<std::uint64_t>(type.shape.n_dims());
+  directory_bytes_ += length_bytes() * (1 + dims) + name.size() + 4 + 4 + 8;
+  data_bytes_ += checked_align<std::uint64_t>(type.bytes(), options_.alignment).value();
+  tensors_.push_back({std::string(name), type, std::move(source)});
 }
 
 void GgufWriter::add_tensor(std::string_view name, TensorType type, std::vector<std::byte> data) {
   check(data.size() == type.bytes(), "GgufWriter: the data has the tensor's size");
-  add_tensor(name, type,
-             [data = std::move(data)](std::span<std::byte> out) { std::memcpy(out.data(), data.data(), out.size()); });
+  add_tensor(name, type, [data = std::move(data)](const ByteSink& sink) { sink(data); });
 }
 
 std::vector<std::byte> GgufWriter::head() const {
@@ -200,27 +155,38 @@ std::vector<std::byte> GgufWriter::head() const {
   return out;
 }
 
-void GgufWriter::emit(const Sink& sink) const {
+void GgufWriter::write(const ByteSink& sink) const {
   sink(head());
-  std::vector<std::byte> data;
+  std::vector<std::byte> swapped;
   for (const Tensor& t : tensors_) {
-    const std::size_t size = t.type.bytes();
-    data.assign(checked_align<std::size_t>(size, options_.alignment).value(), std::byte{0});
-    t.fill(std::span(data).first(size));
-    if (swap_bytes()) swap_tensor(t.type.dtype, std::span(data).first(size));
-    sink(data);
+    std::size_t written = 0;
+    t.source([&](std::span<const std::byte> data) {
+      written += data.size();
+      if (!swap_bytes()) return sink(data);
+      swapped.assign(data.begin(), data.end());
+      swap_tensor(t.type.dtype, swapped);
+      sink(swapped);
+    });
+    check(written == t.type.bytes(), "GgufWriter: a tensor's data has the declared size");
+    const std::vector<std::byte> padding(checked_align<std::size_t>(written, options_.alignment).value() - written);
+    sink(padding);
   }
 }
 
+std::uint64_t GgufWriter::file_bytes() const {
+  const std::uint64_t head = 4 + 4 + 2 * length_bytes() + metadata_.size() + directory_bytes_;
+  return checked_align<std::uint64_t>(head, options_.alignment).value() + data_bytes_;
+}
+
 void GgufWriter::write(const std::filesystem::path& path) const {
-  TemporaryFile file(path);
-  emit([&](std::span<const std::byte> data) { file.write(data); });
-  file.finish();
+  OutputFile file(path);
+  write([&](std::span<const std::byte> data) { file.write(data); });
+  file.put_in_place();
 }
 
 std::vector<std::byte> GgufWriter::bytes() const {
   std::vector<std::byte> out;
-  emit([&](std::span<const std::byte> data) { out.insert(out.end(), data.begin(), data.end()); });
+  write([&](std::span<const std::byte> data) { out.insert(out.end(), data.begin(), data.end()); });
   return out;
 }
 

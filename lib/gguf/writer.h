@@ -22,6 +22,11 @@ struct GgufWriterOptions {
   std::uint32_t alignment = 32;
 };
 
+/// Takes the next bytes.
+using ByteSink = std::function<void(std::span<const std::byte>)>;
+/// Hands all of a tensor's data to the sink, in this machine's byte order and in pieces of whole blocks.
+using TensorSource = std::function<void(const ByteSink&)>;
+
 class GgufWriter {
  public:
   explicit GgufWriter(GgufWriterOptions options = {});
@@ -39,10 +44,14 @@ class GgufWriter {
   /// Copies an entry of another file with its type; "general.alignment" is left out, the writer's own holds.
   void copy(const Metadata&, std::string_view key);
 
-  /// Declares a tensor; its data is asked for in write(), in this order and this machine's byte order.
-  void add_tensor(std::string_view name, TensorType type, std::function<void(std::span<std::byte>)> fill);
+  /// Declares a tensor; its data is asked for in write(), in this order.
+  void add_tensor(std::string_view name, TensorType type, TensorSource source);
   void add_tensor(std::string_view name, TensorType type, std::vector<std::byte> data);
 
+  /// Of the whole file, known before any data is.
+  std::uint64_t file_bytes() const;
+  /// Gives the whole file to the sink, piece by piece.
+  void write(const ByteSink&) const;
   /// Writes to `path` through a temporary name beside it and renames. Throws ErrorKind::Io.
   void write(const std::filesystem::path& path) const;
   /// The whole file in memory: for tests.
@@ -52,10 +61,10 @@ class GgufWriter {
   struct Tensor {
     std::string name;
     TensorType type;
-    std::function<void(std::span<std::byte>)> fill;
+    TensorSource source;
   };
-  using Sink = std::function<void(std::span<const std::byte>)>;
   bool swap_bytes() const;
+  std::uint64_t length_bytes() const { return options_.version == 1 ? 4 : 8; }
   template <class T>
   void put(std::vector<std::byte>& out, T value) const;
   void put_length(std::vector<std::byte>& out, std::uint64_t n) const;
@@ -63,13 +72,13 @@ class GgufWriter {
   void put_type(std::vector<std::byte>& out, GgufType type) const;
   void begin_entry(std::string_view key, GgufType type);
   std::vector<std::byte> head() const;
-  void emit(const Sink& sink) const;
 
   GgufWriterOptions options_;
   std::vector<std::byte> metadata_;  ///< encoded entries
   std::unordered_set<std::string> keys_;
   std::vector<Tensor> tensors_;
   std::unordered_set<std::string> names_;
+  std::uint64_t directory_bytes_ = 0, data_bytes_ = 0;
 };
 
 }  // namespace llm

@@ -29,6 +29,8 @@ TEST_CASE("whole numbers with suffixes") {
   CHECK(parse_integer("-x", "32k", 0, kMaxInt32) == 32000);
   CHECK(parse_integer("-x", "32K", 0, kMaxInt32) == 32000);
   CHECK(parse_integer("-x", "32Ki", 0, kMaxInt32) == 32768);
+  CHECK(parse_integer("-x", "5G", 0, std::int64_t{1} << 40) == 5'000'000'000);
+  CHECK(parse_integer("-x", "3Gi", 0, std::int64_t{1} << 40) == 3'221'225'472);
   CHECK(parse_integer("-x", "2M", 0, kMaxInt32) == 2000000);
   CHECK(parse_integer("-x", "1Mi", 0, kMaxInt32) == 1048576);
 }

@@ -208,7 +208,7 @@ TEST_CASE("the writer replaces a file whole or not at all") {
   first.write(path);
   GgufWriter failing;
   failing.set("n", 2);
-  failing.add_tensor("t", {DType::F32, Shape{4}}, [](std::span<std::byte>) { throw std::runtime_error("no data"); });
+  failing.add_tensor("t", {DType::F32, Shape{4}}, [](const ByteSink&) { throw std::runtime_error("no data"); });
   CHECK_THROWS_AS(failing.write(path), std::runtime_error);
   CHECK(open_quietly(path).metadata().get<int>("n") == 1);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);  // no temporary file is left
@@ -224,14 +224,31 @@ TEST_CASE("the writer replaces a file whole or not at all") {
   }
 }
 
-TEST_CASE("a tensor's fill function gets exactly its bytes, in order") {
-  GgufWriter w;
-  std::vector<std::size_t> sizes;
-  for (const std::int64_t n : {3, 8, 1})
-    w.add_tensor("t" + std::to_string(n), {DType::F16, Shape{n}},
-                 [&](std::span<std::byte> out) { sizes.push_back(out.size()); });
-  w.bytes();
-  CHECK(sizes == std::vector<std::size_t>{6, 16, 2});
+TEST_CASE("a tensor's data may come in pieces, in either byte order, and must be whole") {
+  const std::vector<std::byte> data = random_bytes(34 * 12, 1);
+  for (const bool big_endian : {false, true}) {
+    GgufWriter at_once({.big_endian = big_endian}), in_pieces({.big_endian = big_endian});
+    at_once.add_tensor("t", {DType::Q8_0, Shape{32, 12}}, data);
+    in_pieces.add_tensor("t", {DType::Q8_0, Shape{32, 12}}, [&](const ByteSink& sink) {
+      for (std::size_t at = 0; at < data.size(); at += 34 * 3) sink(std::span(data).subspan(at, 34 * 3));
+    });
+    CHECK(in_pieces.bytes() == at_once.bytes());
+  }
+  GgufWriter cut;
+  cut.add_tensor("t", {DType::Q8_0, Shape{32, 12}}, [&](const ByteSink& sink) { sink(std::span(data).first(34)); });
+  CHECK_THROWS_AS(cut.bytes(), Error);
+}
+
+TEST_CASE("a file's size is known before its data is") {
+  for (const int version : {1, 3}) {
+    for (const std::uint32_t alignment : {8u, 32u, 4096u}) {
+      GgufWriter w({.version = version, .alignment = alignment});
+      w.set("a.key", "text");
+      w.add_tensor("one", {DType::Q4_K, Shape{512, 3}}, std::vector<std::byte>(864));
+      w.add_tensor("three", {DType::F32, Shape{5, 2, 3}}, std::vector<std::byte>(120));
+      CHECK(w.file_bytes() == w.bytes().size());
+    }
+  }
 }
 
 TEST_CASE("up to four dimensions keep their number") {

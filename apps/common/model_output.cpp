@@ -1,0 +1,41 @@
+#include "common/model_output.h"
+
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+#include "base/output_file.h"
+#include "common/progress.h"
+#include "common/signals.h"
+#include "gguf/split.h"
+
+namespace llm::app {
+
+void check_outputs(std::span<const std::filesystem::path> paths, Existing existing) {
+  for (const std::filesystem::path& path : paths) {
+    std::error_code ignored;
+    const auto status = std::filesystem::status(path, ignored);
+    if (!std::filesystem::exists(status)) continue;
+    if (!std::filesystem::is_regular_file(status)) {
+      throw Error(ErrorKind::Usage, ErrorParts{.file = path.string(), .problem = "exists and is not a regular file"});
+    }
+    if (existing == Existing::Refuse) {
+      throw Error(ErrorKind::Usage,
+                  ErrorParts{.file = path.string(), .problem = "already exists; --force replaces it"});
+    }
+  }
+}
+
+void write_models(std::span<const GgufWriter> files, std::span<const std::filesystem::path> paths,
+                  const std::string& what) {
+  std::uint64_t total = 0;
+  for (const GgufWriter& file : files) total += file.file_bytes();
+  std::vector<std::filesystem::path> temporary;
+  for (const std::filesystem::path& path : paths) temporary.push_back(temporary_name(path));
+  const RemovedOnSignal removed(temporary);
+  Progress progress(what);
+  write_all(files, paths,
+            [&](std::uint64_t written) { progress.update(static_cast<double>(written) / static_cast<double>(total)); });
+}
+
+}  // namespace llm::app

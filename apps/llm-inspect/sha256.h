@@ -1,0 +1,47 @@
+// SHA-256 (FIPS 180-4) as lower-case hexadecimal digits, and the lists of them that sha256sum writes.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace llm::inspect {
+
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+  void update(std::span<const std::byte>);
+  std::string digest();
+
+ private:
+  void* context_;
+};
+
+/// 64 hexadecimal digits.
+bool is_sha256(std::string_view text);
+
+/// The sums that files should have: one, or a list of names with sums.
+class ExpectedSums {
+ public:
+  /// `given`: 64 digits, or a file with lines as sha256sum writes them, or with one sum alone. Throws ErrorKind::Usage.
+  explicit ExpectedSums(const std::string& given);
+  /// The sum of a file, by its name without folders. A sum without a name is that of the only file. Throws
+  /// ErrorKind::Usage if there is none.
+  std::string sum_of(const std::filesystem::path& file, std::size_t n_files) const;
+
+ private:
+  struct Line {
+    std::string sum, name;
+  };
+  std::string given_;
+  std::vector<Line> lines_;
+};
+
+}  // namespace llm::inspect

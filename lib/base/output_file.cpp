@@ -1,0 +1,68 @@
+#include "base/output_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace llm {
+namespace {
+
+constexpr std::size_t kLargestWrite = std::size_t{1} << 30;  // Linux writes no more than 2 GiB at once
+
+}  // namespace
+
+std::filesystem::path temporary_name(const std::filesystem::path& final_path) {
+  std::filesystem::path name = final_path;
+  return name += ".tmp" + std::to_string(::getpid());
+}
+
+OutputFile::OutputFile(const std::filesystem::path& final_path)
+    : final_(final_path), temporary_(temporary_name(final_path)) {
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail("cannot be created", errno);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : final_(std::move(other.final_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void OutputFile::write(std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const ssize_t n = ::write(fd_, data.data(), std::min(data.size(), kLargestWrite));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("cannot be written", errno);
+    data = data.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+void OutputFile::close() {
+  if (fd_ < 0) return;
+  if (::fsync(fd_) != 0) fail("cannot be written", errno);
+  if (::close(std::exchange(fd_, -1)) != 0) fail("cannot be written", errno);
+}
+
+void OutputFile::put_in_place() {
+  close();
+  if (::rename(temporary_.c_str(), final_.c_str()) != 0) fail("cannot be put in place", errno);
+  temporary_.clear();
+}
+
+void OutputFile::fail(const char* what, int error) const {
+  throw Error(ErrorKind::Io, ErrorParts{.file = final_.string(),
+                                        .problem = std::string(what) + ": " + std::generic_category().message(error)});
+}
+
+}  // namespace llm

@@ -1,0 +1,37 @@
+// A file that appears under its name only when it is whole: written under a temporary name in the same folder, brought
+// to disk, renamed.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace llm {
+
+/// What OutputFile calls the file until it is whole.
+std::filesystem::path temporary_name(const std::filesystem::path& final_path);
+
+class OutputFile {
+ public:
+  /// Creates the temporary file. Throws ErrorKind::Io naming the final path, as all others here.
+  explicit OutputFile(const std::filesystem::path& final_path);
+  OutputFile(OutputFile&&) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  /// Removes what was not put in place.
+  ~OutputFile();
+
+  void write(std::span<const std::byte>);
+  /// Brings the data to disk and closes: after this only the rename is left that can fail.
+  void close();
+  /// Renames; closes before if that was not done. A file of that name is replaced.
+  void put_in_place();
+
+  const std::filesystem::path& path() const { return final_; }
+
+ private:
+  [[noreturn]] void fail(const char* what, int error) const;
+  std::filesystem::path final_, temporary_;
+  int fd_ = -1;
+};
+
+}  // namespace llm
