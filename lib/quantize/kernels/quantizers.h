@@ -23,5 +23,12 @@ void quantize_tq1_0(const Source&, std::byte* dst);
 void quantize_tq2_0(const Source&, std::byte* dst);
 void quantize_q1_0(const Source&, std::byte* dst);
 void quantize_q2_0(const Source&, std::byte* dst);
+void quantize_iq1_s(const Source&, std::byte* dst);
+void quantize_iq1_m(const Source&, std::byte* dst);
+void quantize_iq2_xxs(const Source&, std::byte* dst);
+void quantize_iq2_xs(const Source&, std::byte* dst);
+void quantize_iq2_s(const Source&, std::byte* dst);
+void quantize_iq3_xxs(const Source&, std::byte* dst);
+void quantize_iq3_s(const Source&, std::byte* dst);
 
 }  // namespace llm::quantizers::LLM_ISA

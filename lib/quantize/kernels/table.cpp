@@ -44,6 +44,20 @@ BlocksFn LLM_JOIN(quantizer_, LLM_ISA)(DType t) {
       return LLM_ISA::quantize_q1_0;
     case DType::Q2_0:
       return LLM_ISA::quantize_q2_0;
+    case DType::IQ1_S:
+      return LLM_ISA::quantize_iq1_s;
+    case DType::IQ1_M:
+      return LLM_ISA::quantize_iq1_m;
+    case DType::IQ2_XXS:
+      return LLM_ISA::quantize_iq2_xxs;
+    case DType::IQ2_XS:
+      return LLM_ISA::quantize_iq2_xs;
+    case DType::IQ2_S:
+      return LLM_ISA::quantize_iq2_s;
+    case DType::IQ3_XXS:
+      return LLM_ISA::quantize_iq3_xxs;
+    case DType::IQ3_S:
+      return LLM_ISA::quantize_iq3_s;
     default:
       return nullptr;
   }
