@@ -52,11 +52,13 @@ struct Book {
       }
       return h;
     };
+    int second[kRows];
+    for (int r = 0; r < kRows; ++r) second[r] = half(grid.rows[r], 1);
     int at = 0;
     for (int h = 0; h < kHalves; ++h) {
       begin[h] = static_cast<std::int16_t>(at);
       for (int r = 0; r < kRows; ++r) {
-        if (half(grid.rows[r], 1) != h) continue;
+        if (second[r] != h) continue;
         first[at] = static_cast<std::int16_t>(half(grid.rows[r], 0));
         row[at++] = static_cast<std::int16_t>(r);
       }
@@ -65,9 +67,10 @@ struct Book {
   }
 };
 
-/// What all values of kHalf neighbouring elements cost, from element `from` on: sum of w (s g - x)^2 - w x^2.
+/// What all values of kHalf neighbouring elements cost, from element `from` on: sum of w (s g - x)^2 - w x^2, where g
+/// is a level and the shift.
 template <class B>
-void price_halves(const Rows<B::kElems>& rows, int from, int c, const B& book, Floats scale, float shift,
+void price_halves(const Rows<B::kElems>& rows, int from, int c, const B& book, Floats scale, Floats shift,
                   Floats (&price)[B::kHalves]) {
   constexpr int kLevels = static_cast<int>(sizeof(book.level) / sizeof(float));
   int n = 1;
@@ -86,28 +89,55 @@ void price_halves(const Rows<B::kElems>& rows, int from, int c, const B& book, F
   }
 }
 
-/// For each row of elements, with its scale: the nearest row of the grid, `shift` added to its levels, and its cost.
+/// What the nearest row of the grid costs, for each row of elements with its scale and shift. Which one that is is
+/// asked less often: nearest_rows(). Vectors are searched two by two, because one would wait for its own comparisons.
 template <class B>
-void nearest_rows(const Rows<B::kElems>& rows, const B& book, const float* scale, float shift, float* cost,
-                  std::int32_t* nearest) {
-  constexpr int kRows = Rows<B::kElems>::kRows;
-  for (int c = 0; c < kRows; c += kLanes) {
-    const Floats s = load(scale + c);
-    Floats first[B::kHalves], second[B::kHalves];
-    price_halves(rows, 0, c, book, s, shift, first);
-    price_halves(rows, B::kHalf, c, book, s, shift, second);
-    Floats best = second[0] + 3e38f;
-    Ints best_at = {};
-    for (int h = 0; h < B::kHalves; ++h) {
-      const Floats high = second[h];
-      for (int at = book.begin[h]; at < book.begin[h + 1]; ++at) {
-        const Floats total = high + first[book.first[at]];
-        best_at = total < best ? Ints{} + at : best_at;
-        best = min(total, best);
-      }
+void grid_costs(const Rows<B::kElems>& rows, const B& book, const float* scale, const float* shift, float* cost) {
+  for (int c = 0; c < Rows<B::kElems>::kRows; c += 2 * kLanes) {
+    Floats first[2][B::kHalves], second[2][B::kHalves];
+    for (int v = 0; v < 2; ++v) {
+      const int at = c + v * kLanes;
+      price_halves(rows, 0, at, book, load(scale + at), load(shift + at), first[v]);
+      price_halves(rows, B::kHalf, at, book, load(scale + at), load(shift + at), second[v]);
     }
-    store(cost + c, best);
-    for (int l = 0; l < kLanes; ++l) nearest[c + l] = book.row[best_at[l]];
+    Floats best[2] = {all(3e38f), all(3e38f)};
+    for (int h = 0; h < B::kHalves; ++h) {
+      Floats least[2] = {all(3e38f), all(3e38f)};
+      for (int at = book.begin[h]; at < book.begin[h + 1]; ++at) {
+        least[0] = min(first[0][book.first[at]], least[0]);
+        least[1] = min(first[1][book.first[at]], least[1]);
+      }
+      best[0] = min(second[0][h] + least[0], best[0]);
+      best[1] = min(second[1][h] + least[1], best[1]);
+    }
+    store(cost + c, best[0]);
+    store(cost + c + kLanes, best[1]);
+  }
+}
+
+/// The nearest row of the grid: the first half among those that its second half goes with.
+template <class B>
+void nearest_rows(const Rows<B::kElems>& rows, const B& book, const float* scale, const float* shift,
+                  std::int16_t* nearest) {
+  for (int c = 0; c < Rows<B::kElems>::kRows; c += kLanes) {
+    Floats first[B::kHalves], second[B::kHalves];
+    price_halves(rows, 0, c, book, load(scale + c), load(shift + c), first);
+    price_halves(rows, B::kHalf, c, book, load(scale + c), load(shift + c), second);
+    Floats best = all(3e38f), best_first = {};
+    Ints best_half = {};
+    for (int h = 0; h < B::kHalves; ++h) {
+      Floats least = all(3e38f);
+      for (int at = book.begin[h]; at < book.begin[h + 1]; ++at) least = min(first[book.first[at]], least);
+      const Floats total = second[h] + least;
+      best_half = total < best ? Ints{} + h : best_half;
+      best_first = total < best ? least : best_first;
+      best = min(total, best);
+    }
+    for (int l = 0; l < kLanes; ++l) {
+      int at = book.begin[best_half[l]];
+      while (first[book.first[at]][l] != best_first[l]) ++at;
+      nearest[c + l] = book.row[at];
+    }
   }
 }
 

@@ -43,15 +43,15 @@ struct Work {
   float factor;
 };
 
-/// What a block becomes.
+/// What a block becomes. The shift of a row is that of its levels.
 template <class F>
 struct Choice {
   Half d;
   float unit;                  ///< of the scales: d in the type's formula, among the normalised elements
   float multiple[F::kGroups];  ///< s of the scale (2 s + 1) * unit
   float cost[F::kGroups];
-  std::int32_t row[F::kRows];
-  float shift[F::kRows];
+  alignas(64) float shift[F::kRows];
+  std::int16_t row[F::kRows];
   float total() const {
     float sum = 0;
     for (const float c : cost) sum += c;
@@ -101,18 +101,17 @@ void load_block(const float* x, const float* w, Work<F>& work) {
   }
 }
 
-/// The nearest rows for a scale per group, and what they cost.
+/// What the nearest rows for a scale per group cost, with the better shift where there is one.
 template <class F>
 void evaluate(const Work<F>& work, const typename F::Book& book, const float (&scale)[F::kGroups], Choice<F>& out) {
   alignas(64) float row_scale[F::kRows], cost[F::kRows];
   for (int r = 0; r < F::kRows; ++r) row_scale[r] = scale[r / F::kRowsPerGroup];
-  constexpr float kShift = F::kShifts == Shifts::None ? 0.0f : 0.125f;
-  nearest_rows(work.rows, book, row_scale, kShift, cost, out.row);
-  for (int r = 0; r < F::kRows; ++r) out.shift[r] = kShift;
+  for (float& s : out.shift) s = F::kShifts == Shifts::None ? 0.0f : 0.125f;
+  grid_costs(work.rows, book, row_scale, out.shift, cost);
   if constexpr (F::kShifts != Shifts::None) {
-    alignas(64) float other_cost[F::kRows];
-    std::int32_t other[F::kRows];
-    nearest_rows(work.rows, book, row_scale, -kShift, other_cost, other);
+    alignas(64) float other[F::kRows], other_cost[F::kRows];
+    for (float& s : other) s = -0.125f;
+    grid_costs(work.rows, book, row_scale, other, other_cost);
     constexpr int kShared = F::kShifts == Shifts::PerGroup ? F::kRowsPerGroup : 1;
     for (int r = 0; r < F::kRows; r += kShared) {
       float gain = 0;
@@ -120,8 +119,7 @@ void evaluate(const Work<F>& work, const typename F::Book& book, const float (&s
       if (!(gain > 0)) continue;
       for (int k = r; k < r + kShared; ++k) {
         cost[k] = other_cost[k];
-        out.row[k] = other[k];
-        out.shift[k] = -kShift;
+        out.shift[k] = other[k];
       }
     }
   }
@@ -132,13 +130,17 @@ void evaluate(const Work<F>& work, const typename F::Book& book, const float (&s
 }
 
 template <class F>
+void find_rows(const Work<F>& work, const typename F::Book& book, Choice<F>& c) {
+  alignas(64) float row_scale[F::kRows];
+  for (int r = 0; r < F::kRows; ++r) row_scale[r] = (2 * c.multiple[r / F::kRowsPerGroup] + 1) * c.unit;
+  nearest_rows(work.rows, book, row_scale, c.shift, c.row);
+}
+
+template <class F>
 void copy_group(const Choice<F>& from, int g, Choice<F>& to) {
   to.multiple[g] = from.multiple[g];
   to.cost[g] = from.cost[g];
-  for (int r = g * F::kRowsPerGroup; r < (g + 1) * F::kRowsPerGroup; ++r) {
-    to.row[r] = from.row[r];
-    to.shift[r] = from.shift[r];
-  }
+  for (int r = g * F::kRowsPerGroup; r < (g + 1) * F::kRowsPerGroup; ++r) to.shift[r] = from.shift[r];
 }
 
 /// The best of some scales per group, in units of the root of its mean square.
@@ -248,6 +250,7 @@ void quantize_grid(const Source& s, std::byte* dst, const Grid<Row, n>& grid, fl
     set_unit(work, first_unit(work, scale), k_unit, best);
     for (int g = 0; g < F::kGroups; ++g) near[g] = nearest_multiple<F>(scale[g], best.unit);
     choose_multiples(work, book, near, best);
+    find_rows(work, book, best);
     for (int round = 0; round < 2; ++round) {
       Choice<F> next;
       const float unit = fitted_unit<F, Element>(work, grid, best);
@@ -257,6 +260,7 @@ void quantize_grid(const Source& s, std::byte* dst, const Grid<Row, n>& grid, fl
         near[g] = nearest_multiple<F>((2 * best.multiple[g] + 1) * best.unit, next.unit);
       choose_multiples(work, book, near, next);
       if (!(next.total() < best.total())) break;
+      find_rows(work, book, next);
       best = next;
     }
     typename F::Block block;
@@ -305,7 +309,7 @@ void quantize_iq2_xxs(const Source& s, std::byte* dst) {
                                    b.d = c.d;
                                    for (int g = 0; g < 8; ++g) {
                                      const SignsAndScale word = signs_and_multiple(c, signs, g);
-                                     const std::int32_t* row = c.row + 4 * g;
+                                     const std::int16_t* row = c.row + 4 * g;
                                      b.qs[4 * g] = static_cast<std::uint16_t>(row[0] | (row[1] << 8));
                                      b.qs[4 * g + 1] = static_cast<std::uint16_t>(row[2] | (row[3] << 8));
                                      b.qs[4 * g + 2] = static_cast<std::uint16_t>(word);
