@@ -56,7 +56,8 @@ void quantize_mxfp4(const Source& s, std::byte* dst) {
   for_tiles<BlockMXFP4, 1, 32>(s, dst, [](const Tile<32>& t, int count, std::byte* out) {
     PerGroup scale;
     std::uint8_t codes[kTile], q[kTile][32];
-    best_codes<2, 254>(
+    // 252: of larger scales the largest value would be infinite.
+    best_codes<2, 252>(
         t, [](int code) { return e8m0_half(static_cast<std::uint8_t>(code)); }, scale, codes);
     store_codes<LevelsE2M1>(t, scale, q);
     for (int g = 0; g < count; ++g) {

@@ -49,14 +49,10 @@ struct Choice {
   Half d;
   float unit;                  ///< of the scales: d in the type's formula, among the normalised elements
   float multiple[F::kGroups];  ///< s of the scale (2 s + 1) * unit
+  float scale[F::kGroups];
   float cost[F::kGroups];
   alignas(64) float shift[F::kRows];
   std::int16_t row[F::kRows];
-  float total() const {
-    float sum = 0;
-    for (const float c : cost) sum += c;
-    return sum;
-  }
 };
 
 /// Seven signs: where an odd number is negative, the element that costs least to be turned is.
@@ -101,11 +97,11 @@ void load_block(const float* x, const float* w, Work<F>& work) {
   }
 }
 
-/// What the nearest rows for a scale per group cost, with the better shift where there is one.
+/// What the nearest rows for the scales of `out` cost, with the better shift where there is one.
 template <class F>
-void evaluate(const Work<F>& work, const typename F::Book& book, const float (&scale)[F::kGroups], Choice<F>& out) {
+void evaluate(const Work<F>& work, const typename F::Book& book, Choice<F>& out) {
   alignas(64) float row_scale[F::kRows], cost[F::kRows];
-  for (int r = 0; r < F::kRows; ++r) row_scale[r] = scale[r / F::kRowsPerGroup];
+  for (int r = 0; r < F::kRows; ++r) row_scale[r] = out.scale[r / F::kRowsPerGroup];
   for (float& s : out.shift) s = F::kShifts == Shifts::None ? 0.0f : 0.125f;
   grid_costs(work.rows, book, row_scale, out.shift, cost);
   if constexpr (F::kShifts != Shifts::None) {
@@ -132,33 +128,72 @@ void evaluate(const Work<F>& work, const typename F::Book& book, const float (&s
 template <class F>
 void find_rows(const Work<F>& work, const typename F::Book& book, Choice<F>& c) {
   alignas(64) float row_scale[F::kRows];
-  for (int r = 0; r < F::kRows; ++r) row_scale[r] = (2 * c.multiple[r / F::kRowsPerGroup] + 1) * c.unit;
+  for (int r = 0; r < F::kRows; ++r) row_scale[r] = c.scale[r / F::kRowsPerGroup];
   nearest_rows(work.rows, book, row_scale, c.shift, c.row);
 }
 
 template <class F>
 void copy_group(const Choice<F>& from, int g, Choice<F>& to) {
   to.multiple[g] = from.multiple[g];
+  to.scale[g] = from.scale[g];
   to.cost[g] = from.cost[g];
   for (int r = g * F::kRowsPerGroup; r < (g + 1) * F::kRowsPerGroup; ++r) to.shift[r] = from.shift[r];
 }
 
-/// The best of some scales per group, in units of the root of its mean square.
-template <class F, int kTrials>
-void first_scales(const Work<F>& work, const typename F::Book& book, const float (&trials)[kTrials],
-                  float (&best)[F::kGroups]) {
-  float best_cost[F::kGroups];
-  for (float& c : best_cost) c = 3e38f;
-  for (const float trial : trials) {
-    float scale[F::kGroups];
-    for (int g = 0; g < F::kGroups; ++g) scale[g] = trial * work.rms[g];
-    Choice<F> choice;
-    evaluate(work, book, scale, choice);
-    for (int g = 0; g < F::kGroups; ++g) {
-      best[g] = choice.cost[g] < best_cost[g] ? scale[g] : best[g];
-      best_cost[g] = choice.cost[g] < best_cost[g] ? choice.cost[g] : best_cost[g];
+/// Sums of w x q and w q q, where an element is a scale times q, and of the squared error itself, which costs are too
+/// coarse for once it is small beside the elements.
+struct Sums {
+  float xq, qq, error;
+  float best_scale() const { return qq > 0 && xq > 0 ? xq / qq : 0; }
+};
+
+template <class F, class Element, class Row, int n>
+Sums group_sums(const Work<F>& work, const Grid<Row, n>& grid, const Choice<F>& c, int g) {
+  Sums sums = {};
+  for (int r = g * F::kRowsPerGroup; r < (g + 1) * F::kRowsPerGroup; ++r) {
+    const Row row = grid.rows[c.row[r]];
+    for (int i = 0; i < F::kElems; ++i) {
+      const float x = work.rows.x[i][r], w = work.rows.w[i][r];
+      const float q = static_cast<float>(static_cast<Element>(row >> (8 * i))) + c.shift[r];
+      const float off = x - c.scale[g] * q;
+      sums.xq += w * x * q;
+      sums.qq += w * q * q;
+      sums.error += w * off * off;
     }
   }
+  return sums;
+}
+
+/// Of a block, whose elements are the unit times a multiple and q.
+template <class F, class Element, class Row, int n>
+Sums block_sums(const Work<F>& work, const Grid<Row, n>& grid, const Choice<F>& c) {
+  Sums sums = {};
+  for (int g = 0; g < F::kGroups; ++g) {
+    const Sums of_group = group_sums<F, Element>(work, grid, c, g);
+    const float multiple = 2 * c.multiple[g] + 1;
+    sums.xq += multiple * of_group.xq;
+    sums.qq += multiple * multiple * of_group.qq;
+    sums.error += of_group.error;
+  }
+  return sums;
+}
+
+/// A scale for each group: the best of some, in units of the root of its mean square, and then what suits the rows that
+/// it gives.
+template <class F, class Element, class Row, int n, int kTrials>
+void first_scales(const Work<F>& work, const typename F::Book& book, const Grid<Row, n>& grid,
+                  const float (&trials)[kTrials], float (&scale)[F::kGroups]) {
+  Choice<F> best = {}, trial = {};
+  for (float& c : best.cost) c = 3e38f;
+  for (const float factor : trials) {
+    for (int g = 0; g < F::kGroups; ++g) trial.scale[g] = factor * work.rms[g];
+    evaluate(work, book, trial);
+    for (int g = 0; g < F::kGroups; ++g) {
+      if (trial.cost[g] < best.cost[g]) copy_group(trial, g, best);
+    }
+  }
+  find_rows(work, book, best);
+  for (int g = 0; g < F::kGroups; ++g) scale[g] = group_sums<F, Element>(work, grid, best, g).best_scale();
 }
 
 template <class F>
@@ -194,38 +229,18 @@ template <class F>
 void choose_multiples(const Work<F>& work, const typename F::Book& book, const float (&near)[F::kGroups],
                       Choice<F>& best) {
   for (float& c : best.cost) c = 3e38f;
-  Choice<F> trial;
+  Choice<F> trial = {};
   for (const float step : {0.0f, -1.0f, 1.0f}) {
-    float scale[F::kGroups];
     for (int g = 0; g < F::kGroups; ++g) {
       const float multiple = near[g] + step;
       trial.multiple[g] = multiple < 0 ? 0 : multiple > F::kTopMultiple ? F::kTopMultiple : multiple;
-      scale[g] = (2 * trial.multiple[g] + 1) * best.unit;
+      trial.scale[g] = (2 * trial.multiple[g] + 1) * best.unit;
     }
-    evaluate(work, book, scale, trial);
+    evaluate(work, book, trial);
     for (int g = 0; g < F::kGroups; ++g) {
       if (trial.cost[g] < best.cost[g]) copy_group(trial, g, best);
     }
   }
-}
-
-/// The unit that suits the multiples and rows best, by least squares; 0 if there is none.
-template <class F, class Element, class Row, int n>
-float fitted_unit(const Work<F>& work, const Grid<Row, n>& grid, const Choice<F>& c) {
-  float xq = 0, qq = 0;
-  for (int r = 0; r < F::kRows; ++r) {
-    const Row row = grid.rows[c.row[r]];
-    const float multiple = 2 * c.multiple[r / F::kRowsPerGroup] + 1;
-    float row_xq = 0, row_qq = 0;
-    for (int i = 0; i < F::kElems; ++i) {
-      const float q = static_cast<float>(static_cast<Element>(row >> (8 * i))) + c.shift[r];
-      row_xq += work.rows.w[i][r] * work.rows.x[i][r] * q;
-      row_qq += work.rows.w[i][r] * q * q;
-    }
-    xq += multiple * row_xq;
-    qq += multiple * multiple * row_qq;
-  }
-  return qq > 0 && xq > 0 ? xq / qq : 0;
 }
 
 /// `kUnit` d stands in the type's formula.
@@ -244,24 +259,26 @@ void quantize_grid(const Source& s, std::byte* dst, const Grid<Row, n>& grid, fl
   for (std::int64_t i = 0; i < s.blocks; ++i) {
     Work<F> work;
     load_block<F>(s.x + i * kBlock, s.weights + i % s.blocks_per_row * kBlock, work);
-    float scale[F::kGroups] = {}, near[F::kGroups];
-    first_scales(work, book, trials, scale);
-    Choice<F> best;
+    float scale[F::kGroups], near[F::kGroups];
+    first_scales<F, Element>(work, book, grid, trials, scale);
+    Choice<F> best = {};
     set_unit(work, first_unit(work, scale), k_unit, best);
     for (int g = 0; g < F::kGroups; ++g) near[g] = nearest_multiple<F>(scale[g], best.unit);
     choose_multiples(work, book, near, best);
     find_rows(work, book, best);
-    for (int round = 0; round < 2; ++round) {
-      Choice<F> next;
-      const float unit = fitted_unit<F, Element>(work, grid, best);
-      if (unit == 0) break;
-      set_unit(work, unit, k_unit, next);
-      for (int g = 0; g < F::kGroups; ++g)
+    Sums sums = block_sums<F, Element>(work, grid, best);
+    for (int round = 0; round < 2 && sums.best_scale() > 0; ++round) {
+      Choice<F> next = {};
+      set_unit(work, sums.best_scale(), k_unit, next);
+      for (int g = 0; g < F::kGroups; ++g) {
         near[g] = nearest_multiple<F>((2 * best.multiple[g] + 1) * best.unit, next.unit);
+      }
       choose_multiples(work, book, near, next);
-      if (!(next.total() < best.total())) break;
       find_rows(work, book, next);
+      const Sums next_sums = block_sums<F, Element>(work, grid, next);
+      if (!(next_sums.error < sums.error)) break;
       best = next;
+      sums = next_sums;
     }
     typename F::Block block;
     pack(best, work.signs, block);
@@ -288,9 +305,11 @@ using BookIQ3_XXS = Book<4, 8, 256>;
 using BookIQ3_S = Book<4, 8, 512>;
 using BookIQ1 = Book<8, 3, 2048>;
 
-constexpr float kTrialsIQ2[] = {0.030f, 0.034f, 0.038f, 0.042f, 0.046f, 0.050f, 0.054f, 0.059f, 0.064f, 0.070f, 0.077f};
-constexpr float kTrialsIQ3[] = {0.024f, 0.027f, 0.030f, 0.033f, 0.036f, 0.039f, 0.042f, 0.045f, 0.049f, 0.053f};
-constexpr float kTrialsIQ1[] = {0.8f, 0.9f, 1.0f, 1.1f, 1.2f, 1.3f, 1.4f, 1.55f};
+// The last is for elements of one magnitude, which the lowest level expresses.
+constexpr float kTrialsIQ2[] = {0.030f, 0.034f, 0.038f, 0.042f, 0.046f, 0.050f,
+                                0.054f, 0.059f, 0.064f, 0.070f, 0.077f, 0.125f};
+constexpr float kTrialsIQ3[] = {0.024f, 0.027f, 0.030f, 0.033f, 0.036f, 0.039f, 0.042f, 0.045f, 0.049f, 0.053f, 0.25f};
+constexpr float kTrialsIQ1[] = {0.9f, 1.1f, 1.3f};
 
 /// IQ2_XXS and IQ3_XXS: four times seven signs and the multiple of 32 elements.
 template <class F>
@@ -361,7 +380,7 @@ void quantize_iq3_xxs(const Source& s, std::byte* dst) {
 
 void quantize_iq3_s(const Source& s, std::byte* dst) {
   using F = Format<BlockIQ3_S, BookIQ3_S, 32, 15, Signs::Eight, Shifts::None>;
-  static constexpr float kTrials[] = {0.10f, 0.11f, 0.12f, 0.13f, 0.14f, 0.15f, 0.16f, 0.17f, 0.185f, 0.20f};
+  static constexpr float kTrials[] = {0.10f, 0.11f, 0.12f, 0.13f, 0.14f, 0.15f, 0.16f, 0.17f, 0.185f, 0.20f, 1.0f};
   quantize_grid<F, std::uint8_t>(s, dst, kGridIQ3_S, 1.0f, kTrials,
                                  [](const Choice<F>& c, const std::uint8_t* signs, BlockIQ3_S& b) {
                                    b.d = c.d;
