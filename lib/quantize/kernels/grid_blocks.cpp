@@ -32,6 +32,7 @@ struct Format {
   static constexpr int kTopMultiple = kTopMultiple_;
   static constexpr Signs kSigns = kSigns_;
   static constexpr Shifts kShifts = kShifts_;
+  static constexpr int kRounds = kShifts == Shifts::None ? 2 : 1;  ///< of improvement; with shifts each costs twice
 };
 
 /// A block ready to be searched.
@@ -267,7 +268,7 @@ void quantize_grid(const Source& s, std::byte* dst, const Grid<Row, n>& grid, fl
     choose_multiples(work, book, near, best);
     find_rows(work, book, best);
     Sums sums = block_sums<F, Element>(work, grid, best);
-    for (int round = 0; round < 2 && sums.best_scale() > 0; ++round) {
+    for (int round = 0; round < F::kRounds && sums.best_scale() > 0; ++round) {
       Choice<F> next = {};
       set_unit(work, sums.best_scale(), k_unit, next);
       for (int g = 0; g < F::kGroups; ++g) {

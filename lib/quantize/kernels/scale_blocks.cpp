@@ -83,13 +83,13 @@ void quantize_q8_0(const Source& s, std::byte* dst) {
 }
 
 void quantize_iq4_nl(const Source& s, std::byte* dst) {
-  static constexpr float kTargets[] = {-127, -115, -104, -95, -140, 113, 125, 103, 93, 140};
+  static constexpr float kTargets[] = {-127, -130, 115, -112.5f, -142.5f, -122.5f, 127.5f, 90, -105, 113};
   quantize_by_targets<BlockIQ4_NL, LevelsIQ4, 32>(s, dst, kTargets,
                                                   [](const std::uint8_t* q, BlockIQ4_NL& b) { pack_nibbles(q, b.qs); });
 }
 
 void quantize_q2_0(const Source& s, std::byte* dst) {
-  static constexpr float kTargets[] = {2, -2, 1, 2.4f, -2.4f, 1.7f, -1.7f, 2.9f, -2.9f, 1.4f, -1.4f, 3.5f, -3.5f};
+  static constexpr float kTargets[] = {2, -2, 1, 2.8f, -2.8f, 4, 2.2f, -4.2f, -2.2f, 3.3f, -3.3f};
   quantize_by_targets<BlockQ2_0, WholeLevels<-1, 2>, 64>(
       s, dst, kTargets, [](const std::uint8_t* q, BlockQ2_0& b) { pack_fours(q, b.qs); });
 }
@@ -98,7 +98,7 @@ namespace {
 
 using Trits = WholeLevels<-1, 1>;
 // Of the extreme element: 1 for data that are ternary, the others for bell-shaped ones.
-constexpr float kTritTargets[] = {1, 1.3f, 1.6f, 1.9f, 2.2f, 2.6f, 3, 3.5f, 4.2f, 5};
+constexpr float kTritTargets[] = {1, 3, 2.3f, 4.1f, 1.7f};
 
 }  // namespace
 

@@ -55,7 +55,7 @@ void quantize_q6_k(const Source& s, std::byte* dst) {
 }
 
 void quantize_iq4_xs(const Source& s, std::byte* dst) {
-  static constexpr float kTargets[] = {-127, -115, -104, -95, -140, 113, 125, 103, 93, 140};
+  static constexpr float kTargets[] = {-127, -130, 115, -112.5f, -142.5f, -122.5f, 127.5f, 90, -105, 113};
   for_tiles<BlockIQ4_XS, 8, 32>(s, dst, [](const Tile<32>& t, int count, std::byte* out) {
     ScaleMultiples m;
     fit_scale_groups<LevelsIQ4, -32, 31, 8>(t, kTargets, m);
