@@ -77,6 +77,25 @@ def extreme_blocks(name, rng):
     return np.array(blocks, np.uint8).reshape(-1, block_bytes(name))
 
 
+def stream_blocks(name):
+    """64 KiB of blocks from a generator that decode_test.cpp has too: every row of every grid and every scale of a byte comes
+    about 16 times or more, infinite and NaN halves among them."""
+    state, stream = T[name].value if name not in BY_LAYOUT else BY_LAYOUT[name][0], bytearray()
+    for _ in range(65536 // block_bytes(name) * block_bytes(name)):
+        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+        stream.append(state >> 24)
+    return np.frombuffer(bytes(stream), np.uint8).reshape(-1, block_bytes(name))
+
+
+def digest(values):
+    """FNV-1a over the bits of f32 values as words, NaNs made equal."""
+    bits = np.where(np.isnan(values), np.uint32(0x7FC00000), values.view(np.uint32))
+    state = 0xCBF29CE484222325
+    for word in bits.tolist():
+        state = ((state ^ word) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return state
+
+
 def decode_by_layout(name, blocks):
     """Q1_0 and Q2_0 straight from their layout: a half, then elements of 1 or 2 bits, the lowest bits first."""
     bits = {"Q1_0": 1, "Q2_0": 2}[name]
