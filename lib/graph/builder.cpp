@@ -83,11 +83,16 @@ Act GraphBuilder::embed(Weight table, Index tokens, std::string_view name) {
   return append_one(Embed{}, {table.id, tokens.id}, name);
 }
 
-Act GraphBuilder::linear(Act x, LinearOperand operand) {
-  std::vector<std::uint32_t> in{x.id, operand.weight.id};
+template <class Op>
+Act GraphBuilder::product(std::vector<std::uint32_t> in, const LinearOperand& operand) {
+  in.push_back(operand.weight.id);
   if (operand.bias) in.push_back(operand.bias->id);
-  return append_one(Linear{{{.bias = operand.bias != nullptr}}}, std::move(in), operand.name);
+  if (operand.scale) in.push_back(operand.scale->id);
+  return append_one(Op{{{.bias = operand.bias != nullptr, .scale = operand.scale != nullptr}}}, std::move(in),
+                    operand.name);
 }
+
+Act GraphBuilder::linear(Act x, LinearOperand operand) { return product<Linear>({x.id}, operand); }
 
 Act GraphBuilder::rms_norm(Act x, Weight w, float eps, std::string_view name) {
   return append_one(RmsNorm{eps}, {x.id, w.id}, name);
@@ -127,8 +132,8 @@ Routes GraphBuilder::route(Act logits, const Route& attributes, std::string_view
   return {.expert = {{out[0]}}, .weight = {{out[1]}}};
 }
 
-Act GraphBuilder::expert_linear(Act x, Index expert, Weight w, std::string_view name) {
-  return append_one(ExpertLinear{{ActFormat::F32}}, {x.id, expert.id, w.id}, name);
+Act GraphBuilder::expert_linear(Act x, Index expert, LinearOperand operand) {
+  return product<ExpertLinear>({x.id, expert.id}, operand);
 }
 
 Act GraphBuilder::combine(Act x, Act weights, std::string_view name) {

@@ -28,6 +28,7 @@ class GraphBuilder {
     Weight weight;
     const Weight* bias = nullptr;
     std::string_view name;
+    const Weight* scale = nullptr;
   };
   Act linear(Act x, LinearOperand operand);
   Act rms_norm(Act x, Weight w, float eps, std::string_view name);
@@ -37,7 +38,7 @@ class GraphBuilder {
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name);
   Routes route(Act logits, const Route& attributes, std::string_view name);
-  Act expert_linear(Act x, Index expert, Weight w, std::string_view name);
+  Act expert_linear(Act x, Index expert, LinearOperand operand);
   Act combine(Act x, Act weights, std::string_view name);
   Act add(Act a, Act b, std::string_view name);
   Act scale(Act x, float factor, std::string_view name);
@@ -60,6 +61,9 @@ class GraphBuilder {
                                       const std::array<std::string_view, N>& names);
   Act append_one(Op op, std::vector<std::uint32_t> in, std::string_view name);
   void node(Op op, std::vector<std::uint32_t> in, std::vector<std::uint32_t> out);
+  /// `in`: what comes before the weight
+  template <class Op>
+  Act product(std::vector<std::uint32_t> in, const LinearOperand& operand);
   Act reshape(Act x, Shape shape, std::string_view name);
 
   Graph graph_;

@@ -39,9 +39,10 @@ struct Attributes {
   }
   std::string operator()(const Linear& a) const {
     std::string text;
-    for (const auto& p : a.products) {
+    for (const Product& p : a.products) {
       if (!text.empty()) text += ' ';
       text += llm::name(p.activation);
+      if (p.scale) text += "*scale";
       if (p.bias) text += "+bias";
     }
     return text;
@@ -71,16 +72,32 @@ struct Attributes {
            (a.weights == RouteWeights::Renormalized ? " renormalized" : "") +
            (a.scale != 1 ? " scale=" + number(a.scale) : "");
   }
-  std::string operator()(const ExpertLinear& a) const {
-    std::string text;
-    for (ActFormat f : a.activations) text += (text.empty() ? "" : " ") + std::string(llm::name(f));
-    return text;
-  }
+  std::string operator()(const ExpertLinear& a) const { return (*this)(Linear{a.products}); }
   std::string operator()(const Scale& a) const { return "factor=" + number(a.factor); }
   std::string operator()(const Map& a) const { return a.name; }
 };
 
+template <class Products, class AnyOp>
+Products products_of(AnyOp& op) {
+  if (auto* linear = std::get_if<Linear>(&op)) return linear->products;
+  if (auto* experts = std::get_if<ExpertLinear>(&op)) return experts->products;
+  return {};
+}
+
 }  // namespace
+
+std::span<const Product> products(const Op& op) { return products_of<std::span<const Product>>(op); }
+std::span<Product> products(Op& op) { return products_of<std::span<Product>>(op); }
+
+std::vector<ProductOperands> product_operands(const Op& op) {
+  const std::span<const Product> all = products(op);
+  std::vector<ProductOperands> operands(all.size());
+  std::size_t next = std::holds_alternative<ExpertLinear>(op) ? 2 : 1;  // after x, and the ids of the experts
+  for (auto& o : operands) o.weight = next++;
+  for (std::size_t i = 0; i < all.size(); ++i) operands[i].bias = all[i].bias ? next++ : 0;
+  for (std::size_t i = 0; i < all.size(); ++i) operands[i].scale = all[i].scale ? next++ : 0;
+  return operands;
+}
 
 std::string_view name(const Op& op) { return std::visit(Name{}, op); }
 std::string attributes(const Op& op) { return std::visit(Attributes{}, op); }

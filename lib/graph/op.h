@@ -21,14 +21,18 @@ struct Embed {
   friend bool operator==(const Embed&, const Embed&) = default;
 };
 
-/// Products that share their input: (x [k, rows], w_i [k, n_i] ..., then bias_i [n_i] of those that have one) -> y_i
-/// [n_i, rows]. Each weight keeps its own storage type.
+/// One weight of a Linear or an ExpertLinear, of a storage type of its own: y = (w x) * scale + bias, of which the last
+/// two may be absent.
+struct Product {
+  bool bias = false;
+  bool scale = false;
+  ActFormat activation = ActFormat::F32;  ///< set by a backend's legalize pass; F32 leaves x as it is
+  friend bool operator==(const Product&, const Product&) = default;
+};
+
+/// Products that share their input: (x [k, rows], w_i [k, n_i] ..., then bias_i [n_i] of those that have one, then
+/// scale_i [1] of those that have one) -> y_i [n_i, rows]
 struct Linear {
-  struct Product {
-    bool bias = false;
-    ActFormat activation = ActFormat::F32;  ///< set by a backend's legalize pass; F32 leaves x as it is
-    friend bool operator==(const Product&, const Product&) = default;
-  };
   std::vector<Product> products;
   friend bool operator==(const Linear&, const Linear&) = default;
 };
@@ -110,9 +114,10 @@ struct Route {
   friend bool operator==(const Route&, const Route&) = default;
 };
 
-/// (x [k, tokens] or [k, top_k, tokens], expert ids, w_i [k, n_i, experts] ...) -> y_i [n_i, top_k, tokens]
+/// (x [k, tokens] or [k, top_k, tokens], expert ids, w_i [k, n_i, experts] ..., then bias_i [n_i, experts] and scale_i
+/// [experts] as in Linear) -> y_i [n_i, top_k, tokens]
 struct ExpertLinear {
-  std::vector<ActFormat> activations;  ///< per weight, as in Linear
+  std::vector<Product> products;
   friend bool operator==(const ExpertLinear&, const ExpertLinear&) = default;
 };
 
@@ -152,6 +157,15 @@ struct Reshape {
 
 using Op = std::variant<Embed, Linear, RmsNorm, AddRmsNorm, Glu, RopeTable, Rope, KvAppend, Attention, Route,
                         ExpertLinear, Combine, Add, Scale, Map, Rows, Reshape>;
+
+/// The products of a Linear or an ExpertLinear; of any other op none.
+std::span<const Product> products(const Op&);
+std::span<Product> products(Op&);
+/// Which operands of the node belong to a product; 0, the place of x, for what it lacks.
+struct ProductOperands {
+  std::size_t weight = 0, bias = 0, scale = 0;
+};
+std::vector<ProductOperands> product_operands(const Op&);
 
 std::string_view name(const Op&);
 /// Attributes in words for printing: "eps=1e-05"; empty if there are none.

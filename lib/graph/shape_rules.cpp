@@ -18,19 +18,17 @@ class Rule {
     return act({in_[0]->type.shape[0], in_[1]->type.shape[0]}, in_[1]->rows);
   }
   std::vector<ResultType> operator()(const Linear& a) const {
-    std::size_t biases = 0;
-    for (const auto& p : a.products) biases += p.bias ? 1 : 0;
-    count(1 + a.products.size() + biases);
+    count_products(1, a.products);
     f32(0);
     const Shape& x = in_[0]->type.shape;
     need(x.n_dims() == 2, 0, "needs [k, rows]");
     std::vector<ResultType> out;
-    std::size_t bias = 1 + a.products.size();
-    for (std::size_t i = 0; i < a.products.size(); ++i) {
-      matrix(1 + i);
-      const Shape& w = in_[1 + i]->type.shape;
-      need(w[0] == x[0], 1 + i, "its rows are not as long as the input's");
-      if (a.products[i].bias) vector(bias++, w[1]);
+    for (const ProductOperands& p : product_operands(op_)) {
+      matrix(p.weight);
+      const Shape& w = in_[p.weight]->type.shape;
+      need(w[0] == x[0], p.weight, "its rows are not as long as the input's");
+      if (p.bias != 0) f32_weight(p.bias, {w[1]});
+      if (p.scale != 0) f32_weight(p.scale, {1});
       out.push_back({ValueKind::Result, {DType::F32, {w[1], x[1]}}, in_[0]->rows});
     }
     return out;
@@ -94,7 +92,7 @@ class Rule {
             {ValueKind::Result, {DType::F32, shape}, in_[0]->rows}};
   }
   std::vector<ResultType> operator()(const ExpertLinear& a) const {
-    count(2 + a.activations.size());
+    count_products(2, a.products);
     f32(0);
     index(1);
     const Shape& x = in_[0]->type.shape;
@@ -102,11 +100,14 @@ class Rule {
     const bool per_route = x.n_dims() == 3;
     need(per_route ? x[1] == ids[0] && x[2] == ids[1] : x[1] == ids[1], 0, "does not match the routes");
     std::vector<ResultType> out;
-    for (std::size_t i = 0; i < a.activations.size(); ++i) {
-      const ValueInfo& w = *in_[2 + i];
-      need(w.kind == ValueKind::Weight && w.type.shape.n_dims() == 3, 2 + i, "needs weights [k, n, experts]");
-      need(w.type.shape[0] == x[0], 2 + i, "its rows are not as long as the input's");
-      out.push_back({ValueKind::Result, {DType::F32, {w.type.shape[1], ids[0], ids[1]}}, in_[0]->rows});
+    for (const ProductOperands& p : product_operands(op_)) {
+      const ValueInfo& info = *in_[p.weight];
+      const Shape& w = info.type.shape;
+      need(info.kind == ValueKind::Weight && w.n_dims() == 3, p.weight, "needs weights [k, n, experts]");
+      need(w[0] == x[0], p.weight, "its rows are not as long as the input's");
+      if (p.bias != 0) f32_weight(p.bias, {w[1], w[2]});
+      if (p.scale != 0) f32_weight(p.scale, {w[2]});
+      out.push_back({ValueKind::Result, {DType::F32, {w[1], ids[0], ids[1]}}, in_[0]->rows});
     }
     return out;
   }
@@ -153,9 +154,15 @@ class Rule {
   void matrix(std::size_t i) const {
     need(in_[i]->kind == ValueKind::Weight && in_[i]->type.shape.n_dims() == 2, i, "is not a weight matrix");
   }
-  void vector(std::size_t i, std::int64_t n) const {
-    need(in_[i]->kind == ValueKind::Weight && in_[i]->type.dtype == DType::F32 && in_[i]->type.shape == Shape({n}), i,
-         "is not an F32 vector of " + std::to_string(n));
+  void vector(std::size_t i, std::int64_t n) const { f32_weight(i, {n}); }
+  void f32_weight(std::size_t i, const Shape& shape) const {
+    need(in_[i]->kind == ValueKind::Weight && in_[i]->type == TensorType{DType::F32, shape}, i,
+         "is not a weight " + to_string(TensorType{DType::F32, shape}));
+  }
+  void count_products(std::size_t first, std::span<const Product> products) const {
+    std::size_t n = first;
+    for (const Product& p : products) n += 1u + (p.bias ? 1u : 0u) + (p.scale ? 1u : 0u);
+    count(n);
   }
   void alike(std::size_t a, std::size_t b) const {
     f32(a);

@@ -39,7 +39,7 @@ Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
 }
 
 Act Scope::rms_norm(std::string_view name, Act x, float eps) {
-  const Weight w = net_.vector(full_name(name) + ".weight", net_.builder_.type(x).shape[0]);
+  const Weight w = net_.f32(full_name(name) + ".weight", {net_.builder_.type(x).shape[0]});
   return place().rms_norm(x, w, eps, name);
 }
 
@@ -78,7 +78,9 @@ Weight Scope::expert_weight(std::string_view name, std::int64_t k, std::int64_t 
 }
 
 Act Scope::expert_linear(std::string_view name, Act x, const Routes& routes, Weight weight) {
-  return place().expert_linear(x, routes.expert, weight, name);
+  const Shape w = net_.builder_.type(weight).shape;
+  const Net::Product p = net_.product(*this, name, weight, {w[1], w[2]}, {w[2]});
+  return place().expert_linear(x, routes.expert, p.operand());
 }
 
 Act Scope::combine(Act x, const Routes& routes) { return place().combine(x, routes.weight, "ffn_moe"); }
@@ -93,7 +95,7 @@ Step Net::step() {
 
 Rotary Net::rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors) {
   std::optional<Weight> weight;
-  if (!factors.empty()) weight = optional_vector(std::string(factors) + ".weight", attributes.n_rot / 2);
+  if (!factors.empty()) weight = optional_f32(std::string(factors) + ".weight", {attributes.n_rot / 2});
   const Index positions = builder_.step_input(StepInput::Positions);
   GraphBuilder& builder = top(Role::Attention).place();
   return {.table = builder.rope_table(attributes, positions, weight ? &*weight : nullptr, "rope_table"),
@@ -135,20 +137,31 @@ Weight Net::matrix(const std::string& name, Shape shape) {
   return builder_.weight(name, {t.type.dtype, shape});
 }
 
-Weight Net::vector(const std::string& name, std::int64_t n) {
-  const TensorInfo& t = require(name, {n});
+Weight Net::f32(const std::string& name, const Shape& shape) {
+  const TensorInfo& t = require(name, shape);
   if (t.type.dtype != DType::F32) file_.fail(t, "has type " + std::string(llm::name(t.type.dtype)) + ", needs F32");
-  return builder_.weight(name, {DType::F32, {n}});
+  return builder_.weight(name, {DType::F32, shape});
 }
 
-std::optional<Weight> Net::optional_vector(const std::string& name, std::int64_t n) {
+std::optional<Weight> Net::optional_f32(const std::string& name, const Shape& shape) {
   if (!has(name)) return std::nullopt;
-  return vector(name, n);
+  return f32(name, shape);
+}
+
+Net::Product Net::product(const Scope& scope, std::string_view name, Weight weight, const Shape& bias,
+                          const Shape& scale) {
+  const std::string full = scope.full_name(name);
+  // For quantising activations by a fixed scale; here each block of them gets its own.
+  used_.insert(full + ".input_scale");
+  return {.weight = weight,
+          .bias = optional_f32(full + ".bias", bias),
+          .scale = optional_f32(full + ".scale", scale),
+          .name = name};
 }
 
 Act Net::linear(Scope& scope, std::string_view name, Act x, Weight weight, std::int64_t n) {
-  const std::optional<Weight> bias = optional_vector(scope.full_name(name) + ".bias", n);
-  return scope.place().linear(x, {.weight = weight, .bias = bias ? &*bias : nullptr, .name = name});
+  const Product p = product(scope, name, weight, {n}, {1});
+  return scope.place().linear(x, p.operand());
 }
 
 const TensorInfo& Net::require(const std::string& name, const Shape& shape) {

@@ -36,7 +36,8 @@ class Scope {
   /// The same layer under another role.
   Scope with(Role role) const { return Scope(net_, layer_, role); }
 
-  /// x [k, rows] -> [n, rows] by `name`.weight [k, n], and `name`.bias [n] if the file has one.
+  /// x [k, rows] -> [n, rows] by `name`.weight [k, n], times `name`.scale [1], plus `name`.bias [n], if the file has
+  /// them.
   Act linear(std::string_view name, Act x, std::int64_t n);
   /// Normalises dimension 0 by `name`.weight.
   Act rms_norm(std::string_view name, Act x, float eps);
@@ -51,6 +52,7 @@ class Scope {
   Routes route(Act logits, const Route&);
   /// Declares `name`.weight [k, n, experts] ahead of its use.
   Weight expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts);
+  /// And by `name`.scale [experts] and `name`.bias [n, experts] if the file has them.
   Act expert_linear(std::string_view name, Act x, const Routes&, Weight);
   Act combine(Act x, const Routes&);
 
@@ -88,8 +90,18 @@ class Net {
   friend class Scope;
   /// Declares a weight: missing, of another shape, or of a type that cannot serve throws ErrorKind::Model.
   Weight matrix(const std::string& name, Shape shape);
-  Weight vector(const std::string& name, std::int64_t n);
-  std::optional<Weight> optional_vector(const std::string& name, std::int64_t n);
+  Weight f32(const std::string& name, const Shape& shape);
+  std::optional<Weight> optional_f32(const std::string& name, const Shape& shape);
+  /// A product's weight and what the file has beside it.
+  struct Product {
+    Weight weight;
+    std::optional<Weight> bias, scale;
+    std::string_view name;
+    GraphBuilder::LinearOperand operand() const {
+      return {.weight = weight, .bias = bias ? &*bias : nullptr, .name = name, .scale = scale ? &*scale : nullptr};
+    }
+  };
+  Product product(const Scope& scope, std::string_view name, Weight weight, const Shape& bias, const Shape& scale);
   Act linear(Scope& scope, std::string_view name, Act x, Weight weight, std::int64_t n);
   const TensorInfo& require(const std::string& name, const Shape& shape);
   [[noreturn]] void fail_missing(const std::string& name) const;

@@ -176,6 +176,47 @@ TEST_CASE("merge_linears keeps each bias with its weight") {
   CHECK(std::get<Linear>(n.op).products[2].bias);
 }
 
+TEST_CASE("merge_linears joins weights, biases and scales, each in the order of the products") {
+  GraphBuilder b({4, 1, 1});
+  const Act x = b.embed(b.weight("table", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
+  const Weight b1 = b.weight("b1", f32({8})), s0 = b.weight("s0", f32({1})), s1 = b.weight("s1", f32({1}));
+  const Act y0 = b.linear(x, {.weight = b.weight("w0", f32({32, 8})), .bias = nullptr, .name = "y0", .scale = &s0});
+  const Act y1 = b.linear(x, {.weight = b.weight("w1", f32({32, 8})), .bias = &b1, .name = "y1", .scale = &s1});
+  const Graph g = merge_linears(std::move(b).finish(b.add(y0, y1, "y")));
+  verify(g);
+  const Node& n = g.nodes()[1];
+  std::vector<std::string> names;
+  for (const std::uint32_t id : n.in) names.push_back(g.info(id).name);
+  CHECK(names == std::vector<std::string>{"x", "w0", "w1", "b1", "s0", "s1"});
+  CHECK(attributes(n.op) == "F32*scale F32*scale+bias");
+  const auto operands = product_operands(n.op);
+  REQUIRE(operands.size() == 2);
+  CHECK((operands[0].weight == 1 && operands[0].bias == 0 && operands[0].scale == 4));
+  CHECK((operands[1].weight == 2 && operands[1].bias == 3 && operands[1].scale == 5));
+}
+
+TEST_CASE("merge_linears joins the experts' weights, biases and scales") {
+  GraphBuilder b({4, 1, 1});
+  const Act x = b.embed(b.weight("table", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
+  const Act logits = b.linear(x, {.weight = b.weight("router", f32({32, 6})), .bias = nullptr, .name = "logits"});
+  const Routes routes = b.route(logits, {.top_k = 2}, "routes");
+  const Weight b0 = b.weight("b0", f32({8, 6})), s1 = b.weight("s1", f32({6}));
+  const Act y0 = b.expert_linear(x, routes.expert, {b.weight("w0", f32({32, 8, 6})), &b0, "y0"});
+  const Act y1 = b.expert_linear(x, routes.expert, {b.weight("w1", f32({32, 8, 6})), nullptr, "y1", &s1});
+  const Graph g = merge_linears(std::move(b).finish(b.combine(b.add(y0, y1, "both"), routes.weight, "y")));
+  verify(g);
+  const Node& n = g.nodes()[3];
+  std::vector<std::string> names;
+  for (const std::uint32_t id : n.in) names.push_back(g.info(id).name);
+  CHECK(names == std::vector<std::string>{"x", "routes", "w0", "w1", "b0", "s1"});
+  CHECK(attributes(n.op) == "F32+bias F32*scale");
+
+  GraphBuilder wrong({4, 1, 1});
+  const Act z = wrong.embed(wrong.weight("table", f32({32, 10})), wrong.step_input(StepInput::Tokens), "z");
+  const Weight two = wrong.weight("two", f32({2}));
+  CHECK_THROWS_AS(wrong.linear(z, {wrong.weight("w", f32({32, 8})), nullptr, "y", &two}), Error);
+}
+
 TEST_CASE("fuse_add_norm joins every residual addition with the norm that follows") {
   const Graph g = fuse_add_norm(decoder(3));
   verify(g);

@@ -72,6 +72,26 @@ TEST_CASE("a tensor that nothing reads is reported, one that the family knows is
   CHECK(open_tiny(folder, qwen).unused == std::vector<std::string>{"rope_freqs.weight"});
 }
 
+TEST_CASE("scales beside weights, of one number or one per expert, are read; those of activations are known") {
+  const TempDir folder;
+  TinyFile tiny = tiny_model({.arch = "qwen3moe"});
+  for (const char* name : {"blk.0.attn_q.scale", "blk.0.attn_output.scale", "output.scale"})
+    tiny.add_tensor({name, {DType::F32, {1}}, 1});
+  for (const char* name : {"blk.0.ffn_up_exps.scale", "blk.0.ffn_down_exps.scale"})
+    tiny.add_tensor({name, {DType::F32, {4}}, 1});
+  tiny.add_tensor({"blk.0.attn_q.input_scale", {DType::F32, {1}}, 1});
+  tiny.add_tensor({"blk.0.ffn_up_exps.input_scale", {DType::F32, {4}}, 1});
+  const Opened model = open_tiny(folder, tiny);
+  CHECK(model.unused.empty());
+  using Names = std::vector<std::string>;
+  CHECK(producers(model.graph, "blk.0.attn_q") ==
+        Names{"blk.0.attn_norm", "blk.0.attn_q.weight", "blk.0.attn_q.scale"});
+  CHECK(producers(model.graph, "blk.0.attn_k") == Names{"blk.0.attn_norm", "blk.0.attn_k.weight"});
+  CHECK(producers(model.graph, "output") == Names{"output_norm", "output.weight", "output.scale"});
+  CHECK(producers(model.graph, "blk.0.ffn_up_exps") ==
+        Names{"blk.0.ffn_norm", "blk.0.ffn_routes", "blk.0.ffn_up_exps.weight", "blk.0.ffn_up_exps.scale"});
+}
+
 TEST_CASE("dimensions are the file's") {
   const TempDir folder;
   const Opened model = open_tiny(folder, tiny_model({.arch = "qwen3moe",

@@ -259,6 +259,10 @@ TEST_CASE("tensors that do not fit") {
            [](TinyFile& f) {
              f.add_tensor({"blk.0.attn_q.bias", {DType::F32, {16}}});
            }},
+          {"scale", "blk.0.attn_q.scale", "[2], needs [1]",
+           [](TinyFile& f) {
+             f.add_tensor({"blk.0.attn_q.scale", {DType::F32, {2}}});
+           }},
           {"factors", "rope_freqs.weight", "[8], needs [4]",
            [](TinyFile& f) {
              f.add_tensor({"rope_freqs.weight", {DType::F32, {8}}, 1});

@@ -120,7 +120,8 @@ void add_linear(std::vector<OpCase>& cases) {
   }
 }
 
-/// Three products of one input, of different types and with biases, as one node: the sum makes one output of them.
+/// Three products of one input, of different types, with biases and a scale, as one node: the sum makes one output of
+/// them.
 OpScene merged_scene(DType a, DType b, DType c, int rows) {
   constexpr std::int64_t kWidth = 512, kOut = 70;
   Stage s(rows);
@@ -128,7 +129,8 @@ OpScene merged_scene(DType a, DType b, DType c, int rows) {
   const Weight bias = s.weight("bias", DType::F32, {kOut}, 22, 10.0f);
   const Act p = s.builder.linear(x, {s.weight("wa", a, {kWidth, kOut}, 23), nullptr, "p"});
   const Act q = s.builder.linear(x, {s.weight("wb", b, {kWidth, kOut}, 24), &bias, "q"});
-  const Act r = s.builder.linear(x, {s.weight("wc", c, {kWidth, kOut}, 25), &bias, "r"});
+  const Weight scale = s.gains("scale", 1, 26);
+  const Act r = s.builder.linear(x, {s.weight("wc", c, {kWidth, kOut}, 25), &bias, "r", &scale});
   const Act y = s.builder.add(s.builder.add(p, q, "pq"), r, "y");
   OpScene scene = std::move(s).finish(y, full_and_partial(rows), kWidth);
   scene.magnitude = std::sqrt(static_cast<double>(kWidth));
@@ -139,11 +141,11 @@ OpScene merged_scene(DType a, DType b, DType c, int rows) {
 
 void add_merged_linear(std::vector<OpCase>& cases) {
   for (const int rows : {1, 6, 19}) {
-    cases.push_back({label("merged linear Q4_K Q6_K F16 with biases", {{"rows", rows}}),
+    cases.push_back({label("merged linear Q4_K Q6_K F16 with biases and a scale", {{"rows", rows}}),
                      [=] { return merged_scene(DType::Q4_K, DType::Q6_K, DType::F16, rows); }});
-    cases.push_back({label("merged linear Q8_0 Q4_0 Q5_K with biases", {{"rows", rows}}),
+    cases.push_back({label("merged linear Q8_0 Q4_0 Q5_K with biases and a scale", {{"rows", rows}}),
                      [=] { return merged_scene(DType::Q8_0, DType::Q4_0, DType::Q5_K, rows); }});
-    cases.push_back({label("merged linear F32 BF16 Q8_0 with biases", {{"rows", rows}}),
+    cases.push_back({label("merged linear F32 BF16 Q8_0 with biases and a scale", {{"rows", rows}}),
                      [=] { return merged_scene(DType::F32, DType::BF16, DType::Q8_0, rows); }});
   }
 }
@@ -156,14 +158,35 @@ OpScene experts_scene(DType dtype, std::int64_t k, int n_experts, int top_k, int
   const Act x = s.input("x", k, 31);
   const Act slots = s.builder.split_heads(s.input("z", k * top_k, 30), top_k, "slots");
   const Routes routes = s.builder.route(s.input("logits", n_experts, 32), {.top_k = top_k}, "routes");
-  const Act up = s.builder.expert_linear(x, routes.expert, s.weight("up", dtype, {k, 2 * kOut, n_experts}, 33), "up_y");
-  const Act down =
-      s.builder.expert_linear(slots, routes.expert, s.weight("down", dtype, {k, kOut, n_experts}, 34), "down_y");
+  const Act up =
+      s.builder.expert_linear(x, routes.expert, {s.weight("up", dtype, {k, 2 * kOut, n_experts}, 33), nullptr, "up_y"});
+  const Act down = s.builder.expert_linear(slots, routes.expert,
+                                           {s.weight("down", dtype, {k, kOut, n_experts}, 34), nullptr, "down_y"});
   const Act y = s.builder.combine(down, routes.weight, "y");
   (void)up;  // observed, read by nobody
   OpScene scene = std::move(s).finish(y, full_and_partial(rows), k);
   scene.observed = {"routes", "routes_weights", "up_y", "down_y"};
   scene.magnitude = std::sqrt(static_cast<double>(k));
+  return scene;
+}
+
+/// The experts' weights with a scale each, and with biases.
+OpScene scaled_experts_scene(DType gate, DType up, int rows) {
+  constexpr std::int64_t kWidth = 256, kOut = 33;
+  constexpr int kExperts = 6;
+  Stage s(rows);
+  const Act x = s.input("x", kWidth, 35);
+  const Routes routes = s.builder.route(s.input("logits", kExperts, 36), {.top_k = 3}, "routes");
+  const Weight scales = s.gains("scales", kExperts, 37), biases = s.weight("biases", DType::F32, {kOut, kExperts}, 38);
+  const Act a = s.builder.expert_linear(x, routes.expert,
+                                        {s.weight("wg", gate, {kWidth, kOut, kExperts}, 39), &biases, "gate", &scales});
+  const Act b = s.builder.expert_linear(x, routes.expert,
+                                        {s.weight("wu", up, {kWidth, kOut, kExperts}, 40), nullptr, "up", &scales});
+  const Act y = s.builder.combine(s.builder.add(a, b, "both"), routes.weight, "y");
+  OpScene scene = std::move(s).finish(y, full_and_partial(rows), kWidth);
+  scene.magnitude = std::sqrt(static_cast<double>(kWidth));
+  scene.graph = merge_linears(scene.graph);
+  scene.observed = {"gate", "up"};
   return scene;
 }
 
@@ -173,8 +196,10 @@ OpScene gate_up_scene(DType gate, DType up, int rows) {
   Stage s(rows);
   const Act x = s.input("x", kWidth, 35);
   const Routes routes = s.builder.route(s.input("logits", kExperts, 36), {.top_k = 3}, "routes");
-  const Act a = s.builder.expert_linear(x, routes.expert, s.weight("wg", gate, {kWidth, kOut, kExperts}, 37), "gate");
-  const Act b = s.builder.expert_linear(x, routes.expert, s.weight("wu", up, {kWidth, kOut, kExperts}, 38), "up");
+  const Act a =
+      s.builder.expert_linear(x, routes.expert, {s.weight("wg", gate, {kWidth, kOut, kExperts}, 37), nullptr, "gate"});
+  const Act b =
+      s.builder.expert_linear(x, routes.expert, {s.weight("wu", up, {kWidth, kOut, kExperts}, 38), nullptr, "up"});
   const Act y = s.builder.combine(s.builder.add(a, b, "both"), routes.weight, "y");
   OpScene scene = std::move(s).finish(y, one_step(rows), kWidth);
   scene.magnitude = std::sqrt(static_cast<double>(kWidth));
@@ -199,6 +224,8 @@ void add_experts(std::vector<OpCase>& cases) {
                      [=] { return gate_up_scene(DType::Q4_K, DType::F16, rows); }});
     cases.push_back({label("merged expert linear Q5_0 Q6_K", {{"rows", rows}}),
                      [=] { return gate_up_scene(DType::Q5_0, DType::Q6_K, rows); }});
+    cases.push_back({label("experts with scales and biases Q4_K F32", {{"rows", rows}}),
+                     [=] { return scaled_experts_scene(DType::Q4_K, DType::F32, rows); }});
   }
 }
 

@@ -57,16 +57,18 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-TEST_CASE("reference: linear with bias, activations as they are and quantised") {
+TEST_CASE("reference: linear with scale and bias, activations as they are and quantised") {
   constexpr std::int64_t kWidth = 512, kOut = 5;
-  for (const DType dtype : {DType::F32, DType::BF16, DType::Q4_0, DType::Q8_0, DType::Q3_K, DType::Q6_K}) {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::Q4_0, DType::Q8_0, DType::Q3_K, DType::Q6_K, DType::NVFP4,
+                            DType::IQ1_M, DType::Q1_0}) {
     INFO(name(dtype));
     MemoryWeights weights;
     GraphBuilder b({kTokens, 1, kTokens});
     const Act x = input(b, weights, "x", kWidth, 1);
     const Weight w = b.weight("w", weights.add_random("w", {dtype, {kWidth, kOut}}, 2));
     const Weight bias = b.weight("bias", weights.add_random("bias", {DType::F32, {kOut}}, 3));
-    const Act y = b.linear(x, {w, &bias, "y"});
+    const Weight scale = b.weight("scale", weights.add_random("scale", {DType::F32, {1}}, 4));
+    const Act y = b.linear(x, {w, &bias, "y", &scale});
     const Graph plain = std::move(b).finish(y);
 
     for (const ActFormat format : {ActFormat::F32, info(dtype).activation}) {
@@ -79,7 +81,7 @@ TEST_CASE("reference: linear with bias, activations as they are and quantised") 
           double sum = 0;
           for (std::int64_t k = 0; k < kWidth; ++k)
             sum += double{matrix[at(n * kWidth + k)]} * seen[at(t * kWidth + k)];
-          expected.push_back(sum + offset[at(n)]);
+          expected.push_back(sum * double{weights.decoded("scale")[0]} + offset[at(n)]);
         }
       }
       const Graph graph = format == ActFormat::F32 ? plain : host::quantize_activations(plain);
@@ -243,7 +245,10 @@ TEST_CASE("reference: routes, expert products and their weighted sum") {
     const Act logits = input(b, weights, "logits", kExperts, 2);
     const Routes r = b.route(logits, {.top_k = kTop, .weights = mode, .scale = 2}, "routes");
     const Weight w = b.weight("w", weights.add_random("w", {DType::F16, {kWidth, kOut, kExperts}}, 3));
-    const Graph graph = std::move(b).finish(b.combine(b.expert_linear(x, r.expert, w, "each"), r.weight, "y"));
+    const Weight bias = b.weight("bias", weights.add_random("bias", {DType::F32, {kOut, kExperts}}, 4));
+    const Weight scale = b.weight("scale", weights.add_random("scale", {DType::F32, {kExperts}}, 5));
+    const Graph graph =
+        std::move(b).finish(b.combine(b.expert_linear(x, r.expert, {w, &bias, "each", &scale}), r.weight, "y"));
     const Results results = run_once(graph, weights, {"routes", "routes_weights", "each"});
 
     const std::vector<float> xs = weights.decoded("x"), ls = weights.decoded("logits"), ws = weights.decoded("w");
@@ -265,6 +270,7 @@ TEST_CASE("reference: routes, expert products and their weighted sum") {
           double sum = 0;
           for (std::int64_t k = 0; k < kWidth; ++k)
             sum += double{ws[at((e * kOut + n) * kWidth + k)]} * xs[at(t * kWidth + k)];
+          sum = sum * double{weights.decoded("scale")[at(e)]} + double{weights.decoded("bias")[at(e * kOut + n)]};
           each.push_back(sum);
           sums[at(t * kOut + n)] += static_cast<float>(gates.back()) * double{static_cast<float>(sum)};
         }

@@ -97,15 +97,33 @@ class Multiplier {
   OmpLoop loop_;
 };
 
-/// First weight of a product node among its operands; 0 if it is another op.
-std::size_t first_weight(const Op& op) {
-  return std::holds_alternative<Linear>(op) ? 1 : std::holds_alternative<ExpertLinear>(op) ? 2 : 0;
-}
+/// One product of a node with its scale and bias.
+struct BlasProduct {
+  Multiplier multiplier;
+  std::size_t weight;  ///< operand
+  host::VectorWeight scale, bias;
 
-std::vector<Multiplier> multipliers(const NodeSite& site, OmpLoop loop) {
-  const std::size_t first = first_weight(site.node.op);
-  std::vector<Multiplier> all;
-  for (std::size_t i = 0; i < site.node.out.size() && first != 0; ++i) all.emplace_back(site.in(first + i).type, loop);
+  /// Scale and bias of expert `e`, 0 for a Linear.
+  void finish(float* y, std::int64_t rows, std::int64_t e) const {
+    const std::int64_t n = multiplier.n();
+    if (scale.data() != nullptr) {
+      const float factor = scale.data()[e];
+      for (std::int64_t i = 0; i < rows * n; ++i) y[i] *= factor;
+    }
+    if (bias.data() == nullptr) return;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t i = 0; i < n; ++i) y[row * n + i] += bias.data()[e * n + i];
+    }
+  }
+};
+
+std::vector<BlasProduct> blas_products(const NodeSite& site, OmpLoop loop) {
+  const auto vector = [&](std::size_t operand) {
+    return operand == 0 ? host::VectorWeight() : host::VectorWeight(site.in(operand), site.weights);
+  };
+  std::vector<BlasProduct> all;
+  for (const ProductOperands& o : product_operands(site.node.op))
+    all.push_back({Multiplier(site.in(o.weight).type, loop), o.weight, vector(o.scale), vector(o.bias)});
   return all;
 }
 
@@ -113,10 +131,9 @@ std::vector<Multiplier> multipliers(const NodeSite& site, OmpLoop loop) {
 /// results.
 struct ProductScratch {
   ProductScratch(const Graph& graph, const Node& node) {
-    const std::size_t first = first_weight(node.op);
     std::int64_t widest = 0;
-    for (std::size_t i = 0; i < node.out.size(); ++i) {
-      const TensorType& w = graph.info(node.in[first + i]).type;
+    for (const ProductOperands& o : product_operands(node.op)) {
+      const TensorType& w = graph.info(node.in[o.weight]).type;
       gathered = std::max(gathered, Multiplier::panel_bytes(w));
       widest = std::max(widest, w.shape[1]);
     }
@@ -131,31 +148,20 @@ struct ProductScratch {
   std::size_t gathered = 0, results = 0, groups = 0, bytes = 0;  ///< offsets; the panel is at 0
 };
 
-void add_bias(const float* bias, float* y, std::int64_t rows, std::int64_t n) {
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t i = 0; i < n; ++i) y[row * n + i] += bias[i];
-  }
-}
-
 std::function<void(const NodeRun&)> linear_kernel(const NodeSite& site, OmpLoop loop) {
-  const auto& op = std::get<Linear>(site.node.op);
-  std::vector<host::VectorWeight> biases(op.products.size());
-  std::size_t next_bias = 1 + op.products.size();
-  for (std::size_t i = 0; i < biases.size(); ++i) {
-    if (op.products[i].bias) biases[i] = host::VectorWeight(site.in(next_bias++), site.weights);
-  }
-  return [all = multipliers(site, loop), biases](const NodeRun& run) {
+  return [all = blas_products(site, loop)](const NodeRun& run) {
     const std::int64_t rows = run.in[0].vectors();
     for (std::size_t i = 0; i < all.size(); ++i) {
+      const BlasProduct& p = all[i];
       float* const y = run.out[i].f32_out();
-      all[i].run(run.in[1 + i].data, run.in[0].f32(), rows, y, reinterpret_cast<float*>(run.scratch));
-      if (biases[i].data() != nullptr) add_bias(biases[i].data(), y, rows, all[i].n());
+      p.multiplier.run(run.in[p.weight].data, run.in[0].f32(), rows, y, reinterpret_cast<float*>(run.scratch));
+      p.finish(y, rows, 0);
     }
   };
 }
 
 std::function<void(const NodeRun&)> expert_kernel(const NodeSite& site, OmpLoop loop) {
-  return [all = multipliers(site, loop), scratch = ProductScratch(site.graph, site.node),
+  return [all = blas_products(site, loop), scratch = ProductScratch(site.graph, site.node),
           n_experts = site.in(2).type.shape[2]](const NodeRun& run) {
     const host::ExpertInput input(run.in[0], run.in[1]);
     const host::ExpertGroups groups(run.in[1], n_experts, run.scratch + scratch.groups);
@@ -170,9 +176,11 @@ std::function<void(const NodeRun&)> expert_kernel(const NodeSite& site, OmpLoop 
                     gathered + static_cast<std::int64_t>(j) * input.k);
       }
       for (std::size_t i = 0; i < all.size(); ++i) {
-        const std::int64_t n = all[i].n();
-        all[i].run(run.in[2 + i].data + static_cast<std::size_t>(e) * all[i].matrix_bytes(), gathered,
-                   std::ssize(group), results, panel);
+        const Multiplier& m = all[i].multiplier;
+        const std::int64_t n = m.n();
+        m.run(run.in[all[i].weight].data + static_cast<std::size_t>(e) * m.matrix_bytes(), gathered, std::ssize(group),
+              results, panel);
+        all[i].finish(results, std::ssize(group), e);
         for (std::size_t j = 0; j < group.size(); ++j) {
           std::copy_n(results + static_cast<std::int64_t>(j) * n, n, run.out[i].f32_out() + group[j] * n);
         }
@@ -200,13 +208,14 @@ class BlasBackend final : public host::InterpretedBackend {
 
  protected:
   std::size_t scratch_bytes(const Graph& graph, const Node& node) const override {
-    if (first_weight(node.op) != 0) return ProductScratch(graph, node).bytes;
+    if (!products(node.op).empty()) return ProductScratch(graph, node).bytes;
     return host::common_scratch_bytes<float>(graph, node, loop_.threads);
   }
 
   NodeKernel make_kernel(const NodeSite& site) const override {
     std::string how;
-    for (const Multiplier& m : multipliers(site, loop_)) how += (how.empty() ? "sgemm of " : ", ") + m.describe();
+    for (const BlasProduct& p : blas_products(site, loop_))
+      how += (how.empty() ? "sgemm of " : ", ") + p.multiplier.describe();
     return {std::visit(Kernels(site, loop_), site.node.op), std::move(how)};
   }
 

@@ -56,7 +56,7 @@ class RoutePlan {
 struct Product {
   LinearFn linear;
   std::string type;
-  int weight, y;
+  int weight, bias, scale, y;  ///< slots; -1 for what is absent
   std::size_t input;
   std::size_t w_row_bytes, expert_bytes;
   std::int64_t n;
@@ -74,15 +74,18 @@ class ExpertLinearInstruction final : public Instruction {
         per_route_(site.in_info(0).type.shape.n_dims() == 3 ? top_k_ : 1),
         rows_(site.in_info(0).rows),
         plan_(site.in_info(2).type.shape[2], site.in_info(1).type.shape.elements()) {
-    const auto& activations = std::get<ExpertLinear>(site.node.op).activations;
-    for (std::size_t i = 0; i < activations.size(); ++i) {
-      const TensorType& w = site.in_info(2 + i).type;
+    const std::span<const llm::Product> products = llm::products(site.node.op);
+    const auto operands = product_operands(site.node.op);
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      const TensorType& w = site.in_info(operands[i].weight).type;
       const std::size_t row = w.row_bytes();
       products_.push_back({.linear = kernels_.linear[static_cast<int>(w.dtype)],
                            .type = std::string(name(w.dtype)),
-                           .weight = site.in[2 + i],
+                           .weight = site.in[operands[i].weight],
+                           .bias = products[i].bias ? site.in[operands[i].bias] : -1,
+                           .scale = products[i].scale ? site.in[operands[i].scale] : -1,
                            .y = site.out[i],
-                           .input = inputs_.add(activations[i], k_, site.in_info(0).type.shape.rows()),
+                           .input = inputs_.add(products[i].activation, k_, site.in_info(0).type.shape.rows()),
                            .w_row_bytes = row,
                            .expert_bytes = row * static_cast<std::size_t>(w.shape[1]),
                            .n = w.shape[1]});
@@ -132,7 +135,13 @@ class ExpertLinearInstruction final : public Instruction {
                           .out_rows = routes.route + first,
                           .y = f.f32(p.y),
                           .ldy = p.n};
-    p.linear(args, task * rows, std::min(p.n, (task + 1) * rows), w.scratch);
+    const std::int64_t begin = task * rows, end = std::min(p.n, begin + rows);
+    p.linear(args, begin, end, w.scratch);
+    for (std::int64_t c = 0; c < args.n_cols; ++c) {
+      float* part = args.y + args.out_rows[c] * p.n + begin;
+      if (p.scale >= 0) kernels_.scale(part, part, end - begin, f.f32(p.scale)[expert]);
+      if (p.bias >= 0) kernels_.add(part, f.f32(p.bias) + expert * p.n + begin, part, end - begin);
+    }
   }
 
   const Kernels& kernels_;
@@ -151,7 +160,7 @@ class ExpertLinearInstruction final : public Instruction {
 std::size_t expert_linear_scratch_bytes(const Graph& g, const Node& n) {
   QuantizedInputs inputs;
   const Shape& x = g.info(n.in[0]).type.shape;
-  for (ActFormat format : std::get<ExpertLinear>(n.op).activations) inputs.add(format, x[0], x.rows());
+  for (const llm::Product& p : products(n.op)) inputs.add(p.activation, x[0], x.rows());
   const RoutePlan plan(g.info(n.in[2]).type.shape[2], g.info(n.in[1]).type.shape.elements());
   return plan.bytes() + inputs.scratch_bytes();
 }

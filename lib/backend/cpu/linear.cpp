@@ -14,8 +14,8 @@ constexpr std::int64_t kStreamColumns = 4;
 struct Product {
   LinearFn linear;
   std::string type;
-  int weight, bias, y;
-  std::size_t input;  ///< which of the instruction's inputs
+  int weight, bias, scale, y;  ///< slots; -1 for what is absent
+  std::size_t input;           ///< which of the instruction's inputs
   std::size_t w_row_bytes;
   std::int64_t n;
 };
@@ -28,14 +28,15 @@ class LinearInstruction final : public Instruction {
         scratch_(site.scratch),
         k_(site.in_info(0).type.shape[0]),
         rows_(site.in_info(0).rows) {
-    const auto& products = std::get<Linear>(site.node.op).products;
-    std::size_t bias = 1 + products.size();
+    const std::span<const llm::Product> products = llm::products(site.node.op);
+    const auto operands = product_operands(site.node.op);
     for (std::size_t i = 0; i < products.size(); ++i) {
-      const TensorType& w = site.in_info(1 + i).type;
+      const TensorType& w = site.in_info(operands[i].weight).type;
       products_.push_back({.linear = kernels_.linear[static_cast<int>(w.dtype)],
                            .type = std::string(name(w.dtype)),
-                           .weight = site.in[1 + i],
-                           .bias = products[i].bias ? site.in[bias++] : -1,
+                           .weight = site.in[operands[i].weight],
+                           .bias = products[i].bias ? site.in[operands[i].bias] : -1,
+                           .scale = products[i].scale ? site.in[operands[i].scale] : -1,
                            .y = site.out[i],
                            .input = inputs_.add(products[i].activation, k_, site.in_info(0).type.shape.rows()),
                            .w_row_bytes = w.row_bytes(),
@@ -98,10 +99,10 @@ class LinearInstruction final : public Instruction {
                           .y = y,
                           .ldy = p.n};
     p.linear(args, begin, end, w.scratch);
-    if (p.bias < 0) return;
-    const float* bias = f.f32(p.bias);
     for (std::int64_t c = 0; c < cols; ++c) {
-      kernels_.add(y + c * p.n + begin, bias + begin, y + c * p.n + begin, end - begin);
+      float* part = y + c * p.n + begin;
+      if (p.scale >= 0) kernels_.scale(part, part, end - begin, *f.f32(p.scale));
+      if (p.bias >= 0) kernels_.add(part, f.f32(p.bias) + begin, part, end - begin);
     }
   }
 

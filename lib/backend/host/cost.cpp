@@ -33,7 +33,7 @@ class Costing {
   }
   void operator()(const ExpertLinear& op) {
     const std::int64_t routes = elements(node_.in[1]);
-    for (std::size_t i = 0; i < op.activations.size(); ++i) {
+    for (std::size_t i = 0; i < op.products.size(); ++i) {
       const TensorType& w = type(node_.in[2 + i]);
       operations_ += 2 * w.shape[0] * w.shape[1] * routes;
       bytes_ += static_cast<std::int64_t>(w.row_bytes()) * w.shape[1] * experts_read(w.shape[2], routes);

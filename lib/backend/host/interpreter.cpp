@@ -266,17 +266,10 @@ VectorWeight::VectorWeight(const ValueInfo& v, const HostWeights& weights) {
 
 Support supports_on_host(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Embed>(node.op)) return supports_matrix(graph.info(node.in[0]), ActFormat::F32);
-  if (const auto* linear = std::get_if<Linear>(&node.op)) {
-    for (std::size_t i = 0; i < linear->products.size(); ++i) {
-      const Support s = supports_matrix(graph.info(node.in[1 + i]), linear->products[i].activation);
-      if (!s.ok) return s;
-    }
-  }
-  if (const auto* linear = std::get_if<ExpertLinear>(&node.op)) {
-    for (std::size_t i = 0; i < linear->activations.size(); ++i) {
-      const Support s = supports_matrix(graph.info(node.in[2 + i]), linear->activations[i]);
-      if (!s.ok) return s;
-    }
+  const auto operands = product_operands(node.op);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Support s = supports_matrix(graph.info(node.in[operands[i].weight]), products(node.op)[i].activation);
+    if (!s.ok) return s;
   }
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens) {
     return refuse("Attention needs a query for every token");

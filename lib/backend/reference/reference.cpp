@@ -24,11 +24,12 @@ using host::Operand;
 constexpr int kActFormats = 3;
 std::size_t index(ActFormat f) { return static_cast<std::size_t>(f); }
 
-/// A weight [k, n] or one expert's part of [k, n, experts], and the format of what it is multiplied with.
-struct Product {
+/// A weight [k, n] or one expert's part of [k, n, experts], where its operands are, and the format of what it is
+/// multiplied with.
+struct WeightProduct {
   TensorType type;
+  ProductOperands operands;
   ActFormat activation = ActFormat::F32;
-  bool bias = false;
 
   std::int64_t k() const { return type.shape[0]; }
   std::int64_t n() const { return type.shape[1]; }
@@ -36,17 +37,10 @@ struct Product {
   std::string describe() const { return std::string(name(type.dtype)) + " x " + std::string(name(activation)); }
 };
 
-std::vector<Product> products(const Graph& graph, const Node& node) {
-  std::vector<Product> all;
-  if (const auto* linear = std::get_if<Linear>(&node.op)) {
-    for (std::size_t i = 0; i < linear->products.size(); ++i) {
-      all.push_back({graph.info(node.in[1 + i]).type, linear->products[i].activation, linear->products[i].bias});
-    }
-  } else if (const auto* experts = std::get_if<ExpertLinear>(&node.op)) {
-    for (std::size_t i = 0; i < experts->activations.size(); ++i) {
-      all.push_back({graph.info(node.in[2 + i]).type, experts->activations[i]});
-    }
-  }
+std::vector<WeightProduct> weight_products(const Graph& graph, const Node& node) {
+  std::vector<WeightProduct> all;
+  for (const ProductOperands& o : product_operands(node.op))
+    all.push_back({graph.info(node.in[o.weight]).type, o, products(node.op)[all.size()].activation});
   return all;
 }
 
@@ -56,7 +50,7 @@ struct ProductScratch {
   ProductScratch(const Graph& graph, const Node& node) {
     const TensorType& x = graph.info(node.in[0]).type;
     std::size_t end = static_cast<std::size_t>(x.shape[0]) * sizeof(float);
-    for (const Product& p : products(graph, node)) {
+    for (const WeightProduct& p : weight_products(graph, node)) {
       if (p.activation == ActFormat::F32 || rounded[index(p.activation)] != 0) continue;
       rounded[index(p.activation)] = end;
       end += x.bytes();
@@ -94,22 +88,30 @@ double dot(const float* a, const float* b, std::int64_t n) {
   return sum;
 }
 
+/// Element `i` of an F32 weight, at any alignment; `absent` where the product has no such operand.
+double element(const NodeRun& run, std::size_t operand, std::int64_t i, double absent) {
+  if (operand == 0) return absent;
+  float value = 0;
+  decode(DType::F32, run.in[operand].data + static_cast<std::size_t>(i) * sizeof(float), &value, 1);
+  return value;
+}
+
 std::function<void(const NodeRun&)> linear_kernel(const NodeSite& site) {
-  return [scratch = ProductScratch(site.graph, site.node), all = products(site.graph, site.node)](const NodeRun& run) {
+  return [scratch = ProductScratch(site.graph, site.node),
+          all = weight_products(site.graph, site.node)](const NodeRun& run) {
     const auto x = scratch.activations(run);
     const std::int64_t rows = run.in[0].vectors();
     float* const w = reinterpret_cast<float*>(run.scratch);
-    std::size_t next_bias = 1 + all.size();
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const Product& p = all[i];
-      const std::byte* const bias = p.bias ? run.in[next_bias++].data : nullptr;
+      const WeightProduct& p = all[i];
+      const std::byte* const matrix = run.in[p.operands.weight].data;
+      const double scale = element(run, p.operands.scale, 0, 1);
       for (std::int64_t n = 0; n < p.n(); ++n) {
-        decode(p.type.dtype, run.in[1 + i].data + static_cast<std::size_t>(n) * p.type.row_bytes(), w, p.k());
-        float b = 0;
-        if (bias != nullptr) decode(DType::F32, bias + static_cast<std::size_t>(n) * sizeof(float), &b, 1);
+        decode(p.type.dtype, matrix + static_cast<std::size_t>(n) * p.type.row_bytes(), w, p.k());
+        const double bias = element(run, p.operands.bias, n, 0);
         for (std::int64_t row = 0; row < rows; ++row) {
           run.out[i].f32_out()[row * p.n() + n] =
-              static_cast<float>(dot(w, x[index(p.activation)] + row * p.k(), p.k()) + double{b});
+              static_cast<float>(dot(w, x[index(p.activation)] + row * p.k(), p.k()) * scale + bias);
         }
       }
     }
@@ -117,22 +119,25 @@ std::function<void(const NodeRun&)> linear_kernel(const NodeSite& site) {
 }
 
 std::function<void(const NodeRun&)> expert_kernel(const NodeSite& site) {
-  return [scratch = ProductScratch(site.graph, site.node), all = products(site.graph, site.node)](const NodeRun& run) {
+  return [scratch = ProductScratch(site.graph, site.node),
+          all = weight_products(site.graph, site.node)](const NodeRun& run) {
     const auto x = scratch.activations(run);
     const host::ExpertInput input(run.in[0], run.in[1]);
     float* const w = reinterpret_cast<float*>(run.scratch);
     const std::int64_t n_experts = all[0].type.shape[2];
     const host::ExpertGroups groups(run.in[1], n_experts, run.scratch + scratch.groups);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const Product& p = all[i];
+      const WeightProduct& p = all[i];
       for (std::int64_t e = 0; e < n_experts; ++e) {
         if (groups.group(e).empty()) continue;
-        const std::byte* const matrix = run.in[2 + i].data + static_cast<std::size_t>(e) * p.matrix_bytes();
+        const std::byte* const matrix = run.in[p.operands.weight].data + static_cast<std::size_t>(e) * p.matrix_bytes();
+        const double scale = element(run, p.operands.scale, e, 1);
         for (std::int64_t n = 0; n < p.n(); ++n) {
           decode(p.type.dtype, matrix + static_cast<std::size_t>(n) * p.type.row_bytes(), w, p.k());
+          const double bias = element(run, p.operands.bias, e * p.n() + n, 0);
           for (const std::int32_t route : groups.group(e)) {
             run.out[i].f32_out()[route * p.n() + n] =
-                static_cast<float>(dot(w, x[index(p.activation)] + input.row_of(route) * p.k(), p.k()));
+                static_cast<float>(dot(w, x[index(p.activation)] + input.row_of(route) * p.k(), p.k()) * scale + bias);
           }
         }
       }
@@ -147,13 +152,14 @@ class ReferenceBackend final : public host::InterpretedBackend {
 
  protected:
   std::size_t scratch_bytes(const Graph& graph, const Node& node) const override {
-    if (!products(graph, node).empty()) return ProductScratch(graph, node).bytes;
+    if (!weight_products(graph, node).empty()) return ProductScratch(graph, node).bytes;
     return host::common_scratch_bytes<double>(graph, node, 1);
   }
 
   NodeKernel make_kernel(const NodeSite& site) const override {
     std::string how;
-    for (const Product& p : products(site.graph, site.node)) how += (how.empty() ? "" : ", ") + p.describe();
+    for (const WeightProduct& p : weight_products(site.graph, site.node))
+      how += (how.empty() ? "" : ", ") + p.describe();
     return {std::visit(Kernels(site, {}), site.node.op), std::move(how)};
   }
 

@@ -12,21 +12,22 @@ bool can_merge(const Node& a, const Node& b) {
   return std::holds_alternative<ExpertLinear>(a.op) && a.in[1] == b.in[1];
 }
 
-/// Operands are x, weights, biases: both lists of weights and both lists of biases are joined.
-void merge_linear(Node& a, const Node& b) {
-  auto& products = std::get<Linear>(a.op).products;
-  const auto& more = std::get<Linear>(b.op).products;
-  const auto n = static_cast<std::ptrdiff_t>(products.size()), m = static_cast<std::ptrdiff_t>(more.size());
-  a.in.insert(a.in.begin() + 1 + n, b.in.begin() + 1, b.in.begin() + 1 + m);
-  a.in.insert(a.in.end(), b.in.begin() + 1 + m, b.in.end());
-  products.insert(products.end(), more.begin(), more.end());
-}
-
-void merge_expert_linear(Node& a, const Node& b) {
-  auto& activations = std::get<ExpertLinear>(a.op).activations;
-  const auto& more = std::get<ExpertLinear>(b.op).activations;
-  a.in.insert(a.in.end(), b.in.begin() + 2, b.in.end());
-  activations.insert(activations.end(), more.begin(), more.end());
+/// Operands are what is shared, weights, biases, scales: the lists of each are joined.
+void merge(Node& a, const Node& b) {
+  const auto of_a = product_operands(a.op), of_b = product_operands(b.op);
+  std::vector<std::uint32_t> in(a.in.begin(), a.in.begin() + static_cast<std::ptrdiff_t>(of_a[0].weight));
+  for (const auto part : {&ProductOperands::weight, &ProductOperands::bias, &ProductOperands::scale}) {
+    for (const ProductOperands& p : of_a)
+      if (p.*part != 0) in.push_back(a.in[p.*part]);
+    for (const ProductOperands& p : of_b)
+      if (p.*part != 0) in.push_back(b.in[p.*part]);
+  }
+  a.in = std::move(in);
+  const auto more = products(b.op);
+  const auto append = [&](auto& op) { op.products.insert(op.products.end(), more.begin(), more.end()); };
+  if (auto* linear = std::get_if<Linear>(&a.op)) append(*linear);
+  if (auto* experts = std::get_if<ExpertLinear>(&a.op)) append(*experts);
+  a.out.insert(a.out.end(), b.out.begin(), b.out.end());
 }
 
 }  // namespace
@@ -38,13 +39,11 @@ Graph merge_linears(const Graph& g) {
   for (std::size_t i = 0; i < g.nodes().size(); ++i) {
     if (gone[i]) continue;
     Node n = g.nodes()[i];
-    const bool linear = std::holds_alternative<Linear>(n.op);
-    if (linear || std::holds_alternative<ExpertLinear>(n.op)) {
+    if (!products(n.op).empty()) {
       for (std::size_t j : uses.consumers[n.in[0]]) {
         if (j <= i || gone[j] || !can_merge(n, g.nodes()[j])) continue;
         gone[j] = true;
-        linear ? merge_linear(n, g.nodes()[j]) : merge_expert_linear(n, g.nodes()[j]);
-        n.out.insert(n.out.end(), g.nodes()[j].out.begin(), g.nodes()[j].out.end());
+        merge(n, g.nodes()[j]);
       }
     }
     nodes.push_back(std::move(n));
