@@ -19,25 +19,6 @@ namespace llm::cpu::test {
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// The portable table comes first.
-inline std::vector<const Kernels*> tables() {
-  std::vector<const Kernels*> all;
-  for (const QuantKernels& q : available_kernels()) {
-    const std::string isa = q.isa;
-    if (isa == "portable") all.push_back(&kernels_portable());
-#ifdef LLM_HAS_ISA_avx2
-    if (isa == "avx2") all.push_back(&kernels_avx2());
-#endif
-#ifdef LLM_HAS_ISA_avx2vnni
-    if (isa == "avx2vnni") all.push_back(&kernels_avx2vnni());
-#endif
-#ifdef LLM_HAS_ISA_avx512
-    if (isa == "avx512") all.push_back(&kernels_avx512());
-#endif
-  }
-  return all;
-}
-
 inline std::vector<float> random_floats(std::size_t n, std::mt19937& rng, float limit = 1) {
   std::uniform_real_distribution<float> uniform(-limit, limit);
   std::vector<float> x(n);

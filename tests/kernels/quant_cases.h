@@ -10,69 +10,28 @@
 #include <random>
 #include <vector>
 
-#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/isa.h"
 #include "tensor/activation.h"
 #include "tensor/decode.h"
 #include "tensor/dtype.h"
 
 namespace llm::cpu {
 
-#define LLM_DECLARE_QUANT_KERNELS(isa)                                                                             \
-  namespace isa {                                                                                                  \
-  void linear_q4_0(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void linear_q4_1(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void linear_q5_0(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void linear_q5_1(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void linear_q8_0(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void linear_q2_k(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void linear_q3_k(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void linear_q4_k(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void linear_q5_k(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void linear_q6_k(const LinearArgs&, std::int64_t, std::int64_t, std::byte*);                                     \
-  void quantize_rows_q8x32(const float*, std::int64_t, std::byte*, const ActLayout&, std::int64_t, std::int64_t);  \
-  void quantize_rows_q8x256(const float*, std::int64_t, std::byte*, const ActLayout&, std::int64_t, std::int64_t); \
-  }
-LLM_DECLARE_QUANT_KERNELS(portable)
-LLM_DECLARE_QUANT_KERNELS(avx2)
-LLM_DECLARE_QUANT_KERNELS(avx2vnni)
-LLM_DECLARE_QUANT_KERNELS(avx512)
-#undef LLM_DECLARE_QUANT_KERNELS
-
 namespace test {
 
-inline constexpr DType kQuantTypes[] = {DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0,
-                                        DType::Q2_K, DType::Q3_K, DType::Q4_K, DType::Q5_K, DType::Q6_K};
+/// The types that have kernels for products with quantised activations.
+inline std::vector<DType> quant_types() {
+  std::vector<DType> types;
+  for (const DTypeInfo& type : dtypes())
+    if (type.use == DTypeUse::Weight && type.quantized()) types.push_back(type.dtype);
+  return types;
+}
 
-struct QuantKernels {
-  const char* isa;
-  LinearFn linear[10];  ///< in the order of kQuantTypes
-  QuantizeRowsFn q8x32, q8x256;
-};
-
-/// Of the instruction sets that the build has and this machine runs; the portable one comes first.
-inline std::vector<QuantKernels> available_kernels() {
-#define LLM_QUANT_KERNELS(isa)                                                                             \
-  QuantKernels{#isa,                                                                                       \
-               {isa::linear_q4_0, isa::linear_q4_1, isa::linear_q5_0, isa::linear_q5_1, isa::linear_q8_0,  \
-                isa::linear_q2_k, isa::linear_q3_k, isa::linear_q4_k, isa::linear_q5_k, isa::linear_q6_k}, \
-               isa::quantize_rows_q8x32,                                                                   \
-               isa::quantize_rows_q8x256}
-  std::vector<QuantKernels> all = {LLM_QUANT_KERNELS(portable)};
-#ifdef LLM_HAS_ISA_avx2
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(LLM_QUANT_KERNELS(avx2));
-#endif
-#ifdef LLM_HAS_ISA_avx2vnni
-  // Compilers of this age do not know the name of AVX-VNNI: leaf 7, subleaf 1, bit 4 of eax.
-  std::uint32_t a = 7, b = 0, c = 1, d = 0;
-  __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-  if (__builtin_cpu_supports("avx2") && ((a >> 4) & 1) != 0) all.push_back(LLM_QUANT_KERNELS(avx2vnni));
-#endif
-#ifdef LLM_HAS_ISA_avx512
-  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi"))
-    all.push_back(LLM_QUANT_KERNELS(avx512));
-#endif
-#undef LLM_QUANT_KERNELS
+/// The tables of the instruction sets that the build has and this machine runs; the portable one comes first.
+inline std::vector<const Kernels*> tables() {
+  std::vector<const Kernels*> all;
+  for (const InstructionSet& set : instruction_sets())
+    if (set.runs_here()) all.push_back(&set.kernels());
   return all;
 }
 
@@ -103,6 +62,14 @@ class GuardedBytes {
 /// Where the blocks of a type keep their f16 factors.
 inline std::vector<std::size_t> half_offsets(DType t) {
   switch (t) {
+    case DType::MXFP4:  // a byte; every value but NVFP4's 0x7f is a finite number
+    case DType::NVFP4:
+    case DType::IQ1_M:  // scattered over the scales
+      return {};
+    case DType::TQ1_0:
+      return {52};
+    case DType::TQ2_0:
+      return {64};
     case DType::Q4_1:
     case DType::Q5_1:
     case DType::Q4_K:
@@ -119,16 +86,37 @@ inline std::vector<std::size_t> half_offsets(DType t) {
   }
 }
 
+/// Spreads an f16 over the scales of an IQ1_M block: its nibbles, lowest first, are their top ones.
+inline void set_iq1_m_factor(std::byte* block, std::uint16_t half) {
+  for (std::size_t i = 0; i < 4; ++i) {
+    std::byte& high = block[48 + 2 * i + 1];
+    high = (high & std::byte{0x0f}) | static_cast<std::byte>(((half >> (4 * i)) & 0x0f) << 4);
+  }
+}
+
+/// Gives a block its factors, all of them near `half`, an f16.
+inline void set_factors(DType t, std::byte* block, std::uint16_t half) {
+  for (std::size_t at : half_offsets(t)) std::memcpy(block + at, &half, 2);
+  if (t == DType::IQ1_M) set_iq1_m_factor(block, half);
+  // 2^(e - 127) / 2 and a float of 4 and 3 bits: the exponent of an f16 is less 15
+  if (t == DType::MXFP4) block[0] = static_cast<std::byte>(((half >> 10) & 0x1f) + 127 - 15);
+  if (t == DType::NVFP4)
+    for (int i = 0; i < 4; ++i) block[i] = static_cast<std::byte>((half >> 7) + i);
+}
+
 /// Random blocks: every bit pattern of quants and packed scales, factors between 2^-12 and 2^-7 of either sign.
 inline void random_blocks(DType t, std::byte* dst, std::size_t bytes, std::mt19937& rng) {
   const std::size_t block = info(t).block_bytes;
   for (std::size_t i = 0; i < bytes; ++i) dst[i] = static_cast<std::byte>(rng() & 0xff);
-  for (std::size_t b = 0; b < bytes; b += block)
+  for (std::size_t b = 0; b < bytes; b += block) {
     for (std::size_t at : half_offsets(t)) {
       const auto r = static_cast<std::uint32_t>(rng());
       const auto half = static_cast<std::uint16_t>(((r & 1) << 15) | ((3 + (r >> 1) % 5) << 10) | ((r >> 8) & 0x3ff));
       std::memcpy(dst + b + at, &half, 2);
     }
+    if (t == DType::IQ1_M) set_iq1_m_factor(dst + b, static_cast<std::uint16_t>(0x0c00 + rng() % 0x1400));
+    if (t == DType::MXFP4) dst[b] = static_cast<std::byte>(115 + rng() % 6);
+  }
 }
 
 /// A weight matrix of random blocks and quantised activations, some of them zero.
@@ -152,8 +140,8 @@ struct Problem {
   static std::size_t row_size(DType t, std::int64_t k) {
     return static_cast<std::size_t>(k) / info(t).block_elems * info(t).block_bytes;
   }
-  void quantize(const QuantKernels& kernels) {
-    (layout.block == 32 ? kernels.q8x32 : kernels.q8x256)(x.data(), k, act.data(), layout, 0, act_rows);
+  void quantize(const Kernels& kernels) {
+    kernels.quantize_rows[static_cast<int>(info(type).activation)](x.data(), k, act.data(), layout, 0, act_rows);
   }
   LinearArgs args(float* y, std::int64_t n_cols) const {
     LinearArgs a;

@@ -13,7 +13,6 @@ using namespace llm::cpu::test;
 
 namespace {
 
-constexpr std::size_t kTypes = std::size(kQuantTypes);
 constexpr float kUntouched = -12345.0f;
 
 struct Scratch {
@@ -26,11 +25,13 @@ struct Scratch {
   std::unique_ptr<std::byte, Free> bytes;
 };
 
-std::vector<float> product(const QuantKernels& kernels, std::size_t type, const Problem& p, std::int64_t n_cols,
-                           std::int64_t row_begin, std::int64_t row_end) {
+LinearFn linear(const Kernels& kernels, DType type) { return kernels.linear[static_cast<int>(type)]; }
+
+std::vector<float> product(const Kernels& kernels, const Problem& p, std::int64_t n_cols, std::int64_t row_begin,
+                           std::int64_t row_end) {
   static Scratch scratch;
   std::vector<float> y(static_cast<std::size_t>(n_cols * p.rows), kUntouched);
-  kernels.linear[type](p.args(y.data(), n_cols), row_begin, row_end, scratch.bytes.get());
+  linear(kernels, p.type)(p.args(y.data(), n_cols), row_begin, row_end, scratch.bytes.get());
   return y;
 }
 
@@ -49,26 +50,26 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 std::vector<std::int64_t> lengths(DType t) {
-  return info(t).block_elems == 32 ? std::vector<std::int64_t>{32, 96, 480, 1056}
-                                   : std::vector<std::int64_t>{256, 768, 2304};
+  const std::int64_t n = info(t).block_elems;
+  return n == 256 ? std::vector<std::int64_t>{n, 3 * n, 9 * n} : std::vector<std::int64_t>{n, 3 * n, 15 * n, 33 * n};
 }
 
 }  // namespace
 
 TEST_CASE("quantised products agree with double precision and across instruction sets", "[quant_linear]") {
-  const auto kernels = available_kernels();
-  for (std::size_t t = 0; t < kTypes; ++t) {
-    for (std::int64_t k : lengths(kQuantTypes[t])) {
+  const auto kernels = tables();
+  for (const DType t : quant_types()) {
+    for (std::int64_t k : lengths(t)) {
       for (std::int64_t rows : {1, 31, 32, 33, 100}) {
-        Problem p(kQuantTypes[t], rows, k, 40, static_cast<std::uint32_t>(k + rows));
-        p.quantize(kernels[0]);
+        Problem p(t, rows, k, 40, static_cast<std::uint32_t>(k + rows));
+        p.quantize(*kernels[0]);
         const Expected want(p);
-        const std::vector<float> first = product(kernels[0], t, p, 40, 0, rows);
-        INFO(name(kQuantTypes[t]) << " k " << k << " rows " << rows);
+        const std::vector<float> first = product(*kernels[0], p, 40, 0, rows);
+        INFO(name(t) << " k " << k << " rows " << rows);
         CHECK(count_wrong(first, want, p) == 0);
-        for (const QuantKernels& other : kernels) {
-          INFO(other.isa);
-          CHECK(same_bits(product(other, t, p, 40, 0, rows), first));
+        for (const Kernels* other : kernels) {
+          INFO(other->isa);
+          CHECK(same_bits(product(*other, p, 40, 0, rows), first));
         }
       }
     }
@@ -76,16 +77,17 @@ TEST_CASE("quantised products agree with double precision and across instruction
 }
 
 TEST_CASE("a column's bits do not depend on how many columns share a call", "[quant_linear]") {
-  for (const QuantKernels& kernels : available_kernels()) {
-    for (std::size_t t = 0; t < kTypes; ++t) {
-      for (std::int64_t k : lengths(kQuantTypes[t])) {
+  for (const Kernels* table : tables()) {
+    const Kernels& kernels = *table;
+    for (const DType t : quant_types()) {
+      for (std::int64_t k : lengths(t)) {
         const std::int64_t rows = 67;
-        Problem p(kQuantTypes[t], rows, k, 40, static_cast<std::uint32_t>(3 * k));
+        Problem p(t, rows, k, 40, static_cast<std::uint32_t>(3 * k));
         p.quantize(kernels);
-        const std::vector<float> all = product(kernels, t, p, 40, 0, rows);
+        const std::vector<float> all = product(kernels, p, 40, 0, rows);
         for (std::int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 33}) {
-          const std::vector<float> some = product(kernels, t, p, n, 0, rows);
-          INFO(kernels.isa << " " << name(kQuantTypes[t]) << " k " << k << " columns " << n);
+          const std::vector<float> some = product(kernels, p, n, 0, rows);
+          INFO(kernels.isa << " " << name(t) << " k " << k << " columns " << n);
           CHECK(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)) == 0);
         }
       }
@@ -94,19 +96,20 @@ TEST_CASE("a column's bits do not depend on how many columns share a call", "[qu
 }
 
 TEST_CASE("row ranges of any start and length give the same bits and touch nothing else", "[quant_linear]") {
-  for (const QuantKernels& kernels : available_kernels()) {
-    for (std::size_t t = 0; t < kTypes; ++t) {
-      const std::int64_t rows = 101, k = info(kQuantTypes[t]).block_elems == 32 ? 224 : 1280;
-      Problem p(kQuantTypes[t], rows, k, 9, 7);
+  for (const Kernels* table : tables()) {
+    const Kernels& kernels = *table;
+    for (const DType t : quant_types()) {
+      const std::int64_t rows = 101, k = info(t).block_elems * (info(t).block_elems == 256 ? 5 : 7);
+      Problem p(t, rows, k, 9, 7);
       p.quantize(kernels);
       for (std::int64_t n : {1, 3, 9}) {
-        const std::vector<float> all = product(kernels, t, p, n, 0, rows);
+        const std::vector<float> all = product(kernels, p, n, 0, rows);
         for (auto [begin, end] : {std::pair{0, 1}, {1, 33}, {5, 69}, {17, 18}, {64, 101}, {99, 101}, {40, 40}}) {
           std::vector<float> want(all.size(), kUntouched);
           for (std::int64_t c = 0; c < n; ++c)
             std::copy(all.begin() + c * rows + begin, all.begin() + c * rows + end, want.begin() + c * rows + begin);
-          INFO(kernels.isa << " " << name(kQuantTypes[t]) << " columns " << n << " rows " << begin << " to " << end);
-          CHECK(same_bits(product(kernels, t, p, n, begin, end), want));
+          INFO(kernels.isa << " " << name(t) << " columns " << n << " rows " << begin << " to " << end);
+          CHECK(same_bits(product(kernels, p, n, begin, end), want));
         }
       }
     }
@@ -115,12 +118,13 @@ TEST_CASE("row ranges of any start and length give the same bits and touch nothi
 
 TEST_CASE("columns may be taken from and put to rows of any order", "[quant_linear]") {
   Scratch scratch;
-  for (const QuantKernels& kernels : available_kernels()) {
-    for (std::size_t t = 0; t < kTypes; ++t) {
+  for (const Kernels* table : tables()) {
+    const Kernels& kernels = *table;
+    for (const DType t : quant_types()) {
       const std::int64_t rows = 40, k = 512;
-      Problem p(kQuantTypes[t], rows, k, 12, 11);
+      Problem p(t, rows, k, 12, 11);
       p.quantize(kernels);
-      const std::vector<float> all = product(kernels, t, p, 12, 0, rows);
+      const std::vector<float> all = product(kernels, p, 12, 0, rows);
       const std::int32_t from[] = {11, 0, 3, 3, 7, 10, 1, 2, 9, 5, 4};
       const std::int32_t to[] = {2, 12, 0, 9, 1, 3, 8, 7, 6, 5, 11};
       for (std::int64_t n : {1, 2, 5, 11}) {
@@ -128,10 +132,10 @@ TEST_CASE("columns may be taken from and put to rows of any order", "[quant_line
         LinearArgs args = p.args(y.data(), n);
         args.act_rows = from;
         args.out_rows = to;
-        kernels.linear[t](args, 0, rows, scratch.bytes.get());
+        linear(kernels, t)(args, 0, rows, scratch.bytes.get());
         for (std::int64_t c = 0; c < n; ++c)
           std::copy_n(all.begin() + from[c] * rows, rows, want.begin() + to[c] * rows);
-        INFO(kernels.isa << " " << name(kQuantTypes[t]) << " columns " << n);
+        INFO(kernels.isa << " " << name(t) << " columns " << n);
         CHECK(same_bits(y, want));
       }
     }
@@ -140,12 +144,13 @@ TEST_CASE("columns may be taken from and put to rows of any order", "[quant_line
 
 TEST_CASE("rows of weights may have gaps between them", "[quant_linear]") {
   Scratch scratch;
-  for (const QuantKernels& kernels : available_kernels()) {
-    for (std::size_t t = 0; t < kTypes; ++t) {
+  for (const Kernels* table : tables()) {
+    const Kernels& kernels = *table;
+    for (const DType t : quant_types()) {
       const std::int64_t rows = 37, k = 768;
-      Problem p(kQuantTypes[t], rows, k, 9, 13);
+      Problem p(t, rows, k, 9, 13);
       p.quantize(kernels);
-      const std::vector<float> all = product(kernels, t, p, 9, 0, rows);
+      const std::vector<float> all = product(kernels, p, 9, 0, rows);
       const std::size_t pitch = p.row_bytes + 38;
       GuardedBytes apart(pitch * static_cast<std::size_t>(rows - 1) + p.row_bytes);
       for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r)
@@ -155,8 +160,8 @@ TEST_CASE("rows of weights may have gaps between them", "[quant_linear]") {
         LinearArgs args = p.args(y.data(), n);
         args.w = apart.data();
         args.w_row_bytes = pitch;
-        kernels.linear[t](args, 0, rows, scratch.bytes.get());
-        INFO(kernels.isa << " " << name(kQuantTypes[t]) << " columns " << n);
+        linear(kernels, t)(args, 0, rows, scratch.bytes.get());
+        INFO(kernels.isa << " " << name(t) << " columns " << n);
         CHECK(std::memcmp(y.data(), all.data(), y.size() * sizeof(float)) == 0);
       }
     }
@@ -164,17 +169,17 @@ TEST_CASE("rows of weights may have gaps between them", "[quant_linear]") {
 }
 
 TEST_CASE("long rows give the same bits on every instruction set", "[quant_linear]") {
-  const auto kernels = available_kernels();
-  for (std::size_t t = 0; t < kTypes; ++t) {
+  const auto kernels = tables();
+  for (const DType t : quant_types()) {
     for (std::int64_t k : {8192 + 512, 28672}) {
-      Problem p(kQuantTypes[t], 35, k, 9, 5);
-      p.quantize(kernels[0]);
-      const std::vector<float> first = product(kernels[0], t, p, 9, 0, 35);
+      Problem p(t, 35, k, 9, 5);
+      p.quantize(*kernels[0]);
+      const std::vector<float> first = product(*kernels[0], p, 9, 0, 35);
       CHECK(count_wrong(first, Expected(p), p) == 0);
-      for (const QuantKernels& other : kernels) {
-        INFO(other.isa << " " << name(kQuantTypes[t]) << " k " << k);
-        CHECK(same_bits(product(other, t, p, 9, 0, 35), first));
-        const std::vector<float> one = product(other, t, p, 1, 0, 35);
+      for (const Kernels* other : kernels) {
+        INFO(other->isa << " " << name(t) << " k " << k);
+        CHECK(same_bits(product(*other, p, 9, 0, 35), first));
+        const std::vector<float> one = product(*other, p, 1, 0, 35);
         CHECK(std::memcmp(one.data(), first.data(), one.size() * sizeof(float)) == 0);
       }
     }
@@ -182,50 +187,67 @@ TEST_CASE("long rows give the same bits on every instruction set", "[quant_linea
 }
 
 TEST_CASE("extreme quants, scales and activations stay exact", "[quant_linear]") {
-  const auto kernels = available_kernels();
-  for (std::size_t t = 0; t < kTypes; ++t) {
+  const auto kernels = tables();
+  for (const DType t : quant_types()) {
     for (int fill : {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0, 0x20, 0xdf}) {
       const std::int64_t rows = 33, k = 512;
-      Problem p(kQuantTypes[t], rows, k, 9, 1);
-      const std::size_t block = info(kQuantTypes[t]).block_bytes;
+      Problem p(t, rows, k, 9, 1);
+      const std::size_t block = info(t).block_bytes;
       std::memset(p.weights.data(), fill, p.row_bytes * rows);
       for (std::size_t b = 0; b < p.row_bytes * rows; b += block)
-        for (std::size_t at : half_offsets(kQuantTypes[t]))
-          std::memcpy(p.weights.data() + b + at, "\x00\x3c", 2);  // 1.0
-      for (std::size_t i = 0; i < p.x.size(); ++i)                // the largest quants, of one sign, of both, in turns
+        set_factors(t, p.weights.data() + b, 0x3c00);  // about 1.0
+      for (std::size_t i = 0; i < p.x.size(); ++i)     // the largest quants, of one sign, of both, in turns
         p.x[i] = (i / k) % 3 == 0 ? 1.0f : (i / k) % 3 == 1 ? -1.0f : i % 2 == 0 ? 1.0f : -1.0f;
-      p.quantize(kernels[0]);
+      p.quantize(*kernels[0]);
       const Expected want(p);
-      for (const QuantKernels& other : kernels) {
-        INFO(other.isa << " " << name(kQuantTypes[t]) << " bytes " << fill);
-        CHECK(count_wrong(product(other, t, p, 9, 0, rows), want, p) == 0);
-        CHECK(count_wrong(product(other, t, p, 1, 0, rows), Expected(p), p) == 0);
+      for (const Kernels* other : kernels) {
+        INFO(other->isa << " " << name(t) << " bytes " << fill);
+        CHECK(count_wrong(product(*other, p, 9, 0, rows), want, p) == 0);
+        CHECK(count_wrong(product(*other, p, 1, 0, rows), Expected(p), p) == 0);
       }
     }
   }
 }
 
 TEST_CASE("scales that are not numbers reach the outputs of their row or column only", "[quant_linear]") {
-  for (const QuantKernels& kernels : available_kernels()) {
-    for (std::size_t t = 0; t < kTypes; ++t) {
+  for (const Kernels* table : tables()) {
+    const Kernels& kernels = *table;
+    for (const DType t : quant_types()) {
       const std::int64_t rows = 35, k = 768;
-      Problem p(kQuantTypes[t], rows, k, 9, 3);
-      const std::uint16_t nan = 0x7e00;
-      std::memcpy(
-          p.weights.data() + 20 * p.row_bytes + info(kQuantTypes[t]).block_bytes + half_offsets(kQuantTypes[t]).back(),
-          &nan, 2);
+      Problem p(t, rows, k, 9, 3);
+      const bool has_nan = t != DType::MXFP4 && t != DType::NVFP4;  // every byte of these is a number
+      if (has_nan) set_factors(t, p.weights.data() + 20 * p.row_bytes + info(t).block_bytes, 0x7e00);
       p.x[static_cast<std::size_t>(4 * k + 700)] = std::numeric_limits<float>::infinity();
       p.quantize(kernels);
       for (std::int64_t n : {1, 9}) {
-        const std::vector<float> y = product(kernels, t, p, n, 0, rows);
+        const std::vector<float> y = product(kernels, p, n, 0, rows);
         std::size_t wrong = 0;
         for (std::int64_t c = 0; c < n; ++c)
           for (std::int64_t r = 0; r < rows; ++r)
-            wrong += std::isnan(y[static_cast<std::size_t>(c * rows + r)]) != (c == 4 || r == 20);
-        INFO(kernels.isa << " " << name(kQuantTypes[t]) << " columns " << n);
+            wrong += std::isnan(y[static_cast<std::size_t>(c * rows + r)]) != (c == 4 || (has_nan && r == 20));
+        INFO(kernels.isa << " " << name(t) << " columns " << n);
         CHECK(wrong == 0);
       }
     }
+  }
+}
+
+TEST_CASE("a byte of exponent scales by every power of two, subnormal ones too", "[quant_linear]") {
+  const std::int64_t rows = 232, k = 32;
+  Problem p(DType::MXFP4, rows, k, 2, 17);
+  for (std::size_t r = 0; r < rows; ++r) p.weights.data()[r * p.row_bytes] = static_cast<std::byte>(r);
+  for (std::size_t i = 0; i < 2 * k; ++i) p.x[i] = (i < k ? 1e30f : 1e-20f) * (static_cast<float>(i % 7) - 2.0f);
+  for (const Kernels* kernels : tables()) {
+    p.quantize(*kernels);
+    const Expected want(p);
+    const std::vector<float> y = product(*kernels, p, 2, 0, rows);
+    std::size_t wrong = 0;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::size_t i = want.index(r < 128 ? 0 : 1, r);
+      wrong += !(std::abs(static_cast<double>(y[i]) - want.value[i]) <= 0x1p-20 * want.magnitude[i]);
+    }
+    INFO(kernels->isa);
+    CHECK(wrong == 0);
   }
 }
 
@@ -246,14 +268,15 @@ TEST_CASE("activations are quantised bit for bit as defined", "[quant_linear]") 
   for (std::size_t block = 256; block < 512; block += 32) x[block] = 127.0f;
   x[2 * k + 5] = std::numeric_limits<float>::quiet_NaN();
   x[2 * k + 700] = -std::numeric_limits<float>::infinity();
-  for (const QuantKernels& kernels : available_kernels()) {
+  for (const Kernels* table : tables()) {
+    const Kernels& kernels = *table;
     for (ActFormat format : {ActFormat::Q8x32, ActFormat::Q8x256}) {
       const ActLayout layout = act_layout(static_cast<int>(format), k, rows);
       REQUIRE(layout.block == act_block_elems(format));
       REQUIRE(layout.row_bytes % 64 == 0);
       REQUIRE(layout.row_bytes % 4096 != 0);
       GuardedBytes act(layout.bytes);
-      const auto quantize = format == ActFormat::Q8x32 ? kernels.q8x32 : kernels.q8x256;
+      const auto quantize = kernels.quantize_rows[static_cast<int>(format)];
       quantize(x.data(), k, act.data(), layout, 0, 4);
       quantize(x.data(), k, act.data(), layout, 4, rows);
       std::size_t wrong_q = 0, wrong_scale = 0, wrong_sum = 0;

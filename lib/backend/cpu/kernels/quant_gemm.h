@@ -19,7 +19,7 @@ struct PanelMemory {
   alignas(64) u8 q[kStretch * kPanelRows];
   alignas(64) std::int32_t scale[kStretch / 16 * kPanelRows];
   alignas(64) std::int32_t min[kStretch / 32 * kPanelRows];
-  alignas(64) float d[kStretch / 32 * kPanelRows];
+  alignas(64) float d[kStretch / 16 * kPanelRows];
   alignas(64) float dm[kStretch / 32 * kPanelRows];
 };
 
@@ -29,7 +29,7 @@ struct TileColumns {
   alignas(64)
       std::int32_t bias[kTileCols][kStretch / 16 + 16];  ///< [k / sub] - bias * sum of activations: where a sum starts
   alignas(64) std::int32_t sums[kTileCols][kStretch / 32 + 16];  ///< [k / min_pair] two int16 sums, or [k / 32] one f32
-  alignas(64) float d[kTileCols][kStretch / 32 + 16];            ///< [k / block]
+  alignas(64) float d[kTileCols][kStretch / 16 + 16];            ///< [k / block]
   const std::int8_t* q[kTileCols];
 };
 
@@ -57,14 +57,6 @@ static_assert(sizeof(GemmScratch) <= kScratchBytes);
 /// int32 sums of pairs of int16, times `factor`; both in the order of memory.
 LLM_INLINE V pair_sums(const std::int16_t* p, int factor) { return madd16(load(p), splat16(factor)); }
 
-LLM_INLINE V widen16(const std::int16_t* p) {
-#if defined(LLM_ISA_avx512)
-  return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-#else
-  return _mm256_cvtepi16_epi32(load16(p));
-#endif
-}
-
 /// a, then b, as int16.
 LLM_INLINE V narrow32(V a, V b) {
 #if defined(LLM_ISA_avx512)
@@ -76,11 +68,14 @@ LLM_INLINE V narrow32(V a, V b) {
 
 /// Fills column `i` of a tile for elements [k0, k0 + n). Reads up to a register beyond the last sum: rows of sums are
 /// padded.
-template <class T>
+template <PanelTraits t>
 LLM_INLINE void prepare_column(const Column& col, i64 k0, i64 n, int i, TileColumns& out) {
-  constexpr PanelTraits t = T::traits;
   out.q[i] = col.q + k0;
-  __builtin_memcpy(out.d[i], col.scales + k0 / t.block, static_cast<std::size_t>(n / t.block) * sizeof(float));
+  if constexpr (t.block == 16) {
+    for (i64 b = 0; b < n / 16; ++b) out.d[i][b] = col.scales[k0 / 32 + b / 2];
+  } else {
+    __builtin_memcpy(out.d[i], col.scales + k0 / t.block, static_cast<std::size_t>(n / t.block) * sizeof(float));
+  }
   const std::int16_t* sums = col.sums + k0 / 16;
   if constexpr (kVnni && t.bias != 0 && t.sub == 16) {
     const V factor = splat32(-t.bias);
@@ -175,9 +170,8 @@ LLM_INLINE void fetch_ahead(Ahead& ahead) {
 }
 
 /// The integer sums of block `b` into work.isum[2 c + register of rows].
-template <class T, int nc>
+template <PanelTraits t, int nc>
 LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, V* isum, Ahead& ahead) {
-  constexpr PanelTraits t = T::traits;
   const u8* q = p.q + b * t.block * kPanelRows + row * 4;
 #if defined(LLM_ISA_avx2)
   for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
@@ -189,10 +183,11 @@ LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& col
       add_products_16<t, t.sub, nc>(isum, factor, q + s * t.sub * kPanelRows, cols, b * t.block + s * t.sub);
     }
   } else {
+    constexpr int kPart = t.block < 32 ? t.block : 32;
     const V factor[2] = {splat16(1), splat16(1)};
     fetch_ahead(ahead);
-    for (int s = 0; s < t.block / 32; ++s)
-      add_products_16<t, 32, nc>(isum, factor, q + s * 32 * kPanelRows, cols, b * t.block + s * 32);
+    for (int s = 0; s < t.block; s += kPart)
+      add_products_16<t, kPart, nc>(isum, factor, q + s * kPanelRows, cols, b * t.block + s);
   }
 #else
   constexpr int kSubs = t.block / t.sub;
@@ -230,10 +225,9 @@ LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& col
 }
 
 /// y += the product of kTileRows rows of the panel from `row` with nc columns over n elements.
-template <class T, int nc>
+template <PanelTraits t, int nc>
 [[gnu::noinline]] void tile(const PanelMemory& p, int row, i64 n, const TileColumns& cols, TileWork& work,
                             float* const* y) {
-  constexpr PanelTraits t = T::traits;
   Ahead ahead = work.ahead;
   F* acc = in_memory(work.acc);
   V* isum = in_memory(work.isum);
@@ -243,7 +237,7 @@ template <class T, int nc>
     acc[2 * c + 1] = load_f(y[c] + row + kWidth);
   }
   for (i64 b = 0; b < n / t.block; ++b) {
-    block_sums<T, nc>(p, row, cols, b, isum, ahead);
+    block_sums<t, nc>(p, row, cols, b, isum, ahead);
     const float* d = p.d + b * kPanelRows + row;
     const float* dm = p.dm + b * kPanelRows + row;
     const F d0 = load_f(d), d1 = load_f(d + kWidth);
@@ -280,28 +274,34 @@ template <class T, int nc>
   work.ahead = ahead;
 }
 
+/// What a tile needs to know of a type: of a bias only whether there is one.
+constexpr PanelTraits tile_traits(PanelTraits t) {
+  t.bias = t.bias != 0 ? 1 : 0;
+  return t;
+}
+
 using TileFn = void (*)(const PanelMemory&, int, i64, const TileColumns&, TileWork&, float* const*);
-template <class T>
+template <PanelTraits t>
 TileFn tile_of(i64 nc) {
   switch (nc) {
     case 1:
-      return tile<T, 1>;
+      return tile<t, 1>;
     case 2:
-      return tile<T, 2>;
+      return tile<t, 2>;
     case 3:
-      return tile<T, 3>;
+      return tile<t, 3>;
 #if defined(LLM_ISA_avx512)
     case 4:
-      return tile<T, 4>;
+      return tile<t, 4>;
     case 5:
-      return tile<T, 5>;
+      return tile<t, 5>;
     case 6:
-      return tile<T, 6>;
+      return tile<t, 6>;
     case 7:
-      return tile<T, 7>;
+      return tile<t, 7>;
 #endif
     default:
-      return tile<T, kTileCols>;
+      return tile<t, kTileCols>;
   }
 }
 
@@ -310,12 +310,12 @@ template <class T>
 [[gnu::noinline]] void unpack_panel(const u8* const* rows, i64 k0, i64 n, PanelMemory& p) {
   constexpr PanelTraits t = T::traits;
   for (i64 b = 0; b < n / t.block; ++b) {
-    const i64 offset = (k0 / t.block + b) * t.block_bytes;
+    const i64 block = k0 / t.block + b, offset = block / T::kParts * T::kBytes;
     for (int row = 0; row < kPanelRows; row += kWidth) {
       const PanelBlock out{p.q + b * t.block * kPanelRows + row * 4, p.scale + b * (t.block / t.sub) * kPanelRows + row,
                            p.min + b * (t.block / t.min_pair()) * kPanelRows + row, p.d + b * kPanelRows + row,
                            p.dm + b * kPanelRows + row};
-      T::unpack([&](int r) LLM_LAMBDA { return rows[row + r] + offset; }, out);
+      T::unpack([&](int r) LLM_LAMBDA { return rows[row + r] + offset; }, static_cast<int>(block % T::kParts), out);
     }
   }
 }
@@ -326,14 +326,14 @@ LLM_INLINE void panel_columns(const LinearArgs& args, i64 row, int n_rows, i64 k
                               GemmScratch& s) {
   float* y[kTileCols];
   for (int c = 0; c < nc; ++c) {
-    prepare_column<T>(column(args, c0 + c), k0, n, c, s.cols);
+    prepare_column<T::traits>(column(args, c0 + c), k0, n, c, s.cols);
     y[c] = n_rows == kPanelRows ? output(args, c0 + c) + row : s.work.edge[c];
     if (n_rows != kPanelRows && k0 != 0)
       __builtin_memcpy(y[c], output(args, c0 + c) + row, static_cast<std::size_t>(n_rows) * sizeof(float));
     if (k0 == 0)
       for (int r = 0; r < kPanelRows; r += kWidth) store_f(y[c] + r, zero_f());
   }
-  const TileFn run = tile_of<T>(nc);
+  const TileFn run = tile_of<tile_traits(T::traits)>(nc);
   for (int r = 0; r < kPanelRows; r += kTileRows) run(s.panel, r, n, s.cols, s.work, y);
   if (n_rows != kPanelRows)
     for (int c = 0; c < nc; ++c)

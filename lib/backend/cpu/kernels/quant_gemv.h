@@ -36,9 +36,10 @@ struct StreamLayout {
         repeated(up((windows + 3) * kWindowBytes)),
         terms(repeated + up((blocks + kWidth) * 4)),
         column_bytes(terms + up((blocks + 1) * kWidth * 4) + 64) {}
-  i64 bytes(int nc) const { return column_bytes * nc + up(kWidth * T::kBytes); }
+  i64 bytes(int nc) const { return column_bytes * nc + up(kStepBytes); }
 
   static constexpr i64 kWindowBytes = T::kActs * kVectorBytes;
+  static constexpr i64 kStepBytes = kWidth * T::kBytes / T::kParts;
   static constexpr i64 up(i64 n) { return (n + 63) / 64 * 64; }
 
   i64 blocks;    ///< of a row
@@ -73,9 +74,11 @@ LLM_INLINE void prepare_stream(const Column& col, const StreamLayout<T>& layout,
     }
   }
   if constexpr (T::kSums == StreamSums::Bias || T::kSums == StreamSums::Float) {
+    constexpr int kFactor = T::kSums == StreamSums::Bias ? -T::kBias : 1;
     std::int32_t* repeated = reinterpret_cast<std::int32_t*>(memory + layout.repeated);
     for (i64 i = 0; i < layout.blocks; i += kWidth) {
-      const V sum = madd16(load(col.sums + 2 * i), splat16(T::kSums == StreamSums::Bias ? -T::kBias : 1));
+      const V sum = T::kBlock == 16 ? mul32(widen16(col.sums + i), splat32(kFactor))
+                                    : madd16(load(col.sums + 2 * i), splat16(kFactor));
       store(repeated + i, T::kSums == StreamSums::Bias ? sum : bits(to_f(sum)));
     }
     for (int i = 0; i < kWidth; ++i) repeated[layout.blocks + i] = repeated[i];
@@ -98,6 +101,12 @@ LLM_INLINE void fetch(const u8* p, V& x) {
 #endif
 }
 
+/// Types whose groups take so many instructions that four of them in a row would only fill the cache.
+template <class T>
+inline constexpr bool kGroupsInLoop = requires {
+  typename T::GroupsInLoop;
+};
+
 /// The terms of the kWidth blocks at w: nc columns whose memory starts at `columns`, stored from term `at` on.
 template <class T, int nc>
 LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byte* columns, i64 at,
@@ -105,19 +114,37 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byt
   constexpr i64 kWindowBytes = StreamLayout<T>::kWindowBytes;
   const std::byte* windows = columns + place.window * kWindowBytes;
   V isum[4][nc], msum[4][nc], heads[4];
-  repeat<4>([&](auto j) LLM_LAMBDA {
-    T::template group<nc>(
-        w + j * kLanes * T::kBytes,
-        [&](int c, int t)
-            LLM_LAMBDA { return load(windows + j * kWindowBytes + c * layout.column_bytes + t * kVectorBytes); },
-        [&](auto i, auto n, V& x) LLM_LAMBDA {
-          constexpr int kLines = (kWidth * T::kBytes + 63) / 64, kPoints = 4 * n.value,
-                        kPoint = j.value * n.value + i.value;
-          repeat<(kPoint + 1) * kLines / kPoints - kPoint * kLines / kPoints>(
-              [&](auto line) LLM_LAMBDA { fetch(w + kFetchAhead + (kPoint * kLines / kPoints + line.value) * 64, x); });
-        },
-        isum[j], msum[j], heads[j]);
-  });
+  const auto act_of = [&](int j) LLM_LAMBDA {
+    return [&, j](int c, int t)
+               LLM_LAMBDA { return load(windows + j * kWindowBytes + c * layout.column_bytes + t * kVectorBytes); };
+  };
+  if constexpr (kGroupsInLoop<T>) {
+    for (int j = 0; j < 4; ++j) {
+      constexpr i64 kGroupBytes = StreamLayout<T>::kStepBytes / 4;
+      const u8* next = w + j * kGroupBytes + kFetchAhead;
+      const auto ahead = [&](auto i, auto n, V& x) LLM_LAMBDA {
+        constexpr int kLines = (kGroupBytes + 63) / 64, kFirst = i.value * kLines / n.value;
+        repeat<(i.value + 1) * kLines / n.value - kFirst>(
+            [&](auto line) LLM_LAMBDA { fetch(next + (kFirst + line.value) * 64, x); });
+      };
+      T::template group<nc>(w + j * kGroupBytes, act_of(j), ahead, isum[j], msum[j], heads[j]);
+    }
+  } else {
+    repeat<4>([&](auto j) LLM_LAMBDA {
+      constexpr int kFirst = j.value * kLanes;  // block of the step
+      const u8* from = w + kFirst / T::kParts * T::kBytes;
+      const auto ahead = [&](auto i, auto n, V& x) LLM_LAMBDA {
+        constexpr int kLines = (StreamLayout<T>::kStepBytes + 63) / 64, kPoints = 4 * n.value,
+                      kPoint = j.value * n.value + i.value;
+        repeat<(kPoint + 1) * kLines / kPoints - kPoint * kLines / kPoints>(
+            [&](auto line) LLM_LAMBDA { fetch(w + kFetchAhead + (kPoint * kLines / kPoints + line.value) * 64, x); });
+      };
+      if constexpr (T::kParts == 1)
+        T::template group<nc>(from, act_of(j), ahead, isum[j], msum[j], heads[j]);
+      else
+        T::template group<nc, kFirst % T::kParts>(from, act_of(j), ahead, isum[j], msum[j], heads[j]);
+    });
+  }
   F d, m;
   T::factors(w, heads, d, m);
   repeat<nc>([&](auto c) LLM_LAMBDA {
@@ -143,15 +170,16 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byt
   while (place.window >= layout.windows) place.window -= layout.windows;
 }
 
-/// Adds up the terms of kWidth rows in the order of k.
+/// Adds up the terms of kWidth rows in the order of k; `share` neighbouring blocks have one scale.
+template <int share>
 LLM_INLINE F add_terms(const float* terms, const float* d_act, i64 blocks) {
   F acc = zero_f();
   for (i64 j = 0; j < blocks; j += 4) {
     const Four x = load_rows([&](int row) LLM_LAMBDA { return terms + row * blocks + j; });
-    acc = fma(splat_f(d_act[j]), as_f(x.v[0]), acc);
-    if (j + 1 < blocks) acc = fma(splat_f(d_act[j + 1]), as_f(x.v[1]), acc);
-    if (j + 2 < blocks) acc = fma(splat_f(d_act[j + 2]), as_f(x.v[2]), acc);
-    if (j + 3 < blocks) acc = fma(splat_f(d_act[j + 3]), as_f(x.v[3]), acc);
+    acc = fma(splat_f(d_act[j / share]), as_f(x.v[0]), acc);
+    if (j + 1 < blocks) acc = fma(splat_f(d_act[(j + 1) / share]), as_f(x.v[1]), acc);
+    if (j + 2 < blocks) acc = fma(splat_f(d_act[(j + 2) / share]), as_f(x.v[2]), acc);
+    if (j + 3 < blocks) acc = fma(splat_f(d_act[(j + 3) / share]), as_f(x.v[3]), acc);
   }
   return acc;
 }
@@ -171,17 +199,19 @@ template <class T, int nc>
     const u8* w = weight_row(args, row);
     StreamPlace place;
     i64 at = 0;
-    for (; at + kWidth <= n_terms; at += kWidth, w += kWidth * T::kBytes)
+    for (; at < n_terms; at += kWidth, w += StreamLayout<T>::kStepBytes) {
+      if (at + kWidth > n_terms) {  // fewer blocks than a step takes: from a copy, so that nothing behind them is read
+        u8* copy = reinterpret_cast<u8*>(scratch + layout.column_bytes * nc);
+        __builtin_memset(copy, 0, StreamLayout<T>::kStepBytes);
+        __builtin_memcpy(copy, w, static_cast<std::size_t>((n_terms - at) * T::kBytes / T::kParts));
+        w = copy;
+      }
       stream_step<T, nc>(w, layout, scratch, at, place);
-    if (at < n_terms) {  // fewer blocks than a step takes: from a copy, so that nothing behind them is read
-      u8* copy = reinterpret_cast<u8*>(scratch + layout.column_bytes * nc);
-      __builtin_memset(copy, 0, kWidth * T::kBytes);
-      __builtin_memcpy(copy, w, static_cast<std::size_t>(n_terms - at) * T::kBytes);
-      stream_step<T, nc>(copy, layout, scratch, at, place);
     }
     for (int c = 0; c < nc; ++c) {
       const std::byte* column = scratch + c * layout.column_bytes;
-      const F acc = add_terms(reinterpret_cast<const float*>(column + layout.terms), d_act[c], layout.blocks);
+      constexpr int kShare = T::kBlock == 16 ? 2 : 1;
+      const F acc = add_terms<kShare>(reinterpret_cast<const float*>(column + layout.terms), d_act[c], layout.blocks);
       float* y = output(args, c0 + c) + row;
       if (n_rows == kWidth) {
         store_f(y, acc);
@@ -198,7 +228,7 @@ template <class T, int nc>
 template <class T>
 LLM_INLINE bool can_stream(const LinearArgs& args, int nc) {
   const StreamLayout<T> layout(args.k);
-  return layout.blocks * T::kBytes == static_cast<i64>(args.w_row_bytes) &&
+  return layout.blocks / T::kParts * T::kBytes == static_cast<i64>(args.w_row_bytes) &&
          layout.bytes(nc) <= static_cast<i64>(kScratchBytes);
 }
 

@@ -1,5 +1,6 @@
 // Panels: 32 rows of weights over a stretch of k, unpacked to bytes in the order in which a tile reads them. One
-// unpacking per storage type; what differs between types beyond that is in PanelTraits.
+// unpacking per storage type, of a block of kBlock elements, of which kParts make a block of the file of kBytes; what
+// differs between types beyond that is in PanelTraits.
 //
 //   q      [k / 4][32 rows][4]  value + bias, unsigned (without VNNI: the value, signed, where there is a bias)
 //   scale  [k / sub][32 rows]   int32 (without VNNI: twice as int16)
@@ -26,8 +27,7 @@ enum class Minimums : std::uint8_t {
 };
 
 struct PanelTraits {
-  int block;  ///< elements
-  int block_bytes;
+  int block;    ///< elements under one factor and one activation scale
   int sub;      ///< elements under one integer scale; block if there is none
   int bias;     ///< of the stored bytes; undone through the sums of activations
   int max_abs;  ///< of the values, for the range of int16 sums
@@ -62,12 +62,14 @@ LLM_INLINE void put_scale(const PanelBlock& out, int sub, V scale) {
 LLM_INLINE V low_nibbles(V a) { return and_(a, splat8(0x0f)); }
 LLM_INLINE V high_nibbles(V a) { return and_(shr16<4>(a), splat8(0x0f)); }
 
-// Every load_rows() below stays inside the block.
+// unpack(at, part, out): the block of row r is part `part` of the file's block at at(r). Every load_rows() below stays
+// inside the block.
 
 struct PanelQ4_0 {
-  static constexpr PanelTraits traits{32, sizeof(BlockQ4_0), 32, 8, 8, Minimums::None};
+  static constexpr int kBytes = sizeof(BlockQ4_0), kParts = 1;
+  static constexpr PanelTraits traits{32, 32, 8, 8, Minimums::None};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     store_f(out.d, halves(at));
     const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ4_0, qs); });
     for (int i = 0; i < 4; ++i) {
@@ -78,9 +80,10 @@ struct PanelQ4_0 {
 };
 
 struct PanelQ4_1 {
-  static constexpr PanelTraits traits{32, sizeof(BlockQ4_1), 32, 0, 15, Minimums::PerBlock};
+  static constexpr int kBytes = sizeof(BlockQ4_1), kParts = 1;
+  static constexpr PanelTraits traits{32, 32, 0, 15, Minimums::PerBlock};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     const V head = load_rows(at).v[0];
     store_f(out.d, low_halves(head));
     store_f(out.dm, low_halves(shr32<16>(head)));
@@ -101,9 +104,10 @@ LLM_INLINE V fifth_bits(V qh) {
 }
 
 struct PanelQ5_0 {
-  static constexpr PanelTraits traits{32, sizeof(BlockQ5_0), 32, 16, 16, Minimums::None};
+  static constexpr int kBytes = sizeof(BlockQ5_0), kParts = 1;
+  static constexpr PanelTraits traits{32, 32, 16, 16, Minimums::None};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     const Four head = load_rows(at);  // d, qh, ...
     store_f(out.d, low_halves(head.v[0]));
     const V qh = or_(shr32<16>(head.v[0]), shl32<16>(head.v[1]));
@@ -116,9 +120,10 @@ struct PanelQ5_0 {
 };
 
 struct PanelQ5_1 {
-  static constexpr PanelTraits traits{32, sizeof(BlockQ5_1), 32, 0, 31, Minimums::PerBlock};
+  static constexpr int kBytes = sizeof(BlockQ5_1), kParts = 1;
+  static constexpr PanelTraits traits{32, 32, 0, 31, Minimums::PerBlock};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     const Four head = load_rows(at);  // d and m, qh, ...
     store_f(out.d, low_halves(head.v[0]));
     store_f(out.dm, low_halves(shr32<16>(head.v[0])));
@@ -131,9 +136,10 @@ struct PanelQ5_1 {
 };
 
 struct PanelQ8_0 {
-  static constexpr PanelTraits traits{32, sizeof(BlockQ8_0), 32, 128, 128, Minimums::None};
+  static constexpr int kBytes = sizeof(BlockQ8_0), kParts = 1;
+  static constexpr PanelTraits traits{32, 32, 128, 128, Minimums::None};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     store_f(out.d, halves(at));
     for (int piece = 0; piece < 2; ++piece) {
       const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ8_0, qs) + 16 * piece; });
@@ -160,9 +166,10 @@ LLM_INLINE void unpack_head_q4_k(const At& at, const PanelBlock& out) {
 }
 
 struct PanelQ4_K {
-  static constexpr PanelTraits traits{256, sizeof(BlockQ4_K), 32, 0, 15, Minimums::Per32};
+  static constexpr int kBytes = sizeof(BlockQ4_K), kParts = 1;
+  static constexpr PanelTraits traits{256, 32, 0, 15, Minimums::Per32};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     unpack_head_q4_k(at, out);
     for (int piece = 0; piece < 8; ++piece) {
       const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ4_K, qs) + 16 * piece; });
@@ -176,9 +183,10 @@ struct PanelQ4_K {
 };
 
 struct PanelQ5_K {
-  static constexpr PanelTraits traits{256, sizeof(BlockQ5_K), 32, 0, 31, Minimums::Per32};
+  static constexpr int kBytes = sizeof(BlockQ5_K), kParts = 1;
+  static constexpr PanelTraits traits{256, 32, 0, 31, Minimums::Per32};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     unpack_head_q4_k(at, out);
     const V bit = splat8(0x10);
     repeat<2>([&](auto half) LLM_LAMBDA {  // of the 32 elements under one byte row of qh
@@ -197,9 +205,10 @@ struct PanelQ5_K {
 };
 
 struct PanelQ6_K {
-  static constexpr PanelTraits traits{256, sizeof(BlockQ6_K), 16, 32, 32, Minimums::None};
+  static constexpr int kBytes = sizeof(BlockQ6_K), kParts = 1;
+  static constexpr PanelTraits traits{256, 16, 32, 32, Minimums::None};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     store_f(out.d, halves([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, d); }));
     const Four scales = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, scales); });
     repeat<4>([&](auto i) LLM_LAMBDA {
@@ -225,10 +234,11 @@ struct PanelQ6_K {
 };
 
 struct PanelQ2_K {
+  static constexpr int kBytes = sizeof(BlockQ2_K), kParts = 1;
   // quants times scales: at most 3 * 15
-  static constexpr PanelTraits traits{256, sizeof(BlockQ2_K), 256, 0, 45, Minimums::Per16};
+  static constexpr PanelTraits traits{256, 256, 0, 45, Minimums::Per16};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     store_f(out.d, halves([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ2_K, d); }));
     store_f(out.dm, negate(halves([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ2_K, dmin); })));
     const Four packed = load_rows(at);
@@ -255,10 +265,11 @@ struct PanelQ2_K {
 };
 
 struct PanelQ3_K {
+  static constexpr int kBytes = sizeof(BlockQ3_K), kParts = 1;
   // minus quants times scales, -(q - 4) * scale: from -128 to 124; the sign is undone in d
-  static constexpr PanelTraits traits{256, sizeof(BlockQ3_K), 256, 128, 128, Minimums::None};
+  static constexpr PanelTraits traits{256, 256, 128, 128, Minimums::None};
   template <class At>
-  LLM_INLINE static void unpack(const At& at, const PanelBlock& out) {
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     // the 16 bytes that end with the block: qs (2 of them), scales, d
     const Four tail = load_rows([&](int r) LLM_LAMBDA { return at(r) + sizeof(BlockQ3_K) - 16; });
     store_f(out.d, negate(low_halves(shr32<16>(tail.v[3]))));

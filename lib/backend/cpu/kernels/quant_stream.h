@@ -2,7 +2,8 @@
 // consecutive blocks, one per 128-bit lane, so that a sub-block's sum is four partial sums of its lane. One struct per
 // storage type:
 //
-//   kBlock, kBytes     elements and bytes of a block
+//   kBlock             elements under one factor and one activation scale
+//   kParts, kBytes     such blocks in a block of the file, and its bytes
 //   kActs              registers of activations per group: kBlock / 16 of quants, then sums (Sums says which)
 //   group<nc>(w, act, fetch, isum, msum, head)   partial sums of the group at w with the activations act(column,
 //   register);
@@ -22,7 +23,7 @@ enum class StreamSums : std::uint8_t {
   None,
   Per32,  ///< one register of int16 sums of 32
   Per16,  ///< two registers of int16 sums of 16
-  Bias,   ///< not in the group: per block, times -kBias, as int32
+  Bias,   ///< not in the group: per block (16 or 32 elements), times -kBias, as int32
   Float,  ///< not in the group: per block, as f32
 };
 
@@ -93,7 +94,7 @@ LLM_INLINE V stream_low(V a) { return and_(a, splat8(0x0f)); }
 LLM_INLINE V stream_high(V a) { return and_(shr16<4>(a), splat8(0x0f)); }
 
 struct StreamQ4_0 {
-  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_0), kActs = 2, kBias = 8;
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_0), kParts = 1, kActs = 2, kBias = 8;
   static constexpr StreamSums kSums = StreamSums::Bias;
   template <int nc, class Act, class Fetch>
   LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
@@ -112,7 +113,7 @@ struct StreamQ4_0 {
 };
 
 struct StreamQ4_1 {
-  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_1), kActs = 2, kBias = 0;
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_1), kParts = 1, kActs = 2, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Float;
   template <int nc, class Act, class Fetch>
   LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
@@ -144,7 +145,7 @@ LLM_INLINE void unpack_five_bits(V q, V head, V& low, V& high) {
 }
 
 struct StreamQ5_0 {
-  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_0), kActs = 2, kBias = 16;
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_0), kParts = 1, kActs = 2, kBias = 16;
   static constexpr StreamSums kSums = StreamSums::Bias;
   template <int nc, class Act, class Fetch>
   LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
@@ -160,7 +161,7 @@ struct StreamQ5_0 {
 };
 
 struct StreamQ5_1 {
-  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_1), kActs = 2, kBias = 0;
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_1), kParts = 1, kActs = 2, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Float;
   template <int nc, class Act, class Fetch>
   LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
@@ -174,7 +175,7 @@ struct StreamQ5_1 {
 };
 
 struct StreamQ8_0 {
-  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ8_0), kActs = 2, kBias = kVnni ? 128 : 0;
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ8_0), kParts = 1, kActs = 2, kBias = kVnni ? 128 : 0;
   static constexpr StreamSums kSums = kVnni ? StreamSums::Bias : StreamSums::None;
   template <int nc, class Act, class Fetch>
   LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
@@ -205,7 +206,7 @@ LLM_INLINE V unpack_scales_q4_k(V head) {
 }
 
 struct StreamQ4_K {
-  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ4_K), kActs = 17, kBias = 0;
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ4_K), kParts = 1, kActs = 17, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per32;
   static constexpr bool kHasMins = true;
   template <int nc, class Act, class Fetch>
@@ -237,7 +238,7 @@ struct StreamQ4_K {
 };
 
 struct StreamQ5_K {
-  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ5_K), kActs = 17, kBias = 0;
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ5_K), kParts = 1, kActs = 17, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per32;
   static constexpr bool kHasMins = true;
   template <int nc, class Act, class Fetch>
@@ -277,7 +278,7 @@ LLM_INLINE V unbias(V scales_low, V scales_high, V sums_low, V sums_high) {
 }
 
 struct StreamQ6_K {
-  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ6_K), kActs = 18, kBias = 0;
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ6_K), kParts = 1, kActs = 18, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = false;
   template <int nc, class Act, class Fetch>
@@ -314,7 +315,7 @@ struct StreamQ6_K {
 };
 
 struct StreamQ2_K {
-  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ2_K), kActs = 18, kBias = 0;
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ2_K), kParts = 1, kActs = 18, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = true;
   template <int nc, class Act, class Fetch>
@@ -358,7 +359,7 @@ LLM_INLINE V unpack_scales_q3_k(V tail) {
 }
 
 struct StreamQ3_K {
-  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ3_K), kActs = 18, kBias = 0;
+  static constexpr int kBlock = 256, kBytes = sizeof(BlockQ3_K), kParts = 1, kActs = 18, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = false;
   template <int nc, class Act, class Fetch>

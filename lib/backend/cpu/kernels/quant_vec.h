@@ -61,12 +61,22 @@ LLM_INLINE V add16(V a, V b) { return _mm512_add_epi16(a, b); }
 LLM_INLINE V sub32(V a, V b) { return _mm512_sub_epi32(a, b); }
 LLM_INLINE V sub16(V a, V b) { return _mm512_sub_epi16(a, b); }
 LLM_INLINE V sub8(V a, V b) { return _mm512_sub_epi8(a, b); }
+LLM_INLINE V add8(V a, V b) { return _mm512_add_epi8(a, b); }
+LLM_INLINE V min8(V a, V b) { return _mm512_min_epu8(a, b); }           ///< unsigned
+LLM_INLINE V sub8_to_zero(V a, V b) { return _mm512_subs_epu8(a, b); }  ///< unsigned, 0 where b > a
+LLM_INLINE V min32(V a, V b) { return _mm512_min_epi32(a, b); }
+LLM_INLINE V max32(V a, V b) { return _mm512_max_epi32(a, b); }
 LLM_INLINE V mul32(V a, V b) { return _mm512_mullo_epi32(a, b); }
 LLM_INLINE V mul16(V a, V b) { return _mm512_mullo_epi16(a, b); }
 LLM_INLINE V madd16(V a, V b) { return _mm512_madd_epi16(a, b); }
 LLM_INLINE V madd16(V acc, V a, V b) { return _mm512_dpwssd_epi32(acc, a, b); }
 LLM_INLINE V dot8(V acc, V w, V a) { return _mm512_dpbusd_epi32(acc, w, a); }  ///< w unsigned, a signed
 LLM_INLINE V pack32(V a, V b) { return _mm512_packs_epi32(a, b); }
+LLM_INLINE V pack16(V a, V b) { return _mm512_packus_epi16(a, b); }
+/// In each lane: elements 1 and 3 of a, then of b.
+LLM_INLINE V odd32(V a, V b) {
+  return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), 0xdd));
+}
 LLM_INLINE V and_(V a, V b) { return _mm512_and_si512(a, b); }
 LLM_INLINE V or_(V a, V b) { return _mm512_or_si512(a, b); }
 LLM_INLINE V xor_(V a, V b) { return _mm512_xor_si512(a, b); }
@@ -96,6 +106,7 @@ LLM_INLINE V shl32(V a) {
   return _mm512_slli_epi32(a, n);
 }
 LLM_INLINE V shr32(V a, V n) { return _mm512_srlv_epi32(a, n); }
+LLM_INLINE V shl32(V a, V n) { return _mm512_sllv_epi32(a, n); }
 LLM_INLINE V shuffle8(V a, V index) { return _mm512_shuffle_epi8(a, index); }
 LLM_INLINE V low8(V a, V b) { return _mm512_unpacklo_epi8(a, b); }
 LLM_INLINE V high8(V a, V b) { return _mm512_unpackhi_epi8(a, b); }
@@ -115,11 +126,11 @@ LLM_INLINE F negate(F a) {
 /// The f16 in the low half of each 32-bit element.
 LLM_INLINE F low_halves(V a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); }
 
-/// Lane b is the 16 bytes at at(b).
-template <class At>
-LLM_INLINE V lanes(const At& at) {
-  const __m256i lo = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(at(0))), load16(at(1)), 1);
-  const __m256i hi = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(at(2))), load16(at(3)), 1);
+/// Lane b is of(b).
+template <class Of>
+LLM_INLINE V join(const Of& of) {
+  const __m256i lo = _mm256_inserti128_si256(_mm256_castsi128_si256(of(0)), of(1), 1);
+  const __m256i hi = _mm256_inserti128_si256(_mm256_castsi128_si256(of(2)), of(3), 1);
   return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
 }
 
@@ -132,6 +143,10 @@ LLM_INLINE V natural_order(V a) {
 LLM_INLINE V add_where(V a, V x, V bits, V value) {
   return _mm512_mask_add_epi8(a, _mm512_test_epi8_mask(x, bits), a, value);
 }
+/// -a in the bytes where x has one of the bits.
+LLM_INLINE V negate_where(V a, V x, V bits) {
+  return _mm512_mask_sub_epi8(a, _mm512_test_epi8_mask(x, bits), zero(), a);
+}
 
 /// The f16 at at(0), at(1), ... as f32.
 template <class At>
@@ -139,6 +154,14 @@ LLM_INLINE F halves(const At& at) {
   const auto h = [&](int i) LLM_LAMBDA { return static_cast<short>(load_u16(at(i))); };
   return _mm512_cvtph_ps(_mm256_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7), h(8), h(9), h(10), h(11),
                                            h(12), h(13), h(14), h(15)));
+}
+
+/// The bytes at at(0), at(1), ... as int32.
+template <class At>
+LLM_INLINE V byte_elements(const At& at) {
+  const auto e = [&](int i) LLM_LAMBDA { return static_cast<char>(*at(i)); };
+  return _mm512_cvtepu8_epi32(_mm_setr_epi8(e(0), e(1), e(2), e(3), e(4), e(5), e(6), e(7), e(8), e(9), e(10), e(11),
+                                            e(12), e(13), e(14), e(15)));
 }
 
 /// The f16 of 16 blocks of 18 bytes at w, the first of each.
@@ -173,6 +196,11 @@ LLM_INLINE V add16(V a, V b) { return _mm256_add_epi16(a, b); }
 LLM_INLINE V sub32(V a, V b) { return _mm256_sub_epi32(a, b); }
 LLM_INLINE V sub16(V a, V b) { return _mm256_sub_epi16(a, b); }
 LLM_INLINE V sub8(V a, V b) { return _mm256_sub_epi8(a, b); }
+LLM_INLINE V add8(V a, V b) { return _mm256_add_epi8(a, b); }
+LLM_INLINE V min8(V a, V b) { return _mm256_min_epu8(a, b); }           ///< unsigned
+LLM_INLINE V sub8_to_zero(V a, V b) { return _mm256_subs_epu8(a, b); }  ///< unsigned, 0 where b > a
+LLM_INLINE V min32(V a, V b) { return _mm256_min_epi32(a, b); }
+LLM_INLINE V max32(V a, V b) { return _mm256_max_epi32(a, b); }
 LLM_INLINE V mul32(V a, V b) { return _mm256_mullo_epi32(a, b); }
 LLM_INLINE V mul16(V a, V b) { return _mm256_mullo_epi16(a, b); }
 LLM_INLINE V madd16(V a, V b) { return _mm256_madd_epi16(a, b); }
@@ -186,6 +214,11 @@ LLM_INLINE V maddubs(V w, V a) { return _mm256_maddubs_epi16(w, a); }  ///< int1
 LLM_INLINE V abs8(V a) { return _mm256_abs_epi8(a); }
 LLM_INLINE V sign8(V a, V sign) { return _mm256_sign_epi8(a, sign); }
 LLM_INLINE V pack32(V a, V b) { return _mm256_packs_epi32(a, b); }
+LLM_INLINE V pack16(V a, V b) { return _mm256_packus_epi16(a, b); }
+/// In each lane: elements 1 and 3 of a, then of b.
+LLM_INLINE V odd32(V a, V b) {
+  return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0xdd));
+}
 LLM_INLINE V and_(V a, V b) { return _mm256_and_si256(a, b); }
 LLM_INLINE V or_(V a, V b) { return _mm256_or_si256(a, b); }
 LLM_INLINE V xor_(V a, V b) { return _mm256_xor_si256(a, b); }
@@ -215,6 +248,7 @@ LLM_INLINE V shl32(V a) {
   return _mm256_slli_epi32(a, n);
 }
 LLM_INLINE V shr32(V a, V n) { return _mm256_srlv_epi32(a, n); }
+LLM_INLINE V shl32(V a, V n) { return _mm256_sllv_epi32(a, n); }
 LLM_INLINE V shuffle8(V a, V index) { return _mm256_shuffle_epi8(a, index); }
 LLM_INLINE V low8(V a, V b) { return _mm256_unpacklo_epi8(a, b); }
 LLM_INLINE V high8(V a, V b) { return _mm256_unpackhi_epi8(a, b); }
@@ -234,16 +268,20 @@ LLM_INLINE F low_halves(V a) {
   return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
 }
 
-template <class At>
-LLM_INLINE V lanes(const At& at) {
-  return _mm256_inserti128_si256(_mm256_castsi128_si256(load16(at(0))), load16(at(1)), 1);
+template <class Of>
+LLM_INLINE V join(const Of& of) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(of(0)), of(1), 1);
 }
 
 LLM_INLINE V natural_order(V a) { return _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); }
 
-/// `bits` has one bit per byte.
+/// `bits` has one bit per byte; a is zero where `value` is not.
 LLM_INLINE V add_where(V a, V x, V bits, V value) {
   return or_(a, and_(_mm256_cmpeq_epi8(and_(x, bits), bits), value));
+}
+LLM_INLINE V negate_where(V a, V x, V bits) {
+  const V negative = _mm256_cmpeq_epi8(and_(x, bits), bits);
+  return sub8(xor_(a, negative), negative);
 }
 
 template <class At>
@@ -252,9 +290,40 @@ LLM_INLINE F halves(const At& at) {
   return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
 }
 
+template <class At>
+LLM_INLINE V byte_elements(const At& at) {
+  const auto e = [&](int i) LLM_LAMBDA { return static_cast<char>(*at(i)); };
+  return _mm256_cvtepu8_epi32(_mm_setr_epi8(e(0), e(1), e(2), e(3), e(4), e(5), e(6), e(7), 0, 0, 0, 0, 0, 0, 0, 0));
+}
+
 #endif
 
 inline constexpr i64 kVectorBytes = sizeof(V);
+
+/// Lane b is the 16 bytes at at(b).
+template <class At>
+LLM_INLINE V lanes(const At& at) {
+  return join([&](int b) LLM_LAMBDA { return load16(at(b)); });
+}
+/// Lane b is the 8 bytes at at(b), then zeros.
+template <class At>
+LLM_INLINE V lanes8(const At& at) {
+  return join([&](int b) LLM_LAMBDA { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at(b))); });
+}
+/// Lane b is the 4 bytes at at(b), then zeros.
+template <class At>
+LLM_INLINE V lanes4(const At& at) {
+  return join([&](int b) LLM_LAMBDA { return _mm_cvtsi32_si128(load_i32(at(b))); });
+}
+
+/// kWidth int16 at p as int32.
+LLM_INLINE V widen16(const std::int16_t* p) {
+#if defined(LLM_ISA_avx512)
+  return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#else
+  return _mm256_cvtepi16_epi32(load16(p));
+#endif
+}
 
 LLM_INLINE F natural_order(F a) { return as_f(natural_order(bits(a))); }
 

@@ -24,16 +24,9 @@ constexpr void set_linear(Kernels& k) {
   set(k, DType::F16, linear_f16);
   set(k, DType::BF16, linear_bf16);
   set(k, DType::F64, linear_f64);
-  set(k, DType::Q4_0, linear_q4_0);
-  set(k, DType::Q4_1, linear_q4_1);
-  set(k, DType::Q5_0, linear_q5_0);
-  set(k, DType::Q5_1, linear_q5_1);
-  set(k, DType::Q8_0, linear_q8_0);
-  set(k, DType::Q2_K, linear_q2_k);
-  set(k, DType::Q3_K, linear_q3_k);
-  set(k, DType::Q4_K, linear_q4_k);
-  set(k, DType::Q5_K, linear_q5_k);
-  set(k, DType::Q6_K, linear_q6_k);
+#define LLM_SET_LINEAR(name, type) set(k, DType::type, linear_##name);
+  LLM_QUANT_TYPES(LLM_SET_LINEAR)
+#undef LLM_SET_LINEAR
 }
 
 template <class K, class V>

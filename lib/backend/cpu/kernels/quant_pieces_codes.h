@@ -1,0 +1,208 @@
+// Pieces of the types whose elements are codes of a few bits, with or without a table of 16 values: IQ4_NL IQ4_XS MXFP4
+// NVFP4 Q1_0 Q2_0 TQ1_0 TQ2_0.
+#pragma once
+
+#include "backend/cpu/kernels/quant_pieces.h"
+#include "tensor/codebooks.h"
+
+#ifdef LLM_QUANT_SIMD
+
+namespace llm::cpu::LLM_ISA::quant {
+
+/// The 16 values as pieces hold them, in each lane.
+template <int bias>
+LLM_INLINE V value_table(const std::int8_t* values) {
+  return add8(splat128(load16(values)), splat8(kVnni ? bias : 0));
+}
+
+struct WeightsIQ4_NL {
+  using Form = Inline;
+  static constexpr int kBlock = 32, kParts = 1, kBytes = sizeof(BlockIQ4_NL), kSub = 32;
+  static constexpr int kBias = 128, kMin = -127, kMax = 113;
+  template <class At, class Put>
+  LLM_INLINE static void pieces(const At& at, const Put& put) {
+    const V table = value_table<kBias>(kValuesIQ4), q = bytes_at(at, offsetof(BlockIQ4_NL, qs));
+    put(Constant<0>{}, shuffle8(table, low_nibbles(q)));
+    put(Constant<1>{}, shuffle8(table, high_nibbles(q)));
+  }
+  template <class At>
+  LLM_INLINE static F factors(const At& at) {
+    return halves_at(at, 0);
+  }
+#if defined(LLM_ISA_avx512)
+  LLM_INLINE static F stream_factors(const u8* w) { return halves_18(w); }
+#endif
+};
+
+struct WeightsIQ4_XS {
+  using Form = Inline;
+  static constexpr int kBlock = 256, kParts = 1, kBytes = sizeof(BlockIQ4_XS), kSub = 32;
+  static constexpr int kBias = 128, kMin = -127, kMax = 113;
+  template <class At, class Put>
+  LLM_INLINE static void pieces(const At& at, const Put& put) {
+    const V table = value_table<kBias>(kValuesIQ4);
+    repeat<8>([&](auto g) LLM_LAMBDA {
+      const V q = bytes_at(at, offsetof(BlockIQ4_XS, qs) + 16 * g);
+      put(Constant<2 * g>{}, shuffle8(table, low_nibbles(q)));
+      put(Constant<2 * g + 1>{}, shuffle8(table, high_nibbles(q)));
+    });
+  }
+  template <class At>
+  LLM_INLINE static V scales(const At& at) {
+    const V head = bytes_at(at, 0);  // d, scales_h, scales_l, ...
+    // element j of a lane is of groups 2j, 2j, 2j + 1, 2j + 1, whose bits are byte j of scales_l and 4j ... of scales_h
+    const V l = shuffle8(head, splat128(_mm_setr_epi8(4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7)));
+    const V low = or_and(and_(l, splat32(0x00000f0f)), shr16<4>(l), splat32(0x0f0f0000));
+    const V h = shr32(shuffle8(head, splat128(_mm_set1_epi32(0x03020302))), splat128(_mm_setr_epi32(0, 4, 8, 12)));
+    const V two = shuffle8(h, splat128(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12)));
+    const V high = or_and(and_(shl16<4>(two), splat32(0x00003030)), shl16<2>(two), splat32(0x30300000));
+    return sub8(or_(low, high), splat8(32));
+  }
+  template <class At>
+  LLM_INLINE static F factors(const At& at) {
+    return halves_at(at, 0);
+  }
+};
+
+/// e8m0_half() of each element.
+LLM_INLINE F powers_of_two(V e) {
+  return as_f(max32(shl32<23>(add32(e, splat32(-1))), shl32(splat32(0x00200000), min32(e, splat32(2)))));
+}
+
+/// ue4m3_half() of each element: as f16 the bits stand for 2^-8 of the value.
+LLM_INLINE F e4m3_halves(V x) {
+  const V is_nan = sar32<31>(sub32(xor_(x, splat32(0x7f)), splat32(1)));
+  const F value = mul(low_halves(shl32<7>(and_(x, splat32(0x7f)))), splat_f(0x1p7f));
+  return as_f(sub32(bits(value), and_(bits(value), is_nan)));
+}
+
+struct WeightsMXFP4 {
+  using Form = Inline;
+  static constexpr int kBlock = 32, kParts = 1, kBytes = sizeof(BlockMXFP4), kSub = 32;
+  static constexpr int kBias = 16, kMin = -12, kMax = 12;
+  template <class At, class Put>
+  LLM_INLINE static void pieces(const At& at, const Put& put) {
+    const V table = value_table<kBias>(kValuesE2M1), q = bytes_at(at, offsetof(BlockMXFP4, qs));
+    put(Constant<0>{}, shuffle8(table, low_nibbles(q)));
+    put(Constant<1>{}, shuffle8(table, high_nibbles(q)));
+  }
+  template <class At>
+  LLM_INLINE static F factors(const At& at) {
+    return powers_of_two(byte_elements([&](int i) LLM_LAMBDA { return at(i).block; }));
+  }
+};
+
+struct WeightsNVFP4 {
+  using Form = Inline;
+  static constexpr int kBlock = 16, kParts = 4, kBytes = sizeof(BlockNVFP4), kSub = 16;
+  static constexpr int kBias = 16, kMin = -12, kMax = 12;
+  template <class At, class Put>
+  LLM_INLINE static void pieces(const At& at, const Put& put) {
+    const V q = lanes8([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockNVFP4, qs) + 8 * at(b).part; });
+    put(Constant<0>{}, shuffle8(value_table<kBias>(kValuesE2M1), low64(low_nibbles(q), high_nibbles(q))));
+  }
+  template <class At>
+  LLM_INLINE static F factors(const At& at) {
+    return e4m3_halves(byte_elements([&](int i) LLM_LAMBDA { return at(i).block + at(i).part; }));
+  }
+};
+
+struct WeightsQ1_0 {
+  using Form = Inline;
+  static constexpr int kBlock = 32, kParts = 4, kBytes = sizeof(BlockQ1_0), kSub = 32;
+  static constexpr int kBias = 1, kMin = -1, kMax = 1;
+  template <class At, class Put>
+  LLM_INLINE static void pieces(const At& at, const Put& put) {
+    const V q = lanes4([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockQ1_0, qs) + 4 * at(b).part; });
+    const V bit = splat128(_mm_set1_epi64x(static_cast<long long>(0x8040201008040201ULL)));
+    repeat<2>([&](auto t) LLM_LAMBDA {
+      constexpr int kFirst = 2 * t * 0x01010101, kSecond = (2 * t + 1) * 0x01010101;
+      const V bytes = shuffle8(q, splat128(_mm_setr_epi32(kFirst, kFirst, kSecond, kSecond)));
+      put(t, biased<kBias>(add_where(zero(), bytes, bit, splat8(2))));
+    });
+  }
+  template <class At>
+  LLM_INLINE static F factors(const At& at) {
+    return halves_at(at, 0);
+  }
+};
+
+struct WeightsQ2_0 {
+  using Form = Inline;
+  static constexpr int kBlock = 32, kParts = 2, kBytes = sizeof(BlockQ2_0), kSub = 32;
+  static constexpr int kBias = 1, kMin = -1, kMax = 2;
+  template <class At, class Put>
+  LLM_INLINE static void pieces(const At& at, const Put& put) {
+    const V q = lanes8([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockQ2_0, qs) + 8 * at(b).part; });
+    const V four_bits = low8(low_nibbles(q), high_nibbles(q)), two = splat8(0x03);
+    const V even = and_(four_bits, two), odd = and_(shr16<2>(four_bits), two);
+    put(Constant<0>{}, biased<kBias>(low8(even, odd)));
+    put(Constant<1>{}, biased<kBias>(high8(even, odd)));
+  }
+  template <class At>
+  LLM_INLINE static F factors(const At& at) {
+    return halves_at(at, 0);
+  }
+};
+
+struct WeightsTQ1_0 {
+  using Form = InLoop;
+  static constexpr int kBlock = 256, kParts = 1, kBytes = sizeof(BlockTQ1_0), kSub = 256;
+  static constexpr int kBias = 1, kMin = -1, kMax = 1;
+  /// The first base-3 digit of each byte as a fraction: byte * 3 / 256.
+  LLM_INLINE static V digit(V fraction) {
+    const V one = splat8(1);
+    return add8(min8(sub8_to_zero(fraction, splat8(85)), one), min8(sub8_to_zero(fraction, splat8(170)), one));
+  }
+  LLM_INLINE static V next(V fraction) { return add8(add8(fraction, fraction), fraction); }
+
+  template <class At, class Put>
+  LLM_INLINE static void pieces(const At& at, const Put& put) {
+    V a = bytes_at(at, 0), b = bytes_at(at, 16), c = bytes_at(at, 32);
+    repeat<5>([&](auto p) LLM_LAMBDA {
+      put(Constant<2 * p>{}, biased<kBias>(digit(a)));
+      put(Constant<2 * p + 1>{}, biased<kBias>(digit(b)));
+      a = next(a);
+      b = next(b);
+    });
+    repeat<5>([&](auto p) LLM_LAMBDA {
+      put(Constant<10 + p>{}, biased<kBias>(digit(c)));
+      c = next(c);
+    });
+    // 4 bytes, of which element j of a lane is multiplied by 3^j
+    const V q = lanes4([&](int l) LLM_LAMBDA { return at(l).block + offsetof(BlockTQ1_0, qh); });
+    const V four = shuffle8(q, splat128(_mm_set1_epi32(0x03020100))), even = splat16(0x00ff);
+    const V power = splat128(_mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
+    const V low = and_(mul16(and_(four, even), power), even), high = shl16<8>(mul16(shr16<8>(four), power));
+    put(Constant<15>{}, biased<kBias>(digit(or_(low, high))));
+  }
+  template <class At>
+  LLM_INLINE static F factors(const At& at) {
+    return halves_at(at, offsetof(BlockTQ1_0, d));
+  }
+};
+
+struct WeightsTQ2_0 {
+  using Form = InLoop;
+  static constexpr int kBlock = 256, kParts = 1, kBytes = sizeof(BlockTQ2_0), kSub = 256;
+  static constexpr int kBias = 1, kMin = -1, kMax = 2;
+  template <class At, class Put>
+  LLM_INLINE static void pieces(const At& at, const Put& put) {
+    const V two = splat8(0x03);
+    repeat<2>([&](auto h) LLM_LAMBDA {
+      const V q0 = bytes_at(at, 32 * h), q1 = bytes_at(at, 32 * h + 16);
+      repeat<4>([&](auto k) LLM_LAMBDA {
+        put(Constant<8 * h.value + 2 * k.value>{}, biased<kBias>(and_(shr16<2 * k>(q0), two)));
+        put(Constant<8 * h.value + 2 * k.value + 1>{}, biased<kBias>(and_(shr16<2 * k>(q1), two)));
+      });
+    });
+  }
+  template <class At>
+  LLM_INLINE static F factors(const At& at) {
+    return halves_at(at, offsetof(BlockTQ2_0, d));
+  }
+};
+
+}  // namespace llm::cpu::LLM_ISA::quant
+
+#endif
