@@ -90,6 +90,9 @@ struct WeightsMXFP4 {
   LLM_INLINE static F factors(const At& at) {
     return powers_of_two(byte_elements([&](int i) LLM_LAMBDA { return at(i).block; }));
   }
+#if defined(LLM_ISA_avx512)
+  LLM_INLINE static F stream_factors(const u8* w) { return powers_of_two(byte_elements_17(w)); }
+#endif
 };
 
 struct WeightsNVFP4 {

@@ -164,6 +164,14 @@ LLM_INLINE V byte_elements(const At& at) {
                                             e(12), e(13), e(14), e(15)));
 }
 
+/// The first bytes of 16 blocks of 17 bytes at w as int32.
+LLM_INLINE V byte_elements_17(const u8* w) {
+  const V byte = _mm512_castsi128_si512(_mm_setr_epi8(0, 17, 34, 51, 68, 85, 102, 119, 0, 0, 0, 0, 0, 0, 0, 0));
+  const V low = _mm512_permutex2var_epi8(load(w), byte, load(w + 64));
+  const V high = _mm512_permutex2var_epi8(load(w + 136), byte, load(w + 200));
+  return _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(_mm512_castsi512_si128(low), _mm512_castsi512_si128(high)));
+}
+
 /// The f16 of 16 blocks of 18 bytes at w, the first of each.
 LLM_INLINE F halves_18(const u8* w) {
   const V word = _mm512_castsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));
