@@ -11,6 +11,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
+
 namespace llm::app {
 namespace {
 
@@ -95,20 +97,6 @@ std::string as_json(const Error& error) {
   return nlohmann::ordered_json{{"error", json}}.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-struct Character {
-  std::size_t bytes;
-  char32_t code;
-};
-/// The first character of valid UTF-8; a byte that does not fit is taken alone.
-Character first_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::size_t n = byte(0) < 0x80 ? 1 : byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
-  if (n == 1 || text.size() < n) return {1, byte(0)};
-  char32_t code = byte(0) & (0xffu >> (n + 1));
-  for (std::size_t i = 1; i < n; ++i) code = (code << 6) | (byte(i) & 0x3fu);
-  return {n, code};
-}
-
 bool rewrites_a_terminal(char32_t c) {
   if (c == '\n' || c == '\t') return false;
   return c < 0x20 || (c >= 0x7f && c <= 0x9f) || (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
@@ -157,10 +145,11 @@ std::string terminal_safe(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const Character c = first_character(text);
-    const std::string_view raw = text.substr(0, c.bytes);
-    text.remove_prefix(c.bytes);
-    if (!rewrites_a_terminal(c.code)) {
+    const utf8::Unit unit = utf8::unit_at(text, 0);
+    const bool valid = unit.form == utf8::Form::Valid;
+    const std::string_view raw = text.substr(0, valid ? unit.length : 1);  // a byte that does not fit is taken alone
+    text.remove_prefix(raw.size());
+    if (!rewrites_a_terminal(valid ? utf8::code_point(raw) : static_cast<unsigned char>(raw[0]))) {
       out += raw;
       continue;
     }

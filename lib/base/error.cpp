@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace llm {
 namespace {
 
@@ -11,30 +13,6 @@ constexpr std::size_t kMaxFileBytes = 4096;      // PATH_MAX: a path is shown wh
 constexpr std::size_t kMaxMessageBytes = 16384;  // a problem that quotes a list of names is longer than a path
 
 enum class Quotes { Keep, Escape };
-
-bool is_continuation(unsigned char c) { return (c & 0xc0u) == 0x80u; }
-
-struct Decoded {
-  std::size_t bytes;    ///< 0 where the text does not start with well-formed UTF-8
-  char32_t code_point;  ///< meaningful if bytes > 0
-};
-
-/// The first character of a text that is not empty. Overlong forms, surrogates and values above U+10FFFF are not UTF-8.
-Decoded first_character(std::string_view text) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = at(0);
-  if (lead < 0x80u) return {1, lead};
-  const std::size_t n = lead >= 0xf0u && lead <= 0xf4u ? 4 : lead >= 0xe0u ? 3 : 2;
-  if (lead < 0xc2u || lead > 0xf4u || text.size() < n) return {0, 0};
-  char32_t c = lead & (0xffu >> (n + 1));
-  for (std::size_t i = 1; i < n; ++i) {
-    if (!is_continuation(at(i))) return {0, 0};
-    c = (c << 6) | (at(i) & 0x3fu);
-  }
-  constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (c < kSmallest[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) return {0, 0};
-  return {n, c};
-}
 
 /// Characters that end or rewrite a terminal's line: controls, line separators, bidirectional overrides.
 bool is_unsafe(char32_t c) {
@@ -57,9 +35,10 @@ std::string make_safe(std::string_view text, std::size_t max_bytes, Quotes quote
   std::string out;
   std::size_t cut_at = 0;  // the longest prefix of `out` that leaves room for the dots
   while (!text.empty()) {
-    const Decoded c = first_character(text);
-    const std::string_view raw = text.substr(0, c.bytes == 0 ? 1 : c.bytes);
-    if (c.bytes == 0 || is_unsafe(c.code_point)) {
+    const utf8::Unit unit = utf8::unit_at(text, 0);
+    const bool valid = unit.form == utf8::Form::Valid;
+    const std::string_view raw = text.substr(0, valid ? unit.length : 1);
+    if (!valid || is_unsafe(utf8::code_point(raw))) {
       out += hex_escapes(raw);
     } else {
       if (quotes == Quotes::Escape && (raw == "\"" || raw == "\\")) out += '\\';

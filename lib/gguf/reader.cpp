@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/checked.h"
+#include "base/utf8.h"
 #include "gguf/name_order.h"
 
 namespace llm {
@@ -49,25 +50,12 @@ bool looks_like_html(std::span<const std::byte> bytes) {
 
 /// Offset of the first byte of a name that is not valid UTF-8 or is a control character (C0, DEL, C1); npos if none.
 std::size_t find_unprintable(std::string_view s) {
-  std::size_t i = 0;
-  const auto byte = [&](std::size_t at) -> unsigned { return at < s.size() ? static_cast<unsigned char>(s[at]) : 0u; };
-  while (i < s.size()) {
-    const unsigned c = byte(i);
-    if (c < 0x20 || c == 0x7f) return i;
-    if (c < 0x80) {
-      ++i;
-      continue;
-    }
-    const std::size_t more = c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : 0;
-    if (more == 0) return i;
-    for (std::size_t k = 1; k <= more; ++k)
-      if ((byte(i + k) & 0xc0u) != 0x80u) return i;
-    const unsigned second = byte(i + 1);
-    const bool control = c == 0xc2 && second < 0xa0;
-    const bool overlong = (c == 0xe0 && second < 0xa0) || (c == 0xf0 && second < 0x90);
-    const bool outside = (c == 0xed && second >= 0xa0) || (c == 0xf4 && second >= 0x90);  // surrogates, above U+10FFFF
-    if (control || overlong || outside) return i;
-    i += more + 1;
+  for (std::size_t i = 0; i < s.size();) {
+    const utf8::Unit unit = utf8::unit_at(s, i);
+    if (unit.form != utf8::Form::Valid) return i;
+    const char32_t c = utf8::code_point(s.substr(i, unit.length));
+    if (c < 0x20 || (c >= 0x7f && c < 0xa0)) return i;
+    i += unit.length;
   }
   return std::string_view::npos;
 }

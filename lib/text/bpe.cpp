@@ -2,10 +2,13 @@
 // Token strings are in the characters of byte_map.h; here they are kept as the bytes that they stand for.
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "text/byte_map.h"
+#include "text/dna.h"
 #include "text/merge.h"
-#include "text/pretokenizer.h"
+#include "text/merge_reader.h"
+#include "text/pretokenizer_choice.h"
 #include "text/token_table.h"
 #include "text/vocabulary.h"
 #include "text/vocabulary_models.h"
@@ -15,8 +18,6 @@ namespace {
 
 /// Whether the merges make a token out of its own text, so that a chunk equal to it need not be merged.
 enum class Whole : std::uint8_t { NotYetKnown, Yes, No };
-
-struct MergeEntry;
 
 class BpeTokenizer final : public Tokenizer {
  public:
@@ -30,9 +31,7 @@ class BpeTokenizer final : public Tokenizer {
   std::string details() const override { return ", pre-tokenizer " + pre_name_; }
 
   void decode_texts(Warnings&);
-  void read_merges(const Metadata&, Warnings&);
-  void find_merge_tokens(std::string_view bytes, std::span<MergeEntry> batch, Token& previous) const;
-  Token result_of(std::string_view both, Token previous) const;
+  void encode_fragment(const Fragment&, Call&) const;
   void encode_chunk(std::string_view chunk, std::size_t begin, Call&) const;
   void merge(std::string_view chunk, Call&) const;
   bool is_whole(Token, Call&) const;
@@ -46,6 +45,7 @@ class BpeTokenizer final : public Tokenizer {
   Token byte_token_[256];
   Token unknown_ = kNoToken;  ///< for bytes that no token expresses; never a control token, which some files name so
   MergeTable merges_;
+  std::optional<DnaVocabulary> dna_;             ///< of model hybriddna
   std::unique_ptr<std::atomic<Whole>[]> whole_;  ///< [n_vocab], filled in as tokens are met; any thread finds the same
 };
 
@@ -58,15 +58,15 @@ struct BpeTokenizer::Call {
   std::vector<Symbol> symbols;
 };
 
-bool encodes_text(TokenKind kind) { return kind != TokenKind::Control && kind != TokenKind::Unknown; }
-
 BpeTokenizer::BpeTokenizer(const Metadata& metadata, Vocabulary vocabulary, const PreTokenizerRule& rule,
                            std::string_view pre_name, Warnings& warnings)
     : Tokenizer(std::move(vocabulary)), pre_name_(pre_name), splitter_(rule), table_(n_vocab()) {
   decode_texts(warnings);
-  read_merges(metadata, warnings);
+  const auto equal = duplicates_ == 0 ? MergeReader::Texts::AllDifferent : MergeReader::Texts::SomeEqual;
+  merges_ = MergeReader(this->vocabulary(), bytes_, table_, TextForm::Bytes, equal).read(metadata, warnings);
   const Token unk = this->vocabulary().special.unk;
   if (unk != kNoToken && this->vocabulary().kind(unk) == TokenKind::Unknown) unknown_ = unk;
+  if (this->vocabulary().model == "hybriddna") dna_ = DnaVocabulary::find(this->vocabulary());
   whole_ = std::make_unique<std::atomic<Whole>[]>(n_vocab());
   const Whole text_token = rule.words == WordRule::WholeIfToken ? Whole::Yes : Whole::NotYetKnown;
   for (std::size_t i = 0; i < n_vocab(); ++i) {
@@ -112,111 +112,11 @@ void BpeTokenizer::decode_texts(Warnings& warnings) {
   }
 }
 
-/// Counts of merges that cannot act, for one warning.
-struct IgnoredMerges {
-  std::size_t malformed = 0, unknown = 0, repeated = 0;
-  std::size_t example = 0;
-
-  void count(std::size_t& which, std::size_t i) {
-    if (malformed + unknown + repeated == 0) example = i;
-    ++which;
-  }
-  void warn(std::span<const std::string_view> merges, Warnings& warnings) const {
-    if (malformed + unknown + repeated == 0) return;
-    const auto part = [](std::size_t n, std::string_view what) {
-      return n == 0 ? std::string() : " " + std::to_string(n) + " " + std::string(what) + ";";
-    };
-    warnings.push_back({"merges-ignored", std::string(kMergesKey) + ":" +
-                                              part(malformed, "not of the form \"left right\"") +
-                                              part(unknown, "of which a part or the result is no token") +
-                                              part(repeated, "repeated, the first counts") + " ignored (entry " +
-                                              std::to_string(example) + ": \"" + escaped(merges[example]) + "\")"});
-  }
-};
-
-/// One entry of the list: its parts as bytes, one after the other at `begin` of the batch's bytes, then as tokens.
-struct MergeEntry {
-  bool well_formed, mapped;
-  std::size_t begin, cut, end;
-  std::uint64_t left_hash = 0, right_hash = 0;
-  Token left = kNoToken, right = kNoToken, result = kNoToken;
-};
-
-MergeEntry split_merge(std::string_view merge, std::string& bytes) {
-  const std::size_t begin = bytes.size();
-  const std::size_t space = merge.find(' ', 1);
-  if (space == std::string_view::npos || space + 1 == merge.size()) return {false, false, begin, begin, begin};
-  const bool left = byte_map::append_bytes(merge.substr(0, space), bytes);
-  const std::size_t cut = bytes.size();
-  const bool right = byte_map::append_bytes(merge.substr(space + 1), bytes);
-  return {true, left && right, begin, cut, bytes.size()};
-}
-
-void BpeTokenizer::read_merges(const Metadata& metadata, Warnings& warnings) {
-  const Metadata::Entry* entry = metadata.find(kMergesKey);
-  const bool is_list = entry != nullptr && entry->type == GgufType::Array && entry->element == GgufType::String;
-  if (!is_list) metadata.array<std::string_view>(kMergesKey);  // throws, naming what is wrong
-  const std::span<const std::string_view> merges = entry->strings;
-  merges_ = MergeTable(merges.size());
-  IgnoredMerges ignored;
-  Token result = 0;
-  // In batches, so that the tables' memory is on its way before it is needed: this is most of a large vocabulary's
-  // load.
-  constexpr std::size_t kBatch = 64;
-  std::string bytes;
-  std::vector<MergeEntry> batch;
-  for (std::size_t base = 0; base < merges.size(); base += kBatch) {
-    bytes.clear();
-    batch.clear();
-    for (std::size_t i = base; i < std::min(base + kBatch, merges.size()); ++i) {
-      batch.push_back(split_merge(merges[i], bytes));
-    }
-    find_merge_tokens(bytes, batch, result);
-    for (std::size_t k = 0; k < batch.size(); ++k) {
-      const MergeEntry& m = batch[k];
-      if (!m.well_formed) {
-        ignored.count(ignored.malformed, base + k);
-      } else if (m.result == kNoToken) {
-        ignored.count(ignored.unknown, base + k);
-      } else if (!merges_.insert(m.left, m.right, {static_cast<std::uint32_t>(base + k), m.result})) {
-        ignored.count(ignored.repeated, base + k);
-      }
-    }
-  }
-  ignored.warn(merges, warnings);
-}
-
-/// Fills in the tokens of a batch; `previous` is the last merge's result.
-void BpeTokenizer::find_merge_tokens(std::string_view bytes, std::span<MergeEntry> batch, Token& previous) const {
-  const auto left_text = [bytes](const MergeEntry& m) { return bytes.substr(m.begin, m.cut - m.begin); };
-  const auto right_text = [bytes](const MergeEntry& m) { return bytes.substr(m.cut, m.end - m.cut); };
-  for (MergeEntry& m : batch) {
-    table_.prefetch(m.left_hash = hash_bytes(left_text(m)));
-    table_.prefetch(m.right_hash = hash_bytes(right_text(m)));
-  }
-  for (MergeEntry& m : batch) {
-    if (!m.mapped) continue;
-    m.left = table_.find(left_text(m), m.left_hash, bytes_);
-    m.right = table_.find(right_text(m), m.right_hash, bytes_);
-    if (m.left == kNoToken || m.right == kNoToken) continue;
-    const Token joined = result_of(bytes.substr(m.begin, m.end - m.begin), previous);
-    if (joined == kNoToken || !encodes_text(vocabulary().kind(joined))) continue;
-    m.result = previous = joined;
-    merges_.prefetch(m.left, m.right);
-  }
-}
-
-/// The token of a merge's joined text: as a rule that of the merge before or the one after it.
-Token BpeTokenizer::result_of(std::string_view both, Token previous) const {
-  if (duplicates_ == 0) {  // else a later one of equal tokens could be found
-    const auto at = static_cast<std::size_t>(previous);
-    if (bytes_[at] == both) return previous;
-    if (at + 1 < bytes_.size() && bytes_[at + 1] == both) return previous + 1;
-  }
-  return table_.find(both, bytes_);
-}
-
 void BpeTokenizer::append_text(Token token, std::string& out) const {
+  if (dna_ && vocabulary().text(token).ends_with(kSixBasesMark)) {
+    out += vocabulary().text(token).substr(0, vocabulary().text(token).size() - kSixBasesMark.size());
+    return;
+  }
   const std::string_view bytes = bytes_[static_cast<std::size_t>(token)];
   out += bytes.empty() ? vocabulary().text(token) : bytes;
 }
@@ -226,16 +126,24 @@ void BpeTokenizer::encode_fragments(std::span<const Fragment> fragments, TokenSi
   for (const Fragment& fragment : fragments) total += fragment.text.size();
   Call call{out, ChunkCache(total), {}, {}, {}};
   for (const Fragment& fragment : fragments) {
-    if (fragment.token != kNoToken) {
-      out.push(fragment.token, fragment.begin + fragment.text.size());
+    if (dna_ && fragment.token == kNoToken) {
+      for (const auto& [bytes, token] : dna_->split(fragment.text)) {
+        encode_fragment(
+            {fragment.text.substr(bytes.begin, bytes.end - bytes.begin), token, fragment.begin + bytes.begin}, call);
+      }
     } else {
-      std::size_t begin = fragment.begin;
-      splitter_.split(fragment.text, call.scratch, [&](std::string_view chunk) {
-        encode_chunk(chunk, begin, call);
-        begin += chunk.size();
-      });
+      encode_fragment(fragment, call);
     }
   }
+}
+
+void BpeTokenizer::encode_fragment(const Fragment& fragment, Call& call) const {
+  if (fragment.token != kNoToken) return call.out.push(fragment.token, fragment.begin + fragment.text.size());
+  std::size_t begin = fragment.begin;
+  splitter_.split(fragment.text, call.scratch, [&](std::string_view chunk) {
+    encode_chunk(chunk, begin, call);
+    begin += chunk.size();
+  });
 }
 
 /// `begin`: where the chunk is in the text.
@@ -277,31 +185,14 @@ bool BpeTokenizer::is_whole(Token token, Call& call) const {
   return whole == Whole::Yes;
 }
 
-/// The rule that the file names; the default one, with a warning, if it names none.
-const PreTokenizerRule& choose_rule(const Metadata& metadata, std::string_view& pre_name, Warnings& warnings) {
-  pre_name = metadata.get_or<std::string_view>(kPreKey, "default");
-  if (!metadata.has(kPreKey)) {
-    warnings.push_back({"missing-pre-tokenizer",
-                        "the file does not say how its vocabulary splits text (" + std::string(kPreKey) +
-                            "): using 'default', which may be wrong for this model and make its answers much worse"});
-  }
-  if (const PreTokenizerRule* rule = find_pretokenizer(pre_name)) return *rule;
-  std::string nearest;
-  for (const std::string_view near : nearest_pretokenizers(pre_name, 5)) {
-    nearest += nearest.empty() ? "" : ", ";
-    nearest += near;
-  }
-  metadata.fail(kPreKey, "pre-tokenizer \"" + escaped(pre_name) + "\" is not known; nearest known names: " + nearest);
-}
-
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_bpe(const Metadata& metadata, Warnings& warnings) {
-  std::string_view pre_name;
-  const PreTokenizerRule& rule = choose_rule(metadata, pre_name, warnings);
-  const VocabularyDefaults defaults{.eos_text = "<|endoftext|>", .add_bos = rule.bos == BosRule::Add};
+  const ChosenRule chosen = choose_pretokenizer(metadata, warnings);
+  if (chosen.rule.form != TextForm::Bytes) return load_character_bpe(metadata, chosen, warnings);
+  const VocabularyDefaults defaults{.eos_text = "<|endoftext|>", .add_bos = chosen.rule.bos == BosRule::Add};
   Vocabulary vocabulary = read_vocabulary(metadata, defaults, warnings);
-  return std::make_unique<BpeTokenizer>(metadata, std::move(vocabulary), rule, pre_name, warnings);
+  return std::make_unique<BpeTokenizer>(metadata, std::move(vocabulary), chosen.rule, chosen.name, warnings);
 }
 
 }  // namespace llm

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

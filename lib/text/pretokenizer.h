@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
 #include "text/pattern.h"
-#include "text/utf8.h"
 
 namespace llm {
 

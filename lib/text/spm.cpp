@@ -5,16 +5,15 @@
 #include <array>
 #include <numeric>
 
+#include "base/utf8.h"
+#include "text/mapped_text.h"
 #include "text/merge.h"
 #include "text/token_table.h"
-#include "text/utf8.h"
 #include "text/vocabulary.h"
 #include "text/vocabulary_models.h"
 
 namespace llm {
 namespace {
-
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
 
 class SpmTokenizer final : public Tokenizer {
  public:
@@ -22,7 +21,6 @@ class SpmTokenizer final : public Tokenizer {
 
  private:
   struct Call;
-  struct Escaped;
   enum class Prefix : std::uint8_t { None, Space };
 
   void encode_fragments(std::span<const Fragment>, TokenSink&) const override;
@@ -30,7 +28,7 @@ class SpmTokenizer final : public Tokenizer {
 
   void index_texts(Warnings&);
   void rank_scores();
-  void append_escaped(const Fragment&, Prefix, Escaped& out) const;
+  void append_escaped(const Fragment&, Prefix, MappedText& out) const;
   std::size_t chunk_end(std::string_view text, std::size_t begin) const;
   void encode_chunk(std::string_view chunk, Call&) const;
   void append_character(std::string_view character, std::size_t begin, TokenSink&) const;
@@ -43,27 +41,6 @@ class SpmTokenizer final : public Tokenizer {
   std::array<bool, 256> joins_space_{};  ///< some token has this byte just before a U+2581
 };
 
-/// Text with its spaces escaped; between two fragments of text there is one byte for the special token.
-struct SpmTokenizer::Escaped {
-  std::string text;
-  bool keeps_places;
-  std::vector<std::uint32_t>
-      source;  ///< [text.size()] where each byte's own ends in the text given, if places are kept
-
-  /// As it is in the text from `begin` on.
-  void copy(std::string_view bytes, std::size_t begin) {
-    text += bytes;
-    for (std::size_t i = 1; keeps_places && i <= bytes.size(); ++i) {
-      source.push_back(static_cast<std::uint32_t>(begin + i));
-    }
-  }
-  /// For what ends at `end` in the text.
-  void replace(std::string_view bytes, std::size_t end) {
-    text += bytes;
-    if (keeps_places) source.resize(text.size(), static_cast<std::uint32_t>(end));
-  }
-};
-
 /// Memory of one encode call.
 struct SpmTokenizer::Call {
   TokenSink& out;
@@ -73,13 +50,8 @@ struct SpmTokenizer::Call {
   std::vector<Symbol> symbols;
 };
 
-/// Control, unknown and byte tokens have a spelling, but text that is spelled so stays text.
-bool encodes_text(TokenKind kind) {
-  return kind != TokenKind::Control && kind != TokenKind::Unknown && kind != TokenKind::Byte;
-}
-
 SpmTokenizer::SpmTokenizer(Vocabulary vocabulary, Warnings& warnings)
-    : Tokenizer(std::move(vocabulary)), table_(n_vocab()) {
+    : Tokenizer(std::move(vocabulary)), table_(n_vocab()), byte_token_(byte_tokens(this->vocabulary())) {
   index_texts(warnings);
   rank_scores();
 }
@@ -88,7 +60,6 @@ void SpmTokenizer::index_texts(Warnings& warnings) {
   const Vocabulary& v = vocabulary();
   std::size_t duplicates = 0;
   std::string_view example;
-  byte_token_.fill(kNoToken);
   for (Token id = 0; id < static_cast<Token>(v.size()); ++id) {
     const std::string_view text = v.text(id);
     if (text.empty()) continue;
@@ -97,13 +68,10 @@ void SpmTokenizer::index_texts(Warnings& warnings) {
       example = text;
       continue;
     }
-    if (v.kind(id) == TokenKind::Byte) {
-      const auto digit = [](char c) { return static_cast<unsigned>(c <= '9' ? c - '0' : c - 'A' + 10); };
-      byte_token_[digit(text[3]) << 4 | digit(text[4])] = id;
-    }
     if (!encodes_text(v.kind(id))) continue;
     longest_ = std::max(longest_, text.size());
-    for (std::size_t at = text.find(kSpace, 1); at != std::string_view::npos; at = text.find(kSpace, at + 1)) {
+    for (std::size_t at = text.find(kEscapedSpace, 1); at != std::string_view::npos;
+         at = text.find(kEscapedSpace, at + 1)) {
       joins_space_[static_cast<std::uint8_t>(text[at - 1])] = true;
     }
   }
@@ -135,19 +103,13 @@ Token SpmTokenizer::find(std::string_view text) const {
 void SpmTokenizer::append_text(Token token, std::string& out) const {
   const std::string_view text = vocabulary().text(token);
   if (vocabulary().kind(token) == TokenKind::Byte) {
-    const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'A' + 10; };
-    out += static_cast<char>(digit(text[3]) << 4 | digit(text[4]));
-    return;
+    out += static_cast<char>(byte_value(text));
+  } else {
+    append_unescaped(text, out);
   }
-  std::size_t begin = 0;
-  for (std::size_t at = text.find(kSpace); at != std::string_view::npos; at = text.find(kSpace, begin)) {
-    out.append(text, begin, at - begin).push_back(' ');
-    begin = at + kSpace.size();
-  }
-  out.append(text, begin);
 }
 
-void SpmTokenizer::append_escaped(const Fragment& fragment, Prefix prefix, Escaped& out) const {
+void SpmTokenizer::append_escaped(const Fragment& fragment, Prefix prefix, MappedText& out) const {
   const bool collapse = vocabulary().remove_extra_whitespaces;
   std::string_view text = fragment.text;
   std::size_t begin = fragment.begin;
@@ -157,42 +119,42 @@ void SpmTokenizer::append_escaped(const Fragment& fragment, Prefix prefix, Escap
     text.remove_prefix(leading);
     text = text.substr(0, text.find_last_not_of(' ') + 1);
   }
-  if (prefix == Prefix::Space) out.replace(kSpace, begin);
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t space = std::min(text.find(' ', i), text.size());
-    out.copy(text.substr(i, space - i), begin + i);
-    i = space;
-    if (i == text.size()) break;
-    const std::size_t run = std::min(text.find_first_not_of(' ', i), text.size()) - i;
-    for (std::size_t k = 1; k <= (collapse ? 1 : run); ++k) out.replace(kSpace, begin + i + (collapse ? run : k));
-    i += run;
+  if (prefix == Prefix::Space) out.replace(kEscapedSpace, begin);
+  if (!collapse) return llm::append_escaped(text, begin, out);
+  while (!text.empty()) {  // words, one space between two
+    const std::size_t word = std::min(text.find(' '), text.size());
+    const std::size_t next = std::min(text.find_first_not_of(' ', word), text.size());
+    out.copy(text.substr(0, word), begin);
+    begin += next;
+    if (word < text.size()) out.replace(kEscapedSpace, begin);
+    text.remove_prefix(next);
   }
 }
 
 /// Where the chunk that begins at `begin` ends: before a U+2581 that no token joins to what stands before it. Merges
 /// never cross such a place, so chunks encode alone to what they would be in the whole text.
 std::size_t SpmTokenizer::chunk_end(std::string_view text, std::size_t begin) const {
-  std::size_t at = text.find(kSpace, begin + 1);
+  std::size_t at = text.find(kEscapedSpace, begin + 1);
   while (at != std::string_view::npos && joins_space_[static_cast<std::uint8_t>(text[at - 1])]) {
-    at = text.find(kSpace, at + 1);
+    at = text.find(kEscapedSpace, at + 1);
   }
   return std::min(at, text.size());
 }
 
 void SpmTokenizer::encode_fragments(std::span<const Fragment> fragments, TokenSink& out) const {
   // All escaped text first: the cache keeps views of it.
-  Escaped escaped{{}, out.keeps_places(), {}};
+  MappedText escaped(out);
   std::vector<std::size_t> ends;
   bool after_special = true;
   for (const Fragment& fragment : fragments) {
     const bool is_text = fragment.token == kNoToken;
     const bool prefix = vocabulary().add_space_prefix && after_special;
     if (is_text) append_escaped(fragment, prefix ? Prefix::Space : Prefix::None, escaped);
-    if (!is_text) escaped.replace(std::string_view("\0", 1), fragment.begin + fragment.text.size());
-    ends.push_back(escaped.text.size());
+    if (!is_text) escaped.special(fragment.begin + fragment.text.size());
+    ends.push_back(escaped.size());
     after_special = !is_text;
   }
-  const std::string_view text = escaped.text;
+  const std::string_view text = escaped.text();
   Call call{out, text, ChunkCache(text.size()), {}, {}};
   const std::size_t first = out.size();
   std::size_t begin = 0;
@@ -207,7 +169,7 @@ void SpmTokenizer::encode_fragments(std::span<const Fragment> fragments, TokenSi
       begin = end;
     }
   }
-  out.move_ends(first, [&](std::size_t end) { return escaped.source[end - 1]; });
+  out.move_ends(first, [&](std::size_t end) { return escaped.source(end); });
 }
 
 void SpmTokenizer::encode_chunk(std::string_view chunk, Call& call) const {
@@ -240,13 +202,7 @@ void SpmTokenizer::encode_chunk(std::string_view chunk, Call& call) const {
 /// A character that joined nothing: its own token, else its bytes, else the unknown token.
 void SpmTokenizer::append_character(std::string_view character, std::size_t begin, TokenSink& out) const {
   if (const Token id = find(character); id != kNoToken) return out.push(id, begin + character.size());
-  const auto byte_token = [&](char c) { return byte_token_[static_cast<std::uint8_t>(c)]; };
-  const bool all = std::all_of(character.begin(), character.end(), [&](char c) { return byte_token(c) != kNoToken; });
-  if (all) {
-    for (const char c : character) out.push(byte_token(c), ++begin);
-  } else if (vocabulary().special.unk != kNoToken) {
-    out.push(vocabulary().special.unk, begin + character.size());
-  }
+  append_bytes(character, begin, byte_token_, vocabulary().special.unk, out);
 }
 
 }  // namespace

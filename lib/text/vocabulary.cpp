@@ -6,7 +6,9 @@
 #include <initializer_list>
 #include <optional>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
+#include "text/token_sink.h"
+#include "text/token_table.h"
 
 namespace llm {
 namespace {
@@ -157,9 +159,10 @@ void read_special_ids(const Metadata& metadata, const VocabularyDefaults& defaul
   s.pad = read_id(metadata, "tokenizer.ggml.padding_token_id", v, warnings);
   if (s.bos == kNoToken) s.bos = find_special(v, defaults.bos_text);
   if (s.eos == kNoToken) s.eos = find_special(v, defaults.eos_text);
+  if (s.sep == kNoToken) s.sep = find_special(v, defaults.sep_text);
   if (s.unk == kNoToken) {
     const auto unk = std::find(v.kinds.begin(), v.kinds.end(), TokenKind::Unknown);
-    if (unk != v.kinds.end()) s.unk = static_cast<Token>(unk - v.kinds.begin());
+    s.unk = unk != v.kinds.end() ? static_cast<Token>(unk - v.kinds.begin()) : find_special(v, defaults.unk_text);
   }
   if (metadata.has(kTokenTypeKey)) return;
   for (const Token id : {s.bos, s.eos, s.eot}) {
@@ -184,7 +187,7 @@ struct EndTexts {
   Token eot = kNoToken;  ///< the best of kEndOfTurn
   Token end = kNoToken;  ///< "<|end|>"
   bool has_return = false, has_call = false, has_flush = false;
-  std::vector<Token> retyped;  ///< were not of type control
+  std::vector<Token> retyped;  ///< were text, and are of type control now
 };
 
 EndTexts find_end_texts(Vocabulary& v) {
@@ -197,7 +200,7 @@ EndTexts find_end_texts(Vocabulary& v) {
     const auto turn = index_in(kEndOfTurn, text);
     if (turn || index_in(kEndOfMessage, text)) {
       found.ends.push_back(id);
-      if (kind != TokenKind::Control) found.retyped.push_back(id);
+      if (kind != TokenKind::Control && kind != TokenKind::UserDefined) found.retyped.push_back(id);
       kind = TokenKind::Control;
     } else if (index_in(kEndIfSpecial, text)) {
       if (kind == TokenKind::Control || kind == TokenKind::UserDefined) found.ends.push_back(id);
@@ -249,6 +252,39 @@ void read_trimming(const Metadata& metadata, Vocabulary& v) {
 
 }  // namespace
 
+std::uint8_t byte_value(std::string_view text) {
+  const auto digit = [](char c) { return static_cast<unsigned>(c <= '9' ? c - '0' : c - 'A' + 10); };
+  return static_cast<std::uint8_t>(digit(text[3]) << 4 | digit(text[4]));
+}
+
+std::array<Token, 256> byte_tokens(const Vocabulary& v) {
+  std::array<Token, 256> tokens;
+  tokens.fill(kNoToken);
+  for (Token id = static_cast<Token>(v.size()) - 1; id >= 0; --id) {
+    if (v.kind(id) == TokenKind::Byte) tokens[byte_value(v.text(id))] = id;
+  }
+  return tokens;
+}
+
+void append_bytes(std::string_view bytes, std::size_t begin, const std::array<Token, 256>& byte_tokens, Token unknown,
+                  TokenSink& out) {
+  const auto token = [&](char c) { return byte_tokens[static_cast<std::uint8_t>(c)]; };
+  if (std::all_of(bytes.begin(), bytes.end(), [&](char c) { return token(c) != kNoToken; })) {
+    for (const char c : bytes) out.push(token(c), ++begin);
+  } else if (unknown != kNoToken) {
+    out.push(unknown, begin + bytes.size());
+  }
+}
+
+void append_unescaped(std::string_view text, std::string& out) {
+  std::size_t begin = 0;
+  for (std::size_t at = text.find(kEscapedSpace); at != std::string_view::npos; at = text.find(kEscapedSpace, begin)) {
+    out.append(text, begin, at - begin).push_back(' ');
+    begin = at + kEscapedSpace.size();
+  }
+  out.append(text, begin);
+}
+
 std::string counted(std::size_t n, std::string_view noun) {
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
 }
@@ -257,6 +293,18 @@ void warn_duplicates(std::size_t count, std::string_view example, Warnings& warn
   if (count == 0) return;
   warnings.push_back({"duplicate-tokens", std::string(kTokensKey) + ": " + counted(count, "duplicate token string") +
                                               " (\"" + escaped(example) + "\"); the first id is used for encoding"});
+}
+
+void warn_duplicates(const Vocabulary& v, Warnings& warnings) {
+  TokenTable table(v.size());
+  std::size_t duplicates = 0;
+  std::string_view example;
+  for (Token id = 0; id < static_cast<Token>(v.size()); ++id) {
+    if (v.text(id).empty() || table.insert(id, v.texts)) continue;
+    ++duplicates;
+    example = v.text(id);
+  }
+  warn_duplicates(duplicates, example, warnings);
 }
 
 Vocabulary read_vocabulary(const Metadata& metadata, const VocabularyDefaults& defaults, Warnings& warnings) {

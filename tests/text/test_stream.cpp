@@ -1,8 +1,8 @@
 // The stream decoder and whole-sequence decoding.
 #include <map>
 
+#include "base/utf8.h"
 #include "support/catch.h"
-#include "text/utf8.h"
 #include "vocabulary_file.h"
 
 using namespace llm;

@@ -3,8 +3,8 @@
 #include <random>
 #include <string>
 
+#include "base/utf8.h"
 #include "support/catch.h"
-#include "text/utf8.h"
 
 using namespace llm;
 

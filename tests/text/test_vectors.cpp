@@ -51,20 +51,21 @@ std::vector<std::string> texts_of(const std::filesystem::path& path) {
   return texts;
 }
 
-/// One line each; the last one, for the last text, has no line end.
-std::vector<Ids> ids_of(const std::filesystem::path& path) {
+/// One line for each of `n` texts; behind the last one there may be a line end.
+std::vector<Ids> ids_of(const std::filesystem::path& path, std::size_t n) {
   std::istringstream lines(contents(path) + "\n");
   std::vector<Ids> all;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream numbers(line);
     all.push_back({std::istream_iterator<Token>(numbers), {}});
   }
+  if (all.size() == n + 1 && all.back().empty()) all.pop_back();
   return all;
 }
 
 constexpr const char* kVocabularies[] = {"llama-spm",    "phi-3",          "llama-bpe", "gpt-2",     "qwen2",
                                          "mpt",          "refact",         "starcoder", "command-r", "falcon",
-                                         "deepseek-llm", "deepseek-coder", "qwen35"};
+                                         "deepseek-llm", "deepseek-coder", "qwen35",    "gemma-4"};
 
 }  // namespace
 
@@ -77,7 +78,7 @@ TEST_CASE("real vocabularies give the ids of their own tokenizers", "[vectors]")
     const LoadedTokenizer t = load_tokenizer(path);
     CHECK(t.warnings.empty());
     const std::vector<std::string> texts = texts_of(path.string() + ".inp");
-    const std::vector<Ids> ids = ids_of(path.string() + ".out");
+    const std::vector<Ids> ids = ids_of(path.string() + ".out", texts.size());
     REQUIRE(texts.size() > 40);
     REQUIRE(texts.size() == ids.size());
     for (std::size_t i = 0; i < texts.size(); ++i) {

@@ -1,4 +1,4 @@
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <cstring>
 
@@ -38,6 +38,31 @@ Unit unit_at(std::string_view text, std::size_t at) {
     if (!fits) return {i, Form::Invalid};
   }
   return {l.length, Form::Valid};
+}
+
+bool is_inside(std::string_view text, std::size_t at) {
+  for (std::size_t back = 1; back <= 3 && back <= at; ++back) {
+    if ((byte(text, at - back) & 0xC0) == 0x80) continue;
+    const Unit unit = unit_at(text, at - back);
+    return unit.form == Form::Valid && unit.length > back;
+  }
+  return false;
+}
+
+char32_t code_point(std::string_view unit) {
+  const char32_t lead = byte(unit, 0);
+  if (unit.size() == 1) return lead;
+  char32_t c = lead & (0xFFu >> (unit.size() + 1));
+  for (std::size_t i = 1; i < unit.size(); ++i) c = c << 6 | (byte(unit, i) & 0x3Fu);
+  return c;
+}
+
+std::string encoded(char32_t c) {
+  if (c < 0x80) return {static_cast<char>(c)};
+  const auto more = [c](unsigned shift) { return static_cast<char>(0x80 | (c >> shift & 0x3F)); };
+  if (c < 0x800) return {static_cast<char>(0xC0 | c >> 6), more(0)};
+  if (c < 0x10000) return {static_cast<char>(0xE0 | c >> 12), more(6), more(0)};
+  return {static_cast<char>(0xF0 | c >> 18), more(12), more(6), more(0)};
 }
 
 std::size_t valid_prefix(std::string_view text) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace llm::utf8 {
@@ -23,8 +24,17 @@ inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 /// What starts at `at`, which must be inside the text.
 Unit unit_at(std::string_view text, std::size_t at);
 
+/// Whether the byte at `at` belongs to a valid unit that begins before it.
+bool is_inside(std::string_view text, std::size_t at);
+
 /// Bytes at the front of the text that are valid UTF-8 up to the first unit that is not.
 std::size_t valid_prefix(std::string_view text);
+
+/// The code point of a unit that is Valid.
+char32_t code_point(std::string_view unit);
+
+/// A code point as bytes.
+std::string encoded(char32_t);
 
 inline bool valid(std::string_view text) { return valid_prefix(text) == text.size(); }
 
