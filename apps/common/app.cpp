@@ -13,6 +13,7 @@
 #include "backend/registry/registry.h"
 #include "base/environment.h"
 #include "base/machine.h"
+#include "base/nearest.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
@@ -56,21 +57,6 @@ int report(const Error& error) {
 }
 
 [[noreturn]] void usage_error(std::string problem) { throw Error(ErrorKind::Usage, problem + " (see --help)"); }
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 std::vector<std::string> option_names(const CLI::App& cli) {
   std::vector<std::string> names;

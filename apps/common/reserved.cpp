@@ -9,11 +9,10 @@ namespace {
 constexpr std::string_view kReserved[] = {
     // prompt and model
     "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token", "-dr", "--docker-repo",
-    "-bf", "--binary-file", "-e", "--escape", "--no-escape", "-sys", "--system-prompt", "-sysf", "--system-prompt-file",
-    "-r", "--reverse-prompt", "--stop", "-sp", "--special", "--keep", "--prefill", "--lora", "--lora-scaled",
-    "--control-vector", "--override-kv", "--check-tensors", "-mm", "--mmproj", "--image", "--audio", "--offline", "-b",
-    "--batch-size", "-ub", "--ubatch-size", "-i", "--interactive", "--interactive-first", "-if", "--in-prefix",
-    "--in-suffix",
+    "-bf", "--binary-file", "-sys", "--system-prompt", "-sysf", "--system-prompt-file", "-sp", "--special", "--keep",
+    "--prefill", "--lora", "--lora-scaled", "--control-vector", "--override-kv", "--check-tensors", "-mm", "--mmproj",
+    "--image", "--audio", "--offline", "-b", "--batch-size", "-ub", "--ubatch-size", "-i", "--interactive",
+    "--interactive-first", "-if", "--in-prefix", "--in-suffix",
     // chat
     "-cnv", "--conversation", "-st", "--single-turn", "-mli", "--multiline-input", "--simple-io", "--jinja",
     "--no-jinja", "--chat-template", "--chat-template-file", "--chat-template-kwargs", "--skip-chat-parsing", "-rea",
@@ -21,12 +20,8 @@ constexpr std::string_view kReserved[] = {
     "--reasoning-preserve", "--show-thinking", "--display-prompt", "--no-display-prompt", "--verbose-prompt",
     "--show-timings", "--no-show-timings", "-co", "--color", "-o", "--output-file", "--output-format", "--no-history",
     // sampling
-    "--samplers", "--sampler-seq", "--sampling-seq", "--top-nsigma", "--top-n-sigma", "--xtc-probability",
-    "--xtc-threshold", "--typical", "--typical-p", "--repeat-last-n", "--presence-penalty", "--frequency-penalty",
-    "--dry-multiplier", "--dry-base", "--dry-allowed-length", "--dry-penalty-last-n", "--dry-sequence-breaker",
-    "--adaptive-target", "--adaptive-decay", "--dynatemp-range", "--dynatemp-exp", "--mirostat", "--mirostat-lr",
-    "--mirostat-ent", "-l", "--logit-bias", "--grammar", "--grammar-file", "-j", "--json-schema", "-jf",
-    "--json-schema-file", "-bs", "--backend-sampling", "--regex", "--choice", "--greedy", "--deterministic",
+    "--adaptive-target", "--adaptive-decay", "--grammar", "--grammar-file", "-j", "--json-schema", "-jf",
+    "--json-schema-file", "-bs", "--backend-sampling", "--regex", "--choice", "--deterministic",
     // cache and context
     "-ctk", "--cache-type-k", "-ctv", "--cache-type-v", "-kvo", "--kv-offload", "-nkvo", "--no-kv-offload",
     "--swa-full", "-ctxcp", "--ctx-checkpoints", "-cram", "--cache-ram", "--context-shift", "--no-context-shift",

@@ -80,11 +80,10 @@ void say_choices(Model& model, const RunOptions& options) {
   verbose("model: " + model.dims().architecture + ", " +
           number_text(static_cast<std::int64_t>(model.parameter_count())) + " parameters, weights " +
           bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
-  verbose("seed: " + std::to_string(options.sampling.seed));
 }
 
 GenerateResult answer(Model& model, Session& session, std::span<const Token> prompt, const RunOptions& options,
-                      Profile& profile) {
+                      const SamplerOptions& sampling, Profile& profile) {
   AnswerWriter writer;
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
@@ -100,7 +99,8 @@ GenerateResult answer(Model& model, Session& session, std::span<const Token> pro
   };
   GenerateOptions generation;
   generation.answer.max_tokens = options.max_tokens;
-  generation.answer.sampling = options.sampling;
+  generation.answer.sampling = sampling;
+  generation.answer.stop_strings = options.stop_strings;
   if (options.ignore_end) generation.answer.end_token = AnswerOptions::EndToken::Ignored;
   generation.cancel = &stop_requested();
   const GenerateResult result = generate(session, model, session.create(), prompt, generation, text, progress);
@@ -119,13 +119,14 @@ int body(int argc, char** argv) {
   if (!options.dump_graph.empty()) dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.size()));
   say_what_is_lost(*model, options);
   say_choices(*model, options);
+  const SamplerOptions sampling = resolve_sampling(options.sampling, *model);
   Session session(*model, session_options(*model, options));
   const double load_seconds = seconds_since(start);
 
   Profile profile;
   profile.begin("prompt");
   if (options.profile) session.observer = &profile;
-  const GenerateResult result = answer(*model, session, prompt, options, profile);
+  const GenerateResult result = answer(*model, session, prompt, options, sampling, profile);
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();
   verbose(programs);

@@ -6,9 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
-#include <random>
 
+#include "common/escapes.h"
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/numbers.h"
@@ -44,24 +43,28 @@ void add_context_option(CLI::App& cli, RunOptions& o) {
       ->take_last();
 }
 
-void add_sampling_options(CLI::App& cli, RunOptions& o) {
-  const auto set_seed = [&o](const std::string& text) {
-    const std::int64_t seed = parse_integer("-s", text, -1, std::numeric_limits<std::int64_t>::max());
-    o.seed_given = seed >= 0;
-    o.sampling.seed = static_cast<std::uint64_t>(std::max<std::int64_t>(seed, 0));
-  };
-  cli.add_option_function<std::string>("-s,--seed", set_seed, "seed of the random numbers (default -1: drawn)")
-      ->type_name("N")
-      ->take_last();
-  add_real(cli, "--temp,--temperature", o.sampling.temperature, 0, 1000,
-           "temperature; 0: always the likeliest (default 0.8)");
-  add_integer(cli, "--top-k", o.sampling.top_k, -1, kMaxInt32, "keep the K likeliest; 0: all (default 40)");
-  add_real(cli, "--top-p", o.sampling.top_p, 0, 1,
-           "keep the likeliest that reach this probability; 1: all (default 0.95)");
-  add_real(cli, "--min-p", o.sampling.min_p, 0, 1,
-           "keep what is this likely beside the likeliest; 0: all (default 0.05)");
-  add_real(cli, "--repeat-penalty", o.sampling.repeat_penalty, 0.01, 100,
-           "weaken the last 64 tokens by this factor; 1: off (default 1)");
+void add_text_options(CLI::App& cli, RunOptions& o) {
+  cli.add_option("-r,--reverse-prompt,--stop", o.stop_strings, "end the answer before this text; repeatable")
+      ->option_text("TEXT")
+      ->allow_extra_args(false);
+  cli.add_flag_callback(
+         "-e,--escape", [&o] { o.escape = true; },
+         "process \\n \\r \\t \\' \\\" \\\\ \\xHH in texts on the command line, not in files (default)")
+      ->trigger_on_parse();  // of the two the last one counts
+  cli.add_flag_callback(
+         "--no-escape", [&o] { o.escape = false; }, "keep them")
+      ->trigger_on_parse();
+}
+
+/// Escapes, once it is known whether they are processed.
+void finish_texts(RunOptions& o) {
+  for (const std::string& stop : o.stop_strings) {
+    if (stop.empty()) throw Error(ErrorKind::Usage, "option -r: an empty text would end every answer at once");
+  }
+  finish_sampling_choices(o.sampling, o.escape ? Escapes::Processed : Escapes::Kept);
+  if (!o.escape) return;
+  if (o.prompt) o.prompt = process_escapes(*o.prompt);
+  for (std::string& stop : o.stop_strings) stop = process_escapes(stop);
 }
 
 }  // namespace
@@ -76,7 +79,8 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_model_options(cli, o.model);
   add_prompt_options(cli, o);
   add_context_option(cli, o);
-  add_sampling_options(cli, o);
+  add_sampling_options(cli, o.sampling);
+  add_text_options(cli, o);
   add_common_options(cli);
   cli.add_flag("--profile", o.profile, "print the time and the memory traffic of each node");
   cli.add_option("--dump-graph", o.dump_graph,
@@ -88,7 +92,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
     throw Error(ErrorKind::Usage, "no prompt: give one with -p TEXT, or -f FILE (- for stdin)");
   }
   refuse_overwriting(o.dump_graph, {o.model.path, o.prompt_file});
-  if (!o.seed_given) o.sampling.seed = std::random_device{}();
+  finish_texts(o);
   return std::nullopt;
 }
 

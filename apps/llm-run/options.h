@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/app.h"
-#include "runtime/sampler.h"
+#include "sampling_options.h"
 
 namespace llm::app {
 
@@ -16,8 +17,9 @@ struct RunOptions {
   std::string prompt_file;  ///< "-" is stdin
   std::int64_t max_tokens = -1;
   std::optional<std::int64_t> context;  ///< 0: the model's whole one
-  bool seed_given = false;
-  SamplerOptions sampling;
+  SamplingChoices sampling;
+  std::vector<std::string> stop_strings;
+  bool escape = true;  ///< escapes in texts on the command line are processed
   bool ignore_end = false;
   bool raw = false;  ///< raw completion was asked for, so nothing need be said about a chat template
   bool profile = false;

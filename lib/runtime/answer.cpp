@@ -1,6 +1,8 @@
 #include "runtime/answer.h"
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -16,12 +18,41 @@ std::vector<Token> end_tokens(const Tokenizer& tokenizer) {
   return found;
 }
 
+/// With the end tokens banned if they are to be ignored.
+SamplerOptions sampling_of(const AnswerOptions& options, const Tokenizer& tokenizer) {
+  SamplerOptions sampling = options.sampling;
+  if (options.end_token == AnswerOptions::EndToken::Ignored) {
+    for (const Token t : end_tokens(tokenizer)) {
+      sampling.logit_bias.push_back({t, -std::numeric_limits<float>::infinity()});
+    }
+  }
+  return sampling;
+}
+
+/// DRY's, if it acts: finding them takes a look at every token.
+std::shared_ptr<const SequenceBreakers> breakers_of(const SamplerOptions& sampling, const Tokenizer& tokenizer) {
+  const std::vector<SamplerKind> acting = acting_samplers(sampling);
+  if (std::find(acting.begin(), acting.end(), SamplerKind::Dry) == acting.end()) return nullptr;
+  return std::make_shared<const SequenceBreakers>(find_sequence_breakers(tokenizer, sampling.dry_sequence_breakers));
+}
+
+std::vector<Token> control_tokens(const Tokenizer& tokenizer, const std::vector<std::string>& texts) {
+  std::vector<Token> found;
+  for (const std::string& text : texts) {
+    const std::vector<Token> tokens = tokenizer.encode(text, {.add_special = false, .parse_special = true});
+    if (tokens.size() == 1 && tokenizer.kind(tokens[0]) == TokenKind::Control) found.push_back(tokens[0]);
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string_view name(StopReason reason) {
   switch (reason) {
     case StopReason::EndOfGeneration:
       return "eos";
+    case StopReason::StopString:
+      return "stop string";
     case StopReason::Length:
       return "length";
     case StopReason::ContextFull:
@@ -35,10 +66,11 @@ std::string_view name(StopReason reason) {
 Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token> prompt)
     : tokenizer_(model.tokenizer()),
       options_(std::move(options)),
-      sampler_(options_.sampling, options_.row),
+      sampler_(sampling_of(options_, tokenizer_), options_.row, breakers_of(options_.sampling, tokenizer_)),
       decoder_(tokenizer_),
+      matcher_(options_.stop_strings),
+      stop_tokens_(control_tokens(tokenizer_, options_.stop_strings)),
       n_tokens_(std::min(static_cast<std::size_t>(model.dims().vocab), tokenizer_.n_vocab())) {
-  if (options_.end_token == AnswerOptions::EndToken::Ignored) sampler_.forbid(end_tokens(tokenizer_));
   for (const Token t : prompt) sampler_.accept(t);
   constexpr std::size_t kJoined = 8;  // more tokens than a character has bytes
   for (const Token t : prompt.last(std::min(kJoined, prompt.size()))) (void)decoder_.push(t);
@@ -49,17 +81,20 @@ void Answer::sample(std::span<const float> logits) {
   check(!ended(), "a token sampled after the end of an answer");
   const Token token = sampler_.sample(logits.first(n_tokens_), tokens_.size());
   if (options_.end_token == AnswerOptions::EndToken::Stops && tokenizer_.is_end_of_generation(token)) {
-    end(StopReason::EndOfGeneration);
-    return;
+    return end(StopReason::EndOfGeneration);
+  }
+  if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) {
+    return end(StopReason::StopString);
   }
   sampler_.accept(token);
   tokens_.push_back(token);
-  text_ += decoder_.push(token);
+  text_ += matcher_.push(decoder_.push(token));
+  if (matcher_.matched()) return end(StopReason::StopString);
   if (static_cast<std::int64_t>(tokens_.size()) == options_.max_tokens) end(StopReason::Length);
 }
 
 std::string Answer::take_text() {
-  if (ended()) text_ += decoder_.finish();
+  if (ended()) text_ += matcher_.push(decoder_.finish()) + matcher_.finish();
   return std::exchange(text_, {});
 }
 

@@ -11,10 +11,11 @@
 
 #include "runtime/model.h"
 #include "runtime/sampler.h"
+#include "runtime/stop_matcher.h"
 
 namespace llm {
 
-enum class StopReason : std::uint8_t { EndOfGeneration, Length, ContextFull, Cancelled };
+enum class StopReason : std::uint8_t { EndOfGeneration, StopString, Length, ContextFull, Cancelled };
 std::string_view name(StopReason);
 
 struct AnswerOptions {
@@ -22,6 +23,9 @@ struct AnswerOptions {
   SamplerOptions sampling;
   std::uint64_t row = 0;  ///< of the random numbers, beside sampling.seed
   enum class EndToken : std::uint8_t { Stops, Ignored } end_token = EndToken::Stops;
+  /// The text ends before the first of these. One that is the text of a control token is that token, too, which gives
+  /// no text.
+  std::vector<std::string> stop_strings = {};
 };
 
 class Answer {
@@ -39,7 +43,8 @@ class Answer {
   StopReason reason() const { return *reason_; }
   /// What was generated, without the end token. The last one is to be evaluated if the answer has not ended.
   std::span<const Token> tokens() const { return tokens_; }
-  /// The text that became complete since the last call: whole UTF-8 sequences; at the end, what is left.
+  /// The text that became complete since the last call and is no beginning of a stop string: whole UTF-8 sequences; at
+  /// the end, what is left.
   std::string take_text();
 
  private:
@@ -47,6 +52,8 @@ class Answer {
   AnswerOptions options_;
   Sampler sampler_;
   StreamDecoder decoder_;
+  StopMatcher matcher_;
+  std::vector<Token> stop_tokens_;
   std::size_t n_tokens_;  ///< a model may have more rows than its vocabulary has tokens
   std::vector<Token> tokens_;
   std::string text_;

@@ -213,12 +213,13 @@ TEST_CASE("generation is the loop of sampling and evaluating, in any chunks of t
 
   // The same by hand, token by token.
   const SequenceId id = session.create();
-  Sampler sampler(options.answer.sampling);
-  std::vector<Token> ends;
+  SamplerOptions sampling = options.answer.sampling;
   for (Token t = 0; t < static_cast<Token>(model->tokenizer().n_vocab()); ++t) {
-    if (model->tokenizer().is_end_of_generation(t)) ends.push_back(t);
+    if (model->tokenizer().is_end_of_generation(t)) {
+      sampling.logit_bias.push_back({t, -std::numeric_limits<float>::infinity()});
+    }
   }
-  sampler.forbid(ends);
+  Sampler sampler(sampling);
   std::vector<Token> all = prompt;
   for (const Token t : prompt) sampler.accept(t);
   for (std::size_t i = 0; i < 630; ++i) {

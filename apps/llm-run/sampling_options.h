@@ -1,0 +1,47 @@
+// The sampling options of the command line, and how they become settings once the model is known: llama.cpp's defaults,
+// then what the file recommends, then what was given.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/model.h"
+#include "runtime/sampler_options.h"
+
+namespace llm::app {
+
+/// A bias on a token, or on every token of a text.
+struct BiasChoice {
+  std::string text;
+  Token token = kNoToken;
+  float bias = 0;
+};
+
+/// What was given, in its order.
+struct SamplingChoices {
+  std::optional<std::uint64_t> seed;  ///< nothing: to be drawn
+  std::vector<std::pair<const SamplingParameter*, double>> values;
+  std::optional<std::vector<SamplerKind>> order;
+  bool greedy = false;
+  std::vector<std::string> bias_texts, breaker_texts;  ///< as written
+  std::vector<BiasChoice> biases;
+  std::optional<std::vector<std::string>> dry_breakers;
+};
+
+void add_sampling_options(CLI::App&, SamplingChoices&);
+
+enum class Escapes : std::uint8_t { Processed, Kept };
+
+/// Reads the texts, once it is known whether escapes in them are processed, and draws the seed. What is wrong is told
+/// before a model is loaded: throws ErrorKind::Usage.
+void finish_sampling_choices(SamplingChoices&, Escapes);
+
+/// The settings for a model. Notes options that change nothing, and with -v the chain and what the file recommends.
+/// Throws ErrorKind::Usage for a bias on a token that the vocabulary lacks.
+SamplerOptions resolve_sampling(const SamplingChoices&, const Model&);
+
+}  // namespace llm::app

@@ -1,0 +1,23 @@
+#include "base/nearest.h"
+
+#include <vector>
+
+#include "support/catch.h"
+
+using namespace llm;
+
+TEST_CASE("edits between words") {
+  CHECK(edit_distance("", "") == 0);
+  CHECK(edit_distance("kitten", "sitting") == 3);
+  CHECK(edit_distance("top_k", "") == 5);
+  CHECK(edit_distance("tpo", "top") == 2);
+}
+
+TEST_CASE("a name is suggested if it is near") {
+  const std::vector<std::string> known{"top_k", "top_p", "temperature"};
+  CHECK(nearest_name("temprature", known) == "temperature");
+  CHECK(nearest_name("topk", known) == "top_k");
+  CHECK(nearest_name("mirostat", known).empty());
+  CHECK(nearest_name("x", known).empty());
+  CHECK(nearest_name("x", {}).empty());
+}
