@@ -336,7 +336,7 @@ void GgufReader::place_tensors(const std::vector<Record>& records, std::uint32_t
   const std::uint64_t begin = checked_align<std::uint64_t>(in_.position(), alignment).value();
   const std::uint64_t data_size = size > begin ? size - begin : 0;
   std::uint64_t expected = 0;
-  std::string_view before;
+  const Record* before = nullptr;
   out_.tensors.reserve(records.size());
   for (const Record& r : records) {
     const auto fail = [&](std::string problem) {
@@ -344,8 +344,11 @@ void GgufReader::place_tensors(const std::vector<Record>& records, std::uint32_t
     };
     const std::string found = "data offset " + hex(r.offset);
     if (r.offset % alignment != 0) fail(found + " is not a multiple of the alignment " + number(alignment));
-    if (r.offset < expected)
-      fail(found + " makes its data overlap " + tensor_subject(before) + "; " + hex(expected) + " is required");
+    if (r.offset < expected) {
+      const std::string_view hint = other_use_of_gguf_id(before->type.dtype);
+      fail(found + " makes its data overlap " + tensor_subject(before->name) + "; " + hex(expected) + " is required" +
+           (hint.empty() ? "" : " (" + std::string(hint) + ")"));
+    }
     if (r.offset > expected)
       fail(found + (r.offset > data_size ? " lies beyond the end of the file" : " leaves a hole in the data") + "; " +
            hex(expected) + " is required");
@@ -354,7 +357,7 @@ void GgufReader::place_tensors(const std::vector<Record>& records, std::uint32_t
            ", but the file has a size of " + number(size) + " bytes");
     out_.tensors.push_back({r.name, r.type, 0, r.at, begin + r.offset});
     expected = checked_align<std::uint64_t>(r.offset + r.bytes, alignment).value();
-    before = r.name;
+    before = &r;
   }
   out_.data_end = std::min(begin + expected, size);
 }

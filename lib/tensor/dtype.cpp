@@ -75,6 +75,11 @@ std::optional<DType> dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view other_use_of_gguf_id(DType t) {
+  if (t == DType::Q2_0) return "forks of llama.cpp write Q2_0 in blocks of 128 elements; requantize to blocks of 64";
+  return {};
+}
+
 std::string explain_unsupported_gguf_type(std::uint32_t id) {
   if (const auto removed = find_name(kRemoved, id); !removed.empty()) {
     const std::string also = id == kSharedId ? " (or it is I2_S of ik_llama.cpp)" : "";

@@ -49,4 +49,8 @@ std::optional<DType> dtype_from_name(std::string_view name);
 /// unknown number. Call only where dtype_from_gguf() gives nothing.
 std::string explain_unsupported_gguf_type(std::uint32_t gguf_id);
 
+/// What other programs keep under the type's id in blocks of another size, in words; empty for most types. For files
+/// whose tensors do not lie where their types say.
+std::string_view other_use_of_gguf_id(DType);
+
 }  // namespace llm

@@ -1,4 +1,4 @@
-// 184 model files, four fifths of them broken in one exact way, each with how a run of it must end.
+// 185 model files, four fifths of them broken in one exact way, each with how a run of it must end.
 #pragma once
 
 #include <functional>

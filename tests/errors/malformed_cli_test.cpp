@@ -144,7 +144,7 @@ std::string refused_path(const std::filesystem::path& path, const std::string& w
 
 }  // namespace
 
-TEST_CASE("184 model files end as they should") {
+TEST_CASE("185 model files end as they should") {
   REQUIRE(std::filesystem::exists(program("llm-run")));
   const TempDir folder;
   std::string failures;

@@ -362,6 +362,15 @@ std::vector<MalformedFile> directory_files() {
               }),
       refused("C24", "output.weight offset=0 (aliases token_embd)", "overlap",
               [] { return changed(tiny_llama(), [](RawGguf& g) { g.tensor("output.weight").offset = 0; }); }),
+      refused("C24b", "Q2_0 in a fork's blocks of 128", "blocks of 128 elements",
+              [] {
+                return changed(tiny_llama(), [](RawGguf& g) {
+                  RawTensor& t = g.tensor("blk.0.attn_q.weight");
+                  t.type = kTensorQ2_0;
+                  t.dims = {128, 16};
+                  t.data.resize(16 * 34);
+                });
+              }),
       refused("C25", "64-byte hole after token_embd", "offset",
               [] { return changed(tiny_llama(), [](RawGguf& g) { g.tensor("token_embd.weight").gap_after = 64; }); }),
       refused("C26", "last byte of the file removed", "truncated",

@@ -31,7 +31,8 @@ enum : std::uint32_t {
   kTensorQ8_0 = 8,
   kTensorQ4_K = 12,
   kTensorI8 = 24,
-  kTensorI64 = 27
+  kTensorI64 = 27,
+  kTensorQ2_0 = 42
 };
 
 struct RawEntry {
