@@ -5,6 +5,11 @@ find_package(CLI11 REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # checksums in llm-inspect
+find_path(LIBCSV_INCLUDE_DIR csv.h REQUIRED)
+find_library(LIBCSV_LIBRARY csv REQUIRED)
+add_library(LibCsv::LibCsv UNKNOWN IMPORTED)
+set_target_properties(LibCsv::LibCsv PROPERTIES IMPORTED_LOCATION ${LIBCSV_LIBRARY}
+                                                INTERFACE_INCLUDE_DIRECTORIES ${LIBCSV_INCLUDE_DIR})
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)

@@ -18,7 +18,7 @@ constexpr std::string_view kReserved[] = {
     "--no-jinja", "--chat-template", "--chat-template-file", "--chat-template-kwargs", "--skip-chat-parsing", "-rea",
     "--reasoning", "--reasoning-format", "--reasoning-effort", "--reasoning-budget", "--reasoning-budget-message",
     "--reasoning-preserve", "--show-thinking", "--display-prompt", "--no-display-prompt", "--verbose-prompt",
-    "--show-timings", "--no-show-timings", "-co", "--color", "-o", "--output-file", "--output-format", "--no-history",
+    "--show-timings", "--no-show-timings", "-co", "--color", "--output-format", "--no-history",
     // sampling
     "--adaptive-target", "--adaptive-decay", "--grammar", "--grammar-file", "-j", "--json-schema", "-jf",
     "--json-schema-file", "-bs", "--backend-sampling", "--regex", "--choice", "--deterministic",
@@ -41,8 +41,8 @@ constexpr std::string_view kReserved[] = {
     "--yarn-attn-factor", "--yarn-beta-slow", "--yarn-beta-fast", "-gan", "--grp-attn-n", "-gaw", "--grp-attn-w",
     // speculation and batches
     "-md", "--model-draft", "--spec-type", "--spec-draft-n-max", "--spec-draft-n-min", "--spec-draft-p-min",
-    "--spec-default", "--spec-auto", "--draft-max", "--draft-min", "-np", "--parallel", "-cb", "--cont-batching",
-    "--batch", "--resume", "--batch-order", "--max-failures", "--retry-failed", "--limit", "--template-row",
+    "--spec-default", "--spec-auto", "--draft-max", "--draft-min", "-cb", "--cont-batching",
+
     // logs and the rest
     "--log-disable", "--log-file", "--log-jsonl", "--log-colors", "-lv", "--log-verbosity", "--verbosity",
     "--log-prefix", "--log-timestamps", "--completion-bash", "--logprobs", "--events", "--strict", "--explain-prompt",

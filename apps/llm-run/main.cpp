@@ -4,6 +4,7 @@
 
 #include "answer_writer.h"
 #include "base/machine.h"
+#include "batch.h"
 #include "common/app.h"
 #include "common/messages.h"
 #include "common/output.h"
@@ -112,6 +113,7 @@ int body(int argc, char** argv) {
   const auto start = Clock::now();
   RunOptions options;
   if (const auto code = read_options(argc, argv, options)) return *code;
+  if (options.batch.wanted()) return run_batch_mode(options);
   const std::string prompt_text = read_prompt(options);
   install_signal_handlers();
   const std::unique_ptr<Model> model = load_model(options.model);

@@ -16,7 +16,7 @@
 namespace llm::app {
 namespace {
 
-constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"}};
+constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"}, Alias{"-np", "--parallel"}};
 constexpr std::int64_t kMaxContext = kMaxInt32;
 
 void add_prompt_options(CLI::App& cli, RunOptions& o) {
@@ -67,6 +67,17 @@ void finish_texts(RunOptions& o) {
   for (std::string& stop : o.stop_strings) stop = process_escapes(stop);
 }
 
+void check_mode(const RunOptions& o) {
+  const bool prompt = o.prompt || !o.prompt_file.empty();
+  check_batch_options(o.batch);
+  if (o.batch.wanted() && prompt)
+    throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
+  if (!o.batch.wanted() && !prompt) {
+    throw Error(ErrorKind::Usage,
+                "no prompt: give one with -p TEXT, or -f FILE (- for stdin), or many with --batch FILE");
+  }
+}
+
 }  // namespace
 
 std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
@@ -81,6 +92,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_context_option(cli, o);
   add_sampling_options(cli, o.sampling);
   add_text_options(cli, o);
+  add_batch_options(cli, o.batch);
   add_common_options(cli);
   cli.add_flag("--profile", o.profile, "print the time and the memory traffic of each node");
   cli.add_option("--dump-graph", o.dump_graph,
@@ -88,10 +100,9 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
       ->type_name("FILE")
       ->take_last();
   if (const auto code = parse(cli, argc, argv, kAliases)) return code;
-  if (!o.prompt && o.prompt_file.empty()) {
-    throw Error(ErrorKind::Usage, "no prompt: give one with -p TEXT, or -f FILE (- for stdin)");
-  }
-  refuse_overwriting(o.dump_graph, {o.model.path, o.prompt_file});
+  check_mode(o);
+  refuse_overwriting(o.dump_graph, {o.model.path, o.prompt_file, o.batch.input});
+  refuse_overwriting(o.batch.output, {o.model.path, o.batch.input});
   finish_texts(o);
   return std::nullopt;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "batch_options.h"
 #include "common/app.h"
 #include "sampling_options.h"
 
@@ -22,6 +23,7 @@ struct RunOptions {
   bool escape = true;  ///< escapes in texts on the command line are processed
   bool ignore_end = false;
   bool raw = false;  ///< raw completion was asked for, so nothing need be said about a chat template
+  BatchOptions batch;
   bool profile = false;
   std::string dump_graph;
 };

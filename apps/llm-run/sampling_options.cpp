@@ -208,7 +208,8 @@ void add_sampling_options(CLI::App& cli, SamplingChoices& choices) {
 void finish_sampling_choices(SamplingChoices& choices, Escapes escapes) {
   for (const std::string& text : choices.bias_texts) read_biases(text, escapes, choices.biases);
   read_breakers(choices, escapes);
-  if (!choices.seed) choices.seed = std::random_device{}();
+  choices.seed_drawn = !choices.seed;
+  if (choices.seed_drawn) choices.seed = std::random_device{}();
 }
 
 SamplerOptions resolve_sampling(const SamplingChoices& choices, const Model& model) {

@@ -24,6 +24,7 @@ struct BiasChoice {
 /// What was given, in its order.
 struct SamplingChoices {
   std::optional<std::uint64_t> seed;  ///< nothing: to be drawn
+  bool seed_drawn = false;            ///< nobody gave it
   std::vector<std::pair<const SamplingParameter*, double>> values;
   std::optional<std::vector<SamplerKind>> order;
   bool greedy = false;

@@ -88,6 +88,9 @@ void Answer::sample(std::span<const float> logits) {
   }
   sampler_.accept(token);
   tokens_.push_back(token);
+  if (options_.logprobs) {
+    logprobs_.push_back(logprobs(logits.first(n_tokens_), token, static_cast<std::size_t>(*options_.logprobs)));
+  }
   text_ += matcher_.push(decoder_.push(token));
   if (matcher_.matched()) return end(StopReason::StopString);
   if (static_cast<std::int64_t>(tokens_.size()) == options_.max_tokens) end(StopReason::Length);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/logprobs.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
 #include "runtime/stop_matcher.h"
@@ -26,6 +27,7 @@ struct AnswerOptions {
   /// The text ends before the first of these. One that is the text of a control token is that token, too, which gives
   /// no text.
   std::vector<std::string> stop_strings = {};
+  std::optional<int> logprobs = {};  ///< log probabilities are kept, with those of so many of the likeliest tokens
 };
 
 class Answer {
@@ -43,6 +45,8 @@ class Answer {
   StopReason reason() const { return *reason_; }
   /// What was generated, without the end token. The last one is to be evaluated if the answer has not ended.
   std::span<const Token> tokens() const { return tokens_; }
+  /// Of each of tokens(), if they were asked for.
+  std::span<const Logprobs> token_logprobs() const { return logprobs_; }
   /// The text that became complete since the last call and is no beginning of a stop string: whole UTF-8 sequences; at
   /// the end, what is left.
   std::string take_text();
@@ -56,6 +60,7 @@ class Answer {
   std::vector<Token> stop_tokens_;
   std::size_t n_tokens_;  ///< a model may have more rows than its vocabulary has tokens
   std::vector<Token> tokens_;
+  std::vector<Logprobs> logprobs_;
   std::string text_;
   std::optional<StopReason> reason_;
 };

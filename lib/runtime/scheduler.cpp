@@ -301,6 +301,7 @@ void Scheduler::finish(Running& r) {
                        .reason = r.answer.reason(),
                        .error = std::move(r.error),
                        .tokens = {r.answer.tokens().begin(), r.answer.tokens().end()},
+                       .logprobs = {r.answer.token_logprobs().begin(), r.answer.token_logprobs().end()},
                        .text = r.answer.take_text(),
                        .shared_tokens = r.shared,
                        .prompt_seconds = seconds(r.began, first),

@@ -26,6 +26,7 @@ struct BatchResult {
   StopReason reason = StopReason::Cancelled;
   std::optional<Error> error;  ///< why the row failed: a numeric fault. The others go on.
   std::vector<Token> tokens;   ///< generated, without the end token
+  std::vector<Logprobs> logprobs;  ///< of each of tokens, if they were asked for
   std::string text;
   std::int64_t shared_tokens = 0;  ///< of the prompt, taken from a row before it
   /// Wall time from the row's first step to its first token, and from there to its end, in the company it had.

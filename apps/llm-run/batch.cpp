@@ -1,0 +1,345 @@
+#include "batch.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "batch_input.h"
+#include "batch_output.h"
+#include "batch_progress.h"
+#include "batch_response.h"
+#include "batch_state.h"
+#include "common/messages.h"
+#include "common/signals.h"
+#include "runtime/scheduler.h"
+
+namespace llm::app {
+namespace {
+
+constexpr int kSomeRowsFailed = 7;
+constexpr int kInterrupted = 128 + SIGINT;
+/// Rows at once where nobody says: from here on a step of one token each is bound by arithmetic, not by the weights.
+constexpr int kAutoParallel = 32;
+
+BatchStart start_mode(const BatchOptions& o) {
+  if (o.retry_failed) return BatchStart::RetryFailed;
+  if (o.resume) return BatchStart::Resume;
+  return o.overwrite ? BatchStart::Overwrite : BatchStart::Fresh;
+}
+
+bool goes_on(BatchStart start) { return start == BatchStart::Resume || start == BatchStart::RetryFailed; }
+
+/// Everything that shapes an answer, by the options' names.
+Json shaping_options(const RunOptions& o, const SamplerOptions& sampling) {
+  Json options{{"--predict", o.max_tokens},
+               {"--ignore-eos", o.ignore_end},
+               {"--no-cnv", o.raw},
+               {"--stop", o.stop_strings},
+               {"--template-row", o.batch.template_row ? Json(*o.batch.template_row) : Json()},
+               {"--backend", o.model.backend}};
+  for (const SamplingParameter& p : sampling_parameters()) options[std::string(p.name)] = value(sampling, p);
+  for (const SamplerKind kind : sampling.order) options["--samplers"].push_back(std::string(name(kind)));
+  options["--dry-sequence-breaker"] = sampling.dry_sequence_breakers;
+  for (const LogitBias& b : sampling.logit_bias) options["--logit-bias"].push_back({b.token, b.bias});
+  return options;
+}
+
+class BatchRun {
+ public:
+  explicit BatchRun(const RunOptions& o) : options_(o), start_(start_mode(o.batch)), choices_(o.sampling) {}
+  int run();
+
+ private:
+  /// A row of the input that is to be answered; `index` is its place there.
+  struct Work {
+    std::size_t index;
+    std::vector<std::optional<BatchResult>> choices;
+    std::size_t missing = 0;
+    std::int64_t prompt_tokens = 0;
+  };
+
+  void choose_seed();
+  void read_rows();
+  void skip_known();
+  AnswerOptions common_options() const;
+  void open_state();
+  void encode_rows();
+  void encode(std::size_t index);
+  std::vector<Token> prompt_tokens(const BatchRequest&) const;
+  void compute();
+  void finished(BatchResult&&);
+  BatchControl after_step(const BatchProgress&, BatchProgressLine&);
+  void fail_row(std::size_t index, const RowFailure&);
+  void put(std::size_t index, const Json& line);
+  void save_state(std::string status);
+  bool too_many_failures() const;
+  void say_summary(double seconds) const;
+
+  const RunOptions& options_;
+  BatchStart start_;
+  SamplingChoices choices_;
+  AnswerOptions common_;  ///< of rows that ask for nothing else
+  std::optional<BatchState> before_;
+  std::vector<BatchRequest> requests_;  ///< all rows of the input
+  std::vector<bool> known_;             ///< by index: the output has them already
+  std::optional<BatchOutput> output_;
+  std::unique_ptr<Model> model_;
+  BatchState state_;
+
+  std::vector<BatchRow> rows_;
+  std::vector<std::pair<std::size_t, std::size_t>> choice_of_;  ///< work and choice of each of rows_
+  std::vector<Work> work_;
+  std::map<std::size_t, Json> held_;  ///< lines that wait for their turn, by index
+  std::size_t next_in_order_ = 0;
+  std::size_t answered_ = 0, failed_ = 0;  ///< in this run
+  BatchProgress progress_;
+  bool draining_ = false;
+};
+
+void BatchRun::choose_seed() {
+  const std::string path = state_path(options_.batch.output);
+  if (goes_on(start_)) before_ = read_state(path);
+  if (!before_) return;
+  if (choices_.seed_drawn) choices_.seed = before_->seed;
+  if (*choices_.seed == before_->seed) return;
+  throw Error(ErrorKind::Usage, ErrorParts{.file = path,
+                                           .problem = "the run to go on had the seed " + std::to_string(before_->seed) +
+                                                      ", not " + std::to_string(*choices_.seed) + ": leave -s out"});
+}
+
+void BatchRun::read_rows() {
+  const BatchOptions& o = options_.batch;
+  const RowRules rules{.template_row = o.template_row};
+  requests_ = read_batch(o.input, batch_format(o.format, o.input), rules, o.limit);
+  std::map<std::string, std::size_t> ignored;
+  for (const BatchRequest& r : requests_) {
+    for (const std::string& key : r.ignored_keys) ++ignored[key];
+  }
+  Warnings warnings;
+  for (const auto& [key, count] : ignored) {
+    warnings.push_back({"ignored-key", "key \"" + escaped(key) + "\" of " + std::to_string(count) +
+                                           (count == 1 ? " row" : " rows") + " has no meaning here"});
+  }
+  print_warnings(warnings);
+}
+
+void BatchRun::skip_known() {
+  known_.assign(requests_.size(), false);
+  if (output_->known().empty()) return;
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (output_->known().count(requests_[i].id) == 0) continue;
+    known_[i] = true;
+    ++found;
+  }
+  say(std::to_string(found) + " of " + std::to_string(requests_.size()) + " rows are done");
+  const std::size_t strangers = output_->known().size() - found;
+  if (strangers > 0) note(std::to_string(strangers) + " results are of rows that the input does not have");
+}
+
+AnswerOptions BatchRun::common_options() const {
+  AnswerOptions a;
+  a.max_tokens = options_.max_tokens;
+  a.sampling = resolve_sampling(choices_, *model_);
+  if (options_.ignore_end) a.end_token = AnswerOptions::EndToken::Ignored;
+  a.stop_strings = options_.stop_strings;
+  return a;
+}
+
+void BatchRun::open_state() {
+  state_ = {.options = shaping_options(options_, common_.sampling),
+            .seed = common_.sampling.seed,
+            .model = describe_model_file(model_->file()),
+            .rows = requests_.size(),
+            .status = "running"};
+  if (!output_->is_file()) return;
+  if (before_) require_same_run(state_path(options_.batch.output), *before_, state_);
+  save_state("running");
+}
+
+void BatchRun::save_state(std::string status) {
+  state_.status = std::move(status);
+  state_.answered = answered_;
+  state_.failed = failed_;
+  for (const auto& [id, outcome] : output_->known())
+    ++(outcome == RowOutcome::Failed ? state_.failed : state_.answered);
+  if (output_->is_file()) write_state(state_path(options_.batch.output), state_);
+}
+
+std::vector<Token> BatchRun::prompt_tokens(const BatchRequest& r) const {
+  if (const auto* ids = std::get_if<TokenPrompt>(&r.prompt)) {
+    const auto bad = std::find_if(ids->begin(), ids->end(), [&](Token t) { return t >= model_->dims().vocab; });
+    if (bad != ids->end())
+      throw Error(ErrorKind::Usage, "token id " + std::to_string(*bad) + " is not in the vocabulary");
+    return *ids;
+  }
+  if (const auto* text = std::get_if<PromptText>(&r.prompt)) {
+    return model_->tokenizer().encode(*text, AddSpecial::AsFileSays).ids;
+  }
+  throw Error(ErrorKind::Usage, "messages need a chat template");
+}
+
+void BatchRun::encode(std::size_t index) {
+  const BatchRequest& r = requests_[index];
+  if (r.failure) return fail_row(index, *r.failure);
+  std::vector<Token> tokens;
+  try {
+    tokens = prompt_tokens(r);
+    if (tokens.empty()) throw Error(ErrorKind::Usage, "the prompt is empty");
+  } catch (const Error& error) {
+    return fail_row(index, failure_of(error));
+  }
+  const auto choices = static_cast<std::size_t>(r.choices);
+  Work work{
+      .index = index, .choices = {}, .missing = choices, .prompt_tokens = static_cast<std::int64_t>(tokens.size())};
+  work.choices.resize(choices);
+  for (std::size_t c = 0; c < choices; ++c) {
+    BatchRow row{tokens, answer_options(r, common_)};
+    row.answer.row += c;
+    rows_.push_back(std::move(row));
+    choice_of_.emplace_back(work_.size(), c);
+  }
+  work_.push_back(std::move(work));
+}
+
+void BatchRun::encode_rows() {
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (!known_[i]) encode(i);
+  }
+}
+
+void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
+  ++failed_;
+  put(index, failure_line(requests_[index], failure, index + 1));
+}
+
+/// Lines go out as they come, or wait for those of the rows before them.
+void BatchRun::put(std::size_t index, const Json& line) {
+  // Text of a model is UTF-8; what a broken row quotes need not be.
+  const auto write = [&](const Json& l) { output_->append(l.dump(-1, ' ', false, Json::error_handler_t::replace)); };
+  if (options_.batch.order == BatchOptions::Order::Done) return write(line);
+  held_.emplace(index, line);
+  for (;;) {
+    while (next_in_order_ < known_.size() && known_[next_in_order_]) ++next_in_order_;
+    const auto turn = held_.find(next_in_order_);
+    if (turn == held_.end()) return;
+    write(turn->second);
+    held_.erase(turn);
+    ++next_in_order_;
+  }
+}
+
+void BatchRun::finished(BatchResult&& result) {
+  const auto [w, c] = choice_of_[result.row];
+  Work& work = work_[w];
+  work.choices[c] = std::move(result);
+  if (--work.missing > 0) return;
+  std::vector<BatchResult> choices;
+  for (std::optional<BatchResult>& choice : work.choices) choices.push_back(std::move(*choice));
+  work.choices.clear();
+  const auto bad =
+      std::find_if(choices.begin(), choices.end(), [](const BatchResult& r) { return r.error.has_value(); });
+  if (bad != choices.end()) return fail_row(work.index, failure_of(*bad->error));
+  // A row that was stopped has no result: it is run again when the batch goes on.
+  if (choices.front().reason == StopReason::Cancelled) return;
+  ++answered_;
+  put(work.index, answer_line(requests_[work.index], choices, work.index + 1,
+                              {state_.model.at("name").get<std::string>(), model_->tokenizer()}, work.prompt_tokens));
+}
+
+bool BatchRun::too_many_failures() const {
+  if (!options_.batch.max_failures) return false;
+  const auto [value, percent] = *options_.batch.max_failures;
+  const double most = percent ? value / 100 * static_cast<double>(requests_.size()) : value;
+  return static_cast<double>(failed_) > most;
+}
+
+BatchControl BatchRun::after_step(const BatchProgress& p, BatchProgressLine& line) {
+  progress_ = p;
+  output_->sync_when_due();
+  line.update(answered_ + failed_, failed_, p.generated_tokens);
+  if (too_many_failures()) return BatchControl::Stop;
+  if (!stop_requested().load()) return BatchControl::Continue;
+  if (signal_exit_code() != kInterrupted) return BatchControl::Stop;
+  if (!std::exchange(draining_, true)) {
+    line.clear();
+    say("finishing the " + std::to_string(p.rows_running) + " rows that run; Ctrl-C again ends at once");
+  }
+  return BatchControl::Drain;
+}
+
+void BatchRun::compute() {
+  if (rows_.empty()) return;
+  const int wanted = options_.batch.parallel > 0 ? options_.batch.parallel : kAutoParallel;
+  const int parallel = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(wanted), rows_.size()));
+  SessionOptions session_options{.sequences = batch_sequences(parallel), .pool = 0};
+  if (options_.context) session_options.context = *options_.context == 0 ? model_->dims().context : *options_.context;
+  Session session(*model_, session_options);
+  verbose("rows at once: up to " + std::to_string(parallel) + ", cache of " +
+          bytes_text(static_cast<std::uint64_t>(session.free_positions()) * session.cache_bytes_per_position()));
+  BatchProgressLine line(requests_.size() - static_cast<std::size_t>(std::count(known_.begin(), known_.end(), true)));
+  run_batch(*model_, session, rows_, parallel,
+            {.finished = [&](BatchResult&& r) { finished(std::move(r)); },
+             .progress = [&](const BatchProgress& p) { return after_step(p, line); }});
+}
+
+void BatchRun::say_summary(double seconds) const {
+  const auto rate = [&](std::int64_t tokens) {
+    return number_text(tokens) + " tok " + fixed_text(static_cast<double>(tokens) / std::max(seconds, 1e-9), 1) +
+           " t/s";
+  };
+  say(std::to_string(answered_) + " rows answered, " + std::to_string(failed_) + " failed · prompts " +
+      rate(progress_.prompt_tokens) + " (shared " + number_text(progress_.shared_tokens) + ") · gen " +
+      rate(progress_.generated_tokens) + " · " + fixed_text(seconds, 1) + " s");
+}
+
+int BatchRun::run() {
+  choose_seed();
+  read_rows();
+  output_.emplace(options_.batch.output, start_);
+  skip_known();
+  install_signal_handlers();
+  model_ = load_model(options_.model);
+  common_ = common_options();
+  open_state();
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    on_signal(OnSignal::AskToStop);
+    encode_rows();
+    if (!too_many_failures()) compute();
+    output_->sync();
+  } catch (...) {
+    try {
+      save_state("failed");
+    } catch (const Error&) {
+      // what ended the batch is the error to show
+    }
+    throw;
+  }
+  const int signal = signal_exit_code();
+  const auto known = static_cast<std::size_t>(std::count(known_.begin(), known_.end(), true));
+  const bool whole = answered_ + failed_ + known == requests_.size();
+  save_state(whole ? "finished" : "interrupted");
+  say_summary(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (too_many_failures()) {
+    note(std::to_string(failed_) + " rows failed, more than --max-failures allows: the batch was stopped");
+    return kSomeRowsFailed;
+  }
+  if (signal != 0 && !whole) {
+    if (output_->is_file()) note("stopped; --resume goes on after the rows that are done");
+    return signal;
+  }
+  return state_.failed > 0 ? kSomeRowsFailed : 0;
+}
+
+}  // namespace
+
+int run_batch_mode(const RunOptions& options) { return BatchRun(options).run(); }
+
+}  // namespace llm::app

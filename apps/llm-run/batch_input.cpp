@@ -1,0 +1,152 @@
+#include "batch_input.h"
+
+#include <csv.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "common/input.h"
+
+namespace llm::app {
+namespace {
+
+/// Gets one line after the other with its number, from 1; false ends it. A carriage return before the line feed is no
+/// part of the line.
+void for_each_line(std::string_view text, const std::function<bool(std::string_view, std::size_t)>& visit) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const bool blank = line.find_first_not_of(" \t") == std::string_view::npos;
+    if (!blank && !visit(line, number)) return;
+  }
+}
+
+/// libcsv calls back with fields and ends of rows.
+class CsvReader {
+ public:
+  CsvReader(const std::string& path, const std::function<bool(const Json& columns, std::size_t line)>& row)
+      : path_(path), row_(row) {
+    if (csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI) != 0) throw std::bad_alloc();
+    csv_set_space_func(&parser_, [](unsigned char) { return 0; });  // spaces around a field are part of it
+  }
+  CsvReader(const CsvReader&) = delete;
+  CsvReader& operator=(const CsvReader&) = delete;
+  ~CsvReader() { csv_free(&parser_); }
+
+  void read(std::string_view text) {
+    text_ = text;
+    // A byte at a time: the callbacks have no other way to know the line they are at.
+    for (; at_ < text.size() && !done_; ++at_) {
+      if (csv_parse(&parser_, text.data() + at_, 1, on_field, on_row, this) != 1)
+        fail(csv_strerror(csv_error(&parser_)));
+      if (text[at_] == '\n') ++line_;
+    }
+    if (!done_ && csv_fini(&parser_, on_field, on_row, this) != 0) fail("a quoted field has no end");
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  static void on_field(void* bytes, std::size_t size, void* self) {
+    auto& reader = *static_cast<CsvReader*>(self);
+    reader.fields_.emplace_back(static_cast<const char*>(bytes), size);
+  }
+  /// Exceptions do not cross the C library.
+  static void on_row(int, void* self) {
+    auto& reader = *static_cast<CsvReader*>(self);
+    try {
+      if (!reader.done_) reader.end_row();
+    } catch (...) {
+      reader.error_ = std::current_exception();
+      reader.done_ = true;
+    }
+  }
+
+  void end_row() {
+    std::vector<std::string> fields;
+    fields.swap(fields_);
+    const std::size_t line = std::exchange(row_line_, line_ + 1);
+    if (header_.empty()) {
+      header_ = std::move(fields);
+      return;
+    }
+    if (fields.size() == 1 && fields[0].empty()) return;
+    if (fields.size() != header_.size()) {
+      fail_at(line, std::to_string(fields.size()) + " fields, the header has " + std::to_string(header_.size()));
+    }
+    Json columns = Json::object();
+    for (std::size_t i = 0; i < fields.size(); ++i) columns[header_[i]] = std::move(fields[i]);
+    done_ = !row_(columns, line);
+  }
+
+  [[noreturn]] void fail(std::string_view why) { fail_at(line_, std::string(why)); }
+  [[noreturn]] void fail_at(std::size_t line, const std::string& why) const {
+    throw Error(ErrorKind::Usage, ErrorParts{.file = path_, .problem = "line " + std::to_string(line) + ": " + why});
+  }
+
+  const std::string& path_;
+  const std::function<bool(const Json&, std::size_t)>& row_;
+  csv_parser parser_{};
+  std::string_view text_;
+  std::size_t at_ = 0, line_ = 1, row_line_ = 1;
+  std::vector<std::string> header_, fields_;
+  bool done_ = false;
+  std::exception_ptr error_;
+};
+
+void refuse_duplicates(const std::string& path, const std::vector<BatchRequest>& rows) {
+  std::unordered_map<std::string_view, std::size_t> line_of;
+  for (const BatchRequest& r : rows) {
+    const auto [first, is_new] = line_of.try_emplace(r.id, r.line);
+    if (is_new) continue;
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = path,
+                           .problem = "id \"" + escaped(r.id) + "\" is on line " + std::to_string(first->second) +
+                                      " and on line " + std::to_string(r.line) + ": results are found by their id"});
+  }
+}
+
+}  // namespace
+
+BatchFormat batch_format(const std::string& name, const std::string& path) {
+  if (name == "jsonl") return BatchFormat::Jsonl;
+  if (name == "csv") return BatchFormat::Csv;
+  if (name == "lines") return BatchFormat::Lines;
+  if (!name.empty()) {
+    throw Error(ErrorKind::Usage, "option --batch-format: \"" + escaped(name) + "\" is not jsonl, csv or lines");
+  }
+  if (path.ends_with(".csv")) return BatchFormat::Csv;
+  return path.ends_with(".txt") ? BatchFormat::Lines : BatchFormat::Jsonl;
+}
+
+std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format, const RowRules& rules,
+                                     std::size_t limit) {
+  const std::string text = read_input(path);
+  std::vector<BatchRequest> rows;
+  const auto add = [&](BatchRequest r) {
+    rows.push_back(std::move(r));
+    return rows.size() != limit;
+  };
+  if (format == BatchFormat::Csv) {
+    const std::function<bool(const Json&, std::size_t)> row = [&](const Json& columns, std::size_t line) {
+      return add(request_from_columns(columns, line, rules));
+    };
+    CsvReader(path, row).read(text);
+  } else {
+    for_each_line(text, [&](std::string_view line, std::size_t number) {
+      return add(format == BatchFormat::Lines ? request_from_text(std::string(line), number, rules)
+                                              : request_from_json(line, number, rules));
+    });
+  }
+  if (rows.empty()) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = "there are no rows in it"});
+  refuse_duplicates(path, rows);
+  return rows;
+}
+
+}  // namespace llm::app

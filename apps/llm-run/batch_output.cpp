@@ -1,0 +1,192 @@
+#include "batch_output.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "common/output.h"
+
+namespace llm::app {
+namespace {
+
+/// All of it, or false with the reason in errno.
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n > 0) bytes.remove_prefix(static_cast<std::size_t>(n));
+    if (n < 0 && errno != EINTR) return false;
+  }
+  return true;
+}
+
+bool read_all(int fd, std::string& text) {
+  std::array<char, 1 << 16> chunk;
+  for (;;) {
+    const ssize_t n = ::pread(fd, chunk.data(), chunk.size(), static_cast<off_t>(text.size()));
+    if (n == 0) return true;
+    if (n > 0) text.append(chunk.data(), static_cast<std::size_t>(n));
+    if (n < 0 && errno != EINTR) return false;
+  }
+}
+
+struct Result {
+  std::string id;
+  RowOutcome outcome;
+};
+
+std::optional<Result> parse_result(std::string_view line) {
+  const Json result = Json::parse(line, nullptr, false);
+  if (!result.is_object() || !result.contains("custom_id") || !result["custom_id"].is_string() ||
+      !result.contains("error")) {
+    return std::nullopt;
+  }
+  return Result{result["custom_id"].get<std::string>(),
+                result["error"].is_null() ? RowOutcome::Answered : RowOutcome::Failed};
+}
+
+}  // namespace
+
+BatchOutput::BatchOutput(std::string path, BatchStart start) : path_(std::move(path)) {
+  if (path_.empty() || path_ == "-") {
+    fd_ = STDOUT_FILENO;
+    return;
+  }
+  try {
+    open(start);
+  } catch (...) {
+    if (fd_ >= 0) ::close(fd_);
+    throw;
+  }
+}
+
+BatchOutput::~BatchOutput() {
+  if (owned_) ::close(fd_);
+}
+
+void BatchOutput::fail(std::string_view what) const {
+  throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = std::string(what) + ": " + std::strerror(errno)});
+}
+
+void BatchOutput::open(BatchStart start) {
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail("cannot open for results");
+  owned_ = true;
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) fail("cannot lock");
+    throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = "another batch is writing to it"});
+  }
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) fail("cannot look at");
+  const bool empty = status.st_size == 0;
+  if (start == BatchStart::Fresh && !empty) {
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = path_,
+                           .problem = "there are results in it: --resume goes on after them, --force begins anew"});
+  }
+  if (start == BatchStart::Overwrite && ::ftruncate(fd_, 0) != 0) fail("cannot empty");
+  if (start == BatchStart::Resume || start == BatchStart::RetryFailed) read_known(start);
+}
+
+/// What a run left behind: whole lines, and perhaps one that was cut by its end.
+void BatchOutput::read_known(BatchStart start) {
+  std::string text;
+  if (!read_all(fd_, text)) fail("cannot read the results in it");
+  std::string kept;
+  std::size_t number = 0;
+  bool gaps = false;
+  for (std::string_view rest = text; !rest.empty();) {
+    ++number;
+    const std::size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    const std::optional<Result> result = parse_result(line);
+    const bool last = end == std::string_view::npos;
+    rest.remove_prefix(last ? rest.size() : end + 1);
+    if (!result) {
+      if (last) break;  // cut
+      throw Error(ErrorKind::Usage, ErrorParts{.file = path_,
+                                               .problem = "line " + std::to_string(number) +
+                                                          " is no result of a batch; nothing was changed"});
+    }
+    const bool dropped = start == BatchStart::RetryFailed && result->outcome == RowOutcome::Failed;
+    gaps = gaps || dropped;
+    if (dropped) continue;
+    known_[result->id] = result->outcome;
+    kept.append(line).push_back('\n');
+  }
+  if (gaps) {
+    replace(kept);
+  } else {
+    mend_end(kept, text.size());
+  }
+  end_ = kept.size();
+}
+
+/// Without the line that was cut, or with the line feed that is missing.
+void BatchOutput::mend_end(const std::string& kept, std::size_t size) {
+  if (kept.size() < size && ::ftruncate(fd_, static_cast<off_t>(kept.size())) != 0)
+    fail("cannot drop its cut last line");
+  if (kept.size() > size) {
+    end_ = size;
+    append("");
+  }
+}
+
+/// Rows that failed leave gaps: the others go to a file that then takes its place.
+void BatchOutput::replace(const std::string& kept) {
+  const std::string temporary = path_ + ".tmp";
+  const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  if (fd < 0) fail("cannot write beside it");
+  struct stat status {};
+  const auto put = [&] {
+    return ::fstat(fd_, &status) == 0 && ::fchmod(fd, status.st_mode & 07777) == 0 && write_all(fd, kept) &&
+           ::fdatasync(fd) == 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+           std::rename(temporary.c_str(), path_.c_str()) == 0;
+  };
+  if (!put()) {
+    const int error = errno;
+    ::close(fd);
+    ::unlink(temporary.c_str());
+    errno = error;
+    fail("cannot drop the rows that failed");
+  }
+  ::close(std::exchange(fd_, fd));
+}
+
+void BatchOutput::append(std::string_view line) {
+  std::string bytes(line);
+  bytes += '\n';
+  if (!owned_) {
+    write_stdout(bytes);
+    return;
+  }
+  if (!write_all(fd_, bytes)) {
+    const int error = errno;
+    (void)!::ftruncate(fd_, static_cast<off_t>(end_));  // what was written of the line
+    errno = error;
+    fail("cannot write a result (those before it are whole; --resume goes on after them)");
+  }
+  end_ += bytes.size();
+  unsynced_ = true;
+}
+
+void BatchOutput::sync_when_due() {
+  if (unsynced_ && std::chrono::steady_clock::now() - synced_ >= std::chrono::seconds(1)) sync();
+}
+
+void BatchOutput::sync() {
+  if (!owned_) return;
+  if (::fdatasync(fd_) != 0 && errno != EINVAL) fail("cannot bring results to the disk");  // EINVAL: a pipe
+  unsynced_ = false;
+  synced_ = std::chrono::steady_clock::now();
+}
+
+}  // namespace llm::app

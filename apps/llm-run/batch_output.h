@@ -1,0 +1,60 @@
+// The file of results: one line per finished row, appended by one write, so that whatever happens every line in it is
+// whole. Beside it OUT.state keeps what the run was asked for, so that it can go on where it stopped.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "batch_request.h"
+
+namespace llm::app {
+
+enum class BatchStart : std::uint8_t {
+  Fresh,        ///< the file must not exist, or be empty
+  Resume,       ///< goes on after the rows that are there
+  RetryFailed,  ///< the same, and drops the rows that failed
+  Overwrite,    ///< forgets what is there
+};
+
+enum class RowOutcome : std::uint8_t { Answered, Failed };
+
+class BatchOutput {
+ public:
+  /// Opens and locks `path` (empty or "-": stdout, which is never looked at). When resuming, a last line that was cut
+  /// is dropped, one that only lacks its line feed gets it. Throws ErrorKind::Usage if there are results and nothing
+  /// says what to do with them or a line is no result of a batch, ErrorKind::Io if it cannot be opened or another
+  /// process writes to it.
+  BatchOutput(std::string path, BatchStart start);
+  BatchOutput(const BatchOutput&) = delete;
+  BatchOutput& operator=(const BatchOutput&) = delete;
+  ~BatchOutput();
+
+  /// The rows that were there at the start, by id.
+  const std::map<std::string, RowOutcome>& known() const { return known_; }
+  /// One line, without its line feed. Throws ErrorKind::Io (disk full); the file then ends with the line before.
+  void append(std::string_view line);
+  /// Brings lines to the disk if the last time was a second ago. Called after every step.
+  void sync_when_due();
+  void sync();
+  bool is_file() const { return fd_ >= 0 && owned_; }
+
+ private:
+  void open(BatchStart start);
+  void read_known(BatchStart start);
+  void mend_end(const std::string& kept, std::size_t size);
+  void replace(const std::string& kept);
+  [[noreturn]] void fail(std::string_view what) const;
+
+  std::string path_;
+  int fd_ = -1;
+  bool owned_ = false;  ///< fd_ is ours to close
+  std::uint64_t end_ = 0;
+  bool unsynced_ = false;
+  std::chrono::steady_clock::time_point synced_ = std::chrono::steady_clock::now();
+  std::map<std::string, RowOutcome> known_;
+};
+
+}  // namespace llm::app

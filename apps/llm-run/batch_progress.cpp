@@ -1,0 +1,59 @@
+#include "batch_progress.h"
+
+#include <unistd.h>
+
+#include <string>
+
+#include "common/messages.h"
+#include "common/output.h"
+
+namespace llm::app {
+namespace {
+
+constexpr double kRedrawSeconds = 0.2;
+constexpr double kSlowSeconds = 2;  ///< what is done before says nothing
+
+std::string duration(double seconds) {
+  if (seconds < 100) return fixed_text(seconds, 0) + " s";
+  if (seconds < 100 * 60) return fixed_text(seconds / 60, 0) + " min";
+  return fixed_text(seconds / 3600, 1) + " h";
+}
+
+std::string text(std::size_t done, std::size_t rows, std::size_t failed, std::int64_t tokens, double seconds) {
+  std::string line = std::to_string(done) + "/" + std::to_string(rows) + " rows";
+  if (seconds > 0) line += " · " + fixed_text(static_cast<double>(tokens) / seconds, 0) + " tok/s";
+  if (failed > 0) line += " · " + std::to_string(failed) + " failed";
+  if (done > 0 && done < rows) {
+    line += " · " + duration(seconds / static_cast<double>(done) * static_cast<double>(rows - done)) + " left";
+  }
+  return line;
+}
+
+void to_terminal(const std::string& bytes) {
+  if (::write(STDERR_FILENO, bytes.data(), bytes.size()) < 0) return;  // nobody looks: nothing to do about it
+}
+
+}  // namespace
+
+void BatchProgressLine::update(std::size_t done, std::size_t failed, std::int64_t tokens) {
+  if (verbosity() == Verbosity::Quiet || rows_ == 0) return;
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  if (stderr_is_terminal()) {
+    if (std::chrono::duration<double>(now - drawn_).count() < kRedrawSeconds) return;
+    drawn_ = now;
+    to_terminal("\r\033[K" + text(done, rows_, failed, tokens, seconds));
+    on_screen_ = true;
+    return;
+  }
+  const std::size_t tenths = done * 10 / rows_;
+  if (seconds >= kSlowSeconds && tenths > tenths_ && done < rows_) say(text(done, rows_, failed, tokens, seconds));
+  tenths_ = std::max(tenths_, tenths);
+}
+
+void BatchProgressLine::clear() {
+  if (on_screen_) to_terminal("\r\033[K");
+  on_screen_ = false;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,382 @@
+#include "batch_request.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "base/error.h"
+#include "common/numbers.h"
+
+namespace llm::app {
+namespace {
+
+/// Ends the reading of a row.
+struct BadRow {
+  RowFailure failure;
+};
+
+[[noreturn]] void invalid(std::string message) { throw BadRow{{"invalid_request", std::move(message)}}; }
+
+std::string in_key(std::string_view key) { return "\"" + escaped(key) + "\""; }
+
+double number(const Json& value, std::string_view key, int min, int max) {
+  if (!value.is_number()) invalid(in_key(key) + " is not a number");
+  const double x = value.get<double>();
+  if (!(x >= min && x <= max)) {
+    invalid(in_key(key) + ": " + value.dump() + " is not from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return x;
+}
+
+std::int64_t integer(const Json& value, std::string_view key, std::int64_t min, std::int64_t max) {
+  // Some writers give every number a fraction.
+  const bool whole = value.is_number_float() && std::floor(value.get<double>()) == value.get<double>();
+  if (!value.is_number_integer() && !whole) invalid(in_key(key) + " is not a whole number");
+  const bool too_large = value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(max);
+  const double wide = value.get<double>();
+  if (too_large || wide < static_cast<double>(min) || wide > static_cast<double>(max)) {
+    invalid(in_key(key) + ": " + value.dump() + " is not from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return value.get<std::int64_t>();
+}
+
+bool boolean(const Json& value, std::string_view key) {
+  if (!value.is_boolean()) invalid(in_key(key) + " is neither true nor false");
+  return value.get<bool>();
+}
+
+std::string string(const Json& value, std::string_view key) {
+  if (!value.is_string()) invalid(in_key(key) + " is not a string");
+  return value.get<std::string>();
+}
+
+TokenPrompt token_ids(const Json& array) {
+  TokenPrompt tokens;
+  for (const Json& id : array) tokens.push_back(static_cast<Token>(integer(id, "prompt", 0, kMaxInt32)));
+  return tokens;
+}
+
+RowPrompt read_prompt(const Json& value) {
+  if (value.is_string()) return PromptText{value.get<std::string>(), {}};
+  if (!value.is_array() || value.empty()) invalid("\"prompt\" is neither a string nor an array of token ids");
+  if (value.size() == 1 && value[0].is_string()) return PromptText{value[0].get<std::string>(), {}};
+  if (value[0].is_string()) invalid("\"prompt\" holds several texts: give each a row of its own");
+  return token_ids(value);
+}
+
+ChatPrompt& chat(BatchRequest& r) {
+  if (!r.is_chat()) r.prompt = ChatPrompt{Json::array(), Json::object()};
+  return std::get<ChatPrompt>(r.prompt);
+}
+
+void read_messages(BatchRequest& r, const Json& value) {
+  if (!value.is_array() || value.empty()) invalid("\"messages\" is not an array with a message in it");
+  for (const Json& message : value) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
+      invalid("a message is not an object with a \"role\"");
+    }
+  }
+  chat(r).messages = value;
+}
+
+/// Keys that ask for something; the table is the format.
+struct Key {
+  std::string_view name;
+  void (*read)(BatchRequest&, const Json&, std::string_view key);
+};
+
+void read_max_tokens(BatchRequest& r, const Json& v, std::string_view key) {
+  r.changes.max_tokens = integer(v, key, -1, kMaxInt32);
+}
+void read_seed(BatchRequest& r, const Json& v, std::string_view key) {
+  r.changes.seed = static_cast<std::uint64_t>(integer(v, key, 0, std::numeric_limits<std::int64_t>::max()));
+}
+void read_choices(BatchRequest& r, const Json& v, std::string_view key) {
+  constexpr std::int64_t kMostChoices = 128;
+  r.choices = static_cast<int>(integer(v, key, 1, kMostChoices));
+}
+void read_ignore_eos(BatchRequest& r, const Json& v, std::string_view key) {
+  r.changes.end_token = boolean(v, key) ? AnswerOptions::EndToken::Ignored : AnswerOptions::EndToken::Stops;
+}
+void read_stop(BatchRequest& r, const Json& v, std::string_view key) {
+  const Json list = v.is_array() ? v : Json::array({v});
+  for (const Json& text : list) {
+    r.changes.stop_strings.push_back(string(text, key));
+    if (r.changes.stop_strings.back().empty()) invalid(in_key(key) + ": an empty text would end every answer at once");
+  }
+}
+/// {"15043": -100}, or [[15043, -100], ...] where false forbids the token.
+void read_logit_bias(BatchRequest& r, const Json& v, std::string_view key) {
+  constexpr int kMost = 1'000'000;
+  const auto add = [&](const Json& id, const Json& bias) {
+    const bool forbidden = bias.is_boolean() && !bias.get<bool>();
+    r.changes.logit_bias.push_back(
+        {static_cast<Token>(integer(id, key, 0, kMaxInt32)),
+         forbidden ? -std::numeric_limits<float>::infinity() : static_cast<float>(number(bias, key, -kMost, kMost))});
+  };
+  if (v.is_object()) {
+    for (const auto& [id, bias] : v.items()) add(Json::parse(id, nullptr, false), bias);
+  } else if (v.is_array()) {
+    for (const Json& pair : v) {
+      if (!pair.is_array() || pair.size() != 2) invalid(in_key(key) + " has an entry that is not [token id, bias]");
+      add(pair[0], pair[1]);
+    }
+  } else {
+    invalid(in_key(key) + " is neither an object nor an array");
+  }
+}
+constexpr int kMostLogprobs = 100;
+/// A number for completions; true for chats, where top_logprobs has the number.
+void read_logprobs(BatchRequest& r, const Json& v, std::string_view key) {
+  if (v.is_boolean()) {
+    if (v.get<bool>()) r.changes.logprobs = r.changes.logprobs.value_or(0);
+  } else {
+    r.changes.logprobs = static_cast<int>(integer(v, key, 0, kMostLogprobs));
+  }
+}
+void read_top_logprobs(BatchRequest& r, const Json& v, std::string_view key) {
+  r.changes.logprobs = static_cast<int>(integer(v, key, 0, kMostLogprobs));
+}
+void read_template_variables(BatchRequest& r, const Json& v, std::string_view key) {
+  if (!v.is_object()) invalid(in_key(key) + " is not an object");
+  chat(r).variables.update(v);
+}
+void read_template_variable(BatchRequest& r, const Json& v, std::string_view key) {
+  chat(r).variables[std::string(key)] = v;
+}
+
+constexpr std::array kKeys{
+    Key{"max_tokens", read_max_tokens},
+    Key{"max_completion_tokens", read_max_tokens},
+    Key{"n_predict", read_max_tokens},
+    Key{"seed", read_seed},
+    Key{"n", read_choices},
+    Key{"ignore_eos", read_ignore_eos},
+    Key{"stop", read_stop},
+    Key{"logit_bias", read_logit_bias},
+    Key{"logprobs", read_logprobs},
+    Key{"top_logprobs", read_top_logprobs},
+    Key{"chat_template_kwargs", read_template_variables},
+    Key{"tools", read_template_variable},
+    Key{"reasoning_effort", read_template_variable},
+};
+
+/// Settings of sampling by the names of their table.
+bool read_sampling(BatchRequest& r, const std::string& name, const Json& v) {
+  const SamplingParameter* p = find_sampling_parameter(name);
+  if (p == nullptr) return false;
+  if (!v.is_number()) invalid(in_key(name) + " is not a number");
+  SamplerOptions scratch;
+  try {
+    set_value(scratch, *p, v.get<double>());
+  } catch (const Error& error) {
+    invalid(error.what());
+  }
+  r.changes.sampling.emplace_back(p, v.get<double>());
+  return true;
+}
+
+/// Read by other means, or without a meaning here and harmless.
+constexpr std::array<std::string_view, 12> kOtherKeys{"id",     "custom_id", "method", "url",  "body",  "prompt",
+                                                      "system", "messages",  "model",  "user", "store", "metadata"};
+
+void read_keys(BatchRequest& r, const Json& object) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_null()) continue;
+    bool known = std::find(kOtherKeys.begin(), kOtherKeys.end(), name) != kOtherKeys.end();
+    known = known || read_sampling(r, name, value);
+    for (const Key& key : kKeys) {
+      if (key.name != name) continue;
+      key.read(r, value, key.name);
+      known = true;
+    }
+    if (name == "stream" && value == true) invalid("\"stream\" has no meaning in a batch");
+    if (!known && name != "stream") r.ignored_keys.push_back(name);
+  }
+}
+
+void read_content(BatchRequest& r, const Json& object) {
+  const bool messages = object.contains("messages"), prompt = object.contains("prompt");
+  if (messages && prompt) invalid("both \"messages\" and \"prompt\"");
+  if (messages) {
+    read_messages(r, object["messages"]);
+  } else if (prompt) {
+    r.prompt = read_prompt(object["prompt"]);
+  } else {
+    invalid("neither \"messages\" nor \"prompt\"");
+  }
+  if (object.contains("system")) {
+    const std::string text = string(object["system"], "system");
+    if (!messages) invalid("\"system\" goes with \"messages\"");
+    Json& all = std::get<ChatPrompt>(r.prompt).messages;
+    all.insert(all.begin(), Json{{"role", "system"}, {"content", text}});
+  }
+}
+
+void read_flat(BatchRequest& r, const Json& object) {
+  read_content(r, object);
+  read_keys(r, object);
+}
+
+void read_openai(BatchRequest& r, const Json& line) {
+  constexpr std::array<std::string_view, 2> kEndpoints{"/v1/chat/completions", "/v1/completions"};
+  if (line.contains("method") && line["method"] != "POST") invalid("\"method\" is not POST");
+  if (line.contains("url")) {
+    const std::string url = string(line["url"], "url");
+    if (std::find(kEndpoints.begin(), kEndpoints.end(), url) == kEndpoints.end()) {
+      invalid("\"url\" is " + in_key(url) + "; served are /v1/chat/completions and /v1/completions");
+    }
+  }
+  if (!line["body"].is_object()) invalid("\"body\" is not an object");
+  read_flat(r, line["body"]);
+}
+
+void set_text(BatchRequest& r, PromptText text, const RowRules& rules) {
+  if (rules.plain_text == RowRules::PlainText::Raw) {
+    r.prompt = std::move(text);
+  } else {
+    r.prompt = ChatPrompt{Json::array({Json{{"role", "user"}, {"content", std::move(text.text)}}}), Json::object()};
+  }
+}
+
+/// Columns have no types: what reads as a number or a truth value is one, unless it is text by its name.
+Json with_numbers(const Json& columns) {
+  Json typed = columns;
+  for (auto& [name, value] : typed.items()) {
+    if (name == "prompt" || name == "system" || !value.is_string()) continue;
+    const Json parsed = Json::parse(value.get_ref<const std::string&>(), nullptr, false);
+    if (parsed.is_number() || parsed.is_boolean()) value = parsed;
+  }
+  return typed;
+}
+
+void read_columns(BatchRequest& r, const Json& columns, const RowRules& rules) {
+  if (!rules.template_row) {
+    read_flat(r, columns);
+    return;
+  }
+  std::string problem;
+  std::optional<PromptText> text = fill_template(*rules.template_row, columns, problem);
+  if (!text) invalid(problem);
+  set_text(r, std::move(*text), rules);
+}
+
+/// Ids are what results are found by again; one that is not the row's own says where it stands.
+std::string read_id(const Json& object, std::size_t line) {
+  for (const char* key : {"custom_id", "id"}) {
+    if (!object.is_object() || !object.contains(key)) continue;
+    const Json& value = object[key];
+    if (value.is_string() && !value.get_ref<const std::string&>().empty()) return value.get<std::string>();
+    if (value.is_number_integer()) return value.dump();
+  }
+  return "line-" + std::to_string(line);
+}
+
+std::uint64_t row_of(std::string_view id) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 64 bits
+  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+BatchRequest begin_request(std::size_t line, std::string id) {
+  BatchRequest r;
+  r.line = line;
+  r.id = std::move(id);
+  return r;
+}
+
+BatchRequest guarded(BatchRequest r, const std::function<void(BatchRequest&)>& read) {
+  try {
+    read(r);
+  } catch (BadRow& bad) {
+    r.failure = std::move(bad.failure);
+  }
+  return r;
+}
+
+}  // namespace
+
+BatchRequest request_from_json(std::string_view text, std::size_t line, const RowRules& rules) {
+  Json object;
+  try {
+    object = Json::parse(text);
+  } catch (const Json::exception& error) {
+    BatchRequest r = begin_request(line, read_id({}, line));
+    // "[json.exception.parse_error.101] parse error at ...": the part for people
+    const std::string_view what = error.what();
+    r.failure = RowFailure{"invalid_json", std::string(what.substr(std::min(what.find("] ") + 2, what.size())))};
+    return r;
+  }
+  return guarded(begin_request(line, read_id(object, line)), [&](BatchRequest& r) {
+    if (!object.is_object()) invalid("the line is not a JSON object");
+    if (rules.template_row) {
+      read_columns(r, object, rules);
+    } else if (object.contains("body")) {
+      read_openai(r, object);
+    } else {
+      read_flat(r, object);
+    }
+  });
+}
+
+BatchRequest request_from_columns(const Json& columns, std::size_t line, const RowRules& rules) {
+  return guarded(begin_request(line, read_id(columns, line)), [&](BatchRequest& r) {
+    read_columns(r, rules.template_row ? columns : with_numbers(columns), rules);
+  });
+}
+
+BatchRequest request_from_text(std::string text, std::size_t line, const RowRules& rules) {
+  return guarded(begin_request(line, read_id({}, line)), [&](BatchRequest& r) {
+    set_text(r, {std::move(text), {}}, rules);
+  });
+}
+
+AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common) {
+  AnswerOptions a = common;
+  for (const auto& [parameter, value] : r.changes.sampling) set_value(a.sampling, *parameter, value);
+  a.sampling.logit_bias.insert(a.sampling.logit_bias.end(), r.changes.logit_bias.begin(), r.changes.logit_bias.end());
+  a.row = r.changes.seed ? 0 : row_of(r.id);
+  if (r.changes.seed) a.sampling.seed = *r.changes.seed;
+  if (r.changes.max_tokens) a.max_tokens = *r.changes.max_tokens;
+  if (r.changes.end_token) a.end_token = *r.changes.end_token;
+  if (r.changes.logprobs) a.logprobs = r.changes.logprobs;
+  a.stop_strings.insert(a.stop_strings.end(), r.changes.stop_strings.begin(), r.changes.stop_strings.end());
+  return a;
+}
+
+std::optional<PromptText> fill_template(std::string_view text, const Json& columns, std::string& problem) {
+  PromptText out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view rest = text.substr(i);
+    if (rest.starts_with("{{") || rest.starts_with("}}")) {
+      out.text += rest[0];
+      i += 2;
+      continue;
+    }
+    if (rest[0] != '{') {
+      out.text += rest[0];
+      ++i;
+      continue;
+    }
+    const std::size_t end = rest.find('}');
+    if (end == std::string_view::npos) {
+      problem = "the row template has an open { without }; a brace of the text is written {{";
+      return std::nullopt;
+    }
+    const std::string name(rest.substr(1, end - 1));
+    if (!columns.is_object() || !columns.contains(name)) {
+      problem = "there is no column " + in_key(name) + " for the row template";
+      return std::nullopt;
+    }
+    const Json& value = columns[name];
+    const std::size_t begin = out.text.size();
+    out.text += value.is_string() ? value.get<std::string>() : value.dump();
+    out.user.push_back({begin, out.text.size()});
+    i += end + 1;
+  }
+  return out;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,83 @@
+// One row of a batch as its line asks for it: what to complete, and how. A line that cannot be understood becomes a row
+// that has failed, so that one bad line never stops a file.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "runtime/answer.h"
+#include "runtime/sampler_options.h"
+#include "text/tokenizer.h"
+
+namespace llm::app {
+
+using Json = nlohmann::ordered_json;
+
+/// Why a row has no answer: a code of the batch format and a sentence.
+struct RowFailure {
+  std::string code;
+  std::string message;
+};
+
+struct ChatPrompt {
+  Json messages;                    ///< array
+  Json variables = Json::object();  ///< for the template, beside the messages: tools, chat_template_kwargs
+};
+using TokenPrompt = std::vector<Token>;
+using RowPrompt = std::variant<PromptText, TokenPrompt, ChatPrompt>;
+
+/// What a row asks for otherwise than the command line.
+struct RowChanges {
+  std::vector<std::pair<const SamplingParameter*, double>> sampling;
+  std::optional<std::uint64_t> seed;
+  std::vector<LogitBias> logit_bias;
+  std::optional<std::int64_t> max_tokens;
+  std::optional<AnswerOptions::EndToken> end_token;
+  std::vector<std::string> stop_strings;  ///< beside those of the command line
+  std::optional<int> logprobs;            ///< the likeliest tokens that are told for each
+};
+
+struct BatchRequest {
+  std::size_t line = 0;  ///< of the input, from 1
+  std::string id;        ///< the row's own, else line-N
+  RowPrompt prompt;
+  RowChanges changes;
+  int choices = 1;
+  std::optional<RowFailure> failure;
+  std::vector<std::string> ignored_keys;  ///< that mean nothing here: warned about
+
+  bool is_chat() const { return std::holds_alternative<ChatPrompt>(prompt); }
+};
+
+/// How rows are read.
+struct RowRules {
+  /// Text with {column} in it: each row is an object of columns, the filled text its prompt.
+  std::optional<std::string> template_row;
+  enum class PlainText : std::uint8_t {
+    Raw,   ///< text of lines and templates is completed as it is
+    Chat,  ///< ... is what a user says, in the model's chat template
+  } plain_text = PlainText::Raw;
+};
+
+/// A row from a JSON object: OpenAI's batch line, a flat one, or columns for the template.
+BatchRequest request_from_json(std::string_view text, std::size_t line, const RowRules&);
+/// A row from named columns (CSV): those of the template; without one the columns are the keys of a flat row.
+BatchRequest request_from_columns(const Json& columns, std::size_t line, const RowRules&);
+/// A row that is its prompt.
+BatchRequest request_from_text(std::string text, std::size_t line, const RowRules&);
+
+/// The row's own options. A row without a seed of its own draws its random numbers by its id: neither the order of the
+/// file nor what else is in it matters; one with a seed answers as `llm-run -s SEED` does.
+AnswerOptions answer_options(const BatchRequest&, const AnswerOptions& common);
+
+/// `{name}` replaced by that column, which is the user's text, `{{` and `}}` by braces. Nothing, and why in `problem`,
+/// for a column that is missing or a brace that is left open.
+std::optional<PromptText> fill_template(std::string_view text, const Json& columns, std::string& problem);
+
+}  // namespace llm::app

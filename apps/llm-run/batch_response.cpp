@@ -1,0 +1,121 @@
+#include "batch_response.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace llm::app {
+namespace {
+
+std::string numbered(std::string_view prefix, std::size_t number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%06zu", number);
+  return std::string(prefix) + text;
+}
+
+double milliseconds(double seconds) { return std::round(seconds * 1e4) / 10; }
+
+const char* finish_reason(StopReason reason) {
+  switch (reason) {
+    case StopReason::EndOfGeneration:
+    case StopReason::StopString:
+      return "stop";
+    case StopReason::Length:
+    case StopReason::ContextFull:
+      return "length";
+    case StopReason::Cancelled:
+      return "cancelled";
+  }
+  return "unknown";
+}
+
+/// A token alone may be no UTF-8: its bytes are told too.
+Json token_json(const TokenLogprob& t, const Tokenizer& tokenizer) {
+  const std::string piece = tokenizer.piece(t.token, true);
+  Json bytes = Json::array();
+  for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
+  // JSON has no infinity: OpenAI's floor for what is all but impossible
+  constexpr double kLeast = -9999;
+  return {{"token", piece}, {"logprob", std::max(t.logprob, kLeast)}, {"bytes", bytes}};
+}
+
+Json logprobs_json(const std::vector<Logprobs>& all, const Tokenizer& tokenizer) {
+  Json content = Json::array();
+  for (const Logprobs& l : all) {
+    Json entry = token_json(l.chosen, tokenizer);
+    entry["top_logprobs"] = Json::array();
+    for (const TokenLogprob& t : l.best) entry["top_logprobs"].push_back(token_json(t, tokenizer));
+    content.push_back(std::move(entry));
+  }
+  return {{"content", content}};
+}
+
+Json choice(const BatchRequest& r, const BatchResult& result, std::size_t index, const Tokenizer& tokenizer) {
+  Json out{{"index", index}};
+  if (r.is_chat()) {
+    out["message"] = {{"role", "assistant"}, {"content", result.text}};
+  } else {
+    out["text"] = result.text;
+  }
+  out["finish_reason"] = finish_reason(result.reason);
+  out["logprobs"] = result.logprobs.empty() ? Json() : logprobs_json(result.logprobs, tokenizer);
+  return out;
+}
+
+/// The first choice reads the prompt, the others share it: times are the longest, as if they had run one after the
+/// other.
+Json timings(std::span<const BatchResult> choices, std::int64_t prompt_tokens, std::int64_t generated) {
+  double prompt_seconds = 0, generate_seconds = 0;
+  for (const BatchResult& c : choices) {
+    prompt_seconds = std::max(prompt_seconds, c.prompt_seconds);
+    generate_seconds = std::max(generate_seconds, c.generate_seconds);
+  }
+  const std::int64_t shared = choices.front().shared_tokens;
+  return {{"prompt_n", prompt_tokens - shared},
+          {"prompt_ms", milliseconds(prompt_seconds)},
+          {"predicted_n", generated},
+          {"predicted_ms", milliseconds(generate_seconds)},
+          {"cache_n", shared}};
+}
+
+}  // namespace
+
+Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, std::size_t number,
+                 const AnsweringModel& model, std::int64_t prompt_tokens) {
+  Json list = Json::array();
+  std::int64_t generated = 0;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    list.push_back(choice(r, choices[i], i, model.tokenizer));
+    generated += static_cast<std::int64_t>(choices[i].tokens.size());
+  }
+  const Json usage{{"prompt_tokens", prompt_tokens},
+                   {"completion_tokens", generated},
+                   {"total_tokens", prompt_tokens + generated},
+                   {"prompt_tokens_details", {{"cached_tokens", choices.front().shared_tokens}}}};
+  const Json body{{"id", numbered("cmpl-", number)},
+                  {"object", r.is_chat() ? "chat.completion" : "text_completion"},
+                  {"model", model.name},
+                  {"choices", list},
+                  {"usage", usage}};
+  return {{"id", numbered("batch_req_", number)},
+          {"custom_id", r.id},
+          {"response", {{"status_code", 200}, {"request_id", numbered("req_", number)}, {"body", body}}},
+          {"error", nullptr},
+          {"timings", timings(choices, prompt_tokens, generated)}};
+}
+
+Json failure_line(const BatchRequest& r, const RowFailure& failure, std::size_t number) {
+  const int status = failure.code == "internal" ? 500 : 400;
+  return {{"id", numbered("batch_req_", number)},
+          {"custom_id", r.id},
+          {"response", {{"status_code", status}, {"request_id", numbered("req_", number)}, {"body", nullptr}}},
+          {"error", {{"code", failure.code}, {"message", failure.message}, {"line", r.line}}}};
+}
+
+RowFailure failure_of(const Error& error) {
+  if (error.kind() == ErrorKind::Context) return {"context_length_exceeded", error.what()};
+  if (error.kind() == ErrorKind::Usage) return {"invalid_request", error.what()};
+  return {"internal", error.what()};
+}
+
+}  // namespace llm::app

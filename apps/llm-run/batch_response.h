@@ -1,0 +1,24 @@
+// Results as lines of the batch format: OpenAI's shape, and timings.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "batch_request.h"
+#include "runtime/scheduler.h"
+
+namespace llm::app {
+
+struct AnsweringModel {
+  std::string name;
+  const Tokenizer& tokenizer;
+};
+
+/// The line of a row whose choices all have an answer, in their order. `number` counts the lines of the input's rows.
+Json answer_line(const BatchRequest&, std::span<const BatchResult> choices, std::size_t number,
+                 const AnsweringModel& model, std::int64_t prompt_tokens);
+Json failure_line(const BatchRequest&, const RowFailure&, std::size_t number);
+/// What an error of the library means for a row.
+RowFailure failure_of(const Error&);
+
+}  // namespace llm::app

@@ -1,0 +1,32 @@
+// OUT.state: what a batch was asked for and how far it came, as JSON. The results hold rows only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "batch_request.h"
+#include "gguf/file.h"
+
+namespace llm::app {
+
+struct BatchState {
+  Json options;            ///< everything that shapes an answer, by the options' names
+  std::uint64_t seed = 0;  ///< of rows without their own
+  Json model;              ///< which file
+  std::size_t rows = 0, answered = 0, failed = 0;
+  std::string status;  ///< running, finished, interrupted, failed
+};
+
+/// Name, size and a hash of everything before the weights: another file by the same name is told apart.
+Json describe_model_file(const GgufFile&);
+
+std::string state_path(const std::string& results);
+/// Nothing if there is no such file. Throws ErrorKind::Usage if it is no state of a batch.
+std::optional<BatchState> read_state(const std::string& path);
+/// Takes the old one's place in one step. Throws ErrorKind::Io.
+void write_state(const std::string& path, const BatchState&);
+/// Throws ErrorKind::Usage naming what was asked for otherwise in the run that is to go on.
+void require_same_run(const std::string& path, const BatchState& before, const BatchState& now);
+
+}  // namespace llm::app
