@@ -38,5 +38,7 @@ function(llm_test name)
   add_executable(test_${name} ${sources})
   target_link_libraries(test_${name} PRIVATE llm_options llm_test_support ${ARGN})
   add_test(NAME ${name} COMMAND test_${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 600 SKIP_REGULAR_EXPRESSION "^SKIPPED:")
+  # Tests run beside others: threads that wait for each other must not spin.
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 SKIP_REGULAR_EXPRESSION "^SKIPPED:"
+                                          ENVIRONMENT OMP_WAIT_POLICY=passive)
 endfunction()

@@ -286,11 +286,17 @@ void Scheduler::take_token(Running& r, std::span<const float> logits) {
   if (!r.answer.ended() && session_.length(r.sequence) == session_.context()) r.answer.end(StopReason::ContextFull);
 }
 
+/// A row leaves before it is told of: whoever hears of it may throw.
 void Scheduler::finish_ended() {
-  for (Running& r : running_) {
-    if (r.answer.ended()) finish(r);
+  for (auto r = running_.begin(); r != running_.end();) {
+    std::list<Running> ended;
+    if (r->answer.ended()) {
+      ended.splice(ended.end(), running_, r++);
+      finish(ended.front());
+    } else {
+      ++r;
+    }
   }
-  std::erase_if(running_, [](const Running& r) { return r.answer.ended(); });
 }
 
 void Scheduler::finish(Running& r) {

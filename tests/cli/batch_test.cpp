@@ -1,0 +1,347 @@
+// llm-run --batch as a real process: rows in, rows out, and what is left when something goes wrong.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+using namespace llm;
+using namespace llm::test;
+using Json = nlohmann::json;
+
+namespace {
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::vector<Json> parse_lines(const std::string& text) {
+  std::vector<Json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+/// What must be the same however a batch was run: everything but times, and what came from whose cache.
+std::map<std::string, std::string> answers(const std::string& text) {
+  std::map<std::string, std::string> by_id;
+  for (Json line : parse_lines(text)) {
+    const std::string id = line["custom_id"];
+    CHECK(by_id.count(id) == 0);
+    by_id[id] = line["error"].is_null() ? line["response"]["body"]["choices"].dump() : line["error"]["code"].dump();
+  }
+  return by_id;
+}
+
+class Bench {
+ public:
+  Bench() { tiny_model({.layers = 2, .context = 4096}).write(model()); }
+
+  std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
+  std::filesystem::path path(std::string_view name) const { return folder_ / name; }
+  std::filesystem::path file(std::string_view name, std::string_view content) const {
+    return folder_.write(name, content);
+  }
+  Command command(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"-m", model().string(), "-n", "20", "--ignore-eos"});
+    return {.program = program("llm-run"), .arguments = std::move(arguments)};
+  }
+  Outcome operator()(std::vector<std::string> arguments) const { return run(command(std::move(arguments))); }
+
+ private:
+  TempDir folder_;
+};
+
+/// Rows with a common beginning, some with their own options, one that is not JSON, one without a prompt.
+std::string many_rows(std::size_t n) {
+  std::string text;
+  for (std::size_t i = 0; i < n; ++i) {
+    Json row{{"id", "row " + std::to_string(i)}, {"prompt", "abababababababababababab " + std::to_string(i * i)}};
+    if (i % 3 == 1) row["n_predict"] = i % 17;
+    if (i % 5 == 2) row["temperature"] = 0;
+    if (i % 7 == 3) row["seed"] = i;
+    if (i % 7 == 4) row["n"] = 2;
+    text += i % 11 == 6   ? "{\"prompt\": \n"
+            : i % 11 == 7 ? Json{{"id", "none " + std::to_string(i)}}.dump() + "\n"
+                          : row.dump() + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("each row of a batch is answered as it is alone") {
+  const Bench bench;
+  const auto input = bench.file(
+      "in.jsonl", R"({"id":"a","prompt":"abc","seed":5,"n_predict":30})"
+                  "\n"
+                  R"({"custom_id":"b","method":"POST","url":"/v1/completions","body":{"prompt":"ab","temperature":0}})"
+                  "\r\n\n"
+                  R"({"id":"c","prompt":[97,98,99],"temperature":0,"max_tokens":5})"
+                  "\n"
+                  R"({"id":7,"prompt":"abc","temperature":0,"max_tokens":0})");
+  const Outcome o = bench({"--batch", input.string()});
+  CHECK(o.code == 0);
+  std::map<std::string, Json> by_id;
+  for (const Json& line : parse_lines(o.out)) by_id[line["custom_id"]] = line;
+  REQUIRE(by_id.size() == 4);
+  const auto text = [&](const std::string& id) {
+    return by_id[id]["response"]["body"]["choices"][0]["text"].get<std::string>() + "\n";
+  };
+  CHECK(text("a") == bench({"-p", "abc", "-s", "5", "-n", "30"}).out);
+  CHECK(text("b") == bench({"-p", "ab", "--temp", "0"}).out);
+  CHECK(text("7") == "\n");
+  const Json& a = by_id["a"];
+  CHECK(a["response"]["status_code"] == 200);
+  CHECK(a["response"]["body"]["object"] == "text_completion");
+  CHECK(a["response"]["body"]["model"] == "tiny.gguf");
+  CHECK(a["response"]["body"]["choices"][0]["finish_reason"] == "length");
+  CHECK(a["response"]["body"]["usage"]["completion_tokens"] == 30);
+  CHECK(a["error"].is_null());
+  CHECK(a["timings"]["predicted_n"] == 30);
+  CHECK(by_id["c"]["response"]["body"]["usage"]["prompt_tokens"] == 3);
+  CHECK(by_id["c"]["response"]["body"]["usage"]["completion_tokens"] == 5);
+}
+
+TEST_CASE("neither the number of rows at once nor their order shows in the answers") {
+  const Bench bench;
+  const std::string rows = many_rows(24);
+  const auto input = bench.file("in.jsonl", rows);
+  const Outcome one = bench({"--batch", input.string(), "-s", "9", "-np", "1"});
+  CHECK(one.code == 7);
+  const auto expected = answers(one.out);
+  CHECK(expected.size() == 24);
+  CHECK(expected.at("row 0") != expected.at("row 1"));
+  CHECK(answers(bench({"--batch", input.string(), "-s", "9", "-np", "5"}).out) == expected);
+  CHECK(answers(bench({"--batch", input.string(), "-s", "9", "-t", "2"}).out) == expected);
+
+  std::vector<std::string> lines;
+  std::istringstream in(rows);
+  for (std::string line; std::getline(in, line);) {
+    if (contains(line, "row ")) lines.push_back(line);  // the ids of the others are their lines
+  }
+  std::shuffle(lines.begin(), lines.end(), std::mt19937(1));
+  std::string shuffled;
+  for (const std::string& line : lines) shuffled += line + "\n";
+  for (const auto& [id, answer] :
+       answers(bench({"--batch", bench.file("s.jsonl", shuffled).string(), "-s", "9"}).out)) {
+    CHECK(expected.at(id) == answer);
+  }
+}
+
+TEST_CASE("results in the order of the input, where that is asked for") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(24));
+  const Outcome o = bench({"--batch", input.string(), "--batch-order", "input", "-np", "6"});
+  std::vector<std::string> ids;
+  for (const Json& line : parse_lines(o.out)) ids.push_back(line["id"]);
+  REQUIRE(ids.size() == 24);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    CHECK(ids[i].substr(10) == std::string(i + 1 < 10 ? "00000" : "0000") + std::to_string(i + 1));
+  }
+}
+
+TEST_CASE("a bad line is a failed row, and so many of them end the batch") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(24));
+  const Outcome o = bench({"--batch", input.string()});
+  CHECK(o.code == 7);
+  std::map<std::string, int> codes;
+  for (const Json& line : parse_lines(o.out)) {
+    if (!line["error"].is_null()) {
+      ++codes[line["error"]["code"]];
+      CHECK(line["response"]["status_code"] == 400);
+    }
+  }
+  CHECK(codes == std::map<std::string, int>{{"invalid_json", 2}, {"invalid_request", 2}});
+  CHECK(contains(o.err, "4 failed"));
+
+  const auto too_long = bench.file("long.jsonl", Json{{"id", "l"}, {"prompt", std::string(5000, 'z')}}.dump());
+  const auto line = parse_lines(bench({"--batch", too_long.string(), "-c", "100"}).out).at(0);
+  CHECK(line["error"]["code"] == "context_length_exceeded");
+
+  std::string bad;
+  for (int i = 0; i < 5; ++i) bad += "{]\n";
+  const auto all_bad = bench.file("bad.jsonl", bad + R"({"id":"x","prompt":"a"})");
+  const Outcome stopped = bench({"--batch", all_bad.string(), "--max-failures", "50%"});
+  CHECK(stopped.code == 7);
+  CHECK(parse_lines(stopped.out).size() == 5);
+  CHECK(contains(stopped.err, "--max-failures"));
+}
+
+TEST_CASE("what cannot be right ends a batch before the model is opened") {
+  const TempDir folder;
+  const auto say = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"-m", "/nonexistent.gguf"});
+    return run({.program = program("llm-run"), .arguments = std::move(arguments)});
+  };
+  const auto twice =
+      folder.write("twice.jsonl", "{\"id\":\"a\",\"prompt\":\"x\"}\n\n{\"id\":\"a\",\"prompt\":\"y\"}\n");
+  const Outcome o = say({"--batch", twice.string()});
+  CHECK(o.code == 2);
+  CHECK(contains(o.err, "id \"a\" is on line 1 and on line 3"));
+  CHECK(say({"--batch", "/nonexistent.jsonl"}).code == 2);
+  CHECK(say({"--batch", folder.write("empty.jsonl", "\n\n").string()}).code == 2);
+  CHECK(say({"--batch", twice.string(), "-p", "x"}).code == 2);
+  CHECK(say({"--batch", twice.string(), "--resume"}).code == 2);
+  CHECK(say({"-p", "x", "--resume"}).code == 2);
+  const auto csv = folder.write("rows.csv", "id,prompt\na,b,c\n");
+  const Outcome bad_csv = say({"--batch", csv.string()});
+  CHECK(bad_csv.code == 2);
+  CHECK(contains(bad_csv.err, "line 2: 3 fields, the header has 2"));
+  CHECK(contains(say({"--batch", folder.write("q.csv", "id,prompt\na,\"b\n").string()}).err, "line"));
+}
+
+TEST_CASE("columns fill the prompt of a row") {
+  const Bench bench;
+  const auto csv = bench.file("in.csv", "id,word,other\r\n1,\"a \"\"b\"\", c\",x\r\n2,\"two\nlines\",y\r\n");
+  const Outcome o = bench({"--batch", csv.string(), "--template-row", "{{{word}}} {other}", "--temp", "0"});
+  CHECK(o.code == 0);
+  const auto texts = answers(o.out);
+  REQUIRE(texts.size() == 2);
+  const auto alone = [&](const std::string& prompt) {
+    const Outcome a = bench({"-p", prompt, "--no-escape", "--temp", "0"});
+    return a.out.substr(0, a.out.size() - 1);
+  };
+  const auto text = [&](const std::string& id) { return Json::parse(texts.at(id))[0]["text"].get<std::string>(); };
+  CHECK(text("1") == alone("{a \"b\", c} x"));
+  CHECK(text("2") == alone("{two\nlines} y"));
+
+  const Outcome missing = bench({"--batch", csv.string(), "--template-row", "{nothing}"});
+  CHECK(missing.code == 7);
+  CHECK(contains(missing.out, "there is no column \\\"nothing\\\""));
+
+  const auto lines = bench.file("in.txt", "ab\n\nabc\n");
+  const auto by_line = answers(bench({"--batch", lines.string(), "--temp", "0"}).out);
+  CHECK(Json::parse(by_line.at("line-3"))[0]["text"].get<std::string>() == alone("abc"));
+}
+
+TEST_CASE("log probabilities are told with their alternatives") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"abc","temperature":0,"logprobs":3,"max_tokens":4})");
+  const auto line = parse_lines(bench({"--batch", input.string()}).out).at(0);
+  const Json content = line["response"]["body"]["choices"][0]["logprobs"]["content"];
+  REQUIRE(content.size() == 4);
+  for (const Json& token : content) {
+    REQUIRE(token["top_logprobs"].size() == 3);
+    CHECK(token["logprob"] == token["top_logprobs"][0]["logprob"]);  // greedy
+    CHECK(token["logprob"] < 0);
+    CHECK(token["top_logprobs"][0]["logprob"] >= token["top_logprobs"][1]["logprob"]);
+  }
+}
+
+TEST_CASE("a batch goes on from whatever was left of it") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(12));
+  const auto out = bench.path("out.jsonl");
+  const std::vector<std::string> command{"--batch", input.string(), "-o", out.string(), "-s", "4"};
+  CHECK(bench(command).code == 7);
+  const std::string whole = read_file(out);
+  const auto expected = answers(whole);
+  const std::string state = read_file(bench.path("out.jsonl.state"));
+  CHECK(Json::parse(state)["status"] == "finished");
+
+  auto resumed = command;
+  resumed.push_back("--resume");
+  // Cut anywhere: between lines, inside one, before the last line feed.
+  const std::size_t last_line = whole.rfind('\n', whole.size() - 2) + 1;
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, whole.find('\n'), whole.find('\n') + 1,
+                                 whole.size() / 2, last_line + 5, whole.size() - 2, whole.size() - 1, whole.size()}) {
+    CAPTURE(size);
+    std::ofstream(out, std::ios::binary) << whole.substr(0, size);
+    const Outcome o = bench(resumed);
+    CHECK(o.code == 7);
+    CHECK(answers(read_file(out)) == expected);
+  }
+  CHECK(bench(command).code == 2);  // there are results, and nobody says what to do with them
+
+  auto retried = command;
+  retried.push_back("--retry-failed");
+  const Outcome o = bench(retried);
+  CHECK(contains(o.err, "10 of 12 rows are done"));
+  CHECK(answers(read_file(out)) == expected);
+
+  auto other = resumed;
+  other.insert(other.end(), {"--temp", "0.1"});
+  CHECK(bench(other).code == 2);
+  other = resumed;
+  other[5] = "5";
+  const Outcome seed = bench(other);
+  CHECK(seed.code == 2);
+  CHECK(contains(seed.err, "seed 4, not 5"));
+  other = {"--batch", input.string(), "-o", out.string(), "--resume"};  // the seed is the one of the run
+  CHECK(bench(other).code == 7);
+
+  std::ofstream(out, std::ios::binary) << "something else\n" + whole;
+  const Outcome strange = bench(resumed);
+  CHECK(strange.code == 2);
+  CHECK(contains(strange.err, "line 1 is no result of a batch"));
+  CHECK(read_file(out).starts_with("something else"));
+
+  auto forced = command;
+  forced.push_back("--force");
+  CHECK(bench(forced).code == 7);
+  CHECK(answers(read_file(out)) == expected);
+}
+
+TEST_CASE("a full disk leaves whole lines and a batch that can go on") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(12));
+  const auto out = bench.path("out.jsonl");
+  const std::string call = program("llm-run").string() + " -m " + bench.model().string() +
+                           " -n 20 --ignore-eos -s 4 --batch " + input.string() + " -o " + out.string();
+  const Outcome full = run({.program = "/bin/bash", .arguments = {"-c", "ulimit -f 2; exec " + call}});
+  CHECK(full.code == 8);
+  CHECK(contains(full.err, "--resume"));
+  const std::string kept = read_file(out);
+  CHECK(kept.ends_with('\n'));
+  const std::size_t rows = parse_lines(kept).size();
+  CHECK(rows > 0);
+  CHECK(rows < 12);
+  CHECK(run({.program = "/bin/bash", .arguments = {"-c", call + " --resume"}}).code == 7);
+  CHECK(answers(read_file(out)) == answers(bench({"--batch", input.string(), "-s", "4"}).out));
+}
+
+TEST_CASE("one batch writes to a file at a time") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(3));
+  const auto out = bench.file("out.jsonl", "");
+  const int fd = ::open(out.c_str(), O_RDWR);
+  REQUIRE(::flock(fd, LOCK_EX) == 0);
+  const Outcome o = bench({"--batch", input.string(), "-o", out.string()});
+  CHECK(o.code == 8);
+  CHECK(contains(o.err, "another batch is writing to it"));
+  ::close(fd);
+  CHECK(bench({"--batch", input.string(), "-o", out.string()}).code == 0);
+}
+
+TEST_CASE("an interrupt finishes the rows that run") {
+  const Bench bench;
+  std::string rows;
+  for (int i = 0; i < 200; ++i) rows += Json{{"id", i}, {"prompt", "ab"}, {"n_predict", 200}}.dump() + "\n";
+  const auto input = bench.file("in.jsonl", rows);
+  Command c = bench.command({"--batch", input.string(), "-np", "4"});
+  c.signal = SIGINT;
+  const Outcome o = run(c);
+  CHECK(o.code == 130);
+  const auto lines = parse_lines(o.out);
+  CHECK(lines.size() >= 4);
+  CHECK(lines.size() < 200);
+  for (const Json& line : lines) CHECK(line["response"]["body"]["usage"]["completion_tokens"] == 200);
+}

@@ -221,6 +221,23 @@ TEST_CASE("a batch drains, and stops") {
   CHECK(session.cache_bytes_in_use() == 0);
 }
 
+TEST_CASE("whoever hears of a row may throw, and the session is as before") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 512}));
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 6; ++i) rows.push_back({random_tokens(40, model->dims().vocab, i), options(i, 5 + i / 2)});
+  Session session(*model, {.context = 512, .sequences = batch_sequences(4), .pool = 0});
+  int heard = 0;
+  const BatchCallbacks callbacks{.finished =
+                                     [&](BatchResult&&) {
+                                       if (++heard == 2) throw std::runtime_error("full");
+                                     },
+                                 .progress = {}};
+  CHECK_THROWS_WITH(run_batch(*model, session, rows, 4, callbacks), "full");
+  CHECK(session.cache_bytes_in_use() == 0);
+  CHECK(run_all(*model, session, rows, 4).size() == rows.size());
+}
+
 TEST_CASE("the order of prompts follows the tree of their tokens") {
   std::mt19937 random(GENERATE(1U, 2U, 3U, 4U));
   std::vector<std::vector<Token>> prompts(60);
