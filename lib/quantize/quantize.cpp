@@ -1,9 +1,11 @@
+// Checks, weights and the choice of an instruction set; the searches are in kernels/.
 #include "quantize/quantize.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/environment.h"
@@ -14,11 +16,19 @@
 namespace llm {
 namespace {
 
+/// A row at a time as whole numbers, which is vectorised: what is not finite has all bits of the exponent set.
 void check_source(const float* src, std::int64_t rows, std::int64_t n) {
-  for (std::int64_t i = 0; i < rows * n; ++i) {
-    if (std::isfinite(src[i])) continue;
-    throw Error(ErrorKind::Numeric, "element " + std::to_string(i % n) + " of row " + std::to_string(i / n) + " is " +
-                                        std::to_string(src[i]) + ", and only finite values can be quantised");
+  constexpr std::uint32_t kInfinity = 0x7f800000;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* x = src + row * n;
+    std::uint32_t all_set = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      all_set |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(x[i]) & kInfinity) == kInfinity);
+    }
+    if (all_set == 0) continue;
+    const auto i = std::find_if_not(x, x + n, [](float v) { return std::isfinite(v); }) - x;
+    throw Error(ErrorKind::Numeric, "element " + std::to_string(i) + " of row " + std::to_string(row) + " is " +
+                                        std::to_string(x[i]) + ", and only finite values can be quantised");
   }
 }
 
@@ -41,21 +51,43 @@ std::vector<float> row_weights(const float* importance, std::int64_t n) {
   return w;
 }
 
-using Choose = quantizers::BlocksFn (*)(DType);
+struct QuantizerSet {
+  std::string_view name;
+  quantizers::BlocksFn (*of)(DType);
+  bool (*runs_here)();
+};
 
-/// The widest instruction set that runs here. Which one it is changes no result.
-Choose choose_quantizers() {
-#if defined(LLM_HAS_ISA_avx512)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
-      __builtin_cpu_supports("avx512vbmi")) {
-    return quantizers::quantizer_avx512;
-  }
-#endif
 #if defined(LLM_HAS_ISA_avx2)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return quantizers::quantizer_avx2;
+bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 #endif
-  return quantizers::quantizer_portable;
+#if defined(LLM_HAS_ISA_avx512)
+bool runs_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
+}
+#endif
+
+// The slowest first. All give the same bytes.
+const QuantizerSet kSets[] = {
+    {"portable", quantizers::quantizer_portable, [] { return true; }},
+#if defined(LLM_HAS_ISA_avx2)
+    {"avx2vnni", quantizers::quantizer_avx2, runs_avx2},  // a name of LLM_RUN_ISA; products of bytes have no use here
+    {"avx2", quantizers::quantizer_avx2, runs_avx2},
+#endif
+#if defined(LLM_HAS_ISA_avx512)
+    {"avx512", quantizers::quantizer_avx512, runs_avx512},
+#endif
+};
+
+/// The set that LLM_RUN_ISA names, or the last one that runs here.
+const QuantizerSet& choose_set() {
+  const std::string forced = environment("LLM_RUN_ISA").value_or("");
+  const auto fits = [&](const QuantizerSet& s) { return s.runs_here() && (forced.empty() || s.name == forced); };
+  const auto found = std::find_if(std::rbegin(kSets), std::rend(kSets), fits);
+  if (found != std::rend(kSets)) return *found;
+  throw Error(ErrorKind::Device, "LLM_RUN_ISA: this machine or this version has no instruction set " + escaped(forced) +
+                                     " to quantise with");
 }
 
 }  // namespace
@@ -64,8 +96,8 @@ void quantize(DType t, const float* src, std::byte* dst, std::int64_t rows, std:
   check(n % info(t).block_elems == 0, "only whole blocks are quantised");
   check_source(src, rows, n);
   if (importance != nullptr) check_importance(importance, n);
-  static const Choose choose = choose_quantizers();
-  const quantizers::BlocksFn quantizer = choose(t);
+  static const QuantizerSet& set = choose_set();
+  const quantizers::BlocksFn quantizer = set.of(t);
   if (quantizer == nullptr) return encode(t, src, dst, rows * n);
   const std::vector<float> weights = row_weights(importance, n);
   const std::int64_t blocks_per_row = n / info(t).block_elems;

@@ -89,6 +89,25 @@ std::int64_t row_of(DType t, int blocks = 1) { return static_cast<std::int64_t>(
 
 }  // namespace
 
+TEST_CASE("every type that weights are stored in has a quantiser") {
+  for (const DTypeInfo& t : dtypes()) {
+    INFO(t.name);
+    const bool wanted = t.quantized() && t.use == DTypeUse::Weight;
+    CHECK((quantizers::quantizer_portable(t.dtype) != nullptr) == wanted);
+    const bool tested = std::any_of(std::begin(kPeerErrors), std::end(kPeerErrors),
+                                    [&](const PeerError& p) { return t.name == p.type; });
+    CHECK(tested == wanted);
+  }
+}
+
+TEST_CASE("the types that need importance are llama.cpp's") {
+  std::string names;
+  for (const DTypeInfo& t : dtypes()) {
+    if (needs_importance(t.dtype)) names += std::string(t.name) + " ";
+  }
+  CHECK(names == "IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ2_S IQ1_M ");
+}
+
 TEST_CASE("errors are at most those of the peer's quantisers") {
   const std::vector<float> x = bell_shaped(), w = importance();
   for (const PeerError& peer : kPeerErrors) {
