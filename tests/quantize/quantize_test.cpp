@@ -133,12 +133,31 @@ TEST_CASE("importance moves the error to where it matters less") {
   }
 }
 
-TEST_CASE("equal importance is no importance") {
+TEST_CASE("columns that outweigh the others by far leave these near where they were") {
   const std::vector<float> x = bell_shaped();
-  const std::vector<float> zero(kColumns, 0.0f);
+  std::vector<float> w = importance(), of_rest = w;
+  for (std::size_t c = 7; c < kColumns; c += 64) {
+    w[c] *= 1e8f;
+    of_rest[c] = 0;
+  }
   for (const PeerError& peer : kPeerErrors) {
     INFO(peer.type);
-    CHECK(quantized(dtype(peer.type), x, kColumns, zero.data()) == quantized(dtype(peer.type), x, kColumns));
+    const DType t = dtype(peer.type);
+    const std::vector<float> plain = decoded(t, quantized(t, x, kColumns));
+    const std::vector<float> weighted = decoded(t, quantized(t, x, kColumns, w.data()));
+    CHECK(rms_error(x, weighted, of_rest.data(), kColumns) < 1.5 * rms_error(x, plain, of_rest.data(), kColumns));
+    CHECK(rms_error(x, weighted, w.data(), kColumns) < rms_error(x, plain, w.data(), kColumns));
+  }
+}
+
+TEST_CASE("equal importance is no importance") {
+  const std::vector<float> x = bell_shaped();
+  const std::vector<float> zero(kColumns, 0.0f), four(kColumns, 4.0f);
+  for (const PeerError& peer : kPeerErrors) {
+    INFO(peer.type);
+    const std::vector<std::byte> none = quantized(dtype(peer.type), x, kColumns);
+    CHECK(quantized(dtype(peer.type), x, kColumns, zero.data()) == none);
+    CHECK(quantized(dtype(peer.type), x, kColumns, four.data()) == none);
   }
 }
 

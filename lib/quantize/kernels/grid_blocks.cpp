@@ -71,13 +71,13 @@ void load_block(const float* x, const float* w, Work<F>& work) {
   alignas(64) float scaled[kBlock];
   for (int i = 0; i < kBlock; ++i) scaled[i] = x[i] * work.factor;
   for (int g = 0; g < F::kGroups; ++g) {
-    float sum = 0, weights = 0;
+    float sum = 0, squares = 0;
     for (int i = g * (kBlock / F::kGroups); i < (g + 1) * (kBlock / F::kGroups); ++i) {
       sum += w[i] * scaled[i] * scaled[i];
-      weights += w[i];
+      squares += scaled[i] * scaled[i];
     }
     work.energy[g] = sum;
-    work.rms[g] = __builtin_sqrtf(sum / weights);
+    work.rms[g] = __builtin_sqrtf(squares * (F::kGroups / 256.0f));
   }
   if constexpr (F::kSigns != Signs::InLevels) {
     for (int e = 0; e < kBlock / 8; ++e) {
