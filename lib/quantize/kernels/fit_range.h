@@ -80,7 +80,8 @@ void fit_ranges(const Tile<N>& t, const Clip (&clips)[kClips], PerGroup& scale, 
         s.xq += wq * x;
       }
       const RangeFit f = solve_range<Min>(s, w, wx, base);
-      const auto better = f.gain > best.gain;
+      // More than rounding: of equal ranges the first is kept, which are the ones that lose nothing when stored.
+      const auto better = f.gain > best.gain + 0x1p-20f * abs(best.gain);
       best.scale = better ? f.scale : best.scale;
       best.min = better ? f.min : best.min;
       best.gain = better ? f.gain : best.gain;

@@ -224,14 +224,14 @@ void quantize_k_range(const Source& s, std::byte* dst, const Clip (&clips)[kClip
 }
 
 // Ranges to try, chosen greedily among a dense grid on Gaussian and Laplace data, half of it with log-normal weights:
-// they come within 0.5 % of the grid's error. Added are the whole range, and the ranges of data that were quantised
-// before to the same or to half as many steps, which are found exactly.
-constexpr Clip kClips15[] = {{0, 0},       {0.2f, 0.2f},  {-0.4f, 0.4f},   {0.4f, -0.2f}, {-1, 0},
-                             {0, 0.4f},    {-1, -1},      {1, 0.2f},       {0, -0.2f},    {0.4f, 1},
-                             {0.6f, 0.4f}, {-1.2f, 0.2f}, {0, -15 / 14.f}, {0.2f, 1.4f},  {-0.8f, -0.2f}};
-constexpr Clip kClips31[] = {{0, 0},          {0.25f, -0.75f}, {-1, -1},        {0, 0.5f},       {0.5f, 0},
-                             {-1.5f, -0.5f},  {-0.5f, 0},      {-0.75f, -1.5f}, {-1.5f, -1},     {0.5f, 0.5f},
-                             {-1.25f, 0.25f}, {1.25f, 0},      {0, 1},          {0, -31 / 30.f}, {0.25f, -1.25f}};
+// they come within 0.5 % of the grid's error. First come the whole range, and the ranges of data that were quantised
+// before to half as many steps, or in which one end is not taken: such data are found exactly.
+constexpr Clip kClips15[] = {{0, 0},    {0, -15 / 14.f}, {0.2f, 0.2f},  {-0.4f, 0.4f}, {0.4f, -0.2f},
+                             {-1, 0},   {0, 0.4f},       {-1, -1},      {1, 0.2f},     {0, -0.2f},
+                             {0.4f, 1}, {0.6f, 0.4f},    {-1.2f, 0.2f}, {0.2f, 1.4f},  {-0.8f, -0.2f}};
+constexpr Clip kClips31[] = {{0, 0},      {0, -31 / 30.f}, {0, -31 / 28.f}, {0.25f, -0.75f}, {-1, -1},
+                             {0, 0.5f},   {0.5f, 0},       {-1.5f, -0.5f},  {-0.5f, 0},      {-0.75f, -1.5f},
+                             {-1.5f, -1}, {0.5f, 0.5f},    {-1.25f, 0.25f}, {1.25f, 0},      {0, 1}};
 constexpr Clip kClips3[] = {{0, 0},        {0.3f, 0.3f}, {0, 0.5f},    {0.5f, 0}, {1, 0},       {-0.4f, -0.2f},
                             {-0.6f, 0.3f}, {0.5f, 0.8f}, {0.4f, 0.2f}, {0.2f, 1}, {0.9f, 0.3f}, {0.2f, 0.4f}};
 
