@@ -48,19 +48,22 @@ void show(const ShowOptions& o) {
 }
 
 void tokenize(const TokenizeOptions& o) {
-  if (o.text.has_value() == o.from_stdin)
-    throw Error(ErrorKind::Usage, "give the text either with --text T or by --stdin");
+  const std::string path = o.from_stdin ? "-" : o.text_file;
+  if (o.text.has_value() + o.from_stdin + !o.text_file.empty() != 1)
+    throw Error(ErrorKind::Usage, "give the text once, with --text T, -f FILE or --stdin");
   Warnings warnings;
   const GgufFile file = GgufFile::open(o.file, warnings);
   const auto tokenizer = Tokenizer::load(file.metadata(), warnings);
   app::print_warnings(warnings);
-  const std::string text = o.from_stdin ? app::read_input("-") : *o.text;
-  const std::vector<Token> tokens = tokenizer->encode(text, {.add_special = !o.no_bos, .parse_special = !o.no_special});
+  const std::string text = o.text ? *o.text : app::read_input(path);
+  const std::vector<Token> tokens =
+      tokenizer->encode(text, {.add_special = !o.no_bos, .parse_special = o.parse_special});
   if (o.ids_only) {
     app::write_stdout(nlohmann::json(tokens).dump() + "\n");
   } else {
     write_lines(*tokenizer, tokens);
   }
+  if (o.show_count) app::write_stdout("Total number of tokens: " + std::to_string(tokens.size()) + "\n");
 }
 
 void graph(const GraphOptions& o) {

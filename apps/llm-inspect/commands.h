@@ -15,10 +15,12 @@ void show(const ShowOptions&);
 struct TokenizeOptions {
   std::string file;
   std::optional<std::string> text;
-  bool from_stdin = false;  ///< the bytes exactly as they come
-  bool ids_only = false;    ///< one JSON array instead of a line per token
-  bool no_bos = false;
-  bool no_special = false;  ///< special tokens in the text are plain text
+  std::string text_file;      ///< "-": stdin; the bytes exactly as they come
+  bool from_stdin = false;    ///< the same as text_file "-"
+  bool ids_only = false;      ///< one JSON array instead of a line per token
+  bool show_count = false;    ///< the number of tokens after them
+  bool no_bos = false;        ///< nor EOS
+  bool parse_special = true;  ///< else special tokens in the text are plain text
 };
 void tokenize(const TokenizeOptions&);
 

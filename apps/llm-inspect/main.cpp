@@ -49,10 +49,15 @@ CLI::App* add_show(CLI::App& cli, ShowOptions& o) {
 CLI::App* add_tokenize(CLI::App& cli, TokenizeOptions& o) {
   CLI::App* command = add_command(cli, "tokenize", "text to tokens: a line with id and piece for each", o.file);
   command->add_option("--text", o.text, "the text")->type_name("TEXT")->take_last();
-  command->add_flag("--stdin", o.from_stdin, "take the bytes of stdin exactly as they come");
+  command->add_option("-f,--file", o.text_file, "a file with the text, taken byte for byte; - is stdin")
+      ->type_name("FILE")
+      ->take_last();
+  command->add_flag("--stdin", o.from_stdin, "the same as -f -");
   command->add_flag("--ids", o.ids_only, "one JSON array of ids on one line");
   command->add_flag("--no-bos", o.no_bos, "do not add the tokens that begin or end a text");
-  command->add_flag("--no-special", o.no_special, "special tokens in the text are plain text");
+  command->add_flag("--no-parse-special{false},--no-special{false}", o.parse_special,
+                    "special tokens in the text are plain text");
+  command->add_flag("--show-count", o.show_count, "the number of tokens, on a line behind them");
   return command;
 }
 

@@ -81,8 +81,9 @@ constexpr PreTokenizerRule kRules[] = {
     {"dbrx smaug-bpe chatglm-bpe", {LLM_CL100K}},
     {"glm4 glm5", {LLM_CL100K}, kWhole},
     {"minicpm5", {R"(\p{N}{1,3})", LLM_CONTRACTIONS "|" LLM_LETTERS R"(|\p{N}+|)" LLM_REST}, kWhole},
+    // A run of white space is taken in pieces: what is left of it has no line end, else that would have come first.
     {"jais-2",
-     {LLM_CONTRACTIONS "|" LLM_LETTERS R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
+     {LLM_CONTRACTIONS "|" LLM_LETTERS R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|(?:(?<!\s)|(?<=[\r\n]))\s*[\r\n]+)"
                        R"(|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S))"
                        R"(|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})"}},
     {"qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2", {LLM_QWEN2}},
@@ -102,7 +103,7 @@ constexpr PreTokenizerRule kRules[] = {
     {"gpt-4o llama4 kanana2 talkie minimax-m2", {LLM_O200K}},
     {"granite-embed-multi-97m", {LLM_O200K}, kWhole},
     // Digits published as \d{1,3}(?=(?:\d{3})*\b).
-    {"tiny_aya cohere2moe", {LLM_THREES(R"(\d)", R"((?![\p{L}\p{M}\p{Nd}\p{Pc}]))"), LLM_O200K}},
+    {"tiny_aya cohere2moe", {LLM_THREES(R"(\d)", R"((?![\p{L}\p{M}\p{N}\p{Pc}]))"), LLM_O200K}},
     {"tekken", {LLM_CASED("") R"(|\p{N})" LLM_CASED_REST}, kWhole, kAddBos},
     {"kimi-k2", {LLM_KIMI}},
     {"youtu",
@@ -114,7 +115,7 @@ constexpr PreTokenizerRule kRules[] = {
 
     {"deepseek-llm",
      {R"([\r\n])", LLM_DEEPSEEK_CASED,
-      R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)", R"(\s+$)",
+      R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)", R"((?<!\s)\s+$)",
       LLM_DEEPSEEK_EAST, R"(\p{N})"}},
     {"deepseek-coder", {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", LLM_DEEPSEEK_EAST, R"(\p{N})"}},
     {"deepseek-v3 hunyuan-dense joyai-llm hy_v4",

@@ -1,9 +1,12 @@
 // How each rule cuts text; the expected chunks follow from the published expressions by hand.
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "support/catch.h"
+#include "support/paths.h"
 #include "text/pretokenizer.h"
 
 using namespace llm;
@@ -19,6 +22,12 @@ Chunks chunks(std::string_view rule, std::string_view text) {
   PatternScratch scratch;
   Chunks out;
   splitter.split(text, scratch, [&](std::string_view chunk) { out.emplace_back(chunk); });
+  return out;
+}
+
+std::string repeated(std::string_view part, std::size_t n) {
+  std::string out;
+  while (n-- > 0) out += part;
   return out;
 }
 
@@ -76,6 +85,42 @@ TEST_CASE("chunks are not empty and join to the text", "[pretokenizer]") {
         joined += chunk;
       }
       REQUIRE(joined == text);
+    }
+  }
+}
+
+TEST_CASE("every rule cuts as the tokenizers package does by the published expressions", "[pretokenizer]") {
+  std::ifstream in(test::source_dir() / "tests/text/pretokenizer_golden.json");
+  const auto golden = nlohmann::json::parse(in);
+  const auto texts = golden.at("texts").get<std::vector<std::string>>();
+  for (const auto& [rule, rows] : golden.at("rules").items()) {
+    REQUIRE(rows.size() == texts.size());
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      Chunks expected;
+      std::size_t at = 0;
+      for (const std::size_t length : rows[i]) {
+        expected.push_back(texts[i].substr(at, length));
+        at += length;
+      }
+      INFO(rule << ", text " << i);
+      CHECK(chunks(rule, texts[i]) == expected);
+    }
+  }
+}
+
+TEST_CASE("long runs take time in proportion to their length in every rule", "[pretokenizer]") {
+  // A run that is searched again from each of its places would take minutes, or more stack than there is.
+  for (const std::string_view rule : known_pretokenizers()) {
+    INFO(rule);
+    for (const std::string& text :
+         {std::string(300000, 'a'), std::string(300000, 'A'), std::string(300000, ' '), std::string(300000, '7'),
+          std::string(300000, '\n'), std::string(300000, '!'), std::string(300000, '7') + "x",
+          std::string(300000, ' ') + "\u6211", repeated(" \n", 150000), repeated("a ", 150000),
+          repeated("\U0001F600", 75000), repeated("\u0301", 150000), repeated("\u4e2d", 100000),
+          repeated("e\u0301 ", 75000), repeated("7 ", 150000)}) {
+      std::size_t total = 0;
+      for (const std::string& chunk : chunks(rule, text)) total += chunk.size();
+      CHECK(total == text.size());
     }
   }
 }
