@@ -1,5 +1,6 @@
 // Byte-level byte-pair encoding with merges: vocabulary model `gpt2`.
 // Token strings are in the characters of byte_map.h; here they are kept as the bytes that they stand for.
+#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -41,8 +42,8 @@ class BpeTokenizer final : public Tokenizer {
   std::string arena_;                    ///< the bytes of all tokens
   std::vector<std::string_view> bytes_;  ///< [n_vocab] views of arena_; empty for texts outside of the byte map
   std::size_t duplicates_ = 0;           ///< token strings that are there more than once
-  TokenTable table_;                     ///< of bytes_
-  Token byte_token_[256];
+  TokenTable table_;                     ///< of bytes_, without special tokens
+  std::array<Token, 256> byte_token_;
   Token unknown_ = kNoToken;  ///< for bytes that no token expresses; never a control token, which some files name so
   MergeTable merges_;
   std::optional<DnaVocabulary> dna_;             ///< of model hybriddna
@@ -58,6 +59,10 @@ struct BpeTokenizer::Call {
   std::vector<Symbol> symbols;
 };
 
+/// Tokens of other kinds are found as they are written or not at all: user text never becomes one of them, even if
+/// merges could reach it.
+bool spells_bytes(TokenKind kind) { return encodes_text(kind) && kind != TokenKind::UserDefined; }
+
 BpeTokenizer::BpeTokenizer(const Metadata& metadata, Vocabulary vocabulary, const PreTokenizerRule& rule,
                            std::string_view pre_name, Warnings& warnings)
     : Tokenizer(std::move(vocabulary)), pre_name_(pre_name), splitter_(rule), table_(n_vocab()) {
@@ -69,10 +74,7 @@ BpeTokenizer::BpeTokenizer(const Metadata& metadata, Vocabulary vocabulary, cons
   if (this->vocabulary().model == "hybriddna") dna_ = DnaVocabulary::find(this->vocabulary());
   whole_ = std::make_unique<std::atomic<Whole>[]>(n_vocab());
   const Whole text_token = rule.words == WordRule::WholeIfToken ? Whole::Yes : Whole::NotYetKnown;
-  for (std::size_t i = 0; i < n_vocab(); ++i) {
-    // User text never becomes a control token, even one that merges could reach.
-    whole_[i].store(encodes_text(this->vocabulary().kinds[i]) ? text_token : Whole::No, std::memory_order_relaxed);
-  }
+  for (std::size_t i = 0; i < n_vocab(); ++i) whole_[i].store(text_token, std::memory_order_relaxed);
 }
 
 void BpeTokenizer::decode_texts(Warnings& warnings) {
@@ -94,7 +96,7 @@ void BpeTokenizer::decode_texts(Warnings& warnings) {
     const std::string_view text = vocabulary().text(id);
     if (text.empty()) continue;
     const std::size_t start = arena_.size();
-    if (byte_map::append_bytes(text, arena_)) {
+    if (spells_bytes(vocabulary().kind(id)) && byte_map::append_bytes(text, arena_)) {
       bytes_[static_cast<std::size_t>(id)] = {arena_.data() + start, arena_.size() - start};
       insert(table_, id, bytes_);
     } else {
@@ -105,16 +107,20 @@ void BpeTokenizer::decode_texts(Warnings& warnings) {
   for (const Token id : rest) insert(unmapped, id, texts);
   warn_duplicates(duplicates_, example, warnings);
 
+  byte_token_ = byte_tokens(vocabulary());
   for (unsigned b = 0; b < 256; ++b) {
     const char c = static_cast<char>(b);
-    const Token id = table_.find({&c, 1}, bytes_);
-    byte_token_[b] = id != kNoToken && encodes_text(vocabulary().kind(id)) ? id : kNoToken;
+    if (const Token id = table_.find({&c, 1}, bytes_); id != kNoToken) byte_token_[b] = id;
   }
 }
 
 void BpeTokenizer::append_text(Token token, std::string& out) const {
   if (dna_ && vocabulary().text(token).ends_with(kSixBasesMark)) {
     out += vocabulary().text(token).substr(0, vocabulary().text(token).size() - kSixBasesMark.size());
+    return;
+  }
+  if (vocabulary().kind(token) == TokenKind::Byte) {
+    out += static_cast<char>(byte_value(vocabulary().text(token)));
     return;
   }
   const std::string_view bytes = bytes_[static_cast<std::size_t>(token)];

@@ -55,7 +55,11 @@ std::vector<Tokenizer::Fragment> Tokenizer::find_fragments(std::string_view text
   std::vector<Fragment> fragments;
   for (std::size_t at = 0; at < text.size();) {
     const SpecialMatcher::Match match = specials_->next(text, at, user);
-    if (match.at > at) fragments.push_back({text.substr(at, match.at - at), kNoToken, at});
+    std::size_t end = match.at;
+    if (match.token != kNoToken && match.token == vocabulary_->trims_before) {
+      while (end > at && is_ascii_space(text[end - 1])) --end;
+    }
+    if (end > at) fragments.push_back({text.substr(at, end - at), kNoToken, at});
     if (match.token == kNoToken) break;
     at = match.at + match.length;
     if (!vocabulary_->trims_after.empty() && vocabulary_->trims_after[static_cast<std::size_t>(match.token)]) {
@@ -103,7 +107,9 @@ std::vector<TokenSource> Tokenizer::sources_of(std::span<const Token> ids, std::
   std::size_t begin = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::size_t end = ends[i];
-    while (!user.empty() && user.front().end <= begin) user = user.subspan(1);
+    while (!user.empty() && (user.front().end <= begin || user.front().begin == user.front().end)) {
+      user = user.subspan(1);
+    }
     // White space of a user may be swallowed by a control token, which is the template's all the same.
     const bool from_user = !user.empty() && user.front().begin < end && kind(ids[i]) != TokenKind::Control;
     const TokenOrigin of_text = from_user ? TokenOrigin::User : TokenOrigin::Template;

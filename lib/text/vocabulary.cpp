@@ -30,6 +30,8 @@ constexpr std::string_view kEndOfTurn[] = {
     "<\xEF\xBD\x9C"
     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",  // DeepSeek: full-width bars, U+2581
 };
+// Texts by which vocabularies name the beginning of a turn: markup like those, even where a file types them otherwise.
+constexpr std::string_view kStartOfTurn[] = {"<start_of_turn>", "<|turn>", "<|im_start|>", "<|start_header_id|>"};
 // Other texts at which generation ends.
 constexpr std::string_view kEndOfMessage[] = {
     "<|eom_id|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<|tool_response>", "[EOS]", "[e~[",
@@ -202,6 +204,8 @@ EndTexts find_end_texts(Vocabulary& v) {
       found.ends.push_back(id);
       if (kind != TokenKind::Control && kind != TokenKind::UserDefined) found.retyped.push_back(id);
       kind = TokenKind::Control;
+    } else if (index_in(kStartOfTurn, text)) {
+      kind = kind == TokenKind::UserDefined ? TokenKind::Control : kind;
     } else if (index_in(kEndIfSpecial, text)) {
       if (kind == TokenKind::Control || kind == TokenKind::UserDefined) found.ends.push_back(id);
     }
@@ -238,15 +242,29 @@ void find_end_tokens(const Metadata& metadata, Vocabulary& v, Warnings& warnings
                                                 "\") not typed as control, taken for control tokens"});
 }
 
-/// Phi-3's special tokens swallow the white space after them (its tokenizer's rstrip flags); GGUF has no key for that.
+bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
+}
+
+/// Which special tokens swallow the white space after or before them, as their tokenizers' rstrip and lstrip flags say.
+/// GGUF has no key for that: it goes by the model's name, as it does everywhere.
 void read_trimming(const Metadata& metadata, Vocabulary& v) {
-  std::string model_name(metadata.get_or<std::string_view>("general.name", {}));
-  for (char& c : model_name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  if (model_name.find("phi-3") == std::string::npos && model_name.find("phi3") == std::string::npos) return;
-  v.trims_after.resize(v.size());
-  for (std::size_t i = 0; i < v.size(); ++i) {
-    const bool trims = v.texts[i] != "<unk>" && v.texts[i] != "<s>" && v.texts[i] != "<|endoftext|>";
-    v.trims_after[i] = trims && v.kinds[i] != TokenKind::Normal && v.kinds[i] != TokenKind::Byte;
+  std::string model(metadata.get_or<std::string_view>("general.name", {}));
+  for (char& c : model) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const auto architecture = metadata.get_or<std::string_view>("general.architecture", {});
+  const auto pre = metadata.get_or<std::string_view>(kPreKey, {});
+  if (contains_any(pre, {"jina-v2-de", "jina-v2-es", "jina-v2-code", "roberta-bpe"}) ||
+      contains_any(architecture, {"nomic-bert-moe", "jina-bert-v3"})) {
+    v.trims_before = find_special(v, "<mask>");
+  } else if (contains_any(model, {"phi-3", "phi3"})) {
+    v.trims_after.resize(v.size());
+    for (std::size_t i = 0; i < v.size(); ++i) {
+      const bool trims = v.texts[i] != "<unk>" && v.texts[i] != "<s>" && v.texts[i] != "<|endoftext|>";
+      v.trims_after[i] = trims && v.kinds[i] != TokenKind::Normal && v.kinds[i] != TokenKind::Byte;
+    }
+  } else if (contains_any(model, {"modern-bert", "modernbert"})) {
+    v.trims_before = find_special(v, "[MASK]");
   }
 }
 

@@ -33,6 +33,7 @@ struct Vocabulary {
   std::vector<float> scores;            ///< [n_vocab] or empty
   std::vector<TokenKind> kinds;         ///< [n_vocab]
   std::vector<bool> trims_after;        ///< [n_vocab] or empty: white space after this special token is dropped
+  Token trims_before = kNoToken;        ///< white space before this special token is dropped
   std::vector<Token> end_tokens;        ///< ascending
   SpecialTokens special;
   bool add_space_prefix = false;

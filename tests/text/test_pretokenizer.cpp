@@ -2,6 +2,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -110,14 +111,16 @@ TEST_CASE("every rule cuts as the tokenizers package does by the published expre
 
 TEST_CASE("long runs take time in proportion to their length in every rule", "[pretokenizer]") {
   // A run that is searched again from each of its places would take minutes, or more stack than there is.
+  std::set<const PreTokenizerRule*> done;
   for (const std::string_view rule : known_pretokenizers()) {
+    if (!done.insert(find_pretokenizer(rule)).second) continue;
     INFO(rule);
     for (const std::string& text :
-         {std::string(300000, 'a'), std::string(300000, 'A'), std::string(300000, ' '), std::string(300000, '7'),
-          std::string(300000, '\n'), std::string(300000, '!'), std::string(300000, '7') + "x",
-          std::string(300000, ' ') + "\u6211", repeated(" \n", 150000), repeated("a ", 150000),
-          repeated("\U0001F600", 75000), repeated("\u0301", 150000), repeated("\u4e2d", 100000),
-          repeated("e\u0301 ", 75000), repeated("7 ", 150000)}) {
+         {std::string(100000, 'a'), std::string(100000, 'A'), std::string(100000, ' '), std::string(100000, '7'),
+          std::string(100000, '\n'), std::string(100000, '!'), std::string(100000, '7') + "x",
+          std::string(100000, ' ') + "\u6211", repeated(" \n", 50000), repeated("a ", 50000),
+          repeated("\U0001F600", 25000), repeated("\u0301", 50000), repeated("\u4e2d", 100000),
+          repeated("e\u0301 ", 25000), repeated("7 ", 50000)}) {
       std::size_t total = 0;
       for (const std::string& chunk : chunks(rule, text)) total += chunk.size();
       CHECK(total == text.size());
