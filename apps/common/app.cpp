@@ -15,6 +15,7 @@
 #include "base/machine.h"
 #include "base/nearest.h"
 #include "common/messages.h"
+#include "common/nearest.h"
 #include "common/numbers.h"
 #include "common/output.h"
 #include "common/progress.h"
@@ -67,24 +68,10 @@ std::vector<std::string> option_names(const CLI::App& cli) {
   return names;
 }
 
-/// The known option nearest to an unknown one, if it is near.
-std::string nearest_option(const CLI::App& cli, std::string_view given) {
-  constexpr std::size_t kFar = 3;
-  std::string best;
-  std::size_t least = std::min(kFar, given.size() / 2 + 1);
-  for (const std::string& name : option_names(cli)) {
-    if (given.size() > 2 && name.size() == 2) continue;
-    const std::size_t distance = edit_distance(given, name);
-    if (distance < least) {
-      least = distance;
-      best = name;
-    }
-  }
-  return best;
-}
-
 [[noreturn]] void unknown_option(const CLI::App& cli, std::string_view name) {
-  const std::string nearest = nearest_option(cli, name);
+  std::vector<std::string> names = option_names(cli);
+  if (name.size() > 2) std::erase_if(names, [](const std::string& n) { return n.size() == 2; });
+  const std::string nearest = nearest_name(name, names);
   usage_error("unknown option " + escaped(name) + (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 

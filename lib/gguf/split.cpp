@@ -69,6 +69,7 @@ TensorSource stored_data(const GgufFile& file, const TensorInfo& tensor) {
       file.release(tensor, at, piece.size());
       sink(piece);
     }
+    file.shards()[tensor.shard].check_unchanged();
   };
 }
 

@@ -39,7 +39,8 @@ struct ModelContent {
 
 /// Keys of a file (but those of splits), and its alignment: what a copy begins with.
 ModelContent content_like(const GgufFile&);
-/// A tensor as it is, in pieces that leave memory once they were handed on; `file` must outlive the result.
+/// A tensor as it is, in pieces that leave memory once they were handed on; `file` must outlive the result. Throws
+/// ErrorKind::Model if the file was changed meanwhile.
 TensorSource stored_data(const GgufFile& file, const TensorInfo&);
 
 struct SplitLimits {
