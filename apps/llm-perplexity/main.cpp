@@ -13,6 +13,7 @@
 #include "common/numbers.h"
 #include "common/output.h"
 #include "common/signals.h"
+#include "common/token_input.h"
 #include "evaluate.h"
 #include "npy.h"
 #include "windows.h"
@@ -139,7 +140,8 @@ std::string text_of(const Report& r) {
 }
 
 std::vector<Token> read_tokens(const Options& o, const Model& model) {
-  return o.tokens.empty() ? read_text_file(o.text, model.tokenizer()) : read_token_file(o.tokens, model.dims().vocab);
+  return o.tokens.empty() ? app::read_text_file(o.text, model.tokenizer())
+                          : app::read_token_file(o.tokens, model.dims().vocab);
 }
 
 int body(int argc, char** argv) {

@@ -34,9 +34,4 @@ class Windows {
   const Tokenizer& tokenizer_;
 };
 
-/// Ids from a file: a JSON array, or numbers between white space. Throws ErrorKind::Usage.
-std::vector<Token> read_token_file(const std::string& path, std::int64_t vocab);
-/// A text tokenised once, without recognising special tokens in it; one line feed at its end is dropped.
-std::vector<Token> read_text_file(const std::string& path, const Tokenizer&);
-
 }  // namespace llm::perplexity

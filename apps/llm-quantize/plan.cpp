@@ -61,8 +61,8 @@ void Plan::warn_of_input() {
   }
   if (n == 0) return;
   warnings_.push_back({"requantized", count_of(n) + (n == 1 ? " is" : " are") + " quantised already, the first " +
-                                          tensor_subject(first->name) + " " + std::string(name(first->type.dtype)) +
-                                          ": quantising again loses more than from F32, F16 or BF16"});
+                                          tensor_subject(first->name) + " (" + std::string(name(first->type.dtype)) +
+                                          "): quantising again loses more than from F32, F16 or BF16"});
 }
 
 void Plan::warn_of_fallbacks() {
