@@ -16,6 +16,7 @@
 #include "common/output.h"
 #include "common/progress.h"
 #include "sha256.h"
+#include "tensor/blocks.h"
 #include "tensor/decode.h"
 
 namespace llm::inspect {
@@ -60,6 +61,7 @@ class BlockScan {
       }
       return;
     }
+    if (type_.dtype == DType::MXFP4 || type_.dtype == DType::NVFP4) look_at_codes(data, blocks);
     decode(type_.dtype, data.data(), values_.data(), static_cast<std::int64_t>(n));
     std::uint32_t finite = 1;  // no branch per element: this loop reads whole models
     for (std::size_t i = 0; i < n; ++i) {
@@ -73,6 +75,21 @@ class BlockScan {
         const float v = values_[b * info_.block_elems + i];
         if (std::isfinite(v)) continue;
         report(b, i, static_cast<double>(v));
+        break;
+      }
+    }
+  }
+
+  /// Scales of these types have a code for NaN that decoders read as a number: 255 of E8M0, 127 of E4M3 without its sign
+  /// (OCP Microscaling Formats 1.0, section 5).
+  void look_at_codes(std::span<const std::byte> data, std::size_t blocks) {
+    const bool mx = type_.dtype == DType::MXFP4;
+    const std::size_t scales = mx ? 1 : sizeof(BlockNVFP4::d);
+    for (std::size_t b = 0; b < blocks; ++b) {
+      for (std::size_t i = 0; i < scales; ++i) {
+        const auto code = std::to_integer<unsigned>(data[b * info_.block_bytes + i]);
+        if (mx ? code != 0xffu : (code & 0x7fu) != 0x7fu) continue;
+        report(b, i * info_.block_elems / scales, std::nan(""));
         break;
       }
     }
