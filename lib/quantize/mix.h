@@ -88,8 +88,9 @@ struct MixOptions {
   bool pure = false;            ///< every matrix gets the base type
   bool leave_output = false;    ///< output.weight stays as it is
   bool has_importance = false;  ///< there is an importance matrix
-  std::optional<DType> output, token_embedding;
-  std::vector<TypeOverride> overrides;
+  std::optional<DType> output = {};
+  std::optional<DType> token_embedding = {};
+  std::vector<TypeOverride> overrides = {};
 };
 
 struct TypeChoice {
