@@ -61,7 +61,6 @@ class BlockScan {
       }
       return;
     }
-    if (type_.dtype == DType::MXFP4 || type_.dtype == DType::NVFP4) look_at_codes(data, blocks);
     decode(type_.dtype, data.data(), values_.data(), static_cast<std::int64_t>(n));
     std::uint32_t finite = 1;  // no branch per element: this loop reads whole models
     for (std::size_t i = 0; i < n; ++i) {
@@ -69,30 +68,30 @@ class BlockScan {
       std::memcpy(&bits, &values_[i], sizeof bits);
       finite &= static_cast<std::uint32_t>((bits & 0x7f800000u) != 0x7f800000u);
     }
-    if (finite != 0) return;
+    const bool coded = type_.dtype == DType::MXFP4 || type_.dtype == DType::NVFP4;
+    if (finite != 0 && !coded) return;
     for (std::size_t b = 0; b < blocks; ++b) {
-      for (std::size_t i = 0; i < info_.block_elems; ++i) {
-        const float v = values_[b * info_.block_elems + i];
-        if (std::isfinite(v)) continue;
-        report(b, i, static_cast<double>(v));
-        break;
+      const auto nan_scale = coded ? first_nan_code(data.subspan(b * info_.block_bytes)) : std::nullopt;
+      if (nan_scale) {
+        report(b, *nan_scale, std::nan(""));
+        continue;
       }
+      const std::span<const float> block = std::span(values_).subspan(b * info_.block_elems, info_.block_elems);
+      const auto bad = std::ranges::find_if(block, [](float v) { return !std::isfinite(v); });
+      if (bad != block.end()) report(b, static_cast<std::size_t>(bad - block.begin()), static_cast<double>(*bad));
     }
   }
 
-  /// Scales of these types have a code for NaN that decoders read as a number: 255 of E8M0, 127 of E4M3 without its sign
-  /// (OCP Microscaling Formats 1.0, section 5).
-  void look_at_codes(std::span<const std::byte> data, std::size_t blocks) {
+  /// The scales of MXFP4 and NVFP4 have a code for NaN that decoders read as a number: 255 of E8M0, 127 of E4M3 without
+  /// its sign (OCP Microscaling Formats 1.0, section 5). The first element under such a scale.
+  std::optional<std::size_t> first_nan_code(std::span<const std::byte> block) const {
     const bool mx = type_.dtype == DType::MXFP4;
     const std::size_t scales = mx ? 1 : sizeof(BlockNVFP4::d);
-    for (std::size_t b = 0; b < blocks; ++b) {
-      for (std::size_t i = 0; i < scales; ++i) {
-        const auto code = std::to_integer<unsigned>(data[b * info_.block_bytes + i]);
-        if (mx ? code != 0xffu : (code & 0x7fu) != 0x7fu) continue;
-        report(b, i * info_.block_elems / scales, std::nan(""));
-        break;
-      }
+    for (std::size_t i = 0; i < scales; ++i) {
+      const auto code = std::to_integer<unsigned>(block[i]);
+      if (mx ? code == 0xffu : (code & 0x7fu) == 0x7fu) return i * info_.block_elems / scales;
     }
+    return std::nullopt;
   }
 
   void report(std::size_t block, std::size_t element, double value) {
