@@ -1,0 +1,178 @@
+// llm-imatrix as a process: its sums against ones computed here in double precision, and against one another.
+#include "quantize/imatrix.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "gguf/file.h"
+#include "programs.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+constexpr int kChunk = 12;
+
+/// 40 and more tokens of the tiny vocabularies.
+const std::string kText = "abc ab a b c abcabc cab bac ab ab abc a cc bb aa abc cba ab c\n";
+
+using Entries = std::map<std::string, ImportanceEntry>;
+
+Entries entries_of(const std::string& path) {
+  Warnings warnings;
+  Entries out;
+  for (ImportanceEntry& e : ImportanceMatrix::read(path, warnings).entries) out[e.tensor] = e;
+  return out;
+}
+
+/// Runs llm-imatrix over kText.
+std::string collect(const TempDir& folder, const std::string& model, std::vector<std::string> options = {},
+                    const std::string& name = "imatrix.gguf") {
+  const std::string out = (folder / name).string(), text = write_file(folder / "text", kText);
+  options.insert(options.begin(), {"-m", model, "-f", text, "-o", out, "-c", std::to_string(kChunk), "--force"});
+  CHECK(output_of("llm-imatrix", options).empty());
+  return out;
+}
+
+std::vector<int> tokens_of(const std::string& model, const TempDir& folder) {
+  const std::string text = write_file(folder / "line", kText.substr(0, kText.size() - 1));
+  return Json::parse(output_of("llm-inspect", {"tokenize", model, "--stdin", "--ids", "--no-special"}, text))
+      .get<std::vector<int>>();
+}
+
+std::vector<float> values_of(const TinyFile& tiny, const std::string& tensor) {
+  for (const TinyTensor& t : tiny.tensors())
+    if (t.name == tensor) return tiny_values(t, tiny.seed);
+  FAIL("no tensor " + tensor);
+  return {};
+}
+
+void check_near(const std::vector<float>& got, const std::vector<double>& expected, double tolerance) {
+  REQUIRE(got.size() == expected.size());
+  double difference = 0, scale = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - expected[i], 2);
+    scale += expected[i] * expected[i];
+  }
+  CHECK(std::sqrt(difference) <= tolerance * std::sqrt(scale));
+}
+
+std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
+
+}  // namespace
+
+TEST_CASE("the first layer's sums are those of its normalised embeddings", "[imatrix]") {
+  TempDir folder;
+  const TinyFile tiny = tiny_model({.layers = 2});
+  const std::string model = write_model(folder, tiny);
+  const Entries entries = entries_of(collect(folder, model));
+  std::vector<int> tokens = tokens_of(model, folder);
+  const std::size_t chunks = tokens.size() / kChunk, width = 32;
+  REQUIRE(chunks >= 3);
+
+  const std::vector<float> table = values_of(tiny, "token_embd.weight"),
+                           norm = values_of(tiny, "blk.0.attn_norm.weight");
+  std::vector<double> expected(width);
+  for (std::size_t i = 0; i < chunks * kChunk; ++i) {
+    const std::size_t token = i % kChunk == 0 ? 1 : static_cast<std::size_t>(tokens[i]);  // <s> begins each chunk
+    double squares = 0;
+    for (std::size_t j = 0; j < width; ++j) squares += std::pow(static_cast<double>(table[token * width + j]), 2);
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(width) + 1e-5);
+    for (std::size_t j = 0; j < width; ++j)
+      expected[j] += std::pow(static_cast<double>(table[token * width + j]) * scale * static_cast<double>(norm[j]), 2);
+  }
+  for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
+    const ImportanceEntry& e = entries.at("blk.0." + std::string(part) + ".weight");
+    CHECK(e.counts == std::vector<std::int64_t>{static_cast<std::int64_t>(chunks) * kChunk});
+    check_near(e.sums, expected, 1e-5);
+  }
+  // Every matrix of the layers, also of the last one, for every token; not the one that gives the logits.
+  CHECK(entries.size() == 2 * 7);
+  for (const auto& [name, e] : entries) CHECK(e.counts.front() == static_cast<std::int64_t>(chunks) * kChunk);
+}
+
+TEST_CASE("experts are counted one by one", "[imatrix]") {
+  for (const char* arch : {"llama", "qwen3moe"}) {
+    INFO(arch);
+    TempDir folder;
+    const std::string model =
+        write_model(folder, tiny_model({.arch = arch, .layers = 2, .experts = 4, .experts_used = 2}));
+    const Entries entries = entries_of(collect(folder, model));
+    for (const std::string blk : {"blk.0.", "blk.1."}) {
+      const ImportanceEntry &router = entries.at(blk + "ffn_gate_inp.weight"),
+                            &up = entries.at(blk + "ffn_up_exps.weight"),
+                            &gate = entries.at(blk + "ffn_gate_exps.weight"),
+                            &down = entries.at(blk + "ffn_down_exps.weight");
+      REQUIRE(up.counts.size() == 4);
+      std::int64_t routes = 0;
+      for (const std::int64_t n : up.counts) routes += n;
+      CHECK(routes == 2 * router.counts.front());
+      CHECK(down.counts == up.counts);
+      CHECK(gate.sums == up.sums);
+      // Each token's row was added to two experts.
+      std::vector<double> added(router.sums.size());
+      for (std::size_t i = 0; i < up.sums.size(); ++i) added[i % added.size()] += static_cast<double>(up.sums[i]) / 2;
+      check_near(router.sums, added, 1e-5);
+      // An expert that no token met has sums of 0, the others have not.
+      for (std::size_t e = 0; e < 4; ++e) CHECK((down.sums[e * 64] > 0) == (down.counts[e] > 0));
+    }
+  }
+}
+
+TEST_CASE("backends, and chunks evaluated in parts, agree", "[imatrix]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model({.layers = 2, .experts = 4}));
+  const Entries reference = entries_of(collect(folder, model, {"--backend", "reference", "--process-output"}));
+  CHECK(reference.contains("output.weight"));
+  for (const char* backend : {"cpu", "blas"}) {
+    const Entries got = entries_of(collect(folder, model, {"--backend", backend, "--process-output"}));
+    REQUIRE(got.size() == reference.size());
+    for (const auto& [name, e] : got) {
+      INFO(backend << " " << name);
+      CHECK(e.counts == reference.at(name).counts);
+      check_near(e.sums, doubles(reference.at(name).sums), 1e-4);
+    }
+  }
+}
+
+TEST_CASE("files say what they were made of, and can be added to", "[imatrix]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model());
+  const std::string one = collect(folder, model, {"--chunks", "2"}, "one.gguf");
+  const std::string two = collect(folder, model, {"--chunks", "2", "--in-file", one}, "two.gguf");
+  const Entries once = entries_of(one), twice = entries_of(two);
+  for (const auto& [name, e] : once) {
+    CHECK(twice.at(name).counts.front() == 2 * e.counts.front());
+    for (std::size_t i = 0; i < e.sums.size(); ++i) CHECK(twice.at(name).sums[i] == 2 * e.sums[i]);
+  }
+  Warnings warnings;
+  const ImportanceMatrix m = ImportanceMatrix::read(two, warnings);
+  CHECK(m.chunk_count == 4);
+  CHECK(m.chunk_size == kChunk);
+  CHECK(m.datasets.size() == 2);
+  // What it is for.
+  const TinyFile wide = tiny_model({.n_embd = 256, .d_ff = 256, .heads = 32, .kv_heads = 8});
+  const std::string large = write_model(folder, wide, "wide.gguf");
+  const std::string matrix = collect(folder, large);
+  output_of("llm-quantize", {large, (folder / "q.gguf").string(), "IQ2_XS", "--imatrix", matrix});
+  check_fails(
+      3, "the matrix is of another model", "llm-imatrix",
+      {"-m", large, "-f", (folder / "text").string(), "-o", (folder / "x").string(), "-c", "8", "--in-file", one});
+}
+
+TEST_CASE("what llm-imatrix refuses", "[imatrix]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model()), text = write_file(folder / "text", kText);
+  const std::string out = (folder / "out.gguf").string();
+  check_fails(2, "--file is required", "llm-imatrix", {"-m", model});
+  check_fails(2, "a chunk takes 512", "llm-imatrix", {"-m", model, "-f", text, "-o", out});
+  check_fails(2, "cannot read", "llm-imatrix", {"-m", model, "-f", (folder / "none").string(), "-o", out});
+  check_fails(2, "would be overwritten while it is read", "llm-imatrix",
+              {"-m", model, "-f", text, "-o", model, "--force"});
+  CHECK_FALSE(std::filesystem::exists(out));
+  write_file(out, "precious");
+  check_fails(2, "already exists; --force", "llm-imatrix", {"-m", model, "-f", text, "-o", out});
+  CHECK(contents(out) == "precious");
+}
