@@ -29,8 +29,9 @@ SamplerOptions sampling_of(const AnswerOptions& options, const Tokenizer& tokeni
   return sampling;
 }
 
-/// DRY's, if it acts: finding them takes a look at every token.
-std::shared_ptr<const SequenceBreakers> breakers_of(const SamplerOptions& sampling, const Tokenizer& tokenizer) {
+std::shared_ptr<const SequenceBreakers> breakers_of(const AnswerOptions& options, const Tokenizer& tokenizer) {
+  const SamplerOptions& sampling = options.sampling;
+  if (options.breakers) return options.breakers;
   const std::vector<SamplerKind> acting = acting_samplers(sampling);
   if (std::find(acting.begin(), acting.end(), SamplerKind::Dry) == acting.end()) return nullptr;
   return std::make_shared<const SequenceBreakers>(find_sequence_breakers(tokenizer, sampling.dry_sequence_breakers));
@@ -66,7 +67,7 @@ std::string_view name(StopReason reason) {
 Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token> prompt)
     : tokenizer_(model.tokenizer()),
       options_(std::move(options)),
-      sampler_(sampling_of(options_, tokenizer_), options_.row, breakers_of(options_.sampling, tokenizer_)),
+      sampler_(sampling_of(options_, tokenizer_), options_.row, breakers_of(options_, tokenizer_)),
       decoder_(tokenizer_),
       matcher_(options_.stop_strings),
       stop_tokens_(control_tokens(tokenizer_, options_.stop_strings)),

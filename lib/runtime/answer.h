@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,8 @@ std::string_view name(StopReason);
 struct AnswerOptions {
   std::int64_t max_tokens = -1;  ///< -1: until something else ends it
   SamplerOptions sampling;
+  /// Of sampling.dry_sequence_breakers, found once for many answers; if there are none and dry acts, each finds them.
+  std::shared_ptr<const SequenceBreakers> breakers = nullptr;
   std::uint64_t row = 0;  ///< of the random numbers, beside sampling.seed
   enum class EndToken : std::uint8_t { Stops, Ignored } end_token = EndToken::Stops;
   /// The text ends before the first of these. One that is the text of a control token is that token, too, which gives

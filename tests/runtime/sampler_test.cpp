@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "loaded.h"
 #include "runtime/sampler_stages.h"
 #include "sampler_definitions.h"
 #include "support/catch.h"
@@ -291,6 +292,28 @@ TEST_CASE("dry punishes what would prolong a repetition") {
   std::vector<float> all;
   for (const auto& c : sampler.candidates(logits)) all.push_back(c.logit);
   CHECK(all == std::vector<float>{0, 0, 0, 0, -1, -1, -1, 0});
+}
+
+TEST_CASE("sequence breakers are found wherever tokens spell them") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.tokenizer = TinyTokenizer::Bpe}));
+  const Tokenizer& tokenizer = model->tokenizer();
+  const auto token = [&](std::string_view text) {
+    const auto tokens = tokenizer.encode(text, {.add_special = false, .parse_special = false});
+    REQUIRE(tokens.size() == 1);
+    return tokens[0];
+  };
+  const Token a = token("a"), b = token("b"), c = token("c"), ab = token("ab"), abc = token("abc"), x = token("x");
+  using Tails = std::vector<std::vector<Token>>;
+  const std::vector<std::string> strings{"bcx", "b", ""};
+  const SequenceBreakers found = find_sequence_breakers(tokenizer, strings);
+  REQUIRE(found.tails.size() == 3);
+  CHECK(found.tails.at(b) == Tails{{c, x}, {}});
+  CHECK(found.tails.at(ab) == Tails{{c, x}, {}});
+  CHECK(found.tails.at(abc) == Tails{{x}, {}});
+  CHECK(find_sequence_breakers(tokenizer, {}).tails.empty());
+  const std::vector<std::string> twice{"aab", "aaab"};  // "a" begins both
+  CHECK(find_sequence_breakers(tokenizer, twice).tails.at(a) == Tails{{ab}, {a, ab}});
 }
 
 TEST_CASE("xtc happens as often as its probability says, whatever the token drawn") {
