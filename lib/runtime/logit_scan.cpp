@@ -73,7 +73,7 @@ F32x4 load_some(std::span<const float> logits) {
   return v;
 }
 
-double sum_of(F64x4 v) { return (v[0] + v[1]) + (v[2] + v[3]); }
+double sum_of(const F64x4& v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
 }  // namespace
 

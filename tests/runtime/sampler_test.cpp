@@ -404,6 +404,19 @@ TEST_CASE("mirostat 2 keeps what is no more surprising than mu, and mu follows t
   CHECK(sampler.mu() == 2);
 }
 
+TEST_CASE("a bound on the surprise that nothing keeps leaves the likeliest") {
+  const std::vector<float> logits{1, 3, 3, 2};
+  for (const double mu : {-3.0, -1000.0}) {
+    Candidates one, two;
+    one.reset(logits);
+    two.reset(logits);
+    keep_mirostat_1(one, mu, logits.size());
+    keep_mirostat_2(two, mu);
+    CHECK(tokens_of(one.list()) == std::vector<Token>{1});
+    CHECK(tokens_of(two.list()) == std::vector<Token>{1});
+  }
+}
+
 TEST_CASE("after going back, everything is as if it had not been") {
   Random random(13);
   const std::size_t vocab = 300;
