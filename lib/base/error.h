@@ -18,6 +18,7 @@ enum class ErrorKind : int {
   Model = 3,      ///< the model file: missing, damaged, unsupported
   Memory = 4,     ///< does not fit in memory
   Context = 5,    ///< the prompt does not fit the context
+  Template = 6,   ///< a chat template: wrong, or it refuses the messages, or it uses up too much
   Io = 8,         ///< reading input or writing output
   Device = 9,     ///< the requested backend or instruction set is not available here
   Numeric = 11,   ///< NaN or infinite logits
