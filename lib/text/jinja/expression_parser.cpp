@@ -268,7 +268,8 @@ ExprPtr ExpressionParser::parse_unary(Filters filters) {
   ExprPtr value;
   if (at_operator("-") || at_operator("+")) {
     const Nesting nesting(*this);
-    auto e = operands(at_operator("-") ? Expr::Kind::Negative : Expr::Kind::Positive, advance().offset);
+    const auto kind = at_operator("-") ? Expr::Kind::Negative : Expr::Kind::Positive;
+    auto e = operands(kind, advance().offset);
     e->operands.push_back(parse_unary(Filters::Excluded));
     value = sealed(std::move(e));
   } else {
