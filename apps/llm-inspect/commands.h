@@ -24,6 +24,19 @@ struct TokenizeOptions {
 };
 void tokenize(const TokenizeOptions&);
 
+struct RenderOptions {
+  std::string file;           ///< a model, for its template and its BOS and EOS; empty if there is none
+  std::string template_file;  ///< instead of the model's
+  std::string template_name;
+  std::string messages, tools;  ///< files of JSON
+  std::string kwargs;           ///< a JSON object
+  std::optional<std::string> bos, eos;
+  std::string now;
+  bool no_generation_prompt = false;
+  bool spans = false;
+};
+void render(const RenderOptions&);
+
 struct GraphOptions {
   std::string file;
   int tokens = 1;

@@ -18,6 +18,7 @@ constexpr const char* kDescription =
     "  llm-inspect show model.gguf\n"
     "  llm-inspect tokenize model.gguf --text 'Once upon a time'\n"
     "  llm-inspect tokenize model.gguf --stdin --ids < book.txt\n"
+    "  llm-inspect render model.gguf --messages chat.json --spans\n"
     "  llm-inspect graph model.gguf --tokens 512 --format dot | dot -Tsvg > graph.svg\n"
     "  llm-inspect verify model.gguf --sha256 SHA256SUMS\n"
     "  llm-inspect split model.gguf parts/model --max-size 4G\n"
@@ -26,6 +27,7 @@ constexpr const char* kDescription =
 struct Commands {
   ShowOptions show;
   TokenizeOptions tokenize;
+  RenderOptions render;
   GraphOptions graph;
   VerifyOptions verify;
   SplitOptions split;
@@ -58,6 +60,28 @@ CLI::App* add_tokenize(CLI::App& cli, TokenizeOptions& o) {
   command->add_flag("--no-parse-special{false},--no-special{false}", o.parse_special,
                     "special tokens in the text are plain text");
   command->add_flag("--show-count", o.show_count, "the number of tokens, on a line behind them");
+  return command;
+}
+
+CLI::App* add_render(CLI::App& cli, RenderOptions& o) {
+  CLI::App* command = cli.add_subcommand("render", "a conversation as the prompt that a chat template makes of it");
+  command->fallthrough();
+  command->add_option("file", o.file, "GGUF file with the template; may be left out with --template-file")->type_name("FILE");
+  command->add_option("--template-file", o.template_file, "a Jinja template instead of the file's")->type_name("FILE");
+  command->add_option("--chat-template", o.template_name, "a template by its name, the file's or a known one")->type_name("NAME");
+  command
+      ->add_option("--messages", o.messages,
+                   "JSON: an array of messages, or an object with messages, tools and other variables; - for stdin")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("--tools", o.tools, "JSON array of tools")->type_name("FILE");
+  command->add_option("--kwargs", o.kwargs, "further variables of the template, e.g. '{\"enable_thinking\": false}'")
+      ->type_name("JSON");
+  command->add_flag("--no-generation-prompt", o.no_generation_prompt, "do not begin the assistant's answer");
+  command->add_option("--bos", o.bos, "text of bos_token (default: the file's)")->type_name("TEXT");
+  command->add_option("--eos", o.eos, "text of eos_token (default: the file's)")->type_name("TEXT");
+  command->add_option("--now", o.now, "the time for templates that print it, e.g. 2025-07-10T12:00:00")->type_name("TIME");
+  command->add_flag("--spans", o.spans, "say which bytes come from the template and which from the messages");
   return command;
 }
 
@@ -117,6 +141,7 @@ int body(int argc, char** argv) {
   Commands options;
   CLI::App* const show_command = add_show(cli, options.show);
   CLI::App* const tokenize_command = add_tokenize(cli, options.tokenize);
+  CLI::App* const render_command = add_render(cli, options.render);
   CLI::App* const graph_command = add_graph(cli, options.graph);
   CLI::App* const verify_command = add_verify(cli, options.verify);
   CLI::App* const split_command = add_split(cli, options.split);
@@ -126,6 +151,7 @@ int body(int argc, char** argv) {
   if (const auto code = app::parse(cli, argc, argv)) return *code;
   if (show_command->parsed()) show(options.show);
   if (tokenize_command->parsed()) tokenize(options.tokenize);
+  if (render_command->parsed()) render(options.render);
   if (graph_command->parsed()) graph(options.graph);
   if (verify_command->parsed()) verify(options.verify);
   if (split_command->parsed()) split(options.split);

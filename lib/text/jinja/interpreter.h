@@ -1,7 +1,6 @@
 // Runs a template's tree.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,8 +26,6 @@ struct MacroObject : Object {
 };
 std::string macro_name(const MacroObject&);
 std::optional<Value> macro_attribute(Runtime&, const Value& macro, std::string_view name);
-
-using Context = std::map<std::string, Value, std::less<>>;
 
 class Interpreter : public Runtime {
  public:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ctime>
+#include <memory>
 #include <string>
 #include <string_view>
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "text/jinja/interpreter.h"
 #include "text/jinja/parser.h"
 #include "text/jinja/resolver.h"
 

@@ -9,9 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja/interpreter.h"
-#include "text/jinja/limits.h"
-#include "text/jinja/source.h"
+#include "text/jinja/runtime.h"
 
 namespace llm::jinja {
 

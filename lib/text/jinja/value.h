@@ -216,6 +216,9 @@ struct MethodObject : Nested {
   Body body = nullptr;
 };
 
+/// Variables that a template is given.
+using Context = std::map<std::string, Value, std::less<>>;
+
 /// Python's name of the type, as its messages have it.
 std::string_view type_name(const Value&);
 int depth(const Value&);

@@ -1,0 +1,237 @@
+#include "text/chat_template.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <ctime>
+
+#include "text/jinja/json.h"
+#include "text/known_templates.h"
+
+namespace llm {
+namespace {
+
+using jinja::Kind;
+using jinja::Origin;
+using jinja::Value;
+
+constexpr std::string_view kTemplateKey = "tokenizer.chat_template", kNamesKey = "tokenizer.chat_templates";
+constexpr std::string_view kDefault = "default", kToolUse = "tool_use";
+
+/// Roles are words that some templates put into markup ("<|" + role + "|>"). Those that formats define count as the
+/// template's; any other stays the outside's.
+constexpr std::string_view kRoles[] = {"system", "user",     "assistant",   "tool",  "developer",
+                                       "model",  "function", "observation", "ipython"};
+
+/// Names that a message's reasoning goes by. The first is filled from the others, as transformers does.
+constexpr std::string_view kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
+
+std::string named_key(std::string_view name) {
+  return name == kDefault ? std::string(kTemplateKey) : std::string(kTemplateKey) + "." + std::string(name);
+}
+
+const Value* find(const jinja::DictObject& dict, std::string_view key) {
+  const Value* v = dict.find(key);
+  return v == nullptr || v->is_none() ? nullptr : v;
+}
+
+const Value* reasoning_of(const jinja::DictObject& message) {
+  for (const std::string_view key : kReasoning) {
+    if (const Value* v = find(message, key)) return v;
+  }
+  return nullptr;
+}
+
+Value prepared(const Value& message) {
+  const auto& given = message.as<jinja::DictObject>();
+  auto out = std::make_shared<jinja::DictObject>();
+  const Value* reasoning = reasoning_of(given);
+  if (reasoning != nullptr) out->set(Value::string("thinking", Origin::User), *reasoning);
+  for (const auto& [key, value] : given.entries()) {
+    const bool role = key.is_string() && key.as_string().view() == "role" && value.is_string() &&
+                      std::find(std::begin(kRoles), std::end(kRoles), value.as_string().view()) != std::end(kRoles);
+    out->set(key, role ? Value::string(value.as_string().view()) : value);
+  }
+  if (reasoning != nullptr) out->set(Value::string(kReasoning[0], Origin::User), *reasoning);
+  return Value::object(Kind::Dict, std::move(out), message.origin());
+}
+
+Value prepared_messages(const Value& messages) {
+  std::vector<Value> out;
+  for (const Value& m : messages.items()) out.push_back(prepared(m));
+  return chat_messages(std::move(out));
+}
+
+[[noreturn]] void fail_input(const std::string& name, std::string problem) {
+  throw Error(ErrorKind::Usage, ErrorParts{.file = name, .problem = std::move(problem)});
+}
+
+void check_messages(const Value& messages, const std::string& name) {
+  if (!messages.is(Kind::List)) fail_input(name, "the messages must be an array of objects");
+  for (std::size_t i = 0; i < messages.items().size(); ++i) {
+    if (messages.items()[i].is_dict()) continue;
+    fail_input(name, "message " + std::to_string(i + 1) + " is no object but of type " +
+                         std::string(type_name(messages.items()[i])));
+  }
+}
+
+PromptText prompt_of(const jinja::Rendered& rendered) {
+  PromptText prompt;
+  std::size_t begin = 0;
+  for (const jinja::Run& run : rendered.runs) {
+    if (run.origin == Origin::User) prompt.user.push_back({begin, run.end});
+    begin = run.end;
+  }
+  prompt.text = rendered.text;
+  return prompt;
+}
+
+/// Digits of a date at the front of the text, and what follows them.
+int take_number(std::string_view& text, std::size_t digits, std::string_view after, std::string_view whole) {
+  int n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + std::min(digits, text.size()), n);
+  const bool right = error == std::errc() && end == text.data() + digits && n >= 0;
+  text.remove_prefix(std::min(digits, text.size()));
+  if (!right || !text.starts_with(after)) {
+    throw Error(ErrorKind::Usage, "\"" + escaped(whole) + "\" is no time such as 2025-07-10T12:00:00");
+  }
+  text.remove_prefix(after.size());
+  return n;
+}
+
+}  // namespace
+
+Value chat_message(std::string_view role, std::string_view content) {
+  auto dict = std::make_shared<jinja::DictObject>();
+  dict->set(Value::string("role", Origin::User), Value::string(role, Origin::User));
+  dict->set(Value::string("content", Origin::User), Value::string(content, Origin::User));
+  return Value::object(Kind::Dict, std::move(dict), Origin::User);
+}
+
+Value chat_messages(std::vector<Value> messages) {
+  auto list = std::make_shared<jinja::ListObject>();
+  for (const Value& m : messages) list->depth = std::max(list->depth, jinja::depth(m) + 1);
+  list->items = std::move(messages);
+  return Value::object(Kind::List, std::move(list), Origin::User);
+}
+
+void read_chat_variables(std::string_view json, const std::string& name, jinja::Context& into) {
+  const Value object = jinja::from_json(json, Origin::User, name);
+  if (!object.is_dict()) fail_input(name, "a JSON object with variables is needed");
+  for (const auto& [key, value] : object.as<jinja::DictObject>().entries()) {
+    into.insert_or_assign(key.as_string().bytes(), value);
+  }
+}
+
+ChatInput read_chat_input(std::string_view json, const std::string& name) {
+  ChatInput input;
+  const Value document = jinja::from_json(json, Origin::User, name);
+  if (document.is_dict()) {
+    for (const auto& [key, value] : document.as<jinja::DictObject>().entries()) {
+      const std::string& variable = key.as_string().bytes();
+      if (variable == "messages") {
+        input.messages = value;
+      } else if (variable == "tools") {
+        input.tools = value;
+      } else if (value.is_string() && (variable == "bos_token" || variable == "eos_token")) {
+        (variable == "bos_token" ? input.bos : input.eos) = value.as_string().bytes();
+      } else {
+        input.variables.insert_or_assign(variable, value);
+      }
+    }
+    if (input.messages.is_none()) fail_input(name, "the object has no \"messages\"");
+  } else {
+    input.messages = document;
+  }
+  check_messages(input.messages, name);
+  return input;
+}
+
+jinja::Now local_now() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto rest = now - std::chrono::system_clock::from_time_t(seconds);
+  jinja::Now out;
+  ::localtime_r(&seconds, &out.calendar);
+  out.microseconds = static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(rest).count());
+  return out;
+}
+
+jinja::Now parse_now(std::string_view iso) {
+  jinja::Now now;
+  std::tm& t = now.calendar;
+  std::string_view rest = iso;
+  t.tm_year = take_number(rest, 4, "-", iso) - 1900;
+  t.tm_mon = take_number(rest, 2, "-", iso) - 1;
+  t.tm_mday = take_number(rest, 2, "", iso);
+  if (rest.starts_with('T') || rest.starts_with(' ')) {
+    rest.remove_prefix(1);
+    t.tm_hour = take_number(rest, 2, ":", iso);
+    t.tm_min = take_number(rest, 2, "", iso);
+    if (rest.starts_with(':')) {
+      rest.remove_prefix(1);
+      t.tm_sec = take_number(rest, 2, "", iso);
+    }
+  }
+  const std::tm given = t;
+  ::timegm(&t);  // fills in the days of the week and of the year, and moves what is no date
+  if ((!rest.empty() && rest != "Z") || given.tm_mon != t.tm_mon || given.tm_mday != t.tm_mday ||
+      given.tm_hour != t.tm_hour || given.tm_min != t.tm_min || given.tm_sec != t.tm_sec) {
+    throw Error(ErrorKind::Usage, "\"" + escaped(iso) + "\" is no time such as 2025-07-10T12:00:00");
+  }
+  return now;
+}
+
+std::optional<ChatTemplate> ChatTemplate::from_file(const Metadata& metadata, bool with_tools) {
+  const std::string key = named_key(with_tools && metadata.has(named_key(kToolUse)) ? kToolUse : kDefault);
+  if (!metadata.has(key)) return std::nullopt;
+  return ChatTemplate(metadata.get<std::string_view>(key), {metadata.file(), key_subject(key)});
+}
+
+std::vector<std::string> ChatTemplate::names_in(const Metadata& metadata) {
+  std::vector<std::string> names;
+  if (metadata.has(kTemplateKey)) names.emplace_back(kDefault);
+  if (!metadata.has(kNamesKey)) return names;
+  for (const std::string_view name : metadata.array<std::string_view>(kNamesKey)) {
+    if (name != kDefault && metadata.has(named_key(name))) names.emplace_back(name);
+  }
+  return names;
+}
+
+ChatTemplate ChatTemplate::by_name(const Metadata* metadata, std::string_view name) {
+  const std::vector<std::string> own = metadata == nullptr ? std::vector<std::string>() : names_in(*metadata);
+  if (std::find(own.begin(), own.end(), name) != own.end()) {
+    const std::string key = named_key(name);
+    return ChatTemplate(metadata->get<std::string_view>(key), {metadata->file(), key_subject(key)});
+  }
+  std::string known;
+  for (const KnownTemplate& t : known_templates()) {
+    if (t.name == name) return ChatTemplate(t.source, {{}, "chat template " + std::string(name)});
+    known += (known.empty() ? "" : ", ") + std::string(t.name);
+  }
+  std::string problem = "there is no chat template named \"" + escaped(name) + "\"; known names: " + known;
+  if (!own.empty()) {
+    problem += "; in the file: ";
+    for (std::size_t i = 0; i < own.size(); ++i) problem += (i > 0 ? ", " : "") + escaped(own[i]);
+  }
+  throw Error(ErrorKind::Usage, std::move(problem));
+}
+
+bool ChatTemplate::is_source(std::string_view text) {
+  return text.find("{%") != std::string_view::npos || text.find("{{") != std::string_view::npos;
+}
+
+PromptText ChatTemplate::render(const ChatInput& input) const {
+  jinja::Context context;
+  context.emplace("messages", prepared_messages(input.messages));
+  context.emplace("tools", input.tools);
+  context.emplace("documents", Value());
+  context.emplace("add_generation_prompt", Value::boolean(input.add_generation_prompt));
+  if (!input.bos.empty()) context.emplace("bos_token", Value::string(input.bos));
+  if (!input.eos.empty()) context.emplace("eos_token", Value::string(input.eos));
+  for (const auto& [name, value] : input.variables) context.insert_or_assign(name, value);
+  return prompt_of(template_.render(context, input.now));
+}
+
+}  // namespace llm

@@ -1,0 +1,62 @@
+// Conversations as prompts: which template applies, what it gets to see, and which of the result's characters are the
+// messages' own, so that these never become control tokens.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gguf/metadata.h"
+#include "text/jinja/template.h"
+#include "text/tokenizer.h"
+
+namespace llm {
+
+/// A conversation, and everything else that a template may ask for.
+struct ChatInput {
+  jinja::Value messages;  ///< a list of dicts
+  jinja::Value tools;     ///< a list, or None
+  bool add_generation_prompt = true;
+  std::string bos, eos;      ///< texts of these tokens; empty: the template does not see any
+  jinja::Context variables;  ///< further ones: documents, enable_thinking ...; they win over those above
+  jinja::Now now;
+};
+
+/// A message that is only text.
+jinja::Value chat_message(std::string_view role, std::string_view content);
+jinja::Value chat_messages(std::vector<jinja::Value> messages);
+/// Reads {"messages": [...], "tools": [...], other variables ...} or the array of messages alone. Throws
+/// ErrorKind::Usage, with `name` as the file.
+ChatInput read_chat_input(std::string_view json, const std::string& name);
+/// Variables from a JSON object.
+void read_chat_variables(std::string_view json, const std::string& name, jinja::Context& into);
+/// This moment in local time.
+jinja::Now local_now();
+/// "2025-07-10", "2025-07-10T12:00" or "2025-07-10T12:00:30", with a "Z" or not. Throws ErrorKind::Usage.
+jinja::Now parse_now(std::string_view iso);
+
+class ChatTemplate {
+ public:
+  ChatTemplate(std::string_view source, jinja::TemplateName name) : template_(source, std::move(name)) {}
+
+  /// The default template of a file, or where there are tools its template "tool_use" if it has one; nothing if the file
+  /// has none.
+  static std::optional<ChatTemplate> from_file(const Metadata&, bool with_tools);
+  /// A template of the file's by name ("default" is the unnamed one), or one of those that everybody knows. Throws
+  /// ErrorKind::Usage that lists both if there is no such name.
+  static ChatTemplate by_name(const Metadata*, std::string_view name);
+  /// Names of the file's templates: "default" and others.
+  static std::vector<std::string> names_in(const Metadata&);
+  /// Text with a tag in it is a template, not the name of one.
+  static bool is_source(std::string_view name_or_source);
+
+  /// Throws ErrorKind::Template.
+  PromptText render(const ChatInput&) const;
+  bool reads(std::string_view variable) const { return template_.reads(variable); }
+
+ private:
+  jinja::Template template_;
+};
+
+}  // namespace llm
