@@ -66,9 +66,11 @@ CLI::App* add_tokenize(CLI::App& cli, TokenizeOptions& o) {
 CLI::App* add_render(CLI::App& cli, RenderOptions& o) {
   CLI::App* command = cli.add_subcommand("render", "a conversation as the prompt that a chat template makes of it");
   command->fallthrough();
-  command->add_option("file", o.file, "GGUF file with the template; may be left out with --template-file")->type_name("FILE");
+  command->add_option("file", o.file, "GGUF file with the template; may be left out with --template-file")
+      ->type_name("FILE");
   command->add_option("--template-file", o.template_file, "a Jinja template instead of the file's")->type_name("FILE");
-  command->add_option("--chat-template", o.template_name, "a template by its name, the file's or a known one")->type_name("NAME");
+  command->add_option("--chat-template", o.template_name, "a template by its name, the file's or a known one")
+      ->type_name("NAME");
   command
       ->add_option("--messages", o.messages,
                    "JSON: an array of messages, or an object with messages, tools and other variables; - for stdin")
@@ -80,7 +82,8 @@ CLI::App* add_render(CLI::App& cli, RenderOptions& o) {
   command->add_flag("--no-generation-prompt", o.no_generation_prompt, "do not begin the assistant's answer");
   command->add_option("--bos", o.bos, "text of bos_token (default: the file's)")->type_name("TEXT");
   command->add_option("--eos", o.eos, "text of eos_token (default: the file's)")->type_name("TEXT");
-  command->add_option("--now", o.now, "the time for templates that print it, e.g. 2025-07-10T12:00:00")->type_name("TIME");
+  command->add_option("--now", o.now, "the time for templates that print it, e.g. 2025-07-10T12:00:00")
+      ->type_name("TIME");
   command->add_flag("--spans", o.spans, "say which bytes come from the template and which from the messages");
   return command;
 }

@@ -22,8 +22,9 @@ ChatTemplate choose_template(const RenderOptions& o, const Metadata* metadata, b
   if (!o.template_name.empty()) return ChatTemplate::by_name(metadata, o.template_name);
   if (metadata == nullptr) throw Error(ErrorKind::Usage, "give a GGUF file, or a template with --template-file");
   if (auto found = ChatTemplate::from_file(*metadata, with_tools)) return std::move(*found);
-  throw Error(ErrorKind::Template,
-              ErrorParts{.file = o.file, .problem = "has no chat template; --template-file or --chat-template gives one"});
+  throw Error(
+      ErrorKind::Template,
+      ErrorParts{.file = o.file, .problem = "has no chat template; --template-file or --chat-template gives one"});
 }
 
 /// A line per stretch: whose it is, its bytes, its text.
@@ -32,9 +33,10 @@ std::string span_lines(const PromptText& prompt) {
   const auto add = [&](std::string_view whose, std::size_t begin, std::size_t end) {
     if (begin == end) return;
     const std::string range = std::to_string(begin) + ".." + std::to_string(end);
-    lines += std::string(whose) + " " + std::string(range.size() < 13 ? 13 - range.size() : 0, ' ') + range + "  \"" +
-             escaped(std::string_view(prompt.text).substr(begin, end - begin), std::numeric_limits<std::size_t>::max()) +
-             "\"\n";
+    lines +=
+        std::string(whose) + " " + std::string(range.size() < 13 ? 13 - range.size() : 0, ' ') + range + "  \"" +
+        escaped(std::string_view(prompt.text).substr(begin, end - begin), std::numeric_limits<std::size_t>::max()) +
+        "\"\n";
   };
   std::size_t at = 0;
   for (const TextSpan& user : prompt.user) {
@@ -52,7 +54,10 @@ void render(const RenderOptions& o) {
   ChatInput input = read_chat_input(app::read_input(o.messages), o.messages);
   if (!o.tools.empty()) input.tools = jinja::from_json(app::read_input(o.tools), jinja::Origin::User, o.tools);
   if (!o.kwargs.empty()) read_chat_variables(o.kwargs, "--kwargs", input.variables);
-  if (o.no_generation_prompt) input.add_generation_prompt = false;
+  if (o.no_generation_prompt) {
+    input.add_generation_prompt = false;
+    input.variables.erase("add_generation_prompt");
+  }
   input.now = o.now.empty() ? local_now() : parse_now(o.now);
 
   std::optional<GgufFile> file;

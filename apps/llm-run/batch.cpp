@@ -39,7 +39,7 @@ bool goes_on(BatchStart start) { return start == BatchStart::Resume || start == 
 Json shaping_options(const RunOptions& o, const SamplerOptions& sampling) {
   Json options{{"--predict", o.max_tokens},
                {"--ignore-eos", o.ignore_end},
-               {"--no-cnv", o.raw},
+               {"--no-cnv", o.chat.format == ChatOptions::Format::Raw},
                {"--stop", o.stop_strings},
                {"--template-row", o.batch.template_row ? Json(*o.batch.template_row) : Json()},
                {"--backend", o.model.backend}};

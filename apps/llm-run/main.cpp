@@ -13,6 +13,7 @@
 #include "graph/print.h"
 #include "options.h"
 #include "profile.h"
+#include "prompt.h"
 #include "runtime/generator.h"
 
 namespace llm::app {
@@ -37,18 +38,14 @@ void dump_graph(const Model& model, const std::string& path, std::int64_t tokens
   if (!out) throw Error(ErrorKind::Io, ErrorParts{.file = path, .problem = "cannot write the graph"});
 }
 
-std::vector<Token> encode_prompt(const Model& model, const std::string& text) {
-  std::vector<Token> tokens = model.tokenizer().encode(text, {.add_special = true, .parse_special = true});
-  if (tokens.empty()) {
-    throw Error(ErrorKind::Usage, "the prompt is empty, and this model has no token that begins a text");
-  }
-  return tokens;
-}
-
-void say_what_is_lost(const Model& model, const RunOptions& options) {
-  if (!options.raw && model.file().metadata().has("tokenizer.chat_template")) {
-    note("the file has a chat template; this version completes raw text (-no-cnv: without this note)");
-  }
+/// Needs no weights.
+void explain_prompt(const RunOptions& options, const std::string& text) {
+  Warnings warnings;
+  const GgufFile file = GgufFile::open(options.model.path, warnings);
+  const auto tokenizer = Tokenizer::load(file.metadata(), warnings);
+  print_warnings(warnings);
+  const std::string explained = explain(make_prompt(options, file.metadata(), *tokenizer, text), *tokenizer);
+  write_stdout(stdout_is_terminal() ? terminal_safe(explained) : explained);
 }
 
 SessionOptions session_options(const Model& model, const RunOptions& options) {
@@ -116,10 +113,15 @@ int body(int argc, char** argv) {
   if (options.batch.wanted()) return run_batch_mode(options);
   const std::string prompt_text = read_prompt(options);
   install_signal_handlers();
+  if (options.explain_prompt) {
+    explain_prompt(options, prompt_text);
+    return 0;
+  }
   const std::unique_ptr<Model> model = load_model(options.model);
-  const std::vector<Token> prompt = encode_prompt(*model, prompt_text);
+  const Prompt made = make_prompt(options, model->file().metadata(), model->tokenizer(), prompt_text);
+  const std::vector<Token>& prompt = made.tokens.ids;
+  verbose("prompt: " + (made.made_by.empty() ? "raw text" : "by " + made.made_by));
   if (!options.dump_graph.empty()) dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.size()));
-  say_what_is_lost(*model, options);
   say_choices(*model, options);
   const SamplerOptions sampling = resolve_sampling(options.sampling, *model);
   Session session(*model, session_options(*model, options));

@@ -16,23 +16,51 @@
 namespace llm::app {
 namespace {
 
-constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"}, Alias{"-np", "--parallel"}};
+constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},           Alias{"-cnv", "--cnv"},
+                              Alias{"-st", "--single-turn"},          Alias{"-sys", "--system-prompt"},
+                              Alias{"-sysf", "--system-prompt-file"}, Alias{"-np", "--parallel"}};
 constexpr std::int64_t kMaxContext = kMaxInt32;
 
 void add_prompt_options(CLI::App& cli, RunOptions& o) {
-  cli.add_option("-p,--prompt", o.prompt, "text to complete; special tokens in it are recognised")
+  cli.add_option("-p,--prompt", o.prompt,
+                 "the message; with -no-cnv the text to complete, in which special tokens are recognised")
       ->type_name("TEXT")
       ->take_last();
-  cli.add_option("-f,--file", o.prompt_file,
-                 "file with the text to complete, - for stdin; one line feed at its end is dropped")
+  cli.add_option("-f,--file", o.prompt_file, "file with it, - for stdin; one line feed at its end is dropped")
       ->type_name("FILE")
       ->take_last();
   add_integer(cli, "-n,--predict,--n-predict", o.max_tokens, -1, kMaxInt32,
               "most tokens to generate (default -1: until the model ends)");
   cli.add_flag("--ignore-eos", o.ignore_end, "never sample an end token");
-  // Spelled -no-cnv too.
-  cli.add_flag("--no-cnv,--no-conversation", o.raw,
-               "raw completion, without the note about chat templates (also -no-cnv)");
+}
+
+/// Names after one dash are in the help texts, since CLI11 cannot declare them.
+void add_chat_options(CLI::App& cli, ChatOptions& o) {
+  const auto format = [&](const std::string& names, ChatOptions::Format f, const std::string& help) {
+    cli.add_flag_callback(
+           names, [&o, f] { o.format = f; }, help)
+        ->trigger_on_parse();  // of several the last one counts
+  };
+  cli.add_option("--system-prompt", o.system, "system message (also -sys)")->type_name("TEXT")->take_last();
+  cli.add_option("--system-prompt-file", o.system_file, "file with the system message, after that of -sys (also -sysf)")
+      ->type_name("FILE")
+      ->take_last();
+  format("--cnv,--conversation,--single-turn", ChatOptions::Format::Template,
+         "the prompt is a message, put into a chat template; fails if there is none (also -cnv, -st; default where the "
+         "file has a template)");
+  format("--no-cnv,--no-conversation", ChatOptions::Format::Raw,
+         "raw completion, without a chat template (also -no-cnv)");
+  cli.add_option("--chat-template", o.template_text,
+                 "the template's name, in the file or of a known format, or its text (default: the file's)")
+      ->type_name("NAME|TEXT")
+      ->take_last();
+  cli.add_option("--chat-template-file", o.template_file, "file with the template")->type_name("FILE")->take_last();
+  cli.add_option("--chat-template-kwargs", o.template_kwargs,
+                 "variables for the template, e.g. '{\"enable_thinking\": false}'; repeatable")
+      ->option_text("JSON")
+      ->allow_extra_args(false);
+  cli.add_flag_callback(
+      "--jinja", [] {}, "accepted: templates are always rendered as Jinja");
 }
 
 void add_context_option(CLI::App& cli, RunOptions& o) {
@@ -64,6 +92,7 @@ void finish_texts(RunOptions& o) {
   finish_sampling_choices(o.sampling, o.escape ? Escapes::Processed : Escapes::Kept);
   if (!o.escape) return;
   if (o.prompt) o.prompt = process_escapes(*o.prompt);
+  if (o.chat.system) o.chat.system = process_escapes(*o.chat.system);
   for (std::string& stop : o.stop_strings) stop = process_escapes(stop);
 }
 
@@ -82,18 +111,22 @@ void check_mode(const RunOptions& o) {
 
 std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   CLI::App cli(
-      "Completes a text with a language model from a GGUF file.\n\n"
+      "Answers a message, or completes a text, with a language model from a GGUF file.\n\n"
       "Examples:\n"
-      "  llm-run -m model.gguf -p \"Once upon a time\" -n 100\n"
+      "  llm-run -m chat-model.gguf -p \"Why is the sky blue?\" -sys \"Be brief.\"\n"
+      "  llm-run -m model.gguf -no-cnv -p \"Once upon a time\" -n 100\n"
       "  llm-run -m model.gguf -p \"The capital of France is\" --temp 0\n"
       "  generate-prompt | llm-run -m model.gguf -f - > answer.txt");
   add_model_options(cli, o.model);
   add_prompt_options(cli, o);
+  add_chat_options(cli, o.chat);
   add_context_option(cli, o);
   add_sampling_options(cli, o.sampling);
   add_text_options(cli, o);
   add_batch_options(cli, o.batch);
   add_common_options(cli);
+  cli.add_flag("--explain-prompt", o.explain_prompt,
+               "print the prompt, its tokens and what made each of them, instead of an answer");
   cli.add_flag("--profile", o.profile, "print the time and the memory traffic of each node");
   cli.add_option("--dump-graph", o.dump_graph,
                  "write the graph before and after passes; a name that ends in .dot gets Graphviz")

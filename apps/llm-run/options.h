@@ -12,6 +12,20 @@
 
 namespace llm::app {
 
+/// How the prompt becomes a conversation.
+struct ChatOptions {
+  enum class Format : std::uint8_t {
+    ByFile,    ///< the file's chat template if it has one
+    Template,  ///< a template must be there
+    Raw,       ///< none, and no word about it
+  } format = Format::ByFile;
+  std::optional<std::string> system;
+  std::string system_file;
+  std::string template_text;  ///< a template, or the name of one
+  std::string template_file;
+  std::vector<std::string> template_kwargs;  ///< JSON objects
+};
+
 struct RunOptions {
   ModelOptions model;
   std::optional<std::string> prompt;
@@ -22,7 +36,8 @@ struct RunOptions {
   std::vector<std::string> stop_strings;
   bool escape = true;  ///< escapes in texts on the command line are processed
   bool ignore_end = false;
-  bool raw = false;  ///< raw completion was asked for, so nothing need be said about a chat template
+  ChatOptions chat;
+  bool explain_prompt = false;
   BatchOptions batch;
   bool profile = false;
   std::string dump_graph;

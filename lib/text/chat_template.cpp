@@ -21,7 +21,7 @@ constexpr std::string_view kDefault = "default", kToolUse = "tool_use";
 
 /// Roles are words that some templates put into markup ("<|" + role + "|>"). Those that formats define count as the
 /// template's; any other stays the outside's.
-constexpr std::string_view kRoles[] = {"system", "user",     "assistant",   "tool",  "developer",
+constexpr std::string_view kRoles[] = {"system", "user",     "assistant",   "tool",   "developer",
                                        "model",  "function", "observation", "ipython"};
 
 /// Names that a message's reasoning goes by. The first is filled from the others, as transformers does.

@@ -40,8 +40,8 @@ class ChatTemplate {
  public:
   ChatTemplate(std::string_view source, jinja::TemplateName name) : template_(source, std::move(name)) {}
 
-  /// The default template of a file, or where there are tools its template "tool_use" if it has one; nothing if the file
-  /// has none.
+  /// The default template of a file, or where there are tools its template "tool_use" if it has one; nothing if the
+  /// file has none.
   static std::optional<ChatTemplate> from_file(const Metadata&, bool with_tools);
   /// A template of the file's by name ("default" is the unnamed one), or one of those that everybody knows. Throws
   /// ErrorKind::Usage that lists both if there is no such name.

@@ -12,8 +12,8 @@ namespace llm::jinja {
 
 class Arguments {
  public:
-  /// `names`: the parameters in order; "" is one that cannot be given by name. The first `required` must be there. Fails
-  /// for what Python refuses: too many, unknown or repeated arguments.
+  /// `names`: the parameters in order; "" is one that cannot be given by name. The first `required` must be there.
+  /// Fails for what Python refuses: too many, unknown or repeated arguments.
   Arguments(Runtime&, std::string_view function, const CallArguments&, std::initializer_list<std::string_view> names,
             std::size_t required = 0);
 

@@ -89,7 +89,8 @@ struct CompareExpr : Expr {
   std::vector<std::pair<CompareOp, ExprPtr>> rest;
 };
 struct AttributeExpr : Expr {
-  AttributeExpr(std::size_t o, ExprPtr v, std::string n) : Expr(Kind::Attribute, o), value(std::move(v)), name(std::move(n)) {}
+  AttributeExpr(std::size_t o, ExprPtr v, std::string n)
+      : Expr(Kind::Attribute, o), value(std::move(v)), name(std::move(n)) {}
   ExprPtr value;
   std::string name;
 };
@@ -184,8 +185,8 @@ struct Function {
   Scope scope;
   std::uint32_t slots = 0;
   std::optional<std::uint32_t> caller_slot, kwargs_slot, varargs_slot;  ///< where the body uses them
-  bool takes_caller = false;     ///< the body uses `caller`
-  bool explicit_caller = false;  ///< `caller` is one of the parameters
+  bool takes_caller = false;                                            ///< the body uses `caller`
+  bool explicit_caller = false;                                         ///< `caller` is one of the parameters
 };
 struct MacroStmt : Stmt {
   explicit MacroStmt(std::size_t o) : Stmt(Kind::Macro, o) {}

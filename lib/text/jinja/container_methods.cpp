@@ -137,8 +137,7 @@ MethodObject::Body in(const Row (&rows)[N], std::string_view name) {
   return row == std::end(rows) ? nullptr : row->body;
 }
 
-constexpr std::string_view kListChanges[] = {"append", "clear",  "extend",  "insert",
-                                             "pop",    "remove", "reverse", "sort"};
+constexpr std::string_view kListChanges[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
 constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 
 }  // namespace
@@ -174,7 +173,8 @@ MethodObject::Body find_method(const Value& v, std::string_view name) {
 }
 
 bool is_refused_method(const Value& v, std::string_view name) {
-  if (v.is(Kind::List)) return std::find(std::begin(kListChanges), std::end(kListChanges), name) != std::end(kListChanges);
+  if (v.is(Kind::List))
+    return std::find(std::begin(kListChanges), std::end(kListChanges), name) != std::end(kListChanges);
   return v.is_dict() && std::find(std::begin(kDictChanges), std::end(kDictChanges), name) != std::end(kDictChanges);
 }
 

@@ -117,7 +117,8 @@ ExprPtr ExpressionParser::parse_tuple(Conditions conditions, std::string_view st
   const std::size_t offset = current().offset;
   const auto at_end = [&] {
     const TokenType t = current().type;
-    return t == TokenType::VariableEnd || t == TokenType::BlockEnd || at_operator(")") || (!stop.empty() && at_name(stop));
+    return t == TokenType::VariableEnd || t == TokenType::BlockEnd || at_operator(")") ||
+           (!stop.empty() && at_name(stop));
   };
   auto tuple = operands(Expr::Kind::Tuple, offset);
   bool is_tuple = false;
@@ -455,7 +456,8 @@ ArgumentList ExpressionParser::parse_arguments() {
       require(!a.more_keywords);
       std::string name(advance().text);
       advance();
-      const bool repeated = std::any_of(a.keywords.begin(), a.keywords.end(), [&](const auto& k) { return k.first == name; });
+      const bool repeated =
+          std::any_of(a.keywords.begin(), a.keywords.end(), [&](const auto& k) { return k.first == name; });
       if (repeated) fail(offset, "the keyword argument '" + escaped(name) + "' is repeated");
       a.keywords.emplace_back(std::move(name), parse_expression());
     } else {

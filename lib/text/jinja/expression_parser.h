@@ -84,7 +84,8 @@ class ExpressionParser {
   /// Sets the depth of a node from its parts.
   ExprPtr sealed(std::unique_ptr<OperandsExpr> e);
   template <class T>
-  ExprPtr sealed(std::unique_ptr<T> e, std::initializer_list<const Expr*> parts, const ArgumentList* arguments = nullptr);
+  ExprPtr sealed(std::unique_ptr<T> e, std::initializer_list<const Expr*> parts,
+                 const ArgumentList* arguments = nullptr);
   int check_depth(int depth, std::size_t offset) const;
 
   const Source& source_;

@@ -174,8 +174,10 @@ Value Interpreter::eval_named(const NamedExpr& e) {
   CallArguments arguments = eval_arguments(e.arguments);
   set_position(e.offset);
   const bool filter = e.kind == Expr::Kind::Filter;
-  if (e.function < 0) fail(std::string("there is no ") + (filter ? "filter" : "test") + " named '" + escaped(e.name) + "'");
-  return filter ? call_filter(*this, e.function, v, arguments) : Value::boolean(call_test(*this, e.function, v, arguments));
+  if (e.function < 0)
+    fail(std::string("there is no ") + (filter ? "filter" : "test") + " named '" + escaped(e.name) + "'");
+  return filter ? call_filter(*this, e.function, v, arguments)
+                : Value::boolean(call_test(*this, e.function, v, arguments));
 }
 
 }  // namespace llm::jinja

@@ -101,7 +101,8 @@ class Printf {
       rt_.require_string(out_.size() - done_);
       done_ = out_.size();
     }
-    const bool mapping = values_.is(Kind::List) || values_.is_dict() || values_.is(Kind::Range) || values_.is_undefined();
+    const bool mapping =
+        values_.is(Kind::List) || values_.is_dict() || values_.is(Kind::Range) || values_.is_undefined();
     const std::size_t given = values_.is(Kind::Tuple) ? values_.items().size() : 1;
     if (!mapping && !named_ && used_ < given) rt_.fail("not all arguments converted during string formatting");
     return std::move(out_).as_markup(format_.markup());
@@ -239,7 +240,12 @@ class Printf {
   }
 
   NumberStyle style(char type, const Flags& f) const {
-    return {.type = type, .precision = f.precision, .sign = f.plus ? '+' : f.space ? ' ' : '-', .alternate = f.alternate};
+    return {.type = type,
+            .precision = f.precision,
+            .sign = f.plus    ? '+'
+                    : f.space ? ' '
+                              : '-',
+            .alternate = f.alternate};
   }
 
   NumberText integer(char type, const Flags& f, const Value& v) {
@@ -366,7 +372,8 @@ void format_text(Runtime& rt, const Str& s, const Spec& spec, Str& out) {
   Spec adjusted = spec;
   if (spec.align == '=') adjusted.align = '<';
   const int precision = spec.number.precision;
-  append_aligned(Str(), precision < 0 ? s : s.substr(0, s.offset(static_cast<std::size_t>(precision))), adjusted, '<', out);
+  append_aligned(Str(), precision < 0 ? s : s.substr(0, s.offset(static_cast<std::size_t>(precision))), adjusted, '<',
+                 out);
 }
 
 /// Grouped digits filled with zeros up to the width are grouped as a whole.
@@ -388,7 +395,8 @@ std::string zero_filled(std::string digits, const Spec& spec, std::size_t prefix
 
 void format_number(Runtime& rt, const Value& v, const Spec& spec, Str& out) {
   const char type = spec.number.type;
-  const bool as_float = v.is(Kind::Float) || (type != 0 && std::string_view("eEfFgG%").find(type) != std::string_view::npos);
+  const bool as_float =
+      v.is(Kind::Float) || (type != 0 && std::string_view("eEfFgG%").find(type) != std::string_view::npos);
   NumberText n = as_float ? format_float(rt, to_double(rt, v), spec.number) : format_integer(rt, v, spec.number);
   n.digits = zero_filled(std::move(n.digits), spec, n.prefix.size());
   append_aligned(Str(n.prefix, v.origin()), Str(n.digits, v.origin()), spec, '>', out);

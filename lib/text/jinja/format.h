@@ -10,11 +10,11 @@ Str str_format(Runtime&, const Str& format, const CallArguments&);
 
 /// What an integer or a float looks like before it is padded: parsed from a specification, or from % flags.
 struct NumberStyle {
-  char type = 0;         ///< d b o x X c n e E f F g G %, 0: by the value
-  int precision = -1;    ///< -1: not given
-  char sign = '-';       ///< '-': only where negative, '+' or ' '
+  char type = 0;       ///< d b o x X c n e E f F g G %, 0: by the value
+  int precision = -1;  ///< -1: not given
+  char sign = '-';     ///< '-': only where negative, '+' or ' '
   bool alternate = false;
-  char grouping = 0;     ///< ',' or '_'
+  char grouping = 0;  ///< ',' or '_'
 };
 struct NumberText {
   std::string prefix;  ///< sign, 0x

@@ -40,6 +40,7 @@ void fill(Runtime& rt, CallArguments& given, std::string_view function, DictObje
   };
   if (!given.positional.empty()) {
     const Value& source = given.positional[0];
+    require_defined(rt, source);
     if (source.is_dict()) {
       for (const auto& [key, value] : source.as<DictObject>().entries()) set(key, value);
     } else {
@@ -89,7 +90,9 @@ Value joiner(Runtime& rt, CallArguments& given) {
   return rt.nested(Kind::Joiner, std::move(object));
 }
 
-Value lipsum(Runtime& rt, CallArguments&) { rt.fail("the function lipsum() of Jinja's is not supported in chat templates"); }
+Value lipsum(Runtime& rt, CallArguments&) {
+  rt.fail("the function lipsum() of Jinja's is not supported in chat templates");
+}
 
 Value raise_exception(Runtime& rt, CallArguments& given) {
   const Arguments a(rt, "raise_exception", given, {"message"}, 1);

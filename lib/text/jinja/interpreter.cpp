@@ -51,7 +51,7 @@ Str Interpreter::run(const Context& context) {
   }
   activation_ = std::make_shared<Activation>();
   activation_->slots.resize(tree_.slots, Value::missing());
-  keep_activation();
+  keep_activation(activation_);
   Str out;
   out_ = &out;
   enter(tree_.scope);
@@ -61,10 +61,10 @@ Str Interpreter::run(const Context& context) {
 
 // ---- variables
 
-void Interpreter::keep_activation() {
-  if (activation_->kept) return;
-  activation_->kept = true;
-  keep(activation_);
+void Interpreter::keep_activation(const std::shared_ptr<Activation>& a) {
+  if (a->kept) return;
+  a->kept = true;
+  keep(a);
 }
 
 Value& Interpreter::variable(const Place& place) {
@@ -114,7 +114,8 @@ void Interpreter::assign(const Target& t, Value v) {
       set_position(t.offset);
       const std::vector<Value> items = to_items(*this, v);
       if (items.size() != t.items.size()) {
-        fail("cannot unpack " + std::to_string(items.size()) + " values into " + std::to_string(t.items.size()) + " names");
+        fail("cannot unpack " + std::to_string(items.size()) + " values into " + std::to_string(t.items.size()) +
+             " names");
       }
       for (std::size_t i = 0; i < items.size(); ++i) assign(t.items[i], items[i]);
       return;
@@ -124,7 +125,8 @@ void Interpreter::assign(const Target& t, Value v) {
 
 void Interpreter::set_attribute(const Value& object, const std::string& name, Value v) {
   auto& ns = object.as<NamespaceObject>();
-  if (name.starts_with("_")) fail("a namespace cannot have the attribute '" + name + "': names that begin with _ are reserved");
+  if (name.starts_with("_"))
+    fail("a namespace cannot have the attribute '" + name + "': names that begin with _ are reserved");
   ns.attributes.set(Value::string(name), std::move(v));
   ns.depth = std::max(ns.depth, ns.attributes.depth + 1);
   check_depth(ns.depth);
@@ -198,6 +200,12 @@ void Interpreter::output(const Value& v) {
   if (out_->size() > limits().output_bytes) fail_limit("characters of output");
 }
 
+/// Blocks print what a filter or a call gives only if it is text.
+void Interpreter::output_text(const Value& v) {
+  if (!v.is_string()) fail("this block's result must be text, not " + std::string(type_name(v)));
+  output(v);
+}
+
 void Interpreter::exec_output(const OutputStmt& s) {
   for (const ExprPtr& part : s.parts) {
     const Value v = eval(*part);
@@ -222,7 +230,7 @@ Interpreter::Flow Interpreter::exec_filter_block(const FilterBlockStmt& s) {
   }
   const Value captured = string(std::move(text));
   const Restore<const Value*> block(block_value_, &captured);
-  output(eval(*s.filter));
+  output_text(eval(*s.filter));
   leave(s.scope);
   return Flow::Normal;
 }
@@ -255,7 +263,7 @@ Interpreter::Flow Interpreter::exec_with(const WithStmt& s) {
 
 void Interpreter::exec_call_block(const CallBlockStmt& s) {
   const Value caller = make_macro(s.function, {});
-  output(eval_call(static_cast<const CallExpr&>(*s.call), &caller));
+  output_text(eval_call(static_cast<const CallExpr&>(*s.call), &caller));
 }
 
 // ---- loops
@@ -267,7 +275,7 @@ Interpreter::Flow Interpreter::exec_for(const ForStmt& s) {
   auto function = std::make_shared<LoopFunction>();
   function->statement = &s;
   function->closure = activation_;
-  keep_activation();
+  keep_activation(activation_);
   output(call_loop(function, iterable, 0));
   return Flow::Normal;
 }
@@ -282,9 +290,9 @@ Value Interpreter::call_loop(const std::shared_ptr<LoopFunction>& f, const Value
 }
 
 /// The values for which a loop's condition holds, as they are asked for.
-Value Interpreter::tested(const ForStmt& s, const Value& iterable) {
-  keep_activation();
-  auto next = [this, &s, iterable, outer = activation_, source = std::shared_ptr<IteratorObject>(),
+Value Interpreter::tested(const ForStmt& s, const Value& iterable, const std::shared_ptr<Activation>& outer) {
+  keep_activation(outer);
+  auto next = [this, &s, iterable, outer, source = std::shared_ptr<IteratorObject>(),
                own_variables = std::shared_ptr<Activation>()](Runtime&, Value& out) mutable {
     if (!source) source = iterate(*this, iterable);
     while (source->next(*this, out)) {
@@ -306,7 +314,7 @@ Value Interpreter::tested(const ForStmt& s, const Value& iterable) {
 
 Interpreter::Flow Interpreter::run_loop(const ForStmt& s, const Value& iterable,
                                         const std::shared_ptr<LoopFunction>& recursive, int depth0) {
-  const Value source = s.test ? tested(s, iterable) : iterable;
+  const Value source = s.test ? tested(s, iterable, recursive ? recursive->closure : activation_) : iterable;
   const auto iterator = iterate(*this, source);
   std::shared_ptr<LoopObject> loop;
   if (s.extended) {
@@ -344,7 +352,7 @@ Value Interpreter::make_macro(const Function& f, std::string name) {
   macro->function = &f;
   macro->closure = activation_;
   macro->name = std::move(name);
-  keep_activation();
+  keep_activation(activation_);
   return Value::object(Kind::Macro, std::move(macro));
 }
 
@@ -383,7 +391,8 @@ namespace {
 
 /// Takes a keyword argument out of those given.
 std::optional<Value> take_keyword(CallArguments& arguments, std::string_view name) {
-  const auto found = std::find_if(arguments.keywords.begin(), arguments.keywords.end(), [&](const auto& k) { return k.first == name; });
+  const auto found = std::find_if(arguments.keywords.begin(), arguments.keywords.end(),
+                                  [&](const auto& k) { return k.first == name; });
   if (found == arguments.keywords.end()) return std::nullopt;
   Value v = std::move(found->second);
   arguments.keywords.erase(found);

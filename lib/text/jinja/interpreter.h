@@ -49,17 +49,18 @@ class Interpreter : public Runtime {
   Flow exec_for(const ForStmt&);
   Flow run_loop(const ForStmt&, const Value& iterable, const std::shared_ptr<LoopFunction>& recursive, int depth0);
   Value call_loop(const std::shared_ptr<LoopFunction>&, const Value& iterable, int depth0);
-  Value tested(const ForStmt&, const Value& iterable);
+  Value tested(const ForStmt&, const Value& iterable, const std::shared_ptr<Activation>& outer);
   Flow exec_filter_block(const FilterBlockStmt&);
   Flow exec_set_block(const SetBlockStmt&);
   Flow exec_with(const WithStmt&);
   void exec_output(const OutputStmt&);
   void exec_call_block(const CallBlockStmt&);
   void output(const Value&);
+  void output_text(const Value&);
 
   void enter(const Scope&);
   void leave(const Scope&);
-  void keep_activation();
+  void keep_activation(const std::shared_ptr<Activation>&);
   Value& variable(const Place&);
   Value& own(std::uint32_t slot) { return activation_->slots[slot]; }
   void assign(const Target&, Value);

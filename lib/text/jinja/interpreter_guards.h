@@ -36,7 +36,8 @@ class Count {
 
 class Interpreter::DepthCount : Count {
  public:
-  explicit DepthCount(Interpreter& i) : Count(i, i.depth_, kMaxEvaluationDepth, "blocks and operators in one another") {}
+  explicit DepthCount(Interpreter& i)
+      : Count(i, i.depth_, kMaxEvaluationDepth, "blocks and operators in one another") {}
 };
 
 /// Sends output into a string of its own.

@@ -22,7 +22,9 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return add(Value::none(origin_)); }
   bool boolean(bool b) override { return add(Value::boolean(b, origin_)); }
   bool number_integer(number_integer_t n) override { return add(Value::integer(std::int64_t{n}, origin_)); }
-  bool number_unsigned(number_unsigned_t n) override { return add(Value::integer(mpz_class(std::to_string(n)), origin_)); }
+  bool number_unsigned(number_unsigned_t n) override {
+    return add(Value::integer(mpz_class(std::to_string(n)), origin_));
+  }
   /// Integers that fit no 64 bits come here too, with their text.
   bool number_float(number_float_t f, const string_t& text) override {
     if (text.find_first_of(".eE") != std::string::npos) return add(Value::real(f, origin_));
@@ -198,7 +200,8 @@ class Writer {
   /// Python turns keys that are no strings into such.
   void key(const Value& k, Origin around) {
     if (k.is_string()) return string(k.as_string(), around);
-    if (!k.is_none() && !k.is_number()) rt_.fail("keys must be str, int, float, bool or None, not " + std::string(type_name(k)));
+    if (!k.is_none() && !k.is_number())
+      rt_.fail("keys must be str, int, float, bool or None, not " + std::string(type_name(k)));
     out_.append("\"" + scalar(k) + "\"", k.origin());
   }
 

@@ -23,8 +23,8 @@ bool in_name(std::string_view text, std::size_t at) {
   return !begins_character(c) || !is_space(character_at(text, at).code);
 }
 
-constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
-                                           "(",  ")",  "{",  "}",  ">",  "<",  "=", ".", ":", "|", ",", ";"};
+constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+                                           "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
 
 class Lexer {
  public:
@@ -293,7 +293,8 @@ class Lexer {
     if (c >= '0' && c <= '7') {
       std::int32_t code = 0;
       std::size_t end = at;
-      for (; end < std::min(at + 3, to) && text_[end] >= '0' && text_[end] <= '7'; ++end) code = code * 8 + (text_[end] - '0');
+      for (; end < std::min(at + 3, to) && text_[end] >= '0' && text_[end] <= '7'; ++end)
+        code = code * 8 + (text_[end] - '0');
       append_utf8(out, code);
       return end;
     }

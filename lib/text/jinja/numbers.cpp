@@ -153,7 +153,9 @@ bool remove_underscores(std::string_view text, std::string& digits) {
       digits += text[i];
       continue;
     }
-    const auto is_part = [&](std::size_t k) { return k < text.size() && std::isalnum(static_cast<unsigned char>(text[k])); };
+    const auto is_part = [&](std::size_t k) {
+      return k < text.size() && std::isalnum(static_cast<unsigned char>(text[k]));
+    };
     if (i == 0 || !is_part(i - 1) || !is_part(i + 1)) return false;
   }
   return true;
@@ -207,7 +209,9 @@ double to_double(Runtime& rt, const Value& v) {
   return true_division(rt, v.as_big(), 1, Origin::Template).as_float();
 }
 
-std::string integer_text(const Value& v) { return v.is(Kind::BigInt) ? v.as_big().get_str() : std::to_string(v.as_int()); }
+std::string integer_text(const Value& v) {
+  return v.is(Kind::BigInt) ? v.as_big().get_str() : std::to_string(v.as_int());
+}
 
 std::string float_text(double f) {
   if (std::isnan(f)) return "nan";
@@ -247,7 +251,10 @@ std::optional<mpz_class> parse_integer(std::string_view text, int base) {
   std::string digits;
   if (!remove_underscores(text, digits) || digits.empty() || digits.size() > kMaxIntegerBits) return std::nullopt;
   for (const char c : digits) {
-    const int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'z' ? c - 'a' + 10 : c >= 'A' && c <= 'Z' ? c - 'A' + 10 : 99;
+    const int value = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'z' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'Z' ? c - 'A' + 10
+                                             : 99;
     if (value >= base) return std::nullopt;
   }
   mpz_class n(digits, base);
@@ -271,7 +278,8 @@ std::optional<double> parse_float(std::string_view text) {
   if (error == std::errc::result_out_of_range) {
     // Too large or too small: from_chars leaves the value alone. The exponent's sign tells which.
     const std::size_t e = number.find_first_of("eE");
-    const bool small = e != std::string_view::npos ? number[e + 1] == '-' : number.find_first_of("123456789") > number.find('.');
+    const bool small =
+        e != std::string_view::npos ? number[e + 1] == '-' : number.find_first_of("123456789") > number.find('.');
     value = small ? 0 : std::numeric_limits<double>::infinity();
   } else if (error != std::errc()) {
     return std::nullopt;
@@ -312,7 +320,8 @@ std::string fixed_digits(double f, int decimals) {
 std::string exponent_digits(double f, int decimals) {
   const int exact = std::min(decimals, 1100);
   std::string out(40 + static_cast<std::size_t>(exact), '\0');
-  const auto end = std::to_chars(out.data(), out.data() + out.size(), std::abs(f), std::chars_format::scientific, exact).ptr;
+  const auto end =
+      std::to_chars(out.data(), out.data() + out.size(), std::abs(f), std::chars_format::scientific, exact).ptr;
   out.resize(static_cast<std::size_t>(end - out.data()));
   if (decimals > exact) out.insert(out.find('e'), static_cast<std::size_t>(decimals - exact), '0');
   return out;

@@ -60,7 +60,8 @@ class Parser : public ExpressionParser {
 
   /// The print statement that text belongs to: neighbours share one.
   OutputStmt& output(Body& body) {
-    if (body.empty() || body.back()->kind != Stmt::Kind::Output) body.push_back(std::make_unique<OutputStmt>(current().offset));
+    if (body.empty() || body.back()->kind != Stmt::Kind::Output)
+      body.push_back(std::make_unique<OutputStmt>(current().offset));
     return static_cast<OutputStmt&>(*body.back());
   }
 
@@ -89,11 +90,16 @@ class Parser : public ExpressionParser {
       StmtPtr (Parser::*parse)();
     };
     static constexpr Row kTags[] = {
-        {"if", &Parser::parse_if},           {"for", &Parser::parse_for},
-        {"set", &Parser::parse_set},         {"macro", &Parser::parse_macro},
-        {"call", &Parser::parse_call_block}, {"filter", &Parser::parse_filter_block},
-        {"with", &Parser::parse_with},       {"print", &Parser::parse_print},
-        {"break", &Parser::parse_jump},      {"continue", &Parser::parse_jump},
+        {"if", &Parser::parse_if},
+        {"for", &Parser::parse_for},
+        {"set", &Parser::parse_set},
+        {"macro", &Parser::parse_macro},
+        {"call", &Parser::parse_call_block},
+        {"filter", &Parser::parse_filter_block},
+        {"with", &Parser::parse_with},
+        {"print", &Parser::parse_print},
+        {"break", &Parser::parse_jump},
+        {"continue", &Parser::parse_jump},
         {"generation", &Parser::parse_generation},
     };
     for (const Row& row : kTags) {
@@ -101,7 +107,8 @@ class Parser : public ExpressionParser {
     }
     constexpr std::string_view kRefused[] = {"include", "import", "from", "extends", "block", "autoescape"};
     if (std::find(std::begin(kRefused), std::end(kRefused), t.text) != std::end(kRefused)) {
-      fail(t.offset, "the tag '" + std::string(t.text) + "' is not for chat templates, which are single and plain text");
+      fail(t.offset,
+           "the tag '" + std::string(t.text) + "' is not for chat templates, which are single and plain text");
     }
     fail(t.offset, "unknown tag '" + escaped(t.text, 40) + "'");
   }
@@ -176,8 +183,8 @@ class Parser : public ExpressionParser {
       const Target target = parse_name_target();
       p.name = target.name;
       p.offset = target.offset;
-      const bool repeated =
-          std::any_of(f.parameters.begin(), f.parameters.end(), [&](const auto& other) { return other.name == p.name; });
+      const bool repeated = std::any_of(f.parameters.begin(), f.parameters.end(),
+                                        [&](const auto& other) { return other.name == p.name; });
       if (repeated) fail(p.offset, "the parameter '" + p.name + "' is repeated");
       if (skip_operator("=")) {
         p.fallback = parse_expression();
@@ -204,7 +211,8 @@ class Parser : public ExpressionParser {
     s->call = parse_expression();
     if (s->call->kind != Expr::Kind::Call) fail(s->offset, "expected a call");
     const auto& keywords = static_cast<const CallExpr&>(*s->call).arguments.keywords;
-    const bool has_caller = std::any_of(keywords.begin(), keywords.end(), [](const auto& k) { return k.first == "caller"; });
+    const bool has_caller =
+        std::any_of(keywords.begin(), keywords.end(), [](const auto& k) { return k.first == "caller"; });
     if (has_caller) fail(s->offset, "a call block passes `caller` itself");
     const Barrier barrier(*this, true);
     s->function.body = parse_whole_block("endcall");

@@ -108,7 +108,8 @@ class Printer {
 
  private:
   void quoted(const Str& s, Origin around) {
-    const bool single = s.view().find('\'') != std::string_view::npos, twofold = s.view().find('"') != std::string_view::npos;
+    const bool single = s.view().find('\'') != std::string_view::npos,
+               twofold = s.view().find('"') != std::string_view::npos;
     const char quote = single && !twofold ? '"' : '\'';
     if (s.markup()) out_.append("Markup(", around);
     out_.append({&quote, 1}, around);

@@ -11,8 +11,8 @@
 namespace llm::jinja {
 namespace {
 
-/// One activation's worth of variables: the template, a macro, a recursive loop, a loop's condition. Scopes of one level
-/// in it that do not overlap share the slots of equal names.
+/// One activation's worth of variables: the template, a macro, a recursive loop, a loop's condition. Scopes of one
+/// level in it that do not overlap share the slots of equal names.
 struct FunctionSlots {
   FunctionSlots* parent;
   std::uint32_t depth;
@@ -31,8 +31,8 @@ struct Variable {
 enum class LoadKind { Parameter, Context, Alias, Nothing };
 struct LoadRule {
   LoadKind kind;
-  std::string name = {};   ///< of Context
-  Variable alias = {};     ///< of Alias
+  std::string name = {};  ///< of Context
+  Variable alias = {};    ///< of Alias
 };
 
 /// What is known of the names of one scope. A branch of a condition is looked at as a layer over its scope that holds
@@ -98,7 +98,8 @@ struct Symbols {
     }
     for (const std::string& name : assigned) {
       const Variable* outer = parent == nullptr ? nullptr : parent->find(name);
-      loads[own(name)->slot] = outer == nullptr ? LoadRule{LoadKind::Context, name} : LoadRule{LoadKind::Alias, {}, *outer};
+      loads[own(name)->slot] =
+          outer == nullptr ? LoadRule{LoadKind::Context, name} : LoadRule{LoadKind::Alias, {}, *outer};
     }
   }
 };
@@ -299,7 +300,8 @@ class Resolver {
     const bool filter = e.kind == Expr::Kind::Filter;
     e.function = filter ? find_filter(e.name) : find_test(e.name);
     if (e.function < 0 && frame.unknown == Unknown::Fails) {
-      source_.fail(e.offset, std::string("there is no ") + (filter ? "filter" : "test") + " named '" + escaped(e.name) + "'");
+      source_.fail(e.offset,
+                   std::string("there is no ") + (filter ? "filter" : "test") + " named '" + escaped(e.name) + "'");
     }
   }
 

@@ -1,5 +1,5 @@
-// Which variable a name means. Jinja decides that when it compiles a template, from where names are read and assigned in
-// a scope, not from the order in which things happen; so it is done here in the same way, before anything runs.
+// Which variable a name means. Jinja decides that when it compiles a template, from where names are read and assigned
+// in a scope, not from the order in which things happen; so it is done here in the same way, before anything runs.
 #pragma once
 
 #include "text/jinja/ast.h"

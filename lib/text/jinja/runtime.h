@@ -44,7 +44,9 @@ class Runtime {
   const Now& now() const { return now_; }
 
   Value string(Str s);
-  Value string(std::string_view bytes, Origin origin = Origin::Template) { return string(Str(std::string(bytes), origin)); }
+  Value string(std::string_view bytes, Origin origin = Origin::Template) {
+    return string(Str(std::string(bytes), origin));
+  }
   Value list(std::vector<Value> items, Origin origin = Origin::Template) {
     return sequence(Kind::List, std::move(items), origin);
   }

@@ -1,4 +1,5 @@
-// Filters on lists and other values that can be walked over. Like Jinja's, those that give one value per value are lazy.
+// Filters on lists and other values that can be walked over. Like Jinja's, those that give one value per value are
+// lazy.
 #include <algorithm>
 #include <charconv>
 
@@ -103,7 +104,9 @@ Value dictsort(Runtime& rt, const Value& v, CallArguments& given) {
   std::vector<Value> items;
   for (const auto& [key, value] : v.as<DictObject>().entries()) items.push_back(rt.tuple({key, value}));
   const Letters letters = letters_of(a, 0);
-  const auto key = [&](Runtime& r, const Value& pair) { return in_case(r, pair.items()[by == "key" ? 0 : 1], letters); };
+  const auto key = [&](Runtime& r, const Value& pair) {
+    return in_case(r, pair.items()[by == "key" ? 0 : 1], letters);
+  };
   sort_by(rt, items, keys_of(rt, items, key), a.flag(2, false));
   return rt.list(std::move(items));
 }
@@ -120,7 +123,8 @@ Value groupby(Runtime& rt, const Value& v, CallArguments& given) {
     const Value key = compared(rt, items[from]);
     std::size_t to = from + 1;
     while (to < items.size() && equal(rt, compared(rt, items[to]), key)) ++to;
-    const auto first = items.begin() + static_cast<std::ptrdiff_t>(from), last = items.begin() + static_cast<std::ptrdiff_t>(to);
+    const auto first = items.begin() + static_cast<std::ptrdiff_t>(from),
+               last = items.begin() + static_cast<std::ptrdiff_t>(to);
     Value group = rt.tuple({shown(rt, items[from]), rt.list({first, last})});
     group.as<ListObject>().group = true;
     groups.push_back(std::move(group));
@@ -248,50 +252,53 @@ Value batch(Runtime& rt, const Value& v, CallArguments& given) {
   const std::int64_t size = a.integer(0, 1);
   const Value fill = a.get(1, Value());
   if (size > rt.limits().range_items) rt.fail_limit("items of a batch");
-  return generator(rt, v, [=, source = std::shared_ptr<IteratorObject>(), held = std::optional<Value>()](Runtime& r,
-                                                                                                       Value& out) mutable {
-    if (!source) source = iterate(r, v);
-    std::vector<Value> row;
-    if (held) row.push_back(std::move(*held));
-    held.reset();
-    Value item;
-    while (source->next(r, item)) {
-      if (std::ssize(row) == size) {
-        held = item;
+  return generator(
+      rt, v,
+      [=, source = std::shared_ptr<IteratorObject>(), held = std::optional<Value>()](Runtime& r, Value& out) mutable {
+        if (!source) source = iterate(r, v);
+        std::vector<Value> row;
+        if (held) row.push_back(std::move(*held));
+        held.reset();
+        Value item;
+        while (source->next(r, item)) {
+          if (std::ssize(row) == size) {
+            held = item;
+            out = r.list(std::move(row));
+            return true;
+          }
+          row.push_back(item);
+        }
+        if (row.empty()) return false;
+        if (!fill.is_none())
+          row.resize(std::max(row.size(), static_cast<std::size_t>(std::max<std::int64_t>(size, 0))), fill);
         out = r.list(std::move(row));
         return true;
-      }
-      row.push_back(item);
-    }
-    if (row.empty()) return false;
-    if (!fill.is_none()) row.resize(std::max(row.size(), static_cast<std::size_t>(std::max<std::int64_t>(size, 0))), fill);
-    out = r.list(std::move(row));
-    return true;
-  });
+      });
 }
 
 Value slice(Runtime& rt, const Value& v, CallArguments& given) {
   const Arguments a(rt, "slice", given, {"slices", "fill_with"}, 1);
   const std::int64_t slices = a.integer(0, 1);
   const Value fill = a.get(1, Value());
-  return generator(rt, v, [=, all = std::optional<Value>(), at = std::int64_t{0},
-                           begin = std::size_t{0}](Runtime& r, Value& out) mutable {
-    if (!all) {
-      all = r.list(to_items(r, v));
-      if (slices == 0) r.fail("division by zero");
-    }
-    if (at >= slices) return false;
-    const auto n = static_cast<std::int64_t>(all->items().size());
-    const bool extra = at < n % slices;
-    const std::size_t size = static_cast<std::size_t>(n / slices + (extra ? 1 : 0));
-    const auto from = all->items().begin() + static_cast<std::ptrdiff_t>(begin);
-    std::vector<Value> row(from, from + static_cast<std::ptrdiff_t>(size));
-    if (!fill.is_none() && !extra) row.push_back(fill);
-    begin += size;
-    ++at;
-    out = r.list(std::move(row));
-    return true;
-  });
+  return generator(
+      rt, v,
+      [=, all = std::optional<Value>(), at = std::int64_t{0}, begin = std::size_t{0}](Runtime& r, Value& out) mutable {
+        if (!all) {
+          all = r.list(to_items(r, v));
+          if (slices == 0) r.fail("division by zero");
+        }
+        if (at >= slices) return false;
+        const auto n = static_cast<std::int64_t>(all->items().size());
+        const bool extra = at < n % slices;
+        const std::size_t size = static_cast<std::size_t>(n / slices + (extra ? 1 : 0));
+        const auto from = all->items().begin() + static_cast<std::ptrdiff_t>(begin);
+        std::vector<Value> row(from, from + static_cast<std::ptrdiff_t>(size));
+        if (!fill.is_none() && !extra) row.push_back(fill);
+        begin += size;
+        ++at;
+        out = r.list(std::move(row));
+        return true;
+      });
 }
 
 Value map(Runtime& rt, const Value& v, CallArguments& given) {
@@ -305,7 +312,8 @@ Value map(Runtime& rt, const Value& v, CallArguments& given) {
   state->arguments = std::move(given);
   const auto prepare = [](Runtime& r, State& s) {
     auto& keywords = s.arguments.keywords;
-    const auto attribute = std::find_if(keywords.begin(), keywords.end(), [](const auto& k) { return k.first == "attribute"; });
+    const auto attribute =
+        std::find_if(keywords.begin(), keywords.end(), [](const auto& k) { return k.first == "attribute"; });
     if (!s.arguments.positional.empty()) {
       s.filter = s.arguments.positional.front();
       s.arguments.positional.erase(s.arguments.positional.begin());
@@ -337,30 +345,31 @@ Value map(Runtime& rt, const Value& v, CallArguments& given) {
 template <bool wanted, bool by_attribute>
 Value filtered(Runtime& rt, const Value& v, CallArguments& given) {
   auto arguments = std::make_shared<CallArguments>(std::move(given));
-  return generator(rt, v, [v, arguments, source = std::shared_ptr<IteratorObject>(), getter = Getter(),
-                           test = std::optional<Value>()](Runtime& r, Value& out) mutable {
-    if (!source) {
-      if (!truth(r, v)) return false;
-      auto& positional = arguments->positional;
-      const auto take = [&] {
-        const Value first = positional.front();
-        positional.erase(positional.begin());
-        return first;
-      };
-      if (by_attribute) {
-        if (positional.empty()) r.fail("missing parameter for attribute name");
-        getter.path = attribute_path(r, take());
-      }
-      if (!positional.empty()) test = take();
-      source = iterate(r, v);
-    }
-    while (source->next(r, out)) {
-      const Value key = getter(r, out);
-      CallArguments copy = *arguments;
-      if ((test ? call_test(r, *test, key, copy) : truth(r, key)) == wanted) return true;
-    }
-    return false;
-  });
+  return generator(rt, v,
+                   [v, arguments, source = std::shared_ptr<IteratorObject>(), getter = Getter(),
+                    test = std::optional<Value>()](Runtime& r, Value& out) mutable {
+                     if (!source) {
+                       if (!truth(r, v)) return false;
+                       auto& positional = arguments->positional;
+                       const auto take = [&] {
+                         const Value first = positional.front();
+                         positional.erase(positional.begin());
+                         return first;
+                       };
+                       if (by_attribute) {
+                         if (positional.empty()) r.fail("missing parameter for attribute name");
+                         getter.path = attribute_path(r, take());
+                       }
+                       if (!positional.empty()) test = take();
+                       source = iterate(r, v);
+                     }
+                     while (source->next(r, out)) {
+                       const Value key = getter(r, out);
+                       CallArguments copy = *arguments;
+                       if ((test ? call_test(r, *test, key, copy) : truth(r, key)) == wanted) return true;
+                     }
+                     return false;
+                   });
 }
 
 Value default_(Runtime& rt, const Value& v, CallArguments& given) {

@@ -72,7 +72,8 @@ Value affix(Runtime& rt, const Value& self, CallArguments& given) {
   const Str& s = text(self);
   const auto w = window(rt, s, a, 1);
   const auto matches = [&](const Value& v) {
-    if (!v.is_string()) rt.fail("startswith and endswith want a str or a tuple of str, not " + std::string(type_name(v)));
+    if (!v.is_string())
+      rt.fail("startswith and endswith want a str or a tuple of str, not " + std::string(type_name(v)));
     if (!w) return false;
     const std::string_view inside = s.view().substr(w->from, w->to - w->from);
     return at_start ? inside.starts_with(text(v).view()) : inside.ends_with(text(v).view());

@@ -299,7 +299,8 @@ Value round_by(Runtime& rt, const Value& v, std::int64_t decimals, bool up) {
 Value round(Runtime& rt, const Value& v, CallArguments& given) {
   const Arguments a(rt, "round", given, {"precision", "method"});
   const std::string method = a.has(1) ? str(rt, a[1]).bytes() : "common";
-  if (method != "common" && method != "ceil" && method != "floor") rt.fail("round: method must be common, ceil or floor");
+  if (method != "common" && method != "ceil" && method != "floor")
+    rt.fail("round: method must be common, ceil or floor");
   require_defined(rt, v);
   if (!v.is_number()) rt.fail("round: a number is needed, not " + std::string(type_name(v)));
   if (method != "common") return round_by(rt, v, a.integer(0, 0), method == "ceil");
@@ -314,8 +315,9 @@ Value round(Runtime& rt, const Value& v, CallArguments& given) {
 Value filesizeformat(Runtime& rt, const Value& v, CallArguments& given) {
   const Arguments a(rt, "filesizeformat", given, {"binary"});
   require_defined(rt, v);
-  const auto number = v.is_string() ? parse_float(v.as_string().view())
-                                    : v.is_number() ? std::optional(to_double(rt, v)) : std::nullopt;
+  const auto number = v.is_string()   ? parse_float(v.as_string().view())
+                      : v.is_number() ? std::optional(to_double(rt, v))
+                                      : std::nullopt;
   if (!number) rt.fail("filesizeformat: a number is needed");
   const bool binary_units = a.flag(0, false);
   const double base = binary_units ? 1024 : 1000;
@@ -355,7 +357,8 @@ Value tojson(Runtime& rt, const Value& v, CallArguments& given) {
   }
   if (a.given(2)) {
     const std::vector<Value> two = to_items(rt, a[2]);
-    if (two.size() != 2 || !two[0].is_string() || !two[1].is_string()) rt.fail("tojson: separators must be two strings");
+    if (two.size() != 2 || !two[0].is_string() || !two[1].is_string())
+      rt.fail("tojson: separators must be two strings");
     style.item_separator = two[0].as_string().bytes();
     style.key_separator = two[1].as_string().bytes();
   }

@@ -79,7 +79,8 @@ void append_mapped(std::string_view text, std::size_t at, std::int32_t code, Cas
     return;
   }
   if (to == Case::Fold) return append_fold(code, out);
-  if (to == Case::Lower && code == kSigma) return append_utf8(out, is_final_sigma(text, at) ? kFinalSigma : kSmallSigma);
+  if (to == Case::Lower && code == kSigma)
+    return append_utf8(out, is_final_sigma(text, at) ? kFinalSigma : kSmallSigma);
   for (const SpecialCase& special : kSpecialCases) {
     if (special.code != code || special.to != to) continue;
     out += special.text;
@@ -193,9 +194,8 @@ std::size_t trailing_space(std::string_view text) {
 }
 
 Str change_case(const Str& s, Case to_case) {
-  return map_characters(s, [&](Character c, std::size_t at, std::string& out) {
-    append_mapped(s.view(), at, c.code, to_case, out);
-  });
+  return map_characters(
+      s, [&](Character c, std::size_t at, std::string& out) { append_mapped(s.view(), at, c.code, to_case, out); });
 }
 
 Str swap_case(const Str& s) {

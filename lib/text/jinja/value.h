@@ -1,5 +1,6 @@
 // What template expressions compute with: Python's values, as far as templates can see them. Everything but namespaces,
-// loops, cyclers and joiners is immutable, as in the sandbox that templates are written for, so values are shared freely.
+// loops, cyclers and joiners is immutable, as in the sandbox that templates are written for, so values are shared
+// freely.
 #pragma once
 
 #include <gmpxx.h>
@@ -21,27 +22,27 @@ class Runtime;
 class Value;
 
 /// One row per kind: X(name, Python's name of the type).
-#define LLM_JINJA_KINDS(X)                                                                                           \
-  X(Missing, "missing")                                                                                              \
-  X(Undefined, "Undefined")                                                                                          \
-  X(None, "NoneType")                                                                                                \
-  X(Bool, "bool")                                                                                                    \
-  X(Int, "int")                                                                                                      \
-  X(BigInt, "int")                                                                                                   \
-  X(Float, "float")                                                                                                  \
-  X(String, "str")                                                                                                   \
-  X(List, "list")                                                                                                    \
-  X(Tuple, "tuple")                                                                                                  \
-  X(Dict, "dict")                                                                                                    \
-  X(Range, "range")                                                                                                  \
-  X(View, "dict view")                                                                                               \
-  X(Iterator, "generator")                                                                                           \
-  X(Namespace, "Namespace")                                                                                          \
-  X(Loop, "LoopContext")                                                                                             \
-  X(Macro, "Macro")                                                                                                  \
-  X(Function, "function")                                                                                            \
-  X(Method, "method")                                                                                                \
-  X(Cycler, "Cycler")                                                                                                \
+#define LLM_JINJA_KINDS(X)  \
+  X(Missing, "missing")     \
+  X(Undefined, "Undefined") \
+  X(None, "NoneType")       \
+  X(Bool, "bool")           \
+  X(Int, "int")             \
+  X(BigInt, "int")          \
+  X(Float, "float")         \
+  X(String, "str")          \
+  X(List, "list")           \
+  X(Tuple, "tuple")         \
+  X(Dict, "dict")           \
+  X(Range, "range")         \
+  X(View, "dict view")      \
+  X(Iterator, "generator")  \
+  X(Namespace, "Namespace") \
+  X(Loop, "LoopContext")    \
+  X(Macro, "Macro")         \
+  X(Function, "function")   \
+  X(Method, "method")       \
+  X(Cycler, "Cycler")       \
   X(Joiner, "Joiner")
 
 enum class Kind : std::uint8_t {
@@ -85,12 +86,12 @@ class Value {
   bool is_sequence() const { return kind_ == Kind::List || kind_ == Kind::Tuple; }
   bool is_dict() const { return kind_ == Kind::Dict; }
 
-  bool as_bool() const { return int_ != 0; }           ///< of a Bool
-  std::int64_t as_int() const { return int_; }         ///< of a Bool or an Int
-  double as_float() const { return float_; }           ///< of a Float
-  const Str& as_string() const;                        ///< of a String
-  const std::vector<Value>& items() const;             ///< of a List or a Tuple
-  mpz_class as_big() const;                            ///< of any integer
+  bool as_bool() const { return int_ != 0; }    ///< of a Bool
+  std::int64_t as_int() const { return int_; }  ///< of a Bool or an Int
+  double as_float() const { return float_; }    ///< of a Float
+  const Str& as_string() const;                 ///< of a String
+  const std::vector<Value>& items() const;      ///< of a List or a Tuple
+  mpz_class as_big() const;                     ///< of any integer
   const std::shared_ptr<Object>& object() const { return object_; }
   template <class T>
   T& as() const {

@@ -1,5 +1,5 @@
-// Renders templates for comparison: a line of JSON in, {"template": T, "context": {...}, "now": ISO-TIME}, a line of JSON
-// out, {"text": S, "runs": [[end, "template" or "user"], ...]} or {"error": S, "kind": N}.
+// Renders templates for comparison: a line of JSON in, {"template": T, "context": {...}, "now": ISO-TIME}, a line of
+// JSON out, {"text": S, "runs": [[end, "template" or "user"], ...]} or {"error": S, "kind": N}.
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
