@@ -1,0 +1,270 @@
+// The last steps of compiling: rules that can never be completed go, equal rules become one, and what may follow each
+// rule is found.
+#include "constrain/grammar.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "constrain/hash.h"
+#include "constrain/rule_builder.h"
+
+namespace llm {
+namespace {
+
+using Rules = std::vector<BuiltRule>;
+
+bool nullable_count(const BuiltRule& r) { return r.counted && r.min == 0; }
+
+/// Calls `with(state)` for the state and those behind calls that may match the empty text.
+template <class Function>
+void for_states_before_a_byte(const Automaton& a, StateId from, const std::vector<bool>& nullable,
+                              const Function& with) {
+  std::vector<StateId> todo{from};
+  std::vector<StateId> seen;
+  while (!todo.empty()) {
+    const StateId s = todo.back();
+    todo.pop_back();
+    if (std::find(seen.begin(), seen.end(), s) != seen.end()) continue;
+    seen.push_back(s);
+    with(a.states[s]);
+    for (const auto& c : a.states[s].calls) {
+      if (nullable[c.rule]) todo.push_back(c.target);
+    }
+  }
+}
+
+std::vector<bool> nullable_rules(const Rules& rules) {
+  std::vector<bool> nullable(rules.size());
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t r = 0; r < rules.size(); ++r) {
+      if (nullable[r] || !rules[r].built) continue;
+      bool empty = nullable_count(rules[r]);
+      if (!rules[r].counted) {
+        for_states_before_a_byte(rules[r].automaton, 0, nullable,
+                                 [&](const Automaton::State& s) { empty = empty || s.accepting; });
+      }
+      if (empty) nullable[r] = changed = true;
+    }
+  }
+  return nullable;
+}
+
+/// Drops calls of rules that no text completes, and the states that served only them.
+void drop_unproductive(Rules& rules) {
+  std::vector<bool> productive(rules.size());
+  const auto pruned = [&](const Automaton& a) {
+    Automaton copy = a;
+    for (auto& s : copy.states) std::erase_if(s.calls, [&](const auto& c) { return !productive[c.rule]; });
+    return trimmed(copy);
+  };
+  const auto completes = [](const Automaton& a) { return a.states.size() > 1 || a.states[0].accepting; };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t r = 0; r < rules.size(); ++r) {
+      if (productive[r] || !rules[r].built) continue;
+      if (nullable_count(rules[r]) || completes(pruned(rules[r].automaton))) productive[r] = changed = true;
+    }
+  }
+  for (BuiltRule& r : rules) {
+    if (r.built) r.automaton = pruned(r.automaton);
+  }
+}
+
+}  // namespace
+
+/// Puts the rules that the root needs into one table of states.
+class GrammarLayout {
+ public:
+  explicit GrammarLayout(Rules rules) : rules_(std::move(rules)) {}
+
+  Grammar run(RuleId root) {
+    drop_unproductive(rules_);
+    const Automaton& top = rules_[root].automaton;
+    if (top.states.size() == 1 && !top.states[0].accepting && !nullable_count(rules_[root])) {
+      throw Error(ErrorKind::Grammar, "no finite text matches \"" + escaped(rules_[root].name) + "\"");
+    }
+    join_equal_rules();
+    choose(find_representative(root));
+    nullable_ = nullable_rules(rules_);
+    find_follow();
+    lay_out();
+    return std::move(grammar_);
+  }
+
+ private:
+  RuleId find_representative(RuleId r) const { return same_as_.empty() ? r : same_as_[r]; }
+
+  /// Rules that differ in their names only: one of them serves all.
+  void join_equal_rules() {
+    const auto key_of = [](const BuiltRule& r) {
+      std::vector<std::uint32_t> key{r.counted, static_cast<std::uint32_t>(r.min), static_cast<std::uint32_t>(r.max)};
+      for (const auto& s : r.automaton.states) {
+        key.push_back(static_cast<std::uint32_t>(s.bytes.size()) << 1 | s.accepting);
+        for (const auto& e : s.bytes)
+          key.insert(key.end(), {static_cast<std::uint32_t>(e.first) << 8 | e.last, e.target});
+        for (const auto& c : s.calls) key.insert(key.end(), {c.rule, c.target});
+        key.push_back(~0u);
+      }
+      return key;
+    };
+    same_as_.resize(rules_.size());
+    for (RuleId r = 0; r < rules_.size(); ++r) same_as_[r] = r;
+    for (bool changed = true; changed;) {
+      changed = false;
+      std::unordered_map<std::vector<std::uint32_t>, RuleId, HashOfVector> seen;
+      for (RuleId r = 0; r < rules_.size(); ++r) {
+        if (!rules_[r].built || same_as_[r] != r) continue;
+        const RuleId other = seen.try_emplace(key_of(rules_[r]), r).first->second;
+        if (other != r) {
+          same_as_[r] = other;
+          changed = true;
+        }
+      }
+      if (!changed) break;
+      for (BuiltRule& rule : rules_) {
+        for (auto& s : rule.automaton.states) {
+          for (auto& c : s.calls) c.rule = same_as_[c.rule];
+        }
+      }
+      for (RuleId& r : same_as_) r = same_as_[r];
+    }
+  }
+
+  /// The rules that stay, the root first.
+  void choose(RuleId root) {
+    new_id_.assign(rules_.size(), kNotChosen);
+    chosen_ = {root};
+    new_id_[root] = 0;
+    for (std::size_t i = 0; i < chosen_.size(); ++i) {
+      for (const auto& s : rules_[chosen_[i]].automaton.states) {
+        for (const auto& c : s.calls) {
+          if (new_id_[c.rule] != kNotChosen) continue;
+          new_id_[c.rule] = static_cast<RuleId>(chosen_.size());
+          chosen_.push_back(c.rule);
+        }
+      }
+    }
+  }
+
+  ByteSet first_bytes(const Automaton& a, StateId s) const {
+    ByteSet set;
+    for_states_before_a_byte(a, s, nullable_, [&](const Automaton::State& state) {
+      for (const auto& e : state.bytes) {
+        for (unsigned b = e.first; b <= e.last; ++b) set.set(b);
+      }
+      for (const auto& c : state.calls) set |= first_[c.rule];
+    });
+    return set;
+  }
+
+  void find_follow() {
+    first_.resize(rules_.size());
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const RuleId r : chosen_) {
+        const ByteSet set = first_bytes(rules_[r].automaton, 0);
+        changed |= set != first_[r];
+        first_[r] = set;
+      }
+    }
+    // Where a call returns to: first bytes there, and whether the caller may end there.
+    struct Site {
+      RuleId caller, callee;
+      ByteSet next;
+      bool ends;
+    };
+    std::vector<Site> sites;
+    for (const RuleId r : chosen_) {
+      const Automaton& a = rules_[r].automaton;
+      for (const auto& s : a.states) {
+        for (const auto& c : s.calls) {
+          bool ends = false;
+          for_states_before_a_byte(a, c.target, nullable_, [&](const Automaton::State& t) { ends |= t.accepting; });
+          sites.push_back({r, c.rule, first_bytes(a, c.target), ends});
+        }
+      }
+    }
+    follow_.resize(rules_.size());
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const Site& site : sites) {
+        ByteSet set = follow_[site.callee] | site.next;
+        if (site.ends) set |= follow_[site.caller];
+        if (site.ends && rules_[site.caller].counted) set |= first_[site.caller];
+        changed |= set != follow_[site.callee];
+        follow_[site.callee] = set;
+      }
+    }
+  }
+
+  void lay_out() {
+    std::vector<StateId> base;
+    StateId n = 0;
+    for (const RuleId r : chosen_) {
+      base.push_back(n);
+      n += static_cast<StateId>(rules_[r].automaton.states.size());
+    }
+    for (RuleId id = 0; id < chosen_.size(); ++id) {
+      BuiltRule& rule = rules_[chosen_[id]];
+      if (rule.counted && rule.min > kMostCounted) {
+        throw Error(ErrorKind::Grammar, "a repetition of at least " + std::to_string(rule.min) + " times");
+      }
+      // What is repeated more often than any text is long has no limit.
+      const std::uint32_t max = rule.max > kMostCounted ? Grammar::kNoLimit : static_cast<std::uint32_t>(rule.max);
+      grammar_.rules_.push_back({std::move(rule.name), base[id], rule.counted, static_cast<std::uint32_t>(rule.min),
+                                 max, follow_[chosen_[id]]});
+      for (const auto& s : rule.automaton.states) add_state(s, id, base[id]);
+    }
+  }
+
+  void add_state(const Automaton::State& s, RuleId rule, StateId base) {
+    Grammar::State state{};
+    state.bytes_begin = static_cast<std::uint32_t>(grammar_.byte_edges_.size());
+    for (auto e : s.bytes) grammar_.byte_edges_.push_back({e.first, e.last, e.target + base});
+    state.bytes_end = static_cast<std::uint32_t>(grammar_.byte_edges_.size());
+    state.calls_begin = static_cast<std::uint32_t>(grammar_.call_edges_.size());
+    for (auto c : s.calls) grammar_.call_edges_.push_back({new_id_[c.rule], c.target + base});
+    state.calls_end = static_cast<std::uint32_t>(grammar_.call_edges_.size());
+    state.rule = rule;
+    state.accepting = s.accepting;
+    state.returns_only = s.accepting && s.bytes.empty() && s.calls.empty() && !grammar_.rules_[rule].counted;
+    grammar_.states_.push_back(state);
+  }
+
+  static constexpr RuleId kNotChosen = ~RuleId{0};
+  static constexpr std::uint64_t kMostCounted = 1u << 30;
+
+  Rules rules_;
+  std::vector<RuleId> same_as_, new_id_, chosen_;
+  std::vector<bool> nullable_;
+  std::vector<ByteSet> first_, follow_;
+  Grammar grammar_;
+};
+
+Grammar Grammar::compile(const Productions& productions, RuleId root) {
+  return GrammarLayout(build_rules(productions, root)).run(root);
+}
+
+std::string Grammar::describe() const {
+  const auto counted = [](std::size_t n, const char* noun) {
+    return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
+  };
+  return counted(rules_.size(), "rule") + ", " + counted(states_.size(), "state");
+}
+
+Grammar grammar_from_choices(std::span<const std::string> choices) {
+  Productions p;
+  std::vector<ExprId> items;
+  for (const std::string& text : choices) {
+    if (text.empty()) throw Error(ErrorKind::Grammar, "one of the choices is empty");
+    items.push_back(p.literal(text));
+  }
+  if (items.empty()) throw Error(ErrorKind::Grammar, "no choices are given");
+  const RuleId root = p.declare("choice");
+  p.define(root, p.choice(std::move(items)));
+  return Grammar::compile(p, root);
+}
+
+}  // namespace llm

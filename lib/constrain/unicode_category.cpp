@@ -1,0 +1,66 @@
+#include <utf8proc.h>
+
+#include <array>
+#include <utility>
+
+#include "constrain/regex.h"
+
+namespace llm {
+
+CodePoints unicode_category(std::string_view name) {
+  if (name == "Any") return CodePoints::all();
+  if (name == "ASCII") return {{0, 0x7f}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kLongNames{{
+      {"Letter", "L"},
+      {"Cased_Letter", "LC"},
+      {"Uppercase_Letter", "Lu"},
+      {"Lowercase_Letter", "Ll"},
+      {"Titlecase_Letter", "Lt"},
+      {"Modifier_Letter", "Lm"},
+      {"Other_Letter", "Lo"},
+      {"Mark", "M"},
+      {"Nonspacing_Mark", "Mn"},
+      {"Spacing_Mark", "Mc"},
+      {"Enclosing_Mark", "Me"},
+      {"Number", "N"},
+      {"Decimal_Number", "Nd"},
+      {"digit", "Nd"},
+      {"Letter_Number", "Nl"},
+      {"Other_Number", "No"},
+      {"Punctuation", "P"},
+      {"punct", "P"},
+      {"Connector_Punctuation", "Pc"},
+      {"Dash_Punctuation", "Pd"},
+      {"Open_Punctuation", "Ps"},
+      {"Close_Punctuation", "Pe"},
+      {"Initial_Punctuation", "Pi"},
+      {"Final_Punctuation", "Pf"},
+      {"Other_Punctuation", "Po"},
+      {"Symbol", "S"},
+      {"Math_Symbol", "Sm"},
+      {"Currency_Symbol", "Sc"},
+      {"Modifier_Symbol", "Sk"},
+      {"Other_Symbol", "So"},
+      {"Separator", "Z"},
+      {"Space_Separator", "Zs"},
+      {"Line_Separator", "Zl"},
+      {"Paragraph_Separator", "Zp"},
+      {"Other", "C"},
+      {"Control", "Cc"},
+      {"Format", "Cf"},
+      {"Private_Use", "Co"},
+  }};
+  for (const auto& [long_name, short_name] : kLongNames) {
+    if (name == long_name) name = short_name;
+  }
+  CodePoints set;
+  if (name.empty() || name.size() > 2) return set;
+  for (char32_t c = 0; c <= CodePoints::kLast; ++c) {
+    const std::string_view category = utf8proc_category_string(static_cast<utf8proc_int32_t>(c));
+    const bool cased = name == "LC" && (category == "Lu" || category == "Ll" || category == "Lt");
+    if (cased || category.starts_with(name)) set.add(c, c);
+  }
+  return set;
+}
+
+}  // namespace llm
