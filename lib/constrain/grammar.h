@@ -67,6 +67,18 @@ class Grammar {
 Grammar grammar_from_gbnf(std::string_view text, std::string_view file = {});
 /// ECMAScript's syntax with Unicode, matched against the whole text.
 Grammar grammar_from_regex(std::string_view pattern);
+struct SchemaOptions {
+  /// Properties of an object that its schema has no keyword for, where it lists others in `properties`.
+  enum class Unmentioned : std::uint8_t {
+    Forbidden,  ///< as llama.cpp has it: models invent them. Every text is valid all the same
+    Allowed     ///< as the standard has it: every valid text can be written
+  } unmentioned = Unmentioned::Forbidden;
+};
+/// JSON texts that a schema (draft 2020-12 and the keywords of earlier drafts) allows. Throws ErrorKind::Grammar naming
+/// the JSON pointer of every keyword that cannot be enforced; keywords that no draft knows get a warning.
+Grammar grammar_from_json_schema(std::string_view text, Warnings&, SchemaOptions = {}, std::string_view file = {});
+/// Any JSON object.
+Grammar grammar_of_json_objects();
 /// One of the texts, exactly.
 Grammar grammar_from_choices(std::span<const std::string> choices);
 

@@ -1,0 +1,160 @@
+// What schemas say about one value, gathered: several schemas that must all hold become one list of facts, alternatives
+// become several.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "constrain/grammar.h"
+#include "constrain/json_number.h"
+#include "constrain/json_schema_document.h"
+
+namespace llm {
+
+/// Bits of Facts::types. A number is an integer or a fraction.
+enum JsonType : unsigned {
+  kNullType = 1,
+  kBooleanType = 2,
+  kIntegerType = 4,
+  kFractionType = 8,
+  kStringType = 16,
+  kArrayType = 32,
+  kObjectType = 64,
+  kNumberTypes = kIntegerType | kFractionType,
+  kAllTypes = 127
+};
+unsigned type_of(const Json&);
+
+struct Facts {
+  unsigned types = kAllTypes;
+  std::optional<std::vector<Json>> values;  ///< enum and const: these only
+  std::vector<Json> excluded;               ///< `not` with enum or const
+
+  struct Pattern {
+    std::string expression;
+    enum class Match : std::uint8_t { Whole, Anywhere } match;
+    enum class Sense : std::uint8_t { Required, Forbidden } sense;
+    Schema where;
+    bool operator<(const Pattern& o) const {
+      return std::tie(expression, match, sense) < std::tie(o.expression, o.match, o.sense);
+    }
+  };
+  std::uint64_t min_length = 0, max_length = kUnbounded;
+  std::vector<Pattern> patterns;  ///< `pattern` and `format`
+
+  std::optional<Bound> lower, upper;
+  std::vector<std::pair<Decimal, Schema>> multiples;
+
+  struct ArrayRule {
+    Schemas prefix;
+    std::optional<Schema> rest;
+  };
+  std::vector<ArrayRule> arrays;
+  std::uint64_t min_items = 0, max_items = kUnbounded;
+  std::optional<Schema> contains;
+  std::uint64_t min_contains = 0;
+
+  struct ObjectRule {
+    std::vector<std::pair<std::string, Schema>> properties;
+    std::vector<std::pair<Pattern, Schema>> patterns;
+    std::optional<Schema> additional;
+  };
+  std::vector<ObjectRule> objects;
+  std::vector<std::string> required;   ///< in order, without repeats
+  std::vector<std::string> forbidden;  ///< properties that `not` forbids
+  Schemas property_names;
+  std::uint64_t min_properties = 0, max_properties = kUnbounded;
+  bool closed = false;  ///< unevaluatedProperties: false
+
+  bool restricts_strings() const { return min_length > 0 || max_length != kUnbounded || !patterns.empty(); }
+  bool restricts_numbers() const { return lower || upper || !multiples.empty(); }
+  bool restricts_arrays() const { return !arrays.empty() || min_items > 0 || max_items != kUnbounded || contains; }
+  bool restricts_objects() const {
+    return !objects.empty() || !required.empty() || !forbidden.empty() || !property_names.empty() ||
+           min_properties > 0 || max_properties != kUnbounded || closed;
+  }
+};
+
+/// Reads keywords. What cannot be enforced is collected, so that one error names all of it.
+class FactsReader {
+ public:
+  FactsReader(const SchemaDocument&, SchemaOptions, Warnings&);
+
+  /// The alternatives of a value that satisfies all the schemas.
+  std::vector<Facts> read(const Schemas&);
+
+  /// Properties by name, in the order of the schema, then others that are required.
+  std::vector<std::string> names(const Facts&) const;
+  /// What the property's value must satisfy; nothing if there may be no such property.
+  std::optional<Schemas> property(const Facts&, const std::string& name);
+  /// Whether there may be properties that have no name in the schema.
+  bool is_open(const Facts&) const;
+  /// Texts between quotes that the patterns and lengths of these facts allow.
+  Automaton strings(const Facts&);
+  Automaton strings(const Facts::Pattern&);
+  /// Property names that `propertyNames` allows; nothing if it is not there.
+  std::optional<Automaton> property_names(const Facts&);
+  Automaton numbers(const Facts&, NumberKind);
+  /// Whether a value with none inside satisfies the facts; nothing for arrays and objects that are restricted.
+  std::optional<bool> fits(const Facts&, const Json& value);
+
+  void problem(const Schema&, std::string_view keyword, const std::string& why);
+  void fail_if_problems() const;
+
+ private:
+  using Chain = std::vector<const Json*>;  ///< the schemas whose keywords led here, for one value
+  struct Group {
+    Schemas branches;
+    enum class Kind : std::uint8_t { AnyOf, OneOf } kind;
+    Schema where;
+    Chain chain;
+  };
+  struct State {
+    Facts facts;
+    bool possible = true;
+    std::set<const Json*> seen;
+    std::vector<Group> groups;
+  };
+
+  void merge(State&, const Schema&, const Chain&);
+  void merge_keywords(State&, const Schema&);
+  void merge_types(Facts&, const Schema&);
+  void merge_values(State&, const Schema&);
+  void merge_strings(State&, const Schema&);
+  void merge_numbers(Facts&, const Schema&);
+  void merge_arrays(Facts&, const Schema&);
+  void merge_objects(Facts&, const Schema&);
+  void merge_not(State&, const Schema&);
+  void merge_unevaluated(Facts&, const Schema&, const Chain&);
+  void note_unknown_keywords(const Schema&);
+  std::vector<Facts> expand(State);
+  void check_one_of(const Group&, const std::vector<std::vector<Facts>>& branches);
+
+  bool are_disjoint(const Facts&, const Facts&);
+  bool share_a_value(const Facts& values, const Facts& other);
+  bool are_disjoint_objects(const Facts&, const Facts&);
+  bool are_disjoint(const Schemas&, const Schemas&);
+
+  const Json* find(const Schema&, const char* keyword) const;
+  std::optional<std::uint64_t> count(const Schema&, const char* keyword);
+  std::optional<Decimal> number(const Schema&, const char* keyword);
+  Schemas schemas(const Schema&, const char* keyword);
+  std::vector<std::string> texts(const Schema&, const char* keyword);
+  void bound_below(Facts&, const Schema&, const char* keyword, Bound);
+  void bound_above(Facts&, const Schema&, const char* keyword, Bound);
+
+  const SchemaDocument& document_;
+  SchemaOptions options_;
+  Warnings& warnings_;
+  std::vector<std::string> problems_;
+  std::set<std::string> noted_;
+  std::map<Facts::Pattern, Automaton> pattern_automata_;
+  std::size_t depth_ = 0, alternatives_ = 0;
+};
+
+}  // namespace llm

@@ -1,0 +1,36 @@
+// Numbers within bounds and multiples of numbers, as sets of their spellings without exponents.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "constrain/json_text.h"
+
+namespace llm {
+
+/// A decimal number, exactly: sign, digits before and behind the point, without needless zeros.
+struct Decimal {
+  bool negative = false;
+  std::string whole = "0", fraction = {};
+
+  bool zero() const { return whole == "0" && fraction.empty(); }
+  /// The shortest decimal that reads as this double.
+  static Decimal of(double);
+  static Decimal of(std::int64_t);
+  static Decimal of(std::uint64_t);
+  static int compare(const Decimal&, const Decimal&);  ///< < 0, 0, > 0
+};
+
+struct Bound {
+  Decimal value;
+  bool exclusive;
+};
+
+enum class NumberKind : std::uint8_t { Integer, Decimal };
+
+/// Numbers that satisfy both bounds; at most 16 digits before and behind the point.
+Automaton numbers_between(NumberKind, const std::optional<Bound>& lower, const std::optional<Bound>& upper);
+/// Multiples of a positive number; nothing if that takes too many states.
+std::optional<Automaton> multiples_of(const Decimal&);
+
+}  // namespace llm

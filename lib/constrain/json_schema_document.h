@@ -1,0 +1,53 @@
+// A parsed schema: its nodes with their JSON pointers, references between them, and errors that name both.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace llm {
+
+using Json = nlohmann::ordered_json;
+
+/// One schema inside of the document.
+struct Schema {
+  const Json* node;
+  std::string pointer;  ///< "#/properties/name"
+  const Json* root;     ///< the resource that "#" means here
+
+  bool is(bool value) const { return node->is_boolean() && node->get<bool>() == value; }
+};
+using Schemas = std::vector<Schema>;
+
+class SchemaDocument {
+ public:
+  /// Throws ErrorKind::Grammar with line and column for what is not JSON, is nested too deep or no schema at all.
+  SchemaDocument(std::string_view text, std::string_view file);
+
+  Schema root() const;
+  Schema child(const Schema&, std::string_view keyword) const;
+  Schema child(const Schema&, std::string_view keyword, std::string_view name) const;
+  Schema child(const Schema&, std::string_view keyword, std::size_t index) const;
+  /// What `$ref` at this schema means: a pointer or an anchor in this document, nothing is ever fetched.
+  Schema referenced(const Schema& from, const std::string& reference) const;
+
+  [[noreturn]] void fail(const Schema&, std::string_view keyword, const std::string& problem) const;
+  /// For several at once.
+  [[noreturn]] void fail(const std::string& problem) const;
+
+ private:
+  void index(const Json&, const std::string& pointer, const Json* root, std::size_t depth);
+  const Schema* find_resource(const std::string& id) const;
+  Schema step(const Schema&, const std::string& part) const;
+
+  std::string file_;
+  Json document_;
+  std::map<std::string, Schema, std::less<>> resources_;           ///< by $id
+  std::map<std::pair<const Json*, std::string>, Schema> anchors_;  ///< by resource and name
+};
+
+}  // namespace llm

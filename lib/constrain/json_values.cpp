@@ -1,0 +1,234 @@
+// Questions about facts: which strings, numbers and properties they allow, whether two of them allow a value in common.
+#include <algorithm>
+
+#include "constrain/json_facts.h"
+#include "constrain/json_text.h"
+#include "constrain/regex.h"
+#include "constrain/source_text.h"
+
+namespace llm {
+namespace {
+
+constexpr std::size_t kMostDepth = 6;  // how far down alternatives are told apart
+
+Decimal decimal_of(const Json& number) {
+  if (number.is_number_unsigned()) return Decimal::of(number.get<std::uint64_t>());
+  if (number.is_number_integer()) return Decimal::of(number.get<std::int64_t>());
+  return Decimal::of(number.get<double>());
+}
+
+std::string plain_text(const Decimal& d) {
+  return (d.negative ? "-" : "") + d.whole + (d.fraction.empty() ? "" : "." + d.fraction);
+}
+
+/// What stands between the quotes, as JsonText::content spells it.
+std::string quoted_content(const std::string& text) {
+  const std::string dumped = Json(text).dump();
+  return dumped.substr(1, dumped.size() - 2);
+}
+
+Automaton content_automaton(const std::string& text) {
+  Productions p;
+  return regular_automaton(p, JsonText(p).content(text));
+}
+
+template <class T>
+bool has(const std::vector<T>& list, const T& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+}  // namespace
+
+std::vector<std::string> FactsReader::names(const Facts& facts) const {
+  std::vector<std::string> names;
+  for (const auto& rule : facts.objects) {
+    for (const auto& [name, schema] : rule.properties) {
+      if (!has(names, name)) names.push_back(name);
+    }
+  }
+  for (const std::string& name : facts.required) {
+    if (!has(names, name)) names.push_back(name);
+  }
+  return names;
+}
+
+bool FactsReader::is_open(const Facts& facts) const {
+  const auto has_additional = [](const auto& r) { return r.additional.has_value(); };
+  const auto has_properties = [](const auto& r) { return !r.properties.empty(); };
+  if (std::any_of(facts.objects.begin(), facts.objects.end(), has_additional))
+    return true;  // what it says is asked later
+  if (facts.closed) return false;
+  return options_.unmentioned == SchemaOptions::Unmentioned::Allowed ||
+         std::none_of(facts.objects.begin(), facts.objects.end(), has_properties);
+}
+
+std::optional<Schemas> FactsReader::property(const Facts& facts, const std::string& name) {
+  if (has(facts.forbidden, name)) return std::nullopt;
+  if (const auto names = property_names(facts); names && !accepts(*names, quoted_content(name))) return std::nullopt;
+  Schemas all;
+  bool mentioned = has(facts.required, name);
+  for (const auto& rule : facts.objects) {
+    bool matched = false;
+    for (const auto& [other, schema] : rule.properties) {
+      if (other != name) continue;
+      all.push_back(schema);
+      matched = true;
+    }
+    for (const auto& [pattern, schema] : rule.patterns) {
+      if (!accepts(strings(pattern), quoted_content(name))) continue;
+      all.push_back(schema);
+      matched = true;
+    }
+    mentioned |= matched;
+    if (!matched && rule.additional) all.push_back(*rule.additional);
+  }
+  if (!mentioned && !is_open(facts)) return std::nullopt;
+  if (std::any_of(all.begin(), all.end(), [](const Schema& s) { return s.is(false); })) return std::nullopt;
+  return all;
+}
+
+Automaton FactsReader::strings(const Facts::Pattern& pattern) {
+  if (const auto known = pattern_automata_.find(pattern); known != pattern_automata_.end()) return known->second;
+  Productions p;
+  JsonText json(p);
+  const RegexUse use{pattern.match == Facts::Pattern::Match::Whole ? RegexUse::Match::Whole : RegexUse::Match::Anywhere,
+                     [&](const CodePoints& set) { return json.character(set); }};
+  try {
+    Automaton a = regular_automaton(p, parse_regex(SourceText("pattern", pattern.expression, {}), p, use));
+    if (pattern.sense == Facts::Pattern::Sense::Forbidden) {
+      a = difference(regular_automaton(p, p.repeat(json.character(CodePoints::all()), 0, kUnbounded)), a);
+    }
+    return pattern_automata_.emplace(pattern, std::move(a)).first->second;
+  } catch (const Error& e) {
+    document_.fail(pattern.where, "", e.what());
+  }
+}
+
+Automaton FactsReader::strings(const Facts& facts) {
+  std::optional<Automaton> result;
+  const auto restrict_to = [&](Automaton a) { result = result ? intersection(*result, a) : std::move(a); };
+  for (const Facts::Pattern& pattern : facts.patterns) restrict_to(strings(pattern));
+  if (!result || facts.min_length > 0 || facts.max_length != kUnbounded) {
+    Productions p;
+    const ExprId character = JsonText(p).character(CodePoints::all());
+    restrict_to(regular_automaton(p, p.repeat(character, facts.min_length, facts.max_length)));
+  }
+  for (const Json& value : facts.excluded) {
+    if (value.is_string()) result = difference(*result, content_automaton(value.get<std::string>()));
+  }
+  return *result;
+}
+
+std::optional<Automaton> FactsReader::property_names(const Facts& facts) {
+  if (facts.property_names.empty()) return std::nullopt;
+  Productions p;
+  std::vector<ExprId> ways;
+  for (Facts& alternative : read(facts.property_names)) {
+    if ((alternative.types & kStringType) == 0) continue;
+    if (alternative.values) {
+      for (const Json& value : *alternative.values) {
+        if (fits(alternative, value).value_or(false) && value.is_string()) {
+          ways.push_back(p.regular(content_automaton(value.get<std::string>())));
+        }
+      }
+    } else {
+      ways.push_back(p.regular(strings(alternative)));
+    }
+  }
+  return regular_automaton(p, p.choice(std::move(ways)));
+}
+
+Automaton FactsReader::numbers(const Facts& facts, NumberKind kind) {
+  Automaton result = numbers_between(kind, facts.lower, facts.upper);
+  for (const auto& [divisor, where] : facts.multiples) {
+    if (const auto multiples = multiples_of(divisor)) {
+      result = intersection(result, *multiples);
+    } else {
+      problem(where, "multipleOf", "a number with fewer digits can be enforced");
+    }
+  }
+  for (const Json& value : facts.excluded) {
+    if (!value.is_number()) continue;
+    const Bound bound{decimal_of(value), false};
+    result = difference(result, numbers_between(kind, bound, bound));
+    if (bound.value.zero()) {
+      Productions p;
+      const ExprId zeros = p.optional(p.sequence({p.literal("."), p.repeat(p.literal("0"), 1, kUnbounded)}));
+      result = difference(result, regular_automaton(p, p.sequence({p.literal("-0"), zeros})));
+    }
+  }
+  return result;
+}
+
+std::optional<bool> FactsReader::fits(const Facts& facts, const Json& value) {
+  const unsigned type = type_of(value);
+  if ((facts.types & type) == 0) return false;
+  const auto same = [&](const Json& other) { return nlohmann::json(other) == nlohmann::json(value); };
+  if (std::any_of(facts.excluded.begin(), facts.excluded.end(), same)) return false;
+  if (facts.values && std::none_of(facts.values->begin(), facts.values->end(), same)) return false;
+  switch (type) {
+    case kStringType:
+      return !facts.restricts_strings() || accepts(strings(facts), quoted_content(value.get<std::string>()));
+    case kIntegerType:
+    case kFractionType: {
+      const Decimal d = decimal_of(value);
+      const int low = facts.lower ? Decimal::compare(d, facts.lower->value) : 1;
+      const int high = facts.upper ? Decimal::compare(d, facts.upper->value) : -1;
+      if (low < 0 || high > 0 || (low == 0 && facts.lower->exclusive) || (high == 0 && facts.upper->exclusive))
+        return false;
+      return facts.multiples.empty() || accepts(numbers(facts, NumberKind::Decimal), plain_text(d));
+    }
+    case kArrayType:
+      return facts.restricts_arrays() ? std::nullopt : std::optional(true);
+    case kObjectType:
+      return facts.restricts_objects() ? std::nullopt : std::optional(true);
+    default:
+      return true;
+  }
+}
+
+bool FactsReader::share_a_value(const Facts& values, const Facts& other) {
+  return std::any_of(values.values->begin(), values.values->end(),
+                     [&](const Json& v) { return fits(values, v).value_or(true) && fits(other, v).value_or(true); });
+}
+
+bool FactsReader::are_disjoint(const Facts& a, const Facts& b) {
+  const unsigned types = a.types & b.types;
+  if (types == 0) return true;
+  if (a.values) return !share_a_value(a, b);
+  if (b.values) return !share_a_value(b, a);
+  if ((types & (kNullType | kBooleanType)) != 0) return false;
+  if ((types & kNumberTypes) != 0) {
+    const NumberKind kind = (types & kFractionType) != 0 ? NumberKind::Decimal : NumberKind::Integer;
+    if (!is_empty(intersection(numbers(a, kind), numbers(b, kind)))) return false;
+  }
+  if ((types & kStringType) != 0 && !is_empty(intersection(strings(a), strings(b)))) return false;
+  if ((types & kArrayType) != 0 && a.min_items <= b.max_items && b.min_items <= a.max_items) return false;
+  return (types & kObjectType) == 0 || are_disjoint_objects(a, b);
+}
+
+/// Told apart by a property that one requires, and that the other forbids or wants otherwise.
+bool FactsReader::are_disjoint_objects(const Facts& a, const Facts& b) {
+  for (const auto* one : {&a, &b}) {
+    const Facts& other = one == &a ? b : a;
+    for (const std::string& name : one->required) {
+      const auto here = property(*one, name), there = property(other, name);
+      if (!here || !there || (has(other.required, name) && are_disjoint(*here, *there))) return true;
+    }
+  }
+  return a.min_properties > b.max_properties || b.min_properties > a.max_properties;
+}
+
+bool FactsReader::are_disjoint(const Schemas& a, const Schemas& b) {
+  if (depth_ == kMostDepth) return false;
+  ++depth_;
+  bool disjoint = true;
+  const std::vector<Facts> left = read(a), right = read(b);
+  for (const Facts& x : left) {
+    for (const Facts& y : right) disjoint = disjoint && are_disjoint(x, y);
+  }
+  --depth_;
+  return disjoint;
+}
+
+}  // namespace llm

@@ -1,0 +1,288 @@
+// JSON schemas: keywords by the standard's definitions, what is refused, and how texts are written. The official suite
+// is compared by scripts/check-schemas.
+#include <nlohmann/json.hpp>
+
+#include "matching.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+struct Case {
+  const char* schema;
+  std::vector<std::string> in, out;
+};
+
+void check_cases(const std::vector<Case>& cases, SchemaOptions options = {}) {
+  for (const Case& c : cases) {
+    INFO(c.schema);
+    Warnings warnings;
+    const Grammar g = grammar_from_json_schema(c.schema, warnings, options);
+    for (const std::string& text : c.in) CHECK((matches(g, text) ? text : "rejected: " + text) == text);
+    for (const std::string& text : c.out) CHECK((matches(g, text) ? "accepted: " + text : text) == text);
+    CHECK(warnings.empty());
+  }
+}
+
+std::string error(const std::string& schema) {
+  return grammar_error([&] {
+    Warnings warnings;
+    grammar_from_json_schema(schema, warnings, {}, "s.json");
+  });
+}
+
+}  // namespace
+
+TEST_CASE("types and listed values", "[schema]") {
+  check_cases({
+      {"true", {"1", "\"a\"", "null", "[{}]", "{\"a\": [true]}", "-1.5e+10"}, {"", "x", "[1,]", "1 ", " 1", "01"}},
+      {"{}", {"false"}, {"tru"}},
+      {R"({"type":"string"})",
+       {R"("")", R"("é😀")", R"("\u00e9\n\/\ud83d\ude00")"},
+       {"1", R"("\x")", "\"\n\"", R"("\ud83d")"}},
+      {R"({"type":"integer"})", {"0", "-12", "1234567890123456"}, {"1.5", "1e3", "01", "-", "12345678901234567"}},
+      {R"({"type":"number"})", {"0", "-1.25", "1e-3"}, {"1.", ".5", "+1"}},
+      {R"({"type":["boolean","null"]})", {"true", "false", "null"}, {"0", "\"true\""}},
+      {R"({"type":"string","nullable":true})", {"null", "\"a\""}, {"1"}},
+      {R"({"enum":["a",1,null,{"k":[1,2]},1.5]})",
+       {"\"a\"", "1", "null", R"({"k":[1,2]})", "1.5"},
+       {"2", "\"b\"", "true"}},
+      {R"({"enum":[1,"a",true],"type":"string"})", {"\"a\""}, {"1", "true"}},
+      {R"({"enum":["a","bb","ccc"],"minLength":2,"pattern":"^b"})", {"\"bb\""}, {"\"a\"", "\"ccc\""}},
+      {R"({"const":"a\"b\n"})", {R"("a\"b\n")"}, {R"("ab")"}},
+      {R"({"enum":[1,2,3,4.0],"minimum":2,"multipleOf":2})", {"2", "4.0"}, {"1", "3"}},
+      {R"({"not":{"type":"integer"},"type":"number"})", {"1.5", "-0.25"}, {"1", "2.0", "2.00", "\"a\""}},
+      {R"({"type":"string","not":{"enum":["a","é"]}})", {"\"b\"", "\"aa\"", "\"\""}, {"\"a\"", "\"é\"", R"("\u0061")"}},
+      {R"({"type":"integer","not":{"const":0}})", {"1", "10", "-1"}, {"0", "-0"}},
+  });
+}
+
+TEST_CASE("strings", "[schema]") {
+  check_cases({
+      {R"({"type":"string","minLength":2,"maxLength":3})",
+       {"\"ab\"", "\"é😀x\"", R"("\n\u00e9")"},
+       {"\"a\"", "\"abcd\"", R"("\n")"}},
+      {R"({"type":"string","maxLength":2000})",
+       {"\"" + std::string(2000, 'a') + "\""},
+       {"\"" + std::string(2001, 'a') + "\""}},
+      {R"({"type":"string","pattern":"^[a-z]+\\d$"})", {"\"ab1\""}, {"\"ab\"", "\"1\"", "\"ab1 \""}},
+      {R"({"type":"string","pattern":"b+"})", {"\"abc\"", "\"b\""}, {"\"ac\"", "\"\""}},
+      {R"({"type":"string","pattern":"^.\"\\\\$"})", {R"("x\"\\")"}, {R"("x")"}},
+      {R"({"type":"string","pattern":"^a*$","minLength":2,"maxLength":4})",
+       {"\"aa\"", "\"aaaa\""},
+       {"\"a\"", "\"aaaaa\"", "\"ab\""}},
+      {R"({"type":"string","allOf":[{"pattern":"a"},{"pattern":"b"}]})", {"\"ab\"", "\"bxa\""}, {"\"a\"", "\"b\""}},
+      {R"({"type":"string","format":"date"})",
+       {"\"2024-02-29\"", "\"2000-02-29\""},
+       {"\"2023-02-29\"", "\"1900-02-29\"", "\"2024-04-31\"", "\"2024-13-01\""}},
+      {R"({"type":"string","format":"date-time"})",
+       {"\"2024-02-29T23:59:59Z\"", "\"2024-01-01T00:00:00.123+01:00\""},
+       {"\"2024-01-01\"", "\"2024-01-01T24:00:00Z\""}},
+      {R"({"type":"string","format":"uuid"})", {"\"123e4567-e89b-12d3-a456-426614174000\""}, {"\"123e4567\""}},
+      {R"({"type":"string","format":"email"})", {"\"a.b+c@example.com\""}, {"\"a@\"", "\"@b.c\"", "\"a..b@c.d\""}},
+      {R"({"type":"string","format":"ipv4"})", {"\"192.168.0.255\""}, {"\"256.1.1.1\"", "\"1.1.1\"", "\"01.1.1.1\""}},
+  });
+}
+
+TEST_CASE("numbers", "[schema]") {
+  check_cases({
+      {R"({"type":"integer","minimum":0,"maximum":150})",
+       {"0", "9", "10", "99", "149", "150"},
+       {"-1", "151", "200", "1000", "-0"}},
+      {R"({"type":"integer","minimum":-25,"exclusiveMaximum":7})", {"-25", "-9", "0", "6"}, {"-26", "7", "-100"}},
+      {R"({"type":"integer","exclusiveMinimum":999})", {"1000", "5000000"}, {"999", "0", "-1000"}},
+      {R"({"type":"integer","minimum":1.5,"maximum":3.5})", {"2", "3"}, {"1", "4"}},
+      {R"({"type":"number","minimum":-1.25,"maximum":2.5})",
+       {"-1.25", "-1.2", "0.0", "2.5", "2.49999", "2", "-1"},
+       {"-1.26", "-1.251", "2.51", "3", "-2"}},
+      {R"({"type":"number","exclusiveMinimum":0,"exclusiveMaximum":1})",
+       {"0.5", "0.001", "0.999"},
+       {"0", "0.0", "1", "1.0", "-0.5"}},
+      {R"({"type":"number","exclusiveMaximum":-0.5})", {"-0.51", "-1", "-100.5"}, {"-0.5", "-0.50", "0", "1"}},
+      {R"({"minimum":5,"exclusiveMinimum":true,"type":"integer"})", {"6"}, {"5"}},
+      {R"({"type":"integer","multipleOf":7})", {"0", "7", "-14", "700"}, {"1", "8", "70.0"}},
+      {R"({"type":"number","multipleOf":0.25})", {"0.25", "1", "1.5", "1.50", "-2.75"}, {"0.1", "0.251", "1.3"}},
+      {R"({"type":"number","multipleOf":0.01,"minimum":0})", {"1.99", "2", "0.5"}, {"1.999", "-1.99"}},
+      {R"({"allOf":[{"multipleOf":2},{"multipleOf":3},{"minimum":1},{"maximum":20}],"type":"integer"})",
+       {"6", "12", "18"},
+       {"0", "2", "3", "24"}},
+      {R"({"type":"integer","format":"int32"})", {"2147483647", "-2147483648"}, {"2147483648", "-2147483649"}},
+  });
+}
+
+TEST_CASE("numbers within bounds, all of them", "[schema]") {
+  const auto decimal = [](int hundredths) {
+    const std::string sign = hundredths < 0 ? "-" : "";
+    const int n = std::abs(hundredths);
+    return sign + std::to_string(n / 100) + "." + std::to_string(n % 100 / 10) + std::to_string(n % 10);
+  };
+  for (const int low : {-1234, -100, -7, 0, 5, 99, 100, 340}) {
+    for (const int high : {-99, -1, 0, 1, 50, 101, 999, 1500}) {
+      if (low >= high) continue;
+      Warnings warnings;
+      const std::string bounds = decimal(low) + ",\"exclusiveMaximum\":" + decimal(high) + "}";
+      const Grammar g = grammar_from_json_schema("{\"type\":\"number\",\"minimum\":" + bounds, warnings);
+      for (int n = -2000; n <= 2000; n += n > -150 && n < 150 ? 1 : 7) {
+        if (n == 0) continue;
+        if (matches(g, decimal(n)) != (low <= n && n < high)) FAIL_CHECK(bounds << " and " << decimal(n));
+      }
+    }
+  }
+  for (const int low : {-120, -9, 0, 3, 10, 77}) {
+    for (const int high : {-1, 0, 9, 45, 100, 1005}) {
+      if (low > high) continue;
+      Warnings warnings;
+      const std::string bounds = std::to_string(low) + ",\"maximum\":" + std::to_string(high) + "}";
+      const Grammar g = grammar_from_json_schema("{\"type\":\"integer\",\"minimum\":" + bounds, warnings);
+      for (int n = -1100; n <= 1100; ++n) {
+        if (matches(g, std::to_string(n)) != (low <= n && n <= high)) FAIL_CHECK(bounds << " and " << n);
+      }
+    }
+  }
+}
+
+TEST_CASE("arrays", "[schema]") {
+  check_cases({
+      {R"({"type":"array"})", {"[]", "[1,\"a\",[null]]", "[ 1, 2 ]", "[\n  1,\n  2\n]"}, {"[1,]", "[", "{}", "[1 ,2]"}},
+      {R"({"type":"array","items":{"type":"integer"}})", {"[]", "[1]", "[1,2,3]"}, {"[\"a\"]", "[1.5]"}},
+      {R"({"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":3})",
+       {"[1,2]", "[1,2,3]"},
+       {"[]", "[1]", "[1,2,3,4]"}},
+      {R"({"type":"array","items":{"type":"null"},"maxItems":0})", {"[]", "[ ]"}, {"[null]"}},
+      {R"({"type":"array","prefixItems":[{"type":"integer"},{"type":"string"}],"items":false})",
+       {"[]", "[1]", "[1,\"a\"]"},
+       {"[1,\"a\",2]", "[\"a\"]"}},
+      {R"({"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"string"},"minItems":2})",
+       {"[1,\"a\"]", "[1,\"a\",\"b\"]"},
+       {"[1]", "[1,2]"}},
+      {R"({"type":"array","items":[{"type":"integer"}],"additionalItems":{"type":"null"}})", {"[1,null]"}, {"[1,1]"}},
+      {R"({"type":"array","items":{"type":"integer"},"contains":{"minimum":5},"minContains":2})",
+       {"[5,6]", "[1,5,2,7,3]"},
+       {"[]", "[5]", "[1,5,2]", "[\"a\",5,6]"}},
+      {R"({"type":"array","items":{"type":"integer"},"minItems":500,"maxItems":700})", {}, {"[1,2]"}},
+  });
+  Warnings warnings;
+  const Grammar g = grammar_from_json_schema(
+      R"({"type":"array","items":{"type":"integer"},"minItems":500,"maxItems":700})", warnings);
+  const auto list = [](int n) {
+    std::string text = "[0";
+    for (int i = 1; i < n; ++i) text += "," + std::to_string(i);
+    return text + "]";
+  };
+  for (const int n : {500, 501, 699, 700}) CHECK(matches(g, list(n)));
+  for (const int n : {499, 701}) CHECK_FALSE(matches(g, list(n)));
+}
+
+TEST_CASE("objects", "[schema]") {
+  check_cases({
+      {R"({"type":"object"})", {"{}", R"({"a":1})", R"({"a": 1, "b": {"c": []}})"}, {"[]", "{a:1}", R"({"a":1,})"}},
+      {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"},"c":{"type":"null"}},"required":["b"]})",
+       {R"({"b":"x"})", R"({"a":1,"b":"x"})", R"({"a":1,"b":"x","c":null})", R"({"b":"x","c":null})",
+        "{\n  \"b\": \"x\"\n}"},
+       {"{}", R"({"a":1})", R"({"b":1})", R"({"b":"x","a":1})", R"({"b":"x","d":1})", R"({,"b":"x"})",
+        R"({"b":"x","b":"x"})"}},
+      {R"({"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":{"type":"string"}})",
+       {"{}", R"({"a":1,"x":"y","z":"w"})", R"({"x":"y"})", R"({"aa":"y"})"},
+       {R"({"a":"y"})", R"({"x":1})", R"({"x":"y","a":1})", R"({"\u0061":"y"})"}},
+      {R"({"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":false,"required":["a"]})",
+       {R"({"a":1})"},
+       {"{}", R"({"a":1,"b":2})"}},
+      {R"({"type":"object","required":["x"]})", {R"({"x":1})", R"({"x":1,"y":2})"}, {"{}", R"({"y":2})"}},
+      {R"({"type":"object","patternProperties":{"^n_":{"type":"integer"},"_s$":{"maximum":5}},"additionalProperties":false})",
+       {"{}", R"({"n_1":9})", R"({"n_s":5})", R"({"x_s":"y"})"},
+       {R"({"n_s":9})", R"({"n_1":"a"})", R"({"x":1})", R"({"x_s":6})"}},
+      {R"({"type":"object","propertyNames":{"pattern":"^[a-c]+$","maxLength":2}})",
+       {"{}", R"({"ab":1})"},
+       {R"({"abc":1})", R"({"d":1})"}},
+      {R"({"type":"object","properties":{"a":true,"b":true},"minProperties":1,"maxProperties":1})",
+       {R"({"a":1})", R"({"b":1})"},
+       {"{}", R"({"a":1,"b":1})"}},
+      {R"({"type":"object","additionalProperties":true,"maxProperties":2,"minProperties":1})",
+       {R"({"a":1})", R"({"a":1,"b":1})"},
+       {"{}", R"({"a":1,"b":1,"c":1})"}},
+      {R"({"type":"object","properties":{"a":{"type":"integer"},"b":false}})", {R"({"a":1})", "{}"}, {R"({"b":1})"}},
+      {R"({"type":"object","properties":{"a\"\n":{"const":1}}})", {R"({"a\"\n":1})"}, {R"({"a":1})"}},
+      {R"({"allOf":[{"properties":{"a":{"type":"integer"}},"required":["a"]},{"properties":{"b":{"type":"string"}}}],"type":"object"})",
+       {R"({"a":1})", R"({"a":1,"b":"x"})"},
+       {R"({"b":"x"})", R"({"a":1,"c":2})"}},
+      {R"({"allOf":[{"$ref":"#/$defs/base"},{"properties":{"b":{"type":"string"}}}],"unevaluatedProperties":false,"type":"object",
+           "$defs":{"base":{"properties":{"a":{"type":"integer"}}}}})",
+       {R"({"a":1,"b":"x"})"},
+       {R"({"a":1,"c":2})"}},
+  });
+  check_cases({{R"({"type":"object","properties":{"a":{"type":"integer"}}})",
+                {R"({"a":1,"z":2})", R"({"z":2})"},
+                {R"({"a":"x"})"}}},
+              {SchemaOptions::Unmentioned::Allowed});
+}
+
+TEST_CASE("combinations and references", "[schema]") {
+  check_cases({
+      {R"({"anyOf":[{"type":"integer","minimum":5},{"type":"string"}]})", {"5", "\"a\""}, {"4", "null"}},
+      {R"({"type":"integer","anyOf":[{"maximum":3},{"minimum":9}]})", {"3", "9"}, {"4", "\"a\""}},
+      {R"({"oneOf":[{"type":"integer"},{"type":"string"},{"type":"array","items":{"$ref":"#"}}]})",
+       {"1", "\"a\"", "[1,[\"b\",[]]]"},
+       {"null", "[null]"}},
+      {R"({"oneOf":[{"type":"integer","maximum":3},{"type":"integer","minimum":4}]})", {"1", "4"}, {"1.5"}},
+      {R"({"oneOf":[{"$ref":"#/$defs/cat"},{"$ref":"#/$defs/dog"}],"$defs":{
+           "cat":{"type":"object","properties":{"kind":{"const":"cat"},"lives":{"type":"integer"}},"required":["kind","lives"]},
+           "dog":{"type":"object","properties":{"kind":{"const":"dog"},"name":{"type":"string"}},"required":["kind"]}}})",
+       {R"({"kind":"cat","lives":9})", R"({"kind":"dog"})", R"({"kind":"dog","name":"x"})"},
+       {R"({"kind":"cat"})", R"({"kind":"dog","lives":9})", R"({"kind":"cow"})"}},
+      {R"({"oneOf":[{"type":"object","properties":{"a":{}},"required":["a"]},{"type":"object","properties":{"b":{}},"required":["b"]}]})",
+       {R"({"a":1})", R"({"b":1})"},
+       {R"({"a":1,"b":1})", "{}"}},
+      {R"({"$ref":"#/$defs/tree","$defs":{"tree":{"type":"object","properties":{"v":{"type":"integer"},"children":{"type":"array","items":{"$ref":"#/$defs/tree"}}},
+           "required":["v"],"additionalProperties":false}}})",
+       {R"({"v":1})", R"({"v":1,"children":[{"v":2,"children":[]},{"v":3}]})"},
+       {R"({"v":1,"children":[{}]})", R"({"v":1,"children":[{"v":2}})"}},
+      {R"({"properties":{"a/b":{"$ref":"#/properties/c~d"},"c~d":{"type":"integer"},"e":{"$ref":"#/properties/a~1b"},"f":{"$ref":"#/properties/c%7E0d"}}})",
+       {R"({"a/b":1,"e":2})", "\"no object\""},
+       {R"({"a/b":"x"})", R"({"e":"x"})"}},
+      {R"({"$ref":"#n","$defs":{"x":{"$anchor":"n","type":"null"}}})", {"null"}, {"1"}},
+      {R"({"$id":"http://x/root.json","items":{"$ref":"http://x/item.json"},"$defs":{"i":{"$id":"http://x/item.json","type":"integer"}},"type":"array"})",
+       {"[1]"},
+       {"[null]"}},
+      {R"({"type":"string","allOf":[{"minLength":2},{"maxLength":4},{"allOf":[{"pattern":"^a"}]}]})",
+       {"\"ab\""},
+       {"\"a\"", "\"bb\"", "\"abcde\""}},
+  });
+}
+
+TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
+  CHECK(error(R"({"type":"array","uniqueItems":true})") ==
+        "s.json: JSON schema: cannot be enforced: #/uniqueItems: an automaton cannot compare items with each other");
+  CHECK_THAT(
+      error(R"({"properties":{"a":{"if":{},"then":{}}, "b/c":{"not":{"minLength":3}}}})"),
+      contains("#/properties/a/if: conditions are not supported") && contains("#/properties/b~1c/not: only of a type"));
+  CHECK_THAT(error(R"({"dependentRequired":{}})"), contains("#/dependentRequired: this keyword is not supported"));
+  CHECK_THAT(error(R"({"format":"iri"})"), contains("#/format: \"iri\" is not one of date, time"));
+  CHECK_THAT(error(R"({"oneOf":[{"type":"integer"},{"minimum":3}]})"),
+             contains("#/oneOf: alternatives 0 and 1 may both hold"));
+  CHECK_THAT(error(R"({"contains":{},"maxContains":3})"), contains("#/maxContains"));
+  CHECK_THAT(error(R"({"unevaluatedItems":false})"), contains("#/unevaluatedItems"));
+  CHECK_THAT(error(R"({"type":"object","minProperties":3})"),
+             contains("#/minProperties: only properties with names, and one more"));
+  CHECK_THAT(error(R"({"enum":[{"a":1}],"properties":{"a":{}}})"), contains("not beside enum or const"));
+  CHECK_THAT(error(R"({"$ref":"other.json"})"), contains("#/$ref: \"other.json\" is another document"));
+  CHECK_THAT(error(R"({"$ref":"#/$defs/x"})"), contains("#/$ref: \"#/$defs/x\" leads nowhere"));
+  CHECK_THAT(error(R"({"$ref":"#"})"), contains("refers to itself for the same value"));
+  CHECK_THAT(error(R"({"anyOf":[{"type":"string"},{"$ref":"#"}]})"), contains("refers to itself for the same value"));
+  CHECK_THAT(error(R"({"type":"text"})"), contains("#/type: \\\"text\\\" is not null, boolean, integer"));
+  CHECK_THAT(error(R"j({"pattern":"a(?=b)"})j"), contains("JSON schema, #: pattern, line 1, column 2: look-around"));
+  CHECK_THAT(error(R"({"minLength":-1})"), contains("#/minLength: expected a number that counts"));
+  CHECK_THAT(error(R"({"items":3})"), contains("#/items: a schema is an object, true or false"));
+  CHECK_THAT(error("[]"), contains("a schema is an object, true or false"));
+  CHECK_THAT(error("{\"type\":\n \"string\",}"), contains("s.json: JSON schema, line 2, column 11: this is not JSON"));
+  CHECK_THAT(error("{\"type\":"), contains("this is not JSON"));
+  CHECK_THAT(error("false"), contains("no finite text matches"));
+  CHECK_THAT(error(R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"),
+             contains("no finite text matches"));
+  CHECK_THAT(error(std::string(300, '[')), contains("nested more than 200 deep"));
+  Warnings warnings;
+  grammar_from_json_schema(R"({"type":"object","properties":{"a":{"requird":["b"],"x-note":1}}})", warnings);
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0].text, contains("#/properties/a: \"requird\" is no keyword"));
+}
