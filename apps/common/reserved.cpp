@@ -20,8 +20,7 @@ constexpr std::string_view kReserved[] = {
     "--reasoning-preserve", "--show-thinking", "--display-prompt", "--no-display-prompt", "--verbose-prompt",
     "--show-timings", "--no-show-timings", "-co", "--color", "--output-format", "--no-history",
     // sampling
-    "--adaptive-target", "--adaptive-decay", "--grammar", "--grammar-file", "-j", "--json-schema", "-jf",
-    "--json-schema-file", "-bs", "--backend-sampling", "--regex", "--choice", "--deterministic",
+    "--adaptive-target", "--adaptive-decay", "-bs", "--backend-sampling", "--deterministic",
     // cache and context
     "-ctk", "--cache-type-k", "-ctv", "--cache-type-v", "-kvo", "--kv-offload", "-nkvo", "--no-kv-offload",
     "--swa-full", "-ctxcp", "--ctx-checkpoints", "-cram", "--cache-ram", "--context-shift", "--no-context-shift",

@@ -81,7 +81,7 @@ void say_choices(Model& model, const RunOptions& options) {
 }
 
 GenerateResult answer(Model& model, Session& session, std::span<const Token> prompt, const RunOptions& options,
-                      const SamplerOptions& sampling, Profile& profile) {
+                      const SamplerOptions& sampling, std::shared_ptr<TokenMasks> constraint, Profile& profile) {
   AnswerWriter writer;
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
@@ -99,6 +99,7 @@ GenerateResult answer(Model& model, Session& session, std::span<const Token> pro
   generation.answer.max_tokens = options.max_tokens;
   generation.answer.sampling = sampling;
   generation.answer.stop_strings = options.stop_strings;
+  generation.answer.constraint = std::move(constraint);
   if (options.ignore_end) generation.answer.end_token = AnswerOptions::EndToken::Ignored;
   generation.cancel = &stop_requested();
   const GenerateResult result = generate(session, model, session.create(), prompt, generation, text, progress);
@@ -112,6 +113,7 @@ int body(int argc, char** argv) {
   if (const auto code = read_options(argc, argv, options)) return *code;
   if (options.batch.wanted()) return run_batch_mode(options);
   const std::string prompt_text = read_prompt(options);
+  std::optional<Grammar> grammar = compile_constraint(options.constraint);
   install_signal_handlers();
   if (options.explain_prompt) {
     explain_prompt(options, prompt_text);
@@ -124,13 +126,14 @@ int body(int argc, char** argv) {
   if (!options.dump_graph.empty()) dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.size()));
   say_choices(*model, options);
   const SamplerOptions sampling = resolve_sampling(options.sampling, *model);
+  std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
   Session session(*model, session_options(*model, options));
   const double load_seconds = seconds_since(start);
 
   Profile profile;
   profile.begin("prompt");
   if (options.profile) session.observer = &profile;
-  const GenerateResult result = answer(*model, session, prompt, options, sampling, profile);
+  const GenerateResult result = answer(*model, session, prompt, options, sampling, std::move(constraint), profile);
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();
   verbose(programs);

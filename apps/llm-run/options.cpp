@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},           Alias{"-cnv", "--cnv"},
                               Alias{"-st", "--single-turn"},          Alias{"-sys", "--system-prompt"},
-                              Alias{"-sysf", "--system-prompt-file"}, Alias{"-np", "--parallel"}};
+                              Alias{"-sysf", "--system-prompt-file"}, Alias{"-np", "--parallel"},
+                              Alias{"-jf", "--json-schema-file"}};
 constexpr std::int64_t kMaxContext = kMaxInt32;
 
 void add_prompt_options(CLI::App& cli, RunOptions& o) {
@@ -122,6 +123,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_chat_options(cli, o.chat);
   add_context_option(cli, o);
   add_sampling_options(cli, o.sampling);
+  add_constraint_options(cli, o.constraint);
   add_text_options(cli, o);
   add_batch_options(cli, o.batch);
   add_common_options(cli);

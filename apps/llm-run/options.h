@@ -8,6 +8,7 @@
 
 #include "batch_options.h"
 #include "common/app.h"
+#include "constraint_options.h"
 #include "sampling_options.h"
 
 namespace llm::app {
@@ -33,6 +34,7 @@ struct RunOptions {
   std::int64_t max_tokens = -1;
   std::optional<std::int64_t> context;  ///< 0: the model's whole one
   SamplingChoices sampling;
+  ConstraintChoice constraint;
   std::vector<std::string> stop_strings;
   bool escape = true;  ///< escapes in texts on the command line are processed
   bool ignore_end = false;

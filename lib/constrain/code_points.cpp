@@ -2,24 +2,12 @@
 
 #include <algorithm>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace llm {
 namespace {
 
 constexpr char32_t kFirstSurrogate = 0xd800, kLastSurrogate = 0xdfff;
-
-std::size_t encode(char32_t c, std::array<std::uint8_t, 4>& out) {
-  if (c < 0x80) {
-    out[0] = static_cast<std::uint8_t>(c);
-    return 1;
-  }
-  const std::size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-  for (std::size_t i = n - 1; i > 0; --i, c >>= 6) out[i] = static_cast<std::uint8_t>(0x80u | (c & 0x3fu));
-  constexpr std::uint8_t kLead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-  out[0] = static_cast<std::uint8_t>(kLead[n] | c);
-  return n;
-}
 
 /// Splits a range until first and last differ in a way that byte ranges can say: same length of code, and below the
 /// first byte in which they differ, everything from 0x80 to 0xbf.
@@ -45,10 +33,11 @@ void split(char32_t first, char32_t last, std::vector<ByteSequence>& out) {
       return;
     }
   }
-  std::array<std::uint8_t, 4> a{}, b{};
-  ByteSequence sequence{encode(first, a), {}};
-  encode(last, b);
-  for (std::size_t i = 0; i < sequence.length; ++i) sequence.bytes[i] = {a[i], b[i]};
+  const std::string a = utf8::encoded(first), b = utf8::encoded(last);
+  ByteSequence sequence{a.size(), {}};
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sequence.bytes[i] = {static_cast<std::uint8_t>(a[i]), static_cast<std::uint8_t>(b[i])};
+  }
   out.push_back(sequence);
 }
 
@@ -113,21 +102,11 @@ std::vector<ByteSequence> utf8_sequences(const CodePoints& set) {
   return out;
 }
 
-std::string to_utf8(char32_t c) {
-  std::array<std::uint8_t, 4> bytes{};
-  const std::size_t n = encode(c, bytes);
-  return std::string(reinterpret_cast<const char*>(bytes.data()), n);
-}
-
 Character character_at(std::string_view text, std::size_t at) {
   if (at >= text.size()) return {0, 0};
   const utf8::Unit unit = utf8::unit_at(text, at);
   if (unit.form != utf8::Form::Valid) return {0, 0};
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  if (unit.length == 1) return {1, byte(0)};
-  char32_t code = byte(0) & (0xffu >> (unit.length + 1));
-  for (std::size_t i = 1; i < unit.length; ++i) code = (code << 6) | (byte(i) & 0x3fu);
-  return {unit.length, code};
+  return {unit.length, utf8::code_point(text.substr(at, unit.length))};
 }
 
 }  // namespace llm

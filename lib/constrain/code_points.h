@@ -49,8 +49,6 @@ struct ByteSequence {
 /// The UTF-8 of all code points of a set.
 std::vector<ByteSequence> utf8_sequences(const CodePoints&);
 
-std::string to_utf8(char32_t);
-
 /// Code points of UTF-8 text, for front ends: `bytes` is 0 at the end and where the text is not UTF-8.
 struct Character {
   std::size_t bytes;

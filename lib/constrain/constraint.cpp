@@ -60,7 +60,7 @@ struct Constraint::Shared {
       set_bits(bits, at->listed);
       if (!at->remainders.empty()) add_remainders(*at, stacks.resume(node.parents), bits);
     }
-    if (here.complete) set_bits(bits, masks->trie().end_tokens());
+    if (here.complete) set_bits(bits, masks->tree().end_tokens());
     if (std::all_of(bits.begin(), bits.end(), [](std::uint64_t w) { return w == 0; })) refuse(standing);
   }
 
@@ -110,8 +110,8 @@ Constraint::Constraint(std::shared_ptr<TokenMasks> masks)
 std::span<const std::uint64_t> Constraint::allowed() { return shared_->bits_at(now()); }
 
 bool Constraint::accept(Token token) {
-  if (token < 0 || static_cast<std::size_t>(token) >= shared_->masks->trie().n_vocab()) return false;
-  const std::string_view bytes = shared_->masks->trie().piece(token);
+  if (token < 0 || static_cast<std::size_t>(token) >= shared_->masks->tree().n_vocab()) return false;
+  const std::string_view bytes = shared_->masks->tree().piece(token);
   Stacks::StandingId at = bytes.empty() ? Stacks::kNowhere : now();
   for (const char c : bytes) {
     if (at == Stacks::kNowhere) break;

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 
+#include "base/utf8.h"
 #include "constrain/grammar.h"
 #include "constrain/source_text.h"
 
@@ -158,7 +159,7 @@ class GbnfParser {
     std::string text;
     while (peek() != '"') {
       if (source_.at_end(at_)) source_.fail(begin, "this quote is never closed");
-      text += to_utf8(parse_character());
+      text += utf8::encoded(parse_character());
     }
     ++at_;
     return productions_.literal(text);

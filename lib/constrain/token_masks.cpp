@@ -1,6 +1,7 @@
 #include "constrain/token_masks.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace llm {
 namespace {
@@ -19,8 +20,8 @@ bool has_bit(const TokenBits& bits, Token token) {
 
 }  // namespace
 
-TokenMasks::TokenMasks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie)
-    : grammar_(std::move(grammar)), trie_(std::move(trie)), stacks_(*grammar_) {}
+TokenMasks::TokenMasks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTree> tree)
+    : grammar_(std::move(grammar)), tree_(std::move(tree)), stacks_(*grammar_) {}
 
 std::size_t TokenMasks::AtState::memory() const {
   return sizeof *this + bits.size() * sizeof bits[0] + (listed.size() + left.size()) * sizeof(Token) +
@@ -46,7 +47,7 @@ std::shared_ptr<const TokenMasks::AtState> TokenMasks::at(StateId state, std::ui
 TokenMasks::Key TokenMasks::key_of(StateId state, std::uint32_t count) const {
   const Grammar::Rule& rule = grammar_->rule(grammar_->state(state).rule);
   if (!rule.counted) return {state, 0, 0};
-  const auto far = static_cast<std::uint32_t>(trie_->longest() + 1);
+  const auto far = static_cast<std::uint32_t>(tree_->longest() + 1);
   const std::uint32_t to_min = count < rule.min ? std::min(rule.min - count, far) : 0;
   const std::uint32_t to_max = rule.max == Grammar::kNoLimit ? far : std::min(rule.max - count, far);
   return {state, to_min, to_max};
@@ -66,11 +67,11 @@ TokenMasks::AtState TokenMasks::find(StateId state, std::uint32_t count) {
   collect_remainders(state, result.bits, exits, result);
 
   std::size_t n = 0;
-  for (const std::uint64_t word : result.bits) n += static_cast<std::size_t>(__builtin_popcountll(word));
+  for (const std::uint64_t word : result.bits) n += static_cast<std::size_t>(std::popcount(word));
   if (n <= result.bits.size()) {
     for (std::size_t w = 0; w < result.bits.size(); ++w) {
       for (std::uint64_t word = result.bits[w]; word != 0; word &= word - 1) {
-        result.listed.push_back(static_cast<Token>(w * 64 + static_cast<std::size_t>(__builtin_ctzll(word))));
+        result.listed.push_back(static_cast<Token>(w * 64 + static_cast<std::size_t>(std::countr_zero(word))));
       }
     }
     result.bits = {};
@@ -81,18 +82,18 @@ TokenMasks::AtState TokenMasks::find(StateId state, std::uint32_t count) {
 /// Sets the bits of tokens that the rule can take whole; `exits` gets the nodes with whose byte the rule can be
 /// complete.
 void TokenMasks::walk(Stacks::StandingId start, TokenBits& bits, std::vector<std::uint32_t>& exits) {
-  std::vector<Stacks::StandingId> path(trie_->longest() + 1);
+  std::vector<Stacks::StandingId> path(tree_->longest() + 1);
   path[0] = start;
-  const std::span<const TokenTrie::Node> nodes = trie_->nodes();
+  const std::span<const TokenTree::Node> nodes = tree_->nodes();
   for (std::uint32_t i = 0; i < nodes.size();) {
-    const TokenTrie::Node& node = nodes[i];
+    const TokenTree::Node& node = nodes[i];
     const Stacks::StandingId here = advance(path[node.depth], node.byte);
     if (here == Stacks::kNowhere) {
       i = node.end;
       continue;
     }
     path[node.depth + 1u] = here;
-    for (std::uint32_t t = node.tokens_begin; t < node.tokens_middle; ++t) set_bit(bits, trie_->tokens()[t]);
+    for (std::uint32_t t = node.tokens_begin; t < node.tokens_middle; ++t) set_bit(bits, tree_->tokens()[t]);
     const Stacks::Standing& standing = stacks_.standing(here);
     if (standing.complete && node.end > i + 1) exits.push_back(i);
     i = standing.tops.empty() ? node.end : i + 1;
@@ -108,13 +109,13 @@ void TokenMasks::collect_remainders(StateId state, const TokenBits& bits, std::s
   const ByteSet& follow = grammar_->rule(grammar_->state(state).rule).follow;
   std::vector<Candidate> candidates;
   for (const std::uint32_t exit : exits) {
-    const TokenTrie::Node& node = trie_->nodes()[exit];
-    for (std::uint32_t child = exit + 1; child < node.end; child = trie_->nodes()[child].end) {
-      const TokenTrie::Node& next = trie_->nodes()[child];
+    const TokenTree::Node& node = tree_->nodes()[exit];
+    for (std::uint32_t child = exit + 1; child < node.end; child = tree_->nodes()[child].end) {
+      const TokenTree::Node& next = tree_->nodes()[child];
       if (!follow[next.byte]) continue;
       for (std::uint32_t t = next.tokens_begin; t < next.tokens_end; ++t) {
-        const Token token = trie_->tokens()[t];
-        if (!has_bit(bits, token)) candidates.push_back({trie_->bytes(t).substr(node.depth + 1u), token});
+        const Token token = tree_->tokens()[t];
+        if (!has_bit(bits, token)) candidates.push_back({tree_->bytes(t).substr(node.depth + 1u), token});
       }
     }
   }

@@ -12,14 +12,14 @@
 
 #include "constrain/grammar.h"
 #include "constrain/stacks.h"
-#include "constrain/token_trie.h"
+#include "constrain/token_tree.h"
 
 namespace llm {
 
 /// Safe to use from several threads.
 class TokenMasks {
  public:
-  TokenMasks(std::shared_ptr<const Grammar>, std::shared_ptr<const TokenTrie>);
+  TokenMasks(std::shared_ptr<const Grammar>, std::shared_ptr<const TokenTree>);
 
   /// Tokens of which the last bytes, and these only, come after the rule that the first ones complete.
   struct Remainder {
@@ -37,8 +37,8 @@ class TokenMasks {
   std::shared_ptr<const AtState> at(StateId, std::uint32_t count);
 
   const Grammar& grammar() const { return *grammar_; }
-  const TokenTrie& trie() const { return *trie_; }
-  std::size_t n_words() const { return (trie_->n_vocab() + 63) / 64; }
+  const TokenTree& tree() const { return *tree_; }
+  std::size_t n_words() const { return (tree_->n_vocab() + 63) / 64; }
 
  private:
   struct Key {
@@ -60,7 +60,7 @@ class TokenMasks {
   Stacks::StandingId advance(Stacks::StandingId, std::uint8_t byte);
 
   std::shared_ptr<const Grammar> grammar_;
-  std::shared_ptr<const TokenTrie> trie_;
+  std::shared_ptr<const TokenTree> tree_;
   std::mutex mutex_;
   Stacks stacks_;                           ///< of the walks
   std::vector<std::unique_ptr<Row>> rows_;  ///< [standing], steps that were taken before

@@ -1,15 +1,15 @@
-#include <utf8proc.h>
-
 #include <array>
 #include <utility>
 
 #include "constrain/regex.h"
+#include "text/unicode.h"
 
 namespace llm {
 
 CodePoints unicode_category(std::string_view name) {
   if (name == "Any") return CodePoints::all();
   if (name == "ASCII") return {{0, 0x7f}};
+  // PropertyValueAliases.txt of the Unicode character database.
   constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kLongNames{{
       {"Letter", "L"},
       {"Cased_Letter", "LC"},
@@ -51,12 +51,15 @@ CodePoints unicode_category(std::string_view name) {
       {"Private_Use", "Co"},
   }};
   for (const auto& [long_name, short_name] : kLongNames) {
-    if (name == long_name) name = short_name;
+    if (name == long_name) {
+      name = short_name;
+      break;
+    }
   }
   CodePoints set;
   if (name.empty() || name.size() > 2) return set;
   for (char32_t c = 0; c <= CodePoints::kLast; ++c) {
-    const std::string_view category = utf8proc_category_string(static_cast<utf8proc_int32_t>(c));
+    const std::string_view category = unicode::category_name(c);
     const bool cased = name == "LC" && (category == "Lu" || category == "Ll" || category == "Lt");
     if (cased || category.starts_with(name)) set.add(c, c);
   }

@@ -1,6 +1,7 @@
 #include "runtime/answer.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -72,6 +73,7 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
       matcher_(options_.stop_strings),
       stop_tokens_(control_tokens(tokenizer_, options_.stop_strings)),
       n_tokens_(std::min(static_cast<std::size_t>(model.dims().vocab), tokenizer_.n_vocab())) {
+  if (options_.constraint) constraint_.emplace(options_.constraint);
   for (const Token t : prompt) sampler_.accept(t);
   constexpr std::size_t kJoined = 8;  // more tokens than a character has bytes
   for (const Token t : prompt.last(std::min(kJoined, prompt.size()))) (void)decoder_.push(t);
@@ -80,7 +82,9 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
 
 void Answer::sample(std::span<const float> logits) {
   check(!ended(), "a token sampled after the end of an answer");
-  const Token token = sampler_.sample(logits.first(n_tokens_), tokens_.size());
+  logits = logits.first(n_tokens_);
+  if (constraint_) logits = allowed_only(logits);
+  const Token token = sampler_.sample(logits, tokens_.size());
   if (options_.end_token == AnswerOptions::EndToken::Stops && tokenizer_.is_end_of_generation(token)) {
     return end(StopReason::EndOfGeneration);
   }
@@ -92,9 +96,29 @@ void Answer::sample(std::span<const float> logits) {
   if (options_.logprobs) {
     logprobs_.push_back(logprobs(logits.first(n_tokens_), token, static_cast<std::size_t>(*options_.logprobs)));
   }
+  if (constraint_) check(constraint_->accept(token), "a token that the constraint forbids was sampled");
   text_ += matcher_.push(decoder_.push(token));
   if (matcher_.matched()) return end(StopReason::StopString);
+  if (constraint_ && constraint_->must_end()) return end(StopReason::EndOfGeneration);
   if (static_cast<std::int64_t>(tokens_.size()) == options_.max_tokens) end(StopReason::Length);
+}
+
+std::span<const float> Answer::allowed_only(std::span<const float> logits) {
+  constexpr std::size_t kBits = 64;
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  const std::span<const std::uint64_t> allowed = constraint_->allowed();
+  masked_.assign(logits.size(), kNever);
+  bool any = false;
+  for (std::size_t w = 0; w * kBits < logits.size(); ++w) {
+    for (std::uint64_t left = allowed[w]; left != 0; left &= left - 1) {
+      const std::size_t token = w * kBits + static_cast<std::size_t>(std::countr_zero(left));
+      if (token >= logits.size()) break;
+      masked_[token] = logits[token];
+      any = true;
+    }
+  }
+  if (!any) throw Error(ErrorKind::Runtime, "the constraint allows only tokens that the model has no logits for");
+  return masked_;
 }
 
 std::string Answer::take_text() {

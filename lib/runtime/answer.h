@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "constrain/constraint.h"
 #include "runtime/logprobs.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
@@ -30,6 +31,9 @@ struct AnswerOptions {
   /// The text ends before the first of these. One that is the text of a control token is that token, too, which gives
   /// no text.
   std::vector<std::string> stop_strings = {};
+  /// What the text must be, from its first byte to its end: it ends as soon as nothing may follow. May be shared by
+  /// answers.
+  std::shared_ptr<TokenMasks> constraint = {};
   std::optional<int> logprobs = {};  ///< log probabilities are kept, with those of so many of the likeliest tokens
 };
 
@@ -39,7 +43,8 @@ class Answer {
   /// leading space, a character whose first bytes end the prompt). The model must outlive the answer.
   Answer(const Model&, AnswerOptions, std::span<const Token> prompt);
 
-  /// Samples from the logits [vocab] after the last token. Not after the answer has ended.
+  /// Samples from the logits [vocab] after the last token. Not after the answer has ended. Throws ErrorKind::Runtime if
+  /// the vocabulary has no token that the constraint allows.
   void sample(std::span<const float> logits);
   /// Ends it for a reason that the caller sees first.
   void end(StopReason reason) { reason_ = reason; }
@@ -55,11 +60,15 @@ class Answer {
   std::string take_text();
 
  private:
+  std::span<const float> allowed_only(std::span<const float> logits);
+
   const Tokenizer& tokenizer_;
   AnswerOptions options_;
   Sampler sampler_;
   StreamDecoder decoder_;
   StopMatcher matcher_;
+  std::optional<Constraint> constraint_;
+  std::vector<float> masked_;  ///< logits, -infinity where the constraint forbids
   std::vector<Token> stop_tokens_;
   std::size_t n_tokens_;  ///< a model may have more rows than its vocabulary has tokens
   std::vector<Token> tokens_;

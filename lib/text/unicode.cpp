@@ -28,6 +28,8 @@ bool is_other(char32_t c) {
 
 bool is_nonspacing_mark(char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; }
 
+std::string_view category_name(char32_t c) { return utf8proc_category_string(static_cast<utf8proc_int32_t>(c)); }
+
 char32_t to_lower(char32_t c) { return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))); }
 
 void append_decomposed(char32_t c, std::u32string& out) {

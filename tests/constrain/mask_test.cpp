@@ -2,13 +2,13 @@
 #include <cstdlib>
 #include <random>
 
+#include "base/utf8.h"
 #include "constrain/constraint.h"
 #include "gguf/file.h"
 #include "matching.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
-#include "text/utf8.h"
 
 using namespace llm;
 using namespace llm::test;
@@ -18,21 +18,21 @@ namespace {
 struct Loaded {
   GgufFile file;
   std::unique_ptr<Tokenizer> tokenizer;
-  std::shared_ptr<const TokenTrie> trie;
+  std::shared_ptr<const TokenTree> tree;
 };
 
 Loaded load(const std::filesystem::path& path) {
   Warnings warnings;
   GgufFile file = GgufFile::open(path, warnings);
   std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(file.metadata(), warnings);
-  auto trie = std::make_shared<const TokenTrie>(*tokenizer);
-  return {std::move(file), std::move(tokenizer), std::move(trie)};
+  auto tree = std::make_shared<const TokenTree>(*tokenizer);
+  return {std::move(file), std::move(tokenizer), std::move(tree)};
 }
 
 Loaded sample() { return load(source_dir() / "models/samples/fable-dense.gguf"); }
 
 std::shared_ptr<TokenMasks> masks_of(Grammar grammar, const Loaded& vocabulary) {
-  return std::make_shared<TokenMasks>(std::make_shared<const Grammar>(std::move(grammar)), vocabulary.trie);
+  return std::make_shared<TokenMasks>(std::make_shared<const Grammar>(std::move(grammar)), vocabulary.tree);
 }
 
 bool has(std::span<const std::uint64_t> bits, Token token) {
@@ -199,7 +199,7 @@ TEST_CASE("a constraint can be copied and rewound", "[constraint]") {
 TEST_CASE("a text may end only where the grammar may", "[constraint]") {
   const Loaded vocabulary = sample();
   const auto masks = masks_of(grammar_from_gbnf("root ::= \"a\" \"b\"?"), vocabulary);
-  const std::span<const Token> ends = vocabulary.trie->end_tokens();
+  const std::span<const Token> ends = vocabulary.tree->end_tokens();
   REQUIRE_FALSE(ends.empty());
   const auto token = [&](std::string_view text) {
     for (std::size_t t = 0; t < vocabulary.tokenizer->n_vocab(); ++t) {

@@ -37,10 +37,10 @@ int main(int argc, char** argv) {
                                                             : llm::grammar_from_json_schema(text, warnings));
     std::printf("compile    %8.2f ms  %s\n", milliseconds(start), grammar->describe().c_str());
     start = Clock::now();
-    auto trie = std::make_shared<const llm::TokenTrie>(*tokenizer);
-    std::printf("vocabulary %8.2f ms  %zu tokens, %zu nodes\n", milliseconds(start), trie->tokens().size(),
-                trie->nodes().size());
-    const auto masks = std::make_shared<llm::TokenMasks>(grammar, trie);
+    auto tree = std::make_shared<const llm::TokenTree>(*tokenizer);
+    std::printf("vocabulary %8.2f ms  %zu tokens, %zu nodes\n", milliseconds(start), tree->tokens().size(),
+                tree->nodes().size());
+    const auto masks = std::make_shared<llm::TokenMasks>(grammar, tree);
     std::string target = contents(argv[4]);
     while (!target.empty() && target.back() == '\n') target.pop_back();
     const auto tokens = tokenizer->encode(target, {.add_special = false, .parse_special = false});

@@ -1,4 +1,4 @@
-#include "constrain/token_trie.h"
+#include "constrain/token_tree.h"
 
 #include <algorithm>
 
@@ -25,7 +25,7 @@ bool stands_for_text(const Tokenizer& tokenizer, Token token) {
 
 }  // namespace
 
-TokenTrie::TokenTrie(const Tokenizer& tokenizer) : piece_index_(tokenizer.n_vocab(), kLeftOut) {
+TokenTree::TokenTree(const Tokenizer& tokenizer) : piece_index_(tokenizer.n_vocab(), kLeftOut) {
   std::vector<std::pair<std::string, Token>> pieces;
   for (std::size_t t = 0; t < tokenizer.n_vocab(); ++t) {
     const auto token = static_cast<Token>(t);
@@ -46,7 +46,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) : piece_index_(tokenizer.n_voca
   add_nodes();
 }
 
-void TokenTrie::add_nodes() {
+void TokenTree::add_nodes() {
   std::vector<std::size_t> open;  // the nodes of the bytes of the token before
   const auto close_to = [&](std::size_t depth, std::size_t token) {
     for (; open.size() > depth; open.pop_back()) {
@@ -72,7 +72,7 @@ void TokenTrie::add_nodes() {
   close_to(0, tokens_.size());
 }
 
-std::string_view TokenTrie::piece(Token token) const {
+std::string_view TokenTree::piece(Token token) const {
   const std::uint32_t index = piece_index_[static_cast<std::size_t>(token)];
   return index == kLeftOut ? std::string_view() : bytes(index);
 }

@@ -14,10 +14,10 @@ namespace llm {
 /// One bit per token, ids from the lowest bit of the first word.
 using TokenBits = std::vector<std::uint64_t>;
 
-class TokenTrie {
+class TokenTree {
  public:
   /// Tokens that stand for no text, and those that end it, are left out.
-  explicit TokenTrie(const Tokenizer&);
+  explicit TokenTree(const Tokenizer&);
 
   struct Node {
     std::uint8_t byte;

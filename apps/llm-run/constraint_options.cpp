@@ -1,0 +1,91 @@
+#include "constraint_options.h"
+
+#include <utility>
+
+#include "common/input.h"
+#include "common/messages.h"
+
+namespace llm::app {
+namespace {
+
+void add_text(CLI::App& cli, const char* names, std::optional<std::string>& target, const char* type,
+              const char* help) {
+  cli.add_option(names, target, help)->type_name(type)->take_last()->group("Constraint");
+}
+
+void add_file(CLI::App& cli, const char* names, std::string& target, const char* help) {
+  cli.add_option(names, target, help)->type_name("FILE")->take_last()->group("Constraint");
+}
+
+/// A|B|C; \| is a bar and \\ a backslash that are part of the text.
+std::vector<std::string> split_choices(const std::vector<std::string>& given) {
+  std::vector<std::string> all;
+  for (const std::string& text : given) {
+    all.emplace_back();
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '|') {
+        all.emplace_back();
+        continue;
+      }
+      if (text[i] == '\\' && i + 1 < text.size() && (text[i + 1] == '|' || text[i + 1] == '\\')) ++i;
+      all.back() += text[i];
+    }
+  }
+  return all;
+}
+
+Grammar compile_schema(const std::string& text, const std::string& file) {
+  std::string bare = text;
+  std::erase_if(bare, [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; });
+  if (bare == "{}") return grammar_of_json_objects();  // llama.cpp's meaning of an empty schema
+  Warnings warnings;
+  Grammar grammar = grammar_from_json_schema(text, warnings, {}, file);
+  print_warnings(warnings);
+  return grammar;
+}
+
+}  // namespace
+
+void add_constraint_options(CLI::App& cli, ConstraintChoice& c) {
+  add_text(cli, "--grammar", c.grammar, "GBNF", "the answer follows this grammar, in llama.cpp's notation");
+  add_file(cli, "--grammar-file", c.grammar_file, "... the grammar in this file, - for stdin");
+  add_text(cli, "-j,--json-schema", c.schema, "SCHEMA", "the answer is JSON that this schema allows; {}: any object");
+  add_file(cli, "--json-schema-file", c.schema_file, "... the schema in this file, - for stdin (also -jf)");
+  add_text(cli, "--regex", c.regex, "PATTERN", "the whole answer matches this regular expression");
+  cli.add_option("--choice", c.choices, "the answer is one of these texts; repeatable")
+      ->type_name("A|B|C")
+      ->allow_extra_args(false)
+      ->group("Constraint");
+}
+
+std::optional<Grammar> compile_constraint(const ConstraintChoice& c) {
+  std::vector<std::string> given;
+  const auto note_given = [&](bool is_given, const char* option) {
+    if (is_given) given.emplace_back(option);
+  };
+  note_given(c.grammar.has_value(), "--grammar");
+  note_given(!c.grammar_file.empty(), "--grammar-file");
+  note_given(c.schema.has_value(), "--json-schema");
+  note_given(!c.schema_file.empty(), "--json-schema-file");
+  note_given(c.regex.has_value(), "--regex");
+  note_given(!c.choices.empty(), "--choice");
+  if (given.empty()) return std::nullopt;
+  if (given.size() > 1) {
+    throw Error(ErrorKind::Usage, "options " + given[0] + " and " + given[1] + ": an answer has one form only");
+  }
+  Grammar grammar = c.grammar                 ? grammar_from_gbnf(*c.grammar)
+                    : !c.grammar_file.empty() ? grammar_from_gbnf(read_input(c.grammar_file), c.grammar_file)
+                    : c.schema                ? compile_schema(*c.schema, "")
+                    : !c.schema_file.empty()  ? compile_schema(read_input(c.schema_file), c.schema_file)
+                    : c.regex                 ? grammar_from_regex(*c.regex)
+                                              : grammar_from_choices(split_choices(c.choices));
+  verbose("constraint: " + given[0] + ", " + grammar.describe());
+  return grammar;
+}
+
+std::shared_ptr<TokenMasks> constraint_for(Grammar grammar, const Model& model) {
+  return std::make_shared<TokenMasks>(std::make_shared<const Grammar>(std::move(grammar)),
+                                      std::make_shared<const TokenTree>(model.tokenizer()));
+}
+
+}  // namespace llm::app

@@ -1,0 +1,31 @@
+// The options that say what form the answer has: a grammar, a JSON schema, a regular expression or a choice.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "constrain/grammar.h"
+#include "constrain/token_masks.h"
+#include "runtime/model.h"
+
+namespace llm::app {
+
+struct ConstraintChoice {
+  std::optional<std::string> grammar, schema, regex;
+  std::string grammar_file, schema_file;
+  std::vector<std::string> choices;  ///< as given, each with alternatives between |
+};
+
+void add_constraint_options(CLI::App&, ConstraintChoice&);
+
+/// Nothing if no form is asked for. Needs no model, so that errors come before one is loaded. Prints warnings. Throws
+/// ErrorKind::Usage for more than one form or a file that cannot be read, ErrorKind::Grammar for a form that cannot be
+/// used.
+std::optional<Grammar> compile_constraint(const ConstraintChoice&);
+
+std::shared_ptr<TokenMasks> constraint_for(Grammar, const Model&);
+
+}  // namespace llm::app
