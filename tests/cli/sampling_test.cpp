@@ -219,6 +219,14 @@ TEST_CASE("an answer ends before its stop strings") {
   CHECK(bench.text({"-l", "68+1000", "-r", "\\x41", "--no-escape", "-e"}) == "\n");
 }
 
+TEST_CASE("a control token can be a stop string") {
+  const Outcome o = Bench()({"-l", "1+1000", "-r", "<s>"});
+  CHECK(o.code == 0);
+  CHECK(o.out == "\n");
+  CHECK(contains(o.err, "gen 0 tok"));
+  CHECK(contains(o.err, "stop: stop string"));
+}
+
 TEST_CASE("escapes in prompts are processed on the command line only") {
   const Bench bench;
   const auto tokens = [&](std::vector<std::string> options) {

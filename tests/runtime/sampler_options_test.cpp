@@ -1,0 +1,97 @@
+// The table of settings, and chains by name.
+#include "runtime/sampler_options.h"
+
+#include <limits>
+#include <set>
+
+#include "support/catch.h"
+
+using namespace llm;
+
+namespace {
+
+std::string refusal(const SamplingParameter& p, double value) {
+  SamplerOptions options;
+  try {
+    set_value(options, p, value);
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Usage);
+    return e.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("every setting takes its range and its default, and nothing else") {
+  std::set<std::string_view> names, options;
+  for (const SamplingParameter& p : sampling_parameters()) {
+    INFO(p.name);
+    CHECK(names.insert(p.name).second);
+    CHECK(find_sampling_parameter(p.name) == &p);
+    SamplerOptions o;
+    for (const double v : {p.min, p.max, value(o, p)}) {
+      set_value(o, p, v);
+      CHECK(value(o, p) == Approx(v));
+    }
+    for (const double v : {p.min - 1, p.max + 1, std::numeric_limits<double>::infinity(),
+                           -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+      CHECK(refusal(p, v).find(std::string(p.name) + ": ") == 0);
+      CHECK(refusal(p, v).find(" to ") != std::string::npos);
+    }
+    if (is_integer(p)) CHECK(refusal(p, p.min + 0.5).find("whole number") != std::string::npos);
+  }
+  CHECK(find_sampling_parameter("adaptive_target") == nullptr);
+}
+
+TEST_CASE("the defaults are llama.cpp's") {
+  // Of llama-cpp-python 0.3.36: --help of llama.cpp's programs.
+  const SamplerOptions o;
+  struct Default {
+    const char* name;
+    double value;
+  };
+  for (const Default d : {Default{"temperature", 0.8},      Default{"top_k", 40},
+                          Default{"top_p", 0.95},           Default{"min_p", 0.05},
+                          Default{"top_n_sigma", -1},       Default{"xtc_probability", 0},
+                          Default{"xtc_threshold", 0.1},    Default{"typical_p", 1},
+                          Default{"repeat_last_n", 64},     Default{"repeat_penalty", 1},
+                          Default{"presence_penalty", 0},   Default{"frequency_penalty", 0},
+                          Default{"dry_multiplier", 0},     Default{"dry_base", 1.75},
+                          Default{"dry_allowed_length", 2}, Default{"dry_penalty_last_n", 64},
+                          Default{"dynatemp_range", 0},     Default{"dynatemp_exponent", 1},
+                          Default{"mirostat", 0},           Default{"mirostat_eta", 0.1},
+                          Default{"mirostat_tau", 5},       Default{"min_keep", 0}}) {
+    INFO(d.name);
+    CHECK(value(o, *find_sampling_parameter(d.name)) == Approx(d.value));
+  }
+  CHECK(o.order == parse_sampler_names("penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"));
+  CHECK(o.order == parse_sampler_letters("edskypmxt"));
+  CHECK(o.dry_sequence_breakers == std::vector<std::string>{"\n", ":", "\"", "*"});
+}
+
+TEST_CASE("samplers have other spellings") {
+  using K = SamplerKind;
+  CHECK(parse_sampler_names("").empty());
+  CHECK(parse_sampler_names("top-k,nucleus;typical;typical-p;typ;temp;top-n-sigma;min-p") ==
+        std::vector<K>{K::TopK, K::TopP, K::Typical, K::Typical, K::Typical, K::Temperature, K::TopNSigma, K::MinP});
+  CHECK_THROWS_AS(parse_sampler_names("top_k;;top_p"), Error);
+  CHECK_THROWS_AS(parse_sampler_names(" top_k"), Error);
+  CHECK_THROWS_AS(parse_sampler_letters("k p"), Error);
+}
+
+TEST_CASE("what acts is what changes something") {
+  using K = SamplerKind;
+  SamplerOptions o;
+  CHECK(acting_samplers(o) == std::vector<K>{K::TopK, K::TopP, K::MinP, K::Temperature});
+  o.repeat_penalty = 1.1F;
+  o.dry_multiplier = 1;
+  o.xtc_probability = 0.5F;
+  CHECK(acting_samplers(o) == std::vector<K>{K::Penalties, K::Dry, K::TopK, K::TopP, K::MinP, K::Xtc, K::Temperature});
+  o.repeat_last_n = 0;
+  o.dry_penalty_last_n = 0;
+  o.xtc_threshold = 0.6F;
+  CHECK(acting_samplers(o) == std::vector<K>{K::TopK, K::TopP, K::MinP, K::Temperature});
+  o.mirostat = 1;
+  CHECK(acting_samplers(o) == std::vector<K>{K::Temperature});
+}
