@@ -127,13 +127,31 @@ TEST_CASE("tokenize takes bytes exactly", "[apps]") {
   CHECK(ids_of(bpe, folder, "") == Ids{});
   CHECK(ids_of(bpe, folder, "\n") == Ids{10});
   CHECK(ids_of(bpe, folder, "a<|end|>") == Ids{97, 258});
-  CHECK(ids_of(bpe, folder, "<|end|>", {"--no-special"}) == Ids{60, 124, 101, 110, 100, 124, 62});
+  CHECK(ids_of(bpe, folder, "<|end|>", {"--no-parse-special"}) == Ids{60, 124, 101, 110, 100, 124, 62});
 
   // <s> is 1, byte b is 3 + b, the space 259, "abc" 264.
   const std::string spm = write_model(folder, tiny_model(), "spm.gguf");
   CHECK(ids_of(spm, folder, "abc") == Ids{1, 259, 264});
   CHECK(ids_of(spm, folder, "abc", {"--no-bos"}) == Ids{259, 264});
   CHECK(ids_of(spm, folder, std::string("\0\xfe", 2), {"--no-bos"}) == Ids{259, 3, 3 + 0xfe});
+}
+
+TEST_CASE("tokenize takes its text from one place and counts", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model({.tokenizer = TinyTokenizer::Bpe}), "bpe.gguf");
+  std::ofstream(folder / "text", std::ios::binary) << "abcab\n";
+  const std::string text = (folder / "text").string();
+  CHECK(output_of("llm-inspect", {"tokenize", model, "-f", text, "--ids"}) == "[257,256,10]\n");
+  CHECK(output_of("llm-inspect", {"tokenize", model, "-f", text, "--ids", "--show-count"}) ==
+        "[257,256,10]\nTotal number of tokens: 3\n");
+  CHECK(output_of("llm-inspect", {"tokenize", model, "--text", "", "--ids", "--show-count"}) ==
+        "[]\nTotal number of tokens: 0\n");
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{}, {"--text", "a", "--stdin"}, {"--text", "a", "-f", text}, {"-f", text, "--stdin"}}) {
+    std::vector<std::string> arguments = {"tokenize", model};
+    arguments.insert(arguments.end(), wrong.begin(), wrong.end());
+    CHECK(run({.program = program("llm-inspect").string(), .arguments = arguments}).code == 2);
+  }
 }
 
 TEST_CASE("tokenize prints a line per token", "[apps]") {
@@ -165,7 +183,7 @@ TEST_CASE("tokenize gives the ids of real vocabularies' own tokenizers", "[apps]
       const std::size_t end = texts.find(separator, begin);
       std::istringstream numbers(line);
       const Ids ids{std::istream_iterator<int>(numbers), {}};
-      CHECK(ids_of(path, folder, texts.substr(begin, end - begin), {"--no-bos", "--no-special"}) == ids);
+      CHECK(ids_of(path, folder, texts.substr(begin, end - begin), {"--no-bos", "--no-parse-special"}) == ids);
       begin = end + separator.size();
     }
     CHECK(n == 12);

@@ -128,6 +128,118 @@ TEST_CASE("long runs take time in proportion to their length in every rule", "[p
   }
 }
 
+TEST_CASE("every name that files are known to have has a rule", "[pretokenizer]") {
+  for (const char* name : {"default",
+                           "minicpm5",
+                           "llama3",
+                           "llama-v3",
+                           "llama-bpe",
+                           "falcon3",
+                           "falcon-h1",
+                           "pixtral",
+                           "midm-2.0",
+                           "lfm2",
+                           "jina-v5-nano",
+                           "deepseek-llm",
+                           "deepseek-coder",
+                           "deepseek-v3",
+                           "spark2_5",
+                           "youtu",
+                           "falcon",
+                           "mpt",
+                           "starcoder",
+                           "gpt-2",
+                           "phi-2",
+                           "jina-es",
+                           "jina-de",
+                           "gigachat",
+                           "jina-v2-es",
+                           "jina-v2-de",
+                           "a.x-4.0",
+                           "mellum",
+                           "modern-bert",
+                           "jais-2",
+                           "gemma4",
+                           "granite-embed-multi-311m",
+                           "sarvam-moe",
+                           "jina-v1-en",
+                           "jina-v2-code",
+                           "roberta-bpe",
+                           "whitespace",
+                           "refact",
+                           "command-r",
+                           "qwen2",
+                           "deepseek-r1-qwen",
+                           "kormo",
+                           "f2llmv2",
+                           "qwen35",
+                           "stablelm2",
+                           "olmo",
+                           "dbrx",
+                           "smaug-bpe",
+                           "poro-chat",
+                           "glm4",
+                           "chatglm-bpe",
+                           "viking",
+                           "jais",
+                           "tekken",
+                           "smollm",
+                           "codeshell",
+                           "bloom",
+                           "gpt3-finnish",
+                           "exaone",
+                           "exaone4",
+                           "exaone-moe",
+                           "chameleon",
+                           "minerva-7b",
+                           "megrez",
+                           "gpt-4o",
+                           "llama4",
+                           "kanana2",
+                           "talkie",
+                           "granite-embed-multi-97m",
+                           "tiny_aya",
+                           "cohere2moe",
+                           "superbpe",
+                           "trillion",
+                           "granite-docling",
+                           "bailingmoe",
+                           "bailingmoe2",
+                           "llada-moe",
+                           "seed-coder",
+                           "hunyuan",
+                           "hunyuan-dense",
+                           "hy_v4",
+                           "joyai-llm",
+                           "kimi-k2",
+                           "ufakzeka",
+                           "grok-2",
+                           "afmoe",
+                           "laguna",
+                           "minimax-m2",
+                           "solar-open",
+                           "mellum2"}) {
+    CHECK(find_pretokenizer(name) != nullptr);
+  }
+  for (const char* name : {"llama-bpe", "tekken", "chameleon", "gemma4"}) {
+    CHECK(find_pretokenizer(name)->bos == BosRule::Add);
+  }
+  for (const char* name : {"llama3", "tekken", "glm4", "youtu", "minicpm5", "granite-embed-multi-97m"}) {
+    CHECK(find_pretokenizer(name)->words == WordRule::WholeIfToken);
+  }
+  for (const char* name : {"qwen2", "gpt-4o", "dbrx", "deepseek-v3", "chatglm-bpe"}) {
+    CHECK(find_pretokenizer(name)->words == WordRule::Merge);
+    CHECK(find_pretokenizer(name)->bos == BosRule::None);
+  }
+}
+
+TEST_CASE("digits are grouped from the right", "[pretokenizer]") {
+  CHECK(chunks("afmoe", "1234567 x12") == Chunks{"1", "234", "567", " x", "12"});
+  CHECK(chunks("afmoe", "123456") == Chunks{"123", "456"});
+  CHECK(chunks("tiny_aya", "12345 1234a") == Chunks{"12", "345", " ", "123", "4", "a"});
+  CHECK(chunks("superbpe", "in 1234567 words") == Chunks{"in ", "1", "234", "567", " words"});
+}
+
 TEST_CASE("names: aliases share a rule, unknown ones have neighbours", "[pretokenizer]") {
   CHECK(find_pretokenizer("llama3") == find_pretokenizer("llama-bpe"));
   CHECK(find_pretokenizer("deepseek-r1-qwen") == find_pretokenizer("qwen2"));

@@ -119,3 +119,45 @@ TEST_CASE("without token types the special tokens are known by id and text", "[s
   CHECK(t->piece(3 + '!') == "!");
   CHECK(t->encode("!", {}) == Ids{1, 259, 3 + '!'});
 }
+
+TEST_CASE("marks of turns are control tokens, even where a file types them as user-defined", "[special]") {
+  VocabularyFile v = bpe_vocabulary();
+  const Token start = v.add("<start_of_turn>", TokenKind::UserDefined), tool = v.add("<tool>", TokenKind::UserDefined);
+  const LoadedTokenizer t = v.load();
+  CHECK(t.warnings.empty());
+  CHECK(t->kind(start) == TokenKind::Control);
+  CHECK(t->encode("<start_of_turn>", kMarkup) == Ids{start});
+  for (const Token id : t->encode("<start_of_turn>model", kPlain)) CHECK(id != start);
+  CHECK(t->encode("<tool>", kPlain) == Ids{tool});
+}
+
+TEST_CASE("a mask token swallows the white space before it where its tokenizer does", "[special]") {
+  VocabularyFile v = bpe_vocabulary("roberta-bpe");
+  const Token mask = v.add("<mask>", TokenKind::Control);
+  CHECK(v.load()->encode("a \t<mask> b", kMarkup) == Ids{'a', mask, ' ', 'b'});
+  CHECK(v.load()->encode(" <mask>", kMarkup) == Ids{mask});
+  v.pre = "gpt-2";
+  CHECK(v.load()->encode("a <mask>", kMarkup) == Ids{'a', ' ', mask});
+}
+
+TEST_CASE("special tokens of great length, with zero bytes, or one the beginning of the other", "[special]") {
+  VocabularyFile v = bpe_vocabulary();
+  const std::string text = "<" + std::string(100000, 'x') + ">";
+  const Token longest = v.add(text, TokenKind::Control), opening = v.add("<xx", TokenKind::Control);
+  const Token zero = v.add(std::string("<\0>", 3), TokenKind::Control);
+  const LoadedTokenizer t = v.load();
+  CHECK(t->encode(text + "a" + text, kMarkup) == Ids{longest, 'a', longest});
+  CHECK(t->encode("<xxx", kMarkup) == Ids{opening, 'x'});
+  CHECK(t->encode(std::string("a<\0>\0", 5), kMarkup) == Ids{'a', zero, 0});
+  CHECK(t->encode(text, kPlain).size() == text.size());
+}
+
+TEST_CASE("user-defined tokens of byte-level vocabularies are their text, not bytes", "[special]") {
+  VocabularyFile v = bpe_vocabulary();
+  v.texts[0xFC] = "unused", v.kinds[0xFC] = static_cast<std::int32_t>(TokenKind::Unused);
+  const Token umlaut = v.add("\u00fc", TokenKind::UserDefined);  // the character that stands for byte 0xFC elsewhere
+  const LoadedTokenizer t = v.load();
+  CHECK(t->encode("a\u00fcb", kPlain) == Ids{'a', umlaut, 'b'});
+  CHECK(t->decode(Ids{umlaut}) == "\u00fc");
+  CHECK(t->encode("\xFC", kPlain).empty());
+}

@@ -76,3 +76,22 @@ TEST_CASE("the valid prefix ends at the first bad byte at any position", "[utf8]
     CHECK(utf8::valid_prefix(text + "\xE2\x82") == text.size());
   }
 }
+
+TEST_CASE("code points and their bytes are what utf8proc says", "[utf8]") {
+  std::size_t wrong = 0;
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c <= 0xDFFF) continue;
+    utf8proc_uint8_t bytes[4];
+    const auto n = static_cast<std::size_t>(utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes));
+    const std::string_view expected(reinterpret_cast<const char*>(bytes), n);
+    wrong += utf8::encoded(c) == expected && utf8::code_point(expected) == c ? 0 : 1;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("which bytes are inside of a character", "[utf8]") {
+  const std::string text = "a\u00e9\U0001F600\x80\xE2\x82z";
+  std::string inside;
+  for (std::size_t i = 0; i < text.size(); ++i) inside += utf8::is_inside(text, i) ? 'i' : '.';
+  CHECK(inside == "..i.iii....");
+}
