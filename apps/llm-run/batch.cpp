@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "answer_options.h"
 #include "batch_input.h"
 #include "batch_output.h"
 #include "batch_progress.h"
@@ -17,7 +18,9 @@
 #include "batch_state.h"
 #include "common/messages.h"
 #include "common/signals.h"
+#include "prompt.h"
 #include "runtime/scheduler.h"
+#include "text/chat_template.h"
 
 namespace llm::app {
 namespace {
@@ -41,6 +44,13 @@ Json shaping_options(const RunOptions& o, const SamplerOptions& sampling) {
                {"--ignore-eos", o.ignore_end},
                {"--no-cnv", o.chat.format == ChatOptions::Format::Raw},
                {"--stop", o.stop_strings},
+               {"--chat-template", o.chat.template_text + o.chat.template_file},
+               {"--chat-template-kwargs", o.chat.template_kwargs},
+               {"--system-prompt", o.chat.system.value_or("") + o.chat.system_file},
+               {"--grammar", o.constraint.grammar.value_or("") + o.constraint.grammar_file},
+               {"--json-schema", o.constraint.schema.value_or("") + o.constraint.schema_file},
+               {"--regex", o.constraint.regex.value_or("")},
+               {"--choice", o.constraint.choices},
                {"--template-row", o.batch.template_row ? Json(*o.batch.template_row) : Json()},
                {"--backend", o.model.backend}};
   for (const SamplingParameter& p : sampling_parameters()) options[std::string(p.name)] = value(sampling, p);
@@ -61,17 +71,19 @@ class BatchRun {
     std::size_t index;
     std::vector<std::optional<BatchResult>> choices;
     std::size_t missing = 0;
+    AnswerShape shape{};
     std::int64_t prompt_tokens = 0;
   };
 
   void choose_seed();
   void read_rows();
   void skip_known();
-  AnswerOptions common_options() const;
   void open_state();
   void encode_rows();
   void encode(std::size_t index);
-  std::vector<Token> prompt_tokens(const BatchRequest&) const;
+  std::vector<Token> checked_ids(const TokenPrompt&) const;
+  std::vector<Token> prompt_tokens(const BatchRequest&, AnswerShape&) const;
+  std::shared_ptr<TokenMasks> constraint_of(const RowChanges&);
   void compute();
   void finished(BatchResult&&);
   BatchControl after_step(const BatchProgress&, BatchProgressLine&);
@@ -90,6 +102,9 @@ class BatchRun {
   std::vector<bool> known_;             ///< by index: the output has them already
   std::optional<BatchOutput> output_;
   std::unique_ptr<Model> model_;
+  std::optional<PromptMaker> prompts_;
+  std::map<std::string, std::shared_ptr<TokenMasks>> constraints_;  ///< of rows, by their form
+  std::shared_ptr<const TokenTree> tree_;
   BatchState state_;
 
   std::vector<BatchRow> rows_;
@@ -143,15 +158,6 @@ void BatchRun::skip_known() {
   if (strangers > 0) note(std::to_string(strangers) + " results are of rows that the input does not have");
 }
 
-AnswerOptions BatchRun::common_options() const {
-  AnswerOptions a;
-  a.max_tokens = options_.max_tokens;
-  a.sampling = resolve_sampling(choices_, *model_);
-  if (options_.ignore_end) a.end_token = AnswerOptions::EndToken::Ignored;
-  a.stop_strings = options_.stop_strings;
-  return a;
-}
-
 void BatchRun::open_state() {
   state_ = {.options = shaping_options(options_, common_.sampling),
             .seed = common_.sampling.seed,
@@ -172,25 +178,43 @@ void BatchRun::save_state(std::string status) {
   if (output_->is_file()) write_state(state_path(options_.batch.output), state_);
 }
 
-std::vector<Token> BatchRun::prompt_tokens(const BatchRequest& r) const {
-  if (const auto* ids = std::get_if<TokenPrompt>(&r.prompt)) {
-    const auto bad = std::find_if(ids->begin(), ids->end(), [&](Token t) { return t >= model_->dims().vocab; });
-    if (bad != ids->end())
-      throw Error(ErrorKind::Usage, "token id " + std::to_string(*bad) + " is not in the vocabulary");
-    return *ids;
+std::vector<Token> BatchRun::checked_ids(const TokenPrompt& ids) const {
+  const auto bad = std::find_if(ids.begin(), ids.end(), [&](Token t) { return t >= model_->dims().vocab; });
+  if (bad == ids.end()) return ids;
+  throw Error(ErrorKind::Usage, "token id " + std::to_string(*bad) + " is not in the vocabulary");
+}
+
+std::vector<Token> BatchRun::prompt_tokens(const BatchRequest& r, AnswerShape& shape) const {
+  shape = AnswerShape::Completion;
+  if (const auto* ids = std::get_if<TokenPrompt>(&r.prompt)) return checked_ids(*ids);
+  if (const auto* text = std::get_if<PromptText>(&r.prompt)) return model_->tokenizer().encode(*text).ids;
+  if (const auto* plain = std::get_if<PlainPrompt>(&r.prompt)) {
+    if (prompts_->has_template()) shape = AnswerShape::Chat;
+    return prompts_->from_text(plain->text).tokens.ids;
   }
-  if (const auto* text = std::get_if<PromptText>(&r.prompt)) {
-    return model_->tokenizer().encode(*text, AddSpecial::AsFileSays).ids;
-  }
-  throw Error(ErrorKind::Usage, "messages need a chat template");
+  shape = AnswerShape::Chat;
+  const ChatPrompt& chat = std::get<ChatPrompt>(r.prompt);
+  Json input{{"messages", chat.messages}};
+  input.update(chat.variables);
+  return prompts_->from_chat(read_chat_input(input.dump(), "")).tokens.ids;
+}
+
+/// Rows with the same form share what is known about it.
+std::shared_ptr<TokenMasks> BatchRun::constraint_of(const RowChanges& changes) {
+  if (!changes.grammar) return common_.constraint;
+  std::shared_ptr<TokenMasks>& masks = constraints_[changes.form];
+  if (!tree_) tree_ = std::make_shared<const TokenTree>(model_->tokenizer());
+  if (!masks) masks = std::make_shared<TokenMasks>(changes.grammar, tree_);
+  return masks;
 }
 
 void BatchRun::encode(std::size_t index) {
   const BatchRequest& r = requests_[index];
   if (r.failure) return fail_row(index, *r.failure);
   std::vector<Token> tokens;
+  AnswerShape shape{};
   try {
-    tokens = prompt_tokens(r);
+    tokens = prompt_tokens(r, shape);
     if (tokens.empty()) throw Error(ErrorKind::Usage, "the prompt is empty");
   } catch (const Error& error) {
     return fail_row(index, failure_of(error));
@@ -202,6 +226,7 @@ void BatchRun::encode(std::size_t index) {
   for (std::size_t c = 0; c < choices; ++c) {
     BatchRow row{tokens, answer_options(r, common_)};
     row.answer.row += c;
+    row.answer.constraint = constraint_of(r.changes);
     rows_.push_back(std::move(row));
     choice_of_.emplace_back(work_.size(), c);
   }
@@ -249,8 +274,9 @@ void BatchRun::finished(BatchResult&& result) {
   // A row that was stopped has no result: it is run again when the batch goes on.
   if (choices.front().reason == StopReason::Cancelled) return;
   ++answered_;
-  put(work.index, answer_line(requests_[work.index], choices, work.index + 1,
-                              {state_.model.at("name").get<std::string>(), model_->tokenizer()}, work.prompt_tokens));
+  put(work.index,
+      answer_line(requests_[work.index], choices, work.index + 1,
+                  {state_.model.at("name").get<std::string>(), model_->tokenizer()}, work.shape, work.prompt_tokens));
 }
 
 bool BatchRun::too_many_failures() const {
@@ -278,9 +304,8 @@ void BatchRun::compute() {
   if (rows_.empty()) return;
   const int wanted = options_.batch.parallel > 0 ? options_.batch.parallel : kAutoParallel;
   const int parallel = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(wanted), rows_.size()));
-  SessionOptions session_options{.sequences = batch_sequences(parallel), .pool = 0};
-  if (options_.context) session_options.context = *options_.context == 0 ? model_->dims().context : *options_.context;
-  Session session(*model_, session_options);
+  Session session(*model_,
+                  {.context = context_of(options_, *model_), .sequences = batch_sequences(parallel), .pool = 0});
   verbose("rows at once: up to " + std::to_string(parallel) + ", cache of " +
           bytes_text(static_cast<std::uint64_t>(session.free_positions()) * session.cache_bytes_per_position()));
   BatchProgressLine line(requests_.size() - static_cast<std::size_t>(std::count(known_.begin(), known_.end(), true)));
@@ -302,11 +327,14 @@ void BatchRun::say_summary(double seconds) const {
 int BatchRun::run() {
   choose_seed();
   read_rows();
+  std::optional<Grammar> grammar = compile_constraint(options_.constraint);
   output_.emplace(options_.batch.output, start_);
   skip_known();
   install_signal_handlers();
   model_ = load_model(options_.model);
-  common_ = common_options();
+  prompts_.emplace(options_.chat, model_->file().metadata(), model_->tokenizer());
+  auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
+  common_ = answer_options(options_, choices_, std::move(constraint), *model_);
   open_state();
   const auto begin = std::chrono::steady_clock::now();
   try {

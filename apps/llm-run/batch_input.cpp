@@ -140,7 +140,7 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
     CsvReader(path, row).read(text);
   } else {
     for_each_line(text, [&](std::string_view line, std::size_t number) {
-      return add(format == BatchFormat::Lines ? request_from_text(std::string(line), number, rules)
+      return add(format == BatchFormat::Lines ? request_from_text(std::string(line), number)
                                               : request_from_json(line, number, rules));
     });
   }

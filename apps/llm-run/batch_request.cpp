@@ -66,9 +66,10 @@ RowPrompt read_prompt(const Json& value) {
   return token_ids(value);
 }
 
-ChatPrompt& chat(BatchRequest& r) {
-  if (!r.is_chat()) r.prompt = ChatPrompt{Json::array(), Json::object()};
-  return std::get<ChatPrompt>(r.prompt);
+ChatPrompt& chat(BatchRequest& r, std::string_view key) {
+  auto* prompt = std::get_if<ChatPrompt>(&r.prompt);
+  if (prompt == nullptr) invalid(in_key(key) + " goes with \"messages\"");
+  return *prompt;
 }
 
 void read_messages(BatchRequest& r, const Json& value) {
@@ -78,7 +79,7 @@ void read_messages(BatchRequest& r, const Json& value) {
       invalid("a message is not an object with a \"role\"");
     }
   }
-  chat(r).messages = value;
+  r.prompt = ChatPrompt{value, Json::object()};
 }
 
 /// Keys that ask for something; the table is the format.
@@ -141,10 +142,43 @@ void read_top_logprobs(BatchRequest& r, const Json& v, std::string_view key) {
 }
 void read_template_variables(BatchRequest& r, const Json& v, std::string_view key) {
   if (!v.is_object()) invalid(in_key(key) + " is not an object");
-  chat(r).variables.update(v);
+  chat(r, key).variables.update(v);
 }
 void read_template_variable(BatchRequest& r, const Json& v, std::string_view key) {
-  chat(r).variables[std::string(key)] = v;
+  chat(r, key).variables[std::string(key)] = v;
+}
+
+/// One form for an answer; the text of it is what rows with the same form share its automaton by.
+void set_form(BatchRequest& r, std::string_view key, const std::string& text,
+              const std::function<Grammar(Warnings&)>& compile) {
+  if (r.changes.grammar) invalid(in_key(key) + ": the row has asked for another form already");
+  Warnings warnings;
+  try {
+    r.changes.grammar = std::make_shared<const Grammar>(compile(warnings));
+  } catch (const Error& error) {
+    throw BadRow{{"schema_invalid", error.what()}};
+  }
+  r.changes.form = std::string(key) + ":" + text;
+}
+void read_schema(BatchRequest& r, const Json& v, std::string_view key) {
+  const std::string text = v.dump();
+  set_form(r, key, text, [&](Warnings& warnings) {
+    return v.is_object() && v.empty() ? grammar_of_json_objects() : grammar_from_json_schema(text, warnings);
+  });
+}
+void read_grammar(BatchRequest& r, const Json& v, std::string_view key) {
+  const std::string text = string(v, key);
+  set_form(r, key, text, [&](Warnings&) { return grammar_from_gbnf(text); });
+}
+void read_response_format(BatchRequest& r, const Json& v, std::string_view key) {
+  const Json type = v.is_object() ? v.value("type", Json()) : Json();
+  if (type == "text") return;
+  if (type == "json_object") return read_schema(r, v.value("schema", Json::object()), key);
+  if (type != "json_schema") invalid(in_key(key) + " has no \"type\" text, json_object or json_schema");
+  const Json given = v.value("json_schema", Json());
+  if (!given.is_object() || !given.contains("schema"))
+    invalid(in_key(key) + " has no \"json_schema\" with a \"schema\"");
+  read_schema(r, given["schema"], key);
 }
 
 constexpr std::array kKeys{
@@ -158,6 +192,9 @@ constexpr std::array kKeys{
     Key{"logit_bias", read_logit_bias},
     Key{"logprobs", read_logprobs},
     Key{"top_logprobs", read_top_logprobs},
+    Key{"json_schema", read_schema},
+    Key{"grammar", read_grammar},
+    Key{"response_format", read_response_format},
     Key{"chat_template_kwargs", read_template_variables},
     Key{"tools", read_template_variable},
     Key{"reasoning_effort", read_template_variable},
@@ -233,14 +270,6 @@ void read_openai(BatchRequest& r, const Json& line) {
   read_flat(r, line["body"]);
 }
 
-void set_text(BatchRequest& r, PromptText text, const RowRules& rules) {
-  if (rules.plain_text == RowRules::PlainText::Raw) {
-    r.prompt = std::move(text);
-  } else {
-    r.prompt = ChatPrompt{Json::array({Json{{"role", "user"}, {"content", std::move(text.text)}}}), Json::object()};
-  }
-}
-
 /// Columns have no types: what reads as a number or a truth value is one, unless it is text by its name.
 Json with_numbers(const Json& columns) {
   Json typed = columns;
@@ -260,7 +289,7 @@ void read_columns(BatchRequest& r, const Json& columns, const RowRules& rules) {
   std::string problem;
   std::optional<PromptText> text = fill_template(*rules.template_row, columns, problem);
   if (!text) invalid(problem);
-  set_text(r, std::move(*text), rules);
+  r.prompt = PlainPrompt{std::move(*text)};
 }
 
 /// Ids are what results are found by again; one that is not the row's own says where it stands.
@@ -327,9 +356,9 @@ BatchRequest request_from_columns(const Json& columns, std::size_t line, const R
   });
 }
 
-BatchRequest request_from_text(std::string text, std::size_t line, const RowRules& rules) {
+BatchRequest request_from_text(std::string text, std::size_t line) {
   return guarded(begin_request(line, read_id({}, line)), [&](BatchRequest& r) {
-    set_text(r, {std::move(text), {}}, rules);
+    r.prompt = PlainPrompt{{std::move(text), {}}};
   });
 }
 

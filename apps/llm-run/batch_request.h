@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "constrain/grammar.h"
 #include "runtime/answer.h"
 #include "runtime/sampler_options.h"
 #include "text/tokenizer.h"
@@ -30,7 +32,11 @@ struct ChatPrompt {
   Json variables = Json::object();  ///< for the template, beside the messages: tools, chat_template_kwargs
 };
 using TokenPrompt = std::vector<Token>;
-using RowPrompt = std::variant<PromptText, TokenPrompt, ChatPrompt>;
+/// A line, or a filled row template: what a user says where the model has a chat template, else the text to complete.
+struct PlainPrompt {
+  PromptText text;
+};
+using RowPrompt = std::variant<PromptText, TokenPrompt, ChatPrompt, PlainPrompt>;
 
 /// What a row asks for otherwise than the command line.
 struct RowChanges {
@@ -41,6 +47,8 @@ struct RowChanges {
   std::optional<AnswerOptions::EndToken> end_token;
   std::vector<std::string> stop_strings;  ///< beside those of the command line
   std::optional<int> logprobs;            ///< the likeliest tokens that are told for each
+  std::string form;                       ///< key of the constraint that holds for the answer; empty: none of its own
+  std::shared_ptr<const Grammar> grammar;
 };
 
 struct BatchRequest {
@@ -51,18 +59,12 @@ struct BatchRequest {
   int choices = 1;
   std::optional<RowFailure> failure;
   std::vector<std::string> ignored_keys;  ///< that mean nothing here: warned about
-
-  bool is_chat() const { return std::holds_alternative<ChatPrompt>(prompt); }
 };
 
 /// How rows are read.
 struct RowRules {
   /// Text with {column} in it: each row is an object of columns, the filled text its prompt.
   std::optional<std::string> template_row;
-  enum class PlainText : std::uint8_t {
-    Raw,   ///< text of lines and templates is completed as it is
-    Chat,  ///< ... is what a user says, in the model's chat template
-  } plain_text = PlainText::Raw;
 };
 
 /// A row from a JSON object: OpenAI's batch line, a flat one, or columns for the template.
@@ -70,7 +72,7 @@ BatchRequest request_from_json(std::string_view text, std::size_t line, const Ro
 /// A row from named columns (CSV): those of the template; without one the columns are the keys of a flat row.
 BatchRequest request_from_columns(const Json& columns, std::size_t line, const RowRules&);
 /// A row that is its prompt.
-BatchRequest request_from_text(std::string text, std::size_t line, const RowRules&);
+BatchRequest request_from_text(std::string text, std::size_t line);
 
 /// The row's own options. A row without a seed of its own draws its random numbers by its id: neither the order of the
 /// file nor what else is in it matters; one with a seed answers as `llm-run -s SEED` does.

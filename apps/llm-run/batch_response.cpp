@@ -50,9 +50,9 @@ Json logprobs_json(const std::vector<Logprobs>& all, const Tokenizer& tokenizer)
   return {{"content", content}};
 }
 
-Json choice(const BatchRequest& r, const BatchResult& result, std::size_t index, const Tokenizer& tokenizer) {
+Json choice(AnswerShape shape, const BatchResult& result, std::size_t index, const Tokenizer& tokenizer) {
   Json out{{"index", index}};
-  if (r.is_chat()) {
+  if (shape == AnswerShape::Chat) {
     out["message"] = {{"role", "assistant"}, {"content", result.text}};
   } else {
     out["text"] = result.text;
@@ -81,11 +81,11 @@ Json timings(std::span<const BatchResult> choices, std::int64_t prompt_tokens, s
 }  // namespace
 
 Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, std::size_t number,
-                 const AnsweringModel& model, std::int64_t prompt_tokens) {
+                 const AnsweringModel& model, AnswerShape shape, std::int64_t prompt_tokens) {
   Json list = Json::array();
   std::int64_t generated = 0;
   for (std::size_t i = 0; i < choices.size(); ++i) {
-    list.push_back(choice(r, choices[i], i, model.tokenizer));
+    list.push_back(choice(shape, choices[i], i, model.tokenizer));
     generated += static_cast<std::int64_t>(choices[i].tokens.size());
   }
   const Json usage{{"prompt_tokens", prompt_tokens},
@@ -93,7 +93,7 @@ Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, st
                    {"total_tokens", prompt_tokens + generated},
                    {"prompt_tokens_details", {{"cached_tokens", choices.front().shared_tokens}}}};
   const Json body{{"id", numbered("cmpl-", number)},
-                  {"object", r.is_chat() ? "chat.completion" : "text_completion"},
+                  {"object", shape == AnswerShape::Chat ? "chat.completion" : "text_completion"},
                   {"model", model.name},
                   {"choices", list},
                   {"usage", usage}};
@@ -114,6 +114,7 @@ Json failure_line(const BatchRequest& r, const RowFailure& failure, std::size_t 
 
 RowFailure failure_of(const Error& error) {
   if (error.kind() == ErrorKind::Context) return {"context_length_exceeded", error.what()};
+  if (error.kind() == ErrorKind::Template) return {"template_error", error.what()};
   if (error.kind() == ErrorKind::Usage) return {"invalid_request", error.what()};
   return {"internal", error.what()};
 }

@@ -13,10 +13,11 @@ struct AnsweringModel {
   std::string name;
   const Tokenizer& tokenizer;
 };
+enum class AnswerShape : std::uint8_t { Completion, Chat };
 
 /// The line of a row whose choices all have an answer, in their order. `number` counts the lines of the input's rows.
 Json answer_line(const BatchRequest&, std::span<const BatchResult> choices, std::size_t number,
-                 const AnsweringModel& model, std::int64_t prompt_tokens);
+                 const AnsweringModel& model, AnswerShape, std::int64_t prompt_tokens);
 Json failure_line(const BatchRequest&, const RowFailure&, std::size_t number);
 /// What an error of the library means for a row.
 RowFailure failure_of(const Error&);

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "answer_options.h"
 #include "answer_writer.h"
 #include "base/machine.h"
 #include "batch.h"
@@ -44,18 +45,10 @@ void explain_prompt(const RunOptions& options, const std::string& text) {
   const GgufFile file = GgufFile::open(options.model.path, warnings);
   const auto tokenizer = Tokenizer::load(file.metadata(), warnings);
   print_warnings(warnings);
-  const std::string explained = explain(make_prompt(options, file.metadata(), *tokenizer, text), *tokenizer);
+  const PromptMaker prompts(options.chat, file.metadata(), *tokenizer);
+  prompts.say_what_is_lost();
+  const std::string explained = explain(prompts.from_text({text, {}}), *tokenizer);
   write_stdout(stdout_is_terminal() ? terminal_safe(explained) : explained);
-}
-
-SessionOptions session_options(const Model& model, const RunOptions& options) {
-  SessionOptions session;
-  if (options.context) session.context = *options.context == 0 ? model.dims().context : *options.context;
-  if (session.context > model.dims().context) {
-    note("the context of " + number_text(session.context) + " tokens is longer than the " +
-         number_text(model.dims().context) + " that the model was trained with");
-  }
-  return session;
 }
 
 std::string speed(std::int64_t tokens, double seconds) {
@@ -80,8 +73,8 @@ void say_choices(Model& model, const RunOptions& options) {
           bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
 }
 
-GenerateResult answer(Model& model, Session& session, std::span<const Token> prompt, const RunOptions& options,
-                      const SamplerOptions& sampling, std::shared_ptr<TokenMasks> constraint, Profile& profile) {
+GenerateResult answer(Model& model, Session& session, std::span<const Token> prompt, const AnswerOptions& options,
+                      Profile& profile) {
   AnswerWriter writer;
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
@@ -95,13 +88,7 @@ GenerateResult answer(Model& model, Session& session, std::span<const Token> pro
     writer.write(piece);
     return true;
   };
-  GenerateOptions generation;
-  generation.answer.max_tokens = options.max_tokens;
-  generation.answer.sampling = sampling;
-  generation.answer.stop_strings = options.stop_strings;
-  generation.answer.constraint = std::move(constraint);
-  if (options.ignore_end) generation.answer.end_token = AnswerOptions::EndToken::Ignored;
-  generation.cancel = &stop_requested();
+  const GenerateOptions generation{.answer = options, .cancel = &stop_requested()};
   const GenerateResult result = generate(session, model, session.create(), prompt, generation, text, progress);
   writer.finish();
   return result;
@@ -120,20 +107,22 @@ int body(int argc, char** argv) {
     return 0;
   }
   const std::unique_ptr<Model> model = load_model(options.model);
-  const Prompt made = make_prompt(options, model->file().metadata(), model->tokenizer(), prompt_text);
+  const PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
+  prompts.say_what_is_lost();
+  const Prompt made = prompts.from_text({prompt_text, {}});
   const std::vector<Token>& prompt = made.tokens.ids;
   verbose("prompt: " + (made.made_by.empty() ? "raw text" : "by " + made.made_by));
   if (!options.dump_graph.empty()) dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.size()));
   say_choices(*model, options);
-  const SamplerOptions sampling = resolve_sampling(options.sampling, *model);
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
-  Session session(*model, session_options(*model, options));
+  const AnswerOptions settings = answer_options(options, options.sampling, std::move(constraint), *model);
+  Session session(*model, {.context = context_of(options, *model)});
   const double load_seconds = seconds_since(start);
 
   Profile profile;
   profile.begin("prompt");
   if (options.profile) session.observer = &profile;
-  const GenerateResult result = answer(*model, session, prompt, options, sampling, std::move(constraint), profile);
+  const GenerateResult result = answer(*model, session, prompt, settings, profile);
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();
   verbose(programs);

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "common/input.h"
 #include "common/messages.h"
-#include "text/chat_template.h"
 
 namespace llm::app {
 namespace {
@@ -14,57 +13,17 @@ std::string special_text(const Tokenizer& tokenizer, Token token) {
   return token == kNoToken ? std::string() : std::string(tokenizer.token_text(token));
 }
 
-struct Choice {
-  std::optional<ChatTemplate> chosen;
-  std::string name;
-};
-
-Choice choose_template(const ChatOptions& o, const Metadata& metadata) {
-  if (o.format == ChatOptions::Format::Raw) return {};
-  if (!o.template_file.empty()) {
-    return {ChatTemplate(read_input(o.template_file), {o.template_file, {}}), "the template in " + o.template_file};
-  }
-  if (!o.template_text.empty()) {
-    if (ChatTemplate::is_source(o.template_text)) {
-      return {ChatTemplate(o.template_text, {{}, "--chat-template"}), "the template of --chat-template"};
-    }
-    return {ChatTemplate::by_name(&metadata, o.template_text), "the template " + o.template_text};
-  }
-  if (auto found = ChatTemplate::from_file(metadata, false)) return {std::move(found), "the file's chat template"};
-  return {};
-}
-
-void refuse_without_template(const ChatOptions& o, const std::string& file) {
-  const bool raw = o.format == ChatOptions::Format::Raw;
-  const bool asked = o.format == ChatOptions::Format::Template;
-  const bool needs_one = o.system || !o.system_file.empty() || !o.template_kwargs.empty();
-  if (raw && needs_one) {
-    throw Error(ErrorKind::Usage, "-sys and --chat-template-kwargs need a chat template, and -no-cnv asks for none");
-  }
-  if (!raw && (asked || needs_one)) {
-    throw Error(
-        ErrorKind::Template,
-        ErrorParts{.file = file, .problem = "has no chat template; give one with --chat-template, e.g. chatml"});
-  }
-}
-
-ChatInput conversation(const ChatOptions& o, const Tokenizer& tokenizer, const std::string& text) {
-  std::vector<jinja::Value> messages;
+std::string read_system(const ChatOptions& o) {
   std::string system = o.system.value_or("");
-  if (!o.system_file.empty()) {
-    const std::string more = read_input(o.system_file);
-    system += (system.empty() ? "" : "\n\n") + more.substr(0, more.size() - (more.ends_with('\n') ? 1 : 0));
-  }
-  if (!system.empty()) messages.push_back(chat_message("system", system));
-  messages.push_back(chat_message("user", text));
-  ChatInput input;
-  input.messages = chat_messages(std::move(messages));
-  input.bos = special_text(tokenizer, tokenizer.special().bos);
-  input.eos = special_text(tokenizer, tokenizer.special().eos);
-  input.now = local_now();
-  for (const std::string& json : o.template_kwargs)
-    read_chat_variables(json, "--chat-template-kwargs", input.variables);
-  return input;
+  if (o.system_file.empty()) return system;
+  const std::string more = read_input(o.system_file);
+  return system + (system.empty() ? "" : "\n\n") + more.substr(0, more.size() - (more.ends_with('\n') ? 1 : 0));
+}
+
+bool begins_with_system(const std::vector<jinja::Value>& messages) {
+  if (messages.empty()) return false;
+  const jinja::Value* role = messages.front().as<jinja::DictObject>().find("role");
+  return role != nullptr && role->is_string() && role->as_string().bytes() == "system";
 }
 
 std::string_view origin_name(TokenOrigin origin, bool raw) {
@@ -100,26 +59,83 @@ std::string padded(std::string_view text, std::size_t width) {
 
 }  // namespace
 
-Prompt make_prompt(const RunOptions& options, const Metadata& metadata, const Tokenizer& tokenizer,
-                   const std::string& text) {
-  const ChatOptions& o = options.chat;
-  Prompt prompt;
-  Choice choice = choose_template(o, metadata);
-  if (choice.chosen) {
-    const ChatInput input = conversation(o, tokenizer, text);
-    for (const auto& [name, value] : input.variables) {
-      if (!choice.chosen->reads(name)) note("the chat template does not read the variable \"" + escaped(name) + "\"");
-    }
-    prompt.text = choice.chosen->render(input);
-    prompt.made_by = choice.name;
-  } else {
-    refuse_without_template(o, metadata.file());
-    if (o.format == ChatOptions::Format::ByFile) {
-      note("the file has no chat template: raw completion (-no-cnv: without this note; --chat-template gives one)");
-    }
-    prompt.text.text = text;
+PromptMaker::PromptMaker(const ChatOptions& options, const Metadata& metadata, const Tokenizer& tokenizer)
+    : options_(options), metadata_(metadata), tokenizer_(tokenizer), system_(read_system(options)) {
+  for (const std::string& json : options.template_kwargs) {
+    read_chat_variables(json, "--chat-template-kwargs", variables_);
   }
-  prompt.tokens = tokenizer.encode(prompt.text);
+  plain_ = choose(false);
+  with_tools_ = choose(true);
+  if (!has_template()) refuse_without_template();
+}
+
+PromptMaker::Choice PromptMaker::choose(bool with_tools) const {
+  const ChatOptions& o = options_;
+  if (o.format == ChatOptions::Format::Raw) return {};
+  if (!o.template_file.empty()) {
+    return {ChatTemplate(read_input(o.template_file), {o.template_file, {}}), "the template in " + o.template_file};
+  }
+  if (!o.template_text.empty()) {
+    if (ChatTemplate::is_source(o.template_text)) {
+      return {ChatTemplate(o.template_text, {{}, "--chat-template"}), "the template of --chat-template"};
+    }
+    return {ChatTemplate::by_name(&metadata_, o.template_text), "the template " + o.template_text};
+  }
+  if (auto found = ChatTemplate::from_file(metadata_, with_tools)) {
+    return {std::move(found), with_tools ? "the file's chat template for tools" : "the file's chat template"};
+  }
+  return {};
+}
+
+void PromptMaker::refuse_without_template() const {
+  const ChatOptions& o = options_;
+  const bool raw = o.format == ChatOptions::Format::Raw;
+  const bool needs_one = !system_.empty() || !o.template_kwargs.empty();
+  if (raw && needs_one) {
+    throw Error(ErrorKind::Usage, "-sys and --chat-template-kwargs need a chat template, and -no-cnv asks for none");
+  }
+  if (o.format == ChatOptions::Format::Template || needs_one) {
+    throw Error(ErrorKind::Template,
+                ErrorParts{.file = metadata_.file(),
+                           .problem = "has no chat template; give one with --chat-template, e.g. chatml"});
+  }
+}
+
+void PromptMaker::say_what_is_lost() const {
+  if (!has_template() && options_.format == ChatOptions::Format::ByFile) {
+    note("the file has no chat template: raw completion (-no-cnv: without this note; --chat-template gives one)");
+  }
+  for (const auto& [name, value] : variables_) {
+    if (!plain_.chosen->reads(name)) note("the chat template does not read the variable \"" + escaped(name) + "\"");
+  }
+}
+
+Prompt PromptMaker::from_text(PromptText text) const {
+  if (!has_template()) return finish({.text = std::move(text), .tokens = {}, .made_by = {}});
+  ChatInput input;
+  input.messages = chat_messages({chat_message("user", text.text)});
+  return from_chat(std::move(input));
+}
+
+Prompt PromptMaker::from_chat(ChatInput input) const {
+  if (!has_template()) {
+    throw Error(ErrorKind::Template, "messages need a chat template; give one with --chat-template, e.g. chatml");
+  }
+  const Choice& choice = input.tools.is_none() ? plain_ : with_tools_;
+  std::vector<jinja::Value> messages = input.messages.items();
+  if (!system_.empty() && !begins_with_system(messages)) {
+    messages.insert(messages.begin(), chat_message("system", system_));
+    input.messages = chat_messages(std::move(messages));
+  }
+  input.bos = special_text(tokenizer_, tokenizer_.special().bos);
+  input.eos = special_text(tokenizer_, tokenizer_.special().eos);
+  input.now = local_now();
+  input.variables.insert(variables_.begin(), variables_.end());
+  return finish({.text = choice.chosen->render(input), .tokens = {}, .made_by = choice.name});
+}
+
+Prompt PromptMaker::finish(Prompt prompt) const {
+  prompt.tokens = tokenizer_.encode(prompt.text);
   if (prompt.tokens.ids.empty()) {
     throw Error(ErrorKind::Usage, "the prompt is empty, and this model has no token that begins a text");
   }

@@ -1,10 +1,12 @@
 // From the command line's text to the model's tokens: by a chat template, or as it is.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "gguf/metadata.h"
 #include "options.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace llm::app {
@@ -15,8 +17,36 @@ struct Prompt {
   std::string made_by;  ///< what formatted it, in words; empty: it is raw text
 };
 
-/// Throws ErrorKind::Template and ErrorKind::Usage. Says in a note when there is no template to apply.
-Prompt make_prompt(const RunOptions&, const Metadata&, const Tokenizer&, const std::string& text);
+/// Knows the template that the options and the file ask for. The tokenizer and the metadata must outlive it.
+class PromptMaker {
+ public:
+  /// Throws ErrorKind::Template and ErrorKind::Usage for a template that is missing or wrong.
+  PromptMaker(const ChatOptions&, const Metadata&, const Tokenizer&);
+
+  bool has_template() const { return plain_.chosen.has_value(); }
+  /// A text as the user's message, after the system text of the options; without a template as it is.
+  Prompt from_text(PromptText text) const;
+  /// Messages, tools and variables of a request, to which the options add their system text and variables.
+  Prompt from_chat(ChatInput) const;
+  /// For a user who may expect otherwise: that there is no template, that a variable is not read.
+  void say_what_is_lost() const;
+
+ private:
+  struct Choice {
+    std::optional<ChatTemplate> chosen;
+    std::string name;
+  };
+  Choice choose(bool with_tools) const;
+  void refuse_without_template() const;
+  Prompt finish(Prompt) const;
+
+  const ChatOptions& options_;
+  const Metadata& metadata_;
+  const Tokenizer& tokenizer_;
+  std::string system_;
+  jinja::Context variables_;
+  Choice plain_, with_tools_;
+};
 
 /// For --explain-prompt: the text, then a line per token with its id, what made it and what it stands for.
 std::string explain(const Prompt&, const Tokenizer&);

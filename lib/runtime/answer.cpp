@@ -83,8 +83,7 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
 void Answer::sample(std::span<const float> logits) {
   check(!ended(), "a token sampled after the end of an answer");
   logits = logits.first(n_tokens_);
-  if (constraint_) logits = allowed_only(logits);
-  const Token token = sampler_.sample(logits, tokens_.size());
+  const Token token = sampler_.sample(constraint_ ? allowed_only(logits) : logits, tokens_.size());
   if (options_.end_token == AnswerOptions::EndToken::Stops && tokenizer_.is_end_of_generation(token)) {
     return end(StopReason::EndOfGeneration);
   }
@@ -94,7 +93,7 @@ void Answer::sample(std::span<const float> logits) {
   sampler_.accept(token);
   tokens_.push_back(token);
   if (options_.logprobs) {
-    logprobs_.push_back(logprobs(logits.first(n_tokens_), token, static_cast<std::size_t>(*options_.logprobs)));
+    logprobs_.push_back(logprobs(logits, token, static_cast<std::size_t>(*options_.logprobs)));
   }
   if (constraint_) check(constraint_->accept(token), "a token that the constraint forbids was sampled");
   text_ += matcher_.push(decoder_.push(token));

@@ -1,0 +1,30 @@
+#include "answer_options.h"
+
+#include <utility>
+
+#include "common/messages.h"
+
+namespace llm::app {
+
+AnswerOptions answer_options(const RunOptions& o, const SamplingChoices& sampling,
+                             std::shared_ptr<TokenMasks> constraint, const Model& model) {
+  AnswerOptions a;
+  a.max_tokens = o.max_tokens;
+  a.sampling = resolve_sampling(sampling, model);
+  a.stop_strings = o.stop_strings;
+  a.constraint = std::move(constraint);
+  if (o.ignore_end) a.end_token = AnswerOptions::EndToken::Ignored;
+  return a;
+}
+
+std::int64_t context_of(const RunOptions& o, const Model& model) {
+  if (!o.context) return 0;
+  const std::int64_t trained = model.dims().context;
+  if (*o.context > trained) {
+    note("the context of " + number_text(*o.context) + " tokens is longer than the " + number_text(trained) +
+         " that the model was trained with");
+  }
+  return *o.context == 0 ? trained : *o.context;
+}
+
+}  // namespace llm::app

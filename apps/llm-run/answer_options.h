@@ -1,0 +1,18 @@
+// The settings of an answer, from the command line and the model.
+#pragma once
+
+#include <memory>
+
+#include "options.h"
+#include "runtime/answer.h"
+
+namespace llm::app {
+
+/// `sampling` are the options' or those of a run that goes on. Notes options that change nothing. Throws
+/// ErrorKind::Usage for a bias on a token that the vocabulary lacks.
+AnswerOptions answer_options(const RunOptions&, const SamplingChoices& sampling, std::shared_ptr<TokenMasks> constraint,
+                             const Model&);
+/// The context that the options ask for; notes one that is longer than what the model was trained with.
+std::int64_t context_of(const RunOptions&, const Model&);
+
+}  // namespace llm::app
