@@ -1,5 +1,6 @@
 #include "common/output.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,6 +24,15 @@ void write_stdout(std::string_view bytes) {
                   ErrorParts{.file = "stdout", .problem = std::string("cannot write: ") + std::strerror(errno)});
     }
   }
+}
+
+void redirect_stdout(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0 || ::dup2(fd, STDOUT_FILENO) < 0) {
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = path, .problem = std::string("cannot write: ") + std::strerror(errno)});
+  }
+  ::close(fd);
 }
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }

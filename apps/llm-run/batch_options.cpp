@@ -38,7 +38,8 @@ void add_batch_options(CLI::App& cli, BatchOptions& o) {
       ->type_name("FILE")
       ->take_last()
       ->group("Batch");
-  cli.add_option("-o,--output,--output-file", o.output, "file that gets a line of JSON per row (default: stdout)")
+  cli.add_option("-o,--output,--output-file", o.output,
+                 "file that gets the answer, or the rows of a batch (default: stdout)")
       ->type_name("FILE")
       ->take_last()
       ->group("Batch");
@@ -71,7 +72,10 @@ void check_batch_options(const BatchOptions& o) {
   const bool resume = o.resume || o.retry_failed;
   const bool file = !o.output.empty() && o.output != "-";
   if (!o.wanted()) {
-    if (resume || o.template_row || o.max_failures || o.limit > 0) refuse("options of a batch without --batch FILE");
+    const bool other = o.overwrite || o.parallel > 0 || o.order == BatchOptions::Order::Input || !o.format.empty();
+    if (resume || other || o.template_row || o.max_failures || o.limit > 0) {
+      refuse("options of a batch without --batch FILE (see --help)");
+    }
     return;
   }
   if (resume && o.overwrite) refuse("--force begins anew, --resume goes on: give one of them");

@@ -10,7 +10,7 @@ namespace llm::app {
 
 struct BatchOptions {
   std::string input;   ///< "-" is stdin; empty: no batch
-  std::string output;  ///< empty: stdout
+  std::string output;  ///< empty: stdout; of one answer too
   std::string format;  ///< of the input; empty: by the file's name
   std::optional<std::string> template_row;
   bool resume = false, retry_failed = false, overwrite = false, dry_run = false;

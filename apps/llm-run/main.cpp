@@ -116,6 +116,7 @@ int body(int argc, char** argv) {
   say_choices(*model, options);
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
   const AnswerOptions settings = answer_options(options, options.sampling, std::move(constraint), *model);
+  if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
   Session session(*model, {.context = context_of(options, *model)});
   const double load_seconds = seconds_since(start);
 

@@ -1,6 +1,7 @@
 // llm-run as a real process: streams, exit codes, options.
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 
 #include "gguf/file.h"
 #include "support/catch.h"
@@ -73,7 +74,7 @@ TEST_CASE("the greedy text of a trained model is the one that llama.cpp gives") 
 
 TEST_CASE("only the answer goes to stdout, only the rest to stderr") {
   const Bench bench;
-  const Outcome o = bench({"-p", "ab", "-n", "20", "-s", "1", "--ignore-eos"});
+  const Outcome o = bench({"-p", "ab", "-n", "20", "-s", "1", "--ignore-eos", "-no-cnv"});
   CHECK(o.code == 0);
   CHECK(o.out.ends_with('\n'));
   CHECK_FALSE(o.out.ends_with("\n\n"));
@@ -174,13 +175,20 @@ TEST_CASE("no prompt is a usage error, an empty one is fine where a token begins
   CHECK(contains(empty.err, "empty"));
 }
 
-TEST_CASE("a chat template is mentioned, once, unless raw completion was asked for") {
-  TinyFile file = tiny_model();
-  file.set("tokenizer.chat_template", "{{ messages }}");
-  const Bench bench(std::move(file));
+TEST_CASE("a chat template is used; that there is none is mentioned, unless raw completion was asked for") {
+  TinyFile file = tiny_model({.layers = 2, .context = 100000});
+  file.set("tokenizer.chat_template", "<{{ messages[0].content }}>");
+  const Bench with(std::move(file)), bench;
+  const Outcome by_template = with({"-p", "ab", "-n", "9", "--temp", "0"});
+  CHECK(by_template.code == 0);
+  CHECK_FALSE(contains(by_template.err, "template"));
+  CHECK(by_template.out == bench({"-p", "<ab>", "-n", "9", "--temp", "0"}).out);
+  CHECK(with({"-p", "ab", "-n", "9", "--temp", "0", "-no-cnv"}).out ==
+        bench({"-p", "ab", "-n", "9", "--temp", "0"}).out);
+
   const Outcome o = bench({"-p", "a", "-n", "1"});
   CHECK(o.code == 0);
-  CHECK(contains(o.err, "llm-run: note: the file has a chat template"));
+  CHECK(contains(o.err, "llm-run: note: the file has no chat template: raw completion"));
   for (const char* option : {"-no-cnv", "--no-cnv", "--no-conversation", "-q"}) {
     INFO(option);
     const Outcome quiet = bench({"-p", "a", "-n", "1", option});
@@ -259,13 +267,28 @@ TEST_CASE("numbers are checked before anything is done") {
   }
 }
 
+TEST_CASE("an answer in a file") {
+  const Bench bench;
+  const auto path =
+      bench.file("answer.txt", "something longer than the answer will ever be, which must be gone after this");
+  const Outcome o = bench({"-p", "ab", "-n", "5", "--temp", "0", "-o", path.string()});
+  CHECK(o.code == 0);
+  CHECK(o.out.empty());
+  std::ifstream in(path);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  CHECK(text == bench({"-p", "ab", "-n", "5", "--temp", "0"}).out);
+  CHECK(bench({"-p", "ab", "-o", "/nonexistent/x"}).code == 8);
+  CHECK(bench({"-p", "ab", "-o", bench.model().string()}).code == 2);
+  CHECK(bench({"-p", "ab", "-np", "2"}).code == 2);
+}
+
 TEST_CASE("options that are unknown, reserved or misspelt") {
   const Bench bench;
   const Outcome misspelt = bench({"-p", "a", "--tmep", "0"});
   CHECK(misspelt.code == 2);
   CHECK(contains(misspelt.err, "unknown option --tmep; did you mean --temp?"));
   CHECK(contains(bench({"-p", "a", "-temp", "0"}).err, "did you mean --temp?"));
-  for (const char* reserved : {"-ngl", "-fa", "--adaptive-target", "-ctk", "-i", "--grammar-file=x", "-np", "-ub"}) {
+  for (const char* reserved : {"-ngl", "-fa", "--adaptive-target", "-ctk", "-i", "--events=x", "-md", "-ub"}) {
     INFO(reserved);
     const Outcome o = bench({"-p", "a", reserved, "1"});
     CHECK(o.code == 2);
