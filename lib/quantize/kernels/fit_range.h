@@ -21,8 +21,8 @@ struct AnyMin {
 };
 /// K types subtract a minimum that is not negative.
 struct MinBelowZero {
-  static Floats base(Floats lowest) { return llm::quantizers::LLM_ISA::min(lowest, Floats{}); }
-  static Floats constrain(Floats min, Floats base) { return llm::quantizers::LLM_ISA::min(min, -base); }
+  static Floats base(Floats lowest) { return lesser(lowest, Floats{}); }
+  static Floats constrain(Floats min, Floats base) { return lesser(min, -base); }
 };
 
 struct RangeSums {
@@ -59,8 +59,8 @@ void fit_ranges(const Tile<N>& t, const Clip (&clips)[kClips], PerGroup& scale, 
   for (int c = 0; c < kTile; c += kLanes) {
     Floats lowest = load(&t.x[0][c]), highest = lowest;
     for (int i = 1; i < N; ++i) {
-      lowest = llm::quantizers::LLM_ISA::min(lowest, load(&t.x[i][c]));
-      highest = max(highest, load(&t.x[i][c]));
+      lowest = lesser(lowest, load(&t.x[i][c]));
+      highest = greater(highest, load(&t.x[i][c]));
     }
     const Floats base = Min::base(lowest);
     Floats w = {}, wx = {};

@@ -104,11 +104,11 @@ void grid_costs(const Rows<B::kElems>& rows, const B& book, const float* scale, 
     for (int h = 0; h < B::kHalves; ++h) {
       Floats least[2] = {all(3e38f), all(3e38f)};
       for (int at = book.begin[h]; at < book.begin[h + 1]; ++at) {
-        least[0] = min(first[0][book.first[at]], least[0]);
-        least[1] = min(first[1][book.first[at]], least[1]);
+        least[0] = lesser(first[0][book.first[at]], least[0]);
+        least[1] = lesser(first[1][book.first[at]], least[1]);
       }
-      best[0] = min(second[0][h] + least[0], best[0]);
-      best[1] = min(second[1][h] + least[1], best[1]);
+      best[0] = lesser(second[0][h] + least[0], best[0]);
+      best[1] = lesser(second[1][h] + least[1], best[1]);
     }
     store(cost + c, best[0]);
     store(cost + c + kLanes, best[1]);
@@ -127,11 +127,11 @@ void nearest_rows(const Rows<B::kElems>& rows, const B& book, const float* scale
     Ints best_half = {};
     for (int h = 0; h < B::kHalves; ++h) {
       Floats least = all(3e38f);
-      for (int at = book.begin[h]; at < book.begin[h + 1]; ++at) least = min(first[book.first[at]], least);
+      for (int at = book.begin[h]; at < book.begin[h + 1]; ++at) least = lesser(first[book.first[at]], least);
       const Floats total = second[h] + least;
       best_half = total < best ? Ints{} + h : best_half;
       best_first = total < best ? least : best_first;
-      best = min(total, best);
+      best = lesser(total, best);
     }
     for (int l = 0; l < kLanes; ++l) {
       int at = book.begin[best_half[l]];

@@ -25,9 +25,9 @@ inline Floats load(const float* p) {
 }
 inline void store(float* p, Floats v) { __builtin_memcpy(p, &v, sizeof v); }
 
-inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
-inline Floats min(Floats a, Floats b) { return a < b ? a : b; }
-inline Floats clamp(Floats x, float low, float high) { return min(max(x, all(low)), all(high)); }
+inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats lesser(Floats a, Floats b) { return a < b ? a : b; }
+inline Floats clamp(Floats x, float low, float high) { return lesser(greater(x, all(low)), all(high)); }
 inline Floats abs(Floats x) { return reinterpret_cast<Floats>(reinterpret_cast<Ints>(x) & 0x7fffffff); }
 
 /// To the nearest integer, ties to even; |x| < 2^22.

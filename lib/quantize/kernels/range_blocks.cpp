@@ -46,7 +46,7 @@ void refit_scales(const Tile<N>& t, const PerGroup& min, PerGroup& scale) {
       }
       const Floats gain = ratio(xq * xq, qq);
       best_scale = gain > best_gain ? ratio(xq, qq) : best_scale;
-      best_gain = max(gain, best_gain);
+      best_gain = greater(gain, best_gain);
     }
     store(scale.v + c, best_scale);
   }
@@ -114,7 +114,7 @@ void choose_multiples(const Tile<N>& t, const PerGroup& scale, const PerGroup& m
         const Floats e = range_error<kTop>(t, c, d * whole_scale, -(dmin * whole_min));
         best_scale = e < best_error ? whole_scale : best_scale;
         best_min = e < best_error ? whole_min : best_min;
-        best_error = llm::quantizers::LLM_ISA::min(e, best_error);
+        best_error = lesser(e, best_error);
       }
     }
     store(m.scale.v + c, best_scale);
@@ -178,45 +178,57 @@ void first_units(const Tile<N>& t, const PerGroup& scale, const PerGroup& min, M
   }
 }
 
+template <int kGroups>
+void keep_better(const Multiples& next, Multiples& best) {
+  for (int b = 0; b < kTile / kGroups; ++b) {
+    if (!(next.error[b] < best.error[b])) continue;
+    best.half_d[b] = next.half_d[b];
+    best.half_dmin[b] = next.half_dmin[b];
+    best.error[b] = next.error[b];
+    for (int g = b * kGroups; g < (b + 1) * kGroups; ++g) {
+      best.scale.v[g] = next.scale.v[g];
+      best.min.v[g] = next.min.v[g];
+      best.d.v[g] = next.d.v[g];
+      best.dmin.v[g] = next.dmin.v[g];
+    }
+  }
+}
+
+template <int kTop, int kMultiple, int kGroups, int N, int kClips>
+void fit_multiples(const Tile<N>& t, const Clip (&clips)[kClips], Multiples& best) {
+  PerGroup scale, min;
+  fit_ranges<kTop, MinBelowZero, 2>(t, clips, scale, min);
+  for (float& m : min.v) m = 0.0f - m;  // what is subtracted
+  first_units<kMultiple, kGroups>(t, scale, min, best);
+  choose_multiples<kTop, kMultiple, kGroups>(t, scale, min, best);
+  Multiples next = best;
+  for (int round = 0; round < 2; ++round) {
+    improve_units<kTop, kGroups>(t, next);
+    choose_multiples<kTop, kMultiple, kGroups>(t, scale, min, next);
+    keep_better<kGroups>(next, best);
+  }
+}
+
+/// pack(scales, mins, q, block) stores the whole numbers of the groups and the quants of a block.
 template <class Block, int kTop, int kMultiple, int kGroups, int kClips, class Pack>
 void quantize_k_range(const Source& s, std::byte* dst, const Clip (&clips)[kClips], const Pack& pack) {
   constexpr int N = 256 / kGroups;
   for_tiles<Block, kGroups, N>(s, dst, [&](const Tile<N>& t, int count, std::byte* out) {
+    Multiples m;
+    fit_multiples<kTop, kMultiple, kGroups>(t, clips, m);
     PerGroup scale, min;
-    fit_ranges<kTop, MinBelowZero, 2>(t, clips, scale, min);
-    for (int g = 0; g < kTile; ++g) min.v[g] = 0.0f - min.v[g];
-    Multiples best;
-    first_units<kMultiple, kGroups>(t, scale, min, best);
-    choose_multiples<kTop, kMultiple, kGroups>(t, scale, min, best);
-    Multiples next = best;
-    for (int round = 0; round < 2; ++round) {
-      improve_units<kTop, kGroups>(t, next);
-      choose_multiples<kTop, kMultiple, kGroups>(t, scale, min, next);
-      for (int b = 0; b < kTile / kGroups; ++b) {
-        if (!(next.error[b] < best.error[b])) continue;
-        best.half_d[b] = next.half_d[b];
-        best.half_dmin[b] = next.half_dmin[b];
-        best.error[b] = next.error[b];
-        for (int g = b * kGroups; g < (b + 1) * kGroups; ++g) {
-          best.scale.v[g] = next.scale.v[g];
-          best.min.v[g] = next.min.v[g];
-          best.d.v[g] = next.d.v[g];
-          best.dmin.v[g] = next.dmin.v[g];
-        }
-      }
-    }
     std::uint8_t q[kTile][N], scales[kTile], mins[kTile];
     for (int g = 0; g < kTile; ++g) {
-      scale.v[g] = best.d.v[g] * best.scale.v[g];
-      min.v[g] = 0.0f - best.dmin.v[g] * best.min.v[g];
-      scales[g] = static_cast<std::uint8_t>(best.scale.v[g]);
-      mins[g] = static_cast<std::uint8_t>(best.min.v[g]);
+      scale.v[g] = m.d.v[g] * m.scale.v[g];
+      min.v[g] = 0.0f - m.dmin.v[g] * m.min.v[g];
+      scales[g] = static_cast<std::uint8_t>(m.scale.v[g]);
+      mins[g] = static_cast<std::uint8_t>(m.min.v[g]);
     }
     range_levels<kTop>(t, scale, min, q);
     for (int b = 0; b < count; ++b) {
       Block block;
-      block.d = best.half_d[b];
-      block.dmin = best.half_dmin[b];
+      block.d = m.half_d[b];
+      block.dmin = m.half_dmin[b];
       pack(scales + b * kGroups, mins + b * kGroups, q[b * kGroups], block);
       put(out, b, block);
     }

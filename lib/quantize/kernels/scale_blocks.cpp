@@ -74,7 +74,7 @@ void quantize_q8_0(const Source& s, std::byte* dst) {
             const Floats fitted = fit_levels<Levels>(t, c, target / extreme).scale();
             const Floats e = scale_error<Levels>(t, c, fitted);
             best = e < best_error ? fitted : best;
-            best_error = min(e, best_error);
+            best_error = lesser(e, best_error);
           }
           store(scale.v + c, best);
         }

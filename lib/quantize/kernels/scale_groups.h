@@ -64,7 +64,7 @@ void choose_scale_multiples(const Tile<N>& t, const PerGroup& scale, ScaleMultip
       const Floats whole = clamp(near + step, kLow, kHigh);
       const Floats e = scale_error<Levels>(t, c, d * whole);
       best = e < best_error ? whole : best;
-      best_error = min(e, best_error);
+      best_error = lesser(e, best_error);
     }
     store(m.scale.v + c, best);
     store(m.error.v + c, best_error);
