@@ -9,7 +9,7 @@ namespace llm::cpu {
 namespace {
 
 /// Up to this many columns a product is bound by reading the weights: each thread streams one contiguous range of rows.
-constexpr std::int64_t kStreamColumns = 4;
+constexpr std::int64_t kStreamColumns = 6;
 
 struct Product {
   LinearFn linear;

@@ -11,23 +11,29 @@
 
 namespace llm::cpu::LLM_ISA::quant {
 
+/// Beyond these a panel is at least as fast, or nearly so where unpacking takes most of the time.
+template <class Stream>
+inline constexpr int kStreamColumns = kGroupsInLoop<Stream> ? 4 : 6;
+/// A stream of more columns than two pays as long as their activations stay in the first cache.
+inline constexpr i64 kStreamWindowBytes = 36 << 10;
+
+/// The columns as a stream, unless there are more than nc or a panel is the better way.
+template <class Stream, int nc>
+bool stream(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
+  if constexpr (nc > 1)
+    if (args.n_cols < nc) return stream<Stream, nc - 1>(args, row_begin, row_end, scratch);
+  const StreamLayout<Stream, nc> layout(args.k);
+  if (args.n_cols != nc || !can_stream(args, layout)) return false;
+  if (nc > 2 && layout.windows * layout.kWindowBytes > kStreamWindowBytes) return false;
+  stream_columns<Stream, nc>(args, layout, row_begin, row_end, scratch);
+  return true;
+}
+
 /// `Stream` and `Panel` unpack the same storage type.
 template <class Stream, class Panel>
 void linear(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
-  const auto nc = static_cast<int>(args.n_cols < 4 ? args.n_cols : 4);
-  if (args.n_cols > 4 || !can_stream<Stream>(args, nc)) return gemm<Panel>(args, row_begin, row_end, scratch);
-  switch (nc) {
-    case 1:
-      return stream_columns<Stream, 1>(args, 0, row_begin, row_end, scratch);
-    case 2:
-      return stream_columns<Stream, 2>(args, 0, row_begin, row_end, scratch);
-    case 3:
-      return stream_columns<Stream, 3>(args, 0, row_begin, row_end, scratch);
-    case 4:
-      return stream_columns<Stream, 4>(args, 0, row_begin, row_end, scratch);
-    default:
-      return;
-  }
+  if (stream<Stream, kStreamColumns<Stream>>(args, row_begin, row_end, scratch)) return;
+  gemm<Panel>(args, row_begin, row_end, scratch);
 }
 
 }  // namespace llm::cpu::LLM_ISA::quant

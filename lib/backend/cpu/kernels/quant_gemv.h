@@ -27,55 +27,70 @@ LLM_INLINE i64 greatest_divisor(i64 a, i64 b) {
   return a;
 }
 
-/// Places in the scratch of one column, and behind the last one of a copy of the last, incomplete step.
+/// Types whose groups take so many instructions that four of them in a row would only fill the cache.
 template <class T>
+inline constexpr bool kGroupsInLoop = requires {
+  typename T::GroupsInLoop;
+};
+
+/// Places in the scratch: the windows of nc columns, [window][register][column]; then per column what it has beside
+/// them; then a copy of the last, incomplete step.
+template <class T, int nc>
 struct StreamLayout {
   explicit StreamLayout(i64 k)
       : blocks(k / T::kBlock),
         windows(blocks / greatest_divisor(blocks, kLanes)),
-        repeated(up((windows + 3) * kWindowBytes)),
-        terms(repeated + up((blocks + kWidth) * 4)),
-        column_bytes(terms + up((blocks + 1) * kWidth * 4) + 64) {}
-  i64 bytes(int nc) const { return column_bytes * nc + up(kStepBytes); }
+        columns((windows + kRepeated) * kWindowBytes),
+        terms(up((blocks + kWidth) * 4)),
+        column_bytes(terms + up((blocks + 1) * kWidth * 4) + 64),
+        copy(columns + column_bytes * nc),
+        bytes(copy + up(kStepBytes)) {}
 
-  static constexpr i64 kWindowBytes = T::kActs * kVectorBytes;
+  /// The four groups of a step are a loop. With several columns this is faster as well: decoded instructions of four
+  /// would not fit into their cache.
+  static constexpr bool kLoop = nc > 1 || kGroupsInLoop<T>;
+  static constexpr i64 kRepeated = kLoop ? 0 : 3;  ///< windows that are stored twice, so that a step has four in a row
+  static constexpr i64 kWindowBytes = T::kActs * nc * kVectorBytes;
   static constexpr i64 kStepBytes = kWidth * T::kBytes / T::kParts;
   static constexpr i64 up(i64 n) { return (n + 63) / 64 * 64; }
 
-  i64 blocks;    ///< of a row
-  i64 windows;   ///< until they repeat
-  i64 repeated;  ///< [blocks + kWidth] int32 or f32 per block
-  i64 terms;     ///< [kWidth rows][blocks] f32
+  i64 blocks;   ///< of a row
+  i64 windows;  ///< until they repeat
+  i64 columns;  ///< first of a column: [blocks + kWidth] int32 or f32 per block, repeated
+  i64 terms;    ///< in a column: [kWidth rows][blocks] f32
   i64 column_bytes;
+  i64 copy;
+  i64 bytes;
 };
 
-/// Lays out the activations of one column. Reads up to a register beyond the last sum: rows of sums are padded.
-template <class T>
-LLM_INLINE void prepare_stream(const Column& col, const StreamLayout<T>& layout, std::byte* memory) {
+/// Lays out the activations of column c. Reads up to a register beyond the last sum: rows of sums are padded.
+template <class T, int nc>
+LLM_INLINE void prepare_stream(const Column& col, const StreamLayout<T, nc>& layout, int c, std::byte* scratch) {
   constexpr int kPieces = T::kBlock / 16;
   i64 next = 0;
-  for (i64 i = 0; i < layout.windows + 3; ++i) {
-    std::byte* out = memory + i * StreamLayout<T>::kWindowBytes;
+  for (i64 i = 0; i < layout.windows + layout.kRepeated; ++i) {
+    std::byte* out = scratch + i * layout.kWindowBytes + c * kVectorBytes;
+    const auto put = [&](int t, V x) LLM_LAMBDA { store(out + t * nc * kVectorBytes, x); };
     i64 block[kLanes];
     for (i64& b : block) {
       b = next;
       next = next + 1 == layout.blocks ? 0 : next + 1;
     }
     for (int t = 0; t < kPieces; ++t)
-      store(out + t * kVectorBytes, lanes([&](int b) LLM_LAMBDA { return col.q + block[b] * T::kBlock + 16 * t; }));
+      put(t, lanes([&](int b) LLM_LAMBDA { return col.q + block[b] * T::kBlock + 16 * t; }));
     const auto sums = [&](int half) LLM_LAMBDA {
       return lanes([&](int b) LLM_LAMBDA { return col.sums + 16 * block[b] + 8 * half; });
     };
     if constexpr (T::kSums == StreamSums::Per32) {  // pairs are neighbours: their sums as int32, then as int16
-      store(out + kPieces * kVectorBytes, pack32(madd16(sums(0), splat16(1)), madd16(sums(1), splat16(1))));
+      put(kPieces, pack32(madd16(sums(0), splat16(1)), madd16(sums(1), splat16(1))));
     } else if constexpr (T::kSums == StreamSums::Per16) {
-      store(out + kPieces * kVectorBytes, sums(0));
-      store(out + (kPieces + 1) * kVectorBytes, sums(1));
+      put(kPieces, sums(0));
+      put(kPieces + 1, sums(1));
     }
   }
   if constexpr (T::kSums == StreamSums::Bias || T::kSums == StreamSums::Float) {
     constexpr int kFactor = T::kSums == StreamSums::Bias ? -T::kBias : 1;
-    std::int32_t* repeated = reinterpret_cast<std::int32_t*>(memory + layout.repeated);
+    auto* repeated = reinterpret_cast<std::int32_t*>(scratch + layout.columns + c * layout.column_bytes);
     for (i64 i = 0; i < layout.blocks; i += kWidth) {
       const V sum = T::kBlock == 16 ? mul32(widen16(col.sums + i), splat32(kFactor))
                                     : madd16(load(col.sums + 2 * i), splat16(kFactor));
@@ -101,54 +116,49 @@ LLM_INLINE void fetch(const u8* p, V& x) {
 #endif
 }
 
-/// Types whose groups take so many instructions that four of them in a row would only fill the cache.
-template <class T>
-inline constexpr bool kGroupsInLoop = requires {
-  typename T::GroupsInLoop;
-};
-
-/// The terms of the kWidth blocks at w: nc columns whose memory starts at `columns`, stored from term `at` on.
+/// The terms of the kWidth blocks at w, stored from term `at` on.
 template <class T, int nc>
-LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byte* columns, i64 at,
+LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std::byte* scratch, i64 at,
                             StreamPlace& place) {
-  constexpr i64 kWindowBytes = StreamLayout<T>::kWindowBytes;
-  const std::byte* windows = columns + place.window * kWindowBytes;
+  using Layout = StreamLayout<T, nc>;
   V isum[4][nc], msum[4][nc], heads[4];
-  const auto act_of = [&](int j) LLM_LAMBDA {
-    return [&, j](int c, int t)
-               LLM_LAMBDA { return load(windows + j * kWindowBytes + c * layout.column_bytes + t * kVectorBytes); };
+  const auto act_of = [&](const std::byte* window) LLM_LAMBDA {
+    return [window](int c, int t) LLM_LAMBDA { return load(window + (t * nc + c) * kVectorBytes); };
   };
-  if constexpr (kGroupsInLoop<T>) {
+  if constexpr (Layout::kLoop) {
+#pragma GCC unroll 1
     for (int j = 0; j < 4; ++j) {
-      constexpr i64 kGroupBytes = StreamLayout<T>::kStepBytes / 4;
-      const u8* next = w + j * kGroupBytes + kFetchAhead;
+      const int first = j * kLanes;  // block of the step
+      const u8* next = w + j * (Layout::kStepBytes / 4) + kFetchAhead;
       const auto ahead = [&](auto i, auto n, V& x) LLM_LAMBDA {
-        constexpr int kLines = (kGroupBytes + 63) / 64, kFirst = i.value * kLines / n.value;
+        constexpr int kLines = (Layout::kStepBytes / 4 + 63) / 64, kFirst = i.value * kLines / n.value;
         repeat<(i.value + 1) * kLines / n.value - kFirst>(
             [&](auto line) LLM_LAMBDA { fetch(next + (kFirst + line.value) * 64, x); });
       };
-      T::template group<nc>(w + j * kGroupBytes, act_of(j), ahead, isum[j], msum[j], heads[j]);
+      T::template group<nc>(w + first / T::kParts * T::kBytes, first % T::kParts,
+                            act_of(scratch + place.window * Layout::kWindowBytes), ahead, isum[j], msum[j], heads[j]);
+      place.window = place.window + 1 == layout.windows ? 0 : place.window + 1;
     }
   } else {
     repeat<4>([&](auto j) LLM_LAMBDA {
-      constexpr int kFirst = j.value * kLanes;  // block of the step
-      const u8* from = w + kFirst / T::kParts * T::kBytes;
+      constexpr int kFirst = j.value * kLanes;
       const auto ahead = [&](auto i, auto n, V& x) LLM_LAMBDA {
-        constexpr int kLines = (StreamLayout<T>::kStepBytes + 63) / 64, kPoints = 4 * n.value,
+        constexpr int kLines = (Layout::kStepBytes + 63) / 64, kPoints = 4 * n.value,
                       kPoint = j.value * n.value + i.value;
         repeat<(kPoint + 1) * kLines / kPoints - kPoint * kLines / kPoints>(
             [&](auto line) LLM_LAMBDA { fetch(w + kFetchAhead + (kPoint * kLines / kPoints + line.value) * 64, x); });
       };
-      if constexpr (T::kParts == 1)
-        T::template group<nc>(from, act_of(j), ahead, isum[j], msum[j], heads[j]);
-      else
-        T::template group<nc, kFirst % T::kParts>(from, act_of(j), ahead, isum[j], msum[j], heads[j]);
+      T::template group<nc>(w + kFirst / T::kParts * T::kBytes, kFirst % T::kParts,
+                            act_of(scratch + (place.window + j) * Layout::kWindowBytes), ahead, isum[j], msum[j],
+                            heads[j]);
     });
+    place.window += 4;
+    while (place.window >= layout.windows) place.window -= layout.windows;
   }
   F d, m;
   T::factors(w, heads, d, m);
   repeat<nc>([&](auto c) LLM_LAMBDA {
-    std::byte* column = columns + c * layout.column_bytes;
+    std::byte* column = scratch + layout.columns + c * layout.column_bytes;
     float* terms = reinterpret_cast<float*>(column + layout.terms) + at;
     V sum = sum4(isum[0][c], isum[1][c], isum[2][c], isum[3][c]);
     if constexpr (T::kBlock == 256) {
@@ -156,7 +166,7 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byt
       if constexpr (T::kHasMins) y = fma(m, to_f(sum4(msum[0][c], msum[1][c], msum[2][c], msum[3][c])), y);
       store_f(terms, natural_order(y));
     } else {
-      const std::byte* repeated = column + layout.repeated + 4 * place.block;
+      const std::byte* repeated = column + 4 * place.block;
       sum = natural_order(sum);
       if constexpr (T::kSums == StreamSums::Bias) sum = add32(sum, load(repeated));
       F y = mul(d, to_f(sum));
@@ -166,8 +176,6 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T>& layout, std::byt
   });
   place.block += kWidth;
   while (place.block >= layout.blocks) place.block -= layout.blocks;
-  place.window += 4;
-  while (place.window >= layout.windows) place.window -= layout.windows;
 }
 
 /// Adds up the terms of kWidth rows in the order of k; `share` neighbouring blocks have one scale.
@@ -184,35 +192,34 @@ LLM_INLINE F add_terms(const float* terms, const float* d_act, i64 blocks) {
   return acc;
 }
 
-/// Columns [c0, c0 + nc) over all rows of the range.
+/// All nc columns over all rows of the range.
 template <class T, int nc>
-[[gnu::noinline]] void stream_columns(const LinearArgs& args, i64 c0, i64 row_begin, i64 row_end, std::byte* scratch) {
-  const StreamLayout<T> layout(args.k);
+[[gnu::noinline]] void stream_columns(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row_begin,
+                                      i64 row_end, std::byte* scratch) {
   const float* d_act[nc];
   for (int c = 0; c < nc; ++c) {
-    const Column col = column(args, c0 + c);
-    prepare_stream<T>(col, layout, scratch + c * layout.column_bytes);
+    const Column col = column(args, c);
+    prepare_stream<T, nc>(col, layout, c, scratch);
     d_act[c] = col.scales;
   }
   for (i64 row = row_begin; row < row_end; row += kWidth) {
     const i64 n_rows = row_end - row < kWidth ? row_end - row : kWidth, n_terms = n_rows * layout.blocks;
     const u8* w = weight_row(args, row);
     StreamPlace place;
-    i64 at = 0;
-    for (; at < n_terms; at += kWidth, w += StreamLayout<T>::kStepBytes) {
+    for (i64 at = 0; at < n_terms; at += kWidth, w += layout.kStepBytes) {
       if (at + kWidth > n_terms) {  // fewer blocks than a step takes: from a copy, so that nothing behind them is read
-        u8* copy = reinterpret_cast<u8*>(scratch + layout.column_bytes * nc);
-        __builtin_memset(copy, 0, StreamLayout<T>::kStepBytes);
+        u8* copy = reinterpret_cast<u8*>(scratch + layout.copy);
+        __builtin_memset(copy, 0, layout.kStepBytes);
         __builtin_memcpy(copy, w, static_cast<std::size_t>((n_terms - at) * T::kBytes / T::kParts));
         w = copy;
       }
       stream_step<T, nc>(w, layout, scratch, at, place);
     }
     for (int c = 0; c < nc; ++c) {
-      const std::byte* column = scratch + c * layout.column_bytes;
+      const std::byte* column = scratch + layout.columns + c * layout.column_bytes;
       constexpr int kShare = T::kBlock == 16 ? 2 : 1;
       const F acc = add_terms<kShare>(reinterpret_cast<const float*>(column + layout.terms), d_act[c], layout.blocks);
-      float* y = output(args, c0 + c) + row;
+      float* y = output(args, c) + row;
       if (n_rows == kWidth) {
         store_f(y, acc);
       } else {
@@ -225,11 +232,10 @@ template <class T, int nc>
 }
 
 /// Whether the range can be streamed: rows without gaps and short enough for the scratch.
-template <class T>
-LLM_INLINE bool can_stream(const LinearArgs& args, int nc) {
-  const StreamLayout<T> layout(args.k);
+template <class T, int nc>
+LLM_INLINE bool can_stream(const LinearArgs& args, const StreamLayout<T, nc>& layout) {
   return layout.blocks / T::kParts * T::kBytes == static_cast<i64>(args.w_row_bytes) &&
-         layout.bytes(nc) <= static_cast<i64>(kScratchBytes);
+         layout.bytes <= static_cast<i64>(kScratchBytes);
 }
 
 }  // namespace llm::cpu::LLM_ISA::quant

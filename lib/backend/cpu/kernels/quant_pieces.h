@@ -138,9 +138,9 @@ struct StreamOf : W::Form {
     return {w + (first + i) / kParts * kBytes, (first + i) % kParts};
   }
 
-  template <int nc, int first = 0, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
-    const auto at = [&](int b) LLM_LAMBDA { return place(w, first, b); };
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, int part, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
+    const auto at = [&](int b) LLM_LAMBDA { return place(w, part, b); };
     V scales = zero();
     if constexpr (W::kSub != W::kBlock) scales = W::scales(at);
     PieceSums<W, nc, Act, Fetch> sums(scales, act, fetch, isum);

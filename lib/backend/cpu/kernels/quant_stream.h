@@ -5,8 +5,8 @@
 //   kBlock             elements under one factor and one activation scale
 //   kParts, kBytes     such blocks in a block of the file, and its bytes
 //   kActs              registers of activations per group: kBlock / 16 of quants, then sums (Sums says which)
-//   group<nc>(w, act, fetch, isum, msum, head)   partial sums of the group at w with the activations act(column,
-//   register);
+//   group<nc>(w, part, act, fetch, isum, msum, head)   partial sums of the group from part `part` of the block at w on,
+//                      with the activations act(column, register);
 //                      `head`: bytes of the blocks that factors() wants; fetch(i, n, x) is called at n points of even
 //                      distance
 //   factors(w, heads, d, m)   factors of four groups: in the order of sum4() (256), of the blocks (32)
@@ -97,7 +97,7 @@ struct StreamQ4_0 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_0), kParts = 1, kActs = 2, kBias = 8;
   static constexpr StreamSums kSums = StreamSums::Bias;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
     const V q = piece<StreamQ4_0>(w, offsetof(BlockQ4_0, qs));
     const V low = stream_low(q), high = stream_high(q);
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
@@ -116,7 +116,7 @@ struct StreamQ4_1 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ4_1), kParts = 1, kActs = 2, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Float;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
     head = piece<StreamQ4_1>(w, 0);
     const V q = piece<StreamQ4_1>(w, offsetof(BlockQ4_1, qs));
     const V low = stream_low(q), high = stream_high(q);
@@ -148,7 +148,7 @@ struct StreamQ5_0 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_0), kParts = 1, kActs = 2, kBias = 16;
   static constexpr StreamSums kSums = StreamSums::Bias;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
     V low, high;
     head = piece<StreamQ5_0>(w, 0);
     unpack_five_bits<offsetof(BlockQ5_0, qh)>(piece<StreamQ5_0>(w, offsetof(BlockQ5_0, qs)), head, low, high);
@@ -164,7 +164,7 @@ struct StreamQ5_1 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ5_1), kParts = 1, kActs = 2, kBias = 0;
   static constexpr StreamSums kSums = StreamSums::Float;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
     V low, high;
     head = piece<StreamQ5_1>(w, 0);
     unpack_five_bits<offsetof(BlockQ5_1, qh)>(piece<StreamQ5_1>(w, offsetof(BlockQ5_1, qs)), head, low, high);
@@ -178,7 +178,7 @@ struct StreamQ8_0 {
   static constexpr int kBlock = 32, kBytes = sizeof(BlockQ8_0), kParts = 1, kActs = 2, kBias = kVnni ? 128 : 0;
   static constexpr StreamSums kSums = kVnni ? StreamSums::Bias : StreamSums::None;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
     const V q0 = piece<StreamQ8_0>(w, offsetof(BlockQ8_0, qs)), q1 = piece<StreamQ8_0>(w, offsetof(BlockQ8_0, qs) + 16);
 #if defined(LLM_ISA_avx2)
     const V m0 = abs8(q0), m1 = abs8(q1);  // at most 128: two products fit into int16, four do not
@@ -210,7 +210,7 @@ struct StreamQ4_K {
   static constexpr StreamSums kSums = StreamSums::Per32;
   static constexpr bool kHasMins = true;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
     head = piece<StreamQ4_K>(w, 0);
     const V packed = unpack_scales_q4_k(head), scales = words_low(packed), mins = words_high(packed);
     repeat<nc>([&](auto c) LLM_LAMBDA {
@@ -242,7 +242,7 @@ struct StreamQ5_K {
   static constexpr StreamSums kSums = StreamSums::Per32;
   static constexpr bool kHasMins = true;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
     head = piece<StreamQ5_K>(w, 0);
     const V packed = unpack_scales_q4_k(head), scales = words_low(packed), mins = words_high(packed);
     const V top0 = piece<StreamQ5_K>(w, offsetof(BlockQ5_K, qh)),
@@ -282,7 +282,7 @@ struct StreamQ6_K {
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = false;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
     const V packed = piece<StreamQ6_K>(w, offsetof(BlockQ6_K, scales)), two_bits = splat8(0x30);
     const V scales[2] = {signed_words_low(packed), signed_words_high(packed)};
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = unbias<5>(scales[0], scales[1], act(c, 16), act(c, 17)); });
@@ -319,7 +319,7 @@ struct StreamQ2_K {
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = true;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V* msum, V& head) {
     const V packed = piece<StreamQ2_K>(w, 0), four_scales = stream_low(packed), mins = stream_high(packed);
     const V scales[2] = {words_low(four_scales), words_high(four_scales)};
     head = piece<StreamQ2_K>(w, kBytes - 16);  // ends with d, dmin
@@ -363,7 +363,7 @@ struct StreamQ3_K {
   static constexpr StreamSums kSums = StreamSums::Per16;
   static constexpr bool kHasMins = false;
   template <int nc, class Act, class Fetch>
-  LLM_INLINE static void group(const u8* w, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V& head) {
     head = piece<StreamQ3_K>(w, kBytes - 16);
     const V packed = unpack_scales_q3_k(head);
     const V scales[2] = {signed_words_low(packed), signed_words_high(packed)};
