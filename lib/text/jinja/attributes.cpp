@@ -224,7 +224,7 @@ Value get_slice(Runtime& rt, const Value& v, const SliceBounds& b) {
     const Steps steps = slice_steps(rt, b, r.count);
     auto out = std::make_shared<RangeObject>();
     out->start = r.at(steps.start);
-    out->step = steps.count > 1 ? r.step * steps.step : r.step;
+    if (__builtin_mul_overflow(r.step, steps.step, &out->step)) rt.fail_limit("digits of a step");
     out->count = steps.count;
     out->stop = r.at(steps.stop);
     return Value::object(Kind::Range, std::move(out));

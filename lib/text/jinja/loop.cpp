@@ -49,6 +49,19 @@ struct CharacterIterator : IteratorObject {
   }
 };
 
+/// Walking over `loop` itself takes the values from the loop that runs.
+struct RunningLoopIterator : IteratorObject {
+  explicit RunningLoopIterator(Value v) : loop(std::move(v)) { depth = loop.as<LoopObject>().depth + 1; }
+  Value loop;
+  bool next(Runtime& rt, Value& out) override {
+    rt.step();
+    Value item;
+    if (!loop.as<LoopObject>().next(rt, item)) return false;
+    out = rt.tuple({item, loop});
+    return true;
+  }
+};
+
 }  // namespace
 
 std::shared_ptr<IteratorObject> iterate(Runtime& rt, const Value& v) {
@@ -73,6 +86,8 @@ std::shared_ptr<IteratorObject> iterate(Runtime& rt, const Value& v) {
       return std::make_shared<CharacterIterator>(v);
     case Kind::Iterator:
       return std::static_pointer_cast<IteratorObject>(v.object());
+    case Kind::Loop:
+      return std::make_shared<RunningLoopIterator>(v);
     default:
       rt.fail("'" + std::string(type_name(v)) + "' object is not iterable");
   }

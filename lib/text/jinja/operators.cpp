@@ -66,7 +66,10 @@ bool order(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
   require_defined(rt, a);
   require_defined(rt, b);
   if (a.is_number() && b.is_number()) return ordered(op, compare_numbers(a, b));
-  if (a.is_string() && b.is_string()) return ordered(op, a.as_string().bytes().compare(b.as_string().bytes()));
+  if (a.is_string() && b.is_string()) {
+    const int c = a.as_string().bytes().compare(b.as_string().bytes());
+    return ordered(op, c < 0 ? -1 : c > 0 ? 1 : 0);
+  }
   if (a.is_sequence() && a.kind() == b.kind()) {
     const auto &x = a.items(), &y = b.items();
     if (const auto i = first_difference(rt, x, y)) return order(rt, op, x[*i], y[*i]);
