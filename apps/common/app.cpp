@@ -156,8 +156,8 @@ std::string help_footer() {
     text += "  " + std::string(v.name) + "  " + std::string(v.meaning) + "\n";
   }
   text +=
-      "Exit codes: 0 done, 1 other failure, 2 usage, 3 model file, 4 memory, 5 context, 8 input or output, 9 device,\n"
-      "  11 NaN, 70 our bug, 130 interrupted, 141 the reader of stdout has gone, 143 terminated";
+      "Exit codes: 0 done, 1 other failure, 2 usage, 3 model file, 4 memory, 5 context, 6 grammar or schema,\n"
+      "  8 input or output, 9 device, 11 NaN, 70 our bug, 130 interrupted, 141 the reader of stdout has gone, 143 terminated";
   return text;
 }
 

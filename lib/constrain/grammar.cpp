@@ -38,7 +38,7 @@ std::vector<bool> nullable_rules(const Rules& rules) {
   std::vector<bool> nullable(rules.size());
   for (bool changed = true; changed;) {
     changed = false;
-    for (std::size_t r = 0; r < rules.size(); ++r) {
+    for (std::size_t r = rules.size(); r-- > 0;) {
       if (nullable[r] || !rules[r].built) continue;
       bool empty = nullable_count(rules[r]);
       if (!rules[r].counted) {
@@ -62,7 +62,7 @@ void drop_unproductive(Rules& rules) {
   const auto completes = [](const Automaton& a) { return a.states.size() > 1 || a.states[0].accepting; };
   for (bool changed = true; changed;) {
     changed = false;
-    for (std::size_t r = 0; r < rules.size(); ++r) {
+    for (std::size_t r = rules.size(); r-- > 0;) {
       if (productive[r] || !rules[r].built) continue;
       if (nullable_count(rules[r]) || completes(pruned(rules[r].automaton))) productive[r] = changed = true;
     }

@@ -9,7 +9,7 @@ namespace llm {
 Nullability::Nullability(const Productions& p) : productions_(p), rules_(p.rules().size()) {
   for (bool changed = true; changed;) {
     changed = false;
-    for (std::size_t r = 0; r < rules_.size(); ++r) {
+    for (std::size_t r = rules_.size(); r-- > 0;) {  // who is called is declared later as a rule: fewer rounds
       if (rules_[r] || !nullable(p.rules()[r].body)) continue;
       rules_[r] = changed = true;
     }

@@ -38,17 +38,30 @@ Stacks::StandingId Stacks::step(StandingId from, std::uint8_t byte) {
   return items_.empty() ? kNowhere : close();
 }
 
+/// Its place among the items, where it is put if it is new.
+std::size_t Stacks::item_of(StateId state, std::uint32_t count) {
+  constexpr std::size_t kMany = 32;
+  const auto key = [](StateId s, std::uint32_t c) { return std::uint64_t{s} << 32 | c; };
+  if (items_.size() < kMany) {
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      if (items_[i].state == state && items_[i].count == count) return i;
+    }
+  } else {
+    if (item_index_.empty()) {
+      for (std::size_t i = 0; i < items_.size(); ++i) item_index_.emplace(key(items_[i].state, items_[i].count), i);
+    }
+    const auto [found, is_new] = item_index_.try_emplace(key(state, count), items_.size());
+    if (!is_new) return found->second;
+  }
+  items_.push_back({state, count, {}, false});
+  return items_.size() - 1;
+}
+
 /// Stacks that end in the same state differ in what is below only: they become one with more parents.
 void Stacks::add(StateId state, std::uint32_t count, std::span<const NodeId> parents) {
-  std::size_t i = 0;
-  while (i < items_.size() && !(items_[i].state == state && items_[i].count == count)) ++i;
-  if (i == items_.size()) {
-    items_.push_back({state, count, {parents.begin(), parents.end()}, true});
-    queue_.push_back(i);
-    return;
-  }
+  const std::size_t i = item_of(state, count);
   std::vector<NodeId>& have = items_[i].parents;
-  if (std::includes(have.begin(), have.end(), parents.begin(), parents.end())) return;
+  if (!have.empty() && std::includes(have.begin(), have.end(), parents.begin(), parents.end())) return;
   std::vector<NodeId> all;
   std::set_union(have.begin(), have.end(), parents.begin(), parents.end(), std::back_inserter(all));
   have = std::move(all);
@@ -115,6 +128,7 @@ Stacks::StandingId Stacks::close() {
   std::sort(tops.begin(), tops.end());
   const StandingId result = standing_id(std::move(tops), complete_);
   items_.clear();
+  item_index_.clear();
   queue_.clear();
   complete_ = false;
   return result;

@@ -59,6 +59,7 @@ class Stacks {
   };
 
   void add(StateId, std::uint32_t count, std::span<const NodeId> parents);
+  std::size_t item_of(StateId, std::uint32_t count);
   void go_on(std::span<const NodeId> nodes);
   void expand(std::size_t item);
   StandingId close();
@@ -87,6 +88,7 @@ class Stacks {
   std::unordered_map<std::vector<NodeId>, StandingId, HashOfVector> standing_ids_;  ///< tops, then complete
   // The standing that is being computed.
   std::vector<Item> items_;
+  std::unordered_map<std::uint64_t, std::size_t> item_index_;  ///< of items_, once they are many
   std::vector<std::size_t> queue_;
   bool complete_ = false;
 };

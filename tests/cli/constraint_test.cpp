@@ -1,0 +1,101 @@
+// The options that say what form the answer has, of llm-run as a real process.
+#include <nlohmann/json.hpp>
+
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+class Bench {
+ public:
+  Bench() { tiny_model({.layers = 1, .context = 100000}).write(folder_ / "tiny.gguf"); }
+  std::string file(std::string_view name, std::string_view content) const {
+    return folder_.write(name, content).string();
+  }
+  Outcome operator()(std::vector<std::string> arguments, const std::string& model = {}) const {
+    const std::string path = model.empty() ? (folder_ / "tiny.gguf").string() : model;
+    arguments.insert(arguments.begin(), {"-m", path, "-p", "abc", "-s", "1", "--temp", "1.2"});
+    return run({.program = program("llm-run"), .arguments = std::move(arguments)});
+  }
+
+ private:
+  TempDir folder_;
+};
+
+std::string line(const Outcome& o) {
+  CHECK(o.code == 0);
+  return o.out.substr(0, o.out.size() - (o.out.ends_with('\n') ? 1 : 0));
+}
+
+}  // namespace
+
+TEST_CASE("each form of an answer") {
+  const Bench bench;
+  const std::string grammar = "root ::= \"<\" [a-c]{2,4} \">\" | \"é\"";
+  const auto fits = [](const std::string& text) {
+    return text == "é" || (text.size() >= 4 && text.size() <= 6 && text.front() == '<' && text.back() == '>' &&
+                           text.substr(1, text.size() - 2).find_first_not_of("abc") == std::string::npos);
+  };
+  CHECK(fits(line(bench({"--grammar", grammar}))));
+  CHECK(fits(line(bench({"--grammar-file", bench.file("g.gbnf", grammar)}))));
+  const std::string schema = R"({"type":"array","items":{"type":"boolean"},"minItems":2,"maxItems":3})";
+  for (const auto& options :
+       std::vector<std::vector<std::string>>{{"--json-schema", schema},
+                                             {"-j", schema},
+                                             {"-jf", bench.file("s.json", schema)},
+                                             {"--json-schema-file", bench.file("s.json", schema)}}) {
+    const auto json = nlohmann::json::parse(line(bench(options)));
+    CHECK(json.size() >= 2);
+    CHECK(json.size() <= 3);
+    for (const auto& item : json) CHECK(item.is_boolean());
+  }
+  CHECK(nlohmann::json::parse(line(bench({"-j", "{ }", "--top-k", "1"})), nullptr, false).is_object());
+  const std::string date = line(bench({"--regex", "\\d{4}-\\d\\d"}));
+  CHECK(date.size() == 7);
+  CHECK(date[4] == '-');
+  const std::string choice = line(bench({"--choice", "yes|a\\|b", "--choice", "é"}));
+  CHECK((choice == "yes" || choice == "a|b" || choice == "é"));
+}
+
+TEST_CASE("forms that cannot be used end with code 6 before a model is loaded") {
+  const Bench bench;
+  const auto refusal = [&](std::vector<std::string> options) {
+    const Outcome o = bench(std::move(options), "/no/model");
+    CHECK(o.code == 6);
+    CHECK(o.out.empty());
+    return o.err;
+  };
+  CHECK(refusal({"--grammar", "root = \"a\""}) ==
+        "llm-run: error: grammar, line 1, column 6: expected \"::=\" after the rule's name, at \"= \\\"a\\\"\"\n");
+  const std::string path = bench.file("bad.gbnf", "root ::= x\n");
+  CHECK_THAT(refusal({"--grammar-file", path}),
+             contains("bad.gbnf: grammar, line 1, column 10: the rule \"x\" is not defined"));
+  CHECK_THAT(refusal({"-j", R"({"uniqueItems":true})"}),
+             contains("JSON schema: cannot be enforced: #/uniqueItems: an automaton"));
+  CHECK_THAT(refusal({"--regex", "(a"}),
+             contains("regular expression, line 1, column 1: this parenthesis is never closed"));
+  CHECK_THAT(refusal({"--choice", "a||b"}), contains("one of the choices is empty"));
+}
+
+TEST_CASE("an answer has one form, and files of forms exist") {
+  const Bench bench;
+  Outcome o = bench({"--regex", "a", "--choice", "b"}, "/no/model");
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, contains("options --regex and --choice: an answer has one form only"));
+  o = bench({"-jf", "/no/schema.json"}, "/no/model");
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, contains("/no/schema.json"));
+}
+
+TEST_CASE("keywords that no draft knows are warned about") {
+  const Bench bench;
+  const Outcome o = bench({"-j", R"({"type":"null","requird":[]})"});
+  CHECK(line(o) == "null");
+  CHECK_THAT(o.err, contains("warning: JSON schema, #: \"requird\" is no keyword of JSON Schema; it has no effect"));
+}
