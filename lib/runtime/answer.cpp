@@ -69,14 +69,17 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
     : tokenizer_(model.tokenizer()),
       options_(std::move(options)),
       sampler_(sampling_of(options_, tokenizer_), options_.row, breakers_of(options_, tokenizer_)),
-      decoder_(tokenizer_),
+      // Text that must have a form begins with its own first byte, even if the prompt ends inside of a character.
+      decoder_(tokenizer_, false, options_.constraint ? StreamStart::Continuation : StreamStart::Beginning),
       matcher_(options_.stop_strings),
       stop_tokens_(control_tokens(tokenizer_, options_.stop_strings)),
       n_tokens_(std::min(static_cast<std::size_t>(model.dims().vocab), tokenizer_.n_vocab())) {
   if (options_.constraint) constraint_.emplace(options_.constraint);
   for (const Token t : prompt) sampler_.accept(t);
   constexpr std::size_t kJoined = 8;  // more tokens than a character has bytes
-  for (const Token t : prompt.last(std::min(kJoined, prompt.size()))) (void)decoder_.push(t);
+  if (!constraint_) {
+    for (const Token t : prompt.last(std::min(kJoined, prompt.size()))) (void)decoder_.push(t);
+  }
   if (options_.max_tokens == 0) end(StopReason::Length);
 }
 
