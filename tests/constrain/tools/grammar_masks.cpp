@@ -1,5 +1,7 @@
-// For scripts/check-grammars: a grammar and tokens in, the tokens that may come before each of them out, as hexadecimal words.
-//   grammar_masks MODEL;  {"grammar": "...", "tokens": [...]}  ->  {"masks": ["...", ...], "accepted": n} or {"error": "..."}
+// For scripts/check-grammars: a grammar and tokens in, the tokens that may come before each of them out, as hexadecimal
+// words.
+//   grammar_masks MODEL;  {"grammar": "...", "tokens": [...]}  ->  {"masks": ["...", ...], "accepted": n} or {"error":
+//   "..."}
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
