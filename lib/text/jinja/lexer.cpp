@@ -120,7 +120,8 @@ class Lexer {
       add(TokenType::Data, content, data_end(content, end, sign, true));
       return matched();
     }
-    fail(tag, "missing end of raw directive");
+    if (content < text_.size()) fail(tag, "missing end of raw directive");
+    at_ = content;
   }
 
   enum class Newline { Trimmed, Kept };
@@ -140,7 +141,10 @@ class Lexer {
 
   void comment(std::size_t tag) {
     std::size_t end = text_.find("#}", at_);
-    if (end == kNowhere) fail(tag, "missing end of comment tag");
+    if (end == kNowhere) {
+      if (at_ < text_.size()) fail(tag, "missing end of comment tag");
+      return;  // Jinja minds only if there is text in it
+    }
     if (end > at_ && (text_[end - 1] == '-' || text_[end - 1] == '+')) --end;
     at_ = end;
     close("#}", Newline::Trimmed);

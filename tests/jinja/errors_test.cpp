@@ -1,0 +1,128 @@
+// Where errors point, and what a hostile template can use up.
+#include "render.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+std::string repeated(const std::string& text, std::size_t n) {
+  std::string out;
+  for (std::size_t i = 0; i < n; ++i) out += text;
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("errors name line and column, counted in characters, and show the line's text", "[errors]") {
+  const auto at = [](const std::string& source, const std::string& place, const std::string& problem) {
+    const std::string error = error_of(source, R"({"d": {"k": 1}, "l": [1]})");
+    INFO(error);
+    CHECK(error.starts_with(place + ": "));
+    CHECK(error.find(problem) != std::string::npos);
+  };
+  at("{{ x.y }}", "line 1, column 5", "'x' is undefined");
+  at("a\nb\n  {{ d.nope.y }}", "line 3, column 12", "no attribute 'nope'");
+  at("äöü🎉{{ 1 // 0 }}", "line 1, column 10", "division by zero");
+  at("\r\n\r\n{{ l|nosuch }}", "line 3, column 6", "there is no filter named 'nosuch'");
+  at("{{ l is nosuch }}", "line 1, column 9", "there is no test named 'nosuch'");
+  at("{% if d %}\nx", "line 2, column 2", "looking for 'elif' or 'else' or 'endif'");
+  at("{{ (1 + 2 }}", "line 1, column 11", "unexpected '}', expected ')'");
+  at("{% foo %}", "line 1, column 4", "unknown tag 'foo'");
+  at("{% include 'x' %}", "line 1, column 4", "is not for chat templates");
+  at("{{ ~ }}", "line 1, column 4", "unexpected '~', expected an expression");
+  at("x\n{# y", "line 2, column 1", "missing end of comment");
+  at("{{ 'abc }}", "line 1, column 4", "this string does not end");
+  at("{{ l[0]('x') }}", "line 1, column 8", "'int' object is not callable");
+  at("{% macro f(a) %}{{ a + 1 }}{% endmacro %}\n{{ f('x') }}", "line 1, column 22", "unsupported operand types for +");
+  at("{{ raise_exception('Roles must alternate: ' ~ l) }}", "line 1, column 19", "Roles must alternate: [1]");
+}
+
+TEST_CASE("errors name the template, excerpt the line and never pass control characters on", "[errors]") {
+  try {
+    jinja::Template("first\nsecond \x1b {{ a b }} third", {"model.gguf", "key \"tokenizer.chat_template\""});
+    FAIL("parsed");
+  } catch (const Error& e) {
+    CHECK(std::string(e.what()) ==
+          "model.gguf: key \"tokenizer.chat_template\", line 2, column 15: unexpected 'b', expected end of the print "
+          "statement; at \"second \\x1b {{ a b }} third\"");
+  }
+  const std::string secret = error_of("{{ raise_exception(x) }}", "{\"x\": \"\\u001b[31m\"}");
+  CHECK(secret.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("what hostile templates are for ends in an error", "[limits]") {
+  const auto limited = [](const std::string& source) {
+    const std::string error = error_of(source, R"({"messages": [{"role": "user", "content": "x"}]})");
+    INFO(source.substr(0, 200));
+    CHECK(error.find("template limit") != std::string::npos);
+    CHECK(error.size() < 1000);
+  };
+  limited("{% macro x() %}{{ x() }}{% endmacro %}{{ x() }}");
+  limited("{% macro x() %}{{ caller is defined }}{% call x() %}{% endcall %}{% endmacro %}{{ x() }}");
+  limited("{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}");
+  limited("{% for i in range(1000000000) %}a{% endfor %}");
+  limited("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}");
+  limited("{{ " + std::string(100'000, '('));
+  limited("{{ " + std::string(100'000, '['));
+  limited("{{ " + repeated("{1:", 100'000));
+  limited("{{ " + repeated("not ", 100'000) + "1 }}");
+  limited("{{ " + repeated("-", 100'000) + "1 }}");
+  limited("{{ 1" + repeated(" + 1", 100'000) + " }}");
+  limited("{{ x" + repeated(".y", 100'000) + " }}");
+  limited("{{ x" + repeated("|upper", 100'000) + " }}");
+  limited("{{ 1" + repeated(" if 1 else 1", 100'000) + " }}");
+  limited(repeated("{% if true %}", 100'000));
+  limited(repeated("{% for x in y %}", 100'000));
+  limited("{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}");
+  limited("{% set ns = namespace(s=[1]) %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor %}");
+  limited("{% set ns = namespace(s=[1]) %}{% for i in range(64) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}");
+  limited(
+      "{% set ns = namespace(s=[1]) %}{% for i in range(64) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s|tojson "
+      "}}");
+  limited(
+      "{% set n = namespace(a=[1], b=[1]) %}{% for i in range(64) %}{% set n.a = [n.a, n.a] %}{% set n.b = [n.b, n.b] "
+      "%}"
+      "{% endfor %}{{ n.a == n.b }}");
+  limited(
+      "{% set n = namespace(a=(1,)) %}{% for i in range(64) %}{% set n.a = (n.a, n.a) %}{% endfor %}{{ {n.a: 1} }}");
+  limited("{% set ns = namespace(s=[]) %}{% for i in range(1000) %}{% set ns.s = [ns.s] %}{% endfor %}");
+  limited("{% set ns = namespace(s=[]) %}{% for i in range(1000) %}{% set ns.s = ns.s|map('upper') %}{% endfor %}");
+  limited(
+      "{% set ns = namespace(s=1) %}{% for i in range(1000) %}{% set ns.s = []|map('default', ns.s) %}{% endfor %}");
+  limited(
+      "{% set ns = namespace() %}{% for i in range(1000) %}{% set ns = namespace(x=ns) %}{% set m = ns %}{% endfor "
+      "%}{{ m }}"
+      "{% set ns.l = namespace() %}{% set k = namespace(x=ns) %}{% for i in range(1000) %}{% set k.x = [k.x] %}{% "
+      "endfor %}");
+  limited("{{ 'x' * 99999999 }}");
+  limited("{{ 'x'.ljust(99999999) }}");
+  limited("{{ '%99999999d' % 1 }}");
+  limited("{{ '{:99999999}'.format(1) }}");
+  limited("{{ ('x' * 9999999).replace('', 'yyyyyyyyy') }}");
+  limited("{{ 9 ** (9 ** 9) }}");
+  limited("{{ (9 ** 9) ** 9999 }}");
+  limited("{{ 1" + repeated("0", 5000) + " }}");
+  limited("{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}");
+  limited(std::string(5u << 20, 'x'));
+}
+
+TEST_CASE("limits can be set, and what stays below them renders", "[limits]") {
+  const jinja::Limits few{.steps = 100};
+  CHECK(error_of("{% for i in range(100) %}x{% endfor %}", "{}", few).find("steps") != std::string::npos);
+  CHECK(render("{% for i in range(20) %}x{% endfor %}", "{}", few).text == std::string(20, 'x'));
+  const jinja::Limits small{.output_bytes = 10};
+  CHECK(error_of("{{ 'x' * 11 }}", "{}", small).find("output") != std::string::npos);
+  CHECK(render("{{ 'x' * 10 }}", "{}", small).text == "xxxxxxxxxx");
+  CHECK(text_of("{{ " + repeated("(", 100) + "1" + repeated(")", 100) + " }}") == "1");
+  CHECK(text_of("{{ 0" + repeated(" + 1", 400) + " }}") == "400");
+  CHECK(text_of("{% macro r(n) %}{{ n }}{% if n %}{{ r(n - 1) }}{% endif %}{% endmacro %}{{ r(9) }}") == "9876543210");
+}
+
+TEST_CASE("values that hold themselves go away with the rendering", "[limits]") {
+  CHECK(text_of("{% set a = namespace() %}{% set a.a = a %}{{ a }}") == "<Namespace {'a': <Namespace {...}>}>");
+  CHECK(text_of("{% set a = namespace() %}{% set b = namespace(a=[a]) %}{% set a.b = {'b': b} %}{{ b.a[0].b.b is "
+                "defined }}") == "True");
+  CHECK(text_of("{% macro f() %}{{ g is defined }}{% endmacro %}{% set g = [f] %}{{ g[0]() }}") == "True");
+  CHECK(text_of("{% for x in [1] if x %}{{ loop.changed(loop) }}{% set y = loop %}{% endfor %}") == "True");
+}
