@@ -15,7 +15,6 @@
 #include "base/machine.h"
 #include "base/nearest.h"
 #include "common/messages.h"
-#include "common/nearest.h"
 #include "common/numbers.h"
 #include "common/output.h"
 #include "common/progress.h"

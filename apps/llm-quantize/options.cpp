@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "common/app.h"
-#include "common/nearest.h"
 
 namespace llm::quantization {
 namespace {
@@ -31,7 +31,7 @@ std::string upper_case(std::string_view text) {
 }
 
 [[noreturn]] void unknown_name(const std::string& what, const std::string& given, std::span<const std::string> names) {
-  const std::string nearest = app::nearest_name(upper_case(given), names);
+  const std::string nearest = nearest_name(upper_case(given), names);
   throw Error(ErrorKind::Usage, "unknown " + what + " \"" + escaped(given) + "\"" +
                                     (nearest.empty() ? "" : "; did you mean " + nearest + "?") + " (see --help)");
 }

@@ -146,7 +146,7 @@ struct UnpackIQ2_XS : GridWeights {
     RowNumbers<32> number;
     V index[4];
     for (int i = 0; i < 4; ++i) {
-      const V q = bytes_at(at, offsetof(BlockIQ2_XS, qs) + 16 * i);
+      const V q = bytes_at(at, static_cast<int>(offsetof(BlockIQ2_XS, qs)) + 16 * i);
       number.set(i, and_(q, splat16(0x1ff)));
       index[i] = shr16<9>(q);
     }
