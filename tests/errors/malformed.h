@@ -18,12 +18,12 @@ enum class Layer {
 };
 
 enum class Outcome {
-  Accepted,          ///< exit 0, no warning
-  AcceptedWithNote,  ///< exit 0, at most one line on stderr
-  Warned,            ///< exit 0, exactly one warning line
-  Refused,           ///< exit 3, one error line
-  Numeric,           ///< exit 11, one error line
-  Bounded,           ///< exit 0 with at most one warning, 3, or 4; quickly and in little memory
+  Accepted,  ///< exit 0, no warning
+  Warned,    ///< exit 0, exactly one warning line
+  Refused,   ///< exit 3, one error line
+  Template,  ///< exit 6, one error line, in a run that uses the chat template
+  Numeric,   ///< exit 11, one error line
+  Bounded,   ///< exit 0 with at most one warning, 3, or 4; quickly and in little memory
 };
 
 struct MalformedFile {

@@ -128,8 +128,8 @@ Change fill(std::string name, float value) {
 }
 
 MalformedFile chat_template(std::string id, std::string construction, std::string text) {
-  return file(std::move(id), std::move(construction), Layer::Run, Outcome::AcceptedWithNote, "", tiny_llama,
-              set(entry_string("tokenizer.chat_template", text)));
+  return file(std::move(id), std::move(construction), Layer::Run, Outcome::Template, "tokenizer.chat_template",
+              tiny_llama, set(entry_string("tokenizer.chat_template", text)));
 }
 
 std::string repeated(std::string_view text, int n) {
