@@ -13,7 +13,7 @@ namespace llm::cpu::LLM_ISA::quant {
 
 /// Beyond these a panel is at least as fast, or nearly so where unpacking takes most of the time.
 template <class Stream>
-inline constexpr int kStreamColumns = kGroupsInLoop<Stream> ? 4 : 6;
+inline constexpr int kStreamColumns = Stream::kBlock == 256 && !kGroupsInLoop<Stream> ? 6 : 4;
 /// A stream of more columns than two pays as long as their activations stay in the first cache.
 inline constexpr i64 kStreamWindowBytes = 36 << 10;
 

@@ -46,9 +46,9 @@ struct StreamLayout {
         copy(columns + column_bytes * nc),
         bytes(copy + up(kStepBytes)) {}
 
-  /// The four groups of a step are a loop. With several columns this is faster as well: decoded instructions of four
-  /// would not fit into their cache.
-  static constexpr bool kLoop = nc > 1 || kGroupsInLoop<T>;
+  /// The four groups of a step are a loop. With several columns and blocks of 256 this is faster as well: decoded
+  /// instructions of four groups would not fit into their cache.
+  static constexpr bool kLoop = kGroupsInLoop<T> || (nc > 1 && T::kBlock == 256);
   static constexpr i64 kRepeated = kLoop ? 0 : 3;  ///< windows that are stored twice, so that a step has four in a row
   static constexpr i64 kWindowBytes = T::kActs * nc * kVectorBytes;
   static constexpr i64 kStepBytes = kWidth * T::kBytes / T::kParts;
