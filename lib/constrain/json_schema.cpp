@@ -211,6 +211,12 @@ class SchemaCompiler {
     // Names that the schema does not have may repeat each other: no more than one of them counts for certain.
     if (facts.min_properties > members.size() + 1) {
       reader_.problem(where, "minProperties", "only properties with names, and one more, can be counted");
+      return p_.nothing();
+    }
+    constexpr std::uint64_t kMostCounted = 1000;
+    if (facts.max_properties != kUnbounded && facts.max_properties > kMostCounted) {
+      reader_.problem(where, "maxProperties", "at most 1000 are supported");
+      return p_.nothing();
     }
     return json_.bracketed("{", members_in_order(members, other, facts), "}");
   }

@@ -76,6 +76,8 @@ SchemaDocument::SchemaDocument(std::string_view text, std::string_view file) : f
     const std::size_t colon = what.rfind(": ");
     source.fail(e.byte == 0 ? 0 : e.byte - 1,
                 "this is not JSON (" + what.substr(colon == std::string::npos ? 0 : colon + 2) + ")");
+  } catch (const Json::out_of_range&) {
+    fail("a number in it is larger than any that can be stored");
   }
   if (!document_.is_object() && !document_.is_boolean()) fail("a schema is an object, true or false");
   index(document_, "#", &document_, 0);

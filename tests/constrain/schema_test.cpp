@@ -265,6 +265,7 @@ TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
   CHECK_THAT(error(R"({"unevaluatedItems":false})"), contains("#/unevaluatedItems"));
   CHECK_THAT(error(R"({"type":"object","minProperties":3})"),
              contains("#/minProperties: only properties with names, and one more"));
+  CHECK_THAT(error(R"({"maxProperties":1000000000000})"), contains("#/maxProperties: at most 1000 are supported"));
   CHECK_THAT(error(R"({"enum":[{"a":1}],"properties":{"a":{}}})"), contains("not beside enum or const"));
   CHECK_THAT(error(R"({"$ref":"other.json"})"), contains("#/$ref: \"other.json\" is another document"));
   CHECK_THAT(error(R"({"$ref":"#/$defs/x"})"), contains("#/$ref: \"#/$defs/x\" leads nowhere"));
@@ -277,6 +278,7 @@ TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
   CHECK_THAT(error("[]"), contains("a schema is an object, true or false"));
   CHECK_THAT(error("{\"type\":\n \"string\",}"), contains("s.json: JSON schema, line 2, column 11: this is not JSON"));
   CHECK_THAT(error("{\"type\":"), contains("this is not JSON"));
+  CHECK_THAT(error("{\"minimum\": 1e999}"), contains("larger than any that can be stored"));
   CHECK_THAT(error("false"), contains("no finite text matches"));
   CHECK_THAT(error(R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"),
              contains("no finite text matches"));
