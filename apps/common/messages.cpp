@@ -70,8 +70,8 @@ std::string_view kind_name(ErrorKind kind) {
       return "memory";
     case ErrorKind::Context:
       return "context";
-    case ErrorKind::Template:
-      return "template";
+    case ErrorKind::Notation:
+      return "notation";
     case ErrorKind::Io:
       return "io";
     case ErrorKind::Device:

@@ -23,7 +23,7 @@ ChatTemplate choose_template(const RenderOptions& o, const Metadata* metadata, b
   if (metadata == nullptr) throw Error(ErrorKind::Usage, "give a GGUF file, or a template with --template-file");
   if (auto found = ChatTemplate::from_file(*metadata, with_tools)) return std::move(*found);
   throw Error(
-      ErrorKind::Template,
+      ErrorKind::Notation,
       ErrorParts{.file = o.file, .problem = "has no chat template; --template-file or --chat-template gives one"});
 }
 

@@ -114,7 +114,7 @@ Json failure_line(const BatchRequest& r, const RowFailure& failure, std::size_t 
 
 RowFailure failure_of(const Error& error) {
   if (error.kind() == ErrorKind::Context) return {"context_length_exceeded", error.what()};
-  if (error.kind() == ErrorKind::Template) return {"template_error", error.what()};
+  if (error.kind() == ErrorKind::Notation) return {"template_error", error.what()};
   if (error.kind() == ErrorKind::Usage) return {"invalid_request", error.what()};
   return {"internal", error.what()};
 }

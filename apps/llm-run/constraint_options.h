@@ -22,7 +22,7 @@ struct ConstraintChoice {
 void add_constraint_options(CLI::App&, ConstraintChoice&);
 
 /// Nothing if no form is asked for. Needs no model, so that errors come before one is loaded. Prints warnings. Throws
-/// ErrorKind::Usage for more than one form or a file that cannot be read, ErrorKind::Grammar for a form that cannot be
+/// ErrorKind::Usage for more than one form or a file that cannot be read, ErrorKind::Notation for a form that cannot be
 /// used.
 std::optional<Grammar> compile_constraint(const ConstraintChoice&);
 

@@ -95,7 +95,7 @@ void PromptMaker::refuse_without_template() const {
     throw Error(ErrorKind::Usage, "-sys and --chat-template-kwargs need a chat template, and -no-cnv asks for none");
   }
   if (o.format == ChatOptions::Format::Template || needs_one) {
-    throw Error(ErrorKind::Template,
+    throw Error(ErrorKind::Notation,
                 ErrorParts{.file = metadata_.file(),
                            .problem = "has no chat template; give one with --chat-template, e.g. chatml"});
   }
@@ -119,7 +119,7 @@ Prompt PromptMaker::from_text(PromptText text) const {
 
 Prompt PromptMaker::from_chat(ChatInput input) const {
   if (!has_template()) {
-    throw Error(ErrorKind::Template, "messages need a chat template; give one with --chat-template, e.g. chatml");
+    throw Error(ErrorKind::Notation, "messages need a chat template; give one with --chat-template, e.g. chatml");
   }
   const Choice& choice = input.tools.is_none() ? plain_ : with_tools_;
   std::vector<jinja::Value> messages = input.messages.items();

@@ -20,7 +20,7 @@ struct Prompt {
 /// Knows the template that the options and the file ask for. The tokenizer and the metadata must outlive it.
 class PromptMaker {
  public:
-  /// Throws ErrorKind::Template and ErrorKind::Usage for a template that is missing or wrong.
+  /// Throws ErrorKind::Notation and ErrorKind::Usage for a template that is missing or wrong.
   PromptMaker(const ChatOptions&, const Metadata&, const Tokenizer&);
 
   bool has_template() const { return plain_.chosen.has_value(); }

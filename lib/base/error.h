@@ -18,8 +18,7 @@ enum class ErrorKind : int {
   Model = 3,      ///< the model file: missing, damaged, unsupported
   Memory = 4,     ///< does not fit in memory
   Context = 5,    ///< the prompt does not fit the context
-  Template = 6,   ///< a chat template, grammar, schema or pattern: wrong, refused, or too much of it
-  Grammar = Template,
+  Notation = 6,   ///< a chat template, grammar, schema or pattern: wrong, or it refuses, or it asks for too much
   Io = 8,         ///< reading input or writing output
   Device = 9,     ///< the requested backend or instruction set is not available here
   Numeric = 11,   ///< NaN or infinite logits

@@ -215,7 +215,7 @@ Automaton product(const Automaton& a, const Automaton& b, bool keep_where_b_ends
   id_of(0, 0);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     if (pairs.size() > kMaxAutomatonStates) {
-      throw Error(ErrorKind::Grammar,
+      throw Error(ErrorKind::Notation,
                   "the combination of two patterns needs more than " + std::to_string(kMaxAutomatonStates) + " states");
     }
     const auto [x, y] = pairs[i];
@@ -238,7 +238,8 @@ Automaton product(const Automaton& a, const Automaton& b, bool keep_where_b_ends
 }
 
 void check_regular(const Automaton& a) {
-  if (!is_deterministic(a)) throw Error(ErrorKind::Grammar, "a pattern is too complex to be combined with another one");
+  if (!is_deterministic(a))
+    throw Error(ErrorKind::Notation, "a pattern is too complex to be combined with another one");
   for (const State& s : a.states) check(s.calls.empty(), "a set operation on an automaton that calls rules");
 }
 

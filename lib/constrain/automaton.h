@@ -48,7 +48,7 @@ Automaton minimized(Automaton);
 /// Only states that lie on a way from the start to an accepting state; one dead start if there are none.
 Automaton trimmed(const Automaton&);
 
-/// Sets of byte strings: the operands are deterministic and call no rules. Throw ErrorKind::Grammar when the result is
+/// Sets of byte strings: the operands are deterministic and call no rules. Throw ErrorKind::Notation when the result is
 /// too large.
 Automaton intersection(const Automaton&, const Automaton&);
 Automaton difference(const Automaton&, const Automaton&);

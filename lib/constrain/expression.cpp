@@ -6,7 +6,7 @@ namespace llm {
 
 ExprId Productions::add(Expr e) {
   constexpr std::size_t kMost = 4'000'000;
-  if (expressions_.size() == kMost) throw Error(ErrorKind::Grammar, "the grammar has more than 4000000 parts");
+  if (expressions_.size() == kMost) throw Error(ErrorKind::Notation, "the grammar has more than 4000000 parts");
   expressions_.push_back(std::move(e));
   return static_cast<ExprId>(expressions_.size() - 1);
 }

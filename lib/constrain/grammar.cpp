@@ -83,7 +83,7 @@ class GrammarLayout {
     drop_unproductive(rules_);
     const Automaton& top = rules_[root].automaton;
     if (top.states.size() == 1 && !top.states[0].accepting && !nullable_count(rules_[root])) {
-      throw Error(ErrorKind::Grammar, "no finite text matches \"" + escaped(rules_[root].name) + "\"");
+      throw Error(ErrorKind::Notation, "no finite text matches \"" + escaped(rules_[root].name) + "\"");
     }
     join_equal_rules();
     choose(find_representative(root));
@@ -209,7 +209,7 @@ class GrammarLayout {
     for (RuleId id = 0; id < chosen_.size(); ++id) {
       BuiltRule& rule = rules_[chosen_[id]];
       if (rule.counted && rule.min > kMostCounted) {
-        throw Error(ErrorKind::Grammar, "a repetition of at least " + std::to_string(rule.min) + " times");
+        throw Error(ErrorKind::Notation, "a repetition of at least " + std::to_string(rule.min) + " times");
       }
       // What is repeated more often than any text is long has no limit.
       const std::uint32_t max = rule.max > kMostCounted ? Grammar::kNoLimit : static_cast<std::uint32_t>(rule.max);
@@ -258,10 +258,10 @@ Grammar grammar_from_choices(std::span<const std::string> choices) {
   Productions p;
   std::vector<ExprId> items;
   for (const std::string& text : choices) {
-    if (text.empty()) throw Error(ErrorKind::Grammar, "one of the choices is empty");
+    if (text.empty()) throw Error(ErrorKind::Notation, "one of the choices is empty");
     items.push_back(p.literal(text));
   }
-  if (items.empty()) throw Error(ErrorKind::Grammar, "no choices are given");
+  if (items.empty()) throw Error(ErrorKind::Notation, "no choices are given");
   const RuleId root = p.declare("choice");
   p.define(root, p.choice(std::move(items)));
   return Grammar::compile(p, root);

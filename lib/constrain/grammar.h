@@ -36,7 +36,7 @@ class Grammar {
   };
   static constexpr std::uint32_t kNoLimit = ~std::uint32_t{0};
 
-  /// Throws ErrorKind::Grammar: left recursion, a root that matches nothing, more states than allowed.
+  /// Throws ErrorKind::Notation: left recursion, a root that matches nothing, more states than allowed.
   static Grammar compile(const Productions&, RuleId root);
 
   RuleId root() const { return 0; }
@@ -63,7 +63,7 @@ class Grammar {
 };
 
 /// GBNF, llama.cpp's notation. `file` is for messages, empty for text from the command line.
-/// Throws ErrorKind::Grammar with line and column.
+/// Throws ErrorKind::Notation with line and column.
 Grammar grammar_from_gbnf(std::string_view text, std::string_view file = {});
 /// ECMAScript's syntax with Unicode, matched against the whole text.
 Grammar grammar_from_regex(std::string_view pattern);
@@ -74,8 +74,8 @@ struct SchemaOptions {
     Allowed     ///< as the standard has it: every valid text can be written
   } unmentioned = Unmentioned::Forbidden;
 };
-/// JSON texts that a schema (draft 2020-12 and the keywords of earlier drafts) allows. Throws ErrorKind::Grammar naming
-/// the JSON pointer of every keyword that cannot be enforced; keywords that no draft knows get a warning.
+/// JSON texts that a schema (draft 2020-12 and the keywords of earlier drafts) allows. Throws ErrorKind::Notation
+/// naming the JSON pointer of every keyword that cannot be enforced; keywords that no draft knows get a warning.
 Grammar grammar_from_json_schema(std::string_view text, Warnings&, SchemaOptions = {}, std::string_view file = {});
 /// Any JSON object.
 Grammar grammar_of_json_objects();

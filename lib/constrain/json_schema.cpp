@@ -334,7 +334,7 @@ Grammar grammar_from_json_schema(std::string_view text, Warnings& warnings, Sche
   try {
     return SchemaCompiler(text, file, options, warnings).run();
   } catch (const Error& e) {
-    if (e.kind() != ErrorKind::Grammar || !e.parts().subject.empty()) throw;
+    if (e.kind() != ErrorKind::Notation || !e.parts().subject.empty()) throw;
     throw Error(e.kind(),
                 ErrorParts{.file = std::string(file), .subject = "JSON schema", .problem = e.parts().problem});
   }

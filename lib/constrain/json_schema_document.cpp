@@ -66,7 +66,7 @@ SchemaDocument::SchemaDocument(std::string_view text, std::string_view file) : f
     using Event = Json::parse_event_t;
     if (event == Event::object_start || event == Event::array_start) ++depth;
     if (event == Event::object_end || event == Event::array_end) --depth;
-    if (depth > kMostNesting) throw Error(ErrorKind::Grammar, "the schema is nested more than 200 deep");
+    if (depth > kMostNesting) throw Error(ErrorKind::Notation, "the schema is nested more than 200 deep");
     return true;
   };
   try {
@@ -166,12 +166,12 @@ Schema SchemaDocument::referenced(const Schema& from, const std::string& referen
 void SchemaDocument::fail(const Schema& at, std::string_view keyword, const std::string& problem) const {
   std::string where = at.pointer;
   if (!keyword.empty()) where += "/" + escaped_part(keyword);
-  throw Error(ErrorKind::Grammar,
+  throw Error(ErrorKind::Notation,
               ErrorParts{.file = file_, .subject = "JSON schema, " + escaped(where, 120), .problem = problem});
 }
 
 void SchemaDocument::fail(const std::string& problem) const {
-  throw Error(ErrorKind::Grammar, ErrorParts{.file = file_, .subject = "JSON schema", .problem = problem});
+  throw Error(ErrorKind::Notation, ErrorParts{.file = file_, .subject = "JSON schema", .problem = problem});
 }
 
 }  // namespace llm

@@ -25,7 +25,7 @@ using Schemas = std::vector<Schema>;
 
 class SchemaDocument {
  public:
-  /// Throws ErrorKind::Grammar with line and column for what is not JSON, is nested too deep or no schema at all.
+  /// Throws ErrorKind::Notation with line and column for what is not JSON, is nested too deep or no schema at all.
   SchemaDocument(std::string_view text, std::string_view file);
 
   Schema root() const;

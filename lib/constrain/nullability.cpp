@@ -109,7 +109,7 @@ void Nullability::refuse_left_recursion(RuleId root) const {
         auto from = std::find_if(path.begin(), path.end(), [&](const auto& p) { return p.first == next; });
         std::string chain;
         for (; from != path.end(); ++from) chain += name(from->first) + " -> ";
-        throw Error(ErrorKind::Grammar,
+        throw Error(ErrorKind::Notation,
                     ErrorParts{.file = {},
                                .subject = "rule \"" + name(next) + "\"",
                                .problem = "left recursion (" + chain + name(next) +

@@ -13,8 +13,8 @@ class Nullability {
 
   /// The declared rule matches the empty text.
   bool rule(RuleId r) const { return rules_[r]; }
-  /// Throws ErrorKind::Grammar if a rule that `root` needs can call itself before a byte is consumed: the runtime would
-  /// never get to that byte.
+  /// Throws ErrorKind::Notation if a rule that `root` needs can call itself before a byte is consumed: the runtime
+  /// would never get to that byte.
   void refuse_left_recursion(RuleId root) const;
 
  private:

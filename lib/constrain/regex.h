@@ -18,7 +18,7 @@ struct RegexUse {
   std::function<ExprId(const CodePoints&)> character;
 };
 
-/// Throws ErrorKind::Grammar with the place for what is no regular language (look-around, back references) and for
+/// Throws ErrorKind::Notation with the place for what is no regular language (look-around, back references) and for
 /// anchors and word boundaries in the middle.
 ExprId parse_regex(const SourceText&, Productions&, const RegexUse&);
 

@@ -73,8 +73,8 @@ class RuleBuilder {
   void spend(std::size_t states) {
     spent_ += states;
     if (spent_ <= kMaxAutomatonStates) return;
-    throw Error(ErrorKind::Grammar, "it needs more than " + std::to_string(kMaxAutomatonStates) +
-                                        " states; smaller or fewer repetitions may help");
+    throw Error(ErrorKind::Notation, "it needs more than " + std::to_string(kMaxAutomatonStates) +
+                                         " states; smaller or fewer repetitions may help");
   }
 
   StateId add_state(Automaton& nfa) {

@@ -35,7 +35,7 @@ void SourceText::fail(std::size_t at, const std::string& problem) const {
   parts.problem = problem + (at == text_.size() ? ", at its end"
                              : rest.empty()     ? ", at the end of the line"
                                                 : ", at \"" + escaped(rest, kExcerpt) + "\"");
-  throw Error(ErrorKind::Grammar, std::move(parts));
+  throw Error(ErrorKind::Notation, std::move(parts));
 }
 
 }  // namespace llm

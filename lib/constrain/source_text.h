@@ -23,7 +23,7 @@ class SourceText {
   /// The character at `at`; an error if there is none or it is not UTF-8.
   Character character(std::size_t at) const;
 
-  /// ErrorKind::Grammar: `FILE: grammar, line 3, column 14: problem, at "the text there"`.
+  /// ErrorKind::Notation: `FILE: grammar, line 3, column 14: problem, at "the text there"`.
   [[noreturn]] void fail(std::size_t at, const std::string& problem) const;
   /// "line 3"
   std::string line_of(std::size_t at) const;

@@ -51,7 +51,7 @@ class ChatTemplate {
   /// Text with a tag in it is a template, not the name of one.
   static bool is_source(std::string_view name_or_source);
 
-  /// Throws ErrorKind::Template.
+  /// Throws ErrorKind::Notation.
   PromptText render(const ChatInput&) const;
   bool reads(std::string_view variable) const { return template_.reads(variable); }
 

@@ -33,7 +33,7 @@ std::string grammar_error(const Function& function) {
   try {
     function();
   } catch (const Error& e) {
-    return e.kind() == ErrorKind::Grammar ? e.what() : std::string("another kind: ") + e.what();
+    return e.kind() == ErrorKind::Notation ? e.what() : std::string("another kind: ") + e.what();
   }
   return {};
 }

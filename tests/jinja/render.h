@@ -54,7 +54,7 @@ inline std::string error_of(std::string_view source, std::string_view context = 
     const std::string text = render(source, context, limits).text;
     FAIL("rendered as " << text.substr(0, 200));
   } catch (const Error& e) {
-    CHECK(e.kind() == ErrorKind::Template);
+    CHECK(e.kind() == ErrorKind::Notation);
     return e.what();
   }
   return {};

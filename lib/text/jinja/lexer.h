@@ -33,7 +33,7 @@ struct Token {
   Value value;            ///< of a String, an Integer or a Float
 };
 
-/// Throws ErrorKind::Template. The last token is End.
+/// Throws ErrorKind::Notation. The last token is End.
 std::vector<Token> tokenize(const Source&);
 
 }  // namespace llm::jinja

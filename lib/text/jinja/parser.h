@@ -6,7 +6,7 @@
 
 namespace llm::jinja {
 
-/// Throws ErrorKind::Template. The names are not resolved yet.
+/// Throws ErrorKind::Notation. The names are not resolved yet.
 Tree parse(const Source&);
 
 }  // namespace llm::jinja

@@ -7,7 +7,7 @@
 
 namespace llm::jinja {
 
-/// Fills in all places and scopes. Throws ErrorKind::Template for what Jinja refuses when it compiles: unknown filters
+/// Fills in all places and scopes. Throws ErrorKind::Notation for what Jinja refuses when it compiles: unknown filters
 /// and tests outside conditions, assignments to `loop`, `caller` as a parameter without a default.
 void resolve(const Source&, Tree&);
 

@@ -52,7 +52,7 @@ void Source::fail(std::size_t offset, std::string_view message) const {
   subject += "line " + std::to_string(line) + ", column " + std::to_string(column);
   std::string problem(message);
   if (const std::string around = excerpt(text, offset); !around.empty()) problem += "; at \"" + around + "\"";
-  throw Error(ErrorKind::Template, ErrorParts{.file = name.file, .subject = subject, .problem = problem});
+  throw Error(ErrorKind::Notation, ErrorParts{.file = name.file, .subject = subject, .problem = problem});
 }
 
 }  // namespace llm::jinja

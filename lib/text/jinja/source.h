@@ -20,7 +20,7 @@ struct Source {
   std::string text;  ///< line ends are \n, without a single one at the end
 
   Source(TemplateName n, std::string_view raw);
-  /// ErrorKind::Template, with line, column (both from 1) and the line's text around it.
+  /// ErrorKind::Notation, with line, column (both from 1) and the line's text around it.
   [[noreturn]] void fail(std::size_t offset, std::string_view message) const;
 };
 

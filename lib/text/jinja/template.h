@@ -20,13 +20,13 @@ struct Rendered {
 
 class Template {
  public:
-  /// Throws ErrorKind::Template with the place and an excerpt.
+  /// Throws ErrorKind::Notation with the place and an excerpt.
   Template(std::string_view source, TemplateName name = {});
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  /// Throws ErrorKind::Template: what the template refuses, what is not possible, what goes beyond the limits. Safe to
+  /// Throws ErrorKind::Notation: what the template refuses, what is not possible, what goes beyond the limits. Safe to
   /// call from several threads.
   Rendered render(const Context&, const Now&, const Limits& = {}) const;
   /// Whether the template asks for a variable of this name from outside.
