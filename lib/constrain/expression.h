@@ -65,7 +65,9 @@ class Productions {
   ExprId characters(CodePoints set) { return add(expr::Characters{std::move(set)}); }
   ExprId sequence(std::vector<ExprId> items);
   ExprId choice(std::vector<ExprId> items);
-  ExprId repeat(ExprId body, std::uint64_t min, std::uint64_t max) { return add(expr::Repeat{body, min, max}); }
+  ExprId repeat(ExprId body, std::uint64_t min, std::uint64_t max) {
+    return min > max ? nothing() : add(expr::Repeat{body, min, max});
+  }
   ExprId optional(ExprId body) { return repeat(body, 0, 1); }
   ExprId call(RuleId rule) { return add(expr::Call{rule}); }
   ExprId graph(std::uint32_t n_states, std::vector<expr::Graph::Edge> edges) {

@@ -64,6 +64,7 @@ TEST_CASE("strings", "[schema]") {
       {R"({"type":"string","minLength":2,"maxLength":3})",
        {"\"ab\"", "\"é😀x\"", R"("\n\u00e9")"},
        {"\"a\"", "\"abcd\"", R"("\n")"}},
+      {R"({"minLength":1,"maxLength":0})", {"1", "[]"}, {"\"\"", "\"a\""}},
       {R"({"type":"string","maxLength":2000})",
        {"\"" + std::string(2000, 'a') + "\""},
        {"\"" + std::string(2001, 'a') + "\""}},
