@@ -14,6 +14,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(GMPXX REQUIRED IMPORTED_TARGET gmpxx)
+pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)  # the prompt of chats
 if(LLM_OPENBLAS)
   # The OpenMP build: it shares its threads with ours. Debian keeps each build's openblas.pc in a folder of its own and lets an
   # alternative decide which of them is the plain name, so that folder is searched first.

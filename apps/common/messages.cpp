@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
+#include "common/output.h"
 
 namespace llm::app {
 namespace {
@@ -127,6 +128,10 @@ void say(std::string_view text) {
 
 void verbose(std::string_view text) {
   if (verbosity() == Verbosity::Verbose) say(text);
+}
+
+void print_text(std::string_view text) {
+  write_stderr(stderr_is_terminal() ? terminal_safe(text) : std::string(text));
 }
 
 void print_error(const Error& error) {

@@ -28,7 +28,9 @@ void print_warnings(const Warnings&);
 void note(std::string_view text);     ///< `PROGRAM: note: text`
 void say(std::string_view text);      ///< a plain line, nothing with -q: timing, progress
 void verbose(std::string_view text);  ///< one or more plain lines with -v
-void print_error(const Error&);       ///< `PROGRAM: error: ...`, or a JSON object with the same parts on one line
+/// What was asked for and is no result: whole lines as they are, with -q, too.
+void print_text(std::string_view text);
+void print_error(const Error&);  ///< `PROGRAM: error: ...`, or a JSON object with the same parts on one line
 
 /// Text as it may go to a terminal: control characters, escapes and bidirectional controls become visible as `\x1b`;
 /// line feed and tab stay. Expects whole UTF-8 sequences.

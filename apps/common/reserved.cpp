@@ -11,14 +11,14 @@ constexpr std::string_view kReserved[] = {
     "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token", "-dr", "--docker-repo",
     "-bf", "--binary-file", "-sys", "--system-prompt", "-sysf", "--system-prompt-file", "-sp", "--special", "--keep",
     "--prefill", "--lora", "--lora-scaled", "--control-vector", "--override-kv", "--check-tensors", "-mm", "--mmproj",
-    "--image", "--audio", "--offline", "-b", "--batch-size", "-ub", "--ubatch-size", "-i", "--interactive",
-    "--interactive-first", "-if", "--in-prefix", "--in-suffix",
+    "--image", "--audio", "--offline", "-b", "--batch-size", "-ub", "--ubatch-size", "--interactive-first", "-if",
+    "--in-prefix", "--in-suffix",
     // chat
-    "-cnv", "--conversation", "-st", "--single-turn", "-mli", "--multiline-input", "--simple-io", "--jinja",
-    "--no-jinja", "--chat-template", "--chat-template-file", "--chat-template-kwargs", "--skip-chat-parsing", "-rea",
-    "--reasoning", "--reasoning-format", "--reasoning-effort", "--reasoning-budget", "--reasoning-budget-message",
+    "-cnv", "--conversation", "-mli", "--multiline-input", "--simple-io", "--jinja", "--no-jinja", "--chat-template",
+    "--chat-template-file", "--chat-template-kwargs", "--skip-chat-parsing", "-rea", "--reasoning",
+    "--reasoning-format", "--reasoning-effort", "--reasoning-budget", "--reasoning-budget-message",
     "--reasoning-preserve", "--show-thinking", "--display-prompt", "--no-display-prompt", "--verbose-prompt",
-    "--show-timings", "--no-show-timings", "-co", "--color", "--output-format", "--no-history",
+    "--show-timings", "--no-show-timings", "-co", "--color", "--output-format",
     // sampling
     "--adaptive-target", "--adaptive-decay", "-bs", "--backend-sampling", "--deterministic",
     // cache and context

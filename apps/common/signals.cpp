@@ -79,6 +79,12 @@ RemovedOnSignal::~RemovedOnSignal() { g_removed.store(nullptr); }
 
 void on_signal(OnSignal what) { g_ask.store(what == OnSignal::AskToStop); }
 const std::atomic<bool>& stop_requested() { return g_stop; }
+bool forget_interrupt() {
+  int interrupt = SIGINT;
+  if (!g_signal.compare_exchange_strong(interrupt, 0)) return false;
+  g_stop.store(false);
+  return true;
+}
 int signal_exit_code() { return g_signal.load() == 0 ? 0 : 128 + g_signal.load(); }
 
 }  // namespace llm::app

@@ -18,6 +18,8 @@ void install_signal_handlers();
 void report_lost_files();
 void on_signal(OnSignal);
 const std::atomic<bool>& stop_requested();
+/// Forgets a Ctrl-C that asked for a stop, once its work has stopped; other signals stay. True if there was one.
+bool forget_interrupt();
 /// While one lives, a signal that ends the program removes these files first: temporary ones, of which there may be
 /// none yet. One at a time.
 class RemovedOnSignal {

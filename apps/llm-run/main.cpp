@@ -6,6 +6,7 @@
 #include "answer_writer.h"
 #include "base/machine.h"
 #include "batch.h"
+#include "chat.h"
 #include "common/app.h"
 #include "common/messages.h"
 #include "common/output.h"
@@ -99,6 +100,7 @@ int body(int argc, char** argv) {
   RunOptions options;
   if (const auto code = read_options(argc, argv, options)) return *code;
   if (options.batch.wanted()) return run_batch_mode(options);
+  if (wants_chat(options)) return run_chat(options);
   const std::string prompt_text = read_prompt(options);
   std::optional<Grammar> grammar = compile_constraint(options.constraint);
   install_signal_handlers();

@@ -46,8 +46,21 @@ void add_chat_options(CLI::App& cli, ChatOptions& o) {
   cli.add_option("--system-prompt-file", o.system_file, "file with the system message, after that of -sys (also -sysf)")
       ->type_name("FILE")
       ->take_last();
-  format("--cnv,--conversation,--single-turn", ChatOptions::Format::Template,
-         "the prompt is a message, put into a chat template; fails if there is none (also -cnv, -st; default where the "
+  cli.add_flag("-i,--interactive", o.interactive,
+               "chat; -p is the first message (default on a terminal without a prompt)");
+  const auto one_turn = [&o] {
+    o.single_turn = true;
+    o.format = ChatOptions::Format::Template;
+  };
+  cli.add_flag_callback("--single-turn", one_turn,
+                        "one message, asked for on a terminal if no -p gives it, one answer, put into a chat template "
+                        "(also -st)")
+      ->trigger_on_parse();
+  cli.add_flag_callback(
+      "--no-history", [&o] { o.keep_history = false; },
+      "neither read nor write the history of what was typed in chats");
+  format("--cnv,--conversation", ChatOptions::Format::Template,
+         "the prompt is a message, put into a chat template; fails if there is none (also -cnv; default where the "
          "file has a template)");
   format("--no-cnv,--no-conversation", ChatOptions::Format::Raw,
          "raw completion, without a chat template (also -no-cnv)");
@@ -102,13 +115,24 @@ void check_mode(const RunOptions& o) {
   check_batch_options(o.batch);
   if (o.batch.wanted() && prompt)
     throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
-  if (!o.batch.wanted() && !prompt) {
+  if (o.batch.wanted() && o.chat.interactive) throw Error(ErrorKind::Usage, "-i chats, --batch does not: give one");
+  if (o.chat.interactive && o.chat.format == ChatOptions::Format::Raw) {
+    throw Error(ErrorKind::Usage, "-i needs a chat template, and -no-cnv asks for none");
+  }
+  if (!o.batch.wanted() && !prompt && !wants_chat(o)) {
     throw Error(ErrorKind::Usage,
                 "no prompt: give one with -p TEXT, or -f FILE (- for stdin), or many with --batch FILE");
   }
 }
 
 }  // namespace
+
+bool wants_chat(const RunOptions& o) {
+  if (o.batch.wanted() || o.explain_prompt) return false;
+  if (o.chat.interactive) return true;
+  const bool prompt = o.prompt || !o.prompt_file.empty();
+  return !prompt && ::isatty(STDIN_FILENO) == 1 && stdout_is_terminal();
+}
 
 std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   CLI::App cli(

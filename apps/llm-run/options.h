@@ -25,6 +25,9 @@ struct ChatOptions {
   std::string template_text;  ///< a template, or the name of one
   std::string template_file;
   std::vector<std::string> template_kwargs;  ///< JSON objects
+  bool interactive = false;                  ///< -i
+  bool single_turn = false;                  ///< -st: one answer
+  bool keep_history = true;                  ///< of the lines typed
 };
 
 struct RunOptions {
@@ -44,6 +47,9 @@ struct RunOptions {
   bool profile = false;
   std::string dump_graph;
 };
+
+/// A conversation is asked for: -i, or a terminal at both ends and no prompt.
+bool wants_chat(const RunOptions&);
 
 /// Returns the exit code if --help or --version was all.
 std::optional<int> read_options(int argc, char** argv, RunOptions&);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "gguf/metadata.h"
 #include "options.h"
@@ -24,6 +25,11 @@ class PromptMaker {
   PromptMaker(const ChatOptions&, const Metadata&, const Tokenizer&);
 
   bool has_template() const { return plain_.chosen.has_value(); }
+  bool reads(const std::string& variable) const { return has_template() && plain_.chosen->reads(variable); }
+  /// What the options call it: "the file's chat template".
+  const std::string& template_name() const { return plain_.name; }
+  const std::string& system() const { return system_; }
+  void set_system(std::string text) { system_ = std::move(text); }
   /// A text as the user's message, after the system text of the options; without a template as it is.
   Prompt from_text(PromptText text) const;
   /// Messages, tools and variables of a request, to which the options add their system text and variables.

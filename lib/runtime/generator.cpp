@@ -76,13 +76,15 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
                         const GenerateOptions& options, const std::function<bool(std::string_view)>& text,
                         const std::function<void(std::int64_t, std::int64_t)>& progress) {
   check(!prompt.empty(), "generation without a prompt token");
-  session.require_context(session.length(sequence) + static_cast<std::int64_t>(prompt.size()));
+  check(options.cached >= 0 && options.cached < static_cast<std::int64_t>(prompt.size()), "cached tokens of a prompt");
+  const std::span<const Token> rest = prompt.subspan(static_cast<std::size_t>(options.cached));
+  session.require_context(session.length(sequence) + static_cast<std::int64_t>(rest.size()));
   GenerateResult result;
-  result.prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  result.prompt_tokens = static_cast<std::int64_t>(rest.size());
 
   Answer answer(model, options.answer, prompt);
   const auto start = Clock::now();
-  const std::span<const float> logits = prefill(session, sequence, prompt, options, progress);
+  const std::span<const float> logits = prefill(session, sequence, rest, options, progress);
   result.prompt_seconds = seconds_since(start);
   if (logits.empty()) {
     result.reason = StopReason::Cancelled;
@@ -96,6 +98,7 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
   result.generate_seconds = seconds_since(first);
   result.reason = answer.reason();
   result.generated_tokens = static_cast<std::int64_t>(answer.tokens().size());
+  result.tokens.assign(answer.tokens().begin(), answer.tokens().end());
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "runtime/answer.h"
 #include "runtime/session.h"
@@ -15,17 +16,20 @@ namespace llm {
 struct GenerateOptions {
   AnswerOptions answer;
   const std::atomic<bool>* cancel = nullptr;
+  std::int64_t cached = 0;  ///< tokens of the prompt, from its first on, that are in the sequence already: not all
 };
 
 struct GenerateResult {
   StopReason reason = StopReason::Length;
-  std::int64_t prompt_tokens = 0, generated_tokens = 0;
+  std::int64_t prompt_tokens = 0;  ///< that were evaluated
+  std::int64_t generated_tokens = 0;
+  std::vector<Token> tokens = {};  ///< those that were generated, without the end token
   double prompt_seconds = 0;       ///< until the logits after the prompt
   double first_token_seconds = 0;  ///< until the first token was sampled
   double generate_seconds = 0;     ///< from the first token on: what the other generated_tokens - 1 took
 };
 
-/// Appends the prompt (at least one token) to `sequence` and generates; the last token sampled is not in the sequence.
+/// Appends what the prompt (at least one token) has beyond options.cached to `sequence` and generates; the last token sampled is not in the sequence.
 /// `text` gets whole UTF-8 sequences as they become complete and returns false to stop. `progress` (may be empty) gets
 /// the prompt tokens done so far.
 GenerateResult generate(Session&, Model&, SequenceId sequence, std::span<const Token> prompt, const GenerateOptions&,

@@ -1,0 +1,595 @@
+#include "chat.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+
+#include "answer_options.h"
+#include "chat_commands.h"
+#include "chat_file.h"
+#include "chat_input.h"
+#include "chat_printer.h"
+#include "chat_settings.h"
+#include "common/escapes.h"
+#include "common/input.h"
+#include "common/messages.h"
+#include "common/numbers.h"
+#include "common/output.h"
+#include "common/progress.h"
+#include "common/signals.h"
+#include "conversation.h"
+#include "text/known_templates.h"
+
+namespace llm::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Outcome = LineEditor::Outcome;
+using Role = ChatMessage::Role;
+
+std::string speed(std::int64_t tokens, double seconds) {
+  return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
+}
+
+std::string timing(const Conversation::Answered& a) {
+  const GenerateResult& r = a.result;
+  return "prompt " + number_text(r.prompt_tokens) + " tok" + speed(r.prompt_tokens, r.prompt_seconds) + " (cached " +
+         number_text(a.cached) + ") · gen " + number_text(r.generated_tokens) + " tok" +
+         speed(r.generated_tokens - 1, r.generate_seconds) + " · TTFT " + fixed_text(r.first_token_seconds, 2) +
+         "s · stop: " + std::string(name(r.reason));
+}
+
+std::string one_line(const std::string& text, std::size_t bytes) { return escaped(text, bytes); }
+
+bool ends_in_reasoning(const Prompt& prompt) {
+  const std::string_view text = prompt.text.text;
+  return text.substr(0, text.find_last_not_of(" \n") + 1).ends_with("<think>");
+}
+
+/// What one turn's failure leaves usable; anything else ends the program.
+bool ends_only_the_turn(const Error& error) {
+  switch (error.kind()) {
+    case ErrorKind::Io:
+    case ErrorKind::Internal:
+    case ErrorKind::Device:
+      return false;
+    default:
+      return true;
+  }
+}
+
+class Chat {
+ public:
+  struct Parts {
+    const RunOptions& options;
+    Model& model;
+    Session& session;
+    PromptMaker& prompts;
+    LineEditor* editor;  ///< null: nobody types
+    ChatSettings settings;
+  };
+  explicit Chat(Parts parts) : p_(std::move(parts)), talk_(p_.model, p_.session, p_.prompts), input_(p_.editor) {}
+
+  int run(const std::optional<std::string>& first);
+
+ private:
+  void greet() const;
+  /// Nothing to go on with: the exit code.
+  std::optional<int> interrupted();
+  void take(const std::string& line);
+  void command(const ChatLine&);
+  void send(std::string text);
+  /// Answers the last message, or goes on with the last answer. False if there is no answer to keep.
+  bool answer();
+  Prompt fitting_prompt();
+  AnswerOptions options_for_answer();
+  void tell_end(const GenerateResult&);
+
+  void clear();
+  void undo(const std::string& count);
+  void regenerate();
+  void edit();
+  void go_on();
+  void system(const std::string& text);
+  void set(const std::string& text);
+  void show(const std::string& what);
+  void think(const std::string& what);
+  void stop(const std::string& text);
+  void read(const std::string& path);
+  void load(const std::string& path);
+  void context();
+  void stats();
+  void constrain(const ChatLine&);
+  std::string info() const;
+  std::string template_source() const;
+
+  /// What is neither an answer nor an error.
+  void tell(const std::string& text) const;
+
+  Parts p_;
+  Conversation talk_;
+  MessageReader input_;
+  std::string pending_;  ///< of /read, for the next message
+  std::uint64_t attempts_ = 0;
+  std::optional<Clock::time_point> last_interrupt_;
+  bool leave_ = false;
+  std::optional<int> failure_;  ///< of the first message without an answer
+  std::optional<Conversation::Answered> last_;
+  std::int64_t answers_ = 0, evaluated_ = 0, cached_ = 0, generated_ = 0;
+};
+
+void Chat::tell(const std::string& text) const {
+  const std::string safe = terminal_safe(text);
+  if (p_.editor != nullptr) {
+    p_.editor->write(safe);
+  } else {
+    print_text(text);
+  }
+}
+
+void Chat::greet() const {
+  if (p_.editor == nullptr || verbosity() == Verbosity::Quiet || p_.options.chat.single_turn) return;
+  tell(std::filesystem::path(p_.options.model.path).filename().string() + ", context " + number_text(talk_.context()) +
+       " tokens. /help lists the commands, Ctrl-D leaves.\n");
+}
+
+int Chat::run(const std::optional<std::string>& first) {
+  greet();
+  if (first) take(*first);
+  while (!leave_) {
+    if (signal_exit_code() != 0) return signal_exit_code();
+    if (p_.options.chat.single_turn && (answers_ > 0 || failure_)) break;
+    on_signal(p_.editor != nullptr ? OnSignal::AskToStop : OnSignal::ExitAtOnce);
+    const LineEditor::Input input = input_.next();
+    switch (input.outcome) {
+      case Outcome::Line:
+        last_interrupt_.reset();
+        take(input.text);
+        break;
+      case Outcome::CtrlC:
+        if (const auto code = interrupted()) return *code;
+        break;
+      case Outcome::Cleared:
+        break;
+      case Outcome::EndOfFile:
+        if (p_.editor != nullptr) p_.editor->write("\n");
+        leave_ = true;
+        break;
+      case Outcome::Signalled:
+        p_.editor->write("\n");
+        return signal_exit_code();
+    }
+  }
+  const bool told = p_.editor != nullptr && !p_.options.chat.single_turn;
+  return told ? 0 : failure_.value_or(0);
+}
+
+std::optional<int> Chat::interrupted() {
+  constexpr auto kTwice = std::chrono::seconds(2);
+  constexpr int kInterrupted = 130;
+  const auto now = Clock::now();
+  if (last_interrupt_ && now - *last_interrupt_ < kTwice) return kInterrupted;
+  last_interrupt_ = now;
+  tell("(Ctrl-C again within 2 seconds leaves, Ctrl-D as well)\n");
+  return std::nullopt;
+}
+
+/// A message or a command. What goes wrong is told.
+void Chat::take(const std::string& line) {
+  if (line.find_first_not_of(" \t\n") == std::string::npos) return;
+  if (p_.editor != nullptr) p_.editor->remember(line);
+  try {
+    const ChatLine read = read_chat_line(line);
+    if (read.command) {
+      command(read);
+    } else {
+      send(read.text);
+    }
+  } catch (const Error& error) {
+    if (!ends_only_the_turn(error)) throw;
+    print_error(error);
+    if (!failure_) failure_ = static_cast<int>(error.kind());
+  }
+}
+
+void Chat::command(const ChatLine& line) {
+  switch (*line.command) {
+    case ChatCommand::Help:
+      return tell(chat_help());
+    case ChatCommand::Exit:
+      leave_ = true;
+      return;
+    case ChatCommand::Clear:
+      return clear();
+    case ChatCommand::Regenerate:
+      return regenerate();
+    case ChatCommand::Undo:
+      return undo(line.text);
+    case ChatCommand::Edit:
+      return edit();
+    case ChatCommand::Continue:
+      return go_on();
+    case ChatCommand::System:
+      return system(line.text);
+    case ChatCommand::Set:
+      return set(line.text);
+    case ChatCommand::Show:
+      return show(line.text);
+    case ChatCommand::Think:
+      return think(line.text);
+    case ChatCommand::Stop:
+      return stop(line.text);
+    case ChatCommand::Read:
+      return read(line.text);
+    case ChatCommand::Save:
+      save_chat(line.text, {p_.prompts.system(), talk_.messages, p_.settings}, p_.model.file());
+      return tell("saved in " + line.text + "\n");
+    case ChatCommand::Load:
+      return load(line.text);
+    case ChatCommand::Export:
+      export_chat(line.text, p_.prompts.system(), talk_.messages);
+      return tell("written to " + line.text + "\n");
+    case ChatCommand::Context:
+      return context();
+    case ChatCommand::Stats:
+      return stats();
+    case ChatCommand::Grammar:
+    case ChatCommand::Json:
+      return constrain(line);
+    case ChatCommand::Unsupported:
+      return;
+  }
+}
+
+void Chat::send(std::string text) {
+  std::string whole = pending_.empty() ? std::move(text) : pending_ + "\n" + text;
+  std::vector<ChatMessage> before = talk_.messages;
+  talk_.messages.push_back({Role::User, std::move(whole), {}});
+  try {
+    if (answer()) {
+      pending_.clear();
+    } else {
+      talk_.messages = std::move(before);
+    }
+  } catch (...) {
+    talk_.messages = std::move(before);
+    throw;
+  }
+}
+
+/// Asks before anything is forgotten, and throws ErrorKind::Context if nothing may be or if it would not help.
+Prompt Chat::fitting_prompt() {
+  Prompt prompt = talk_.prompt();
+  constexpr std::int64_t kWorthAnAnswer = 16;
+  const auto size = static_cast<std::int64_t>(prompt.tokens.ids.size()), limit = talk_.context();
+  const std::int64_t most = p_.settings.answer.max_tokens < 0 ? limit : p_.settings.answer.max_tokens;
+  if (size < limit && (p_.editor == nullptr || size + std::min(kWorthAnAnswer, most) <= limit)) return prompt;
+  const std::size_t n = talk_.turns_too_many(std::clamp<std::int64_t>(most, 1, limit / 4 + 1));
+  if (n == 0 && size < limit) return prompt;
+  const std::string problem =
+      "the conversation takes " + number_text(size) + " tokens, the context holds " + number_text(limit);
+  if (n == 0)
+    throw Error(ErrorKind::Context, problem + ", and no earlier turn could be dropped; -c gives a longer one");
+  if (p_.editor != nullptr) {
+    const std::string question =
+        problem + ".\nDrop the oldest " + std::to_string(n) + " of " + std::to_string(talk_.turns()) + " turns? [y/n] ";
+    tell(question.substr(0, question.find('\n') + 1));
+    const LineEditor::Input reply = p_.editor->read(question.substr(question.find('\n') + 1));
+    if (reply.outcome == Outcome::Line && (reply.text == "y" || reply.text == "yes")) {
+      talk_.drop_oldest(n);
+      prompt = talk_.prompt();
+      if (static_cast<std::int64_t>(prompt.tokens.ids.size()) < limit) return prompt;
+    } else if (size < limit) {
+      return prompt;  // the answer will be cut, and say so
+    }
+  }
+  throw Error(ErrorKind::Context, problem + "; /undo and /clear make room, -c gives a longer one");
+}
+
+AnswerOptions Chat::options_for_answer() {
+  AnswerOptions options = p_.settings.answer;
+  // A place in the conversation has draws of its own; so has the rest of an answer that goes on.
+  const ChatMessage& last = talk_.messages.back();
+  options.row = talk_.turns() + (std::uint64_t{last.role == Role::Assistant ? last.text.size() : 0} << 16);
+  if (p_.settings.seed == ChatSettings::Seed::Drawn) options.sampling.seed += attempts_++;
+  return options;
+}
+
+bool Chat::answer() {
+  const Prompt prompt = fitting_prompt();
+  ChatPrinter printer(default_reasoning_display(),
+                      ends_in_reasoning(prompt) ? ChatPrinter::Begins::InReasoning : ChatPrinter::Begins::Openly);
+  ChatMessage made{Role::Assistant, {}, {}};
+  on_signal(OnSignal::AskToStop);
+  std::optional<Progress> bar(std::in_place, "reading the prompt");
+  const auto progress = [&](std::int64_t done, std::int64_t total) {
+    bar->update(static_cast<double>(done) / static_cast<double>(total));
+    if (done == total) bar.reset();
+  };
+  const auto text = [&](std::string_view piece) {
+    printer.write(piece);
+    made.text += piece;
+    return true;
+  };
+  const auto keep = [&] {
+    if (talk_.messages.back().role == Role::User) {
+      talk_.messages.push_back(made);
+      return;
+    }
+    ChatMessage& begun = talk_.messages.back();
+    const bool known = !begun.tokens.empty() && !made.tokens.empty();
+    begun.text += made.text;
+    begun.tokens.insert(begun.tokens.end(), made.tokens.begin(), made.tokens.end());
+    if (!known) begun.tokens.clear();
+  };
+  Conversation::Answered answered;
+  try {
+    const GenerateOptions generation{.answer = options_for_answer(), .cancel = &stop_requested()};
+    answered = talk_.answer(prompt, generation, text, progress);
+  } catch (const Error& error) {
+    bar.reset();
+    if (!made.text.empty()) printer.finish();
+    if (made.text.empty() || !ends_only_the_turn(error)) throw;
+    print_error(error);
+    if (!failure_) failure_ = static_cast<int>(error.kind());
+    keep();
+    return true;
+  }
+  bar.reset();
+  const GenerateResult& r = answered.result;
+  // Tokens of a stop string are not in the text.
+  if (r.reason != StopReason::StopString) made.tokens = r.tokens;
+  ++answers_;
+  evaluated_ += r.prompt_tokens;
+  cached_ += answered.cached;
+  generated_ += r.generated_tokens;
+  last_ = answered;
+  const bool stopped = r.reason == StopReason::Cancelled;
+  if (stopped && made.text.empty()) {
+    --answers_;
+    tell("\n(stopped before there was an answer: the message is not kept)\n");
+  } else {
+    printer.finish();
+    keep();
+    tell_end(r);
+  }
+  if (p_.editor != nullptr) (void)forget_interrupt();
+  return !stopped || !made.text.empty();
+}
+
+void Chat::tell_end(const GenerateResult& r) {
+  if (r.reason == StopReason::Cancelled) tell("(stopped: /continue goes on)\n");
+  if (r.reason == StopReason::Length && p_.editor != nullptr)
+    tell("(cut after " + number_text(r.generated_tokens) + " tokens: /continue goes on)\n");
+  if (r.reason == StopReason::ContextFull) {
+    note("the answer is cut: the context of " + number_text(talk_.context()) + " tokens is full");
+  }
+  verbose(timing(*last_));
+}
+
+void Chat::clear() {
+  talk_.messages.clear();
+  pending_.clear();
+  tell("all messages are forgotten" + std::string(p_.prompts.system().empty() ? "" : ", the system text stays") + "\n");
+}
+
+void Chat::undo(const std::string& count) {
+  const std::int64_t wanted = count.empty() ? 1 : parse_integer("/undo", count, 1, kMaxInt32);
+  const std::size_t n = talk_.drop_newest(static_cast<std::size_t>(wanted));
+  if (n == 0) return tell("there is nothing to undo\n");
+  tell("removed " + std::to_string(n) + (n == 1 ? " turn, " : " turns, ") + std::to_string(talk_.turns()) + " left\n");
+}
+
+void Chat::regenerate() {
+  if (talk_.messages.empty()) throw Error(ErrorKind::Usage, "there is no message to answer again");
+  const std::vector<ChatMessage> before = talk_.messages;
+  if (talk_.messages.back().role == Role::Assistant) talk_.messages.pop_back();
+  if (p_.settings.seed == ChatSettings::Seed::Given && p_.editor != nullptr) {
+    tell("(the seed was given, so the answer is the same; /set seed -1 draws one)\n");
+  }
+  bool kept = false;
+  try {
+    kept = answer();
+  } catch (...) {
+    talk_.messages = before;
+    throw;
+  }
+  if (!kept) talk_.messages = before;
+}
+
+void Chat::edit() {
+  if (p_.editor == nullptr) throw Error(ErrorKind::Usage, "/edit needs a terminal");
+  if (talk_.messages.empty()) throw Error(ErrorKind::Usage, "there is no message to edit");
+  const std::vector<ChatMessage> before = talk_.messages;
+  std::size_t at = talk_.messages.size() - 1;
+  if (talk_.messages[at].role == Role::Assistant) --at;
+  std::string text = edit_with_program(talk_.messages[at].text);
+  if (text.empty() || text == talk_.messages[at].text) return tell("nothing was changed\n");
+  talk_.messages.resize(at);
+  p_.editor->remember(text);
+  tell("> " + text + "\n");
+  try {
+    send(std::move(text));
+  } catch (...) {
+    talk_.messages = before;
+    throw;
+  }
+  if (talk_.messages.size() == at) talk_.messages = before;
+}
+
+void Chat::go_on() {
+  if (talk_.messages.empty() || talk_.messages.back().role == Role::User) {
+    throw Error(ErrorKind::Usage, "there is no answer to go on with");
+  }
+  if (p_.settings.answer.constraint) {
+    throw Error(ErrorKind::Usage, "an answer that must have a form cannot go on: its form begins with it");
+  }
+  (void)answer();
+}
+
+void Chat::system(const std::string& text) {
+  if (text.empty()) {
+    return tell(p_.prompts.system().empty() ? "there is no system text\n" : p_.prompts.system() + "\n");
+  }
+  p_.prompts.set_system(text == "\"\"" ? "" : text);
+  tell(p_.prompts.system().empty() ? "no system text any more\n" : "the system text is replaced\n");
+}
+
+void Chat::set(const std::string& text) {
+  if (text.empty()) return tell(list_settings(p_.settings));
+  const std::size_t space = std::min(text.find_first_of(" \t="), text.size());
+  const std::size_t value = std::min(text.find_first_not_of(" \t=", space), text.size());
+  const std::string name = text.substr(0, space);
+  if (name == "stop") return stop(text.substr(value));
+  if (value == text.size()) throw Error(ErrorKind::Usage, "/set needs a name and a value: /set temp 0.7");
+  change_setting(p_.settings, name, text.substr(value));
+  tell(name + " is " + text.substr(value) + "\n");
+}
+
+void Chat::stop(const std::string& text) {
+  std::vector<std::string>& stops = p_.settings.answer.stop_strings;
+  if (text == "off") {
+    stops.clear();
+  } else if (!text.empty()) {
+    stops.push_back(p_.options.escape ? process_escapes(text) : text);
+  }
+  std::string list;
+  for (const std::string& s : stops) list += " \"" + escaped(s) + "\"";
+  tell(list.empty() ? "answers end before no text\n" : "answers end before" + list + "\n");
+}
+
+void Chat::think(const std::string& what) {
+  if (what != "on" && what != "off") {
+    throw Error(ErrorKind::Usage, "/think takes on or off; a number of tokens is not supported yet");
+  }
+  if (!p_.prompts.reads("enable_thinking")) {
+    throw Error(ErrorKind::Usage, "this chat template does not read enable_thinking: it cannot be told");
+  }
+  talk_.variables["enable_thinking"] = jinja::Value::boolean(what == "on");
+  tell("thinking is " + what + "\n");
+}
+
+void Chat::read(const std::string& path) {
+  if (path.empty()) throw Error(ErrorKind::Usage, "/read needs a file");
+  const std::string text = read_input(path);
+  pending_ += text;
+  tell(number_text(static_cast<std::int64_t>(text.size())) + " bytes go before the next message\n");
+}
+
+void Chat::load(const std::string& path) {
+  SavedChat chat = load_chat(path, p_.settings, p_.model.file());
+  p_.prompts.set_system(chat.system);
+  talk_.messages = std::move(chat.messages);
+  p_.settings = std::move(chat.settings);
+  tell("loaded " + std::to_string(talk_.turns()) + " turns\n");
+}
+
+void Chat::constrain(const ChatLine& line) {
+  if (line.text.empty()) throw Error(ErrorKind::Usage, line.name + " needs a file, or off");
+  if (line.text == "off") {
+    p_.settings.answer.constraint.reset();
+    return tell("answers have no given form\n");
+  }
+  ConstraintChoice choice;
+  (*line.command == ChatCommand::Json ? choice.schema_file : choice.grammar_file) = line.text;
+  p_.settings.answer.constraint = constraint_for(*compile_constraint(choice), p_.model);
+  tell("answers have the form of " + line.text + "\n");
+}
+
+void Chat::show(const std::string& what) {
+  if (what.empty() || what == "info") return tell(info());
+  if (what == "params") return tell(list_settings(p_.settings));
+  if (what == "system") return system("");
+  if (what == "template") return tell(p_.prompts.template_name() + ":\n" + template_source() + "\n");
+  if (what == "license") {
+    const Metadata& metadata = p_.model.file().metadata();
+    const auto license = metadata.find("general.license") == nullptr
+                             ? std::string_view("the file names none")
+                             : metadata.get<std::string_view>("general.license");
+    return tell(std::string(license) + "\n");
+  }
+  throw Error(ErrorKind::Usage, "/show takes info, params, template, system or license");
+}
+
+std::string Chat::info() const {
+  const Model& m = p_.model;
+  return "model      " + p_.options.model.path + "\n           " + m.dims().architecture + ", " +
+         number_text(static_cast<std::int64_t>(m.parameter_count())) + " parameters, " + bytes_text(m.weight_bytes()) +
+         "\ntokenizer  " + m.tokenizer().describe() + "\ntemplate   " + p_.prompts.template_name() + "\ncontext    " +
+         number_text(talk_.context()) + " tokens, " + bytes_text(p_.session.cache_bytes_per_position()) +
+         " each\nbackend    " + p_.model.backend().describe() + "\n";
+}
+
+std::string Chat::template_source() const {
+  const ChatOptions& o = p_.options.chat;
+  if (!o.template_file.empty()) return read_input(o.template_file);
+  if (ChatTemplate::is_source(o.template_text)) return o.template_text;
+  const Metadata& metadata = p_.model.file().metadata();
+  const bool named = !o.template_text.empty() && o.template_text != "default";
+  const std::string key = "tokenizer.chat_template" + (named ? "." + o.template_text : "");
+  if (metadata.find(key) != nullptr) return std::string(metadata.get<std::string_view>(key));
+  for (const KnownTemplate& known : known_templates()) {
+    if (known.name == o.template_text) return std::string(known.source);
+  }
+  return "(its text is not known)";
+}
+
+void Chat::context() {
+  std::string table;
+  std::int64_t used = 0;
+  const auto padded = [](std::string text, std::size_t width) {
+    return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
+  };
+  for (const MessageSize& m : talk_.sizes()) {
+    used += m.tokens;
+    table += padded(number_text(m.tokens), 9) + "  " + std::string(m.role) + std::string(11 - m.role.size(), ' ') +
+             one_line(m.text, 60) + "\n";
+  }
+  tell(table + padded(number_text(used), 9) + "  of " + number_text(talk_.context()) + " tokens; " +
+       number_text(talk_.cached_tokens()) + " in the cache (" + bytes_text(p_.session.cache_bytes_in_use()) + ")\n");
+}
+
+void Chat::stats() {
+  if (!last_) return tell("there is no answer yet\n");
+  tell("last: " + timing(*last_) + "\nall:  " + number_text(answers_) + " answers, prompts " + number_text(evaluated_) +
+       " tok (cached " + number_text(cached_) + "), generated " + number_text(generated_) + " tok\n");
+}
+
+std::filesystem::path history_file(const ChatOptions& options) {
+  if (!options.keep_history) return {};
+  const char* state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && *state == '/') return std::filesystem::path(state) / "llm-run" / "history";
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') return {};
+  return std::filesystem::path(home) / ".local" / "state" / "llm-run" / "history";
+}
+
+std::optional<std::string> first_message(const RunOptions& options) {
+  if (!options.prompt_file.empty()) return read_prompt(options);
+  return options.prompt;
+}
+
+}  // namespace
+
+int run_chat(const RunOptions& options) {
+  const std::optional<std::string> first = first_message(options);
+  std::optional<Grammar> grammar = compile_constraint(options.constraint);
+  install_signal_handlers();
+  const std::unique_ptr<Model> model = load_model(options.model);
+  PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
+  if (!prompts.has_template()) {
+    throw Error(ErrorKind::Template, ErrorParts{.file = options.model.path,
+                                                .problem = "has no chat template; give one with --chat-template, e.g. "
+                                                           "chatml, or a text to complete with -p"});
+  }
+  prompts.say_what_is_lost();
+  std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
+  ChatSettings settings{.answer = answer_options(options, options.sampling, std::move(constraint), *model)};
+  if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
+  if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
+  Session session(*model, {.context = context_of(options, *model)});
+  const auto editor = LineEditor::open({.history = history_file(options.chat), .complete = complete_chat_line});
+  return Chat({options, *model, session, prompts, editor.get(), std::move(settings)}).run(first);
+}
+
+}  // namespace llm::app

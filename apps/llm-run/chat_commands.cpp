@@ -1,0 +1,151 @@
+#include "chat_commands.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include "base/error.h"
+#include "common/nearest.h"
+
+namespace llm::app {
+namespace {
+
+using C = ChatCommand;
+
+struct Row {
+  C command;
+  std::string_view names;  ///< separated by spaces, the first is the one to show
+  std::string_view arguments;
+  std::string_view help;
+  bool takes_path = false;
+};
+
+constexpr Row kRows[] = {
+    {C::Help, "/help /?", "", "this list"},
+    {C::Exit, "/exit /quit /bye", "", "leave (also Ctrl-D)"},
+    {C::Clear, "/clear /reset", "", "forget all messages, keep the system text"},
+    {C::Regenerate, "/regen /retry", "", "answer the last message again"},
+    {C::Undo, "/undo", "[N]", "remove the last N turns (1)"},
+    {C::Edit, "/edit", "", "change the last message in $EDITOR, then answer it"},
+    {C::Continue, "/continue", "", "go on with the last answer"},
+    {C::System, "/system", "[TEXT]", "show or replace the system text; \"\" removes it"},
+    {C::Set, "/set", "[NAME VALUE]", "sampling settings, predict, seed; without arguments list them"},
+    {C::Show, "/show", "[info|params|template|system|license]", "the model, the settings, its chat template ..."},
+    {C::Think, "/think", "on|off", "the template's variable enable_thinking"},
+    {C::Stop, "/stop", "[TEXT|off]", "end answers before this text, too; off: before none"},
+    {C::Read, "/read", "FILE", "put a file's text before the next message", true},
+    {C::Save, "/save", "FILE", "write messages and settings as JSON", true},
+    {C::Load, "/load", "FILE", "take them from such a file", true},
+    {C::Export, "/export", "FILE.md|FILE.jsonl", "write the messages for reading, or one per line", true},
+    {C::Context, "/context /tokens", "", "tokens of each message, of the context, in the cache"},
+    {C::Stats, "/stats", "", "times of the last answer and of all"},
+    {C::Grammar, "/grammar", "FILE|off", "answers follow a GBNF grammar", true},
+    {C::Json, "/json", "FILE|off", "answers are JSON that the schema in the file allows", true},
+    {C::Unsupported, "/glob", "", ""},
+    {C::Unsupported, "/image", "", ""},
+    {C::Unsupported, "/audio", "", ""},
+    {C::Unsupported, "/fork", "", ""},
+    {C::Unsupported, "/why", "", ""},
+};
+
+template <class F>
+void for_each_name(const Row& row, const F& f) {
+  for (std::string_view names = row.names; !names.empty();) {
+    const std::size_t end = std::min(names.find(' '), names.size());
+    f(std::string(names.substr(0, end)));
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+}
+
+const Row* find_row(std::string_view name) {
+  for (const Row& row : kRows) {
+    bool found = false;
+    for_each_name(row, [&](const std::string& n) { found = found || n == name; });
+    if (found) return &row;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> supported_names() {
+  std::vector<std::string> names;
+  for (const Row& row : kRows) {
+    if (row.command != C::Unsupported) for_each_name(row, [&](std::string n) { names.push_back(std::move(n)); });
+  }
+  return names;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+}
+
+std::vector<std::string> paths_from(std::string_view typed) {
+  const std::filesystem::path begun(typed);
+  const std::filesystem::path folder = begun.parent_path();
+  const std::string name = begun.filename().string();
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.empty() ? "." : folder, error)) {
+    const std::string candidate = entry.path().filename().string();
+    if (!candidate.starts_with(name) || (name.empty() && candidate.starts_with('.'))) continue;
+    std::error_code unknown;
+    found.push_back((folder / candidate).string() + (entry.is_directory(unknown) ? "/" : ""));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+ChatLine read_chat_line(std::string_view line) {
+  if (line.starts_with("//")) return {.command = {}, .name = {}, .text = std::string(line.substr(1))};
+  if (!line.starts_with('/')) return {.command = {}, .name = {}, .text = std::string(line)};
+  const std::size_t end = std::min(line.find_first_of(" \t\n"), line.size());
+  const std::string name(line.substr(0, end));
+  const Row* row = find_row(name);
+  if (row == nullptr) {
+    const std::string nearest = nearest_name(name, supported_names());
+    throw Error(ErrorKind::Usage, "no command is called " + escaped(name) +
+                                      (nearest.empty() ? "; /help lists them" : "; did you mean " + nearest + "?") +
+                                      " (//... sends a text that begins with a slash)");
+  }
+  if (row->command == C::Unsupported) throw Error(ErrorKind::Usage, name + " is recognised, not supported yet");
+  return {.command = row->command, .name = name, .text = std::string(trimmed(line.substr(end)))};
+}
+
+std::vector<std::string> complete_chat_line(std::string_view typed) {
+  if (!typed.starts_with('/')) return {};
+  const std::size_t space = typed.find(' ');
+  std::vector<std::string> found;
+  if (space == std::string_view::npos) {
+    for (const std::string& name : supported_names()) {
+      if (name.starts_with(typed)) found.push_back(name);
+    }
+    return found;
+  }
+  const Row* row = find_row(typed.substr(0, space));
+  if (row == nullptr || !row->takes_path) return {};
+  for (const std::string& path : paths_from(trimmed(typed.substr(space)))) {
+    found.push_back(std::string(typed.substr(0, space + 1)) + path);
+  }
+  return found;
+}
+
+std::string chat_help() {
+  std::string text;
+  constexpr std::size_t kColumn = 34;
+  for (const Row& row : kRows) {
+    if (row.command == C::Unsupported) continue;
+    std::string left(row.names);
+    if (!row.arguments.empty()) left += " " + std::string(row.arguments);
+    left.resize(std::max(left.size() + 2, kColumn), ' ');
+    text += left + std::string(row.help) + "\n";
+  }
+  text +=
+      "A line that ends in \\ goes on in the next; \"\"\" begins and ends several lines; //... begins with a slash.\n"
+      "Ctrl-C stops an answer, Ctrl-G opens $EDITOR, Tab completes commands and paths.\n";
+  return text;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,50 @@
+// The commands of a chat: what begins with a slash.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace llm::app {
+
+enum class ChatCommand : std::uint8_t {
+  Help,
+  Exit,
+  Clear,
+  Regenerate,
+  Undo,
+  Edit,
+  Continue,
+  System,
+  Set,
+  Show,
+  Think,
+  Stop,
+  Read,
+  Save,
+  Load,
+  Export,
+  Context,
+  Stats,
+  Grammar,
+  Json,
+  Unsupported,  ///< the specification's, not built
+};
+
+struct ChatLine {
+  std::optional<ChatCommand> command;  ///< nothing: a message
+  std::string name;                    ///< as typed, with its slash
+  std::string text;                    ///< the message, or what follows the command
+};
+
+/// `//text` is the message "/text". Throws ErrorKind::Usage for a command that does not exist, with the nearest one.
+ChatLine read_chat_line(std::string_view line);
+
+/// The commands that `typed` may become, for Tab; after one that takes a file, the paths.
+std::vector<std::string> complete_chat_line(std::string_view typed);
+
+std::string chat_help();
+
+}  // namespace llm::app

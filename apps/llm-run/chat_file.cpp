@@ -1,0 +1,123 @@
+#include "chat_file.h"
+
+#include <filesystem>
+
+#include "base/output_file.h"
+#include "batch_state.h"
+#include "common/input.h"
+#include "common/messages.h"
+
+namespace llm::app {
+namespace {
+
+using Ordered = nlohmann::ordered_json;
+
+constexpr std::string_view kFormat = "llm-run chat";
+constexpr int kVersion = 1;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& problem) {
+  throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = problem});
+}
+
+std::string json_text(const Ordered& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Ordered::error_handler_t::replace) + "\n";
+}
+
+Ordered message_json(std::string_view role, const std::string& text) {
+  return Ordered{{"role", std::string(role)}, {"content", text}};
+}
+
+Ordered messages_json(const std::string& system, std::span<const ChatMessage> messages) {
+  Ordered list = Ordered::array();
+  if (!system.empty()) list.push_back(message_json("system", system));
+  for (const ChatMessage& m : messages) list.push_back(message_json(name(m.role), m.text));
+  return list;
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  OutputFile out(path);
+  out.write(std::as_bytes(std::span(content)));
+  out.put_in_place();
+}
+
+Ordered read_saved(const std::string& path) {
+  Ordered json = Ordered::parse(read_input(path), nullptr, false);
+  if (!json.is_object() || json.value("format", Ordered()) != kFormat) refuse(path, "is no saved chat");
+  if (json.value("version", Ordered()) != kVersion) refuse(path, "is a saved chat of another version");
+  return json;
+}
+
+/// User and assistant in turn, beginning with a user; the system text before them.
+void read_messages(const std::string& path, const Ordered& list, SavedChat& chat) {
+  if (!list.is_array()) refuse(path, "\"messages\" is no list");
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Ordered& m = list[i];
+    const Ordered role = m.is_object() ? m.value("role", Ordered()) : Ordered();
+    const Ordered text = m.is_object() ? m.value("content", Ordered()) : Ordered();
+    const std::string which = "message " + std::to_string(i + 1);
+    if (!text.is_string()) refuse(path, which + " has no text as its content");
+    if (role == "system" && i == 0) {
+      chat.system = text.get<std::string>();
+      continue;
+    }
+    const bool users_turn = chat.messages.empty() || chat.messages.back().role == ChatMessage::Role::Assistant;
+    if (role != (users_turn ? "user" : "assistant")) {
+      refuse(path, which + " should be the " + (users_turn ? "user" : "assistant") + "'s");
+    }
+    chat.messages.push_back(
+        {users_turn ? ChatMessage::Role::User : ChatMessage::Role::Assistant, text.get<std::string>(), {}});
+  }
+}
+
+std::string markdown(const std::string& system, std::span<const ChatMessage> messages) {
+  std::string text;
+  const auto add = [&](const std::string& title, const std::string& body) {
+    text += (text.empty() ? "## " : "\n## ") + title + "\n\n" + body + (body.ends_with('\n') ? "" : "\n");
+  };
+  if (!system.empty()) add("System", system);
+  for (const ChatMessage& m : messages) add(m.role == ChatMessage::Role::User ? "User" : "Assistant", m.text);
+  return text;
+}
+
+}  // namespace
+
+void save_chat(const std::string& path, const SavedChat& chat, const GgufFile& model) {
+  if (std::filesystem::exists(path)) {
+    try {
+      (void)read_saved(path);
+    } catch (const Error&) {
+      refuse(path, "is there already and is no saved chat");
+    }
+  }
+  Ordered json;
+  json["format"] = kFormat;
+  json["version"] = kVersion;
+  json["model"] = describe_model_file(model);
+  json["settings"] = settings_json(chat.settings);
+  json["messages"] = messages_json(chat.system, chat.messages);
+  write_file(path, json_text(json, 2));
+}
+
+SavedChat load_chat(const std::string& path, const ChatSettings& settings, const GgufFile& model) {
+  const Ordered json = read_saved(path);
+  SavedChat chat{.system = {}, .messages = {}, .settings = settings};
+  read_messages(path, json.value("messages", Ordered()), chat);
+  if (const Ordered saved = json.value("settings", Ordered()); saved.is_object()) read_settings(saved, chat.settings);
+  const Ordered saved_model = json.value("model", Ordered());
+  if (saved_model != Ordered(describe_model_file(model))) {
+    const Ordered name = saved_model.is_object() ? saved_model.value("name", Ordered()) : Ordered();
+    note("the chat was saved with another model" + (name.is_string() ? ", " + escaped(name.get<std::string>()) : ""));
+  }
+  return chat;
+}
+
+void export_chat(const std::string& path, const std::string& system, std::span<const ChatMessage> messages) {
+  if (std::filesystem::exists(path)) refuse(path, "is there already");
+  if (path.ends_with(".md")) return write_file(path, markdown(system, messages));
+  if (!path.ends_with(".jsonl")) refuse(path, "ends neither in .md nor in .jsonl");
+  std::string text;
+  for (const Ordered& m : messages_json(system, messages)) text += json_text(m);
+  write_file(path, text);
+}
+
+}  // namespace llm::app

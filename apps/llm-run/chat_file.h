@@ -1,0 +1,28 @@
+// Conversations in files: to go on with (JSON: messages and settings, the cache is computed again), and to read.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "chat_settings.h"
+#include "conversation.h"
+#include "gguf/file.h"
+
+namespace llm::app {
+
+struct SavedChat {
+  std::string system;
+  std::vector<ChatMessage> messages;
+  ChatSettings settings;
+};
+
+/// Replaces a saved chat, nothing else. Throws ErrorKind::Usage for another file that is there, ErrorKind::Io.
+void save_chat(const std::string& path, const SavedChat&, const GgufFile& model);
+/// `settings` are those now, for what the file does not hold. Notes another model than `model`. Throws
+/// ErrorKind::Usage for what is no saved chat.
+SavedChat load_chat(const std::string& path, const ChatSettings& settings, const GgufFile& model);
+
+/// By the name's ending: .md, or .jsonl with a message per line. Replaces nothing.
+void export_chat(const std::string& path, const std::string& system, std::span<const ChatMessage>);
+
+}  // namespace llm::app

@@ -1,0 +1,73 @@
+#include "chat_input.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace llm::app {
+namespace {
+
+using Outcome = LineEditor::Outcome;
+constexpr std::string_view kPrompt = "> ", kContinued = "\u2026 ", kBlock = "\"\"\"";
+
+std::string read_some() {
+  std::array<char, 4096> bytes;
+  for (;;) {
+    const ssize_t n = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+    if (n >= 0) return {bytes.data(), static_cast<std::size_t>(n)};
+    if (errno != EINTR) {
+      throw Error(ErrorKind::Io,
+                  ErrorParts{.file = "stdin", .problem = std::string("cannot read: ") + std::strerror(errno)});
+    }
+  }
+}
+
+}  // namespace
+
+LineEditor::Input MessageReader::line(std::string_view prompt) {
+  if (editor_ != nullptr) return editor_->read(prompt);
+  while (!ended_ && buffered_.find('\n') == std::string::npos) {
+    const std::string more = read_some();
+    ended_ = more.empty();
+    buffered_ += more;
+  }
+  if (buffered_.empty()) return {Outcome::EndOfFile, {}};
+  const std::size_t end = std::min(buffered_.find('\n'), buffered_.size());
+  std::string text = buffered_.substr(0, end);
+  buffered_.erase(0, end + 1);
+  if (text.ends_with('\r')) text.pop_back();
+  return {Outcome::Line, std::move(text)};
+}
+
+LineEditor::Input MessageReader::next() {
+  LineEditor::Input input = line(kPrompt);
+  if (input.outcome != Outcome::Line) return input;
+  std::string text = std::move(input.text);
+  const bool block = text.starts_with(kBlock);
+  if (block) text.erase(0, kBlock.size());
+  for (;;) {
+    if (block && text.ends_with(kBlock)) {
+      text.resize(text.size() - kBlock.size());
+      break;
+    }
+    if (!block) {
+      if (!text.ends_with('\\')) break;
+      text.pop_back();
+    }
+    input = line(kContinued);
+    if (input.outcome == Outcome::EndOfFile) break;  // what there is counts
+    if (input.outcome != Outcome::Line) return {input.outcome == Outcome::CtrlC ? Outcome::Cleared : input.outcome, {}};
+    text += "\n" + input.text;
+  }
+  if (block && text.starts_with('\n')) text.erase(0, 1);
+  if (block && text.ends_with('\n')) text.pop_back();
+  if (block && text.starts_with('/')) text.insert(0, 1, '/');  // never a command
+  return {Outcome::Line, std::move(text)};
+}
+
+}  // namespace llm::app

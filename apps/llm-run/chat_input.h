@@ -1,0 +1,26 @@
+// The messages of a chat as they are typed, or one per line where nobody types. A line that ends in a backslash goes on
+// in the next; """ begins and ends a message of several lines.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "line_editor.h"
+
+namespace llm::app {
+
+class MessageReader {
+ public:
+  /// Without an editor: lines of stdin.
+  explicit MessageReader(LineEditor* editor) : editor_(editor) {}
+  /// A message or a command. Ctrl-C gives up what was begun.
+  LineEditor::Input next();
+
+ private:
+  LineEditor::Input line(std::string_view prompt);
+  LineEditor* editor_;
+  std::string buffered_;  ///< of stdin
+  bool ended_ = false;
+};
+
+}  // namespace llm::app

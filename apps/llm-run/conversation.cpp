@@ -1,0 +1,131 @@
+#include "conversation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace llm::app {
+namespace {
+
+bool is_users(const ChatMessage& m) { return m.role == ChatMessage::Role::User; }
+
+}  // namespace
+
+std::string_view name(ChatMessage::Role role) { return role == ChatMessage::Role::User ? "user" : "assistant"; }
+
+Conversation::Conversation(Model& model, Session& session, PromptMaker& prompts)
+    : model_(model), session_(session), prompts_(prompts), sequence_(session.create()) {}
+
+Prompt Conversation::render(std::span<const ChatMessage> shown, Ending ending) const {
+  ChatInput input;
+  std::vector<jinja::Value> list;
+  for (const ChatMessage& m : shown) list.push_back(chat_message(name(m.role), m.text));
+  input.messages = chat_messages(std::move(list));
+  input.add_generation_prompt = ending == Ending::AnswerBegins;
+  input.variables = variables;
+  return prompts_.from_chat(std::move(input));
+}
+
+Prompt Conversation::prompt() const {
+  const bool goes_on = !messages.empty() && messages.back().role == ChatMessage::Role::Assistant;
+  if (!goes_on) return render(messages, Ending::AnswerBegins);
+  Prompt prompt = render(std::span(messages).first(messages.size() - 1), Ending::AnswerBegins);
+  const ChatMessage& begun = messages.back();
+  std::vector<Token> tokens = begun.tokens;
+  const std::size_t begin = prompt.text.text.size();
+  prompt.text.text += begun.text;
+  prompt.text.user.push_back({begin, prompt.text.text.size()});
+  if (tokens.empty()) {
+    prompt.tokens = model_.tokenizer().encode(prompt.text);
+  } else {  // as sampled: a tokenizer might cut the same text otherwise, and the cache would be lost
+    prompt.tokens.ids.insert(prompt.tokens.ids.end(), tokens.begin(), tokens.end());
+    prompt.tokens.sources.resize(prompt.tokens.ids.size(),
+                                 {.origin = TokenOrigin::User, .bytes = {begin, prompt.text.text.size()}});
+  }
+  return prompt;
+}
+
+std::int64_t Conversation::keep_common_prefix(std::span<const Token> prompt) {
+  const auto n = static_cast<std::int64_t>(
+      std::mismatch(tokens_.begin(), tokens_.end(), prompt.begin(), prompt.end()).first - tokens_.begin());
+  // The last token is evaluated in any case: its logits are not kept.
+  const std::int64_t kept = std::min(n, static_cast<std::int64_t>(prompt.size()) - 1);
+  session_.rewind(sequence_, kept);
+  tokens_.resize(static_cast<std::size_t>(kept));
+  return kept;
+}
+
+Conversation::Answered Conversation::answer(const Prompt& prompt, GenerateOptions options,
+                                            const std::function<bool(std::string_view)>& text,
+                                            const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  const std::vector<Token>& ids = prompt.tokens.ids;
+  session_.require_context(static_cast<std::int64_t>(ids.size()));
+  Answered answered;
+  answered.cached = options.cached = keep_common_prefix(ids);
+  tokens_ = ids;
+  // However it ends: the sequence has a beginning of these tokens, and we know as much of it as it has.
+  const auto settle = [&] {
+    tokens_.resize(std::min(tokens_.size(), static_cast<std::size_t>(session_.length(sequence_))));
+    session_.rewind(sequence_, static_cast<std::int64_t>(tokens_.size()));
+  };
+  try {
+    answered.result = generate(session_, model_, sequence_, ids, options, text, progress);
+  } catch (...) {
+    settle();
+    throw;
+  }
+  tokens_.insert(tokens_.end(), answered.result.tokens.begin(), answered.result.tokens.end());
+  settle();
+  return answered;
+}
+
+std::size_t Conversation::turns() const {
+  return static_cast<std::size_t>(std::count_if(messages.begin(), messages.end(), is_users));
+}
+
+std::size_t Conversation::turns_too_many(std::int64_t answer) const {
+  const std::size_t all = turns();
+  std::size_t dropped = 0;
+  auto begin = messages.begin();
+  const auto fits = [&] {
+    const Prompt p = render(std::span(begin, messages.end()), Ending::AnswerBegins);
+    return static_cast<std::int64_t>(p.tokens.ids.size()) + answer <= context();
+  };
+  while (dropped + 1 < all && !fits()) {
+    begin = std::find_if(begin + 1, messages.end(), is_users);
+    ++dropped;
+  }
+  return dropped;
+}
+
+std::size_t Conversation::drop_oldest(std::size_t wanted) {
+  std::size_t dropped = 0;
+  for (; dropped < wanted && !messages.empty(); ++dropped) {
+    const auto next = std::find_if(messages.begin() + 1, messages.end(), is_users);
+    messages.erase(messages.begin(), next);
+  }
+  return dropped;
+}
+
+std::size_t Conversation::drop_newest(std::size_t wanted) {
+  std::size_t dropped = 0;
+  for (; dropped < wanted && !messages.empty(); ++dropped) {
+    const auto last = std::find_if(messages.rbegin(), messages.rend(), is_users);
+    messages.erase(last == messages.rend() ? messages.begin() : std::prev(last.base()), messages.end());
+  }
+  return dropped;
+}
+
+std::vector<MessageSize> Conversation::sizes() const {
+  std::vector<MessageSize> sizes;
+  std::int64_t before = 0;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const auto all =
+        static_cast<std::int64_t>(render(std::span(messages).first(i + 1), Ending::AsItIs).tokens.ids.size());
+    // A template may shorten earlier answers (their reasoning) once others follow.
+    sizes.push_back({name(messages[i].role), messages[i].text, std::max<std::int64_t>(0, all - before)});
+    before = all;
+  }
+  return sizes;
+}
+
+}  // namespace llm::app

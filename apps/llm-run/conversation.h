@@ -1,0 +1,75 @@
+// A conversation and the part of the model's cache that belongs to it. Every answer renders all messages anew; what the
+// cache holds of the result is kept, the rest of the cache rolled back. Whatever changes the messages, be it an undone
+// turn or another system text, costs only the tokens behind the change.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "prompt.h"
+#include "runtime/generator.h"
+#include "runtime/session.h"
+
+namespace llm::app {
+
+struct ChatMessage {
+  enum class Role : std::uint8_t { User, Assistant } role = Role::User;
+  std::string text;
+  std::vector<Token> tokens = {};  ///< of an answer, as they were sampled; nothing if it came from a file
+  bool operator==(const ChatMessage& other) const { return role == other.role && text == other.text; }
+};
+std::string_view name(ChatMessage::Role);
+
+/// Tokens of one message within the prompt, its markup included.
+struct MessageSize {
+  std::string_view role;
+  std::string text;
+  std::int64_t tokens = 0;
+};
+
+class Conversation {
+ public:
+  /// All must outlive it.
+  Conversation(Model&, Session&, PromptMaker&);
+
+  std::vector<ChatMessage> messages;  ///< user and assistant in turn; the system text is the PromptMaker's
+  jinja::Context variables;           ///< for the template, before those of the options
+
+  /// The messages as a prompt for the next answer; an answer at their end is one to go on with. Throws
+  /// ErrorKind::Template for what the template refuses.
+  Prompt prompt() const;
+  /// Answers the prompt and returns with what was reused. The answer is not added to the messages. Whatever is thrown,
+  /// the cache stays usable.
+  struct Answered {
+    GenerateResult result;
+    std::int64_t cached = 0;
+  };
+  Answered answer(const Prompt&, GenerateOptions, const std::function<bool(std::string_view)>& text,
+                  const std::function<void(std::int64_t done, std::int64_t total)>& progress);
+
+  /// Turns from the front on that must go so that the rest has room for `answer` tokens, as far as that is possible.
+  std::size_t turns_too_many(std::int64_t answer) const;
+  /// Removes turns, a user's message with what follows it, from the front or from the end. Returns how many went.
+  std::size_t drop_oldest(std::size_t turns);
+  std::size_t drop_newest(std::size_t turns);
+  std::size_t turns() const;
+
+  std::vector<MessageSize> sizes() const;
+  std::int64_t cached_tokens() const { return static_cast<std::int64_t>(tokens_.size()); }
+  std::int64_t context() const { return session_.context(); }
+
+ private:
+  enum class Ending : std::uint8_t { AnswerBegins, AsItIs };
+  Prompt render(std::span<const ChatMessage>, Ending) const;
+  std::int64_t keep_common_prefix(std::span<const Token> prompt);
+
+  Model& model_;
+  Session& session_;
+  PromptMaker& prompts_;
+  SequenceId sequence_;
+  std::vector<Token> tokens_;  ///< what the sequence holds
+};
+
+}  // namespace llm::app

@@ -1,0 +1,335 @@
+#include "line_editor.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "common/input.h"
+#include "common/messages.h"
+#include "common/signals.h"
+
+namespace llm::app {
+namespace {
+
+constexpr int kHistoryEntries = 1000;
+/// A signal may be delivered to any thread and then interrupts no poll here: how long it may go unseen.
+constexpr int kSignalDelayMs = 200;
+constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l", kPasteEnd = "\x1b[201~";
+
+std::atomic<bool> g_redraw{false}, g_resized{false};
+void note_continued(int) { g_redraw.store(true); }
+void note_resized(int) { g_resized.store(true); }
+
+void set_handler(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(signal, &action, nullptr);
+}
+
+/// libedit measures characters by the locale. Where none is set, or one of single bytes, UTF-8 is the better guess.
+void choose_locale() {
+  const auto utf8 = [] { return MB_CUR_MAX > 1; };
+  if (std::setlocale(LC_CTYPE, "") == nullptr || !utf8()) std::setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+/// Ctrl-C is a key while a line is typed. libedit, which sets the terminal up and restores it, leaves it a signal.
+void make_interrupt_a_key(int fd) {
+  termios state{};
+  if (::tcgetattr(fd, &state) != 0 || (state.c_lflag & ICANON) != 0 || state.c_cc[VINTR] == _POSIX_VDISABLE) return;
+  state.c_cc[VINTR] = _POSIX_VDISABLE;
+  ::tcsetattr(fd, TCSADRAIN, &state);
+}
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+}  // namespace
+
+struct LineEditor::Impl {
+  LineEditorOptions options;
+  File in, out;
+  EditLine* el = nullptr;
+  History* history = nullptr;
+  std::string prompt;
+  std::optional<Outcome> key;  ///< what a key decided, beside the line
+
+  ~Impl() {
+    if (el != nullptr) el_end(el);
+    if (history != nullptr) history_end(history);
+  }
+  void start();
+  void load_history();
+  std::string line() const;
+  void replace(const std::string& text);
+  void write(std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), out.get());
+    std::fflush(out.get());
+  }
+  unsigned char complete();
+
+  static Impl& of(EditLine* el) {
+    void* data = nullptr;
+    el_get(el, EL_CLIENTDATA, &data);
+    return *static_cast<Impl*>(data);
+  }
+  static char* on_prompt(EditLine* el) { return of(el).prompt.data(); }
+  static int on_read(EditLine* el, wchar_t* c);
+  static unsigned char on_ctrl_c(EditLine* el, int);
+  static unsigned char on_paste(EditLine* el, int);
+  static unsigned char on_edit(EditLine* el, int);
+  static unsigned char on_tab(EditLine* el, int) { return of(el).complete(); }
+};
+
+void LineEditor::Impl::start() {
+  choose_locale();
+  el = el_init("llm-run", in.get(), out.get(), out.get());
+  if (el == nullptr) throw Error(ErrorKind::Runtime, "the terminal cannot be used for editing lines");
+  el_set(el, EL_CLIENTDATA, this);
+  el_set(el, EL_EDITOR, "emacs");
+  el_set(el, EL_SIGNAL, 0);
+  el_set(el, EL_GETCFN, on_read);
+  el_set(el, EL_PROMPT, on_prompt);
+  el_set(el, EL_ADDFN, "llm-interrupt", "clears the line", on_ctrl_c);
+  el_set(el, EL_ADDFN, "llm-paste", "takes in what is pasted", on_paste);
+  el_set(el, EL_ADDFN, "llm-edit", "opens $EDITOR", on_edit);
+  el_set(el, EL_ADDFN, "llm-complete", "completes commands and paths", on_tab);
+  el_set(el, EL_BIND, "^C", "llm-interrupt", nullptr);
+  el_set(el, EL_BIND, "\\e[200~", "llm-paste", nullptr);
+  el_set(el, EL_BIND, "^G", "llm-edit", nullptr);
+  el_set(el, EL_BIND, "^I", "llm-complete", nullptr);
+  el_set(el, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  el_set(el, EL_BIND, "\\e[3~", "ed-delete-next-char", nullptr);
+  el_set(el, EL_BIND, "\\e[H", "ed-move-to-beg", nullptr);
+  el_set(el, EL_BIND, "\\e[F", "ed-move-to-end", nullptr);
+  el_source(el, nullptr);  // the user's ~/.editrc
+  load_history();
+  set_handler(SIGCONT, note_continued);
+  set_handler(SIGWINCH, note_resized);
+}
+
+void LineEditor::Impl::load_history() {
+  history = history_init();
+  if (history == nullptr) throw Error(ErrorKind::Memory, "no memory for the history of lines");
+  HistEvent event;
+  ::history(history, &event, H_SETSIZE, kHistoryEntries);
+  el_set(el, EL_HIST, ::history, history);
+  if (options.history.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(options.history.parent_path(), error);
+  if (!std::filesystem::exists(options.history, error)) return;
+  const int loaded = ::history(history, &event, H_LOAD, options.history.c_str());
+  if (loaded < 0) {
+    note("the history in " + options.history.string() + " cannot be read; it is left as it is");
+    options.history.clear();
+  } else if (loaded > 2 * kHistoryEntries) {  // entries are only ever appended: cut it now and then
+    ::history(history, &event, H_SAVE, options.history.c_str());
+  }
+}
+
+std::string LineEditor::Impl::line() const {
+  const LineInfo* info = el_line(el);
+  return {info->buffer, info->lastchar};
+}
+
+void LineEditor::Impl::replace(const std::string& text) {
+  const LineInfoW* info = el_wline(el);
+  const auto length = static_cast<int>(info->lastchar - info->buffer);
+  el_cursor(el, static_cast<int>(info->lastchar - info->cursor));
+  el_deletestr(el, length);
+  if (!text.empty()) el_insertstr(el, text.c_str());
+}
+
+/// One character of the terminal. 0 ends the line as the end of the file would.
+int LineEditor::Impl::on_read(EditLine* el, wchar_t* c) {
+  const int fd = ::fileno(of(el).in.get());
+  std::string bytes;
+  make_interrupt_a_key(fd);
+  for (;;) {
+    if (signal_exit_code() != 0) return 0;
+    if (g_resized.exchange(false)) el_resize(el);
+    if (g_redraw.exchange(false)) {
+      el_set(el, EL_PREP_TERM, 1);
+      el_set(el, EL_REFRESH);
+    }
+    pollfd waiting{fd, POLLIN, 0};
+    if (::poll(&waiting, 1, kSignalDelayMs) <= 0) continue;
+    char byte = 0;
+    const ssize_t n = ::read(fd, &byte, 1);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) return 0;
+    bytes += byte;
+    const utf8::Unit unit = utf8::unit_at(bytes, 0);
+    if (unit.form == utf8::Form::Valid) {
+      *c = static_cast<wchar_t>(utf8::code_point(bytes));
+      return 1;
+    }
+    if (bytes.size() >= 4 || unit.form == utf8::Form::Invalid) bytes.clear();
+  }
+}
+
+unsigned char LineEditor::Impl::on_ctrl_c(EditLine* el, int) {
+  Impl& self = of(el);
+  self.key = self.line().empty() ? Outcome::CtrlC : Outcome::Cleared;
+  el_cursor(el, 1 << 20);
+  return CC_NEWLINE;
+}
+
+/// Terminals send the line ends of what is pasted as carriage returns. It may go on behind the end of the line, which
+/// then is no key.
+unsigned char LineEditor::Impl::on_paste(EditLine* el, int) {
+  std::string text;
+  wchar_t c = 0;
+  while (!text.ends_with(kPasteEnd)) {
+    if (el_wgetc(el, &c) != 1) return CC_EOF;
+    text += utf8::encoded(c == L'\r' ? U'\n' : static_cast<char32_t>(c));
+  }
+  text.resize(text.size() - kPasteEnd.size());
+  std::erase_if(text,
+                [](char b) { return (static_cast<unsigned char>(b) < 0x20 && b != '\n' && b != '\t') || b == 0x7f; });
+  if (!text.empty() && el_insertstr(el, text.c_str()) != 0) return CC_ERROR;
+  return CC_REFRESH;
+}
+
+unsigned char LineEditor::Impl::on_edit(EditLine* el, int) {
+  Impl& self = of(el);
+  std::string text = self.line();
+  el_set(el, EL_PREP_TERM, 0);
+  try {
+    text = edit_with_program(text);
+  } catch (const Error& error) {
+    print_error(error);
+  }
+  el_set(el, EL_PREP_TERM, 1);
+  self.replace(text);
+  return CC_REDISPLAY;
+}
+
+unsigned char LineEditor::Impl::complete() {
+  const LineInfo* info = el_line(el);
+  const std::string before(info->buffer, info->cursor);
+  const std::vector<std::string> found = options.complete ? options.complete(before) : std::vector<std::string>{};
+  if (found.empty()) return CC_REFRESH_BEEP;
+  std::string common = found.front();
+  for (const std::string& f : found) {
+    common.resize(static_cast<std::size_t>(std::mismatch(common.begin(), common.end(), f.begin(), f.end()).first -
+                                           common.begin()));
+  }
+  while (!common.empty() && common.size() < found.front().size() && (found.front()[common.size()] & 0xc0) == 0x80) {
+    common.pop_back();  // not inside of a character
+  }
+  if (common.size() > before.size() && common.starts_with(before)) {
+    el_insertstr(el, common.substr(before.size()).c_str());
+    return CC_REFRESH;
+  }
+  if (found.size() == 1) return CC_REFRESH_BEEP;
+  std::string list = "\n";
+  for (const std::string& f : found) list += terminal_safe(f) + "\n";
+  write(list);
+  return CC_REDISPLAY;
+}
+
+LineEditor::LineEditor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+LineEditor::~LineEditor() = default;
+
+std::unique_ptr<LineEditor> LineEditor::open(LineEditorOptions options) {
+  if (::isatty(STDIN_FILENO) != 1) return nullptr;
+  auto impl = std::make_unique<Impl>();
+  impl->options = std::move(options);
+  impl->in.reset(::fdopen(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), "r"));
+  impl->out.reset(std::fopen("/dev/tty", "we"));
+  if (!impl->in || !impl->out) return nullptr;
+  impl->start();
+  return std::unique_ptr<LineEditor>(new LineEditor(std::move(impl)));
+}
+
+LineEditor::Input LineEditor::read(std::string_view prompt) {
+  Impl& self = *impl_;
+  self.prompt = prompt;
+  self.key.reset();
+  self.write(kPasteOn);
+  int n = 0;
+  const char* typed = el_gets(self.el, &n);
+  self.write(kPasteOff);
+  if (forget_interrupt()) {  // sent by a program
+    self.write("\n");
+    return {Outcome::CtrlC, {}};
+  }
+  if (signal_exit_code() != 0) return {Outcome::Signalled, {}};
+  if (self.key) return {*self.key, {}};
+  if (typed == nullptr || n <= 0) return {Outcome::EndOfFile, {}};
+  std::string text(typed, static_cast<std::size_t>(n));
+  if (text.ends_with('\n')) text.pop_back();
+  return {Outcome::Line, std::move(text)};
+}
+
+void LineEditor::remember(const std::string& entry) {
+  Impl& self = *impl_;
+  HistEvent event;
+  ::history(self.history, &event, H_ENTER, entry.c_str());
+  if (self.options.history.empty()) return;
+  const int fd = ::open(self.options.history.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  const File file(fd < 0 ? nullptr : ::fdopen(fd, "a"));
+  if (!file) {
+    note("the history in " + self.options.history.string() + " cannot be written: " + std::strerror(errno));
+    self.options.history.clear();  // said once
+    return;
+  }
+  std::fseek(file.get(), 0, SEEK_END);  // libedit writes its first line where the position is 0
+  ::history(self.history, &event, H_NSAVE_FP, static_cast<std::size_t>(1), file.get());
+}
+
+void LineEditor::write(std::string_view text) { impl_->write(text); }
+
+std::string edit_with_program(const std::string& text) {
+  const auto set = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value != 0 ? value : nullptr;
+  };
+  const char* program = set("VISUAL");
+  if (program == nullptr) program = set("EDITOR");
+  if (program == nullptr) program = "vi";
+  std::string path = (std::filesystem::temp_directory_path() / "llm-run-XXXXXX").string();
+  const int fd = ::mkstemp(path.data());
+  if (fd < 0) throw Error(ErrorKind::Io, ErrorParts{.file = path, .problem = std::strerror(errno)});
+  const File file(::fdopen(fd, "w"));
+  const std::string content = text + "\n";
+  std::fwrite(content.data(), 1, content.size(), file.get());
+  std::fflush(file.get());
+  // system() lets Ctrl-C reach the editor alone.
+  std::string quoted = "'";
+  for (const char c : path) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  const int status = std::system((program + (" " + quoted) + "' </dev/tty >/dev/tty").c_str());
+  std::string changed;
+  try {
+    changed = read_input(path);
+  } catch (...) {
+    ::unlink(path.c_str());
+    throw;
+  }
+  ::unlink(path.c_str());
+  if (status != 0) {
+    throw Error(ErrorKind::Runtime, "the editor \"" + escaped(program) + "\" failed; $VISUAL and $EDITOR name another");
+  }
+  while (changed.ends_with('\n')) changed.pop_back();
+  return changed;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,317 @@
+// Chats with the real program, through a pipe and on a pseudo-terminal.
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/terminal.h"
+
+using namespace llm::test;
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr std::string_view kEnd = "\x04", kInterrupt = "\x03";
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+class Bench {
+ public:
+  Command command(std::vector<std::string> arguments) const {
+    const std::string model = (source_dir() / "models" / "samples" / "fable-dense.gguf").string();
+    arguments.insert(arguments.begin(), {"-m", model, "-i", "-t", "1"});
+    return {.program = program("llm-run"),
+            .arguments = std::move(arguments),
+            .environment = {{"XDG_STATE_HOME", (folder_ / "state").string()}}};
+  }
+  Outcome pipe(std::string_view lines, std::vector<std::string> arguments) const {
+    Command c = command(std::move(arguments));
+    c.input_file = folder_.write("input", lines).string();
+    return run(c);
+  }
+  std::filesystem::path path(std::string_view name) const { return folder_ / name; }
+  std::filesystem::path write(std::string_view name, std::string_view text) const { return folder_.write(name, text); }
+
+ private:
+  TempDir folder_;
+};
+
+const std::vector<std::string> kShort{"-n", "12", "--temp", "0", "-q"};
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// Tokens evaluated and tokens reused for each prompt, from -v.
+std::vector<std::pair<int, int>> prompts(const std::string& err) {
+  std::vector<std::pair<int, int>> found;
+  static const std::regex line(R"(prompt (\d+) tok[^(\n]*\(cached (\d+)\))");
+  for (std::sregex_iterator i(err.begin(), err.end(), line), end; i != end; ++i) {
+    found.emplace_back(std::stoi((*i)[1]), std::stoi((*i)[2]));
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a chat in a pipe: an answer per line, and the end of the file ends it") {
+  const Bench bench;
+  const Outcome one = bench.pipe("Tell me a story.", kShort);
+  CHECK(one.code == 0);
+  CHECK(one.err.empty());
+  CHECK(std::count(one.out.begin(), one.out.end(), '\n') >= 1);
+  const Outcome two = bench.pipe("Tell me a story.\n\nAnd another\\\none.\n", kShort);
+  CHECK(two.code == 0);
+  CHECK(two.out.starts_with(one.out));
+  CHECK(two.out.size() > one.out.size());
+  CHECK(bench.pipe("", kShort).code == 0);
+  // The first message may come from the command line, and one turn may be all.
+  CHECK(bench.pipe("", {"-n", "12", "--temp", "0", "-q", "-p", "Tell me a story."}).out == one.out);
+  CHECK(bench.pipe("Tell me a story.\nMore.\n", {"-n", "12", "--temp", "0", "-q", "-st"}).out == one.out);
+}
+
+TEST_CASE("going back costs no evaluation") {
+  const Bench bench;
+  const std::vector<std::string> options{"-n", "12", "-s", "5", "-v"};
+  const Outcome o = bench.pipe("Tell me a story.\n/regen\n/undo\nTell me a story.\nWhy?\n/undo\nWhy?\n", options);
+  REQUIRE(o.code == 0);
+  const auto p = prompts(o.err);
+  REQUIRE(p.size() == 5);
+  const int all = p[0].first;
+  CHECK(p[0].second == 0);
+  CHECK(p[1] == std::pair(1, all - 1));  // only the last token, for its logits
+  CHECK(p[2] == std::pair(1, all - 1));
+  CHECK(p[3].second >= all);  // the first turn stays
+  CHECK(p[4] == std::pair(1, p[3].first + p[3].second - 1));
+  // The same seed at the same place of the same conversation: the same answer.
+  const Outcome quiet =
+      bench.pipe("Tell me a story.\n/regen\n/undo\nTell me a story.\n", {"-n", "12", "-s", "5", "-q"});
+  const std::string one = bench.pipe("Tell me a story.\n", {"-n", "12", "-s", "5", "-q"}).out;
+  const std::string told = quiet.out;
+  CHECK(told == one + one + one);
+}
+
+TEST_CASE("an answer that was cut goes on as if it had not been") {
+  const Bench bench;
+  const std::string whole = bench.pipe("Tell me a story.\n", {"-n", "24", "--temp", "0", "-q"}).out;
+  const Outcome o = bench.pipe("Tell me a story.\n/continue\n", {"-n", "12", "--temp", "0", "-v"});
+  REQUIRE(o.code == 0);
+  std::string joined = o.out;
+  const std::string first = bench.pipe("Tell me a story.\n", {"-n", "12", "--temp", "0", "-q"}).out;
+  joined.erase(first.size() - 1, 1);  // the line feed between the parts
+  CHECK(joined == whole);
+  CHECK(prompts(o.err).at(1).first == 1);  // the last token sampled was not in the cache
+}
+
+TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
+  const Bench bench;
+  for (const auto& [line, part] : std::vector<std::pair<std::string, std::string>>{
+           {"/undoo", "did you mean /undo?"},
+           {"/fork x", "recognised, not supported yet"},
+           {"/set temprature 1", "did you mean temperature?"},
+           {"/set top_p 3", "top_p"},
+           {"/set seed x", "seed"},
+           {"/read /nowhere/file", "/nowhere/file"},
+           {"/load /nowhere/file", "/nowhere/file"},
+           {"/continue", "no answer"},
+           {"/regen", "no message"},
+           {"/think on", "enable_thinking"},
+       }) {
+    INFO(line);
+    const Outcome o = bench.pipe(line + "\n", kShort);
+    CHECK(o.out.empty());
+    CHECK(contains(o.err, part));
+    CHECK(o.code == 2);
+  }
+  const Outcome literal = bench.pipe("//undo\n/context\n", kShort);
+  CHECK(literal.code == 0);
+  CHECK_FALSE(literal.out.empty());
+  CHECK(contains(literal.err, "user       /undo"));
+  for (const std::string line :
+       {"/help", "/show", "/show params", "/show template", "/show system", "/show license", "/set", "/stats",
+        "/context", "/clear", "/undo", "/stop x", "/system x", "/set temp 0.5"}) {
+    INFO(line);
+    const Outcome o = bench.pipe(line + "\n", kShort);
+    CHECK(o.code == 0);
+    CHECK(o.out.empty());
+    CHECK_FALSE(o.err.empty());
+  }
+  CHECK(bench.pipe("/exit\nTell me a story.\n", kShort).out.empty());
+}
+
+TEST_CASE("a turn that fails is told, and the chat goes on without it") {
+  const Bench bench;
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
+  // The sample's template refuses system messages.
+  const Outcome o = bench.pipe("/system Be kind.\nHello.\n/system \"\"\nTell me a story.\n", kShort);
+  CHECK(contains(o.err, "knows the roles user and assistant only"));
+  CHECK(o.out == answer);
+  CHECK(o.code == 6);
+  std::string many;
+  for (int i = 0; i < 200; ++i) many += "word ";
+  const Outcome full = bench.pipe(many + "\nTell me a story.\n", {"-n", "12", "--temp", "0", "-q", "-c", "64"});
+  CHECK(contains(full.err, "the context holds 64"));
+  CHECK(full.out == answer);
+  CHECK(full.code == 5);
+}
+
+TEST_CASE("chats are saved, loaded and exported") {
+  const Bench bench;
+  const auto saved = bench.path("chat.json"), text = bench.path("chat.md"), lines = bench.path("chat.jsonl");
+  const Outcome o = bench.pipe("Tell me a story.\n/set top_k 7\n/stop XYZ\n/save " + saved.string() + "\n/export " +
+                                   text.string() + "\n/export " + lines.string() + "\nWhy?\n",
+                               kShort);
+  REQUIRE(o.code == 0);
+  const Json json = Json::parse(read_file(saved));
+  CHECK(json["messages"].size() == 2);
+  CHECK(json["messages"][0] == Json{{"role", "user"}, {"content", "Tell me a story."}});
+  CHECK(json["settings"]["top_k"] == 7);
+  CHECK(json["settings"]["stop"] == Json{"XYZ"});
+  CHECK(json["model"]["name"] == "fable-dense.gguf");
+  CHECK(contains(read_file(text), "## User\n\nTell me a story.\n\n## Assistant\n\n"));
+  CHECK(Json::parse(read_file(lines).substr(0, read_file(lines).find('\n')))["role"] == "user");
+  const Outcome again = bench.pipe("/load " + saved.string() + "\nWhy?\n", kShort);
+  CHECK(again.code == 0);
+  CHECK(o.out.ends_with(again.out));
+  const auto other = bench.write("notes.md", "mine");
+  CHECK(bench.pipe("/save " + other.string() + "\n/export " + other.string() + "\n", kShort).code == 2);
+  CHECK(read_file(other) == "mine");
+  for (const char* broken :
+       {"", "[]", "{\"format\": \"llm-run chat\"}",
+        R"({"format": "llm-run chat", "version": 1, "messages": [{"role": "assistant", "content": ""}]})",
+        R"({"format": "llm-run chat", "version": 1, "messages": [{"role": "user", "content": 1}]})",
+        R"({"format": "llm-run chat", "version": 1, "messages": [], "settings": {"top_k": "x"}})"}) {
+    INFO(broken);
+    CHECK(bench.pipe("/load " + bench.write("broken.json", broken).string() + "\n", kShort).code == 2);
+  }
+}
+
+TEST_CASE("reasoning is dimmed on a terminal and left out of a pipe") {
+  const Bench bench;
+  const std::vector<std::string> options{"--regex", "<think>hm\n\n</think>\n\nyes", "-q"};
+  CHECK(bench.pipe("Tell me a story.\n", options).out == "yes\n");
+  Terminal t(bench.command(options));
+  t.until("> ");
+  t.type("Tell me a story.\r");
+  CHECK(contains(t.until("yes"), "\x1b[2mhm\x1b[0m\r\n"));
+  t.until("> ");
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("a chat on a terminal") {
+  const Bench bench;
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
+  Terminal t(bench.command({"-n", "12", "--temp", "0"}));
+  CHECK(contains(t.until("> "), "fable-dense.gguf"));
+  t.type("Tell me a story.\r");
+  t.until(answer.substr(0, answer.size() - 1));
+  t.until("> ");
+  t.type("/undoo\r");
+  t.until("did you mean /undo?");
+  t.until("> ");
+  t.type("/un\t\r");  // completed
+  t.until("removed 1 turn, 0 left");
+  t.until("> ");
+  t.type("\"\"\"\rone\r");
+  t.until("\u2026 ");
+  t.type("two\"\"\"\r");
+  t.until("> ");
+  t.type("/context\r");
+  t.until("one\\x0atwo");
+  t.until("> ");
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+  CHECK(t.is_cooked());
+  const std::string history = read_file(bench.path("state") / "llm-run" / "history");
+  CHECK(contains(history, "/undoo"));
+}
+
+TEST_CASE("what is pasted is one message") {
+  const Bench bench;
+  Terminal t(bench.command(kShort));
+  t.until("> ");
+  t.type("\x1b[200~one\rtwo\x1b[201~");
+  t.until("two");
+  t.type("\r");
+  t.until("> ");
+  t.type("/context\r");
+  t.until("one\\x0atwo");
+  t.until("> ");
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("Ctrl-C clears a line, hints at an empty one, and leaves the second time") {
+  const Bench bench;
+  Terminal t(bench.command(kShort));
+  t.until("> ");
+  t.type("abc");
+  t.until("abc");
+  t.type(kInterrupt);
+  t.until("> ");
+  t.type(kInterrupt);
+  t.until("Ctrl-C again");
+  t.until("> ");
+  t.type(kInterrupt);
+  CHECK(t.end() == 130);
+  CHECK(t.is_cooked());
+}
+
+TEST_CASE("Ctrl-C stops an answer and keeps its text") {
+  const Bench bench;
+  Terminal t(bench.command({"--ignore-eos", "--temp", "0", "-q"}));
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
+  t.until("> ");
+  t.type("Tell me a story.\r");
+  t.until(answer.substr(0, 10));
+  t.type(kInterrupt);
+  t.until("(stopped");
+  t.until("> ");
+  t.type("/context\r");
+  t.until("assistant  " + answer.substr(0, 10));
+  t.until("> ");
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("SIGTERM at the prompt gives the terminal back") {
+  const Bench bench;
+  Terminal t(bench.command(kShort));
+  t.until("> ");
+  t.send(SIGTERM);
+  CHECK(t.end() == 143);
+  CHECK(t.is_cooked());
+}
+
+TEST_CASE("a full context is asked about") {
+  const Bench bench;
+  Terminal t(bench.command({"-n", "12", "--temp", "0", "-q", "-c", "48"}));
+  t.until("> ");
+  t.type("Tell me a story about a dog and a cat.\r");
+  t.until("> ");
+  t.type("Now tell me one about a big bird and a small fish, please.\r");
+  t.until("the context holds 48");
+  t.until("Drop the oldest 1 of 2 turns? [y/n] ");
+  t.type("n\r");
+  t.until("> ");
+  t.type("Now tell me one about a big bird and a small fish, please.\r");
+  t.until("[y/n] ");
+  t.type("y\r");
+  t.until("> ");
+  t.type("/context\r");
+  const std::string table = t.until("in the cache");
+  CHECK_FALSE(contains(table, "a dog"));
+  CHECK(contains(table, "big bird"));
+  t.until("> ");
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
