@@ -578,7 +578,7 @@ int run_chat(const RunOptions& options) {
   const std::unique_ptr<Model> model = load_model(options.model);
   PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
   if (!prompts.has_template()) {
-    throw Error(ErrorKind::Template, ErrorParts{.file = options.model.path,
+    throw Error(ErrorKind::Notation, ErrorParts{.file = options.model.path,
                                                 .problem = "has no chat template; give one with --chat-template, e.g. "
                                                            "chatml, or a text to complete with -p"});
   }

@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "common/nearest.h"
+#include "base/nearest.h"
 
 namespace llm::app {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <random>
 
+#include "base/nearest.h"
 #include "common/messages.h"
-#include "common/nearest.h"
 #include "common/numbers.h"
 
 namespace llm::app {

@@ -38,7 +38,7 @@ class Conversation {
   jinja::Context variables;           ///< for the template, before those of the options
 
   /// The messages as a prompt for the next answer; an answer at their end is one to go on with. Throws
-  /// ErrorKind::Template for what the template refuses.
+  /// ErrorKind::Notation for what the template refuses.
   Prompt prompt() const;
   /// Answers the prompt and returns with what was reused. The answer is not added to the messages. Whatever is thrown,
   /// the cache stays usable.
