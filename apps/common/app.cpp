@@ -156,7 +156,9 @@ std::string help_footer() {
   }
   text +=
       "Exit codes: 0 done, 1 other failure, 2 usage, 3 model file, 4 memory, 5 context, 6 grammar or schema,\n"
-      "  8 input or output, 9 device, 11 NaN, 70 our bug, 130 interrupted, 141 the reader of stdout has gone, 143 terminated";
+      "  8 input or output, 9 device, 10 a warning with --strict, 11 NaN, 70 our bug, 124 --max-time, 130 "
+      "interrupted,\n"
+      "  141 the reader of stdout has gone, 143 terminated";
   return text;
 }
 
@@ -249,7 +251,7 @@ void add_model_options(CLI::App& cli, ModelOptions& options) {
   cli.add_option("--backend", options.backend, names + " (default cpu)")->type_name("NAME")->take_last();
 }
 
-std::unique_ptr<Model> load_model(const ModelOptions& options) {
+std::unique_ptr<Model> load_model(const ModelOptions& options, LoadOptions::Weights weights) {
   Warnings warnings;
   std::unique_ptr<Model> model;
   {
@@ -257,6 +259,7 @@ std::unique_ptr<Model> load_model(const ModelOptions& options) {
     model = Model::load({.path = options.path,
                          .backend = options.backend,
                          .threads = options.threads,
+                         .weights = weights,
                          .progress = [&](double fraction) { progress.update(fraction); }},
                         warnings);
   }

@@ -54,6 +54,6 @@ void add_threads_option(CLI::App&, int& threads);
 void add_model_options(CLI::App&, ModelOptions&);
 
 /// Loads with progress on stderr and prints the warnings.
-std::unique_ptr<Model> load_model(const ModelOptions&);
+std::unique_ptr<Model> load_model(const ModelOptions&, LoadOptions::Weights = LoadOptions::Weights::Load);
 
 }  // namespace llm::app

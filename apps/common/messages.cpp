@@ -21,6 +21,7 @@ struct Settings {
   std::string program = "llm";
   Verbosity verbosity = Verbosity::Normal;
   ErrorFormat error_format = ErrorFormat::Text;
+  std::size_t warnings = 0;
 };
 Settings& settings() {
   static Settings s;
@@ -114,9 +115,12 @@ Verbosity verbosity() { return settings().verbosity; }
 void set_error_format(ErrorFormat f) { settings().error_format = f; }
 
 void print_warnings(const Warnings& warnings) {
+  settings().warnings += warnings.size();
   if (verbosity() == Verbosity::Quiet) return;
   for (const Warning& w : warnings) log().log(spdlog::level::warn, spdlog::string_view_t(w.text));
 }
+
+std::size_t warnings_printed() { return settings().warnings; }
 
 void note(std::string_view text) {
   if (verbosity() != Verbosity::Quiet) log().log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));

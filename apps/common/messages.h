@@ -1,6 +1,7 @@
 // What programs say to people, on stderr: notes and warnings through the log, errors by one write(2) of the whole line.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ Verbosity verbosity();
 void set_error_format(ErrorFormat);
 
 void print_warnings(const Warnings&);
+/// Warnings given to print_warnings() so far, shown or not.
+std::size_t warnings_printed();
 void note(std::string_view text);     ///< `PROGRAM: note: text`
 void say(std::string_view text);      ///< a plain line, nothing with -q: timing, progress
 void verbose(std::string_view text);  ///< one or more plain lines with -v

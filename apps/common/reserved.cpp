@@ -9,23 +9,22 @@ namespace {
 constexpr std::string_view kReserved[] = {
     // prompt and model
     "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token", "-dr", "--docker-repo",
-    "-bf", "--binary-file", "-sys", "--system-prompt", "-sysf", "--system-prompt-file", "-sp", "--special", "--keep",
-    "--prefill", "--lora", "--lora-scaled", "--control-vector", "--override-kv", "--check-tensors", "-mm", "--mmproj",
+    "-sys", "--system-prompt", "-sysf", "--system-prompt-file", "-sp", "--special", 
+    "--lora", "--lora-scaled", "--control-vector", "--override-kv", "--check-tensors", "-mm", "--mmproj",
     "--image", "--audio", "--offline", "-b", "--batch-size", "-ub", "--ubatch-size", "--interactive-first", "-if",
     "--in-prefix", "--in-suffix",
     // chat
     "-cnv", "--conversation", "-mli", "--multiline-input", "--simple-io", "--jinja", "--no-jinja", "--chat-template",
     "--chat-template-file", "--chat-template-kwargs", "--skip-chat-parsing", "-rea", "--reasoning",
     "--reasoning-format", "--reasoning-effort", "--reasoning-budget", "--reasoning-budget-message",
-    "--reasoning-preserve", "--show-thinking", "--display-prompt", "--no-display-prompt", "--verbose-prompt",
-    "--show-timings", "--no-show-timings", "-co", "--color", "--output-format",
+    "--reasoning-preserve", "--show-thinking", "--verbose-prompt",
+    "--show-timings", "--no-show-timings", "-co", "--color",
     // sampling
     "--adaptive-target", "--adaptive-decay", "-bs", "--backend-sampling", "--deterministic",
     // cache and context
     "-ctk", "--cache-type-k", "-ctv", "--cache-type-v", "-kvo", "--kv-offload", "-nkvo", "--no-kv-offload",
-    "--swa-full", "-ctxcp", "--ctx-checkpoints", "-cram", "--cache-ram", "--context-shift", "--no-context-shift",
-    "--on-overflow", "--prompt-cache", "--prompt-cache-all", "--prompt-cache-ro", "-fa", "--flash-attn",
-    "--cache-reuse",
+    "--swa-full", "-ctxcp", "--ctx-checkpoints", "-cram", "--cache-ram", "--prompt-cache", "--prompt-cache-all",
+    "--prompt-cache-ro", "-fa", "--flash-attn", "--cache-reuse",
     // cpu
     "-tb", "--threads-batch", "-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict", "--prio", "--poll", "-Cb",
     "--cpu-mask-batch", "-Crb", "--cpu-range-batch", "--cpu-strict-batch", "--prio-batch", "--poll-batch", "--numa",
@@ -44,8 +43,7 @@ constexpr std::string_view kReserved[] = {
 
     // logs and the rest
     "--log-disable", "--log-file", "--log-jsonl", "--log-colors", "-lv", "--log-verbosity", "--verbosity",
-    "--log-prefix", "--log-timestamps", "--completion-bash", "--logprobs", "--events", "--strict", "--explain-prompt",
-    "--dry-run", "--max-time", "--help-all", "--config", "--no-newline", "--raw"};
+    "--log-prefix", "--log-timestamps", "--completion-bash", "--events", "--help-all", "--config", "--raw"};
 
 }  // namespace
 

@@ -38,15 +38,12 @@ void describe_model(const GgufFile& file, Here& here) {
   here.dims = spec.dims;
   here.architecture = {spec.dims.architecture};
   const Graph graph = optimize(build_graph(spec, file, Bucket{}, &here.unused));
-  std::vector<CacheType> caches;
   std::uint64_t bytes = 0;
   for (const ValueInfo& v : graph.values()) {
-    const bool is_new = std::ranges::find(caches, v.cache) == caches.end();  // a step reads and writes each
-    if (v.kind == ValueKind::State && is_new) caches.push_back(v.cache);
     if (v.kind == ValueKind::Weight) bytes += v.type.bytes();
   }
   here.weight_bytes = bytes;
-  here.cache_bytes = bytes_per_position(caches, CacheFormat{}) * kCachePositions;
+  here.cache_bytes = bytes_per_position(cache_types(graph), CacheFormat{}) * kCachePositions;
 }
 
 Finding describe_tokenizer(const GgufFile& file, Warnings& warnings) {

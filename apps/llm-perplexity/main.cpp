@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "common/app.h"
+#include "common/cache_type.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
@@ -45,15 +46,6 @@ struct Options {
 
 constexpr std::array kAliases{app::Alias{"-ctk", "--cache-type-k"}, app::Alias{"-ctv", "--cache-type-v"}};
 
-void add_cache_option(CLI::App& cli, const std::string& name, DType& type, const std::string& help) {
-  const auto set = [&type, name](const std::string& text) {
-    if (text != "f32" && text != "f16" && text != "bf16")
-      throw Error(ErrorKind::Usage, "option " + name + ": \"" + escaped(text) + "\" is not f32, f16 or bf16");
-    type = text == "f32" ? DType::F32 : text == "f16" ? DType::F16 : DType::BF16;
-  };
-  cli.add_option_function<std::string>(name, set, help)->type_name("TYPE")->take_last();
-}
-
 std::optional<int> read_options(int argc, char** argv, Options& o) {
   CLI::App cli{kDescription};
   app::add_model_options(cli, o.model);
@@ -67,8 +59,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   cli.add_flag("--json", o.json, "one JSON object");
   add_file("--save-logits", o.save_logits, "write the logits of the scored positions to this .npy file");
   add_file("--kl-base", o.kl_base, "compare with the logits in this .npy file");
-  add_cache_option(cli, "--cache-type-k", o.cache.k, "f32, f16 or bf16: cached keys (default f16; also -ctk)");
-  add_cache_option(cli, "--cache-type-v", o.cache.v, "f32, f16 or bf16: cached values (default f16; also -ctv)");
+  app::add_cache_types(cli, o.cache.k, o.cache.v);
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv, kAliases)) return code;
   if (o.text.empty() == o.tokens.empty())

@@ -1,5 +1,6 @@
 #include "answer_options.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/messages.h"
@@ -9,7 +10,8 @@ namespace llm::app {
 AnswerOptions answer_options(const RunOptions& o, const SamplingChoices& sampling,
                              std::shared_ptr<TokenMasks> constraint, const Model& model) {
   AnswerOptions a;
-  a.max_tokens = o.max_tokens;
+  a.max_tokens = std::max<std::int64_t>(o.max_tokens, -1);
+  a.logprobs = o.output.logprobs;
   a.sampling = resolve_sampling(sampling, model);
   a.stop_strings = o.stop_strings;
   a.constraint = std::move(constraint);
@@ -18,13 +20,17 @@ AnswerOptions answer_options(const RunOptions& o, const SamplingChoices& samplin
 }
 
 std::int64_t context_of(const RunOptions& o, const Model& model) {
-  if (!o.context) return 0;
+  if (!o.context.size) return 0;
   const std::int64_t trained = model.dims().context;
-  if (*o.context > trained) {
-    note("the context of " + number_text(*o.context) + " tokens is longer than the " + number_text(trained) +
+  if (*o.context.size > trained) {
+    note("the context of " + number_text(*o.context.size) + " tokens is longer than the " + number_text(trained) +
          " that the model was trained with");
   }
-  return *o.context == 0 ? trained : *o.context;
+  return *o.context.size == 0 ? trained : *o.context.size;
+}
+
+SessionOptions session_options(const RunOptions& o, const Model& model) {
+  return {.context = context_of(o, model), .cache = o.context.cache};
 }
 
 }  // namespace llm::app

@@ -5,6 +5,7 @@
 
 #include "options.h"
 #include "runtime/answer.h"
+#include "runtime/session.h"
 
 namespace llm::app {
 
@@ -14,5 +15,7 @@ AnswerOptions answer_options(const RunOptions&, const SamplingChoices& sampling,
                              const Model&);
 /// The context that the options ask for; notes one that is longer than what the model was trained with.
 std::int64_t context_of(const RunOptions&, const Model&);
+/// Of one sequence.
+SessionOptions session_options(const RunOptions&, const Model&);
 
 }  // namespace llm::app

@@ -18,6 +18,7 @@
 #include "batch_state.h"
 #include "common/messages.h"
 #include "common/signals.h"
+#include "plan.h"
 #include "prompt.h"
 #include "runtime/scheduler.h"
 #include "text/chat_template.h"
@@ -42,6 +43,9 @@ bool goes_on(BatchStart start) { return start == BatchStart::Resume || start == 
 Json shaping_options(const RunOptions& o, const SamplerOptions& sampling) {
   Json options{{"--predict", o.max_tokens},
                {"--ignore-eos", o.ignore_end},
+               {"--logprobs", o.output.logprobs ? Json(*o.output.logprobs) : Json()},
+               {"--cache-type-k", std::string(name(o.context.cache.k))},
+               {"--cache-type-v", std::string(name(o.context.cache.v))},
                {"--no-cnv", o.chat.format == ChatOptions::Format::Raw},
                {"--stop", o.stop_strings},
                {"--chat-template", o.chat.template_text + o.chat.template_file},
@@ -64,6 +68,7 @@ class BatchRun {
  public:
   explicit BatchRun(const RunOptions& o) : options_(o), start_(start_mode(o.batch)), choices_(o.sampling) {}
   int run();
+  int plan();
 
  private:
   /// A row of the input that is to be answered; `index` is its place there.
@@ -84,6 +89,8 @@ class BatchRun {
   std::vector<Token> checked_ids(const TokenPrompt&) const;
   std::vector<Token> prompt_tokens(const BatchRequest&, AnswerShape&) const;
   std::shared_ptr<TokenMasks> constraint_of(const RowChanges&);
+  int rows_at_once() const;
+  SessionOptions session_of(int parallel) const;
   void compute();
   void finished(BatchResult&&);
   BatchControl after_step(const BatchProgress&, BatchProgressLine&);
@@ -241,6 +248,10 @@ void BatchRun::encode_rows() {
 
 void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
   ++failed_;
+  if (!output_) {
+    print_warnings({{"bad-row", "line " + std::to_string(requests_[index].line) + ": " + failure.message}});
+    return;
+  }
   put(index, failure_line(requests_[index], failure, index + 1));
 }
 
@@ -300,12 +311,38 @@ BatchControl BatchRun::after_step(const BatchProgress& p, BatchProgressLine& lin
   return BatchControl::Drain;
 }
 
+int BatchRun::rows_at_once() const {
+  const int wanted = options_.batch.parallel > 0 ? options_.batch.parallel : kAutoParallel;
+  return static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(wanted), rows_.size()));
+}
+
+SessionOptions BatchRun::session_of(int parallel) const {
+  SessionOptions o = session_options(options_, *model_);
+  o.sequences = batch_sequences(parallel);
+  o.pool = 0;
+  return o;
+}
+
+/// What run() would do, without weights and without touching the output.
+int BatchRun::plan() {
+  read_rows();
+  known_.assign(requests_.size(), false);
+  std::optional<Grammar> grammar = compile_constraint(options_.constraint);
+  model_ = load_model(options_.model, LoadOptions::Weights::Leave);
+  prompts_.emplace(options_.chat, model_->file().metadata(), model_->tokenizer());
+  auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
+  common_ = answer_options(options_, choices_, std::move(constraint), *model_);
+  encode_rows();
+  std::vector<std::span<const Token>> prompts;
+  for (const BatchRow& row : rows_) prompts.emplace_back(row.prompt);
+  print_batch_plan(measure_batch(prompts), requests_.size(), failed_);
+  return rows_.empty() ? 0 : print_memory_plan(*model_, session_of(rows_at_once()));
+}
+
 void BatchRun::compute() {
   if (rows_.empty()) return;
-  const int wanted = options_.batch.parallel > 0 ? options_.batch.parallel : kAutoParallel;
-  const int parallel = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(wanted), rows_.size()));
-  Session session(*model_,
-                  {.context = context_of(options_, *model_), .sequences = batch_sequences(parallel), .pool = 0});
+  const int parallel = rows_at_once();
+  Session session(*model_, session_of(parallel));
   verbose("rows at once: up to " + std::to_string(parallel) + ", cache of " +
           bytes_text(static_cast<std::uint64_t>(session.free_positions()) * session.cache_bytes_per_position()));
   BatchProgressLine line(requests_.size() - static_cast<std::size_t>(std::count(known_.begin(), known_.end(), true)));
@@ -368,6 +405,9 @@ int BatchRun::run() {
 
 }  // namespace
 
-int run_batch_mode(const RunOptions& options) { return BatchRun(options).run(); }
+int run_batch_mode(const RunOptions& options) {
+  BatchRun batch(options);
+  return options.dry_run ? batch.plan() : batch.run();
+}
 
 }  // namespace llm::app

@@ -13,7 +13,7 @@ struct BatchOptions {
   std::string output;  ///< empty: stdout; of one answer too
   std::string format;  ///< of the input; empty: by the file's name
   std::optional<std::string> template_row;
-  bool resume = false, retry_failed = false, overwrite = false, dry_run = false;
+  bool resume = false, retry_failed = false, overwrite = false;
   enum class Order : std::uint8_t { Done, Input } order = Order::Done;
   int parallel = 0;  ///< rows at once; 0: chosen
   std::size_t limit = 0;

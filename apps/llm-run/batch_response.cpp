@@ -1,8 +1,9 @@
 #include "batch_response.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
+
+#include "answer_json.h"
 
 namespace llm::app {
 namespace {
@@ -11,43 +12,6 @@ std::string numbered(std::string_view prefix, std::size_t number) {
   char text[32];
   std::snprintf(text, sizeof text, "%06zu", number);
   return std::string(prefix) + text;
-}
-
-double milliseconds(double seconds) { return std::round(seconds * 1e4) / 10; }
-
-const char* finish_reason(StopReason reason) {
-  switch (reason) {
-    case StopReason::EndOfGeneration:
-    case StopReason::StopString:
-      return "stop";
-    case StopReason::Length:
-    case StopReason::ContextFull:
-      return "length";
-    case StopReason::Cancelled:
-      return "cancelled";
-  }
-  return "unknown";
-}
-
-/// A token alone may be no UTF-8: its bytes are told too.
-Json token_json(const TokenLogprob& t, const Tokenizer& tokenizer) {
-  const std::string piece = tokenizer.piece(t.token, true);
-  Json bytes = Json::array();
-  for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
-  // JSON has no infinity: OpenAI's floor for what is all but impossible
-  constexpr double kLeast = -9999;
-  return {{"token", piece}, {"logprob", std::max(t.logprob, kLeast)}, {"bytes", bytes}};
-}
-
-Json logprobs_json(const std::vector<Logprobs>& all, const Tokenizer& tokenizer) {
-  Json content = Json::array();
-  for (const Logprobs& l : all) {
-    Json entry = token_json(l.chosen, tokenizer);
-    entry["top_logprobs"] = Json::array();
-    for (const TokenLogprob& t : l.best) entry["top_logprobs"].push_back(token_json(t, tokenizer));
-    content.push_back(std::move(entry));
-  }
-  return {{"content", content}};
 }
 
 Json choice(AnswerShape shape, const BatchResult& result, std::size_t index, const Tokenizer& tokenizer) {

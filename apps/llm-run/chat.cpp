@@ -565,8 +565,8 @@ std::filesystem::path history_file(const ChatOptions& options) {
 }
 
 std::optional<std::string> first_message(const RunOptions& options) {
-  if (!options.prompt_file.empty()) return read_prompt(options);
-  return options.prompt;
+  if (!options.prompt.given()) return std::nullopt;
+  return read_prompt(options.prompt);
 }
 
 }  // namespace

@@ -17,6 +17,10 @@ struct ConstraintChoice {
   std::optional<std::string> grammar, schema, regex;
   std::string grammar_file, schema_file;
   std::vector<std::string> choices;  ///< as given, each with alternatives between |
+
+  bool given() const {
+    return grammar || schema || regex || !grammar_file.empty() || !schema_file.empty() || !choices.empty();
+  }
 };
 
 void add_constraint_options(CLI::App&, ConstraintChoice&);

@@ -1,9 +1,12 @@
 // llm-run: one prompt, one answer. Only the answer goes to stdout.
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 
+#include "answer_json.h"
 #include "answer_options.h"
-#include "answer_writer.h"
+#include "answer_output.h"
+#include "answer_prompt.h"
 #include "base/machine.h"
 #include "batch.h"
 #include "chat.h"
@@ -14,6 +17,7 @@
 #include "common/signals.h"
 #include "graph/print.h"
 #include "options.h"
+#include "plan.h"
 #include "profile.h"
 #include "prompt.h"
 #include "runtime/generator.h"
@@ -56,8 +60,8 @@ std::string speed(std::int64_t tokens, double seconds) {
   return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
 }
 
-void say_timing(double load_seconds, const GenerateResult& r) {
-  const std::string stop = signal_exit_code() != 0 ? "interrupted" : std::string(name(r.reason));
+void say_timing(double load_seconds, const GenerateResult& r, std::string_view reason) {
+  const std::string stop(signal_exit_code() != 0 ? "interrupted" : reason);
   say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
       speed(r.prompt_tokens, r.prompt_seconds) + " · gen " + std::to_string(r.generated_tokens) + " tok" +
       speed(r.generated_tokens - 1, r.generate_seconds) + " · TTFT " + fixed_text(r.first_token_seconds, 2) +
@@ -74,9 +78,16 @@ void say_choices(Model& model, const RunOptions& options) {
           bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
 }
 
-GenerateResult answer(Model& model, Session& session, std::span<const Token> prompt, const AnswerOptions& options,
-                      Profile& profile) {
-  AnswerWriter writer;
+constexpr int kTimeUp = 124;
+constexpr int kWarned = 10;
+
+struct Ended {
+  GenerateResult result;
+  bool time_up = false;
+};
+
+Ended answer(Model& model, Session& session, std::span<const Token> prompt, const GenerateOptions& options,
+             AnswerOutput& output, Profile& profile) {
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
     bar->update(static_cast<double>(done) / static_cast<double>(total));
@@ -84,24 +95,50 @@ GenerateResult answer(Model& model, Session& session, std::span<const Token> pro
     bar.reset();
     profile.begin("generation");
     on_signal(OnSignal::AskToStop);  // from here on there is text that a signal must not cut
+    output.begin();
   };
-  const auto text = [&](std::string_view piece) {
-    writer.write(piece);
-    return true;
-  };
-  const GenerateOptions generation{.answer = options, .cancel = &stop_requested()};
-  const GenerateResult result = generate(session, model, session.create(), prompt, generation, text, progress);
-  writer.finish();
-  return result;
+  Ended ended;
+  ended.result = generate(session, model, session.create(), prompt, options, {}, progress);
+  bar.reset();
+  ended.time_up = ended.result.reason == StopReason::Cancelled && signal_exit_code() == 0;
+  output.finish(ended.result, ended.time_up ? "timeout" : finish_reason(ended.result.reason));
+  return ended;
 }
 
-int body(int argc, char** argv) {
-  const auto start = Clock::now();
-  RunOptions options;
-  if (const auto code = read_options(argc, argv, options)) return *code;
-  if (options.batch.wanted()) return run_batch_mode(options);
-  if (wants_chat(options)) return run_chat(options);
-  const std::string prompt_text = read_prompt(options);
+GenerateOptions generate_options(const RunOptions& o, AnswerOptions settings, const Prompt& prompt,
+                                 std::int64_t context, Clock::time_point start) {
+  GenerateOptions g{.answer = std::move(settings), .cancel = &stop_requested()};
+  if (o.output.max_seconds) {
+    g.deadline =
+        start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*o.output.max_seconds));
+  }
+  if (o.max_tokens != kUntilContextIsFull) g.keep = kept_tokens(prompt, o.context, context);
+  return g;
+}
+
+void show_prompt(const Prompt& prompt) {
+  say(stderr_is_terminal() ? terminal_safe(prompt.text.text) : prompt.text.text);
+}
+
+/// Without weights: the prompt against the context, and what the run would take.
+int dry_run(const RunOptions& options) {
+  std::optional<std::string> text;
+  if (options.prompt.given()) text = read_prompt(options.prompt);
+  const std::unique_ptr<Model> model = load_model(options.model, LoadOptions::Weights::Leave);
+  const SessionOptions session = session_options(options, *model);
+  if (!text) return print_memory_plan(*model, session);
+  const PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
+  Prompt prompt = prompts.from_text({*text, {}});
+  add_prefill(prompt, options.output.prefill, model->tokenizer());
+  write_stdout("prompt                " + number_text(static_cast<std::int64_t>(prompt.tokens.ids.size())) +
+               " tokens\n");
+  if (const int code = print_memory_plan(*model, session); code != 0) return code;
+  fit_prompt(prompt, options.context, choose_context(memory_request(*model, session)).context, options.max_tokens);
+  return 0;
+}
+
+int answer_prompt(const RunOptions& options, Clock::time_point start) {
+  const std::string prompt_text = read_prompt(options.prompt);
   std::optional<Grammar> grammar = compile_constraint(options.constraint);
   install_signal_handlers();
   if (options.explain_prompt) {
@@ -111,27 +148,49 @@ int body(int argc, char** argv) {
   const std::unique_ptr<Model> model = load_model(options.model);
   const PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
   prompts.say_what_is_lost();
-  const Prompt made = prompts.from_text({prompt_text, {}});
-  const std::vector<Token>& prompt = made.tokens.ids;
-  verbose("prompt: " + (made.made_by.empty() ? "raw text" : "by " + made.made_by));
-  if (!options.dump_graph.empty()) dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.size()));
+  Prompt prompt = prompts.from_text({prompt_text, {}});
+  add_prefill(prompt, options.output.prefill, model->tokenizer());
+  verbose("prompt: " + (prompt.made_by.empty() ? "raw text" : "by " + prompt.made_by));
+  if (!options.dump_graph.empty())
+    dump_graph(*model, options.dump_graph, static_cast<std::int64_t>(prompt.tokens.ids.size()));
   say_choices(*model, options);
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
-  const AnswerOptions settings = answer_options(options, options.sampling, std::move(constraint), *model);
+  AnswerOptions settings = answer_options(options, options.sampling, std::move(constraint), *model);
+  Session session(*model, session_options(options, *model));
+  fit_prompt(prompt, options.context, session.context(), options.max_tokens);
+  if (options.output.display_prompt) show_prompt(prompt);
   if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
-  Session session(*model, {.context = context_of(options, *model)});
   const double load_seconds = seconds_since(start);
 
   Profile profile;
   profile.begin("prompt");
   if (options.profile) session.observer = &profile;
-  const GenerateResult result = answer(*model, session, prompt, settings, profile);
+  const auto output = make_answer_output(options.output,
+                                         {.model = std::filesystem::path(options.model.path).filename().string(),
+                                          .seed = settings.sampling.seed,
+                                          .load_seconds = load_seconds,
+                                          .prefill = options.output.prefill},
+                                         model->tokenizer());
+  GenerateOptions generation = generate_options(options, std::move(settings), prompt, session.context(), start);
+  generation.step = [&](const Answer& a, std::string_view piece) { output->step(a, piece); };
+  const Ended ended = answer(*model, session, prompt.tokens.ids, generation, *output, profile);
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();
   verbose(programs);
   if (options.profile) say(profile.table());
-  say_timing(load_seconds, result);
-  return signal_exit_code();
+  say_timing(load_seconds, ended.result, ended.time_up ? "time" : name(ended.result.reason));
+  return ended.time_up ? kTimeUp : signal_exit_code();
+}
+
+int body(int argc, char** argv) {
+  const auto start = Clock::now();
+  RunOptions options;
+  if (const auto code = read_options(argc, argv, options)) return *code;
+  const int code = options.batch.wanted() ? run_batch_mode(options)
+                   : options.dry_run      ? dry_run(options)
+                   : wants_chat(options)  ? run_chat(options)
+                                          : answer_prompt(options, start);
+  return code == 0 && options.strict && warnings_printed() > 0 ? kWarned : code;
 }
 
 }  // namespace

@@ -1,14 +1,9 @@
 #include "options.h"
 
-#include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 
 #include "common/escapes.h"
-#include "common/input.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
@@ -19,19 +14,13 @@ namespace {
 constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},           Alias{"-cnv", "--cnv"},
                               Alias{"-st", "--single-turn"},          Alias{"-sys", "--system-prompt"},
                               Alias{"-sysf", "--system-prompt-file"}, Alias{"-np", "--parallel"},
-                              Alias{"-jf", "--json-schema-file"}};
-constexpr std::int64_t kMaxContext = kMaxInt32;
+                              Alias{"-jf", "--json-schema-file"},     Alias{"-bf", "--binary-file"},
+                              Alias{"-ctk", "--cache-type-k"},        Alias{"-ctv", "--cache-type-v"}};
 
-void add_prompt_options(CLI::App& cli, RunOptions& o) {
-  cli.add_option("-p,--prompt", o.prompt,
-                 "the message; with -no-cnv the text to complete, in which special tokens are recognised")
-      ->type_name("TEXT")
-      ->take_last();
-  cli.add_option("-f,--file", o.prompt_file, "file with it, - for stdin; one line feed at its end is dropped")
-      ->type_name("FILE")
-      ->take_last();
-  add_integer(cli, "-n,--predict,--n-predict", o.max_tokens, -1, kMaxInt32,
-              "most tokens to generate (default -1: until the model ends)");
+void add_length_options(CLI::App& cli, RunOptions& o) {
+  add_integer(cli, "-n,--predict,--n-predict", o.max_tokens, kUntilContextIsFull, kMaxInt32,
+              "most tokens to generate (default -1: until the model ends; -2: or the context is full, whatever "
+              "--on-overflow says)");
   cli.add_flag("--ignore-eos", o.ignore_end, "never sample an end token");
 }
 
@@ -77,14 +66,6 @@ void add_chat_options(CLI::App& cli, ChatOptions& o) {
       "--jinja", [] {}, "accepted: templates are always rendered as Jinja");
 }
 
-void add_context_option(CLI::App& cli, RunOptions& o) {
-  const auto set = [&o](const std::string& text) { o.context = parse_integer("-c", text, 0, kMaxContext); };
-  cli.add_option_function<std::string>("-c,--ctx-size", set,
-                                       "context in tokens; 0: the model's (default: grows as needed, up to what fits)")
-      ->type_name("N")
-      ->take_last();
-}
-
 void add_text_options(CLI::App& cli, RunOptions& o) {
   cli.add_option("-r,--reverse-prompt,--stop", o.stop_strings, "end the answer before this text; repeatable")
       ->option_text("TEXT")
@@ -105,23 +86,39 @@ void finish_texts(RunOptions& o) {
   }
   finish_sampling_choices(o.sampling, o.escape ? Escapes::Processed : Escapes::Kept);
   if (!o.escape) return;
-  if (o.prompt) o.prompt = process_escapes(*o.prompt);
+  o.output.prefill = process_escapes(o.output.prefill);
+  if (o.prompt.text) o.prompt.text = process_escapes(*o.prompt.text);
   if (o.chat.system) o.chat.system = process_escapes(*o.chat.system);
   for (std::string& stop : o.stop_strings) stop = process_escapes(stop);
 }
 
-void check_mode(const RunOptions& o) {
-  const bool prompt = o.prompt || !o.prompt_file.empty();
+void check_mode(RunOptions& o) {
   check_batch_options(o.batch);
-  if (o.batch.wanted() && prompt)
-    throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
   if (o.batch.wanted() && o.chat.interactive) throw Error(ErrorKind::Usage, "-i chats, --batch does not: give one");
   if (o.chat.interactive && o.chat.format == ChatOptions::Format::Raw) {
     throw Error(ErrorKind::Usage, "-i needs a chat template, and -no-cnv asks for none");
   }
-  if (!o.batch.wanted() && !prompt && !wants_chat(o)) {
+  if (o.batch.wanted()) {
+    if (o.prompt.given()) throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
+    return check_output_options_of_batch(o.output);
+  }
+  check_output_options(o.output);
+  if (!o.output.prefill.empty() && o.constraint.given()) {
+    throw Error(ErrorKind::Usage,
+                "--prefill together with a grammar, schema, regex or choice: that one says how the answer begins");
+  }
+  if (o.dry_run && !o.prompt.given()) return;
+  if (wants_chat(o)) return;
+  if (!find_prompt(o.prompt)) {
     throw Error(ErrorKind::Usage,
                 "no prompt: give one with -p TEXT, or -f FILE (- for stdin), or many with --batch FILE");
+  }
+}
+
+void refuse_overwriting_inputs(const RunOptions& o) {
+  for (const std::string& output : {o.dump_graph, o.batch.output}) {
+    refuse_overwriting(output, {o.model.path, o.batch.input});
+    for (const PromptFile& file : o.prompt.files) refuse_overwriting(output, {file.path});
   }
 }
 
@@ -130,8 +127,7 @@ void check_mode(const RunOptions& o) {
 bool wants_chat(const RunOptions& o) {
   if (o.batch.wanted() || o.explain_prompt) return false;
   if (o.chat.interactive) return true;
-  const bool prompt = o.prompt || !o.prompt_file.empty();
-  return !prompt && ::isatty(STDIN_FILENO) == 1 && stdout_is_terminal();
+  return !o.prompt.given() && ::isatty(STDIN_FILENO) == 1 && stdout_is_terminal();
 }
 
 std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
@@ -141,18 +137,24 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
       "  llm-run -m chat-model.gguf -p \"Why is the sky blue?\" -sys \"Be brief.\"\n"
       "  llm-run -m model.gguf -no-cnv -p \"Once upon a time\" -n 100\n"
       "  llm-run -m model.gguf -p \"The capital of France is\" --temp 0\n"
-      "  generate-prompt | llm-run -m model.gguf -f - > answer.txt");
+      "  generate-prompt | llm-run -m model.gguf > answer.txt");
   add_model_options(cli, o.model);
-  add_prompt_options(cli, o);
+  add_prompt_input(cli, o.prompt);
+  add_length_options(cli, o);
   add_chat_options(cli, o.chat);
-  add_context_option(cli, o);
+  add_context_options(cli, o.context);
   add_sampling_options(cli, o.sampling);
   add_constraint_options(cli, o.constraint);
   add_text_options(cli, o);
+  add_output_options(cli, o.output);
   add_batch_options(cli, o.batch);
   add_common_options(cli);
   cli.add_flag("--explain-prompt", o.explain_prompt,
                "print the prompt, its tokens and what made each of them, instead of an answer");
+  cli.add_flag(
+      "--dry-run", o.dry_run,
+      "say what the run would take, from the files' headers alone, instead of running it (code 4: it does not fit)");
+  cli.add_flag("--strict", o.strict, "a run that gave a warning ends with code 10");
   cli.add_flag("--profile", o.profile, "print the time and the memory traffic of each node");
   cli.add_option("--dump-graph", o.dump_graph,
                  "write the graph before and after passes; a name that ends in .dot gets Graphviz")
@@ -160,29 +162,9 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
       ->take_last();
   if (const auto code = parse(cli, argc, argv, kAliases)) return code;
   check_mode(o);
-  refuse_overwriting(o.dump_graph, {o.model.path, o.prompt_file, o.batch.input});
-  refuse_overwriting(o.batch.output, {o.model.path, o.batch.input});
+  refuse_overwriting_inputs(o);
   finish_texts(o);
   return std::nullopt;
-}
-
-/// Text that somebody sent and that nobody reads is worth a word; an empty or a closed pipe is not.
-void mention_unread_stdin() {
-  struct stat status {};
-  if (::fstat(STDIN_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
-  int waiting = 0;
-  if (::ioctl(STDIN_FILENO, FIONREAD, &waiting) != 0 || waiting == 0) return;
-  note("stdin holds text that -p leaves unread; -f - adds it to the prompt");
-}
-
-std::string read_prompt(const RunOptions& o) {
-  if (o.prompt_file.empty()) {
-    mention_unread_stdin();
-    return *o.prompt;
-  }
-  std::string text = read_input(o.prompt_file);
-  if (text.ends_with('\n')) text.pop_back();
-  return o.prompt ? *o.prompt + "\n\n" + text : text;
 }
 
 }  // namespace llm::app

@@ -9,6 +9,9 @@
 #include "batch_options.h"
 #include "common/app.h"
 #include "constraint_options.h"
+#include "context_options.h"
+#include "output_options.h"
+#include "prompt_input.h"
 #include "sampling_options.h"
 
 namespace llm::app {
@@ -30,19 +33,24 @@ struct ChatOptions {
   bool keep_history = true;                  ///< of the lines typed
 };
 
+/// For -n: no end but the model's or the context's.
+inline constexpr std::int64_t kUntilContextIsFull = -2;
+
 struct RunOptions {
   ModelOptions model;
-  std::optional<std::string> prompt;
-  std::string prompt_file;  ///< "-" is stdin
-  std::int64_t max_tokens = -1;
-  std::optional<std::int64_t> context;  ///< 0: the model's whole one
+  PromptInput prompt;
+  std::int64_t max_tokens = -1;  ///< -1: until something else ends it
+  ContextOptions context;
   SamplingChoices sampling;
   ConstraintChoice constraint;
   std::vector<std::string> stop_strings;
   bool escape = true;  ///< escapes in texts on the command line are processed
   bool ignore_end = false;
   ChatOptions chat;
+  OutputOptions output;
   bool explain_prompt = false;
+  bool dry_run = false;
+  bool strict = false;
   BatchOptions batch;
   bool profile = false;
   std::string dump_graph;
@@ -53,9 +61,5 @@ bool wants_chat(const RunOptions&);
 
 /// Returns the exit code if --help or --version was all.
 std::optional<int> read_options(int argc, char** argv, RunOptions&);
-
-/// The prompt as the options give it. Throws ErrorKind::Usage if there is none or its file cannot be read,
-/// ErrorKind::Io if reading stdin fails.
-std::string read_prompt(const RunOptions&);
 
 }  // namespace llm::app

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -13,7 +14,10 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-bool cancelled(const GenerateOptions& options) { return options.cancel != nullptr && options.cancel->load(); }
+bool cancelled(const GenerateOptions& options) {
+  if (options.cancel != nullptr && options.cancel->load()) return true;
+  return options.deadline && Clock::now() >= *options.deadline;
+}
 
 /// Prompt tokens of one call: as many as one step takes, fewer where a step takes long, so that progress and cancelling
 /// stay alive. Results of the cpu backend do not depend on it; those of blas may in the last bits.
@@ -49,10 +53,47 @@ std::span<const float> prefill(Session& session, SequenceId sequence, std::span<
   return logits;
 }
 
+/// What a full context goes on with: the tokens of its sequence, kept where the older half may be forgotten.
+class Window {
+ public:
+  Window(Session& session, SequenceId sequence, std::span<const Token> prompt, std::optional<std::int64_t> keep)
+      : session_(session), sequence_(sequence), keep_(keep) {
+    if (keep_) held_.assign(prompt.begin(), prompt.end());
+  }
+
+  bool full() const { return session_.length(sequence_) == session_.context(); }
+  /// Half of what follows the kept tokens makes room. A sequence that began with other tokens than the prompt's cannot
+  /// be evaluated again.
+  bool can_shift() const {
+    return keep_ && session_.length(sequence_) == static_cast<std::int64_t>(held_.size()) && dropped() > 0;
+  }
+  /// The logits after one more token.
+  std::span<const float> append(Token token) {
+    if (!keep_) return eval({&token, 1});
+    held_.push_back(token);
+    if (!full()) return eval({&token, 1});
+    const auto first = static_cast<std::size_t>(*keep_);
+    held_.erase(held_.begin() + *keep_, held_.begin() + *keep_ + dropped());
+    session_.rewind(sequence_, *keep_);
+    return eval(std::span(held_).subspan(first));
+  }
+
+ private:
+  std::int64_t dropped() const { return (session_.context() - *keep_) / 2; }
+  std::span<const float> eval(std::span<const Token> tokens) {
+    const Append work{sequence_, tokens, Logits::Last};
+    return session_.eval({&work, 1});
+  }
+
+  Session& session_;
+  SequenceId sequence_;
+  std::optional<std::int64_t> keep_;
+  std::vector<Token> held_;
+};
+
 /// Samples until something ends the answer. `first_token` is called once, when there is one.
-void decode(Session& session, SequenceId sequence, Answer& answer, std::span<const float> logits,
-            const GenerateOptions& options, const std::function<bool(std::string_view)>& text,
-            const std::function<void()>& first_token) {
+void decode(Window window, Answer& answer, std::span<const float> logits, const GenerateOptions& options,
+            const std::function<bool(std::string_view)>& text, const std::function<void()>& first_token) {
   bool sampled = false;
   while (!answer.ended()) {
     if (cancelled(options)) {
@@ -61,12 +102,12 @@ void decode(Session& session, SequenceId sequence, Answer& answer, std::span<con
       answer.sample(logits);
       if (!std::exchange(sampled, true)) first_token();
     }
-    if (!answer.ended() && session.length(sequence) == session.context()) answer.end(StopReason::ContextFull);
+    if (!answer.ended() && window.full() && !window.can_shift()) answer.end(StopReason::ContextFull);
     const std::string piece = answer.take_text();
+    if (options.step) options.step(answer, piece);
     if (!piece.empty() && text && !text(piece)) answer.end(StopReason::Cancelled);
     if (answer.ended()) return;
-    const Append work{sequence, answer.tokens().last(1), Logits::Last};
-    logits = session.eval({&work, 1});
+    logits = window.append(answer.tokens().back());
   }
 }
 
@@ -91,7 +132,7 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
     return result;
   }
   auto first = Clock::now();
-  decode(session, sequence, answer, logits, options, text, [&] {
+  decode(Window(session, sequence, prompt, options.keep), answer, logits, options, text, [&] {
     result.first_token_seconds = seconds_since(start);
     first = Clock::now();
   });

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,13 @@ struct GenerateOptions {
   AnswerOptions answer;
   const std::atomic<bool>* cancel = nullptr;
   std::int64_t cached = 0;  ///< tokens of the prompt, from its first on, that are in the sequence already: not all
+  /// The answer is cancelled at the first step that begins later.
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};
+  /// When the context is full, the older half of what follows its first `keep` positions is forgotten and the rest
+  /// evaluated again; nothing: the answer ends.
+  std::optional<std::int64_t> keep = {};
+  /// Gets the answer after each step, with the text that became complete, which may be empty.
+  std::function<void(const Answer&, std::string_view text)> step = {};
 };
 
 struct GenerateResult {

@@ -53,6 +53,15 @@ std::uint64_t fitting_positions(const ContextRequest& r) {
 
 }  // namespace
 
+std::vector<CacheType> cache_types(const Graph& graph) {
+  std::vector<CacheType> types;
+  for (const ValueInfo& value : graph.values()) {
+    const bool is_new = std::find(types.begin(), types.end(), value.cache) == types.end();
+    if (value.kind == ValueKind::State && is_new) types.push_back(value.cache);
+  }
+  return types;
+}
+
 std::int64_t whole_blocks(std::int64_t positions) { return (positions + kBlockPositions - 1) / kBlockPositions; }
 
 std::int64_t pool_blocks(const ContextRequest& r, std::int64_t context, std::int64_t positions) {

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "graph/graph.h"
 
 namespace llm {
 
+/// The caches of a graph, one per layer: it has a value for a cache before and after the step's rows were stored.
+std::vector<CacheType> cache_types(const Graph&);
 /// Bytes of all layers' keys and values at one position.
 std::uint64_t bytes_per_position(std::span<const CacheType>, CacheFormat);
 

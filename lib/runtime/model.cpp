@@ -141,6 +141,7 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
   const Graph graph = optimize(as_written);
   model->measure(graph);
   warn_if_larger_than_memory(model->weight_bytes_, warnings);
+  if (options.weights == LoadOptions::Weights::Leave) return model;
   screen_small_weights(model->file_, graph);
   model->source_ = std::make_unique<FileWeights>(model->file_, model->weight_bytes_, options.progress);
   model->weights_ = model->backend_->load(*model->source_, plan_weights(graph, *model->backend_));

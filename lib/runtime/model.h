@@ -23,6 +23,10 @@ struct LoadOptions {
   int threads = 0;       ///< 0: default_threads()
   std::string isa = {};  ///< empty: what LLM_RUN_ISA says, else the best of this machine
   std::uint64_t bytes_per_thread = BackendOptions{}.bytes_per_thread;
+  enum class Weights : std::uint8_t {
+    Load,
+    Leave,  ///< nothing beyond the files' headers is read: what a model would need can be told, it cannot run
+  } weights = Weights::Load;
   std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded; may be empty
 };
 

@@ -13,9 +13,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A shorter beginning in common is computed again: sharing it would copy a block of the cache.
-constexpr std::size_t kLeastShared = 16;
-
 struct Running {
   std::size_t row;
   std::size_t place;  ///< in the order of the plan

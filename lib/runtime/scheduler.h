@@ -16,6 +16,9 @@
 
 namespace llm {
 
+/// A shorter beginning in common is computed again: sharing it would copy a block of the cache.
+inline constexpr std::size_t kLeastShared = 16;
+
 struct BatchRow {
   std::vector<Token> prompt;  ///< at least one token, no more than the context
   AnswerOptions answer;
@@ -24,8 +27,8 @@ struct BatchRow {
 struct BatchResult {
   std::size_t row = 0;  ///< index among the rows
   StopReason reason = StopReason::Cancelled;
-  std::optional<Error> error;  ///< why the row failed: a numeric fault. The others go on.
-  std::vector<Token> tokens;   ///< generated, without the end token
+  std::optional<Error> error;      ///< why the row failed: a numeric fault. The others go on.
+  std::vector<Token> tokens;       ///< generated, without the end token
   std::vector<Logprobs> logprobs;  ///< of each of tokens, if they were asked for
   std::string text;
   std::int64_t shared_tokens = 0;  ///< of the prompt, taken from a row before it

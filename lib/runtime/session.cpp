@@ -41,14 +41,26 @@ class LogitRows {
   std::size_t capacity_ = 0;
 };
 
-/// One per layer; a graph has a value for a cache before and after the step's rows were stored.
-std::vector<CacheType> cache_types(const Graph& graph) {
-  std::vector<CacheType> types;
-  for (const ValueInfo& value : graph.values()) {
-    const bool is_new = std::find(types.begin(), types.end(), value.cache) == types.end();
-    if (value.kind == ValueKind::State && is_new) types.push_back(value.cache);
-  }
-  return types;
+int tokens_of_a_step(const SessionOptions& o) { return std::clamp(o.batch_tokens, 1, kMaxBatchTokens); }
+
+Bucket bucket_of(int tokens, int sequences) {
+  return {.tokens = tokens, .sequences = std::min(tokens, sequences), .outputs = tokens};
+}
+
+/// Of the step that takes most memory.
+Graph largest_graph(const Model& model, const SessionOptions& o) {
+  return model.graph(bucket_of(bucket_for(tokens_of_a_step(o)), o.sequences));
+}
+
+ContextRequest request_for(const Model& model, const SessionOptions& o, std::span<const CacheType> caches,
+                           const Workspace& workspace) {
+  return {.context = o.context,
+          .trained = model.dims().context,
+          .sequences = o.pool ? 1 : o.sequences,
+          .bytes_per_position = bytes_per_position(caches, o.cache),
+          .work_bytes = workspace.bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float),
+          .weight_bytes = model.weight_bytes(),
+          .available = available_memory()};
 }
 
 struct Program {
@@ -77,28 +89,16 @@ std::int64_t rows_wanted(const Append& a) {
 }  // namespace
 
 struct Session::Impl {
-  Impl(Model& m, const SessionOptions& o)
-      : model(m), sequences(o.sequences), batch_tokens(std::clamp(o.batch_tokens, 1, kMaxBatchTokens)) {
+  Impl(Model& m, const SessionOptions& o) : model(m), sequences(o.sequences), batch_tokens(tokens_of_a_step(o)) {
     check(o.sequences >= 1 && o.context >= 0, "options of a session");
-    const Graph largest = model.graph(bucket(bucket_for(batch_tokens)));
+    const Graph largest = largest_graph(model, o);
     workspace = model.backend().make_workspace(largest);
     allocate(cache_types(largest), o);
   }
 
-  Bucket bucket(int tokens) const {
-    return {.tokens = tokens, .sequences = std::min(tokens, sequences), .outputs = tokens};
-  }
-
   void allocate(const std::vector<CacheType>& types, const SessionOptions& o) {
-    position_bytes = bytes_per_position(types, o.cache);
-    const ContextRequest request{
-        .context = o.context,
-        .trained = model.dims().context,
-        .sequences = o.pool ? 1 : sequences,
-        .bytes_per_position = position_bytes,
-        .work_bytes = workspace->bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float),
-        .weight_bytes = model.weight_bytes(),
-        .available = available_memory()};
+    const ContextRequest request = request_for(model, o, types, *workspace);
+    position_bytes = request.bytes_per_position;
     choice = choose_context(request);
     for (;;) {
       try {
@@ -119,7 +119,7 @@ struct Session::Impl {
   Program& program(std::int64_t tokens) {
     const int size = bucket_for(tokens);
     if (const auto found = programs.find(size); found != programs.end()) return found->second;
-    Program made{model.graph(bucket(size)), nullptr};
+    Program made{model.graph(bucket_of(size, sequences)), nullptr};
     Program& kept = programs.emplace(size, std::move(made)).first->second;  // programs may refer to their graph
     try {
       kept.executable = model.backend().compile(kept.graph, model.weights(), *state, *workspace);
@@ -274,6 +274,11 @@ void Session::Impl::fail_numeric(Program& p, const StepData& data, std::span<con
   throw Error(ErrorKind::Numeric, ErrorParts{.file = model.file().metadata().file(),
                                              .problem = "non-finite logits at token " + std::to_string(position) +
                                                         (cause.empty() ? "" : ": " + cause)});
+}
+
+ContextRequest memory_request(Model& model, const SessionOptions& options) {
+  const Graph largest = largest_graph(model, options);
+  return request_for(model, options, cache_types(largest), *model.backend().make_workspace(largest));
 }
 
 Session::Session(Model& model, SessionOptions options) : impl_(std::make_unique<Impl>(model, options)) {}

@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "runtime/kv_cache.h"
+#include "runtime/memory_budget.h"
 #include "runtime/model.h"
 
 namespace llm {
@@ -26,6 +27,9 @@ struct SessionOptions {
   std::optional<std::int64_t> pool = {};
   CacheFormat cache = {};
 };
+
+/// What a session with these options asks of this machine's memory now: its constructor's own figures.
+ContextRequest memory_request(Model&, const SessionOptions&);
 
 enum class Logits : std::uint8_t { None, Last, All };
 

@@ -118,9 +118,23 @@ TEST_CASE("prompts come from the command line, a file or stdin") {
   Command piped = bench.command({"-f", "-", "-n", "9", "--temp", "0", "-q"});
   piped.input_file = plain.string();
   CHECK(run(piped).out == expected);
-  const auto tail = bench.file("tail.txt", "c");
-  CHECK(bench({"-p", "ab", "-f", tail.string(), "-n", "9", "--temp", "0", "-q"}).out ==
-        bench({"-p", "ab\n\nc", "-n", "9", "--temp", "0", "-q"}).out);
+  Command by_default = bench.command({"-n", "9", "--temp", "0", "-q"});
+  by_default.input_file = ended.string();
+  CHECK(run(by_default).out == expected);
+
+  const auto answer = [&](std::vector<std::string> words, const std::string& input = "/dev/null") {
+    words.insert(words.end(), {"-n", "9", "--temp", "0", "-q"});
+    Command c = bench.command(words);
+    c.input_file = input;
+    return run(c).out;
+  };
+  const std::string tail = bench.file("tail.txt", "c\n").string(), more = bench.file("more.txt", "b\n").string();
+  CHECK(answer({"-p", "ab", "-f", tail}) == answer({"-p", "ab\n\nc"}));
+  CHECK(answer({"-f", tail, "-p", "ab", "-f", more}) == answer({"-p", "ab\n\nc\n\nb"}));
+  CHECK(answer({"-f", more, "-f", tail}) != answer({"-f", tail, "-f", more}));
+  CHECK(answer({"-bf", tail}) == answer({"-p", "c\n"}));
+  CHECK(answer({"-bf", tail, "-f", more, "-f", "-"}, plain.string()) == answer({"-p", "c\n\n\nb\n\nab c\nabc"}));
+  CHECK(contains(bench({"-f", "-", "-bf", "-"}).err, "only once"));
 
   const Outcome missing = bench({"-f", bench.path("none.txt").string()});
   CHECK(missing.code == 2);
@@ -143,7 +157,8 @@ TEST_CASE("text on stdin that nobody reads is mentioned") {
     return run({.program = "/bin/sh", .arguments = {"-c", script, program("llm-run").string(), bench.model().string()}})
         .err;
   };
-  CHECK(contains(err_of("printf 'one'"), "stdin holds text that -p leaves unread; -f - adds it"));
+  CHECK(contains(err_of("printf 'one'"),
+                 "stdin holds text that is left unread, since the prompt is given; -f - adds it"));
   CHECK_FALSE(contains(err_of("true"), "stdin"));
 }
 
@@ -165,7 +180,7 @@ TEST_CASE("no prompt is a usage error, an empty one is fine where a token begins
   const Bench bench;
   const Outcome none = bench({});
   CHECK(none.code == 2);
-  CHECK(contains(none.err, "no prompt"));
+  CHECK(contains(none.err, "no prompt: stdin is empty"));
   CHECK(bench({"-p", "", "-n", "2"}).code == 0);
   TinyFile file = tiny_model();
   file.set("tokenizer.ggml.add_bos_token", false);
@@ -251,7 +266,7 @@ TEST_CASE("a model file that is cut while it is in use ends in one line") {
 TEST_CASE("numbers are checked before anything is done") {
   const Bench bench;
   for (const char* option : {"-n", "-c", "-t", "-s", "--top-k", "--temp", "--top-p", "--min-p", "--repeat-penalty"}) {
-    for (const char* value : {"", " 5", "5x", "9223372036854775808", "-2"}) {
+    for (const char* value : {"", " 5", "5x", "9223372036854775808", "-3"}) {
       INFO(option << " \"" << value << '"');
       const Outcome o =
           run({.program = program("llm-run"), .arguments = {"-m", "/no/model", "-p", "a", option, value}});
@@ -288,7 +303,7 @@ TEST_CASE("options that are unknown, reserved or misspelt") {
   CHECK(misspelt.code == 2);
   CHECK(contains(misspelt.err, "unknown option --tmep; did you mean --temp?"));
   CHECK(contains(bench({"-p", "a", "-temp", "0"}).err, "did you mean --temp?"));
-  for (const char* reserved : {"-ngl", "-fa", "--adaptive-target", "-ctk", "--events=x", "-md", "-ub"}) {
+  for (const char* reserved : {"-ngl", "-fa", "--adaptive-target", "-cram", "--events=x", "-md", "-ub"}) {
     INFO(reserved);
     const Outcome o = bench({"-p", "a", reserved, "1"});
     CHECK(o.code == 2);

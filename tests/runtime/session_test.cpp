@@ -1,7 +1,9 @@
 // Loading, limits and faults of a session, and generation over it.
 #include "runtime/session.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <limits>
 
 #include "loaded.h"
@@ -268,6 +270,49 @@ TEST_CASE("generation ends for each of its reasons") {
   const Error e = error_of([&] { generate(session, *model, session.create(), too_long, options, ignore, {}); });
   CHECK(e.kind() == ErrorKind::Context);
   CHECK(mentions(e, "prompt 21 tokens, context 20"));
+}
+
+TEST_CASE("a full context goes on without the older half of what it need not keep") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 2, .context = 64}));
+  const auto prompt = random_tokens(10, model->dims().vocab, 2);
+  Session session(*model, {.context = 20, .sequences = 2});
+  GenerateOptions options{.answer = {.max_tokens = 40}, .keep = 3};
+  options.answer.sampling.temperature = 0;
+  options.answer.end_token = AnswerOptions::EndToken::Ignored;
+  std::vector<Token> sampled;
+  options.step = [&](const Answer& a, std::string_view) { sampled.assign(a.tokens().begin(), a.tokens().end()); };
+  const auto result = generate(session, *model, session.create(), prompt, options, {}, {});
+  CHECK(result.reason == StopReason::Length);
+  REQUIRE(sampled.size() == 40);
+
+  // By hand, every token from an evaluation of the whole window: of 20 positions 3 stay, 8 of the other 17 go.
+  std::vector<Token> window = prompt, expected;
+  while (expected.size() < 40) {
+    if (window.size() == 21) window.erase(window.begin() + 3, window.begin() + 3 + 8);
+    const SequenceId id = session.create();
+    const Append work{id, window, Logits::Last};
+    const auto logits = session.eval({&work, 1});
+    std::vector<float> row(logits.begin(), logits.end());
+    for (Token t = 0; t < static_cast<Token>(model->tokenizer().n_vocab()); ++t) {
+      if (model->tokenizer().is_end_of_generation(t)) row[static_cast<std::size_t>(t)] = -1e30F;
+    }
+    row.resize(model->tokenizer().n_vocab());
+    expected.push_back(static_cast<Token>(std::max_element(row.begin(), row.end()) - row.begin()));
+    window.push_back(expected.back());
+    session.remove(id);
+  }
+  CHECK(sampled == expected);
+}
+
+TEST_CASE("an answer past its deadline is cancelled") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 64}));
+  Session session(*model, {.context = 64});
+  const GenerateOptions options{.deadline = std::chrono::steady_clock::now()};
+  const auto result = generate(session, *model, session.create(), random_tokens(4, 200, 2), options, {}, {});
+  CHECK(result.reason == StopReason::Cancelled);
+  CHECK(result.generated_tokens == 0);
 }
 
 TEST_CASE("a backend that does not exist is named") {

@@ -1,0 +1,15 @@
+// Options that choose the number format of cached keys or values.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "tensor/dtype.h"
+
+namespace llm::app {
+
+/// --cache-type-k, --cache-type-v (-ctk, -ctv are the programs' aliases): f32, f16 or bf16. They throw ErrorKind::Usage
+/// for another one, naming those that only llama.cpp has as such.
+void add_cache_types(CLI::App&, DType& keys, DType& values);
+
+}  // namespace llm::app

@@ -1,0 +1,23 @@
+// Parts of an answer as JSON, in OpenAI's shapes: of one answer and of a batch's rows.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "runtime/answer.h"
+#include "text/tokenizer.h"
+
+namespace llm::app {
+
+using Json = nlohmann::ordered_json;
+
+/// "stop", "length" or "cancelled".
+const char* finish_reason(StopReason);
+/// To a tenth of a millisecond.
+double milliseconds(double seconds);
+/// A sampled token: `token`, `logprob`, `bytes` and the likeliest ones in `top_logprobs`.
+Json logprob_json(const Logprobs&, const Tokenizer&);
+/// {"content": [...]}, an entry per token.
+Json logprobs_json(std::span<const Logprobs>, const Tokenizer&);
+
+}  // namespace llm::app

@@ -1,0 +1,27 @@
+// The context: how long, in what format it is cached, and what happens when it is full.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+
+#include "backend/backend.h"
+
+namespace llm::app {
+
+enum class Overflow : std::uint8_t {
+  Error,     ///< a prompt that does not fit is refused; an answer ends where the context does
+  Shift,     ///< the same for a prompt; an answer goes on without the older half of the text
+  Truncate,  ///< a prompt that does not fit loses its beginning; an answer ends where the context does
+};
+
+struct ContextOptions {
+  std::optional<std::int64_t> size;  ///< 0: the model's whole one
+  std::int64_t keep = 0;             ///< tokens of the prompt's beginning that are never dropped; -1: all
+  Overflow overflow = Overflow::Error;
+  CacheFormat cache;
+};
+
+void add_context_options(CLI::App&, ContextOptions&);
+
+}  // namespace llm::app

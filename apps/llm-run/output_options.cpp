@@ -1,0 +1,70 @@
+#include "output_options.h"
+
+#include "base/error.h"
+#include "common/numbers.h"
+
+namespace llm::app {
+namespace {
+
+constexpr std::int64_t kMostLogprobs = 100;
+constexpr double kMostSeconds = 1e9;
+
+OutputFormat output_format(const std::string& text) {
+  if (text == "text") return OutputFormat::Text;
+  if (text == "json") return OutputFormat::Json;
+  if (text == "jsonl") return OutputFormat::JsonLines;
+  throw Error(ErrorKind::Usage, "option --output-format: \"" + escaped(text) + "\" is not text, json or jsonl");
+}
+
+}  // namespace
+
+void add_output_options(CLI::App& cli, OutputOptions& o) {
+  const auto text = [&cli](const std::string& name, auto set, const std::string& help, const std::string& type) {
+    cli.add_option_function<std::string>(name, set, help)->type_name(type)->take_last();
+  };
+  const auto flag = [&cli](const std::string& name, auto set, const std::string& help) {
+    cli.add_flag_callback(name, set, help)->trigger_on_parse();  // of two opposites the last one counts
+  };
+  text(
+      "--output-format", [&o](const std::string& t) { o.format = output_format(t); },
+      "text, json: one object at the end, or jsonl: one per token, then that", "FORMAT");
+  text(
+      "--logprobs",
+      [&o](const std::string& t) { o.logprobs = static_cast<int>(parse_integer("--logprobs", t, 0, kMostLogprobs)); },
+      "log probabilities of the tokens and of the N likeliest in their place; needs json, jsonl or --batch", "N");
+  text(
+      "--max-time", [&o](const std::string& t) { o.max_seconds = parse_real("--max-time", t, 0, kMostSeconds); },
+      "end the answer so many seconds after the program's start, code 124", "SEC");
+  cli.add_option("--prefill", o.prefill, "the answer begins with this text, which the output has too")
+      ->type_name("TEXT")
+      ->take_last();
+  flag(
+      "--display-prompt", [&o] { o.display_prompt = true; }, "show the prompt on stderr, as the model gets it");
+  flag(
+      "--no-display-prompt", [&o] { o.display_prompt = false; }, "do not (default)");
+  flag(
+      "--no-newline", [&o] { o.text_end = TextEnd::Exact; },
+      "the exact bytes of the answer, in place of one line feed at its end");
+}
+
+void check_output_options(const OutputOptions& o) {
+  if (o.logprobs && o.format == OutputFormat::Text) {
+    throw Error(ErrorKind::Usage, "--logprobs needs --output-format json or jsonl: text has no place for them");
+  }
+  if (o.text_end == TextEnd::Exact && o.format != OutputFormat::Text) {
+    throw Error(ErrorKind::Usage, "--no-newline is about text: JSON lines end in a line feed");
+  }
+}
+
+void check_output_options_of_batch(const OutputOptions& o) {
+  const char* foreign = o.format != OutputFormat::Text ? "--output-format"
+                        : o.max_seconds                ? "--max-time"
+                        : !o.prefill.empty()           ? "--prefill"
+                        : o.display_prompt             ? "--display-prompt"
+                        : o.text_end == TextEnd::Exact ? "--no-newline"
+                                                       : nullptr;
+  if (foreign == nullptr) return;
+  throw Error(ErrorKind::Usage, std::string(foreign) + " is for one answer, not for a batch");
+}
+
+}  // namespace llm::app

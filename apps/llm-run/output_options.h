@@ -1,0 +1,33 @@
+// What an answer's output is, and when it ends whatever the model says.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "answer_writer.h"
+
+namespace llm::app {
+
+enum class OutputFormat : std::uint8_t {
+  Text,
+  Json,       ///< one object at the end
+  JsonLines,  ///< an object per token, then one without logprobs
+};
+
+struct OutputOptions {
+  OutputFormat format = OutputFormat::Text;
+  std::optional<int> logprobs;  ///< of each token, with those of so many of the likeliest
+  std::optional<double> max_seconds;
+  std::string prefill;
+  bool display_prompt = false;
+  TextEnd text_end = TextEnd::LineFeed;
+};
+
+void add_output_options(CLI::App&, OutputOptions&);
+/// Throws ErrorKind::Usage for options that need another format, or that a batch has no use for.
+void check_output_options(const OutputOptions&);
+void check_output_options_of_batch(const OutputOptions&);
+
+}  // namespace llm::app

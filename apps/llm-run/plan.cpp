@@ -1,0 +1,90 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "common/messages.h"
+#include "common/output.h"
+#include "runtime/memory_budget.h"
+#include "runtime/prefix_order.h"
+#include "runtime/scheduler.h"
+
+namespace llm::app {
+namespace {
+
+std::string line(const std::string& what, const std::string& value) {
+  constexpr std::size_t kColumn = 22;
+  return what + std::string(what.size() < kColumn ? kColumn - what.size() : 1, ' ') + value + "\n";
+}
+
+/// As if the model had been trained with any length. Nothing fits: 0.
+std::int64_t longest_context(ContextRequest request) {
+  request.context = 0;
+  request.trained = std::numeric_limits<std::int32_t>::max();
+  try {
+    return choose_context(request).context;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+std::string context_lines(const ContextRequest& r, const ContextChoice& choice, std::int64_t longest) {
+  const auto sequences = static_cast<std::uint64_t>(r.sequences);
+  const std::uint64_t cache =
+      static_cast<std::uint64_t>(whole_blocks(choice.context) * kBlockPositions) * sequences * r.bytes_per_position;
+  return line("context", number_text(choice.context) + " tokens, " + choice.reason) +
+         line("cache when full", bytes_text(cache)) + line("work buffers", bytes_text(r.work_bytes)) +
+         line("in all",
+              bytes_text(r.weight_bytes + cache + r.work_bytes) + " of " + bytes_text(r.available) + " available") +
+         line("longest that fits",
+              number_text(longest) + " tokens beside the weights (trained with " + number_text(r.trained) + ")");
+}
+
+}  // namespace
+
+int print_memory_plan(Model& model, const SessionOptions& options) {
+  const ContextRequest request = memory_request(model, options);
+  const std::int64_t longest = longest_context(request);
+  std::string text = line("weights", bytes_text(request.weight_bytes) + ", in the file's own pages") +
+                     line("cache", bytes_text(request.bytes_per_position * 1000) + " per 1,000 tokens");
+  try {
+    const ContextChoice choice = choose_context(request);
+    const bool weights_stay = request.weight_bytes <= request.available;
+    text += context_lines(request, choice, longest) +
+            line("fits", weights_stay ? "yes" : "yes, but the weights will be read from disk again and again");
+    write_stdout(text);
+    return 0;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Memory) throw;
+    text += line("work buffers", bytes_text(request.work_bytes)) +
+            line("longest that fits", number_text(longest) + " tokens beside the weights") +
+            line("fits", std::string("no: ") + error.what());
+    write_stdout(text);
+    return static_cast<int>(ErrorKind::Memory);
+  }
+}
+
+void print_batch_plan(const BatchWork& work, std::size_t rows, std::size_t failed) {
+  const auto count = [](std::size_t n) { return number_text(static_cast<std::int64_t>(n)); };
+  write_stdout(
+      line("rows", count(rows) + ", of which " + count(failed) + " cannot be run; answers " + count(work.rows)) +
+      line("prompt tokens", number_text(work.prompt_tokens) + ", longest " + number_text(work.longest_prompt)) +
+      line("shared", number_text(work.shared_tokens) + " tokens, computed once") +
+      line("to be computed", number_text(work.prompt_tokens - work.shared_tokens) + " prompt tokens"));
+}
+
+BatchWork measure_batch(std::span<const std::span<const Token>> prompts) {
+  BatchWork work{.rows = prompts.size()};
+  for (const PrefixStep& step : prefix_order(prompts)) {
+    const auto tokens = static_cast<std::int64_t>(prompts[step.prompt].size());
+    work.prompt_tokens += tokens;
+    work.longest_prompt = std::max(work.longest_prompt, tokens);
+    // the last token of a prompt is always computed: the answer needs its logits
+    const std::int64_t shared = std::min(static_cast<std::int64_t>(step.shared), tokens - 1);
+    if (shared >= static_cast<std::int64_t>(kLeastShared)) work.shared_tokens += shared;
+  }
+  return work;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,26 @@
+// --dry-run: what a run would take, from the files' headers alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/model.h"
+#include "runtime/session.h"
+
+namespace llm::app {
+
+/// Prints what the weights, the cache and the work buffers of such a session take, and the longest context that fits
+/// beside the weights. Returns the exit code: 0, or ErrorKind::Memory's if the session could not be made.
+int print_memory_plan(Model&, const SessionOptions&);
+
+struct BatchWork {
+  std::size_t rows = 0;            ///< answers: a row may ask for several
+  std::int64_t prompt_tokens = 0;  ///< of all of them
+  std::int64_t shared_tokens = 0;  ///< of those, in common with another prompt and computed once
+  std::int64_t longest_prompt = 0;
+};
+BatchWork measure_batch(std::span<const std::span<const Token>> prompts);
+void print_batch_plan(const BatchWork&, std::size_t rows, std::size_t failed);
+
+}  // namespace llm::app

@@ -1,0 +1,84 @@
+#include "prompt_input.h"
+
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "common/input.h"
+#include "common/messages.h"
+
+namespace llm::app {
+namespace {
+
+bool reads_stdin(const PromptInput& input) {
+  return std::any_of(input.files.begin(), input.files.end(), [](const PromptFile& f) { return f.path == "-"; });
+}
+
+void add_file(PromptInput& input, const std::string& path, PromptFile::Content content) {
+  if (path == "-" && reads_stdin(input)) {
+    throw Error(ErrorKind::Usage, "stdin can be a part of the prompt only once: -f - is given twice");
+  }
+  input.files.push_back({path, content});
+}
+
+/// Text that somebody sent and that nobody reads is worth a word; an empty or a closed pipe is not.
+void mention_unread_stdin() {
+  struct stat status {};
+  if (::fstat(STDIN_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  int waiting = 0;
+  if (::ioctl(STDIN_FILENO, FIONREAD, &waiting) != 0 || waiting == 0) return;
+  note("stdin holds text that is left unread, since the prompt is given; -f - adds it to the prompt");
+}
+
+std::string read_part(const PromptFile& file) {
+  std::string text = read_input(file.path);
+  if (file.content == PromptFile::Content::Text && text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+void add_prompt_input(CLI::App& cli, PromptInput& input) {
+  cli.add_option("-p,--prompt", input.text,
+                 "the message; with -no-cnv the text to complete, in which special tokens are recognised")
+      ->type_name("TEXT")
+      ->take_last();
+  const auto file = [&](const std::string& names, PromptFile::Content content, const std::string& help) {
+    cli.add_option_function<std::string>(
+           names, [&input, content](const std::string& path) { add_file(input, path, content); }, help)
+        ->type_name("FILE")
+        ->take_last()
+        ->trigger_on_parse();  // each of several, in their order
+  };
+  file("-f,--file", PromptFile::Content::Text,
+       "file with it, - for stdin; one line feed at its end is dropped; repeatable (default: stdin, unless it is a "
+       "terminal)");
+  file("--binary-file", PromptFile::Content::Bytes, "file with it, every byte as it is; repeatable (also -bf)");
+}
+
+bool find_prompt(PromptInput& input) {
+  if (input.given()) return true;
+  if (::isatty(STDIN_FILENO) == 1) return false;
+  input.by_default = true;
+  input.files.push_back({"-", PromptFile::Content::Text});
+  return true;
+}
+
+std::string read_prompt(const PromptInput& input) {
+  if (!reads_stdin(input)) mention_unread_stdin();
+  std::optional<std::string> prompt = input.text;
+  for (const PromptFile& file : input.files) {
+    const std::string text = read_part(file);
+    if (input.by_default && text.empty()) {
+      throw Error(ErrorKind::Usage,
+                  "no prompt: stdin is empty; give one with -p TEXT or -f FILE, or many with --batch");
+    }
+    prompt = prompt ? *prompt + "\n\n" + text : text;
+  }
+  return *prompt;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,38 @@
+// Where the prompt of one answer comes from: the command line, files, stdin.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace llm::app {
+
+struct PromptFile {
+  std::string path;  ///< "-" is stdin
+  enum class Content : std::uint8_t {
+    Text,  ///< one line feed at its end is dropped
+    Bytes  ///< every byte counts
+  } content = Content::Text;
+};
+
+struct PromptInput {
+  std::optional<std::string> text;
+  std::vector<PromptFile> files;  ///< in the order of the command line
+  bool by_default = false;        ///< it is stdin, and nobody said so
+
+  bool given() const { return text || !files.empty(); }
+};
+
+/// -p, -f, -bf.
+void add_prompt_input(CLI::App&, PromptInput&);
+
+/// With no prompt on the command line a stdin that is no terminal is the prompt. False if there is none at all.
+bool find_prompt(PromptInput&);
+
+/// The text of -p, then that of each file, with a blank line between them. Throws ErrorKind::Usage for a file that
+/// cannot be read and for a stdin that is the prompt by default and is empty, ErrorKind::Io if reading stdin fails.
+std::string read_prompt(const PromptInput&);
+
+}  // namespace llm::app

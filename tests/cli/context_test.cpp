@@ -1,0 +1,164 @@
+// llm-run when the context is full, and what --dry-run says about memory: as a real process.
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "gguf/file.h"
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+/// Whose tokens are bytes, so that texts of n letters (none of them "ab") are n tokens.
+TinyFile byte_model() { return tiny_model({.layers = 2, .context = 1000, .tokenizer = TinyTokenizer::Bpe}); }
+
+class Bench {
+ public:
+  explicit Bench(TinyFile file = byte_model()) { file.write(model()); }
+  std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
+  std::filesystem::path path(std::string_view name) const { return folder_ / name; }
+  std::filesystem::path file(std::string_view name, std::string_view content) const {
+    return folder_.write(name, content);
+  }
+  Outcome operator()(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"-m", model().string(), "--temp", "0", "--ignore-eos"});
+    return run({.program = program("llm-run"), .arguments = std::move(arguments)});
+  }
+
+ private:
+  TempDir folder_;
+};
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+/// The line of a plan that begins with `name`, without it.
+std::string plan_value(const std::string& plan, const std::string& name) {
+  const std::size_t at = ("\n" + plan).find("\n" + name + " ");
+  REQUIRE(at != std::string::npos);
+  const std::string line = plan.substr(at, plan.find('\n', at) - at);
+  return line.substr(line.find_first_not_of(' ', name.size()));
+}
+
+const std::string kForty = "cdefghijklmnopqrstuvwxyzCDEFGHIJKLMNOPQR";
+
+}  // namespace
+
+TEST_CASE("a prompt that does not fit is refused, or cut with a warning") {
+  const Bench bench;
+  const Outcome refused = bench({"-no-cnv", "-p", kForty, "-c", "32"});
+  CHECK(refused.code == 5);
+  CHECK(contains(refused.err, "prompt 40 tokens, context 32; -c N gives more, --on-overflow truncate cuts the prompt"));
+  CHECK(bench({"-no-cnv", "-p", kForty, "-c", "32", "--on-overflow", "shift"}).code == 5);
+
+  const auto cut = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"-p", kForty, "-c", "32", "-n", "4", "--on-overflow", "truncate"});
+    return bench(std::move(more));
+  };
+  const auto answer = [&](const std::string& prompt) { return bench({"-no-cnv", "-p", prompt, "-n", "4"}).out; };
+  // 4 of the 32 are left for the answer.
+  const Outcome o = cut({"-no-cnv"});
+  CHECK(o.code == 0);
+  CHECK(o.out == answer(kForty.substr(12)));
+  CHECK(
+      contains(o.err, "warning: prompt 40 tokens, context 32: 12 tokens were cut, from \"cdefghijklmn\" up to \"opq"));
+  CHECK(cut({"-no-cnv", "--keep", "5"}).out == answer(kForty.substr(0, 5) + kForty.substr(17)));
+  CHECK(cut({"-no-cnv", "--strict"}).code == 10);
+  CHECK(bench({"-no-cnv", "-p", "c", "-n", "1", "--strict"}).code == 0);
+
+  const Outcome kept = cut({"-no-cnv", "--keep", "30"});
+  CHECK(kept.code == 5);
+  CHECK(contains(kept.err, "12 would have to be cut, and only 10 can be"));
+  CHECK(cut({"-no-cnv", "--keep", "-1"}).code == 5);
+
+  // What a template puts around a message stays.
+  TinyFile file = byte_model();
+  file.set("tokenizer.chat_template", "<{{ messages[0].content }}>");
+  const Bench chat(std::move(file));
+  CHECK(chat({"-p", kForty, "-c", "32", "-n", "4", "--on-overflow", "truncate"}).out ==
+        answer("<" + kForty.substr(14) + ">"));
+}
+
+TEST_CASE("an answer ends with the context, or goes on without the older half of the text") {
+  const Bench bench;
+  const std::vector<std::string> full{"-no-cnv", "-p", "cdef", "-c", "32", "-n", "100"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = full;
+    all.insert(all.end(), more.begin(), more.end());
+    return bench(all);
+  };
+  CHECK(contains(with({}).err, "gen 29 tok"));
+  CHECK(contains(with({}).err, "stop: context"));
+  for (const char* option : {"--on-overflow=shift", "--context-shift"}) {
+    const Outcome o = with({option});
+    CHECK(o.code == 0);
+    CHECK(contains(o.err, "gen 100 tok"));
+    CHECK(contains(o.err, "stop: length"));
+  }
+  CHECK(contains(with({"--context-shift", "--no-context-shift"}).err, "stop: context"));
+  CHECK(contains(with({"--context-shift", "-n", "-2"}).err, "stop: context"));
+  CHECK(contains(with({"--context-shift", "--keep", "31", "-f", bench.file("p", kForty.substr(0, 25)).string()}).err,
+                 "stop: context"));  // 31 kept of 31: nothing can be dropped
+}
+
+TEST_CASE("the cache's type changes what a position takes") {
+  const Bench bench;
+  // 2 layers, keys and values of 2 heads of 8: 64 numbers
+  CHECK(plan_value(bench({"--dry-run"}).out, "cache").starts_with("125.0 KiB per 1,000 tokens"));
+  CHECK(plan_value(bench({"--dry-run", "-ctk", "f32"}).out, "cache").starts_with("187.5 KiB"));
+  CHECK(plan_value(bench({"--dry-run", "-ctk", "f32", "-ctv", "f32"}).out, "cache").starts_with("250.0 KiB"));
+  CHECK(plan_value(bench({"--dry-run", "-ctk", "bf16", "-ctv", "bf16"}).out, "cache").starts_with("125.0 KiB"));
+  CHECK(bench({"-p", "c", "-n", "5", "-ctk", "f32", "-ctv", "bf16"}).code == 0);
+}
+
+TEST_CASE("a plan says what the run finds, and reads no weights") {
+  const Bench bench;
+  const Outcome plan = bench({"--dry-run"});
+  CHECK(plan.code == 0);
+  const Outcome real = bench({"-p", "c", "-n", "1", "-v"});
+  CHECK(contains(real.err, "weights " + plan_value(plan.out, "weights").substr(0, 9)));
+  CHECK(plan_value(plan.out, "context") == "1,000 tokens, as the model was trained");
+  CHECK(contains(real.err, "context 1,000 (as the model was trained)"));
+  CHECK(plan_value(plan.out, "cache when full") == "128.0 KiB");  // 16 blocks of 64 positions of 128 bytes
+  CHECK(plan_value(plan.out, "fits") == "yes");
+
+  const Outcome large = bench({"--dry-run", "-c", "2147483647"});
+  CHECK(large.code == 4);
+  CHECK(plan_value(large.out, "fits").starts_with("no: a context of 2,147,483,647 tokens"));
+
+  const Outcome prompt = bench({"--dry-run", "-no-cnv", "-p", kForty});
+  CHECK(prompt.code == 0);
+  CHECK(plan_value(prompt.out, "prompt") == "40 tokens");
+  CHECK(bench({"--dry-run", "-no-cnv", "-p", kForty, "-c", "32"}).code == 5);
+
+  {
+    std::fstream out(bench.model(), std::ios::in | std::ios::out | std::ios::binary | std::ios::ate);
+    Warnings warnings;
+    const GgufFile stored = GgufFile::open(bench.model(), warnings);
+    out.seekp(static_cast<std::streamoff>(stored.tensors().find("output_norm.weight")->data_offset));
+    out.write("\x00\x00\xc0\x7f", 4);
+  }
+  CHECK(bench({"--dry-run"}).code == 0);
+  CHECK(bench({"-p", "c", "-n", "1"}).code != 0);
+}
+
+TEST_CASE("a plan of a batch counts tokens and what prompts share, and leaves the output alone") {
+  const Bench bench;
+  std::string rows = "{\"prompt\": 3}\n";
+  for (const char* end : {"1", "2", "3"}) rows += "{\"prompt\": \"" + kForty + end + "\"}\n";
+  const auto output = bench.path("out.jsonl");
+  const Outcome o =
+      bench({"--dry-run", "-no-cnv", "--batch", bench.file("in.jsonl", rows).string(), "-o", output.string()});
+  CHECK(o.code == 0);
+  CHECK(plan_value(o.out, "rows") == "4, of which 1 cannot be run; answers 3");
+  CHECK(plan_value(o.out, "prompt tokens") == "123, longest 41");
+  CHECK(plan_value(o.out, "shared") == "80 tokens, computed once");
+  CHECK(plan_value(o.out, "to be computed") == "43 prompt tokens");
+  CHECK(contains(o.err, "warning: line 1: "));
+  CHECK(plan_value(o.out, "fits") == "yes");
+  CHECK_FALSE(std::filesystem::exists(output));
+}

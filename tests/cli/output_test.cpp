@@ -1,0 +1,196 @@
+// llm-run's output as a real process: JSON, log probabilities, the beginning and the end of an answer.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "gguf/file.h"
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+using namespace llm;
+using namespace llm::test;
+using Json = nlohmann::json;
+
+namespace {
+
+/// Whose tokens are bytes, so that texts of n letters (none of them "ab") are n tokens.
+TinyFile byte_model() { return tiny_model({.layers = 2, .context = 100000, .tokenizer = TinyTokenizer::Bpe}); }
+
+class Bench {
+ public:
+  explicit Bench(TinyFile file = byte_model()) { file.write(model()); }
+  std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
+  Outcome operator()(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"-m", model().string(), "--temp", "0", "--ignore-eos"});
+    return run({.program = program("llm-run"), .arguments = std::move(arguments)});
+  }
+
+ private:
+  TempDir folder_;
+};
+
+TinyFile with_template() {
+  TinyFile file = byte_model();
+  file.set("tokenizer.chat_template", "<{{ messages[0].content }}>");
+  return file;
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+std::vector<Json> parse_lines(const std::string& text) {
+  std::vector<Json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+std::string bytes_of(const Json& token) {
+  std::string bytes;
+  for (const int b : token["bytes"]) bytes += static_cast<char>(b);
+  return bytes;
+}
+
+const std::vector<std::string> kNineLetters{"-p", "cde", "--regex", "[c-z]{9}"};
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("an answer as one JSON object") {
+  const Bench bench;
+  const std::string text = bench(kNineLetters).out;
+  REQUIRE(text.size() == 10);
+  const Outcome o = bench(with(kNineLetters, {"--output-format", "json", "-s", "5", "--logprobs", "3"}));
+  REQUIRE(o.code == 0);
+  REQUIRE(std::count(o.out.begin(), o.out.end(), '\n') == 1);
+  const Json json = Json::parse(o.out);
+  CHECK(json["text"].get<std::string>() + "\n" == text);
+  CHECK(json["finish_reason"] == "stop");
+  CHECK(json["model"] == "tiny.gguf");
+  CHECK(json["seed"] == 5);
+  CHECK(json["usage"] == Json({{"prompt_tokens", 3}, {"completion_tokens", 9}, {"total_tokens", 12}}));
+  CHECK(json["timings"]["prompt_n"] == 3);
+  CHECK(json["timings"]["predicted_n"] == 9);
+  CHECK(json["timings"]["predicted_ms"].get<double>() > 0);
+
+  const Json& tokens = json["logprobs"]["content"];
+  REQUIRE(tokens.size() == 9);
+  std::string joined;
+  for (const Json& token : tokens) {
+    joined += bytes_of(token);
+    const Json& best = token["top_logprobs"];
+    REQUIRE(best.size() == 3);
+    double sum = 0;
+    for (std::size_t i = 0; i < best.size(); ++i) {
+      sum += std::exp(best[i]["logprob"].get<double>());
+      if (i > 0) CHECK(best[i - 1]["logprob"] >= best[i]["logprob"]);
+    }
+    CHECK(sum < 1);
+    CHECK(token["logprob"] <= best[0]["logprob"]);
+  }
+  CHECK(joined + "\n" == text);
+
+  const Json length = Json::parse(bench({"-p", "cde", "-n", "4", "--output-format", "json"}).out);
+  CHECK(length["finish_reason"] == "length");
+  CHECK_FALSE(length.contains("logprobs"));
+}
+
+TEST_CASE("an answer as a JSON object per token, and one at the end") {
+  const Bench bench;
+  const Outcome o = bench(with(kNineLetters, {"--output-format=jsonl", "--logprobs", "2"}));
+  REQUIRE(o.code == 0);
+  const std::vector<Json> lines = parse_lines(o.out);
+  REQUIRE(lines.size() == 10);
+  std::string joined;
+  for (std::size_t i = 0; i < 9; ++i) {
+    joined += lines[i]["text"];
+    CHECK(lines[i]["token"].is_number_integer());
+    CHECK(bytes_of(lines[i]["logprobs"]) == lines[i]["text"]);
+    CHECK(lines[i]["logprobs"]["top_logprobs"].size() == 2);
+  }
+  CHECK(lines[9]["text"] == joined);
+  CHECK(lines[9]["finish_reason"] == "stop");
+  CHECK_FALSE(lines[9].contains("logprobs"));
+
+  // A character of several tokens comes with the last of them.
+  const std::vector<Json> accents =
+      parse_lines(bench({"-p", "c", "--choice", "\xc3\xa9\xc3\xa8", "--output-format", "jsonl"}).out);
+  REQUIRE(accents.size() == 5);
+  CHECK(accents[0]["text"] == "");
+  CHECK(accents[1]["text"] == "\xc3\xa9");
+  CHECK(accents[4]["text"] == "\xc3\xa9\xc3\xa8");
+}
+
+TEST_CASE("options of the output that make no sense are refused") {
+  const Bench bench;
+  const auto refused = [&](const std::vector<std::string>& words, std::string_view part) {
+    const Outcome o = bench(with({"-p", "c"}, words));
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, part));
+    CHECK(o.out.empty());
+  };
+  refused({"--logprobs", "3"}, "--logprobs needs --output-format json or jsonl");
+  refused({"--output-format", "xml"}, "\"xml\" is not text, json or jsonl");
+  refused({"--output-format", "json", "--no-newline"}, "--no-newline is about text");
+  refused({"--prefill", "a", "--regex", "a+"}, "--prefill together with a grammar");
+  refused({"--max-time", "-1"}, "--max-time");
+  refused({"--on-overflow", "panic"}, "\"panic\" is not error, shift or truncate");
+  refused({"-ctk", "q8_0"}, "q8_0 is recognised, not supported yet: f32, f16 or bf16");
+  refused({"-ctv", "f17"}, "\"f17\" is not f32, f16 or bf16");
+  for (const char* option :
+       {"--output-format=json", "--max-time=1", "--prefill=a", "--display-prompt", "--no-newline"}) {
+    const Outcome o = bench({"--batch", "none.jsonl", option});
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, "is for one answer, not for a batch"));
+  }
+}
+
+TEST_CASE("the answer begins with its prefill") {
+  const Bench bench, chat(with_template());
+  const std::string rest = bench({"-no-cnv", "-p", "cdef", "-n", "9"}).out;
+  CHECK(bench({"-no-cnv", "-p", "cd", "--prefill", "ef", "-n", "9"}).out == "ef" + rest);
+  CHECK(chat({"-p", "cd", "--prefill", "e\\n", "-n", "9"}).out ==
+        "e\n" + bench({"-no-cnv", "-p", "<cd>e\\n", "-n", "9"}).out);
+  const Json json = Json::parse(chat({"-p", "cd", "--prefill", "ef", "-n", "0", "--output-format", "json"}).out);
+  CHECK(json["text"] == "ef");
+  CHECK(json["usage"]["prompt_tokens"] == 6);
+  // It is text, whatever it looks like: <|end|> would be one token.
+  CHECK(Json::parse(bench({"-p", "c", "--prefill", "<|end|>", "-n", "0", "--output-format", "json"})
+                        .out)["usage"]["prompt_tokens"] == 8);
+}
+
+TEST_CASE("the end of the output is one line feed, or the exact bytes") {
+  const Bench bench;
+  const std::vector<std::string> two{"-p", "c", "--grammar", "root ::= \"de\\n\\n\""};
+  CHECK(bench(two).out == "de\n");
+  CHECK(bench(with(two, {"--no-newline"})).out == "de\n\n");
+  CHECK(bench({"-p", "c", "-n", "0", "--no-newline"}).out.empty());
+}
+
+TEST_CASE("--display-prompt shows the prompt on stderr") {
+  const Bench chat(with_template());
+  const Outcome o = chat({"-p", "cd", "-n", "1", "--display-prompt"});
+  CHECK(o.err.starts_with("<cd>\n"));
+  CHECK_FALSE(contains(chat({"-p", "cd", "-n", "1", "--display-prompt", "--no-display-prompt"}).err, "<cd>"));
+  CHECK(o.out == chat({"-p", "cd", "-n", "1"}).out);
+}
+
+TEST_CASE("--max-time ends an answer and keeps what there is") {
+  const Bench bench;
+  const Outcome o = bench({"-p", "c", "--max-time", "1"});
+  CHECK(o.code == 124);
+  CHECK(o.out.ends_with('\n'));
+  CHECK(contains(o.err, "stop: time\n"));
+  const Outcome json = bench({"-p", "c", "--max-time", "0", "--output-format", "json"});
+  CHECK(json.code == 124);
+  CHECK(Json::parse(json.out)["finish_reason"] == "timeout");
+  CHECK(Json::parse(json.out)["usage"]["completion_tokens"] == 0);
+  CHECK(bench({"-p", "c", "-n", "3", "--max-time", "1000"}).code == 0);
+}
