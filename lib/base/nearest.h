@@ -8,7 +8,7 @@
 
 namespace llm {
 
-/// Characters to insert, remove or change.
+/// Characters to insert, remove or change, and neighbours to swap (each of them once).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// Empty if none is near: at most two edits, and no more than half of `given`.
