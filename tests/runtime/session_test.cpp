@@ -277,7 +277,9 @@ TEST_CASE("a full context goes on without the older half of what it need not kee
   const auto model = load_tiny(folder, tiny_model({.layers = 2, .context = 64}));
   const auto prompt = random_tokens(10, model->dims().vocab, 2);
   Session session(*model, {.context = 20, .sequences = 2});
-  GenerateOptions options{.answer = {.max_tokens = 40}, .keep = 3};
+  GenerateOptions options;
+  options.answer.max_tokens = 40;
+  options.keep = 3;
   options.answer.sampling.temperature = 0;
   options.answer.end_token = AnswerOptions::EndToken::Ignored;
   std::vector<Token> sampled;
@@ -309,7 +311,8 @@ TEST_CASE("an answer past its deadline is cancelled") {
   const TempDir folder;
   const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 64}));
   Session session(*model, {.context = 64});
-  const GenerateOptions options{.deadline = std::chrono::steady_clock::now()};
+  GenerateOptions options;
+  options.deadline = std::chrono::steady_clock::now();
   const auto result = generate(session, *model, session.create(), random_tokens(4, 200, 2), options, {}, {});
   CHECK(result.reason == StopReason::Cancelled);
   CHECK(result.generated_tokens == 0);
