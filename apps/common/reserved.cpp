@@ -9,16 +9,15 @@ namespace {
 constexpr std::string_view kReserved[] = {
     // prompt and model
     "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token", "-dr", "--docker-repo",
-    "-sys", "--system-prompt", "-sysf", "--system-prompt-file", "-sp", "--special", 
-    "--lora", "--lora-scaled", "--control-vector", "--override-kv", "--check-tensors", "-mm", "--mmproj",
-    "--image", "--audio", "--offline", "-b", "--batch-size", "-ub", "--ubatch-size", "--interactive-first", "-if",
-    "--in-prefix", "--in-suffix",
+    "-sys", "--system-prompt", "-sysf", "--system-prompt-file", "-sp", "--special", "--lora", "--lora-scaled",
+    "--control-vector", "--override-kv", "--check-tensors", "-mm", "--mmproj", "--image", "--audio", "--offline", "-b",
+    "--batch-size", "-ub", "--ubatch-size", "--interactive-first", "-if", "--in-prefix", "--in-suffix",
     // chat
     "-cnv", "--conversation", "-mli", "--multiline-input", "--simple-io", "--jinja", "--no-jinja", "--chat-template",
     "--chat-template-file", "--chat-template-kwargs", "--skip-chat-parsing", "-rea", "--reasoning",
     "--reasoning-format", "--reasoning-effort", "--reasoning-budget", "--reasoning-budget-message",
-    "--reasoning-preserve", "--show-thinking", "--verbose-prompt",
-    "--show-timings", "--no-show-timings", "-co", "--color",
+    "--reasoning-preserve", "--show-thinking", "--verbose-prompt", "--show-timings", "--no-show-timings", "-co",
+    "--color",
     // sampling
     "--adaptive-target", "--adaptive-decay", "-bs", "--backend-sampling", "--deterministic",
     // cache and context

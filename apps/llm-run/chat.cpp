@@ -587,7 +587,7 @@ int run_chat(const RunOptions& options) {
   ChatSettings settings{.answer = answer_options(options, options.sampling, std::move(constraint), *model)};
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
   if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
-  Session session(*model, {.context = context_of(options, *model)});
+  Session session(*model, session_options(options, *model));
   const auto editor = LineEditor::open({.history = history_file(options.chat), .complete = complete_chat_line});
   return Chat({options, *model, session, prompts, editor.get(), std::move(settings)}).run(first);
 }

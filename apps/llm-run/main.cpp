@@ -187,8 +187,8 @@ int body(int argc, char** argv) {
   RunOptions options;
   if (const auto code = read_options(argc, argv, options)) return *code;
   const int code = options.batch.wanted() ? run_batch_mode(options)
-                   : options.dry_run      ? dry_run(options)
                    : wants_chat(options)  ? run_chat(options)
+                   : options.dry_run      ? dry_run(options)
                                           : answer_prompt(options, start);
   return code == 0 && options.strict && warnings_printed() > 0 ? kWarned : code;
 }

@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 
@@ -92,23 +94,31 @@ void finish_texts(RunOptions& o) {
   for (std::string& stop : o.stop_strings) stop = process_escapes(stop);
 }
 
+void refuse_options_of_one_answer(const RunOptions& o, const std::string& where) {
+  std::string given = option_of_one_answer(o.output);
+  if (o.output.logprobs && !o.batch.wanted()) given = "--logprobs";
+  if (o.context.overflow != Overflow::Error) given = "--on-overflow";
+  if (o.context.keep != 0) given = "--keep";
+  if (!given.empty()) throw Error(ErrorKind::Usage, given + " is for one answer, not for " + where);
+}
+
 void check_mode(RunOptions& o) {
   check_batch_options(o.batch);
-  if (o.batch.wanted() && o.chat.interactive) throw Error(ErrorKind::Usage, "-i chats, --batch does not: give one");
+  if (o.batch.wanted()) {
+    if (o.prompt.given()) throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
+    if (o.chat.interactive) throw Error(ErrorKind::Usage, "-i chats, --batch does not: give one");
+    return refuse_options_of_one_answer(o, "a batch");
+  }
   if (o.chat.interactive && o.chat.format == ChatOptions::Format::Raw) {
     throw Error(ErrorKind::Usage, "-i needs a chat template, and -no-cnv asks for none");
   }
-  if (o.batch.wanted()) {
-    if (o.prompt.given()) throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
-    return check_output_options_of_batch(o.output);
-  }
+  if (wants_chat(o)) return refuse_options_of_one_answer(o, "a chat");
   check_output_options(o.output);
   if (!o.output.prefill.empty() && o.constraint.given()) {
     throw Error(ErrorKind::Usage,
                 "--prefill together with a grammar, schema, regex or choice: that one says how the answer begins");
   }
   if (o.dry_run && !o.prompt.given()) return;
-  if (wants_chat(o)) return;
   if (!find_prompt(o.prompt)) {
     throw Error(ErrorKind::Usage,
                 "no prompt: give one with -p TEXT, or -f FILE (- for stdin), or many with --batch FILE");
@@ -125,7 +135,7 @@ void refuse_overwriting_inputs(const RunOptions& o) {
 }  // namespace
 
 bool wants_chat(const RunOptions& o) {
-  if (o.batch.wanted() || o.explain_prompt) return false;
+  if (o.batch.wanted() || o.explain_prompt || o.dry_run) return false;
   if (o.chat.interactive) return true;
   return !o.prompt.given() && ::isatty(STDIN_FILENO) == 1 && stdout_is_terminal();
 }

@@ -56,15 +56,12 @@ void check_output_options(const OutputOptions& o) {
   }
 }
 
-void check_output_options_of_batch(const OutputOptions& o) {
-  const char* foreign = o.format != OutputFormat::Text ? "--output-format"
-                        : o.max_seconds                ? "--max-time"
-                        : !o.prefill.empty()           ? "--prefill"
-                        : o.display_prompt             ? "--display-prompt"
-                        : o.text_end == TextEnd::Exact ? "--no-newline"
-                                                       : nullptr;
-  if (foreign == nullptr) return;
-  throw Error(ErrorKind::Usage, std::string(foreign) + " is for one answer, not for a batch");
+std::string option_of_one_answer(const OutputOptions& o) {
+  if (o.format != OutputFormat::Text) return "--output-format";
+  if (o.max_seconds) return "--max-time";
+  if (!o.prefill.empty()) return "--prefill";
+  if (o.display_prompt) return "--display-prompt";
+  return o.text_end == TextEnd::Exact ? "--no-newline" : "";
 }
 
 }  // namespace llm::app

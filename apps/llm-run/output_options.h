@@ -26,8 +26,9 @@ struct OutputOptions {
 };
 
 void add_output_options(CLI::App&, OutputOptions&);
-/// Throws ErrorKind::Usage for options that need another format, or that a batch has no use for.
+/// Throws ErrorKind::Usage for options that need another format.
 void check_output_options(const OutputOptions&);
-void check_output_options_of_batch(const OutputOptions&);
+/// The name of one that is given and makes sense for one answer only; empty: none.
+std::string option_of_one_answer(const OutputOptions&);
 
 }  // namespace llm::app

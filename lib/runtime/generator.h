@@ -38,9 +38,9 @@ struct GenerateResult {
   double generate_seconds = 0;     ///< from the first token on: what the other generated_tokens - 1 took
 };
 
-/// Appends what the prompt (at least one token) has beyond options.cached to `sequence` and generates; the last token sampled is not in the sequence.
-/// `text` gets whole UTF-8 sequences as they become complete and returns false to stop. `progress` (may be empty) gets
-/// the prompt tokens done so far.
+/// Appends what the prompt (at least one token) has beyond options.cached to `sequence` and generates; the last token
+/// sampled is not in the sequence. `text` gets whole UTF-8 sequences as they become complete and returns false to stop.
+/// `progress` (may be empty) gets the prompt tokens done so far.
 GenerateResult generate(Session&, Model&, SequenceId sequence, std::span<const Token> prompt, const GenerateOptions&,
                         const std::function<bool(std::string_view)>& text,
                         const std::function<void(std::int64_t done, std::int64_t total)>& progress);

@@ -144,11 +144,12 @@ TEST_CASE("options of the output that make no sense are refused") {
   refused({"--on-overflow", "panic"}, "\"panic\" is not error, shift or truncate");
   refused({"-ctk", "q8_0"}, "q8_0 is recognised, not supported yet: f32, f16 or bf16");
   refused({"-ctv", "f17"}, "\"f17\" is not f32, f16 or bf16");
-  for (const char* option :
-       {"--output-format=json", "--max-time=1", "--prefill=a", "--display-prompt", "--no-newline"}) {
+  for (const char* option : {"--output-format=json", "--max-time=1", "--prefill=a", "--display-prompt", "--no-newline",
+                             "--keep=3", "--context-shift"}) {
     const Outcome o = bench({"--batch", "none.jsonl", option});
     CHECK(o.code == 2);
     CHECK(contains(o.err, "is for one answer, not for a batch"));
+    CHECK(contains(bench({"-i", option}).err, "is for one answer, not for a chat"));
   }
 }
 

@@ -278,8 +278,8 @@ TEST_CASE("a full context goes on without the older half of what it need not kee
   const auto prompt = random_tokens(10, model->dims().vocab, 2);
   Session session(*model, {.context = 20, .sequences = 2});
   GenerateOptions options;
-  options.answer.max_tokens = 40;
   options.keep = 3;
+  options.answer.max_tokens = 40;
   options.answer.sampling.temperature = 0;
   options.answer.end_token = AnswerOptions::EndToken::Ignored;
   std::vector<Token> sampled;
