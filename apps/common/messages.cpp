@@ -134,9 +134,7 @@ void verbose(std::string_view text) {
   if (verbosity() == Verbosity::Verbose) say(text);
 }
 
-void print_text(std::string_view text) {
-  write_stderr(stderr_is_terminal() ? terminal_safe(text) : std::string(text));
-}
+void print_text(std::string_view text) { write_stderr(stderr_is_terminal() ? terminal_safe(text) : std::string(text)); }
 
 void print_error(const Error& error) {
   if (settings().error_format == ErrorFormat::Json) {
