@@ -30,8 +30,8 @@ TEST_CASE("render prints what the template makes, and nothing else", "[apps]") {
   CHECK(out({"--tools", tools}) == "<|user|>Hü <|go|>[{\"b\": 1, \"a\": 123456789012345678901}]<|go|>");
   CHECK(out({"--spans"}) ==
         "template          0..8  \"<|user|>\"\n"
-        "messages         8..17  \"Hü <|go|>\"\n"
-        "template        17..23  \"<|go|>\"\n");
+        "messages         8..18  \"Hü <|go|>\"\n"
+        "template        18..24  \"<|go|>\"\n");
 }
 
 TEST_CASE("render takes an object with everything, and the time", "[apps]") {
@@ -53,7 +53,7 @@ TEST_CASE("render uses the model's template and tokens, or one by name", "[apps]
   TempDir folder;
   TinyFile model = tiny_model();
   model.set("tokenizer.chat_template", kTemplate);
-  model.set("tokenizer.chat_template.tool_use", "tools: {{ tools|length }}");
+  model.set("tokenizer.chat_template.tool_use", "tools: {{ (tools or [])|length }}");
   model.set_array("tokenizer.chat_templates", std::vector<std::string>{"tool_use"});
   const std::string path = write_model(folder, model);
   const std::string messages = write_file(folder / "m.json", R"([{"role": "user", "content": "Hi"}])");
@@ -84,7 +84,7 @@ TEST_CASE("render refuses what it cannot use", "[apps]") {
   fails(2, "has no \"messages\"", "{}");
   fails(2, "no JSON (byte", "[{]");
   fails(2, "nested more than", std::string(500, '[') + std::string(500, ']'));
-  fails(6, "line 1, column", R"([{"role": "user"}])");
+  fails(6, "line 2, column 3", R"([{"role": "user"}])");
   check_fails(6, "has no chat template", "llm-inspect", {"render", path, "--messages", messages("[]")});
   check_fails(2, "give a GGUF file", "llm-inspect", {"render", "--messages", messages("[]")});
 }
