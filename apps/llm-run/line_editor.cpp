@@ -264,6 +264,9 @@ LineEditor::Input LineEditor::read(std::string_view prompt) {
   Impl& self = *impl_;
   self.prompt = prompt;
   self.key.reset();
+  // libedit would show the prompt first: a key typed at once would then still be one of a cooked terminal.
+  el_set(self.el, EL_PREP_TERM, 1);
+  make_interrupt_a_key(::fileno(self.in.get()));
   self.write(kPasteOn);
   int n = 0;
   const char* typed = el_gets(self.el, &n);

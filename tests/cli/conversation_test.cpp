@@ -60,6 +60,13 @@ std::vector<std::pair<int, int>> prompts(const std::string& err) {
   return found;
 }
 
+/// Keys count as keys from the moment the prompt is seen.
+std::string to_prompt(Terminal& t) {
+  std::string seen = t.until("> ");
+  REQUIRE_FALSE(t.is_cooked());
+  return seen;
+}
+
 }  // namespace
 
 TEST_CASE("a chat in a pipe: an answer per line, and the end of the file ends it") {
@@ -199,10 +206,10 @@ TEST_CASE("reasoning is dimmed on a terminal and left out of a pipe") {
   const std::vector<std::string> options{"--regex", "<think>hm\n\n</think>\n\nyes", "-q"};
   CHECK(bench.pipe("Tell me a story.\n", options).out == "yes\n");
   Terminal t(bench.command(options));
-  t.until("> ");
+  to_prompt(t);
   t.type("Tell me a story.\r");
   CHECK(contains(t.until("yes"), "\x1b[2mhm\x1b[0m\r\n"));
-  t.until("> ");
+  to_prompt(t);
   t.type(kEnd);
   CHECK(t.end() == 0);
 }
@@ -211,23 +218,23 @@ TEST_CASE("a chat on a terminal") {
   const Bench bench;
   const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
   Terminal t(bench.command({"-n", "12", "--temp", "0"}));
-  CHECK(contains(t.until("> "), "fable-dense.gguf"));
+  CHECK(contains(to_prompt(t), "fable-dense.gguf"));
   t.type("Tell me a story.\r");
   t.until(answer.substr(0, answer.size() - 1));
-  t.until("> ");
+  to_prompt(t);
   t.type("/undoo\r");
   t.until("did you mean /undo?");
-  t.until("> ");
+  to_prompt(t);
   t.type("/un\t\r");  // completed
   t.until("removed 1 turn, 0 left");
-  t.until("> ");
+  to_prompt(t);
   t.type("\"\"\"\rone\r");
   t.until("\u2026 ");
   t.type("two\"\"\"\r");
-  t.until("> ");
+  to_prompt(t);
   t.type("/context\r");
   t.until("one\\x0atwo");
-  t.until("> ");
+  to_prompt(t);
   t.type(kEnd);
   CHECK(t.end() == 0);
   CHECK(t.is_cooked());
@@ -238,14 +245,14 @@ TEST_CASE("a chat on a terminal") {
 TEST_CASE("what is pasted is one message") {
   const Bench bench;
   Terminal t(bench.command(kShort));
-  t.until("> ");
+  to_prompt(t);
   t.type("\x1b[200~one\rtwo\x1b[201~");
   t.until("two");
   t.type("\r");
-  t.until("> ");
+  to_prompt(t);
   t.type("/context\r");
   t.until("one\\x0atwo");
-  t.until("> ");
+  to_prompt(t);
   t.type(kEnd);
   CHECK(t.end() == 0);
 }
@@ -253,14 +260,14 @@ TEST_CASE("what is pasted is one message") {
 TEST_CASE("Ctrl-C clears a line, hints at an empty one, and leaves the second time") {
   const Bench bench;
   Terminal t(bench.command(kShort));
-  t.until("> ");
+  to_prompt(t);
   t.type("abc");
   t.until("abc");
   t.type(kInterrupt);
-  t.until("> ");
+  to_prompt(t);
   t.type(kInterrupt);
   t.until("Ctrl-C again");
-  t.until("> ");
+  to_prompt(t);
   t.type(kInterrupt);
   CHECK(t.end() == 130);
   CHECK(t.is_cooked());
@@ -270,15 +277,15 @@ TEST_CASE("Ctrl-C stops an answer and keeps its text") {
   const Bench bench;
   Terminal t(bench.command({"--ignore-eos", "--temp", "0", "-q"}));
   const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
-  t.until("> ");
+  to_prompt(t);
   t.type("Tell me a story.\r");
   t.until(answer.substr(0, 10));
   t.type(kInterrupt);
   t.until("(stopped");
-  t.until("> ");
+  to_prompt(t);
   t.type("/context\r");
   t.until("assistant  " + answer.substr(0, 10));
-  t.until("> ");
+  to_prompt(t);
   t.type(kEnd);
   CHECK(t.end() == 0);
 }
@@ -286,7 +293,7 @@ TEST_CASE("Ctrl-C stops an answer and keeps its text") {
 TEST_CASE("SIGTERM at the prompt gives the terminal back") {
   const Bench bench;
   Terminal t(bench.command(kShort));
-  t.until("> ");
+  to_prompt(t);
   t.send(SIGTERM);
   CHECK(t.end() == 143);
   CHECK(t.is_cooked());
@@ -295,23 +302,23 @@ TEST_CASE("SIGTERM at the prompt gives the terminal back") {
 TEST_CASE("a full context is asked about") {
   const Bench bench;
   Terminal t(bench.command({"-n", "12", "--temp", "0", "-q", "-c", "48"}));
-  t.until("> ");
+  to_prompt(t);
   t.type("Tell me a story about a dog and a cat.\r");
-  t.until("> ");
+  to_prompt(t);
   t.type("Now tell me one about a big bird and a small fish, please.\r");
   t.until("the context holds 48");
   t.until("Drop the oldest 1 of 2 turns? [y/n] ");
   t.type("n\r");
-  t.until("> ");
+  to_prompt(t);
   t.type("Now tell me one about a big bird and a small fish, please.\r");
   t.until("[y/n] ");
   t.type("y\r");
-  t.until("> ");
+  to_prompt(t);
   t.type("/context\r");
   const std::string table = t.until("in the cache");
   CHECK_FALSE(contains(table, "a dog"));
   CHECK(contains(table, "big bird"));
-  t.until("> ");
+  to_prompt(t);
   t.type(kEnd);
   CHECK(t.end() == 0);
 }
