@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-GGML_TYPES = {"f32": 0, "f16": 1, "bf16": 30}
+GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(os.environ.get("LLM_BIN") or ROOT / "build" / "release" / "bin")
 
@@ -51,7 +51,7 @@ class Peer:
     _log = None
     _errors = []
 
-    def __init__(self, path, n_ctx, threads, cache="f16", flash_attention=None):
+    def __init__(self, path, n_ctx, threads, cache="f16", flash_attention=None, sequences=1, n_ubatch=512):
         import llama_cpp as c
         self.c = c
         if Peer._log is None:
@@ -68,7 +68,8 @@ class Peer:
         context = c.llama_context_default_params()
         context.n_ctx = n_ctx
         context.n_batch = max(512, min(n_ctx, 2048))
-        context.n_ubatch = 512
+        context.n_ubatch = n_ubatch
+        context.n_seq_max = sequences
         context.n_threads = context.n_threads_batch = threads
         context.no_perf = True
         context.type_k = context.type_v = GGML_TYPES[cache]
@@ -105,13 +106,19 @@ class Peer:
 
     def decode(self, ids, first_position, want):
         """Evaluates ids at consecutive positions of sequence 0; want: "all", "last" or "none" of their logits."""
-        self.batch.n_tokens = len(ids)
-        for i, token in enumerate(ids):
+        last = len(ids) - 1
+        self._evaluate((token, first_position + i, 0, want == "all" or (want == "last" and i == last))
+                       for i, token in enumerate(ids))
+
+    def _evaluate(self, rows):
+        """One batch of (token, position, sequence, whether its logits are wanted)."""
+        for i, (token, position, sequence, wanted) in enumerate(rows):
             self.batch.token[i] = token
-            self.batch.pos[i] = first_position + i
+            self.batch.pos[i] = position
             self.batch.n_seq_id[i] = 1
-            self.batch.seq_id[i][0] = 0
-            self.batch.logits[i] = want == "all" or (want == "last" and i == len(ids) - 1)
+            self.batch.seq_id[i][0] = sequence
+            self.batch.logits[i] = wanted
+            self.batch.n_tokens = i + 1
         if self.c.llama_decode(self.context, self.batch) != 0:
             raise PeerError("the peer's decode failed")
 
@@ -145,36 +152,50 @@ class Peer:
             self.decode([token], position, "last")
         return text
 
-    # The two measurements follow llama-bench: random tokens, no sampling, an empty cache, one warm-up.
+    # The two measurements follow llama-bench: random tokens, no sampling, one warm-up.
 
-    def prefill_speed(self, n):
+    def _random(self, n):
+        return [random.randrange(self.n_vocab) for _ in range(n)]
+
+    def _fill(self, ids, first_position):
+        for at in range(0, len(ids), self.n_batch):
+            self.decode(ids[at:at + self.n_batch], first_position + at, "last")
+
+    def prefill_speed(self, n, depth=0):
+        """Tokens per second of a prompt of n tokens after depth others."""
         def once():
             self.clear()
-            ids = [random.randrange(self.n_vocab) for _ in range(n)]
+            ids = self._random(depth + n)
             if (bos := self.bos()) is not None:
                 ids[0] = bos
+            self._fill(ids[:depth], 0)
+            self.c.llama_synchronize(self.context)
             began = time.perf_counter()
-            for at in range(0, n, self.n_batch):
-                self.decode(ids[at:at + self.n_batch], at, "last")
+            self._fill(ids[depth:], depth)
             self.c.llama_synchronize(self.context)
             return n / (time.perf_counter() - began)
 
-        once()
+        if depth == 0:
+            once()
         return once()
 
-    def decode_speed(self, n):
-        def run(count):
-            self.clear()
-            token = self.bos() if self.bos() is not None else random.randrange(self.n_vocab)
-            began = time.perf_counter()
-            for i in range(count):
-                self.decode([token], i, "last")
-                self.c.llama_synchronize(self.context)
-                token = random.randrange(self.n_vocab)
-            return count / (time.perf_counter() - began)
+    def decode_speed(self, n, depth=0, sequences=1):
+        """Tokens per second, all sequences together, of n steps after depth tokens."""
+        self.clear()
+        self._fill(self._random(depth), 0)
+        memory = self.c.llama_get_memory(self.context)
+        for s in range(1, sequences if depth else 1):
+            self.c.llama_memory_seq_cp(memory, 0, s, -1, -1)
 
-        run(1)
-        return run(n)
+        def run(first, count):
+            began = time.perf_counter()
+            for position in range(first, first + count):
+                self._evaluate((token, position, s, True) for s, token in enumerate(self._random(sequences)))
+                self.c.llama_synchronize(self.context)
+            return sequences * count / (time.perf_counter() - began)
+
+        run(depth, 1)
+        return run(depth + 1, n)
 
 
 def main():
@@ -183,17 +204,25 @@ def main():
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("-p", type=int, default=512, help="tokens of prefill, 0 = not measured")
     parser.add_argument("-n", type=int, default=128, help="tokens of decode, 0 = not measured")
+    parser.add_argument("-d", type=int, default=0, help="tokens in the cache before")
+    parser.add_argument("-np", type=int, default=1, help="sequences that decode at once")
     parser.add_argument("-t", "--threads", type=int, default=default_threads())
+    parser.add_argument("--cache", choices=GGML_TYPES, default="f16", help="type of the cache's keys and values")
+    parser.add_argument("--flash", choices=("on", "off"), help="flash attention (default: as llama.cpp decides)")
+    parser.add_argument("--ubatch", type=int, default=512, help="tokens evaluated at once")
     a = parser.parse_args()
+    began = time.perf_counter()
     try:
-        peer = Peer(a.model, max(a.p, a.n) + 8, a.threads)
+        peer = Peer(a.model, (a.d + max(a.p, a.n) + 8) * a.np, a.threads, a.cache,
+                    None if a.flash is None else a.flash == "on", a.np, a.ubatch)
     except PeerError as e:
         sys.exit(f"peer: {e}")
-    result = {"threads": a.threads, "system": peer.system_info()}
+    peer.decode([0], 0, "last")
+    result = {"threads": a.threads, "system": peer.system_info(), "first_token_s": time.perf_counter() - began}
     if a.p:
-        result[f"pp{a.p}"] = peer.prefill_speed(a.p)
+        result[f"pp{a.p}"] = peer.prefill_speed(a.p, a.d)
     if a.n:
-        result[f"tg{a.n}"] = peer.decode_speed(a.n)
+        result[f"tg{a.n}"] = peer.decode_speed(a.n, a.d, a.np)
     peer.close()
     print(json.dumps(result))
 
