@@ -59,6 +59,16 @@ class FileWeights final : public WeightSource {
   mutable std::uint64_t done_ = 0;
 };
 
+/// A factor of a weight that nothing applies changes the text, which a warning would not make up for.
+void refuse_unused_scales(const std::vector<std::string>& unused, const GgufFile& file) {
+  for (const std::string& name : unused) {
+    if (!name.ends_with(".scale") && !name.ends_with("_scale")) continue;
+    file.fail(*file.tensors().find(name),
+              "scales a weight and would be left out: scales are known as \"<name>.scale\" beside \"<name>.weight\" of "
+              "a product; convert the model again");
+  }
+}
+
 void warn_unused(const std::vector<std::string>& unused, const ModelDims& dims, Warnings& warnings) {
   if (unused.empty()) return;
   constexpr std::size_t kNamed = 4;
@@ -135,6 +145,7 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
   const Graph as_written = build_graph(model->spec_, model->file_, Bucket{}, &unused);
   model->tokenizer_ = Tokenizer::load(model->file_.metadata(), warnings);
   check_vocabulary(*model->tokenizer_, model->dims(), model->file_.metadata());
+  refuse_unused_scales(unused, model->file_);
   warn_unused(unused, model->dims(), warnings);
   model->check_support();
 

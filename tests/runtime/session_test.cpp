@@ -174,6 +174,19 @@ TEST_CASE("tensors that nothing uses give one warning") {
   CHECK(warnings[0].text.find("extra.0") != std::string::npos);
 }
 
+TEST_CASE("a scale that no product applies is an error") {
+  const TempDir folder;
+  for (const char* name : {"blk.0.attn_q.weight.scale", "blk.0.attn_q.weight_scale", "blk.0.attn_norm.scale"}) {
+    INFO(name);
+    TinyFile file = tiny_model();
+    file.add_tensor({name, {DType::F32, {1}}});
+    const auto path = folder / "m.gguf";
+    file.write(path);
+    Warnings warnings;
+    CHECK_THROWS_WITH(load(path, warnings), contains(name) && contains("scales a weight"));
+  }
+}
+
 TEST_CASE("sizes of a model are those of the weights it reads") {
   const TempDir folder;
   const auto model = load_tiny(folder, tiny_model({.experts = 4, .experts_used = 2}));

@@ -181,7 +181,7 @@ TEST_CASE("none: a number of tokens and no text", "[none]") {
   const LoadedTokenizer t = load_tokenizer(w);
   CHECK(t->n_vocab() == 1000);
   CHECK(t->encode("").empty());
-  CHECK_THROWS_WITH(t->encode("a"), Catch::Matchers::Contains("no vocabulary"));
+  CHECK_THROWS_WITH(t->encode("a"), contains("no vocabulary"));
   CHECK(t->decode(Ids{1, 2, 999}).empty());
   CHECK(!t->is_end_of_generation(0));
 }
