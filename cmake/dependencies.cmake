@@ -4,7 +4,7 @@ find_package(Threads REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # checksums in llm-inspect
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # checksums
 find_path(LIBCSV_INCLUDE_DIR csv.h REQUIRED)
 find_library(LIBCSV_LIBRARY csv REQUIRED)
 add_library(LibCsv::LibCsv UNKNOWN IMPORTED)

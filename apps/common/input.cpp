@@ -1,11 +1,14 @@
 #include "common/input.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <vector>
 
 #include "base/error.h"
 
@@ -51,6 +54,23 @@ std::string read_input(const std::string& path) {
       fail(path, errno);
     }
   }
+}
+
+std::string read_matching(const std::string& pattern) {
+  glob_t found{};
+  const int status = ::glob(pattern.c_str(), GLOB_TILDE | GLOB_BRACE, nullptr, &found);
+  const std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  if (status != 0 && status != GLOB_NOMATCH)
+    throw Error(ErrorKind::Io, "what matches \"" + escaped(pattern) + "\" cannot be listed");
+  std::string text;
+  for (const std::string& path : paths) {
+    if (std::filesystem::is_directory(path)) continue;
+    text += path + ":\n" + read_input(path);
+    text += text.ends_with('\n') ? "\n" : "\n\n";
+  }
+  if (text.empty()) throw Error(ErrorKind::Usage, "no file matches \"" + escaped(pattern) + "\"");
+  return text;
 }
 
 }  // namespace llm::app

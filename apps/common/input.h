@@ -9,4 +9,7 @@ namespace llm::app {
 /// stdin.
 std::string read_input(const std::string& path);
 
+/// The texts of all files that a shell's pattern names, each under its path. Throws ErrorKind::Usage if it names none.
+std::string read_matching(const std::string& pattern);
+
 }  // namespace llm::app

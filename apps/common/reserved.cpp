@@ -22,8 +22,8 @@ constexpr std::string_view kReserved[] = {
     "--adaptive-target", "--adaptive-decay", "-bs", "--backend-sampling", "--deterministic",
     // cache and context
     "-ctk", "--cache-type-k", "-ctv", "--cache-type-v", "-kvo", "--kv-offload", "-nkvo", "--no-kv-offload",
-    "--swa-full", "-ctxcp", "--ctx-checkpoints", "-cram", "--cache-ram", "--prompt-cache", "--prompt-cache-all",
-    "--prompt-cache-ro", "-fa", "--flash-attn", "--cache-reuse",
+    "--swa-full", "-ctxcp", "--ctx-checkpoints", "-cram", "--cache-ram",
+    "-fa", "--flash-attn", "--cache-reuse",
     // cpu
     "-tb", "--threads-batch", "-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict", "--prio", "--poll", "-Cb",
     "--cpu-mask-batch", "-Crb", "--cpu-range-batch", "--cpu-strict-batch", "--prio-batch", "--poll-batch", "--numa",

@@ -12,10 +12,11 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/sha256.h"
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/progress.h"
-#include "sha256.h"
+#include "expected_sums.h"
 #include "tensor/blocks.h"
 #include "tensor/decode.h"
 

@@ -53,13 +53,18 @@ class JsonOutput final : public AnswerOutput {
 
   void finish(const GenerateResult& r, std::string_view reason) override {
     Json end{{"text", text_}, {"finish_reason", reason}, {"model", head_.model}, {"seed", head_.seed}};
-    end["usage"] = {{"prompt_tokens", r.prompt_tokens},
+    const std::int64_t prompt = head_.cached_tokens + r.prompt_tokens;
+    end["usage"] = {{"prompt_tokens", prompt},
                     {"completion_tokens", r.generated_tokens},
-                    {"total_tokens", r.prompt_tokens + r.generated_tokens}};
-    end["timings"] = {
-        {"load_ms", milliseconds(head_.load_seconds)}, {"prompt_n", r.prompt_tokens},
-        {"prompt_ms", milliseconds(r.prompt_seconds)}, {"first_token_ms", milliseconds(r.first_token_seconds)},
-        {"predicted_n", r.generated_tokens},           {"predicted_ms", milliseconds(r.generate_seconds)}};
+                    {"total_tokens", prompt + r.generated_tokens},
+                    {"prompt_tokens_details", {{"cached_tokens", head_.cached_tokens}}}};
+    end["timings"] = {{"load_ms", milliseconds(head_.load_seconds)},
+                      {"prompt_n", r.prompt_tokens},
+                      {"prompt_ms", milliseconds(r.prompt_seconds)},
+                      {"first_token_ms", milliseconds(r.first_token_seconds)},
+                      {"predicted_n", r.generated_tokens},
+                      {"predicted_ms", milliseconds(r.generate_seconds)},
+                      {"cache_n", head_.cached_tokens}};
     if (wants_logprobs_ && !lines_) end["logprobs"] = logprobs_json(logprobs_, tokenizer_);
     write(end);
   }

@@ -16,7 +16,8 @@ struct AnswerHead {
   std::string model;
   std::uint64_t seed = 0;
   double load_seconds = 0;
-  std::string prefill;  ///< the text begins with it
+  std::int64_t cached_tokens = 0;  ///< of the prompt, that need not be read
+  std::string prefill;             ///< the text begins with it
 };
 
 class AnswerOutput {

@@ -10,39 +10,19 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "gguf/fingerprint.h"
 
 namespace llm::app {
 namespace {
 
-constexpr int kFormat = 1;
-
-std::uint64_t hash_bytes(std::span<const std::byte> bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 64 bits
-  for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3;
-  return hash;
-}
-
-std::string hexadecimal(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-std::uint64_t first_data_offset(const GgufFile& file) {
-  std::uint64_t first = file.shards().front().bytes().size();
-  for (const TensorInfo& t : file.tensors().all()) {
-    if (t.shard == 0) first = std::min(first, t.data_offset);
-  }
-  return first;
-}
+constexpr int kFormat = 2;
 
 }  // namespace
 
 Json describe_model_file(const GgufFile& file) {
-  const auto header = file.shards().front().bytes().first(static_cast<std::size_t>(first_data_offset(file)));
   return {{"name", std::filesystem::path(file.metadata().file()).filename().string()},
           {"bytes", file.file_bytes()},
-          {"header_fnv1a64", hexadecimal(hash_bytes(header))}};
+          {"fingerprint", fingerprint(file)}};
 }
 
 std::string state_path(const std::string& results) { return results + ".state"; }

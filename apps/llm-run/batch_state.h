@@ -18,7 +18,7 @@ struct BatchState {
   std::string status;  ///< running, finished, interrupted, failed
 };
 
-/// Name, size and a hash of everything before the weights: another file by the same name is told apart.
+/// Name, size and fingerprint: another file by the same name is told apart.
 Json describe_model_file(const GgufFile&);
 
 std::string state_path(const std::string& results);

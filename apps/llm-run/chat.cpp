@@ -1,7 +1,7 @@
 #include "chat.h"
 
 #include <chrono>
-#include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "answer_options.h"
@@ -9,6 +9,7 @@
 #include "chat_file.h"
 #include "chat_input.h"
 #include "chat_printer.h"
+#include "chat_report.h"
 #include "chat_settings.h"
 #include "common/escapes.h"
 #include "common/input.h"
@@ -18,7 +19,7 @@
 #include "common/progress.h"
 #include "common/signals.h"
 #include "conversation.h"
-#include "text/known_templates.h"
+#include "prompt_cache.h"
 
 namespace llm::app {
 namespace {
@@ -26,20 +27,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Outcome = LineEditor::Outcome;
 using Role = ChatMessage::Role;
-
-std::string speed(std::int64_t tokens, double seconds) {
-  return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
-}
-
-std::string timing(const Conversation::Answered& a) {
-  const GenerateResult& r = a.result;
-  return "prompt " + number_text(r.prompt_tokens) + " tok" + speed(r.prompt_tokens, r.prompt_seconds) + " (cached " +
-         number_text(a.cached) + ") · gen " + number_text(r.generated_tokens) + " tok" +
-         speed(r.generated_tokens - 1, r.generate_seconds) + " · TTFT " + fixed_text(r.first_token_seconds, 2) +
-         "s · stop: " + std::string(name(r.reason));
-}
-
-std::string one_line(const std::string& text, std::size_t bytes) { return escaped(text, bytes); }
 
 bool ends_in_reasoning(const Prompt& prompt) {
   const std::string_view text = prompt.text.text;
@@ -73,6 +60,7 @@ class Chat {
   int run(const std::optional<std::string>& first);
 
  private:
+  int converse(const std::optional<std::string>& first);
   void greet() const;
   /// Nothing to go on with: the exit code.
   std::optional<int> interrupted();
@@ -96,12 +84,14 @@ class Chat {
   void think(const std::string& what);
   void stop(const std::string& text);
   void read(const std::string& path);
+  void glob(const std::string& pattern);
+  void add_pending(const std::string& text);
+  void save(const std::string& path);
   void load(const std::string& path);
-  void context();
+  void fork(const std::string& name);
   void stats();
+  void why(const std::string& number);
   void constrain(const ChatLine&);
-  std::string info() const;
-  std::string template_source() const;
 
   /// What is neither an answer nor an error.
   void tell(const std::string& text) const;
@@ -112,6 +102,12 @@ class Chat {
   std::string pending_;  ///< of /read, for the next message
   std::uint64_t attempts_ = 0;
   std::optional<Clock::time_point> last_interrupt_;
+  struct Branch {
+    std::vector<ChatMessage> messages;
+    std::string system;
+  };
+  std::string branch_ = "main";
+  std::map<std::string, Branch> branches_;  ///< but the current one
   bool leave_ = false;
   std::optional<int> failure_;  ///< of the first message without an answer
   std::optional<Conversation::Answered> last_;
@@ -134,6 +130,14 @@ void Chat::greet() const {
 }
 
 int Chat::run(const std::optional<std::string>& first) {
+  const PromptCacheOptions& kept = p_.options.prompt_cache;
+  if (!kept.file.empty() && std::filesystem::exists(kept.file)) talk_.load_cache(kept.file);
+  const int code = converse(first);
+  if (!kept.file.empty() && !kept.read_only && talk_.cached_tokens() > 0) talk_.save_cache(kept.file);
+  return code;
+}
+
+int Chat::converse(const std::optional<std::string>& first) {
   greet();
   if (first) take(*first);
   while (!leave_) {
@@ -221,18 +225,23 @@ void Chat::command(const ChatLine& line) {
       return stop(line.text);
     case ChatCommand::Read:
       return read(line.text);
+    case ChatCommand::Glob:
+      return glob(line.text);
     case ChatCommand::Save:
-      save_chat(line.text, {p_.prompts.system(), talk_.messages, p_.settings}, p_.model.file());
-      return tell("saved in " + line.text + "\n");
+      return save(line.text);
     case ChatCommand::Load:
       return load(line.text);
+    case ChatCommand::Fork:
+      return fork(line.text);
     case ChatCommand::Export:
       export_chat(line.text, p_.prompts.system(), talk_.messages);
       return tell("written to " + line.text + "\n");
     case ChatCommand::Context:
-      return context();
+      return tell(context_table(talk_, p_.session));
     case ChatCommand::Stats:
       return stats();
+    case ChatCommand::Why:
+      return why(line.text);
     case ChatCommand::Grammar:
     case ChatCommand::Json:
       return constrain(line);
@@ -471,9 +480,32 @@ void Chat::think(const std::string& what) {
 
 void Chat::read(const std::string& path) {
   if (path.empty()) throw Error(ErrorKind::Usage, "/read needs a file");
-  const std::string text = read_input(path);
+  add_pending(read_input(path));
+}
+
+void Chat::add_pending(const std::string& text) {
   pending_ += text;
   tell(number_text(static_cast<std::int64_t>(text.size())) + " bytes go before the next message\n");
+}
+
+void Chat::glob(const std::string& pattern) {
+  if (pattern.empty()) throw Error(ErrorKind::Usage, "/glob needs a pattern: /glob src/*.cpp");
+  add_pending(read_matching(pattern));
+}
+
+void Chat::save(const std::string& path) {
+  SavedChat chat{p_.prompts.system(), talk_.messages, p_.settings};
+  require_saved_chat_or_nothing(path);
+  if (talk_.cached_tokens() > 0) {
+    chat.cache = path + ".cache";
+    talk_.save_cache(chat.cache);
+  }
+  save_chat(path, chat, p_.model.file());
+  tell("saved in " + path +
+       (chat.cache.empty()
+            ? ""
+            : ", the cache (" + bytes_text(std::filesystem::file_size(chat.cache)) + ") in " + chat.cache) +
+       "\n");
 }
 
 void Chat::load(const std::string& path) {
@@ -481,7 +513,45 @@ void Chat::load(const std::string& path) {
   p_.prompts.set_system(chat.system);
   talk_.messages = std::move(chat.messages);
   p_.settings = std::move(chat.settings);
-  tell("loaded " + std::to_string(talk_.turns()) + " turns\n");
+  std::string cached;
+  if (!chat.cache.empty()) {
+    try {
+      talk_.load_cache(chat.cache);
+      cached = ", " + number_text(talk_.cached_tokens()) + " tokens are in the cache";
+    } catch (const Error& error) {  // the text does not depend on it
+      note(std::string(error.what()) + "; the conversation will be read again");
+    }
+  }
+  tell("loaded " + std::to_string(talk_.turns()) + " turns" + cached + "\n");
+}
+
+void Chat::fork(const std::string& name) {
+  if (name.empty()) {
+    std::string list = "* " + branch_ + ", " + std::to_string(talk_.turns()) + " turns\n";
+    for (const auto& [other, kept] : branches_)
+      list += "  " + other + ", " + std::to_string((kept.messages.size() + 1) / 2) + " turns\n";
+    return tell(list);
+  }
+  if (name == branch_) throw Error(ErrorKind::Usage, "this is " + escaped(name) + " already");
+  const auto known = branches_.find(name);
+  const bool back = known != branches_.end();
+  branches_[branch_] = {talk_.messages, p_.prompts.system()};
+  if (back) {
+    talk_.messages = known->second.messages;
+    p_.prompts.set_system(known->second.system);
+    branches_.erase(known);
+  }
+  tell((back ? "back in " : "a copy of " + branch_ + ", ") + name + ", " + std::to_string(talk_.turns()) + " turns\n");
+  branch_ = name;
+}
+
+void Chat::why(const std::string& number) {
+  const std::span<const Token> tokens = talk_.last_answer();
+  if (tokens.empty()) throw Error(ErrorKind::Usage, "there is no answer yet");
+  if (number.empty()) return tell(token_list(tokens, p_.model.tokenizer()));
+  constexpr std::size_t kShown = 10;
+  const auto n = parse_integer("/why", number, 1, static_cast<std::int64_t>(tokens.size()));
+  tell(alternatives(talk_.explain(static_cast<std::size_t>(n) - 1, kShown), p_.model.tokenizer()));
 }
 
 void Chat::constrain(const ChatLine& line) {
@@ -497,71 +567,19 @@ void Chat::constrain(const ChatLine& line) {
 }
 
 void Chat::show(const std::string& what) {
-  if (what.empty() || what == "info") return tell(info());
+  if (what.empty() || what == "info") return tell(model_info(p_.options, p_.model, p_.session, p_.prompts));
   if (what == "params") return tell(list_settings(p_.settings));
   if (what == "system") return system("");
-  if (what == "template") return tell(p_.prompts.template_name() + ":\n" + template_source() + "\n");
-  if (what == "license") {
-    const Metadata& metadata = p_.model.file().metadata();
-    const auto license = metadata.find("general.license") == nullptr
-                             ? std::string_view("the file names none")
-                             : metadata.get<std::string_view>("general.license");
-    return tell(std::string(license) + "\n");
-  }
+  if (what == "template")
+    return tell(p_.prompts.template_name() + ":\n" + template_source(p_.options.chat, p_.model) + "\n");
+  if (what == "license") return tell(license_text(p_.model));
   throw Error(ErrorKind::Usage, "/show takes info, params, template, system or license");
-}
-
-std::string Chat::info() const {
-  const Model& m = p_.model;
-  return "model      " + p_.options.model.path + "\n           " + m.dims().architecture + ", " +
-         number_text(static_cast<std::int64_t>(m.parameter_count())) + " parameters, " + bytes_text(m.weight_bytes()) +
-         "\ntokenizer  " + m.tokenizer().describe() + "\ntemplate   " + p_.prompts.template_name() + "\ncontext    " +
-         number_text(talk_.context()) + " tokens, " + bytes_text(p_.session.cache_bytes_per_position()) +
-         " each\nbackend    " + p_.model.backend().describe() + "\n";
-}
-
-std::string Chat::template_source() const {
-  const ChatOptions& o = p_.options.chat;
-  if (!o.template_file.empty()) return read_input(o.template_file);
-  if (ChatTemplate::is_source(o.template_text)) return o.template_text;
-  const Metadata& metadata = p_.model.file().metadata();
-  const bool named = !o.template_text.empty() && o.template_text != "default";
-  const std::string key = "tokenizer.chat_template" + (named ? "." + o.template_text : "");
-  if (metadata.find(key) != nullptr) return std::string(metadata.get<std::string_view>(key));
-  for (const KnownTemplate& known : known_templates()) {
-    if (known.name == o.template_text) return std::string(known.source);
-  }
-  return "(its text is not known)";
-}
-
-void Chat::context() {
-  std::string table;
-  std::int64_t used = 0;
-  const auto padded = [](std::string text, std::size_t width) {
-    return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
-  };
-  for (const MessageSize& m : talk_.sizes()) {
-    used += m.tokens;
-    table += padded(number_text(m.tokens), 9) + "  " + std::string(m.role) + std::string(11 - m.role.size(), ' ') +
-             one_line(m.text, 60) + "\n";
-  }
-  tell(table + padded(number_text(used), 9) + "  of " + number_text(talk_.context()) + " tokens; " +
-       number_text(talk_.cached_tokens()) + " in the cache (" + bytes_text(p_.session.cache_bytes_in_use()) + ")\n");
 }
 
 void Chat::stats() {
   if (!last_) return tell("there is no answer yet\n");
   tell("last: " + timing(*last_) + "\nall:  " + number_text(answers_) + " answers, prompts " + number_text(evaluated_) +
        " tok (cached " + number_text(cached_) + "), generated " + number_text(generated_) + " tok\n");
-}
-
-std::filesystem::path history_file(const ChatOptions& options) {
-  if (!options.keep_history) return {};
-  const char* state = std::getenv("XDG_STATE_HOME");
-  if (state != nullptr && *state == '/') return std::filesystem::path(state) / "llm-run" / "history";
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || *home != '/') return {};
-  return std::filesystem::path(home) / ".local" / "state" / "llm-run" / "history";
 }
 
 std::optional<std::string> first_message(const RunOptions& options) {
@@ -588,7 +606,8 @@ int run_chat(const RunOptions& options) {
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
   if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
   Session session(*model, session_options(options, *model));
-  const auto editor = LineEditor::open({.history = history_file(options.chat), .complete = complete_chat_line});
+  const auto editor = LineEditor::open({.history = options.chat.keep_history ? history_file() : std::filesystem::path(),
+                                        .complete = complete_chat_line});
   return Chat({options, *model, session, prompts, editor.get(), std::move(settings)}).run(first);
 }
 

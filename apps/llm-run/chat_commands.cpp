@@ -34,18 +34,18 @@ constexpr Row kRows[] = {
     {C::Think, "/think", "on|off", "the template's variable enable_thinking"},
     {C::Stop, "/stop", "[TEXT|off]", "end answers before this text, too; off: before none"},
     {C::Read, "/read", "FILE", "put a file's text before the next message", true},
-    {C::Save, "/save", "FILE", "write messages and settings as JSON", true},
+    {C::Glob, "/glob", "PATTERN", "the same for all files whose paths match, each under its name", true},
+    {C::Save, "/save", "FILE", "write messages and settings as JSON, the cache as FILE.cache", true},
     {C::Load, "/load", "FILE", "take them from such a file", true},
+    {C::Fork, "/fork", "[NAME]", "go on in a copy called NAME, or in the one of that name; alone: list them"},
     {C::Export, "/export", "FILE.md|FILE.jsonl", "write the messages for reading, or one per line", true},
     {C::Context, "/context /tokens", "", "tokens of each message, of the context, in the cache"},
     {C::Stats, "/stats", "", "times of the last answer and of all"},
+    {C::Why, "/why", "[N]", "what the model gave the last answer's token N and others; alone: number them"},
     {C::Grammar, "/grammar", "FILE|off", "answers follow a GBNF grammar", true},
     {C::Json, "/json", "FILE|off", "answers are JSON that the schema in the file allows", true},
-    {C::Unsupported, "/glob", "", ""},
     {C::Unsupported, "/image", "", ""},
     {C::Unsupported, "/audio", "", ""},
-    {C::Unsupported, "/fork", "", ""},
-    {C::Unsupported, "/why", "", ""},
 };
 
 template <class F>

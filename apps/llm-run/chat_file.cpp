@@ -81,19 +81,23 @@ std::string markdown(const std::string& system, std::span<const ChatMessage> mes
 
 }  // namespace
 
-void save_chat(const std::string& path, const SavedChat& chat, const GgufFile& model) {
-  if (std::filesystem::exists(path)) {
-    try {
-      (void)read_saved(path);
-    } catch (const Error&) {
-      refuse(path, "is there already and is no saved chat");
-    }
+void require_saved_chat_or_nothing(const std::string& path) {
+  if (!std::filesystem::exists(path)) return;
+  try {
+    (void)read_saved(path);
+  } catch (const Error&) {
+    refuse(path, "is there already and is no saved chat");
   }
+}
+
+void save_chat(const std::string& path, const SavedChat& chat, const GgufFile& model) {
+  require_saved_chat_or_nothing(path);
   Ordered json;
   json["format"] = kFormat;
   json["version"] = kVersion;
   json["model"] = describe_model_file(model);
   json["settings"] = settings_json(chat.settings);
+  if (!chat.cache.empty()) json["cache"] = std::filesystem::path(chat.cache).filename().string();
   json["messages"] = messages_json(chat.system, chat.messages);
   write_file(path, json_text(json, 2));
 }
@@ -106,7 +110,12 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
   const Ordered saved_model = json.value("model", Ordered());
   if (saved_model != Ordered(describe_model_file(model))) {
     const Ordered name = saved_model.is_object() ? saved_model.value("name", Ordered()) : Ordered();
-    note("the chat was saved with another model" + (name.is_string() ? ", " + escaped(name.get<std::string>()) : ""));
+    note("the chat was saved with another model" + (name.is_string() ? ", " + escaped(name.get<std::string>()) : "") +
+         ": it will be read again");
+  } else if (const Ordered cache = json.value("cache", Ordered()); cache.is_string()) {
+    // beside the chat, wherever both were moved
+    const auto file_name = std::filesystem::path(cache.get<std::string>()).filename();
+    chat.cache = (std::filesystem::path(path).parent_path() / file_name).string();
   }
   return chat;
 }

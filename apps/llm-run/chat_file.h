@@ -1,4 +1,4 @@
-// Conversations in files: to go on with (JSON: messages and settings, the cache is computed again), and to read.
+// Conversations in files: to go on with (JSON: messages, settings, the name of the cache's file), and to read.
 #pragma once
 
 #include <span>
@@ -14,12 +14,15 @@ struct SavedChat {
   std::string system;
   std::vector<ChatMessage> messages;
   ChatSettings settings;
+  std::string cache = {};  ///< file with what was computed of them; empty: none
 };
 
-/// Replaces a saved chat, nothing else. Throws ErrorKind::Usage for another file that is there, ErrorKind::Io.
+/// Throws ErrorKind::Usage if another file than a saved chat is there: none is replaced.
+void require_saved_chat_or_nothing(const std::string& path);
+/// Replaces a saved chat, nothing else. Throws ErrorKind::Usage, ErrorKind::Io.
 void save_chat(const std::string& path, const SavedChat&, const GgufFile& model);
-/// `settings` are those now, for what the file does not hold. Notes another model than `model`. Throws
-/// ErrorKind::Usage for what is no saved chat.
+/// `settings` are those now, for what the file does not hold. Notes another model than `model`, whose cache is of no
+/// use. Throws ErrorKind::Usage for what is no saved chat.
 SavedChat load_chat(const std::string& path, const ChatSettings& settings, const GgufFile& model);
 
 /// By the name's ending: .md, or .jsonl with a message per line. Replaces nothing.

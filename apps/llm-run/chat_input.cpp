@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
@@ -68,6 +69,14 @@ LineEditor::Input MessageReader::next() {
   if (block && text.ends_with('\n')) text.pop_back();
   if (block && text.starts_with('/')) text.insert(0, 1, '/');  // never a command
   return {Outcome::Line, std::move(text)};
+}
+
+std::filesystem::path history_file() {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && *state == '/') return std::filesystem::path(state) / "llm-run" / "history";
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') return {};
+  return std::filesystem::path(home) / ".local" / "state" / "llm-run" / "history";
 }
 
 }  // namespace llm::app

@@ -2,6 +2,7 @@
 // in the next; """ begins and ends a message of several lines.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -22,5 +23,8 @@ class MessageReader {
   std::string buffered_;  ///< of stdin
   bool ended_ = false;
 };
+
+/// Where lines typed are kept: in $XDG_STATE_HOME, or else in ~/.local/state. Empty if neither is known.
+std::filesystem::path history_file();
 
 }  // namespace llm::app

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/state_file.h"
+
 namespace llm::app {
 namespace {
 
@@ -62,20 +64,51 @@ Conversation::Answered Conversation::answer(const Prompt& prompt, GenerateOption
   Answered answered;
   answered.cached = options.cached = keep_common_prefix(ids);
   tokens_ = ids;
-  // However it ends: the sequence has a beginning of these tokens, and we know as much of it as it has.
-  const auto settle = [&] {
-    tokens_.resize(std::min(tokens_.size(), static_cast<std::size_t>(session_.length(sequence_))));
-    session_.rewind(sequence_, static_cast<std::int64_t>(tokens_.size()));
-  };
+  answer_.clear();
   try {
     answered.result = generate(session_, model_, sequence_, ids, options, text, progress);
   } catch (...) {
     settle();
     throw;
   }
-  tokens_.insert(tokens_.end(), answered.result.tokens.begin(), answered.result.tokens.end());
+  answer_ = answered.result.tokens;
+  answer_begin_ = tokens_.size();
+  tokens_.insert(tokens_.end(), answer_.begin(), answer_.end());
   settle();
   return answered;
+}
+
+void Conversation::settle() {
+  tokens_.resize(std::min(tokens_.size(), static_cast<std::size_t>(session_.length(sequence_))));
+  session_.rewind(sequence_, static_cast<std::int64_t>(tokens_.size()));
+}
+
+Logprobs Conversation::explain(std::size_t n, std::size_t count) {
+  const std::size_t at = answer_begin_ + n;  // its place in the text; the logits are those after the token before
+  check(n < answer_.size() && at >= 1 && at <= tokens_.size(), "a token of the last answer");
+  session_.rewind(sequence_, static_cast<std::int64_t>(at) - 1);
+  try {
+    const Append before{sequence_, std::span(tokens_).subspan(at - 1, 1), Logits::Last};
+    const Logprobs found = logprobs(session_.eval({&before, 1}), answer_[n], count);
+    const Append rest{sequence_, std::span(tokens_).subspan(at), Logits::None};
+    if (!rest.tokens.empty()) (void)session_.eval({&rest, 1});
+    return found;
+  } catch (...) {
+    settle();
+    throw;
+  }
+}
+
+void Conversation::save_cache(const std::string& path) const { save_state(path, model_, session_, sequence_, tokens_); }
+
+void Conversation::load_cache(const std::string& path) {
+  const StateFile file = StateFile::open(path, model_, session_);
+  const std::int64_t n = std::min<std::int64_t>(static_cast<std::int64_t>(file.tokens().size()), context());
+  session_.rewind(sequence_, 0);
+  tokens_.clear();
+  answer_.clear();
+  file.restore(session_, sequence_, n);
+  tokens_.assign(file.tokens().begin(), file.tokens().begin() + n);
 }
 
 std::size_t Conversation::turns() const {

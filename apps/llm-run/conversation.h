@@ -56,6 +56,16 @@ class Conversation {
   std::size_t drop_newest(std::size_t turns);
   std::size_t turns() const;
 
+  /// The tokens of the last answer, as they were sampled.
+  std::span<const Token> last_answer() const { return answer_; }
+  /// What the model gave the n-th of them (from 0) and the `count` likeliest in its place: evaluates it again.
+  Logprobs explain(std::size_t n, std::size_t count);
+
+  /// The cache in a file, so that another run need not compute it. load_cache() throws ErrorKind::Usage for what is
+  /// damaged or of another model, and then leaves the cache as it was.
+  void save_cache(const std::string& path) const;
+  void load_cache(const std::string& path);
+
   std::vector<MessageSize> sizes() const;
   std::int64_t cached_tokens() const { return static_cast<std::int64_t>(tokens_.size()); }
   std::int64_t context() const { return session_.context(); }
@@ -64,12 +74,16 @@ class Conversation {
   enum class Ending : std::uint8_t { AnswerBegins, AsItIs };
   Prompt render(std::span<const ChatMessage>, Ending) const;
   std::int64_t keep_common_prefix(std::span<const Token> prompt);
+  /// After work that may have been cut short: we know as much of the sequence as it has, and it has no more.
+  void settle();
 
   Model& model_;
   Session& session_;
   PromptMaker& prompts_;
   SequenceId sequence_;
   std::vector<Token> tokens_;  ///< what the sequence holds
+  std::vector<Token> answer_;  ///< the last one
+  std::size_t answer_begin_ = 0;
 };
 
 }  // namespace llm::app

@@ -20,6 +20,7 @@
 #include "plan.h"
 #include "profile.h"
 #include "prompt.h"
+#include "prompt_cache.h"
 #include "runtime/generator.h"
 
 namespace llm::app {
@@ -60,12 +61,13 @@ std::string speed(std::int64_t tokens, double seconds) {
   return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
 }
 
-void say_timing(double load_seconds, const GenerateResult& r, std::string_view reason) {
+void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, std::string_view reason) {
   const std::string stop(signal_exit_code() != 0 ? "interrupted" : reason);
   say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
-      speed(r.prompt_tokens, r.prompt_seconds) + " · gen " + std::to_string(r.generated_tokens) + " tok" +
-      speed(r.generated_tokens - 1, r.generate_seconds) + " · TTFT " + fixed_text(r.first_token_seconds, 2) +
-      "s · peak " + bytes_text(peak_resident_bytes()) + " · stop: " + stop);
+      speed(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
+      " · gen " + std::to_string(r.generated_tokens) + " tok" + speed(r.generated_tokens - 1, r.generate_seconds) +
+      " · TTFT " + fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) +
+      " · stop: " + stop);
 }
 
 void say_choices(Model& model, const RunOptions& options) {
@@ -86,8 +88,8 @@ struct Ended {
   bool time_up = false;
 };
 
-Ended answer(Model& model, Session& session, std::span<const Token> prompt, const GenerateOptions& options,
-             AnswerOutput& output, Profile& profile) {
+Ended answer(Model& model, Session& session, SequenceId sequence, std::span<const Token> prompt,
+             const GenerateOptions& options, AnswerOutput& output, Profile& profile) {
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
     bar->update(static_cast<double>(done) / static_cast<double>(total));
@@ -98,7 +100,7 @@ Ended answer(Model& model, Session& session, std::span<const Token> prompt, cons
     output.begin();
   };
   Ended ended;
-  ended.result = generate(session, model, session.create(), prompt, options, {}, progress);
+  ended.result = generate(session, model, sequence, prompt, options, {}, progress);
   bar.reset();
   ended.time_up = ended.result.reason == StopReason::Cancelled && signal_exit_code() == 0;
   output.finish(ended.result, ended.time_up ? "timeout" : finish_reason(ended.result.reason));
@@ -160,6 +162,9 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   fit_prompt(prompt, options.context, session.context(), options.max_tokens);
   if (options.output.display_prompt) show_prompt(prompt);
   if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
+  PromptCache cache(options.prompt_cache, *model, session);
+  const SequenceId sequence = session.create();
+  const std::int64_t cached = cache.take(sequence, prompt.tokens.ids);
   const double load_seconds = seconds_since(start);
 
   Profile profile;
@@ -169,16 +174,20 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
                                          {.model = std::filesystem::path(options.model.path).filename().string(),
                                           .seed = settings.sampling.seed,
                                           .load_seconds = load_seconds,
+                                          .cached_tokens = cached,
                                           .prefill = options.output.prefill},
                                          model->tokenizer());
   GenerateOptions generation = generate_options(options, std::move(settings), prompt, session.context(), start);
   generation.step = [&](const Answer& a, std::string_view piece) { output->step(a, piece); };
-  const Ended ended = answer(*model, session, prompt.tokens.ids, generation, *output, profile);
+  generation.cached = cached;
+  if (cache.wanted()) on_signal(OnSignal::AskToStop);  // what was read until then is kept
+  const Ended ended = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
+  cache.keep(sequence, prompt.tokens.ids, ended.result.tokens);
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();
   verbose(programs);
   if (options.profile) say(profile.table());
-  say_timing(load_seconds, ended.result, ended.time_up ? "time" : name(ended.result.reason));
+  say_timing(load_seconds, cached, ended.result, ended.time_up ? "time" : name(ended.result.reason));
   return ended.time_up ? kTimeUp : signal_exit_code();
 }
 

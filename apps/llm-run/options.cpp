@@ -104,9 +104,13 @@ void refuse_options_of_one_answer(const RunOptions& o, const std::string& where)
 
 void check_mode(RunOptions& o) {
   check_batch_options(o.batch);
+  check_prompt_cache_options(o.prompt_cache);
   if (o.batch.wanted()) {
     if (o.prompt.given()) throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
     if (o.chat.interactive) throw Error(ErrorKind::Usage, "-i chats, --batch does not: give one");
+    if (!o.prompt_cache.file.empty())
+      throw Error(ErrorKind::Usage,
+                  "--prompt-cache is for one answer or a chat; a batch finds common beginnings itself");
     return refuse_options_of_one_answer(o, "a batch");
   }
   if (o.chat.interactive && o.chat.format == ChatOptions::Format::Raw) {
@@ -126,7 +130,7 @@ void check_mode(RunOptions& o) {
 }
 
 void refuse_overwriting_inputs(const RunOptions& o) {
-  for (const std::string& output : {o.dump_graph, o.batch.output}) {
+  for (const std::string& output : {o.dump_graph, o.batch.output, o.prompt_cache.file}) {
     refuse_overwriting(output, {o.model.path, o.batch.input});
     for (const PromptFile& file : o.prompt.files) refuse_overwriting(output, {file.path});
   }
@@ -153,6 +157,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_length_options(cli, o);
   add_chat_options(cli, o.chat);
   add_context_options(cli, o.context);
+  add_prompt_cache_options(cli, o.prompt_cache);
   add_sampling_options(cli, o.sampling);
   add_constraint_options(cli, o.constraint);
   add_text_options(cli, o);

@@ -11,6 +11,7 @@
 #include "constraint_options.h"
 #include "context_options.h"
 #include "output_options.h"
+#include "prompt_cache.h"
 #include "prompt_input.h"
 #include "sampling_options.h"
 
@@ -41,6 +42,7 @@ struct RunOptions {
   PromptInput prompt;
   std::int64_t max_tokens = -1;  ///< -1: until something else ends it
   ContextOptions context;
+  PromptCacheOptions prompt_cache;
   SamplingChoices sampling;
   ConstraintChoice constraint;
   std::vector<std::string> stop_strings;

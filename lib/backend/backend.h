@@ -96,6 +96,9 @@ class StateStore {
   virtual std::size_t bytes_per_block() const = 0;  ///< over all layers
   /// Copies the rows of one block over another: copy on write of shared prefixes.
   virtual void copy_block(std::int32_t from, std::int32_t to) = 0;
+  /// All rows of a block as bytes_per_block() bytes, which only a store of the same backend, caches and format takes.
+  virtual void read_block(std::int32_t block, std::span<std::byte> dst) const = 0;
+  virtual void write_block(std::int32_t block, std::span<const std::byte> src) = 0;
 };
 
 /// Memory of activations, shared by the programs of all buckets.

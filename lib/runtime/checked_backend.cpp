@@ -29,6 +29,16 @@ struct CheckedStates final : StateStore {
     tested->copy_block(from, to);
     reference->copy_block(from, to);
   }
+  void read_block(std::int32_t block, std::span<std::byte> dst) const override {
+    const std::size_t n = tested->bytes_per_block();
+    tested->read_block(block, dst.first(n));
+    reference->read_block(block, dst.subspan(n));
+  }
+  void write_block(std::int32_t block, std::span<const std::byte> src) override {
+    const std::size_t n = tested->bytes_per_block();
+    tested->write_block(block, src.first(n));
+    reference->write_block(block, src.subspan(n));
+  }
   std::unique_ptr<StateStore> tested, reference;
 };
 

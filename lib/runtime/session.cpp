@@ -89,7 +89,8 @@ std::int64_t rows_wanted(const Append& a) {
 }  // namespace
 
 struct Session::Impl {
-  Impl(Model& m, const SessionOptions& o) : model(m), sequences(o.sequences), batch_tokens(tokens_of_a_step(o)) {
+  Impl(Model& m, const SessionOptions& o)
+      : model(m), sequences(o.sequences), batch_tokens(tokens_of_a_step(o)), format(o.cache) {
     check(o.sequences >= 1 && o.context >= 0, "options of a session");
     const Graph largest = largest_graph(model, o);
     workspace = model.backend().make_workspace(largest);
@@ -143,6 +144,7 @@ struct Session::Impl {
   Model& model;
   int sequences;
   int batch_tokens;
+  CacheFormat format;
   std::uint64_t position_bytes = 0;
   ContextChoice choice{};
   std::unique_ptr<Workspace> workspace;
@@ -294,12 +296,34 @@ std::span<const float> Session::eval(std::span<const Append> work) { return impl
 
 void Session::require_context(std::int64_t tokens) const { impl_->require_context(tokens); }
 
+const CacheFormat& Session::cache_format() const { return impl_->format; }
+
 int Session::batch_tokens() const { return impl_->batch_tokens; }
 
 std::int64_t Session::free_positions() const { return std::int64_t{impl_->cache->blocks_free()} * kBlockPositions; }
 
 std::int64_t Session::positions_needed(SequenceId id, std::int64_t n) const {
   return impl_->cache->blocks_needed(id, n) * kBlockPositions;
+}
+
+std::size_t Session::cache_block_bytes() const { return impl_->state->bytes_per_block(); }
+
+void Session::read_block(SequenceId id, std::size_t index, std::span<std::byte> dst) const {
+  const std::span<const std::int32_t> blocks = impl_->cache->blocks(id);
+  check(index < blocks.size(), "a block of the sequence");
+  impl_->state->read_block(blocks[index], dst);
+}
+
+void Session::restore(SequenceId id, std::int64_t length,
+                      const std::function<std::span<const std::byte>(std::size_t)>& block) {
+  check(impl_->cache->length(id) == 0, "only an empty sequence is restored");
+  impl_->require_context(length);
+  std::vector<std::int32_t> slots;
+  std::vector<KvCache::BlockCopy> copies;
+  if (!impl_->cache->append(id, length, slots, copies))
+    throw Error(ErrorKind::Context, "the cache has no room for " + number_text(length) + " positions");
+  const std::span<const std::int32_t> blocks = impl_->cache->blocks(id);
+  for (std::size_t i = 0; i < blocks.size(); ++i) impl_->state->write_block(blocks[i], block(i));
 }
 
 std::uint64_t Session::cache_bytes_in_use() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -62,6 +63,8 @@ class Session {
   /// NaN or infinite logits; every sequence then has the length it had before.
   std::span<const float> eval(std::span<const Append> work);
 
+  const CacheFormat& cache_format() const;
+
   /// Why a sequence of `tokens` cannot be: ErrorKind::Context, "prompt 5,120 tokens, context 4,096".
   void require_context(std::int64_t tokens) const;
 
@@ -71,6 +74,14 @@ class Session {
   /// whole blocks. Work that needs more than is free must not be given to eval().
   std::int64_t free_positions() const;
   std::int64_t positions_needed(SequenceId, std::int64_t n) const;
+
+  /// What the cache holds of a sequence, in blocks of kBlockPositions positions, each cache_block_bytes() long; the
+  /// last may be partly filled.
+  std::size_t cache_block_bytes() const;
+  void read_block(SequenceId, std::size_t index, std::span<std::byte> dst) const;
+  /// Fills an empty sequence with the first `length` positions of one that another session of the same model, backend
+  /// and CacheFormat held: `block(i)` gives what read_block() gave. Throws ErrorKind::Context if the cache has no room.
+  void restore(SequenceId, std::int64_t length, const std::function<std::span<const std::byte>(std::size_t)>& block);
 
   std::uint64_t cache_bytes_in_use() const;
   std::uint64_t cache_bytes_per_position() const;

@@ -1,5 +1,7 @@
 // Chats with the real program, through a pipe and on a pseudo-terminal.
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -122,7 +124,11 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
   const Bench bench;
   for (const auto& [line, part] : std::vector<std::pair<std::string, std::string>>{
            {"/undoo", "did you mean /undo?"},
-           {"/fork x", "recognised, not supported yet"},
+           {"/image x", "recognised, not supported yet"},
+           {"/fork main", "main already"},
+           {"/why", "no answer yet"},
+           {"/glob /nowhere/*", "no file matches"},
+           {"/glob", "needs a pattern"},
            {"/set temprature 1", "did you mean temperature?"},
            {"/set top_p 3", "top_p"},
            {"/set seed x", "seed"},
@@ -199,6 +205,77 @@ TEST_CASE("chats are saved, loaded and exported") {
     INFO(broken);
     CHECK(bench.pipe("/load " + bench.write("broken.json", broken).string() + "\n", kShort).code == 2);
   }
+}
+
+TEST_CASE("a saved chat goes on from its cache, and from its text where that is of no use") {
+  const Bench bench;
+  const auto saved = bench.path("chat.json"), cache = bench.path("chat.json.cache");
+  const std::vector<std::string> options{"-n", "12", "--temp", "0", "-v"};
+  const Outcome o = bench.pipe("Tell me a story.\n/save " + saved.string() + "\nWhy?\n", options);
+  REQUIRE(o.code == 0);
+  const std::string second = o.out.substr(o.out.find('\n') + 1);
+  const auto went_on = [&](std::pair<int, int>& prompt) {
+    const Outcome again = bench.pipe("/load " + saved.string() + "\nWhy?\n", options);
+    CHECK(again.code == 0);
+    CHECK(o.out.ends_with(again.out));
+    prompt = prompts(again.err).at(0);
+    return again.err;
+  };
+  std::pair<int, int> prompt;
+  went_on(prompt);
+  CHECK(prompt == prompts(o.err).at(1));  // as much cached as where nothing was saved
+  const std::string whole = read_file(cache);
+  bench.write("chat.json.cache", whole.substr(0, whole.size() / 2));
+  CHECK(contains(went_on(prompt), "checksum"));
+  CHECK(prompt.second == 0);
+  std::filesystem::remove(cache);
+  CHECK(contains(went_on(prompt), "read again"));
+  bench.write("chat.json.cache", "mine");
+  const Outcome refused = bench.pipe("Tell me a story.\n/save " + saved.string() + "\n", options);
+  CHECK(refused.code == 2);
+  CHECK(read_file(cache) == "mine");
+}
+
+TEST_CASE("a fork leaves the other conversation as it was") {
+  const Bench bench;
+  const Outcome o = bench.pipe(
+      "Tell me a story.\n/fork other\nWhy?\n/fork\n/fork main\n/context\n/fork other\n/undo\n/fork main\nWhy?\n",
+      kShort);
+  REQUIRE(o.code == 0);
+  CHECK(contains(o.err, "* other, 2 turns\n  main, 1 turns\n"));
+  CHECK(contains(o.err, "back in other, 2 turns"));
+  const Outcome plain = bench.pipe("Tell me a story.\nWhy?\n", kShort);
+  const std::string why = plain.out.substr(bench.pipe("Tell me a story.\n", kShort).out.size());
+  CHECK(o.out == plain.out + why);
+}
+
+TEST_CASE("what the model gave a token is what --logprobs says of it") {
+  const Bench bench;
+  const Outcome o = bench.pipe("Tell me a story.\n/why\n/why 1\n/why 5\n/why 13\nWhy?\n", kShort);
+  CHECK(o.code == 2);  // there are 12 tokens
+  Command one = bench.command(
+      {"-n", "12", "--temp", "0", "-q", "-p", "Tell me a story.", "--output-format", "json", "--logprobs", "10"});
+  std::erase(one.arguments, "-i");
+  const Json content = Json::parse(run(one).out)["logprobs"]["content"];
+  for (const std::size_t n : {0, 4}) {
+    for (const Json& t : content[n]["top_logprobs"]) {
+      char line[64];
+      std::snprintf(line, sizeof line, "%6.2f %%  \"", 100 * std::exp(t["logprob"].get<double>()));
+      CHECK(contains(o.err, line));
+    }
+  }
+  CHECK(o.out == bench.pipe("Tell me a story.\nWhy?\n", kShort).out);  // nothing is changed by looking
+}
+
+TEST_CASE("files that match a pattern go before the next message") {
+  const Bench bench;
+  bench.write("a.txt", "first");
+  bench.write("b.txt", "second\n");
+  const Outcome o = bench.pipe("/glob " + bench.path("*.txt").string() + "\nWhat?\n/context\n", kShort);
+  CHECK(o.code == 0);
+  const std::string a = bench.path("a.txt").string(), b = bench.path("b.txt").string();
+  const std::size_t bytes = a.size() + b.size() + std::string(":\nfirst\n\n:\nsecond\n\n").size();
+  CHECK(contains(o.err, std::to_string(bytes) + " bytes"));
 }
 
 TEST_CASE("reasoning is dimmed on a terminal and left out of a pipe") {

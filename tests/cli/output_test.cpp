@@ -75,7 +75,10 @@ TEST_CASE("an answer as one JSON object") {
   CHECK(json["finish_reason"] == "stop");
   CHECK(json["model"] == "tiny.gguf");
   CHECK(json["seed"] == 5);
-  CHECK(json["usage"] == Json({{"prompt_tokens", 3}, {"completion_tokens", 9}, {"total_tokens", 12}}));
+  CHECK(json["usage"] == Json({{"prompt_tokens", 3},
+                               {"completion_tokens", 9},
+                               {"total_tokens", 12},
+                               {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
   CHECK(json["timings"]["prompt_n"] == 3);
   CHECK(json["timings"]["predicted_n"] == 9);
   CHECK(json["timings"]["predicted_ms"].get<double>() > 0);

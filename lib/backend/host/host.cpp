@@ -1,6 +1,7 @@
 // Weights in place, the paged cache, and the check of a step before it runs.
 #include "backend/host/host.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -91,16 +92,36 @@ std::size_t HostCache::bytes_per_block() const {
   return bytes;
 }
 
-void HostCache::copy_block(std::int32_t from, std::int32_t to) {
-  check(from >= 0 && from < n_blocks_ && to >= 0 && to < n_blocks_, "copied blocks are blocks of the cache");
-  if (from == to) return;
-  const auto copy = [&](const Pages& pages, std::size_t bytes) {
-    std::memcpy(pages.data() + static_cast<std::size_t>(to) * bytes,
-                pages.data() + static_cast<std::size_t>(from) * bytes, bytes);
-  };
+std::vector<std::span<std::byte>> HostCache::parts(std::int32_t block) const {
+  check(block >= 0 && block < n_blocks_, "a block of the cache");
+  const auto b = static_cast<std::size_t>(block);
+  std::vector<std::span<std::byte>> parts;
   for (const Layer& layer : layers_) {
-    copy(layer.k, layer.k_block_bytes);
-    copy(layer.v, layer.v_block_bytes);
+    parts.emplace_back(layer.k.data() + b * layer.k_block_bytes, layer.k_block_bytes);
+    parts.emplace_back(layer.v.data() + b * layer.v_block_bytes, layer.v_block_bytes);
+  }
+  return parts;
+}
+
+void HostCache::copy_block(std::int32_t from, std::int32_t to) {
+  const auto source = parts(from), target = parts(to);
+  if (from == to) return;
+  for (std::size_t i = 0; i < source.size(); ++i) std::ranges::copy(source[i], target[i].begin());
+}
+
+void HostCache::read_block(std::int32_t block, std::span<std::byte> dst) const {
+  check(dst.size() == bytes_per_block(), "room for a block");
+  for (const std::span<std::byte> part : parts(block)) {
+    std::ranges::copy(part, dst.begin());
+    dst = dst.subspan(part.size());
+  }
+}
+
+void HostCache::write_block(std::int32_t block, std::span<const std::byte> src) {
+  check(src.size() == bytes_per_block(), "the bytes of a block");
+  for (const std::span<std::byte> part : parts(block)) {
+    std::ranges::copy(src.first(part.size()), part.begin());
+    src = src.subspan(part.size());
   }
 }
 

@@ -57,6 +57,8 @@ class HostCache final : public StateStore {
   std::int32_t n_blocks() const { return n_blocks_; }
   std::size_t bytes_per_block() const override;
   void copy_block(std::int32_t from, std::int32_t to) override;
+  void read_block(std::int32_t block, std::span<std::byte> dst) const override;
+  void write_block(std::int32_t block, std::span<const std::byte> src) override;
 
  private:
   struct Layer {
@@ -65,6 +67,8 @@ class HostCache final : public StateStore {
     Pages k, v;
   };
   const Layer& layer(int) const;
+  /// The part of a block in each layer's keys and values, in turn.
+  std::vector<std::span<std::byte>> parts(std::int32_t block) const;
   CacheFormat format_;
   std::int32_t n_blocks_;
   std::vector<Layer> layers_;

@@ -1,9 +1,6 @@
-#include "sha256.h"
-
-#include <openssl/evp.h>
+#include "expected_sums.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 
 #include "base/error.h"
@@ -20,34 +17,11 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-EVP_MD_CTX* evp(void* context) { return static_cast<EVP_MD_CTX*>(context); }
-
 [[noreturn]] void fail(const std::string& file, std::string problem) {
   throw Error(ErrorKind::Usage, ErrorParts{.file = file, .subject = "option --sha256", .problem = std::move(problem)});
 }
 
 }  // namespace
-
-Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  if (context_ == nullptr || EVP_DigestInit_ex(evp(context_), EVP_sha256(), nullptr) != 1)
-    throw Error(ErrorKind::Runtime, "the cryptographic library gives no SHA-256");
-}
-Sha256::~Sha256() { EVP_MD_CTX_free(evp(context_)); }
-
-void Sha256::update(std::span<const std::byte> data) {
-  check(EVP_DigestUpdate(evp(context_), data.data(), data.size()) == 1, "SHA-256 takes data");
-}
-
-std::string Sha256::digest() {
-  std::array<unsigned char, 32> bytes{};
-  check(EVP_DigestFinal_ex(evp(context_), bytes.data(), nullptr) == 1, "SHA-256 ends");
-  std::string text;
-  for (const unsigned char b : bytes) {
-    text += "0123456789abcdef"[b >> 4];
-    text += "0123456789abcdef"[b & 15];
-  }
-  return text;
-}
 
 bool is_sha256(std::string_view text) {
   const auto hex = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };

@@ -1,28 +1,13 @@
-// SHA-256 (FIPS 180-4) as lower-case hexadecimal digits, and the lists of them that sha256sum writes.
+// The SHA-256 sums that files should have: one, or a list as sha256sum writes it.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace llm::inspect {
-
-class Sha256 {
- public:
-  Sha256();
-  ~Sha256();
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
-  void update(std::span<const std::byte>);
-  std::string digest();
-
- private:
-  void* context_;
-};
 
 /// 64 hexadecimal digits.
 bool is_sha256(std::string_view text);

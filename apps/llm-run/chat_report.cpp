@@ -1,0 +1,94 @@
+#include "chat_report.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include "common/input.h"
+#include "common/messages.h"
+#include "common/numbers.h"
+#include "text/known_templates.h"
+
+namespace llm::app {
+namespace {
+
+std::string speed(std::int64_t tokens, double seconds) {
+  return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
+}
+
+std::string right(std::string text, std::size_t width) {
+  return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
+}
+
+}  // namespace
+
+std::string timing(const Conversation::Answered& a) {
+  const GenerateResult& r = a.result;
+  return "prompt " + number_text(r.prompt_tokens) + " tok" + speed(r.prompt_tokens, r.prompt_seconds) + " (cached " +
+         number_text(a.cached) + ") · gen " + number_text(r.generated_tokens) + " tok" +
+         speed(r.generated_tokens - 1, r.generate_seconds) + " · TTFT " + fixed_text(r.first_token_seconds, 2) +
+         "s · stop: " + std::string(name(r.reason));
+}
+
+std::string model_info(const RunOptions& options, Model& m, const Session& session, const PromptMaker& prompts) {
+  return "model      " + options.model.path + "\n           " + m.dims().architecture + ", " +
+         number_text(static_cast<std::int64_t>(m.parameter_count())) + " parameters, " + bytes_text(m.weight_bytes()) +
+         "\ntokenizer  " + m.tokenizer().describe() + "\ntemplate   " + prompts.template_name() + "\ncontext    " +
+         number_text(session.context()) + " tokens, " + bytes_text(session.cache_bytes_per_position()) +
+         " each\nbackend    " + m.backend().describe() + "\n";
+}
+
+std::string template_source(const ChatOptions& o, const Model& model) {
+  if (!o.template_file.empty()) return read_input(o.template_file);
+  if (ChatTemplate::is_source(o.template_text)) return o.template_text;
+  const Metadata& metadata = model.file().metadata();
+  const bool named = !o.template_text.empty() && o.template_text != "default";
+  const std::string key = "tokenizer.chat_template" + (named ? "." + o.template_text : "");
+  if (metadata.find(key) != nullptr) return std::string(metadata.get<std::string_view>(key));
+  for (const KnownTemplate& known : known_templates()) {
+    if (known.name == o.template_text) return std::string(known.source);
+  }
+  return "(its text is not known)";
+}
+
+std::string license_text(const Model& model) {
+  const Metadata& metadata = model.file().metadata();
+  if (metadata.find("general.license") == nullptr) return "the file names none\n";
+  return std::string(metadata.get<std::string_view>("general.license")) + "\n";
+}
+
+std::string context_table(const Conversation& talk, const Session& session) {
+  std::string table;
+  std::int64_t used = 0;
+  for (const MessageSize& m : talk.sizes()) {
+    used += m.tokens;
+    table += right(number_text(m.tokens), 9) + "  " + std::string(m.role) + std::string(11 - m.role.size(), ' ') +
+             escaped(m.text, 60) + "\n";
+  }
+  return table + right(number_text(used), 9) + "  of " + number_text(talk.context()) + " tokens; " +
+         number_text(talk.cached_tokens()) + " in the cache (" + bytes_text(session.cache_bytes_in_use()) + ")\n";
+}
+
+std::string token_list(std::span<const Token> tokens, const Tokenizer& tokenizer) {
+  std::string text;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    text += (i == 0 ? "" : " ") + std::to_string(i + 1) + ":\"" + escaped(tokenizer.piece(tokens[i], true)) + "\"";
+  }
+  return text + "\n";
+}
+
+std::string alternatives(const Logprobs& l, const Tokenizer& tokenizer) {
+  std::string table;
+  const auto row = [&](const TokenLogprob& t, const char* mark) {
+    table += mark + right(fixed_text(100 * std::exp(t.logprob), 2), 6) + " %  \"" +
+             escaped(tokenizer.piece(t.token, true)) + "\"\n";
+  };
+  bool chosen_is_listed = false;
+  for (const TokenLogprob& t : l.best) {
+    chosen_is_listed |= t.token == l.chosen.token;
+    row(t, t.token == l.chosen.token ? "* " : "  ");
+  }
+  if (!chosen_is_listed) row(l.chosen, "* ");
+  return table;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,24 @@
+// What a chat tells about its model, its conversation and its answers, as text.
+#pragma once
+
+#include <string>
+
+#include "conversation.h"
+#include "options.h"
+
+namespace llm::app {
+
+/// One line: tokens, speeds, what was cached, why the answer ended.
+std::string timing(const Conversation::Answered&);
+std::string model_info(const RunOptions&, Model&, const Session&, const PromptMaker&);
+/// The Jinja text of the chat template in use.
+std::string template_source(const ChatOptions&, const Model&);
+std::string license_text(const Model&);
+/// Tokens of each message, of all, of the context.
+std::string context_table(const Conversation&, const Session&);
+/// The tokens of an answer, numbered from 1.
+std::string token_list(std::span<const Token>, const Tokenizer&);
+/// The likeliest tokens in the place of one, with what the model gives them.
+std::string alternatives(const Logprobs&, const Tokenizer&);
+
+}  // namespace llm::app

@@ -1,0 +1,57 @@
+#include "prompt_cache.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "common/messages.h"
+#include "runtime/state_file.h"
+
+namespace llm::app {
+
+void add_prompt_cache_options(CLI::App& cli, PromptCacheOptions& o) {
+  cli.add_option("--prompt-cache", o.file,
+                 "keep what was read of the prompt in this file, and begin with what it holds of this one")
+      ->type_name("FILE")
+      ->take_last();
+  cli.add_flag("--prompt-cache-all", o.all, "keep the answer there, too");
+  cli.add_flag("--prompt-cache-ro", o.read_only, "read the file, do not write it");
+}
+
+void check_prompt_cache_options(const PromptCacheOptions& o) {
+  if (o.file.empty() && (o.all || o.read_only)) {
+    throw Error(ErrorKind::Usage,
+                std::string(o.all ? "--prompt-cache-all" : "--prompt-cache-ro") + " needs --prompt-cache FILE");
+  }
+}
+
+std::int64_t PromptCache::take(SequenceId sequence, std::span<const Token> prompt) {
+  if (!wanted() || !std::filesystem::exists(options_.file)) return 0;
+  const StateFile file = StateFile::open(options_.file, model_, session_);
+  stored_.assign(file.tokens().begin(), file.tokens().end());
+  const auto same = std::mismatch(stored_.begin(), stored_.end(), prompt.begin(), prompt.end()).first - stored_.begin();
+  // The logits after the last token are not in the file.
+  const std::int64_t n = std::min<std::int64_t>(same, static_cast<std::int64_t>(prompt.size()) - 1);
+  file.restore(session_, sequence, n);
+  return n;
+}
+
+void PromptCache::keep(SequenceId sequence, std::span<const Token> prompt, std::span<const Token> answer) {
+  if (!wanted() || options_.read_only) return;
+  std::vector<Token> tokens(prompt.begin(), prompt.end());
+  tokens.insert(tokens.end(), answer.begin(), answer.end());
+  // The last token of an answer is not evaluated; any other difference is a shift.
+  const auto held = static_cast<std::size_t>(session_.length(sequence));
+  if (held < prompt.size() ? !answer.empty() : held + 1 < tokens.size()) {
+    note("the context was shifted, so that it no longer begins with the prompt: " + options_.file + " is not written");
+    return;
+  }
+  tokens.resize(std::min(held, options_.all ? tokens.size() : prompt.size()));
+  if (tokens.empty() || (tokens.size() <= stored_.size() && std::equal(tokens.begin(), tokens.end(), stored_.begin())))
+    return;
+  session_.rewind(sequence, static_cast<std::int64_t>(tokens.size()));
+  save_state(options_.file, model_, session_, sequence, tokens);
+  verbose("kept " + number_text(static_cast<std::int64_t>(tokens.size())) + " tokens in " + options_.file);
+}
+
+}  // namespace llm::app

@@ -1,0 +1,43 @@
+// --prompt-cache: what a run has read is kept in a file, and the next run whose prompt begins the same goes on from
+// there. The text of an answer does not depend on it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
+
+#include "runtime/session.h"
+
+namespace llm::app {
+
+struct PromptCacheOptions {
+  std::string file;  ///< empty: none
+  bool all = false;  ///< the answer is kept, too
+  bool read_only = false;
+};
+
+void add_prompt_cache_options(CLI::App&, PromptCacheOptions&);
+/// Throws ErrorKind::Usage for what makes no sense without a file.
+void check_prompt_cache_options(const PromptCacheOptions&);
+
+class PromptCache {
+ public:
+  /// All must outlive it.
+  PromptCache(const PromptCacheOptions& o, Model& m, Session& s) : options_(o), model_(m), session_(s) {}
+
+  bool wanted() const { return !options_.file.empty(); }
+  /// Fills an empty sequence with what the file has of the prompt, but its last token: the number of tokens. A file
+  /// that is not there has none. Throws ErrorKind::Usage for one that is damaged or another model's.
+  std::int64_t take(SequenceId, std::span<const Token> prompt);
+  /// Writes what the sequence holds of the prompt, and of the answer if that is wanted, unless the file has it already.
+  /// Nothing is written of a context that was shifted: it no longer begins with the prompt. Throws ErrorKind::Io.
+  void keep(SequenceId, std::span<const Token> prompt, std::span<const Token> answer);
+
+ private:
+  const PromptCacheOptions& options_;
+  Model& model_;
+  Session& session_;
+  std::vector<Token> stored_;  ///< in the file
+};
+
+}  // namespace llm::app

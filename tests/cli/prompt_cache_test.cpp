@@ -1,0 +1,106 @@
+// --prompt-cache: the same answers, without reading the prompt again.
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+using namespace llm;
+using namespace llm::test;
+using Json = nlohmann::json;
+
+namespace {
+
+class Bench {
+ public:
+  Bench() { tiny_model({.layers = 2, .context = 400, .tokenizer = TinyTokenizer::Bpe}).write(model()); }
+  std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
+  std::filesystem::path cache() const { return folder_ / "prompt.cache"; }
+  std::filesystem::path write(std::string_view name, std::string_view text) const { return folder_.write(name, text); }
+  Outcome operator()(const std::string& prompt, std::vector<std::string> more = {}, const std::string& n = "8") const {
+    std::vector<std::string> arguments{
+        "-m", model().string(), "-no-cnv",         "--temp", "0.9", "-s", "7", "--ignore-eos", "-n", n,
+        "-p", prompt,           "--output-format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run({.program = program("llm-run"), .arguments = std::move(arguments)});
+  }
+  Outcome cached(const std::string& prompt, std::vector<std::string> more = {}, const std::string& n = "8") const {
+    more.insert(more.begin(), {"--prompt-cache", cache().string()});
+    return (*this)(prompt, std::move(more), n);
+  }
+
+ private:
+  TempDir folder_;
+};
+
+/// Text and tokens that came from the file.
+std::pair<std::string, int> answer(const Outcome& o) {
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  const Json json = Json::parse(o.out);
+  CHECK(json["timings"]["cache_n"] == json["usage"]["prompt_tokens_details"]["cached_tokens"]);
+  CHECK(json["timings"]["prompt_n"].get<int>() + json["timings"]["cache_n"].get<int>() ==
+        json["usage"]["prompt_tokens"].get<int>());
+  return {json["text"], json["timings"]["cache_n"]};
+}
+
+std::string letters(std::size_t n, char first) {
+  std::string text(n, ' ');
+  for (std::size_t i = 0; i < n; ++i) text[i] = static_cast<char>(first + static_cast<char>(i * i % 19));
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a prompt that was read before is not read again, and the answer stays the same") {
+  const Bench bench;
+  const std::string common = letters(150, 'c'), first = common + letters(30, 'd'), second = common + letters(40, 'e');
+  CHECK(answer(bench.cached(first)) == std::pair(answer(bench(first)).first, 0));
+  CHECK(answer(bench.cached(first)) == std::pair(answer(bench(first)).first, 179));  // all but the last token
+  CHECK(answer(bench.cached(second)) == std::pair(answer(bench(second)).first, 150));
+  CHECK(answer(bench.cached(first)).second == 150);  // the second took its place
+  // Read-only: the file stays.
+  CHECK(answer(bench.cached(second, {"--prompt-cache-ro"})).second == 150);
+  CHECK(answer(bench.cached(first)).second == 179);
+  // A prompt that the file's only begins: nothing need be written, the longer one stays.
+  CHECK(answer(bench.cached(first.substr(0, 100))).second == 99);
+  CHECK(answer(bench.cached(first)).second == 179);
+}
+
+TEST_CASE("--prompt-cache-all keeps the answer, too") {
+  const Bench bench;
+  const std::string prompt = letters(70, 'c');
+  const std::string text = answer(bench.cached(prompt, {"--prompt-cache-all"})).first;
+  const Outcome more = bench.cached(prompt + text + "xyz");
+  // The answer's last token was not evaluated; its bytes may be tokenised otherwise than they were sampled.
+  CHECK(answer(more).second >= 70);
+  CHECK(answer(more).first == answer(bench(prompt + text + "xyz")).first);
+}
+
+TEST_CASE("a prompt cache that cannot be used is an error, and no file is lost") {
+  const Bench bench;
+  bench.write("prompt.cache", "my notes");
+  const Outcome foreign = bench.cached("abc");
+  CHECK(foreign.code == 2);
+  CHECK_THAT(foreign.err, contains("is no saved state"));
+  CHECK(bench.cached("abc", {"-i"}).code == 2);
+  CHECK(bench("abc", {"--prompt-cache-all"}).code == 2);
+  CHECK(bench("abc", {"--prompt-cache", bench.model().string()}).code == 2);  // would overwrite the model
+  std::filesystem::remove(bench.cache());
+  CHECK(answer(bench.cached("abcabc")).second == 0);
+  const Outcome other = bench.cached("abcabc", {"-ctk", "f32"});
+  CHECK(other.code == 2);
+  CHECK_THAT(other.err, contains("F16/F16"));
+}
+
+TEST_CASE("a context that was shifted is not kept") {
+  const Bench bench;
+  const Outcome o = bench.cached(letters(30, 'c'), {"-c", "64", "--on-overflow", "shift", "--prompt-cache-all"}, "80");
+  CHECK(o.code == 0);
+  CHECK_THAT(o.err, contains("is not written"));
+  CHECK_FALSE(std::filesystem::exists(bench.cache()));
+}
