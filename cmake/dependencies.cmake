@@ -10,6 +10,7 @@ find_library(LIBCSV_LIBRARY csv REQUIRED)
 add_library(LibCsv::LibCsv UNKNOWN IMPORTED)
 set_target_properties(LibCsv::LibCsv PROPERTIES IMPORTED_LOCATION ${LIBCSV_LIBRARY}
                                                 INTERFACE_INCLUDE_DIRECTORIES ${LIBCSV_INCLUDE_DIR})
+find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)  # configuration files; its headers alone
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)

@@ -1,5 +1,4 @@
-// The edges that every program shares: main's frame with its exit codes, reading the command line, the options that all
-// have.
+// The edges that every program shares: main's frame with its exit codes, the options of a model.
 //
 //   int main(int argc, char** argv) {
 //     return llm::app::run("llm-xyz", argc, argv, [&] {
@@ -14,14 +13,12 @@
 //   }
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
+#include "common/command_line.h"
 #include "runtime/model.h"
 
 namespace llm::app {
@@ -30,18 +27,6 @@ namespace llm::app {
 /// reader that closed our stdout; 70 for what should not happen). Before it: standard streams exist, SIGPIPE is
 /// ignored.
 int run(std::string_view program, int argc, char** argv, const std::function<int()>& body);
-
-/// Another spelling of an option, for what CLI11 cannot declare: long names after one dash ("-no-cnv", "-np").
-struct Alias {
-  std::string_view given, meant;
-};
-
-/// Parses the command line. Returns the exit code if that is all there was to do (--help, --version). Throws
-/// ErrorKind::Usage: unknown options with the nearest known one, options of llama.cpp's that are not built yet as such.
-std::optional<int> parse(CLI::App&, int argc, char** argv, std::span<const Alias> aliases = {});
-
-/// -q, -v, --error-format, --version.
-void add_common_options(CLI::App&);
 
 struct ModelOptions {
   std::string path;

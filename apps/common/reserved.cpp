@@ -6,48 +6,69 @@
 namespace llm::app {
 namespace {
 
-constexpr std::string_view kReserved[] = {
-    // prompt and model
-    "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token", "-dr", "--docker-repo",
-    "-sys", "--system-prompt", "-sysf", "--system-prompt-file", "-sp", "--special", "--lora", "--lora-scaled",
-    "--control-vector", "--override-kv", "--check-tensors", "-mm", "--mmproj", "--image", "--audio", "--offline", "-b",
-    "--batch-size", "-ub", "--ubatch-size", "--interactive-first", "-if", "--in-prefix", "--in-suffix",
-    // chat
-    "-cnv", "--conversation", "-mli", "--multiline-input", "--simple-io", "--jinja", "--no-jinja", "--chat-template",
-    "--chat-template-file", "--chat-template-kwargs", "--skip-chat-parsing", "-rea", "--reasoning",
-    "--reasoning-format", "--reasoning-effort", "--reasoning-budget", "--reasoning-budget-message",
-    "--reasoning-preserve", "--show-thinking", "--verbose-prompt", "--show-timings", "--no-show-timings", "-co",
-    "--color",
-    // sampling
-    "--adaptive-target", "--adaptive-decay", "-bs", "--backend-sampling", "--deterministic",
-    // cache and context
-    "-ctk", "--cache-type-k", "-ctv", "--cache-type-v", "-kvo", "--kv-offload", "-nkvo", "--no-kv-offload",
-    "--swa-full", "-ctxcp", "--ctx-checkpoints", "-cram", "--cache-ram",
-    "-fa", "--flash-attn", "--cache-reuse",
-    // cpu
-    "-tb", "--threads-batch", "-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict", "--prio", "--poll", "-Cb",
-    "--cpu-mask-batch", "-Crb", "--cpu-range-batch", "--cpu-strict-batch", "--prio-batch", "--poll-batch", "--numa",
-    "--repack", "-nr", "--no-repack", "--no-host", "--op-offload", "--no-op-offload", "--perf", "--no-perf", "--tune",
-    // loading and devices
-    "-lm", "--load-mode", "-lzm", "--mlock", "--mmap", "--no-mmap", "-dio", "--direct-io", "-dev", "--device",
-    "--list-devices", "-ngl", "--gpu-layers", "--n-gpu-layers", "-sm", "--split-mode", "-ts", "--tensor-split", "-mg",
-    "--main-gpu", "-ot", "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe", "-ncffn", "-fit", "--fit",
-    "-fitt", "--fit-target", "-fitc", "--fit-ctx", "--rpc", "--warmup", "--no-warmup",
-    // rope
-    "--rope-scaling", "--rope-scale", "--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx", "--yarn-ext-factor",
-    "--yarn-attn-factor", "--yarn-beta-slow", "--yarn-beta-fast", "-gan", "--grp-attn-n", "-gaw", "--grp-attn-w",
-    // speculation and batches
-    "-md", "--model-draft", "--spec-type", "--spec-draft-n-max", "--spec-draft-n-min", "--spec-draft-p-min",
-    "--spec-default", "--spec-auto", "--draft-max", "--draft-min", "-cb", "--cont-batching",
+constexpr LlamaOption kLlamaOptions[] = {
+#include "common/llama_options.inc"
+};
 
-    // logs and the rest
-    "--log-disable", "--log-file", "--log-jsonl", "--log-colors", "-lv", "--log-verbosity", "--verbosity",
-    "--log-prefix", "--log-timestamps", "--completion-bash", "--events", "--help-all", "--config", "--raw"};
+/// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
+constexpr std::string_view kOthers =
+    "--mlock --mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
+    "--log-enable --log-new --log-append --show-thinking --deterministic --tune --spec-auto --raw";
+
+/// What to say beside "recognised, not supported yet".
+struct Reason {
+  std::string_view names, text;
+};
+constexpr Reason kReasons[] = {
+    {"-ngl --gpu-layers --n-gpu-layers -dev --device --list-devices -sm --split-mode -ts --tensor-split -mg --main-gpu "
+     "-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -kvo --kv-offload -nkvo "
+     "--no-kv-offload --op-offload --no-op-offload -fit --fit -fitt --fit-target -fitc --fit-ctx --no-host -bs "
+     "--backend-sampling",
+     "there is no GPU backend"},
+    {"-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo -mmu --mmproj-url -cl "
+     "--cache-list",
+     "nothing is downloaded; give a file with -m"},
+    {"-mm --mmproj --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --image --audio "
+     "--video --image-min-tokens --image-max-tokens",
+     "models read text only"},
+    {"--rpc --server-base", "all work is done by this process"},
+    {"--verbose-prompt", "--explain-prompt shows the prompt and its tokens"},
+    {"-ptc --print-token-count", "llm-inspect tokenize --show-count counts tokens"},
+    {"--check-tensors", "llm-inspect verify checks them"},
+    {"--no-jinja", "templates are always rendered as Jinja"},
+    {"--no-mmap --mlock -dio --direct-io -lm --load-mode -lzm --lazy-mode", "the file is always mapped"},
+    {"-b --batch-size -ub --ubatch-size", "a step takes up to 512 tokens, and results do not depend on it"},
+    {"--warmup", "the first step is as fast as the others"},
+    {"--numa", "numactl(8) chooses nodes for a program"},
+    {"--prio --prio-batch", "nice(1) and chrt(1) start a program with another priority"},
+    {"--cpu-strict --cpu-strict-batch", "OMP_PROC_BIND=true binds threads to cores"},
+    {"-nocb --no-cont-batching", "rows of a batch always run together"},
+    {"-fa --flash-attn", "attention never writes its whole matrix, it cannot be off"},
+};
 
 }  // namespace
 
-bool is_reserved_option(std::string_view name) {
-  return std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved);
+std::span<const LlamaOption> llama_options() { return kLlamaOptions; }
+
+bool has_name(std::string_view names, std::string_view name) {
+  for (std::size_t at = names.find(name); at != std::string_view::npos; at = names.find(name, at + 1)) {
+    const std::size_t end = at + name.size();
+    if ((at == 0 || names[at - 1] == ' ') && (end == names.size() || names[end] == ' ')) return true;
+  }
+  return false;
+}
+
+std::optional<std::string> reserved_because(std::string_view name) {
+  const auto named = [name](const LlamaOption& o) { return has_name(o.names, name) || has_name(o.off, name); };
+  const auto option = std::find_if(std::begin(kLlamaOptions), std::end(kLlamaOptions), named);
+  if (option == std::end(kLlamaOptions) && !has_name(kOthers, name)) return std::nullopt;
+  const auto reason = std::find_if(std::begin(kReasons), std::end(kReasons),
+                                   [name](const Reason& r) { return has_name(r.names, name); });
+  if (reason != std::end(kReasons)) return "is recognised, not supported yet: " + std::string(reason->text);
+  if (option != std::end(kLlamaOptions) && option->program == LlamaProgram::Server) {
+    return "is recognised, not supported yet: it belongs to llama.cpp's server";
+  }
+  return "is recognised, not supported yet";
 }
 
 }  // namespace llm::app

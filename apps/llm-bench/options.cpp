@@ -63,19 +63,19 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   add_list(cli, "-p,--n-prompt", o.prompts, 0, kMaxTokens, "prompt lengths; 0: none (default 512)");
   add_list(cli, "-n,--n-gen", o.generated, 0, kMaxTokens, "numbers of generated tokens; 0: none (default 128)");
   add_list(cli, "-d,--n-depth", o.depths, 0, kMaxTokens, "tokens in the cache before the test (default 0)");
-  add_list(cli, "--parallel", o.parallel, 1, kMaxBatchTokens, "sequences that generate at once (default 1; also -np)");
+  add_list(cli, "--parallel", o.parallel, 1, kMaxBatchTokens, "sequences that generate at once (default 1)");
   app::add_integer(cli, "-r,--repetitions", o.repetitions, 1, kMaxRepetitions, "samples per test (default 5)");
   const auto set_format = [&o](const std::string& text) {
     if (text != "md" && text != "json")
       throw Error(ErrorKind::Usage, "option -o: \"" + escaped(text) + "\" is not md or json");
     o.format = text == "json" ? Format::Json : Format::Markdown;
   };
-  cli.add_option_function<std::string>("-o,--output", set_format, "md or json (default md)")
-      ->type_name("FORMAT")
+  cli.add_option_function<std::string>("-o,--output", set_format, "form of the results (default md)")
+      ->type_name("md|json")
       ->take_last();
   cli.add_flag("--roofline", o.roofline, "show which limit binds each test, and the speed at that limit");
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv, kAliases)) return code;
+  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
   if (tests(o).empty()) throw Error(ErrorKind::Usage, "nothing to measure: give -p or -n other than 0");
   return std::nullopt;
 }

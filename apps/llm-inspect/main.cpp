@@ -37,7 +37,7 @@ struct Commands {
 CLI::App* add_command(CLI::App& cli, const std::string& name, const std::string& help, std::string& file) {
   CLI::App* command = cli.add_subcommand(name, help);
   command->fallthrough();
-  command->add_option("file", file, "GGUF file; of a split model, any part")->type_name("FILE")->required();
+  command->add_option("file", file, "GGUF file; of a split model, any part")->type_name("MODEL")->required();
   return command;
 }
 
@@ -96,8 +96,8 @@ CLI::App* add_graph(CLI::App& cli, GraphOptions& o) {
       throw Error(ErrorKind::Usage, "option --format: \"" + escaped(text) + "\" is not text or dot");
     o.dot = text == "dot";
   };
-  command->add_option_function<std::string>("--format", set_format, "text or dot (default text)")
-      ->type_name("FORMAT")
+  command->add_option_function<std::string>("--format", set_format, "form of it (default text)")
+      ->type_name("text|dot")
       ->take_last();
   command->add_flag("--before-passes", o.before_passes, "as the model's family wrote it");
   return command;

@@ -61,7 +61,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   add_file("--kl-base", o.kl_base, "compare with the logits in this .npy file");
   app::add_cache_types(cli, o.cache.k, o.cache.v);
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv, kAliases)) return code;
+  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
   if (o.text.empty() == o.tokens.empty())
     throw Error(ErrorKind::Usage, "give a text with -f FILE, or token ids with --tokens FILE");
   app::refuse_overwriting(o.save_logits, {o.model.path, o.text, o.tokens, o.kl_base});

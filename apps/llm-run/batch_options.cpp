@@ -38,20 +38,14 @@ void add_batch_options(CLI::App& cli, BatchOptions& o) {
       ->type_name("FILE")
       ->take_last()
       ->group("Batch");
-  cli.add_option("-o,--output,--output-file", o.output,
-                 "file that gets the answer, or the rows of a batch (default: stdout)")
-      ->type_name("FILE")
-      ->take_last()
-      ->group("Batch");
   text(
       "--batch-format", [&o](const std::string& t) { o.format = t; },
-      "jsonl, csv or lines (default: by the name's ending .csv or .txt, else jsonl)", "NAME");
+      "form of the rows (default: by the name's ending .csv or .txt, else jsonl)", "jsonl|csv|lines");
   text(
       "--template-row", [&o](const std::string& t) { o.template_row = t; },
       "a row's prompt, made of its columns: 'Translate: {text}'", "TEXT");
   text(
-      "--parallel", [&o](const std::string& t) { set_parallel(o, t); }, "rows at once (also -np; default auto)",
-      "N|auto");
+      "--parallel", [&o](const std::string& t) { set_parallel(o, t); }, "rows at once (default auto)", "N|auto");
   text(
       "--batch-order", [&o](const std::string& t) { set_order(o, t); },
       "done: rows as they finish (default); input: in their order", "done|input");

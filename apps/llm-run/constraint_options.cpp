@@ -50,7 +50,7 @@ void add_constraint_options(CLI::App& cli, ConstraintChoice& c) {
   add_text(cli, "--grammar", c.grammar, "GBNF", "the answer follows this grammar, in llama.cpp's notation");
   add_file(cli, "--grammar-file", c.grammar_file, "... the grammar in this file, - for stdin");
   add_text(cli, "-j,--json-schema", c.schema, "SCHEMA", "the answer is JSON that this schema allows; {}: any object");
-  add_file(cli, "--json-schema-file", c.schema_file, "... the schema in this file, - for stdin (also -jf)");
+  add_file(cli, "--json-schema-file", c.schema_file, "... the schema in this file, - for stdin");
   add_text(cli, "--regex", c.regex, "PATTERN", "the whole answer matches this regular expression");
   cli.add_option("--choice", c.choices, "the answer is one of these texts; repeatable")
       ->type_name("A|B|C")

@@ -19,6 +19,24 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},           Alias{"-cn
                               Alias{"-jf", "--json-schema-file"},     Alias{"-bf", "--binary-file"},
                               Alias{"-ctk", "--cache-type-k"},        Alias{"-ctv", "--cache-type-v"}};
 
+constexpr std::array<std::string_view, 35> kCommon{
+    "--model",       "--threads",       "--prompt",      "--file",    "--predict",       "--reverse-prompt",
+    "--interactive", "--system-prompt", "--single-turn", "--no-cnv",  "--chat-template", "--ctx-size",
+    "--on-overflow", "--seed",          "--temp",        "--top-k",   "--top-p",         "--min-p",
+    "--greedy",      "--grammar",       "--json-schema", "--regex",   "--choice",        "--output-format",
+    "--output",      "--batch",         "--parallel",    "--resume",  "--quiet",         "--verbose",
+    "--config",      "--help",          "--help-all",    "--version", "--dry-run"};
+
+constexpr Page kPage{.aliases = kAliases,
+                     .usage =
+                         "llm-run -m MODEL [-p TEXT | -f FILE | < FILE]      one answer\n"
+                         "llm-run -m MODEL [-i]                              a chat\n"
+                         "llm-run -m MODEL --batch FILE -o FILE              an answer per line\n"
+                         "llm-run doctor | completion SHELL                  for machine and shell",
+                     .common = kCommon,
+                     .settings = Page::Settings::FromElsewhere,
+                     .gate = {.group = "Batch", .option = "--batch"}};
+
 void add_length_options(CLI::App& cli, RunOptions& o) {
   add_integer(cli, "-n,--predict,--n-predict", o.max_tokens, kUntilContextIsFull, kMaxInt32,
               "most tokens to generate (default -1: until the model ends; -2: or the context is full, whatever "
@@ -26,15 +44,14 @@ void add_length_options(CLI::App& cli, RunOptions& o) {
   cli.add_flag("--ignore-eos", o.ignore_end, "never sample an end token");
 }
 
-/// Names after one dash are in the help texts, since CLI11 cannot declare them.
 void add_chat_options(CLI::App& cli, ChatOptions& o) {
   const auto format = [&](const std::string& names, ChatOptions::Format f, const std::string& help) {
     cli.add_flag_callback(
            names, [&o, f] { o.format = f; }, help)
         ->trigger_on_parse();  // of several the last one counts
   };
-  cli.add_option("--system-prompt", o.system, "system message (also -sys)")->type_name("TEXT")->take_last();
-  cli.add_option("--system-prompt-file", o.system_file, "file with the system message, after that of -sys (also -sysf)")
+  cli.add_option("--system-prompt", o.system, "system message")->type_name("TEXT")->take_last();
+  cli.add_option("--system-prompt-file", o.system_file, "file with the system message, after that of -sys")
       ->type_name("FILE")
       ->take_last();
   cli.add_flag("-i,--interactive", o.interactive,
@@ -44,17 +61,15 @@ void add_chat_options(CLI::App& cli, ChatOptions& o) {
     o.format = ChatOptions::Format::Template;
   };
   cli.add_flag_callback("--single-turn", one_turn,
-                        "one message, asked for on a terminal if no -p gives it, one answer, put into a chat template "
-                        "(also -st)")
+                        "one message, one answer; on a terminal without -p the message is asked for")
       ->trigger_on_parse();
   cli.add_flag_callback(
       "--no-history", [&o] { o.keep_history = false; },
       "neither read nor write the history of what was typed in chats");
   format("--cnv,--conversation", ChatOptions::Format::Template,
-         "the prompt is a message, put into a chat template; fails if there is none (also -cnv; default where the "
-         "file has a template)");
-  format("--no-cnv,--no-conversation", ChatOptions::Format::Raw,
-         "raw completion, without a chat template (also -no-cnv)");
+         "the prompt is a message, put into a chat template; fails if there is none (default where the file "
+         "has one)");
+  format("--no-cnv,--no-conversation", ChatOptions::Format::Raw, "raw completion, without a chat template");
   cli.add_option("--chat-template", o.template_text,
                  "the template's name, in the file or of a known format, or its text (default: the file's)")
       ->type_name("NAME|TEXT")
@@ -103,6 +118,7 @@ void refuse_options_of_one_answer(const RunOptions& o, const std::string& where)
 }
 
 void check_mode(RunOptions& o) {
+  if (o.model.path.empty()) throw Error(ErrorKind::Usage, "no model: give one with --model FILE (-m)");
   check_batch_options(o.batch);
   check_prompt_cache_options(o.prompt_cache);
   if (o.batch.wanted()) {
@@ -152,18 +168,26 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
       "  llm-run -m model.gguf -no-cnv -p \"Once upon a time\" -n 100\n"
       "  llm-run -m model.gguf -p \"The capital of France is\" --temp 0\n"
       "  generate-prompt | llm-run -m model.gguf > answer.txt");
+  add_completion_command(cli);
+  begin_group(cli, "Model");
   add_model_options(cli, o.model);
+  cli.get_option("--model")->required(false);  // commands need none
+  begin_group(cli, "Prompt");
   add_prompt_input(cli, o.prompt);
   add_length_options(cli, o);
+  add_text_options(cli, o);
+  begin_group(cli, "Chat");
   add_chat_options(cli, o.chat);
+  begin_group(cli, "Context");
   add_context_options(cli, o.context);
   add_prompt_cache_options(cli, o.prompt_cache);
   add_sampling_options(cli, o.sampling);
   add_constraint_options(cli, o.constraint);
-  add_text_options(cli, o);
+  begin_group(cli, "Output");
   add_output_options(cli, o.output);
+  add_answer_file(cli, o.batch.output);
   add_batch_options(cli, o.batch);
-  add_common_options(cli);
+  begin_group(cli, "Looking inside");
   cli.add_flag("--explain-prompt", o.explain_prompt,
                "print the prompt, its tokens and what made each of them, instead of an answer");
   cli.add_flag(
@@ -175,7 +199,8 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
                  "write the graph before and after passes; a name that ends in .dot gets Graphviz")
       ->type_name("FILE")
       ->take_last();
-  if (const auto code = parse(cli, argc, argv, kAliases)) return code;
+  add_common_options(cli);
+  if (const auto code = parse(cli, argc, argv, kPage)) return code;
   check_mode(o);
   refuse_overwriting_inputs(o);
   finish_texts(o);

@@ -27,7 +27,7 @@ void add_output_options(CLI::App& cli, OutputOptions& o) {
   };
   text(
       "--output-format", [&o](const std::string& t) { o.format = output_format(t); },
-      "text, json: one object at the end, or jsonl: one per token, then that", "FORMAT");
+      "json: one object at the end; jsonl: one per token, then that (default text)", "text|json|jsonl");
   text(
       "--logprobs",
       [&o](const std::string& t) { o.logprobs = static_cast<int>(parse_integer("--logprobs", t, 0, kMostLogprobs)); },
@@ -45,6 +45,13 @@ void add_output_options(CLI::App& cli, OutputOptions& o) {
   flag(
       "--no-newline", [&o] { o.text_end = TextEnd::Exact; },
       "the exact bytes of the answer, in place of one line feed at its end");
+}
+
+void add_answer_file(CLI::App& cli, std::string& path) {
+  cli.add_option("-o,--output,--output-file", path,
+                 "file that gets the answer, or the rows of a batch (default: stdout)")
+      ->type_name("FILE")
+      ->take_last();
 }
 
 void check_output_options(const OutputOptions& o) {

@@ -26,6 +26,8 @@ struct OutputOptions {
 };
 
 void add_output_options(CLI::App&, OutputOptions&);
+/// -o
+void add_answer_file(CLI::App&, std::string& path);
 /// Throws ErrorKind::Usage for options that need another format.
 void check_output_options(const OutputOptions&);
 /// The name of one that is given and makes sense for one answer only; empty: none.

@@ -43,7 +43,7 @@ std::string read_part(const PromptFile& file) {
 
 void add_prompt_input(CLI::App& cli, PromptInput& input) {
   cli.add_option("-p,--prompt", input.text,
-                 "the message; with -no-cnv the text to complete, in which special tokens are recognised")
+                 "the message, or with -no-cnv the text to complete; special tokens in that are recognised")
       ->type_name("TEXT")
       ->take_last();
   const auto file = [&](const std::string& names, PromptFile::Content content, const std::string& help) {
@@ -56,7 +56,7 @@ void add_prompt_input(CLI::App& cli, PromptInput& input) {
   file("-f,--file", PromptFile::Content::Text,
        "file with it, - for stdin; one line feed at its end is dropped; repeatable (default: stdin, unless it is a "
        "terminal)");
-  file("--binary-file", PromptFile::Content::Bytes, "file with it, every byte as it is; repeatable (also -bf)");
+  file("--binary-file", PromptFile::Content::Bytes, "file with it, every byte as it is; repeatable");
 }
 
 bool find_prompt(PromptInput& input) {

@@ -10,7 +10,7 @@ TEST_CASE("help has examples, and goes to stdout like the version", "[apps]") {
     CHECK(output_of(name, {"--version"}).starts_with(std::string(name) + " "));
   }
   for (const char* command : {"show", "tokenize", "graph"}) {
-    CHECK(output_of("llm-inspect", {command, "--help"}).find("FILE") != std::string::npos);
+    CHECK(output_of("llm-inspect", {command, "--help"}).find("MODEL") != std::string::npos);
   }
 }
 

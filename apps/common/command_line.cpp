@@ -1,0 +1,244 @@
+// The walk over the command line that comes before CLI11's, and what every program answers by itself: help, version,
+// manual, completion.
+#include "common/command_line.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "common/build_info.h"
+#include "common/completion.h"
+#include "common/help_page.h"
+#include "common/man_page.h"
+#include "common/messages.h"
+#include "common/output.h"
+#include "common/reserved.h"
+#include "common/settings.h"
+
+namespace llm::app {
+namespace {
+
+constexpr std::size_t kWidth = 100, kLeastWidth = 60, kMostWidth = 120;
+
+struct VersionAsked {};
+struct ManAsked {};
+struct CompletionAsked {
+  std::string shell;
+};
+
+[[noreturn]] void usage_error(std::string problem) { throw Error(ErrorKind::Usage, problem + " (see --help)"); }
+
+[[noreturn]] void unknown_option(const CLI::App& cli, std::span<const Alias> aliases, std::string_view name) {
+  std::vector<std::string> names;
+  for (const OptionGroup& group : option_groups(cli, aliases)) {
+    for (const OptionRow& row : group.rows) names.insert(names.end(), row.names.begin(), row.names.end());
+  }
+  if (name.size() > 2) std::erase_if(names, [](const std::string& n) { return n.size() == 2; });
+  const std::string nearest = nearest_name(name, names);
+  usage_error("unknown option " + escaped(name) + (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+}
+
+/// An option of a subcommand, or of what it belongs to where that one lets its options follow the subcommand.
+const CLI::Option* find_option(const CLI::App& cli, std::string_view name) {
+  const CLI::Option* option = cli.get_option_no_throw(std::string(name));
+  if (option != nullptr || cli.get_parent() == nullptr || !cli.get_fallthrough()) return option;
+  return find_option(*cli.get_parent(), name);
+}
+
+bool has_option(const CLI::App& cli, std::string_view name) { return find_option(cli, name) != nullptr; }
+
+/// "-n128" and "-qv": what CLI11 reads as a short option with its value, or several flags.
+bool is_short_group(const CLI::App& cli, std::string_view arg) {
+  if (arg.size() < 3 || arg[1] == '-' || has_option(cli, "-" + std::string(arg))) return false;
+  const CLI::Option* first = find_option(cli, arg.substr(0, 2));
+  if (first == nullptr) return false;
+  if (first->get_items_expected_min() > 0) {
+    const bool number_wanted = first->get_type_name() == "N" || first->get_type_name() == "X";
+    return !number_wanted || std::string_view("0123456789+-.=").find(arg[2]) != std::string_view::npos;
+  }
+  return std::all_of(arg.begin() + 1, arg.end(), [&](char c) { return has_option(cli, std::string("-") + c); });
+}
+
+/// Replaces aliases, refuses what is reserved or unknown; values of options are left alone.
+class ArgumentWalk {
+ public:
+  ArgumentWalk(const CLI::App& root, std::span<const Alias> aliases) : app_(&root), aliases_(aliases) {}
+
+  std::vector<std::string> walk(std::span<char*> args) {
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < args.size(); ++i) {
+      const std::string arg = args[i];
+      if (arg == "--") {
+        out.insert(out.end(), args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
+        break;
+      }
+      if (arg.size() < 2 || arg[0] != '-') {
+        enter_subcommand(arg);
+        out.push_back(arg);
+        continue;
+      }
+      out.push_back(option(arg));
+      if (takes_next(out.back()) && i + 1 < args.size()) {
+        out.emplace_back(args[++i]);
+        if (out[out.size() - 2] == "--config") config_ = out.back();
+      } else if (out.back().starts_with("--config=")) {
+        config_ = out.back().substr(out.back().find('=') + 1);
+      }
+    }
+    return out;
+  }
+
+  /// Those that are on the command line.
+  const std::set<const CLI::Option*>& given() const { return given_; }
+  /// The value of --config, which is needed before the command line is parsed.
+  const std::string& config() const { return config_; }
+
+ private:
+  void enter_subcommand(const std::string& word) {
+    for (const CLI::App* sub : app_->get_subcommands([](const CLI::App*) { return true; })) {
+      if (sub->get_name() == word) {
+        app_ = sub;
+        return;
+      }
+    }
+  }
+
+  std::string option(const std::string& arg) {
+    std::string name = arg.substr(0, arg.find('='));
+    const std::string rest = arg.substr(name.size());
+    const auto alias = std::find_if(aliases_.begin(), aliases_.end(), [&](const Alias& a) { return a.given == name; });
+    if (alias != aliases_.end()) name = alias->meant;
+    if (const CLI::Option* found = find_option(*app_, name)) {
+      given_.insert(found);
+      return name + rest;
+    }
+    if (const auto why = reserved_because(name)) usage_error("option " + escaped(name) + " " + *why);
+    if (!is_short_group(*app_, arg)) unknown_option(*app_, aliases_, name);
+    for (const char c : arg.substr(1)) {
+      const CLI::Option* one = find_option(*app_, std::string("-") + c);
+      given_.insert(one);
+      if (one == nullptr || one->get_items_expected_min() > 0) break;  // the rest is its value
+    }
+    return arg;
+  }
+
+  bool takes_next(const std::string& arg) const {
+    const CLI::Option* option = find_option(*app_, arg);
+    return option != nullptr && option->get_items_expected_min() > 0;
+  }
+
+  const CLI::App* app_;
+  std::span<const Alias> aliases_;
+  std::set<const CLI::Option*> given_;
+  std::string config_;
+};
+
+std::size_t terminal_width() {
+  winsize size{};
+  if (!stdout_is_terminal() || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidth;
+  return std::clamp<std::size_t>(size.ws_col, kLeastWidth, kMostWidth);
+}
+
+/// Asked for a page, a program prints it whatever is set elsewhere.
+bool wants_page(const CLI::App& cli, const std::set<const CLI::Option*>& given) {
+  for (const char* name : {"--help", "--help-all", "--version", "--completion-bash", "--completion", "--man-page"}) {
+    if (given.count(cli.get_option_no_throw(name)) != 0) return true;
+  }
+  return false;
+}
+
+/// A subcommand that was entered shows its own help.
+void print_help(const CLI::App& root, const Page& page, HelpDetail detail) {
+  const CLI::App* shown = &root;
+  for (auto entered = root.get_subcommands(); !entered.empty(); entered = shown->get_subcommands())
+    shown = entered.front();
+  write_stdout(help_page(*shown, page, detail, terminal_width()));
+}
+
+}  // namespace
+
+std::optional<int> parse(CLI::App& cli, int argc, char** argv, const Page& page) {
+  cli.name(std::string(program()));
+  if (page.settings == Page::Settings::FromElsewhere) add_config_option(cli);
+  for (CLI::App* command : cli.get_subcommands([](const CLI::App*) { return true; })) {
+    command->set_help_flag("-h,--help", "this page");
+  }
+  std::span<char*> args(argv, static_cast<std::size_t>(argc));
+  ArgumentWalk walk(cli, page.aliases);
+  std::vector<std::string> words = walk.walk(args.empty() ? args : args.subspan(1));
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  try {
+    if (page.settings == Page::Settings::FromElsewhere && !wants_page(cli, walk.given())) {
+      apply_settings(cli, page, walk.given(), walk.config());
+    }
+    cli.parse(std::move(words));
+  } catch (const CLI::CallForHelp&) {
+    print_help(cli, page, HelpDetail::Common);
+    return 0;
+  } catch (const CLI::CallForAllHelp&) {
+    print_help(cli, page, HelpDetail::All);
+    return 0;
+  } catch (const VersionAsked&) {
+    write_stdout(version_text() + "\n");
+    return 0;
+  } catch (const ManAsked&) {
+    write_stdout(man_page(cli, page, build_version(), build_date()));
+    return 0;
+  } catch (const CompletionAsked& asked) {
+    write_stdout(completion_script(cli, page, asked.shell));
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    usage_error(error.what());
+  }
+  say_settings();
+  return std::nullopt;
+}
+
+void add_completion_command(CLI::App& cli) {
+  std::string shells;
+  for (const std::string_view shell : shell_names()) shells += (shells.empty() ? "" : "|") + std::string(shell);
+  const auto print = [](const std::string& shell) -> void { throw CompletionAsked{shell}; };
+  cli.add_subcommand("completion", "prints a script that completes command lines: source <(llm-run completion bash)")
+      ->add_option_function<std::string>("shell", print, "the shell that is to read it")
+      ->type_name(shells)
+      ->required();
+}
+
+void begin_group(CLI::App& cli, const std::string& name) { cli.option_defaults()->group(name); }
+
+void add_common_options(CLI::App& cli) {
+  begin_group(cli, "General");
+  cli.add_flag_callback(
+      "-q,--quiet", [] { set_verbosity(Verbosity::Quiet); }, "errors only on stderr");
+  cli.add_flag_callback(
+      "-v,--verbose", [] { set_verbosity(Verbosity::Verbose); }, "say what was chosen and compiled");
+  const auto error_format = [](const std::string& text) {
+    if (text != "text" && text != "json") {
+      throw Error(ErrorKind::Usage, "option --error-format: \"" + escaped(text) + "\" is not text or json");
+    }
+    set_error_format(text == "json" ? ErrorFormat::Json : ErrorFormat::Text);
+  };
+  cli.add_option_function<std::string>("--error-format", error_format, "json: one object per error (default text)")
+      ->type_name("text|json")
+      ->take_last();
+  cli.set_help_flag("-h,--help", "the commonest options");
+  cli.set_help_all_flag("--help-all", "all options, environment variables, exit codes");
+  cli.add_flag_callback(
+         "--version", [] { throw VersionAsked{}; }, "print version, build and instruction set")
+      ->trigger_on_parse();
+  cli.add_flag_callback(
+         "--completion-bash", [] { throw CompletionAsked{"bash"}; }, "print a script for bash's completion")
+      ->trigger_on_parse();
+  // For the build, which installs what they print.
+  cli.add_option_function<std::string>("--completion", [](const std::string& shell) { throw CompletionAsked{shell}; })
+      ->trigger_on_parse()
+      ->group("");
+  cli.add_flag_callback("--man-page", [] { throw ManAsked{}; })->trigger_on_parse()->group("");
+}
+
+}  // namespace llm::app

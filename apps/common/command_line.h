@@ -1,0 +1,25 @@
+// The command line of a program: its words are checked and joined with what environment and configuration file set,
+// then CLI11 takes them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+
+#include "common/option_table.h"
+
+namespace llm::app {
+
+/// Parses the command line. Returns the exit code if that is all there was to do (--help, --version). Throws
+/// ErrorKind::Usage: unknown options with the nearest known one, options of llama.cpp's that are not built yet as such.
+std::optional<int> parse(CLI::App&, int argc, char** argv, const Page& = {});
+
+/// -h, --help-all, --version, -q, -v, --error-format, --completion-bash: the last options of every program.
+void add_common_options(CLI::App&);
+
+/// The command `completion SHELL`.
+void add_completion_command(CLI::App&);
+
+/// The options that are added from here on belong to this group.
+void begin_group(CLI::App&, const std::string& name);
+
+}  // namespace llm::app

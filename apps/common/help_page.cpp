@@ -1,0 +1,193 @@
+#include "common/help_page.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/environment.h"
+
+namespace llm::app {
+namespace {
+
+constexpr std::size_t kNamesWidth = 28;       ///< names that are wider have their meaning on the next line
+constexpr std::size_t kBriefNamesWidth = 36;  ///< where each option should have one line
+
+std::size_t columns(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+std::string entry(const std::string& head, const std::string& meaning, std::size_t width, std::size_t column) {
+  std::string text = "  " + head;
+  if (columns(text) + 2 > column) {
+    text += "\n" + std::string(column, ' ');
+  } else {
+    text += std::string(column - columns(text), ' ');
+  }
+  return text + wrapped(meaning, width, column) + "\n";
+}
+
+std::string heading(const OptionRow& row) {
+  std::string text;
+  for (const std::string& name : row.names) text += (text.empty() ? "" : ", ") + name;
+  if (row.names.front().starts_with("--")) text = "    " + text;  // below the long names of the others
+  return row.value.empty() ? text : text + " " + row.value;
+}
+
+/// What fits on a line: of what stands outside of parentheses the part before a semicolon, and short remarks.
+std::string brief(const std::string& meaning) {
+  constexpr std::size_t kLongRemark = 44;
+  std::string text;
+  bool ended = false;
+  for (std::size_t i = 0; i < meaning.size(); ++i) {
+    const std::size_t close = meaning[i] == '(' ? meaning.find(')', i) : std::string::npos;
+    if (close != std::string::npos) {
+      if (close - i < kLongRemark && (!ended || meaning.compare(i, 8, "(default") == 0)) {
+        text += (ended ? " " : "") + meaning.substr(i, close + 1 - i);
+      }
+      i = close;
+    } else {
+      ended = ended || meaning.compare(i, 2, "; ") == 0;
+      if (!ended) text += meaning[i];
+    }
+  }
+  return text;
+}
+
+std::string brief_heading(OptionRow row) {
+  const auto is_long = [](const std::string& name) { return name.starts_with("--"); };
+  const auto first_long = std::find_if(row.names.begin(), row.names.end(), is_long);
+  std::vector<std::string> names(row.names.begin(), std::min(row.names.begin() + 1, first_long));
+  if (first_long != row.names.end()) names.push_back(*first_long);
+  row.names = std::move(names);
+  return heading(row);
+}
+
+bool is_common(const OptionRow& row, const Page& page) {
+  return std::any_of(page.common.begin(), page.common.end(), [&row](std::string_view name) {
+    return std::find(row.names.begin(), row.names.end(), name) != row.names.end();
+  });
+}
+
+std::string usage(const CLI::App& app, const Page& page) {
+  if (app.get_parent() == nullptr && !page.usage.empty()) return std::string(page.usage);
+  std::string line = full_name(app);
+  if (!commands(app).empty()) line += " COMMAND";
+  for (const OptionRow& row : positionals(app)) {
+    line += " " + (row.option->get_required() ? row.value : "[" + row.value + "]");
+  }
+  return line + " [options]";
+}
+
+std::string indented(std::string_view lines, std::string_view first) {
+  std::string text(first);
+  for (const char c : lines) {
+    text += c;
+    if (c == '\n') text += std::string(first.size(), ' ');
+  }
+  return text + "\n";
+}
+
+std::string paragraphs(const std::string& text, std::size_t width) {
+  std::istringstream lines(text);
+  std::string out, paragraph;
+  const auto flush = [&] {
+    if (!paragraph.empty()) out += wrapped(paragraph, width, 0) + "\n";
+    paragraph.clear();
+  };
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.front() == ' ' || line.back() == ':') {  // a line of its own
+      flush();
+      out += line + "\n";
+    } else {
+      paragraph += (paragraph.empty() ? "" : " ") + line;
+    }
+  }
+  flush();
+  return out;
+}
+
+std::string environment_text(const Page& page, std::size_t width) {
+  std::string text = "Environment:\n";
+  if (page.settings == Page::Settings::FromElsewhere) {
+    text += entry("LLM_RUN_NAME",
+                  "sets --name: LLM_RUN_CTX_SIZE is --ctx-size; also llama.cpp's LLAMA_ARG_... for what it has; the "
+                  "command line counts before LLM_RUN_..., that before LLAMA_ARG_..., that before --config",
+                  width, kNamesWidth);
+  }
+  for (const EnvironmentVariable& v : environment_variables()) {
+    text += entry(std::string(v.name), std::string(v.meaning), width, kNamesWidth);
+  }
+  return text;
+}
+
+std::string exit_codes_text(std::size_t width) {
+  std::string text = "Exit codes:\n";
+  for (const ExitCode& e : exit_codes()) {
+    text += entry(std::string(e.code < 10    ? "  "
+                              : e.code < 100 ? " "
+                                             : "") +
+                      std::to_string(e.code),
+                  std::string(e.meaning), width, 8);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string wrapped(const std::string& text, std::size_t width, std::size_t indent) {
+  std::istringstream words(text);
+  std::string out;
+  std::size_t column = indent;
+  for (std::string word; words >> word;) {
+    const std::size_t n = columns(word);
+    if (column > indent && column + 1 + n > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += n;
+  }
+  return out;
+}
+
+std::string help_page(const CLI::App& app, const Page& page, HelpDetail detail, std::size_t width) {
+  const Description about = description(app);
+  const bool root = app.get_parent() == nullptr;
+  const bool all = detail == HelpDetail::All || page.common.empty() || !root;
+  std::string text = paragraphs(about.intro, width) + "\n" + indented(usage(app, page), "Usage: ");
+  std::size_t left_out = 0;
+  for (const OptionGroup& group : option_groups(app, page.aliases)) {
+    std::string rows;
+    for (const OptionRow& row : group.rows) {
+      if (all) {
+        rows += entry(heading(row), row.meaning(), width, kNamesWidth);
+      } else if (is_common(row, page)) {
+        rows += entry(brief_heading(row), brief(row.meaning()), width, kBriefNamesWidth);
+      } else {
+        ++left_out;
+      }
+    }
+    if (!rows.empty()) text += "\n" + group.name + ":\n" + rows;
+  }
+  std::string arguments;
+  for (const OptionRow& row : positionals(app)) arguments += entry(row.value, row.meaning(), width, kNamesWidth);
+  if (!arguments.empty()) text += "\nArguments:\n" + arguments;
+  if (const auto list = commands(app); !list.empty()) {
+    text += "\nCommands:\n";
+    for (const CLI::App* c : list) text += entry(c->get_name(), description(*c).intro, width, kNamesWidth);
+  }
+  if (root && !about.sections.empty()) text += "\n" + paragraphs(about.sections, width);
+  if (!about.examples.empty()) text += "\nExamples:\n" + about.examples + "\n";
+  if (!root) return text + "\n" + full_name(*app.get_parent()) + " --help shows the options of all commands.\n";
+  if (!all) {
+    return text + "\n" + std::to_string(left_out) + " more options: " + app.get_name() + " --help-all, man " +
+           app.get_name() + "\n";
+  }
+  text += "\n" + wrapped(std::string(kNumbersText), width, 0) + "\n";
+  return text + "\n" + environment_text(page, width) + "\n" + exit_codes_text(width);
+}
+
+}  // namespace llm::app

@@ -1,0 +1,123 @@
+#include "common/option_table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+
+namespace llm::app {
+namespace {
+
+constexpr ExitCode kExitCodes[] = {
+    {0, "done"},
+    {1, "a failure that is none of the others"},
+    {2, "usage: an unknown, contradicting or unsupported option, an unreadable prompt"},
+    {3, "the model: missing, damaged or unsupported"},
+    {4, "does not fit in memory"},
+    {5, "the prompt does not fit the context"},
+    {6, "the template, grammar, schema, regular expression or choice cannot be used"},
+    {7, "the batch is done, some of its rows failed"},
+    {8, "reading input or writing output failed"},
+    {9, "the backend or instruction set asked for is not available here"},
+    {10, "a warning was given, and --strict"},
+    {11, "NaN or infinite logits"},
+    {70, "a bug of ours"},
+    {124, "--max-time was reached"},
+    {130, "interrupted by Ctrl-C"},
+    {141, "the reader of stdout went away"},
+    {143, "ended by SIGTERM"},
+};
+
+std::vector<std::string> names_of(const CLI::Option& option, std::span<const Alias> aliases) {
+  std::vector<std::string> names;
+  for (const std::string& s : option.get_snames()) names.push_back("-" + s);
+  for (const Alias& a : aliases) {
+    if (option.check_name(std::string(a.meant))) names.emplace_back(a.given);
+  }
+  for (const std::string& l : option.get_lnames()) names.push_back("--" + l);
+  return names;
+}
+
+bool is_word(const std::string& part) {
+  return !part.empty() && std::none_of(part.begin(), part.end(), [](unsigned char c) {
+    return std::isupper(c) != 0 || (std::isalnum(c) == 0 && c != '_' && c != '-');
+  });
+}
+
+OptionRow row(const CLI::Option& option, std::span<const Alias> aliases) {
+  OptionRow r{.option = &option, .names = names_of(option, aliases)};
+  if (option.get_items_expected_min() > 0) {
+    r.value = option.get_option_text().empty() ? option.get_type_name() : option.get_option_text();
+  }
+  for (std::size_t begin = 0; begin < r.value.size();) {
+    const std::size_t end = std::min(r.value.find('|', begin), r.value.size());
+    const std::string part = r.value.substr(begin, end - begin);
+    if (is_word(part)) r.words.push_back(part);
+    if (part == "FILE") r.takes_file = true;
+    if (part == "MODEL") r.takes_model = true;
+    begin = end + 1;
+  }
+  return r;
+}
+
+/// Takes the part of `text` from `mark` up to the next empty line.
+std::string take_section(std::string& text, std::string_view mark) {
+  const std::size_t at = text.find(mark);
+  if (at == std::string::npos) return {};
+  const std::size_t end = std::min(text.find("\n\n", at + mark.size()), text.size());
+  const std::string section = text.substr(at + mark.size(), end - at - mark.size());
+  text.erase(at, end - at);
+  return section;
+}
+
+}  // namespace
+
+std::vector<OptionGroup> option_groups(const CLI::App& app, std::span<const Alias> aliases) {
+  std::vector<OptionGroup> groups;
+  for (const std::string& name : app.get_groups()) {
+    if (name.empty()) continue;
+    OptionGroup group{.name = name, .rows = {}};
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_group() == name && option->nonpositional()) group.rows.push_back(row(*option, aliases));
+    }
+    if (!group.rows.empty()) groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+std::vector<OptionRow> positionals(const CLI::App& app) {
+  std::vector<OptionRow> rows;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional() && !option->nonpositional()) rows.push_back(row(*option, {}));
+  }
+  return rows;
+}
+
+std::vector<const CLI::App*> commands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* a) { return !a->get_group().empty(); });
+}
+
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + " " + app.get_name();
+}
+
+Description description(const CLI::App& app) {
+  std::string text = app.get_description();
+  Description d;
+  d.examples = take_section(text, "\n\nExamples:\n");
+  const std::size_t end = text.find("\n\n");
+  d.intro = text.substr(0, end);
+  if (end != std::string::npos) d.sections = text.substr(end + 2);
+  return d;
+}
+
+std::span<const ExitCode> exit_codes() { return kExitCodes; }
+
+std::string variable_of(std::string_view long_name) {
+  std::string name = "LLM_RUN_";
+  for (const char c : long_name.substr(long_name.find_first_not_of('-'))) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+}  // namespace llm::app

@@ -1,0 +1,71 @@
+// The options of a program as rows. A program's CLI::App is the only table of them: help, manual pages, completions,
+// environment variables and configuration files are read from it, through here.
+//
+// A value's type is written for people: FILE, N, text|json. What is in lower case is the word itself, upper case stands
+// for something; FILE is completed by names of files, MODEL by those of GGUF files.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace llm::app {
+
+/// Another spelling of an option, for what CLI11 cannot declare: long names after one dash ("-no-cnv", "-np").
+struct Alias {
+  std::string_view given, meant;
+};
+
+/// What a program says of itself beside its options, and where they may come from.
+struct Page {
+  std::span<const Alias> aliases = {};
+  std::string_view usage = {};                    ///< lines of "llm-run ..."; empty: made of the positional arguments
+  std::span<const std::string_view> common = {};  ///< options that --help shows; empty: all
+  enum class Settings : std::uint8_t { None, FromElsewhere } settings = Settings::None;  ///< variables and --config
+  /// From elsewhere, options of this group count only beside this option.
+  struct Gate {
+    std::string_view group, option;
+  } gate = {};
+};
+
+struct OptionRow {
+  const CLI::Option* option;
+  std::vector<std::string> names;       ///< as they are given, the shortest first
+  std::string value = {};               ///< type of the value; empty for a flag
+  std::vector<std::string> words = {};  ///< the values that are words
+  bool takes_model = false, takes_file = false;
+  const std::string& meaning() const { return option->get_description(); }
+};
+struct OptionGroup {
+  std::string name;
+  std::vector<OptionRow> rows;
+};
+
+/// In the order of their declaration, without what is hidden (of the empty group) and without positional arguments.
+std::vector<OptionGroup> option_groups(const CLI::App&, std::span<const Alias> aliases);
+/// The arguments that have no name.
+std::vector<OptionRow> positionals(const CLI::App&);
+std::vector<const CLI::App*> commands(const CLI::App&);
+/// "llm-inspect split"
+std::string full_name(const CLI::App&);
+
+/// A program's description in its parts: what it does, more sections ("Types:"), the examples.
+struct Description {
+  std::string intro, sections, examples;
+};
+Description description(const CLI::App&);
+/// Of every program, in help and manual.
+inline constexpr std::string_view kNumbersText =
+    "Numbers take the suffixes k, K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024).";
+struct ExitCode {
+  int code;
+  std::string_view meaning;
+};
+std::span<const ExitCode> exit_codes();
+/// LLM_RUN_CTX_SIZE, for --ctx-size
+std::string variable_of(std::string_view long_name);
+
+}  // namespace llm::app

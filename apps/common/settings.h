@@ -1,0 +1,26 @@
+// Options that are set elsewhere than on the command line: a configuration file, llama.cpp's environment variables, our
+// own. Each counts before those named earlier here, and the command line before all. A list is taken from one place.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <set>
+#include <string>
+
+#include "common/option_table.h"
+
+namespace llm::app {
+
+void add_config_option(CLI::App&);
+
+/// Gives the options what is set elsewhere, but for those in `given`. `config` is the file of --config; empty: that of
+/// LLM_RUN_CONFIG, if there is one. Throws ErrorKind::Usage naming the variable, or file and line. A variable that
+/// cannot have its effect is mentioned.
+void apply_settings(CLI::App&, const Page&, const std::set<const CLI::Option*>& given, const std::string& config);
+
+/// With -v: what came from where.
+void say_settings();
+
+/// For an error's message that names options: which of them were set elsewhere, in words that follow it; or nothing.
+std::string settings_named_in(const std::string& message);
+
+}  // namespace llm::app

@@ -1,0 +1,162 @@
+// Where settings come from: the order file < LLAMA_ARG_... < LLM_RUN_... < command line, and errors that name the
+// source.
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+using namespace llm::test;
+
+namespace {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+class Bench {
+ public:
+  Bench() { tiny_model({.layers = 1, .context = 4096}).write(folder / "tiny.gguf"); }
+
+  Outcome operator()(std::vector<std::string> arguments, Environment environment = {}) const {
+    arguments.insert(arguments.end(), {"-p", "ab", "--temp", "0", "-no-cnv"});
+    return plain(std::move(arguments), std::move(environment));
+  }
+  Outcome plain(std::vector<std::string> arguments, Environment environment = {}) const {
+    environment.emplace_back("LLM_RUN_MODEL", (folder / "tiny.gguf").string());
+    environment.emplace_back("LLM_RUN_IGNORE_EOS", "1");
+    return run(
+        {.program = program("llm-run"), .arguments = std::move(arguments), .environment = std::move(environment)});
+  }
+  std::string config(const std::string& text) const { return folder.write("c.toml", text).string(); }
+
+  TempDir folder;
+};
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+/// How many tokens an answer has: what -n was.
+std::string generated(const Outcome& o) {
+  REQUIRE(o.code == 0);
+  const std::size_t at = o.err.find("gen ");
+  REQUIRE(at != std::string::npos);
+  return o.err.substr(at + 4, o.err.find(' ', at + 4) - at - 4);
+}
+
+}  // namespace
+
+TEST_CASE("the command line counts before LLM_RUN, that before LLAMA_ARG, that before the file") {
+  const Bench bench;
+  const std::string file = bench.config("# few\npredict = 3\n");
+  const Environment llama{{"LLAMA_ARG_N_PREDICT", "4"}}, both{{"LLAMA_ARG_N_PREDICT", "4"}, {"LLM_RUN_PREDICT", "5"}};
+  CHECK(generated(bench({"--config", file})) == "3");
+  CHECK(generated(bench({"--config=" + file})) == "3");
+  CHECK(generated(bench({}, {{"LLM_RUN_CONFIG", file}})) == "3");
+  CHECK(generated(bench({"--config", file}, llama)) == "4");
+  CHECK(generated(bench({"--config", file}, both)) == "5");
+  CHECK(generated(bench({"--config", file, "-n", "6"}, both)) == "6");
+  CHECK(generated(bench({"--config", file, "-n6"}, both)) == "6");
+  CHECK(generated(bench({}, {{"LLM_RUN_N_PREDICT", "7"}})) == "7");        // any of the option's long names
+  CHECK(generated(bench({"-n", "2"}, {{"LLM_RUN_PREDICT", ""}})) == "2");  // empty is unset
+  CHECK(generated(bench({"-n", "2"}, {{"LLM_RUN_PREDICT", "wrong, and not used"}})) == "2");
+}
+
+TEST_CASE("-v says what came from where") {
+  const Bench bench;
+  const std::string file = bench.config("seed = 9\n\npredict = 1\n");
+  const Outcome o = bench({"--config", file, "-v", "-n", "2"}, {{"LLAMA_ARG_TOP_K", "7"}});
+  CHECK(contains(o.err, "setting: --seed 9 (" + file + ":1)\n"));
+  CHECK(contains(o.err, "setting: --top-k 7 (LLAMA_ARG_TOP_K)\n"));
+  CHECK_FALSE(contains(o.err, "setting: --predict"));
+  CHECK(contains(o.err, "seed: 9\n"));
+}
+
+TEST_CASE("values of a file: texts, numbers, flags, arrays") {
+  const Bench bench;
+  const std::string text = bench({"-n", "6", "-q"}).out;
+  REQUIRE(text.size() > 4);
+  const std::string end = "u",
+                    expected = text.substr(0, text.find(end));  // the model's own text, cut at a letter of it
+  REQUIRE(expected.size() < text.size());
+  const auto with = [&](const std::string& lines) {
+    return bench({"-n", "6", "-q", "--no-newline", "--config", bench.config(lines)}).out;
+  };
+  CHECK(with("stop = [\"not there\", \"" + end + "\"]") == expected);
+  CHECK(with("top-p = 0.5\nctx-size = \"1k\"\ndisplay-prompt = false") == text.substr(0, text.size() - 1));
+  // A list is taken from one place: the command line's replaces the file's.
+  const std::string file = bench.config("stop = [\"" + end + "\"]");
+  CHECK(bench({"-n", "6", "-q", "--config", file, "--stop", "not there"}).out == text);
+}
+
+TEST_CASE("false of a flag is its opposite") {
+  const Bench bench;
+  const Outcome kept = bench.plain(
+      {"-p", "a\\tb", "-n", "1", "--display-prompt", "--temp", "0", "--config", bench.config("escape = false\n")});
+  CHECK(contains(kept.err, "a\\tb"));
+  CHECK(contains(
+      bench.plain({"-p", "a\\tb", "-n", "1", "--display-prompt", "--config", bench.config("escape = true\n")}).err,
+      "a\tb"));
+  CHECK(contains(
+      bench.plain({"-p", "a\\tb", "-n", "1", "--display-prompt", "-e", "--config", bench.config("no-escape = true\n")})
+          .err,
+      "a\tb"));
+  CHECK(bench({"-n", "1", "-v"}, {{"LLAMA_ARG_NO_CONTEXT_SHIFT", "1"}})
+            .err.find("--no-context-shift true (LLAMA_ARG_NO_CONTEXT_SHIFT)") != std::string::npos);
+  CHECK(contains(bench({"-n", "1"}, {{"LLM_RUN_STRICT", "perhaps"}}).err,
+                 "LLM_RUN_STRICT: \"perhaps\" is not true or false"));
+}
+
+TEST_CASE("errors name the variable, or the file and line") {
+  const Bench bench;
+  const auto refused = [&](std::vector<std::string> arguments, const Environment& e, std::string_view part) {
+    const Outcome o = bench(std::move(arguments), e);
+    INFO(o.err);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, part));
+  };
+  refused({}, {{"LLAMA_ARG_CTX_SIZE", "many"}}, "error: LLAMA_ARG_CTX_SIZE: \"many\" is not a whole number from 0 to");
+  refused({}, {{"LLM_RUN_ON_OVERFLOW", "wrap"}},
+          "error: LLM_RUN_ON_OVERFLOW: \"wrap\" is not error, shift or truncate");
+  const auto file = [&](const std::string& text, const std::string& part) {
+    const std::string path = bench.config(text);
+    refused({"--config", path}, {}, "error: " + path + part);
+  };
+  file("seed = 1\nctx-size = \"many\"\n", ":2: \"many\" is not a whole number");
+  file("\n\nctx-sise = 5\n", ":3: there is no option --ctx-sise; did you mean ctx-size?");
+  file("lora = \"x\"\n", ":1: lora is recognised, not supported yet");
+  file("seed = [1, 2]\n", ":1: takes one value, an array is given");
+  file("seed = 1\nseed = 2\n", ":2: ");
+  file("[sampling]\nseed = 1\n", ":1: tables are not used here");
+  file("seed == 1\n", ":1: ");
+  file("seed = 1979-05-27\n", ":1: is not a text, a number");
+  file("config = \"other\"\n", ":1: a configuration file cannot name another one");
+  refused({"--config", "/no/such/file"}, {}, "/no/such/file: cannot read: No such file");
+  // What shows only later names it as well.
+  refused({"--regex", "a"}, {{"LLM_RUN_GRAMMAR", "root ::= \"a\""}},
+          "an answer has one form only (--grammar is set by LLM_RUN_GRAMMAR)");
+}
+
+TEST_CASE("variables without effect are mentioned, those of other programs and of the library are not") {
+  const Bench bench;
+  const Outcome typo = bench({"-n", "1"}, {{"LLM_RUN_TOPK", "3"}});
+  CHECK(typo.code == 0);
+  CHECK(
+      contains(typo.err, "warning: LLM_RUN_TOPK has no effect: there is no such setting; did you mean LLM_RUN_TOP_K?"));
+  CHECK(bench({"-n", "1", "--strict"}, {{"LLM_RUN_TOPK", "3"}}).code == 10);
+  CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_N_GPU_LAYERS", "9"}}).err,
+                 "note: LLAMA_ARG_N_GPU_LAYERS has no effect: option --n-gpu-layers is recognised, not supported yet: "
+                 "there is no GPU backend"));
+  const Outcome quiet =
+      bench({"-n", "1"}, {{"LLAMA_ARG_PORT", "80"}, {"LLM_RUN_CHECK", "0"}, {"LLM_RUN_ISA", "portable"}});
+  CHECK_FALSE(contains(quiet.err, "note"));
+  CHECK_FALSE(contains(quiet.err, "warning"));
+}
+
+TEST_CASE("settings of batches wait for a batch; pages are printed whatever is set") {
+  const Bench bench;
+  CHECK(bench({"-n", "1"}, {{"LLM_RUN_PARALLEL", "4"}, {"LLM_RUN_BATCH_ORDER", "input"}}).code == 0);
+  const auto rows = bench.folder.write("rows.txt", "ab\nba\n");
+  const Outcome batch = bench.plain({"--batch", rows.string(), "-n", "1", "-v"}, {{"LLM_RUN_PARALLEL", "3"}});
+  CHECK(batch.code == 0);
+  CHECK(contains(batch.err, "setting: --parallel 3 (LLM_RUN_PARALLEL)"));
+  CHECK(bench.plain({"--help"}, {{"LLM_RUN_SEED", "x"}}).code == 0);
+  CHECK(bench.plain({"--version"}, {{"LLM_RUN_CONFIG", "/no/such"}}).code == 0);
+}
