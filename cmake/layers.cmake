@@ -24,12 +24,34 @@ function(llm_layer name)
   target_link_libraries(llm_${name} PUBLIC llm_options ${ARGN})
 endfunction()
 
-# llm_app(NAME dependency...): a program of every .cpp file in the current folder, installed to bin.
+# llm_pages(NAME): the manual page and the completions of a program, printed by itself, built by `all` and installed.
+function(llm_pages name)
+  set(pages ${CMAKE_BINARY_DIR}/share)
+  set(man ${pages}/man/${name}.1.gz)
+  set(bash ${pages}/bash/${name})
+  set(zsh ${pages}/zsh/_${name})
+  set(fish ${pages}/fish/${name}.fish)
+  file(MAKE_DIRECTORY ${pages}/man ${pages}/bash ${pages}/zsh ${pages}/fish)
+  add_custom_command(OUTPUT ${man} ${bash} ${zsh} ${fish} DEPENDS ${name}
+    COMMAND sh -c "./${name} --man-page | gzip -9n > ${man}"
+    COMMAND ${name} --completion bash > ${bash}
+    COMMAND ${name} --completion zsh > ${zsh}
+    COMMAND ${name} --completion fish > ${fish}
+    WORKING_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} COMMENT "Manual page and completions of ${name}" VERBATIM)
+  add_custom_target(${name}-pages ALL DEPENDS ${man} ${bash} ${zsh} ${fish})
+  install(FILES ${man} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${bash} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${zsh} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+  install(FILES ${fish} DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endfunction()
+
+# llm_app(NAME dependency...): a program of every .cpp file in the current folder, installed to bin with its pages.
 function(llm_app name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE llm_options ${ARGN})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  llm_pages(${name})
 endfunction()
 
 # llm_test(NAME dependency...): a Catch2 program of every .cpp file in the current folder, one ctest entry.
