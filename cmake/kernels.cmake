@@ -2,7 +2,9 @@
 set(LLM_ISA_FLAGS_portable "")
 set(LLM_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(LLM_ISA_FLAGS_avx2vnni -mavx2 -mfma -mf16c -mavxvnni)
-set(LLM_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi -mavx2 -mfma -mf16c -mprefer-vector-width=512)
+# What Cascade Lake has, the first with VNNI in wide registers: no VBMI. lib/backend/cpu/isa.cpp and lib/quantize/quantize.cpp
+# ask for the same.
+set(LLM_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c -mprefer-vector-width=512)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(LLM_ISAS portable avx2 avx2vnni avx512)

@@ -73,7 +73,7 @@ bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_suppor
 bool runs_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
+         __builtin_cpu_supports("avx512vnni");
 }
 #endif
 

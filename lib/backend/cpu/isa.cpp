@@ -29,7 +29,7 @@ bool runs_avx2vnni() { return runs_avx2() && cpuid_avxvnni(); }
 bool runs_avx512() {
   return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
+         __builtin_cpu_supports("avx512vnni");
 }
 #endif
 

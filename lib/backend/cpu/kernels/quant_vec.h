@@ -166,10 +166,12 @@ LLM_INLINE V byte_elements(const At& at) {
 
 /// The first bytes of 16 blocks of 17 bytes at w as int32.
 LLM_INLINE V byte_elements_17(const u8* w) {
-  const V byte = _mm512_castsi128_si512(_mm_setr_epi8(0, 17, 34, 51, 68, 85, 102, 119, 0, 0, 0, 0, 0, 0, 0, 0));
-  const V low = _mm512_permutex2var_epi8(load(w), byte, load(w + 64));
-  const V high = _mm512_permutex2var_epi8(load(w + 136), byte, load(w + 200));
-  return _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(_mm512_castsi512_si128(low), _mm512_castsi512_si128(high)));
+  // by the words that hold them: permuting bytes would need VBMI, which Cascade Lake lacks
+  const V word = _mm512_setr_epi32(0, 8, 17, 25, 34, 42, 51, 59, 0, 8, 17, 25, 34, 42, 51, 59);
+  const V low = _mm512_permutex2var_epi16(load(w), word, load(w + 64));
+  const V high = _mm512_permutex2var_epi16(load(w + 136), word, load(w + 200));
+  const V words = _mm512_mask_blend_epi32(0xff00, low, high);
+  return shuffle8(words, splat128(_mm_setr_epi8(0, -1, -1, -1, 5, -1, -1, -1, 8, -1, -1, -1, 13, -1, -1, -1)));
 }
 
 /// The f16 of 16 blocks of 18 bytes at w, the first of each.
