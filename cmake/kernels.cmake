@@ -5,11 +5,17 @@ set(LLM_ISA_FLAGS_avx2vnni -mavx2 -mfma -mf16c -mavxvnni)
 # What Cascade Lake has, the first with VNNI in wide registers: no VBMI. lib/backend/cpu/isa.cpp and lib/quantize/quantize.cpp
 # ask for the same.
 set(LLM_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c -mprefer-vector-width=512)
+set(LLM_ISA_FLAGS_avx512bf16 ${LLM_ISA_FLAGS_avx512} -mavx512bf16)
+
+# A set with a base has sources of its own only where it differs and takes the other kernels from the base's table:
+# compiling all of them again would take minutes. LLM_ISA_<base> is defined for it as well.
+set(LLM_ISA_BASE_avx512bf16 avx512)
+set(LLM_ISA_SOURCES_avx512bf16 bf16_linear.cpp table.cpp)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(LLM_ISAS portable avx2 avx2vnni avx512)
+  set(LLM_ISAS portable avx2 avx2vnni avx512 avx512bf16)
   if(LLM_SANITIZE)
-    set(LLM_ISAS portable avx512)  # the same sources at their narrowest and widest: instrumented ones take minutes each
+    set(LLM_ISAS portable avx512 avx512bf16)  # the same sources at their narrowest and widest: instrumented ones take minutes each
   endif()
 else()
   set(LLM_ISAS portable)
@@ -23,11 +29,16 @@ function(llm_kernels target)
     if(ARGN AND NOT isa IN_LIST ARGN)
       continue()
     endif()
-    add_library(${target}_${isa} OBJECT ${sources})
+    set(own ${sources})
+    set(base ${LLM_ISA_BASE_${isa}})
+    if(base)
+      list(TRANSFORM LLM_ISA_SOURCES_${isa} PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/kernels/ OUTPUT_VARIABLE own)
+    endif()
+    add_library(${target}_${isa} OBJECT ${own})
     target_link_libraries(${target}_${isa} PRIVATE llm_options llm_tensor)
     # Sanitizers make minutes of a file's -O3.
     target_compile_options(${target}_${isa} PRIVATE $<IF:$<BOOL:${LLM_SANITIZE}>,-O1,-O3> ${LLM_ISA_FLAGS_${isa}})
-    target_compile_definitions(${target}_${isa} PRIVATE LLM_ISA=${isa} LLM_ISA_${isa})
+    target_compile_definitions(${target}_${isa} PRIVATE LLM_ISA=${isa} LLM_ISA_${isa} $<$<BOOL:${base}>:LLM_ISA_${base}>)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
     target_compile_definitions(${target} PUBLIC LLM_HAS_ISA_${isa})
   endforeach()

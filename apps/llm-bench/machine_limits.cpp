@@ -118,6 +118,7 @@ Limits LimitMeter::measure() const {
   Limits limits;
   if (!buffer_.empty()) limits.read_bytes = read_bandwidth();
   if (const PeakLoop loop = int8_peak_loop(); loop.run) limits.int8_ops = peak(loop, threads_);
+  if (const PeakLoop loop = bf16_peak_loop(); loop.run) limits.bf16_ops = peak(loop, threads_);
   if (const PeakLoop loop = f32_peak_loop(); loop.run) limits.f32_ops = peak(loop, threads_);
   return limits;
 }

@@ -1,4 +1,4 @@
-// What this machine can do at most, measured: the figures that speeds are shown as a share of. The three limits are
+// What this machine can do at most, measured: the figures that speeds are shown as a share of. The limits are
 // taken between the samples of a benchmark, by the same threads, because a shared host's limits change within minutes.
 #pragma once
 
@@ -11,6 +11,7 @@ namespace llm::bench {
 struct Limits {
   std::optional<double> read_bytes;  ///< per second from memory; nothing if the memory for a fair test is not there
   std::optional<double> int8_ops;    ///< per second in int8 dot products, a multiply-add counts twice; x86-64 only
+  std::optional<double> bf16_ops;    ///< per second in bfloat16 dot products, or as f32_ops where there are none
   std::optional<double> f32_ops;     ///< per second in f32 fused multiply-adds; x86-64 only
 };
 

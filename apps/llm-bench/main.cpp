@@ -73,6 +73,7 @@ class Table {
     j["pct_of_limit"] = figure(r.share_of_limit, 0.01);
     j["read_gbps"] = figure(r.limits.read_bytes, 1e9);
     j["int8_tops"] = figure(r.limits.int8_ops, 1e12);
+    j["bf16_gflops"] = figure(r.limits.bf16_ops, 1e9);
     j["f32_gflops"] = figure(r.limits.f32_ops, 1e9);
     if (options_.roofline) {
       j["limit"] = r.ceiling ? Json(name(r.ceiling->bound)) : Json();
@@ -110,6 +111,8 @@ class Table {
         return what + " " + fixed_text(r.limits.read_bytes.value_or(0) / 1e9, 1) + " GB/s";
       case Bound::Int8Peak:
         return what + " " + fixed_text(r.limits.int8_ops.value_or(0) / 1e12, 2) + " TOP/s";
+      case Bound::Bf16Peak:
+        return what + " " + fixed_text(r.limits.bf16_ops.value_or(0) / 1e9, 0) + " GFLOP/s";
       case Bound::F32Peak:
         return what + " " + fixed_text(r.limits.f32_ops.value_or(0) / 1e9, 0) + " GFLOP/s";
     }

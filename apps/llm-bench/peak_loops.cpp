@@ -11,9 +11,9 @@ namespace llm::bench {
 namespace {
 
 // Each iteration has one instruction per accumulator. 20 (12 where only 16 registers exist) of them hide the latency of
-// two units with 4 to 5 cycles each; operands and accumulators are zero, so no number is subnormal.
+// two units with 4 to 6 cycles each; operands and accumulators are zero, so no number is subnormal.
 constexpr double kWide = 20, kNarrow = 12;
-constexpr double kOpsPerByte = 2, kOpsPerFloat = 2;
+constexpr double kOpsPerByte = 2, kOpsPerFloat = 2, kOpsPerPair = 4;
 
 #define LLM_CLOBBER_16                                                                                                \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", \
@@ -56,6 +56,7 @@ constexpr double kOpsPerByte = 2, kOpsPerFloat = 2;
 
 __attribute__((target("avx512f"))) void dot_avx512vnni(std::int64_t iterations) { LLM_WIDE_LOOP("vpdpbusd"); }
 __attribute__((target("avx512f"))) void fma_avx512(std::int64_t iterations) { LLM_WIDE_LOOP("vfmadd231ps"); }
+__attribute__((target("avx512f"))) void dot_avx512bf16(std::int64_t iterations) { LLM_WIDE_LOOP("vdpbf16ps"); }
 __attribute__((target("avx2"))) void dot_avxvnni(std::int64_t iterations) { LLM_NARROW_LOOP("%{vex%} vpdpbusd"); }
 __attribute__((target("avx2"))) void dot_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vpmaddubsw"); }
 __attribute__((target("avx2"))) void fma_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vfmadd231ps"); }
@@ -76,6 +77,11 @@ PeakLoop int8_peak_loop() {
   return {};
 }
 
+PeakLoop bf16_peak_loop() {
+  if (has_avx512() && __builtin_cpu_supports("avx512bf16")) return {dot_avx512bf16, kWide * 16 * kOpsPerPair};
+  return f32_peak_loop();
+}
+
 PeakLoop f32_peak_loop() {
   if (has_avx512()) return {fma_avx512, kWide * 16 * kOpsPerFloat};
   if (has_avx2() && __builtin_cpu_supports("fma")) return {fma_avx2, kNarrow * 8 * kOpsPerFloat};
@@ -85,6 +91,7 @@ PeakLoop f32_peak_loop() {
 #else
 
 PeakLoop int8_peak_loop() { return {}; }
+PeakLoop bf16_peak_loop() { return {}; }
 PeakLoop f32_peak_loop() { return {}; }
 
 #endif

@@ -41,7 +41,8 @@ std::optional<double> mean_of(std::span<const Limits> all, std::optional<double>
 }
 
 Limits mean_of(std::span<const Limits> all) {
-  return {mean_of(all, &Limits::read_bytes), mean_of(all, &Limits::int8_ops), mean_of(all, &Limits::f32_ops)};
+  return {mean_of(all, &Limits::read_bytes), mean_of(all, &Limits::int8_ops), mean_of(all, &Limits::bf16_ops),
+          mean_of(all, &Limits::f32_ops)};
 }
 
 }  // namespace

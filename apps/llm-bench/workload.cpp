@@ -13,8 +13,14 @@ namespace {
 
 constexpr double kOpsPerWeight = 2;  ///< multiply and add
 
-bool multiplied_in_int8(DType type, std::string_view backend) {
-  return backend != "blas" && info(type).activation != ActFormat::F32;
+/// What the products of weights of a type count as.
+double& kind_of(Multiplied& m, DType type, std::string_view backend) {
+  const ActFormat activation = backend == "blas" ? ActFormat::F32 : info(type).activation;
+  return activation == ActFormat::F32 ? m.f32 : activation == ActFormat::BF16 ? m.bf16 : m.int8;
+}
+
+Multiplied operator+(const Multiplied& a, const Multiplied& b) {
+  return {a.int8 + b.int8, a.bf16 + b.bf16, a.f32 + b.f32};
 }
 
 /// Weights of the products of a node; biases and norms cost next to nothing.
@@ -33,12 +39,24 @@ struct Costs {
   Bound arithmetic = Bound::Int8Peak;
 };
 
+/// The arithmetic that takes longest names the limit.
 void set_computing(Costs& costs, const Multiplied& m, double tokens, const Limits& limits) {
-  const double int8 = kOpsPerWeight * m.int8 * tokens, f32 = kOpsPerWeight * m.f32 * tokens;
-  if ((int8 > 0 && !limits.int8_ops) || (f32 > 0 && !limits.f32_ops)) return;
-  const double int8_seconds = int8 > 0 ? int8 / *limits.int8_ops : 0, f32_seconds = f32 > 0 ? f32 / *limits.f32_ops : 0;
-  costs.computing = int8_seconds + f32_seconds;
-  costs.arithmetic = int8_seconds >= f32_seconds ? Bound::Int8Peak : Bound::F32Peak;
+  struct Kind {
+    double weights;
+    std::optional<double> ops;
+    Bound bound;
+  };
+  double sum = 0, longest = -1;
+  for (const Kind& kind :
+       {Kind{m.int8, limits.int8_ops, Bound::Int8Peak}, Kind{m.bf16, limits.bf16_ops, Bound::Bf16Peak},
+        Kind{m.f32, limits.f32_ops, Bound::F32Peak}}) {
+    if (kind.weights > 0 && !kind.ops) return;
+    const double seconds = kind.weights > 0 ? kOpsPerWeight * kind.weights * tokens / *kind.ops : 0;
+    sum += seconds;
+    if (seconds > longest) costs.arithmetic = kind.bound;
+    longest = std::max(longest, seconds);
+  }
+  costs.computing = sum;
 }
 
 Costs prompt_costs(const Workload& w, const Test& test, const Limits& limits) {
@@ -53,7 +71,7 @@ Costs prompt_costs(const Workload& w, const Test& test, const Limits& limits) {
 Costs generate_costs(const Workload& w, const Test& test, const Limits& limits) {
   Costs costs;
   const double tokens = static_cast<double>(test.tokens());
-  set_computing(costs, {w.layers.int8 + w.head.int8, w.layers.f32 + w.head.f32}, tokens, limits);
+  set_computing(costs, w.layers + w.head, tokens, limits);
   const double mean_length = test.depth + (test.n + 1) / 2.0;
   const double bytes = test.n * step_bytes(w, test.parallel) + tokens * mean_length * w.bytes_per_position;
   if (limits.read_bytes) costs.reading = bytes / *limits.read_bytes;
@@ -82,7 +100,7 @@ Workload measure_workload(const Model& model, std::string_view backend, std::uin
       const ValueInfo& v = graph.info(id);
       if (!is_matrix(v)) continue;
       const double elements = static_cast<double>(v.type.shape.elements()) * (experts ? w.expert_share : 1);
-      (multiplied_in_int8(v.type.dtype, backend) ? sum.int8 : sum.f32) += elements;
+      kind_of(sum, v.type.dtype, backend) += elements;
       if (experts) w.expert_bytes += static_cast<double>(v.type.bytes());
     }
   }
@@ -97,6 +115,8 @@ std::string_view name(Bound bound) {
       return "read bandwidth";
     case Bound::Int8Peak:
       return "int8 peak";
+    case Bound::Bf16Peak:
+      return "bf16 peak";
     case Bound::F32Peak:
       return "f32 peak";
   }

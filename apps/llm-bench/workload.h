@@ -24,7 +24,7 @@ struct Test {
 
 /// Matrix elements that a token is multiplied by, by the arithmetic that the products take.
 struct Multiplied {
-  double int8 = 0, f32 = 0;
+  double int8 = 0, bf16 = 0, f32 = 0;
 };
 
 struct Workload {
@@ -37,7 +37,7 @@ struct Workload {
 };
 Workload measure_workload(const Model&, std::string_view backend, std::uint64_t cache_bytes_per_position);
 
-enum class Bound : std::uint8_t { ReadBandwidth, Int8Peak, F32Peak };
+enum class Bound : std::uint8_t { ReadBandwidth, Int8Peak, Bf16Peak, F32Peak };
 std::string_view name(Bound);
 
 struct Ceiling {
@@ -46,7 +46,7 @@ struct Ceiling {
 };
 /// The speed at which a test would be bound by a limit of the machine:
 /// - prompts: 2 operations per weight of the layers and token (embedding and head left out) at the int8 peak, or at the
-///   f32 peak for weights that are multiplied in f32; or one read of the weights per batch, if that takes longer;
+///   bf16 or f32 peak for weights that are multiplied so; or one read of the weights per batch, if that takes longer;
 /// - generation: per step one read of the weights (experts: as many as random routes would touch) and of the cache at
 ///   its mean length; or the operations, if they take longer.
 /// Nothing if the limit that decides was not measured.

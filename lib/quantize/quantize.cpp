@@ -40,8 +40,8 @@ void check_importance(const float* importance, std::int64_t n) {
   }
 }
 
-/// Importance brought near 1 by a power of two. Beside a column that outweighs its neighbours beyond what the sums of the
-/// searches can resolve, these count a little more than they should; and where none matters, all do.
+/// Importance brought near 1 by a power of two. Beside a column that outweighs its neighbours beyond what the sums of
+/// the searches can resolve, these count a little more than they should; and where none matters, all do.
 std::vector<float> row_weights(const float* importance, std::int64_t n) {
   std::vector<float> w(static_cast<std::size_t>(n), 1.0f);
   const float largest = importance == nullptr ? 0.0f : *std::max_element(importance, importance + n);
@@ -85,6 +85,7 @@ const QuantizerSet kSets[] = {
     {"avx2", quantizers::quantizer_avx2, runs_avx2},
 #endif
 #if defined(LLM_HAS_ISA_avx512)
+    {"avx512bf16", quantizers::quantizer_avx512, runs_avx512},  // the same
     {"avx512", quantizers::quantizer_avx512, runs_avx512},
 #endif
 };

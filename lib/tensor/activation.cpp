@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/half.h"
 
 namespace llm {
 namespace {
@@ -43,6 +44,10 @@ float quantize_activation_block(const float* x, std::int64_t n, std::int8_t* q) 
 void round_trip_activation(ActFormat format, const float* x, float* y, std::int64_t n) {
   if (format == ActFormat::F32) {
     std::copy_n(x, n, y);
+    return;
+  }
+  if (format == ActFormat::BF16) {
+    std::transform(x, x + n, y, [](float f) { return to_float(to_bfloat16(f)); });
     return;
   }
   const std::int64_t block = act_block_elems(format);

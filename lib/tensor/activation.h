@@ -1,5 +1,5 @@
-// Quantised activations: the formats ActFormat::Q8x32 and Q8x256, defined by a scalar function that every kernel
-// matches bit for bit.
+// Activations that are not kept as they are: ActFormat::BF16 by rounding, Q8x32 and Q8x256 by a scalar function that
+// every kernel matches bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace llm {
 
-/// Elements under one scale: 32 or 256 (1 for F32).
+/// Elements under one scale: 32 or 256 (1 for F32 and BF16).
 constexpr std::int64_t act_block_elems(ActFormat f) {
   return f == ActFormat::Q8x32 ? 32 : f == ActFormat::Q8x256 ? 256 : 1;
 }

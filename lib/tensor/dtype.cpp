@@ -53,6 +53,8 @@ std::string_view name(ActFormat f) {
   switch (f) {
     case ActFormat::F32:
       return "F32";
+    case ActFormat::BF16:
+      return "BF16";
     case ActFormat::Q8x32:
       return "Q8x32";
     case ActFormat::Q8x256:

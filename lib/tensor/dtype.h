@@ -21,9 +21,11 @@ enum class DTypeUse : std::uint8_t { Weight, Data };
 /// ones).
 enum class ActFormat : std::uint8_t {
   F32,     ///< as they are
+  BF16,    ///< rounded to nearest even
   Q8x32,   ///< int8, one f32 scale per 32 elements
   Q8x256,  ///< int8, one f32 scale per 256 elements
 };
+inline constexpr int kActFormats = 4;
 
 struct DTypeInfo {
   DType dtype;

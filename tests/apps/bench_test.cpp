@@ -47,7 +47,8 @@ TEST_CASE("a row for every test, with every field", "[apps]") {
     std::set<std::string> keys;
     for (const auto& [key, value] : row.items()) keys.insert(key);
     CHECK(keys == std::set<std::string>{"model", "size_bytes", "n_params", "backend", "threads", "test", "t_s",
-                                        "t_s_stddev", "pct_of_limit", "read_gbps", "int8_tops", "f32_gflops"});
+                                        "t_s_stddev", "pct_of_limit", "read_gbps", "int8_tops", "bf16_gflops",
+                                        "f32_gflops"});
     CHECK(row["model"] == "m.gguf");
     CHECK(row["size_bytes"] == size.bytes);
     CHECK(row["n_params"] == size.elements);
@@ -55,7 +56,7 @@ TEST_CASE("a row for every test, with every field", "[apps]") {
     CHECK(row["threads"] == 1);
     CHECK(row["t_s"] > 0.0);
     CHECK(row["t_s_stddev"] >= 0.0);
-    for (const char* figure : {"pct_of_limit", "read_gbps", "int8_tops", "f32_gflops"}) {
+    for (const char* figure : {"pct_of_limit", "read_gbps", "int8_tops", "bf16_gflops", "f32_gflops"}) {
       if (!row[figure].is_null()) CHECK(row[figure] > 0.0);
     }
   }
@@ -76,7 +77,7 @@ TEST_CASE("tests after a depth come in the order of their depths", "[apps]") {
 
 TEST_CASE("the limits of generation and prompts follow from what the model reads and multiplies", "[apps]") {
   TempDir folder;
-  for (const DType type : {DType::F32, DType::Q8_0}) {
+  for (const DType type : {DType::F32, DType::BF16, DType::Q8_0}) {
     const TinyFile model = tiny_model({.layers = 2, .type = type});
     const std::string path = write_model(folder, model);
     const Json rows = json_of("llm-bench", {"-m", path, "-p", "512", "-n", "4", "-r", "1", "-o", "json", "--roofline"});
@@ -89,9 +90,11 @@ TEST_CASE("the limits of generation and prompts follow from what the model reads
     const double multiplied = size_of(model, is_layer_matrix).elements;
     const Json& prompt = rows[0];
     if (!prompt["limit_t_s"].is_null()) {
-      CHECK(prompt["limit"] == (type == DType::F32 ? "f32 peak" : "int8 peak"));
-      const double ops =
-          type == DType::F32 ? prompt["f32_gflops"].get<double>() * 1e9 : prompt["int8_tops"].get<double>() * 1e12;
+      const bool bytes = type == DType::Q8_0, brain = type == DType::BF16;
+      CHECK(prompt["limit"] == (bytes ? "int8 peak" : brain ? "bf16 peak" : "f32 peak"));
+      const double ops = bytes   ? prompt["int8_tops"].get<double>() * 1e12
+                         : brain ? prompt["bf16_gflops"].get<double>() * 1e9
+                                 : prompt["f32_gflops"].get<double>() * 1e9;
       CHECK(prompt["limit_t_s"] == Approx(ops / (2 * multiplied)));
     }
     const Json& generation = rows[1];

@@ -230,7 +230,8 @@ TEST_CASE("F32 activations are copied row by row") {
 
 constexpr DType kFloatTypes[] = {DType::F32, DType::F16, DType::BF16, DType::F64};
 
-/// Random weights of a float type and activations whose rows are followed by NaN.
+/// Random weights of a float type and activations whose rows are followed by NaN. What a product sees of them is in
+/// `seen`: rounded for BF16 weights.
 struct FloatProblem {
   FloatProblem(DType type, int rows, int k, int act_rows, std::mt19937& rng)
       : type(type), rows(rows), k(k), weights(static_cast<std::size_t>(rows * k) * info(type).block_bytes) {
@@ -238,13 +239,21 @@ struct FloatProblem {
     const std::vector<float> w = random_floats(count, rng);
     values.resize(count);
     for (std::size_t i = 0; i < count; ++i) put(i, w[i]);
-    layout.k = k;
-    layout.row_bytes = (static_cast<std::size_t>(k) * 4 + 63) / 64 * 64 + 64;
-    act.assign(layout.row_bytes / 4 * static_cast<std::size_t>(act_rows), kNan);
-    for (int r = 0; r < act_rows; ++r) {
-      const auto x = random_floats(static_cast<std::size_t>(k), rng, 2);
-      std::copy(x.begin(), x.end(), row(r));
-    }
+    layout = act_layout(static_cast<int>(info(type).activation), k, act_rows);
+    if (info(type).activation == ActFormat::F32)
+      layout.row_bytes = (static_cast<std::size_t>(k) * 4 + 63) / 64 * 64 + 64;
+    x = random_floats(static_cast<std::size_t>(k * act_rows), rng, 2);
+    act.resize(layout.row_bytes * static_cast<std::size_t>(act_rows));
+    round_activations(*tables().front());
+  }
+  void round_activations(const Kernels& kernels) {
+    const auto rows = static_cast<std::int64_t>(x.size()) / k;
+    std::fill(act.begin(), act.end(), std::byte{0xff});
+    kernels.quantize_rows[static_cast<int>(info(type).activation)](x.data(), k, act.data(), layout, 0, rows);
+  }
+  double seen(int c, int i) {
+    const float f = row(c)[i];
+    return static_cast<double>(type == DType::BF16 ? to_float(to_bfloat16(f)) : f);
   }
   void put(std::size_t i, float w) {
     std::byte* p = weights.data() + i * info(type).block_bytes;
@@ -269,21 +278,21 @@ struct FloatProblem {
         values[i] = static_cast<double>(w);
     }
   }
-  float* row(int r) { return act.data() + static_cast<std::size_t>(r) * (layout.row_bytes / 4); }
+  float* row(int r) { return x.data() + static_cast<std::ptrdiff_t>(r) * k; }
   LinearArgs args(float* y, std::int64_t n_cols) const {
     LinearArgs a;
     a.w = weights.data();
     a.w_row_bytes = static_cast<std::size_t>(k) * info(type).block_bytes;
     a.k = k;
-    a.act = reinterpret_cast<const std::byte*>(act.data());
+    a.act = act.data();
     a.layout = &layout;
     a.n_cols = n_cols;
     a.y = y;
     a.ldy = rows + 3;
     return a;
   }
-  std::vector<float> run(const Kernels& kernels, std::int64_t n_cols,
-                         const std::vector<std::int64_t>& cuts = {}) const {
+  std::vector<float> run(const Kernels& kernels, std::int64_t n_cols, const std::vector<std::int64_t>& cuts = {}) {
+    round_activations(kernels);
     Scratch scratch;
     std::vector<float> y(static_cast<std::size_t>((rows + 3) * n_cols), -77);
     std::int64_t begin = 0;
@@ -300,7 +309,8 @@ struct FloatProblem {
   GuardedBytes weights;
   std::vector<double> values;
   ActLayout layout;
-  std::vector<float> act;
+  std::vector<float> x;
+  std::vector<std::byte> act;
 };
 
 TEST_CASE("float products equal double precision within rounding, on every shape") {
@@ -321,7 +331,7 @@ TEST_CASE("float products equal double precision within rounding, on every shape
         for (int r = 0; r < rows; ++r) {
           double want = 0, size = 0;
           for (int i = 0; i < k; ++i) {
-            const double term = p.values[static_cast<std::size_t>(r * k + i)] * static_cast<double>(p.row(c)[i]);
+            const double term = p.values[static_cast<std::size_t>(r * k + i)] * p.seen(c, i);
             want += term;
             size += std::abs(term);
           }
@@ -396,6 +406,65 @@ TEST_CASE("NaN and infinity in a float product stay in their row and column") {
     }
   }
 }
+
+#if defined(__x86_64__)
+
+float flushed(float f) { return std::abs(f) < 0x1p-126f ? std::copysign(0.0f, f) : f; }
+
+/// A sum of products of BF16 by float_tile.h's words, with the arithmetic of vdpbf16ps as Intel's manual has it.
+float bf16_product(const BFloat16* w, const BFloat16* x, int k) {
+  float y = 0;
+  for (int begin = 0; begin < k; begin += 2048) {
+    float s[32] = {};  // two chains of 16 lanes
+    for (int i = begin; i < std::min(k, begin + 2048); i += 2) {
+      float& sum = s[i / 2 % 32];
+      for (const int e : {i + 1, i})
+        if (e < k) sum = flushed(std::fma(flushed(to_float(w[e])), flushed(to_float(x[e])), sum));
+    }
+    for (int step = 16; step > 0; step /= 2)
+      for (int i = 0; i < step; ++i) s[i] = flushed(s[i] + s[i + step]);
+    y = begin == 0 ? s[0] : flushed(y + s[0]);
+  }
+  return y;
+}
+
+TEST_CASE("products of BF16 do the operations of the instruction for them, subnormal numbers are zero") {
+  std::mt19937 rng(10);
+  // sums that round, that underflow, that overflow; exponents [first, first + 2^bits)
+  struct Range {
+    std::uint32_t first, bits;
+  };
+  for (const Range range : {Range{119, 4}, {56, 4}, {186, 3}, {0, 8}, {62, 1}}) {
+    for (const int k : {1, 2, 31, 64, 333, 2500}) {
+      INFO("exponents from " << range.first << ", k = " << k);
+      constexpr int kRows = 5, kCols = 7;
+      FloatProblem p(DType::BF16, kRows, k, kCols, rng);
+      const auto number = [&] {
+        const auto r = static_cast<std::uint32_t>(rng());
+        const std::uint32_t exponent = std::min(254u, range.first + (r >> 16) % (1u << range.bits));
+        return BFloat16{static_cast<std::uint16_t>((r & 0x807f) | exponent << 7)};
+      };
+      std::vector<BFloat16> w(static_cast<std::size_t>(kRows * k)), x(static_cast<std::size_t>(kCols * k));
+      for (BFloat16& f : w) f = number();
+      std::memcpy(p.weights.data(), w.data(), w.size() * sizeof(BFloat16));
+      for (std::size_t i = 0; i < x.size(); ++i) p.x[i] = to_float(x[i] = number());
+      for (const Kernels* table : tables()) {
+        INFO(table->isa);
+        const auto y = p.run(*table, kCols);
+        for (int c = 0; c < kCols; ++c) {
+          for (int r = 0; r < kRows; ++r) {
+            const float got = y[static_cast<std::size_t>(c * (kRows + 3) + r)];
+            const float want = bf16_product(w.data() + r * k, x.data() + c * k, k);
+            REQUIRE((got == want || (std::isnan(got) && std::isnan(want))));
+          }
+        }
+      }
+    }
+  }
+  CHECK(std::numeric_limits<float>::denorm_min() * 2.0f != 0.0f);  // and they are numbers again afterwards
+}
+
+#endif
 
 TEST_CASE("weights need no alignment") {
   std::mt19937 rng(9);

@@ -166,11 +166,14 @@ TEST_CASE("logits have the same bits for any cut of the prompt on every instruct
   const TempDir folder;
   TinyOptions options = wide("qwen3moe", DType::Q4_K);
   options.layers = 4;
-  options.types = {
-      {"blk.0.*", DType::Q8_0}, {"blk.1.*", DType::Q5_0}, {"blk.2.*", DType::Q6_K}, {"output.weight", DType::F16}};
+  options.types = {{"blk.0.*", DType::Q8_0},
+                   {"blk.1.*", DType::Q5_0},
+                   {"blk.2.*", DType::Q6_K},
+                   {"blk.3.*", DType::BF16},
+                   {"output.weight", DType::F16}};
   const TinyFile file = tiny_model(options);
   int ran = 0;
-  for (const std::string isa : {"portable", "avx2", "avx2vnni", "avx512"}) {
+  for (const std::string isa : {"portable", "avx2", "avx2vnni", "avx512", "avx512bf16"}) {
     INFO(isa);
     std::unique_ptr<Model> model;
     try {

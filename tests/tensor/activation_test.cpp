@@ -101,6 +101,7 @@ TEST_CASE("a value that is not finite shows in the scale") {
 
 TEST_CASE("the values that quantised activations stand for") {
   CHECK(act_block_elems(ActFormat::F32) == 1);
+  CHECK(act_block_elems(ActFormat::BF16) == 1);
   CHECK(act_block_elems(ActFormat::Q8x32) == 32);
   CHECK(act_block_elems(ActFormat::Q8x256) == 256);
 
@@ -119,6 +120,9 @@ TEST_CASE("the values that quantised activations stand for") {
   x[300] = NAN;
   round_trip_activation(ActFormat::F32, x.data(), y.data(), 300);
   CHECK(std::equal(x.begin(), x.begin() + 300, y.begin()));
+  const std::vector<float> ties = {0x1.01p0f, 0x1.03p0f, -0x1.0101p0f, 0x1p-130f};  // of 8 bits: even, even, up
+  round_trip_activation(ActFormat::BF16, ties.data(), y.data(), 4);
+  CHECK(std::vector<float>(y.begin(), y.begin() + 4) == std::vector<float>{1.0f, 0x1.04p0f, -0x1.02p0f, 0x1p-130f});
   round_trip_activation(ActFormat::Q8x256, x.data(), y.data(), 512);
   CHECK(std::isfinite(y[255]));
   CHECK(std::isnan(y[256]));

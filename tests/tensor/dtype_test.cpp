@@ -46,12 +46,14 @@ TEST_CASE("what may be a weight, and the activations it takes") {
   }
   for (const DTypeInfo& t : dtypes()) {
     if (t.use == DTypeUse::Data) continue;
-    const ActFormat expected = t.block_elems == 256 ? ActFormat::Q8x256
-                               : t.block_elems > 1  ? ActFormat::Q8x32
-                                                    : ActFormat::F32;
+    const ActFormat expected = t.block_elems == 256     ? ActFormat::Q8x256
+                               : t.block_elems > 1      ? ActFormat::Q8x32
+                               : t.dtype == DType::BF16 ? ActFormat::BF16
+                                                        : ActFormat::F32;
     CHECK(t.activation == expected);
   }
   CHECK(name(ActFormat::Q8x256) == "Q8x256");
+  CHECK(name(ActFormat::BF16) == "BF16");
 }
 
 TEST_CASE("names and ids that are not there") {

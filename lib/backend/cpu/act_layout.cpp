@@ -1,5 +1,6 @@
 // The layout of quantised activations, shared by the kernels of all instruction sets.
 #include "backend/cpu/kernels/kernels.h"
+#include "base/half.h"
 #include "tensor/activation.h"
 
 namespace llm::cpu {
@@ -25,6 +26,11 @@ ActLayout act_layout(int act_format, std::int64_t k, std::int64_t rows) {
   layout.block = act_block_elems(format);
   if (format == ActFormat::F32) {
     layout.row_bytes = n * sizeof(float);
+    layout.bytes = layout.row_bytes * n_rows;
+    return layout;
+  }
+  if (format == ActFormat::BF16) {
+    layout.row_bytes = row_pitch(n * sizeof(BFloat16));  // whole registers of 32
     layout.bytes = layout.row_bytes * n_rows;
     return layout;
   }

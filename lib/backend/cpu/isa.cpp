@@ -31,6 +31,7 @@ bool runs_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni");
 }
+bool runs_avx512bf16() { return runs_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 const InstructionSet kSets[] = {
@@ -43,6 +44,9 @@ const InstructionSet kSets[] = {
 #endif
 #ifdef LLM_HAS_ISA_avx512
     {"avx512", kernels_avx512, runs_avx512},
+#endif
+#ifdef LLM_HAS_ISA_avx512bf16
+    {"avx512bf16", kernels_avx512bf16, runs_avx512bf16},
 #endif
 };
 

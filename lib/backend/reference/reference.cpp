@@ -21,7 +21,6 @@ using host::NodeRun;
 using host::NodeSite;
 using host::Operand;
 
-constexpr int kActFormats = 3;
 std::size_t index(ActFormat f) { return static_cast<std::size_t>(f); }
 
 /// A weight [k, n] or one expert's part of [k, n, experts], where its operands are, and the format of what it is
@@ -68,7 +67,7 @@ struct ProductScratch {
     const Operand& x = run.in[0];
     std::array<const float*, kActFormats> seen{};
     seen[index(ActFormat::F32)] = x.f32();
-    for (const ActFormat f : {ActFormat::Q8x32, ActFormat::Q8x256}) {
+    for (const ActFormat f : {ActFormat::BF16, ActFormat::Q8x32, ActFormat::Q8x256}) {
       if (rounded[index(f)] == 0) continue;
       float* const y = reinterpret_cast<float*>(run.scratch + rounded[index(f)]);
       round_trip_activation(f, x.f32(), y, x.elements());

@@ -14,12 +14,12 @@
 namespace llm::cpu {
 
 /// Quantised or plain activations of some rows, as quantize_rows leaves them and linear reads them.
-/// F32: f32 [rows][k], row_bytes = 4k. Q8x32, Q8x256: int8 [rows][k] with row stride `row_bytes`, then f32 scales
-/// [rows][k / block], then int16 sums of 16 consecutive q [rows][k / 16] (what a type with minimums or offsets
-/// multiplies).
+/// F32: f32 [rows][k], row_bytes = 4k. BF16: [rows] in the form of bf16_pairs.h, with row stride `row_bytes`. Q8x32,
+/// Q8x256: int8 [rows][k] with row stride `row_bytes`, then f32 scales [rows][k / block], then int16 sums of 16
+/// consecutive q [rows][k / 16] (what a type with minimums or offsets multiplies).
 struct ActLayout {
   std::int64_t k = 0;
-  std::int64_t block = 1;         ///< elements under one scale: 1 (F32), 32, 256
+  std::int64_t block = 1;         ///< elements under one scale: 1 (F32, BF16), 32, 256
   std::size_t row_bytes = 0;      ///< of the values; 64-byte multiple, not a multiple of 4096 (L1 sets)
   std::size_t scales_offset = 0;  ///< from the start of the buffer, for the capacity it was made for
   std::size_t scales_row_bytes = 0;
@@ -113,7 +113,7 @@ inline constexpr int kMaxDTypes = 64;
 struct Kernels {
   const char* isa;
   LinearFn linear[kMaxDTypes];      ///< by DType
-  QuantizeRowsFn quantize_rows[3];  ///< by ActFormat; F32 copies
+  QuantizeRowsFn quantize_rows[4];  ///< by ActFormat; F32 copies
   RmsNormFn rms_norm;
   AddRmsNormFn add_rms_norm;
   BinaryFn add, silu_mul, gelu_mul;
@@ -131,8 +131,9 @@ ActLayout act_layout(int act_format, std::int64_t k, std::int64_t rows);
 
 // Each is defined by the kernel sources compiled for that instruction set.
 const Kernels& kernels_portable();
-const Kernels& kernels_avx2();      ///< AVX2, FMA, F16C
-const Kernels& kernels_avx2vnni();  ///< and AVX-VNNI
-const Kernels& kernels_avx512();    ///< AVX-512 F, BW, DQ, VL, VNNI
+const Kernels& kernels_avx2();        ///< AVX2, FMA, F16C
+const Kernels& kernels_avx2vnni();    ///< and AVX-VNNI
+const Kernels& kernels_avx512();      ///< AVX-512 F, BW, DQ, VL, VNNI
+const Kernels& kernels_avx512bf16();  ///< and BF16: as avx512 but for the products of BF16 weights
 
 }  // namespace llm::cpu

@@ -1,4 +1,6 @@
-// The table of this instruction set.
+// The table of this instruction set; of one with a base (cmake/kernels.cmake) what differs from the base's.
+#include <iterator>
+
 #include "backend/cpu/kernels/attention.h"
 #include "backend/cpu/kernels/elementwise.h"
 #include "backend/cpu/kernels/float_linear.h"
@@ -14,8 +16,25 @@
 
 namespace llm::cpu {
 
+#if defined(LLM_ISA_avx512bf16)
+
+const Kernels& kernels_avx512bf16() {
+  static const Kernels table = [] {
+    Kernels k = kernels_avx512();
+    k.isa = LLM_TEXT(LLM_ISA);
+    k.linear[static_cast<int>(DType::BF16)] = LLM_ISA::linear_bf16;
+    k.quantize_rows[static_cast<int>(ActFormat::BF16)] = LLM_ISA::round_rows_bf16;
+    return k;
+  }();
+  return table;
+}
+
+#else
+
 namespace LLM_ISA {
 namespace {
+
+static_assert(std::size(Kernels{}.quantize_rows) == kActFormats);
 
 constexpr void set(Kernels& k, DType type, LinearFn f) { k.linear[static_cast<int>(type)] = f; }
 
@@ -47,6 +66,7 @@ constexpr Kernels make_table() {
   k.isa = LLM_TEXT(LLM_ISA);
   set_linear(k);
   k.quantize_rows[static_cast<int>(ActFormat::F32)] = copy_rows;
+  k.quantize_rows[static_cast<int>(ActFormat::BF16)] = round_rows_bf16;
   k.quantize_rows[static_cast<int>(ActFormat::Q8x32)] = quantize_rows_q8x32;
   k.quantize_rows[static_cast<int>(ActFormat::Q8x256)] = quantize_rows_q8x256;
   k.rms_norm = rms_norm;
@@ -74,5 +94,7 @@ constexpr Kernels kTable = make_table();
 }  // namespace LLM_ISA
 
 const Kernels& LLM_JOIN(kernels_, LLM_ISA)() { return LLM_ISA::kTable; }
+
+#endif
 
 }  // namespace llm::cpu
