@@ -16,6 +16,8 @@ using State = Automaton::State;
 using StateSet = std::vector<StateId>;  // ascending
 
 constexpr StateId kNone = ~StateId{0};
+/// Of all sets, or all edges, that a construction may hold: some 100 MB.
+constexpr std::size_t kMostMembers = 10'000'000;
 
 /// Adds what silent edges reach; ascending, without repeats.
 class SilentClosure {
@@ -74,7 +76,7 @@ void append_edge(State& state, std::uint8_t first, std::uint8_t last, StateId ta
   state.bytes.push_back({first, last, target});
 }
 
-/// The subset construction; nothing if it needs more than `limit` states.
+/// The subset construction; nothing if it needs more than `limit` states, or sets that are too large together.
 class SubsetConstruction {
  public:
   SubsetConstruction(const Automaton& source, std::size_t limit) : source_(source), closure_(source), limit_(limit) {}
@@ -82,7 +84,7 @@ class SubsetConstruction {
   bool run(Automaton& result) {
     id_of(closure_.of({0}));
     for (StateId s = 0; s < sets_.size(); ++s) {
-      if (sets_.size() > limit_) return false;
+      if (sets_.size() > limit_ || members_ > kMostMembers) return false;
       expand(s);
     }
     result.states = std::move(states_);
@@ -95,6 +97,7 @@ class SubsetConstruction {
     if (is_new) {
       states_.emplace_back();
       for (const StateId s : set) states_.back().accepting |= source_.states[s].accepting;
+      members_ += set.size();
       sets_.push_back(std::move(set));
     }
     return found->second;
@@ -120,7 +123,7 @@ class SubsetConstruction {
 
   const Automaton& source_;
   SilentClosure closure_;
-  std::size_t limit_;
+  std::size_t limit_, members_ = 0;
   std::vector<StateSet> sets_;
   std::vector<State> states_;
   std::unordered_map<StateSet, StateId, HashOfVector> ids_;
@@ -130,7 +133,13 @@ Automaton without_silent_edges(const Automaton& source) {
   SilentClosure closure(source);
   Automaton result;
   result.states.resize(source.states.size());
+  std::size_t edges = 0;
   for (StateId s = 0; s < source.states.size(); ++s) {
+    if (edges > kMostMembers) {
+      throw Error(ErrorKind::Notation,
+                  "a long repetition of what may be empty or may end in many ways needs too much memory; smaller or "
+                  "fewer repetitions may help");
+    }
     State& state = result.states[s];
     for (const StateId from : closure.of({s})) {
       const State& other = source.states[from];
@@ -148,6 +157,7 @@ Automaton without_silent_edges(const Automaton& source) {
     };
     std::sort(state.calls.begin(), state.calls.end(), by_rule);
     state.calls.erase(std::unique(state.calls.begin(), state.calls.end()), state.calls.end());
+    edges += state.bytes.size() + state.calls.size();
   }
   return result;
 }

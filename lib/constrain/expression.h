@@ -89,9 +89,14 @@ class Productions {
   std::span<const Rule> rules() const { return rules_; }
 
  private:
+  /// Expressions are walked by recursion: what is nested deeper is refused.
+  static constexpr std::uint32_t kMostDepth = 1000;
+
   ExprId add(Expr e);
+  std::uint32_t depth_below(const Expr&) const;
 
   std::vector<Expr> expressions_;
+  std::vector<std::uint32_t> depths_;  ///< [expression], itself included
   std::vector<Rule> rules_;
 };
 

@@ -162,34 +162,43 @@ class RuleBuilder {
       nfa.states[from].silent.push_back(to);
       return;
     }
-    if (emit_counted(e, from, to, nfa)) return;
+    constexpr std::uint64_t kFew = 8;
+    const std::uint64_t copies = e.max == kUnbounded ? e.min : e.max;
+    if (copies <= kFew) return emit_copies(e, from, to, nfa, [&](StateId a, StateId b) { emit(e.body, a, b, nfa); });
+    // Many copies: of the smallest automaton, which is found once.
+    const Automaton body = automaton_of(e.body);
+    if (counting_ == Counting::Allowed && emit_counted(e, copies, body, from, to, nfa)) return;
+    emit_copies(e, from, to, nfa, [&](StateId a, StateId b) { emit_copy(body, a, b, nfa); });
+  }
+
+  /// `emit_body(from, to)` for each repetition.
+  template <class EmitBody>
+  void emit_copies(const expr::Repeat& e, StateId from, StateId to, Automaton& nfa, const EmitBody& emit_body) {
     for (std::uint64_t i = 0; i < e.min; ++i) {
       const StateId next = add_state(nfa);
-      emit(e.body, from, next, nfa);
+      emit_body(from, next);
       from = next;
     }
     if (e.max == kUnbounded) {
       const StateId loop = add_state(nfa);
       nfa.states[from].silent.push_back(loop);
-      emit(e.body, loop, loop, nfa);
+      emit_body(loop, loop);
       nfa.states[loop].silent.push_back(to);
       return;
     }
     for (std::uint64_t i = e.min; i < e.max; ++i) {
       const StateId next = add_state(nfa);
       nfa.states[from].silent.push_back(to);
-      emit(e.body, from, next, nfa);
+      emit_body(from, next);
       from = next;
     }
     nfa.states[from].silent.push_back(to);
   }
 
   /// Long repetitions become a rule with a counter, if a number is enough to say where they stand.
-  bool emit_counted(const expr::Repeat& e, StateId from, StateId to, Automaton& nfa) {
-    constexpr std::uint64_t kFew = 8, kSmall = 256;
-    const std::uint64_t copies = e.max == kUnbounded ? e.min : e.max;
-    if (copies <= kFew || counting_ == Counting::Never) return false;
-    Automaton body = automaton_of(e.body);
+  bool emit_counted(const expr::Repeat& e, std::uint64_t copies, Automaton body, StateId from, StateId to,
+                    Automaton& nfa) {
+    constexpr std::uint64_t kSmall = 256;
     if (copies <= kSmall / body.states.size() || !ends_are_certain(body) || matches_empty(body)) return false;
     give_start_no_incoming_edges(body);
     spend(body.states.size());

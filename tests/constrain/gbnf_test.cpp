@@ -136,6 +136,20 @@ TEST_CASE("ambiguity does not multiply stacks", "[gbnf]") {
   CHECK(matches(palindrome, std::string(300, 'a') + std::string(200, 'b')));
 }
 
+TEST_CASE("repetitions of repetitions stay small, or are refused", "[gbnf]") {
+  // Two ways to go on after each letter, 9 times 9 times 9: too many copies to be made one by one.
+  const Grammar nested = grammar_from_gbnf("root ::= ([a-z] | [a-z]+ \"0\"){9}{9}{9}");
+  CHECK(matches(nested, std::string(729, 'a')));
+  CHECK(matches(nested, std::string(728, 'a') + "bb0"));
+  CHECK_FALSE(matches(nested, std::string(728, 'a')));
+  const auto error = [](const std::string& text) { return grammar_error([&] { grammar_from_gbnf(text); }); };
+  CHECK_THAT(error("root ::= ([a-z] | [a-z]+ \"0\"){9}{9}{9}{9}{9}{9}"), contains("more than 400000 states"));
+  CHECK_THAT(error("root ::= (\"a\"?){60000}"), contains("too much memory"));
+  std::string deep = "\"a\"";
+  for (int i = 0; i < 150; ++i) deep = "(" + deep + ")" + std::string(150, '*');
+  CHECK_THAT(error("root ::= " + deep), contains("nested more than 1000 deep"));
+}
+
 TEST_CASE("errors in grammars name line and column", "[gbnf]") {
   const auto error = [](std::string_view text) { return grammar_error([&] { grammar_from_gbnf(text, "g.gbnf"); }); };
   CHECK(error("root = \"a\"") ==
