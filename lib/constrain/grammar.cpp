@@ -99,7 +99,8 @@ class GrammarLayout {
   /// Rules that differ in their names only: one of them serves all.
   void join_equal_rules() {
     const auto key_of = [](const BuiltRule& r) {
-      std::vector<std::uint32_t> key{r.counted, static_cast<std::uint32_t>(r.min), static_cast<std::uint32_t>(r.max)};
+      const auto low = [](std::uint64_t n) { return static_cast<std::uint32_t>(n); };
+      std::vector<std::uint32_t> key{r.counted, low(r.min), low(r.min >> 32), low(r.max), low(r.max >> 32)};
       for (const auto& s : r.automaton.states) {
         key.push_back(static_cast<std::uint32_t>(s.bytes.size()) << 1 | s.accepting);
         for (const auto& e : s.bytes)
@@ -209,7 +210,9 @@ class GrammarLayout {
     for (RuleId id = 0; id < chosen_.size(); ++id) {
       BuiltRule& rule = rules_[chosen_[id]];
       if (rule.counted && rule.min > kMostCounted) {
-        throw Error(ErrorKind::Notation, "a repetition of at least " + std::to_string(rule.min) + " times");
+        throw Error(ErrorKind::Notation, "at least " + std::to_string(rule.min) +
+                                             " repetitions are asked for; no more than " +
+                                             std::to_string(kMostCounted) + " can be");
       }
       // What is repeated more often than any text is long has no limit.
       const std::uint32_t max = rule.max > kMostCounted ? Grammar::kNoLimit : static_cast<std::uint32_t>(rule.max);

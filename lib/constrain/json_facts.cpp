@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "constrain/json_format.h"
 
@@ -62,7 +63,8 @@ const std::set<std::string_view> kUnsupported = {"dependentRequired", "dependent
                                                  "$dynamicRef",       "$recursiveRef",    "$recursiveAnchor",
                                                  "extends",           "disallow",         "divisibleBy"};
 
-constexpr std::uint64_t kMostDepth = 100, kMostAlternatives = 2000;
+constexpr std::size_t kMostDepth = 100;
+constexpr std::size_t kMostAlternatives = 5000;  // of one value, dead ends included
 
 void tighten(std::uint64_t& min, const std::optional<std::uint64_t>& n) { min = std::max(min, n.value_or(0)); }
 void limit(std::uint64_t& max, const std::optional<std::uint64_t>& n) { max = std::min(max, n.value_or(kUnbounded)); }
@@ -116,6 +118,7 @@ void FactsReader::fail_if_problems() const {
 }
 
 std::vector<Facts> FactsReader::read(const Schemas& all) {
+  const std::size_t outer = std::exchange(alternatives_, 0);
   State state;
   for (const Schema& s : all) merge(state, s, {});
   if (all.size() > 1) {
@@ -125,14 +128,18 @@ std::vector<Facts> FactsReader::read(const Schemas& all) {
       }
     }
   }
-  return expand(std::move(state));
+  std::vector<Facts> alternatives = expand(std::move(state));
+  alternatives_ = outer;
+  return alternatives;
 }
 
 std::vector<Facts> FactsReader::expand(State state) {
+  if (++alternatives_ > kMostAlternatives) {
+    document_.fail("anyOf, oneOf and allOf combine to more than " + std::to_string(kMostAlternatives) +
+                   " alternatives of one value");
+  }
   if (!state.possible || state.facts.types == 0) return {};
   if (state.groups.empty()) {
-    if (++alternatives_ > kMostAlternatives)
-      document_.fail("anyOf, oneOf and allOf combine to more than 2000 alternatives");
     std::vector<Facts> one;
     one.push_back(std::move(state.facts));
     return one;
@@ -316,8 +323,7 @@ void FactsReader::merge_strings(State& state, const Schema& s) {
   limit(facts.max_length, count(s, "maxLength"));
   if (const Json* pattern = find(s, "pattern")) {
     if (!pattern->is_string()) document_.fail(s, "pattern", "expected a regular expression");
-    facts.patterns.push_back(
-        {pattern->get<std::string>(), Facts::Pattern::Match::Anywhere, Facts::Pattern::Sense::Required, s});
+    facts.patterns.push_back({pattern->get<std::string>(), Facts::Pattern::Match::Anywhere, s});
   }
   const Json* format = find(s, "format");
   if (format == nullptr) return;
@@ -328,7 +334,7 @@ void FactsReader::merge_strings(State& state, const Schema& s) {
     bound_below(facts, s, "format", {Decimal::of(name == "int32" ? -most - 1 : -most), false});
     bound_above(facts, s, "format", {Decimal::of(most), false});
   } else if (const auto expression = format_expression(name)) {
-    facts.patterns.push_back({*expression, Facts::Pattern::Match::Whole, Facts::Pattern::Sense::Required, s});
+    facts.patterns.push_back({*expression, Facts::Pattern::Match::Whole, s});
   } else if (name != "float" && name != "double" && name != "password" && name != "binary") {  // OpenAPI's, no limits
     problem(s, "format", "\"" + escaped(name) + "\" is not one of " + known_formats());
   }
@@ -422,9 +428,8 @@ void FactsReader::merge_objects(Facts& facts, const Schema& s) {
   }
   if (const Json* patterns = find(s, "patternProperties")) {
     for (const auto& [expression, schema] : patterns->items()) {
-      rule.patterns.emplace_back(
-          Facts::Pattern{expression, Facts::Pattern::Match::Anywhere, Facts::Pattern::Sense::Required, s},
-          document_.child(s, "patternProperties", expression));
+      rule.patterns.emplace_back(Facts::Pattern{expression, Facts::Pattern::Match::Anywhere, s},
+                                 document_.child(s, "patternProperties", expression));
     }
     if (rule.patterns.size() > 6) problem(s, "patternProperties", "at most 6 patterns are supported");
   }
@@ -433,7 +438,7 @@ void FactsReader::merge_objects(Facts& facts, const Schema& s) {
   if (find(s, "propertyNames") != nullptr) facts.property_names.push_back(document_.child(s, "propertyNames"));
 }
 
-/// `not` where its opposite is a fact: types, listed values, a pattern, one property.
+/// `not` where its opposite is a fact: types, listed values, one property.
 void FactsReader::merge_not(State& state, const Schema& s) {
   if (find(s, "not") == nullptr) return;
   const Schema inner = document_.child(s, "not");

@@ -38,11 +38,8 @@ struct Facts {
   struct Pattern {
     std::string expression;
     enum class Match : std::uint8_t { Whole, Anywhere } match;
-    enum class Sense : std::uint8_t { Required, Forbidden } sense;
     Schema where;
-    bool operator<(const Pattern& o) const {
-      return std::tie(expression, match, sense) < std::tie(o.expression, o.match, o.sense);
-    }
+    bool operator<(const Pattern& o) const { return std::tie(expression, match) < std::tie(o.expression, o.match); }
   };
   std::uint64_t min_length = 0, max_length = kUnbounded;
   std::vector<Pattern> patterns;  ///< `pattern` and `format`
@@ -154,7 +151,7 @@ class FactsReader {
   std::vector<std::string> problems_;
   std::set<std::string> noted_;
   std::map<Facts::Pattern, Automaton> pattern_automata_;
-  std::size_t depth_ = 0, alternatives_ = 0;
+  std::size_t depth_ = 0, alternatives_ = 0, comparisons_ = 0;
 };
 
 }  // namespace llm

@@ -95,9 +95,6 @@ Automaton FactsReader::strings(const Facts::Pattern& pattern) {
                      [&](const CodePoints& set) { return json.character(set); }};
   try {
     Automaton a = regular_automaton(p, parse_regex(SourceText("pattern", pattern.expression, {}), p, use));
-    if (pattern.sense == Facts::Pattern::Sense::Forbidden) {
-      a = difference(regular_automaton(p, p.repeat(json.character(CodePoints::all()), 0, kUnbounded)), a);
-    }
     return pattern_automata_.emplace(pattern, std::move(a)).first->second;
   } catch (const Error& e) {
     document_.fail(pattern.where, "", e.what());
@@ -193,6 +190,12 @@ bool FactsReader::share_a_value(const Facts& values, const Facts& other) {
 }
 
 bool FactsReader::are_disjoint(const Facts& a, const Facts& b) {
+  constexpr std::size_t kMostComparisons = 200'000;  // in the whole schema
+  if (++comparisons_ > kMostComparisons) {
+    document_.fail(
+        "its alternatives in oneOf are too many to see that no two of them can hold at once; anyOf needs no "
+        "such check");
+  }
   const unsigned types = a.types & b.types;
   if (types == 0) return true;
   if (a.values) return !share_a_value(a, b);

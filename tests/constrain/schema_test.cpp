@@ -219,6 +219,59 @@ TEST_CASE("objects", "[schema]") {
               {SchemaOptions::Unmentioned::Allowed});
 }
 
+TEST_CASE("limits beyond 32 bits stay apart from small ones", "[schema]") {
+  // 2^32 + 1005 and 1005: equal in their low 32 bits.
+  Warnings warnings;
+  const Grammar g = grammar_from_json_schema(
+      R"({"type":"object","properties":{
+           "a":{"type":"array","items":{"type":"null"},"maxItems":4294968301},
+           "b":{"type":"array","items":{"type":"null"},"maxItems":1005}}})",
+      warnings);
+  const auto list = [](int n) {
+    std::string text = "[null";
+    for (int i = 1; i < n; ++i) text += ",null";
+    return text + "]";
+  };
+  CHECK(matches(g, "{\"a\":" + list(1006) + "}"));
+  CHECK(matches(g, "{\"b\":" + list(1005) + "}"));
+  CHECK_FALSE(matches(g, "{\"b\":" + list(1006) + "}"));
+  CHECK_THAT(error(R"({"type":"string","minLength":1000000000000})"),
+             contains("at least 1000000000000 repetitions are asked for; no more than 1073741824 can be"));
+}
+
+TEST_CASE("schemas may be long: alternatives are counted for each value", "[schema]") {
+  Warnings warnings;
+  std::string properties, alternatives, dead_ends;
+  for (int i = 0; i < 2100; ++i) {
+    const std::string n = std::to_string(i);
+    properties += (i > 0 ? ",\"p" : "\"p") + n + "\":{\"type\":\"array\",\"items\":{\"const\":" + n + "}}";
+  }
+  std::string required;
+  for (int i = 0; i < 2100; ++i) required += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + "\"";
+  CHECK(error("{\"type\":\"object\",\"properties\":{" + properties + "},\"required\":[" + required + "]}").empty());
+
+  for (int i = 0; i < 150; ++i) {
+    alternatives += std::string(i > 0 ? "," : "") + R"({"type":"object","properties":{"kind":{"const":"k)" +
+                    std::to_string(i) + R"("},"v":{"type":"integer","minimum":)" + std::to_string(i) +
+                    R"(}},"required":["kind","v"]})";
+  }
+  const Grammar g = grammar_from_json_schema("{\"oneOf\":[" + alternatives + "]}", warnings);
+  CHECK(matches(g, R"({"kind":"k149","v":149})"));
+  CHECK_FALSE(matches(g, R"({"kind":"k149","v":148})"));
+
+  // 2^30 ways to choose, none of which is possible.
+  for (int i = 0; i < 30; ++i) dead_ends += R"(,{"anyOf":[{"minLength":1},{"maxLength":9}]})";
+  CHECK_THAT(error(R"({"type":"string","allOf":[{"anyOf":[{"type":"null"},{"type":"integer"}]})" + dead_ends + "]}"),
+             contains("combine to more than 5000 alternatives of one value"));
+}
+
+TEST_CASE("long texts with a pattern", "[schema]") {
+  Warnings warnings;
+  const Grammar g = grammar_from_json_schema(R"({"type":"string","pattern":"^[a-z]+$","maxLength":10000})", warnings);
+  CHECK(matches(g, "\"" + std::string(10000, 'x') + "\""));
+  CHECK_FALSE(matches(g, "\"" + std::string(10001, 'x') + "\""));
+}
+
 TEST_CASE("combinations and references", "[schema]") {
   check_cases({
       {R"({"anyOf":[{"type":"integer","minimum":5},{"type":"string"}]})", {"5", "\"a\""}, {"4", "null"}},
