@@ -180,7 +180,7 @@ std::string zsh(const CLI::App& app, const Page& page) {
     text += "      " + p.command + ")\n        shift $((i - 1)) words; ((CURRENT -= i - 1))\n        " + zsh_place(p) +
             "\n        return ;;\n";
   }
-  text += "    esac\n  done\n  if [[ ${words[CURRENT]} != -* ]]; then\n    local -a commands=(\n";
+  text += "    esac\n  done\n  if ((CURRENT == 2)) && [[ ${words[2]} != -* ]]; then\n    local -a commands=(\n";
   for (const Place& p : list) {
     if (!p.command.empty()) text += "      " + quoted(p.command + ":" + p.meaning, Quoting::Posix) + "\n";
   }

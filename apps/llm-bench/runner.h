@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "machine_limits.h"
+#include "common/machine_limits.h"
 #include "runtime/session.h"
 #include "workload.h"
 
@@ -39,7 +39,7 @@ class Runner {
 
   Model& model_;
   Session session_;
-  LimitMeter meter_;
+  app::LimitMeter meter_;
   Workload workload_;
   std::vector<SequenceId> sequences_;
   std::mt19937 bits_{42};

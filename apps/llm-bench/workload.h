@@ -6,10 +6,12 @@
 #include <string>
 #include <string_view>
 
-#include "machine_limits.h"
+#include "common/machine_limits.h"
 #include "runtime/model.h"
 
 namespace llm::bench {
+
+using app::Limits;
 
 /// One test, by llama-bench's definitions: a prompt of `n` tokens in batches, or `n` steps of one token for each of
 /// `parallel` sequences; before it `depth` positions are in the cache of each.

@@ -9,6 +9,7 @@
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
+#include "doctor.h"
 
 namespace llm::app {
 namespace {
@@ -168,6 +169,8 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
       "  llm-run -m model.gguf -no-cnv -p \"Once upon a time\" -n 100\n"
       "  llm-run -m model.gguf -p \"The capital of France is\" --temp 0\n"
       "  generate-prompt | llm-run -m model.gguf > answer.txt");
+  DoctorOptions doctor;
+  const CLI::App* doctor_command = add_doctor_command(cli, doctor);
   add_completion_command(cli);
   begin_group(cli, "Model");
   add_model_options(cli, o.model);
@@ -201,6 +204,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
       ->take_last();
   add_common_options(cli);
   if (const auto code = parse(cli, argc, argv, kPage)) return code;
+  if (doctor_command->parsed()) return run_doctor(doctor, o.model.threads);
   check_mode(o);
   refuse_overwriting_inputs(o);
   finish_texts(o);

@@ -37,13 +37,13 @@ bool runs_avx512bf16() { return runs_avx512() && __builtin_cpu_supports("avx512b
 const InstructionSet kSets[] = {
     {"portable", kernels_portable, [] { return true; }},
 #ifdef LLM_HAS_ISA_avx2
-    {"avx2", kernels_avx2, runs_avx2},
+    {"avx2", kernels_avx2, runs_avx2, "avx2 fma f16c"},
 #endif
 #ifdef LLM_HAS_ISA_avx2vnni
-    {"avx2vnni", kernels_avx2vnni, runs_avx2vnni},
+    {"avx2vnni", kernels_avx2vnni, runs_avx2vnni, "avx2 fma f16c avx_vnni"},
 #endif
 #ifdef LLM_HAS_ISA_avx512
-    {"avx512", kernels_avx512, runs_avx512},
+    {"avx512", kernels_avx512, runs_avx512, "avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni avx512vbmi"},
 #endif
 #ifdef LLM_HAS_ISA_avx512bf16
     {"avx512bf16", kernels_avx512bf16, runs_avx512bf16},

@@ -13,6 +13,7 @@ struct InstructionSet {
   std::string_view name;
   const Kernels& (*kernels)();
   bool (*runs_here)();
+  std::string_view needs = {};  ///< features of the processor, by Linux's names
 };
 
 /// Those of this build, the slowest first.

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-namespace llm::bench {
+namespace llm::app {
 
 struct Limits {
   std::optional<double> read_bytes;  ///< per second from memory; nothing if the memory for a fair test is not there
@@ -24,6 +24,8 @@ class LimitMeter {
   LimitMeter& operator=(const LimitMeter&) = delete;
 
   Limits measure() const;  ///< takes about 0.1 s
+  /// Cycles per second that each of the threads gets while all of them work; `threads` at most those of the meter.
+  static std::optional<double> clock(int threads);
 
  private:
   double read_bandwidth() const;
@@ -31,4 +33,4 @@ class LimitMeter {
   std::span<std::byte> buffer_;  ///< mapped; empty if there is none
 };
 
-}  // namespace llm::bench
+}  // namespace llm::app

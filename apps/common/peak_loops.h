@@ -4,12 +4,13 @@
 
 #include <cstdint>
 
-namespace llm::bench {
+namespace llm::app {
 
 /// One kind of loop; `run` may be empty where this machine has no such instructions.
 struct PeakLoop {
   void (*run)(std::int64_t iterations) = nullptr;
   double ops_per_iteration = 0;  ///< a multiply-add counts twice
+  double ops_per_cycle = 0;      ///< what one unit of a core does; most have two
 };
 
 /// The widest int8 dot product of this machine: AVX-512 VNNI, AVX-VNNI, or the byte multiply-add of AVX2. The last one
@@ -19,5 +20,7 @@ PeakLoop int8_peak_loop();
 PeakLoop bf16_peak_loop();
 /// f32 fused multiply-adds, AVX-512 or AVX2.
 PeakLoop f32_peak_loop();
+/// A chain of operations that depend on each other, each of which takes a known number of cycles; they are its "ops".
+PeakLoop clock_loop();
 
-}  // namespace llm::bench
+}  // namespace llm::app

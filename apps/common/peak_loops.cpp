@@ -1,10 +1,10 @@
-#include "peak_loops.h"
+#include "common/peak_loops.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
-namespace llm::bench {
+namespace llm::app {
 
 #if defined(__x86_64__)
 
@@ -61,6 +61,22 @@ __attribute__((target("avx2"))) void dot_avxvnni(std::int64_t iterations) { LLM_
 __attribute__((target("avx2"))) void dot_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vpmaddubsw"); }
 __attribute__((target("avx2"))) void fma_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vfmadd231ps"); }
 
+/// A multiplication of 64 bits waits three cycles for the one before, on every x86-64 since 2008.
+constexpr double kCyclesPerChain = 8 * 3;
+void multiply_chain(std::int64_t iterations) {
+  std::int64_t value = 1;
+  __asm__ volatile(
+      "1:\n\t"
+      ".rept 8\n\t"
+      "imul %1, %1\n\t"
+      ".endr\n\t"
+      "dec %0\n\t"
+      "jnz 1b"
+      : "+r"(iterations), "+r"(value)
+      :
+      : "cc");
+}
+
 bool has_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
 bool has_avx2() { return __builtin_cpu_supports("avx2") != 0; }
 bool has_avxvnni() {  // Clang 14 does not know it by name
@@ -71,9 +87,10 @@ bool has_avxvnni() {  // Clang 14 does not know it by name
 }  // namespace
 
 PeakLoop int8_peak_loop() {
-  if (has_avx512() && __builtin_cpu_supports("avx512vnni")) return {dot_avx512vnni, kWide * 64 * kOpsPerByte};
-  if (has_avxvnni()) return {dot_avxvnni, kNarrow * 32 * kOpsPerByte};
-  if (has_avx2()) return {dot_avx2, kNarrow * 32 * kOpsPerByte};
+  if (has_avx512() && __builtin_cpu_supports("avx512vnni"))
+    return {dot_avx512vnni, kWide * 64 * kOpsPerByte, 64 * kOpsPerByte};
+  if (has_avxvnni()) return {dot_avxvnni, kNarrow * 32 * kOpsPerByte, 32 * kOpsPerByte};
+  if (has_avx2()) return {dot_avx2, kNarrow * 32 * kOpsPerByte, 32 * kOpsPerByte};
   return {};
 }
 
@@ -83,17 +100,20 @@ PeakLoop bf16_peak_loop() {
 }
 
 PeakLoop f32_peak_loop() {
-  if (has_avx512()) return {fma_avx512, kWide * 16 * kOpsPerFloat};
-  if (has_avx2() && __builtin_cpu_supports("fma")) return {fma_avx2, kNarrow * 8 * kOpsPerFloat};
+  if (has_avx512()) return {fma_avx512, kWide * 16 * kOpsPerFloat, 16 * kOpsPerFloat};
+  if (has_avx2() && __builtin_cpu_supports("fma")) return {fma_avx2, kNarrow * 8 * kOpsPerFloat, 8 * kOpsPerFloat};
   return {};
 }
+
+PeakLoop clock_loop() { return {multiply_chain, kCyclesPerChain, 1}; }
 
 #else
 
 PeakLoop int8_peak_loop() { return {}; }
 PeakLoop bf16_peak_loop() { return {}; }
 PeakLoop f32_peak_loop() { return {}; }
+PeakLoop clock_loop() { return {}; }
 
 #endif
 
-}  // namespace llm::bench
+}  // namespace llm::app

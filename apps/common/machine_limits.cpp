@@ -1,6 +1,6 @@
 // The measurements run on OpenMP's threads, those that the backends use: other threads would compete with them, and
 // would inherit the one core that the first thread is bound to under OMP_PROC_BIND.
-#include "machine_limits.h"
+#include "common/machine_limits.h"
 
 #include <omp.h>
 #include <sys/mman.h>
@@ -12,9 +12,9 @@
 #include <cstring>
 
 #include "base/machine.h"
-#include "peak_loops.h"
+#include "common/peak_loops.h"
 
-namespace llm::bench {
+namespace llm::app {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -114,6 +114,12 @@ double LimitMeter::read_bandwidth() const {
   return best;
 }
 
+std::optional<double> LimitMeter::clock(int threads) {
+  const PeakLoop loop = clock_loop();
+  if (loop.run == nullptr) return std::nullopt;
+  return peak(loop, threads) / threads;
+}
+
 Limits LimitMeter::measure() const {
   Limits limits;
   if (!buffer_.empty()) limits.read_bytes = read_bandwidth();
@@ -123,4 +129,4 @@ Limits LimitMeter::measure() const {
   return limits;
 }
 
-}  // namespace llm::bench
+}  // namespace llm::app

@@ -1,0 +1,54 @@
+// llm-run doctor. Speeds are whatever this machine has at the moment: only their presence and units are asserted.
+#include <nlohmann/json.hpp>
+
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+
+using namespace llm::test;
+
+namespace {
+
+Outcome doctor(std::vector<std::string> arguments, std::vector<std::pair<std::string, std::string>> environment = {}) {
+  arguments.insert(arguments.begin(), "doctor");
+  return run({.program = program("llm-run"), .arguments = std::move(arguments), .environment = std::move(environment)});
+}
+
+nlohmann::json finding(const nlohmann::json& report, const std::string& subject) {
+  for (const auto& f : report["findings"]) {
+    if (f["subject"] == subject) return f;
+  }
+  FAIL("no finding about " << subject);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("doctor reports what a run would use, with figures") {
+  const Outcome o = doctor({"-t", "1", "--json"}, {{"OMP_DYNAMIC", "false"}, {"LLM_RUN_ISA", "portable"}});
+  CHECK(o.code == 0);
+  CHECK(o.err.empty());
+  const auto report = nlohmann::json::parse(o.out);
+  CHECK(report["threads"] == 1);
+  for (const char* subject : {"processor", "memory", "backend cpu", "backend reference", "clock", "int8 products",
+                              "f32 products", "reading memory"}) {
+    CHECK_FALSE(finding(report, subject)["text"].get<std::string>().empty());
+  }
+  CHECK(finding(report, "instruction set")["text"].get<std::string>().starts_with("portable, by LLM_RUN_ISA"));
+  CHECK(finding(report, "threads")["text"].get<std::string>().starts_with("1 (-t); by default "));
+  CHECK(finding(report, "backend cpu")["text"] == "cpu: portable, 1 thread");
+  CHECK(finding(report, "environment")["text"].get<std::string>().find("=") != std::string::npos);
+#if defined(__x86_64__)
+  CHECK(report["clock_ghz"] > 0.01);  // a busy machine may give little, but not a thousandth
+  CHECK(report["clock_ghz"] < 8.0);
+#endif
+}
+
+TEST_CASE("doctor says what would stop a run, and fails") {
+  const Outcome o = doctor({}, {{"LLM_RUN_ISA", "abacus"}});
+  CHECK(o.code == 1);
+  CHECK(o.out.find("wrong    instruction set   unknown instruction set abacus") != std::string::npos);
+  CHECK(o.out.find("hint: unset LLM_RUN_ISA\n") != std::string::npos);
+  CHECK(o.out.find("note     environment       LLM_RUN_ISA=abacus\n") != std::string::npos);
+  CHECK(doctor({"--jsn"}).code == 2);
+}
