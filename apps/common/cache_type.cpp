@@ -1,24 +1,37 @@
 #include "common/cache_type.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 
+#include "backend/backend.h"
 #include "base/error.h"
 
 namespace llm::app {
 namespace {
 
-constexpr std::array<std::string_view, 6> kQuantized{"q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"};
+/// As llama.cpp writes it: lower case.
+std::string option_value(DType type) {
+  std::string text(name(type));
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return text;
+}
+
+/// "f32, f16 or bf16"
+std::string all_values() {
+  std::string text;
+  for (std::size_t i = 0; i < kCacheTypes.size(); ++i) {
+    if (i > 0) text += i + 1 < kCacheTypes.size() ? ", " : " or ";
+    text += option_value(kCacheTypes[i]);
+  }
+  return text;
+}
 
 DType cache_type(const std::string& option, const std::string& text) {
-  if (text == "f32") return DType::F32;
-  if (text == "f16") return DType::F16;
-  if (text == "bf16") return DType::BF16;
-  const bool known = std::find(kQuantized.begin(), kQuantized.end(), text) != kQuantized.end();
-  throw Error(ErrorKind::Usage, "option " + option + ": " +
-                                    (known ? text + " is recognised, not supported yet: f32, f16 or bf16"
-                                           : "\"" + escaped(text) + "\" is not f32, f16 or bf16"));
+  const auto* const found =
+      std::find_if(kCacheTypes.begin(), kCacheTypes.end(), [&](DType type) { return option_value(type) == text; });
+  if (found != kCacheTypes.end()) return *found;
+  throw Error(ErrorKind::Usage, "option " + option + ": \"" + escaped(text) + "\" is not " + all_values());
 }
 
 void add_cache_type(CLI::App& cli, const std::string& name, DType& type, const std::string& help) {
@@ -31,8 +44,8 @@ void add_cache_type(CLI::App& cli, const std::string& name, DType& type, const s
 }  // namespace
 
 void add_cache_types(CLI::App& cli, DType& keys, DType& values) {
-  add_cache_type(cli, "--cache-type-k", keys, "f32, f16 or bf16: cached keys (default f16; also -ctk)");
-  add_cache_type(cli, "--cache-type-v", values, "f32, f16 or bf16: cached values (default f16; also -ctv)");
+  add_cache_type(cli, "--cache-type-k", keys, "cached keys: " + all_values() + " (default f16; also -ctk)");
+  add_cache_type(cli, "--cache-type-v", values, "cached values: the same types (default f16; also -ctv)");
 }
 
 }  // namespace llm::app

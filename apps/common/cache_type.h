@@ -8,8 +8,8 @@
 
 namespace llm::app {
 
-/// --cache-type-k, --cache-type-v (-ctk, -ctv are the programs' aliases): f32, f16 or bf16. They throw ErrorKind::Usage
-/// for another one, naming those that only llama.cpp has as such.
+/// --cache-type-k, --cache-type-v (-ctk, -ctv are the programs' aliases): those of kCacheTypes, by llama.cpp's names.
+/// They throw ErrorKind::Usage for another one.
 void add_cache_types(CLI::App&, DType& keys, DType& values);
 
 }  // namespace llm::app

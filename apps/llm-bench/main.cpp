@@ -25,6 +25,7 @@ struct Subject {
   std::uint64_t n_params = 0;
   std::string backend;
   int threads = 1;
+  CacheFormat cache;
 };
 
 Subject subject(const Options& o, const Model& model) {
@@ -33,6 +34,7 @@ Subject subject(const Options& o, const Model& model) {
   s.size_bytes = model.weight_bytes();
   s.n_params = model.parameter_count();
   s.backend = o.model.backend;
+  s.cache = o.cache;
   s.threads = o.model.threads > 0 ? o.model.threads : default_threads().threads;
   if (s.backend == "reference") s.threads = 1;  // it never uses more
   return s;
@@ -67,6 +69,8 @@ class Table {
     j["n_params"] = subject_.n_params;
     j["backend"] = subject_.backend;
     j["threads"] = subject_.threads;
+    j["cache_type_k"] = name(subject_.cache.k);
+    j["cache_type_v"] = name(subject_.cache.v);
     j["test"] = test.name();
     j["t_s"] = r.tokens_per_second;
     j["t_s_stddev"] = r.deviation;
@@ -83,8 +87,8 @@ class Table {
   }
 
   std::string markdown_head() const {
-    std::string names = "| model | size | params | backend | threads | test | t/s | % of limit |";
-    std::string rule = "|---|---:|---:|---|---:|---|---:|---:|";
+    std::string names = "| model | size | params | backend | threads | cache | test | t/s | % of limit |";
+    std::string rule = "|---|---:|---:|---|---:|---|---|---:|---:|";
     if (options_.roofline) {
       names += " limit | t/s at limit |";
       rule += "---|---:|";
@@ -95,7 +99,8 @@ class Table {
   std::string markdown(const Test& test, const Result& r) const {
     std::string text = "| " + escaped(subject_.model) + " | " + bytes_text(subject_.size_bytes) + " | " +
                        fixed_text(static_cast<double>(subject_.n_params) / 1e6, 2) + " M | " + subject_.backend +
-                       " | " + std::to_string(subject_.threads) + " | " + test.name() + " | " +
+                       " | " + std::to_string(subject_.threads) + " | " + std::string(name(subject_.cache.k)) + "/" +
+                       std::string(name(subject_.cache.v)) + " | " + test.name() + " | " +
                        fixed_text(r.tokens_per_second, 2) + " ± " + fixed_text(r.deviation, 2) + " | " +
                        (r.share_of_limit ? fixed_text(100 * *r.share_of_limit, 1) : "-") + " |";
     if (options_.roofline) {
@@ -131,7 +136,7 @@ int body(int argc, char** argv) {
   app::verbose(model->backend().describe());
   const std::vector<Test> list = tests(options);
   const Subject what = subject(options, *model);
-  Runner runner(*model, options.model.backend, what.threads, list);
+  Runner runner(*model, options.model.backend, what.threads, list, options.cache);
   Table table(options, what);
   table.begin();
   for (const Test& test : list) table.row(test, runner.run(test, options.repetitions));

@@ -6,13 +6,15 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "common/cache_type.h"
 #include "common/numbers.h"
 #include "runtime/session.h"
 
 namespace llm::bench {
 namespace {
 
-constexpr std::array kAliases{app::Alias{"-np", "--parallel"}};
+constexpr std::array kAliases{app::Alias{"-np", "--parallel"}, app::Alias{"-ctk", "--cache-type-k"},
+                              app::Alias{"-ctv", "--cache-type-v"}};
 constexpr std::int64_t kMaxTokens = 1 << 24;
 constexpr int kMaxRepetitions = 10000;
 
@@ -64,6 +66,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   add_list(cli, "-n,--n-gen", o.generated, 0, kMaxTokens, "numbers of generated tokens; 0: none (default 128)");
   add_list(cli, "-d,--n-depth", o.depths, 0, kMaxTokens, "tokens in the cache before the test (default 0)");
   add_list(cli, "--parallel", o.parallel, 1, kMaxBatchTokens, "sequences that generate at once (default 1)");
+  app::add_cache_types(cli, o.cache.k, o.cache.v);
   app::add_integer(cli, "-r,--repetitions", o.repetitions, 1, kMaxRepetitions, "samples per test (default 5)");
   const auto set_format = [&o](const std::string& text) {
     if (text != "md" && text != "json")

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "backend/backend.h"
 #include "common/app.h"
 #include "workload.h"
 
@@ -15,6 +16,7 @@ enum class Format : std::uint8_t { Markdown, Json };
 struct Options {
   app::ModelOptions model;
   std::vector<int> prompts, generated, depths, parallel;
+  CacheFormat cache;
   int repetitions = 5;
   Format format = Format::Markdown;
   bool roofline = false;

@@ -10,8 +10,8 @@
 namespace llm::bench {
 namespace {
 
-SessionOptions session_options(std::span<const Test> tests) {
-  SessionOptions o;
+SessionOptions session_options(std::span<const Test> tests, CacheFormat cache) {
+  SessionOptions o{.cache = cache};
   for (const Test& t : tests) {
     o.context = std::max(o.context, static_cast<std::int64_t>(t.depth) + t.n);
     o.sequences = std::max(o.sequences, t.parallel);
@@ -47,9 +47,9 @@ Limits mean_of(std::span<const Limits> all) {
 
 }  // namespace
 
-Runner::Runner(Model& model, std::string_view backend, int threads, std::span<const Test> tests)
+Runner::Runner(Model& model, std::string_view backend, int threads, std::span<const Test> tests, CacheFormat cache)
     : model_(model),
-      session_(model, session_options(tests)),
+      session_(model, session_options(tests, cache)),
       meter_(threads),
       workload_(measure_workload(model, backend, session_.cache_bytes_per_position())) {}
 

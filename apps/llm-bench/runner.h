@@ -25,7 +25,7 @@ struct Result {
 class Runner {
  public:
   /// `threads`: how many the backend runs on.
-  Runner(Model&, std::string_view backend, int threads, std::span<const Test>);
+  Runner(Model&, std::string_view backend, int threads, std::span<const Test>, CacheFormat);
   Result run(const Test&, int repetitions);
 
  private:

@@ -65,7 +65,8 @@ struct Attributes {
            " n_rot=" + std::to_string(a.n_rot);
   }
   std::string operator()(const Attention& a) const {
-    return "scale=" + number(a.scale) + (a.window ? " window=" + std::to_string(a.window) : "");
+    return "scale=" + number(a.scale) + (a.window ? " window=" + std::to_string(a.window) : "") +
+           (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
   std::string operator()(const Route& a) const {
     return "softmax top_k=" + std::to_string(a.top_k) +

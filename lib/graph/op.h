@@ -95,7 +95,8 @@ struct KvAppend {
 /// read back from the cache, query head h uses KV head h / (heads / kv_heads).
 struct Attention {
   float scale = 0;
-  int window = 0;  ///< keys at positions > pos - window are seen; 0 sees all
+  int window = 0;                    ///< keys at positions > pos - window are seen; 0 sees all
+  ActFormat query = ActFormat::F32;  ///< of queries where the cache's keys are quantised; a backend's to set
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 

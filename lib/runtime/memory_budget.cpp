@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -70,9 +71,23 @@ std::int64_t pool_blocks(const ContextRequest& r, std::int64_t context, std::int
   return std::max(wanted, whole_blocks(context));
 }
 
+namespace {
+
+void require_whole_blocks(std::string_view side, DType type, int head_dim) {
+  const int block = static_cast<int>(info(type).block_elems);
+  if (head_dim % block == 0) return;
+  throw Error(ErrorKind::Usage, "cached " + std::string(side) + " cannot be " + std::string(name(type)) +
+                                    ": the model's heads of " + number_text(head_dim) + " are not whole blocks of " +
+                                    number_text(block) + "; choose f16, bf16 or f32");
+}
+
+}  // namespace
+
 std::uint64_t bytes_per_position(std::span<const CacheType> caches, CacheFormat format) {
   std::uint64_t bytes = 0;
   for (const CacheType& c : caches) {
+    require_whole_blocks("keys", format.k, c.head_dim_k);
+    require_whole_blocks("values", format.v, c.head_dim_v);
     bytes += TensorType{format.k, {c.head_dim_k, c.kv_heads}}.bytes() +
              TensorType{format.v, {c.head_dim_v, c.kv_heads}}.bytes();
   }

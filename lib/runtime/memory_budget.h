@@ -13,7 +13,8 @@ namespace llm {
 
 /// The caches of a graph, one per layer: it has a value for a cache before and after the step's rows were stored.
 std::vector<CacheType> cache_types(const Graph&);
-/// Bytes of all layers' keys and values at one position.
+/// Bytes of all layers' keys and values at one position. Throws ErrorKind::Usage if heads are no whole blocks of the
+/// format.
 std::uint64_t bytes_per_position(std::span<const CacheType>, CacheFormat);
 
 struct ContextRequest {

@@ -113,6 +113,10 @@ TEST_CASE("the cache's type changes what a position takes") {
   CHECK(plan_value(bench({"--dry-run", "-ctk", "f32", "-ctv", "f32"}).out, "cache").starts_with("250.0 KiB"));
   CHECK(plan_value(bench({"--dry-run", "-ctk", "bf16", "-ctv", "bf16"}).out, "cache").starts_with("125.0 KiB"));
   CHECK(bench({"-p", "c", "-n", "5", "-ctk", "f32", "-ctv", "bf16"}).code == 0);
+  // 2 layers, keys and values of one head of 32: 2 blocks of each
+  const Bench wide(tiny_model({.layers = 2, .n_embd = 64, .heads = 2, .kv_heads = 1, .head_dim = 32, .context = 1000}));
+  CHECK(plan_value(wide({"--dry-run", "-ctk", "q8_0", "-ctv", "q4_0"}).out, "cache when full") == "104.0 KiB");
+  CHECK(wide({"-p", "c", "-n", "5", "-ctk", "q8_0", "-ctv", "q4_0"}).code == 0);
 }
 
 TEST_CASE("a plan says what the run finds, and reads no weights") {

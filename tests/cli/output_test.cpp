@@ -145,8 +145,8 @@ TEST_CASE("options of the output that make no sense are refused") {
   refused({"--prefill", "a", "--regex", "a+"}, "--prefill together with a grammar");
   refused({"--max-time", "-1"}, "--max-time");
   refused({"--on-overflow", "panic"}, "\"panic\" is not error, shift or truncate");
-  refused({"-ctk", "q8_0"}, "q8_0 is recognised, not supported yet: f32, f16 or bf16");
-  refused({"-ctv", "f17"}, "\"f17\" is not f32, f16 or bf16");
+  refused({"-ctk", "q8_0"}, "cached keys cannot be Q8_0: the model's heads of 8 are not whole blocks of 32");
+  refused({"-ctv", "f17"}, "\"f17\" is not f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1");
   for (const char* option : {"--output-format=json", "--max-time=1", "--prefill=a", "--display-prompt", "--no-newline",
                              "--keep=3", "--context-shift"}) {
     const Outcome o = bench({"--batch", "none.jsonl", option});

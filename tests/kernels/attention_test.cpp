@@ -2,8 +2,10 @@
 // tile, any split into chunks and whatever lies behind the last visible key.
 #include <functional>
 
+#include "backend/backend.h"
 #include "float_cases.h"
 #include "support/catch.h"
+#include "tensor/activation.h"
 
 namespace llm::cpu {
 namespace {
@@ -15,7 +17,7 @@ struct Shape {
   int length;  ///< positions in the cache
   int tokens;  ///< the last so many positions ask
   int window;
-  CacheElement k, v;
+  DType k, v;
 };
 
 /// A cache filled with random keys and values, and the queries of its last positions.
@@ -24,8 +26,8 @@ struct Problem {
       : kernels(kernels),
         s(s),
         rng(seed),
-        k(kernels, s.k, s.kv_heads, s.head_dim_k, s.length, rng),
-        v(kernels, s.v, s.kv_heads, s.head_dim_v, s.length, rng) {
+        k(kernels, CacheSide::Keys, s.k, s.kv_heads, s.head_dim_k, s.length, rng),
+        v(kernels, CacheSide::Values, s.v, s.kv_heads, s.head_dim_v, s.length, rng) {
     v.blocks = k.blocks;
     for (int p = 0; p < s.length; ++p) {
       for (int h = 0; h < s.kv_heads; ++h) {
@@ -43,6 +45,10 @@ struct Problem {
     a.y = y;
     a.k = k.bytes.data();
     a.v = v.bytes.data();
+    a.k_element = cache_element(s.k);
+    a.v_element = cache_element(s.v);
+    a.k_block_bytes = k.writer.block_bytes();
+    a.v_block_bytes = v.writer.block_bytes();
     a.heads = s.heads;
     a.kv_heads = s.kv_heads;
     a.head_dim_k = s.head_dim_k;
@@ -63,8 +69,7 @@ struct Problem {
     std::vector<float> y(y_size(), kNan);
     for (int h = 0; h < s.kv_heads; ++h) {
       for (int t = 0; t < s.tokens; t += tokens_per_call)
-        kernels.attention[static_cast<int>(s.k)][static_cast<int>(s.v)](
-            args(y.data()), h, t, std::min(s.tokens, t + tokens_per_call), scratch.data());
+        kernels.attention(args(y.data()), h, t, std::min(s.tokens, t + tokens_per_call), scratch.data());
     }
     return y;
   }
@@ -81,22 +86,26 @@ struct Problem {
         const int first = first_visible(position) / kKeyChunk, last = position / kKeyChunk;
         std::vector<float> partials(stride * static_cast<std::size_t>(last - first + 1), kNan);
         for (int c = last; c >= first; --c)
-          kernels.attention_chunk[static_cast<int>(s.k)][static_cast<int>(s.v)](
-              args(y.data()), h, t, c, partials.data() + static_cast<std::size_t>(c - first) * stride, scratch.data());
+          kernels.attention_chunk(args(y.data()), h, t, c,
+                                  partials.data() + static_cast<std::size_t>(c - first) * stride, scratch.data());
         kernels.attention_merge(args(y.data()), h, t, last - first + 1, partials.data());
       }
     }
     return y;
   }
 
-  /// softmax(scale q k) v in double precision from the elements as stored.
+  /// softmax(scale q k) v in double precision from the elements as stored; queries for quantised keys as the definition
+  /// of quantised activations has them.
   double expected(int token, int head, int d) {
     const int position = positions[static_cast<std::size_t>(token)], kv_head = head / (s.heads / s.kv_heads);
-    const float* query = q.data() + (token * s.heads + head) * s.head_dim_k;
+    std::vector<float> query(static_cast<std::size_t>(s.head_dim_k));
+    round_trip_activation(info(s.k).quantized() ? ActFormat::Q8x32 : ActFormat::F32,
+                          q.data() + (token * s.heads + head) * s.head_dim_k, query.data(), s.head_dim_k);
     std::vector<double> scores;
     for (int p = first_visible(position); p <= position; ++p) {
       double score = 0;
-      for (int i = 0; i < s.head_dim_k; ++i) score += static_cast<double>(query[i]) * k.at(kv_head, p, i);
+      for (int i = 0; i < s.head_dim_k; ++i)
+        score += static_cast<double>(query[static_cast<std::size_t>(i)]) * k.at(kv_head, p, i);
       scores.push_back(score * static_cast<double>(scale()));
     }
     const double largest = *std::max_element(scores.begin(), scores.end());
@@ -117,20 +126,39 @@ struct Problem {
   std::vector<std::int32_t> positions;
 };
 
-constexpr CacheElement kF32 = CacheElement::F32, kF16 = CacheElement::F16, kBF16 = CacheElement::BF16;
+constexpr DType kF32 = DType::F32, kF16 = DType::F16, kBF16 = DType::BF16;
 
 const Shape kShapes[] = {
     // heads, kv heads, dimensions of keys and values, length, tokens, window
-    {1, 1, 64, 64, 1, 1, 0, kF16, kF16},      {4, 1, 64, 64, 255, 5, 0, kF16, kF16},
-    {8, 2, 64, 64, 256, 3, 0, kF16, kF16},    {4, 4, 128, 128, 257, 4, 0, kF16, kF16},
-    {8, 1, 64, 64, 600, 8, 0, kF16, kF16},    {3, 1, 80, 80, 300, 21, 0, kF16, kF16},  // 63 pairs
-    {6, 2, 96, 96, 130, 21, 0, kBF16, kBF16}, {2, 2, 20, 36, 70, 64, 0, kF32, kF16},
-    {3, 1, 7, 5, 260, 20, 0, kBF16, kF32},    {1, 1, 1, 1, 20, 20, 0, kF32, kF32},
-    {4, 1, 256, 256, 40, 2, 0, kF32, kBF16},  {4, 1, 64, 64, 600, 16, 5, kF16, kF16},
-    {4, 2, 64, 64, 600, 16, 100, kF32, kF32}, {4, 1, 72, 64, 600, 16, 300, kF16, kBF16},
+    {1, 1, 64, 64, 1, 1, 0, kF16, kF16},
+    {4, 1, 64, 64, 255, 5, 0, kF16, kF16},
+    {8, 2, 64, 64, 256, 3, 0, kF16, kF16},
+    {4, 4, 128, 128, 257, 4, 0, kF16, kF16},
+    {8, 1, 64, 64, 600, 8, 0, kF16, kF16},
+    {3, 1, 80, 80, 300, 21, 0, kF16, kF16},  // 63 pairs
+    {6, 2, 96, 96, 130, 21, 0, kBF16, kBF16},
+    {2, 2, 20, 36, 70, 64, 0, kF32, kF16},
+    {3, 1, 7, 5, 260, 20, 0, kBF16, kF32},
+    {1, 1, 1, 1, 20, 20, 0, kF32, kF32},
+    {4, 1, 256, 256, 40, 2, 0, kF32, kBF16},
+    {4, 1, 64, 64, 600, 16, 5, kF16, kF16},
+    {4, 2, 64, 64, 600, 16, 100, kF32, kF32},
+    {4, 1, 72, 64, 600, 16, 300, kF16, kBF16},
     {2, 1, 32, 32, 530, 32, 20, kF16, kF16},   // the window leaves chunk 0 and 1 within the tile
     {70, 1, 16, 16, 65, 2, 0, kF16, kF16},     // more heads than a tile has pairs
     {2, 1, 1024, 1024, 20, 2, 0, kF32, kF32},  // kMaxHeadDim
+    // quantised
+    {1, 1, 64, 64, 1, 1, 0, DType::Q8_0, DType::Q8_0},
+    {8, 2, 64, 64, 600, 8, 0, DType::Q8_0, DType::Q8_0},
+    {9, 1, 32, 96, 257, 7, 0, DType::Q8_0, DType::Q4_0},  // 63 pairs
+    {4, 2, 128, 64, 300, 9, 100, DType::Q4_0, DType::Q4_0},
+    {6, 2, 64, 32, 130, 21, 0, DType::Q4_1, DType::Q5_1},
+    {5, 1, 96, 64, 600, 13, 300, DType::Q5_0, DType::Q5_0},
+    {4, 1, 64, 160, 270, 16, 5, DType::Q5_1, DType::Q4_1},
+    {3, 3, 64, 64, 90, 64, 0, DType::IQ4_NL, DType::IQ4_NL},
+    {4, 2, 64, 72, 300, 5, 0, DType::Q8_0, kF16},
+    {4, 2, 72, 64, 300, 5, 0, kBF16, DType::Q8_0},
+    {2, 1, 1024, 1024, 20, 2, 0, DType::Q5_1, DType::Q8_0},
 };
 
 void each_problem(const std::function<void(Problem&)>& f) {
@@ -194,22 +222,25 @@ TEST_CASE("keys that a query does not see change nothing") {
 }
 
 TEST_CASE("NaN reaches what sees it") {
-  for (const Kernels* table : tables()) {
-    INFO(table->isa);
-    Problem p(*table, {4, 2, 64, 64, 300, 4, 0, kF16, kF16}, 5);
-    std::vector<float> key = random_floats(64, p.rng), value = key;
-    key[63] = kNan;
-    p.k.write(0, 100, key.data());  // a key: all of its KV head's queries
-    value[7] = kNan;
-    p.v.write(1, 299, value.data());  // a value that the last token alone sees: one element
-    const auto y = p.run(4);
-    for (int t = 0; t < 4; ++t)
-      for (int h = 0; h < 4; ++h)
-        for (int d = 0; d < 64; ++d) {
-          const bool expected = h < 2 || (t == 3 && d == 7);
-          REQUIRE(std::isnan(y[static_cast<std::size_t>((t * 4 + h) * 64 + d)]) == expected);
-        }
-    CHECK(same_bits(p.run_chunks(), y));
+  for (const DType type : kCacheTypes) {
+    for (const Kernels* table : tables()) {
+      INFO(table->isa << " " << name(type));
+      Problem p(*table, {4, 2, 64, 64, 300, 4, 0, type, type}, 5);
+      std::vector<float> key = random_floats(64, p.rng), value = key;
+      key[63] = kNan;
+      p.k.write(0, 100, key.data());  // a key: all of its KV head's queries
+      value[7] = kNan;
+      p.v.write(1, 299, value.data());  // a value that the last token alone sees: the elements that share its scale
+      const int shared = static_cast<int>(info(type).block_elems);
+      const auto y = p.run(4);
+      for (int t = 0; t < 4; ++t)
+        for (int h = 0; h < 4; ++h)
+          for (int d = 0; d < 64; ++d) {
+            const bool expected = h < 2 || (t == 3 && d / shared == 7 / shared);
+            REQUIRE(std::isnan(y[static_cast<std::size_t>((t * 4 + h) * 64 + d)]) == expected);
+          }
+      CHECK(same_bits(p.run_chunks(), y));
+    }
   }
 }
 

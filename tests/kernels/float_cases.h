@@ -1,5 +1,5 @@
 // What the tests of float and attention kernels share: tables of the instruction sets that this machine runs, random
-// numbers, and a paged cache filled through the kernels' own store functions.
+// numbers, and a paged cache filled through the backend's own writer.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/cache_writer.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "base/half.h"
 #include "quant_cases.h"
+#include "tensor/decode.h"
+#include "tensor/quantize.h"
+#include "tensor/tensor.h"
 
 namespace llm::cpu::test {
 
@@ -44,45 +48,42 @@ class Scratch {
   std::vector<std::byte> bytes_;
 };
 
-inline std::size_t element_bytes(CacheElement e) { return e == CacheElement::F32 ? 4 : 2; }
-inline float read_element(CacheElement e, const std::byte* p) {
-  if (e == CacheElement::F32) {
-    float f;
-    std::memcpy(&f, p, sizeof f);
-    return f;
-  }
-  std::uint16_t bits;
-  std::memcpy(&bits, p, sizeof bits);
-  return e == CacheElement::F16 ? to_float(Half{bits}) : to_float(BFloat16{bits});
-}
-
-/// A cache of one layer whose blocks lie in random order; whatever no position has written is NaN (all bits set).
+/// One side of a cache of one layer, whose blocks lie in random order; whatever no position has written is NaN (all
+/// bits set).
 struct PagedCache {
-  PagedCache(const Kernels& kernels, CacheElement element, int kv_heads, int head_dim, int positions, std::mt19937& rng)
-      : kernels(kernels), element(element), kv_heads(kv_heads), head_dim(head_dim) {
+  PagedCache(const Kernels& kernels, CacheSide side, DType type, int kv_heads, int head_dim, int positions,
+             std::mt19937& rng)
+      : writer(side, type, head_dim, kernels),
+        type(type),
+        kv_heads(kv_heads),
+        head_dim(head_dim),
+        decoded(static_cast<std::size_t>(kv_heads * positions * head_dim), kNan) {
     const int n = (positions + kKeyBlock - 1) / kKeyBlock;
     blocks.resize(static_cast<std::size_t>(n));
     for (int i = 0; i < n; ++i) blocks[static_cast<std::size_t>(i)] = i + 1;  // block 0 is somebody else's
     std::shuffle(blocks.begin(), blocks.end(), rng);
-    bytes.assign(static_cast<std::size_t>((n + 1) * kv_heads * kKeyBlock * head_dim) * element_bytes(element),
-                 std::byte{0xff});
-  }
-  std::byte* row(int head, int position) {
-    const int block = blocks[static_cast<std::size_t>(position / kKeyBlock)];
-    const int at = ((block * kv_heads + head) * kKeyBlock + position % kKeyBlock) * head_dim;
-    return bytes.data() + static_cast<std::size_t>(at) * element_bytes(element);
+    bytes.assign(static_cast<std::size_t>((n + 1) * kv_heads) * writer.block_bytes(), std::byte{0xff});
   }
   void write(int head, int position, const float* x) {
-    kernels.store_row[static_cast<int>(element)](x, row(head, position), head_dim);
+    const int block = blocks[static_cast<std::size_t>(position / kKeyBlock)];
+    writer.store(x, bytes.data() + static_cast<std::size_t>(block * kv_heads + head) * writer.block_bytes(),
+                 position % kKeyBlock);
+    // What the type's own encoder and decoder make of it.
+    std::vector<std::byte> row(TensorType{type, {head_dim}}.bytes());
+    encode(type, x, row.data(), head_dim);
+    decode(type, row.data(), decoded.data() + index(head, position, 0), head_dim);
   }
-  double at(int head, int position, int d) {
-    return static_cast<double>(
-        read_element(element, row(head, position) + static_cast<std::size_t>(d) * element_bytes(element)));
+  double at(int head, int position, int d) const { return static_cast<double>(decoded[index(head, position, d)]); }
+  std::size_t index(int head, int position, int d) const {
+    return (static_cast<std::size_t>(position) * static_cast<std::size_t>(kv_heads) + static_cast<std::size_t>(head)) *
+               static_cast<std::size_t>(head_dim) +
+           static_cast<std::size_t>(d);
   }
 
-  const Kernels& kernels;
-  CacheElement element;
+  CacheWriter writer;
+  DType type;
   int kv_heads, head_dim;
+  std::vector<float> decoded;  ///< [position][head][d]
   std::vector<std::int32_t> blocks;
   std::vector<std::byte> bytes;
 };

@@ -76,7 +76,10 @@ TEST_CASE("a cache block is copied in every layer, keys and values, and nothing 
 
 TEST_CASE("cache formats and sizes that cannot be are refused") {
   const std::vector<CacheType> types{{0, 8, 128, 128}};
-  CHECK(kind_of([&] { host::HostCache(types, {DType::Q8_0, DType::F16}, 1); }) == ErrorKind::Usage);
+  CHECK(kind_of([&] { host::HostCache(types, {DType::Q4_K, DType::F16}, 1); }) == ErrorKind::Internal);
+  const std::vector<CacheType> narrow{{0, 8, 128, 80}};
+  CHECK(kind_of([&] { host::HostCache(narrow, {DType::F16, DType::Q8_0}, 1); }) == ErrorKind::Internal);
+  CHECK(host::HostCache(narrow, {DType::Q8_0, DType::F16}, 1).bytes_per_block() == 64 * 8 * (4 * 34 + 160));
   const std::vector<CacheType> enormous{{0, 1 << 30, 1 << 30, 1}};
   CHECK(kind_of([&] { host::HostCache(enormous, {}, 1 << 30); }) == ErrorKind::Memory);
 }

@@ -382,14 +382,15 @@ OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer
 }
 
 void add_attention(std::vector<OpCase>& cases) {
-  constexpr AttentionShape kShapes[] = {{1, 1, 8, 8, 0},   {4, 4, 16, 16, 0},  {6, 2, 40, 40, 0},   {8, 1, 64, 64, 0},
-                                        {4, 2, 24, 16, 0}, {3, 3, 5, 7, 0},    {4, 2, 128, 128, 0}, {4, 2, 32, 32, 20},
-                                        {4, 2, 32, 32, 1}, {4, 2, 16, 16, 100}};
-  constexpr DType kFormats[] = {DType::F32, DType::F16, DType::BF16};
+  constexpr AttentionShape kShapes[] = {{1, 1, 8, 8, 0},   {4, 4, 16, 16, 0},   {6, 2, 40, 40, 0},   {8, 1, 64, 64, 0},
+                                        {4, 2, 24, 16, 0}, {3, 3, 5, 7, 0},     {4, 2, 128, 128, 0}, {4, 2, 32, 32, 20},
+                                        {4, 2, 32, 32, 1}, {4, 2, 16, 16, 100}, {6, 2, 96, 64, 0}};
+  const auto fits = [](DType t, int dim) { return dim % static_cast<int>(info(t).block_elems) == 0; };
   for (const AttentionShape& a : kShapes) {
-    for (const DType k : kFormats) {
-      for (const DType v : kFormats) {
-        if (k != v && a.dim_k != 40) continue;  // mixed formats with one shape
+    for (const DType k : kCacheTypes) {
+      for (const DType v : kCacheTypes) {
+        if (!fits(k, a.dim_k) || !fits(v, a.dim_v)) continue;
+        if (k != v && a.dim_k != 40 && a.dim_k != 96) continue;  // mixed formats with two shapes
         cases.push_back(
             {label("attention",
                    {{"heads", a.heads}, {"kv", a.kv_heads}, {"k", a.dim_k}, {"v", a.dim_v}, {"window", a.window}},

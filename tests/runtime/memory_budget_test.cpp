@@ -28,6 +28,20 @@ TEST_CASE("bytes of a position are those of every layer's keys and values") {
   for (int i = 0; i < 32; ++i) layers.push_back({.layer = i, .kv_heads = 8, .head_dim_k = 128, .head_dim_v = 128});
   CHECK(bytes_per_position(layers, {DType::F16, DType::F16}) == 128 * 1024);
   CHECK(bytes_per_position(layers, {DType::F32, DType::BF16}) == 192 * 1024);
+  CHECK(bytes_per_position(layers, {DType::Q8_0, DType::Q4_0}) == 32 * 8 * 128 / 32 * (34 + 18));
+}
+
+TEST_CASE("a cache's type whose blocks heads do not fill is refused") {
+  const std::vector<CacheType> layers{{.layer = 0, .kv_heads = 8, .head_dim_k = 64, .head_dim_v = 80}};
+  CHECK(bytes_per_position(layers, {DType::Q8_0, DType::F16}) == 8 * (2 * 34 + 160));
+  try {
+    bytes_per_position(layers, {DType::Q8_0, DType::Q4_0});
+    FAIL("not refused");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Usage);
+    CHECK(std::string(e.what()).find(
+              "cached values cannot be Q4_0: the model's heads of 80 are not whole blocks of 32") != std::string::npos);
+  }
 }
 
 TEST_CASE("without a wish the context is the model's, or what fits beside the weights") {

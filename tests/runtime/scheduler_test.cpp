@@ -67,8 +67,14 @@ std::map<std::size_t, BatchResult> run_all(Model& model, Session& session, std::
   return results;
 }
 
-std::string alone(Model& model, const BatchRow& row) {
-  Session session(model, {.context = 512, .sequences = 1});
+/// Heads of 32, which quantised caches need.
+TinyOptions with_wide_heads(int layers) {
+  return {.layers = layers, .n_embd = 64, .heads = 2, .kv_heads = 1, .head_dim = 32, .context = 512};
+}
+constexpr CacheFormat kQuantizedCache{DType::Q8_0, DType::Q4_0};
+
+std::string alone(Model& model, const BatchRow& row, CacheFormat cache = {}) {
+  Session session(model, {.context = 512, .sequences = 1, .cache = cache});
   std::string text;
   const auto keep = [&](std::string_view piece) {
     text += piece;
@@ -88,23 +94,26 @@ std::size_t common_length(std::span<const Token> a, std::span<const Token> b) {
 
 TEST_CASE("a row of a batch says what it says alone") {
   const TempDir folder;
-  const auto model = load_tiny(folder, tiny_model({.layers = 2, .context = 512}));
+  const auto model = load_tiny(folder, tiny_model(with_wide_heads(2)));
   const auto rows = rows_with_prefixes(model->dims().vocab);
   std::vector<std::string> expected;
-  for (const BatchRow& row : rows) expected.push_back(alone(*model, row));
-  CHECK(expected[0] != expected[3]);
-
   struct Setting {
     int parallel;
     std::int64_t pool;
     int batch_tokens;
+    CacheFormat cache = {};
   };
-  const auto s = GENERATE(Setting{1, 0, 512}, Setting{3, 0, 64}, Setting{8, 0, 512}, Setting{32, 0, 512},
-                          Setting{8, 512, 512}, Setting{32, 640, 16});
-  CAPTURE(s.parallel, s.pool, s.batch_tokens);
-  Session session(
-      *model,
-      {.context = 512, .sequences = batch_sequences(s.parallel), .batch_tokens = s.batch_tokens, .pool = s.pool});
+  const auto s =
+      GENERATE(Setting{1, 0, 512}, Setting{3, 0, 64}, Setting{8, 0, 512}, Setting{32, 0, 512}, Setting{8, 512, 512},
+               Setting{32, 640, 16}, Setting{8, 0, 512, kQuantizedCache}, Setting{32, 640, 16, kQuantizedCache});
+  CAPTURE(s.parallel, s.pool, s.batch_tokens, name(s.cache.k));
+  for (const BatchRow& row : rows) expected.push_back(alone(*model, row, s.cache));
+  CHECK(expected[0] != expected[3]);
+  Session session(*model, {.context = 512,
+                           .sequences = batch_sequences(s.parallel),
+                           .batch_tokens = s.batch_tokens,
+                           .pool = s.pool,
+                           .cache = s.cache});
   const auto results = run_all(*model, session, rows, s.parallel);
   REQUIRE(results.size() == rows.size());
   for (const auto& [row, result] : results) {
@@ -119,20 +128,21 @@ TEST_CASE("a row of a batch says what it says alone") {
 
 TEST_CASE("rows that outgrow the memory are computed again, and say the same") {
   const TempDir folder;
-  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 512}));
+  const auto model = load_tiny(folder, tiny_model(with_wide_heads(1)));
   const auto common = random_tokens(70, model->dims().vocab, 3);
   std::vector<BatchRow> rows;
   for (unsigned i = 0; i < 9; ++i) {
     rows.push_back({joined(common, random_tokens(5, model->dims().vocab, 80 + i)), options(i, 100 + 20 * i)});
   }
-  Session session(*model, {.context = 512, .sequences = batch_sequences(8), .pool = 512});
+  const CacheFormat cache = GENERATE(CacheFormat{}, kQuantizedCache);
+  Session session(*model, {.context = 512, .sequences = batch_sequences(8), .pool = 512, .cache = cache});
   BatchProgress last;
   const auto results = run_all(*model, session, rows, 8, &last);
   CHECK(last.preempted > 0);
   REQUIRE(results.size() == rows.size());
   for (const auto& [row, result] : results) {
     CAPTURE(row);
-    CHECK(result.text == alone(*model, rows[row]));
+    CHECK(result.text == alone(*model, rows[row], cache));
   }
   CHECK(session.cache_bytes_in_use() == 0);
 }

@@ -2,6 +2,7 @@
 // cache is split by chunks of keys instead. Both give the same bits (kernels.h), so the choice is one of speed alone.
 #include <algorithm>
 
+#include "backend/cpu/cache_writer.h"
 #include "backend/cpu/step.h"
 #include "base/error.h"
 
@@ -15,20 +16,6 @@ constexpr std::int32_t kMaxSplitChunks = 1024;
 /// Below this many (sequence, KV head) pairs per thread a step of single tokens is split by chunks.
 constexpr std::int32_t kPairsPerThread = 4;
 
-CacheElement element(DType t) {
-  switch (t) {
-    case DType::F32:
-      return CacheElement::F32;
-    case DType::F16:
-      return CacheElement::F16;
-    case DType::BF16:
-      return CacheElement::BF16;
-    default:
-      throw Error(ErrorKind::Usage,
-                  "the cpu backend keeps keys and values as F32, F16 or BF16, not " + std::string(name(t)));
-  }
-}
-
 class AttentionInstruction final : public Instruction {
  public:
   explicit AttentionInstruction(const InstructionSite& site)
@@ -41,9 +28,12 @@ class AttentionInstruction final : public Instruction {
     args_.head_dim_v = c.head_dim_v;
     args_.scale = op.scale;
     args_.window = op.window;
-    const int k = static_cast<int>(element(site.cache.k)), v = static_cast<int>(element(site.cache.v));
-    tile_fn_ = site.kernels.attention[k][v];
-    chunk_fn_ = site.kernels.attention_chunk[k][v];
+    args_.k_element = cache_element(site.cache.k);
+    args_.v_element = cache_element(site.cache.v);
+    args_.k_block_bytes = CacheWriter(CacheSide::Keys, site.cache.k, c.head_dim_k, site.kernels).block_bytes();
+    args_.v_block_bytes = CacheWriter(CacheSide::Values, site.cache.v, c.head_dim_v, site.kernels).block_bytes();
+    tile_fn_ = site.kernels.attention;
+    chunk_fn_ = site.kernels.attention_chunk;
     merge_fn_ = site.kernels.attention_merge;
     type_ = std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v));
     group_ = args_.heads / args_.kv_heads;

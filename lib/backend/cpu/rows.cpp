@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "backend/cpu/cache_writer.h"
 #include "backend/cpu/step.h"
 #include "base/error.h"
 #include "tensor/decode.h"
@@ -164,19 +165,17 @@ struct Make {
 
   std::unique_ptr<Instruction> operator()(const KvAppend&) const {
     const CacheType c = site.in_info(2).cache;
-    auto side = [&](DType t, int head_dim) {
-      const auto e = t == DType::F32 ? CacheElement::F32 : t == DType::F16 ? CacheElement::F16 : CacheElement::BF16;
-      return Side{site.kernels.store_row[static_cast<int>(e)], head_dim,
-                  static_cast<std::int64_t>(info(t).block_bytes)};
-    };
+    const CacheWriter keys(CacheSide::Keys, site.cache.k, c.head_dim_k, site.kernels);
+    const CacheWriter values(CacheSide::Values, site.cache.v, c.head_dim_v, site.kernels);
     return by_rows(site, "kv_append " + std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v)),
-                   [=, ks = side(site.cache.k, c.head_dim_k), vs = side(site.cache.v, c.head_dim_v), k = site.in[0],
-                    v = site.in[1], cache = site.in[2]](const Frame& f, auto begin, auto end) {
+                   [=, k = site.in[0], v = site.in[1], cache = site.in[2]](const Frame& f, auto begin, auto end) {
                      for (auto r = begin; r < end; ++r) {
                        const std::int32_t slot = f.step->groups[0].slots[static_cast<std::size_t>(r)];
                        if (slot < 0) continue;
-                       ks.store(f.f32(k), r, c.kv_heads, slot, f.slots[cache].data);
-                       vs.store(f.f32(v), r, c.kv_heads, slot, f.slots[cache].values);
+                       store_heads(keys, f.f32(k) + r * c.kv_heads * c.head_dim_k, c.kv_heads, c.head_dim_k, slot,
+                                   f.slots[cache].data);
+                       store_heads(values, f.f32(v) + r * c.kv_heads * c.head_dim_v, c.kv_heads, c.head_dim_v, slot,
+                                   f.slots[cache].values);
                      }
                    });
   }
@@ -229,18 +228,13 @@ struct Make {
   }
 
  private:
-  /// Keys or values of one layer: how a token's heads go to their places in the cache.
-  struct Side {
-    StoreRowFn fn;
-    std::int64_t head_dim, element_bytes;
-    void store(const float* rows, std::int64_t r, std::int64_t kv_heads, std::int32_t slot, std::byte* cache) const {
-      const std::int64_t block = slot / kBlockPositions, at = slot % kBlockPositions;
-      for (std::int64_t h = 0; h < kv_heads; ++h) {
-        const std::int64_t row = (block * kv_heads + h) * kBlockPositions + at;
-        fn(rows + (r * kv_heads + h) * head_dim, cache + row * head_dim * element_bytes, head_dim);
-      }
-    }
-  };
+  /// One token's heads to their places in the cache.
+  static void store_heads(const CacheWriter& writer, const float* heads, std::int64_t kv_heads, std::int64_t head_dim,
+                          std::int32_t slot, std::byte* cache) {
+    std::byte* block = cache + static_cast<std::size_t>(slot / kBlockPositions * kv_heads) * writer.block_bytes();
+    for (std::int64_t h = 0; h < kv_heads; ++h, block += writer.block_bytes())
+      writer.store(heads + h * head_dim, block, slot % kBlockPositions);
+  }
 
   /// Softmax over all experts, then the best: always distinct and in range. A NaN logit makes every weight NaN, so that
   /// the fault shows in the logits instead of in the choice.

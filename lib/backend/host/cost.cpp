@@ -41,7 +41,7 @@ class Costing {
   }
   void operator()(const Embed&) { bytes_ += static_cast<std::int64_t>(type(node_.in[0]).row_bytes()) * rows_.tokens; }
   void operator()(const KvAppend&) {
-    bytes_ += elements(node_.in[0]) * element_bytes(format_.k) + elements(node_.in[1]) * element_bytes(format_.v);
+    bytes_ += cache_bytes(elements(node_.in[0]), format_.k) + cache_bytes(elements(node_.in[1]), format_.v);
   }
   void operator()(const Attention& op) {
     const CacheType& cache = graph_.info(node_.in[1]).cache;
@@ -52,8 +52,8 @@ class Costing {
       for (std::int64_t i = 0; i < span.n_tokens; ++i) pairs += seen(op, past + i + 1);
       operations_ += 2 * pairs * heads * (cache.head_dim_k + cache.head_dim_v);
       const std::int64_t keys = std::min<std::int64_t>(span.kv_len, seen(op, past + 1) + span.n_tokens - 1);
-      bytes_ += keys * cache.kv_heads *
-                (cache.head_dim_k * element_bytes(format_.k) + cache.head_dim_v * element_bytes(format_.v));
+      bytes_ +=
+          keys * cache.kv_heads * (cache_bytes(cache.head_dim_k, format_.k) + cache_bytes(cache.head_dim_v, format_.v));
     }
   }
   void operator()(const Combine&) { operations_ += 2 * elements(node_.in[0]); }
@@ -70,7 +70,9 @@ class Costing {
  private:
   const TensorType& type(std::uint32_t id) const { return graph_.info(id).type; }
   std::int64_t width(std::uint32_t id) const { return std::max<std::int64_t>(1, type(id).shape[0]); }
-  static std::int64_t element_bytes(DType t) { return info(t).block_bytes; }
+  static std::int64_t cache_bytes(std::int64_t elements, DType t) {
+    return elements / info(t).block_elems * info(t).block_bytes;
+  }
   static std::int64_t seen(const Attention& op, std::int64_t keys) {
     return op.window > 0 ? std::min<std::int64_t>(keys, op.window) : keys;
   }

@@ -18,23 +18,12 @@ std::size_t checked_product(std::size_t a, std::size_t b) {
   return *product;
 }
 
-std::size_t cache_element_bytes(DType type) {
-  switch (type) {
-    case DType::F32:
-      return 4;
-    case DType::F16:
-    case DType::BF16:
-      return 2;
-    default:
-      throw Error(ErrorKind::Usage,
-                  "cache type " + std::string(name(type)) + " is not supported: F32, F16 and BF16 are");
-  }
-}
-
 std::size_t block_bytes(int kv_heads, int head_dim, DType type) {
   check(kv_heads > 0 && head_dim > 0, "a cache has heads and dimensions");
+  check(std::find(kCacheTypes.begin(), kCacheTypes.end(), type) != kCacheTypes.end(), "a cache's type is one of them");
+  check(head_dim % static_cast<int>(info(type).block_elems) == 0, "heads are whole blocks of the cache's type");
   const std::size_t rows = checked_product(static_cast<std::size_t>(kv_heads), std::size_t{kBlockPositions});
-  return checked_product(checked_product(rows, static_cast<std::size_t>(head_dim)), cache_element_bytes(type));
+  return checked_product(rows, TensorType{type, {head_dim}}.bytes());
 }
 
 }  // namespace

@@ -46,8 +46,9 @@ class HostWeights final : public WeightStore {
   std::vector<Pages> converted_;
 };
 
-/// Paged keys and values. Element (block b, KV head h, position p, dimension d) of a layer's K or V is at
-/// ((b * kv_heads + h) * kBlockPositions + p) * head_dim + d.
+/// Paged keys and values: blocks of kBlockPositions positions, in each the KV heads one after another. What lies inside
+/// a head's part of a block is the backend's to choose; here rows of head_dim elements, position after position
+/// (cache_row in ops.h).
 class HostCache final : public StateStore {
  public:
   HostCache(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks);

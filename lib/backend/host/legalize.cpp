@@ -13,6 +13,7 @@ Graph quantize_activations(Graph graph) {
     const auto operands = product_operands(node.op);
     for (std::size_t i = 0; i < operands.size(); ++i)
       products(node.op)[i].activation = format(node.in[operands[i].weight]);
+    if (auto* attention = std::get_if<Attention>(&node.op)) attention->query = ActFormat::Q8x32;
   }
   return graph;
 }

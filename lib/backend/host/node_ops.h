@@ -13,6 +13,7 @@
 #include "backend/host/interpreter.h"
 #include "backend/host/ops.h"
 #include "base/error.h"
+#include "tensor/activation.h"
 #include "tensor/decode.h"
 
 namespace llm::host {
@@ -25,38 +26,45 @@ struct SerialLoop {
   }
 };
 
-using CacheRowStore = void (*)(const float* x, std::byte* cache, std::int64_t first_element, std::int64_t n);
-template <class T>
-void store_cache_row(const float* x, std::byte* cache, std::int64_t first_element, std::int64_t n) {
-  store_row(x, reinterpret_cast<T*>(cache) + first_element, n);
-}
-inline CacheRowStore cache_row_store(DType type) {
-  return type == DType::F32   ? store_cache_row<float>
-         : type == DType::F16 ? store_cache_row<Half>
-                              : store_cache_row<BFloat16>;
-}
-
 template <class Acc>
-using AttentionHeadFn = void (*)(const AttentionHead&, Acc* sums);
+using AttentionHeadFn = void (*)(const AttentionHead&, Acc* sums, float* buffer);
 template <class Acc, class K>
 AttentionHeadFn<Acc> attention_head_for_values(DType v) {
-  return v == DType::F32   ? attention_head<Acc, K, float>
-         : v == DType::F16 ? attention_head<Acc, K, Half>
-                           : attention_head<Acc, K, BFloat16>;
+  if (info(v).quantized()) return attention_head<Acc, K, DecodedRow>;
+  return v == DType::F32   ? attention_head<Acc, K, PlainRow<float>>
+         : v == DType::F16 ? attention_head<Acc, K, PlainRow<Half>>
+                           : attention_head<Acc, K, PlainRow<BFloat16>>;
 }
 template <class Acc>
 AttentionHeadFn<Acc> attention_head_for(CacheFormat format) {
-  return format.k == DType::F32   ? attention_head_for_values<Acc, float>(format.v)
-         : format.k == DType::F16 ? attention_head_for_values<Acc, Half>(format.v)
-                                  : attention_head_for_values<Acc, BFloat16>(format.v);
+  if (info(format.k).quantized()) return attention_head_for_values<Acc, DecodedRow>(format.v);
+  return format.k == DType::F32   ? attention_head_for_values<Acc, PlainRow<float>>(format.v)
+         : format.k == DType::F16 ? attention_head_for_values<Acc, PlainRow<Half>>(format.v)
+                                  : attention_head_for_values<Acc, PlainRow<BFloat16>>(format.v);
 }
+
+/// One thread's memory in the scratch of an attention node.
+template <class Acc>
+struct AttentionScratch {
+  std::size_t sums = 0;   ///< elements: [head_dim_v]
+  std::size_t row = 0;    ///< a cache's row, decoded
+  std::size_t query = 0;  ///< a query as its format has it
+
+  explicit AttentionScratch(const CacheType& c)
+      : sums(static_cast<std::size_t>(c.head_dim_v)),
+        row(static_cast<std::size_t>(std::max(c.head_dim_k, c.head_dim_v))),
+        query(static_cast<std::size_t>(c.head_dim_k)) {}
+  std::size_t bytes() const {
+    const std::size_t all = sums * sizeof(Acc) + (row + query) * sizeof(float);
+    return (all + sizeof(Acc) - 1) / sizeof(Acc) * sizeof(Acc);
+  }
+};
 
 /// Scratch of the ops in this file.
 template <class Acc>
 std::size_t common_scratch_bytes(const Graph& graph, const Node& node, int threads) {
   if (!std::holds_alternative<Attention>(node.op)) return 0;
-  return static_cast<std::size_t>(threads) * static_cast<std::size_t>(graph.info(node.in[1]).cache.head_dim_v) *
-         sizeof(Acc);
+  return static_cast<std::size_t>(threads) * AttentionScratch<Acc>(graph.info(node.in[1]).cache).bytes();
 }
 
 /// Visitor over Op. The matrix products are the subclass's business.
@@ -135,31 +143,30 @@ class CommonKernels {
   }
 
   Run operator()(const KvAppend&) const {
-    const CacheType cache = site_.in(2).cache;
-    const CacheFormat format = site_.cache.format();
-    return [keys = site_.cache.k(cache.layer), values = site_.cache.v(cache.layer), store_k = cache_row_store(format.k),
-            store_v = cache_row_store(format.v)](const NodeRun& run) {
-      append(run, run.in[0], keys, store_k);
-      append(run, run.in[1], values, store_v);
+    const CacheSides sides = cache_sides(site_.in(2).cache);
+    return [sides](const NodeRun& run) {
+      append(run, run.in[0], sides.keys, sides.k);
+      append(run, run.in[1], sides.values, sides.v);
     };
   }
 
   Run operator()(const Attention& op) const {
     const CacheType cache = site_.in(1).cache;
+    const CacheSides sides = cache_sides(cache);
     AttentionHead head;
-    head.k = site_.cache.k(cache.layer);
-    head.v = site_.cache.v(cache.layer);
-    head.kv_heads = cache.kv_heads;
-    head.head_dim_k = cache.head_dim_k;
-    head.head_dim_v = cache.head_dim_v;
+    head.k = sides.k;
+    head.v = sides.v;
     head.scale = op.scale;
-    return [head, window = std::int64_t{op.window}, loop = loop_,
-            attend = attention_head_for<Acc>(site_.cache.format())](const NodeRun& run) {
+    const AttentionPlan plan{.window = op.window,
+                             .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
+                             .attend = attention_head_for<Acc>(site_.cache.format()),
+                             .scratch = AttentionScratch<Acc>(cache)};
+    return [head, plan, loop = loop_](const NodeRun& run) {
       const StateGroup& group = run.step.groups[0];
       for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
         AttentionHead sequence = head;
         sequence.blocks = group.block_table.data() + s * static_cast<std::size_t>(group.stride);
-        attend_sequence(run, run.step.sequences[s], sequence, window, attend, loop);
+        attend_sequence(run, run.step.sequences[s], sequence, plan, loop);
       }
     };
   }
@@ -232,34 +239,56 @@ class CommonKernels {
   Loop loop_;
 
  private:
+  /// Both sides of a layer's cache; `keys` and `values` are their bytes to write to.
+  struct CacheSides {
+    std::byte *keys, *values;
+    CacheRows k, v;
+  };
+  CacheSides cache_sides(const CacheType& c) const {
+    std::byte* const keys = site_.cache.k(c.layer);
+    std::byte* const values = site_.cache.v(c.layer);
+    const CacheFormat format = site_.cache.format();
+    return {keys, values, {keys, format.k, c.kv_heads, c.head_dim_k}, {values, format.v, c.kv_heads, c.head_dim_v}};
+  }
+
   /// Stores x [head_dim, kv_heads, tokens] at the step's slots.
-  static void append(const NodeRun& run, const Operand& x, std::byte* cache, CacheRowStore store) {
-    const std::int64_t head_dim = x.width(), kv_heads = x.row_elems / head_dim;
+  static void append(const NodeRun& run, const Operand& x, std::byte* cache, const CacheRows& rows) {
     for (std::int64_t i = 0; i < x.rows; ++i) {
       const std::int32_t slot = run.step.groups[0].slots[static_cast<std::size_t>(i)];
       if (slot < 0) continue;
-      for (std::int64_t h = 0; h < kv_heads; ++h) {
-        store(x.f32() + i * x.row_elems + h * head_dim, cache,
-              cache_row(slot / kBlockPositions, slot % kBlockPositions, kv_heads, h, head_dim), head_dim);
+      for (std::int64_t h = 0; h < rows.kv_heads; ++h) {
+        store_cache_row(rows.type, x.f32() + i * x.row_elems + h * rows.head_dim,
+                        cache + rows.row_offset(slot / kBlockPositions, slot % kBlockPositions, h), rows.head_dim);
       }
     }
   }
 
+  struct AttentionPlan {
+    std::int64_t window;
+    ActFormat query;
+    AttentionHeadFn<Acc> attend;
+    AttentionScratch<Acc> scratch;
+  };
+
   static void attend_sequence(const NodeRun& run, const SequenceSpan& span, const AttentionHead& sequence,
-                              std::int64_t window, AttentionHeadFn<Acc> attend, const Loop& loop) {
+                              const AttentionPlan& plan, const Loop& loop) {
     const Operand &q = run.in[0], &y = run.out[0];
-    const std::int64_t heads = q.row_elems / sequence.head_dim_k, group = heads / sequence.kv_heads;
-    const std::int64_t cost = span.kv_len * (sequence.head_dim_k + sequence.head_dim_v);
-    loop.run(span.n_tokens * heads, cost, [&](std::int64_t item, int thread) {
+    const std::int64_t dim_k = sequence.k.head_dim, dim_v = sequence.v.head_dim;
+    const std::int64_t heads = q.row_elems / dim_k, group = heads / sequence.k.kv_heads;
+    loop.run(span.n_tokens * heads, span.kv_len * (dim_k + dim_v), [&](std::int64_t item, int thread) {
       const std::int64_t token = span.first_token + item / heads, h = item % heads;
       const std::int64_t position = run.step.positions[static_cast<std::size_t>(token)];
+      Acc* const sums = reinterpret_cast<Acc*>(run.scratch + static_cast<std::size_t>(thread) * plan.scratch.bytes());
+      float* const row = reinterpret_cast<float*>(sums + plan.scratch.sums);
+      float* const query = row + plan.scratch.row;
+      round_trip_activation(plan.query, q.f32() + token * q.row_elems + h * dim_k, query, dim_k);
       AttentionHead head = sequence;
-      head.q = q.f32() + token * q.row_elems + h * sequence.head_dim_k;
-      head.y = y.f32_out() + token * y.row_elems + h * sequence.head_dim_v;
+      head.q = query;
+      head.y = y.f32_out() + token * y.row_elems + h * dim_v;
       head.kv_head = h / group;
-      head.first_key = window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0;
+      head.first_key = plan.window > 0 ? std::max<std::int64_t>(0, position - plan.window + 1) : 0;
       head.end_key = position + 1;
-      attend(head, reinterpret_cast<Acc*>(run.scratch) + thread * sequence.head_dim_v);
+      plan.attend(head, sums, row);
     });
   }
 };

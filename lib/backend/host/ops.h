@@ -13,15 +13,14 @@
 #include "backend/backend.h"
 #include "base/half.h"
 #include "graph/op.h"
+#include "tensor/decode.h"
+#include "tensor/tensor.h"
 
 namespace llm::host {
 
 inline float widen(float x) { return x; }
 inline float widen(Half x) { return to_float(x); }
 inline float widen(BFloat16 x) { return to_float(x); }
-inline void narrow(float x, float& y) { y = x; }
-inline void narrow(float x, Half& y) { y = to_half(x); }
-inline void narrow(float x, BFloat16& y) { y = to_bfloat16(x); }
 
 /// Sum of a[i] * b[i], in 16 interleaved partial sums: a form that compilers turn into vector instructions.
 template <class Acc, class A, class B>
@@ -88,64 +87,83 @@ void rope_head(const Rope& op, const float* x, const float* table, float* y, std
   std::copy(x + op.n_rot, x + head_dim, y + op.n_rot);
 }
 
-template <class T>
-void store_row(const float* x, T* dst, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) narrow(x[i], dst[i]);
-}
+/// Stores a row of a cache. A block of a quantised type that holds NaN or an infinity becomes NaN as a whole: rounded
+/// to integers it would look like any other.
+void store_cache_row(DType, const float* x, std::byte* row, std::int64_t n);
 
-/// First element of a head's row of one position in a paged cache: the layout of HostCache.
-inline std::int64_t cache_row(std::int32_t block, std::int64_t offset, std::int64_t kv_heads, std::int64_t kv_head,
-                              std::int64_t head_dim) {
-  return ((std::int64_t{block} * kv_heads + kv_head) * kBlockPositions + offset) * head_dim;
-}
+/// Keys or values of one layer's paged cache: the layout of HostCache.
+struct CacheRows {
+  const std::byte* data = nullptr;
+  DType type = DType::F32;
+  std::int64_t kv_heads = 0, head_dim = 0;
+
+  std::size_t row_bytes() const { return TensorType{type, {head_dim}}.bytes(); }
+  /// A head's row of one position; the positions of a block follow one another.
+  std::size_t row_offset(std::int32_t block, std::int64_t position, std::int64_t kv_head) const {
+    const std::int64_t row = (std::int64_t{block} * kv_heads + kv_head) * kBlockPositions + position % kBlockPositions;
+    return static_cast<std::size_t>(row) * row_bytes();
+  }
+};
+
+/// Rows whose elements can be read in place.
+template <class T>
+struct PlainRow {
+  static const T* read(const CacheRows&, const std::byte* row, float* /*buffer*/) {
+    return reinterpret_cast<const T*>(row);
+  }
+};
+/// Rows of quantised types.
+struct DecodedRow {
+  static const float* read(const CacheRows& rows, const std::byte* row, float* buffer) {
+    decode(rows.type, row, buffer, rows.head_dim);
+    return buffer;
+  }
+};
 
 /// One query head of one token over keys [first_key, end_key).
 struct AttentionHead {
-  const float* q = nullptr;  ///< [head_dim_k]
-  float* y = nullptr;        ///< [head_dim_v]
-  const std::byte* k = nullptr;
-  const std::byte* v = nullptr;
-  std::int64_t kv_heads = 0, kv_head = 0, head_dim_k = 0, head_dim_v = 0;
+  const float* q = nullptr;  ///< [k.head_dim]
+  float* y = nullptr;        ///< [v.head_dim]
+  CacheRows k, v;
+  std::int64_t kv_head = 0;
   float scale = 0;
   std::int64_t first_key = 0, end_key = 0;
   const std::int32_t* blocks = nullptr;  ///< physical block of each logical block of the sequence
 };
 
 /// Softmax over the keys block by block: the running sums are rescaled where a block raises the maximum.
-/// `sums` has head_dim_v elements.
+/// `sums` has v.head_dim elements, `buffer` as many as the wider of k and v.
 template <class Acc, class K, class V>
-void attention_head(const AttentionHead& a, Acc* sums) {
-  const K* const keys = reinterpret_cast<const K*>(a.k);
-  const V* const values = reinterpret_cast<const V*>(a.v);
+void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
   Acc max = -std::numeric_limits<Acc>::infinity(), total = 0;
-  std::fill_n(sums, a.head_dim_v, Acc(0));
+  std::fill_n(sums, a.v.head_dim, Acc(0));
   for (std::int64_t begin = a.first_key; begin < a.end_key;) {
     const std::int64_t block = begin / kBlockPositions;
     const std::int64_t end = std::min(a.end_key, (block + 1) * kBlockPositions);
-    const std::int64_t offset = begin % kBlockPositions, n = end - begin;
-    const K* const k = keys + cache_row(a.blocks[block], offset, a.kv_heads, a.kv_head, a.head_dim_k);
-    const V* const v = values + cache_row(a.blocks[block], offset, a.kv_heads, a.kv_head, a.head_dim_v);
+    const std::int64_t n = end - begin;
+    const std::byte* k = a.k.data + a.k.row_offset(a.blocks[block], begin, a.kv_head);
+    const std::byte* v = a.v.data + a.v.row_offset(a.blocks[block], begin, a.kv_head);
     Acc scores[kBlockPositions];
     Acc raised = max;
-    for (std::int64_t i = 0; i < n; ++i) {
-      scores[i] = static_cast<Acc>(a.scale) * dot<Acc>(a.q, k + i * a.head_dim_k, a.head_dim_k);
+    for (std::int64_t i = 0; i < n; ++i, k += a.k.row_bytes()) {
+      scores[i] = static_cast<Acc>(a.scale) * dot<Acc>(a.q, K::read(a.k, k, buffer), a.k.head_dim);
       raised = std::max(raised, scores[i]);
     }
     if (raised > max) {
       const Acc shrink = std::exp(max - raised);
       total *= shrink;
-      for (std::int64_t d = 0; d < a.head_dim_v; ++d) sums[d] *= shrink;
+      for (std::int64_t d = 0; d < a.v.head_dim; ++d) sums[d] *= shrink;
       max = raised;
     }
-    for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t i = 0; i < n; ++i, v += a.v.row_bytes()) {
       const Acc p = std::exp(scores[i] - max);
-      const V* const row = v + i * a.head_dim_v;
+      const auto* const row = V::read(a.v, v, buffer);
       total += p;
-      for (std::int64_t d = 0; d < a.head_dim_v; ++d) sums[d] += p * static_cast<Acc>(widen(row[d]));
+      for (std::int64_t d = 0; d < a.v.head_dim; ++d) sums[d] += p * static_cast<Acc>(widen(row[d]));
     }
     begin = end;
   }
-  for (std::int64_t d = 0; d < a.head_dim_v; ++d) a.y[d] = static_cast<float>(sums[d] / total);
+  for (std::int64_t d = 0; d < a.v.head_dim; ++d) a.y[d] = static_cast<float>(sums[d] / total);
 }
 
 /// One token. Experts are chosen by their logits, so that equal logits give equal choices whatever the gate's

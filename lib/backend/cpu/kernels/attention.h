@@ -1,14 +1,12 @@
-// Attention over the paged cache, templates by the elements of keys and values.
+// Attention over the paged cache.
 #pragma once
 
 #include "backend/cpu/kernels/kernels.h"
 
 namespace llm::cpu::LLM_ISA {
 
-template <class K, class V>
 void attention(const AttentionArgs&, std::int32_t kv_head, std::int32_t token_begin, std::int32_t token_end,
                std::byte* scratch);
-template <class K, class V>
 void attention_chunk(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, std::int32_t chunk, float* partial,
                      std::byte* scratch);
 void attention_merge(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, std::int32_t n_chunks,

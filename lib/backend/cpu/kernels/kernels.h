@@ -69,13 +69,20 @@ using RopeFn = void (*)(const float* x, float* y, const float* table, std::int64
 /// Stores n f32 as cache elements (F16, BF16: round to nearest even; F32).
 using StoreRowFn = void (*)(const float* x, std::byte* dst, std::int64_t n);
 
-/// Keys and values of one layer: block b, KV head h, position p inside the block at
-/// ((b * kv_heads + h) * kBlockPositions + p) * head_dim elements.
+/// Formats of cache rows that the kernels know.
+enum class CacheElement : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL };
+inline constexpr int kCacheElements = 9;
+inline constexpr int kFloatCacheElements = 3;  ///< the first ones
+
+/// Keys and values of one layer: KV head h of block b begins at (b * kv_heads + h) * block_bytes. In there a value is at
+/// [position][d], a key at [d][position] (quantised ones: key_planes.h).
 struct AttentionArgs {
   const float* q = nullptr;  ///< [tokens][heads * head_dim_k], already rotated
   float* y = nullptr;        ///< [tokens][heads * head_dim_v]
   const std::byte* k = nullptr;
   const std::byte* v = nullptr;
+  CacheElement k_element = CacheElement::F16, v_element = CacheElement::F16;
+  std::size_t k_block_bytes = 0, v_block_bytes = 0;
   std::int32_t heads = 0, kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
   float scale = 0;
   std::int32_t window = 0;                  ///< 0: all
@@ -103,10 +110,6 @@ inline constexpr std::int32_t kKeyBlock = 64;
 /// Head dimensions that fit the scratch of the attention kernels.
 inline constexpr std::int32_t kMaxHeadDim = 1024;
 
-/// Formats of cache rows that the kernels know.
-enum class CacheElement : std::uint8_t { F32, F16, BF16 };
-inline constexpr int kCacheElements = 3;
-
 /// One row per storage type of tensor/dtypes.def (nullptr where the type cannot be a matrix).
 inline constexpr int kMaxDTypes = 64;
 
@@ -120,9 +123,9 @@ struct Kernels {
   ScaleFn scale;
   AxpyFn axpy;
   RopeFn rope_interleaved, rope_halves;
-  StoreRowFn store_row[kCacheElements];
-  AttentionFn attention[kCacheElements][kCacheElements];  ///< by element of k, of v
-  AttentionChunkFn attention_chunk[kCacheElements][kCacheElements];
+  StoreRowFn store_row[kFloatCacheElements];
+  AttentionFn attention;
+  AttentionChunkFn attention_chunk;
   AttentionMergeFn attention_merge;
 };
 

@@ -6,7 +6,6 @@
 #include "backend/cpu/kernels/float_linear.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/quant_linear.h"
-#include "base/half.h"
 #include "tensor/dtype.h"
 
 #define LLM_TEXT_OF(x) #x
@@ -48,19 +47,6 @@ constexpr void set_linear(Kernels& k) {
 #undef LLM_SET_LINEAR
 }
 
-template <class K, class V>
-constexpr void set_attention(Kernels& k, CacheElement of_k, CacheElement of_v) {
-  k.attention[static_cast<int>(of_k)][static_cast<int>(of_v)] = attention<K, V>;
-  k.attention_chunk[static_cast<int>(of_k)][static_cast<int>(of_v)] = attention_chunk<K, V>;
-}
-
-template <class K>
-constexpr void set_attention(Kernels& k, CacheElement of_k) {
-  set_attention<K, float>(k, of_k, CacheElement::F32);
-  set_attention<K, Half>(k, of_k, CacheElement::F16);
-  set_attention<K, BFloat16>(k, of_k, CacheElement::BF16);
-}
-
 constexpr Kernels make_table() {
   Kernels k{};
   k.isa = LLM_TEXT(LLM_ISA);
@@ -81,9 +67,8 @@ constexpr Kernels make_table() {
   k.store_row[static_cast<int>(CacheElement::F32)] = store_row_f32;
   k.store_row[static_cast<int>(CacheElement::F16)] = store_row_f16;
   k.store_row[static_cast<int>(CacheElement::BF16)] = store_row_bf16;
-  set_attention<float>(k, CacheElement::F32);
-  set_attention<Half>(k, CacheElement::F16);
-  set_attention<BFloat16>(k, CacheElement::BF16);
+  k.attention = attention;
+  k.attention_chunk = attention_chunk;
   k.attention_merge = attention_merge;
   return k;
 }

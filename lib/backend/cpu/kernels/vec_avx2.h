@@ -24,6 +24,15 @@ inline __m128i load_8_words(const void* p) { return _mm_loadu_si128(static_cast<
 
 inline F32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 inline F32x16 load(const Half* p) { return {widen_half(load_8_words(p)), widen_half(load_8_words(p + 8))}; }
+inline F32x16 set1(Half x) {
+  const __m256 v = widen_half(_mm_set1_epi16(static_cast<short>(x.bits)));
+  return {v, v};
+}
+inline F32x16 load(const std::int8_t* p) {
+  const __m128i bytes = load_8_words(p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
+}
 inline F32x16 load(const BFloat16* p) { return {widen_bfloat16(load_8_words(p)), widen_bfloat16(load_8_words(p + 8))}; }
 
 template <class T>

@@ -17,11 +17,16 @@ inline __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 
 inline F32x16 zero() { return {_mm512_setzero_ps()}; }
 inline F32x16 set1(float x) { return {_mm512_set1_ps(x)}; }
 
+inline F32x16 set1(Half x) { return {_mm512_cvtph_ps(_mm256_set1_epi16(static_cast<short>(x.bits)))}; }
+
 inline F32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline F32x16 load(const Half* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
 inline F32x16 load(const BFloat16* p) {
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+inline F32x16 load(const std::int8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
 inline F32x16 load_first(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
 inline F32x16 load_first(const Half* p, int n) {

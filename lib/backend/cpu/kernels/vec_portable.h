@@ -40,7 +40,10 @@ inline F32x16 set1(float x) {
   return each_lane([&](int) { return x; });
 }
 
+inline F32x16 set1(Half x) { return set1(to_float(x)); }
+
 inline float widen(float x) { return x; }
+inline float widen(std::int8_t x) { return static_cast<float>(x); }
 inline float widen(Half h) { return to_float(h); }
 inline float widen(BFloat16 h) { return to_float(h); }
 template <class T>
