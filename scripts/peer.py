@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
+GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(os.environ.get("LLM_BIN") or ROOT / "build" / "release" / "bin")
 

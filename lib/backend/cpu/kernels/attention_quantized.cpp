@@ -5,6 +5,8 @@
 //   s = fma(min_k[b], float(sum of q) * (scale_q[b] * scale), s)      where the type has minimums
 // with the integers exact. Values are decoded to f32 and added up as those of a float cache are.
 #include <bit>
+#include <cstddef>
+#include <type_traits>
 
 #include "backend/cpu/kernels/attention_chunk.h"
 #include "backend/cpu/kernels/dot_bytes.h"
@@ -158,37 +160,84 @@ void score_some_pairs(int pairs, const Operands& o, const std::byte* next, int s
 
 // --- values ---
 
-inline void unpack_codes(const BlockQ8_0& b, std::int8_t* q) { __builtin_memcpy(q, b.qs, 32); }
-inline void unpack_codes(const BlockIQ4_NL& b, std::int8_t* q) {
-  for (int i = 0; i < 16; ++i) {
-    q[i] = kValuesIQ4[b.qs[i] & 15];
-    q[16 + i] = kValuesIQ4[b.qs[i] >> 4];
-  }
-}
 template <class Block>
-void unpack_codes(const Block& b, std::int8_t* q) {
-  int fifth = 0, offset = 0;
-  if constexpr (requires { b.qh; }) __builtin_memcpy(&fifth, b.qh, 4);
-  if constexpr (!requires { b.m; }) offset = requires {
-      b.qh;
-    }
-  ? 16 : 8;
-  for (int i = 0; i < 16; ++i) {
-    const int low = (b.qs[i] & 15) | (fifth >> i & 1) << 4, high = b.qs[i] >> 4 | (fifth >> (16 + i) & 1) << 4;
-    q[i] = static_cast<std::int8_t>(low - offset);
-    q[16 + i] = static_cast<std::int8_t>(high - offset);
+inline constexpr bool kHasFifthBits = requires(Block b) {
+  b.qh;
+};
+template <class Block>
+inline constexpr bool kHasMinimum = requires(Block b) {
+  b.m;
+};
+/// The code of 0 in the types without minimums.
+template <class Block>
+inline constexpr int kMiddle = kHasMinimum<Block>     ? 0
+                               : kHasFifthBits<Block> ? 16
+                                                      : 8;
+
+#if defined(LLM_ISA_portable)
+
+/// What the codes of a block stand for, before the scale.
+template <class Block>
+inline void unpack_codes(const u8* block, std::int8_t* codes) {
+  const u8* const q = block + offsetof(Block, qs);
+  for (int i = 0; i < 32; ++i) {
+    int code = i < 16 ? q[i] & 15 : q[i - 16] >> 4;
+    if constexpr (kHasFifthBits<Block>) code |= (block[offsetof(Block, qh) + i / 8] >> (i % 8) & 1) << 4;
+    codes[i] =
+        static_cast<std::int8_t>(std::is_same_v<Block, BlockIQ4_NL> ? kValuesIQ4[code & 15] : code - kMiddle<Block>);
   }
 }
 
-/// scale * q + min, each rounded: what tensor/decode.h gives.
+#else
+
+/// 16 in the bytes whose bit of 32 is set.
+inline __m256i fifth_bits(const u8* qh) {
+  std::int32_t bits;
+  __builtin_memcpy(&bits, qh, 4);
+  const __m256i byte =
+      _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+  const __m256i bit = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201));
+  const __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte), bit);
+  return _mm256_and_si256(_mm256_cmpeq_epi8(own, bit), _mm256_set1_epi8(16));
+}
+
+/// What the codes of a block stand for, before the scale.
 template <class Block>
-void decode_block(const Block& b, float* y) {
-  std::int8_t q[32];
-  unpack_codes(b, q);
-  const F32x16 scale = set1(b.d);
+inline void unpack_codes(const u8* block, std::int8_t* codes) {
+  const __m128i packed = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + offsetof(Block, qs)));
+  __m256i q = _mm256_inserti128_si256(_mm256_castsi128_si256(packed), _mm_srli_epi16(packed, 4), 1);
+  q = _mm256_and_si256(q, _mm256_set1_epi8(15));
+  if constexpr (kHasFifthBits<Block>) q = _mm256_or_si256(q, fifth_bits(block + offsetof(Block, qh)));
+  if constexpr (std::is_same_v<Block, BlockIQ4_NL>) {
+    const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kValuesIQ4));
+    q = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), q);
+  } else if constexpr (kMiddle<Block> != 0) {
+    q = _mm256_sub_epi8(q, _mm256_set1_epi8(kMiddle<Block>));
+  }
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), q);
+}
+
+#endif
+
+inline Half half_at(const u8* p) {
+  Half h;
+  __builtin_memcpy(&h, p, sizeof h);
+  return h;
+}
+
+/// scale * code + min, each rounded: what tensor/decode.h gives.
+template <class Block>
+[[gnu::always_inline]] inline void decode_values(const u8* block, float* y) {
+  const F32x16 scale = set1(half_at(block + offsetof(Block, d)));
+  const std::int8_t* codes = reinterpret_cast<const std::int8_t*>(block + offsetof(Block, qs));
+  std::int8_t unpacked[32];
+  if constexpr (!std::is_same_v<Block, BlockQ8_0>) {
+    unpack_codes<Block>(block, unpacked);
+    codes = unpacked;
+  }
   for (int i = 0; i < 32; i += 16) {
-    F32x16 v = load(q + i) * scale;
-    if constexpr (requires { b.m; }) v = v + set1(b.m);
+    F32x16 v = load(codes + i) * scale;
+    if constexpr (kHasMinimum<Block>) v = v + set1(half_at(block + offsetof(Block, m)));
     store(y + i, v);
   }
 }
@@ -222,17 +271,13 @@ struct BlockOf<CacheElement::IQ4_NL> {
 template <class Block>
 void decode_rows(const std::byte* block, const std::byte* next, int head_dim, Span keys, float* y) {
   const int blocks = head_dim / 32, row_bytes = blocks * static_cast<int>(sizeof(Block));
-  const std::byte* from = block + keys.begin * row_bytes;
+  const u8* from = reinterpret_cast<const u8*>(block) + keys.begin * row_bytes;
   y += keys.begin * head_dim;
   next += keys.begin * row_bytes;
   for (int key = keys.begin; key < keys.end; ++key) {
     for (int line = 0; line < row_bytes; line += 64) prefetch(next + line);
     next += row_bytes;
-    for (int b = 0; b < blocks; ++b, from += sizeof(Block), y += 32) {
-      Block here;
-      __builtin_memcpy(&here, from, sizeof here);
-      decode_block(here, y);
-    }
+    for (int b = 0; b < blocks; ++b, from += sizeof(Block), y += 32) decode_values<Block>(from, y);
   }
 }
 

@@ -15,7 +15,7 @@ namespace llm::cpu::LLM_ISA {
 
 #if defined(LLM_ISA_avx512)
 
-constexpr int kDotPairs = 4, kDotVectors = 4;
+constexpr int kDotPairs = 6, kDotVectors = 2;
 struct I32x16 {
   __m512i v;
 };
