@@ -2,7 +2,9 @@
 // into tokens the one with the best sum of scores is taken (Viterbi's algorithm).
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
+#include <string>
 
 #include "base/utf8.h"
 #include "text/charsmap.h"
@@ -219,11 +221,19 @@ void UgmTokenizer::relax(std::string_view chunk, std::size_t at, std::vector<Bes
   if (!known) offer(character, unknown_score_, kNoToken);
 }
 
+/// A sum with an infinite score is no way to cut a text, or hides all others.
+void require_finite(const Metadata& metadata, const std::vector<float>& scores) {
+  const auto bad = std::ranges::find_if(scores, [](float s) { return !std::isfinite(s); });
+  if (bad == scores.end()) return;
+  metadata.fail(kScoresKey, "the score of token " + std::to_string(bad - scores.begin()) + " is infinite");
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_ugm(const Metadata& metadata, Warnings& warnings) {
   const VocabularyDefaults defaults{.eos_text = "</s>", .unk_text = "<unk>", .add_eos = true, .add_space_prefix = true};
   Vocabulary vocabulary = read_vocabulary(metadata, defaults, warnings);
+  require_finite(metadata, vocabulary.scores);
   return std::make_unique<UgmTokenizer>(std::move(vocabulary), Charsmap(metadata), warnings);
 }
 

@@ -130,6 +130,15 @@ TEST_CASE("unknown text: one token for a run of it, or bytes where the vocabular
   CHECK(t->encode("\xFF", kPlain) == Ids{zero + 0xEF, zero + 0xBF, zero + 0xBD});  // U+FFFD
 }
 
+TEST_CASE("infinite scores are refused", "[ugm]") {
+  for (const float score : {-INFINITY, INFINITY}) {
+    VocabularyFile v = ugm_vocabulary();
+    v.add("a", TokenKind::Normal, -1);
+    v.add("b", TokenKind::Normal, score);  // -infinity: no way to cut "b"
+    CHECK_THROWS_WITH(v.load(), contains("the score of token 4 is infinite"));
+  }
+}
+
 TEST_CASE("spaces: a prefix, kept or made one", "[ugm]") {
   VocabularyFile v = ugm_vocabulary();
   const Token s = v.add("\u2581", TokenKind::Normal, -2), a = v.add("a", TokenKind::Normal, -2);
