@@ -8,6 +8,7 @@
 #include "text/merge.h"
 #include "text/merge_reader.h"
 #include "text/pretokenizer_choice.h"
+#include "text/space_cuts.h"
 #include "text/unicode.h"
 #include "text/vocabulary_models.h"
 
@@ -35,7 +36,6 @@ class CharacterBpeTokenizer final : public Tokenizer {
   void index_texts(Warnings&);
   void encode_text(const Fragment&, MappedText&, std::vector<std::size_t>& cuts) const;
   void encode_part(std::string_view part, Call&) const;
-  std::size_t chunk_end(std::string_view part, std::size_t begin) const;
   void encode_chunk(std::string_view chunk, Call&) const;
   void append_symbol(std::string_view text, const Symbol&, std::size_t begin, TokenSink&) const;
 
@@ -47,7 +47,7 @@ class CharacterBpeTokenizer final : public Tokenizer {
   TokenTable table_;
   std::size_t duplicates_ = 0;
   std::array<Token, 256> byte_token_;
-  std::array<bool, 256> joins_space_{};  ///< some token has this byte just before a U+2581
+  SpaceCuts cuts_;
   MergeTable merges_;
 };
 
@@ -87,10 +87,7 @@ void CharacterBpeTokenizer::index_texts(Warnings& warnings) {
       ++duplicates_;
       example = text;
     } else if (encodes_text(v.kind(id))) {
-      for (std::size_t at = text.find(kEscapedSpace, 1); at != std::string_view::npos;
-           at = text.find(kEscapedSpace, at + 1)) {
-        joins_space_[static_cast<std::uint8_t>(text[at - 1])] = true;
-      }
+      cuts_.add_token(text);
     }
   }
   warn_duplicates(duplicates_, example, warnings);
@@ -159,20 +156,11 @@ void CharacterBpeTokenizer::encode_fragments(std::span<const Fragment> fragments
 void CharacterBpeTokenizer::encode_part(std::string_view part, Call& call) const {
   splitter_.split(part, call.scratch, [&](std::string_view piece) {
     for (std::size_t begin = 0; begin < piece.size();) {
-      const std::size_t end = escapes_spaces_ ? chunk_end(piece, begin) : piece.size();
+      const std::size_t end = escapes_spaces_ ? cuts_.chunk_end(piece, begin) : piece.size();
       encode_chunk(piece.substr(begin, end - begin), call);
       begin = end;
     }
   });
-}
-
-/// Before a U+2581 that no token joins to what stands before it: merges never cross such a place.
-std::size_t CharacterBpeTokenizer::chunk_end(std::string_view part, std::size_t begin) const {
-  std::size_t at = part.find(kEscapedSpace, begin + 1);
-  while (at != std::string_view::npos && joins_space_[static_cast<std::uint8_t>(part[at - 1])]) {
-    at = part.find(kEscapedSpace, at + 1);
-  }
-  return std::min(at, part.size());
 }
 
 void CharacterBpeTokenizer::encode_chunk(std::string_view chunk, Call& call) const {

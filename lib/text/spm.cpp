@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "text/mapped_text.h"
 #include "text/merge.h"
+#include "text/space_cuts.h"
 #include "text/token_table.h"
 #include "text/vocabulary.h"
 #include "text/vocabulary_models.h"
@@ -29,7 +30,6 @@ class SpmTokenizer final : public Tokenizer {
   void index_texts(Warnings&);
   void rank_scores();
   void append_escaped(const Fragment&, Prefix, MappedText& out) const;
-  std::size_t chunk_end(std::string_view text, std::size_t begin) const;
   void encode_chunk(std::string_view chunk, Call&) const;
   void append_character(std::string_view character, std::size_t begin, TokenSink&) const;
   Token find(std::string_view text) const;
@@ -38,7 +38,7 @@ class SpmTokenizer final : public Tokenizer {
   std::size_t longest_ = 0;          ///< bytes of the longest token that text can become
   std::vector<std::uint32_t> rank_;  ///< [n_vocab] by falling score, equal scores equal
   std::array<Token, 256> byte_token_;
-  std::array<bool, 256> joins_space_{};  ///< some token has this byte just before a U+2581
+  SpaceCuts cuts_;
 };
 
 /// Memory of one encode call.
@@ -70,10 +70,7 @@ void SpmTokenizer::index_texts(Warnings& warnings) {
     }
     if (!encodes_text(v.kind(id))) continue;
     longest_ = std::max(longest_, text.size());
-    for (std::size_t at = text.find(kEscapedSpace, 1); at != std::string_view::npos;
-         at = text.find(kEscapedSpace, at + 1)) {
-      joins_space_[static_cast<std::uint8_t>(text[at - 1])] = true;
-    }
+    cuts_.add_token(text);
   }
   warn_duplicates(duplicates, example, warnings);
 }
@@ -131,16 +128,6 @@ void SpmTokenizer::append_escaped(const Fragment& fragment, Prefix prefix, Mappe
   }
 }
 
-/// Where the chunk that begins at `begin` ends: before a U+2581 that no token joins to what stands before it. Merges
-/// never cross such a place, so chunks encode alone to what they would be in the whole text.
-std::size_t SpmTokenizer::chunk_end(std::string_view text, std::size_t begin) const {
-  std::size_t at = text.find(kEscapedSpace, begin + 1);
-  while (at != std::string_view::npos && joins_space_[static_cast<std::uint8_t>(text[at - 1])]) {
-    at = text.find(kEscapedSpace, at + 1);
-  }
-  return std::min(at, text.size());
-}
-
 void SpmTokenizer::encode_fragments(std::span<const Fragment> fragments, TokenSink& out) const {
   // All escaped text first: the cache keeps views of it.
   MappedText escaped(out);
@@ -164,7 +151,7 @@ void SpmTokenizer::encode_fragments(std::span<const Fragment> fragments, TokenSi
       begin = ends[i];
     }
     while (begin < ends[i]) {
-      const std::size_t end = chunk_end(text.substr(0, ends[i]), begin);
+      const std::size_t end = cuts_.chunk_end(text.substr(0, ends[i]), begin);
       encode_chunk(text.substr(begin, end - begin), call);
       begin = end;
     }

@@ -10,6 +10,7 @@
 #include "text/charsmap.h"
 #include "text/mapped_text.h"
 #include "text/merge.h"
+#include "text/space_cuts.h"
 #include "text/token_trie.h"
 #include "text/vocabulary.h"
 #include "text/vocabulary_models.h"
@@ -36,7 +37,6 @@ class UgmTokenizer final : public Tokenizer {
 
   void index_texts();
   void normalize(const Fragment&, MappedText&) const;
-  std::size_t chunk_end(std::string_view text, std::size_t begin) const;
   void encode_chunk(std::string_view chunk, Call&) const;
   void find_best(std::string_view chunk, Call&) const;
   void relax(std::string_view chunk, std::size_t at, std::vector<Best>& best) const;
@@ -46,8 +46,8 @@ class UgmTokenizer final : public Tokenizer {
   std::vector<float> scores_;  ///< [n_vocab] as they count here
   double unknown_score_ = 0;
   std::array<Token, 256> byte_token_;
-  std::array<bool, 256> joins_space_{};  ///< some token has this byte just before a U+2581
-  bool cuts_at_spaces_ = false;          ///< U+2581 is a token, so that no run of unknown text goes past it
+  SpaceCuts cuts_;
+  bool cuts_at_spaces_ = false;  ///< U+2581 is a token, so that no run of unknown text goes past it
 };
 
 /// Memory of one encode call.
@@ -80,10 +80,7 @@ void UgmTokenizer::index_texts() {
     if (kind == TokenKind::Normal) worst = std::min(worst, score);
     texts.push_back({text, id});
     if (text == kEscapedSpace) cuts_at_spaces_ = true;
-    for (std::size_t at = text.find(kEscapedSpace, 1); at != std::string_view::npos;
-         at = text.find(kEscapedSpace, at + 1)) {
-      joins_space_[static_cast<std::uint8_t>(text[at - 1])] = true;
-    }
+    cuts_.add_token(text);
   }
   trie_ = TokenTrie(std::move(texts));
   unknown_score_ = worst - kUnknownPenalty;
@@ -144,22 +141,12 @@ void UgmTokenizer::encode_fragments(std::span<const Fragment> fragments, TokenSi
       begin = ends[i];
     }
     while (begin < ends[i]) {
-      const std::size_t end = chunk_end(call.text.substr(0, ends[i]), begin);
+      const std::size_t end = cuts_at_spaces_ ? cuts_.chunk_end(call.text.substr(0, ends[i]), begin) : ends[i];
       encode_chunk(call.text.substr(begin, end - begin), call);
       begin = end;
     }
   }
   out.move_ends(first, [&](std::size_t end) { return mapped.source(end); });
-}
-
-/// Before a U+2581 that no token joins to what stands before it: the best cut of the whole goes through such a place.
-std::size_t UgmTokenizer::chunk_end(std::string_view text, std::size_t begin) const {
-  if (!cuts_at_spaces_) return text.size();
-  std::size_t at = text.find(kEscapedSpace, begin + 1);
-  while (at != std::string_view::npos && joins_space_[static_cast<std::uint8_t>(text[at - 1])]) {
-    at = text.find(kEscapedSpace, at + 1);
-  }
-  return std::min(at, text.size());
 }
 
 void UgmTokenizer::encode_chunk(std::string_view chunk, Call& call) const {
