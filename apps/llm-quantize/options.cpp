@@ -75,6 +75,21 @@ void take_positionals(const std::vector<std::string>& words, Options& o) {
   if (upper_case(type) != kCopy) o.mix = find_mix(type);
 }
 
+/// The first option given that chooses types; nullptr if there is none.
+const char* choosing_option(const Options& o) {
+  if (!o.choice.overrides.empty()) return "--tensor-type";
+  if (o.choice.output) return "--output-tensor-type";
+  if (o.choice.token_embedding) return "--token-embedding-type";
+  if (o.choice.pure) return "--pure";
+  return o.imatrix.empty() ? nullptr : "--imatrix";
+}
+
+void refuse_choices_of_copy(const Options& o) {
+  const char* option = o.mix == nullptr ? choosing_option(o) : nullptr;
+  if (option == nullptr) return;
+  throw Error(ErrorKind::Usage, std::string("option ") + option + " with COPY, which leaves every tensor as it is");
+}
+
 std::string types_help() {
   std::string text = "Types:\n";
   const auto line = [&text](std::string_view name, std::string_view note) {
@@ -125,6 +140,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv)) return code;
   take_positionals(words, o);
+  refuse_choices_of_copy(o);
   return std::nullopt;
 }
 

@@ -34,6 +34,8 @@ Plan::Plan(const Options& options, const GgufFile& file, const std::optional<Imp
   choose();
   warn_of_input();
   warn_of_fallbacks();
+  warn_of_overrides();
+  warn_of_importance();
   require_importance();
   make_files();
 }
@@ -87,6 +89,40 @@ void Plan::warn_of_fallbacks() {
   }
 }
 
+void Plan::warn_of_overrides() {
+  const std::vector<TypeOverride>& overrides = options_.choice.overrides;
+  for (std::size_t i = 0; i < overrides.size(); ++i) {
+    if (std::ranges::find(choices_, std::optional(i), &TypeChoice::matched) != choices_.end()) continue;
+    warnings_.push_back({"unused-option", "--tensor-type \"" + escaped(overrides[i].pattern) + "=" +
+                                              std::string(name(overrides[i].type)) +
+                                              "\" changes nothing: no matrix has a name that it matches first"});
+  }
+}
+
+/// The logits' matrix is left out: llm-imatrix watches it only if asked to.
+void Plan::warn_of_importance() {
+  if (!importance_) return;
+  std::size_t with = 0, without = 0;
+  const TensorInfo* first = nullptr;
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const TensorInfo& t = file_.tensors().all()[i];
+    if (!takes_importance(t, choices_[i])) continue;
+    if (!importance_of(t, choices_[i]).empty()) {
+      ++with;
+    } else if (t.name != "output.weight" && without++ == 0) {
+      first = &t;
+    }
+  }
+  const std::string path = escaped(importance_->path, 4096);
+  if (without > 0)
+    warnings_.push_back({"no-importance-entry", path + " has no entry for " + count_of(without) + ", the first " +
+                                                    tensor_subject(first->name) +
+                                                    ": quantised as without an importance matrix" +
+                                                    (with == 0 ? "; is it of another model?" : "")});
+  if (with + without == 0)
+    warnings_.push_back({"unused-option", path + " changes nothing: no tensor is quantised with it"});
+}
+
 void Plan::require_importance() {
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const TensorInfo& t = file_.tensors().all()[i];
@@ -107,8 +143,12 @@ void Plan::require_importance() {
 }
 
 /// The embeddings' rows are looked up, not multiplied with: an entry of another shape is of the logits' product.
+bool Plan::takes_importance(const TensorInfo& t, const TypeChoice& c) const {
+  return importance_ && info(c.type).quantized() && c.type != t.type.dtype && t.name != "token_embd.weight";
+}
+
 std::vector<float> Plan::importance_of(const TensorInfo& t, const TypeChoice& c) const {
-  if (!importance_ || !info(c.type).quantized() || c.type == t.type.dtype || t.name == "token_embd.weight") return {};
+  if (!takes_importance(t, c)) return {};
   return importance_->importance(t.name, t.type.shape[0], matrices(t.type));
 }
 

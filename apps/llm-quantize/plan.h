@@ -23,15 +23,18 @@ class Plan {
   const Warnings& warnings() const { return warnings_; }
   /// A line per tensor, and the sizes.
   std::string table() const;
-  /// `F16 -> Q4_K_M, 23,526,208 -> 7,812,096 bytes, 4.9 bits a weight`
+  /// `Q4_K_M: 23,526,208 -> 7,543,808 bytes, 5.08 bits a weight`
   std::string summary() const;
 
  private:
   void choose();
   void warn_of_input();
   void warn_of_fallbacks();
+  void warn_of_overrides();
+  void warn_of_importance();
   void require_importance();
   void make_files();
+  bool takes_importance(const TensorInfo&, const TypeChoice&) const;
   std::vector<float> importance_of(const TensorInfo&, const TypeChoice&) const;
   void set_metadata(GgufWriter&) const;
   std::uint64_t tensor_bytes() const;

@@ -381,27 +381,28 @@ class Chooser {
       values_ += part_of(t.name) == Part::AttnV ? 1 : 0;
       tied_ = tied_ && part_of(t.name) != Part::Output;
     }
-    for (const TypeOverride& o : options.overrides) patterns_.push_back({compiled(o.pattern), o.type});
+    for (const TypeOverride& o : options.overrides) patterns_.push_back(compiled(o.pattern));
   }
 
   TypeChoice choose(const NamedTensor& t) {
     const Part part = part_of(t.name);
     const bool kept = !is_quantised(t, model_) || (part == Part::Output && options_.leave_output);
     if (kept) return {t.type.dtype, t.type.dtype};
-    const DType wanted = wanted_type(part, t);
+    const std::optional<std::size_t> matched = first_match(t.name);
+    const DType wanted =
+        wanted_type(part, t, matched ? std::optional(options_.overrides[*matched].type) : std::nullopt);
     const DType type = fitting(wanted, t.type.shape[0]);
     const bool embedding = part == Part::Output || part == Part::TokenEmbedding;
     const bool q2_k_s = mix_.file_type == F::Q2_K_S && type == D::Q2_K;
-    return {type, wanted, !embedding && (needs_importance(type) || q2_k_s)};
+    return {type, wanted, !embedding && (needs_importance(type) || q2_k_s), matched};
   }
 
  private:
-  struct Pattern {
-    std::regex regex;
-    DType type;
-  };
-
   static std::regex compiled(const std::string& pattern) {
+    constexpr std::size_t kMost = 1000;  // the matcher goes deeper with every parenthesis
+    if (pattern.size() > kMost)
+      throw Error(ErrorKind::Usage, "a pattern of " + std::to_string(pattern.size()) + " bytes is longer than " +
+                                        std::to_string(kMost) + ": \"" + escaped(pattern, 64) + "\"");
     try {
       return std::regex(pattern);
     } catch (const std::regex_error&) {
@@ -409,27 +410,27 @@ class Chooser {
     }
   }
 
-  std::optional<DType> overridden(std::string_view name) const {
-    for (const Pattern& p : patterns_) {
-      if (std::regex_search(name.begin(), name.end(), p.regex)) return p.type;
-    }
-    return std::nullopt;
+  std::optional<std::size_t> first_match(std::string_view name) const {
+    const auto matches = [name](const std::regex& p) { return std::regex_search(name.begin(), name.end(), p); };
+    const auto first = std::ranges::find_if(patterns_, matches);
+    if (first == patterns_.end()) return std::nullopt;
+    return static_cast<std::size_t>(first - patterns_.begin());
   }
 
-  DType wanted_type(Part part, const NamedTensor& t) {
-    const std::optional<DType> named = overridden(t.name);
+  /// `named`: by an override.
+  DType wanted_type(Part part, const NamedTensor& t, std::optional<DType> named) {
     if (part == Part::TokenEmbedding && options_.token_embedding) {
       // The large table of each layer's embeddings follows, unless it is named.
       const bool own = t.name != "token_embd.weight" && named;
       if (!own) return *options_.token_embedding;
     }
     if (part == Part::Output && options_.output) return *options_.output;
-    if (!info(mix_.base).quantized()) return mix_.base;
     if (named) return *named;
-    if (options_.pure) return mix_.base;
+    const bool logits = part == Part::Output || (part == Part::TokenEmbedding && tied_);
+    if (logits && options_.output) return *options_.output;
+    if (options_.pure || !info(mix_.base).quantized()) return mix_.base;
     if (is_delicate(t.name, model_)) return D::Q8_0;
-    if (part == Part::Output || (part == Part::TokenEmbedding && tied_))
-      return options_.output.value_or(output_type(mix_, model_, t.type));
+    if (logits) return output_type(mix_, model_, t.type);
     if (mix_.file_type == F::MXFP4_MOE) return mxfp4_type(part, model_, t.type);
     const DType type = by_rules(part, mix_, place(part, t.name));
     const bool more = part == Part::AttnV && is_70b(model_) && !holds(kBelow3Bits, mix_.file_type);
@@ -448,8 +449,8 @@ class Chooser {
   const Mix& mix_;
   const MixModel& model_;
   const MixOptions& options_;
-  std::vector<Pattern> patterns_;
-  int values_ = 0;  ///< tensors of AttnV
+  std::vector<std::regex> patterns_;  ///< of the overrides
+  int values_ = 0;                    ///< tensors of AttnV
   bool tied_ = true;
   std::array<int, 10> counts_{};
 };

@@ -97,9 +97,11 @@ struct TypeChoice {
   DType type;
   DType wanted;  ///< what it would be if its rows were whole blocks of that
   bool needs_importance = false;
+  std::optional<std::size_t> matched = {};  ///< the first of MixOptions::overrides that its name matches
 };
 
-/// One for each tensor, in their order. Throws ErrorKind::Usage for a pattern that is no regular expression.
+/// One for each tensor, in their order; what the options name counts before the mix. Throws ErrorKind::Usage for a
+/// pattern that is no regular expression.
 std::vector<TypeChoice> choose_types(const Mix&, const MixModel&, std::span<const NamedTensor>, const MixOptions&);
 
 }  // namespace llm

@@ -211,6 +211,12 @@ TEST_CASE("mistakes on the command line", "[quantize]") {
   refused(2, "IQ2_XS without an importance matrix is not worth having", {model, out, "IQ2_XS"});
   refused(2, "would be overwritten while it is read", {model, model, "Q4_0", "--force"});
   refused(2, "exists and is not a regular file", {model, folder.path().string(), "Q4_0", "--force"});
+  refused(2, "option --tensor-type with COPY, which leaves every tensor as it is",
+          {model, out, "COPY", "--tensor-type", "a=Q8_0"});
+  refused(2, "option --output-tensor-type with COPY", {model, out, "copy", "--output-tensor-type", "Q8_0"});
+  refused(2, "option --token-embedding-type with COPY", {model, out, "COPY", "--token-embedding-type", "Q8_0"});
+  refused(2, "option --pure with COPY", {model, out, "COPY", "--pure"});
+  refused(2, "option --imatrix with COPY", {model, out, "COPY", "--imatrix", model});
   refused(3, "no such file", {(folder / "none").string(), out, "Q4_0"});
   refused(3, "no such file", {model, out, "Q4_0", "--imatrix", (folder / "none").string()});
   refused(3, "is not an importance matrix", {model, out, "Q4_0", "--imatrix", model});
@@ -237,6 +243,36 @@ TEST_CASE("an importance matrix of another model, or without an entry that is ne
   const Outcome dry = run_program("llm-quantize", {two_layers, "IQ2_M", "--dry-run"});
   CHECK(dry.code == 0);
   CHECK_THAT(dry.err, contains("without an importance matrix"));
+}
+
+TEST_CASE("options that change nothing are warned about", "[quantize]") {
+  TempDir folder;
+  const std::string dense = write_model(folder, tiny_model(wide()), "dense.gguf"),
+                    experts = write_model(folder, tiny_model(wide(4)), "experts.gguf");
+  const std::string imatrix = write_imatrix(folder, experts);
+  const auto said = [](std::vector<std::string> arguments) {
+    arguments.push_back("--dry-run");
+    const Outcome o = run_program("llm-quantize", std::move(arguments));
+    CHECK(o.code == 0);
+    return o.err;
+  };
+  CHECK_THAT(said({dense, "Q4_0", "--tensor-type", "atn_q=Q8_0"}),
+             contains("--tensor-type \"atn_q=Q8_0\" changes nothing: no matrix has a name that it matches first"));
+  CHECK_THAT(said({dense, "Q4_0", "--tensor-type", "attn_norm=Q8_0"}), contains("changes nothing"));
+  const std::string shadowed = said({dense, "Q4_0", "--tensor-type", "attn=Q8_0", "--tensor-type", "attn_q=Q5_0"});
+  CHECK_THAT(shadowed, contains("\"attn_q=Q5_0\" changes nothing"));
+  CHECK(shadowed.find("\"attn=Q8_0\"") == std::string::npos);
+  CHECK(said({dense, "F16", "--tensor-type", "attn_q=Q8_0"}).empty());
+
+  CHECK_THAT(said({dense, "Q4_0", "--imatrix", imatrix}),
+             contains("has no entry for 6 tensors, the first tensor \"blk.0.ffn_gate.weight\": quantised as without an "
+                      "importance matrix"));
+  CHECK(said({experts, "Q4_0", "--imatrix", imatrix}).empty());
+  CHECK_THAT(said({experts, "BF16", "--imatrix", imatrix}),
+             contains("changes nothing: no tensor is quantised with it"));
+  const std::string other =
+      write_imatrix(folder, write_model(folder, tiny_model({.arch = "qwen3", .layers = 3}), "other.gguf"));
+  CHECK_THAT(said({dense, "Q4_0", "--imatrix", other, "--tensor-type", "blk.[012]=F16"}), contains("changes nothing"));
 }
 
 TEST_CASE("values that cannot be quantised are named, and nothing is written", "[quantize]") {

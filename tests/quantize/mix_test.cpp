@@ -144,6 +144,35 @@ TEST_CASE("types set by hand", "[mix]") {
   for (const TypeChoice& c : choose(f, "Q4_K_M", {.pure = true}))
     CHECK((c.type == DType::Q4_K || c.type == DType::F32));
   CHECK_THROWS_AS(choose(f, "Q4_K_M", {.overrides = {{"a(", DType::Q8_0}}}), Error);
+  CHECK_THROWS_AS(choose(f, "Q4_K_M", {.overrides = {{std::string(100'000, '('), DType::Q8_0}}}), Error);
+}
+
+TEST_CASE("what is asked for by name counts, whatever the mix", "[mix]") {
+  const Family f{.kv_heads = 8}, tied{.tied = true};
+  for (const MixOptions& plain : {MixOptions{}, MixOptions{.pure = true}}) {
+    for (const char* mix : {"F16", "BF16", "F32", "Q4_0"}) {
+      INFO(mix);
+      MixOptions options = plain;
+      options.overrides = {{"attn_q", DType::Q8_0}};
+      CHECK(type_of(f, mix, "blk.3.attn_q.weight", options) == DType::Q8_0);
+      options.output = DType::Q5_0;
+      CHECK(type_of(f, mix, "output.weight", options) == DType::Q5_0);
+      CHECK(type_of(tied, mix, "token_embd.weight", options) == DType::Q5_0);
+    }
+  }
+}
+
+TEST_CASE("choices tell which pattern matched", "[mix]") {
+  const Family f{.kv_heads = 8};
+  const std::vector<OwnedTensor> tensors = tensors_of(f);
+  const std::vector<TypeChoice> choices =
+      choose(f, "Q4_K_M", {.overrides = {{"attn_norm", DType::Q8_0}, {"attn_", DType::Q5_0}, {"_q", DType::Q8_0}}});
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string& name = tensors[i].name;
+    INFO(name);
+    const bool attention = name.find("attn_") != std::string::npos && !name.ends_with("norm.weight");
+    CHECK(choices[i].matched == (attention ? std::optional<std::size_t>(1) : std::nullopt));
+  }
 }
 
 TEST_CASE("rows that are not whole blocks fall back, and say what was wanted", "[mix]") {
