@@ -150,8 +150,10 @@ constexpr KeptName kKept[] = {
     {"glm5-next", "attn_v_b.weight"},
 };
 
+/// One row is no matrix, however many dimensions the file gives it, and integers are no weights.
 bool is_quantised(const NamedTensor& t, const MixModel& model) {
-  if (t.type.shape.n_dims() < 2 || !t.name.ends_with("weight")) return false;
+  const bool weights = info(t.type.dtype).use == DTypeUse::Weight;
+  if (!weights || t.type.shape.rows() < 2 || !t.name.ends_with("weight")) return false;
   return std::ranges::none_of(kKept, [&](const KeptName& k) {
     return (k.architecture.empty() || k.architecture == model.architecture) &&
            t.name.find(k.text) != std::string_view::npos;

@@ -175,6 +175,19 @@ TEST_CASE("choices tell which pattern matched", "[mix]") {
   }
 }
 
+TEST_CASE("one row, and integers, are no matrix of weights", "[mix]") {
+  // llama.cpp counts dimensions up to the last that is not 1.
+  const std::vector<NamedTensor> tensors{{"blk.0.ffn_up.weight", {DType::F32, Shape{256, 1}}},
+                                         {"blk.0.ffn_up.weight", {DType::F32, Shape{256, 1, 1}}},
+                                         {"blk.0.ffn_up.weight", {DType::F32, Shape{256, 1, 2}}},
+                                         {"blk.0.ids.weight", {DType::I32, Shape{256, 4}}}};
+  const auto choices = choose_types(*find_mix("Q4_0"), {"llama", 1, 0, 1, 1}, tensors, {});
+  CHECK(choices[0].type == DType::F32);
+  CHECK(choices[1].type == DType::F32);
+  CHECK(choices[2].type == DType::Q4_0);
+  CHECK(choices[3].type == DType::I32);
+}
+
 TEST_CASE("rows that are not whole blocks fall back, and say what was wanted", "[mix]") {
   const auto choice = [](DType type, int columns) {
     const std::vector<NamedTensor> tensors{{"blk.0.attn_q.weight", {DType::F16, Shape{columns, 2}}}};
