@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "quantize/quantize.h"
@@ -15,14 +17,15 @@ namespace {
 
 constexpr std::int64_t kTaskElements = std::int64_t{1} << 16;   // of rows that one thread takes at once
 constexpr std::int64_t kRangeElements = std::int64_t{1} << 23;  // of rows that are held at once, as they come and go
+constexpr float kLargestHalf = 65504;
 
 class Converter {
  public:
-  Converter(const GgufFile& file, const TensorInfo& tensor, DType to, const std::vector<float>& importance, int threads)
+  Converter(const GgufFile& file, const TensorInfo& tensor, DType to, std::vector<float> importance, int threads)
       : file_(file),
         tensor_(tensor),
         to_{to, tensor.type.shape},
-        importance_(importance),
+        importance_(std::move(importance)),
         threads_(threads),
         width_(tensor.type.shape[0]),
         matrix_rows_(tensor.type.shape[1]) {}
@@ -66,6 +69,9 @@ class Converter {
     const std::byte* src = in_.data() + static_cast<std::size_t>(begin) * tensor_.type.row_bytes();
     decode(tensor_.type.dtype, src, values.data(), std::ssize(values));
     require_finite(values, first + begin, "has");
+    // Most scales have 16 bits: only values beyond these can be cut.
+    const bool large = std::ranges::any_of(values, [](float v) { return std::fabs(v) > kLargestHalf; });
+    const std::vector<float> source = large ? values : std::vector<float>();
     std::byte* dst = out_.data() + static_cast<std::size_t>(begin) * to_.row_bytes();
     for (std::int64_t row = begin; row < end;) {  // matrix by matrix: each has its importance
       const std::int64_t matrix = (first + row) / matrix_rows_;
@@ -77,23 +83,45 @@ class Converter {
     }
     decode(to_.dtype, dst, values.data(), std::ssize(values));
     require_finite(values, first + begin, "cannot be held by " + std::string(name(to_.dtype)) + ": it would have");
+    if (large) require_held(source, values, first + begin);
+  }
+
+  /// The largest value of a block comes back as at least half of itself, unless the block's scale was too small for it.
+  void require_held(const std::vector<float>& source, const std::vector<float>& decoded, std::int64_t first_row) const {
+    const std::size_t block = info(to_.dtype).block_elems;
+    const auto less = [](float a, float b) { return std::fabs(a) < std::fabs(b); };
+    for (std::size_t at = 0; at < source.size(); at += block) {
+      const auto values = std::span(source).subspan(at, block);
+      const auto largest = std::ranges::max_element(values, less);
+      const std::size_t i = at + static_cast<std::size_t>(largest - values.begin());
+      if (std::fabs(*largest) <= kLargestHalf || std::fabs(decoded[i]) >= std::fabs(*largest) / 2) continue;
+      fail(first_row, i,
+           "cannot be held by " + std::string(name(to_.dtype)) + ": it would have " +
+               fixed_text(static_cast<double>(decoded[i]), 0) + " in place of " +
+               fixed_text(static_cast<double>(source[i]), 0));
+    }
   }
 
   void require_finite(const std::vector<float>& values, std::int64_t first_row, const std::string& has) const {
     const auto bad = std::ranges::find_if(values, [](float v) { return !std::isfinite(v); });
     if (bad == values.end()) return;
-    const std::int64_t at = bad - values.begin();
-    const char* what = std::isnan(*bad) ? "NaN" : "an infinite value";
+    fail(first_row, static_cast<std::size_t>(bad - values.begin()),
+         has + (std::isnan(*bad) ? " NaN" : " an infinite value"));
+  }
+
+  /// `i`: of the elements from row `first_row` on.
+  [[noreturn]] void fail(std::int64_t first_row, std::size_t i, const std::string& problem) const {
+    const auto at = static_cast<std::int64_t>(i);
     throw Error(ErrorKind::Numeric, ErrorParts{.file = file_.shards()[tensor_.shard].path().string(),
                                                .subject = tensor_subject(tensor_.name),
-                                               .problem = "row " + number_text(first_row + at / width_) + " " + has +
-                                                          " " + what + " in column " + number_text(at % width_)});
+                                               .problem = "row " + number_text(first_row + at / width_) + " " +
+                                                          problem + " in column " + number_text(at % width_)});
   }
 
   const GgufFile& file_;
   const TensorInfo& tensor_;
   TensorType to_;
-  const std::vector<float>& importance_;
+  std::vector<float> importance_;
   int threads_;
   std::int64_t width_, matrix_rows_;
   std::vector<std::byte> in_, out_;
@@ -101,10 +129,10 @@ class Converter {
 
 }  // namespace
 
-TensorSource converted(const GgufFile& file, const TensorInfo& tensor, DType to, std::vector<float> importance,
-                       int threads) {
+TensorSource converted(const GgufFile& file, const TensorInfo& tensor, DType to,
+                       std::function<std::vector<float>()> importance, int threads) {
   return [&file, &tensor, to, importance = std::move(importance), threads](const ByteSink& sink) {
-    Converter(file, tensor, to, importance, threads).run(sink);
+    Converter(file, tensor, to, importance(), threads).run(sink);
   };
 }
 

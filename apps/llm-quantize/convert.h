@@ -2,6 +2,7 @@
 // threads.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "gguf/file.h"
@@ -9,9 +10,10 @@
 
 namespace llm::quantization {
 
-/// The data of `tensor` in another type. `importance`: [width, matrices] or empty. `file` must outlive the result.
+/// The data of `tensor` in another type. `importance` gives [width, matrices] or nothing, when it is needed: those of a
+/// whole model may be large. `file` must outlive the result.
 /// Throws ErrorKind::Numeric naming the tensor and the row for values that are not finite or that the type cannot hold.
-TensorSource converted(const GgufFile& file, const TensorInfo& tensor, DType to, std::vector<float> importance,
-                       int threads);
+TensorSource converted(const GgufFile& file, const TensorInfo& tensor, DType to,
+                       std::function<std::vector<float>()> importance, int threads);
 
 }  // namespace llm::quantization

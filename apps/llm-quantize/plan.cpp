@@ -162,10 +162,10 @@ void Plan::make_files() {
     const TensorInfo& t = tensors[i];
     const DType type = choices_[i].type;
     const bool same = type == t.type.dtype;
-    content.tensors.push_back(
-        {std::string(t.name),
-         {type, t.type.shape},
-         same ? stored_data(file_, t) : converted(file_, t, type, importance_of(t, choices_[i]), threads)});
+    const auto importance = [this, i] { return importance_of(file_.tensors().all()[i], choices_[i]); };
+    content.tensors.push_back({std::string(t.name),
+                               {type, t.type.shape},
+                               same ? stored_data(file_, t) : converted(file_, t, type, importance, threads)});
     counts[t.shard] += 1;
   }
   if (!options_.keep_split || counts.size() == 1) {

@@ -289,8 +289,13 @@ TEST_CASE("values that cannot be quantised are named, and nothing is written", "
               {damaged(NAN), out, "Q4_K_M"});
   check_fails(11, "row 100 cannot be held by F16: it would have an infinite value in column 7", "llm-quantize",
               {damaged(1e6f), out, "F16"});
+  // Scales of 16 bits and quants of 4: at most 65504 * 8.
+  check_fails(11, "row 100 cannot be held by Q4_0: it would have 524032 in place of 1000000000 in column 7",
+              "llm-quantize", {damaged(1e9f), out, "Q4_0", "--pure"});
   CHECK(files_in(folder) == 2);
-  output_of("llm-quantize", {damaged(1e6f), out, "BF16"});
+  output_of("llm-quantize", {damaged(2e5f), out, "Q4_0", "--pure"});
+  output_of("llm-quantize", {damaged(1e9f), out, "MXFP4_MOE", "--tensor-type", "ffn_up=MXFP4", "--force"});
+  output_of("llm-quantize", {damaged(1e6f), out, "BF16", "--force"});
 }
 
 TEST_CASE("a full disk and a signal leave nothing behind", "[quantize]") {
