@@ -11,8 +11,6 @@
 namespace llm::inspect {
 namespace {
 
-constexpr std::string_view kSuffix = ".gguf";
-
 std::string number(std::uint64_t n) { return number_text(static_cast<std::int64_t>(n)); }
 
 ModelContent content_of(const GgufFile& file) {
@@ -56,9 +54,7 @@ void split(const SplitOptions& o) {
   const ModelContent content = content_of(file);
   const std::vector<std::size_t> counts = divide(content, o.limits);
   const std::vector<GgufWriter> files = file_set(content, counts);
-  const std::string prefix =
-      o.prefix.ends_with(kSuffix) ? o.prefix.substr(0, o.prefix.size() - kSuffix.size()) : o.prefix;
-  const std::vector<std::filesystem::path> paths = split_paths(prefix, counts.size());
+  const std::vector<std::filesystem::path> paths = split_paths(o.prefix, counts.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     refuse_inputs(paths[i], file);
     if (o.limits.bytes == 0 || files[i].file_bytes() <= o.limits.bytes) continue;

@@ -14,7 +14,6 @@ namespace {
 constexpr std::string_view kFileType = "general.file_type", kVersion = "general.quantization_version";
 constexpr std::uint32_t kQuantizationVersion = 2;  // of the types' layouts, as llama.cpp counts them
 constexpr std::string_view kImatrixKeys = "quantize.imatrix.";
-constexpr std::string_view kSuffix = ".gguf";
 
 std::string number(std::uint64_t n) { return number_text(static_cast<std::int64_t>(n)); }
 
@@ -174,8 +173,7 @@ void Plan::make_files() {
     return;
   }
   files_ = file_set(content, counts);
-  const std::string& out = options_.output;
-  paths_ = split_paths(out.ends_with(kSuffix) ? out.substr(0, out.size() - kSuffix.size()) : out, counts.size());
+  paths_ = split_paths(options_.output, counts.size());
 }
 
 void Plan::set_metadata(GgufWriter& writer) const {

@@ -39,9 +39,11 @@ std::string split_suffix(std::uint32_t no, std::uint32_t count) {
 }
 
 std::vector<std::filesystem::path> split_paths(const std::filesystem::path& prefix, std::size_t count) {
+  const std::filesystem::path stem =
+      prefix.extension() == ".gguf" ? std::filesystem::path(prefix).replace_extension() : prefix;
   std::vector<std::filesystem::path> paths;
   for (std::size_t no = 0; no < count; ++no) {
-    paths.push_back(prefix);
+    paths.push_back(stem);
     paths.back() += split_suffix(static_cast<std::uint32_t>(no), static_cast<std::uint32_t>(count));
   }
   return paths;

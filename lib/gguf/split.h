@@ -22,7 +22,7 @@ bool is_split_key(std::string_view key);
 
 /// "-00002-of-00005.gguf" for no = 1, count = 5
 std::string split_suffix(std::uint32_t no, std::uint32_t count);
-/// The names of a set with this prefix.
+/// The names of a set with this prefix; a ".gguf" at its end is dropped.
 std::vector<std::filesystem::path> split_paths(const std::filesystem::path& prefix, std::size_t count);
 
 /// What is to be written, before it is known to how many files.

@@ -78,6 +78,7 @@ TEST_CASE("a set opens as the model that it was made from, and merges back to th
   const Counts counts{2, 0, 3};
   const auto paths = split_paths(folder / "m", counts.size());
   CHECK(paths[1] == folder / "m-00002-of-00003.gguf");
+  CHECK(split_paths(folder / "m.gguf", counts.size()) == paths);
   write_all(file_set(c, counts), paths, {});
   for (std::size_t i = 0; i < paths.size(); ++i) {
     Warnings warnings;
