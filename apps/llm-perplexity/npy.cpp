@@ -82,6 +82,8 @@ NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns
   const auto kind = std::filesystem::status(path_).type();
   const bool replaceable = kind == std::filesystem::file_type::not_found || kind == std::filesystem::file_type::regular;
   temporary_ = replaceable ? path_ + ".part-" + std::to_string(::getpid()) : path_;
+  const std::filesystem::path removed = temporary_;
+  if (replaceable) removed_.emplace(std::span(&removed, 1));
   out_.open(temporary_, std::ios::binary | std::ios::trunc);
   out_ << header(rows, columns);
   check_stream();

@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "common/signals.h"
+
 namespace llm::perplexity {
 
-/// Writes through a temporary name beside the file: what has the name is whole. Devices and pipes are written directly.
+/// Writes through a temporary name beside the file, which a signal removes: what has the name is whole. Devices and
+/// pipes are written directly.
 class NpyWriter {
  public:
   /// Throws ErrorKind::Io, as all of these do.
@@ -22,6 +26,7 @@ class NpyWriter {
  private:
   void check_stream();
   std::string path_, temporary_;
+  std::optional<app::RemovedOnSignal> removed_;
   std::ofstream out_;
   bool finished_ = false;
 };
