@@ -1,18 +1,34 @@
 #include "common/model_output.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <system_error>
 #include <vector>
 
 #include "base/error.h"
 #include "base/output_file.h"
+#include "common/output.h"
 #include "common/progress.h"
 #include "common/signals.h"
 #include "gguf/split.h"
 
 namespace llm::app {
 
+namespace {
+
+void check_folder(const std::filesystem::path& file) {
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return;
+  throw Error(ErrorKind::Io, ErrorParts{.file = file.string(),
+                                        .problem = "cannot be created: " + std::generic_category().message(errno)});
+}
+
+}  // namespace
+
 void check_outputs(std::span<const std::filesystem::path> paths, Existing existing) {
   for (const std::filesystem::path& path : paths) {
+    check_folder(path);
     std::error_code ignored;
     const auto status = std::filesystem::status(path, ignored);
     if (!std::filesystem::exists(status)) continue;
@@ -24,6 +40,10 @@ void check_outputs(std::span<const std::filesystem::path> paths, Existing existi
                   ErrorParts{.file = path.string(), .problem = "already exists; --force replaces it"});
     }
   }
+}
+
+void refuse_overwriting(const std::filesystem::path& output, const GgufFile& model) {
+  for (const MappedFile& shard : model.shards()) refuse_overwriting(output.string(), {shard.path().string()});
 }
 
 void write_models(std::span<const GgufWriter> files, std::span<const std::filesystem::path> paths,

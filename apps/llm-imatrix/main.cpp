@@ -92,20 +92,28 @@ bool run(Model& model, std::vector<Token> tokens, std::int64_t chunk, std::int64
   return true;
 }
 
-void add(ImportanceMatrix& to, const ImportanceMatrix& earlier) {
+/// Throws ErrorKind::Model for what cannot be added to these entries.
+void require_same_model(const std::vector<ImportanceEntry>& entries, const ImportanceMatrix& earlier) {
   if (earlier.chunk_size == 0)
     throw Error(ErrorKind::Model, ErrorParts{.file = earlier.path,
                                              .problem = "does not say how many tokens its chunks have, as files of the "
                                                         "older form: it cannot be added to"});
   for (const ImportanceEntry& e : earlier.entries) {
-    const auto mine = std::ranges::find(to.entries, e.tensor, &ImportanceEntry::tensor);
+    const auto mine = std::ranges::find(entries, e.tensor, &ImportanceEntry::tensor);
     const bool same =
-        mine != to.entries.end() && mine->sums.size() == e.sums.size() && mine->counts.size() == e.counts.size();
+        mine != entries.end() && mine->sums.size() == e.sums.size() && mine->counts.size() == e.counts.size();
     if (!same)
       throw Error(ErrorKind::Model,
                   ErrorParts{.file = earlier.path,
                              .subject = tensor_subject(e.tensor),
                              .problem = "is not in this model with this shape: the matrix is of another model"});
+  }
+}
+
+/// `earlier` is of the same model.
+void add(ImportanceMatrix& to, const ImportanceMatrix& earlier) {
+  for (const ImportanceEntry& e : earlier.entries) {
+    const auto mine = std::ranges::find(to.entries, e.tensor, &ImportanceEntry::tensor);
     for (std::size_t i = 0; i < e.sums.size(); ++i) mine->sums[i] += e.sums[i];
     for (std::size_t i = 0; i < e.counts.size(); ++i) mine->counts[i] += e.counts[i];
   }
@@ -131,10 +139,13 @@ int body(int argc, char** argv) {
   if (const auto code = read_options(argc, argv, o)) return *code;
   app::install_signal_handlers();
   const std::unique_ptr<Model> model = app::load_model(o.model);
+  app::refuse_overwriting(o.output, model->file());  // also one of its other parts
   std::vector<ImportanceMatrix> earlier;
   Warnings warnings;
   for (const std::string& file : o.earlier) earlier.push_back(ImportanceMatrix::read(file, warnings));
   app::print_warnings(warnings);
+  Collector collector(model->graph({}), o.last);
+  for (const ImportanceMatrix& e : earlier) require_same_model(collector.entries(), e);
   std::vector<Token> tokens = app::read_text_file(o.text, model->tokenizer());
   std::int64_t chunks = std::ssize(tokens) / o.chunk;
   if (chunks == 0)
@@ -145,7 +156,6 @@ int body(int argc, char** argv) {
     app::note("chunks of " + number_text(o.chunk) + " tokens are longer than the " +
               number_text(model->dims().context) + " that the model was trained with");
 
-  Collector collector(model->graph({}), o.last);
   app::on_signal(app::OnSignal::AskToStop);
   if (!run(*model, std::move(tokens), o.chunk, chunks, collector)) return app::signal_exit_code();
   app::on_signal(app::OnSignal::ExitAtOnce);

@@ -31,10 +31,6 @@ GgufFile open_input(const std::string& path) {
   return file;
 }
 
-void refuse_inputs(const std::filesystem::path& output, const GgufFile& file) {
-  for (const MappedFile& shard : file.shards()) app::refuse_overwriting(output.string(), {shard.path().string()});
-}
-
 std::string table(std::span<const std::filesystem::path> paths, std::span<const std::size_t> counts,
                   std::span<const GgufWriter> files) {
   std::string text;
@@ -56,7 +52,7 @@ void split(const SplitOptions& o) {
   const std::vector<GgufWriter> files = file_set(content, counts);
   const std::vector<std::filesystem::path> paths = split_paths(o.prefix, counts.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
-    refuse_inputs(paths[i], file);
+    app::refuse_overwriting(paths[i], file);
     if (o.limits.bytes == 0 || files[i].file_bytes() <= o.limits.bytes) continue;
     app::print_warnings({{"split-size", escaped(paths[i].string(), 4096) + " has " + number(files[i].file_bytes()) +
                                             " bytes, more than --max-size: " +
@@ -75,7 +71,7 @@ void merge(const MergeOptions& o) {
   if (file.shards().size() == 1 && !file.metadata().has(kSplitCount))
     throw Error(ErrorKind::Usage,
                 ErrorParts{.file = o.file, .problem = "is not one of a set of files: nothing to merge"});
-  refuse_inputs(o.output, file);
+  app::refuse_overwriting(o.output, file);
   const ModelContent content = content_of(file);
   const GgufWriter writer = single_file(content);
   const std::filesystem::path path = o.output;

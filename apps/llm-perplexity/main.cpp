@@ -11,6 +11,7 @@
 #include "common/app.h"
 #include "common/cache_type.h"
 #include "common/messages.h"
+#include "common/model_output.h"
 #include "common/numbers.h"
 #include "common/output.h"
 #include "common/signals.h"
@@ -140,6 +141,7 @@ int body(int argc, char** argv) {
   if (const auto code = read_options(argc, argv, options)) return *code;
   app::install_signal_handlers();
   const std::unique_ptr<Model> model = app::load_model(options.model);
+  if (!options.save_logits.empty()) app::refuse_overwriting(options.save_logits, model->file());
   const ModelDims& dims = model->dims();
   const Windows windows(read_tokens(options, *model), options.window, model->tokenizer(), options.chunks);
   if (windows.size() > dims.context) {

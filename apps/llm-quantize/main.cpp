@@ -23,7 +23,7 @@ std::optional<ImportanceMatrix> read_importance(const Options& o, Warnings& warn
 void refuse_inputs(const Plan& plan, const GgufFile& file, const Options& o) {
   for (const std::filesystem::path& path : plan.paths()) {
     app::refuse_overwriting(path.string(), {o.imatrix});
-    for (const MappedFile& shard : file.shards()) app::refuse_overwriting(path.string(), {shard.path().string()});
+    app::refuse_overwriting(path, file);
   }
 }
 

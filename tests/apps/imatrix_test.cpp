@@ -6,7 +6,6 @@
 #include <map>
 
 #include "backend/registry/registry.h"
-#include "backend/registry/registry.h"
 #include "gguf/file.h"
 #include "programs.h"
 
@@ -181,8 +180,19 @@ TEST_CASE("what llm-imatrix refuses", "[imatrix]") {
   check_fails(2, "--file is required", "llm-imatrix", {"-m", model});
   check_fails(2, "a chunk takes 512", "llm-imatrix", {"-m", model, "-f", text, "-o", out});
   check_fails(2, "cannot read", "llm-imatrix", {"-m", model, "-f", (folder / "none").string(), "-o", out});
+  // Before any work: the model is not looked for, the text is not read.
+  check_fails(8, "no/out.gguf: cannot be created: No such file or directory", "llm-imatrix",
+              {"-m", (folder / "none").string(), "-f", text, "-o", (folder / "no/out.gguf").string()});
+  const std::string wide = write_model(folder, tiny_model({.n_embd = 64}), "wide.gguf");
+  const std::string of_wide = collect(folder, wide, {}, "wide.imatrix");
+  check_fails(3, "the matrix is of another model", "llm-imatrix",
+              {"-m", model, "-f", (folder / "none").string(), "-o", out, "--in-file", of_wide});
   check_fails(2, "would be overwritten while it is read", "llm-imatrix",
               {"-m", model, "-f", text, "-o", model, "--force"});
+  output_of("llm-inspect", {"split", model, (folder / "part").string(), "--max-tensors", "6"});
+  check_fails(2, "would be overwritten while it is read", "llm-imatrix",
+              {"-m", (folder / "part-00001-of-00002.gguf").string(), "-f", text, "-o",
+               (folder / "part-00002-of-00002.gguf").string(), "--force"});
   CHECK_FALSE(std::filesystem::exists(out));
   write_file(out, "precious");
   check_fails(2, "already exists; --force", "llm-imatrix", {"-m", model, "-f", text, "-o", out});
