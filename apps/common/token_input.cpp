@@ -67,4 +67,12 @@ std::vector<Token> read_text_file(const std::string& path, const Tokenizer& toke
   return tokens;
 }
 
+std::int64_t count_stretches(std::int64_t tokens, std::int64_t size, std::int64_t most, std::string_view noun) {
+  if (tokens < size)
+    throw Error(ErrorKind::Usage, "the text has " + number_text(tokens) + (tokens == 1 ? " token, a " : " tokens, a ") +
+                                      std::string(noun) + " takes " + number_text(size) +
+                                      ": give a longer text or a smaller -c");
+  return most > 0 ? std::min(most, tokens / size) : tokens / size;
+}
+
 }  // namespace llm::app

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "text/tokenizer.h"
@@ -13,5 +14,9 @@ namespace llm::app {
 std::vector<Token> read_token_file(const std::string& path, std::int64_t vocab);
 /// A text tokenised once, without recognising special tokens in it; one line feed at its end is dropped.
 std::vector<Token> read_text_file(const std::string& path, const Tokenizer&);
+
+/// How many stretches of `size` tokens a text of `tokens` has, at most `most` (0: any number); what is left at the end
+/// is not used. Throws ErrorKind::Usage if there is none; `noun` is what the program calls one.
+std::int64_t count_stretches(std::int64_t tokens, std::int64_t size, std::int64_t most, std::string_view noun);
 
 }  // namespace llm::app

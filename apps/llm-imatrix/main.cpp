@@ -147,11 +147,7 @@ int body(int argc, char** argv) {
   Collector collector(model->graph({}), o.last);
   for (const ImportanceMatrix& e : earlier) require_same_model(collector.entries(), e);
   std::vector<Token> tokens = app::read_text_file(o.text, model->tokenizer());
-  std::int64_t chunks = std::ssize(tokens) / o.chunk;
-  if (chunks == 0)
-    throw Error(ErrorKind::Usage, "the text has " + number_text(std::ssize(tokens)) + " tokens, a chunk takes " +
-                                      number_text(o.chunk) + ": give a longer text or a smaller -c");
-  if (o.chunks > 0) chunks = std::min(chunks, o.chunks);
+  const std::int64_t chunks = app::count_stretches(std::ssize(tokens), o.chunk, o.chunks, "chunk");
   if (o.chunk > model->dims().context)
     app::note("chunks of " + number_text(o.chunk) + " tokens are longer than the " +
               number_text(model->dims().context) + " that the model was trained with");

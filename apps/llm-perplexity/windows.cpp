@@ -1,19 +1,14 @@
 #include "windows.h"
 
-#include <algorithm>
-
-#include "base/error.h"
-#include "common/messages.h"
+#include "common/token_input.h"
 
 namespace llm::perplexity {
+
 Windows::Windows(std::vector<Token> tokens, std::int64_t size, const Tokenizer& tokenizer, std::int64_t most)
-    : tokens_(std::move(tokens)), size_(size), count_(std::ssize(tokens_) / size), tokenizer_(tokenizer) {
-  if (count_ == 0) {
-    throw Error(ErrorKind::Usage, "the text has " + number_text(std::ssize(tokens_)) + " tokens, a window takes " +
-                                      number_text(size) + ": give a longer text or a smaller -c");
-  }
-  if (most > 0) count_ = std::min(count_, most);
-}
+    : tokens_(std::move(tokens)),
+      size_(size),
+      count_(app::count_stretches(std::ssize(tokens_), size, most, "window")),
+      tokenizer_(tokenizer) {}
 
 std::vector<Token> Windows::input(std::int64_t window) const {
   const auto begin = tokens_.begin() + window * size_;

@@ -34,6 +34,7 @@ TEST_CASE("usage errors end with code 2", "[apps]") {
   check_fails(2, "-c", "llm-perplexity", {"-m", model, "-f", text, "-c", "3"});
   check_fails(2, "No such file", "llm-perplexity", {"-m", model, "-f", (folder / "none").string()});
   check_fails(2, "a window takes 64", "llm-perplexity", {"-m", model, "-f", text, "-c", "64"});
+  check_fails(2, "the text has 1 token, a window takes 512", "llm-perplexity", {"-m", model, "-f", "/dev/null"});
 }
 
 TEST_CASE("a file that is missing or no model ends with code 3", "[apps]") {
