@@ -124,7 +124,11 @@ std::span<const float> Answer::allowed_only(std::span<const float> logits) {
 }
 
 std::string Answer::take_text() {
-  if (ended()) text_ += matcher_.push(decoder_.finish()) + matcher_.finish();
+  if (ended()) {
+    // A character that only the prompt began is no text of the answer.
+    if (!tokens_.empty()) text_ += matcher_.push(decoder_.finish());
+    text_ += matcher_.finish();
+  }
   return std::exchange(text_, {});
 }
 

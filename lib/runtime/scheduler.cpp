@@ -23,6 +23,11 @@ struct Running {
   Clock::time_point began = Clock::now();
   std::optional<Clock::time_point> first_token = {};
   std::optional<Error> error = {};
+
+  void fail(const Error& why) {
+    error = why;
+    answer.end(StopReason::Cancelled);
+  }
 };
 
 double seconds(Clock::time_point from, Clock::time_point to) {
@@ -111,8 +116,11 @@ void Scheduler::run() {
     }
     resume_preempted();
     if (control == BatchControl::Continue) begin_rows();
-    if (running_.empty()) return;
-    step();
+    if (!running_.empty()) {
+      step();
+    } else if (control == BatchControl::Drain || next_ == plan_.size()) {
+      return;  // rows may also end as they begin, while others wait
+    }
   }
 }
 
@@ -165,21 +173,22 @@ bool Scheduler::begin_next() {
   const std::optional<SequenceId> donor = donor_of(next_);
   const std::size_t shared = usable(donor, std::min(step.shared, row.prompt.size() - 1));  // the last gives the logits
   if (shared > 0 && session_.length(*donor) < static_cast<std::int64_t>(shared)) return false;
-  if (!running_.empty() && !has_room(row.prompt.size(), shared)) return false;
+  const bool fits = static_cast<std::int64_t>(row.prompt.size()) <= session_.context();  // else it takes no room
+  if (fits && !running_.empty() && !has_room(row.prompt.size(), shared)) return false;
 
+  Answer answer(model_, row.answer, row.prompt);  // before there is a sequence that would be lost if it throws
   Running r{.row = step.prompt,
             .place = next_++,
             .sequence = make_sequence(donor, shared),
             .input = row.prompt,
-            .answer = Answer(model_, row.answer, row.prompt),
+            .answer = std::move(answer),
             .shared = static_cast<std::int64_t>(shared)};
   progress_.shared_tokens += r.shared;
   running_.push_back(std::move(r));
   try {
     session_.require_context(static_cast<std::int64_t>(row.prompt.size()));
   } catch (const Error& error) {
-    running_.back().error = error;
-    running_.back().answer.end(StopReason::Cancelled);
+    running_.back().fail(error);
   }
   return true;
 }
@@ -253,9 +262,7 @@ void Scheduler::eval(std::span<const Append> work) {
       for (const Append& a : work) eval({&a, 1});
       return;
     }
-    Running& failed = running(work.front().sequence);
-    failed.error = error;
-    failed.answer.end(StopReason::Cancelled);
+    running(work.front().sequence).fail(error);
   }
 }
 
@@ -272,7 +279,12 @@ void Scheduler::take_logits(std::span<const Append> work, std::span<const float>
 }
 
 void Scheduler::take_token(Running& r, std::span<const float> logits) {
-  r.answer.sample(logits);
+  try {
+    r.answer.sample(logits);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Runtime) throw;
+    return r.fail(error);  // a constraint that cannot be met is the row's own
+  }
   if (!r.first_token) r.first_token = Clock::now();
   // The last token may be the one that ended it by its number.
   const std::size_t generated = r.answer.tokens().size(), known = r.input.size() - rows_[r.row].prompt.size();

@@ -27,7 +27,8 @@ struct BatchRow {
 struct BatchResult {
   std::size_t row = 0;  ///< index among the rows
   StopReason reason = StopReason::Cancelled;
-  std::optional<Error> error;      ///< why the row failed: a numeric fault. The others go on.
+  /// Why the row failed: a numeric fault, a prompt that is too long, a constraint that cannot be met. The others go on.
+  std::optional<Error> error;
   std::vector<Token> tokens;       ///< generated, without the end token
   std::vector<Logprobs> logprobs;  ///< of each of tokens, if they were asked for
   std::string text;

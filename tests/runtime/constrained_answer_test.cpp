@@ -140,3 +140,42 @@ TEST_CASE("rows of a batch keep their own places in a form they share", "[constr
              .progress = {}});
   CHECK(finished == rows.size());
 }
+
+TEST_CASE("a row whose form the vocabulary cannot write fails alone", "[constraint]") {
+  const TempDir folder;
+  TinyFile file = tiny_model({.layers = 1, .context = 256});
+  std::vector<std::string> tokens{"<unk>", "<s>", "</s>"};
+  std::vector<std::int32_t> types{2, 3, 3};
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", byte);
+    tokens.emplace_back(byte == 'z' ? "yy" : text);
+    types.push_back(byte == 'z' ? 1 : 6);
+  }
+  for (const char* piece : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+    tokens.emplace_back(piece);
+    types.push_back(1);
+  }
+  file.set_array("tokenizer.ggml.tokens", tokens);
+  file.set_array("tokenizer.ggml.token_type", types);
+  const auto model = load_tiny(folder, file);
+  std::vector<BatchRow> rows;
+  for (const char* pattern : {"yes", "yz", "no"}) {
+    AnswerOptions options;
+    options.constraint = masks(grammar_from_regex(pattern), *model);
+    rows.push_back({random_tokens(3, model->dims().vocab, 1), options});
+  }
+  Session session(*model, {.context = 64, .sequences = batch_sequences(2)});
+  std::vector<std::string> texts(rows.size());
+  run_batch(*model, session, rows, 2,
+            {.finished =
+                 [&](BatchResult&& r) {
+                   CHECK(r.error.has_value() == (r.row == 1));
+                   texts[r.row] = r.error ? r.error->what() : r.text;
+                 },
+             .progress = {}});
+  CHECK(texts[0] == "yes");
+  CHECK(texts[1].find("no token begins with what must come next") != std::string::npos);
+  CHECK(texts[2] == "no");
+  CHECK(session.cache_bytes_in_use() == 0);
+}

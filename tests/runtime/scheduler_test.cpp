@@ -205,6 +205,31 @@ TEST_CASE("a row that cannot be computed fails alone") {
   }
 }
 
+TEST_CASE("rows that end as they begin keep no other from its turn") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 64}));
+  const auto common = random_tokens(40, model->dims().vocab, 4);
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 4; ++i)
+    rows.push_back({joined(common, random_tokens(30, 9, i)), options(i, 5)});  // too long
+  for (unsigned i = 4; i < 12; ++i) {
+    rows.push_back({joined(common, random_tokens(3, model->dims().vocab, i)), options(i, i % 3 == 0 ? 5 : 0)});
+  }
+  rows.push_back({random_tokens(3, model->dims().vocab, 20), options(12, 0)});
+  rows.push_back({random_tokens(3, model->dims().vocab, 21), options(13, 5)});
+  const int parallel = GENERATE(1, 2, 32);
+  CAPTURE(parallel);
+  Session session(*model, {.context = 64, .sequences = batch_sequences(parallel), .pool = 0});
+  const auto results = run_all(*model, session, rows, parallel);
+  REQUIRE(results.size() == rows.size());
+  for (const auto& [row, result] : results) {
+    CAPTURE(row);
+    CHECK(result.error.has_value() == (row < 4));
+    if (row >= 4) CHECK(result.text == alone(*model, rows[row]));
+  }
+  CHECK(session.cache_bytes_in_use() == 0);
+}
+
 TEST_CASE("a batch drains, and stops") {
   const TempDir folder;
   const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 512}));
