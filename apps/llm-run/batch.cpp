@@ -64,6 +64,8 @@ Json shaping_options(const RunOptions& o, const SamplerOptions& sampling) {
   return options;
 }
 
+bool was_stopped(const BatchResult& r) { return r.reason == StopReason::Cancelled; }
+
 class BatchRun {
  public:
   explicit BatchRun(const RunOptions& o) : options_(o), start_(start_mode(o.batch)), choices_(o.sampling) {}
@@ -282,8 +284,8 @@ void BatchRun::finished(BatchResult&& result) {
   const auto bad =
       std::find_if(choices.begin(), choices.end(), [](const BatchResult& r) { return r.error.has_value(); });
   if (bad != choices.end()) return fail_row(work.index, failure_of(*bad->error));
-  // A row that was stopped has no result: it is run again when the batch goes on.
-  if (choices.front().reason == StopReason::Cancelled) return;
+  // A row that was stopped, if only in one of its choices, has no result: it is run again when the batch goes on.
+  if (std::any_of(choices.begin(), choices.end(), was_stopped)) return;
   ++answered_;
   put(work.index,
       answer_line(requests_[work.index], choices, work.index + 1,

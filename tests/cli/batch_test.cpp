@@ -185,6 +185,38 @@ TEST_CASE("a bad line is a failed row, and so many of them end the batch") {
   CHECK(contains(stopped.err, "--max-failures"));
 }
 
+TEST_CASE("a row with a choice that was stopped is no answer") {
+  const Bench bench;
+  // Two choices are done when the third and the row that is too long begin; that one stops the batch.
+  const std::string rows = Json{{"id", "a"}, {"prompt", "ab"}, {"n", 3}}.dump() + "\n" +
+                           Json{{"id", "z"}, {"prompt", std::string(500, 'z')}}.dump() + "\n";
+  const auto input = bench.file("in.jsonl", rows);
+  const auto out = bench.path("out.jsonl");
+  const std::vector<std::string> command{"--batch", input.string(), "-c", "100", "-np", "2", "-s", "3"};
+  auto stopped = command;
+  stopped.insert(stopped.end(), {"-o", out.string(), "--max-failures", "0"});
+  CHECK(bench(stopped).code == 7);
+  auto lines = answers(read_file(out));
+  CHECK(lines.size() == 1);
+  CHECK(lines.count("z") == 1);
+  stopped.resize(stopped.size() - 2);
+  stopped.emplace_back("--resume");
+  CHECK(bench(stopped).code == 7);
+  CHECK(answers(read_file(out)) == answers(bench(command).out));
+}
+
+TEST_CASE("rows that end at once keep no other from its turn") {
+  const Bench bench;
+  std::string rows;
+  for (int i = 0; i < 6; ++i)
+    rows += Json{{"id", i}, {"prompt", "ab"}, {"max_tokens", i % 3 == 2 ? 3 : 0}}.dump() + "\n";
+  for (const char* parallel : {"1", "auto"}) {
+    const Outcome o = bench({"--batch", bench.file("in.jsonl", rows).string(), "-np", parallel});
+    CHECK(o.code == 0);
+    CHECK(parse_lines(o.out).size() == 6);
+  }
+}
+
 TEST_CASE("what cannot be right ends a batch before the model is opened") {
   const TempDir folder;
   const auto say = [&](std::vector<std::string> arguments) {
