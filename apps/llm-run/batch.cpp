@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <random>
@@ -60,7 +61,11 @@ Json shaping_options(const RunOptions& o, const SamplerOptions& sampling) {
   for (const SamplingParameter& p : sampling_parameters()) options[std::string(p.name)] = value(sampling, p);
   for (const SamplerKind kind : sampling.order) options["--samplers"].push_back(std::string(name(kind)));
   options["--dry-sequence-breaker"] = sampling.dry_sequence_breakers;
-  for (const LogitBias& b : sampling.logit_bias) options["--logit-bias"].push_back({b.token, b.bias});
+  for (const LogitBias& b : sampling.logit_bias) {
+    // JSON has no infinity
+    options["--logit-bias"].push_back(
+        {b.token, std::isfinite(b.bias) ? Json(b.bias) : Json(b.bias < 0 ? "-inf" : "inf")});
+  }
   return options;
 }
 

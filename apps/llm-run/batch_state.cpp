@@ -2,20 +2,21 @@
 
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/error.h"
+#include "base/output_file.h"
+#include "common/input.h"
 #include "gguf/fingerprint.h"
 
 namespace llm::app {
 namespace {
 
 constexpr int kFormat = 2;
+
+/// As it comes back from the file: bytes that are no UTF-8 are replaced.
+std::string text_of(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
+Json as_stored(const Json& json) { return Json::parse(text_of(json)); }
 
 }  // namespace
 
@@ -28,13 +29,11 @@ Json describe_model_file(const GgufFile& file) {
 std::string state_path(const std::string& results) { return results + ".state"; }
 
 std::optional<BatchState> read_state(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return std::nullopt;
-  std::ostringstream text;
-  text << in.rdbuf();
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  const std::string text = read_input(path);
   try {
-    const Json json = Json::parse(text.str());
-    if (json.at("format") != kFormat) throw Error(ErrorKind::Usage, "");
+    const Json json = Json::parse(text);
+    if (json.at("format") != kFormat || !json.at("options").is_object()) throw Error(ErrorKind::Usage, "");
     return BatchState{.options = json.at("options"),
                       .seed = json.at("seed").get<std::uint64_t>(),
                       .model = json.at("model"),
@@ -53,14 +52,12 @@ void write_state(const std::string& path, const BatchState& state) {
   const Json json{{"format", kFormat},          {"status", state.status},   {"rows", state.rows},
                   {"answered", state.answered}, {"failed", state.failed},   {"seed", state.seed},
                   {"model", state.model},       {"options", state.options}, {"pid", ::getpid()}};
-  const std::string temporary = path + ".tmp";
-  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-  out << json.dump(2) << '\n';
-  out.close();
-  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    throw Error(ErrorKind::Io,
-                ErrorParts{.file = path, .problem = std::string("cannot write: ") + std::strerror(errno)});
-  }
+  const std::string text = text_of(json) + "\n";
+  std::error_code none;
+  std::filesystem::remove(temporary_name(path), none);  // left by a run that was killed and had our process id
+  OutputFile out(path);
+  out.write(std::as_bytes(std::span(text)));
+  out.put_in_place();
 }
 
 void require_same_run(const std::string& path, const BatchState& before, const BatchState& now) {
@@ -69,10 +66,13 @@ void require_same_run(const std::string& path, const BatchState& before, const B
                                              .problem = "the run to go on had " + what + " " + then.dump() + ", not " +
                                                         today.dump() + ": give the same, or begin anew with --force"});
   };
-  if (before.model != now.model) refuse("the model", before.model, now.model);
-  for (const auto& [name, value] : now.options.items()) {
-    const Json then = before.options.value(name, Json());
-    if (then != value) refuse(name, then, value);
+  const Json model = as_stored(now.model), options = as_stored(now.options);
+  if (before.model != model) refuse("the model", before.model, model);
+  Json names = before.options;
+  names.update(options);
+  for (const auto& [name, any] : names.items()) {
+    const Json then = before.options.value(name, Json()), today = options.value(name, Json());
+    if (then != today) refuse(name, then, today);
   }
 }
 

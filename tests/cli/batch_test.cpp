@@ -332,6 +332,34 @@ TEST_CASE("a batch goes on from whatever was left of it") {
   CHECK(answers(read_file(out)) == expected);
 }
 
+TEST_CASE("a batch goes on with the options that it had, whatever they are") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(5));
+  const auto out = bench.path("out.jsonl");
+  // Infinity is no JSON, the byte no UTF-8.
+  const std::vector<std::string> plain{"--batch", input.string(), "-o", out.string(), "-s", "4"};
+  auto command = plain;
+  command.insert(command.end(), {"-l", "100-inf", "-r", "\xff"});
+  CHECK(bench(command).code == 0);
+  const auto expected = answers(read_file(out));
+  CHECK(expected.size() == 5);
+  command.emplace_back("--resume");
+  CHECK(bench(command).code == 0);
+  CHECK(answers(read_file(out)) == expected);
+  auto other = plain;
+  other.insert(other.end(), {"-r", "\xff", "--resume"});
+  const Outcome without = bench(other);
+  CHECK(without.code == 2);
+  CHECK(contains(without.err, "--logit-bias"));
+
+  Json state = Json::parse(read_file(bench.path("out.jsonl.state")));
+  state["options"] = 5;
+  bench.file("out.jsonl.state", state.dump());
+  const Outcome strange = bench(command);
+  CHECK(strange.code == 2);
+  CHECK(contains(strange.err, "out.jsonl.state"));
+}
+
 TEST_CASE("a full disk leaves whole lines and a batch that can go on") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", many_rows(24));
