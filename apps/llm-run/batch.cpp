@@ -161,6 +161,10 @@ void BatchRun::read_rows() {
 void BatchRun::skip_known() {
   known_.assign(requests_.size(), false);
   if (output_->known().empty()) return;
+  if (!before_) {
+    print_warnings({{"no-state", state_path(options_.batch.output) +
+                                     " is missing: nobody knows if the results that are there had these options"}});
+  }
   std::size_t found = 0;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (output_->known().count(requests_[i].id) == 0) continue;
@@ -178,9 +182,11 @@ void BatchRun::open_state() {
             .model = describe_model_file(model_->file()),
             .rows = requests_.size(),
             .status = "running"};
-  if (!output_->is_file()) return;
-  if (before_) require_same_run(state_path(options_.batch.output), *before_, state_);
-  save_state("running");
+  if (output_->is_file()) {
+    if (before_) require_same_run(state_path(options_.batch.output), *before_, state_);
+    output_->prepare();
+    save_state("running");
+  }
 }
 
 void BatchRun::save_state(std::string status) {

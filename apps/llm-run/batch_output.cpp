@@ -55,13 +55,13 @@ std::optional<Result> parse_result(std::string_view line) {
 
 }  // namespace
 
-BatchOutput::BatchOutput(std::string path, BatchStart start) : path_(std::move(path)) {
+BatchOutput::BatchOutput(std::string path, BatchStart start) : path_(std::move(path)), start_(start) {
   if (path_.empty() || path_ == "-") {
     fd_ = STDOUT_FILENO;
     return;
   }
   try {
-    open(start);
+    open();
   } catch (...) {
     if (fd_ >= 0) ::close(fd_);
     throw;
@@ -76,33 +76,44 @@ void BatchOutput::fail(std::string_view what) const {
   throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = std::string(what) + ": " + std::strerror(errno)});
 }
 
-void BatchOutput::open(BatchStart start) {
+void BatchOutput::open() {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0) fail("cannot open for results");
   owned_ = true;
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) fail("cannot look at");
+  regular_ = S_ISREG(status.st_mode);
+  if (!regular_) return;
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) fail("cannot lock");
     throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = "another batch is writing to it"});
   }
-  struct stat status {};
-  if (::fstat(fd_, &status) != 0) fail("cannot look at");
-  const bool empty = status.st_size == 0;
-  if (start == BatchStart::Fresh && !empty) {
+  const off_t size = ::lseek(fd_, 0, SEEK_END);  // now that nobody else writes
+  if (start_ == BatchStart::Fresh && size != 0) {
     throw Error(ErrorKind::Usage,
                 ErrorParts{.file = path_,
                            .problem = "there are results in it: --resume goes on after them, --force begins anew"});
   }
-  if (start == BatchStart::Overwrite && ::ftruncate(fd_, 0) != 0) fail("cannot empty");
-  if (start == BatchStart::Resume || start == BatchStart::RetryFailed) read_known(start);
+  end_ = static_cast<std::uint64_t>(size);
+  if (start_ == BatchStart::Resume || start_ == BatchStart::RetryFailed) read_known();
+}
+
+void BatchOutput::prepare() {
+  if (!regular_) return;
+  if (gaps_) {
+    replace();
+  } else {
+    mend_end();
+  }
+  end_ = kept_.size();
+  kept_ = {};
 }
 
 /// What a run left behind: whole lines, and perhaps one that was cut by its end.
-void BatchOutput::read_known(BatchStart start) {
+void BatchOutput::read_known() {
   std::string text;
   if (!read_all(fd_, text)) fail("cannot read the results in it");
-  std::string kept;
   std::size_t number = 0;
-  bool gaps = false;
   for (std::string_view rest = text; !rest.empty();) {
     ++number;
     const std::size_t end = rest.find('\n');
@@ -116,38 +127,28 @@ void BatchOutput::read_known(BatchStart start) {
                                                .problem = "line " + std::to_string(number) +
                                                           " is no result of a batch; nothing was changed"});
     }
-    const bool dropped = start == BatchStart::RetryFailed && result->outcome == RowOutcome::Failed;
-    gaps = gaps || dropped;
+    const bool dropped = start_ == BatchStart::RetryFailed && result->outcome == RowOutcome::Failed;
+    gaps_ = gaps_ || dropped;
     if (dropped) continue;
     known_[result->id] = result->outcome;
-    kept.append(line).push_back('\n');
+    kept_.append(line).push_back('\n');
   }
-  if (gaps) {
-    replace(kept);
-  } else {
-    mend_end(kept, text.size());
-  }
-  end_ = kept.size();
 }
 
-/// Without the line that was cut, or with the line feed that is missing.
-void BatchOutput::mend_end(const std::string& kept, std::size_t size) {
-  if (kept.size() < size && ::ftruncate(fd_, static_cast<off_t>(kept.size())) != 0)
-    fail("cannot drop its cut last line");
-  if (kept.size() > size) {
-    end_ = size;
-    append("");
-  }
+/// Without the line that was cut or all that is to be forgotten, or with the line feed that is missing.
+void BatchOutput::mend_end() {
+  if (kept_.size() < end_ && ::ftruncate(fd_, static_cast<off_t>(kept_.size())) != 0) fail("cannot shorten it");
+  if (kept_.size() > end_) append("");
 }
 
 /// Rows that failed leave gaps: the others go to a file that then takes its place.
-void BatchOutput::replace(const std::string& kept) {
+void BatchOutput::replace() {
   const std::string temporary = path_ + ".tmp";
   const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0) fail("cannot write beside it");
   struct stat status {};
   const auto put = [&] {
-    return ::fstat(fd_, &status) == 0 && ::fchmod(fd, status.st_mode & 07777) == 0 && write_all(fd, kept) &&
+    return ::fstat(fd_, &status) == 0 && ::fchmod(fd, status.st_mode & 07777) == 0 && write_all(fd, kept_) &&
            ::fdatasync(fd) == 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
            std::rename(temporary.c_str(), path_.c_str()) == 0;
   };

@@ -23,35 +23,42 @@ enum class RowOutcome : std::uint8_t { Answered, Failed };
 
 class BatchOutput {
  public:
-  /// Opens and locks `path` (empty or "-": stdout, which is never looked at). When resuming, a last line that was cut
-  /// is dropped, one that only lacks its line feed gets it. Throws ErrorKind::Usage if there are results and nothing
-  /// says what to do with them or a line is no result of a batch, ErrorKind::Io if it cannot be opened or another
-  /// process writes to it.
+  /// Opens and locks `path` (empty or "-": stdout, which is never looked at) and changes nothing in it. Throws
+  /// ErrorKind::Usage if there are results and nothing says what to do with them or a line is no result of a batch,
+  /// ErrorKind::Io if it cannot be opened or another process writes to it.
   BatchOutput(std::string path, BatchStart start);
   BatchOutput(const BatchOutput&) = delete;
   BatchOutput& operator=(const BatchOutput&) = delete;
   ~BatchOutput();
 
-  /// The rows that were there at the start, by id.
+  /// The rows that were there at the start and stay, by id.
   const std::map<std::string, RowOutcome>& known() const { return known_; }
+  /// Once nothing else can refuse the run, before the first append(): empties the file, or drops the rows that failed
+  /// and a last line that was cut; one that only lacks its line feed gets it. Throws ErrorKind::Io.
+  void prepare();
   /// One line, without its line feed. Throws ErrorKind::Io (disk full); the file then ends with the line before.
   void append(std::string_view line);
   /// Brings lines to the disk if the last time was a second ago. Called after every step.
   void sync_when_due();
   void sync();
-  bool is_file() const { return fd_ >= 0 && owned_; }
+  /// A file that results stay in, not a stream or a device.
+  bool is_file() const { return regular_; }
 
  private:
-  void open(BatchStart start);
-  void read_known(BatchStart start);
-  void mend_end(const std::string& kept, std::size_t size);
-  void replace(const std::string& kept);
+  void open();
+  void read_known();
+  void mend_end();
+  void replace();
   [[noreturn]] void fail(std::string_view what) const;
 
   std::string path_;
+  BatchStart start_;
   int fd_ = -1;
-  bool owned_ = false;  ///< fd_ is ours to close
+  bool owned_ = false;    ///< fd_ is ours to close
+  bool regular_ = false;  ///< a file proper: locked, and begun where it ends
   std::uint64_t end_ = 0;
+  std::string kept_;   ///< until prepare(): the lines that stay
+  bool gaps_ = false;  ///< there are lines between them that go
   bool unsynced_ = false;
   std::chrono::steady_clock::time_point synced_ = std::chrono::steady_clock::now();
   std::map<std::string, RowOutcome> known_;

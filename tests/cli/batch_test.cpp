@@ -1,6 +1,7 @@
 // llm-run --batch as a real process: rows in, rows out, and what is left when something goes wrong.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -358,6 +359,39 @@ TEST_CASE("a batch goes on with the options that it had, whatever they are") {
   const Outcome strange = bench(command);
   CHECK(strange.code == 2);
   CHECK(contains(strange.err, "out.jsonl.state"));
+}
+
+TEST_CASE("a run that is refused leaves the results as they are") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(12));
+  const auto out = bench.path("out.jsonl");
+  const std::vector<std::string> command{"--batch", input.string(), "-o", out.string(), "-s", "4"};
+  CHECK(bench(command).code == 7);
+  const std::string whole = read_file(out);
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), command.begin(), command.end());
+    return bench(more);
+  };
+  CHECK(with({"--retry-failed", "--temp", "0.1"}).code == 2);
+  CHECK(read_file(out) == whole);
+  CHECK(with({"--force", "-m", "/nonexistent.gguf"}).code == 3);
+  CHECK(read_file(out) == whole);
+
+  std::filesystem::remove(bench.path("out.jsonl.state"));
+  const Outcome unknown = with({"--resume"});
+  CHECK(unknown.code == 7);
+  CHECK(contains(unknown.err, "warning: " + out.string() + ".state is missing"));
+}
+
+TEST_CASE("a device gets rows and no state beside it") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(3));
+  const auto device = bench.path("out");
+  REQUIRE(::mkfifo(device.c_str(), 0600) == 0);
+  const int reader = ::open(device.c_str(), O_RDONLY | O_NONBLOCK);
+  CHECK(bench({"--batch", input.string(), "-o", device.string()}).code == 0);
+  ::close(reader);
+  CHECK_FALSE(std::filesystem::exists(device.string() + ".state"));
 }
 
 TEST_CASE("a full disk leaves whole lines and a batch that can go on") {
