@@ -103,6 +103,7 @@ class BatchRun {
   BatchControl after_step(const BatchProgress&, BatchProgressLine&);
   void fail_row(std::size_t index, const RowFailure&);
   void put(std::size_t index, const Json& line);
+  void drop_held();
   void save_state(std::string status);
   bool too_many_failures() const;
   void say_summary(double seconds) const;
@@ -260,12 +261,12 @@ void BatchRun::encode_rows() {
 }
 
 void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
-  ++failed_;
-  if (!output_) {
+  if (output_) {
+    put(index, failure_line(requests_[index], failure, index + 1));
+  } else {
     print_warnings({{"bad-row", "line " + std::to_string(requests_[index].line) + ": " + failure.message}});
-    return;
   }
-  put(index, failure_line(requests_[index], failure, index + 1));
+  ++failed_;
 }
 
 /// Lines go out as they come, or wait for those of the rows before them.
@@ -297,10 +298,19 @@ void BatchRun::finished(BatchResult&& result) {
   if (bad != choices.end()) return fail_row(work.index, failure_of(*bad->error));
   // A row that was stopped, if only in one of its choices, has no result: it is run again when the batch goes on.
   if (std::any_of(choices.begin(), choices.end(), was_stopped)) return;
-  ++answered_;
   put(work.index,
       answer_line(requests_[work.index], choices, work.index + 1,
                   {state_.model.at("name").get<std::string>(), model_->tokenizer()}, work.shape, work.prompt_tokens));
+  ++answered_;
+}
+
+/// Lines that wait for that of a row that was stopped have no place in the output.
+void BatchRun::drop_held() {
+  if (held_.empty()) return;
+  for (const auto& [index, line] : held_) --(line.at("error").is_null() ? answered_ : failed_);
+  note(std::to_string(held_.size()) +
+       " rows were done before their turn came; they are not written and will be run again");
+  held_.clear();
 }
 
 bool BatchRun::too_many_failures() const {
@@ -393,6 +403,7 @@ int BatchRun::run() {
     if (!too_many_failures()) compute();
     output_->sync();
   } catch (...) {
+    drop_held();
     try {
       save_state("failed");
     } catch (const Error&) {
@@ -400,13 +411,16 @@ int BatchRun::run() {
     }
     throw;
   }
+  const bool too_many = too_many_failures();
+  drop_held();
   const int signal = signal_exit_code();
   const auto known = static_cast<std::size_t>(std::count(known_.begin(), known_.end(), true));
   const bool whole = answered_ + failed_ + known == requests_.size();
+  check(whole || too_many || signal != 0, "rows of a batch that were never run");
   save_state(whole ? "finished" : "interrupted");
   say_summary(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  if (too_many_failures()) {
-    note(std::to_string(failed_) + " rows failed, more than --max-failures allows: the batch was stopped");
+  if (too_many) {
+    note("more rows failed than --max-failures allows" + std::string(whole ? "" : ": the batch was stopped"));
     return kSomeRowsFailed;
   }
   if (signal != 0 && !whole) {

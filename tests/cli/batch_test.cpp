@@ -158,6 +158,26 @@ TEST_CASE("results in the order of the input, where that is asked for") {
   }
 }
 
+TEST_CASE("rows that wait for their turn when a batch is stopped are not said to be answered") {
+  const Bench bench;
+  // The first row goes on for long; the second is done soon; the third fails and stops the batch.
+  const std::string rows = Json{{"id", 1}, {"prompt", "ab"}, {"max_tokens", 4000}}.dump() + "\n" +
+                           Json{{"id", 2}, {"prompt", "b"}, {"max_tokens", 2}}.dump() + "\n" +
+                           Json{{"id", 3}, {"prompt", std::string(5000, 'z')}}.dump() + "\n";
+  const auto input = bench.file("in.jsonl", rows);
+  const auto out = bench.path("out.jsonl");
+  const Outcome o = bench(
+      {"--batch", input.string(), "-o", out.string(), "-np", "2", "--batch-order", "input", "--max-failures", "0"});
+  CHECK(o.code == 7);
+  CHECK(read_file(out).empty());
+  CHECK(contains(o.err, "0 rows answered, 0 failed"));
+  CHECK(contains(o.err, "2 rows were done before their turn came"));
+  const Json state = Json::parse(read_file(bench.path("out.jsonl.state")));
+  CHECK(state["answered"] == 0);
+  CHECK(state["failed"] == 0);
+  CHECK(state["status"] == "interrupted");
+}
+
 TEST_CASE("a bad line is a failed row, and so many of them end the batch") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", many_rows(24));
