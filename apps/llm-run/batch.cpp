@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -93,7 +93,7 @@ class BatchRun {
   void open_state();
   void encode_rows();
   void encode(std::size_t index);
-  std::vector<Token> checked_ids(const TokenPrompt&) const;
+  void require_token(Token) const;
   std::vector<Token> prompt_tokens(const BatchRequest&, AnswerShape&) const;
   std::shared_ptr<TokenMasks> constraint_of(const RowChanges&);
   int rows_at_once() const;
@@ -148,10 +148,14 @@ void BatchRun::read_rows() {
   const RowRules rules{.template_row = o.template_row};
   requests_ = read_batch(o.input, batch_format(o.format, o.input), rules, o.limit);
   std::map<std::string, std::size_t> ignored;
+  std::set<std::string> told;
+  Warnings warnings;
   for (const BatchRequest& r : requests_) {
     for (const std::string& key : r.ignored_keys) ++ignored[key];
+    for (const Warning& w : r.warnings) {
+      if (told.insert(w.text).second) warnings.push_back({w.code, "line " + std::to_string(r.line) + ": " + w.text});
+    }
   }
-  Warnings warnings;
   for (const auto& [key, count] : ignored) {
     warnings.push_back({"ignored-key", "key \"" + escaped(key) + "\" of " + std::to_string(count) +
                                            (count == 1 ? " row" : " rows") + " has no meaning here"});
@@ -199,15 +203,19 @@ void BatchRun::save_state(std::string status) {
   if (output_->is_file()) write_state(state_path(options_.batch.output), state_);
 }
 
-std::vector<Token> BatchRun::checked_ids(const TokenPrompt& ids) const {
-  const auto bad = std::find_if(ids.begin(), ids.end(), [&](Token t) { return t >= model_->dims().vocab; });
-  if (bad == ids.end()) return ids;
-  throw Error(ErrorKind::Usage, "token id " + std::to_string(*bad) + " is not in the vocabulary");
+void BatchRun::require_token(Token token) const {
+  const std::size_t n = model_->tokenizer().n_vocab();
+  if (static_cast<std::size_t>(token) < n) return;
+  throw Error(ErrorKind::Usage, "token id " + std::to_string(token) + " is not in the vocabulary of " +
+                                    number_text(static_cast<std::int64_t>(n)) + " tokens");
 }
 
 std::vector<Token> BatchRun::prompt_tokens(const BatchRequest& r, AnswerShape& shape) const {
   shape = AnswerShape::Completion;
-  if (const auto* ids = std::get_if<TokenPrompt>(&r.prompt)) return checked_ids(*ids);
+  if (const auto* ids = std::get_if<TokenPrompt>(&r.prompt)) {
+    for (const Token t : *ids) require_token(t);
+    return *ids;
+  }
   if (const auto* text = std::get_if<PromptText>(&r.prompt)) return model_->tokenizer().encode(*text).ids;
   if (const auto* plain = std::get_if<PlainPrompt>(&r.prompt)) {
     if (prompts_->has_template()) shape = AnswerShape::Chat;
@@ -235,6 +243,7 @@ void BatchRun::encode(std::size_t index) {
   std::vector<Token> tokens;
   AnswerShape shape{};
   try {
+    for (const LogitBias& b : r.changes.logit_bias) require_token(b.token);
     tokens = prompt_tokens(r, shape);
     if (tokens.empty()) throw Error(ErrorKind::Usage, "the prompt is empty");
   } catch (const Error& error) {

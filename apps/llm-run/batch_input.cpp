@@ -4,7 +4,7 @@
 
 #include <cstring>
 #include <functional>
-#include <memory>
+#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -13,11 +13,14 @@
 namespace llm::app {
 namespace {
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  return text.substr(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+}
+
 /// Gets one line after the other with its number, from 1; false ends it. A carriage return before the line feed is no
 /// part of the line.
 void for_each_line(std::string_view text, const std::function<bool(std::string_view, std::size_t)>& visit) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
@@ -41,12 +44,15 @@ class CsvReader {
   ~CsvReader() { csv_free(&parser_); }
 
   void read(std::string_view text) {
-    text_ = text;
     // A byte at a time: the callbacks have no other way to know the line they are at.
-    for (; at_ < text.size() && !done_; ++at_) {
-      if (csv_parse(&parser_, text.data() + at_, 1, on_field, on_row, this) != 1)
-        fail(csv_strerror(csv_error(&parser_)));
-      if (text[at_] == '\n') ++line_;
+    for (std::size_t at = 0; at < text.size() && !done_; ++at) {
+      const bool line_ends = text[at] == '\n' || text[at] == '\r';
+      if (!in_row_ && !line_ends) {
+        in_row_ = true;
+        row_line_ = line_;
+      }
+      if (csv_parse(&parser_, text.data() + at, 1, on_field, on_row, this) != 1) fail(reason());
+      if (text[at] == '\n') ++line_;
     }
     if (!done_ && csv_fini(&parser_, on_field, on_row, this) != 0) fail("a quoted field has no end");
     if (error_) std::rethrow_exception(error_);
@@ -71,18 +77,31 @@ class CsvReader {
   void end_row() {
     std::vector<std::string> fields;
     fields.swap(fields_);
-    const std::size_t line = std::exchange(row_line_, line_ + 1);
+    in_row_ = false;
     if (header_.empty()) {
       header_ = std::move(fields);
+      refuse_equal_columns();
       return;
     }
     if (fields.size() == 1 && fields[0].empty()) return;
     if (fields.size() != header_.size()) {
-      fail_at(line, std::to_string(fields.size()) + " fields, the header has " + std::to_string(header_.size()));
+      fail_at(row_line_, std::to_string(fields.size()) + " fields, the header has " + std::to_string(header_.size()));
     }
     Json columns = Json::object();
     for (std::size_t i = 0; i < fields.size(); ++i) columns[header_[i]] = std::move(fields[i]);
-    done_ = !row_(columns, line);
+    done_ = !row_(columns, row_line_);
+  }
+
+  void refuse_equal_columns() const {
+    std::set<std::string_view> names;
+    for (const std::string& name : header_) {
+      if (!names.insert(name).second) fail_at(row_line_, "two columns are called \"" + escaped(name) + "\"");
+    }
+  }
+
+  std::string reason() {
+    const int error = csv_error(&parser_);
+    return error == CSV_EPARSE ? "a field with quotes in it must be quoted, and they be doubled" : csv_strerror(error);
   }
 
   [[noreturn]] void fail(std::string_view why) { fail_at(line_, std::string(why)); }
@@ -93,8 +112,8 @@ class CsvReader {
   const std::string& path_;
   const std::function<bool(const Json&, std::size_t)>& row_;
   csv_parser parser_{};
-  std::string_view text_;
-  std::size_t at_ = 0, line_ = 1, row_line_ = 1;
+  std::size_t line_ = 1, row_line_ = 1;
+  bool in_row_ = false;
   std::vector<std::string> header_, fields_;
   bool done_ = false;
   std::exception_ptr error_;
@@ -127,7 +146,8 @@ BatchFormat batch_format(const std::string& name, const std::string& path) {
 
 std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format, const RowRules& rules,
                                      std::size_t limit) {
-  const std::string text = read_input(path);
+  const std::string bytes = read_input(path);
+  const std::string_view text = without_byte_order_mark(bytes);
   std::vector<BatchRequest> rows;
   const auto add = [&](BatchRequest r) {
     rows.push_back(std::move(r));

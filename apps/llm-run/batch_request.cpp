@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "common/numbers.h"
 
 namespace llm::app {
@@ -18,6 +19,37 @@ struct BadRow {
 };
 
 [[noreturn]] void invalid(std::string message) { throw BadRow{{"invalid_request", std::move(message)}}; }
+
+/// nlohmann's copies and texts of a value recurse, and so may what reads it further on.
+bool is_shallow(int depth, Json::parse_event_t, const Json&) {
+  constexpr int kMostNesting = 200;
+  if (depth > kMostNesting) {
+    throw BadRow{{"invalid_json", "values are nested more than " + std::to_string(kMostNesting) + " deep"}};
+  }
+  return true;
+}
+
+/// A token that has no end would be quoted whole.
+std::string shortened(std::string_view message) {
+  constexpr std::size_t kMost = 300;
+  if (message.size() <= kMost) return std::string(message);
+  std::size_t end = kMost;
+  while (utf8::is_inside(message, end)) --end;
+  return std::string(message.substr(0, end)) + "...";
+}
+
+Json parse_json(std::string_view text) {
+  try {
+    return Json::parse(text, is_shallow);
+  } catch (const Json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: ...": the part for people; a row is one line
+    std::string what = error.what();
+    what.erase(0, std::min(what.find("] ") + 2, what.size()));
+    constexpr std::string_view kPlace = "parse error at line 1, ";
+    if (what.starts_with(kPlace)) what.replace(0, kPlace.size(), "parse error at ");
+    throw BadRow{{"invalid_json", shortened(what)}};
+  }
+}
 
 std::string in_key(std::string_view key) { return "\"" + escaped(key) + "\""; }
 
@@ -36,11 +68,15 @@ std::int64_t integer(const Json& value, std::string_view key, std::int64_t min, 
   if (!value.is_number_integer() && !whole) invalid(in_key(key) + " is not a whole number");
   const bool too_large = value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(max);
   const double wide = value.get<double>();
-  if (too_large || wide < static_cast<double>(min) || wide > static_cast<double>(max)) {
+  // As doubles the largest numbers are rounded up: what reaches 2^63 does not fit.
+  const bool fits = wide >= static_cast<double>(min) && (value.is_number_integer() || wide < 0x1p63);
+  if (too_large || !fits || wide > static_cast<double>(max)) {
     invalid(in_key(key) + ": " + value.dump() + " is not from " + std::to_string(min) + " to " + std::to_string(max));
   }
   return value.get<std::int64_t>();
 }
+
+bool has_value(const Json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
 
 bool boolean(const Json& value, std::string_view key) {
   if (!value.is_boolean()) invalid(in_key(key) + " is neither true nor false");
@@ -142,6 +178,7 @@ void read_top_logprobs(BatchRequest& r, const Json& v, std::string_view key) {
 }
 void read_template_variables(BatchRequest& r, const Json& v, std::string_view key) {
   if (!v.is_object()) invalid(in_key(key) + " is not an object");
+  if (v.contains("messages")) invalid(in_key(key) + " has \"messages\", which are the row's");
   chat(r, key).variables.update(v);
 }
 void read_template_variable(BatchRequest& r, const Json& v, std::string_view key) {
@@ -159,8 +196,10 @@ void set_form(BatchRequest& r, std::string_view key, const std::string& text,
     throw BadRow{{"schema_invalid", error.what()}};
   }
   r.changes.form = std::string(key) + ":" + text;
+  for (Warning& w : warnings) r.warnings.push_back(std::move(w));
 }
 void read_schema(BatchRequest& r, const Json& v, std::string_view key) {
+  if (!v.is_object() && !v.is_boolean()) throw BadRow{{"schema_invalid", in_key(key) + " is not an object"}};
   const std::string text = v.dump();
   set_form(r, key, text, [&](Warnings& warnings) {
     return v.is_object() && v.empty() ? grammar_of_json_objects() : grammar_from_json_schema(text, warnings);
@@ -235,7 +274,7 @@ void read_keys(BatchRequest& r, const Json& object) {
 }
 
 void read_content(BatchRequest& r, const Json& object) {
-  const bool messages = object.contains("messages"), prompt = object.contains("prompt");
+  const bool messages = has_value(object, "messages"), prompt = has_value(object, "prompt");
   if (messages && prompt) invalid("both \"messages\" and \"prompt\"");
   if (messages) {
     read_messages(r, object["messages"]);
@@ -244,7 +283,7 @@ void read_content(BatchRequest& r, const Json& object) {
   } else {
     invalid("neither \"messages\" nor \"prompt\"");
   }
-  if (object.contains("system")) {
+  if (has_value(object, "system")) {
     const std::string text = string(object["system"], "system");
     if (!messages) invalid("\"system\" goes with \"messages\"");
     Json& all = std::get<ChatPrompt>(r.prompt).messages;
@@ -259,26 +298,35 @@ void read_flat(BatchRequest& r, const Json& object) {
 
 void read_openai(BatchRequest& r, const Json& line) {
   constexpr std::array<std::string_view, 2> kEndpoints{"/v1/chat/completions", "/v1/completions"};
-  if (line.contains("method") && line["method"] != "POST") invalid("\"method\" is not POST");
-  if (line.contains("url")) {
+  if (has_value(line, "method") && line["method"] != "POST") invalid("\"method\" is not POST");
+  if (has_value(line, "url")) {
     const std::string url = string(line["url"], "url");
     if (std::find(kEndpoints.begin(), kEndpoints.end(), url) == kEndpoints.end()) {
       invalid("\"url\" is " + in_key(url) + "; served are /v1/chat/completions and /v1/completions");
     }
   }
   if (!line["body"].is_object()) invalid("\"body\" is not an object");
+  constexpr std::array<std::string_view, 5> kAround{"custom_id", "id", "method", "url", "body"};
+  for (const auto& [name, value] : line.items()) {
+    if (std::find(kAround.begin(), kAround.end(), name) == kAround.end()) r.ignored_keys.push_back(name);
+  }
   read_flat(r, line["body"]);
 }
 
-/// Columns have no types: what reads as a number or a truth value is one, unless it is text by its name.
-Json with_numbers(const Json& columns) {
-  Json typed = columns;
-  for (auto& [name, value] : typed.items()) {
-    if (name == "prompt" || name == "system" || !value.is_string()) continue;
-    const Json parsed = Json::parse(value.get_ref<const std::string&>(), nullptr, false);
-    if (parsed.is_number() || parsed.is_boolean()) value = parsed;
+/// Cells have no types: an empty one is not given, one that reads as JSON is that, unless it is text by its name.
+Json typed(const Json& columns) {
+  constexpr std::array<std::string_view, 7> kTexts{"prompt", "system",  "custom_id",       "id",
+                                                   "stop",   "grammar", "reasoning_effort"};
+  Json out = Json::object();
+  for (const auto& [name, value] : columns.items()) {
+    const std::string& cell = value.get_ref<const std::string&>();
+    if (name != "prompt" && cell.empty()) continue;
+    if (name != "prompt" && !utf8::valid(cell)) invalid("column " + in_key(name) + " is not UTF-8");
+    const bool text = std::find(kTexts.begin(), kTexts.end(), name) != kTexts.end();
+    Json parsed = text ? Json() : Json::parse(cell, is_shallow, false);
+    out[name] = text || parsed.is_discarded() || parsed.is_string() ? value : std::move(parsed);
   }
-  return typed;
+  return out;
 }
 
 void read_columns(BatchRequest& r, const Json& columns, const RowRules& rules) {
@@ -292,15 +340,19 @@ void read_columns(BatchRequest& r, const Json& columns, const RowRules& rules) {
   r.prompt = PlainPrompt{std::move(*text)};
 }
 
-/// Ids are what results are found by again; one that is not the row's own says where it stands.
-std::string read_id(const Json& object, std::size_t line) {
+/// Ids are what results are found by again.
+void read_id(BatchRequest& r, const Json& object) {
   for (const char* key : {"custom_id", "id"}) {
-    if (!object.is_object() || !object.contains(key)) continue;
+    if (!has_value(object, key)) continue;
     const Json& value = object[key];
-    if (value.is_string() && !value.get_ref<const std::string&>().empty()) return value.get<std::string>();
-    if (value.is_number_integer()) return value.dump();
+    if (!value.is_string() && !value.is_number_integer())
+      invalid(in_key(key) + " is neither a text nor a whole number");
+    std::string id = value.is_string() ? value.get<std::string>() : value.dump();
+    if (!utf8::valid(id)) invalid(in_key(key) + " is not UTF-8: " + in_key(id));
+    if (id.empty()) continue;
+    r.id = std::move(id);
+    return;
   }
-  return "line-" + std::to_string(line);
 }
 
 std::uint64_t row_of(std::string_view id) {
@@ -309,14 +361,11 @@ std::uint64_t row_of(std::string_view id) {
   return hash;
 }
 
-BatchRequest begin_request(std::size_t line, std::string id) {
+/// A row that has no id of its own says where it stands.
+BatchRequest guarded(std::size_t line, const std::function<void(BatchRequest&)>& read) {
   BatchRequest r;
   r.line = line;
-  r.id = std::move(id);
-  return r;
-}
-
-BatchRequest guarded(BatchRequest r, const std::function<void(BatchRequest&)>& read) {
+  r.id = "line-" + std::to_string(line);
   try {
     read(r);
   } catch (BadRow& bad) {
@@ -328,18 +377,10 @@ BatchRequest guarded(BatchRequest r, const std::function<void(BatchRequest&)>& r
 }  // namespace
 
 BatchRequest request_from_json(std::string_view text, std::size_t line, const RowRules& rules) {
-  Json object;
-  try {
-    object = Json::parse(text);
-  } catch (const Json::exception& error) {
-    BatchRequest r = begin_request(line, read_id({}, line));
-    // "[json.exception.parse_error.101] parse error at ...": the part for people
-    const std::string_view what = error.what();
-    r.failure = RowFailure{"invalid_json", std::string(what.substr(std::min(what.find("] ") + 2, what.size())))};
-    return r;
-  }
-  return guarded(begin_request(line, read_id(object, line)), [&](BatchRequest& r) {
+  return guarded(line, [&](BatchRequest& r) {
+    const Json object = parse_json(text);
     if (!object.is_object()) invalid("the line is not a JSON object");
+    read_id(r, object);
     if (rules.template_row) {
       read_columns(r, object, rules);
     } else if (object.contains("body")) {
@@ -351,15 +392,14 @@ BatchRequest request_from_json(std::string_view text, std::size_t line, const Ro
 }
 
 BatchRequest request_from_columns(const Json& columns, std::size_t line, const RowRules& rules) {
-  return guarded(begin_request(line, read_id(columns, line)), [&](BatchRequest& r) {
-    read_columns(r, rules.template_row ? columns : with_numbers(columns), rules);
+  return guarded(line, [&](BatchRequest& r) {
+    read_id(r, columns);
+    read_columns(r, rules.template_row ? columns : typed(columns), rules);
   });
 }
 
 BatchRequest request_from_text(std::string text, std::size_t line) {
-  return guarded(begin_request(line, read_id({}, line)), [&](BatchRequest& r) {
-    r.prompt = PlainPrompt{{std::move(text), {}}};
-  });
+  return guarded(line, [&](BatchRequest& r) { r.prompt = PlainPrompt{{std::move(text), {}}}; });
 }
 
 AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common) {

@@ -59,6 +59,7 @@ struct BatchRequest {
   int choices = 1;
   std::optional<RowFailure> failure;
   std::vector<std::string> ignored_keys;  ///< that mean nothing here: warned about
+  Warnings warnings;                      ///< of its schema
 };
 
 /// How rows are read.

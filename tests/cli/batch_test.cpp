@@ -5,69 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
-#include "support/catch.h"
-#include "support/paths.h"
-#include "support/process.h"
-#include "support/temp_dir.h"
-#include "support/tiny_model.h"
+#include "batch_bench.h"
 
 using namespace llm;
 using namespace llm::test;
-using Json = nlohmann::json;
 
 namespace {
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-std::vector<Json> parse_lines(const std::string& text) {
-  std::vector<Json> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
-  return lines;
-}
-
-/// What must be the same however a batch was run: everything but times, and what came from whose cache.
-std::map<std::string, std::string> answers(const std::string& text) {
-  std::map<std::string, std::string> by_id;
-  for (Json line : parse_lines(text)) {
-    const std::string id = line["custom_id"];
-    CHECK(by_id.count(id) == 0);
-    by_id[id] = line["error"].is_null() ? line["response"]["body"]["choices"].dump() : line["error"]["code"].dump();
-  }
-  return by_id;
-}
-
-class Bench {
- public:
-  Bench() { tiny_model({.layers = 2, .context = 4096}).write(model()); }
-
-  std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
-  std::filesystem::path path(std::string_view name) const { return folder_ / name; }
-  std::filesystem::path file(std::string_view name, std::string_view content) const {
-    return folder_.write(name, content);
-  }
-  Command command(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"-m", model().string(), "-n", "20", "--ignore-eos"});
-    return {.program = program("llm-run"), .arguments = std::move(arguments)};
-  }
-  Outcome operator()(std::vector<std::string> arguments) const { return run(command(std::move(arguments))); }
-
- private:
-  TempDir folder_;
-};
 
 /// Rows with a common beginning, some with their own options, one that is not JSON, one without a prompt.
 std::string many_rows(std::size_t n) {

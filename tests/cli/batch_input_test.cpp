@@ -1,0 +1,104 @@
+// What the rows of a batch are read from, with all that files in the wild have: one bad row never ends the others.
+#include "batch_bench.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+std::map<std::string, Json> lines_by_id(const Outcome& o) {
+  std::map<std::string, Json> lines;
+  for (const Json& line : parse_lines(o.out)) lines[line["custom_id"]] = line;
+  return lines;
+}
+
+std::string message(const Json& line) { return line["error"].is_null() ? "" : line["error"]["message"]; }
+
+}  // namespace
+
+TEST_CASE("a row that nests deeper than any stack fails alone") {
+  const Bench bench;
+  constexpr std::size_t kDeep = 300'000;
+  const std::string deep = std::string(kDeep, '[') + std::string(kDeep, ']');
+  std::string rows = R"({"id":"ok","prompt":"ab"})";
+  for (const char* key : {"json_schema", "messages", "tools", "stop", "user", "id"})
+    rows += "\n{\"prompt\":\"ab\",\"" + std::string(key) + "\":" + deep + "}";
+  const Outcome o = bench({"--batch", bench.file("in.jsonl", rows).string()});
+  CHECK(o.code == 7);
+  const auto lines = lines_by_id(o);
+  REQUIRE(lines.size() == 7);
+  CHECK(lines.at("ok")["error"].is_null());
+  for (std::size_t i = 2; i <= 7; ++i)
+    CHECK(contains(message(lines.at("line-" + std::to_string(i))), "nested more than"));
+
+  const auto csv = bench.file("in.csv", "id,prompt,json_schema\na,ab,\nb,ab," + deep + "\n");
+  CHECK(contains(message(lines_by_id(bench({"--batch", csv.string()})).at("b")), "nested more than"));
+}
+
+TEST_CASE("a message about a bad line is of a size to be read") {
+  const Bench bench;
+  const auto input =
+      bench.file("in.jsonl", "{\"prompt\":\"" + std::string(200'000, 'x') + "\n{\"id\":\"b\",\"prompt\":\"ab\"}\n");
+  const auto lines = lines_by_id(bench({"--batch", input.string()}));
+  REQUIRE(lines.size() == 2);
+  CHECK(message(lines.at("line-1")).size() < 500);
+  CHECK(contains(message(lines.at("line-1")), "parse error at column"));
+}
+
+TEST_CASE("what a row says and what it does not mean") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"null","prompt":"ab","messages":null,"system":null,"seed":null}
+{"id":1.5,"prompt":"ab"}
+{"id":true,"prompt":"ab"}
+{"id":"seed","prompt":"ab","seed":9223372036854775808.0}
+{"id":"bias","prompt":"ab","logit_bias":{"267":1}}
+{"id":"last","prompt":"ab","logit_bias":{"266":1}}
+{"custom_id":"around","temperature":0,"body":{"prompt":"ab"}}
+{"id":"schema","prompt":"ab","json_schema":{"type":"boolean","minimun":3}}
+{"id":"template","messages":[{"role":"user","content":"ab"}],"chat_template_kwargs":{"messages":[]}}
+)");
+  const Outcome o = bench({"--batch", input.string()});
+  CHECK(o.code == 7);
+  const auto lines = lines_by_id(o);
+  REQUIRE(lines.size() == 9);
+  CHECK(message(lines.at("null")).empty());
+  CHECK(message(lines.at("line-2")) == "\"id\" is neither a text nor a whole number");
+  CHECK(message(lines.at("line-3")) == "\"id\" is neither a text nor a whole number");
+  CHECK(contains(message(lines.at("seed")), "is not from 0 to 9223372036854775807"));
+  CHECK(contains(message(lines.at("bias")), "token id 267 is not in the vocabulary of 267 tokens"));
+  CHECK(message(lines.at("last")).empty());
+  CHECK(message(lines.at("around")).empty());
+  CHECK(contains(o.err, "key \"temperature\" of 1 row has no meaning here"));
+  CHECK(message(lines.at("schema")).empty());
+  CHECK(contains(o.err, "line 8: JSON schema, #: \"minimun\" is no keyword"));
+  CHECK(contains(message(lines.at("template")), "\"chat_template_kwargs\" has \"messages\""));
+}
+
+TEST_CASE("tables as spreadsheets write them") {
+  const Bench bench;
+  const auto run = [&](std::string_view text) { return bench({"--batch", bench.file("in.csv", text).string()}); };
+  const Outcome marked = run(
+      "\xEF\xBB\xBF\"id\",prompt,seed,stop,json_schema\r\n7,ab,,,\r\n\r\n,ab,5,1,\"{\"\"type\"\":\"\"null\"\"}\"\r\n");
+  CHECK(marked.code == 0);
+  const auto lines = lines_by_id(marked);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines.count("7") == 1);
+  CHECK(lines.at("line-4")["response"]["body"]["choices"][0]["text"] == "null");
+
+  const Outcome twice = run("id,prompt,id\n1,ab,2\n");
+  CHECK(twice.code == 2);
+  CHECK(contains(twice.err, "line 1: two columns are called \"id\""));
+  const Outcome quoted = run("id,prompt\n\n\n1,a\"b\n");
+  CHECK(quoted.code == 2);
+  CHECK(contains(quoted.err, "line 4: a field with quotes in it must be quoted"));
+  const Outcome wide = run("id,prompt\n1,ab\n\n\n2,a,b\n");
+  CHECK(contains(wide.err, "line 5: 3 fields, the header has 2"));
+
+  const Outcome latin = run("id,prompt,user\ncaf\xe9,ab,\nb,a\xe9,\nc,ab,\xe9\n");
+  CHECK(latin.code == 7);
+  const auto rows = lines_by_id(latin);
+  REQUIRE(rows.size() == 3);
+  CHECK(contains(message(rows.at("line-2")), "\"id\" is not UTF-8"));
+  CHECK(message(rows.at("b")).empty());  // the model gets the bytes
+  CHECK(message(rows.at("c")) == "column \"user\" is not UTF-8");
+}
