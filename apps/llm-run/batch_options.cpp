@@ -51,7 +51,7 @@ void add_batch_options(CLI::App& cli, BatchOptions& o) {
       "done: rows as they finish (default); input: in their order", "done|input");
   text(
       "--limit",
-      [&o](const std::string& t) { o.limit = static_cast<std::size_t>(parse_integer("--limit", t, 0, kMaxInt32)); },
+      [&o](const std::string& t) { o.limit = static_cast<std::size_t>(parse_integer("--limit", t, 1, kMaxInt32)); },
       "only the first N rows", "N");
   text(
       "--max-failures", [&o](const std::string& t) { set_max_failures(o, t); }, "stop when more rows than this failed",

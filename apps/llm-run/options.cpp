@@ -115,6 +115,9 @@ void refuse_options_of_one_answer(const RunOptions& o, const std::string& where)
   if (o.output.logprobs && !o.batch.wanted()) given = "--logprobs";
   if (o.context.overflow != Overflow::Error) given = "--on-overflow";
   if (o.context.keep != 0) given = "--keep";
+  if (o.explain_prompt) given = "--explain-prompt";
+  if (o.profile) given = "--profile";
+  if (!o.dump_graph.empty()) given = "--dump-graph";
   if (!given.empty()) throw Error(ErrorKind::Usage, given + " is for one answer, not for " + where);
 }
 
@@ -148,7 +151,8 @@ void check_mode(RunOptions& o) {
 
 void refuse_overwriting_inputs(const RunOptions& o) {
   for (const std::string& output : {o.dump_graph, o.batch.output, o.prompt_cache.file}) {
-    refuse_overwriting(output, {o.model.path, o.batch.input});
+    refuse_overwriting(output, {o.model.path, o.batch.input, o.chat.system_file, o.chat.template_file,
+                                o.constraint.grammar_file, o.constraint.schema_file});
     for (const PromptFile& file : o.prompt.files) refuse_overwriting(output, {file.path});
   }
 }

@@ -102,3 +102,21 @@ TEST_CASE("tables as spreadsheets write them") {
   CHECK(message(rows.at("b")).empty());  // the model gets the bytes
   CHECK(message(rows.at("c")) == "column \"user\" is not UTF-8");
 }
+
+TEST_CASE("options that a batch has no use for are refused") {
+  const Bench bench;
+  const std::string input = bench.file("in.jsonl", R"({"prompt":"ab"})").string();
+  const auto refused = [&](std::vector<std::string> more, std::string_view why) {
+    more.insert(more.begin(), {"--batch", input});
+    const Outcome o = bench(more);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, why));
+  };
+  refused({"--profile"}, "--profile is for one answer");
+  refused({"--explain-prompt"}, "--explain-prompt is for one answer");
+  refused({"--dump-graph", bench.path("g.txt").string()}, "--dump-graph is for one answer");
+  refused({"--limit", "0"}, "--limit");
+  const std::string system = bench.file("system.txt", "Be brief.").string();
+  refused({"-sysf", system, "-o", system, "--force"}, "would be overwritten");
+  CHECK(read_file(system) == "Be brief.");
+}
