@@ -1,6 +1,7 @@
 #include "common/output.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +20,9 @@ void write_stdout(std::string_view bytes) {
       bytes.remove_prefix(static_cast<std::size_t>(n));
     } else if (errno == EPIPE) {
       throw BrokenPipe{};
+    } else if (errno == EAGAIN) {  // whoever gave us the pipe or the terminal made it not block
+      pollfd writable{STDOUT_FILENO, POLLOUT, 0};
+      (void)::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
       throw Error(ErrorKind::Io,
                   ErrorParts{.file = "stdout", .problem = std::string("cannot write: ") + std::strerror(errno)});

@@ -1,9 +1,17 @@
 // llm-run's output as a real process: JSON, log probabilities, the beginning and the end of an answer.
+#include "common/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
+#include "base/error.h"
 #include "gguf/file.h"
 #include "support/catch.h"
 #include "support/paths.h"
@@ -197,4 +205,34 @@ TEST_CASE("--max-time ends an answer and keeps what there is") {
   CHECK(Json::parse(json.out)["finish_reason"] == "timeout");
   CHECK(Json::parse(json.out)["usage"]["completion_tokens"] == 0);
   CHECK(bench({"-p", "c", "-n", "3", "--max-time", "1000"}).code == 0);
+}
+
+TEST_CASE("a slow reader is waited for, also on a pipe that does not block") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  REQUIRE(::fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
+  const std::string text(8 << 20, 'x');
+  std::string got;
+  std::thread reader([&] {
+    std::array<char, 4096> buffer;
+    for (ssize_t n = 0; (n = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
+      got.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+  });
+  const int kept = ::dup(STDOUT_FILENO);
+  ::dup2(ends[1], STDOUT_FILENO);
+  ::close(ends[1]);
+  std::string problem;
+  try {
+    app::write_stdout(text);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  ::dup2(kept, STDOUT_FILENO);
+  ::close(kept);
+  reader.join();
+  ::close(ends[0]);
+  CHECK(problem.empty());
+  const bool whole = got == text;  // Catch would print both
+  CHECK(whole);
 }
