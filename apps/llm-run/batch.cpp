@@ -90,12 +90,14 @@ class BatchRun {
   void choose_seed();
   void read_rows();
   void skip_known();
+  void load(std::optional<Grammar>, LoadOptions::Weights);
   void open_state();
   void encode_rows();
   void encode(std::size_t index);
   void require_token(Token) const;
   std::vector<Token> prompt_tokens(const BatchRequest&, AnswerShape&) const;
   std::shared_ptr<TokenMasks> constraint_of(const RowChanges&);
+  std::shared_ptr<const SequenceBreakers> breakers_of(const SamplerOptions&);
   int rows_at_once() const;
   SessionOptions session_of(int parallel) const;
   void compute();
@@ -120,6 +122,7 @@ class BatchRun {
   std::optional<PromptMaker> prompts_;
   std::map<std::string, std::shared_ptr<TokenMasks>> constraints_;  ///< of rows, by their form
   std::shared_ptr<const TokenTree> tree_;
+  std::shared_ptr<const SequenceBreakers> breakers_;
   BatchState state_;
 
   std::vector<BatchRow> rows_;
@@ -181,6 +184,19 @@ void BatchRun::skip_known() {
   if (strangers > 0) note(std::to_string(strangers) + " results are of rows that the input does not have");
 }
 
+/// The model, and what all rows have in common.
+void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights) {
+  model_ = load_model(options_.model, weights);
+  prompts_.emplace(options_.chat, model_->file().metadata(), model_->tokenizer());
+  const auto reads_template = [&](const BatchRequest& r) {
+    return std::holds_alternative<PlainPrompt>(r.prompt) ||
+           (std::holds_alternative<ChatPrompt>(r.prompt) && prompts_->has_template());
+  };
+  if (std::any_of(requests_.begin(), requests_.end(), reads_template)) prompts_->say_what_is_lost();
+  auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
+  common_ = answer_options(options_, choices_, std::move(constraint), *model_);
+}
+
 void BatchRun::open_state() {
   state_ = {.options = shaping_options(options_, common_.sampling),
             .seed = common_.sampling.seed,
@@ -237,6 +253,17 @@ std::shared_ptr<TokenMasks> BatchRun::constraint_of(const RowChanges& changes) {
   return masks;
 }
 
+/// The breakers' texts are those of all rows: what they are in the vocabulary is found once.
+std::shared_ptr<const SequenceBreakers> BatchRun::breakers_of(const SamplerOptions& sampling) {
+  const std::vector<SamplerKind> acting = acting_samplers(sampling);
+  if (std::find(acting.begin(), acting.end(), SamplerKind::Dry) == acting.end()) return nullptr;
+  if (!breakers_) {
+    breakers_ = std::make_shared<const SequenceBreakers>(
+        find_sequence_breakers(model_->tokenizer(), common_.sampling.dry_sequence_breakers));
+  }
+  return breakers_;
+}
+
 void BatchRun::encode(std::size_t index) {
   const BatchRequest& r = requests_[index];
   if (r.failure) return fail_row(index, *r.failure);
@@ -257,6 +284,7 @@ void BatchRun::encode(std::size_t index) {
     BatchRow row{tokens, answer_options(r, common_)};
     row.answer.row += c;
     row.answer.constraint = constraint_of(r.changes);
+    row.answer.breakers = breakers_of(row.answer.sampling);
     rows_.push_back(std::move(row));
     choice_of_.emplace_back(work_.size(), c);
   }
@@ -359,11 +387,7 @@ SessionOptions BatchRun::session_of(int parallel) const {
 int BatchRun::plan() {
   read_rows();
   known_.assign(requests_.size(), false);
-  std::optional<Grammar> grammar = compile_constraint(options_.constraint);
-  model_ = load_model(options_.model, LoadOptions::Weights::Leave);
-  prompts_.emplace(options_.chat, model_->file().metadata(), model_->tokenizer());
-  auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
-  common_ = answer_options(options_, choices_, std::move(constraint), *model_);
+  load(compile_constraint(options_.constraint), LoadOptions::Weights::Leave);
   encode_rows();
   std::vector<std::span<const Token>> prompts;
   for (const BatchRow& row : rows_) prompts.emplace_back(row.prompt);
@@ -400,10 +424,7 @@ int BatchRun::run() {
   output_.emplace(options_.batch.output, start_);
   skip_known();
   install_signal_handlers();
-  model_ = load_model(options_.model);
-  prompts_.emplace(options_.chat, model_->file().metadata(), model_->tokenizer());
-  auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
-  common_ = answer_options(options_, choices_, std::move(constraint), *model_);
+  load(std::move(grammar), LoadOptions::Weights::Load);
   open_state();
   const auto begin = std::chrono::steady_clock::now();
   try {

@@ -103,6 +103,36 @@ TEST_CASE("tables as spreadsheets write them") {
   CHECK(message(rows.at("c")) == "column \"user\" is not UTF-8");
 }
 
+TEST_CASE("rows under DRY say what they say alone, and a note tells of variables that no template reads") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"abcabcabcabc","seed":3,"dry_multiplier":5}
+{"id":"b","prompt":"abcabcabcabc","seed":3}
+{"id":"c","prompt":"abcabcabcabc","seed":3,"dry_multiplier":5,"temperature":0.9}
+)");
+  const Outcome o = bench({"--batch", input.string(), "--dry-sequence-breaker", "b"});
+  const auto lines = lines_by_id(o);
+  REQUIRE(lines.size() == 3);
+  const auto alone = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"-p", "abcabcabcabc", "-s", "3", "--dry-sequence-breaker", "b"});
+    return bench(more).out;
+  };
+  const auto text = [&](const std::string& id) {
+    return lines.at(id)["response"]["body"]["choices"][0]["text"].get<std::string>() + "\n";
+  };
+  CHECK(text("a") == alone({"--dry-multiplier", "5"}));
+  CHECK(text("b") == alone({}));
+  CHECK(text("c") == alone({"--dry-multiplier", "5", "--temp", "0.9"}));
+
+  const std::string unread = "does not read the variable \"tone\"";
+  const std::vector<std::string> options{"--chat-template", "chatml", "--chat-template-kwargs", R"({"tone":1})"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), options.begin(), options.end());
+    return bench(more).err;
+  };
+  CHECK(contains(with({"--batch", bench.file("in.txt", "ab\n").string()}), unread));
+  CHECK_FALSE(contains(with({"--batch", input.string()}), unread));  // texts as they are
+}
+
 TEST_CASE("options that a batch has no use for are refused") {
   const Bench bench;
   const std::string input = bench.file("in.jsonl", R"({"prompt":"ab"})").string();
