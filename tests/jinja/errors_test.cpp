@@ -107,6 +107,72 @@ TEST_CASE("what hostile templates are for ends in an error", "[limits]") {
   limited(std::string(5u << 20, 'x'));
 }
 
+TEST_CASE("what costs time or memory counts as steps", "[limits]") {
+  const auto limited = [](const std::string& source) {
+    const std::string error = error_of(source, R"({"messages": [{"role": "user", "content": "x"}]})");
+    INFO(source.substr(0, 200));
+    CHECK(error.find("template limit") != std::string::npos);
+    CHECK(error.size() < 1000);
+  };
+  const auto for_ever = [](const std::string& before, const std::string& condition) {
+    return before + "{% for i in range(99999) %}{% for j in range(99999) %}{% if " + condition +
+           " %}{% endif %}{% endfor %}{% endfor %}";
+  };
+  const std::string two_texts = "{% set a = 'x' * 8000000 %}{% set b = 'x' * 8000000 %}";
+  const std::string two_lists = "{% set a = [1] * 900000 %}{% set b = [1] * 900000 %}";
+  // Expressions, and the integers in them.
+  limited(for_ever("", "[" + repeated("1,", 300'000) + "]"));
+  limited(for_ever("{% set a = 7 ** 2400 %}", "a * a" + repeated(" + a * a", 200)));
+  limited(for_ever("{% set a = 7 ** 4900 %}", "a // 7" + repeated(" + a // 7", 200)));
+  // Reading texts and lists.
+  for (const char* condition : {"a == b", "a < b", "a.isascii()", "a is lower", "a.center(1)", "a.startswith(b)"}) {
+    limited(for_ever(two_texts, condition));
+  }
+  limited(for_ever(two_texts + "{% set d = {a: 1} %}", "d[b]"));
+  limited(for_ever(two_texts, "'%.0s%.0s' % (a, b)"));
+  limited("{{ ('%.0s' * 400000) % (('x' * 8000000,) * 400000) }}");
+  for (const char* condition : {"a == b", "a|min", "a|sum"}) limited(for_ever(two_lists, condition));
+  limited(for_ever("{% set t = ('b',) * 900000 %}", "'a'.startswith(t)"));
+  // Many pieces of one text.
+  limited("{{ (',' * 16000000).split(',') }}");
+  limited("{{ (' x' * 8000000).rsplit() }}");
+  limited("{{ ('\\n' * 16000000)|indent|length }}");
+  limited("{{ ((messages[0].content ~ 'y') * 8000000)|length }}");
+  // Names and variables.
+  std::string parameters, keywords, variables, more_names;
+  for (int i = 0; i < 9000; ++i) {
+    parameters += "a" + std::to_string(i) + ",";
+    keywords += "a" + std::to_string(i) + "=1,";
+    variables += "{% set a" + std::to_string(i) + " = 1 %}";
+    more_names += "{{ b" + std::to_string(i) + " }}";
+  }
+  limited("{% macro f(" + parameters + "b) %}{% endmacro %}");
+  limited("{{ f(" + keywords + "b=1) }}");
+  limited("{{ dict(**dict(range(600)|map('string')|batch(2))) }}");
+  limited("{{ " + std::string(2000, 'a') + " }}");
+  limited(variables + repeated("{% if x %}", 100) + more_names);
+  limited(for_ever(
+      "{% macro f() %}{% if false %}" + variables + "{% endif %}{% macro g() %}{% endmacro %}{% endmacro %}", "f()"));
+  limited(for_ever("", "true %}{% endif %}{% if false %}" + variables + "{% endif %}{% if true"));
+  // Characters to strip, digits to group: these are quick.
+  CHECK(text_of("{{ ('a' * 4000000).strip('b' * 4000000 ~ 'a') }}").empty());
+  CHECK(text_of("{{ '{:01000000,}'.format(1)|length }}") == "1000001");
+  CHECK(text_of("{{ '{:010,}|{:011,}|{:012,}|{:06_x}'.format(1, 1, 1, 1) }}") ==
+        "00,000,001|000,000,001|0,000,000,001|0_0001");
+}
+
+TEST_CASE("numbers at the ends of 64 bits", "[limits]") {
+  CHECK(text_of("{{ 'abc'.zfill(-9223372036854775807) }}") == "abc");
+  CHECK(text_of("{{ 'hello big world'|truncate(9223372036854775807) }}") == "hello big world");
+  CHECK(text_of("{{ range(0, 9000000000000000000, 4000000000000000000)[1:2] }}") ==
+        "range(4000000000000000000, 8000000000000000000, 4000000000000000000)");
+  for (const char* source :
+       {"{{ '%*d' % (-9223372036854775807 - 1, 3) }}", "{{ 1|round(-9223372036854775807, 'ceil') }}",
+        "{{ range(0, 9000000000000000000, 4000000000000000000)[3:] }}"}) {
+    CHECK(error_of(source).find("template limit") != std::string::npos);
+  }
+}
+
 TEST_CASE("limits can be set, and what stays below them renders", "[limits]") {
   const jinja::Limits few{.steps = 100};
   CHECK(error_of("{% for i in range(100) %}x{% endfor %}", "{}", few).find("steps") != std::string::npos);

@@ -223,10 +223,17 @@ Value get_slice(Runtime& rt, const Value& v, const SliceBounds& b) {
     const auto& r = v.as<RangeObject>();
     const Steps steps = slice_steps(rt, b, r.count);
     auto out = std::make_shared<RangeObject>();
-    out->start = r.at(steps.start);
-    if (__builtin_mul_overflow(r.step, steps.step, &out->step)) rt.fail_limit("digits of a step");
+    const auto at = [&](std::int64_t i) {  // also behind the end
+      std::int64_t value = 0;
+      if (__builtin_mul_overflow(i, r.step, &value) || __builtin_add_overflow(value, r.start, &value)) {
+        rt.fail_limit("digits of a range");
+      }
+      return value;
+    };
+    out->start = at(steps.start);
+    if (__builtin_mul_overflow(r.step, steps.step, &out->step)) rt.fail_limit("digits of a range");
     out->count = steps.count;
-    out->stop = r.at(steps.stop);
+    out->stop = at(steps.stop);
     return Value::object(Kind::Range, std::move(out));
   }
   if (!v.is_sequence()) rt.fail("'" + std::string(type_name(v)) + "' object cannot be sliced");

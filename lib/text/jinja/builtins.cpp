@@ -37,6 +37,8 @@ std::int32_t find_filter(std::string_view name) {
 
 Value call_filter(Runtime& rt, std::int32_t filter, const Value& v, CallArguments& arguments) {
   rt.step();
+  rt.charge_reading(v);
+  rt.charge_reading(arguments);
   int deepest = 0;  // what a lazy result keeps of its arguments
   for (const Value& a : arguments.positional) deepest = std::max(deepest, depth(a));
   for (const auto& [name, a] : arguments.keywords) deepest = std::max(deepest, depth(a));

@@ -459,6 +459,7 @@ ArgumentList ExpressionParser::parse_arguments() {
       const bool repeated =
           std::any_of(a.keywords.begin(), a.keywords.end(), [&](const auto& k) { return k.first == name; });
       if (repeated) fail(offset, "the keyword argument '" + escaped(name) + "' is repeated");
+      if (a.keywords.size() == kMaxParameters) fail(offset, "template limit: too many keyword arguments");
       a.keywords.emplace_back(std::move(name), parse_expression());
     } else {
       require(!a.more_positional && !a.more_keywords && a.keywords.empty());

@@ -10,6 +10,7 @@ namespace llm::jinja {
 
 Value Interpreter::eval(const Expr& e) {
   const DepthCount depth(*this);
+  if (++evaluations_ % kEvaluationsPerStep == 0) step();
   switch (e.kind) {
     case Expr::Kind::Const:
       return static_cast<const ConstExpr&>(e).value;
@@ -144,6 +145,9 @@ CallArguments Interpreter::eval_arguments(const ArgumentList& list) {
     const Value more = eval(*list.more_keywords);
     set_position(list.more_keywords->offset);
     if (!more.is_dict()) fail("argument after ** must be a mapping, not " + std::string(type_name(more)));
+    const std::size_t n = a.keywords.size() + more.as<DictObject>().entries().size();
+    if (n > kMaxParameters) fail_limit("keyword arguments");
+    charge_items(n);  // each is looked for among the others
     for (const auto& [key, v] : more.as<DictObject>().entries()) {
       if (!key.is_string()) fail("keywords must be strings");
       const std::string& name = key.as_string().bytes();

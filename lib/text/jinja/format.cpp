@@ -130,7 +130,7 @@ class Printf {
     const Value n = next();
     if (!n.is_integer()) rt_.fail("* wants int");
     const std::int64_t width = as_index(rt_, n, "a width");
-    if (std::abs(width) > kMaxWidth) rt_.fail_limit("widths of formatted values");
+    if (width < -kMaxWidth || width > kMaxWidth) rt_.fail_limit("widths of formatted values");
     return static_cast<int>(width);
   }
 
@@ -203,6 +203,8 @@ class Printf {
   }
 
   void convert(char type, const Flags& f, const Value& v) {
+    rt_.step();
+    rt_.charge_reading(v);
     switch (type) {
       case 's':
       case 'r':
@@ -385,12 +387,10 @@ std::string zero_filled(std::string digits, const Spec& spec, std::size_t prefix
   const std::string rest = digits.substr(whole_end);
   const char t = spec.number.type;
   const std::size_t size = t == 'b' || t == 'o' || t == 'x' || t == 'X' ? 4 : 3;
-  std::string text = grouped(whole, spec.number.grouping, size);
-  while (prefix + text.size() + rest.size() < static_cast<std::size_t>(spec.width)) {
-    whole.insert(0, "0");
-    text = grouped(whole, spec.number.grouping, size);
-  }
-  return text + rest;
+  std::size_t n = whole.size();
+  while (prefix + n + (n - 1) / size + rest.size() < static_cast<std::size_t>(spec.width)) ++n;
+  whole.insert(0, n - whole.size(), '0');
+  return grouped(whole, spec.number.grouping, size) + rest;
 }
 
 void format_number(Runtime& rt, const Value& v, const Spec& spec, Str& out) {
@@ -427,8 +427,9 @@ class Formatter {
         continue;
       }
       if (text[brace] == '}') rt_.fail("Single '}' encountered in format string");
+      rt_.step();
       at = field(format, brace + 1, levels, out);
-      rt_.require_string(out.size());
+      if (out.size() > rt_.limits().string_bytes) rt_.fail_limit("strings");
     }
     return out;
   }
@@ -465,7 +466,9 @@ class Formatter {
       at += 2;
       if (at < view.size() && view[at] != ':') rt_.fail("expected ':' after conversion specifier");
     }
-    const Value value = converted(lookup(view.substr(0, name_end)), conversion);
+    const Value named = lookup(view.substr(0, name_end));
+    rt_.charge_reading(named);
+    const Value value = converted(named, conversion);
     const Str spec = at < view.size() ? run(inside.substr(at + 1), levels - 1) : Str();
     format_value(rt_, value, spec.view(), out);
     return end + 1;
@@ -497,6 +500,7 @@ class Formatter {
       if (index >= arguments_.positional.size()) rt_.fail("Replacement index out of range for positional args tuple");
       return arguments_.positional[index];
     }
+    rt_.charge_items(arguments_.keywords.size());
     for (const auto& [key, value] : arguments_.keywords) {
       if (key == name) return value;
     }

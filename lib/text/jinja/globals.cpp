@@ -69,6 +69,7 @@ Value namespace_(Runtime& rt, CallArguments& given) {
     }
   }
   object->depth = object->attributes.depth + 1;
+  rt.charge_items(object->attributes.entries().size());
   rt.keep(object);
   return rt.nested(Kind::Namespace, std::move(object));
 }

@@ -74,6 +74,7 @@ Value& Interpreter::variable(const Place& place) {
 }
 
 void Interpreter::enter(const Scope& scope) {
+  step(scope.loads.size() / kVariablesPerStep);
   for (const Load& load : scope.loads) {
     switch (load.from) {
       case Load::From::Context:
@@ -197,6 +198,7 @@ void Interpreter::output(const Value& v) {
   const std::size_t before = out_->size();
   append_str(*this, v, *out_);
   charge_bytes(out_->size() - before);
+  require_runs(out_->n_runs());
   if (out_->size() > limits().output_bytes) fail_limit("characters of output");
 }
 
@@ -360,9 +362,12 @@ Value Interpreter::call(const Value& callee, CallArguments& arguments) {
   step();
   switch (callee.kind()) {
     case Kind::Function:
+      charge_reading(arguments);
       return callee.as<FunctionObject>().body(*this, arguments);
     case Kind::Method: {
       const auto& method = callee.as<MethodObject>();
+      charge_reading(method.self);
+      charge_reading(arguments);
       return method.body(*this, method.self, arguments);
     }
     case Kind::Macro:

@@ -91,6 +91,7 @@ class Interpreter : public Runtime {
   Str* out_ = nullptr;
   const Value* block_value_ = nullptr;  ///< what the filter of a block gets
   int depth_ = 0, calls_ = 0;
+  std::uint64_t evaluations_ = 0;
   std::vector<std::shared_ptr<Object>> kept_;
 };
 

@@ -53,6 +53,7 @@ class Interpreter::Enter {
         std::shared_ptr<Activation> again = nullptr)
       : interpreter_(i), outer_(i.activation_) {
     if (!again) {
+      i.charge_items(slots);
       again = std::make_shared<Activation>();
       again->parent = closure;
       again->slots.resize(slots, Value::missing());

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdio>
 #include <optional>
+#include <unordered_set>
 
 #include "text/jinja/limits.h"
 #include "text/jinja/numbers.h"
@@ -176,7 +177,7 @@ class Lexer {
     if (in_name(text_, at_)) {
       const std::size_t from = at_;
       while (at_ < text_.size() && in_name(text_, at_)) ++at_;
-      return add(TokenType::Name, from, at_);
+      return name(from);
     }
     for (const std::string_view op : kOperators) {
       if (!starts(op)) continue;
@@ -186,6 +187,18 @@ class Lexer {
       return;
     }
     fail(at_, "unexpected character '" + escaped(text_.substr(at_, next_character(text_, at_) - at_)) + "'");
+  }
+
+  void name(std::size_t from) {
+    const std::string_view text = text_.substr(from, at_ - from);
+    if (text.size() > kMaxNameBytes) {
+      fail(from, "template limit: a name of more than " + std::to_string(kMaxNameBytes) + " bytes");
+    }
+    names_.insert(text);
+    if (names_.size() > kMaxNames) {
+      fail(from, "template limit: more than " + std::to_string(kMaxNames) + " different names");
+    }
+    add(TokenType::Name, from, at_);
   }
 
   void balance(std::string_view op, std::vector<char>& open) const {
@@ -336,6 +349,7 @@ class Lexer {
   std::size_t at_ = 0;
   bool line_starting_ = true;
   std::vector<Token> tokens_;
+  std::unordered_set<std::string_view> names_;
 };
 
 }  // namespace

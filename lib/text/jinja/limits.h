@@ -22,6 +22,13 @@ inline constexpr int kMaxEvaluationDepth = 2000;   ///< statements and expressio
 inline constexpr int kMaxValueDepth = 200;         ///< lists in lists
 inline constexpr std::size_t kBytesPerStep = 512;  ///< of a string that is made or searched
 inline constexpr std::size_t kItemsPerStep = 4;    ///< of a list that is made
-inline constexpr std::size_t kMaxIntegerBits = 14'000;  ///< Python prints no integer of more than 4,300 digits
+inline constexpr std::uint64_t kEvaluationsPerStep = 16;  ///< names, operators and constants of expressions
+inline constexpr std::size_t kVariablesPerStep = 16;      ///< of a scope that is entered
+inline constexpr std::size_t kBitsPerStep = 256;          ///< of large integers
+inline constexpr std::size_t kMaxIntegerBits = 14'000;    ///< Python prints no integer of more than 4,300 digits
+inline constexpr std::size_t kMaxNames = 10'000;          ///< different ones in a template
+inline constexpr std::size_t kMaxNameBytes = 1000;
+inline constexpr std::size_t kMaxParameters = 255;             ///< of a macro; keyword arguments of a call
+inline constexpr std::size_t kMaxRuns = std::size_t{1} << 20;  ///< of one string: changes of who wrote it
 
 }  // namespace llm::jinja

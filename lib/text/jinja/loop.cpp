@@ -133,7 +133,10 @@ std::optional<std::size_t> length(const Value& v) {
 }
 
 std::vector<Value> to_items(Runtime& rt, const Value& v) {
-  if (v.is_sequence()) return v.items();
+  if (v.is_sequence()) {
+    rt.charge_items(v.items().size());
+    return v.items();
+  }
   const auto iterator = iterate(rt, v);
   std::vector<Value> items;
   for (Value item; iterator->next(rt, item);) {

@@ -16,7 +16,7 @@ bool is_refused_method(const Value&, std::string_view name);
 Str stripped(const Str&, const Value& characters, int sides);  ///< sides: 1 left, 2 right, 3 both
 Value replaced(Runtime&, const Str&, const Str& old, const Str& replacement, std::int64_t count);
 Value joined(Runtime&, const Str& separator, const std::vector<Value>& parts);
-std::vector<Value> lines_of(const Str&, bool keep_ends);
+std::vector<Value> lines_of(Runtime&, const Str&, bool keep_ends);
 /// At least one character of the case, and no cased one of another.
 bool is_in_case(const Str&, bool (*wanted)(std::int32_t));
 Str capitalized(const Str&);

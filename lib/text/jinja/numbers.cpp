@@ -115,6 +115,7 @@ Value integer_arithmetic(Runtime& rt, char op, const Value& a, const Value& b, O
   }
   const mpz_class x = a.as_big(), y = b.as_big();
   if (y == 0 && (op == '/' || op == 'f' || op == '%')) rt.fail("division by zero");
+  rt.step((bits(x) + bits(y)) / kBitsPerStep);
   switch (op) {
     case '+':
       return checked(rt, x + y, origin);

@@ -41,6 +41,7 @@ Value multiply(Runtime& rt, const Value& a, const Value& b) {
 /// Which of two sequences comes first is what the first elements that differ say.
 std::optional<std::size_t> first_difference(Runtime& rt, const std::vector<Value>& a, const std::vector<Value>& b) {
   const std::size_t n = std::min(a.size(), b.size());
+  rt.charge_items(n);
   for (std::size_t i = 0; i < n; ++i) {
     if (!is_same(a[i], b[i]) && !equal(rt, a[i], b[i])) return i;
   }
@@ -67,6 +68,7 @@ bool order(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
   require_defined(rt, b);
   if (a.is_number() && b.is_number()) return ordered(op, compare_numbers(a, b));
   if (a.is_string() && b.is_string()) {
+    rt.charge_bytes(std::min(a.as_string().size(), b.as_string().size()));
     const int c = a.as_string().bytes().compare(b.as_string().bytes());
     return ordered(op, c < 0 ? -1 : c > 0 ? 1 : 0);
   }
@@ -81,6 +83,7 @@ bool order(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
 
 bool equal_dicts(Runtime& rt, const DictObject& a, const DictObject& b) {
   if (a.entries().size() != b.entries().size()) return false;
+  rt.charge_items(a.entries().size());
   return std::all_of(a.entries().begin(), a.entries().end(), [&](const DictObject::Entry& e) {
     const Value* other = b.find(e.first);
     return other != nullptr && (is_same(e.second, *other) || equal(rt, e.second, *other));
@@ -167,6 +170,8 @@ bool equal(Runtime& rt, const Value& a, const Value& b) {
     case Kind::None:
       return true;
     case Kind::String:
+      if (a.as_string().size() != b.as_string().size()) return false;
+      rt.charge_bytes(a.as_string().size());
       return a.as_string().bytes() == b.as_string().bytes();
     case Kind::List:
     case Kind::Tuple:
@@ -228,6 +233,7 @@ void require_hashable(Runtime& rt, const Value& v) {
   if (v.is(Kind::List) || v.is_dict() || v.is(Kind::View)) {
     rt.fail("unhashable type: '" + std::string(type_name(v)) + "'");
   }
+  rt.charge_reading(v);
   if (!v.is(Kind::Tuple)) return;
   rt.step(v.items().size());
   for (const Value& item : v.items()) require_hashable(rt, item);
@@ -245,6 +251,7 @@ std::int64_t as_index(Runtime& rt, const Value& v, std::string_view what) {
 
 Value concatenated(Runtime& rt, const Str& a, const Str& b) {
   rt.require_string(a.size() + b.size());
+  rt.require_runs(a.n_runs() + b.n_runs());
   if (!a.markup() && !b.markup()) {
     Str out = a;
     out.append(b);
@@ -261,6 +268,7 @@ Value repeated(Runtime& rt, const Value& v, std::int64_t times) {
     const Str& s = v.as_string();
     if (!s.empty() && n > rt.limits().string_bytes / s.size()) rt.fail_limit("strings");
     rt.require_string(s.size() * n);
+    if (s.n_runs() > 1) rt.require_runs(s.n_runs() * n);  // no overflow: a run has at least one byte
     Str out;
     for (std::size_t i = 0; i < n && !s.empty(); ++i) out.append(s);
     return Value::string(std::move(out).as_markup(s.markup()));

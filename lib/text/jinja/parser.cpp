@@ -192,6 +192,7 @@ class Parser : public ExpressionParser {
         fail(p.offset, "a parameter without a default follows one with a default");
       }
       f.parameters.push_back(std::move(p));
+      if (f.parameters.size() > kMaxParameters) fail(current().offset, "template limit: too many parameters");
     }
     expect_operator(")");
   }

@@ -15,8 +15,18 @@ void Runtime::require_string(std::size_t bytes) {
   charge_bytes(bytes);
 }
 
+void Runtime::require_runs(std::size_t runs) const {
+  if (runs > kMaxRuns) fail_limit("pieces from the template and from outside in one string");
+}
+
+void Runtime::charge_reading(const CallArguments& arguments) {
+  for (const Value& v : arguments.positional) charge_reading(v);
+  for (const auto& [name, v] : arguments.keywords) charge_reading(v);
+}
+
 Value Runtime::string(Str s) {
   require_string(s.size());
+  require_runs(s.n_runs());
   return Value::string(std::move(s));
 }
 

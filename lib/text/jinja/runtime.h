@@ -37,8 +37,14 @@ class Runtime {
   }
   void charge_bytes(std::size_t n) { step(n / kBytesPerStep); }
   void charge_items(std::size_t n) { step(n / kItemsPerStep); }
+  /// Before something walks over a value's text.
+  void charge_reading(const Value& v) {
+    if (v.is_string()) charge_bytes(v.as_string().size());
+  }
+  void charge_reading(const CallArguments& arguments);
   /// Before a string of so many bytes is made.
   void require_string(std::size_t bytes);
+  void require_runs(std::size_t runs) const;
 
   const Limits& limits() const { return limits_; }
   const Now& now() const { return now_; }

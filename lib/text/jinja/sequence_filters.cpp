@@ -171,7 +171,6 @@ Value join(Runtime& rt, const Value& v, CallArguments& given) {
 Value length_of(Runtime& rt, const Value& v, CallArguments& given) {
   const Arguments a(rt, "length", given, {});
   if (v.is(Kind::Loop)) return Value::integer(v.as<LoopObject>().count(rt));
-  if (v.is_string()) rt.charge_bytes(v.as_string().size());
   if (const auto n = length(v)) return Value::integer(static_cast<std::int64_t>(*n));
   rt.fail("object of type '" + std::string(type_name(v)) + "' has no len()");
 }
@@ -193,6 +192,7 @@ Value last(Runtime& rt, const Value& v, CallArguments& given) {
   const Arguments a(rt, "last", given, {});
   if (!is_reversible(v)) rt.fail("'" + std::string(type_name(v)) + "' object is not reversible");
   if (v.is_string() && !v.as_string().empty()) return last_character(v.as_string());
+  if (v.is_sequence() && !v.items().empty()) return v.items().back();
   const std::vector<Value> items = to_items(rt, v);
   return items.empty() ? rt.undefined("no last item, the sequence was empty") : items.back();
 }

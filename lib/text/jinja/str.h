@@ -4,6 +4,7 @@
 // A character begins at every byte that is no continuation byte, so that text which is not UTF-8 can be cut too.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -51,6 +52,7 @@ class Str {
 
   /// Never empty unless the string is; neighbours differ.
   std::vector<Run> runs() const;
+  std::size_t n_runs() const { return std::max<std::size_t>(runs_.size(), 1); }
   Origin origin_at(std::size_t byte) const;
   /// User if any byte is.
   Origin origin() const;

@@ -1,5 +1,6 @@
 // Python's str methods.
 #include <algorithm>
+#include <unordered_set>
 
 #include "text/jinja/arguments.h"
 #include "text/jinja/format.h"
@@ -16,17 +17,33 @@ constexpr std::size_t kNowhere = std::string_view::npos;
 
 Value piece(const Str& s, std::size_t from, std::size_t to) { return Value::string(s.substr(from, to - from)); }
 
+/// A string's pieces, paid for while they are made: there may be as many as it has bytes.
+class Pieces {
+ public:
+  Pieces(Runtime& rt, const Str& s) : rt_(rt), text_(s) {}
+  void add(std::size_t from, std::size_t to) {
+    pieces_.push_back(piece(text_, from, to));
+    if (pieces_.size() % kItemsPerStep == 0) rt_.step();
+  }
+  std::int64_t size() const { return std::ssize(pieces_); }
+  std::vector<Value> take() { return std::move(pieces_); }
+
+ private:
+  Runtime& rt_;
+  const Str& text_;
+  std::vector<Value> pieces_;
+};
+
 const Str& text(const Value& self) { return self.as_string(); }
 
 /// start and end in characters, negative from the end, as byte offsets; nothing if start lies behind the text.
 struct Window {
   std::size_t from, to;
 };
-std::optional<Window> window(Runtime& rt, const Str& s, const Arguments& a, std::size_t first) {
+std::optional<Window> window(const Str& s, const Arguments& a, std::size_t first) {
   const bool start_given = a.given(first), end_given = a.given(first + 1);
   if (!start_given && !end_given) return Window{0, s.size()};
   const auto n = static_cast<std::int64_t>(s.length());
-  rt.charge_bytes(s.size());
   const auto place = [&](std::size_t i, std::int64_t fallback) {
     const std::int64_t k = a.given(i) ? a.integer(i, 0) : fallback;
     return k < 0 ? std::max<std::int64_t>(k + n, 0) : k;
@@ -61,7 +78,6 @@ template <int sides>
 Value strip(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "strip", given, {""});
   if (a.given(0)) (void)a.string(0);
-  rt.charge_bytes(text(self).size());
   return Value::string(stripped(text(self), a.get(0, Value()), sides));
 }
 
@@ -70,7 +86,7 @@ template <bool at_start>
 Value affix(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, at_start ? "startswith" : "endswith", given, {"", "", ""}, 1);
   const Str& s = text(self);
-  const auto w = window(rt, s, a, 1);
+  const auto w = window(s, a, 1);
   const auto matches = [&](const Value& v) {
     if (!v.is_string())
       rt.fail("startswith and endswith want a str or a tuple of str, not " + std::string(type_name(v)));
@@ -79,6 +95,7 @@ Value affix(Runtime& rt, const Value& self, CallArguments& given) {
     return at_start ? inside.starts_with(text(v).view()) : inside.ends_with(text(v).view());
   };
   if (!a[0].is(Kind::Tuple)) return Value::boolean(matches(a[0]));
+  rt.charge_items(a[0].items().size());
   return Value::boolean(std::any_of(a[0].items().begin(), a[0].items().end(), matches));
 }
 
@@ -89,9 +106,8 @@ Value find_in(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "find", given, {"", "", ""}, 1);
   const Str& s = text(self);
   const Str& needle = a.string(0);
-  rt.charge_bytes(s.size());
   std::size_t at = kNowhere;
-  if (const auto w = window(rt, s, a, 1)) {
+  if (const auto w = window(s, a, 1)) {
     const std::string_view inside = s.view().substr(0, w->to);
     at = from_right ? rfind(inside, needle.view()) : find(inside, needle.view(), w->from);
     if (at != kNowhere && at < w->from) at = kNowhere;
@@ -104,8 +120,7 @@ Value count(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "count", given, {"", "", ""}, 1);
   const Str& s = text(self);
   const std::string_view needle = a.string(0).view();
-  rt.charge_bytes(s.size());
-  const auto w = window(rt, s, a, 1);
+  const auto w = window(s, a, 1);
   if (!w) return Value::integer(0);
   const std::string_view inside = s.view().substr(w->from, w->to - w->from);
   if (needle.empty()) return Value::integer(static_cast<std::int64_t>(count_characters(inside)) + 1);
@@ -134,7 +149,6 @@ Value partition(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "partition", given, {""}, 1);
   const Str &s = text(self), &separator = a.string(0);
   if (separator.empty()) rt.fail("empty separator");
-  rt.charge_bytes(2 * s.size());
   const std::size_t at = from_right ? rfind(s.view(), separator.view()) : find(s.view(), separator.view());
   const Value none = Value::string("");
   if (at == kNowhere) return from_right ? rt.tuple({none, none, self}) : rt.tuple({self, none, none});
@@ -144,8 +158,7 @@ Value partition(Runtime& rt, const Value& self, CallArguments& given) {
 
 Value splitlines(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "splitlines", given, {"keepends"});
-  rt.charge_bytes(text(self).size());
-  return rt.list(lines_of(text(self), a.flag(0, false)));
+  return rt.list(lines_of(rt, text(self), a.flag(0, false)));
 }
 
 Value join(Runtime& rt, const Value& self, CallArguments& given) {
@@ -162,7 +175,6 @@ Value without_affix(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, prefix ? "removeprefix" : "removesuffix", given, {""}, 1);
   const Str& s = text(self);
   const std::string_view affix = a.string(0).view();
-  rt.charge_bytes(s.size());
   if (affix.empty() || affix.size() > s.size()) return self;
   if (prefix) return s.view().starts_with(affix) ? piece(s, affix.size(), s.size()) : self;
   return s.view().ends_with(affix) ? piece(s, 0, s.size() - affix.size()) : self;
@@ -193,8 +205,10 @@ Value justify(Runtime& rt, const Value& self, CallArguments& given) {
 Value zfill(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "zfill", given, {""}, 1);
   const Str& s = text(self);
-  const std::int64_t missing = a.integer(0, 0) - static_cast<std::int64_t>(s.length());
-  if (missing <= 0) return self;
+  const auto n = static_cast<std::int64_t>(s.length());
+  const std::int64_t width = a.integer(0, 0);
+  if (width <= n) return self;
+  const std::int64_t missing = width - n;
   if (missing > static_cast<std::int64_t>(rt.limits().string_bytes)) rt.fail_limit("strings");
   const std::size_t sign = s.view().starts_with('+') || s.view().starts_with('-') ? 1 : 0;
   Str out = s.substr(0, sign);
@@ -232,7 +246,6 @@ template <bool (*belongs)(std::int32_t)>
 Value all_are(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "str method", given, {});
   const std::string_view s = text(self).view();
-  rt.charge_bytes(s.size());
   std::size_t at = 0;
   while (at < s.size()) {
     const Character c = character_at(s, at);
@@ -377,10 +390,17 @@ bool is_in_case(const Str& s, bool (*wanted)(std::int32_t)) {
 Str stripped(const Str& s, const Value& characters, int sides) {
   const std::string_view view = s.view();
   const bool spaces = characters.is_none();
-  const std::string_view set = spaces ? std::string_view() : characters.as_string().view();
+  std::unordered_set<std::string_view> set;
+  if (!spaces) {
+    const std::string_view all = characters.as_string().view();
+    for (std::size_t at = 0, end = 0; at < all.size(); at = end) {
+      end = next_character(all, at);
+      set.insert(all.substr(at, end - at));
+    }
+  }
   const auto drops = [&](std::size_t at) {
     const Character c = character_at(view, at);
-    return spaces ? is_space(c.code) : find(set, view.substr(at, c.length)) != kNowhere;
+    return spaces ? is_space(c.code) : set.contains(view.substr(at, c.length));
   };
   std::size_t from = 0, to = view.size();
   while ((sides & 1) != 0 && from < to && drops(from)) from = next_character(view, from);
@@ -393,7 +413,6 @@ Str stripped(const Str& s, const Value& characters, int sides) {
 }
 
 Value replaced(Runtime& rt, const Str& s, const Str& old, const Str& replacement, std::int64_t count) {
-  rt.charge_bytes(s.size());
   const std::string_view view = s.view();
   Str out;
   std::size_t at = 0;
@@ -430,9 +449,9 @@ Value joined(Runtime& rt, const Str& separator, const std::vector<Value>& parts)
   return rt.string(std::move(out).as_markup(separator.markup()));
 }
 
-std::vector<Value> lines_of(const Str& s, bool keep_ends) {
+std::vector<Value> lines_of(Runtime& rt, const Str& s, bool keep_ends) {
   const std::string_view view = s.view();
-  std::vector<Value> lines;
+  Pieces lines(rt, s);
   for (std::size_t from = 0; from < view.size();) {
     std::size_t at = from, end = view.size();
     while (at < view.size()) {
@@ -447,10 +466,10 @@ std::vector<Value> lines_of(const Str& s, bool keep_ends) {
       if (c.code == '\r' && end < view.size() && view[end] == '\n') ++end;
       break;
     }
-    lines.push_back(piece(s, from, keep_ends ? end : at));
+    lines.add(from, keep_ends ? end : at);
     from = end;
   }
-  return lines;
+  return lines.take();
 }
 
 Str capitalized(const Str& s) {
@@ -475,31 +494,30 @@ Value centered(Runtime& rt, const Str& s, std::int64_t width, std::string_view f
 
 std::vector<Value> split_string(Runtime& rt, const Str& s, const Value& separator, std::int64_t most) {
   const std::string_view view = s.view();
-  rt.charge_bytes(view.size());
-  std::vector<Value> parts;
+  Pieces parts(rt, s);
   std::size_t at = 0;
   if (!separator.is_none()) {
     const std::string_view sep = separator.as_string().view();
     if (sep.empty()) rt.fail("empty separator");
-    while (most < 0 || std::ssize(parts) < most) {
+    while (most < 0 || parts.size() < most) {
       const std::size_t hit = find(view, sep, at);
       if (hit == kNowhere) break;
-      parts.push_back(piece(s, at, hit));
+      parts.add(at, hit);
       at = hit + sep.size();
     }
-    parts.push_back(piece(s, at, view.size()));
-    return parts;
+    parts.add(at, view.size());
+    return parts.take();
   }
   for (;;) {
     at += leading_space(view.substr(at));
-    if (at == view.size()) return parts;
-    if (most >= 0 && std::ssize(parts) >= most) {
-      parts.push_back(piece(s, at, view.size()));
-      return parts;
+    if (at == view.size()) return parts.take();
+    if (most >= 0 && parts.size() >= most) {
+      parts.add(at, view.size());
+      return parts.take();
     }
     std::size_t end = at;
     while (end < view.size() && !is_space(character_at(view, end).code)) end = next_character(view, end);
-    parts.push_back(piece(s, at, end));
+    parts.add(at, end);
     at = end;
   }
 }
@@ -507,26 +525,25 @@ std::vector<Value> split_string(Runtime& rt, const Str& s, const Value& separato
 std::vector<Value> split_string_right(Runtime& rt, const Str& s, const Value& separator, std::int64_t most) {
   if (most < 0) return split_string(rt, s, separator, -1);
   const std::string_view view = s.view();
-  rt.charge_bytes(view.size());
-  std::vector<Value> parts;
+  Pieces parts(rt, s);
   std::size_t end = view.size();
   if (!separator.is_none()) {
     const std::string_view sep = separator.as_string().view();
     if (sep.empty()) rt.fail("empty separator");
-    while (std::ssize(parts) < most) {
+    while (parts.size() < most) {
       const std::size_t hit = rfind(view, sep, end);
       if (hit == kNowhere) break;
       rt.charge_bytes(end);
-      parts.push_back(piece(s, hit + sep.size(), end));
+      parts.add(hit + sep.size(), end);
       end = hit;
     }
-    parts.push_back(piece(s, 0, end));
+    parts.add(0, end);
   } else {
     for (;;) {
       end -= trailing_space(view.substr(0, end));
       if (end == 0) break;
-      if (std::ssize(parts) >= most) {
-        parts.push_back(piece(s, 0, end));
+      if (parts.size() >= most) {
+        parts.add(0, end);
         break;
       }
       std::size_t from = end;
@@ -535,12 +552,13 @@ std::vector<Value> split_string_right(Runtime& rt, const Str& s, const Value& se
         if (is_space(character_at(view, before).code)) break;
         from = before;
       }
-      parts.push_back(piece(s, from, end));
+      parts.add(from, end);
       end = from;
     }
   }
-  std::reverse(parts.begin(), parts.end());
-  return parts;
+  std::vector<Value> in_order = parts.take();
+  std::reverse(in_order.begin(), in_order.end());
+  return in_order;
 }
 
 }  // namespace llm::jinja

@@ -137,6 +137,8 @@ std::int32_t find_test(std::string_view name) {
 
 bool call_test(Runtime& rt, std::int32_t test, const Value& v, CallArguments& arguments) {
   rt.step();
+  rt.charge_reading(v);
+  rt.charge_reading(arguments);
   return kTests[test].body(rt, v, arguments);
 }
 

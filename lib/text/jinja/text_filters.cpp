@@ -57,7 +57,6 @@ Value trim(Runtime& rt, const Value& v, CallArguments& given) {
   const Arguments a(rt, "trim", given, {"chars"});
   if (a.given(0)) (void)a.string(0);
   const Str s = str(rt, v);
-  rt.charge_bytes(s.size());
   return Value::string(stripped(s, a.get(0, Value()), 3));
 }
 
@@ -108,7 +107,7 @@ Value indent(Runtime& rt, const Value& v, CallArguments& given) {
   }
   Str text = v.as_string();
   text.append("\n", Origin::Template);
-  const std::vector<Value> lines = lines_of(text, false);
+  const std::vector<Value> lines = lines_of(rt, text, false);
   const bool blank = a.flag(2, false);
   Str out;
   if (a.flag(1, false)) out.append(indentation);
@@ -131,7 +130,7 @@ Value truncate(Runtime& rt, const Value& v, CallArguments& given) {
   if (leeway < 0) rt.fail("truncate: leeway is negative");
   const auto n = length(v);
   if (!n) rt.fail("object of type '" + std::string(type_name(v)) + "' has no len()");
-  if (static_cast<std::int64_t>(*n) <= most + leeway) return v;
+  if (static_cast<std::int64_t>(*n) - leeway <= most) return v;
   if (!v.is_string()) rt.fail("truncate: a string is needed, not " + std::string(type_name(v)));
   const Str& s = v.as_string();
   Str out = s.substr(0, s.offset(static_cast<std::size_t>(most - end_length)));
@@ -146,7 +145,6 @@ Value truncate(Runtime& rt, const Value& v, CallArguments& given) {
 Value wordcount(Runtime& rt, const Value& v, CallArguments& given) {
   const Arguments a(rt, "wordcount", given, {});
   const Str s = str(rt, v);
-  rt.charge_bytes(s.size());
   std::int64_t words = 0;
   bool inside = false;
   for (std::size_t at = 0; at < s.size();) {
@@ -285,7 +283,7 @@ Value round_to_integer(Runtime& rt, const Value& v) {
 
 /// ceil and floor: of the value times 10**decimals, divided by that again.
 Value round_by(Runtime& rt, const Value& v, std::int64_t decimals, bool up) {
-  if (std::abs(decimals) > 400) rt.fail_limit("decimals");
+  if (decimals < -400 || decimals > 400) rt.fail_limit("decimals");
   const Value unit = binary(rt, BinaryOp::Pow, Value::integer(10), Value::integer(decimals));
   const Value scaled = binary(rt, BinaryOp::Mul, v, unit);
   Value whole = scaled;
