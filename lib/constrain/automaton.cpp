@@ -16,8 +16,8 @@ using State = Automaton::State;
 using StateSet = std::vector<StateId>;  // ascending
 
 constexpr StateId kNone = ~StateId{0};
-/// Of all sets, or all edges, that a construction may hold: some 100 MB.
-constexpr std::size_t kMostMembers = 10'000'000;
+/// Of all sets that a construction may hold, and of all edges: 120 MB and 240 MB.
+constexpr std::size_t kMostMembers = 30'000'000, kMostEdges = 20'000'000;
 
 /// Adds what silent edges reach; ascending, without repeats.
 class SilentClosure {
@@ -93,12 +93,12 @@ class SubsetConstruction {
 
  private:
   StateId id_of(StateSet set) {
-    const auto [found, is_new] = ids_.try_emplace(set, static_cast<StateId>(sets_.size()));
+    const auto [found, is_new] = ids_.try_emplace(std::move(set), static_cast<StateId>(sets_.size()));
     if (is_new) {
       states_.emplace_back();
-      for (const StateId s : set) states_.back().accepting |= source_.states[s].accepting;
-      members_ += set.size();
-      sets_.push_back(std::move(set));
+      for (const StateId s : found->first) states_.back().accepting |= source_.states[s].accepting;
+      members_ += found->first.size();
+      sets_.push_back(&found->first);
     }
     return found->second;
   }
@@ -106,7 +106,7 @@ class SubsetConstruction {
   void expand(StateId s) {
     std::vector<Automaton::ByteEdge> edges;
     std::map<RuleId, StateSet> calls;
-    for (const StateId from : sets_[s]) {
+    for (const StateId from : *sets_[s]) {
       const State& state = source_.states[from];
       edges.insert(edges.end(), state.bytes.begin(), state.bytes.end());
       for (const auto& call : state.calls) calls[call.rule].push_back(call.target);
@@ -124,7 +124,7 @@ class SubsetConstruction {
   const Automaton& source_;
   SilentClosure closure_;
   std::size_t limit_, members_ = 0;
-  std::vector<StateSet> sets_;
+  std::vector<const StateSet*> sets_;  ///< keys of ids_, which stay where they are
   std::vector<State> states_;
   std::unordered_map<StateSet, StateId, HashOfVector> ids_;
 };
@@ -135,10 +135,11 @@ Automaton without_silent_edges(const Automaton& source) {
   result.states.resize(source.states.size());
   std::size_t edges = 0;
   for (StateId s = 0; s < source.states.size(); ++s) {
-    if (edges > kMostMembers) {
-      throw Error(ErrorKind::Notation,
-                  "a long repetition of what may be empty or may end in many ways needs too much memory; smaller or "
-                  "fewer repetitions may help");
+    if (edges > kMostEdges) {
+      throw Error(
+          ErrorKind::Notation,
+          "too many parts may follow one another: repetitions of what may be empty or may end in many ways, or a "
+          "long list of optional parts; fewer of them may help");
     }
     State& state = result.states[s];
     for (const StateId from : closure.of({s})) {

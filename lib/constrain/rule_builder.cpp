@@ -166,9 +166,20 @@ class RuleBuilder {
     const std::uint64_t copies = e.max == kUnbounded ? e.min : e.max;
     if (copies <= kFew) return emit_copies(e, from, to, nfa, [&](StateId a, StateId b) { emit(e.body, a, b, nfa); });
     // Many copies: of the smallest automaton, which is found once.
-    const Automaton body = automaton_of(e.body);
-    if (counting_ == Counting::Allowed && emit_counted(e, copies, body, from, to, nfa)) return;
-    emit_copies(e, from, to, nfa, [&](StateId a, StateId b) { emit_copy(body, a, b, nfa); });
+    Automaton body = automaton_of(e.body);
+    expr::Repeat repeat = e;
+    if (body.states[0].accepting) {  // the empty text as often as wanted: any number of the others
+      give_start_no_incoming_edges(body);
+      body.states[0].accepting = false;
+      repeat.min = 0;
+      if (is_empty(body)) repeat.max = 0;
+    }
+    if (repeat.max == 0) {
+      nfa.states[from].silent.push_back(to);
+      return;
+    }
+    if (counting_ == Counting::Allowed && emit_counted(repeat, copies, body, from, to, nfa)) return;
+    emit_copies(repeat, from, to, nfa, [&](StateId a, StateId b) { emit_copy(body, a, b, nfa); });
   }
 
   /// `emit_body(from, to)` for each repetition.
