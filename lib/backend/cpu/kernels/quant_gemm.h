@@ -112,10 +112,10 @@ struct Sums {
   V v[2][nc];
 };
 
+#if !defined(LLM_ISA_avx2)
 /// Adds `elements` products to each sum; `q` points to the panel's bytes, `k` is the place in the columns.
 template <int elements, int nc>
-LLM_INLINE void add_products([[maybe_unused]] Sums<nc>& sum, const u8* q, const TileColumns& cols, i64 k) {
-#if !defined(LLM_ISA_avx2)
+LLM_INLINE void add_products(Sums<nc>& sum, const u8* q, const TileColumns& cols, i64 k) {
 #pragma GCC unroll 16
   for (int i = 0; i < elements / 4; ++i) {
     const V w0 = load(q + i * 4 * kPanelRows), w1 = load(q + i * 4 * kPanelRows + sizeof(V));
@@ -126,14 +126,11 @@ LLM_INLINE void add_products([[maybe_unused]] Sums<nc>& sum, const u8* q, const 
       sum.v[1][c] = dot8(sum.v[1][c], w1, a);
     }
   }
-#else
-  (void)q, (void)cols, (void)k;
-#endif
 }
-
-#if defined(LLM_ISA_avx2)
-/// The same without VNNI: int16 sums of two products are added up as long as they cannot overflow, then widened by a
-/// multiplication with `factor` (pairs of int16) per register of rows.
+#else
+/// Adds `elements` products to each sum without VNNI; `q` points to the panel's bytes, `k` is the place in the columns:
+/// int16 sums of two products are added up as long as they cannot overflow, then widened by a multiplication with
+/// `factor` (pairs of int16) per register of rows.
 template <PanelTraits t, int elements, int nc>
 LLM_INLINE void add_products_16(V* isum, const V* factor, const u8* q, const TileColumns& cols, i64 k) {
   constexpr int kMost = 32767 / (2 * 127 * t.max_abs);
@@ -169,11 +166,12 @@ LLM_INLINE void fetch_ahead(Ahead& ahead) {
     _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T0);
 }
 
-/// The integer sums of block `b` into work.isum[2 c + register of rows].
-template <PanelTraits t, int nc>
-LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, V* isum, Ahead& ahead) {
-  const u8* q = p.q + b * t.block * kPanelRows + row * 4;
 #if defined(LLM_ISA_avx2)
+
+/// The integer sums of block `b` of the panel.
+template <PanelTraits t, int nc>
+LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, V* isum, Ahead& ahead) {
+  const u8* q = p.q + b * t.block * kPanelRows + row * 4;
   for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
   if constexpr (t.scaled()) {
     for (int s = 0; s < t.block / t.sub; ++s) {
@@ -189,23 +187,46 @@ LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& col
     for (int s = 0; s < t.block; s += kPart)
       add_products_16<t, kPart, nc>(isum, factor, q + s * kPanelRows, cols, b * t.block + s);
   }
+  Sums<nc> sum;
+  for (int c = 0; c < nc; ++c) {
+    sum.v[0][c] = isum[2 * c];
+    sum.v[1][c] = isum[2 * c + 1];
+  }
+  return sum;
+}
+
 #else
+
+/// The integer sums of sub-block `s` of block `b`, not scaled.
+template <PanelTraits t, int nc>
+LLM_INLINE Sums<nc> sub_block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, int s) {
   constexpr int kSubs = t.block / t.sub;
-  if constexpr (t.scaled())
-    for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
-  for (int s = 0; s < kSubs; ++s) {
-    fetch_ahead(ahead);
-    Sums<nc> sum;
+  const u8* q = p.q + (b * t.block + s * t.sub) * kPanelRows + row * 4;
+  Sums<nc> sum;
 #pragma GCC unroll 8
-    for (int c = 0; c < nc; ++c)
-      sum.v[0][c] = sum.v[1][c] = t.bias != 0 ? splat32(cols.bias[c][b * kSubs + s]) : zero();
-    if constexpr (t.sub <= 32) {
-      add_products<t.sub, nc>(sum, q + s * t.sub * kPanelRows, cols, b * t.block + s * t.sub);
-    } else {
-      for (int part = 0; part < t.sub; part += 32)
-        add_products<32, nc>(sum, q + part * kPanelRows, cols, b * t.block + part);
-    }
-    if constexpr (t.scaled()) {
+  for (int c = 0; c < nc; ++c) sum.v[0][c] = sum.v[1][c] = t.bias != 0 ? splat32(cols.bias[c][b * kSubs + s]) : zero();
+  if constexpr (t.sub <= 32) {
+    add_products<t.sub, nc>(sum, q, cols, b * t.block + s * t.sub);
+  } else {
+    for (int part = 0; part < t.sub; part += 32)
+      add_products<32, nc>(sum, q + part * kPanelRows, cols, b * t.block + part);
+  }
+  return sum;
+}
+
+/// The integer sums of block `b` of the panel; those that are scaled are added up in `isum`, the others never leave the
+/// registers.
+template <PanelTraits t, int nc>
+LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, V* isum, Ahead& ahead) {
+  if constexpr (!t.scaled()) {
+    fetch_ahead(ahead);
+    return sub_block_sums<t, nc>(p, row, cols, b, 0);
+  } else {
+    constexpr int kSubs = t.block / t.sub;
+    for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
+    for (int s = 0; s < kSubs; ++s) {
+      fetch_ahead(ahead);
+      const Sums<nc> sum = sub_block_sums<t, nc>(p, row, cols, b, s);
       const std::int32_t* scale = p.scale + (b * kSubs + s) * kPanelRows + row;
       const V s0 = load(scale), s1 = load(scale + kWidth);
 #pragma GCC unroll 8
@@ -213,16 +234,18 @@ LLM_INLINE void block_sums(const PanelMemory& p, int row, const TileColumns& col
         isum[2 * c] = add32(isum[2 * c], mul32(sum.v[0][c], s0));
         isum[2 * c + 1] = add32(isum[2 * c + 1], mul32(sum.v[1][c], s1));
       }
-    } else {
-#pragma GCC unroll 8
-      for (int c = 0; c < nc; ++c) {
-        isum[2 * c] = sum.v[0][c];
-        isum[2 * c + 1] = sum.v[1][c];
-      }
     }
+    Sums<nc> total;
+#pragma GCC unroll 8
+    for (int c = 0; c < nc; ++c) {
+      total.v[0][c] = isum[2 * c];
+      total.v[1][c] = isum[2 * c + 1];
+    }
+    return total;
   }
-#endif
 }
+
+#endif
 
 /// y += the product of kTileRows rows of the panel from `row` with nc columns over n elements.
 template <PanelTraits t, int nc>
@@ -237,13 +260,13 @@ template <PanelTraits t, int nc>
     acc[2 * c + 1] = load_f(y[c] + row + kWidth);
   }
   for (i64 b = 0; b < n / t.block; ++b) {
-    block_sums<t, nc>(p, row, cols, b, isum, ahead);
+    const Sums<nc> sums = block_sums<t, nc>(p, row, cols, b, isum, ahead);
     const float* d = p.d + b * kPanelRows + row;
     const float* dm = p.dm + b * kPanelRows + row;
     const F d0 = load_f(d), d1 = load_f(d + kWidth);
 #pragma GCC unroll 8
     for (int c = 0; c < nc; ++c) {
-      F y0 = mul(d0, to_f(isum[2 * c])), y1 = mul(d1, to_f(isum[2 * c + 1]));
+      F y0 = mul(d0, to_f(sums.v[0][c])), y1 = mul(d1, to_f(sums.v[1][c]));
       if constexpr (t.minimums == Minimums::PerBlock) {
         const F sum = splat_f(reinterpret_cast<const float*>(cols.sums[c])[b]);
         y0 = fma(load_f(dm), sum, y0);
@@ -309,7 +332,7 @@ TileFn tile_of(i64 nc) {
 template <class T>
 [[gnu::noinline]] void unpack_panel(const u8* const* rows, i64 k0, i64 n, PanelMemory& p) {
   constexpr PanelTraits t = T::traits;
-  for (i64 b = 0; b < n / t.block; ++b) {
+  for (i64 b = 0; b < n / t.block; b += parts_at_once<T>()) {
     const i64 block = k0 / t.block + b, offset = block / T::kParts * T::kBytes;
     for (int row = 0; row < kPanelRows; row += kWidth) {
       const PanelBlock out{p.q + b * t.block * kPanelRows + row * 4, p.scale + b * (t.block / t.sub) * kPanelRows + row,

@@ -62,6 +62,15 @@ LLM_INLINE void put_scale(const PanelBlock& out, int sub, V scale) {
 LLM_INLINE V low_nibbles(V a) { return and_(a, splat8(0x0f)); }
 LLM_INLINE V high_nibbles(V a) { return and_(shr16<4>(a), splat8(0x0f)); }
 
+/// How many neighbouring blocks an unpack() takes.
+template <class T>
+constexpr int parts_at_once() {
+  if constexpr (requires { T::kPartsAtOnce; })
+    return T::kPartsAtOnce;
+  else
+    return 1;
+}
+
 // unpack(at, part, out): the block of row r is part `part` of the file's block at at(r). Every load_rows() below stays
 // inside the block.
 
@@ -141,10 +150,8 @@ struct PanelQ8_0 {
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     store_f(out.d, halves(at));
-    for (int piece = 0; piece < 2; ++piece) {
-      const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ8_0, qs) + 16 * piece; });
-      for (int i = 0; i < 4; ++i) put(out, 16 * piece + 4 * i, kVnni ? xor_(x.v[i], splat8(0x80)) : x.v[i]);
-    }
+    const Eight x = load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ8_0, qs); });
+    for (int i = 0; i < 8; ++i) put(out, 4 * i, kVnni ? xor_(x.v[i], splat8(0x80)) : x.v[i]);
   }
 };
 

@@ -168,11 +168,16 @@ struct PanelOf {
     const auto at = [&](int r) LLM_LAMBDA { return Place{block(r), part}; };
     constexpr int kPieces = W::kBlock / 16;
     V pieces[4][kPieces], scales[4];
-#pragma GCC unroll 1
-    for (int j = 0; j < 4; ++j) {  // the rows of load_rows()
+    const auto unpack_rows = [&](int j) LLM_LAMBDA {  // as load_rows() takes them
       const auto rows = [&](int b) LLM_LAMBDA { return at(4 * b + j); };
       W::pieces(rows, [&](auto t, V piece) LLM_LAMBDA { pieces[j][t] = piece; });
       if constexpr (W::kSub != W::kBlock) scales[j] = W::scales(rows);
+    };
+    if constexpr (kPieces <= 2) {  // they stay in registers
+      repeat<4>(unpack_rows);
+    } else {
+#pragma GCC unroll 1
+      for (int j = 0; j < 4; ++j) unpack_rows(j);
     }
     for (int t = 0; t < kPieces; ++t) {
       const Four x = transpose4(pieces[0][t], pieces[1][t], pieces[2][t], pieces[3][t]);

@@ -110,6 +110,28 @@ struct WeightsNVFP4 {
   }
 };
 
+using StreamNVFP4 = StreamOf<WeightsNVFP4>;
+
+/// A whole block of the file at a time: its scales are one element of each row, and its parts share their loads.
+struct PanelNVFP4 {
+  static constexpr int kBytes = sizeof(BlockNVFP4), kParts = 4, kPartsAtOnce = 4;
+  static constexpr PanelTraits traits = PanelOf<WeightsNVFP4>::traits;
+  template <class At>
+  LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
+    static_assert(offsetof(BlockNVFP4, qs) == 4);
+    const V table = value_table<WeightsNVFP4::kBias>(kValuesE2M1), scales = load_rows(at).v[0];
+    const Eight x = load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockNVFP4, qs); });
+    repeat<4>([&](auto part) LLM_LAMBDA {
+      store_f(out.d + part * kPanelRows, e4m3_halves(and_(shr32<8 * part>(scales), splat32(0xff))));
+      for (int i = 0; i < 2; ++i) {
+        const V q = x.v[2 * part + i];
+        put(out, 16 * part + 4 * i, shuffle8(table, low_nibbles(q)));
+        put(out, 16 * part + 8 + 4 * i, shuffle8(table, high_nibbles(q)));
+      }
+    });
+  }
+};
+
 struct WeightsQ1_0 {
   using Form = Inline;
   static constexpr int kBlock = 32, kParts = 4, kBytes = sizeof(BlockQ1_0), kSub = 32;

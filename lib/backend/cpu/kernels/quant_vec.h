@@ -367,6 +367,33 @@ LLM_INLINE Four load_rows(const At& at) {
   return transpose4(group(0), group(1), group(2), group(3));
 }
 
+/// Twice load_rows: v[t] has the 4 bytes at at(row) + 4 t of each row.
+struct Eight {
+  V v[8];
+};
+template <class At>
+LLM_INLINE Eight load_rows_32(const At& at) {
+  Four low, high;
+#if defined(LLM_ISA_avx512)
+  V first[4], second[4];  // of rows j, 4 + j, 8 + j, 12 + j: the first and the second 16 bytes
+  for (int j = 0; j < 4; ++j) {
+    const auto two_rows = [&](int row) LLM_LAMBDA {
+      const auto half = [&](int r) LLM_LAMBDA { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at(r))); };
+      return _mm512_inserti64x4(_mm512_castsi256_si512(half(row)), half(row + 4), 1);
+    };
+    const V a = two_rows(j), b = two_rows(j + 8);
+    first[j] = _mm512_shuffle_i32x4(a, b, 0x88);
+    second[j] = _mm512_shuffle_i32x4(a, b, 0xdd);
+  }
+  low = transpose4(first[0], first[1], first[2], first[3]);
+  high = transpose4(second[0], second[1], second[2], second[3]);
+#else
+  low = load_rows(at);
+  high = load_rows([&](int row) LLM_LAMBDA { return at(row) + 16; });
+#endif
+  return {{low.v[0], low.v[1], low.v[2], low.v[3], high.v[0], high.v[1], high.v[2], high.v[3]}};
+}
+
 template <int I>
 struct Constant {
   static constexpr int value = I;
