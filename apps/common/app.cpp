@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "backend/registry/registry.h"
+#include "common/affinity.h"
+#include "common/events.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
@@ -49,6 +51,7 @@ void find_error_format(std::span<char*> args) {
 }
 
 int report(const Error& error) {
+  emit_error(error);
   std::string elsewhere;
   if (error.kind() == ErrorKind::Usage)
     elsewhere = settings_named_in(error.parts().problem + " " + error.parts().subject);
@@ -72,7 +75,9 @@ int run(std::string_view program, int argc, char** argv, const std::function<int
   report_lost_files();
   find_error_format({argv, static_cast<std::size_t>(argc)});
   try {
-    return body();
+    const int code = body();
+    emit_event("end", {{"code", code}});
+    return code;
   } catch (const BrokenPipe&) {
     return kBrokenPipeExit;
   } catch (const Error& error) {
@@ -96,6 +101,7 @@ void add_model_options(CLI::App& cli, ModelOptions& options) {
       ->required()
       ->take_last();
   add_threads_option(cli, options.threads);
+  add_affinity_options(cli);
   std::string names;
   for (const std::string_view name : backend_names()) names += (names.empty() ? "" : "|") + std::string(name);
   cli.add_option("--backend", options.backend, "what computes (default cpu)")->type_name(names)->take_last();
@@ -106,14 +112,24 @@ std::unique_ptr<Model> load_model(const ModelOptions& options, LoadOptions::Weig
   std::unique_ptr<Model> model;
   {
     Progress progress("loading");
+    EventPace pace;
     model = Model::load({.path = options.path,
                          .backend = options.backend,
                          .threads = options.threads,
                          .weights = weights,
-                         .progress = [&](double fraction) { progress.update(fraction); }},
+                         .progress =
+                             [&](double fraction) {
+                               progress.update(fraction);
+                               if (pace.due(fraction >= 1)) emit_event("load", {{"fraction", fraction}});
+                             }},
                         warnings);
   }
   print_warnings(warnings);
+  emit_event("loaded", {{"model", options.path},
+                        {"architecture", model->dims().architecture},
+                        {"parameters", model->parameter_count()},
+                        {"weight_bytes", model->weight_bytes()},
+                        {"backend", model->backend().describe()}});
   return model;
 }
 

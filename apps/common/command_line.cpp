@@ -16,6 +16,7 @@
 #include "common/help_page.h"
 #include "common/man_page.h"
 #include "common/messages.h"
+#include "common/numbers.h"
 #include "common/output.h"
 #include "common/reserved.h"
 #include "common/settings.h"
@@ -111,8 +112,7 @@ class ArgumentWalk {
   std::string option(const std::string& arg) {
     std::string name = arg.substr(0, arg.find('='));
     const std::string rest = arg.substr(name.size());
-    const auto alias = std::find_if(aliases_.begin(), aliases_.end(), [&](const Alias& a) { return a.given == name; });
-    if (alias != aliases_.end()) name = alias->meant;
+    name = meant_by(name, aliases_);
     if (const CLI::Option* found = find_option(*app_, name)) {
       given_.insert(found);
       return name + rest;
@@ -142,6 +142,54 @@ std::size_t terminal_width() {
   winsize size{};
   if (!stdout_is_terminal() || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidth;
   return std::clamp<std::size_t>(size.ws_col, kLeastWidth, kMostWidth);
+}
+
+/// The file of --log-file, which is opened when the whole line is known.
+std::string& log_file() {
+  static std::string path;
+  return path;
+}
+
+/// It replaces what the file held: no file that the line names may be it.
+void begin_log_file(const CLI::App& cli, const Page& page) {
+  if (log_file().empty()) return;
+  for (const OptionGroup& group : option_groups(cli, page.aliases)) {
+    for (const OptionRow& row : group.rows) {
+      if (!(row.takes_file || row.takes_model) || row.option->check_name("--log-file")) continue;
+      for (const std::string& given : row.option->results()) refuse_overwriting(log_file(), {given});
+    }
+  }
+  open_log_file(log_file());
+}
+
+/// llama.cpp's levels: 0 and 1 errors, 2 warnings, 3 more, 4 and 5 all.
+void set_level(const std::string& text) {
+  const std::int64_t level = parse_integer("--verbosity", text, 0, 5);
+  set_verbosity(level < 2    ? Verbosity::Quiet
+                : level == 2 ? Verbosity::Warnings
+                : level == 3 ? Verbosity::Normal
+                             : Verbosity::Verbose);
+}
+
+void add_log_options(CLI::App& cli) {
+  cli.add_flag_callback(
+         "-q,--quiet,--log-disable", [] { set_verbosity(Verbosity::Quiet); }, "errors only on stderr")
+      ->trigger_on_parse();  // of these three the last one counts
+  cli.add_flag_callback(
+         "-v,--verbose,--log-verbose", [] { set_verbosity(Verbosity::Verbose); }, "say what was chosen and compiled")
+      ->trigger_on_parse();
+  cli.add_option_function<std::string>("--verbosity,--log-verbosity", set_level,
+                                       "what stderr shows; 0, 1: errors; 2: warnings; 3: more (default); 4, 5: as -v")
+      ->type_name("N")
+      ->take_last()
+      ->trigger_on_parse();
+  cli.add_option("--log-file", log_file(), "all that -v would show goes to this file, whatever stderr shows")
+      ->type_name("FILE")
+      ->take_last();
+  cli.add_flag_callback(
+         "--log-jsonl", [] { set_log_format(LogFormat::Json); },
+         "lines on stderr and in the log's file are JSON objects with time, level and message")
+      ->trigger_on_parse();  // before errors of other options
 }
 
 /// Asked for a page, a program prints it whatever is set elsewhere.
@@ -195,6 +243,7 @@ std::optional<int> parse(CLI::App& cli, int argc, char** argv, const Page& page)
   } catch (const CLI::ParseError& error) {
     usage_error(error.what());
   }
+  begin_log_file(cli, page);
   say_settings();
   return std::nullopt;
 }
@@ -213,10 +262,7 @@ void begin_group(CLI::App& cli, const std::string& name) { cli.option_defaults()
 
 void add_common_options(CLI::App& cli) {
   begin_group(cli, "General");
-  cli.add_flag_callback(
-      "-q,--quiet", [] { set_verbosity(Verbosity::Quiet); }, "errors only on stderr");
-  cli.add_flag_callback(
-      "-v,--verbose", [] { set_verbosity(Verbosity::Verbose); }, "say what was chosen and compiled");
+  add_log_options(cli);
   const auto error_format = [](const std::string& text) {
     if (text != "text" && text != "json") {
       throw Error(ErrorKind::Usage, "option --error-format: \"" + escaped(text) + "\" is not text or json");

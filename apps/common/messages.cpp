@@ -3,11 +3,15 @@
 
 #include <spdlog/formatter.h>
 #include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -21,11 +25,40 @@ struct Settings {
   std::string program = "llm";
   Verbosity verbosity = Verbosity::Normal;
   ErrorFormat error_format = ErrorFormat::Text;
+  LogFormat log_format = LogFormat::Text;
   std::size_t warnings = 0;
 };
 Settings& settings() {
   static Settings s;
   return s;
+}
+
+// Levels of the log: warn is a warning, info a note, debug a plain line, trace what -v shows. Errors are written by
+// print_error and reach only the log's file through it.
+
+std::string_view level_name(spdlog::level::level_enum level) {
+  switch (level) {
+    case spdlog::level::err:
+      return "error";
+    case spdlog::level::warn:
+      return "warning";
+    case spdlog::level::info:
+      return "note";
+    default:
+      return level == spdlog::level::trace ? "verbose" : "info";
+  }
+}
+
+/// 2026-01-31T12:00:00.123Z
+std::string time_text(spdlog::log_clock::time_point time) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
+  const auto seconds = static_cast<std::time_t>(ms / 1000);
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  char text[32];
+  const std::size_t n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text + n, sizeof text - n, ".%03dZ", static_cast<int>(ms % 1000));
+  return text;
 }
 
 /// `PROGRAM: warning: text`, `PROGRAM: note: text`; the lower levels are plain lines.
@@ -35,7 +68,9 @@ class LineFormatter final : public spdlog::formatter {
     const auto append = [&out](std::string_view text) { out.append(text.data(), text.data() + text.size()); };
     if (message.level >= spdlog::level::info) {
       append(settings().program);
-      append(message.level >= spdlog::level::warn ? ": warning: " : ": note: ");
+      append(": ");
+      append(level_name(message.level));
+      append(": ");
     }
     append({message.payload.data(), message.payload.size()});
     append("\n");
@@ -43,21 +78,60 @@ class LineFormatter final : public spdlog::formatter {
   std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<LineFormatter>(); }
 };
 
+/// One object per message.
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+    const nlohmann::ordered_json json{{"time", time_text(message.time)},
+                                      {"level", level_name(message.level)},
+                                      {"program", settings().program},
+                                      {"message", std::string(message.payload.data(), message.payload.size())}};
+    const std::string line = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    out.append(line.data(), line.data() + line.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
+};
+
+spdlog::level::level_enum stderr_level() {
+  switch (settings().verbosity) {
+    case Verbosity::Quiet:
+      return spdlog::level::err;
+    case Verbosity::Warnings:
+      return spdlog::level::warn;
+    case Verbosity::Normal:
+      return spdlog::level::debug;
+    case Verbosity::Verbose:
+      return spdlog::level::trace;
+  }
+  return spdlog::level::debug;
+}
+
+/// Sinks: stderr, and behind it perhaps a file.
 spdlog::logger& log() {
   static const auto logger = [] {
     auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
     sink->set_formatter(std::make_unique<LineFormatter>());
     auto made = std::make_shared<spdlog::logger>("stderr", std::move(sink));
-    made->set_level(spdlog::level::debug);
+    made->set_level(spdlog::level::trace);
     made->flush_on(spdlog::level::trace);
     return made;
   }();
+  logger->sinks().front()->set_level(stderr_level());
   return *logger;
+}
+
+void write(spdlog::level::level_enum level, std::string_view text) {
+  log().log(level, spdlog::string_view_t(text.data(), text.size()));
 }
 
 void write_stderr(std::string_view line) {
   while (::write(STDERR_FILENO, line.data(), line.size()) < 0 && errno == EINTR) {
   }
+}
+
+void log_to(spdlog::sinks::sink& sink, std::string_view error) {
+  sink.log(spdlog::details::log_msg("", spdlog::level::err, spdlog::string_view_t(error.data(), error.size())));
+  sink.flush();
 }
 
 std::string_view kind_name(ErrorKind kind) {
@@ -114,29 +188,46 @@ void set_verbosity(Verbosity v) { settings().verbosity = v; }
 Verbosity verbosity() { return settings().verbosity; }
 void set_error_format(ErrorFormat f) { settings().error_format = f; }
 
+void set_log_format(LogFormat f) {
+  settings().log_format = f;
+  if (f == LogFormat::Json) log().set_formatter(std::make_unique<JsonFormatter>());
+}
+bool log_is_json() { return settings().log_format == LogFormat::Json; }
+
+void open_log_file(const std::string& path) {
+  try {
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, true);
+    if (log_is_json()) {
+      sink->set_formatter(std::make_unique<JsonFormatter>());
+    } else {
+      sink->set_formatter(std::make_unique<LineFormatter>());
+    }
+    log().sinks().push_back(std::move(sink));
+  } catch (const spdlog::spdlog_ex&) {
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = path, .problem = std::string("cannot write: ") + std::strerror(errno)});
+  }
+}
+
 void print_warnings(const Warnings& warnings) {
   settings().warnings += warnings.size();
-  if (verbosity() == Verbosity::Quiet) return;
-  for (const Warning& w : warnings) log().log(spdlog::level::warn, spdlog::string_view_t(w.text));
+  for (const Warning& w : warnings) write(spdlog::level::warn, w.text);
 }
 
 std::size_t warnings_printed() { return settings().warnings; }
 
-void note(std::string_view text) {
-  if (verbosity() != Verbosity::Quiet) log().log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
-}
-
-void say(std::string_view text) {
-  if (verbosity() != Verbosity::Quiet) log().log(spdlog::level::debug, spdlog::string_view_t(text.data(), text.size()));
-}
-
-void verbose(std::string_view text) {
-  if (verbosity() == Verbosity::Verbose) say(text);
-}
+void note(std::string_view text) { write(spdlog::level::info, text); }
+void say(std::string_view text) { write(spdlog::level::debug, text); }
+void verbose(std::string_view text) { write(spdlog::level::trace, text); }
 
 void print_text(std::string_view text) { write_stderr(stderr_is_terminal() ? terminal_safe(text) : std::string(text)); }
 
 void print_error(const Error& error) {
+  if (log_is_json()) {  // a line like the others, whose stream must stay JSON
+    write(spdlog::level::err, error.what());
+    return;
+  }
+  for (std::size_t i = 1; i < log().sinks().size(); ++i) log_to(*log().sinks()[i], error.what());
   if (settings().error_format == ErrorFormat::Json) {
     write_stderr(as_json(error) + "\n");
     return;

@@ -13,10 +13,12 @@ namespace llm::app {
 
 enum class Verbosity : std::uint8_t {
   Quiet,  ///< errors only
+  Warnings,
   Normal,
   Verbose,
 };
 enum class ErrorFormat : std::uint8_t { Text, Json };
+enum class LogFormat : std::uint8_t { Text, Json };
 
 /// The name that begins every line; called by run().
 void set_program(std::string_view name);
@@ -24,6 +26,11 @@ std::string_view program();
 void set_verbosity(Verbosity);
 Verbosity verbosity();
 void set_error_format(ErrorFormat);
+/// Json: a line on stderr is an object with time, level, program and message, errors too.
+void set_log_format(LogFormat);
+bool log_is_json();
+/// From here on everything that could be said goes to this file as well, whatever is shown. Throws ErrorKind::Io.
+void open_log_file(const std::string& path);
 
 void print_warnings(const Warnings&);
 /// Warnings given to print_warnings() so far, shown or not.

@@ -27,11 +27,15 @@ constexpr ExitCode kExitCodes[] = {
     {143, "ended by SIGTERM"},
 };
 
+constexpr Alias kCommonAliases[] = {{"-lv", "--verbosity"}, {"-Cr", "--cpu-range"}};
+
 std::vector<std::string> names_of(const CLI::Option& option, std::span<const Alias> aliases) {
   std::vector<std::string> names;
   for (const std::string& s : option.get_snames()) names.push_back("-" + s);
-  for (const Alias& a : aliases) {
-    if (option.check_name(std::string(a.meant))) names.emplace_back(a.given);
+  for (const std::span<const Alias> list : {aliases, std::span<const Alias>(kCommonAliases)}) {
+    for (const Alias& a : list) {
+      if (option.check_name(std::string(a.meant))) names.emplace_back(a.given);
+    }
   }
   for (const std::string& l : option.get_lnames()) names.push_back("--" + l);
   return names;
@@ -108,6 +112,14 @@ Description description(const CLI::App& app) {
   d.intro = text.substr(0, end);
   if (end != std::string::npos) d.sections = text.substr(end + 2);
   return d;
+}
+
+std::string_view meant_by(std::string_view name, std::span<const Alias> aliases) {
+  for (const std::span<const Alias> list : {aliases, std::span<const Alias>(kCommonAliases)}) {
+    const auto alias = std::find_if(list.begin(), list.end(), [name](const Alias& a) { return a.given == name; });
+    if (alias != list.end()) return alias->meant;
+  }
+  return name;
 }
 
 std::span<const ExitCode> exit_codes() { return kExitCodes; }

@@ -19,6 +19,9 @@ struct Alias {
   std::string_view given, meant;
 };
 
+/// The name that CLI11 knows for what is given: an alias of the program's or of all of them, or the name itself.
+std::string_view meant_by(std::string_view name, std::span<const Alias> aliases);
+
 /// What a program says of itself beside its options, and where they may come from.
 struct Page {
   std::span<const Alias> aliases = {};

@@ -32,11 +32,11 @@ Progress::~Progress() {
 }
 
 void Progress::update(double fraction) {
-  if (verbosity() == Verbosity::Quiet) return;
+  if (verbosity() < Verbosity::Normal) return;
   const Clock::time_point now = Clock::now();
   const double seconds = seconds_between(start_, now);
   const int tenths = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * 10);
-  if (stderr_is_terminal()) {
+  if (stderr_is_terminal() && !log_is_json()) {
     if (seconds < kSlowSeconds / 4 || seconds_between(drawn_, now) < kRedrawSeconds) return;
     drawn_ = now;
     draw(fraction, seconds);

@@ -19,7 +19,8 @@ extern char** environ;
 namespace llm::app {
 namespace {
 
-constexpr std::string_view kOurs = "LLM_RUN_", kLlamas = "LLAMA_ARG_", kConfig = "--config";
+constexpr std::string_view kOurs = "LLM_RUN_", kLlamas = "LLAMA_ARG_", kConfig = "--config",
+                           kNotSupported = "recognised, not supported yet";
 
 struct Setting {
   std::string variable, file;  ///< one of them: where it is set; `file` with the line
@@ -123,10 +124,7 @@ std::vector<Variable> variables(std::string_view prefix) {
 CLI::Option* shared_option(CLI::App& cli, const Page& page, std::string_view names) {
   for (std::size_t begin = 0; begin < names.size();) {
     const std::size_t end = std::min(names.find(' ', begin), names.size());
-    std::string name(names.substr(begin, end - begin));
-    const auto alias =
-        std::find_if(page.aliases.begin(), page.aliases.end(), [&](const Alias& a) { return a.given == name; });
-    if (alias != page.aliases.end()) name = alias->meant;
+    const std::string name(meant_by(names.substr(begin, end - begin), page.aliases));
     if (CLI::Option* option = cli.get_option_no_throw(name)) return option;
     begin = end + 1;
   }
@@ -198,7 +196,9 @@ std::string without_option(const std::string& problem) {
   return colon == std::string::npos ? problem : problem.substr(colon + 2);
 }
 
-void give(const Setting& s) {
+/// True if it took it. What llama.cpp has and we have not is a note where it stands in llama.cpp's own variable, which
+/// may be set for that program.
+bool give(const Setting& s) {
   CLI::Option& option = *s.option;
   const bool each = option.get_trigger_on_parse();
   const bool one = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeLast;
@@ -211,10 +211,16 @@ void give(const Setting& s) {
     }
     if (!each && !s.values.empty()) option.run_callback();
   } catch (const Error& e) {
-    refuse(s, without_option(e.parts().problem));
+    const std::string& problem = e.parts().problem;
+    if (!s.variable.starts_with(kLlamas) || problem.find(kNotSupported) == std::string::npos) {
+      refuse(s, without_option(problem));
+    }
+    note(s.variable + " has no effect: " + problem);
+    return false;
   } catch (const CLI::ParseError& e) {
     refuse(s, e.what());
   }
+  return true;
 }
 
 bool names_word(const std::string& message, const std::string& name) {
@@ -264,8 +270,7 @@ void apply_settings(CLI::App& cli, const Page& page, const std::set<const CLI::O
     const Setting& s = settings[i];
     if (given.count(s.option) != 0 || set_at(i + 1, s.option)) continue;  // said again where it counts before this
     if (!open && s.option->get_group() == page.gate.group) continue;
-    give(s);
-    applied().push_back({names_of(*s.option), s.values, s.source()});
+    if (give(s)) applied().push_back({names_of(*s.option), s.values, s.source()});
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "common/events.h"
 #include "common/messages.h"
 #include "common/output.h"
 
@@ -36,10 +37,13 @@ void to_terminal(const std::string& bytes) {
 }  // namespace
 
 void BatchProgressLine::update(std::size_t done, std::size_t failed, std::int64_t tokens) {
-  if (verbosity() == Verbosity::Quiet || rows_ == 0) return;
+  if (rows_ > 0 && pace_.due(done == rows_)) {
+    emit_event("batch", {{"done", done}, {"rows", rows_}, {"failed", failed}, {"tokens", tokens}});
+  }
+  if (verbosity() < Verbosity::Normal || rows_ == 0) return;
   const Clock::time_point now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  if (stderr_is_terminal()) {
+  if (stderr_is_terminal() && !log_is_json()) {
     if (std::chrono::duration<double>(now - drawn_).count() < kRedrawSeconds) return;
     drawn_ = now;
     to_terminal("\r\033[K" + text(done, rows_, failed, tokens, seconds));

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/events.h"
+
 namespace llm::app {
 
 class BatchProgressLine {
@@ -25,6 +27,7 @@ class BatchProgressLine {
   Clock::time_point start_ = Clock::now(), drawn_{};
   std::size_t tenths_ = 0;
   bool on_screen_ = false;
+  EventPace pace_;
 };
 
 }  // namespace llm::app

@@ -124,7 +124,7 @@ void Chat::tell(const std::string& text) const {
 }
 
 void Chat::greet() const {
-  if (p_.editor == nullptr || verbosity() == Verbosity::Quiet || p_.options.chat.single_turn) return;
+  if (p_.editor == nullptr || verbosity() < Verbosity::Normal || p_.options.chat.single_turn) return;
   tell(std::filesystem::path(p_.options.model.path).filename().string() + ", context " + number_text(talk_.context()) +
        " tokens. /help lists the commands, Ctrl-D leaves.\n");
 }

@@ -11,6 +11,7 @@
 #include "batch.h"
 #include "chat.h"
 #include "common/app.h"
+#include "common/events.h"
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/progress.h"
@@ -91,7 +92,9 @@ struct Ended {
 Ended answer(Model& model, Session& session, SequenceId sequence, std::span<const Token> prompt,
              const GenerateOptions& options, AnswerOutput& output, Profile& profile) {
   std::optional<Progress> bar(std::in_place, "reading the prompt");
+  EventPace pace;
   const auto progress = [&](std::int64_t done, std::int64_t total) {
+    if (pace.due(done == total)) emit_event("prefill", {{"done", done}, {"total", total}});
     bar->update(static_cast<double>(done) / static_cast<double>(total));
     if (done < total) return;
     bar.reset();
@@ -103,7 +106,14 @@ Ended answer(Model& model, Session& session, SequenceId sequence, std::span<cons
   ended.result = generate(session, model, sequence, prompt, options, {}, progress);
   bar.reset();
   ended.time_up = ended.result.reason == StopReason::Cancelled && signal_exit_code() == 0;
-  output.finish(ended.result, ended.time_up ? "timeout" : finish_reason(ended.result.reason));
+  const std::string_view reason = ended.time_up ? "timeout" : finish_reason(ended.result.reason);
+  output.finish(ended.result, reason);
+  emit_event("done", {{"finish_reason", reason},
+                      {"prompt_tokens", ended.result.prompt_tokens},
+                      {"completion_tokens", ended.result.generated_tokens},
+                      {"prompt_seconds", ended.result.prompt_seconds},
+                      {"first_token_seconds", ended.result.first_token_seconds},
+                      {"decode_seconds", ended.result.generate_seconds}});
   return ended;
 }
 
@@ -178,7 +188,11 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
                                           .prefill = options.output.prefill},
                                          model->tokenizer());
   GenerateOptions generation = generate_options(options, std::move(settings), prompt, session.context(), start);
-  generation.step = [&](const Answer& a, std::string_view piece) { output->step(a, piece); };
+  EventPace pace;
+  generation.step = [&](const Answer& a, std::string_view piece) {
+    output->step(a, piece);
+    if (pace.due(a.ended())) emit_event("decode", {{"tokens", a.tokens().size()}});
+  };
   generation.cached = cached;
   if (cache.wanted()) on_signal(OnSignal::AskToStop);  // what was read until then is kept
   const Ended ended = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
@@ -187,7 +201,9 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   if (programs.ends_with('\n')) programs.pop_back();
   verbose(programs);
   if (options.profile) say(profile.table());
-  say_timing(load_seconds, cached, ended.result, ended.time_up ? "time" : name(ended.result.reason));
+  if (options.output.show_timings) {
+    say_timing(load_seconds, cached, ended.result, ended.time_up ? "time" : name(ended.result.reason));
+  }
   return ended.time_up ? kTimeUp : signal_exit_code();
 }
 

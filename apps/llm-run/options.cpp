@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 
+#include "accepted_options.h"
 #include "common/escapes.h"
+#include "common/events.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
@@ -14,11 +16,26 @@
 namespace llm::app {
 namespace {
 
-constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},           Alias{"-cnv", "--cnv"},
-                              Alias{"-st", "--single-turn"},          Alias{"-sys", "--system-prompt"},
-                              Alias{"-sysf", "--system-prompt-file"}, Alias{"-np", "--parallel"},
-                              Alias{"-jf", "--json-schema-file"},     Alias{"-bf", "--binary-file"},
-                              Alias{"-ctk", "--cache-type-k"},        Alias{"-ctv", "--cache-type-v"}};
+constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
+                              Alias{"-cnv", "--cnv"},
+                              Alias{"-st", "--single-turn"},
+                              Alias{"-sys", "--system-prompt"},
+                              Alias{"-sysf", "--system-prompt-file"},
+                              Alias{"-np", "--parallel"},
+                              Alias{"-cb", "--cont-batching"},
+                              Alias{"-nr", "--no-repack"},
+                              Alias{"-nkvo", "--no-kv-offload"},
+                              Alias{"-fa", "--flash-attn"},
+                              Alias{"-ngl", "--gpu-layers"},
+                              Alias{"-dev", "--device"},
+                              Alias{"-sm", "--split-mode"},
+                              Alias{"-fit", "--fit"},
+                              Alias{"-lm", "--load-mode"},
+
+                              Alias{"-jf", "--json-schema-file"},
+                              Alias{"-bf", "--binary-file"},
+                              Alias{"-ctk", "--cache-type-k"},
+                              Alias{"-ctv", "--cache-type-v"}};
 
 constexpr std::array<std::string_view, 35> kCommon{
     "--model",       "--threads",       "--prompt",      "--file",    "--predict",       "--reverse-prompt",
@@ -150,7 +167,7 @@ void check_mode(RunOptions& o) {
 }
 
 void refuse_overwriting_inputs(const RunOptions& o) {
-  for (const std::string& output : {o.dump_graph, o.batch.output, o.prompt_cache.file}) {
+  for (const std::string& output : {o.dump_graph, o.batch.output, o.prompt_cache.file, o.output.events}) {
     refuse_overwriting(output, {o.model.path, o.batch.input, o.chat.system_file, o.chat.template_file,
                                 o.constraint.grammar_file, o.constraint.schema_file});
     for (const PromptFile& file : o.prompt.files) refuse_overwriting(output, {file.path});
@@ -201,17 +218,20 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
       "--dry-run", o.dry_run,
       "say what the run would take, from the files' headers alone, instead of running it (code 4: it does not fit)");
   cli.add_flag("--strict", o.strict, "a run that gave a warning ends with code 10");
-  cli.add_flag("--profile", o.profile, "print the time and the memory traffic of each node");
+  cli.add_flag("--profile,--perf", o.profile, "print the time and the memory traffic of each node");
   cli.add_option("--dump-graph", o.dump_graph,
                  "write the graph before and after passes; a name that ends in .dot gets Graphviz")
       ->type_name("FILE")
       ->take_last();
+  begin_group(cli, "Accepted, since it is so anyway");
+  add_accepted_options(cli);
   add_common_options(cli);
   if (const auto code = parse(cli, argc, argv, kPage)) return code;
   if (doctor_command->parsed()) return run_doctor(doctor, o.model.threads);
   check_mode(o);
   refuse_overwriting_inputs(o);
   finish_texts(o);
+  if (!o.output.events.empty()) open_events(o.output.events);
   return std::nullopt;
 }
 

@@ -43,6 +43,13 @@ void add_output_options(CLI::App& cli, OutputOptions& o) {
   flag(
       "--no-display-prompt", [&o] { o.display_prompt = false; }, "do not (default)");
   flag(
+      "--show-timings", [&o] { o.show_timings = true; }, "the line with figures at the end, on stderr (default)");
+  flag(
+      "--no-show-timings,--no-perf", [&o] { o.show_timings = false; }, "not that line");
+  text(
+      "--events", [&o](const std::string& t) { o.events = t; },
+      "the run as JSON objects for other programs, a line each: load, prefill, decode, done", "FILE|fd:N");
+  flag(
       "--no-newline", [&o] { o.text_end = TextEnd::Exact; },
       "the exact bytes of the answer, in place of one line feed at its end");
 }

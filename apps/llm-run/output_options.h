@@ -23,6 +23,8 @@ struct OutputOptions {
   std::string prefill;
   bool display_prompt = false;
   TextEnd text_end = TextEnd::LineFeed;
+  bool show_timings = true;
+  std::string events;  ///< a file, or fd:N
 };
 
 void add_output_options(CLI::App&, OutputOptions&);

@@ -1,0 +1,61 @@
+#include "accepted_options.h"
+
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "common/reserved.h"
+
+namespace llm::app {
+namespace {
+
+struct AcceptedFlag {
+  const char *names, *meaning;
+};
+constexpr AcceptedFlag kFlags[] = {
+    {"--offline", "nothing is ever fetched"},
+    {"--mmap", "the file is always mapped"},
+    {"--no-warmup", "there is no warm-up"},
+    {"--cont-batching", "rows of a batch always join and leave at any step"},
+    {"--no-repack", "weights always stay as they are in the file"},
+    {"--no-kv-offload", "there is no GPU"},
+    {"--no-op-offload", "there is no GPU"},
+    {"--no-host", "there is no GPU"},
+};
+
+/// `accepted`: separated by spaces.
+struct AcceptedValue {
+  const char *names, *type, *accepted, *meaning;
+};
+constexpr AcceptedValue kValues[] = {
+    {"--flash-attn", "on|auto", "on auto 1 true enabled", "attention never writes its whole matrix"},
+    {"--gpu-layers,--n-gpu-layers", "0|auto", "0 auto", "there is no GPU"},
+    {"--device", "none", "none", "there is no GPU"},
+    {"--split-mode", "none", "none", "there is no GPU"},
+    {"--fit", "off", "off 0 false disabled", "nothing is changed to fit a GPU's memory"},
+    {"--load-mode", "mmap", "mmap", "the file is always mapped"},
+    {"--prio", "0", "0", "threads have the priority that the program was given"},
+    {"--cpu-strict", "0", "0", "threads may move among the processors that they are given"},
+};
+
+void add_value(CLI::App& cli, const AcceptedValue& v) {
+  const std::string names = v.names, name = names.substr(0, names.find(','));
+  const auto accept = [&v, name](const std::string& text) {
+    if (has_name(v.accepted, text)) return;
+    throw Error(ErrorKind::Usage, "option " + name + " " + escaped(text) + " " +
+                                      reserved_because(name).value_or("is recognised, not supported yet"));
+  };
+  cli.add_option_function<std::string>(names, accept, v.meaning)->type_name(v.type)->take_last();
+}
+
+}  // namespace
+
+void add_accepted_options(CLI::App& cli) {
+  for (const AcceptedFlag& f : kFlags) {
+    cli.add_flag_callback(
+        f.names, [] {}, f.meaning);
+  }
+  for (const AcceptedValue& v : kValues) add_value(cli, v);
+}
+
+}  // namespace llm::app

@@ -1,0 +1,200 @@
+// What is said and where: levels, the log's file, JSON lines, events for other programs; options that ask for what is
+// so anyway.
+#include <fcntl.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+using namespace llm::test;
+using Json = nlohmann::json;
+
+namespace {
+
+class Bench {
+ public:
+  Bench() { tiny_model({.layers = 1, .context = 4096}).write(folder / "tiny.gguf"); }
+  Outcome operator()(std::vector<std::string> more) const {
+    std::vector<std::string> arguments{
+        "-m", (folder / "tiny.gguf").string(), "-p", "ab", "-n", "3", "--temp", "0", "--ignore-eos"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run({.program = program("llm-run"), .arguments = std::move(arguments)});
+  }
+  std::string file(const std::string& name) const { return (folder / name).string(); }
+  TempDir folder;
+};
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+std::string content(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<Json> objects(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<Json> all;
+  for (std::string line; std::getline(in, line);) all.push_back(Json::parse(line));
+  return all;
+}
+
+std::vector<Json> of(const std::vector<Json>& events, const std::string& name) {
+  std::vector<Json> found;
+  for (const Json& e : events) {
+    if (e["event"] == name) found.push_back(e);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("-lv chooses what stderr shows, -q and -v are two of its levels") {
+  const Bench bench;
+  const std::string raw = "note: ", timing = "stop: length", threads = "threads: ";
+  for (const char* level : {"0", "1"}) CHECK(bench({"-lv", level}).err.empty());
+  CHECK(bench({"--log-disable"}).err.empty());
+  CHECK_FALSE(contains(bench({"-lv", "2"}).err, timing));
+  CHECK(contains(bench({"-lv", "3"}).err, timing));
+  CHECK_FALSE(contains(bench({"-lv", "3"}).err, threads));
+  for (const char* level : {"4", "5"}) CHECK(contains(bench({"-lv", level}).err, threads));
+  CHECK(contains(bench({"-q", "-v"}).err, threads));  // the last one counts
+  CHECK(bench({"-v", "-q"}).err.empty());
+  CHECK(bench({"-lv", "6"}).code == 2);
+  CHECK_FALSE(contains(bench({"--no-show-timings"}).err, timing));
+  CHECK(contains(bench({"--no-show-timings", "--show-timings"}).err, timing));
+}
+
+TEST_CASE("the log's file has what -v shows, whatever stderr shows, and errors") {
+  const Bench bench;
+  const std::string log = bench.file("log");
+  const Outcome o = bench({"-q", "--log-file", log});
+  CHECK(o.code == 0);
+  CHECK(o.err.empty());
+  CHECK(contains(content(log), "threads: "));
+  CHECK(contains(content(log), "stop: length\n"));
+  CHECK(bench({"--log-file", log, "--grammar", "root ::= ("}).code == 6);
+  CHECK(contains(content(log), "llm-run: error: "));
+  CHECK_FALSE(contains(content(log), "stop: length\n"));  // begun anew
+  CHECK(bench({"--log-file", bench.file("tiny.gguf") + "/log"}).code == 8);
+  const Outcome model = bench({"--log-file", bench.file("tiny.gguf")});
+  CHECK(model.code == 2);
+  CHECK(contains(model.err, "would be overwritten"));
+}
+
+TEST_CASE("with --log-jsonl every line on stderr is an object") {
+  const Bench bench;
+  const std::string log = bench.file("log");
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--log-jsonl", "-v", "--log-file", log}, {"--log-jsonl", "--grammar", "root ::= ("}}) {
+    const std::vector<Json> lines = objects(bench(more).err);
+    REQUIRE_FALSE(lines.empty());
+    for (const Json& line : lines) {
+      CHECK(line["program"] == "llm-run");
+      CHECK(line["time"].get<std::string>().size() == std::string("2026-01-31T12:00:00.123Z").size());
+      CHECK(line["message"].is_string());
+    }
+    const std::string level = more.back() == log ? "verbose" : "error";
+    CHECK(std::any_of(lines.begin(), lines.end(), [&](const Json& line) { return line["level"] == level; }));
+  }
+  CHECK(objects(content(log)).size() > 3);
+  CHECK(objects(bench({"--log-jsonl", "-c", "many"}).err).back()["level"] == "error");
+}
+
+TEST_CASE("events tell a run: load, prefill, decode, done, end") {
+  const Bench bench;
+  const std::string path = bench.file("events");
+  CHECK(bench({"--events", path}).code == 0);
+  const std::vector<Json> events = objects(content(path));
+  double last = 0;
+  for (const Json& e : events) {
+    CHECK(e["t"].get<double>() >= last);
+    last = e["t"].get<double>();
+  }
+  const std::vector<Json> prefill = of(events, "prefill"), decode = of(events, "decode");
+  REQUIRE_FALSE(of(events, "loaded").empty());
+  CHECK(of(events, "loaded")[0]["architecture"] == "llama");
+  REQUIRE_FALSE(prefill.empty());
+  CHECK(prefill.back()["done"] == prefill.back()["total"]);
+  REQUIRE_FALSE(decode.empty());
+  CHECK(decode.front()["tokens"] == 1);
+  CHECK(decode.back()["tokens"] == 3);
+  const std::vector<Json> done = of(events, "done");
+  REQUIRE(done.size() == 1);
+  CHECK(done[0]["finish_reason"] == "length");
+  CHECK(done[0]["completion_tokens"] == 3);
+  CHECK(done[0]["prompt_tokens"] == prefill.back()["total"]);
+  CHECK(events.back()["event"] == "end");
+  CHECK(events.back()["code"] == 0);
+}
+
+TEST_CASE("events of failures and batches, to descriptors, and to a reader that goes") {
+  const Bench bench;
+  const std::string path = bench.file("events");
+  CHECK(bench({"--events", path, "-c", "1"}).code == 5);
+  const std::vector<Json> failed = objects(content(path));
+  CHECK(failed.back()["event"] == "error");
+  CHECK(failed.back()["code"] == 5);
+
+  const std::string rows = bench.folder.write("rows.txt", "ab\nba\n").string();
+  const Outcome batch =
+      run({.program = program("llm-run"),
+           .arguments = {"-m", bench.file("tiny.gguf"), "--batch", rows, "-n", "2", "--events", path}});
+  CHECK(batch.code == 0);
+  const std::vector<Json> of_batch = of(objects(content(path)), "batch");
+  REQUIRE_FALSE(of_batch.empty());
+  CHECK(of_batch.back()["done"] == 2);
+  CHECK(of_batch.back()["rows"] == 2);
+
+  // Descriptor 2 is stderr: with -q nothing else is there.
+  CHECK(objects(bench({"-q", "--events", "fd:2"}).err).back()["event"] == "end");
+  CHECK(bench({"--events", "fd:9"}).code == 2);
+  CHECK(bench({"--events", "fd:0"}).code == 2);  // open, for reading
+  CHECK(bench({"--events", bench.file("none/events")}).code == 8);
+  CHECK(bench({"--events", bench.file("tiny.gguf")}).code == 2);
+  const Outcome full = bench({"--events", "/dev/full"});
+  CHECK(full.code == 0);
+  CHECK(contains(full.err, "note: events end here: No space left on device"));
+}
+
+TEST_CASE("options that ask for what is so anyway are accepted, for anything else they are refused") {
+  const Bench bench;
+  CHECK(bench({"--offline", "--mmap", "--no-warmup", "-cb", "-nr",  "-nkvo",     "-fa",  "on",  "-ngl",    "0", "-dev",
+               "none",      "-sm",    "none",        "-lm", "mmap", "--no-perf", "-fit", "off", "--jinja", "-q"})
+            .code == 0);
+  const auto refused = [&](std::vector<std::string> arguments, std::string_view part) {
+    const Outcome o = bench(std::move(arguments));
+    INFO(o.err);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, part));
+  };
+  refused({"-ngl", "99"}, "option --gpu-layers 99 is recognised, not supported yet: there is no GPU backend");
+  refused({"-fa", "off"}, "option --flash-attn off is recognised, not supported yet: attention never writes");
+  refused({"--mlock"}, "option --mlock is recognised, not supported yet: the file is always mapped");
+  refused({"--port", "80"}, "it belongs to llama.cpp's server");
+  refused({"--lora", "x"}, "option --lora is recognised, not supported yet");
+}
+
+TEST_CASE("-C and -Cr choose processors, and with them the number of threads") {
+  cpu_set_t allowed;
+  REQUIRE(::sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+  int first = 0;
+  while (CPU_ISSET(first, &allowed) == 0) ++first;
+  const Bench bench;
+  const std::string one = std::to_string(first);
+  CHECK(contains(bench({"-v", "-Cr", one + "-" + one}).err, "threads: 1 (1 physical core in the affinity mask"));
+  if (first < 4) {
+    const std::string mask(1, static_cast<char>('0' + (1 << first)));
+    CHECK(contains(bench({"-v", "-C", mask}).err, "threads: 1 (1 physical core"));
+    CHECK(contains(bench({"-v", "-C", "0x" + mask}).err, "threads: 1 (1 physical core"));
+  }
+  for (const char* wrong : {"xyz", "", "0x"}) CHECK(bench({"-C", wrong}).code == 2);
+  for (const char* wrong : {"3", "3-1", "a-b", "-"}) CHECK(bench({"-Cr", wrong}).code == 2);
+}
