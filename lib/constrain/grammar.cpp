@@ -83,7 +83,7 @@ class GrammarLayout {
     drop_unproductive(rules_);
     const Automaton& top = rules_[root].automaton;
     if (top.states.size() == 1 && !top.states[0].accepting && !nullable_count(rules_[root])) {
-      throw Error(ErrorKind::Notation, "no finite text matches \"" + escaped(rules_[root].name) + "\"");
+      fail_impossible(root);
     }
     join_equal_rules();
     choose(find_representative(root));
@@ -94,6 +94,19 @@ class GrammarLayout {
   }
 
  private:
+  /// Names another such rule too, the one that was declared last: what is at fault is more likely inside than outside.
+  [[noreturn]] void fail_impossible(RuleId root) const {
+    std::string problem = "no finite text matches \"" + escaped(rules_[root].name) + "\"";
+    for (std::size_t r = rules_.size(); r-- > 0;) {
+      const BuiltRule& rule = rules_[r];
+      if (r == root || !rule.built || rule.counted) continue;
+      if (rule.automaton.states.size() > 1 || rule.automaton.states[0].accepting) continue;
+      problem += ", nor \"" + escaped(rule.name) + "\"";
+      break;
+    }
+    throw Error(ErrorKind::Notation, std::move(problem));
+  }
+
   RuleId find_representative(RuleId r) const { return same_as_.empty() ? r : same_as_[r]; }
 
   /// Rules that differ in their names only: one of them serves all.

@@ -69,6 +69,13 @@ constexpr std::size_t kMostAlternatives = 5000;  // of one value, dead ends incl
 void tighten(std::uint64_t& min, const std::optional<std::uint64_t>& n) { min = std::max(min, n.value_or(0)); }
 void limit(std::uint64_t& max, const std::optional<std::uint64_t>& n) { max = std::min(max, n.value_or(kUnbounded)); }
 
+/// For messages: a text in plain quotes, anything else as JSON.
+std::string shown(const Json& value) {
+  constexpr std::size_t kMost = 40;
+  const auto* text = value.get_ptr<const std::string*>();
+  return text == nullptr ? escaped(value.dump(), kMost) : "\"" + escaped(*text, kMost) + "\"";
+}
+
 /// As JSON Schema compares: members have no order, 1 is 1.0.
 bool equal(const Json& a, const Json& b) {
   return a.is_structured() && b.is_structured() ? nlohmann::json(a) == nlohmann::json(b) : a == b;
@@ -243,7 +250,7 @@ std::optional<std::uint64_t> FactsReader::count(const Schema& s, const char* key
     const double d = value->get<double>();
     if (d >= 0 && d < 0x1p53 && Decimal::of(d).fraction.empty()) return static_cast<std::uint64_t>(d);
   }
-  document_.fail(s, keyword, "expected a number that counts, found " + escaped(value->dump(), 40));
+  document_.fail(s, keyword, "expected a number that counts, found " + shown(*value));
 }
 
 std::optional<Decimal> FactsReader::number(const Schema& s, const char* keyword) {
@@ -252,7 +259,7 @@ std::optional<Decimal> FactsReader::number(const Schema& s, const char* keyword)
   if (value->is_number_unsigned()) return Decimal::of(value->get<std::uint64_t>());
   if (value->is_number_integer()) return Decimal::of(value->get<std::int64_t>());
   if (value->is_number_float()) return Decimal::of(value->get<double>());
-  document_.fail(s, keyword, "expected a number, found " + escaped(value->dump(), 40));
+  document_.fail(s, keyword, "expected a number, found " + shown(*value));
 }
 
 Schemas FactsReader::schemas(const Schema& s, const char* keyword) {
@@ -285,8 +292,7 @@ void FactsReader::merge_types(Facts& facts, const Schema& s) {
     const auto known = std::find_if(std::begin(kTypeNames), std::end(kTypeNames),
                                     [&](const auto& t) { return text != nullptr && t.first == *text; });
     if (known == std::end(kTypeNames)) {
-      document_.fail(s, "type",
-                     escaped(name.dump(), 40) + " is not null, boolean, integer, number, string, array or object");
+      document_.fail(s, "type", shown(name) + " is not null, boolean, integer, number, string, array or object");
     }
     mask |= known->second;
   };
