@@ -92,7 +92,13 @@ int run(std::string_view program, int argc, char** argv, const std::function<int
 }
 
 void add_threads_option(CLI::App& cli, int& threads) {
-  add_integer(cli, "-t,--threads", threads, 1, kMaxThreads, "threads (default: physical cores, within the CPU quota)");
+  const auto set = [&threads](const std::string& text) {
+    threads = static_cast<int>(std::max<std::int64_t>(parse_integer("-t", text, -1, kMaxThreads), 0));
+  };
+  cli.add_option_function<std::string>("-t,--threads", set,
+                                       "threads (default -1: physical cores, within the CPU quota)")
+      ->type_name("N")
+      ->take_last();
 }
 
 void add_model_options(CLI::App& cli, ModelOptions& options) {

@@ -29,8 +29,9 @@ void add_context_options(CLI::App& cli, ContextOptions& o) {
   cli.add_option_function<std::string>(
          "--on-overflow", [&o](const std::string& text) { o.overflow = overflow(text); },
          "what a full context does; error (default): a prompt longer than the context is refused, an answer ends where "
-         "the context does; shift: "
-         "the answer goes on without the older half of the text; truncate: the prompt loses its beginning")
+         "the context does; shift: the answer goes on without the older half of the text; truncate: the prompt loses "
+         "its "
+         "beginning")
       ->type_name("error|shift|truncate")
       ->take_last()
       ->trigger_on_parse();  // of this and the next two the last one counts

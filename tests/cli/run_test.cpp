@@ -277,7 +277,7 @@ TEST_CASE("numbers are checked before anything is done") {
       CHECK(o.out.empty());
     }
   }
-  for (const char* value : {"0", "-1", "1e9", "2147483648"}) {
+  for (const char* value : {"-2", "1e9", "2147483648"}) {
     CHECK(run({.program = program("llm-run"), .arguments = {"-m", "/no/model", "-p", "a", "-t", value}}).code == 2);
   }
 }

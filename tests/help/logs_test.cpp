@@ -195,6 +195,9 @@ TEST_CASE("-C and -Cr choose processors, and with them the number of threads") {
     CHECK(contains(bench({"-v", "-C", mask}).err, "threads: 1 (1 physical core"));
     CHECK(contains(bench({"-v", "-C", "0x" + mask}).err, "threads: 1 (1 physical core"));
   }
+  const Outcome by_default = bench({"-v"});
+  const std::string choice = by_default.err.substr(by_default.err.find("threads: "));
+  CHECK(contains(bench({"-v", "-t", "-1"}).err, choice.substr(0, choice.find('\n'))));
   for (const char* wrong : {"xyz", "", "0x"}) CHECK(bench({"-C", wrong}).code == 2);
   for (const char* wrong : {"3", "3-1", "a-b", "-"}) CHECK(bench({"-Cr", wrong}).code == 2);
 }

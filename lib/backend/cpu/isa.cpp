@@ -43,7 +43,7 @@ const InstructionSet kSets[] = {
     {"avx2vnni", kernels_avx2vnni, runs_avx2vnni, "avx2 fma f16c avx_vnni"},
 #endif
 #ifdef LLM_HAS_ISA_avx512
-    {"avx512", kernels_avx512, runs_avx512, "avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni avx512vbmi"},
+    {"avx512", kernels_avx512, runs_avx512, "avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni"},
 #endif
 #ifdef LLM_HAS_ISA_avx512bf16
     {"avx512bf16", kernels_avx512bf16, runs_avx512bf16},
