@@ -11,9 +11,12 @@
 
 namespace llm::cpu::LLM_ISA::quant {
 
-/// Beyond these a panel is at least as fast, or nearly so where unpacking takes most of the time.
+/// Beyond these a panel is at least as fast, or nearly so where unpacking takes most of the time. The smaller the
+/// blocks, the more factors and sums a stream gathers for each column.
 template <class Stream>
-inline constexpr int kStreamColumns = Stream::kBlock == 256 && !kGroupsInLoop<Stream> ? 6 : 4;
+inline constexpr int kStreamColumns = Stream::kBlock == 256  ? (kGroupsInLoop<Stream> ? 4 : 6)
+                                      : Stream::kBlock == 32 ? (kVnni ? 3 : 4)
+                                                             : 1;
 /// A stream of more columns than two pays as long as their activations stay in the first cache.
 inline constexpr i64 kStreamWindowBytes = 36 << 10;
 
