@@ -186,7 +186,8 @@ TEST_CASE("attention equals softmax in double precision") {
         }
       }
     }
-    CHECK(worst < 2e-6);  // values are below 1, scores below 3 sqrt(head_dim)
+    // Values are below 1, scores below 3 sqrt(head_dim); weights of quantised values have 16 bits.
+    CHECK(worst < (info(p.s.v).quantized() ? 8e-5 : 2e-6));
   });
 }
 

@@ -374,8 +374,10 @@ OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer
   const float scale = 1 / std::sqrt(static_cast<float>(a.dim_k));
   const Act seen = s.builder.attention(q, stored, {.scale = scale, .window = a.window}, "seen");
   const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
-  // A score's error of eps * |q||k| becomes a relative error of its weight.
-  OpScene scene = std::move(s).finish(y, attention_steps(longer), 16 * a.dim_k);
+  // A score's error of eps * |q||k| becomes a relative error of its weight. The cpu backend takes weights of quantised
+  // values with 16 bits: an error of 2^-16, as of so many roundings.
+  const int terms = info(format.v).quantized() ? 1 << 16 : 16 * a.dim_k;
+  OpScene scene = std::move(s).finish(y, attention_steps(longer), terms);
   scene.n_sequences = kAttentionSequences;
   scene.format = format;
   return scene;

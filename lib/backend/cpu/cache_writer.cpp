@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "backend/cpu/kernels/key_planes.h"
+#include "backend/cpu/kernels/cache_planes.h"
 #include "backend/host/ops.h"
 #include "base/error.h"
 #include "tensor/blocks.h"
@@ -12,36 +12,28 @@ namespace llm::cpu {
 namespace {
 
 /// One block of 32 elements taken apart.
-struct Codes {
-  std::uint8_t code[32];  ///< of 8 or of the low 4 bits
+struct BlockParts {
+  std::uint8_t codes[32];  ///< 32 signed bytes, or 16 bytes of two codes each
   std::uint32_t fifth = 0;
   std::uint16_t scale = 0, min = 0;
+
+  /// Code i of 4 bits.
+  std::uint8_t nibble(int i) const { return static_cast<std::uint8_t>(i < 16 ? codes[i] & 15 : codes[i - 16] >> 4); }
 };
 
-void unpack_nibbles(const std::uint8_t* qs, std::uint8_t* code) {
-  for (int i = 0; i < 16; ++i) {
-    code[i] = qs[i] & 15;
-    code[16 + i] = static_cast<std::uint8_t>(qs[i] >> 4);
-  }
-}
-
 template <class Block>
-Codes take_apart(const std::byte* from) {
+BlockParts take_apart(const std::byte* from) {
   Block b;
   std::memcpy(&b, from, sizeof b);
-  Codes c;
-  c.scale = b.d.bits;
-  if constexpr (requires { b.m; }) c.min = b.m.bits;
-  if constexpr (requires { b.qh; }) std::memcpy(&c.fifth, b.qh, sizeof c.fifth);
-  if constexpr (sizeof b.qs == 32) {
-    for (int i = 0; i < 32; ++i) c.code[i] = static_cast<std::uint8_t>(b.qs[i] + 128);
-  } else {
-    unpack_nibbles(b.qs, c.code);
-  }
-  return c;
+  BlockParts parts;
+  std::memcpy(parts.codes, b.qs, sizeof b.qs);
+  parts.scale = b.d.bits;
+  if constexpr (requires { b.m; }) parts.min = b.m.bits;
+  if constexpr (requires { b.qh; }) std::memcpy(&parts.fifth, b.qh, sizeof parts.fifth);
+  return parts;
 }
 
-Codes take_apart(CacheElement e, const std::byte* block) {
+BlockParts take_apart(CacheElement e, const std::byte* block) {
   switch (e) {
     case CacheElement::Q4_0:
       return take_apart<BlockQ4_0>(block);
@@ -55,6 +47,16 @@ Codes take_apart(CacheElement e, const std::byte* block) {
       return take_apart<BlockIQ4_NL>(block);
     default:
       return take_apart<BlockQ8_0>(block);
+  }
+}
+
+/// Codes of one block of a key: `to` is the position's place in the first group of the block.
+void store_key_codes(const BlockParts& parts, int bits, std::uint8_t* to) {
+  for (int g = 0; g < bits; ++g, to += kKeyBlock * 4) {
+    for (int j = 0; j < 4; ++j) {
+      to[j] = bits == 8 ? static_cast<std::uint8_t>(parts.codes[4 * g + j] + 128)
+                        : static_cast<std::uint8_t>(parts.nibble(8 * g + j) | parts.nibble(8 * g + 4 + j) << 4);
+    }
   }
 }
 
@@ -94,25 +96,19 @@ CacheWriter::CacheWriter(CacheSide side, DType type, std::int32_t head_dim, cons
       row_bytes_(TensorType{type, {head_dim}}.bytes()),
       store_float_(info(type).quantized() ? nullptr : kernels.store_row[static_cast<int>(element_)]) {}
 
-void CacheWriter::encode_row(const float* x, std::byte* row) const {
-  if (store_float_ != nullptr) {
-    store_float_(x, row, head_dim_);
+void CacheWriter::store(const float* x, std::byte* block, std::int32_t position) const {
+  if (store_float_ == nullptr) {
+    store_quantized(x, block, position);
+  } else if (side_ == CacheSide::Values) {
+    store_float_(x, block + static_cast<std::size_t>(position) * row_bytes_, head_dim_);
   } else {
-    host::store_cache_row(type_, x, row, head_dim_);
+    store_float_key(x, block, position);
   }
 }
 
-void CacheWriter::store(const float* x, std::byte* block, std::int32_t position) const {
-  if (side_ == CacheSide::Values) {
-    encode_row(x, block + static_cast<std::size_t>(position) * row_bytes_);
-    return;
-  }
+void CacheWriter::store_float_key(const float* x, std::byte* block, std::int32_t position) const {
   std::byte row[kMaxHeadDim * sizeof(float)];
-  encode_row(x, row);
-  if (store_float_ == nullptr) {
-    store_quantized_key(row, block, position);
-    return;
-  }
+  store_float_(x, row, head_dim_);
   const std::size_t element = info(type_).block_bytes;
   for (std::int32_t d = 0; d < head_dim_; ++d) {
     std::byte* const to = block + static_cast<std::size_t>(d * kKeyBlock + position) * element;
@@ -120,24 +116,30 @@ void CacheWriter::store(const float* x, std::byte* block, std::int32_t position)
   }
 }
 
-void CacheWriter::store_quantized_key(const std::byte* row, std::byte* block, std::int32_t position) const {
-  const KeyFormat format = key_format(element_);
-  const KeyPlanes planes = key_planes(element_, head_dim_);
+void CacheWriter::store_quantized(const float* x, std::byte* block, std::int32_t position) const {
+  std::byte row[kMaxHeadDim * sizeof(float)];
+  host::store_cache_row(type_, x, row, head_dim_);
+  const CodeFormat format = code_format(element_);
+  const Planes planes = planes_of(element_, head_dim_);
   auto* const codes = reinterpret_cast<std::uint8_t*>(block);
-  for (std::int32_t b = 0; b < head_dim_ / 32; ++b) {
-    const Codes c = take_apart(element_, row + static_cast<std::size_t>(b) * info(type_).block_bytes);
-    const int groups = format.code_bits;  // of 4 bytes: 8 or 4 in a block
-    for (int g = 0; g < groups; ++g) {
-      std::uint8_t* const to = codes + ((b * groups + g) * kKeyBlock + position) * 4;
-      for (int j = 0; j < 4; ++j) {
-        to[j] = format.code_bits == 8 ? c.code[4 * g + j]
-                                      : static_cast<std::uint8_t>(c.code[8 * g + j] | c.code[8 * g + 4 + j] << 4);
-      }
+  const std::int32_t blocks = head_dim_ / 32, bytes = 4 * format.code_bits;  // of the codes of 32 elements
+  for (std::int32_t b = 0; b < blocks; ++b) {
+    const BlockParts parts = take_apart(element_, row + static_cast<std::size_t>(b) * info(type_).block_bytes);
+    const std::int32_t by_block = b * kKeyBlock + position, by_position = position * blocks + b;
+    if (side_ == CacheSide::Keys) {
+      store_key_codes(parts, format.code_bits, codes + b * kKeyBlock * bytes + position * 4);
+    } else if (format.code_bits == 8) {
+      std::uint8_t* const to = codes + (position / 2 * head_dim_ + 32 * b) * 2 + position % 2;
+      for (int i = 0; i < 32; ++i) to[2 * i] = parts.codes[i];
+    } else {
+      std::memcpy(codes + by_position * bytes, parts.codes, static_cast<std::size_t>(bytes));
     }
-    const auto at = static_cast<std::size_t>(b * kKeyBlock + position);
-    if (format.fifth == Part::Present) std::memcpy(block + planes.fifth + at * 4, &c.fifth, 4);
-    std::memcpy(block + planes.scales + at * 2, &c.scale, 2);
-    if (format.min == Part::Present) std::memcpy(block + planes.mins + at * 2, &c.min, 2);
+    if (format.fifth == Part::Present) {
+      const std::int32_t at = side_ == CacheSide::Keys ? by_block : by_position;
+      std::memcpy(codes + planes.fifth + 4 * at, &parts.fifth, 4);
+    }
+    std::memcpy(codes + planes.scales + 2 * by_block, &parts.scale, 2);
+    if (format.min == Part::Present) std::memcpy(codes + planes.mins + 2 * by_block, &parts.min, 2);
   }
 }
 

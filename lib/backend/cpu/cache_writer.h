@@ -14,7 +14,7 @@ CacheElement cache_element(DType);
 enum class CacheSide : std::uint8_t { Keys, Values };
 
 /// Stores rows of one side of a layer's cache: values position after position, keys with positions in lanes
-/// (kernels.h, key_planes.h). Quantised rows are those of the other backends, bit for bit.
+/// (kernels.h, cache_planes.h). Quantised rows are those of the other backends, bit for bit.
 class CacheWriter {
  public:
   CacheWriter(CacheSide, DType, std::int32_t head_dim, const Kernels&);
@@ -24,8 +24,8 @@ class CacheWriter {
   void store(const float* x, std::byte* block, std::int32_t position) const;
 
  private:
-  void encode_row(const float* x, std::byte* row) const;
-  void store_quantized_key(const std::byte* row, std::byte* block, std::int32_t position) const;
+  void store_float_key(const float* x, std::byte* block, std::int32_t position) const;
+  void store_quantized(const float* x, std::byte* block, std::int32_t position) const;
   CacheSide side_;
   DType type_;
   CacheElement element_;

@@ -49,31 +49,16 @@ inline void place(ChunkWork& work, const AttentionArgs& a, std::byte* scratch) {
   float* const block = work.values + kQueryTile * work.value_stride;
   work.block = reinterpret_cast<std::byte*>(block);
   const int dim = larger(a.head_dim_k, a.head_dim_v);
-  work.queries.scales = block + dim * kKeyBlock;
-  work.queries.sums = reinterpret_cast<std::int32_t*>(work.queries.scales + kQueryTile * dim / 32);
-  work.queries.codes = reinterpret_cast<std::int8_t*>(work.queries.sums + kQueryTile * dim / 32);
+  work.queries.scales = block + dim * kKeyChunk / 2;
+  work.queries.sums = work.queries.scales + kQueryTile * dim / 32;
+  work.queries.starts = reinterpret_cast<std::int32_t*>(work.queries.sums + kQueryTile * dim / 32);
+  work.queries.codes = reinterpret_cast<std::int8_t*>(work.queries.starts + kQueryTile * dim / 32);
+  work.words = reinterpret_cast<std::int16_t*>(work.queries.codes + kQueryTile * dim);
 }
-static_assert(sizeof(float) * (kQueryTile * (kKeyChunk + kMaxHeadDim + kMaxHeadDim / 16) + kMaxHeadDim * kKeyBlock) +
-                  kQueryTile * kMaxHeadDim <=
+static_assert(sizeof(float) *
+                      (kQueryTile * (kKeyChunk + kMaxHeadDim + 3 * kMaxHeadDim / 32) + kMaxHeadDim * kKeyChunk / 2) +
+                  kQueryTile * kMaxHeadDim + kValueTile * kMaxHeadDim / 32 * kKeyChunk * sizeof(std::int16_t) <=
               kScratchBytes);
-
-/// Calls f(k, lanes) for the vectors of 16 that hold keys of the span; lanes(v, other) takes the lanes of v that are in
-/// it.
-template <class F>
-[[gnu::always_inline]] inline void each_vector(Span span, const F& f) {
-  const auto edge = [&](int k) {
-    f(k, [&](F32x16 v, F32x16 other) {
-      return keep_lanes(v, larger(span.begin - k, 0), smaller(span.end - k, 16), other);
-    });
-  };
-  int k = span.begin / 16 * 16;
-  if (k < span.begin) {
-    edge(k);
-    k += 16;
-  }
-  for (; k + 16 <= span.end; k += 16) f(k, [](F32x16 v, F32x16) { return v; });
-  if (k < span.end) edge(k);
-}
 
 /// Scores become weights.
 State soften(float* scores, Span span) {
@@ -142,7 +127,6 @@ void run_chunk(const AttentionArgs& a, std::int32_t kv_head, const Query* querie
   values.after = more ? block_of(a, a.k, a.k_block_bytes, kv_head, (chunk + 1) * kChunkBlocks) : keys.after;
   kScore[static_cast<int>(a.k_element)](a, keys, work);
   for (int p = 0; p < work.n; ++p) work.state[p] = soften(work.scores + p * kKeyChunk, work.span[p]);
-  for (int i = 0; i < work.n * work.value_stride; i += 16) store(work.values + i, zero());
   kAddValues[static_cast<int>(a.v_element)](a, values, work);
 }
 

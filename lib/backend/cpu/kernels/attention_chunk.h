@@ -7,6 +7,12 @@
 
 namespace llm::cpu::LLM_ISA {
 
+/// Pairs whose values are added up together.
+#if defined(LLM_ISA_portable)
+constexpr int kValueTile = 4;
+#else
+constexpr int kValueTile = 6;
+#endif
 constexpr int kBlockVectors = kKeyBlock / 16;
 constexpr int kChunkBlocks = kKeyChunk / kKeyBlock;
 
@@ -19,6 +25,24 @@ inline int smaller(int a, int b) { return a < b ? a : b; }
 inline int larger(int a, int b) { return a > b ? a : b; }
 inline Span clip(Span s, int begin, int end) { return {larger(s.begin, begin), smaller(s.end, end)}; }
 
+/// Calls f(k, lanes) for the vectors of 16 that hold keys of the span; lanes(v, other) takes the lanes of v that are in
+/// it.
+template <class F>
+[[gnu::always_inline]] inline void each_vector(Span span, const F& f) {
+  const auto edge = [&](int k) {
+    f(k, [&](F32x16 v, F32x16 other) {
+      return keep_lanes(v, larger(span.begin - k, 0), smaller(span.end - k, 16), other);
+    });
+  };
+  int k = span.begin / 16 * 16;
+  if (k < span.begin) {
+    edge(k);
+    k += 16;
+  }
+  for (; k + 16 <= span.end; k += 16) f(k, [](F32x16 v, F32x16) { return v; });
+  if (k < span.end) edge(k);
+}
+
 /// Online softmax: value / sum is the result so far.
 struct State {
   float maximum, sum;
@@ -27,9 +51,10 @@ struct State {
 /// Queries of a tile for quantised keys, by number of pair: int8 with a scale per 32 elements (tensor/activation.h,
 /// Q8x32).
 struct QuantizedQueries {
-  std::int8_t* codes;  ///< [pair][head_dim_k]
-  float* scales;       ///< [pair][head_dim_k / 32], times the scale of scores
-  std::int32_t* sums;  ///< [pair][head_dim_k / 32] of codes
+  std::int8_t* codes;    ///< [pair][head_dim_k]
+  float* scales;         ///< [pair][head_dim_k / 32], times the scale of scores
+  std::int32_t* starts;  ///< [pair][head_dim_k / 32]: minus the sum of codes, times the offset of the keys' codes
+  float* sums;           ///< [pair][head_dim_k / 32]: the sum of codes times `scales`
 };
 
 /// The partial result of some pairs over one chunk, in the caller's scratch.
@@ -37,12 +62,13 @@ struct ChunkWork {
   int n = 0;  ///< pairs that see a key of the chunk
   const float* q[kQueryTile];
   Span span[kQueryTile];
-  State state[kQueryTile];
-  int index[kQueryTile];  ///< which of the caller's pairs it is
-  float* scores;          ///< [pair][kKeyChunk], then weights
-  float* values;          ///< [pair][value_stride]
+  State state[kQueryTile];  ///< set once the scores are weights
+  int index[kQueryTile];    ///< which of the caller's pairs it is
+  float* scores;            ///< [pair][kKeyChunk], then weights
+  float* values;            ///< [pair][value_stride]
   int value_stride;
-  std::byte* block;  ///< of keys unpacked, or of values decoded
+  std::byte* block;     ///< of keys or values, unpacked
+  std::int16_t* words;  ///< [kValueTile][head_dim_v / 32][kKeyChunk] weights times scales of quantised values
   QuantizedQueries queries;
 };
 
@@ -67,7 +93,7 @@ inline Vectors vectors_of(Span keys, int b) {
 
 /// Scores of all pairs at least at the keys they see.
 using ScoreFn = void (*)(const AttentionArgs&, const ChunkBlocks& k, const ChunkWork&);
-/// The pairs' values, each weighted by its weights.
+/// The pairs' weighted values.
 using ValueFn = void (*)(const AttentionArgs&, const ChunkBlocks& v, const ChunkWork&);
 
 template <class K>
@@ -78,8 +104,6 @@ template <class V>
 void add_floats(const AttentionArgs&, const ChunkBlocks&, const ChunkWork&);
 template <CacheElement V>
 void add_quantized(const AttentionArgs&, const ChunkBlocks&, const ChunkWork&);
-/// One block of f32 values [position][head_dim_v], position 0 at key `first`; part of `keys` lies in it.
-void add_decoded_block(const AttentionArgs&, const float* values, int first, Span keys, const ChunkWork&);
 
 /// Fills queries [pair] with the int8 form of q.
 void quantize_query(const float* q, int pair, const AttentionArgs&, const QuantizedQueries&);

@@ -187,16 +187,11 @@ void add_floats(const AttentionArgs& a, const ChunkBlocks& v, const ChunkWork& w
     now.block[b] = reinterpret_cast<const V*>(v.block[b]);
     next.block[b] = reinterpret_cast<const V*>(v.next(b));
   }
+  for (int i = 0; i < work.n * work.value_stride; i += 16) store(work.values + i, zero());
   // One tile of pairs reads the cache once, so block by block; several find the chunk in L2.
   const int step = work.n <= kPairs ? kKeyBlock : kKeyChunk;
   for (int begin = v.keys.begin / step * step; begin < v.keys.end; begin += step)
     add_keys(work, clip(v.keys, begin, begin + step), now, next);
-}
-
-void add_decoded_block(const AttentionArgs& a, const float* values, int first, Span keys, const ChunkWork& work) {
-  Blocks<float> block{{}, a.head_dim_v};
-  block.block[first / kKeyBlock] = values;
-  add_keys(work, keys, block, block);
 }
 
 #define LLM_FLOATS(T)                                                                        \

@@ -75,7 +75,7 @@ inline constexpr int kCacheElements = 9;
 inline constexpr int kFloatCacheElements = 3;  ///< the first ones
 
 /// Keys and values of one layer: KV head h of block b begins at (b * kv_heads + h) * block_bytes. In there a value is at
-/// [position][d], a key at [d][position] (quantised ones: key_planes.h).
+/// [position][d], a key at [d][position] (quantised ones: cache_planes.h).
 struct AttentionArgs {
   const float* q = nullptr;  ///< [tokens][heads * head_dim_k], already rotated
   float* y = nullptr;        ///< [tokens][heads * head_dim_v]
