@@ -38,22 +38,24 @@ TEST_CASE("a row for every test, with every field", "[apps]") {
   TempDir folder;
   const TinyFile model = tiny_model();
   const std::string path = write_model(folder, model);
-  const Json rows =
-      json_of("llm-bench", {"-m", path, "-p", "8,12", "-n", "3", "-np", "1,2", "-r", "1", "-t", "1", "-o", "json"});
+  const Json rows = json_of("llm-bench", {"-m", path, "-p", "8,12", "-n", "3", "-np", "1,2", "-r", "1", "-t", "1", "-o",
+                                          "json", "-ctk", "bf16"});
   CHECK(names(rows) == std::vector<std::string>{"pp8", "pp12", "tg3", "tg3 x2"});
   const Size size = size_of(model, any);
   for (const Json& row : rows) {
     INFO(row.dump());
     std::set<std::string> keys;
     for (const auto& [key, value] : row.items()) keys.insert(key);
-    CHECK(keys == std::set<std::string>{"model", "size_bytes", "n_params", "backend", "threads", "test", "t_s",
-                                        "t_s_stddev", "pct_of_limit", "read_gbps", "int8_tops", "bf16_gflops",
-                                        "f32_gflops"});
+    CHECK(keys == std::set<std::string>{"model", "size_bytes", "n_params", "backend", "threads", "cache_type_k",
+                                        "cache_type_v", "test", "t_s", "t_s_stddev", "pct_of_limit", "read_gbps",
+                                        "int8_tops", "bf16_gflops", "f32_gflops"});
     CHECK(row["model"] == "m.gguf");
     CHECK(row["size_bytes"] == size.bytes);
     CHECK(row["n_params"] == size.elements);
     CHECK(row["backend"] == "cpu");
     CHECK(row["threads"] == 1);
+    CHECK(row["cache_type_k"] == "BF16");
+    CHECK(row["cache_type_v"] == "F16");
     CHECK(row["t_s"] > 0.0);
     CHECK(row["t_s_stddev"] >= 0.0);
     for (const char* figure : {"pct_of_limit", "read_gbps", "int8_tops", "bf16_gflops", "f32_gflops"}) {
@@ -133,6 +135,6 @@ TEST_CASE("the table is Markdown with as many cells in every row", "[apps]") {
   const std::string table = output_of("llm-bench", {"-m", path, "-p", "4", "-n", "2", "-r", "1", "--roofline"});
   std::istringstream lines(table);
   int n = 0;
-  for (std::string line; std::getline(lines, line); ++n) CHECK(std::count(line.begin(), line.end(), '|') == 11);
+  for (std::string line; std::getline(lines, line); ++n) CHECK(std::count(line.begin(), line.end(), '|') == 12);
   CHECK(n == 4);
 }
