@@ -64,7 +64,10 @@ class JsonOutput final : public AnswerOutput {
                       {"first_token_ms", milliseconds(r.first_token_seconds)},
                       {"predicted_n", r.generated_tokens},
                       {"predicted_ms", milliseconds(r.generate_seconds)},
-                      {"cache_n", head_.cached_tokens}};
+                      {"cache_n", head_.cached_tokens},
+
+                      {"draft_n", r.speculation.drafted},
+                      {"draft_n_accepted", r.speculation.accepted}};
     if (wants_logprobs_ && !lines_) end["logprobs"] = logprobs_json(logprobs_, tokenizer_);
     write(end);
   }

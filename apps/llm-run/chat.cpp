@@ -54,6 +54,7 @@ class Chat {
     PromptMaker& prompts;
     LineEditor* editor;  ///< null: nobody types
     ChatSettings settings;
+    Speculation* speculation;  ///< null: nothing is drafted
   };
   explicit Chat(Parts parts) : p_(std::move(parts)), talk_(p_.model, p_.session, p_.prompts), input_(p_.editor) {}
 
@@ -333,7 +334,8 @@ bool Chat::answer() {
   };
   Conversation::Answered answered;
   try {
-    const GenerateOptions generation{.answer = options_for_answer(), .cancel = &stop_requested()};
+    const GenerateOptions generation{
+        .answer = options_for_answer(), .cancel = &stop_requested(), .speculation = p_.speculation};
     answered = talk_.answer(prompt, generation, text, progress);
   } catch (const Error& error) {
     bar.reset();
@@ -374,6 +376,7 @@ void Chat::tell_end(const GenerateResult& r) {
     note("the answer is cut: the context of " + number_text(talk_.context()) + " tokens is full");
   }
   verbose(timing(*last_));
+  if (p_.speculation != nullptr) verbose(p_.speculation->describe());
 }
 
 void Chat::clear() {
@@ -605,10 +608,14 @@ int run_chat(const RunOptions& options) {
   ChatSettings settings{.answer = answer_options(options, options.sampling, std::move(constraint), *model)};
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
   if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
-  Session session(*model, session_options(options, *model));
+  Drafting drafting(options.speculation, options.model, *model, options.context.cache);
+  SessionOptions session_settings = session_options(options, *model);
+  session_settings.beside = drafting.memory();
+  Session session(*model, session_settings);
   const auto editor = LineEditor::open({.history = options.chat.keep_history ? history_file() : std::filesystem::path(),
                                         .complete = complete_chat_line});
-  return Chat({options, *model, session, prompts, editor.get(), std::move(settings)}).run(first);
+  return Chat({options, *model, session, prompts, editor.get(), std::move(settings), drafting.start(session.context())})
+      .run(first);
 }
 
 }  // namespace llm::app

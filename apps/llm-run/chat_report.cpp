@@ -25,8 +25,8 @@ std::string timing(const Conversation::Answered& a) {
   const GenerateResult& r = a.result;
   return "prompt " + number_text(r.prompt_tokens) + " tok" + speed(r.prompt_tokens, r.prompt_seconds) + " (cached " +
          number_text(a.cached) + ") · gen " + number_text(r.generated_tokens) + " tok" +
-         speed(r.generated_tokens - 1, r.generate_seconds) + " · TTFT " + fixed_text(r.first_token_seconds, 2) +
-         "s · stop: " + std::string(name(r.reason));
+         speed(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
+         fixed_text(r.first_token_seconds, 2) + "s · stop: " + std::string(name(r.reason));
 }
 
 std::string model_info(const RunOptions& options, Model& m, const Session& session, const PromptMaker& prompts) {

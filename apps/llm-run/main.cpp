@@ -67,8 +67,8 @@ void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& 
   say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
       speed(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
       " · gen " + std::to_string(r.generated_tokens) + " tok" + speed(r.generated_tokens - 1, r.generate_seconds) +
-      " · TTFT " + fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) +
-      " · stop: " + stop);
+      drafted_text(r.speculation) + " · TTFT " + fixed_text(r.first_token_seconds, 2) + "s · peak " +
+      bytes_text(peak_resident_bytes()) + " · stop: " + stop);
 }
 
 void say_choices(Model& model, const RunOptions& options) {
@@ -137,14 +137,18 @@ int dry_run(const RunOptions& options) {
   std::optional<std::string> text;
   if (options.prompt.given()) text = read_prompt(options.prompt);
   const std::unique_ptr<Model> model = load_model(options.model, LoadOptions::Weights::Leave);
-  const SessionOptions session = session_options(options, *model);
-  if (!text) return print_memory_plan(*model, session);
+  const Drafting drafting(options.speculation, options.model, *model, options.context.cache,
+                          LoadOptions::Weights::Leave);
+  SessionOptions session = session_options(options, *model);
+  session.beside = drafting.memory();
+  const auto print_plan = [&] { return print_memory_plan(*model, session, drafting.memory_text()); };
+  if (!text) return print_plan();
   const PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
   Prompt prompt = prompts.from_text({*text, {}});
   add_prefill(prompt, options.output.prefill, model->tokenizer());
   write_stdout("prompt                " + number_text(static_cast<std::int64_t>(prompt.tokens.ids.size())) +
                " tokens\n");
-  if (const int code = print_memory_plan(*model, session); code != 0) return code;
+  if (const int code = print_plan(); code != 0) return code;
   fit_prompt(prompt, options.context, choose_context(memory_request(*model, session)).context, options.max_tokens);
   return 0;
 }
@@ -168,7 +172,10 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   say_choices(*model, options);
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
   AnswerOptions settings = answer_options(options, options.sampling, std::move(constraint), *model);
-  Session session(*model, session_options(options, *model));
+  Drafting drafting(options.speculation, options.model, *model, options.context.cache);
+  SessionOptions session_settings = session_options(options, *model);
+  session_settings.beside = drafting.memory();
+  Session session(*model, session_settings);
   fit_prompt(prompt, options.context, session.context(), options.max_tokens);
   if (options.output.display_prompt) show_prompt(prompt);
   if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
@@ -188,6 +195,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
                                           .prefill = options.output.prefill},
                                          model->tokenizer());
   GenerateOptions generation = generate_options(options, std::move(settings), prompt, session.context(), start);
+  generation.speculation = drafting.start(session.context());
   EventPace pace;
   generation.step = [&](const Answer& a, std::string_view piece) {
     output->step(a, piece);
@@ -200,7 +208,9 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();
   verbose(programs);
-  if (options.profile) say(profile.table());
+  const std::string drafted = drafting.describe();
+  if (!drafted.empty()) verbose(drafted);
+  if (options.profile) say(profile.table() + (drafted.empty() ? "" : "\n" + drafted));
   if (options.output.show_timings) {
     say_timing(load_seconds, cached, ended.result, ended.time_up ? "time" : name(ended.result.reason));
   }

@@ -31,11 +31,11 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
                               Alias{"-sm", "--split-mode"},
                               Alias{"-fit", "--fit"},
                               Alias{"-lm", "--load-mode"},
-
                               Alias{"-jf", "--json-schema-file"},
                               Alias{"-bf", "--binary-file"},
                               Alias{"-ctk", "--cache-type-k"},
-                              Alias{"-ctv", "--cache-type-v"}};
+                              Alias{"-ctv", "--cache-type-v"},
+                              Alias{"-md", "--model-draft"}};
 
 constexpr std::array<std::string_view, 35> kCommon{
     "--model",       "--threads",       "--prompt",      "--file",    "--predict",       "--reverse-prompt",
@@ -142,12 +142,14 @@ void check_mode(RunOptions& o) {
   if (o.model.path.empty()) throw Error(ErrorKind::Usage, "no model: give one with --model FILE (-m)");
   check_batch_options(o.batch);
   check_prompt_cache_options(o.prompt_cache);
+  check_speculation_options(o.speculation);
   if (o.batch.wanted()) {
     if (o.prompt.given()) throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
     if (o.chat.interactive) throw Error(ErrorKind::Usage, "-i chats, --batch does not: give one");
     if (!o.prompt_cache.file.empty())
       throw Error(ErrorKind::Usage,
                   "--prompt-cache is for one answer or a chat; a batch finds common beginnings itself");
+    refuse_speculation_in_batch(o.speculation);
     return refuse_options_of_one_answer(o, "a batch");
   }
   if (o.chat.interactive && o.chat.format == ChatOptions::Format::Raw) {
@@ -168,8 +170,8 @@ void check_mode(RunOptions& o) {
 
 void refuse_overwriting_inputs(const RunOptions& o) {
   for (const std::string& output : {o.dump_graph, o.batch.output, o.prompt_cache.file, o.output.events}) {
-    refuse_overwriting(output, {o.model.path, o.batch.input, o.chat.system_file, o.chat.template_file,
-                                o.constraint.grammar_file, o.constraint.schema_file});
+    refuse_overwriting(output, {o.model.path, o.speculation.draft_model, o.batch.input, o.chat.system_file,
+                                o.chat.template_file, o.constraint.grammar_file, o.constraint.schema_file});
     for (const PromptFile& file : o.prompt.files) refuse_overwriting(output, {file.path});
   }
 }
@@ -207,6 +209,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_prompt_cache_options(cli, o.prompt_cache);
   add_sampling_options(cli, o.sampling);
   add_constraint_options(cli, o.constraint);
+  add_speculation_options(cli, o.speculation);
   begin_group(cli, "Output");
   add_output_options(cli, o.output);
   add_answer_file(cli, o.batch.output);

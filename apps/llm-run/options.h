@@ -14,6 +14,7 @@
 #include "prompt_cache.h"
 #include "prompt_input.h"
 #include "sampling_options.h"
+#include "speculation_options.h"
 
 namespace llm::app {
 
@@ -45,6 +46,7 @@ struct RunOptions {
   PromptCacheOptions prompt_cache;
   SamplingChoices sampling;
   ConstraintChoice constraint;
+  SpeculationChoice speculation;
   std::vector<std::string> stop_strings;
   bool escape = true;  ///< escapes in texts on the command line are processed
   bool ignore_end = false;

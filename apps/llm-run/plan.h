@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/model.h"
@@ -12,7 +13,8 @@ namespace llm::app {
 
 /// Prints what the weights, the cache and the work buffers of such a session take, and the longest context that fits
 /// beside the weights. Returns the exit code: 0, or ErrorKind::Memory's if the session could not be made.
-int print_memory_plan(Model&, const SessionOptions&);
+/// `draft_model`: what part of that is a draft model's, or empty.
+int print_memory_plan(Model&, const SessionOptions&, const std::string& draft_model = {});
 
 struct BatchWork {
   std::size_t rows = 0;            ///< answers: a row may ask for several

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
+#include "runtime/window.h"
 
 namespace llm {
 namespace {
@@ -53,46 +54,14 @@ std::span<const float> prefill(Session& session, SequenceId sequence, std::span<
   return logits;
 }
 
-/// What a full context goes on with: the tokens of its sequence, kept where the older half may be forgotten.
-class Window {
- public:
-  Window(Session& session, SequenceId sequence, std::span<const Token> prompt, std::optional<std::int64_t> keep)
-      : session_(session), sequence_(sequence), keep_(keep) {
-    if (keep_) held_.assign(prompt.begin(), prompt.end());
-  }
-
-  bool full() const { return session_.length(sequence_) == session_.context(); }
-  /// Half of what follows the kept tokens makes room. A sequence that began with other tokens than the prompt's cannot
-  /// be evaluated again.
-  bool can_shift() const {
-    return keep_ && session_.length(sequence_) == static_cast<std::int64_t>(held_.size()) && dropped() > 0;
-  }
-  /// The logits after one more token.
-  std::span<const float> append(Token token) {
-    if (!keep_) return eval({&token, 1});
-    held_.push_back(token);
-    if (!full()) return eval({&token, 1});
-    const auto first = static_cast<std::size_t>(*keep_);
-    held_.erase(held_.begin() + *keep_, held_.begin() + *keep_ + dropped());
-    session_.rewind(sequence_, *keep_);
-    return eval(std::span(held_).subspan(first));
-  }
-
- private:
-  std::int64_t dropped() const { return (session_.context() - *keep_) / 2; }
-  std::span<const float> eval(std::span<const Token> tokens) {
-    const Append work{sequence_, tokens, Logits::Last};
-    return session_.eval({&work, 1});
-  }
-
-  Session& session_;
-  SequenceId sequence_;
-  std::optional<std::int64_t> keep_;
-  std::vector<Token> held_;
-};
+/// That may follow those there are.
+std::size_t tokens_left(const Answer& answer, const GenerateOptions& options) {
+  if (options.answer.max_tokens < 0) return std::numeric_limits<std::size_t>::max();
+  return static_cast<std::size_t>(options.answer.max_tokens) - answer.tokens().size();
+}
 
 /// Samples until something ends the answer. `first_token` is called once, when there is one.
-void decode(Window window, Answer& answer, std::span<const float> logits, const GenerateOptions& options,
+void decode(Window& window, Answer& answer, std::span<const float> logits, const GenerateOptions& options,
             const std::function<bool(std::string_view)>& text, const std::function<void()>& first_token) {
   bool sampled = false;
   while (!answer.ended()) {
@@ -107,7 +76,7 @@ void decode(Window window, Answer& answer, std::span<const float> logits, const 
     if (options.step) options.step(answer, piece);
     if (!piece.empty() && text && !text(piece)) answer.end(StopReason::Cancelled);
     if (answer.ended()) return;
-    logits = window.append(answer.tokens().back());
+    logits = window.append(answer.tokens().back(), tokens_left(answer, options));
   }
 }
 
@@ -131,12 +100,15 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
     result.reason = StopReason::Cancelled;
     return result;
   }
+  const SpeculationCounts before = options.speculation != nullptr ? options.speculation->counts() : SpeculationCounts{};
+  Window window(session, sequence, prompt, {options.keep, options.speculation});
   auto first = Clock::now();
-  decode(Window(session, sequence, prompt, options.keep), answer, logits, options, text, [&] {
+  decode(window, answer, logits, options, text, [&] {
     result.first_token_seconds = seconds_since(start);
     first = Clock::now();
   });
   result.generate_seconds = seconds_since(first);
+  if (options.speculation != nullptr) result.speculation = options.speculation->counts().since(before);
   result.reason = answer.reason();
   result.generated_tokens = static_cast<std::int64_t>(answer.tokens().size());
   result.tokens.assign(answer.tokens().begin(), answer.tokens().end());

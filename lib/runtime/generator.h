@@ -12,6 +12,7 @@
 
 #include "runtime/answer.h"
 #include "runtime/session.h"
+#include "runtime/speculation.h"
 
 namespace llm {
 
@@ -24,6 +25,8 @@ struct GenerateOptions {
   /// When the context is full, the older half of what follows its first `keep` positions is forgotten and the rest
   /// evaluated again; nothing: the answer ends.
   std::optional<std::int64_t> keep = {};
+  /// Drafts of its make the same answer come sooner where they come true; null: there are none.
+  Speculation* speculation = nullptr;
   /// Gets the answer after each step, with the text that became complete, which may be empty.
   std::function<void(const Answer&, std::string_view text)> step = {};
 };
@@ -36,6 +39,7 @@ struct GenerateResult {
   double prompt_seconds = 0;       ///< until the logits after the prompt
   double first_token_seconds = 0;  ///< until the first token was sampled
   double generate_seconds = 0;     ///< from the first token on: what the other generated_tokens - 1 took
+  SpeculationCounts speculation = {};
 };
 
 /// Appends what the prompt (at least one token) has beyond options.cached to `sequence` and generates; the last token

@@ -54,13 +54,14 @@ Graph largest_graph(const Model& model, const SessionOptions& o) {
 
 ContextRequest request_for(const Model& model, const SessionOptions& o, std::span<const CacheType> caches,
                            const Workspace& workspace) {
-  return {.context = o.context,
-          .trained = model.dims().context,
-          .sequences = o.pool ? 1 : o.sequences,
-          .bytes_per_position = bytes_per_position(caches, o.cache),
-          .work_bytes = workspace.bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float),
-          .weight_bytes = model.weight_bytes(),
-          .available = available_memory()};
+  return {
+      .context = o.context,
+      .trained = model.dims().context,
+      .sequences = o.pool ? 1 : o.sequences,
+      .bytes_per_position = bytes_per_position(caches, o.cache) + o.beside.per_position,
+      .work_bytes = workspace.bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float) + o.beside.work,
+      .weight_bytes = model.weight_bytes() + o.beside.weights,
+      .available = available_memory()};
 }
 
 struct Program {
@@ -99,7 +100,7 @@ struct Session::Impl {
 
   void allocate(const std::vector<CacheType>& types, const SessionOptions& o) {
     const ContextRequest request = request_for(model, o, types, *workspace);
-    position_bytes = request.bytes_per_position;
+    position_bytes = bytes_per_position(types, o.cache);
     choice = choose_context(request);
     for (;;) {
       try {
@@ -325,6 +326,8 @@ void Session::restore(SequenceId id, std::int64_t length,
   const std::span<const std::int32_t> blocks = impl_->cache->blocks(id);
   for (std::size_t i = 0; i < blocks.size(); ++i) impl_->state->write_block(blocks[i], block(i));
 }
+
+std::size_t Session::programs() const { return impl_->programs.size(); }
 
 std::uint64_t Session::cache_bytes_in_use() const {
   return static_cast<std::uint64_t>(impl_->cache->blocks_in_use()) * impl_->state->bytes_per_block();

@@ -27,6 +27,11 @@ struct SessionOptions {
   /// free_positions(). Without it every sequence can reach the context.
   std::optional<std::int64_t> pool = {};
   CacheFormat cache = {};
+  /// What others need at the same time: counted where the memory of this session is.
+  struct Beside {
+    std::uint64_t weights = 0, work = 0;
+    std::uint64_t per_position = 0;  ///< of each of this session's
+  } beside = {};
 };
 
 /// What a session with these options asks of this machine's memory now: its constructor's own figures.
@@ -83,6 +88,8 @@ class Session {
   /// and CacheFormat held: `block(i)` gives what read_block() gave. Throws ErrorKind::Context if the cache has no room.
   void restore(SequenceId, std::int64_t length, const std::function<std::span<const std::byte>(std::size_t)>& block);
 
+  /// Compiled so far: a step that compiles one takes longer than others.
+  std::size_t programs() const;
   std::uint64_t cache_bytes_in_use() const;
   std::uint64_t cache_bytes_per_position() const;
   Observer* observer = nullptr;  ///< given to the programs of every step

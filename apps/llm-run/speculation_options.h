@@ -1,0 +1,62 @@
+// Speculation: what is drafted ahead of an answer, from its own text or by a smaller model.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/app.h"
+#include "runtime/model.h"
+#include "runtime/session.h"
+#include "runtime/speculation.h"
+
+namespace llm::app {
+
+struct SpeculationChoice {
+  enum class Type : std::uint8_t { Ngram, Draft };
+  std::optional<std::vector<Type>> types;  ///< not given: n-grams, and the draft model if there is one
+  std::string draft_model;
+  std::optional<int> most, least;
+  float p_min = 0;
+  SpeculationOptions::Length length = SpeculationOptions::Length::Adaptive;
+  std::string given;  ///< the last of these options on the command line, for messages
+};
+
+void add_speculation_options(CLI::App&, SpeculationChoice&);
+/// Throws ErrorKind::Usage for options that contradict each other.
+void check_speculation_options(const SpeculationChoice&);
+void refuse_speculation_in_batch(const SpeculationChoice&);
+
+/// What makes the drafts, if anything does.
+class Drafting {
+ public:
+  /// Loads the draft model if there is to be one, with the backend and the threads of `options`. Nothing is drafted
+  /// where that is asked for, and by default on a backend whose results depend on how many tokens a step has; drafts
+  /// that are asked for there are ErrorKind::Usage, as is a draft model with another vocabulary.
+  Drafting(const SpeculationChoice&, const ModelOptions& options, const Model& model, CacheFormat cache,
+           LoadOptions::Weights = LoadOptions::Weights::Load);
+
+  /// The session whose answers are drafted for counts it in its own memory.
+  SessionOptions::Beside memory() const;
+  /// The draft model's part of that in words; empty: there is none.
+  std::string memory_text() const;
+  /// Drafts for a session of this context. Null: there are none.
+  Speculation* start(std::int64_t context);
+  std::string describe() const { return speculation_ ? speculation_->describe() : ""; }
+
+ private:
+  const Model& model_;
+  const SpeculationChoice& choice_;
+  CacheFormat cache_;
+  std::size_t most_ = 0;  ///< 0: nothing is drafted
+  std::unique_ptr<Model> draft_;
+  std::unique_ptr<Speculation> speculation_;
+};
+
+/// For the line of timings: " (250 of 430 drafted tokens came true)"; nothing was drafted: nothing.
+std::string drafted_text(const SpeculationCounts&);
+
+}  // namespace llm::app

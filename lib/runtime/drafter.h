@@ -1,0 +1,34 @@
+// What guesses how a text goes on. A guess never changes a text: the model looks at guessed tokens in one step, and
+// those stay that would have been sampled anyway.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "text/tokenizer.h"
+
+namespace llm {
+
+struct Guess {
+  Token token;
+  double probability;  ///< that it comes, if those before it do: by what came of such guesses lately
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  virtual std::string_view name() const = 0;
+  /// Another text. What was learned about guesses stays.
+  virtual void begin(std::span<const Token> text) = 0;
+  /// The text has one more token.
+  virtual void append(Token) = 0;
+  /// Before the first guess behind a text: false if the drafter has to read on first. It has then read a part.
+  virtual bool ready() { return true; }
+  /// What may follow the text and `ahead`, which are the guesses that this drafter made since the text last grew.
+  virtual std::optional<Guess> guess(std::span<const Token> ahead) = 0;
+  /// Of the next guess, before it is made: 1 where finding out costs nothing.
+  virtual double outlook() const { return 1; }
+};
+
+}  // namespace llm

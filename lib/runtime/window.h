@@ -1,0 +1,54 @@
+// The sequence of an answer while it grows: tokens go in one by one, perhaps computed ahead of time as a draft, and a
+// full context goes on without its older half.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/session.h"
+#include "runtime/speculation.h"
+
+namespace llm {
+
+class Window {
+ public:
+  struct Options {
+    /// When the context is full, the older half of what follows its first `keep` positions is forgotten; nothing: it
+    /// stays full.
+    std::optional<std::int64_t> keep = {};
+    Speculation* speculation = nullptr;  ///< may be null
+  };
+  /// `sequence` ends in `prompt`. Whatever becomes of the window, in the end it holds the prompt and the tokens
+  /// appended.
+  Window(Session&, SequenceId sequence, std::span<const Token> prompt, Options);
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+  ~Window() { take_back(); }
+
+  bool full() const { return length_ == session_.context(); }
+  /// Half of what follows the kept tokens makes room. A sequence that began with other tokens than the prompt's cannot
+  /// be evaluated again.
+  bool can_shift() const;
+  /// The logits after one more token, which `more` tokens at most are to follow. Not if full() without can_shift().
+  std::span<const float> append(Token, std::size_t more);
+
+ private:
+  std::int64_t dropped() const { return (session_.context() - *options_.keep) / 2; }
+  void take_back();
+  std::span<const float> shift();
+  std::span<const float> step(Token, std::size_t more);
+  std::span<const float> eval(std::span<const Token> tokens);
+
+  Session& session_;
+  SequenceId sequence_;
+  Options options_;
+  std::int64_t length_;          ///< positions of the sequence that belong to the text; a draft may follow
+  std::vector<Token> held_;      ///< the tokens of the sequence, if it may be shifted
+  std::vector<Token> ahead_;     ///< the last token that was evaluated because it had come, and its draft
+  std::size_t came_ = 0;         ///< of ahead_
+  std::span<const float> rows_;  ///< logits after each of ahead_
+};
+
+}  // namespace llm
