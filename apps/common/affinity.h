@@ -1,7 +1,7 @@
 // Options that choose the processors a program's threads may run on.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "common/cli_fwd.h"
 
 namespace llm::app {
 

@@ -1,5 +1,6 @@
 #include "common/cache_type.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <string_view>
 
@@ -14,6 +15,13 @@ std::string option_value(DType type) {
   std::string text(name(type));
   std::transform(text.begin(), text.end(), text.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return text;
+}
+
+/// "f32|f16|bf16", as completions read it
+std::string choices() {
+  std::string text;
+  for (const DType type : kCacheTypes) text += (text.empty() ? "" : "|") + option_value(type);
   return text;
 }
 
@@ -37,7 +45,7 @@ DType cache_type(const std::string& option, const std::string& text) {
 void add_cache_type(CLI::App& cli, const std::string& name, DType& type, const std::string& help) {
   cli.add_option_function<std::string>(
          name, [&type, name](const std::string& text) { type = cache_type(name, text); }, help)
-      ->type_name("TYPE")
+      ->type_name(choices())
       ->take_last();
 }
 

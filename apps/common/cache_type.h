@@ -1,9 +1,9 @@
 // Options that choose the number format of cached keys or values.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "common/cli_fwd.h"
 #include "tensor/dtype.h"
 
 namespace llm::app {

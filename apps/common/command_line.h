@@ -2,9 +2,9 @@
 // then CLI11 takes them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 
+#include "common/cli_fwd.h"
 #include "common/option_table.h"
 
 namespace llm::app {

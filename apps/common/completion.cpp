@@ -2,6 +2,7 @@
 // it.
 #include "common/completion.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 

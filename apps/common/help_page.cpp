@@ -1,5 +1,6 @@
 #include "common/help_page.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <sstream>
 

@@ -1,5 +1,6 @@
 #include "common/man_page.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <sstream>

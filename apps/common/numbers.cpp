@@ -1,10 +1,12 @@
 // Parsing of numbers given on the command line.
 #include "common/numbers.h"
 
+#include <CLI/CLI.hpp>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -66,6 +68,15 @@ double parse_real(std::string_view option, std::string_view text, double min, do
   if (!value || *value < min || *value > max)
     fail(option, text, "a number from " + shortest(min) + " to " + shortest(max));
   return *value;
+}
+
+CLI::Option* add_integer_option(CLI::App& cli, const std::string& names, std::function<void(std::int64_t)> set,
+                                std::int64_t min, std::int64_t max, const std::string& help) {
+  const std::string name = names.substr(0, names.find(','));
+  const auto parse = [set = std::move(set), name, min, max](const std::string& text) {
+    set(parse_integer(name, text, min, max));
+  };
+  return cli.add_option_function<std::string>(names, parse, help)->type_name("N")->take_last();
 }
 
 CLI::Option* add_real(CLI::App& cli, const std::string& names, float& target, double min, double max,

@@ -2,11 +2,13 @@
 // G (powers of 1000) and Ki, Mi, Gi (powers of 1024).
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
+
+#include "common/cli_fwd.h"
 
 namespace llm::app {
 
@@ -17,14 +19,13 @@ std::int64_t parse_integer(std::string_view option, std::string_view text, std::
 double parse_real(std::string_view option, std::string_view text, double min, double max);
 
 /// Options with such values. T: int or std::int64_t.
+CLI::Option* add_integer_option(CLI::App& cli, const std::string& names, std::function<void(std::int64_t)> set,
+                                std::int64_t min, std::int64_t max, const std::string& help);
 template <class T>
 CLI::Option* add_integer(CLI::App& cli, const std::string& names, T& target, std::int64_t min, std::int64_t max,
                          const std::string& help) {
-  const std::string name = names.substr(0, names.find(','));
-  const auto set = [&target, name, min, max](const std::string& text) {
-    target = static_cast<T>(parse_integer(name, text, min, max));
-  };
-  return cli.add_option_function<std::string>(names, set, help)->type_name("N")->take_last();
+  const auto set = [&target](std::int64_t value) { target = static_cast<T>(value); };
+  return add_integer_option(cli, names, set, min, max, help);
 }
 CLI::Option* add_real(CLI::App& cli, const std::string& names, float& target, double min, double max,
                       const std::string& help);

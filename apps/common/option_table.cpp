@@ -1,5 +1,6 @@
 #include "common/option_table.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
@@ -131,5 +132,7 @@ std::string variable_of(std::string_view long_name) {
   }
   return name;
 }
+
+const std::string& OptionRow::meaning() const { return option->get_description(); }
 
 }  // namespace llm::app

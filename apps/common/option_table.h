@@ -5,12 +5,13 @@
 // for something; FILE is completed by names of files, MODEL by those of GGUF files.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "common/cli_fwd.h"
 
 namespace llm::app {
 
@@ -40,7 +41,7 @@ struct OptionRow {
   std::string value = {};               ///< type of the value; empty for a flag
   std::vector<std::string> words = {};  ///< the values that are words
   bool takes_model = false, takes_file = false;
-  const std::string& meaning() const { return option->get_description(); }
+  const std::string& meaning() const;
 };
 struct OptionGroup {
   std::string name;

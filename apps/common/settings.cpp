@@ -1,5 +1,6 @@
 #include "common/settings.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cctype>

@@ -2,10 +2,10 @@
 // own. Each counts before those named earlier here, and the command line before all. A list is taken from one place.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <set>
 #include <string>
 
+#include "common/cli_fwd.h"
 #include "common/option_table.h"
 
 namespace llm::app {

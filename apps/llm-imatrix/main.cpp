@@ -1,4 +1,5 @@
 // llm-imatrix: how much each column of a model's matrices matters on a text, for llm-quantize.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <optional>
 #include <string>

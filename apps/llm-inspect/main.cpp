@@ -1,4 +1,5 @@
 // llm-inspect: looks into model files without running them, checks, splits and merges them.
+#include <CLI/CLI.hpp>
 #include <string>
 
 #include "base/error.h"

@@ -1,4 +1,5 @@
 // llm-perplexity: how well a model predicts a text, and how far its predictions are from another's.
+#include <CLI/CLI.hpp>
 #include <array>
 #include <cmath>
 #include <memory>

@@ -1,5 +1,6 @@
 #include "accepted_options.h"
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
 

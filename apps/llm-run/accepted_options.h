@@ -2,7 +2,7 @@
 // working. Asked for anything else, they are refused with the reason.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "common/cli_fwd.h"
 
 namespace llm::app {
 

@@ -1,5 +1,7 @@
 #include "batch_options.h"
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "common/numbers.h"
 

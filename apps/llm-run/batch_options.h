@@ -1,10 +1,11 @@
 // What the command line says about batches.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "common/cli_fwd.h"
 
 namespace llm::app {
 

@@ -1,5 +1,6 @@
 #include "constraint_options.h"
 
+#include <CLI/CLI.hpp>
 #include <utility>
 
 #include "common/input.h"

@@ -1,12 +1,12 @@
 // The options that say what form the answer has: a grammar, a JSON schema, a regular expression or a choice.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/cli_fwd.h"
 #include "constrain/grammar.h"
 #include "constrain/token_masks.h"
 #include "runtime/model.h"

@@ -1,5 +1,6 @@
 #include "context_options.h"
 
+#include <CLI/CLI.hpp>
 #include <string>
 
 #include "base/error.h"
@@ -28,10 +29,9 @@ void add_context_options(CLI::App& cli, ContextOptions& o) {
               "tokens at the prompt's beginning that --on-overflow never drops (default 0; -1: all)");
   cli.add_option_function<std::string>(
          "--on-overflow", [&o](const std::string& text) { o.overflow = overflow(text); },
-         "what a full context does; error (default): a prompt longer than the context is refused, an answer ends where "
-         "the context does; shift: the answer goes on without the older half of the text; truncate: the prompt loses "
-         "its "
-         "beginning")
+         "when the context is full (default error); error: a longer prompt is refused, an answer ends where the "
+         "context "
+         "does; shift: the answer goes on without the older half of the text; truncate: the prompt loses its beginning")
       ->type_name("error|shift|truncate")
       ->take_last()
       ->trigger_on_parse();  // of this and the next two the last one counts

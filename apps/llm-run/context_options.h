@@ -1,11 +1,11 @@
 // The context: how long, in what format it is cached, and what happens when it is full.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 
 #include "backend/backend.h"
+#include "common/cli_fwd.h"
 
 namespace llm::app {
 

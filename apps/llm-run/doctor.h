@@ -2,7 +2,7 @@
 // features lead one to expect.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "common/cli_fwd.h"
 
 namespace llm::app {
 

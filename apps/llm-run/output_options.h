@@ -1,12 +1,12 @@
 // What an answer's output is, and when it ends whatever the model says.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "answer_writer.h"
+#include "common/cli_fwd.h"
 
 namespace llm::app {
 

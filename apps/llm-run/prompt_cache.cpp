@@ -1,5 +1,6 @@
 #include "prompt_cache.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 

@@ -2,10 +2,10 @@
 // there. The text of an answer does not depend on it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <span>
 #include <string>
 
+#include "common/cli_fwd.h"
 #include "runtime/session.h"
 
 namespace llm::app {

@@ -1,11 +1,12 @@
 // Where the prompt of one answer comes from: the command line, files, stdin.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "common/cli_fwd.h"
 
 namespace llm::app {
 

@@ -2,13 +2,13 @@
 // then what the file recommends, then what was given.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/cli_fwd.h"
 #include "runtime/model.h"
 #include "runtime/sampler_options.h"
 

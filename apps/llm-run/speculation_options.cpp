@@ -1,5 +1,6 @@
 #include "speculation_options.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <utility>

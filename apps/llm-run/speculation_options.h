@@ -1,7 +1,6 @@
 // Speculation: what is drafted ahead of an answer, from its own text or by a smaller model.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "common/app.h"
+#include "common/cli_fwd.h"
 #include "runtime/model.h"
 #include "runtime/session.h"
 #include "runtime/speculation.h"

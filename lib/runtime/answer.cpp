@@ -87,7 +87,9 @@ void Answer::sample(std::span<const float> logits) {
   check(!ended(), "a token sampled after the end of an answer");
   logits = logits.first(n_tokens_);
   const Token token = sampler_.sample(constraint_ ? allowed_only(logits) : logits, tokens_.size());
-  if (options_.end_token == AnswerOptions::EndToken::Stops && tokenizer_.is_end_of_generation(token)) {
+  // Where end tokens are ignored, a constraint still ends: nothing else may follow then.
+  const bool may_end = options_.end_token == AnswerOptions::EndToken::Stops || constraint_;
+  if (may_end && tokenizer_.is_end_of_generation(token)) {
     return end(StopReason::EndOfGeneration);
   }
   if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) {

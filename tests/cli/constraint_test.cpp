@@ -63,6 +63,12 @@ TEST_CASE("each form of an answer") {
   CHECK((choice == "yes" || choice == "a|b" || choice == "é"));
 }
 
+TEST_CASE("an answer ends where its form does, also where end tokens are ignored") {
+  const Bench bench;
+  CHECK(line(bench({"--grammar", "root ::=", "--ignore-eos"})).empty());
+  CHECK(line(bench({"--regex", "ab?", "--ignore-eos", "-n", "5"})).starts_with("a"));
+}
+
 TEST_CASE("forms that cannot be used end with code 6 before a model is loaded") {
   const Bench bench;
   const auto refusal = [&](std::vector<std::string> options) {
