@@ -114,6 +114,7 @@ inline void deinterleave(F32x16 a, F32x16 b, F32x16& even, F32x16& odd) {
   odd = {_mm512_permutex2var_ps(a.v, odds, b.v)};
 }
 
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Not the intrinsic: GCC takes a function that only fetches ahead for one without effect and drops its calls.
+inline void prefetch(const void* p) { __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p))); }
 
 }  // namespace llm::cpu::LLM_ISA
