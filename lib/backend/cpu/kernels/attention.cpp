@@ -1,9 +1,9 @@
 // Softmax attention of a tile of (token, head) pairs over one KV head, chunk by chunk. The order of operations of one
 // pair, which nothing else in the call changes (law 6):
-//   score    = (fused multiply-adds over d, ascending) * scale; over quantised keys as attention_quantized.cpp says
+//   score    = (fused multiply-adds over d, ascending) * scale; over quantised keys as attention_keys.cpp says
 //   weight   = exp(score - maximum of the chunk's visible keys)
 //   sum      : key p of the chunk in lane p % 16, ascending, then the lanes as a tree (vec.h)
-//   value[d] : fused multiply-adds over the visible keys, ascending
+//   value[d] : fused multiply-adds over the visible keys, ascending; of quantised ones as attention_values.cpp says
 // Keys outside a pair's range add nothing to its result, not even zero times themselves: they may hold anything.
 #include "backend/cpu/kernels/attention.h"
 
