@@ -153,7 +153,7 @@ inline void deinterleave(F32x16 a, F32x16 b, F32x16& even, F32x16& odd) {
   odd = {in_order(_mm256_shuffle_ps(a.lo, a.hi, 0xdd)), in_order(_mm256_shuffle_ps(b.lo, b.hi, 0xdd))};
 }
 
-// Not the intrinsic: GCC takes a function that only fetches ahead for one without effect and drops its calls.
+// Not the intrinsic: from functions that only fetch ahead GCC 12 left no prefetch in the code.
 inline void prefetch(const void* p) { __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p))); }
 
 }  // namespace llm::cpu::LLM_ISA
