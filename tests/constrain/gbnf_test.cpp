@@ -145,7 +145,7 @@ TEST_CASE("repetitions of repetitions stay small, or are refused", "[gbnf]") {
   // What may be empty has no least number; each of 60,000 places may be left out.
   const Grammar optional = grammar_from_gbnf("root ::= (\"a\"?){60000} (\"bc\"*){50} (\"\" | \"\"){20}");
   CHECK(optional.states().size() < 300);
-  for (const std::size_t n : {0, 1, 60000}) CHECK(matches(optional, std::string(n, 'a') + "bcbc"));
+  for (const std::size_t n : {0u, 1u, 60000u}) CHECK(matches(optional, std::string(n, 'a') + "bcbc"));
   CHECK_FALSE(matches(optional, std::string(60001, 'a')));
   CHECK_FALSE(matches(optional, "aab"));
   const auto error = [](const std::string& text) { return grammar_error([&] { grammar_from_gbnf(text); }); };
