@@ -107,10 +107,11 @@ void LineEditor::Impl::start() {
   el_set(el, EL_SIGNAL, 0);
   el_set(el, EL_GETCFN, on_read);
   el_set(el, EL_PROMPT, on_prompt);
-  el_set(el, EL_ADDFN, "llm-interrupt", "clears the line", on_ctrl_c);
-  el_set(el, EL_ADDFN, "llm-paste", "takes in what is pasted", on_paste);
-  el_set(el, EL_ADDFN, "llm-edit", "opens $EDITOR", on_edit);
-  el_set(el, EL_ADDFN, "llm-complete", "completes commands and paths", on_tab);
+  // The narrow form would copy names that nothing frees.
+  el_wset(el, EL_ADDFN, L"llm-interrupt", L"clears the line", on_ctrl_c);
+  el_wset(el, EL_ADDFN, L"llm-paste", L"takes in what is pasted", on_paste);
+  el_wset(el, EL_ADDFN, L"llm-edit", L"opens $EDITOR", on_edit);
+  el_wset(el, EL_ADDFN, L"llm-complete", L"completes commands and paths", on_tab);
   el_set(el, EL_BIND, "^C", "llm-interrupt", nullptr);
   el_set(el, EL_BIND, "\\e[200~", "llm-paste", nullptr);
   el_set(el, EL_BIND, "^G", "llm-edit", nullptr);

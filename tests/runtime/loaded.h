@@ -48,7 +48,7 @@ inline std::vector<float> logits_in_chunks(Session& session, SequenceId id, std:
 }
 
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
 /// Overwrites bytes of a tensor in a file that was written.
