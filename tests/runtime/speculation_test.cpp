@@ -253,7 +253,7 @@ TEST_CASE("answers are the same with drafts of any quality", "[speculation]") {
       const Shown plain = show(*model, prompt, asked, nullptr);
       std::vector<Token> whole(prompt);
       whole.insert(whole.end(), plain.tokens.begin(), plain.tokens.end());
-      const auto compare = [&](const std::string& drafter, std::unique_ptr<Speculation> s) {
+      const auto compare = [&, &asked = asked](const std::string& drafter, std::unique_ptr<Speculation> s) {
         INFO(drafter);
         SpeculationCounts counts;
         check_same(show(*model, prompt, asked, s.get(), &counts), plain);
