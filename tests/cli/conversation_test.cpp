@@ -257,7 +257,7 @@ TEST_CASE("what the model gave a token is what --logprobs says of it") {
       {"-n", "12", "--temp", "0", "-q", "-p", "Tell me a story.", "--output-format", "json", "--logprobs", "10"});
   std::erase(one.arguments, "-i");
   const Json content = Json::parse(run(one).out)["logprobs"]["content"];
-  for (const std::size_t n : {0, 4}) {
+  for (const std::size_t n : {0u, 4u}) {
     for (const Json& t : content[n]["top_logprobs"]) {
       char line[64];
       std::snprintf(line, sizeof line, "%6.2f %%  \"", 100 * std::exp(t["logprob"].get<double>()));

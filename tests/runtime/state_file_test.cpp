@@ -49,7 +49,7 @@ TEST_CASE("what follows a restored beginning has the bits of a whole evaluation"
   for (const CacheFormat format : {CacheFormat{}, CacheFormat{DType::F32, DType::BF16}}) {
     const Saved s = save(folder, two_layers(), path, format);
     const SessionOptions options{.context = kContext, .sequences = 2, .cache = format};
-    for (const std::size_t kept : {1, 63, 64, 65, 128, 150}) {
+    for (const std::size_t kept : {1u, 63u, 64u, 65u, 128u, 150u}) {
       INFO(kept);
       std::vector<Token> all(s.tokens.begin(), s.tokens.begin() + static_cast<std::ptrdiff_t>(kept));
       const std::vector<Token> rest = random_tokens(70, s.model->dims().vocab, 9);
