@@ -1,0 +1,71 @@
+#include "backend/cuda/device.h"
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace llm::cuda {
+
+void check_cuda(cudaError_t result, std::string_view doing) {
+  if (result == cudaSuccess) return;
+  const auto kind = result == cudaErrorMemoryAllocation ? ErrorKind::Memory : ErrorKind::Device;
+  throw Error(kind, "CUDA, " + std::string(doing) + ": " + cudaGetErrorString(result));
+}
+
+DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  const cudaError_t result = cudaMalloc(&memory, bytes);
+  if (result == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // an allocation that failed leaves the device usable
+    std::size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
+    throw Error(ErrorKind::Memory, "the GPU has no " + std::to_string(bytes >> 20) + " MiB left: " +
+                                       std::to_string(free >> 20) + " of " + std::to_string(total >> 20) +
+                                       " MiB are free");
+  }
+  check_cuda(result, "allocating memory of the device");
+  data_ = static_cast<std::byte*>(memory);
+}
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+DeviceBuffer::~DeviceBuffer() {
+  if (data_ != nullptr) cudaFree(data_);
+}
+
+PinnedBuffer::PinnedBuffer(std::size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  check_cuda(cudaMallocHost(&memory, bytes), "allocating page-locked memory");
+  data_ = static_cast<std::byte*>(memory);
+}
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+}
+
+Stream::Stream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
+Stream::~Stream() {
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+void Stream::synchronize(std::string_view doing) const { check_cuda(cudaStreamSynchronize(stream_), doing); }
+
+Event::Event() { check_cuda(cudaEventCreate(&event_), "making an event"); }
+Event::Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+Event::~Event() {
+  if (event_ != nullptr) cudaEventDestroy(event_);
+}
+
+}  // namespace llm::cuda

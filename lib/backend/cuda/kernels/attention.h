@@ -1,0 +1,52 @@
+// The paged cache and attention over it. A layer's keys lie as [block][kv_head][64 positions][head_dim_k] of the cache's
+// type, its values the same with head_dim_v.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/kernels/step_view.h"
+#include "tensor/dtype.h"
+
+namespace llm::cuda {
+
+struct CacheView {
+  std::byte* k = nullptr;
+  std::byte* v = nullptr;
+  DType k_type = DType::F16, v_type = DType::F16;
+  int kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
+};
+
+/// Why a cache of these types and dimensions is not possible here; null if it is.
+const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v);
+
+/// Stores k [tokens][kv_heads][head_dim_k] and v at the step's slots.
+void append_to_cache(const float* k, const float* v, const CacheView&, const StepView&, int tokens, const Launch&);
+
+struct AttentionShape {
+  int heads = 0;
+  float scale = 0;
+  int window = 0;               ///< keys at positions > pos - window are seen; 0 sees all
+  ActFormat query = ActFormat::F32;  ///< how queries are rounded where keys are quantised (graph/op.h)
+};
+
+/// Bytes that attend() wants beside its operands.
+std::size_t attention_scratch_bytes(const CacheView&, const AttentionShape&, int tokens, std::int64_t max_positions);
+
+/// y [tokens][heads][head_dim_v] of q [tokens][heads][head_dim_k], in f32 throughout, for any number of tokens: keys in
+/// chunks of 256 absolute positions, merged in the order of their index, so that bits do not depend on what else is in
+/// the step. `max_positions`: most positions of a sequence, table_stride * 64.
+void attend(const float* q, float* y, const CacheView&, const AttentionShape&, const StepView&, int tokens,
+            std::byte* scratch, const Launch&);
+
+/// The same on tensor cores, queries and probabilities rounded to F16 (BF16 where the cache is): for prompts. Takes the
+/// host's copy of the step's sequences, since tiles are cut along them.
+struct PromptSpan {
+  std::int32_t first_token, n_tokens, first_position, sequence;  ///< positions ascend by one
+};
+const char* prompt_attention_refusal(const CacheView&);  ///< null if attend_prompt takes it
+void attend_prompt(const float* q, float* y, const CacheView&, const AttentionShape&, const StepView&,
+                   const PromptSpan* spans, int n_spans, std::byte* scratch, const Launch&);
+
+}  // namespace llm::cuda

@@ -1,0 +1,44 @@
+// How every kernel of this folder is launched, and what it says to its neighbours in the stream.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/kernels/launch.h"
+
+namespace llm::cuda {
+
+/// Before the first access to anything that an earlier kernel of the stream writes or reads. Weights may be read before.
+/// Every kernel calls it, in every thread that touches memory: the end of one kernel then implies that of all before.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// From here on blocks of the next kernel may take the place of blocks that ended. Called first in every kernel.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, const Launch& at,
+            Arguments&&... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = at.stream;
+  config.attrs = &attribute;
+  config.numAttrs = at.overlap ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...),
+             "launching a kernel");
+}
+
+}  // namespace llm::cuda

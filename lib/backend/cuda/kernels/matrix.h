@@ -1,0 +1,45 @@
+// Matrices in device memory: how a storage type lies there, and what can be done with one beside multiplying.
+//
+// Float types lie as in the file: rows of k elements. Quantised types that have tiles lie as tiles of 16 rows x 256 k in
+// the order in which a warp feeds the tensor cores (tiles.cuh says how, type by type), strip by strip of 16 rows; what
+// is missing of the last strip or the last 256 is zero. Other types are decoded to F16 when they are loaded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "backend/cuda/kernels/launch.h"
+#include "tensor/dtype.h"
+
+namespace llm::cuda {
+
+inline constexpr int kTileRows = 16;
+
+/// The type that a matrix of a storage type is kept as: itself, or F16 for types without tiles and for F64.
+DType device_type(DType stored);
+bool has_tiles(DType);  ///< of a type that device_type gives
+
+/// n rows of k elements; `type` as device_type gives it. Experts follow one another, matrix_bytes() apart.
+struct MatrixType {
+  DType type = DType::F32;
+  std::int64_t k = 0, n = 0;
+};
+/// A multiple of 128.
+std::size_t matrix_bytes(const MatrixType&);
+
+/// Puts rows [first_row, first_row + n_rows) of a matrix, which lie at `rows` as in a file of type m.type, into
+/// `matrix`. Both numbers are multiples of 16 unless the range ends with the matrix. Also of float types (a copy).
+void pack_rows(const MatrixType& m, const std::byte* rows, std::int64_t first_row, std::int64_t n_rows,
+               std::byte* matrix, const Launch&);
+
+/// Rows [first_row, first_row + n_rows) decoded, rounded to F16: out [n_rows][k]. Any range.
+void decode_rows_f16(const MatrixType& m, const std::byte* matrix, std::int64_t first_row, std::int64_t n_rows,
+                     void* out, const Launch&);
+
+/// y [count][k] = row ids[i] of the matrix, as f32 the values that lib/tensor's decoders give. An id outside [0, n)
+/// gives NaN.
+void gather_rows(const MatrixType& m, const std::byte* matrix, const std::int32_t* ids, std::int64_t count, float* y,
+                 const Launch&);
+
+}  // namespace llm::cuda

@@ -1,0 +1,59 @@
+// Everything that works row by row: norms, activations, rotary embedding, the router and the weighted sum of experts;
+// and the forms in which products take rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/kernels/products.h"
+#include "backend/cuda/kernels/step_view.h"
+#include "graph/op.h"
+
+namespace llm::cuda {
+
+/// The forms of rows [rows][n] that a kernel writes; null ones are not.
+struct Forms {
+  float* f32 = nullptr;
+  std::byte* q8x256 = nullptr;  ///< act_layout.h, with room for `capacity` columns
+  std::byte* q8x32 = nullptr;
+  float* rounded_bf16 = nullptr;  ///< f32 that hold the values rounded to BF16
+  void* f16 = nullptr;            ///< [rows][n] of F16, each row times a power of two that keeps it finite
+  float* f16_unscale = nullptr;   ///< [rows]: what products of that row are multiplied with; 1 for most rows
+  int capacity = 0;
+};
+
+/// x [rows][n] in other forms.
+void make_forms(const float* x, int n, int rows, const Forms&, const Launch&);
+/// y = rms_norm(x) * w, or of the sum: sum = a + b is stored, the norm is that of the stored sum.
+void rms_norm(const float* x, const float* w, float eps, int n, int rows, const Forms& y, const Launch&);
+void add_rms_norm(const float* a, const float* b, const float* w, float eps, int n, int rows, float* sum,
+                  const Forms& y, const Launch&);
+void glu(Activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch&);
+
+void add(const float* a, const float* b, float* y, std::int64_t elements, const Launch&);
+void scale(const float* x, float factor, float* y, std::int64_t elements, const Launch&);
+/// y[i] = x[step.out_rows[i]]
+void select_rows(const float* x, int n, const StepView&, int outputs, float* y, const Launch&);
+/// y[row][i] *= unscale[row] wherever that is not 1.
+void unscale_rows(float* y, int n, int rows, const float* unscale, const Launch&);
+
+/// cos and sin of every token's pairs: y [tokens][n_rot]. `theta` [n_rot / 2] in double and `magnitude` are
+/// made by the host as backend/host/rope_angles.cpp makes them.
+void rope_table(const double* theta, double magnitude, int n_rot, const StepView&, int tokens, float* y, const Launch&);
+/// x, y [tokens][heads][head_dim]; y may be x.
+void rope(const Rope&, const float* x, const float* table, int heads, int head_dim, int tokens, float* y,
+          const Launch&);
+
+/// ids and weights [tokens][top_k] from logits [tokens][experts].
+void route(const Route&, const float* logits, int experts, int tokens, std::int32_t* ids, float* weights,
+           const Launch&);
+/// Sorts the routes of the step's tokens (step.counts[0] of them) by expert into groups. `memory` has
+/// route_groups_bytes(); the result points into it. Deterministic: routes of an expert ascend.
+std::size_t route_groups_bytes(int experts, int max_tokens, int top_k);
+RouteGroups group_routes(const std::int32_t* ids, int experts, int max_tokens, int top_k, int columns,
+                         const StepView&, std::byte* memory, const Launch&);
+/// y [tokens][n]: the sum over slots of weights[slot] * x[token][slot][n], in the order of the slots.
+void combine(const float* x, const float* weights, int top_k, int n, int tokens, float* y, const Launch&);
+
+}  // namespace llm::cuda
