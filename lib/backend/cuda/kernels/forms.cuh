@@ -1,0 +1,247 @@
+// Rows in the forms that products take: device functions of one warp, which owns 256 neighbouring elements of a row.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/rows.h"
+
+namespace llm::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kWholeWarp = 0xffffffffu;
+
+/// A lane's part of a block: elements 4 lane .. 4 lane + 3 and 128 + 4 lane .. 128 + 4 lane + 3, so that the loads of a
+/// warp are whole lines and four neighbouring codes, which stay neighbours in act_layout.h, are one store.
+struct BlockPart {
+  float4 low, high;
+};
+
+/// What the word `lane` (4 .. 15) of a ColumnBlock is made of: four sums of the block's half `half`, which lie in the
+/// lanes source(0) .. source(3), in their low or their high parts.
+struct SumWord {
+  int first, stride, half;
+  bool high;
+  LLM_HOST_DEVICE int source(int i) const { return first + stride * i; }
+};
+LLM_HOST_DEVICE SumWord sum_word(int lane) {
+  // Words 4-7: low32, high32, two words each; any lane of 8 neighbours has the sum of their 32 codes, the second is
+  // read. Words 8-15: low16, high16, four words each; the first of 4 neighbours has the sum of their 16 codes.
+  if (lane < 8) return {1, 8, lane & 1, (lane & 2) != 0};
+  return {(lane & 1) * 16, 4, (lane >> 1) & 1, (lane & 4) != 0};
+}
+/// Two sums of less than 2^15 in one word, which add up like two.
+LLM_HOST_DEVICE int pack_sums(int low, int high) { return low + high * 65536; }
+LLM_HOST_DEVICE int packed_low(int sums) { return static_cast<std::int16_t>(sums & 0xffff); }
+LLM_HOST_DEVICE int packed_high(int sums) { return (sums - packed_low(sums)) >> 16; }
+/// A byte of ColumnBlock's low or high sums.
+LLM_HOST_DEVICE unsigned sum_byte(int sum, bool high) {
+  return static_cast<unsigned>(high ? sum >> 7 : sum & 0x7f) & 0xffu;
+}
+
+/// The power of two (its exponent, negated) that brings finite magnitudes of at most the float with these bits to 32768
+/// or less; 0 if they already are.
+LLM_HOST_DEVICE int half_exponent(unsigned largest_bits) {
+  if (largest_bits <= 0x47000000u) return 0;
+  return static_cast<int>(largest_bits >> 23) - 142 + ((largest_bits & 0x7fffffu) != 0 ? 1 : 0);
+}
+
+#ifdef __CUDACC__
+
+__device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
+
+/// Elements k .. k+3 of a row of n; zeros beyond its end. `wide`: rows are multiples of 4 and aligned to 16 bytes.
+__device__ __forceinline__ float4 load_quad(const float* row, int k, int n, bool wide) {
+  float4 v = make_float4(0, 0, 0, 0);
+  if (wide) {
+    if (k < n) v = *reinterpret_cast<const float4*>(row + k);
+    return v;
+  }
+  if (k < n) v.x = row[k];
+  if (k + 1 < n) v.y = row[k + 1];
+  if (k + 2 < n) v.z = row[k + 2];
+  if (k + 3 < n) v.w = row[k + 3];
+  return v;
+}
+__device__ __forceinline__ void store_quad(float* row, int k, int n, bool wide, float4 v) {
+  if (wide) {
+    if (k < n) *reinterpret_cast<float4*>(row + k) = v;
+    return;
+  }
+  if (k < n) row[k] = v.x;
+  if (k + 1 < n) row[k + 1] = v.y;
+  if (k + 2 < n) row[k + 2] = v.z;
+  if (k + 3 < n) row[k + 3] = v.w;
+}
+__device__ __forceinline__ BlockPart load_part(const float* row, int block, int n, bool wide) {
+  const int k = block * kBlockK + 4 * lane_id();
+  return {load_quad(row, k, n, wide), load_quad(row, k + kBlockK / 2, n, wide)};
+}
+
+template <class F>
+__device__ __forceinline__ float4 map(float4 a, F f) {
+  return make_float4(f(a.x), f(a.y), f(a.z), f(a.w));
+}
+template <class F>
+__device__ __forceinline__ float4 map(float4 a, float4 b, F f) {
+  return make_float4(f(a.x, b.x), f(a.y, b.y), f(a.z, b.z), f(a.w, b.w));
+}
+template <class F>
+__device__ __forceinline__ BlockPart map(const BlockPart& a, const BlockPart& b, F f) {
+  return {map(a.low, b.low, f), map(a.high, b.high, f)};
+}
+
+/// Magnitudes as bits order like the magnitudes, with infinity and NaN above all finite ones.
+__device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+__device__ __forceinline__ unsigned largest_bits(float4 v) {
+  return max(max(magnitude_bits(v.x), magnitude_bits(v.y)), max(magnitude_bits(v.z), magnitude_bits(v.w)));
+}
+inline constexpr unsigned kInfinityBits = 0x7f800000u;
+__device__ __forceinline__ unsigned finite_bits(float x) {
+  const unsigned bits = magnitude_bits(x);
+  return bits < kInfinityBits ? bits : 0;
+}
+/// Of the elements that are finite.
+__device__ __forceinline__ unsigned largest_finite_bits(const BlockPart& v) {
+  const unsigned low =
+      max(max(finite_bits(v.low.x), finite_bits(v.low.y)), max(finite_bits(v.low.z), finite_bits(v.low.w)));
+  return max(low,
+             max(max(finite_bits(v.high.x), finite_bits(v.high.y)), max(finite_bits(v.high.z), finite_bits(v.high.w))));
+}
+
+/// quantize_activation_block's scale of a block whose largest magnitude has these bits.
+struct CodeScale {
+  float scale, inverse;
+  bool live;  ///< else all codes are 0
+};
+__device__ __forceinline__ CodeScale code_scale(unsigned largest) {
+  constexpr unsigned kSmallestAmaxBits = (127u - 100u) << 23;  // 2^-100
+  if (largest >= kInfinityBits) return {__uint_as_float(0x7fc00000u), 0.0f, false};
+  if (largest < kSmallestAmaxBits) return {0.0f, 0.0f, false};
+  const float amax = __uint_as_float(largest);
+  return {__fdiv_rn(amax, 127.0f), __fdiv_rn(127.0f, amax), true};
+}
+
+/// Four codes as bytes. The addition leaves the integer, rounded to nearest even, in the low bits of the mantissa.
+__device__ __forceinline__ unsigned quantize_quad(float4 v, const CodeScale& s) {
+  constexpr float kShift = 0x1.8p23f;
+  if (!s.live) return 0;
+  const auto code = [&](float x) { return __float_as_uint(__fadd_rn(__fmul_rn(x, s.inverse), kShift)); };
+  const unsigned first = __byte_perm(code(v.x), code(v.y), 0x0040), second = __byte_perm(code(v.z), code(v.w), 0x0040);
+  return __byte_perm(first, second, 0x5410);
+}
+__device__ __forceinline__ int sum_of_codes(unsigned codes) { return __dp4a(static_cast<int>(codes), 0x01010101, 0); }
+
+__device__ __forceinline__ void store_codes(std::byte* q, int row, int block, int n, unsigned low, unsigned high) {
+  std::byte* const codes = q + codes_offset(row / kColumns, block, n);
+  const int k = 4 * lane_id(), column = row % kColumns;
+  *reinterpret_cast<unsigned*>(codes + code_offset(k, column)) = low;
+  *reinterpret_cast<unsigned*>(codes + code_offset(k + kBlockK / 2, column)) = high;
+}
+
+__device__ __forceinline__ void write_q8x256(std::byte* q, int capacity, int row, int block, int n,
+                                             const BlockPart& v) {
+  const CodeScale s = code_scale(__reduce_max_sync(kWholeWarp, max(largest_bits(v.low), largest_bits(v.high))));
+  const unsigned low = quantize_quad(v.low, s), high = quantize_quad(v.high, s);
+  store_codes(q, row, block, n, low, high);
+
+  int of16 = pack_sums(sum_of_codes(low), sum_of_codes(high));
+  of16 += __shfl_xor_sync(kWholeWarp, of16, 1);
+  of16 += __shfl_xor_sync(kWholeWarp, of16, 2);
+  const int of32 = of16 + __shfl_xor_sync(kWholeWarp, of16, 4);
+  const int offered = lane_id() % 4 == 1 ? of32 : of16;
+  const SumWord from = sum_word(lane_id());
+  unsigned word = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int sums = __shfl_sync(kWholeWarp, offered, from.source(i) % kWarp);
+    word |= sum_byte(from.half != 0 ? packed_high(sums) : packed_low(sums), from.high) << (8 * i);
+  }
+  if (lane_id() < 4) word = lane_id() == 0 ? __float_as_uint(s.scale) : 0;
+  if (lane_id() >= 16) return;
+  std::byte* const scales = q + scales_offset(ActFormat::Q8x256, row / kColumns, block, n, capacity);
+  reinterpret_cast<unsigned*>(scales + row % kColumns * sizeof(ColumnBlock))[lane_id()] = word;
+}
+
+__device__ __forceinline__ unsigned max_of_8_lanes(unsigned x) {
+  for (int width = 1; width < 8; width *= 2) x = max(x, __shfl_xor_sync(kWholeWarp, x, width));
+  return x;
+}
+
+__device__ __forceinline__ void write_q8x32(std::byte* q, int capacity, int row, int block, int n, const BlockPart& v) {
+  const CodeScale low_scale = code_scale(max_of_8_lanes(largest_bits(v.low)));
+  const CodeScale high_scale = code_scale(max_of_8_lanes(largest_bits(v.high)));
+  const unsigned low = quantize_quad(v.low, low_scale), high = quantize_quad(v.high, high_scale);
+  store_codes(q, row, block, n, low, high);
+
+  int sums = pack_sums(sum_of_codes(low), sum_of_codes(high));
+  for (int width = 1; width < 8; width *= 2) sums += __shfl_xor_sync(kWholeWarp, sums, width);
+  if (lane_id() % 8 != 0) return;
+  std::byte* const scales = q + scales_offset(ActFormat::Q8x32, row / kColumns, block, n, capacity);
+  const auto store = [&](int step, float scale, int sum) {
+    *reinterpret_cast<float2*>(scales + (step * kColumns + row % kColumns) * sizeof(StepScale)) =
+        make_float2(scale, __fmul_rn(scale, static_cast<float>(sum)));
+  };
+  store(lane_id() / 8, low_scale.scale, packed_low(sums));
+  store(kSteps / 2 + lane_id() / 8, high_scale.scale, packed_high(sums));
+}
+
+/// To nearest even; NaN stays NaN.
+__device__ __forceinline__ float round_to_bf16(float x) {
+  const unsigned bits = __float_as_uint(x);
+  const unsigned rounded = magnitude_bits(x) > kInfinityBits ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
+  return __uint_as_float(rounded & 0xffff0000u);
+}
+
+__device__ __forceinline__ float half_factor(unsigned largest) {
+  return __uint_as_float(static_cast<unsigned>(127 - half_exponent(largest)) << 23);
+}
+__device__ __forceinline__ float half_unscale(unsigned largest) {
+  return __uint_as_float(static_cast<unsigned>(127 + half_exponent(largest)) << 23);
+}
+__device__ __forceinline__ void store_half_quad(__half* row, int k, int n, bool wide, float4 v, float factor) {
+  const __half2 first = __floats2half2_rn(v.x * factor, v.y * factor);
+  const __half2 second = __floats2half2_rn(v.z * factor, v.w * factor);
+  if (wide) {
+    if (k >= n) return;
+    uint2 words;
+    words.x = *reinterpret_cast<const unsigned*>(&first);
+    words.y = *reinterpret_cast<const unsigned*>(&second);
+    *reinterpret_cast<uint2*>(row + k) = words;
+    return;
+  }
+  if (k < n) row[k] = __low2half(first);
+  if (k + 1 < n) row[k + 1] = __high2half(first);
+  if (k + 2 < n) row[k + 2] = __low2half(second);
+  if (k + 3 < n) row[k + 3] = __high2half(second);
+}
+
+/// Writes a block (one that begins inside the row) in all forms asked for. Called by whole warps. v is 0 beyond the
+/// row's end; `largest` are largest_finite_bits() of the whole row and matter to F16 only.
+__device__ __forceinline__ void write_part(const Forms& y, int row, int block, int n, bool wide, const BlockPart& v,
+                                           unsigned largest) {
+  const std::int64_t begin = static_cast<std::int64_t>(row) * n;
+  const int k = block * kBlockK + 4 * lane_id(), next = k + kBlockK / 2;
+  if (y.q8x256 != nullptr) write_q8x256(y.q8x256, y.capacity, row, block, n, v);
+  if (y.q8x32 != nullptr) write_q8x32(y.q8x32, y.capacity, row, block, n, v);
+  if (y.f32 != nullptr) {
+    store_quad(y.f32 + begin, k, n, wide, v.low);
+    store_quad(y.f32 + begin, next, n, wide, v.high);
+  }
+  if (y.rounded_bf16 != nullptr) {
+    store_quad(y.rounded_bf16 + begin, k, n, wide, map(v.low, round_to_bf16));
+    store_quad(y.rounded_bf16 + begin, next, n, wide, map(v.high, round_to_bf16));
+  }
+  if (y.f16 != nullptr) {
+    __half* const half = static_cast<__half*>(y.f16) + begin;
+    store_half_quad(half, k, n, wide, v.low, half_factor(largest));
+    store_half_quad(half, next, n, wide, v.high, half_factor(largest));
+  }
+}
+
+#endif  // __CUDACC__
+
+}  // namespace llm::cuda

@@ -1,0 +1,273 @@
+// Experts: which ones a token goes to, the routes sorted by expert, and the weighted sum of what comes back.
+//
+// Routing and sorting move a few kilobytes: latency only. The weighted sum reads 4 bytes per slot and element.
+#include <algorithm>
+#include <cstdint>
+
+#include "backend/cuda/kernels/forms.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/rows.h"
+#include "base/error.h"
+
+namespace llm::cuda {
+namespace {
+
+constexpr int kRouteTokens = 4;  ///< of a block of threads, a warp each
+constexpr int kMaxExpertsPerLane = 32;
+
+/// Orders as the logits do: NaN below all numbers, both zeros the same, never 0.
+LLM_HOST_DEVICE unsigned order_of(float logit, unsigned bits) {
+  if (logit != logit) return 1;
+  if (logit == 0.0f) bits = 0;
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+  for (int width = kWarp / 2; width > 0; width /= 2) x += __shfl_xor_sync(kWholeWarp, x, width);
+  return x;
+}
+
+/// A warp per token; expert e is in lane e % 32. A NaN among the logits makes all weights NaN, so that the fault shows;
+/// the ids are valid and distinct all the same.
+template <int kPerLane>
+__global__ void __launch_bounds__(kRouteTokens* kWarp)
+    route_kernel(const Route op, const float* logits, const int experts, const int tokens, std::int32_t* ids,
+                 float* weights) {
+  let_next_start();
+  wait_for_previous();
+  const int token = static_cast<int>(blockIdx.x) * kRouteTokens + static_cast<int>(threadIdx.x) / kWarp;
+  if (token >= tokens) return;
+  const int lane = lane_id();
+  const float* const row = logits + static_cast<std::int64_t>(token) * experts;
+  float logit[kPerLane];
+  unsigned order[kPerLane];  // 0: none, or chosen already
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    const int e = lane + kWarp * j;
+    logit[j] = e < experts ? row[e] : 0.0f;
+    order[j] = e < experts ? order_of(logit[j], __float_as_uint(logit[j])) : 0;
+  }
+  unsigned lowest = 0xffffffffu;
+  unsigned best = 0;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    if (order[j] != 0) lowest = min(lowest, order[j]);
+    best = max(best, order[j]);
+  }
+  const bool fault = __reduce_min_sync(kWholeWarp, lowest) == 1;
+  best = __reduce_max_sync(kWholeWarp, best);
+  // The largest logit, from its place in the order.
+  const float top = __uint_as_float((best >> 31) != 0 ? best & 0x7fffffffu : ~best);
+  float all = 0;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    if (lane + kWarp * j < experts) all += expf(logit[j] - top);
+  }
+  all = warp_sum(all);
+
+  std::int32_t* const token_ids = ids + static_cast<std::int64_t>(token) * op.top_k;
+  float* const token_weights = weights + static_cast<std::int64_t>(token) * op.top_k;
+  float chosen = 0;
+  for (int slot = 0; slot < op.top_k; ++slot) {
+    unsigned mine = 0;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) mine = max(mine, order[j]);
+    const unsigned largest = __reduce_max_sync(kWholeWarp, mine);
+    unsigned expert = 0xffffffffu;
+#pragma unroll
+    for (int j = kPerLane - 1; j >= 0; --j) {
+      if (order[j] == largest) expert = static_cast<unsigned>(lane + kWarp * j);
+    }
+    expert = __reduce_min_sync(kWholeWarp, expert);
+    float value = 0;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      if (expert == static_cast<unsigned>(lane + kWarp * j)) {
+        order[j] = 0;
+        value = logit[j];
+      }
+    }
+    const float gate = expf(__shfl_sync(kWholeWarp, value, static_cast<int>(expert % kWarp)) - top);
+    chosen += gate;
+    if (lane == slot % kWarp) {  // which lane also finishes it
+      token_ids[slot] = static_cast<std::int32_t>(expert);
+      token_weights[slot] = gate;
+    }
+  }
+  const float total = fault ? __uint_as_float(0x7fc00000u) : op.weights == RouteWeights::Renormalized ? chosen : all;
+  for (int slot = lane; slot < op.top_k; slot += kWarp) token_weights[slot] = token_weights[slot] / total * op.scale;
+}
+
+constexpr int kMaxSortWarps = 16;
+constexpr int kSortCounts = 8192;  ///< 32 KB of shared memory
+
+struct GroupMemory {
+  std::int32_t *n_groups, *expert, *first, *count, *routes;
+};
+GroupMemory group_memory(std::byte* memory, std::int64_t max_routes) {
+  auto* const words = reinterpret_cast<std::int32_t*>(memory);
+  std::int32_t* const lists = words + 4;
+  return {words, lists, lists + max_routes, lists + 2 * max_routes, lists + 3 * max_routes};
+}
+
+/// Sums of all lower threads' values, and of all threads'. `of_warp` is shared memory, read until the next barrier.
+struct Prefix {
+  int before, total;
+};
+__device__ __forceinline__ Prefix prefix(int value, int* of_warp) {
+  int up_to = value;
+  for (int width = 1; width < kWarp; width *= 2) {
+    const int lower = __shfl_up_sync(kWholeWarp, up_to, width);
+    if (lane_id() >= width) up_to += lower;
+  }
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, warps = static_cast<int>(blockDim.x) / kWarp;
+  if (lane_id() == kWarp - 1) of_warp[warp] = up_to;
+  __syncthreads();
+  Prefix p{up_to - value, 0};
+  for (int w = 0; w < warps; ++w) {
+    if (w < warp) p.before += of_warp[w];
+    p.total += of_warp[w];
+  }
+  return p;
+}
+
+/// Counting sort in one block of threads: each warp has a stretch of the routes and a count per expert, from which
+/// follows where each of its routes goes, whatever the other warps do.
+__global__ void __launch_bounds__(kMaxSortWarps* kWarp)
+    group_kernel(const std::int32_t* ids, const int experts, const int max_tokens, const int top_k, const int columns,
+                 const std::int32_t* counts, const GroupMemory out) {
+  let_next_start();
+  __shared__ int count[kSortCounts];  // [warp][expert], later where the warp's next route of the expert goes
+  __shared__ int sums[2][kMaxSortWarps];
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int warp = thread / kWarp, warps = threads / kWarp, lane = lane_id();
+  for (int i = thread; i < warps * experts; i += threads) count[i] = 0;
+  wait_for_previous();
+  const int routes = min(counts[0], max_tokens) * top_k;
+  const int stretch = (routes + warps * kWarp - 1) / (warps * kWarp) * kWarp;
+  const int begin = warp * stretch, end = min(routes, begin + stretch);
+  int* const mine = count + warp * experts;
+  __syncthreads();
+
+  const auto expert_of = [&](int route) {
+    if (route >= end) return -1;
+    const int e = ids[route];
+    return e >= 0 && e < experts ? e : -1;
+  };
+  for (int base = begin; base < end; base += kWarp) {
+    const int e = expert_of(base + lane);
+    const unsigned peers = __match_any_sync(kWholeWarp, e);
+    if (e >= 0 && lane == __ffs(static_cast<int>(peers)) - 1) mine[e] += __popc(peers);
+    __syncwarp();
+  }
+  __syncthreads();
+
+  int routes_before = 0, groups_before = 0;
+  for (int base = 0; base < experts; base += threads) {
+    const int e = base + thread;
+    int total = 0;
+    for (int w = 0; e < experts && w < warps; ++w) total += count[w * experts + e];
+    const int groups = (total + columns - 1) / columns;
+    const Prefix route = prefix(total, sums[0]), group = prefix(groups, sums[1]);
+    const int first = routes_before + route.before, first_group = groups_before + group.before;
+    int next = first;
+    for (int w = 0; e < experts && w < warps; ++w) {
+      const int n = count[w * experts + e];
+      count[w * experts + e] = next;
+      next += n;
+    }
+    for (int g = 0; g < groups; ++g) {
+      out.expert[first_group + g] = e;
+      out.first[first_group + g] = first + g * columns;
+      out.count[first_group + g] = min(columns, total - g * columns);
+    }
+    routes_before += route.total;
+    groups_before += group.total;
+    __syncthreads();
+  }
+  if (thread == 0) *out.n_groups = groups_before;
+
+  for (int base = begin; base < end; base += kWarp) {
+    const int e = expert_of(base + lane);
+    const unsigned peers = __match_any_sync(kWholeWarp, e);
+    const int lower = __popc(peers & ((1u << lane) - 1));
+    if (e >= 0) out.routes[mine[e] + lower] = base + lane;
+    __syncwarp();
+    if (e >= 0 && lower == 0) mine[e] += __popc(peers);
+    __syncwarp();
+  }
+}
+
+constexpr int kCombineThreads = 64;
+
+/// Four elements of a token per thread.
+__global__ void __launch_bounds__(kCombineThreads)
+    combine_kernel(const float* x, const float* weights, const int top_k, const int n, float* y, const bool wide) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t token = blockIdx.x;
+  const int k = 4 * static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (k >= n) return;
+  const float* const rows = x + token * top_k * n;
+  float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+  for (int slot = 0; slot < top_k; ++slot) {
+    const float weight = weights[token * top_k + slot];
+    const float4 v = load_quad(rows + static_cast<std::int64_t>(slot) * n, k, n, wide);
+    sum = map(sum, v, [=](float s, float f) { return fmaf(weight, f, s); });
+  }
+  store_quad(y + token * n, k, n, wide, sum);
+}
+
+}  // namespace
+
+void route(const Route& op, const float* logits, int experts, int tokens, std::int32_t* ids, float* weights,
+           const Launch& at) {
+  check(op.top_k >= 1 && op.top_k <= experts && experts <= kWarp * kMaxExpertsPerLane,
+        "the router knows up to 1024 experts");
+  if (tokens == 0) return;
+  const dim3 grid((tokens + kRouteTokens - 1) / kRouteTokens), threads(kRouteTokens * kWarp);
+  const auto run = [&](auto kernel) {
+    launch(kernel, grid, threads, 0, at, op, logits, experts, tokens, ids, weights);
+  };
+  if (experts <= 1 * kWarp) return run(route_kernel<1>);
+  if (experts <= 2 * kWarp) return run(route_kernel<2>);
+  if (experts <= 4 * kWarp) return run(route_kernel<4>);
+  if (experts <= 8 * kWarp) return run(route_kernel<8>);
+  if (experts <= 16 * kWarp) return run(route_kernel<16>);
+  run(route_kernel<kMaxExpertsPerLane>);
+}
+
+std::size_t route_groups_bytes(int /*experts*/, int max_tokens, int top_k) {
+  return (4 + 4 * static_cast<std::size_t>(max_tokens) * static_cast<std::size_t>(top_k)) * sizeof(std::int32_t);
+}
+
+RouteGroups group_routes(const std::int32_t* ids, int experts, int max_tokens, int top_k, int columns,
+                         const StepView& step, std::byte* memory, const Launch& at) {
+  check(experts >= 1 && experts <= kSortCounts && columns >= 1, "routes can be sorted");
+  const int routes = max_tokens * top_k;
+  const GroupMemory out = group_memory(memory, routes);
+  RouteGroups groups;
+  groups.n_groups = out.n_groups;
+  groups.expert = out.expert;
+  groups.first = out.first;
+  groups.count = out.count;
+  groups.routes = out.routes;
+  groups.max_groups = std::min(routes, experts + routes / columns);
+  groups.columns = columns;
+  groups.routes_per_row = 1;
+  // A few routes are one warp's work, and barriers are cheaper among fewer.
+  const int warps = std::clamp(std::min(kSortCounts / experts, (routes + kWarp - 1) / kWarp), 1, kMaxSortWarps);
+  launch(group_kernel, dim3(1), dim3(warps * kWarp), 0, at, ids, experts, max_tokens, top_k, columns, step.counts, out);
+  return groups;
+}
+
+void combine(const float* x, const float* weights, int top_k, int n, int tokens, float* y, const Launch& at) {
+  if (tokens == 0) return;
+  const auto aligned = [](const float* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  constexpr int kElements = 4 * kCombineThreads;
+  launch(combine_kernel, dim3(tokens, (n + kElements - 1) / kElements), dim3(kCombineThreads), 0, at, x, weights, top_k,
+         n, y, n % 4 == 0 && aligned(x) && aligned(y));
+}
+
+}  // namespace llm::cuda

@@ -1,0 +1,350 @@
+// Norms, gates, forms, sums and copies of rows.
+//
+// All of it is bound by memory for many rows and by latency for one. Bytes per element: norms read 4 (the fused sum 8)
+// and write what forms they are asked for (1 of codes, 2 of F16, 4 of f32, and 4 of the sum); gates read 8. Many rows
+// are expected at 80-90 % of the read limit, one row of 4096 at 2 us, of which 1 us is the launch.
+//
+// A warp owns blocks of 256 elements, 8 per lane in registers between the reduction and the writing. A row's warps are
+// a block of threads (rows of up to 512 elements: a warp, several rows to a block of threads); sums are taken lane by
+// lane, over the lanes, over the warps, in an order that the row's length alone decides.
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "backend/cuda/kernels/forms.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/rows.h"
+#include "base/error.h"
+
+namespace llm::cuda {
+namespace {
+
+constexpr int kMaxWarps = 32;
+
+// Where the values of a row come from. first() is called once per block, again() in later passes of the same thread.
+struct Plain {
+  const float* x;
+  __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
+    return load_part(x + row * n, block, n, wide);
+  }
+  __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
+};
+
+struct Sum {
+  const float *a, *b;
+  float* sum;
+  __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
+    const BlockPart u = load_part(a + row * n, block, n, wide), v = load_part(b + row * n, block, n, wide);
+    const BlockPart s = map(u, v, [](float p, float q) { return p + q; });
+    const int k = block * kBlockK + 4 * lane_id();
+    store_quad(sum + row * n, k, n, wide, s.low);
+    store_quad(sum + row * n, k + kBlockK / 2, n, wide, s.high);
+    return s;
+  }
+  __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const {
+    return load_part(sum + row * n, block, n, wide);
+  }
+};
+
+__device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
+/// As host::gelu has it.
+__device__ __forceinline__ float gelu(float x) {
+  constexpr float kSqrt2OverPi = 0.7978845608028654f;
+  return x * (1.0f + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x))) * 0.5f;
+}
+
+template <Activation kActivation>
+struct Gated {
+  const float *gate, *up;
+  __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
+    const BlockPart g = load_part(gate + row * n, block, n, wide), u = load_part(up + row * n, block, n, wide);
+    return map(g, u, [](float p, float q) { return (kActivation == Activation::Silu ? silu(p) : gelu(p)) * q; });
+  }
+  __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
+};
+
+/// Reductions over the `warps` warps of a row; every thread gets the result. Rows of one warp need no other thread.
+__device__ __forceinline__ float row_sum(float x, int warps) {
+  __shared__ float of_warp[kMaxWarps];
+  for (int width = kWarp / 2; width > 0; width /= 2) x += __shfl_xor_sync(kWholeWarp, x, width);
+  if (warps == 1) return x;
+  if (lane_id() == 0) of_warp[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  x = lane_id() < warps ? of_warp[lane_id()] : 0.0f;
+  for (int width = kWarp / 2; width > 0; width /= 2) x += __shfl_xor_sync(kWholeWarp, x, width);
+  return x;
+}
+__device__ __forceinline__ unsigned row_max(unsigned x, int warps) {
+  __shared__ unsigned of_warp[kMaxWarps];
+  x = __reduce_max_sync(kWholeWarp, x);
+  if (warps == 1) return x;
+  if (lane_id() == 0) of_warp[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  return __reduce_max_sync(kWholeWarp, lane_id() < warps ? of_warp[lane_id()] : 0u);
+}
+
+__device__ __forceinline__ float squares(float4 v, float sum) {
+  return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
+}
+__device__ __forceinline__ float norm_factor(float sum, int n, float eps) {
+  return 1.0f / sqrtf(sum / static_cast<float>(n) + eps);
+}
+/// Beyond the row's end 0, also where the factor is NaN.
+__device__ __forceinline__ float4 normed(float4 v, float4 w, float factor, int k, int n) {
+  const float4 y = map(v, w, [=](float a, float b) { return a * factor * b; });
+  return make_float4(k < n ? y.x : 0.0f, k + 1 < n ? y.y : 0.0f, k + 2 < n ? y.z : 0.0f, k + 3 < n ? y.w : 0.0f);
+}
+__device__ __forceinline__ BlockPart normed(const BlockPart& v, const BlockPart& w, float factor, int block, int n) {
+  const int k = block * kBlockK + 4 * lane_id();
+  return {normed(v.low, w.low, factor, k, n), normed(v.high, w.high, factor, k + kBlockK / 2, n)};
+}
+
+struct RowShape {
+  int n, rows;
+  int warps;  ///< of a row
+  bool wide;  ///< every row of every operand is aligned to 16 bytes
+};
+
+/// Rows whose elements stay in registers: kHeld blocks per warp.
+template <class Source, bool kNorm, int kHeld>
+__global__ void __launch_bounds__(1024)
+    row_kernel(const Source source, const float* w, const float eps, const RowShape shape, const Forms y) {
+  let_next_start();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int row = static_cast<int>(blockIdx.x * (blockDim.x / kWarp) + warp) / shape.warps, part = warp % shape.warps;
+  if (row >= shape.rows) return;  // only where a row is one warp's: no one waits for it
+  BlockPart weight[kHeld], v[kHeld];
+  if constexpr (kNorm) {
+    for (int i = 0; i < kHeld; ++i) weight[i] = load_part(w, i * shape.warps + part, shape.n, shape.wide);
+  }
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) v[i] = source.first(row, i * shape.warps + part, shape.n, shape.wide);
+  if constexpr (kNorm) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) sum = squares(v[i].high, squares(v[i].low, sum));
+    const float factor = norm_factor(row_sum(sum, shape.warps), shape.n, eps);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) v[i] = normed(v[i], weight[i], factor, i * shape.warps + part, shape.n);
+  }
+  unsigned largest = 0;
+  if (y.f16 != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) largest = max(largest, largest_finite_bits(v[i]));
+    largest = row_max(largest, shape.warps);
+    if (part == 0 && lane_id() == 0) y.f16_unscale[row] = half_unscale(largest);
+  }
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int block = i * shape.warps + part;
+    if (block * kBlockK < shape.n) write_part(y, row, block, shape.n, shape.wide, v[i], largest);
+  }
+}
+
+/// Rows of any length, read again in every pass.
+template <class Source, bool kNorm>
+__global__ void __launch_bounds__(1024)
+    long_row_kernel(const Source source, const float* w, const float eps, const RowShape shape, const Forms y) {
+  let_next_start();
+  wait_for_previous();
+  const int part = static_cast<int>(threadIdx.x) / kWarp, row = static_cast<int>(blockIdx.x);
+  const int blocks = static_cast<int>(k_blocks(shape.n));
+  float factor = 1;
+  if constexpr (kNorm) {
+    float sum = 0;
+    for (int block = part; block < blocks; block += shape.warps) {
+      const BlockPart v = source.first(row, block, shape.n, shape.wide);
+      sum = squares(v.high, squares(v.low, sum));
+    }
+    factor = norm_factor(row_sum(sum, shape.warps), shape.n, eps);
+  }
+  const auto value = [&](int block) {
+    const BlockPart v = source.again(row, block, shape.n, shape.wide);
+    return kNorm ? normed(v, load_part(w, block, shape.n, shape.wide), factor, block, shape.n) : v;
+  };
+  unsigned largest = 0;
+  if (y.f16 != nullptr) {
+    for (int block = part; block < blocks; block += shape.warps)
+      largest = max(largest, largest_finite_bits(value(block)));
+    largest = row_max(largest, shape.warps);
+    if (part == 0 && lane_id() == 0) y.f16_unscale[row] = half_unscale(largest);
+  }
+  for (int block = part; block < blocks; block += shape.warps)
+    write_part(y, row, block, shape.n, shape.wide, value(block), largest);
+}
+
+/// Forms that need nothing of the rest of the row: a warp per block of 256.
+template <class Source>
+__global__ void __launch_bounds__(256) block_kernel(const Source source, const RowShape shape, const Forms y) {
+  let_next_start();
+  wait_for_previous();
+  const int blocks = static_cast<int>(k_blocks(shape.n));
+  const int item = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarp);
+  const int row = item / blocks, block = item % blocks;
+  if (row >= shape.rows) return;
+  write_part(y, row, block, shape.n, shape.wide, source.first(row, block, shape.n, shape.wide), 0);
+}
+
+bool aligned(std::initializer_list<const void*> pointers, std::uintptr_t bytes) {
+  return std::all_of(pointers.begin(), pointers.end(),
+                     [=](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % bytes == 0; });
+}
+bool wide_rows(int n, const Forms& y, std::initializer_list<const void*> operands) {
+  return n % 4 == 0 && aligned(operands, 16) && aligned({y.f32, y.rounded_bf16}, 16) && aligned({y.f16}, 8);
+}
+void check_forms(const Forms& y, int rows) {
+  check((y.q8x256 == nullptr && y.q8x32 == nullptr) || rows <= y.capacity, "quantised rows fit their buffer");
+  check((y.f16 == nullptr) == (y.f16_unscale == nullptr), "F16 rows come with their factors");
+}
+
+/// Blocks of 256 that a warp holds in registers.
+constexpr int kHeldBlocks = 2;
+
+template <bool kNorm, class Source>
+void launch_rows(const Source& source, const float* w, float eps, int n, int rows, bool wide, const Forms& y,
+                 const Launch& at) {
+  const int blocks = static_cast<int>(k_blocks(n));
+  if (blocks > kMaxWarps * kHeldBlocks) {
+    launch(long_row_kernel<Source, kNorm>, dim3(rows), dim3(kMaxWarps * kWarp), 0, at, source, w, eps,
+           RowShape{n, rows, kMaxWarps, wide}, y);
+  } else if (blocks <= kHeldBlocks) {
+    constexpr int kRowsTogether = 4;
+    const dim3 grid((rows + kRowsTogether - 1) / kRowsTogether), threads(kRowsTogether * kWarp);
+    const RowShape shape{n, rows, 1, wide};
+    if (blocks == 1) {
+      launch(row_kernel<Source, kNorm, 1>, grid, threads, 0, at, source, w, eps, shape, y);
+    } else {
+      launch(row_kernel<Source, kNorm, 2>, grid, threads, 0, at, source, w, eps, shape, y);
+    }
+  } else if (blocks <= kMaxWarps) {
+    launch(row_kernel<Source, kNorm, 1>, dim3(rows), dim3(blocks * kWarp), 0, at, source, w, eps,
+           RowShape{n, rows, blocks, wide}, y);
+  } else {
+    const int warps = (blocks + 1) / 2;
+    launch(row_kernel<Source, kNorm, 2>, dim3(rows), dim3(warps * kWarp), 0, at, source, w, eps,
+           RowShape{n, rows, warps, wide}, y);
+  }
+}
+
+/// One row spreads over the device warp by warp; many rows come in blocks of 8 warps.
+template <class Source>
+void launch_forms(const Source& source, int n, int rows, bool wide, const Forms& y, const Launch& at) {
+  check_forms(y, rows);
+  if (rows == 0) return;
+  if (y.f16 != nullptr) return launch_rows<false>(source, nullptr, 0.0f, n, rows, wide, y, at);
+  const std::int64_t items = k_blocks(n) * rows;
+  check(items < (std::int64_t{1} << 26), "rows are of a step's size");
+  const int warps = items > 1024 ? 8 : 1;
+  launch(block_kernel<Source>, dim3(static_cast<unsigned>((items + warps - 1) / warps)), dim3(warps * kWarp), 0, at,
+         source, RowShape{n, rows, 0, wide}, y);
+}
+
+constexpr int kThreads = 256;
+
+/// y[i] = f(a[i], b[i]), four per thread; y may be a or b.
+template <class F>
+__global__ void __launch_bounds__(kThreads)
+    element_kernel(const float* a, const float* b, float* y, const std::int64_t elements, const bool wide, const F f) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = 4 * (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x);
+  if (wide && i + 4 <= elements) {
+    const float4 u = *reinterpret_cast<const float4*>(a + i), v = *reinterpret_cast<const float4*>(b + i);
+    *reinterpret_cast<float4*>(y + i) = map(u, v, f);
+    return;
+  }
+  for (std::int64_t j = i; j < min(i + 4, elements); ++j) y[j] = f(a[j], b[j]);
+}
+
+struct AddTwo {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Multiply {
+  float factor;
+  __device__ float operator()(float a, float) const { return a * factor; }
+};
+
+template <class F>
+void launch_elements(const float* a, const float* b, float* y, std::int64_t elements, F f, const Launch& at) {
+  if (elements == 0) return;
+  // Few elements: small blocks, so that many multiprocessors fetch them.
+  const int threads = elements <= 65536 ? 64 : kThreads;
+  const std::int64_t blocks = (elements + 4 * threads - 1) / (4 * threads);
+  launch(element_kernel<F>, dim3(static_cast<unsigned>(blocks)), dim3(threads), 0, at, a, b, y, elements,
+         aligned({a, b, y}, 16), f);
+}
+
+/// A block of threads per (row, kCopied elements).
+constexpr int kCopied = 2048;
+__global__ void __launch_bounds__(kThreads) select_kernel(const float* x, const int n, const std::int32_t* out_rows,
+                                                          const std::int32_t* counts, float* y, const bool wide) {
+  let_next_start();
+  wait_for_previous();
+  const int i = static_cast<int>(blockIdx.x);
+  if (i >= counts[1]) return;
+  const float* const from = x + static_cast<std::int64_t>(out_rows[i]) * n;
+  float* const to = y + static_cast<std::int64_t>(i) * n;
+  const int begin = static_cast<int>(blockIdx.y) * kCopied + 4 * static_cast<int>(threadIdx.x);
+  for (int k = begin; k < begin + kCopied; k += 4 * kThreads) store_quad(to, k, n, wide, load_quad(from, k, n, wide));
+}
+
+__global__ void __launch_bounds__(kThreads)
+    unscale_kernel(float* y, const int n, const float* unscale, const bool wide) {
+  let_next_start();
+  wait_for_previous();
+  const float factor = unscale[blockIdx.x];
+  if (factor == 1.0f) return;
+  float* const row = y + static_cast<std::int64_t>(blockIdx.x) * n;
+  for (int k = 4 * static_cast<int>(threadIdx.x); k < n; k += 4 * kThreads)
+    store_quad(row, k, n, wide, map(load_quad(row, k, n, wide), [=](float v) { return v * factor; }));
+}
+
+}  // namespace
+
+void make_forms(const float* x, int n, int rows, const Forms& y, const Launch& at) {
+  launch_forms(Plain{x}, n, rows, wide_rows(n, y, {x}), y, at);
+}
+
+void rms_norm(const float* x, const float* w, float eps, int n, int rows, const Forms& y, const Launch& at) {
+  check_forms(y, rows);
+  if (rows == 0) return;
+  launch_rows<true>(Plain{x}, w, eps, n, rows, wide_rows(n, y, {x, w}), y, at);
+}
+
+void add_rms_norm(const float* a, const float* b, const float* w, float eps, int n, int rows, float* sum,
+                  const Forms& y, const Launch& at) {
+  check_forms(y, rows);
+  if (rows == 0) return;
+  launch_rows<true>(Sum{a, b, sum}, w, eps, n, rows, wide_rows(n, y, {a, b, w, sum}), y, at);
+}
+
+void glu(Activation activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch& at) {
+  const bool wide = wide_rows(n, y, {gate, up});
+  if (activation == Activation::Silu) {
+    launch_forms(Gated<Activation::Silu>{gate, up}, n, rows, wide, y, at);
+  } else {
+    launch_forms(Gated<Activation::Gelu>{gate, up}, n, rows, wide, y, at);
+  }
+}
+
+void add(const float* a, const float* b, float* y, std::int64_t elements, const Launch& at) {
+  launch_elements(a, b, y, elements, AddTwo{}, at);
+}
+
+void scale(const float* x, float factor, float* y, std::int64_t elements, const Launch& at) {
+  launch_elements(x, x, y, elements, Multiply{factor}, at);
+}
+
+void select_rows(const float* x, int n, const StepView& step, int outputs, float* y, const Launch& at) {
+  if (outputs == 0) return;
+  launch(select_kernel, dim3(outputs, (n + kCopied - 1) / kCopied), dim3(kThreads), 0, at, x, n, step.out_rows,
+         step.counts, y, n % 4 == 0 && aligned({x, y}, 16));
+}
+
+void unscale_rows(float* y, int n, int rows, const float* unscale, const Launch& at) {
+  if (rows == 0) return;
+  launch(unscale_kernel, dim3(rows), dim3(kThreads), 0, at, y, n, unscale, n % 4 == 0 && aligned({y}, 16));
+}
+
+}  // namespace llm::cuda
