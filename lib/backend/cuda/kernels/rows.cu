@@ -105,18 +105,22 @@ struct RowShape {
   bool wide;  ///< every row of every operand is aligned to 16 bytes
 };
 
-/// Rows whose elements stay in registers: kHeld blocks per warp.
+/// Rows whose elements stay in registers: kHeld blocks per warp. With 40 registers a multiprocessor has 48 warps of
+/// rows of 4096, each with 1 or 2 KB on its way while others are between reduction and writing.
 template <class Source, bool kNorm, int kHeld>
-__global__ void __launch_bounds__(1024)
+__global__ void __maxnreg__(kHeld == 1 ? 40 : 64)
     row_kernel(const Source source, const float* w, const float eps, const RowShape shape, const Forms y) {
   let_next_start();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int row = static_cast<int>(blockIdx.x * (blockDim.x / kWarp) + warp) / shape.warps, part = warp % shape.warps;
   if (row >= shape.rows) return;  // only where a row is one warp's: no one waits for it
   BlockPart weight[kHeld], v[kHeld];
-  if constexpr (kNorm) {
+  const auto load_weights = [&] {
+#pragma unroll
     for (int i = 0; i < kHeld; ++i) weight[i] = load_part(w, i * shape.warps + part, shape.n, shape.wide);
-  }
+  };
+  // Ahead of the previous kernel's end, where registers allow it.
+  if constexpr (kNorm && kHeld == 1) load_weights();
   wait_for_previous();
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) v[i] = source.first(row, i * shape.warps + part, shape.n, shape.wide);
@@ -124,6 +128,7 @@ __global__ void __launch_bounds__(1024)
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) sum = squares(v[i].high, squares(v[i].low, sum));
+    if constexpr (kHeld > 1) load_weights();
     const float factor = norm_factor(row_sum(sum, shape.warps), shape.n, eps);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) v[i] = normed(v[i], weight[i], factor, i * shape.warps + part, shape.n);
