@@ -67,7 +67,7 @@ __device__ __forceinline__ void finish(const FloatProducts& p, int t, int expert
 
 /// Turns of kCols columns, those of one block of rows beside one another.
 template <class Type, int kPerLoad, int kCols, int kRows, int kAhead>
-__global__ void __launch_bounds__(kThreads, kRows == 4 ? 2 : 3)
+__global__ void __launch_bounds__(kThreads, kCols == 8 || kRows == 4 ? 2 : 3)
     float_kernel(const __grid_constant__ FloatProducts products, const int columns) {
   let_next_start();
   const int turns = (columns + kCols - 1) / kCols;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const BlockTotal total = some.count == 1   ? multiply_block<Type, kPerLoad, 1, kRows, kAhead>(task, some)
                              : some.count == 2 ? multiply_block<Type, kPerLoad, 2, kRows, kAhead>(task, some)
                              : some.count <= 4 ? multiply_block<Type, kPerLoad, 4, kRows, kAhead>(task, some)
-                                               : multiply_block<Type, kPerLoad, 8, kRows, kAhead>(task, some);
+                                               : multiply_block<Type, kPerLoad, 8, kRows, 1>(task, some);
     finish(products, t, expert, some, total);
   }
 }
@@ -176,7 +176,7 @@ FloatKernel choose(bool is_wide, bool few_rows, int columns) {
   if (columns == 1) return float_kernel_of<Type, kPerLoad, 1, 2, 3>();
   if (columns == 2) return float_kernel_of<Type, kPerLoad, 2, 2, 3>();
   if (columns <= 4) return float_kernel_of<Type, kPerLoad, 4, 4, 2>();
-  return float_kernel_of<Type, kPerLoad, 8, 4, 2>();
+  return float_kernel_of<Type, kPerLoad, 8, 4, 1>();  // 32 sums leave no registers for more
 }
 
 template <class Type>

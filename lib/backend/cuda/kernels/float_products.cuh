@@ -144,13 +144,16 @@ __device__ __forceinline__ BlockTotal multiply_block(const BlockTask& task, cons
   const std::int64_t row_bytes = static_cast<std::int64_t>(task.k) * Type::kBytes;
   const std::byte* const weights = task.matrix + row * row_bytes;
 
+  // Loads beyond the row's end fetch its last elements instead, for nothing: without a condition they stay together.
+  const int last = task.k - kPerLoad;
+  const auto fetch = [&](Weights<Type, kPerLoad>& w, int r, int at) { w.load(weights + r * row_bytes, min(at, last)); };
   int k = (part * 32 + lane) * kPerLoad;
   Weights<Type, kPerLoad> ahead[kAhead][kRows];
 #pragma unroll
   for (int u = 0; u < kAhead; ++u) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (k + u * stride < task.k) ahead[u][r].load(weights + r * row_bytes, k + u * stride);
+      fetch(ahead[u][r], r, k + u * stride);
     }
   }
   wait_for_previous();
@@ -169,8 +172,7 @@ __device__ __forceinline__ BlockTotal multiply_block(const BlockTask& task, cons
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           ahead[u][r].widen(quad, w[r]);
-          if (quad + 1 == kQuads && k + kAhead * stride < task.k)
-            ahead[u][r].load(weights + r * row_bytes, k + kAhead * stride);
+          if (quad + 1 == kQuads) fetch(ahead[u][r], r, k + kAhead * stride);
         }
 #pragma unroll
         for (int c = 0; c < kCols; ++c) {
