@@ -1,14 +1,14 @@
 # One target per folder of lib/: a target sees the folders it may include, and nothing else.
 
 add_library(llm_options INTERFACE)
-target_compile_options(llm_options INTERFACE -Wall -Wextra -Wconversion -ffp-contract=off)
+target_compile_options(llm_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -ffp-contract=off>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(llm_options INTERFACE -Wno-restrict)  # false alarms on "text" + std::string, GCC bug 105651
+  target_compile_options(llm_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)  # false alarms on "text" + std::string, GCC bug 105651
 endif()
 # Errors with the compilers that are tested; a new warning of another one must not stop a build.
 string(REGEX MATCH "^[0-9]+" compiler_major "${CMAKE_CXX_COMPILER_VERSION}")
 if(LLM_WERROR AND "${CMAKE_CXX_COMPILER_ID} ${compiler_major}" MATCHES "^(GNU 12|Clang 14)$")
-  target_compile_options(llm_options INTERFACE -Werror)
+  target_compile_options(llm_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(LLM_SANITIZE)
   string(REPLACE ";" "," sanitizers "${LLM_SANITIZE}")

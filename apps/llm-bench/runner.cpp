@@ -51,7 +51,7 @@ Runner::Runner(Model& model, std::string_view backend, int threads, std::span<co
     : model_(model),
       session_(model, session_options(tests, cache)),
       meter_(threads),
-      workload_(measure_workload(model, backend, session_.cache_bytes_per_position())) {}
+      workload_(measure_workload(model, backend, session_.cache_bytes_per_position(), session_.batch_tokens())) {}
 
 Result Runner::run(const Test& test, int repetitions) {
   prepare(test);
@@ -93,7 +93,7 @@ void Runner::fill(SequenceId sequence, const Test& test) {
   app::Progress progress(test.name() + ": filling the cache");
   while (session_.length(sequence) < test.depth) {
     const std::int64_t length = session_.length(sequence);
-    std::vector<Token> tokens = random_tokens(std::min<std::int64_t>(test.depth - length, kMaxBatchTokens));
+    std::vector<Token> tokens = random_tokens(std::min<std::int64_t>(test.depth - length, session_.batch_tokens()));
     if (length == 0 && model_.tokenizer().special().add_bos) tokens.front() = model_.tokenizer().special().bos;
     const Append work{sequence, tokens, Logits::None};
     session_.eval({&work, 1});
@@ -115,12 +115,8 @@ double Runner::timed(const Test& test) {
 }
 
 void Runner::prompt(SequenceId sequence, std::span<const Token> tokens) {
-  while (!tokens.empty()) {
-    const std::size_t n = std::min<std::size_t>(tokens.size(), kMaxBatchTokens);
-    const Append work{sequence, tokens.first(n), Logits::Last};
-    session_.eval({&work, 1});
-    tokens = tokens.subspan(n);
-  }
+  const Append work{sequence, tokens, Logits::Last};
+  session_.eval({&work, 1});
 }
 
 /// tokens [steps][parallel]

@@ -62,9 +62,9 @@ void set_computing(Costs& costs, const Multiplied& m, double tokens, const Limit
 Costs prompt_costs(const Workload& w, const Test& test, const Limits& limits) {
   Costs costs;
   set_computing(costs, w.layers, test.n, limits);
-  const int batches = (test.n + kMaxBatchTokens - 1) / kMaxBatchTokens;
+  const int batches = (test.n + w.step_tokens - 1) / w.step_tokens;
   if (limits.read_bytes)
-    costs.reading = batches * step_bytes(w, std::min(test.n, kMaxBatchTokens)) / *limits.read_bytes;
+    costs.reading = batches * step_bytes(w, std::min(test.n, w.step_tokens)) / *limits.read_bytes;
   return costs;
 }
 
@@ -87,8 +87,10 @@ std::string Test::name() const {
   return text;
 }
 
-Workload measure_workload(const Model& model, std::string_view backend, std::uint64_t cache_bytes_per_position) {
+Workload measure_workload(const Model& model, std::string_view backend, std::uint64_t cache_bytes_per_position,
+                          int step_tokens) {
   Workload w;
+  w.step_tokens = step_tokens;
   const ModelDims& dims = model.dims();
   if (dims.experts > 0) w.expert_share = static_cast<double>(dims.experts_used) / dims.experts;
   const Graph graph = model.graph(Bucket{});

@@ -36,8 +36,10 @@ struct Workload {
   double expert_bytes = 0;        ///< of all experts
   double expert_share = 0;        ///< of the experts that one token uses
   double bytes_per_position = 0;  ///< of the cache
+  int step_tokens = 1;            ///< most tokens of a step
 };
-Workload measure_workload(const Model&, std::string_view backend, std::uint64_t cache_bytes_per_position);
+Workload measure_workload(const Model&, std::string_view backend, std::uint64_t cache_bytes_per_position,
+                          int step_tokens);
 
 enum class Bound : std::uint8_t { ReadBandwidth, Int8Peak, Bf16Peak, F32Peak };
 std::string_view name(Bound);

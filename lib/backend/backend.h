@@ -54,7 +54,8 @@ struct Support {
 };
 
 enum class Layout : std::uint8_t {
-  File,  ///< the mapped bytes of the file
+  File,    ///< the mapped bytes of the file
+  Device,  ///< the backend's own, made when weights are loaded
 };
 
 /// How a model's graphs use one weight.
@@ -149,6 +150,13 @@ class Executable {
   virtual void observe(Observer*) = 0;
 };
 
+/// Of the memory that a backend keeps caches and workspaces in.
+struct BackendMemory {
+  std::uint64_t available = 0;
+  /// Bytes of weights are still to come out of `available`: mapped files fill memory as they are read.
+  bool holds_weights = true;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -160,9 +168,15 @@ class Backend {
   /// same operands.
   virtual Graph legalize(const Graph& g) const { return g; }
   virtual Layout choose_layout(const WeightUse&) const = 0;
+  /// What caches and workspaces can take.
+  virtual BackendMemory memory() const = 0;
+  /// Tokens of the largest step that pays.
+  virtual int most_step_tokens() const { return 512; }
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;
-  /// Address space for `n_blocks` blocks of every cache; memory is taken as blocks fill. Throws ErrorKind::Memory.
-  virtual std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks) = 0;
+  /// Room for `n_blocks` blocks of every cache, of which one sequence has at most those of `most_positions`; host
+  /// memory is taken as blocks fill. Throws ErrorKind::Memory.
+  virtual std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks,
+                                               std::int64_t most_positions) = 0;
   /// One workspace serves programs of any bucket up to the one it was made for; address space only until used.
   virtual std::unique_ptr<Workspace> make_workspace(const Graph& largest) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph&, const WeightStore&, StateStore&, Workspace&) = 0;

@@ -151,14 +151,16 @@ class CheckedBackend final : public Backend {
   }
   Graph legalize(const Graph& g) const override { return tested_->legalize(g); }
   Layout choose_layout(const WeightUse& use) const override { return tested_->choose_layout(use); }
+  BackendMemory memory() const override { return tested_->memory(); }
+  int most_step_tokens() const override { return tested_->most_step_tokens(); }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     return std::make_unique<CheckedWeights>(tested_->load(source, plans), reference_->load(source, plans));
   }
   std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format,
-                                       std::int32_t n_blocks) override {
-    return std::make_unique<CheckedStates>(tested_->allocate(types, format, n_blocks),
-                                           reference_->allocate(types, format, n_blocks));
+                                       std::int32_t n_blocks, std::int64_t most_positions) override {
+    return std::make_unique<CheckedStates>(tested_->allocate(types, format, n_blocks, most_positions),
+                                           reference_->allocate(types, format, n_blocks, most_positions));
   }
   std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
     return std::make_unique<CheckedWorkspace>(tested_->make_workspace(largest), reference_->make_workspace(largest));

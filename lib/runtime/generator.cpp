@@ -24,6 +24,7 @@ bool cancelled(const GenerateOptions& options) {
 /// stay alive. Results of the cpu backend do not depend on it; those of blas may in the last bits.
 class ChunkSize {
  public:
+  explicit ChunkSize(const Session& session) : tokens_(static_cast<std::size_t>(session.batch_tokens())) {}
   std::size_t next() const { return tokens_; }
   void took(double seconds) {
     constexpr double kLong = 2;
@@ -32,7 +33,7 @@ class ChunkSize {
   }
 
  private:
-  std::size_t tokens_ = kMaxBatchTokens;
+  std::size_t tokens_;
 };
 
 /// The logits after the prompt; nothing if cancelled.
@@ -40,7 +41,7 @@ std::span<const float> prefill(Session& session, SequenceId sequence, std::span<
                                const GenerateOptions& options,
                                const std::function<void(std::int64_t, std::int64_t)>& progress) {
   std::span<const float> logits;
-  ChunkSize chunk;
+  ChunkSize chunk(session);
   for (std::size_t done = 0; done < prompt.size();) {
     if (cancelled(options)) return {};
     const std::size_t n = std::min(chunk.next(), prompt.size() - done);

@@ -11,7 +11,7 @@ namespace llm {
 namespace {
 
 /// Tokens that the draft model reads at once while the answer goes on.
-constexpr std::size_t kChunk = kMaxBatchTokens;
+constexpr std::size_t kChunk = 512;
 /// More unread ones are read in steps of their own, before there are guesses again.
 constexpr std::size_t kFew = 64;
 

@@ -16,8 +16,10 @@
 namespace llm {
 namespace {
 
-constexpr std::array kBuckets{1, 2, 4, 8, 16, 32, 64, 256, 512};
+constexpr std::array kBuckets{1, 2, 4, 8, 16, 32, 64, 256, 512, 1024, 2048, 4096};
 static_assert(kBuckets.back() == kMaxBatchTokens);
+/// Rows of logits of one step: those of a vocabulary of 128 k take 256 MiB.
+constexpr int kMaxOutputs = 512;
 
 int bucket_for(std::int64_t tokens) {
   return *std::find_if(kBuckets.begin(), kBuckets.end(), [tokens](int b) { return b >= tokens; });
@@ -41,27 +43,31 @@ class LogitRows {
   std::size_t capacity_ = 0;
 };
 
-int tokens_of_a_step(const SessionOptions& o) { return std::clamp(o.batch_tokens, 1, kMaxBatchTokens); }
+int tokens_of_a_step(const Backend& backend, const SessionOptions& o) {
+  const int most = std::min(backend.most_step_tokens(), kMaxBatchTokens);
+  return o.batch_tokens == 0 ? most : std::clamp(o.batch_tokens, 1, most);
+}
 
 Bucket bucket_of(int tokens, int sequences) {
-  return {.tokens = tokens, .sequences = std::min(tokens, sequences), .outputs = tokens};
+  return {.tokens = tokens, .sequences = std::min(tokens, sequences), .outputs = std::min(tokens, kMaxOutputs)};
 }
 
 /// Of the step that takes most memory.
-Graph largest_graph(const Model& model, const SessionOptions& o) {
-  return model.graph(bucket_of(bucket_for(tokens_of_a_step(o)), o.sequences));
+Graph largest_graph(Model& model, const SessionOptions& o) {
+  return model.graph(bucket_of(bucket_for(tokens_of_a_step(model.backend(), o)), o.sequences));
 }
 
-ContextRequest request_for(const Model& model, const SessionOptions& o, std::span<const CacheType> caches,
+ContextRequest request_for(Model& model, const SessionOptions& o, std::span<const CacheType> caches,
                            const Workspace& workspace) {
+  const BackendMemory memory = model.backend().memory();
   return {
       .context = o.context,
       .trained = model.dims().context,
       .sequences = o.pool ? 1 : o.sequences,
       .bytes_per_position = bytes_per_position(caches, o.cache) + o.beside.per_position,
       .work_bytes = workspace.bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float) + o.beside.work,
-      .weight_bytes = model.weight_bytes() + o.beside.weights,
-      .available = available_memory()};
+      .weight_bytes = memory.holds_weights ? model.weight_bytes() + o.beside.weights : 0,
+      .available = memory.available};
 }
 
 struct Program {
@@ -91,7 +97,7 @@ std::int64_t rows_wanted(const Append& a) {
 
 struct Session::Impl {
   Impl(Model& m, const SessionOptions& o)
-      : model(m), sequences(o.sequences), batch_tokens(tokens_of_a_step(o)), format(o.cache) {
+      : model(m), sequences(o.sequences), batch_tokens(tokens_of_a_step(m.backend(), o)), format(o.cache) {
     check(o.sequences >= 1 && o.context >= 0, "options of a session");
     const Graph largest = largest_graph(model, o);
     workspace = model.backend().make_workspace(largest);
@@ -106,7 +112,8 @@ struct Session::Impl {
       try {
         std::int64_t blocks = whole_blocks(choice.context) * sequences;
         if (o.pool) blocks = std::min(blocks, pool_blocks(request, choice.context, *o.pool));
-        state = model.backend().allocate(types, o.cache, static_cast<std::int32_t>(blocks));
+        state = model.backend().allocate(types, o.cache, static_cast<std::int32_t>(blocks),
+                                         whole_blocks(choice.context) * kBlockPositions);
         cache.emplace(static_cast<std::int32_t>(blocks), kBlockPositions, sequences);
         return;
       } catch (const Error& error) {
@@ -138,6 +145,8 @@ struct Session::Impl {
   void run_all(std::span<const Append> work, float* rows, float* spare, Observer* observer);
   /// Adds tokens [first, first + n) of an append to the step; their rows of logits as the append wants them.
   void add(const Append& a, std::size_t first, std::size_t n);
+  /// Tokens that the step can still take.
+  std::size_t room_in_step(Logits wanted) const;
   void run_step(float* rows, Observer* observer);
   StepData step_data();
   [[noreturn]] void fail_numeric(Program&, const StepData&, std::span<const Binding>, std::size_t row);
@@ -209,14 +218,19 @@ void Session::Impl::run_all(std::span<const Append> work, float* rows, float* sp
   step.clear();
   for (const Append& a : work) {
     for (std::size_t first = 0; first < a.tokens.size();) {
-      const std::size_t room = static_cast<std::size_t>(batch_tokens) - step.tokens.size();
-      const std::size_t n = std::min(room, a.tokens.size() - first);
+      const std::size_t n = std::min(room_in_step(a.logits), a.tokens.size() - first);
       add(a, first, n);
       first += n;
-      if (step.tokens.size() == static_cast<std::size_t>(batch_tokens)) flush();
+      if (room_in_step(Logits::All) == 0) flush();
     }
   }
   flush();
+}
+
+std::size_t Session::Impl::room_in_step(Logits wanted) const {
+  const std::size_t tokens = static_cast<std::size_t>(batch_tokens) - step.tokens.size();
+  const std::size_t outputs = kMaxOutputs - step.out_rows.size();
+  return wanted == Logits::All ? std::min(tokens, outputs) : tokens;
 }
 
 void Session::Impl::add(const Append& a, std::size_t first, std::size_t n) {

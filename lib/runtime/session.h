@@ -17,12 +17,12 @@
 namespace llm {
 
 /// Capacity of the largest program.
-inline constexpr int kMaxBatchTokens = 512;
+inline constexpr int kMaxBatchTokens = 4096;
 
 struct SessionOptions {
   std::int64_t context = 0;  ///< positions per sequence; 0: as many as the model was trained for and memory can hold
   int sequences = 1;         ///< that can be alive at once
-  int batch_tokens = 512;    ///< most tokens of one step; more than kMaxBatchTokens counts as that
+  int batch_tokens = 0;      ///< most tokens of one step; 0, and more than the backend's, counts as the backend's most
   /// Positions that all sequences have together, at least one context; 0: what memory holds. Who uses such a pool minds
   /// free_positions(). Without it every sequence can reach the context.
   std::optional<std::int64_t> pool = {};

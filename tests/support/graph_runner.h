@@ -193,7 +193,7 @@ class GraphRunner {
               CacheFormat format = {}, std::set<std::string> observed = {})
       : graph_(graph), recorder_(std::move(observed)) {
     store_ = backend.load(weights, weights.plans(graph));
-    state_ = backend.allocate(caches(graph), format, n_blocks);
+    state_ = backend.allocate(caches(graph), format, n_blocks, std::int64_t{n_blocks} * kBlockPositions);
     workspace_ = backend.make_workspace(graph);
     program_ = backend.compile(graph, *store_, *state_, *workspace_);
     program_->observe(&recorder_);

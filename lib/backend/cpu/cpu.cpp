@@ -58,12 +58,13 @@ class CpuBackend final : public Backend {
   }
   Graph legalize(const Graph& g) const override { return host::quantize_activations(g); }
   Layout choose_layout(const WeightUse&) const override { return Layout::File; }
+  BackendMemory memory() const override { return host::machine_memory(); }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     return std::make_unique<host::HostWeights>(source, plans);
   }
   std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format,
-                                       std::int32_t n_blocks) override {
+                                       std::int32_t n_blocks, std::int64_t /*most_positions*/) override {
     return std::make_unique<host::HostCache>(types, format, n_blocks);
   }
   std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/machine.h"
 
 namespace llm::host {
 namespace {
@@ -27,6 +28,8 @@ std::size_t block_bytes(int kv_heads, int head_dim, DType type) {
 }
 
 }  // namespace
+
+BackendMemory machine_memory() { return {.available = available_memory(), .holds_weights = true}; }
 
 HostWeights::HostWeights(const WeightSource& source, std::span<const WeightPlan> plans) {
   by_name_.reserve(plans.size());

@@ -15,6 +15,9 @@
 
 namespace llm::host {
 
+/// This machine's memory, in which mapped weights have their place too.
+BackendMemory machine_memory();
+
 /// How memory fills: Dense from the start on, so that huge pages pay; Sparse in many small places, where each huge page
 /// would take 2 MiB for a few kilobytes.
 enum class PageUse : std::uint8_t { Dense, Sparse };
@@ -92,6 +95,8 @@ class RopeAngles {
  public:
   RopeAngles(const RopeTable&, const float* factors);
   void row(std::int32_t position, float* cos_sin) const;
+  std::span<const double> theta() const { return theta_; }
+  double magnitude() const { return magnitude_; }
 
  private:
   std::vector<double> theta_;  ///< angle per position of each pair

@@ -289,7 +289,7 @@ std::unique_ptr<WeightStore> InterpretedBackend::load(const WeightSource& source
 }
 
 std::unique_ptr<StateStore> InterpretedBackend::allocate(std::span<const CacheType> types, CacheFormat format,
-                                                         std::int32_t n_blocks) {
+                                                         std::int32_t n_blocks, std::int64_t /*most_positions*/) {
   return std::make_unique<HostCache>(types, format, n_blocks);
 }
 

@@ -75,8 +75,10 @@ class InterpretedBackend : public Backend {
  public:
   Support supports(const Graph&, const Node&) const override;
   Layout choose_layout(const WeightUse&) const override { return Layout::File; }
+  BackendMemory memory() const override { return machine_memory(); }
   std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) override;
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks) override;
+  std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks,
+                                       std::int64_t most_positions) override;
   std::unique_ptr<Workspace> make_workspace(const Graph& largest) override;
   std::unique_ptr<Executable> compile(const Graph&, const WeightStore&, StateStore&, Workspace&) override;
 

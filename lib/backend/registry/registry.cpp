@@ -4,6 +4,7 @@
 
 #include "backend/blas/blas.h"
 #include "backend/cpu/cpu.h"
+#include "backend/cuda/cuda.h"
 #include "backend/reference/reference.h"
 #include "base/error.h"
 
@@ -17,6 +18,7 @@ struct Entry {
 
 const Entry kBackends[] = {
     {"cpu", make_cpu_backend},
+    {"cuda", make_cuda_backend},
     {"blas", make_blas_backend},
     {"reference", [](const BackendOptions&) { return make_reference_backend(); }},
 };
@@ -24,7 +26,7 @@ const Entry kBackends[] = {
 }  // namespace
 
 std::span<const std::string_view> backend_names() {
-  static constexpr std::string_view kNames[] = {"cpu", "blas", "reference"};
+  static constexpr std::string_view kNames[] = {"cpu", "cuda", "blas", "reference"};
   static_assert(std::size(kNames) == std::size(kBackends));
   return kNames;
 }

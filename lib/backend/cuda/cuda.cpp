@@ -1,0 +1,137 @@
+#include "backend/cuda/cuda.h"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "backend/cuda/cache.h"
+#include "backend/cuda/device.h"
+#include "backend/cuda/forms_plan.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/instructions.h"
+#include "backend/cuda/kernels/products.h"
+#include "backend/cuda/program.h"
+#include "backend/cuda/weights.h"
+#include "backend/cuda/workspace.h"
+#include "base/error.h"
+
+namespace llm {
+namespace {
+
+using namespace cuda;
+
+/// Left to the driver and to what grows after a session was planned: recorded steps, attention's scratch.
+constexpr std::uint64_t kReserve = std::uint64_t{512} << 20;
+/// Threads that read weights: four saturate a bus of the fifth generation when pages are in memory, more help disks.
+constexpr unsigned kReaders = 8;
+
+cudaDeviceProp usable_device() {
+  int n = 0;
+  const cudaError_t result = cudaGetDeviceCount(&n);
+  if (result != cudaSuccess || n == 0) {
+    cudaGetLastError();
+    throw Error(ErrorKind::Device, "backend cuda is not available here: " +
+                                       std::string(result != cudaSuccess ? cudaGetErrorString(result) : "no GPU"));
+  }
+  check_cuda(cudaSetDevice(0), "choosing the device");
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, 0), "asking for the device");
+  if (properties.major < 8) {
+    throw Error(ErrorKind::Device, "backend cuda needs a GPU of compute capability 8.0 or newer; " +
+                                       std::string(properties.name) + " has " + std::to_string(properties.major) + "." +
+                                       std::to_string(properties.minor));
+  }
+  return properties;
+}
+
+template <class T, class U>
+T& as_cuda(U& store, std::string_view what) {
+  auto* const own = dynamic_cast<T*>(&store);
+  check(own != nullptr, what);
+  return *own;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend() : properties_(usable_device()), gemm_(Gemm::load(no_gemm_)) {}
+
+  std::string_view name() const override { return "cuda"; }
+  std::string describe() const override {
+    return "cuda: " + std::string(properties_.name) + ", " + std::to_string(properties_.multiProcessorCount) +
+           " multiprocessors, " + std::to_string(properties_.totalGlobalMem >> 20) + " MiB; " +
+           (gemm_ ? gemm_->describe() : "prompts are slower than they need be: " + no_gemm_);
+  }
+
+  Support supports(const Graph& graph, const Node& node) const override {
+    std::string reason = refusal(graph, node);
+    return {reason.empty(), std::move(reason)};
+  }
+
+  /// Products of many columns take x as it is: what tensor cores round is not among the formats.
+  Graph legalize(const Graph& graph) const override {
+    Graph legal = graph;
+    for (Node& node : legal.mutable_nodes()) {
+      const auto operands = product_operands(node.op);
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        const DType type = device_type(legal.info(node.in[operands[i].weight]).type.dtype);
+        const bool many = uses_library(graph, node, gemm_ != nullptr);
+        products(node.op)[i].activation = many ? ActFormat::F32 : info(type).activation;
+      }
+      if (auto* attention = std::get_if<Attention>(&node.op)) attention->query = ActFormat::Q8x32;
+    }
+    return legal;
+  }
+
+  Layout choose_layout(const WeightUse&) const override { return Layout::Device; }
+
+  BackendMemory memory() const override {
+    std::size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
+    return {.available = free > kReserve ? free - kReserve : 0, .holds_weights = !loaded_};
+  }
+  int most_step_tokens() const override { return gemm_ ? 2048 : kMaxColumns * 8; }
+
+  std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
+    const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+    auto weights = std::make_unique<CudaWeights>(source, plans, static_cast<int>(std::min(kReaders, threads)));
+    loaded_ = true;
+    return weights;
+  }
+
+  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
+                                       std::int64_t most_positions) override {
+    return std::make_unique<CudaCache>(types, format, n_blocks, most_positions);
+  }
+
+  std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
+    // A best fit may pack a smaller bucket's values a little less well.
+    const std::uint64_t bytes = plan_step(legalize(largest), gemm_ != nullptr).bytes;
+    return std::make_unique<CudaWorkspace>(bytes + bytes / 8 + (std::size_t{1} << 20));
+  }
+
+  std::unique_ptr<Executable> compile(const Graph& graph, const WeightStore& weights, StateStore& state,
+                                      Workspace& workspace) override {
+    for (const Node& node : graph.nodes()) {
+      if (const std::string reason = refusal(graph, node); !reason.empty())
+        throw Error(ErrorKind::Device, "backend cuda cannot run " + std::string(llm::name(node.op)) + ": " + reason);
+    }
+    return make_program(legalize(graph), as_cuda<const CudaWeights>(weights, "weights on the GPU"),
+                        as_cuda<CudaCache>(state, "a cache on the GPU"),
+                        as_cuda<CudaWorkspace>(workspace, "a workspace on the GPU"), gemm_.get(), stream_,
+                        properties_.major >= 9);
+  }
+
+ private:
+  cudaDeviceProp properties_;
+  std::string no_gemm_;  ///< why there is no library
+  std::unique_ptr<Gemm> gemm_;
+  Stream stream_;
+  bool loaded_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions&) { return std::make_unique<CudaBackend>(); }
+
+}  // namespace llm

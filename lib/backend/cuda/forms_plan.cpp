@@ -1,0 +1,154 @@
+#include "backend/cuda/forms_plan.h"
+
+#include <algorithm>
+#include <string>
+#include <variant>
+
+#include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/matrix.h"
+#include "backend/cuda/kernels/products.h"
+#include "backend/cuda/kernels/rows.h"
+
+namespace llm::cuda {
+namespace {
+
+/// Decoded weights of one turn: some 32 MiB stay in the cache that the product reads them from.
+constexpr std::int64_t kDecodedBytes = std::int64_t{32} << 20;
+
+/// A copy of the graph in which forms are values and inputs and outputs live as long as the step.
+class Planning {
+ public:
+  Planning(const Graph& g, bool library) : g_(g), planned_(g), library_(library) {
+    forms_.assign(g.values().size() * kForms, kNoValue);
+    for (std::size_t i = 0; i < g.nodes().size(); ++i) want(i);
+  }
+
+  StepPlan run() {
+    std::vector<std::uint64_t> scratch;
+    for (const Node& node : g_.nodes()) scratch.push_back(node_scratch(node));
+    hold_outputs();
+    scratch.push_back(0);
+    StepPlan plan;
+    plan.memory = plan_memory(planned_, scratch);
+    plan.bytes = plan.memory.bytes;
+    for (const std::uint32_t value : forms_)
+      plan.forms.push_back(value == kNoValue ? MemoryPlan::kNone : plan.memory.offset[value]);
+    return plan;
+  }
+
+ private:
+  static constexpr std::uint32_t kNoValue = ~std::uint32_t{0};
+
+  std::uint64_t node_scratch(const Node& node) const {
+    if (!uses_library(g_, node, library_)) return 0;
+    std::uint64_t bytes = 0;
+    for (const ProductOperands& p : product_operands(node.op))
+      bytes = std::max(bytes, decoded_bytes(g_.info(node.in[p.weight]).type));
+    return bytes;
+  }
+
+  void want(std::size_t i) {
+    const Node& node = g_.nodes()[i];
+    const auto operands = product_operands(node.op);
+    if (operands.empty()) return;
+    const std::uint32_t x = node.in[0];
+    const bool expert = std::holds_alternative<ExpertLinear>(node.op);
+    if (expert) add(node.in[1], Form::RouteGroups, i);
+    const Columns columns = expert ? Columns::Few : library_ ? columns_of(g_, x) : Columns::Few;
+    for (const ProductOperands& p : operands) {
+      const DType type = device_type(g_.info(node.in[p.weight]).type.dtype);
+      const FewForm few = few_form(type);
+      if (columns != Columns::Many && few.any) add(x, few.form, i);
+      if (columns != Columns::Few && type != DType::F32) {
+        add(x, Form::F16, i);
+        add(x, Form::F16Unscale, i);
+      }
+    }
+  }
+
+  /// The form lives from the node that makes the value to the last that wants it.
+  void add(std::uint32_t value, Form form, std::size_t reader) {
+    std::uint32_t& id = forms_[std::size_t{value} * kForms + static_cast<std::size_t>(form)];
+    if (id == kNoValue) {
+      const auto bytes = static_cast<std::int64_t>(form_bytes(value, form, reader));
+      id = planned_.add_value({.kind = ValueKind::Result,
+                               .name = g_.info(value).name + " form " + std::to_string(static_cast<int>(form)),
+                               .type = {DType::I8, {bytes}}});
+      planned_.mutable_nodes()[maker(value)].out.push_back(id);
+    }
+    std::vector<std::uint32_t>& in = planned_.mutable_nodes()[reader].in;
+    if (std::find(in.begin(), in.end(), id) == in.end()) in.push_back(id);
+  }
+
+  std::size_t maker(std::uint32_t value) const {
+    for (std::size_t i = 0; i < g_.nodes().size(); ++i) {
+      const auto& out = g_.nodes()[i].out;
+      if (std::find(out.begin(), out.end(), value) != out.end()) return i;
+    }
+    return 0;  // an input of the graph
+  }
+
+  std::size_t form_bytes(std::uint32_t value, Form form, std::size_t reader) const {
+    const ValueInfo& v = g_.info(value);
+    const std::int64_t n = v.type.shape[0], rows = row_capacity(v);
+    switch (form) {
+      case Form::Q8x256: return quantized_bytes(ActFormat::Q8x256, n, rows);
+      case Form::Q8x32: return quantized_bytes(ActFormat::Q8x32, n, rows);
+      case Form::RoundedBf16: return static_cast<std::size_t>(n * rows) * sizeof(float);
+      case Form::F16: return static_cast<std::size_t>(n * rows) * sizeof(std::uint16_t);
+      case Form::F16Unscale: return static_cast<std::size_t>(rows) * sizeof(float);
+      case Form::RouteGroups: {
+        const auto experts = g_.info(g_.nodes()[reader].in[2]).type.shape[2];
+        return route_groups_bytes(static_cast<int>(experts), static_cast<int>(rows), static_cast<int>(n));
+      }
+    }
+    return 0;
+  }
+
+  /// Nothing may take the place of a result before the step has ended. Inputs are made by the first node.
+  void hold_outputs() {
+    Node last{.op = Map{}, .in = {g_.outputs().begin(), g_.outputs().end()}};
+    planned_.set_outputs({});
+    planned_.add_node(std::move(last));
+  }
+
+  const Graph& g_;
+  Graph planned_;
+  bool library_;
+  std::vector<std::uint32_t> forms_;  ///< value ids in planned_
+};
+
+}  // namespace
+
+std::int64_t row_capacity(const ValueInfo& v) { return v.type.shape.elements() / v.type.shape[0]; }
+
+Columns columns_of(const Graph& g, std::uint32_t activation) {
+  if (g.bucket().tokens <= kMaxColumns) return Columns::Few;
+  return g.info(activation).rows == RowSpace::Outputs ? Columns::Either : Columns::Many;
+}
+
+bool uses_library(const Graph& g, const Node& node, bool library) {
+  return library && std::holds_alternative<Linear>(node.op) && columns_of(g, node.in[0]) != Columns::Few;
+}
+
+FewForm few_form(DType type) {
+  if (has_tiles(type)) {
+    return {true, info(type).activation == ActFormat::Q8x256 ? Form::Q8x256 : Form::Q8x32};
+  }
+  return {type == DType::BF16, Form::RoundedBf16};
+}
+
+std::int64_t decoded_rows(const TensorType& weight) {
+  const std::int64_t rows = kDecodedBytes / (weight.shape[0] * 2) / kTileRows * kTileRows;
+  return std::min<std::int64_t>(std::max<std::int64_t>(rows, kTileRows), weight.shape[1]);
+}
+
+std::uint64_t decoded_bytes(const TensorType& weight) {
+  const DType type = device_type(weight.dtype);
+  if (type == DType::F32 || type == DType::F16) return 0;
+  return static_cast<std::uint64_t>(decoded_rows(weight) * weight.shape[0]) * sizeof(std::uint16_t);
+}
+
+StepPlan plan_step(const Graph& g, bool library) { return Planning(g, library).run(); }
+
+}  // namespace llm::cuda

@@ -1,0 +1,265 @@
+#include "backend/cuda/program.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "backend/cuda/instructions.h"
+#include "backend/cuda/kernels/products.h"
+#include "backend/cuda/step_buffer.h"
+#include "backend/host/cost.h"
+#include "backend/host/host.h"
+#include "base/error.h"
+
+namespace llm::cuda {
+namespace {
+
+/// Results that fit are copied behind the step's kernels, larger ones in turns.
+constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
+
+/// A step's kernels as the driver replays them.
+class Recording {
+ public:
+  Recording() = default;
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  ~Recording() {
+    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+  }
+
+  template <class F>
+  void record(cudaStream_t stream, F&& launch_all) {
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "recording a step");
+    cudaGraph_t graph = nullptr;
+    try {
+      launch_all();
+    } catch (...) {
+      cudaStreamEndCapture(stream, &graph);
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      throw;
+    }
+    check_cuda(cudaStreamEndCapture(stream, &graph), "recording a step");
+    cudaGraphGetNodes(graph, nullptr, &kernels_);
+    const cudaError_t result = cudaGraphInstantiate(&executable_, graph, 0);
+    cudaGraphDestroy(graph);
+    check_cuda(result, "making a recorded step executable");
+    check_cuda(cudaGraphUpload(executable_, stream), "making a recorded step executable");
+  }
+  bool recorded() const { return executable_ != nullptr; }
+  void launch(cudaStream_t stream) const { check_cuda(cudaGraphLaunch(executable_, stream), "launching a step"); }
+  std::size_t kernels() const { return kernels_; }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+  std::size_t kernels_ = 0;
+};
+
+int table_stride(const CudaCache& cache) {
+  return static_cast<int>((cache.most_positions() + kBlockPositions - 1) / kBlockPositions);
+}
+
+class CudaProgram final : public Executable {
+ public:
+  CudaProgram(const Graph& graph, const CudaWeights& weights, CudaCache& cache, CudaWorkspace& workspace, Gemm* gemm,
+              const Stream& stream, bool overlap)
+      : graph_(graph),
+        cache_(cache),
+        stream_(stream),
+        overlap_(overlap),
+        plan_(plan_step(graph_, gemm != nullptr)),
+        step_(graph_.bucket(), table_stride(cache)),
+        view_(step_.view()),
+        site_{graph_, weights, cache, workspace, plan_, view_, gemm} {
+    check(plan_.bytes <= workspace.bytes(), "the workspace was made for a bucket at least as large");
+    for (const ValueInfo& v : graph_.values())
+      check(v.kind != ValueKind::Input || v.input != StepInput::None, "a graph on a GPU has no inputs but the step's");
+    for (const Node& node : graph_.nodes()) uses_cache_ |= std::holds_alternative<Attention>(node.op);
+    compiled_ = compile_nodes(site_);
+    staging_ = PinnedBuffer(std::min(kStagingBytes, output_bytes(graph_.bucket().tokens, graph_.bucket().outputs)));
+    if (graph_.bucket().tokens > kMaxColumns) return;
+    const StepLaunch all = capacity();
+    recording_.record(stream_.get(), [&] {
+      for (const Instruction& i : compiled_.instructions) i.launch(all);
+    });
+  }
+
+  Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
+    const host::StepRows rows = host::check_step(step, graph_.bucket());
+    if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
+    check(in.empty(), "a graph on a GPU has no inputs but the step's");
+    bind(rows, out);
+    step_.upload(step, stream_.get());
+    if (observer_ != nullptr) {
+      run_observed(step, rows);
+    } else if (recording_.recorded()) {
+      recording_.launch(stream_.get());
+    } else {
+      const StepLaunch at = actual(rows);
+      for (const Instruction& i : compiled_.instructions) i.launch(at);
+    }
+    copy_ahead_ = bound_.size() == 1 && bound_[0].bytes <= staging_.bytes();
+    if (copy_ahead_) copy_to_staging(bound_[0].from, bound_[0].bytes);
+    return {++submitted_};
+  }
+
+  void wait(Ticket) override {
+    stream_.synchronize("running a step");
+    if (copy_ahead_) {
+      std::memcpy(bound_[0].to, staging_.data(), bound_[0].bytes);
+      return;
+    }
+    for (const Bound& b : bound_) {
+      for (std::size_t done = 0; done < b.bytes; done += staging_.bytes()) {
+        const std::size_t n = std::min(staging_.bytes(), b.bytes - done);
+        copy_to_staging(b.from + done, n);
+        stream_.synchronize("copying results");
+        std::memcpy(b.to + done, staging_.data(), n);
+      }
+    }
+  }
+
+  std::string describe() const override;
+  void observe(Observer* observer) override { observer_ = observer; }
+
+ private:
+  struct Bound {
+    const std::byte* from;
+    std::byte* to;
+    std::size_t bytes;
+  };
+
+  StepLaunch capacity() const {
+    return {.at = {.stream = stream_.get(), .overlap = overlap_},
+            .tokens = graph_.bucket().tokens,
+            .outputs = graph_.bucket().outputs,
+            .spans = nullptr};
+  }
+  StepLaunch actual(const host::StepRows& rows) const {
+    StepLaunch s = capacity();
+    if (recording_.recorded()) return s;  // observed: what the recording does
+    s.tokens = static_cast<int>(rows.tokens);
+    s.outputs = static_cast<int>(rows.outputs);
+    s.spans = &step_.spans();
+    return s;
+  }
+
+  std::size_t value_bytes(std::uint32_t id, std::int64_t tokens, std::int64_t outputs) const {
+    const ValueInfo& v = graph_.info(id);
+    const std::int64_t all = host::StepRows{graph_.bucket().tokens, graph_.bucket().outputs}.count(v.rows);
+    return v.type.bytes() / static_cast<std::size_t>(all) *
+           static_cast<std::size_t>(host::StepRows{tokens, outputs}.count(v.rows));
+  }
+  std::size_t output_bytes(std::int64_t tokens, std::int64_t outputs) const {
+    std::size_t most = 1;
+    for (const std::uint32_t id : graph_.outputs()) most = std::max(most, value_bytes(id, tokens, outputs));
+    return most;
+  }
+
+  void bind(const host::StepRows& rows, std::span<const Binding> out) {
+    bound_.clear();
+    for (const std::uint32_t id : graph_.outputs()) {
+      const std::string& name = graph_.info(id).name;
+      const auto found = std::find_if(out.begin(), out.end(), [&](const Binding& b) { return b.value == name; });
+      check(found != out.end(), "every output of the graph is bound");
+      const std::size_t bytes = value_bytes(id, rows.tokens, rows.outputs);
+      check(found->bytes >= bytes, "bound memory holds the step's rows");
+      if (bytes > 0) bound_.push_back({value_data(site_, id), found->data, bytes});
+    }
+  }
+
+  void copy_to_staging(const std::byte* from, std::size_t bytes) {
+    check_cuda(cudaMemcpyAsync(staging_.data(), from, bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying results");
+  }
+
+  std::vector<std::byte> fetch(std::uint32_t id, const host::StepRows& rows) const {
+    std::vector<std::byte> bytes(value_bytes(id, rows.tokens, rows.outputs));
+    if (!bytes.empty())
+      check_cuda(cudaMemcpy(bytes.data(), value_data(site_, id), bytes.size(), cudaMemcpyDeviceToHost), "reading a value");
+    return bytes;
+  }
+
+  /// Node by node, with the kernels and numbers of rows that an unobserved step has.
+  void run_observed(const StepData& step, const host::StepRows& rows) {
+    const StepLaunch at = actual(rows);
+    stream_.synchronize("copying a step's data");
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < graph_.nodes().size(); ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (; next < compiled_.instructions.size() && compiled_.instructions[next].node == i; ++next)
+        compiled_.instructions[next].launch(at);
+      stream_.synchronize("running a node");
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      report(graph_.nodes()[i], taken.count(), step, rows);
+    }
+  }
+
+  void report(const Node& node, double seconds, const StepData& step, const host::StepRows& rows) {
+    if (observer_->wants_timings()) {
+      std::vector<std::byte> ids;
+      if (std::holds_alternative<ExpertLinear>(node.op)) ids = fetch(node.in[1], rows);
+      const auto* const experts = ids.empty() ? nullptr : reinterpret_cast<const std::int32_t*>(ids.data());
+      const host::NodeCost cost = host::node_cost(graph_, node, step, rows, cache_.format(), experts);
+      observer_->timing(
+          {name(node.op), graph_.info(node.out[0]).name, node.layer, seconds, cost.bytes, cost.operations});
+    }
+    for (const std::uint32_t id : node.out) {
+      const ValueInfo& v = graph_.info(id);
+      if (v.kind == ValueKind::State || !observer_->wants_value(v.name)) continue;
+      const std::vector<std::byte> bytes = fetch(id, rows);
+      TensorType type = v.type;
+      if (v.rows != RowSpace::None) {
+        type.shape = {};
+        for (int d = 0; d + 1 < v.type.shape.n_dims(); ++d) type.shape.push_back(v.type.shape[d]);
+        type.shape.push_back(rows.count(v.rows));
+      }
+      observer_->value(v.name, {type, bytes.data()});
+    }
+  }
+
+  Graph graph_;
+  CudaCache& cache_;
+  const Stream& stream_;
+  bool overlap_;
+  StepPlan plan_;
+  StepBuffer step_;
+  StepView view_;
+  Site site_;
+  Compiled compiled_;
+  Recording recording_;
+  PinnedBuffer staging_;
+  std::vector<Bound> bound_;
+  bool copy_ahead_ = false, uses_cache_ = false;
+  Observer* observer_ = nullptr;
+  std::uint64_t submitted_ = 0;
+};
+
+std::string CudaProgram::describe() const {
+  std::vector<std::pair<std::string, int>> kinds;  // in the order of their first appearance
+  for (const Instruction& i : compiled_.instructions) {
+    const std::string line = std::string(name(graph_.nodes()[i.node].op)) + ": " + i.how;
+    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == line; });
+    if (found == kinds.end()) {
+      kinds.emplace_back(line, 1);
+    } else {
+      ++found->second;
+    }
+  }
+  std::string text = recording_.recorded()
+                         ? "one recorded step of " + std::to_string(recording_.kernels()) + " kernels, replayed\n"
+                         : "launched kernel by kernel: products and attention depend on the step's numbers of rows\n";
+  for (const auto& [line, count] : kinds) text += std::to_string(count) + " x " + line + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<Executable> make_program(const Graph& graph, const CudaWeights& weights, CudaCache& cache,
+                                         CudaWorkspace& workspace, Gemm* gemm, const Stream& stream, bool overlap) {
+  return std::make_unique<CudaProgram>(graph, weights, cache, workspace, gemm, stream, overlap);
+}
+
+}  // namespace llm::cuda

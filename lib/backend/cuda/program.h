@@ -1,0 +1,19 @@
+// A compiled graph: steps of few tokens are one recorded CUDA graph, others are launched kernel by kernel.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/cuda/cache.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/weights.h"
+#include "backend/cuda/workspace.h"
+
+namespace llm::cuda {
+
+/// `stream` and everything else outlive the program. `gemm` may be null. `overlap`: the device can start a kernel's
+/// blocks before the kernel ahead of it has ended.
+std::unique_ptr<Executable> make_program(const Graph&, const CudaWeights&, CudaCache&, CudaWorkspace&, Gemm* gemm,
+                                         const Stream& stream, bool overlap);
+
+}  // namespace llm::cuda

@@ -1,0 +1,49 @@
+// A model's weights in device memory, and how they get there: several readers take pieces of the file through
+// page-locked memory, kernels put them into the layout that products want.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/device.h"
+#include "backend/cuda/kernels/matrix.h"
+
+namespace llm::cuda {
+
+class CudaWeights final : public WeightStore {
+ public:
+  /// Vectors (one dimension) become f32. Throws ErrorKind::Memory before anything is copied if the weights do not fit.
+  CudaWeights(const WeightSource&, std::span<const WeightPlan>, int readers);
+
+  struct Matrix {
+    MatrixType type;
+    const std::byte* data = nullptr;  ///< experts follow one another
+    std::size_t expert_stride = 0;
+  };
+  /// Throws ErrorKind::Internal for a name that was not planned, here and below.
+  const Matrix& matrix(std::string_view name) const;
+  /// A vector, or a matrix that is kept as F32 rows: its elements in order. Null where the weight is neither.
+  const float* vector(std::string_view name) const;
+  /// The host's copy of a vector.
+  const std::vector<float>& host_vector(std::string_view name) const;
+  /// Types that lie decoded to F16, which takes more memory than the file: for describe().
+  const std::vector<DType>& widened() const { return widened_; }
+  std::size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  struct Entry {
+    Matrix matrix;
+    std::vector<float> values;  ///< of vectors
+  };
+  const Entry& entry(std::string_view name) const;
+
+  DeviceBuffer memory_;
+  std::unordered_map<std::string, Entry> entries_;
+  std::vector<DType> widened_;
+};
+
+}  // namespace llm::cuda
