@@ -11,6 +11,7 @@
 #include "backend/blas/blas.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/isa.h"
+#include "backend/cuda/cuda.h"
 #include "base/error.h"
 
 namespace llm::test {
@@ -21,6 +22,8 @@ enum class Activations { Plain, Quantized };
 struct NamedBackend {
   std::string name;
   Activations activations;
+  /// Whether it must run whatever the reference runs, or may refuse what cannot be on its device.
+  enum class Duty { Everything, MayRefuse } duty;
   std::function<std::unique_ptr<Backend>()> make;
 };
 
@@ -29,13 +32,14 @@ inline std::vector<NamedBackend> all_backends() {
     return [threads] { return make_blas_backend({.threads = threads, .isa = {}}); };
   };
   std::vector<NamedBackend> backends{
-      {"blas, 1 thread", Activations::Plain, blas(1)},
-      {"blas, 2 threads", Activations::Plain, blas(2)},
+      {"blas, 1 thread", Activations::Plain, NamedBackend::Duty::Everything, blas(1)},
+      {"blas, 2 threads", Activations::Plain, NamedBackend::Duty::Everything, blas(2)},
   };
+  backends.push_back({"cuda", Activations::Quantized, NamedBackend::Duty::MayRefuse, [] { return make_cuda_backend({}); }});
   for (const cpu::InstructionSet& set : cpu::instruction_sets()) {
     for (int threads : {1, 2}) {
       backends.push_back(
-          {"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads", Activations::Quantized, [=] {
+          {"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads", Activations::Quantized, NamedBackend::Duty::Everything, [=] {
              return make_cpu_backend({.threads = threads, .isa = std::string(set.name), .bytes_per_thread = 0});
            }});
     }

@@ -4,10 +4,12 @@
 #include <utility>
 #include <variant>
 
+#include "backend/cuda/fusions.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/finish.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
+#include "backend/cuda/kernels/rope_append.h"
 #include "backend/cuda/kernels/rows.h"
 #include "backend/host/host.h"
 #include "base/error.h"
@@ -90,6 +92,22 @@ class NodeCompiler {
     const CacheView cache = site_.cache.view(in(2).cache.layer);
     add("append", [=, k = f32(in(0)), v = f32(in(1)), step = site_.step](const StepLaunch& s) {
       append_to_cache(k, v, cache, step, s.tokens, s.at);
+    });
+  }
+
+  /// This node is the KvAppend of the three.
+  void rope_append(const RopeAppendNodes& nodes) {
+    const Node &rope_q = graph_.nodes()[nodes.rope_q], &rope_k = graph_.nodes()[nodes.rope_k];
+    const ValueInfo& q = graph_.info(rope_q.in[0]);
+    const RopeAppend fused{.q = f32(q),
+                           .k = f32(graph_.info(rope_k.in[0])),
+                           .v = f32(in(1)),
+                           .table = f32(graph_.info(rope_q.in[1])),
+                           .rotated_q = f32(graph_.info(rope_q.out[0])),
+                           .heads = static_cast<int>(q.type.shape[1])};
+    const CacheView cache = site_.cache.view(in(2).cache.layer);
+    add("with both ropes", [=, op = std::get<Rope>(rope_q.op), step = site_.step](const StepLaunch& s) {
+      cuda::rope_append(op, fused, cache, step, s.tokens, s.at);
     });
   }
 
@@ -382,6 +400,23 @@ Compiled compile_nodes(const Site& site) {
     const Node& node = site.graph.nodes()[i];
     NodeCompiler compiler(site, node, i, compiled);
     std::visit(compiler, node.op);
+  }
+  return compiled;
+}
+
+Compiled compile_fused(const Site& site) {
+  Compiled compiled;
+  const std::span<const Node> nodes = site.graph.nodes();
+  std::vector<const RopeAppendNodes*> fused(nodes.size(), nullptr);
+  const std::vector<RopeAppendNodes> matches = find_rope_appends(site.graph, site.cache.format());
+  for (const RopeAppendNodes& m : matches) fused[m.rope_q] = fused[m.rope_k] = fused[m.append] = &m;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    NodeCompiler compiler(site, nodes[i], i, compiled);
+    if (fused[i] == nullptr) {
+      std::visit(compiler, nodes[i].op);
+    } else if (i == fused[i]->append) {
+      compiler.rope_append(*fused[i]);
+    }
   }
   return compiled;
 }

@@ -50,7 +50,10 @@ struct Compiled {
   /// Per value of expert ids: its routes as the step's last launch grouped them.
   std::map<std::uint32_t, std::shared_ptr<RouteGroups>> routes;
 };
+/// Node by node: what an observed step runs.
 Compiled compile_nodes(const Site&);
+/// The same with neighbouring nodes fused.
+Compiled compile_fused(const Site&);
 
 /// Why a node cannot run; empty if it can.
 std::string refusal(const Graph&, const Node&);

@@ -78,7 +78,7 @@ class CudaProgram final : public Executable {
     for (const ValueInfo& v : graph_.values())
       check(v.kind != ValueKind::Input || v.input != StepInput::None, "a graph on a GPU has no inputs but the step's");
     for (const Node& node : graph_.nodes()) uses_cache_ |= std::holds_alternative<Attention>(node.op);
-    compiled_ = compile_nodes(site_);
+    compiled_ = compile_fused(site_);
     staging_ = PinnedBuffer(std::min(kStagingBytes, output_bytes(graph_.bucket().tokens, graph_.bucket().outputs)));
     if (graph_.bucket().tokens > kMaxColumns) return;
     const StepLaunch all = capacity();
@@ -123,7 +123,10 @@ class CudaProgram final : public Executable {
   }
 
   std::string describe() const override;
-  void observe(Observer* observer) override { observer_ = observer; }
+  void observe(Observer* observer) override {
+    observer_ = observer;
+    if (observer_ != nullptr && observed_.instructions.empty()) observed_ = compile_nodes(site_);
+  }
 
  private:
   struct Bound {
@@ -182,15 +185,15 @@ class CudaProgram final : public Executable {
     return bytes;
   }
 
-  /// Node by node, with the kernels and numbers of rows that an unobserved step has.
+  /// Node by node, with the numbers of rows that an unobserved step has; only its fusions are taken apart.
   void run_observed(const StepData& step, const host::StepRows& rows) {
     const StepLaunch at = actual(rows);
     stream_.synchronize("copying a step's data");
     std::size_t next = 0;
     for (std::size_t i = 0; i < graph_.nodes().size(); ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      for (; next < compiled_.instructions.size() && compiled_.instructions[next].node == i; ++next)
-        compiled_.instructions[next].launch(at);
+      for (; next < observed_.instructions.size() && observed_.instructions[next].node == i; ++next)
+        observed_.instructions[next].launch(at);
       stream_.synchronize("running a node");
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
       report(graph_.nodes()[i], taken.count(), step, rows);
@@ -228,7 +231,7 @@ class CudaProgram final : public Executable {
   StepBuffer step_;
   StepView view_;
   Site site_;
-  Compiled compiled_;
+  Compiled compiled_, observed_;
   Recording recording_;
   PinnedBuffer staging_;
   std::vector<Bound> bound_;

@@ -1,0 +1,26 @@
+// Rotary embedding of queries and keys, and keys and values into the cache, in one kernel: between two large products
+// these are three launches that take longer to start than to run.
+#pragma once
+
+#include "backend/cuda/kernels/attention.h"
+#include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/kernels/step_view.h"
+#include "graph/op.h"
+
+namespace llm::cuda {
+
+struct RopeAppend {
+  const float* q = nullptr;  ///< [tokens][heads][head_dim_k]
+  const float* k = nullptr;  ///< [tokens][kv_heads][head_dim_k]
+  const float* v = nullptr;  ///< [tokens][kv_heads][head_dim_v]
+  const float* table = nullptr;  ///< of rope_table()
+  float* rotated_q = nullptr;    ///< may be q
+  int heads = 0;
+};
+
+/// Whether a cache of this type is written so: those whose rows are elements, not blocks.
+bool appends_with_rope(DType k, DType v);
+
+void rope_append(const Rope&, const RopeAppend&, const CacheView&, const StepView&, int tokens, const Launch&);
+
+}  // namespace llm::cuda
