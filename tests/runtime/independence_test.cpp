@@ -205,13 +205,13 @@ TEST_CASE("backends agree on F32 models") {
     INFO(arch);
     const TinyFile file = tiny_model({.arch = arch, .layers = 2, .context = 128});
     std::vector<std::vector<float>> logits;
-    for (const std::string backend : {"reference", "cpu", "blas"}) {
+    for (const std::string backend : {"reference", "cpu", "blas", "cuda"}) {
       std::unique_ptr<Model> model;
       try {
         model = load_tiny(folder, file, 1, backend);
       } catch (const Error& e) {
-        if (backend != "blas" || e.kind() != ErrorKind::Device) throw;
-        continue;  // built without it
+        if (backend == "cpu" || e.kind() != ErrorKind::Device) throw;
+        continue;  // built without it, or no GPU
       }
       Session session(*model, {.context = 128, .cache = {DType::F32, DType::F32}});
       logits.push_back(logits_in_chunks(session, session.create(), random_tokens(100, model->dims().vocab, 3), 37));
@@ -224,6 +224,75 @@ TEST_CASE("backends agree on F32 models") {
       float worst = 0;
       for (std::size_t i = 0; i < logits[0].size(); ++i) worst = std::max(worst, std::abs(logits[b][i] - logits[0][i]));
       CHECK(worst <= 2e-5F * largest);
+    }
+  }
+}
+
+TEST_CASE("on a GPU, logits have the same bits for any steps of up to 64 tokens") {
+  const TempDir folder;
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const TinyFile file = tiny_model(c.options);
+    std::unique_ptr<Model> model;
+    try {
+      model = load_tiny(folder, file, 1, "cuda");
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Device) throw;
+      std::printf("SKIPPED: %s\n", e.what());
+      return;
+    }
+    const SessionOptions options{.context = 400, .sequences = 4, .batch_tokens = 64, .cache = c.cache};
+    std::unique_ptr<Session> session;
+    try {
+      session = std::make_unique<Session>(*model, options);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Usage) throw;
+      continue;  // a type of cache that is refused there
+    }
+    const auto vocab = static_cast<std::size_t>(model->dims().vocab);
+    const auto prompt = random_tokens(kPrompt, model->dims().vocab, 1);
+    const SequenceId first = session->create();
+    const std::vector<float> expected = logits_in_chunks(*session, first, prompt, 64);
+    for (const std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{33}}) {
+      INFO("chunks of " << chunk);
+      session->rewind(first, 0);
+      CHECK(same_bits(logits_in_chunks(*session, first, prompt, chunk), expected));
+    }
+    {
+      INFO("beside another sequence");
+      session->rewind(first, 0);
+      const SequenceId other = session->create();
+      const auto beside = random_tokens(kPrompt, model->dims().vocab, 6);
+      std::vector<float> got;
+      for (std::size_t i = 0; i < kPrompt; i += 30) {
+        const std::array work{Append{other, std::span(beside).subspan(i, 20), Logits::Last},
+                              Append{first, std::span(prompt).subspan(i, 30), Logits::All}};
+        const auto rows = session->eval(work);
+        got.insert(got.end(), rows.begin() + static_cast<std::ptrdiff_t>(vocab), rows.end());
+      }
+      CHECK(same_bits(got, expected));
+    }
+    {
+      INFO("watched");
+      session->rewind(first, 0);
+      EverythingObserver watcher;
+      session->observer = &watcher;
+      CHECK(same_bits(logits_in_chunks(*session, first, prompt, 50), expected));
+      session->observer = nullptr;
+      CHECK(watcher.seen.count("blk.0.attn_norm") == 1);
+    }
+    {
+      INFO("blocks written back");
+      const std::size_t bytes = session->cache_block_bytes();
+      std::vector<std::vector<std::byte>> blocks;
+      for (std::size_t b = 0; b * kBlockPositions < 250; ++b) {
+        blocks.emplace_back(bytes);
+        session->read_block(first, b, blocks.back());
+      }
+      const SequenceId copy = session->fork(first, 0);
+      session->restore(copy, 250, [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); });
+      const auto rest = logits_in_chunks(*session, copy, std::span(prompt).subspan(250), 50);
+      CHECK(same_bits(rest, std::span(expected).subspan(250 * vocab)));
     }
   }
 }
