@@ -1,5 +1,5 @@
-// The paged cache and attention over it. A layer's keys lie as [block][kv_head][64 positions][head_dim_k] of the cache's
-// type, its values the same with head_dim_v.
+// The paged cache and attention over it. A layer's keys lie as [block][kv_head][64 positions][head_dim_k] of the
+// cache's type, its values the same with head_dim_v.
 #pragma once
 
 #include <cstddef>
@@ -27,18 +27,23 @@ void append_to_cache(const float* k, const float* v, const CacheView&, const Ste
 struct AttentionShape {
   int heads = 0;
   float scale = 0;
-  int window = 0;               ///< keys at positions > pos - window are seen; 0 sees all
+  int window = 0;                    ///< keys at positions > pos - window are seen; 0 sees all
   ActFormat query = ActFormat::F32;  ///< how queries are rounded where keys are quantised (graph/op.h)
 };
 
-/// Bytes that attend() wants beside its operands.
-std::size_t attention_scratch_bytes(const CacheView&, const AttentionShape&, int tokens, std::int64_t max_positions);
+/// Bytes that attend() wants beside its operands: `scratch` may hold anything, `arrivals` must be zero before the first
+/// call and is zero again after each. Calls that follow one another in one stream may share both.
+struct AttentionMemory {
+  std::size_t scratch = 0, arrivals = 0;
+};
+AttentionMemory attention_memory(const CacheView&, const AttentionShape&, int tokens, std::int64_t max_positions);
 
 /// y [tokens][heads][head_dim_v] of q [tokens][heads][head_dim_k], in f32 throughout, for any number of tokens: keys in
 /// chunks of 256 absolute positions, merged in the order of their index, so that bits do not depend on what else is in
-/// the step. `max_positions`: most positions of a sequence, table_stride * 64.
+/// the step. Rows of y of tokens without a sequence are left as they are. `max_positions`: most positions of a
+/// sequence, table_stride * 64. Records the same launch whatever the step holds.
 void attend(const float* q, float* y, const CacheView&, const AttentionShape&, const StepView&, int tokens,
-            std::byte* scratch, const Launch&);
+            std::int64_t max_positions, std::byte* scratch, std::byte* arrivals, const Launch&);
 
 /// The same on tensor cores, queries and probabilities rounded to F16 (BF16 where the cache is): for prompts. Takes the
 /// host's copy of the step's sequences, since tiles are cut along them.
@@ -47,6 +52,6 @@ struct PromptSpan {
 };
 const char* prompt_attention_refusal(const CacheView&);  ///< null if attend_prompt takes it
 void attend_prompt(const float* q, float* y, const CacheView&, const AttentionShape&, const StepView&,
-                   const PromptSpan* spans, int n_spans, std::byte* scratch, const Launch&);
+                   const PromptSpan* spans, int n_spans, const Launch&);
 
 }  // namespace llm::cuda

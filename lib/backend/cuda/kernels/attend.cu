@@ -1,0 +1,106 @@
+// attend(): which of its kernels, over which grid.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "backend/cuda/kernels/attend_kernel.cuh"
+#include "backend/cuda/kernels/attention.h"
+
+namespace llm::cuda {
+namespace {
+
+using AttendKernel = void (*)(AttendArgs);
+
+template <CacheSource kK, CacheSource kV>
+AttendKernel kernel_for(const AttendPlan& p) {
+  if (p.lanes == 32) {
+    return p.tile_heads == 1 ? attend_kernel<kK, kV, 32, 1> : attend_kernel<kK, kV, 32, 4>;
+  }
+  if (p.lanes == 16) {
+    return p.tile_heads == 1   ? attend_kernel<kK, kV, 16, 1>
+           : p.tile_heads == 4 ? attend_kernel<kK, kV, 16, 4>
+                               : attend_kernel<kK, kV, 16, 8>;
+  }
+  return p.tile_heads == 1   ? attend_kernel<kK, kV, 8, 1>
+         : p.tile_heads == 4 ? attend_kernel<kK, kV, 8, 4>
+                             : attend_kernel<kK, kV, 8, 8>;
+}
+AttendKernel kernel_for(const CacheView& c, const AttendPlan& p) {
+  const bool whole = c.head_dim_k % 8 == 0 && c.head_dim_v % 8 == 0;
+  if (c.k_type == c.v_type && whole) {
+    if (c.k_type == DType::F16) return kernel_for<CacheSource::F16, CacheSource::F16>(p);
+    if (c.k_type == DType::BF16) return kernel_for<CacheSource::BF16, CacheSource::BF16>(p);
+    if (c.k_type == DType::Q8_0) return kernel_for<CacheSource::Q8_0, CacheSource::Q8_0>(p);
+  }
+  return kernel_for<CacheSource::Any, CacheSource::Any>(p);
+}
+
+int attribute(cudaDeviceAttr which, const char* doing) {
+  int device = 0, value = 0;
+  check_cuda(cudaGetDevice(&device), doing);
+  check_cuda(cudaDeviceGetAttribute(&value, which, device), doing);
+  return value;
+}
+
+AttendPlan plan_for(const CacheView& c, const AttentionShape& s, int tokens, std::int64_t max_positions) {
+  const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, "asking for the number of multiprocessors");
+  const int shared = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, "asking for the size of shared memory");
+  return plan_attend(s.heads / c.kv_heads, c.kv_heads, cache_row_bytes(c.k_type, c.head_dim_k),
+                     cache_row_bytes(c.v_type, c.head_dim_v), std::max(c.head_dim_k, c.head_dim_v), tokens,
+                     max_positions, multiprocessors, static_cast<std::size_t>(shared));
+}
+
+}  // namespace
+
+AttentionMemory attention_memory(const CacheView& c, const AttentionShape& s, int tokens, std::int64_t max_positions) {
+  const AttendPlan p = plan_for(c, s, tokens, max_positions);
+  return {p.scratch_bytes(), p.arrivals_bytes()};
+}
+
+void attend(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step, int tokens,
+            std::int64_t max_positions, std::byte* scratch, std::byte* arrivals, const Launch& at) {
+  if (tokens <= 0) return;
+  const AttendPlan p = plan_for(c, s, tokens, max_positions);
+  AttendArgs a{};
+  a.q = q;
+  a.y = y;
+  a.k = reinterpret_cast<const unsigned char*>(c.k);
+  a.v = reinterpret_cast<const unsigned char*>(c.v);
+  a.partials = reinterpret_cast<float*>(scratch);
+  a.arrivals = reinterpret_cast<unsigned*>(arrivals);
+  a.positions = step.positions;
+  a.sequence = step.sequence;
+  a.block_table = step.block_table;
+  a.k_type = c.k_type;
+  a.v_type = c.v_type;
+  a.table_stride = step.table_stride;
+  a.heads = s.heads;
+  a.kv_heads = c.kv_heads;
+  a.group = s.heads / c.kv_heads;
+  a.head_tiles = p.head_tiles;
+  a.head_dim_k = c.head_dim_k;
+  a.head_dim_v = c.head_dim_v;
+  a.k_row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);
+  a.v_row_bytes = cache_row_bytes(c.v_type, c.head_dim_v);
+  a.stage_rows = p.stage_rows;
+  a.stage_bytes = p.stage_bytes;
+  a.window = s.window;
+  a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
+  a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
+  a.splits = p.splits;
+  a.unit = p.unit;
+  a.max_chunks = p.max_chunks;
+  a.max_groups = p.max_groups;
+
+  const AttendKernel kernel = kernel_for(c, p);
+  const std::size_t shared = p.shared_bytes();
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(shared)),
+             "giving attention its shared memory");
+  launch(kernel,
+         dim3(static_cast<unsigned>(p.splits), static_cast<unsigned>(c.kv_heads * p.head_tiles),
+              static_cast<unsigned>(tokens)),
+         dim3(kThreads), shared, at, a);
+}
+
+}  // namespace llm::cuda

@@ -1,0 +1,525 @@
+// Attention of tokens over the paged cache, in f32: for decoding, and the definition for everything else on the GPU.
+//
+// A CTA of 8 warps takes the query heads of one KV head (at most 8) of one token over chunks of 256 keys (attend.cuh).
+// Rows of the cache come through a ring of four stages in shared memory, a stage being up to 64 rows of keys or values
+// that lie contiguous in a block; the copies run ahead over the borders of chunks. For a chunk first all keys pass:
+// 8, 16 or 32 lanes share a row and multiply it with all heads; then the softmax of the chunk; then the values, lanes
+// owning 8 elements of the sums each.
+//
+// Bytes: keys and values once per head tile; at position 32,000, 8 KV heads of 128 in F16: 131 MB, 29 us at 4.54 TB/s.
+// Instructions of a chunk with 4 heads of 128, F16: about 1,600 per warp, 12,800 per multiprocessor and 128 KB: 3,200
+// cycles at 4 a cycle where memory takes 6,600 (38 bytes a nanosecond at 1.75 GHz): bound by memory, about 90 %; with 8
+// heads about 5,600 cycles; Q8_0 keys and values have half the bytes for 1.2 times the instructions: about 70 %.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/attention_asm.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+
+namespace llm::cuda {
+namespace {
+
+constexpr unsigned kAll = 0xffffffffu;
+constexpr int kThreads = kAttendThreads, kWarps = kThreads / 32, kStages = kAttendStages;
+
+struct AttendArgs {
+  const float* q;
+  float* y;
+  const unsigned char *k, *v;
+  float* partials;
+  unsigned* arrivals;
+  const std::int32_t *positions, *sequence, *block_table;
+  DType k_type, v_type;
+  int table_stride;
+  int heads, kv_heads, group, head_tiles;
+  int head_dim_k, head_dim_v, k_row_bytes, v_row_bytes;
+  int stage_rows, stage_bytes;
+  int window;
+  float scale_log2;  ///< the scale times log2(e): weights are powers of 2
+  bool round_query;  ///< to Q8x32
+  int splits, unit, max_chunks, max_groups;
+};
+
+/// A softmax over some keys that can be folded with others: N neighbouring elements of a head's sums.
+template <int N>
+struct Partial {
+  float max, total, sums[N];
+};
+template <int N>
+__device__ __forceinline__ void fold(Partial<N>& a, const Partial<N>& b) {
+  const float max = fmaxf(a.max, b.max);
+  const float ca = exp2f(a.max - max), cb = exp2f(b.max - max);
+  a.max = max;
+  a.total = fmaf(a.total, ca, b.total * cb);
+#pragma unroll
+  for (int i = 0; i < N; ++i) a.sums[i] = fmaf(a.sums[i], ca, b.sums[i] * cb);
+}
+
+/// Sums of NV values over groups of kLanes lanes. Afterwards s[0 .. kLeft) of a lane are values
+/// first .. first + kLeft, kLeft = max(1, NV / kLanes), complete. Each value is summed as a tree over the lanes, the
+/// upper bit of the lane first, whatever NV is.
+template <int kLanes, int NV>
+__device__ __forceinline__ int reduce_scatter(float (&s)[NV], int lane) {
+  int first = 0;
+  int n = NV;
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    if (n > 1) {
+      n /= 2;
+      const bool upper = (lane & offset) != 0;
+#pragma unroll
+      for (int i = 0; i < NV / 2; ++i) {
+        if (i >= n) break;
+        const float give = upper ? s[i] : s[i + n];
+        const float keep = upper ? s[i + n] : s[i];
+        s[i] = keep + __shfl_xor_sync(kAll, give, offset);
+      }
+      if (upper) first += n;
+    } else {
+      s[0] += __shfl_xor_sync(kAll, s[0], offset);
+    }
+  }
+  return first;
+}
+
+/// Queries are rounded as round_trip_activation() does, 32 elements at a time, one per lane.
+__device__ __forceinline__ float round_q8x32(float x) {
+  int bits = __float_as_int(x) & 0x7fffffff;
+  for (int offset = 16; offset > 0; offset /= 2) bits = max(bits, __shfl_xor_sync(kAll, bits, offset));
+  if (bits >= 0x7f800000) return __int_as_float(0x7fffffff);
+  const float amax = __int_as_float(bits);
+  if (amax < 0x1p-100f) return 0.0f;
+  const float q = rintf(__fmul_rn(x, __fdiv_rn(127.0f, amax)));
+  return __fmul_rn(__fdiv_rn(amax, 127.0f), q);
+}
+
+template <CacheSource kK, CacheSource kV, int kLanes, int kHeads>
+class Attend {
+  static constexpr int kDims = 8 * kLanes;                     ///< of a padded head
+  static constexpr int kRowGroups = kWarps * 32 / kLanes;      ///< row r of a block belongs to group r % kRowGroups
+  static constexpr int kGroupRows = kCacheBlock / kRowGroups;  ///< rows of a block and group
+  static constexpr int kMostScores = kHeads == 8 ? 16 : 32;    ///< that a lane sums at a time
+  static constexpr int kBatch = kGroupRows * kHeads <= kMostScores ? kGroupRows : kMostScores / kHeads;  ///< rows
+  static constexpr int kSums = kHeads * kDims;
+  static constexpr int kOwned = (kSums + kThreads - 1) / kThreads;  ///< results of a thread
+  static constexpr int kPartialFloats = kSums + 2 * kHeads;
+  using Result = Partial<kOwned>;
+
+ public:
+  __device__ __forceinline__ Attend(const AttendArgs& args, unsigned char* shared, int token, int position,
+                                    int sequence)
+      : a(args),
+        keys(position, args.window),
+        table(args.block_table + static_cast<std::int64_t>(sequence) * args.table_stride),
+        token(token),
+        kv_head(static_cast<int>(blockIdx.y) / args.head_tiles),
+        ring(shared),
+        queries(reinterpret_cast<float*>(shared + kStages * args.stage_bytes + 16)),
+        scores(queries + kSums),
+        warp_sums(scores + kChunkKeys * kHeads),
+        stats(warp_sums + kWarps * kSums),
+        flag(reinterpret_cast<int*>(stats + 2 * kHeads)),
+        thread(static_cast<int>(threadIdx.x)),
+        lane(thread % 32),
+        warp(thread / 32) {
+    const int tile = static_cast<int>(blockIdx.y) % args.head_tiles;
+    const int most = (args.group + args.head_tiles - 1) / args.head_tiles;
+    first_head = kv_head * args.group + tile * most;
+    n_heads = min(most, args.group - tile * most);
+    pair = static_cast<std::int64_t>(token) * gridDim.y + blockIdx.y;
+  }
+
+  __device__ __forceinline__ void run() {
+    const int split = static_cast<int>(blockIdx.x);
+    // The guard against overflow: unit may be 2^30.
+    const int begin = split == 0 ? 0 : first_chunk_of(split, a.unit);
+    if (begin >= keys.chunks) return;
+    start_copies(begin);
+    load_queries();
+    Result group, total;
+    for (int c = begin; c < keys.chunks; c = chunk_after(c, a.splits, a.unit)) {
+      Result chunk;
+      take_chunk(c, chunk);
+      if (keys.chunks == 1) {
+        write(chunk);
+        return;
+      }
+      const int g = c / kGroupChunks;
+      if (a.unit == 1) {
+        publish(chunk, a.max_groups + c);
+        if (!last_to_arrive(g, keys.chunks_of_group(g))) continue;
+        fold_published(a.max_groups + g * kGroupChunks, keys.chunks_of_group(g), group);
+      } else {
+        if (c % kGroupChunks == 0) {
+          group = chunk;
+        } else {
+          fold(group, chunk);
+        }
+        if (c % kGroupChunks != kGroupChunks - 1 && c != keys.chunks - 1) continue;
+      }
+      finish_group(g, group, total);
+    }
+  }
+
+ private:
+  // --- copies ---
+
+  /// Where the copies are: a stage of the keys (side 0) or values (side 1) of a chunk, in units of stage_rows
+  /// positions.
+  struct Cursor {
+    int chunk, side, stage;
+  };
+  __device__ __forceinline__ int first_stage(int c) const { return keys.chunk_first_key(c) / a.stage_rows; }
+  __device__ __forceinline__ int end_stage(int c) const { return (keys.chunk_end_key(c) - 1) / a.stage_rows + 1; }
+  /// Physical blocks of a chunk, one in each of four lanes.
+  __device__ __forceinline__ int load_blocks(int c) const {
+    constexpr int kBlocks = kChunkKeys / kCacheBlock;
+    const int block = (keys.first_chunk + c) * kBlocks + lane;
+    return c < keys.chunks && lane < kBlocks && block * kCacheBlock < keys.end_key ? __ldcg(table + block) : 0;
+  }
+
+  __device__ __forceinline__ void start_copies(int begin) {
+    cursor = {begin, 0, first_stage(begin)};
+    blocks = load_blocks(begin);
+    next_blocks = load_blocks(chunk_after(begin, a.splits, a.unit));
+    filling = 0;
+    reading = 0;
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) copy_next();
+  }
+
+  /// Starts the copy of one more stage, if there is one.
+  __device__ __forceinline__ void copy_next() {
+    if (cursor.chunk < keys.chunks) {
+      const int position = cursor.stage * a.stage_rows;
+      const int block = __shfl_sync(kAll, blocks, position / kCacheBlock % (kChunkKeys / kCacheBlock));
+      const int row_bytes = cursor.side == 0 ? a.k_row_bytes : a.v_row_bytes;
+      const unsigned char* const from = (cursor.side == 0 ? a.k : a.v) +
+                                        cache_rows_offset(block, a.kv_heads, kv_head, row_bytes) +
+                                        static_cast<std::size_t>(position % kCacheBlock * row_bytes);
+      unsigned char* const to = ring + filling * a.stage_bytes;
+      const int bytes = min(a.stage_rows, keys.end_key - position) * row_bytes;  // rounded up to 16 inside the block
+      for (int i = thread * 16; i < bytes; i += kThreads * 16) copy16_async(to + i, from + i);
+      advance();
+    }
+    commit_copies();
+    filling = (filling + 1) % kStages;
+  }
+  __device__ __forceinline__ void advance() {
+    if (++cursor.stage < end_stage(cursor.chunk)) return;
+    if (cursor.side == 0) {
+      cursor.side = 1;
+    } else {
+      cursor.chunk = chunk_after(cursor.chunk, a.splits, a.unit);
+      cursor.side = 0;
+      blocks = next_blocks;
+      next_blocks = load_blocks(chunk_after(cursor.chunk, a.splits, a.unit));
+    }
+    if (cursor.chunk < keys.chunks) cursor.stage = first_stage(cursor.chunk);
+  }
+  /// The next stage in order, arrived for all threads.
+  __device__ __forceinline__ const unsigned char* next_stage() {
+    wait_for_copies<kStages - 2>();
+    __syncthreads();  // and everybody is done with the stage before, which is filled next
+    copy_next();
+    const unsigned char* const stage = ring + reading * a.stage_bytes;
+    reading = (reading + 1) % kStages;
+    return stage;
+  }
+
+  // --- one chunk ---
+
+  __device__ __forceinline__ void load_queries() {
+    const float* const q = a.q + (static_cast<std::int64_t>(token) * a.heads + first_head) * a.head_dim_k;
+    for (int i = thread; i < kSums; i += kThreads) {
+      const int head = i / kDims, d = i % kDims;
+      float x = head < n_heads && d < a.head_dim_k ? __ldcg(q + head * a.head_dim_k + d) : 0.0f;
+      if (a.round_query) x = round_q8x32(x);  // a warp has 32 neighbours: kSums is a multiple of 32
+      queries[i] = x;
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void take_chunk(int c, Result& result) {
+    const int base = keys.chunk_base(c);
+    const int lo = keys.chunk_first_key(c) - base, hi = keys.chunk_end_key(c) - base;
+    const int begin = first_stage(c), end = end_stage(c);
+    for (int s = begin; s < end; ++s) score_rows(next_stage(), s * a.stage_rows - base, hi);
+    __syncthreads();
+    if (warp < kHeads) soften(warp, lo, hi);
+    float sums[kHeads][8];
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sums[h][i] = 0;
+    }
+    for (int s = begin; s < end; ++s) add_rows(next_stage(), s * a.stage_rows - base, lo, hi, sums);
+    collect(sums, result);
+  }
+
+  /// Scores of the rows of a stage that begins at position `first` of its chunk; rows from `hi` on are not there, and
+  /// what is written for them is not read.
+  __device__ __forceinline__ void score_rows(const unsigned char* stage, int first, int hi) {
+    const int in_row = lane % kLanes, group = thread / kLanes;
+    const bool idle = in_row * 8 >= a.head_dim_k;
+    const int e0 = idle ? 0 : in_row * 8;
+    float q[kHeads][8];
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      const float4* const from = reinterpret_cast<const float4*>(queries + h * kDims + in_row * 8);
+      const float4 low = from[0], high = from[1];
+      q[h][0] = low.x, q[h][1] = low.y, q[h][2] = low.z, q[h][3] = low.w;
+      q[h][4] = high.x, q[h][5] = high.y, q[h][6] = high.z, q[h][7] = high.w;
+    }
+    const int rows = min(a.stage_rows, hi - first);
+    for (int r0 = 0; r0 < rows; r0 += kBatch * kRowGroups) {
+      float s[kBatch * kHeads];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int r = min(r0 + i * kRowGroups + group, rows - 1);
+        float x[8];
+        decode8<kK>(a.k_type, stage + r * a.k_row_bytes, e0, a.head_dim_k, x);
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) {
+          float sum = q[h][0] * x[0];
+#pragma unroll
+          for (int j = 1; j < 8; ++j) sum = fmaf(q[h][j], x[j], sum);
+          s[i * kHeads + h] = sum;
+        }
+      }
+      if (a.head_dim_k <= kDims - 8) {
+#pragma unroll
+        for (int i = 0; i < kBatch * kHeads; ++i) s[i] = idle ? 0.0f : s[i];
+      }
+      const int value = reduce_scatter<kLanes>(s, lane);
+      constexpr int kLeft = kBatch * kHeads > kLanes ? kBatch * kHeads / kLanes : 1;
+#pragma unroll
+      for (int i = 0; i < kLeft; ++i) {
+        const int r = r0 + (value + i) / kHeads * kRowGroups + group;
+        if (r < rows) scores[(first + r) * kHeads + (value + i) % kHeads] = s[i];
+      }
+    }
+  }
+
+  /// Scores of a head become weights, 0 outside [lo, hi); their maximum and sum.
+  __device__ __forceinline__ void soften(int head, int lo, int hi) {
+    float dots[kChunkKeys / 32];
+    float max = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kChunkKeys / 32; ++i) {
+      const int p = i * 32 + lane;
+      const bool seen = p >= lo && p < hi;
+      dots[i] = seen ? scores[p * kHeads + head] : 0.0f;
+      if (seen) max = fmaxf(max, dots[i] * a.scale_log2);
+    }
+    for (int offset = 16; offset > 0; offset /= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, offset));
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < kChunkKeys / 32; ++i) {
+      const int p = i * 32 + lane;
+      const bool seen = p >= lo && p < hi;
+      const float weight = seen ? exp2f(fmaf(dots[i], a.scale_log2, -max)) : 0.0f;
+      scores[p * kHeads + head] = weight;
+      total += weight;
+    }
+    for (int offset = 16; offset > 0; offset /= 2) total += __shfl_xor_sync(kAll, total, offset);
+    if (lane == 0) {
+      stats[head] = max;
+      stats[kHeads + head] = total;
+    }
+  }
+
+  __device__ __forceinline__ void add_row(const unsigned char* row, const float* weights, int e0,
+                                          float (&sums)[kHeads][8]) {
+    float x[8];
+    decode8<kV>(a.v_type, row, e0, a.head_dim_v, x);
+    float w[kHeads];
+    if constexpr (kHeads == 1) {
+      w[0] = weights[0];
+    } else {
+#pragma unroll
+      for (int h = 0; h < kHeads; h += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(weights + h);
+        w[h] = four.x, w[h + 1] = four.y, w[h + 2] = four.z, w[h + 3] = four.w;
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sums[h][j] = fmaf(w[h], x[j], sums[h][j]);
+    }
+  }
+
+  __device__ __forceinline__ void add_rows(const unsigned char* stage, int first, int lo, int hi,
+                                           float (&sums)[kHeads][8]) {
+    const int in_row = lane % kLanes, group = thread / kLanes;
+    const int e0 = in_row * 8 < a.head_dim_v ? in_row * 8 : 0;
+    const unsigned char* const row = stage + group * a.v_row_bytes;
+    const float* const weights = scores + (first + group) * kHeads;
+    if (a.stage_rows == kCacheBlock && first >= lo && first + kCacheBlock <= hi) {
+#pragma unroll
+      for (int i = 0; i < kGroupRows; ++i) {
+        add_row(row + i * kRowGroups * a.v_row_bytes, weights + i * kRowGroups * kHeads, e0, sums);
+      }
+      return;
+    }
+    for (int r = group; r < a.stage_rows; r += kRowGroups) {
+      if (first + r < lo || first + r >= hi) continue;  // not there, or not seen: its values must not count, NaN or not
+      add_row(stage + r * a.v_row_bytes, scores + (first + r) * kHeads, e0, sums);
+    }
+  }
+
+  /// Sums over the groups of rows: inside a warp as a tree, then over the warps in their order.
+  __device__ __forceinline__ void collect(float (&sums)[kHeads][8], Result& result) {
+#pragma unroll
+    for (int offset = kLanes; offset < 32; offset *= 2) {
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sums[h][i] += __shfl_xor_sync(kAll, sums[h][i], offset);
+      }
+    }
+    if (lane < kLanes) {
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        float4* const to = reinterpret_cast<float4*>(warp_sums + warp * kSums + h * kDims + lane * 8);
+        to[0] = make_float4(sums[h][0], sums[h][1], sums[h][2], sums[h][3]);
+        to[1] = make_float4(sums[h][4], sums[h][5], sums[h][6], sums[h][7]);
+      }
+    }
+    __syncthreads();
+    const int o = owned();
+    result.max = stats[o / kDims];
+    result.total = stats[kHeads + o / kDims];
+#pragma unroll
+    for (int i = 0; i < kOwned; ++i) {
+      float sum = warp_sums[o + i];
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w) sum += warp_sums[w * kSums + o + i];
+      result.sums[i] = sum;
+    }
+  }
+
+  // --- folding ---
+
+  /// Index of a thread's first result, head * kDims + element; the others are the same head's. Threads beyond the
+  /// results repeat the last.
+  __device__ __forceinline__ int owned() const {
+    static_assert(kDims % kOwned == 0 && (kSums % kThreads == 0 || kOwned == 1));
+    return kSums % kThreads == 0 ? thread * kOwned : min(thread, kSums - 1);
+  }
+
+  __device__ __forceinline__ float* slot(int index) const {
+    const int slots = a.max_groups + (a.unit == 1 ? a.max_chunks : 0);
+    return a.partials + (pair * slots + index) * kPartialFloats;
+  }
+  __device__ __forceinline__ void publish(const Result& p, int index) {
+    float* const to = slot(index);
+    const int o = owned();
+#pragma unroll
+    for (int i = 0; i < kOwned; ++i) __stcg(to + o + i, p.sums[i]);
+    if (o % kDims == 0) {
+      __stcg(to + kSums + o / kDims, p.max);
+      __stcg(to + kSums + kHeads + o / kDims, p.total);
+    }
+  }
+  /// Folds `n` published results in their order.
+  __device__ __forceinline__ void fold_published(int index, int n, Result& to) {
+    const float* const from = slot(index);
+    const int o = owned();
+    const auto load = [&](int c, Result& result) {
+      const float* const p = from + static_cast<std::int64_t>(min(c, n - 1)) * kPartialFloats;
+      result.max = __ldcg(p + kSums + o / kDims);
+      result.total = __ldcg(p + kSums + kHeads + o / kDims);
+#pragma unroll
+      for (int i = 0; i < kOwned; ++i) result.sums[i] = __ldcg(p + o + i);
+    };
+    load(0, to);
+    constexpr int kAhead = 4;  // loads under way at a time
+    for (int c = 1; c < n; c += kAhead) {
+      Result next[kAhead];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) load(c + j, next[j]);
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        if (c + j < n) fold(to, next[j]);
+      }
+    }
+  }
+
+  /// Whether this CTA is the last of `expected` to have published for a counter of its pair, which is then zero again.
+  __device__ __forceinline__ bool last_to_arrive(int counter, int expected) {
+    __threadfence();
+    __syncthreads();
+    if (thread == 0) {
+      unsigned* const arrivals = a.arrivals + pair * (a.max_groups + 1) + counter;
+      const bool last = atomicAdd(arrivals, 1u) == static_cast<unsigned>(expected) - 1u;
+      if (last) *arrivals = 0;
+      *flag = last ? 1 : 0;
+    }
+    __syncthreads();
+    const bool last = *flag != 0;
+    if (last) __threadfence();
+    return last;
+  }
+
+  __device__ __forceinline__ void finish_group(int g, Result& group, Result& total) {
+    if (keys.groups() == 1) {
+      write(group);
+    } else if (a.splits == 1) {
+      if (g == 0) {
+        total = group;
+      } else {
+        fold(total, group);
+      }
+      if (g == keys.groups() - 1) write(total);
+    } else {
+      publish(group, g);
+      if (!last_to_arrive(a.max_groups, keys.groups())) return;
+      fold_published(0, keys.groups(), group);
+      write(group);
+    }
+  }
+
+  __device__ __forceinline__ void write(const Result& p) {
+    const int head = owned() / kDims, d = owned() % kDims;
+    if (head >= n_heads) return;
+    float* const to = a.y + (static_cast<std::int64_t>(token) * a.heads + first_head + head) * a.head_dim_v + d;
+#pragma unroll
+    for (int i = 0; i < kOwned; ++i) {
+      if (d + i < a.head_dim_v) to[i] = p.sums[i] / p.total;
+    }
+  }
+
+  const AttendArgs& a;
+  const TokenChunks keys;
+  const std::int32_t* const table;
+  const int token, kv_head;
+  unsigned char* const ring;
+  float* const queries;    ///< [kHeads][kDims]
+  float* const scores;     ///< [kChunkKeys][kHeads]: q k, then weights
+  float* const warp_sums;  ///< [kWarps][kHeads][kDims]
+  float* const stats;      ///< [2][kHeads]: maximum and total of the chunk
+  int* const flag;
+  const int thread, lane, warp;
+  int first_head, n_heads;
+  std::int64_t pair;
+  Cursor cursor;
+  int blocks, next_blocks, filling, reading;
+};
+
+template <CacheSource kK, CacheSource kV, int kLanes, int kHeads>
+__global__ void __launch_bounds__(kThreads, 2) attend_kernel(const __grid_constant__ AttendArgs a) {
+  let_next_start();
+  unsigned char* const shared = dynamic_shared();
+  wait_for_previous();
+  const int token = static_cast<int>(blockIdx.z);
+  const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
+  if (sequence < 0) return;
+  Attend<kK, kV, kLanes, kHeads>(a, shared, token, position, sequence).run();
+}
+
+}  // namespace
+}  // namespace llm::cuda

@@ -1,0 +1,166 @@
+// Rows of the cache on the device: eight elements decoded at a time, a block of 32 encoded by a warp. Decoding gives
+// the values of lib/tensor's decoders, encoding the bytes of host::store_cache_row.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/kernels/act_layout.h"
+#include "tensor/dtype.h"
+
+namespace llm::cuda {
+
+inline constexpr int kCacheBlock = 64;   ///< positions of a block of the cache
+inline constexpr int kMaxHeadDim = 256;  ///< widest head
+
+/// Where the rows of (block, KV head) begin; its 64 rows lie one behind the other.
+LLM_HOST_DEVICE std::size_t cache_rows_offset(std::int64_t block, int kv_heads, int kv_head, int row_bytes) {
+  return static_cast<std::size_t>((block * kv_heads + kv_head) * kCacheBlock) * static_cast<std::size_t>(row_bytes);
+}
+
+/// What a kernel is compiled for: the types that matter by themselves, everything else behind a switch.
+enum class CacheSource { F16, BF16, Q8_0, Any };
+
+/// Bytes of a quantised type's block of 32 elements; 0 for the others.
+LLM_HOST_DEVICE int cache_block_bytes(DType t) {
+  switch (t) {
+    case DType::Q8_0:
+      return 34;
+    case DType::Q4_0:
+    case DType::IQ4_NL:
+      return 18;
+    case DType::Q4_1:
+      return 20;
+    case DType::Q5_0:
+      return 22;
+    case DType::Q5_1:
+      return 24;
+    default:
+      return 0;
+  }
+}
+LLM_HOST_DEVICE int cache_row_bytes(DType t, int head_dim) {
+  const int block = cache_block_bytes(t);
+  return block != 0 ? head_dim / 32 * block : head_dim * (t == DType::F32 ? 4 : 2);
+}
+
+/// Byte `i` of `word` less 128. A float with the byte as its low mantissa bits is 2^23 + the byte: a permutation and a
+/// sum are cheaper than a conversion.
+__device__ __forceinline__ float signed_byte(std::uint32_t word, int i) {
+  return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7540u | static_cast<std::uint32_t>(i))) - (8388608.0f + 128);
+}
+
+__device__ __forceinline__ void widen_halves(const uint4& w, float (&x)[8]) {
+  const std::uint32_t words[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    __half2_raw raw;
+    raw.x = static_cast<unsigned short>(words[i]);
+    raw.y = static_cast<unsigned short>(words[i] >> 16);
+    const float2 pair = __half22float2(__half2(raw));
+    x[2 * i] = pair.x;
+    x[2 * i + 1] = pair.y;
+  }
+}
+__device__ __forceinline__ float half_bits_to_float(std::uint32_t bits) {
+  __half_raw raw;
+  raw.x = static_cast<unsigned short>(bits);
+  return __half2float(__half(raw));
+}
+__device__ __forceinline__ std::uint32_t bytes2(const unsigned char* p) {
+  return *reinterpret_cast<const std::uint16_t*>(p);
+}
+
+/// Elements e0 .. e0 + 7 of a Q8_0 row in shared memory, e0 a multiple of 8. Blocks of 34 bytes leave quants at even
+/// addresses only: three aligned words are read and shifted, up to 4 bytes beyond the row.
+__device__ __forceinline__ void decode8_q8_0(const unsigned char* row, int e0, float (&x)[8]) {
+  const unsigned char* const block = row + e0 / 32 * 34;
+  const float d = half_bits_to_float(bytes2(block));
+  const unsigned char* const quants = block + 2 + e0 % 32;
+  const std::uint32_t beyond = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(quants)) & 3u;
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(quants - beyond);
+  const std::uint32_t shift = beyond * 8;
+  const std::uint32_t w0 = words[0], w1 = words[1], w2 = words[2];
+  const std::uint32_t low = __funnelshift_r(w0, w1, shift) ^ 0x80808080u;  // q + 128
+  const std::uint32_t high = __funnelshift_r(w1, w2, shift) ^ 0x80808080u;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    x[i] = d * signed_byte(low, i);
+    x[4 + i] = d * signed_byte(high, i);
+  }
+}
+
+/// Value of a nibble type's quant before its scale.
+__device__ __forceinline__ float iq4_value(int q) {
+  // lib/tensor/codebooks.h: kValuesIQ4, four to a word, lowest byte first
+  const std::uint32_t word = q < 8 ? (q < 4 ? 0xbfad9881u : 0xf6eaddcfu) : (q < 12 ? 0x26190d01u : 0x71594535u);
+  return static_cast<float>(static_cast<std::int8_t>(word >> (8 * (q & 3))));
+}
+
+/// Types of 4 and 5 bits; e0 a multiple of 8. Every product and sum is rounded by itself, as lib/tensor does.
+__device__ __forceinline__ void decode8_nibbles(DType t, const unsigned char* row, int e0, float (&x)[8]) {
+  const unsigned char* const block = row + e0 / 32 * cache_block_bytes(t);
+  const bool has_min = t == DType::Q4_1 || t == DType::Q5_1;
+  const bool fifth = t == DType::Q5_0 || t == DType::Q5_1;
+  const float d = half_bits_to_float(bytes2(block));
+  const float m = has_min ? half_bits_to_float(bytes2(block + 2)) : 0.0f;
+  const unsigned char* const qh = block + (has_min ? 4 : 2);
+  const unsigned char* const qs = qh + (fifth ? 4 : 0);
+  const int in_block = e0 % 32;
+  const std::uint32_t high_bits = fifth ? qh[in_block / 8] : 0u;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const std::uint32_t byte = qs[in_block % 16 + i];
+    int q = static_cast<int>(in_block < 16 ? byte & 15u : byte >> 4);
+    q |= static_cast<int>(high_bits >> i & 1u) << 4;
+    if (t == DType::IQ4_NL) {
+      x[i] = __fmul_rn(d, iq4_value(q));
+    } else if (has_min) {
+      x[i] = __fadd_rn(__fmul_rn(d, static_cast<float>(q)), m);
+    } else {
+      x[i] = __fmul_rn(d, static_cast<float>(q - (fifth ? 16 : 8)));
+    }
+  }
+}
+
+/// Elements e0 .. e0 + 7 of a row; e0 a multiple of 8 below `dim`, elements from `dim` on are 0. Of F16 and BF16 as
+/// themselves (not Any), dim is a multiple of 8 and rows begin at multiples of 16 bytes; otherwise of 2, or 4 for F32.
+template <CacheSource kSource>
+__device__ __forceinline__ void decode8(DType t, const unsigned char* row, int e0, int dim, float (&x)[8]) {
+  if constexpr (kSource == CacheSource::F16) {
+    widen_halves(*reinterpret_cast<const uint4*>(row + 2 * e0), x);
+  } else if constexpr (kSource == CacheSource::BF16) {
+    const uint4 w = *reinterpret_cast<const uint4*>(row + 2 * e0);
+    const std::uint32_t words[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      x[2 * i] = __uint_as_float(words[i] << 16);
+      x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    }
+  } else if constexpr (kSource == CacheSource::Q8_0) {
+    decode8_q8_0(row, e0, x);
+  } else {
+    if (t == DType::Q8_0) {
+      decode8_q8_0(row, e0, x);
+    } else if (t == DType::F32 || t == DType::F16 || t == DType::BF16) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        x[i] = 0;
+        if (e0 + i >= dim) continue;
+        if (t == DType::F32) {
+          x[i] = reinterpret_cast<const float*>(row)[e0 + i];
+        } else {
+          const std::uint32_t bits = bytes2(row + 2 * (e0 + i));
+          x[i] = t == DType::F16 ? half_bits_to_float(bits) : __uint_as_float(bits << 16);
+        }
+      }
+    } else {
+      decode8_nibbles(t, row, e0, x);
+    }
+  }
+}
+
+}  // namespace llm::cuda

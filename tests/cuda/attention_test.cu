@@ -1,0 +1,499 @@
+// The paged cache and attention on the device, against lib/tensor's encoders and the scalar definition in double.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/attention.h"
+#include "backend/host/ops.h"
+#include "support/catch.h"
+#include "tensor/activation.h"
+#include "tensor/decode.h"
+
+using namespace llm;
+
+namespace {
+
+bool no_device() {
+  int n = 0;
+  if (cudaGetDeviceCount(&n) == cudaSuccess && n > 0) return false;
+  std::cout << "SKIPPED: no CUDA device\n";
+  return true;
+}
+
+template <class T>
+class Device {
+ public:
+  explicit Device(const std::vector<T>& values)
+      : size_(values.size()), memory_(std::max<std::size_t>(1, size_ * sizeof(T))) {
+    cuda::check_cuda(cudaMemcpy(memory_.data(), values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "copying");
+  }
+  T* data() const { return reinterpret_cast<T*>(memory_.data()); }
+  std::vector<T> read() const {
+    std::vector<T> values(size_);
+    cuda::check_cuda(cudaDeviceSynchronize(), "running");
+    cuda::check_cuda(cudaMemcpy(values.data(), memory_.data(), size_ * sizeof(T), cudaMemcpyDeviceToHost), "copying");
+    return values;
+  }
+
+ private:
+  std::size_t size_;
+  cuda::DeviceBuffer memory_;
+};
+
+std::vector<float> random_floats(std::size_t n, std::mt19937& bits, float deviation = 1.0f) {
+  std::vector<float> values(n);
+  for (float& v : values) {
+    float sum = -6.0f;
+    for (int i = 0; i < 12; ++i) sum += static_cast<float>(bits() >> 8) * 0x1p-24f;
+    v = sum * deviation;
+  }
+  return values;
+}
+std::vector<float> poison(std::size_t n) { return std::vector<float>(n, std::bit_cast<float>(0xffffffffu)); }
+
+struct HeadShape {
+  int heads, kv_heads, dim_k, dim_v;
+};
+std::string words(const HeadShape& s, DType k, DType v) {
+  return std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " heads of " + std::to_string(s.dim_k) + "/" +
+         std::to_string(s.dim_v) + " " + std::string(name(k)) + "/" + std::string(name(v));
+}
+bool fits(DType t, int dim) { return dim % static_cast<int>(info(t).block_elems) == 0; }
+
+/// Sequences of given lengths over a paged cache with scattered blocks. Positions that no sequence has are NaN.
+struct Scene {
+  HeadShape shape;
+  DType k_type, v_type;
+  std::vector<int> lengths;
+  int stride = 0;
+  std::vector<std::int32_t> table;
+  std::vector<float> k_rows, v_rows;  ///< as stored, decoded, in the cache's layout
+  std::vector<std::byte> k_bytes, v_bytes;
+
+  Scene(const HeadShape& s, DType k, DType v, std::vector<int> n, std::uint32_t seed, int table_stride = 0)
+      : shape(s), k_type(k), v_type(v), lengths(std::move(n)) {
+    std::mt19937 bits(seed);
+    for (const int length : lengths) stride = std::max(stride, (length + 63) / 64);
+    const int used = stride;
+    stride = std::max(stride, table_stride);
+    const int sequences = static_cast<int>(lengths.size());
+    std::vector<std::int32_t> blocks(static_cast<std::size_t>(sequences * used + 3));
+    for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::int32_t>(i);
+    for (std::size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[bits() % i]);
+    table.assign(static_cast<std::size_t>(sequences * stride), 0);
+    for (int i = 0; i < sequences; ++i) {
+      for (int b = 0; b < used; ++b)
+        table[static_cast<std::size_t>(i * stride + b)] = blocks[static_cast<std::size_t>(i * used + b)];
+    }
+    fill(k_type, shape.dim_k, blocks.size(), bits, k_rows, k_bytes);
+    fill(v_type, shape.dim_v, blocks.size(), bits, v_rows, v_bytes);
+  }
+
+  std::size_t row(int sequence, int position, int kv_head) const {
+    const std::int32_t block = table[static_cast<std::size_t>(sequence * stride + position / 64)];
+    return (static_cast<std::size_t>(block) * static_cast<std::size_t>(shape.kv_heads) +
+            static_cast<std::size_t>(kv_head)) *
+               64 +
+           static_cast<std::size_t>(position % 64);
+  }
+
+  void fill(DType type, int dim, std::size_t blocks, std::mt19937& bits, std::vector<float>& rows,
+            std::vector<std::byte>& bytes) const {
+    const std::size_t n = blocks * static_cast<std::size_t>(shape.kv_heads) * 64;
+    const std::size_t row_bytes = TensorType{type, {dim}}.bytes(), width = static_cast<std::size_t>(dim);
+    bytes.assign(n * row_bytes, std::byte{0xff});
+    rows = poison(n * width);
+    for (int s = 0; s < static_cast<int>(lengths.size()); ++s) {
+      for (int p = 0; p < lengths[static_cast<std::size_t>(s)]; ++p) {
+        for (int h = 0; h < shape.kv_heads; ++h) {
+          const std::size_t r = row(s, p, h);
+          const std::vector<float> x = random_floats(width, bits);
+          host::store_cache_row(type, x.data(), bytes.data() + r * row_bytes, dim);
+          decode(type, bytes.data() + r * row_bytes, rows.data() + r * width, dim);
+        }
+      }
+    }
+  }
+};
+
+struct Token {
+  int sequence, position;
+};
+
+/// y of one token by the scalar definition; `q` [heads][dim_k]. With `magnitudes` values and results are absolute: what
+/// errors of weights are multiplied with.
+std::vector<float> expected(const Scene& s, const Token& t, const float* q, float scale, int window, ActFormat format,
+                            bool magnitudes = false) {
+  const HeadShape& shape = s.shape;
+  std::vector<float> y(static_cast<std::size_t>(shape.heads * shape.dim_v));
+  std::vector<float> query(static_cast<std::size_t>(shape.dim_k)), values;
+  std::vector<double> sums(static_cast<std::size_t>(shape.dim_v));
+  if (magnitudes) {
+    values = s.v_rows;
+    for (float& v : values) v = std::fabs(v);
+  }
+  for (int h = 0; h < shape.heads; ++h) {
+    host::AttentionHead a;
+    round_trip_activation(info(s.k_type).quantized() ? format : ActFormat::F32, q + h * shape.dim_k, query.data(),
+                          shape.dim_k);
+    a.q = query.data();
+    a.y = y.data() + h * shape.dim_v;
+    a.k = {reinterpret_cast<const std::byte*>(s.k_rows.data()), DType::F32, shape.kv_heads, shape.dim_k};
+    a.v = {reinterpret_cast<const std::byte*>((magnitudes ? values : s.v_rows).data()), DType::F32, shape.kv_heads,
+           shape.dim_v};
+    a.kv_head = h / (shape.heads / shape.kv_heads);
+    a.scale = scale;
+    a.first_key = window > 0 ? std::max(0, t.position - window + 1) : 0;
+    a.end_key = t.position + 1;
+    a.blocks = s.table.data() + t.sequence * s.stride;
+    host::attention_head<double, host::PlainRow<float>, host::PlainRow<float>>(a, sums.data(), nullptr);
+  }
+  return y;
+}
+
+/// A step on the device.
+struct DeviceStep {
+  Device<std::int32_t> positions, sequence, slots, table;
+  int stride;
+  DeviceStep(const Scene& s, const std::vector<Token>& tokens)
+      : positions(column(tokens, &Token::position)),
+        sequence(column(tokens, &Token::sequence)),
+        slots(slots_of(s, tokens)),
+        table(s.table),
+        stride(s.stride) {}
+  cuda::StepView view() const {
+    cuda::StepView v;
+    v.positions = positions.data();
+    v.sequence = sequence.data();
+    v.slots = slots.data();
+    v.block_table = table.data();
+    v.table_stride = stride;
+    return v;
+  }
+  static std::vector<std::int32_t> column(const std::vector<Token>& tokens, int Token::*member) {
+    std::vector<std::int32_t> values;
+    for (const Token& t : tokens) values.push_back(t.*member);
+    return values;
+  }
+  static std::vector<std::int32_t> slots_of(const Scene& s, const std::vector<Token>& tokens) {
+    std::vector<std::int32_t> slots;
+    for (const Token& t : tokens) {
+      slots.push_back(t.sequence < 0 ? -1
+                                     : s.table[static_cast<std::size_t>(t.sequence * s.stride + t.position / 64)] * 64 +
+                                           t.position % 64);
+    }
+    return slots;
+  }
+};
+
+struct DeviceCache {
+  Device<std::byte> k, v;
+  cuda::CacheView view;
+  explicit DeviceCache(const Scene& s)
+      : k(s.k_bytes), v(s.v_bytes), view{k.data(),         v.data(),      s.k_type,     s.v_type,
+                                         s.shape.kv_heads, s.shape.dim_k, s.shape.dim_v} {}
+};
+
+std::vector<float> run_attend(const Scene& s, const DeviceCache& cache, const std::vector<Token>& tokens,
+                              const std::vector<float>& q, const cuda::AttentionShape& shape) {
+  const DeviceStep step(s, tokens);
+  const Device<float> queries(q), y(poison(tokens.size() * static_cast<std::size_t>(s.shape.heads * s.shape.dim_v)));
+  const int n = static_cast<int>(tokens.size());
+  const std::int64_t most = std::int64_t{s.stride} * 64;
+  const cuda::AttentionMemory need = cuda::attention_memory(cache.view, shape, n, most);
+  const Device<std::byte> scratch(std::vector<std::byte>(need.scratch, std::byte{0xff}));
+  const Device<std::byte> arrivals(std::vector<std::byte>(need.arrivals, std::byte{0}));
+  cuda::attend(queries.data(), y.data(), cache.view, shape, step.view(), n, most, scratch.data(), arrivals.data(), {});
+  const std::vector<float> result = y.read();
+  const std::vector<std::byte> left = arrivals.read();
+  CHECK(std::all_of(left.begin(), left.end(), [](std::byte b) { return b == std::byte{0}; }));
+  return result;
+}
+
+double largest(const std::vector<float>& x) {
+  double most = 0;
+  for (const float v : x) most = std::max(most, std::fabs(static_cast<double>(v)));
+  return most;
+}
+
+/// The bound of the table of operations: a score's error of eps |q||k| becomes a relative error of its weight.
+double f32_limit(int dim_k) { return (4 * std::sqrt(16.0 * dim_k) + 16) * std::numeric_limits<float>::epsilon(); }
+
+/// Largest difference over the bound; infinite where something is not a number.
+double worst(const std::vector<float>& expected, const float* actual, double limit) {
+  double most = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double d = std::fabs(static_cast<double>(expected[i]) - static_cast<double>(actual[i]));
+    if (!(d <= std::numeric_limits<double>::max())) return std::numeric_limits<double>::infinity();
+    most = std::max(most, d / limit);
+  }
+  return most;
+}
+
+void check_attend(const Scene& s, int window, const std::vector<Token>& tokens, ActFormat format, std::uint32_t seed) {
+  std::mt19937 bits(seed);
+  const float scale = 1 / std::sqrt(static_cast<float>(s.shape.dim_k));
+  const std::size_t q_row = static_cast<std::size_t>(s.shape.heads * s.shape.dim_k);
+  const std::size_t y_row = static_cast<std::size_t>(s.shape.heads * s.shape.dim_v);
+  const std::vector<float> q = random_floats(tokens.size() * q_row, bits, 2.0f);
+  const DeviceCache cache(s);
+  const std::vector<float> y = run_attend(s, cache, tokens, q, {s.shape.heads, scale, window, format});
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    if (tokens[t].sequence < 0) continue;
+    const std::vector<float> e = expected(s, tokens[t], q.data() + t * q_row, scale, window, format);
+    INFO(words(s.shape, s.k_type, s.v_type) << " window " << window << ", token " << t << " at " << tokens[t].position);
+    CHECK(worst(e, y.data() + t * y_row, f32_limit(s.shape.dim_k) * largest(e)) <= 1);
+  }
+}
+
+/// The last token of each sequence and some before.
+std::vector<Token> some_tokens(const std::vector<int>& lengths) {
+  std::vector<Token> tokens;
+  for (int s = 0; s < static_cast<int>(lengths.size()); ++s) {
+    const int n = lengths[static_cast<std::size_t>(s)];
+    for (int back : {0, 1, n / 2}) {
+      if (back < n && (back == 0 || back != n / 2 || n / 2 > 1)) tokens.push_back({s, n - 1 - back});
+    }
+  }
+  tokens.insert(tokens.begin() + 1, Token{-1, 0});
+  return tokens;
+}
+
+constexpr DType kTypes[] = {DType::F32,  DType::F16,  DType::BF16, DType::Q8_0,  DType::Q4_0,
+                            DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::IQ4_NL};
+
+}  // namespace
+
+TEST_CASE("a token's chunks are all taken, once, in groups") {
+  for (const int splits : {1, 2, 5, 33}) {
+    for (const int unit : {1, cuda::kGroupChunks, cuda::kWholeToken}) {
+      if (unit == cuda::kWholeToken && splits != 1) continue;
+      for (const int chunks : {1, 2, 15, 16, 17, 33, 500}) {
+        std::multiset<int> taken;
+        for (int split = 0; split < splits; ++split) {
+          for (int c = cuda::first_chunk_of(split, unit); c < chunks; c = cuda::chunk_after(c, splits, unit))
+            taken.insert(c);
+        }
+        REQUIRE(static_cast<int>(taken.size()) == chunks);
+        for (int c = 0; c < chunks; ++c) REQUIRE(taken.count(c) == 1);
+      }
+    }
+  }
+  for (const int window : {0, 1, 20, 256, 300, 5000}) {
+    for (const int position : {0, 1, 63, 255, 256, 1000, 4095, 4096, 9000}) {
+      const cuda::TokenChunks keys(position, window);
+      int seen = 0;
+      for (int c = 0; c < keys.chunks; ++c) {
+        REQUIRE(keys.chunk_end_key(c) > keys.chunk_first_key(c));
+        REQUIRE(keys.chunk_first_key(c) / cuda::kChunkKeys == (keys.chunk_end_key(c) - 1) / cuda::kChunkKeys);
+        seen += keys.chunk_end_key(c) - keys.chunk_first_key(c);
+      }
+      REQUIRE(seen == (window > 0 ? std::min(window, position + 1) : position + 1));
+    }
+  }
+}
+
+TEST_CASE("plans of attention fit their device") {
+  for (const std::size_t limit : {std::size_t{101376}, std::size_t{232448}}) {
+    for (const int group : {1, 2, 3, 4, 5, 7, 8, 12, 16, 71}) {
+      for (const int dim : {4, 64, 80, 128, 192, 256}) {
+        for (const DType type : kTypes) {
+          if (!fits(type, dim)) continue;
+          for (const int tokens : {1, 4, 33, 512}) {
+            const int bytes = cuda::cache_row_bytes(type, dim);
+            REQUIRE(bytes == static_cast<int>(TensorType{type, {dim}}.bytes()));
+            const cuda::AttendPlan p = cuda::plan_attend(group, 8, bytes, bytes, dim, tokens, 131072, 132, limit);
+            INFO(group << " heads of " << dim << " " << name(type) << ", " << tokens << " tokens");
+            CHECK(p.shared_bytes() <= limit);
+            CHECK(p.stage_bytes % 16 == 0);
+            CHECK(p.stage_rows * p.lanes >= cuda::kAttendThreads);  // a stage has a row for each group of lanes
+            CHECK(p.head_tiles * p.tile_heads >= group);
+            CHECK(p.scratch_bytes() <= std::size_t{128} << 20);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what a cache cannot be is refused in words") {
+  CHECK(cuda::cache_refusal(DType::F16, DType::Q8_0, 128, 128) == nullptr);
+  CHECK(cuda::cache_refusal(DType::F32, DType::BF16, 5, 7) == nullptr);
+  CHECK(cuda::cache_refusal(DType::Q6_K, DType::F16, 256, 256) != nullptr);
+  CHECK(cuda::cache_refusal(DType::F16, DType::Q8_0, 128, 40) != nullptr);
+  CHECK(cuda::cache_refusal(DType::F16, DType::F16, 576, 512) != nullptr);
+}
+
+TEST_CASE("appended rows have the bytes that the host would store") {
+  if (no_device()) return;
+  for (const HeadShape& shape : {HeadShape{2, 2, 64, 32}, HeadShape{3, 3, 128, 96}, HeadShape{1, 1, 5, 7}, HeadShape{2, 2, 20, 8}}) {
+    for (const DType k : kTypes) {
+      for (const DType v : kTypes) {
+        if (!fits(k, shape.dim_k) || !fits(v, shape.dim_v)) continue;
+        if (k != v && shape.dim_k == 128) continue;
+        Scene s(shape, k, v, {70, 5}, 11);
+        std::vector<Token> tokens;
+        for (int p = 60; p < 70; ++p) tokens.push_back({0, p});
+        tokens.push_back({-1, 0});
+        for (int p = 0; p < 5; ++p) tokens.push_back({1, p});
+        std::mt19937 bits(7);
+        std::vector<float> rows[2];
+        for (const bool values : {false, true}) {
+          const int dim = values ? shape.dim_v : shape.dim_k;
+          const std::size_t width = static_cast<std::size_t>(shape.kv_heads * dim);
+          std::vector<float>& x = rows[values ? 1 : 0];
+          x = random_floats(tokens.size() * width, bits);
+          // Tokens of special values: not numbers, infinite, zero, tiny, beyond F16, of two extremes, halfway.
+          const auto token = [&](std::size_t t) { return x.data() + t * width; };
+          token(1)[width / 2] = std::numeric_limits<float>::quiet_NaN();
+          token(2)[width - 1] = -std::numeric_limits<float>::infinity();
+          std::fill_n(token(3), width, 0.0f);
+          for (std::size_t i = 0; i < width; ++i) token(4)[i] *= 1e-7f;
+          for (std::size_t i = 0; i < width; ++i) token(5)[i] *= 1e38f;
+          token(6)[0] = -9.0f, token(6)[1] = 9.0f;
+          for (std::size_t i = 0; i < width; ++i) token(7)[i] = static_cast<float>(i % 33) - 16.0f;
+          for (std::size_t i = 0; i < width; ++i) token(8)[i] *= 1e-40f;
+          token(9)[0] = -std::numeric_limits<float>::quiet_NaN();
+          for (std::size_t i = 0; i < width; ++i) token(11)[i] = i % 2 == 0 ? -0.0f : 0.0f;
+
+          std::vector<std::byte>& bytes = values ? s.v_bytes : s.k_bytes;
+          std::fill(bytes.begin(), bytes.end(), std::byte{0xa5});
+        }
+        const DeviceCache cache(s);
+        const DeviceStep step(s, tokens);
+        const Device<float> kx(rows[0]), vx(rows[1]);
+        cuda::append_to_cache(kx.data(), vx.data(), cache.view, step.view(), static_cast<int>(tokens.size()), {});
+        for (const bool values : {false, true}) {
+          const DType type = values ? v : k;
+          const int dim = values ? shape.dim_v : shape.dim_k;
+          const std::size_t row_bytes = TensorType{type, {dim}}.bytes();
+          std::vector<std::byte>& bytes = values ? s.v_bytes : s.k_bytes;
+          for (std::size_t t = 0; t < tokens.size(); ++t) {
+            if (tokens[t].sequence < 0) continue;
+            for (int h = 0; h < shape.kv_heads; ++h) {
+              const float* x = rows[values ? 1 : 0].data() +
+                               (t * static_cast<std::size_t>(shape.kv_heads) + static_cast<std::size_t>(h)) *
+                                   static_cast<std::size_t>(dim);
+              host::store_cache_row(type, x,
+                                    bytes.data() + s.row(tokens[t].sequence, tokens[t].position, h) * row_bytes, dim);
+            }
+          }
+          INFO(words(shape, k, v) << (values ? ", values" : ", keys"));
+          CHECK((values ? cache.v : cache.k).read() == bytes);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("attention equals its definition: all types, heads and dimensions") {
+  if (no_device()) return;
+  constexpr HeadShape kShapes[] = {{1, 1, 8, 8},      {4, 4, 16, 16}, {6, 2, 20, 20},   {3, 1, 5, 7},     {10, 2, 40, 40},
+                               {7, 1, 64, 64},    {8, 1, 64, 96}, {6, 2, 96, 64},   {4, 2, 128, 128}, {12, 1, 32, 32},
+                               {16, 2, 128, 128}, {2, 2, 80, 80}, {5, 1, 192, 128}, {4, 2, 256, 256}};
+  const std::vector<int> lengths = {1, 65, 300};
+  for (const HeadShape& shape : kShapes) {
+    for (const DType k : kTypes) {
+      for (const DType v : kTypes) {
+        if (!fits(k, shape.dim_k) || !fits(v, shape.dim_v)) continue;
+        if (k != v && shape.dim_k != 96 && shape.dim_k != 40) continue;
+        const Scene s(shape, k, v, lengths, 21);
+        check_attend(s, 0, some_tokens(lengths), ActFormat::F32, 5);
+        if (info(k).quantized()) check_attend(s, 0, {{2, 299}}, ActFormat::Q8x32, 6);
+      }
+    }
+  }
+}
+
+TEST_CASE("attention equals its definition: windows") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {40, 64, 700, 1300};
+  for (const DType type : {DType::F16, DType::Q8_0}) {
+    const Scene s({4, 2, 32, 32}, type, type, lengths, 31);
+    for (const int window : {1, 20, 64, 100, 257, 600, 1299, 1300, 5000}) {
+      check_attend(s, window, some_tokens(lengths), ActFormat::F32, 8);
+    }
+  }
+}
+
+TEST_CASE("attention equals its definition: deep") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {3000, 256, 257, 512, 1025};
+  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0}) {
+    check_attend(Scene({8, 2, 64, 64}, type, type, lengths, 41), 0, some_tokens(lengths), ActFormat::F32, 9);
+  }
+  const std::vector<int> groups = {9000, 4096, 4097};  // more than a group of chunks
+  check_attend(Scene({2, 1, 16, 16}, DType::F16, DType::F16, groups, 42), 0, some_tokens(groups), ActFormat::F32, 10);
+  check_attend(Scene({2, 1, 16, 16}, DType::F16, DType::F16, groups, 42), 5000, some_tokens(groups), ActFormat::F32,
+               10);
+}
+
+TEST_CASE("a token's bits do not depend on the step around it, nor on how its keys are divided") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {1, 256, 700, 5000};
+  for (const DType type : {DType::F16, DType::Q8_0}) {
+    const HeadShape shape{16, 4, 128, 128};
+    const Scene s(shape, type, type, lengths, 51);
+    const Scene vast(shape, type, type, lengths, 51, 1 << 17);  // partial results of all its chunks would be too many
+    std::vector<Token> tokens;
+    for (int i = 0; i < 4; ++i) tokens.push_back({i, lengths[static_cast<std::size_t>(i)] - 1});
+    std::mt19937 bits(3);
+    const std::size_t q_row = static_cast<std::size_t>(shape.heads * shape.dim_k), y_row = q_row;
+    const std::vector<float> q = random_floats(tokens.size() * q_row, bits, 2.0f);
+    const cuda::AttentionShape attention{shape.heads, 0.09f, 0, ActFormat::F32};
+    const DeviceCache cache(s), vast_cache(vast);
+    REQUIRE(s.k_bytes == vast.k_bytes);
+    const std::vector<float> together = run_attend(s, cache, tokens, q, attention);
+
+    const auto same = [&](std::size_t t, const float* y) {
+      return std::memcmp(together.data() + t * y_row, y, y_row * sizeof(float)) == 0;
+    };
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const std::vector<float> own(q.begin() + static_cast<std::ptrdiff_t>(t * q_row),
+                                   q.begin() + static_cast<std::ptrdiff_t>((t + 1) * q_row));
+      CHECK(same(t, run_attend(s, cache, {tokens[t]}, own, attention).data()));
+    }
+    std::vector<Token> padded = tokens;  // so many that no token is divided
+    padded.resize(200, {-1, 0});
+    std::vector<float> padded_q = q;
+    padded_q.resize(padded.size() * q_row, 0.0f);
+    const std::vector<float> undivided = run_attend(s, cache, padded, padded_q, attention);
+    const std::vector<float> by_groups = run_attend(vast, vast_cache, tokens, q, attention);
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      CHECK(same(t, undivided.data() + t * y_row));
+      CHECK(same(t, by_groups.data() + t * y_row));
+    }
+  }
+}
+
+TEST_CASE("a key or value that is not a number shows in what sees it, and nowhere else") {
+  if (no_device()) return;
+  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0}) {
+    for (const bool values : {false, true}) {
+      const HeadShape shape{2, 1, 32, 32};
+      Scene s(shape, type, type, {600}, 61);
+      const std::size_t row_bytes = TensorType{type, {32}}.bytes(), bad = s.row(0, 290, 0);
+      std::vector<float> x(32, 1.0f);
+      x[3] = std::numeric_limits<float>::quiet_NaN();
+      host::store_cache_row(type, x.data(), (values ? s.v_bytes : s.k_bytes).data() + bad * row_bytes, 32);
+      const DeviceCache cache(s);
+      const std::vector<Token> tokens = {{0, 289}, {0, 290}, {0, 599}};
+      std::mt19937 bits(4);
+      const std::vector<float> y =
+          run_attend(s, cache, tokens, random_floats(3 * 64, bits), {shape.heads, 0.2f, 0, ActFormat::F32});
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        const bool all = !values || type == DType::Q8_0;  // the whole block, or the element
+        CHECK(std::isnan(y[i]) == (i >= 64 && (all || i % 32 == 3)));
+      }
+    }
+  }
+}
