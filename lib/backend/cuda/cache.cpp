@@ -58,9 +58,12 @@ CacheView CudaCache::view(int layer) const {
           .head_dim_v = l.type.head_dim_v};
 }
 
-std::byte* CudaCache::scratch(std::size_t bytes) {
-  if (scratch_.empty() || scratch_.back().bytes() < bytes) scratch_.emplace_back(std::max<std::size_t>(bytes, 256));
-  return scratch_.back().data();
+std::byte* CudaCache::at_least(std::vector<DeviceBuffer>& buffers, std::size_t bytes) {
+  if (bytes > 0 && (buffers.empty() || buffers.back().bytes() < bytes)) {
+    const DeviceBuffer& added = buffers.emplace_back(bytes);
+    check_cuda(cudaMemset(added.data(), 0, bytes), "clearing memory of attention");
+  }
+  return buffers.empty() ? nullptr : buffers.back().data();
 }
 
 template <class F>

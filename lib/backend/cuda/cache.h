@@ -19,8 +19,10 @@ class CudaCache final : public StateStore {
   std::int32_t n_blocks() const { return n_blocks_; }
   /// Of one sequence.
   std::int64_t most_positions() const { return most_positions_; }
-  /// At least so many bytes, which all programs share; it may move until the first of them runs.
-  std::byte* scratch(std::size_t bytes);
+  /// At least so many bytes for attention, which the steps of all programs share.
+  std::byte* scratch(std::size_t bytes) { return at_least(scratch_, bytes); }
+  /// The same, zero at first and left so by every step.
+  std::byte* arrivals(std::size_t bytes) { return at_least(arrivals_, bytes); }
 
   std::size_t bytes_per_block() const override { return block_bytes_; }
   void copy_block(std::int32_t from, std::int32_t to) override;
@@ -32,6 +34,7 @@ class CudaCache final : public StateStore {
     CacheType type;
     std::size_t k_block_bytes, v_block_bytes, k_offset, v_offset;
   };
+  static std::byte* at_least(std::vector<DeviceBuffer>&, std::size_t bytes);
   /// The part of a block in each layer's keys and values, in turn.
   template <class F>
   void for_each_part(std::int32_t block, F&& f) const;
@@ -43,7 +46,7 @@ class CudaCache final : public StateStore {
   std::vector<Layer> layers_;
   std::unordered_map<int, std::size_t> by_layer_;
   DeviceBuffer memory_;
-  std::vector<DeviceBuffer> scratch_;  ///< grown ones are kept: recorded steps point into them
+  std::vector<DeviceBuffer> scratch_, arrivals_;  ///< outgrown ones are kept: recorded steps point into them
 };
 
 }  // namespace llm::cuda

@@ -118,18 +118,19 @@ class NodeCompiler {
                                .scale = op.scale,
                                .window = op.window,
                                .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32};
-    const std::size_t bytes =
-        attention_scratch_bytes(cache, shape, graph_.bucket().tokens, site_.cache.most_positions());
+    const std::int64_t positions = site_.cache.most_positions();
+    const AttentionMemory memory = attention_memory(cache, shape);
     const bool tensor_cores = graph_.bucket().tokens > kMaxColumns && prompt_attention_refusal(cache) == nullptr;
     add(tensor_cores ? "attention: by tensor cores, single tokens in f32" : "attention in f32",
         [=, q = f32(q), y = f32(out(0)), step = site_.step,
-         scratch = site_.cache.scratch(bytes)](const StepLaunch& s) {
+         scratch = site_.cache.scratch(memory.scratch),
+         arrivals = site_.cache.arrivals(memory.arrivals)](const StepLaunch& s) {
           const bool prompt = tensor_cores && s.spans != nullptr &&
                               s.tokens >= kPromptTokens * static_cast<int>(s.spans->size());
           if (prompt) {
-            attend_prompt(q, y, cache, shape, step, s.spans->data(), static_cast<int>(s.spans->size()), scratch, s.at);
+            attend_prompt(q, y, cache, shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
           } else {
-            attend(q, y, cache, shape, step, s.tokens, scratch, s.at);
+            attend(q, y, cache, shape, step, s.tokens, positions, scratch, arrivals, s.at);
           }
         });
     convert(node_.out[0]);
@@ -277,6 +278,18 @@ class NodeCompiler {
   }
   int group_columns(const ValueInfo& ids) const {
     return ids.type.shape.elements() > 256 ? kWideGroup : kNarrowGroup;
+  }
+
+  /// For any number of tokens that a step of this program may have: work is split the more, the fewer there are.
+  AttentionMemory attention_memory(const CacheView& cache, const AttentionShape& shape) const {
+    const int capacity = graph_.bucket().tokens;
+    AttentionMemory most;
+    for (int tokens = capacity > kMaxColumns ? 1 : capacity; tokens <= capacity; ++tokens) {
+      const AttentionMemory m = cuda::attention_memory(cache, shape, tokens, site_.cache.most_positions());
+      most = {std::max(most.scratch, m.scratch), std::max(most.arrivals, m.arrivals)};
+      if (tokens > kMaxColumns && m.arrivals == 0) break;  // more tokens are split no more
+    }
+    return most;
   }
 
   void add(std::string how, Emit launch) { into_.instructions.push_back({index_, std::move(how), std::move(launch)}); }
