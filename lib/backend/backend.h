@@ -113,6 +113,13 @@ class Workspace {
   virtual std::size_t bytes() const = 0;
 };
 
+/// This machine's memory, as a backend copies to it fastest.
+class HostMemory {
+ public:
+  virtual ~HostMemory() = default;
+  virtual std::byte* data() const = 0;
+};
+
 struct StepTiming {
   std::string_view op;
   std::string_view value;  ///< name of the first result
@@ -170,6 +177,8 @@ class Backend {
   virtual Layout choose_layout(const WeightUse&) const = 0;
   /// What caches and workspaces can take.
   virtual BackendMemory memory() const = 0;
+  /// Uninitialised, for results of steps; bindings may lie elsewhere too.
+  virtual std::unique_ptr<HostMemory> host_memory(std::size_t bytes);
   /// Tokens of the largest step that pays.
   virtual int most_step_tokens() const { return 512; }
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;
@@ -181,6 +190,19 @@ class Backend {
   virtual std::unique_ptr<Workspace> make_workspace(const Graph& largest) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph&, const WeightStore&, StateStore&, Workspace&) = 0;
 };
+
+/// Of the C++ library.
+class PlainHostMemory final : public HostMemory {
+ public:
+  explicit PlainHostMemory(std::size_t bytes) : bytes_(std::make_unique_for_overwrite<std::byte[]>(bytes)) {}
+  std::byte* data() const override { return bytes_.get(); }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+};
+inline std::unique_ptr<HostMemory> Backend::host_memory(std::size_t bytes) {
+  return std::make_unique<PlainHostMemory>(bytes);
+}
 
 struct BackendOptions {
   int threads = 1;

@@ -151,6 +151,7 @@ class CheckedBackend final : public Backend {
   }
   Graph legalize(const Graph& g) const override { return tested_->legalize(g); }
   Layout choose_layout(const WeightUse& use) const override { return tested_->choose_layout(use); }
+  std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return tested_->host_memory(bytes); }
   BackendMemory memory() const override { return tested_->memory(); }
   int most_step_tokens() const override { return tested_->most_step_tokens(); }
 

@@ -28,18 +28,18 @@ int bucket_for(std::int64_t tokens) {
 /// Rows of logits, grown without keeping or clearing what was there.
 class LogitRows {
  public:
-  float* reserve(std::size_t n) {
+  float* reserve(Backend& backend, std::size_t n) {
     if (n > capacity_) {
-      floats_.reset();
+      memory_.reset();
       capacity_ = 0;
-      floats_ = std::make_unique_for_overwrite<float[]>(n);
+      memory_ = backend.host_memory(n * sizeof(float));
       capacity_ = n;
     }
-    return floats_.get();
+    return reinterpret_cast<float*>(memory_->data());
   }
 
  private:
-  std::unique_ptr<float[]> floats_;
+  std::unique_ptr<HostMemory> memory_;
   std::size_t capacity_ = 0;
 };
 
@@ -192,7 +192,7 @@ std::span<const float> Session::Impl::eval(std::span<const Append> work, Observe
   for (const Append& a : work) n_rows += rows_wanted(a);
   const auto vocab = static_cast<std::size_t>(model.dims().vocab);
   const std::size_t wanted = static_cast<std::size_t>(n_rows) * vocab;
-  float* rows = logits.reserve(wanted + vocab);  // the spare row serves steps that nobody wants logits of
+  float* rows = logits.reserve(model.backend(), wanted + vocab);  // the spare row serves steps that nobody wants logits of
   std::vector<std::int64_t> lengths;
   for (const Append& a : work) lengths.push_back(cache->length(a.sequence));
   try {

@@ -52,6 +52,15 @@ T& as_cuda(U& store, std::string_view what) {
   return *own;
 }
 
+class PinnedMemory final : public HostMemory {
+ public:
+  explicit PinnedMemory(std::size_t bytes) : buffer_(bytes) {}
+  std::byte* data() const override { return buffer_.data(); }
+
+ private:
+  PinnedBuffer buffer_;
+};
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend() : properties_(usable_device()), gemm_(Gemm::load(no_gemm_)) {}
@@ -90,6 +99,7 @@ class CudaBackend final : public Backend {
     check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
     return {.available = free > kReserve ? free - kReserve : 0, .holds_weights = !loaded_};
   }
+  std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return std::make_unique<PinnedMemory>(bytes); }
   int most_step_tokens() const override { return gemm_ ? 2048 : kMaxColumns * 8; }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,9 +16,6 @@
 
 namespace llm::cuda {
 namespace {
-
-/// Results that fit are copied behind the step's kernels, larger ones in turns.
-constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
 
 /// A step's kernels as the driver replays them.
 class Recording {
@@ -79,7 +75,6 @@ class CudaProgram final : public Executable {
       check(v.kind != ValueKind::Input || v.input != StepInput::None, "a graph on a GPU has no inputs but the step's");
     for (const Node& node : graph_.nodes()) uses_cache_ |= std::holds_alternative<Attention>(node.op);
     compiled_ = compile_fused(site_);
-    staging_ = PinnedBuffer(std::min(kStagingBytes, output_bytes(graph_.bucket().tokens, graph_.bucket().outputs)));
     if (graph_.bucket().tokens > kMaxColumns) return;
     const StepLaunch all = capacity();
     recording_.record(stream_.get(), [&] {
@@ -101,24 +96,17 @@ class CudaProgram final : public Executable {
       const StepLaunch at = actual(rows);
       for (const Instruction& i : compiled_.instructions) i.launch(at);
     }
-    copy_ahead_ = bound_.size() == 1 && bound_[0].bytes <= staging_.bytes();
-    if (copy_ahead_) copy_to_staging(bound_[0].from, bound_[0].bytes);
+    for (const Bound& b : bound_) {
+      if (b.pinned)
+        check_cuda(cudaMemcpyAsync(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying results");
+    }
     return {++submitted_};
   }
 
   void wait(Ticket) override {
     stream_.synchronize("running a step");
-    if (copy_ahead_) {
-      std::memcpy(bound_[0].to, staging_.data(), bound_[0].bytes);
-      return;
-    }
     for (const Bound& b : bound_) {
-      for (std::size_t done = 0; done < b.bytes; done += staging_.bytes()) {
-        const std::size_t n = std::min(staging_.bytes(), b.bytes - done);
-        copy_to_staging(b.from + done, n);
-        stream_.synchronize("copying results");
-        std::memcpy(b.to + done, staging_.data(), n);
-      }
+      if (!b.pinned) check_cuda(cudaMemcpy(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost), "copying results");
     }
   }
 
@@ -133,6 +121,7 @@ class CudaProgram final : public Executable {
     const std::byte* from;
     std::byte* to;
     std::size_t bytes;
+    bool pinned;  ///< copies run behind the step's kernels
   };
 
   StepLaunch capacity() const {
@@ -156,11 +145,6 @@ class CudaProgram final : public Executable {
     return v.type.bytes() / static_cast<std::size_t>(all) *
            static_cast<std::size_t>(host::StepRows{tokens, outputs}.count(v.rows));
   }
-  std::size_t output_bytes(std::int64_t tokens, std::int64_t outputs) const {
-    std::size_t most = 1;
-    for (const std::uint32_t id : graph_.outputs()) most = std::max(most, value_bytes(id, tokens, outputs));
-    return most;
-  }
 
   void bind(const host::StepRows& rows, std::span<const Binding> out) {
     bound_.clear();
@@ -170,12 +154,13 @@ class CudaProgram final : public Executable {
       check(found != out.end(), "every output of the graph is bound");
       const std::size_t bytes = value_bytes(id, rows.tokens, rows.outputs);
       check(found->bytes >= bytes, "bound memory holds the step's rows");
-      if (bytes > 0) bound_.push_back({value_data(site_, id), found->data, bytes});
+      if (bytes > 0) bound_.push_back({value_data(site_, id), found->data, bytes, is_pinned(found->data)});
     }
   }
 
-  void copy_to_staging(const std::byte* from, std::size_t bytes) {
-    check_cuda(cudaMemcpyAsync(staging_.data(), from, bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying results");
+  static bool is_pinned(const std::byte* memory) {
+    cudaPointerAttributes attributes{};
+    return cudaPointerGetAttributes(&attributes, memory) == cudaSuccess && attributes.type == cudaMemoryTypeHost;
   }
 
   std::vector<std::byte> fetch(std::uint32_t id, const host::StepRows& rows) const {
@@ -233,9 +218,8 @@ class CudaProgram final : public Executable {
   Site site_;
   Compiled compiled_, observed_;
   Recording recording_;
-  PinnedBuffer staging_;
   std::vector<Bound> bound_;
-  bool copy_ahead_ = false, uses_cache_ = false;
+  bool uses_cache_ = false;
   Observer* observer_ = nullptr;
   std::uint64_t submitted_ = 0;
 };
