@@ -1,0 +1,276 @@
+// Matrices in device memory: packing rows of a file, and decoding rows for prefill and for embeddings.
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/matrix.h"
+#include "backend/cuda/kernels/tiles.cuh"
+#include "base/error.h"
+
+namespace llm::cuda {
+namespace {
+
+constexpr int kPackThreads = 256;
+constexpr int kDecodeWarps = 4;
+
+/// f(std::type_identity<Tile<type>>) of a type with tiles.
+template <class F>
+auto with_tile(DType type, const F& f) {
+  switch (type) {
+#define LLM_TILE_CASE(name) \
+  case DType::name:         \
+    return f(std::type_identity<Tile<DType::name>>());
+    LLM_TILE_TYPES(LLM_TILE_CASE)
+#undef LLM_TILE_CASE
+    default:
+      check(false, "a matrix of a type without tiles");
+      return f(std::type_identity<Tile<DType::Q8_0>>());
+  }
+}
+
+unsigned blocks_of(std::int64_t count, int per_block) {
+  return static_cast<unsigned>((count + per_block - 1) / per_block);
+}
+
+// --- packing: a thread makes 4 bytes, of 4 to 32 codes read one by one ---
+// The bytes of a code are read by 1 to 8 threads of a warp and come from the first cache. It issues a load for each
+// code, 32 of 8 rows at a time: some 0.5 TB/s, ten times what a PCIe link brings.
+
+template <class T>
+__global__ void __launch_bounds__(kPackThreads) pack_kernel(Bytes rows, std::int64_t first_row, std::int64_t n_rows,
+                                                            std::int64_t n_words, std::int64_t k, std::byte* matrix) {
+  let_next_start();
+  wait_for_previous();
+  using R = Raw<T::kType>;
+  constexpr int kCodesWords = T::Codes::kBytes / 4, kWords = T::kPieceBytes / 4;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
+  if (i >= n_words) return;
+  const int w = static_cast<int>(i % kWords);
+  const std::int64_t piece = i / kWords % pieces<T>(k), strip = i / kWords / pieces<T>(k);
+  const std::int64_t row = strip * kTileRows;  // from first_row on
+  PieceSource<T> from;
+  from.row_bytes = k / R::kElems * static_cast<std::int64_t>(sizeof(typename R::Block));
+  from.rows = rows + row * from.row_bytes;
+  from.n_rows = static_cast<int>(min(n_rows - row, static_cast<std::int64_t>(kTileRows)));
+  from.k0 = piece * T::kPieceK;
+  from.k = k;
+  std::byte* to = matrix + (first_row / kTileRows + strip) * strip_bytes<T>(k);
+  if (w < kCodesWords)
+    reinterpret_cast<std::uint32_t*>(to + codes_at<T>(piece))[w] = codes_word<T>(from, w);
+  else
+    reinterpret_cast<std::uint32_t*>(to + scales_at<T>(piece, k))[w - kCodesWords] =
+        T::Scales::word_of(from, w - kCodesWords);
+}
+
+// --- decoding to F16: a warp decodes a piece, and turns it by way of shared memory so that rows are written whole ---
+// Bytes per 16 x 256: 8,192 written, 1,056 to 4,352 read; bound by memory: 4,096 elements cost some 10 instructions of
+// a lane each, 320 issue slots of a quarter of a multiprocessor where memory needs 2,100. 6 blocks of 35 KB.
+
+template <class T>
+__global__ void __launch_bounds__(32 * kDecodeWarps)
+    decode_kernel(const std::byte* matrix, std::int64_t k, std::int64_t first_row, std::int64_t n_rows,
+                  std::int64_t n_pieces, __half* out) {
+  let_next_start();
+  constexpr int kPitch =
+      T::kPieceK + 16;  // halves; 8 words beyond a multiple of 32: no two lanes of a store share a bank
+  constexpr int kChunks = T::kPieceK / 8;  // of 16 bytes in a row
+  __shared__ __align__(16) __half rows[kDecodeWarps][kTileRows][kPitch];
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kDecodeWarps + warp;
+  if (i >= n_pieces) {
+    wait_for_previous();
+    return;
+  }
+  const std::int64_t index = i % pieces<T>(k), strip = first_row / kTileRows + i / pieces<T>(k);
+  const std::byte* from = matrix + strip * strip_bytes<T>(k);
+  const std::byte* scales = from + scales_at<T>(index, k);
+  T piece;
+  piece.load(from + codes_at<T>(index), scales, lane);
+  wait_for_previous();  // others may still read or write `out`
+#pragma unroll
+  for (int step = 0; step < T::kSteps; ++step)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      float y[4];
+      decode_four(piece, scales, lane, step, r, y);
+      const __half2 low = __floats2half2_rn(y[0], y[1]), high = __floats2half2_rn(y[2], y[3]);
+      uint2 four;
+      memcpy(&four.x, &low, 4);
+      memcpy(&four.y, &high, 4);
+      *reinterpret_cast<uint2*>(&rows[warp][place_row(lane, r)][place_k(lane, step, r, 0)]) = four;
+    }
+  __syncwarp();
+#pragma unroll
+  for (int e = lane; e < kTileRows * kChunks; e += 32) {
+    const int row = e / kChunks, in_row = e % kChunks * 8;
+    const std::int64_t y_row = strip * kTileRows + row - first_row, at = index * T::kPieceK + in_row;
+    if (y_row < 0 || y_row >= n_rows || at >= k) continue;
+    *reinterpret_cast<uint4*>(out + y_row * k + at) = *reinterpret_cast<const uint4*>(&rows[warp][row][in_row]);
+  }
+}
+
+// --- single rows: a warp reads a piece and keeps one row of it ---
+// 16 times the row's bytes: 37 KB for a row of 4,096, which is nothing beside a layer.
+
+template <class T>
+__global__ void __launch_bounds__(32 * kDecodeWarps)
+    gather_kernel(const std::byte* matrix, std::int64_t k, std::int64_t n, const std::int32_t* ids, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kDecodeWarps + threadIdx.x / 32;
+  if (index >= pieces<T>(k)) return;
+  const std::int64_t id = ids[blockIdx.y], k0 = index * T::kPieceK;
+  float* y_row = y + static_cast<std::int64_t>(blockIdx.y) * k;
+  if (id < 0 || id >= n) {
+    for (int e = lane; e < T::kPieceK && k0 + e < k; e += 32) y_row[k0 + e] = __uint_as_float(0x7fffffff);
+    return;
+  }
+  const std::byte* from = matrix + id / kTileRows * strip_bytes<T>(k);
+  const std::byte* scales = from + scales_at<T>(index, k);
+  T piece;
+  piece.load(from + codes_at<T>(index), scales, lane);
+  const int row = static_cast<int>(id % kTileRows);
+  if (lane / 4 != row % 8) return;
+  const auto write_half = [&](auto half) {
+#pragma unroll
+    for (int i = 0; i < 2 * T::kSteps; ++i) {
+      const int step = i / 2, r = decltype(half)::value + 2 * (i % 2);
+      const std::int64_t at = k0 + place_k(lane, step, r, 0);
+      float y4[4];
+      decode_four(piece, scales, lane, step, r, y4);
+      if (at < k) *reinterpret_cast<float4*>(y_row + at) = make_float4(y4[0], y4[1], y4[2], y4[3]);
+    }
+  };
+  if (row < 8)
+    write_half(std::integral_constant<int, 0>());
+  else
+    write_half(std::integral_constant<int, 1>());
+}
+
+// --- float types ---
+
+std::size_t float_bytes(DType type) { return type == DType::F32 ? 4 : 2; }
+__device__ float as_float(float x) { return x; }
+__device__ float as_float(__half x) { return __half2float(x); }
+__device__ float as_float(BFloat16 x) { return __uint_as_float(static_cast<std::uint32_t>(x.bits) << 16); }
+
+/// f(std::type_identity<element>)
+template <class F>
+void with_float(DType type, const F& f) {
+  if (type == DType::F32) return f(std::type_identity<float>());
+  if (type == DType::F16) return f(std::type_identity<__half>());
+  check(type == DType::BF16, "a matrix is of a type that has neither tiles nor floats");
+  f(std::type_identity<BFloat16>());
+}
+
+/// Whole rows follow one another on both sides.
+template <class From>
+__global__ void __launch_bounds__(kPackThreads) to_half_kernel(const From* x, std::int64_t n, __half* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
+  if (i < n) y[i] = __float2half_rn(as_float(x[i]));
+}
+
+template <class From>
+__global__ void __launch_bounds__(kPackThreads)
+    gather_float_kernel(const From* x, std::int64_t k, std::int64_t n, const std::int32_t* ids, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kPackThreads + threadIdx.x, id = ids[blockIdx.y];
+  if (i >= k) return;
+  y[static_cast<std::int64_t>(blockIdx.y) * k + i] =
+      id < 0 || id >= n ? __uint_as_float(0x7fffffff) : as_float(x[id * k + i]);
+}
+
+}  // namespace
+
+bool has_tiles(DType type) {
+  switch (type) {
+#define LLM_TILE_CASE(name) case DType::name:
+    LLM_TILE_TYPES(LLM_TILE_CASE)
+#undef LLM_TILE_CASE
+    return true;
+    default:
+      return false;
+  }
+}
+
+DType device_type(DType stored) {
+  const bool is_kept = has_tiles(stored) || stored == DType::F32 || stored == DType::F16 || stored == DType::BF16;
+  return is_kept ? stored : DType::F16;
+}
+
+std::size_t matrix_bytes(const MatrixType& m) {
+  if (!has_tiles(m.type)) return (static_cast<std::size_t>(m.n * m.k) * float_bytes(m.type) + 127) / 128 * 128;
+  return with_tile(m.type, [&](auto tile) {
+    return static_cast<std::size_t>(strips(m.n) * strip_bytes<typename decltype(tile)::type>(m.k));
+  });
+}
+
+void pack_rows(const MatrixType& m, const std::byte* rows, std::int64_t first_row, std::int64_t n_rows,
+               std::byte* matrix, const Launch& at) {
+  if (n_rows == 0 || m.k == 0) return;
+  if (!has_tiles(m.type)) {
+    const std::size_t row_bytes = static_cast<std::size_t>(m.k) * float_bytes(m.type);
+    check_cuda(cudaMemcpyAsync(matrix + static_cast<std::size_t>(first_row) * row_bytes, rows,
+                               static_cast<std::size_t>(n_rows) * row_bytes, cudaMemcpyDeviceToDevice, at.stream),
+               "placing a matrix");
+    return;
+  }
+  check(first_row % kTileRows == 0 && (n_rows % kTileRows == 0 || first_row + n_rows == m.n),
+        "rows of a matrix are packed in whole strips");
+  with_tile(m.type, [&](auto tile) {
+    using T = typename decltype(tile)::type;
+    const std::int64_t words = strips(n_rows) * pieces<T>(m.k) * (T::kPieceBytes / 4);
+    launch(pack_kernel<T>, dim3(blocks_of(words, kPackThreads)), dim3(kPackThreads), 0, at,
+           reinterpret_cast<Bytes>(rows), first_row, n_rows, words, m.k, matrix);
+  });
+}
+
+void decode_rows_f16(const MatrixType& m, const std::byte* matrix, std::int64_t first_row, std::int64_t n_rows,
+                     void* out, const Launch& at) {
+  if (n_rows == 0 || m.k == 0) return;
+  auto* y = static_cast<__half*>(out);
+  if (!has_tiles(m.type))
+    return with_float(m.type, [&](auto element) {
+      using From = typename decltype(element)::type;
+      const std::int64_t n = n_rows * m.k;
+      launch(to_half_kernel<From>, dim3(blocks_of(n, kPackThreads)), dim3(kPackThreads), 0, at,
+             reinterpret_cast<const From*>(matrix) + first_row * m.k, n, y);
+    });
+  with_tile(m.type, [&](auto tile) {
+    using T = typename decltype(tile)::type;
+    const std::int64_t n_strips = (first_row + n_rows - 1) / kTileRows - first_row / kTileRows + 1;
+    const std::int64_t n_pieces = n_strips * pieces<T>(m.k);
+    launch(decode_kernel<T>, dim3(blocks_of(n_pieces, kDecodeWarps)), dim3(32 * kDecodeWarps), 0, at, matrix, m.k,
+           first_row, n_rows, n_pieces, y);
+  });
+}
+
+void gather_rows(const MatrixType& m, const std::byte* matrix, const std::int32_t* ids, std::int64_t count, float* y,
+                 const Launch& at) {
+  constexpr std::int64_t kMostInGrid = 65535;
+  if (m.k == 0) return;
+  for (std::int64_t first = 0; first < count; first += kMostInGrid) {
+    const auto n = static_cast<unsigned>(count - first < kMostInGrid ? count - first : kMostInGrid);
+    const std::int32_t* from = ids + first;
+    float* to = y + first * m.k;
+    if (!has_tiles(m.type))
+      with_float(m.type, [&](auto element) {
+        using From = typename decltype(element)::type;
+        launch(gather_float_kernel<From>, dim3(blocks_of(m.k, kPackThreads), n), dim3(kPackThreads), 0, at,
+               reinterpret_cast<const From*>(matrix), m.k, m.n, from, to);
+      });
+    else
+      with_tile(m.type, [&](auto tile) {
+        using T = typename decltype(tile)::type;
+        launch(gather_kernel<T>, dim3(blocks_of(pieces<T>(m.k), kDecodeWarps), n), dim3(32 * kDecodeWarps), 0, at,
+               matrix, m.k, m.n, from, to);
+      });
+  }
+}
+
+}  // namespace llm::cuda

@@ -1,0 +1,193 @@
+// What products over tiles, their decoding and their packing cost beside the memory's speed, measured in the same run:
+//   bench_tiles [type]
+// Matrices of random bits take turns, more of them than the L2 cache holds; launches are those of a recorded graph.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/products.h"
+
+using namespace llm;
+using namespace llm::cuda;
+
+namespace {
+
+constexpr std::size_t kTurns = std::size_t{512} << 20;  ///< bytes of matrices that take turns
+
+__global__ void fill(std::uint32_t* to, std::size_t n, std::uint32_t mask) {
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
+       i += std::size_t{gridDim.x} * blockDim.x) {
+    std::uint32_t x = static_cast<std::uint32_t>(i) * 0x9e3779b9u;
+    x = (x ^ (x >> 16)) * 0x85ebca6bu;
+    to[i] = (x ^ (x >> 13)) & mask;
+  }
+}
+
+__global__ void __launch_bounds__(512) read_all(const uint4* from, std::size_t n, unsigned* out) {
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
+  unsigned sum = 0;
+  std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x;
+  for (; i + 7 * stride < n; i += 8 * stride) {
+    uint4 v[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[j] = __ldcs(from + i + static_cast<std::size_t>(j) * stride);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum += v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
+  }
+  if (sum == 0x12345678) *out = sum;
+}
+
+/// Microseconds of one call, of a graph of `calls`, the best of some runs.
+double microseconds(cudaStream_t stream, int calls, const std::function<void(int)>& call) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording");
+  for (int i = 0; i < calls; ++i) call(i);
+  check_cuda(cudaStreamEndCapture(stream, &graph), "recording");
+  check_cuda(cudaGraphInstantiate(&exec, graph, 0), "instantiating");
+  const Event begin, end;
+  double best = 1e30;
+  for (int run = 0; run < 6; ++run) {
+    check_cuda(cudaEventRecord(begin.get(), stream), "timing");
+    check_cuda(cudaGraphLaunch(exec, stream), "replaying");
+    check_cuda(cudaEventRecord(end.get(), stream), "timing");
+    check_cuda(cudaStreamSynchronize(stream), "replaying");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing");
+    if (run > 0) best = std::min(best, static_cast<double>(ms) * 1000 / calls);
+  }
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+  return best;
+}
+
+struct Shape {
+  const char* name;
+  std::int64_t n, k;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::puts("SKIPPED: no CUDA device");
+    return 0;
+  }
+  const std::string only = argc > 1 ? argv[1] : "";
+  const Stream stream;
+  const DeviceBuffer weights(kTurns + (std::size_t{1} << 20)), x(std::size_t{64} << 20), y(std::size_t{64} << 20);
+  const DeviceBuffer out(std::size_t{1} << 30);
+  // bits without the exponents' top ones: halves are finite
+  fill<<<1024, 256, 0, stream.get()>>>(reinterpret_cast<std::uint32_t*>(weights.data()), weights.bytes() / 4,
+                                       0x3fff3fff);
+  fill<<<1024, 256, 0, stream.get()>>>(reinterpret_cast<std::uint32_t*>(x.data()), x.bytes() / 4, 0x3f3f3f3f);
+  const double read_us = microseconds(stream.get(), 4, [&](int) {
+    read_all<<<132 * 4, 512, 0, stream.get()>>>(reinterpret_cast<const uint4*>(weights.data()), kTurns / 16,
+                                                reinterpret_cast<unsigned*>(y.data()));
+  });
+  const double limit = static_cast<double>(kTurns) / read_us;  // bytes a microsecond
+  std::printf("read limit %.2f TB/s\n", limit / 1e6);
+
+  const DType types[] = {DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::Q5_K, DType::Q4_0, DType::MXFP4, DType::IQ4_XS};
+  const Shape shapes[] = {
+      {"kv 512x4096", 512, 4096},         {"k/v 1024x4096", 1024, 4096},       {"o 4096x4096", 4096, 4096},
+      {"qkv 6144x4096", 6144, 4096},      {"gate+up 28672x4096", 28672, 4096}, {"down 4096x14336", 4096, 14336},
+      {"head 128256x4096", 128256, 4096}, {"1b o 2048x2048", 2048, 2048},      {"1b down 2048x8192", 2048, 8192}};
+  std::printf("\nproducts: us and %% of the read limit; o: overlapping launches\n%-7s %-19s %7s", "type", "shape",
+              "MB");
+  for (const char* c : {"1", "1 o", "2 o", "4 o", "8 o", "16 o", "32 o", "64 o"}) std::printf(" %13s", c);
+  std::printf("\n");
+  for (const DType type : types) {
+    if (!only.empty() && name(type) != only) continue;
+    for (const Shape& s : shapes) {
+      const bool is_main = type == DType::Q4_K || type == DType::Q6_K || type == DType::Q8_0;
+      if (!is_main && s.n != 4096 && s.n != 28672) continue;
+      const MatrixType m{type, s.k, s.n};
+      const std::size_t bytes = matrix_bytes(m);
+      const int turns = static_cast<int>(std::max<std::size_t>(1, kTurns / bytes)), calls = std::clamp(turns, 4, 60);
+      std::printf("%-7s %-19s %7.1f", std::string(name(type)).c_str(), s.name, static_cast<double>(bytes) / 1e6);
+      const std::pair<int, bool> cases[] = {{1, false}, {1, true},  {2, true},  {4, true},
+                                            {8, true},  {16, true}, {32, true}, {64, true}};
+      for (const auto& [columns, overlap] : cases) {
+        const double us = microseconds(stream.get(), calls, [&](int i) {
+          const Target t{.type = m,
+                         .matrix = weights.data() + static_cast<std::size_t>(i % turns) * bytes,
+                         .y = reinterpret_cast<float*>(y.data())};
+          tile_products({&t, 1}, x.data(), 64, columns, {.stream = stream.get(), .overlap = overlap});
+        });
+        std::printf(" %7.2f %4.0f%%", us, 100 * static_cast<double>(bytes) / us / limit);
+      }
+      std::printf("\n");
+    }
+  }
+
+  std::printf("\nexperts: top 8 of 128, gate and up 768 x 2048, then down 2048 x 768, one token\n");
+  for (const DType type : {DType::Q4_K, DType::Q6_K}) {
+    if (!only.empty() && name(type) != only) continue;
+    std::vector<std::int32_t> lists = {8};  // n_groups; expert, first, count, routes of 8
+    for (int i = 0; i < 8; ++i) lists.push_back(15 * i + 3);
+    for (int i = 0; i < 8; ++i) lists.push_back(i);
+    for (int i = 0; i < 8; ++i) lists.push_back(1);
+    for (int i = 0; i < 8; ++i) lists.push_back(i);
+    const DeviceBuffer device_lists(lists.size() * 4);
+    check_cuda(cudaMemcpy(device_lists.data(), lists.data(), device_lists.bytes(), cudaMemcpyHostToDevice), "copying");
+    const auto* list = reinterpret_cast<const std::int32_t*>(device_lists.data());
+    RouteGroups groups{.n_groups = list,
+                       .expert = list + 1,
+                       .first = list + 9,
+                       .count = list + 17,
+                       .routes = list + 25,
+                       .max_groups = 8,
+                       .columns = 8,
+                       .routes_per_row = 8};
+    for (const bool is_down : {false, true}) {
+      const MatrixType m{type, is_down ? 768 : 2048, is_down ? 2048 : 768};
+      groups.routes_per_row = is_down ? 1 : 8;
+      const std::size_t bytes = matrix_bytes(m);
+      const int n_targets = is_down ? 1 : 2;
+      const std::size_t all = bytes * 128 * static_cast<std::size_t>(n_targets);
+      const int turns = static_cast<int>(std::max<std::size_t>(1, kTurns / all));
+      const double us = microseconds(stream.get(), 40, [&](int i) {
+        const std::byte* matrix = weights.data() + static_cast<std::size_t>(i % turns) * all;
+        std::vector<Target> targets;
+        for (int t = 0; t < n_targets; ++t)
+          targets.push_back({.type = m,
+                             .matrix = matrix + static_cast<std::size_t>(t) * 128 * bytes,
+                             .y = reinterpret_cast<float*>(y.data()) + t * 65536});
+        expert_tile_products(targets, x.data(), 64, groups, {.stream = stream.get(), .overlap = true});
+      });
+      const double read = static_cast<double>(bytes) * 8 * n_targets;
+      std::printf("%-7s %-8s %5.1f MB %7.2f us %4.0f%%\n", std::string(name(type)).c_str(),
+                  is_down ? "down" : "gate+up", read / 1e6, us, 100 * read / us / limit);
+    }
+  }
+
+  std::printf(
+      "\ndecoding 8192 x 4096 to F16 (read and written bytes, %% of the read limit); packing (bytes of tiles)\n");
+  for (const DType type : types) {
+    if (!only.empty() && name(type) != only) continue;
+    const MatrixType m{type, 4096, 8192};
+    const std::size_t bytes = matrix_bytes(m);
+    const int turns = static_cast<int>(std::max<std::size_t>(1, kTurns / bytes));
+    const double decode_us = microseconds(stream.get(), 8, [&](int i) {
+      decode_rows_f16(m, weights.data() + static_cast<std::size_t>(i % turns) * bytes, 0, m.n,
+                      out.data() + static_cast<std::size_t>(i % 8) * (std::size_t{64} << 20),
+                      {.stream = stream.get(), .overlap = false});
+    });
+    const double pack_us = microseconds(stream.get(), 4, [&](int i) {
+      pack_rows(m, weights.data() + static_cast<std::size_t>(i % turns) * bytes, 0, m.n, out.data(),
+                {.stream = stream.get(), .overlap = false});
+    });
+    const double moved = static_cast<double>(bytes) + static_cast<double>(m.n * m.k) * 2;
+    std::printf("%-7s decode %8.1f us %4.0f%%   pack %8.1f us %5.2f TB/s\n", std::string(name(type)).c_str(), decode_us,
+                100 * moved / decode_us / limit, pack_us, static_cast<double>(bytes) / pack_us / 1e6);
+  }
+  return 0;
+}
