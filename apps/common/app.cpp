@@ -11,7 +11,6 @@
 #include <new>
 #include <vector>
 
-#include "backend/registry/registry.h"
 #include "common/affinity.h"
 #include "common/events.h"
 #include "common/messages.h"
@@ -51,10 +50,45 @@ void find_error_format(std::span<char*> args) {
   }
 }
 
+std::unique_ptr<Model> load_on(const std::string& backend, const ModelOptions& options, LoadOptions::Weights weights) {
+  Warnings warnings;
+  std::unique_ptr<Model> model;
+  {
+    Progress progress("loading");
+    EventPace pace;
+    model = Model::load({.path = options.path,
+                         .backend = backend,
+                         .threads = options.threads,
+                         .weights = weights,
+                         .progress =
+                             [&](double fraction) {
+                               progress.update(fraction);
+                               if (pace.due(fraction >= 1)) emit_event("load", {{"fraction", fraction}});
+                             }},
+                        warnings);
+  }
+  print_warnings(warnings);
+  return model;
+}
+
+std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOptions::Weights weights) {
+  using Failure = BackendChoice::Failure;
+  const BackendChoice choice = choose_backend(options.placement, options.path);
+  try {
+    return load_on(choice.name, options, weights);
+  } catch (const Error& error) {
+    const bool of_the_gpu = error.kind() == ErrorKind::Device || error.kind() == ErrorKind::Memory;
+    if (choice.failure == Failure::IsTheUsers || !of_the_gpu) throw;
+    if (choice.failure == Failure::IsNoGpu) throw Error(ErrorKind::Device, error.parts());
+    warn_of_cpu(error.parts().problem);
+  }
+  return load_on("cpu", options, weights);
+}
+
 int report(const Error& error) {
   emit_error(error);
   std::string elsewhere;
-  if (error.kind() == ErrorKind::Usage)
+  if (error.kind() == ErrorKind::Usage || error.kind() == ErrorKind::Device)
     elsewhere = settings_named_in(error.parts().problem + " " + error.parts().subject);
   if (elsewhere.empty()) {
     print_error(error);
@@ -109,29 +143,11 @@ void add_model_options(CLI::App& cli, ModelOptions& options) {
       ->take_last();
   add_threads_option(cli, options.threads);
   add_affinity_options(cli);
-  std::string names;
-  for (const std::string_view name : backend_names()) names += (names.empty() ? "" : "|") + std::string(name);
-  cli.add_option("--backend", options.backend, "what computes (default cpu)")->type_name(names)->take_last();
+  add_placement_options(cli, options.placement);
 }
 
 std::unique_ptr<Model> load_model(const ModelOptions& options, LoadOptions::Weights weights) {
-  Warnings warnings;
-  std::unique_ptr<Model> model;
-  {
-    Progress progress("loading");
-    EventPace pace;
-    model = Model::load({.path = options.path,
-                         .backend = options.backend,
-                         .threads = options.threads,
-                         .weights = weights,
-                         .progress =
-                             [&](double fraction) {
-                               progress.update(fraction);
-                               if (pace.due(fraction >= 1)) emit_event("load", {{"fraction", fraction}});
-                             }},
-                        warnings);
-  }
-  print_warnings(warnings);
+  std::unique_ptr<Model> model = load_where_it_can_run(options, weights);
   emit_event("loaded", {{"model", options.path},
                         {"architecture", model->dims().architecture},
                         {"parameters", model->parameter_count()},

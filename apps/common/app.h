@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "common/command_line.h"
+#include "common/placement.h"
 #include "runtime/model.h"
 
 namespace llm::app {
@@ -30,15 +31,15 @@ int run(std::string_view program, int argc, char** argv, const std::function<int
 
 struct ModelOptions {
   std::string path;
-  std::string backend = "cpu";
+  Placement placement;
   int threads = 0;  ///< 0: what the machine gives
 };
 /// -t
 void add_threads_option(CLI::App&, int& threads);
-/// -m (required), -t, --backend.
+/// -m (required), -t, and where the model runs.
 void add_model_options(CLI::App&, ModelOptions&);
 
-/// Loads with progress on stderr and prints the warnings.
+/// Chooses the backend, loads with progress on stderr and prints the warnings. What was chosen is backend().name().
 std::unique_ptr<Model> load_model(const ModelOptions&, LoadOptions::Weights = LoadOptions::Weights::Load);
 
 }  // namespace llm::app

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "common/messages.h"
+#include "common/placement.h"
 
 namespace llm::app {
 namespace {
@@ -22,17 +23,29 @@ constexpr std::string_view kProcessor = "aarch64";
 constexpr std::string_view kProcessor = "unknown processor";
 #endif
 
+/// Nothing is started on a GPU for it.
+std::string cuda() {
+  const GpuReport report = look_for_gpus();
+  if (report.toolkit.empty()) return "not built";
+  const bool usable = report.state == GpuReport::State::Usable;
+  return report.toolkit + ", " + (usable ? gpu_text(report.gpus.front()) : report.reason);
+}
+
+bool is_here(std::string_view backend) {
+  // Its libraries take a second to load.
+  if (backend == "cuda") return look_for_gpus().state == GpuReport::State::Usable;
+  try {
+    make_backend(backend, BackendOptions{.threads = 1, .isa = {}});
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 std::string backends() {
   std::string text;
-  for (const std::string_view name : backend_names()) {
-    try {
-      make_backend(name, BackendOptions{.threads = 1, .isa = {}});
-    } catch (const Error&) {
-      text += (text.empty() ? "" : ", ") + std::string(name) + " (not here)";
-      continue;
-    }
-    text += (text.empty() ? "" : ", ") + std::string(name);
-  }
+  for (const std::string_view name : backend_names())
+    text += (text.empty() ? "" : ", ") + std::string(name) + (is_here(name) ? "" : " (not here)");
   return text;
 }
 
@@ -46,7 +59,7 @@ std::string version_text() {
   const std::string commit(LLM_COMMIT);
   return std::string(program()) + " " + std::string(build_version()) + " (" + cpu->describe() +
          ")\nbuild: " + (commit.empty() ? "" : "commit " + commit + ", ") + LLM_BUILD_TYPE + ", " +
-         std::string(kCompiler) + ", " + std::string(kProcessor) + "\nbackends: " + backends() + "; CUDA: not built";
+         std::string(kCompiler) + ", " + std::string(kProcessor) + "\nbackends: " + backends() + "; CUDA: " + cuda();
 }
 
 }  // namespace llm::app

@@ -27,7 +27,6 @@ namespace {
 
 constexpr std::size_t kWidth = 100, kLeastWidth = 60, kMostWidth = 120;
 
-struct VersionAsked {};
 struct ManAsked {};
 struct CompletionAsked {
   std::string shell;
@@ -195,7 +194,8 @@ void add_log_options(CLI::App& cli) {
 
 /// Asked for a page, a program prints it whatever is set elsewhere.
 bool wants_page(const CLI::App& cli, const std::set<const CLI::Option*>& given) {
-  for (const char* name : {"--help", "--help-all", "--version", "--completion-bash", "--completion", "--man-page"}) {
+  for (const char* name :
+       {"--help", "--help-all", "--version", "--list-devices", "--completion-bash", "--completion", "--man-page"}) {
     if (given.count(cli.get_option_no_throw(name)) != 0) return true;
   }
   return false;
@@ -232,8 +232,8 @@ std::optional<int> parse(CLI::App& cli, int argc, char** argv, const Page& page)
   } catch (const CLI::CallForAllHelp&) {
     print_help(cli, page, HelpDetail::All);
     return 0;
-  } catch (const VersionAsked&) {
-    write_stdout(version_text() + "\n");
+  } catch (const TextAsked& asked) {
+    write_stdout(asked.text);
     return 0;
   } catch (const ManAsked&) {
     write_stdout(man_page(cli, page, build_version(), build_date()));
@@ -276,7 +276,7 @@ void add_common_options(CLI::App& cli) {
   cli.set_help_flag("-h,--help", "the commonest options");
   cli.set_help_all_flag("--help-all", "all options, environment variables, exit codes");
   cli.add_flag_callback(
-         "--version", [] { throw VersionAsked{}; }, "print version, build and instruction set")
+         "--version", [] { throw TextAsked{version_text() + "\n"}; }, "print version, build and instruction set")
       ->trigger_on_parse();
   cli.add_flag_callback(
          "--completion-bash", [] { throw CompletionAsked{"bash"}; }, "print a script for bash's completion")

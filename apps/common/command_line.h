@@ -3,11 +3,17 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "common/cli_fwd.h"
 #include "common/option_table.h"
 
 namespace llm::app {
+
+/// Thrown by the callback of an option that is answered by a text on stdout, and that was all there was to do.
+struct TextAsked {
+  std::string text;
+};
 
 /// Parses the command line. Returns the exit code if that is all there was to do (--help, --version). Throws
 /// ErrorKind::Usage: unknown options with the nearest known one, options of llama.cpp's that are not built yet as such.

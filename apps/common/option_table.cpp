@@ -28,7 +28,11 @@ constexpr ExitCode kExitCodes[] = {
     {143, "ended by SIGTERM"},
 };
 
-constexpr Alias kCommonAliases[] = {{"-lv", "--verbosity"}, {"-Cr", "--cpu-range"}};
+constexpr Alias kCommonAliases[] = {{"-lv", "--verbosity"},
+                                    {"-Cr", "--cpu-range"},
+                                    {"-ngl", "--gpu-layers"},
+                                    {"-dev", "--device"},
+                                    {"-nkvo", "--no-kv-offload"}};
 
 std::vector<std::string> names_of(const CLI::Option& option, std::span<const Alias> aliases) {
   std::vector<std::string> names;

@@ -20,11 +20,18 @@ struct Reason {
   std::string_view names, text;
 };
 constexpr Reason kReasons[] = {
-    {"-ngl --gpu-layers --n-gpu-layers -dev --device --list-devices -sm --split-mode -ts --tensor-split -mg --main-gpu "
-     "-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -kvo --kv-offload -nkvo "
-     "--no-kv-offload --op-offload --no-op-offload -fit --fit -fitt --fit-target -fitc --fit-ctx --no-host -bs "
-     "--backend-sampling",
-     "there is no GPU backend"},
+    {"--gpu-layers --n-gpu-layers --device --list-devices --kv-offload --no-kv-offload",
+     "it is for programs that run a model"},
+    {"-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn --op-offload --spec-draft-cpu-moe "
+     "-cmoed --cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft "
+     "--spec-draft-override-tensor -otd --override-tensor-draft",
+     "parts of a model on the GPU are not possible yet"},
+    {"-sm --split-mode -ts --tensor-split -mg --main-gpu --spec-draft-device -devd --device-draft",
+     "a model runs on one GPU, the first that CUDA_VISIBLE_DEVICES shows"},
+    {"-fit --fit -fitt --fit-target -fitc --fit-ctx",
+     "no option is changed to fit a GPU's memory; --dry-run says what "
+     "a run takes"},
+    {"-bs --backend-sampling", "tokens are sampled by the CPU"},
     {"-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo -mmu --mmproj-url -cl "
      "--cache-list",
      "nothing is downloaded; give a file with -m"},
@@ -37,7 +44,7 @@ constexpr Reason kReasons[] = {
     {"--check-tensors", "llm-inspect verify checks them"},
     {"--no-jinja", "templates are always rendered as Jinja"},
     {"--no-mmap --mlock -dio --direct-io -lm --load-mode -lzm --lazy-mode", "the file is always mapped"},
-    {"-b --batch-size -ub --ubatch-size", "a step takes up to 512 tokens, and results do not depend on it"},
+    {"-b --batch-size -ub --ubatch-size", "a step takes up to 512 tokens, on the GPU up to 2,048"},
     {"--warmup", "the first step is as fast as the others"},
     {"--numa", "numactl(8) chooses nodes for a program"},
     {"--prio --prio-batch", "nice(1) and chrt(1) start a program with another priority"},

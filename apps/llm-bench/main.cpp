@@ -33,10 +33,10 @@ Subject subject(const Options& o, const Model& model) {
   s.model = std::filesystem::path(o.model.path).filename().string();
   s.size_bytes = model.weight_bytes();
   s.n_params = model.parameter_count();
-  s.backend = o.model.backend;
+  s.backend = model.backend().name();
   s.cache = o.cache;
   s.threads = o.model.threads > 0 ? o.model.threads : default_threads().threads;
-  if (s.backend == "reference") s.threads = 1;  // it never uses more
+  if (s.backend == "reference" || s.backend == "cuda") s.threads = 1;  // they never use more
   return s;
 }
 
@@ -75,6 +75,7 @@ class Table {
     j["t_s"] = r.tokens_per_second;
     j["t_s_stddev"] = r.deviation;
     j["pct_of_limit"] = figure(r.share_of_limit, 0.01);
+    j["read_bytes_per_token"] = r.read_bytes_per_token;
     j["read_gbps"] = figure(r.limits.read_bytes, 1e9);
     j["int8_tops"] = figure(r.limits.int8_ops, 1e12);
     j["bf16_gflops"] = figure(r.limits.bf16_ops, 1e9);
@@ -136,7 +137,7 @@ int body(int argc, char** argv) {
   app::verbose(model->backend().describe());
   const std::vector<Test> list = tests(options);
   const Subject what = subject(options, *model);
-  Runner runner(*model, options.model.backend, what.threads, list, options.cache);
+  Runner runner(*model, what.threads, list, options.cache);
   Table table(options, what);
   table.begin();
   for (const Test& test : list) table.row(test, runner.run(test, options.repetitions));

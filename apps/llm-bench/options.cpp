@@ -21,13 +21,10 @@ constexpr int kMaxRepetitions = 10000;
 
 constexpr std::string_view kDescription =
     "Measures prefill and decode speed by llama-bench's definitions, and what share of this machine's limits it is.\n"
-    "Tests: ppN, a prompt of N random tokens in batches of 512; tgN, N steps of one token; @dD, after D tokens; xP, "
-    "for P\n"
-    "sequences at once, counted together. Each is warmed up, then measured several times; between the samples the "
-    "limits\n"
-    "are measured by the same threads. A model whose weights fit into the processor's caches can pass 100 % of the "
-    "read\n"
-    "bandwidth.\n\n"
+    "Tests: ppN, a prompt of N random tokens in batches of 512 (GPU: 2,048); tgN, N steps of one token; @dD, after D\n"
+    "tokens; xP, for P sequences at once, counted together. Each is warmed up, then measured several times; between\n"
+    "the samples the limits are measured by the same threads. Those of a GPU are not measured: a dash stands there. A\n"
+    "model whose weights fit into the processor's caches can pass 100 % of the read bandwidth.\n\n"
     "Examples:\n"
     "  llm-bench -m model.gguf\n"
     "  llm-bench -m model.gguf -p 512,2048 -n 64 -d 0,8192 -np 1,8 -o json --roofline";

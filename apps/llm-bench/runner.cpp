@@ -47,11 +47,13 @@ Limits mean_of(std::span<const Limits> all) {
 
 }  // namespace
 
-Runner::Runner(Model& model, std::string_view backend, int threads, std::span<const Test> tests, CacheFormat cache)
+Runner::Runner(Model& model, int threads, std::span<const Test> tests, CacheFormat cache)
     : model_(model),
       session_(model, session_options(tests, cache)),
-      meter_(threads),
-      workload_(measure_workload(model, backend, session_.cache_bytes_per_position(), session_.batch_tokens())) {}
+      workload_(measure_workload(model, model.backend().name(), session_.cache_bytes_per_position(),
+                                 session_.batch_tokens())) {
+  if (model.backend().name() != "cuda") meter_.emplace(threads);
+}
 
 Result Runner::run(const Test& test, int repetitions) {
   prepare(test);
@@ -60,12 +62,12 @@ Result Runner::run(const Test& test, int repetitions) {
   timed(warm_up);
 
   std::vector<double> speeds, shares;
-  std::vector<Limits> limits{meter_.measure()};
+  std::vector<Limits> limits{measure_limits()};
   for (int i = 0; i < repetitions; ++i) {
     progress.update(static_cast<double>(i) / repetitions);
     prepare(test);
     speeds.push_back(static_cast<double>(test.tokens()) / timed(test));
-    limits.push_back(meter_.measure());
+    limits.push_back(measure_limits());
     const auto best = ceiling(workload_, test, mean_of(std::span(limits).last(2)));
     if (best) shares.push_back(speeds.back() / best->tokens_per_second);
   }
@@ -76,6 +78,7 @@ Result Runner::run(const Test& test, int repetitions) {
   if (!shares.empty()) r.share_of_limit = mean(shares);
   r.limits = mean_of(limits);
   r.ceiling = ceiling(workload_, test, r.limits);
+  r.read_bytes_per_token = read_bytes(workload_, test) / static_cast<double>(test.tokens());
   return r;
 }
 

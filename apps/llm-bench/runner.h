@@ -18,17 +18,19 @@ struct Result {
   double deviation = 0;          ///< sample standard deviation; 0 for one sample
   /// Mean over the samples of speed / ceiling, the ceiling from the limits measured right before and after.
   std::optional<double> share_of_limit;
-  std::optional<Ceiling> ceiling;  ///< at `limits`
-  Limits limits;                   ///< mean of all measurements of the test
+  std::optional<Ceiling> ceiling;   ///< at `limits`
+  Limits limits;                    ///< mean of all measurements of the test
+  double read_bytes_per_token = 0;  ///< that the test reads at least, of weights and cache
 };
 
 class Runner {
  public:
   /// `threads`: how many the backend runs on.
-  Runner(Model&, std::string_view backend, int threads, std::span<const Test>, CacheFormat);
+  Runner(Model&, int threads, std::span<const Test>, CacheFormat);
   Result run(const Test&, int repetitions);
 
  private:
+  Limits measure_limits() const { return meter_ ? meter_->measure() : Limits{}; }
   /// The sequences of the test hold exactly its depth.
   void prepare(const Test&);
   void fill(SequenceId, const Test&);
@@ -39,7 +41,7 @@ class Runner {
 
   Model& model_;
   Session session_;
-  app::LimitMeter meter_;
+  std::optional<app::LimitMeter> meter_;  ///< none for a GPU, whose limits the CPU's threads cannot measure
   Workload workload_;
   std::vector<SequenceId> sequences_;
   std::mt19937 bits_{42};

@@ -62,19 +62,14 @@ void set_computing(Costs& costs, const Multiplied& m, double tokens, const Limit
 Costs prompt_costs(const Workload& w, const Test& test, const Limits& limits) {
   Costs costs;
   set_computing(costs, w.layers, test.n, limits);
-  const int batches = (test.n + w.step_tokens - 1) / w.step_tokens;
-  if (limits.read_bytes)
-    costs.reading = batches * step_bytes(w, std::min(test.n, w.step_tokens)) / *limits.read_bytes;
+  if (limits.read_bytes) costs.reading = read_bytes(w, test) / *limits.read_bytes;
   return costs;
 }
 
 Costs generate_costs(const Workload& w, const Test& test, const Limits& limits) {
   Costs costs;
-  const double tokens = static_cast<double>(test.tokens());
-  set_computing(costs, w.layers + w.head, tokens, limits);
-  const double mean_length = test.depth + (test.n + 1) / 2.0;
-  const double bytes = test.n * step_bytes(w, test.parallel) + tokens * mean_length * w.bytes_per_position;
-  if (limits.read_bytes) costs.reading = bytes / *limits.read_bytes;
+  set_computing(costs, w.layers + w.head, static_cast<double>(test.tokens()), limits);
+  if (limits.read_bytes) costs.reading = read_bytes(w, test) / *limits.read_bytes;
   return costs;
 }
 
@@ -109,6 +104,16 @@ Workload measure_workload(const Model& model, std::string_view backend, std::uin
   w.shared_bytes = static_cast<double>(model.weight_bytes_per_token()) - w.expert_bytes * w.expert_share;
   w.bytes_per_position = static_cast<double>(cache_bytes_per_position);
   return w;
+}
+
+double read_bytes(const Workload& w, const Test& test) {
+  if (test.kind == Test::Kind::Prompt) {
+    const int batches = (test.n + w.step_tokens - 1) / w.step_tokens;
+    return batches * step_bytes(w, std::min(test.n, w.step_tokens));
+  }
+  const double mean_length = test.depth + (test.n + 1) / 2.0;
+  return test.n * step_bytes(w, test.parallel) +
+         static_cast<double>(test.tokens()) * mean_length * w.bytes_per_position;
 }
 
 std::string_view name(Bound bound) {

@@ -41,6 +41,10 @@ struct Workload {
 Workload measure_workload(const Model&, std::string_view backend, std::uint64_t cache_bytes_per_position,
                           int step_tokens);
 
+/// Bytes that a test reads at least: weights in every step (of experts as many as random routes would touch), a
+/// generating sequence's cache at its mean length.
+double read_bytes(const Workload&, const Test&);
+
 enum class Bound : std::uint8_t { ReadBandwidth, Int8Peak, Bf16Peak, F32Peak };
 std::string_view name(Bound);
 

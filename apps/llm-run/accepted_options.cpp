@@ -19,9 +19,9 @@ constexpr AcceptedFlag kFlags[] = {
     {"--no-warmup", "there is no warm-up"},
     {"--cont-batching", "rows of a batch always join and leave at any step"},
     {"--no-repack", "weights always stay as they are in the file"},
-    {"--no-kv-offload", "there is no GPU"},
-    {"--no-op-offload", "there is no GPU"},
-    {"--no-host", "there is no GPU"},
+    {"--kv-offload", "keys and values are where the model runs"},
+    {"--no-op-offload", "a model runs in one place"},
+    {"--no-host", "no weights stay in page-locked memory"},
 };
 
 /// `accepted`: separated by spaces.
@@ -30,10 +30,8 @@ struct AcceptedValue {
 };
 constexpr AcceptedValue kValues[] = {
     {"--flash-attn", "on|auto", "on auto 1 true enabled", "attention never writes its whole matrix"},
-    {"--gpu-layers,--n-gpu-layers", "0|auto", "0 auto", "there is no GPU"},
-    {"--device", "none", "none", "there is no GPU"},
-    {"--split-mode", "none", "none", "there is no GPU"},
-    {"--fit", "off", "off 0 false disabled", "nothing is changed to fit a GPU's memory"},
+    {"--split-mode", "none", "none", "a model runs on one GPU"},
+    {"--fit", "off", "off 0 false disabled", "no option is changed to fit a GPU's memory"},
     {"--load-mode", "mmap", "mmap", "the file is always mapped"},
     {"--prio", "0", "0", "threads have the priority that the program was given"},
     {"--cpu-strict", "0", "0", "threads may move among the processors that they are given"},

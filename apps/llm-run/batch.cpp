@@ -41,7 +41,7 @@ BatchStart start_mode(const BatchOptions& o) {
 bool goes_on(BatchStart start) { return start == BatchStart::Resume || start == BatchStart::RetryFailed; }
 
 /// Everything that shapes an answer, by the options' names.
-Json shaping_options(const RunOptions& o, const SamplerOptions& sampling) {
+Json shaping_options(const RunOptions& o, const SamplerOptions& sampling, std::string_view backend) {
   Json options{{"--predict", o.max_tokens},
                {"--ignore-eos", o.ignore_end},
                {"--logprobs", o.output.logprobs ? Json(*o.output.logprobs) : Json()},
@@ -57,7 +57,7 @@ Json shaping_options(const RunOptions& o, const SamplerOptions& sampling) {
                {"--regex", o.constraint.regex.value_or("")},
                {"--choice", o.constraint.choices},
                {"--template-row", o.batch.template_row ? Json(*o.batch.template_row) : Json()},
-               {"--backend", o.model.backend}};
+               {"--backend", backend}};
   for (const SamplingParameter& p : sampling_parameters()) options[std::string(p.name)] = value(sampling, p);
   for (const SamplerKind kind : sampling.order) options["--samplers"].push_back(std::string(name(kind)));
   options["--dry-sequence-breaker"] = sampling.dry_sequence_breakers;
@@ -198,7 +198,7 @@ void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights
 }
 
 void BatchRun::open_state() {
-  state_ = {.options = shaping_options(options_, common_.sampling),
+  state_ = {.options = shaping_options(options_, common_.sampling, model_->backend().name()),
             .seed = common_.sampling.seed,
             .model = describe_model_file(model_->file()),
             .rows = requests_.size(),

@@ -20,6 +20,7 @@
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/peak_loops.h"
+#include "common/placement.h"
 #include "common/reserved.h"
 
 extern char** environ;
@@ -139,7 +140,22 @@ void backends(int threads, std::vector<Finding>& findings) {
       findings.push_back({backend == "cpu" ? Verdict::Wrong : Verdict::Note, subject, e.what()});
     }
   }
-  findings.push_back({Verdict::Note, "backend cuda", "not built"});
+}
+
+/// After the backends: what cuda keeps on the GPU by itself is not free.
+Finding gpu() {
+  const GpuReport report = look_for_gpus();
+  using State = GpuReport::State;
+  const Verdict unusable = report.state == State::Unusable ? Verdict::Warning : Verdict::Note;
+  if (report.state == State::NotBuilt) return {unusable, "gpu", "built without CUDA"};
+  if (report.state != State::Usable) return {unusable, "gpu", report.reason, "a model runs on the CPU"};
+  try {
+    return {Verdict::Ok, "gpu",
+            gpu_text(report.gpus.front()) + "; driver for CUDA " + report.driver + ", built with " + report.toolkit +
+                "; " + bytes_text(free_gpu_memory(0)) + " free of " + bytes_text(report.gpus.front().memory)};
+  } catch (const Error& e) {
+    return {Verdict::Warning, "gpu", e.what(), "a model runs on the CPU"};
+  }
 }
 
 void variables(std::vector<Finding>& findings) {
@@ -263,6 +279,7 @@ int run_doctor(const DoctorOptions& o, int given_threads) {
   std::vector<Finding> findings{processor(features), instruction_set(features), threads(given_threads), memory()};
   variables(findings);  // before the backends, which set some for their libraries
   backends(n, findings);
+  findings.push_back(gpu());
   const bool wrong =
       std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::Wrong; });
   Speed speed;

@@ -24,11 +24,9 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
                               Alias{"-sysf", "--system-prompt-file"},
                               Alias{"-np", "--parallel"},
                               Alias{"-cb", "--cont-batching"},
+                              Alias{"-kvo", "--kv-offload"},
                               Alias{"-nr", "--no-repack"},
-                              Alias{"-nkvo", "--no-kv-offload"},
                               Alias{"-fa", "--flash-attn"},
-                              Alias{"-ngl", "--gpu-layers"},
-                              Alias{"-dev", "--device"},
                               Alias{"-sm", "--split-mode"},
                               Alias{"-fit", "--fit"},
                               Alias{"-lm", "--load-mode"},
@@ -36,15 +34,16 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
                               Alias{"-bf", "--binary-file"},
                               Alias{"-ctk", "--cache-type-k"},
                               Alias{"-ctv", "--cache-type-v"},
-                              Alias{"-md", "--model-draft"}};
+                              Alias{"-md", "--model-draft"},
+                              Alias{"-ngld", "--gpu-layers-draft"}};
 
-constexpr std::array<std::string_view, 35> kCommon{
-    "--model",       "--threads",       "--prompt",      "--file",    "--predict",       "--reverse-prompt",
-    "--interactive", "--system-prompt", "--single-turn", "--no-cnv",  "--chat-template", "--ctx-size",
-    "--on-overflow", "--seed",          "--temp",        "--top-k",   "--top-p",         "--min-p",
-    "--greedy",      "--grammar",       "--json-schema", "--regex",   "--choice",        "--output-format",
-    "--output",      "--batch",         "--parallel",    "--resume",  "--quiet",         "--verbose",
-    "--config",      "--help",          "--help-all",    "--version", "--dry-run"};
+constexpr std::array<std::string_view, 36> kCommon{
+    "--model",          "--threads",     "--gpu-layers",    "--prompt",      "--file",    "--predict",
+    "--reverse-prompt", "--interactive", "--system-prompt", "--single-turn", "--no-cnv",  "--chat-template",
+    "--ctx-size",       "--on-overflow", "--seed",          "--temp",        "--top-k",   "--top-p",
+    "--min-p",          "--greedy",      "--grammar",       "--json-schema", "--regex",   "--choice",
+    "--output-format",  "--output",      "--batch",         "--parallel",    "--resume",  "--quiet",
+    "--verbose",        "--config",      "--help",          "--help-all",    "--version", "--dry-run"};
 
 constexpr Page kPage{.aliases = kAliases,
                      .usage =

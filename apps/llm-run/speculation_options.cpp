@@ -56,6 +56,9 @@ bool wants(const SpeculationChoice& o, Type type) {
   return std::find(o.types->begin(), o.types->end(), type) != o.types->end();
 }
 
+/// Whether both take their weights and caches from one memory.
+bool share_memory(const Model& a, const Model& b) { return (a.backend().name() == "cuda") == (b.backend().name() == "cuda"); }
+
 }  // namespace
 
 void add_speculation_options(CLI::App& cli, SpeculationChoice& o) {
@@ -85,6 +88,13 @@ void add_speculation_options(CLI::App& cli, SpeculationChoice& o) {
   option("--model-draft,--spec-draft-model", "FILE",
          "a smaller model with the same vocabulary that drafts; n-grams go on drafting where they promise more",
          [&o](const std::string& t) { o.draft_model = t; });
+  cli.add_option_function<std::string>(
+         "--gpu-layers-draft,--n-gpu-layers-draft,--spec-draft-ngl",
+         [&o](const std::string& t) { o.draft_layers = parse_gpu_layers("--gpu-layers-draft", t); },
+         "the same as --gpu-layers for the draft model (default: what --gpu-layers says)")
+      ->type_name("N|auto|all")
+      ->take_last()
+      ->group("Speculation");
   option("--spec-draft-n-max,--draft-max,--draft-n,--draft", "N", "most tokens of a draft, 0 to 63 (default 31)",
          [&o](const std::string& t) { o.most = static_cast<int>(parse_integer("--spec-draft-n-max", t, 0, kMost)); });
   option("--spec-draft-n-min,--draft-min,--draft-n-min", "N", "drafts of fewer tokens are not used (default 0)",
@@ -116,11 +126,11 @@ void refuse_speculation_in_batch(const SpeculationChoice& o) {
 Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options, const Model& model, CacheFormat cache,
                    LoadOptions::Weights weights)
     : model_(model), choice_(choice), cache_(cache) {
-  if (options.backend == "blas") {
+  if (model.backend().name() == "blas") {
     if (choice.given.empty() || !(wants(choice, Type::Ngram) || wants(choice, Type::Draft))) return;
     throw Error(ErrorKind::Usage, choice.given +
                                       ": what the blas backend computes depends on how many tokens a step has, so that "
-                                      "drafts would change the text; cpu and reference can draft");
+                                      "drafts would change the text; the others can draft");
   }
   most_ = choice.most ? static_cast<std::size_t>(*choice.most) : SpeculationOptions{}.most;
   if (!choice.draft_model.empty() && !wants(choice, Type::Draft)) {
@@ -129,6 +139,10 @@ Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options,
   if (most_ == 0 || !wants(choice, Type::Draft)) return;
   ModelOptions draft = options;
   draft.path = choice.draft_model;
+  if (choice.draft_layers) {
+    draft.placement.gpu_layers = *choice.draft_layers;
+    draft.placement.option = "--gpu-layers-draft";
+  }
   draft_ = load_model(draft, weights);
   require_same_vocabulary(model, *draft_);
 }
@@ -137,7 +151,7 @@ SessionOptions::Beside Drafting::memory() const {
   SessionOptions::Beside needs;
   if (most_ == 0 || !(wants(choice_, Type::Ngram) || draft_)) return needs;
   needs.work = most_ * static_cast<std::uint64_t>(model_.dims().vocab) * sizeof(float);  // logits behind each guess
-  if (!draft_) return needs;
+  if (!draft_ || !share_memory(model_, *draft_)) return needs;
   const ContextRequest request = memory_request(*draft_, {.context = 1, .cache = cache_});
   return {request.weight_bytes, needs.work + request.work_bytes, request.bytes_per_position};
 }

@@ -19,6 +19,7 @@ struct SpeculationChoice {
   enum class Type : std::uint8_t { Ngram, Draft };
   std::optional<std::vector<Type>> types;  ///< not given: n-grams, and the draft model if there is one
   std::string draft_model;
+  std::optional<int> draft_layers;  ///< on the GPU, as Placement has them; not given: as the model's
   std::optional<int> most, least;
   float p_min = 0;
   SpeculationOptions::Length length = SpeculationOptions::Length::Adaptive;
@@ -33,9 +34,9 @@ void refuse_speculation_in_batch(const SpeculationChoice&);
 /// What makes the drafts, if anything does.
 class Drafting {
  public:
-  /// Loads the draft model if there is to be one, with the backend and the threads of `options`. Nothing is drafted
-  /// where that is asked for, and by default on a backend whose results depend on how many tokens a step has; drafts
-  /// that are asked for there are ErrorKind::Usage, as is a draft model with another vocabulary.
+  /// Loads the draft model if there is to be one, with the threads of `options` and placed by the same rules. Nothing
+  /// is drafted where that is asked for, and by default on a backend whose results depend on how many tokens a step
+  /// has; drafts that are asked for there are ErrorKind::Usage, as is a draft model with another vocabulary.
   Drafting(const SpeculationChoice&, const ModelOptions& options, const Model& model, CacheFormat cache,
            LoadOptions::Weights = LoadOptions::Weights::Load);
 

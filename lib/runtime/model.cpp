@@ -84,10 +84,17 @@ void warn_unused(const std::vector<std::string>& unused, const ModelDims& dims, 
                                             " not used by architecture " + dims.architecture + ": " + names});
 }
 
-void warn_if_larger_than_memory(std::uint64_t weight_bytes, Warnings& warnings) {
-  const std::uint64_t available = available_memory();
-  if (weight_bytes <= available) return;
-  warnings.push_back({"memory", "the weights take " + bytes_text(weight_bytes) + " and " + bytes_text(available) +
+/// Mapped weights that are larger than memory are read again and again; those that a backend keeps itself must fit.
+void check_memory(const Model& model, const Backend& backend, std::span<const WeightPlan> plan, Warnings& warnings) {
+  const std::uint64_t weights = model.weight_bytes();
+  const bool mapped = std::none_of(plan.begin(), plan.end(), [](const auto& p) { return p.layout == Layout::Device; });
+  const std::uint64_t available = mapped ? available_memory() : backend.memory().available;
+  if (weights <= available) return;
+  if (!mapped) {
+    throw Error(ErrorKind::Memory, "the weights take " + bytes_text(weights) + " and " + bytes_text(available) +
+                                       " of backend " + std::string(backend.name()) + "'s memory are available");
+  }
+  warnings.push_back({"memory", "the weights take " + bytes_text(weights) + " and " + bytes_text(available) +
                                     " of memory are available: they will be read from disk again and again"});
 }
 
@@ -151,11 +158,12 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
 
   const Graph graph = optimize(as_written);
   model->measure(graph);
-  warn_if_larger_than_memory(model->weight_bytes_, warnings);
+  const std::vector<WeightPlan> plan = plan_weights(graph, *model->backend_);
+  check_memory(*model, *model->backend_, plan, warnings);
   if (options.weights == LoadOptions::Weights::Leave) return model;
   screen_small_weights(model->file_, graph);
   model->source_ = std::make_unique<FileWeights>(model->file_, model->weight_bytes_, options.progress);
-  model->weights_ = model->backend_->load(*model->source_, plan_weights(graph, *model->backend_));
+  model->weights_ = model->backend_->load(*model->source_, plan);
   for (const MappedFile& shard : model->file_.shards()) shard.check_unchanged();
   return model;
 }

@@ -40,6 +40,7 @@ class Model {
   const ModelDims& dims() const { return spec_.dims; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   Backend& backend() { return *backend_; }
+  const Backend& backend() const { return *backend_; }
   const WeightStore& weights() const { return *weights_; }
   /// The optimised graph of a bucket.
   Graph graph(Bucket) const;

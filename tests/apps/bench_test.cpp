@@ -47,8 +47,8 @@ TEST_CASE("a row for every test, with every field", "[apps]") {
     std::set<std::string> keys;
     for (const auto& [key, value] : row.items()) keys.insert(key);
     CHECK(keys == std::set<std::string>{"model", "size_bytes", "n_params", "backend", "threads", "cache_type_k",
-                                        "cache_type_v", "test", "t_s", "t_s_stddev", "pct_of_limit", "read_gbps",
-                                        "int8_tops", "bf16_gflops", "f32_gflops"});
+                                        "cache_type_v", "test", "t_s", "t_s_stddev", "pct_of_limit",
+                                        "read_bytes_per_token", "read_gbps", "int8_tops", "bf16_gflops", "f32_gflops"});
     CHECK(row["model"] == "m.gguf");
     CHECK(row["size_bytes"] == size.bytes);
     CHECK(row["n_params"] == size.elements);
@@ -62,6 +62,14 @@ TEST_CASE("a row for every test, with every field", "[apps]") {
       if (!row[figure].is_null()) CHECK(row[figure] > 0.0);
     }
   }
+  // A step reads the weights once for all its tokens, and of every sequence the cache: at a mean length of 2 here, for
+  // each position a layer's keys and values of 2 bytes an element.
+  const double weights = 8 * rows[0]["read_bytes_per_token"].get<double>();
+  const TinyOptions shape;
+  const double position = shape.layers * shape.kv_heads * shape.head_dim * 2.0 * 2.0;
+  CHECK(12 * rows[1]["read_bytes_per_token"].get<double>() == Approx(weights));
+  CHECK(rows[2]["read_bytes_per_token"].get<double>() == Approx(weights + 2 * position));
+  CHECK(rows[3]["read_bytes_per_token"].get<double>() == Approx(weights / 2 + 2 * position));
 }
 
 TEST_CASE("tests after a depth come in the order of their depths", "[apps]") {

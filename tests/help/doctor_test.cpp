@@ -1,10 +1,12 @@
 // llm-run doctor. Speeds are whatever this machine has at the moment: only their presence and units are asserted.
 #include <nlohmann/json.hpp>
 
+#include "backend/registry/registry.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/process.h"
 
+using namespace llm;
 using namespace llm::test;
 
 namespace {
@@ -30,12 +32,22 @@ TEST_CASE("doctor reports what a run would use, with figures") {
   CHECK(o.err.empty());
   const auto report = nlohmann::json::parse(o.out);
   CHECK(report["threads"] == 1);
-  for (const char* subject : {"processor", "memory", "backend cpu", "backend reference", "clock", "int8 products",
-                              "f32 products", "reading memory"}) {
+  for (const char* subject : {"processor", "memory", "backend cpu", "backend cuda", "backend reference", "gpu", "clock",
+                              "int8 products", "f32 products", "reading memory"}) {
     CHECK_FALSE(finding(report, subject)["text"].get<std::string>().empty());
   }
   CHECK(finding(report, "instruction set")["text"].get<std::string>().starts_with("portable, by LLM_RUN_ISA"));
   CHECK(finding(report, "threads")["text"].get<std::string>().starts_with("1 (-t); by default "));
+  const GpuReport gpus = look_for_gpus();
+  const std::string gpu = finding(report, "gpu")["text"];
+  if (gpus.state == GpuReport::State::NotBuilt) {
+    CHECK(gpu == "built without CUDA");
+  } else if (gpus.state == GpuReport::State::Usable) {
+    CHECK(gpu.starts_with(gpus.gpus.front().name + ", compute capability "));
+    CHECK(gpu.find(" free of ") != std::string::npos);
+  } else {
+    CHECK(gpu == gpus.reason);
+  }
   CHECK(finding(report, "backend cpu")["text"] == "cpu: portable, 1 thread");
   CHECK(finding(report, "environment")["text"].get<std::string>().find("=") != std::string::npos);
 #if defined(__x86_64__)

@@ -166,16 +166,17 @@ TEST_CASE("events of failures and batches, to descriptors, and to a reader that 
 
 TEST_CASE("options that ask for what is so anyway are accepted, for anything else they are refused") {
   const Bench bench;
-  CHECK(bench({"--offline", "--mmap", "--no-warmup", "-cb", "-nr",  "-nkvo",     "-fa",  "on",  "-ngl",    "0", "-dev",
-               "none",      "-sm",    "none",        "-lm", "mmap", "--no-perf", "-fit", "off", "--jinja", "-q"})
-            .code == 0);
+  CHECK(
+      bench({"--offline", "--mmap", "--no-warmup", "-cb",  "-nr", "-nkvo", "-kvo",      "-fa",  "on",  "-ngl",    "0",
+             "-dev",      "none",   "-sm",         "none", "-lm", "mmap",  "--no-perf", "-fit", "off", "--jinja", "-q"})
+          .code == 0);
   const auto refused = [&](std::vector<std::string> arguments, std::string_view part) {
     const Outcome o = bench(std::move(arguments));
     INFO(o.err);
     CHECK(o.code == 2);
     CHECK(contains(o.err, part));
   };
-  refused({"-ngl", "99"}, "option --gpu-layers 99 is recognised, not supported yet: there is no GPU backend");
+  refused({"-fit", "on"}, "option --fit on is recognised, not supported yet: no option is changed");
   refused({"-fa", "off"}, "option --flash-attn off is recognised, not supported yet: attention never writes");
   refused({"--mlock"}, "option --mlock is recognised, not supported yet: the file is always mapped");
   refused({"--port", "80"}, "it belongs to llama.cpp's server");

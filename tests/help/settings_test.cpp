@@ -141,9 +141,9 @@ TEST_CASE("variables without effect are mentioned, those of other programs and o
   CHECK(
       contains(typo.err, "warning: LLM_RUN_TOPK has no effect: there is no such setting; did you mean LLM_RUN_TOP_K?"));
   CHECK(bench({"-n", "1", "--strict"}, {{"LLM_RUN_TOPK", "3"}}).code == 10);
-  CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_N_GPU_LAYERS", "9"}}).err,
-                 "note: LLAMA_ARG_N_GPU_LAYERS has no effect: option --gpu-layers 9 is recognised, not supported yet: "
-                 "there is no GPU backend"));
+  CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_DEVICE", "CUDA0"}}).err,
+                 "note: LLAMA_ARG_DEVICE has no effect: option --device CUDA0 is recognised, not supported yet: "
+                 "a model runs on the first GPU"));
   const Outcome quiet =
       bench({"-n", "1"}, {{"LLAMA_ARG_PORT", "80"}, {"LLM_RUN_CHECK", "0"}, {"LLM_RUN_ISA", "portable"}});
   CHECK_FALSE(contains(quiet.err, "note"));

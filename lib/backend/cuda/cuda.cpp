@@ -9,6 +9,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/forms_plan.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/gpus.h"
 #include "backend/cuda/instructions.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/program.h"
@@ -27,21 +28,12 @@ constexpr std::uint64_t kReserve = std::uint64_t{512} << 20;
 constexpr unsigned kReaders = 8;
 
 cudaDeviceProp usable_device() {
-  int n = 0;
-  const cudaError_t result = cudaGetDeviceCount(&n);
-  if (result != cudaSuccess || n == 0) {
-    cudaGetLastError();
-    throw Error(ErrorKind::Device, "backend cuda is not available here: " +
-                                       std::string(result != cudaSuccess ? cudaGetErrorString(result) : "no GPU"));
-  }
+  const GpuReport report = look_for_gpus();
+  if (report.state != GpuReport::State::Usable)
+    throw Error(ErrorKind::Device, "backend cuda is not available here: " + report.reason);
   check_cuda(cudaSetDevice(0), "choosing the device");
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, 0), "asking for the device");
-  if (properties.major < 8) {
-    throw Error(ErrorKind::Device, "backend cuda needs a GPU of compute capability 8.0 or newer; " +
-                                       std::string(properties.name) + " has " + std::to_string(properties.major) + "." +
-                                       std::to_string(properties.minor));
-  }
   return properties;
 }
 

@@ -1,4 +1,5 @@
-// The backends of this build by name. Includes every backend's factory, so it is a target of its own above them.
+// The backends of this build by name, and what is known of GPUs before one is made. Includes every backend's factory, so
+// it is a target of its own above them.
 #pragma once
 
 #include <memory>
@@ -6,6 +7,7 @@
 #include <string_view>
 
 #include "backend/backend.h"
+#include "backend/cuda/gpus.h"
 
 namespace llm {
 

@@ -1,0 +1,133 @@
+#include "common/placement.h"
+
+#include <CLI/CLI.hpp>
+
+#include "backend/registry/registry.h"
+#include "base/error.h"
+#include "common/command_line.h"
+#include "common/messages.h"
+#include "common/numbers.h"
+#include "gguf/file.h"
+#include "models/registry.h"
+
+namespace llm::app {
+namespace {
+
+constexpr std::string_view kWhole = "parts of a model on the GPU are not possible yet";
+
+/// For every GPU its name and memory, or why there is none.
+std::string list_of_devices() {
+  const GpuReport report = look_for_gpus();
+  std::string text;
+  for (std::size_t i = 0; i < report.gpus.size(); ++i) {
+    const Gpu& gpu = report.gpus[i];
+    text += "GPU " + std::to_string(i) + ": " + gpu_text(gpu) + ", " + bytes_text(free_gpu_memory(i)) + " of " +
+            bytes_text(gpu.memory) + " free\n";
+  }
+  return report.state == GpuReport::State::Usable ? text : text + "no GPU can be used: " + report.reason + "\n";
+}
+
+std::string value_text(int layers) {
+  if (layers == Placement::kAuto) return "auto";
+  return layers == Placement::kAll ? "all" : std::to_string(layers);
+}
+
+/// The option and its value: "--gpu-layers 99".
+std::string asked(const Placement& p) { return p.option + " " + value_text(p.gpu_layers); }
+
+[[noreturn]] void contradiction(const std::string& a, const std::string& b) {
+  throw Error(ErrorKind::Usage, a + " and " + b + " contradict each other: give one of them");
+}
+
+void refuse_contradictions(const Placement& p) {
+  const bool named = !p.backend.empty(), gpu = p.backend == "cuda";
+  const std::string name = "--backend " + p.backend;
+  if (named && p.gpu_layers != Placement::kAuto && gpu != (p.gpu_layers > 0)) contradiction(name, asked(p));
+  if (p.host_option.empty()) return;
+  if (gpu) contradiction(name, p.host_option);
+  if (p.gpu_layers > 0) contradiction(asked(p), p.host_option);
+}
+
+/// A number above the model's layers is how llama.cpp's users write "all", one below asks for what is not there.
+void refuse_part(const Placement& p, const std::string& path) {
+  Warnings warnings;  // load() gives them
+  const GgufFile file = GgufFile::open(path, warnings);
+  const int layers = open_model(file.metadata()).dims.n_layers;
+  if (p.gpu_layers > layers) return;
+  throw Error(ErrorKind::Usage, "option " + asked(p) + ": " + std::string(kWhole) + ", and this one has " +
+                                    number_text(layers) +
+                                    " layers; all: the GPU computes, 0: the CPU, auto: the GPU if the model fits");
+}
+
+}  // namespace
+
+std::string gpu_text(const Gpu& gpu) {
+  return escaped(gpu.name) + ", compute capability " + std::to_string(gpu.major) + "." + std::to_string(gpu.minor);
+}
+
+int parse_gpu_layers(std::string_view option, std::string_view text) {
+  if (text == "auto") return Placement::kAuto;
+  if (text == "all") return Placement::kAll;
+  try {
+    return static_cast<int>(parse_integer(option, text, 0, kMaxInt32 - 1));
+  } catch (const Error&) {
+    throw Error(ErrorKind::Usage,
+                "option " + std::string(option) + ": \"" + escaped(text) + "\" is not auto, all or a number of layers");
+  }
+}
+
+void add_placement_options(CLI::App& cli, Placement& p) {
+  cli.add_option_function<std::string>(
+         "--gpu-layers,--n-gpu-layers",
+         [&p](const std::string& text) { p.gpu_layers = parse_gpu_layers("--gpu-layers", text); },
+         "layers that the GPU computes; all, or more than there are: the whole model, or the run fails (code 9); 0: "
+         "none; auto (default): all of them if the GPU can be used and the weights fit; fewer than all are not "
+         "possible yet")
+      ->type_name("N|auto|all")
+      ->take_last();
+  const auto set_device = [&p](const std::string& text) {
+    if (text != "none") {
+      throw Error(ErrorKind::Usage, "option --device " + escaped(text) +
+                                        " is recognised, not supported yet: a model runs on the first GPU of "
+                                        "--list-devices; CUDA_VISIBLE_DEVICES chooses which that is");
+    }
+    p.host_option = "--device none";
+  };
+  cli.add_option_function<std::string>("--device", set_device, "none: the CPU computes, as -ngl 0")
+      ->type_name("none")
+      ->take_last();
+  cli.add_flag_callback(
+      "--no-kv-offload", [&p] { p.host_option = "--no-kv-offload"; },
+      "keys and values stay in the host's memory; so does the model then, as -ngl 0");
+  cli.add_flag_callback(
+         "--list-devices", [] { throw TextAsked{list_of_devices()}; }, "print the GPUs, or why there is none")
+      ->trigger_on_parse();
+  std::string names;
+  for (const std::string_view name : backend_names()) names += (names.empty() ? "" : "|") + std::string(name);
+  cli.add_option("--backend", p.backend, "what computes; decides alone (default: cuda or cpu, by --gpu-layers)")
+      ->type_name(names)
+      ->take_last();
+}
+
+BackendChoice choose_backend(const Placement& p, const std::string& model) {
+  using Failure = BackendChoice::Failure;
+  refuse_contradictions(p);
+  if (p.gpu_layers > 0 && p.gpu_layers != Placement::kAll) refuse_part(p, model);
+  if (!p.backend.empty()) return {p.backend, Failure::IsTheUsers};
+  if (p.gpu_layers == 0 || !p.host_option.empty()) return {"cpu", Failure::IsTheUsers};
+  const GpuReport report = look_for_gpus();
+  if (report.state == GpuReport::State::Usable)
+    return {"cuda", p.gpu_layers == Placement::kAuto ? Failure::MeansCpu : Failure::IsNoGpu};
+  if (p.gpu_layers != Placement::kAuto) {
+    throw Error(ErrorKind::Device,
+                "option " + asked(p) + ": no GPU can be used: " + report.reason + "; 0 and auto run the model on the CPU");
+  }
+  if (report.state == GpuReport::State::Unusable) warn_of_cpu(report.reason);
+  return {"cpu", Failure::IsTheUsers};
+}
+
+void warn_of_cpu(const std::string& reason) {
+  print_warnings({{"gpu", "the model runs on the CPU: " + reason + " (-ngl 0 asks for that)"}});
+}
+
+}  // namespace llm::app
