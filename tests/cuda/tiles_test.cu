@@ -228,7 +228,7 @@ TEST_CASE("tiles hold what the blocks of a file hold", "[tiles]") {
             for (int lane = 0; lane < 32; ++lane) {
               const std::byte* from = matrix.data() + strip * strip_bytes<T>(k);
               T piece;
-              piece.load(from + codes_at<T>(index), from + scales_at<T>(index, k), lane);
+              piece.template load<FromMemory>(from + codes_at<T>(index), from + scales_at<T>(index, k), lane);
               for (int step = 0; step < T::kSteps; ++step)
                 for (int r = 0; r < 4; ++r) {
                   float y[4];

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
   const std::byte* from = matrix + strip * strip_bytes<T>(k);
   const std::byte* scales = from + scales_at<T>(index, k);
   T piece;
-  piece.load(from + codes_at<T>(index), scales, lane);
+  piece.template load<FromGlobal>(from + codes_at<T>(index), scales, lane);
   wait_for_previous();  // others may still read or write `out`
 #pragma unroll
   for (int step = 0; step < T::kSteps; ++step)
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
   const std::byte* from = matrix + id / kTileRows * strip_bytes<T>(k);
   const std::byte* scales = from + scales_at<T>(index, k);
   T piece;
-  piece.load(from + codes_at<T>(index), scales, lane);
+  piece.template load<FromGlobal>(from + codes_at<T>(index), scales, lane);
   const int row = static_cast<int>(id % kTileRows);
   if (lane / 4 != row % 8) return;
   const auto write_half = [&](auto half) {

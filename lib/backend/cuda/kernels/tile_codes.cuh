@@ -21,36 +21,46 @@
 
 namespace llm::cuda {
 
-/// 4 or 16 bytes of weights: read once, by one multiprocessor.
-LLM_HOST_DEVICE uint4 load_quad(const std::byte* from) {
-  uint4 v;
+/// Where a lane reads a piece from. In global memory: read once, by one multiprocessor.
+struct FromGlobal {
+  static LLM_HOST_DEVICE uint4 quad(const std::byte* from) {
+    uint4 v;
 #ifdef __CUDA_ARCH__
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
 #else
-  std::memcpy(&v, from, sizeof v);
+    std::memcpy(&v, from, sizeof v);
 #endif
-  return v;
-}
-LLM_HOST_DEVICE uint2 load_pair(const std::byte* from) {
-  uint2 v;
+    return v;
+  }
+  static LLM_HOST_DEVICE uint2 pair(const std::byte* from) {
+    uint2 v;
 #ifdef __CUDA_ARCH__
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
 #else
-  std::memcpy(&v, from, sizeof v);
+    std::memcpy(&v, from, sizeof v);
 #endif
-  return v;
-}
-LLM_HOST_DEVICE std::uint32_t load_word(const std::byte* from) {
-  std::uint32_t v;
+    return v;
+  }
+  static LLM_HOST_DEVICE std::uint32_t word(const std::byte* from) {
+    std::uint32_t v;
 #ifdef __CUDA_ARCH__
-  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
+    asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
 #else
-  std::memcpy(&v, from, sizeof v);
+    std::memcpy(&v, from, sizeof v);
 #endif
-  return v;
-}
+    return v;
+  }
+};
+/// Anywhere else: shared memory, or the host's.
+struct FromMemory {
+  static LLM_HOST_DEVICE uint4 quad(const std::byte* from) { return *reinterpret_cast<const uint4*>(from); }
+  static LLM_HOST_DEVICE uint2 pair(const std::byte* from) { return *reinterpret_cast<const uint2*>(from); }
+  static LLM_HOST_DEVICE std::uint32_t word(const std::byte* from) {
+    return *reinterpret_cast<const std::uint32_t*>(from);
+  }
+};
 
 LLM_HOST_DEVICE std::uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
@@ -145,8 +155,9 @@ struct Planes {
 struct CodesU4 : Planes<NibblePlane, NoPlane, 8, false, 2, 4> {
   static constexpr float kUnit = 1;
   uint4 low[4];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 4; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
+    for (int i = 0; i < 4; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int, unsigned q, int) { return q; }
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const {
@@ -158,9 +169,10 @@ struct CodesU4 : Planes<NibblePlane, NoPlane, 8, false, 2, 4> {
 struct CodesU5 : Planes<NibblePlane, BitPlane, 8, false, 2, 3> {
   static constexpr float kUnit = 1;
   uint4 low[4], high;
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 4; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
-    high = load_quad(codes + kQuadBytes * 4 + 16 * lane);
+    for (int i = 0; i < 4; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
+    high = From::quad(codes + kQuadBytes * 4 + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int plane, unsigned q, int step) {
     if (step % 2 == 0) return plane == 0 ? q & 15 : q >> 4;
@@ -183,8 +195,9 @@ LLM_HOST_DEVICE std::uint32_t upper_nibbles(const uint4 (&low)[4], int step, int
 struct CodesS4 : Planes<NibblePlane, NoPlane, 8, true, 1, 0> {
   static constexpr float kUnit = 0x1p-4f;
   uint4 low[4];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 4; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
+    for (int i = 0; i < 4; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int, unsigned q, int) { return q ^ 8; }
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const { return upper_nibbles(low, step, r); }
@@ -194,9 +207,10 @@ struct CodesS4 : Planes<NibblePlane, NoPlane, 8, true, 1, 0> {
 struct CodesS5 : Planes<NibblePlane, BitPlane, 8, true, 1, 0> {
   static constexpr float kUnit = 0x1p-3f;
   uint4 low[4], high;
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 4; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
-    high = load_quad(codes + kQuadBytes * 4 + 16 * lane);
+    for (int i = 0; i < 4; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
+    high = From::quad(codes + kQuadBytes * 4 + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int plane, unsigned q, int) { return plane == 0 ? (q ^ 16) >> 1 : q & 1; }
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const {
@@ -208,9 +222,10 @@ struct CodesS5 : Planes<NibblePlane, BitPlane, 8, true, 1, 0> {
 struct CodesS6 : Planes<NibblePlane, PairPlane, 8, true, 1, 0> {
   static constexpr float kUnit = 0x1p-2f;
   uint4 low[4], high[2];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 4; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
-    for (int i = 0; i < 2; ++i) high[i] = load_quad(codes + kQuadBytes * (4 + i) + 16 * lane);
+    for (int i = 0; i < 4; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
+    for (int i = 0; i < 2; ++i) high[i] = From::quad(codes + kQuadBytes * (4 + i) + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int plane, unsigned q, int) { return plane == 0 ? (q ^ 32) >> 2 : q & 3; }
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const {
@@ -222,9 +237,10 @@ struct CodesS6 : Planes<NibblePlane, PairPlane, 8, true, 1, 0> {
 struct CodesS3 : Planes<PairPlane, BitPlane, 8, true, 1, 0> {
   static constexpr float kUnit = 0x1p-5f;
   uint4 low[2], high;
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 2; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
-    high = load_quad(codes + kQuadBytes * 2 + 16 * lane);
+    for (int i = 0; i < 2; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
+    high = From::quad(codes + kQuadBytes * 2 + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int plane, unsigned q, int) { return plane == 0 ? (q ^ 4) >> 1 : q & 1; }
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const {
@@ -236,8 +252,9 @@ struct CodesS3 : Planes<PairPlane, BitPlane, 8, true, 1, 0> {
 struct CodesU2 : Planes<PairPlane, NoPlane, 8, false, 4, 2> {
   static constexpr float kUnit = 1;
   uint4 low[2];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 2; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
+    for (int i = 0; i < 2; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int, unsigned q, int) { return q; }
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const {
@@ -249,8 +266,9 @@ struct CodesU2 : Planes<PairPlane, NoPlane, 8, false, 4, 2> {
 struct CodesTernary : Planes<PairPlane, NoPlane, 8, true, 1, 0> {
   static constexpr float kUnit = -0x1p-6f;
   uint4 low[2];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 2; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
+    for (int i = 0; i < 2; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int, unsigned q, int) { return (1 - q) & 3; }
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const { return PairPlane::at(low, step, r, 6) & 0xc0c0c0c0u; }
@@ -260,8 +278,9 @@ struct CodesTernary : Planes<PairPlane, NoPlane, 8, true, 1, 0> {
 struct CodesS8 : Planes<BytePlane, NoPlane, 4, true, 1, 0> {
   static constexpr float kUnit = 1;
   uint4 low[4];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 4; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
+    for (int i = 0; i < 4; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int, unsigned q, int) { return q; }
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const { return word(low[step], r); }
@@ -286,8 +305,9 @@ template <class Table>
 struct CodesTable : Planes<SelectorPlane, NoPlane, 8, true, 1, 0> {
   static constexpr float kUnit = 1;
   uint4 low[4];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
-    for (int i = 0; i < 4; ++i) low[i] = load_quad(codes + kQuadBytes * i + 16 * lane);
+    for (int i = 0; i < 4; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
   }
   static LLM_HOST_DEVICE unsigned field(int, unsigned q, int) { return q; }
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const {

@@ -1,17 +1,18 @@
 // Products of tiles with quantised columns: the kernel and how its shape is chosen.
 //
 // A block of threads computes 16 rows (a strip) for up to 8 NB columns. Its warps split k: piece p belongs to part
-// p % 16, and a warp takes a part or two, one after the other; what the parts give is added in one order, whatever the
-// number of warps. So the bits of a result depend on the row, its column and k alone.
+// p % 16, and a warp takes one part or several, one after the other; what the parts give is added in one order,
+// whatever the number of warps. So the bits of a result depend on the row, its column and k alone.
 //
-// A warp keeps the next piece in registers while it computes one: a block of 8 warps has 19 KB of Q4_K in flight, two
-// of them on a multiprocessor 38 KB, which at 4.5 TB/s covers 1.1 us. The first pieces are asked for before the block
-// waits for its input. Codes of activations come from the L1 or L2 cache as the B operand lies there (act_layout.h):
-// 4 lanes of a column read 32 neighbouring bytes. Lanes of columns that do not exist read another column's.
+// A warp copies its pieces to shared memory by itself, two ahead of the one that it computes (as registers they would
+// not do: the compiler gives these loads and those of the activations one scoreboard, and waits for both). 8 warps have
+// 38 KB of Q4_K in flight, a multiprocessor with two or three blocks 76 to 114 KB, where 4.5 TB/s at 1 us ask for 34.
+// The first copies start before the block waits for its input. Codes of activations come from the L1 or L2 cache as the
+// B operand lies there (act_layout.h): 4 lanes of a column read 32 neighbouring bytes. Lanes of columns that do not
+// exist read another column's.
 //
-// Instructions per 16 x 256 at 8 columns or fewer, counted from the source: Q4_K 180, Q6_K 290, Q8_0 190 (of which
-// loads 22, 35, 26). Memory needs 483, 686 and 888 issue slots of a quarter of a multiprocessor for these (4.9 bytes a
-// cycle): bound by memory, with a headroom of 2.3 to 4.7.
+// Instructions per 16 x 256 at 8 columns or fewer, by the disassembly: 223 for Q4_K, 323 for Q6_K, 340 for Q8_0. Memory
+// needs 483, 686 and 888 issue slots of a quarter of a multiprocessor for these (4.9 bytes a cycle).
 //
 // Float operations are those of the CPU's products (backend/cpu/kernels/quant_linear.h), a block of 256, 32 or 16 at a
 // time; where signed codes are multiples of their values, the sum is divided by that power of two at its end.
@@ -64,7 +65,7 @@ __device__ __forceinline__ void prefetch_strip(const std::byte* from, std::int64
 template <class T, int NB>
 struct LaneColumns {
   std::uint32_t codes[NB];      ///< of column g, k = 4t
-  std::uint32_t sums[NB];       ///< of column g: its ColumnBlock (Q8x256)
+  std::uint32_t sums[NB];       ///< of column g: its ColumnBlock (Q8x256), 4t further on
   std::uint32_t scales[NB][2];  ///< of columns 2t and 2t + 1
 
   /// row(c): the row of x that is column c; columns from `columns` on are read as the last one.
@@ -81,7 +82,7 @@ struct LaneColumns {
     for (int nb = 0; nb < NB; ++nb) {
       const std::uint32_t own = place(kColumns * nb + lane / 4);
       codes[nb] = own / kColumns * blocks * kBlockCodes + own % kColumns * kStepK + 8 * (lane % 4);
-      sums[nb] = scale_at(own);
+      sums[nb] = scale_at(own) + 4 * (lane % 4);
       scales[nb][0] = scale_at(place(kColumns * nb + 2 * (lane % 4)));
       scales[nb][1] = scale_at(place(kColumns * nb + 2 * (lane % 4) + 1));
     }
@@ -109,9 +110,42 @@ __device__ __forceinline__ void step_bytes(const T& piece, int step, std::uint32
   for (int r = 0; r < 4; ++r) a[r] = piece.codes.bytes(step, r);
 }
 
-/// Adds a piece to acc [NB][4] where a block of 256 has one scale on either side.
-template <class T, int NB>
-__device__ __forceinline__ void add_piece_256(const T& piece, const std::byte* x, const LaneColumns<T, NB>& at,
+/// The scales of a lane's columns of a block of 256, and the bytes of sums for the products with minimums.
+template <class T>
+struct BlockScales {
+  float d[2];
+  std::uint32_t low, high;
+
+  template <int NB>
+  __device__ __forceinline__ void load(const std::byte* x_scales, const LaneColumns<T, NB>& at, int nb) {
+    d[0] = load_scale(x_scales + at.scales[nb][0]);
+    d[1] = load_scale(x_scales + at.scales[nb][1]);
+    if constexpr (T::Scales::kMinimumK == 32)  // 8 of each: lanes t < 2 hold the low parts, the others the high ones
+      low = load_sums(x_scales + at.sums[nb] + offsetof(ColumnBlock, low32));
+    if constexpr (T::Scales::kMinimumK == 16) {
+      low = load_sums(x_scales + at.sums[nb] + offsetof(ColumnBlock, low16));
+      high = load_sums(x_scales + at.sums[nb] + offsetof(ColumnBlock, high16));
+    }
+  }
+};
+
+/// Sums of minimums times sums of codes. These are low + 128 high: the products with the high parts, times 128, then
+/// those with the low parts.
+template <class T>
+__device__ __forceinline__ void minimum_sums(const T& piece, const BlockScales<T>& x, int lane, int (&sum)[4]) {
+  const int zero[4] = {0, 0, 0, 0};
+  const std::uint32_t m0 = piece.scales.minimum_word(0), m1 = piece.scales.minimum_word(1);
+  const bool is_half = T::Scales::kMinimumK == 32, is_high = lane % 4 >= 2;
+  mma16<true>(sum, is_half && !is_high ? 0 : m0, is_half && !is_high ? 0 : m1, is_half ? x.low : x.high, zero);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) sum[j] <<= 7;
+  mma16<true>(sum, is_half && is_high ? 0 : m0, is_half && is_high ? 0 : m1, x.low, sum);
+}
+
+/// Adds a piece to acc [NB][4] where a block of 256 has one scale on either side. take(piece) gets the piece; the
+/// activations are asked for before.
+template <class T, int NB, class Take>
+__device__ __forceinline__ void add_piece_256(const Take& take, const std::byte* x, const LaneColumns<T, NB>& at,
                                               std::uint32_t index, int lane, float (&acc)[NB][4]) {
   using Codes = typename T::Codes;
   using Scales = typename T::Scales;
@@ -119,11 +153,15 @@ __device__ __forceinline__ void add_piece_256(const T& piece, const std::byte* x
   const int zero[4] = {0, 0, 0, 0};
   const std::byte* x_codes = x + index * static_cast<std::uint32_t>(kBlockCodes);
   const std::byte* x_scales = x + index * 512u;
+  T piece;
+  BlockScales<T> block[NB];
   int sum[NB][4];
 #pragma unroll
-  for (int nb = 0; nb < NB; ++nb)
+  for (int nb = 0; nb < NB; ++nb) {
+    if (NB <= 2) block[nb].load(x_scales, at, nb);
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum[nb][i] = 0;
+  }
 
 #pragma unroll
   for (int first = 0; first < kSteps; first += kAhead) {
@@ -133,6 +171,7 @@ __device__ __forceinline__ void add_piece_256(const T& piece, const std::byte* x
 #pragma unroll
       for (int nb = 0; nb < NB; ++nb)
         b[i][nb] = load_codes(x_codes + at.codes[nb] + step_of<T>(first + i) * (kColumns * kStepK));
+    if (first == 0) take(piece);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int step = step_of<T>(first + i);
@@ -177,39 +216,21 @@ __device__ __forceinline__ void add_piece_256(const T& piece, const std::byte* x
   const float d[2] = {piece.scales.d(0), piece.scales.d(1)};
 #pragma unroll
   for (int nb = 0; nb < NB; ++nb) {
-    const float d_act[2] = {load_scale(x_scales + at.scales[nb][0]), load_scale(x_scales + at.scales[nb][1])};
+    if (NB > 2) block[nb].load(x_scales, at, nb);
     if constexpr (Scales::kMinimumK > 0) {
-      // sums are low + 128 high: the minimums times the high parts, times 128, plus the minimums times the low parts
-      const std::uint32_t m0 = piece.scales.minimum_word(0), m1 = piece.scales.minimum_word(1);
-      const std::byte* sums = x_scales + at.sums[nb];
       int msum[4];
-      if constexpr (Scales::kMinimumK == 32) {
-        // 8 of each: lanes t < 2 hold the low parts, the others the high ones
-        const std::uint32_t parts = load_sums(sums + offsetof(ColumnBlock, low32) + 4 * (lane % 4));
-        const bool is_high = lane % 4 >= 2;
-        mma16<true>(msum, is_high ? m0 : 0, is_high ? m1 : 0, parts, zero);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) msum[j] <<= 7;
-        mma16<true>(msum, is_high ? 0 : m0, is_high ? 0 : m1, parts, msum);
-      } else {
-        const std::uint32_t low = load_sums(sums + offsetof(ColumnBlock, low16) + 4 * (lane % 4));
-        const std::uint32_t high = load_sums(sums + offsetof(ColumnBlock, high16) + 4 * (lane % 4));
-        mma16<true>(msum, m0, m1, high, zero);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) msum[j] <<= 7;
-        mma16<true>(msum, m0, m1, low, msum);
-      }
+      minimum_sums(piece, block[nb], lane, msum);
       const float dmin[2] = {piece.scales.dmin(0), piece.scales.dmin(1)};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         float y = d[j / 2] * static_cast<float>(sum[nb][j]);
         y = fmaf(-dmin[j / 2], static_cast<float>(msum[j]), y);
-        acc[nb][j] = fmaf(d_act[j % 2], y, acc[nb][j]);
+        acc[nb][j] = fmaf(block[nb].d[j % 2], y, acc[nb][j]);
       }
     } else {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        acc[nb][j] = fmaf(d_act[j % 2], d[j / 2] * static_cast<float>(sum[nb][j]), acc[nb][j]);
+        acc[nb][j] = fmaf(block[nb].d[j % 2], d[j / 2] * static_cast<float>(sum[nb][j]), acc[nb][j]);
     }
   }
 }
@@ -222,8 +243,8 @@ __device__ __forceinline__ float shifted_to_float(int sum) {
 }
 
 /// Adds a piece to acc [NB][4] where every 32 or 16 have a scale and every 32 an activation scale.
-template <class T, int NB>
-__device__ __forceinline__ void add_piece_32(const T& piece, const std::byte* x, const LaneColumns<T, NB>& at,
+template <class T, int NB, class Take>
+__device__ __forceinline__ void add_piece_32(const Take& take, const std::byte* x, const LaneColumns<T, NB>& at,
                                              std::uint32_t index, float (&acc)[NB][4]) {
   using Codes = typename T::Codes;
   using Scales = typename T::Scales;
@@ -232,6 +253,7 @@ __device__ __forceinline__ void add_piece_32(const T& piece, const std::byte* x,
   const std::byte* x_codes = x + index * static_cast<std::uint32_t>(T::kSteps * kColumns * kStepK);
   const std::byte* x_scales = x + index * static_cast<std::uint32_t>(T::kSteps * kColumns * sizeof(StepScale));
 
+  T piece;
 #pragma unroll
   for (int first = 0; first < T::kSteps; first += kAhead) {
     uint2 b[kAhead][NB];
@@ -245,6 +267,7 @@ __device__ __forceinline__ void add_piece_32(const T& piece, const std::byte* x,
         d_act[i][nb][0] = load_scale(x_scales + at.scales[nb][0] + (first + i) * kStepScales);
         d_act[i][nb][1] = load_scale(x_scales + at.scales[nb][1] + (first + i) * kStepScales);
       }
+    if (first == 0) take(piece);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int step = first + i;
@@ -292,26 +315,91 @@ __device__ __forceinline__ void add_piece_32(const T& piece, const std::byte* x,
   }
 }
 
-/// The pieces of a warp: those of part `warp`, then, where 8 warps do all, those of part warp + 8.
-struct PieceSequence {
-  int warp, first, count;  ///< pieces of the first part, and of both
+/// Copies 16 bytes to shared memory; a group of such copies is waited for when `later` or fewer came after it.
+__device__ __forceinline__ void copy_async(std::byte* to, const std::byte* from) {
+#ifdef __CUDA_ARCH__
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from)
+      : "memory");
+#else
+  std::memcpy(to, from, 16);
+#endif
+}
+__device__ __forceinline__ void end_copies() {
+#ifdef __CUDA_ARCH__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int later>
+__device__ __forceinline__ void wait_for_copies() {
+#ifdef __CUDA_ARCH__
+  asm volatile("cp.async.wait_group %0;" ::"n"(later) : "memory");
+#endif
+}
 
-  __device__ __forceinline__ PieceSequence(int warp, int warps, int pieces) : warp(warp) {
-    first = pieces > warp ? (pieces - warp + kParts - 1) / kParts : 0;
-    const int other = warp + kSlots;
-    count = first + (warps == kSlots && pieces > other ? (pieces - other + kParts - 1) / kParts : 0);
+/// A warp's walk over its pieces. Part number j of a warp, of kParts / warps: in pairs s and s + 8, which share a slot.
+struct Walk {
+  int warp, warps, pieces, part = 0, piece;
+
+  __device__ __forceinline__ Walk(int warp, int warps, int pieces)
+      : warp(warp), warps(warps), pieces(pieces), piece(warp) {
+    skip_empty();
   }
-  __device__ __forceinline__ int operator[](int i) const {
-    return i < first ? warp + kParts * i : warp + kSlots + kParts * (i - first);
+  __device__ __forceinline__ int first_piece(int j) const { return warp + j / 2 * warps + j % 2 * kSlots; }
+  __device__ __forceinline__ bool at_end() const { return part * warps >= kParts; }
+  __device__ __forceinline__ void skip_empty() {
+    while (piece >= pieces && !at_end()) piece = first_piece(++part);
+  }
+  __device__ __forceinline__ void advance() {
+    piece += kParts;
+    skip_empty();
+  }
+};
+
+inline constexpr int kStages = 3;  ///< pieces of a warp in shared memory
+
+/// The pieces of a warp on their way through shared memory.
+template <class T>
+struct Ring {
+  const std::byte *codes, *scales;  ///< of the strip's first piece
+  std::byte* stages;                ///< kStages of T::kPieceBytes
+  int lane;
+  Walk ahead;
+  int fill = 0, take = 0;  ///< stages
+
+  /// Asks for the next piece, if there is one.
+  __device__ __forceinline__ void copy_next() {
+    if (!ahead.at_end()) {
+      std::byte* to = stages + fill * T::kPieceBytes + 16 * lane;
+      const std::byte* from_codes = codes + codes_at<T>(ahead.piece) + 16 * lane;
+      const std::byte* from_scales = scales + static_cast<std::int64_t>(ahead.piece) * T::Scales::kBytes + 16 * lane;
+#pragma unroll
+      for (int i = 0; i < T::Codes::kBytes; i += kQuadBytes) copy_async(to + i, from_codes + i);
+#pragma unroll
+      for (int i = 0; i < T::Scales::kBytes; i += kQuadBytes)
+        if (i + 16 * lane < T::Scales::kBytes) copy_async(to + T::Codes::kBytes + i, from_scales + i);
+      ahead.advance();
+    }
+    fill = fill + 1 == kStages ? 0 : fill + 1;
+    end_copies();
+  }
+  /// The next piece, and asks for one more.
+  __device__ __forceinline__ void take_next(T& piece) {
+    wait_for_copies<kStages - 2>();
+    __syncwarp();  // the copies of all lanes are there, and all have done with the stage that is filled next
+    const std::byte* from = stages + take * T::kPieceBytes;
+    piece.template load<FromMemory>(from, from + T::Codes::kBytes, lane);
+    take = take + 1 == kStages ? 0 : take + 1;
+    copy_next();
   }
 };
 
 template <class T, int NB>
 struct WarpSums {
-  const TileArguments& p;
+  const std::byte* x;
   const LaneColumns<T, NB>& at;
   int lane;
-  float* slot;  ///< of the warp's first part: [NB][4][32]
   float acc[NB][4];
 
   __device__ __forceinline__ void clear() {
@@ -320,20 +408,21 @@ struct WarpSums {
 #pragma unroll
       for (int j = 0; j < 4; ++j) acc[nb][j] = 0;
   }
-  __device__ __forceinline__ void add(const T& piece, int index) {
+  template <class Take>
+  __device__ __forceinline__ void add(const Take& take, int index) {
     if constexpr (T::kFormat == ActFormat::Q8x256)
-      add_piece_256<T, NB>(piece, p.x, at, static_cast<std::uint32_t>(index), lane, acc);
+      add_piece_256<T, NB>(take, x, at, static_cast<std::uint32_t>(index), lane, acc);
     else
-      add_piece_32<T, NB>(piece, p.x, at, static_cast<std::uint32_t>(index), acc);
+      add_piece_32<T, NB>(take, x, at, static_cast<std::uint32_t>(index), acc);
   }
-  __device__ __forceinline__ void store() {
+  /// Into `slot` [NB][4][32].
+  __device__ __forceinline__ void store(float* slot) const {
 #pragma unroll
     for (int nb = 0; nb < NB; ++nb)
 #pragma unroll
       for (int j = 0; j < 4; ++j) slot[(nb * 4 + j) * 32 + lane] = acc[nb][j];
   }
-  /// acc + what `slot` holds, into `slot`.
-  __device__ __forceinline__ void store_sum() {
+  __device__ __forceinline__ void add_to(float* slot) const {
 #pragma unroll
     for (int nb = 0; nb < NB; ++nb)
 #pragma unroll
@@ -341,131 +430,130 @@ struct WarpSums {
   }
 };
 
-/// Block (strip, group) of blockDim.x = 128, 256 or 512 threads; the last for NB <= 2 only. Shared: min(warps, 8) slots
-/// of 512 NB bytes.
+template <class T, int NB>
+constexpr std::size_t shared_bytes(int warps) {
+  return kSlots * NB * 4 * 32 * sizeof(float) + static_cast<std::size_t>(warps * kStages) * T::kPieceBytes;
+}
+
+/// Block (strip, group) of 128, 256 or 512 threads; the last for NB <= 2 only. Shared: the slots [8][NB][4][32], then
+/// the warps' stages.
 template <class T, int NB>
 __global__ void __launch_bounds__(NB <= 2 ? 512 : 256, 1) tile_kernel(const __grid_constant__ TileArguments p) {
-  extern __shared__ float partial[];
+  extern __shared__ uint4 tile_shared[];
+  constexpr int kSlotFloats = NB * 4 * 32;
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const int warps = static_cast<int>(blockDim.x / 32);
+  const int warps = static_cast<int>(blockDim.x / 32), n_pieces = static_cast<int>(pieces<T>(p.k));
+  auto* partial = reinterpret_cast<float*>(tile_shared);
+  std::byte* stages = reinterpret_cast<std::byte*>(partial + kSlots * kSlotFloats) + warp * (kStages * T::kPieceBytes);
   int target = 0;
   while (target + 1 < p.n_targets && static_cast<int>(blockIdx.x) >= p.targets[target + 1].first_strip) ++target;
   const TileTarget& to = p.targets[target];
   const int strip = static_cast<int>(blockIdx.x) - to.first_strip;
-  const std::byte* matrix = to.matrix + strip * strip_bytes<T>(p.k);
-  const PieceSequence sequence(warp, warps, static_cast<int>(pieces<T>(p.k)));
-  const auto load = [&](T& piece, int i) {
-    const int index = sequence[i];
-    piece.load(matrix + codes_at<T>(index), matrix + scales_at<T>(index, p.k), lane);
-  };
 
-  T piece;
+  const bool is_grouped = p.groups.n_groups != nullptr;
+  const std::byte* matrix = to.matrix + strip * strip_bytes<T>(p.k);
   int columns = p.columns, expert = 0;
   const std::int32_t* routes = nullptr;
-  LaneColumns<T, NB> at;
-  if (p.groups.n_groups == nullptr) {
-    if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) < p.prefetched) prefetch_strip(matrix, strip_bytes<T>(p.k));
-    if (sequence.count > 0) load(piece, 0);
-    wait_for_previous();
-    at.find([&](int c) { return p.first_column + c; }, columns, p.k, p.x_scales, lane);
-  } else {
+  if (is_grouped) {
     const int group = static_cast<int>(blockIdx.y);
     wait_for_previous();
-    const int n_groups = *p.groups.n_groups, first = p.groups.first[group];
+    const int n_groups = *p.groups.n_groups;
     expert = p.groups.expert[group];
     columns = p.groups.count[group];
+    routes = p.groups.routes + p.groups.first[group];
     if (group >= n_groups) return;
     matrix += expert * to.matrix_bytes;
-    if (sequence.count > 0) load(piece, 0);
-    routes = p.groups.routes + first;
-    at.find([&](int c) { return routes[c] / p.groups.routes_per_row; }, columns, p.k, p.x_scales, lane);
+  } else if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) < p.prefetched) {
+    prefetch_strip(matrix, strip_bytes<T>(p.k));
   }
+  Ring<T> ring{matrix, matrix + scales_at<T>(0, p.k), stages, lane, Walk(warp, warps, n_pieces)};
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) ring.copy_next();
+  if (!is_grouped) wait_for_previous();
 
-  constexpr int kSlotFloats = NB * 4 * 32;
-  WarpSums<T, NB> sums{p, at, lane, partial + (warp % kSlots) * kSlotFloats, {}};
-  sums.clear();
-  const auto end_part = [&](int i) {
-    if (i + 1 == sequence.first && sequence.count > sequence.first) {
-      sums.store();
-      sums.clear();
-    }
-  };
-  if constexpr (NB <= 2) {  // two pieces by turns, so that none is moved between registers
-    T other;
-    for (int i = 0; i < sequence.count; i += 2) {
-      if (i + 1 < sequence.count) load(other, i + 1);
-      sums.add(piece, sequence[i]);
-      end_part(i);
-      if (i + 1 >= sequence.count) break;
-      if (i + 2 < sequence.count) load(piece, i + 2);
-      sums.add(other, sequence[i + 1]);
-      end_part(i + 1);
-    }
-  } else {
-    T next;
-    for (int i = 0; i < sequence.count; ++i) {
-      if (i + 1 < sequence.count) load(next, i + 1);
-      sums.add(piece, sequence[i]);
-      end_part(i);
-      piece = next;
-    }
+  LaneColumns<T, NB> at;
+  const auto x_row = [&](int c) { return is_grouped ? routes[c] / p.groups.routes_per_row : p.first_column + c; };
+  at.find(x_row, columns, p.k, p.x_scales, lane);
+  WarpSums<T, NB> sums{p.x, at, lane, {}};
+  for (int part = 0; part * warps < kParts; ++part) {
+    const int slot = (warp + part / 2 * warps) % kSlots;
+    sums.clear();
+    for (int index = warp + part / 2 * warps + part % 2 * kSlots; index < n_pieces; index += kParts)
+      sums.add([&](T& piece) { ring.take_next(piece); }, index);
+    if (part % 2 == 1)
+      sums.add_to(partial + slot * kSlotFloats);
+    else if (warp < kSlots)
+      sums.store(partial + slot * kSlotFloats);
   }
-
-  // Parts s and s + 8, then the slots in order. An absent part is zero.
-  if (warps > kSlots) {
-    if (warp >= kSlots) sums.store();
+  if (warps > kSlots) {  // part s + 8 is another warp's
     __syncthreads();
-    if (warp < kSlots) sums.store_sum();
-  } else if (sequence.count > sequence.first) {
-    sums.store_sum();
-  } else {
-    sums.store();
+    if (warp >= kSlots) sums.add_to(partial + (warp - kSlots) * kSlotFloats);
   }
   __syncthreads();
 
-  const int slots = min(warps, kSlots);
+  // The slots in order.
   const float scale = to.scale != nullptr ? to.scale[expert] : 1.0f;
   for (int e = static_cast<int>(threadIdx.x); e < kTileRows * kColumns * NB; e += static_cast<int>(blockDim.x)) {
     const int row = e % kTileRows, column = e / kTileRows;
     const int owner = row % 8 * 4 + column % kColumns / 2, register_ = row / 8 * 2 + column % 2;
     const float* from = partial + (column / kColumns * 4 + register_) * 32 + owner;
     float total = 0;
-    for (int s = 0; s < slots; ++s) total += from[s * kSlotFloats];
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) total += from[s * kSlotFloats];
     const int i = strip * kTileRows + row;
     if (i >= to.n || column >= columns) continue;
     if constexpr (T::Codes::kPasses == 1) total *= T::Codes::kUnit;
     if (to.scale != nullptr) total *= scale;
     if (to.bias != nullptr) total += to.bias[static_cast<std::int64_t>(expert) * to.n + i];
-    const std::int64_t y_row = routes != nullptr ? routes[column] : p.first_column + column;
+    const std::int64_t y_row = is_grouped ? routes[column] : p.first_column + column;
     to.y[y_row * to.n + i] = total;
   }
 }
 
-inline int multiprocessors() {
-  static thread_local int device = -1, count = 0;  // asked once, and again where the device changes
-  int now = 0;
-  check_cuda(cudaGetDevice(&now), "asking for the device");
-  if (now != device) {
-    check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, now), "asking for multiprocessors");
-    device = now;
+struct DeviceLimits {
+  int device = -1, multiprocessors = 0, shared_bytes = 0;
+};
+inline DeviceLimits device_limits() {
+  static thread_local DeviceLimits known;  // asked once, and again where the device changes
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the device");
+  if (device != known.device) {
+    DeviceLimits now{.device = device};
+    check_cuda(cudaDeviceGetAttribute(&now.multiprocessors, cudaDevAttrMultiProcessorCount, device),
+               "asking for multiprocessors");
+    check_cuda(cudaDeviceGetAttribute(&now.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+               "asking for shared memory");
+    known = now;
   }
-  return count;
+  return known;
 }
 
-/// 16 warps a block where that many are needed to fill the device, 4 where k has no more pieces, else 8.
+/// 16 warps a block where that many are needed to fill the device, 4 where k has no more pieces or shared memory no
+/// more room, else 8.
 template <class T, int NB>
 void launch_tile_kernel(TileArguments p, const Launch& at) {
+  const DeviceLimits limits = device_limits();
+  const auto fits = [&](int warps) {
+    return shared_bytes<T, NB>(warps) <= static_cast<std::size_t>(limits.shared_bytes);
+  };
   const std::int64_t n_pieces = pieces<T>(p.k);
-  const bool grouped = p.groups.n_groups != nullptr;
-  const int groups = grouped ? p.groups.max_groups : 1;
-  int warps = n_pieces <= 4 ? 4 : kSlots;
-  if (NB <= 2 && n_pieces >= kParts && static_cast<std::int64_t>(p.strips) * groups <= multiprocessors())
-    warps = kParts;
-  p.prefetched = at.overlap ? 2 * multiprocessors() : 0;
-  const std::size_t shared = static_cast<std::size_t>(std::min(warps, kSlots)) * NB * 4 * 32 * sizeof(float);
+  const int groups = p.groups.n_groups != nullptr ? p.groups.max_groups : 1;
+  int warps = n_pieces <= 4 || !fits(8) ? 4 : 8;
+  if (NB <= 2 && n_pieces >= kParts && std::int64_t{p.strips} * groups <= limits.multiprocessors && fits(16))
+    warps = 16;
+  p.prefetched = at.overlap ? 2 * limits.multiprocessors : 0;
+  static thread_local int allowed_on = -1;
+  if (allowed_on != limits.device) {
+    const std::size_t most =
+        std::min<std::size_t>(shared_bytes<T, NB>(NB <= 2 ? 16 : 8), static_cast<std::size_t>(limits.shared_bytes));
+    check_cuda(
+        cudaFuncSetAttribute(tile_kernel<T, NB>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
+        "allowing shared memory");
+    allowed_on = limits.device;
+  }
   launch(tile_kernel<T, NB>, dim3(static_cast<unsigned>(p.strips), static_cast<unsigned>(groups)),
-         dim3(static_cast<unsigned>(32 * warps)), shared, at, p);
+         dim3(static_cast<unsigned>(32 * warps)), shared_bytes<T, NB>(warps), at, p);
 }
 
 template <DType type>

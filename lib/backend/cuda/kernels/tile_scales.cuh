@@ -56,10 +56,11 @@ struct Scales32Minimums {
   static constexpr int kBytes = 320, kScaleK = 32, kMinimumK = 32;
   uint4 scales;
   uint2 minimums, halves;
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
-    scales = load_quad(from + 16 * (lane / 4));
-    minimums = load_pair(from + 128 + 16 * (lane / 4) + 8 * (lane % 2));
-    halves = load_pair(from + 256 + 8 * (lane / 4));
+    scales = From::quad(from + 16 * (lane / 4));
+    minimums = From::pair(from + 128 + 16 * (lane / 4) + 8 * (lane % 2));
+    halves = From::pair(from + 256 + 8 * (lane / 4));
   }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
@@ -82,9 +83,10 @@ struct Scales16 {
   static constexpr int kBytes = 288, kScaleK = 16, kMinimumK = 0;
   uint4 scales[2];
   std::uint32_t halves;
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
-    for (int half = 0; half < 2; ++half) scales[half] = load_quad(from + 32 * (lane / 4) + 16 * half);
-    halves = load_word(from + 256 + 4 * (lane / 4));
+    for (int half = 0; half < 2; ++half) scales[half] = From::quad(from + 32 * (lane / 4) + 16 * half);
+    halves = From::word(from + 256 + 4 * (lane / 4));
   }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
@@ -101,10 +103,11 @@ struct Scales16Minimums {
   static constexpr int kBytes = 576, kScaleK = 16, kMinimumK = 16;
   uint4 scales[2];
   uint2 minimums, halves;
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
-    for (int half = 0; half < 2; ++half) scales[half] = load_quad(from + 32 * (lane / 4) + 16 * half);
-    minimums = load_pair(from + 256 + 8 * lane);
-    halves = load_pair(from + 512 + 8 * (lane / 4));
+    for (int half = 0; half < 2; ++half) scales[half] = From::quad(from + 32 * (lane / 4) + 16 * half);
+    minimums = From::pair(from + 256 + 8 * lane);
+    halves = From::pair(from + 512 + 8 * (lane / 4));
   }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
@@ -127,9 +130,10 @@ struct Scales32 {
   static constexpr int kBytes = 160, kScaleK = 32, kMinimumK = 0;
   uint4 scales;
   std::uint32_t halves;
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
-    scales = load_quad(from + 16 * (lane / 4));
-    halves = load_word(from + 128 + 4 * (lane / 4));
+    scales = From::quad(from + 16 * (lane / 4));
+    halves = From::word(from + 128 + 4 * (lane / 4));
   }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
@@ -144,7 +148,10 @@ struct Scales32 {
 struct ScalesOne {
   static constexpr int kBytes = 32, kScaleK = 0, kMinimumK = 0;
   std::uint32_t halves;
-  LLM_HOST_DEVICE void load(const std::byte* from, int lane) { halves = load_word(from + 4 * (lane / 4)); }
+  template <class From>
+  LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
+    halves = From::word(from + 4 * (lane / 4));
+  }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
     return from.d(tile_row(w, 0)) | from.d(tile_row(w, 1)) << 16;
@@ -170,8 +177,9 @@ struct StepScales {
   static constexpr int kBytes = 256, kScaleK = 32;
   static constexpr bool kOffset = false;
   uint4 scales[2];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
-    for (int half = 0; half < 2; ++half) scales[half] = load_quad(from + 32 * (lane / 4) + 16 * half);
+    for (int half = 0; half < 2; ++half) scales[half] = From::quad(from + 32 * (lane / 4) + 16 * half);
   }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
@@ -186,7 +194,10 @@ struct StepScales4 {
   static constexpr int kBytes = 128, kScaleK = 32;
   static constexpr bool kOffset = false;
   uint4 scales;
-  LLM_HOST_DEVICE void load(const std::byte* from, int lane) { scales = load_quad(from + 16 * (lane / 4)); }
+  template <class From>
+  LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
+    scales = From::quad(from + 16 * (lane / 4));
+  }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
     const int row = tile_row(w / 4, w / 2 % 2), k = 64 * (w % 2);
@@ -200,9 +211,10 @@ struct StepScalesOffsets {
   static constexpr int kBytes = 512, kScaleK = 32;
   static constexpr bool kOffset = true;
   uint4 scales[2], offsets[2];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
-    for (int half = 0; half < 2; ++half) scales[half] = load_quad(from + 32 * (lane / 4) + 16 * half);
-    for (int half = 0; half < 2; ++half) offsets[half] = load_quad(from + 256 + 32 * (lane / 4) + 16 * half);
+    for (int half = 0; half < 2; ++half) scales[half] = From::quad(from + 32 * (lane / 4) + 16 * half);
+    for (int half = 0; half < 2; ++half) offsets[half] = From::quad(from + 256 + 32 * (lane / 4) + 16 * half);
   }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
@@ -219,8 +231,9 @@ struct HalfStepScales {
   static constexpr int kBytes = 512, kScaleK = 16;
   static constexpr bool kOffset = false;
   uint4 scales[4];
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
-    for (int i = 0; i < 4; ++i) scales[i] = load_quad(from + 64 * (lane / 4) + 16 * i);
+    for (int i = 0; i < 4; ++i) scales[i] = From::quad(from + 64 * (lane / 4) + 16 * i);
   }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {

@@ -13,10 +13,9 @@
 namespace llm::cuda {
 
 /// The storage types that have tiles.
-#define LLM_TILE_TYPES(X)                                                                                       \
-  X(Q4_0)                                                                                                       \
-  X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4) X(NVFP4) \
-      X(TQ2_0)
+#define LLM_TILE_TYPES(X) \
+  X(Q4_0)                 \
+  X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4) X(NVFP4) X(TQ2_0)
 
 /// A piece of a type in a lane's registers.
 template <DType type, ActFormat format, class CodesKind, class ScalesKind>
@@ -31,9 +30,10 @@ struct TileOf {
 
   Codes codes;
   Scales scales;
+  template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes_at, const std::byte* scales_at, int lane) {
-    codes.load(codes_at, lane);
-    scales.load(scales_at, lane);
+    codes.template load<From>(codes_at, lane);
+    scales.template load<From>(scales_at, lane);
   }
 };
 
