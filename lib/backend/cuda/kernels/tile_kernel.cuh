@@ -28,7 +28,7 @@
 
 namespace llm::cuda {
 
-inline constexpr int kParts = 16;  ///< of k, of which a block's warps take one or two each
+inline constexpr int kParts = 16;  ///< of k, of which a block's warps take one, two or four each
 inline constexpr int kSlots = 8;   ///< sums that the parts are brought together in: parts s and s + 8 first
 
 /// Activations, by way of the first cache: they were written by an earlier kernel, so not through the read-only path.
@@ -435,10 +435,19 @@ constexpr std::size_t shared_bytes(int warps) {
   return kSlots * NB * 4 * 32 * sizeof(float) + static_cast<std::size_t>(warps * kStages) * T::kPieceBytes;
 }
 
-/// Block (strip, group) of 128, 256 or 512 threads; the last for NB <= 2 only. Shared: the slots [8][NB][4][32], then
-/// the warps' stages.
-template <class T, int NB>
-__global__ void __launch_bounds__(NB <= 2 ? 512 : 256, 1) tile_kernel(const __grid_constant__ TileArguments p) {
+/// Blocks that share a multiprocessor of an H100 (227 KB, of which each takes 1 KB more): registers are limited so that
+/// they fit. Three want 80 registers, which is too few for a scale and an activation scale per step.
+template <class T, int NB, int kMostWarps>
+constexpr int blocks_together() {
+  if (kMostWarps > kSlots || NB > 2) return 1;
+  const int fit = static_cast<int>(std::size_t{227 * 1024} / (shared_bytes<T, NB>(kSlots) + 1024));
+  return NB == 1 && fit >= 3 && (T::kFormat == ActFormat::Q8x256 || T::kSteps < 8) ? 3 : 2;
+}
+
+/// Block (strip, group) of 128, 256 or 512 threads. Shared: the slots [8][NB][4][32], then the warps' stages.
+template <class T, int NB, int kMostWarps>
+__global__ void __launch_bounds__(32 * kMostWarps, (blocks_together<T, NB, kMostWarps>()))
+    tile_kernel(const __grid_constant__ TileArguments p) {
   extern __shared__ uint4 tile_shared[];
   constexpr int kSlotFloats = NB * 4 * 32;
   let_next_start();
@@ -529,7 +538,23 @@ inline DeviceLimits device_limits() {
   return known;
 }
 
-/// 16 warps a block where that many are needed to fill the device, 4 where k has no more pieces or shared memory no
+template <class T, int NB, int kMostWarps>
+void launch_tile_kernel(const TileArguments& p, int warps, unsigned groups, const DeviceLimits& limits,
+                        const Launch& at) {
+  constexpr auto kKernel = tile_kernel<T, NB, kMostWarps>;
+  static thread_local int allowed_on = -1;
+  if (allowed_on != limits.device) {
+    const auto most =
+        std::min<std::size_t>(shared_bytes<T, NB>(kMostWarps), static_cast<std::size_t>(limits.shared_bytes));
+    check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
+               "allowing shared memory");
+    allowed_on = limits.device;
+  }
+  launch(kKernel, dim3(static_cast<unsigned>(p.strips), groups), dim3(static_cast<unsigned>(32 * warps)),
+         shared_bytes<T, NB>(warps), at, p);
+}
+
+/// 16 warps a block where a multiprocessor gets one block at most, 4 where k has no more pieces or shared memory no
 /// more room, else 8.
 template <class T, int NB>
 void launch_tile_kernel(TileArguments p, const Launch& at) {
@@ -539,21 +564,14 @@ void launch_tile_kernel(TileArguments p, const Launch& at) {
   };
   const std::int64_t n_pieces = pieces<T>(p.k);
   const int groups = p.groups.n_groups != nullptr ? p.groups.max_groups : 1;
-  int warps = n_pieces <= 4 || !fits(8) ? 4 : 8;
-  if (NB <= 2 && n_pieces >= kParts && std::int64_t{p.strips} * groups <= limits.multiprocessors && fits(16))
-    warps = 16;
   p.prefetched = at.overlap ? 2 * limits.multiprocessors : 0;
-  static thread_local int allowed_on = -1;
-  if (allowed_on != limits.device) {
-    const std::size_t most =
-        std::min<std::size_t>(shared_bytes<T, NB>(NB <= 2 ? 16 : 8), static_cast<std::size_t>(limits.shared_bytes));
-    check_cuda(
-        cudaFuncSetAttribute(tile_kernel<T, NB>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
-        "allowing shared memory");
-    allowed_on = limits.device;
+  if constexpr (NB == 1) {
+    const bool is_small = std::int64_t{p.strips} * groups <= limits.multiprocessors;
+    if (is_small && n_pieces >= kParts && fits(16))
+      return launch_tile_kernel<T, NB, 16>(p, 16, static_cast<unsigned>(groups), limits, at);
   }
-  launch(tile_kernel<T, NB>, dim3(static_cast<unsigned>(p.strips), static_cast<unsigned>(groups)),
-         dim3(static_cast<unsigned>(32 * warps)), shared_bytes<T, NB>(warps), at, p);
+  const int warps = n_pieces <= 4 || !fits(kSlots) ? 4 : kSlots;
+  launch_tile_kernel<T, NB, kSlots>(p, warps, static_cast<unsigned>(groups), limits, at);
 }
 
 template <DType type>
