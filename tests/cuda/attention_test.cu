@@ -335,7 +335,8 @@ TEST_CASE("what a cache cannot be is refused in words") {
 
 TEST_CASE("appended rows have the bytes that the host would store") {
   if (no_device()) return;
-  for (const HeadShape& shape : {HeadShape{2, 2, 64, 32}, HeadShape{3, 3, 128, 96}, HeadShape{1, 1, 5, 7}, HeadShape{2, 2, 20, 8}}) {
+  for (const HeadShape& shape :
+       {HeadShape{2, 2, 64, 32}, HeadShape{3, 3, 128, 96}, HeadShape{1, 1, 5, 7}, HeadShape{2, 2, 20, 8}}) {
     for (const DType k : kTypes) {
       for (const DType v : kTypes) {
         if (!fits(k, shape.dim_k) || !fits(v, shape.dim_v)) continue;
@@ -397,9 +398,10 @@ TEST_CASE("appended rows have the bytes that the host would store") {
 
 TEST_CASE("attention equals its definition: all types, heads and dimensions") {
   if (no_device()) return;
-  constexpr HeadShape kShapes[] = {{1, 1, 8, 8},      {4, 4, 16, 16}, {6, 2, 20, 20},   {3, 1, 5, 7},     {10, 2, 40, 40},
-                               {7, 1, 64, 64},    {8, 1, 64, 96}, {6, 2, 96, 64},   {4, 2, 128, 128}, {12, 1, 32, 32},
-                               {16, 2, 128, 128}, {2, 2, 80, 80}, {5, 1, 192, 128}, {4, 2, 256, 256}};
+  constexpr HeadShape kShapes[] = {{1, 1, 8, 8},     {4, 4, 16, 16},  {6, 2, 20, 20},    {3, 1, 5, 7},
+                                   {10, 2, 40, 40},  {7, 1, 64, 64},  {8, 1, 64, 96},    {6, 2, 96, 64},
+                                   {4, 2, 128, 128}, {12, 1, 32, 32}, {16, 2, 128, 128}, {2, 2, 80, 80},
+                                   {5, 1, 192, 128}, {4, 2, 256, 256}};
   const std::vector<int> lengths = {1, 65, 300};
   for (const HeadShape& shape : kShapes) {
     for (const DType k : kTypes) {
@@ -496,4 +498,111 @@ TEST_CASE("a key or value that is not a number shows in what sees it, and nowher
       }
     }
   }
+}
+
+namespace {
+
+float rounded(float x, bool bfloat16) { return bfloat16 ? to_float(to_bfloat16(x)) : to_float(to_half(x)); }
+
+/// The prompt kernel rounds queries and what it decodes to F16 (or all is BF16): the reference gets these values. What
+/// is left is the rounding of the weights p, by 2^-11 of themselves or 2^-25 where they are small (BF16: 2^-8, 0), and
+/// of f32 sums, which tensor cores truncate: for every result
+///   |y - reference| <= u sum(p |v|) / sum(p) + 2^-25 n max|v| + 4 (bound of attend())
+/// since sum(p) >= 1, the weights being relative to the largest.
+void check_prompt(const Scene& s, int window, ActFormat format, const std::vector<cuda::PromptSpan>& spans) {
+  std::mt19937 bits(99);
+  const bool bfloat16 = s.k_type == DType::BF16;
+  const float scale = 1 / std::sqrt(static_cast<float>(s.shape.dim_k));
+  std::size_t tokens = 0;
+  for (const cuda::PromptSpan& span : spans) {
+    tokens = std::max(tokens, static_cast<std::size_t>(span.first_token + span.n_tokens));
+  }
+  const std::size_t row = static_cast<std::size_t>(s.shape.heads * s.shape.dim_k);
+  const std::vector<float> q = random_floats(tokens * row, bits, 2.0f);
+  const DeviceCache cache(s);
+  REQUIRE(cuda::prompt_attention_refusal(cache.view) == nullptr);
+  const DeviceStep step(s, {});
+  const Device<float> queries(q), y(poison(tokens * row));
+  cuda::attend_prompt(queries.data(), y.data(), cache.view, {s.shape.heads, scale, window, format}, step.view(),
+                      spans.data(), static_cast<int>(spans.size()), {});
+  const std::vector<float> result = y.read();
+
+  Scene exact = s;
+  for (float& x : exact.k_rows) x = rounded(x, bfloat16);
+  for (float& x : exact.v_rows) x = rounded(x, bfloat16);
+  std::vector<float> seen = q;
+  if (info(s.k_type).quantized()) round_trip_activation(format, q.data(), seen.data(), std::ssize(q));
+  for (float& x : seen) x = rounded(x, bfloat16);
+  double most_v = 0;
+  for (const float x : exact.v_rows) {
+    if (!std::isnan(x)) most_v = std::max(most_v, std::fabs(static_cast<double>(x)));
+  }
+  const double unit = bfloat16 ? 0x1p-8 : 0x1p-11;
+  for (const cuda::PromptSpan& span : spans) {
+    for (int t = 0; t < span.n_tokens; ++t) {
+      const Token token{span.sequence, span.first_position + t};
+      const std::size_t at = static_cast<std::size_t>(span.first_token + t) * row;
+      const std::vector<float> e = expected(exact, token, seen.data() + at, scale, window, ActFormat::F32);
+      const std::vector<float> magnitude =
+          expected(exact, token, seen.data() + at, scale, window, ActFormat::F32, true);
+      const double rest =
+          (bfloat16 ? 0 : 0x1p-25 * (token.position + 1) * most_v) + 4 * f32_limit(s.shape.dim_k) * largest(e);
+      double over = 0;
+      for (std::size_t i = 0; i < e.size(); ++i) {
+        const double d = std::fabs(static_cast<double>(e[i]) - static_cast<double>(result[at + i]));
+        over = std::max(over, std::isnan(d) ? 1e9 : d / (unit * magnitude[i] + rest));
+      }
+      INFO(words(s.shape, s.k_type, s.v_type)
+           << " window " << window << ", sequence " << token.sequence << " at " << token.position);
+      CHECK(over <= 1);
+      if (over > 1) return;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("prompts on tensor cores equal the definition within F16's rounding: heads, dimensions, types") {
+  if (no_device()) return;
+  // A whole prompt, one that continues, a single token, one that ends with a block.
+  const std::vector<int> lengths = {70, 400, 1, 128};
+  const std::vector<cuda::PromptSpan> spans = {{0, 70, 0, 0}, {75, 67, 333, 1}, {70, 1, 0, 2}, {150, 30, 98, 3}};
+  constexpr HeadShape kShapes[] = {{4, 1, 64, 64},   {7, 1, 64, 64},    {10, 2, 80, 80},
+                                   {3, 1, 96, 96},   {2, 2, 112, 112},  {8, 2, 128, 128},
+                                   {5, 1, 128, 128}, {16, 2, 192, 192}, {6, 2, 256, 256}};
+  for (const HeadShape& shape : kShapes) {
+    for (const DType k : {DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q5_1}) {
+      for (const DType v : {DType::F16, DType::BF16, DType::Q8_0}) {
+        if (!fits(k, shape.dim_k) || !fits(v, shape.dim_v) || (k == DType::BF16) != (v == DType::BF16)) continue;
+        if (k != v && shape.dim_k != 128) continue;
+        check_prompt(Scene(shape, k, v, lengths, 71), 0, ActFormat::F32, spans);
+      }
+    }
+  }
+  check_prompt(Scene({4, 1, 64, 64}, DType::Q8_0, DType::Q8_0, lengths, 72), 0, ActFormat::Q8x32, spans);
+}
+
+TEST_CASE(
+    "prompts on tensor cores equal the definition within F16's rounding: windows, more spans than a launch takes") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {500};
+  const Scene s({4, 2, 64, 64}, DType::F16, DType::F16, lengths, 81);
+  for (const int window : {1, 20, 64, 100, 300, 1000}) {
+    check_prompt(s, window, ActFormat::F32, {{0, 90, 0, 0}, {90, 200, 300, 0}});
+  }
+  std::vector<cuda::PromptSpan> spans;
+  for (int i = 0; i < 150; ++i) spans.push_back({3 * i, 3, 3 * i, 0});
+  check_prompt(s, 0, ActFormat::F32, spans);
+}
+
+TEST_CASE("caches that the prompt kernel does not take are refused in words") {
+  if (no_device()) return;
+  const auto refused = [](DType k, DType v, int dim_k, int dim_v) {
+    return cuda::prompt_attention_refusal({nullptr, nullptr, k, v, 2, dim_k, dim_v}) != nullptr;
+  };
+  CHECK_FALSE(refused(DType::F16, DType::Q8_0, 128, 128));
+  CHECK(refused(DType::F32, DType::F32, 128, 128));
+  CHECK(refused(DType::F16, DType::BF16, 128, 128));
+  CHECK(refused(DType::F16, DType::F16, 128, 64));
+  CHECK(refused(DType::F16, DType::F16, 40, 40));
 }

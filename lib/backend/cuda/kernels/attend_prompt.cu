@@ -1,0 +1,500 @@
+// Attention of prompts on tensor cores: online softmax over tiles of 64 keys (the scheme of FlashAttention-2,
+// arXiv:2307.08691), products by mma.m16n8k16 with f32 sums.
+//
+// A CTA of 128 rows (attend_prompt.cuh): 4 warps of 32 rows for heads up to 128, 8 warps of 16 rows for wider ones,
+// whose sums would not fit in registers otherwise. Keys and values come by asynchronous copies, the next tile's while
+// this one is multiplied. Quantised rows are copied as they are and decoded to F16 in shared memory.
+//
+// Per tile, head dimension 128: 4 warps x 256 products of 4,096 operations, 2,048 cycles of tensor cores at the rate of
+// mma.sync (about 62 % of wgmma's); 64 KB + 64 KB of fragments read from shared memory, 1,024 cycles; 8,192 powers of
+// 2, 512 cycles. Two CTAs to a multiprocessor overlap these: 60-70 % of the 540 TFLOP/s that mma.sync reaches.
+//
+// A value that is not a number or infinite shows in every row of a CTA that reads its tile, also in the up to 31 tokens
+// before its own: a weight of 0 times it is not a number either.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "backend/cuda/kernels/attend_prompt.cuh"
+#include "backend/cuda/kernels/attention_asm.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+
+namespace llm::cuda {
+namespace {
+
+constexpr unsigned kAll = 0xffffffffu;
+constexpr int kKeys = kCacheBlock;
+
+struct PromptArgs {
+  const float* q;
+  float* y;
+  const unsigned char *k, *v;
+  const std::int32_t* block_table;
+  DType k_type, v_type;
+  bool decode_k, decode_v;
+  int table_stride;
+  int heads, kv_heads, group;
+  int k_row_bytes, v_row_bytes;
+  int window;
+  float scale_log2;
+  bool round_query;
+  PromptSpans spans;
+};
+
+template <bool kBFloat16>
+__device__ __forceinline__ std::uint32_t pack(float low, float high) {
+  if constexpr (kBFloat16) {
+    const __nv_bfloat162_raw raw = __floats2bfloat162_rn(low, high);
+    return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
+  } else {
+    const __half2_raw raw = __floats2half2_rn(low, high);
+    return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
+  }
+}
+
+/// Keys or values on their way into shared memory.
+struct Side {
+  const unsigned char* cache;
+  unsigned char* shared;
+  DType type;
+  bool decoded;
+  int row_bytes;
+};
+
+template <bool kBFloat16, int kDim>
+class Prompt {
+  static constexpr int kRowTiles = kDim <= 128 ? 2 : 1;  ///< of 16 rows, of a warp
+  static constexpr int kWarps = kPromptRows / (16 * kRowTiles);
+  static constexpr int kPitch = kDim * 2 + 16;
+  static constexpr int kTileBytes = kKeys * kPitch;
+  static constexpr int kKeyTiles = kKeys / 8;  ///< of 8 keys, of scores
+  static constexpr int kDimTiles = kDim / 8;   ///< of 8 elements, of results
+  static constexpr int kVectors = kDim / 8;    ///< of 8 elements, of a row
+  static_assert(kDim % 16 == 0);
+
+ public:
+  static constexpr int kThreads = 32 * kWarps;
+
+  __device__ __forceinline__ Prompt(const PromptArgs& args, unsigned char* shared)
+      : a(args), thread(static_cast<int>(threadIdx.x)), lane(thread % 32), warp(thread / 32) {
+    kv_head = static_cast<int>(blockIdx.x) % a.kv_heads;
+    const int tile =
+        a.spans.first_tile[a.spans.n] - 1 - static_cast<int>(blockIdx.x) / a.kv_heads;  // the longest first
+    int s = 0;
+    while (a.spans.first_tile[s + 1] <= tile) ++s;
+    span = a.spans.span[s];
+    first_row = (tile - a.spans.first_tile[s]) * kPromptRows;
+    rows = min(kPromptRows, span.n_tokens * a.group - first_row);
+    table = a.block_table + static_cast<std::int64_t>(span.sequence) * a.table_stride;
+    first_position = span.first_position + first_row / a.group;
+    last_position = span.first_position + (first_row + rows - 1) / a.group;
+    queries = shared;
+  }
+
+  __device__ __forceinline__ void run() {
+    const int begin = a.window > 0 ? max(0, first_position - a.window + 1) / kKeys : 0;
+    const int end = last_position / kKeys + 1;
+    start_copy(keys(), begin, 0);
+    commit_copies();
+    start_copy(values(), begin, 0);
+    commit_copies();
+    load_queries();
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < kDimTiles; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[m][i][j] = 0;
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        maxima[m][half] = -INFINITY;
+        totals[m][half] = 0;
+      }
+    }
+    for (int tile = begin; tile < end; ++tile) {
+      const int turn = (tile - begin) % 2;
+      const bool more = tile + 1 < end;
+      float s[kRowTiles][kKeyTiles][4];
+      const unsigned char* const k = arrived(keys(), tile, turn);
+      if (more) start_copy(keys(), tile + 1, 1 - turn);
+      commit_copies();
+      score(k, s);
+      if (tile * kKeys + kKeys - 1 > first_position || (a.window > 0 && tile * kKeys <= last_position - a.window)) {
+        mask(tile * kKeys, s);
+      }
+      soften(s);
+      const unsigned char* const v = arrived(values(), tile, turn);
+      if (more) start_copy(values(), tile + 1, 1 - turn);
+      commit_copies();
+      add(v, s);
+    }
+    write();
+  }
+
+ private:
+  // --- keys and values ---
+
+  __device__ __forceinline__ Side keys() const {
+    return {a.k, queries + kPromptRows * kPitch, a.k_type, a.decode_k, a.k_row_bytes};
+  }
+  __device__ __forceinline__ Side values() const {
+    return {a.v, keys().shared + prompt_side_bytes(a.decode_k, kDim, a.k_row_bytes), a.v_type, a.decode_v,
+            a.v_row_bytes};
+  }
+
+  /// Starts the copy of a tile; `turn` says which of the two places it goes to. Rows of values that no token of this
+  /// CTA sees become zero: they may hold anything, and a weight of 0 does not cover what is not a number.
+  __device__ __forceinline__ void start_copy(const Side& side, int tile, int turn) {
+    const unsigned char* const from = side.cache + cache_rows_offset(table[tile], a.kv_heads, kv_head, side.row_bytes);
+    const int there = min(kKeys, last_position + 1 - tile * kKeys);
+    if (side.decoded) {
+      unsigned char* const to = side.shared + kTileBytes + turn * prompt_raw_bytes(side.row_bytes);
+#pragma unroll 1
+      for (int i = thread * 16; i < there * side.row_bytes; i += kThreads * 16) copy16_async(to + i, from + i);
+    } else {
+      unsigned char* const to = side.shared + turn * kTileBytes;
+      if constexpr (kThreads % kVectors == 0) {  // the same part of rows that lie a fixed distance apart
+        constexpr int kStep = kThreads / kVectors;
+        const int first = thread / kVectors;
+        unsigned char* const at = to + first * kPitch + thread % kVectors * 16;
+#pragma unroll
+        for (int i = 0; i < kKeys / kStep; ++i) {
+          copy16_or_zero_async(at + i * kStep * kPitch, from + thread * 16 + i * kThreads * 16,
+                               first + i * kStep < there);
+        }
+      } else {
+#pragma unroll 1
+        for (int i = thread; i < kKeys * kVectors; i += kThreads) {
+          const int row = i / kVectors;
+          copy16_or_zero_async(to + row * kPitch + i % kVectors * 16, from + i * 16, row < there);
+        }
+      }
+    }
+  }
+
+  /// The tile as F16 or BF16, for all threads. One group of copies is younger: that of the other side.
+  __device__ __forceinline__ const unsigned char* arrived(const Side& side, int tile, int turn) {
+    wait_for_copies<1>();
+    __syncthreads();
+    if (!side.decoded) return side.shared + turn * kTileBytes;
+    const unsigned char* const raw = side.shared + kTileBytes + turn * prompt_raw_bytes(side.row_bytes);
+    const int there = min(kKeys, last_position + 1 - tile * kKeys);
+#pragma unroll 1
+    for (int i = thread; i < kKeys * kVectors; i += kThreads) {
+      const int row = i / kVectors, vector = i % kVectors;
+      float x[8] = {};
+      if (row < there) decode8<CacheSource::Any>(side.type, raw + row * side.row_bytes, vector * 8, kDim, x);
+      *reinterpret_cast<uint4*>(side.shared + row * kPitch + vector * 16) = packed(x);
+    }
+    __syncthreads();
+    return side.shared;
+  }
+
+  static __device__ __forceinline__ uint4 packed(const float (&x)[8]) {
+    return make_uint4(pack<kBFloat16>(x[0], x[1]), pack<kBFloat16>(x[2], x[3]), pack<kBFloat16>(x[4], x[5]),
+                      pack<kBFloat16>(x[6], x[7]));
+  }
+
+  // --- queries ---
+
+  __device__ __forceinline__ const float* query(int row) const {
+    const int r = first_row + row;
+    return a.q +
+           (static_cast<std::int64_t>(span.first_token + r / a.group) * a.heads + kv_head * a.group + r % a.group) *
+               kDim;
+  }
+  __device__ __forceinline__ void load_queries() {
+    if (a.round_query) {  // 32 elements per warp; kDim is a multiple of 32 where keys are quantised
+      for (int i = warp; i < kPromptRows * (kDim / 32); i += kWarps) {
+        const int row = i / (kDim / 32), d = i % (kDim / 32) * 32 + lane;
+        const float x = round_q8x32(row < rows ? __ldcg(query(row) + d) : 0.0f);
+        reinterpret_cast<std::uint16_t*>(queries + row * kPitch)[d] = static_cast<std::uint16_t>(pack<kBFloat16>(x, 0));
+      }
+      return;
+    }
+    for (int i = thread; i < kPromptRows * kVectors; i += kThreads) {
+      const int row = i / kVectors, vector = i % kVectors;
+      float x[8] = {};
+      if (row < rows) {
+        const float4* const from = reinterpret_cast<const float4*>(query(row) + vector * 8);
+        const float4 low = __ldcg(from), high = __ldcg(from + 1);
+        x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+        x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+      }
+      *reinterpret_cast<uint4*>(queries + row * kPitch + vector * 16) = packed(x);
+    }
+  }
+
+  // --- one tile ---
+
+  /// s = queries times keys. Fragments of 16 x 16: lane l gives row l % 8 of matrix l / 8.
+  __device__ __forceinline__ void score(const unsigned char* k, float (&s)[kRowTiles][kKeyTiles][4]) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) s[m][n][j] = 0;
+      }
+    }
+    const int matrix = lane / 8, in_matrix = lane % 8;
+    const std::uint32_t q_at =
+        shared_address(queries) +
+        static_cast<std::uint32_t>((warp * 16 * kRowTiles + matrix % 2 * 8 + in_matrix) * kPitch + matrix / 2 * 16);
+    const std::uint32_t k_at =
+        shared_address(k) + static_cast<std::uint32_t>((matrix / 2 * 8 + in_matrix) * kPitch + matrix % 2 * 16);
+#pragma unroll
+    for (int d = 0; d < kDim / 16; ++d) {
+      std::uint32_t q[kRowTiles][4];
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m)
+        load_matrices(q[m], q_at + static_cast<std::uint32_t>(m * 16 * kPitch + d * 32));
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; n += 2) {
+        std::uint32_t b[4];
+        load_matrices(b, k_at + static_cast<std::uint32_t>(n * 8 * kPitch + d * 32));
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          multiply_add<kBFloat16>(s[m][n], q[m], b[0], b[1]);
+          multiply_add<kBFloat16>(s[m][n + 1], q[m], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  /// Keys that a row does not see get minus infinity.
+  __device__ __forceinline__ void mask(int first_key, float (&s)[kRowTiles][kKeyTiles][4]) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int position = span.first_position + (first_row + row_of(m, half)) / a.group;
+        const int least = a.window > 0 ? position - a.window : -1;  // the first key is behind it
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            const int key = first_key + n * 8 + lane % 4 * 2 + j;
+            if (key > position || key <= least) s[m][n][2 * half + j] = -INFINITY;
+          }
+        }
+      }
+    }
+  }
+  /// Row of the CTA that elements 2 half and 2 half + 1 of a lane's fragments of row tile m belong to.
+  __device__ __forceinline__ int row_of(int m, int half) const {
+    return (warp * kRowTiles + m) * 16 + half * 8 + lane / 4;
+  }
+
+  /// Scores become weights; what was summed under a smaller maximum shrinks.
+  __device__ __forceinline__ void soften(float (&s)[kRowTiles][kKeyTiles][4]) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float max = maxima[m][half];
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+          max = fmaxf(max, fmaxf(s[m][n][2 * half] * a.scale_log2, s[m][n][2 * half + 1] * a.scale_log2));
+        }
+        max = fmaxf(max, __shfl_xor_sync(kAll, max, 1));
+        max = fmaxf(max, __shfl_xor_sync(kAll, max, 2));
+        const float base = max == -INFINITY ? 0.0f : max;  // a row that has seen nothing yet
+        const float shrink = power_of_2(maxima[m][half] - base);
+        maxima[m][half] = max;
+        float total = 0;
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            float& weight = s[m][n][2 * half + j];
+            weight = power_of_2(fmaf(weight, a.scale_log2, -base));
+            total += weight;
+          }
+        }
+        totals[m][half] = fmaf(totals[m][half], shrink, total);  // of this lane's columns
+#pragma unroll
+        for (int i = 0; i < kDimTiles; ++i) {
+          sums[m][i][2 * half] *= shrink;
+          sums[m][i][2 * half + 1] *= shrink;
+        }
+      }
+    }
+  }
+
+  /// sums += weights times values. Two neighbouring results of score() make a fragment of the left operand.
+  __device__ __forceinline__ void add(const unsigned char* v, const float (&s)[kRowTiles][kKeyTiles][4]) {
+    const int matrix = lane / 8, in_matrix = lane % 8;
+    const std::uint32_t v_at =
+        shared_address(v) + static_cast<std::uint32_t>((matrix % 2 * 8 + in_matrix) * kPitch + matrix / 2 * 16);
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k) {
+      std::uint32_t p[kRowTiles][4];
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        p[m][0] = pack<kBFloat16>(s[m][2 * k][0], s[m][2 * k][1]);
+        p[m][1] = pack<kBFloat16>(s[m][2 * k][2], s[m][2 * k][3]);
+        p[m][2] = pack<kBFloat16>(s[m][2 * k + 1][0], s[m][2 * k + 1][1]);
+        p[m][3] = pack<kBFloat16>(s[m][2 * k + 1][2], s[m][2 * k + 1][3]);
+      }
+#pragma unroll
+      for (int i = 0; i < kDimTiles; i += 2) {
+        std::uint32_t b[4];
+        load_matrices_transposed(b, v_at + static_cast<std::uint32_t>(k * 16 * kPitch + i * 16));
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          multiply_add<kBFloat16>(sums[m][i], p[m], b[0], b[1]);
+          multiply_add<kBFloat16>(sums[m][i + 1], p[m], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void write() {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float total = totals[m][half];
+        total += __shfl_xor_sync(kAll, total, 1);
+        total += __shfl_xor_sync(kAll, total, 2);
+        const int row = row_of(m, half);
+        if (row >= rows) continue;
+        float* const to = a.y + (query(row) - a.q) + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < kDimTiles; ++i) {
+          *reinterpret_cast<float2*>(to + i * 8) =
+              make_float2(sums[m][i][2 * half] / total, sums[m][i][2 * half + 1] / total);
+        }
+      }
+    }
+  }
+
+  const PromptArgs& a;
+  const int thread, lane, warp;
+  int kv_head, first_row, rows, first_position, last_position;
+  PromptSpan span;
+  const std::int32_t* table;
+  unsigned char* queries;  ///< [128][kPitch]
+  float sums[kRowTiles][kDimTiles][4];
+  float maxima[kRowTiles][2], totals[kRowTiles][2];
+};
+
+template <bool kBFloat16, int kDim>
+__global__ void __launch_bounds__(Prompt<kBFloat16, kDim>::kThreads, kDim <= 128 ? 2 : 1)
+    prompt_kernel(const __grid_constant__ PromptArgs a) {
+  let_next_start();
+  unsigned char* const shared = dynamic_shared();
+  wait_for_previous();
+  Prompt<kBFloat16, kDim>(a, shared).run();
+}
+
+using PromptKernel = void (*)(PromptArgs);
+struct Choice {
+  PromptKernel kernel = nullptr;
+  int threads = 0;
+};
+template <bool kBFloat16, int kDim>
+Choice choice() {
+  return {prompt_kernel<kBFloat16, kDim>, Prompt<kBFloat16, kDim>::kThreads};
+}
+template <bool kBFloat16>
+Choice choose(int head_dim) {
+  switch (head_dim) {
+    case 64:
+      return choice<kBFloat16, 64>();
+    case 80:
+      return choice<kBFloat16, 80>();
+    case 96:
+      return choice<kBFloat16, 96>();
+    case 112:
+      return choice<kBFloat16, 112>();
+    case 128:
+      return choice<kBFloat16, 128>();
+    case 192:
+      return choice<kBFloat16, 192>();
+    case 256:
+      return choice<kBFloat16, 256>();
+    default:
+      return {};
+  }
+}
+
+bool all_bfloat16(const CacheView& c) { return c.k_type == DType::BF16 && c.v_type == DType::BF16; }
+bool decoded(const CacheView& c, DType t) { return t != (all_bfloat16(c) ? DType::BF16 : DType::F16); }
+
+std::size_t shared_bytes(const CacheView& c) {
+  const auto side = [&](DType t) {
+    return prompt_side_bytes(decoded(c, t), c.head_dim_k, cache_row_bytes(t, c.head_dim_k));
+  };
+  return static_cast<std::size_t>(kPromptRows * prompt_pitch(c.head_dim_k) + side(c.k_type) + side(c.v_type));
+}
+
+int shared_limit() {
+  int device = 0, bytes = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the size of shared memory");
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+             "asking for the size of shared memory");
+  return bytes;
+}
+
+}  // namespace
+
+const char* prompt_attention_refusal(const CacheView& c) {
+  if (c.head_dim_k != c.head_dim_v) return "heads of keys and of values differ in size";
+  if (choose<false>(c.head_dim_k).kernel == nullptr) return "heads are not of 64, 80, 96, 112, 128, 192 or 256";
+  if (const char* refusal = cache_refusal(c.k_type, c.v_type, c.head_dim_k, c.head_dim_v)) return refusal;
+  const auto exact = [](DType t) { return t == DType::F32; };
+  if (exact(c.k_type) || exact(c.v_type)) return "F32 keys and values are not rounded for tensor cores";
+  if (!all_bfloat16(c) && (c.k_type == DType::BF16 || c.v_type == DType::BF16)) {
+    return "only one of keys and values is BF16";
+  }
+  if (shared_bytes(c) > static_cast<std::size_t>(shared_limit())) return "the GPU has too little shared memory";
+  return nullptr;
+}
+
+void attend_prompt(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step,
+                   const PromptSpan* spans, int n_spans, const Launch& at) {
+  PromptArgs a{};
+  a.q = q;
+  a.y = y;
+  a.k = reinterpret_cast<const unsigned char*>(c.k);
+  a.v = reinterpret_cast<const unsigned char*>(c.v);
+  a.block_table = step.block_table;
+  a.k_type = c.k_type;
+  a.v_type = c.v_type;
+  a.decode_k = decoded(c, c.k_type);
+  a.decode_v = decoded(c, c.v_type);
+  a.table_stride = step.table_stride;
+  a.heads = s.heads;
+  a.kv_heads = c.kv_heads;
+  a.group = s.heads / c.kv_heads;
+  a.k_row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);
+  a.v_row_bytes = cache_row_bytes(c.v_type, c.head_dim_v);
+  a.window = s.window;
+  a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
+  a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
+
+  const Choice chosen = all_bfloat16(c) ? choose<true>(c.head_dim_k) : choose<false>(c.head_dim_k);
+  const std::size_t shared = shared_bytes(c);
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+             "giving attention its shared memory");
+  for (int first = 0; first < n_spans; first += kPromptSpans) {
+    a.spans.n = 0;
+    for (int i = first; i < std::min(n_spans, first + kPromptSpans); ++i) {
+      if (spans[i].n_tokens <= 0) continue;
+      const int tiles = (spans[i].n_tokens * a.group + kPromptRows - 1) / kPromptRows;
+      a.spans.span[a.spans.n] = spans[i];
+      a.spans.first_tile[a.spans.n + 1] = a.spans.first_tile[a.spans.n] + tiles;
+      ++a.spans.n;
+    }
+    const int tiles = a.spans.first_tile[a.spans.n];
+    if (tiles == 0) continue;
+    launch(chosen.kernel, dim3(static_cast<unsigned>(tiles * c.kv_heads)), dim3(static_cast<unsigned>(chosen.threads)),
+           shared, at, a);
+  }
+}
+
+}  // namespace llm::cuda

@@ -1,0 +1,35 @@
+// How attend_prompt() cuts its work and its shared memory: pure numbers.
+//
+// The query heads of a KV head and the tokens of a span make rows, head fastest: row r is token r / group, head
+// r % group. A CTA takes 128 rows of one KV head over all keys that any of them sees, in tiles of 64, the blocks of the
+// cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/kernels/attention.h"
+#include "backend/cuda/kernels/cache.cuh"
+
+namespace llm::cuda {
+
+inline constexpr int kPromptRows = 128;
+inline constexpr int kPromptSpans = 64;  ///< of one launch, since they are passed by value
+
+struct PromptSpans {
+  PromptSpan span[kPromptSpans];
+  int first_tile[kPromptSpans + 1];  ///< tiles of 128 rows before each span
+  int n;
+};
+
+/// Of rows in shared memory: an odd number of 16-byte words, so that eight neighbouring rows lie in different banks.
+LLM_HOST_DEVICE int prompt_pitch(int head_dim) { return head_dim * 2 + 16; }
+LLM_HOST_DEVICE int prompt_tile_bytes(int head_dim) { return kCacheBlock * prompt_pitch(head_dim); }
+/// Keys or values: two tiles as they are, or one decoded tile and two of raw rows with 16 bytes that a decoder may read
+/// beyond them.
+LLM_HOST_DEVICE int prompt_raw_bytes(int row_bytes) { return kCacheBlock * row_bytes + 16; }
+LLM_HOST_DEVICE int prompt_side_bytes(bool decoded, int head_dim, int row_bytes) {
+  return decoded ? prompt_tile_bytes(head_dim) + 2 * prompt_raw_bytes(row_bytes) : 2 * prompt_tile_bytes(head_dim);
+}
+
+}  // namespace llm::cuda
