@@ -64,3 +64,8 @@ function(llm_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 SKIP_REGULAR_EXPRESSION "^SKIPPED:"
                                           ENVIRONMENT OMP_WAIT_POLICY=passive)
 endfunction()
+
+# llm_cpu_test(NAME): the programs that this test starts see no GPU, which they would choose, and give the CPU's text.
+function(llm_cpu_test name)
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT CUDA_VISIBLE_DEVICES=)
+endfunction()
