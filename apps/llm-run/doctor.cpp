@@ -142,7 +142,6 @@ void backends(int threads, std::vector<Finding>& findings) {
   }
 }
 
-/// After the backends: what cuda keeps on the GPU by itself is not free.
 Finding gpu() {
   const GpuReport report = look_for_gpus();
   using State = GpuReport::State;

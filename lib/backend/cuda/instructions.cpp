@@ -438,6 +438,13 @@ std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
+  for (const std::uint32_t id : node.in) {
+    const ValueInfo& v = graph.info(id);
+    if (v.kind != ValueKind::State) continue;
+    // Types other than the default are the user's wish and refused when the cache is made.
+    const char* reason = cache_refusal(DType::F16, DType::F16, v.cache.head_dim_k, v.cache.head_dim_v);
+    if (reason != nullptr) return reason;
+  }
   for (const ProductOperands& p : product_operands(node.op)) {
     const ValueInfo& w = graph.info(node.in[p.weight]);
     const DTypeInfo& type = info(w.type.dtype);
