@@ -18,7 +18,8 @@ using namespace llm::cuda;
 
 namespace {
 
-constexpr std::size_t kTurns = std::size_t{512} << 20;  ///< bytes of matrices that take turns
+constexpr std::size_t kTurns = std::size_t{1024} << 20;   ///< bytes of matrices that take turns
+constexpr std::size_t kBetween = std::size_t{192} << 20;  ///< bytes read before a matrix is read again
 
 __global__ void fill(std::uint32_t* to, std::size_t n, std::uint32_t mask) {
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
@@ -111,7 +112,8 @@ int main(int argc, char** argv) {
       if (!is_main && s.n != 4096 && s.n != 28672) continue;
       const MatrixType m{type, s.k, s.n};
       const std::size_t bytes = matrix_bytes(m);
-      const int turns = static_cast<int>(std::max<std::size_t>(1, kTurns / bytes)), calls = std::clamp(turns, 4, 60);
+      const int turns = static_cast<int>(std::max<std::size_t>(1, kTurns / bytes));
+      const int calls = std::max(4, std::min(static_cast<int>(kBetween / bytes) + 1, turns));
       std::printf("%-7s %-19s %7.1f", std::string(name(type)).c_str(), s.name, static_cast<double>(bytes) / 1e6);
       const std::pair<int, bool> cases[] = {{1, false}, {1, true},  {2, true},  {4, true},
                                             {8, true},  {16, true}, {32, true}, {64, true}};
