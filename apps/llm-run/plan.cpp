@@ -46,7 +46,9 @@ std::string context_lines(const ContextRequest& r, const ContextChoice& choice, 
 int print_memory_plan(Model& model, const SessionOptions& options, const std::string& draft_model) {
   const ContextRequest request = memory_request(model, options);
   const std::int64_t longest = longest_context(request);
-  std::string text = line("weights", bytes_text(request.weight_bytes) + ", in the file's own pages") +
+  const bool mapped = request.weights == ContextRequest::Weights::Mapped;
+  std::string text = line("weights", bytes_text(request.weight_bytes) +
+                                         (mapped ? ", in the file's own pages" : ", in the GPU's memory")) +
                      line("cache", bytes_text(request.bytes_per_position * 1000) + " per 1,000 tokens");
   if (!draft_model.empty()) text += line("of it a draft model", draft_model);
   try {

@@ -23,29 +23,40 @@ std::uint64_t cache_bytes(const ContextRequest& r, std::int64_t context) {
   return all ? checked_mul(*all, r.bytes_per_position).value_or(~std::uint64_t{0}) : ~std::uint64_t{0};
 }
 
+/// What weights leave that cannot be read from their file again.
+std::uint64_t left_by_weights(const ContextRequest& r) {
+  if (r.weights == ContextRequest::Weights::Mapped) return r.available;
+  return r.available > r.weight_bytes ? r.available - r.weight_bytes : 0;
+}
+
 [[noreturn]] void does_not_fit(const ContextRequest& r, std::int64_t context) {
   const std::uint64_t cache = cache_bytes(r, context);
   const std::uint64_t needed = checked_add(cache, r.work_bytes).value_or(~std::uint64_t{0});
+  const std::string weights = "weights of " + bytes_text(r.weight_bytes);
+  const bool mapped = r.weights == ContextRequest::Weights::Mapped;
   throw Error(ErrorKind::Memory,
               "a context of " + number_text(context) + " tokens" +
                   (r.sequences > 1 ? " for each of " + std::to_string(r.sequences) + " sequences" : "") +
                   " needs more memory than is available: cache " + bytes_text(cache) + " + work " +
-                  bytes_text(r.work_bytes) + " = " + bytes_text(needed) + "; " + bytes_text(r.available) +
-                  " available (weights of " + bytes_text(r.weight_bytes) + " stay in the file and are not counted)");
+                  bytes_text(r.work_bytes) + " = " + bytes_text(needed) + "; " + bytes_text(left_by_weights(r)) +
+                  (mapped ? " available (" + weights + " stay in the file and are not counted)"
+                          : " available" + (r.weight_bytes > 0 ? " beside " + weights : "")));
 }
 
 ContextChoice explicit_context(const ContextRequest& r) {
   const bool addressable = r.context <= most_positions(r.sequences);
   const std::uint64_t cache = cache_bytes(r, r.context);
-  if (!addressable || r.work_bytes > r.available || cache > r.available - r.work_bytes) does_not_fit(r, r.context);
+  const std::uint64_t available = left_by_weights(r);
+  if (!addressable || r.work_bytes > available || cache > available - r.work_bytes) does_not_fit(r, r.context);
   return {r.context, "as asked for"};
 }
 
-/// Positions of every sequence that fit beside the weights; where those are larger than memory anyway, in an eighth of
-/// it.
+/// Positions of every sequence that fit beside the weights; where mapped ones are larger than memory anyway, in an
+/// eighth of it.
 std::uint64_t fitting_positions(const ContextRequest& r) {
   const std::uint64_t beside_weights = r.available > r.weight_bytes ? r.available - r.weight_bytes : 0;
-  const std::uint64_t budget = std::max(beside_weights, r.available / 8);
+  const bool mapped = r.weights == ContextRequest::Weights::Mapped;
+  const std::uint64_t budget = mapped ? std::max(beside_weights, r.available / 8) : beside_weights;
   const std::uint64_t cache_budget = budget > r.work_bytes ? budget - r.work_bytes : 0;
   const std::uint64_t per_position =
       std::max<std::uint64_t>(1, r.bytes_per_position) * static_cast<std::uint64_t>(r.sequences);

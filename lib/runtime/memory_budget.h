@@ -22,8 +22,12 @@ struct ContextRequest {
   std::int64_t trained = 0;  ///< what the model was trained with
   int sequences = 1;
   std::uint64_t bytes_per_position = 0;
-  std::uint64_t work_bytes = 0;    ///< workspace and logits
-  std::uint64_t weight_bytes = 0;  ///< page cache: reclaimable, but better kept
+  std::uint64_t work_bytes = 0;  ///< workspace and logits
+  std::uint64_t weight_bytes = 0;
+  enum class Weights : std::uint8_t {
+    Mapped,  ///< page cache: reclaimable, but better kept
+    Kept,    ///< their bytes will be taken out of `available`
+  } weights = Weights::Mapped;
   std::uint64_t available = 0;
 };
 struct ContextChoice {

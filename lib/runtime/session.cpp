@@ -67,6 +67,8 @@ ContextRequest request_for(Model& model, const SessionOptions& o, std::span<cons
       .bytes_per_position = bytes_per_position(caches, o.cache) + o.beside.per_position,
       .work_bytes = workspace.bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float) + o.beside.work,
       .weight_bytes = memory.holds_weights ? model.weight_bytes() + o.beside.weights : 0,
+      .weights = model.backend().choose_layout({}) == Layout::Device ? ContextRequest::Weights::Kept
+                                                                     : ContextRequest::Weights::Mapped,
       .available = memory.available};
 }
 
@@ -192,7 +194,8 @@ std::span<const float> Session::Impl::eval(std::span<const Append> work, Observe
   for (const Append& a : work) n_rows += rows_wanted(a);
   const auto vocab = static_cast<std::size_t>(model.dims().vocab);
   const std::size_t wanted = static_cast<std::size_t>(n_rows) * vocab;
-  float* rows = logits.reserve(model.backend(), wanted + vocab);  // the spare row serves steps that nobody wants logits of
+  float* rows =
+      logits.reserve(model.backend(), wanted + vocab);  // the spare row serves steps that nobody wants logits of
   std::vector<std::int64_t> lengths;
   for (const Append& a : work) lengths.push_back(cache->length(a.sequence));
   try {

@@ -56,6 +56,24 @@ TEST_CASE("weights larger than memory leave an eighth of it for the cache") {
   CHECK(choose_context(llama8b(0, 4 * kGiB)).context == (512 - 64) * 8);
 }
 
+TEST_CASE("weights that a backend keeps are counted in full") {
+  const auto kept = [](std::int64_t context, std::uint64_t available) {
+    ContextRequest r = llama8b(context, available);
+    r.weights = ContextRequest::Weights::Kept;
+    return choose_context(r);
+  };
+  CHECK(kept(0, 8 * kGiB).context == 27456);
+  CHECK_THROWS_AS(kept(0, 4 * kGiB), Error);  // no eighth of memory: the weights do not give way
+  CHECK(kept(27456, 8 * kGiB).context == 27456);
+  try {
+    kept(27457, 8 * kGiB);
+    FAIL("not refused");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Memory);
+    CHECK(std::string(e.what()).find("3.4 GiB available beside weights of 4.6 GiB") != std::string::npos);
+  }
+}
+
 TEST_CASE("a context that was asked for is given or refused with the figures") {
   CHECK(choose_context(llama8b(4096, 2 * kGiB)).context == 4096);
   CHECK(choose_context(llama8b(100, 2 * kGiB)).context == 100);
