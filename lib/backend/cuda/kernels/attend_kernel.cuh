@@ -97,12 +97,14 @@ class Attend {
   using Result = Partial<kOwned>;
 
  public:
+  /// CTA `split` of its heads' work; `head` is where they begin among those of the head tile.
   __device__ __forceinline__ Attend(const AttendArgs& args, unsigned char* shared, int token, int position,
-                                    int sequence)
+                                    int sequence, int split, int head)
       : a(args),
         keys(position, args.window),
         table(args.block_table + static_cast<std::int64_t>(sequence) * args.table_stride),
         token(token),
+        split(split),
         kv_head(static_cast<int>(blockIdx.y) / args.head_tiles),
         ring(shared),
         queries(reinterpret_cast<float*>(shared + kStages * args.stage_bytes + 16)),
@@ -115,16 +117,14 @@ class Attend {
         warp(thread / 32) {
     const int tile = static_cast<int>(blockIdx.y) % args.head_tiles;
     const int most = (args.group + args.head_tiles - 1) / args.head_tiles;
-    first_head = kv_head * args.group + tile * most;
-    n_heads = min(most, args.group - tile * most);
+    first_head = kv_head * args.group + tile * most + head;
+    n_heads = min(kHeads, min(most, args.group - tile * most) - head);
     pair = static_cast<std::int64_t>(token) * gridDim.y + blockIdx.y;
   }
 
   __device__ __forceinline__ void run() {
-    const int split = static_cast<int>(blockIdx.x);
-    // The guard against overflow: unit may be 2^30.
-    const int begin = split == 0 ? 0 : first_chunk_of(split, a.unit);
-    if (begin >= keys.chunks) return;
+    const int begin = first_chunk_of(split, a.unit);
+    if (begin >= keys.chunks || n_heads <= 0) return;
     start_copies(begin);
     load_queries();
     Result group, total;
@@ -485,7 +485,7 @@ class Attend {
   const AttendArgs& a;
   const TokenChunks keys;
   const std::int32_t* const table;
-  const int token, kv_head;
+  const int token, split, kv_head;
   unsigned char* const ring;
   float* const queries;    ///< [kHeads][kDims]
   float* const scores;     ///< [kChunkKeys][kHeads]: q k, then weights
@@ -507,7 +507,16 @@ __global__ void __launch_bounds__(kThreads, 2) attend_kernel(const __grid_consta
   const int token = static_cast<int>(blockIdx.z);
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
   if (sequence < 0) return;
-  Attend<kK, kV, kLanes, kHeads>(a, shared, token, position, sequence).run();
+  const int split = static_cast<int>(blockIdx.x);
+  if constexpr (kHeads == 4) {  // with 8 the registers of both would not fit
+    // A short cache leaves all but one CTA of a pair idle: each takes one head instead, reading the same rows from L2.
+    // What is done for a head does not depend on those beside it, so the bits are the same.
+    if (gridDim.x >= kHeads && TokenChunks(position, a.window).chunks == 1) {
+      if (split < kHeads) Attend<kK, kV, kLanes, 1>(a, shared, token, position, sequence, 0, split).run();
+      return;
+    }
+  }
+  Attend<kK, kV, kLanes, kHeads>(a, shared, token, position, sequence, split, 0).run();
 }
 
 }  // namespace
