@@ -97,14 +97,15 @@ class Attend {
   using Result = Partial<kOwned>;
 
  public:
-  /// CTA `split` of its heads' work; `head` is where they begin among those of the head tile.
+  /// CTA `split` of its heads' work; `skipped_heads` of the head tile are others' work.
   __device__ __forceinline__ Attend(const AttendArgs& args, unsigned char* shared, int token, int position,
-                                    int sequence, int split, int head)
+                                    int sequence, int split, int skipped_heads)
       : a(args),
         keys(position, args.window),
         table(args.block_table + static_cast<std::int64_t>(sequence) * args.table_stride),
         token(token),
         split(split),
+        skipped_heads(skipped_heads),
         kv_head(static_cast<int>(blockIdx.y) / args.head_tiles),
         ring(shared),
         queries(reinterpret_cast<float*>(shared + kStages * args.stage_bytes + 16)),
@@ -115,16 +116,12 @@ class Attend {
         thread(static_cast<int>(threadIdx.x)),
         lane(thread % 32),
         warp(thread / 32) {
-    const int tile = static_cast<int>(blockIdx.y) % args.head_tiles;
-    const int most = (args.group + args.head_tiles - 1) / args.head_tiles;
-    first_head = kv_head * args.group + tile * most + head;
-    n_heads = min(kHeads, min(most, args.group - tile * most) - head);
     pair = static_cast<std::int64_t>(token) * gridDim.y + blockIdx.y;
   }
 
   __device__ __forceinline__ void run() {
     const int begin = first_chunk_of(split, a.unit);
-    if (begin >= keys.chunks || n_heads <= 0) return;
+    if (begin >= keys.chunks) return;
     start_copies(begin);
     load_queries();
     Result group, total;
@@ -221,10 +218,10 @@ class Attend {
   // --- one chunk ---
 
   __device__ __forceinline__ void load_queries() {
-    const float* const q = a.q + (static_cast<std::int64_t>(token) * a.heads + first_head) * a.head_dim_k;
+    const float* const q = a.q + (static_cast<std::int64_t>(token) * a.heads + first_head()) * a.head_dim_k;
     for (int i = thread; i < kSums; i += kThreads) {
       const int head = i / kDims, d = i % kDims;
-      float x = head < n_heads && d < a.head_dim_k ? __ldcg(q + head * a.head_dim_k + d) : 0.0f;
+      float x = head < n_heads() && d < a.head_dim_k ? __ldcg(q + head * a.head_dim_k + d) : 0.0f;
       if (a.round_query) x = round_q8x32(x);  // a warp has 32 neighbours: kSums is a multiple of 32
       queries[i] = x;
     }
@@ -391,6 +388,18 @@ class Attend {
     }
   }
 
+  // --- heads: recomputed where they are needed, since registers are short ---
+
+  __device__ __forceinline__ int heads_before() const {  // in the KV head's group
+    const int most = (a.group + a.head_tiles - 1) / a.head_tiles;
+    return static_cast<int>(blockIdx.y) % a.head_tiles * most + skipped_heads;
+  }
+  __device__ __forceinline__ int first_head() const { return kv_head * a.group + heads_before(); }
+  __device__ __forceinline__ int n_heads() const {
+    const int most = (a.group + a.head_tiles - 1) / a.head_tiles;
+    return min(kHeads, min(most - skipped_heads, a.group - heads_before()));
+  }
+
   // --- folding ---
 
   /// Index of a thread's first result, head * kDims + element; the others are the same head's. Threads beyond the
@@ -474,8 +483,8 @@ class Attend {
 
   __device__ __forceinline__ void write(const Result& p) {
     const int head = owned() / kDims, d = owned() % kDims;
-    if (head >= n_heads) return;
-    float* const to = a.y + (static_cast<std::int64_t>(token) * a.heads + first_head + head) * a.head_dim_v + d;
+    if (head >= n_heads()) return;
+    float* const to = a.y + (static_cast<std::int64_t>(token) * a.heads + first_head() + head) * a.head_dim_v + d;
 #pragma unroll
     for (int i = 0; i < kOwned; ++i) {
       if (d + i < a.head_dim_v) to[i] = p.sums[i] / p.total;
@@ -485,7 +494,7 @@ class Attend {
   const AttendArgs& a;
   const TokenChunks keys;
   const std::int32_t* const table;
-  const int token, split, kv_head;
+  const int token, split, skipped_heads, kv_head;
   unsigned char* const ring;
   float* const queries;    ///< [kHeads][kDims]
   float* const scores;     ///< [kChunkKeys][kHeads]: q k, then weights
@@ -493,7 +502,6 @@ class Attend {
   float* const stats;      ///< [2][kHeads]: maximum and total of the chunk
   int* const flag;
   const int thread, lane, warp;
-  int first_head, n_heads;
   std::int64_t pair;
   Cursor cursor;
   int blocks, next_blocks, filling, reading;
