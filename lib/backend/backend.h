@@ -151,6 +151,9 @@ class Executable {
   /// fill. No allocation, no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
   virtual Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) = 0;
   virtual void wait(Ticket) = 0;
+  /// Whether results of the step that was waited for last may be NaN or infinite. A backend that did not look says
+  /// yes, and the caller looks.
+  virtual bool may_be_non_finite() const { return true; }
   /// Kernels, layouts, fusions: printed by -v.
   virtual std::string describe() const = 0;
   /// nullptr stops observing.

@@ -21,9 +21,9 @@ DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
     cudaGetLastError();  // an allocation that failed leaves the device usable
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
-    throw Error(ErrorKind::Memory, "the GPU has no " + std::to_string(bytes >> 20) + " MiB left: " +
-                                       std::to_string(free >> 20) + " of " + std::to_string(total >> 20) +
-                                       " MiB are free");
+    throw Error(ErrorKind::Memory, "the GPU has no " + std::to_string(bytes >> 20) +
+                                       " MiB left: " + std::to_string(free >> 20) + " of " +
+                                       std::to_string(total >> 20) + " MiB are free");
   }
   check_cuda(result, "allocating memory of the device");
   data_ = static_cast<std::byte*>(memory);

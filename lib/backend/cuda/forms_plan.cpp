@@ -92,11 +92,16 @@ class Planning {
     const ValueInfo& v = g_.info(value);
     const std::int64_t n = v.type.shape[0], rows = row_capacity(v);
     switch (form) {
-      case Form::Q8x256: return quantized_bytes(ActFormat::Q8x256, n, rows);
-      case Form::Q8x32: return quantized_bytes(ActFormat::Q8x32, n, rows);
-      case Form::RoundedBf16: return static_cast<std::size_t>(n * rows) * sizeof(float);
-      case Form::F16: return static_cast<std::size_t>(n * rows) * sizeof(std::uint16_t);
-      case Form::F16Unscale: return static_cast<std::size_t>(rows) * sizeof(float);
+      case Form::Q8x256:
+        return quantized_bytes(ActFormat::Q8x256, n, rows);
+      case Form::Q8x32:
+        return quantized_bytes(ActFormat::Q8x32, n, rows);
+      case Form::RoundedBf16:
+        return static_cast<std::size_t>(n * rows) * sizeof(float);
+      case Form::F16:
+        return static_cast<std::size_t>(n * rows) * sizeof(std::uint16_t);
+      case Form::F16Unscale:
+        return static_cast<std::size_t>(rows) * sizeof(float);
       case Form::RouteGroups: {
         const auto experts = g_.info(g_.nodes()[reader].in[2]).type.shape[2];
         return route_groups_bytes(static_cast<int>(experts), static_cast<int>(rows), static_cast<int>(n));

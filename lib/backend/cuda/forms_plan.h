@@ -26,8 +26,8 @@ struct FewForm {
 FewForm few_form(DType device_type);
 
 struct StepPlan {
-  MemoryPlan memory;                          ///< of values and node scratch
-  std::vector<std::uint64_t> forms;           ///< [values][kForms]: offsets; MemoryPlan::kNone for forms not wanted
+  MemoryPlan memory;                 ///< of values and node scratch
+  std::vector<std::uint64_t> forms;  ///< [values][kForms]: offsets; MemoryPlan::kNone for forms not wanted
   std::uint64_t form(std::uint32_t value, Form f) const {
     return forms[std::size_t{value} * kForms + static_cast<std::size_t>(f)];
   }

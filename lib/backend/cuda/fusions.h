@@ -10,7 +10,8 @@
 
 namespace llm::cuda {
 
-/// Rope of queries and of keys, and KvAppend: nothing else uses the rotated keys, and nothing but reshapes runs between.
+/// Rope of queries and of keys, and KvAppend: nothing else uses the rotated keys, and nothing but reshapes runs
+/// between.
 struct RopeAppendNodes {
   std::size_t rope_q, rope_k, append;
 };

@@ -125,7 +125,8 @@ struct Gemm::Impl {
     const std::uint32_t alignment = 16;  // of chunks of rows inside a result; the default promises 256
     for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                              CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      if (status == CUBLAS_STATUS_SUCCESS) status = library.preference_set(preference, which, &alignment, sizeof alignment);
+      if (status == CUBLAS_STATUS_SUCCESS)
+        status = library.preference_set(preference, which, &alignment, sizeof alignment);
     }
     if (status == CUBLAS_STATUS_SUCCESS)
       status = library.heuristic(handle, p.desc, p.w, p.x, p.y, p.y, preference, 1, &result, &n_results);

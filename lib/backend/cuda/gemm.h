@@ -1,4 +1,5 @@
-// Matrix products by cuBLASLt, which is loaded while the program runs: where it is missing, everything else still works.
+// Matrix products by cuBLASLt, which is loaded while the program runs: where it is missing, everything else still
+// works.
 #pragma once
 
 #include <memory>

@@ -41,29 +41,24 @@ class NodeCompiler {
   void operator()(const RmsNorm& op) {
     const std::uint32_t y = node_.out[0];
     const int n = width(y);
-    add("rms_norm" + forms_text(y),
-        [=, x = f32(in(0)), w = vector(1), forms = forms(y), count = counter(y)](const StepLaunch& s) {
-          rms_norm(x, w, op.eps, n, count(s), forms, s.at);
-        });
+    add("rms_norm" + forms_text(y), [=, x = f32(in(0)), w = vector(1), forms = forms(y), count = counter(y)](
+                                        const StepLaunch& s) { rms_norm(x, w, op.eps, n, count(s), forms, s.at); });
   }
 
   void operator()(const AddRmsNorm& op) {
     const std::uint32_t y = node_.out[1];
     const int n = width(y);
-    add("add, rms_norm" + forms_text(y), [=, a = f32(in(0)), b = f32(in(1)), w = vector(2), sum = f32(out(0)),
-                                          forms = forms(y), count = counter(y)](const StepLaunch& s) {
-      add_rms_norm(a, b, w, op.eps, n, count(s), sum, forms, s.at);
-    });
+    add("add, rms_norm" + forms_text(y),
+        [=, a = f32(in(0)), b = f32(in(1)), w = vector(2), sum = f32(out(0)), forms = forms(y),
+         count = counter(y)](const StepLaunch& s) { add_rms_norm(a, b, w, op.eps, n, count(s), sum, forms, s.at); });
     convert(node_.out[0]);
   }
 
   void operator()(const Glu& op) {
     const std::uint32_t y = node_.out[0];
     const int n = width(y);
-    add("glu" + forms_text(y),
-        [=, gate = f32(in(0)), up = f32(in(1)), forms = forms(y), count = counter(y)](const StepLaunch& s) {
-          glu(op.activation, gate, up, n, count(s), forms, s.at);
-        });
+    add("glu" + forms_text(y), [=, gate = f32(in(0)), up = f32(in(1)), forms = forms(y), count = counter(y)](
+                                   const StepLaunch& s) { glu(op.activation, gate, up, n, count(s), forms, s.at); });
   }
 
   void operator()(const RopeTable& op) {
@@ -73,10 +68,9 @@ class NodeCompiler {
     DeviceBuffer& constant = into_.constants.emplace_back(theta.size_bytes());
     check_cuda(cudaMemcpy(constant.data(), theta.data(), theta.size_bytes(), cudaMemcpyHostToDevice),
                "copying rotary angles");
-    add("rope_table", [op, theta = reinterpret_cast<const double*>(constant.data()), magnitude = angles.magnitude(),
-                       y = f32(out(0)), step = site_.step](const StepLaunch& s) {
-      rope_table(theta, magnitude, op.n_rot, step, s.tokens, y, s.at);
-    });
+    add("rope_table",
+        [op, theta = reinterpret_cast<const double*>(constant.data()), magnitude = angles.magnitude(), y = f32(out(0)),
+         step = site_.step](const StepLaunch& s) { rope_table(theta, magnitude, op.n_rot, step, s.tokens, y, s.at); });
   }
 
   void operator()(const Rope& op) {
@@ -122,11 +116,10 @@ class NodeCompiler {
     const AttentionMemory memory = attention_memory(cache, shape);
     const bool tensor_cores = graph_.bucket().tokens > kMaxColumns && prompt_attention_refusal(cache) == nullptr;
     add(tensor_cores ? "attention: by tensor cores, single tokens in f32" : "attention in f32",
-        [=, q = f32(q), y = f32(out(0)), step = site_.step,
-         scratch = site_.cache.scratch(memory.scratch),
+        [=, q = f32(q), y = f32(out(0)), step = site_.step, scratch = site_.cache.scratch(memory.scratch),
          arrivals = site_.cache.arrivals(memory.arrivals)](const StepLaunch& s) {
-          const bool prompt = tensor_cores && s.spans != nullptr &&
-                              s.tokens >= kPromptTokens * static_cast<int>(s.spans->size());
+          const bool prompt =
+              tensor_cores && s.spans != nullptr && s.tokens >= kPromptTokens * static_cast<int>(s.spans->size());
           if (prompt) {
             attend_prompt(q, y, cache, shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
           } else {
@@ -155,9 +148,8 @@ class NodeCompiler {
 
   void operator()(const Combine&) {
     const int n = width(node_.out[0]), top_k = static_cast<int>(in(1).type.shape[0]);
-    add("combine", [=, x = f32(in(0)), weights = f32(in(1)), y = f32(out(0)), count = tokens(out(0))](const StepLaunch& s) {
-      combine(x, weights, top_k, n, count(s), y, s.at);
-    });
+    add("combine", [=, x = f32(in(0)), weights = f32(in(1)), y = f32(out(0)),
+                    count = tokens(out(0))](const StepLaunch& s) { combine(x, weights, top_k, n, count(s), y, s.at); });
     convert(node_.out[0]);
   }
 
@@ -265,7 +257,8 @@ class NodeCompiler {
   Count counter(std::uint32_t value) const {
     const ValueInfo& v = graph_.info(value);
     const RowSpace space = v.rows;
-    const std::int64_t capacity = StepLaunch{.at = {}, .tokens = graph_.bucket().tokens, .outputs = graph_.bucket().outputs}.rows(space);
+    const std::int64_t capacity =
+        StepLaunch{.at = {}, .tokens = graph_.bucket().tokens, .outputs = graph_.bucket().outputs}.rows(space);
     const int per_row = static_cast<int>(row_capacity(v) / capacity);
     return [=](const StepLaunch& s) { return s.rows(space) * per_row; };
   }
@@ -276,9 +269,7 @@ class NodeCompiler {
     const auto id = static_cast<std::uint32_t>(&v - graph_.values().data());
     return [count = counter(id), n = v.type.shape[0]](const StepLaunch& s) { return count(s) * n; };
   }
-  int group_columns(const ValueInfo& ids) const {
-    return ids.type.shape.elements() > 256 ? kWideGroup : kNarrowGroup;
-  }
+  int group_columns(const ValueInfo& ids) const { return ids.type.shape.elements() > 256 ? kWideGroup : kNarrowGroup; }
 
   /// For any number of tokens that a step of this program may have: work is split the more, the fewer there are.
   AttentionMemory attention_memory(const CacheView& cache, const AttentionShape& shape) const {

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/instructions.h"
 #include "backend/cuda/kernels/products.h"
+#include "backend/cuda/kernels/screen.h"
 #include "backend/cuda/step_buffer.h"
 #include "backend/host/cost.h"
 #include "backend/host/host.h"
@@ -75,10 +76,12 @@ class CudaProgram final : public Executable {
       check(v.kind != ValueKind::Input || v.input != StepInput::None, "a graph on a GPU has no inputs but the step's");
     for (const Node& node : graph_.nodes()) uses_cache_ |= std::holds_alternative<Attention>(node.op);
     compiled_ = compile_fused(site_);
+    screen_outputs();
     if (graph_.bucket().tokens > kMaxColumns) return;
     const StepLaunch all = capacity();
     recording_.record(stream_.get(), [&] {
       for (const Instruction& i : compiled_.instructions) i.launch(all);
+      launch_screens(all);
     });
   }
 
@@ -90,12 +93,17 @@ class CudaProgram final : public Executable {
     step_.upload(step, stream_.get());
     if (observer_ != nullptr) {
       run_observed(step, rows);
+      launch_screens(actual(rows));
     } else if (recording_.recorded()) {
       recording_.launch(stream_.get());
     } else {
       const StepLaunch at = actual(rows);
       for (const Instruction& i : compiled_.instructions) i.launch(at);
+      launch_screens(at);
     }
+    check_cuda(
+        cudaMemcpyAsync(found_here_.data(), found_.data(), found_.bytes(), cudaMemcpyDeviceToHost, stream_.get()),
+        "copying results");
     for (const Bound& b : bound_) {
       if (b.pinned)
         check_cuda(cudaMemcpyAsync(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying results");
@@ -108,6 +116,11 @@ class CudaProgram final : public Executable {
     for (const Bound& b : bound_) {
       if (!b.pinned) check_cuda(cudaMemcpy(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost), "copying results");
     }
+  }
+
+  bool may_be_non_finite() const override {
+    const auto* const found = reinterpret_cast<const std::int32_t*>(found_here_.data());
+    return std::any_of(found, found + found_here_.bytes() / sizeof *found, [](std::int32_t f) { return f != 0; });
   }
 
   std::string describe() const override;
@@ -139,6 +152,30 @@ class CudaProgram final : public Executable {
     return s;
   }
 
+  void screen_outputs() {
+    std::size_t rows = 0;
+    for (const std::uint32_t id : graph_.outputs())
+      rows += static_cast<std::size_t>(capacity().rows(graph_.info(id).rows));
+    found_ = DeviceBuffer(rows * kScreenParts * sizeof(std::int32_t));
+    found_here_ = PinnedBuffer(found_.bytes());
+    check_cuda(cudaMemset(found_.data(), 0, found_.bytes()), "clearing memory");
+  }
+  void launch_screens(const StepLaunch& s) const {
+    auto* found = reinterpret_cast<std::int32_t*>(found_.data());
+    for (const std::uint32_t id : graph_.outputs()) {
+      const ValueInfo& v = graph_.info(id);
+      const int rows = capacity().rows(v.rows);
+      const int n = static_cast<int>(v.type.shape.elements() / rows);
+      // A step has one sequence at least, so that what has no rows counts as one.
+      const std::int32_t* const used = view_.counts + (v.rows == RowSpace::Tokens    ? 0
+                                                       : v.rows == RowSpace::Outputs ? 1
+                                                                                     : 2);
+      if (v.type.dtype == DType::F32)
+        screen_rows(reinterpret_cast<const float*>(value_data(site_, id)), n, s.rows(v.rows), used, found, s.at);
+      found += static_cast<std::ptrdiff_t>(rows) * kScreenParts;
+    }
+  }
+
   std::size_t value_bytes(std::uint32_t id, std::int64_t tokens, std::int64_t outputs) const {
     const ValueInfo& v = graph_.info(id);
     const std::int64_t all = host::StepRows{graph_.bucket().tokens, graph_.bucket().outputs}.count(v.rows);
@@ -166,7 +203,8 @@ class CudaProgram final : public Executable {
   std::vector<std::byte> fetch(std::uint32_t id, const host::StepRows& rows) const {
     std::vector<std::byte> bytes(value_bytes(id, rows.tokens, rows.outputs));
     if (!bytes.empty())
-      check_cuda(cudaMemcpy(bytes.data(), value_data(site_, id), bytes.size(), cudaMemcpyDeviceToHost), "reading a value");
+      check_cuda(cudaMemcpy(bytes.data(), value_data(site_, id), bytes.size(), cudaMemcpyDeviceToHost),
+                 "reading a value");
     return bytes;
   }
 
@@ -218,6 +256,8 @@ class CudaProgram final : public Executable {
   Site site_;
   Compiled compiled_, observed_;
   Recording recording_;
+  DeviceBuffer found_;       ///< per output, row and part: not finite
+  PinnedBuffer found_here_;  ///< of the last step
   std::vector<Bound> bound_;
   bool uses_cache_ = false;
   Observer* observer_ = nullptr;

@@ -58,8 +58,9 @@ void StepBuffer::upload(const StepData& step, cudaStream_t stream) {
     std::copy_n(group.block_table.data() + s * static_cast<std::size_t>(group.stride), blocks, row);
     used = table_ + s * static_cast<std::size_t>(table_stride_) + static_cast<std::size_t>(blocks);
   }
-  check_cuda(cudaMemcpyAsync(device_.data(), pinned_.data(), used * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream),
-             "copying a step's data");
+  check_cuda(
+      cudaMemcpyAsync(device_.data(), pinned_.data(), used * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream),
+      "copying a step's data");
 }
 
 StepView StepBuffer::view() const {

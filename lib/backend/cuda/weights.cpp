@@ -70,8 +70,7 @@ class Reader {
 /// Every piece once, by several threads; the first error stops all.
 void load_pieces(const std::vector<Piece>& pieces, int n_readers) {
   std::size_t largest = 0;
-  for (const Piece& p : pieces)
-    largest = std::max(largest, p.copied_row_bytes() * static_cast<std::size_t>(p.n_rows));
+  for (const Piece& p : pieces) largest = std::max(largest, p.copied_row_bytes() * static_cast<std::size_t>(p.n_rows));
   int device = 0;
   check_cuda(cudaGetDevice(&device), "asking for the device");
   std::atomic<std::size_t> next{0};
@@ -126,7 +125,8 @@ CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan>
     const DType kept = vector ? DType::F32 : device_type(plan.type.dtype);
     e.matrix.type = {.type = kept, .k = shape[0], .n = shape[1]};
     e.matrix.expert_stride = aligned(matrix_bytes(e.matrix.type));
-    if (kept != plan.type.dtype && !vector && std::find(widened_.begin(), widened_.end(), plan.type.dtype) == widened_.end())
+    if (kept != plan.type.dtype && !vector &&
+        std::find(widened_.begin(), widened_.end(), plan.type.dtype) == widened_.end())
       widened_.push_back(plan.type.dtype);
     offsets.push_back(total);
     total += e.matrix.expert_stride * static_cast<std::size_t>(shape[2] * shape[3]);

@@ -4,22 +4,24 @@
 namespace llm::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kWarp = 32, kWarps = 8;
 
-/// Rows are blockIdx.y and beyond; a block whose row has nothing to do leaves without touching memory.
-__global__ void finish(float* y, int n, int rows, const float* unscale, const float* scale, const float* bias) {
+/// A warp per row: rows that have nothing to do, which is nearly all of them, cost one load.
+__global__ void __launch_bounds__(kWarp* kWarps)
+    finish(float* y, int n, int rows, const float* unscale, const float* scale, const float* bias) {
   let_next_start();
   wait_for_previous();
-  const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
-    const float factor = unscale == nullptr ? 1.0f : unscale[row];
-    if (factor == 1.0f && scale == nullptr && bias == nullptr) continue;
-    if (i >= n) continue;
-    float* const at = y + static_cast<std::size_t>(row) * n + i;
-    float value = *at * factor;
-    if (scale != nullptr) value *= *scale;
+  const int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  if (row >= rows) return;
+  const float factor = unscale == nullptr ? 1.0f : unscale[row];
+  if (factor == 1.0f && scale == nullptr && bias == nullptr) return;
+  const float weight_scale = scale == nullptr ? 1.0f : *scale;
+  float* const at = y + static_cast<std::size_t>(row) * n;
+  for (int i = static_cast<int>(threadIdx.x) % kWarp; i < n; i += kWarp) {
+    float value = at[i] * factor;
+    if (scale != nullptr) value *= weight_scale;
     if (bias != nullptr) value += bias[i];
-    *at = value;
+    at[i] = value;
   }
 }
 
@@ -28,8 +30,8 @@ __global__ void finish(float* y, int n, int rows, const float* unscale, const fl
 void finish_products(float* y, int n, int rows, const float* unscale, const float* scale, const float* bias,
                      const Launch& at) {
   if (rows == 0 || (unscale == nullptr && scale == nullptr && bias == nullptr)) return;
-  const dim3 grid(static_cast<unsigned>((n + kThreads - 1) / kThreads), static_cast<unsigned>(rows < 4096 ? rows : 4096));
-  launch(finish, grid, dim3(kThreads), 0, at, y, n, rows, unscale, scale, bias);
+  launch(finish, dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps)), dim3(kWarp * kWarps), 0, at, y, n, rows,
+         unscale, scale, bias);
 }
 
 }  // namespace llm::cuda

@@ -88,7 +88,7 @@ bool appends_with_rope(DType k, DType v) { return is_plain(k) && is_plain(v); }
 void rope_append(const Rope& op, const RopeAppend& a, const CacheView& cache, const StepView& step, int tokens,
                  const Launch& at) {
   if (tokens == 0) return;
-  const Geometry g{a.heads,        cache.kv_heads, cache.head_dim_k,
+  const Geometry g{a.heads,          cache.kv_heads, cache.head_dim_k,
                    cache.head_dim_v, op.n_rot,       op.pairing == RopePairing::Halves};
   if (cache.k_type == DType::F32) return run_values<float>(a, g, cache, step, tokens, at);
   if (cache.k_type == DType::F16) return run_values<__half>(a, g, cache, step, tokens, at);

@@ -10,9 +10,9 @@
 namespace llm::cuda {
 
 struct RopeAppend {
-  const float* q = nullptr;  ///< [tokens][heads][head_dim_k]
-  const float* k = nullptr;  ///< [tokens][kv_heads][head_dim_k]
-  const float* v = nullptr;  ///< [tokens][kv_heads][head_dim_v]
+  const float* q = nullptr;      ///< [tokens][heads][head_dim_k]
+  const float* k = nullptr;      ///< [tokens][kv_heads][head_dim_k]
+  const float* v = nullptr;      ///< [tokens][kv_heads][head_dim_v]
   const float* table = nullptr;  ///< of rope_table()
   float* rotated_q = nullptr;    ///< may be q
   int heads = 0;
