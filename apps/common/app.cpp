@@ -59,6 +59,7 @@ std::unique_ptr<Model> load_on(const std::string& backend, const ModelOptions& o
     model = Model::load({.path = options.path,
                          .backend = backend,
                          .threads = options.threads,
+                         .deterministic = options.deterministic,
                          .weights = weights,
                          .progress =
                              [&](double fraction) {
@@ -144,6 +145,9 @@ void add_model_options(CLI::App& cli, ModelOptions& options) {
   add_threads_option(cli, options.threads);
   add_affinity_options(cli);
   add_placement_options(cli, options.placement);
+  cli.add_flag("--deterministic", options.deterministic,
+               "the same bits however a prompt is cut and whatever runs beside it; slower prompts on a GPU, on the CPU "
+               "it is always so");
 }
 
 std::unique_ptr<Model> load_model(const ModelOptions& options, LoadOptions::Weights weights) {

@@ -33,6 +33,7 @@ struct ModelOptions {
   std::string path;
   Placement placement;
   int threads = 0;  ///< 0: what the machine gives
+  bool deterministic = false;
 };
 /// -t
 void add_threads_option(CLI::App&, int& threads);

@@ -213,6 +213,9 @@ struct BackendOptions {
   /// Least bytes of weights in a step for each thread that takes part: below that threads wait for each other longer
   /// than they work. Results do not depend on it.
   std::uint64_t bytes_per_thread = std::uint64_t{4} << 20;
+  /// A result may not depend on the rows beside it or on how a prompt was cut into steps, whatever that costs. The cpu
+  /// and reference backends never let it.
+  bool deterministic = false;
 };
 
 }  // namespace llm

@@ -137,8 +137,10 @@ Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std:
 
 std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warnings) {
   const int threads = options.threads > 0 ? options.threads : default_threads().threads;
-  auto backend = open_backend(options.backend,
-                              {.threads = threads, .isa = options.isa, .bytes_per_thread = options.bytes_per_thread});
+  auto backend = open_backend(options.backend, {.threads = threads,
+                                                .isa = options.isa,
+                                                .bytes_per_thread = options.bytes_per_thread,
+                                                .deterministic = options.deterministic});
 
   GgufFile file = GgufFile::open(options.path, warnings);
   ModelSpec spec = open_model(file.metadata());

@@ -296,3 +296,31 @@ TEST_CASE("on a GPU, logits have the same bits for any steps of up to 64 tokens"
     }
   }
 }
+
+TEST_CASE("on a GPU that is asked to be deterministic, logits have the same bits for any steps at all") {
+  const TempDir folder;
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const auto path = folder / "model.gguf";
+    tiny_model(c.options).write(path);
+    Warnings warnings;
+    std::unique_ptr<Model> model;
+    try {
+      model = Model::load({.path = path, .backend = "cuda", .threads = 1, .deterministic = true}, warnings);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Device) throw;
+      std::printf("SKIPPED: %s\n", e.what());
+      return;
+    }
+    Session session(*model, {.context = 400, .sequences = 2, .cache = c.cache});
+    CHECK(session.batch_tokens() > 64);
+    const auto prompt = random_tokens(kPrompt, model->dims().vocab, 1);
+    const SequenceId first = session.create();
+    const std::vector<float> expected = logits_in_chunks(session, first, prompt, kPrompt);
+    for (const std::size_t chunk : {std::size_t{1}, std::size_t{70}, std::size_t{150}}) {
+      INFO("chunks of " << chunk);
+      session.rewind(first, 0);
+      CHECK(same_bits(logits_in_chunks(session, first, prompt, chunk), expected));
+    }
+  }
+}

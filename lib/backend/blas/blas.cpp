@@ -231,6 +231,8 @@ class BlasBackend final : public host::InterpretedBackend {
 }  // namespace
 
 std::unique_ptr<Backend> make_blas_backend(const BackendOptions& options) {
+  if (options.deterministic)
+    throw Error(ErrorKind::Usage, "backend blas cannot be deterministic: its library sums in an order of its own");
   return std::make_unique<BlasBackend>(options);
 }
 

@@ -55,13 +55,18 @@ class PinnedMemory final : public HostMemory {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend() : properties_(usable_device()), gemm_(Gemm::load(no_gemm_)) {}
+  explicit CudaBackend(const BackendOptions& options)
+      : properties_(usable_device()),
+        deterministic_(options.deterministic),
+        gemm_(deterministic_ ? nullptr : Gemm::load(no_gemm_)) {}
 
   std::string_view name() const override { return "cuda"; }
   std::string describe() const override {
     return "cuda: " + std::string(properties_.name) + ", " + std::to_string(properties_.multiProcessorCount) +
            " multiprocessors, " + std::to_string(properties_.totalGlobalMem >> 20) + " MiB; " +
-           (gemm_ ? gemm_->describe() : "prompts are slower than they need be: " + no_gemm_);
+           (deterministic_ ? "deterministic, prompts are slower for it"
+            : gemm_        ? gemm_->describe()
+                           : "prompts are slower than they need be: " + no_gemm_);
   }
 
   Support supports(const Graph& graph, const Node& node) const override {
@@ -121,11 +126,12 @@ class CudaBackend final : public Backend {
     return make_program(legalize(graph), as_cuda<const CudaWeights>(weights, "weights on the GPU"),
                         as_cuda<CudaCache>(state, "a cache on the GPU"),
                         as_cuda<CudaWorkspace>(workspace, "a workspace on the GPU"), gemm_.get(), stream_,
-                        properties_.major >= 9);
+                        {.overlap = properties_.major >= 9, .prompt_attention = !deterministic_});
   }
 
  private:
   cudaDeviceProp properties_;
+  bool deterministic_;
   std::string no_gemm_;  ///< why there is no library
   std::unique_ptr<Gemm> gemm_;
   Stream stream_;
@@ -134,6 +140,8 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend(const BackendOptions&) { return std::make_unique<CudaBackend>(); }
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
+  return std::make_unique<CudaBackend>(options);
+}
 
 }  // namespace llm

@@ -114,7 +114,8 @@ class NodeCompiler {
                                .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32};
     const std::int64_t positions = site_.cache.most_positions();
     const AttentionMemory memory = attention_memory(cache, shape);
-    const bool tensor_cores = graph_.bucket().tokens > kMaxColumns && prompt_attention_refusal(cache) == nullptr;
+    const bool tensor_cores =
+        site_.prompt_attention && graph_.bucket().tokens > kMaxColumns && prompt_attention_refusal(cache) == nullptr;
     add(tensor_cores ? "attention: by tensor cores, single tokens in f32" : "attention in f32",
         [=, q = f32(q), y = f32(out(0)), step = site_.step, scratch = site_.cache.scratch(memory.scratch),
          arrivals = site_.cache.arrivals(memory.arrivals)](const StepLaunch& s) {

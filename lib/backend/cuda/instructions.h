@@ -41,7 +41,8 @@ struct Site {
   CudaWorkspace& workspace;
   const StepPlan& plan;
   const StepView& step;
-  Gemm* gemm = nullptr;  ///< null: the library is not here
+  Gemm* gemm = nullptr;  ///< null: the library is not here, or not wanted
+  bool prompt_attention = false;
 };
 
 struct Compiled {

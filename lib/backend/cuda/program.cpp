@@ -62,15 +62,15 @@ int table_stride(const CudaCache& cache) {
 class CudaProgram final : public Executable {
  public:
   CudaProgram(const Graph& graph, const CudaWeights& weights, CudaCache& cache, CudaWorkspace& workspace, Gemm* gemm,
-              const Stream& stream, bool overlap)
+              const Stream& stream, ProgramOptions options)
       : graph_(graph),
         cache_(cache),
         stream_(stream),
-        overlap_(overlap),
+        overlap_(options.overlap),
         plan_(plan_step(graph_, gemm != nullptr)),
         step_(graph_.bucket(), table_stride(cache)),
         view_(step_.view()),
-        site_{graph_, weights, cache, workspace, plan_, view_, gemm} {
+        site_{graph_, weights, cache, workspace, plan_, view_, gemm, options.prompt_attention} {
     check(plan_.bytes <= workspace.bytes(), "the workspace was made for a bucket at least as large");
     for (const ValueInfo& v : graph_.values())
       check(v.kind != ValueKind::Input || v.input != StepInput::None, "a graph on a GPU has no inputs but the step's");
@@ -285,8 +285,9 @@ std::string CudaProgram::describe() const {
 }  // namespace
 
 std::unique_ptr<Executable> make_program(const Graph& graph, const CudaWeights& weights, CudaCache& cache,
-                                         CudaWorkspace& workspace, Gemm* gemm, const Stream& stream, bool overlap) {
-  return std::make_unique<CudaProgram>(graph, weights, cache, workspace, gemm, stream, overlap);
+                                         CudaWorkspace& workspace, Gemm* gemm, const Stream& stream,
+                                         ProgramOptions options) {
+  return std::make_unique<CudaProgram>(graph, weights, cache, workspace, gemm, stream, options);
 }
 
 }  // namespace llm::cuda

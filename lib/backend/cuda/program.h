@@ -11,9 +11,13 @@
 
 namespace llm::cuda {
 
-/// `stream` and everything else outlive the program. `gemm` may be null. `overlap`: the device can start a kernel's
-/// blocks before the kernel ahead of it has ended.
+struct ProgramOptions {
+  bool overlap = false;           ///< the device can start a kernel's blocks before the kernel ahead of it has ended
+  bool prompt_attention = false;  ///< prompts may be attended to by tensor cores
+};
+
+/// `stream` and everything else outlive the program. `gemm` may be null.
 std::unique_ptr<Executable> make_program(const Graph&, const CudaWeights&, CudaCache&, CudaWorkspace&, Gemm* gemm,
-                                         const Stream& stream, bool overlap);
+                                         const Stream& stream, ProgramOptions);
 
 }  // namespace llm::cuda
