@@ -238,7 +238,7 @@ TEST_CASE("on a GPU, logits have the same bits for any steps of up to 64 tokens"
       model = load_tiny(folder, file, 1, "cuda");
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Device) throw;
-      std::printf("SKIPPED: %s\n", e.what());
+      std::printf("skipped: %s\n", e.what());
       return;
     }
     const SessionOptions options{.context = 400, .sequences = 4, .batch_tokens = 64, .cache = c.cache};
@@ -309,7 +309,7 @@ TEST_CASE("on a GPU that is asked to be deterministic, logits have the same bits
       model = Model::load({.path = path, .backend = "cuda", .threads = 1, .deterministic = true}, warnings);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Device) throw;
-      std::printf("SKIPPED: %s\n", e.what());
+      std::printf("skipped: %s\n", e.what());
       return;
     }
     Session session(*model, {.context = 400, .sequences = 2, .cache = c.cache});
