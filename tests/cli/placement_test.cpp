@@ -69,7 +69,7 @@ TEST_CASE("-ngl 0 and its like run on the CPU, silently") {
 
 TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {
   if (gpu_is_here()) {
-    WARN("SKIPPED: there is a GPU");
+    WARN("skipped: there is a GPU");
     return;
   }
   const Bench bench;
@@ -93,7 +93,7 @@ TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {
 
 TEST_CASE("on a GPU the whole model runs there, by default, too") {
   if (!gpu_is_here()) {
-    WARN("SKIPPED: no CUDA device");
+    WARN("skipped: no CUDA device");
     return;
   }
   const Bench bench;
