@@ -306,7 +306,8 @@ TEST_CASE("on a GPU that is asked to be deterministic, logits have the same bits
     Warnings warnings;
     std::unique_ptr<Model> model;
     try {
-      model = Model::load({.path = path, .backend = "cuda", .threads = 1, .deterministic = true}, warnings);
+      model =
+          Model::load({.path = path, .backend = "cuda", .threads = 1, .deterministic = true, .progress = {}}, warnings);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Device) throw;
       std::printf("skipped: %s\n", e.what());
