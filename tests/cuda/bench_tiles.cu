@@ -12,14 +12,16 @@
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/products.h"
+#include "backend/cuda/kernels/tile_ring.h"
+#include "backend/cuda/kernels/tiles.cuh"
+#include "base/error.h"
 
 using namespace llm;
 using namespace llm::cuda;
 
 namespace {
 
-constexpr std::size_t kTurns = std::size_t{1024} << 20;   ///< bytes of matrices that take turns
-constexpr std::size_t kBetween = std::size_t{192} << 20;  ///< bytes read before a matrix is read again
+constexpr std::size_t kTurns = std::size_t{640} << 20;  ///< bytes of matrices that take turns; the largest fits
 
 __global__ void fill(std::uint32_t* to, std::size_t n, std::uint32_t mask) {
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
@@ -68,6 +70,77 @@ double microseconds(cudaStream_t stream, int calls, const std::function<void(int
   return best;
 }
 
+/// A product by the kernel of one strip a block, which tile_products() leaves to more columns or older devices.
+void strip_products(const Target& t, const std::byte* x, int capacity, int columns, const Launch& at) {
+  TileArguments p;
+  p.targets[0] = {.matrix = t.matrix, .y = t.y, .n = static_cast<int>(t.type.n)};
+  p.n_targets = 1;
+  p.strips = static_cast<int>(strips(t.type.n));
+  p.k = t.type.k;
+  p.x = x;
+  p.x_scales = static_cast<std::uint32_t>(scales_offset(info(t.type.type).activation, 0, 0, t.type.k, capacity));
+  p.columns = columns;
+  switch (t.type.type) {
+#define LLM_CASE(name) \
+  case DType::name:    \
+    return launch_tile_products<DType::name>(p, at);
+    LLM_TILE_TYPES(LLM_CASE)
+#undef LLM_CASE
+    default:
+      return;
+  }
+}
+
+/// A small kernel that needs what the last one wrote, as a norm or attention does.
+__global__ void between(const float* from, float* to) {
+  let_next_start();
+  wait_for_previous();
+  to[blockIdx.x * blockDim.x + threadIdx.x] = from[threadIdx.x] + 1;
+}
+
+/// The products of a layer of an 8B model in Q4_K and Q6_K with small kernels between them: what boundaries cost.
+void print_layers(const Stream& stream, const DeviceBuffer& weights, const DeviceBuffer& x, const DeviceBuffer& y,
+                  double limit) {
+  std::printf("\n4 layers of an 8B model, overlapping: q, k (Q4_K), v (Q6_K) | o | gate, up | down (Q6_K)\n");
+  constexpr int kLayers = 4;
+  auto* to = reinterpret_cast<float*>(y.data());
+  float* other = to + (std::size_t{1} << 22);
+  for (const int columns : {1, 2, 4, 8}) {
+    for (const bool ring : {false, true}) {
+      for (const bool small : {false, true}) {
+        std::size_t used = 0, written = 0;  // bytes of weights, floats of results
+        const auto take = [&](const MatrixType& m) {
+          const std::byte* at = weights.data() + used;
+          used += matrix_bytes(m);
+          check(used <= weights.bytes(), "the layers take more than there is");
+          written += static_cast<std::size_t>(columns * m.n);
+          return Target{.type = m, .matrix = at, .y = to + written - columns * m.n};
+        };
+        const Launch at{.stream = stream.get(), .overlap = true};
+        const auto call = [&](std::initializer_list<MatrixType> types) {
+          std::vector<Target> targets;
+          for (const MatrixType& m : types) targets.push_back(take(m));
+          if (ring) tile_products(targets, x.data(), 64, columns, at);
+          if (!ring)
+            for (const Target& t : targets) strip_products(t, x.data(), 64, columns, at);
+          if (small) launch(between, dim3(16), dim3(256), 0, at, to, other);
+        };
+        const double us = microseconds(stream.get(), kLayers, [&](int i) {
+          if (i == 0) used = written = 0;
+          call({{DType::Q4_K, 4096, 4096}, {DType::Q4_K, 4096, 1024}, {DType::Q6_K, 4096, 1024}});
+          call({{DType::Q4_K, 4096, 4096}});
+          call({{DType::Q4_K, 4096, 14336}, {DType::Q4_K, 4096, 14336}});
+          call({{DType::Q6_K, 14336, 4096}});
+        });
+        const double bytes = static_cast<double>(used) / kLayers;
+        std::printf("%d columns, %-22s %-22s %6.1f MB a layer %7.2f us %4.0f%%\n", columns,
+                    ring ? "as tile_products() does" : "one strip a block",
+                    small ? "4 small kernels" : "products alone", bytes / 1e6, us, 100 * bytes / us / limit);
+      }
+    }
+  }
+}
+
 struct Shape {
   const char* name;
   std::int64_t n, k;
@@ -101,9 +174,18 @@ int main(int argc, char** argv) {
       {"kv 512x4096", 512, 4096},         {"k/v 1024x4096", 1024, 4096},       {"o 4096x4096", 4096, 4096},
       {"qkv 6144x4096", 6144, 4096},      {"gate+up 28672x4096", 28672, 4096}, {"down 4096x14336", 4096, 14336},
       {"head 128256x4096", 128256, 4096}, {"1b o 2048x2048", 2048, 2048},      {"1b down 2048x8192", 2048, 8192}};
-  std::printf("\nproducts: us and %% of the read limit; o: overlapping launches\n%-7s %-19s %7s", "type", "shape",
-              "MB");
-  for (const char* c : {"1", "1 o", "2 o", "4 o", "8 o", "16 o", "32 o", "64 o"}) std::printf(" %13s", c);
+  std::printf(
+      "\nproducts: us and %% of the read limit, launches overlap; s: one strip a block, else as tile_products() does\n"
+      "%-7s %-19s %7s",
+      "type", "shape", "MB");
+  struct Case {
+    const char* name;
+    int columns;
+    bool ring;
+  };
+  const Case cases[] = {{"1 s", 1, false}, {"1", 1, true},      {"2", 2, true},   {"4", 4, true},   {"8 s", 8, false},
+                        {"8", 8, true},    {"16 s", 16, false}, {"16", 16, true}, {"32", 32, true}, {"64", 64, true}};
+  for (const Case& c : cases) std::printf(" %13s", c.name);
   std::printf("\n");
   for (const DType type : types) {
     if (!only.empty() && name(type) != only) continue;
@@ -112,23 +194,27 @@ int main(int argc, char** argv) {
       if (!is_main && s.n != 4096 && s.n != 28672) continue;
       const MatrixType m{type, s.k, s.n};
       const std::size_t bytes = matrix_bytes(m);
-      const int turns = static_cast<int>(std::max<std::size_t>(1, kTurns / bytes));
-      const int calls = std::max(4, std::min(static_cast<int>(kBetween / bytes) + 1, turns));
+      check(bytes <= kTurns, "a matrix is larger than the memory for all of them");
+      const int turns = static_cast<int>(kTurns / bytes), calls = std::clamp(turns, 4, 60);
       std::printf("%-7s %-19s %7.1f", std::string(name(type)).c_str(), s.name, static_cast<double>(bytes) / 1e6);
-      const std::pair<int, bool> cases[] = {{1, false}, {1, true},  {2, true},  {4, true},
-                                            {8, true},  {16, true}, {32, true}, {64, true}};
-      for (const auto& [columns, overlap] : cases) {
+      for (const Case& c : cases) {
         const double us = microseconds(stream.get(), calls, [&](int i) {
           const Target t{.type = m,
                          .matrix = weights.data() + static_cast<std::size_t>(i % turns) * bytes,
                          .y = reinterpret_cast<float*>(y.data())};
-          tile_products({&t, 1}, x.data(), 64, columns, {.stream = stream.get(), .overlap = overlap});
+          const Launch at{.stream = stream.get(), .overlap = true};
+          if (c.ring)
+            tile_products({&t, 1}, x.data(), 64, c.columns, at);
+          else
+            strip_products(t, x.data(), 64, c.columns, at);
         });
         std::printf(" %7.2f %4.0f%%", us, 100 * static_cast<double>(bytes) / us / limit);
       }
       std::printf("\n");
+      std::fflush(stdout);
     }
   }
+  if (only.empty()) print_layers(stream, weights, x, y, limit);
 
   std::printf("\nexperts: top 8 of 128, gate and up 768 x 2048, then down 2048 x 768, one token\n");
   for (const DType type : {DType::Q4_K, DType::Q6_K}) {

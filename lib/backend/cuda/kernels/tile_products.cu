@@ -3,16 +3,20 @@
 
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/tile_products.cuh"
+#include "backend/cuda/kernels/tile_ring.h"
 #include "backend/cuda/kernels/tiles.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
 namespace {
 
+/// By the ring wherever it can run: with few columns nothing but the weights' way into a multiprocessor counts, and
+/// it is the better one at every shape. With more, columns are what does not fit there.
 void launch_type(DType type, const TileArguments& arguments, const Launch& at) {
   switch (type) {
-#define LLM_TILE_CASE(name) \
-  case DType::name:         \
+#define LLM_TILE_CASE(name)                                       \
+  case DType::name:                                               \
+    if (launch_ring_products<DType::name>(arguments, at)) return; \
     return launch_tile_products<DType::name>(arguments, at);
     LLM_TILE_TYPES(LLM_TILE_CASE)
 #undef LLM_TILE_CASE
@@ -21,27 +25,35 @@ void launch_type(DType type, const TileArguments& arguments, const Launch& at) {
   }
 }
 
-/// One launch for each type that occurs among the targets.
-void launch_targets(std::span<const Target> targets, TileArguments arguments, const Launch& at) {
+void add_target(TileArguments& to, const Target& t) {
+  to.targets[to.n_targets++] = {.matrix = t.matrix,
+                                .matrix_bytes = static_cast<std::int64_t>(matrix_bytes(t.type)),
+                                .bias = t.bias,
+                                .scale = t.scale,
+                                .y = t.y,
+                                .n = static_cast<int>(t.type.n),
+                                .first_strip = to.strips};
+  to.strips += static_cast<int>(strips(t.type.n));
+}
+
+/// One launch for each type that occurs among the targets, or for two.
+void launch_targets(std::span<const Target> targets, const TileArguments& arguments, const Launch& at) {
   check(targets.size() <= kMaxTargets, "products have too many targets");
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    const DType type = targets[i].type.type;
-    const auto is_type = [&](const Target& t) { return t.type.type == type; };
-    if (std::any_of(targets.begin(), targets.begin() + static_cast<std::ptrdiff_t>(i), is_type)) continue;
-    arguments.n_targets = arguments.strips = 0;
-    for (const Target& t : targets) {
-      if (!is_type(t) || t.type.n == 0) continue;
-      arguments.targets[arguments.n_targets++] = {.matrix = t.matrix,
-                                                  .matrix_bytes = static_cast<std::int64_t>(matrix_bytes(t.type)),
-                                                  .bias = t.bias,
-                                                  .scale = t.scale,
-                                                  .y = t.y,
-                                                  .n = static_cast<int>(t.type.n),
-                                                  .first_strip = arguments.strips};
-      arguments.strips += static_cast<int>(strips(t.type.n));
-    }
-    if (arguments.n_targets > 0) launch_type(type, arguments, at);
+  struct OfType {
+    DType type;
+    TileArguments arguments;
+  };
+  OfType types[kMaxTargets];
+  int n_types = 0;
+  for (const Target& t : targets) {
+    if (t.type.n == 0) continue;
+    OfType* of = std::find_if(types, types + n_types, [&](const OfType& o) { return o.type == t.type.type; });
+    if (of == types + n_types) types[n_types++] = {t.type.type, arguments};
+    add_target(of->arguments, t);
   }
+  if (n_types == 2 && launch_ring_pair(types[0].type, types[0].arguments, types[1].type, types[1].arguments, at))
+    return;
+  for (int i = 0; i < n_types; ++i) launch_type(types[i].type, types[i].arguments, at);
 }
 
 TileArguments arguments_of(std::span<const Target> targets, const std::byte* x, int capacity) {

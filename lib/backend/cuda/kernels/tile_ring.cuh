@@ -1,0 +1,308 @@
+// Products of tiles with few columns as a stream of weights: the kernel that decoding spends its time in.
+//
+// One block of threads a multiprocessor, which takes strips (16 rows) blockIdx.x, + gridDim.x, ... Its warps:
+//   producer      copies the pieces of its strips, 8 at a time (a stage), into a ring in shared memory. It waits for
+//                 room there and for nothing else: under programmatic dependent launch it fills the ring while the
+//                 previous kernel ends, so that memory is busy across kernels' boundaries.
+//   8 consumers   wait for the previous kernel, copy the columns into shared memory (ring_x.cuh), and then take one
+//                 piece of each stage: warp w piece 8 j + w, whose part (of kParts) is w in even stages, w + 8 in odd
+//                 ones. Sums of both are registers; at the strip's end they go to one of two result areas.
+//   epilogue      adds the areas' slots, scales, adds the bias, writes y while the consumers are at the next strip.
+// Bits are those of tile_kernel.cuh: the same code adds pieces (tile_add.cuh), in the same order.
+//
+// Two such blocks fit on a multiprocessor where columns are few, each with 75 to 90 KB of weights in flight: more than
+// twice what 4.5 TB/s need at a latency of 1 us.
+//
+// Barriers of a stage: `full` ends its phase when the producer has announced the stage's bytes and all have come;
+// `empty` when all 8 consumers are done with it. Of a result area: `written` (8 consumers), `taken` (epilogue). Every
+// role goes through the same stages and strips in the same order, so each waits for phases that are sure to end; a
+// block ends after its last copy, since consumers wait for each.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/ring_asm.cuh"
+#include "backend/cuda/kernels/ring_x.cuh"
+#include "backend/cuda/kernels/tile_ring.h"
+
+namespace llm::cuda {
+
+inline constexpr int kConsumers = kSlots;  ///< warps, and pieces of a stage
+inline constexpr int kEpilogueWarp = kConsumers, kProducerWarp = kConsumers + 1;
+inline constexpr int kRingThreads = 32 * (kConsumers + 2);
+inline constexpr int kCopyThreads = 32 * (kConsumers + 1);  ///< of the columns: all but the producer
+inline constexpr int kMaxStages = 16;
+inline constexpr int kBarrierBytes = 384;  ///< before the stages: full and empty of each, then of the results
+static_assert(8 * (2 * kMaxStages + 4) <= kBarrierBytes);
+
+/// Targets of types A and B, strips of A first; without those of B if the types are the same.
+struct RingArguments {
+  TileArguments a, b;
+  int strips = 0, stages = 0;
+};
+
+template <class A, class B>
+struct RingTypes {
+  static constexpr bool kOne = std::is_same_v<A, B>;
+  static_assert(A::kFormat == B::kFormat);
+  static_assert(sums_bytes<A>() == sums_bytes<B>() || sums_bytes<A>() == 0 || sums_bytes<B>() == 0);
+  static constexpr int kStageBytes = kConsumers * std::max(A::kPieceBytes, B::kPieceBytes);
+  static_assert(kStageBytes % 128 == 0);
+  using Places = ColumnsPlaces<A::kFormat, std::max(sums_bytes<A>(), sums_bytes<B>())>;
+};
+
+/// Shared memory: barriers, stages, two areas of results [slot][column][16], columns.
+template <class Types>
+struct RingPlaces {
+  typename Types::Places columns;
+  int stages;
+  LLM_HOST_DEVICE int area_bytes() const {
+    return kSlots * kTileRows * columns.columns * static_cast<int>(sizeof(float));
+  }
+  LLM_HOST_DEVICE int stage(int i) const { return kBarrierBytes + i * Types::kStageBytes; }
+  LLM_HOST_DEVICE int area(int i) const { return stage(stages) + i * area_bytes(); }
+  LLM_HOST_DEVICE int x() const { return area(2); }
+  LLM_HOST_DEVICE int bytes() const { return x() + columns.bytes(); }
+};
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/// Which of `count` buffers is next, and in what phase.
+struct RingPosition {
+  int count, slot = 0;
+  std::uint32_t phase = 0;
+  __device__ __forceinline__ explicit RingPosition(int count) : count(count) {}
+  __device__ __forceinline__ void advance() {
+    if (++slot == count) slot = 0, phase ^= 1;
+  }
+};
+
+/// Barriers by their addresses.
+struct RingBarriers {
+  std::uint32_t first;
+  __device__ __forceinline__ std::uint32_t full(int stage) const { return first + 8u * static_cast<unsigned>(stage); }
+  __device__ __forceinline__ std::uint32_t empty(int stage) const { return full(kMaxStages + stage); }
+  __device__ __forceinline__ std::uint32_t written(int area) const { return full(2 * kMaxStages + area); }
+  __device__ __forceinline__ std::uint32_t taken(int area) const { return full(2 * kMaxStages + 2 + area); }
+
+  __device__ __forceinline__ void init(int stages) const {
+    for (int i = 0; i < stages; ++i) {
+      init_barrier(full(i), 1);
+      init_barrier(empty(i), kConsumers);
+    }
+    for (int i = 0; i < 2; ++i) {
+      init_barrier(written(i), kConsumers);
+      init_barrier(taken(i), 1);
+    }
+    publish_barriers();
+  }
+};
+
+__device__ __forceinline__ const TileTarget& target_of(const TileArguments& p, int strip) {
+  int target = 0;
+  while (target + 1 < p.n_targets && strip >= p.targets[target + 1].first_strip) ++target;
+  return p.targets[target];
+}
+
+/// One thread's work for a strip of type T.
+template <class T, class Places>
+__device__ __forceinline__ void produce(const TileArguments& p, int strip, const Places& places,
+                                        const RingBarriers& barriers, RingPosition& at, std::uint64_t policy) {
+  const TileTarget& from = target_of(p, strip);
+  const std::byte* matrix = from.matrix + (strip - from.first_strip) * strip_bytes<T>(p.k);
+  const int n_pieces = static_cast<int>(pieces<T>(p.k));
+  for (int first = 0; first < n_pieces; first += kConsumers) {
+    const auto count = static_cast<std::uint32_t>(min(kConsumers, n_pieces - first));
+    wait_barrier(barriers.empty(at.slot), at.phase ^ 1);
+    const std::uint32_t full = barriers.full(at.slot);
+    const std::uint32_t to = barriers.first + static_cast<std::uint32_t>(places.stage(at.slot));
+    arrive_expecting(full, count * T::kPieceBytes);
+    copy_bulk(to, matrix + codes_at<T>(first), count * T::Codes::kBytes, full, policy);
+    copy_bulk(to + kConsumers * T::Codes::kBytes, matrix + scales_at<T>(first, p.k), count * T::Scales::kBytes, full,
+              policy);
+    at.advance();
+  }
+}
+
+/// A warp's pieces of a strip of type T: those of part `warp` into acc[0], of part warp + 8 into acc[1].
+template <class T, int NB, class Places>
+__device__ __forceinline__ void consume(const std::byte* shared, const Places& places, const RingBarriers& barriers,
+                                        RingPosition& at, const LaneRing<NB>& columns, int n_pieces, int warp, int lane,
+                                        float (&acc)[2][NB][4]) {
+  const auto add = [&](int first, float(&sums)[NB][4]) {
+    wait_barrier(barriers.full(at.slot), at.phase);
+    if (first + warp < n_pieces) {
+      const std::byte* stage = shared + places.stage(at.slot);
+      T piece;
+      piece.template load<FromMemory>(stage + warp * T::Codes::kBytes,
+                                      stage + kConsumers * T::Codes::kBytes + warp * T::Scales::kBytes, lane);
+      const RingColumns<T, NB> x{shared, columns, static_cast<std::uint32_t>(first + warp)};
+      add_piece(piece, x, lane, sums);
+    }
+    __syncwarp();
+    if (lane == 0) arrive(barriers.empty(at.slot));
+    at.advance();
+  };
+#pragma unroll 1
+  for (int first = 0; first < n_pieces; first += 2 * kConsumers) {
+    add(first, acc[0]);
+    if (first + kConsumers < n_pieces) add(first + kConsumers, acc[1]);
+  }
+}
+
+/// The sums of a strip of type T, as all slots lie in `area`, into y.
+template <class T>
+__device__ __forceinline__ void finish(const TileArguments& p, int strip, const float* area, std::uint32_t written,
+                                       std::uint32_t phase, int lane) {
+  const TileTarget& to = target_of(p, strip);
+  const int row = lane % kTileRows, i = (strip - to.first_strip) * kTileRows + row;  // of y's row
+  const float scale = to.scale != nullptr ? to.scale[0] : 1.0f;
+  const float bias = to.bias != nullptr && i < to.n ? to.bias[i] : 0.0f;
+  const int elements = kTileRows * p.columns;
+  wait_barrier(written, phase);
+  if (i >= to.n) return;
+  for (int e = lane; e < elements; e += 32) {
+    float total = 0;
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) total += area[s * elements + e];
+    if constexpr (T::Codes::kPasses == 1) total *= T::Codes::kUnit;
+    if (to.scale != nullptr) total *= scale;
+    if (to.bias != nullptr) total += bias;
+    to.y[static_cast<std::int64_t>(p.first_column + e / kTileRows) * to.n + i] = total;
+  }
+}
+
+/// f.operator()<T>(arguments, strip) for every strip of the block, with the type and the arguments it is of.
+template <class A, class B, class F>
+__device__ __forceinline__ void for_strips(const RingArguments& p, const F& f) {
+  for (int strip = static_cast<int>(blockIdx.x); strip < p.strips; strip += static_cast<int>(gridDim.x)) {
+    if constexpr (RingTypes<A, B>::kOne) {
+      f.template operator()<A>(p.a, strip);
+    } else {
+      if (strip < p.a.strips)
+        f.template operator()<A>(p.a, strip);
+      else
+        f.template operator()<B>(p.b, strip - p.a.strips);
+    }
+  }
+}
+
+#endif
+
+/// Blocks of kRingThreads; shared: RingPlaces. Bytes and operations are those of the pieces, as in tile_kernel.cuh;
+/// predicted: over 90 % of the read limit where a block has some strips.
+template <class A, class B, int NB>
+__global__ void __launch_bounds__(NB == 1 ? 384 : kRingThreads, NB == 1 ? 2 : 1)
+    ring_kernel(const __grid_constant__ RingArguments p) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) std::byte ring_shared[];
+  let_next_start();
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  using Types = RingTypes<A, B>;
+  const RingPlaces<Types> places{{p.a.columns, static_cast<int>(k_blocks(p.a.k))}, p.stages};
+  const RingBarriers barriers{shared_address(ring_shared)};
+  if (warp == kProducerWarp && lane == 0) barriers.init(p.stages);
+  __syncthreads();
+
+  if (warp == kProducerWarp) {
+    if (lane != 0) return;
+    const std::uint64_t policy = read_once_policy();
+    RingPosition at(p.stages);
+    for_strips<A, B>(p, [&]<class T>(const TileArguments& arguments, int strip) {
+      produce<T>(arguments, strip, places, barriers, at, policy);
+    });
+    return;
+  }
+
+  wait_for_previous();
+  copy_columns(ring_shared + places.x(), places.columns, p.a, static_cast<int>(threadIdx.x), kCopyThreads);
+  asm volatile("barrier.cta.sync 1, %0;" ::"n"(kCopyThreads) : "memory");
+  RingPosition area(2);
+  if (warp == kEpilogueWarp) {
+    for_strips<A, B>(p, [&]<class T>(const TileArguments& arguments, int strip) {
+      finish<T>(arguments, strip, reinterpret_cast<const float*>(ring_shared + places.area(area.slot)),
+                barriers.written(area.slot), area.phase, lane);
+      __syncwarp();
+      if (lane == 0) arrive(barriers.taken(area.slot));
+      area.advance();
+    });
+    return;
+  }
+
+  LaneRing<NB> columns;
+  columns.find(places.columns, places.x(), lane);
+  RingPosition at(p.stages);
+  for_strips<A, B>(p, [&]<class T>(const TileArguments& arguments, int) {
+    float acc[2][NB][4] = {};
+    consume<T, NB>(ring_shared, places, barriers, at, columns, static_cast<int>(pieces<T>(arguments.k)), warp, lane,
+                   acc);
+    wait_barrier(barriers.taken(area.slot), area.phase ^ 1);
+    auto* to = reinterpret_cast<float*>(ring_shared + places.area(area.slot)) + warp * kTileRows * arguments.columns;
+#pragma unroll
+    for (int nb = 0; nb < NB; ++nb)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int column = kColumns * nb + lane % 4 * 2 + j % 2, row = tile_row(lane / 4, j / 2);
+        if (column < arguments.columns) to[column * kTileRows + row] = acc[0][nb][j] + acc[1][nb][j];
+      }
+    __syncwarp();
+    if (lane == 0) arrive(barriers.written(area.slot));
+    area.advance();
+  });
+#endif
+}
+
+/// Stages and shared memory of a launch; none where the columns leave no room for three stages. Where two blocks can
+/// have a multiprocessor with an eighth of its memory left to kernels between them, no more than that.
+template <class Types>
+std::optional<RingPlaces<Types>> ring_places(const RingDevice& device, const TileArguments& p,
+                                             std::int64_t block_stages) {
+  RingPlaces<Types> places{{p.columns, static_cast<int>(k_blocks(p.k))}, 0};
+  const int fixed = places.bytes(), shared = device.multiprocessor_bytes / 16 * 7 - device.reserved_bytes;
+  constexpr int kFewest = 3, kInFlight = 96 << 10;
+  int stages = shared > fixed ? (shared - fixed) / Types::kStageBytes : 0;
+  if (stages < kFewest && device.block_bytes > fixed)
+    stages =
+        std::min((device.block_bytes - fixed) / Types::kStageBytes, std::max(kFewest, kInFlight / Types::kStageBytes));
+  if (stages < kFewest) return std::nullopt;
+  places.stages = static_cast<int>(std::min<std::int64_t>({stages, kMaxStages, block_stages}));
+  return places;
+}
+
+template <class A, class B, int NB>
+bool launch_ring_kernel(const TileArguments& a, const TileArguments& b, const Launch& at) {
+  using Types = RingTypes<A, B>;
+  const RingDevice& device = ring_device();
+  if (device.capability < 9) return false;
+  RingArguments p{.a = a, .b = b, .strips = a.strips + b.strips};
+  const int blocks = std::min(device.multiprocessors, p.strips);
+  const std::int64_t strip_stages = (std::max(pieces<A>(a.k), pieces<B>(a.k)) + kConsumers - 1) / kConsumers;
+  const auto places = ring_places<Types>(device, a, (p.strips + blocks - 1) / blocks * strip_stages);
+  if (!places) return false;
+  p.stages = places->stages;
+  const auto kernel = ring_kernel<A, B, NB>;
+  static thread_local int allowed_on = -1;  // device that has been told how much shared memory the kernel takes
+  if (allowed_on != device.id) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.block_bytes),
+               "asking for shared memory");
+    check_cuda(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        "asking for shared memory");
+    allowed_on = device.id;
+  }
+  launch(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kRingThreads), static_cast<std::size_t>(places->bytes()), at,
+         p);
+  return true;
+}
+
+template <DType type>
+bool launch_ring_products(const TileArguments& p, const Launch& at) {
+  using T = Tile<type>;
+  if (p.groups.n_groups != nullptr || p.columns > kRingColumns) return false;
+  return p.columns <= kColumns ? launch_ring_kernel<T, T, 1>(p, {}, at) : launch_ring_kernel<T, T, 2>(p, {}, at);
+}
+
+}  // namespace llm::cuda

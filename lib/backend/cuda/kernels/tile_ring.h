@@ -1,0 +1,32 @@
+// Products over tiles with few columns, by the kernel of tile_ring.cuh where it can run.
+#pragma once
+
+#include "backend/cuda/kernels/launch.h"
+#include "backend/cuda/kernels/tile_products.cuh"
+#include "tensor/dtype.h"
+
+namespace llm::cuda {
+
+inline constexpr int kRingColumns = 16;
+
+/// The device that launches go to.
+struct RingDevice {
+  int id = -1;
+  int capability = 0;  ///< major
+  int multiprocessors = 0;
+  int multiprocessor_bytes = 0;  ///< of shared memory
+  int reserved_bytes = 0;        ///< of it, for each block
+  int block_bytes = 0;           ///< most that a block may have
+};
+const RingDevice& ring_device();
+
+/// Like launch_tile_products() with the same bits. False, and nothing launched, where it cannot run: before compute
+/// capability 9.0, with routes of experts, with more than kRingColumns columns or with more than fit beside the
+/// weights.
+template <DType type>
+bool launch_ring_products(const TileArguments&, const Launch&);
+
+/// Targets of two types, which share x, in one launch. False also where there is no kernel for the two.
+bool launch_ring_pair(DType, const TileArguments&, DType, const TileArguments&, const Launch&);
+
+}  // namespace llm::cuda
