@@ -7,6 +7,7 @@
 //   scales  Q8x256 [column][block]; Q8x32 [column][step]
 #pragma once
 
+#include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/tile_add.cuh"
 #include "backend/cuda/kernels/tile_products.cuh"
 
@@ -91,13 +92,13 @@ struct RingColumns {
     }
   }
   __device__ __forceinline__ void step_scales(int first, float (&d)[kAhead][NB][2]) const {
+    static_assert(kAhead == 4);
 #pragma unroll
     for (int nb = 0; nb < NB; ++nb)
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const auto four =
-            read<float4>(at.scales[nb][c] +
-                         (index * static_cast<std::uint32_t>(T::kSteps) + static_cast<std::uint32_t>(first)) * 4u);
+        const std::uint32_t step = index * static_cast<std::uint32_t>(T::kSteps) + static_cast<std::uint32_t>(first);
+        const auto four = read<float4>(at.scales[nb][c] + 4 * step);
         d[0][nb][c] = four.x, d[1][nb][c] = four.y, d[2][nb][c] = four.z, d[3][nb][c] = four.w;
       }
   }
@@ -111,88 +112,110 @@ struct RingColumns {
   }
 };
 
-/// What is copied of column c of a step's columns beside its codes: item `index`, a block or a step.
+/// A column's scale of one block or step, and sums: where they are copied from and to, and what they are.
 template <ActFormat format, int kSums>
 struct ScaleItem {
+  const std::byte* from;
+  int to_scale, to_sums;
   float scale;
   uint4 sums[kSums > 0 ? kSums / 16 : 1];
 
-  __device__ __forceinline__ void load(const TileArguments& p, int blocks, int c, int index) {
-    const int column = p.first_column + c;
-    const std::int64_t group = column / kColumns;
-    const std::byte* from = p.x + p.x_scales;
-    if constexpr (format == ActFormat::Q8x256) {
-      from += ((group * blocks + index) * kColumns + column % kColumns) * static_cast<int>(sizeof(ColumnBlock));
-      constexpr int kFirst = kSums == 32 ? offsetof(ColumnBlock, low16) : offsetof(ColumnBlock, low32);
-#pragma unroll
-      for (int i = 0; i < kSums / 16; ++i) sums[i] = __ldcg(reinterpret_cast<const uint4*>(from + kFirst + 16 * i));
-    } else {
-      from += ((group * blocks * kSteps + index) * kColumns + column % kColumns) * static_cast<int>(sizeof(StepScale));
-    }
-    scale = __ldcg(reinterpret_cast<const float*>(from));
+  __device__ __forceinline__ void find(const TileArguments& p, const ColumnsPlaces<format, kSums>& places, int item) {
+    const int c = places.columns == 1 ? 0 : item % places.columns,
+              index = places.columns == 1 ? item : item / places.columns;
+    const int column = p.first_column + c,
+              of_group = format == ActFormat::Q8x256 ? places.blocks : places.blocks * kSteps;
+    constexpr int kBytes = format == ActFormat::Q8x256 ? sizeof(ColumnBlock) : sizeof(StepScale);
+    from = p.x + p.x_scales +
+           ((static_cast<std::int64_t>(column / kColumns) * of_group + index) * kColumns + column % kColumns) * kBytes;
+    to_scale = places.scales() + c * places.scales_stride() + 4 * index;
+    to_sums = places.sums() + c * places.sums_stride() + kSums * index;
   }
-  __device__ __forceinline__ void store(std::byte* to, const ColumnsPlaces<format, kSums>& places, int c,
-                                        int index) const {
-    *reinterpret_cast<float*>(to + places.scales() + c * places.scales_stride() + 4 * index) = scale;
+  __device__ __forceinline__ void load() {
+    scale = __ldcg(reinterpret_cast<const float*>(from));
+    constexpr int kFirst = kSums == 32 ? offsetof(ColumnBlock, low16) : offsetof(ColumnBlock, low32);
 #pragma unroll
-    for (int i = 0; i < kSums / 16; ++i)
-      *reinterpret_cast<uint4*>(to + places.sums() + c * places.sums_stride() + kSums * index + 16 * i) = sums[i];
+    for (int i = 0; i < kSums / 16; ++i) sums[i] = __ldcg(reinterpret_cast<const uint4*>(from + kFirst + 16 * i));
+  }
+  __device__ __forceinline__ void store(std::byte* to) const {
+    *reinterpret_cast<float*>(to + to_scale) = scale;
+#pragma unroll
+    for (int i = 0; i < kSums / 16; ++i) *reinterpret_cast<uint4*>(to + to_sums + 16 * i) = sums[i];
   }
 };
 
-/// Copies the step's columns, by `threads` threads (whole warps), of which the caller is number `thread`. Past the
-/// first cache, which may hold what an earlier step had in the same place. The first loads of scales go out before
-/// those of codes.
-template <ActFormat format, int kSums>
-__device__ __forceinline__ void copy_columns(std::byte* to, const ColumnsPlaces<format, kSums>& places,
-                                             const TileArguments& p, int thread, int threads) {
-  const int blocks = places.blocks, columns = places.columns;
-  const int items = columns * (format == ActFormat::Q8x256 ? blocks : blocks * kSteps);
-  using Item = ScaleItem<format, kSums>;
-  constexpr int kHeld = 2;
-  Item held[kHeld];
-#pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const int item = thread + i * threads;
-    if (item < items) held[i].load(p, blocks, item % columns, item / columns);
-  }
+/// Codes that a warp copies at once: units first, first + stride, ... A unit is two blocks of a column, of which lane
+/// 16 b + 2 s + h copies half h of step s: 16 bytes, those of two t.
+struct CodesRound {
+  static constexpr int kUnits = 4;
+  const std::byte* from[kUnits];
+  int target[kUnits];  ///< -1: nothing to copy
+  uint4 codes[kUnits];
 
-  // A warp copies two blocks of a column: lane 16 b + 2 s + h half h of step s, the bytes of two t.
-  const int pairs = (blocks + 1) / 2, units = columns * pairs, lane = thread % 32;
-  const int step = lane % 16 / 2, half = lane % 2;
-  constexpr int kLoads = 4;
-  for (int first = thread / 32; first < units; first += kLoads * (threads / 32)) {
-    uint4 codes[kLoads];
-    int target[kLoads];
+  template <class Places>
+  __device__ __forceinline__ void find(const TileArguments& p, const Places& places, int first, int stride, int lane) {
+    const int pairs = (places.blocks + 1) / 2, units = places.columns * pairs;
+    const int step = lane % 16 / 2, half = lane % 2;
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int unit = first + i * (threads / 32), c = unit / pairs, block = unit % pairs * 2 + lane / 16;
-      target[i] = -1;
-      if (unit >= units || block >= blocks) continue;
-      const int column = p.first_column + c;
-      const std::byte* from = p.x + codes_offset(column / kColumns, block, p.k) +
-                              (step * kColumns + column % kColumns) * kStepK + 16 * half;
-      codes[i] = __ldcg(reinterpret_cast<const uint4*>(from));
-      target[i] = c * places.codes_stride() + block * kBlockK + step / 2 * 64 + half * 32 + step % 2 * 8;
+    for (int i = 0; i < kUnits; ++i) {
+      const int unit = first + i * stride, c = places.columns == 1 ? 0 : unit / pairs;
+      const int block = (unit - c * pairs) * 2 + lane / 16, column = p.first_column + c;
+      const bool exists = unit < units && block < places.blocks;
+      from[i] = p.x + codes_offset(column / kColumns, block, p.k) + (step * kColumns + column % kColumns) * kStepK +
+                16 * half;
+      target[i] = exists ? c * places.codes_stride() + block * kBlockK + step / 2 * 64 + half * 32 + step % 2 * 8 : -1;
     }
+  }
+  __device__ __forceinline__ void copy(std::byte* to) {
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
+    for (int i = 0; i < kUnits; ++i)
+      if (target[i] >= 0) codes[i] = __ldcg(reinterpret_cast<const uint4*>(from[i]));
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
       if (target[i] < 0) continue;
       *reinterpret_cast<uint2*>(to + target[i]) = make_uint2(codes[i].x, codes[i].y);
       *reinterpret_cast<uint2*>(to + target[i] + 16) = make_uint2(codes[i].z, codes[i].w);
     }
   }
+};
 
+/// Copies the step's columns, by `threads` threads (whole warps), of which the caller is number `thread`, when the
+/// previous kernel has ended; where the first loads go is found before that. Past the first cache, which may hold what
+/// an earlier step had in the same place. The first loads of scales go out before those of codes.
+template <ActFormat format, int kSums>
+__device__ __forceinline__ void copy_columns(std::byte* to, const ColumnsPlaces<format, kSums>& places,
+                                             const TileArguments& p, int thread, int threads) {
+  const int items = places.columns * (format == ActFormat::Q8x256 ? places.blocks : places.blocks * kSteps);
+  const int units = places.columns * ((places.blocks + 1) / 2), warps = threads / 32;
+  using Item = ScaleItem<format, kSums>;
+  constexpr int kHeld = 2;
+  Item held[kHeld];
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const int item = thread + i * threads;
-    if (item < items) held[i].store(to, places, item % columns, item / columns);
+  for (int i = 0; i < kHeld; ++i) held[i].find(p, places, thread + i * threads);
+  int first = thread / 32;
+  CodesRound round;
+  round.find(p, places, first, warps, thread % 32);
+
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i)
+    if (thread + i * threads < items) held[i].load();
+  round.copy(to);
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i)
+    if (thread + i * threads < items) held[i].store(to);
+
+#pragma unroll 1
+  for (first += CodesRound::kUnits * warps; first < units; first += CodesRound::kUnits * warps) {
+    round.find(p, places, first, warps, thread % 32);
+    round.copy(to);
   }
 #pragma unroll 4
   for (int item = thread + kHeld * threads; item < items; item += threads) {
     Item one;
-    one.load(p, blocks, item % columns, item / columns);
-    one.store(to, places, item % columns, item / columns);
+    one.find(p, places, item);
+    one.load();
+    one.store(to);
   }
 }
 

@@ -192,10 +192,15 @@ __device__ __forceinline__ void for_strips(const RingArguments& p, const F& f) {
 
 #endif
 
+/// What the compiler is told of a block's size. For K-quants more threads than there are: 80 registers a thread instead
+/// of 96, so that two blocks leave some to the small kernels between them.
+template <class T, int NB>
+inline constexpr int kBoundThreads = NB == 1 && T::kFormat == ActFormat::Q8x256 ? kRingThreads + 64 : kRingThreads;
+
 /// Blocks of kRingThreads; shared: RingPlaces. Bytes and operations are those of the pieces, as in tile_kernel.cuh;
 /// predicted: over 90 % of the read limit where a block has some strips.
 template <class A, class B, int NB>
-__global__ void __launch_bounds__(NB == 1 ? 384 : kRingThreads, NB == 1 ? 2 : 1)
+__global__ void __launch_bounds__(kBoundThreads<A, NB>, NB == 1 ? 2 : 1)
     ring_kernel(const __grid_constant__ RingArguments p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) std::byte ring_shared[];
@@ -217,7 +222,6 @@ __global__ void __launch_bounds__(NB == 1 ? 384 : kRingThreads, NB == 1 ? 2 : 1)
     return;
   }
 
-  wait_for_previous();
   copy_columns(ring_shared + places.x(), places.columns, p.a, static_cast<int>(threadIdx.x), kCopyThreads);
   asm volatile("barrier.cta.sync 1, %0;" ::"n"(kCopyThreads) : "memory");
   RingPosition area(2);
