@@ -297,8 +297,11 @@ bool launch_ring_kernel(const TileArguments& a, const TileArguments& b, const La
         "asking for shared memory");
     allowed_on = device.id;
   }
-  launch(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kRingThreads), static_cast<std::size_t>(places->bytes()), at,
-         p);
+  // More than half of a multiprocessor's memory: two blocks of one launch must not share a multiprocessor, since each
+  // has as many strips as a block that has one to itself.
+  const int alone = device.multiprocessor_bytes / 2 + 1024 - device.reserved_bytes;
+  const int bytes = std::min(std::max(places->bytes(), alone), device.block_bytes);
+  launch(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kRingThreads), static_cast<std::size_t>(bytes), at, p);
   return true;
 }
 
