@@ -4,6 +4,7 @@
 #include <string>
 #include <variant>
 
+#include "backend/cuda/fusions.h"
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
@@ -15,12 +16,19 @@ namespace {
 /// Decoded weights of one turn: some 32 MiB stay in the cache that the product reads them from.
 constexpr std::int64_t kDecodedBytes = std::int64_t{32} << 20;
 
+/// Of the products of a node.
+Columns product_columns(const Graph& g, const Node& node, bool library) {
+  return library && std::holds_alternative<Linear>(node.op) ? columns_of(g, node.in[0]) : Columns::Few;
+}
+
 /// A copy of the graph in which forms are values and inputs and outputs live as long as the step.
 class Planning {
  public:
   Planning(const Graph& g, bool library) : g_(g), planned_(g), library_(library) {
     forms_.assign(g.values().size() * kForms, kNoValue);
     for (std::size_t i = 0; i < g.nodes().size(); ++i) want(i);
+    for (const LateRead& late : late_reads(g, find_fusions(g)))
+      planned_.mutable_nodes()[late.node].in.push_back(late.value);
   }
 
   StepPlan run() {
@@ -52,9 +60,8 @@ class Planning {
     const auto operands = product_operands(node.op);
     if (operands.empty()) return;
     const std::uint32_t x = node.in[0];
-    const bool expert = std::holds_alternative<ExpertLinear>(node.op);
-    if (expert) add(node.in[1], Form::RouteGroups, i);
-    const Columns columns = expert ? Columns::Few : library_ ? columns_of(g_, x) : Columns::Few;
+    if (std::holds_alternative<ExpertLinear>(node.op)) add(node.in[1], Form::RouteGroups, i);
+    const Columns columns = product_columns(g_, node, library_);
     for (const ProductOperands& p : operands) {
       const DType type = device_type(g_.info(node.in[p.weight]).type.dtype);
       const FewForm few = few_form(type);
@@ -141,6 +148,23 @@ FewForm few_form(DType type) {
     return {true, info(type).activation == ActFormat::Q8x256 ? Form::Q8x256 : Form::Q8x32};
   }
   return {type == DType::BF16, Form::RoundedBf16};
+}
+
+std::vector<bool> values_read_as_f32(const Graph& g, bool library) {
+  std::vector<bool> read(g.values().size(), false);
+  for (const std::uint32_t v : g.outputs()) read[v] = true;
+  for (const Node& node : g.nodes()) {
+    const auto operands = product_operands(node.op);
+    for (std::size_t i = operands.empty() ? 0 : 1; i < node.in.size(); ++i) read[node.in[i]] = true;
+    for (const ProductOperands& p : operands) {
+      const DType type = device_type(g.info(node.in[p.weight]).type.dtype);
+      const Columns columns = product_columns(g, node, library);
+      const bool plain =
+          (columns != Columns::Many && !few_form(type).any) || (columns != Columns::Few && type == DType::F32);
+      if (plain) read[node.in[0]] = true;
+    }
+  }
+  return read;
 }
 
 std::int64_t decoded_rows(const TensorType& weight) {

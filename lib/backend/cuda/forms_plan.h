@@ -33,6 +33,9 @@ struct StepPlan {
   }
   std::uint64_t bytes = 0;
 };
+/// Per value whether a fused program reads its f32: not where all readers are products that take it in another form.
+std::vector<bool> values_read_as_f32(const Graph&, bool library);
+
 /// `library`: many columns are multiplied by a library on decoded weights; without it all are treated as few.
 StepPlan plan_step(const Graph&, bool library);
 

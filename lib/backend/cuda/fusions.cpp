@@ -1,10 +1,8 @@
 #include "backend/cuda/fusions.h"
 
 #include <algorithm>
-#include <optional>
+#include <array>
 #include <variant>
-
-#include "backend/cuda/kernels/rope_append.h"
 
 namespace llm::cuda {
 namespace {
@@ -20,28 +18,66 @@ class Finder {
   }
 
   std::optional<RopeAppendNodes> rope_append(std::size_t append) const {
-    const Node& node = g_.nodes()[append];
-    const auto rope_k = rope_that_makes(node.in[0]);
-    if (!rope_k || readers_[node.in[0]] != 1) return std::nullopt;
-    // The queries' rope stands before the keys'; values that die at either keep their bytes up to the append only if
-    // nothing between takes them.
-    for (std::size_t i = append; i-- > 0;) {
-      const Node& other = g_.nodes()[i];
-      if (i == *rope_k || std::holds_alternative<Reshape>(other.op)) continue;
-      if (!std::holds_alternative<Rope>(other.op) || !same_rotation(i, *rope_k) || i > *rope_k) return std::nullopt;
-      return RopeAppendNodes{i, *rope_k, append};
+    const auto rope_k = sole_use<Rope>(g_.nodes()[append].in[0]);
+    const auto rope_q = rope_k ? rope_like(*rope_k, append) : std::nullopt;
+    if (!rope_q) return std::nullopt;
+    const std::uint32_t q = g_.nodes()[*rope_q].in[0], k = g_.nodes()[*rope_k].in[0];
+    RopeAppendNodes found{*rope_q, *rope_k, append, std::nullopt, q, k};
+    const auto norm_q = sole_use<RmsNorm>(q), norm_k = sole_use<RmsNorm>(k);
+    if (norm_q && norm_k && g_.nodes()[*norm_q].op == g_.nodes()[*norm_k].op) {
+      RopeAppendNodes with_norms = found;
+      with_norms.norms = {*norm_q, *norm_k};
+      with_norms.q = g_.nodes()[*norm_q].in[0];
+      with_norms.k = g_.nodes()[*norm_k].in[0];
+      if (neighbours(with_norms)) return with_norms;
     }
+    return neighbours(found) ? std::optional(found) : std::nullopt;
+  }
+
+  std::optional<CombineNormNodes> combine_norm(std::size_t combine) const {
+    const std::uint32_t sum = g_.nodes()[combine].out[0];
+    if (readers_[sum] != 1 || combine + 1 == g_.nodes().size()) return std::nullopt;
+    const Node& next = g_.nodes()[combine + 1];
+    if (!std::holds_alternative<AddRmsNorm>(next.op)) return std::nullopt;
+    if (next.in[1] == sum) return CombineNormNodes{combine, combine + 1, next.in[0]};
+    if (next.in[0] == sum) return CombineNormNodes{combine, combine + 1, next.in[1]};
     return std::nullopt;
   }
 
  private:
-  std::optional<std::size_t> rope_that_makes(std::uint32_t value) const {
+  /// The node that makes a value, if it is of this kind and the value is used once.
+  template <class Op>
+  std::optional<std::size_t> sole_use(std::uint32_t value) const {
     const auto& node = maker_[value];
-    return node && std::holds_alternative<Rope>(g_.nodes()[*node].op) ? node : std::nullopt;
+    const bool found = node && readers_[value] == 1 && std::holds_alternative<Op>(g_.nodes()[*node].op);
+    return found ? node : std::nullopt;
   }
-  bool same_rotation(std::size_t a, std::size_t b) const {
-    const Node &x = g_.nodes()[a], &y = g_.nodes()[b];
-    return std::get<Rope>(x.op) == std::get<Rope>(y.op) && x.in[1] == y.in[1];
+
+  /// The last other rope before `end` that turns heads of the same width by the same angles.
+  std::optional<std::size_t> rope_like(std::size_t rope, std::size_t end) const {
+    const Node& wanted = g_.nodes()[rope];
+    for (std::size_t i = end; i-- > 0;) {
+      const Node& node = g_.nodes()[i];
+      if (i == rope || !(std::holds_alternative<Rope>(node.op))) continue;
+      const bool same = node.op == wanted.op && node.in[1] == wanted.in[1] &&
+                        g_.info(node.in[0]).type.shape[0] == g_.info(wanted.in[0]).type.shape[0];
+      return same ? std::optional(i) : std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  /// Whether from the first node to the last nothing else runs than reshapes of what is there before.
+  bool neighbours(const RopeAppendNodes& m) const {
+    std::vector<std::size_t> members = {m.rope_q, m.rope_k, m.append};
+    if (m.norms) members.insert(members.end(), {m.norms->q, m.norms->k});
+    const auto is_member = [&](std::size_t i) { return std::find(members.begin(), members.end(), i) != members.end(); };
+    for (std::size_t i = *std::min_element(members.begin(), members.end()); i < m.append; ++i) {
+      if (is_member(i)) continue;
+      const Node& node = g_.nodes()[i];
+      const auto& maker = maker_[node.in[0]];
+      if (!std::holds_alternative<Reshape>(node.op) || (maker && is_member(*maker))) return false;
+    }
+    return true;
   }
 
   const Graph& g_;
@@ -51,15 +87,28 @@ class Finder {
 
 }  // namespace
 
-std::vector<RopeAppendNodes> find_rope_appends(const Graph& g, CacheFormat format) {
-  std::vector<RopeAppendNodes> found;
-  if (!appends_with_rope(format.k, format.v)) return found;
+Fusions find_fusions(const Graph& g) {
+  Fusions found;
   const Finder finder(g);
   for (std::size_t i = 0; i < g.nodes().size(); ++i) {
-    if (!std::holds_alternative<KvAppend>(g.nodes()[i].op)) continue;
-    if (const auto match = finder.rope_append(i)) found.push_back(*match);
+    if (std::holds_alternative<KvAppend>(g.nodes()[i].op)) {
+      if (const auto match = finder.rope_append(i)) found.rope_appends.push_back(*match);
+    } else if (std::holds_alternative<Combine>(g.nodes()[i].op)) {
+      if (const auto match = finder.combine_norm(i)) found.combine_norms.push_back(*match);
+    }
   }
   return found;
+}
+
+std::vector<LateRead> late_reads(const Graph& g, const Fusions& fusions) {
+  std::vector<LateRead> reads;
+  for (const RopeAppendNodes& m : fusions.rope_appends) {
+    for (const std::uint32_t value : {m.q, m.k, g.nodes()[m.rope_q].in[1]}) reads.push_back({value, m.append});
+  }
+  for (const CombineNormNodes& m : fusions.combine_norms) {
+    for (const std::uint32_t value : g.nodes()[m.combine].in) reads.push_back({value, m.norm});
+  }
+  return reads;
 }
 
 }  // namespace llm::cuda

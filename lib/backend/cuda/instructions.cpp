@@ -27,8 +27,14 @@ using Emit = std::function<void(const StepLaunch&)>;
 /// Makes the instructions of one node.
 class NodeCompiler {
  public:
-  NodeCompiler(const Site& site, const Node& node, std::size_t index, Compiled& into)
-      : site_(site), graph_(site.graph), node_(node), index_(index), into_(into) {}
+  /// `f32_reads`: values_read_as_f32(), or null where all f32 values are to be there.
+  NodeCompiler(const Site& site, std::size_t index, const std::vector<bool>* f32_reads, Compiled& into)
+      : site_(site),
+        graph_(site.graph),
+        node_(site.graph.nodes()[index]),
+        index_(index),
+        f32_reads_(f32_reads),
+        into_(into) {}
 
   void operator()(const Embed&) {
     const CudaWeights::Matrix& table = matrix(0);
@@ -89,20 +95,40 @@ class NodeCompiler {
     });
   }
 
-  /// This node is the KvAppend of the three.
+  /// This node is the AddRmsNorm of them.
+  void combine_norm(const CombineNormNodes& nodes) {
+    const Node& combine = graph_.nodes()[nodes.combine];
+    const ValueInfo& slots = graph_.info(combine.in[1]);
+    const std::uint32_t y = node_.out[1];
+    add("with the weighted sum of experts" + forms_text(y),
+        [=, eps = std::get<AddRmsNorm>(node_.op).eps, x = f32(graph_.info(combine.in[0])), weights = f32(slots),
+         top_k = static_cast<int>(slots.type.shape[0]), residual = f32(graph_.info(nodes.residual)), w = vector(2),
+         n = width(y), sum = f32(out(0)), forms = forms(y), count = counter(y)](const StepLaunch& s) {
+          combine_add_rms_norm(x, weights, top_k, residual, w, eps, n, count(s), sum, forms, s.at);
+        });
+    convert(node_.out[0]);
+  }
+
+  /// This node is the KvAppend of them.
   void rope_append(const RopeAppendNodes& nodes) {
-    const Node &rope_q = graph_.nodes()[nodes.rope_q], &rope_k = graph_.nodes()[nodes.rope_k];
-    const ValueInfo& q = graph_.info(rope_q.in[0]);
+    const Node& rope_q = graph_.nodes()[nodes.rope_q];
+    const Node* const norm_q = nodes.norms ? &graph_.nodes()[nodes.norms->q] : nullptr;
+    const Node* const norm_k = nodes.norms ? &graph_.nodes()[nodes.norms->k] : nullptr;
+    const ValueInfo& q = graph_.info(nodes.q);
     const RopeAppend fused{.q = f32(q),
-                           .k = f32(graph_.info(rope_k.in[0])),
+                           .k = f32(graph_.info(nodes.k)),
                            .v = f32(in(1)),
                            .table = f32(graph_.info(rope_q.in[1])),
                            .rotated_q = f32(graph_.info(rope_q.out[0])),
-                           .heads = static_cast<int>(q.type.shape[1])};
+                           .heads = static_cast<int>(q.type.shape[1]),
+                           .norm_q = norm_q == nullptr ? nullptr : vector_of(norm_q->in[1]),
+                           .norm_k = norm_k == nullptr ? nullptr : vector_of(norm_k->in[1]),
+                           .eps = norm_q == nullptr ? 0.0f : std::get<RmsNorm>(norm_q->op).eps};
     const CacheView cache = site_.cache.view(in(2).cache.layer);
-    add("with both ropes", [=, op = std::get<Rope>(rope_q.op), step = site_.step](const StepLaunch& s) {
-      cuda::rope_append(op, fused, cache, step, s.tokens, s.at);
-    });
+    add(norm_q == nullptr ? "with both ropes" : "with both norms and ropes",
+        [=, op = std::get<Rope>(rope_q.op), step = site_.step](const StepLaunch& s) {
+          cuda::rope_append(op, fused, cache, step, s.tokens, s.at);
+        });
   }
 
   void operator()(const Attention& op) {
@@ -133,16 +159,22 @@ class NodeCompiler {
   void operator()(const Route& op) {
     const int experts = width(node_.in[0]);
     auto* const ids = reinterpret_cast<std::int32_t*>(value_data(site_, node_.out[0]));
-    add("route", [=, logits = f32(in(0)), weights = f32(out(1)), count = tokens(out(0))](const StepLaunch& s) {
-      route(op, logits, experts, count(s), ids, weights, s.at);
-    });
+    float *const logits = f32(in(0)), *const weights = f32(out(1));
+    const Count count = tokens(out(0));
+    const auto route_alone = [=](const StepLaunch& s) { route(op, logits, experts, count(s), ids, weights, s.at); };
     std::byte* const memory = form(node_.out[0], Form::RouteGroups);
-    if (memory == nullptr) return;
+    if (memory == nullptr) return add("route", route_alone);
     const int columns = group_columns(out(0));
     StepView step = site_.step;
     if (out(0).rows == RowSpace::Outputs) ++step.counts;  // as many tokens as the step wants rows
     const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
-    add("group routes by expert", [=, top_k = op.top_k, count = tokens(out(0))](const StepLaunch& s) {
+    if (groups_while_routing(experts, static_cast<int>(row_capacity(out(0))), op.top_k)) {
+      return add("route, grouped by expert", [=](const StepLaunch& s) {
+        *groups = route_and_group(op, logits, experts, count(s), columns, step, ids, weights, memory, s.at);
+      });
+    }
+    add("route", route_alone);
+    add("group routes by expert", [=, top_k = op.top_k](const StepLaunch& s) {
       *groups = group_routes(ids, experts, count(s), top_k, columns, step, memory, s.at);
     });
   }
@@ -239,8 +271,9 @@ class NodeCompiler {
   const ValueInfo& out(std::size_t i) const { return graph_.info(node_.out[i]); }
   int width(std::uint32_t value) const { return static_cast<int>(graph_.info(value).type.shape[0]); }
   const CudaWeights::Matrix& matrix(std::size_t i) const { return site_.weights.matrix(in(i).name); }
-  const float* vector(std::size_t i) const {
-    const float* const data = site_.weights.vector(in(i).name);
+  const float* vector(std::size_t i) const { return vector_of(node_.in[i]); }
+  const float* vector_of(std::uint32_t weight) const {
+    const float* const data = site_.weights.vector(graph_.info(weight).name);
     check(data != nullptr, "a vector lies as f32");
     return data;
   }
@@ -286,8 +319,10 @@ class NodeCompiler {
 
   void add(std::string how, Emit launch) { into_.instructions.push_back({index_, std::move(how), std::move(launch)}); }
 
+  /// That a value's own kernel writes.
   Forms forms(std::uint32_t value) const {
-    return {.f32 = reinterpret_cast<float*>(value_data(site_, value)),
+    const bool as_f32 = f32_reads_ == nullptr || (*f32_reads_)[value];
+    return {.f32 = as_f32 ? f32(graph_.info(value)) : nullptr,
             .q8x256 = form(value, Form::Q8x256),
             .q8x32 = form(value, Form::Q8x32),
             .rounded_bf16 = reinterpret_cast<float*>(form(value, Form::RoundedBf16)),
@@ -311,8 +346,8 @@ class NodeCompiler {
     const std::string text = forms_text(value);
     if (text.empty()) return;
     Forms wanted = forms(value);
-    const float* const x = std::exchange(wanted.f32, nullptr);
-    add("rows" + text, [=, n = width(value), count = counter(value)](const StepLaunch& s) {
+    wanted.f32 = nullptr;
+    add("rows" + text, [=, x = f32(graph_.info(value)), n = width(value), count = counter(value)](const StepLaunch& s) {
       make_forms(x, n, count(s), wanted, s.at);
     });
   }
@@ -388,6 +423,7 @@ class NodeCompiler {
   const Graph& graph_;
   const Node& node_;
   std::size_t index_;
+  const std::vector<bool>* f32_reads_;
   Compiled& into_;
 };
 
@@ -402,25 +438,37 @@ std::byte* value_data(const Site& site, std::uint32_t value) {
 Compiled compile_nodes(const Site& site) {
   Compiled compiled;
   for (std::size_t i = 0; i < site.graph.nodes().size(); ++i) {
-    const Node& node = site.graph.nodes()[i];
-    NodeCompiler compiler(site, node, i, compiled);
-    std::visit(compiler, node.op);
+    NodeCompiler compiler(site, i, nullptr, compiled);
+    std::visit(compiler, site.graph.nodes()[i].op);
   }
   return compiled;
 }
 
 Compiled compile_fused(const Site& site) {
-  Compiled compiled;
   const std::span<const Node> nodes = site.graph.nodes();
-  std::vector<const RopeAppendNodes*> fused(nodes.size(), nullptr);
-  const std::vector<RopeAppendNodes> matches = find_rope_appends(site.graph, site.cache.format());
-  for (const RopeAppendNodes& m : matches) fused[m.rope_q] = fused[m.rope_k] = fused[m.append] = &m;
+  const Fusions fusions = find_fusions(site.graph);
+  const std::vector<bool> f32_reads = values_read_as_f32(site.graph, site.gemm != nullptr);
+  // What is compiled instead of a node: all that are fused at the last of them, nothing at the others.
+  std::vector<std::function<void(NodeCompiler&)>> instead(nodes.size());
+  const auto nothing = [](NodeCompiler&) {};
+  if (appends_with_rope(site.cache.format().k, site.cache.format().v)) {
+    for (const RopeAppendNodes& m : fusions.rope_appends) {
+      instead[m.rope_q] = instead[m.rope_k] = nothing;
+      if (m.norms) instead[m.norms->q] = instead[m.norms->k] = nothing;
+      instead[m.append] = [&m](NodeCompiler& c) { c.rope_append(m); };
+    }
+  }
+  for (const CombineNormNodes& m : fusions.combine_norms) {
+    instead[m.combine] = nothing;
+    instead[m.norm] = [&m](NodeCompiler& c) { c.combine_norm(m); };
+  }
+  Compiled compiled;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    NodeCompiler compiler(site, nodes[i], i, compiled);
-    if (fused[i] == nullptr) {
+    NodeCompiler compiler(site, i, &f32_reads, compiled);
+    if (instead[i]) {
+      instead[i](compiler);
+    } else {
       std::visit(compiler, nodes[i].op);
-    } else if (i == fused[i]->append) {
-      compiler.rope_append(*fused[i]);
     }
   }
   return compiled;

@@ -81,6 +81,12 @@ __device__ __forceinline__ BlockPart load_part(const float* row, int block, int 
   return {load_quad(row, k, n, wide), load_quad(row, k + kBlockK / 2, n, wide)};
 }
 
+__device__ __forceinline__ void store_part(float* row, int block, int n, bool wide, const BlockPart& v) {
+  const int k = block * kBlockK + 4 * lane_id();
+  store_quad(row, k, n, wide, v.low);
+  store_quad(row, k + kBlockK / 2, n, wide, v.high);
+}
+
 template <class F>
 __device__ __forceinline__ float4 map(float4 a, F f) {
   return make_float4(f(a.x), f(a.y), f(a.z), f(a.w));
@@ -220,22 +226,20 @@ __device__ __forceinline__ void store_half_quad(__half* row, int k, int n, bool 
 }
 
 /// Writes a block (one that begins inside the row) in all forms asked for. Called by whole warps. v is 0 beyond the
-/// row's end; `largest` are largest_finite_bits() of the whole row and matter to F16 only.
+/// row's end; `largest` are largest_finite_bits() of the whole row and matter to F16 only. `kFew`: only f32
+/// and codes are asked for.
+template <bool kFew>
 __device__ __forceinline__ void write_part(const Forms& y, int row, int block, int n, bool wide, const BlockPart& v,
                                            unsigned largest) {
   const std::int64_t begin = static_cast<std::int64_t>(row) * n;
-  const int k = block * kBlockK + 4 * lane_id(), next = k + kBlockK / 2;
   if (y.q8x256 != nullptr) write_q8x256(y.q8x256, y.capacity, row, block, n, v);
   if (y.q8x32 != nullptr) write_q8x32(y.q8x32, y.capacity, row, block, n, v);
-  if (y.f32 != nullptr) {
-    store_quad(y.f32 + begin, k, n, wide, v.low);
-    store_quad(y.f32 + begin, next, n, wide, v.high);
-  }
-  if (y.rounded_bf16 != nullptr) {
-    store_quad(y.rounded_bf16 + begin, k, n, wide, map(v.low, round_to_bf16));
-    store_quad(y.rounded_bf16 + begin, next, n, wide, map(v.high, round_to_bf16));
-  }
+  if (y.f32 != nullptr) store_part(y.f32 + begin, block, n, wide, v);
+  if constexpr (kFew) return;
+  if (y.rounded_bf16 != nullptr)
+    store_part(y.rounded_bf16 + begin, block, n, wide, {map(v.low, round_to_bf16), map(v.high, round_to_bf16)});
   if (y.f16 != nullptr) {
+    const int k = block * kBlockK + 4 * lane_id(), next = k + kBlockK / 2;
     __half* const half = static_cast<__half*>(y.f16) + begin;
     store_half_quad(half, k, n, wide, v.low, half_factor(largest));
     store_half_quad(half, next, n, wide, v.high, half_factor(largest));

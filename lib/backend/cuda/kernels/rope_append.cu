@@ -1,9 +1,13 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstdint>
+
 #include "backend/backend.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/rope_append.h"
+#include "base/error.h"
 
 namespace llm::cuda {
 namespace {
@@ -12,62 +16,87 @@ __device__ void store(float* to, float x) { *to = x; }
 __device__ void store(__half* to, float x) { *to = __float2half_rn(x); }
 __device__ void store(__nv_bfloat16* to, float x) { *to = __float2bfloat16_rn(x); }
 
+constexpr int kHeadsTogether = 8;  ///< of a block of threads, a warp each
+
 struct Geometry {
   int heads, kv_heads, dim_k, dim_v, n_rot;
   bool halves;
+  bool wide;  ///< every row of queries, keys and norms is aligned to 16 bytes
 };
 
-/// Rotates one head by the calling block's threads: `put(i, x)` takes element i.
+/// A warp turns a head, of which it holds x; `put(i, y)` takes element i. `row` is shared memory of its own.
 template <class Put>
-__device__ void rotate(const float* x, const float* table, const Geometry& g, Put&& put) {
-  const int pairs = g.n_rot / 2;
-  for (int i = static_cast<int>(threadIdx.x); i < pairs; i += static_cast<int>(blockDim.x)) {
-    const int first = g.halves ? i : 2 * i, second = g.halves ? i + pairs : 2 * i + 1;
-    const float cos = table[2 * i], sin = table[2 * i + 1], a = x[first], b = x[second];
-    put(first, a * cos - b * sin);
-    put(second, a * sin + b * cos);
+__device__ __forceinline__ void rotate(const BlockPart& x, const float* table, const Geometry& g, float* row,
+                                       Put&& put) {
+  constexpr int kTurns = kBlockK / 2 / kWarp;
+  const int lane = lane_id(), pairs = g.n_rot / 2;
+  float cos[kTurns], sin[kTurns];
+#pragma unroll
+  for (int j = 0; j < kTurns; ++j) {
+    const int i = lane + kWarp * j;
+    cos[j] = i < pairs ? table[2 * i] : 0.0f;
+    sin[j] = i < pairs ? table[2 * i + 1] : 0.0f;
   }
-  for (int i = g.n_rot + static_cast<int>(threadIdx.x); i < g.dim_k; i += static_cast<int>(blockDim.x)) put(i, x[i]);
+  store_part(row, 0, kBlockK, /*wide=*/true, x);
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < kTurns; ++j) {
+    const int i = lane + kWarp * j;
+    if (i >= pairs) break;
+    const int first = g.halves ? i : 2 * i, second = g.halves ? i + pairs : 2 * i + 1;
+    const float a = row[first], b = row[second];
+    put(first, a * cos[j] - b * sin[j]);
+    put(second, a * sin[j] + b * cos[j]);
+  }
+  for (int i = g.n_rot + lane; i < g.dim_k; i += kWarp) put(i, row[i]);
 }
 
-/// One block per token and head: queries first, then keys, then values. A head of keys moves 1.5 to 2 times its bytes;
-/// all of it together is far less than a product's weights, so that only the latency of a launch counts.
+/// A warp per token and head: queries first, then keys, then values. Norms are those of rows.cu for rows of one warp.
+/// Every head is read once and written once: of one token, far less than a product's weights, so that only the latency
+/// of the launch counts; of prompts, 4 + 4 bytes per element of queries, 4 + 2 of keys and values, bound by memory.
 template <class K, class V>
-__global__ void rope_append_kernel(RopeAppend a, Geometry g, K* keys, V* values, StepView step) {
+__global__ void __launch_bounds__(kHeadsTogether* kWarp)
+    rope_append_kernel(const RopeAppend a, const Geometry g, K* keys, V* values, const StepView step) {
   let_next_start();
+  __shared__ __align__(16) float rows[kHeadsTogether][kBlockK];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  int head = static_cast<int>(blockIdx.y) * kHeadsTogether + warp;
+  if (head >= g.heads + 2 * g.kv_heads) return;
+  const bool is_query = head < g.heads, is_key = !is_query && head < g.heads + g.kv_heads;
+  const float* const norm = is_query ? a.norm_q : is_key ? a.norm_k : nullptr;
+  BlockPart weight{};
+  if (norm != nullptr) weight = load_part(norm, 0, g.dim_k, g.wide);
   wait_for_previous();
-  const int token = static_cast<int>(blockIdx.x);
-  int head = static_cast<int>(blockIdx.y);
-  const float* const table = a.table + static_cast<std::size_t>(token) * g.n_rot;
-  if (head < g.heads) {
-    const std::size_t at = (static_cast<std::size_t>(token) * g.heads + head) * g.dim_k;
-    float* const y = a.rotated_q + at;
-    rotate(a.q + at, table, g, [y](int i, float x) { y[i] = x; });
+
+  const std::int64_t token = blockIdx.x;
+  if (!is_query) head -= is_key ? g.heads : g.heads + g.kv_heads;
+  const int slot = is_query ? 0 : step.slots[token];
+  if (slot < 0) return;
+  const std::int64_t from = token * (is_query ? g.heads : g.kv_heads) + head;
+  const std::int64_t to = (std::int64_t{slot / kBlockPositions} * g.kv_heads + head) * kBlockPositions +
+                          slot % kBlockPositions;  // of keys and values
+  if (!is_query && !is_key) {
+    for (int i = lane_id(); i < g.dim_v; i += kWarp) store(values + to * g.dim_v + i, a.v[from * g.dim_v + i]);
     return;
   }
-  head -= g.heads;
-  const int slot = step.slots[token];
-  if (slot < 0) return;
-  const bool is_key = head < g.kv_heads;
-  if (!is_key) head -= g.kv_heads;
-  const std::size_t row =
-      (static_cast<std::size_t>(slot / kBlockPositions) * g.kv_heads + head) * kBlockPositions + slot % kBlockPositions;
-  const std::size_t from = static_cast<std::size_t>(token) * g.kv_heads + head;
-  if (is_key) {
-    K* const y = keys + row * g.dim_k;
-    rotate(a.k + from * g.dim_k, table, g, [y](int i, float x) { store(y + i, x); });
+  const float* const table = a.table + token * g.n_rot;
+  BlockPart x = load_part((is_query ? a.q : a.k) + from * g.dim_k, 0, g.dim_k, g.wide);
+  if (norm != nullptr) x = normed(x, weight, norm_factor(warp_sum(squares(x, 0)), g.dim_k, a.eps), 0, g.dim_k);
+  if (is_query) {
+    float* const y = a.rotated_q + from * g.dim_k;
+    rotate(x, table, g, rows[warp], [y](int i, float v) { y[i] = v; });
   } else {
-    V* const y = values + row * g.dim_v;
-    for (int i = static_cast<int>(threadIdx.x); i < g.dim_v; i += static_cast<int>(blockDim.x))
-      store(y + i, a.v[from * g.dim_v + i]);
+    K* const y = keys + to * g.dim_k;
+    rotate(x, table, g, rows[warp], [y](int i, float v) { store(y + i, v); });
   }
 }
 
 template <class K, class V>
 void run(const RopeAppend& a, const Geometry& g, const CacheView& cache, const StepView& step, int tokens,
          const Launch& at) {
-  const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(g.heads + 2 * g.kv_heads));
-  launch(rope_append_kernel<K, V>, grid, dim3(64), 0, at, a, g, reinterpret_cast<K*>(cache.k),
+  const int heads = g.heads + 2 * g.kv_heads;
+  const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>((heads + kHeadsTogether - 1) / kHeadsTogether));
+  launch(rope_append_kernel<K, V>, grid, dim3(kHeadsTogether * kWarp), 0, at, a, g, reinterpret_cast<K*>(cache.k),
          reinterpret_cast<V*>(cache.v), step);
 }
 
@@ -87,9 +116,18 @@ bool appends_with_rope(DType k, DType v) { return is_plain(k) && is_plain(v); }
 
 void rope_append(const Rope& op, const RopeAppend& a, const CacheView& cache, const StepView& step, int tokens,
                  const Launch& at) {
+  check(op.n_rot <= cache.head_dim_k && cache.head_dim_k <= kBlockK, "a warp holds a head");
+  check((a.norm_q == nullptr) == (a.norm_k == nullptr), "both norms or none");
   if (tokens == 0) return;
-  const Geometry g{a.heads,          cache.kv_heads, cache.head_dim_k,
-                   cache.head_dim_v, op.n_rot,       op.pairing == RopePairing::Halves};
+  const auto aligned = [](const float* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  const Geometry g{
+      .heads = a.heads,
+      .kv_heads = cache.kv_heads,
+      .dim_k = cache.head_dim_k,
+      .dim_v = cache.head_dim_v,
+      .n_rot = op.n_rot,
+      .halves = op.pairing == RopePairing::Halves,
+      .wide = cache.head_dim_k % 4 == 0 && aligned(a.q) && aligned(a.k) && aligned(a.norm_q) && aligned(a.norm_k)};
   if (cache.k_type == DType::F32) return run_values<float>(a, g, cache, step, tokens, at);
   if (cache.k_type == DType::F16) return run_values<__half>(a, g, cache, step, tokens, at);
   run_values<__nv_bfloat16>(a, g, cache, step, tokens, at);

@@ -1,5 +1,5 @@
-// Rotary embedding of queries and keys, and keys and values into the cache, in one kernel: between two large products
-// these are three launches that take longer to start than to run.
+// The norms of heads, where there are some, rotary embedding of queries and keys, and keys and values into the cache,
+// in one kernel: between two large products these are five launches that take longer to start than to run.
 #pragma once
 
 #include "backend/cuda/kernels/attention.h"
@@ -16,11 +16,14 @@ struct RopeAppend {
   const float* table = nullptr;  ///< of rope_table()
   float* rotated_q = nullptr;    ///< may be q
   int heads = 0;
+  const float *norm_q = nullptr, *norm_k = nullptr;  ///< [head_dim_k]: weights of the norms; null for heads without
+  float eps = 0;                                     ///< of both norms
 };
 
 /// Whether a cache of this type is written so: those whose rows are elements, not blocks.
 bool appends_with_rope(DType k, DType v);
 
+/// What rms_norm(), rope() and append_to_cache() make of the operands, bit for bit.
 void rope_append(const Rope&, const RopeAppend&, const CacheView&, const StepView&, int tokens, const Launch&);
 
 }  // namespace llm::cuda

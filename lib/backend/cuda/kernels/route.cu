@@ -3,9 +3,11 @@
 // Routing and sorting move a few kilobytes: latency only. The weighted sum reads 4 bytes per slot and element.
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "backend/cuda/kernels/forms.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/rows.h"
 #include "base/error.h"
 
@@ -22,23 +24,13 @@ LLM_HOST_DEVICE unsigned order_of(float logit, unsigned bits) {
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-__device__ __forceinline__ float warp_sum(float x) {
-  for (int width = kWarp / 2; width > 0; width /= 2) x += __shfl_xor_sync(kWholeWarp, x, width);
-  return x;
-}
-
-/// A warp per token; expert e is in lane e % 32. A NaN among the logits makes all weights NaN, so that the fault shows;
-/// the ids are valid and distinct all the same.
-template <int kPerLane>
-__global__ void __launch_bounds__(kRouteTokens* kWarp)
-    route_kernel(const Route op, const float* logits, const int experts, const int tokens, std::int32_t* ids,
-                 float* weights) {
-  let_next_start();
-  wait_for_previous();
-  const int token = static_cast<int>(blockIdx.x) * kRouteTokens + static_cast<int>(threadIdx.x) / kWarp;
-  if (token >= tokens) return;
+/// One token by a warp; expert e is in lane e % 32. A NaN among the logits makes all weights NaN, so that the fault
+/// shows; the ids are valid and distinct all the same. Slot s is written by lane s % 32; `chose(expert)` is called by
+/// the whole warp for each.
+template <int kPerLane, class Chose>
+__device__ __forceinline__ void route_token(const Route& op, const float* row, const int experts,
+                                            std::int32_t* token_ids, float* token_weights, Chose&& chose) {
   const int lane = lane_id();
-  const float* const row = logits + static_cast<std::int64_t>(token) * experts;
   float logit[kPerLane];
   unsigned order[kPerLane];  // 0: none, or chosen already
 #pragma unroll
@@ -65,8 +57,6 @@ __global__ void __launch_bounds__(kRouteTokens* kWarp)
   }
   all = warp_sum(all);
 
-  std::int32_t* const token_ids = ids + static_cast<std::int64_t>(token) * op.top_k;
-  float* const token_weights = weights + static_cast<std::int64_t>(token) * op.top_k;
   float chosen = 0;
   for (int slot = 0; slot < op.top_k; ++slot) {
     unsigned mine = 0;
@@ -87,6 +77,7 @@ __global__ void __launch_bounds__(kRouteTokens* kWarp)
         value = logit[j];
       }
     }
+    chose(static_cast<int>(expert));
     const float gate = expf(__shfl_sync(kWholeWarp, value, static_cast<int>(expert % kWarp)) - top);
     chosen += gate;
     if (lane == slot % kWarp) {  // which lane also finishes it
@@ -96,6 +87,18 @@ __global__ void __launch_bounds__(kRouteTokens* kWarp)
   }
   const float total = fault ? __uint_as_float(0x7fc00000u) : op.weights == RouteWeights::Renormalized ? chosen : all;
   for (int slot = lane; slot < op.top_k; slot += kWarp) token_weights[slot] = token_weights[slot] / total * op.scale;
+}
+
+template <int kPerLane>
+__global__ void __launch_bounds__(kRouteTokens* kWarp)
+    route_kernel(const Route op, const float* logits, const int experts, const int tokens, std::int32_t* ids,
+                 float* weights) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t token = std::int64_t{blockIdx.x} * kRouteTokens + threadIdx.x / kWarp;
+  if (token >= tokens) return;
+  route_token<kPerLane>(op, logits + token * experts, experts, ids + token * op.top_k, weights + token * op.top_k,
+                        [](int) {});
 }
 
 constexpr int kMaxSortWarps = 16;
@@ -198,6 +201,68 @@ __global__ void __launch_bounds__(kMaxSortWarps* kWarp)
   }
 }
 
+/// Tokens are bits of a word; experts and routes of each fit shared memory and half a word.
+constexpr int kGroupedTokens = 64, kGroupedRoutes = 512;
+
+constexpr int route_group_warps(int per_lane) { return per_lane <= 8 ? 32 : 16; }  // by the registers that they need
+
+/// Both steps for few tokens, in one block of threads: a warp routes a token and marks it at the experts that it
+/// chooses. How many tokens an expert has, and which of them a token is, are bits counted; a sum over the experts
+/// before gives the places.
+template <int kPerLane>
+__global__ void __launch_bounds__(route_group_warps(kPerLane) * kWarp, 1)
+    route_group_kernel(const Route op, const float* logits, const int experts, const int tokens, std::int32_t* ids,
+                       float* weights, const int columns, const std::int32_t* counts, const GroupMemory out) {
+  let_next_start();
+  constexpr int kMostExperts = kPerLane * kWarp;
+  __shared__ unsigned long long chosen_by[kMostExperts];
+  __shared__ int first[kMostExperts];
+  __shared__ int sums[kWarp];
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int warp = thread / kWarp, warps = threads / kWarp;
+  for (int e = thread; e < experts; e += threads) chosen_by[e] = 0;
+  __syncthreads();
+  wait_for_previous();
+  const int grouped = min(counts[0], tokens);
+  for (int token = warp; token < tokens; token += warps) {
+    const bool marks = token < grouped && lane_id() == 0;
+    route_token<kPerLane>(op, logits + token * experts, experts, ids + token * op.top_k, weights + token * op.top_k,
+                          [&](int e) {
+                            if (marks) atomicOr(chosen_by + e, 1ull << token);
+                          });
+  }
+  __syncthreads();
+
+  const int per_thread = (experts + threads - 1) / threads;
+  const int begin = min(experts, thread * per_thread), end = min(experts, begin + per_thread);
+  int mine = 0;  // routes, and groups in the upper half
+  for (int e = begin; e < end; ++e) {
+    const int n = __popcll(chosen_by[e]);
+    mine += n + ((n + columns - 1) / columns << 16);
+  }
+  const Prefix p = prefix(mine, sums);
+  int route = p.before & 0xffff, group = p.before >> 16;
+  for (int e = begin; e < end; ++e) {
+    const int n = __popcll(chosen_by[e]);
+    first[e] = route;
+    for (int done = 0; done < n; done += columns, ++group) {
+      out.expert[group] = e;
+      out.first[group] = route + done;
+      out.count[group] = min(columns, n - done);
+    }
+    route += n;
+  }
+  if (thread == 0) *out.n_groups = p.total >> 16;
+  __syncthreads();
+
+  for (int token = warp; token < grouped; token += warps) {
+    for (int slot = lane_id(); slot < op.top_k; slot += kWarp) {  // the lane that wrote it
+      const int r = token * op.top_k + slot, e = ids[r];
+      out.routes[first[e] + __popcll(chosen_by[e] & ((1ull << token) - 1))] = r;
+    }
+  }
+}
+
 constexpr int kCombineThreads = 64;
 
 /// Four elements of a token per thread.
@@ -219,23 +284,64 @@ __global__ void __launch_bounds__(kCombineThreads)
   store_quad(y + token * n, k, n, wide, sum);
 }
 
+/// run(p) with p.value * 32 >= experts.
+template <class F>
+void with_experts_per_lane(int experts, F&& run) {
+  if (experts <= 1 * kWarp) return run(std::integral_constant<int, 1>{});
+  if (experts <= 2 * kWarp) return run(std::integral_constant<int, 2>{});
+  if (experts <= 4 * kWarp) return run(std::integral_constant<int, 4>{});
+  if (experts <= 8 * kWarp) return run(std::integral_constant<int, 8>{});
+  if (experts <= 16 * kWarp) return run(std::integral_constant<int, 16>{});
+  run(std::integral_constant<int, kMaxExpertsPerLane>{});
+}
+
+RouteGroups groups_in(const GroupMemory& memory, int experts, int routes, int columns) {
+  RouteGroups groups;
+  groups.n_groups = memory.n_groups;
+  groups.expert = memory.expert;
+  groups.first = memory.first;
+  groups.count = memory.count;
+  groups.routes = memory.routes;
+  groups.max_groups = std::min(routes, experts + routes / columns);
+  groups.columns = columns;
+  groups.routes_per_row = 1;
+  return groups;
+}
+
+void check_router(const Route& op, int experts) {
+  check(op.top_k >= 1 && op.top_k <= experts && experts <= kWarp * kMaxExpertsPerLane,
+        "the router knows up to 1024 experts");
+}
+
 }  // namespace
 
 void route(const Route& op, const float* logits, int experts, int tokens, std::int32_t* ids, float* weights,
            const Launch& at) {
-  check(op.top_k >= 1 && op.top_k <= experts && experts <= kWarp * kMaxExpertsPerLane,
-        "the router knows up to 1024 experts");
+  check_router(op, experts);
   if (tokens == 0) return;
   const dim3 grid((tokens + kRouteTokens - 1) / kRouteTokens), threads(kRouteTokens * kWarp);
-  const auto run = [&](auto kernel) {
-    launch(kernel, grid, threads, 0, at, op, logits, experts, tokens, ids, weights);
-  };
-  if (experts <= 1 * kWarp) return run(route_kernel<1>);
-  if (experts <= 2 * kWarp) return run(route_kernel<2>);
-  if (experts <= 4 * kWarp) return run(route_kernel<4>);
-  if (experts <= 8 * kWarp) return run(route_kernel<8>);
-  if (experts <= 16 * kWarp) return run(route_kernel<16>);
-  run(route_kernel<kMaxExpertsPerLane>);
+  with_experts_per_lane(experts, [&](auto per_lane) {
+    launch(route_kernel<per_lane.value>, grid, threads, 0, at, op, logits, experts, tokens, ids, weights);
+  });
+}
+
+bool groups_while_routing(int experts, int max_tokens, int top_k) {
+  return experts <= kWarp * kMaxExpertsPerLane && max_tokens <= kGroupedTokens && max_tokens * top_k <= kGroupedRoutes;
+}
+
+RouteGroups route_and_group(const Route& op, const float* logits, int experts, int max_tokens, int columns,
+                            const StepView& step, std::int32_t* ids, float* weights, std::byte* memory,
+                            const Launch& at) {
+  check_router(op, experts);
+  check(groups_while_routing(experts, max_tokens, op.top_k) && columns >= 1, "few routes are grouped as they are made");
+  const int routes = max_tokens * op.top_k;
+  const GroupMemory out = group_memory(memory, routes);
+  with_experts_per_lane(experts, [&](auto per_lane) {
+    const int warps = std::clamp(max_tokens, 1, route_group_warps(per_lane.value));
+    launch(route_group_kernel<per_lane.value>, dim3(1), dim3(warps * kWarp), 0, at, op, logits, experts, max_tokens,
+           ids, weights, columns, step.counts, out);
+  });
+  return groups_in(out, experts, routes, columns);
 }
 
 std::size_t route_groups_bytes(int /*experts*/, int max_tokens, int top_k) {
@@ -247,19 +353,10 @@ RouteGroups group_routes(const std::int32_t* ids, int experts, int max_tokens, i
   check(experts >= 1 && experts <= kSortCounts && columns >= 1, "routes can be sorted");
   const int routes = max_tokens * top_k;
   const GroupMemory out = group_memory(memory, routes);
-  RouteGroups groups;
-  groups.n_groups = out.n_groups;
-  groups.expert = out.expert;
-  groups.first = out.first;
-  groups.count = out.count;
-  groups.routes = out.routes;
-  groups.max_groups = std::min(routes, experts + routes / columns);
-  groups.columns = columns;
-  groups.routes_per_row = 1;
   // A few routes are one warp's work, and barriers are cheaper among fewer.
   const int warps = std::clamp(std::min(kSortCounts / experts, (routes + kWarp - 1) / kWarp), 1, kMaxSortWarps);
   launch(group_kernel, dim3(1), dim3(warps * kWarp), 0, at, ids, experts, max_tokens, top_k, columns, step.counts, out);
-  return groups;
+  return groups_in(out, experts, routes, columns);
 }
 
 void combine(const float* x, const float* weights, int top_k, int n, int tokens, float* y, const Launch& at) {

@@ -13,6 +13,7 @@
 
 #include "backend/cuda/kernels/forms.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/rows.h"
 #include "base/error.h"
 
@@ -21,8 +22,10 @@ namespace {
 
 constexpr int kMaxWarps = 32;
 
-// Where the values of a row come from. first() is called once per block, again() in later passes of the same thread.
+// Where the values of a row come from, which is kOperands loads for each. first() is called once per block, again() in
+// later passes of the same thread.
 struct Plain {
+  static constexpr int kOperands = 1;
   const float* x;
   __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
     return load_part(x + row * n, block, n, wide);
@@ -31,14 +34,39 @@ struct Plain {
 };
 
 struct Sum {
+  static constexpr int kOperands = 2;
   const float *a, *b;
   float* sum;
   __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
     const BlockPart u = load_part(a + row * n, block, n, wide), v = load_part(b + row * n, block, n, wide);
     const BlockPart s = map(u, v, [](float p, float q) { return p + q; });
-    const int k = block * kBlockK + 4 * lane_id();
-    store_quad(sum + row * n, k, n, wide, s.low);
-    store_quad(sum + row * n, k + kBlockK / 2, n, wide, s.high);
+    store_part(sum + row * n, block, n, wide, s);
+    return s;
+  }
+  __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const {
+    return load_part(sum + row * n, block, n, wide);
+  }
+};
+
+/// The residual and the weighted sum of experts, as combine() and add() make them.
+struct Experts {
+  static constexpr int kAhead = 4;  ///< slots whose loads are under way at a time
+  static constexpr int kOperands = kAhead + 1;
+  const float *x, *weights;
+  int top_k;
+  const float* residual;
+  float* sum;
+  __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
+    const BlockPart r = load_part(residual + row * n, block, n, wide);
+    BlockPart v{make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
+#pragma unroll kAhead
+    for (int slot = 0; slot < top_k; ++slot) {
+      const std::int64_t route = row * top_k + slot;
+      const float weight = weights[route];
+      v = map(v, load_part(x + route * n, block, n, wide), [=](float s, float f) { return fmaf(weight, f, s); });
+    }
+    const BlockPart s = map(r, v, [](float p, float q) { return p + q; });
+    store_part(sum + row * n, block, n, wide, s);
     return s;
   }
   __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const {
@@ -55,6 +83,7 @@ __device__ __forceinline__ float gelu(float x) {
 
 template <Activation kActivation>
 struct Gated {
+  static constexpr int kOperands = 2;
   const float *gate, *up;
   __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
     const BlockPart g = load_part(gate + row * n, block, n, wide), u = load_part(up + row * n, block, n, wide);
@@ -64,15 +93,20 @@ struct Gated {
 };
 
 /// Reductions over the `warps` warps of a row; every thread gets the result. Rows of one warp need no other thread.
+/// Then each lane adds up the sums of four warps, which leaves three shuffles of five.
 __device__ __forceinline__ float row_sum(float x, int warps) {
-  __shared__ float of_warp[kMaxWarps];
-  for (int width = kWarp / 2; width > 0; width /= 2) x += __shfl_xor_sync(kWholeWarp, x, width);
+  __shared__ float4 of_warps[kMaxWarps / 4];
+  x = warp_sum(x);
   if (warps == 1) return x;
-  if (lane_id() == 0) of_warp[threadIdx.x / kWarp] = x;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp;
+  float* const of_warp = &of_warps[0].x;
+  if (lane_id() == 0) of_warp[warp] = x;
+  if (warp == 0 && lane_id() >= warps) of_warp[lane_id()] = 0;
   __syncthreads();
-  x = lane_id() < warps ? of_warp[lane_id()] : 0.0f;
-  for (int width = kWarp / 2; width > 0; width /= 2) x += __shfl_xor_sync(kWholeWarp, x, width);
-  return x;
+  const float4 four = of_warps[lane_id() % (kMaxWarps / 4)];
+  float sum = (four.x + four.y) + (four.z + four.w);
+  for (int width = kMaxWarps / 8; width > 0; width /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, width);
+  return sum;
 }
 __device__ __forceinline__ unsigned row_max(unsigned x, int warps) {
   __shared__ unsigned of_warp[kMaxWarps];
@@ -83,22 +117,6 @@ __device__ __forceinline__ unsigned row_max(unsigned x, int warps) {
   return __reduce_max_sync(kWholeWarp, lane_id() < warps ? of_warp[lane_id()] : 0u);
 }
 
-__device__ __forceinline__ float squares(float4 v, float sum) {
-  return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
-}
-__device__ __forceinline__ float norm_factor(float sum, int n, float eps) {
-  return 1.0f / sqrtf(sum / static_cast<float>(n) + eps);
-}
-/// Beyond the row's end 0, also where the factor is NaN.
-__device__ __forceinline__ float4 normed(float4 v, float4 w, float factor, int k, int n) {
-  const float4 y = map(v, w, [=](float a, float b) { return a * factor * b; });
-  return make_float4(k < n ? y.x : 0.0f, k + 1 < n ? y.y : 0.0f, k + 2 < n ? y.z : 0.0f, k + 3 < n ? y.w : 0.0f);
-}
-__device__ __forceinline__ BlockPart normed(const BlockPart& v, const BlockPart& w, float factor, int block, int n) {
-  const int k = block * kBlockK + 4 * lane_id();
-  return {normed(v.low, w.low, factor, k, n), normed(v.high, w.high, factor, k + kBlockK / 2, n)};
-}
-
 struct RowShape {
   int n, rows;
   int warps;  ///< of a row
@@ -107,43 +125,46 @@ struct RowShape {
 
 /// Rows whose elements stay in registers: kHeld blocks per warp. With 40 registers a multiprocessor has 48 warps of
 /// rows of 4096, each with 1 or 2 KB on its way while others are between reduction and writing.
-template <class Source, bool kNorm, int kHeld>
-__global__ void __maxnreg__(kHeld == 1 ? 40 : 64)
+template <class Source, bool kNorm, int kHeld, bool kFew>
+__global__ void __maxnreg__(kHeld == 1 && Source::kOperands <= 2 ? 40 : 64)
     row_kernel(const Source source, const float* w, const float eps, const RowShape shape, const Forms y) {
   let_next_start();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int row = static_cast<int>(blockIdx.x * (blockDim.x / kWarp) + warp) / shape.warps, part = warp % shape.warps;
   if (row >= shape.rows) return;  // only where a row is one warp's: no one waits for it
   BlockPart weight[kHeld], v[kHeld];
+  const bool wide = kFew || shape.wide;
   const auto load_weights = [&] {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) weight[i] = load_part(w, i * shape.warps + part, shape.n, shape.wide);
+    for (int i = 0; i < kHeld; ++i) weight[i] = load_part(w, i * shape.warps + part, shape.n, wide);
   };
-  // Ahead of the previous kernel's end, where registers allow it.
-  if constexpr (kNorm && kHeld == 1) load_weights();
+  constexpr bool kWeightsAhead = kHeld == 1 && (kFew || Source::kOperands <= 2);  // as registers allow
+  if constexpr (kNorm && kWeightsAhead) load_weights();
   wait_for_previous();
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) v[i] = source.first(row, i * shape.warps + part, shape.n, shape.wide);
+  for (int i = 0; i < kHeld; ++i) v[i] = source.first(row, i * shape.warps + part, shape.n, wide);
   if constexpr (kNorm) {
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) sum = squares(v[i].high, squares(v[i].low, sum));
-    if constexpr (kHeld > 1) load_weights();
+    for (int i = 0; i < kHeld; ++i) sum = squares(v[i], sum);
+    if constexpr (!kWeightsAhead) load_weights();
     const float factor = norm_factor(row_sum(sum, shape.warps), shape.n, eps);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) v[i] = normed(v[i], weight[i], factor, i * shape.warps + part, shape.n);
   }
   unsigned largest = 0;
-  if (y.f16 != nullptr) {
+  if constexpr (!kFew) {
+    if (y.f16 != nullptr) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) largest = max(largest, largest_finite_bits(v[i]));
-    largest = row_max(largest, shape.warps);
-    if (part == 0 && lane_id() == 0) y.f16_unscale[row] = half_unscale(largest);
+      for (int i = 0; i < kHeld; ++i) largest = max(largest, largest_finite_bits(v[i]));
+      largest = row_max(largest, shape.warps);
+      if (part == 0 && lane_id() == 0) y.f16_unscale[row] = half_unscale(largest);
+    }
   }
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
     const int block = i * shape.warps + part;
-    if (block * kBlockK < shape.n) write_part(y, row, block, shape.n, shape.wide, v[i], largest);
+    if (block * kBlockK < shape.n) write_part<kFew>(y, row, block, shape.n, wide, v[i], largest);
   }
 }
 
@@ -159,8 +180,7 @@ __global__ void __launch_bounds__(1024)
   if constexpr (kNorm) {
     float sum = 0;
     for (int block = part; block < blocks; block += shape.warps) {
-      const BlockPart v = source.first(row, block, shape.n, shape.wide);
-      sum = squares(v.high, squares(v.low, sum));
+      sum = squares(source.first(row, block, shape.n, shape.wide), sum);
     }
     factor = norm_factor(row_sum(sum, shape.warps), shape.n, eps);
   }
@@ -176,11 +196,11 @@ __global__ void __launch_bounds__(1024)
     if (part == 0 && lane_id() == 0) y.f16_unscale[row] = half_unscale(largest);
   }
   for (int block = part; block < blocks; block += shape.warps)
-    write_part(y, row, block, shape.n, shape.wide, value(block), largest);
+    write_part<false>(y, row, block, shape.n, shape.wide, value(block), largest);
 }
 
 /// Forms that need nothing of the rest of the row: a warp per block of 256.
-template <class Source>
+template <class Source, bool kFew>
 __global__ void __launch_bounds__(256) block_kernel(const Source source, const RowShape shape, const Forms y) {
   let_next_start();
   wait_for_previous();
@@ -188,7 +208,8 @@ __global__ void __launch_bounds__(256) block_kernel(const Source source, const R
   const int item = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarp);
   const int row = item / blocks, block = item % blocks;
   if (row >= shape.rows) return;
-  write_part(y, row, block, shape.n, shape.wide, source.first(row, block, shape.n, shape.wide), 0);
+  const bool wide = kFew || shape.wide;
+  write_part<kFew>(y, row, block, shape.n, wide, source.first(row, block, shape.n, wide), 0);
 }
 
 bool aligned(std::initializer_list<const void*> pointers, std::uintptr_t bytes) {
@@ -206,9 +227,13 @@ void check_forms(const Forms& y, int rows) {
 /// Blocks of 256 that a warp holds in registers.
 constexpr int kHeldBlocks = 2;
 
-template <bool kNorm, class Source>
-void launch_rows(const Source& source, const float* w, float eps, int n, int rows, bool wide, const Forms& y,
-                 const Launch& at) {
+/// What steps of few columns want: kernels for it alone are short, and of a kernel that runs once a step most of the
+/// time goes into fetching its instructions.
+bool is_few(const Forms& y, bool wide) { return wide && y.rounded_bf16 == nullptr && y.f16 == nullptr; }
+
+template <bool kNorm, bool kFew, class Source>
+void launch_rows_of(const Source& source, const float* w, float eps, int n, int rows, bool wide, const Forms& y,
+                    const Launch& at) {
   const int blocks = static_cast<int>(k_blocks(n));
   if (blocks > kMaxWarps * kHeldBlocks) {
     launch(long_row_kernel<Source, kNorm>, dim3(rows), dim3(kMaxWarps * kWarp), 0, at, source, w, eps,
@@ -218,18 +243,27 @@ void launch_rows(const Source& source, const float* w, float eps, int n, int row
     const dim3 grid((rows + kRowsTogether - 1) / kRowsTogether), threads(kRowsTogether * kWarp);
     const RowShape shape{n, rows, 1, wide};
     if (blocks == 1) {
-      launch(row_kernel<Source, kNorm, 1>, grid, threads, 0, at, source, w, eps, shape, y);
+      launch(row_kernel<Source, kNorm, 1, kFew>, grid, threads, 0, at, source, w, eps, shape, y);
     } else {
-      launch(row_kernel<Source, kNorm, 2>, grid, threads, 0, at, source, w, eps, shape, y);
+      launch(row_kernel<Source, kNorm, 2, kFew>, grid, threads, 0, at, source, w, eps, shape, y);
     }
   } else if (blocks <= kMaxWarps) {
-    launch(row_kernel<Source, kNorm, 1>, dim3(rows), dim3(blocks * kWarp), 0, at, source, w, eps,
+    launch(row_kernel<Source, kNorm, 1, kFew>, dim3(rows), dim3(blocks * kWarp), 0, at, source, w, eps,
            RowShape{n, rows, blocks, wide}, y);
   } else {
     const int warps = (blocks + 1) / 2;
-    launch(row_kernel<Source, kNorm, 2>, dim3(rows), dim3(warps * kWarp), 0, at, source, w, eps,
+    launch(row_kernel<Source, kNorm, 2, kFew>, dim3(rows), dim3(warps * kWarp), 0, at, source, w, eps,
            RowShape{n, rows, warps, wide}, y);
   }
+}
+
+template <bool kNorm, class Source>
+void launch_rows(const Source& source, const float* w, float eps, int n, int rows, bool wide, const Forms& y,
+                 const Launch& at) {
+  if constexpr (kNorm) {
+    if (is_few(y, wide)) return launch_rows_of<kNorm, true>(source, w, eps, n, rows, wide, y, at);
+  }
+  launch_rows_of<kNorm, false>(source, w, eps, n, rows, wide, y, at);
 }
 
 /// One row spreads over the device warp by warp; many rows come in blocks of 8 warps.
@@ -241,8 +275,9 @@ void launch_forms(const Source& source, int n, int rows, bool wide, const Forms&
   const std::int64_t items = k_blocks(n) * rows;
   check(items < (std::int64_t{1} << 26), "rows are of a step's size");
   const int warps = items > 1024 ? 8 : 1;
-  launch(block_kernel<Source>, dim3(static_cast<unsigned>((items + warps - 1) / warps)), dim3(warps * kWarp), 0, at,
-         source, RowShape{n, rows, 0, wide}, y);
+  launch(is_few(y, wide) ? block_kernel<Source, true> : block_kernel<Source, false>,
+         dim3(static_cast<unsigned>((items + warps - 1) / warps)), dim3(warps * kWarp), 0, at, source,
+         RowShape{n, rows, 0, wide}, y);
 }
 
 constexpr int kThreads = 256;
@@ -322,6 +357,14 @@ void add_rms_norm(const float* a, const float* b, const float* w, float eps, int
   check_forms(y, rows);
   if (rows == 0) return;
   launch_rows<true>(Sum{a, b, sum}, w, eps, n, rows, wide_rows(n, y, {a, b, w, sum}), y, at);
+}
+
+void combine_add_rms_norm(const float* x, const float* weights, int top_k, const float* residual, const float* w,
+                          float eps, int n, int rows, float* sum, const Forms& y, const Launch& at) {
+  check_forms(y, rows);
+  if (rows == 0) return;
+  launch_rows<true>(Experts{x, weights, top_k, residual, sum}, w, eps, n, rows, wide_rows(n, y, {x, residual, w, sum}),
+                    y, at);
 }
 
 void glu(Activation activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch& at) {

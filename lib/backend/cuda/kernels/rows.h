@@ -29,6 +29,9 @@ void make_forms(const float* x, int n, int rows, const Forms&, const Launch&);
 void rms_norm(const float* x, const float* w, float eps, int n, int rows, const Forms& y, const Launch&);
 void add_rms_norm(const float* a, const float* b, const float* w, float eps, int n, int rows, float* sum,
                   const Forms& y, const Launch&);
+/// add_rms_norm() of `residual` and what combine() makes of the other operands, bit for bit.
+void combine_add_rms_norm(const float* x, const float* weights, int top_k, const float* residual, const float* w,
+                          float eps, int n, int rows, float* sum, const Forms& y, const Launch&);
 void glu(Activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch&);
 
 void add(const float* a, const float* b, float* y, std::int64_t elements, const Launch&);
@@ -51,8 +54,12 @@ void route(const Route&, const float* logits, int experts, int tokens, std::int3
 /// Sorts the routes of the step's tokens (step.counts[0] of them) by expert into groups. `memory` has
 /// route_groups_bytes(); the result points into it. Deterministic: routes of an expert ascend.
 std::size_t route_groups_bytes(int experts, int max_tokens, int top_k);
-RouteGroups group_routes(const std::int32_t* ids, int experts, int max_tokens, int top_k, int columns,
-                         const StepView&, std::byte* memory, const Launch&);
+RouteGroups group_routes(const std::int32_t* ids, int experts, int max_tokens, int top_k, int columns, const StepView&,
+                         std::byte* memory, const Launch&);
+/// Both in one kernel, where the step can have few routes only.
+bool groups_while_routing(int experts, int max_tokens, int top_k);
+RouteGroups route_and_group(const Route&, const float* logits, int experts, int max_tokens, int columns,
+                            const StepView&, std::int32_t* ids, float* weights, std::byte* memory, const Launch&);
 /// y [tokens][n]: the sum over slots of weights[slot] * x[token][slot][n], in the order of the slots.
 void combine(const float* x, const float* weights, int top_k, int n, int tokens, float* y, const Launch&);
 

@@ -1,0 +1,37 @@
+// What norms are made of, element by element and in which order, for every kernel that has one in it.
+#pragma once
+
+#include "backend/cuda/kernels/forms.cuh"
+
+namespace llm::cuda {
+
+#ifdef __CUDACC__
+
+/// The same in every lane.
+__device__ __forceinline__ float warp_sum(float x) {
+  for (int width = kWarp / 2; width > 0; width /= 2) x += __shfl_xor_sync(kWholeWarp, x, width);
+  return x;
+}
+
+__device__ __forceinline__ float squares(float4 v, float sum) {
+  return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
+}
+/// A lane's part of a block added to what it has of those before.
+__device__ __forceinline__ float squares(const BlockPart& v, float sum) { return squares(v.high, squares(v.low, sum)); }
+
+__device__ __forceinline__ float norm_factor(float sum, int n, float eps) {
+  return 1.0f / sqrtf(sum / static_cast<float>(n) + eps);
+}
+/// Beyond the row's end 0, also where the factor is NaN.
+__device__ __forceinline__ float4 normed(float4 v, float4 w, float factor, int k, int n) {
+  const float4 y = map(v, w, [=](float a, float b) { return a * factor * b; });
+  return make_float4(k < n ? y.x : 0.0f, k + 1 < n ? y.y : 0.0f, k + 2 < n ? y.z : 0.0f, k + 3 < n ? y.w : 0.0f);
+}
+__device__ __forceinline__ BlockPart normed(const BlockPart& v, const BlockPart& w, float factor, int block, int n) {
+  const int k = block * kBlockK + 4 * lane_id();
+  return {normed(v.low, w.low, factor, k, n), normed(v.high, w.high, factor, k + kBlockK / 2, n)};
+}
+
+#endif  // __CUDACC__
+
+}  // namespace llm::cuda

@@ -1,0 +1,356 @@
+// Kernels that take the place of several, against those, bit for bit; which nodes of a graph they are used for.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "backend/cuda/forms_plan.h"
+#include "backend/cuda/fusions.h"
+#include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/attention.h"
+#include "backend/cuda/kernels/rope_append.h"
+#include "backend/cuda/kernels/rows.h"
+#include "device_data.h"
+#include "graph/builder.h"
+#include "graph/passes/passes.h"
+#include "support/catch.h"
+
+namespace llm::cuda::test {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+const Launch kLaunch{};
+
+template <class T>
+std::byte* bytes_of(const OnDevice<T>& x) {
+  return reinterpret_cast<std::byte*>(x.data());
+}
+
+/// Forms of few columns, poisoned.
+struct FewForms {
+  FewForms(int n, int rows)
+      : f32(static_cast<std::size_t>(n) * rows),
+        q8x256(quantized_bytes(ActFormat::Q8x256, n, rows)),
+        q8x32(quantized_bytes(ActFormat::Q8x32, n, rows)) {
+    forms.f32 = f32.data();
+    forms.q8x256 = bytes_of(q8x256);
+    forms.q8x32 = bytes_of(q8x32);
+    forms.capacity = rows;
+  }
+  OnDevice<float> f32;
+  OnDevice<std::uint8_t> q8x256, q8x32;
+  Forms forms;
+
+  void expect_equal(const FewForms& other) const {
+    REQUIRE(first_difference(f32.read(), other.f32.read()) == -1);
+    REQUIRE(q8x256.read() == other.q8x256.read());
+    REQUIRE(q8x32.read() == other.q8x32.read());
+  }
+};
+
+struct HeadCase {
+  int heads, kv_heads, dim_k, dim_v, n_rot;
+  std::size_t offset;  ///< elements that spoil the alignment
+};
+
+void compare_heads(const HeadCase& c, RopePairing pairing, bool with_norms, DType type, Random& random) {
+  constexpr int kTokens = 7, kBlocks = 3;
+  const std::vector<std::int32_t> slots = {0, 63, -1, 64, 130, 191, -1};
+  const auto rows = [&](int heads, int dim) { return static_cast<std::size_t>(kTokens) * heads * dim; };
+  std::vector<float> q_values = random.floats(rows(c.heads, c.dim_k), 3);
+  q_values[static_cast<std::size_t>(random.below(static_cast<int>(q_values.size())))] = kNan;
+  const OnDevice<float> q(q_values, c.offset), k(random.floats(rows(c.kv_heads, c.dim_k), 3), c.offset);
+  const OnDevice<float> v(random.floats(rows(c.kv_heads, c.dim_v)), c.offset);
+  const OnDevice<float> table(random.floats(static_cast<std::size_t>(kTokens) * c.n_rot));
+  const OnDevice<float> norm_q(random.floats(c.dim_k), c.offset), norm_k(random.floats(c.dim_k), c.offset);
+  const OnDevice<std::int32_t> device_slots(slots);
+  StepView step;
+  step.slots = device_slots.data();
+  const Rope op{pairing, c.n_rot};
+  constexpr float kEps = 1e-5f;
+
+  const std::size_t of_keys = static_cast<std::size_t>(kBlocks) * 64 * c.kv_heads * c.dim_k * info(type).block_bytes;
+  const std::size_t of_values = static_cast<std::size_t>(kBlocks) * 64 * c.kv_heads * c.dim_v * info(type).block_bytes;
+  const OnDevice<std::uint8_t> keys(of_keys), values(of_values), expected_keys(of_keys), expected_values(of_values);
+  const auto cache = [&](const OnDevice<std::uint8_t>& of_k, const OnDevice<std::uint8_t>& of_v) {
+    return CacheView{bytes_of(of_k), bytes_of(of_v), type, type, c.kv_heads, c.dim_k, c.dim_v};
+  };
+
+  const OnDevice<float> normed_q(q.size(), c.offset), normed_k(k.size(), c.offset);
+  if (with_norms) {
+    rms_norm(q.data(), norm_q.data(), kEps, c.dim_k, kTokens * c.heads, {.f32 = normed_q.data()}, kLaunch);
+    rms_norm(k.data(), norm_k.data(), kEps, c.dim_k, kTokens * c.kv_heads, {.f32 = normed_k.data()}, kLaunch);
+  }
+  const OnDevice<float> expected_q(q.size()), turned_k(k.size()), turned_q(q.size());
+  rope(op, (with_norms ? normed_q : q).data(), table.data(), c.heads, c.dim_k, kTokens, expected_q.data(), kLaunch);
+  rope(op, (with_norms ? normed_k : k).data(), table.data(), c.kv_heads, c.dim_k, kTokens, turned_k.data(), kLaunch);
+  append_to_cache(turned_k.data(), v.data(), cache(expected_keys, expected_values), step, kTokens, kLaunch);
+
+  RopeAppend fused{.q = q.data(),
+                   .k = k.data(),
+                   .v = v.data(),
+                   .table = table.data(),
+                   .rotated_q = turned_q.data(),
+                   .heads = c.heads};
+  if (with_norms) {
+    fused.norm_q = norm_q.data();
+    fused.norm_k = norm_k.data();
+    fused.eps = kEps;
+  }
+  rope_append(op, fused, cache(keys, values), step, kTokens, kLaunch);
+  INFO("heads of " << c.dim_k << ", turned " << c.n_rot << ", norms " << with_norms << ", cache " << name(type));
+  REQUIRE(first_difference(expected_q.read(), turned_q.read()) == -1);
+  REQUIRE(expected_keys.read() == keys.read());
+  REQUIRE(expected_values.read() == values.read());
+
+  fused.rotated_q = q.data();  // in place
+  rope_append(op, fused, cache(keys, values), step, kTokens, kLaunch);
+  REQUIRE(first_difference(expected_q.read(), q.read()) == -1);
+}
+
+constexpr int kEmbd = 32, kHeads = 4, kKvHeads = 2, kHeadDim = 8, kFf = 64, kExperts = 6, kVocab = 100;
+
+TensorType f32(Shape s) { return {DType::F32, s}; }
+
+/// A decoder with norms of heads and experts, as the Qwen3 family has them.
+class Layers {
+ public:
+  explicit Layers(DType weights, Bucket bucket = {4, 2, 4}) : b_(bucket), weights_(weights) {}
+
+  Graph run(int layers) && {
+    b_.set_place(-1, Role::Embed, "");
+    Act x = b_.embed(b_.weight("token_embd.weight", f32({kEmbd, kVocab})), b_.step_input(StepInput::Tokens), "embd");
+    table_ = b_.rope_table({.n_rot = kHeadDim}, b_.step_input(StepInput::Positions), nullptr, "rope");
+    for (int i = 0; i < layers; ++i) x = layer(i, x);
+    b_.set_place(-1, Role::Head, "");
+    x = norm(x, "output_norm");
+    const Act logits = linear(x, "output", kVocab, DType::F32);
+    return optimize(std::move(b_).finish(logits));
+  }
+
+ private:
+  Act norm(Act x, const std::string& name) {
+    return b_.rms_norm(x, b_.weight(prefix_ + name + ".weight", f32({b_.type(x).shape[0]})), 1e-5F, name);
+  }
+  Act linear(Act x, const std::string& name, std::int64_t n, DType type) {
+    const Weight w = b_.weight(prefix_ + name + ".weight", {type, {b_.type(x).shape[0], n}});
+    return b_.linear(x, {.weight = w, .bias = nullptr, .name = name});
+  }
+  Act experts(Act x, Index ids, const std::string& name, std::int64_t n) {
+    const Weight w = b_.weight(prefix_ + name + ".weight", {weights_, {b_.type(x).shape[0], n, kExperts}});
+    return b_.expert_linear(x, ids, {.weight = w, .bias = nullptr, .name = name});
+  }
+  Act layer(int i, Act x) {
+    prefix_ = "blk." + std::to_string(i) + ".";
+    b_.set_place(i, Role::Attention, prefix_);
+    const Act h = norm(x, "attn_norm");
+    Act q = b_.split_heads(linear(h, "q", kHeads * kHeadDim, weights_), kHeads, "q_heads");
+    Act k = b_.split_heads(linear(h, "k", kKvHeads * kHeadDim, weights_), kKvHeads, "k_heads");
+    const Act v = b_.split_heads(linear(h, "v", kKvHeads * kHeadDim, weights_), kKvHeads, "v_heads");
+    q = norm(q, "q_norm");
+    k = norm(k, "k_norm");
+    q = b_.rope(q, table_, RopePairing::Halves, "q_rope");
+    k = b_.rope(k, table_, RopePairing::Halves, "k_rope");
+    const Cache cache = b_.kv_append(k, v, b_.cache({i, kKvHeads, kHeadDim, kHeadDim}), "kv");
+    const Act y = b_.attention(q, cache, {.scale = 0.35F, .window = 0}, "attn");
+    x = b_.add(x, linear(b_.flatten_heads(y, "attn_flat"), "o", kEmbd, weights_), "ffn_in");
+    b_.set_place(i, Role::Ffn, prefix_);
+    const Act f = norm(x, "ffn_norm");
+    const Routes routes = b_.route(linear(f, "router", kExperts, DType::F32), {.top_k = 2}, "routes");
+    const Act gate = experts(f, routes.expert, "gate", kFf), up = experts(f, routes.expert, "up", kFf);
+    const Act down = experts(b_.glu(Activation::Silu, gate, up, "glu"), routes.expert, "down", kEmbd);
+    return b_.add(x, b_.combine(down, routes.weight, "moe"), "out");
+  }
+
+  GraphBuilder b_;
+  DType weights_;
+  Act table_;
+  std::string prefix_;
+};
+
+std::uint32_t value_named(const Graph& g, const std::string& name) {
+  for (std::uint32_t v = 0; v < g.values().size(); ++v) {
+    if (g.info(v).name == name) return v;
+  }
+  FAIL("no value " << name);
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("norms of heads, ropes and the cache in one kernel") {
+  if (no_device()) return;
+  Random random(1);
+  for (const HeadCase& c :
+       {HeadCase{32, 4, 128, 128, 128, 0}, HeadCase{5, 1, 64, 64, 64, 0}, HeadCase{3, 3, 80, 96, 32, 0},
+        HeadCase{4, 2, 256, 128, 256, 1}, HeadCase{2, 2, 10, 7, 6, 0}, HeadCase{9, 3, 192, 128, 64, 1}}) {
+    for (const bool with_norms : {false, true}) {
+      for (const DType type : {DType::F16, DType::F32, DType::BF16}) {
+        for (const RopePairing pairing : {RopePairing::Interleaved, RopePairing::Halves})
+          compare_heads(c, pairing, with_norms, type, random);
+      }
+    }
+  }
+}
+
+TEST_CASE("the weighted sum of experts, the residual and the norm in one kernel") {
+  if (no_device()) return;
+  Random random(2);
+  for (const int n : {1, 30, 256, 300, 2048, 2049, 4096, 8200, 16500}) {
+    for (const int top_k : {1, 2, 8, 11}) {
+      for (const int rows : {1, 6}) {
+        const std::size_t size = static_cast<std::size_t>(n) * rows;
+        std::vector<float> x_values = random.floats(size * top_k);
+        if (rows > 1) x_values[static_cast<std::size_t>(random.below(n))] = kNan;
+        const OnDevice<float> x(x_values), weights(random.floats(static_cast<std::size_t>(top_k) * rows));
+        const OnDevice<float> residual(random.floats(size)), w(random.floats(n));
+        const OnDevice<float> combined(size), expected_sum(size), sum(size);
+        const FewForms expected(n, rows), y(n, rows);
+        combine(x.data(), weights.data(), top_k, n, rows, combined.data(), kLaunch);
+        add_rms_norm(residual.data(), combined.data(), w.data(), 1e-5f, n, rows, expected_sum.data(), expected.forms,
+                     kLaunch);
+        combine_add_rms_norm(x.data(), weights.data(), top_k, residual.data(), w.data(), 1e-5f, n, rows, sum.data(),
+                             y.forms, kLaunch);
+        INFO("n " << n << ", top_k " << top_k << ", rows " << rows);
+        REQUIRE(first_difference(expected_sum.read(), sum.read()) == -1);
+        y.expect_equal(expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("routes are made and grouped in one kernel") {
+  if (no_device()) return;
+  Random random(3);
+  struct Case {
+    int experts, max_tokens, tokens, top_k, columns;
+  };
+  for (const Case c :
+       {Case{128, 1, 1, 8, 8}, Case{8, 1, 1, 2, 8}, Case{128, 8, 5, 8, 8}, Case{128, 64, 64, 8, 32},
+        Case{64, 64, 61, 8, 32}, Case{4, 64, 64, 2, 8}, Case{2, 33, 33, 2, 32}, Case{200, 40, 40, 8, 8},
+        Case{512, 32, 32, 10, 32}, Case{1000, 17, 16, 3, 8}, Case{40, 8, 8, 40, 8}, Case{128, 16, 0, 8, 8}}) {
+    REQUIRE(groups_while_routing(c.experts, c.max_tokens, c.top_k));
+    Route op;
+    op.top_k = c.top_k;
+    op.weights = random.below(2) == 0 ? RouteWeights::AsGated : RouteWeights::Renormalized;
+    std::vector<float> logits = random.floats(static_cast<std::size_t>(c.experts) * c.max_tokens, 2);
+    for (std::size_t i = 0; i < logits.size(); ++i) {  // some experts are liked more than others
+      if (i % static_cast<std::size_t>(c.experts) < 3) logits[i] += 2;
+    }
+    if (c.tokens > 2) logits[static_cast<std::size_t>(c.experts) * 2 + 1] = kNan;
+    const OnDevice<float> device_logits(logits);
+    const std::size_t routes = static_cast<std::size_t>(c.max_tokens) * c.top_k;
+    const OnDevice<std::int32_t> counts(std::vector<std::int32_t>{c.tokens, 1, 1, 1});
+    StepView step;
+    step.counts = counts.data();
+    const std::size_t words = route_groups_bytes(c.experts, c.max_tokens, c.top_k) / sizeof(std::int32_t);
+    const OnDevice<std::int32_t> ids(routes), expected_ids(routes), memory(words), expected_memory(words);
+    const OnDevice<float> weights(routes), expected_weights(routes);
+    route(op, device_logits.data(), c.experts, c.max_tokens, expected_ids.data(), expected_weights.data(), kLaunch);
+    const RouteGroups expected = group_routes(expected_ids.data(), c.experts, c.max_tokens, c.top_k, c.columns, step,
+                                              bytes_of(expected_memory), kLaunch);
+    const RouteGroups found = route_and_group(op, device_logits.data(), c.experts, c.max_tokens, c.columns, step,
+                                              ids.data(), weights.data(), bytes_of(memory), kLaunch);
+    INFO("experts " << c.experts << ", tokens " << c.tokens << ", top_k " << c.top_k);
+    REQUIRE(ids.read() == expected_ids.read());
+    REQUIRE(first_difference(weights.read(), expected_weights.read()) == -1);
+    REQUIRE(memory.read() == expected_memory.read());
+    REQUIRE(found.routes - memory.data() == expected.routes - expected_memory.data());
+    REQUIRE(found.max_groups == expected.max_groups);
+    REQUIRE(found.columns == expected.columns);
+  }
+  REQUIRE_FALSE(groups_while_routing(128, 65, 1));
+  REQUIRE_FALSE(groups_while_routing(128, 64, 9));
+}
+
+TEST_CASE("neighbouring nodes are found, and what they read late") {
+  const Graph g = Layers(DType::Q8_0).run(3);
+  const Fusions found = find_fusions(g);
+  REQUIRE(found.rope_appends.size() == 3);
+  REQUIRE(found.combine_norms.size() == 3);
+  const std::vector<LateRead> late = late_reads(g, found);
+  const auto reads_late = [&](const std::string& name, std::size_t node) {
+    return std::any_of(late.begin(), late.end(),
+                       [&](const LateRead& r) { return r.value == value_named(g, name) && r.node == node; });
+  };
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::string p = "blk." + std::to_string(i) + ".";
+    const RopeAppendNodes& m = found.rope_appends[i];
+    REQUIRE(m.norms.has_value());
+    REQUIRE(m.q == value_named(g, p + "q_heads"));
+    REQUIRE(m.k == value_named(g, p + "k_heads"));
+    REQUIRE(g.nodes()[m.rope_q].out[0] == value_named(g, p + "q_rope"));
+    REQUIRE(g.nodes()[m.append].in[0] == value_named(g, p + "k_rope"));
+    REQUIRE(reads_late(p + "q_heads", m.append));
+    REQUIRE(reads_late(p + "k_heads", m.append));
+    const CombineNormNodes& c = found.combine_norms[i];
+    REQUIRE(g.nodes()[c.combine].out[0] == value_named(g, p + "moe"));
+    REQUIRE(c.residual == value_named(g, p + "ffn_in"));
+    REQUIRE(reads_late(p + "down", c.norm));
+    REQUIRE(reads_late(p + "routes_weights", c.norm));
+  }
+}
+
+TEST_CASE("what a fused kernel reads and what it writes share no bytes") {
+  const Graph g = Layers(DType::Q8_0).run(3);
+  const StepPlan plan = plan_step(g, /*library=*/false);
+  const auto apart = [&](std::uint32_t a, std::uint32_t b) {
+    const std::uint64_t begin_a = plan.memory.offset[a], begin_b = plan.memory.offset[b];
+    return begin_a + g.info(a).type.bytes() <= begin_b || begin_b + g.info(b).type.bytes() <= begin_a;
+  };
+  const Fusions found = find_fusions(g);
+  for (const RopeAppendNodes& m : found.rope_appends) {
+    const std::uint32_t rotated = g.nodes()[m.rope_q].out[0];
+    for (const std::uint32_t in : {m.q, m.k, g.nodes()[m.append].in[1], g.nodes()[m.rope_q].in[1]})
+      REQUIRE(apart(in, rotated));
+  }
+  for (const CombineNormNodes& m : found.combine_norms) {
+    for (const std::uint32_t out : g.nodes()[m.norm].out) {
+      for (const std::uint32_t in : g.nodes()[m.combine].in) REQUIRE(apart(in, out));
+      REQUIRE(apart(m.residual, out));
+    }
+  }
+}
+
+TEST_CASE("nodes whose results others use are not fused") {
+  GraphBuilder b({4, 2, 4});
+  const Act x =
+      b.embed(b.weight("embd.weight", f32({kHeads * kHeadDim, kVocab})), b.step_input(StepInput::Tokens), "x");
+  const Act table = b.rope_table({.n_rot = kHeadDim}, b.step_input(StepInput::Positions), nullptr, "rope");
+  const Weight w = b.weight("norm.weight", f32({kHeadDim}));
+  const Act heads = b.split_heads(x, kHeads, "heads");
+  const Act q = b.rms_norm(heads, w, 1e-5F, "q_norm"), k = b.rms_norm(heads, w, 1e-5F, "k_norm");
+  const Act q_rope = b.rope(q, table, RopePairing::Halves, "q_rope"),
+            k_rope = b.rope(k, table, RopePairing::Halves, "k_rope");
+  const Cache cache = b.kv_append(k_rope, heads, b.cache({0, kHeads, kHeadDim, kHeadDim}), "kv");
+  const Act y = b.add(b.attention(q_rope, cache, {.scale = 1, .window = 0}, "attn"), k, "y");  // k is needed
+  const Graph g = std::move(b).finish(b.flatten_heads(y, "flat"));
+  const Fusions found = find_fusions(g);
+  REQUIRE(found.rope_appends.size() == 1);
+  REQUIRE_FALSE(found.rope_appends[0].norms.has_value());
+  REQUIRE(found.rope_appends[0].q == q.id);
+  REQUIRE(found.rope_appends[0].k == k.id);
+}
+
+TEST_CASE("values are kept as f32 where something reads them so") {
+  const auto read = [](const Graph& g, const std::vector<bool>& reads, const char* name) {
+    return static_cast<bool>(reads[value_named(g, name)]);
+  };
+  const Graph few = Layers(DType::Q8_0).run(2);
+  const std::vector<bool> of_few = values_read_as_f32(few, /*library=*/true);
+  REQUIRE_FALSE(read(few, of_few, "blk.0.attn_norm"));
+  REQUIRE_FALSE(read(few, of_few, "blk.1.attn_norm"));
+  REQUIRE_FALSE(read(few, of_few, "blk.0.glu"));
+  REQUIRE(read(few, of_few, "blk.0.ffn_norm"));  // by the router
+  REQUIRE(read(few, of_few, "output_norm"));
+  REQUIRE(read(few, of_few, "blk.0.ffn_in"));
+  REQUIRE(read(few, of_few, "blk.0.attn"));
+
+  // F16 weights read f32 of few columns, and F16 of many.
+  const Graph one = Layers(DType::F16).run(1), many = Layers(DType::F16, {256, 2, 256}).run(1);
+  REQUIRE(read(one, values_read_as_f32(one, /*library=*/true), "blk.0.attn_norm"));
+  REQUIRE_FALSE(read(many, values_read_as_f32(many, /*library=*/true), "blk.0.attn_norm"));
+  REQUIRE(read(many, values_read_as_f32(many, /*library=*/false), "blk.0.attn_norm"));
+  REQUIRE(read(many, values_read_as_f32(many, /*library=*/true), "blk.0.glu"));  // experts have few columns
+}
+
+}  // namespace llm::cuda::test
