@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/cuda/kernels/forms.cuh"
+#include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/rows.h"
 #include "backend/host/ops.h"
 #include "base/half.h"
@@ -136,6 +137,13 @@ struct AllForms {
 constexpr std::array kLengths = {1,   3,    31,   32,   100,  128,  255,   256,   257,  512,
                                  516, 1000, 4096, 4100, 8192, 8200, 16384, 16388, 17001};
 
+__global__ void quotients_kernel(const float* a, const float* b, int n, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < n) y[i] = quotient(a[i], b[i]);
+}
+
 std::vector<float> row_of(const std::vector<float>& x, int n, int row) {
   return {x.begin() + static_cast<std::ptrdiff_t>(row) * n, x.begin() + static_cast<std::ptrdiff_t>(row + 1) * n};
 }
@@ -239,6 +247,53 @@ TEST_CASE("norms, of rows and of sums") {
       add_rms_norm(in_place.data(), other.data(), device_w.data(), 1e-5f, n, 1, in_place.data(), alone.forms, kLaunch);
       REQUIRE(first_difference(row_of(of_sums.f32.read(), n, 5), alone.f32.read()) == -1);
       REQUIRE(first_difference(row_of(sum, n, 5), in_place.read()) == -1);
+    }
+  }
+}
+
+TEST_CASE("quotients are those of IEEE") {
+  if (no_device()) return;
+  Random random(10);
+  const auto of_size = [&](int low, int high) {
+    const float x = random.normal() + (random.below(2) != 0 ? 1.0f : -1.0f);
+    return std::ldexp(x == 0 ? 1.0f : x / std::exp2(std::floor(std::log2(std::fabs(x)))),
+                      low + random.below(high - low));
+  };
+  std::vector<float> a, b, expected;
+  for (int i = 0; i < (1 << 20); ++i) {
+    a.push_back(of_size(-100, 127));
+    b.push_back(i % 4 == 0 ? 127.0f : i % 4 == 1 ? 1.0f + std::fabs(random.normal()) : of_size(-100, 126));
+    if (i % 8 == 7) {
+      a.back() = 127.0f;
+      b.back() = of_size(-100, 100);
+    }
+    const float q = a.back() / b.back();
+    if (std::fabs(q) < 0x1p-100f || !std::isfinite(q)) a.back() = b.back();
+    expected.push_back(a.back() / b.back());
+  }
+  const OnDevice<float> device_a(a), device_b(b), y(a.size());
+  const int n = static_cast<int>(a.size());
+  launch(quotients_kernel, dim3((n + 255) / 256), dim3(256), 0, kLaunch, device_a.data(), device_b.data(), n, y.data());
+  REQUIRE(first_difference(expected, y.read()) == -1);
+}
+
+TEST_CASE("gates of infinite and of very large numbers") {
+  if (no_device()) return;
+  const std::vector<float> gate = {kInf,   -kInf,  kNan,    3e38f, -3e38f, 88.0f,
+                                   -88.0f, -89.0f, -110.0f, 0.0f,  -0.0f,  1e-30f};
+  const std::vector<float> up(gate.size(), 2.0f);
+  std::vector<float> expected(gate.size());
+  host::glu<double>(Activation::Silu, gate.data(), up.data(), expected.data(), static_cast<std::int64_t>(gate.size()));
+  const OnDevice<float> device_gate(gate), device_up(up), y(gate.size());
+  const int n = static_cast<int>(gate.size());
+  glu(Activation::Silu, device_gate.data(), device_up.data(), n, 1, {.f32 = y.data()}, kLaunch);
+  const std::vector<float> found = y.read();
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    INFO("silu(" << gate[i] << ") * 2 = " << found[i] << ", expected " << expected[i]);
+    if (std::isfinite(expected[i])) {
+      REQUIRE(std::fabs(found[i] - expected[i]) <= 1e-6f * std::fabs(expected[i]) + 1e-30f);
+    } else {
+      REQUIRE(same(found[i], expected[i]));
     }
   }
 }

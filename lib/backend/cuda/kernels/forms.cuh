@@ -100,6 +100,18 @@ __device__ __forceinline__ BlockPart map(const BlockPart& a, const BlockPart& b,
   return {map(a.low, b.low, f), map(a.high, b.high, f)};
 }
 
+/// a / b, rounded to nearest as IEEE has it, for b of magnitude 2^-100 .. 2^126 where both a and the quotient are
+/// finite and of magnitude 2^-100 or more; below that the last bit may differ, and zero loses its sign. The compiler's
+/// division is the same steps with a branch for all other operands, behind which the next division waits.
+__device__ __forceinline__ float quotient(float a, float b) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+  r = fmaf(r, fmaf(-b, r, 1.0f), r);
+  float q = a * r;
+  q = fmaf(r, fmaf(-b, q, a), q);
+  return fmaf(r, fmaf(-b, q, a), q);
+}
+
 /// Magnitudes as bits order like the magnitudes, with infinity and NaN above all finite ones.
 __device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 __device__ __forceinline__ unsigned largest_bits(float4 v) {
@@ -125,10 +137,12 @@ struct CodeScale {
 };
 __device__ __forceinline__ CodeScale code_scale(unsigned largest) {
   constexpr unsigned kSmallestAmaxBits = (127u - 100u) << 23;  // 2^-100
+  constexpr unsigned kLargestAmaxBits = (127u + 100u) << 23;   // beyond it divisions need more care
   if (largest >= kInfinityBits) return {__uint_as_float(0x7fc00000u), 0.0f, false};
   if (largest < kSmallestAmaxBits) return {0.0f, 0.0f, false};
   const float amax = __uint_as_float(largest);
-  return {__fdiv_rn(amax, 127.0f), __fdiv_rn(127.0f, amax), true};
+  if (largest > kLargestAmaxBits) return {__fdiv_rn(amax, 127.0f), __fdiv_rn(127.0f, amax), true};
+  return {quotient(amax, 127.0f), quotient(127.0f, amax), true};
 }
 
 /// Four codes as bytes. The addition leaves the integer, rounded to nearest even, in the low bits of the mantissa.

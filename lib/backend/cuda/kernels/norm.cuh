@@ -19,8 +19,12 @@ __device__ __forceinline__ float squares(float4 v, float sum) {
 /// A lane's part of a block added to what it has of those before.
 __device__ __forceinline__ float squares(const BlockPart& v, float sum) { return squares(v.high, squares(v.low, sum)); }
 
+/// 1 / sqrt(sum / n + eps) to a unit in the last place, without the branches of IEEE's root and division.
 __device__ __forceinline__ float norm_factor(float sum, int n, float eps) {
-  return 1.0f / sqrtf(sum / static_cast<float>(n) + eps);
+  const float mean = (sum < INFINITY ? quotient(sum, static_cast<float>(n)) : sum) + eps;
+  const float r = rsqrtf(mean);
+  const float better = fmaf(0.5f * r, fmaf(-mean * r, r, 1.0f), r);
+  return mean > 0 && mean < INFINITY ? better : r;
 }
 /// Beyond the row's end 0, also where the factor is NaN.
 __device__ __forceinline__ float4 normed(float4 v, float4 w, float factor, int k, int n) {

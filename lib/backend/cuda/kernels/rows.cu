@@ -74,7 +74,11 @@ struct Experts {
   }
 };
 
-__device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
+/// x / (1 + exp(-x)); where exp(-x) is next to overflow and beyond, a number of at most 2e-36 instead of 0.
+__device__ __forceinline__ float silu(float x) {
+  const float y = quotient(fmaxf(x, -89.0f), fminf(1.0f + expf(-x), 0x1p126f));
+  return fabsf(x) < INFINITY ? y : x < 0 ? NAN : x;
+}
 /// As host::gelu has it.
 __device__ __forceinline__ float gelu(float x) {
   constexpr float kSqrt2OverPi = 0.7978845608028654f;
