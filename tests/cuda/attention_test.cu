@@ -311,8 +311,24 @@ TEST_CASE("plans of attention fit their device") {
           for (const int tokens : {1, 4, 33, 512}) {
             const int bytes = cuda::cache_row_bytes(type, dim);
             REQUIRE(bytes == static_cast<int>(TensorType{type, {dim}}.bytes()));
-            const cuda::AttendPlan p = cuda::plan_attend(group, 8, bytes, bytes, dim, tokens, 131072, 132, limit);
+            const cuda::AttendWork work{.group = group,
+                                        .kv_heads = 8,
+                                        .k_row_bytes = bytes,
+                                        .v_row_bytes = bytes,
+                                        .widest_head = dim,
+                                        .tokens = tokens,
+                                        .max_positions = 131072,
+                                        .multiprocessors = 132,
+                                        .shared_limit = limit};
+            const cuda::AttendPlan p = cuda::plan_attend(work);
             INFO(group << " heads of " << dim << " " << name(type) << ", " << tokens << " tokens");
+            if (bytes == 2 * dim && dim % 64 == 0 && dim != 192) {
+              const cuda::AttendPlan t = cuda::plan_attend_by_tensor_cores(work);
+              CHECK((t.tiles > 0) == (limit == 232448));
+              if (t.tiles > 0) CHECK(t.shared_bytes() <= limit);
+              CHECK(t.head_tiles * t.tile_heads >= group);
+              CHECK(t.scratch_bytes() <= std::size_t{128} << 20);
+            }
             CHECK(p.shared_bytes() <= limit);
             CHECK(p.stage_bytes % 16 == 0);
             CHECK(p.stage_rows * p.lanes >= cuda::kAttendThreads);  // a stage has a row for each group of lanes
@@ -398,10 +414,10 @@ TEST_CASE("appended rows have the bytes that the host would store") {
 
 TEST_CASE("attention equals its definition: types and heads and dimensions") {
   if (no_device()) return;
-  constexpr HeadShape kShapes[] = {{1, 1, 8, 8},     {4, 4, 16, 16},  {6, 2, 20, 20},    {3, 1, 5, 7},
-                                   {10, 2, 40, 40},  {7, 1, 64, 64},  {8, 1, 64, 96},    {6, 2, 96, 64},
-                                   {4, 2, 128, 128}, {12, 1, 32, 32}, {16, 2, 128, 128}, {2, 2, 80, 80},
-                                   {5, 1, 192, 128}, {4, 2, 256, 256}};
+  constexpr HeadShape kShapes[] = {{1, 1, 8, 8},     {4, 4, 16, 16},   {6, 2, 20, 20},    {3, 1, 5, 7},
+                                   {10, 2, 40, 40},  {7, 1, 64, 64},   {8, 1, 64, 96},    {6, 2, 96, 64},
+                                   {4, 2, 128, 128}, {12, 1, 32, 32},  {16, 2, 128, 128}, {2, 2, 80, 80},
+                                   {5, 1, 192, 128}, {4, 2, 256, 256}, {12, 1, 128, 128}, {7, 1, 256, 256}};
   const std::vector<int> lengths = {1, 65, 300};
   for (const HeadShape& shape : kShapes) {
     for (const DType k : kTypes) {
@@ -419,10 +435,34 @@ TEST_CASE("attention equals its definition: types and heads and dimensions") {
 TEST_CASE("attention equals its definition: windows") {
   if (no_device()) return;
   const std::vector<int> lengths = {40, 64, 700, 1300};
-  for (const DType type : {DType::F16, DType::Q8_0}) {
-    const Scene s({4, 2, 32, 32}, type, type, lengths, 31);
-    for (const int window : {1, 20, 64, 100, 257, 600, 1299, 1300, 5000}) {
-      check_attend(s, window, some_tokens(lengths), ActFormat::F32, 8);
+  for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+    for (const int dim : {32, 64}) {
+      const Scene s({4, 2, dim, dim}, type, type, lengths, 31);
+      for (const int window : {1, 20, 64, 100, 257, 600, 1299, 1300, 5000}) {
+        check_attend(s, window, some_tokens(lengths), ActFormat::F32, 8);
+      }
+    }
+  }
+}
+
+TEST_CASE("attention equals its definition: queries of any magnitude, beside each other") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {400};
+  for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+    const Scene s({6, 1, 64, 64}, type, type, lengths, 35);
+    const DeviceCache cache(s);
+    std::mt19937 bits(12);
+    const std::vector<float> normal = random_floats(6 * 64, bits, 2.0f);
+    for (const float magnitude : {0x1p-120f, 0x1p-30f, 1.0f, 0x1p30f, 0x1p100f}) {
+      std::vector<float> q = normal;
+      for (float& x : q) x *= magnitude;
+      for (int i = 0; i < 64; ++i) q[static_cast<std::size_t>(64 + i)] = i % 2 == 0 ? 0.0f : -0.0f;
+      for (int i = 1; i < 64; ++i) q[static_cast<std::size_t>(128 + i)] *= 0x1p-8f;  // one element is most of it
+      const float scale = 0.125f / magnitude;
+      const std::vector<float> y = run_attend(s, cache, {{0, 399}}, q, {6, scale, 0, ActFormat::F32});
+      const std::vector<float> e = expected(s, {0, 399}, q.data(), scale, 0, ActFormat::F32);
+      INFO(name(type) << " times " << magnitude);
+      CHECK(worst(e, y.data(), f32_limit(64) * largest(e)) <= 1);
     }
   }
 }
@@ -481,20 +521,23 @@ TEST_CASE("a key or value that is not a number shows in what sees it and nowhere
   if (no_device()) return;
   for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0}) {
     for (const bool values : {false, true}) {
-      const HeadShape shape{2, 1, 32, 32};
+      const int dim = 64;
+      const std::size_t heads = 2, width = heads * dim;
+      const HeadShape shape{2, 1, dim, dim};
       Scene s(shape, type, type, {600}, 61);
-      const std::size_t row_bytes = TensorType{type, {32}}.bytes(), bad = s.row(0, 290, 0);
-      std::vector<float> x(32, 1.0f);
+      const std::size_t row_bytes = TensorType{type, {dim}}.bytes(), bad = s.row(0, 290, 0);
+      std::vector<float> x(dim, 1.0f);
       x[3] = std::numeric_limits<float>::quiet_NaN();
-      host::store_cache_row(type, x.data(), (values ? s.v_bytes : s.k_bytes).data() + bad * row_bytes, 32);
+      host::store_cache_row(type, x.data(), (values ? s.v_bytes : s.k_bytes).data() + bad * row_bytes, dim);
       const DeviceCache cache(s);
       const std::vector<Token> tokens = {{0, 289}, {0, 290}, {0, 599}};
       std::mt19937 bits(4);
       const std::vector<float> y =
-          run_attend(s, cache, tokens, random_floats(3 * 64, bits), {shape.heads, 0.2f, 0, ActFormat::F32});
+          run_attend(s, cache, tokens, random_floats(3 * width, bits), {shape.heads, 0.2f, 0, ActFormat::F32});
       for (std::size_t i = 0; i < y.size(); ++i) {
-        const bool all = !values || type == DType::Q8_0;  // the whole block, or the element
-        CHECK(std::isnan(y[i]) == (i >= 64 && (all || i % 32 == 3)));
+        const std::size_t d = i % dim;  // of a key, all; of a value, the element or its block
+        const bool shows = !values || d == 3 || (type == DType::Q8_0 && d < 32);
+        CHECK(std::isnan(y[i]) == (i >= width && shows));
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "backend/cuda/kernels/attend_halves.cuh"
 #include "backend/cuda/kernels/attend_kernel.cuh"
 #include "backend/cuda/kernels/attention.h"
 
@@ -25,7 +26,29 @@ AttendKernel kernel_for(const AttendPlan& p) {
          : p.tile_heads == 4 ? attend_kernel<kK, kV, 8, 4>
                              : attend_kernel<kK, kV, 8, 8>;
 }
+template <bool kBFloat16, int kDims>
+AttendKernel halves_kernel_for(const AttendPlan& p) {
+  constexpr int kTiles = 24 * 1024 / (kTileKeys * kDims * 2);
+  if constexpr (kDims == 256) {
+    return attend_halves_kernel<kBFloat16, kDims, 4, kTiles>;
+  } else {
+    if (p.tiles == kTiles) {
+      return p.tile_heads == 4 ? attend_halves_kernel<kBFloat16, kDims, 4, kTiles>
+                               : attend_halves_kernel<kBFloat16, kDims, 8, kTiles>;
+    }
+    return p.tile_heads == 4 ? attend_halves_kernel<kBFloat16, kDims, 4, kTiles / 2>
+                             : attend_halves_kernel<kBFloat16, kDims, 8, kTiles / 2>;
+  }
+}
+template <bool kBFloat16>
+AttendKernel halves_kernel_for(const AttendPlan& p) {
+  return p.lanes == 8    ? halves_kernel_for<kBFloat16, 64>(p)
+         : p.lanes == 16 ? halves_kernel_for<kBFloat16, 128>(p)
+                         : halves_kernel_for<kBFloat16, 256>(p);
+}
+
 AttendKernel kernel_for(const CacheView& c, const AttendPlan& p) {
+  if (p.tiles > 0) return c.k_type == DType::BF16 ? halves_kernel_for<true>(p) : halves_kernel_for<false>(p);
   const bool whole = c.head_dim_k % 8 == 0 && c.head_dim_v % 8 == 0;
   if (c.k_type == c.v_type && whole) {
     if (c.k_type == DType::F16) return kernel_for<CacheSource::F16, CacheSource::F16>(p);
@@ -42,12 +65,29 @@ int attribute(cudaDeviceAttr which, const char* doing) {
   return value;
 }
 
+bool suits_tensor_cores(const CacheView& c) {
+  const int dim = c.head_dim_k;
+  return c.k_type == c.v_type && (c.k_type == DType::F16 || c.k_type == DType::BF16) && c.head_dim_v == dim &&
+         (dim == 64 || dim == 128 || dim == 256);
+}
+
 AttendPlan plan_for(const CacheView& c, const AttentionShape& s, int tokens, std::int64_t max_positions) {
   const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, "asking for the number of multiprocessors");
   const int shared = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, "asking for the size of shared memory");
-  return plan_attend(s.heads / c.kv_heads, c.kv_heads, cache_row_bytes(c.k_type, c.head_dim_k),
-                     cache_row_bytes(c.v_type, c.head_dim_v), std::max(c.head_dim_k, c.head_dim_v), tokens,
-                     max_positions, multiprocessors, static_cast<std::size_t>(shared));
+  const AttendWork work{.group = s.heads / c.kv_heads,
+                        .kv_heads = c.kv_heads,
+                        .k_row_bytes = cache_row_bytes(c.k_type, c.head_dim_k),
+                        .v_row_bytes = cache_row_bytes(c.v_type, c.head_dim_v),
+                        .widest_head = std::max(c.head_dim_k, c.head_dim_v),
+                        .tokens = tokens,
+                        .max_positions = max_positions,
+                        .multiprocessors = multiprocessors,
+                        .shared_limit = static_cast<std::size_t>(shared)};
+  if (suits_tensor_cores(c)) {
+    const AttendPlan p = plan_attend_by_tensor_cores(work);
+    if (p.tiles > 0) return p;
+  }
+  return plan_attend(work);
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ inline constexpr int kAttendStages = 4;
 inline constexpr int kChunkKeys = 256;
 inline constexpr int kGroupChunks = 16;
 inline constexpr int kWholeToken = 1 << 30;  ///< chunks of a unit that is everything
+inline constexpr int kStripKeys = 32;        ///< of a chunk that a warp takes, where products are by tensor cores
+inline constexpr int kTileKeys = 16;         ///< of a product
 
 /// Which kernel, and its launch.
 struct AttendPlan {
@@ -26,7 +28,8 @@ struct AttendPlan {
   int lanes = 8;        ///< that share a row of keys or values, 8 elements each: 8, 16 or 32
   int stage_rows = 64;  ///< positions of one stage of the ring
   int stage_bytes = 0;
-  int splits = 1;          ///< CTAs of one (token, KV head, head tile)
+  int tiles = 0;   ///< of 16 rows that each warp of the kernel by tensor cores has room for; 0: the general kernel
+  int splits = 1;  ///< CTAs of one (token, KV head, head tile)
   int unit = kWholeToken;  ///< chunks that a CTA takes at a time: 1, kGroupChunks or kWholeToken
   int max_chunks = 1, max_groups = 1;
 
@@ -41,40 +44,37 @@ struct AttendPlan {
   std::size_t arrivals_bytes() const {
     return splits == 1 ? 0 : static_cast<std::size_t>(pairs) * static_cast<std::size_t>(max_groups + 1) * 4;
   }
-  /// Ring, 16 bytes that decoders may read beyond it, queries, scores, sums of the 8 warps, maximum and total per head,
-  /// a flag.
+  /// By tensor cores: tiles of the warps, sums of the 8 warps (first the queries), maximum and total per warp and head,
+  /// a factor per head, a flag. Otherwise: ring, 16 bytes that decoders may read beyond it, queries, scores, sums of
+  /// the 8 warps, maximum and total per head, a flag.
   std::size_t shared_bytes() const {
+    const int warps = kAttendThreads / 32;
+    if (tiles > 0) {
+      return static_cast<std::size_t>(warps * tiles * kTileKeys * lanes * 16) +
+             sizeof(float) * static_cast<std::size_t>(warps * sums() + 2 * warps * tile_heads + tile_heads + 4);
+    }
     return static_cast<std::size_t>(kAttendStages * stage_bytes + 16) +
-           sizeof(float) * static_cast<std::size_t>(sums() + kChunkKeys * tile_heads + 8 * sums() + 2 * tile_heads + 4);
+           sizeof(float) *
+               static_cast<std::size_t>(sums() + kChunkKeys * tile_heads + warps * sums() + 2 * tile_heads + 4);
   }
 };
 
-/// `multiprocessors` and `shared_limit` (bytes that one CTA may have) are the device's.
-inline AttendPlan plan_attend(int group, int kv_heads, int k_row_bytes, int v_row_bytes, int widest_head, int tokens,
-                              std::int64_t max_positions, int multiprocessors, std::size_t shared_limit) {
-  AttendPlan p;
-  p.lanes = widest_head <= 64 ? 8 : widest_head <= 128 ? 16 : 32;
-  const int most = p.lanes == 32 ? 4 : 8;  // 8 heads of 256 do not fit in registers
-  p.head_tiles = (group + most - 1) / most;
-  const int heads = (group + p.head_tiles - 1) / p.head_tiles;
-  p.tile_heads = heads == 1 ? 1 : heads <= 4 ? 4 : 8;
+/// What a plan depends on. `multiprocessors` and `shared_limit` (bytes that one CTA may have) are the device's.
+struct AttendWork {
+  int group = 1, kv_heads = 1;  ///< query heads of a KV head
+  int k_row_bytes = 0, v_row_bytes = 0, widest_head = 0;
+  int tokens = 1;
+  std::int64_t max_positions = 0;
+  int multiprocessors = 1;
+  std::size_t shared_limit = 0;
+};
 
-  const int row_bytes = k_row_bytes > v_row_bytes ? k_row_bytes : v_row_bytes;
-  // Two CTAs to a multiprocessor (227 KB of shared memory on compute capability 9.0), if 64 rows leave room for that.
-  const std::size_t wanted = shared_limit < 113 * 1024 ? shared_limit : 113 * 1024;
-  const int least = kAttendThreads / p.lanes;  // rows that the CTA takes at a time
-  for (p.stage_rows = 64; p.stage_rows > least; p.stage_rows /= 2) {
-    p.stage_bytes = p.stage_rows * row_bytes;
-    if (p.shared_bytes() <= wanted) break;
-  }
-  p.stage_bytes = p.stage_rows * row_bytes;
-
-  p.pairs = std::int64_t{tokens} * kv_heads * p.head_tiles;
-  p.max_chunks = static_cast<int>((max_positions + kChunkKeys - 1) / kChunkKeys);
+/// Divides the keys of tokens among the CTAs that the device has room for.
+inline void divide_keys(AttendPlan& p, const AttendWork& w, std::int64_t slots) {
+  p.max_chunks = static_cast<int>((w.max_positions + kChunkKeys - 1) / kChunkKeys);
   p.max_groups = (p.max_chunks + kGroupChunks - 1) / kGroupChunks;
-  const std::int64_t slots = 2 * multiprocessors;
   const std::int64_t splits = p.pairs > 0 ? slots / p.pairs : 1;
-  if (splits < 2 || p.max_chunks == 1) return p;
+  if (splits < 2 || p.max_chunks == 1) return;
   // Partial results of chunks take memory for the longest sequence possible; those of groups a sixteenth of it.
   constexpr std::int64_t kMostPartialBytes = 96 << 20;
   const std::int64_t chunk_bytes =
@@ -83,6 +83,47 @@ inline AttendPlan plan_attend(int group, int kv_heads, int k_row_bytes, int v_ro
   const int units = p.unit == 1 ? p.max_chunks : p.max_groups;
   p.splits = static_cast<int>(splits < units ? splits : units);
   if (p.splits == 1) p.unit = kWholeToken;
+}
+
+inline void spread_heads(AttendPlan& p, const AttendWork& w) {
+  p.lanes = w.widest_head <= 64 ? 8 : w.widest_head <= 128 ? 16 : 32;
+  const int most = p.lanes == 32 ? 4 : 8;  // 8 heads of 256 do not fit in registers
+  p.head_tiles = (w.group + most - 1) / most;
+  const int heads = (w.group + p.head_tiles - 1) / p.head_tiles;
+  p.tile_heads = heads == 1 ? 1 : heads <= 4 ? 4 : 8;
+  p.pairs = std::int64_t{w.tokens} * w.kv_heads * p.head_tiles;
+}
+
+/// The general kernel: any type and dimension.
+inline AttendPlan plan_attend(const AttendWork& w) {
+  AttendPlan p;
+  spread_heads(p, w);
+  const int row_bytes = w.k_row_bytes > w.v_row_bytes ? w.k_row_bytes : w.v_row_bytes;
+  // Two CTAs to a multiprocessor (227 KB of shared memory on compute capability 9.0), if 64 rows leave room for that.
+  const std::size_t wanted = w.shared_limit < 113 * 1024 ? w.shared_limit : 113 * 1024;
+  const int least = kAttendThreads / p.lanes;  // rows that the CTA takes at a time
+  for (p.stage_rows = 64; p.stage_rows > least; p.stage_rows /= 2) {
+    p.stage_bytes = p.stage_rows * row_bytes;
+    if (p.shared_bytes() <= wanted) break;
+  }
+  p.stage_bytes = p.stage_rows * row_bytes;
+  divide_keys(p, w, 2 * w.multiprocessors);
+  return p;
+}
+
+/// By tensor cores: keys and values of 16 bits, heads of 64, 128 or 256. AttendPlan::tiles is 0 where the device has
+/// too little shared memory.
+inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
+  AttendPlan p;
+  spread_heads(p, w);
+  if (p.tile_heads < 4) p.tile_heads = 4;
+  // One CTA to a multiprocessor with more than a chunk on its way, or two where there are so many and they fit.
+  const int most = 24 * 1024 / (kTileKeys * p.lanes * 16);
+  const bool crowded = p.pairs > w.multiprocessors && p.sums() <= 512;
+  p.tiles = crowded ? most / 2 : most;
+  if (p.shared_bytes() > w.shared_limit) p.tiles = most / 2;
+  if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
+  divide_keys(p, w, crowded ? 2 * w.multiprocessors : w.multiprocessors);
   return p;
 }
 
@@ -101,6 +142,15 @@ struct TokenChunks {
   LLM_HOST_DEVICE int chunk_first_key(int c) const { return first_key > chunk_base(c) ? first_key : chunk_base(c); }
   LLM_HOST_DEVICE int chunk_end_key(int c) const {
     return end_key < chunk_base(c) + kChunkKeys ? end_key : chunk_base(c) + kChunkKeys;
+  }
+  /// Of the strip `strip` of chunk c; none are seen where the first is not before the end.
+  LLM_HOST_DEVICE int strip_first_key(int c, int strip) const {
+    const int begin = chunk_base(c) + strip * kStripKeys;
+    return first_key > begin ? first_key : begin;
+  }
+  LLM_HOST_DEVICE int strip_end_key(int c, int strip) const {
+    const int end = chunk_base(c) + (strip + 1) * kStripKeys;
+    return end_key < end ? end_key : end;
   }
   LLM_HOST_DEVICE int chunks_of_group(int g) const {
     return chunks - g * kGroupChunks < kGroupChunks ? chunks - g * kGroupChunks : kGroupChunks;

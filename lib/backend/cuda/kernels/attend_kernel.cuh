@@ -1,4 +1,5 @@
-// Attention of tokens over the paged cache, in f32: for decoding, and the definition for everything else on the GPU.
+// Attention of tokens over the paged cache in f32 arithmetic: any type of cache and any width of heads. F16 and BF16 of
+// usual widths have a kernel of their own (attend_halves.cuh).
 //
 // A CTA of 8 warps takes the query heads of one KV head (at most 8) of one token over chunks of 256 keys (attend.cuh).
 // Rows of the cache come through a ring of four stages in shared memory, a stage being up to 64 rows of keys or values
@@ -6,56 +7,19 @@
 // 8, 16 or 32 lanes share a row and multiply it with all heads; then the softmax of the chunk; then the values, lanes
 // owning 8 elements of the sums each.
 //
-// Bytes: keys and values once per head tile; at position 32,000, 8 KV heads of 128 in F16: 131 MB, 29 us at 4.54 TB/s.
-// Instructions of a chunk with 4 heads of 128, F16: about 1,600 per warp, 12,800 per multiprocessor and 128 KB: 3,200
-// cycles at 4 a cycle where memory takes 6,600 (38 bytes a nanosecond at 1.75 GHz): bound by memory, about 90 %; with 8
-// heads about 5,600 cycles; Q8_0 keys and values have half the bytes for 1.2 times the instructions: about 70 %.
+// Bytes: keys and values once per head tile. Measured on an H200 with 4 heads of 128 per KV head: 40 % of what reading
+// allows at position 32,768 in F16, 20 % in Q8_0: bound by instructions, reductions and barriers.
 #pragma once
 
 #include <cstdint>
 
-#include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/attend_results.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
-#include "backend/cuda/kernels/launch.cuh"
 
 namespace llm::cuda {
 namespace {
 
-constexpr unsigned kAll = 0xffffffffu;
-constexpr int kThreads = kAttendThreads, kWarps = kThreads / 32, kStages = kAttendStages;
-
-struct AttendArgs {
-  const float* q;
-  float* y;
-  const unsigned char *k, *v;
-  float* partials;
-  unsigned* arrivals;
-  const std::int32_t *positions, *sequence, *block_table;
-  DType k_type, v_type;
-  int table_stride;
-  int heads, kv_heads, group, head_tiles;
-  int head_dim_k, head_dim_v, k_row_bytes, v_row_bytes;
-  int stage_rows, stage_bytes;
-  int window;
-  float scale_log2;  ///< the scale times log2(e): weights are powers of 2
-  bool round_query;  ///< to Q8x32
-  int splits, unit, max_chunks, max_groups;
-};
-
-/// A softmax over some keys that can be folded with others: N neighbouring elements of a head's sums.
-template <int N>
-struct Partial {
-  float max, total, sums[N];
-};
-template <int N>
-__device__ __forceinline__ void fold(Partial<N>& a, const Partial<N>& b) {
-  const float max = fmaxf(a.max, b.max);
-  const float ca = exp2f(a.max - max), cb = exp2f(b.max - max);
-  a.max = max;
-  a.total = fmaf(a.total, ca, b.total * cb);
-#pragma unroll
-  for (int i = 0; i < N; ++i) a.sums[i] = fmaf(a.sums[i], ca, b.sums[i] * cb);
-}
+constexpr int kStages = kAttendStages;
 
 /// Sums of NV values over groups of kLanes lanes. Afterwards s[0 .. kLeft) of a lane are values
 /// first .. first + kLeft, kLeft = max(1, NV / kLanes), complete. Each value is summed as a tree over the lanes, the
@@ -91,10 +55,9 @@ class Attend {
   static constexpr int kGroupRows = kCacheBlock / kRowGroups;  ///< rows of a block and group
   static constexpr int kMostScores = kHeads == 8 ? 16 : 32;    ///< that a lane sums at a time
   static constexpr int kBatch = kGroupRows * kHeads <= kMostScores ? kGroupRows : kMostScores / kHeads;  ///< rows
-  static constexpr int kSums = kHeads * kDims;
-  static constexpr int kOwned = (kSums + kThreads - 1) / kThreads;  ///< results of a thread
-  static constexpr int kPartialFloats = kSums + 2 * kHeads;
-  using Result = Partial<kOwned>;
+  using Results = AttendResults<kDims, kHeads>;
+  using Result = typename Results::Result;
+  static constexpr int kSums = Results::kSums, kOwned = Results::kOwned;
 
  public:
   /// CTA `split` of its heads' work; `skipped_heads` of the head tile are others' work.
@@ -105,47 +68,26 @@ class Attend {
         table(args.block_table + static_cast<std::int64_t>(sequence) * args.table_stride),
         token(token),
         split(split),
-        skipped_heads(skipped_heads),
         kv_head(static_cast<int>(blockIdx.y) / args.head_tiles),
         ring(shared),
         queries(reinterpret_cast<float*>(shared + kStages * args.stage_bytes + 16)),
         scores(queries + kSums),
         warp_sums(scores + kChunkKeys * kHeads),
         stats(warp_sums + kWarps * kSums),
-        flag(reinterpret_cast<int*>(stats + 2 * kHeads)),
+        results(args, keys, token, skipped_heads, reinterpret_cast<int*>(stats + 2 * kHeads)),
         thread(static_cast<int>(threadIdx.x)),
         lane(thread % 32),
-        warp(thread / 32) {
-    pair = static_cast<std::int64_t>(token) * gridDim.y + blockIdx.y;
-  }
+        warp(thread / 32) {}
 
   __device__ __forceinline__ void run() {
     const int begin = first_chunk_of(split, a.unit);
     if (begin >= keys.chunks) return;
     start_copies(begin);
     load_queries();
-    Result group, total;
     for (int c = begin; c < keys.chunks; c = chunk_after(c, a.splits, a.unit)) {
       Result chunk;
       take_chunk(c, chunk);
-      if (keys.chunks == 1) {
-        write(chunk);
-        return;
-      }
-      const int g = c / kGroupChunks;
-      if (a.unit == 1) {
-        publish(chunk, a.max_groups + c);
-        if (!last_to_arrive(g, keys.chunks_of_group(g))) continue;
-        fold_published(a.max_groups + g * kGroupChunks, keys.chunks_of_group(g), group);
-      } else {
-        if (c % kGroupChunks == 0) {
-          group = chunk;
-        } else {
-          fold(group, chunk);
-        }
-        if (c % kGroupChunks != kGroupChunks - 1 && c != keys.chunks - 1) continue;
-      }
-      finish_group(g, group, total);
+      results.take(c, chunk);
     }
   }
 
@@ -218,10 +160,10 @@ class Attend {
   // --- one chunk ---
 
   __device__ __forceinline__ void load_queries() {
-    const float* const q = a.q + (static_cast<std::int64_t>(token) * a.heads + first_head()) * a.head_dim_k;
+    const float* const q = a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head()) * a.head_dim_k;
     for (int i = thread; i < kSums; i += kThreads) {
       const int head = i / kDims, d = i % kDims;
-      float x = head < n_heads() && d < a.head_dim_k ? __ldcg(q + head * a.head_dim_k + d) : 0.0f;
+      float x = head < results.n_heads() && d < a.head_dim_k ? __ldcg(q + head * a.head_dim_k + d) : 0.0f;
       if (a.round_query) x = round_q8x32(x);  // a warp has 32 neighbours: kSums is a multiple of 32
       queries[i] = x;
     }
@@ -376,7 +318,7 @@ class Attend {
       }
     }
     __syncthreads();
-    const int o = owned();
+    const int o = results.owned();
     result.max = stats[o / kDims];
     result.total = stats[kHeads + o / kDims];
 #pragma unroll
@@ -388,121 +330,17 @@ class Attend {
     }
   }
 
-  // --- heads: recomputed where they are needed, since registers are short ---
-
-  __device__ __forceinline__ int heads_before() const {  // in the KV head's group
-    const int most = (a.group + a.head_tiles - 1) / a.head_tiles;
-    return static_cast<int>(blockIdx.y) % a.head_tiles * most + skipped_heads;
-  }
-  __device__ __forceinline__ int first_head() const { return kv_head * a.group + heads_before(); }
-  __device__ __forceinline__ int n_heads() const {
-    const int most = (a.group + a.head_tiles - 1) / a.head_tiles;
-    return min(kHeads, min(most - skipped_heads, a.group - heads_before()));
-  }
-
-  // --- folding ---
-
-  /// Index of a thread's first result, head * kDims + element; the others are the same head's. Threads beyond the
-  /// results repeat the last.
-  __device__ __forceinline__ int owned() const {
-    static_assert(kDims % kOwned == 0 && (kSums % kThreads == 0 || kOwned == 1));
-    return kSums % kThreads == 0 ? thread * kOwned : min(thread, kSums - 1);
-  }
-
-  __device__ __forceinline__ float* slot(int index) const {
-    const int slots = a.max_groups + (a.unit == 1 ? a.max_chunks : 0);
-    return a.partials + (pair * slots + index) * kPartialFloats;
-  }
-  __device__ __forceinline__ void publish(const Result& p, int index) {
-    float* const to = slot(index);
-    const int o = owned();
-#pragma unroll
-    for (int i = 0; i < kOwned; ++i) __stcg(to + o + i, p.sums[i]);
-    if (o % kDims == 0) {
-      __stcg(to + kSums + o / kDims, p.max);
-      __stcg(to + kSums + kHeads + o / kDims, p.total);
-    }
-  }
-  /// Folds `n` published results in their order.
-  __device__ __forceinline__ void fold_published(int index, int n, Result& to) {
-    const float* const from = slot(index);
-    const int o = owned();
-    const auto load = [&](int c, Result& result) {
-      const float* const p = from + static_cast<std::int64_t>(min(c, n - 1)) * kPartialFloats;
-      result.max = __ldcg(p + kSums + o / kDims);
-      result.total = __ldcg(p + kSums + kHeads + o / kDims);
-#pragma unroll
-      for (int i = 0; i < kOwned; ++i) result.sums[i] = __ldcg(p + o + i);
-    };
-    load(0, to);
-    constexpr int kAhead = 4;  // loads under way at a time
-    for (int c = 1; c < n; c += kAhead) {
-      Result next[kAhead];
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) load(c + j, next[j]);
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) {
-        if (c + j < n) fold(to, next[j]);
-      }
-    }
-  }
-
-  /// Whether this CTA is the last of `expected` to have published for a counter of its pair, which is then zero again.
-  __device__ __forceinline__ bool last_to_arrive(int counter, int expected) {
-    __threadfence();
-    __syncthreads();
-    if (thread == 0) {
-      unsigned* const arrivals = a.arrivals + pair * (a.max_groups + 1) + counter;
-      const bool last = atomicAdd(arrivals, 1u) == static_cast<unsigned>(expected) - 1u;
-      if (last) *arrivals = 0;
-      *flag = last ? 1 : 0;
-    }
-    __syncthreads();
-    const bool last = *flag != 0;
-    if (last) __threadfence();
-    return last;
-  }
-
-  __device__ __forceinline__ void finish_group(int g, Result& group, Result& total) {
-    if (keys.groups() == 1) {
-      write(group);
-    } else if (a.splits == 1) {
-      if (g == 0) {
-        total = group;
-      } else {
-        fold(total, group);
-      }
-      if (g == keys.groups() - 1) write(total);
-    } else {
-      publish(group, g);
-      if (!last_to_arrive(a.max_groups, keys.groups())) return;
-      fold_published(0, keys.groups(), group);
-      write(group);
-    }
-  }
-
-  __device__ __forceinline__ void write(const Result& p) {
-    const int head = owned() / kDims, d = owned() % kDims;
-    if (head >= n_heads()) return;
-    float* const to = a.y + (static_cast<std::int64_t>(token) * a.heads + first_head() + head) * a.head_dim_v + d;
-#pragma unroll
-    for (int i = 0; i < kOwned; ++i) {
-      if (d + i < a.head_dim_v) to[i] = p.sums[i] / p.total;
-    }
-  }
-
   const AttendArgs& a;
   const TokenChunks keys;
   const std::int32_t* const table;
-  const int token, split, skipped_heads, kv_head;
+  const int token, split, kv_head;
   unsigned char* const ring;
   float* const queries;    ///< [kHeads][kDims]
   float* const scores;     ///< [kChunkKeys][kHeads]: q k, then weights
   float* const warp_sums;  ///< [kWarps][kHeads][kDims]
   float* const stats;      ///< [2][kHeads]: maximum and total of the chunk
-  int* const flag;
+  Results results;
   const int thread, lane, warp;
-  std::int64_t pair;
   Cursor cursor;
   int blocks, next_blocks, filling, reading;
 };

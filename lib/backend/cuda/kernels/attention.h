@@ -38,10 +38,11 @@ struct AttentionMemory {
 };
 AttentionMemory attention_memory(const CacheView&, const AttentionShape&, int tokens, std::int64_t max_positions);
 
-/// y [tokens][heads][head_dim_v] of q [tokens][heads][head_dim_k], in f32 throughout, for any number of tokens: keys in
-/// chunks of 256 absolute positions, merged in the order of their index, so that bits do not depend on what else is in
-/// the step. Rows of y of tokens without a sequence are left as they are. `max_positions`: most positions of a
-/// sequence, table_stride * 64. Records the same launch whatever the step holds.
+/// y [tokens][heads][head_dim_v] of q [tokens][heads][head_dim_k], as exact as in f32 throughout, for any number of
+/// tokens: keys in chunks of 256 absolute positions, merged in the order of their index, so that bits do not depend on
+/// what else is in the step. Rows of y of tokens without a sequence are left as they are. `max_positions`: most
+/// positions of a sequence, table_stride * 64. Records the same launch whatever the step holds. No kernel of the step
+/// writes the StepView: it is read before earlier kernels have ended.
 void attend(const float* q, float* y, const CacheView&, const AttentionShape&, const StepView&, int tokens,
             std::int64_t max_positions, std::byte* scratch, std::byte* arrivals, const Launch&);
 

@@ -28,6 +28,10 @@ __device__ __forceinline__ void copy16_or_zero_async(void* shared, const void* g
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
                : "memory");
 }
+/// Brings the line of an address into L2. A hint: what is written later is still seen by those who read later.
+__device__ __forceinline__ void prefetch_line(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Until at most `kPending` of the thread's committed groups are under way.
 template <int kPending>
@@ -49,6 +53,13 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], 
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
+}
+
+/// The 8x8 matrix of 16-bit elements whose elements (row l / 4, columns 2 (l % 4) and one more) lane l has, transposed.
+__device__ __forceinline__ std::uint32_t transposed(std::uint32_t x) {
+  std::uint32_t y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
 }
 
 /// c [16][8] += a [16][16] b [16][8]. With g = lane / 4 and t = lane % 4: a0 (g, 2t), a1 (g + 8, 2t), a2 (g, 2t + 8),
