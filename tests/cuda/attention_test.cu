@@ -277,7 +277,7 @@ TEST_CASE("a token's chunks are each taken once") {
   for (const int splits : {1, 2, 5, 33}) {
     for (const int unit : {1, cuda::kGroupChunks, cuda::kWholeToken}) {
       if (unit == cuda::kWholeToken && splits != 1) continue;
-      for (const int chunks : {1, 2, 15, 16, 17, 33, 500}) {
+      for (const int chunks : {1, 2, 15, 31, 32, 33, 65, 500}) {
         std::multiset<int> taken;
         for (int split = 0; split < splits; ++split) {
           for (int c = cuda::first_chunk_of(split, unit); c < chunks; c = cuda::chunk_after(c, splits, unit))
@@ -473,15 +473,18 @@ TEST_CASE("attention equals its definition: deep") {
   for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0}) {
     check_attend(Scene({8, 2, 64, 64}, type, type, lengths, 41), 0, some_tokens(lengths), ActFormat::F32, 9);
   }
-  const std::vector<int> groups = {9000, 4096, 4097};  // more than a group of chunks
+  const std::vector<int> groups = {9000, 8192, 8193};  // more than a group of chunks
   check_attend(Scene({2, 1, 16, 16}, DType::F16, DType::F16, groups, 42), 0, some_tokens(groups), ActFormat::F32, 10);
   check_attend(Scene({2, 1, 16, 16}, DType::F16, DType::F16, groups, 42), 5000, some_tokens(groups), ActFormat::F32,
                10);
+  check_attend(Scene({2, 1, 64, 64}, DType::F16, DType::F16, groups, 43), 0, some_tokens(groups), ActFormat::F32, 11);
+  check_attend(Scene({2, 1, 64, 64}, DType::F16, DType::F16, groups, 43), 8500, some_tokens(groups), ActFormat::F32,
+               11);
 }
 
 TEST_CASE("a token's bits depend neither on the step around it nor on how its keys are divided") {
   if (no_device()) return;
-  const std::vector<int> lengths = {100, 256, 700, 5000};
+  const std::vector<int> lengths = {100, 256, 700, 9000};
   for (const DType type : {DType::F16, DType::Q8_0}) {
     const HeadShape shape{16, 4, 128, 128};
     const Scene s(shape, type, type, lengths, 51);

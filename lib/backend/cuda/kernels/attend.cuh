@@ -1,6 +1,6 @@
 // How attend() divides its work: pure numbers, the same on the host and on the device.
 //
-// A token's keys, from the first that its window shows, lie in chunks of 256 absolute positions; 16 chunks make a
+// A token's keys, from the first that its window shows, lie in chunks of 256 absolute positions; 32 chunks make a
 // group. A chunk's softmax is whole; a group is its chunks folded together in their order, the result the groups in
 // theirs. Who folds is a matter of speed: one CTA in registers, or whichever CTA finishes last, from memory. The
 // operations are the same, so the bits are.
@@ -16,7 +16,7 @@ namespace llm::cuda {
 inline constexpr int kAttendThreads = 256;
 inline constexpr int kAttendStages = 4;
 inline constexpr int kChunkKeys = 256;
-inline constexpr int kGroupChunks = 16;
+inline constexpr int kGroupChunks = 32;
 inline constexpr int kWholeToken = 1 << 30;  ///< chunks of a unit that is everything
 inline constexpr int kStripKeys = 32;        ///< of a chunk that a warp takes, where products are by tensor cores
 inline constexpr int kTileKeys = 16;         ///< of a product
@@ -75,7 +75,7 @@ inline void divide_keys(AttendPlan& p, const AttendWork& w, std::int64_t slots) 
   p.max_groups = (p.max_chunks + kGroupChunks - 1) / kGroupChunks;
   const std::int64_t splits = p.pairs > 0 ? slots / p.pairs : 1;
   if (splits < 2 || p.max_chunks == 1) return;
-  // Partial results of chunks take memory for the longest sequence possible; those of groups a sixteenth of it.
+  // Partial results of chunks take memory for the longest sequence possible; those of groups a 32nd of it.
   constexpr std::int64_t kMostPartialBytes = 96 << 20;
   const std::int64_t chunk_bytes =
       p.pairs * (p.max_chunks + p.max_groups) * p.partial_floats() * static_cast<std::int64_t>(sizeof(float));
@@ -117,9 +117,11 @@ inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
   AttendPlan p;
   spread_heads(p, w);
   if (p.tile_heads < 4) p.tile_heads = 4;
-  // One CTA to a multiprocessor with more than a chunk on its way, or two where there are so many and they fit.
+  // One CTA to a multiprocessor with more than a chunk on its way, or two where that many would leave a fifth of the
+  // multiprocessors idle or wait for their turn, and two fit.
   const int most = 24 * 1024 / (kTileKeys * p.lanes * 16);
-  const bool crowded = p.pairs > w.multiprocessors && p.sums() <= 512;
+  const std::int64_t alone = p.pairs > 0 ? w.multiprocessors / p.pairs * p.pairs : w.multiprocessors;  // at work
+  const bool crowded = p.sums() <= 512 && 5 * alone < 4 * w.multiprocessors;
   p.tiles = crowded ? most / 2 : most;
   if (p.shared_bytes() > w.shared_limit) p.tiles = most / 2;
   if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
