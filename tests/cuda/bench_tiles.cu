@@ -169,7 +169,8 @@ int main(int argc, char** argv) {
   const double limit = static_cast<double>(kTurns) / read_us;  // bytes a microsecond
   std::printf("read limit %.2f TB/s\n", limit / 1e6);
 
-  const DType types[] = {DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::Q5_K, DType::Q4_0, DType::MXFP4, DType::IQ4_XS};
+  const DType types[] = {DType::Q4_K,  DType::Q6_K,   DType::Q8_0,   DType::Q5_K,  DType::Q4_0,
+                         DType::MXFP4, DType::IQ4_XS, DType::IQ2_XS, DType::IQ3_S, DType::Q1_0};
   const Shape shapes[] = {
       {"kv 512x4096", 512, 4096},         {"k/v 1024x4096", 1024, 4096},       {"o 4096x4096", 4096, 4096},
       {"qkv 6144x4096", 6144, 4096},      {"gate+up 28672x4096", 28672, 4096}, {"down 4096x14336", 4096, 14336},

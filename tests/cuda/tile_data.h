@@ -144,7 +144,8 @@ struct Columns {
 
 inline std::vector<std::int64_t> lengths(DType t) {
   if (info(t).activation == ActFormat::Q8x256) return {256, 5 * 256, 37 * 256};
-  return {64, 320, 18 * 256 + 64};
+  const std::int64_t rest = std::max<std::int64_t>(64, static_cast<std::int64_t>(info(t).block_elems));
+  return {rest, 256 + rest, 18 * 256 + rest};
 }
 
 }  // namespace llm::cuda::test

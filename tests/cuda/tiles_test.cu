@@ -2,6 +2,7 @@
 // where it is promised.
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -115,13 +116,43 @@ TEST_CASE("tiles hold what the blocks of a file hold", "[tiles]") {
   }
 }
 
-TEST_CASE("types that have no tiles are kept as floats", "[tiles]") {
-  CHECK(device_type(DType::Q4_K) == DType::Q4_K);
-  CHECK(device_type(DType::BF16) == DType::BF16);
-  CHECK(device_type(DType::F64) == DType::F16);
-  CHECK(device_type(DType::IQ2_XS) == DType::F16);
-  for (const DTypeInfo& type : dtypes())
-    if (type.use == DTypeUse::Weight) CHECK(device_type(device_type(type.dtype)) == device_type(type.dtype));
+TEST_CASE("every type of weights lies as it is stored, but F64; the quantised ones as tiles", "[tiles]") {
+  for (const DTypeInfo& type : dtypes()) {
+    if (type.use != DTypeUse::Weight) continue;
+    INFO(name(type.dtype));
+    CHECK(device_type(type.dtype) == (type.dtype == DType::F64 ? DType::F32 : type.dtype));
+    CHECK(has_tiles(type.dtype) == type.quantized());
+    if (type.quantized()) {
+      const bool in_steps = type.activation == ActFormat::Q8x32;
+      with_type(type.dtype, [&](auto tile) {
+        CHECK((decltype(tile)::kFormat == ActFormat::Q8x32) == in_steps);
+        CHECK(decltype(tile)::kType == type.dtype);
+      });
+    }
+  }
+}
+
+TEST_CASE("experts of whole strips lie as one matrix of all their rows", "[tiles]") {
+  CHECK_FALSE(experts_are_rows({DType::IQ2_S, 512, 40}));
+  CHECK(experts_are_rows({DType::F16, 64, 1}));
+  CHECK_FALSE(experts_are_rows({DType::F32, 33, 3}));
+  const std::int64_t k = 512, n = 32, experts = 3;
+  for (const DType type : kTypes) {
+    with_type(type, [&](auto tile) {
+      using T = decltype(tile);
+      const Rows all(type, experts * n, k, 60);
+      const std::vector<std::byte> want = packed_on_host<T>(all);
+      Rows one(type, n, k, 61);
+      const std::size_t bytes = matrix_bytes(one.type);
+      INFO(name(type));
+      CHECK(experts_are_rows(one.type));
+      REQUIRE(want.size() == experts * bytes);
+      for (std::size_t e = 0; e < experts; ++e) {
+        std::memcpy(one.bytes.data(), all.bytes.data() + e * one.bytes.size(), one.bytes.size());
+        CHECK(std::memcmp(packed_on_host<T>(one).data(), want.data() + e * bytes, bytes) == 0);
+      }
+    });
+  }
 }
 
 TEST_CASE("the device packs, decodes and gathers", "[tiles]") {
@@ -310,7 +341,7 @@ TEST_CASE("targets of several types and sizes, with scale and bias", "[tiles]") 
 TEST_CASE("experts take the columns of their routes", "[tiles]") {
   if (!has_device()) return;
   constexpr std::int64_t kExperts = 5;
-  for (const DType type : {DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::MXFP4}) {
+  for (const DType type : {DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::MXFP4, DType::Q1_0, DType::IQ2_S}) {
     for (const std::int64_t k : {std::int64_t{768}, std::int64_t{2048}}) {
       const std::int64_t n = 40;
       const std::size_t expert_bytes = matrix_bytes({type, k, n});

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/half.h"
 #include "tensor/decode.h"
 
 namespace llm::cuda {
@@ -18,7 +17,7 @@ namespace {
 /// Of a piece of the file: long enough for full speed, short enough that all readers have some.
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
-/// Rows of one matrix, as the file has them.
+/// Rows of one matrix, as the file has them; a matrix may be all experts of one.
 struct Piece {
   const std::byte* rows;  ///< in host memory
   DType stored;
@@ -27,7 +26,7 @@ struct Piece {
   std::byte* matrix;
 
   std::size_t row_bytes() const { return TensorType{stored, {type.k}}.row_bytes(); }
-  /// As they are copied: what the device has no tiles for is decoded on the way.
+  /// As they are copied: F64 becomes F32 on the way.
   std::size_t copied_row_bytes() const { return TensorType{type.type, {type.k}}.row_bytes(); }
 };
 
@@ -48,23 +47,15 @@ class Reader {
 
  private:
   void fill(const Piece& piece) {
-    const std::size_t n = piece.row_bytes() * static_cast<std::size_t>(piece.n_rows);
-    if (piece.stored == piece.type.type) {
-      std::memcpy(pinned_.data(), piece.rows, n);
-      return;
-    }
-    row_.resize(static_cast<std::size_t>(piece.type.k));
-    auto* out = reinterpret_cast<Half*>(pinned_.data());
-    for (std::int64_t r = 0; r < piece.n_rows; ++r) {
-      decode(piece.stored, piece.rows + static_cast<std::size_t>(r) * piece.row_bytes(), row_.data(), piece.type.k);
-      out = std::transform(row_.begin(), row_.end(), out, [](float x) { return to_half(x); });
-    }
+    if (piece.stored == piece.type.type)
+      std::memcpy(pinned_.data(), piece.rows, piece.row_bytes() * static_cast<std::size_t>(piece.n_rows));
+    else
+      decode(piece.stored, piece.rows, reinterpret_cast<float*>(pinned_.data()), piece.n_rows * piece.type.k);
   }
 
   PinnedBuffer pinned_;
   DeviceBuffer device_;
   Stream stream_;
-  std::vector<float> row_;
 };
 
 /// Every piece once, by several threads; the first error stops all.
@@ -96,22 +87,25 @@ void load_pieces(const std::vector<Piece>& pieces, int n_readers) {
   if (error) std::rethrow_exception(error);
 }
 
+/// In the file the rows of all experts follow one another; if they do so on the device, a piece takes rows of several.
 void add_pieces(std::vector<Piece>& pieces, const std::byte* rows, DType stored, const CudaWeights::Matrix& m,
                 std::int64_t experts) {
   Piece piece{rows, stored, m.type, 0, 0, const_cast<std::byte*>(m.data)};
+  if (experts_are_rows(m.type)) {
+    piece.type.n *= experts;
+    experts = 1;
+  }
   const auto fitting = static_cast<std::int64_t>(kPieceBytes / piece.copied_row_bytes());
   const std::int64_t height = std::max<std::int64_t>(kTileRows, fitting / kTileRows * kTileRows);
   for (std::int64_t e = 0; e < experts; ++e) {
-    for (piece.first_row = 0; piece.first_row < m.type.n; piece.first_row += height) {
-      piece.n_rows = std::min(height, m.type.n - piece.first_row);
+    for (piece.first_row = 0; piece.first_row < piece.type.n; piece.first_row += height) {
+      piece.n_rows = std::min(height, piece.type.n - piece.first_row);
       pieces.push_back(piece);
       piece.rows += piece.row_bytes() * static_cast<std::size_t>(piece.n_rows);
     }
     piece.matrix += m.expert_stride;
   }
 }
-
-std::size_t aligned(std::size_t n) { return (n + 127) / 128 * 128; }
 
 }  // namespace
 
@@ -124,10 +118,7 @@ CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan>
     const bool vector = shape.n_dims() < 2;
     const DType kept = vector ? DType::F32 : device_type(plan.type.dtype);
     e.matrix.type = {.type = kept, .k = shape[0], .n = shape[1]};
-    e.matrix.expert_stride = aligned(matrix_bytes(e.matrix.type));
-    if (kept != plan.type.dtype && !vector &&
-        std::find(widened_.begin(), widened_.end(), plan.type.dtype) == widened_.end())
-      widened_.push_back(plan.type.dtype);
+    e.matrix.expert_stride = matrix_bytes(e.matrix.type);
     offsets.push_back(total);
     total += e.matrix.expert_stride * static_cast<std::size_t>(shape[2] * shape[3]);
   }

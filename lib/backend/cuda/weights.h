@@ -30,8 +30,6 @@ class CudaWeights final : public WeightStore {
   const float* vector(std::string_view name) const;
   /// The host's copy of a vector.
   const std::vector<float>& host_vector(std::string_view name) const;
-  /// Types that lie decoded to F16, which takes more memory than the file: for describe().
-  const std::vector<DType>& widened() const { return widened_; }
   std::size_t bytes() const { return memory_.bytes(); }
 
  private:
@@ -43,7 +41,6 @@ class CudaWeights final : public WeightStore {
 
   DeviceBuffer memory_;
   std::unordered_map<std::string, Entry> entries_;
-  std::vector<DType> widened_;
 };
 
 }  // namespace llm::cuda

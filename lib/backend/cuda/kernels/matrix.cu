@@ -14,18 +14,18 @@ namespace {
 constexpr int kPackThreads = 256;
 constexpr int kDecodeWarps = 4;
 
-/// f(std::type_identity<Tile<type>>) of a type with tiles.
+/// f(std::integral_constant<DType, type>) of a type with tiles.
 template <class F>
 auto with_tile(DType type, const F& f) {
   switch (type) {
 #define LLM_TILE_CASE(name) \
   case DType::name:         \
-    return f(std::type_identity<Tile<DType::name>>());
+    return f(std::integral_constant<DType, DType::name>());
     LLM_TILE_TYPES(LLM_TILE_CASE)
 #undef LLM_TILE_CASE
     default:
       check(false, "a matrix of a type without tiles");
-      return f(std::type_identity<Tile<DType::Q8_0>>());
+      return f(std::integral_constant<DType, DType::Q8_0>());
   }
 }
 
@@ -35,7 +35,8 @@ unsigned blocks_of(std::int64_t count, int per_block) {
 
 // --- packing: a thread makes 4 bytes, of 4 to 32 codes read one by one ---
 // The bytes of a code are read by 1 to 8 threads of a warp and come from the first cache. It issues a load for each
-// code, 32 of 8 rows at a time: some 0.5 TB/s, ten times what a PCIe link brings.
+// code, 32 of 8 rows at a time: some 0.5 TB/s, ten times what a PCIe link brings; two to four where a grid says what
+// the codes are.
 
 template <class T>
 __global__ void __launch_bounds__(kPackThreads) pack_kernel(Bytes rows, std::int64_t first_row, std::int64_t n_rows,
@@ -198,16 +199,17 @@ bool has_tiles(DType type) {
   }
 }
 
-DType device_type(DType stored) {
-  const bool is_kept = has_tiles(stored) || stored == DType::F32 || stored == DType::F16 || stored == DType::BF16;
-  return is_kept ? stored : DType::F16;
+DType device_type(DType stored) { return stored == DType::F64 ? DType::F32 : stored; }
+
+bool experts_are_rows(const MatrixType& m) {
+  if (has_tiles(m.type)) return m.n % kTileRows == 0;
+  return static_cast<std::size_t>(m.n * m.k) * float_bytes(m.type) == matrix_bytes(m);
 }
 
 std::size_t matrix_bytes(const MatrixType& m) {
   if (!has_tiles(m.type)) return (static_cast<std::size_t>(m.n * m.k) * float_bytes(m.type) + 127) / 128 * 128;
-  return with_tile(m.type, [&](auto tile) {
-    return static_cast<std::size_t>(strips(m.n) * strip_bytes<typename decltype(tile)::type>(m.k));
-  });
+  return with_tile(m.type,
+                   [&](auto type) { return static_cast<std::size_t>(strips(m.n) * strip_bytes<Tile<type()>>(m.k)); });
 }
 
 void pack_rows(const MatrixType& m, const std::byte* rows, std::int64_t first_row, std::int64_t n_rows,
@@ -222,8 +224,8 @@ void pack_rows(const MatrixType& m, const std::byte* rows, std::int64_t first_ro
   }
   check(first_row % kTileRows == 0 && (n_rows % kTileRows == 0 || first_row + n_rows == m.n),
         "rows of a matrix are packed in whole strips");
-  with_tile(m.type, [&](auto tile) {
-    using T = typename decltype(tile)::type;
+  with_tile(m.type, [&](auto type) {
+    using T = Tile<type()>;
     const std::int64_t words = strips(n_rows) * pieces<T>(m.k) * (T::kPieceBytes / 4);
     launch(pack_kernel<T>, dim3(blocks_of(words, kPackThreads)), dim3(kPackThreads), 0, at,
            reinterpret_cast<Bytes>(rows), first_row, n_rows, words, m.k, matrix);
@@ -241,8 +243,8 @@ void decode_rows_f16(const MatrixType& m, const std::byte* matrix, std::int64_t 
       launch(to_half_kernel<From>, dim3(blocks_of(n, kPackThreads)), dim3(kPackThreads), 0, at,
              reinterpret_cast<const From*>(matrix) + first_row * m.k, n, y);
     });
-  with_tile(m.type, [&](auto tile) {
-    using T = typename decltype(tile)::type;
+  with_tile(m.type, [&](auto type) {
+    using T = Tile<kReadAs<type()>>;
     const std::int64_t n_strips = (first_row + n_rows - 1) / kTileRows - first_row / kTileRows + 1;
     const std::int64_t n_pieces = n_strips * pieces<T>(m.k);
     launch(decode_kernel<T>, dim3(blocks_of(n_pieces, kDecodeWarps)), dim3(32 * kDecodeWarps), 0, at, matrix, m.k,
@@ -265,8 +267,8 @@ void gather_rows(const MatrixType& m, const std::byte* matrix, const std::int32_
                reinterpret_cast<const From*>(matrix), m.k, m.n, from, to);
       });
     else
-      with_tile(m.type, [&](auto tile) {
-        using T = typename decltype(tile)::type;
+      with_tile(m.type, [&](auto type) {
+        using T = Tile<kReadAs<type()>>;
         launch(gather_kernel<T>, dim3(blocks_of(pieces<T>(m.k), kDecodeWarps), n), dim3(32 * kDecodeWarps), 0, at,
                matrix, m.k, m.n, from, to);
       });

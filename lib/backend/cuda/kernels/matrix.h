@@ -1,8 +1,8 @@
 // Matrices in device memory: how a storage type lies there, and what can be done with one beside multiplying.
 //
-// Float types lie as in the file: rows of k elements. Quantised types that have tiles lie as tiles of 16 rows x 256 k in
-// the order in which a warp feeds the tensor cores (tiles.cuh says how, type by type), strip by strip of 16 rows; what
-// is missing of the last strip or the last 256 is zero. Other types are decoded to F16 when they are loaded.
+// Float types lie as in the file: rows of k elements. Quantised types lie as tiles of 16 rows x 256 k in the order in
+// which a warp feeds the tensor cores (tiles.cuh says how, type by type), strip by strip of 16 rows; what is missing of
+// the last strip or the last 256 is zero.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,10 @@ namespace llm::cuda {
 
 inline constexpr int kTileRows = 16;
 
-/// The type that a matrix of a storage type is kept as: itself, or F16 for types without tiles and for F64.
+/// The type that a matrix of a storage type is kept as: itself, or F32 for F64.
 DType device_type(DType stored);
-bool has_tiles(DType);  ///< of a type that device_type gives
+/// Whether a type lies as tiles: the quantised ones.
+bool has_tiles(DType);
 
 /// n rows of k elements; `type` as device_type gives it. Experts follow one another, matrix_bytes() apart.
 struct MatrixType {
@@ -27,6 +28,8 @@ struct MatrixType {
 };
 /// A multiple of 128.
 std::size_t matrix_bytes(const MatrixType&);
+/// Whether experts that follow one another lie as one matrix of all their rows.
+bool experts_are_rows(const MatrixType&);
 
 /// Puts rows [first_row, first_row + n_rows) of a matrix, which lie at `rows` as in a file of type m.type, into
 /// `matrix`. Both numbers are multiples of 16 unless the range ends with the matrix. Also of float types (a copy).

@@ -129,6 +129,24 @@ struct BytePlane {
   static LLM_HOST_DEVICE int step(int quad, int) { return quad; }
   static LLM_HOST_DEVICE int byte(int field) { return field; }
 };
+/// The four codes of a step side by side as in SelectorPlane, in two parts: of each nibble's lower two bits those of
+/// two steps, of its third bit those of four. A step's selectors have a neighbour's in the upper half of their word.
+struct SelectorPairPlane {
+  static constexpr int kBits = 2, kQuads = 2;
+  static LLM_HOST_DEVICE int step(int quad, int field) { return 4 * quad + 2 * (field % 2) + field / 8; }
+  static LLM_HOST_DEVICE int byte(int field) { return field / 2 % 4; }
+  static LLM_HOST_DEVICE std::uint32_t at(const uint4 (&quads)[2], int step, int r) {
+    return moved(word(quads[step / 4], r), 2 * (step / 2 % 2), 0) & 0x33333333u;
+  }
+};
+struct SelectorBitPlane {
+  static constexpr int kBits = 1, kQuads = 1;
+  static LLM_HOST_DEVICE int step(int, int field) { return 2 * (field % 4) + field / 16; }
+  static LLM_HOST_DEVICE int byte(int field) { return field / 4 % 4; }
+  static LLM_HOST_DEVICE std::uint32_t at(const uint4& quad, int step, int r) {
+    return moved(word(quad, r), step / 2, 2) & 0x44444444u;
+  }
+};
 struct NoPlane {
   static constexpr int kBits = 1, kQuads = 0;
   static LLM_HOST_DEVICE int step(int, int) { return 0; }
@@ -262,6 +280,20 @@ struct CodesU2 : Planes<PairPlane, NoPlane, 8, false, 4, 2> {
   }
 };
 
+/// 1 bit, set for 1 and clear for -1; times 64.
+struct CodesSign : Planes<BitPlane, NoPlane, 8, true, 1, 0> {
+  static constexpr float kUnit = 0x1p-6f;
+  uint4 low;
+  template <class From>
+  LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
+    low = From::quad(codes + 16 * lane);
+  }
+  static LLM_HOST_DEVICE unsigned field(int, unsigned q, int) { return q ^ 1; }
+  LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const {
+    return (BitPlane::at(low, step, r, 7) & 0x80808080u) | 0x40404040u;
+  }
+};
+
 /// 2 bits less 1, times -64: 1 - q fits two bits as a signed number, q - 1 does not.
 struct CodesTernary : Planes<PairPlane, NoPlane, 8, true, 1, 0> {
   static constexpr float kUnit = -0x1p-6f;
@@ -286,24 +318,51 @@ struct CodesS8 : Planes<BytePlane, NoPlane, 4, true, 1, 0> {
   LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const { return word(low[step], r); }
 };
 
-constexpr std::uint32_t four_values(const std::int8_t (&values)[16], int first) {
+/// n values times `factor` plus `offset` as bytes, the first one lowest.
+constexpr std::uint32_t bytes_of(const std::int8_t* values, int n, int factor = 1, int offset = 0) {
   std::uint32_t w = 0;
-  for (int i = 0; i < 4; ++i) w |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(values[first + i])) << (8 * i);
+  for (int i = 0; i < n; ++i)
+    w |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(factor * values[i] + offset)) << (8 * i);
   return w;
 }
+constexpr std::uint32_t four_values(const std::int8_t (&values)[16], int first) { return bytes_of(values + first, 4); }
 struct TableIQ4 {
+  static constexpr float kUnit = 1;
   static constexpr std::uint32_t k0 = four_values(kValuesIQ4, 0), k4 = four_values(kValuesIQ4, 4),
                                  k8 = four_values(kValuesIQ4, 8), k12 = four_values(kValuesIQ4, 12);
 };
 struct TableE2M1 {
+  static constexpr float kUnit = 1;
   static constexpr std::uint32_t k0 = four_values(kValuesE2M1, 0), k4 = four_values(kValuesE2M1, 4),
                                  k8 = four_values(kValuesE2M1, 8), k12 = four_values(kValuesE2M1, 12);
+};
+
+/// Eight magnitudes, then the same with a minus; the scale of IQ3_XXS is a quarter of d.
+struct TableIQ3_XXS {
+  static constexpr float kUnit = 0x1p-2f;
+  static constexpr std::uint32_t k0 = bytes_of(kLevelsIQ3_XXS, 4), k4 = bytes_of(kLevelsIQ3_XXS + 4, 4),
+                                 k8 = bytes_of(kLevelsIQ3_XXS, 4, -1), k12 = bytes_of(kLevelsIQ3_XXS + 4, 4, -1);
+};
+struct TableIQ3_S {
+  static constexpr float kUnit = 1;
+  static constexpr std::uint32_t k0 = bytes_of(kLevelsIQ3_S, 4), k4 = bytes_of(kLevelsIQ3_S + 4, 4),
+                                 k8 = bytes_of(kLevelsIQ3_S, 4, -1), k12 = bytes_of(kLevelsIQ3_S + 4, 4, -1);
+};
+/// Three magnitudes, a fourth that no grid has, the same with a minus; the scale is an eighth of d.
+struct TableIQ2 {
+  static constexpr float kUnit = 0x1p-3f;
+  static constexpr std::uint32_t k0 = bytes_of(kLevelsIQ2, 3), k4 = bytes_of(kLevelsIQ2, 3, -1);
+};
+/// Eight times level + delta, with delta = 1/8 and then -1/8.
+struct TableIQ1 {
+  static constexpr float kUnit = 0x1p-3f;
+  static constexpr std::uint32_t k0 = bytes_of(kLevelsIQ1, 3, 8, 1), k4 = bytes_of(kLevelsIQ1, 3, 8, -1);
 };
 
 /// 4 bits that choose one of 16 bytes: from each half of the table by the lower three, then by the top one.
 template <class Table>
 struct CodesTable : Planes<SelectorPlane, NoPlane, 8, true, 1, 0> {
-  static constexpr float kUnit = 1;
+  static constexpr float kUnit = Table::kUnit;
   uint4 low[4];
   template <class From>
   LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
@@ -316,6 +375,23 @@ struct CodesTable : Planes<SelectorPlane, NoPlane, 8, true, 1, 0> {
     const std::uint32_t half = (((w >> 1) & 0x44444444u) | 0x32103210u) >> (16 * (step % 2));
     return permute_bytes(permute_bytes(Table::k0, Table::k4, in_half), permute_bytes(Table::k8, Table::k12, in_half),
                          half);
+  }
+};
+
+/// 3 bits that choose one of 8 bytes.
+template <class Table>
+struct CodesTable8 : Planes<SelectorPairPlane, SelectorBitPlane, 8, true, 1, 0> {
+  static constexpr float kUnit = Table::kUnit;
+  uint4 low[2], high;
+  template <class From>
+  LLM_HOST_DEVICE void load(const std::byte* codes, int lane) {
+    for (int i = 0; i < 2; ++i) low[i] = From::quad(codes + kQuadBytes * i + 16 * lane);
+    high = From::quad(codes + kQuadBytes * 2 + 16 * lane);
+  }
+  static LLM_HOST_DEVICE unsigned field(int plane, unsigned q, int) { return plane == 0 ? q & 3 : q >> 2; }
+  LLM_HOST_DEVICE std::uint32_t bytes(int step, int r) const {
+    const std::uint32_t two_steps = SelectorPairPlane::at(low, step, r) | SelectorBitPlane::at(high, step, r);
+    return permute_bytes(Table::k0, Table::k4, two_steps >> (16 * (step % 2)));
   }
 };
 

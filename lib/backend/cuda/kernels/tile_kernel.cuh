@@ -576,7 +576,7 @@ void launch_tile_kernel(TileArguments p, const Launch& at) {
 
 template <DType type>
 void launch_tile_products(const TileArguments& p, const Launch& at) {
-  using T = Tile<type>;
+  using T = Tile<kReadAs<type>>;
   const int columns = p.groups.n_groups != nullptr ? p.groups.columns : p.columns;
   if (columns <= 8)
     launch_tile_kernel<T, 1>(p, at);

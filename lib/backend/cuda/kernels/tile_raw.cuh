@@ -1,5 +1,5 @@
 // Blocks of the storage types as they lie in a file (tensor/blocks.h), read code by code and scale by scale on either
-// side, without alignment: what tiles are packed from.
+// side, without alignment: what tiles are packed from. Those of codebooks are in tile_grids.cuh.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ namespace llm::cuda {
 using Bytes = const std::uint8_t*;
 
 LLM_HOST_DEVICE std::uint32_t half_at(Bytes b) { return b[0] | static_cast<std::uint32_t>(b[1]) << 8; }
+LLM_HOST_DEVICE std::uint32_t word_at(Bytes b) { return half_at(b) | half_at(b + 2) << 16; }
 /// Element e of 32 in nibbles: the low halves of 16 bytes, then the high ones.
 LLM_HOST_DEVICE unsigned nibble32(Bytes qs, int e) { return e < 16 ? qs[e] & 15u : qs[e - 16] >> 4; }
 /// Of 256 in pairs of bits, as in Q2_K.
@@ -19,6 +20,7 @@ LLM_HOST_DEVICE unsigned pair256(Bytes qs, int e) { return qs[32 * (e / 128) + e
 /// Of 256 in nibbles, as in Q4_K.
 LLM_HOST_DEVICE unsigned nibble256(Bytes qs, int e) { return qs[32 * (e / 64) + e % 32] >> (4 * (e / 32 % 2)) & 15u; }
 LLM_HOST_DEVICE unsigned bit_of(Bytes bits, int e) { return bits[e / 8] >> (e % 8) & 1u; }
+LLM_HOST_DEVICE unsigned nibble_of(Bytes nibbles, int i) { return nibbles[i / 2] >> (4 * (i % 2)) & 15u; }
 
 /// A type's block: code() of element e, the f16 bits d() and m() (minimum, or its scale), integer scale() and minimum()
 /// of sub-block s.
@@ -176,6 +178,37 @@ struct Raw<DType::TQ2_0> {
   static constexpr int kElems = 256;
   static LLM_HOST_DEVICE unsigned code(Bytes b, int e) { return pair256(b, e); }
   static LLM_HOST_DEVICE std::uint32_t d(Bytes b) { return half_at(b + 64); }
+};
+template <>
+struct Raw<DType::TQ1_0> {
+  using Block = BlockTQ1_0;
+  static constexpr int kElems = 256;
+  static LLM_HOST_DEVICE unsigned code(Bytes b, int e) {
+    if (e < 160) return trit_of(b[e % 32], e / 32);
+    return e < 240 ? trit_of(b[32 + e % 16], (e - 160) / 16) : trit_of(b[48 + e % 4], (e - 240) / 4);
+  }
+  static LLM_HOST_DEVICE std::uint32_t d(Bytes b) { return half_at(b + 52); }
+
+ private:
+  /// trit()
+  static LLM_HOST_DEVICE unsigned trit_of(unsigned byte, int p) {
+    const unsigned power = p == 0 ? 1 : p == 1 ? 3 : p == 2 ? 9 : p == 3 ? 27 : 81;
+    return (byte * power & 255u) * 3 >> 8;
+  }
+};
+template <>
+struct Raw<DType::Q2_0> {
+  using Block = BlockQ2_0;
+  static constexpr int kElems = 64;
+  static LLM_HOST_DEVICE unsigned code(Bytes b, int e) { return b[2 + e / 4] >> (2 * (e % 4)) & 3u; }
+  static LLM_HOST_DEVICE std::uint32_t d(Bytes b) { return half_at(b); }
+};
+template <>
+struct Raw<DType::Q1_0> {
+  using Block = BlockQ1_0;
+  static constexpr int kElems = 128;
+  static LLM_HOST_DEVICE unsigned code(Bytes b, int e) { return bit_of(b + 2, e); }
+  static LLM_HOST_DEVICE std::uint32_t d(Bytes b) { return half_at(b); }
 };
 
 }  // namespace llm::cuda

@@ -78,7 +78,7 @@ struct Scales32Minimums {
   }
 };
 
-/// Q6_K, Q3_K: 16 scales, signed.   0 scales [g][half][16]   256 halves [g][half] d
+/// Q6_K, Q3_K, IQ2_XS, IQ2_S, IQ1_M: 16 scales, signed.   0 scales [g][half][16]   256 halves [g][half] d
 struct Scales16 {
   static constexpr int kBytes = 288, kScaleK = 16, kMinimumK = 0;
   uint4 scales[2];
@@ -125,7 +125,7 @@ struct Scales16Minimums {
   }
 };
 
-/// IQ4_XS: 8 scales, signed.   0 scales [g][half][8]   128 halves [g][half] d
+/// IQ4_XS, IQ3_XXS, IQ3_S, IQ2_XXS, IQ1_S: 8 scales, signed.   0 scales [g][half][8]   128 halves [g][half] d
 struct Scales32 {
   static constexpr int kBytes = 160, kScaleK = 32, kMinimumK = 0;
   uint4 scales;
@@ -144,7 +144,7 @@ struct Scales32 {
   LLM_HOST_DEVICE float d(int half) const { return half == 0 ? low_half(halves) : high_half(halves); }
 };
 
-/// TQ2_0.   0 halves [g][half] d
+/// TQ1_0, TQ2_0.   0 halves [g][half] d
 struct ScalesOne {
   static constexpr int kBytes = 32, kScaleK = 0, kMinimumK = 0;
   std::uint32_t halves;
@@ -189,8 +189,9 @@ struct StepScales {
   LLM_HOST_DEVICE float d(int half, int s) const { return Number::value(word(scales[half], s / 2), s % 2); }
 };
 
-/// The same of pieces of 4 steps.   0 [g][half][4]
-struct StepScales4 {
+/// Four in a piece: Q8_0, where it has 4 steps, and Q2_0, where each is of two.   0 [g][half][4]
+template <int kStepsEach>
+struct FourScales {
   static constexpr int kBytes = 128, kScaleK = 32;
   static constexpr bool kOffset = false;
   uint4 scales;
@@ -200,10 +201,30 @@ struct StepScales4 {
   }
   template <class Source>
   static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
-    const int row = tile_row(w / 4, w / 2 % 2), k = 64 * (w % 2);
-    return from.d_at(row, k) | from.d_at(row, k + 32) << 16;
+    const int row = tile_row(w / 4, w / 2 % 2), k = 64 * kStepsEach * (w % 2);
+    return from.d_at(row, k) | from.d_at(row, k + 32 * kStepsEach) << 16;
   }
-  LLM_HOST_DEVICE float d(int half, int s) const { return AsHalf::value(word(scales, 2 * half + s / 2), s % 2); }
+  LLM_HOST_DEVICE float d(int half, int s) const {
+    const int i = s / kStepsEach;
+    return AsHalf::value(word(scales, 2 * half + i / 2), i % 2);
+  }
+};
+
+/// Q1_0: d per four steps.   0 [g][half][2]
+struct TwoScales {
+  static constexpr int kBytes = 64, kScaleK = 32;
+  static constexpr bool kOffset = false;
+  uint2 scales;
+  template <class From>
+  LLM_HOST_DEVICE void load(const std::byte* from, int lane) {
+    scales = From::pair(from + 8 * (lane / 4));
+  }
+  template <class Source>
+  static LLM_HOST_DEVICE std::uint32_t word_of(const Source& from, int w) {
+    const int row = tile_row(w / 2, w % 2);
+    return from.d_at(row, 0) | from.d_at(row, 128) << 16;
+  }
+  LLM_HOST_DEVICE float d(int half, int s) const { return AsHalf::value(half == 0 ? scales.x : scales.y, s / 4); }
 };
 
 /// d and m per step.   0 d [g][half][8]   256 m [g][half][8]

@@ -2,20 +2,29 @@
 // pieces (tile_codes.cuh), then their scales (tile_scales.cuh), rounded up to 128 bytes. Bytes per 16 x 256:
 //
 //   Q4_0 2,304  Q4_1 2,560  Q5_0 2,816  Q5_1 3,072  Q8_0 4,352  IQ4_NL 2,304  MXFP4 2,304  NVFP4 2,560
-//   Q2_K 1,600  Q3_K 1,824  Q4_K 2,368  Q5_K 2,880  Q6_K 3,360  IQ4_XS 2,208  TQ2_0 1,056
+//   Q2_K 1,600  Q3_K 1,824  Q4_K 2,368  Q5_K 2,880  Q6_K 3,360  IQ4_XS 2,208
+//   Q1_0   576  Q2_0 1,152  TQ1_0, TQ2_0 1,056
+//   IQ1_S, IQ2_XXS 1,696    IQ1_M, IQ2_XS, IQ2_S 1,824      IQ3_XXS, IQ3_S 2,208
+//
+// The IQ types of codebooks lie as levels and signs, not as rows of a grid: 3.3 or 3.6 bits a weight for IQ1 and
+// IQ2, 4.3 for IQ3, where files have 1.6 to 2.6 and 3.1 or 3.4. A byte permutation makes the codes, which no grid's
+// lookup would match.
 #pragma once
 
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/tile_codes.cuh"
+#include "backend/cuda/kernels/tile_grids.cuh"
 #include "backend/cuda/kernels/tile_raw.cuh"
 #include "backend/cuda/kernels/tile_scales.cuh"
 
 namespace llm::cuda {
 
 /// The storage types that have tiles.
-#define LLM_TILE_TYPES(X) \
-  X(Q4_0)                 \
-  X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4) X(NVFP4) X(TQ2_0)
+#define LLM_TILE_TYPES(X)                                                                                        \
+  X(Q4_0)                                                                                                        \
+  X(Q4_1)                                                                                                        \
+  X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4) X(NVFP4) X(TQ1_0) \
+      X(TQ2_0) X(Q1_0) X(Q2_0) X(IQ1_S) X(IQ1_M) X(IQ2_XXS) X(IQ2_XS) X(IQ2_S) X(IQ3_XXS) X(IQ3_S)
 
 /// A piece of a type in a lane's registers.
 template <DType type, ActFormat format, class CodesKind, class ScalesKind>
@@ -48,7 +57,7 @@ struct Tile<DType::Q5_0> : TileOf<DType::Q5_0, ActFormat::Q8x32, CodesS5, StepSc
 template <>
 struct Tile<DType::Q5_1> : TileOf<DType::Q5_1, ActFormat::Q8x32, CodesU5, StepScalesOffsets> {};
 template <>
-struct Tile<DType::Q8_0> : TileOf<DType::Q8_0, ActFormat::Q8x32, CodesS8, StepScales4> {};
+struct Tile<DType::Q8_0> : TileOf<DType::Q8_0, ActFormat::Q8x32, CodesS8, FourScales<1>> {};
 template <>
 struct Tile<DType::Q2_K> : TileOf<DType::Q2_K, ActFormat::Q8x256, CodesU2, Scales16Minimums> {};
 template <>
@@ -68,7 +77,35 @@ struct Tile<DType::MXFP4> : TileOf<DType::MXFP4, ActFormat::Q8x32, CodesTable<Ta
 template <>
 struct Tile<DType::NVFP4> : TileOf<DType::NVFP4, ActFormat::Q8x32, CodesTable<TableE2M1>, HalfStepScales> {};
 template <>
+struct Tile<DType::TQ1_0> : TileOf<DType::TQ1_0, ActFormat::Q8x256, CodesTernary, ScalesOne> {};
+template <>
 struct Tile<DType::TQ2_0> : TileOf<DType::TQ2_0, ActFormat::Q8x256, CodesTernary, ScalesOne> {};
+template <>
+struct Tile<DType::Q1_0> : TileOf<DType::Q1_0, ActFormat::Q8x32, CodesSign, TwoScales> {};
+template <>
+struct Tile<DType::Q2_0> : TileOf<DType::Q2_0, ActFormat::Q8x32, CodesTernary, FourScales<2>> {};
+template <>
+struct Tile<DType::IQ1_S> : TileOf<DType::IQ1_S, ActFormat::Q8x256, CodesTable8<TableIQ1>, Scales32> {};
+template <>
+struct Tile<DType::IQ1_M> : TileOf<DType::IQ1_M, ActFormat::Q8x256, CodesTable8<TableIQ1>, Scales16> {};
+template <>
+struct Tile<DType::IQ2_XXS> : TileOf<DType::IQ2_XXS, ActFormat::Q8x256, CodesTable8<TableIQ2>, Scales32> {};
+template <>
+struct Tile<DType::IQ2_XS> : TileOf<DType::IQ2_XS, ActFormat::Q8x256, CodesTable8<TableIQ2>, Scales16> {};
+template <>
+struct Tile<DType::IQ2_S> : TileOf<DType::IQ2_S, ActFormat::Q8x256, CodesTable8<TableIQ2>, Scales16> {};
+template <>
+struct Tile<DType::IQ3_XXS> : TileOf<DType::IQ3_XXS, ActFormat::Q8x256, CodesTable<TableIQ3_XXS>, Scales32> {};
+template <>
+struct Tile<DType::IQ3_S> : TileOf<DType::IQ3_S, ActFormat::Q8x256, CodesTable<TableIQ3_S>, Scales32> {};
+
+/// The type as which tiles are read: types that differ in the file alone share their kernels.
+template <DType type>
+inline constexpr DType kReadAs = type;
+template <>
+inline constexpr DType kReadAs<DType::TQ1_0> = DType::TQ2_0;
+template <>
+inline constexpr DType kReadAs<DType::IQ2_S> = DType::IQ2_XS;
 
 // --- places ---
 
