@@ -490,6 +490,8 @@ std::string refusal(const Graph& graph, const Node& node) {
     const DTypeInfo& type = info(w.type.dtype);
     if (type.use != DTypeUse::Weight)
       return "weight \"" + w.name + "\": type " + std::string(name(w.type.dtype)) + " cannot be a matrix";
+    if (type.quantized() && !has_tiles(w.type.dtype))
+      return "weight \"" + w.name + "\": the GPU has no kernels for type " + std::string(name(w.type.dtype));
     if (w.type.shape[0] % type.block_elems != 0)
       return "weight \"" + w.name + "\": rows of " + std::to_string(w.type.shape[0]) + " are not whole blocks of " +
              std::string(name(w.type.dtype));
