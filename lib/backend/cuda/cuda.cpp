@@ -81,7 +81,9 @@ class CudaBackend final : public Backend {
       const auto operands = product_operands(node.op);
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const DType type = device_type(legal.info(node.in[operands[i].weight]).type.dtype);
-        const bool many = uses_library(graph, node, gemm_ != nullptr);
+        const bool many = std::holds_alternative<ExpertLinear>(node.op)
+                              ? uses_grouped_products(graph, node.in[1], gemm_ != nullptr)
+                              : uses_library(graph, node, gemm_ != nullptr);
         products(node.op)[i].activation = many ? ActFormat::F32 : info(type).activation;
       }
       if (auto* attention = std::get_if<Attention>(&node.op)) attention->query = ActFormat::Q8x32;

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/fusions.h"
 #include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/rows.h"
@@ -18,7 +19,9 @@ constexpr std::int64_t kDecodedBytes = std::int64_t{32} << 20;
 
 /// Of the products of a node.
 Columns product_columns(const Graph& g, const Node& node, bool library) {
-  return library && std::holds_alternative<Linear>(node.op) ? columns_of(g, node.in[0]) : Columns::Few;
+  if (std::holds_alternative<ExpertLinear>(node.op))
+    return uses_grouped_products(g, node.in[1], library) ? Columns::Many : Columns::Few;
+  return library ? columns_of(g, node.in[0]) : Columns::Few;
 }
 
 /// A copy of the graph in which forms are values and inputs and outputs live as long as the step.
@@ -60,13 +63,15 @@ class Planning {
     const auto operands = product_operands(node.op);
     if (operands.empty()) return;
     const std::uint32_t x = node.in[0];
-    if (std::holds_alternative<ExpertLinear>(node.op)) add(node.in[1], Form::RouteGroups, i);
+    const bool expert = std::holds_alternative<ExpertLinear>(node.op);
+    if (expert) add(node.in[1], Form::RouteGroups, i);
+    const bool grouped = expert && uses_grouped_products(g_, node.in[1], library_);
     const Columns columns = product_columns(g_, node, library_);
     for (const ProductOperands& p : operands) {
       const DType type = device_type(g_.info(node.in[p.weight]).type.dtype);
       const FewForm few = few_form(type);
       if (columns != Columns::Many && few.any) add(x, few.form, i);
-      if (columns != Columns::Few && type != DType::F32) {
+      if (columns != Columns::Few && (grouped || type != DType::F32)) {
         add(x, Form::F16, i);
         add(x, Form::F16Unscale, i);
       }
@@ -139,6 +144,14 @@ Columns columns_of(const Graph& g, std::uint32_t activation) {
   return g.info(activation).rows == RowSpace::Outputs ? Columns::Either : Columns::Many;
 }
 
+bool uses_grouped_products(const Graph& g, std::uint32_t ids, bool library) {
+  if (!library || g.bucket().tokens <= kMaxColumns) return false;
+  return std::all_of(g.nodes().begin(), g.nodes().end(), [&](const Node& node) {
+    if (!std::holds_alternative<ExpertLinear>(node.op) || node.in[1] != ids) return true;
+    return grouped_products_take(g.info(node.in[0]).type.shape[0]);
+  });
+}
+
 bool uses_library(const Graph& g, const Node& node, bool library) {
   return library && std::holds_alternative<Linear>(node.op) && columns_of(g, node.in[0]) != Columns::Few;
 }
@@ -160,7 +173,8 @@ std::vector<bool> values_read_as_f32(const Graph& g, bool library) {
       const DType type = device_type(g.info(node.in[p.weight]).type.dtype);
       const Columns columns = product_columns(g, node, library);
       const bool plain =
-          (columns != Columns::Many && !few_form(type).any) || (columns != Columns::Few && type == DType::F32);
+          (columns != Columns::Many && !few_form(type).any) ||
+          (columns != Columns::Few && type == DType::F32 && !std::holds_alternative<ExpertLinear>(node.op));
       if (plain) read[node.in[0]] = true;
     }
   }

@@ -15,6 +15,11 @@ namespace llm::cuda {
 enum class Columns : std::uint8_t { Few, Many, Either };
 Columns columns_of(const Graph&, std::uint32_t activation);
 
+/// Whether the products of the experts that a value's ids choose are grouped ones (grouped_products.h): those of
+/// programs for prompts whose weights allow it, where products of many columns may differ from those of few
+/// (`library`). All readers of the ids share their groups.
+bool uses_grouped_products(const Graph&, std::uint32_t ids, bool library);
+
 enum class Form : std::uint8_t { Q8x256, Q8x32, RoundedBf16, F16, F16Unscale, RouteGroups };
 inline constexpr int kForms = 6;
 

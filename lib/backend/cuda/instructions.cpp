@@ -7,6 +7,7 @@
 #include "backend/cuda/fusions.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/finish.h"
+#include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/rope_append.h"
@@ -19,7 +20,7 @@ namespace {
 
 /// Prompts with fewer tokens a sequence are attended to token by token.
 constexpr int kPromptTokens = 16;
-/// Routes of a group where a step has many.
+/// Routes of a group where a step has many, of products that are not grouped_products().
 constexpr int kWideGroup = 32, kNarrowGroup = 8;
 
 using Emit = std::function<void(const StepLaunch&)>;
@@ -164,7 +165,7 @@ class NodeCompiler {
     const auto route_alone = [=](const StepLaunch& s) { route(op, logits, experts, count(s), ids, weights, s.at); };
     std::byte* const memory = form(node_.out[0], Form::RouteGroups);
     if (memory == nullptr) return add("route", route_alone);
-    const int columns = group_columns(out(0));
+    const int columns = group_columns(node_.out[0]);
     StepView step = site_.step;
     if (out(0).rows == RowSpace::Outputs) ++step.counts;  // as many tokens as the step wants rows
     const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
@@ -234,11 +235,23 @@ class NodeCompiler {
     const ValueInfo &x = in(0), &ids = in(1);
     const int per_row = x.type.shape.n_dims() == 3 ? 1 : static_cast<int>(ids.type.shape[0]);
     const auto routes = into_.routes.at(node_.in[1]);
+    const auto groups_of_row = [=] {
+      RouteGroups groups = *routes;
+      groups.routes_per_row = per_row;
+      return groups;
+    };
+    if (uses_grouped_products(graph_, node_.in[1], site_.gemm != nullptr)) {
+      const std::byte* const f16 = form(node_.in[0], Form::F16);
+      const auto* const unscale = reinterpret_cast<const float*>(form(node_.in[0], Form::F16Unscale));
+      add("experts: decoded to F16, grouped on tensor cores",
+          [=](const StepLaunch& s) { grouped_products(targets, f16, unscale, groups_of_row(), s.at); });
+      for (const std::uint32_t y : node_.out) convert(y);
+      return;
+    }
     const Split split(*this, targets);
     add("experts: " + few_text(targets),
         [=, x = f32(x), capacity = static_cast<int>(row_capacity(x))](const StepLaunch& s) {
-          RouteGroups groups = *routes;
-          groups.routes_per_row = per_row;
+          const RouteGroups groups = groups_of_row();
           if (!split.q8x256.empty()) expert_tile_products(split.q8x256, split.x256, capacity, groups, s.at);
           if (!split.q8x32.empty()) expert_tile_products(split.q8x32, split.x32, capacity, groups, s.at);
           if (!split.plain.empty()) expert_float_products(split.plain, x, groups, s.at);
@@ -303,7 +316,10 @@ class NodeCompiler {
     const auto id = static_cast<std::uint32_t>(&v - graph_.values().data());
     return [count = counter(id), n = v.type.shape[0]](const StepLaunch& s) { return count(s) * n; };
   }
-  int group_columns(const ValueInfo& ids) const { return ids.type.shape.elements() > 256 ? kWideGroup : kNarrowGroup; }
+  int group_columns(std::uint32_t ids) const {
+    if (uses_grouped_products(graph_, ids, site_.gemm != nullptr)) return kGroupedColumns;
+    return graph_.info(ids).type.shape.elements() > 256 ? kWideGroup : kNarrowGroup;
+  }
 
   /// For any number of tokens that a step of this program may have: work is split the more, the fewer there are.
   AttentionMemory attention_memory(const CacheView& cache, const AttentionShape& shape) const {

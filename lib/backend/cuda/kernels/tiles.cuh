@@ -217,7 +217,7 @@ LLM_HOST_DEVICE void decode_four(const T& piece, const std::byte* scales, int la
   if constexpr (T::Codes::kPasses > 1)
     unit = 1.0f / static_cast<float>(1 << T::Codes::kPassShift * (step % T::Codes::kPasses));
   const auto byte = [&](int b) {
-    return static_cast<float>(T::Codes::kSigned ? signed_byte(bytes, b) : unsigned_byte(bytes, b));
+    return T::Codes::kSigned ? signed_byte_float(bytes, b) : unsigned_byte_float(bytes, b);
   };
   if constexpr (T::kFormat == ActFormat::Q8x256) {
     const int sub = T::Scales::kScaleK == 16 ? 2 * step + r / 2 : step;

@@ -1,0 +1,12 @@
+// Grouped products of some types of tiles: a file for each few, so that they compile side by side.
+#include "backend/cuda/kernels/grouped_kernel.cuh"
+
+namespace llm::cuda {
+
+template void launch_grouped_products<DType::Q4_0>(const GroupedArguments&, const Launch&);
+template void launch_grouped_products<DType::Q4_1>(const GroupedArguments&, const Launch&);
+template void launch_grouped_products<DType::Q5_0>(const GroupedArguments&, const Launch&);
+template void launch_grouped_products<DType::Q5_1>(const GroupedArguments&, const Launch&);
+template void launch_grouped_products<DType::Q8_0>(const GroupedArguments&, const Launch&);
+
+}  // namespace llm::cuda

@@ -1,0 +1,293 @@
+// Grouped products against double precision, of weights rounded to F16: what is allowed for is only how sums are
+// rounded.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/kernels/grouped_products.h"
+#include "backend/cuda/kernels/matrix.h"
+#include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/kernels/tiles.cuh"
+#include "base/half.h"
+#include "device_data.h"
+#include "kernels/quant_cases.h"
+#include "support/catch.h"
+#include "tensor/decode.h"
+#include "tensor/tensor.h"
+
+using namespace llm;
+using namespace llm::cuda;
+using namespace llm::cuda::test;
+
+namespace {
+
+float as_half(float x) { return to_float(to_half(x)); }
+
+/// Matrices of random weights on the device, and their values rounded to F16.
+struct Experts {
+  Experts(DType type, int count, std::int64_t n, std::int64_t k, std::uint32_t seed)
+      : type{type, k, n}, count(count), matrices(matrix_bytes(this->type) * static_cast<std::size_t>(count)) {
+    const std::size_t row_bytes = TensorType{type, {k}}.row_bytes(), rows = static_cast<std::size_t>(count * n);
+    std::vector<std::byte> file(rows * row_bytes);
+    std::mt19937 rng(seed);
+    if (info(type).quantized()) {
+      cpu::test::random_blocks(type, file.data(), file.size(), rng);
+    } else {
+      std::normal_distribution<float> normal;
+      for (std::size_t i = 0; i < rows * static_cast<std::size_t>(k); ++i) {
+        const float x = normal(rng);
+        const std::uint16_t half = type == DType::F16 ? to_half(x).bits : to_bfloat16(x).bits;
+        if (type == DType::F32)
+          std::memcpy(file.data() + 4 * i, &x, 4);
+        else
+          std::memcpy(file.data() + 2 * i, &half, 2);
+      }
+    }
+    values.resize(rows * static_cast<std::size_t>(k));
+    for (std::size_t row = 0; row < rows; ++row)
+      decode(type, file.data() + row * row_bytes, values.data() + row * static_cast<std::size_t>(k), k);
+    for (float& x : values) x = as_half(x);
+    const OnDevice<std::byte> on_device(file);
+    for (int e = 0; e < count; ++e)
+      pack_rows(this->type, on_device.data() + static_cast<std::size_t>(e * n) * row_bytes, 0, n,
+                matrices.data() + static_cast<std::size_t>(e) * matrix_bytes(this->type), {});
+    check_cuda(cudaDeviceSynchronize(), "packing");
+  }
+  const float* row(int expert, std::int64_t i) const { return values.data() + (expert * type.n + i) * type.k; }
+
+  MatrixType type;
+  int count;
+  OnDevice<std::byte> matrices;
+  std::vector<float> values;
+};
+
+/// Rows as the F16 form has them: values of F16, and factors that are mostly 1.
+struct Halves {
+  Halves(int rows, std::int64_t k, std::uint32_t seed) : k(k), unscale(static_cast<std::size_t>(rows), 1.0f) {
+    Random random(seed);
+    std::vector<std::uint16_t> bits;
+    for (std::int64_t i = 0; i < rows * k; ++i) {
+      bits.push_back(to_half(random.normal()).bits);
+      values.push_back(to_float(Half{bits.back()}));
+    }
+    for (std::size_t i = 2; i < unscale.size(); i += 5) unscale[i] = 8;
+    on_device.emplace_back(bits);
+    factors.emplace_back(unscale);
+  }
+  const float* row(int i) const { return values.data() + i * k; }
+  std::int64_t k;
+  std::vector<float> values, unscale;
+  std::vector<OnDevice<std::uint16_t>> on_device;
+  std::vector<OnDevice<float>> factors;
+};
+
+/// The routes of ids [routes] in groups, as group_routes() makes them; an id of -1 is a route that is not there.
+struct Groups {
+  Groups(const std::vector<std::int32_t>& ids, int experts, int columns, int routes_per_row) {
+    std::vector<std::int32_t> expert, first, count, routes;
+    for (int e = 0; e < experts; ++e) {
+      const auto begin = static_cast<std::int32_t>(routes.size());
+      for (std::size_t r = 0; r < ids.size(); ++r)
+        if (ids[r] == e) routes.push_back(static_cast<std::int32_t>(r));
+      for (auto at = begin; at < static_cast<std::int32_t>(routes.size()); at += columns) {
+        expert.push_back(e);
+        first.push_back(at);
+        count.push_back(std::min(static_cast<std::int32_t>(routes.size()) - at, columns));
+      }
+    }
+    const auto n = static_cast<std::int32_t>(expert.size());
+    for (int spare = 0; spare < 2; ++spare) expert.push_back(-77), first.push_back(-77), count.push_back(-77);
+    lists.emplace_back(std::vector<std::int32_t>{n});
+    for (const auto* list : {&expert, &first, &count, &routes}) lists.emplace_back(*list);
+    view = {.n_groups = lists[0].data(),
+            .expert = lists[1].data(),
+            .first = lists[2].data(),
+            .count = lists[3].data(),
+            .routes = lists[4].data(),
+            .max_groups = n + 2,
+            .columns = columns,
+            .routes_per_row = routes_per_row};
+  }
+  std::vector<OnDevice<std::int32_t>> lists;
+  RouteGroups view;
+};
+
+/// Routes that differ from what they should be, and those without an id that were written to.
+std::size_t wrong_results(const Experts& w, const Halves& x, const std::vector<std::int32_t>& ids, int per_row,
+                          const std::vector<float>& bias, const std::vector<float>& scale,
+                          const std::vector<float>& y) {
+  const std::int64_t k = w.type.k, n = w.type.n;
+  // Each of the k / 16 products adds to its sum with 22 bits at least; the rest rounds once each.
+  const double unit = 0x1p-22 * (static_cast<double>(k) / 16 + 4);
+  std::size_t wrong = 0;
+  for (std::size_t r = 0; r < ids.size(); ++r) {
+    const int row = static_cast<int>(r) / per_row, e = ids[r];
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float got = y[r * static_cast<std::size_t>(n) + static_cast<std::size_t>(i)];
+      if (e < 0) {
+        wrong += !std::isnan(got);
+        continue;
+      }
+      double sum = 0, magnitude = 0;
+      for (std::int64_t j = 0; j < k; ++j) {
+        const double term = double{w.row(e, i)[j]} * double{x.row(row)[j]};
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      const double factor = double{x.unscale[static_cast<std::size_t>(row)]} *
+                            (scale.empty() ? 1.0 : double{scale[static_cast<std::size_t>(e)]});
+      const double added = bias.empty() ? 0.0 : double{bias[static_cast<std::size_t>(e * n + i)]};
+      const double want = sum * factor + added;
+      wrong += !(std::abs(double{got} - want) <= unit * (magnitude * std::abs(factor) + std::abs(added)));
+    }
+  }
+  return wrong;
+}
+
+std::vector<float> run(const Experts& w, const Halves& x, const Groups& groups, std::size_t routes,
+                       const std::vector<float>& bias = {}, const std::vector<float>& scale = {}) {
+  const OnDevice<float> device_bias(bias), device_scale(scale), y(routes * static_cast<std::size_t>(w.type.n));
+  const Target target{.type = w.type,
+                      .matrix = w.matrices.data(),
+                      .bias = bias.empty() ? nullptr : device_bias.data(),
+                      .scale = scale.empty() ? nullptr : device_scale.data(),
+                      .y = y.data()};
+  check_cuda(cudaDeviceSynchronize(), "poisoning");
+  grouped_products({&target, 1}, x.on_device[0].data(), x.factors[0].data(), groups.view, {});
+  return y.read();
+}
+
+std::vector<std::int32_t> random_ids(int routes, int experts, std::uint32_t seed) {
+  Random random(seed);
+  std::vector<std::int32_t> ids;
+  for (int i = 0; i < routes; ++i) ids.push_back(random.below(experts));
+  return ids;
+}
+
+constexpr DType kTypes[] = {
+#define LLM_TYPE(name) DType::name,
+    LLM_TILE_TYPES(LLM_TYPE)
+#undef LLM_TYPE
+        DType::F32,
+    DType::F16, DType::BF16};
+
+}  // namespace
+
+TEST_CASE("grouped products of every type agree with double precision", "[grouped]") {
+  if (no_device()) return;
+  for (const DType type : kTypes) {
+    const auto block = static_cast<std::int64_t>(info(type).block_elems);
+    const std::int64_t lengths[] = {block == 256 ? 256
+                                    : block == 1 ? 8
+                                                 : 64,
+                                    block == 256 ? 768
+                                    : block == 1 ? 584
+                                                 : 832};
+    for (const std::int64_t k : lengths) {
+      constexpr int kExperts = 4, kTopK = 2;
+      const Experts w(type, kExperts, 149, k, static_cast<std::uint32_t>(k));
+      std::vector<std::int32_t> ids = random_ids(178, kExperts, 7);
+      std::replace(ids.begin(), ids.end(), 1, 3);  // nobody goes to expert 1
+      ids[5] = ids[66] = -1;
+      const Halves x(static_cast<int>(ids.size()) / kTopK, k, static_cast<std::uint32_t>(k + 1));
+      const Groups groups(ids, kExperts, kGroupedColumns, kTopK);
+      const std::vector<float> y = run(w, x, groups, ids.size());
+      INFO(name(type) << " k " << k);
+      CHECK(wrong_results(w, x, ids, kTopK, {}, {}, y) == 0);
+    }
+  }
+}
+
+TEST_CASE("grouped products take any number of routes, by token or by route, with scale and bias", "[grouped]") {
+  if (no_device()) return;
+  constexpr int kExperts = 3;
+  const std::int64_t k = 512, n = 40;
+  const Experts w(DType::Q4_K, kExperts, n, k, 3);
+  Random random(4);
+  const std::vector<float> bias = random.floats(kExperts * static_cast<std::size_t>(n)), scale = {0.5f, -2.0f, 3.0f};
+  for (const int routes : {1, 31, 32, 33, 96, 128, 129, 300}) {
+    for (const int per_row : {1, 3}) {
+      const std::vector<std::int32_t> one(static_cast<std::size_t>(routes), 2);
+      const Halves x((routes + per_row - 1) / per_row, k, 5);
+      for (const auto& ids : {one, random_ids(routes, kExperts, 6)}) {
+        const Groups groups(ids, kExperts, kGroupedColumns, per_row);
+        const std::vector<float> y = run(w, x, groups, ids.size(), bias, scale);
+        INFO("routes " << routes << " a row " << per_row);
+        CHECK(wrong_results(w, x, ids, per_row, bias, scale, y) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("a route's bits do not depend on its group", "[grouped]") {
+  if (no_device()) return;
+  const Experts w(DType::Q6_K, 2, 33, 512, 8);
+  const std::vector<std::int32_t> ids = random_ids(200, 2, 9);
+  const Halves x(200, 512, 10);
+  const std::vector<float> y = run(w, x, Groups(ids, 2, kGroupedColumns, 1), ids.size());
+  for (const int columns : {kGroupedColumns, 64, 37, 8})
+    CHECK(first_difference(y, run(w, x, Groups(ids, 2, columns, 1), ids.size())) == -1);
+}
+
+TEST_CASE("a number that is none stays in its route", "[grouped]") {
+  if (no_device()) return;
+  const Experts w(DType::Q4_0, 1, 20, 96, 11);
+  const std::vector<std::int32_t> ids(40, 0);
+  Halves x(40, 96, 12);
+  std::vector<std::uint16_t> bits = x.on_device[0].read();
+  const std::vector<float> before = run(w, x, Groups(ids, 1, kGroupedColumns, 1), ids.size());
+  bits[7 * 96 + 95] = 0x7e00;
+  x.on_device[0] = OnDevice<std::uint16_t>(bits);
+  const std::vector<float> y = run(w, x, Groups(ids, 1, kGroupedColumns, 1), ids.size());
+  for (std::size_t i = 0; i < y.size(); ++i) REQUIRE((i / 20 == 7 ? std::isnan(y[i]) : same(y[i], before[i])));
+}
+
+TEST_CASE("grouped products have targets of several types and sizes", "[grouped]") {
+  if (no_device()) return;
+  const std::int64_t k = 256;
+  const Experts w[] = {{DType::Q4_K, 2, 130, k, 13}, {DType::BF16, 2, 7, k, 14}, {DType::Q4_K, 2, 257, k, 15}};
+  const std::vector<std::int32_t> ids = random_ids(50, 2, 16);
+  const Halves x(25, k, 17);
+  const Groups groups(ids, 2, kGroupedColumns, 2);
+  std::vector<OnDevice<float>> y;
+  std::vector<Target> targets;
+  for (const Experts& experts : w) {
+    y.emplace_back(ids.size() * static_cast<std::size_t>(experts.type.n));
+    targets.push_back({.type = experts.type, .matrix = experts.matrices.data(), .y = y.back().data()});
+  }
+  check_cuda(cudaDeviceSynchronize(), "poisoning");
+  grouped_products(targets, x.on_device[0].data(), x.factors[0].data(), groups.view, {});
+  for (std::size_t i = 0; i < y.size(); ++i) CHECK(wrong_results(w[i], x, ids, 2, {}, {}, y[i].read()) == 0);
+}
+
+TEST_CASE("routes are grouped by 128", "[grouped][routes]") {
+  if (no_device()) return;
+  constexpr int kExperts = 5, kTopK = 2, kTokens = 400;
+  std::vector<std::int32_t> ids = random_ids(kTokens * kTopK, kExperts, 18);
+  std::replace(ids.begin(), ids.end(), 4, 0);
+  const OnDevice<std::int32_t> device_ids(ids), counts(std::vector<std::int32_t>{kTokens, 0, 0, 0});
+  const OnDevice<std::byte> memory(route_groups_bytes(kExperts, kTokens, kTopK));
+  StepView step;
+  step.counts = counts.data();
+  check_cuda(cudaDeviceSynchronize(), "poisoning");
+  const RouteGroups made =
+      group_routes(device_ids.data(), kExperts, kTokens, kTopK, kGroupedColumns, step, memory.data(), {});
+  const Groups want(ids, kExperts, kGroupedColumns, 1);
+  const auto list = [](const std::int32_t* from, std::size_t n) {
+    std::vector<std::int32_t> values(n);
+    check_cuda(cudaDeviceSynchronize(), "grouping");
+    check_cuda(cudaMemcpy(values.data(), from, n * sizeof(std::int32_t), cudaMemcpyDeviceToHost), "copying");
+    return values;
+  };
+  const auto n_groups = static_cast<std::size_t>(want.lists[0].read()[0]);
+  REQUIRE(list(made.n_groups, 1) == want.lists[0].read());
+  CHECK(made.max_groups >= static_cast<int>(n_groups));
+  CHECK(list(made.expert, n_groups) == list(want.view.expert, n_groups));
+  CHECK(list(made.first, n_groups) == list(want.view.first, n_groups));
+  CHECK(list(made.count, n_groups) == list(want.view.count, n_groups));
+  CHECK(list(made.routes, ids.size()) == list(want.view.routes, ids.size()));
+}
