@@ -75,6 +75,67 @@ __device__ __forceinline__ std::uint32_t pack_halves(float low, float high) {
 /// The A operands of a chunk and a strip: [16 of k][register].
 using StripOperands = std::uint32_t[kChunkK / 16][4];
 
+constexpr int log2_of_inverse(float power) { return power < 1 ? 1 + log2_of_inverse(2 * power) : 0; }
+
+/// Codes of up to 7 bits, which one permutation turns into floats: as the byte that counts ones in a float of 128 and
+/// more. The float is code + kBias.
+template <class Codes>
+struct SmallCodes {
+  static constexpr float kMagnitude = Codes::kUnit < 0 ? -Codes::kUnit : Codes::kUnit;
+  static constexpr int kUnitShift = log2_of_inverse(kMagnitude);
+  static constexpr bool kExist = !Codes::kSigned || kUnitShift > 0;
+  static constexpr float kBias = 128 + (Codes::kSigned ? 128 * kMagnitude : 0);
+
+  /// Of register r of a step; the code's sign is that of kUnit turned.
+  static __device__ __forceinline__ void floats(const Codes& codes, int step, int r, float (&y)[4]) {
+    std::uint32_t bytes = codes.bytes(step, r);
+    if constexpr (Codes::kSigned)
+      bytes = (bytes ^ 0x80808080u) >> kUnitShift;
+    else
+      bytes >>= Codes::kPassShift * (step % Codes::kPasses);  // what is shifted out is zero
+#pragma unroll
+    for (int b = 0; b < 4; ++b)
+      y[b] = bits_to_float(permute_bytes(bytes, 0x43000000u, 0x7044u + (static_cast<unsigned>(b) << 8)));
+  }
+};
+
+/// What 16 or 32 codes of a row stand for: scale * code + offset.
+struct CodeValues {
+  float scale, offset;
+};
+template <class T>
+__device__ __forceinline__ CodeValues code_values(const T& piece, const std::byte* scales, int lane, int half, int step,
+                                                  int r) {
+  const float sign = T::Codes::kUnit < 0 ? -1.0f : 1.0f;
+  const int sub = T::Scales::kScaleK == 16 ? 2 * step + r / 2 : step;
+  CodeValues values{0, 0};
+  if constexpr (T::kFormat == ActFormat::Q8x256) {
+    values.scale = sign * piece.scales.d(half) * static_cast<float>(piece.scales.scale(half, sub));
+    if constexpr (T::Scales::kMinimumK > 0)
+      values.offset = -piece.scales.dmin(half) * static_cast<float>(T::Scales::minimum(scales, lane / 4, half, sub));
+  } else {
+    values.scale = sign * piece.scales.d(half, sub);
+    if constexpr (T::Scales::kOffset) values.offset = piece.scales.m(half, step);
+  }
+  return values;
+}
+
+/// Register r of a step as weights; what is rounded before F16 is off by 2^-16 of the scale at most.
+template <class T>
+__device__ __forceinline__ void decode_quad(const T& piece, const std::byte* scales, int lane, int step, int r,
+                                            float (&y)[4]) {
+  using Small = SmallCodes<typename T::Codes>;
+  if constexpr (Small::kExist) {
+    const CodeValues values = code_values(piece, scales, lane, r % 2, step, r);
+    const float offset = fmaf(-values.scale, Small::kBias, values.offset);
+    Small::floats(piece.codes, step, r, y);
+#pragma unroll
+    for (int b = 0; b < 4; ++b) y[b] = fmaf(values.scale, y[b], offset);
+  } else {
+    decode_four(piece, scales, lane, step, r, y);
+  }
+}
+
 /// Weights as tiles: their pieces as they lie in memory.
 template <class T>
 struct TileWeights {
@@ -104,7 +165,7 @@ struct TileWeights {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         float y[4];
-        decode_four(piece, codes + T::Codes::kBytes, lane, kChunk * (kChunkK / kStepK) + s, r, y);
+        decode_quad(piece, codes + T::Codes::kBytes, lane, kChunk * (kChunkK / kStepK) + s, r, y);
         a[2 * s + r / 2][r % 2] = pack_halves(y[0], y[1]);
         a[2 * s + r / 2][2 + r % 2] = pack_halves(y[2], y[3]);
       }
@@ -175,16 +236,18 @@ constexpr std::size_t grouped_shared_bytes(int x_stages, int w_stages) {
 template <class Weights>
 class GroupedBlock {
  public:
-  __device__ __forceinline__ GroupedBlock(const GroupedArguments& arguments, unsigned char* shared)
-      : p(arguments), lane(static_cast<int>(threadIdx.x) % 32), warp(static_cast<int>(threadIdx.x) / 32), x(shared) {
+  __device__ __forceinline__ GroupedBlock(const GroupedArguments& arguments, unsigned char* shared, int expert,
+                                          int count)
+      : p(arguments),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        warp(static_cast<int>(threadIdx.x) / 32),
+        x(shared),
+        expert(expert),
+        count(count) {
     unsigned char* const pieces = x + p.x_stages * kChunkBytes;
     weights = pieces + warp * kGroupedStrips * p.w_stages * Weights::kStageBytes;
     columns =
         reinterpret_cast<GroupedColumn*>(pieces + kGroupedWarps * kGroupedStrips * p.w_stages * Weights::kStageBytes);
-    const int group = static_cast<int>(blockIdx.y);
-    expert = p.groups.expert[group];
-    count = p.groups.count[group];
-    find_columns(p.groups.routes + p.groups.first[group]);
     int target = 0;
     while (target + 1 < p.n_targets && static_cast<int>(blockIdx.x) >= p.targets[target + 1].first_block) ++target;
     to = &p.targets[target];
@@ -192,11 +255,13 @@ class GroupedBlock {
     first_strip = ((static_cast<int>(blockIdx.x) - to->first_block) * kGroupedWarps + warp) * kGroupedStrips;
   }
 
-  __device__ __forceinline__ void run() {
+  /// `routes` are the group's.
+  __device__ __forceinline__ void run(const std::int32_t* routes) {
     const int chunks = (p.k + kChunkK - 1) / kChunkK;
     const bool works = first_strip * kTileRows < to->n;  // otherwise the warp only helps to copy x
-    __syncthreads();
     for (int piece = 0; piece + 1 < p.w_stages; ++piece) copy_weights(piece, works);
+    find_columns(routes);
+    __syncthreads();
     for (int chunk = 0; chunk + 1 < p.x_stages; ++chunk) {
       copy_x(chunk);
       commit_copies();
@@ -357,8 +422,11 @@ template <class Weights>
 __global__ void __launch_bounds__(kGroupedThreads, 2) grouped_kernel(const __grid_constant__ GroupedArguments p) {
   let_next_start();
   wait_for_previous();
-  if (static_cast<int>(blockIdx.y) >= *p.groups.n_groups) return;
-  GroupedBlock<Weights>(p, dynamic_shared()).run();
+  const int group = static_cast<int>(blockIdx.y);
+  const int n_groups = *p.groups.n_groups, expert = p.groups.expert[group], count = p.groups.count[group];
+  const std::int32_t* const routes = p.groups.routes + p.groups.first[group];
+  if (group >= n_groups) return;  // what was read then is memory that nobody wrote
+  GroupedBlock<Weights>(p, dynamic_shared(), expert, count).run(routes);
 }
 
 /// With a chunk and a piece less ahead where shared memory is small.
@@ -378,6 +446,10 @@ void launch_grouped_kernel(GroupedArguments p, const Launch& at) {
     check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     most < static_cast<std::size_t>(limit) ? static_cast<int>(most) : limit),
                "allowing shared memory");
+    // Two blocks to a multiprocessor want all of it.
+    check_cuda(
+        cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        "asking for shared memory");
     known_device = device;
   }
   if (grouped_shared_bytes<Weights>(p.x_stages, p.w_stages) > static_cast<std::size_t>(limit))
