@@ -7,11 +7,11 @@
 // decoded once in 128 routes. The B operand is 8 neighbouring bytes of a row of x, which all warps share: chunks of 16
 // KB arrive by asynchronous copies of the routes' rows, two ahead. Columns beyond a group's routes are left out by 32.
 //
-// Per chunk and warp, 128 routes: 256 products of 4,096 operations, 1,640 cycles of a quarter's tensor cores at the
-// rate of mma.sync (62 % of wgmma's), and about 1,000 other instructions, most of them decoding (14 for 4 codes); 16 KB
-// read from shared memory, 128 cycles of the 410 that the multiprocessor has for it. Two blocks share a multiprocessor,
-// and one decodes while the other multiplies: 60-75 % of the 610 TFLOP/s that mma.sync reaches are expected. A group of
-// few routes costs the decoding: 0.5 us for 128 x 256 weights of a block.
+// Per chunk and warp, 128 routes: 128 products of 4,096 operations, 830 cycles of a quarter's tensor cores at the rate
+// of mma.sync (62 % of wgmma's); by the disassembly 470 other instructions of Q4_K, 270 of which decode and 64 load B.
+// These read 16 KB each, the 8 warps of a multiprocessor's two blocks in 1,024 of 1,660 cycles. One block decodes while
+// the other multiplies: 60-75 % of the 610 TFLOP/s that mma.sync reaches are expected where groups are full. A group of
+// few routes costs the decoding: its weights are read at some 60 % of the memory's speed.
 #pragma once
 
 #include <cuda_fp16.h>
