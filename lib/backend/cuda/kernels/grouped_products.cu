@@ -19,7 +19,7 @@ void launch_type(DType type, const GroupedArguments& arguments, const Launch& at
   switch (type) {
 #define LLM_GROUPED_CASE(name) \
   case DType::name:            \
-    return launch_grouped_products<DType::name>(arguments, at);
+    return launch_grouped_products<kReadAs<DType::name>>(arguments, at);
     LLM_TILE_TYPES(LLM_GROUPED_CASE)
     LLM_GROUPED_CASE(F32)
     LLM_GROUPED_CASE(F16)
