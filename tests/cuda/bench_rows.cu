@@ -13,6 +13,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/products.h"
+#include "backend/cuda/kernels/rope_append.h"
 #include "backend/cuda/kernels/rows.h"
 
 namespace llm::cuda {
@@ -146,9 +147,50 @@ void bench_rows(Bench& b) {
   }
 }
 
+/// Queries, keys and values on their way to attention: 32 and twice 4 heads of 128, into a cache of F16.
+void bench_heads(Bench& b) {
+  constexpr int kHeads = 32, kKvHeads = 4, kDim = 128;
+  for (const int tokens : {1, 8, 64, 2048}) {
+    std::vector<std::int32_t> slots(static_cast<std::size_t>(tokens));
+    for (int i = 0; i < tokens; ++i) slots[static_cast<std::size_t>(i)] = i;
+    auto* const device_slots = b.result<std::int32_t>(std::size_t{16} << 20);
+    check_cuda(cudaMemcpy(device_slots, slots.data(), slots.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+               "copying");
+    StepView step;
+    step.slots = device_slots;
+    const CacheView cache{b.result<std::byte>(std::size_t{128} << 20),
+                          b.result<std::byte>(std::size_t{256} << 20),
+                          DType::F16,
+                          DType::F16,
+                          kKvHeads,
+                          kDim,
+                          kDim};
+    const std::size_t kv_bytes = static_cast<std::size_t>(tokens) * kKvHeads * kDim * 4;
+    const std::size_t bytes = static_cast<std::size_t>(tokens) * kHeads * kDim * 4 + 2 * kv_bytes;
+    const double moved = static_cast<double>(bytes) * 2 - static_cast<double>(kv_bytes);
+    for (const bool with_norms : {false, true}) {
+      b.row(std::string(with_norms ? "norms, " : "") + "ropes and append of " + std::to_string(tokens), moved,
+            [&](int i, const Launch& at) {
+              float* const q = b.operand<float>(i, bytes);
+              const float* const norm = with_norms ? b.operand<float>(0, 1, 1) : nullptr;
+              const RopeAppend a{.q = q,
+                                 .k = q + static_cast<std::size_t>(tokens) * kHeads * kDim,
+                                 .v = q + static_cast<std::size_t>(tokens) * (kHeads + kKvHeads) * kDim,
+                                 .table = b.operand<float>(0, 1, 1),
+                                 .rotated_q = b.result<float>(std::size_t{512} << 20),
+                                 .heads = kHeads,
+                                 .norm_q = norm,
+                                 .norm_k = norm,
+                                 .eps = 1e-5f};
+              rope_append(Rope{RopePairing::Halves, kDim}, a, cache, step, tokens, at);
+            });
+    }
+  }
+}
+
 void bench_routes(Bench& b) {
   constexpr int kExperts = 128, kTopK = 8, kWidth = 2048;
-  for (const int tokens : {1, 8, 4096}) {
+  for (const int tokens : {1, 8, 64, 4096}) {
     const std::string of = " of " + std::to_string(tokens) + " tokens";
     Route op;
     op.top_k = kTopK;
@@ -166,6 +208,23 @@ void bench_routes(Bench& b) {
     b.row("group_routes" + of, tokens * 64.0, [&](int, const Launch& at) {
       group_routes(ids, kExperts, tokens, kTopK, 8, step, b.result<std::byte>(std::size_t{256} << 20), at);
     });
+    if (groups_while_routing(kExperts, tokens, kTopK)) {
+      b.row("route_and_group" + of + ", 8 of 128", static_cast<double>(bytes) + tokens * 128.0,
+            [&](int i, const Launch& at) {
+              route_and_group(op, b.operand<float>(i, bytes), kExperts, tokens, 8, step, ids, weights,
+                              b.result<std::byte>(std::size_t{256} << 20), at);
+            });
+    }
+    Forms q;
+    q.q8x256 = b.result<std::byte>();
+    q.capacity = tokens;
+    const std::size_t row_bytes = static_cast<std::size_t>(tokens) * kWidth * 4;
+    b.row("combine_add_rms_norm" + of + ", 8 x 2048", static_cast<double>(row_bytes) * 10.3,
+          [&](int i, const Launch& at) {
+            combine_add_rms_norm(b.operand<float>(i, x_bytes), weights, kTopK, b.operand<float>(i, row_bytes, 1),
+                                 b.operand<float>(0, 1, 1), 1e-5f, kWidth, tokens,
+                                 b.result<float>(std::size_t{512} << 20), q, at);
+          });
     b.row("combine" + of + ", 8 x 2048", static_cast<double>(x_bytes) * 9 / 8, [&](int i, const Launch& at) {
       combine(b.operand<float>(i, x_bytes), weights, kTopK, kWidth, tokens, b.result<float>(std::size_t{512} << 20),
               at);
@@ -209,6 +268,7 @@ int main() {
   }
   llm::cuda::Bench bench;
   llm::cuda::bench_rows(bench);
+  llm::cuda::bench_heads(bench);
   llm::cuda::bench_routes(bench);
   llm::cuda::bench_products(bench);
 }
