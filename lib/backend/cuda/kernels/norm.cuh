@@ -1,6 +1,8 @@
 // What norms are made of, element by element and in which order, for every kernel that has one in it.
 #pragma once
 
+#include <cmath>
+
 #include "backend/cuda/kernels/forms.cuh"
 
 namespace llm::cuda {
