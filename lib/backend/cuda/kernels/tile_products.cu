@@ -16,7 +16,7 @@ void launch_type(DType type, const TileArguments& arguments, const Launch& at) {
   switch (type) {
 #define LLM_TILE_CASE(name)                                       \
   case DType::name:                                               \
-    if (launch_ring_products<kReadAs<DType::name>>(arguments, at)) return; \
+    if (launch_ring_products<DType::name>(arguments, at)) return; \
     return launch_tile_products<DType::name>(arguments, at);
     LLM_TILE_TYPES(LLM_TILE_CASE)
 #undef LLM_TILE_CASE

@@ -307,7 +307,7 @@ bool launch_ring_kernel(const TileArguments& a, const TileArguments& b, const La
 
 template <DType type>
 bool launch_ring_products(const TileArguments& p, const Launch& at) {
-  using T = Tile<type>;
+  using T = Tile<kReadAs<type>>;
   if (p.groups.n_groups != nullptr || p.columns > kRingColumns) return false;
   return p.columns <= kColumns ? launch_ring_kernel<T, T, 1>(p, {}, at) : launch_ring_kernel<T, T, 2>(p, {}, at);
 }
