@@ -185,12 +185,10 @@ TEST_CASE("grouped products of every type agree with double precision", "[groupe
   if (no_device()) return;
   for (const DType type : kTypes) {
     const auto block = static_cast<std::int64_t>(info(type).block_elems);
-    const std::int64_t lengths[] = {block == 256 ? 256
-                                    : block == 1 ? 8
-                                                 : 64,
-                                    block == 256 ? 768
-                                    : block == 1 ? 584
-                                                 : 832};
+    const std::int64_t lengths[] = {block == 1 ? 8 : std::max<std::int64_t>(64, block), block == 1 ? 584
+                                                                                        : block == 256
+                                                                                            ? 768
+                                                                                            : 832 / block * block};
     for (const std::int64_t k : lengths) {
       constexpr int kExperts = 4, kTopK = 2;
       const Experts w(type, kExperts, 149, k, static_cast<std::uint32_t>(k));

@@ -77,13 +77,21 @@ using StripOperands = std::uint32_t[kChunkK / 16][4];
 
 constexpr int log2_of_inverse(float power) { return power < 1 ? 1 + log2_of_inverse(2 * power) : 0; }
 
+/// Whether bytes are entries of a table, which kUnit scales, and not multiples of 1 / kUnit.
+template <class Codes>
+inline constexpr bool kFromTable = false;
+template <class Table>
+inline constexpr bool kFromTable<CodesTable<Table>> = true;
+template <class Table>
+inline constexpr bool kFromTable<CodesTable8<Table>> = true;
+
 /// Codes of up to 7 bits, which one permutation turns into floats: as the byte that counts ones in a float of 128 and
 /// more. The float is code + kBias.
 template <class Codes>
 struct SmallCodes {
   static constexpr float kMagnitude = Codes::kUnit < 0 ? -Codes::kUnit : Codes::kUnit;
   static constexpr int kUnitShift = log2_of_inverse(kMagnitude);
-  static constexpr bool kExist = !Codes::kSigned || kUnitShift > 0;
+  static constexpr bool kExist = !kFromTable<Codes> && (!Codes::kSigned || kUnitShift > 0);
   static constexpr float kBias = 128 + (Codes::kSigned ? 128 * kMagnitude : 0);
 
   /// Of register r of a step; the code's sign is that of kUnit turned.
