@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct NamedBackend {
   /// Whether it must run whatever the reference runs, or may refuse what cannot be on its device.
   enum class Duty { Everything, MayRefuse } duty;
   std::function<std::unique_ptr<Backend>()> make;
+  /// Steps of more tokens round to F16 there; tests/cuda has the bounds of that.
+  int most_tokens = std::numeric_limits<int>::max();
 };
 
 inline std::vector<NamedBackend> all_backends() {
@@ -35,13 +38,18 @@ inline std::vector<NamedBackend> all_backends() {
       {"blas, 1 thread", Activations::Plain, NamedBackend::Duty::Everything, blas(1)},
       {"blas, 2 threads", Activations::Plain, NamedBackend::Duty::Everything, blas(2)},
   };
-  backends.push_back({"cuda", Activations::Quantized, NamedBackend::Duty::MayRefuse, [] { return make_cuda_backend({}); }});
+  const auto cuda = [](bool deterministic) {
+    return [deterministic] { return make_cuda_backend({.threads = 1, .isa = {}, .deterministic = deterministic}); };
+  };
+  backends.push_back({"cuda", Activations::Quantized, NamedBackend::Duty::MayRefuse, cuda(false), 64});
+  backends.push_back({"cuda, deterministic", Activations::Quantized, NamedBackend::Duty::MayRefuse, cuda(true)});
   for (const cpu::InstructionSet& set : cpu::instruction_sets()) {
     for (int threads : {1, 2}) {
-      backends.push_back(
-          {"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads", Activations::Quantized, NamedBackend::Duty::Everything, [=] {
-             return make_cpu_backend({.threads = threads, .isa = std::string(set.name), .bytes_per_thread = 0});
-           }});
+      backends.push_back({"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads",
+                          Activations::Quantized, NamedBackend::Duty::Everything, [=] {
+                            return make_cpu_backend(
+                                {.threads = threads, .isa = std::string(set.name), .bytes_per_thread = 0});
+                          }});
     }
   }
   return backends;
