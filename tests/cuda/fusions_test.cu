@@ -218,6 +218,19 @@ TEST_CASE("the weighted sum of experts, the residual and the norm in one kernel"
   }
 }
 
+/// (expert, route) of every group's every route, sorted.
+std::vector<std::pair<int, int>> routes_by_expert(const OnDevice<std::int32_t>& memory, const RouteGroups& groups) {
+  const std::vector<std::int32_t> words = memory.read();
+  const auto at = [&](const std::int32_t* p) { return words.data() + (p - memory.data()); };
+  std::vector<std::pair<int, int>> all;
+  for (int g = 0; g < *at(groups.n_groups); ++g) {
+    for (int i = 0; i < at(groups.count)[g]; ++i)
+      all.emplace_back(at(groups.expert)[g], at(groups.routes)[at(groups.first)[g] + i]);
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
 TEST_CASE("routes are made and grouped in one kernel") {
   if (no_device()) return;
   Random random(3);
@@ -253,7 +266,11 @@ TEST_CASE("routes are made and grouped in one kernel") {
     INFO("experts " << c.experts << ", tokens " << c.tokens << ", top_k " << c.top_k);
     REQUIRE(ids.read() == expected_ids.read());
     REQUIRE(first_difference(weights.read(), expected_weights.read()) == -1);
-    REQUIRE(memory.read() == expected_memory.read());
+    if (c.max_tokens > 1) {
+      REQUIRE(memory.read() == expected_memory.read());
+    } else {  // groups of one route each, in whatever order
+      REQUIRE(routes_by_expert(memory, found) == routes_by_expert(expected_memory, expected));
+    }
     REQUIRE(found.routes - memory.data() == expected.routes - expected_memory.data());
     REQUIRE(found.max_groups == expected.max_groups);
     REQUIRE(found.columns == expected.columns);

@@ -231,6 +231,17 @@ __global__ void __launch_bounds__(route_group_warps(kPerLane) * kWarp, 1)
                             if (marks) atomicOr(chosen_by + e, 1ull << token);
                           });
   }
+  if (tokens == 1) {  // what decoding runs: every route is a group of its own, nothing is to be sorted
+    if (warp > 0) return;
+    for (int slot = lane_id(); slot < op.top_k; slot += kWarp) {  // the lane that wrote it
+      out.expert[slot] = ids[slot];
+      out.first[slot] = slot;
+      out.count[slot] = 1;
+      out.routes[slot] = slot;
+    }
+    if (thread == 0) *out.n_groups = grouped * op.top_k;
+    return;
+  }
   __syncthreads();
 
   const int per_thread = (experts + threads - 1) / threads;
