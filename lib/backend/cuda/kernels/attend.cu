@@ -26,29 +26,35 @@ AttendKernel kernel_for(const AttendPlan& p) {
          : p.tile_heads == 4 ? attend_kernel<kK, kV, 8, 4>
                              : attend_kernel<kK, kV, 8, 8>;
 }
-template <bool kBFloat16, int kDims>
+template <CacheSource kSource, int kDims>
 AttendKernel halves_kernel_for(const AttendPlan& p) {
   constexpr int kTiles = 24 * 1024 / (kTileKeys * kDims * 2);
   if constexpr (kDims == 256) {
-    return attend_halves_kernel<kBFloat16, kDims, 4, kTiles>;
+    return attend_halves_kernel<kSource, kDims, 4, kTiles>;
   } else {
-    if (p.tiles == kTiles) {
-      return p.tile_heads == 4 ? attend_halves_kernel<kBFloat16, kDims, 4, kTiles>
-                               : attend_halves_kernel<kBFloat16, kDims, 8, kTiles>;
+    if constexpr (kSource != CacheSource::Q8_0) {
+      if (p.tiles < kTiles) {
+        return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles / 2>
+                                 : attend_halves_kernel<kSource, kDims, 8, kTiles / 2>;
+      }
     }
-    return p.tile_heads == 4 ? attend_halves_kernel<kBFloat16, kDims, 4, kTiles / 2>
-                             : attend_halves_kernel<kBFloat16, kDims, 8, kTiles / 2>;
+    return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles>
+                             : attend_halves_kernel<kSource, kDims, 8, kTiles>;
   }
 }
-template <bool kBFloat16>
+template <CacheSource kSource>
 AttendKernel halves_kernel_for(const AttendPlan& p) {
-  return p.lanes == 8    ? halves_kernel_for<kBFloat16, 64>(p)
-         : p.lanes == 16 ? halves_kernel_for<kBFloat16, 128>(p)
-                         : halves_kernel_for<kBFloat16, 256>(p);
+  if constexpr (kSource != CacheSource::Q8_0) {
+    if (p.lanes == 32) return halves_kernel_for<kSource, 256>(p);
+  }
+  return p.lanes == 8 ? halves_kernel_for<kSource, 64>(p) : halves_kernel_for<kSource, 128>(p);
 }
 
 AttendKernel kernel_for(const CacheView& c, const AttendPlan& p) {
-  if (p.tiles > 0) return c.k_type == DType::BF16 ? halves_kernel_for<true>(p) : halves_kernel_for<false>(p);
+  if (p.tiles > 0) {
+    if (c.k_type == DType::Q8_0) return halves_kernel_for<CacheSource::Q8_0>(p);
+    return c.k_type == DType::BF16 ? halves_kernel_for<CacheSource::BF16>(p) : halves_kernel_for<CacheSource::F16>(p);
+  }
   const bool whole = c.head_dim_k % 8 == 0 && c.head_dim_v % 8 == 0;
   if (c.k_type == c.v_type && whole) {
     if (c.k_type == DType::F16) return kernel_for<CacheSource::F16, CacheSource::F16>(p);
@@ -67,8 +73,9 @@ int attribute(cudaDeviceAttr which, const char* doing) {
 
 bool suits_tensor_cores(const CacheView& c) {
   const int dim = c.head_dim_k;
-  return c.k_type == c.v_type && (c.k_type == DType::F16 || c.k_type == DType::BF16) && c.head_dim_v == dim &&
-         (dim == 64 || dim == 128 || dim == 256);
+  if (c.k_type != c.v_type || c.head_dim_v != dim) return false;
+  if (c.k_type == DType::Q8_0) return dim == 64 || dim == 128;
+  return (c.k_type == DType::F16 || c.k_type == DType::BF16) && (dim == 64 || dim == 128 || dim == 256);
 }
 
 AttendPlan plan_for(const CacheView& c, const AttentionShape& s, int tokens, std::int64_t max_positions) {

@@ -28,6 +28,7 @@ struct AttendPlan {
   int lanes = 8;        ///< that share a row of keys or values, 8 elements each: 8, 16 or 32
   int stage_rows = 64;  ///< positions of one stage of the ring
   int stage_bytes = 0;
+  int tile_bytes = 0, plain_bytes = 0;  ///< by tensor cores: of a tile, of a warp's quants as F16
   int tiles = 0;   ///< of 16 rows that each warp of the kernel by tensor cores has room for; 0: the general kernel
   int splits = 1;  ///< CTAs of one (token, KV head, head tile)
   int unit = kWholeToken;  ///< chunks that a CTA takes at a time: 1, kGroupChunks or kWholeToken
@@ -44,13 +45,13 @@ struct AttendPlan {
   std::size_t arrivals_bytes() const {
     return splits == 1 ? 0 : static_cast<std::size_t>(pairs) * static_cast<std::size_t>(max_groups + 1) * 4;
   }
-  /// By tensor cores: tiles of the warps, sums of the 8 warps (first the queries), maximum and total per warp and head,
-  /// a factor per head, a flag. Otherwise: ring, 16 bytes that decoders may read beyond it, queries, scores, sums of
-  /// the 8 warps, maximum and total per head, a flag.
+  /// By tensor cores: tiles of the warps, quants as F16, sums of the 8 warps (first the queries), maximum and total per
+  /// warp and head, a factor per head, a flag. Otherwise: ring, 16 bytes that decoders may read beyond it, queries,
+  /// scores, sums of the 8 warps, maximum and total per head, a flag.
   std::size_t shared_bytes() const {
     const int warps = kAttendThreads / 32;
     if (tiles > 0) {
-      return static_cast<std::size_t>(warps * tiles * kTileKeys * lanes * 16) +
+      return static_cast<std::size_t>(warps * (tiles * tile_bytes + plain_bytes)) +
              sizeof(float) * static_cast<std::size_t>(warps * sums() + 2 * warps * tile_heads + tile_heads + 4);
     }
     return static_cast<std::size_t>(kAttendStages * stage_bytes + 16) +
@@ -111,19 +112,23 @@ inline AttendPlan plan_attend(const AttendWork& w) {
   return p;
 }
 
-/// By tensor cores: keys and values of 16 bits, heads of 64, 128 or 256. AttendPlan::tiles is 0 where the device has
-/// too little shared memory.
+/// By tensor cores: keys and values of one type, of 16 bits or quantised to 8; heads of 64, 128 or 256.
+/// AttendPlan::tiles is 0 where the device has too little shared memory.
 inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
   AttendPlan p;
   spread_heads(p, w);
   if (p.tile_heads < 4) p.tile_heads = 4;
   // One CTA to a multiprocessor with more than a chunk on its way, or two where that many would leave a fifth of the
   // multiprocessors idle or wait for their turn, and two fit.
-  const int most = 24 * 1024 / (kTileKeys * p.lanes * 16);
+  const int plain_row = p.lanes * 16;
+  const int most = 24 * 1024 / (kTileKeys * plain_row);
+  const bool quantized = w.k_row_bytes != plain_row;
+  p.tile_bytes = kTileKeys * w.k_row_bytes;
+  p.plain_bytes = quantized ? kStripKeys * plain_row : 0;
   const std::int64_t alone = p.pairs > 0 ? w.multiprocessors / p.pairs * p.pairs : w.multiprocessors;  // at work
-  const bool crowded = p.sums() <= 512 && 5 * alone < 4 * w.multiprocessors;
+  const bool crowded = !quantized && p.sums() <= 512 && 5 * alone < 4 * w.multiprocessors;
   p.tiles = crowded ? most / 2 : most;
-  if (p.shared_bytes() > w.shared_limit) p.tiles = most / 2;
+  if (p.shared_bytes() > w.shared_limit && !quantized) p.tiles = most / 2;
   if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
   divide_keys(p, w, crowded ? 2 * w.multiprocessors : w.multiprocessors);
   return p;

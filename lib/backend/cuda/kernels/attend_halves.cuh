@@ -1,4 +1,4 @@
-// Attention of tokens over a cache of F16 or BF16 by tensor cores, exact as f32 is: for decoding.
+// Attention of tokens over a cache of F16, BF16 or Q8_0 by tensor cores, as exact as f32 is: for decoding.
 //
 // A tensor core multiplies numbers of 16 bits exactly and adds in f32. Keys and values have 16 bits; a query or weight
 // of 24 bits becomes a sum of two F16 numbers (three of BF16), which lie in neighbouring columns of one product:
@@ -7,6 +7,8 @@
 // a normal number. Sums: 16 products at a time, which hardware aligns and truncates to f32, an error below 2^-22 of the
 // partial sum; a score of 128 elements has 8 such steps, in two chains. All of it stays an order of magnitude below the
 // bound of the table of operations, (4 sqrt(16 dim) + 16) 2^-23: 197 units at 128.
+// Quants of Q8_0 are exact in F16. Scales of keys multiply the sums of their blocks; those of values the weights, by
+// themselves for each block of dimensions.
 //
 // A CTA of 8 warps takes up to 8 query heads of a KV head of one token over chunks of 256 keys (attend.cuh); each warp
 // takes a strip of 32 keys of the chunk by itself, with a softmax of its own, and copies its own rows: tiles of 16 rows
@@ -15,7 +17,8 @@
 //
 // Bytes: as the general kernel's. Instructions of a chunk with 4 heads of 128, F16: about 450 per warp, 3,600 per
 // multiprocessor and 128 KB: 900 cycles of issue where memory takes 6,600; the tensor cores take a quarter of that.
-// What is left is latency, which 190 KB under way per multiprocessor cover.
+// What is left is latency, which 190 KB under way per multiprocessor cover. Q8_0: about 1,200 per warp and 70 KB, 2,400
+// cycles of issue where memory takes 3,500, with 8 warps to hide what they wait for: predicted 55 %.
 #pragma once
 
 #include <cstdint>
@@ -58,13 +61,23 @@ struct Parts {
         third(kBFloat16 ? narrowed<kBFloat16>(x - first - second) : 0.0f) {}
 };
 
-template <bool kBFloat16, int kDims, int kHeads, int kTiles>
+/// CTAs that a multiprocessor has shared memory for.
+constexpr int halves_per_multiprocessor(CacheSource source, int dims, int heads, int tiles) {
+  if (source == CacheSource::Q8_0) return 1;
+  return kWarps * (tiles * kTileKeys * 2 * dims + 4 * heads * dims) <= 112 * 1024 ? 2 : 1;
+}
+
+template <CacheSource kSource, int kDims, int kHeads, int kTiles>
 class AttendHalves {
-  using Results = AttendResults<kDims, kHeads>;
+  static constexpr bool kBFloat16 = kSource == CacheSource::BF16, kQuantized = kSource == CacheSource::Q8_0;
+  static constexpr int kAhead = halves_per_multiprocessor(kSource, kDims, kHeads, kTiles) == 1 ? 8 : 4;
+  using Results = AttendResults<kDims, kHeads, kAhead>;
   using Result = typename Results::Result;
   static constexpr int kSums = Results::kSums, kOwned = Results::kOwned;
-  static constexpr int kRowBytes = 2 * kDims, kTileBytes = kTileKeys * kRowBytes;
-  static constexpr int kUnits = kDims / 8;           ///< of 16 bytes in a row
+  static constexpr int kBlocks = kDims / 32, kBlockBytes = 34;  ///< of a quantised row
+  static constexpr int kRowBytes = kQuantized ? kBlocks * kBlockBytes : 2 * kDims, kTileBytes = kTileKeys * kRowBytes;
+  static constexpr int kPitch = 2 * kDims, kPlainBytes = kTileKeys * kPitch;  ///< of rows of 16-bit numbers
+  static constexpr int kUnits = kDims / 8;                                    ///< of 16 bytes in a row
   static constexpr int kColumns = kHeads / 4;        ///< groups of 8 columns: 4 heads, 2 parts each
   static constexpr int kSteps = kDims / 16;          ///< products along a head's elements
   static constexpr int kLayers = kBFloat16 ? 2 : 1;  ///< of columns: first and second parts, third parts
@@ -84,7 +97,9 @@ class AttendHalves {
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(static_cast<int>(threadIdx.x) / 32),
         ring(shared + warp * kTiles * kTileBytes),
-        sums(reinterpret_cast<float*>(shared + kWarps * kTiles * kTileBytes)),
+        plain(shared + kWarps * kTiles * kTileBytes + warp * kHalves * kPlainBytes),
+        sums(reinterpret_cast<float*>(shared +
+                                      kWarps * (kTiles * kTileBytes + (kQuantized ? kHalves * kPlainBytes : 0)))),
         stats(sums + kWarps * kSums),
         factors(stats + kWarps * 2 * kHeads),
         results(args, keys, token, 0, reinterpret_cast<int*>(factors + kHeads)) {}
@@ -114,7 +129,7 @@ class AttendHalves {
       const bool seen = sees(c);
       if (seen) score_strip(c, q, weights);
       __syncthreads();  // everybody is done with the sums before
-      if (seen) add_values(weights);
+      if (seen) add_values(c, weights);
       __syncthreads();
       Result chunk;
       merge_strips(c, chunk);
@@ -127,6 +142,7 @@ class AttendHalves {
   /// maximum and the sum are of heads lane % 4 (+ 4).
   struct Weights {
     std::uint32_t parts[kLayers][kColumns][kHalves][2];
+    float whole[kColumns][2 * kHalves];  ///< of keys lane / 4 + 8 i: where values have scales still to be multiplied
     float max[kColumns], total[kColumns];
   };
 
@@ -165,21 +181,25 @@ class AttendHalves {
   }
 
   /// Unit u of row r of a tile; neighbouring rows have it in different banks.
-  static __device__ __forceinline__ int unit_at(int r, int u) { return r * kRowBytes + (u ^ (r & 7)) * 16; }
+  static __device__ __forceinline__ int unit_at(int r, int u) { return r * kPitch + (u ^ (r & 7)) * 16; }
 
-  /// Starts the copy of one more tile, if there is one. Rows that are not seen are zeros: what lies there may not be a
-  /// number.
+  /// Starts the copy of one more tile, if there is one. Rows of 16-bit numbers that are not seen are zeros: what lies
+  /// there may not be a number.
   __device__ __forceinline__ void copy_next() {
     if (cursor.chunk < keys.chunks) {
       const int base = strip_base(cursor.chunk) + cursor.tile % kHalves * kTileKeys;
       const unsigned char* const from =
           (cursor.tile < kHalves ? a.k : a.v) + row_offset(cursor.block, base) + lane * 16;
       unsigned char* const to = ring + filling * kTileBytes;
+      if constexpr (kQuantized) {
+        for (int at = lane * 16; at < kTileBytes; at += 512) copy16_async(to + at, from + at - lane * 16);
+      } else {
 #pragma unroll
-      for (int i = 0; i < kTileKeys * kUnits / 32; ++i) {
-        const int r = (i * 32 + lane) / kUnits, u = (i * 32 + lane) % kUnits;
-        const bool seen = base + r >= keys.first_key && base + r < keys.end_key;
-        copy16_or_zero_async(to + unit_at(r, u), from + i * 512, seen);
+        for (int i = 0; i < kTileKeys * kUnits / 32; ++i) {
+          const int r = (i * 32 + lane) / kUnits, u = (i * 32 + lane) % kUnits;
+          const bool seen = base + r >= keys.first_key && base + r < keys.end_key;
+          copy16_or_zero_async(to + unit_at(r, u), from + i * 512, seen);
+        }
       }
       if (++cursor.tile == 2 * kHalves) {
         cursor.tile = 0;
@@ -191,10 +211,10 @@ class AttendHalves {
   }
   /// The warp's next tile. It has arrived where `kAfter` later ones have not been waited for yet.
   template <int kAfter>
-  __device__ __forceinline__ std::uint32_t next_tile() {
+  __device__ __forceinline__ const unsigned char* next_tile() {
     wait_for_copies<kTiles - 1 - kAfter>();
     __syncwarp();
-    const std::uint32_t tile = shared_address(ring + reading * kTileBytes);
+    const unsigned char* const tile = ring + reading * kTileBytes;
     reading = reading + 1 == kTiles ? 0 : reading + 1;
     return tile;
   }
@@ -202,6 +222,36 @@ class AttendHalves {
   __device__ __forceinline__ void release_tile() {
     __syncwarp();
     copy_next();
+  }
+
+  // --- quantised tiles ---
+
+  /// The quants of a tile as F16, in tile `half` of `plain`.
+  __device__ __forceinline__ std::uint32_t expand(const unsigned char* tile, int half) const {
+    unsigned char* const to = plain + half * kPlainBytes;
+    __syncwarp();  // everybody is done with what was there
+#pragma unroll
+    for (int i = 0; i < kTileKeys * kUnits / 32; ++i) {
+      const int r = (i * 32 + lane) / kUnits, u = (i * 32 + lane) % kUnits;
+      const unsigned char* const quants = tile + r * kRowBytes + u / 4 * kBlockBytes + 2 + u % 4 * 8;
+      const std::uint32_t beyond = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(quants)) & 3u;
+      const auto* const words = reinterpret_cast<const std::uint32_t*>(quants - beyond);
+      const std::uint32_t low = __funnelshift_r(words[0], words[1], beyond * 8) ^ 0x80808080u;  // q + 128
+      const std::uint32_t high = __funnelshift_r(words[1], words[2], beyond * 8) ^ 0x80808080u;
+      // 0x6400 + n is 1024 + n in F16, 0x6480 1152.
+      uint4 x;
+      x.x = subtract_halves(__byte_perm(low, 0x64646464u, 0x4140u), 0x64806480u);
+      x.y = subtract_halves(__byte_perm(low, 0x64646464u, 0x4342u), 0x64806480u);
+      x.z = subtract_halves(__byte_perm(high, 0x64646464u, 0x4140u), 0x64806480u);
+      x.w = subtract_halves(__byte_perm(high, 0x64646464u, 0x4342u), 0x64806480u);
+      *reinterpret_cast<uint4*>(to + unit_at(r, u)) = x;
+    }
+    __syncwarp();
+    return shared_address(to);
+  }
+  /// Bits of the scale of a row's block.
+  static __device__ __forceinline__ std::uint32_t scale_bits(const unsigned char* tile, int row, int block) {
+    return bytes2(tile + row * kRowBytes + block * kBlockBytes);
   }
 
   // --- queries ---
@@ -227,6 +277,7 @@ class AttendHalves {
 #pragma unroll
       for (int i = 0; i < kDims / 32; ++i) {
         x[i] = warp < results.n_heads() ? __ldcg(q + i * 32) : 0.0f;
+        if (a.round_query) x[i] = round_q8x32(x[i]);
         bits = max(bits, __float_as_int(x[i]) & 0x7fffffff);
       }
       for (int offset = 16; offset > 0; offset /= 2) bits = max(bits, __shfl_xor_sync(kAll, bits, offset));
@@ -262,7 +313,12 @@ class AttendHalves {
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       float dots[kColumns][2];
-      multiply_keys(next_tile<0>(), q, dots);
+      const unsigned char* const tile = next_tile<0>();
+      if constexpr (kQuantized) {
+        multiply_blocks(tile, q, dots);
+      } else {
+        multiply_keys(shared_address(tile), q, dots);
+      }
       release_tile();
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
@@ -276,9 +332,13 @@ class AttendHalves {
       soften(base, factors[n * 4 + lane % 4], s[n], weights.max[n], weights.total[n]);
 #pragma unroll
       for (int i = 0; i < 2 * kHalves; ++i) {
-        const Parts<kBFloat16> w(s[n][i]);
-        weights.parts[0][n][i / 2][i % 2] = transposed(pack<kBFloat16>(w.first, w.second));
-        if constexpr (kBFloat16) weights.parts[1][n][i / 2][i % 2] = transposed(pack<kBFloat16>(w.third, 0.0f));
+        if constexpr (kQuantized) {
+          weights.whole[n][i] = s[n][i];
+        } else {
+          const Parts<kBFloat16> w(s[n][i]);
+          weights.parts[0][n][i / 2][i % 2] = transposed(pack<kBFloat16>(w.first, w.second));
+          if constexpr (kBFloat16) weights.parts[1][n][i / 2][i % 2] = transposed(pack<kBFloat16>(w.third, 0.0f));
+        }
       }
     }
   }
@@ -310,6 +370,34 @@ class AttendHalves {
     }
   }
 
+  /// The same of a quantised tile, a block of 32 elements at a time.
+  __device__ __forceinline__ void multiply_blocks(const unsigned char* tile,
+                                                  const std::uint32_t (&q)[kLayers][kColumns][kSteps][2],
+                                                  float (&dots)[kColumns][2]) const {
+    const std::uint32_t from = expand(tile, 0);
+    const int row = lane % 16, unit = lane / 16;
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) dots[n][0] = dots[n][1] = 0;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      float sum[kColumns][4] = {};
+#pragma unroll
+      for (int step = 2 * block; step < 2 * block + 2; ++step) {
+        std::uint32_t k[4];
+        load_matrices(k, from + static_cast<std::uint32_t>(unit_at(row, 2 * step + unit)));
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) multiply_add<false>(sum[n], k, q[0][n][step][0], q[0][n][step][1]);
+      }
+      const float d0 = half_bits_to_float(scale_bits(tile, lane / 4, block));
+      const float d1 = half_bits_to_float(scale_bits(tile, lane / 4 + 8, block));
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        dots[n][0] = fmaf(d0, sum[n][0] + sum[n][1], dots[n][0]);
+        dots[n][1] = fmaf(d1, sum[n][2] + sum[n][3], dots[n][1]);
+      }
+    }
+  }
+
   /// A head's scores of keys base + 8 i become weights times 2^15, 0 where a key is not seen.
   __device__ __forceinline__ void soften(int base, float factor, float (&s)[2 * kHalves], float& max,
                                          float& total) const {
@@ -336,14 +424,11 @@ class AttendHalves {
   /// Element d of a head's sums of a warp; the four heads of a group lie in different banks.
   static __device__ __forceinline__ int sum_at(int head, int d) { return head * kDims + (d ^ (head % 4 * 8)); }
 
-  /// The strip's values times their weights, into the warp's sums. Rows of a product are dimensions: the lower half of
-  /// the lanes has keys 0 .. 7 of a tile, every other 8 lanes dimensions 8 .. 15.
-  __device__ __forceinline__ void add_values(const Weights& weights) {
-    std::uint32_t tile[kHalves];
+  /// The strip's values times their weights, into the warp's sums.
+  __device__ __forceinline__ void add_values(int c, const Weights& weights) {
+    const unsigned char* tile[kHalves];
     tile[0] = next_tile<0>();
     tile[1] = next_tile<1>();
-    const int row = lane % 8 + lane / 16 * 8, unit = lane / 8 % 2;
-    float* const to = sums + warp * kSums;
     if (lane < 4) {
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
@@ -351,30 +436,80 @@ class AttendHalves {
         stats[warp * 2 * kHeads + kHeads + n * 4 + lane] = weights.total[n];
       }
     }
+    if constexpr (kQuantized) {
+      const std::uint32_t from[kHalves] = {expand(tile[0], 0), expand(tile[1], 1)};
 #pragma unroll
-    for (int m = 0; m < kDims / 16; ++m) {
-      float sum[kColumns][4] = {};
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        std::uint32_t v[4];
-        load_matrices_transposed(v, tile[half] + static_cast<std::uint32_t>(unit_at(row, 2 * m + unit)));
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-          for (int layer = 0; layer < kLayers; ++layer) {
-            multiply_add<kBFloat16>(sum[n], v, weights.parts[layer][n][half][0], weights.parts[layer][n][half][1]);
-          }
-        }
+      for (int block = 0; block < kBlocks; ++block) {
+        std::uint32_t parts[kLayers][kColumns][kHalves][2];
+        const float down = scale_weights(c, tile, block, weights, parts);
+        add_dimensions(from, 2 * block, parts, down);
+        add_dimensions(from, 2 * block + 1, parts, down);
       }
+    } else {
+      const std::uint32_t from[kHalves] = {shared_address(tile[0]), shared_address(tile[1])};
 #pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-        const int head = n * 4 + lane % 4, d = m * 16 + lane / 4;
-        to[sum_at(head, d)] = sum[n][0] + sum[n][1];
-        to[sum_at(head, d + 8)] = sum[n][2] + sum[n][3];
-      }
+      for (int m = 0; m < kDims / 16; ++m) add_dimensions(from, m, weights.parts, 1.0f);
     }
     release_tile();
     release_tile();
+  }
+
+  /// Weights times the scales of a block of the values, times a power of 2 that keeps the second part of F16 in range.
+  /// Returns what the sums are to be multiplied with in turn.
+  __device__ __forceinline__ float scale_weights(int c, const unsigned char* const (&tile)[kHalves], int block,
+                                                 const Weights& weights,
+                                                 std::uint32_t (&parts)[kLayers][kColumns][kHalves][2]) const {
+    const int base = strip_base(c) + lane / 4;
+    std::uint32_t d[2 * kHalves];
+    int most = 0;
+#pragma unroll
+    for (int i = 0; i < 2 * kHalves; ++i) {
+      d[i] = is_seen(base + 8 * i) ? scale_bits(tile[i / 2], lane / 4 + i % 2 * 8, block) : 0u;
+      most = max(most, static_cast<int>(d[i] & 0x7fffu));
+    }
+#pragma unroll
+    for (int offset = 4; offset < 32; offset *= 2) most = max(most, __shfl_xor_sync(kAll, most, offset));
+    const int power = 14 - (most >> 10);  // scales to below 1, weights being up to 2^15
+    const float up = __int_as_float((127 + power) << 23);
+#pragma unroll
+    for (int i = 0; i < 2 * kHalves; ++i) {
+      const float scale = half_bits_to_float(d[i]) * up;
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        const Parts<false> w(weights.whole[n][i] * scale);
+        parts[0][n][i / 2][i % 2] = transposed(pack<false>(w.first, w.second));
+      }
+    }
+    return __int_as_float((127 - power) << 23);
+  }
+
+  /// Dimensions 16 m .. 16 m + 15. Rows of a product are dimensions: the lower half of the lanes has keys 0 .. 7 of a
+  /// tile, every other 8 lanes dimensions 8 .. 15.
+  __device__ __forceinline__ void add_dimensions(const std::uint32_t (&tile)[kHalves], int m,
+                                                 const std::uint32_t (&parts)[kLayers][kColumns][kHalves][2],
+                                                 float factor) {
+    const int row = lane % 8 + lane / 16 * 8, unit = lane / 8 % 2;
+    float sum[kColumns][4] = {};
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      std::uint32_t v[4];
+      load_matrices_transposed(v, tile[half] + static_cast<std::uint32_t>(unit_at(row, 2 * m + unit)));
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int layer = 0; layer < kLayers; ++layer) {
+          multiply_add<kBFloat16>(sum[n], v, parts[layer][n][half][0], parts[layer][n][half][1]);
+        }
+      }
+    }
+    float* const to = sums + warp * kSums;
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
+      const int head = n * 4 + lane % 4, d = m * 16 + lane / 4;
+      const float low = sum[n][0] + sum[n][1], high = sum[n][2] + sum[n][3];
+      to[sum_at(head, d)] = kQuantized ? low * factor : low;
+      to[sum_at(head, d + 8)] = kQuantized ? high * factor : high;
+    }
   }
 
   // --- strips together ---
@@ -409,21 +544,17 @@ class AttendHalves {
   const std::int32_t* const table;
   const int token, kv_head, split, lane, warp;
   unsigned char* const ring;
-  float* const sums;     ///< [kWarps][kHeads][kDims], of the strips; before them the queries, [kHeads][kDims]
-  float* const stats;    ///< [kWarps][2][kHeads]: maximum and total of the strips
-  float* const factors;  ///< [kHeads]: scores of products with scaled queries
+  unsigned char* const plain;  ///< of quantised types: two tiles of quants as F16
+  float* const sums;           ///< [kWarps][kHeads][kDims], of the strips; before them the queries, [kHeads][kDims]
+  float* const stats;          ///< [kWarps][2][kHeads]: maximum and total of the strips
+  float* const factors;        ///< [kHeads]: scores of products with scaled queries
   Results results;
   Cursor cursor;
   int filling, reading;
 };
 
-/// CTAs that a multiprocessor has shared memory for.
-constexpr int halves_per_multiprocessor(int dims, int heads, int tiles) {
-  return kWarps * (tiles * kTileKeys * 2 * dims + 4 * heads * dims) <= 112 * 1024 ? 2 : 1;
-}
-
-template <bool kBFloat16, int kDims, int kHeads, int kTiles>
-__global__ void __launch_bounds__(kThreads, halves_per_multiprocessor(kDims, kHeads, kTiles))
+template <CacheSource kSource, int kDims, int kHeads, int kTiles>
+__global__ void __launch_bounds__(kThreads, halves_per_multiprocessor(kSource, kDims, kHeads, kTiles))
     attend_halves_kernel(const __grid_constant__ AttendArgs a) {
   let_next_start();
   // The step's data was copied before its first kernel. What kernels of the step appended to the cache is only read
@@ -434,7 +565,7 @@ __global__ void __launch_bounds__(kThreads, halves_per_multiprocessor(kDims, kHe
     wait_for_previous();
     return;
   }
-  AttendHalves<kBFloat16, kDims, kHeads, kTiles> attend(a, dynamic_shared(), token, position, sequence);
+  AttendHalves<kSource, kDims, kHeads, kTiles> attend(a, dynamic_shared(), token, position, sequence);
   const bool has_work = attend.prepare();
   wait_for_previous();
   if (has_work) attend.run();

@@ -55,7 +55,7 @@ class Attend {
   static constexpr int kGroupRows = kCacheBlock / kRowGroups;  ///< rows of a block and group
   static constexpr int kMostScores = kHeads == 8 ? 16 : 32;    ///< that a lane sums at a time
   static constexpr int kBatch = kGroupRows * kHeads <= kMostScores ? kGroupRows : kMostScores / kHeads;  ///< rows
-  using Results = AttendResults<kDims, kHeads>;
+  using Results = AttendResults<kDims, kHeads, 4>;
   using Result = typename Results::Result;
   static constexpr int kSums = Results::kSums, kOwned = Results::kOwned;
 

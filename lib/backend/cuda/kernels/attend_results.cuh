@@ -46,7 +46,8 @@ __device__ __forceinline__ void fold(Partial<N>& a, const Partial<N>& b) {
 }
 
 /// The results of a CTA's chunks on their way into y. CTA-wide: every thread owns neighbouring elements of one head.
-template <int kDims, int kHeads>
+/// `kAhead`: loads of others' results that are under way at a time.
+template <int kDims, int kHeads, int kAhead>
 class AttendResults {
  public:
   static constexpr int kSums = kHeads * kDims;
@@ -135,7 +136,6 @@ class AttendResults {
       for (int i = 0; i < kOwned; ++i) result.sums[i] = __ldcg(p + o + i);
     };
     load(0, to);
-    constexpr int kAhead = kOwned <= 2 ? 8 : 4;  // loads under way at a time
     for (int c = 1; c < n; c += kAhead) {
       Result next[kAhead];
 #pragma unroll

@@ -55,6 +55,12 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], 
                : "memory");
 }
 
+/// a - b of two F16 numbers each.
+__device__ __forceinline__ std::uint32_t subtract_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t y;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+}
 /// The 8x8 matrix of 16-bit elements whose elements (row l / 4, columns 2 (l % 4) and one more) lane l has, transposed.
 __device__ __forceinline__ std::uint32_t transposed(std::uint32_t x) {
   std::uint32_t y;
