@@ -81,7 +81,8 @@ TEST_CASE("the ring gives the bits of the other kernel: every type, lengths and 
   for (const DType type : kTypes) {
     std::vector<std::int64_t> ks = lengths(type);
     ks.push_back(4096);
-    ks.push_back(info(type).activation == ActFormat::Q8x256 ? 14336 : 14304);
+    const auto block = static_cast<std::int64_t>(info(type).block_elems);
+    ks.push_back(info(type).activation == ActFormat::Q8x256 ? 14336 : 14304 / block * block);
     for (const std::int64_t k : ks) {
       // one strip a block, some blocks with two, and many for each
       const std::int64_t n = k == ks.front() ? 20011 : k == 4096 ? 2200 : 59;
@@ -99,7 +100,7 @@ TEST_CASE("the ring gives the bits of the other kernel: every type, lengths and 
           results[ring] = on_host<float>(y);
         }
         INFO(name(type) << " k " << k << " columns " << first << " + " << columns);
-        if (columns <= 8 || k < 14000) CHECK(ran);  // more columns may not fit
+        if (columns <= 8 || k < 5000) CHECK(ran);  // 16 columns of 9472 and their scales leave too little room
         if (ran) CHECK(same_bits(results[0], results[1]));
       }
     }

@@ -10,8 +10,9 @@
 //   epilogue      adds the areas' slots, scales, adds the bias, writes y while the consumers are at the next strip.
 // Bits are those of tile_kernel.cuh: the same code adds pieces (tile_add.cuh), in the same order.
 //
-// Two such blocks fit on a multiprocessor where columns are few, each with 75 to 90 KB of weights in flight: more than
-// twice what 4.5 TB/s need at a latency of 1 us.
+// 75 to 90 KB of weights are in flight to each multiprocessor: more than twice what 4.5 TB/s need at a latency of 1 us.
+// A block takes more than half of its memory, so that it is the only one of its launch there: with two to a
+// multiprocessor wherever a small kernel kept another one's place, whole models were a fifth slower.
 //
 // Barriers of a stage: `full` ends its phase when the producer has announced the stage's bytes and all have come;
 // `empty` when all 8 consumers are done with it. Of a result area: `written` (8 consumers), `taken` (epilogue). Every
@@ -198,7 +199,8 @@ template <class T, int NB>
 inline constexpr int kBoundThreads = NB == 1 && T::kFormat == ActFormat::Q8x256 ? kRingThreads + 64 : kRingThreads;
 
 /// Blocks of kRingThreads; shared: RingPlaces. Bytes and operations are those of the pieces, as in tile_kernel.cuh;
-/// predicted: over 90 % of the read limit where a block has some strips.
+/// measured on an H200 with one column, of the read limit: 84 % of 28672 x 4096 in Q4_K, 94 % of 128256 x 4096, but 61 %
+/// of 6144 x 4096 and 50 % of 4096 x 4096, where a block has three strips or two (docs/cuda.md has the ladder).
 template <class A, class B, int NB>
 __global__ void __launch_bounds__(kBoundThreads<A, NB>, NB == 1 ? 2 : 1)
     ring_kernel(const __grid_constant__ RingArguments p) {
