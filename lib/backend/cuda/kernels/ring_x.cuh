@@ -75,6 +75,7 @@ struct RingColumns {
   __device__ __forceinline__ Value read(std::uint32_t place) const {
     return *reinterpret_cast<const Value*>(shared + place);
   }
+  __device__ __forceinline__ void begin() const {}
   __device__ __forceinline__ void codes(int first, uint2 (&b)[kAhead][NB]) const {
 #pragma unroll
     for (int nb = 0; nb < NB; ++nb) {

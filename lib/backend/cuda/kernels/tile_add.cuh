@@ -1,7 +1,10 @@
 // The products of one piece with a lane's columns, for whichever kernel has them at hand, and how a sum over k is
 // split: the bits of a result come from here alone.
 //
-// Columns, the columns' side of a piece, tells how many steps it loads together (kAhead) and has
+// take(piece) gives the weights; the first columns are asked for before, so that these need not wait for weights that
+// are still on their way. Columns, the columns' side of a piece, tells how many steps it loads together (kAhead) and
+// has
+//   begin()                Q8x256: the first call for a piece
 //   codes(first, b)        B operands of the steps step_of(first) .. step_of(first + kAhead - 1)
 //   step_scales(first, d)  Q8x32: scales of columns 2t and 2t + 1 of those steps
 //   scale(nb, c)           Q8x256: the block's scale of column 2t + c
@@ -32,13 +35,15 @@ __device__ __forceinline__ void step_bytes(const T& piece, int step, std::uint32
 }
 
 /// Adds a piece to acc [NB][4] where a block of 256 has one scale on either side.
-template <class T, class Columns, int NB>
-__device__ __forceinline__ void add_piece_256(const T& piece, const Columns& x, int lane, float (&acc)[NB][4]) {
+template <class T, class Take, class Columns, int NB>
+__device__ __forceinline__ void add_piece_256(const Take& take, Columns& x, int lane, float (&acc)[NB][4]) {
   using Codes = typename T::Codes;
   using Scales = typename T::Scales;
   constexpr int kAhead = Columns::kAhead;
   const int zero[4] = {0, 0, 0, 0};
+  T piece;
   int sum[NB][4];
+  x.begin();
 #pragma unroll
   for (int nb = 0; nb < NB; ++nb)
 #pragma unroll
@@ -48,6 +53,7 @@ __device__ __forceinline__ void add_piece_256(const T& piece, const Columns& x, 
   for (int first = 0; first < kSteps; first += kAhead) {
     uint2 b[kAhead][NB];
     x.codes(first, b);
+    if (first == 0) take(piece);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int step = step_of<T>(first + i);
@@ -136,12 +142,13 @@ __device__ __forceinline__ float shifted_to_float(int sum) {
 }
 
 /// Adds a piece to acc [NB][4] where every 32 or 16 have a scale and every 32 an activation scale.
-template <class T, class Columns, int NB>
-__device__ __forceinline__ void add_piece_32(const T& piece, const Columns& x, float (&acc)[NB][4]) {
+template <class T, class Take, class Columns, int NB>
+__device__ __forceinline__ void add_piece_32(const Take& take, Columns& x, float (&acc)[NB][4]) {
   using Codes = typename T::Codes;
   using Scales = typename T::Scales;
   constexpr int kAhead = Columns::kAhead;
   const int shift[4] = {kShift, kShift, kShift, kShift};
+  T piece;
 
 #pragma unroll
   for (int first = 0; first < T::kSteps; first += kAhead) {
@@ -149,6 +156,7 @@ __device__ __forceinline__ void add_piece_32(const T& piece, const Columns& x, f
     float d_act[kAhead][NB][2];
     x.codes(first, b);
     x.step_scales(first, d_act);
+    if (first == 0) take(piece);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int step = first + i;
@@ -196,12 +204,13 @@ __device__ __forceinline__ void add_piece_32(const T& piece, const Columns& x, f
   }
 }
 
-template <class T, class Columns, int NB>
-__device__ __forceinline__ void add_piece(const T& piece, const Columns& x, int lane, float (&acc)[NB][4]) {
+/// Adds a piece of type T.
+template <class T, class Take, class Columns, int NB>
+__device__ __forceinline__ void add_piece(const Take& take, Columns& x, int lane, float (&acc)[NB][4]) {
   if constexpr (T::kFormat == ActFormat::Q8x256)
-    add_piece_256(piece, x, lane, acc);
+    add_piece_256<T>(take, x, lane, acc);
   else
-    add_piece_32(piece, x, acc);
+    add_piece_32<T>(take, x, acc);
 }
 
 }  // namespace llm::cuda

@@ -22,14 +22,11 @@
 #include <type_traits>
 
 #include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/kernels/tile_mma.cuh"
+#include "backend/cuda/kernels/tile_add.cuh"
 #include "backend/cuda/kernels/tile_products.cuh"
 #include "backend/cuda/kernels/tiles.cuh"
 
 namespace llm::cuda {
-
-inline constexpr int kParts = 16;  ///< of k, of which a block's warps take one, two or four each
-inline constexpr int kSlots = 8;   ///< sums that the parts are brought together in: parts s and s + 8 first
 
 /// Activations, by way of the first cache: they were written by an earlier kernel, so not through the read-only path.
 __device__ __forceinline__ uint2 load_codes(const std::byte* from) {
@@ -96,224 +93,71 @@ inline constexpr int kStepsAhead = format == ActFormat::Q8x256 ? (NB == 1   ? 8
                                                                             : 1)
                                                                : (NB == 1 ? 4 : 1);
 
-/// Step number i of a piece in the order in which they are computed: large units last, so that a sum moves on to them
-/// by a shift.
-template <class T>
-__device__ __forceinline__ constexpr int step_of(int i) {
-  constexpr int kPasses = T::kFormat == ActFormat::Q8x256 ? T::Codes::kPasses : 1, kPerPass = T::kSteps / kPasses;
-  return i % kPerPass * kPasses + (kPasses - 1 - i / kPerPass);
-}
+/// The columns' side of a piece, from the caches.
+template <class T, int NB>
+struct CachedColumns {
+  static constexpr int kAhead = kStepsAhead<T::kFormat, NB>;
+  /// What a block of 256 has beside its codes is asked for at the start, else at its use.
+  static constexpr bool kHeld = NB <= 2;
+  static constexpr std::uint32_t kBlockScales = 512;  ///< bytes of 8 columns, of either format
+  static_assert(kSteps * kColumns * sizeof(StepScale) == kBlockScales &&
+                kColumns * sizeof(ColumnBlock) == kBlockScales);
+  const std::byte *of_codes, *of_scales;  ///< of the piece
+  const LaneColumns<T, NB>& at;
+  float d[NB][2];
+  std::uint32_t words[NB][2];  ///< sums32; low16, high16
 
-template <class T>
-__device__ __forceinline__ void step_bytes(const T& piece, int step, std::uint32_t (&a)[4]) {
+  __device__ __forceinline__ CachedColumns(const std::byte* x, const LaneColumns<T, NB>& at, std::uint32_t index)
+      : of_codes(x + index * static_cast<std::uint32_t>(T::kSteps * kColumns * kStepK)),
+        of_scales(x + index * (kBlockScales / kSteps * static_cast<std::uint32_t>(T::kSteps))),
+        at(at) {}
+
+  __device__ __forceinline__ float ask_scale(int nb, int c) const { return load_scale(of_scales + at.scales[nb][c]); }
+  __device__ __forceinline__ std::uint32_t ask_word(int nb, std::size_t offset) const {
+    return load_sums(of_scales + at.sums[nb] + offset);
+  }
+  __device__ __forceinline__ void begin() {
+    if constexpr (kHeld) {
 #pragma unroll
-  for (int r = 0; r < 4; ++r) a[r] = piece.codes.bytes(step, r);
-}
-
-/// The scales of a lane's columns of a block of 256, and the bytes of sums for the products with minimums.
-template <class T>
-struct BlockScales {
-  float d[2];
-  std::uint32_t low, high;
-
-  template <int NB>
-  __device__ __forceinline__ void load(const std::byte* x_scales, const LaneColumns<T, NB>& at, int nb) {
-    d[0] = load_scale(x_scales + at.scales[nb][0]);
-    d[1] = load_scale(x_scales + at.scales[nb][1]);
-    if constexpr (T::Scales::kMinimumK == 32)  // 8 of each: lanes t < 2 hold the low parts, the others the high ones
-      low = load_sums(x_scales + at.sums[nb] + offsetof(ColumnBlock, low32));
-    if constexpr (T::Scales::kMinimumK == 16) {
-      low = load_sums(x_scales + at.sums[nb] + offsetof(ColumnBlock, low16));
-      high = load_sums(x_scales + at.sums[nb] + offsetof(ColumnBlock, high16));
+      for (int nb = 0; nb < NB; ++nb) {
+        d[nb][0] = ask_scale(nb, 0);
+        d[nb][1] = ask_scale(nb, 1);
+        if constexpr (T::Scales::kMinimumK == 32) words[nb][0] = ask_word(nb, offsetof(ColumnBlock, low32));
+        if constexpr (T::Scales::kMinimumK == 16) {
+          words[nb][0] = ask_word(nb, offsetof(ColumnBlock, low16));
+          words[nb][1] = ask_word(nb, offsetof(ColumnBlock, high16));
+        }
+      }
     }
   }
-};
-
-/// Sums of minimums times sums of codes. These are low + 128 high: the products with the high parts, times 128, then
-/// those with the low parts.
-template <class T>
-__device__ __forceinline__ void minimum_sums(const T& piece, const BlockScales<T>& x, int lane, int (&sum)[4]) {
-  const int zero[4] = {0, 0, 0, 0};
-  const std::uint32_t m0 = piece.scales.minimum_word(0), m1 = piece.scales.minimum_word(1);
-  const bool is_half = T::Scales::kMinimumK == 32, is_high = lane % 4 >= 2;
-  mma16<true>(sum, is_half && !is_high ? 0 : m0, is_half && !is_high ? 0 : m1, is_half ? x.low : x.high, zero);
-#pragma unroll
-  for (int j = 0; j < 4; ++j) sum[j] <<= 7;
-  mma16<true>(sum, is_half && is_high ? 0 : m0, is_half && is_high ? 0 : m1, x.low, sum);
-}
-
-/// Adds a piece to acc [NB][4] where a block of 256 has one scale on either side. take(piece) gets the piece; the
-/// activations are asked for before.
-template <class T, int NB, class Take>
-__device__ __forceinline__ void add_piece_256(const Take& take, const std::byte* x, const LaneColumns<T, NB>& at,
-                                              std::uint32_t index, int lane, float (&acc)[NB][4]) {
-  using Codes = typename T::Codes;
-  using Scales = typename T::Scales;
-  constexpr int kAhead = kStepsAhead<T::kFormat, NB>;
-  const int zero[4] = {0, 0, 0, 0};
-  const std::byte* x_codes = x + index * static_cast<std::uint32_t>(kBlockCodes);
-  const std::byte* x_scales = x + index * 512u;
-  T piece;
-  BlockScales<T> block[NB];
-  int sum[NB][4];
-#pragma unroll
-  for (int nb = 0; nb < NB; ++nb) {
-    if (NB <= 2) block[nb].load(x_scales, at, nb);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sum[nb][i] = 0;
-  }
-
-#pragma unroll
-  for (int first = 0; first < kSteps; first += kAhead) {
-    uint2 b[kAhead][NB];
+  __device__ __forceinline__ void codes(int first, uint2 (&b)[kAhead][NB]) const {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i)
 #pragma unroll
       for (int nb = 0; nb < NB; ++nb)
-        b[i][nb] = load_codes(x_codes + at.codes[nb] + step_of<T>(first + i) * (kColumns * kStepK));
-    if (first == 0) take(piece);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int step = step_of<T>(first + i);
-      if (Codes::kPasses > 1 && first + i > 0 && (first + i) % (kSteps / Codes::kPasses) == 0) {
-#pragma unroll
-        for (int nb = 0; nb < NB; ++nb)
-#pragma unroll
-          for (int j = 0; j < 4; ++j) sum[nb][j] >>= Codes::kPassShift;  // exact: all terms are multiples
-      }
-      std::uint32_t a[4];
-      step_bytes(piece, step, a);
-      if constexpr (Scales::kScaleK == 16) {
-        const int scale[2][2] = {{piece.scales.scale(0, 2 * step), piece.scales.scale(1, 2 * step)},
-                                 {piece.scales.scale(0, 2 * step + 1), piece.scales.scale(1, 2 * step + 1)}};
-#pragma unroll
-        for (int nb = 0; nb < NB; ++nb) {
-          int first_half[4], second_half[4];
-          mma16<Codes::kSigned>(first_half, a[0], a[1], b[i][nb].x, zero);
-          mma16<Codes::kSigned>(second_half, a[2], a[3], b[i][nb].y, zero);
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            sum[nb][j] += first_half[j] * scale[0][j / 2];
-            sum[nb][j] += second_half[j] * scale[1][j / 2];
-          }
-        }
-      } else if constexpr (Scales::kScaleK == 32) {
-        const int scale[2] = {piece.scales.scale(0, step), piece.scales.scale(1, step)};
-#pragma unroll
-        for (int nb = 0; nb < NB; ++nb) {
-          int product[4];
-          mma32<Codes::kSigned>(product, a, b[i][nb], zero);
-#pragma unroll
-          for (int j = 0; j < 4; ++j) sum[nb][j] += product[j] * scale[j / 2];
-        }
-      } else {
-#pragma unroll
-        for (int nb = 0; nb < NB; ++nb) mma32<Codes::kSigned>(sum[nb], a, b[i][nb], sum[nb]);
-      }
-    }
+        b[i][nb] = load_codes(of_codes + at.codes[nb] + step_of<T>(first + i) * (kColumns * kStepK));
   }
-
-  const float d[2] = {piece.scales.d(0), piece.scales.d(1)};
-#pragma unroll
-  for (int nb = 0; nb < NB; ++nb) {
-    if (NB > 2) block[nb].load(x_scales, at, nb);
-    if constexpr (Scales::kMinimumK > 0) {
-      int msum[4];
-      minimum_sums(piece, block[nb], lane, msum);
-      const float dmin[2] = {piece.scales.dmin(0), piece.scales.dmin(1)};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        float y = d[j / 2] * static_cast<float>(sum[nb][j]);
-        y = fmaf(-dmin[j / 2], static_cast<float>(msum[j]), y);
-        acc[nb][j] = fmaf(block[nb].d[j % 2], y, acc[nb][j]);
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        acc[nb][j] = fmaf(block[nb].d[j % 2], d[j / 2] * static_cast<float>(sum[nb][j]), acc[nb][j]);
-    }
-  }
-}
-
-/// Sums of 32 products start at this number, the bits of 1.5 * 2^23 as a float: as such a float, a sum below 2^22 is
-/// that plus the sum, which a subtraction makes the sum's float. Twice as fast as a conversion.
-inline constexpr int kShift = 0x4b400000;
-__device__ __forceinline__ float shifted_to_float(int sum) {
-  return bits_to_float(static_cast<std::uint32_t>(sum)) - 12582912.0f;
-}
-
-/// Adds a piece to acc [NB][4] where every 32 or 16 have a scale and every 32 an activation scale.
-template <class T, int NB, class Take>
-__device__ __forceinline__ void add_piece_32(const Take& take, const std::byte* x, const LaneColumns<T, NB>& at,
-                                             std::uint32_t index, float (&acc)[NB][4]) {
-  using Codes = typename T::Codes;
-  using Scales = typename T::Scales;
-  constexpr int kAhead = kStepsAhead<T::kFormat, NB>;
-  const int shift[4] = {kShift, kShift, kShift, kShift};
-  const std::byte* x_codes = x + index * static_cast<std::uint32_t>(T::kSteps * kColumns * kStepK);
-  const std::byte* x_scales = x + index * static_cast<std::uint32_t>(T::kSteps * kColumns * sizeof(StepScale));
-
-  T piece;
-#pragma unroll
-  for (int first = 0; first < T::kSteps; first += kAhead) {
-    uint2 b[kAhead][NB];
-    float d_act[kAhead][NB][2];
+  __device__ __forceinline__ void step_scales(int first, float (&scales)[kAhead][NB][2]) const {
+    constexpr int kStepScales = kColumns * static_cast<int>(sizeof(StepScale));
 #pragma unroll
     for (int i = 0; i < kAhead; ++i)
 #pragma unroll
-      for (int nb = 0; nb < NB; ++nb) {
-        b[i][nb] = load_codes(x_codes + at.codes[nb] + (first + i) * (kColumns * kStepK));
-        constexpr int kStepScales = kColumns * static_cast<int>(sizeof(StepScale));
-        d_act[i][nb][0] = load_scale(x_scales + at.scales[nb][0] + (first + i) * kStepScales);
-        d_act[i][nb][1] = load_scale(x_scales + at.scales[nb][1] + (first + i) * kStepScales);
-      }
-    if (first == 0) take(piece);
+      for (int nb = 0; nb < NB; ++nb)
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int step = first + i;
-      std::uint32_t a[4];
-      step_bytes(piece, step, a);
-      if constexpr (Scales::kScaleK == 16) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const float d[2] = {piece.scales.d(0, 2 * step + h), piece.scales.d(1, 2 * step + h)};
-#pragma unroll
-          for (int nb = 0; nb < NB; ++nb) {
-            int product[4];
-            mma16<Codes::kSigned>(product, a[2 * h], a[2 * h + 1], h == 0 ? b[i][nb].x : b[i][nb].y, shift);
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-              acc[nb][j] = fmaf(d_act[i][nb][j % 2], d[j / 2] * shifted_to_float(product[j]), acc[nb][j]);
-          }
-        }
-      } else {
-        float d[2] = {piece.scales.d(0, step), piece.scales.d(1, step)};
-        if constexpr (Codes::kPasses > 1) {
-          const float unit = 1.0f / static_cast<float>(1 << Codes::kPassShift * (step % Codes::kPasses));
-          d[0] *= unit, d[1] *= unit;  // exact
-        }
-#pragma unroll
-        for (int nb = 0; nb < NB; ++nb) {
-          int product[4];
-          mma32<Codes::kSigned>(product, a, b[i][nb], shift);
-          float y[4];
-#pragma unroll
-          for (int j = 0; j < 4; ++j) y[j] = d[j / 2] * shifted_to_float(product[j]);
-          if constexpr (Scales::kOffset) {
-            const std::uint32_t ones[4] = {0x01010101, 0x01010101, 0x01010101, 0x01010101};
-            int codes[4];  // sums of the columns' codes, the same in every row
-            mma32<true>(codes, ones, b[i][nb], shift);
-            const float asum[2] = {shifted_to_float(codes[0]), shifted_to_float(codes[1])};
-#pragma unroll
-            for (int j = 0; j < 4; ++j) y[j] = fmaf(piece.scales.m(j / 2, step), asum[j % 2], y[j]);
-          }
-#pragma unroll
-          for (int j = 0; j < 4; ++j) acc[nb][j] = fmaf(d_act[i][nb][j % 2], y[j], acc[nb][j]);
-        }
-      }
-    }
+        for (int c = 0; c < 2; ++c)
+          scales[i][nb][c] = load_scale(of_scales + at.scales[nb][c] + (first + i) * kStepScales);
   }
-}
+  __device__ __forceinline__ float scale(int nb, int c) const { return kHeld ? d[nb][c] : ask_scale(nb, c); }
+  __device__ __forceinline__ std::uint32_t sums32(int nb) const {
+    return kHeld ? words[nb][0] : ask_word(nb, offsetof(ColumnBlock, low32));
+  }
+  __device__ __forceinline__ std::uint32_t low16(int nb) const {
+    return kHeld ? words[nb][0] : ask_word(nb, offsetof(ColumnBlock, low16));
+  }
+  __device__ __forceinline__ std::uint32_t high16(int nb) const {
+    return kHeld ? words[nb][1] : ask_word(nb, offsetof(ColumnBlock, high16));
+  }
+};
 
 /// Copies 16 bytes to shared memory; a group of such copies is waited for when `later` or fewer came after it.
 __device__ __forceinline__ void copy_async(std::byte* to, const std::byte* from) {
@@ -410,10 +254,8 @@ struct WarpSums {
   }
   template <class Take>
   __device__ __forceinline__ void add(const Take& take, int index) {
-    if constexpr (T::kFormat == ActFormat::Q8x256)
-      add_piece_256<T, NB>(take, x, at, static_cast<std::uint32_t>(index), lane, acc);
-    else
-      add_piece_32<T, NB>(take, x, at, static_cast<std::uint32_t>(index), acc);
+    CachedColumns<T, NB> columns(x, at, static_cast<std::uint32_t>(index));
+    add_piece<T>(take, columns, lane, acc);
   }
   /// Into `slot` [NB][4][32].
   __device__ __forceinline__ void store(float* slot) const {

@@ -137,11 +137,12 @@ __device__ __forceinline__ void consume(const std::byte* shared, const Places& p
     wait_barrier(barriers.full(at.slot), at.phase);
     if (first + warp < n_pieces) {
       const std::byte* stage = shared + places.stage(at.slot);
-      T piece;
-      piece.template load<FromMemory>(stage + warp * T::Codes::kBytes,
-                                      stage + kConsumers * T::Codes::kBytes + warp * T::Scales::kBytes, lane);
+      const auto take = [&](T& piece) {
+        piece.template load<FromMemory>(stage + warp * T::Codes::kBytes,
+                                        stage + kConsumers * T::Codes::kBytes + warp * T::Scales::kBytes, lane);
+      };
       const RingColumns<T, NB> x{shared, columns, static_cast<std::uint32_t>(first + warp)};
-      add_piece(piece, x, lane, sums);
+      add_piece<T>(take, x, lane, sums);
     }
     __syncwarp();
     if (lane == 0) arrive(barriers.empty(at.slot));
