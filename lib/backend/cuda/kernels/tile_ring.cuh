@@ -95,8 +95,8 @@ struct RingBarriers {
       init_barrier(empty(i), kConsumers);
     }
     for (int i = 0; i < 2; ++i) {
-      init_barrier(written(i), kConsumers);
-      init_barrier(taken(i), 1);
+      init_barrier(written(i), 32 * kConsumers);  // every lane for itself: what it wrote is ordered by its own arrival
+      init_barrier(taken(i), 32);
     }
     publish_barriers();
   }
@@ -232,8 +232,7 @@ __global__ void __launch_bounds__(kBoundThreads<A, NB>, NB == 1 ? 2 : 1)
     for_strips<A, B>(p, [&]<class T>(const TileArguments& arguments, int strip) {
       finish<T>(arguments, strip, reinterpret_cast<const float*>(ring_shared + places.area(area.slot)),
                 barriers.written(area.slot), area.phase, lane);
-      __syncwarp();
-      if (lane == 0) arrive(barriers.taken(area.slot));
+      arrive(barriers.taken(area.slot));
       area.advance();
     });
     return;
@@ -255,8 +254,7 @@ __global__ void __launch_bounds__(kBoundThreads<A, NB>, NB == 1 ? 2 : 1)
         const int column = kColumns * nb + lane % 4 * 2 + j % 2, row = tile_row(lane / 4, j / 2);
         if (column < arguments.columns) to[column * kTileRows + row] = acc[0][nb][j] + acc[1][nb][j];
       }
-    __syncwarp();
-    if (lane == 0) arrive(barriers.written(area.slot));
+    arrive(barriers.written(area.slot));
     area.advance();
   });
 #endif
