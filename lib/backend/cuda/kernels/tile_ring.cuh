@@ -200,8 +200,9 @@ template <class T, int NB>
 inline constexpr int kBoundThreads = NB == 1 && T::kFormat == ActFormat::Q8x256 ? kRingThreads + 64 : kRingThreads;
 
 /// Blocks of kRingThreads; shared: RingPlaces. Bytes and operations are those of the pieces, as in tile_kernel.cuh;
-/// measured on an H200 with one column, of the read limit: 84 % of 28672 x 4096 in Q4_K, 94 % of 128256 x 4096, but 61 %
-/// of 6144 x 4096 and 50 % of 4096 x 4096, where a block has three strips or two (docs/cuda.md has the ladder).
+/// measured on an H200 with one column, launches back to back, two blocks to a multiprocessor, of the read limit: 84 %
+/// of 28672 x 4096 in Q4_K, 90 % of 128256 x 4096, but 61 % of 6144 x 4096 and 50 % of 4096 x 4096, where a block has
+/// three strips or two (docs/cuda.md has the ladder).
 template <class A, class B, int NB>
 __global__ void __launch_bounds__(kBoundThreads<A, NB>, NB == 1 ? 2 : 1)
     ring_kernel(const __grid_constant__ RingArguments p) {
