@@ -125,11 +125,34 @@ void Runner::prompt(SequenceId sequence, std::span<const Token> tokens) {
 /// tokens [steps][parallel]
 void Runner::generate(std::span<const Token> tokens, int parallel) {
   const auto n = static_cast<std::size_t>(parallel);
+  if (session_.draws()) return generate_drawn(tokens.first(n), tokens.size() / n);
   std::vector<Append> work(n);
   for (; !tokens.empty(); tokens = tokens.subspan(n)) {
     for (std::size_t i = 0; i < n; ++i) work[i] = {sequences_[i], tokens.subspan(i, 1), Logits::Last};
     session_.eval(work);
   }
+}
+
+/// As answers are generated where the backend draws: it takes the best token of each row, which is the next step's.
+void Runner::generate_drawn(std::span<const Token> first, std::size_t steps) {
+  std::vector<Token> tokens(first.begin(), first.end());
+  std::vector<Drawing> work;
+  const DrawRule best{.n_tokens = static_cast<std::int32_t>(model_.dims().vocab)};
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    work.push_back({sequences_[i], std::span(tokens).subspan(i, 1), best});
+  for (std::size_t step = 0; step < steps; ++step) {
+    session_.begin(work);
+    if (step == 0) {
+      for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = drawn_by(static_cast<std::int32_t>(i));
+      continue;
+    }
+    collect();
+  }
+  collect();
+}
+
+void Runner::collect() {
+  if (!session_.collect()) throw Error(ErrorKind::Numeric, "logits that are not finite");
 }
 
 std::vector<Token> Runner::random_tokens(std::int64_t n) {

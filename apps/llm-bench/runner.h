@@ -37,6 +37,8 @@ class Runner {
   double timed(const Test&);
   void prompt(SequenceId, std::span<const Token>);
   void generate(std::span<const Token> tokens, int parallel);
+  void generate_drawn(std::span<const Token> first, std::size_t steps);
+  void collect();
   std::vector<Token> random_tokens(std::int64_t n);
 
   Model& model_;

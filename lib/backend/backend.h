@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/draw.h"
 #include "graph/graph.h"
 
 namespace llm {
@@ -34,11 +35,13 @@ struct StateGroup {
 
 /// All that differs between two runs of a program.
 struct StepData {
-  std::span<const std::int32_t> tokens;     ///< [n_tokens]
+  std::span<const std::int32_t> tokens;     ///< [n_tokens]; with draws perhaps drawn_by(row)
   std::span<const std::int32_t> positions;  ///< [n_tokens]
   std::span<const SequenceSpan> sequences;
   std::span<const StateGroup> groups;
   std::span<const std::int32_t> out_rows;  ///< [n_outputs]: ascending token indices whose results are wanted
+  /// [n_outputs]: the tokens drawn from the rows of the graph's only output are wanted in its place; nothing: the rows.
+  std::span<const DrawRule> draws = {};
 };
 
 /// Caller's memory for a graph input or output, f32 or int32 as its type says, large enough for the step's rows.
@@ -147,13 +150,15 @@ struct Ticket {
 class Executable {
  public:
   virtual ~Executable() = default;
-  /// Runs the step; `out` has a binding for every output of the graph, `in` for every input that StepData does not
-  /// fill. No allocation, no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
+  /// Runs the step; `out` has a binding for every output of the graph, unless the step draws, `in` for every input that
+  /// StepData does not fill. No allocation, no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
   virtual Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) = 0;
   virtual void wait(Ticket) = 0;
   /// Whether results of the step that was waited for last may be NaN or infinite. A backend that did not look says
   /// yes, and the caller looks.
   virtual bool may_be_non_finite() const { return true; }
+  /// [n_outputs] of the step that was waited for last, if it drew; where results may not be finite, anything.
+  virtual std::span<const std::int32_t> drawn() const { return {}; }
   /// Kernels, layouts, fusions: printed by -v.
   virtual std::string describe() const = 0;
   /// nullptr stops observing.
@@ -182,6 +187,9 @@ class Backend {
   virtual BackendMemory memory() const = 0;
   /// Uninitialised, for results of steps; bindings may lie elsewhere too.
   virtual std::unique_ptr<HostMemory> host_memory(std::size_t bytes);
+  /// Whether steps may draw. Then a step may be submitted before the one before it was waited for, which it may take
+  /// tokens from: two at once, waited for in their order.
+  virtual bool draws() const { return false; }
   /// Tokens of the largest step that pays.
   virtual int most_step_tokens() const { return 512; }
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;

@@ -87,20 +87,39 @@ void Answer::sample(std::span<const float> logits) {
   check(!ended(), "a token sampled after the end of an answer");
   logits = logits.first(n_tokens_);
   const Token token = sampler_.sample(constraint_ ? allowed_only(logits) : logits, tokens_.size());
-  // Where end tokens are ignored, a constraint still ends: nothing else may follow then.
-  const bool may_end = options_.end_token == AnswerOptions::EndToken::Stops || constraint_;
-  if (may_end && tokenizer_.is_end_of_generation(token)) {
-    return end(StopReason::EndOfGeneration);
-  }
-  if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) {
-    return end(StopReason::StopString);
-  }
-  sampler_.accept(token);
-  tokens_.push_back(token);
+  if (ends(token)) return;
   if (options_.logprobs) {
     logprobs_.push_back(logprobs(logits, token, static_cast<std::size_t>(*options_.logprobs)));
   }
   if (constraint_) check(constraint_->accept(token), "a token that the constraint forbids was sampled");
+  add_text(token);
+}
+
+std::optional<DrawRule> Answer::rule(int unseen) {
+  if (constraint_ || options_.logprobs) return std::nullopt;
+  return sampler_.rule(n_tokens_, tokens_.size() + static_cast<std::size_t>(unseen), unseen);
+}
+
+void Answer::take(Token token) {
+  check(!ended() && token >= 0 && static_cast<std::size_t>(token) < n_tokens_, "a token drawn for an answer");
+  if (!ends(token)) add_text(token);
+}
+
+/// Whether the answer ends before the token, for its sake.
+bool Answer::ends(Token token) {
+  // Where end tokens are ignored, a constraint still ends: nothing else may follow then.
+  const bool may_end = options_.end_token == AnswerOptions::EndToken::Stops || constraint_;
+  if (may_end && tokenizer_.is_end_of_generation(token)) {
+    end(StopReason::EndOfGeneration);
+  } else if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) {
+    end(StopReason::StopString);
+  }
+  return ended();
+}
+
+void Answer::add_text(Token token) {
+  sampler_.accept(token);
+  tokens_.push_back(token);
   text_ += matcher_.push(decoder_.push(token));
   if (matcher_.matched()) return end(StopReason::StopString);
   if (constraint_ && constraint_->must_end()) return end(StopReason::EndOfGeneration);

@@ -46,6 +46,11 @@ class Answer {
   /// Samples from the logits [vocab] after the last token. Not after the answer has ended. Throws ErrorKind::Runtime if
   /// the vocabulary has no token that the constraint allows.
   void sample(std::span<const float> logits);
+  /// How a backend may draw the next token in place of sample(), or the one after it if one is drawn already (`unseen`
+  /// = 1, which rule.newest is to say). Valid until the next call. Nothing if it takes the logits.
+  std::optional<DrawRule> rule(int unseen);
+  /// A token that was drawn by its rule.
+  void take(Token);
   /// Ends it for a reason that the caller sees first.
   void end(StopReason reason) { reason_ = reason; }
 
@@ -61,6 +66,8 @@ class Answer {
 
  private:
   std::span<const float> allowed_only(std::span<const float> logits);
+  bool ends(Token);
+  void add_text(Token);
 
   const Tokenizer& tokenizer_;
   AnswerOptions options_;

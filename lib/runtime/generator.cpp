@@ -65,11 +65,12 @@ std::size_t tokens_left(const Answer& answer, const GenerateOptions& options) {
 void decode(Window& window, Answer& answer, std::span<const float> logits, const GenerateOptions& options,
             const std::function<bool(std::string_view)>& text, const std::function<void()>& first_token) {
   bool sampled = false;
+  Window::Next next{.token = {}, .logits = logits};
   while (!answer.ended()) {
     if (cancelled(options)) {
       answer.end(StopReason::Cancelled);
     } else {
-      answer.sample(logits);
+      next.token ? answer.take(*next.token) : answer.sample(next.logits);
       if (!std::exchange(sampled, true)) first_token();
     }
     if (!answer.ended() && window.full() && !window.can_shift()) answer.end(StopReason::ContextFull);
@@ -77,7 +78,7 @@ void decode(Window& window, Answer& answer, std::span<const float> logits, const
     if (options.step) options.step(answer, piece);
     if (!piece.empty() && text && !text(piece)) answer.end(StopReason::Cancelled);
     if (answer.ended()) return;
-    logits = window.append(answer.tokens().back(), tokens_left(answer, options));
+    next = window.next(answer.tokens().back(), tokens_left(answer, options), answer);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -70,6 +71,60 @@ Token Sampler::sample(std::span<const float> logits, std::uint64_t index) {
 std::span<const Candidate> Sampler::candidates(std::span<const float> logits, std::uint64_t index) {
   run(logits, index);
   return candidates_.list();
+}
+
+std::optional<DrawRule> Sampler::rule(std::size_t n_tokens, std::uint64_t index, int unseen) {
+  if (!is_rule()) return std::nullopt;
+  list_edits(unseen);
+  if (edits_.size() > static_cast<std::size_t>(kMostEdits) || edits_.size() >= n_tokens) return std::nullopt;
+  const auto acts = [&](SamplerKind kind) { return std::find(stages_.begin(), stages_.end(), kind) != stages_.end(); };
+  return DrawRule{.uniform = counter_uniform(options_.seed, row_, index),
+                  .temperature = std::max(options_.temperature, 0.0F),
+                  .top_k = acts(SamplerKind::TopK) ? options_.top_k : 1,
+                  .top_p = acts(SamplerKind::TopP) ? options_.top_p : 1,
+                  .min_p = acts(SamplerKind::MinP) ? options_.min_p : 0,
+                  .min_keep = options_.min_keep,
+                  .repeat = options_.repeat_penalty,
+                  .presence = options_.presence_penalty,
+                  .frequency = options_.frequency_penalty,
+                  .n_tokens = static_cast<std::int32_t>(n_tokens),
+                  .edits = edits_};
+}
+
+/// Penalties, then top-k of few, then what narrows it, in the order that a rule has; or penalties and the best.
+bool Sampler::is_rule() const {
+  constexpr std::array kOrder{SamplerKind::Penalties, SamplerKind::TopK, SamplerKind::TopP, SamplerKind::MinP,
+                              SamplerKind::Temperature};
+  if (options_.mirostat != 0 || (options_.temperature > 0 && options_.dynatemp_range > 0)) return false;
+  auto next = kOrder.begin();
+  bool few = options_.temperature <= 0;
+  for (const SamplerKind stage : stages_) {
+    next = std::find(next, kOrder.end(), stage);
+    if (next == kOrder.end()) return false;
+    few |= stage == SamplerKind::TopK && options_.top_k <= kMostDrawn;
+  }
+  return few;
+}
+
+/// One entry a token: its biases, and how often it is among the recent ones once `unseen` more are there.
+void Sampler::list_edits(int unseen) {
+  edits_.clear();
+  const auto entry = [&](Token token) -> LogitEdit& {
+    const auto found = std::find_if(edits_.begin(), edits_.end(), [token](const auto& e) { return e.token == token; });
+    return found != edits_.end() ? *found : edits_.emplace_back(LogitEdit{.token = token});
+  };
+  for (const LogitBias& b : options_.logit_bias) entry(b.token).bias += b.bias;
+  if (std::find(stages_.begin(), stages_.end(), SamplerKind::Penalties) == stages_.end()) return;
+  if (recent_.counts().size() > static_cast<std::size_t>(2 * kMostEdits)) {
+    edits_.resize(static_cast<std::size_t>(kMostEdits) + 1);  // too many: not worth the list
+    return;
+  }
+  for (const auto& [token, count] : recent_.counts()) {
+    if (count > 0) entry(token).count = count;
+  }
+  const auto window = static_cast<std::size_t>(options_.repeat_last_n);
+  if (unseen == 0 || options_.repeat_last_n < 0 || history_.size() < window) return;
+  --entry(history_[history_.size() - window]).count;
 }
 
 void Sampler::run(std::span<const float> logits, std::uint64_t index) {

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "backend/draw.h"
 #include "runtime/candidates.h"
 #include "runtime/random.h"
 #include "runtime/repetition.h"
@@ -30,6 +32,11 @@ class Sampler {
   void rewind(std::size_t count);
   std::size_t accepted() const { return history_.size(); }
 
+  /// The same as a rule for a backend that draws: for the token after those accepted and `unseen` (0 or 1) more that
+  /// rule.newest stands for. `n_tokens` of a row may be sampled. Valid until the next call. Nothing if the chain is
+  /// more than a rule can say.
+  std::optional<DrawRule> rule(std::size_t n_tokens, std::uint64_t index, int unseen);
+
   /// What the chain leaves to draw from, with the logits that the draw would use: for tests and tools. Best first where
   /// top-k or top-p act, else by id.
   std::span<const Candidate> candidates(std::span<const float> logits, std::uint64_t index = 0);
@@ -40,6 +47,8 @@ class Sampler {
   void run(std::span<const float> logits, std::uint64_t index);
   void apply(SamplerKind, std::uint64_t index);
   void add_bias(std::span<const float> logits);
+  bool is_rule() const;
+  void list_edits(int unseen);
   double temperature() const;
   double learned_mu(Token) const;
 
@@ -52,6 +61,7 @@ class Sampler {
   std::vector<double> mu_;  ///< by the length of the history; one value if Mirostat is off
   bool sampled_ = false;    ///< candidates_ are those of the next token to be accepted
   Candidates candidates_;
+  std::vector<LogitEdit> edits_;  ///< of the rule given last
 };
 
 }  // namespace llm

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <exception>
 #include <map>
 #include <utility>
@@ -77,6 +78,15 @@ struct Program {
   std::unique_ptr<Executable> executable;
 };
 
+/// A step that draws, on its way.
+struct Begun {
+  Executable* program;
+  Ticket ticket;
+  std::size_t rows;
+  std::vector<std::pair<SequenceId, std::int64_t>> lengths;  ///< of its sequences before it
+};
+constexpr std::size_t kMostBegun = 2;
+
 /// Everything of one step; the vectors keep their memory from step to step.
 struct StepWork {
   std::vector<std::int32_t> tokens, positions, slots, out_rows, table;
@@ -143,6 +153,7 @@ struct Session::Impl {
 
   void require_context(std::int64_t tokens) const;
   void check_work(std::span<const Append> work) const;
+  bool is_token(Token) const;
   std::span<const float> eval(std::span<const Append> work, Observer* observer);
   void run_all(std::span<const Append> work, float* rows, float* spare, Observer* observer);
   /// Adds tokens [first, first + n) of an append to the step; their rows of logits as the append wants them.
@@ -151,6 +162,9 @@ struct Session::Impl {
   std::size_t room_in_step(Logits wanted) const;
   void run_step(float* rows, Observer* observer);
   StepData step_data();
+  void begin(std::span<const Drawing> work, Observer* observer);
+  std::optional<std::span<const Token>> collect();
+  void settle() const;
   [[noreturn]] void fail_numeric(Program&, const StepData&, std::span<const Binding>, std::size_t row);
 
   Model& model;
@@ -167,6 +181,8 @@ struct Session::Impl {
   StateGroup group;
   std::vector<KvCache::BlockCopy> copies;
   LogitRows logits;
+  std::deque<Begun> begun;
+  std::vector<DrawRule> rules;
 };
 
 void Session::Impl::require_context(std::int64_t tokens) const {
@@ -179,7 +195,7 @@ void Session::Impl::check_work(std::span<const Append> work) const {
     const Append& a = work[i];
     check(cache->alive(a.sequence), "tokens for a sequence that does not exist");
     for (std::size_t j = 0; j < i; ++j) check(work[j].sequence != a.sequence, "a sequence twice in one evaluation");
-    for (const Token t : a.tokens) check(t >= 0 && t < model.dims().vocab, "a token id outside the vocabulary");
+    for (const Token t : a.tokens) check(is_token(t), "a token id outside the vocabulary");
     const std::int64_t length = cache->length(a.sequence) + static_cast<std::int64_t>(a.tokens.size());
     if (length > choice.context) {
       throw Error(ErrorKind::Context,
@@ -188,7 +204,14 @@ void Session::Impl::check_work(std::span<const Append> work) const {
   }
 }
 
+/// Of the vocabulary, or one that the step begun last draws.
+bool Session::Impl::is_token(Token t) const {
+  if (t >= 0) return t < model.dims().vocab;
+  return !begun.empty() && static_cast<std::size_t>(~t) < begun.back().rows;
+}
+
 std::span<const float> Session::Impl::eval(std::span<const Append> work, Observer* observer) {
+  check(begun.empty(), "logits asked for while a step that draws runs");
   check_work(work);
   std::int64_t n_rows = 0;
   for (const Append& a : work) n_rows += rows_wanted(a);
@@ -240,6 +263,7 @@ void Session::Impl::add(const Append& a, std::size_t first, std::size_t n) {
   const std::int64_t position = cache->length(a.sequence);
   copies.clear();
   check(cache->append(a.sequence, static_cast<std::int64_t>(n), step.slots, copies), "the cache has no block left");
+  if (!copies.empty()) settle();
   for (const KvCache::BlockCopy& c : copies) state->copy_block(c.from, c.to);
   step.spans.push_back({.first_token = static_cast<std::int32_t>(step.tokens.size()),
                         .n_tokens = static_cast<std::int32_t>(n),
@@ -297,6 +321,56 @@ void Session::Impl::fail_numeric(Program& p, const StepData& data, std::span<con
                                                         (cause.empty() ? "" : ": " + cause)});
 }
 
+void Session::Impl::begin(std::span<const Drawing> work, Observer* observer) {
+  check(model.backend().draws() && model.dims().vocab <= kMostLogits && begun.size() < kMostBegun,
+        "a step that draws, one of two");
+  std::vector<Append> appends;
+  std::int64_t tokens = 0;
+  rules.clear();
+  for (const Drawing& d : work) {
+    appends.push_back({d.sequence, d.tokens, d.rule ? Logits::Last : Logits::None});
+    tokens += std::ssize(d.tokens);
+    if (d.rule) rules.push_back(*d.rule);
+  }
+  check(!rules.empty() && rules.size() <= kMaxOutputs && tokens <= batch_tokens, "work of one step that draws");
+  check_work(appends);
+  Begun next{.program = nullptr, .ticket = {}, .rows = rules.size(), .lengths = {}};
+  for (const Append& a : appends) next.lengths.emplace_back(a.sequence, cache->length(a.sequence));
+  step.clear();
+  try {
+    for (const Append& a : appends) add(a, 0, a.tokens.size());
+    Program& p = program(tokens);
+    StepData data = step_data();
+    data.draws = rules;
+    p.executable->observe(observer);
+    next.program = p.executable.get();
+    next.ticket = p.executable->submit(data, {}, {});
+  } catch (...) {
+    for (const auto& [sequence, length] : next.lengths) cache->truncate(sequence, length);
+    throw;
+  }
+  begun.push_back(std::move(next));
+}
+
+std::optional<std::span<const Token>> Session::Impl::collect() {
+  check(!begun.empty(), "a step that was begun");
+  const Begun oldest = std::move(begun.front());
+  begun.pop_front();
+  oldest.program->wait(oldest.ticket);
+  if (!oldest.program->may_be_non_finite()) return oldest.program->drawn();
+  settle();
+  begun.clear();
+  for (const auto& [sequence, length] : oldest.lengths) {
+    if (cache->alive(sequence)) cache->truncate(sequence, std::min(length, cache->length(sequence)));
+  }
+  return std::nullopt;
+}
+
+/// Until the steps begun have ended: blocks are read and copied beside them.
+void Session::Impl::settle() const {
+  for (const Begun& b : begun) b.program->wait(b.ticket);
+}
+
 ContextRequest memory_request(Model& model, const SessionOptions& options) {
   const Graph largest = largest_graph(model, options);
   return request_for(model, options, cache_types(largest), *model.backend().make_workspace(largest));
@@ -313,6 +387,15 @@ std::int64_t Session::length(SequenceId id) const { return impl_->cache->length(
 void Session::rewind(SequenceId id, std::int64_t length) { impl_->cache->truncate(id, length); }
 std::span<const float> Session::eval(std::span<const Append> work) { return impl_->eval(work, observer); }
 
+bool Session::draws() const { return impl_->model.backend().draws() && impl_->model.dims().vocab <= kMostLogits; }
+void Session::begin(std::span<const Drawing> work) { impl_->begin(work, observer); }
+std::optional<std::span<const Token>> Session::collect() { return impl_->collect(); }
+int Session::begun() const { return static_cast<int>(impl_->begun.size()); }
+void Session::abandon() {
+  impl_->settle();
+  impl_->begun.clear();
+}
+
 void Session::require_context(std::int64_t tokens) const { impl_->require_context(tokens); }
 
 const CacheFormat& Session::cache_format() const { return impl_->format; }
@@ -328,6 +411,7 @@ std::int64_t Session::positions_needed(SequenceId id, std::int64_t n) const {
 std::size_t Session::cache_block_bytes() const { return impl_->state->bytes_per_block(); }
 
 void Session::read_block(SequenceId id, std::size_t index, std::span<std::byte> dst) const {
+  impl_->settle();
   const std::span<const std::int32_t> blocks = impl_->cache->blocks(id);
   check(index < blocks.size(), "a block of the sequence");
   impl_->state->read_block(blocks[index], dst);
@@ -342,6 +426,7 @@ void Session::restore(SequenceId id, std::int64_t length,
   if (!impl_->cache->append(id, length, slots, copies))
     throw Error(ErrorKind::Context, "the cache has no room for " + number_text(length) + " positions");
   const std::span<const std::int32_t> blocks = impl_->cache->blocks(id);
+  impl_->settle();
   for (std::size_t i = 0; i < blocks.size(); ++i) impl_->state->write_block(blocks[i], block(i));
 }
 

@@ -46,6 +46,13 @@ struct Append {
   Logits logits = Logits::Last;
 };
 
+/// Tokens to append to one sequence by a step whose tokens the backend draws.
+struct Drawing {
+  SequenceId sequence;
+  std::span<const Token> tokens;  ///< of them drawn_by(row): what a row of the step begun before draws
+  std::optional<DrawRule> rule;   ///< for the token after the last one
+};
+
 class Session {
  public:
   /// Throws ErrorKind::Memory with the byte figures if an explicit context does not fit.
@@ -67,6 +74,20 @@ class Session {
   /// ErrorKind::Context if a sequence would outgrow the context (before anything is computed), ErrorKind::Numeric for
   /// NaN or infinite logits; every sequence then has the length it had before.
   std::span<const float> eval(std::span<const Append> work);
+
+  /// Whether the backend draws tokens itself: then logits stay where they are, and a step can begin before the caller
+  /// has seen what the one before it drew.
+  bool draws() const;
+  /// Begins a step, of at most batch_tokens() tokens and with a rule at least; rows are numbered in the order of `work`
+  /// over those with a rule. Two steps can be begun at once. Throws ErrorKind::Context as eval() does. Whatever rewinds
+  /// a sequence, removes it or gives its blocks to others may be called while steps run; eval() may not.
+  void begin(std::span<const Drawing> work);
+  /// The tokens that the rows of the oldest step begun drew, once it has ended; valid until the next call. Nothing if
+  /// its logits were not finite: every step begun is taken back then, and eval() of the same tokens says why.
+  std::optional<std::span<const Token>> collect();
+  int begun() const;  ///< and not collected
+  /// Waits for the steps begun and forgets what they drew; what they appended stays.
+  void abandon();
 
   const CacheFormat& cache_format() const;
 

@@ -65,6 +65,13 @@ std::span<const Token> Speculation::draft(std::size_t most) {
   return draft_;
 }
 
+void Speculation::withdraw() {
+  if (draft_.empty()) return;
+  --counts_.drafts;
+  counts_.drafted -= static_cast<std::int64_t>(draft_.size());
+  draft_.clear();
+}
+
 void Speculation::stepped(double seconds, Step step) {
   constexpr double kMostCompiling = 5;  // the rest is another program's
   const std::size_t columns = draft_.size() + 1;

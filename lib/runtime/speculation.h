@@ -48,6 +48,8 @@ class Speculation {
   void append(Token);
   /// What to evaluate behind its last token: at most so many tokens.
   std::span<const Token> draft(std::size_t most);
+  /// The draft given last is not evaluated.
+  void withdraw();
   enum class Step : std::uint8_t { Usual, Compiled };  ///< the second: a program first, so its time is no measure
   /// A step of the last token and its draft ran.
   void stepped(double seconds, Step);

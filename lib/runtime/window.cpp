@@ -17,10 +17,83 @@ bool Window::can_shift() const {
   return options_.keep && length_ == static_cast<std::int64_t>(held_.size()) && dropped() > 0;
 }
 
+Window::~Window() {
+  try {
+    session_.abandon();
+    take_back();
+  } catch (...) {
+    // A device that failed has told whoever waited for it before.
+  }
+}
+
 std::span<const float> Window::append(Token token, std::size_t more) {
+  enter(token);
+  return compute(token, more);
+}
+
+Window::Next Window::next(Token token, std::size_t more, Answer& answer) {
+  enter(token);
+  if (session_.draws() && !computed(token)) {
+    if (const auto t = drawn(token, more, answer)) return {.token = t};
+  }
+  return {.logits = compute(token, more)};
+}
+
+void Window::enter(Token token) {
   if (options_.keep) held_.push_back(token);
   if (options_.speculation != nullptr) options_.speculation->append(token);
-  if (came_ < ahead_.size() && ahead_[came_] == token) {
+}
+
+/// What the backend draws after `token`, whose step may have begun with the call before. Nothing, and nothing begun,
+/// where logits are to be had: the answer wants them, a draft is in sight, the context is full, or they are not finite.
+std::optional<Token> Window::drawn(Token token, std::size_t more, Answer& answer) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::size_t programs = session_.programs();
+  if (session_.begun() == 0) {
+    take_back();
+    if (full() || expects_draft(more) || !begin(token, answer, 0)) return std::nullopt;
+  }
+  const bool room = length_ + 1 < session_.context();
+  if (more > 1 && room && !expects_draft(more)) begin(drawn_by(0), answer, 1);
+  const auto rows = session_.collect();
+  if (!rows) return std::nullopt;
+  const Token drawn = rows->front();
+  ++length_;
+  if (options_.speculation != nullptr) stepped(start, programs);
+  return drawn;
+}
+
+/// Begins the step of a token, if the answer has a rule for what follows it.
+bool Window::begin(Token token, Answer& answer, int unseen) {
+  auto rule = answer.rule(unseen);
+  if (!rule) return false;
+  if (unseen > 0) rule->newest = 0;
+  const Drawing work{sequence_, {&token, 1}, rule};
+  session_.begin({&work, 1});
+  return true;
+}
+
+bool Window::expects_draft(std::size_t more) {
+  if (options_.speculation == nullptr) return false;
+  const bool found = !options_.speculation->draft(longest_draft(more)).empty();
+  options_.speculation->withdraw();
+  return found;
+}
+
+/// The logits after the last token that may come are never needed.
+std::size_t Window::longest_draft(std::size_t more) const {
+  const auto room = static_cast<std::size_t>(session_.context() - length_ - 1);
+  return std::min(room, std::max<std::size_t>(more, 1) - 1);
+}
+
+void Window::stepped(std::chrono::steady_clock::time_point start, std::size_t programs_before) {
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  options_.speculation->stepped(
+      seconds, session_.programs() == programs_before ? Speculation::Step::Usual : Speculation::Step::Compiled);
+}
+
+std::span<const float> Window::compute(Token token, std::size_t more) {
+  if (computed(token)) {
     ++length_;
     const std::size_t vocab = rows_.size() / ahead_.size();
     return rows_.subspan(came_++ * vocab, vocab);
@@ -50,16 +123,12 @@ std::span<const float> Window::step(Token token, std::size_t more) {
   if (options_.speculation == nullptr) {
     rows_ = eval(ahead_);
   } else {
-    const auto room = static_cast<std::size_t>(session_.context() - length_ - 1);
-    // The logits after the last token that may come are never needed.
-    const auto draft = options_.speculation->draft(std::min(room, std::max<std::size_t>(more, 1) - 1));
+    const auto draft = options_.speculation->draft(longest_draft(more));
     ahead_.insert(ahead_.end(), draft.begin(), draft.end());
     const std::size_t programs = session_.programs();
     const auto start = std::chrono::steady_clock::now();
     rows_ = eval(ahead_);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    options_.speculation->stepped(
-        seconds, session_.programs() == programs ? Speculation::Step::Usual : Speculation::Step::Compiled);
+    stepped(start, programs);
   }
   ++length_;
   return rows_.first(rows_.size() / ahead_.size());

@@ -2,11 +2,13 @@
 // full context goes on without its older half.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "runtime/answer.h"
 #include "runtime/session.h"
 #include "runtime/speculation.h"
 
@@ -25,7 +27,7 @@ class Window {
   Window(Session&, SequenceId sequence, std::span<const Token> prompt, Options);
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
-  ~Window() { take_back(); }
+  ~Window();
 
   bool full() const { return length_ == session_.context(); }
   /// Half of what follows the kept tokens makes room. A sequence that began with other tokens than the prompt's cannot
@@ -33,6 +35,13 @@ class Window {
   bool can_shift() const;
   /// The logits after one more token, which `more` tokens at most are to follow. Not if full() without can_shift().
   std::span<const float> append(Token, std::size_t more);
+  /// The same, but where the backend draws tokens and the answer leaves that to it, the token it drew; the step after
+  /// that has begun then.
+  struct Next {
+    std::optional<Token> token = {};
+    std::span<const float> logits = {};  ///< if there is no token
+  };
+  Next next(Token, std::size_t more, Answer&);
 
  private:
   std::int64_t dropped() const { return (session_.context() - *options_.keep) / 2; }
@@ -40,6 +49,14 @@ class Window {
   std::span<const float> shift();
   std::span<const float> step(Token, std::size_t more);
   std::span<const float> eval(std::span<const Token> tokens);
+  void enter(Token);
+  bool computed(Token token) const { return came_ < ahead_.size() && ahead_[came_] == token; }
+  std::span<const float> compute(Token, std::size_t more);
+  std::optional<Token> drawn(Token, std::size_t more, Answer&);
+  bool begin(Token, Answer&, int unseen);
+  std::size_t longest_draft(std::size_t more) const;
+  void stepped(std::chrono::steady_clock::time_point start, std::size_t programs_before);
+  bool expects_draft(std::size_t more);
 
   Session& session_;
   SequenceId sequence_;

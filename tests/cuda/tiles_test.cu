@@ -182,7 +182,7 @@ TEST_CASE("the device packs, decodes and gathers", "[tiles]") {
       }
       const std::vector<std::int32_t> ids = {42, 0, 8, 15, -1, 23, 43, 7};
       const DeviceBuffer device_ids = on_device(ids), y = poisoned(ids.size() * static_cast<std::size_t>(k) * 4);
-      gather_rows(rows.type, matrix.data(), at<std::int32_t>(device_ids), static_cast<std::int64_t>(ids.size()),
+      gather_rows(rows.type, matrix.data(), at<std::int32_t>(device_ids), nullptr, static_cast<std::int64_t>(ids.size()),
                   at<float>(y), {});
       const auto values = on_host<float>(y);
       std::size_t wrong = 0;
@@ -225,7 +225,7 @@ TEST_CASE("float matrices lie on the device as in the file", "[tiles]") {
       REQUIRE(halves[i] == to_half(values[static_cast<std::size_t>(16 * k) + i]).bits);
     const std::vector<std::int32_t> ids = {18, -3, 2};
     const DeviceBuffer device_ids = on_device(ids), y = poisoned(static_cast<std::size_t>(3 * k) * 4);
-    gather_rows(m, matrix.data(), at<std::int32_t>(device_ids), 3, at<float>(y), {});
+    gather_rows(m, matrix.data(), at<std::int32_t>(device_ids), nullptr, 3, at<float>(y), {});
     const auto got = on_host<float>(y);
     for (std::int64_t i = 0; i < k; ++i) {
       REQUIRE(got[static_cast<std::size_t>(i)] == values[static_cast<std::size_t>(18 * k + i)]);

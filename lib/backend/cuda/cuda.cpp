@@ -99,6 +99,7 @@ class CudaBackend final : public Backend {
     return {.available = free > kReserve ? free - kReserve : 0, .holds_weights = !loaded_};
   }
   std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return std::make_unique<PinnedMemory>(bytes); }
+  bool draws() const override { return true; }
   int most_step_tokens() const override { return gemm_ ? 2048 : kMaxColumns * 8; }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
@@ -116,7 +117,10 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
     // A best fit may pack a smaller bucket's values a little less well.
     const std::uint64_t bytes = plan_step(legalize(largest), gemm_ != nullptr).bytes;
-    return std::make_unique<CudaWorkspace>(bytes + bytes / 8 + (std::size_t{1} << 20));
+    const int rows = largest.bucket().outputs;
+    const ValueInfo& logits = largest.info(largest.outputs().front());
+    return std::make_unique<CudaWorkspace>(bytes + bytes / 8 + (std::size_t{1} << 20), rows,
+                                           static_cast<int>(logits.type.shape[0]));
   }
 
   std::unique_ptr<Executable> compile(const Graph& graph, const WeightStore& weights, StateStore& state,

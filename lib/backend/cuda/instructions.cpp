@@ -40,7 +40,7 @@ class NodeCompiler {
   void operator()(const Embed&) {
     const CudaWeights::Matrix& table = matrix(0);
     add("gather " + type_text(table), [table, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
-      gather_rows(table.type, table.data, step.tokens, s.tokens, y, s.at);
+      gather_rows(table.type, table.data, step.tokens, step.drawn, s.tokens, y, s.at);
     });
     convert(node_.out[0]);
   }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "backend/cuda/instructions.h"
+#include "backend/cuda/kernels/draw.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/screen.h"
 #include "backend/cuda/step_buffer.h"
@@ -68,20 +70,27 @@ class CudaProgram final : public Executable {
         stream_(stream),
         overlap_(options.overlap),
         plan_(plan_step(graph_, gemm != nullptr)),
-        step_(graph_.bucket(), table_stride(cache)),
+        workspace_(workspace),
+        step_(graph_.bucket(), table_stride(cache), workspace.draws()),
         view_(step_.view()),
         site_{graph_, weights, cache, workspace, plan_, view_, gemm, options.prompt_attention} {
-    check(plan_.bytes <= workspace.bytes(), "the workspace was made for a bucket at least as large");
+    check(plan_.bytes <= workspace.activation_bytes(), "the workspace was made for a bucket at least as large");
     for (const ValueInfo& v : graph_.values())
       check(v.kind != ValueKind::Input || v.input != StepInput::None, "a graph on a GPU has no inputs but the step's");
     for (const Node& node : graph_.nodes()) uses_cache_ |= std::holds_alternative<Attention>(node.op);
     compiled_ = compile_fused(site_);
     screen_outputs();
+    prepare_draws();
     if (graph_.bucket().tokens > kMaxColumns) return;
     const StepLaunch all = capacity();
     recording_.record(stream_.get(), [&] {
-      for (const Instruction& i : compiled_.instructions) i.launch(all);
+      launch_all(all);
       launch_screens(all);
+    });
+    if (!draws_) return;
+    drawing_.record(stream_.get(), [&] {
+      launch_all(all);
+      launch_draws(all);
     });
   }
 
@@ -89,38 +98,45 @@ class CudaProgram final : public Executable {
     const host::StepRows rows = host::check_step(step, graph_.bucket());
     if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
     check(in.empty(), "a graph on a GPU has no inputs but the step's");
-    bind(rows, out);
-    step_.upload(step, stream_.get());
-    if (observer_ != nullptr) {
-      run_observed(step, rows);
-      launch_screens(actual(rows));
-    } else if (recording_.recorded()) {
-      recording_.launch(stream_.get());
+    Pending& next = pending_[++submitted_ % 2];
+    next.ticket = submitted_;
+    next.drawn = step.draws.size();
+    next.turn = step.draws.empty() ? 0 : workspace_.next_turn();
+    step_.upload(step, next.turn, stream_.get());
+    if (!step.draws.empty()) {
+      check(draws_.has_value() && step.draws.size() == step.out_rows.size(), "a rule for each row of logits");
+      run(step, rows, drawing_, [&](const StepLaunch& at) { launch_draws(at); });
     } else {
-      const StepLaunch at = actual(rows);
-      for (const Instruction& i : compiled_.instructions) i.launch(at);
-      launch_screens(at);
+      bind(rows, out);
+      run(step, rows, recording_, [&](const StepLaunch& at) { launch_screens(at); });
+      copy_results();
     }
-    check_cuda(
-        cudaMemcpyAsync(found_here_.data(), found_.data(), found_.bytes(), cudaMemcpyDeviceToHost, stream_.get()),
-        "copying results");
-    for (const Bound& b : bound_) {
-      if (b.pinned)
-        check_cuda(cudaMemcpyAsync(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying results");
-    }
-    return {++submitted_};
+    check_cuda(cudaEventRecord(next.ended.get(), stream_.get()), "marking a step's end");
+    return {submitted_};
   }
 
-  void wait(Ticket) override {
-    stream_.synchronize("running a step");
+  void wait(Ticket ticket) override {
+    waited_ = &pending_[ticket.id % 2];
+    check(waited_->ticket == ticket.id, "a step that was submitted");
+    check_cuda(cudaEventSynchronize(waited_->ended.get()), "running a step");
+    if (waited_->drawn > 0) return;
     for (const Bound& b : bound_) {
       if (!b.pinned) check_cuda(cudaMemcpy(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost), "copying results");
     }
   }
 
   bool may_be_non_finite() const override {
+    const auto bad = [](std::int32_t f) { return f != 0; };
+    if (waited_->drawn > 0) {
+      const std::int32_t* const rows = draws_->bad + waited_->turn * draws_->capacity;
+      return std::any_of(rows, rows + waited_->drawn, bad);
+    }
     const auto* const found = reinterpret_cast<const std::int32_t*>(found_here_.data());
-    return std::any_of(found, found + found_here_.bytes() / sizeof *found, [](std::int32_t f) { return f != 0; });
+    return std::any_of(found, found + found_here_.bytes() / sizeof *found, bad);
+  }
+
+  std::span<const std::int32_t> drawn() const override {
+    return {draws_->tokens + waited_->turn * draws_->capacity, waited_->drawn};
   }
 
   std::string describe() const override;
@@ -136,6 +152,63 @@ class CudaProgram final : public Executable {
     std::size_t bytes;
     bool pinned;  ///< copies run behind the step's kernels
   };
+
+  /// A step on its way, or the last but one.
+  struct Pending {
+    std::uint64_t ticket = 0;
+    std::size_t drawn = 0;  ///< rows; 0: it does not draw
+    int turn = 0;
+    Event ended = {};
+  };
+
+  /// The step's kernels, as they were recorded where they were, and `last` behind them.
+  template <class F>
+  void run(const StepData& step, const host::StepRows& rows, const Recording& recorded, const F& last) {
+    if (observer_ == nullptr && recorded.recorded()) return recorded.launch(stream_.get());
+    const StepLaunch at = actual(rows);
+    if (observer_ != nullptr) {
+      run_observed(step, rows);
+    } else {
+      launch_all(at);
+    }
+    last(at);
+  }
+
+  void launch_all(const StepLaunch& at) const {
+    for (const Instruction& i : compiled_.instructions) i.launch(at);
+  }
+
+  void copy_results() {
+    check_cuda(
+        cudaMemcpyAsync(found_here_.data(), found_.data(), found_.bytes(), cudaMemcpyDeviceToHost, stream_.get()),
+        "copying results");
+    for (const Bound& b : bound_) {
+      if (b.pinned)
+        check_cuda(cudaMemcpyAsync(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying results");
+    }
+  }
+
+  /// Rows of logits can be drawn from; anything else a graph may end in cannot.
+  void prepare_draws() {
+    if (graph_.outputs().size() != 1) return;
+    const ValueInfo& logits = graph_.info(graph_.outputs()[0]);
+    const int rows = graph_.bucket().outputs;
+    if (logits.type.dtype != DType::F32 || logits.rows != RowSpace::Outputs || logits.type.shape[0] > kMostLogits ||
+        rows > workspace_.draws().rows)
+      return;
+    drawn_here_ = PinnedBuffer(4 * static_cast<std::size_t>(rows) * sizeof(std::int32_t));
+    auto* const here = reinterpret_cast<std::int32_t*>(drawn_here_.data());
+    draws_ = {.tokens = here, .bad = here + 2 * rows, .capacity = rows};
+  }
+  void launch_draws(const StepLaunch& s) const {
+    const std::uint32_t id = graph_.outputs()[0];
+    draw_tokens({.logits = reinterpret_cast<const float*>(value_data(site_, id)),
+                 .n = static_cast<int>(graph_.info(id).type.shape[0]),
+                 .rules = view_.rules,
+                 .data = view_.counts,
+                 .used_rows = view_.counts + 1},
+                s.outputs, workspace_.draws(), *draws_, s.at);
+  }
 
   StepLaunch capacity() const {
     return {.at = {.stream = stream_.get(), .overlap = overlap_},
@@ -251,16 +324,21 @@ class CudaProgram final : public Executable {
   const Stream& stream_;
   bool overlap_;
   StepPlan plan_;
+  CudaWorkspace& workspace_;
   StepBuffer step_;
   StepView view_;
   Site site_;
   Compiled compiled_, observed_;
-  Recording recording_;
-  DeviceBuffer found_;       ///< per output, row and part: not finite
-  PinnedBuffer found_here_;  ///< of the last step
+  Recording recording_, drawing_;  ///< of steps whose results are wanted, and of those that draw
+  DeviceBuffer found_;             ///< per output, row and part: not finite
+  PinnedBuffer found_here_;        ///< of the last step
   std::vector<Bound> bound_;
   bool uses_cache_ = false;
   Observer* observer_ = nullptr;
+  PinnedBuffer drawn_here_;
+  std::optional<DrawResults> draws_;  ///< in it, where the graph ends in logits
+  Pending pending_[2];
+  const Pending* waited_ = pending_;
   std::uint64_t submitted_ = 0;
 };
 

@@ -1,6 +1,9 @@
 #include "backend/cuda/step_buffer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -9,6 +12,9 @@ namespace llm::cuda {
 namespace {
 
 constexpr std::size_t kCounts = 4;
+constexpr int kRuleWords = sizeof(DeviceRule) / sizeof(std::int32_t);
+constexpr std::size_t kEditWords = 3;
+static_assert(sizeof(LogitEdit) == kEditWords * sizeof(std::int32_t), "an edit as kernels/draw.cu reads it");
 
 void fill(std::int32_t* to, std::span<const std::int32_t> values, int capacity, std::int32_t rest) {
   std::fill(std::copy(values.begin(), values.end(), to), to + capacity, rest);
@@ -16,27 +22,70 @@ void fill(std::int32_t* to, std::span<const std::int32_t> values, int capacity, 
 
 }  // namespace
 
-StepBuffer::StepBuffer(const Bucket& bucket, int table_stride) : bucket_(bucket), table_stride_(table_stride) {
+StepBuffer::StepBuffer(const Bucket& bucket, int table_stride, const DrawMemory& draws)
+    : bucket_(bucket), table_stride_(table_stride), draws_(draws) {
+  static_assert(kCounts * sizeof(std::int32_t) % alignof(DeviceRule) == 0);
   std::size_t next = kCounts;
   const auto take = [&](int n) { return std::exchange(next, next + static_cast<std::size_t>(n)); };
+  rules_ = take(bucket.outputs * kRuleWords);
   tokens_ = take(bucket.tokens);
   positions_ = take(bucket.tokens);
   slots_ = take(bucket.tokens);
   sequence_ = take(bucket.tokens);
   out_rows_ = take(bucket.outputs);
   table_ = take(0);
-  end_ = next + static_cast<std::size_t>(bucket.sequences) * static_cast<std::size_t>(table_stride);
-  pinned_ = PinnedBuffer(end_ * sizeof(std::int32_t));
+  end_ = next + static_cast<std::size_t>(bucket.sequences) * static_cast<std::size_t>(table_stride) +
+         static_cast<std::size_t>(bucket.outputs) * kMostEdits * kEditWords;
   device_ = DeviceBuffer(end_ * sizeof(std::int32_t));
-  std::fill(host(0), host(end_), 0);
+  for (PinnedBuffer& pinned : pinned_) {
+    pinned = PinnedBuffer(end_ * sizeof(std::int32_t));
+    std::memset(pinned.data(), 0, pinned.bytes());
+  }
 }
 
-void StepBuffer::upload(const StepData& step, cudaStream_t stream) {
+/// What the step before drew stands in the place that is not this step's.
+void StepBuffer::fill_tokens(std::span<const std::int32_t> tokens, int turn) {
+  fill(host(tokens_), tokens, bucket_.tokens, 0);
+  const std::int32_t before = (turn ^ 1) * draws_.rows;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0) *host(tokens_ + i) = drawn_by(before + ~tokens[i]);
+  }
+}
+
+std::size_t StepBuffer::fill_rules(std::span<const DrawRule> rules, int turn, std::size_t used) {
+  auto* to = reinterpret_cast<DeviceRule*>(host(rules_));
+  for (const DrawRule& r : rules) {
+    check(
+        r.top_k >= 1 && r.top_k <= kMostDrawn && std::ssize(r.edits) <= kMostEdits && std::ssize(r.edits) < r.n_tokens,
+        "a rule for drawing within its bounds");
+    *to++ = {.uniform = r.uniform,
+             .temperature = r.temperature,
+             .top_p = r.top_p,
+             .below = r.min_p > 0 ? static_cast<float>(std::log(static_cast<double>(r.min_p)))
+                                  : -std::numeric_limits<float>::infinity(),
+             .repeat = r.repeat,
+             .presence = r.presence,
+             .frequency = r.frequency,
+             .top_k = r.top_k,
+             .min_keep = r.min_keep,
+             .n_tokens = r.n_tokens,
+             .newest = r.newest < 0 ? -1 : (turn ^ 1) * draws_.rows + r.newest,
+             .first_edit = static_cast<std::int32_t>(used),
+             .n_edits = static_cast<std::int32_t>(r.edits.size()),
+             .turn = turn};
+    if (!r.edits.empty()) std::memcpy(host(used), r.edits.data(), r.edits.size_bytes());
+    used += r.edits.size() * kEditWords;
+  }
+  return used;
+}
+
+void StepBuffer::upload(const StepData& step, int turn, cudaStream_t stream) {
+  pinned_turn_ ^= 1;
   const auto tokens = static_cast<std::int32_t>(step.tokens.size());
   const std::int32_t counts[kCounts] = {tokens, static_cast<std::int32_t>(step.out_rows.size()),
                                         static_cast<std::int32_t>(step.sequences.size()), 0};
   std::copy(std::begin(counts), std::end(counts), host(0));
-  fill(host(tokens_), step.tokens, bucket_.tokens, 0);
+  fill_tokens(step.tokens, turn);
   fill(host(positions_), step.positions, bucket_.tokens, 0);
   fill(host(slots_), step.groups.empty() ? std::span<const std::int32_t>() : step.groups[0].slots, bucket_.tokens, -1);
   fill(host(out_rows_), step.out_rows, bucket_.outputs, 0);
@@ -58,9 +107,10 @@ void StepBuffer::upload(const StepData& step, cudaStream_t stream) {
     std::copy_n(group.block_table.data() + s * static_cast<std::size_t>(group.stride), blocks, row);
     used = table_ + s * static_cast<std::size_t>(table_stride_) + static_cast<std::size_t>(blocks);
   }
-  check_cuda(
-      cudaMemcpyAsync(device_.data(), pinned_.data(), used * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream),
-      "copying a step's data");
+  used = fill_rules(step.draws, turn, used);
+  check_cuda(cudaMemcpyAsync(device_.data(), pinned_[pinned_turn_].data(), used * sizeof(std::int32_t),
+                             cudaMemcpyHostToDevice, stream),
+             "copying a step's data");
 }
 
 StepView StepBuffer::view() const {
@@ -71,6 +121,8 @@ StepView StepBuffer::view() const {
           .out_rows = device(out_rows_),
           .block_table = device(table_),
           .counts = device(0),
+          .rules = reinterpret_cast<const DeviceRule*>(device(rules_)),
+          .drawn = draws_.drawn,
           .table_stride = table_stride_};
 }
 

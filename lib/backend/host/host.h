@@ -84,9 +84,12 @@ class HostWorkspace final : public Workspace {
   explicit HostWorkspace(std::size_t bytes) : pages_(bytes) {}
   std::size_t bytes() const override { return pages_.bytes(); }
   std::byte* data() const { return pages_.data(); }
+  /// What the step submitted last drew.
+  std::vector<std::int32_t>& drawn() const { return drawn_; }
 
  private:
   Pages pages_;
+  mutable std::vector<std::int32_t> drawn_;
 };
 
 /// cos and sin of every pair at one position: the row of a RopeTable's result. `factors` [n_rot/2] may be null.

@@ -2,12 +2,15 @@
 #include "backend/host/interpreter.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "backend/host/cost.h"
+#include "backend/host/draw.h"
 #include "base/error.h"
 #include "graph/memory_plan.h"
 #include "tensor/activation.h"
@@ -36,11 +39,75 @@ std::byte* bytes_of(std::span<const std::int32_t> values) {
 
 bool is_cache_op(const Op& op) { return std::holds_alternative<KvAppend>(op) || std::holds_alternative<Attention>(op); }
 
+/// What a program draws of its steps.
+class Drawing {
+ public:
+  /// `last`: what the step before drew, whichever program ran it.
+  Drawing(const Graph& graph, std::vector<std::int32_t>& last) : last_(last) {
+    if (graph.outputs().size() != 1) return;
+    output_ = &graph.info(graph.outputs()[0]);
+    if (output_->type.dtype != DType::F32 || output_->rows != RowSpace::Outputs) return;
+    elements_ = static_cast<std::size_t>(output_->type.shape.elements());
+    logits_ = std::make_unique_for_overwrite<float[]>(elements_);  // not touched before a step draws
+    known_.reserve(static_cast<std::size_t>(graph.bucket().tokens));
+  }
+
+  Binding logits() const {
+    if (logits_ == nullptr) return {};
+    return {.value = output_->name,
+            .data = reinterpret_cast<std::byte*>(logits_.get()),
+            .bytes = elements_ * sizeof(float)};
+  }
+
+  /// The tokens, with those in place that the step before drew.
+  std::span<const std::int32_t> known(std::span<const std::int32_t> tokens) {
+    if (std::all_of(tokens.begin(), tokens.end(), [](std::int32_t t) { return t >= 0; })) return tokens;
+    known_.clear();
+    for (const std::int32_t t : tokens) known_.push_back(t >= 0 ? t : last_.at(static_cast<std::size_t>(~t)));
+    return known_;
+  }
+
+  void draw(std::span<const DrawRule> rules, std::uint64_t step) {
+    Drawn& to = steps_[step % steps_.size()];
+    to = {.step = step, .tokens = {}, .finite = true};
+    const auto vocab = static_cast<std::size_t>(output_->type.shape[0]);
+    for (const DrawRule& rule : rules) {
+      const std::int32_t newest = rule.newest < 0 ? -1 : last_.at(static_cast<std::size_t>(rule.newest));
+      const auto token = host::draw(rule, {logits_.get() + to.tokens.size() * vocab, vocab}, newest);
+      to.finite = to.finite && token.has_value();
+      to.tokens.push_back(token.value_or(0));
+    }
+    last_ = to.tokens;
+  }
+
+  std::span<const std::int32_t> drawn(std::uint64_t step) const { return of(step).tokens; }
+  bool may_be_non_finite(std::uint64_t step) const { return of(step).step != step || !of(step).finite; }
+
+ private:
+  struct Drawn {
+    std::uint64_t step = 0;
+    std::vector<std::int32_t> tokens;
+    bool finite = false;
+  };
+  const Drawn& of(std::uint64_t step) const { return steps_[step % steps_.size()]; }
+
+  const ValueInfo* output_ = nullptr;
+  std::size_t elements_ = 0;
+  std::unique_ptr<float[]> logits_;
+  std::vector<std::int32_t>& last_;
+  std::vector<std::int32_t> known_;
+  std::array<Drawn, 2> steps_;
+};
+
 class Interpreter final : public Executable {
  public:
   Interpreter(const Graph& graph, const HostWeights& weights, const HostCache& cache, const HostWorkspace& workspace,
               std::vector<NodeKernel> kernels, const MemoryPlan& plan, std::function<void()> prologue)
-      : graph_(graph), cache_(cache), kernels_(std::move(kernels)), prologue_(std::move(prologue)) {
+      : graph_(graph),
+        cache_(cache),
+        kernels_(std::move(kernels)),
+        prologue_(std::move(prologue)),
+        drawing_(graph_, workspace.drawn()) {
     place_values(weights, workspace, plan);
     const std::size_t n_nodes = graph_.nodes().size();
     scratch_.resize(n_nodes, nullptr);
@@ -57,13 +124,20 @@ class Interpreter final : public Executable {
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     const StepRows rows = check_step(step, graph_.bucket());
     if (uses_cache_) check_blocks(step, cache_.n_blocks());
-    bind(rows, in, out);
+    StepData known = step;
+    known.tokens = drawing_.known(step.tokens);
+    const Binding logits = drawing_.logits();
+    bind(rows, in, step.draws.empty() ? out : std::span(&logits, 1));
     prologue_();
-    for (std::size_t i = 0; i < kernels_.size(); ++i) run_node(i, step, rows);
-    return {++submitted_};
+    for (std::size_t i = 0; i < kernels_.size(); ++i) run_node(i, known, rows);
+    ++submitted_;
+    if (!step.draws.empty()) drawing_.draw(step.draws, submitted_);
+    return {submitted_};
   }
 
-  void wait(Ticket) override {}
+  void wait(Ticket ticket) override { waited_ = ticket.id; }
+  std::span<const std::int32_t> drawn() const override { return drawing_.drawn(waited_); }
+  bool may_be_non_finite() const override { return drawing_.may_be_non_finite(waited_); }
   std::string describe() const override;
   void observe(Observer* observer) override { observer_ = observer; }
 
@@ -211,7 +285,8 @@ class Interpreter final : public Executable {
   std::vector<std::byte*> scratch_;
   bool uses_cache_ = false;
   Observer* observer_ = nullptr;
-  std::uint64_t submitted_ = 0;
+  Drawing drawing_;
+  std::uint64_t submitted_ = 0, waited_ = 0;
 };
 
 std::string Interpreter::describe() const {

@@ -148,6 +148,7 @@ class ReferenceBackend final : public host::InterpretedBackend {
  public:
   std::string_view name() const override { return "reference"; }
   std::string describe() const override { return "reference: scalar, double precision, 1 thread"; }
+  bool draws() const override { return true; }
 
  protected:
   std::size_t scratch_bytes(const Graph& graph, const Node& node) const override {

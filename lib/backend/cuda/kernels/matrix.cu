@@ -114,15 +114,20 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
 // --- single rows: a warp reads a piece and keeps one row of it ---
 // 16 times the row's bytes: 37 KB for a row of 4,096, which is nothing beside a layer.
 
+__device__ __forceinline__ std::int32_t known_id(std::int32_t id, const std::int32_t* drawn) {
+  return id < 0 && drawn != nullptr ? drawn[~id] : id;
+}
+
 template <class T>
 __global__ void __launch_bounds__(32 * kDecodeWarps)
-    gather_kernel(const std::byte* matrix, std::int64_t k, std::int64_t n, const std::int32_t* ids, float* y) {
+    gather_kernel(const std::byte* matrix, std::int64_t k, std::int64_t n, const std::int32_t* ids,
+                  const std::int32_t* drawn, float* y) {
   let_next_start();
   wait_for_previous();
   const int lane = static_cast<int>(threadIdx.x % 32);
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kDecodeWarps + threadIdx.x / 32;
   if (index >= pieces<T>(k)) return;
-  const std::int64_t id = ids[blockIdx.y], k0 = index * T::kPieceK;
+  const std::int64_t id = known_id(ids[blockIdx.y], drawn), k0 = index * T::kPieceK;
   float* y_row = y + static_cast<std::int64_t>(blockIdx.y) * k;
   if (id < 0 || id >= n) {
     for (int e = lane; e < T::kPieceK && k0 + e < k; e += 32) y_row[k0 + e] = __uint_as_float(0x7fffffff);
@@ -177,10 +182,12 @@ __global__ void __launch_bounds__(kPackThreads) to_half_kernel(const From* x, st
 
 template <class From>
 __global__ void __launch_bounds__(kPackThreads)
-    gather_float_kernel(const From* x, std::int64_t k, std::int64_t n, const std::int32_t* ids, float* y) {
+    gather_float_kernel(const From* x, std::int64_t k, std::int64_t n, const std::int32_t* ids,
+                        const std::int32_t* drawn, float* y) {
   let_next_start();
   wait_for_previous();
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kPackThreads + threadIdx.x, id = ids[blockIdx.y];
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
+  const std::int64_t id = known_id(ids[blockIdx.y], drawn);
   if (i >= k) return;
   y[static_cast<std::int64_t>(blockIdx.y) * k + i] =
       id < 0 || id >= n ? __uint_as_float(0x7fffffff) : as_float(x[id * k + i]);
@@ -252,8 +259,8 @@ void decode_rows_f16(const MatrixType& m, const std::byte* matrix, std::int64_t 
   });
 }
 
-void gather_rows(const MatrixType& m, const std::byte* matrix, const std::int32_t* ids, std::int64_t count, float* y,
-                 const Launch& at) {
+void gather_rows(const MatrixType& m, const std::byte* matrix, const std::int32_t* ids, const std::int32_t* drawn,
+                 std::int64_t count, float* y, const Launch& at) {
   constexpr std::int64_t kMostInGrid = 65535;
   if (m.k == 0) return;
   for (std::int64_t first = 0; first < count; first += kMostInGrid) {
@@ -264,13 +271,13 @@ void gather_rows(const MatrixType& m, const std::byte* matrix, const std::int32_
       with_float(m.type, [&](auto element) {
         using From = typename decltype(element)::type;
         launch(gather_float_kernel<From>, dim3(blocks_of(m.k, kPackThreads), n), dim3(kPackThreads), 0, at,
-               reinterpret_cast<const From*>(matrix), m.k, m.n, from, to);
+               reinterpret_cast<const From*>(matrix), m.k, m.n, from, drawn, to);
       });
     else
       with_tile(m.type, [&](auto type) {
         using T = Tile<kReadAs<type()>>;
         launch(gather_kernel<T>, dim3(blocks_of(pieces<T>(m.k), kDecodeWarps), n), dim3(32 * kDecodeWarps), 0, at,
-               matrix, m.k, m.n, from, to);
+               matrix, m.k, m.n, from, drawn, to);
       });
   }
 }

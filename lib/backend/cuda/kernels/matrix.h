@@ -40,9 +40,9 @@ void pack_rows(const MatrixType& m, const std::byte* rows, std::int64_t first_ro
 void decode_rows_f16(const MatrixType& m, const std::byte* matrix, std::int64_t first_row, std::int64_t n_rows,
                      void* out, const Launch&);
 
-/// y [count][k] = row ids[i] of the matrix, as f32 the values that lib/tensor's decoders give. An id outside [0, n)
-/// gives NaN.
-void gather_rows(const MatrixType& m, const std::byte* matrix, const std::int32_t* ids, std::int64_t count, float* y,
-                 const Launch&);
+/// y [count][k] = row ids[i] of the matrix, as f32 the values that lib/tensor's decoders give; an id ~i stands for
+/// drawn[i]. One outside [0, n) gives NaN.
+void gather_rows(const MatrixType& m, const std::byte* matrix, const std::int32_t* ids, const std::int32_t* drawn,
+                 std::int64_t count, float* y, const Launch&);
 
 }  // namespace llm::cuda
