@@ -144,6 +144,11 @@ std::span<const float> Answer::allowed_only(std::span<const float> logits) {
   return masked_;
 }
 
+std::size_t Answer::tokens_left() const {
+  if (options_.max_tokens < 0) return std::numeric_limits<std::size_t>::max();
+  return static_cast<std::size_t>(options_.max_tokens) - tokens_.size();
+}
+
 std::string Answer::take_text() {
   if (ended()) {
     // A character that only the prompt began is no text of the answer.

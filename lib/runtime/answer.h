@@ -58,6 +58,8 @@ class Answer {
   StopReason reason() const { return *reason_; }
   /// What was generated, without the end token. The last one is to be evaluated if the answer has not ended.
   std::span<const Token> tokens() const { return tokens_; }
+  /// That may follow those there are.
+  std::size_t tokens_left() const;
   /// Of each of tokens(), if they were asked for.
   std::span<const Logprobs> token_logprobs() const { return logprobs_; }
   /// The text that became complete since the last call and is no beginning of a stop string: whole UTF-8 sequences; at

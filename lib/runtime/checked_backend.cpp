@@ -158,8 +158,8 @@ class CheckedBackend final : public Backend {
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     return std::make_unique<CheckedWeights>(tested_->load(source, plans), reference_->load(source, plans));
   }
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format,
-                                       std::int32_t n_blocks, std::int64_t most_positions) override {
+  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
+                                       std::int64_t most_positions) override {
     return std::make_unique<CheckedStates>(tested_->allocate(types, format, n_blocks, most_positions),
                                            reference_->allocate(types, format, n_blocks, most_positions));
   }

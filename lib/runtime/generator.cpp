@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -55,12 +54,6 @@ std::span<const float> prefill(Session& session, SequenceId sequence, std::span<
   return logits;
 }
 
-/// That may follow those there are.
-std::size_t tokens_left(const Answer& answer, const GenerateOptions& options) {
-  if (options.answer.max_tokens < 0) return std::numeric_limits<std::size_t>::max();
-  return static_cast<std::size_t>(options.answer.max_tokens) - answer.tokens().size();
-}
-
 /// Samples until something ends the answer. `first_token` is called once, when there is one.
 void decode(Window& window, Answer& answer, std::span<const float> logits, const GenerateOptions& options,
             const std::function<bool(std::string_view)>& text, const std::function<void()>& first_token) {
@@ -78,7 +71,7 @@ void decode(Window& window, Answer& answer, std::span<const float> logits, const
     if (options.step) options.step(answer, piece);
     if (!piece.empty() && text && !text(piece)) answer.end(StopReason::Cancelled);
     if (answer.ended()) return;
-    next = window.next(answer.tokens().back(), tokens_left(answer, options), answer);
+    next = window.next(answer.tokens().back(), answer.tokens_left(), answer);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <iterator>
 #include <list>
 #include <utility>
@@ -55,6 +56,11 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
   ~Scheduler() {
+    try {
+      session_.abandon();
+    } catch (...) {
+      // A device that failed has told whoever waited for it before.
+    }
     for (const Running& r : running_) session_.remove(r.sequence);
     drop_donor();
   }
@@ -76,8 +82,13 @@ class Scheduler {
   void make_room(std::vector<Append>& work);
   void preempt_last();
   void eval(std::span<const Append> work);
+  bool step_drawn();
+  bool begin_drawn(std::span<const Append> work);
+  void begin_ahead();
+  void take_drawn(Running&, Token);
   void take_logits(std::span<const Append> work, std::span<const float> logits);
   void take_token(Running&, std::span<const float> logits);
+  void took_token(Running&);
   // Ending rows.
   void finish_ended();
   void finish(Running&);
@@ -103,6 +114,8 @@ class Scheduler {
   std::list<Running> preempted_;  ///< without a sequence; the one to go on first is in front
   /// What the row at place next_ - 1 left for the next one when it ended before that could begin.
   std::optional<SequenceId> donor_;
+  /// Of each step begun whose tokens the backend draws: the places of its rows.
+  std::deque<std::vector<std::size_t>> drawing_;
   BatchProgress progress_;
 };
 
@@ -200,6 +213,7 @@ SequenceId Scheduler::make_sequence(std::optional<SequenceId> donor, std::size_t
 }
 
 void Scheduler::step() {
+  if (session_.draws() && step_drawn()) return finish_ended();
   std::vector<Append> work = compose();
   make_room(work);
   eval(work);
@@ -266,6 +280,82 @@ void Scheduler::eval(std::span<const Append> work) {
   }
 }
 
+/// Tokens of a step that the backend draws. False, and none begun, where a row takes its logits, or where some are not
+/// finite: then those of each row are looked at.
+bool Scheduler::step_drawn() {
+  if (drawing_.empty()) {
+    std::vector<Append> work = compose();
+    make_room(work);
+    if (!begin_drawn(work)) return false;
+  }
+  begin_ahead();
+  const auto tokens = session_.collect();
+  if (!tokens) {
+    drawing_.clear();
+    return false;
+  }
+  const std::vector<std::size_t> places = std::move(drawing_.front());
+  drawing_.pop_front();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto r =
+        std::find_if(running_.begin(), running_.end(), [&](const Running& o) { return o.place == places[i]; });
+    if (r != running_.end()) take_drawn(*r, (*tokens)[i]);  // else it ended while this step ran ahead
+  }
+  return true;
+}
+
+bool Scheduler::begin_drawn(std::span<const Append> work) {
+  std::vector<Drawing> drawings;
+  std::vector<std::size_t> places;
+  for (const Append& a : work) {
+    drawings.push_back({a.sequence, a.tokens, std::nullopt});
+    if (a.logits == Logits::None) continue;
+    Running& r = running(a.sequence);
+    drawings.back().rule = r.answer.rule(0);
+    if (!drawings.back().rule) return false;
+    places.push_back(r.place);
+  }
+  if (places.empty()) return false;
+  session_.begin(drawings);
+  drawing_.push_back(std::move(places));
+  for (const Append& a : work) {
+    if (!running(a.sequence).first_token) progress_.prompt_tokens += static_cast<std::int64_t>(a.tokens.size());
+  }
+  return true;
+}
+
+/// The next token of every row that the step on its way draws one for, as long as no other row could join them.
+void Scheduler::begin_ahead() {
+  const std::vector<std::size_t>& places = drawing_.front();
+  const bool others = next_ < plan_.size() && running_.size() < parallel_;
+  if (drawing_.size() != 1 || others || !preempted_.empty()) return;
+  std::vector<Token> tokens;
+  tokens.reserve(running_.size());
+  std::vector<Drawing> drawings;
+  std::vector<std::size_t> ahead;
+  std::int64_t needed = 0;
+  for (Running& r : running_) {
+    const auto found = std::find(places.begin(), places.end(), r.place);
+    if (found == places.end()) return;  // it reads its prompt
+    if (r.answer.tokens_left() < 2 || session_.length(r.sequence) == session_.context()) continue;
+    auto rule = r.answer.rule(1);
+    if (!rule) return;
+    const auto row = static_cast<std::int32_t>(found - places.begin());
+    rule->newest = row;
+    drawings.push_back({r.sequence, {&tokens.emplace_back(drawn_by(row)), 1}, rule});
+    ahead.push_back(r.place);
+    needed += session_.positions_needed(r.sequence, 1);
+  }
+  if (drawings.empty() || needed > session_.free_positions()) return;
+  session_.begin(drawings);
+  drawing_.push_back(std::move(ahead));
+}
+
+void Scheduler::take_drawn(Running& r, Token token) {
+  r.answer.take(token);
+  took_token(r);
+}
+
 void Scheduler::take_logits(std::span<const Append> work, std::span<const float> logits) {
   const auto vocab = static_cast<std::size_t>(model_.dims().vocab);
   for (const Append& a : work) {
@@ -285,6 +375,10 @@ void Scheduler::take_token(Running& r, std::span<const float> logits) {
     if (error.kind() != ErrorKind::Runtime) throw;
     return r.fail(error);  // a constraint that cannot be met is the row's own
   }
+  took_token(r);
+}
+
+void Scheduler::took_token(Running& r) {
   if (!r.first_token) r.first_token = Clock::now();
   // The last token may be the one that ended it by its number.
   const std::size_t generated = r.answer.tokens().size(), known = r.input.size() - rows_[r.row].prompt.size();
@@ -292,7 +386,9 @@ void Scheduler::take_token(Running& r, std::span<const float> logits) {
     r.input.push_back(r.answer.tokens().back());
     ++progress_.generated_tokens;
   }
-  if (!r.answer.ended() && session_.length(r.sequence) == session_.context()) r.answer.end(StopReason::ContextFull);
+  // A step that runs ahead has taken the token into the sequence already.
+  const bool full = session_.length(r.sequence) == session_.context() && pending(r) > 0;
+  if (!r.answer.ended() && full) r.answer.end(StopReason::ContextFull);
 }
 
 /// A row leaves before it is told of: whoever hears of it may throw.

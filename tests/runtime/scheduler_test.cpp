@@ -80,7 +80,9 @@ std::string alone(Model& model, const BatchRow& row, CacheFormat cache = {}) {
     text += piece;
     return true;
   };
-  generate(session, model, session.create(), row.prompt, {.answer = row.answer}, keep, {});
+  AnswerOptions answer = row.answer;
+  answer.logprobs = 0;  // takes the logits, whatever the backend draws
+  generate(session, model, session.create(), row.prompt, {.answer = answer}, keep, {});
   return text;
 }
 
@@ -94,19 +96,21 @@ std::size_t common_length(std::span<const Token> a, std::span<const Token> b) {
 
 TEST_CASE("a row of a batch says what it says alone") {
   const TempDir folder;
-  const auto model = load_tiny(folder, tiny_model(with_wide_heads(2)));
-  const auto rows = rows_with_prefixes(model->dims().vocab);
   std::vector<std::string> expected;
   struct Setting {
     int parallel;
     std::int64_t pool;
     int batch_tokens;
     CacheFormat cache = {};
+    const char* backend = "cpu";  ///< the reference draws tokens itself
   };
-  const auto s =
-      GENERATE(Setting{1, 0, 512}, Setting{3, 0, 64}, Setting{8, 0, 512}, Setting{32, 0, 512}, Setting{8, 512, 512},
-               Setting{32, 640, 16}, Setting{8, 0, 512, kQuantizedCache}, Setting{32, 640, 16, kQuantizedCache});
-  CAPTURE(s.parallel, s.pool, s.batch_tokens, name(s.cache.k));
+  const auto s = GENERATE(Setting{1, 0, 512}, Setting{3, 0, 64}, Setting{8, 0, 512}, Setting{32, 0, 512},
+                          Setting{8, 512, 512}, Setting{32, 640, 16}, Setting{8, 0, 512, kQuantizedCache},
+                          Setting{32, 640, 16, kQuantizedCache}, Setting{1, 0, 512, {}, "reference"},
+                          Setting{5, 512, 64, {}, "reference"}, Setting{32, 640, 16, {}, "reference"});
+  CAPTURE(s.parallel, s.pool, s.batch_tokens, name(s.cache.k), s.backend);
+  const auto model = load_tiny(folder, tiny_model(with_wide_heads(2)), 1, s.backend);
+  const auto rows = rows_with_prefixes(model->dims().vocab);
   for (const BatchRow& row : rows) expected.push_back(alone(*model, row, s.cache));
   CHECK(expected[0] != expected[3]);
   Session session(*model, {.context = 512,
@@ -123,6 +127,38 @@ TEST_CASE("a row of a batch says what it says alone") {
     CHECK(result.reason == StopReason::Length);
     CHECK(static_cast<std::int64_t>(result.tokens.size()) == rows[row].answer.max_tokens);
   }
+  CHECK(session.cache_bytes_in_use() == 0);
+}
+
+TEST_CASE("rows end at any token while their backend draws ahead") {
+  const TempDir folder;
+  const auto model =
+      load_tiny(folder, tiny_model({.layers = 2, .context = 512, .tokenizer = TinyTokenizer::Bpe}), 1, "reference");
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 40; ++i) {
+    rows.push_back({random_tokens(3 + i % 30, 256, i), options(i, i % 7 == 0 ? -1 : 1 + i)});
+    if (i % 3 == 0) rows.back().answer.stop_strings = {std::string(1, static_cast<char>('a' + i % 26)), "1"};
+    if (i % 3 != 1) rows.back().answer.end_token = AnswerOptions::EndToken::Stops;
+  }
+  constexpr std::int64_t kContext = 90;
+  Session session(*model, {.context = kContext, .sequences = batch_sequences(6), .pool = 640});
+  const auto results = run_all(*model, session, rows, 6);
+  std::map<StopReason, int> reasons;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    Session single(*model, {.context = kContext});
+    AnswerOptions answer = rows[i].answer;
+    answer.logprobs = 0;
+    const GenerateResult expected =
+        generate(single, *model, single.create(), rows[i].prompt, {.answer = answer}, {}, {});
+    CHECK(results.at(i).tokens == expected.tokens);
+    CHECK(results.at(i).reason == expected.reason);
+    ++reasons[expected.reason];
+  }
+  CHECK(reasons[StopReason::StopString] > 2);
+  CHECK(reasons[StopReason::ContextFull] > 1);
+  CHECK(reasons[StopReason::Length] > 5);
+  CHECK(session.begun() == 0);
   CHECK(session.cache_bytes_in_use() == 0);
 }
 
