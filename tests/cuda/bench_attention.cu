@@ -212,7 +212,7 @@ int main() {
   for (const DType type : {DType::F16, DType::Q8_0, DType::F32}) {
     for (const int tokens : {1, 8192}) bench_append(type, tokens);
   }
-  for (const int positions : {64, 128, 256, 512, 1024, 4096, 8192, 16384, 20480, 32768, 131072}) {
+  for (const int positions : {64, 128, 256, 512, 1024, 4096, 8192, 8256, 16384, 20480, 32000, 32768, 131072}) {
     bench_attend({32, 8, 128, DType::F16, 1, positions}, limit);
   }
   for (const DType type : {DType::BF16, DType::Q8_0, DType::Q4_0, DType::F32}) {
@@ -223,6 +223,8 @@ int main() {
     bench_attend({32, 8, 64, DType::F16, 1, positions}, limit);
     bench_attend({8, 4, 256, DType::F16, 1, positions}, limit);
     bench_attend({32, 32, 128, DType::F16, 1, positions}, limit);
+    bench_attend({12, 2, 128, DType::F16, 1, positions}, limit);
+    bench_attend({4, 1, 256, DType::F16, 1, positions}, limit);
   }
   for (const int sequences : {4, 8, 32, 256}) {
     for (const int positions : {256, 2048}) bench_attend({32, 8, 128, DType::F16, sequences, positions}, limit);

@@ -28,16 +28,16 @@ AttendKernel kernel_for(const AttendPlan& p) {
 }
 template <CacheSource kSource, int kDims>
 AttendKernel halves_kernel_for(const AttendPlan& p) {
-  constexpr int kTiles = 24 * 1024 / (kTileKeys * kDims * 2);
+  constexpr int kTiles = most_tiles(kSource == CacheSource::Q8_0, kDims);
   if constexpr (kDims == 256) {
     return attend_halves_kernel<kSource, kDims, 4, kTiles>;
+  } else if constexpr (kSource == CacheSource::Q8_0) {
+    return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles / 2> : attend_halves_kernel < kSource,
+           kDims, 8, kDims == 64 ? kTiles / 2 : kTiles > ;
+  } else if (p.tiles < kTiles) {
+    return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles / 2>
+                             : attend_halves_kernel<kSource, kDims, 8, kTiles / 2>;
   } else {
-    if constexpr (kSource != CacheSource::Q8_0) {
-      if (p.tiles < kTiles) {
-        return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles / 2>
-                                 : attend_halves_kernel<kSource, kDims, 8, kTiles / 2>;
-      }
-    }
     return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles>
                              : attend_halves_kernel<kSource, kDims, 8, kTiles>;
   }
@@ -135,9 +135,6 @@ void attend(const float* q, float* y, const CacheView& c, const AttentionShape& 
   a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
   a.splits = p.splits;
-  a.unit = p.unit;
-  a.max_chunks = p.max_chunks;
-  a.max_groups = p.max_groups;
 
   const AttendKernel kernel = kernel_for(c, p);
   const std::size_t shared = p.shared_bytes();

@@ -1,9 +1,9 @@
 // How attend() divides its work: pure numbers, the same on the host and on the device.
 //
-// A token's keys, from the first that its window shows, lie in chunks of 256 absolute positions; 32 chunks make a
-// group. A chunk's softmax is whole; a group is its chunks folded together in their order, the result the groups in
-// theirs. Who folds is a matter of speed: one CTA in registers, or whichever CTA finishes last, from memory. The
-// operations are the same, so the bits are.
+// A token's keys, from the first that its window shows, lie in chunks of 256 absolute positions, counted from the first
+// that is seen; chunk c belongs to stripe c % 32. A stripe's chunks are folded into its softmax in their order, the
+// stripes into the result in theirs. A CTA takes whole stripes, and whichever CTA of a token finishes last folds all of
+// them. How many CTAs there are is a matter of speed: the operations are the same, so the bits are.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,9 @@ namespace llm::cuda {
 inline constexpr int kAttendThreads = 256;
 inline constexpr int kAttendStages = 4;
 inline constexpr int kChunkKeys = 256;
-inline constexpr int kGroupChunks = 32;
-inline constexpr int kWholeToken = 1 << 30;  ///< chunks of a unit that is everything
-inline constexpr int kStripKeys = 32;        ///< of a chunk that a warp takes, where products are by tensor cores
-inline constexpr int kTileKeys = 16;         ///< of a product
+inline constexpr int kStripes = 32;    ///< of a token's chunks; one per lane of a warp where they are folded
+inline constexpr int kStripKeys = 32;  ///< of a chunk that a warp takes, where products are by tensor cores
+inline constexpr int kTileKeys = 16;   ///< of a product
 
 /// Which kernel, and its launch.
 struct AttendPlan {
@@ -28,30 +27,26 @@ struct AttendPlan {
   int lanes = 8;        ///< that share a row of keys or values, 8 elements each: 8, 16 or 32
   int stage_rows = 64;  ///< positions of one stage of the ring
   int stage_bytes = 0;
-  int tile_bytes = 0, plain_bytes = 0;  ///< by tensor cores: of a tile, of a warp's quants as F16
-  int tiles = 0;   ///< of 16 rows that each warp of the kernel by tensor cores has room for; 0: the general kernel
-  int splits = 1;  ///< CTAs of one (token, KV head, head tile)
-  int unit = kWholeToken;  ///< chunks that a CTA takes at a time: 1, kGroupChunks or kWholeToken
-  int max_chunks = 1, max_groups = 1;
+  int tile_bytes = 0;  ///< by tensor cores: of a tile
+  int tiles = 0;       ///< of 16 rows that each warp of the kernel by tensor cores has room for; 0: the general kernel
+  int splits = 1;      ///< CTAs of one (token, KV head, head tile), which take stripes in turn
 
   std::int64_t pairs = 0;  ///< (token, KV head, head tile)
   int sums() const { return tile_heads * lanes * 8; }
   int partial_floats() const { return sums() + 2 * tile_heads; }
-  int partials() const { return splits == 1 ? 0 : max_groups + (unit == 1 ? max_chunks : 0); }  ///< of a pair
   std::size_t scratch_bytes() const {
-    return static_cast<std::size_t>(pairs) * static_cast<std::size_t>(partials()) *
-           static_cast<std::size_t>(partial_floats()) * sizeof(float);
+    return splits == 1 ? 0
+                       : static_cast<std::size_t>(pairs) * kStripes * static_cast<std::size_t>(partial_floats()) *
+                             sizeof(float);
   }
-  std::size_t arrivals_bytes() const {
-    return splits == 1 ? 0 : static_cast<std::size_t>(pairs) * static_cast<std::size_t>(max_groups + 1) * 4;
-  }
-  /// By tensor cores: tiles of the warps, quants as F16, sums of the 8 warps (first the queries), maximum and total per
+  std::size_t arrivals_bytes() const { return splits == 1 ? 0 : static_cast<std::size_t>(pairs) * sizeof(unsigned); }
+  /// By tensor cores: tiles of the warps, sums of the 8 warps (first the queries), maximum and total per
   /// warp and head, a factor per head, a flag. Otherwise: ring, 16 bytes that decoders may read beyond it, queries,
   /// scores, sums of the 8 warps, maximum and total per head, a flag.
   std::size_t shared_bytes() const {
     const int warps = kAttendThreads / 32;
     if (tiles > 0) {
-      return static_cast<std::size_t>(warps * (tiles * tile_bytes + plain_bytes)) +
+      return static_cast<std::size_t>(warps * tiles * tile_bytes) +
              sizeof(float) * static_cast<std::size_t>(warps * sums() + 2 * warps * tile_heads + tile_heads + 4);
     }
     return static_cast<std::size_t>(kAttendStages * stage_bytes + 16) +
@@ -72,18 +67,11 @@ struct AttendWork {
 
 /// Divides the keys of tokens among the CTAs that the device has room for.
 inline void divide_keys(AttendPlan& p, const AttendWork& w, std::int64_t slots) {
-  p.max_chunks = static_cast<int>((w.max_positions + kChunkKeys - 1) / kChunkKeys);
-  p.max_groups = (p.max_chunks + kGroupChunks - 1) / kGroupChunks;
-  const std::int64_t splits = p.pairs > 0 ? slots / p.pairs : 1;
-  if (splits < 2 || p.max_chunks == 1) return;
-  // Partial results of chunks take memory for the longest sequence possible; those of groups a 32nd of it.
-  constexpr std::int64_t kMostPartialBytes = 96 << 20;
-  const std::int64_t chunk_bytes =
-      p.pairs * (p.max_chunks + p.max_groups) * p.partial_floats() * static_cast<std::int64_t>(sizeof(float));
-  p.unit = chunk_bytes <= kMostPartialBytes ? 1 : kGroupChunks;
-  const int units = p.unit == 1 ? p.max_chunks : p.max_groups;
-  p.splits = static_cast<int>(splits < units ? splits : units);
-  if (p.splits == 1) p.unit = kWholeToken;
+  const std::int64_t chunks = (w.max_positions + kChunkKeys - 1) / kChunkKeys;
+  const std::int64_t most = chunks < kStripes ? chunks : kStripes;
+  std::int64_t splits = p.pairs > 0 ? slots / p.pairs : 1;
+  if (splits > most) splits = most;
+  p.splits = splits > 1 ? static_cast<int>(splits) : 1;
 }
 
 inline void spread_heads(AttendPlan& p, const AttendWork& w) {
@@ -112,29 +100,34 @@ inline AttendPlan plan_attend(const AttendWork& w) {
   return p;
 }
 
+/// Tiles that a warp has room for where a CTA has a multiprocessor to itself; half of them where two share it.
+LLM_HOST_DEVICE constexpr int most_tiles(bool quantized, int dims) {
+  return quantized ? 10 : 24 * 1024 / (kTileKeys * dims * 2);
+}
+
 /// By tensor cores: keys and values of one type, of 16 bits or quantised to 8; heads of 64, 128 or 256.
 /// AttendPlan::tiles is 0 where the device has too little shared memory.
 inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
   AttendPlan p;
   spread_heads(p, w);
   if (p.tile_heads < 4) p.tile_heads = 4;
-  // One CTA to a multiprocessor with more than a chunk on its way, or two where that many would leave a fifth of the
-  // multiprocessors idle or wait for their turn, and two fit.
+  // Of 16 bits: one CTA to a multiprocessor with more than a chunk on its way, or two where that many would leave a
+  // fifth of the multiprocessors idle or wait for their turn, and two fit. Quantised rows are more work for their
+  // bytes: two wherever they fit.
   const int plain_row = p.lanes * 16;
-  const int most = 24 * 1024 / (kTileKeys * plain_row);
-  const bool quantized = w.k_row_bytes != plain_row;
-  p.tile_bytes = kTileKeys * w.k_row_bytes;
-  p.plain_bytes = quantized ? kStripKeys * plain_row : 0;
+  const bool quantized = w.k_row_bytes != plain_row, two_fit = p.sums() <= 512;
+  const int most = most_tiles(quantized, p.lanes * 8);
   const std::int64_t alone = p.pairs > 0 ? w.multiprocessors / p.pairs * p.pairs : w.multiprocessors;  // at work
-  const bool crowded = !quantized && p.sums() <= 512 && 5 * alone < 4 * w.multiprocessors;
-  p.tiles = crowded ? most / 2 : most;
+  const bool two = two_fit && (quantized || 5 * alone < 4 * w.multiprocessors);
+  p.tile_bytes = kTileKeys * w.k_row_bytes;
+  p.tiles = two ? most / 2 : most;
   if (p.shared_bytes() > w.shared_limit && !quantized) p.tiles = most / 2;
   if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
-  divide_keys(p, w, crowded ? 2 * w.multiprocessors : w.multiprocessors);
+  divide_keys(p, w, two ? 2 * w.multiprocessors : w.multiprocessors);
   return p;
 }
 
-/// A token's keys as chunks; chunks and groups are counted from the first that is seen.
+/// A token's keys as chunks, counted from the first that is seen.
 struct TokenChunks {
   int first_key, end_key, first_chunk, chunks;
 
@@ -143,7 +136,13 @@ struct TokenChunks {
         end_key(position + 1),
         first_chunk(first_key / kChunkKeys),
         chunks(position / kChunkKeys - first_chunk + 1) {}
-  LLM_HOST_DEVICE int groups() const { return (chunks + kGroupChunks - 1) / kGroupChunks; }
+  LLM_HOST_DEVICE int stripes() const { return chunks < kStripes ? chunks : kStripes; }
+  /// The chunk that follows c in the work of one of `splits` CTAs, whose first is its index; `chunks` where none does.
+  LLM_HOST_DEVICE int chunk_after(int c, int splits) const {
+    if (c + kStripes < chunks) return c + kStripes;
+    const int stripe = c % kStripes + splits;
+    return c < chunks && stripe < stripes() ? stripe : chunks;
+  }
   /// Of chunk c, as positions.
   LLM_HOST_DEVICE int chunk_base(int c) const { return (first_chunk + c) * kChunkKeys; }
   LLM_HOST_DEVICE int chunk_first_key(int c) const { return first_key > chunk_base(c) ? first_key : chunk_base(c); }
@@ -159,15 +158,6 @@ struct TokenChunks {
     const int end = chunk_base(c) + (strip + 1) * kStripKeys;
     return end_key < end ? end_key : end;
   }
-  LLM_HOST_DEVICE int chunks_of_group(int g) const {
-    return chunks - g * kGroupChunks < kGroupChunks ? chunks - g * kGroupChunks : kGroupChunks;
-  }
 };
-
-/// The first chunk of CTA `split`, and the one that follows c in its work; TokenChunks::chunks or more is the end.
-LLM_HOST_DEVICE int first_chunk_of(int split, int unit) { return split == 0 ? 0 : split * unit; }
-LLM_HOST_DEVICE int chunk_after(int c, int splits, int unit) {
-  return (c + 1) % unit != 0 ? c + 1 : c + 1 + (splits - 1) * unit;
-}
 
 }  // namespace llm::cuda

@@ -55,7 +55,7 @@ class Attend {
   static constexpr int kGroupRows = kCacheBlock / kRowGroups;  ///< rows of a block and group
   static constexpr int kMostScores = kHeads == 8 ? 16 : 32;    ///< that a lane sums at a time
   static constexpr int kBatch = kGroupRows * kHeads <= kMostScores ? kGroupRows : kMostScores / kHeads;  ///< rows
-  using Results = AttendResults<kDims, kHeads, 4>;
+  using Results = AttendResults<kDims, kHeads, 8>;
   using Result = typename Results::Result;
   static constexpr int kSums = Results::kSums, kOwned = Results::kOwned;
 
@@ -80,15 +80,21 @@ class Attend {
         warp(thread / 32) {}
 
   __device__ __forceinline__ void run() {
-    const int begin = first_chunk_of(split, a.unit);
-    if (begin >= keys.chunks) return;
-    start_copies(begin);
+    if (split >= keys.stripes()) return;
+    start_copies(split);
     load_queries();
-    for (int c = begin; c < keys.chunks; c = chunk_after(c, a.splits, a.unit)) {
+    Result stripe;
+    for (int c = split; c < keys.chunks; c = keys.chunk_after(c, a.splits)) {
       Result chunk;
       take_chunk(c, chunk);
-      results.take(c, chunk);
+      if (c < kStripes) {
+        stripe = chunk;
+      } else {
+        fold(stripe, chunk);
+      }
+      if (c + kStripes >= keys.chunks) results.take(c % kStripes, stripe);
     }
+    results.finish();
   }
 
  private:
@@ -111,7 +117,7 @@ class Attend {
   __device__ __forceinline__ void start_copies(int begin) {
     cursor = {begin, 0, first_stage(begin)};
     blocks = load_blocks(begin);
-    next_blocks = load_blocks(chunk_after(begin, a.splits, a.unit));
+    next_blocks = load_blocks(keys.chunk_after(begin, a.splits));
     filling = 0;
     reading = 0;
 #pragma unroll
@@ -140,10 +146,10 @@ class Attend {
     if (cursor.side == 0) {
       cursor.side = 1;
     } else {
-      cursor.chunk = chunk_after(cursor.chunk, a.splits, a.unit);
+      cursor.chunk = keys.chunk_after(cursor.chunk, a.splits);
       cursor.side = 0;
       blocks = next_blocks;
-      next_blocks = load_blocks(chunk_after(cursor.chunk, a.splits, a.unit));
+      next_blocks = load_blocks(keys.chunk_after(cursor.chunk, a.splits));
     }
     if (cursor.chunk < keys.chunks) cursor.stage = first_stage(cursor.chunk);
   }

@@ -16,8 +16,8 @@ struct AttendArgs {
   const float* q;
   float* y;
   const unsigned char *k, *v;
-  float* partials;
-  unsigned* arrivals;
+  float* partials;     ///< [pair][stripe]: sums, maximum and total per head
+  unsigned* arrivals;  ///< [pair]: CTAs that have published their stripes
   const std::int32_t *positions, *sequence, *block_table;
   DType k_type, v_type;
   int table_stride;
@@ -27,7 +27,7 @@ struct AttendArgs {
   int window;
   float scale_log2;  ///< the scale times log2(e): weights are powers of 2
   bool round_query;  ///< to Q8x32
-  int splits, unit, max_chunks, max_groups;
+  int splits;
 };
 
 /// A softmax over some keys that can be folded with others: N neighbouring elements of a head's sums.
@@ -45,8 +45,40 @@ __device__ __forceinline__ void fold(Partial<N>& a, const Partial<N>& b) {
   for (int i = 0; i < N; ++i) a.sums[i] = fmaf(a.sums[i], ca, b.sums[i] * cb);
 }
 
-/// The results of a CTA's chunks on their way into y. CTA-wide: every thread owns neighbouring elements of one head.
-/// `kAhead`: loads of others' results that are under way at a time.
+/// N neighbouring floats of L2, at a multiple of their size.
+template <int N>
+__device__ __forceinline__ void load_neighbours(const float* from, float (&to)[N]) {
+  if constexpr (N % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const float4 x = __ldcg(reinterpret_cast<const float4*>(from + i));
+      to[i] = x.x, to[i + 1] = x.y, to[i + 2] = x.z, to[i + 3] = x.w;
+    }
+  } else if constexpr (N == 2) {
+    const float2 x = __ldcg(reinterpret_cast<const float2*>(from));
+    to[0] = x.x, to[1] = x.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = __ldcg(from + i);
+  }
+}
+template <int N>
+__device__ __forceinline__ void store_neighbours(float* to, const float (&from)[N]) {
+  if constexpr (N % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      __stcg(reinterpret_cast<float4*>(to + i), make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]));
+    }
+  } else if constexpr (N == 2) {
+    __stcg(reinterpret_cast<float2*>(to), make_float2(from[0], from[1]));
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) __stcg(to + i, from[i]);
+  }
+}
+
+/// The stripes of a CTA on their way into y. CTA-wide: every thread owns neighbouring elements of one head, a warp
+/// elements of one head. `kAhead`: stripes whose loads are under way at a time.
 template <int kDims, int kHeads, int kAhead>
 class AttendResults {
  public:
@@ -69,30 +101,27 @@ class AttendResults {
   /// Index of a thread's first result, head * kDims + element; the others are the same head's. Threads beyond the
   /// results repeat the last.
   __device__ __forceinline__ int owned() const {
-    static_assert(kDims % kOwned == 0 && (kSums % kThreads == 0 || kOwned == 1));
+    static_assert(kDims % (32 * kOwned) == 0 && (kSums % kThreads == 0 || kOwned == 1));
     return kSums % kThreads == 0 ? thread * kOwned : min(thread, kSums - 1);
   }
 
-  /// Chunk `c` is done; a CTA takes its chunks in their order.
-  __device__ __forceinline__ void take(int c, const Result& chunk) {
-    if (keys.chunks == 1) {
-      write(chunk);
-      return;
-    }
-    const int g = c / kGroupChunks;
-    if (a.unit == 1) {
-      publish(chunk, a.max_groups + c);
-      if (!last_to_arrive(g, keys.chunks_of_group(g))) return;
-      fold_published(a.max_groups + g * kGroupChunks, keys.chunks_of_group(g), group);
+  /// Stripe `s` is done; a CTA takes its stripes in their order.
+  __device__ __forceinline__ void take(int s, const Result& stripe) {
+    if (divided()) {
+      publish(s, stripe);
+    } else if (s == 0) {
+      whole = stripe;
     } else {
-      if (c % kGroupChunks == 0) {
-        group = chunk;
-      } else {
-        fold(group, chunk);
-      }
-      if (c % kGroupChunks != kGroupChunks - 1 && c != keys.chunks - 1) return;
+      fold(whole, stripe);
     }
-    finish_group(g);
+  }
+  /// All stripes of the CTA are done.
+  __device__ __forceinline__ void finish() {
+    if (divided()) {
+      if (!last_to_arrive()) return;
+      fold_published();
+    }
+    write();
   }
 
   // --- heads: recomputed where they are needed, since registers are short ---
@@ -110,84 +139,85 @@ class AttendResults {
  private:
   static constexpr int kPartialFloats = kSums + 2 * kHeads;
 
-  __device__ __forceinline__ float* slot(int index) const {
-    const int slots = a.max_groups + (a.unit == 1 ? a.max_chunks : 0);
-    return a.partials + (pair * slots + index) * kPartialFloats;
+  __device__ __forceinline__ bool divided() const { return a.splits > 1 && keys.stripes() > 1; }
+  __device__ __forceinline__ float* slot(int stripe) const {
+    return a.partials + (pair * kStripes + stripe) * kPartialFloats;
   }
-  __device__ __forceinline__ void publish(const Result& p, int index) {
-    float* const to = slot(index);
+  __device__ __forceinline__ void publish(int stripe, const Result& p) {
+    float* const to = slot(stripe);
     const int o = owned();
-#pragma unroll
-    for (int i = 0; i < kOwned; ++i) __stcg(to + o + i, p.sums[i]);
+    store_neighbours(to + o, p.sums);
     if (o % kDims == 0) {
       __stcg(to + kSums + o / kDims, p.max);
       __stcg(to + kSums + kHeads + o / kDims, p.total);
     }
   }
-  /// Folds `n` published results in their order.
-  __device__ __forceinline__ void fold_published(int index, int n, Result& to) {
-    const float* const from = slot(index);
-    const int o = owned();
-    const auto load = [&](int c, Result& result) {
-      const float* const p = from + static_cast<std::int64_t>(min(c, n - 1)) * kPartialFloats;
-      result.max = __ldcg(p + kSums + o / kDims);
-      result.total = __ldcg(p + kSums + kHeads + o / kDims);
-#pragma unroll
-      for (int i = 0; i < kOwned; ++i) result.sums[i] = __ldcg(p + o + i);
-    };
-    load(0, to);
-    for (int c = 1; c < n; c += kAhead) {
-      Result next[kAhead];
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) load(c + j, next[j]);
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) {
-        if (c + j < n) fold(to, next[j]);
-      }
-    }
-  }
 
-  /// Whether this CTA is the last of `expected` to have published for a counter of its pair, which is then zero again.
-  __device__ __forceinline__ bool last_to_arrive(int counter, int expected) {
-    __threadfence();
+  /// Whether this CTA is the last of its pair to have published, whose counter is then zero again. One thread's fence
+  /// speaks for all that the barrier has let it see.
+  __device__ __forceinline__ bool last_to_arrive() {
     __syncthreads();
     if (thread == 0) {
-      unsigned* const arrivals = a.arrivals + pair * (a.max_groups + 1) + counter;
-      const bool last = atomicAdd(arrivals, 1u) == static_cast<unsigned>(expected) - 1u;
+      __threadfence();
+      unsigned* const arrivals = a.arrivals + pair;
+      const bool last = atomicAdd(arrivals, 1u) == static_cast<unsigned>(min(a.splits, keys.stripes())) - 1u;
       if (last) *arrivals = 0;
       *flag = last ? 1 : 0;
+      __threadfence();
     }
     __syncthreads();
-    const bool last = *flag != 0;
-    if (last) __threadfence();
-    return last;
+    return *flag != 0;
   }
 
-  __device__ __forceinline__ void finish_group(int g) {
-    if (keys.groups() == 1) {
-      write(group);
-    } else if (a.splits == 1) {
-      if (g == 0) {
-        total = group;
-      } else {
-        fold(total, group);
+  /// Folds the published stripes in their order, as fold() does. The factors depend on the maxima alone: a lane finds
+  /// those of its stripe.
+  __device__ __forceinline__ void fold_published() {
+    static_assert(kStripes == 32 && kStripes % kAhead == 0);
+    const int n = keys.stripes(), o = owned(), lane = thread % 32;
+    const float* const from = slot(0) + o;
+    const float* const stats = slot(min(lane, n - 1)) + kSums + o / kDims;
+    const float max = __ldcg(stats), total = __ldcg(stats + kHeads);
+    float next[kAhead][kOwned];
+    const auto load = [&](int first) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (first + i < n) load_neighbours(from + (first + i) * kPartialFloats, next[i]);
       }
-      if (g == keys.groups() - 1) write(total);
-    } else {
-      publish(group, g);
-      if (!last_to_arrive(a.max_groups, keys.groups())) return;
-      fold_published(0, keys.groups(), group);
-      write(group);
+    };
+    load(0);
+    float until = max;  // the maximum up to the lane's stripe
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const float other = __shfl_sync(kAll, until, lane - offset);
+      if (lane >= offset) until = fmaxf(other, until);
+    }
+    const float before = __shfl_sync(kAll, until, lane - 1);
+    const float old_share = exp2f(before - until), share = exp2f(max - until);
+#pragma unroll
+    for (int i = 0; i < kOwned; ++i) whole.sums[i] = next[0][i];
+    whole.total = __shfl_sync(kAll, total, 0);
+#pragma unroll
+    for (int first = 0; first < kStripes; first += kAhead) {
+      if (first != 0) load(first);
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int s = first + i;
+        if (s == 0 || s >= n) continue;
+        const float ca = __shfl_sync(kAll, old_share, s), cb = __shfl_sync(kAll, share, s);
+        whole.total = fmaf(whole.total, ca, __shfl_sync(kAll, total, s) * cb);
+#pragma unroll
+        for (int j = 0; j < kOwned; ++j) whole.sums[j] = fmaf(whole.sums[j], ca, next[i][j] * cb);
+      }
     }
   }
 
-  __device__ __forceinline__ void write(const Result& p) {
+  __device__ __forceinline__ void write() {
     const int head = owned() / kDims, d = owned() % kDims;
     if (head >= n_heads()) return;
     float* const to = a.y + (static_cast<std::int64_t>(token) * a.heads + first_head() + head) * a.head_dim_v + d;
 #pragma unroll
     for (int i = 0; i < kOwned; ++i) {
-      if (d + i < a.head_dim_v) to[i] = p.sums[i] / p.total;
+      if (d + i < a.head_dim_v) to[i] = whole.sums[i] / whole.total;
     }
   }
 
@@ -197,7 +227,7 @@ class AttendResults {
   int* const flag;
   const int thread;
   const std::int64_t pair;
-  Result group, total;
+  Result whole;
 };
 
 }  // namespace

@@ -28,10 +28,6 @@ __device__ __forceinline__ void copy16_or_zero_async(void* shared, const void* g
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
                : "memory");
 }
-/// Brings the line of an address into L2. A hint: what is written later is still seen by those who read later.
-__device__ __forceinline__ void prefetch_line(const void* global) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
-}
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Until at most `kPending` of the thread's committed groups are under way.
 template <int kPending>
