@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/instructions.h"
+#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/screen.h"
 #include "backend/cuda/step_buffer.h"
@@ -67,7 +68,7 @@ class CudaProgram final : public Executable {
         cache_(cache),
         stream_(stream),
         overlap_(options.overlap),
-        plan_(plan_step(graph_, gemm != nullptr)),
+        plan_(plan_step(graph_, gemm != nullptr, makes_columns)),
         step_(graph_.bucket(), table_stride(cache)),
         view_(step_.view()),
         site_{graph_, weights, cache, workspace, plan_, view_, gemm, options.prompt_attention} {
@@ -277,7 +278,8 @@ std::string CudaProgram::describe() const {
   }
   std::string text = recording_.recorded()
                          ? "one recorded step of " + std::to_string(recording_.kernels()) + " kernels, replayed\n"
-                         : "launched kernel by kernel: products and attention depend on the step's numbers of rows\n";
+                         : "launched kernel by kernel: products and attention "
+                           "depend on the step's numbers of rows\n";
   for (const auto& [line, count] : kinds) text += std::to_string(count) + " x " + line + "\n";
   return text;
 }
