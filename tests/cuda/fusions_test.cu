@@ -111,23 +111,32 @@ constexpr int kEmbd = 32, kHeads = 4, kKvHeads = 2, kHeadDim = 8, kFf = 64, kExp
 
 TensorType f32(Shape s) { return {DType::F32, s}; }
 
-/// A decoder with norms of heads and experts, as the Qwen3 family has them.
+/// A decoder with norms of heads, as the Qwen3 family has them, and with experts or without.
 class Layers {
  public:
-  explicit Layers(DType weights, Bucket bucket = {4, 2, 4}) : b_(bucket), weights_(weights) {}
+  explicit Layers(DType weights, Bucket bucket = {4, 2, 4}) : Layers(weights, bucket, weights) {}
+  Layers(DType weights, Bucket bucket, DType gate) : b_(bucket), weights_(weights), gate_(gate) {}
 
-  Graph run(int layers) && {
+  Graph run(int layers) && { return run(layers, &Layers::mixture); }
+  Graph run_dense(int layers) && { return run(layers, &Layers::feed_forward); }
+
+ private:
+  Graph run(int layers, Act (Layers::*ffn)(Act)) {
     b_.set_place(-1, Role::Embed, "");
     Act x = b_.embed(b_.weight("token_embd.weight", f32({kEmbd, kVocab})), b_.step_input(StepInput::Tokens), "embd");
     table_ = b_.rope_table({.n_rot = kHeadDim}, b_.step_input(StepInput::Positions), nullptr, "rope");
-    for (int i = 0; i < layers; ++i) x = layer(i, x);
+    for (int i = 0; i < layers; ++i) {
+      x = attention(i, x);
+      b_.set_place(i, Role::Ffn, prefix_);
+      x = (this->*ffn)(x);
+    }
+    prefix_.clear();
     b_.set_place(-1, Role::Head, "");
     x = norm(x, "output_norm");
     const Act logits = linear(x, "output", kVocab, DType::F32);
     return optimize(std::move(b_).finish(logits));
   }
 
- private:
   Act norm(Act x, const std::string& name) {
     return b_.rms_norm(x, b_.weight(prefix_ + name + ".weight", f32({b_.type(x).shape[0]})), 1e-5F, name);
   }
@@ -139,7 +148,7 @@ class Layers {
     const Weight w = b_.weight(prefix_ + name + ".weight", {weights_, {b_.type(x).shape[0], n, kExperts}});
     return b_.expert_linear(x, ids, {.weight = w, .bias = nullptr, .name = name});
   }
-  Act layer(int i, Act x) {
+  Act attention(int i, Act x) {
     prefix_ = "blk." + std::to_string(i) + ".";
     b_.set_place(i, Role::Attention, prefix_);
     const Act h = norm(x, "attn_norm");
@@ -152,8 +161,15 @@ class Layers {
     k = b_.rope(k, table_, RopePairing::Halves, "k_rope");
     const Cache cache = b_.kv_append(k, v, b_.cache({i, kKvHeads, kHeadDim, kHeadDim}), "kv");
     const Act y = b_.attention(q, cache, {.scale = 0.35F, .window = 0}, "attn");
-    x = b_.add(x, linear(b_.flatten_heads(y, "attn_flat"), "o", kEmbd, weights_), "ffn_in");
-    b_.set_place(i, Role::Ffn, prefix_);
+    return b_.add(x, linear(b_.flatten_heads(y, "attn_flat"), "o", kEmbd, weights_), "ffn_in");
+  }
+  Act feed_forward(Act x) {
+    const Act f = norm(x, "ffn_norm");
+    const Act gate = linear(f, "gate", kFf, gate_), up = linear(f, "up", kFf, weights_);
+    const Act h = b_.glu(Activation::Silu, gate, up, "glu");
+    return b_.add(x, linear(h, "down", kEmbd, weights_), "out");
+  }
+  Act mixture(Act x) {
     const Act f = norm(x, "ffn_norm");
     const Routes routes = b_.route(linear(f, "router", kExperts, DType::F32), {.top_k = 2}, "routes");
     const Act gate = experts(f, routes.expert, "gate", kFf), up = experts(f, routes.expert, "up", kFf);
@@ -162,7 +178,7 @@ class Layers {
   }
 
   GraphBuilder b_;
-  DType weights_;
+  DType weights_, gate_;
   Act table_;
   std::string prefix_;
 };
@@ -281,7 +297,7 @@ TEST_CASE("routes are made and grouped in one kernel") {
 
 TEST_CASE("neighbouring nodes are found, and what they read late") {
   const Graph g = Layers(DType::Q8_0).run(3);
-  const Fusions found = find_fusions(g);
+  const Fusions found = find_fusions(g, nullptr);
   REQUIRE(found.rope_appends.size() == 3);
   REQUIRE(found.combine_norms.size() == 3);
   const std::vector<LateRead> late = late_reads(g, found);
@@ -309,12 +325,12 @@ TEST_CASE("neighbouring nodes are found, and what they read late") {
 
 TEST_CASE("what a fused kernel reads and what it writes share no bytes") {
   const Graph g = Layers(DType::Q8_0).run(3);
-  const StepPlan plan = plan_step(g, /*library=*/false);
+  const StepPlan plan = plan_step(g, /*library=*/false, nullptr);
   const auto apart = [&](std::uint32_t a, std::uint32_t b) {
     const std::uint64_t begin_a = plan.memory.offset[a], begin_b = plan.memory.offset[b];
     return begin_a + g.info(a).type.bytes() <= begin_b || begin_b + g.info(b).type.bytes() <= begin_a;
   };
-  const Fusions found = find_fusions(g);
+  const Fusions found = find_fusions(g, nullptr);
   for (const RopeAppendNodes& m : found.rope_appends) {
     const std::uint32_t rotated = g.nodes()[m.rope_q].out[0];
     for (const std::uint32_t in : {m.q, m.k, g.nodes()[m.append].in[1], g.nodes()[m.rope_q].in[1]})
@@ -326,6 +342,104 @@ TEST_CASE("what a fused kernel reads and what it writes share no bytes") {
       REQUIRE(apart(m.residual, out));
     }
   }
+}
+
+namespace {
+
+/// As makes_columns() where the ring runs, but of any length.
+bool of_tiles(std::span<const MatrixType> matrices) {
+  return std::all_of(matrices.begin(), matrices.end(), [](const MatrixType& m) { return has_tiles(m.type); });
+}
+const Node& maker_of(const Graph& g, const std::string& name) {
+  const std::uint32_t v = value_named(g, name);
+  for (const Node& node : g.nodes()) {
+    if (std::find(node.out.begin(), node.out.end(), v) != node.out.end()) return node;
+  }
+  FAIL("nothing makes " << name);
+  return g.nodes()[0];
+}
+
+}  // namespace
+
+TEST_CASE("products of one column that make its form themselves, with the norm before them") {
+  const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run_dense(2);
+  const StepPlan plan = plan_step(g, /*library=*/true, of_tiles);
+  const auto own_column = [&](const std::string& product) -> const OwnColumn* {
+    for (const OwnColumn& o : plan.fusions.own_columns) {
+      if (&g.nodes()[o.linear] == &maker_of(g, product)) return &o;
+    }
+    return nullptr;
+  };
+  const std::vector<LateRead> late = late_reads(g, plan.fusions);
+  for (const std::string p : {"blk.0.", "blk.1."}) {
+    for (const auto& [product, normed] : {std::pair{"q", "attn_norm"}, {"gate", "ffn_norm"}}) {
+      const OwnColumn* const found = own_column(p + product);
+      INFO(p << product);
+      REQUIRE(found != nullptr);
+      REQUIRE(found->norm.has_value());
+      const Node& norm = g.nodes()[*found->norm];
+      REQUIRE(&norm == &maker_of(g, p + normed));
+      REQUIRE(plan.fusions.makes_column(found->linear));
+      REQUIRE(found->glu.has_value() == (product == std::string("gate")));
+      if (found->glu) REQUIRE(&g.nodes()[*found->glu] == &maker_of(g, p + "glu"));
+      for (const std::uint32_t in : norm.in) {
+        REQUIRE(std::any_of(late.begin(), late.end(),
+                            [&](const LateRead& r) { return r.value == in && r.node == found->last(); }));
+      }
+      // What it reads until its end and what it writes share no bytes.
+      std::vector<std::uint32_t> written = g.nodes()[found->last()].out;
+      if (norm.out.size() > 1) written.push_back(norm.out[0]);
+      for (std::size_t i = 0; i + 1 < norm.in.size(); ++i) {
+        const std::uint64_t begin = plan.memory.offset[norm.in[i]], bytes = g.info(norm.in[i]).type.bytes();
+        for (const std::uint32_t out : written) {
+          const std::uint64_t at = plan.memory.offset[out];
+          REQUIRE((at + g.info(out).type.bytes() <= begin || begin + bytes <= at));
+        }
+      }
+      REQUIRE(plan.form(value_named(g, p + normed), Form::Q8x32) == MemoryPlan::kNone);
+    }
+    REQUIRE(own_column(p + "o") != nullptr);  // of attention's output, whose kernel makes no forms
+    REQUIRE_FALSE(own_column(p + "o")->norm.has_value());
+    REQUIRE(plan.form(value_named(g, p + "attn_flat"), Form::Q8x32) == MemoryPlan::kNone);
+    REQUIRE(own_column(p + "down") != nullptr);  // of what the gate lets through
+    REQUIRE_FALSE(own_column(p + "down")->norm.has_value());
+    REQUIRE(plan.form(value_named(g, p + "glu"), Form::Q8x32) == MemoryPlan::kNone);
+  }
+  REQUIRE(own_column("output") == nullptr);  // F32
+
+  REQUIRE(find_fusions(g, nullptr).own_columns.empty());
+  REQUIRE(find_fusions(Layers(DType::Q8_0, {2, 2, 1}).run_dense(2), of_tiles).own_columns.empty());
+  REQUIRE(find_fusions(Layers(DType::F16, {1, 1, 1}).run_dense(2), of_tiles).own_columns.empty());
+}
+
+TEST_CASE("a gate of two types has a kernel of its own, which makes the forms of what it lets through") {
+  const auto one_type = [](std::span<const MatrixType> matrices) {
+    return of_tiles(matrices) && std::all_of(matrices.begin(), matrices.end(),
+                                             [&](const MatrixType& m) { return m.type == matrices[0].type; });
+  };
+  for (const MakesColumns makes_columns : {MakesColumns(of_tiles), MakesColumns(one_type)}) {
+    const Graph g = Layers(DType::Q4_0, {1, 1, 1}, DType::Q8_0).run_dense(1);
+    const StepPlan plan = plan_step(g, /*library=*/true, makes_columns);
+    for (const OwnColumn& o : plan.fusions.own_columns) {
+      REQUIRE_FALSE(o.glu.has_value());
+      REQUIRE(&g.nodes()[o.linear] != &maker_of(g, "blk.0.down"));
+    }
+    REQUIRE(plan.fusions.own_columns.size() ==
+            (makes_columns == MakesColumns(of_tiles) ? std::size_t{3} : std::size_t{2}));
+    REQUIRE(plan.form(value_named(g, "blk.0.glu"), Form::Q8x32) != MemoryPlan::kNone);
+  }
+}
+
+TEST_CASE("a norm that others read, or that has the experts' sum in it, stays a kernel of its own") {
+  const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run(2);
+  const Fusions found = find_fusions(g, of_tiles);
+  REQUIRE(found.combine_norms.size() == 2);
+  std::vector<std::string> products;
+  for (const OwnColumn& o : found.own_columns) {
+    products.push_back(g.info(g.nodes()[o.linear].out[0]).name);
+    REQUIRE(o.norm.has_value() == (products.back() == "blk.0.q"));
+  }
+  REQUIRE(products == std::vector<std::string>{"blk.0.q", "blk.0.o", "blk.1.o"});
 }
 
 TEST_CASE("nodes whose results others use are not fused") {
@@ -341,7 +455,7 @@ TEST_CASE("nodes whose results others use are not fused") {
   const Cache cache = b.kv_append(k_rope, heads, b.cache({0, kHeads, kHeadDim, kHeadDim}), "kv");
   const Act y = b.add(b.attention(q_rope, cache, {.scale = 1, .window = 0}, "attn"), k, "y");  // k is needed
   const Graph g = std::move(b).finish(b.flatten_heads(y, "flat"));
-  const Fusions found = find_fusions(g);
+  const Fusions found = find_fusions(g, nullptr);
   REQUIRE(found.rope_appends.size() == 1);
   REQUIRE_FALSE(found.rope_appends[0].norms.has_value());
   REQUIRE(found.rope_appends[0].q == q.id);

@@ -86,7 +86,7 @@ TEST_CASE("the ring gives the bits of the other kernel: every type, lengths and 
     for (const std::int64_t k : ks) {
       // one strip a block, some blocks with two, and many for each
       const std::int64_t n = k == ks.front() ? 20011 : k == 4096 ? 2200 : 59;
-      const Rows rows(type, n, k, static_cast<std::uint32_t>(k + 2));
+      const test::Rows rows(type, n, k, static_cast<std::uint32_t>(k + 2));
       const Columns x(info(type).activation, k, kCapacity, kCapacity, static_cast<std::uint32_t>(k + 3));
       const DeviceBuffer matrix = packed(rows), codes = on_device(x.bytes);
       for (const auto& [first, columns] : {std::pair{0, 1}, {0, 2}, {3, 3}, {0, 5}, {0, 8}, {8, 7}, {0, 9}, {5, 16}}) {
@@ -116,7 +116,7 @@ TEST_CASE("the ring: targets of one type with scale and bias", "[ring]") {
     const DeviceBuffer codes = on_device(x.bytes);
     std::vector<DeviceBuffer> matrices, biases, scales;
     for (std::size_t i = 0; i < 4; ++i) {
-      matrices.push_back(packed(Rows(type, n[i], k, static_cast<std::uint32_t>(30 + i))));
+      matrices.push_back(packed(test::Rows(type, n[i], k, static_cast<std::uint32_t>(30 + i))));
       biases.push_back(on_device(std::vector<float>(static_cast<std::size_t>(n[i]), 3.0f + static_cast<float>(i))));
       scales.push_back(on_device(std::vector<float>{0.3f + static_cast<float>(i)}));
     }
@@ -151,7 +151,7 @@ TEST_CASE("the ring: two types in one launch", "[ring]") {
         const Columns x(ActFormat::Q8x256, k, 8, 8, 5);
         const DeviceBuffer codes = on_device(x.bytes);
         const MatrixType types[] = {{a, k, n_a}, {b, k, n_b}};
-        const DeviceBuffer matrices[] = {packed(Rows(a, n_a, k, 1)), packed(Rows(b, n_b, k, 2))};
+        const DeviceBuffer matrices[] = {packed(test::Rows(a, n_a, k, 1)), packed(test::Rows(b, n_b, k, 2))};
         for (const int columns : {1, 8}) {
           std::vector<float> results[2][2];
           for (const bool ring : {false, true}) {
@@ -182,7 +182,7 @@ TEST_CASE("the ring: overlapping launches that depend on each other", "[ring]") 
   for (const auto& [type, other] : {std::pair{DType::Q4_K, DType::Q6_K}, {DType::Q8_0, DType::Q4_0}}) {
     const ActFormat format = info(type).activation;
     const std::int64_t k = 4096, n[] = {5000, 700};
-    const DeviceBuffer matrices[] = {packed(Rows(type, n[0], k, 1)), packed(Rows(other, n[1], k, 2))};
+    const DeviceBuffer matrices[] = {packed(test::Rows(type, n[0], k, 1)), packed(test::Rows(other, n[1], k, 2))};
     const DType types[] = {type, other};
     const Columns x(format, k, kCapacity, kCapacity, 3);
     for (const int columns : {1, 8}) {

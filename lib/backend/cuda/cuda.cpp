@@ -11,6 +11,7 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/gpus.h"
 #include "backend/cuda/instructions.h"
+#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/program.h"
 #include "backend/cuda/weights.h"
@@ -116,7 +117,7 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
     // A best fit may pack a smaller bucket's values a little less well.
-    const std::uint64_t bytes = plan_step(legalize(largest), gemm_ != nullptr).bytes;
+    const std::uint64_t bytes = plan_step(legalize(largest), gemm_ != nullptr, makes_columns).bytes;
     const int rows = largest.bucket().outputs;
     const ValueInfo& logits = largest.info(largest.outputs().front());
     return std::make_unique<CudaWorkspace>(bytes + bytes / 8 + (std::size_t{1} << 20), rows,

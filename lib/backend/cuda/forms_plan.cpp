@@ -4,7 +4,6 @@
 #include <string>
 #include <variant>
 
-#include "backend/cuda/fusions.h"
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/matrix.h"
@@ -27,11 +26,13 @@ Columns product_columns(const Graph& g, const Node& node, bool library) {
 /// A copy of the graph in which forms are values and inputs and outputs live as long as the step.
 class Planning {
  public:
-  Planning(const Graph& g, bool library) : g_(g), planned_(g), library_(library) {
+  Planning(const Graph& g, bool library, MakesColumns makes_columns)
+      : g_(g), planned_(g), library_(library), fusions_(find_fusions(g, makes_columns)) {
     forms_.assign(g.values().size() * kForms, kNoValue);
-    for (std::size_t i = 0; i < g.nodes().size(); ++i) want(i);
-    for (const LateRead& late : late_reads(g, find_fusions(g)))
-      planned_.mutable_nodes()[late.node].in.push_back(late.value);
+    for (std::size_t i = 0; i < g.nodes().size(); ++i) {
+      if (!fusions_.makes_column(i)) want(i);
+    }
+    for (const LateRead& late : late_reads(g, fusions_)) planned_.mutable_nodes()[late.node].in.push_back(late.value);
   }
 
   StepPlan run() {
@@ -42,6 +43,7 @@ class Planning {
     StepPlan plan;
     plan.memory = plan_memory(planned_, scratch);
     plan.bytes = plan.memory.bytes;
+    plan.fusions = fusions_;
     for (const std::uint32_t value : forms_)
       plan.forms.push_back(value == kNoValue ? MemoryPlan::kNone : plan.memory.offset[value]);
     return plan;
@@ -132,6 +134,7 @@ class Planning {
   const Graph& g_;
   Graph planned_;
   bool library_;
+  Fusions fusions_;
   std::vector<std::uint32_t> forms_;  ///< value ids in planned_
 };
 
@@ -192,6 +195,8 @@ std::uint64_t decoded_bytes(const TensorType& weight) {
   return static_cast<std::uint64_t>(decoded_rows(weight) * weight.shape[0]) * sizeof(std::uint16_t);
 }
 
-StepPlan plan_step(const Graph& g, bool library) { return Planning(g, library).run(); }
+StepPlan plan_step(const Graph& g, bool library, MakesColumns makes_columns) {
+  return Planning(g, library, makes_columns).run();
+}
 
 }  // namespace llm::cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cuda/fusions.h"
 #include "graph/graph.h"
 #include "graph/memory_plan.h"
 
@@ -37,12 +38,14 @@ struct StepPlan {
     return forms[std::size_t{value} * kForms + static_cast<std::size_t>(f)];
   }
   std::uint64_t bytes = 0;
+  Fusions fusions;
 };
 /// Per value whether a fused program reads its f32: not where all readers are products that take it in another form.
 std::vector<bool> values_read_as_f32(const Graph&, bool library);
 
-/// `library`: many columns are multiplied by a library on decoded weights; without it all are treated as few.
-StepPlan plan_step(const Graph&, bool library);
+/// `library`: many columns are multiplied by a library on decoded weights; without it all are treated as few. Linears
+/// that make their column themselves want no forms, whether they run fused or alone.
+StepPlan plan_step(const Graph&, bool library, MakesColumns);
 
 /// Bytes of weights decoded at a time for a product with many columns.
 std::uint64_t decoded_bytes(const TensorType& weight);

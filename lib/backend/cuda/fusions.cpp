@@ -9,7 +9,8 @@ namespace {
 
 class Finder {
  public:
-  explicit Finder(const Graph& g) : g_(g), readers_(g.values().size(), 0), maker_(g.values().size()) {
+  Finder(const Graph& g, MakesColumns makes_columns)
+      : g_(g), makes_columns_(makes_columns), readers_(g.values().size(), 0), maker_(g.values().size()) {
     for (std::size_t i = 0; i < g.nodes().size(); ++i) {
       for (const std::uint32_t v : g.nodes()[i].in) ++readers_[v];
       for (const std::uint32_t v : g.nodes()[i].out) maker_[v] = i;
@@ -44,7 +45,49 @@ class Finder {
     return std::nullopt;
   }
 
+  /// `found`: of the nodes before.
+  std::optional<OwnColumn> own_column(std::size_t linear, const Fusions& found) const {
+    const Node& node = g_.nodes()[linear];
+    const std::uint32_t x = node.in[0];
+    const auto& maker = maker_[x];
+    const bool one_column = g_.info(x).type.shape.elements() == g_.info(x).type.shape[0];
+    if (!maker || !one_column || readers_[x] != 1 || !can_make_column(node)) return std::nullopt;
+    const Node& before = g_.nodes()[*maker];
+    OwnColumn own{linear, std::nullopt, gate_behind(linear)};
+    if (std::holds_alternative<Glu>(before.op)) {  // its own kernel writes forms
+      if (!found.gates(*maker)) return std::nullopt;
+    } else if (std::holds_alternative<RmsNorm>(before.op) ||
+               (std::holds_alternative<AddRmsNorm>(before.op) && before.out[1] == x)) {
+      if (*maker + 1 != linear || found.combines(*maker)) return std::nullopt;
+      own.norm = *maker;
+    }
+    return own;
+  }
+
  private:
+  bool can_make_column(const Node& node) const {
+    if (makes_columns_ == nullptr) return false;
+    std::vector<MatrixType> matrices;
+    for (const ProductOperands& p : product_operands(node.op)) {
+      const TensorType& weight = g_.info(node.in[p.weight]).type;
+      matrices.push_back({device_type(weight.dtype), weight.shape[0], weight.shape[1]});
+    }
+    return makes_columns_(matrices);
+  }
+
+  std::optional<std::size_t> gate_behind(std::size_t linear) const {
+    const Node& node = g_.nodes()[linear];
+    if (linear + 1 == g_.nodes().size() || node.out.size() != 2) return std::nullopt;
+    const Node& next = g_.nodes()[linear + 1];
+    const bool both = std::holds_alternative<Glu>(next.op) && next.in[0] != next.in[1] &&
+                      std::is_permutation(next.in.begin(), next.in.end(), node.out.begin(), node.out.end());
+    if (!both || readers_[next.in[0]] != 1 || readers_[next.in[1]] != 1) return std::nullopt;
+    const auto operands = product_operands(node.op);
+    const bool same_type =
+        g_.info(node.in[operands[0].weight]).type.dtype == g_.info(node.in[operands[1].weight]).type.dtype;
+    return same_type ? std::optional(linear + 1) : std::nullopt;
+  }
+
   /// The node that makes a value, if it is of this kind and the value is used once.
   template <class Op>
   std::optional<std::size_t> sole_use(std::uint32_t value) const {
@@ -81,20 +124,35 @@ class Finder {
   }
 
   const Graph& g_;
+  MakesColumns makes_columns_;
   std::vector<int> readers_;
   std::vector<std::optional<std::size_t>> maker_;
 };
 
 }  // namespace
 
-Fusions find_fusions(const Graph& g) {
+bool Fusions::makes_column(std::size_t node) const {
+  return std::any_of(own_columns.begin(), own_columns.end(), [&](const OwnColumn& o) { return o.linear == node; });
+}
+bool Fusions::gates(std::size_t node) const {
+  return std::any_of(own_columns.begin(), own_columns.end(), [&](const OwnColumn& o) { return o.glu == node; });
+}
+bool Fusions::combines(std::size_t node) const {
+  return std::any_of(combine_norms.begin(), combine_norms.end(),
+                     [&](const CombineNormNodes& m) { return m.norm == node; });
+}
+
+Fusions find_fusions(const Graph& g, MakesColumns makes_columns) {
   Fusions found;
-  const Finder finder(g);
+  const Finder finder(g, makes_columns);
   for (std::size_t i = 0; i < g.nodes().size(); ++i) {
-    if (std::holds_alternative<KvAppend>(g.nodes()[i].op)) {
+    const Op& op = g.nodes()[i].op;
+    if (std::holds_alternative<KvAppend>(op)) {
       if (const auto match = finder.rope_append(i)) found.rope_appends.push_back(*match);
-    } else if (std::holds_alternative<Combine>(g.nodes()[i].op)) {
+    } else if (std::holds_alternative<Combine>(op)) {
       if (const auto match = finder.combine_norm(i)) found.combine_norms.push_back(*match);
+    } else if (std::holds_alternative<Linear>(op)) {
+      if (const auto match = finder.own_column(i, found)) found.own_columns.push_back(*match);
     }
   }
   return found;
@@ -107,6 +165,9 @@ std::vector<LateRead> late_reads(const Graph& g, const Fusions& fusions) {
   }
   for (const CombineNormNodes& m : fusions.combine_norms) {
     for (const std::uint32_t value : g.nodes()[m.combine].in) reads.push_back({value, m.norm});
+  }
+  for (const OwnColumn& m : fusions.own_columns) {
+    for (const std::uint32_t value : g.nodes()[m.norm.value_or(m.linear)].in) reads.push_back({value, m.last()});
   }
   return reads;
 }

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/fusions.h"
 #include "backend/cuda/kernels/attention.h"
+#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/finish.h"
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/matrix.h"
@@ -132,6 +133,39 @@ class NodeCompiler {
         });
   }
 
+  /// This node is the last of them: a Linear that makes its column itself, or the gate behind it.
+  void own_column(const OwnColumn& nodes) {
+    const Node& linear = graph_.nodes()[nodes.linear];
+    std::vector<Target> targets = make_targets(linear);
+    ColumnSource source{.x = f32(graph_.info(linear.in[0]))};
+    std::string how = "makes its column";
+    if (nodes.norm) {
+      const Node& norm = graph_.nodes()[*nodes.norm];
+      source.x = f32(graph_.info(norm.in[0]));
+      source.norm = vector_of(norm.in.back());
+      if (const auto* const add = std::get_if<AddRmsNorm>(&norm.op)) {
+        source.added = f32(graph_.info(norm.in[1]));
+        source.sum = f32(graph_.info(norm.out[0]));
+        source.eps = add->eps;
+        how += " with add, rms_norm";
+      } else {
+        source.eps = std::get<RmsNorm>(norm.op).eps;
+        how += " with rms_norm";
+      }
+    }
+    GatedResult gated;
+    if (nodes.glu) {
+      gated = {.y = f32(out(0)), .activation = std::get<Glu>(node_.op).activation};
+      if (node_.in[0] != linear.out[0]) std::swap(targets[0], targets[1]);
+      how += ", glu behind";
+    }
+    add(how + ": " + few_text(targets), [=, count = counter(linear.in[0])](const StepLaunch& s) {
+      if (count(s) > 0) column_products(targets, source, s.at, gated);
+    });
+    if (source.sum != nullptr) convert(graph_.nodes()[*nodes.norm].out[0]);
+    for (const std::uint32_t y : node_.out) convert(y);
+  }
+
   void operator()(const Attention& op) {
     const ValueInfo& q = in(0);
     const CacheView cache = site_.cache.view(in(1).cache.layer);
@@ -216,7 +250,8 @@ class NodeCompiler {
   void operator()(const Reshape&) { convert(node_.out[0]); }
 
   void operator()(const Linear&) {
-    const std::vector<Target> targets = make_targets();
+    if (site_.plan.fusions.makes_column(index_)) return own_column({.linear = index_, .norm = {}, .glu = {}});
+    const std::vector<Target> targets = make_targets(node_);
     const bool library = uses_library(graph_, node_, site_.gemm != nullptr);
     const bool always = library && columns_of(graph_, node_.in[0]) == Columns::Many;
     const Emit few = always ? Emit() : few_columns(targets);
@@ -231,7 +266,7 @@ class NodeCompiler {
   }
 
   void operator()(const ExpertLinear&) {
-    const std::vector<Target> targets = make_targets();
+    const std::vector<Target> targets = make_targets(node_);
     const ValueInfo &x = in(0), &ids = in(1);
     const int per_row = x.type.shape.n_dims() == 3 ? 1 : static_cast<int>(ids.type.shape[0]);
     const auto routes = into_.routes.at(node_.in[1]);
@@ -368,17 +403,18 @@ class NodeCompiler {
     });
   }
 
-  std::vector<Target> make_targets() const {
+  std::vector<Target> make_targets(const Node& node) const {
     std::vector<Target> targets;
-    const auto operands = product_operands(node_.op);
+    const auto operands = product_operands(node.op);
+    const auto value = [&](std::size_t i) -> const ValueInfo& { return graph_.info(node.in[i]); };
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const ProductOperands& p = operands[i];
-      const CudaWeights::Matrix& m = matrix(p.weight);
+      const CudaWeights::Matrix& m = site_.weights.matrix(value(p.weight).name);
       targets.push_back({.type = m.type,
                          .matrix = m.data,
-                         .bias = p.bias == 0 ? nullptr : vector(p.bias),
-                         .scale = p.scale == 0 ? nullptr : vector(p.scale),
-                         .y = f32(out(i))});
+                         .bias = p.bias == 0 ? nullptr : vector_of(node.in[p.bias]),
+                         .scale = p.scale == 0 ? nullptr : vector_of(node.in[p.scale]),
+                         .y = f32(graph_.info(node.out[i]))});
     }
     return targets;
   }
@@ -462,7 +498,7 @@ Compiled compile_nodes(const Site& site) {
 
 Compiled compile_fused(const Site& site) {
   const std::span<const Node> nodes = site.graph.nodes();
-  const Fusions fusions = find_fusions(site.graph);
+  const Fusions& fusions = site.plan.fusions;
   const std::vector<bool> f32_reads = values_read_as_f32(site.graph, site.gemm != nullptr);
   // What is compiled instead of a node: all that are fused at the last of them, nothing at the others.
   std::vector<std::function<void(NodeCompiler&)>> instead(nodes.size());
@@ -477,6 +513,11 @@ Compiled compile_fused(const Site& site) {
   for (const CombineNormNodes& m : fusions.combine_norms) {
     instead[m.combine] = nothing;
     instead[m.norm] = [&m](NodeCompiler& c) { c.combine_norm(m); };
+  }
+  for (const OwnColumn& m : fusions.own_columns) {
+    if (m.norm) instead[*m.norm] = nothing;
+    instead[m.linear] = nothing;
+    instead[m.last()] = [&m](NodeCompiler& c) { c.own_column(m); };
   }
   Compiled compiled;
   for (std::size_t i = 0; i < nodes.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cuda/instructions.h"
+#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/draw.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/screen.h"
@@ -69,7 +70,7 @@ class CudaProgram final : public Executable {
         cache_(cache),
         stream_(stream),
         overlap_(options.overlap),
-        plan_(plan_step(graph_, gemm != nullptr)),
+        plan_(plan_step(graph_, gemm != nullptr, makes_columns)),
         workspace_(workspace),
         step_(graph_.bucket(), table_stride(cache), workspace.draws()),
         view_(step_.view()),
@@ -355,7 +356,8 @@ std::string CudaProgram::describe() const {
   }
   std::string text = recording_.recorded()
                          ? "one recorded step of " + std::to_string(recording_.kernels()) + " kernels, replayed\n"
-                         : "launched kernel by kernel: products and attention depend on the step's numbers of rows\n";
+                         : "launched kernel by kernel: products and attention "
+                           "depend on the step's numbers of rows\n";
   for (const auto& [line, count] : kinds) text += std::to_string(count) + " x " + line + "\n";
   return text;
 }

@@ -162,25 +162,39 @@ __device__ __forceinline__ void store_codes(std::byte* q, int row, int block, in
   *reinterpret_cast<unsigned*>(codes + code_offset(k + kBlockK / 2, column)) = high;
 }
 
+/// A lane's codes of a block with one scale.
+struct CodesOf256 {
+  unsigned low, high;
+  float scale;
+  __device__ __forceinline__ explicit CodesOf256(const BlockPart& v) {
+    const CodeScale s = code_scale(__reduce_max_sync(kWholeWarp, max(largest_bits(v.low), largest_bits(v.high))));
+    low = quantize_quad(v.low, s), high = quantize_quad(v.high, s);
+    scale = s.scale;
+  }
+  /// Word lane_id() of the block's ColumnBlock, for lanes 4 .. 15.
+  __device__ __forceinline__ unsigned sums_word() const {
+    int of16 = pack_sums(sum_of_codes(low), sum_of_codes(high));
+    of16 += __shfl_xor_sync(kWholeWarp, of16, 1);
+    of16 += __shfl_xor_sync(kWholeWarp, of16, 2);
+    const int of32 = of16 + __shfl_xor_sync(kWholeWarp, of16, 4);
+    const int offered = lane_id() % 4 == 1 ? of32 : of16;
+    const SumWord from = sum_word(lane_id());
+    unsigned word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int sums = __shfl_sync(kWholeWarp, offered, from.source(i) % kWarp);
+      word |= sum_byte(from.half != 0 ? packed_high(sums) : packed_low(sums), from.high) << (8 * i);
+    }
+    return word;
+  }
+};
+
 __device__ __forceinline__ void write_q8x256(std::byte* q, int capacity, int row, int block, int n,
                                              const BlockPart& v) {
-  const CodeScale s = code_scale(__reduce_max_sync(kWholeWarp, max(largest_bits(v.low), largest_bits(v.high))));
-  const unsigned low = quantize_quad(v.low, s), high = quantize_quad(v.high, s);
-  store_codes(q, row, block, n, low, high);
-
-  int of16 = pack_sums(sum_of_codes(low), sum_of_codes(high));
-  of16 += __shfl_xor_sync(kWholeWarp, of16, 1);
-  of16 += __shfl_xor_sync(kWholeWarp, of16, 2);
-  const int of32 = of16 + __shfl_xor_sync(kWholeWarp, of16, 4);
-  const int offered = lane_id() % 4 == 1 ? of32 : of16;
-  const SumWord from = sum_word(lane_id());
-  unsigned word = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int sums = __shfl_sync(kWholeWarp, offered, from.source(i) % kWarp);
-    word |= sum_byte(from.half != 0 ? packed_high(sums) : packed_low(sums), from.high) << (8 * i);
-  }
-  if (lane_id() < 4) word = lane_id() == 0 ? __float_as_uint(s.scale) : 0;
+  const CodesOf256 codes(v);
+  store_codes(q, row, block, n, codes.low, codes.high);
+  unsigned word = codes.sums_word();
+  if (lane_id() < 4) word = lane_id() == 0 ? __float_as_uint(codes.scale) : 0;
   if (lane_id() >= 16) return;
   std::byte* const scales = q + scales_offset(ActFormat::Q8x256, row / kColumns, block, n, capacity);
   reinterpret_cast<unsigned*>(scales + row % kColumns * sizeof(ColumnBlock))[lane_id()] = word;
@@ -191,13 +205,24 @@ __device__ __forceinline__ unsigned max_of_8_lanes(unsigned x) {
   return x;
 }
 
-__device__ __forceinline__ void write_q8x32(std::byte* q, int capacity, int row, int block, int n, const BlockPart& v) {
-  const CodeScale low_scale = code_scale(max_of_8_lanes(largest_bits(v.low)));
-  const CodeScale high_scale = code_scale(max_of_8_lanes(largest_bits(v.high)));
-  const unsigned low = quantize_quad(v.low, low_scale), high = quantize_quad(v.high, high_scale);
-  store_codes(q, row, block, n, low, high);
+/// A lane's codes of a block with a scale for each 32: those of its low part are of step lane_id() / 8, those of its
+/// high one of the step 4 further on.
+struct CodesOf32 {
+  unsigned low, high;
+  float low_scale, high_scale;
+  __device__ __forceinline__ explicit CodesOf32(const BlockPart& v) {
+    const CodeScale of_low = code_scale(max_of_8_lanes(largest_bits(v.low)));
+    const CodeScale of_high = code_scale(max_of_8_lanes(largest_bits(v.high)));
+    low = quantize_quad(v.low, of_low), high = quantize_quad(v.high, of_high);
+    low_scale = of_low.scale, high_scale = of_high.scale;
+  }
+};
 
-  int sums = pack_sums(sum_of_codes(low), sum_of_codes(high));
+__device__ __forceinline__ void write_q8x32(std::byte* q, int capacity, int row, int block, int n, const BlockPart& v) {
+  const CodesOf32 codes(v);
+  store_codes(q, row, block, n, codes.low, codes.high);
+
+  int sums = pack_sums(sum_of_codes(codes.low), sum_of_codes(codes.high));
   for (int width = 1; width < 8; width *= 2) sums += __shfl_xor_sync(kWholeWarp, sums, width);
   if (lane_id() % 8 != 0) return;
   std::byte* const scales = q + scales_offset(ActFormat::Q8x32, row / kColumns, block, n, capacity);
@@ -205,8 +230,8 @@ __device__ __forceinline__ void write_q8x32(std::byte* q, int capacity, int row,
     *reinterpret_cast<float2*>(scales + (step * kColumns + row % kColumns) * sizeof(StepScale)) =
         make_float2(scale, __fmul_rn(scale, static_cast<float>(sum)));
   };
-  store(lane_id() / 8, low_scale.scale, packed_low(sums));
-  store(kSteps / 2 + lane_id() / 8, high_scale.scale, packed_high(sums));
+  store(lane_id() / 8, codes.low_scale, packed_low(sums));
+  store(kSteps / 2 + lane_id() / 8, codes.high_scale, packed_high(sums));
 }
 
 /// To nearest even; NaN stays NaN.

@@ -7,6 +7,15 @@
 
 namespace llm::cuda {
 
+/// A row's sum of squares is the sum over its parts of theirs, a part being the blocks part, + parts, ... of 256 in
+/// this order, which a warp adds up lane by lane. How many parts there are, the row's length alone decides.
+inline constexpr int kMaxParts = 32;
+LLM_HOST_DEVICE int row_parts(int blocks) {
+  if (blocks <= 2) return 1;
+  if (blocks <= kMaxParts) return blocks;
+  return blocks <= 2 * kMaxParts ? (blocks + 1) / 2 : kMaxParts;
+}
+
 #ifdef __CUDACC__
 
 /// The same in every lane.
@@ -20,6 +29,14 @@ __device__ __forceinline__ float squares(float4 v, float sum) {
 }
 /// A lane's part of a block added to what it has of those before.
 __device__ __forceinline__ float squares(const BlockPart& v, float sum) { return squares(v.high, squares(v.low, sum)); }
+
+/// Of all parts, those that a row has not being 0. Each lane adds up four, which leaves three shuffles of five.
+__device__ __forceinline__ float sum_of_parts(const float4 (&parts)[kMaxParts / 4]) {
+  const float4 four = parts[lane_id() % (kMaxParts / 4)];
+  float sum = (four.x + four.y) + (four.z + four.w);
+  for (int width = kMaxParts / 8; width > 0; width /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, width);
+  return sum;
+}
 
 /// 1 / sqrt(sum / n + eps) to a unit in the last place, without the branches of IEEE's root and division.
 __device__ __forceinline__ float norm_factor(float sum, int n, float eps) {

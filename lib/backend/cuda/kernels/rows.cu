@@ -12,6 +12,7 @@
 #include <initializer_list>
 
 #include "backend/cuda/kernels/forms.cuh"
+#include "backend/cuda/kernels/gate.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/rows.h"
@@ -20,7 +21,7 @@
 namespace llm::cuda {
 namespace {
 
-constexpr int kMaxWarps = 32;
+constexpr int kMaxWarps = kMaxParts;
 
 // Where the values of a row come from, which is kOperands loads for each. first() is called once per block, again() in
 // later passes of the same thread.
@@ -74,30 +75,18 @@ struct Experts {
   }
 };
 
-/// x / (1 + exp(-x)); where exp(-x) is next to overflow and beyond, a number of at most 2e-36 instead of 0.
-__device__ __forceinline__ float silu(float x) {
-  const float y = quotient(fmaxf(x, -89.0f), fminf(1.0f + expf(-x), 0x1p126f));
-  return fabsf(x) < INFINITY ? y : x < 0 ? NAN : x;
-}
-/// As host::gelu has it.
-__device__ __forceinline__ float gelu(float x) {
-  constexpr float kSqrt2OverPi = 0.7978845608028654f;
-  return x * (1.0f + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x))) * 0.5f;
-}
-
 template <Activation kActivation>
 struct Gated {
   static constexpr int kOperands = 2;
   const float *gate, *up;
   __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
     const BlockPart g = load_part(gate + row * n, block, n, wide), u = load_part(up + row * n, block, n, wide);
-    return map(g, u, [](float p, float q) { return (kActivation == Activation::Silu ? silu(p) : gelu(p)) * q; });
+    return map(g, u, [](float p, float q) { return gated<kActivation>(p, q); });
   }
   __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
 };
 
 /// Reductions over the `warps` warps of a row; every thread gets the result. Rows of one warp need no other thread.
-/// Then each lane adds up the sums of four warps, which leaves three shuffles of five.
 __device__ __forceinline__ float row_sum(float x, int warps) {
   __shared__ float4 of_warps[kMaxWarps / 4];
   x = warp_sum(x);
@@ -107,10 +96,7 @@ __device__ __forceinline__ float row_sum(float x, int warps) {
   if (lane_id() == 0) of_warp[warp] = x;
   if (warp == 0 && lane_id() >= warps) of_warp[lane_id()] = 0;
   __syncthreads();
-  const float4 four = of_warps[lane_id() % (kMaxWarps / 4)];
-  float sum = (four.x + four.y) + (four.z + four.w);
-  for (int width = kMaxWarps / 8; width > 0; width /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, width);
-  return sum;
+  return sum_of_parts(of_warps);
 }
 __device__ __forceinline__ unsigned row_max(unsigned x, int warps) {
   __shared__ unsigned of_warp[kMaxWarps];
@@ -238,26 +224,19 @@ bool is_few(const Forms& y, bool wide) { return wide && y.rounded_bf16 == nullpt
 template <bool kNorm, bool kFew, class Source>
 void launch_rows_of(const Source& source, const float* w, float eps, int n, int rows, bool wide, const Forms& y,
                     const Launch& at) {
-  const int blocks = static_cast<int>(k_blocks(n));
-  if (blocks > kMaxWarps * kHeldBlocks) {
-    launch(long_row_kernel<Source, kNorm>, dim3(rows), dim3(kMaxWarps * kWarp), 0, at, source, w, eps,
-           RowShape{n, rows, kMaxWarps, wide}, y);
-  } else if (blocks <= kHeldBlocks) {
-    constexpr int kRowsTogether = 4;
-    const dim3 grid((rows + kRowsTogether - 1) / kRowsTogether), threads(kRowsTogether * kWarp);
-    const RowShape shape{n, rows, 1, wide};
-    if (blocks == 1) {
-      launch(row_kernel<Source, kNorm, 1, kFew>, grid, threads, 0, at, source, w, eps, shape, y);
-    } else {
-      launch(row_kernel<Source, kNorm, 2, kFew>, grid, threads, 0, at, source, w, eps, shape, y);
-    }
-  } else if (blocks <= kMaxWarps) {
-    launch(row_kernel<Source, kNorm, 1, kFew>, dim3(rows), dim3(blocks * kWarp), 0, at, source, w, eps,
-           RowShape{n, rows, blocks, wide}, y);
+  const int blocks = static_cast<int>(k_blocks(n)), warps = row_parts(blocks);
+  const RowShape shape{n, rows, warps, wide};
+  if (blocks > warps * kHeldBlocks) {
+    launch(long_row_kernel<Source, kNorm>, dim3(rows), dim3(warps * kWarp), 0, at, source, w, eps, shape, y);
+    return;
+  }
+  constexpr int kRowsTogether = 4;
+  const dim3 grid(warps == 1 ? (rows + kRowsTogether - 1) / kRowsTogether : rows);
+  const dim3 threads((warps == 1 ? kRowsTogether : warps) * kWarp);
+  if (blocks <= warps) {
+    launch(row_kernel<Source, kNorm, 1, kFew>, grid, threads, 0, at, source, w, eps, shape, y);
   } else {
-    const int warps = (blocks + 1) / 2;
-    launch(row_kernel<Source, kNorm, 2, kFew>, dim3(rows), dim3(warps * kWarp), 0, at, source, w, eps,
-           RowShape{n, rows, warps, wide}, y);
+    launch(row_kernel<Source, kNorm, kHeldBlocks, kFew>, grid, threads, 0, at, source, w, eps, shape, y);
   }
 }
 

@@ -1,7 +1,9 @@
 // Products over tiles: targets of one type share a launch, columns beyond kMaxColumns come in turns.
 #include <algorithm>
+#include <vector>
 
 #include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/tile_products.cuh"
 #include "backend/cuda/kernels/tile_ring.h"
 #include "backend/cuda/kernels/tiles.cuh"
@@ -11,7 +13,8 @@ namespace llm::cuda {
 namespace {
 
 /// By the ring wherever it can run: alone, products of a few megabytes are a little slower by it, but whole models are
-/// faster, since its weights are on their way before the previous kernel has ended. With more columns, these do not fit.
+/// faster, since its weights are on their way before the previous kernel has ended. With more columns, these do not
+/// fit.
 void launch_type(DType type, const TileArguments& arguments, const Launch& at) {
   switch (type) {
 #define LLM_TILE_CASE(name)                                       \
@@ -36,24 +39,52 @@ void add_target(TileArguments& to, const Target& t) {
   to.strips += static_cast<int>(strips(t.type.n));
 }
 
-/// One launch for each type that occurs among the targets, or for two.
-void launch_targets(std::span<const Target> targets, const TileArguments& arguments, const Launch& at) {
-  check(targets.size() <= kMaxTargets, "products have too many targets");
+/// Targets by type: each is one launch, unless two share it.
+struct ByType {
+  ByType(std::span<const Target> targets, const TileArguments& arguments) {
+    check(targets.size() <= kMaxTargets, "products have too many targets");
+    for (const Target& t : targets) {
+      if (t.type.n == 0) continue;
+      OfType* of = std::find_if(types, types + n, [&](const OfType& o) { return o.type == t.type.type; });
+      if (of == types + n) types[n++] = {t.type.type, arguments};
+      add_target(of->arguments, t);
+    }
+  }
   struct OfType {
     DType type;
     TileArguments arguments;
-  };
-  OfType types[kMaxTargets];
-  int n_types = 0;
-  for (const Target& t : targets) {
-    if (t.type.n == 0) continue;
-    OfType* of = std::find_if(types, types + n_types, [&](const OfType& o) { return o.type == t.type.type; });
-    if (of == types + n_types) types[n_types++] = {t.type.type, arguments};
-    add_target(of->arguments, t);
+  } types[kMaxTargets];
+  int n = 0;
+};
+
+void launch_targets(std::span<const Target> targets, const TileArguments& arguments, const Launch& at) {
+  const ByType by(targets, arguments);
+  const auto &a = by.types[0], &b = by.types[1];
+  if (by.n == 2 && launch_ring_pair(a.type, a.arguments, b.type, b.arguments, at)) return;
+  for (int i = 0; i < by.n; ++i) launch_type(by.types[i].type, by.types[i].arguments, at);
+}
+
+bool ring_takes_type(DType type, const TileArguments& arguments) {
+  switch (type) {
+#define LLM_TILE_CASE(name) \
+  case DType::name:         \
+    return ring_takes<DType::name>(arguments);
+    LLM_TILE_TYPES(LLM_TILE_CASE)
+#undef LLM_TILE_CASE
+    default:
+      return false;
   }
-  if (n_types == 2 && launch_ring_pair(types[0].type, types[0].arguments, types[1].type, types[1].arguments, at))
-    return;
-  for (int i = 0; i < n_types; ++i) launch_type(types[i].type, types[i].arguments, at);
+}
+bool launch_ring_type(DType type, const TileArguments& arguments, const RingExtras& extras, const Launch& at) {
+  switch (type) {
+#define LLM_TILE_CASE(name) \
+  case DType::name:         \
+    return launch_ring_products<DType::name>(arguments, at, extras);
+    LLM_TILE_TYPES(LLM_TILE_CASE)
+#undef LLM_TILE_CASE
+    default:
+      return false;
+  }
 }
 
 TileArguments arguments_of(std::span<const Target> targets, const std::byte* x, int capacity) {
@@ -77,6 +108,35 @@ void tile_products(std::span<const Target> targets, const std::byte* x, int capa
     arguments.columns = std::min(columns - first, kMaxColumns);
     launch_targets(targets, arguments, at);
   }
+}
+
+bool makes_columns(std::span<const MatrixType> matrices) {
+  if (matrices.empty() || matrices.size() > kMaxTargets) return false;
+  std::vector<Target> targets;
+  for (const MatrixType& m : matrices) {
+    if (!has_tiles(m.type) || m.k != matrices[0].k || m.n == 0) return false;
+    targets.push_back({.type = m});
+  }
+  TileArguments arguments;
+  arguments.k = matrices[0].k;
+  arguments.columns = 1;
+  const ByType by(targets, arguments);
+  const auto &a = by.types[0], &b = by.types[1];
+  return by.n == 1 ? ring_takes_type(a.type, a.arguments)
+                   : by.n == 2 && ring_takes_pair(a.type, a.arguments, b.type, b.arguments);
+}
+
+void column_products(std::span<const Target> targets, const ColumnSource& source, const Launch& at,
+                     const GatedResult& gated) {
+  TileArguments arguments;
+  arguments.k = targets.front().type.k;
+  arguments.columns = 1;
+  const ByType by(targets, arguments);
+  const auto &a = by.types[0], &b = by.types[1];
+  check(gated.y == nullptr || by.n == 1, "a gate and what it lets through are of one type");
+  check(by.n == 1 ? launch_ring_type(a.type, a.arguments, {.source = source, .gated = gated}, at)
+                  : by.n == 2 && launch_ring_pair(a.type, a.arguments, b.type, b.arguments, at, source),
+        "products that make their columns run by the ring");
 }
 
 void expert_tile_products(std::span<const Target> targets, const std::byte* x, int capacity, const RouteGroups& groups,

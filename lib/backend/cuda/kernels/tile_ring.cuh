@@ -4,10 +4,12 @@
 //   producer      copies the pieces of its strips, 8 at a time (a stage), into a ring in shared memory. It waits for
 //                 room there and for nothing else: under programmatic dependent launch it fills the ring while the
 //                 previous kernel ends, so that memory is busy across kernels' boundaries.
-//   8 consumers   wait for the previous kernel, copy the columns into shared memory (ring_x.cuh), and then take one
-//                 piece of each stage: warp w piece 8 j + w, whose part (of kParts) is w in even stages, w + 8 in odd
-//                 ones. Sums of both are registers; at the strip's end they go to one of two result areas.
+//   8 consumers   wait for the previous kernel, copy the columns into shared memory (ring_x.cuh) or make the only one
+//                 there (column_source.cuh), which the epilogue's warp helps with, and then take one piece of each
+//                 stage: warp w piece 8 j + w, whose part (of kParts) is w in even stages, w + 8 in odd ones. Sums of
+//                 both are registers; at the strip's end they go to one of two result areas.
 //   epilogue      adds the areas' slots, scales, adds the bias, writes y while the consumers are at the next strip.
+//                 Of a gate and what it lets through, whose strips take turns, it keeps one until it has the other.
 // Bits are those of tile_kernel.cuh: the same code adds pieces (tile_add.cuh), in the same order.
 //
 // 75 to 90 KB of weights are in flight to each multiprocessor: more than twice what 4.5 TB/s need at a latency of 1 us.
@@ -24,10 +26,13 @@
 #include <optional>
 #include <type_traits>
 
+#include "backend/cuda/kernels/column_source.cuh"
+#include "backend/cuda/kernels/gate.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/ring_asm.cuh"
 #include "backend/cuda/kernels/ring_x.cuh"
 #include "backend/cuda/kernels/tile_ring.h"
+#include "base/error.h"
 
 namespace llm::cuda {
 
@@ -43,6 +48,8 @@ static_assert(8 * (2 * kMaxStages + 4) <= kBarrierBytes);
 struct RingArguments {
   TileArguments a, b;
   int strips = 0, stages = 0;
+  int paired = 0;  ///< 1: of two targets of as many strips, of which a block takes both that have the same rows
+  RingExtras extras;
 };
 
 template <class A, class B>
@@ -52,7 +59,8 @@ struct RingTypes {
   static_assert(sums_bytes<A>() == sums_bytes<B>() || sums_bytes<A>() == 0 || sums_bytes<B>() == 0);
   static constexpr int kStageBytes = kConsumers * std::max(A::kPieceBytes, B::kPieceBytes);
   static_assert(kStageBytes % 128 == 0);
-  using Places = ColumnsPlaces<A::kFormat, std::max(sums_bytes<A>(), sums_bytes<B>())>;
+  static constexpr int kSums = std::max(sums_bytes<A>(), sums_bytes<B>());
+  using Places = ColumnsPlaces<A::kFormat, kSums>;
 };
 
 /// Shared memory: barriers, stages, two areas of results [slot][column][16], columns.
@@ -155,10 +163,10 @@ __device__ __forceinline__ void consume(const std::byte* shared, const Places& p
   }
 }
 
-/// The sums of a strip of type T, as all slots lie in `area`, into y.
-template <class T>
+/// The sums of a strip of type T, as all slots lie in `area`: store(y, total) for each result.
+template <class T, class Store>
 __device__ __forceinline__ void finish(const TileArguments& p, int strip, const float* area, std::uint32_t written,
-                                       std::uint32_t phase, int lane) {
+                                       std::uint32_t phase, int lane, const Store& store) {
   const TileTarget& to = target_of(p, strip);
   const int row = lane % kTileRows, i = (strip - to.first_strip) * kTileRows + row;  // of y's row
   const float scale = to.scale != nullptr ? to.scale[0] : 1.0f;
@@ -173,14 +181,16 @@ __device__ __forceinline__ void finish(const TileArguments& p, int strip, const 
     if constexpr (T::Codes::kPasses == 1) total *= T::Codes::kUnit;
     if (to.scale != nullptr) total *= scale;
     if (to.bias != nullptr) total += bias;
-    to.y[static_cast<std::int64_t>(p.first_column + e / kTileRows) * to.n + i] = total;
+    store(to.y, static_cast<std::int64_t>(p.first_column + e / kTileRows) * to.n + i, total);
   }
 }
 
 /// f.operator()<T>(arguments, strip) for every strip of the block, with the type and the arguments it is of.
 template <class A, class B, class F>
 __device__ __forceinline__ void for_strips(const RingArguments& p, const F& f) {
-  for (int strip = static_cast<int>(blockIdx.x); strip < p.strips; strip += static_cast<int>(gridDim.x)) {
+  const int first = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x), ends = p.strips >> p.paired;
+  for (int i = 0, turn = first; turn < ends; ++i, turn = first + (i >> p.paired) * blocks) {
+    const int strip = turn + (i & p.paired) * ends;
     if constexpr (RingTypes<A, B>::kOne) {
       f.template operator()<A>(p.a, strip);
     } else {
@@ -226,13 +236,33 @@ __global__ void __launch_bounds__(kBoundThreads<A, NB>, NB == 1 ? 2 : 1)
     return;
   }
 
-  copy_columns(ring_shared + places.x(), places.columns, p.a, static_cast<int>(threadIdx.x), kCopyThreads);
+  std::byte* const x = ring_shared + places.x();
+  if (NB == 1 && p.extras.source.x != nullptr) {
+    using Maker = MadeColumn<A::kFormat, Types::kSums>;
+    auto& of_parts = *reinterpret_cast<float4(*)[kMaxParts / 4]>(ring_shared + places.area(0));
+    Maker{x, places.columns, p.extras.source, static_cast<int>(p.a.k), warp, kCopyThreads / 32, of_parts}.make();
+  } else {
+    copy_columns(x, places.columns, p.a, static_cast<int>(threadIdx.x), kCopyThreads);
+  }
   asm volatile("barrier.cta.sync 1, %0;" ::"n"(kCopyThreads) : "memory");
   RingPosition area(2);
   if (warp == kEpilogueWarp) {
+    float gate = 0;
     for_strips<A, B>(p, [&]<class T>(const TileArguments& arguments, int strip) {
+      const auto store = [&](float* y, std::int64_t i, float total) {
+        const GatedResult& to = p.extras.gated;
+        if (!Types::kOne || NB > 1 || p.paired == 0) {
+          y[i] = total;
+        } else if (strip < p.strips / 2) {
+          gate = total;
+        } else if (to.activation == Activation::Silu) {
+          to.y[i] = gated<Activation::Silu>(gate, total);
+        } else {
+          to.y[i] = gated<Activation::Gelu>(gate, total);
+        }
+      };
       finish<T>(arguments, strip, reinterpret_cast<const float*>(ring_shared + places.area(area.slot)),
-                barriers.written(area.slot), area.phase, lane);
+                barriers.written(area.slot), area.phase, lane, store);
       arrive(barriers.taken(area.slot));
       area.advance();
     });
@@ -278,17 +308,41 @@ std::optional<RingPlaces<Types>> ring_places(const RingDevice& device, const Til
   return places;
 }
 
-template <class A, class B, int NB>
-bool launch_ring_kernel(const TileArguments& a, const TileArguments& b, const Launch& at) {
+/// Everything of a launch but the source of its columns.
+struct RingLaunch {
+  RingArguments arguments;
+  int blocks = 0;
+  std::size_t bytes = 0;  ///< of shared memory
+};
+template <class A, class B>
+std::optional<RingLaunch> ring_launch(const TileArguments& a, const TileArguments& b, int paired) {
   using Types = RingTypes<A, B>;
   const RingDevice& device = ring_device();
-  if (device.capability < 9) return false;
-  RingArguments p{.a = a, .b = b, .strips = a.strips + b.strips};
-  const int blocks = std::min(device.multiprocessors, p.strips);
+  if (device.capability < 9) return std::nullopt;
+  const int all = a.strips + b.strips, ends = all >> paired, blocks = std::min(device.multiprocessors, ends);
   const std::int64_t strip_stages = (std::max(pieces<A>(a.k), pieces<B>(a.k)) + kConsumers - 1) / kConsumers;
-  const auto places = ring_places<Types>(device, a, (p.strips + blocks - 1) / blocks * strip_stages);
-  if (!places) return false;
-  p.stages = places->stages;
+  const auto places = ring_places<Types>(device, a, ((ends + blocks - 1) / blocks << paired) * strip_stages);
+  if (!places) return std::nullopt;
+  // More than half of a multiprocessor's memory: two blocks of one launch must not share a multiprocessor, since each
+  // has as many strips as a block that has one to itself.
+  const int alone = device.multiprocessor_bytes / 2 + 1024 - device.reserved_bytes;
+  const int bytes = std::min(std::max(places->bytes(), alone), device.block_bytes);
+  return RingLaunch{
+      .arguments = {.a = a, .b = b, .strips = all, .stages = places->stages, .paired = paired, .extras = {}},
+      .blocks = blocks,
+      .bytes = static_cast<std::size_t>(bytes)};
+}
+
+template <class A, class B, int NB>
+bool launch_ring_kernel(const TileArguments& a, const TileArguments& b, const RingExtras& extras, const Launch& at) {
+  const int paired = extras.gated.y != nullptr ? 1 : 0;
+  auto ring = ring_launch<A, B>(a, b, paired);
+  if (!ring) return false;
+  check((extras.source.x == nullptr && paired == 0) || a.columns == 1, "products make the form of one column only");
+  check(paired == 0 || (RingTypes<A, B>::kOne && a.n_targets == 2 && a.targets[0].n == a.targets[1].n),
+        "a gate and what it lets through are of one type and size");
+  ring->arguments.extras = extras;
+  const RingDevice& device = ring_device();
   const auto kernel = ring_kernel<A, B, NB>;
   static thread_local int allowed_on = -1;  // device that has been told how much shared memory the kernel takes
   if (allowed_on != device.id) {
@@ -299,19 +353,31 @@ bool launch_ring_kernel(const TileArguments& a, const TileArguments& b, const La
         "asking for shared memory");
     allowed_on = device.id;
   }
-  // More than half of a multiprocessor's memory: two blocks of one launch must not share a multiprocessor, since each
-  // has as many strips as a block that has one to itself.
-  const int alone = device.multiprocessor_bytes / 2 + 1024 - device.reserved_bytes;
-  const int bytes = std::min(std::max(places->bytes(), alone), device.block_bytes);
-  launch(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kRingThreads), static_cast<std::size_t>(bytes), at, p);
+  launch(kernel, dim3(static_cast<unsigned>(ring->blocks)), dim3(kRingThreads), ring->bytes, at, ring->arguments);
   return true;
 }
 
-template <DType type>
-bool launch_ring_products(const TileArguments& p, const Launch& at) {
-  using T = Tile<kReadAs<type>>;
-  if (p.groups.n_groups != nullptr || p.columns > kRingColumns) return false;
-  return p.columns <= kColumns ? launch_ring_kernel<T, T, 1>(p, {}, at) : launch_ring_kernel<T, T, 2>(p, {}, at);
+inline bool ring_has_columns(const TileArguments& p) {
+  return p.groups.n_groups == nullptr && p.columns <= kRingColumns;
 }
+
+template <DType type>
+bool ring_takes(const TileArguments& p) {
+  using T = Tile<kReadAs<type>>;
+  return ring_has_columns(p) && ring_launch<T, T>(p, {}, 0).has_value();
+}
+
+template <DType type>
+bool launch_ring_products(const TileArguments& p, const Launch& at, const RingExtras& extras) {
+  using T = Tile<kReadAs<type>>;
+  if (!ring_has_columns(p)) return false;
+  return p.columns <= kColumns ? launch_ring_kernel<T, T, 1>(p, {}, extras, at)
+                               : launch_ring_kernel<T, T, 2>(p, {}, extras, at);
+}
+
+/// What a source of kernels has for each of its types.
+#define LLM_RING_TYPE(name)                                    \
+  template bool ring_takes<DType::name>(const TileArguments&); \
+  template bool launch_ring_products<DType::name>(const TileArguments&, const Launch&, const RingExtras&);
 
 }  // namespace llm::cuda

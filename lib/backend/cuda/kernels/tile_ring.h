@@ -1,6 +1,7 @@
 // Products over tiles with few columns, by the kernel of tile_ring.cuh where it can run.
 #pragma once
 
+#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/kernels/tile_products.cuh"
 #include "tensor/dtype.h"
@@ -20,13 +21,22 @@ struct RingDevice {
 };
 const RingDevice& ring_device();
 
-/// Like launch_tile_products() with the same bits. False, and nothing launched, where it cannot run: before compute
-/// capability 9.0, with routes of experts, with more than kRingColumns columns or with more than fit beside the
-/// weights.
+/// Whether the ring can run: not before compute capability 9.0, with routes of experts, with more than kRingColumns
+/// columns or with more than fit beside the weights.
 template <DType type>
-bool launch_ring_products(const TileArguments&, const Launch&);
+bool ring_takes(const TileArguments&);
+/// What products of one column can have before them and behind them.
+struct RingExtras {
+  ColumnSource source;  ///< with its x, that of the arguments is not read
+  GatedResult gated;    ///< with its y, of two targets of one size
+};
+/// Like launch_tile_products() with the same bits. False, and nothing launched, where ring_takes() says so.
+template <DType type>
+bool launch_ring_products(const TileArguments&, const Launch&, const RingExtras& = {});
 
 /// Targets of two types, which share x, in one launch. False also where there is no kernel for the two.
-bool launch_ring_pair(DType, const TileArguments&, DType, const TileArguments&, const Launch&);
+bool ring_takes_pair(DType, const TileArguments&, DType, const TileArguments&);
+bool launch_ring_pair(DType, const TileArguments&, DType, const TileArguments&, const Launch&,
+                      const ColumnSource& = {});
 
 }  // namespace llm::cuda

@@ -2,12 +2,12 @@
 
 namespace llm::cuda {
 
-template bool launch_ring_products<DType::IQ1_S>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::IQ1_M>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::IQ2_XXS>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::IQ2_XS>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::IQ2_S>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::IQ3_XXS>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::IQ3_S>(const TileArguments&, const Launch&);
+LLM_RING_TYPE(IQ1_S)
+LLM_RING_TYPE(IQ1_M)
+LLM_RING_TYPE(IQ2_XXS)
+LLM_RING_TYPE(IQ2_XS)
+LLM_RING_TYPE(IQ2_S)
+LLM_RING_TYPE(IQ3_XXS)
+LLM_RING_TYPE(IQ3_S)
 
 }  // namespace llm::cuda

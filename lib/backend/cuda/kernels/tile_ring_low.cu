@@ -2,11 +2,11 @@
 
 namespace llm::cuda {
 
-template bool launch_ring_products<DType::Q2_K>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::Q3_K>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::TQ1_0>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::TQ2_0>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::Q1_0>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::Q2_0>(const TileArguments&, const Launch&);
+LLM_RING_TYPE(Q2_K)
+LLM_RING_TYPE(Q3_K)
+LLM_RING_TYPE(TQ1_0)
+LLM_RING_TYPE(TQ2_0)
+LLM_RING_TYPE(Q1_0)
+LLM_RING_TYPE(Q2_0)
 
 }  // namespace llm::cuda

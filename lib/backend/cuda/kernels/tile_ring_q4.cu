@@ -2,7 +2,7 @@
 
 namespace llm::cuda {
 
-template bool launch_ring_products<DType::Q4_0>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::Q4_1>(const TileArguments&, const Launch&);
+LLM_RING_TYPE(Q4_0)
+LLM_RING_TYPE(Q4_1)
 
 }  // namespace llm::cuda

@@ -2,7 +2,7 @@
 
 namespace llm::cuda {
 
-template bool launch_ring_products<DType::Q4_K>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::Q5_K>(const TileArguments&, const Launch&);
+LLM_RING_TYPE(Q4_K)
+LLM_RING_TYPE(Q5_K)
 
 }  // namespace llm::cuda

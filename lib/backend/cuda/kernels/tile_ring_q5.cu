@@ -2,7 +2,7 @@
 
 namespace llm::cuda {
 
-template bool launch_ring_products<DType::Q5_0>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::Q5_1>(const TileArguments&, const Launch&);
+LLM_RING_TYPE(Q5_0)
+LLM_RING_TYPE(Q5_1)
 
 }  // namespace llm::cuda

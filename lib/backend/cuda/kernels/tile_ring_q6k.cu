@@ -2,7 +2,7 @@
 
 namespace llm::cuda {
 
-template bool launch_ring_products<DType::Q6_K>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::Q8_0>(const TileArguments&, const Launch&);
+LLM_RING_TYPE(Q6_K)
+LLM_RING_TYPE(Q8_0)
 
 }  // namespace llm::cuda

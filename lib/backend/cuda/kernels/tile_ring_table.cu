@@ -2,9 +2,9 @@
 
 namespace llm::cuda {
 
-template bool launch_ring_products<DType::IQ4_NL>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::IQ4_XS>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::MXFP4>(const TileArguments&, const Launch&);
-template bool launch_ring_products<DType::NVFP4>(const TileArguments&, const Launch&);
+LLM_RING_TYPE(IQ4_NL)
+LLM_RING_TYPE(IQ4_XS)
+LLM_RING_TYPE(MXFP4)
+LLM_RING_TYPE(NVFP4)
 
 }  // namespace llm::cuda

@@ -1,0 +1,149 @@
+// A column's codes made by the products' own blocks, each for itself, into the places of ring_x.cuh: what a kernel
+// before them would have written and they would have copied, bit for bit. One column only.
+//
+// Every block reads the whole column: 4 bytes an element from the second cache, 8 of a sum, which for 132 blocks and
+// 4,096 elements is 2 or 4 MB where copied codes are 0.7. A norm adds some 600 cycles to the way from those loads to
+// the first product. That is less than a kernel of its own, which is 2 us or more with its boundary; of two columns it
+// would be as much.
+#pragma once
+
+#include "backend/cuda/kernels/column_products.h"
+#include "backend/cuda/kernels/forms.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/norm.cuh"
+#include "backend/cuda/kernels/ring_x.cuh"
+
+namespace llm::cuda {
+
+/// The step of lane's four codes of a block's low part, and where these lie in the block; those of the high part lie
+/// kBlockK / 2 further on. ring_x.cuh has the order.
+LLM_HOST_DEVICE int made_code_offset(int lane) {
+  const int step = lane / 8, t = lane % 4, half = lane % 8 / 4;
+  return step / 2 * 64 + 16 * t + step % 2 * 8 + 4 * half;
+}
+
+#ifdef __CUDACC__
+
+template <ActFormat format, int kSums>
+struct MadeColumn {
+  using Places = ColumnsPlaces<format, kSums>;
+  std::byte* to;
+  const Places& places;
+  const ColumnSource& from;
+  int k, warp, warps;
+  float4 (&of_parts)[kMaxParts / 4];  ///< shared
+
+  /// Past the first cache, as copy_columns().
+  static __device__ __forceinline__ BlockPart load(const float* row, int block, int k) {
+    const auto quad = [&](int i) {
+      return i < k ? __ldcg(reinterpret_cast<const float4*>(row + i)) : make_float4(0, 0, 0, 0);
+    };
+    const int first = block * kBlockK + 4 * lane_id();
+    return {quad(first), quad(first + kBlockK / 2)};
+  }
+
+  __device__ __forceinline__ void store(int block, const BlockPart& v) const {
+    std::byte* const at = to + block * kBlockK + made_code_offset(lane_id());
+    const auto store_codes = [&](unsigned low, unsigned high) {
+      *reinterpret_cast<unsigned*>(at) = low;
+      *reinterpret_cast<unsigned*>(at + kBlockK / 2) = high;
+    };
+    if constexpr (format == ActFormat::Q8x256) {
+      const CodesOf256 codes(v);
+      store_codes(codes.low, codes.high);
+      if (lane_id() == 0) *reinterpret_cast<float*>(to + places.scales() + 4 * block) = codes.scale;
+      if constexpr (kSums > 0) {
+        constexpr int kFirst =
+            (kSums == 32 ? offsetof(ColumnBlock, low16) : offsetof(ColumnBlock, low32)) / sizeof(unsigned);
+        const unsigned sums = codes.sums_word();
+        const int word = lane_id() - kFirst;
+        if (word >= 0 && word < kSums / 4)
+          *reinterpret_cast<unsigned*>(to + places.sums() + kSums * block + 4 * word) = sums;
+      }
+    } else {
+      const CodesOf32 codes(v);
+      store_codes(codes.low, codes.high);
+      if (lane_id() % 8 != 0) return;
+      auto* const scales = reinterpret_cast<float*>(to + places.scales()) + block * kSteps + lane_id() / 8;
+      scales[0] = codes.low_scale;
+      scales[kSteps / 2] = codes.high_scale;
+    }
+  }
+
+  /// f(i, block) for `count` of the warp's blocks from `first` on, as many as there are.
+  template <int count, class F>
+  __device__ __forceinline__ void for_blocks(int first, const F& f) const {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const int block = first + i * warps;
+      if (block < places.blocks) f(i, block);
+    }
+  }
+
+  __device__ __forceinline__ void make_plain() const {
+    constexpr int kAtOnce = 4;
+    wait_for_previous();
+#pragma unroll 1
+    for (int first = warp; first < places.blocks; first += kAtOnce * warps) {
+      BlockPart v[kAtOnce];
+      for_blocks<kAtOnce>(first, [&](int i, int block) { v[i] = load(from.x, block, k); });
+      for_blocks<kAtOnce>(first, [&](int i, int block) { store(block, v[i]); });
+    }
+  }
+
+  /// The elements that are normed; the first time the sum is stored too, by one block.
+  __device__ __forceinline__ BlockPart value(int block, bool first_time) const {
+    BlockPart v = load(from.x, block, k);
+    if (from.added == nullptr) return v;
+    v = map(v, load(from.added, block, k), [](float a, float b) { return a + b; });
+    if (first_time && blockIdx.x == 0) store_part(from.sum, block, k, true, v);
+    return v;
+  }
+  __device__ __forceinline__ void keep(int part, float sum) const {
+    sum = warp_sum(sum);
+    if (lane_id() == 0) (&of_parts[0].x)[part] = sum;
+  }
+
+  /// The first blocks of a warp stay in registers between the sum and the codes; others are read again.
+  __device__ __forceinline__ void make_normed() const {
+    constexpr int kHeld = 2;
+    BlockPart v[kHeld], weight[kHeld];
+    for_blocks<kHeld>(warp, [&](int i, int block) { weight[i] = load_part(from.norm, block, k, true); });
+    const int parts = row_parts(places.blocks), next = warp + kHeld * warps;
+    if (warp == 0 && lane_id() >= parts) (&of_parts[0].x)[lane_id()] = 0;
+
+    wait_for_previous();
+    for_blocks<kHeld>(warp, [&](int i, int block) { v[i] = value(block, true); });
+    if (parts == places.blocks) {
+      for_blocks<kHeld>(warp, [&](int i, int block) { keep(block, squares(v[i], 0.0f)); });
+#pragma unroll 1
+      for (int block = next; block < places.blocks; block += warps) keep(block, squares(value(block, true), 0.0f));
+    } else {
+#pragma unroll 1
+      for (int block = next; block < places.blocks; block += warps) value(block, true);
+#pragma unroll 1
+      for (int part = warp; part < parts; part += warps) {
+        float sum = 0;
+        for (int block = part; block < places.blocks; block += parts) sum = squares(value(block, false), sum);
+        keep(part, sum);
+      }
+    }
+    asm volatile("barrier.cta.sync 1, %0;" ::"r"(warps * kWarp) : "memory");
+    const float factor = norm_factor(sum_of_parts(of_parts), k, from.eps);
+    for_blocks<kHeld>(warp, [&](int i, int block) { store(block, normed(v[i], weight[i], factor, block, k)); });
+#pragma unroll 1
+    for (int block = next; block < places.blocks; block += warps)
+      store(block, normed(value(block, false), load_part(from.norm, block, k, true), factor, block, k));
+  }
+
+  __device__ __forceinline__ void make() const {
+    if (from.norm == nullptr)
+      make_plain();
+    else
+      make_normed();
+  }
+};
+
+#endif  // __CUDACC__
+
+}  // namespace llm::cuda

@@ -1,0 +1,31 @@
+// Activations of gates, for every kernel that has one in it.
+#pragma once
+
+#include <cmath>
+
+#include "backend/cuda/kernels/forms.cuh"
+#include "graph/op.h"
+
+namespace llm::cuda {
+
+#ifdef __CUDACC__
+
+/// x / (1 + exp(-x)); where exp(-x) is next to overflow and beyond, a number of at most 2e-36 instead of 0.
+__device__ __forceinline__ float silu(float x) {
+  const float y = quotient(fmaxf(x, -89.0f), fminf(1.0f + expf(-x), 0x1p126f));
+  return fabsf(x) < INFINITY ? y : x < 0 ? NAN : x;
+}
+/// As host::gelu has it.
+__device__ __forceinline__ float gelu(float x) {
+  constexpr float kSqrt2OverPi = 0.7978845608028654f;
+  return x * (1.0f + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x))) * 0.5f;
+}
+
+template <Activation kActivation>
+__device__ __forceinline__ float gated(float gate, float up) {
+  return (kActivation == Activation::Silu ? silu(gate) : gelu(gate)) * up;
+}
+
+#endif  // __CUDACC__
+
+}  // namespace llm::cuda
