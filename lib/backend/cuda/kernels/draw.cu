@@ -78,6 +78,35 @@ __device__ __forceinline__ void select_best(DrawShared& shared, int k, const Eac
   __syncthreads();
 }
 
+/// select_best() of one.
+template <class Each>
+__device__ __forceinline__ void select_one(DrawShared& shared, const Each& each) {
+  const int thread = static_cast<int>(threadIdx.x);
+  Key mine = 0;
+  each([&](Key key) { mine = key > mine ? key : mine; });
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) {
+    const Key other = __shfl_xor_sync(0xffffffffu, mine, width);
+    mine = other > mine ? other : mine;
+  }
+  if (thread % 32 == 0) shared.thread_best[thread / 32] = mine;
+  __syncthreads();
+  if (thread == 0) {
+#pragma unroll
+    for (int i = 1; i < kThreads / 32; ++i) mine = shared.thread_best[i] > mine ? shared.thread_best[i] : mine;
+    shared.best[0] = mine;
+  }
+  __syncthreads();
+}
+
+template <class Each>
+__device__ __forceinline__ void select(DrawShared& shared, int k, const Each& each) {
+  if (k == 1)
+    select_one(shared, each);
+  else
+    select_best(shared, k, each);
+}
+
 __device__ __forceinline__ void edit(const DeviceRule& rule, float* logits, int begin, int token, int count,
                                      float bias) {
   constexpr float kMost = 3.40282347e38f;
@@ -190,7 +219,7 @@ __global__ void __launch_bounds__(kThreads)
     shared.logits[at] = logit;
   }
   bad = __syncthreads_or(bad);
-  apply_edits(step, rule, memory.drawn, shared.logits, begin, &newest_listed);
+  if (rule.n_edits > 0 || rule.newest >= 0) apply_edits(step, rule, memory.drawn, shared.logits, begin, &newest_listed);
 
   Key keys[kPerThread];
 #pragma unroll
@@ -200,7 +229,7 @@ __global__ void __launch_bounds__(kThreads)
     keys[i] = candidate ? key_of(shared.logits[at], begin + at) : 0;
   }
   __syncthreads();  // the list takes the logits' place
-  select_best(shared, k, [&](const auto& f) {
+  select(shared, k, [&](const auto& f) {
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) f(keys[i]);
   });
@@ -216,7 +245,7 @@ __global__ void __launch_bounds__(kThreads)
 
   __threadfence();
   if (parts > 1) {
-    select_best(shared, k, [&](const auto& f) {
+    select(shared, k, [&](const auto& f) {
       for (int i = thread; i < parts * k; i += kThreads) f(__ldcg(row_best + i));
     });
   }
