@@ -32,6 +32,8 @@ struct DrawRule {
   std::span<const LogitEdit> edits = {};
   /// A row of the step before: what it draws counts once more for the penalties. -1: none.
   std::int32_t newest = -1;
+
+  bool penalises() const { return repeat != 1 || presence != 0 || frequency != 0; }
 };
 
 /// In StepData::tokens, for the token that output row `row` of the step submitted before draws.

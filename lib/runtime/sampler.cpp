@@ -84,9 +84,9 @@ std::optional<DrawRule> Sampler::rule(std::size_t n_tokens, std::uint64_t index,
                   .top_p = acts(SamplerKind::TopP) ? options_.top_p : 1,
                   .min_p = acts(SamplerKind::MinP) ? options_.min_p : 0,
                   .min_keep = options_.min_keep,
-                  .repeat = options_.repeat_penalty,
-                  .presence = options_.presence_penalty,
-                  .frequency = options_.frequency_penalty,
+                  .repeat = acts(SamplerKind::Penalties) ? options_.repeat_penalty : 1,
+                  .presence = acts(SamplerKind::Penalties) ? options_.presence_penalty : 0,
+                  .frequency = acts(SamplerKind::Penalties) ? options_.frequency_penalty : 0,
                   .n_tokens = static_cast<std::int32_t>(n_tokens),
                   .edits = edits_};
 }

@@ -341,7 +341,7 @@ void Scheduler::begin_ahead() {
     auto rule = r.answer.rule(1);
     if (!rule) return;
     const auto row = static_cast<std::int32_t>(found - places.begin());
-    rule->newest = row;
+    if (rule->penalises()) rule->newest = row;
     drawings.push_back({r.sequence, {&tokens.emplace_back(drawn_by(row)), 1}, rule});
     ahead.push_back(r.place);
     needed += session_.positions_needed(r.sequence, 1);

@@ -67,7 +67,7 @@ std::optional<Token> Window::drawn(Token token, std::size_t more, Answer& answer
 bool Window::begin(Token token, Answer& answer, int unseen) {
   auto rule = answer.rule(unseen);
   if (!rule) return false;
-  if (unseen > 0) rule->newest = 0;
+  if (unseen > 0 && rule->penalises()) rule->newest = 0;
   const Drawing work{sequence_, {&token, 1}, rule};
   session_.begin({&work, 1});
   return true;

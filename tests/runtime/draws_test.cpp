@@ -65,6 +65,10 @@ std::vector<std::pair<std::string, SamplerOptions>> ruled() {
     o.frequency_penalty = 0.3F;
     o.repeat_last_n = 7;
   });
+  add("penalties of none", [](auto& o) {
+    o.repeat_penalty = 3;
+    o.repeat_last_n = 0;
+  });
   add("penalties of all", [](auto& o) {
     o.repeat_penalty = 0.7F;
     o.repeat_last_n = -1;
