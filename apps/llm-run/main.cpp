@@ -49,7 +49,7 @@ void dump_graph(const Model& model, const std::string& path, std::int64_t tokens
 /// Needs no weights.
 void explain_prompt(const RunOptions& options, const std::string& text) {
   Warnings warnings;
-  const GgufFile file = GgufFile::open(options.model.path, warnings);
+  const GgufFile file = open_file(options.model, warnings);
   const auto tokenizer = Tokenizer::load(file.metadata(), warnings);
   print_warnings(warnings);
   const PromptMaker prompts(options.chat, file.metadata(), *tokenizer);
