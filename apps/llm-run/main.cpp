@@ -23,6 +23,7 @@
 #include "prompt.h"
 #include "prompt_cache.h"
 #include "runtime/generator.h"
+#include "tuning.h"
 
 namespace llm::app {
 namespace {
@@ -221,6 +222,11 @@ int body(int argc, char** argv) {
   const auto start = Clock::now();
   RunOptions options;
   if (const auto code = read_options(argc, argv, options)) return *code;
+  if (!options.dry_run && !options.explain_prompt) {
+    tune_threads(options.model, options.tune ? Tune::Measure : Tune::TakeStored);
+  } else if (options.tune) {
+    note("--tune has nothing to measure: the model is not run");
+  }
   const int code = options.batch.wanted() ? run_batch_mode(options)
                    : wants_chat(options)  ? run_chat(options)
                    : options.dry_run      ? dry_run(options)

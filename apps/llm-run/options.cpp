@@ -196,6 +196,8 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_completion_command(cli);
   begin_group(cli, "Model");
   add_model_options(cli, o.model);
+  cli.add_flag("--tune", o.tune,
+               "measure for some seconds how many threads are fastest, and keep that for later runs of this model");
   begin_group(cli, "Prompt");
   add_prompt_input(cli, o.prompt);
   add_length_options(cli, o);

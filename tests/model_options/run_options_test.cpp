@@ -1,4 +1,4 @@
-// --threads-batch and --check-tensors, as real processes.
+// --threads-batch, --check-tensors and --tune, as real processes.
 #include <cstdint>
 #include <fstream>
 
@@ -81,4 +81,49 @@ TEST_CASE("--check-tensors finds a scale that is no number before the model runs
   CHECK(contains(bad.err,
                  "tensor \"blk.1.ffn_down.weight\": 1 block has a scale that is NaN or infinite, the first is "
                  "block 2"));
+}
+
+TEST_CASE("--tune measures once, and later runs of the model take what it found") {
+  const TempDir folder;
+  const auto model = folder / "m.gguf", other = folder / "other.gguf";
+  tiny_model({.layers = 2}).write(model);
+  tiny_model({.layers = 1}).write(other);
+  const auto answer_with = [&](const std::filesystem::path& file, const Arguments& more) {
+    Arguments all{"-m", file.string(), "-no-cnv", "-p", "Once upon", "-n", "8", "--temp", "0", "--ignore-eos", "-v"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run({.program = program("llm-run"),
+                .arguments = all,
+                .environment = {{"XDG_CACHE_HOME", (folder / "cache").string()}, {"CUDA_VISIBLE_DEVICES", ""}}});
+  };
+  const Outcome plain = answer_with(model, {});
+  CHECK_FALSE(contains(plain.err, "--tune"));
+  const Outcome tuned = answer_with(model, {"--tune"});
+  INFO(tuned.err);
+  CHECK(tuned.code == 0);
+  CHECK(tuned.out == plain.out);
+  CHECK(contains(tuned.err, "the fastest of those measured"));
+  std::vector<std::filesystem::path> kept;
+  for (const auto& e : std::filesystem::directory_iterator(folder / "cache/llm-run/threads")) kept.push_back(e.path());
+  REQUIRE(kept.size() == 1);
+
+  // What is kept is what is used, whatever it was.
+  std::ofstream(kept.front()) << R"({"format": 1, "threads": 1, "prompt_threads": 3})";
+  const Outcome later = answer_with(model, {});
+  INFO(later.err);
+  CHECK(later.out == plain.out);
+  CHECK(contains(later.err, "threads: 1, 3 for prompts, as --tune found for this model"));
+  CHECK(contains(later.err, "1 thread, 3 for prompts"));
+  CHECK_FALSE(contains(answer_with(model, {"-t", "2"}).err, "--tune"));
+  CHECK_FALSE(contains(answer_with(model, {"-tb", "2"}).err, "--tune"));
+  CHECK_FALSE(contains(answer_with(other, {}).err, "--tune"));
+  CHECK_FALSE(contains(answer_with(model, {"--backend", "blas"}).err, "--tune"));
+  for (const char* broken : {"", "{", "{}", R"({"format": 1, "threads": 0, "prompt_threads": 3})"}) {
+    std::ofstream(kept.front()) << broken;
+    const Outcome o = answer_with(model, {});
+    CHECK(o.code == 0);
+    CHECK_FALSE(contains(o.err, "--tune"));
+  }
+  const Outcome both = answer_with(model, {"--tune", "-t", "2"});
+  CHECK(both.code == 2);
+  CHECK(contains(both.err, "-t and -tb say it"));
 }
