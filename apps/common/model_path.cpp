@@ -8,13 +8,30 @@
 #include "base/error.h"
 #include "common/hub_cache.h"
 #include "common/messages.h"
+#include "common/settings.h"
 
 namespace llm::app {
 namespace {
 
 namespace fs = std::filesystem;
 
+/// Of a model's two names the one on the command line counts before one that is set elsewhere.
+void choose_name(ModelPlace& place) {
+  if (place.path.empty() || place.hub_name.empty()) return;
+  const bool path_elsewhere = !settings_named_in("--model").empty(),
+             hub_elsewhere = !settings_named_in("--hf-repo").empty();
+  if (path_elsewhere == hub_elsewhere)
+    throw Error(ErrorKind::Usage, "--model and --hf-repo both name a model: give one of them");
+  if (path_elsewhere) {
+    place.path.clear();
+  } else {
+    place.hub_name.clear();
+    place.hub_file.clear();
+  }
+}
+
 void resolve(ModelPlace& place) {
+  choose_name(place);
   if (place.hub_name.empty()) {
     if (!place.hub_file.empty()) throw Error(ErrorKind::Usage, "--hf-file needs --hf-repo USER/REPO (-hf)");
     place.path = model_file(place.path);

@@ -75,8 +75,9 @@ void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& 
 void say_choices(Model& model, const RunOptions& options) {
   const ThreadChoice threads = default_threads();
   verbose(model.backend().describe());
-  verbose("threads: " + (options.model.threads > 0 ? std::to_string(options.model.threads) + " (-t)"
-                                                   : std::to_string(threads.threads) + " (" + threads.reason + ")"));
+  verbose("threads: " + (options.model.threads > 0
+                             ? std::to_string(options.model.threads) + (options.tune ? " (--tune)" : " (-t)")
+                             : std::to_string(threads.threads) + " (" + threads.reason + ")"));
   verbose("model: " + model.dims().architecture + ", " +
           number_text(static_cast<std::int64_t>(model.parameter_count())) + " parameters, weights " +
           bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
@@ -223,7 +224,7 @@ int body(int argc, char** argv) {
   RunOptions options;
   if (const auto code = read_options(argc, argv, options)) return *code;
   if (!options.dry_run && !options.explain_prompt) {
-    tune_threads(options.model, options.tune ? Tune::Measure : Tune::TakeStored);
+    options.tune = tune_threads(options.model, options.tune ? Tune::Measure : Tune::TakeStored);
   } else if (options.tune) {
     note("--tune has nothing to measure: the model is not run");
   }

@@ -209,21 +209,22 @@ bool runs_on_cpu(const Placement& p) {
 
 }  // namespace
 
-void tune_threads(ModelOptions& options, Tune wish) {
+bool tune_threads(ModelOptions& options, Tune wish) {
   const bool given = options.threads > 0 || options.prompt_threads > 0;
   const bool measuring = wish == Tune::Measure;
   if (measuring && given)
     throw Error(ErrorKind::Usage, "--tune measures how many threads are best, -t and -tb say it: leave these out");
   std::error_code none;
   const fs::path cache = folder();
-  if (given || (!measuring && (cache.empty() || !fs::exists(cache, none)))) return;
+  if (given || (!measuring && (cache.empty() || !fs::exists(cache, none)))) return false;
   if (!runs_on_cpu(options.placement)) {
     if (measuring) note("--tune has nothing to choose: only the backend cpu depends on threads");
-    return;
+    return false;
   }
   if (!measuring) {
-    if (const auto stored = read_choice(place_of(options))) use(options, *stored, "as --tune found for this model");
-    return;
+    const std::optional<Choice> stored = read_choice(place_of(options));
+    if (stored) use(options, *stored, "as --tune found for this model");
+    return stored.has_value();
   }
   const std::vector<Candidate> all = measure(options);
   const Choice choice{best_of(all, &Candidate::token_seconds), best_of(all, &Candidate::prompt_seconds)};
@@ -238,6 +239,7 @@ void tune_threads(ModelOptions& options, Tune wish) {
     store(place_of(options), found);
   }
   use(options, choice, "the fastest of those measured");
+  return true;
 }
 
 }  // namespace llm::app

@@ -10,8 +10,8 @@ enum class Tune {
   Measure,     ///< some seconds, then as above
 };
 
-/// Sets the threads of options that leave them open. Says on stderr what they were set to. Only the cpu backend has
-/// such a choice. Throws ErrorKind::Usage if they are to be measured and are given.
-void tune_threads(ModelOptions&, Tune);
+/// Sets the threads of options that leave them open; true if it did. Says on stderr what they were set to. Only the cpu
+/// backend has such a choice. Throws ErrorKind::Usage if they are to be measured and are given.
+bool tune_threads(ModelOptions&, Tune);
 
 }  // namespace llm::app

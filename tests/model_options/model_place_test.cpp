@@ -158,6 +158,13 @@ TEST_CASE("names that are none, and two models, are refused; what is nowhere is 
     check_refusal(bench({"-hf", name}), 2, {"--hf-repo", "is not USER/REPO"});
   check_refusal(bench({"-hf", "ann/toy", "-m", bench.path("m.gguf")}), 2, {"--model and --hf-repo both name a model"});
   check_refusal(bench({"-hff", "toy.gguf", "-m", bench.path("m.gguf")}), 2, {"--hf-file needs --hf-repo"});
+  // One that is set elsewhere is for when nothing is said here.
+  CHECK(bench({"-m", bench.path("m.gguf")}, {{"LLAMA_ARG_HF_REPO", "ann/toy"}}).code == 0);
+  CHECK(bench({}, {{"LLM_RUN_MODEL", bench.path("m.gguf")}}).code == 0);
+  check_refusal(bench({"-hf", "ann/toy"}, {{"LLM_RUN_MODEL", bench.path("m.gguf")}}), 3,
+                {"\"ann/toy\" is in no local cache"});
+  check_refusal(bench({}, {{"LLAMA_ARG_HF_REPO", "ann/toy"}, {"LLM_RUN_MODEL", bench.path("m.gguf")}}), 2,
+                {"both name a model", "--hf-repo is set by LLAMA_ARG_HF_REPO"});
   check_refusal(bench({}), 2, {"no model"});
   check_refusal(bench({"-hf", "ann/toy"}), 3,
                 {"\"ann/toy\" is in no local cache, and nothing is downloaded: looked for ",

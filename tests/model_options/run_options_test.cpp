@@ -113,6 +113,7 @@ TEST_CASE("--tune measures once, and later runs of the model take what it found"
   CHECK(later.out == plain.out);
   CHECK(contains(later.err, "threads: 1, 3 for prompts, as --tune found for this model"));
   CHECK(contains(later.err, "1 thread, 3 for prompts"));
+  CHECK(contains(later.err, "threads: 1 (--tune)"));
   CHECK_FALSE(contains(answer_with(model, {"-t", "2"}).err, "--tune"));
   CHECK_FALSE(contains(answer_with(model, {"-tb", "2"}).err, "--tune"));
   CHECK_FALSE(contains(answer_with(other, {}).err, "--tune"));
