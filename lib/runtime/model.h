@@ -30,7 +30,7 @@ struct LoadOptions {
     Leave,  ///< nothing beyond the files' headers is read: what a model would need can be told, it cannot run
   } weights = Weights::Load;
   /// Gets the file as it was opened, before anything is read of it: what shall count instead of its values.
-  std::function<void(GgufFile&)> prepare;
+  std::function<void(GgufFile&)> prepare = {};
   std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded; may be empty
 };
 
