@@ -130,7 +130,7 @@ TEST_CASE("what cannot be is refused by name, what nothing reads is warned about
   const Outcome odd = bench(model(), {"--override-kv", "llama.context_lenght=int:32"});
   CHECK(odd.code == 0);
   CHECK(contains(odd.err,
-                 "warning: --override-kv: nothing reads key \"llama.context_lenght\"; did you mean "
+                 "--override-kv: nothing reads key \"llama.context_lenght\"; did you mean "
                  "\"llama.context_length\"?"));
   CHECK(bench(model(), {"--strict", "--override-kv", "llama.context_lenght=int:32"}).code == 10);
   CHECK_FALSE(contains(bench(model(), {"--override-kv", "llama.context_length=int:32"}).err, "nothing reads"));
