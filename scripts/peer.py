@@ -51,7 +51,9 @@ class Peer:
     _log = None
     _errors = []
 
-    def __init__(self, path, n_ctx, threads, cache="f16", flash_attention=None, sequences=1, n_ubatch=512):
+    def __init__(self, path, n_ctx, threads, cache="f16", flash_attention=None, sequences=1, n_ubatch=512,
+                 settings=None):
+        """settings: other fields of llama_context_params."""
         import llama_cpp as c
         self.c = c
         if Peer._log is None:
@@ -76,6 +78,8 @@ class Peer:
         if flash_attention is not None:
             context.flash_attn_type = (c.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash_attention
                                        else c.LLAMA_FLASH_ATTN_TYPE_DISABLED)
+        for name, value in (settings or {}).items():
+            setattr(context, name, value)
         self.context = c.llama_init_from_model(self.model, context)
         if not self.context:
             raise PeerError(f"the peer cannot make a context for {path}")

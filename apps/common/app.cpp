@@ -19,6 +19,7 @@
 #include "common/progress.h"
 #include "common/settings.h"
 #include "common/signals.h"
+#include "common/tensor_check.h"
 
 namespace llm::app {
 namespace {
@@ -59,8 +60,14 @@ std::unique_ptr<Model> load_on(const std::string& backend, const ModelOptions& o
     model = Model::load({.path = options.path,
                          .backend = backend,
                          .threads = options.threads,
+                         .prompt_threads = options.prompt_threads,
                          .deterministic = options.deterministic,
                          .weights = weights,
+                         .prepare =
+                             [&](GgufFile& file) {
+                               options.overrides.apply(file, warnings);
+                               if (options.check_tensors) require_sound_tensors(file, options.threads);
+                             },
                          .progress =
                              [&](double fraction) {
                                progress.update(fraction);
@@ -68,6 +75,10 @@ std::unique_ptr<Model> load_on(const std::string& backend, const ModelOptions& o
                              }},
                         warnings);
   }
+  warn_of_unread(model->file().metadata(), warnings);
+  if (options.prompt_threads > 0 && model->backend().name() != "cpu")
+    warnings.push_back({"no-effect", "--threads-batch has no effect on the backend " +
+                                         std::string(model->backend().name()) + ", only on cpu"});
   print_warnings(warnings);
   return model;
 }
@@ -138,16 +149,29 @@ void add_threads_option(CLI::App& cli, int& threads) {
 }
 
 void add_model_options(CLI::App& cli, ModelOptions& options) {
-  cli.add_option("-m,--model", options.path, "GGUF file; of a split model, any part")
-      ->type_name("MODEL")
-      ->required()
-      ->take_last();
+  add_model_place_options(cli, options);
   add_threads_option(cli, options.threads);
+  const auto set_prompt_threads = [&options](const std::string& text) {
+    options.prompt_threads = static_cast<int>(std::max<std::int64_t>(parse_integer("-tb", text, -1, kMaxThreads), 0));
+  };
+  cli.add_option_function<std::string>("--threads-batch", set_prompt_threads,
+                                       "threads that read prompts, in steps of more than 4 tokens (default: as -t)")
+      ->type_name("N")
+      ->take_last();
   add_affinity_options(cli);
   add_placement_options(cli, options.placement);
   cli.add_flag("--deterministic", options.deterministic,
                "the same bits however a prompt is cut and whatever runs beside it; slower prompts on a GPU, on the CPU "
                "it is always so");
+  add_override_options(cli, options.overrides);
+  cli.add_flag("--check-tensors", options.check_tensors,
+               "look for NaN and infinite scales in all weights before the model runs");
+}
+
+GgufFile open_file(const ModelOptions& options, Warnings& warnings) {
+  GgufFile file = GgufFile::open(options.path, warnings);
+  options.overrides.apply(file, warnings);
+  return file;
 }
 
 std::unique_ptr<Model> load_model(const ModelOptions& options, LoadOptions::Weights weights) {

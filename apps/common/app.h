@@ -19,6 +19,8 @@
 #include <string_view>
 
 #include "common/command_line.h"
+#include "common/model_path.h"
+#include "common/overrides.h"
 #include "common/placement.h"
 #include "runtime/model.h"
 
@@ -29,16 +31,21 @@ namespace llm::app {
 /// ignored.
 int run(std::string_view program, int argc, char** argv, const std::function<int()>& body);
 
-struct ModelOptions {
-  std::string path;
+struct ModelOptions : ModelPlace {
   Placement placement;
-  int threads = 0;  ///< 0: what the machine gives
+  int threads = 0;         ///< 0: what the machine gives
+  int prompt_threads = 0;  ///< 0: as many
+  bool check_tensors = false;
   bool deterministic = false;
+  FileOverrides overrides;
 };
 /// -t
 void add_threads_option(CLI::App&, int& threads);
-/// -m (required), -t, and where the model runs.
+/// Which model, -t, -tb, --check-tensors, where the model runs, and what counts instead of the file's metadata.
 void add_model_options(CLI::App&, ModelOptions&);
+
+/// The file with its overrides.
+GgufFile open_file(const ModelOptions&, Warnings&);
 
 /// Chooses the backend, loads with progress on stderr and prints the warnings. What was chosen is backend().name().
 std::unique_ptr<Model> load_model(const ModelOptions&, LoadOptions::Weights = LoadOptions::Weights::Load);

@@ -13,14 +13,17 @@ constexpr LlamaOption kLlamaOptions[] = {
 /// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
 constexpr std::string_view kOthers =
     "--mlock --mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
-    "--log-enable --log-new --log-append --show-thinking --tune --raw";
+    "--log-enable --log-new --log-append --show-thinking --raw";
 
 /// What to say beside "recognised, not supported yet".
 struct Reason {
   std::string_view names, text;
 };
 constexpr Reason kReasons[] = {
-    {"--gpu-layers --n-gpu-layers --device --list-devices --kv-offload --no-kv-offload",
+    {"--gpu-layers --n-gpu-layers --device --list-devices --kv-offload --no-kv-offload -hf -hfr --hf-repo -hff "
+     "--hf-file --offline --override-kv --check-tensors -tb --threads-batch --rope-scaling --rope-scale "
+     "--rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow "
+     "--yarn-beta-fast",
      "it is for programs that run a model"},
     {"-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn --op-offload --spec-draft-cpu-moe "
      "-cmoed --cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft "
@@ -32,22 +35,24 @@ constexpr Reason kReasons[] = {
      "no option is changed to fit a GPU's memory; --dry-run says what "
      "a run takes"},
     {"-bs --backend-sampling", "tokens are sampled by the CPU"},
-    {"-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo -mmu --mmproj-url -cl "
+    {"-hft --hf-token -mu --model-url -dr --docker-repo -mmu --mmproj-url -cl "
      "--cache-list",
-     "nothing is downloaded; give a file with -m"},
+     "nothing is downloaded; -m takes a file, -hf a name that is in a local cache"},
     {"-mm --mmproj --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --image --audio "
      "--video --image-min-tokens --image-max-tokens",
      "models read text only"},
     {"--rpc --server-base", "all work is done by this process"},
     {"--verbose-prompt", "--explain-prompt shows the prompt and its tokens"},
     {"-ptc --print-token-count", "llm-inspect tokenize --show-count counts tokens"},
-    {"--check-tensors", "llm-inspect verify checks them"},
     {"--no-jinja", "templates are always rendered as Jinja"},
     {"--no-mmap --mlock -dio --direct-io -lm --load-mode -lzm --lazy-mode", "the file is always mapped"},
     {"-b --batch-size -ub --ubatch-size", "a step takes up to 512 tokens, on the GPU up to 2,048"},
     {"--warmup", "the first step is as fast as the others"},
     {"--numa", "numactl(8) chooses nodes for a program"},
     {"--prio --prio-batch", "nice(1) and chrt(1) start a program with another priority"},
+    {"--poll --poll-batch",
+     "threads that wait for each other spin, yield, then sleep; between steps OMP_WAIT_POLICY says"},
+    {"-Cb --cpu-mask-batch -Crb --cpu-range-batch", "-C and -Cr are for the threads of prompts, too"},
     {"--cpu-strict --cpu-strict-batch", "OMP_PROC_BIND=true binds threads to cores"},
     {"-nocb --no-cont-batching", "rows of a batch always run together"},
     {"-fa --flash-attn", "attention never writes its whole matrix, it cannot be off"},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/tensor_check.h"
 #include "gguf/file.h"
 
 namespace llm::inspect {
@@ -19,18 +20,10 @@ struct VerifyOptions {
 /// Prints the report. Throws ErrorKind::Model if anything is wrong, after the report.
 void verify(const VerifyOptions&);
 
-/// Blocks of a tensor with a NaN or infinite scale; for types without blocks, elements.
-struct BadBlocks {
-  std::uint64_t count = 0;
-  std::uint64_t first = 0;           ///< block
-  std::int64_t row = 0, column = 0;  ///< of the first element that is not a finite number
-  std::string value;                 ///< "NaN", "inf" or "-inf"
-};
-
 struct TensorCheck {
   const TensorInfo* tensor;
   std::string sha256;
-  BadBlocks bad;
+  app::BadBlocks bad;
 };
 
 struct FileCheck {

@@ -14,7 +14,6 @@ struct AcceptedFlag {
   const char *names, *meaning;
 };
 constexpr AcceptedFlag kFlags[] = {
-    {"--offline", "nothing is ever fetched"},
     {"--mmap", "the file is always mapped"},
     {"--no-warmup", "there is no warm-up"},
     {"--cont-batching", "rows of a batch always join and leave at any step"},
@@ -34,6 +33,7 @@ constexpr AcceptedValue kValues[] = {
     {"--fit", "off", "off 0 false disabled", "no option is changed to fit a GPU's memory"},
     {"--load-mode", "mmap", "mmap", "the file is always mapped"},
     {"--prio", "0", "0", "threads have the priority that the program was given"},
+    {"--poll", "50", "50", "threads that wait for each other spin a while, then sleep"},
     {"--cpu-strict", "0", "0", "threads may move among the processors that they are given"},
 };
 

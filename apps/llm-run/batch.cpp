@@ -3,8 +3,10 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -69,6 +71,26 @@ Json shaping_options(const RunOptions& o, const SamplerOptions& sampling, std::s
   return options;
 }
 
+/// What a row may call this model: by its file, by the name that it was found by, by what its file calls it.
+std::vector<std::string> names_of_model(const ModelOptions& options, const Metadata& metadata) {
+  const std::filesystem::path file(metadata.file());
+  std::vector<std::string> names{file.filename().string(), file.stem().string()};
+  if (!options.hub_name.empty()) names.push_back(options.hub_name);
+  for (const char* key : {"general.name", "general.basename"}) {
+    const Metadata::Entry* entry = metadata.find(key);
+    if (entry != nullptr && entry->type == GgufType::String) names.emplace_back(metadata.get<std::string_view>(key));
+  }
+  return names;
+}
+
+bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
+  const auto same = [&](const std::string& own) {
+    return std::equal(own.begin(), own.end(), name.begin(), name.end(),
+                      [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+  };
+  return std::any_of(names.begin(), names.end(), same);
+}
+
 bool was_stopped(const BatchResult& r) { return r.reason == StopReason::Cancelled; }
 
 class BatchRun {
@@ -91,7 +113,10 @@ class BatchRun {
   void read_rows();
   void skip_known();
   void load(std::optional<Grammar>, LoadOptions::Weights);
+  void warn_of_other_models() const;
+  BatchState new_state() const;
   void open_state();
+  void plan_of_what_is_done();
   void encode_rows();
   void encode(std::size_t index);
   void require_token(Token) const;
@@ -195,14 +220,33 @@ void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights
   if (std::any_of(requests_.begin(), requests_.end(), reads_template)) prompts_->say_what_is_lost();
   auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
   common_ = answer_options(options_, choices_, std::move(constraint), *model_);
+  warn_of_other_models();
+}
+
+/// A row may say which model it was written for. All run on this one; once it is said that they name another.
+void BatchRun::warn_of_other_models() const {
+  const std::vector<std::string> own = names_of_model(options_.model, model_->file().metadata());
+  const auto is_other = [&](const BatchRequest& r) { return !r.model.empty() && !is_one_of(r.model, own); };
+  const auto first = std::find_if(requests_.begin(), requests_.end(), is_other);
+  if (first == requests_.end()) return;
+  const auto n = std::count_if(requests_.begin(), requests_.end(), is_other);
+  std::string names;
+  for (const std::string& name : own) names += (names.empty() ? "\"" : ", \"") + escaped(name) + "\"";
+  print_warnings({{"other-model", "line " + std::to_string(first->line) + ": \"model\" is \"" + escaped(first->model) +
+                                      "\"" + (n > 1 ? ", and " + std::to_string(n - 1) + " more like it" : "") +
+                                      "; this model, which runs all rows, is known as " + names}});
+}
+
+BatchState BatchRun::new_state() const {
+  return {.options = shaping_options(options_, common_.sampling, model_->backend().name()),
+          .seed = common_.sampling.seed,
+          .model = describe_model_file(model_->file()),
+          .rows = requests_.size(),
+          .status = "running"};
 }
 
 void BatchRun::open_state() {
-  state_ = {.options = shaping_options(options_, common_.sampling, model_->backend().name()),
-            .seed = common_.sampling.seed,
-            .model = describe_model_file(model_->file()),
-            .rows = requests_.size(),
-            .status = "running"};
+  state_ = new_state();
   if (output_->is_file()) {
     if (before_) require_same_run(state_path(options_.batch.output), *before_, state_);
     output_->prepare();
@@ -383,11 +427,28 @@ SessionOptions BatchRun::session_of(int parallel) const {
   return o;
 }
 
+/// The rows that the results have are skipped, as a run would skip them.
+void BatchRun::plan_of_what_is_done() {
+  if (!goes_on(start_) || !std::filesystem::exists(options_.batch.output)) return;
+  BatchOutput results(options_.batch.output, start_);
+  std::size_t answered = 0, failed = 0;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    const auto known = results.known().find(requests_[i].id);
+    if (known == results.known().end()) continue;
+    known_[i] = true;
+    ++(known->second == RowOutcome::Failed ? failed : answered);
+  }
+  print_batch_progress(answered, failed, requests_.size() - answered - failed);
+}
+
 /// What run() would do, without weights and without touching the output.
 int BatchRun::plan() {
+  choose_seed();
   read_rows();
   known_.assign(requests_.size(), false);
   load(compile_constraint(options_.constraint), LoadOptions::Weights::Leave);
+  if (before_) require_same_run(state_path(options_.batch.output), *before_, new_state());
+  plan_of_what_is_done();
   encode_rows();
   std::vector<std::span<const Token>> prompts;
   for (const BatchRow& row : rows_) prompts.emplace_back(row.prompt);

@@ -293,6 +293,7 @@ void read_content(BatchRequest& r, const Json& object) {
 
 void read_flat(BatchRequest& r, const Json& object) {
   read_content(r, object);
+  if (has_value(object, "model")) r.model = string(object["model"], "model");
   read_keys(r, object);
 }
 
@@ -315,8 +316,8 @@ void read_openai(BatchRequest& r, const Json& line) {
 
 /// Cells have no types: an empty one is not given, one that reads as JSON is that, unless it is text by its name.
 Json typed(const Json& columns) {
-  constexpr std::array<std::string_view, 7> kTexts{"prompt", "system",  "custom_id",       "id",
-                                                   "stop",   "grammar", "reasoning_effort"};
+  constexpr std::array<std::string_view, 8> kTexts{"prompt", "system",  "custom_id",        "id",
+                                                   "stop",   "grammar", "reasoning_effort", "model"};
   Json out = Json::object();
   for (const auto& [name, value] : columns.items()) {
     const std::string& cell = value.get_ref<const std::string&>();

@@ -57,6 +57,7 @@ struct BatchRequest {
   RowPrompt prompt;
   RowChanges changes;
   int choices = 1;
+  std::string model;  ///< that the row was written for; empty: not said
   std::optional<RowFailure> failure;
   std::vector<std::string> ignored_keys;  ///< that mean nothing here: warned about
   Warnings warnings;                      ///< of its schema

@@ -21,9 +21,11 @@ Json as_stored(const Json& json) { return Json::parse(text_of(json)); }
 }  // namespace
 
 Json describe_model_file(const GgufFile& file) {
-  return {{"name", std::filesystem::path(file.metadata().file()).filename().string()},
-          {"bytes", file.file_bytes()},
-          {"fingerprint", fingerprint(file)}};
+  Json json{{"name", std::filesystem::path(file.metadata().file()).filename().string()},
+            {"bytes", file.file_bytes()},
+            {"fingerprint", fingerprint(file)}};
+  for (const KeyOverride& o : file.metadata().overrides()) json["overrides"].push_back(to_string(o));
+  return json;
 }
 
 std::string state_path(const std::string& results) { return results + ".state"; }

@@ -23,6 +23,7 @@
 #include "prompt.h"
 #include "prompt_cache.h"
 #include "runtime/generator.h"
+#include "tuning.h"
 
 namespace llm::app {
 namespace {
@@ -49,7 +50,7 @@ void dump_graph(const Model& model, const std::string& path, std::int64_t tokens
 /// Needs no weights.
 void explain_prompt(const RunOptions& options, const std::string& text) {
   Warnings warnings;
-  const GgufFile file = GgufFile::open(options.model.path, warnings);
+  const GgufFile file = open_file(options.model, warnings);
   const auto tokenizer = Tokenizer::load(file.metadata(), warnings);
   print_warnings(warnings);
   const PromptMaker prompts(options.chat, file.metadata(), *tokenizer);
@@ -74,8 +75,9 @@ void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& 
 void say_choices(Model& model, const RunOptions& options) {
   const ThreadChoice threads = default_threads();
   verbose(model.backend().describe());
-  verbose("threads: " + (options.model.threads > 0 ? std::to_string(options.model.threads) + " (-t)"
-                                                   : std::to_string(threads.threads) + " (" + threads.reason + ")"));
+  verbose("threads: " + (options.model.threads > 0
+                             ? std::to_string(options.model.threads) + (options.tune ? " (--tune)" : " (-t)")
+                             : std::to_string(threads.threads) + " (" + threads.reason + ")"));
   verbose("model: " + model.dims().architecture + ", " +
           number_text(static_cast<std::int64_t>(model.parameter_count())) + " parameters, weights " +
           bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
@@ -221,6 +223,11 @@ int body(int argc, char** argv) {
   const auto start = Clock::now();
   RunOptions options;
   if (const auto code = read_options(argc, argv, options)) return *code;
+  if (!options.dry_run && !options.explain_prompt) {
+    options.tune = tune_threads(options.model, options.tune ? Tune::Measure : Tune::TakeStored);
+  } else if (options.tune) {
+    note("--tune has nothing to measure: the model is not run");
+  }
   const int code = options.batch.wanted() ? run_batch_mode(options)
                    : wants_chat(options)  ? run_chat(options)
                    : options.dry_run      ? dry_run(options)

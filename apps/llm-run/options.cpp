@@ -139,7 +139,6 @@ void refuse_options_of_one_answer(const RunOptions& o, const std::string& where)
 }
 
 void check_mode(RunOptions& o) {
-  if (o.model.path.empty()) throw Error(ErrorKind::Usage, "no model: give one with --model FILE (-m)");
   check_batch_options(o.batch);
   check_prompt_cache_options(o.prompt_cache);
   check_speculation_options(o.speculation);
@@ -197,7 +196,8 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_completion_command(cli);
   begin_group(cli, "Model");
   add_model_options(cli, o.model);
-  cli.get_option("--model")->required(false);  // commands need none
+  cli.add_flag("--tune", o.tune,
+               "measure for some seconds how many threads are fastest, and keep that for later runs of this model");
   begin_group(cli, "Prompt");
   add_prompt_input(cli, o.prompt);
   add_length_options(cli, o);

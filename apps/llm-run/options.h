@@ -52,6 +52,7 @@ struct RunOptions {
   bool ignore_end = false;
   ChatOptions chat;
   OutputOptions output;
+  bool tune = false;
   bool explain_prompt = false;
   bool dry_run = false;
   bool strict = false;

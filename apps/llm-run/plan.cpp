@@ -18,6 +18,8 @@ std::string line(const std::string& what, const std::string& value) {
   return what + std::string(what.size() < kColumn ? kColumn - what.size() : 1, ' ') + value + "\n";
 }
 
+std::string count(std::size_t n) { return number_text(static_cast<std::int64_t>(n)); }
+
 /// As if the model had been trained with any length. Nothing fits: 0.
 std::int64_t longest_context(ContextRequest request) {
   request.context = 0;
@@ -68,8 +70,11 @@ int print_memory_plan(Model& model, const SessionOptions& options, const std::st
   }
 }
 
+void print_batch_progress(std::size_t answered, std::size_t failed, std::size_t left) {
+  write_stdout(line("done", count(answered) + " answered, " + count(failed) + " failed; " + count(left) + " left"));
+}
+
 void print_batch_plan(const BatchWork& work, std::size_t rows, std::size_t failed) {
-  const auto count = [](std::size_t n) { return number_text(static_cast<std::int64_t>(n)); };
   write_stdout(
       line("rows", count(rows) + ", of which " + count(failed) + " cannot be run; answers " + count(work.rows)) +
       line("prompt tokens", number_text(work.prompt_tokens) + ", longest " + number_text(work.longest_prompt)) +

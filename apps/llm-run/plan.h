@@ -24,5 +24,7 @@ struct BatchWork {
 };
 BatchWork measure_batch(std::span<const std::span<const Token>> prompts);
 void print_batch_plan(const BatchWork&, std::size_t rows, std::size_t failed);
+/// Of a batch that goes on: rows that the results have, and those left to run.
+void print_batch_progress(std::size_t answered, std::size_t failed, std::size_t left);
 
 }  // namespace llm::app

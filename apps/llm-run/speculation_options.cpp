@@ -57,7 +57,9 @@ bool wants(const SpeculationChoice& o, Type type) {
 }
 
 /// Whether both take their weights and caches from one memory.
-bool share_memory(const Model& a, const Model& b) { return (a.backend().name() == "cuda") == (b.backend().name() == "cuda"); }
+bool share_memory(const Model& a, const Model& b) {
+  return (a.backend().name() == "cuda") == (b.backend().name() == "cuda");
+}
 
 }  // namespace
 
@@ -138,7 +140,8 @@ Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options,
   }
   if (most_ == 0 || !wants(choice, Type::Draft)) return;
   ModelOptions draft = options;
-  draft.path = choice.draft_model;
+  draft.path = model_file(choice.draft_model);
+  draft.overrides = {};  // they are about the model's own file
   if (choice.draft_layers) {
     draft.placement.gpu_layers = *choice.draft_layers;
     draft.placement.option = "--gpu-layers-draft";

@@ -215,8 +215,13 @@ inline std::unique_ptr<HostMemory> Backend::host_memory(std::size_t bytes) {
   return std::make_unique<PlainHostMemory>(bytes);
 }
 
+/// A step of more tokens is bound by arithmetic rather than by reading the weights.
+inline constexpr int kFewTokens = 4;
+
 struct BackendOptions {
   int threads = 1;
+  /// Of steps of more than kFewTokens tokens, which read prompts; 0: as many. Results do not depend on it.
+  int prompt_threads = 0;
   std::string isa;  ///< empty: what LLM_RUN_ISA says, else the best of this machine
   /// Least bytes of weights in a step for each thread that takes part: below that threads wait for each other longer
   /// than they work. Results do not depend on it.

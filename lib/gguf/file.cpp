@@ -177,6 +177,16 @@ void GgufFile::index_tensors() {
                                       std::to_string(all.size()) + " tensors");
 }
 
+void GgufFile::override_keys(std::span<const KeyOverride> overrides) {
+  for (const KeyOverride& o : overrides) {
+    if (o.key == "general.alignment" || o.key.starts_with("split."))
+      throw Error(ErrorKind::Usage, ErrorParts{.file = metadata_.file(),
+                                               .subject = o.origin + ": " + key_subject(o.key),
+                                               .problem = "says how the file is made, which no option can change"});
+    metadata_.replace(o);
+  }
+}
+
 std::uint64_t GgufFile::file_bytes() const {
   std::uint64_t sum = 0;
   for (const MappedFile& s : shards_) sum += s.bytes().size();

@@ -41,6 +41,10 @@ class GgufFile {
   /// Throws ErrorKind::Model naming file, offset and field. Warnings: e.g. bytes after the last tensor.
   static GgufFile open(const std::filesystem::path&, Warnings&);
 
+  /// What counts from here on instead of the file's values. Throws ErrorKind::Usage as Metadata::replace(), and for
+  /// keys that say how the file itself is made.
+  void override_keys(std::span<const KeyOverride>);
+
   const Metadata& metadata() const { return metadata_; }
   const TensorIndex& tensors() const { return tensors_; }
   int version() const { return version_; }

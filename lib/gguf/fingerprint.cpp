@@ -35,6 +35,10 @@ std::string fingerprint(const GgufFile& file) {
     sum.update(data.first(n));
     sum.update(data.subspan((data.size() - n) / 2, n));
   }
+  for (const KeyOverride& o : file.metadata().overrides()) {
+    const std::string said = to_string(o) + "\n";
+    sum.update(std::as_bytes(std::span(said)));
+  }
   return sum.digest();
 }
 

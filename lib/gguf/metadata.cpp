@@ -1,6 +1,9 @@
 #include "gguf/metadata.h"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,6 +16,13 @@
 #include "gguf/name_order.h"
 
 namespace llm {
+
+struct Metadata::Entry::Replacement {
+  KeyOverride said;
+  std::vector<std::byte> bytes;  ///< the value in the file's byte order
+  mutable std::atomic<bool> read = false;
+};
+
 namespace {
 
 bool is_integer(GgufType t) {
@@ -163,15 +173,135 @@ std::string_view name(GgufType t) {
 
 const Metadata::Entry* Metadata::find(std::string_view key) const {
   const auto at = find_name(order_, key, [&](std::size_t i) { return entries_[i].key; });
-  return at ? &entries_[*at] : nullptr;
+  if (!at) return nullptr;
+  const Entry& entry = entries_[*at];
+  if (entry.by) entry.by->read.store(true, std::memory_order_relaxed);
+  return &entry;
 }
 
 void Metadata::fail(std::string_view key, std::string problem) const {
   const Entry* e = find(key);
+  if (e && e->by)
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = file_,
+                           .subject = key_subject(key),
+                           .problem = problem + " (the value is that of " + e->by->said.origin + ")"});
   throw Error(ErrorKind::Model, ErrorParts{.file = file_,
                                            .offset = e ? e->offset : section_offset_,
                                            .subject = key_subject(key),
                                            .problem = std::move(problem)});
+}
+
+namespace {
+
+std::string_view word(const KeyOverride& o) {
+  constexpr std::array<std::string_view, 4> kWords{"int", "float", "bool", "str"};
+  return kWords[o.value.index()];
+}
+
+/// The word that says a value of this type.
+std::string_view word(GgufType t) {
+  if (t == GgufType::String) return "str";
+  if (t == GgufType::Bool) return "bool";
+  return is_integer(t) ? "int" : "float";
+}
+
+/// What a key gets that the file lacks.
+GgufType widest(const KeyOverride& o) {
+  constexpr std::array kTypes{GgufType::I64, GgufType::F64, GgufType::Bool, GgufType::String};
+  return kTypes[o.value.index()];
+}
+
+[[noreturn]] void refuse(const KeyOverride& o, std::string problem) {
+  throw Error(ErrorKind::Usage,
+              ErrorParts{.file = {}, .subject = o.origin + ": " + key_subject(o.key), .problem = std::move(problem)});
+}
+
+template <class T>
+std::vector<std::byte> bytes_of(T value, bool swap) {
+  std::vector<std::byte> bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  if (swap) swap_numbers(bytes, sizeof value);
+  return bytes;
+}
+
+std::vector<std::byte> integer_bytes(const KeyOverride& o, GgufType type, bool swap) {
+  const auto value = std::get<std::int64_t>(o.value);
+  return with_integer(type, std::array<std::byte, 8>{}.data(), false, [&]<class Stored>(Stored) {
+    if (!std::in_range<Stored>(value))
+      refuse(o, "value " + std::to_string(value) + " does not fit " + std::string(name(type)) +
+                    ", the type that the file has it in");
+    return bytes_of(static_cast<Stored>(value), swap);
+  });
+}
+
+std::vector<std::byte> real_bytes(const KeyOverride& o, GgufType type, bool swap) {
+  const double value = std::get<double>(o.value);
+  return type == GgufType::F64 ? bytes_of(value, swap) : bytes_of(static_cast<float>(value), swap);
+}
+
+std::vector<std::byte> value_bytes_of(const KeyOverride& o, GgufType type, bool swap) {
+  if (is_integer(type)) return integer_bytes(o, type, swap);
+  if (type == GgufType::Bool) return {std::byte{std::get<bool>(o.value)}};
+  if (type != GgufType::String) return real_bytes(o, type, swap);
+  const auto text = std::as_bytes(std::span(std::get<std::string>(o.value)));
+  return {text.begin(), text.end()};
+}
+
+}  // namespace
+
+std::string to_string(const KeyOverride& o) {
+  const std::string head = o.key + "=" + std::string(word(o)) + ":";
+  if (const auto* text = std::get_if<std::string>(&o.value)) return head + *text;
+  if (const auto* flag = std::get_if<bool>(&o.value)) return head + (*flag ? "true" : "false");
+  std::array<char, 32> number;
+  const auto end = std::holds_alternative<double>(o.value)
+                       ? std::to_chars(number.data(), number.data() + number.size(), std::get<double>(o.value))
+                       : std::to_chars(number.data(), number.data() + number.size(), std::get<std::int64_t>(o.value));
+  return head + std::string(number.data(), end.ptr);
+}
+
+void Metadata::replace(const KeyOverride& said) {
+  const auto at = find_name(order_, said.key, [&](std::size_t i) { return entries_[i].key; });
+  const GgufType type = at ? entries_[*at].type : widest(said);
+  if (type == GgufType::Array)
+    refuse(said, "is an " + type_text(entries_[*at]) + "; only single values can be replaced");
+  if (word(type) != word(said))
+    refuse(said, "has type " + std::string(name(type)) + " in the file, which " + std::string(word(type)) +
+                     ":... replaces, not " + std::string(word(said)) + ":...");
+  auto by = std::make_shared<Entry::Replacement>();
+  by->said = said;
+  by->bytes = value_bytes_of(said, type, swap_bytes_);
+  if (!at) {
+    entries_.push_back({.key = by->said.key,
+                        .type = type,
+                        .element = type,
+                        .count = 1,
+                        .offset = section_offset_,
+                        .raw = {},
+                        .strings = {}});
+    order_ = sorted_names(entries_.size(), [&](std::size_t i) { return entries_[i].key; });
+  }
+  Entry& entry = at ? entries_[*at] : entries_.back();
+  entry.raw = by->bytes;
+  if (!at || entry.by) entry.key = by->said.key;  // lives as long as the replacement
+  entry.by = std::move(by);
+}
+
+std::vector<KeyOverride> Metadata::overrides() const {
+  std::vector<KeyOverride> all;
+  for (const Entry& e : entries_) {
+    if (e.by) all.push_back(e.by->said);
+  }
+  return all;
+}
+
+std::vector<KeyOverride> Metadata::unread_overrides() const {
+  std::vector<KeyOverride> unread;
+  for (const Entry& e : entries_) {
+    if (e.by && !e.by->read.load(std::memory_order_relaxed)) unread.push_back(e.by->said);
+  }
+  return unread;
 }
 
 const Metadata::Entry& Metadata::require(std::string_view key) const {

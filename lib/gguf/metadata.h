@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace llm {
@@ -30,6 +32,15 @@ std::string_view name(GgufType);
 /// Bytes of one value; 0 for a string or an array.
 std::size_t value_bytes(GgufType);
 
+/// What somebody says about a model in place of its file.
+struct KeyOverride {
+  std::string key;
+  std::variant<std::int64_t, double, bool, std::string> value;
+  std::string origin;  ///< who says so, for messages: "--override-kv"
+};
+/// "llama.context_length=int:4096", as --override-kv takes it.
+std::string to_string(const KeyOverride&);
+
 class Metadata {
  public:
   struct Entry {
@@ -41,6 +52,8 @@ class Metadata {
     std::span<const std::byte>
         raw;  ///< payload in the file's byte order; a string's without its length, an array's of strings with
     std::vector<std::string_view> strings;  ///< elements of an Array of strings
+    struct Replacement;
+    std::shared_ptr<const Replacement> by = {};  ///< whose value it is, where it is not the file's
   };
 
   std::span<const Entry> entries() const { return entries_; }
@@ -64,8 +77,16 @@ class Metadata {
   template <class T>
   std::vector<T> one_or_each(std::string_view key, std::size_t count) const;
 
+  /// From here on the key has this value. A number keeps the type that the file has it in; a key that the file lacks is
+  /// added. Throws ErrorKind::Usage naming origin and key: its value is of another kind, or does not fit its type.
+  void replace(const KeyOverride&);
+  /// Those that replace() was given, the last of each key.
+  std::vector<KeyOverride> overrides() const;
+  /// Of them those that nobody has looked up so far.
+  std::vector<KeyOverride> unread_overrides() const;
+
   /// Throws ErrorKind::Model for `key`: names the file, the value's offset (of the section's start if the key is
-  /// missing).
+  /// missing). A value that is not the file's is ErrorKind::Usage, and its origin is named.
   [[noreturn]] void fail(std::string_view key, std::string problem) const;
 
   const std::string& file() const { return file_; }

@@ -56,8 +56,10 @@ struct Attributes {
     if (a.scaling == RopeScaling::Yarn) {
       text += " yarn factor=" + number(a.factor) + " original_context=" + number(a.original_context) +
               " beta=" + number(a.beta_fast) + ".." + number(a.beta_slow) +
-              " attention_factor=" + number(a.attention_factor);
+              (a.extrapolation != 1 ? " extrapolation=" + number(a.extrapolation) : "");
     }
+    if (a.scaling == RopeScaling::Yarn || a.attention_factor != 1)
+      text += " attention_factor=" + number(a.attention_factor);
     return text;
   }
   std::string operator()(const Rope& a) const {

@@ -65,7 +65,7 @@ enum class RopeScaling : std::uint8_t { None, Linear, Yarn };
 /// Angles of every token once per step: (positions [, factors [n_rot/2]]) -> [n_rot, tokens], cos and sin of pair i at
 /// 2i and 2i+1. angle_i(pos) = pos * theta_i, theta_i = base^(-2i/n_rot) / factor_i, then scaled: Linear divides by
 /// `factor`; Yarn mixes the divided and the original angle per pair by a ramp and multiplies cos and sin by its
-/// magnitude (YaRN, arXiv:2309.00071).
+/// magnitude, 1 + 0.1 ln(factor) (YaRN, arXiv:2309.00071).
 struct RopeTable {
   int n_rot = 0;
   float base = 10000;
@@ -73,7 +73,8 @@ struct RopeTable {
   float factor = 1;
   float original_context = 0;  ///< Yarn: the context that the model was trained with
   float beta_fast = 32, beta_slow = 1;
-  float attention_factor = 1;  ///< Yarn: multiplies the magnitude 1 + 0.1 ln(factor)
+  float extrapolation = 1;     ///< Yarn: multiplies the original angle's share of the mix
+  float attention_factor = 1;  ///< multiplies cos and sin, whatever the scaling
   friend bool operator==(const RopeTable&, const RopeTable&) = default;
 };
 

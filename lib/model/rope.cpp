@@ -1,5 +1,6 @@
 #include "model/rope.h"
 
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -18,6 +19,8 @@ constexpr RealRule kBetaSlow{"rope.scaling.yarn_beta_slow", 0, kUnbounded};
 constexpr IntegerRule kOriginalContext{"rope.scaling.original_context_length", 0,
                                        std::numeric_limits<std::uint32_t>::max()};
 constexpr std::string_view kType = "rope.scaling.type";
+constexpr std::string_view kMix = "rope.scaling.yarn_ext_factor";
+constexpr std::string_view kUnmixedFactor = "rope.scaling.yarn_attn_factor";
 
 /// A factor of 0 is how some writers say that there is none.
 std::optional<float> read_factor(const HyperParameters& hp, const RealRule& rule) {
@@ -38,6 +41,15 @@ RopeScaling scaling_type(const HyperParameters& hp) {
   hp.fail(kType, "\"" + escaped(type) + "\" is not supported; known are none, linear and yarn");
 }
 
+/// Below 0 is how llama.cpp says that a factor is not set.
+std::optional<float> read_unless_negative(const HyperParameters& hp, std::string_view key) {
+  if (!hp.has(key)) return std::nullopt;
+  const auto value = hp.metadata().get<float>(hp.key(key));
+  if (value < 0) return std::nullopt;
+  if (!std::isfinite(value)) hp.fail(key, "value " + value_text(value) + " is not a finite number");
+  return value;
+}
+
 void read_yarn(const HyperParameters& hp, std::int64_t context, RopeTable& rope) {
   if (rope.factor < 1)
     hp.fail(kScalingFactor.key, "value " + value_text(rope.factor) + " is below 1, which yarn does not define");
@@ -48,10 +60,8 @@ void read_yarn(const HyperParameters& hp, std::int64_t context, RopeTable& rope)
   if (rope.beta_fast <= rope.beta_slow)
     hp.fail(kBetaFast.key, "value " + value_text(rope.beta_fast) + " is not above that of yarn_beta_slow, " +
                                value_text(rope.beta_slow));
-  rope.attention_factor = read_factor(hp, kAttentionFactor).value_or(1.0f);
   hp.expect_neutral("rope.scaling.yarn_log_multiplier", 0, 0);
-  hp.expect_neutral("rope.scaling.yarn_ext_factor", -1, 1);  // -1: not set
-  hp.expect_neutral("rope.scaling.yarn_attn_factor", 1, -1);
+  hp.expect_neutral(kUnmixedFactor, 1, -1);
 }
 
 int rotated_elements(const HyperParameters& hp, int head_dim) {
@@ -64,20 +74,27 @@ int rotated_elements(const HyperParameters& hp, int head_dim) {
 
 }  // namespace
 
+/// What `rope.scaling.yarn_ext_factor` says of the mix decides, not the type: without a mix all angles are divided
+/// alike, and another factor belongs to the magnitude. So llama.cpp has it.
 RopeTable read_rope(const HyperParameters& hp, int head_dim, std::int64_t context) {
   RopeTable rope;
   rope.n_rot = rotated_elements(hp, head_dim);
   rope.base = hp.optional_real(kBase).value_or(rope.base);
   rope.scaling = scaling_type(hp);
   rope.factor = scaling_factor(hp);
+  if (rope.scaling == RopeScaling::None) rope.factor = 1;
+  rope.attention_factor = read_factor(hp, kAttentionFactor).value_or(1.0f);
   hp.expect_neutral("rope.scaling.alpha", 0, 0);
-  if (rope.scaling == RopeScaling::Yarn) {
+  const float by_type = rope.scaling == RopeScaling::Yarn ? 1.0f : 0.0f;
+  const float mix = read_unless_negative(hp, kMix).value_or(by_type);
+  if (mix != 0 && rope.scaling != RopeScaling::None) {
+    rope.scaling = RopeScaling::Yarn;
+    rope.extrapolation = mix;
     read_yarn(hp, context, rope);
     return rope;
   }
-  hp.expect_neutral(kAttentionFactor.key, 1, 0);
-  if (rope.factor == 1) rope.scaling = RopeScaling::None;
-  if (rope.scaling == RopeScaling::None) rope.factor = 1;
+  if (mix == 0) rope.attention_factor *= read_unless_negative(hp, kUnmixedFactor).value_or(1.0f);
+  rope.scaling = rope.factor == 1 ? RopeScaling::None : RopeScaling::Linear;
   return rope;
 }
 

@@ -138,11 +138,13 @@ Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std:
 std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warnings) {
   const int threads = options.threads > 0 ? options.threads : default_threads().threads;
   auto backend = open_backend(options.backend, {.threads = threads,
+                                                .prompt_threads = options.prompt_threads,
                                                 .isa = options.isa,
                                                 .bytes_per_thread = options.bytes_per_thread,
                                                 .deterministic = options.deterministic});
 
   GgufFile file = GgufFile::open(options.path, warnings);
+  if (options.prepare) options.prepare(file);
   ModelSpec spec = open_model(file.metadata());
   if (file.tensors().all().empty()) {
     throw Error(ErrorKind::Model,

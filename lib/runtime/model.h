@@ -20,14 +20,17 @@ namespace llm {
 struct LoadOptions {
   std::filesystem::path path;
   std::string backend = "cpu";
-  int threads = 0;       ///< 0: default_threads()
-  std::string isa = {};  ///< empty: what LLM_RUN_ISA says, else the best of this machine
+  int threads = 0;         ///< 0: default_threads()
+  int prompt_threads = 0;  ///< BackendOptions::prompt_threads
+  std::string isa = {};    ///< empty: what LLM_RUN_ISA says, else the best of this machine
   std::uint64_t bytes_per_thread = BackendOptions{}.bytes_per_thread;
   bool deterministic = false;  ///< BackendOptions::deterministic
   enum class Weights : std::uint8_t {
     Load,
     Leave,  ///< nothing beyond the files' headers is read: what a model would need can be told, it cannot run
   } weights = Weights::Load;
+  /// Gets the file as it was opened, before anything is read of it: what shall count instead of its values.
+  std::function<void(GgufFile&)> prepare = {};
   std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded; may be empty
 };
 

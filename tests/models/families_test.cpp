@@ -232,6 +232,32 @@ TEST_CASE("scaling of rotary positions") {
                           .beta_fast = 16,
                           .beta_slow = 2,
                           .attention_factor = 0.5f});
+  // How far angles are mixed decides, whatever the type is called; without a mix another factor is the magnitude's,
+  // too.
+  const auto scaled = [&](const char* type, const std::function<void(TinyFile&)>& more) {
+    return with([&](TinyFile& f) {
+      f.set("qwen3.rope.scaling.type", type);
+      f.set("qwen3.rope.scaling.factor", 4.0f);
+      more(f);
+    });
+  };
+  const auto mix = [](float share) {
+    return [share](TinyFile& f) { f.set("qwen3.rope.scaling.yarn_ext_factor", share); };
+  };
+  RopeTable mixed{.n_rot = 8, .scaling = RopeScaling::Yarn, .factor = 4, .original_context = 64};
+  CHECK(scaled("linear", mix(1)) == mixed);
+  CHECK(scaled("yarn", mix(-1)) == mixed);
+  CHECK(scaled("linear", mix(-1)) == linear);
+  CHECK(scaled("yarn", mix(0)) == linear);
+  CHECK(scaled("none", mix(1)) == plain);
+  mixed.extrapolation = 0.5f;
+  CHECK(scaled("yarn", mix(0.5f)) == mixed);
+  RopeTable louder = linear;
+  louder.attention_factor = 3;
+  CHECK(scaled("linear", [](TinyFile& f) {
+          f.set("qwen3.rope.scaling.attn_factor", 2.0f);
+          f.set("qwen3.rope.scaling.yarn_attn_factor", 1.5f);
+        }) == louder);
   // Part of each head, and another base.
   const RopeTable part = with([](TinyFile& f) {
     f.set("qwen3.rope.dimension_count", std::uint32_t{4});

@@ -127,11 +127,12 @@ TEST_CASE("scaling of rotary positions that makes no sense") {
           {"linear", "llama.rope.scaling.factor", "inf", f32("rope.scaling.factor", kInf)},
           {"old key", "llama.rope.scale_linear", "-1", f32("rope.scale_linear", -1)},
           {"betas", "llama.rope.scaling.yarn_beta_fast", "beta_slow", yarn(f32("rope.scaling.yarn_beta_fast", 0.5f))},
-          {"extrapolation", "llama.rope.scaling.yarn_ext_factor", "0.5",
-           yarn(f32("rope.scaling.yarn_ext_factor", 0.5f))},
+          {"extrapolation", "llama.rope.scaling.yarn_ext_factor", "nan",
+           yarn(f32("rope.scaling.yarn_ext_factor", kNan))},
+          {"unmixed factor", "llama.rope.scaling.yarn_attn_factor", "2", yarn(f32("rope.scaling.yarn_attn_factor", 2))},
           {"multiplier", "llama.rope.scaling.yarn_log_multiplier", "0.1",
            yarn(f32("rope.scaling.yarn_log_multiplier", 0.1f))},
-          {"linear attention factor", "llama.rope.scaling.attn_factor", "2", f32("rope.scaling.attn_factor", 2)},
+          {"attention factor", "llama.rope.scaling.attn_factor", "-2", f32("rope.scaling.attn_factor", -2)},
       },
       {});
 }

@@ -122,6 +122,32 @@ TEST_CASE("rotary angles: YaRN gives the published implementation's numbers") {
   for (int i = 0; i < 16; ++i) CHECK(row[2 * i] == Approx(cosines[i] / 2).margin(2e-7));
 }
 
+TEST_CASE("rotary angles: YaRN that mixes in less of the original angle, and a magnitude without it") {
+  // By the formula, for a ramp from 0 to 2 (8 elements, base 10000, 32 to 1 turns over 512 positions): pair 1 has half
+  // of its angle kept, pairs 2 and 3 none of it. The mix is taken half.
+  const double theta[] = {1, 0.1, 0.01, 0.001}, kept[] = {1, 0.5, 0, 0};
+  RopeTable table{.n_rot = 8,
+                  .base = 10000,
+                  .scaling = RopeScaling::Yarn,
+                  .factor = 4,
+                  .original_context = 512,
+                  .extrapolation = 0.5f};
+  const double magnitude = 1 + 0.1 * std::log(4.0);
+  float row[8];
+  host::RopeAngles(table, nullptr).row(9, row);
+  for (int i = 0; i < 4; ++i) {
+    const double angle = 9 * theta[i] * ((1 - 0.5 * kept[i]) / 4 + 0.5 * kept[i]);
+    CHECK(row[2 * i] == Approx(magnitude * std::cos(angle)).margin(2e-7));
+    CHECK(row[2 * i + 1] == Approx(magnitude * std::sin(angle)).margin(2e-7));
+  }
+  for (const RopeScaling scaling : {RopeScaling::None, RopeScaling::Linear}) {
+    const RopeTable loud{.n_rot = 8, .base = 10000, .scaling = scaling, .factor = 4, .attention_factor = 1.5f};
+    host::RopeAngles(loud, nullptr).row(8, row);
+    const double by = scaling == RopeScaling::None ? 8 : 2;
+    for (int i = 0; i < 4; ++i) CHECK(row[2 * i] == Approx(1.5 * std::cos(by * theta[i])).margin(2e-7));
+  }
+}
+
 TEST_CASE("YaRN without a longer context is the plain rotation") {
   const RopeTable plain{.n_rot = 16, .base = 10000};
   RopeTable yarn = plain;

@@ -335,12 +335,17 @@ void add_rope(std::vector<OpCase>& cases) {
                        .factor = 8,
                        .original_context = 32,
                        .attention_factor = 0.9f};
+  RopeTable half = yarn, loud = linear;
+  half.extrapolation = 0.5f;
+  loud.attention_factor = 1.5f;
   for (const RopePairing p : {RopePairing::Interleaved, RopePairing::Halves}) {
     const std::string pairing = p == RopePairing::Interleaved ? " interleaved" : " halves";
     cases.push_back({"rope" + pairing, [=] { return rope_scene(p, plain, 16, false); }});
     cases.push_back({"rope of part of a head" + pairing, [=] { return rope_scene(p, plain, 21, false); }});
     cases.push_back({"rope linear" + pairing, [=] { return rope_scene(p, linear, 16, false); }});
     cases.push_back({"rope yarn" + pairing, [=] { return rope_scene(p, yarn, 64, false); }});
+    cases.push_back({"rope yarn, half mixed" + pairing, [=] { return rope_scene(p, half, 64, false); }});
+    cases.push_back({"rope linear with a magnitude" + pairing, [=] { return rope_scene(p, loud, 16, false); }});
     cases.push_back({"rope with factors" + pairing, [=] { return rope_scene(p, plain, 24, true); }});
   }
 }

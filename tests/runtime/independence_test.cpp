@@ -162,6 +162,24 @@ TEST_CASE("logits have the same bits whatever is around them") {
       CHECK(same_bits(logits_in_chunks(other, id, std::span(prompt).subspan(250), 1),
                       std::span(expected).subspan(250 * vocab)));
     }
+    for (const auto& [of_tokens, of_prompts] : {std::pair{1, 3}, std::pair{3, 1}}) {
+      INFO(of_tokens << " threads for tokens, " << of_prompts << " for prompts");
+      Warnings warnings;
+      const auto both = Model::load({.path = folder / "model.gguf",
+                                     .threads = of_tokens,
+                                     .prompt_threads = of_prompts,
+                                     .bytes_per_thread = 0,
+                                     .prepare = {},
+                                     .progress = {}},
+                                    warnings);
+      CHECK(both->backend().describe().ends_with(", " + std::to_string(of_prompts) + " for prompts"));
+      Session other(*both, options);
+      const SequenceId id = other.create();
+      CHECK(same_bits(logits_in_chunks(other, id, prompt, kPrompt), expected));
+      other.rewind(id, 250);
+      CHECK(same_bits(logits_in_chunks(other, id, std::span(prompt).subspan(250), 3),
+                      std::span(expected).subspan(250 * vocab)));
+    }
   }
 }
 

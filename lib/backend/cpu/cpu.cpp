@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <algorithm>
+
 #include "backend/cpu/isa.h"
 #include "backend/cpu/program.h"
 #include "backend/host/interpreter.h"
@@ -28,19 +30,22 @@ Support supports_heads(const CacheType& c) {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(const BackendOptions& options)
-      : kernels_(choose_kernels(options.isa)), options_(options), threads_(granted_threads(options.threads)) {
-    if (threads_ != options.threads) {
-      throw Error(ErrorKind::Device, "asked for " + std::to_string(options.threads) +
-                                         " threads, the OpenMP runtime grants " + std::to_string(threads_) +
-                                         "; check OMP_THREAD_LIMIT or pass -t " + std::to_string(threads_));
+  explicit CpuBackend(const BackendOptions& options) : kernels_(choose_kernels(options.isa)), options_(options) {
+    const int wanted = std::max(options.threads, options.prompt_threads);
+    threads_ = granted_threads(wanted);
+    if (threads_ != wanted) {
+      throw Error(ErrorKind::Device, "asked for " + std::to_string(wanted) + " threads, the OpenMP runtime grants " +
+                                         std::to_string(threads_) + "; check OMP_THREAD_LIMIT or pass " +
+                                         (wanted == options.threads ? "-t " : "-tb ") + std::to_string(threads_));
     }
   }
 
   std::string_view name() const override { return "cpu"; }
   std::string describe() const override {
-    return "cpu: " + std::string(kernels_.isa) + ", " + std::to_string(threads_) +
-           (threads_ == 1 ? " thread" : " threads");
+    const int threads = options_.threads, prompts = options_.prompt_threads;
+    return "cpu: " + std::string(kernels_.isa) + ", " + std::to_string(threads) +
+           (threads == 1 ? " thread" : " threads") +
+           (prompts > 0 && prompts != threads ? ", " + std::to_string(prompts) + " for prompts" : "");
   }
 
   Support supports(const Graph& g, const Node& n) const override {
@@ -63,8 +68,8 @@ class CpuBackend final : public Backend {
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     return std::make_unique<host::HostWeights>(source, plans);
   }
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format,
-                                       std::int32_t n_blocks, std::int64_t /*most_positions*/) override {
+  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
+                                       std::int64_t /*most_positions*/) override {
     return std::make_unique<host::HostCache>(types, format, n_blocks);
   }
   std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
@@ -82,7 +87,7 @@ class CpuBackend final : public Backend {
  private:
   const Kernels& kernels_;
   BackendOptions options_;
-  int threads_;
+  int threads_;  ///< of the largest team
 };
 
 }  // namespace

@@ -98,9 +98,10 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       cache_(cache),
       workspace_(workspace),
       threads_(options.threads),
+      prompt_threads_(options.prompt_threads > 0 ? options.prompt_threads : options.threads),
       bytes_per_thread_(options.bytes_per_thread),
       weight_bytes_(product_bytes(graph_)) {
-  const MemoryPlan memory = plan_program_memory(graph_, threads_);
+  const MemoryPlan memory = plan_program_memory(graph_, most_threads());
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
   for (const ValueInfo& v : graph_.values()) uses_cache_ = uses_cache_ || v.kind == ValueKind::State;
   roots_.resize(graph_.values().size());
@@ -175,7 +176,7 @@ std::unique_ptr<Program::Plan> Program::make_plan(const LayerRange& range, const
         .scratch = memory.scratch_offset[i] == MemoryPlan::kNone ? -1 : n_values + static_cast<int>(i - range.begin),
         .kernels = kernels,
         .cache = cache_.format(),
-        .threads = threads_};
+        .threads = most_threads()};
     for (std::uint32_t v : n.in) site.in.push_back(slot_of[v]);
     for (std::uint32_t v : n.out) site.out.push_back(slot_of[v]);
     if (const auto* table = std::get_if<RopeTable>(&n.op)) {
@@ -210,7 +211,7 @@ std::vector<bool> Program::find_barriers(const LayerRange& range, const MemoryPl
       for (std::uint32_t v : n.in) now.read(range_of(v));
       for (std::uint32_t v : n.out) now.write(range_of(v));
       if (const std::uint64_t at = memory.scratch_offset[i]; at != MemoryPlan::kNone) {
-        now.write({at, at + scratch_bytes(graph_, n, threads_)});
+        now.write({at, at + scratch_bytes(graph_, n, most_threads())});
       }
     }
     sync.push_back(i > range.begin && since.conflicts(now));
@@ -291,9 +292,10 @@ Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::s
 
 /// Threads that have enough to do. Sixteen tokens cost about as much again as reading the weights once.
 int Program::team_size(const host::StepRows& rows) const {
-  if (bytes_per_thread_ == 0) return threads_;
+  const int threads = rows.tokens > kFewTokens ? prompt_threads_ : threads_;
+  if (bytes_per_thread_ == 0) return threads;
   const std::uint64_t work = weight_bytes_ + weight_bytes_ / 16 * static_cast<std::uint64_t>(rows.tokens - 1);
-  return static_cast<int>(std::clamp<std::uint64_t>(work / bytes_per_thread_, 1, static_cast<std::uint64_t>(threads_)));
+  return static_cast<int>(std::clamp<std::uint64_t>(work / bytes_per_thread_, 1, static_cast<std::uint64_t>(threads)));
 }
 
 std::exception_ptr Program::execute(const StepData& step, const host::StepRows& rows, const Worker& w) {

@@ -1,6 +1,7 @@
 // A compiled graph: a flat list of instructions, executed by all threads in one parallel region.
 #pragma once
 
+#include <algorithm>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -71,6 +72,7 @@ class Program final : public Executable {
   std::byte* binding(const ValueInfo&, const host::StepRows&, std::span<const Binding> in,
                      std::span<const Binding> out) const;
   void bind(const StepData&, const host::StepRows&, std::span<const Binding> in, std::span<const Binding> out);
+  int most_threads() const { return std::max(threads_, prompt_threads_); }
   int team_size(const host::StepRows&) const;
   /// What an observer or a caller's function threw, on thread 0.
   std::exception_ptr execute(const StepData&, const host::StepRows&, const Worker&);
@@ -79,7 +81,7 @@ class Program final : public Executable {
   Graph graph_;
   const host::HostCache& cache_;
   const CpuWorkspace& workspace_;
-  int threads_;
+  int threads_, prompt_threads_;
   std::uint64_t bytes_per_thread_;
   std::uint64_t weight_bytes_ = 0;  ///< that a step of one token reads
   bool uses_cache_ = false;

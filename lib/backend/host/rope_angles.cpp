@@ -43,6 +43,7 @@ RopeAngles::RopeAngles(const RopeTable& a, const float* factors) {
     if (factors != nullptr) theta /= double{factors[i]};
     theta_[static_cast<std::size_t>(i)] = theta;
   }
+  magnitude_ = double{a.attention_factor};
   if (a.scaling == RopeScaling::None) return;
   if (a.scaling == RopeScaling::Linear) {
     for (double& theta : theta_) theta /= double{a.factor};
@@ -52,11 +53,11 @@ RopeAngles::RopeAngles(const RopeTable& a, const float* factors) {
   const YarnRamp ramp(a);
   for (int i = 0; i < pairs; ++i) {
     double& theta = theta_[static_cast<std::size_t>(i)];
-    const double share = ramp.undivided(i);
+    const double share = ramp.undivided(i) * double{a.extrapolation};
     theta = theta / double{a.factor} * (1 - share) + theta * share;
   }
   // A context that is not stretched needs no correction of its attention's temperature.
-  magnitude_ = double{a.attention_factor} * (1 + 0.1 * std::log(std::max(1.0, double{a.factor})));
+  magnitude_ *= 1 + 0.1 * std::log(std::max(1.0, double{a.factor}));
 }
 
 void RopeAngles::row(std::int32_t position, float* cos_sin) const {

@@ -1,0 +1,113 @@
+// What a batch says before it runs: how far results have come, and that rows were written for another model.
+#include "batch_bench.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+std::string rows(int n) {
+  std::string text;
+  for (int i = 0; i < n; ++i) {
+    // The third cannot be run.
+    text += i == 2 ? "{\"id\": \"r2\", \"prompt\": 3}\n"
+                   : "{\"id\": \"r" + std::to_string(i) + "\", \"prompt\": \"row " + std::to_string(i) + "\"}\n";
+  }
+  return text;
+}
+
+std::string line_of(const std::string& plan, const std::string& name) {
+  const std::size_t at = ("\n" + plan).find("\n" + name + " ");
+  REQUIRE(at != std::string::npos);
+  const std::string line = plan.substr(at, plan.find('\n', at) - at);
+  return line.substr(line.find_first_not_of(' ', name.size()));
+}
+
+}  // namespace
+
+TEST_CASE("a plan of a batch that goes on counts what is done") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", rows(8));
+  const auto out = bench.path("out.jsonl");
+  const std::vector<std::string> command{"--batch", input.string(), "-o", out.string(), "--temp", "0"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), command.begin(), command.end());
+    return bench(more);
+  };
+  REQUIRE(with({"--limit", "5"}).code == 7);  // 4 answered, 1 failed
+  const std::string results = read_file(out), state = read_file(bench.path("out.jsonl.state"));
+
+  const Outcome resume = with({"--dry-run", "--resume"});
+  INFO(resume.err);
+  CHECK(resume.code == 0);
+  CHECK(line_of(resume.out, "done") == "4 answered, 1 failed; 3 left");
+  CHECK(line_of(resume.out, "rows") == "8, of which 0 cannot be run; answers 3");
+  const Outcome retry = with({"--dry-run", "--retry-failed"});
+  CHECK(line_of(retry.out, "done") == "4 answered, 0 failed; 4 left");
+  CHECK(line_of(retry.out, "rows") == "8, of which 1 cannot be run; answers 3");
+  CHECK_FALSE(contains(with({"--dry-run"}).out, "done "));
+  // A run that would be refused is refused here, too.
+  const Outcome other = with({"--dry-run", "--resume", "--top-k", "3"});
+  CHECK(other.code == 2);
+  CHECK(contains(other.err, "top"));
+  // Nothing was touched, and nothing is made.
+  CHECK(read_file(out) == results);
+  CHECK(read_file(bench.path("out.jsonl.state")) == state);
+  const Outcome fresh = bench({"--batch", input.string(), "-o", bench.path("none").string(), "--dry-run", "--resume"});
+  CHECK(fresh.code == 0);
+  CHECK_FALSE(std::filesystem::exists(bench.path("none")));
+
+  REQUIRE(with({"--resume"}).code == 7);
+  const Outcome whole = with({"--dry-run", "--resume"});
+  CHECK(line_of(whole.out, "done") == "7 answered, 1 failed; 0 left");
+}
+
+TEST_CASE("rows for another model are told of once, and run") {
+  TinyFile file = tiny_model({.layers = 2, .context = 4096});
+  file.set("general.name", "Toy Model 2");
+  file.set("general.basename", "Toy");
+  const Bench bench(file);
+  const auto batch = [&](const std::string& text, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"--batch", bench.file("in.jsonl", text).string(), "--temp", "0"});
+    return bench(more);
+  };
+  const auto row = [](const std::string& model) {
+    return R"({"prompt": "a", "max_tokens": 2, "model": ")" + model + "\"}\n";
+  };
+  for (const char* own : {"tiny.gguf", "tiny", "TINY", "toy model 2", "Toy"}) {
+    const Outcome o = batch(row(own), {"--strict"});
+    INFO(own << ": " << o.err);
+    CHECK(o.code == 0);
+  }
+  const std::string mixed = row("toy") + row("gpt-9") + row("gpt-9") + row("other");
+  const Outcome o = batch(mixed);
+  CHECK(o.code == 0);
+  CHECK(parse_lines(o.out).size() == 4);
+  CHECK(contains(o.err,
+                 "line 2: \"model\" is \"gpt-9\", and 2 more like it; this model, which runs all rows, is "
+                 "known as \"tiny.gguf\", \"tiny\", \"Toy Model 2\", \"Toy\""));
+  CHECK(o.err.find("warning") == o.err.rfind("warning"));
+  CHECK(batch(mixed, {"--strict"}).code == 10);
+  const Outcome number = batch("{\"prompt\": \"a\", \"model\": 5}\n");
+  CHECK(number.code == 7);
+  CHECK(contains(number.out, "\\\"model\\\" is not a string"));
+}
+
+TEST_CASE("a batch does not go on with other values in place of the file's") {
+  const Bench bench;
+  const std::vector<std::string> command{
+      "--batch", bench.file("in.jsonl", rows(2)).string(), "-o", bench.path("out.jsonl").string(), "--temp", "0"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), command.begin(), command.end());
+    return bench(more);
+  };
+  REQUIRE(with({"--rope-freq-base", "5000"}).code == 0);
+  CHECK(with({"--rope-freq-base", "5000", "--resume"}).code == 0);
+  for (const std::vector<std::string>& other :
+       {std::vector<std::string>{"--resume"}, std::vector<std::string>{"--resume", "--rope-freq-base", "6000"}}) {
+    const Outcome o = with(other);
+    INFO(o.err);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, "llama.rope.freq_base=float:5000"));
+  }
+}
