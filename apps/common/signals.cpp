@@ -51,7 +51,7 @@ void handle_bus_error(int signal, siginfo_t* info, void*) {
 
 void report_lost_files() {
   g_lost_file_message =
-      std::string(program()) + ": error: the model file was cut or became unreadable while it was in use\n";
+      std::string(program()) + ": error[E-IO]: the model file was cut or became unreadable while it was in use\n";
   struct sigaction action {};
   action.sa_sigaction = handle_bus_error;
   action.sa_flags = SA_SIGINFO;

@@ -202,7 +202,7 @@ TEST_CASE("the wish to think goes to the variable that the template reads") {
   const Outcome off = bench.ask(kAllows, {"-rea", "off", "-n", "1"});
   CHECK(contains(off.err, "note: the chat template has no variable that turns thinking off"));
   const Outcome on = bench.ask(kAllows, {"-rea", "on", "-n", "1", "--strict"});
-  CHECK(contains(on.err, "warning: the chat template has no variable"));
+  CHECK(contains(on.err, "warning[no-thinking-switch]: "));
   CHECK(on.code == 10);
   const Outcome unread = bench.ask(kAllows, {"--reasoning-effort", "low", "-n", "1"});
   CHECK(contains(unread.err, "does not read the variable \"reasoning_effort\""));
