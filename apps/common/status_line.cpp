@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "common/output.h"
+#include "common/terminal_undo.h"
 
 namespace llm::app {
 namespace {
@@ -15,15 +16,19 @@ int columns_of_stderr() {
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-constexpr std::string_view kToBlankLine = "\r\033[K";
+constexpr const char* kToBlankLine = "\r\033[K";
 
 }  // namespace
 
 void draw_status_line(std::string_view text) {
-  write_stderr(std::string(kToBlankLine) + fitted_to(text, columns_of_stderr()));
+  undo_on_signal(STDERR_FILENO, kToBlankLine);
+  write_stderr(kToBlankLine + fitted_to(text, columns_of_stderr()));
 }
 
-void clear_status_line() { write_stderr(kToBlankLine); }
+void clear_status_line() {
+  write_stderr(kToBlankLine);
+  undo_on_signal(STDERR_FILENO, nullptr);
+}
 
 std::string fitted_to(std::string_view text, int columns) {
   if (columns <= 0) return std::string(text);

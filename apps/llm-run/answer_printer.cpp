@@ -1,16 +1,20 @@
 #include "answer_printer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <string>
 
 #include "common/messages.h"
 #include "common/output.h"
+#include "common/terminal_undo.h"
 
 namespace llm::app {
 namespace {
 
 constexpr std::string_view kDim = "\x1b[2m", kNormal = "\x1b[0m";
+constexpr const char* kNormalLine = "\x1b[0m\n";
 constexpr std::string_view kOpen = "<think>\n", kClose = "\n</think>";
 
 bool colours() {
@@ -39,7 +43,10 @@ ThinkingStyle thinking_style(ShowThinking show) {
 void ThinkingWriter::write(std::string_view text) {
   if (style_ == ThinkingStyle::Hidden || text.empty()) return;
   if (!open_) {
-    if (dimmed()) mark(kDim);
+    if (dimmed()) {
+      undo_on_signal(fd(), kNormalLine);
+      mark(kDim);
+    }
     if (style_ == ThinkingStyle::Tagged) mark(kOpen);
     open_ = true;
   }
@@ -54,11 +61,16 @@ void ThinkingWriter::end() {
 
 void ThinkingWriter::break_off() {
   if (!open_) return;
-  if (dimmed()) mark(kNormal);
+  if (dimmed()) {
+    mark(kNormal);
+    undo_on_signal(fd(), nullptr);
+  }
   if (style_ == ThinkingStyle::Tagged) mark(kClose);
   if (on_stderr()) mark("\n");
   open_ = false;
 }
+
+int ThinkingWriter::fd() const { return on_stderr() ? STDERR_FILENO : STDOUT_FILENO; }
 
 /// What the model wrote: a terminal gets no control characters of it.
 void ThinkingWriter::out(std::string_view text) const {

@@ -35,6 +35,7 @@ class ThinkingWriter {
   void out(std::string_view text) const;
   void mark(std::string_view bytes) const;
   bool on_stderr() const { return style_ == ThinkingStyle::StderrDimmed || style_ == ThinkingStyle::StderrPlain; }
+  int fd() const;
   bool dimmed() const { return style_ == ThinkingStyle::Dimmed || style_ == ThinkingStyle::StderrDimmed; }
 
   ThinkingStyle style_;

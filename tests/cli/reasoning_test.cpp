@@ -320,3 +320,13 @@ TEST_CASE("on a terminal thinking is dimmed, in one answer as in a chat") {
   CHECK(no_colour.end() == 0);
   CHECK(contains(no_colour.rest(), "<think>\r\n" + thought + "\r\n</think>\r\n\r\n"));
 }
+
+TEST_CASE("a signal that ends a program at once gives the terminal its letters back") {
+  const Bench bench;
+  Terminal t(bench.command({"--chat-template", kOpens, "-p", "Tell me a story.", "--ignore-eos"}));
+  t.until("\x1b[2m");
+  t.send(SIGINT);  // the first asks, the second does not
+  t.send(SIGINT);
+  CHECK(t.end() == 130);
+  CHECK(contains(t.rest(), "\x1b[0m"));
+}
