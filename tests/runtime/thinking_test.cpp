@@ -318,3 +318,30 @@ TEST_CASE("a vocabulary that begins texts with a space puts none into a mark", "
   const Played p = play(bench, thinks(Inside, 2), bench.bytes("ab"), 40);
   CHECK(p.all.starts_with("ab\n</think>"));
 }
+
+TEST_CASE("a backend draws no token where one may be put in", "[thinking]") {
+  const Bench bench;
+  AnswerOptions options = thinks(Inside, 2);
+  options.sampling.temperature = 0;
+  AnswerOptions free = thinks(Inside);
+  free.sampling.temperature = 0;
+  const std::vector<Token> prompt = bench.tokens("a"), text = bench.bytes("012");
+  Answer limited(bench.model(), options, prompt), unlimited(bench.model(), free, prompt);
+  REQUIRE(unlimited.rule(0));
+  CHECK(limited.rule(0));
+  CHECK(limited.rule(1));  // the second token of the thinking
+  limited.take(text[0]);
+  CHECK(limited.rule(0));
+  CHECK_FALSE(limited.rule(1));  // the third is the mark's
+  limited.take(text[1]);
+  CHECK_FALSE(limited.rule(0));
+  std::vector<float> logits(static_cast<std::size_t>(bench.model().dims().vocab));
+  while (limited.take_text().text.empty() && limited.tokens().size() < 30) {
+    if (limited.rule(0)) {
+      limited.take(text[2]);
+    } else {
+      limited.sample(logits);
+    }
+  }
+  CHECK(bench.model().tokenizer().decode(limited.tokens(), true) == "01\n</think>2");
+}
