@@ -13,6 +13,7 @@
 
 #include "common/affinity.h"
 #include "common/events.h"
+#include "common/message_codes.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
@@ -109,6 +110,7 @@ int report(const Error& error) {
     parts.problem += elsewhere;
     print_error(Error(error.kind(), parts));
   }
+  print_hint(error);
   return static_cast<int>(error.kind());
 }
 

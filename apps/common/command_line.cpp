@@ -32,6 +32,16 @@ struct CompletionAsked {
   std::string shell;
 };
 
+/// "--seed: 1 required N missing", as CLI11 says it.
+std::string in_our_words(const std::string& problem) {
+  constexpr std::string_view kBetween = ": 1 required ", kEnd = " missing";
+  const std::size_t at = problem.find(kBetween);
+  if (at == std::string::npos || !problem.ends_with(kEnd)) return problem;
+  const std::size_t type = at + kBetween.size();
+  return "option " + problem.substr(0, at) + " needs a value, " +
+         problem.substr(type, problem.size() - kEnd.size() - type);
+}
+
 [[noreturn]] void usage_error(std::string problem) { throw Error(ErrorKind::Usage, problem + " (see --help)"); }
 
 [[noreturn]] void unknown_option(const CLI::App& cli, std::span<const Alias> aliases, std::string_view name) {
@@ -242,7 +252,7 @@ std::optional<int> parse(CLI::App& cli, int argc, char** argv, const Page& page)
     write_stdout(completion_script(cli, page, asked.shell));
     return 0;
   } catch (const CLI::ParseError& error) {
-    usage_error(error.what());
+    usage_error(in_our_words(error.what()));
   }
   begin_log_file(cli, page);
   say_settings();

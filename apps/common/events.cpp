@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/message_codes.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 
@@ -66,7 +67,9 @@ void emit_event(std::string_view event, EventFields fields) {
 }
 
 void emit_error(const Error& error) {
-  emit_event("error", {{"code", static_cast<int>(error.kind())}, {"message", error.what()}});
+  emit_event(
+      "error",
+      {{"code", static_cast<int>(error.kind())}, {"id", error_code(error.kind()).code}, {"message", error.what()}});
 }
 
 bool EventPace::due(bool is_last) {

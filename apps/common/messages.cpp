@@ -16,6 +16,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
+#include "common/events.h"
+#include "common/message_codes.h"
 #include "common/output.h"
 
 namespace llm::app {
@@ -27,6 +29,7 @@ struct Settings {
   ErrorFormat error_format = ErrorFormat::Text;
   LogFormat log_format = LogFormat::Text;
   std::size_t warnings = 0;
+  std::string_view code;  ///< of the message that is being written
 };
 Settings& settings() {
   static Settings s;
@@ -61,7 +64,7 @@ std::string time_text(spdlog::log_clock::time_point time) {
   return text;
 }
 
-/// `PROGRAM: warning: text`, `PROGRAM: note: text`; the lower levels are plain lines.
+/// `PROGRAM: warning[code]: text`, `PROGRAM: note: text`; the lower levels are plain lines.
 class LineFormatter final : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
@@ -70,6 +73,11 @@ class LineFormatter final : public spdlog::formatter {
       append(settings().program);
       append(": ");
       append(level_name(message.level));
+      if (!settings().code.empty()) {
+        append("[");
+        append(settings().code);
+        append("]");
+      }
       append(": ");
     }
     append({message.payload.data(), message.payload.size()});
@@ -82,10 +90,10 @@ class LineFormatter final : public spdlog::formatter {
 class JsonFormatter final : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
-    const nlohmann::ordered_json json{{"time", time_text(message.time)},
-                                      {"level", level_name(message.level)},
-                                      {"program", settings().program},
-                                      {"message", std::string(message.payload.data(), message.payload.size())}};
+    nlohmann::ordered_json json{
+        {"time", time_text(message.time)}, {"level", level_name(message.level)}, {"program", settings().program}};
+    if (!settings().code.empty()) json["id"] = settings().code;
+    json["message"] = std::string(message.payload.data(), message.payload.size());
     const std::string line = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     out.append(line.data(), line.data() + line.size());
   }
@@ -124,48 +132,27 @@ void write(spdlog::level::level_enum level, std::string_view text) {
   log().log(level, spdlog::string_view_t(text.data(), text.size()));
 }
 
-void write_stderr(std::string_view line) {
-  while (::write(STDERR_FILENO, line.data(), line.size()) < 0 && errno == EINTR) {
-  }
-}
+/// Messages written while it lives have this code.
+class WithCode {
+ public:
+  explicit WithCode(std::string_view code) { settings().code = code; }
+  WithCode(const WithCode&) = delete;
+  WithCode& operator=(const WithCode&) = delete;
+  ~WithCode() { settings().code = {}; }
+};
 
 void log_to(spdlog::sinks::sink& sink, std::string_view error) {
   sink.log(spdlog::details::log_msg("", spdlog::level::err, spdlog::string_view_t(error.data(), error.size())));
   sink.flush();
 }
 
-std::string_view kind_name(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::Runtime:
-      return "runtime";
-    case ErrorKind::Usage:
-      return "usage";
-    case ErrorKind::Model:
-      return "model";
-    case ErrorKind::Memory:
-      return "memory";
-    case ErrorKind::Context:
-      return "context";
-    case ErrorKind::Notation:
-      return "notation";
-    case ErrorKind::Io:
-      return "io";
-    case ErrorKind::Device:
-      return "device";
-    case ErrorKind::Numeric:
-      return "numeric";
-    case ErrorKind::Internal:
-      return "internal";
-  }
-  return "unknown";
-}
-
 std::string as_json(const Error& error) {
   const ErrorParts& parts = error.parts();
   nlohmann::ordered_json json;
   json["program"] = settings().program;
-  json["kind"] = kind_name(error.kind());
+  json["kind"] = error_code(error.kind()).kind_name;
   json["code"] = static_cast<int>(error.kind());
+  json["id"] = error_code(error.kind()).code;
   if (!parts.file.empty()) json["file"] = parts.file;
   if (parts.offset) json["offset"] = *parts.offset;
   if (!parts.subject.empty()) json["subject"] = parts.subject;
@@ -211,7 +198,11 @@ void open_log_file(const std::string& path) {
 
 void print_warnings(const Warnings& warnings) {
   settings().warnings += warnings.size();
-  for (const Warning& w : warnings) write(spdlog::level::warn, w.text);
+  for (const Warning& w : warnings) {
+    const WithCode code(w.code);
+    write(spdlog::level::warn, w.text);
+    emit_event("warning", {{"id", w.code}, {"message", w.text}});
+  }
 }
 
 std::size_t warnings_printed() { return settings().warnings; }
@@ -223,6 +214,8 @@ void verbose(std::string_view text) { write(spdlog::level::trace, text); }
 void print_text(std::string_view text) { write_stderr(stderr_is_terminal() ? terminal_safe(text) : std::string(text)); }
 
 void print_error(const Error& error) {
+  const std::string_view id = error_code(error.kind()).code;
+  const WithCode code(id);
   if (log_is_json()) {  // a line like the others, whose stream must stay JSON
     write(spdlog::level::err, error.what());
     return;
@@ -232,13 +225,15 @@ void print_error(const Error& error) {
     write_stderr(as_json(error) + "\n");
     return;
   }
-  std::string lines = settings().program + ": error: " + error.what() + "\n";
-  if (error.kind() == ErrorKind::Internal) {
-    lines += settings().program +
-             ": this is a bug of ours: please report it with this line, the command and the output of `" +
-             settings().program + " --version`\n";
-  }
-  write_stderr(lines);
+  const std::string line = settings().program + ": error[" + std::string(id) + "]: " + error.what() + "\n";
+  write_stderr(line);
+}
+
+void print_hint(const Error& error) {
+  const std::string hint = hint_for(error, settings().program);
+  const bool wanted = verbosity() >= Verbosity::Normal || error.kind() == ErrorKind::Internal;
+  const bool in_words = !log_is_json() && settings().error_format == ErrorFormat::Text;
+  if (in_words && wanted && !hint.empty()) write_stderr(settings().program + ": hint: " + hint + "\n");
 }
 
 std::string terminal_safe(std::string_view text) {

@@ -1,4 +1,5 @@
 // What programs say to people, on stderr: notes and warnings through the log, errors by one write(2) of the whole line.
+// Errors and warnings carry a code each: message_codes.h.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +41,9 @@ void say(std::string_view text);      ///< a plain line, nothing with -q: timing
 void verbose(std::string_view text);  ///< one or more plain lines with -v
 /// What was asked for and is no result: whole lines as they are, with -q, too.
 void print_text(std::string_view text);
-void print_error(const Error&);  ///< `PROGRAM: error: ...`, or a JSON object with the same parts on one line
+/// `PROGRAM: error[E-CODE]: ...`, or a JSON object with the same parts on one line. What ends a program may have a hint
+/// behind it: print_hint() in message_codes.h.
+void print_error(const Error&);
 
 /// Text as it may go to a terminal: control characters, escapes and bidirectional controls become visible as `\x1b`;
 /// line feed and tab stay. Expects whole UTF-8 sequences.

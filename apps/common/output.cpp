@@ -30,6 +30,20 @@ void write_stdout(std::string_view bytes) {
   }
 }
 
+void write_stderr(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, bytes.data(), bytes.size());
+    if (n >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {
+      pollfd writable{STDERR_FILENO, POLLOUT, 0};
+      (void)::poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
 void redirect_stdout(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0 || ::dup2(fd, STDOUT_FILENO) < 0) {

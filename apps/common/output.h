@@ -13,6 +13,8 @@ struct BrokenPipe {};
 
 /// Writes all of `bytes` to stdout, unbuffered. Throws BrokenPipe, or ErrorKind::Io with the system's reason.
 void write_stdout(std::string_view bytes);
+/// The same to stderr, where nothing that goes wrong is told.
+void write_stderr(std::string_view bytes);
 /// From here on stdout is this file, which loses what it held. Throws ErrorKind::Io.
 void redirect_stdout(const std::string& path);
 bool stdout_is_terminal();

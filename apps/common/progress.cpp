@@ -1,12 +1,11 @@
 #include "common/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <string_view>
 
 #include "common/messages.h"
 #include "common/output.h"
+#include "common/status_line.h"
 
 namespace llm::app {
 namespace {
@@ -19,16 +18,12 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
   return std::chrono::duration<double>(b - a).count();
 }
 
-void to_terminal(std::string_view text) {
-  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody looks: nothing to do about it
-}
-
 }  // namespace
 
 Progress::Progress(std::string what) : what_(std::move(what)) {}
 
 Progress::~Progress() {
-  if (bar_on_screen_) to_terminal("\r\033[K");
+  if (bar_on_screen_) clear_status_line();
 }
 
 void Progress::update(double fraction) {
@@ -48,12 +43,13 @@ void Progress::update(double fraction) {
 
 void Progress::draw(double fraction, double seconds) {
   const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kBarWidth);
-  std::string line = "\r\033[K" + what_ + " [";
-  for (int i = 0; i < kBarWidth; ++i) line += i < filled ? '#' : '.';
-  line += "] " + fixed_text(fraction * 100, 0) + "%";
+  // What matters most comes first: a narrow terminal shows less of the line.
+  std::string line = what_ + " " + fixed_text(fraction * 100, 0) + "%";
   if (seconds > kSlowSeconds && fraction > 0)
     line += " · " + fixed_text(seconds * (1 - fraction) / fraction, 0) + " s left";
-  to_terminal(line);
+  line += " [";
+  for (int i = 0; i < kBarWidth; ++i) line += i < filled ? '#' : '.';
+  draw_status_line(line + "]");
   bar_on_screen_ = true;
 }
 

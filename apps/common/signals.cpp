@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "common/messages.h"
+#include "common/terminal_undo.h"
 
 namespace llm::app {
 namespace {
@@ -19,7 +20,18 @@ std::atomic<const std::vector<std::string>*> g_removed{nullptr};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
               std::atomic<void*>::is_always_lock_free);
 
+std::atomic<const char*> g_undo_stdout{nullptr}, g_undo_stderr{nullptr};
+
+void write_undo(int fd, const char* bytes) {
+  if (bytes == nullptr) return;
+  std::size_t n = 0;
+  while (bytes[n] != 0) ++n;
+  if (::write(fd, bytes, n) < 0) return;  // nobody looks: nothing to do about it
+}
+
 [[noreturn]] void end_now(int code) {
+  write_undo(STDOUT_FILENO, g_undo_stdout.load());
+  write_undo(STDERR_FILENO, g_undo_stderr.load());
   if (const std::vector<std::string>* names = g_removed.load()) {
     for (const std::string& name : *names) ::unlink(name.c_str());
   }
@@ -51,7 +63,7 @@ void handle_bus_error(int signal, siginfo_t* info, void*) {
 
 void report_lost_files() {
   g_lost_file_message =
-      std::string(program()) + ": error: the model file was cut or became unreadable while it was in use\n";
+      std::string(program()) + ": error[E-IO]: the model file was cut or became unreadable while it was in use\n";
   struct sigaction action {};
   action.sa_sigaction = handle_bus_error;
   action.sa_flags = SA_SIGINFO;
@@ -76,6 +88,8 @@ RemovedOnSignal::RemovedOnSignal(std::span<const std::filesystem::path> files) {
   g_removed.store(&names_);
 }
 RemovedOnSignal::~RemovedOnSignal() { g_removed.store(nullptr); }
+
+void undo_on_signal(int fd, const char* bytes) { (fd == STDOUT_FILENO ? g_undo_stdout : g_undo_stderr).store(bytes); }
 
 void on_signal(OnSignal what) { g_ask.store(what == OnSignal::AskToStop); }
 const std::atomic<bool>& stop_requested() { return g_stop; }

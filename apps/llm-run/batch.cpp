@@ -60,6 +60,12 @@ Json shaping_options(const RunOptions& o, const SamplerOptions& sampling, std::s
                {"--choice", o.constraint.choices},
                {"--template-row", o.batch.template_row ? Json(*o.batch.template_row) : Json()},
                {"--backend", backend}};
+  const ReasoningChoice& r = o.chat.reasoning;
+  if (r.wish != ThinkingWish::Auto) options["--reasoning"] = name(r.wish);
+  if (!r.effort.empty()) options["--reasoning-effort"] = r.effort;
+  if (r.budget != kNoBudget) options["--reasoning-budget"] = r.budget;
+  if (!r.budget_message.empty()) options["--reasoning-budget-message"] = r.budget_message;
+  if (r.is_in_text()) options["--reasoning-format"] = r.is_apart() ? "deepseek-legacy" : "none";
   for (const SamplingParameter& p : sampling_parameters()) options[std::string(p.name)] = value(sampling, p);
   for (const SamplerKind kind : sampling.order) options["--samplers"].push_back(std::string(name(kind)));
   options["--dry-sequence-breaker"] = sampling.dry_sequence_breakers;
@@ -120,7 +126,12 @@ class BatchRun {
   void encode_rows();
   void encode(std::size_t index);
   void require_token(Token) const;
-  std::vector<Token> prompt_tokens(const BatchRequest&, AnswerShape&) const;
+  struct RowPrompted {
+    std::vector<Token> tokens;
+    AnswerShape shape = AnswerShape::Completion;
+    std::optional<ReasoningOptions> reasoning = {};
+  };
+  RowPrompted prompt_of(const BatchRequest&) const;
   std::shared_ptr<TokenMasks> constraint_of(const RowChanges&);
   std::shared_ptr<const SequenceBreakers> breakers_of(const SamplerOptions&);
   int rows_at_once() const;
@@ -270,22 +281,23 @@ void BatchRun::require_token(Token token) const {
                                     number_text(static_cast<std::int64_t>(n)) + " tokens");
 }
 
-std::vector<Token> BatchRun::prompt_tokens(const BatchRequest& r, AnswerShape& shape) const {
-  shape = AnswerShape::Completion;
+BatchRun::RowPrompted BatchRun::prompt_of(const BatchRequest& r) const {
   if (const auto* ids = std::get_if<TokenPrompt>(&r.prompt)) {
     for (const Token t : *ids) require_token(t);
-    return *ids;
+    return {.tokens = *ids};
   }
-  if (const auto* text = std::get_if<PromptText>(&r.prompt)) return model_->tokenizer().encode(*text).ids;
+  if (const auto* text = std::get_if<PromptText>(&r.prompt)) return {.tokens = model_->tokenizer().encode(*text).ids};
   if (const auto* plain = std::get_if<PlainPrompt>(&r.prompt)) {
-    if (prompts_->has_template()) shape = AnswerShape::Chat;
-    return prompts_->from_text(plain->text).tokens.ids;
+    Prompt made = prompts_->from_text(plain->text);
+    return {.tokens = std::move(made.tokens.ids),
+            .shape = prompts_->has_template() ? AnswerShape::Chat : AnswerShape::Completion,
+            .reasoning = std::move(made.reasoning)};
   }
-  shape = AnswerShape::Chat;
   const ChatPrompt& chat = std::get<ChatPrompt>(r.prompt);
   Json input{{"messages", chat.messages}};
   input.update(chat.variables);
-  return prompts_->from_chat(read_chat_input(input.dump(), "")).tokens.ids;
+  Prompt made = prompts_->from_chat(read_chat_input(input.dump(), ""));
+  return {.tokens = std::move(made.tokens.ids), .shape = AnswerShape::Chat, .reasoning = std::move(made.reasoning)};
 }
 
 /// Rows with the same form share what is known about it.
@@ -311,21 +323,24 @@ std::shared_ptr<const SequenceBreakers> BatchRun::breakers_of(const SamplerOptio
 void BatchRun::encode(std::size_t index) {
   const BatchRequest& r = requests_[index];
   if (r.failure) return fail_row(index, *r.failure);
-  std::vector<Token> tokens;
-  AnswerShape shape{};
+  RowPrompted prompt;
   try {
     for (const LogitBias& b : r.changes.logit_bias) require_token(b.token);
-    tokens = prompt_tokens(r, shape);
-    if (tokens.empty()) throw Error(ErrorKind::Usage, "the prompt is empty");
+    prompt = prompt_of(r);
+    if (prompt.tokens.empty()) throw Error(ErrorKind::Usage, "the prompt is empty");
   } catch (const Error& error) {
     return fail_row(index, failure_of(error));
   }
   const auto choices = static_cast<std::size_t>(r.choices);
-  Work work{
-      .index = index, .choices = {}, .missing = choices, .prompt_tokens = static_cast<std::int64_t>(tokens.size())};
+  Work work{.index = index,
+            .choices = {},
+            .missing = choices,
+            .shape = prompt.shape,
+            .prompt_tokens = static_cast<std::int64_t>(prompt.tokens.size())};
   work.choices.resize(choices);
   for (std::size_t c = 0; c < choices; ++c) {
-    BatchRow row{tokens, answer_options(r, common_)};
+    BatchRow row{prompt.tokens, answer_options(r, common_)};
+    row.answer.reasoning = prompt.reasoning;
     row.answer.row += c;
     row.answer.constraint = constraint_of(r.changes);
     row.answer.breakers = breakers_of(row.answer.sampling);
@@ -369,6 +384,7 @@ void BatchRun::put(std::size_t index, const Json& line) {
 void BatchRun::finished(BatchResult&& result) {
   const auto [w, c] = choice_of_[result.row];
   Work& work = work_[w];
+  if (!options_.chat.reasoning.is_apart()) result.thinking.clear();  // the text has it
   work.choices[c] = std::move(result);
   if (--work.missing > 0) return;
   std::vector<BatchResult> choices;

@@ -1,12 +1,11 @@
 #include "batch_progress.h"
 
-#include <unistd.h>
-
 #include <string>
 
 #include "common/events.h"
 #include "common/messages.h"
 #include "common/output.h"
+#include "common/status_line.h"
 
 namespace llm::app {
 namespace {
@@ -30,10 +29,6 @@ std::string text(std::size_t done, std::size_t rows, std::size_t failed, std::in
   return line;
 }
 
-void to_terminal(const std::string& bytes) {
-  if (::write(STDERR_FILENO, bytes.data(), bytes.size()) < 0) return;  // nobody looks: nothing to do about it
-}
-
 }  // namespace
 
 void BatchProgressLine::update(std::size_t done, std::size_t failed, std::int64_t tokens) {
@@ -46,7 +41,7 @@ void BatchProgressLine::update(std::size_t done, std::size_t failed, std::int64_
   if (stderr_is_terminal() && !log_is_json()) {
     if (std::chrono::duration<double>(now - drawn_).count() < kRedrawSeconds) return;
     drawn_ = now;
-    to_terminal("\r\033[K" + text(done, rows_, failed, tokens, seconds));
+    draw_status_line(text(done, rows_, failed, tokens, seconds));
     on_screen_ = true;
     return;
   }
@@ -56,7 +51,7 @@ void BatchProgressLine::update(std::size_t done, std::size_t failed, std::int64_
 }
 
 void BatchProgressLine::clear() {
-  if (on_screen_) to_terminal("\r\033[K");
+  if (on_screen_) clear_status_line();
   on_screen_ = false;
 }
 

@@ -18,6 +18,7 @@ Json choice(AnswerShape shape, const BatchResult& result, std::size_t index, con
   Json out{{"index", index}};
   if (shape == AnswerShape::Chat) {
     out["message"] = {{"role", "assistant"}, {"content", result.text}};
+    if (!result.thinking.empty()) out["message"]["reasoning_content"] = result.thinking;
   } else {
     out["text"] = result.text;
   }
@@ -47,15 +48,17 @@ Json timings(std::span<const BatchResult> choices, std::int64_t prompt_tokens, s
 Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, std::size_t number,
                  const AnsweringModel& model, AnswerShape shape, std::int64_t prompt_tokens) {
   Json list = Json::array();
-  std::int64_t generated = 0;
+  std::int64_t generated = 0, thought = 0;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     list.push_back(choice(shape, choices[i], i, model.tokenizer));
     generated += static_cast<std::int64_t>(choices[i].tokens.size());
+    thought += choices[i].thinking_tokens;
   }
-  const Json usage{{"prompt_tokens", prompt_tokens},
-                   {"completion_tokens", generated},
-                   {"total_tokens", prompt_tokens + generated},
-                   {"prompt_tokens_details", {{"cached_tokens", choices.front().shared_tokens}}}};
+  Json usage{{"prompt_tokens", prompt_tokens},
+             {"completion_tokens", generated},
+             {"total_tokens", prompt_tokens + generated},
+             {"prompt_tokens_details", {{"cached_tokens", choices.front().shared_tokens}}}};
+  if (shape == AnswerShape::Chat) usage["completion_tokens_details"] = {{"reasoning_tokens", thought}};
   const Json body{{"id", numbered("cmpl-", number)},
                   {"object", shape == AnswerShape::Chat ? "chat.completion" : "text_completion"},
                   {"model", model.name},

@@ -1,14 +1,15 @@
 #include "chat.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <utility>
 
 #include "answer_options.h"
+#include "answer_printer.h"
 #include "chat_commands.h"
 #include "chat_file.h"
 #include "chat_input.h"
-#include "chat_printer.h"
 #include "chat_report.h"
 #include "chat_settings.h"
 #include "common/escapes.h"
@@ -27,11 +28,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Outcome = LineEditor::Outcome;
 using Role = ChatMessage::Role;
-
-bool ends_in_reasoning(const Prompt& prompt) {
-  const std::string_view text = prompt.text.text;
-  return text.substr(0, text.find_last_not_of(" \n") + 1).ends_with("<think>");
-}
 
 /// What one turn's failure leaves usable; anything else ends the program.
 bool ends_only_the_turn(const Error& error) {
@@ -71,8 +67,9 @@ class Chat {
   /// Answers the last message, or goes on with the last answer. False if there is no answer to keep.
   bool answer();
   Prompt fitting_prompt();
-  AnswerOptions options_for_answer();
-  void tell_end(const GenerateResult&);
+  AnswerOptions options_for_answer(const Prompt&);
+  void keep(ChatMessage);
+  void tell_end(const GenerateResult&, bool said);
 
   void clear();
   void undo(const std::string& count);
@@ -83,12 +80,15 @@ class Chat {
   void set(const std::string& text);
   void show(const std::string& what);
   void think(const std::string& what);
+  void set_thinking(ThinkingWish, std::int64_t budget);
+  void set_reasoning(std::string name, const std::string& value);
   void stop(const std::string& text);
   void read(const std::string& path);
   void glob(const std::string& pattern);
   void add_pending(const std::string& text);
   void save(const std::string& path);
   void load(const std::string& path);
+  void restore_thinking();
   void fork(const std::string& name);
   void stats();
   void why(const std::string& number);
@@ -254,7 +254,7 @@ void Chat::command(const ChatLine& line) {
 void Chat::send(std::string text) {
   std::string whole = pending_.empty() ? std::move(text) : pending_ + "\n" + text;
   std::vector<ChatMessage> before = talk_.messages;
-  talk_.messages.push_back({Role::User, std::move(whole), {}});
+  talk_.messages.push_back({Role::User, std::move(whole)});
   try {
     if (answer()) {
       pending_.clear();
@@ -296,54 +296,45 @@ Prompt Chat::fitting_prompt() {
   throw Error(ErrorKind::Context, problem + "; /undo and /clear make room, -c gives a longer one");
 }
 
-AnswerOptions Chat::options_for_answer() {
+AnswerOptions Chat::options_for_answer(const Prompt& prompt) {
   AnswerOptions options = p_.settings.answer;
+  options.reasoning = prompt.reasoning;
   // A place in the conversation has draws of its own; so has the rest of an answer that goes on.
   const ChatMessage& last = talk_.messages.back();
-  options.row = talk_.turns() + (std::uint64_t{last.role == Role::Assistant ? last.text.size() : 0} << 16);
+  options.row =
+      talk_.turns() + (std::uint64_t{last.role == Role::Assistant ? last.text.size() + last.thinking.size() : 0} << 16);
   if (p_.settings.seed == ChatSettings::Seed::Drawn) options.sampling.seed += attempts_++;
   return options;
 }
 
 bool Chat::answer() {
   const Prompt prompt = fitting_prompt();
-  ChatPrinter printer(default_reasoning_display(),
-                      ends_in_reasoning(prompt) ? ChatPrinter::Begins::InReasoning : ChatPrinter::Begins::Openly);
-  ChatMessage made{Role::Assistant, {}, {}};
+  AnswerPrinter printer(thinking_style(p_.options.chat.reasoning.show), AnswerPrinter::Start::WithoutLineFeeds);
+  ChatMessage made{Role::Assistant, {}};
   on_signal(OnSignal::AskToStop);
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
     bar->update(static_cast<double>(done) / static_cast<double>(total));
     if (done == total) bar.reset();
   };
-  const auto text = [&](std::string_view piece) {
+  const auto step = [&](const Answer&, const AnswerText& piece) {
     printer.write(piece);
-    made.text += piece;
-    return true;
+    made.text += piece.text;
+    made.thinking += piece.thinking;
   };
-  const auto keep = [&] {
-    if (talk_.messages.back().role == Role::User) {
-      talk_.messages.push_back(made);
-      return;
-    }
-    ChatMessage& begun = talk_.messages.back();
-    const bool known = !begun.tokens.empty() && !made.tokens.empty();
-    begun.text += made.text;
-    begun.tokens.insert(begun.tokens.end(), made.tokens.begin(), made.tokens.end());
-    if (!known) begun.tokens.clear();
-  };
+  const auto is_empty = [&] { return made.text.empty() && made.thinking.empty(); };
   Conversation::Answered answered;
   try {
-    const GenerateOptions generation{
-        .answer = options_for_answer(), .cancel = &stop_requested(), .speculation = p_.speculation};
-    answered = talk_.answer(prompt, generation, text, progress);
+    GenerateOptions generation{
+        .answer = options_for_answer(prompt), .cancel = &stop_requested(), .speculation = p_.speculation, .step = step};
+    answered = talk_.answer(prompt, std::move(generation), progress);
   } catch (const Error& error) {
     bar.reset();
-    if (!made.text.empty()) printer.finish();
-    if (made.text.empty() || !ends_only_the_turn(error)) throw;
+    if (!is_empty()) printer.finish();
+    if (is_empty() || !ends_only_the_turn(error)) throw;
     print_error(error);
     if (!failure_) failure_ = static_cast<int>(error.kind());
-    keep();
+    keep(std::move(made));
     return true;
   }
   bar.reset();
@@ -355,23 +346,41 @@ bool Chat::answer() {
   cached_ += answered.cached;
   generated_ += r.generated_tokens;
   last_ = answered;
-  const bool stopped = r.reason == StopReason::Cancelled;
-  if (stopped && made.text.empty()) {
+  const bool nothing = r.reason == StopReason::Cancelled && is_empty();
+  const bool said = !made.text.empty();
+  if (nothing) {
     --answers_;
     tell("\n(stopped before there was an answer: the message is not kept)\n");
   } else {
     printer.finish();
-    keep();
-    tell_end(r);
+    keep(std::move(made));
+    tell_end(r, said);
   }
   if (p_.editor != nullptr) (void)forget_interrupt();
-  return !stopped || !made.text.empty();
+  return !nothing;
 }
 
-void Chat::tell_end(const GenerateResult& r) {
+/// As the answer to the last message, or behind the answer that it goes on with.
+void Chat::keep(ChatMessage made) {
+  if (talk_.messages.back().role == Role::User) {
+    talk_.messages.push_back(std::move(made));
+    return;
+  }
+  ChatMessage& begun = talk_.messages.back();
+  const bool known = !begun.tokens.empty() && !made.tokens.empty();
+  begun.text += made.text;
+  begun.thinking += made.thinking;
+  begun.tokens.insert(begun.tokens.end(), made.tokens.begin(), made.tokens.end());
+  if (!known) begun.tokens.clear();
+}
+
+void Chat::tell_end(const GenerateResult& r, bool said) {
   if (r.reason == StopReason::Cancelled) tell("(stopped: /continue goes on)\n");
   if (r.reason == StopReason::Length && p_.editor != nullptr)
     tell("(cut after " + number_text(r.generated_tokens) + " tokens: /continue goes on)\n");
+  if (!said && r.reason == StopReason::EndOfGeneration && r.thinking_tokens > 0) {
+    tell("(the model ended inside its thinking: there is no answer)\n");
+  }
   if (r.reason == StopReason::ContextFull) {
     note("the answer is cut: the context of " + number_text(talk_.context()) + " tokens is full");
   }
@@ -454,8 +463,24 @@ void Chat::set(const std::string& text) {
   const std::string name = text.substr(0, space);
   if (name == "stop") return stop(text.substr(value));
   if (value == text.size()) throw Error(ErrorKind::Usage, "/set needs a name and a value: /set temp 0.7");
+  if (name.find("reasoning") != std::string::npos) return set_reasoning(name, text.substr(value));
   change_setting(p_.settings, name, text.substr(value));
   tell(name + " is " + text.substr(value) + "\n");
+}
+
+/// The options' names: --reasoning, reasoning_budget ...
+void Chat::set_reasoning(std::string name, const std::string& value) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
+  if (name == "reasoning-effort") {
+    p_.prompts.set_reasoning_effort(reasoning_effort("/set " + name, value));
+    return tell(p_.prompts.describe_thinking() + "\n");
+  }
+  if (name != "reasoning" && name != "reasoning-budget") {
+    throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) +
+                                      "\"; there are reasoning, reasoning-budget and reasoning-effort");
+  }
+  think(value);
 }
 
 void Chat::stop(const std::string& text) {
@@ -471,14 +496,22 @@ void Chat::stop(const std::string& text) {
 }
 
 void Chat::think(const std::string& what) {
-  if (what != "on" && what != "off") {
-    throw Error(ErrorKind::Usage, "/think takes on or off; a number of tokens is not supported yet");
+  if (what == "on" || what == "off" || what == "auto") {
+    set_thinking(thinking_wish("/think", what), kNoBudget);
+  } else if (!what.empty()) {
+    if (what.find_first_not_of("-0123456789") != std::string::npos) {
+      throw Error(ErrorKind::Usage, "/think takes on, off, auto or a number of tokens");
+    }
+    set_thinking(p_.settings.thinking == ThinkingWish::Off ? ThinkingWish::Auto : p_.settings.thinking,
+                 parse_integer("/think", what, kNoBudget, kMaxInt32));
   }
-  if (!p_.prompts.reads("enable_thinking")) {
-    throw Error(ErrorKind::Usage, "this chat template does not read enable_thinking: it cannot be told");
-  }
-  talk_.variables["enable_thinking"] = jinja::Value::boolean(what == "on");
-  tell("thinking is " + what + "\n");
+  tell(p_.prompts.describe_thinking() + "\n");
+}
+
+void Chat::set_thinking(ThinkingWish wish, std::int64_t budget) {
+  p_.prompts.set_thinking(wish, budget);
+  p_.settings.thinking = wish;
+  p_.settings.thinking_budget = budget;
 }
 
 void Chat::read(const std::string& path) {
@@ -516,6 +549,7 @@ void Chat::load(const std::string& path) {
   p_.prompts.set_system(chat.system);
   talk_.messages = std::move(chat.messages);
   p_.settings = std::move(chat.settings);
+  restore_thinking();
   std::string cached;
   if (!chat.cache.empty()) {
     try {
@@ -526,6 +560,16 @@ void Chat::load(const std::string& path) {
     }
   }
   tell("loaded " + std::to_string(talk_.turns()) + " turns" + cached + "\n");
+}
+
+/// As the chat had it, if this template can.
+void Chat::restore_thinking() {
+  try {
+    p_.prompts.set_thinking(p_.settings.thinking, p_.settings.thinking_budget);
+  } catch (const Error& error) {
+    note(error.what());
+    p_.settings.thinking = ThinkingWish::Auto;
+  }
 }
 
 void Chat::fork(const std::string& name) {
@@ -606,6 +650,8 @@ int run_chat(const RunOptions& options) {
   prompts.say_what_is_lost();
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
   ChatSettings settings{.answer = answer_options(options, options.sampling, std::move(constraint), *model)};
+  settings.thinking = options.chat.reasoning.wish;
+  settings.thinking_budget = options.chat.reasoning.budget;
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
   if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
   Drafting drafting(options.speculation, options.model, *model, options.context.cache);

@@ -23,14 +23,16 @@ std::string json_text(const Ordered& json, int indent = -1) {
   return json.dump(indent, ' ', false, Ordered::error_handler_t::replace) + "\n";
 }
 
-Ordered message_json(std::string_view role, const std::string& text) {
-  return Ordered{{"role", std::string(role)}, {"content", text}};
+Ordered message_json(std::string_view role, const std::string& text, const std::string& thinking = {}) {
+  Ordered json{{"role", std::string(role)}, {"content", text}};
+  if (!thinking.empty()) json["reasoning_content"] = thinking;
+  return json;
 }
 
 Ordered messages_json(const std::string& system, std::span<const ChatMessage> messages) {
   Ordered list = Ordered::array();
   if (!system.empty()) list.push_back(message_json("system", system));
-  for (const ChatMessage& m : messages) list.push_back(message_json(name(m.role), m.text));
+  for (const ChatMessage& m : messages) list.push_back(message_json(name(m.role), m.text, m.thinking));
   return list;
 }
 
@@ -64,8 +66,10 @@ void read_messages(const std::string& path, const Ordered& list, SavedChat& chat
     if (role != (users_turn ? "user" : "assistant")) {
       refuse(path, which + " should be the " + (users_turn ? "user" : "assistant") + "'s");
     }
-    chat.messages.push_back(
-        {users_turn ? ChatMessage::Role::User : ChatMessage::Role::Assistant, text.get<std::string>(), {}});
+    const Ordered thinking = m.value("reasoning_content", Ordered());
+    chat.messages.push_back({.role = users_turn ? ChatMessage::Role::User : ChatMessage::Role::Assistant,
+                             .text = text.get<std::string>(),
+                             .thinking = thinking.is_string() ? thinking.get<std::string>() : ""});
   }
 }
 

@@ -83,6 +83,8 @@ Json settings_json(const ChatSettings& settings) {
   json["predict"] = settings.answer.max_tokens;
   json["seed"] = settings.answer.sampling.seed;
   json["stop"] = settings.answer.stop_strings;
+  json["reasoning"] = name(settings.thinking);
+  json["reasoning_budget"] = settings.thinking_budget;
   for (const SamplingParameter& p : sampling_parameters()) {
     json[std::string(p.name)] = number(settings.answer.sampling, p);
   }
@@ -101,6 +103,10 @@ void read_settings(const Json& json, ChatSettings& settings) {
       } else if (name == "seed") {
         changed.answer.sampling.seed = value.get<std::uint64_t>();
         changed.seed = ChatSettings::Seed::Given;
+      } else if (name == "reasoning") {
+        changed.thinking = thinking_wish("reasoning", value.get<std::string>());
+      } else if (name == "reasoning_budget") {
+        changed.thinking_budget = std::max(kNoBudget, value.get<std::int64_t>());
       } else if (name == "stop") {
         changed.answer.stop_strings = value.get<std::vector<std::string>>();
         std::erase(changed.answer.stop_strings, std::string());

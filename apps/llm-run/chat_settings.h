@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "reasoning_options.h"
 #include "runtime/answer.h"
 
 namespace llm::app {
@@ -14,6 +15,8 @@ struct ChatSettings {
   /// With a seed that somebody gave, an answer depends on the conversation alone: /regen repeats it. One that was drawn
   /// gives another with each attempt.
   enum class Seed : std::uint8_t { Given, Drawn } seed = Seed::Drawn;
+  ThinkingWish thinking = ThinkingWish::Auto;
+  std::int64_t thinking_budget = kNoBudget;
 };
 
 /// `name` as on the command line or in requests: top_k, --top-k, temp, predict, seed. Throws ErrorKind::Usage with the

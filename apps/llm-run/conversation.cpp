@@ -20,10 +20,12 @@ Conversation::Conversation(Model& model, Session& session, PromptMaker& prompts)
 Prompt Conversation::render(std::span<const ChatMessage> shown, Ending ending) const {
   ChatInput input;
   std::vector<jinja::Value> list;
-  for (const ChatMessage& m : shown) list.push_back(chat_message(name(m.role), m.text));
+  for (const ChatMessage& m : shown) {
+    list.push_back(m.thinking.empty() ? chat_message(name(m.role), m.text)
+                                      : chat_message(name(m.role), m.text, m.thinking));
+  }
   input.messages = chat_messages(std::move(list));
   input.add_generation_prompt = ending == Ending::AnswerBegins;
-  input.variables = variables;
   return prompts_.from_chat(std::move(input));
 }
 
@@ -32,10 +34,9 @@ Prompt Conversation::prompt() const {
   if (!goes_on) return render(messages, Ending::AnswerBegins);
   Prompt prompt = render(std::span(messages).first(messages.size() - 1), Ending::AnswerBegins);
   const ChatMessage& begun = messages.back();
-  std::vector<Token> tokens = begun.tokens;
+  const std::vector<Token>& tokens = begun.tokens;
   const std::size_t begin = prompt.text.text.size();
-  prompt.text.text += begun.text;
-  prompt.text.user.push_back({begin, prompt.text.text.size()});
+  append_begun(prompt, begun);
   if (tokens.empty()) {
     prompt.tokens = model_.tokenizer().encode(prompt.text);
   } else {  // as sampled: a tokenizer might cut the same text otherwise, and the cache would be lost
@@ -44,6 +45,26 @@ Prompt Conversation::prompt() const {
                                  {.origin = TokenOrigin::User, .bytes = {begin, prompt.text.text.size()}});
   }
   return prompt;
+}
+
+/// The text of an answer as the model writes it: its thinking between the marks, which are the format's, not a
+/// message's.
+void Conversation::append_begun(Prompt& prompt, const ChatMessage& begun) const {
+  std::string& text = prompt.text.text;
+  const std::size_t begin = text.size();
+  const auto add = [&](const std::string& own) {
+    if (own.empty()) return;
+    prompt.text.user.push_back({text.size(), text.size() + own.size()});
+    text += own;
+  };
+  if (prompt.reasoning && !begun.thinking.empty()) {
+    const ReasoningMarkers& m = prompt.reasoning->markers;
+    if (prompt.reasoning->begins == ReasoningPhase::Before) text += m.open + m.before_close;
+    add(begun.thinking);
+    if (!begun.text.empty()) text += m.before_close + m.close + m.to_answer();
+  }
+  add(begun.text);
+  if (prompt.reasoning) prompt.reasoning->begun = text.substr(begin);
 }
 
 std::int64_t Conversation::keep_common_prefix(std::span<const Token> prompt) {
@@ -57,7 +78,6 @@ std::int64_t Conversation::keep_common_prefix(std::span<const Token> prompt) {
 }
 
 Conversation::Answered Conversation::answer(const Prompt& prompt, GenerateOptions options,
-                                            const std::function<bool(std::string_view)>& text,
                                             const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const std::vector<Token>& ids = prompt.tokens.ids;
   session_.require_context(static_cast<std::int64_t>(ids.size()));
@@ -66,7 +86,7 @@ Conversation::Answered Conversation::answer(const Prompt& prompt, GenerateOption
   tokens_ = ids;
   answer_.clear();
   try {
-    answered.result = generate(session_, model_, sequence_, ids, options, text, progress);
+    answered.result = generate(session_, model_, sequence_, ids, options, {}, progress);
   } catch (...) {
     settle();
     throw;

@@ -18,7 +18,7 @@ struct ChatMessage {
   enum class Role : std::uint8_t { User, Assistant } role = Role::User;
   std::string text;
   std::vector<Token> tokens = {};  ///< of an answer, as they were sampled; nothing if it came from a file
-  bool operator==(const ChatMessage& other) const { return role == other.role && text == other.text; }
+  std::string thinking = {};       ///< before the text of an answer
 };
 std::string_view name(ChatMessage::Role);
 
@@ -35,7 +35,6 @@ class Conversation {
   Conversation(Model&, Session&, PromptMaker&);
 
   std::vector<ChatMessage> messages;  ///< user and assistant in turn; the system text is the PromptMaker's
-  jinja::Context variables;           ///< for the template, before those of the options
 
   /// The messages as a prompt for the next answer; an answer at their end is one to go on with. Throws
   /// ErrorKind::Notation for what the template refuses.
@@ -46,7 +45,7 @@ class Conversation {
     GenerateResult result;
     std::int64_t cached = 0;
   };
-  Answered answer(const Prompt&, GenerateOptions, const std::function<bool(std::string_view)>& text,
+  Answered answer(const Prompt&, GenerateOptions,
                   const std::function<void(std::int64_t done, std::int64_t total)>& progress);
 
   /// Turns from the front on that must go so that the rest has room for `answer` tokens, as far as that is possible.
@@ -71,6 +70,7 @@ class Conversation {
   std::int64_t context() const { return session_.context(); }
 
  private:
+  void append_begun(Prompt&, const ChatMessage&) const;
   enum class Ending : std::uint8_t { AnswerBegins, AsItIs };
   Prompt render(std::span<const ChatMessage>, Ending) const;
   std::int64_t keep_common_prefix(std::span<const Token> prompt);

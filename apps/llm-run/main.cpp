@@ -63,13 +63,24 @@ std::string speed(std::int64_t tokens, double seconds) {
   return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
 }
 
+std::string thinking_text(const GenerateResult& r) {
+  return r.thinking_tokens > 0 ? " (" + number_text(r.thinking_tokens) + " thinking)" : "";
+}
+
+/// What is cut inside of the thinking has nothing to show.
+void say_if_only_thought(const GenerateResult& r, bool said) {
+  if (r.thinking_tokens == 0 || said || r.reason == StopReason::Cancelled) return;
+  note("the answer ended inside its thinking, after " + number_text(r.generated_tokens) +
+       " tokens: a larger -n or a --reasoning-budget leaves room for what it would say");
+}
+
 void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, std::string_view reason) {
   const std::string stop(signal_exit_code() != 0 ? "interrupted" : reason);
   say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
       speed(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
-      " · gen " + std::to_string(r.generated_tokens) + " tok" + speed(r.generated_tokens - 1, r.generate_seconds) +
-      drafted_text(r.speculation) + " · TTFT " + fixed_text(r.first_token_seconds, 2) + "s · peak " +
-      bytes_text(peak_resident_bytes()) + " · stop: " + stop);
+      " · gen " + std::to_string(r.generated_tokens) + " tok" + thinking_text(r) +
+      speed(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
+      fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + " · stop: " + stop);
 }
 
 void say_choices(Model& model, const RunOptions& options) {
@@ -113,6 +124,7 @@ Ended answer(Model& model, Session& session, SequenceId sequence, std::span<cons
   emit_event("done", {{"finish_reason", reason},
                       {"prompt_tokens", ended.result.prompt_tokens},
                       {"completion_tokens", ended.result.generated_tokens},
+                      {"reasoning_tokens", ended.result.thinking_tokens},
                       {"prompt_seconds", ended.result.prompt_seconds},
                       {"first_token_seconds", ended.result.first_token_seconds},
                       {"decode_seconds", ended.result.generate_seconds}});
@@ -174,6 +186,8 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   say_choices(*model, options);
   std::shared_ptr<TokenMasks> constraint = grammar ? constraint_for(*std::move(grammar), *model) : nullptr;
   AnswerOptions settings = answer_options(options, options.sampling, std::move(constraint), *model);
+  settings.reasoning = prompt.reasoning;
+  if (settings.reasoning) settings.reasoning->begun = options.output.prefill;
   Drafting drafting(options.speculation, options.model, *model, options.context.cache);
   SessionOptions session_settings = session_options(options, *model);
   session_settings.beside = drafting.memory();
@@ -189,18 +203,21 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   Profile profile;
   profile.begin("prompt");
   if (options.profile) session.observer = &profile;
-  const auto output = make_answer_output(options.output,
+  const auto output = make_answer_output(options.output, options.chat.reasoning,
                                          {.model = std::filesystem::path(options.model.path).filename().string(),
                                           .seed = settings.sampling.seed,
                                           .load_seconds = load_seconds,
                                           .cached_tokens = cached,
-                                          .prefill = options.output.prefill},
+                                          .prefill = options.output.prefill,
+                                          .reasoning = prompt.reasoning},
                                          model->tokenizer());
   GenerateOptions generation = generate_options(options, std::move(settings), prompt, session.context(), start);
   generation.speculation = drafting.start(session.context());
   EventPace pace;
-  generation.step = [&](const Answer& a, std::string_view piece) {
+  bool said = false;
+  generation.step = [&](const Answer& a, const AnswerText& piece) {
     output->step(a, piece);
+    said = said || !piece.text.empty();
     if (pace.due(a.ended())) emit_event("decode", {{"tokens", a.tokens().size()}});
   };
   generation.cached = cached;
@@ -213,6 +230,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   const std::string drafted = drafting.describe();
   if (!drafted.empty()) verbose(drafted);
   if (options.profile) say(profile.table() + (drafted.empty() ? "" : "\n" + drafted));
+  say_if_only_thought(ended.result, said);
   if (options.output.show_timings) {
     say_timing(load_seconds, cached, ended.result, ended.time_up ? "time" : name(ended.result.reason));
   }

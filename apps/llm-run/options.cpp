@@ -30,6 +30,7 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
                               Alias{"-sm", "--split-mode"},
                               Alias{"-fit", "--fit"},
                               Alias{"-lm", "--load-mode"},
+                              Alias{"-rea", "--reasoning"},
                               Alias{"-jf", "--json-schema-file"},
                               Alias{"-bf", "--binary-file"},
                               Alias{"-ctk", "--cache-type-k"},
@@ -37,13 +38,25 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
                               Alias{"-md", "--model-draft"},
                               Alias{"-ngld", "--gpu-layers-draft"}};
 
-constexpr std::array<std::string_view, 36> kCommon{
-    "--model",          "--threads",     "--gpu-layers",    "--prompt",      "--file",    "--predict",
-    "--reverse-prompt", "--interactive", "--system-prompt", "--single-turn", "--no-cnv",  "--chat-template",
-    "--ctx-size",       "--on-overflow", "--seed",          "--temp",        "--top-k",   "--top-p",
-    "--min-p",          "--greedy",      "--grammar",       "--json-schema", "--regex",   "--choice",
-    "--output-format",  "--output",      "--batch",         "--parallel",    "--resume",  "--quiet",
-    "--verbose",        "--config",      "--help",          "--help-all",    "--version", "--dry-run"};
+constexpr std::array<std::string_view, 38> kCommon{"--model",          "--threads",
+                                                   "--gpu-layers",     "--prompt",
+                                                   "--file",           "--predict",
+                                                   "--reverse-prompt", "--interactive",
+                                                   "--system-prompt",  "--single-turn",
+                                                   "--no-cnv",         "--chat-template",
+                                                   "--reasoning",      "--reasoning-budget",
+                                                   "--ctx-size",       "--on-overflow",
+                                                   "--seed",           "--temp",
+                                                   "--top-k",          "--top-p",
+                                                   "--min-p",          "--greedy",
+                                                   "--grammar",        "--json-schema",
+                                                   "--regex",          "--choice",
+                                                   "--output-format",  "--output",
+                                                   "--batch",          "--parallel",
+                                                   "--resume",         "--quiet",
+                                                   "--verbose",        "--config",
+                                                   "--help",           "--help-all",
+                                                   "--version",        "--dry-run"};
 
 constexpr Page kPage{.aliases = kAliases,
                      .usage =
@@ -124,6 +137,7 @@ void finish_texts(RunOptions& o) {
   o.output.prefill = process_escapes(o.output.prefill);
   if (o.prompt.text) o.prompt.text = process_escapes(*o.prompt.text);
   if (o.chat.system) o.chat.system = process_escapes(*o.chat.system);
+  o.chat.reasoning.budget_message = process_escapes(o.chat.reasoning.budget_message);
   for (std::string& stop : o.stop_strings) stop = process_escapes(stop);
 }
 
@@ -142,8 +156,11 @@ void check_mode(RunOptions& o) {
   check_batch_options(o.batch);
   check_prompt_cache_options(o.prompt_cache);
   check_speculation_options(o.speculation);
+  check_reasoning_options(o.chat.reasoning);
   if (o.batch.wanted()) {
     if (o.prompt.given()) throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");
+    if (o.chat.reasoning.show != ShowThinking::Auto)
+      throw Error(ErrorKind::Usage, "--show-thinking is for one answer or a chat; rows have reasoning_content");
     if (o.chat.interactive) throw Error(ErrorKind::Usage, "-i chats, --batch does not: give one");
     if (!o.prompt_cache.file.empty())
       throw Error(ErrorKind::Usage,
@@ -156,6 +173,9 @@ void check_mode(RunOptions& o) {
   }
   if (wants_chat(o)) return refuse_options_of_one_answer(o, "a chat");
   check_output_options(o.output);
+  if (o.output.format != OutputFormat::Text && o.chat.reasoning.show == ShowThinking::Stdout) {
+    throw Error(ErrorKind::Usage, "--show-thinking stdout is about text: JSON has it in reasoning_content");
+  }
   if (!o.output.prefill.empty() && o.constraint.given()) {
     throw Error(ErrorKind::Usage,
                 "--prefill together with a grammar, schema, regex or choice: that one says how the answer begins");
@@ -204,6 +224,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_text_options(cli, o);
   begin_group(cli, "Chat");
   add_chat_options(cli, o.chat);
+  add_reasoning_options(cli, o.chat.reasoning);
   begin_group(cli, "Context");
   add_context_options(cli, o.context);
   add_prompt_cache_options(cli, o.prompt_cache);

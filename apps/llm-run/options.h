@@ -13,6 +13,7 @@
 #include "output_options.h"
 #include "prompt_cache.h"
 #include "prompt_input.h"
+#include "reasoning_options.h"
 #include "sampling_options.h"
 #include "speculation_options.h"
 
@@ -30,9 +31,10 @@ struct ChatOptions {
   std::string template_text;  ///< a template, or the name of one
   std::string template_file;
   std::vector<std::string> template_kwargs;  ///< JSON objects
-  bool interactive = false;                  ///< -i
-  bool single_turn = false;                  ///< -st: one answer
-  bool keep_history = true;                  ///< of the lines typed
+  ReasoningChoice reasoning;
+  bool interactive = false;  ///< -i
+  bool single_turn = false;  ///< -st: one answer
+  bool keep_history = true;  ///< of the lines typed
 };
 
 /// For -n: no end but the model's or the context's.

@@ -60,13 +60,87 @@ std::string padded(std::string_view text, std::size_t width) {
 }  // namespace
 
 PromptMaker::PromptMaker(const ChatOptions& options, const Metadata& metadata, const Tokenizer& tokenizer)
-    : options_(options), metadata_(metadata), tokenizer_(tokenizer), system_(read_system(options)) {
+    : options_(options),
+      metadata_(metadata),
+      tokenizer_(tokenizer),
+      system_(read_system(options)),
+      wish_(options.reasoning.wish),
+      effort_(options.reasoning.effort),
+      budget_(options.reasoning.budget) {
   for (const std::string& json : options.template_kwargs) {
-    read_chat_variables(json, "--chat-template-kwargs", variables_);
+    read_chat_variables(json, "--chat-template-kwargs", given_);
   }
   plain_ = choose(false);
   with_tools_ = choose(true);
   if (!has_template()) refuse_without_template();
+  switch_thinking();
+}
+
+/// What is given by name counts more than a wish that stands for it.
+void PromptMaker::switch_thinking() {
+  variables_ = given_;
+  has_switch_ = false;
+  const auto set = [this](std::string_view variable, const std::string& json) {
+    jinja::Context one;
+    read_chat_variables("{\"" + std::string(variable) + "\": " + json + "}", "", one);
+    variables_.insert(one.begin(), one.end());
+  };
+  for (const ThinkingSwitch& s : thinking_switches()) {
+    if (!reads(std::string(s.variable))) continue;
+    has_switch_ = true;
+    if (wish_ != ThinkingWish::Auto) set(s.variable, std::string(wish_ == ThinkingWish::On ? s.on : s.off));
+  }
+  if (reads(std::string(kThinkingBudgetVariable))) {
+    has_switch_ = true;
+    if (wish_ == ThinkingWish::Off) {
+      set(kThinkingBudgetVariable, "0");
+    } else if (budget_ != kNoBudget) {
+      set(kThinkingBudgetVariable, std::to_string(budget_));
+    }
+  }
+  if (!effort_.empty()) set(kReasoningEffortVariable, "\"" + effort_ + "\"");
+}
+
+void PromptMaker::set_thinking(ThinkingWish wish, std::int64_t budget) {
+  if (wish == ThinkingWish::On && !has_switch_) {
+    throw Error(
+        ErrorKind::Usage,
+        "this chat template has no variable that turns thinking on, such as enable_thinking: the model thinks if "
+        "it does so by itself");
+  }
+  wish_ = wish;
+  budget_ = budget;
+  switch_thinking();
+}
+
+void PromptMaker::set_reasoning_effort(const std::string& effort) {
+  if (!reads(std::string(kReasoningEffortVariable))) {
+    throw Error(ErrorKind::Usage, "this chat template does not read reasoning_effort");
+  }
+  effort_ = effort;
+  switch_thinking();
+}
+
+std::string PromptMaker::describe_thinking() const {
+  std::string text = "thinking ";
+  text += wish_ == ThinkingWish::Auto ? "as the chat template has it" : name(wish_);
+  if (wish_ == ThinkingWish::Off && !has_switch_) text += ", by ending it at once";
+  if (budget_ != kNoBudget && wish_ != ThinkingWish::Off) text += ", at most " + number_text(budget_) + " tokens";
+  if (!effort_.empty()) text += ", effort " + effort_;
+  return text;
+}
+
+ReasoningOptions PromptMaker::reasoning_of(const ChatTemplate& made_by, std::string_view prompt) const {
+  const std::optional<ReasoningMarkers>& known = made_by.reasoning();
+  ReasoningOptions o{.markers = known ? *known : usual_reasoning_markers()};
+  o.begins = reasoning_phase_after(o.markers, prompt);
+  o.budget = wish_ == ThinkingWish::Off && !has_switch_ ? 0 : budget_;
+  o.budget_message = options_.reasoning.budget_message;
+  // Where the template neither knows the marks nor has written one, they are text like any other.
+  const bool thinks = known || o.begins != ReasoningPhase::Before;
+  o.form = thinks ? ReasoningOptions::Form::Answer : ReasoningOptions::Form::Everything;
+  o.text = options_.reasoning.is_in_text() ? ReasoningOptions::Text::Everything : ReasoningOptions::Text::Answer;
+  return o;
 }
 
 PromptMaker::Choice PromptMaker::choose(bool with_tools) const {
@@ -90,9 +164,12 @@ PromptMaker::Choice PromptMaker::choose(bool with_tools) const {
 void PromptMaker::refuse_without_template() const {
   const ChatOptions& o = options_;
   const bool raw = o.format == ChatOptions::Format::Raw;
-  const bool needs_one = !system_.empty() || !o.template_kwargs.empty();
+  const ReasoningChoice& r = o.reasoning;
+  const bool thinks = r.wish != ThinkingWish::Auto || !r.effort.empty() || r.budget != kNoBudget;
+  const bool needs_one = !system_.empty() || !o.template_kwargs.empty() || thinks;
   if (raw && needs_one) {
-    throw Error(ErrorKind::Usage, "-sys and --chat-template-kwargs need a chat template, and -no-cnv asks for none");
+    throw Error(ErrorKind::Usage,
+                "-sys, --chat-template-kwargs and --reasoning need a chat template, and -no-cnv asks for none");
   }
   if (o.format == ChatOptions::Format::Template || needs_one) {
     throw Error(ErrorKind::Notation,
@@ -104,6 +181,14 @@ void PromptMaker::refuse_without_template() const {
 void PromptMaker::say_what_is_lost() const {
   if (!has_template() && options_.format == ChatOptions::Format::ByFile) {
     note("the file has no chat template: raw completion (-no-cnv: without this note; --chat-template gives one)");
+  }
+  if (!has_switch_ && wish_ == ThinkingWish::On) {
+    print_warnings({{"no-thinking-switch",
+                     "the chat template has no variable that turns thinking on, such as enable_thinking: the model "
+                     "thinks if it does so by itself"}});
+  }
+  if (!has_switch_ && wish_ == ThinkingWish::Off) {
+    note("the chat template has no variable that turns thinking off: what begins is ended at once");
   }
   for (const auto& [name, value] : variables_) {
     if (!plain_.chosen->reads(name)) note("the chat template does not read the variable \"" + escaped(name) + "\"");
@@ -131,7 +216,9 @@ Prompt PromptMaker::from_chat(ChatInput input) const {
   input.eos = special_text(tokenizer_, tokenizer_.special().eos);
   input.now = local_now();
   input.variables.insert(variables_.begin(), variables_.end());
-  return finish({.text = choice.chosen->render(input), .tokens = {}, .made_by = choice.name});
+  Prompt prompt{.text = choice.chosen->render(input), .tokens = {}, .made_by = choice.name};
+  prompt.reasoning = reasoning_of(*choice.chosen, prompt.text.text);
+  return finish(std::move(prompt));
 }
 
 Prompt PromptMaker::finish(Prompt prompt) const {
@@ -156,6 +243,9 @@ std::string explain(const Prompt& prompt, const Tokenizer& tokenizer) {
     out += std::string(id.size() < 7 ? 7 - id.size() : 0, ' ') + id + "  " +
            padded(origin_name(prompt.tokens.sources[i].origin, raw), 8) + "  " +
            padded(kind_name(tokenizer.kind(token)), 7) + "  \"" + escaped(tokenizer.piece(token, true)) + "\"\n";
+  }
+  if (prompt.reasoning && prompt.reasoning->begins == ReasoningPhase::Inside) {
+    out += "\nThe answer begins inside its thinking, which " + escaped(prompt.reasoning->markers.close) + " ends.\n";
   }
   return out;
 }

@@ -7,6 +7,7 @@
 
 #include "gguf/metadata.h"
 #include "options.h"
+#include "runtime/thinking.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -15,7 +16,8 @@ namespace llm::app {
 struct Prompt {
   PromptText text;
   EncodedPrompt tokens;
-  std::string made_by;  ///< what formatted it, in words; empty: it is raw text
+  std::string made_by;                             ///< what formatted it, in words; empty: it is raw text
+  std::optional<ReasoningOptions> reasoning = {};  ///< of its answer; nothing for raw text
 };
 
 /// Knows the template that the options and the file ask for. The tokenizer and the metadata must outlive it.
@@ -30,6 +32,12 @@ class PromptMaker {
   const std::string& template_name() const { return plain_.name; }
   const std::string& system() const { return system_; }
   void set_system(std::string text) { system_ = std::move(text); }
+  /// How much the model is to think from now on. Throws ErrorKind::Usage for On where the template has no variable for
+  /// it.
+  void set_thinking(ThinkingWish, std::int64_t budget);
+  void set_reasoning_effort(const std::string&);
+  /// "thinking off, at most 100 tokens"
+  std::string describe_thinking() const;
   /// A text as the user's message, after the system text of the options; without a template as it is.
   Prompt from_text(PromptText text) const;
   /// Messages, tools and variables of a request, to which the options add their system text and variables.
@@ -43,6 +51,8 @@ class PromptMaker {
     std::string name;
   };
   Choice choose(bool with_tools) const;
+  void switch_thinking();
+  ReasoningOptions reasoning_of(const ChatTemplate&, std::string_view prompt) const;
   void refuse_without_template() const;
   Prompt finish(Prompt) const;
 
@@ -50,7 +60,12 @@ class PromptMaker {
   const Metadata& metadata_;
   const Tokenizer& tokenizer_;
   std::string system_;
-  jinja::Context variables_;
+  jinja::Context given_;  ///< variables of the options
+  ThinkingWish wish_;
+  std::string effort_;
+  std::int64_t budget_;
+  jinja::Context variables_;  ///< those, and what the wish and the effort set
+  bool has_switch_ = false;   ///< a variable of the template's turns thinking on and off
   Choice plain_, with_tools_;
 };
 

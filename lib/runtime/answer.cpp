@@ -75,6 +75,12 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
       stop_tokens_(control_tokens(tokenizer_, options_.stop_strings)),
       n_tokens_(std::min(static_cast<std::size_t>(model.dims().vocab), tokenizer_.n_vocab())) {
   if (options_.constraint) constraint_.emplace(options_.constraint);
+  if (options_.reasoning) {
+    const bool form = constraint_ && options_.reasoning->form == ReasoningOptions::Form::Answer;
+    // What covers everything leaves no place for tokens of ours.
+    if (constraint_ && !form) options_.reasoning->budget = -1;
+    thinking_.emplace(tokenizer_, *options_.reasoning, form ? Thinking::AnswerForm::Given : Thinking::AnswerForm::Free);
+  }
   for (const Token t : prompt) sampler_.accept(t);
   constexpr std::size_t kJoined = 8;  // more tokens than a character has bytes
   if (!constraint_) {
@@ -83,59 +89,125 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
   if (options_.max_tokens == 0) end(StopReason::Length);
 }
 
+/// The next token must be one that the constraint allows.
+bool Answer::form_holds() const {
+  if (!constraint_) return false;
+  return !thinking_ || options_.reasoning->form == ReasoningOptions::Form::Everything ||
+         thinking_->phase() == ReasoningPhase::Answer;
+}
+
+Answer::Chosen Answer::choose(std::span<const float> logits) {
+  if (!thinking_) {
+    return {sampler_.sample(constraint_ ? allowed_only(logits) : logits, tokens_.size()), Chosen::By::Model};
+  }
+  if (const auto token = thinking_->put_in(decoder_.in_character())) return {*token, Chosen::By::Rule};
+  const bool undecided = constraint_ && thinking_->phase() == ReasoningPhase::Before;
+  const bool masked = undecided || form_holds();
+  const Token token = sampler_.sample(masked ? allowed_only(logits) : logits, tokens_.size());
+  if (!constraint_ || masked) return {token, Chosen::By::Model};
+  // The thinking before an answer that must have a form ends with its mark and with nothing else.
+  StreamDecoder ahead = decoder_;
+  if (!tokenizer_.is_end_of_generation(token) && !thinking_->runs_into_answer(token, ahead.push(token))) {
+    return {token, Chosen::By::Model};
+  }
+  thinking_->close();
+  return {*thinking_->put_in(false), Chosen::By::Rule};
+}
+
 void Answer::sample(std::span<const float> logits) {
   check(!ended(), "a token sampled after the end of an answer");
   logits = logits.first(n_tokens_);
-  const Token token = sampler_.sample(constraint_ ? allowed_only(logits) : logits, tokens_.size());
-  if (ends(token)) return;
+  const auto [token, by] = choose(logits);
+  if (by == Chosen::By::Model && ends(token)) return;
   if (options_.logprobs) {
     logprobs_.push_back(logprobs(logits, token, static_cast<std::size_t>(*options_.logprobs)));
   }
-  if (constraint_) check(constraint_->accept(token), "a token that the constraint forbids was sampled");
-  add_text(token);
+  if (by == Chosen::By::Model) follow_form(token);
+  add(token);
 }
 
 std::optional<DrawRule> Answer::rule(int unseen) {
-  if (constraint_ || options_.logprobs) return std::nullopt;
+  if (constraint_ || options_.logprobs || (thinking_ && thinking_->may_put_in(unseen))) return std::nullopt;
   return sampler_.rule(n_tokens_, tokens_.size() + static_cast<std::size_t>(unseen), unseen);
 }
 
 void Answer::take(Token token) {
   check(!ended() && token >= 0 && static_cast<std::size_t>(token) < n_tokens_, "a token drawn for an answer");
-  if (!ends(token)) add_text(token);
+  if (!ends(token)) add(token);
 }
 
 /// Whether the answer ends before the token, for its sake.
 bool Answer::ends(Token token) {
   // Where end tokens are ignored, a constraint still ends: nothing else may follow then.
   const bool may_end = options_.end_token == AnswerOptions::EndToken::Stops || constraint_;
+  const bool in_answer = !thinking_ || thinking_->phase() == ReasoningPhase::Answer;
   if (may_end && tokenizer_.is_end_of_generation(token)) {
     end(StopReason::EndOfGeneration);
-  } else if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) {
+  } else if (in_answer && std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) {
     end(StopReason::StopString);
   }
   return ended();
 }
 
-void Answer::add_text(Token token) {
+void Answer::add(Token token) {
   sampler_.accept(token);
   tokens_.push_back(token);
-  text_ += matcher_.push(decoder_.push(token));
-  if (matcher_.matched()) return end(StopReason::StopString);
-  if (constraint_ && constraint_->must_end()) return end(StopReason::EndOfGeneration);
+  take_in(token);
+  if (ended()) return;
+  if (form_holds() && constraint_->must_end()) return end(StopReason::EndOfGeneration);
   if (static_cast<std::int64_t>(tokens_.size()) == options_.max_tokens) end(StopReason::Length);
 }
 
+/// While thinking may still begin, the text is both: perhaps its mark, perhaps the answer.
+void Answer::follow_form(Token token) {
+  const bool undecided = constraint_ && thinking_ && thinking_->phase() == ReasoningPhase::Before && !form_holds();
+  if (!undecided) {
+    if (form_holds()) check(constraint_->accept(token), "a token that the constraint forbids was sampled");
+    return;
+  }
+  form_fits_ = form_fits_ && constraint_->accept(token);
+  const bool opening = thinking_->go_on_opening(token);
+  check(opening || form_fits_, "a token that neither begins the thinking nor the answer was sampled");
+}
+
+void Answer::take_in(Token token) {
+  const std::string text = decoder_.push(token);
+  if (!thinking_) {
+    ready_.text += matcher_.push(text);
+    if (matcher_.matched()) end(StopReason::StopString);
+    return;
+  }
+  const ReasoningPhase before = thinking_->phase();
+  give_out(thinking_->accept(token, text));
+  const bool begun = before == ReasoningPhase::Before && thinking_->phase() != ReasoningPhase::Before;
+  const bool form_is_the_answers = options_.reasoning->form == ReasoningOptions::Form::Answer;
+  if (constraint_ && form_is_the_answers && begun) constraint_->rewind(constraint_->accepted());
+  const std::vector<std::string>& stops = options_.stop_strings;
+  const bool thought = before == ReasoningPhase::Inside && thinking_->phase() != ReasoningPhase::Inside;
+  if (matcher_.matched() ||
+      (thought && std::find(stops.begin(), stops.end(), thinking_->markers().close) != stops.end())) {
+    end(StopReason::StopString);
+  }
+}
+
+void Answer::give_out(const ReasoningParser::Parts& parts) {
+  ready_.thinking += parts.thinking;
+  const bool leaves_answer = !parts.aside.empty() && parts.answer.empty();
+  if (leaves_answer) ready_.text += matcher_.finish();  // a message ends; its text is no part of a stop string
+  if (options_.reasoning->text == ReasoningOptions::Text::Everything) ready_.text += parts.aside;
+  ready_.text += matcher_.push(parts.answer);
+}
+
 std::span<const float> Answer::allowed_only(std::span<const float> logits) {
-  constexpr std::size_t kBits = 64;
   constexpr float kNever = -std::numeric_limits<float>::infinity();
-  const std::span<const std::uint64_t> allowed = constraint_->allowed();
   masked_.assign(logits.size(), kNever);
   bool any = false;
-  for (std::size_t w = 0; w * kBits < logits.size(); ++w) {
-    for (std::uint64_t left = allowed[w]; left != 0; left &= left - 1) {
-      const std::size_t token = w * kBits + static_cast<std::size_t>(std::countr_zero(left));
-      if (token >= logits.size()) break;
+  const bool undecided = !form_holds();
+  if (!undecided || (form_fits_ && thinking_->answer_may_begin())) any = allow(logits, constraint_->allowed());
+  if (undecided) {
+    for (const Token t : thinking_->openings()) {
+      const auto token = static_cast<std::size_t>(t);
+      if (token >= logits.size()) continue;
       masked_[token] = logits[token];
       any = true;
     }
@@ -144,18 +216,38 @@ std::span<const float> Answer::allowed_only(std::span<const float> logits) {
   return masked_;
 }
 
+/// False if the set is empty.
+bool Answer::allow(std::span<const float> logits, std::span<const std::uint64_t> tokens) {
+  constexpr std::size_t kBits = 64;
+  bool any = false;
+  for (std::size_t w = 0; w * kBits < logits.size(); ++w) {
+    for (std::uint64_t left = tokens[w]; left != 0; left &= left - 1) {
+      const std::size_t token = w * kBits + static_cast<std::size_t>(std::countr_zero(left));
+      if (token >= logits.size()) break;
+      masked_[token] = logits[token];
+      any = true;
+    }
+  }
+  return any;
+}
+
 std::size_t Answer::tokens_left() const {
   if (options_.max_tokens < 0) return std::numeric_limits<std::size_t>::max();
   return static_cast<std::size_t>(options_.max_tokens) - tokens_.size();
 }
 
-std::string Answer::take_text() {
+AnswerText Answer::take_text() {
   if (ended()) {
     // A character that only the prompt began is no text of the answer.
-    if (!tokens_.empty()) text_ += matcher_.push(decoder_.finish());
-    text_ += matcher_.finish();
+    const std::string rest = tokens_.empty() ? std::string() : decoder_.finish();
+    if (thinking_) {
+      give_out(thinking_->finish(rest));
+    } else {
+      ready_.text += matcher_.push(rest);
+    }
+    ready_.text += matcher_.finish();
   }
-  return std::exchange(text_, {});
+  return std::exchange(ready_, {});
 }
 
 }  // namespace llm

@@ -15,6 +15,7 @@
 #include "runtime/model.h"
 #include "runtime/sampler.h"
 #include "runtime/stop_matcher.h"
+#include "runtime/thinking.h"
 
 namespace llm {
 
@@ -28,13 +29,19 @@ struct AnswerOptions {
   std::shared_ptr<const SequenceBreakers> breakers = nullptr;
   std::uint64_t row = 0;  ///< of the random numbers, beside sampling.seed
   enum class EndToken : std::uint8_t { Stops, Ignored } end_token = EndToken::Stops;
-  /// The text ends before the first of these. One that is the text of a control token is that token, too, which gives
-  /// no text.
+  /// The answer ends before the first of these; they have no meaning in the thinking, but for the mark that ends it.
+  /// One that is the text of a control token is that token, too, which gives no text.
   std::vector<std::string> stop_strings = {};
-  /// What the text must be, from its first byte to its end: it ends as soon as nothing may follow. May be shared by
+  /// What the answer must be, from its first byte to its end: it ends as soon as nothing may follow. May be shared by
   /// answers.
   std::shared_ptr<TokenMasks> constraint = {};
+  std::optional<ReasoningOptions> reasoning = {};  ///< nothing: all text is the answer
   std::optional<int> logprobs = {};  ///< log probabilities are kept, with those of so many of the likeliest tokens
+};
+
+/// What became complete: first the thinking, then the text.
+struct AnswerText {
+  std::string thinking, text;
 };
 
 class Answer {
@@ -62,14 +69,26 @@ class Answer {
   std::size_t tokens_left() const;
   /// Of each of tokens(), if they were asked for.
   std::span<const Logprobs> token_logprobs() const { return logprobs_; }
+  /// Of tokens(), those of the thinking and its marks.
+  std::int64_t thinking_tokens() const { return thinking_ ? thinking_->tokens() : 0; }
   /// The text that became complete since the last call and is no beginning of a stop string: whole UTF-8 sequences; at
   /// the end, what is left.
-  std::string take_text();
+  AnswerText take_text();
 
  private:
+  struct Chosen {
+    Token token;
+    enum class By : std::uint8_t { Model, Rule } by;  ///< Rule: it was put in, and ends nothing
+  };
+  Chosen choose(std::span<const float> logits);
+  bool form_holds() const;
+  void follow_form(Token);
   std::span<const float> allowed_only(std::span<const float> logits);
   bool ends(Token);
-  void add_text(Token);
+  void add(Token);
+  bool allow(std::span<const float> logits, std::span<const std::uint64_t> tokens);
+  void take_in(Token);
+  void give_out(const ReasoningParser::Parts&);
 
   const Tokenizer& tokenizer_;
   AnswerOptions options_;
@@ -77,12 +96,14 @@ class Answer {
   StreamDecoder decoder_;
   StopMatcher matcher_;
   std::optional<Constraint> constraint_;
+  bool form_fits_ = true;  ///< all tokens so far, even if they may turn out to begin the thinking
+  std::optional<Thinking> thinking_;
   std::vector<float> masked_;  ///< logits, -infinity where the constraint forbids
   std::vector<Token> stop_tokens_;
   std::size_t n_tokens_;  ///< a model may have more rows than its vocabulary has tokens
   std::vector<Token> tokens_;
   std::vector<Logprobs> logprobs_;
-  std::string text_;
+  AnswerText ready_;
   std::optional<StopReason> reason_;
 };
 

@@ -67,9 +67,9 @@ void decode(Window& window, Answer& answer, std::span<const float> logits, const
       if (!std::exchange(sampled, true)) first_token();
     }
     if (!answer.ended() && window.full() && !window.can_shift()) answer.end(StopReason::ContextFull);
-    const std::string piece = answer.take_text();
+    const AnswerText piece = answer.take_text();
     if (options.step) options.step(answer, piece);
-    if (!piece.empty() && text && !text(piece)) answer.end(StopReason::Cancelled);
+    if (!piece.text.empty() && text && !text(piece.text)) answer.end(StopReason::Cancelled);
     if (answer.ended()) return;
     next = window.next(answer.tokens().back(), answer.tokens_left(), answer);
   }
@@ -106,6 +106,7 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
   if (options.speculation != nullptr) result.speculation = options.speculation->counts().since(before);
   result.reason = answer.reason();
   result.generated_tokens = static_cast<std::int64_t>(answer.tokens().size());
+  result.thinking_tokens = answer.thinking_tokens();
   result.tokens.assign(answer.tokens().begin(), answer.tokens().end());
   return result;
 }

@@ -27,18 +27,19 @@ struct GenerateOptions {
   std::optional<std::int64_t> keep = {};
   /// Drafts of its make the same answer come sooner where they come true; null: there are none.
   Speculation* speculation = nullptr;
-  /// Gets the answer after each step, with the text that became complete, which may be empty.
-  std::function<void(const Answer&, std::string_view text)> step = {};
+  /// Gets the answer after each step, with what became complete, which may be empty.
+  std::function<void(const Answer&, const AnswerText&)> step = {};
 };
 
 struct GenerateResult {
   StopReason reason = StopReason::Length;
   std::int64_t prompt_tokens = 0;  ///< that were evaluated
   std::int64_t generated_tokens = 0;
-  std::vector<Token> tokens = {};  ///< those that were generated, without the end token
-  double prompt_seconds = 0;       ///< until the logits after the prompt
-  double first_token_seconds = 0;  ///< until the first token was sampled
-  double generate_seconds = 0;     ///< from the first token on: what the other generated_tokens - 1 took
+  std::int64_t thinking_tokens = 0;  ///< of these
+  std::vector<Token> tokens = {};    ///< those that were generated, without the end token
+  double prompt_seconds = 0;         ///< until the logits after the prompt
+  double first_token_seconds = 0;    ///< until the first token was sampled
+  double generate_seconds = 0;       ///< from the first token on: what the other generated_tokens - 1 took
   SpeculationCounts speculation = {};
 };
 

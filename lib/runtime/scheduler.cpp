@@ -408,12 +408,15 @@ void Scheduler::finish(Running& r) {
   release(r);
   ++progress_.rows_done;
   const Clock::time_point now = Clock::now(), first = r.first_token.value_or(now);
+  AnswerText last = r.answer.take_text();
   callbacks_.finished({.row = r.row,
                        .reason = r.answer.reason(),
                        .error = std::move(r.error),
                        .tokens = {r.answer.tokens().begin(), r.answer.tokens().end()},
                        .logprobs = {r.answer.token_logprobs().begin(), r.answer.token_logprobs().end()},
-                       .text = r.answer.take_text(),
+                       .text = std::move(last.text),
+                       .thinking = std::move(last.thinking),
+                       .thinking_tokens = r.answer.thinking_tokens(),
                        .shared_tokens = r.shared,
                        .prompt_seconds = seconds(r.began, first),
                        .generate_seconds = seconds(first, now)});

@@ -31,8 +31,9 @@ struct BatchResult {
   std::optional<Error> error;
   std::vector<Token> tokens;       ///< generated, without the end token
   std::vector<Logprobs> logprobs;  ///< of each of tokens, if they were asked for
-  std::string text;
-  std::int64_t shared_tokens = 0;  ///< of the prompt, taken from a row before it
+  std::string text, thinking;
+  std::int64_t thinking_tokens = 0;  ///< of tokens
+  std::int64_t shared_tokens = 0;    ///< of the prompt, taken from a row before it
   /// Wall time from the row's first step to its first token, and from there to its end, in the company it had.
   double prompt_seconds = 0, generate_seconds = 0;
 };

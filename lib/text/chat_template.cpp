@@ -109,6 +109,18 @@ Value chat_message(std::string_view role, std::string_view content) {
   return Value::object(Kind::Dict, std::move(dict), Origin::User);
 }
 
+Value chat_message(std::string_view role, std::string_view content, std::string_view thinking) {
+  auto dict = std::make_shared<jinja::DictObject>();
+  const auto set = [&dict](std::string_view key, std::string_view text) {
+    dict->set(Value::string(key, Origin::User), Value::string(text, Origin::User));
+  };
+  set("role", role);
+  set("content", content);
+  set("reasoning_content", thinking);
+  set("reasoning", thinking);
+  return Value::object(Kind::Dict, std::move(dict), Origin::User);
+}
+
 Value chat_messages(std::vector<Value> messages) {
   auto list = std::make_shared<jinja::ListObject>();
   for (const Value& m : messages) list->depth = std::max(list->depth, jinja::depth(m) + 1);

@@ -9,6 +9,7 @@
 
 #include "gguf/metadata.h"
 #include "text/jinja/template.h"
+#include "text/reasoning.h"
 #include "text/tokenizer.h"
 
 namespace llm {
@@ -25,6 +26,8 @@ struct ChatInput {
 
 /// A message that is only text.
 jinja::Value chat_message(std::string_view role, std::string_view content);
+/// An answer with the thinking before it, which templates keep or drop.
+jinja::Value chat_message(std::string_view role, std::string_view content, std::string_view thinking);
 jinja::Value chat_messages(std::vector<jinja::Value> messages);
 /// Reads {"messages": [...], "tools": [...], other variables ...} or the array of messages alone. Throws
 /// ErrorKind::Usage, with `name` as the file.
@@ -38,7 +41,8 @@ jinja::Now parse_now(std::string_view iso);
 
 class ChatTemplate {
  public:
-  ChatTemplate(std::string_view source, jinja::TemplateName name) : template_(source, std::move(name)) {}
+  ChatTemplate(std::string_view source, jinja::TemplateName name)
+      : template_(source, std::move(name)), reasoning_(reasoning_markers_in(source)) {}
 
   /// The default template of a file, or where there are tools its template "tool_use" if it has one; nothing if the
   /// file has none.
@@ -53,10 +57,13 @@ class ChatTemplate {
 
   /// Throws ErrorKind::Notation.
   PromptText render(const ChatInput&) const;
+  /// How answers set their thinking apart, as far as the template says.
+  const std::optional<ReasoningMarkers>& reasoning() const { return reasoning_; }
   bool reads(std::string_view variable) const { return template_.reads(variable); }
 
  private:
   jinja::Template template_;
+  std::optional<ReasoningMarkers> reasoning_;
 };
 
 }  // namespace llm

@@ -147,6 +147,8 @@ class StreamDecoder {
   std::string push(Token);
   /// What is left at the end: an incomplete sequence becomes U+FFFD.
   std::string finish();
+  /// The tokens so far end inside of a character.
+  bool in_character() const { return !held_.empty(); }
 
  private:
   const Tokenizer& tokenizer_;

@@ -38,7 +38,7 @@ inline Json json_of(const std::string& name, std::vector<std::string> arguments)
   return Json::parse(output_of(name, std::move(arguments)));
 }
 
-/// Checks that a run fails with one line on stderr that holds `text`, and nothing on stdout.
+/// Checks that a run fails with one line on stderr that holds `text`, perhaps a hint behind it, and nothing on stdout.
 inline void check_fails(int code, const std::string& text, const std::string& name,
                         std::vector<std::string> arguments) {
   const Outcome o = run_program(name, std::move(arguments));
@@ -46,8 +46,10 @@ inline void check_fails(int code, const std::string& text, const std::string& na
   CHECK(o.code == code);
   CHECK(o.out.empty());
   CHECK(o.err.find(text) != std::string::npos);
-  CHECK(o.err.find("error: ") != std::string::npos);
-  CHECK(std::count(o.err.begin(), o.err.end(), '\n') == 1);
+  CHECK(o.err.starts_with(name + ": error[E-"));
+  const std::size_t second = o.err.find('\n') + 1;
+  CHECK((second == o.err.size() || o.err.substr(second).starts_with(name + ": hint: ")));
+  CHECK(std::count(o.err.begin(), o.err.end(), '\n') == (second == o.err.size() ? 1 : 2));
 }
 
 inline std::string contents(const std::filesystem::path& path) {

@@ -187,7 +187,7 @@ TEST_CASE("quantised input and rows that do not fit are warned about", "[quantiz
   const Outcome o = run_program("llm-quantize", {model, (folder / "o.gguf").string(), "Q4_K_M"});
   CHECK(o.code == 0);
   CHECK_THAT(o.err,
-             contains("warning: 6 tensors are quantised already, the first tensor \"token_embd.weight\" (Q8_0)"));
+             contains("warning[requantized]: 6 tensors are quantised already, the first tensor \"token_embd.weight\" (Q8_0)"));
   CHECK_THAT(o.err, contains("get Q5_0 in place of Q4_K, whose blocks of 256 do not divide their rows"));
   const Outcome fine = run_program("llm-quantize", {model, (folder / "c.gguf").string(), "COPY"});
   CHECK(fine.err.find("warning") == std::string::npos);

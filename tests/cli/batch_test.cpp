@@ -345,7 +345,7 @@ TEST_CASE("a run that is refused leaves the results as they are") {
   std::filesystem::remove(bench.path("out.jsonl.state"));
   const Outcome unknown = with({"--resume"});
   CHECK(unknown.code == 7);
-  CHECK(contains(unknown.err, "warning: " + out.string() + ".state is missing"));
+  CHECK(contains(unknown.err, "warning[no-state]: " + out.string() + ".state is missing"));
 }
 
 TEST_CASE("a device gets rows and no state beside it") {

@@ -78,7 +78,8 @@ TEST_CASE("forms that cannot be used end with code 6 before a model is loaded") 
     return o.err;
   };
   CHECK(refusal({"--grammar", "root = \"a\""}) ==
-        "llm-run: error: grammar, line 1, column 6: expected \"::=\" after the rule's name, at \"= \\\"a\\\"\"\n");
+        "llm-run: error[E-NOTATION]: grammar, line 1, column 6: expected \"::=\" after the rule's name, at \"= \\\"a\\\"\"\n"
+        "llm-run: hint: docs/structured-output.md and docs/chat-templates.md say what can be written\n");
   const std::string path = bench.file("bad.gbnf", "root ::= x\n");
   CHECK_THAT(refusal({"--grammar-file", path}),
              contains("bad.gbnf: grammar, line 1, column 10: the rule \"x\" is not defined"));
@@ -103,5 +104,5 @@ TEST_CASE("keywords that no draft knows are warned about") {
   const Bench bench;
   const Outcome o = bench({"-j", R"({"type":"null","requird":[]})"});
   CHECK(line(o) == "null");
-  CHECK_THAT(o.err, contains("warning: JSON schema, #: \"requird\" is no keyword of JSON Schema; it has no effect"));
+  CHECK_THAT(o.err, contains("warning[schema-keyword]: JSON schema, #: \"requird\" is no keyword of JSON Schema; it has no effect"));
 }

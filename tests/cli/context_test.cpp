@@ -65,7 +65,7 @@ TEST_CASE("a prompt that does not fit is refused, or cut with a warning") {
   CHECK(o.code == 0);
   CHECK(o.out == answer(kForty.substr(12)));
   CHECK(
-      contains(o.err, "warning: prompt 40 tokens, context 32: 12 tokens were cut, from \"cdefghijklmn\" up to \"opq"));
+      contains(o.err, "warning[prompt-cut]: prompt 40 tokens, context 32: 12 tokens were cut, from \"cdefghijklmn\" up to \"opq"));
   CHECK(cut({"-no-cnv", "--keep", "5"}).out == answer(kForty.substr(0, 5) + kForty.substr(17)));
   CHECK(cut({"-no-cnv", "--strict"}).code == 10);
   CHECK(bench({"-no-cnv", "-p", "c", "-n", "1", "--strict"}).code == 0);
@@ -162,7 +162,7 @@ TEST_CASE("a plan of a batch counts tokens and what prompts share, and leaves th
   CHECK(plan_value(o.out, "prompt tokens") == "123, longest 41");
   CHECK(plan_value(o.out, "shared") == "80 tokens, computed once");
   CHECK(plan_value(o.out, "to be computed") == "43 prompt tokens");
-  CHECK(contains(o.err, "warning: line 1: "));
+  CHECK(contains(o.err, "warning[bad-row]: line 1: "));
   CHECK(plan_value(o.out, "fits") == "yes");
   CHECK_FALSE(std::filesystem::exists(output));
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "common/messages.h"
+#include "common/status_line.h"
 #include "support/catch.h"
 
 using namespace llm;
@@ -79,4 +80,14 @@ TEST_CASE("figures for people") {
   CHECK(number_text(5120) == "5,120");
   CHECK(number_text(-1234567) == "-1,234,567");
   CHECK(fixed_text(96.14, 1) == "96.1");
+}
+
+TEST_CASE("a line that is drawn again never wraps") {
+  using llm::app::fitted_to;
+  CHECK(fitted_to("reading 55%", 0) == "reading 55%");
+  CHECK(fitted_to("reading 55%", 12) == "reading 55%");
+  CHECK(fitted_to("reading 55%", 11) == "reading 55");
+  CHECK(fitted_to("a · b", 4) == "a \u00b7");  // one column, two bytes
+  CHECK(fitted_to("a · b", 3) == "a ");
+  CHECK(fitted_to("abc", 1).empty());
 }

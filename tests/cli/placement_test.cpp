@@ -79,7 +79,7 @@ TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {
   CHECK(automatic.out == cpu.out);
   CHECK(by_default.out == cpu.out);
   // Only what stands in the way of a GPU that is there is worth a warning.
-  CHECK(contains(automatic.err, "warning: the model runs on the CPU: ") ==
+  CHECK(contains(automatic.err, "warning[gpu]: the model runs on the CPU: ") ==
         (report.state == GpuReport::State::Unusable));
   for (const char* layers : {"all", "99", "3"}) {
     check_refusal(bench({"-ngl", layers}), 9,

@@ -218,7 +218,7 @@ TEST_CASE("failing output is never success") {
   full.output_file = "/dev/full";
   const Outcome o = run(full);
   CHECK(o.code == 8);
-  CHECK(contains(o.err, "llm-run: error: stdout: "));
+  CHECK(contains(o.err, "llm-run: error[E-IO]: stdout: "));
   Command closed = bench.command({"-p", "a", "-n", "5"});
   closed.output_file = "-";
   CHECK(run(closed).code == 8);
@@ -260,7 +260,7 @@ TEST_CASE("a model file that is cut while it is in use ends in one line") {
       ">/dev/null; }";
   const Outcome o =
       run({.program = "/bin/sh", .arguments = {"-c", script, program("llm-run").string(), bench.model().string()}});
-  CHECK(o.err == "llm-run: error: the model file was cut or became unreadable while it was in use\ncode 8\n");
+  CHECK(o.err == "llm-run: error[E-IO]: the model file was cut or became unreadable while it was in use\ncode 8\n");
 }
 
 TEST_CASE("numbers are checked before anything is done") {
@@ -273,7 +273,7 @@ TEST_CASE("numbers are checked before anything is done") {
       CHECK(o.code == 2);
       CHECK(contains(o.err, option));
       CHECK(contains(o.err, " to "));
-      CHECK(lines(o.err) == 1);
+      CHECK(lines(o.err) == 2);  // the error and a hint
       CHECK(o.out.empty());
     }
   }
@@ -343,7 +343,7 @@ TEST_CASE("exit codes of models, memory, context, devices and numbers") {
   const Bench bench(tiny_model({.layers = 4, .kv_heads = 4, .context = 100000}));
   const Outcome missing = run({.program = program("llm-run"), .arguments = {"-m", "/no/such.gguf", "-p", "a"}});
   CHECK(missing.code == 3);
-  CHECK(missing.err.starts_with("llm-run: error: /no/such.gguf: "));
+  CHECK(missing.err.starts_with("llm-run: error[E-MODEL]: /no/such.gguf: "));
 
   const Outcome memory = bench({"-p", "a", "-c", "2147483647"});  // 512 bytes each: a TiB
   CHECK(memory.code == 4);
@@ -382,10 +382,11 @@ TEST_CASE("errors as JSON have the same parts") {
       run({.program = program("llm-run"), .arguments = {"-m", "/no/such.gguf", "-p", "a", "--error-format=json"}});
   CHECK(o.code == 3);
   CHECK(lines(o.err) == 1);
-  CHECK(o.err.starts_with(R"({"error":{"program":"llm-run","kind":"model","code":3,"file":"/no/such.gguf",)"));
+  CHECK(o.err.starts_with(
+      R"({"error":{"program":"llm-run","kind":"model","code":3,"id":"E-MODEL","file":"/no/such.gguf",)"));
   const Outcome usage = run({.program = program("llm-run"), .arguments = {"--wrong", "--error-format", "json"}});
   CHECK(usage.code == 2);
-  CHECK(usage.err.starts_with(R"({"error":{"program":"llm-run","kind":"usage","code":2,)"));
+  CHECK(usage.err.starts_with(R"({"error":{"program":"llm-run","kind":"usage","code":2,"id":"E-USAGE",)"));
 }
 
 TEST_CASE("-v, --profile and --dump-graph tell about a run without changing it") {
@@ -422,4 +423,17 @@ TEST_CASE("the locale changes nothing") {
   const Outcome german = run(c);
   CHECK(german.code == 0);
   CHECK(german.out == plain.out);
+}
+
+TEST_CASE("an option without its value is named, with what it takes") {
+  const Bench bench;
+  const Outcome o = bench({"-p", "a", "--reasoning"});
+  CHECK(o.code == 2);
+  CHECK(contains(o.err, "error[E-USAGE]: option --reasoning needs a value, on|off|auto (see --help)\n"));
+  CHECK(contains(bench({"-p", "a", "--output-format", "xml"}).err,
+                 "\nllm-run: hint: llm-run --help-all lists all options\n"));
+  const Outcome missing = run({.program = program("llm-run"), .arguments = {"-m", "/no/such.gguf", "-p", "a"}});
+  CHECK(contains(missing.err, "\nllm-run: hint: -m takes the path of a GGUF file"));
+  const Outcome text = run({.program = program("llm-run"), .arguments = {"-m", "/proc/version", "-p", "a"}});
+  CHECK(text.code == 3);
 }

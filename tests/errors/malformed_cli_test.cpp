@@ -18,8 +18,8 @@ namespace llm::test {
 namespace {
 
 constexpr std::chrono::seconds kLimit{10};
-constexpr std::string_view kError = "llm-run: error: ";
-constexpr std::string_view kWarning = "llm-run: warning: ";
+constexpr std::string_view kError = "llm-run: error[E-";
+constexpr std::string_view kWarning = "llm-run: warning[";
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // shadow memory counts as resident
@@ -74,7 +74,7 @@ std::optional<std::string> check_error(const ProcessResult& r, int exit_code, co
   if (has_control_character(line)) return "the line holds control characters";
   if (line.find(word) == std::string::npos) return "the line lacks " + word;
   if (!at_an_offset) return std::nullopt;
-  const std::string start = std::string(kError) + escaped(path.string(), 4096) + ": offset 0x";
+  const std::string start = std::string(kError) + "MODEL]: " + escaped(path.string(), 4096) + ": offset 0x";
   if (!line.starts_with(start)) return "the line must begin with " + start;
   const std::size_t subject = line.find(": ", start.size());
   if (subject == std::string::npos) return "the line lacks a subject";

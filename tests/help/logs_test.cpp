@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
 
+#include "common/message_codes.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/process.h"
@@ -81,7 +84,7 @@ TEST_CASE("the log's file has what -v shows, whatever stderr shows, and errors")
   CHECK(contains(content(log), "threads: "));
   CHECK(contains(content(log), "stop: length\n"));
   CHECK(bench({"--log-file", log, "--grammar", "root ::= ("}).code == 6);
-  CHECK(contains(content(log), "llm-run: error: "));
+  CHECK(contains(content(log), "llm-run: error[E-NOTATION]: "));
   CHECK_FALSE(contains(content(log), "stop: length\n"));  // begun anew
   CHECK(bench({"--log-file", bench.file("tiny.gguf") + "/log"}).code == 8);
   const Outcome model = bench({"--log-file", bench.file("tiny.gguf")});
@@ -105,7 +108,9 @@ TEST_CASE("with --log-jsonl every line on stderr is an object") {
     CHECK(std::any_of(lines.begin(), lines.end(), [&](const Json& line) { return line["level"] == level; }));
   }
   CHECK(objects(content(log)).size() > 3);
-  CHECK(objects(bench({"--log-jsonl", "-c", "many"}).err).back()["level"] == "error");
+  const Json last = objects(bench({"--log-jsonl", "-c", "many"}).err).back();
+  CHECK(last["level"] == "error");
+  CHECK(last["id"] == "E-USAGE");
 }
 
 TEST_CASE("events tell a run: load, prefill, decode, done, end") {
@@ -201,4 +206,51 @@ TEST_CASE("-C and -Cr choose processors, and with them the number of threads") {
   CHECK(contains(bench({"-v", "-t", "-1"}).err, choice.substr(0, choice.find('\n'))));
   for (const char* wrong : {"xyz", "", "0x"}) CHECK(bench({"-C", wrong}).code == 2);
   for (const char* wrong : {"3", "3-1", "a-b", "-"}) CHECK(bench({"-Cr", wrong}).code == 2);
+}
+
+TEST_CASE("every code that errors and warnings carry is in the table and in the documentation") {
+  // The sources are the other side: what they warn with, the table has, and the other way round.
+  static const std::regex given(R"re((?:warnings_?(?:->|\.)push_back\(\{|print_warnings\(\{\{)\s*"([a-z0-9-]+)")re");
+  std::set<std::string> used;
+  for (const char* folder : {"lib", "apps", "models"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(source_dir() / folder)) {
+      if (entry.path().extension() != ".cpp") continue;
+      const std::string text = content(entry.path().string());
+      for (std::sregex_iterator i(text.begin(), text.end(), given), end; i != end; ++i) used.insert((*i)[1]);
+    }
+  }
+  CHECK(used.size() > 20);
+  std::set<std::string> known;
+  const std::string docs = content((source_dir() / "docs" / "cli.md").string());
+  for (const llm::app::WarningCode& w : llm::app::warning_codes()) {
+    CHECK(known.insert(std::string(w.code)).second);
+    CHECK(contains(docs, "| `" + std::string(w.code) + "` | " + std::string(w.meaning) + " |"));
+  }
+  CHECK(used == known);
+  for (const llm::app::ErrorCode& e : llm::app::error_codes()) {
+    CHECK(contains(docs, "| `" + std::string(e.code) + "` | " + std::to_string(static_cast<int>(e.kind)) + " |"));
+  }
+}
+
+TEST_CASE("a warning and an error carry their codes, in words, in JSON and as events") {
+  const Bench bench;
+  const std::string events = bench.file("events"), prompt(5000, 'c');
+  const Outcome warned = bench({"-c", "64", "--on-overflow", "truncate", "-no-cnv", "-p", prompt, "--events", events});
+  CHECK(contains(warned.err, "llm-run: warning[prompt-cut]: prompt "));
+  const auto told = of(objects(content(events)), "warning");
+  REQUIRE(told.size() == 1);
+  CHECK(told[0]["id"] == "prompt-cut");
+  const Outcome refused = bench({"-c", "64", "-no-cnv", "-p", prompt, "--events", events});
+  CHECK(refused.code == 5);
+  CHECK(refused.err.starts_with("llm-run: error[E-CTX]: prompt "));
+  CHECK(contains(refused.err, "; -c N gives more"));  // it says what to do: no second line
+  CHECK_FALSE(contains(refused.err, "hint"));
+  CHECK(of(objects(content(events)), "error").at(0)["id"] == "E-CTX");
+  const Outcome missing = run({.program = program("llm-run"), .arguments = {"-m", "/no/such.gguf", "-p", "a"}});
+  CHECK(contains(missing.err, "llm-run: error[E-MODEL]: /no/such.gguf: "));
+  CHECK(contains(missing.err, "\nllm-run: hint: "));
+  const Outcome quiet = run({.program = program("llm-run"), .arguments = {"-m", "/no/such.gguf", "-p", "a", "-q"}});
+  CHECK(std::count(quiet.err.begin(), quiet.err.end(), '\n') == 1);
+  CHECK(objects(bench({"-c", "64", "--on-overflow", "truncate", "-no-cnv", "-p", prompt, "--log-jsonl"}).err)
+            .at(0)["id"] == "prompt-cut");
 }

@@ -112,12 +112,12 @@ TEST_CASE("errors name the variable, or the file and line") {
     CHECK(o.code == 2);
     CHECK(contains(o.err, part));
   };
-  refused({}, {{"LLAMA_ARG_CTX_SIZE", "many"}}, "error: LLAMA_ARG_CTX_SIZE: \"many\" is not a whole number from 0 to");
+  refused({}, {{"LLAMA_ARG_CTX_SIZE", "many"}}, "error[E-USAGE]: LLAMA_ARG_CTX_SIZE: \"many\" is not a whole number from 0 to");
   refused({}, {{"LLM_RUN_ON_OVERFLOW", "wrap"}},
-          "error: LLM_RUN_ON_OVERFLOW: \"wrap\" is not error, shift or truncate");
+          "error[E-USAGE]: LLM_RUN_ON_OVERFLOW: \"wrap\" is not error, shift or truncate");
   const auto file = [&](const std::string& text, const std::string& part) {
     const std::string path = bench.config(text);
-    refused({"--config", path}, {}, "error: " + path + part);
+    refused({"--config", path}, {}, "error[E-USAGE]: " + path + part);
   };
   file("seed = 1\nctx-size = \"many\"\n", ":2: \"many\" is not a whole number");
   file("\n\nctx-sise = 5\n", ":3: there is no option --ctx-sise; did you mean ctx-size?");
@@ -139,7 +139,7 @@ TEST_CASE("variables without effect are mentioned, those of other programs and o
   const Outcome typo = bench({"-n", "1"}, {{"LLM_RUN_TOPK", "3"}});
   CHECK(typo.code == 0);
   CHECK(
-      contains(typo.err, "warning: LLM_RUN_TOPK has no effect: there is no such setting; did you mean LLM_RUN_TOP_K?"));
+      contains(typo.err, "warning[unknown-variable]: LLM_RUN_TOPK has no effect: there is no such setting; did you mean LLM_RUN_TOP_K?"));
   CHECK(bench({"-n", "1", "--strict"}, {{"LLM_RUN_TOPK", "3"}}).code == 10);
   CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_DEVICE", "CUDA0"}}).err,
                  "note: LLAMA_ARG_DEVICE has no effect: option --device CUDA0 is recognised, not supported yet: "

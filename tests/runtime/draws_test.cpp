@@ -185,7 +185,9 @@ Shown show(Model& model, std::span<const Token> prompt, Asked asked, Who who, Sp
   const SequenceId id = session.create();
   Shown shown;
   GenerateOptions options{.answer = asked.answer, .keep = asked.keep, .speculation = speculation};
-  options.step = [&](const Answer& a, std::string_view text) { shown.steps.emplace_back(a.tokens().size(), text); };
+  options.step = [&](const Answer& a, const AnswerText& piece) {
+    shown.steps.emplace_back(a.tokens().size(), piece.text);
+  };
   std::size_t pieces = 0;
   const auto text = [&](std::string_view) { return ++pieces < asked.stop_after; };
   const GenerateResult result = generate(session, model, id, prompt, options, text, {});

@@ -296,7 +296,7 @@ TEST_CASE("a full context goes on without the older half of what it need not kee
   options.answer.sampling.temperature = 0;
   options.answer.end_token = AnswerOptions::EndToken::Ignored;
   std::vector<Token> sampled;
-  options.step = [&](const Answer& a, std::string_view) { sampled.assign(a.tokens().begin(), a.tokens().end()); };
+  options.step = [&](const Answer& a, const AnswerText&) { sampled.assign(a.tokens().begin(), a.tokens().end()); };
   const auto result = generate(session, *model, session.create(), prompt, options, {}, {});
   CHECK(result.reason == StopReason::Length);
   REQUIRE(sampled.size() == 40);

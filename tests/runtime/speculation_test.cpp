@@ -99,8 +99,8 @@ Shown show(Model& model, std::span<const Token> prompt, const Asked& asked, Spec
   const SequenceId id = session.create();
   Shown shown;
   GenerateOptions options{.answer = asked.answer, .keep = asked.keep, .speculation = speculation};
-  options.step = [&](const Answer& a, std::string_view text) {
-    shown.steps.emplace_back(a.tokens().size(), text);
+  options.step = [&](const Answer& a, const AnswerText& piece) {
+    shown.steps.emplace_back(a.tokens().size(), piece.text);
     shown.logprobs.assign(a.token_logprobs().begin(), a.token_logprobs().end());
   };
   std::size_t pieces = 0;

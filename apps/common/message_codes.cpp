@@ -1,0 +1,108 @@
+#include "common/message_codes.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+namespace llm::app {
+namespace {
+
+constexpr ErrorCode kErrors[] = {
+    {ErrorKind::Runtime, "E-RUN", "runtime", "-v shows what was chosen before"},
+    {ErrorKind::Usage, "E-USAGE", "usage", "{} --help-all lists all options"},
+    {ErrorKind::Model, "E-MODEL", "model", "-m takes the path of a GGUF file, or of any part of a split one"},
+    {ErrorKind::Memory, "E-MEM", "memory", "llm-run --dry-run says what a run takes; -c and -ctk make it less"},
+    {ErrorKind::Context, "E-CTX", "context", "-c gives a longer context"},
+    {ErrorKind::Notation, "E-NOTATION", "notation",
+     "docs/structured-output.md and docs/chat-templates.md say what can be written"},
+    {ErrorKind::Io, "E-IO", "io", ""},
+    {ErrorKind::Device, "E-DEVICE", "device", "llm-run doctor says what there is here to run a model"},
+    {ErrorKind::Numeric, "E-NUMERIC", "numeric", "LLM_RUN_CHECK=1 finds the first step that goes wrong"},
+    {ErrorKind::Internal, "E-INTERNAL", "internal",
+     "this is a bug of ours: please report it with this line, the command and the output of `{} --version`"},
+};
+
+constexpr WarningCode kWarnings[] = {
+    {"bad-row", "a row of a batch cannot be run (--dry-run; otherwise the results say so)"},
+    {"bos-added", "the file lacks the key that asks for a token that begins texts, and gets it"},
+    {"control-token-type", "a token that ends answers is not typed as control in the file"},
+    {"duplicate-tokens", "several tokens have the same text"},
+    {"empty-tokens", "tokens have no text"},
+    {"fallback-type", "rows do not fit a storage type's blocks, and get another type"},
+    {"gpu", "there is a GPU, and the model runs on the CPU"},
+    {"ignored-key", "a key of a row means nothing"},
+    {"memory", "the weights take more than the memory that is free"},
+    {"merges-ignored", "merges of the vocabulary cannot be used"},
+    {"missing-pre-tokenizer", "the file does not say how texts are cut into words"},
+    {"no-importance", "a tensor is quantised without the importance matrix that its type wants"},
+    {"no-importance-entry", "an importance matrix lacks tensors"},
+    {"no-state", "a batch goes on whose options nobody knows"},
+    {"no-thinking-switch", "--reasoning on, and the chat template has no variable for it"},
+    {"prompt-cut", "--on-overflow truncate cut the prompt"},
+    {"requantized", "tensors were quantised already: what they lost stays lost"},
+    {"sampling-key", "a recommendation of the file for sampling cannot be used"},
+    {"schema-keyword", "a keyword of a JSON schema has no effect"},
+    {"split-size", "a file of a split model is larger than asked for"},
+    {"token-id-out-of-range", "a key of the vocabulary names a token that does not exist"},
+    {"token-not-utf8", "texts of tokens are not UTF-8"},
+    {"trailing-data", "the file goes on behind its last tensor"},
+    {"unknown-token-type", "a token has a type that nobody knows"},
+    {"unknown-variable", "an environment variable looks like a setting and is none"},
+    {"unseen-experts", "the text of an importance matrix reached no token of some experts"},
+    {"unused-option", "an option of llm-quantize matches no tensor"},
+    {"unused-tensors", "the model does not use tensors of the file"},
+};
+
+/// What is known better than by the kind alone: of errors whose problem has these words.
+struct Cause {
+  ErrorKind kind;
+  std::string_view words, hint;
+};
+constexpr Cause kCauses[] = {
+    {ErrorKind::Io, "No space left on device", "df -h shows which disks are full"},
+    {ErrorKind::Io, "Permission denied", "ls -ld shows who may read and write there"},
+    {ErrorKind::Io, "No such file or directory",
+     "files are not written into folders that do not exist; mkdir -p makes one"},
+};
+
+/// Messages are "problem; what to do": a semicolon outside of what they quote.
+bool says_what_to_do(std::string_view text) {
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted && (text.substr(i).starts_with("; ") || text.substr(i).starts_with("--help"))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const ErrorCode> error_codes() { return kErrors; }
+
+const ErrorCode& error_code(ErrorKind kind) {
+  return *std::find_if(std::begin(kErrors), std::end(kErrors), [kind](const ErrorCode& e) { return e.kind == kind; });
+}
+
+std::string hint_for(const Error& error, std::string_view program) {
+  if (error.kind() != ErrorKind::Internal && says_what_to_do(error.parts().problem)) return {};
+  const ErrorParts& parts = error.parts();
+  // A field or a tensor: the file is there and may have more of that.
+  const bool in_the_file = error.kind() == ErrorKind::Model && (parts.offset || !parts.subject.empty());
+  const auto cause = std::find_if(std::begin(kCauses), std::end(kCauses), [&](const Cause& c) {
+    return c.kind == error.kind() && parts.problem.find(c.words) != std::string::npos;
+  });
+  if (cause != std::end(kCauses)) return std::string(cause->hint);
+  if (in_the_file) return "llm-inspect verify FILE lists all that is wrong with it";
+  std::string hint(error_code(error.kind()).hint);
+  if (const std::size_t at = hint.find("{}"); at != std::string::npos) hint.replace(at, 2, program);
+  return hint;
+}
+
+std::span<const WarningCode> warning_codes() { return kWarnings; }
+
+}  // namespace llm::app

@@ -1,0 +1,43 @@
+#include "common/status_line.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+#include "common/output.h"
+#include "common/terminal_undo.h"
+
+namespace llm::app {
+namespace {
+
+/// 0 if nobody knows. Asked each time: windows change.
+int columns_of_stderr() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+constexpr const char* kToBlankLine = "\r\033[K";
+
+}  // namespace
+
+void draw_status_line(std::string_view text) {
+  undo_on_signal(STDERR_FILENO, kToBlankLine);
+  write_stderr(kToBlankLine + fitted_to(text, columns_of_stderr()));
+}
+
+void clear_status_line() {
+  write_stderr(kToBlankLine);
+  undo_on_signal(STDERR_FILENO, nullptr);
+}
+
+std::string fitted_to(std::string_view text, int columns) {
+  if (columns <= 0) return std::string(text);
+  std::size_t end = 0;
+  for (int used = 1; used < columns && end < text.size(); ++used) {
+    ++end;
+    while (utf8::is_inside(text, end)) ++end;
+  }
+  return std::string(text.substr(0, end));
+}
+
+}  // namespace llm::app

@@ -1,0 +1,46 @@
+// The options that say how much a model thinks, and what becomes of its thinking.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/cli_fwd.h"
+
+namespace llm::app {
+
+/// Auto: as the template does where nobody says.
+enum class ThinkingWish : std::uint8_t { Auto, On, Off };
+/// Throws ErrorKind::Usage, with `option` in it, for what is not on, off or auto.
+ThinkingWish thinking_wish(const std::string& option, const std::string& text);
+const char* name(ThinkingWish);
+
+enum class ReasoningFormat : std::uint8_t {
+  Auto,            ///< as Apart
+  InText,          ///< none: a part of the text, marks included
+  Apart,           ///< deepseek: in reasoning_content
+  ApartAndInText,  ///< deepseek-legacy
+};
+enum class ShowThinking : std::uint8_t { Auto, Stderr, Stdout, Hide };
+
+inline constexpr std::int64_t kNoBudget = -1;
+
+struct ReasoningChoice {
+  ThinkingWish wish = ThinkingWish::Auto;
+  ReasoningFormat format = ReasoningFormat::Auto;
+  std::string effort;  ///< empty: the template's
+  std::int64_t budget = kNoBudget;
+  std::string budget_message;
+  ShowThinking show = ShowThinking::Auto;
+
+  bool is_in_text() const { return format == ReasoningFormat::InText || format == ReasoningFormat::ApartAndInText; }
+  bool is_apart() const { return format != ReasoningFormat::InText; }
+};
+
+/// "" for default. Throws ErrorKind::Usage, with `option` in it, for what is no level.
+std::string reasoning_effort(const std::string& option, const std::string& text);
+
+void add_reasoning_options(CLI::App&, ReasoningChoice&);
+/// Throws ErrorKind::Usage for options that contradict each other.
+void check_reasoning_options(const ReasoningChoice&);
+
+}  // namespace llm::app

@@ -1,0 +1,332 @@
+// Thinking through the real program. The sample model does not think: templates open the thinking for it, a budget or a
+// prefill ends it, and what it writes there is what it writes without any of that.
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "support/catch.h"
+#include "support/paths.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+#include "support/terminal.h"
+
+using namespace llm::test;
+using Json = nlohmann::json;
+
+namespace {
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+std::string trimmed(const std::string& text) {
+  const std::size_t begin = std::min(text.find_first_not_of(" \n"), text.size());
+  return text.substr(begin, text.find_last_not_of(" \n") + 1 - begin);
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// Its answers begin inside of the thinking, and it shows the thinking of those before.
+const std::string kOpens =
+    "{% for m in messages %}[{{ m.role }}:{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+    "{{ m.content }}]{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}";
+/// It knows thinking, and leaves it to the model.
+const std::string kAllows = "{{ messages[0].content }}:{% if false %}<think></think>{% endif %}";
+
+class Bench {
+ public:
+  Command command(std::vector<std::string> arguments) const {
+    const std::string model = (source_dir() / "models" / "samples" / "fable-dense.gguf").string();
+    arguments.insert(arguments.begin(), {"-m", model, "-t", "1", "--temp", "0", "--no-show-timings"});
+    return {.program = program("llm-run"),
+            .arguments = std::move(arguments),
+            .environment = {{"XDG_STATE_HOME", (folder / "state").string()}}};
+  }
+  Outcome operator()(std::vector<std::string> arguments) const { return run(command(std::move(arguments))); }
+  Outcome ask(const std::string& chat_template, std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"--chat-template", chat_template, "-p", "Tell me a story."});
+    return (*this)(std::move(arguments));
+  }
+  Json json(const std::string& chat_template, std::vector<std::string> arguments) const {
+    arguments.insert(arguments.end(), {"--output-format", "json"});
+    const Outcome o = ask(chat_template, std::move(arguments));
+    INFO(o.err);
+    REQUIRE(o.code == 0);
+    return Json::parse(o.out);
+  }
+  /// What the model writes behind a text.
+  std::string behind(const std::string& text, int tokens) const {
+    const Outcome o = (*this)({"-no-cnv", "--no-newline", "-p", text, "--no-escape", "-n", std::to_string(tokens)});
+    REQUIRE(o.code == 0);
+    return o.out;
+  }
+  Outcome pipe(std::string_view lines, std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"-i", "-q"});
+    Command c = command(std::move(arguments));
+    c.input_file = folder.write("input", lines).string();
+    return run(c);
+  }
+  TempDir folder;
+};
+
+const std::string kPrompt = "[user:Tell me a story.]<think>\n";
+
+}  // namespace
+
+TEST_CASE("a budget ends the thinking that the template began, and the answer follows") {
+  const Bench bench;
+  const std::string thought = bench.behind(kPrompt, 6);
+  const Json j = bench.json(kOpens, {"--reasoning-budget", "6", "-n", "30"});
+  CHECK(j["reasoning_content"] == trimmed(thought));
+  CHECK_FALSE(j["text"].get<std::string>().empty());
+  CHECK(j["finish_reason"] == "length");
+  CHECK(j["usage"]["completion_tokens"] == 30);
+  const int marks = j["usage"]["completion_tokens_details"]["reasoning_tokens"].get<int>() - 6;
+  CHECK(marks >= 1);  // "\n</think>" in the sample's vocabulary
+  CHECK(marks <= 9);
+  // The answer is what the model writes behind the mark.
+  const std::string rest = bench.behind(kPrompt + thought + "\n</think>", 30 - 6 - marks);
+  CHECK(trimmed(j["text"].get<std::string>()) == trimmed(rest));
+  // None at all: the mark is all there is before the answer.
+  const Json none = bench.json(kOpens, {"--reasoning-budget", "0", "-n", "20"});
+  CHECK_FALSE(none.contains("reasoning_content"));
+  CHECK_FALSE(none["text"].get<std::string>().empty());
+  const Json told =
+      bench.json(kOpens, {"--reasoning-budget", "6", "-n", "40", "--reasoning-budget-message", "\\nNow I answer.\\n"});
+  CHECK(told["reasoning_content"] == trimmed(thought + "\nNow I answer."));
+}
+
+TEST_CASE("thinking is where the format puts it") {
+  const Bench bench;
+  const std::vector<std::string> options{"--reasoning-budget", "6", "-n", "30"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), options.begin(), options.end());
+    return more;
+  };
+  const Json apart = bench.json(kOpens, options), none = bench.json(kOpens, with({"--reasoning-format", "none"})),
+             both = bench.json(kOpens, with({"--reasoning-format", "deepseek-legacy"}));
+  CHECK(bench.json(kOpens, with({"--reasoning-format", "deepseek"}))["text"] == apart["text"]);
+  const std::string whole = none["text"].get<std::string>();
+  CHECK_FALSE(none.contains("reasoning_content"));
+  CHECK(contains(whole, "</think>"));
+  CHECK(whole.ends_with(apart["text"].get<std::string>()));
+  CHECK(contains(whole, apart["reasoning_content"].get<std::string>()));
+  CHECK(both["text"] == whole);
+  CHECK(both["reasoning_content"] == apart["reasoning_content"]);
+
+  const std::string text = apart["text"].get<std::string>(), thought = apart["reasoning_content"].get<std::string>();
+  const auto ask = [&](std::vector<std::string> more) { return bench.ask(kOpens, with(std::move(more))); };
+  CHECK(trimmed(ask({}).out) == trimmed(text));
+  CHECK(trimmed(ask({"--show-thinking", "hide"}).out) == trimmed(text));
+  CHECK(trimmed(ask({"--show-thinking", "stdout"}).out) == "<think>\n" + thought + "\n</think>\n\n" + trimmed(text));
+  const Outcome on_stderr = ask({"--show-thinking", "stderr"});
+  CHECK(trimmed(on_stderr.out) == trimmed(text));
+  CHECK(on_stderr.err == thought + "\n");
+  CHECK(trimmed(ask({"--reasoning-format", "none"}).out) == trimmed(whole));
+  // Tokens as they come: their texts are the text, and their thinking the thinking.
+  const Outcome lines = ask({"--output-format", "jsonl"});
+  std::istringstream in(lines.out);
+  std::string joined, joined_thought;
+  for (std::string line; std::getline(in, line);) {
+    const Json j = Json::parse(line);
+    if (j.contains("finish_reason")) continue;
+    joined += j["text"].get<std::string>();
+    joined_thought += j.value("reasoning_content", "");
+  }
+  CHECK(joined == text);
+  CHECK(joined_thought == thought);
+  CHECK(ask({"--reasoning-format", "none", "--show-thinking", "hide"}).code == 2);
+  CHECK(ask({"--output-format", "json", "--show-thinking", "stdout"}).code == 2);
+}
+
+TEST_CASE("a prefill is thinking as far as its marks say so") {
+  const Bench bench;
+  const auto ask = [&](const std::string& prefill) { return bench.json(kAllows, {"--prefill", prefill, "-n", "4"}); };
+  const Json closed = ask("<think>\\nhm\\n</think>\\n\\nOnce");
+  CHECK(closed["reasoning_content"] == "hm");
+  CHECK(closed["text"].get<std::string>().starts_with("Once"));
+  CHECK(closed["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0);
+  const Json open = ask("<think>\\nhm,");
+  CHECK(open["reasoning_content"].get<std::string>().starts_with("hm,"));
+  CHECK(open["text"] == "");
+  CHECK(open["usage"]["completion_tokens_details"]["reasoning_tokens"] == 4);
+  const Json plain = ask("Once <think>");
+  CHECK_FALSE(plain.contains("reasoning_content"));
+  CHECK(plain["text"].get<std::string>().starts_with("Once <think>"));
+  const Outcome cut = bench.ask(kAllows, {"--prefill", "<think>", "-n", "4"});
+  CHECK(cut.out == "\n");
+  CHECK(contains(cut.err, "note: the answer ended inside its thinking, after 4 tokens"));
+}
+
+TEST_CASE("an answer that must have a form may think before it") {
+  const Bench bench;
+  const std::string schema =
+      R"({"type":"object","properties":{"n":{"type":"integer","minimum":0,"maximum":9}},"required":["n"]})";
+  for (const std::string& t : {kOpens, kAllows}) {
+    const Json j = bench.json(t, {"-j", schema, "--reasoning-budget", "5", "-n", "60"});
+    CHECK(j.contains("reasoning_content") == (t == kOpens));
+    const Json answer = Json::parse(j["text"].get<std::string>());
+    CHECK(answer.at("n").is_number_integer());
+    CHECK(j["finish_reason"] == "stop");
+  }
+}
+
+TEST_CASE("the wish to think goes to the variable that the template reads") {
+  const Bench bench;
+  const auto prompt = [&](const std::string& t, std::vector<std::string> options) {
+    options.insert(options.begin(), "--explain-prompt");
+    const Outcome o = bench.ask(t, std::move(options));
+    const std::size_t begin = o.out.find(":\n\n") + 3, end = o.out.find("\n\nIts ");
+    return o.code == 0 ? o.out.substr(begin, end - begin) : o.err;
+  };
+  for (const auto& [variable, on, off] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{{"enable_thinking", "True", "False"},
+                                                                      {"thinking", "True", "False"},
+                                                                      {"thinking_mode", "enabled", "disabled"},
+                                                                      {"thinking_option", "on", "off"}}) {
+    const std::string t = "{{ messages|length }}{{ " + variable + " }}";
+    CHECK(prompt(t, {}) == "1");
+    CHECK(prompt(t, {"-rea", "auto"}) == "1");
+    CHECK(prompt(t, {"-rea", "on"}) == "1" + on);
+    CHECK(prompt(t, {"--reasoning", "off"}) == "1" + off);
+    CHECK(prompt(t, {"-rea", "off", "--chat-template-kwargs", "{\"" + variable + "\": 5}"}) == "15");
+  }
+  const std::string effort = "{{ messages|length }}{{ reasoning_effort }}{{ thinking_budget }}";
+  CHECK(prompt(effort, {"--reasoning-effort", "high", "--reasoning-budget", "7"}) == "1high7");
+  CHECK(prompt(effort, {"--reasoning-effort", "default", "-rea", "off"}) == "10");
+
+  const Outcome off = bench.ask(kAllows, {"-rea", "off", "-n", "1"});
+  CHECK(contains(off.err, "note: the chat template has no variable that turns thinking off"));
+  const Outcome on = bench.ask(kAllows, {"-rea", "on", "-n", "1", "--strict"});
+  CHECK(contains(on.err, "warning[no-thinking-switch]: "));
+  CHECK(on.code == 10);
+  const Outcome unread = bench.ask(kAllows, {"--reasoning-effort", "low", "-n", "1"});
+  CHECK(contains(unread.err, "does not read the variable \"reasoning_effort\""));
+  // Off without a variable ends what the template has begun.
+  CHECK_FALSE(bench.json(kOpens, {"-rea", "off", "-n", "12"}).contains("reasoning_content"));
+  for (const auto& [options, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"-rea", "maybe"}, "\"maybe\" is not on, off or auto"},
+           {{"--reasoning-effort", "much"}, "is no level"},
+           {{"--reasoning-format", "x"}, "is not none, deepseek"},
+           {{"--show-thinking", "x"}, "is not auto, stderr"},
+           {{"--reasoning-budget", "-2"}, "--reasoning-budget"},
+           {{"-no-cnv", "-rea", "on"}, "-no-cnv asks for none"}}) {
+    const Outcome o = bench.ask(kAllows, options);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, part));
+  }
+}
+
+TEST_CASE("rows of a batch have their thinking apart") {
+  const Bench bench;
+  const auto in = bench.folder.write("in.jsonl",
+                                     R"({"id":"a","messages":[{"role":"user","content":"Hi"}]}
+{"id":"b","messages":[{"role":"user","content":"Hi"}],"reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false}}
+{"id":"c","prompt":"<think>raw"}
+)");
+  const std::string t =
+      "{{ reasoning_effort }}{{ messages[-1].content }}{% if enable_thinking is not defined or enable_thinking "
+      "%}<think>\n"
+      "{% else %}<think>\n\n</think>\n\n{% endif %}";
+  const Outcome o = bench({"--batch", in.string(), "--chat-template", t, "--reasoning-budget", "4", "-n", "20",
+                           "--batch-order", "input", "-q"});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  std::istringstream lines(o.out);
+  std::vector<Json> body;
+  for (std::string line; std::getline(lines, line);) body.push_back(Json::parse(line)["response"]["body"]);
+  REQUIRE(body.size() == 3);
+  const Json a = body[0]["choices"][0]["message"], b = body[1]["choices"][0]["message"];
+  CHECK(a["reasoning_content"] == trimmed(bench.behind("Hi<think>\n", 4)));
+  CHECK_FALSE(a["content"].get<std::string>().empty());
+  CHECK(body[0]["usage"]["completion_tokens_details"]["reasoning_tokens"].get<int>() > 4);
+  CHECK_FALSE(b.contains("reasoning_content"));
+  CHECK(trimmed(b["content"].get<std::string>()) == trimmed(bench.behind("highHi<think>\n\n</think>\n\n", 20)));
+  CHECK(body[1]["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0);
+  CHECK(body[2]["choices"][0]["text"] == bench.behind("<think>raw", 20));
+}
+
+TEST_CASE("a chat keeps the thinking as the template wants it, and goes on inside of it") {
+  const Bench bench;
+  const auto saved = bench.folder / "chat.json", lines = bench.folder / "chat.jsonl";
+  const std::vector<std::string> options{"--chat-template", kOpens, "--reasoning-budget", "6", "-n", "20"};
+  const Outcome o =
+      bench.pipe("Tell me a story.\n/save " + saved.string() + "\n/export " + lines.string() + "\nWhy?\n", options);
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  const Json answer = Json::parse(read_file(saved))["messages"][1];
+  const std::string thought = answer["reasoning_content"].get<std::string>();
+  CHECK(thought == trimmed(bench.behind(kPrompt, 6)));
+  CHECK(Json::parse(read_file(lines).substr(read_file(lines).find('\n') + 1))["reasoning_content"] == thought);
+  CHECK_FALSE(contains(o.out, "</think>"));
+  // The second prompt has it in brackets.
+  const std::string prompt = "[user:Tell me a story.][assistant:(" + thought + ")" +
+                             answer["content"].get<std::string>() + "][user:Why?]<think>\n";
+  const Outcome again = bench.pipe("/load " + saved.string() + "\nWhy?\n/save " + saved.string() + "\n", options);
+  CHECK(Json::parse(read_file(saved))["messages"][3]["reasoning_content"] == trimmed(bench.behind(prompt, 6)));
+  CHECK(o.out.ends_with(again.out));
+  // Cut inside of the thinking, an answer goes on there.
+  const std::vector<std::string> few{"--chat-template", kOpens, "-n", "3"};
+  const Outcome cut = bench.pipe("Tell me a story.\n/continue\n/save " + saved.string() + "2\n", few);
+  REQUIRE(cut.code == 0);
+  CHECK(Json::parse(read_file(saved.string() + "2"))["messages"][1]["reasoning_content"] ==
+        trimmed(bench.behind(kPrompt, 6)));
+}
+
+TEST_CASE("/think says how much to think") {
+  const Bench bench;
+  const std::string t =
+      "{{ messages[-1].content }}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}<think>\n";
+  const auto saved = bench.folder / "chat.json";
+  const Outcome o = bench.pipe("/think\n/think on\n/think 4\nHi\n/save " + saved.string() + "\n/think off\n/think\n",
+                               {"--chat-template", t, "-n", "20"});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  CHECK(contains(o.err, "thinking as the chat template has it\nthinking on\nthinking on, at most 4 tokens\n"));
+  CHECK(o.err.ends_with("thinking off\nthinking off\n"));
+  const Json json = Json::parse(read_file(saved));
+  CHECK(json["messages"][1]["reasoning_content"] ==
+        trimmed(bench.behind("HiTrue<think>", 4) /* Jinja drops the last line feed */));
+  CHECK(json["settings"]["reasoning"] == "on");
+  CHECK(json["settings"]["reasoning_budget"] == 4);
+  CHECK(contains(bench.pipe("/load " + saved.string() + "\n/think\n", {"--chat-template", t}).err,
+                 "thinking on, at most 4 tokens\n"));
+  const std::string effort = "{{ messages|length }}{{ reasoning_effort }}";
+  CHECK(contains(bench.pipe("/set reasoning-effort high\n", {"--chat-template", effort}).err,
+                 "thinking as the chat template has it, effort high\n"));
+  CHECK(bench.pipe("/set reasoning-effort high\n", {"--chat-template", t}).code == 2);
+  CHECK(contains(bench.pipe("/set reasoning_budget 3\n", {"--chat-template", t}).err, "at most 3 tokens"));
+  CHECK(contains(bench.pipe("/set reasonings 3\n", {"--chat-template", t}).err, "no setting is called"));
+  CHECK(bench.pipe("/think much\n", {"--chat-template", t}).code == 2);
+  CHECK(bench.pipe("/think on\n", {"--chat-template", kOpens}).code == 2);
+  CHECK(contains(bench.pipe("/think off\n", {"--chat-template", kOpens}).err, "thinking off, by ending it at once"));
+}
+
+TEST_CASE("on a terminal thinking is dimmed, in one answer as in a chat") {
+  const Bench bench;
+  const std::string thought = trimmed(bench.behind(kPrompt, 6));
+  const std::vector<std::string> options{"--chat-template",    kOpens, "-p", "Tell me a story.",
+                                         "--reasoning-budget", "6",    "-n", "20"};
+  Terminal t(bench.command(options));
+  CHECK(t.end() == 0);
+  CHECK(contains(t.rest(), "\x1b[2m" + thought + "\x1b[0m\r\n\r\n"));
+  Command plain = bench.command(options);
+  plain.environment.emplace_back("NO_COLOR", "1");
+  Terminal no_colour(plain);
+  CHECK(no_colour.end() == 0);
+  CHECK(contains(no_colour.rest(), "<think>\r\n" + thought + "\r\n</think>\r\n\r\n"));
+}
+
+TEST_CASE("a signal that ends a program at once gives the terminal its letters back") {
+  const Bench bench;
+  Terminal t(bench.command({"--chat-template", kOpens, "-p", "Tell me a story.", "--ignore-eos"}));
+  t.until("\x1b[2m");
+  t.send(SIGINT);  // the first asks, the second does not
+  t.send(SIGINT);
+  CHECK(t.end() == 130);
+  CHECK(contains(t.rest(), "\x1b[0m"));
+}
