@@ -28,10 +28,8 @@ constexpr ExitCode kExitCodes[] = {
     {143, "ended by SIGTERM"},
 };
 
-constexpr Alias kCommonAliases[] = {{"-lv", "--verbosity"},
-                                    {"-Cr", "--cpu-range"},
-                                    {"-ngl", "--gpu-layers"},
-                                    {"-dev", "--device"},
+constexpr Alias kCommonAliases[] = {{"-lv", "--verbosity"},      {"-Cr", "--cpu-range"},    {"-ngl", "--gpu-layers"},
+                                    {"-cmoe", "--cpu-moe"},      {"-ncmoe", "--n-cpu-moe"}, {"-dev", "--device"},
                                     {"-nkvo", "--no-kv-offload"}};
 
 std::vector<std::string> names_of(const CLI::Option& option, std::span<const Alias> aliases) {

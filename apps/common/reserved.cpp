@@ -22,15 +22,15 @@ struct Reason {
 constexpr Reason kReasons[] = {
     {"--gpu-layers --n-gpu-layers --device --list-devices --kv-offload --no-kv-offload",
      "it is for programs that run a model"},
-    {"-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn --op-offload --spec-draft-cpu-moe "
-     "-cmoed --cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft "
-     "--spec-draft-override-tensor -otd --override-tensor-draft",
-     "parts of a model on the GPU are not possible yet"},
+    {"-cmoe --cpu-moe -ncmoe --n-cpu-moe", "it is for programs that run a model"},
+    {"-ot --override-tensor -ncffn --n-cpu-ffn --op-offload --spec-draft-override-tensor -otd --override-tensor-draft",
+     "-ngl and -cmoe say which parts of a model run on the GPU"},
+    {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft",
+     "-cmoe and -ncmoe count for a draft model, too"},
     {"-sm --split-mode -ts --tensor-split -mg --main-gpu --spec-draft-device -devd --device-draft",
      "a model runs on one GPU, the first that CUDA_VISIBLE_DEVICES shows"},
     {"-fit --fit -fitt --fit-target -fitc --fit-ctx",
-     "no option is changed to fit a GPU's memory; --dry-run says what "
-     "a run takes"},
+     "-ngl auto fits layers into a GPU's memory, no other option is changed; --dry-run says what a run takes"},
     {"-bs --backend-sampling", "tokens are sampled by the CPU"},
     {"-hf -hfr --hf-repo -hff --hf-file -hft --hf-token -mu --model-url -dr --docker-repo -mmu --mmproj-url -cl "
      "--cache-list",
