@@ -98,7 +98,7 @@ TEST_CASE("values of other segments keep their place until they were read") {
       for (const Segment& s : partition(mixture(tokens), {&experts, 1})) {
         if (s.backend == 1) continue;
         const Graph g = cuda::with_arrivals(s.graph);
-        const cuda::StepPlan plan = cuda::plan_step(g, library);
+        const cuda::StepPlan plan = cuda::plan_step(g, library, {});
         const std::vector<Life> all = lives(g, plan);
         for (std::size_t i = 0; i < g.nodes().size(); ++i) {
           const Node& n = g.nodes()[i];
