@@ -52,14 +52,15 @@ void find_error_format(std::span<char*> args) {
   }
 }
 
-std::unique_ptr<Model> load_on(const std::string& backend, const ModelOptions& options, LoadOptions::Weights weights) {
+std::unique_ptr<Model> load_on(const BackendChoice& choice, const ModelOptions& options, LoadOptions::Weights weights) {
   Warnings warnings;
   std::unique_ptr<Model> model;
   {
     Progress progress("loading");
     EventPace pace;
     model = Model::load({.path = options.path,
-                         .backend = backend,
+                         .backend = choice.name,
+                         .placement = choice.placement,
                          .threads = options.threads,
                          .prompt_threads = options.prompt_threads,
                          .deterministic = options.deterministic,
@@ -81,21 +82,22 @@ std::unique_ptr<Model> load_on(const std::string& backend, const ModelOptions& o
     warnings.push_back({"no-effect", "--threads-batch has no effect on the backend " +
                                          std::string(model->backend().name()) + ", only on cpu"});
   print_warnings(warnings);
+  if (!model->placement().empty())
+    (choice.placement.layers == PlacementOptions::kFitting ? note : verbose)(model->placement());
   return model;
 }
 
 std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOptions::Weights weights) {
   using Failure = BackendChoice::Failure;
-  const BackendChoice choice = choose_backend(options.placement, options.path);
+  const BackendChoice choice = choose_backend(options.placement);
   try {
-    return load_on(choice.name, options, weights);
+    return load_on(choice, options, weights);
   } catch (const Error& error) {
     const bool of_the_gpu = error.kind() == ErrorKind::Device || error.kind() == ErrorKind::Memory;
     if (choice.failure == Failure::IsTheUsers || !of_the_gpu) throw;
-    if (choice.failure == Failure::IsNoGpu) throw Error(ErrorKind::Device, error.parts());
     warn_of_cpu(error.parts().problem);
   }
-  return load_on("cpu", options, weights);
+  return load_on({"cpu"}, options, weights);
 }
 
 int report(const Error& error) {

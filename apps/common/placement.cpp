@@ -1,19 +1,16 @@
 #include "common/placement.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "backend/registry/registry.h"
 #include "base/error.h"
 #include "common/command_line.h"
 #include "common/messages.h"
 #include "common/numbers.h"
-#include "gguf/file.h"
-#include "models/registry.h"
 
 namespace llm::app {
 namespace {
-
-constexpr std::string_view kWhole = "parts of a model on the GPU are not possible yet";
 
 /// For every GPU its name and memory, or why there is none.
 std::string list_of_devices() {
@@ -48,15 +45,10 @@ void refuse_contradictions(const Placement& p) {
   if (p.gpu_layers > 0) contradiction(asked(p), p.host_option);
 }
 
-/// A number above the model's layers is how llama.cpp's users write "all", one below asks for what is not there.
-void refuse_part(const Placement& p, const std::string& path) {
-  Warnings warnings;  // load() gives them
-  const GgufFile file = GgufFile::open(path, warnings);
-  const int layers = open_model(file.metadata()).dims.n_layers;
-  if (p.gpu_layers > layers) return;
-  throw Error(ErrorKind::Usage, "option " + asked(p) + ": " + std::string(kWhole) + ", and this one has " +
-                                    number_text(layers) +
-                                    " layers; all: the GPU computes, 0: the CPU, auto: the GPU if the model fits");
+/// What of the model runs on the GPU.
+PlacementOptions on_gpu(const Placement& p) {
+  const bool all = p.gpu_layers == Placement::kAuto && !p.backend.empty();  // who names it wants it
+  return {.layers = all ? Placement::kAll : p.gpu_layers, .host_experts = p.cpu_experts, .room = p.room};
 }
 
 }  // namespace
@@ -80,10 +72,21 @@ void add_placement_options(CLI::App& cli, Placement& p) {
   cli.add_option_function<std::string>(
          "--gpu-layers,--n-gpu-layers",
          [&p](const std::string& text) { p.gpu_layers = parse_gpu_layers("--gpu-layers", text); },
-         "layers that the GPU computes; all, or more than there are: the whole model, or the run fails (code 9); 0: "
-         "none; auto (default): all of them if the GPU can be used and the weights fit; fewer than all are not "
-         "possible yet")
+         "layers that the GPU computes, counted from the last; the output head counts as the very last; all, or more "
+         "than there are: the whole model, or the run fails (codes 4, 9); 0: none; auto (default): as many as fit")
       ->type_name("N|auto|all")
+      ->take_last();
+  cli.add_flag_callback(
+      "--cpu-moe", [&p] { p.cpu_experts = Placement::kAll; },
+      "the CPU computes the experts, whose weights stay in its memory; the GPU the rest of its layers");
+  cli.add_option_function<std::string>(
+         "--n-cpu-moe",
+         [&p](const std::string& text) {
+           const auto layers = static_cast<int>(parse_integer("--n-cpu-moe", text, 0, kMaxInt32 - 1));
+           p.cpu_experts = std::max(p.cpu_experts, layers);
+         },
+         "the same for the experts of the first N layers")
+      ->type_name("N")
       ->take_last();
   const auto set_device = [&p](const std::string& text) {
     if (text != "none") {
@@ -109,21 +112,20 @@ void add_placement_options(CLI::App& cli, Placement& p) {
       ->take_last();
 }
 
-BackendChoice choose_backend(const Placement& p, const std::string& model) {
+BackendChoice choose_backend(const Placement& p) {
   using Failure = BackendChoice::Failure;
   refuse_contradictions(p);
-  if (p.gpu_layers > 0 && p.gpu_layers != Placement::kAll) refuse_part(p, model);
-  if (!p.backend.empty()) return {p.backend, Failure::IsTheUsers};
-  if (p.gpu_layers == 0 || !p.host_option.empty()) return {"cpu", Failure::IsTheUsers};
+  if (!p.backend.empty()) return {p.backend, p.backend == "cuda" ? on_gpu(p) : PlacementOptions{}};
+  if (p.gpu_layers == 0 || !p.host_option.empty()) return {"cpu"};
   const GpuReport report = look_for_gpus();
   if (report.state == GpuReport::State::Usable)
-    return {"cuda", p.gpu_layers == Placement::kAuto ? Failure::MeansCpu : Failure::IsNoGpu};
+    return {"cuda", on_gpu(p), p.gpu_layers == Placement::kAuto ? Failure::MeansCpu : Failure::IsTheUsers};
   if (p.gpu_layers != Placement::kAuto) {
-    throw Error(ErrorKind::Device,
-                "option " + asked(p) + ": no GPU can be used: " + report.reason + "; 0 and auto run the model on the CPU");
+    throw Error(ErrorKind::Device, "option " + asked(p) + ": no GPU can be used: " + report.reason +
+                                       "; 0 and auto run the model on the CPU");
   }
   if (report.state == GpuReport::State::Unusable) warn_of_cpu(report.reason);
-  return {"cpu", Failure::IsTheUsers};
+  return {"cpu"};
 }
 
 void warn_of_cpu(const std::string& reason) {

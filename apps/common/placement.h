@@ -1,28 +1,30 @@
-// Where a model runs, on the CPU or a GPU: the options -ngl, --device, --backend, and the choice that follows from
-// them.
+// Where a model runs, on the CPU, a GPU or both: the options -ngl, -cmoe, --device, --backend, and the choice that
+// follows from them.
 #pragma once
 
-#include <limits>
 #include <string>
 #include <string_view>
 
 #include "backend/cuda/gpus.h"
 #include "common/cli_fwd.h"
+#include "runtime/placement.h"
 
 namespace llm::app {
 
 struct Placement {
-  static constexpr int kAuto = -1, kAll = std::numeric_limits<int>::max();
+  static constexpr int kAuto = PlacementOptions::kFitting, kAll = PlacementOptions::kAll;
   std::string backend;                  ///< --backend; empty: not given
   int gpu_layers = kAuto;               ///< how many layers go to the GPU; 0: the CPU computes
   std::string option = "--gpu-layers";  ///< that said so
+  int cpu_experts = 0;                  ///< layers, from the first, whose experts the CPU computes
   std::string host_option = {};         ///< one that wants all in the host's memory, "--device none"; empty: none
+  PlacementOptions::Room room = {};     ///< what the program will run
 };
 
 /// "NVIDIA H200, compute capability 9.0"
 std::string gpu_text(const Gpu&);
 
-/// -ngl, --device, --no-kv-offload, --list-devices, --backend.
+/// -ngl, -cmoe, -ncmoe, --device, --no-kv-offload, --list-devices, --backend.
 void add_placement_options(CLI::App&, Placement&);
 
 /// "5", "auto" or "all". Throws ErrorKind::Usage.
@@ -30,16 +32,15 @@ int parse_gpu_layers(std::string_view option, std::string_view text);
 
 struct BackendChoice {
   std::string name;
+  PlacementOptions placement = {};
   enum class Failure {
-    IsTheUsers,  ///< the backend was named
-    IsNoGpu,     ///< the GPU was asked for by layers: whatever keeps the model from it is ErrorKind::Device
+    IsTheUsers,  ///< the backend was asked for
     MeansCpu,    ///< nobody asked: the CPU takes over, and a warning says why
   } failure = Failure::IsTheUsers;
 };
-/// Throws ErrorKind::Usage for options that contradict each other and for parts of the model's layers,
-/// ErrorKind::Device where a GPU is asked for that cannot be used. Warns where there is one that cannot and none was
-/// asked for.
-BackendChoice choose_backend(const Placement&, const std::string& model);
+/// Throws ErrorKind::Usage for options that contradict each other, ErrorKind::Device where a GPU is asked for that
+/// cannot be used. Warns where there is one that cannot and none was asked for.
+BackendChoice choose_backend(const Placement&);
 
 /// Why a model runs on the CPU although there is a GPU.
 void warn_of_cpu(const std::string& reason);

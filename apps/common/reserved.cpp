@@ -25,15 +25,15 @@ constexpr Reason kReasons[] = {
      "--rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow "
      "--yarn-beta-fast",
      "it is for programs that run a model"},
-    {"-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn --op-offload --spec-draft-cpu-moe "
-     "-cmoed --cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft "
-     "--spec-draft-override-tensor -otd --override-tensor-draft",
-     "parts of a model on the GPU are not possible yet"},
+    {"-cmoe --cpu-moe -ncmoe --n-cpu-moe", "it is for programs that run a model"},
+    {"-ot --override-tensor -ncffn --n-cpu-ffn --op-offload --spec-draft-override-tensor -otd --override-tensor-draft",
+     "-ngl and -cmoe say which parts of a model run on the GPU"},
+    {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft",
+     "-cmoe and -ncmoe count for a draft model, too"},
     {"-sm --split-mode -ts --tensor-split -mg --main-gpu --spec-draft-device -devd --device-draft",
      "a model runs on one GPU, the first that CUDA_VISIBLE_DEVICES shows"},
     {"-fit --fit -fitt --fit-target -fitc --fit-ctx",
-     "no option is changed to fit a GPU's memory; --dry-run says what "
-     "a run takes"},
+     "-ngl auto fits layers into a GPU's memory, no other option is changed; --dry-run says what a run takes"},
     {"-bs --backend-sampling", "tokens are sampled by the CPU"},
     {"-hft --hf-token -mu --model-url -dr --docker-repo -mmu --mmproj-url -cl "
      "--cache-list",

@@ -133,9 +133,11 @@ class Table {
 int body(int argc, char** argv) {
   Options options;
   if (const auto code = read_options(argc, argv, options)) return *code;
+  const std::vector<Test> list = tests(options);
+  const SessionOptions session = session_options(list, options.cache);
+  options.model.placement.room = {.context = session.context, .sequences = session.sequences, .cache = session.cache};
   const std::unique_ptr<Model> model = app::load_model(options.model);
   app::verbose(model->backend().describe());
-  const std::vector<Test> list = tests(options);
   const Subject what = subject(options, *model);
   Runner runner(*model, what.threads, list, options.cache);
   Table table(options, what);

@@ -10,15 +10,6 @@
 namespace llm::bench {
 namespace {
 
-SessionOptions session_options(std::span<const Test> tests, CacheFormat cache) {
-  SessionOptions o{.cache = cache};
-  for (const Test& t : tests) {
-    o.context = std::max(o.context, static_cast<std::int64_t>(t.depth) + t.n);
-    o.sequences = std::max(o.sequences, t.parallel);
-  }
-  return o;
-}
-
 double mean(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -47,12 +38,21 @@ Limits mean_of(std::span<const Limits> all) {
 
 }  // namespace
 
+SessionOptions session_options(std::span<const Test> tests, CacheFormat cache) {
+  SessionOptions o{.cache = cache};
+  for (const Test& t : tests) {
+    o.context = std::max(o.context, static_cast<std::int64_t>(t.depth) + t.n);
+    o.sequences = std::max(o.sequences, t.parallel);
+  }
+  return o;
+}
+
 Runner::Runner(Model& model, int threads, std::span<const Test> tests, CacheFormat cache)
     : model_(model),
       session_(model, session_options(tests, cache)),
       workload_(measure_workload(model, model.backend().name(), session_.cache_bytes_per_position(),
                                  session_.batch_tokens())) {
-  if (model.backend().name() != "cuda") meter_.emplace(threads);
+  if (!model.backend().name().starts_with("cuda")) meter_.emplace(threads);  // also where the CPU computes a part
 }
 
 Result Runner::run(const Test& test, int repetitions) {

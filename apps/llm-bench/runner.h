@@ -23,6 +23,9 @@ struct Result {
   double read_bytes_per_token = 0;  ///< that the test reads at least, of weights and cache
 };
 
+/// That all tests can run with.
+SessionOptions session_options(std::span<const Test>, CacheFormat);
+
 class Runner {
  public:
   /// `threads`: how many the backend runs on.

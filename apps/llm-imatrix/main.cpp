@@ -139,6 +139,7 @@ int body(int argc, char** argv) {
   Options o;
   if (const auto code = read_options(argc, argv, o)) return *code;
   app::install_signal_handlers();
+  o.model.placement.room = {.context = o.chunk};
   const std::unique_ptr<Model> model = app::load_model(o.model);
   app::refuse_overwriting(o.output, model->file());  // also one of its other parts
   std::vector<ImportanceMatrix> earlier;

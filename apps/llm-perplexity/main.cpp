@@ -141,6 +141,7 @@ int body(int argc, char** argv) {
   Options options;
   if (const auto code = read_options(argc, argv, options)) return *code;
   app::install_signal_handlers();
+  options.model.placement.room = {.context = options.window, .cache = options.cache};
   const std::unique_ptr<Model> model = app::load_model(options.model);
   if (!options.save_logits.empty()) app::refuse_overwriting(options.save_logits, model->file());
   const ModelDims& dims = model->dims();

@@ -255,6 +255,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   check_mode(o);
   refuse_overwriting_inputs(o);
   finish_texts(o);
+  o.model.placement.room = {.context = o.context.size, .cache = o.context.cache};
   if (!o.output.events.empty()) open_events(o.output.events);
   return std::nullopt;
 }

@@ -31,16 +31,29 @@ std::int64_t longest_context(ContextRequest request) {
   }
 }
 
+/// Behind the name of its memory, where there are several.
+std::string figure(const ContextRequest& r, const MemoryNeeds& m, const std::string& what, const std::string& value) {
+  return line(r.memories.size() > 1 ? m.name + " " + what : what, value);
+}
+
+std::string weights_line(const ContextRequest& r, const MemoryNeeds& m) {
+  const bool mapped = m.weights == MemoryNeeds::Weights::Mapped;
+  return figure(r, m, "weights",
+                bytes_text(m.weight_bytes) + (mapped ? ", in the file's own pages" : ", in the GPU's memory"));
+}
+
+std::string full_lines(const ContextRequest& r, const MemoryNeeds& m, std::int64_t context) {
+  const std::uint64_t cache = cache_bytes(r, m, context);
+  return figure(r, m, "cache when full", bytes_text(cache)) + figure(r, m, "work buffers", bytes_text(m.work_bytes)) +
+         figure(r, m, "in all",
+                bytes_text(m.weight_bytes + cache + m.work_bytes) + " of " + bytes_text(m.available) + " available");
+}
+
 std::string context_lines(const ContextRequest& r, const ContextChoice& choice, std::int64_t longest) {
-  const auto sequences = static_cast<std::uint64_t>(r.sequences);
-  const std::uint64_t cache =
-      static_cast<std::uint64_t>(whole_blocks(choice.context) * kBlockPositions) * sequences * r.bytes_per_position;
-  return line("context", number_text(choice.context) + " tokens, " + choice.reason) +
-         line("cache when full", bytes_text(cache)) + line("work buffers", bytes_text(r.work_bytes)) +
-         line("in all",
-              bytes_text(r.weight_bytes + cache + r.work_bytes) + " of " + bytes_text(r.available) + " available") +
-         line("longest that fits",
-              number_text(longest) + " tokens beside the weights (trained with " + number_text(r.trained) + ")");
+  std::string text = line("context", number_text(choice.context) + " tokens, " + choice.reason);
+  for (const MemoryNeeds& m : r.memories) text += full_lines(r, m, choice.context);
+  return text + line("longest that fits",
+                     number_text(longest) + " tokens beside the weights (trained with " + number_text(r.trained) + ")");
 }
 
 }  // namespace
@@ -48,22 +61,24 @@ std::string context_lines(const ContextRequest& r, const ContextChoice& choice, 
 int print_memory_plan(Model& model, const SessionOptions& options, const std::string& draft_model) {
   const ContextRequest request = memory_request(model, options);
   const std::int64_t longest = longest_context(request);
-  const bool mapped = request.weights == ContextRequest::Weights::Mapped;
-  std::string text = line("weights", bytes_text(request.weight_bytes) +
-                                         (mapped ? ", in the file's own pages" : ", in the GPU's memory")) +
-                     line("cache", bytes_text(request.bytes_per_position * 1000) + " per 1,000 tokens");
+  std::string text = model.placement().empty() ? "" : line("placement", model.placement());
+  for (const MemoryNeeds& m : request.memories) {
+    text += weights_line(request, m) +
+            figure(request, m, "cache", bytes_text(m.bytes_per_position * 1000) + " per 1,000 tokens");
+  }
   if (!draft_model.empty()) text += line("of it a draft model", draft_model);
   try {
     const ContextChoice choice = choose_context(request);
-    const bool weights_stay = request.weight_bytes <= request.available;
+    const bool weights_stay = std::all_of(request.memories.begin(), request.memories.end(),
+                                          [](const MemoryNeeds& m) { return m.weight_bytes <= m.available; });
     text += context_lines(request, choice, longest) +
             line("fits", weights_stay ? "yes" : "yes, but the weights will be read from disk again and again");
     write_stdout(text);
     return 0;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Memory) throw;
-    text += line("work buffers", bytes_text(request.work_bytes)) +
-            line("longest that fits", number_text(longest) + " tokens beside the weights") +
+    for (const MemoryNeeds& m : request.memories) text += figure(request, m, "work buffers", bytes_text(m.work_bytes));
+    text += line("longest that fits", number_text(longest) + " tokens beside the weights") +
             line("fits", std::string("no: ") + error.what());
     write_stdout(text);
     return static_cast<int>(ErrorKind::Memory);

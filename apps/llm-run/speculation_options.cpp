@@ -56,11 +56,6 @@ bool wants(const SpeculationChoice& o, Type type) {
   return std::find(o.types->begin(), o.types->end(), type) != o.types->end();
 }
 
-/// Whether both take their weights and caches from one memory.
-bool share_memory(const Model& a, const Model& b) {
-  return (a.backend().name() == "cuda") == (b.backend().name() == "cuda");
-}
-
 }  // namespace
 
 void add_speculation_options(CLI::App& cli, SpeculationChoice& o) {
@@ -150,20 +145,21 @@ Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options,
   require_same_vocabulary(model, *draft_);
 }
 
-SessionOptions::Beside Drafting::memory() const {
-  SessionOptions::Beside needs;
-  if (most_ == 0 || !(wants(choice_, Type::Ngram) || draft_)) return needs;
-  needs.work = most_ * static_cast<std::uint64_t>(model_.dims().vocab) * sizeof(float);  // logits behind each guess
-  if (!draft_ || !share_memory(model_, *draft_)) return needs;
-  const ContextRequest request = memory_request(*draft_, {.context = 1, .cache = cache_});
-  return {request.weight_bytes, needs.work + request.work_bytes, request.bytes_per_position};
+std::vector<MemoryNeeds> Drafting::memory() const {
+  if (most_ == 0 || !(wants(choice_, Type::Ngram) || draft_)) return {};
+  std::vector<MemoryNeeds> needs;
+  if (draft_) needs = memory_request(*draft_, {.context = 1, .cache = cache_}).memories;
+  needs.push_back({.name = model_.backend().memory({}).front().name,
+                   .work_bytes = most_ * static_cast<std::uint64_t>(model_.dims().vocab) *
+                                 sizeof(float)});  // logits behind each guess
+  return needs;
 }
 
 std::string Drafting::memory_text() const {
   if (!draft_) return "";
   const ContextRequest request = memory_request(*draft_, {.context = 1, .cache = cache_});
-  return "weights " + bytes_text(request.weight_bytes) + ", cache " + bytes_text(request.bytes_per_position * 1000) +
-         " per 1,000 tokens, work buffers " + bytes_text(request.work_bytes);
+  return "weights " + bytes_text(weight_bytes(request)) + ", cache " + bytes_text(bytes_per_position(request) * 1000) +
+         " per 1,000 tokens, work buffers " + bytes_text(work_bytes(request));
 }
 
 Speculation* Drafting::start(std::int64_t context) {

@@ -40,8 +40,8 @@ class Drafting {
   Drafting(const SpeculationChoice&, const ModelOptions& options, const Model& model, CacheFormat cache,
            LoadOptions::Weights = LoadOptions::Weights::Load);
 
-  /// The session whose answers are drafted for counts it in its own memory.
-  SessionOptions::Beside memory() const;
+  /// The session whose answers are drafted for counts it where they share a memory.
+  std::vector<MemoryNeeds> memory() const;
   /// The draft model's part of that in words; empty: there is none.
   std::string memory_text() const;
   /// Drafts for a session of this context. Null: there are none.

@@ -165,11 +165,14 @@ class Executable {
   virtual void observe(Observer*) = 0;
 };
 
-/// Of the memory that a backend keeps caches and workspaces in.
-struct BackendMemory {
+/// One memory, and what of a model's graphs a backend keeps there.
+struct MemoryShare {
+  std::string name;  ///< whose it is: "CPU", "GPU"
   std::uint64_t available = 0;
-  /// Bytes of weights are still to come out of `available`: mapped files fill memory as they are read.
-  bool holds_weights = true;
+  Layout layout = Layout::File;  ///< of its weights: pages of a mapped file can be dropped and read again
+  std::uint64_t weights = 0;     ///< bytes that are still to come out of `available`
+  std::uint64_t workspace = 0;   ///< bytes
+  std::vector<CacheType> caches = {};
 };
 
 class Backend {
@@ -183,8 +186,9 @@ class Backend {
   /// same operands.
   virtual Graph legalize(const Graph& g) const { return g; }
   virtual Layout choose_layout(const WeightUse&) const = 0;
-  /// What caches and workspaces can take.
-  virtual BackendMemory memory() const = 0;
+  /// Where these graphs' weights, caches and workspace lie: one memory, unless a model runs on several devices. Without
+  /// graphs, what there is.
+  virtual std::vector<MemoryShare> memory(std::span<const Graph> largest) const = 0;
   /// Uninitialised, for results of steps; bindings may lie elsewhere too.
   virtual std::unique_ptr<HostMemory> host_memory(std::size_t bytes);
   /// Whether steps may draw. Then a step may be submitted before the one before it was waited for, which it may take
@@ -197,8 +201,9 @@ class Backend {
   /// memory is taken as blocks fill. Throws ErrorKind::Memory.
   virtual std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks,
                                                std::int64_t most_positions) = 0;
-  /// One workspace serves programs of any bucket up to the one it was made for; address space only until used.
-  virtual std::unique_ptr<Workspace> make_workspace(const Graph& largest) = 0;
+  /// One workspace serves programs of these graphs, of any bucket up to theirs; address space only until used.
+  virtual std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) = 0;
+  std::unique_ptr<Workspace> make_workspace(const Graph& largest) { return make_workspace({&largest, 1}); }
   virtual std::unique_ptr<Executable> compile(const Graph&, const WeightStore&, StateStore&, Workspace&) = 0;
 };
 

@@ -19,6 +19,8 @@ bool matches(const PlacementRule& rule, const Graph& g, const Node& n) {
   });
 }
 
+}  // namespace
+
 int backend_of(const Graph& g, const Node& n, std::span<const PlacementRule> rules) {
   int backend = 0;
   for (const PlacementRule& rule : rules) {
@@ -26,8 +28,6 @@ int backend_of(const Graph& g, const Node& n, std::span<const PlacementRule> rul
   }
   return backend;
 }
-
-}  // namespace
 
 Graph cut(const Graph& g, std::size_t begin, std::size_t end) {
   const Uses uses(g);

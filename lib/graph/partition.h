@@ -25,6 +25,9 @@ struct Segment {
   Graph graph;
 };
 
+/// What the rules say of a node; 0 where none matches.
+int backend_of(const Graph&, const Node&, std::span<const PlacementRule>);
+
 /// Nodes [begin, end) as a graph of their own.
 Graph cut(const Graph&, std::size_t begin, std::size_t end);
 

@@ -152,7 +152,7 @@ class CheckedBackend final : public Backend {
   Graph legalize(const Graph& g) const override { return tested_->legalize(g); }
   Layout choose_layout(const WeightUse& use) const override { return tested_->choose_layout(use); }
   std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return tested_->host_memory(bytes); }
-  BackendMemory memory() const override { return tested_->memory(); }
+  std::vector<MemoryShare> memory(std::span<const Graph> largest) const override { return tested_->memory(largest); }
   int most_step_tokens() const override { return tested_->most_step_tokens(); }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
@@ -163,7 +163,7 @@ class CheckedBackend final : public Backend {
     return std::make_unique<CheckedStates>(tested_->allocate(types, format, n_blocks, most_positions),
                                            reference_->allocate(types, format, n_blocks, most_positions));
   }
-  std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
     return std::make_unique<CheckedWorkspace>(tested_->make_workspace(largest), reference_->make_workspace(largest));
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,

@@ -17,10 +17,9 @@ std::vector<CacheType> cache_types(const Graph&);
 /// format.
 std::uint64_t bytes_per_position(std::span<const CacheType>, CacheFormat);
 
-struct ContextRequest {
-  std::int64_t context = 0;  ///< 0: choose
-  std::int64_t trained = 0;  ///< what the model was trained with
-  int sequences = 1;
+/// What a model takes of one memory, and what there is.
+struct MemoryNeeds {
+  std::string name = "CPU";  ///< MemoryShare::name
   std::uint64_t bytes_per_position = 0;
   std::uint64_t work_bytes = 0;  ///< workspace and logits
   std::uint64_t weight_bytes = 0;
@@ -30,6 +29,27 @@ struct ContextRequest {
   } weights = Weights::Mapped;
   std::uint64_t available = 0;
 };
+/// Throws as bytes_per_position() does.
+MemoryNeeds needs_of(const MemoryShare&, CacheFormat);
+
+struct ContextRequest {
+  std::int64_t context = 0;  ///< 0: choose
+  std::int64_t trained = 0;  ///< what the model was trained with
+  int sequences = 1;
+  std::vector<MemoryNeeds> memories;  ///< at least one; the cache has as many positions in each
+};
+/// What others need at the same time, counted in the memories that the model needs, too.
+void add_needs(ContextRequest&, std::span<const MemoryNeeds> others);
+/// Of all memories.
+std::uint64_t weight_bytes(const ContextRequest&);
+std::uint64_t work_bytes(const ContextRequest&);
+std::uint64_t bytes_per_position(const ContextRequest&);
+
+/// Bytes of `context` positions in every sequence; the largest number if that overflows.
+std::uint64_t cache_bytes(const ContextRequest&, const MemoryNeeds&, std::int64_t context);
+/// Whether every sequence can have so many positions beside weights that do not give way.
+bool fits(const ContextRequest&, std::int64_t context);
+
 struct ContextChoice {
   std::int64_t context;
   std::string reason;  ///< "as the model was trained", "as asked for", "limited by memory: ..."

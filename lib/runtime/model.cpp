@@ -8,14 +8,15 @@
 #include <utility>
 #include <variant>
 
-#include "backend/registry/registry.h"
 #include "base/environment.h"
 #include "base/machine.h"
 #include "graph/passes/passes.h"
 #include "models/registry.h"
 #include "runtime/checked_backend.h"
 #include "runtime/figures.h"
+#include "runtime/placed_backend.h"
 #include "runtime/screening.h"
+#include "runtime/session.h"
 
 namespace llm {
 namespace {
@@ -85,17 +86,17 @@ void warn_unused(const std::vector<std::string>& unused, const ModelDims& dims, 
 }
 
 /// Mapped weights that are larger than memory are read again and again; those that a backend keeps itself must fit.
-void check_memory(const Model& model, const Backend& backend, std::span<const WeightPlan> plan, Warnings& warnings) {
-  const std::uint64_t weights = model.weight_bytes();
-  const bool mapped = std::none_of(plan.begin(), plan.end(), [](const auto& p) { return p.layout == Layout::Device; });
-  const std::uint64_t available = mapped ? available_memory() : backend.memory().available;
-  if (weights <= available) return;
-  if (!mapped) {
-    throw Error(ErrorKind::Memory, "the weights take " + bytes_text(weights) + " and " + bytes_text(available) +
-                                       " of backend " + std::string(backend.name()) + "'s memory are available");
+void check_memory(const Backend& backend, const Graph& graph, Warnings& warnings) {
+  for (const MemoryShare& share : backend.memory({&graph, 1})) {
+    if (share.weights <= share.available) continue;
+    const std::string figures = bytes_text(share.weights) + " and " + bytes_text(share.available);
+    if (share.layout == Layout::Device) {
+      throw Error(ErrorKind::Memory,
+                  "the weights take " + figures + " of the " + share.name + "'s memory are available");
+    }
+    warnings.push_back({"memory", "the weights take " + figures +
+                                      " of memory are available: they will be read from disk again and again"});
   }
-  warnings.push_back({"memory", "the weights take " + bytes_text(weights) + " and " + bytes_text(available) +
-                                    " of memory are available: they will be read from disk again and again"});
 }
 
 /// Token ids index the rows of the embedding table.
@@ -125,10 +126,18 @@ std::uint64_t bytes_per_token(const Node& node, const ValueInfo& weight, const M
 }
 
 /// LLM_RUN_CHECK=1 puts the reference beside the backend.
-std::unique_ptr<Backend> open_backend(std::string_view name, const BackendOptions& options) {
-  auto backend = make_backend(name, options);
+std::unique_ptr<Backend> checked_if_wanted(std::unique_ptr<Backend> backend, const BackendOptions& options) {
   if (environment("LLM_RUN_CHECK").value_or("0") == "0") return backend;
   return make_checked_backend(std::move(backend), make_backend("reference", options));
+}
+
+ModelLayers layers_of(const ModelDims& dims) { return {.count = dims.n_layers, .experts = dims.experts > 0}; }
+
+[[noreturn]] void refuse_any_part(const Backend& device, ModelLayers layers) {
+  const MemoryShare share = device.memory({}).front();
+  throw Error(ErrorKind::Memory, "not one of the model's " + std::to_string(layers.count + 1) +
+                                     " layers fits with its cache into the " + share.name +
+                                     "'s memory: " + bytes_text(share.available) + " available");
 }
 
 }  // namespace
@@ -137,11 +146,12 @@ Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std:
 
 std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warnings) {
   const int threads = options.threads > 0 ? options.threads : default_threads().threads;
-  auto backend = open_backend(options.backend, {.threads = threads,
-                                                .prompt_threads = options.prompt_threads,
-                                                .isa = options.isa,
-                                                .bytes_per_thread = options.bytes_per_thread,
-                                                .deterministic = options.deterministic});
+  const BackendOptions backend_options{.threads = threads,
+                                       .prompt_threads = options.prompt_threads,
+                                       .isa = options.isa,
+                                       .bytes_per_thread = options.bytes_per_thread,
+                                       .deterministic = options.deterministic};
+  auto backend = options.backends(options.backend, backend_options);
 
   GgufFile file = GgufFile::open(options.path, warnings);
   if (options.prepare) options.prepare(file);
@@ -151,25 +161,54 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
                 ErrorParts{.file = file.metadata().file(), .problem = "holds a vocabulary and no weights"});
   }
   std::unique_ptr<Model> model(new Model(std::move(file), std::move(spec)));
-  model->backend_ = std::move(backend);
   std::vector<std::string> unused;
   const Graph as_written = build_graph(model->spec_, model->file_, Bucket{}, &unused);
   model->tokenizer_ = Tokenizer::load(model->file_.metadata(), warnings);
   check_vocabulary(*model->tokenizer_, model->dims(), model->file_.metadata());
   refuse_unused_scales(unused, model->file_);
   warn_unused(unused, model->dims(), warnings);
+  const Graph graph = optimize(as_written);
+  const PlacementOptions placement = model->place(options, backend_options, std::move(backend), graph);
+  model->backend_ = checked_if_wanted(std::move(model->backend_), backend_options);
   model->check_support();
 
-  const Graph graph = optimize(as_written);
   model->measure(graph);
   const std::vector<WeightPlan> plan = plan_weights(graph, *model->backend_);
-  check_memory(*model, *model->backend_, plan, warnings);
+  if (has_host_part(placement, layers_of(model->dims())))
+    model->placement_ = placement_text(placement, layers_of(model->dims()), model->backend_->memory({&graph, 1}));
+  check_memory(*model->backend_, graph, warnings);
   if (options.weights == LoadOptions::Weights::Leave) return model;
   screen_small_weights(model->file_, graph);
   model->source_ = std::make_unique<FileWeights>(model->file_, model->weight_bytes_, options.progress);
   model->weights_ = model->backend_->load(*model->source_, plan);
   for (const MappedFile& shard : model->file_.shards()) shard.check_unchanged();
   return model;
+}
+
+PlacementOptions Model::place(const LoadOptions& options, const BackendOptions& backend_options,
+                              std::unique_ptr<Backend> backend, const Graph& graph) {
+  const ModelLayers layers = layers_of(dims());
+  PlacementOptions placement = options.placement;
+  backend_ = std::move(backend);
+  if (!has_host_part(placement, layers)) return placement;
+  const bool fitting = placement.layers == PlacementOptions::kFitting;
+  if (fitting) check_support();  // before anything is planned there
+  std::vector<std::unique_ptr<Backend>> devices;
+  devices.push_back(std::move(backend_));
+  devices.push_back(options.backends(options.host, backend_options));
+  const Backend &device = *devices.front(), &host = *devices.back();
+  if (fitting) {
+    const Bucket largest = largest_bucket(device, {.sequences = placement.room.sequences});
+    placement.layers = fitting_layers(placement, layers, devices, this->graph(largest), dims().context);
+    if (placement.layers == 0) refuse_any_part(device, layers);
+  }
+  if (has_host_part(placement, layers)) {
+    std::string name = placement_name(placement, layers, device, host);
+    backend_ = make_placed_backend(std::move(devices), placement_rules(placement, layers), graph, std::move(name));
+  } else {
+    backend_ = std::move(devices.front());
+  }
+  return placement;
 }
 
 Graph Model::graph_before_passes(Bucket bucket) const { return build_graph(spec_, file_, bucket); }

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/registry/registry.h"
 #include "base/error.h"
 #include "gguf/file.h"
 #include "model/arch.h"
+#include "runtime/placement.h"
 #include "text/tokenizer.h"
 
 namespace llm {
@@ -20,9 +22,11 @@ namespace llm {
 struct LoadOptions {
   std::filesystem::path path;
   std::string backend = "cpu";
-  int threads = 0;         ///< 0: default_threads()
-  int prompt_threads = 0;  ///< BackendOptions::prompt_threads
-  std::string isa = {};    ///< empty: what LLM_RUN_ISA says, else the best of this machine
+  PlacementOptions placement = {};  ///< how much of the model runs on `backend`
+  std::string host = "cpu";         ///< backend of the rest
+  int threads = 0;                  ///< 0: default_threads()
+  int prompt_threads = 0;           ///< BackendOptions::prompt_threads
+  std::string isa = {};             ///< empty: what LLM_RUN_ISA says, else the best of this machine
   std::uint64_t bytes_per_thread = BackendOptions{}.bytes_per_thread;
   bool deterministic = false;  ///< BackendOptions::deterministic
   enum class Weights : std::uint8_t {
@@ -32,6 +36,8 @@ struct LoadOptions {
   /// Gets the file as it was opened, before anything is read of it: what shall count instead of its values.
   std::function<void(GgufFile&)> prepare = {};
   std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded; may be empty
+  /// Where backends come from, by name.
+  std::function<std::unique_ptr<Backend>(std::string_view, const BackendOptions&)> backends = make_backend;
 };
 
 class Model {
@@ -54,11 +60,15 @@ class Model {
   std::uint64_t weight_bytes() const { return weight_bytes_; }
   /// Bytes of weights that one token reads (of an embedding table one row, of experts those in use), for speed limits.
   std::uint64_t weight_bytes_per_token() const { return weight_bytes_per_token_; }
+  /// "GPU: 20 of 33 layers, 7.1 GiB; CPU: the rest"; empty where one backend computes all.
+  const std::string& placement() const { return placement_; }
   /// Elements of all weights that the model reads.
   std::uint64_t parameter_count() const { return parameter_count_; }
 
  private:
   Model(GgufFile file, ModelSpec spec);
+  /// Takes the backend, or puts it and the host's together; gives what became of the options.
+  PlacementOptions place(const LoadOptions&, const BackendOptions&, std::unique_ptr<Backend>, const Graph&);
   void check_support() const;
   void measure(const Graph&);
   GgufFile file_;
@@ -67,6 +77,7 @@ class Model {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<WeightSource> source_;
   std::unique_ptr<WeightStore> weights_;
+  std::string placement_;
   std::uint64_t weight_bytes_ = 0, weight_bytes_per_token_ = 0, parameter_count_ = 0;
 };
 

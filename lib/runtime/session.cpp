@@ -53,24 +53,13 @@ Bucket bucket_of(int tokens, int sequences) {
   return {.tokens = tokens, .sequences = std::min(tokens, sequences), .outputs = std::min(tokens, kMaxOutputs)};
 }
 
-/// Of the step that takes most memory.
-Graph largest_graph(Model& model, const SessionOptions& o) {
-  return model.graph(bucket_of(bucket_for(tokens_of_a_step(model.backend(), o)), o.sequences));
-}
-
-ContextRequest request_for(Model& model, const SessionOptions& o, std::span<const CacheType> caches,
-                           const Workspace& workspace) {
-  const BackendMemory memory = model.backend().memory();
-  return {
-      .context = o.context,
-      .trained = model.dims().context,
-      .sequences = o.pool ? 1 : o.sequences,
-      .bytes_per_position = bytes_per_position(caches, o.cache) + o.beside.per_position,
-      .work_bytes = workspace.bytes() + static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float) + o.beside.work,
-      .weight_bytes = memory.holds_weights ? model.weight_bytes() + o.beside.weights : 0,
-      .weights = model.backend().choose_layout({}) == Layout::Device ? ContextRequest::Weights::Kept
-                                                                     : ContextRequest::Weights::Mapped,
-      .available = memory.available};
+ContextRequest request_for(Model& model, const SessionOptions& o, const Graph& largest) {
+  ContextRequest r{
+      .context = o.context, .trained = model.dims().context, .sequences = o.pool ? 1 : o.sequences, .memories = {}};
+  for (const MemoryShare& share : model.backend().memory({&largest, 1})) r.memories.push_back(needs_of(share, o.cache));
+  r.memories.front().work_bytes += static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float);
+  add_needs(r, o.beside);
+  return r;
 }
 
 struct Program {
@@ -111,13 +100,13 @@ struct Session::Impl {
   Impl(Model& m, const SessionOptions& o)
       : model(m), sequences(o.sequences), batch_tokens(tokens_of_a_step(m.backend(), o)), format(o.cache) {
     check(o.sequences >= 1 && o.context >= 0, "options of a session");
-    const Graph largest = largest_graph(model, o);
+    const Graph largest = model.graph(largest_bucket(model.backend(), o));
+    const ContextRequest request = request_for(model, o, largest);  // before anything is taken
     workspace = model.backend().make_workspace(largest);
-    allocate(cache_types(largest), o);
+    allocate(cache_types(largest), request, o);
   }
 
-  void allocate(const std::vector<CacheType>& types, const SessionOptions& o) {
-    const ContextRequest request = request_for(model, o, types, *workspace);
+  void allocate(const std::vector<CacheType>& types, const ContextRequest& request, const SessionOptions& o) {
     position_bytes = bytes_per_position(types, o.cache);
     choice = choose_context(request);
     for (;;) {
@@ -371,9 +360,12 @@ void Session::Impl::settle() const {
   for (const Begun& b : begun) b.program->wait(b.ticket);
 }
 
+Bucket largest_bucket(const Backend& backend, const SessionOptions& o) {
+  return bucket_of(bucket_for(tokens_of_a_step(backend, o)), o.sequences);
+}
+
 ContextRequest memory_request(Model& model, const SessionOptions& options) {
-  const Graph largest = largest_graph(model, options);
-  return request_for(model, options, cache_types(largest), *model.backend().make_workspace(largest));
+  return request_for(model, options, model.graph(largest_bucket(model.backend(), options)));
 }
 
 Session::Session(Model& model, SessionOptions options) : impl_(std::make_unique<Impl>(model, options)) {}

@@ -27,15 +27,15 @@ struct SessionOptions {
   /// free_positions(). Without it every sequence can reach the context.
   std::optional<std::int64_t> pool = {};
   CacheFormat cache = {};
-  /// What others need at the same time: counted where the memory of this session is.
-  struct Beside {
-    std::uint64_t weights = 0, work = 0;
-    std::uint64_t per_position = 0;  ///< of each of this session's
-  } beside = {};
+  /// What others need at the same time; their bytes per position are of each of this session's.
+  std::vector<MemoryNeeds> beside = {};
 };
 
 /// What a session with these options asks of this machine's memory now: its constructor's own figures.
 ContextRequest memory_request(Model&, const SessionOptions&);
+
+/// The largest step of a session with these options.
+Bucket largest_bucket(const Backend&, const SessionOptions&);
 
 enum class Logits : std::uint8_t { None, Last, All };
 

@@ -52,10 +52,10 @@ TEST_CASE("-ngl 0 and its like run on the CPU, silently") {
   const Outcome cpu = bench({"--backend", "cpu"});
   REQUIRE(cpu.code == 0);
   using Arguments = std::vector<std::string>;
-  for (const Arguments& a :
-       {Arguments{"-ngl", "0"}, Arguments{"--gpu-layers", "0"}, Arguments{"--n-gpu-layers=0"},
-        Arguments{"-dev", "none"}, Arguments{"-nkvo"}, Arguments{"-ngl", "all", "-ngl", "0"},
-        Arguments{"--backend", "cpu", "-ngl", "0"}, Arguments{"--backend", "cpu", "-ngl", "auto"}}) {
+  for (const Arguments& a : {Arguments{"-ngl", "0"}, Arguments{"--gpu-layers", "0"}, Arguments{"--n-gpu-layers=0"},
+                             Arguments{"-dev", "none"}, Arguments{"-nkvo"}, Arguments{"-ngl", "all", "-ngl", "0"},
+                             Arguments{"--backend", "cpu", "-ngl", "0"}, Arguments{"--backend", "cpu", "-ngl", "auto"},
+                             Arguments{"-ngl", "0", "-cmoe"}, Arguments{"-ngl", "0", "--n-cpu-moe", "1"}}) {
     const Outcome o = bench(a);
     INFO(o.err);
     CHECK(o.code == 0);
@@ -81,7 +81,7 @@ TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {
   // Only what stands in the way of a GPU that is there is worth a warning.
   CHECK(contains(automatic.err, "warning[gpu]: the model runs on the CPU: ") ==
         (report.state == GpuReport::State::Unusable));
-  for (const char* layers : {"all", "99", "3"}) {
+  for (const char* layers : {"all", "99", "3", "1", "2"}) {
     check_refusal(bench({"-ngl", layers}), 9,
                   "option --gpu-layers " + std::string(layers) + ": no GPU can be used: " + report.reason + "; 0 ");
   }
@@ -105,12 +105,40 @@ TEST_CASE("on a GPU the whole model runs there, by default, too") {
   }
 }
 
-TEST_CASE("parts of a model and contradictions are usage errors") {
+TEST_CASE("on a GPU a part of the model runs there, and --dry-run counts both memories") {
+  if (!gpu_is_here()) {
+    WARN("skipped: no CUDA device");
+    return;
+  }
   const Bench bench;
-  check_refusal(bench({"-ngl", "1"}), 2,
-                "option --gpu-layers 1: parts of a model on the GPU are not possible yet, and this one has 2 layers");
-  check_refusal(bench({"-ngl", std::to_string(kLayers)}), 2, "not possible yet");
-  check_refusal(bench({"-ngl", "1", "--backend", "cuda"}), 2, "not possible yet");
+  for (int layers = 1; layers <= kLayers; ++layers) {
+    const Outcome o = bench({"-ngl", std::to_string(layers), "-v"});
+    INFO(o.err);
+    CHECK(o.code == 0);
+    CHECK(contains(o.err, "GPU: " + std::to_string(layers) + " of 3 layers, "));
+    CHECK(contains(o.err, "segment 1 of 2 on cpu:"));
+    CHECK(contains(o.err, "segment 2 of 2 on cuda:"));
+    const Outcome plan = bench({"-ngl", std::to_string(layers), "--dry-run"});
+    INFO(plan.out);
+    CHECK(plan.code == 0);
+    for (const char* line : {"placement ", "GPU weights ", "CPU weights ", "GPU work buffers ", "CPU in all "})
+      CHECK(contains(plan.out, line));
+  }
+}
+
+TEST_CASE("--dry-run of a model in one place names no memory") {
+  const Bench bench;
+  const Outcome plan = bench({"-ngl", "0", "--dry-run"});
+  CHECK(plan.code == 0);
+  CHECK(contains(plan.out, "\nweights "));
+  CHECK_FALSE(contains(plan.out, "CPU"));
+  CHECK_FALSE(contains(plan.out, "placement"));
+}
+
+TEST_CASE("what cannot be and contradictions are usage errors") {
+  const Bench bench;
+  check_refusal(bench({"-ncmoe", "-1"}), 2, "option --n-cpu-moe");
+  check_refusal(bench({"-ncmoe", "few"}), 2, "option --n-cpu-moe");
   check_refusal(bench({"-ngl", "-1"}), 2, "option --gpu-layers: \"-1\" is not auto, all or a number of layers");
   check_refusal(bench({"-ngl", "most"}), 2, "\"most\" is not auto, all or");
   check_refusal(bench({"-ngl", "all", "--backend", "cpu"}), 2, "--backend cpu and --gpu-layers all contradict");
@@ -120,11 +148,12 @@ TEST_CASE("parts of a model and contradictions are usage errors") {
   check_refusal(bench({"--backend", "cuda", "-nkvo"}), 2, "--backend cuda and --no-kv-offload contradict");
   check_refusal(bench({"-ngl", "all"}, {{"LLM_RUN_BACKEND", "cpu"}}), 2, "--backend is set by LLM_RUN_BACKEND");
   check_refusal(bench({"-dev", "CUDA0"}), 2, "CUDA_VISIBLE_DEVICES chooses");
-  for (const char* option : {"-cmoe", "-ncmoe", "-ncffn", "-ot", "--op-offload"}) {
+  for (const char* option : {"-ncffn", "-ot", "--op-offload"}) {
     INFO(option);
     check_refusal(bench({option, "1"}), 2,
-                  "is recognised, not supported yet: parts of a model on the GPU are not possible yet");
+                  "is recognised, not supported yet: -ngl and -cmoe say which parts of a model run on the GPU");
   }
+  check_refusal(bench({"-ncmoed", "1"}), 2, "-cmoe and -ncmoe count for a draft model, too");
   check_refusal(bench({"-ts", "1,1"}), 2, "a model runs on one GPU");
   check_refusal(bench({"-ub", "64"}), 2, "a step takes up to 512 tokens, on the GPU up to 2,048");
 }
@@ -143,6 +172,8 @@ TEST_CASE("--list-devices prints the GPUs or why there is none, in every program
       CHECK(contains(o.out, "no GPU can be used: " + report.reason + "\n"));
     }
   }
-  check_refusal(run({.program = program("llm-quantize"), .arguments = {"-ngl", "1"}}), 2,
-                "it is for programs that run a model");
+  for (const char* option : {"-ngl", "-ncmoe"}) {
+    check_refusal(run({.program = program("llm-quantize"), .arguments = {option, "1"}}), 2,
+                  "it is for programs that run a model");
+  }
 }

@@ -181,7 +181,7 @@ TEST_CASE("options that ask for what is so anyway are accepted, for anything els
     CHECK(o.code == 2);
     CHECK(contains(o.err, part));
   };
-  refused({"-fit", "on"}, "option --fit on is recognised, not supported yet: no option is changed");
+  refused({"-fit", "on"}, "option --fit on is recognised, not supported yet: -ngl auto fits layers");
   refused({"-fa", "off"}, "option --flash-attn off is recognised, not supported yet: attention never writes");
   refused({"--mlock"}, "option --mlock is recognised, not supported yet: the file is always mapped");
   refused({"--port", "80"}, "it belongs to llama.cpp's server");

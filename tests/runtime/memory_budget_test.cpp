@@ -15,10 +15,10 @@ ContextRequest llama8b(std::int64_t context, std::uint64_t available) {
   return {.context = context,
           .trained = 131072,
           .sequences = 1,
-          .bytes_per_position = 128 * 1024,
-          .work_bytes = 64 * kMiB,
-          .weight_bytes = 4 * kGiB + 600 * kMiB,
-          .available = available};
+          .memories = {{.bytes_per_position = 128 * 1024,
+                        .work_bytes = 64 * kMiB,
+                        .weight_bytes = 4 * kGiB + 600 * kMiB,
+                        .available = available}}};
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ TEST_CASE("weights larger than memory leave an eighth of it for the cache") {
 TEST_CASE("weights that a backend keeps are counted in full") {
   const auto kept = [](std::int64_t context, std::uint64_t available) {
     ContextRequest r = llama8b(context, available);
-    r.weights = ContextRequest::Weights::Kept;
+    r.memories[0].weights = MemoryNeeds::Weights::Kept;
     return choose_context(r);
   };
   CHECK(kept(0, 8 * kGiB).context == 27456);
@@ -103,3 +103,52 @@ TEST_CASE("contexts beyond any memory are clamped or refused without overflow") 
 }
 
 TEST_CASE("no memory for one block is an error") { CHECK_THROWS_AS(choose_context(llama8b(0, 10 * kMiB)), Error); }
+
+TEST_CASE("a model in two memories has the context that fits into each") {
+  // 24 of the 32 layers on a GPU: three quarters of the weights and of the cache.
+  const auto split = [](std::int64_t context, std::uint64_t gpu, std::uint64_t cpu) {
+    ContextRequest r = llama8b(context, cpu);
+    MemoryNeeds& host = r.memories[0];
+    MemoryNeeds device{.name = "GPU",
+                       .bytes_per_position = 96 * 1024,
+                       .work_bytes = 64 * kMiB,
+                       .weight_bytes = 3 * kGiB,
+                       .weights = MemoryNeeds::Weights::Kept,
+                       .available = gpu};
+    host.bytes_per_position = 32 * 1024;
+    host.weight_bytes = kGiB + 600 * kMiB;
+    r.memories.insert(r.memories.begin(), device);
+    return r;
+  };
+  CHECK(choose_context(split(0, 64 * kGiB, 64 * kGiB)).context == 131072);
+  // (4 GiB - 3 GiB - 64 MiB) / 96 KiB = 10240 positions, whatever the CPU has
+  const ContextChoice by_gpu = choose_context(split(0, 4 * kGiB, 64 * kGiB));
+  CHECK(by_gpu.context == 10240);
+  CHECK(by_gpu.reason.find("a position takes 96.0 KiB, 4.0 GiB available in the GPU's memory") != std::string::npos);
+  // (2 GiB - 1.586 GiB - 64 MiB) / 32 KiB = 11520 positions
+  CHECK(choose_context(split(0, 64 * kGiB, 2 * kGiB)).context == 11520);
+  CHECK(choose_context(split(10240, 4 * kGiB, 64 * kGiB)).context == 10240);
+  try {
+    choose_context(split(10241, 4 * kGiB, 64 * kGiB));
+    FAIL("not refused");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Memory);
+    const std::string text = e.what();
+    CHECK(text.find("needs more memory than is available in the GPU's memory: cache 966.0 MiB") != std::string::npos);
+    CHECK(text.find("1.0 GiB available beside weights of 3.0 GiB") != std::string::npos);
+  }
+  CHECK(fits(split(0, 4 * kGiB, 64 * kGiB), 10240));
+  CHECK_FALSE(fits(split(0, 4 * kGiB, 64 * kGiB), 10241));
+  CHECK_FALSE(fits(split(0, 2 * kGiB, 64 * kGiB), 1));  // the weights alone do not
+}
+
+TEST_CASE("what others need counts where they need it") {
+  ContextRequest r = llama8b(0, 8 * kGiB);
+  const MemoryNeeds others[] = {{.name = "CPU", .bytes_per_position = 1024, .work_bytes = 5, .weight_bytes = 7},
+                                {.name = "GPU", .bytes_per_position = 4096, .work_bytes = 50, .weight_bytes = 70}};
+  add_needs(r, others);
+  REQUIRE(r.memories.size() == 1);
+  CHECK(bytes_per_position(r) == 129 * 1024);
+  CHECK(work_bytes(r) == 64 * kMiB + 5);
+  CHECK(weight_bytes(r) == 4 * kGiB + 600 * kMiB + 7);
+}

@@ -63,7 +63,10 @@ class CpuBackend final : public Backend {
   }
   Graph legalize(const Graph& g) const override { return host::quantize_activations(g); }
   Layout choose_layout(const WeightUse&) const override { return Layout::File; }
-  BackendMemory memory() const override { return host::machine_memory(); }
+  std::vector<MemoryShare> memory(std::span<const Graph> largest) const override {
+    return {
+        host::machine_memory(largest, activation_bytes(largest) + static_cast<std::size_t>(threads_) * kScratchBytes)};
+  }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     return std::make_unique<host::HostWeights>(source, plans);
@@ -72,10 +75,8 @@ class CpuBackend final : public Backend {
                                        std::int64_t /*most_positions*/) override {
     return std::make_unique<host::HostCache>(types, format, n_blocks);
   }
-  std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
-    // A quarter more, address space only: a best fit may pack a smaller bucket's values less well.
-    const std::size_t bytes = plan_program_memory(legalize(largest), threads_).bytes;
-    return std::make_unique<CpuWorkspace>(bytes + bytes / 4, threads_);
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
+    return std::make_unique<CpuWorkspace>(activation_bytes(largest), threads_);
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {
@@ -85,6 +86,13 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  /// A quarter more than the largest plan, address space only: a best fit may pack a smaller bucket's values less well.
+  std::size_t activation_bytes(std::span<const Graph> largest) const {
+    std::size_t bytes = 0;
+    for (const Graph& g : largest) bytes = std::max(bytes, plan_program_memory(legalize(g), threads_).bytes);
+    return bytes + bytes / 4;
+  }
+
   const Kernels& kernels_;
   BackendOptions options_;
   int threads_;  ///< of the largest team

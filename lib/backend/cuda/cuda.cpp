@@ -16,6 +16,7 @@
 #include "backend/cuda/program.h"
 #include "backend/cuda/weights.h"
 #include "backend/cuda/workspace.h"
+#include "backend/host/host.h"
 #include "base/error.h"
 
 namespace llm {
@@ -94,10 +95,15 @@ class CudaBackend final : public Backend {
 
   Layout choose_layout(const WeightUse&) const override { return Layout::Device; }
 
-  BackendMemory memory() const override {
+  std::vector<MemoryShare> memory(std::span<const Graph> largest) const override {
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
-    return {.available = free > kReserve ? free - kReserve : 0, .holds_weights = !loaded_};
+    MemoryShare share{.name = "GPU",
+                      .available = free > kReserve ? free - kReserve : 0,
+                      .layout = Layout::Device,
+                      .workspace = workspace_bytes(largest)};
+    host::add_contents(share, largest, [&](const TensorType& type) { return loaded_ ? 0 : device_bytes(type); });
+    return {std::move(share)};
   }
   std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return std::make_unique<PinnedMemory>(bytes); }
   bool draws() const override { return true; }
@@ -115,13 +121,18 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaCache>(types, format, n_blocks, most_positions);
   }
 
-  std::unique_ptr<Workspace> make_workspace(const Graph& largest) override {
-    // A best fit may pack a smaller bucket's values a little less well.
-    const std::uint64_t bytes = plan_step(legalize(largest), gemm_ != nullptr, makes_columns).bytes;
-    const int rows = largest.bucket().outputs;
-    const ValueInfo& logits = largest.info(largest.outputs().front());
-    return std::make_unique<CudaWorkspace>(bytes + bytes / 8 + (std::size_t{1} << 20), rows,
-                                           static_cast<int>(logits.type.shape[0]));
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
+    // Logits are the only result of a segment that draws; of other results too much is taken, if anything.
+    int rows = 1;
+    std::int64_t n = 1;
+    for (const Graph& graph : largest) {
+      if (graph.outputs().size() != 1) continue;
+      const ValueInfo& result = graph.info(graph.outputs().front());
+      if (result.rows != RowSpace::Outputs) continue;
+      rows = std::max(rows, graph.bucket().outputs);
+      n = std::max(n, result.type.shape[0]);
+    }
+    return std::make_unique<CudaWorkspace>(workspace_bytes(largest), rows, static_cast<int>(n));
   }
 
   std::unique_ptr<Executable> compile(const Graph& graph, const WeightStore& weights, StateStore& state,
@@ -130,13 +141,21 @@ class CudaBackend final : public Backend {
       if (const std::string reason = refusal(graph, node); !reason.empty())
         throw Error(ErrorKind::Device, "backend cuda cannot run " + std::string(llm::name(node.op)) + ": " + reason);
     }
-    return make_program(legalize(graph), as_cuda<const CudaWeights>(weights, "weights on the GPU"),
+    return make_program(with_arrivals(legalize(graph)), as_cuda<const CudaWeights>(weights, "weights on the GPU"),
                         as_cuda<CudaCache>(state, "a cache on the GPU"),
                         as_cuda<CudaWorkspace>(workspace, "a workspace on the GPU"), gemm_.get(), stream_,
                         {.overlap = properties_.major >= 9, .prompt_attention = !deterministic_});
   }
 
  private:
+  /// More than the largest plan: a best fit may pack a smaller bucket's values a little less well.
+  std::uint64_t workspace_bytes(std::span<const Graph> largest) const {
+    std::uint64_t bytes = 0;
+    for (const Graph& graph : largest)
+      bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), gemm_ != nullptr, makes_columns).bytes);
+    return bytes + bytes / 8 + (std::uint64_t{1} << 20);
+  }
+
   cudaDeviceProp properties_;
   bool deterministic_;
   std::string no_gemm_;  ///< why there is no library

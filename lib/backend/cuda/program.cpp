@@ -58,6 +58,8 @@ class Recording {
   std::size_t kernels_ = 0;
 };
 
+bool is_arrival(const Node& node) { return std::holds_alternative<Reshape>(node.op) && node.in[0] == node.out[0]; }
+
 int table_stride(const CudaCache& cache) {
   return static_cast<int>((cache.most_positions() + kBlockPositions - 1) / kBlockPositions);
 }
@@ -76,9 +78,14 @@ class CudaProgram final : public Executable {
         view_(step_.view()),
         site_{graph_, weights, cache, workspace, plan_, view_, gemm, options.prompt_attention} {
     check(plan_.bytes <= workspace.activation_bytes(), "the workspace was made for a bucket at least as large");
-    for (const ValueInfo& v : graph_.values())
-      check(v.kind != ValueKind::Input || v.input != StepInput::None, "a graph on a GPU has no inputs but the step's");
-    for (const Node& node : graph_.nodes()) uses_cache_ |= std::holds_alternative<Attention>(node.op);
+    for (const Node& node : graph_.nodes()) {
+      uses_cache_ |= std::holds_alternative<Attention>(node.op);
+      if (is_arrival(node)) arrivals_.push_back(node.out[0]);
+      // Routes are grouped where they are made.
+      const bool experts = std::holds_alternative<ExpertLinear>(node.op);
+      check(!experts || std::find(arrivals_.begin(), arrivals_.end(), node.in[1]) == arrivals_.end(),
+            "experts on a GPU are chosen there, too");
+    }
     compiled_ = compile_fused(site_);
     screen_outputs();
     prepare_draws();
@@ -98,12 +105,17 @@ class CudaProgram final : public Executable {
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     const host::StepRows rows = host::check_step(step, graph_.bucket());
     if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
-    check(in.empty(), "a graph on a GPU has no inputs but the step's");
     Pending& next = pending_[++submitted_ % 2];
     next.ticket = submitted_;
     next.drawn = step.draws.size();
     next.turn = step.draws.empty() ? 0 : workspace_.next_turn();
     step_.upload(step, next.turn, stream_.get());
+    for (const std::uint32_t id : arrivals_) {
+      const Binding& from = bound_to(id, rows, in);
+      check_cuda(cudaMemcpyAsync(value_data(site_, id), from.data, value_bytes(id, rows.tokens, rows.outputs),
+                                 cudaMemcpyHostToDevice, stream_.get()),
+                 "copying what another segment computed");
+    }
     if (!step.draws.empty()) {
       check(draws_.has_value() && step.draws.size() == step.out_rows.size(), "a rule for each row of logits");
       run(step, rows, drawing_, [&](const StepLaunch& at) { launch_draws(at); });
@@ -260,13 +272,18 @@ class CudaProgram final : public Executable {
   void bind(const host::StepRows& rows, std::span<const Binding> out) {
     bound_.clear();
     for (const std::uint32_t id : graph_.outputs()) {
-      const std::string& name = graph_.info(id).name;
-      const auto found = std::find_if(out.begin(), out.end(), [&](const Binding& b) { return b.value == name; });
-      check(found != out.end(), "every output of the graph is bound");
+      std::byte* const to = bound_to(id, rows, out).data;
       const std::size_t bytes = value_bytes(id, rows.tokens, rows.outputs);
-      check(found->bytes >= bytes, "bound memory holds the step's rows");
-      if (bytes > 0) bound_.push_back({value_data(site_, id), found->data, bytes, is_pinned(found->data)});
+      if (bytes > 0) bound_.push_back({value_data(site_, id), to, bytes, is_pinned(to)});
     }
+  }
+  const Binding& bound_to(std::uint32_t id, const host::StepRows& rows, std::span<const Binding> bindings) const {
+    const std::string& name = graph_.info(id).name;
+    const auto found =
+        std::find_if(bindings.begin(), bindings.end(), [&](const Binding& b) { return b.value == name; });
+    check(found != bindings.end(), "every input and output of the graph is bound");
+    check(found->bytes >= value_bytes(id, rows.tokens, rows.outputs), "bound memory holds the step's rows");
+    return *found;
   }
 
   static bool is_pinned(const std::byte* memory) {
@@ -293,7 +310,7 @@ class CudaProgram final : public Executable {
         observed_.instructions[next].launch(at);
       stream_.synchronize("running a node");
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-      report(graph_.nodes()[i], taken.count(), step, rows);
+      if (!is_arrival(graph_.nodes()[i])) report(graph_.nodes()[i], taken.count(), step, rows);
     }
   }
 
@@ -333,6 +350,7 @@ class CudaProgram final : public Executable {
   Recording recording_, drawing_;  ///< of steps whose results are wanted, and of those that draw
   DeviceBuffer found_;             ///< per output, row and part: not finite
   PinnedBuffer found_here_;        ///< of the last step
+  std::vector<std::uint32_t> arrivals_;
   std::vector<Bound> bound_;
   bool uses_cache_ = false;
   Observer* observer_ = nullptr;
@@ -363,6 +381,20 @@ std::string CudaProgram::describe() const {
 }
 
 }  // namespace
+
+Graph with_arrivals(const Graph& graph) {
+  Graph g = graph;
+  std::vector<Node> nodes;
+  for (std::uint32_t id = 0; id < g.values().size(); ++id) {
+    ValueInfo& v = g.mutable_values()[id];
+    if (v.kind != ValueKind::Input || v.input != StepInput::None) continue;
+    v.kind = ValueKind::Result;
+    nodes.push_back({.op = Reshape{}, .in = {id}, .out = {id}});
+  }
+  nodes.insert(nodes.end(), g.nodes().begin(), g.nodes().end());
+  g.mutable_nodes() = std::move(nodes);
+  return g;
+}
 
 std::unique_ptr<Executable> make_program(const Graph& graph, const CudaWeights& weights, CudaCache& cache,
                                          CudaWorkspace& workspace, Gemm* gemm, const Stream& stream,

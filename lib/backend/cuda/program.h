@@ -16,7 +16,11 @@ struct ProgramOptions {
   bool prompt_attention = false;  ///< prompts may be attended to by tensor cores
 };
 
-/// `stream` and everything else outlive the program. `gemm` may be null.
+/// The graph as it is planned and compiled: each value that another segment hands over arrives by a node of its own, a
+/// reshape to itself, which gives it memory before anything is computed and makes its forms.
+Graph with_arrivals(const Graph&);
+
+/// Of a graph with arrivals. `stream` and everything else outlive the program. `gemm` may be null.
 std::unique_ptr<Executable> make_program(const Graph&, const CudaWeights&, CudaCache&, CudaWorkspace&, Gemm* gemm,
                                          const Stream& stream, ProgramOptions);
 

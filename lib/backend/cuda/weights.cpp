@@ -107,20 +107,27 @@ void add_pieces(std::vector<Piece>& pieces, const std::byte* rows, DType stored,
   }
 }
 
+/// Vectors become f32.
+MatrixType matrix_type(const TensorType& type) {
+  const DType kept = type.shape.n_dims() < 2 ? DType::F32 : device_type(type.dtype);
+  return {.type = kept, .k = type.shape[0], .n = type.shape[1]};
+}
+
 }  // namespace
+
+std::size_t device_bytes(const TensorType& type) {
+  return matrix_bytes(matrix_type(type)) * static_cast<std::size_t>(type.shape[2] * type.shape[3]);
+}
 
 CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, int readers) {
   std::size_t total = 0;
   std::vector<std::size_t> offsets;
   for (const WeightPlan& plan : plans) {
     Entry& e = entries_[plan.name];
-    const Shape& shape = plan.type.shape;
-    const bool vector = shape.n_dims() < 2;
-    const DType kept = vector ? DType::F32 : device_type(plan.type.dtype);
-    e.matrix.type = {.type = kept, .k = shape[0], .n = shape[1]};
+    e.matrix.type = matrix_type(plan.type);
     e.matrix.expert_stride = matrix_bytes(e.matrix.type);
     offsets.push_back(total);
-    total += e.matrix.expert_stride * static_cast<std::size_t>(shape[2] * shape[3]);
+    total += device_bytes(plan.type);
   }
   memory_ = DeviceBuffer(total);
 

@@ -14,6 +14,9 @@
 
 namespace llm::cuda {
 
+/// What a weight takes on the device.
+std::size_t device_bytes(const TensorType&);
+
 class CudaWeights final : public WeightStore {
  public:
   /// Vectors (one dimension) become f32. Throws ErrorKind::Memory before anything is copied if the weights do not fit.

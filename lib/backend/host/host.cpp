@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "base/checked.h"
@@ -29,7 +30,27 @@ std::size_t block_bytes(int kv_heads, int head_dim, DType type) {
 
 }  // namespace
 
-BackendMemory machine_memory() { return {.available = available_memory(), .holds_weights = true}; }
+void add_contents(MemoryShare& share, std::span<const Graph> graphs,
+                  const std::function<std::uint64_t(const TensorType&)>& weight_bytes) {
+  std::unordered_set<std::string_view> counted;
+  for (const Graph& graph : graphs) {
+    for (const Node& node : graph.nodes()) {
+      for (const std::uint32_t id : node.in) {
+        const ValueInfo& v = graph.info(id);
+        const auto& caches = share.caches;
+        if (v.kind == ValueKind::State && std::find(caches.begin(), caches.end(), v.cache) == caches.end())
+          share.caches.push_back(v.cache);
+        if (v.kind == ValueKind::Weight && counted.insert(v.name).second) share.weights += weight_bytes(v.type);
+      }
+    }
+  }
+}
+
+MemoryShare machine_memory(std::span<const Graph> graphs, std::uint64_t workspace) {
+  MemoryShare share{.name = "CPU", .available = available_memory(), .workspace = workspace};
+  add_contents(share, graphs, [](const TensorType& type) { return type.bytes(); });
+  return share;
+}
 
 HostWeights::HostWeights(const WeightSource& source, std::span<const WeightPlan> plans) {
   by_name_.reserve(plans.size());

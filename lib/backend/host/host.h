@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,8 +16,11 @@
 
 namespace llm::host {
 
+/// Adds the weights and caches of the graphs, each once; a weight takes what `weight_bytes` says.
+void add_contents(MemoryShare&, std::span<const Graph>,
+                  const std::function<std::uint64_t(const TensorType&)>& weight_bytes);
 /// This machine's memory, in which mapped weights have their place too.
-BackendMemory machine_memory();
+MemoryShare machine_memory(std::span<const Graph>, std::uint64_t workspace);
 
 /// How memory fills: Dense from the start on, so that huge pages pay; Sparse in many small places, where each huge page
 /// would take 2 MiB for a few kilobytes.

@@ -375,11 +375,20 @@ std::vector<std::uint64_t> InterpretedBackend::node_scratch(const Graph& graph) 
   return bytes;
 }
 
-std::unique_ptr<Workspace> InterpretedBackend::make_workspace(const Graph& largest) {
+std::uint64_t InterpretedBackend::workspace_bytes(std::span<const Graph> largest) const {
   // Best fit is not monotonic: a smaller bucket's plan may need a little more. What is not touched costs address space
   // alone.
-  const std::uint64_t bytes = plan_memory(largest, node_scratch(largest)).bytes;
-  return std::make_unique<HostWorkspace>(bytes + bytes / 4);
+  std::uint64_t bytes = 0;
+  for (const Graph& graph : largest) bytes = std::max(bytes, plan_memory(graph, node_scratch(graph)).bytes);
+  return bytes + bytes / 4;
+}
+
+std::vector<MemoryShare> InterpretedBackend::memory(std::span<const Graph> largest) const {
+  return {machine_memory(largest, workspace_bytes(largest))};
+}
+
+std::unique_ptr<Workspace> InterpretedBackend::make_workspace(std::span<const Graph> largest) {
+  return std::make_unique<HostWorkspace>(workspace_bytes(largest));
 }
 
 std::unique_ptr<Executable> InterpretedBackend::compile(const Graph& graph, const WeightStore& weights,

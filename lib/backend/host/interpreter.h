@@ -75,11 +75,11 @@ class InterpretedBackend : public Backend {
  public:
   Support supports(const Graph&, const Node&) const override;
   Layout choose_layout(const WeightUse&) const override { return Layout::File; }
-  BackendMemory memory() const override { return machine_memory(); }
+  std::vector<MemoryShare> memory(std::span<const Graph> largest) const override;
   std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) override;
   std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks,
                                        std::int64_t most_positions) override;
-  std::unique_ptr<Workspace> make_workspace(const Graph& largest) override;
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override;
   std::unique_ptr<Executable> compile(const Graph&, const WeightStore&, StateStore&, Workspace&) override;
 
  protected:
@@ -93,6 +93,7 @@ class InterpretedBackend : public Backend {
 
  private:
   std::vector<std::uint64_t> node_scratch(const Graph&) const;
+  std::uint64_t workspace_bytes(std::span<const Graph> largest) const;
 };
 
 }  // namespace llm::host

@@ -1,0 +1,378 @@
+#include "runtime/placed_backend.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "graph/memory_plan.h"
+
+namespace llm {
+namespace {
+
+constexpr std::size_t kAlign = 64;
+
+// One of each kind per device; null where a device has no part of the model.
+
+struct PlacedWeights final : WeightStore {
+  std::vector<std::unique_ptr<WeightStore>> parts;
+};
+
+/// One book-keeping, several storages: a block is the same number in all of them.
+struct PlacedStates final : StateStore {
+  std::size_t bytes_per_block() const override {
+    std::size_t bytes = 0;
+    for (const auto& part : parts) bytes += part->bytes_per_block();
+    return bytes;
+  }
+  void copy_block(std::int32_t from, std::int32_t to) override {
+    for (const auto& part : parts) part->copy_block(from, to);
+  }
+  void read_block(std::int32_t block, std::span<std::byte> dst) const override {
+    for (const auto& part : parts) {
+      part->read_block(block, dst.first(part->bytes_per_block()));
+      dst = dst.subspan(part->bytes_per_block());
+    }
+  }
+  void write_block(std::int32_t block, std::span<const std::byte> src) override {
+    for (const auto& part : parts) {
+      part->write_block(block, src.first(part->bytes_per_block()));
+      src = src.subspan(part->bytes_per_block());
+    }
+  }
+  std::vector<std::unique_ptr<StateStore>> parts;
+};
+
+struct PlacedWorkspace final : Workspace {
+  std::size_t bytes() const override {
+    std::size_t sum = 0;
+    for (const auto& part : parts) sum += part == nullptr ? 0 : part->bytes();
+    return sum;
+  }
+  std::byte* border_data() const {
+    const auto address = reinterpret_cast<std::uintptr_t>(border->data());
+    return border->data() + ((kAlign - address % kAlign) % kAlign);
+  }
+  std::vector<std::unique_ptr<Workspace>> parts;
+  std::unique_ptr<HostMemory> border;  ///< values on their way from one segment to another
+  std::uint64_t border_bytes = 0;
+};
+
+bool is_handed_over(const ValueInfo& v) { return v.kind == ValueKind::Input && v.input == StepInput::None; }
+
+/// The segments as nodes of a graph whose values are those that cross: its memory plan is where they lie. `of` are ids
+/// by name.
+struct Borders {
+  Borders(std::span<const Segment> segments, const Graph& whole) {
+    Graph graph;
+    std::vector<std::uint32_t> outputs;
+    const auto local = [&](const ValueInfo& v) {
+      const auto [at, is_new] = of.emplace(v.name, 0);
+      if (is_new) {
+        ValueInfo crossing = v;
+        crossing.kind = ValueKind::Result;
+        at->second = graph.add_value(std::move(crossing));
+      }
+      return at->second;
+    };
+    for (const Segment& s : segments) {
+      Node node{.op = Add{}};
+      for (const ValueInfo& v : s.graph.values()) {
+        if (is_handed_over(v)) node.in.push_back(local(v));
+      }
+      for (const std::uint32_t id : s.graph.outputs()) node.out.push_back(local(s.graph.info(id)));
+      graph.add_node(std::move(node));
+    }
+    for (const std::uint32_t id : whole.outputs()) outputs.push_back(of.at(whole.info(id).name));
+    graph.set_outputs(std::move(outputs));
+    plan = plan_memory(graph, std::vector<std::uint64_t>(segments.size(), 0));
+  }
+  /// MemoryPlan::kNone for what the caller binds.
+  std::uint64_t offset(const std::string& name) const { return plan.offset[of.at(name)]; }
+
+  std::map<std::string, std::uint32_t> of;
+  MemoryPlan plan;
+};
+
+class PlacedExecutable final : public Executable {
+ public:
+  PlacedExecutable(std::vector<Segment> segments, const Graph& whole, const PlacedWorkspace& workspace)
+      : segments_(std::move(segments)) {
+    const Borders borders(segments_, whole);
+    check(borders.plan.bytes <= workspace.border_bytes, "the workspace was made for a bucket at least as large");
+    for (const Segment& s : segments_) {
+      Piece piece;
+      for (const ValueInfo& v : s.graph.values()) {
+        if (is_handed_over(v)) piece.in.push_back(place(v, borders, workspace));
+      }
+      for (const std::uint32_t id : s.graph.outputs()) piece.out.push_back(place(s.graph.info(id), borders, workspace));
+      pieces_.push_back(std::move(piece));
+    }
+  }
+
+  const std::vector<Segment>& segments() const { return segments_; }
+  void set_program(std::size_t segment, std::unique_ptr<Executable> program, std::string_view device) {
+    pieces_[segment].program = std::move(program);
+    pieces_[segment].device = device;
+  }
+
+  Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
+    check(in.empty(), "a whole graph has no inputs but the step's");
+    for (Piece& piece : pieces_) {
+      if (&piece != &pieces_.front()) wait_for_last();
+      for (auto* list : {&piece.in, &piece.out}) {
+        for (Place& place : *list) {
+          if (place.is_callers) bind_callers(place.binding, out);
+        }
+      }
+      last_ = &piece;
+      last_ticket_ = piece.program->submit(step, bindings(piece.in, in_), bindings(piece.out, out_));
+    }
+    return {++submitted_};
+  }
+  void wait(Ticket) override { wait_for_last(); }
+
+  /// Logits are what the last segment gives.
+  bool may_be_non_finite() const override { return pieces_.back().program->may_be_non_finite(); }
+
+  std::string describe() const override;
+  void observe(Observer* observer) override {
+    for (Piece& piece : pieces_) piece.program->observe(observer);
+  }
+
+ private:
+  struct Place {
+    Binding binding;
+    bool is_callers = false;  ///< an output of the whole graph
+  };
+  struct Piece {
+    std::unique_ptr<Executable> program;
+    std::string_view device;
+    std::vector<Place> in, out;
+  };
+
+  static Place place(const ValueInfo& v, const Borders& borders, const PlacedWorkspace& workspace) {
+    const std::uint64_t offset = borders.offset(v.name);
+    if (offset == MemoryPlan::kNone) return {{.value = v.name}, true};
+    return {{.value = v.name, .data = workspace.border_data() + offset, .bytes = v.type.bytes()}, false};
+  }
+  static void bind_callers(Binding& binding, std::span<const Binding> out) {
+    const auto found = std::find_if(out.begin(), out.end(), [&](const Binding& b) { return b.value == binding.value; });
+    check(found != out.end(), "every output of the graph is bound");
+    binding.data = found->data;
+    binding.bytes = found->bytes;
+  }
+  static std::span<const Binding> bindings(const std::vector<Place>& places, std::vector<Binding>& into) {
+    into.clear();  // keeps its memory from step to step
+    for (const Place& p : places) into.push_back(p.binding);
+    return into;
+  }
+  void wait_for_last() {
+    if (last_ != nullptr) last_->program->wait(last_ticket_);
+    last_ = nullptr;
+  }
+
+  std::vector<Segment> segments_;
+  std::vector<Piece> pieces_;
+  std::vector<Binding> in_, out_;
+  Piece* last_ = nullptr;
+  Ticket last_ticket_;
+  std::uint64_t submitted_ = 0;
+};
+
+/// Equal segments once: with experts elsewhere there are two of every layer.
+std::string PlacedExecutable::describe() const {
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> kinds;  // in the order of their first appearance
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    std::string text = " on " + std::string(pieces_[i].device) + ":\n" + pieces_[i].program->describe();
+    if (!text.ends_with('\n')) text += '\n';
+    const auto same = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == text; });
+    if (same == kinds.end()) {
+      kinds.push_back({std::move(text), {i}});
+    } else {
+      same->second.push_back(i);
+    }
+  }
+  std::string all;
+  for (const auto& [text, numbers] : kinds) {
+    all += numbers.size() == 1 ? "segment " : std::to_string(numbers.size()) + " segments, the first ";
+    all += std::to_string(numbers.front() + 1) + " of " + std::to_string(pieces_.size()) + text;
+  }
+  return all;
+}
+
+/// Of what crosses borders; a best fit may pack a smaller bucket's values a little less well.
+std::uint64_t border_bytes(std::span<const Graph> largest, std::span<const PlacementRule> rules) {
+  std::uint64_t bytes = 0;
+  for (const Graph& graph : largest) bytes = std::max(bytes, Borders(partition(graph, rules), graph).plan.bytes);
+  return bytes + bytes / 8;
+}
+
+/// The segments of each device.
+std::vector<std::vector<Graph>> by_device(std::size_t n_devices, std::span<const PlacementRule> rules,
+                                          std::span<const Graph> graphs) {
+  std::vector<std::vector<Graph>> parts(n_devices);
+  for (const Graph& graph : graphs) {
+    for (Segment& s : partition(graph, rules)) parts[static_cast<std::size_t>(s.backend)].push_back(std::move(s.graph));
+  }
+  return parts;
+}
+
+class PlacedBackend final : public Backend {
+ public:
+  PlacedBackend(std::vector<std::unique_ptr<Backend>> devices, std::vector<PlacementRule> rules, const Graph& model,
+                std::string name)
+      : devices_(std::move(devices)), rules_(std::move(rules)), name_(std::move(name)), contents_(devices_.size()) {
+    const auto parts = by_device(devices_.size(), rules_, {&model, 1});
+    for (std::size_t d = 0; d < parts.size(); ++d) {
+      for (const Graph& part : parts[d]) {
+        for (const ValueInfo& v : part.values()) {
+          if (v.kind == ValueKind::Weight) contents_[d].weights.insert(v.name);
+          if (v.kind == ValueKind::State) contents_[d].layers.insert(v.cache.layer);
+        }
+      }
+    }
+  }
+
+  std::string_view name() const override { return name_; }
+  std::string describe() const override {
+    std::string text = name_;
+    for (const auto& device : devices_) text += "\n" + device->describe();
+    return text;
+  }
+
+  Support supports(const Graph& g, const Node& n) const override { return device_of(g, n).supports(g, n); }
+
+  Graph legalize(const Graph& g) const override {
+    Graph legal = g;
+    std::size_t next = 0;
+    for (const Segment& s : partition(g, rules_)) {
+      const Graph part = device(s).legalize(s.graph);
+      for (const Node& node : part.nodes()) legal.mutable_nodes()[next++].op = node.op;
+    }
+    return legal;
+  }
+
+  /// Of a weight that lies on several devices, the first one's.
+  Layout choose_layout(const WeightUse& use) const override {
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      if (contents_[d].weights.contains(use.name)) return devices_[d]->choose_layout(use);
+    }
+    return devices_.front()->choose_layout(use);
+  }
+
+  std::vector<MemoryShare> memory(std::span<const Graph> largest) const override {
+    return placed_memory(devices_, rules_, largest);
+  }
+
+  /// Of the first device: results and what crosses borders are copied to and from it.
+  std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return devices_.front()->host_memory(bytes); }
+
+  int most_step_tokens() const override {
+    int most = 0;
+    for (const auto& device : devices_) most = std::max(most, device->most_step_tokens());
+    return most;
+  }
+
+  std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
+    auto weights = std::make_unique<PlacedWeights>();
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      std::vector<WeightPlan> own;
+      for (const WeightPlan& plan : plans) {
+        if (!contents_[d].weights.contains(plan.name)) continue;
+        own.push_back({plan.name, plan.type, devices_[d]->choose_layout({plan.name, plan.type})});
+      }
+      weights->parts.push_back(devices_[d]->load(source, own));
+    }
+    return weights;
+  }
+
+  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
+                                       std::int64_t most_positions) override {
+    auto states = std::make_unique<PlacedStates>();
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      std::vector<CacheType> own;
+      for (const CacheType& type : types) {
+        if (contents_[d].layers.contains(type.layer)) own.push_back(type);
+      }
+      states->parts.push_back(devices_[d]->allocate(own, format, n_blocks, most_positions));
+    }
+    return states;
+  }
+
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
+    auto workspace = std::make_unique<PlacedWorkspace>();
+    const auto parts = by_device(devices_.size(), rules_, largest);
+    for (std::size_t d = 0; d < devices_.size(); ++d)
+      workspace->parts.push_back(parts[d].empty() ? nullptr : devices_[d]->make_workspace(parts[d]));
+    workspace->border_bytes = border_bytes(largest, rules_);
+    workspace->border = host_memory(workspace->border_bytes + kAlign);
+    return workspace;
+  }
+
+  std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
+                                      Workspace& workspace) override {
+    const auto& w = dynamic_cast<const PlacedWeights&>(weights);
+    const auto& s = dynamic_cast<PlacedStates&>(states);
+    const auto& m = dynamic_cast<PlacedWorkspace&>(workspace);
+    auto program = std::make_unique<PlacedExecutable>(partition(g, rules_), g, m);
+    for (std::size_t i = 0; i < program->segments().size(); ++i) {
+      const Segment& segment = program->segments()[i];
+      const auto d = static_cast<std::size_t>(segment.backend);
+      program->set_program(i, devices_[d]->compile(segment.graph, *w.parts[d], *s.parts[d], *m.parts[d]),
+                           devices_[d]->name());
+    }
+    return program;
+  }
+
+ private:
+  struct Contents {
+    std::set<std::string> weights;
+    std::set<int> layers;  ///< that keep keys and values there
+  };
+
+  const Backend& device_of(const Graph& g, const Node& n) const {
+    return *devices_[static_cast<std::size_t>(backend_of(g, n, rules_))];
+  }
+  const Backend& device(const Segment& s) const { return *devices_[static_cast<std::size_t>(s.backend)]; }
+
+  std::vector<std::unique_ptr<Backend>> devices_;
+  std::vector<PlacementRule> rules_;
+  std::string name_;
+  std::vector<Contents> contents_;  ///< per device
+};
+
+void merge(std::vector<MemoryShare>& all, MemoryShare&& share) {
+  const auto same = std::find_if(all.begin(), all.end(), [&](const MemoryShare& s) { return s.name == share.name; });
+  if (same == all.end()) {
+    all.push_back(std::move(share));
+    return;
+  }
+  same->weights += share.weights;
+  same->workspace += share.workspace;
+  same->caches.insert(same->caches.end(), share.caches.begin(), share.caches.end());
+}
+
+}  // namespace
+
+std::vector<MemoryShare> placed_memory(std::span<const std::unique_ptr<Backend>> devices,
+                                       std::span<const PlacementRule> rules, std::span<const Graph> largest) {
+  const auto parts = by_device(devices.size(), rules, largest);
+  std::vector<MemoryShare> all;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    for (MemoryShare& share : devices[d]->memory(parts[d])) merge(all, std::move(share));
+  }
+  for (MemoryShare& share : all) {
+    if (share.layout == Layout::File) share.workspace += border_bytes(largest, rules);
+  }
+  return all;
+}
+
+std::unique_ptr<Backend> make_placed_backend(std::vector<std::unique_ptr<Backend>> devices,
+                                             std::vector<PlacementRule> rules, const Graph& model, std::string name) {
+  check(!devices.empty(), "a model is placed on something");
+  return std::make_unique<PlacedBackend>(std::move(devices), std::move(rules), model, std::move(name));
+}
+
+}  // namespace llm

@@ -1,0 +1,25 @@
+// Several backends that look like one: each computes its part of every graph, values that cross from one part to the
+// next go through this machine's memory.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "graph/partition.h"
+
+namespace llm {
+
+/// Which of `devices`, at least one, computes which nodes: rules name them by index. All graphs are those of one model,
+/// of which `model` is one: it says where each weight and each cache belongs. `name` tells this placement from any
+/// other of the same model.
+std::unique_ptr<Backend> make_placed_backend(std::vector<std::unique_ptr<Backend>> devices,
+                                             std::vector<PlacementRule> rules, const Graph& model, std::string name);
+
+/// What Backend::memory() of such a backend says.
+std::vector<MemoryShare> placed_memory(std::span<const std::unique_ptr<Backend>> devices,
+                                       std::span<const PlacementRule> rules, std::span<const Graph> largest);
+
+}  // namespace llm

@@ -1,0 +1,126 @@
+// What other segments hand over lies in the workspace from the beginning of a step to its last reader. Runs without a
+// GPU.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/forms_plan.h"
+#include "backend/cuda/program.h"
+#include "graph/builder.h"
+#include "graph/partition.h"
+#include "support/catch.h"
+
+using namespace llm;
+
+namespace {
+
+constexpr int kEmbd = 512, kExperts = 4, kFf = 256;
+
+/// Router and experts between two norms, as in a mixture: what runs before and behind the experts reads values of
+/// others.
+Graph mixture(int tokens) {
+  GraphBuilder b({tokens, 1, tokens});
+  Act x = b.embed(b.weight("table", {DType::Q8_0, {kEmbd, 64}}), b.step_input(StepInput::Tokens), "x");
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string p = "blk." + std::to_string(layer) + ".";
+    b.set_place(layer, Role::Ffn, p);
+    const auto linear = [&](Act in, const char* name, std::int64_t n) {
+      const Weight w = b.weight(p + name + ".weight", {DType::Q4_K, {b.type(in).shape[0], n}});
+      return b.linear(in, {.weight = w, .bias = nullptr, .name = name});
+    };
+    const auto experts = [&](Act in, Index ids, const char* name, std::int64_t n) {
+      const Weight w = b.weight(p + name + ".weight", {DType::Q4_K, {b.type(in).shape[0], n, kExperts}});
+      return b.expert_linear(in, ids, {.weight = w, .bias = nullptr, .name = name});
+    };
+    const Act h = b.rms_norm(x, b.weight(p + "norm.weight", {DType::F32, {kEmbd}}), 1e-5F, "h");
+    const Act dense = linear(h, "dense", kEmbd);
+    const Routes routes = b.route(linear(h, "router", kExperts), {.top_k = 2}, "routes");
+    b.set_place(layer, Role::Experts, p);
+    const Act inner =
+        b.glu(Activation::Silu, experts(h, routes.expert, "gate", kFf), experts(h, routes.expert, "up", kFf), "glu");
+    const Act moe = b.combine(experts(inner, routes.expert, "down", kEmbd), routes.weight, "moe");
+    b.set_place(layer, Role::Ffn, p);
+    x = b.add(b.add(x, linear(moe, "mix", kEmbd), "mixed"), dense, "out");
+  }
+  return std::move(b).finish(x);
+}
+
+struct Life {
+  std::string name;
+  std::size_t from, to;  ///< nodes, both included
+  std::uint64_t begin, end;
+};
+
+/// Everything that is written into the workspace, with the last node that reads it.
+std::vector<Life> lives(const Graph& g, const cuda::StepPlan& plan) {
+  std::vector<Life> all;
+  const auto last_use = [&](std::uint32_t value) {
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < g.nodes().size(); ++i) {
+      const Node& n = g.nodes()[i];
+      if (std::find(n.in.begin(), n.in.end(), value) != n.in.end()) last = i;
+    }
+    const auto outputs = g.outputs();
+    return std::find(outputs.begin(), outputs.end(), value) == outputs.end() ? last : g.nodes().size();
+  };
+  const auto last_product = [&](std::uint32_t value) {
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < g.nodes().size(); ++i) {
+      const Node& n = g.nodes()[i];
+      if (!products(n.op).empty() && n.in[0] == value) last = i;
+    }
+    return last;
+  };
+  for (std::size_t i = 0; i < g.nodes().size(); ++i) {
+    for (const std::uint32_t v : g.nodes()[i].out) {
+      const std::uint64_t at = plan.memory.offset[v];
+      REQUIRE(at != MemoryPlan::kNone);
+      const std::size_t last = std::max(i, last_use(v));
+      all.push_back({g.info(v).name, i, last, at, at + g.info(v).type.bytes()});
+      for (int f = 0; f < cuda::kForms; ++f) {
+        const std::uint64_t form = plan.form(v, static_cast<cuda::Form>(f));
+        if (form != MemoryPlan::kNone) all.push_back({g.info(v).name + " form", i, last_product(v), form, form + 1});
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("values of other segments keep their place until they were read") {
+  const PlacementRule experts{
+      .first_layer = {}, .last_layer = {}, .role = Role::Experts, .tensor_pattern = "", .backend = 1};
+  for (const int tokens : {1, 8, 512}) {
+    for (const bool library : {false, true}) {
+      INFO(tokens << (library ? " tokens, library" : " tokens"));
+      std::size_t arrivals = 0, forms = 0;
+      for (const Segment& s : partition(mixture(tokens), {&experts, 1})) {
+        if (s.backend == 1) continue;
+        const Graph g = cuda::with_arrivals(s.graph);
+        const cuda::StepPlan plan = cuda::plan_step(g, library, {});
+        const std::vector<Life> all = lives(g, plan);
+        for (std::size_t i = 0; i < g.nodes().size(); ++i) {
+          const Node& n = g.nodes()[i];
+          const bool arrives = std::holds_alternative<Reshape>(n.op) && n.in == n.out;
+          if (!arrives) continue;
+          ++arrivals;
+          CHECK(g.info(n.out[0]).kind == ValueKind::Result);
+          for (const Node& before : g.nodes().first(i)) CHECK(before.in == before.out);  // only others that arrive
+        }
+        for (const Life& a : all) {
+          forms += a.name.ends_with(" form");
+          for (const Life& b : all) {
+            if (&a == &b || a.to < b.from || b.to < a.from) continue;
+            INFO(a.name << " and " << b.name);
+            CHECK((a.end <= b.begin || b.end <= a.begin));
+          }
+        }
+        CHECK(plan.bytes > 0);
+      }
+      // Of two layers: what the experts gave, the sum and the dense product that wait for it.
+      CHECK(arrivals == 6);
+      CHECK(forms > 0);
+    }
+  }
+}

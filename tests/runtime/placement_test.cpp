@@ -1,0 +1,468 @@
+// A model whose parts run on different backends: the same bits as on one where both are of one kind, whatever the cut;
+// memory counted where things lie; as many layers as fit.
+#include "runtime/placement.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "loaded.h"
+#include "runtime/generator.h"
+#include "runtime/state_file.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+constexpr int kLayers = 3;
+constexpr std::size_t kPrompt = 110;  // two blocks of the cache
+
+/// The cpu backend with a memory of its own, as a GPU has one. What crosses to it comes from memory full of NaN.
+class Device final : public Backend {
+ public:
+  Device(std::unique_ptr<Backend> inner, std::uint64_t available) : inner_(std::move(inner)), available_(available) {}
+  std::string_view name() const override { return "device"; }
+  std::string describe() const override { return "device: " + inner_->describe(); }
+  Support supports(const Graph& g, const Node& n) const override { return inner_->supports(g, n); }
+  Graph legalize(const Graph& g) const override { return inner_->legalize(g); }
+  Layout choose_layout(const WeightUse&) const override { return Layout::Device; }
+  std::vector<MemoryShare> memory(std::span<const Graph> largest) const override {
+    MemoryShare share = inner_->memory(largest).front();
+    share.name = "GPU";
+    share.available = available_;
+    share.layout = Layout::Device;
+    return {share};
+  }
+  std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override {
+    auto memory = inner_->host_memory(bytes);
+    std::memset(memory->data(), 0xff, bytes);
+    return memory;
+  }
+  std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
+    for (const WeightPlan& plan : plans) loaded[plan.name] = plan.type.bytes();
+    return inner_->load(source, plans);
+  }
+  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
+                                       std::int64_t most_positions) override {
+    return inner_->allocate(types, format, n_blocks, most_positions);
+  }
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
+    return inner_->make_workspace(largest);
+  }
+  std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
+                                      Workspace& workspace) override {
+    return inner_->compile(g, weights, states, workspace);
+  }
+
+  std::map<std::string, std::uint64_t> loaded;
+
+ private:
+  std::unique_ptr<Backend> inner_;
+  std::uint64_t available_;
+};
+
+constexpr std::uint64_t kPlenty = std::uint64_t{1} << 40;
+
+/// Model::load with a device of that much memory.
+struct Loader {
+  explicit Loader(const TinyFile& file, std::uint64_t available = kPlenty) : available_(available) {
+    file.write(folder / "model.gguf");
+  }
+
+  std::unique_ptr<Model> operator()(const PlacementOptions& placement, const std::string& backend = "device",
+                                    LoadOptions::Weights weights = LoadOptions::Weights::Load,
+                                    const std::string& host = "cpu") {
+    LoadOptions o{.path = folder / "model.gguf",
+                  .backend = backend,
+                  .placement = placement,
+                  .host = host,
+                  .threads = 2,
+                  .progress = {}};
+    o.bytes_per_thread = 0;
+    o.weights = weights;
+    o.backends = [this](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
+      if (name != "device") return make_backend(name, options);
+      auto made = std::make_unique<Device>(make_backend("cpu", options), available_);
+      device = made.get();
+      return made;
+    };
+    return Model::load(o, warnings);
+  }
+
+  TempDir folder;
+  Warnings warnings;
+  Device* device = nullptr;  ///< of the model that was loaded last
+
+ private:
+  std::uint64_t available_;
+};
+
+struct Case {
+  const char* name;
+  TinyOptions options;
+  CacheFormat cache = {};
+};
+
+TinyOptions wide(std::string arch, DType type) {
+  return {.arch = std::move(arch),
+          .layers = kLayers,
+          .n_embd = 256,
+          .d_ff = 256,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 64,
+          .context = 512,
+          .type = type};
+}
+
+TinyOptions narrow(std::string arch, DType type = DType::F32) {
+  return {.arch = std::move(arch), .layers = kLayers, .context = 512, .type = type};
+}
+
+std::vector<Case> cases() {
+  TinyOptions experts = narrow("llama");
+  experts.experts = 4;
+  TinyOptions tied = narrow("llama", DType::Q8_0);
+  tied.tied = true;
+  tied.rope = TinyRope::Llama3;
+  TinyOptions window = narrow("qwen2", DType::BF16);
+  return {{"llama F32", narrow("llama"), {DType::F32, DType::F32}},
+          {"llama Q4_K, Q8_0 cache", wide("llama", DType::Q4_K), {DType::Q8_0, DType::Q8_0}},
+          {"llama experts", experts},
+          {"llama tied Q8_0, factors of angles", tied},
+          {"qwen2 BF16", window},
+          {"qwen3 Q5_1", narrow("qwen3", DType::Q5_1)},
+          {"qwen3moe Q4_K", wide("qwen3moe", DType::Q4_K)},
+          {"olmoe F16", narrow("olmoe", DType::F16)}};
+}
+
+/// Every number of layers, and some of them with experts elsewhere.
+std::vector<PlacementOptions> placements(bool experts) {
+  std::vector<PlacementOptions> all;
+  for (int layers = 1; layers <= kLayers; ++layers) all.push_back({.layers = layers});
+  if (!experts) return all;
+  all.push_back({.layers = 3, .host_experts = PlacementOptions::kAll});
+  all.push_back({.layers = kLayers + 1, .host_experts = 2});
+  all.push_back({.host_experts = PlacementOptions::kAll});
+  return all;
+}
+
+Error error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e;
+  }
+  FAIL("no error");
+  return Error(ErrorKind::Internal, "");
+}
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+/// Chunks, a batch, rewinds, forks and restored blocks, all in one string of bits.
+std::vector<float> everything(Model& model, const CacheFormat& cache) {
+  const auto prompt = random_tokens(kPrompt, model.dims().vocab, 1), other = random_tokens(40, model.dims().vocab, 2);
+  Session session(model, {.context = 256, .sequences = 3, .cache = cache});
+  const SequenceId first = session.create();
+  std::vector<float> all = logits_in_chunks(session, first, prompt, kPrompt);
+  const auto keep = [&](std::span<const float> rows) { all.insert(all.end(), rows.begin(), rows.end()); };
+  session.rewind(first, 0);
+  keep(logits_in_chunks(session, first, std::span(prompt).first(70), 7));
+  keep(logits_in_chunks(session, first, std::span(prompt).subspan(70, 5), 1));
+  const SequenceId fork = session.fork(first, 66);
+  const std::array work{Append{first, std::span(prompt).subspan(75), Logits::All}, Append{fork, other, Logits::Last}};
+  keep(session.eval(work));
+  std::vector<std::vector<std::byte>> blocks;
+  for (std::size_t b = 0; b < 2; ++b) {
+    blocks.emplace_back(session.cache_block_bytes());
+    session.read_block(first, b, blocks.back());
+  }
+  session.remove(fork);
+  const SequenceId restored = session.create();
+  session.restore(restored, 100, [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); });
+  keep(logits_in_chunks(session, restored, std::span(prompt).subspan(100), 20));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a model in parts has the bits of the whole", "[placement]") {
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    Loader load(tiny_model(c.options));
+    const auto whole = load({}, "cpu");
+    REQUIRE(whole->placement().empty());
+    const std::vector<float> expected = everything(*whole, c.cache);
+    for (const PlacementOptions& p : placements(whole->dims().experts > 0)) {
+      INFO("layers " << p.layers << ", host's experts " << p.host_experts);
+      const auto parts = load(p);
+      CHECK(contains(parts->placement(), "GPU: "));
+      CHECK(same_bits(everything(*parts, c.cache), expected));
+    }
+  }
+}
+
+TEST_CASE("parts of other kinds of backends agree with the reference", "[placement]") {
+  for (const char* arch : {"llama", "qwen3moe"}) {
+    INFO(arch);
+    Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 128}));
+    const auto logits = [&](Model& model) {
+      Session session(model, {.context = 128, .cache = {DType::F32, DType::F32}});
+      return logits_in_chunks(session, session.create(), random_tokens(60, model.dims().vocab, 3), 37);
+    };
+    const auto expected = logits(*load({}, "reference"));
+    float largest = 0;
+    for (const float f : expected) largest = std::max(largest, std::abs(f));
+    for (const auto& [backend, host] : {std::pair{"cpu", "reference"}, std::pair{"blas", "cpu"}}) {
+      INFO(backend << " and " << host);
+      const auto got = logits(
+          *load({.layers = 2, .host_experts = PlacementOptions::kAll}, backend, LoadOptions::Weights::Load, host));
+      REQUIRE(got.size() == expected.size());
+      float worst = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - expected[i]));
+      CHECK(worst <= 2e-5F * largest);
+    }
+  }
+}
+
+TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[placement]") {
+  for (const char* arch : {"llama", "qwen2", "qwen3", "qwen3moe", "olmoe"}) {
+    INFO(arch);
+    Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 256}));
+    const auto tokens = random_tokens(kPrompt, 259, 3);
+    // Short steps, which are recorded, then one of a prompt, whose operands on the GPU are rounded to F16.
+    const auto logits = [&](Model& model, std::size_t first_chunk) {
+      Session session(model, {.context = 256, .sequences = 2, .cache = {DType::F32, DType::F32}});
+      return logits_in_chunks(session, session.create(), tokens, first_chunk);
+    };
+    const auto expected = logits(*load({}, "reference"), kPrompt);
+    float largest = 0;
+    for (const float f : expected) largest = std::max(largest, std::abs(f));
+    for (const PlacementOptions& p : placements(contains(arch, "moe"))) {
+      INFO("layers " << p.layers << ", host's experts " << p.host_experts);
+      std::unique_ptr<Model> model;
+      try {
+        model = load(p, "cuda");
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::Device) throw;
+        std::printf("skipped: %s\n", e.what());
+        return;
+      }
+      for (const auto& [chunk, tolerance] :
+           {std::pair{std::size_t{37}, 2e-5F}, std::pair{std::size_t{1}, 2e-5F}, std::pair{kPrompt, 5e-3F}}) {
+        INFO("chunks of " << chunk);
+        const auto got = logits(*model, chunk);
+        REQUIRE(got.size() == expected.size());
+        float worst = 0;
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const float d = std::abs(got[i] - expected[i]);
+          worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+        }
+        CHECK(worst <= tolerance * largest);
+        CHECK(same_bits(logits(*model, chunk), got));
+      }
+      // What was copied out of both caches and back gives the same.
+      Session session(*model, {.context = 256, .sequences = 2});
+      const SequenceId first = session.create(), copy = session.create();
+      logits_in_chunks(session, first, std::span(tokens).first(100), 50);
+      std::vector<std::vector<std::byte>> blocks;
+      for (std::size_t b = 0; b < 2; ++b) {
+        blocks.emplace_back(session.cache_block_bytes());
+        session.read_block(first, b, blocks.back());
+      }
+      session.restore(copy, 100, [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); });
+      const auto rest = std::span(tokens).subspan(100);
+      CHECK(same_bits(logits_in_chunks(session, copy, rest, 25), logits_in_chunks(session, first, rest, 25)));
+    }
+  }
+}
+
+TEST_CASE("each device gets the weights of its nodes, and no others", "[placement]") {
+  TinyOptions options = narrow("llama");
+  options.experts = 4;
+  options.tied = true;
+  const TinyFile file = tiny_model(options);
+  const auto loaded_with = [&](const PlacementOptions& p) {
+    Loader load(file);
+    const auto model = load(p);
+    std::set<std::string> names;
+    for (const auto& [name, bytes] : load.device->loaded) names.insert(name);
+    return names;
+  };
+  const auto named = [&](const std::function<bool(const std::string&)>& wanted) {
+    std::set<std::string> names;
+    for (const TinyTensor& t : file.tensors()) {
+      if (wanted(t.name)) names.insert(t.name);
+    }
+    return names;
+  };
+  // The head reads the embedding's table; a layer's sum is normed for the next one where it is made.
+  CHECK(loaded_with({.layers = 1}) == std::set<std::string>{"token_embd.weight"});
+  CHECK(loaded_with({.layers = 2}) == named([](const std::string& n) {
+          return (n.starts_with("blk.2.") && n != "blk.2.attn_norm.weight") || !n.starts_with("blk.");
+        }));
+  CHECK(loaded_with({.layers = kLayers + 1, .host_experts = 2}) ==
+        named([](const std::string& n) { return !contains(n, "_exps.") || n.starts_with("blk.2."); }));
+}
+
+TEST_CASE("a saved cache belongs to its placement", "[placement]") {
+  TinyOptions options = narrow("qwen3moe");
+  Loader load(tiny_model(options));
+  const auto path = load.folder / "state";
+  const PlacementOptions placement{.layers = 2, .host_experts = PlacementOptions::kAll};
+  const auto model = load(placement);
+  const auto tokens = random_tokens(100, model->dims().vocab, 3), rest = random_tokens(20, model->dims().vocab, 4);
+  Session session(*model, {.context = 256, .sequences = 2});
+  const SequenceId id = session.create();
+  logits_in_chunks(session, id, tokens, 100);
+  save_state(path, *model, session, id, tokens);
+  const std::vector<float> expected = logits_in_chunks(session, id, rest, 20);
+
+  const auto again = load(placement);
+  Session other(*again, {.context = 256, .sequences = 2});
+  const SequenceId restored = other.create();
+  StateFile::open(path, *again, other).restore(other, restored, 100);
+  CHECK(same_bits(logits_in_chunks(other, restored, rest, 20), expected));
+
+  for (const PlacementOptions& p : {PlacementOptions{.layers = 3, .host_experts = PlacementOptions::kAll},
+                                    PlacementOptions{.layers = 2}, PlacementOptions{}}) {
+    const auto elsewhere = load(p);
+    Session there(*elsewhere, {.context = 256, .sequences = 2});
+    const Error e = error_of([&] { StateFile::open(path, *elsewhere, there); });
+    CHECK(contains(e.what(), "holds the cache of backend \"device and cpu, device from layer 2"));
+  }
+}
+
+TEST_CASE("as many layers as fit run on the device", "[placement]") {
+  const TinyFile file = tiny_model(narrow("llama"));
+  Loader load(file);
+  PlacementOptions fitting{.layers = PlacementOptions::kFitting};
+  fitting.room.context = 200;
+  const auto layers_with = [&](std::uint64_t available, const PlacementOptions& p) {
+    Loader some(file, available);
+    const auto model = some(p, "device", LoadOptions::Weights::Leave);
+    const std::string text = model->placement();
+    return text.empty() ? kLayers + 1 : std::stoi(text.substr(text.find(": ") + 2));
+  };
+  // What each number of layers takes, by the figures of a session with that context.
+  std::uint64_t before = 0;
+  for (int layers = 1; layers <= kLayers + 1; ++layers) {
+    INFO(layers);
+    const auto model = load({.layers = layers}, "device", LoadOptions::Weights::Leave);
+    const ContextRequest r = memory_request(*model, {.context = 200});
+    const MemoryNeeds& gpu = r.memories.front();
+    REQUIRE(gpu.name == "GPU");
+    const auto vocab =
+        static_cast<std::uint64_t>(model->dims().vocab) * sizeof(float);  // the results' row is counted there
+    const std::uint64_t needed = gpu.weight_bytes + gpu.work_bytes - vocab + cache_bytes(r, gpu, 200);
+    CHECK(needed > before);
+    CHECK(layers_with(needed, fitting) == layers);
+    if (layers > 1) CHECK(layers_with(needed - 1, fitting) == layers - 1);
+    before = needed;
+  }
+  Loader tiny(file, 100);
+  const Error none = error_of([&] { tiny(fitting); });
+  CHECK(none.kind() == ErrorKind::Memory);
+  CHECK(contains(none.what(), "not one of the model's 4 layers fits with its cache into the GPU's memory"));
+  // A longer context leaves less for weights; what nobody asked for counts up to 4,096 positions.
+  PlacementOptions more = fitting;
+  more.room.context = 0;  // the trained one, 512
+  CHECK(layers_with(before, more) < kLayers + 1);
+  more.room.context = std::nullopt;
+  CHECK(layers_with(before, more) < kLayers + 1);
+  more = fitting;
+  more.room.sequences = 4;
+  CHECK(layers_with(before, more) < kLayers + 1);
+}
+
+TEST_CASE("memory is counted where things lie", "[placement]") {
+  TinyOptions options = narrow("qwen3moe");
+  Loader load(tiny_model(options));
+  const auto whole = load({}, "cpu", LoadOptions::Weights::Leave);
+  const ContextRequest one = memory_request(*whole, {.context = 200});
+  REQUIRE(one.memories.size() == 1);
+  for (const PlacementOptions& p : {PlacementOptions{.layers = 2}, PlacementOptions{.host_experts = 2}}) {
+    const auto model = load(p, "device", LoadOptions::Weights::Leave);
+    const ContextRequest r = memory_request(*model, {.context = 200});
+    REQUIRE(r.memories.size() == 2);
+    CHECK(weight_bytes(r) == weight_bytes(one));  // nothing is shared
+    CHECK(bytes_per_position(r) == bytes_per_position(one));
+    CHECK(r.memories[0].available == kPlenty);
+    CHECK(r.memories[0].weights == MemoryNeeds::Weights::Kept);
+    CHECK(r.memories[1].name == "CPU");
+    CHECK(r.memories[1].weights == MemoryNeeds::Weights::Mapped);
+    const bool experts_alone = p.layers > kLayers;
+    CHECK((r.memories[1].bytes_per_position == 0) == experts_alone);
+  }
+  const auto model = load({.layers = 2}, "device", LoadOptions::Weights::Leave);
+  // Two of the same kind share their memory.
+  const auto same = load({.layers = 2}, "cpu", LoadOptions::Weights::Leave);
+  REQUIRE(memory_request(*same, {.context = 200}).memories.size() == 1);
+  CHECK(weight_bytes(memory_request(*same, {.context = 200})) == weight_bytes(one));
+
+  Loader small(tiny_model(options), 300 * 1024);
+  const Error weights = error_of([&] { small({.layers = PlacementOptions::kAll}); });
+  CHECK(weights.kind() == ErrorKind::Memory);
+  CHECK(contains(weights.what(), "and 300.0 KiB of the GPU's memory are available"));
+}
+
+TEST_CASE("a wrong value is named wherever it was computed", "[placement]") {
+  for (const char* tensor : {"blk.0.ffn_down.weight", "blk.2.ffn_down.weight"}) {
+    INFO(tensor);
+    Loader load(tiny_model(narrow("llama")));
+    patch(load.folder / "model.gguf", tensor, 0, kNanF32);
+    const auto model = load({.layers = 2});
+    Session session(*model, {.context = 64});
+    const SequenceId id = session.create();
+    const Error e = error_of([&] { logits_in_chunks(session, id, random_tokens(5, model->dims().vocab, 1), 5); });
+    CHECK(e.kind() == ErrorKind::Numeric);
+    CHECK(contains(e.what(), "computed from tensor \"" + std::string(tensor) + "\""));
+  }
+}
+
+TEST_CASE("parts can be watched, checked and described", "[placement]") {
+  struct Watcher final : Observer {
+    bool wants_value(std::string_view) override { return true; }
+    void value(std::string_view name, const TensorView&) override { seen.insert(std::string(name)); }
+    bool wants_timings() override { return true; }
+    void timing(const StepTiming& t) override { layers.insert(t.layer); }
+    std::set<std::string> seen;
+    std::set<int> layers;
+  } watcher;
+  Loader load(tiny_model(narrow("olmoe")));
+  const auto whole = load({}, "cpu");
+  const std::vector<float> expected = everything(*whole, {});
+  const PlacementOptions placement{.layers = 2, .host_experts = PlacementOptions::kAll};
+  {
+    const auto model = load(placement);
+    CHECK(model->backend().name() == "device and cpu, device from layer 2, cpu the experts of layer 2");
+    CHECK(contains(model->placement(), "GPU: 2 of 4 layers without the experts of layer 2, "));
+    CHECK(contains(model->placement(), "; CPU: the rest"));
+    Session session(*model, {.context = 64});
+    session.observer = &watcher;
+    logits_in_chunks(session, session.create(), random_tokens(5, model->dims().vocab, 1), 5);
+    CHECK(watcher.layers == std::set<int>{-1, 0, 1, 2});
+    for (const char* name : {"token_embd", "blk.2.attn", "blk.2.ffn_glu", "output"})
+      CHECK(watcher.seen.count(name) == 1);
+    // The layers before, the third's attention, its experts, the rest.
+    const std::string text = session.describe();
+    for (const char* part :
+         {"segment 1 of 4 on cpu:", "segment 2 of 4 on device:", "segment 3 of 4 on cpu:", "segment 4 of 4 on device:"})
+      CHECK(contains(text, part));
+  }
+  ::setenv("LLM_RUN_CHECK", "1", 1);
+  const auto checked = load(placement);
+  ::unsetenv("LLM_RUN_CHECK");
+  CHECK(contains(checked->backend().describe(), "checked against the reference backend"));
+  CHECK(same_bits(everything(*checked, {}), expected));
+}
