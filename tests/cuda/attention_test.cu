@@ -274,26 +274,28 @@ constexpr DType kTypes[] = {DType::F32,  DType::F16,  DType::BF16, DType::Q8_0, 
 }  // namespace
 
 TEST_CASE("a token's chunks are each taken once") {
-  for (const int splits : {1, 2, 5, cuda::kStripes}) {
-    for (const int chunks : {1, 2, 15, 31, 32, 33, 65, 500}) {
-      const cuda::TokenChunks keys(chunks * cuda::kChunkKeys - 1, 0);
-      REQUIRE(keys.chunks == chunks);
-      std::multiset<int> taken;
-      for (int split = 0; split < splits && split < keys.stripes(); ++split) {
-        int before = -1;
-        for (int c = split; c < chunks; c = keys.chunk_after(c, splits)) {
-          if (before >= 0 && before % cuda::kStripes == c % cuda::kStripes) REQUIRE(c == before + cuda::kStripes);
-          taken.insert(before = c);
+  for (const int stripes : {32, 128}) {
+    for (const int splits : {1, 2, 5, stripes}) {
+      for (const int chunks : {1, 2, 15, 31, 32, 33, 65, 500}) {
+        const cuda::TokenChunks keys(chunks * cuda::kChunkKeys - 1, 0, stripes);
+        REQUIRE(keys.chunks == chunks);
+        std::multiset<int> taken;
+        for (int split = 0; split < splits && split < keys.stripes(); ++split) {
+          int before = -1;
+          for (int c = split; c < chunks; c = keys.chunk_after(c, splits)) {
+            if (before >= 0 && before % stripes == c % stripes) REQUIRE(c == before + stripes);
+            taken.insert(before = c);
+          }
+          REQUIRE(keys.chunk_after(chunks, splits) == chunks);
         }
-        REQUIRE(keys.chunk_after(chunks, splits) == chunks);
+        REQUIRE(static_cast<int>(taken.size()) == chunks);
+        for (int c = 0; c < chunks; ++c) REQUIRE(taken.count(c) == 1);
       }
-      REQUIRE(static_cast<int>(taken.size()) == chunks);
-      for (int c = 0; c < chunks; ++c) REQUIRE(taken.count(c) == 1);
     }
   }
   for (const int window : {0, 1, 20, 256, 300, 5000}) {
     for (const int position : {0, 1, 63, 255, 256, 1000, 4095, 4096, 9000}) {
-      const cuda::TokenChunks keys(position, window);
+      const cuda::TokenChunks keys(position, window, 32);
       int seen = 0;
       for (int c = 0; c < keys.chunks; ++c) {
         REQUIRE(keys.chunk_end_key(c) > keys.chunk_first_key(c));

@@ -44,7 +44,7 @@ template <CacheSource kSource, int kDims, int kHeads, int kTiles>
 class AttendHalves {
   static constexpr bool kBFloat16 = kSource == CacheSource::BF16;
   using Tiles = TilesOf<kSource, kDims, kHeads>;
-  using Results = AttendResults<kDims, kHeads, kHeads * kDims <= 512 ? 32 : kBFloat16 ? 8 : 16>;
+  using Results = AttendResults<kDims, kHeads, kBFloat16 ? 8 : kHeads * kDims <= 512 ? 32 : 16>;
   using Result = typename Results::Result;
   static constexpr int kSums = Results::kSums, kOwned = Results::kOwned;
   static constexpr int kRowBytes = Tiles::kRowBytes, kTileBytes = Tiles::kTileBytes;
@@ -57,7 +57,7 @@ class AttendHalves {
   __device__ __forceinline__ AttendHalves(const AttendArgs& args, unsigned char* shared, int token, int position,
                                           int sequence)
       : a(args),
-        keys(position, args.window),
+        keys(position, args.window, args.stripes),
         table(args.block_table + static_cast<std::int64_t>(sequence) * args.table_stride),
         token(token),
         kv_head(static_cast<int>(blockIdx.y) / args.head_tiles),
@@ -84,14 +84,16 @@ class AttendHalves {
 
   __device__ __forceinline__ void run() {
     if (split >= keys.stripes()) return;
+    float x[kDims / 32];
+    load_queries(x);
 #pragma unroll 1
     for (; begun < kTiles; ++begun) begin_copy();
-    load_queries();
+    divide_queries(x);
     typename Tiles::Queries q;
     take_queries(q);
     for (int s = split; s < keys.stripes(); s += a.splits) {
       Softmax softmax;
-      for (int c = s; c < keys.chunks; c += kStripes) {
+      for (int c = s; c < keys.chunks; c += a.stripes) {
         if (sees(c)) take_strip(strip_base(c), q, softmax);
       }
       Result stripe;
@@ -191,16 +193,18 @@ class AttendHalves {
   __device__ __forceinline__ std::uint32_t* query(int head, int part) const {
     return reinterpret_cast<std::uint32_t*>(sums) + (head * kParts + part) * kQueryWords;
   }
+  /// Of a warp's head.
+  __device__ __forceinline__ void load_queries(float (&x)[kDims / 32]) const {
+    const float* const q =
+        a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims + lane;
+#pragma unroll
+    for (int i = 0; i < kDims / 32; ++i) x[i] = warp < results.n_heads() ? __ldcg(q + i * 32) : 0.0f;
+  }
   /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them. What is neither a
   /// number nor finite stays so.
-  __device__ __forceinline__ void load_queries() {
+  __device__ __forceinline__ void divide_queries(float (&x)[kDims / 32]) {
     if (warp < kHeads) {
-      float x[kDims / 32];
       int bits = 0;
-      const float* const q =
-          a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims + lane;
-#pragma unroll
-      for (int i = 0; i < kDims / 32; ++i) x[i] = warp < results.n_heads() ? __ldcg(q + i * 32) : 0.0f;
 #pragma unroll
       for (int i = 0; i < kDims / 32; ++i) {
         if (a.round_query) x[i] = round_q8x32(x[i]);
