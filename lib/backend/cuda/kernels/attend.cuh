@@ -1,7 +1,7 @@
 // How attend() divides its work: pure numbers, the same on the host and on the device.
 //
 // A token's keys, from the first that its window shows, lie in chunks of 256 absolute positions, counted from the first
-// that is seen; chunk c belongs to stripe c % S, S being 32 or, where a model has few KV heads, more. A stripe's chunks
+// that is seen; chunk c belongs to stripe c % S, S being a matter of the model (stripes_for()). A stripe's chunks
 // are folded into its softmax in their order, the stripes into the result in theirs. A CTA takes whole stripes, and
 // whichever CTA of a token finishes last folds all of them. How many CTAs there are is a matter of speed: the
 // operations are the same, so the bits are.
@@ -29,7 +29,7 @@ struct AttendPlan {
   int stage_bytes = 0;
   int tile_bytes = 0;  ///< by tensor cores: of a tile
   int tiles = 0;       ///< of 16 rows that each warp of the kernel by tensor cores has room for; 0: the general kernel
-  int stripes = 32;    ///< that the chunks of a token are dealt out to, a power of 2; a matter of the model alone
+  int stripes = 16;    ///< that the chunks of a token are dealt out to, a power of 2; a matter of the model alone
   int splits = 1;      ///< CTAs of one (token, KV head, head tile), which take stripes in turn
 
   std::int64_t pairs = 0;  ///< (token, KV head, head tile)
@@ -81,9 +81,16 @@ inline void spread_heads(AttendPlan& p, const AttendWork& w) {
   p.head_tiles = (w.group + most - 1) / most;
   const int heads = (w.group + p.head_tiles - 1) / p.head_tiles;
   p.tile_heads = heads == 1 ? 1 : heads <= 4 ? 4 : 8;
-  const int pairs = w.kv_heads * p.head_tiles;  // of a token
-  p.stripes = pairs >= 4 ? 32 : pairs >= 2 ? 64 : 128;
-  p.pairs = std::int64_t{w.tokens} * pairs;
+  p.pairs = std::int64_t{w.tokens} * w.kv_heads * p.head_tiles;
+}
+
+/// Stripes of a token with so many (KV head, head tile), a power of 2: as many for each of the `ctas` that a device of
+/// 132 multiprocessors has room for; where that does not come out even, so many that it hardly matters. At least 16, so
+/// that sums stay short.
+inline int stripes_for(int pairs, int ctas) {
+  int stripes = 16;
+  while (stripes < 128 && stripes * pairs < ctas) stripes *= 2;
+  return stripes * pairs % ctas == 0 || stripes > 64 ? stripes : 64;
 }
 
 /// The general kernel: any type and dimension.
@@ -99,6 +106,7 @@ inline AttendPlan plan_attend(const AttendWork& w) {
     if (p.shared_bytes() <= wanted) break;
   }
   p.stage_bytes = p.stage_rows * row_bytes;
+  p.stripes = stripes_for(w.kv_heads * p.head_tiles, 256);
   divide_keys(p, w, 2 * w.multiprocessors);
   return p;
 }
@@ -126,6 +134,7 @@ inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
   p.tiles = two ? most / 2 : most;
   if (p.shared_bytes() > w.shared_limit && !quantized) p.tiles = most / 2;
   if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
+  p.stripes = stripes_for(w.kv_heads * p.head_tiles, quantized && two_fit ? 256 : 128);
   divide_keys(p, w, two ? 2 * w.multiprocessors : w.multiprocessors);
   return p;
 }

@@ -44,7 +44,7 @@ template <CacheSource kSource, int kDims, int kHeads, int kTiles>
 class AttendHalves {
   static constexpr bool kBFloat16 = kSource == CacheSource::BF16;
   using Tiles = TilesOf<kSource, kDims, kHeads>;
-  using Results = AttendResults<kDims, kHeads, kBFloat16 ? 8 : kHeads * kDims <= 512 ? 32 : 16>;
+  using Results = AttendResults<kDims, kHeads, kBFloat16 ? 8 : 16>;
   using Result = typename Results::Result;
   static constexpr int kSums = Results::kSums, kOwned = Results::kOwned;
   static constexpr int kRowBytes = Tiles::kRowBytes, kTileBytes = Tiles::kTileBytes;
@@ -246,18 +246,19 @@ class AttendHalves {
 
   __device__ __forceinline__ void take_strip(int base, const typename Tiles::Queries& q, Softmax& softmax) {
     typename Tiles::Scores s;
+    unsigned char* tile[kHalves] = {next_tile<0>(), next_tile<1>()};
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       float dots[kColumns][2];
-      unsigned char* const tile = next_tile<0>();
-      Tiles::dots(tile, lane, q, dots);
-      replace_tile(tile, half);
+      Tiles::dots(tile[half], lane, q, dots);
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
         s[n][2 * half] = dots[n][0];
         s[n][2 * half + 1] = dots[n][1];
       }
     }
+    replace_tile(tile[0], 0);
+    replace_tile(tile[1], 1);
     const int first = keys.first_key - base, end = keys.end_key - base;
     float rescale[kColumns];
 #pragma unroll
@@ -265,7 +266,6 @@ class AttendHalves {
       rescale[n] = soften(first, end, factors[n * 4 + lane % 4], s[n], softmax.max[n], softmax.total[n]);
     }
     const typename Tiles::Weights weights(s);
-    unsigned char* tile[kHalves];
     tile[0] = next_tile<0>();
     tile[1] = next_tile<1>();
     Tiles::add(tile, lane, first, end, weights, rescale, softmax.sums);
@@ -366,6 +366,7 @@ __device__ __forceinline__ int first_written_position(const AttendArgs& a, int p
   if (tokens == 1) return position;
   if (tokens > 64) return 0;
   int first = position;
+#pragma unroll 1
   for (int t = lane; t < tokens; t += 32) {
     const int other = __ldcg(a.positions + t);
     if (__ldcg(a.sequence + t) == sequence) first = min(first, other);

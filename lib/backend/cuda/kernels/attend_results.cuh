@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
 namespace llm::cuda {
@@ -153,17 +154,15 @@ class AttendResults {
     }
   }
 
-  /// Whether this CTA is the last of its pair to have published, whose counter is then zero again. One thread's fence
-  /// speaks for all that the barrier has let it see.
+  /// Whether this CTA is the last of its pair to have published, whose counter is then zero again. One thread speaks
+  /// for all: what the barriers order, its addition orders for the device.
   __device__ __forceinline__ bool last_to_arrive() {
     __syncthreads();
     if (thread == 0) {
-      __threadfence();
       unsigned* const arrivals = a.arrivals + pair;
-      const bool last = atomicAdd(arrivals, 1u) == static_cast<unsigned>(min(a.splits, keys.stripes())) - 1u;
+      const bool last = add_acquire_release(arrivals, 1u) == static_cast<unsigned>(min(a.splits, keys.stripes())) - 1u;
       if (last) *arrivals = 0;
       *flag = last ? 1 : 0;
-      __threadfence();
     }
     __syncthreads();
     return *flag != 0;
@@ -177,16 +176,18 @@ class AttendResults {
   }
   /// Up to 32 of them. Their factors depend on the maxima alone: a lane finds those of its stripe.
   __device__ __forceinline__ void fold_published(int first, int n) {
-    static_assert(32 % kAhead == 0);
+    static_assert(32 % kAhead == 0 && kAhead % 4 == 0);
     const int o = owned(), lane = thread % 32;
     const float* const from = slot(first) + o;
     const float* const stats = slot(min(first + lane, n - 1)) + kSums + o / kDims;
     const float max = __ldcg(stats), total = __ldcg(stats + kHeads);
     float next[kAhead][kOwned];
-    const auto load = [&](int begin) {
+    const auto load = [&](int begin) {  // by fours, of which the last may be unwritten
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (first + begin + i < n) load_neighbours(from + (begin + i) * kPartialFloats, next[i]);
+      for (int i = 0; i < kAhead; i += 4) {
+        if (first + begin + i >= n) break;
+#pragma unroll
+        for (int j = i; j < i + 4; ++j) load_neighbours(from + (begin + j) * kPartialFloats, next[j]);
       }
     };
     load(0);
