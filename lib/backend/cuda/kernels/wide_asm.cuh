@@ -21,11 +21,6 @@ __device__ __forceinline__ int cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
 }
-__device__ __forceinline__ int cluster_size() {
-  std::uint32_t size;
-  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return static_cast<int>(size);
-}
 /// Until all threads of all blocks of the cluster are here; what they wrote to shared memory is then seen by all.
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
