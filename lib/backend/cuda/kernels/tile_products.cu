@@ -7,15 +7,21 @@
 #include "backend/cuda/kernels/tile_products.cuh"
 #include "backend/cuda/kernels/tile_ring.h"
 #include "backend/cuda/kernels/tiles.cuh"
+#include "backend/cuda/kernels/wide_ring.h"
 #include "base/error.h"
 
 namespace llm::cuda {
 namespace {
 
+/// Codes of columns that every block of the ring copies before it begins. Above this the wide ring is predicted to be
+/// faster, whose blocks have a part of k or many strips for them.
+constexpr std::int64_t kMostRingCodes = 64 << 10;
+
 /// By the ring wherever it can run: alone, products of a few megabytes are a little slower by it, but whole models are
-/// faster, since its weights are on their way before the previous kernel has ended. With more columns, these do not
-/// fit.
+/// faster, since its weights are on their way before the previous kernel has ended. The wide ring has more columns.
 void launch_type(DType type, const TileArguments& arguments, const Launch& at) {
+  const bool is_wide = arguments.columns > kRingColumns || arguments.columns * arguments.k > kMostRingCodes;
+  if (is_wide && launch_wide_products(type, arguments, at)) return;
   switch (type) {
 #define LLM_TILE_CASE(name)                                       \
   case DType::name:                                               \
