@@ -13,15 +13,16 @@
 namespace llm::cuda {
 namespace {
 
-/// Codes of columns that every block of the ring copies before it begins. Above this the wide ring is predicted to be
-/// faster, whose blocks have a part of k or many strips for them.
-constexpr std::int64_t kMostRingCodes = 64 << 10;
+/// Where the wide ring is faster than one strip a block (docs/cuda.md): the more columns, the sooner; never where few
+/// strips share a part of k.
+bool pays_wide(const TileArguments& p) {
+  return (p.columns > kRingColumns && p.strips >= 1024) || (p.columns > 2 * kRingColumns && p.strips >= 256);
+}
 
 /// By the ring wherever it can run: alone, products of a few megabytes are a little slower by it, but whole models are
-/// faster, since its weights are on their way before the previous kernel has ended. The wide ring has more columns.
+/// faster, since its weights are on their way before the previous kernel has ended.
 void launch_type(DType type, const TileArguments& arguments, const Launch& at) {
-  const bool is_wide = arguments.columns > kRingColumns || arguments.columns * arguments.k > kMostRingCodes;
-  if (is_wide && launch_wide_products(type, arguments, at)) return;
+  if (pays_wide(arguments) && launch_wide_products(type, arguments, at)) return;
   switch (type) {
 #define LLM_TILE_CASE(name)                                       \
   case DType::name:                                               \
