@@ -274,26 +274,29 @@ constexpr DType kTypes[] = {DType::F32,  DType::F16,  DType::BF16, DType::Q8_0, 
 }  // namespace
 
 TEST_CASE("a token's chunks are each taken once") {
-  for (const int splits : {1, 2, 5, cuda::kStripes}) {
-    for (const int chunks : {1, 2, 15, 31, 32, 33, 65, 500}) {
-      const cuda::TokenChunks keys(chunks * cuda::kChunkKeys - 1, 0);
-      REQUIRE(keys.chunks == chunks);
-      std::multiset<int> taken;
-      for (int split = 0; split < splits && split < keys.stripes(); ++split) {
-        int before = -1;
-        for (int c = split; c < chunks; c = keys.chunk_after(c, splits)) {
-          if (before >= 0 && before % cuda::kStripes == c % cuda::kStripes) REQUIRE(c == before + cuda::kStripes);
-          taken.insert(before = c);
+  for (const int stripes : {1, 16, 32, 128}) {
+    for (const int splits : {1, 2, 5, 16, 128}) {
+      if (splits > stripes) continue;
+      for (const int chunks : {1, 2, 15, 31, 32, 33, 65, 500}) {
+        const cuda::TokenChunks keys(chunks * cuda::kChunkKeys - 1, 0, stripes);
+        REQUIRE(keys.chunks == chunks);
+        std::multiset<int> taken;
+        for (int split = 0; split < splits && split < keys.stripes(); ++split) {
+          int before = -1;
+          for (int c = split; c < chunks; c = keys.chunk_after(c, splits)) {
+            if (before >= 0 && before % stripes == c % stripes) REQUIRE(c == before + stripes);
+            taken.insert(before = c);
+          }
+          REQUIRE(keys.chunk_after(chunks, splits) == chunks);
         }
-        REQUIRE(keys.chunk_after(chunks, splits) == chunks);
+        REQUIRE(static_cast<int>(taken.size()) == chunks);
+        for (int c = 0; c < chunks; ++c) REQUIRE(taken.count(c) == 1);
       }
-      REQUIRE(static_cast<int>(taken.size()) == chunks);
-      for (int c = 0; c < chunks; ++c) REQUIRE(taken.count(c) == 1);
     }
   }
   for (const int window : {0, 1, 20, 256, 300, 5000}) {
     for (const int position : {0, 1, 63, 255, 256, 1000, 4095, 4096, 9000}) {
-      const cuda::TokenChunks keys(position, window);
+      const cuda::TokenChunks keys(position, window, 32);
       int seen = 0;
       for (int c = 0; c < keys.chunks; ++c) {
         REQUIRE(keys.chunk_end_key(c) > keys.chunk_first_key(c));
@@ -333,6 +336,8 @@ TEST_CASE("plans of attention fit their device") {
               CHECK(t.head_tiles * t.tile_heads >= group);
               CHECK(t.scratch_bytes() <= std::size_t{128} << 20);
             }
+            CHECK(std::has_single_bit(static_cast<unsigned>(p.stripes)));
+            CHECK(p.splits <= p.stripes);
             CHECK(p.shared_bytes() <= limit);
             CHECK(p.stage_bytes % 16 == 0);
             CHECK(p.stage_rows * p.lanes >= cuda::kAttendThreads);  // a stage has a row for each group of lanes
@@ -520,6 +525,56 @@ TEST_CASE("a token's bits depend neither on the step around it nor on how its ke
     for (std::size_t t = 0; t < tokens.size(); ++t) {
       CHECK(same(t, undivided.data() + t * y_row));
       CHECK(same(t, by_groups.data() + t * y_row));
+    }
+  }
+}
+
+TEST_CASE("rows that a step appends are seen by its tokens, whatever is copied before they are written") {
+  if (no_device()) return;
+  for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+    for (const int n : {1, 5}) {
+      for (const int length : {5, 40, 64, 300, 1025}) {
+        const HeadShape shape{8, 2, 64, 64};
+        Scene s(shape, type, type, {length, 700}, 91);
+        std::vector<Token> tokens;
+        for (int i = 0; i < n; ++i) tokens.push_back({0, length - n + i});
+        const std::size_t row_bytes = TensorType{type, {64}}.bytes();
+        for (const Token& t : tokens) {
+          for (int h = 0; h < shape.kv_heads; ++h) {
+            const std::size_t at = s.row(0, t.position, h) * row_bytes;
+            std::fill_n(s.k_bytes.data() + at, row_bytes, std::byte{0xff});
+            std::fill_n(s.v_bytes.data() + at, row_bytes, std::byte{0xff});
+          }
+        }
+        std::mt19937 bits(8);
+        const std::size_t q_row = 8 * 64, kv_row = 2 * 64, rows = tokens.size();
+        const Device<float> q(random_floats(rows * q_row, bits)), k(random_floats(rows * kv_row, bits)),
+            v(random_floats(rows * kv_row, bits));
+        const Device<float> y(poison(rows * q_row)), again(poison(rows * q_row)), other(poison(rows * q_row));
+        const DeviceCache cache(s);
+        const DeviceStep step(s, tokens), before(s, std::vector<Token>(rows, Token{1, 699}));
+        const cuda::AttentionShape attention{shape.heads, 0.1f, 0, ActFormat::F32};
+        const std::int64_t most = std::int64_t{s.stride} * 64;
+        const cuda::AttentionMemory need = cuda::attention_memory(cache.view, attention, n, most);
+        const Device<std::byte> scratch(std::vector<std::byte>(need.scratch, std::byte{0xff}));
+        const Device<std::byte> arrivals(std::vector<std::byte>(need.arrivals, std::byte{0}));
+        const cuda::Stream stream;
+        const cuda::Launch at{stream.get(), true};
+        const auto run = [&](const DeviceStep& of, const Device<float>& to) {
+          cuda::attend(q.data(), to.data(), cache.view, attention, of.view(), n, most, scratch.data(), arrivals.data(),
+                       at);
+        };
+        run(before, other);  // what is appended waits for it, what is attended begins meanwhile
+        cuda::append_to_cache(k.data(), v.data(), cache.view, step.view(), n, at);
+        run(step, y);
+        stream.synchronize("attending");
+        run(step, again);
+        stream.synchronize("attending");
+        const std::vector<float> first = y.read(), second = again.read();
+        INFO(name(type) << ", " << n << " of " << length);
+        CHECK(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)) == 0);
+        CHECK(std::none_of(first.begin(), first.end(), [](float x) { return std::isnan(x); }));
+      }
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/tile_ring.h"
 #include "backend/cuda/kernels/tiles.cuh"
+#include "backend/cuda/kernels/wide_ring.h"
 #include "base/error.h"
 
 using namespace llm;
@@ -70,8 +71,15 @@ double microseconds(cudaStream_t stream, int calls, const std::function<void(int
   return best;
 }
 
-/// A product by the kernel of one strip a block, which tile_products() leaves to more columns or older devices.
-void strip_products(const Target& t, const std::byte* x, int capacity, int columns, const Launch& at) {
+/// Which kernel; Chosen is tile_products().
+enum class Kernel { Strips, Ring, Wide, Chosen };
+
+/// A product by the kernel asked for. False where it cannot run.
+bool product(Kernel kernel, const Target& t, const std::byte* x, int capacity, int columns, const Launch& at) {
+  if (kernel == Kernel::Chosen) {
+    tile_products({&t, 1}, x, capacity, columns, at);
+    return true;
+  }
   TileArguments p;
   p.targets[0] = {.matrix = t.matrix, .y = t.y, .n = static_cast<int>(t.type.n)};
   p.n_targets = 1;
@@ -80,14 +88,17 @@ void strip_products(const Target& t, const std::byte* x, int capacity, int colum
   p.x = x;
   p.x_scales = static_cast<std::uint32_t>(scales_offset(info(t.type.type).activation, 0, 0, t.type.k, capacity));
   p.columns = columns;
+  if (kernel == Kernel::Wide) return launch_wide_products(t.type.type, p, at);
   switch (t.type.type) {
-#define LLM_CASE(name) \
-  case DType::name:    \
-    return launch_tile_products<DType::name>(p, at);
+#define LLM_CASE(name)                                                           \
+  case DType::name:                                                              \
+    if (kernel == Kernel::Ring) return launch_ring_products<DType::name>(p, at); \
+    launch_tile_products<DType::name>(p, at);                                    \
+    return true;
     LLM_TILE_TYPES(LLM_CASE)
 #undef LLM_CASE
     default:
-      return;
+      return false;
   }
 }
 
@@ -104,8 +115,8 @@ void print_layers(const Stream& stream, const DeviceBuffer& weights, const Devic
   std::printf("\n4 layers of an 8B model, overlapping: q, k (Q4_K), v (Q6_K) | o | gate, up | down (Q6_K)\n");
   constexpr int kLayers = 4;
   auto* to = reinterpret_cast<float*>(y.data());
-  float* other = to + (std::size_t{1} << 22);
-  for (const int columns : {1, 2, 4, 8}) {
+  float* other = to + (std::size_t{3} << 22);
+  for (const int columns : {1, 2, 4, 8, 16, 32, 64}) {
     for (const bool ring : {false, true}) {
       for (const bool small : {false, true}) {
         std::size_t used = 0, written = 0;  // bytes of weights, floats of results
@@ -122,7 +133,7 @@ void print_layers(const Stream& stream, const DeviceBuffer& weights, const Devic
           for (const MatrixType& m : types) targets.push_back(take(m));
           if (ring) tile_products(targets, x.data(), 64, columns, at);
           if (!ring)
-            for (const Target& t : targets) strip_products(t, x.data(), 64, columns, at);
+            for (const Target& t : targets) product(Kernel::Strips, t, x.data(), 64, columns, at);
           if (small) launch(between, dim3(16), dim3(256), 0, at, to, other);
         };
         const double us = microseconds(stream.get(), kLayers, [&](int i) {
@@ -176,16 +187,19 @@ int main(int argc, char** argv) {
       {"qkv 6144x4096", 6144, 4096},      {"gate+up 28672x4096", 28672, 4096}, {"down 4096x14336", 4096, 14336},
       {"head 128256x4096", 128256, 4096}, {"1b o 2048x2048", 2048, 2048},      {"1b down 2048x8192", 2048, 8192}};
   std::printf(
-      "\nproducts: us and %% of the read limit, launches overlap; s: one strip a block, else as tile_products() does\n"
+      "\nproducts: us and %% of the read limit, launches overlap; s: one strip a block, r: ring, w: wide ring\n"
       "%-7s %-19s %7s",
       "type", "shape", "MB");
   struct Case {
     const char* name;
     int columns;
-    bool ring;
+    Kernel kernel;
   };
-  const Case cases[] = {{"1 s", 1, false}, {"1", 1, true},      {"2", 2, true},   {"4", 4, true},   {"8 s", 8, false},
-                        {"8", 8, true},    {"16 s", 16, false}, {"16", 16, true}, {"32", 32, true}, {"64", 64, true}};
+  const Case cases[] = {{"1 s", 1, Kernel::Strips},   {"1 r", 1, Kernel::Ring},     {"2 r", 2, Kernel::Ring},
+                        {"4 r", 4, Kernel::Ring},     {"8 s", 8, Kernel::Strips},   {"8 r", 8, Kernel::Ring},
+                        {"8 w", 8, Kernel::Wide},     {"16 s", 16, Kernel::Strips}, {"16 r", 16, Kernel::Ring},
+                        {"16 w", 16, Kernel::Wide},   {"32 s", 32, Kernel::Strips}, {"32 w", 32, Kernel::Wide},
+                        {"64 s", 64, Kernel::Strips}, {"64 w", 64, Kernel::Wide}};
   for (const Case& c : cases) std::printf(" %13s", c.name);
   std::printf("\n");
   for (const DType type : types) {
@@ -199,17 +213,17 @@ int main(int argc, char** argv) {
       const int turns = static_cast<int>(kTurns / bytes), calls = std::clamp(turns, 4, 60);
       std::printf("%-7s %-19s %7.1f", std::string(name(type)).c_str(), s.name, static_cast<double>(bytes) / 1e6);
       for (const Case& c : cases) {
+        bool ran = true;
         const double us = microseconds(stream.get(), calls, [&](int i) {
           const Target t{.type = m,
                          .matrix = weights.data() + static_cast<std::size_t>(i % turns) * bytes,
                          .y = reinterpret_cast<float*>(y.data())};
-          const Launch at{.stream = stream.get(), .overlap = true};
-          if (c.ring)
-            tile_products({&t, 1}, x.data(), 64, c.columns, at);
-          else
-            strip_products(t, x.data(), 64, c.columns, at);
+          ran = ran && product(c.kernel, t, x.data(), 64, c.columns, {.stream = stream.get(), .overlap = true});
         });
-        std::printf(" %7.2f %4.0f%%", us, 100 * static_cast<double>(bytes) / us / limit);
+        if (ran)
+          std::printf(" %7.2f %4.0f%%", us, 100 * static_cast<double>(bytes) / us / limit);
+        else
+          std::printf(" %13s", "-");
       }
       std::printf("\n");
       std::fflush(stdout);

@@ -442,6 +442,21 @@ TEST_CASE("a norm that others read, or that has the experts' sum in it, stays a 
   REQUIRE(products == std::vector<std::string>{"blk.0.q", "blk.0.o", "blk.1.o"});
 }
 
+TEST_CASE("one token's wanted row is the token's") {
+  const auto build = [](Bucket bucket) {
+    GraphBuilder b(bucket);
+    const Act x = b.embed(b.weight("embd.weight", f32({kEmbd, kVocab})), b.step_input(StepInput::Tokens), "x");
+    const Act row = b.rows(x, b.step_input(StepInput::OutRows), "row");
+    return std::move(b).finish(b.scale(row, 2, "y"));
+  };
+  const Graph one = keep_single_rows(build({1, 1, 1})), two = keep_single_rows(build({2, 1, 1}));
+  REQUIRE(std::holds_alternative<Reshape>(maker_of(one, "row").op));
+  REQUIRE(maker_of(one, "row").in == std::vector<std::uint32_t>{value_named(one, "x")});
+  const StepPlan plan = plan_step(one, /*library=*/true, nullptr);
+  REQUIRE(plan.memory.offset[value_named(one, "row")] == plan.memory.offset[value_named(one, "x")]);
+  REQUIRE(std::holds_alternative<llm::Rows>(maker_of(two, "row").op));
+}
+
 TEST_CASE("nodes whose results others use are not fused") {
   GraphBuilder b({4, 2, 4});
   const Act x =

@@ -126,7 +126,6 @@ struct AllForms {
             StepScale found;
             std::memcpy(&found, at + (step * kColumns + column) * sizeof found, sizeof found);
             REQUIRE(same(found.scale, scales[step]));
-            REQUIRE(same(found.scaled_sum, scales[step] * static_cast<float>(sum(32 * step, 32))));
           }
         }
       }
@@ -321,14 +320,14 @@ TEST_CASE("gates") {
   }
 }
 
-TEST_CASE("sums, products with a number, rows picked out, rows scaled back") {
+TEST_CASE("sums, products with a number, rows picked out") {
   if (no_device()) return;
   Random random(5);
   for (const int n : {1, 7, 64, 1021, 4096}) {
     constexpr int kRows = 7;
     const std::size_t size = static_cast<std::size_t>(n) * kRows;
     const std::vector<float> a = odd_rows(random, n, kRows), b = random.floats(size);
-    std::vector<float> sum(size), scaled(size), unscaled(a);
+    std::vector<float> sum(size), scaled(size);
     for (std::size_t i = 0; i < size; ++i) {
       sum[i] = a[i] + b[i];
       scaled[i] = a[i] * 0.3f;
@@ -354,12 +353,6 @@ TEST_CASE("sums, products with a number, rows picked out, rows scaled back") {
     for (int i = 0; i < 4; ++i)
       REQUIRE(first_difference(row_of(b, n, std::array{6, 0, 3, 3}[i]), row_of(found, n, i)) == -1);
     REQUIRE(std::all_of(found.begin() + 4 * n, found.end(), [](float f) { return std::isnan(f); }));
-
-    const std::vector<float> factors = {1, 2, 1, 4, 1, 8, 1};
-    for (std::size_t i = 0; i < size; ++i) unscaled[i] *= factors[i / n];
-    const OnDevice<float> y(a), f(factors);
-    unscale_rows(y.data(), n, kRows, f.data(), kLaunch);
-    REQUIRE(first_difference(unscaled, y.read()) == -1);
   }
 }
 

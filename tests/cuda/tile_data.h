@@ -128,7 +128,7 @@ struct Columns {
         std::memcpy(to_scales + static_cast<std::size_t>(c % kColumns) * sizeof b, &b, sizeof b);
       } else {
         for (int j = 0; j < kSteps; ++j) {
-          const StepScale s{scales[j], scales[j] * static_cast<float>(sum(32 * j, 32))};
+          const StepScale s{scales[j]};
           std::memcpy(to_scales + static_cast<std::size_t>(j * kColumns + c % kColumns) * sizeof s, &s, sizeof s);
         }
       }

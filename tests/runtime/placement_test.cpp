@@ -263,13 +263,15 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
         INFO("chunks of " << chunk);
         const auto got = logits(*model, chunk);
         REQUIRE(got.size() == expected.size());
+        CHECK(same_bits(logits(*model, chunk), got));
+        // Where two experts are all but equally good, the rounding of a prompt's operands chooses: no bound holds.
+        if (chunk == kPrompt && contains(arch, "moe")) continue;
         float worst = 0;
         for (std::size_t i = 0; i < got.size(); ++i) {
           const float d = std::abs(got[i] - expected[i]);
           worst = std::isnan(d) ? INFINITY : std::max(worst, d);
         }
         CHECK(worst <= tolerance * largest);
-        CHECK(same_bits(logits(*model, chunk), got));
       }
       // What was copied out of both caches and back gives the same.
       Session session(*model, {.context = 256, .sequences = 2});

@@ -158,6 +158,17 @@ Fusions find_fusions(const Graph& g, MakesColumns makes_columns) {
   return found;
 }
 
+Graph keep_single_rows(Graph g) {
+  if (g.bucket().tokens != 1 || g.bucket().outputs != 1) return g;
+  for (Node& node : g.mutable_nodes()) {
+    const bool output = std::find(g.outputs().begin(), g.outputs().end(), node.out[0]) != g.outputs().end();
+    if (!std::holds_alternative<Rows>(node.op) || output) continue;
+    node.op = Reshape{};
+    node.in.resize(1);
+  }
+  return g;
+}
+
 std::vector<LateRead> late_reads(const Graph& g, const Fusions& fusions) {
   std::vector<LateRead> reads;
   for (const RopeAppendNodes& m : fusions.rope_appends) {

@@ -53,6 +53,10 @@ struct Fusions {
 using MakesColumns = bool (*)(std::span<const MatrixType>);
 Fusions find_fusions(const Graph&, MakesColumns);
 
+/// In a graph of one token, whose row is wanted, the choice of rows is the row itself: Rows become Reshapes, for which
+/// no kernel runs.
+Graph keep_single_rows(Graph);
+
 /// A fused kernel runs in the place of its last node: what the earlier ones read has to keep its bytes until then.
 struct LateRead {
   std::uint32_t value;

@@ -68,7 +68,7 @@ class CudaProgram final : public Executable {
  public:
   CudaProgram(const Graph& graph, const CudaWeights& weights, CudaCache& cache, CudaWorkspace& workspace, Gemm* gemm,
               const Stream& stream, ProgramOptions options)
-      : graph_(graph),
+      : graph_(keep_single_rows(graph)),
         cache_(cache),
         stream_(stream),
         overlap_(options.overlap),

@@ -1,5 +1,6 @@
 // Where quantised activations lie: the B operand of the int8 tensor-core products, in the order in which a warp reads
-// it. Written by forms.cuh, read by the products over tiles; the formulas of quantisation are lib/tensor/activation.h's.
+// it. Written by forms.cuh, read by the products over tiles; the formulas of quantisation are
+// lib/tensor/activation.h's.
 //
 // Columns (tokens) come in groups of 8, the width of m16n8k32; k in blocks of 256 (rounded up, the rest is zero), each
 // 8 steps of 32. For each (group, block), 2048 bytes of codes: [step][column][32]. Inside a step, lane (g = lane / 4,
@@ -24,9 +25,9 @@
 
 namespace llm::cuda {
 
-inline constexpr int kColumns = 8;        ///< of a group
-inline constexpr int kBlockK = 256;       ///< of a block
-inline constexpr int kStepK = 32;         ///< of one mma
+inline constexpr int kColumns = 8;   ///< of a group
+inline constexpr int kBlockK = 256;  ///< of a block
+inline constexpr int kStepK = 32;    ///< of one mma
 inline constexpr int kSteps = kBlockK / kStepK;
 inline constexpr int kBlockCodes = kBlockK * kColumns;  ///< bytes of a (group, block)
 
@@ -41,7 +42,6 @@ static_assert(sizeof(ColumnBlock) == 64);
 
 struct StepScale {
   float scale;
-  float scaled_sum;  ///< scale * sum of the step's 32 codes, rounded to f32
 };
 
 LLM_HOST_DEVICE std::int64_t k_blocks(std::int64_t k) { return (k + kBlockK - 1) / kBlockK; }
@@ -52,7 +52,7 @@ LLM_HOST_DEVICE int code_offset(int k, int c) {
   const int step = k / kStepK, in_step = k % kStepK, half = in_step / 16, in_half = in_step % 16;
   return (step * kColumns + c) * kStepK + in_half / 4 * 8 + half * 4 + in_half % 4;
 }
-LLM_HOST_DEVICE std::size_t scales_bytes(ActFormat f) {
+LLM_HOST_DEVICE constexpr std::size_t scales_bytes(ActFormat f) {
   return f == ActFormat::Q8x256 ? kColumns * sizeof(ColumnBlock) : kSteps * kColumns * sizeof(StepScale);
 }
 /// Of the codes of (group, block), and of its scales, in a buffer for `columns` columns of `k`.

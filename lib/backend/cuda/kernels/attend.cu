@@ -134,6 +134,7 @@ void attend(const float* q, float* y, const CacheView& c, const AttentionShape& 
   a.window = s.window;
   a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
+  a.stripes = p.stripes;
   a.splits = p.splits;
 
   const AttendKernel kernel = kernel_for(c, p);

@@ -1,9 +1,10 @@
 // How attend() divides its work: pure numbers, the same on the host and on the device.
 //
 // A token's keys, from the first that its window shows, lie in chunks of 256 absolute positions, counted from the first
-// that is seen; chunk c belongs to stripe c % 32. A stripe's chunks are folded into its softmax in their order, the
-// stripes into the result in theirs. A CTA takes whole stripes, and whichever CTA of a token finishes last folds all of
-// them. How many CTAs there are is a matter of speed: the operations are the same, so the bits are.
+// that is seen; chunk c belongs to stripe c % S, S being a matter of the model (stripes_for()). A stripe's chunks
+// are folded into its softmax in their order, the stripes into the result in theirs. A CTA takes whole stripes, and
+// whichever CTA of a token finishes last folds all of them. How many CTAs there are is a matter of speed: the
+// operations are the same, so the bits are.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,6 @@ namespace llm::cuda {
 inline constexpr int kAttendThreads = 256;
 inline constexpr int kAttendStages = 4;
 inline constexpr int kChunkKeys = 256;
-inline constexpr int kStripes = 32;    ///< of a token's chunks; one per lane of a warp where they are folded
 inline constexpr int kStripKeys = 32;  ///< of a chunk that a warp takes, where products are by tensor cores
 inline constexpr int kTileKeys = 16;   ///< of a product
 
@@ -29,6 +29,7 @@ struct AttendPlan {
   int stage_bytes = 0;
   int tile_bytes = 0;  ///< by tensor cores: of a tile
   int tiles = 0;       ///< of 16 rows that each warp of the kernel by tensor cores has room for; 0: the general kernel
+  int stripes = 16;    ///< that the chunks of a token are dealt out to, a power of 2; a matter of the model alone
   int splits = 1;      ///< CTAs of one (token, KV head, head tile), which take stripes in turn
 
   std::int64_t pairs = 0;  ///< (token, KV head, head tile)
@@ -36,8 +37,8 @@ struct AttendPlan {
   int partial_floats() const { return sums() + 2 * tile_heads; }
   std::size_t scratch_bytes() const {
     return splits == 1 ? 0
-                       : static_cast<std::size_t>(pairs) * kStripes * static_cast<std::size_t>(partial_floats()) *
-                             sizeof(float);
+                       : static_cast<std::size_t>(pairs) * static_cast<std::size_t>(stripes) *
+                             static_cast<std::size_t>(partial_floats()) * sizeof(float);
   }
   std::size_t arrivals_bytes() const { return splits == 1 ? 0 : static_cast<std::size_t>(pairs) * sizeof(unsigned); }
   /// By tensor cores: tiles of the warps, sums of the 8 warps (first the queries), maximum and total per
@@ -68,7 +69,7 @@ struct AttendWork {
 /// Divides the keys of tokens among the CTAs that the device has room for.
 inline void divide_keys(AttendPlan& p, const AttendWork& w, std::int64_t slots) {
   const std::int64_t chunks = (w.max_positions + kChunkKeys - 1) / kChunkKeys;
-  const std::int64_t most = chunks < kStripes ? chunks : kStripes;
+  const std::int64_t most = chunks < p.stripes ? chunks : p.stripes;
   std::int64_t splits = p.pairs > 0 ? slots / p.pairs : 1;
   if (splits > most) splits = most;
   p.splits = splits > 1 ? static_cast<int>(splits) : 1;
@@ -81,6 +82,15 @@ inline void spread_heads(AttendPlan& p, const AttendWork& w) {
   const int heads = (w.group + p.head_tiles - 1) / p.head_tiles;
   p.tile_heads = heads == 1 ? 1 : heads <= 4 ? 4 : 8;
   p.pairs = std::int64_t{w.tokens} * w.kv_heads * p.head_tiles;
+}
+
+/// Stripes of a token with so many (KV head, head tile), a power of 2: as many for each of the `ctas` that a device of
+/// 132 multiprocessors has room for; where that does not come out even, so many that it hardly matters. At least 16, so
+/// that sums stay short.
+inline int stripes_for(int pairs, int ctas) {
+  int stripes = 16;
+  while (stripes < 128 && stripes * pairs < ctas) stripes *= 2;
+  return stripes * pairs % ctas == 0 || stripes > 64 ? stripes : 64;
 }
 
 /// The general kernel: any type and dimension.
@@ -96,6 +106,7 @@ inline AttendPlan plan_attend(const AttendWork& w) {
     if (p.shared_bytes() <= wanted) break;
   }
   p.stage_bytes = p.stage_rows * row_bytes;
+  p.stripes = stripes_for(w.kv_heads * p.head_tiles, 256);
   divide_keys(p, w, 2 * w.multiprocessors);
   return p;
 }
@@ -123,24 +134,27 @@ inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
   p.tiles = two ? most / 2 : most;
   if (p.shared_bytes() > w.shared_limit && !quantized) p.tiles = most / 2;
   if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
+  p.stripes = stripes_for(w.kv_heads * p.head_tiles, quantized && two_fit ? 256 : 128);
   divide_keys(p, w, two ? 2 * w.multiprocessors : w.multiprocessors);
   return p;
 }
 
 /// A token's keys as chunks, counted from the first that is seen.
 struct TokenChunks {
-  int first_key, end_key, first_chunk, chunks;
+  int first_key, end_key, first_chunk, chunks, most_stripes;
 
-  LLM_HOST_DEVICE TokenChunks(int position, int window)
+  LLM_HOST_DEVICE TokenChunks(int position, int window, int most_stripes)
       : first_key(window > 0 && position - window + 1 > 0 ? position - window + 1 : 0),
         end_key(position + 1),
         first_chunk(first_key / kChunkKeys),
-        chunks(position / kChunkKeys - first_chunk + 1) {}
-  LLM_HOST_DEVICE int stripes() const { return chunks < kStripes ? chunks : kStripes; }
+        chunks(position / kChunkKeys - first_chunk + 1),
+        most_stripes(most_stripes) {}
+  LLM_HOST_DEVICE int stripes() const { return chunks < most_stripes ? chunks : most_stripes; }
+  LLM_HOST_DEVICE int stripe_of(int c) const { return c & (most_stripes - 1); }
   /// The chunk that follows c in the work of one of `splits` CTAs, whose first is its index; `chunks` where none does.
   LLM_HOST_DEVICE int chunk_after(int c, int splits) const {
-    if (c + kStripes < chunks) return c + kStripes;
-    const int stripe = c % kStripes + splits;
+    if (c + most_stripes < chunks) return c + most_stripes;
+    const int stripe = stripe_of(c) + splits;
     return c < chunks && stripe < stripes() ? stripe : chunks;
   }
   /// Of chunk c, as positions.

@@ -44,7 +44,7 @@ template <CacheSource kSource, int kDims, int kHeads, int kTiles>
 class AttendHalves {
   static constexpr bool kBFloat16 = kSource == CacheSource::BF16;
   using Tiles = TilesOf<kSource, kDims, kHeads>;
-  using Results = AttendResults<kDims, kHeads, kHeads * kDims <= 512 ? 32 : kBFloat16 ? 8 : 16>;
+  using Results = AttendResults<kDims, kHeads, kBFloat16 ? 8 : 16>;
   using Result = typename Results::Result;
   static constexpr int kSums = Results::kSums, kOwned = Results::kOwned;
   static constexpr int kRowBytes = Tiles::kRowBytes, kTileBytes = Tiles::kTileBytes;
@@ -57,7 +57,7 @@ class AttendHalves {
   __device__ __forceinline__ AttendHalves(const AttendArgs& args, unsigned char* shared, int token, int position,
                                           int sequence)
       : a(args),
-        keys(position, args.window),
+        keys(position, args.window, args.stripes),
         table(args.block_table + static_cast<std::int64_t>(sequence) * args.table_stride),
         token(token),
         kv_head(static_cast<int>(blockIdx.y) / args.head_tiles),
@@ -84,14 +84,16 @@ class AttendHalves {
 
   __device__ __forceinline__ void run() {
     if (split >= keys.stripes()) return;
+    float x[kDims / 32];
+    load_queries(x);
 #pragma unroll 1
     for (; begun < kTiles; ++begun) begin_copy();
-    load_queries();
+    divide_queries(x);
     typename Tiles::Queries q;
     take_queries(q);
     for (int s = split; s < keys.stripes(); s += a.splits) {
       Softmax softmax;
-      for (int c = s; c < keys.chunks; c += kStripes) {
+      for (int c = s; c < keys.chunks; c += a.stripes) {
         if (sees(c)) take_strip(strip_base(c), q, softmax);
       }
       Result stripe;
@@ -191,16 +193,18 @@ class AttendHalves {
   __device__ __forceinline__ std::uint32_t* query(int head, int part) const {
     return reinterpret_cast<std::uint32_t*>(sums) + (head * kParts + part) * kQueryWords;
   }
+  /// Of a warp's head.
+  __device__ __forceinline__ void load_queries(float (&x)[kDims / 32]) const {
+    const float* const q =
+        a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims + lane;
+#pragma unroll
+    for (int i = 0; i < kDims / 32; ++i) x[i] = warp < results.n_heads() ? __ldcg(q + i * 32) : 0.0f;
+  }
   /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them. What is neither a
   /// number nor finite stays so.
-  __device__ __forceinline__ void load_queries() {
+  __device__ __forceinline__ void divide_queries(float (&x)[kDims / 32]) {
     if (warp < kHeads) {
-      float x[kDims / 32];
       int bits = 0;
-      const float* const q =
-          a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims + lane;
-#pragma unroll
-      for (int i = 0; i < kDims / 32; ++i) x[i] = warp < results.n_heads() ? __ldcg(q + i * 32) : 0.0f;
 #pragma unroll
       for (int i = 0; i < kDims / 32; ++i) {
         if (a.round_query) x[i] = round_q8x32(x[i]);
@@ -242,18 +246,19 @@ class AttendHalves {
 
   __device__ __forceinline__ void take_strip(int base, const typename Tiles::Queries& q, Softmax& softmax) {
     typename Tiles::Scores s;
+    unsigned char* tile[kHalves] = {next_tile<0>(), next_tile<1>()};
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       float dots[kColumns][2];
-      unsigned char* const tile = next_tile<0>();
-      Tiles::dots(tile, lane, q, dots);
-      replace_tile(tile, half);
+      Tiles::dots(tile[half], lane, q, dots);
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
         s[n][2 * half] = dots[n][0];
         s[n][2 * half + 1] = dots[n][1];
       }
     }
+    replace_tile(tile[0], 0);
+    replace_tile(tile[1], 1);
     const int first = keys.first_key - base, end = keys.end_key - base;
     float rescale[kColumns];
 #pragma unroll
@@ -261,7 +266,6 @@ class AttendHalves {
       rescale[n] = soften(first, end, factors[n * 4 + lane % 4], s[n], softmax.max[n], softmax.total[n]);
     }
     const typename Tiles::Weights weights(s);
-    unsigned char* tile[kHalves];
     tile[0] = next_tile<0>();
     tile[1] = next_tile<1>();
     Tiles::add(tile, lane, first, end, weights, rescale, softmax.sums);
@@ -362,6 +366,7 @@ __device__ __forceinline__ int first_written_position(const AttendArgs& a, int p
   if (tokens == 1) return position;
   if (tokens > 64) return 0;
   int first = position;
+#pragma unroll 1
   for (int t = lane; t < tokens; t += 32) {
     const int other = __ldcg(a.positions + t);
     if (__ldcg(a.sequence + t) == sequence) first = min(first, other);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
 namespace llm::cuda {
@@ -27,7 +28,7 @@ struct AttendArgs {
   int window;
   float scale_log2;  ///< the scale times log2(e): weights are powers of 2
   bool round_query;  ///< to Q8x32
-  int splits;
+  int stripes, splits;
 };
 
 /// A softmax over some keys that can be folded with others: N neighbouring elements of a head's sums.
@@ -141,7 +142,7 @@ class AttendResults {
 
   __device__ __forceinline__ bool divided() const { return a.splits > 1 && keys.stripes() > 1; }
   __device__ __forceinline__ float* slot(int stripe) const {
-    return a.partials + (pair * kStripes + stripe) * kPartialFloats;
+    return a.partials + (pair * a.stripes + stripe) * kPartialFloats;
   }
   __device__ __forceinline__ void publish(int stripe, const Result& p) {
     float* const to = slot(stripe);
@@ -153,60 +154,68 @@ class AttendResults {
     }
   }
 
-  /// Whether this CTA is the last of its pair to have published, whose counter is then zero again. One thread's fence
-  /// speaks for all that the barrier has let it see.
+  /// Whether this CTA is the last of its pair to have published, whose counter is then zero again. One thread speaks
+  /// for all: what the barriers order, its addition orders for the device.
   __device__ __forceinline__ bool last_to_arrive() {
     __syncthreads();
     if (thread == 0) {
-      __threadfence();
       unsigned* const arrivals = a.arrivals + pair;
-      const bool last = atomicAdd(arrivals, 1u) == static_cast<unsigned>(min(a.splits, keys.stripes())) - 1u;
+      const bool last = add_acquire_release(arrivals, 1u) == static_cast<unsigned>(min(a.splits, keys.stripes())) - 1u;
       if (last) *arrivals = 0;
       *flag = last ? 1 : 0;
-      __threadfence();
     }
     __syncthreads();
     return *flag != 0;
   }
 
-  /// Folds the published stripes in their order, as fold() does. The factors depend on the maxima alone: a lane finds
-  /// those of its stripe.
+  /// Folds the published stripes in their order, as fold() does.
   __device__ __forceinline__ void fold_published() {
-    static_assert(kStripes == 32 && kStripes % kAhead == 0);
-    const int n = keys.stripes(), o = owned(), lane = thread % 32;
-    const float* const from = slot(0) + o;
-    const float* const stats = slot(min(lane, n - 1)) + kSums + o / kDims;
+    const int n = keys.stripes();
+    whole.max = -INFINITY;
+    for (int first = 0; first < n; first += 32) fold_published(first, n);
+  }
+  /// Up to 32 of them. Their factors depend on the maxima alone: a lane finds those of its stripe.
+  __device__ __forceinline__ void fold_published(int first, int n) {
+    static_assert(32 % kAhead == 0 && kAhead % 4 == 0);
+    const int o = owned(), lane = thread % 32;
+    const float* const from = slot(first) + o;
+    const float* const stats = slot(min(first + lane, n - 1)) + kSums + o / kDims;
     const float max = __ldcg(stats), total = __ldcg(stats + kHeads);
     float next[kAhead][kOwned];
-    const auto load = [&](int first) {
+    const auto load = [&](int begin) {  // by fours, of which the last may be unwritten
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (first + i < n) load_neighbours(from + (first + i) * kPartialFloats, next[i]);
+      for (int i = 0; i < kAhead; i += 4) {
+        if (first + begin + i >= n) break;
+#pragma unroll
+        for (int j = i; j < i + 4; ++j) load_neighbours(from + (begin + j) * kPartialFloats, next[j]);
       }
     };
     load(0);
-    float until = max;  // the maximum up to the lane's stripe
+    float until = fmaxf(whole.max, max);  // the maximum up to the lane's stripe
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
       const float other = __shfl_sync(kAll, until, lane - offset);
       if (lane >= offset) until = fmaxf(other, until);
     }
-    const float before = __shfl_sync(kAll, until, lane - 1);
+    float before = __shfl_sync(kAll, until, lane - 1);
+    if (lane == 0) before = whole.max;
     const float old_share = exp2f(before - until), share = exp2f(max - until);
+    whole.max = __shfl_sync(kAll, until, 31);
 #pragma unroll
-    for (int i = 0; i < kOwned; ++i) whole.sums[i] = next[0][i];
-    whole.total = __shfl_sync(kAll, total, 0);
-#pragma unroll
-    for (int first = 0; first < kStripes; first += kAhead) {
-      if (first != 0) load(first);
+    for (int begin = 0; begin < 32; begin += kAhead) {
+      if (begin != 0) load(begin);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const int s = first + i;
-        if (s == 0 || s >= n) continue;
+        const int s = begin + i;
+        if (first + s >= n) continue;
         const float ca = __shfl_sync(kAll, old_share, s), cb = __shfl_sync(kAll, share, s);
-        whole.total = fmaf(whole.total, ca, __shfl_sync(kAll, total, s) * cb);
+        const float add = __shfl_sync(kAll, total, s);
+        const bool begins = first + s == 0;
+        whole.total = begins ? add : fmaf(whole.total, ca, add * cb);
 #pragma unroll
-        for (int j = 0; j < kOwned; ++j) whole.sums[j] = fmaf(whole.sums[j], ca, next[i][j] * cb);
+        for (int j = 0; j < kOwned; ++j) {
+          whole.sums[j] = begins ? next[i][j] : fmaf(whole.sums[j], ca, next[i][j] * cb);
+        }
       }
     }
   }

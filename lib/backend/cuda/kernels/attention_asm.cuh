@@ -1,5 +1,5 @@
 // The instructions that attention needs and C++ has no words for: asynchronous copies into shared memory, loads of
-// matrix fragments, tensor-core products (compute capability 8.0 on).
+// matrix fragments, tensor-core products, an atomic addition that orders memory (compute capability 8.0 on).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -80,6 +80,13 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t 
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
+}
+
+/// What was at `to` before. What the device's threads wrote before their additions is seen after this one.
+__device__ __forceinline__ unsigned add_acquire_release(unsigned* to, unsigned n) {
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(n) : "memory");
+  return before;
 }
 
 /// 2^x within 2 units in the last place; 0 where the result is subnormal.

@@ -222,16 +222,13 @@ __device__ __forceinline__ void write_q8x32(std::byte* q, int capacity, int row,
   const CodesOf32 codes(v);
   store_codes(q, row, block, n, codes.low, codes.high);
 
-  int sums = pack_sums(sum_of_codes(codes.low), sum_of_codes(codes.high));
-  for (int width = 1; width < 8; width *= 2) sums += __shfl_xor_sync(kWholeWarp, sums, width);
   if (lane_id() % 8 != 0) return;
   std::byte* const scales = q + scales_offset(ActFormat::Q8x32, row / kColumns, block, n, capacity);
-  const auto store = [&](int step, float scale, int sum) {
-    *reinterpret_cast<float2*>(scales + (step * kColumns + row % kColumns) * sizeof(StepScale)) =
-        make_float2(scale, __fmul_rn(scale, static_cast<float>(sum)));
+  const auto store = [&](int step, float scale) {
+    *reinterpret_cast<StepScale*>(scales + (step * kColumns + row % kColumns) * sizeof(StepScale)) = {scale};
   };
-  store(lane_id() / 8, codes.low_scale, packed_low(sums));
-  store(kSteps / 2 + lane_id() / 8, codes.high_scale, packed_high(sums));
+  store(lane_id() / 8, codes.low_scale);
+  store(kSteps / 2 + lane_id() / 8, codes.high_scale);
 }
 
 /// To nearest even; NaN stays NaN.

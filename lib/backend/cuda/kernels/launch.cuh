@@ -10,8 +10,9 @@
 
 namespace llm::cuda {
 
-/// Before the first access to anything that an earlier kernel of the stream writes or reads. Weights may be read before.
-/// Every kernel calls it, in every thread that touches memory: the end of one kernel then implies that of all before.
+/// Before the first access to anything that an earlier kernel of the stream writes or reads. Weights may be read
+/// before. Every kernel calls it, in every thread that touches memory: the end of one kernel then implies that of all
+/// before.
 __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -24,21 +25,41 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
+/// Attributes of a launch; `cluster` blocks in a row share a part of the device (compute capability 9.0 on).
+struct LaunchAttributes {
+  cudaLaunchAttribute list[2]{};
+  unsigned count = 0;
+  LaunchAttributes(const Launch& at, int cluster) {
+    if (at.overlap) {
+      list[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      list[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+      list[count].id = cudaLaunchAttributeClusterDimension;
+      list[count++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    }
+  }
+};
+
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, const Launch& at,
-            Arguments&&... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+void launch_clusters(int cluster, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                     const Launch& at, Arguments&&... arguments) {
+  LaunchAttributes attributes(at, cluster);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = at.stream;
-  config.attrs = &attribute;
-  config.numAttrs = at.overlap ? 1 : 0;
+  config.attrs = attributes.list;
+  config.numAttrs = attributes.count;
   check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...),
              "launching a kernel");
+}
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, const Launch& at,
+            Arguments&&... arguments) {
+  launch_clusters(1, kernel, grid, block, shared_bytes, at, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace llm::cuda

@@ -312,17 +312,6 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const float* x, const 
   for (int k = begin; k < begin + kCopied; k += 4 * kThreads) store_quad(to, k, n, wide, load_quad(from, k, n, wide));
 }
 
-__global__ void __launch_bounds__(kThreads)
-    unscale_kernel(float* y, const int n, const float* unscale, const bool wide) {
-  let_next_start();
-  wait_for_previous();
-  const float factor = unscale[blockIdx.x];
-  if (factor == 1.0f) return;
-  float* const row = y + static_cast<std::int64_t>(blockIdx.x) * n;
-  for (int k = 4 * static_cast<int>(threadIdx.x); k < n; k += 4 * kThreads)
-    store_quad(row, k, n, wide, map(load_quad(row, k, n, wide), [=](float v) { return v * factor; }));
-}
-
 }  // namespace
 
 void make_forms(const float* x, int n, int rows, const Forms& y, const Launch& at) {
@@ -371,11 +360,6 @@ void select_rows(const float* x, int n, const StepView& step, int outputs, float
   if (outputs == 0) return;
   launch(select_kernel, dim3(outputs, (n + kCopied - 1) / kCopied), dim3(kThreads), 0, at, x, n, step.out_rows,
          step.counts, y, n % 4 == 0 && aligned({x, y}, 16));
-}
-
-void unscale_rows(float* y, int n, int rows, const float* unscale, const Launch& at) {
-  if (rows == 0) return;
-  launch(unscale_kernel, dim3(rows), dim3(kThreads), 0, at, y, n, unscale, n % 4 == 0 && aligned({y}, 16));
 }
 
 }  // namespace llm::cuda

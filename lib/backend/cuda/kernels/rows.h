@@ -38,8 +38,6 @@ void add(const float* a, const float* b, float* y, std::int64_t elements, const 
 void scale(const float* x, float factor, float* y, std::int64_t elements, const Launch&);
 /// y[i] = x[step.out_rows[i]]
 void select_rows(const float* x, int n, const StepView&, int outputs, float* y, const Launch&);
-/// y[row][i] *= unscale[row] wherever that is not 1.
-void unscale_rows(float* y, int n, int rows, const float* unscale, const Launch&);
 
 /// cos and sin of every token's pairs: y [tokens][n_rot]. `theta` [n_rot / 2] in double and `magnitude` are
 /// made by the host as backend/host/rope_angles.cpp makes them.

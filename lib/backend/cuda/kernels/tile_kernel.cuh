@@ -69,7 +69,7 @@ struct LaneColumns {
   template <class Row>
   __device__ __forceinline__ void find(const Row& row, int columns, std::int64_t k, std::uint32_t x_scales, int lane) {
     constexpr std::uint32_t kScaleBytes = T::kFormat == ActFormat::Q8x256 ? sizeof(ColumnBlock) : sizeof(StepScale);
-    constexpr std::uint32_t kGroupScales = 512;  // of a (group, block), in either format
+    constexpr auto kGroupScales = static_cast<std::uint32_t>(scales_bytes(T::kFormat));  // of a (group, block)
     const auto blocks = static_cast<std::uint32_t>(k_blocks(k));
     const auto place = [&](int c) { return static_cast<std::uint32_t>(row(min(c, columns - 1))); };
     const auto scale_at = [&](std::uint32_t at) {
@@ -99,10 +99,8 @@ struct CachedColumns {
   static constexpr int kAhead = kStepsAhead<T::kFormat, NB>;
   /// What a block of 256 has beside its codes is asked for at the start, else at its use.
   static constexpr bool kHeld = NB <= 2;
-  static constexpr std::uint32_t kBlockScales = 512;  ///< bytes of 8 columns, of either format
-  static_assert(kSteps * kColumns * sizeof(StepScale) == kBlockScales &&
-                kColumns * sizeof(ColumnBlock) == kBlockScales);
-  const std::byte *of_codes, *of_scales;  ///< of the piece
+  static constexpr auto kBlockScales = static_cast<std::uint32_t>(scales_bytes(T::kFormat));  ///< of 8 columns
+  const std::byte *of_codes, *of_scales;                                                      ///< of the piece
   const LaneColumns<T, NB>& at;
   float d[NB][2];
   std::uint32_t words[NB][2];  ///< sums32; low16, high16

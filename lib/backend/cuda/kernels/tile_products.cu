@@ -7,15 +7,22 @@
 #include "backend/cuda/kernels/tile_products.cuh"
 #include "backend/cuda/kernels/tile_ring.h"
 #include "backend/cuda/kernels/tiles.cuh"
+#include "backend/cuda/kernels/wide_ring.h"
 #include "base/error.h"
 
 namespace llm::cuda {
 namespace {
 
+/// Where the wide ring is faster than one strip a block (docs/cuda.md): the more columns, the sooner; never where few
+/// strips share a part of k.
+bool pays_wide(const TileArguments& p) {
+  return (p.columns > kRingColumns && p.strips >= 1024) || (p.columns > 2 * kRingColumns && p.strips >= 256);
+}
+
 /// By the ring wherever it can run: alone, products of a few megabytes are a little slower by it, but whole models are
-/// faster, since its weights are on their way before the previous kernel has ended. With more columns, these do not
-/// fit.
+/// faster, since its weights are on their way before the previous kernel has ended.
 void launch_type(DType type, const TileArguments& arguments, const Launch& at) {
+  if (pays_wide(arguments) && launch_wide_products(type, arguments, at)) return;
   switch (type) {
 #define LLM_TILE_CASE(name)                                       \
   case DType::name:                                               \
