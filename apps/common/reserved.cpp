@@ -34,7 +34,7 @@ constexpr Reason kReasons[] = {
      "a model runs on one GPU, the first that CUDA_VISIBLE_DEVICES shows"},
     {"-fit --fit -fitt --fit-target -fitc --fit-ctx",
      "-ngl auto fits layers into a GPU's memory, no other option is changed; --dry-run says what a run takes"},
-    {"-bs --backend-sampling", "tokens are sampled by the CPU"},
+    {"-bs --backend-sampling", "a GPU draws tokens unasked where the samplers allow it (docs/cuda.md)"},
     {"-hft --hf-token -mu --model-url -dr --docker-repo -mmu --mmproj-url -cl "
      "--cache-list",
      "nothing is downloaded; -m takes a file, -hf a name that is in a local cache"},
