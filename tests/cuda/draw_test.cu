@@ -35,23 +35,10 @@ class Drawer {
     const std::size_t rules_at = data.size();
     data.resize(data.size() + rows.size() * sizeof(DeviceRule) / 4);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      const DrawRule& r = rows[i].rule;
+      DrawRule& r = rows[i].rule;
+      r.edits = rows[i].edits;
       before[(turn ^ 1) * rows_ + i] = rows[i].newest;
-      rules.push_back({.uniform = r.uniform,
-                       .temperature = r.temperature,
-                       .top_p = r.top_p,
-                       .below = r.min_p > 0 ? static_cast<float>(std::log(static_cast<double>(r.min_p)))
-                                            : -std::numeric_limits<float>::infinity(),
-                       .repeat = r.repeat,
-                       .presence = r.presence,
-                       .frequency = r.frequency,
-                       .top_k = r.top_k,
-                       .min_keep = r.min_keep,
-                       .n_tokens = r.n_tokens,
-                       .newest = r.newest < 0 ? -1 : (turn ^ 1) * rows_ + static_cast<int>(i),
-                       .first_edit = static_cast<std::int32_t>(data.size()),
-                       .n_edits = static_cast<std::int32_t>(rows[i].edits.size()),
-                       .turn = turn});
+      rules.push_back(device_rule(r, turn, rows_, data.size()));
       const auto* const words = reinterpret_cast<const std::int32_t*>(rows[i].edits.data());
       data.insert(data.end(), words, words + 3 * rows[i].edits.size());
     }

@@ -1,9 +1,7 @@
 #include "backend/cuda/step_buffer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -58,21 +56,7 @@ std::size_t StepBuffer::fill_rules(std::span<const DrawRule> rules, int turn, st
     check(
         r.top_k >= 1 && r.top_k <= kMostDrawn && std::ssize(r.edits) <= kMostEdits && std::ssize(r.edits) < r.n_tokens,
         "a rule for drawing within its bounds");
-    *to++ = {.uniform = r.uniform,
-             .temperature = r.temperature,
-             .top_p = r.top_p,
-             .below = r.min_p > 0 ? static_cast<float>(std::log(static_cast<double>(r.min_p)))
-                                  : -std::numeric_limits<float>::infinity(),
-             .repeat = r.repeat,
-             .presence = r.presence,
-             .frequency = r.frequency,
-             .top_k = r.top_k,
-             .min_keep = r.min_keep,
-             .n_tokens = r.n_tokens,
-             .newest = r.newest < 0 ? -1 : (turn ^ 1) * draws_.rows + r.newest,
-             .first_edit = static_cast<std::int32_t>(used),
-             .n_edits = static_cast<std::int32_t>(r.edits.size()),
-             .turn = turn};
+    *to++ = device_rule(r, turn, draws_.rows, used);
     if (!r.edits.empty()) std::memcpy(host(used), r.edits.data(), r.edits.size_bytes());
     used += r.edits.size() * kEditWords;
   }

@@ -42,9 +42,9 @@ bool is_cache_op(const Op& op) { return std::holds_alternative<KvAppend>(op) || 
 /// What a program draws of its steps.
 class Drawing {
  public:
-  /// `last`: what the step before drew, whichever program ran it.
-  Drawing(const Graph& graph, std::vector<std::int32_t>& last) : last_(last) {
-    if (graph.outputs().size() != 1) return;
+  /// `last`: what the step before drew, whichever program ran it; null where the backend does not draw.
+  Drawing(const Graph& graph, std::vector<std::int32_t>* last) : last_(last) {
+    if (last == nullptr || graph.outputs().size() != 1) return;
     output_ = &graph.info(graph.outputs()[0]);
     if (output_->type.dtype != DType::F32 || output_->rows != RowSpace::Outputs) return;
     elements_ = static_cast<std::size_t>(output_->type.shape.elements());
@@ -62,8 +62,9 @@ class Drawing {
   /// The tokens, with those in place that the step before drew.
   std::span<const std::int32_t> known(std::span<const std::int32_t> tokens) {
     if (std::all_of(tokens.begin(), tokens.end(), [](std::int32_t t) { return t >= 0; })) return tokens;
+    check(last_ != nullptr, "tokens that were drawn, of a backend that draws");
     known_.clear();
-    for (const std::int32_t t : tokens) known_.push_back(t >= 0 ? t : last_.at(static_cast<std::size_t>(~t)));
+    for (const std::int32_t t : tokens) known_.push_back(t >= 0 ? t : last_->at(static_cast<std::size_t>(~t)));
     return known_;
   }
 
@@ -72,12 +73,12 @@ class Drawing {
     to = {.step = step, .tokens = {}, .finite = true};
     const auto vocab = static_cast<std::size_t>(output_->type.shape[0]);
     for (const DrawRule& rule : rules) {
-      const std::int32_t newest = rule.newest < 0 ? -1 : last_.at(static_cast<std::size_t>(rule.newest));
+      const std::int32_t newest = rule.newest < 0 ? -1 : last_->at(static_cast<std::size_t>(rule.newest));
       const auto token = host::draw(rule, {logits_.get() + to.tokens.size() * vocab, vocab}, newest);
       to.finite = to.finite && token.has_value();
       to.tokens.push_back(token.value_or(0));
     }
-    last_ = to.tokens;
+    *last_ = to.tokens;
   }
 
   std::span<const std::int32_t> drawn(std::uint64_t step) const { return of(step).tokens; }
@@ -94,7 +95,7 @@ class Drawing {
   const ValueInfo* output_ = nullptr;
   std::size_t elements_ = 0;
   std::unique_ptr<float[]> logits_;
-  std::vector<std::int32_t>& last_;
+  std::vector<std::int32_t>* last_;
   std::vector<std::int32_t> known_;
   std::array<Drawn, 2> steps_;
 };
@@ -102,12 +103,13 @@ class Drawing {
 class Interpreter final : public Executable {
  public:
   Interpreter(const Graph& graph, const HostWeights& weights, const HostCache& cache, const HostWorkspace& workspace,
-              std::vector<NodeKernel> kernels, const MemoryPlan& plan, std::function<void()> prologue)
+              std::vector<NodeKernel> kernels, const MemoryPlan& plan, std::function<void()> prologue,
+              std::vector<std::int32_t>* drawn_last)
       : graph_(graph),
         cache_(cache),
         kernels_(std::move(kernels)),
         prologue_(std::move(prologue)),
-        drawing_(graph_, workspace.drawn()) {
+        drawing_(graph_, drawn_last) {
     place_values(weights, workspace, plan);
     const std::size_t n_nodes = graph_.nodes().size();
     scratch_.resize(n_nodes, nullptr);
@@ -409,7 +411,7 @@ std::unique_ptr<Executable> InterpretedBackend::compile(const Graph& graph, cons
     kernels.push_back(make_kernel({graph, node, host_weights, host_cache}));
   }
   return std::make_unique<Interpreter>(graph, host_weights, host_cache, host_workspace, std::move(kernels), plan,
-                                       step_prologue());
+                                       step_prologue(), draws() ? &host_workspace.drawn() : nullptr);
 }
 
 }  // namespace llm::host

@@ -1,8 +1,10 @@
 // Drawing tokens from rows of logits, by the rules of a step (backend/draw.h).
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "backend/cuda/kernels/launch.h"
 #include "backend/draw.h"
@@ -23,6 +25,25 @@ struct DeviceRule {
   std::int32_t unused = 0;
 };
 static_assert(sizeof(DeviceRule) == 64);
+
+/// `rows` of the places for results; the step before has the one that is not `turn`.
+inline DeviceRule device_rule(const DrawRule& r, int turn, std::int32_t rows, std::size_t first_edit) {
+  return {.uniform = r.uniform,
+          .temperature = r.temperature,
+          .top_p = r.top_p,
+          .below = r.min_p > 0 ? static_cast<float>(std::log(static_cast<double>(r.min_p)))
+                               : -std::numeric_limits<float>::infinity(),
+          .repeat = r.repeat,
+          .presence = r.presence,
+          .frequency = r.frequency,
+          .top_k = r.top_k,
+          .min_keep = r.min_keep,
+          .n_tokens = r.n_tokens,
+          .newest = r.newest < 0 ? -1 : (turn ^ 1) * rows + r.newest,
+          .first_edit = static_cast<std::int32_t>(first_edit),
+          .n_edits = static_cast<std::int32_t>(r.edits.size()),
+          .turn = turn};
+}
 
 /// Logits that one block of threads narrows to the best.
 inline constexpr int kDrawPart = 8192;
