@@ -12,24 +12,34 @@ namespace llm::cpu::LLM_ISA::quant {
 
 inline constexpr int kTileCols = kWidth == 16 ? 8 : 4;  ///< two registers of rows and these columns: 16 or 8 sums
 inline constexpr int kTileRows = 2 * kWidth;
-inline constexpr i64 kStretch = 4096;  ///< elements of k that are unpacked at a time
+
+/// Up to 32 columns unpacking is a great part of the work, and reading the weights takes as long as multiplying them:
+/// the panel has to stay in the first cache, and memory to be busy all the time.
+enum class Form : std::uint8_t { FewColumns, ManyColumns };
+inline constexpr i64 kFewColumns = 32;
+
+/// Elements of k that are unpacked at a time: whole cache lines of the columns' sums.
+constexpr i64 stretch(Form form) { return form == Form::FewColumns ? 512 : 4096; }
+inline constexpr i64 kMostStretch = stretch(Form::ManyColumns);
 
 /// The scratch of the several-column products.
 struct PanelMemory {
-  alignas(64) u8 q[kStretch * kPanelRows];
-  alignas(64) std::int32_t scale[kStretch / 16 * kPanelRows];
-  alignas(64) std::int32_t min[kStretch / 32 * kPanelRows];
-  alignas(64) float d[kStretch / 16 * kPanelRows];
-  alignas(64) float dm[kStretch / 32 * kPanelRows];
+  alignas(64) u8 q[kMostStretch * kPanelRows];
+  alignas(64) std::int32_t scale[kMostStretch / 16 * kPanelRows];
+  alignas(64) std::int32_t min[kMostStretch / 32 * kPanelRows];
+  alignas(64) float d[kMostStretch / 16 * kPanelRows];
+  alignas(64) float dm[kMostStretch / 32 * kPanelRows];
 };
 
 /// What a tile needs of its columns beside the quants. Rows are padded by a cache line: equal k of all columns, other
 /// sets.
+template <Form form>
 struct TileColumns {
-  alignas(64)
-      std::int32_t bias[kTileCols][kStretch / 16 + 16];  ///< [k / sub] - bias * sum of activations: where a sum starts
-  alignas(64) std::int32_t sums[kTileCols][kStretch / 32 + 16];  ///< [k / min_pair] two int16 sums, or [k / 32] one f32
-  alignas(64) float d[kTileCols][kStretch / 16 + 16];            ///< [k / block]
+  static constexpr i64 kElems = stretch(form);
+  alignas(64) std::int32_t bias[kTileCols][kElems / 16 + 16];  ///< [k / sub] - bias * sum of activations: where a sum
+                                                               ///< starts
+  alignas(64) std::int32_t sums[kTileCols][kElems / 32 + 16];  ///< [k / min_pair] two int16 sums, or [k / 32] one f32
+  alignas(64) float d[kTileCols][kElems / 16 + 16];            ///< [k / block]
   const std::int8_t* q[kTileCols];
 };
 
@@ -37,8 +47,21 @@ struct TileColumns {
 struct Ahead {
   const u8* next;
   const u8* end;
-  i64 lines;  ///< at a time
+  i64 lines;  ///< many columns: at a time, a few times per block, so that a step of a tile is not burdened
+  i64 step;   ///< few columns: bytes from one fetch to the next, at most a line; 0 if there is nothing to fetch
 };
+
+/// Lines that are asked for in bursts find a core's few slots for them taken, which the panel's lines need as well. So
+/// the steps of tiles and of unpacking fetch them one by one, and into the second cache.
+LLM_INLINE void fetch_step(Ahead& ahead) {
+  __asm__ volatile("prefetcht1 %0" : : "m"(*ahead.next));
+  ahead.next += ahead.step;
+}
+
+LLM_INLINE void fetch_lines(Ahead& ahead) {
+  for (i64 i = 0; i < ahead.lines && ahead.next < ahead.end; ++i, ahead.next += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T0);
+}
 
 struct TileWork {
   Ahead ahead;
@@ -47,12 +70,22 @@ struct TileWork {
   alignas(64) float edge[kTileCols][kPanelRows];  ///< outputs of a panel that has fewer rows
 };
 
+/// Few columns are prepared once for all panels of a call, as long as all their stretches find a place.
+template <Form form>
+inline constexpr i64 kColumnPlaces = form == Form::ManyColumns
+                                         ? 1
+                                         : (static_cast<i64>(kScratchBytes) -
+                                            static_cast<i64>(sizeof(PanelMemory) + sizeof(TileWork))) /
+                                               static_cast<i64>(sizeof(TileColumns<form>));
+
+template <Form form>
 struct GemmScratch {
   PanelMemory panel;
-  TileColumns cols;
   TileWork work;
+  TileColumns<form> cols[kColumnPlaces<form>];
 };
-static_assert(sizeof(GemmScratch) <= kScratchBytes);
+static_assert(sizeof(GemmScratch<Form::FewColumns>) <= kScratchBytes);
+static_assert(sizeof(GemmScratch<Form::ManyColumns>) <= kScratchBytes);
 
 /// int32 sums of pairs of int16, times `factor`; both in the order of memory.
 LLM_INLINE V pair_sums(const std::int16_t* p, int factor) { return madd16(load(p), splat16(factor)); }
@@ -68,8 +101,8 @@ LLM_INLINE V narrow32(V a, V b) {
 
 /// Fills column `i` of a tile for elements [k0, k0 + n). Reads up to a register beyond the last sum: rows of sums are
 /// padded.
-template <PanelTraits t>
-LLM_INLINE void prepare_column(const Column& col, i64 k0, i64 n, int i, TileColumns& out) {
+template <PanelTraits t, Form form>
+LLM_INLINE void prepare_column(const Column& col, i64 k0, i64 n, int i, TileColumns<form>& out) {
   out.q[i] = col.q + k0;
   if constexpr (t.block == 16) {
     for (i64 b = 0; b < n / 16; ++b) out.d[i][b] = col.scales[k0 / 32 + b / 2];
@@ -114,11 +147,12 @@ struct Sums {
 
 #if !defined(LLM_ISA_avx2)
 /// Adds `elements` products to each sum; `q` points to the panel's bytes, `k` is the place in the columns.
-template <int elements, int nc>
-LLM_INLINE void add_products(Sums<nc>& sum, const u8* q, const TileColumns& cols, i64 k) {
+template <int elements, int nc, Form form>
+LLM_INLINE void add_products(Sums<nc>& sum, const u8* q, const TileColumns<form>& cols, i64 k, Ahead& ahead) {
 #pragma GCC unroll 16
   for (int i = 0; i < elements / 4; ++i) {
     const V w0 = load(q + i * 4 * kPanelRows), w1 = load(q + i * 4 * kPanelRows + sizeof(V));
+    if constexpr (form == Form::FewColumns) fetch_step(ahead);
 #pragma GCC unroll 8
     for (int c = 0; c < nc; ++c) {
       const V a = splat32(load_i32(cols.q[c] + k + 4 * i));
@@ -131,8 +165,9 @@ LLM_INLINE void add_products(Sums<nc>& sum, const u8* q, const TileColumns& cols
 /// Adds `elements` products to each sum without VNNI; `q` points to the panel's bytes, `k` is the place in the columns:
 /// int16 sums of two products are added up as long as they cannot overflow, then widened by a multiplication with
 /// `factor` (pairs of int16) per register of rows.
-template <PanelTraits t, int elements, int nc>
-LLM_INLINE void add_products_16(V* isum, const V* factor, const u8* q, const TileColumns& cols, i64 k) {
+template <PanelTraits t, int elements, int nc, Form form>
+LLM_INLINE void add_products_16(V* isum, const V* factor, const u8* q, const TileColumns<form>& cols, i64 k,
+                                Ahead& ahead) {
   constexpr int kMost = 32767 / (2 * 127 * t.max_abs);
   constexpr int kSteps = kMost >= 8 ? 8 : kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
   constexpr int kGroup = kSteps < elements / 4 ? kSteps : elements / 4;
@@ -143,6 +178,7 @@ LLM_INLINE void add_products_16(V* isum, const V* factor, const u8* q, const Til
     for (int i = 0; i < kGroup; ++i) {
       const u8* at = q + (g + i) * 4 * kPanelRows;
       const V w0 = load(at), w1 = load(at + sizeof(V));
+      if constexpr (form == Form::FewColumns) fetch_step(ahead);
       const V m0 = t.bias != 0 ? abs8(w0) : w0, m1 = t.bias != 0 ? abs8(w1) : w1;
 #pragma GCC unroll 4
       for (int c = 0; c < nc; ++c) {
@@ -161,31 +197,28 @@ LLM_INLINE void add_products_16(V* isum, const V* factor, const u8* q, const Til
 }
 #endif
 
-LLM_INLINE void fetch_ahead(Ahead& ahead) {
-  for (i64 i = 0; i < ahead.lines && ahead.next < ahead.end; ++i, ahead.next += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T0);
-}
-
 #if defined(LLM_ISA_avx2)
 
 /// The integer sums of block `b` of the panel.
-template <PanelTraits t, int nc>
-LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, V* isum, Ahead& ahead) {
+template <PanelTraits t, int nc, Form form>
+LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns<form>& cols, i64 b, V* isum,
+                               Ahead& ahead) {
   const u8* q = p.q + b * t.block * kPanelRows + row * 4;
   for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
   if constexpr (t.scaled()) {
     for (int s = 0; s < t.block / t.sub; ++s) {
-      fetch_ahead(ahead);
+      if constexpr (form == Form::ManyColumns) fetch_lines(ahead);
       const std::int32_t* scale = p.scale + (b * (t.block / t.sub) + s) * kPanelRows + row;
       const V factor[2] = {load(scale), load(scale + kWidth)};
-      add_products_16<t, t.sub, nc>(isum, factor, q + s * t.sub * kPanelRows, cols, b * t.block + s * t.sub);
+      add_products_16<t, t.sub, nc, form>(isum, factor, q + s * t.sub * kPanelRows, cols, b * t.block + s * t.sub,
+                                          ahead);
     }
   } else {
     constexpr int kPart = t.block < 32 ? t.block : 32;
     const V factor[2] = {splat16(1), splat16(1)};
-    fetch_ahead(ahead);
+    if constexpr (form == Form::ManyColumns) fetch_lines(ahead);
     for (int s = 0; s < t.block; s += kPart)
-      add_products_16<t, kPart, nc>(isum, factor, q + s * kPanelRows, cols, b * t.block + s);
+      add_products_16<t, kPart, nc, form>(isum, factor, q + s * kPanelRows, cols, b * t.block + s, ahead);
   }
   Sums<nc> sum;
   for (int c = 0; c < nc; ++c) {
@@ -198,35 +231,37 @@ LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns&
 #else
 
 /// The integer sums of sub-block `s` of block `b`, not scaled.
-template <PanelTraits t, int nc>
-LLM_INLINE Sums<nc> sub_block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, int s) {
+template <PanelTraits t, int nc, Form form>
+LLM_INLINE Sums<nc> sub_block_sums(const PanelMemory& p, int row, const TileColumns<form>& cols, i64 b, int s,
+                                   Ahead& ahead) {
   constexpr int kSubs = t.block / t.sub;
   const u8* q = p.q + (b * t.block + s * t.sub) * kPanelRows + row * 4;
   Sums<nc> sum;
 #pragma GCC unroll 8
   for (int c = 0; c < nc; ++c) sum.v[0][c] = sum.v[1][c] = t.bias != 0 ? splat32(cols.bias[c][b * kSubs + s]) : zero();
   if constexpr (t.sub <= 32) {
-    add_products<t.sub, nc>(sum, q, cols, b * t.block + s * t.sub);
+    add_products<t.sub, nc, form>(sum, q, cols, b * t.block + s * t.sub, ahead);
   } else {
     for (int part = 0; part < t.sub; part += 32)
-      add_products<32, nc>(sum, q + part * kPanelRows, cols, b * t.block + part);
+      add_products<32, nc, form>(sum, q + part * kPanelRows, cols, b * t.block + part, ahead);
   }
   return sum;
 }
 
 /// The integer sums of block `b` of the panel; those that are scaled are added up in `isum`, the others never leave the
 /// registers.
-template <PanelTraits t, int nc>
-LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns& cols, i64 b, V* isum, Ahead& ahead) {
+template <PanelTraits t, int nc, Form form>
+LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns<form>& cols, i64 b, V* isum,
+                               Ahead& ahead) {
   if constexpr (!t.scaled()) {
-    fetch_ahead(ahead);
-    return sub_block_sums<t, nc>(p, row, cols, b, 0);
+    if constexpr (form == Form::ManyColumns) fetch_lines(ahead);
+    return sub_block_sums<t, nc, form>(p, row, cols, b, 0, ahead);
   } else {
     constexpr int kSubs = t.block / t.sub;
     for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
     for (int s = 0; s < kSubs; ++s) {
-      fetch_ahead(ahead);
-      const Sums<nc> sum = sub_block_sums<t, nc>(p, row, cols, b, s);
+      if constexpr (form == Form::ManyColumns) fetch_lines(ahead);
+      const Sums<nc> sum = sub_block_sums<t, nc, form>(p, row, cols, b, s, ahead);
       const std::int32_t* scale = p.scale + (b * kSubs + s) * kPanelRows + row;
       const V s0 = load(scale), s1 = load(scale + kWidth);
 #pragma GCC unroll 8
@@ -248,8 +283,8 @@ LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns&
 #endif
 
 /// y += the product of kTileRows rows of the panel from `row` with nc columns over n elements.
-template <PanelTraits t, int nc>
-[[gnu::noinline]] void tile(const PanelMemory& p, int row, i64 n, const TileColumns& cols, TileWork& work,
+template <PanelTraits t, int nc, Form form>
+[[gnu::noinline]] void tile(const PanelMemory& p, int row, i64 n, const TileColumns<form>& cols, TileWork& work,
                             float* const* y) {
   Ahead ahead = work.ahead;
   F* acc = in_memory(work.acc);
@@ -260,7 +295,7 @@ template <PanelTraits t, int nc>
     acc[2 * c + 1] = load_f(y[c] + row + kWidth);
   }
   for (i64 b = 0; b < n / t.block; ++b) {
-    const Sums<nc> sums = block_sums<t, nc>(p, row, cols, b, isum, ahead);
+    const Sums<nc> sums = block_sums<t, nc, form>(p, row, cols, b, isum, ahead);
     const float* d = p.d + b * kPanelRows + row;
     const float* dm = p.dm + b * kPanelRows + row;
     const F d0 = load_f(d), d1 = load_f(d + kWidth);
@@ -303,34 +338,28 @@ constexpr PanelTraits tile_traits(PanelTraits t) {
   return t;
 }
 
-using TileFn = void (*)(const PanelMemory&, int, i64, const TileColumns&, TileWork&, float* const*);
-template <PanelTraits t>
-TileFn tile_of(i64 nc) {
-  switch (nc) {
-    case 1:
-      return tile<t, 1>;
-    case 2:
-      return tile<t, 2>;
-    case 3:
-      return tile<t, 3>;
+template <Form form>
+using TileFn = void (*)(const PanelMemory&, int, i64, const TileColumns<form>&, TileWork&, float* const*);
+
+template <PanelTraits t, Form form>
+TileFn<form> tile_of(i64 nc) {
 #if defined(LLM_ISA_avx512)
-    case 4:
-      return tile<t, 4>;
-    case 5:
-      return tile<t, 5>;
-    case 6:
-      return tile<t, 6>;
-    case 7:
-      return tile<t, 7>;
+  constexpr i64 kLeast = form == Form::ManyColumns ? 6 : 1;  // of more than 32 columns in tiles as even as can be
+#else
+  constexpr i64 kLeast = form == Form::ManyColumns ? 3 : 1;
 #endif
-    default:
-      return tile<t, kTileCols>;
-  }
+  TileFn<form> found = nullptr;
+  repeat<kTileCols>([&](auto i) LLM_LAMBDA {
+    if constexpr (i.value + 1 >= kLeast)
+      if (nc == i.value + 1) found = tile<t, i.value + 1, form>;
+  });
+  return found;
 }
 
-/// Unpacks elements [k0, k0 + n) of the rows.
+/// Unpacks elements [k0, k0 + n) of the rows. Every eighth time that a row is read, some of the next panel is fetched.
 template <class T>
-[[gnu::noinline]] void unpack_panel(const u8* const* rows, i64 k0, i64 n, PanelMemory& p) {
+[[gnu::noinline]] void unpack_panel(const u8* const* rows, i64 k0, i64 n, PanelMemory& p, TileWork& work) {
+  Ahead ahead = work.ahead;
   constexpr PanelTraits t = T::traits;
   for (i64 b = 0; b < n / t.block; b += parts_at_once<T>()) {
     const i64 block = k0 / t.block + b, offset = block / T::kParts * T::kBytes;
@@ -338,63 +367,92 @@ template <class T>
       const PanelBlock out{p.q + b * t.block * kPanelRows + row * 4, p.scale + b * (t.block / t.sub) * kPanelRows + row,
                            p.min + b * (t.block / t.min_pair()) * kPanelRows + row, p.d + b * kPanelRows + row,
                            p.dm + b * kPanelRows + row};
-      T::unpack([&](int r) LLM_LAMBDA { return rows[row + r] + offset; }, static_cast<int>(block % T::kParts), out);
+      const auto at = [&](int r) LLM_LAMBDA {
+        if (r % 8 == 0) fetch_step(ahead);
+        return rows[row + r] + offset;
+      };
+      T::unpack(at, static_cast<int>(block % T::kParts), out);
     }
   }
+  work.ahead = ahead;
+}
+
+/// Columns [c0, c0 + nc) of a tile for elements [k0, k0 + n).
+template <class T, Form form>
+LLM_INLINE void prepare_columns(const LinearArgs& args, i64 k0, i64 n, i64 c0, i64 nc, TileColumns<form>& out) {
+  for (int c = 0; c < nc; ++c) prepare_column<T::traits>(column(args, c0 + c), k0, n, c, out);
 }
 
 /// The panel's rows against columns [c0, c0 + nc).
-template <class T>
-LLM_INLINE void panel_columns(const LinearArgs& args, i64 row, int n_rows, i64 k0, i64 n, i64 c0, int nc,
-                              GemmScratch& s) {
+template <class T, Form form>
+LLM_INLINE void panel_columns(const LinearArgs& args, i64 row, int n_rows, i64 k0, i64 n, i64 c0, i64 nc,
+                              const TileColumns<form>& cols, GemmScratch<form>& s) {
   float* y[kTileCols];
   for (int c = 0; c < nc; ++c) {
-    prepare_column<T::traits>(column(args, c0 + c), k0, n, c, s.cols);
     y[c] = n_rows == kPanelRows ? output(args, c0 + c) + row : s.work.edge[c];
     if (n_rows != kPanelRows && k0 != 0)
       __builtin_memcpy(y[c], output(args, c0 + c) + row, static_cast<std::size_t>(n_rows) * sizeof(float));
     if (k0 == 0)
       for (int r = 0; r < kPanelRows; r += kWidth) store_f(y[c] + r, zero_f());
   }
-  const TileFn run = tile_of<tile_traits(T::traits)>(nc);
-  for (int r = 0; r < kPanelRows; r += kTileRows) run(s.panel, r, n, s.cols, s.work, y);
+  const TileFn<form> run = tile_of<tile_traits(T::traits), form>(nc);
+  for (int r = 0; r < kPanelRows; r += kTileRows) run(s.panel, r, n, cols, s.work, y);
   if (n_rows != kPanelRows)
     for (int c = 0; c < nc; ++c)
       __builtin_memcpy(output(args, c0 + c) + row, y[c], static_cast<std::size_t>(n_rows) * sizeof(float));
 }
 
-/// What to fetch during the products of the panel at `row` with elements [k0, k0 + n): an even share of the next panel.
-template <class T>
+/// What to fetch during the panel at `row` with elements [k0, k0 + n): an even share of the next panel.
+template <class T, Form form>
 LLM_INLINE Ahead next_weights(const LinearArgs& args, i64 row, i64 row_end, i64 k0, i64 n, i64 tiles) {
-  constexpr PanelTraits t = T::traits;
   const i64 first = row + kPanelRows, rest = row_end - first;
-  if (rest <= 0) return {nullptr, nullptr, 0};
+  if (rest <= 0) return {weight_row(args, row), nullptr, 0, 0};
   const i64 bytes = (rest < kPanelRows ? rest : kPanelRows) * static_cast<i64>(args.w_row_bytes);
   const u8* begin = weight_row(args, first) + bytes * k0 / args.k;
   const u8* end = weight_row(args, first) + bytes * (k0 + n) / args.k;
-  const i64 times = n / t.sub * tiles * (kPanelRows / kTileRows);
-  return {begin, end, (end - begin + times * 64 - 1) / (times * 64)};
+  const i64 runs = tiles * (kPanelRows / kTileRows);
+  if constexpr (form == Form::ManyColumns) {
+    const i64 times = n / T::traits.sub * runs;
+    return {begin, end, (end - begin + times * 64 - 1) / (times * 64), 0};
+  }
+  // a tile's every fourth element; unpacking reads about 16 bytes of 16 rows between two of them
+  const i64 times = n / 4 * runs + (end - begin) / (4 * kPanelRows);
+  const i64 step = (end - begin + times - 1) / times;
+  return {begin, end, 0, step < 64 ? step : 64};
 }
 
-template <class T>
-void gemm(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
-  auto& s = *reinterpret_cast<GemmScratch*>(scratch);
+template <class T, Form form>
+void gemm_form(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
+  auto& s = *reinterpret_cast<GemmScratch<form>*>(scratch);
   const i64 tiles = (args.n_cols + kTileCols - 1) / kTileCols;
+  const i64 stretches = (args.k + stretch(form) - 1) / stretch(form);
+  const bool keep = form == Form::FewColumns && stretches * tiles <= kColumnPlaces<form>;
   for (i64 row = row_begin; row < row_end; row += kPanelRows) {
     const int n_rows = static_cast<int>(row_end - row < kPanelRows ? row_end - row : kPanelRows);
     const u8* rows[kPanelRows];  // missing rows repeat the last one and are not written
     for (int r = 0; r < kPanelRows; ++r) rows[r] = weight_row(args, row + (r < n_rows ? r : n_rows - 1));
-    for (i64 k0 = 0; k0 < args.k; k0 += kStretch) {
-      const i64 n = args.k - k0 < kStretch ? args.k - k0 : kStretch;
-      unpack_panel<T>(rows, k0, n, s.panel);
-      s.work.ahead = next_weights<T>(args, row, row_end, k0, n, tiles);
+    TileColumns<form>* cols = s.cols;
+    for (i64 k0 = 0; k0 < args.k; k0 += stretch(form)) {
+      const i64 n = args.k - k0 < stretch(form) ? args.k - k0 : stretch(form);
+      s.work.ahead = next_weights<T, form>(args, row, row_end, k0, n, tiles);
+      unpack_panel<T>(rows, k0, n, s.panel, s.work);
       for (i64 i = 0, c0 = 0; i < tiles; ++i) {  // tiles as even as can be: 9 columns are 5 and 4
         const i64 nc = (args.n_cols - c0 + tiles - i - 1) / (tiles - i);
-        panel_columns<T>(args, row, n_rows, k0, n, c0, static_cast<int>(nc), s);
+        if (!keep || row == row_begin) prepare_columns<T>(args, k0, n, c0, nc, *cols);
+        panel_columns<T>(args, row, n_rows, k0, n, c0, nc, *cols, s);
+        if (keep) ++cols;
         c0 += nc;
       }
     }
   }
+}
+
+template <class T>
+void gemm(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
+  if (args.n_cols <= kFewColumns)
+    gemm_form<T, Form::FewColumns>(args, row_begin, row_end, scratch);
+  else
+    gemm_form<T, Form::ManyColumns>(args, row_begin, row_end, scratch);
 }
 
 }  // namespace llm::cpu::LLM_ISA::quant
