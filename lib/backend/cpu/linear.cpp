@@ -1,5 +1,6 @@
 // Products with shared input: the input is quantised once per format, then every weight's rows are shared out.
 #include <algorithm>
+#include <bit>
 
 #include "backend/cpu/quantized_input.h"
 #include "backend/cpu/step.h"
@@ -10,6 +11,14 @@ namespace {
 
 /// Up to this many columns a product is bound by reading the weights: each thread streams one contiguous range of rows.
 constexpr std::int64_t kStreamColumns = 6;
+
+bool any_non_finite(const float* x, std::int64_t n) {
+  constexpr std::uint32_t kExponent = 0x7f800000;
+  std::uint32_t bad = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(x[i]) & kExponent) == kExponent);
+  return bad != 0;
+}
 
 struct Product {
   LinearFn linear;
@@ -27,7 +36,8 @@ class LinearInstruction final : public Instruction {
         x_(site.in[0]),
         scratch_(site.scratch),
         k_(site.in_info(0).type.shape[0]),
-        rows_(site.in_info(0).rows) {
+        rows_(site.in_info(0).rows),
+        looks_(looks_at_results(site.graph, site.node)) {
     const std::span<const llm::Product> products = llm::products(site.node.op);
     const auto operands = product_operands(site.node.op);
     for (std::size_t i = 0; i < products.size(); ++i) {
@@ -103,6 +113,7 @@ class LinearInstruction final : public Instruction {
       float* part = y + c * p.n + begin;
       if (p.scale >= 0) kernels_.scale(part, part, end - begin, *f.f32(p.scale));
       if (p.bias >= 0) kernels_.add(part, f.f32(p.bias) + begin, part, end - begin);
+      if (looks_ && any_non_finite(part, end - begin)) f.non_finite->store(true, std::memory_order_relaxed);
     }
   }
 
@@ -110,12 +121,19 @@ class LinearInstruction final : public Instruction {
   int x_, scratch_;
   std::int64_t k_;
   RowSpace rows_;
+  bool looks_;
   QuantizedInputs inputs_;
   std::vector<Product> products_;
   TaskQueues queues_;
 };
 
 }  // namespace
+
+bool looks_at_results(const Graph& g, const Node& n) {
+  if (!std::holds_alternative<Linear>(n.op) || n.layer >= 0) return false;
+  return std::ranges::any_of(n.out,
+                             [&](std::uint32_t v) { return std::ranges::find(g.outputs(), v) != g.outputs().end(); });
+}
 
 std::size_t linear_scratch_bytes(const Graph& g, const Node& n) {
   QuantizedInputs inputs;

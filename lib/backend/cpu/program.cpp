@@ -79,6 +79,15 @@ class Touched {
   std::vector<Range> read_, written_;
 };
 
+bool looks_at_outputs(const Graph& g) {
+  std::size_t seen = 0;
+  for (const Node& n : g.nodes()) {
+    if (!looks_at_results(g, n)) continue;
+    for (const std::uint32_t v : n.out) seen += static_cast<std::size_t>(std::ranges::count(g.outputs(), v));
+  }
+  return seen == g.outputs().size();
+}
+
 const std::byte* as_bytes(std::span<const std::int32_t> s) { return reinterpret_cast<const std::byte*>(s.data()); }
 
 }  // namespace
@@ -110,6 +119,7 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
     if (std::holds_alternative<Reshape>(n.op)) roots_[n.out[0]] = roots_[n.in[0]];
     if (std::holds_alternative<Embed>(n.op)) vocab_ = std::min(vocab_, graph_.info(n.in[0]).type.shape[1]);
   }
+  looks_at_outputs_ = looks_at_outputs(graph_);
   std::vector<std::uint64_t> hashes;
   for (const LayerRange& range : layer_ranges(graph_)) add_layer(range, memory, weights, kernels, hashes);
 }
@@ -264,6 +274,7 @@ Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::s
   if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
   for (std::int32_t t : step.tokens) check(t >= 0 && t < vocab_, "token ids are rows of the embedding");
   bind(step, rows, in, out);
+  non_finite_.store(false, std::memory_order_relaxed);
   const int team = team_size(rows);
   barrier_.set_threads(team);
   std::exception_ptr failure;  // of code that is not ours, on thread 0: exceptions must not leave the parallel region
@@ -306,7 +317,8 @@ std::exception_ptr Program::execute(const StepData& step, const host::StepRows& 
                       .step = &step,
                       .rows = rows,
                       .turn = layer.plan->runs + layer.turn,
-                      .failure = &failure};
+                      .failure = &failure,
+                      .non_finite = &non_finite_};
     w.sync();
     for (std::size_t i = 0; i < layer.plan->instructions.size(); ++i) {
       Instruction* instruction = layer.plan->instructions[i].get();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -39,6 +40,7 @@ class Program final : public Executable {
   ~Program() override;
   Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) override;
   void wait(Ticket) override {}
+  bool may_be_non_finite() const override { return !looks_at_outputs_ || non_finite_.load(std::memory_order_relaxed); }
   std::string describe() const override;
   void observe(Observer* observer) override { observer_ = observer; }
 
@@ -91,6 +93,8 @@ class Program final : public Executable {
   std::vector<Layer> layers_;
   std::vector<Bound> bound_;
   Barrier barrier_;
+  bool looks_at_outputs_ = false;  ///< all of them are looked at as they are made
+  std::atomic<bool> non_finite_ = false;
   Observer* observer_ = nullptr;
   std::uint64_t submitted_ = 0;
 };

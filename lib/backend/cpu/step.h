@@ -3,6 +3,7 @@
 // table of slots.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -30,7 +31,8 @@ struct Frame {
   const StepData* step = nullptr;
   host::StepRows rows;
   std::uint32_t turn = 0;  ///< counts the runs of the layer's instructions: which of their task queues is open
-  std::exception_ptr* failure = nullptr;  ///< of this thread: where code that is not ours leaves what it throws
+  std::exception_ptr* failure = nullptr;    ///< of this thread: where code that is not ours leaves what it throws
+  std::atomic<bool>* non_finite = nullptr;  ///< set by products that look at what they give (looks_at_results)
 
   float* f32(int slot) const { return reinterpret_cast<float*>(slots[slot].data); }
   std::int32_t* i32(int slot) const { return reinterpret_cast<std::int32_t*>(slots[slot].data); }
@@ -57,6 +59,10 @@ struct InstructionSite {
   const ValueInfo& in_info(std::size_t i) const { return graph.info(node.in[i]); }
   const ValueInfo& out_info(std::size_t i) const { return graph.info(node.out[i]); }
 };
+
+/// Whether a node's instruction says which of its results, outputs of the graph, are NaN or infinite: as they are made
+/// they lie in a core's cache. Not within layers, whose instructions are shared.
+bool looks_at_results(const Graph&, const Node&);
 
 /// Bytes of scratch memory that a node's instruction needs at the bucket's capacity.
 std::size_t scratch_bytes(const Graph&, const Node&, int threads);

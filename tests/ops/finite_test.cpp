@@ -1,0 +1,71 @@
+// What a program says of results that are NaN or infinite, without the caller's reading them.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backends.h"
+#include "graph/builder.h"
+#include "support/catch.h"
+#include "support/graph_runner.h"
+
+namespace llm::test {
+namespace {
+
+constexpr std::int64_t kEmbd = 64, kVocab = 300, kTokens = 8;
+constexpr int kNan = 2, kInfinite = 3;  // tokens whose results are
+
+/// The head's results are outputs as they are, or scaled first.
+Graph graph_of(DType type, bool scaled) {
+  GraphBuilder b({kTokens, 1, kTokens});
+  const Act x = b.embed(b.weight("table", {DType::F32, {kEmbd, kTokens}}), b.step_input(StepInput::Tokens), "x");
+  b.set_place(-1, Role::Head, "");
+  const Weight w = b.weight("w", {type, {kEmbd, kVocab}});
+  const Act y = b.linear(x, {.weight = w, .bias = nullptr, .name = "h"});
+  return std::move(b).finish(scaled ? b.scale(y, 0.5F, "y") : y);
+}
+
+MemoryWeights weights(DType type) {
+  std::vector<float> table = random_values(kEmbd * kTokens, 1);
+  table[kNan * kEmbd + 5] = std::numeric_limits<float>::quiet_NaN();
+  table[kInfinite * kEmbd + 5] = std::numeric_limits<float>::infinity();
+  MemoryWeights weights;
+  weights.add("table", {DType::F32, {kEmbd, kTokens}}, table);
+  weights.add_random("w", {type, {kEmbd, kVocab}}, 2);
+  return weights;
+}
+
+TestStep step_of(std::vector<std::int32_t> tokens) {
+  TestSequences sequences(1, kTokens);
+  const TestSequences::Part part{0, std::move(tokens)};
+  return sequences.step({&part, 1});
+}
+
+}  // namespace
+
+TEST_CASE("results that are not finite are never said to be, and products of the cpu backend know theirs") {
+  for (const NamedBackend& named : available_backends()) {
+    for (const DType type : {DType::F32, DType::Q8_0}) {
+      for (const bool scaled : {false, true}) {
+        INFO(named.name << " " << name(type) << (scaled ? " scaled" : ""));
+        const auto backend = named.make();
+        const MemoryWeights memory = weights(type);
+        GraphRunner runner(*backend, graph_of(type, scaled), memory);
+        const bool looks = named.name.starts_with("cpu") && !scaled;
+        for (const std::vector<std::int32_t>& tokens : {std::vector<std::int32_t>{1}, {1, 4, 5, 6, 7, 0, 1, 4}}) {
+          for (const int bad : {0, kNan, kInfinite}) {
+            std::vector<std::int32_t> some = tokens;
+            if (bad != 0) some.back() = bad;
+            INFO(some.size() << " tokens, the last is " << some.back());
+            const auto rows = runner.run(step_of(some)).at(scaled ? "y" : "h");
+            const bool finite = std::ranges::all_of(rows, [](float f) { return std::isfinite(f); });
+            CHECK(finite == (bad == 0));
+            if (!finite) CHECK(runner.program().may_be_non_finite());
+            if (finite && looks) CHECK_FALSE(runner.program().may_be_non_finite());
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace llm::test
