@@ -62,14 +62,17 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-/// Core cycles per tick of the time-stamp counter: a chain of additions takes one cycle each.
+/// Core cycles per tick of the time-stamp counter: a chain of additions takes one cycle each. Of a register: some cores
+/// add constants several a cycle, as they rename registers.
 double cycles_per_tick() {
   double best = 0;
   for (int repetition = 0; repetition < 100; ++repetition) {
     constexpr int kSteps = 20000;
     unsigned long x = 1;
+    const unsigned long one = 1;
     const auto start = __rdtsc();
-    for (int i = 0; i < kSteps; ++i) __asm__ volatile("add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0" : "+r"(x));
+    for (int i = 0; i < kSteps; ++i)
+      __asm__ volatile("add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0" : "+r"(x) : "r"(one));
     best = std::max(best, 4.0 * kSteps / static_cast<double>(__rdtsc() - start));
   }
   return best;
