@@ -13,7 +13,7 @@ constexpr LlamaOption kLlamaOptions[] = {
 /// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
 constexpr std::string_view kOthers =
     "--mlock --mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
-    "--log-enable --log-new --log-append --raw";
+    "--log-enable --log-new --log-append";
 
 /// What to say beside "recognised, not supported yet".
 struct Reason {
