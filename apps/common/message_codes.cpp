@@ -34,6 +34,7 @@ constexpr WarningCode kWarnings[] = {
     {"ignored-key", "a key of a row means nothing"},
     {"memory", "the weights take more than the memory that is free"},
     {"merges-ignored", "merges of the vocabulary cannot be used"},
+    {"mlock", "--mlock could not keep all weights in memory"},
     {"missing-pre-tokenizer", "the file does not say how texts are cut into words"},
     {"no-effect", "an option changes nothing here"},
     {"no-importance", "a tensor is quantised without the importance matrix that its type wants"},

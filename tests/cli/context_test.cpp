@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gguf/file.h"
+#include "runtime/figures.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/process.h"
@@ -111,6 +112,23 @@ TEST_CASE("an answer ends with the context, or goes on without the older half of
   CHECK(contains(with({"--context-shift", "-n", "-2"}).err, "stop: context"));
   CHECK(contains(with({"--context-shift", "--keep", "31", "-f", bench.file("p", kForty.substr(0, 25)).string()}).err,
                  "stop: context"));  // 31 kept of 31: nothing can be dropped
+}
+
+TEST_CASE("--mlock locks the whole file, or says how far the system let it") {
+  const Bench bench;
+  const std::string size = bytes_text(std::filesystem::file_size(bench.model()));
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--mlock"}, {"-lm", "mlock"}, {"-lm", "mmap", "--load-mode", "mmap+mlock"}}) {
+    std::vector<std::string> all{"-p", "c", "-n", "1", "-v"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Outcome o = bench(all);
+    CHECK(o.code == 0);
+    const bool whole = contains(o.err, "locked in memory: " + size + "\n");
+    const bool part = contains(o.err, "warning[mlock]: --mlock: ") && contains(o.err, " of " + size + " are locked");
+    CHECK(whole != part);
+  }
+  CHECK_FALSE(contains(bench({"-p", "c", "-n", "1", "-v", "--mlock", "-lm", "mmap"}).err, "locked"));
+  CHECK_FALSE(contains(bench({"--dry-run", "-v", "--mlock"}).err, "locked"));
 }
 
 TEST_CASE("smaller steps take less memory and say the same") {

@@ -183,7 +183,8 @@ TEST_CASE("options that ask for what is so anyway are accepted, for anything els
   };
   refused({"-fit", "on"}, "option --fit on is recognised, not supported yet: -ngl auto fits layers");
   refused({"-fa", "off"}, "option --flash-attn off is recognised, not supported yet: attention never writes");
-  refused({"--mlock"}, "option --mlock is recognised, not supported yet: the file is always mapped");
+  refused({"--no-mmap"}, "option --no-mmap is recognised, not supported yet: the file is always mapped");
+  refused({"-lm", "dio"}, "option --load-mode dio is recognised, not supported yet: the file is always mapped");
   refused({"--port", "80"}, "it belongs to llama.cpp's server");
   refused({"--lora", "x"}, "option --lora is recognised, not supported yet");
 }
