@@ -36,6 +36,7 @@ struct ModelOptions : ModelPlace {
   int threads = 0;         ///< 0: what the machine gives
   int prompt_threads = 0;  ///< 0: as many
   bool check_tensors = false;
+  bool lock = false;  ///< the weights in memory
   bool deterministic = false;
   FileOverrides overrides;
 };

@@ -6,6 +6,7 @@
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/status_line.h"
+#include "common/terminal.h"
 
 namespace llm::app {
 namespace {
@@ -31,7 +32,7 @@ void Progress::update(double fraction) {
   const Clock::time_point now = Clock::now();
   const double seconds = seconds_between(start_, now);
   const int tenths = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * 10);
-  if (stderr_is_terminal() && !log_is_json()) {
+  if (stderr_redraws()) {
     if (seconds < kSlowSeconds / 4 || seconds_between(drawn_, now) < kRedrawSeconds) return;
     drawn_ = now;
     draw(fraction, seconds);

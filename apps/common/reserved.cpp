@@ -12,8 +12,8 @@ constexpr LlamaOption kLlamaOptions[] = {
 
 /// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
 constexpr std::string_view kOthers =
-    "--mlock --mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
-    "--log-enable --log-new --log-append --raw";
+    "--mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
+    "--log-enable --log-new --log-append";
 
 /// What to say beside "recognised, not supported yet".
 struct Reason {
@@ -45,7 +45,7 @@ constexpr Reason kReasons[] = {
     {"--verbose-prompt", "--explain-prompt shows the prompt and its tokens"},
     {"-ptc --print-token-count", "llm-inspect tokenize --show-count counts tokens"},
     {"--no-jinja", "templates are always rendered as Jinja"},
-    {"--no-mmap --mlock -dio --direct-io -lm --load-mode -lzm --lazy-mode", "the file is always mapped"},
+    {"--no-mmap -dio --direct-io -lm --load-mode -lzm --lazy-mode", "the file is always mapped"},
     {"-b --batch-size -ub --ubatch-size", "a step takes up to 512 tokens, on the GPU up to 2,048"},
     {"--warmup", "the first step is as fast as the others"},
     {"--numa", "numactl(8) chooses nodes for a program"},
@@ -54,6 +54,29 @@ constexpr Reason kReasons[] = {
      "threads that wait for each other spin, yield, then sleep; between steps OMP_WAIT_POLICY says"},
     {"-Cb --cpu-mask-batch -Crb --cpu-range-batch", "-C and -Cr are for the threads of prompts, too"},
     {"--cpu-strict --cpu-strict-batch", "OMP_PROC_BIND=true binds threads to cores"},
+    {"--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft "
+     "--spec-draft-cpu-mask "
+     "-Cd --cpu-mask-draft --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-range -Crd "
+     "--cpu-range-draft --spec-draft-cpu-range-batch -Crbd --cpu-range-batch-draft",
+     "-t, -tb, -C and -Cr count for a draft model, too"},
+    {"--spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft",
+     "-ctk and -ctv count for a draft model, too"},
+    {"--spec-ngram-map-k-min-hits --spec-ngram-map-k-size-m --spec-ngram-map-k-size-n --spec-ngram-map-k4v-min-hits "
+     "--spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-size-n --spec-ngram-mod-n-match --spec-ngram-mod-n-max "
+     "--spec-ngram-mod-n-min --spec-ngram-simple-min-hits --spec-ngram-simple-size-m --spec-ngram-simple-size-n "
+     "--lookup-cache-static -lcs --lookup-cache-dynamic -lcd",
+     "how far guesses from the text go follows from what came of them (docs/speculation.md)"},
+    {"-ctxcp --ctx-checkpoints --swa-checkpoints", "the cache keeps all positions, and can go back to any of them"},
+    {"-cram --cache-ram", "--prompt-cache keeps what was read of a prompt, /save what a chat has"},
+    {"-dt --defrag-thold", "the cache is paged, and has no gaps"},
+    {"-gan --grp-attn-n -gaw --grp-attn-w", "--rope-scaling and --rope-scale make contexts longer"},
+    {"-mli --multiline-input", "docs/chat.md says how messages of several lines are typed"},
+    {"-if --interactive-first", "-i without -p begins with the user's message"},
+    {"--in-prefix --in-prefix-bos --in-suffix",
+     "what stands around messages is the chat template's, and --chat-template gives another"},
+    {"--log-colors --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps",
+     "--log-jsonl has the time and the level of every line"},
+    {"--skip-chat-parsing --no-skip-chat-parsing", "--reasoning-format none leaves the thinking in the text"},
     {"-nocb --no-cont-batching", "rows of a batch always run together"},
     {"-fa --flash-attn", "attention never writes its whole matrix, it cannot be off"},
 };

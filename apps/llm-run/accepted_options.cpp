@@ -20,6 +20,7 @@ constexpr AcceptedFlag kFlags[] = {
     {"--no-repack", "weights always stay as they are in the file"},
     {"--kv-offload", "keys and values are where the model runs"},
     {"--no-op-offload", "what the CPU computes for a step it computes for prompts, too"},
+    {"--swa-full", "the cache keeps all positions of all layers"},
     {"--no-host", "no weights stay in page-locked memory"},
 };
 
@@ -31,7 +32,6 @@ constexpr AcceptedValue kValues[] = {
     {"--flash-attn", "on|auto", "on auto 1 true enabled", "attention never writes its whole matrix"},
     {"--split-mode", "none", "none", "a model runs on one GPU"},
     {"--fit", "off", "off 0 false disabled", "no option is changed to fit a GPU's memory, but for -ngl auto"},
-    {"--load-mode", "mmap", "mmap", "the file is always mapped"},
     {"--prio", "0", "0", "threads have the priority that the program was given"},
     {"--poll", "50", "50", "threads that wait for each other spin a while, then sleep"},
     {"--cpu-strict", "0", "0", "threads may move among the processors that they are given"},

@@ -15,6 +15,7 @@ AnswerOptions answer_options(const RunOptions& o, const SamplingChoices& samplin
   a.sampling = resolve_sampling(sampling, model);
   a.stop_strings = o.stop_strings;
   a.constraint = std::move(constraint);
+  a.control_tokens = o.output.control_tokens;
   if (o.ignore_end) a.end_token = AnswerOptions::EndToken::Ignored;
   return a;
 }
@@ -30,7 +31,9 @@ std::int64_t context_of(const RunOptions& o, const Model& model) {
 }
 
 SessionOptions session_options(const RunOptions& o, const Model& model) {
-  return {.context = context_of(o, model), .cache = o.context.cache};
+  return {.context = context_of(o, model),
+          .batch_tokens = static_cast<int>(std::min(o.context.batch, o.context.ubatch)),
+          .cache = o.context.cache};
 }
 
 }  // namespace llm::app

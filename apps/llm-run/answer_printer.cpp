@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 
 #include "common/messages.h"
 #include "common/output.h"
+#include "common/terminal.h"
 #include "common/terminal_undo.h"
 
 namespace llm::app {
@@ -17,12 +17,6 @@ constexpr std::string_view kDim = "\x1b[2m", kNormal = "\x1b[0m";
 constexpr const char* kNormalLine = "\x1b[0m\n";
 constexpr std::string_view kOpen = "<think>\n", kClose = "\n</think>";
 
-bool colours() {
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  return (no_color == nullptr || *no_color == 0) && term != nullptr && std::string_view(term) != "dumb";
-}
-
 }  // namespace
 
 ThinkingStyle thinking_style(ShowThinking show) {
@@ -30,14 +24,14 @@ ThinkingStyle thinking_style(ShowThinking show) {
     case ShowThinking::Hide:
       return ThinkingStyle::Hidden;
     case ShowThinking::Stderr:
-      return stderr_is_terminal() && colours() ? ThinkingStyle::StderrDimmed : ThinkingStyle::StderrPlain;
+      return stderr_has_colours() ? ThinkingStyle::StderrDimmed : ThinkingStyle::StderrPlain;
     case ShowThinking::Auto:
       if (!stdout_is_terminal()) return ThinkingStyle::Hidden;
       break;
     case ShowThinking::Stdout:
       break;
   }
-  return stdout_is_terminal() && colours() ? ThinkingStyle::Dimmed : ThinkingStyle::Tagged;
+  return stdout_has_colours() ? ThinkingStyle::Dimmed : ThinkingStyle::Tagged;
 }
 
 void ThinkingWriter::write(std::string_view text) {
@@ -75,7 +69,7 @@ int ThinkingWriter::fd() const { return on_stderr() ? STDERR_FILENO : STDOUT_FIL
 /// What the model wrote: a terminal gets no control characters of it.
 void ThinkingWriter::out(std::string_view text) const {
   const bool terminal = on_stderr() ? stderr_is_terminal() : stdout_is_terminal();
-  mark(terminal ? terminal_safe(text) : std::string(text));
+  mark(text_for(terminal, text));
 }
 
 void ThinkingWriter::mark(std::string_view bytes) const {

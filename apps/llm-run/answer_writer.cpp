@@ -1,7 +1,7 @@
 #include "answer_writer.h"
 
-#include "common/messages.h"
 #include "common/output.h"
+#include "common/terminal.h"
 
 namespace llm::app {
 
@@ -22,12 +22,6 @@ void AnswerWriter::finish() {
 }
 
 /// A terminal gets no control characters that a model made up; a file or a pipe gets the exact bytes.
-void AnswerWriter::out(std::string_view bytes) const {
-  if (terminal_) {
-    write_stdout(terminal_safe(bytes));
-  } else {
-    write_stdout(bytes);
-  }
-}
+void AnswerWriter::out(std::string_view bytes) const { write_stdout(text_for(terminal_, bytes)); }
 
 }  // namespace llm::app

@@ -476,8 +476,8 @@ void BatchRun::compute() {
   if (rows_.empty()) return;
   const int parallel = rows_at_once();
   Session session(*model_, session_of(parallel));
-  verbose("rows at once: up to " + std::to_string(parallel) + ", cache of " +
-          bytes_text(static_cast<std::uint64_t>(session.free_positions()) * session.cache_bytes_per_position()));
+  say("rows at once: up to " + std::to_string(parallel) + ", cache of " +
+      bytes_text(static_cast<std::uint64_t>(session.free_positions()) * session.cache_bytes_per_position()));
   BatchProgressLine line(requests_.size() - static_cast<std::size_t>(std::count(known_.begin(), known_.end(), true)));
   run_batch(*model_, session, rows_, parallel,
             {.finished = [&](BatchResult&& r) { finished(std::move(r)); },

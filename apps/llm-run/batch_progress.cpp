@@ -6,6 +6,7 @@
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/status_line.h"
+#include "common/terminal.h"
 
 namespace llm::app {
 namespace {
@@ -38,7 +39,7 @@ void BatchProgressLine::update(std::size_t done, std::size_t failed, std::int64_
   if (verbosity() < Verbosity::Normal || rows_ == 0) return;
   const Clock::time_point now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  if (stderr_is_terminal() && !log_is_json()) {
+  if (stderr_redraws()) {
     if (std::chrono::duration<double>(now - drawn_).count() < kRedrawSeconds) return;
     drawn_ = now;
     draw_status_line(text(done, rows_, failed, tokens, seconds));

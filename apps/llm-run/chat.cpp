@@ -19,6 +19,7 @@
 #include "common/output.h"
 #include "common/progress.h"
 #include "common/signals.h"
+#include "common/terminal.h"
 #include "conversation.h"
 #include "prompt_cache.h"
 
@@ -658,8 +659,11 @@ int run_chat(const RunOptions& options) {
   SessionOptions session_settings = session_options(options, *model);
   session_settings.beside = drafting.memory();
   Session session(*model, session_settings);
-  const auto editor = LineEditor::open({.history = options.chat.keep_history ? history_file() : std::filesystem::path(),
-                                        .complete = complete_chat_line});
+  std::unique_ptr<LineEditor> editor;
+  if (!simple_io()) {
+    editor = LineEditor::open({.history = options.chat.keep_history ? history_file() : std::filesystem::path(),
+                               .complete = complete_chat_line});
+  }
   return Chat({options, *model, session, prompts, editor.get(), std::move(settings), drafting.start(session.context())})
       .run(first);
 }

@@ -9,6 +9,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "common/output.h"
+#include "common/terminal.h"
 
 namespace llm::app {
 namespace {
@@ -32,6 +34,7 @@ std::string read_some() {
 
 LineEditor::Input MessageReader::line(std::string_view prompt) {
   if (editor_ != nullptr) return editor_->read(prompt);
+  if (simple_io()) write_stderr(prompt);
   while (!ended_ && buffered_.find('\n') == std::string::npos) {
     const std::string more = read_some();
     ended_ = more.empty();

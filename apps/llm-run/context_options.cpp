@@ -41,6 +41,10 @@ void add_context_options(CLI::App& cli, ContextOptions& o) {
   cli.add_flag_callback(
          "--no-context-shift", [&o] { o.overflow = Overflow::Error; }, "as --on-overflow error")
       ->trigger_on_parse();
+  const std::string most =
+      "tokens of a step (default and at most 512, on a GPU 2,048); of -b and -ub the smaller counts";
+  add_integer(cli, "--batch-size", o.batch, 1, kMaxInt32, "most " + most);
+  add_integer(cli, "--ubatch-size", o.ubatch, 1, kMaxInt32, "most " + most + "; fewer take less memory and longer");
   add_cache_types(cli, o.cache.k, o.cache.v);
 }
 

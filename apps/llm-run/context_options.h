@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "common/cli_fwd.h"
+#include "common/numbers.h"
 
 namespace llm::app {
 
@@ -20,6 +21,7 @@ struct ContextOptions {
   std::int64_t keep = 0;             ///< tokens of the prompt's beginning that are never dropped; -1: all
   Overflow overflow = Overflow::Error;
   CacheFormat cache;
+  std::int64_t batch = kMaxInt32, ubatch = kMaxInt32;  ///< the smaller is the most tokens of a step
 };
 
 void add_context_options(CLI::App&, ContextOptions&);

@@ -94,6 +94,15 @@ void say_choices(Model& model, const RunOptions& options) {
           bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
 }
 
+/// Behind the answer: among its words a line would be in the way.
+void warn_of_shifts(const Window::Shifts& shifts, std::int64_t context) {
+  if (shifts.times == 0) return;
+  print_warnings({{"ctx-shift", "the context of " + number_text(context) + " tokens was full " +
+                                    (shifts.times == 1 ? "once" : number_text(shifts.times) + " times") +
+                                    ": the answer went on without what was oldest, " + number_text(shifts.tokens) +
+                                    " tokens in all"}});
+}
+
 constexpr int kTimeUp = 124;
 constexpr int kWarned = 10;
 
@@ -223,6 +232,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   generation.cached = cached;
   if (cache.wanted()) on_signal(OnSignal::AskToStop);  // what was read until then is kept
   const Ended ended = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
+  warn_of_shifts(ended.result.shifts, session.context());
   cache.keep(sequence, prompt.tokens.ids, ended.result.tokens);
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();

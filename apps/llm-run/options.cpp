@@ -29,8 +29,11 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
                               Alias{"-fa", "--flash-attn"},
                               Alias{"-sm", "--split-mode"},
                               Alias{"-fit", "--fit"},
-                              Alias{"-lm", "--load-mode"},
                               Alias{"-rea", "--reasoning"},
+                              Alias{"-b", "--batch-size"},
+                              Alias{"-ub", "--ubatch-size"},
+                              Alias{"-sp", "--special"},
+                              Alias{"-co", "--color"},
                               Alias{"-jf", "--json-schema-file"},
                               Alias{"-bf", "--binary-file"},
                               Alias{"-ctk", "--cache-type-k"},
@@ -171,7 +174,11 @@ void check_mode(RunOptions& o) {
   if (o.chat.interactive && o.chat.format == ChatOptions::Format::Raw) {
     throw Error(ErrorKind::Usage, "-i needs a chat template, and -no-cnv asks for none");
   }
-  if (wants_chat(o)) return refuse_options_of_one_answer(o, "a chat");
+  if (wants_chat(o)) {
+    if (o.output.control_tokens == AnswerOptions::ControlTokens::Shown)
+      throw Error(ErrorKind::Usage, "--special is for one answer or a batch: in a chat its text would become messages");
+    return refuse_options_of_one_answer(o, "a chat");
+  }
   check_output_options(o.output);
   if (o.output.format != OutputFormat::Text && o.chat.reasoning.show == ShowThinking::Stdout) {
     throw Error(ErrorKind::Usage, "--show-thinking stdout is about text: JSON has it in reasoning_content");

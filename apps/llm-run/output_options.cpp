@@ -4,12 +4,20 @@
 
 #include "base/error.h"
 #include "common/numbers.h"
+#include "common/terminal.h"
 
 namespace llm::app {
 namespace {
 
 constexpr std::int64_t kMostLogprobs = 100;
 constexpr double kMostSeconds = 1e9;
+
+Colours colours(const std::string& text) {
+  if (text == "auto") return Colours::Auto;
+  if (text == "on") return Colours::On;
+  if (text == "off") return Colours::Off;
+  throw Error(ErrorKind::Usage, "option --color: \"" + escaped(text) + "\" is not auto, on or off");
+}
 
 OutputFormat output_format(const std::string& text) {
   if (text == "text") return OutputFormat::Text;
@@ -51,6 +59,15 @@ void add_output_options(CLI::App& cli, OutputOptions& o) {
   text(
       "--events", [&o](const std::string& t) { o.events = t; },
       "the run as JSON objects for other programs, a line each: load, prefill, decode, done", "FILE|fd:N");
+  flag(
+      "--special", [&o] { o.control_tokens = AnswerOptions::ControlTokens::Shown; },
+      "control tokens that the model writes are text of the answer, the one that ends it, too");
+  text(
+      "--color", [](const std::string& t) { set_colours(colours(t)); },
+      "colours (default auto: on terminals, unless NO_COLOR is set)", "auto|on|off");
+  flag("--simple-io", set_simple_io,
+       "no editing of lines, no bars, no colours: for terminals and programs that know lines only");
+  flag("--raw", set_raw_text, "a terminal gets the control characters that the model writes as they are");
   flag(
       "--no-newline", [&o] { o.text_end = TextEnd::Exact; },
       "the exact bytes of the answer, in place of one line feed at its end");

@@ -7,6 +7,7 @@
 
 #include "answer_writer.h"
 #include "common/cli_fwd.h"
+#include "runtime/answer.h"
 
 namespace llm::app {
 
@@ -23,6 +24,7 @@ struct OutputOptions {
   std::string prefill;
   bool display_prompt = false;
   TextEnd text_end = TextEnd::LineFeed;
+  AnswerOptions::ControlTokens control_tokens = AnswerOptions::ControlTokens::Hidden;
   bool show_timings = true;
   std::string events;  ///< a file, or fd:N
 };

@@ -79,17 +79,22 @@ PromptMaker::PromptMaker(const ChatOptions& options, const Metadata& metadata, c
 /// What is given by name counts more than a wish that stands for it.
 void PromptMaker::switch_thinking() {
   variables_ = given_;
-  has_switch_ = false;
   const auto set = [this](std::string_view variable, const std::string& json) {
     jinja::Context one;
     read_chat_variables("{\"" + std::string(variable) + "\": " + json + "}", "", one);
     variables_.insert(one.begin(), one.end());
   };
-  for (const ThinkingSwitch& s : thinking_switches()) {
-    if (!reads(std::string(s.variable))) continue;
-    has_switch_ = true;
-    if (wish_ != ThinkingWish::Auto) set(s.variable, std::string(wish_ == ThinkingWish::On ? s.on : s.off));
-  }
+  const auto turn = [&](std::span<const ThinkingSwitch> switches, ThinkingWish wish) {
+    bool found = false;
+    for (const ThinkingSwitch& s : switches) {
+      if (!reads(std::string(s.variable))) continue;
+      found = true;
+      if (wish != ThinkingWish::Auto) set(s.variable, std::string(wish == ThinkingWish::On ? s.on : s.off));
+    }
+    return found;
+  };
+  has_switch_ = turn(thinking_switches(), wish_);
+  has_kept_switch_ = turn(kept_thinking_switches(), options_.reasoning.keep);
   if (reads(std::string(kThinkingBudgetVariable))) {
     has_switch_ = true;
     if (wish_ == ThinkingWish::Off) {
@@ -165,7 +170,8 @@ void PromptMaker::refuse_without_template() const {
   const ChatOptions& o = options_;
   const bool raw = o.format == ChatOptions::Format::Raw;
   const ReasoningChoice& r = o.reasoning;
-  const bool thinks = r.wish != ThinkingWish::Auto || !r.effort.empty() || r.budget != kNoBudget;
+  const bool thinks =
+      r.wish != ThinkingWish::Auto || r.keep != ThinkingWish::Auto || !r.effort.empty() || r.budget != kNoBudget;
   const bool needs_one = !system_.empty() || !o.template_kwargs.empty() || thinks;
   if (raw && needs_one) {
     throw Error(ErrorKind::Usage,
@@ -186,6 +192,11 @@ void PromptMaker::say_what_is_lost() const {
     print_warnings({{"no-thinking-switch",
                      "the chat template has no variable that turns thinking on, such as enable_thinking: the model "
                      "thinks if it does so by itself"}});
+  }
+  if (!has_kept_switch_ && options_.reasoning.keep != ThinkingWish::Auto) {
+    print_warnings({{"no-thinking-switch",
+                     "the chat template has no variable that keeps or drops the thinking of earlier answers, such as "
+                     "preserve_thinking: it does as it always does"}});
   }
   if (!has_switch_ && wish_ == ThinkingWish::Off) {
     note("the chat template has no variable that turns thinking off: what begins is ended at once");

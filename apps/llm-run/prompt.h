@@ -64,8 +64,9 @@ class PromptMaker {
   ThinkingWish wish_;
   std::string effort_;
   std::int64_t budget_;
-  jinja::Context variables_;  ///< those, and what the wish and the effort set
-  bool has_switch_ = false;   ///< a variable of the template's turns thinking on and off
+  jinja::Context variables_;      ///< those, and what the wish and the effort set
+  bool has_switch_ = false;       ///< a variable of the template's turns thinking on and off
+  bool has_kept_switch_ = false;  ///< one says whether the thinking of earlier answers stays
   Choice plain_, with_tools_;
 };
 

@@ -75,6 +75,15 @@ void add_reasoning_options(CLI::App& cli, ReasoningChoice& o) {
   cli.add_option("--reasoning-budget-message", o.budget_message, "what the thinking ends with if the budget ended it")
       ->type_name("TEXT")
       ->take_last();
+  const auto keep = [&](const std::string& name, ThinkingWish wish, const std::string& help) {
+    cli.add_flag_callback(
+           name, [&o, wish] { o.keep = wish; }, help)
+        ->trigger_on_parse();  // of the two the last one counts
+  };
+  keep("--reasoning-preserve", ThinkingWish::On,
+       "later prompts have the thinking of earlier answers, where the chat template has a variable for it (default: as "
+       "the template does)");
+  keep("--no-reasoning-preserve", ThinkingWish::Off, "they do not");
   text(
       "--show-thinking", [&o](const std::string& t) { o.show = show_thinking(t); },
       "where thinking is shown (default auto: dimmed, before the answer, on a terminal; else not)",

@@ -26,6 +26,7 @@ inline constexpr std::int64_t kNoBudget = -1;
 
 struct ReasoningChoice {
   ThinkingWish wish = ThinkingWish::Auto;
+  ThinkingWish keep = ThinkingWish::Auto;  ///< the thinking of earlier answers in later prompts
   ReasoningFormat format = ReasoningFormat::Auto;
   std::string effort;  ///< empty: the template's
   std::int64_t budget = kNoBudget;

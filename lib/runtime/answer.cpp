@@ -142,11 +142,18 @@ bool Answer::ends(Token token) {
   const bool may_end = options_.end_token == AnswerOptions::EndToken::Stops || constraint_;
   const bool in_answer = !thinking_ || thinking_->phase() == ReasoningPhase::Answer;
   if (may_end && tokenizer_.is_end_of_generation(token)) {
+    end_mark_ = shown(token);
     end(StopReason::EndOfGeneration);
   } else if (in_answer && std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) {
     end(StopReason::StopString);
   }
   return ended();
+}
+
+/// The text of a control token, where it is shown.
+std::string Answer::shown(Token token) const {
+  const bool wanted = options_.control_tokens == AnswerOptions::ControlTokens::Shown;
+  return wanted && tokenizer_.kind(token) == TokenKind::Control ? tokenizer_.piece(token, true) : std::string();
 }
 
 void Answer::add(Token token) {
@@ -171,7 +178,8 @@ void Answer::follow_form(Token token) {
 }
 
 void Answer::take_in(Token token) {
-  const std::string text = decoder_.push(token);
+  const bool has_text = thinking_ && thinking_->is_mark(token);  // marks of the thinking do, whatever is shown
+  const std::string text = decoder_.push(token) + (has_text ? std::string() : shown(token));
   if (!thinking_) {
     ready_.text += matcher_.push(text);
     if (matcher_.matched()) end(StopReason::StopString);
@@ -245,7 +253,7 @@ AnswerText Answer::take_text() {
     } else {
       ready_.text += matcher_.push(rest);
     }
-    ready_.text += matcher_.finish();
+    ready_.text += matcher_.finish() + std::exchange(end_mark_, {});
   }
   return std::exchange(ready_, {});
 }

@@ -29,6 +29,7 @@ struct AnswerOptions {
   std::shared_ptr<const SequenceBreakers> breakers = nullptr;
   std::uint64_t row = 0;  ///< of the random numbers, beside sampling.seed
   enum class EndToken : std::uint8_t { Stops, Ignored } end_token = EndToken::Stops;
+  enum class ControlTokens : std::uint8_t { Hidden, Shown } control_tokens = ControlTokens::Hidden;  ///< in its text
   /// The answer ends before the first of these; they have no meaning in the thinking, but for the mark that ends it.
   /// One that is the text of a control token is that token, too, which gives no text.
   std::vector<std::string> stop_strings = {};
@@ -85,6 +86,7 @@ class Answer {
   void follow_form(Token);
   std::span<const float> allowed_only(std::span<const float> logits);
   bool ends(Token);
+  std::string shown(Token) const;
   void add(Token);
   bool allow(std::span<const float> logits, std::span<const std::uint64_t> tokens);
   void take_in(Token);
@@ -104,6 +106,7 @@ class Answer {
   std::vector<Token> tokens_;
   std::vector<Logprobs> logprobs_;
   AnswerText ready_;
+  std::string end_mark_;  ///< text of the end token, where control tokens are shown
   std::optional<StopReason> reason_;
 };
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "runtime/window.h"
 
 namespace llm {
 namespace {
@@ -104,6 +103,7 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
   });
   result.generate_seconds = seconds_since(first);
   if (options.speculation != nullptr) result.speculation = options.speculation->counts().since(before);
+  result.shifts = window.shifts();
   result.reason = answer.reason();
   result.generated_tokens = static_cast<std::int64_t>(answer.tokens().size());
   result.thinking_tokens = answer.thinking_tokens();

@@ -13,6 +13,7 @@
 #include "runtime/answer.h"
 #include "runtime/session.h"
 #include "runtime/speculation.h"
+#include "runtime/window.h"
 
 namespace llm {
 
@@ -41,6 +42,7 @@ struct GenerateResult {
   double first_token_seconds = 0;    ///< until the first token was sampled
   double generate_seconds = 0;       ///< from the first token on: what the other generated_tokens - 1 took
   SpeculationCounts speculation = {};
+  Window::Shifts shifts = {};
 };
 
 /// Appends what the prompt (at least one token) has beyond options.cached to `sequence` and generates; the last token

@@ -59,9 +59,11 @@ class Thinking {
   ReasoningParser::Parts finish(std::string_view text);
   std::int64_t tokens() const { return tokens_; }  ///< of the thinking, its marks included
 
+  /// A control token of the marks, whose text the thinking looks for.
+  bool is_mark(Token) const;
+
  private:
   void put(std::string_view text);
-  bool is_mark(Token) const;
   void count(ReasoningPhase before);
 
   const Tokenizer& tokenizer_;

@@ -110,6 +110,8 @@ void Window::take_back() {
 
 std::span<const float> Window::shift() {
   held_.erase(held_.begin() + *options_.keep, held_.begin() + *options_.keep + dropped());
+  ++shifts_.times;
+  shifts_.tokens += dropped();
   session_.rewind(sequence_, *options_.keep);
   const Append work{sequence_, std::span(held_).subspan(static_cast<std::size_t>(*options_.keep)), Logits::Last};
   const auto logits = session_.eval({&work, 1});

@@ -33,6 +33,11 @@ class Window {
   /// Half of what follows the kept tokens makes room. A sequence that began with other tokens than the prompt's cannot
   /// be evaluated again.
   bool can_shift() const;
+  /// How often that happened, and what it took out.
+  struct Shifts {
+    std::int64_t times = 0, tokens = 0;
+  };
+  const Shifts& shifts() const { return shifts_; }
   /// The logits after one more token, which `more` tokens at most are to follow. Not if full() without can_shift().
   std::span<const float> append(Token, std::size_t more);
   /// The same, but where the backend draws tokens and the answer leaves that to it, the token it drew; the step after
@@ -61,8 +66,9 @@ class Window {
   Session& session_;
   SequenceId sequence_;
   Options options_;
-  std::int64_t length_;          ///< positions of the sequence that belong to the text; a draft may follow
-  std::vector<Token> held_;      ///< the tokens of the sequence, if it may be shifted
+  std::int64_t length_;      ///< positions of the sequence that belong to the text; a draft may follow
+  std::vector<Token> held_;  ///< the tokens of the sequence, if it may be shifted
+  Shifts shifts_;
   std::vector<Token> ahead_;     ///< the last token that was evaluated because it had come, and its draft
   std::size_t came_ = 0;         ///< of ahead_
   std::span<const float> rows_;  ///< logits after each of ahead_

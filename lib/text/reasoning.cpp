@@ -71,6 +71,11 @@ constexpr ThinkingSwitch kSwitches[] = {
     {"reasoning", "true", "false"},           {"thinking_mode", "\"enabled\"", "\"disabled\""},
     {"thinking_option", "\"on\"", "\"off\""},
 };
+constexpr ThinkingSwitch kKeptSwitches[] = {
+    {"preserve_thinking", "true", "false"},
+    {"clear_thinking", "false", "true"},
+    {"truncate_history_thinking", "false", "true"},
+};
 
 }  // namespace
 
@@ -273,5 +278,6 @@ void ReasoningParser::think(Parts& parts, std::size_t n) {
 }
 
 std::span<const ThinkingSwitch> thinking_switches() { return kSwitches; }
+std::span<const ThinkingSwitch> kept_thinking_switches() { return kKeptSwitches; }
 
 }  // namespace llm

@@ -90,6 +90,8 @@ struct ThinkingSwitch {
   std::string_view variable, on, off;
 };
 std::span<const ThinkingSwitch> thinking_switches();
+/// The same for the thinking of earlier answers: on keeps it in later prompts.
+std::span<const ThinkingSwitch> kept_thinking_switches();
 /// The variable by which a template is told how many tokens the thinking may take, and the one for the effort.
 inline constexpr std::string_view kThinkingBudgetVariable = "thinking_budget";
 inline constexpr std::string_view kReasoningEffortVariable = "reasoning_effort";

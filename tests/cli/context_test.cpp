@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gguf/file.h"
+#include "runtime/figures.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/process.h"
@@ -64,8 +65,9 @@ TEST_CASE("a prompt that does not fit is refused, or cut with a warning") {
   const Outcome o = cut({"-no-cnv"});
   CHECK(o.code == 0);
   CHECK(o.out == answer(kForty.substr(12)));
-  CHECK(
-      contains(o.err, "warning[prompt-cut]: prompt 40 tokens, context 32: 12 tokens were cut, from \"cdefghijklmn\" up to \"opq"));
+  CHECK(contains(
+      o.err,
+      "warning[prompt-cut]: prompt 40 tokens, context 32: 12 tokens were cut, from \"cdefghijklmn\" up to \"opq"));
   CHECK(cut({"-no-cnv", "--keep", "5"}).out == answer(kForty.substr(0, 5) + kForty.substr(17)));
   CHECK(cut({"-no-cnv", "--strict"}).code == 10);
   CHECK(bench({"-no-cnv", "-p", "c", "-n", "1", "--strict"}).code == 0);
@@ -98,11 +100,58 @@ TEST_CASE("an answer ends with the context, or goes on without the older half of
     CHECK(o.code == 0);
     CHECK(contains(o.err, "gen 100 tok"));
     CHECK(contains(o.err, "stop: length"));
+    // 4 and 99 tokens were in a context of 32: the first 16 of a full one went each time, until 103 - 5 * 16 were left.
+    CHECK(contains(o.err,
+                   "warning[ctx-shift]: the context of 32 tokens was full 5 times: the answer went on without what was "
+                   "oldest, 80 tokens in all"));
   }
+  CHECK(contains(with({"--context-shift", "-n", "30"}).err, "was full once"));
+  CHECK(with({"--context-shift", "-n", "30", "--strict"}).code == 10);
+  CHECK(with({"--context-shift", "-n", "29", "--strict"}).code == 0);
   CHECK(contains(with({"--context-shift", "--no-context-shift"}).err, "stop: context"));
   CHECK(contains(with({"--context-shift", "-n", "-2"}).err, "stop: context"));
   CHECK(contains(with({"--context-shift", "--keep", "31", "-f", bench.file("p", kForty.substr(0, 25)).string()}).err,
                  "stop: context"));  // 31 kept of 31: nothing can be dropped
+}
+
+TEST_CASE("--mlock locks the whole file, or says how far the system let it") {
+  const Bench bench;
+  const std::string size = bytes_text(std::filesystem::file_size(bench.model()));
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--mlock"}, {"-lm", "mlock"}, {"-lm", "mmap", "--load-mode", "mmap+mlock"}}) {
+    std::vector<std::string> all{"-p", "c", "-n", "1", "-v"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Outcome o = bench(all);
+    CHECK(o.code == 0);
+    const bool whole = contains(o.err, "locked in memory: " + size + "\n");
+    const bool part = contains(o.err, "warning[mlock]: --mlock: ") && contains(o.err, " of " + size + " are locked");
+    CHECK(whole != part);
+  }
+  CHECK_FALSE(contains(bench({"-p", "c", "-n", "1", "-v", "--mlock", "-lm", "mmap"}).err, "locked"));
+  CHECK_FALSE(contains(bench({"--dry-run", "-v", "--mlock"}).err, "locked"));
+}
+
+TEST_CASE("smaller steps take less memory and say the same") {
+  const Bench bench;
+  const auto answer = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"-no-cnv", "-p", kForty, "-n", "9"});
+    const Outcome o = bench(std::move(more));
+    CHECK(o.code == 0);
+    return o.out;
+  };
+  for (const char* size : {"1", "7", "4k"}) {
+    CHECK(answer({"-b", size}) == answer({}));
+    CHECK(answer({"-ub", size}) == answer({}));
+  }
+  const auto work = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), "--dry-run");
+    return plan_value(bench(std::move(more)).out, "work buffers");
+  };
+  CHECK(work({"-ub", "8"}) == work({"-b", "8", "-ub", "64"}));
+  CHECK(work({"-ub", "8"}) == work({"-b", "64", "--ubatch-size", "8"}));
+  CHECK(work({"-ub", "8"}) != work({}));
+  CHECK(work({"-b", "2048", "-ub", "512"}) == work({}));
+  CHECK(bench({"-p", "c", "-b", "0"}).code == 2);
 }
 
 TEST_CASE("the cache's type changes what a position takes") {

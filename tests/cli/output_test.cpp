@@ -17,6 +17,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/terminal.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -192,6 +193,37 @@ TEST_CASE("--display-prompt shows the prompt on stderr") {
   CHECK(o.err.starts_with("<cd>\n"));
   CHECK_FALSE(contains(chat({"-p", "cd", "-n", "1", "--display-prompt", "--no-display-prompt"}).err, "<cd>"));
   CHECK(o.out == chat({"-p", "cd", "-n", "1"}).out);
+}
+
+TEST_CASE("--special shows the control tokens of an answer, and the one that ends it") {
+  const Bench bench(tiny_model({.context = 100}));  // <s> is 1, </s> 2
+  const auto answer = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"-m", bench.model().string(), "-p", "c", "--temp", "0", "-n", "3"});
+    const Outcome o = run({.program = program("llm-run"), .arguments = std::move(more)});
+    INFO(o.err);
+    CHECK(o.code == 0);
+    return o.out;
+  };
+  CHECK(answer({"-l", "1+1000"}) == "\n");
+  CHECK(answer({"-l", "1+1000", "--special"}) == "<s><s><s>\n");
+  CHECK(answer({"-l", "2+1000"}) == "\n");
+  CHECK(answer({"-l", "2+1000", "-sp"}) == "</s>\n");
+  CHECK(Json::parse(answer({"-l", "2+1000", "-sp", "--output-format", "json"}))["text"] == "</s>");
+  CHECK(answer({"-l", "1+1000", "-sp", "-r", "</s>"}) == "<s><s><s>\n");
+  CHECK(answer({"-l", "2+1000", "-sp", "--ignore-eos"}) == answer({"-l", "2-inf"}));
+  CHECK(bench({"-i", "-sp"}).code == 2);
+}
+
+TEST_CASE("a terminal gets no control characters of a model, unless asked for") {
+  const Bench bench;
+  const auto shown = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"-m", bench.model().string(), "-p", "c", "-n", "0", "-q", "--prefill", "\\x1b[31m"});
+    Terminal t({.program = program("llm-run"), .arguments = std::move(more)});
+    CHECK(t.end() == 0);
+    return t.rest();
+  };
+  CHECK(shown({}) == "\\x1b[31m\r\n");
+  CHECK(shown({"--raw"}) == "\x1b[31m\r\n");
 }
 
 TEST_CASE("--max-time ends an answer and keeps what there is") {

@@ -155,7 +155,6 @@ TEST_CASE("what cannot be and contradictions are usage errors") {
   }
   check_refusal(bench({"-ncmoed", "1"}), 2, "-cmoe and -ncmoe count for a draft model, too");
   check_refusal(bench({"-ts", "1,1"}), 2, "a model runs on one GPU");
-  check_refusal(bench({"-ub", "64"}), 2, "a step takes up to 512 tokens, on the GPU up to 2,048");
 }
 
 TEST_CASE("--list-devices prints the GPUs or why there is none, in every program that runs a model") {

@@ -195,6 +195,16 @@ TEST_CASE("the wish to think goes to the variable that the template reads") {
     CHECK(prompt(t, {"--reasoning", "off"}) == "1" + off);
     CHECK(prompt(t, {"-rea", "off", "--chat-template-kwargs", "{\"" + variable + "\": 5}"}) == "15");
   }
+  for (const auto& [variable, kept, dropped] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{{"preserve_thinking", "True", "False"},
+                                                                      {"clear_thinking", "False", "True"},
+                                                                      {"truncate_history_thinking", "False", "True"}}) {
+    const std::string t = "{{ messages|length }}{{ " + variable + " }}";
+    CHECK(prompt(t, {"-rea", "auto"}) == "1");
+    CHECK(prompt(t, {"--reasoning-preserve"}) == "1" + kept);
+    CHECK(prompt(t, {"--reasoning-preserve", "--no-reasoning-preserve"}) == "1" + dropped);
+    CHECK(prompt(t, {"--reasoning-preserve", "--chat-template-kwargs", "{\"" + variable + "\": 5}"}) == "15");
+  }
   const std::string effort = "{{ messages|length }}{{ reasoning_effort }}{{ thinking_budget }}";
   CHECK(prompt(effort, {"--reasoning-effort", "high", "--reasoning-budget", "7"}) == "1high7");
   CHECK(prompt(effort, {"--reasoning-effort", "default", "-rea", "off"}) == "10");
@@ -204,6 +214,9 @@ TEST_CASE("the wish to think goes to the variable that the template reads") {
   const Outcome on = bench.ask(kAllows, {"-rea", "on", "-n", "1", "--strict"});
   CHECK(contains(on.err, "warning[no-thinking-switch]: "));
   CHECK(on.code == 10);
+  const Outcome kept = bench.ask(kAllows, {"--reasoning-preserve", "-n", "1", "--strict"});
+  CHECK(contains(kept.err, "warning[no-thinking-switch]: the chat template has no variable that keeps or drops"));
+  CHECK(kept.code == 10);
   const Outcome unread = bench.ask(kAllows, {"--reasoning-effort", "low", "-n", "1"});
   CHECK(contains(unread.err, "does not read the variable \"reasoning_effort\""));
   // Off without a variable ends what the template has begun.
@@ -214,7 +227,8 @@ TEST_CASE("the wish to think goes to the variable that the template reads") {
            {{"--reasoning-format", "x"}, "is not none, deepseek"},
            {{"--show-thinking", "x"}, "is not auto, stderr"},
            {{"--reasoning-budget", "-2"}, "--reasoning-budget"},
-           {{"-no-cnv", "-rea", "on"}, "-no-cnv asks for none"}}) {
+           {{"-no-cnv", "-rea", "on"}, "-no-cnv asks for none"},
+           {{"-no-cnv", "--reasoning-preserve"}, "-no-cnv asks for none"}}) {
     const Outcome o = bench.ask(kAllows, options);
     CHECK(o.code == 2);
     CHECK(contains(o.err, part));
@@ -319,6 +333,49 @@ TEST_CASE("on a terminal thinking is dimmed, in one answer as in a chat") {
   Terminal no_colour(plain);
   CHECK(no_colour.end() == 0);
   CHECK(contains(no_colour.rest(), "<think>\r\n" + thought + "\r\n</think>\r\n\r\n"));
+}
+
+TEST_CASE("colours and simple lines are as asked for") {
+  const Bench bench;
+  const auto shown = [&](std::vector<std::string> more, const char* no_color) {
+    more.insert(more.begin(),
+                {"--chat-template", kOpens, "-p", "Tell me a story.", "--reasoning-budget", "6", "-n", "9"});
+    Command c = bench.command(std::move(more));
+    c.environment.emplace_back("NO_COLOR", no_color);
+    Terminal t(c);
+    CHECK(t.end() == 0);
+    const std::string text = t.rest();
+    return text.starts_with("\x1b[2m") ? "dimmed" : text.starts_with("<think>") ? "tagged" : text;
+  };
+  CHECK(shown({}, "") == "dimmed");
+  CHECK(shown({"--color", "auto"}, "1") == "tagged");
+  CHECK(shown({"--color", "on"}, "1") == "dimmed");
+  CHECK(shown({"-co", "on", "--color", "off"}, "") == "tagged");
+  CHECK(shown({"--simple-io"}, "") == "tagged");
+  CHECK(shown({"--simple-io", "-co", "on"}, "") == "dimmed");
+  const Outcome piped = bench.ask(kOpens, {"--show-thinking", "stdout", "-co", "on", "-n", "2"});
+  CHECK(piped.out.starts_with("\x1b[2m"));
+  CHECK(bench.ask(kOpens, {"--color", "red"}).code == 2);
+  // A chat of plain lines: no editor, which would switch pasting on, and the prompt is on stderr.
+  const std::vector<std::string> few{"--chat-template", kOpens, "-n", "1"};
+  CHECK(bench.pipe("/think\n", few).err == "thinking as the chat template has it\n");
+  std::vector<std::string> simple = few;
+  simple.emplace_back("--simple-io");
+  CHECK(bench.pipe("/think\n", simple).err == "> thinking as the chat template has it\n> ");
+  simple.emplace_back("-i");
+  const auto typed = [&](const std::vector<std::string>& arguments, const char* term) {
+    Command c = bench.command(arguments);
+    c.environment.emplace_back("TERM", term);
+    Terminal t(c);
+    const std::string begun = t.until("> ");
+    t.type("/exit\n");
+    CHECK(t.end() == 0);
+    return begun + t.rest();
+  };
+  CHECK_FALSE(contains(typed(simple, "xterm"), "\x1b["));
+  simple.erase(std::find(simple.begin(), simple.end(), "--simple-io"));
+  CHECK(contains(typed(simple, "xterm"), "\x1b["));
+  CHECK_FALSE(contains(typed(simple, "dumb"), "\x1b["));
 }
 
 TEST_CASE("a signal that ends a program at once gives the terminal its letters back") {

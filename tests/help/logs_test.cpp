@@ -171,10 +171,10 @@ TEST_CASE("events of failures and batches, to descriptors, and to a reader that 
 
 TEST_CASE("options that ask for what is so anyway are accepted, for anything else they are refused") {
   const Bench bench;
-  CHECK(
-      bench({"--offline", "--mmap", "--no-warmup", "-cb",  "-nr", "-nkvo", "-kvo",      "-fa",  "on",  "-ngl",    "0",
-             "-dev",      "none",   "-sm",         "none", "-lm", "mmap",  "--no-perf", "-fit", "off", "--jinja", "-q"})
-          .code == 0);
+  CHECK(bench({"--offline", "--mmap",     "--no-warmup", "-cb",  "-nr",  "-nkvo",   "-kvo", "-fa",
+               "on",        "-ngl",       "0",           "-dev", "none", "-sm",     "none", "-lm",
+               "mmap",      "--swa-full", "--no-perf",   "-fit", "off",  "--jinja", "-q"})
+            .code == 0);
   const auto refused = [&](std::vector<std::string> arguments, std::string_view part) {
     const Outcome o = bench(std::move(arguments));
     INFO(o.err);
@@ -183,7 +183,10 @@ TEST_CASE("options that ask for what is so anyway are accepted, for anything els
   };
   refused({"-fit", "on"}, "option --fit on is recognised, not supported yet: -ngl auto fits layers");
   refused({"-fa", "off"}, "option --flash-attn off is recognised, not supported yet: attention never writes");
-  refused({"--mlock"}, "option --mlock is recognised, not supported yet: the file is always mapped");
+  refused({"--no-mmap"}, "option --no-mmap is recognised, not supported yet: the file is always mapped");
+  refused({"-lm", "dio"}, "option --load-mode dio is recognised, not supported yet: the file is always mapped");
+  refused({"-td", "2"}, "-t, -tb, -C and -Cr count for a draft model, too");
+  refused({"--spec-ngram-mod-n-max", "2"}, "follows from what came of them");
   refused({"--port", "80"}, "it belongs to llama.cpp's server");
   refused({"--lora", "x"}, "option --lora is recognised, not supported yet");
 }
