@@ -11,7 +11,6 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/gpus.h"
 #include "backend/cuda/instructions.h"
-#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/program.h"
 #include "backend/cuda/weights.h"
@@ -152,7 +151,7 @@ class CudaBackend final : public Backend {
   std::uint64_t workspace_bytes(std::span<const Graph> largest) const {
     std::uint64_t bytes = 0;
     for (const Graph& graph : largest)
-      bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), gemm_ != nullptr, makes_columns).bytes);
+      bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), gemm_ != nullptr, token_kernels()).bytes);
     return bytes + bytes / 8 + (std::uint64_t{1} << 20);
   }
 

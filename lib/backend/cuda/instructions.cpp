@@ -143,6 +143,7 @@ class NodeCompiler {
       const Node& norm = graph_.nodes()[*nodes.norm];
       source.x = f32(graph_.info(norm.in[0]));
       source.norm = vector_of(norm.in.back());
+      if (nodes.shared) source.normed = f32(graph_.info(linear.in[0]));
       if (const auto* const add = std::get_if<AddRmsNorm>(&norm.op)) {
         source.added = f32(graph_.info(norm.in[1]));
         source.sum = f32(graph_.info(norm.out[0]));
@@ -164,6 +165,32 @@ class NodeCompiler {
     });
     if (source.sum != nullptr) convert(graph_.nodes()[*nodes.norm].out[0]);
     for (const std::uint32_t y : node_.out) convert(y);
+  }
+
+  /// This node is the Glu of them.
+  void token_gate_up(const TokenExpertsNodes& nodes) {
+    const Node& linear = graph_.nodes()[nodes.gate_up];
+    std::vector<Target> targets = make_targets(linear);
+    if (node_.in[0] != linear.out[0]) std::swap(targets[0], targets[1]);
+    const GatedResult gated{.y = f32(out(0)), .activation = std::get<Glu>(node_.op).activation};
+    add("one token's experts, which it finds: " + few_text(targets) + ", glu behind",
+        [=, route = token_route(nodes), x = f32(graph_.info(linear.in[0])),
+         count = tokens(out(0))](const StepLaunch& s) {
+          if (count(s) > 0) cuda::token_gate_up(targets[0], targets[1], route, x, gated, s.at);
+        });
+  }
+
+  /// This node is the Combine of them.
+  void token_down(const TokenExpertsNodes& nodes) {
+    const Node& linear = graph_.nodes()[nodes.down];
+    Target down = make_targets(linear)[0];
+    down.y = f32(out(0));
+    add("one token's experts, with the weighted sum: " + few_text({down}),
+        [=, route = token_route(nodes), x = f32(graph_.info(linear.in[0])),
+         count = tokens(out(0))](const StepLaunch& s) {
+          if (count(s) > 0) cuda::token_down(down, route, x, s.at);
+        });
+    convert(node_.out[0]);
   }
 
   void operator()(const Attention& op) {
@@ -250,7 +277,8 @@ class NodeCompiler {
   void operator()(const Reshape&) { convert(node_.out[0]); }
 
   void operator()(const Linear&) {
-    if (site_.plan.fusions.makes_column(index_)) return own_column({.linear = index_, .norm = {}, .glu = {}});
+    if (site_.plan.fusions.makes_column(index_))
+      return own_column({.linear = index_, .norm = {}, .shared = false, .glu = {}});
     const std::vector<Target> targets = make_targets(node_);
     const bool library = uses_library(graph_, node_, site_.gemm != nullptr);
     const bool always = library && columns_of(graph_, node_.in[0]) == Columns::Many;
@@ -419,6 +447,15 @@ class NodeCompiler {
     return targets;
   }
 
+  TokenRoute token_route(const TokenExpertsNodes& nodes) const {
+    const Node& route = graph_.nodes()[nodes.route];
+    return {.op = std::get<Route>(route.op),
+            .experts = width(route.in[0]),
+            .logits = f32(graph_.info(route.in[0])),
+            .ids = reinterpret_cast<std::int32_t*>(value_data(site_, route.out[0])),
+            .weights = f32(graph_.info(route.out[1]))};
+  }
+
   static std::string few_text(const std::vector<Target>& targets) {
     std::string text;
     for (const Target& t : targets) {
@@ -499,7 +536,8 @@ Compiled compile_nodes(const Site& site) {
 Compiled compile_fused(const Site& site) {
   const std::span<const Node> nodes = site.graph.nodes();
   const Fusions& fusions = site.plan.fusions;
-  const std::vector<bool> f32_reads = values_read_as_f32(site.graph, site.gemm != nullptr);
+  std::vector<bool> f32_reads = values_read_as_f32(site.graph, site.gemm != nullptr);
+  for (const TokenExpertsNodes& m : fusions.token_experts) f32_reads[nodes[m.gate_up].in[0]] = true;
   // What is compiled instead of a node: all that are fused at the last of them, nothing at the others.
   std::vector<std::function<void(NodeCompiler&)>> instead(nodes.size());
   const auto nothing = [](NodeCompiler&) {};
@@ -513,6 +551,11 @@ Compiled compile_fused(const Site& site) {
   for (const CombineNormNodes& m : fusions.combine_norms) {
     instead[m.combine] = nothing;
     instead[m.norm] = [&m](NodeCompiler& c) { c.combine_norm(m); };
+  }
+  for (const TokenExpertsNodes& m : fusions.token_experts) {
+    instead[m.route] = instead[m.gate_up] = instead[m.down] = nothing;
+    instead[m.glu] = [&m](NodeCompiler& c) { c.token_gate_up(m); };
+    instead[m.combine] = [&m](NodeCompiler& c) { c.token_down(m); };
   }
   for (const OwnColumn& m : fusions.own_columns) {
     if (m.norm) instead[*m.norm] = nothing;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "backend/cuda/instructions.h"
-#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/draw.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/screen.h"
@@ -72,7 +71,7 @@ class CudaProgram final : public Executable {
         cache_(cache),
         stream_(stream),
         overlap_(options.overlap),
-        plan_(plan_step(graph_, gemm != nullptr, makes_columns)),
+        plan_(plan_step(graph_, gemm != nullptr, token_kernels())),
         workspace_(workspace),
         step_(graph_.bucket(), table_stride(cache), workspace.draws()),
         view_(step_.view()),
