@@ -425,6 +425,9 @@ TEST_CASE("which matrices can make their column", "[column]") {
   REQUIRE_FALSE(can({{DType::Q4_K, 4096, 4096}, {DType::F32, 4096, 16}}));
   REQUIRE_FALSE(can({{DType::Q4_K, 4096, 64}, {DType::Q5_K, 4096, 64}, {DType::Q6_K, 4096, 64}}));  // three types
   REQUIRE_FALSE(can({{DType::Q4_K, 4096, 4096}, {DType::Q8_0, 4096, 1024}}));                       // two formats
+  REQUIRE(makes_norms(std::vector<MatrixType>{{DType::Q8_0, 4096, 4096}}));
+  REQUIRE(makes_norms(std::vector<MatrixType>{{DType::F32, 4096, 128}}));
+  REQUIRE_FALSE(makes_norms(std::vector<MatrixType>{{DType::F32, 4096, 128}, {DType::F16, 4096, 512}}));
   REQUIRE_FALSE(can({{DType::Q4_K, 256 * 1024, 64}}));  // the column leaves no room for weights
 }
 

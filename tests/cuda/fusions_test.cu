@@ -350,6 +350,9 @@ namespace {
 bool of_tiles(std::span<const MatrixType> matrices) {
   return std::all_of(matrices.begin(), matrices.end(), [](const MatrixType& m) { return has_tiles(m.type); });
 }
+bool always(std::span<const MatrixType>) { return true; }
+bool never(std::span<const MatrixType>) { return false; }
+constexpr TokenKernels kTiles{.makes_columns = of_tiles, .makes_norms = always};
 const Node& maker_of(const Graph& g, const std::string& name) {
   const std::uint32_t v = value_named(g, name);
   for (const Node& node : g.nodes()) {
@@ -363,7 +366,7 @@ const Node& maker_of(const Graph& g, const std::string& name) {
 
 TEST_CASE("products of one column that make its form themselves, with the norm before them") {
   const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run_dense(2);
-  const StepPlan plan = plan_step(g, /*library=*/true, {.makes_columns = of_tiles});
+  const StepPlan plan = plan_step(g, /*library=*/true, kTiles);
   const auto own_column = [&](const std::string& product) -> const OwnColumn* {
     for (const OwnColumn& o : plan.fusions.own_columns) {
       if (&g.nodes()[o.linear] == &maker_of(g, product)) return &o;
@@ -408,8 +411,19 @@ TEST_CASE("products of one column that make its form themselves, with the norm b
   REQUIRE(own_column("output") == nullptr);  // F32
 
   REQUIRE(find_fusions(g, {}).own_columns.empty());
-  REQUIRE(find_fusions(Layers(DType::Q8_0, {2, 2, 1}).run_dense(2), {.makes_columns = of_tiles}).own_columns.empty());
-  REQUIRE(find_fusions(Layers(DType::F16, {1, 1, 1}).run_dense(2), {.makes_columns = of_tiles}).own_columns.empty());
+  REQUIRE(find_fusions(Layers(DType::Q8_0, {2, 2, 1}).run_dense(2), kTiles).own_columns.empty());
+  REQUIRE(find_fusions(Layers(DType::F16, {1, 1, 1}).run_dense(2), kTiles).own_columns.empty());
+}
+
+TEST_CASE("products that are no place for a norm leave it a kernel of its own, and still have the gate behind them") {
+  const Graph g = Layers(DType::F16, {1, 1, 1}).run_dense(2);
+  const Fusions found = find_fusions(g, {.makes_columns = always, .makes_norms = never});
+  std::vector<std::string> gated;
+  for (const OwnColumn& o : found.own_columns) {
+    REQUIRE_FALSE(o.norm.has_value());
+    if (o.glu) gated.push_back(g.info(g.nodes()[*o.glu].out[0]).name);
+  }
+  REQUIRE(gated == std::vector<std::string>{"blk.0.glu", "blk.1.glu"});
 }
 
 TEST_CASE("a gate of two types has a kernel of its own, which makes the forms of what it lets through") {
@@ -420,7 +434,7 @@ TEST_CASE("a gate of two types has a kernel of its own, which makes the forms of
   using MakesColumns = bool (*)(std::span<const MatrixType>);
   for (const MakesColumns makes_columns : {MakesColumns(of_tiles), MakesColumns(one_type)}) {
     const Graph g = Layers(DType::Q4_0, {1, 1, 1}, DType::Q8_0).run_dense(1);
-    const StepPlan plan = plan_step(g, /*library=*/true, {.makes_columns = makes_columns});
+    const StepPlan plan = plan_step(g, /*library=*/true, {.makes_columns = makes_columns, .makes_norms = always});
     for (const OwnColumn& o : plan.fusions.own_columns) {
       REQUIRE_FALSE(o.glu.has_value());
       REQUIRE(&g.nodes()[o.linear] != &maker_of(g, "blk.0.down"));
@@ -433,7 +447,7 @@ TEST_CASE("a gate of two types has a kernel of its own, which makes the forms of
 
 TEST_CASE("a norm that others read, or that has the experts' sum in it, stays a kernel of its own") {
   const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run(2);
-  const Fusions found = find_fusions(g, {.makes_columns = of_tiles});
+  const Fusions found = find_fusions(g, kTiles);
   REQUIRE(found.combine_norms.size() == 2);
   std::vector<std::string> products;
   for (const OwnColumn& o : found.own_columns) {
@@ -447,8 +461,7 @@ TEST_CASE("one token's experts are two launches, and the router makes the norm t
   const auto any_experts = [](const ExpertShapes& s) {
     return s.gate.type == s.up.type && s.experts == kExperts && s.top_k == 2 && s.gate.n == kFf && s.down.n == kEmbd;
   };
-  const auto any_columns = [](std::span<const MatrixType>) { return true; };
-  const TokenKernels kernels{any_columns, any_experts};
+  const TokenKernels kernels{always, always, any_experts};
   const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run(2);
   const StepPlan plan = plan_step(g, /*library=*/true, kernels);
   REQUIRE(plan.fusions.token_experts.size() == 2);
@@ -485,8 +498,8 @@ TEST_CASE("one token's experts are two launches, and the router makes the norm t
   }));
 
   REQUIRE(find_fusions(Layers(DType::Q8_0, {2, 2, 1}).run(2), kernels).token_experts.empty());
-  REQUIRE(find_fusions(g, {any_columns, nullptr}).token_experts.empty());
-  REQUIRE(find_fusions(g, {any_columns, nullptr}).combine_norms.size() == 2);
+  REQUIRE(find_fusions(g, {always, always, nullptr}).token_experts.empty());
+  REQUIRE(find_fusions(g, {always, always, nullptr}).combine_norms.size() == 2);
 }
 
 TEST_CASE("one token's wanted row is the token's") {

@@ -59,7 +59,10 @@ class Finder {
     const Node& node = g_.nodes()[linear];
     const std::uint32_t x = node.in[0];
     const auto& maker = maker_[x];
-    if (!maker || !one_column(x) || !rest_are_experts(x, found) || !can_make_column(node)) return std::nullopt;
+    if (kernels_.makes_columns == nullptr || !maker || !one_column(x) || !rest_are_experts(x, found))
+      return std::nullopt;
+    const std::vector<MatrixType> matrices = matrices_of(node);
+    if (!kernels_.makes_columns(matrices)) return std::nullopt;
     const Node& before = g_.nodes()[*maker];
     OwnColumn own{linear, std::nullopt, readers_[x] > 1, gate_behind(linear)};
     if (std::holds_alternative<Glu>(before.op)) {  // its own kernel writes forms
@@ -67,18 +70,17 @@ class Finder {
     } else if (std::holds_alternative<RmsNorm>(before.op) ||
                (std::holds_alternative<AddRmsNorm>(before.op) && before.out[1] == x)) {
       if (*maker + 1 != linear || found.combines(*maker)) return std::nullopt;
-      own.norm = *maker;
+      if (kernels_.makes_norms(matrices)) own.norm = *maker;
     }
     if (own.shared && !own.norm) return std::nullopt;
     return own;
   }
 
  private:
-  bool can_make_column(const Node& node) const {
-    if (kernels_.makes_columns == nullptr) return false;
+  std::vector<MatrixType> matrices_of(const Node& node) const {
     std::vector<MatrixType> matrices;
     for (const ProductOperands& p : product_operands(node.op)) matrices.push_back(matrix_type(node.in[p.weight]));
-    return kernels_.makes_columns(matrices);
+    return matrices;
   }
 
   /// Of one expert's, if there are several.
@@ -189,7 +191,7 @@ bool Fusions::combines(std::size_t node) const {
                      [&](const CombineNormNodes& m) { return m.norm == node; });
 }
 
-TokenKernels token_kernels() { return {makes_columns, takes_token_experts}; }
+TokenKernels token_kernels() { return {makes_columns, makes_norms, takes_token_experts}; }
 
 Fusions find_fusions(const Graph& g, const TokenKernels& kernels) {
   Fusions found;

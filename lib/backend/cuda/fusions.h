@@ -38,9 +38,9 @@ struct TokenExpertsNodes {
 };
 
 /// A Linear of one column that makes the form of the column that it reads itself (column_products()): it alone reads
-/// the column, or with the experts of the token, which take it as f32. With the norm before it that makes the column;
-/// without one where the kernel that makes it writes no forms. With the gate behind it that alone reads its two
-/// results.
+/// the column, or with the experts of the token, which take it as f32. With the norm before it that makes the column,
+/// where that pays; without one where the kernel that makes it writes no forms. With the gate behind it that alone
+/// reads its two results.
 struct OwnColumn {
   std::size_t linear;
   std::optional<std::size_t> norm;  ///< RmsNorm or AddRmsNorm
@@ -62,9 +62,10 @@ struct Fusions {
 /// What the device's kernels for one token take; nothing where there are none.
 struct TokenKernels {
   bool (*makes_columns)(std::span<const MatrixType>) = nullptr;
+  bool (*makes_norms)(std::span<const MatrixType>) = nullptr;
   bool (*takes_token_experts)(const ExpertShapes&) = nullptr;
 };
-/// makes_columns() and takes_token_experts().
+/// makes_columns(), makes_norms() and takes_token_experts().
 TokenKernels token_kernels();
 Fusions find_fusions(const Graph&, const TokenKernels&);
 

@@ -538,6 +538,9 @@ Compiled compile_fused(const Site& site) {
   const Fusions& fusions = site.plan.fusions;
   std::vector<bool> f32_reads = values_read_as_f32(site.graph, site.gemm != nullptr);
   for (const TokenExpertsNodes& m : fusions.token_experts) f32_reads[nodes[m.gate_up].in[0]] = true;
+  for (const OwnColumn& m : fusions.own_columns) {
+    if (!m.norm) f32_reads[nodes[m.linear].in[0]] = true;
+  }
   // What is compiled instead of a node: all that are fused at the last of them, nothing at the others.
   std::vector<std::function<void(NodeCompiler&)>> instead(nodes.size());
   const auto nothing = [](NodeCompiler&) {};

@@ -24,6 +24,8 @@ struct ColumnSource {
 /// Whether these matrices, multiplied with one column, can make its form themselves, all of them in one launch: tiles,
 /// or float rows of one type.
 bool makes_columns(std::span<const MatrixType>);
+/// Whether those make a norm sooner than a kernel of its own would.
+bool makes_norms(std::span<const MatrixType>);
 /// Where activation(first) * second goes, of the products of two targets of one type and size, whose y are not written.
 struct GatedResult {
   float* y = nullptr;

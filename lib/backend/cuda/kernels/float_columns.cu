@@ -2,15 +2,15 @@
 // written goes into each block's memory while its first weights are on their way. What float_products() runs afterwards
 // is the same, and so are the bits.
 //
-// 396 blocks that norm 2,048 elements read 16 KB each from the second cache, 6 MB, for a kernel less, which is 2 us or
-// more.
+// A norm in every block pays where blocks are few, as a router's: it is 2 or 3 us from the previous kernel's end to the
+// first product, which rows of many blocks pay in every wave of them. 1B F16 (tg128): norms by their own kernels 1,018
+// t/s, by the products' 986, by blocks that stay for many rows 926.
 #include <algorithm>
 
 #include "backend/cuda/kernels/column_source.cuh"
 #include "backend/cuda/kernels/float_columns.h"
 #include "backend/cuda/kernels/float_products.cuh"
 #include "backend/cuda/kernels/gate.cuh"
-#include "backend/cuda/kernels/tile_ring.h"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -30,57 +30,50 @@ __device__ __forceinline__ void finish_gated(const FloatProducts& p, const Gated
   to.y[total.row] = to.activation == Activation::Silu ? gated<Activation::Silu>(y, up) : gated<Activation::Gelu>(y, up);
 }
 
-constexpr int kBlocksTogether = 3;  ///< on a multiprocessor
-
-/// A block makes the column once and takes blocks of rows blockIdx.x, + gridDim.x, ...
-template <class Type, int kRows, int kAhead>
-__global__ void __launch_bounds__(kProductThreads, kBlocksTogether)
+template <class Type, int kRows, int kAhead, bool kMakes>
+__global__ void __launch_bounds__(kProductThreads, 3)
     float_column_kernel(const __grid_constant__ FloatProducts products, const __grid_constant__ ColumnSource source,
-                        const __grid_constant__ GatedResult gated, const int blocks) {
+                        const __grid_constant__ GatedResult gated) {
   extern __shared__ float4 column_shared[];
   __shared__ float4 of_parts[kMaxParts / 4];
   let_next_start();
-  auto* const column = reinterpret_cast<float*>(column_shared);
-  bool made = false;
-  const auto make_once = [&] {
-    if (made) return column;
-    make_column(source, products.k, static_cast<int>(threadIdx.x) / kWarp, kProductWarps, of_parts,
-                StoreFloats{column, std::is_same_v<Type, Bf16Rows>});
-    __syncthreads();
-    made = true;
-    return column;
-  };
   const bool both = gated.y != nullptr;
+  const int block = static_cast<int>(blockIdx.x), t = both ? 0 : target_of(products, block);
+  BlockTask task = task_of(products, t, block, both ? 1 : kRows, 0);
+  if (both) task.other = products.target[1].matrix - products.target[0].matrix;
+  const auto column = [&]() -> const float* {
+    if constexpr (!kMakes) return WrittenColumns{source.x}();
+    auto* const made = reinterpret_cast<float*>(column_shared);
+    make_column(source, products.k, static_cast<int>(threadIdx.x) / kWarp, kProductWarps, of_parts,
+                StoreFloats{made, std::is_same_v<Type, Bf16Rows>});
+    __syncthreads();
+    return made;
+  };
   const BlockColumns one{0, 1, nullptr, 1};
-  for (int block = static_cast<int>(blockIdx.x); block < blocks; block += static_cast<int>(gridDim.x)) {
-    const int t = both ? 0 : target_of(products, block);
-    BlockTask task = task_of(products, t, block, both ? 1 : kRows, 0);
-    if (both) task.other = products.target[1].matrix - products.target[0].matrix;
-    const BlockTotal total = multiply_block<Type, 16 / Type::kBytes, 1, kRows, kAhead>(task, one, make_once);
-    if (kRows == 2 && both)
-      finish_gated(products, gated, total);
-    else
-      finish(products, t, 0, one, total);
-  }
+  const BlockTotal total = multiply_block<Type, 16 / Type::kBytes, 1, kRows, kAhead>(task, one, column);
+  if (kRows == 2 && both)
+    finish_gated(products, gated, total);
+  else
+    finish(products, t, 0, one, total);
 }
 
 template <class Type>
 void launch_type(std::span<const Target> targets, const ColumnSource& source, const Launch& at,
                  const GatedResult& gated) {
   const bool both = gated.y != nullptr, few = !both && has_few_rows(targets);
+  const bool makes = source.norm != nullptr || std::is_same_v<Type, Bf16Rows>;
   const FloatProducts p =
       float_products_of(targets, nullptr, 16 / Type::kBytes, both || few ? 1 : 2, /*experts=*/false);
-  const int blocks = both ? p.target[1].first_block : p.blocks;
-  const int at_once = kBlocksTogether * ring_device().multiprocessors;
-  launch(few ? float_column_kernel<Type, 1, 6> : float_column_kernel<Type, 2, 3>,
-         dim3(static_cast<unsigned>(std::min(blocks, at_once))), dim3(kProductThreads), column_bytes(p.k), at, p,
-         source, gated, blocks);
+  const auto blocks = static_cast<unsigned>(both ? p.target[1].first_block : p.blocks);
+  const auto kernel = !makes ? float_column_kernel<Type, 2, 3, false>
+                      : few  ? float_column_kernel<Type, 1, 6, true>
+                             : float_column_kernel<Type, 2, 3, true>;
+  launch(kernel, dim3(blocks), dim3(kProductThreads), makes ? column_bytes(p.k) : 0, at, p, source, gated);
 }
 
 }  // namespace
 
 bool makes_float_column(std::span<const MatrixType> matrices) {
-  if (matrices.empty() || matrices.size() > kMaxTargets) return false;
   const MatrixType& first = matrices[0];
   return !has_tiles(first.type) && column_bytes(first.k) <= kColumnBytes &&
          std::all_of(matrices.begin(), matrices.end(),

@@ -7,7 +7,7 @@
 
 namespace llm::cuda {
 
-/// Whether all are of one float type and their column has room in a block's memory.
+/// Whether all, one or more, are of one float type and their column has room in a block's memory.
 bool makes_float_column(std::span<const MatrixType>);
 void float_column_products(std::span<const Target>, const ColumnSource&, const Launch&, const GatedResult&);
 

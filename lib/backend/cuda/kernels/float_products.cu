@@ -127,7 +127,6 @@ bool loads_wide(const MatrixType& m) {
   return m.n >= kExpertRows && m.k * static_cast<std::int64_t>(info(m.type).block_bytes) % 16 == 0;
 }
 bool has_few_rows(std::span<const Target> targets) {
-  constexpr std::int64_t kFewRows = 512;
   return std::all_of(targets.begin(), targets.end(), [](const Target& t) { return t.type.n < kFewRows; });
 }
 

@@ -264,7 +264,7 @@ __device__ __forceinline__ void finish(const FloatProducts& p, int t, int expert
 
 /// Whether loads of 16 bytes can be used for a matrix at an aligned place, and for columns at one.
 bool loads_wide(const MatrixType&);
-/// Whether a warp has one row of them in hand, so that there are more blocks than multiprocessors.
+/// Whether all have fewer than kFewRows.
 bool has_few_rows(std::span<const Target>);
 /// Targets of one storage type for a kernel with `rows_in_hand` and `per_load`.
 FloatProducts float_products_of(std::span<const Target>, const float* x, int per_load, int rows_in_hand, bool experts);

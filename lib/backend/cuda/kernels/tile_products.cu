@@ -118,6 +118,11 @@ void tile_products(std::span<const Target> targets, const std::byte* x, int capa
   }
 }
 
+bool makes_norms(std::span<const MatrixType> matrices) {
+  return std::all_of(matrices.begin(), matrices.end(),
+                     [](const MatrixType& m) { return has_tiles(m.type) || m.n < kFewRows; });
+}
+
 bool makes_columns(std::span<const MatrixType> matrices) {
   if (matrices.empty() || matrices.size() > kMaxTargets) return false;
   if (makes_float_column(matrices)) return true;
