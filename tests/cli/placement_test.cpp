@@ -203,7 +203,8 @@ TEST_CASE("what cannot be and contradictions are usage errors") {
   check_refusal(bench({"-sm", "none", "-ts", "1,1"}), 2, "--split-mode none and --tensor-split contradict");
   check_refusal(bench({"-sm", "layer", "-mg", "0"}), 2, "--main-gpu and --split-mode layer contradict");
   check_refusal(bench({"-ts", "1", "-mg", "0"}), 2, "--main-gpu and --tensor-split contradict");
-  check_refusal(bench({}, {{"LLAMA_ARG_SPLIT_MODE", "row"}}), 2, "--split-mode is set by LLAMA_ARG_SPLIT_MODE");
+  check_refusal(bench({}, {{"LLM_RUN_SPLIT_MODE", "row"}}), 2,
+                "LLM_RUN_SPLIT_MODE: the parts of one matrix stay together");
   for (const char* option : {"-ncffn", "-ot", "--op-offload"}) {
     INFO(option);
     check_refusal(bench({option, "1"}), 2,

@@ -97,12 +97,8 @@ struct Loader {
   std::unique_ptr<Model> operator()(const PlacementOptions& placement, const std::string& backend = "device",
                                     LoadOptions::Weights weights = LoadOptions::Weights::Load,
                                     const std::string& host = "cpu") {
-    LoadOptions o{.path = folder / "model.gguf",
-                  .backend = backend,
-                  .placement = placement,
-                  .host = host,
-                  .threads = 2,
-                  .progress = {}};
+    LoadOptions o{.path = folder / "model.gguf", .backend = backend, .host = host, .threads = 2, .progress = {}};
+    o.placement = placement;
     o.bytes_per_thread = 0;
     o.weights = weights;
     o.backends = [this](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
