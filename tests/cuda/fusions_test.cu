@@ -415,6 +415,23 @@ TEST_CASE("products of one column that make its form themselves, with the norm b
   REQUIRE(find_fusions(Layers(DType::F16, {1, 1, 1}).run_dense(2), kTiles).own_columns.empty());
 }
 
+TEST_CASE("attention of one token turns its heads") {
+  const Graph one = Layers(DType::F16, {1, 1, 1}).run_dense(2);
+  const Fusions found = find_fusions(one, {});
+  REQUIRE(found.rope_appends.size() == 2);
+  for (const RopeAppendNodes& m : found.rope_appends) {
+    REQUIRE(m.attention == m.append + 1);
+    for (const std::uint32_t value : {m.q, m.k, one.nodes()[m.append].in[1]}) {
+      const std::vector<LateRead> late = late_reads(one, found);
+      REQUIRE(std::any_of(late.begin(), late.end(),
+                          [&](const LateRead& r) { return r.value == value && r.node == *m.attention; }));
+    }
+  }
+  const Graph two = Layers(DType::F16, {2, 1, 1}).run_dense(1);
+  REQUIRE(find_fusions(two, {}).rope_appends.size() == 1);
+  REQUIRE_FALSE(find_fusions(two, {}).rope_appends[0].attention.has_value());
+}
+
 TEST_CASE("products that are no place for a norm leave it a kernel of its own, and still have the gate behind them") {
   const Graph g = Layers(DType::F16, {1, 1, 1}).run_dense(2);
   const Fusions found = find_fusions(g, {.makes_columns = always, .makes_norms = never});

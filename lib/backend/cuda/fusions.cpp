@@ -25,7 +25,7 @@ class Finder {
     const auto rope_q = rope_k ? rope_like(*rope_k, append) : std::nullopt;
     if (!rope_q) return std::nullopt;
     const std::uint32_t q = g_.nodes()[*rope_q].in[0], k = g_.nodes()[*rope_k].in[0];
-    RopeAppendNodes found{*rope_q, *rope_k, append, std::nullopt, q, k};
+    RopeAppendNodes found{*rope_q, *rope_k, append, std::nullopt, q, k, attention_behind(*rope_q, append)};
     const auto norm_q = sole_use<RmsNorm>(q), norm_k = sole_use<RmsNorm>(k);
     if (norm_q && norm_k && g_.nodes()[*norm_q].op == g_.nodes()[*norm_k].op) {
       RopeAppendNodes with_norms = found;
@@ -145,6 +145,17 @@ class Finder {
     return found ? node : std::nullopt;
   }
 
+  /// Of one token.
+  std::optional<std::size_t> attention_behind(std::size_t rope_q, std::size_t append) const {
+    const std::size_t next = append + 1;
+    if (g_.bucket().tokens != 1 || next == g_.nodes().size()) return std::nullopt;
+    const Node& node = g_.nodes()[next];
+    const std::uint32_t rotated = g_.nodes()[rope_q].out[0];
+    const bool reads_both =
+        std::holds_alternative<Attention>(node.op) && node.in[0] == rotated && node.in[1] == g_.nodes()[append].out[0];
+    return reads_both && readers_[rotated] == 1 ? std::optional(next) : std::nullopt;
+  }
+
   /// The last other rope before `end` that turns heads of the same width by the same angles.
   std::optional<std::size_t> rope_like(std::size_t rope, std::size_t end) const {
     const Node& wanted = g_.nodes()[rope];
@@ -231,7 +242,8 @@ Graph keep_single_rows(Graph g) {
 std::vector<LateRead> late_reads(const Graph& g, const Fusions& fusions) {
   std::vector<LateRead> reads;
   for (const RopeAppendNodes& m : fusions.rope_appends) {
-    for (const std::uint32_t value : {m.q, m.k, g.nodes()[m.rope_q].in[1]}) reads.push_back({value, m.append});
+    for (const std::uint32_t value : {m.q, m.k, g.nodes()[m.append].in[1], g.nodes()[m.rope_q].in[1]})
+      reads.push_back({value, m.attention.value_or(m.append)});
   }
   for (const CombineNormNodes& m : fusions.combine_norms) {
     for (const std::uint32_t value : g.nodes()[m.combine].in) reads.push_back({value, m.norm});

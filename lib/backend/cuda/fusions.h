@@ -15,7 +15,8 @@
 namespace llm::cuda {
 
 /// Rope of queries and of keys, and KvAppend: nothing else uses the rotated keys, and nothing but reshapes runs
-/// between. With the norms of the heads of both, where nothing else uses what they make.
+/// between. With the norms of the heads of both, where nothing else uses what they make. Of one token, with the
+/// attention that is next and alone uses the rotated queries (rope_append_attend(), where the cache allows it).
 struct RopeAppendNodes {
   struct Norms {
     std::size_t q, k;
@@ -23,6 +24,7 @@ struct RopeAppendNodes {
   std::size_t rope_q, rope_k, append;
   std::optional<Norms> norms;
   std::uint32_t q, k;  ///< values that it reads: before the norms
+  std::optional<std::size_t> attention = {};
 };
 
 /// Combine, and behind it the AddRmsNorm that alone uses the sum.

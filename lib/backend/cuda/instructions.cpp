@@ -26,6 +26,14 @@ constexpr int kWideGroup = 32, kNarrowGroup = 8;
 
 using Emit = std::function<void(const StepLaunch&)>;
 
+AttentionShape attention_shape(const Graph& graph, const Node& attention, const CacheView& cache) {
+  const auto& op = std::get<Attention>(attention.op);
+  return {.heads = static_cast<int>(graph.info(attention.in[0]).type.shape[1]),
+          .scale = op.scale,
+          .window = op.window,
+          .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32};
+}
+
 /// Makes the instructions of one node.
 class NodeCompiler {
  public:
@@ -113,24 +121,24 @@ class NodeCompiler {
 
   /// This node is the KvAppend of them.
   void rope_append(const RopeAppendNodes& nodes) {
-    const Node& rope_q = graph_.nodes()[nodes.rope_q];
-    const Node* const norm_q = nodes.norms ? &graph_.nodes()[nodes.norms->q] : nullptr;
-    const Node* const norm_k = nodes.norms ? &graph_.nodes()[nodes.norms->k] : nullptr;
-    const ValueInfo& q = graph_.info(nodes.q);
-    const RopeAppend fused{.q = f32(q),
-                           .k = f32(graph_.info(nodes.k)),
-                           .v = f32(in(1)),
-                           .table = f32(graph_.info(rope_q.in[1])),
-                           .rotated_q = f32(graph_.info(rope_q.out[0])),
-                           .heads = static_cast<int>(q.type.shape[1]),
-                           .norm_q = norm_q == nullptr ? nullptr : vector_of(norm_q->in[1]),
-                           .norm_k = norm_k == nullptr ? nullptr : vector_of(norm_k->in[1]),
-                           .eps = norm_q == nullptr ? 0.0f : std::get<RmsNorm>(norm_q->op).eps};
+    const RopeAppend fused = raw_heads(nodes);
     const CacheView cache = site_.cache.view(in(2).cache.layer);
-    add(norm_q == nullptr ? "with both ropes" : "with both norms and ropes",
-        [=, op = std::get<Rope>(rope_q.op), step = site_.step](const StepLaunch& s) {
+    add(fused.norm_q == nullptr ? "with both ropes" : "with both norms and ropes",
+        [=, op = rope_of(nodes), step = site_.step](const StepLaunch& s) {
           cuda::rope_append(op, fused, cache, step, s.tokens, s.at);
         });
+  }
+
+  /// This node is the Attention of them.
+  void rope_append_attend(const RopeAppendNodes& nodes) {
+    const RopeAppend fused = raw_heads(nodes);
+    const AttentionSite at = attention_site();
+    add(fused.norm_q == nullptr ? "one token, with both ropes and the cache"
+                                : "one token, with norms, ropes and the cache",
+        [=, op = rope_of(nodes), y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+          cuda::rope_append_attend(op, fused, y, at.cache, at.shape, step, at.positions, at.scratch, at.arrivals, s.at);
+        });
+    convert(node_.out[0]);
   }
 
   /// This node is the last of them: a Linear that makes its column itself, or the gate behind it.
@@ -193,26 +201,18 @@ class NodeCompiler {
     convert(node_.out[0]);
   }
 
-  void operator()(const Attention& op) {
-    const ValueInfo& q = in(0);
-    const CacheView cache = site_.cache.view(in(1).cache.layer);
-    const AttentionShape shape{.heads = static_cast<int>(q.type.shape[1]),
-                               .scale = op.scale,
-                               .window = op.window,
-                               .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32};
-    const std::int64_t positions = site_.cache.most_positions();
-    const AttentionMemory memory = attention_memory(cache, shape);
+  void operator()(const Attention&) {
+    const AttentionSite at = attention_site();
     const bool tensor_cores =
-        site_.prompt_attention && graph_.bucket().tokens > kMaxColumns && prompt_attention_refusal(cache) == nullptr;
+        site_.prompt_attention && graph_.bucket().tokens > kMaxColumns && prompt_attention_refusal(at.cache) == nullptr;
     add(tensor_cores ? "attention: by tensor cores, single tokens in f32" : "attention in f32",
-        [=, q = f32(q), y = f32(out(0)), step = site_.step, scratch = site_.cache.scratch(memory.scratch),
-         arrivals = site_.cache.arrivals(memory.arrivals)](const StepLaunch& s) {
+        [=, q = f32(in(0)), y = f32(out(0)), step = site_.step](const StepLaunch& s) {
           const bool prompt =
               tensor_cores && s.spans != nullptr && s.tokens >= kPromptTokens * static_cast<int>(s.spans->size());
           if (prompt) {
-            attend_prompt(q, y, cache, shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
+            attend_prompt(q, y, at.cache, at.shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
           } else {
-            attend(q, y, cache, shape, step, s.tokens, positions, scratch, arrivals, s.at);
+            attend(q, y, at.cache, at.shape, step, s.tokens, at.positions, at.scratch, at.arrivals, s.at);
           }
         });
     convert(node_.out[0]);
@@ -396,6 +396,38 @@ class NodeCompiler {
     return most;
   }
 
+  /// What attention of this node has beside its operands.
+  struct AttentionSite {
+    CacheView cache;
+    AttentionShape shape;
+    std::int64_t positions;
+    std::byte *scratch, *arrivals;
+  };
+  AttentionSite attention_site() const {
+    const CacheView cache = site_.cache.view(in(1).cache.layer);
+    const AttentionShape shape = attention_shape(graph_, node_, cache);
+    const AttentionMemory memory = attention_memory(cache, shape);
+    return {cache, shape, site_.cache.most_positions(), site_.cache.scratch(memory.scratch),
+            site_.cache.arrivals(memory.arrivals)};
+  }
+
+  const Rope& rope_of(const RopeAppendNodes& nodes) const { return std::get<Rope>(graph_.nodes()[nodes.rope_q].op); }
+  RopeAppend raw_heads(const RopeAppendNodes& nodes) const {
+    const Node &rope_q = graph_.nodes()[nodes.rope_q], &append = graph_.nodes()[nodes.append];
+    const Node* const norm_q = nodes.norms ? &graph_.nodes()[nodes.norms->q] : nullptr;
+    const Node* const norm_k = nodes.norms ? &graph_.nodes()[nodes.norms->k] : nullptr;
+    const ValueInfo& q = graph_.info(nodes.q);
+    return {.q = f32(q),
+            .k = f32(graph_.info(nodes.k)),
+            .v = f32(graph_.info(append.in[1])),
+            .table = f32(graph_.info(rope_q.in[1])),
+            .rotated_q = f32(graph_.info(rope_q.out[0])),
+            .heads = static_cast<int>(q.type.shape[1]),
+            .norm_q = norm_q == nullptr ? nullptr : vector_of(norm_q->in[1]),
+            .norm_k = norm_k == nullptr ? nullptr : vector_of(norm_k->in[1]),
+            .eps = norm_q == nullptr ? 0.0f : std::get<RmsNorm>(norm_q->op).eps};
+  }
+
   void add(std::string how, Emit launch) { into_.instructions.push_back({index_, std::move(how), std::move(launch)}); }
 
   /// That a value's own kernel writes.
@@ -518,6 +550,16 @@ class NodeCompiler {
 
 }  // namespace
 
+namespace {
+
+/// Whether attention of one token turns its heads itself.
+bool turns_heads(const Site& site, const Node& attention) {
+  const CacheView cache = site.cache.view(site.graph.info(attention.in[1]).cache.layer);
+  return attends_with_rope(cache, attention_shape(site.graph, attention, cache), site.cache.most_positions());
+}
+
+}  // namespace
+
 std::byte* value_data(const Site& site, std::uint32_t value) {
   const std::uint64_t offset = site.plan.memory.offset[value];
   check(offset != MemoryPlan::kNone, "a result has memory");
@@ -548,7 +590,12 @@ Compiled compile_fused(const Site& site) {
     for (const RopeAppendNodes& m : fusions.rope_appends) {
       instead[m.rope_q] = instead[m.rope_k] = nothing;
       if (m.norms) instead[m.norms->q] = instead[m.norms->k] = nothing;
-      instead[m.append] = [&m](NodeCompiler& c) { c.rope_append(m); };
+      if (m.attention && turns_heads(site, nodes[*m.attention])) {
+        instead[m.append] = nothing;
+        instead[*m.attention] = [&m](NodeCompiler& c) { c.rope_append_attend(m); };
+      } else {
+        instead[m.append] = [&m](NodeCompiler& c) { c.rope_append(m); };
+      }
     }
   }
   for (const CombineNormNodes& m : fusions.combine_norms) {

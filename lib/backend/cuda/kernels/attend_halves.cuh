@@ -51,7 +51,9 @@ class AttendHalves {
   static constexpr int kColumns = Tiles::kColumns, kSteps = Tiles::kSteps;
   static constexpr int kParts = Parts<kBFloat16>::kCount;
   static constexpr int kQueryWords = kDims / 2 + 4;  ///< of a part; columns lie in different banks
-  static_assert(kTiles >= 3 && kHeads * kParts * kQueryWords <= kWarps * kSums);
+  static constexpr int kKeyWarp = kWarps - 1,
+                       kValueWarp = kWarps - 2;  ///< that bring those of the token into the cache
+  static_assert(kTiles >= 3 && kHeads * kParts * kQueryWords + kWarps * kDims <= kWarps * kSums);
 
  public:
   __device__ __forceinline__ AttendHalves(const AttendArgs& args, unsigned char* shared, int token, int position,
@@ -85,7 +87,10 @@ class AttendHalves {
   __device__ __forceinline__ void run() {
     if (split >= keys.stripes()) return;
     float x[kDims / 32];
-    load_queries(x);
+    if (a.raw.k == nullptr)
+      load_queries(x);
+    else
+      turn_heads(x);
 #pragma unroll 1
     for (; begun < kTiles; ++begun) begin_copy();
     divide_queries(x);
@@ -199,6 +204,46 @@ class AttendHalves {
         a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims + lane;
 #pragma unroll
     for (int i = 0; i < kDims / 32; ++i) x[i] = warp < results.n_heads() ? __ldcg(q + i * 32) : 0.0f;
+  }
+  /// The same of queries that have to be turned; and the token's key and value go into the cache, by the CTA that reads
+  /// them.
+  __device__ __forceinline__ void turn_heads(float (&x)[kDims / 32]) const {
+    float* const row = sums + kHeads * kParts * kQueryWords + warp * kDims;
+    const RawHeads& raw = a.raw;
+#pragma unroll
+    for (int i = 0; i < kDims / 32; ++i) x[i] = 0;
+    if (warp < results.n_heads()) {
+      const float* const q = a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims;
+      turn(q, raw.norm_q, row, [=](int i, float y) { row[i] = y; });
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kDims / 32; ++i) x[i] = row[i * 32 + lane];
+      __syncwarp();
+    }
+    if (keys.stripe_of(keys.chunks - 1) % a.splits != split) return;
+    append_heads(row);
+    __syncthreads();  // before any warp copies them
+  }
+  template <class Put>
+  __device__ __forceinline__ void turn(const float* head, const float* norm, float* row, const Put& put) const {
+    BlockPart x = load_fresh_part(head, 0, kDims);
+    if (norm != nullptr) x = normed_head(x, load_part(norm, 0, kDims, true), kDims, a.raw.eps);
+    rotate(x, kDims, a.raw.table + static_cast<std::int64_t>(token) * a.raw.turn.n_rot, a.raw.turn, row, put);
+  }
+  __device__ __forceinline__ void append_heads(float* row) const {
+    using Element = std::conditional_t<kBFloat16, __nv_bfloat16, __half>;
+    const int slot = __ldcg(a.raw.slots + token);
+    if (slot < 0 || warp < kValueWarp) return;
+    const std::int64_t from = (static_cast<std::int64_t>(token) * a.kv_heads + kv_head) * kDims;
+    const std::int64_t to =
+        ((std::int64_t{slot / kCacheBlock} * a.kv_heads + kv_head) * kCacheBlock + slot % kCacheBlock) * kDims;
+    if (warp == kValueWarp) {
+      auto* const values = reinterpret_cast<Element*>(a.raw.values) + to;
+      for (int i = lane; i < kDims; i += 32) store(values + i, __ldcg(a.raw.v + from + i));
+    } else {
+      auto* const key = reinterpret_cast<Element*>(a.raw.keys) + to;
+      turn(a.raw.k + from, a.raw.norm_k, row, [=](int i, float y) { store(key + i, y); });
+    }
   }
   /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them. What is neither a
   /// number nor finite stays so.

@@ -75,15 +75,6 @@ struct StoreFloats {
   }
 };
 
-/// Past the first cache, which may hold what an earlier step had in the same place. Zeros behind the row's end.
-__device__ __forceinline__ BlockPart load_fresh_part(const float* row, int block, int k) {
-  const auto quad = [&](int i) {
-    return i < k ? __ldcg(reinterpret_cast<const float4*>(row + i)) : make_float4(0, 0, 0, 0);
-  };
-  const int first = block * kBlockK + 4 * lane_id();
-  return {quad(first), quad(first + kBlockK / 2)};
-}
-
 /// Gives a column to `store`, block by block, when the previous kernel has ended: the work of `warps` warps, of which
 /// the caller is number `warp`.
 template <class Store>
