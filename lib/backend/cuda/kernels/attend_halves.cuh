@@ -87,12 +87,14 @@ class AttendHalves {
   __device__ __forceinline__ void run() {
     if (split >= keys.stripes()) return;
     float x[kDims / 32];
+    BlockPart raw;
     if (a.raw.k == nullptr)
       load_queries(x);
     else
-      turn_heads(x);
+      ask_heads(raw);
 #pragma unroll 1
     for (; begun < kTiles; ++begun) begin_copy();
+    if (a.raw.k != nullptr) turn_queries(raw, x);
     divide_queries(x);
     typename Tiles::Queries q;
     take_queries(q);
@@ -205,45 +207,50 @@ class AttendHalves {
 #pragma unroll
     for (int i = 0; i < kDims / 32; ++i) x[i] = warp < results.n_heads() ? __ldcg(q + i * 32) : 0.0f;
   }
-  /// The same of queries that have to be turned; and the token's key and value go into the cache, by the CTA that reads
-  /// them.
-  __device__ __forceinline__ void turn_heads(float (&x)[kDims / 32]) const {
-    float* const row = sums + kHeads * kParts * kQueryWords + warp * kDims;
+  /// Of queries that have to be turned: a warp's head as it came, while the token's key and value go into the cache, by
+  /// the CTA that reads them, before any warp copies them.
+  __device__ __forceinline__ void ask_heads(BlockPart& query) const {
     const RawHeads& raw = a.raw;
-#pragma unroll
-    for (int i = 0; i < kDims / 32; ++i) x[i] = 0;
     if (warp < results.n_heads()) {
-      const float* const q = a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims;
-      turn(q, raw.norm_q, row, [=](int i, float y) { row[i] = y; });
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < kDims / 32; ++i) x[i] = row[i * 32 + lane];
-      __syncwarp();
+      query = load_fresh_part(a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims,
+                              0, kDims);
     }
     if (keys.stripe_of(keys.chunks - 1) % a.splits != split) return;
-    append_heads(row);
-    __syncthreads();  // before any warp copies them
-  }
-  template <class Put>
-  __device__ __forceinline__ void turn(const float* head, const float* norm, float* row, const Put& put) const {
-    BlockPart x = load_fresh_part(head, 0, kDims);
-    if (norm != nullptr) x = normed_head(x, load_part(norm, 0, kDims, true), kDims, a.raw.eps);
-    rotate(x, kDims, a.raw.table + static_cast<std::int64_t>(token) * a.raw.turn.n_rot, a.raw.turn, row, put);
-  }
-  __device__ __forceinline__ void append_heads(float* row) const {
-    using Element = std::conditional_t<kBFloat16, __nv_bfloat16, __half>;
-    const int slot = __ldcg(a.raw.slots + token);
-    if (slot < 0 || warp < kValueWarp) return;
+    const int slot = __ldcg(raw.slots + token);
     const std::int64_t from = (static_cast<std::int64_t>(token) * a.kv_heads + kv_head) * kDims;
     const std::int64_t to =
         ((std::int64_t{slot / kCacheBlock} * a.kv_heads + kv_head) * kCacheBlock + slot % kCacheBlock) * kDims;
-    if (warp == kValueWarp) {
-      auto* const values = reinterpret_cast<Element*>(a.raw.values) + to;
-      for (int i = lane; i < kDims; i += 32) store(values + i, __ldcg(a.raw.v + from + i));
-    } else {
-      auto* const key = reinterpret_cast<Element*>(a.raw.keys) + to;
-      turn(a.raw.k + from, a.raw.norm_k, row, [=](int i, float y) { store(key + i, y); });
+    using Element = std::conditional_t<kBFloat16, __nv_bfloat16, __half>;
+    if (slot >= 0 && warp == kValueWarp) {
+      auto* const value = reinterpret_cast<Element*>(raw.values) + to;
+#pragma unroll
+      for (int i = 0; i < kDims / 32; ++i) store(value + lane + 32 * i, __ldcg(raw.v + from + lane + 32 * i));
     }
+    if (slot >= 0 && warp == kKeyWarp) {
+      auto* const key = reinterpret_cast<Element*>(raw.keys) + to;
+      turn(load_fresh_part(raw.k + from, 0, kDims), raw.norm_k, [=](int i, float y) { store(key + i, y); });
+    }
+    __syncthreads();
+  }
+  /// The same, turned.
+  __device__ __forceinline__ void turn_queries(const BlockPart& query, float (&x)[kDims / 32]) const {
+    float* const row = raw_row();
+    if (warp < results.n_heads()) turn(query, a.raw.norm_q, [=](int i, float y) { row[i] = y; });
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kDims / 32; ++i) x[i] = warp < results.n_heads() ? row[i * 32 + lane] : 0.0f;
+  }
+  /// A warp's place for a head, behind the queries.
+  __device__ __forceinline__ float* raw_row() const { return sums + kHeads * kParts * kQueryWords + warp * kDims; }
+  template <class Put>
+  __device__ __forceinline__ void turn(BlockPart x, const float* norm, const Put& put) const {
+    const Angles angles(a.raw.table + static_cast<std::int64_t>(token) * a.raw.turn.n_rot, a.raw.turn);
+    if (norm != nullptr) {
+      const BlockPart weight = load_part(norm, 0, kDims, true);
+      x = normed_head(x, weight, kDims, a.raw.eps);
+    }
+    __syncwarp();  // the row has been read
+    rotate(x, kDims, angles, a.raw.turn, raw_row(), put);
   }
   /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them. What is neither a
   /// number nor finite stays so.

@@ -45,15 +45,15 @@ __global__ void __launch_bounds__(kHeadsTogether* kWarp)
     for (int i = lane_id(); i < g.dim_v; i += kWarp) store(values + to * g.dim_v + i, a.v[from * g.dim_v + i]);
     return;
   }
-  const float* const table = a.table + token * g.turn.n_rot;
+  const Angles angles(a.table + token * g.turn.n_rot, g.turn);
   BlockPart x = load_part((is_query ? a.q : a.k) + from * g.dim_k, 0, g.dim_k, g.wide);
   if (norm != nullptr) x = normed_head(x, weight, g.dim_k, a.eps);
   if (is_query) {
     float* const y = a.rotated_q + from * g.dim_k;
-    rotate(x, g.dim_k, table, g.turn, rows[warp], [y](int i, float v) { y[i] = v; });
+    rotate(x, g.dim_k, angles, g.turn, rows[warp], [y](int i, float v) { y[i] = v; });
   } else {
     K* const y = keys + to * g.dim_k;
-    rotate(x, g.dim_k, table, g.turn, rows[warp], [y](int i, float v) { store(y + i, v); });
+    rotate(x, g.dim_k, angles, g.turn, rows[warp], [y](int i, float v) { store(y + i, v); });
   }
 }
 
