@@ -56,7 +56,7 @@ class Layer {
   Found in_two_launches(const Launch& at) const {
     const Results r(s_);
     const TokenRoute route{op(), s_.experts, logits_.data(), r.ids.data(), r.weights.data()};
-    token_gate_up(gate(), up(), route, x_.data(), {.y = r.glu.data(), .activation = s_.activation}, down(), at);
+    token_gate_up(gate(), up(), route, x_.data(), {.y = r.glu.data(), .activation = s_.activation}, at);
     Target last = down();
     last.y = r.y.data();
     token_down(last, route, r.glu.data(), at);

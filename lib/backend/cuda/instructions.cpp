@@ -183,8 +183,8 @@ class NodeCompiler {
     const GatedResult gated{.y = f32(out(0)), .activation = std::get<Glu>(node_.op).activation};
     add("one token's experts, which it finds: " + few_text(targets) + ", glu behind",
         [=, route = token_route(nodes), x = f32(graph_.info(linear.in[0])),
-         next = make_targets(graph_.nodes()[nodes.down])[0], count = tokens(out(0))](const StepLaunch& s) {
-          if (count(s) > 0) cuda::token_gate_up(targets[0], targets[1], route, x, gated, next, s.at);
+         count = tokens(out(0))](const StepLaunch& s) {
+          if (count(s) > 0) cuda::token_gate_up(targets[0], targets[1], route, x, gated, s.at);
         });
   }
 

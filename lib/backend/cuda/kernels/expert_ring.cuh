@@ -83,16 +83,6 @@ __device__ __forceinline__ void find_experts(const ExpertRing& p, std::int32_t* 
   route.weights[lane] = weights[lane];
 }
 
-__device__ __forceinline__ void ask_for_next(const ExpertRing& p, const std::int32_t* ids) {
-  const ExpertRing::Next& next = p.next;
-  for (int strip = static_cast<int>(blockIdx.x); strip < next.strips; strip += static_cast<int>(gridDim.x)) {
-    for (int i = 0; i < p.route.op.top_k; ++i) {
-      const std::int64_t at = std::int64_t{ids[i]} * next.strips + strip;
-      prefetch_strip(next.matrix + at * next.strip_bytes, next.strip_bytes);
-    }
-  }
-}
-
 /// By `warps` warps, of which the caller is number `warp`.
 template <class T>
 __device__ __forceinline__ void make_expert_columns(std::byte* to, const typename ExpertPlaces<T>::Columns& places,
@@ -181,7 +171,6 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
       const std::int64_t strip = std::int64_t{ids[v.route]} * p.strips + v.strip;
       produce<T>(from.matrix + strip * strip_bytes<T>(k), k, places, barriers, at, policy);
     });
-    ask_for_next(p, ids);
     return;
   }
 

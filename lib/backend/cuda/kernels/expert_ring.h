@@ -20,13 +20,6 @@ struct ExpertRing {
   float* y = nullptr;        ///< gated: [top_k][n]; added up: [n]
   Activation activation = Activation::Silu;
   int stages = 0, strips = 0;
-  /// Of the same experts, what the next launch reads: the second cache is asked for it behind the launch's own weights.
-  struct Next {
-    const std::byte* matrix = nullptr;
-    std::uint32_t strip_bytes = 0;
-    int strips = 0;
-  };
-  Next next = {};
   int experts_in_turn() const { return targets == 2 ? 1 : route.op.top_k; }
   int turns() const { return targets == 2 ? strips * route.op.top_k : strips; }
 };

@@ -38,15 +38,11 @@ bool takes_token_experts(const ExpertShapes& s) {
 }
 
 void token_gate_up(const Target& gate, const Target& up, const TokenRoute& route, const float* x, const GatedResult& y,
-                   const Target& next, const Launch& at) {
+                   const Launch& at) {
   ExpertRing ring = gate_up_ring(gate, up, route);
   ring.x = x;
   ring.y = y.y;
   ring.activation = y.activation;
-  ring.next.strips = static_cast<int>(strips(next.type.n));
-  ring.next.matrix = next.matrix;
-  ring.next.strip_bytes =
-      static_cast<std::uint32_t>(matrix_bytes(next.type) / static_cast<std::size_t>(ring.next.strips));
   check(launch_ring(gate.type.type, ring, &at), "experts of one token run by the ring");
 }
 

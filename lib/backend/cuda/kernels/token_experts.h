@@ -31,10 +31,9 @@ struct ExpertShapes {
 bool takes_token_experts(const ExpertShapes&);
 
 /// Writes route.ids and route.weights, and `y` [top_k][n]: activation(gate x) * (up x) of each expert chosen. `x` [k]
-/// is aligned to 16 bytes; the targets' y are not written. `next`, the matrices of the token_down() behind it, is on its
-/// way into the second cache afterwards.
+/// is aligned to 16 bytes; the targets' y are not written.
 void token_gate_up(const Target& gate, const Target& up, const TokenRoute& route, const float* x, const GatedResult& y,
-                   const Target& next, const Launch&);
+                   const Launch&);
 
 /// down.y [n] = the sum over the experts chosen of weight * (down x), x [top_k][k] aligned to 16 bytes.
 void token_down(const Target& down, const TokenRoute& route, const float* x, const Launch&);
