@@ -20,7 +20,6 @@ struct ExpertRing {
   float* y = nullptr;        ///< gated: [top_k][n]; added up: [n]
   Activation activation = Activation::Silu;
   int stages = 0, strips = 0;
-  int experts_in_turn() const { return targets == 2 ? 1 : route.op.top_k; }
   int turns() const { return targets == 2 ? strips * route.op.top_k : strips; }
 };
 
