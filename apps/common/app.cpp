@@ -83,8 +83,10 @@ std::unique_ptr<Model> load_on(const BackendChoice& choice, const ModelOptions& 
     warnings.push_back({"no-effect", "--threads-batch has no effect on the backend " +
                                          std::string(model->backend().name()) + ", only on cpu"});
   print_warnings(warnings);
-  if (!model->placement().empty())
-    (choice.placement.layers == PlacementOptions::kFitting ? note : verbose)(model->placement());
+  if (!model->placement().empty()) {
+    const bool fitted = choice.placement.layers == PlacementOptions::kFitting && !model->runs_on_one();
+    (fitted || model->devices() > 1 ? note : verbose)(model->placement());
+  }
   return model;
 }
 

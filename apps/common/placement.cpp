@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <vector>
 
 #include "backend/registry/registry.h"
 #include "base/error.h"
@@ -18,8 +19,10 @@ std::string list_of_devices() {
   std::string text;
   for (std::size_t i = 0; i < report.gpus.size(); ++i) {
     const Gpu& gpu = report.gpus[i];
-    text += "GPU " + std::to_string(i) + ": " + gpu_text(gpu) + ", " + bytes_text(free_gpu_memory(i)) + " of " +
-            bytes_text(gpu.memory) + " free\n";
+    text += gpu_name(static_cast<int>(i)) + ": " + gpu_text(gpu) + ", " +
+            (gpu.why_not.empty() ? bytes_text(free_gpu_memory(i)) + " of " + bytes_text(gpu.memory) + " free"
+                                 : "cannot be used: " + gpu.why_not) +
+            "\n";
   }
   return report.state == GpuReport::State::Usable ? text : text + "no GPU can be used: " + report.reason + "\n";
 }
@@ -39,16 +42,62 @@ std::string asked(const Placement& p) { return p.option + " " + value_text(p.gpu
 void refuse_contradictions(const Placement& p) {
   const bool named = !p.backend.empty(), gpu = p.backend == "cuda";
   const std::string name = "--backend " + p.backend;
+  refuse_contradictions(p.gpus);
+  if (named && !gpu && !p.gpus.named.empty()) contradiction(name, "--device " + gpu_name(p.gpus.named.front()));
   if (named && p.gpu_layers != Placement::kAuto && gpu != (p.gpu_layers > 0)) contradiction(name, asked(p));
   if (p.host_option.empty()) return;
+  if (!p.gpus.named.empty()) contradiction("--device " + gpu_name(p.gpus.named.front()), p.host_option);
   if (gpu) contradiction(name, p.host_option);
   if (p.gpu_layers > 0) contradiction(asked(p), p.host_option);
 }
 
-/// What of the model runs on the GPU.
-PlacementOptions on_gpu(const Placement& p) {
+/// What of the model runs on which GPUs.
+PlacementOptions on_gpus(const Placement& p, const GpuReport& report) {
   const bool all = p.gpu_layers == Placement::kAuto && !p.backend.empty();  // who names it wants it
-  return {.layers = all ? Placement::kAll : p.gpu_layers, .host_experts = p.cpu_experts, .room = p.room};
+  PlacementOptions o{.layers = all ? Placement::kAll : p.gpu_layers, .host_experts = p.cpu_experts, .room = p.room};
+  std::vector<int> usable;
+  for (std::size_t i = 0; i < report.gpus.size(); ++i) {
+    if (report.gpus[i].why_not.empty()) usable.push_back(static_cast<int>(i));
+  }
+  choose_devices(o, p.gpus, usable, [](int gpu) { return free_gpu_memory(static_cast<std::size_t>(gpu)); });
+  return o;
+}
+
+void add_device_options(CLI::App& cli, Placement& p) {
+  const auto set_devices = [&p](const std::string& text) {
+    if (text == "none") {
+      p.host_option = "--device none";
+    } else if (p.host_option == "--device none") {
+      p.host_option.clear();
+    }
+    p.gpus.named = text == "none" ? std::vector<int>() : parse_gpus("--device", text);
+  };
+  cli.add_option_function<std::string>("--device", set_devices,
+                                       "the GPUs that may be used, as --list-devices names them, such as CUDA0,CUDA1 "
+                                       "(default: all); none: the CPU computes, as -ngl 0")
+      ->type_name("GPU,...|none")
+      ->take_last();
+  cli.add_option_function<std::string>(
+         "--split-mode", [&p](const std::string& text) { p.gpus.split = parse_split("--split-mode", text); },
+         "layer: whole layers go to all GPUs, one after the other; none: to one; default: to the one with the most "
+         "free memory, to all if it has no room for what -ngl asks for and the cache")
+      ->type_name("none|layer")
+      ->take_last();
+  cli.add_option_function<std::string>(
+         "--tensor-split", [&p](const std::string& text) { p.gpus.shares = parse_shares("--tensor-split", text); },
+         "how many of the layers each GPU gets, as proportions: 3,1; implies --split-mode layer (default: by free "
+         "memory)")
+      ->type_name("X,...")
+      ->take_last();
+  cli.add_option_function<std::string>(
+         "--main-gpu",
+         [&p](const std::string& text) {
+           p.gpus.main = static_cast<int>(parse_integer("--main-gpu", text, 0, kMaxInt32 - 1));
+         },
+         "the GPU of a model that runs on one, counted from 0 among those of --device (default: the one with the most "
+         "free memory)")
+      ->type_name("N")
+      ->take_last();
 }
 
 }  // namespace
@@ -88,17 +137,7 @@ void add_placement_options(CLI::App& cli, Placement& p) {
          "the same for the experts of the first N layers")
       ->type_name("N")
       ->take_last();
-  const auto set_device = [&p](const std::string& text) {
-    if (text != "none") {
-      throw Error(ErrorKind::Usage, "option --device " + escaped(text) +
-                                        " is recognised, not supported yet: a model runs on the first GPU of "
-                                        "--list-devices; CUDA_VISIBLE_DEVICES chooses which that is");
-    }
-    p.host_option = "--device none";
-  };
-  cli.add_option_function<std::string>("--device", set_device, "none: the CPU computes, as -ngl 0")
-      ->type_name("none")
-      ->take_last();
+  add_device_options(cli, p);
   cli.add_flag_callback(
       "--no-kv-offload", [&p] { p.host_option = "--no-kv-offload"; },
       "keys and values stay in the host's memory; so does the model then, as -ngl 0");
@@ -115,14 +154,20 @@ void add_placement_options(CLI::App& cli, Placement& p) {
 BackendChoice choose_backend(const Placement& p) {
   using Failure = BackendChoice::Failure;
   refuse_contradictions(p);
-  if (!p.backend.empty()) return {p.backend, p.backend == "cuda" ? on_gpu(p) : PlacementOptions{}};
+  if (!p.backend.empty() && p.backend != "cuda") return {p.backend};
   if (p.gpu_layers == 0 || !p.host_option.empty()) return {"cpu"};
   const GpuReport report = look_for_gpus();
+  const bool unasked = p.gpu_layers == Placement::kAuto && p.gpus.named.empty() && p.backend.empty();
   if (report.state == GpuReport::State::Usable)
-    return {"cuda", on_gpu(p), p.gpu_layers == Placement::kAuto ? Failure::MeansCpu : Failure::IsTheUsers};
+    return {"cuda", on_gpus(p, report), unasked ? Failure::MeansCpu : Failure::IsTheUsers};
+  if (!p.backend.empty()) return {p.backend};  // which says why it cannot
   if (p.gpu_layers != Placement::kAuto) {
     throw Error(ErrorKind::Device, "option " + asked(p) + ": no GPU can be used: " + report.reason +
                                        "; 0 and auto run the model on the CPU");
+  }
+  if (!p.gpus.named.empty()) {
+    throw Error(ErrorKind::Device, "option --device " + gpu_name(p.gpus.named.front()) +
+                                       ": no GPU can be used: " + report.reason + "; none runs the model on the CPU");
   }
   if (report.state == GpuReport::State::Unusable) warn_of_cpu(report.reason);
   return {"cpu"};

@@ -1,5 +1,5 @@
-// Where a model runs, on the CPU, a GPU or both: the options -ngl, -cmoe, --device, --backend, and the choice that
-// follows from them.
+// Where a model runs, on the CPU, on GPUs or both: the options -ngl, -cmoe, --device, -sm, --backend, and the choice
+// that follows from them.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "backend/cuda/gpus.h"
 #include "common/cli_fwd.h"
+#include "runtime/device_choice.h"
 #include "runtime/placement.h"
 
 namespace llm::app {
@@ -19,12 +20,13 @@ struct Placement {
   int cpu_experts = 0;                  ///< layers, from the first, whose experts the CPU computes
   std::string host_option = {};         ///< one that wants all in the host's memory, "--device none"; empty: none
   PlacementOptions::Room room = {};     ///< what the program will run
+  DeviceWish gpus = {};                 ///< which of several
 };
 
 /// "NVIDIA H200, compute capability 9.0"
 std::string gpu_text(const Gpu&);
 
-/// -ngl, -cmoe, -ncmoe, --device, --no-kv-offload, --list-devices, --backend.
+/// -ngl, -cmoe, -ncmoe, --device, -sm, -ts, -mg, --no-kv-offload, --list-devices, --backend.
 void add_placement_options(CLI::App&, Placement&);
 
 /// "5", "auto" or "all". Throws ErrorKind::Usage.

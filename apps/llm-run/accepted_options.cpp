@@ -30,7 +30,6 @@ struct AcceptedValue {
 };
 constexpr AcceptedValue kValues[] = {
     {"--flash-attn", "on|auto", "on auto 1 true enabled", "attention never writes its whole matrix"},
-    {"--split-mode", "none", "none", "a model runs on one GPU"},
     {"--fit", "off", "off 0 false disabled", "no option is changed to fit a GPU's memory, but for -ngl auto"},
     {"--prio", "0", "0", "threads have the priority that the program was given"},
     {"--poll", "50", "50", "threads that wait for each other spin a while, then sleep"},

@@ -142,18 +142,31 @@ void backends(int threads, std::vector<Finding>& findings) {
   }
 }
 
-Finding gpu() {
+Finding gpu(const std::string& subject, const GpuReport& report, std::size_t i) {
+  const Gpu& gpu = report.gpus[i];
+  if (!gpu.why_not.empty()) return {Verdict::Note, subject, gpu.why_not, "no model runs there"};
+  try {
+    return {Verdict::Ok, subject,
+            gpu_text(gpu) + "; driver for CUDA " + report.driver + ", built with " + report.toolkit + "; " +
+                bytes_text(free_gpu_memory(i)) + " free of " + bytes_text(gpu.memory)};
+  } catch (const Error& e) {
+    return {Verdict::Warning, subject, e.what(), "no model runs there"};
+  }
+}
+
+void gpus(std::vector<Finding>& findings) {
   const GpuReport report = look_for_gpus();
   using State = GpuReport::State;
+  if (report.state == State::Usable) {
+    for (std::size_t i = 0; i < report.gpus.size(); ++i)
+      findings.push_back(gpu(i == 0 ? "gpu" : "gpu " + gpu_name(static_cast<int>(i)), report, i));
+    return;
+  }
   const Verdict unusable = report.state == State::Unusable ? Verdict::Warning : Verdict::Note;
-  if (report.state == State::NotBuilt) return {unusable, "gpu", "built without CUDA"};
-  if (report.state != State::Usable) return {unusable, "gpu", report.reason, "a model runs on the CPU"};
-  try {
-    return {Verdict::Ok, "gpu",
-            gpu_text(report.gpus.front()) + "; driver for CUDA " + report.driver + ", built with " + report.toolkit +
-                "; " + bytes_text(free_gpu_memory(0)) + " free of " + bytes_text(report.gpus.front().memory)};
-  } catch (const Error& e) {
-    return {Verdict::Warning, "gpu", e.what(), "a model runs on the CPU"};
+  if (report.state == State::NotBuilt) {
+    findings.push_back({unusable, "gpu", "built without CUDA"});
+  } else {
+    findings.push_back({unusable, "gpu", report.reason, "a model runs on the CPU"});
   }
 }
 
@@ -278,7 +291,7 @@ int run_doctor(const DoctorOptions& o, int given_threads) {
   std::vector<Finding> findings{processor(features), instruction_set(features), threads(given_threads), memory()};
   variables(findings);  // before the backends, which set some for their libraries
   backends(n, findings);
-  findings.push_back(gpu());
+  gpus(findings);
   const bool wrong =
       std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::Wrong; });
   Speed speed;

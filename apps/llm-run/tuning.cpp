@@ -146,10 +146,12 @@ std::vector<Candidate> measure(const ModelOptions& options) {
   Warnings ignored;  // load_model() gives them
   std::vector<Candidate> all;
   for (const int n : numbers_of_threads()) {
-    const auto prepare = [&](GgufFile& file) { options.overrides.apply(file, ignored); };
+    LoadOptions load;
+    load.path = options.path;
+    load.threads = n;
+    load.prepare = [&](GgufFile& file) { options.overrides.apply(file, ignored); };
     Candidate c{.threads = n, .model = {}, .session = {}};
-    c.model = Model::load({.path = options.path, .backend = "cpu", .threads = n, .prepare = prepare, .progress = {}},
-                          ignored);
+    c.model = Model::load(load, ignored);
     c.session = std::make_unique<Session>(*c.model, SessionOptions{.context = kPrompt + kTokens});
     all.push_back(std::move(c));
   }

@@ -44,7 +44,8 @@ struct StepData {
   std::span<const DrawRule> draws = {};
 };
 
-/// Caller's memory for a graph input or output, f32 or int32 as its type says, large enough for the step's rows.
+/// Caller's memory for a graph input or output, f32 or int32 as its type says, large enough for the step's rows: the
+/// host's, or a device's that the program's own reaches.
 struct Binding {
   std::string_view value;  ///< name
   std::byte* data = nullptr;
@@ -123,6 +124,13 @@ class HostMemory {
   virtual std::byte* data() const = 0;
 };
 
+/// A device's memory, which bindings of programs on devices that reach it may lie in.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual std::byte* data() const = 0;
+};
+
 struct StepTiming {
   std::string_view op;
   std::string_view value;  ///< name of the first result
@@ -167,7 +175,7 @@ class Executable {
 
 /// One memory, and what of a model's graphs a backend keeps there.
 struct MemoryShare {
-  std::string name;  ///< whose it is: "CPU", "GPU"
+  std::string name;  ///< whose it is: "CPU", "GPU", of several GPUs "CUDA1"
   std::uint64_t available = 0;
   Layout layout = Layout::File;  ///< of its weights: pages of a mapped file can be dropped and read again
   std::uint64_t weights = 0;     ///< bytes that are still to come out of `available`
@@ -191,6 +199,11 @@ class Backend {
   virtual std::vector<MemoryShare> memory(std::span<const Graph> largest) const = 0;
   /// Uninitialised, for results of steps; bindings may lie elsewhere too.
   virtual std::unique_ptr<HostMemory> host_memory(std::size_t bytes);
+  /// Whether values can go from this device to the other, which may be the same, and back without the host's memory:
+  /// both copy to and from device_memory() of either.
+  virtual bool reaches(const Backend& /*other*/) const { return false; }
+  /// Uninitialised, for values on their way from one device to another; null of devices that reach no other.
+  virtual std::unique_ptr<DeviceMemory> device_memory(std::size_t /*bytes*/) { return nullptr; }
   /// Whether steps may draw. Then a step may be submitted before the one before it was waited for, which it may take
   /// tokens from: two at once, waited for in their order.
   virtual bool draws() const { return false; }
@@ -234,6 +247,8 @@ struct BackendOptions {
   /// A result may not depend on the rows beside it or on how a prompt was cut into steps, whatever that costs. The cpu
   /// and reference backends never let it.
   bool deterministic = false;
+  /// Which of several devices of the backend's kind, by its number there; the CPU is one.
+  int device = 0;
 };
 
 }  // namespace llm

@@ -20,6 +20,11 @@ std::string bytes_text(std::uint64_t bytes) {
   return fixed_text(value, unit == 0 ? 0 : 1) + " " + std::string(kUnits[unit]);
 }
 
+std::string owned_text(const std::string& memory) {
+  const bool numbered = memory.back() >= '0' && memory.back() <= '9';
+  return (numbered ? "" : "the ") + memory + "'s memory";
+}
+
 std::string number_text(std::int64_t n) {
   std::string text = std::to_string(n);
   const std::size_t first_digit = n < 0 ? 1 : 0;

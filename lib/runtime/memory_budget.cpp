@@ -31,7 +31,7 @@ bool holds(const ContextRequest& r, const MemoryNeeds& m, std::int64_t context) 
 
 /// Which memory a figure is of, where a model is in several: " in the GPU's memory".
 std::string where(const ContextRequest& r, const MemoryNeeds& m) {
-  return r.memories.size() > 1 ? " in the " + m.name + "'s memory" : "";
+  return r.memories.size() > 1 ? " in " + owned_text(m.name) : "";
 }
 
 [[noreturn]] void does_not_fit(const ContextRequest& r, std::int64_t context) {

@@ -14,7 +14,7 @@
 #include "models/registry.h"
 #include "runtime/checked_backend.h"
 #include "runtime/figures.h"
-#include "runtime/placed_backend.h"
+#include "runtime/place.h"
 #include "runtime/screening.h"
 #include "runtime/session.h"
 
@@ -86,13 +86,13 @@ void warn_unused(const std::vector<std::string>& unused, const ModelDims& dims, 
 }
 
 /// Mapped weights that are larger than memory are read again and again; those that a backend keeps itself must fit.
-void check_memory(const Backend& backend, const Graph& graph, Warnings& warnings) {
+void check_memory(const Backend& backend, const Graph& graph, const std::string& placement, Warnings& warnings) {
   for (const MemoryShare& share : backend.memory({&graph, 1})) {
     if (share.weights <= share.available) continue;
     const std::string figures = bytes_text(share.weights) + " and " + bytes_text(share.available);
     if (share.layout == Layout::Device) {
-      throw Error(ErrorKind::Memory,
-                  "the weights take " + figures + " of the " + share.name + "'s memory are available");
+      throw Error(ErrorKind::Memory, "the weights take " + figures + " of " + owned_text(share.name) +
+                                         " are available" + (placement.empty() ? "" : " (" + placement + ")"));
     }
     warnings.push_back({"memory", "the weights take " + figures +
                                       " of memory are available: they will be read from disk again and again"});
@@ -133,24 +133,19 @@ std::unique_ptr<Backend> checked_if_wanted(std::unique_ptr<Backend> backend, con
 
 ModelLayers layers_of(const ModelDims& dims) { return {.count = dims.n_layers, .experts = dims.experts > 0}; }
 
-[[noreturn]] void refuse_any_part(const Backend& device, ModelLayers layers) {
-  const MemoryShare share = device.memory({}).front();
-  throw Error(ErrorKind::Memory, "not one of the model's " + std::to_string(layers.count + 1) +
-                                     " layers fits with its cache into the " + share.name +
-                                     "'s memory: " + bytes_text(share.available) + " available");
-}
-
 }  // namespace
 
 Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std::move(spec)) {}
 
 std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warnings) {
   const int threads = options.threads > 0 ? options.threads : default_threads().threads;
-  const BackendOptions backend_options{.threads = threads,
-                                       .prompt_threads = options.prompt_threads,
-                                       .isa = options.isa,
-                                       .bytes_per_thread = options.bytes_per_thread,
-                                       .deterministic = options.deterministic};
+  const BackendOptions backend_options{
+      .threads = threads,
+      .prompt_threads = options.prompt_threads,
+      .isa = options.isa,
+      .bytes_per_thread = options.bytes_per_thread,
+      .deterministic = options.deterministic,
+      .device = options.placement.devices.at(static_cast<std::size_t>(options.placement.preferred))};
   auto backend = options.backends(options.backend, backend_options);
 
   GgufFile file = GgufFile::open(options.path, warnings);
@@ -168,15 +163,13 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
   refuse_unused_scales(unused, model->file_);
   warn_unused(unused, model->dims(), warnings);
   const Graph graph = optimize(as_written);
-  const PlacementOptions placement = model->place(options, backend_options, std::move(backend), graph);
+  model->place(options, backend_options, std::move(backend));
   model->backend_ = checked_if_wanted(std::move(model->backend_), backend_options);
   model->check_support();
 
   model->measure(graph);
   const std::vector<WeightPlan> plan = plan_weights(graph, *model->backend_);
-  if (has_host_part(placement, layers_of(model->dims())))
-    model->placement_ = placement_text(placement, layers_of(model->dims()), model->backend_->memory({&graph, 1}));
-  check_memory(*model->backend_, graph, warnings);
+  check_memory(*model->backend_, graph, model->placement_, warnings);
   if (options.weights == LoadOptions::Weights::Leave) return model;
   screen_small_weights(model->file_, graph);
   model->source_ = std::make_unique<FileWeights>(model->file_, model->weight_bytes_, options.progress);
@@ -185,30 +178,30 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
   return model;
 }
 
-PlacementOptions Model::place(const LoadOptions& options, const BackendOptions& backend_options,
-                              std::unique_ptr<Backend> backend, const Graph& graph) {
+void Model::place(const LoadOptions& options, const BackendOptions& backend_options, std::unique_ptr<Backend> backend) {
   const ModelLayers layers = layers_of(dims());
-  PlacementOptions placement = options.placement;
+  const PlacementOptions& wish = options.placement;
+  const bool fitting = wish.layers == PlacementOptions::kFitting, several = wish.devices.size() > 1;
   backend_ = std::move(backend);
-  if (!has_host_part(placement, layers)) return placement;
-  const bool fitting = placement.layers == PlacementOptions::kFitting;
-  if (fitting) check_support();  // before anything is planned there
-  std::vector<std::unique_ptr<Backend>> devices;
-  devices.push_back(std::move(backend_));
-  devices.push_back(options.backends(options.host, backend_options));
-  const Backend &device = *devices.front(), &host = *devices.back();
-  if (fitting) {
-    const Bucket largest = largest_bucket(device, {.sequences = placement.room.sequences});
-    placement.layers = fitting_layers(placement, layers, devices, this->graph(largest), dims().context);
-    if (placement.layers == 0) refuse_any_part(device, layers);
-  }
-  if (has_host_part(placement, layers)) {
-    std::string name = placement_name(placement, layers, device, host);
-    backend_ = make_placed_backend(std::move(devices), placement_rules(placement, layers), graph, std::move(name));
-  } else {
-    backend_ = std::move(devices.front());
-  }
-  return placement;
+  if (!fitting && !several && !has_host_part({{std::min(wish.layers, layers.count + 1)}, wish.host_experts}, layers))
+    return;
+  if (fitting || several) check_support();  // before anything is planned there
+  const auto make_device = [&](int device) {
+    BackendOptions own = backend_options;
+    own.device = device;
+    return options.backends(options.backend, own);
+  };
+  Placed placed =
+      llm::place(std::move(backend_), {.wish = wish,
+                                       .layers = layers,
+                                       .context = dims().context,
+                                       .graph = [this](Bucket bucket) { return graph(bucket); },
+                                       .make_device = make_device,
+                                       .make_host = [&] { return options.backends(options.host, backend_options); }});
+  backend_ = std::move(placed.backend);
+  placement_ = std::move(placed.text);
+  devices_ = placed.devices;
+  runs_on_one_ = placed.is_one;
 }
 
 Graph Model::graph_before_passes(Bucket bucket) const { return build_graph(spec_, file_, bucket); }

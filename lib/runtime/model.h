@@ -22,7 +22,7 @@ namespace llm {
 struct LoadOptions {
   std::filesystem::path path;
   std::string backend = "cpu";
-  PlacementOptions placement = {};  ///< how much of the model runs on `backend`
+  PlacementOptions placement = {};  ///< how much of the model runs on `backend`, on which devices
   std::string host = "cpu";         ///< backend of the rest
   int threads = 0;                  ///< 0: default_threads()
   int prompt_threads = 0;           ///< BackendOptions::prompt_threads
@@ -60,15 +60,19 @@ class Model {
   std::uint64_t weight_bytes() const { return weight_bytes_; }
   /// Bytes of weights that one token reads (of an embedding table one row, of experts those in use), for speed limits.
   std::uint64_t weight_bytes_per_token() const { return weight_bytes_per_token_; }
-  /// "GPU: 20 of 33 layers, 7.1 GiB; CPU: the rest"; empty where one backend computes all.
+  /// "GPU: 20 of 33 layers, 7.1 GiB; CPU: the rest"; empty where one backend computes all and no other could.
   const std::string& placement() const { return placement_; }
+  /// Of the backend's kind, that compute a part of it.
+  int devices() const { return devices_; }
+  /// One backend computes all of it.
+  bool runs_on_one() const { return runs_on_one_; }
   /// Elements of all weights that the model reads.
   std::uint64_t parameter_count() const { return parameter_count_; }
 
  private:
   Model(GgufFile file, ModelSpec spec);
-  /// Takes the backend, or puts it and the host's together; gives what became of the options.
-  PlacementOptions place(const LoadOptions&, const BackendOptions&, std::unique_ptr<Backend>, const Graph&);
+  /// Takes the backend, or puts it and others together.
+  void place(const LoadOptions&, const BackendOptions&, std::unique_ptr<Backend>);
   void check_support() const;
   void measure(const Graph&);
   GgufFile file_;
@@ -78,6 +82,8 @@ class Model {
   std::unique_ptr<WeightSource> source_;
   std::unique_ptr<WeightStore> weights_;
   std::string placement_;
+  int devices_ = 1;
+  bool runs_on_one_ = true;
   std::uint64_t weight_bytes_ = 0, weight_bytes_per_token_ = 0, parameter_count_ = 0;
 };
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "graph/memory_plan.h"
+#include "runtime/borders.h"
 
 namespace llm {
 namespace {
@@ -50,57 +50,26 @@ struct PlacedWorkspace final : Workspace {
     for (const auto& part : parts) sum += part == nullptr ? 0 : part->bytes();
     return sum;
   }
-  std::byte* border_data() const {
+  /// Values on their way from one segment to another lie there; a memory's number is that of Borders.
+  std::byte* border_data(int memory) const {
+    if (memory != kHostMemory) return device_borders.at(memory)->data();
     const auto address = reinterpret_cast<std::uintptr_t>(border->data());
     return border->data() + ((kAlign - address % kAlign) % kAlign);
   }
   std::vector<std::unique_ptr<Workspace>> parts;
-  std::unique_ptr<HostMemory> border;  ///< values on their way from one segment to another
-  std::uint64_t border_bytes = 0;
-};
-
-bool is_handed_over(const ValueInfo& v) { return v.kind == ValueKind::Input && v.input == StepInput::None; }
-
-/// The segments as nodes of a graph whose values are those that cross: its memory plan is where they lie. `of` are ids
-/// by name.
-struct Borders {
-  Borders(std::span<const Segment> segments, const Graph& whole) {
-    Graph graph;
-    std::vector<std::uint32_t> outputs;
-    const auto local = [&](const ValueInfo& v) {
-      const auto [at, is_new] = of.emplace(v.name, 0);
-      if (is_new) {
-        ValueInfo crossing = v;
-        crossing.kind = ValueKind::Result;
-        at->second = graph.add_value(std::move(crossing));
-      }
-      return at->second;
-    };
-    for (const Segment& s : segments) {
-      Node node{.op = Add{}};
-      for (const ValueInfo& v : s.graph.values()) {
-        if (is_handed_over(v)) node.in.push_back(local(v));
-      }
-      for (const std::uint32_t id : s.graph.outputs()) node.out.push_back(local(s.graph.info(id)));
-      graph.add_node(std::move(node));
-    }
-    for (const std::uint32_t id : whole.outputs()) outputs.push_back(of.at(whole.info(id).name));
-    graph.set_outputs(std::move(outputs));
-    plan = plan_memory(graph, std::vector<std::uint64_t>(segments.size(), 0));
-  }
-  /// MemoryPlan::kNone for what the caller binds.
-  std::uint64_t offset(const std::string& name) const { return plan.offset[of.at(name)]; }
-
-  std::map<std::string, std::uint32_t> of;
-  MemoryPlan plan;
+  std::unique_ptr<HostMemory> border;
+  std::map<int, std::unique_ptr<DeviceMemory>> device_borders;
+  std::map<int, std::uint64_t> border_bytes;
 };
 
 class PlacedExecutable final : public Executable {
  public:
-  PlacedExecutable(std::vector<Segment> segments, const Graph& whole, const PlacedWorkspace& workspace)
+  PlacedExecutable(std::vector<Segment> segments, const Graph& whole, const PlacedWorkspace& workspace,
+                   std::span<const std::unique_ptr<Backend>> devices)
       : segments_(std::move(segments)) {
-    const Borders borders(segments_, whole);
-    check(borders.plan.bytes <= workspace.border_bytes, "the workspace was made for a bucket at least as large");
+    const Borders borders(segments_, whole, devices);
+    for (const auto& [memory, bytes] : borders.bytes())
+      check(bytes <= workspace.border_bytes.at(memory), "the workspace was made for a bucket at least as large");
     for (const Segment& s : segments_) {
       Piece piece;
       for (const ValueInfo& v : s.graph.values()) {
@@ -112,9 +81,9 @@ class PlacedExecutable final : public Executable {
   }
 
   const std::vector<Segment>& segments() const { return segments_; }
-  void set_program(std::size_t segment, std::unique_ptr<Executable> program, std::string_view device) {
+  void set_program(std::size_t segment, std::unique_ptr<Executable> program, std::string device) {
     pieces_[segment].program = std::move(program);
-    pieces_[segment].device = device;
+    pieces_[segment].device = std::move(device);
   }
 
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
@@ -148,14 +117,14 @@ class PlacedExecutable final : public Executable {
   };
   struct Piece {
     std::unique_ptr<Executable> program;
-    std::string_view device;
+    std::string device;
     std::vector<Place> in, out;
   };
 
   static Place place(const ValueInfo& v, const Borders& borders, const PlacedWorkspace& workspace) {
-    const std::uint64_t offset = borders.offset(v.name);
+    const auto [memory, offset] = borders.place(v.name);
     if (offset == MemoryPlan::kNone) return {{.value = v.name}, true};
-    return {{.value = v.name, .data = workspace.border_data() + offset, .bytes = v.type.bytes()}, false};
+    return {{.value = v.name, .data = workspace.border_data(memory) + offset, .bytes = v.type.bytes()}, false};
   }
   static void bind_callers(Binding& binding, std::span<const Binding> out) {
     const auto found = std::find_if(out.begin(), out.end(), [&](const Binding& b) { return b.value == binding.value; });
@@ -185,7 +154,7 @@ class PlacedExecutable final : public Executable {
 std::string PlacedExecutable::describe() const {
   std::vector<std::pair<std::string, std::vector<std::size_t>>> kinds;  // in the order of their first appearance
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    std::string text = " on " + std::string(pieces_[i].device) + ":\n" + pieces_[i].program->describe();
+    std::string text = " on " + pieces_[i].device + ":\n" + pieces_[i].program->describe();
     if (!text.ends_with('\n')) text += '\n';
     const auto same = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == text; });
     if (same == kinds.end()) {
@@ -200,13 +169,6 @@ std::string PlacedExecutable::describe() const {
     all += std::to_string(numbers.front() + 1) + " of " + std::to_string(pieces_.size()) + text;
   }
   return all;
-}
-
-/// Of what crosses borders; a best fit may pack a smaller bucket's values a little less well.
-std::uint64_t border_bytes(std::span<const Graph> largest, std::span<const PlacementRule> rules) {
-  std::uint64_t bytes = 0;
-  for (const Graph& graph : largest) bytes = std::max(bytes, Borders(partition(graph, rules), graph).plan.bytes);
-  return bytes + bytes / 8;
 }
 
 /// The segments of each device.
@@ -306,8 +268,14 @@ class PlacedBackend final : public Backend {
     const auto parts = by_device(devices_.size(), rules_, largest);
     for (std::size_t d = 0; d < devices_.size(); ++d)
       workspace->parts.push_back(parts[d].empty() ? nullptr : devices_[d]->make_workspace(parts[d]));
-    workspace->border_bytes = border_bytes(largest, rules_);
-    workspace->border = host_memory(workspace->border_bytes + kAlign);
+    workspace->border_bytes = border_bytes(largest, rules_, devices_);
+    for (const auto& [memory, bytes] : workspace->border_bytes) {
+      if (memory == kHostMemory) {
+        workspace->border = host_memory(bytes + kAlign);
+      } else {
+        workspace->device_borders[memory] = devices_[static_cast<std::size_t>(memory)]->device_memory(bytes);
+      }
+    }
     return workspace;
   }
 
@@ -316,12 +284,11 @@ class PlacedBackend final : public Backend {
     const auto& w = dynamic_cast<const PlacedWeights&>(weights);
     const auto& s = dynamic_cast<PlacedStates&>(states);
     const auto& m = dynamic_cast<PlacedWorkspace&>(workspace);
-    auto program = std::make_unique<PlacedExecutable>(partition(g, rules_), g, m);
+    auto program = std::make_unique<PlacedExecutable>(partition(g, rules_), g, m, devices_);
     for (std::size_t i = 0; i < program->segments().size(); ++i) {
       const Segment& segment = program->segments()[i];
       const auto d = static_cast<std::size_t>(segment.backend);
-      program->set_program(i, devices_[d]->compile(segment.graph, *w.parts[d], *s.parts[d], *m.parts[d]),
-                           devices_[d]->name());
+      program->set_program(i, devices_[d]->compile(segment.graph, *w.parts[d], *s.parts[d], *m.parts[d]), label(d));
     }
     return program;
   }
@@ -332,6 +299,13 @@ class PlacedBackend final : public Backend {
     std::set<int> layers;  ///< that keep keys and values there
   };
 
+  /// Of several of one kind by their memories.
+  std::string label(std::size_t d) const {
+    const std::string_view kind = devices_[d]->name();
+    const auto alike =
+        std::count_if(devices_.begin(), devices_.end(), [&](const auto& b) { return b->name() == kind; });
+    return alike > 1 ? devices_[d]->memory({}).front().name : std::string(kind);
+  }
   const Backend& device_of(const Graph& g, const Node& n) const {
     return *devices_[static_cast<std::size_t>(backend_of(g, n, rules_))];
   }
@@ -360,11 +334,18 @@ std::vector<MemoryShare> placed_memory(std::span<const std::unique_ptr<Backend>>
                                        std::span<const PlacementRule> rules, std::span<const Graph> largest) {
   const auto parts = by_device(devices.size(), rules, largest);
   std::vector<MemoryShare> all;
+  std::vector<std::string> names;  // of each device's own memory
   for (std::size_t d = 0; d < devices.size(); ++d) {
-    for (MemoryShare& share : devices[d]->memory(parts[d])) merge(all, std::move(share));
+    std::vector<MemoryShare> shares = devices[d]->memory(parts[d]);
+    names.push_back(shares.front().name);
+    for (MemoryShare& share : shares) merge(all, std::move(share));
   }
-  for (MemoryShare& share : all) {
-    if (share.layout == Layout::File) share.workspace += border_bytes(largest, rules);
+  for (const auto& [memory, bytes] : border_bytes(largest, rules, devices)) {
+    const auto d = static_cast<std::size_t>(memory);
+    for (MemoryShare& share : all) {
+      const bool here = memory == kHostMemory ? share.layout == Layout::File : share.name == names[d];
+      if (here) share.workspace += bytes;
+    }
   }
   return all;
 }

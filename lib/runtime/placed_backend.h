@@ -1,5 +1,5 @@
 // Several backends that look like one: each computes its part of every graph, values that cross from one part to the
-// next go through this machine's memory.
+// next go through this machine's memory, or from device to device where these reach each other.
 #pragma once
 
 #include <memory>

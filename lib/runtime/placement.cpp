@@ -1,7 +1,9 @@
 #include "runtime/placement.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include "base/error.h"
 #include "runtime/figures.h"
 #include "runtime/memory_budget.h"
 #include "runtime/placed_backend.h"
@@ -9,15 +11,19 @@
 namespace llm {
 namespace {
 
-constexpr int kDevice = 0, kHost = 1;
 /// Of a context that nobody asked for, what a placement makes room for.
 constexpr std::int64_t kLeastContext = 4096;
 
-bool is_whole(const PlacementOptions& o, ModelLayers m) { return o.layers > m.count; }
-/// Of the layers that the device computes; the head's number if it computes that alone.
-int first_layer(const PlacementOptions& o, ModelLayers m) { return is_whole(o, m) ? 0 : m.count + 1 - o.layers; }
-/// One past the last layer whose experts the host computes for the device.
-int experts_end(const PlacementOptions& o, ModelLayers m) { return m.experts ? std::min(o.host_experts, m.count) : 0; }
+int sum(const std::vector<int>& layers) { return std::accumulate(layers.begin(), layers.end(), 0); }
+bool is_whole(const LayerPlan& p, ModelLayers m) { return sum(p.layers) > m.count; }
+/// Of the layers that a device computes; the head's number if it computes that alone.
+int first_layer(const LayerPlan& p, ModelLayers m, std::size_t device = 0) {
+  int first = m.count + 1 - sum(p.layers);
+  for (std::size_t d = 0; d < device; ++d) first += p.layers[d];
+  return first;
+}
+/// One past the last layer whose experts the host computes for the devices.
+int experts_end(const LayerPlan& p, ModelLayers m) { return m.experts ? std::min(p.host_experts, m.count) : 0; }
 
 PlacementRule rule(int backend) {
   return {.first_layer = {}, .last_layer = {}, .role = {}, .tensor_pattern = {}, .backend = backend};
@@ -28,23 +34,68 @@ std::string layers_text(int first, int last) {
                        : "layers " + std::to_string(first) + "-" + std::to_string(last);
 }
 
-}  // namespace
-
-bool has_host_part(const PlacementOptions& o, ModelLayers m) {
-  return o.layers == PlacementOptions::kFitting || !is_whole(o, m) || experts_end(o, m) > first_layer(o, m);
+/// "layers 12-31 and the head", of a device.
+std::string part_text(const LayerPlan& p, ModelLayers m, std::size_t device) {
+  const int first = first_layer(p, m, device), end = first + p.layers[device];
+  if (first == m.count) return "the head";
+  return layers_text(first, std::min(end, m.count) - 1) + (end > m.count ? " and the head" : "");
 }
 
-std::vector<PlacementRule> placement_rules(const PlacementOptions& o, ModelLayers m) {
-  std::vector<PlacementRule> rules{rule(kDevice)};
-  if (!is_whole(o, m)) {
-    // What is outside the layers has the number -1: the embedding and the angles stay where the first layer is.
-    PlacementRule before = rule(kHost), head = rule(kDevice);
-    before.last_layer = first_layer(o, m) - 1;
-    head.role = Role::Head;
-    rules.insert(rules.end(), {before, head});
+/// The largest of 0..most that `fitting` takes; a larger one takes no less.
+int largest_fitting(int most, const std::function<bool(int)>& fitting) {
+  if (most == 0 || fitting(most)) return most;
+  int some = 0, too_many = most;
+  while (too_many - some > 1) {
+    const int middle = some + (too_many - some) / 2;
+    (fitting(middle) ? some : too_many) = middle;
   }
-  if (const int end = experts_end(o, m); end > 0) {
-    PlacementRule experts = rule(kHost);
+  return some;
+}
+
+/// The last device gets as many as it has room for, then the one before.
+std::vector<int> fill(int most, std::size_t devices, const Fits& fits) {
+  std::vector<int> layers(devices, 0);
+  for (std::size_t d = devices; d-- > 0;) {
+    layers[d] = largest_fitting(most - sum(layers), [&, others = layers](int n) {
+      std::vector<int> some = others;
+      some[d] = n;
+      return fits(some);
+    });
+  }
+  return layers;
+}
+
+std::size_t first_used(const std::vector<int>& layers) {
+  const auto used = std::find_if(layers.begin(), layers.end(), [](int n) { return n > 0; });
+  return used == layers.end() ? 0 : static_cast<std::size_t>(used - layers.begin());
+}
+
+}  // namespace
+
+bool has_host_part(const LayerPlan& p, ModelLayers m) {
+  return !is_whole(p, m) || experts_end(p, m) > first_layer(p, m);
+}
+
+std::vector<PlacementRule> placement_rules(const LayerPlan& p, ModelLayers m) {
+  const int host = static_cast<int>(p.layers.size());
+  // What is outside the layers has the number -1: the embedding and the angles stay where the first layer is.
+  std::vector<PlacementRule> rules{rule(is_whole(p, m) ? static_cast<int>(first_used(p.layers)) : host)};
+  for (std::size_t d = 0; d < p.layers.size(); ++d) {
+    const int first = first_layer(p, m, d), last = std::min(first + p.layers[d], m.count) - 1;
+    if (last < first) continue;
+    PlacementRule own = rule(static_cast<int>(d));
+    own.first_layer = first;
+    own.last_layer = last;
+    rules.push_back(own);
+  }
+  if (const auto last = std::find_if(p.layers.rbegin(), p.layers.rend(), [](int n) { return n > 0; });
+      last != p.layers.rend()) {
+    PlacementRule head = rule(static_cast<int>(p.layers.rend() - last) - 1);
+    head.role = Role::Head;
+    rules.push_back(head);
+  }
+  if (const int end = experts_end(p, m); end > 0) {
+    PlacementRule experts = rule(host);
     experts.first_layer = 0;
     experts.last_layer = end - 1;
     experts.role = Role::Experts;
@@ -53,50 +104,88 @@ std::vector<PlacementRule> placement_rules(const PlacementOptions& o, ModelLayer
   return rules;
 }
 
-std::string placement_name(const PlacementOptions& o, ModelLayers m, const Backend& device, const Backend& host) {
-  const std::string on_device(device.name()), on_host(host.name());
-  std::string text = on_device + " and " + on_host;
-  const int first = first_layer(o, m), end = experts_end(o, m);
-  if (!is_whole(o, m))
+std::string placement_name(const LayerPlan& p, ModelLayers m, std::string_view device, std::string_view host) {
+  const std::string on_device(device), on_host(host);
+  const std::size_t devices = p.layers.size();
+  std::string text = devices == 1 ? on_device : std::to_string(devices) + " x " + on_device;
+  if (has_host_part(p, m)) text += " and " + on_host;
+  const int first = first_layer(p, m), end = experts_end(p, m);
+  if (devices > 1) {
+    text += ", " + on_device + " from layers";
+    for (std::size_t d = 0; d < devices; ++d) text += (d == 0 ? " " : ", ") + std::to_string(first_layer(p, m, d));
+  } else if (!is_whole(p, m)) {
     text += ", " + on_device + (first == m.count ? " the head" : " from layer " + std::to_string(first));
+  }
   if (end > first) text += ", " + on_host + " the experts of " + layers_text(first, end - 1);
   return text;
 }
 
-int fitting_layers(const PlacementOptions& options, ModelLayers m, std::span<const std::unique_ptr<Backend>> devices,
-                   const Graph& largest, std::int64_t trained_context) {
-  const PlacementOptions::Room& room = options.room;
+std::vector<int> share_layers(int layers, std::span<const double> shares) {
+  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+  check(all > 0, "some device has a share");
+  std::vector<double> ends;
+  double before = 0;
+  for (const double share : shares) ends.push_back((before += share) / all);
+  std::vector<int> out(shares.size(), 0);
+  for (int i = 0; i < layers; ++i) {
+    const auto end = std::upper_bound(ends.begin(), ends.end(), static_cast<double>(i) / layers);
+    ++out[static_cast<std::size_t>(std::min(end - ends.begin(), std::ssize(ends) - 1))];
+  }
+  return out;
+}
+
+std::vector<int> plan_layers(const PlacementOptions& o, int all, std::span<const double> free, const Fits& fits) {
+  const bool fitting = o.layers == PlacementOptions::kFitting;
+  const int wanted = fitting ? all : std::min(o.layers, all);
+  if (!o.shares.empty() || free.size() == 1) {
+    const std::vector<double> one{1};
+    const std::span<const double> shares = o.shares.empty() ? std::span<const double>(one) : o.shares;
+    if (!fitting) return share_layers(wanted, shares);
+    return share_layers(largest_fitting(all, [&](int n) { return fits(share_layers(n, shares)); }), shares);
+  }
+  const bool any = std::any_of(free.begin(), free.end(), [](double f) { return f > 0; });
+  if (any) {
+    if (std::vector<int> balanced = share_layers(wanted, free); fits(balanced)) return balanced;
+  }
+  std::vector<int> filled = fill(wanted, free.size(), fits);
+  if (fitting || sum(filled) == wanted || !any) return filled;
+  return share_layers(wanted, free);
+}
+
+bool fits(const LayerPlan& p, ModelLayers m, const PlacementOptions::Room& room,
+          std::span<const std::unique_ptr<Backend>> devices, const Graph& largest, std::int64_t trained_context) {
   const std::int64_t context = !room.context       ? std::min(trained_context, kLeastContext)
                                : *room.context > 0 ? *room.context
                                                    : trained_context;
-  const auto fitting = [&](int layers) {
-    PlacementOptions o = options;
-    o.layers = layers;
-    ContextRequest r{.context = context, .trained = trained_context, .sequences = room.sequences, .memories = {}};
-    for (const MemoryShare& share : placed_memory(devices, placement_rules(o, m), {&largest, 1})) {
-      // What stays in the host's memory is no reason to move more there.
-      if (share.layout == Layout::Device) r.memories.push_back(needs_of(share, room.cache));
-    }
-    return fits(r, context);
-  };
-  int some = 0, too_many = m.count + 2;  // as far as is known
-  if (fitting(too_many - 1)) return too_many - 1;
-  --too_many;
-  while (too_many - some > 1) {
-    const int middle = some + (too_many - some) / 2;
-    (fitting(middle) ? some : too_many) = middle;
+  ContextRequest r{.context = context, .trained = trained_context, .sequences = room.sequences, .memories = {}};
+  for (const MemoryShare& share : placed_memory(devices, placement_rules(p, m), {&largest, 1})) {
+    // What stays in the host's memory is no reason to move more there.
+    if (share.layout == Layout::Device) r.memories.push_back(needs_of(share, room.cache));
   }
-  return some;
+  return fits(r, context);
 }
 
-std::string placement_text(const PlacementOptions& o, ModelLayers m, std::span<const MemoryShare> memories) {
+std::string placement_text(const LayerPlan& p, ModelLayers m, std::span<const std::string> devices,
+                           std::span<const MemoryShare> memories) {
+  const auto weights_in = [&](const std::string& memory) {
+    const auto share =
+        std::find_if(memories.begin(), memories.end(), [&](const MemoryShare& s) { return s.name == memory; });
+    return bytes_text(share == memories.end() ? 0 : share->weights);
+  };
   const std::string all = std::to_string(m.count + 1);
-  std::string text = memories.front().name + ": ";
-  text += is_whole(o, m) ? "all " + all + " layers" : std::to_string(o.layers) + " of " + all + " layers";
-  const int first = first_layer(o, m), end = experts_end(o, m);
-  if (end > first) text += " without the experts of " + layers_text(first, end - 1);
-  text += ", " + bytes_text(memories.front().weights);
-  return memories.size() == 1 ? text : text + "; " + memories.back().name + ": the rest";
+  const int first = first_layer(p, m), end = experts_end(p, m);
+  std::string text;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    const bool alone = devices.size() == 1;
+    text += (d == 0 ? "" : "; ") + devices[d] + ": " +
+            (!alone           ? part_text(p, m, d)
+             : is_whole(p, m) ? "all " + all + " layers"
+                              : std::to_string(sum(p.layers)) + " of " + all + " layers");
+    const int from = std::max(first, first_layer(p, m, d)), to = std::min(end, first_layer(p, m, d) + p.layers[d]);
+    if (to > from) text += " without the experts of " + layers_text(from, to - 1);
+    text += ", " + weights_in(devices[d]);
+  }
+  return has_host_part(p, m) ? text + "; " + memories.back().name + ": the rest" : text;
 }
 
 }  // namespace llm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -17,8 +18,8 @@ namespace llm {
 /// Layers are counted as llama.cpp counts them: the head that makes the logits is one more, behind the others.
 struct PlacementOptions {
   static constexpr int kAll = std::numeric_limits<int>::max(), kFitting = -1;
-  /// So many of the last ones run on the device, the rest on the host; with kAll the embedding, too. kFitting: as many
-  /// as fit into its memory.
+  /// So many of the last ones run on the devices, the rest on the host; with kAll the embedding, too. kFitting: as many
+  /// as fit into their memory.
   int layers = kAll;
   /// Layers, from the first, whose experts are the host's.
   int host_experts = 0;
@@ -28,6 +29,16 @@ struct PlacementOptions {
     int sequences = 1;
     CacheFormat cache = {};
   } room = {};
+  /// Devices of the backend, by number, that may be used, in the order in which they get layers.
+  std::vector<int> devices = {0};
+  /// Index in `devices` of the one that gets the model where one is enough.
+  int preferred = 0;
+  enum class Split : std::uint8_t {
+    WhereNeeded,  ///< only a model that does not fit on the preferred device
+    Always,
+  } split = Split::WhereNeeded;
+  /// Of `devices` in the layers; nothing: by what is free.
+  std::vector<double> shares = {};
 };
 
 /// Layers of a model, and whether they have experts.
@@ -36,20 +47,38 @@ struct ModelLayers {
   bool experts = false;
 };
 
-/// Whether the host computes anything. With kFitting it may.
-bool has_host_part(const PlacementOptions&, ModelLayers);
+/// How many layers each device computes, in their order: the last one's include the head. What comes before is the
+/// host's; nothing does, the embedding neither, where they are more than the model's layers.
+struct LayerPlan {
+  std::vector<int> layers;
+  int host_experts = 0;
+};
 
-/// For devices {the device, the host}. `layers` is not kFitting.
-std::vector<PlacementRule> placement_rules(const PlacementOptions&, ModelLayers);
+/// Whether the host computes anything.
+bool has_host_part(const LayerPlan&, ModelLayers);
+
+/// For the plan's devices, behind which comes the host.
+std::vector<PlacementRule> placement_rules(const LayerPlan&, ModelLayers);
 /// "cuda and cpu, cuda from layer 12, cpu the experts of layers 0-3": no two placements of a model have the same.
-std::string placement_name(const PlacementOptions&, ModelLayers, const Backend& device, const Backend& host);
+std::string placement_name(const LayerPlan&, ModelLayers, std::string_view device, std::string_view host);
 
-/// Layers, the head among them, that fit into the device's memory with their part of the cache and of the work that the
-/// largest step takes; 0 if not even one does. `devices` are {the device, the host}.
-int fitting_layers(const PlacementOptions&, ModelLayers, std::span<const std::unique_ptr<Backend>> devices,
-                   const Graph& largest, std::int64_t trained_context);
+/// As llama.cpp shares them out: layer i of n goes where i / n falls among the shares.
+std::vector<int> share_layers(int layers, std::span<const double> shares);
 
-/// "GPU: 20 of 33 layers, 7.1 GiB; CPU: the rest", of the memories that hold the model.
-std::string placement_text(const PlacementOptions&, ModelLayers, std::span<const MemoryShare>);
+using Fits = std::function<bool(const std::vector<int>& layers)>;
+/// Layers of each device: `options.layers`, or with kFitting as many of `all` as fit. They are shared out by
+/// `options.shares`; without these in proportion to what is free, and if that does not fit, the devices are filled from
+/// the last one on. A wish that does not fit stays as it was asked for.
+std::vector<int> plan_layers(const PlacementOptions&, int all, std::span<const double> free, const Fits&);
+
+/// Whether every device has room for its layers with their part of the cache and of the work that the largest step
+/// takes. `devices` are the plan's and the host.
+bool fits(const LayerPlan&, ModelLayers, const PlacementOptions::Room&,
+          std::span<const std::unique_ptr<Backend>> devices, const Graph& largest, std::int64_t trained_context);
+
+/// "GPU: 20 of 33 layers, 7.1 GiB; CPU: the rest", of the memories that hold the model: the devices', by their names,
+/// then perhaps the host's.
+std::string placement_text(const LayerPlan&, ModelLayers, std::span<const std::string> devices,
+                           std::span<const MemoryShare>);
 
 }  // namespace llm

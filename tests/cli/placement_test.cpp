@@ -87,8 +87,20 @@ TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {
   }
   check_refusal(bench({"--backend", "cuda"}), 9, "backend cuda is not available");
   check_refusal(bench({}, {{"LLAMA_ARG_N_GPU_LAYERS", "99"}}), 9, "(--gpu-layers is set by LLAMA_ARG_N_GPU_LAYERS)");
+  check_refusal(bench({"-dev", "CUDA0"}), 9,
+                "option --device CUDA0: no GPU can be used: " + report.reason + "; none runs the model on the CPU");
+  check_refusal(bench({"-dev", "CUDA1,CUDA0", "-ngl", "all"}), 9, "option --gpu-layers all: no GPU can be used");
   check_refusal(bench({"-md", bench.model(), "-ngl", "0", "-ngld", "all"}), 9, "option --gpu-layers-draft all: ");
   CHECK(bench({"-md", bench.model(), "-ngld", "0"}).out == cpu.out);
+  // How several GPUs would share changes nothing.
+  using Arguments = std::vector<std::string>;
+  for (const Arguments& a : {Arguments{"-sm", "layer"}, Arguments{"-sm", "none", "-mg", "1"}, Arguments{"-ts", "3,1"},
+                             Arguments{"-ngl", "0", "-dev", "CUDA3"}, Arguments{"-dev", "CUDA1", "-dev", "none"}}) {
+    const Outcome o = bench(a);
+    INFO(o.err);
+    CHECK(o.code == 0);
+    CHECK(o.out == cpu.out);
+  }
 }
 
 TEST_CASE("on a GPU the whole model runs there, by default, too") {
@@ -111,19 +123,48 @@ TEST_CASE("on a GPU a part of the model runs there, and --dry-run counts both me
     return;
   }
   const Bench bench;
+  const std::string memory = look_for_gpus().gpus.size() == 1 ? "GPU" : "CUDA0";
   for (int layers = 1; layers <= kLayers; ++layers) {
-    const Outcome o = bench({"-ngl", std::to_string(layers), "-v"});
+    const Outcome o = bench({"-ngl", std::to_string(layers), "-v", "-mg", "0"});
     INFO(o.err);
     CHECK(o.code == 0);
-    CHECK(contains(o.err, "GPU: " + std::to_string(layers) + " of 3 layers, "));
+    CHECK(contains(o.err, memory + ": " + std::to_string(layers) + " of 3 layers, "));
     CHECK(contains(o.err, "segment 1 of 2 on cpu:"));
     CHECK(contains(o.err, "segment 2 of 2 on cuda:"));
-    const Outcome plan = bench({"-ngl", std::to_string(layers), "--dry-run"});
+    const Outcome plan = bench({"-ngl", std::to_string(layers), "--dry-run", "-mg", "0"});
     INFO(plan.out);
     CHECK(plan.code == 0);
-    for (const char* line : {"placement ", "GPU weights ", "CPU weights ", "GPU work buffers ", "CPU in all "})
+    for (const std::string& line : {std::string("placement "), memory + " weights ", std::string("CPU weights "),
+                                    memory + " work buffers ", std::string("CPU in all ")})
       CHECK(contains(plan.out, line));
   }
+}
+
+TEST_CASE("on several GPUs a model is split where it is asked for, and --dry-run counts every memory") {
+  const GpuReport report = look_for_gpus();
+  if (report.state != GpuReport::State::Usable || report.gpus.size() < 2) {
+    WARN("skipped: there are not two GPUs");
+    return;
+  }
+  const Bench bench;
+  const Outcome one = bench({"-dev", "CUDA1", "-v"}), split = bench({"-ts", "1,2", "-dev", "CUDA0,CUDA1", "-v"});
+  INFO(one.err << split.err);
+  CHECK(one.code == 0);
+  CHECK(contains(one.err, "\ncuda: CUDA1, "));
+  CHECK(split.code == 0);
+  CHECK(split.out == one.out);
+  CHECK(contains(split.err, "CUDA0: layer 0, "));
+  CHECK(contains(split.err, "; CUDA1: layer 1 and the head, "));
+  CHECK(contains(split.err, "segment 1 of 2 on CUDA0:"));
+  CHECK(contains(split.err, "segment 2 of 2 on CUDA1:"));
+  const Outcome quiet = bench({"-sm", "layer"});
+  CHECK(contains(quiet.err, "note: CUDA0: "));
+  CHECK_FALSE(contains(bench({}).err, "CUDA"));  // it fits on one
+  const Outcome plan = bench({"-ts", "1,2", "-dev", "CUDA0,CUDA1", "--dry-run"});
+  for (const char* line : {"CUDA0 weights ", "CUDA1 weights ", "CUDA0 work buffers ", "CUDA1 in all "})
+    CHECK(contains(plan.out, line));
+  check_refusal(bench({"-dev", "CUDA77"}), 9, "option --device: CUDA77 cannot be used here, CUDA0, CUDA1");
+  check_refusal(bench({"-sm", "none", "-mg", "77"}), 9, "option --main-gpu 77: there are ");
 }
 
 TEST_CASE("--dry-run of a model in one place names no memory") {
@@ -147,14 +188,29 @@ TEST_CASE("what cannot be and contradictions are usage errors") {
   check_refusal(bench({"-ngl", "all", "-dev", "none"}), 2, "--gpu-layers all and --device none contradict");
   check_refusal(bench({"--backend", "cuda", "-nkvo"}), 2, "--backend cuda and --no-kv-offload contradict");
   check_refusal(bench({"-ngl", "all"}, {{"LLM_RUN_BACKEND", "cpu"}}), 2, "--backend is set by LLM_RUN_BACKEND");
-  check_refusal(bench({"-dev", "CUDA0"}), 2, "CUDA_VISIBLE_DEVICES chooses");
+  check_refusal(bench({"-dev", "GPU0"}), 2, "option --device: \"GPU0\" is not none or GPUs that --list-devices names");
+  check_refusal(bench({"-dev", "CUDA0,CUDA0"}), 2, "names a GPU twice");
+  check_refusal(bench({"-dev", "CUDA0", "--backend", "cpu"}), 2, "--backend cpu and --device CUDA0 contradict");
+  check_refusal(bench({"-dev", "CUDA0", "-nkvo"}), 2, "--device CUDA0 and --no-kv-offload contradict");
+  for (const char* mode : {"row", "tensor"}) {
+    check_refusal(bench({"-sm", mode}), 2,
+                  "option --split-mode " + std::string(mode) + " is recognised, not supported yet: the parts of one");
+  }
+  check_refusal(bench({"-sm", "rows"}), 2, "option --split-mode: \"rows\" is not none or layer");
+  check_refusal(bench({"-ts", "1,-1"}), 2, "option --tensor-split: \"1,-1\" is not a list of shares such as 3,1");
+  check_refusal(bench({"-ts", "0,0"}), 2, "gives no GPU a share");
+  check_refusal(bench({"-mg", "-1"}), 2, "option --main-gpu");
+  check_refusal(bench({"-sm", "none", "-ts", "1,1"}), 2, "--split-mode none and --tensor-split contradict");
+  check_refusal(bench({"-sm", "layer", "-mg", "0"}), 2, "--main-gpu and --split-mode layer contradict");
+  check_refusal(bench({"-ts", "1", "-mg", "0"}), 2, "--main-gpu and --tensor-split contradict");
+  check_refusal(bench({}, {{"LLM_RUN_SPLIT_MODE", "row"}}), 2,
+                "LLM_RUN_SPLIT_MODE: the parts of one matrix stay together");
   for (const char* option : {"-ncffn", "-ot", "--op-offload"}) {
     INFO(option);
     check_refusal(bench({option, "1"}), 2,
                   "is recognised, not supported yet: -ngl and -cmoe say which parts of a model run on the GPU");
   }
   check_refusal(bench({"-ncmoed", "1"}), 2, "-cmoe and -ncmoe count for a draft model, too");
-  check_refusal(bench({"-ts", "1,1"}), 2, "a model runs on one GPU");
 }
 
 TEST_CASE("--list-devices prints the GPUs or why there is none, in every program that runs a model") {
@@ -165,7 +221,8 @@ TEST_CASE("--list-devices prints the GPUs or why there is none, in every program
     CHECK(o.code == 0);
     CHECK(o.err.empty());
     if (report.state == GpuReport::State::Usable) {
-      CHECK(contains(o.out, "GPU 0: " + report.gpus.front().name));
+      for (std::size_t i = 0; i < report.gpus.size(); ++i)
+        CHECK(contains(o.out, "CUDA" + std::to_string(i) + ": " + report.gpus[i].name));
       CHECK(contains(o.out, " free\n"));
     } else {
       CHECK(contains(o.out, "no GPU can be used: " + report.reason + "\n"));

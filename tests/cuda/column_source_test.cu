@@ -11,6 +11,7 @@
 #include "backend/cuda/kernels/tile_ring.h"
 #include "device_data.h"
 #include "support/catch.h"
+#include "tensor/quantize.h"
 #include "tile_data.h"
 
 namespace llm::cuda::test {
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   const int thread = static_cast<int>(threadIdx.x);
   to += blockIdx.x * block_bytes(places);
   if (source.x != nullptr) {
-    MadeColumn<format, kSums>{to, places, source, k, thread / kWarp, kThreads / kWarp, of_parts}.make();
+    make_column(source, k, thread / kWarp, kThreads / kWarp, of_parts, StoreCodes<format, kSums>(to, places, 0));
   } else {
     copy_columns(to, places, forms, thread, kThreads);
   }
@@ -302,16 +303,131 @@ TEST_CASE("products that make their columns of each other's results, overlapping
   }
 }
 
+namespace {
+
+/// Float rows as they lie on the device.
+OnDevice<std::uint8_t> float_rows(DType type, std::size_t n, Random& random) {
+  const std::vector<float> values = random.floats(n);
+  std::vector<std::uint8_t> bytes(n * info(type).block_bytes);
+  encode(type, values.data(), reinterpret_cast<std::byte*>(bytes.data()), static_cast<std::int64_t>(n));
+  return OnDevice<std::uint8_t>(bytes);
+}
+
+/// What float_products() gives for the column that other kernels make.
+void expect_written(const Case& c, DType type, std::span<const Target> targets, const Launch& at) {
+  const OnDevice<float> y(static_cast<std::size_t>(c.k));
+  check_cuda(cudaDeviceSynchronize(), "poisoning");
+  Forms forms;
+  (type == DType::BF16 ? forms.rounded_bf16 : forms.f32) = y.data();
+  c.make(forms, at);
+  float_products(targets, y.data(), 1, at);
+}
+
+}  // namespace
+
+TEST_CASE("products of float rows that make their column give the bits of those that read it", "[column]") {
+  if (no_device()) return;
+  Random random(17);
+  const Stream stream;
+  const Launch at{.stream = stream.get(), .overlap = true};
+  for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
+    for (const auto& [k, sizes] : {std::pair{2048, std::vector<int>{2048, 512, 512}},
+                                   {2048, {128}},
+                                   {256, {8}},
+                                   {4096, {14336}},
+                                   {8192, {33, 1000}},
+                                   {2304, {7}}}) {
+      for (const Case::Kind kind : kKinds) {
+        const Case c(kind, k, random);
+        const OnDevice<float> bias(random.floats(20000)), scale(std::vector<float>{0.7f}),
+            normed(static_cast<std::size_t>(k));
+        std::vector<OnDevice<std::uint8_t>> matrices;
+        std::vector<OnDevice<float>> y[2];
+        std::vector<Target> targets[2];
+        std::vector<MatrixType> types;
+        for (const int n : sizes) {
+          types.push_back({type, k, n});
+          matrices.push_back(float_rows(type, static_cast<std::size_t>(k) * static_cast<std::size_t>(n), random));
+          for (const int own : {0, 1}) {
+            y[own].emplace_back(static_cast<std::size_t>(n));
+            targets[own].push_back({.type = types.back(),
+                                    .matrix = reinterpret_cast<const std::byte*>(matrices.back().data()),
+                                    .bias = n % 2 != 0 ? bias.data() : nullptr,
+                                    .scale = n > 500 ? scale.data() : nullptr,
+                                    .y = y[own].back().data()});
+          }
+        }
+        REQUIRE(makes_columns(types));
+        check_cuda(cudaDeviceSynchronize(), "poisoning");
+        expect_written(c, type, targets[0], at);
+        ColumnSource source = c.source;
+        if (kind != Case::Plain) source.normed = normed.data();
+        column_products(targets[1], source, at);
+        INFO(name(type) << " k " << k << ", kind " << kind);
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+          REQUIRE(first_difference(y[0][i].read(), y[1][i].read()) == -1);
+          REQUIRE_FALSE(std::isnan(y[1][i].read().back()));
+        }
+        c.expect_sums();
+        if (kind == Case::Plain) continue;
+        const OnDevice<float> expected(static_cast<std::size_t>(k));
+        c.make({.f32 = expected.data()}, at);
+        REQUIRE(first_difference(expected.read(), normed.read()) == -1);
+      }
+    }
+  }
+}
+
+TEST_CASE("products of float rows with a gate behind them give the bits of glu()", "[column]") {
+  if (no_device()) return;
+  Random random(18);
+  const Stream stream;
+  const Launch at{.stream = stream.get(), .overlap = true};
+  for (const DType type : {DType::F32, DType::F16, DType::BF16}) {
+    for (const int n : {4, 300, 5461, 8192}) {
+      constexpr int k = 1024;
+      const Case c(Case::AddNorm, k, random);
+      const std::size_t size = static_cast<std::size_t>(n);
+      const OnDevice<std::uint8_t> gates = float_rows(type, size * k, random), ups = float_rows(type, size * k, random);
+      const OnDevice<float> bias(random.floats(size)), scale(std::vector<float>{0.7f});
+      const OnDevice<float> gate(size), up(size), expected(size), y(size);
+      const auto target = [&](const OnDevice<std::uint8_t>& rows, const OnDevice<float>& to) {
+        return Target{.type = {type, k, n}, .matrix = reinterpret_cast<const std::byte*>(rows.data()), .y = to.data()};
+      };
+      Target targets[] = {target(gates, gate), target(ups, up)};
+      targets[0].bias = bias.data();
+      targets[1].scale = scale.data();
+      check_cuda(cudaDeviceSynchronize(), "poisoning");
+      for (const Activation activation : {Activation::Silu, Activation::Gelu}) {
+        column_products(targets, c.source, at, {.y = y.data(), .activation = activation});
+        const std::vector<float> found = y.read();
+        expect_written(c, type, targets, at);
+        glu(activation, gate.data(), up.data(), n, 1, {.f32 = expected.data()}, at);
+        INFO(name(type) << " n " << n << " activation " << static_cast<int>(activation));
+        REQUIRE(first_difference(expected.read(), found) == -1);
+        REQUIRE_FALSE(std::isnan(found.back()));
+      }
+    }
+  }
+}
+
 TEST_CASE("which matrices can make their column", "[column]") {
   if (!has_ring()) return;
   const auto can = [](std::vector<MatrixType> types) { return makes_columns(types); };
   REQUIRE(can({{DType::Q4_K, 4096, 4096}, {DType::Q4_K, 4096, 1024}, {DType::Q6_K, 4096, 1024}}));
   REQUIRE(can({{DType::Q8_0, 28672, 8192}}));
   REQUIRE_FALSE(can({}));
-  REQUIRE_FALSE(can({{DType::F16, 4096, 4096}}));
+  REQUIRE(can({{DType::F16, 4096, 4096}, {DType::F16, 4096, 1024}}));
+  REQUIRE(can({{DType::F32, 2048, 128}}));
+  REQUIRE_FALSE(can({{DType::F16, 4096, 4096}, {DType::BF16, 4096, 1024}}));
+  REQUIRE_FALSE(can({{DType::F16, 4099, 4096}}));   // rows begin anywhere
+  REQUIRE_FALSE(can({{DType::F16, 28672, 4096}}));  // too long for a block's memory
   REQUIRE_FALSE(can({{DType::Q4_K, 4096, 4096}, {DType::F32, 4096, 16}}));
   REQUIRE_FALSE(can({{DType::Q4_K, 4096, 64}, {DType::Q5_K, 4096, 64}, {DType::Q6_K, 4096, 64}}));  // three types
   REQUIRE_FALSE(can({{DType::Q4_K, 4096, 4096}, {DType::Q8_0, 4096, 1024}}));                       // two formats
+  REQUIRE(makes_norms(std::vector<MatrixType>{{DType::Q8_0, 4096, 4096}}));
+  REQUIRE(makes_norms(std::vector<MatrixType>{{DType::F32, 4096, 128}}));
+  REQUIRE_FALSE(makes_norms(std::vector<MatrixType>{{DType::F32, 4096, 128}, {DType::F16, 4096, 512}}));
   REQUIRE_FALSE(can({{DType::Q4_K, 256 * 1024, 64}}));  // the column leaves no room for weights
 }
 

@@ -297,7 +297,7 @@ TEST_CASE("routes are made and grouped in one kernel") {
 
 TEST_CASE("neighbouring nodes are found, and what they read late") {
   const Graph g = Layers(DType::Q8_0).run(3);
-  const Fusions found = find_fusions(g, nullptr);
+  const Fusions found = find_fusions(g, {});
   REQUIRE(found.rope_appends.size() == 3);
   REQUIRE(found.combine_norms.size() == 3);
   const std::vector<LateRead> late = late_reads(g, found);
@@ -325,12 +325,12 @@ TEST_CASE("neighbouring nodes are found, and what they read late") {
 
 TEST_CASE("what a fused kernel reads and what it writes share no bytes") {
   const Graph g = Layers(DType::Q8_0).run(3);
-  const StepPlan plan = plan_step(g, /*library=*/false, nullptr);
+  const StepPlan plan = plan_step(g, /*library=*/false, {});
   const auto apart = [&](std::uint32_t a, std::uint32_t b) {
     const std::uint64_t begin_a = plan.memory.offset[a], begin_b = plan.memory.offset[b];
     return begin_a + g.info(a).type.bytes() <= begin_b || begin_b + g.info(b).type.bytes() <= begin_a;
   };
-  const Fusions found = find_fusions(g, nullptr);
+  const Fusions found = find_fusions(g, {});
   for (const RopeAppendNodes& m : found.rope_appends) {
     const std::uint32_t rotated = g.nodes()[m.rope_q].out[0];
     for (const std::uint32_t in : {m.q, m.k, g.nodes()[m.append].in[1], g.nodes()[m.rope_q].in[1]})
@@ -350,6 +350,9 @@ namespace {
 bool of_tiles(std::span<const MatrixType> matrices) {
   return std::all_of(matrices.begin(), matrices.end(), [](const MatrixType& m) { return has_tiles(m.type); });
 }
+bool always(std::span<const MatrixType>) { return true; }
+bool never(std::span<const MatrixType>) { return false; }
+constexpr TokenKernels kTiles{.makes_columns = of_tiles, .makes_norms = always};
 const Node& maker_of(const Graph& g, const std::string& name) {
   const std::uint32_t v = value_named(g, name);
   for (const Node& node : g.nodes()) {
@@ -363,7 +366,7 @@ const Node& maker_of(const Graph& g, const std::string& name) {
 
 TEST_CASE("products of one column that make its form themselves, with the norm before them") {
   const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run_dense(2);
-  const StepPlan plan = plan_step(g, /*library=*/true, of_tiles);
+  const StepPlan plan = plan_step(g, /*library=*/true, kTiles);
   const auto own_column = [&](const std::string& product) -> const OwnColumn* {
     for (const OwnColumn& o : plan.fusions.own_columns) {
       if (&g.nodes()[o.linear] == &maker_of(g, product)) return &o;
@@ -407,9 +410,37 @@ TEST_CASE("products of one column that make its form themselves, with the norm b
   }
   REQUIRE(own_column("output") == nullptr);  // F32
 
-  REQUIRE(find_fusions(g, nullptr).own_columns.empty());
-  REQUIRE(find_fusions(Layers(DType::Q8_0, {2, 2, 1}).run_dense(2), of_tiles).own_columns.empty());
-  REQUIRE(find_fusions(Layers(DType::F16, {1, 1, 1}).run_dense(2), of_tiles).own_columns.empty());
+  REQUIRE(find_fusions(g, {}).own_columns.empty());
+  REQUIRE(find_fusions(Layers(DType::Q8_0, {2, 2, 1}).run_dense(2), kTiles).own_columns.empty());
+  REQUIRE(find_fusions(Layers(DType::F16, {1, 1, 1}).run_dense(2), kTiles).own_columns.empty());
+}
+
+TEST_CASE("attention of one token turns its heads") {
+  const Graph one = Layers(DType::F16, {1, 1, 1}).run_dense(2);
+  const Fusions found = find_fusions(one, {});
+  REQUIRE(found.rope_appends.size() == 2);
+  for (const RopeAppendNodes& m : found.rope_appends) {
+    REQUIRE(m.attention == m.append + 1);
+    for (const std::uint32_t value : {m.q, m.k, one.nodes()[m.append].in[1]}) {
+      const std::vector<LateRead> late = late_reads(one, found);
+      REQUIRE(std::any_of(late.begin(), late.end(),
+                          [&](const LateRead& r) { return r.value == value && r.node == *m.attention; }));
+    }
+  }
+  const Graph two = Layers(DType::F16, {2, 1, 1}).run_dense(1);
+  REQUIRE(find_fusions(two, {}).rope_appends.size() == 1);
+  REQUIRE_FALSE(find_fusions(two, {}).rope_appends[0].attention.has_value());
+}
+
+TEST_CASE("products that are no place for a norm leave it a kernel of its own, and still have the gate behind them") {
+  const Graph g = Layers(DType::F16, {1, 1, 1}).run_dense(2);
+  const Fusions found = find_fusions(g, {.makes_columns = always, .makes_norms = never});
+  std::vector<std::string> gated;
+  for (const OwnColumn& o : found.own_columns) {
+    REQUIRE_FALSE(o.norm.has_value());
+    if (o.glu) gated.push_back(g.info(g.nodes()[*o.glu].out[0]).name);
+  }
+  REQUIRE(gated == std::vector<std::string>{"blk.0.glu", "blk.1.glu"});
 }
 
 TEST_CASE("a gate of two types has a kernel of its own, which makes the forms of what it lets through") {
@@ -417,9 +448,10 @@ TEST_CASE("a gate of two types has a kernel of its own, which makes the forms of
     return of_tiles(matrices) && std::all_of(matrices.begin(), matrices.end(),
                                              [&](const MatrixType& m) { return m.type == matrices[0].type; });
   };
+  using MakesColumns = bool (*)(std::span<const MatrixType>);
   for (const MakesColumns makes_columns : {MakesColumns(of_tiles), MakesColumns(one_type)}) {
     const Graph g = Layers(DType::Q4_0, {1, 1, 1}, DType::Q8_0).run_dense(1);
-    const StepPlan plan = plan_step(g, /*library=*/true, makes_columns);
+    const StepPlan plan = plan_step(g, /*library=*/true, {.makes_columns = makes_columns, .makes_norms = always});
     for (const OwnColumn& o : plan.fusions.own_columns) {
       REQUIRE_FALSE(o.glu.has_value());
       REQUIRE(&g.nodes()[o.linear] != &maker_of(g, "blk.0.down"));
@@ -432,7 +464,7 @@ TEST_CASE("a gate of two types has a kernel of its own, which makes the forms of
 
 TEST_CASE("a norm that others read, or that has the experts' sum in it, stays a kernel of its own") {
   const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run(2);
-  const Fusions found = find_fusions(g, of_tiles);
+  const Fusions found = find_fusions(g, kTiles);
   REQUIRE(found.combine_norms.size() == 2);
   std::vector<std::string> products;
   for (const OwnColumn& o : found.own_columns) {
@@ -440,6 +472,51 @@ TEST_CASE("a norm that others read, or that has the experts' sum in it, stays a 
     REQUIRE(o.norm.has_value() == (products.back() == "blk.0.q"));
   }
   REQUIRE(products == std::vector<std::string>{"blk.0.q", "blk.0.o", "blk.1.o"});
+}
+
+TEST_CASE("one token's experts are two launches, and the router makes the norm that it shares with them") {
+  const auto any_experts = [](const ExpertShapes& s) {
+    return s.gate.type == s.up.type && s.experts == kExperts && s.top_k == 2 && s.gate.n == kFf && s.down.n == kEmbd;
+  };
+  const TokenKernels kernels{always, always, any_experts};
+  const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run(2);
+  const StepPlan plan = plan_step(g, /*library=*/true, kernels);
+  REQUIRE(plan.fusions.token_experts.size() == 2);
+  REQUIRE(plan.fusions.combine_norms.empty());
+  const auto index = [&](const std::string& value) {
+    return static_cast<std::size_t>(&maker_of(g, value) - g.nodes().data());
+  };
+  const std::vector<LateRead> late = late_reads(g, plan.fusions);
+  const auto lives_until = [&](const std::string& value, std::size_t node) {
+    return std::any_of(late.begin(), late.end(),
+                       [&](const LateRead& r) { return r.value == value_named(g, value) && r.node == node; });
+  };
+  for (const int layer : {0, 1}) {
+    const std::string p = "blk." + std::to_string(layer) + ".";
+    const TokenExpertsNodes& m = plan.fusions.token_experts[static_cast<std::size_t>(layer)];
+    REQUIRE(m.route == index(p + "routes"));
+    REQUIRE(m.gate_up == index(p + "gate"));
+    REQUIRE(m.glu == index(p + "glu"));
+    REQUIRE(m.down == index(p + "down"));
+    REQUIRE(m.combine == index(p + "moe"));
+    REQUIRE(lives_until(p + "router", m.glu));
+    REQUIRE(lives_until(p + "ffn_norm", m.glu));
+    REQUIRE(lives_until(p + "glu", m.combine));
+    REQUIRE(lives_until(p + "routes", m.combine));
+    const auto router = std::find_if(plan.fusions.own_columns.begin(), plan.fusions.own_columns.end(),
+                                     [&](const OwnColumn& o) { return o.linear == index(p + "router"); });
+    REQUIRE(router != plan.fusions.own_columns.end());
+    REQUIRE(router->norm == index(p + "ffn_norm"));
+    REQUIRE(router->shared);
+  }
+  // The norm behind the experts is made by what reads it.
+  REQUIRE(std::any_of(plan.fusions.own_columns.begin(), plan.fusions.own_columns.end(), [&](const OwnColumn& o) {
+    return o.linear == index("blk.1.q") && o.norm == index("blk.1.attn_norm") && !o.shared;
+  }));
+
+  REQUIRE(find_fusions(Layers(DType::Q8_0, {2, 2, 1}).run(2), kernels).token_experts.empty());
+  REQUIRE(find_fusions(g, {always, always, nullptr}).token_experts.empty());
+  REQUIRE(find_fusions(g, {always, always, nullptr}).combine_norms.size() == 2);
 }
 
 TEST_CASE("one token's wanted row is the token's") {
@@ -452,7 +529,7 @@ TEST_CASE("one token's wanted row is the token's") {
   const Graph one = keep_single_rows(build({1, 1, 1})), two = keep_single_rows(build({2, 1, 1}));
   REQUIRE(std::holds_alternative<Reshape>(maker_of(one, "row").op));
   REQUIRE(maker_of(one, "row").in == std::vector<std::uint32_t>{value_named(one, "x")});
-  const StepPlan plan = plan_step(one, /*library=*/true, nullptr);
+  const StepPlan plan = plan_step(one, /*library=*/true, {});
   REQUIRE(plan.memory.offset[value_named(one, "row")] == plan.memory.offset[value_named(one, "x")]);
   REQUIRE(std::holds_alternative<llm::Rows>(maker_of(two, "row").op));
 }
@@ -470,7 +547,7 @@ TEST_CASE("nodes whose results others use are not fused") {
   const Cache cache = b.kv_append(k_rope, heads, b.cache({0, kHeads, kHeadDim, kHeadDim}), "kv");
   const Act y = b.add(b.attention(q_rope, cache, {.scale = 1, .window = 0}, "attn"), k, "y");  // k is needed
   const Graph g = std::move(b).finish(b.flatten_heads(y, "flat"));
-  const Fusions found = find_fusions(g, nullptr);
+  const Fusions found = find_fusions(g, {});
   REQUIRE(found.rope_appends.size() == 1);
   REQUIRE_FALSE(found.rope_appends[0].norms.has_value());
   REQUIRE(found.rope_appends[0].q == q.id);

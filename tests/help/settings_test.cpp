@@ -112,7 +112,8 @@ TEST_CASE("errors name the variable, or the file and line") {
     CHECK(o.code == 2);
     CHECK(contains(o.err, part));
   };
-  refused({}, {{"LLAMA_ARG_CTX_SIZE", "many"}}, "error[E-USAGE]: LLAMA_ARG_CTX_SIZE: \"many\" is not a whole number from 0 to");
+  refused({}, {{"LLAMA_ARG_CTX_SIZE", "many"}},
+          "error[E-USAGE]: LLAMA_ARG_CTX_SIZE: \"many\" is not a whole number from 0 to");
   refused({}, {{"LLM_RUN_ON_OVERFLOW", "wrap"}},
           "error[E-USAGE]: LLM_RUN_ON_OVERFLOW: \"wrap\" is not error, shift or truncate");
   const auto file = [&](const std::string& text, const std::string& part) {
@@ -138,12 +139,13 @@ TEST_CASE("variables without effect are mentioned, those of other programs and o
   const Bench bench;
   const Outcome typo = bench({"-n", "1"}, {{"LLM_RUN_TOPK", "3"}});
   CHECK(typo.code == 0);
-  CHECK(
-      contains(typo.err, "warning[unknown-variable]: LLM_RUN_TOPK has no effect: there is no such setting; did you mean LLM_RUN_TOP_K?"));
+  CHECK(contains(
+      typo.err,
+      "warning[unknown-variable]: LLM_RUN_TOPK has no effect: there is no such setting; did you mean LLM_RUN_TOP_K?"));
   CHECK(bench({"-n", "1", "--strict"}, {{"LLM_RUN_TOPK", "3"}}).code == 10);
-  CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_DEVICE", "CUDA0"}}).err,
-                 "note: LLAMA_ARG_DEVICE has no effect: option --device CUDA0 is recognised, not supported yet: "
-                 "a model runs on the first GPU"));
+  CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_SPLIT_MODE", "row"}}).err,
+                 "note: LLAMA_ARG_SPLIT_MODE has no effect: option --split-mode row is recognised, not supported yet: "
+                 "the parts of one matrix stay together"));
   const Outcome quiet =
       bench({"-n", "1"}, {{"LLAMA_ARG_PORT", "80"}, {"LLM_RUN_CHECK", "0"}, {"LLM_RUN_ISA", "portable"}});
   CHECK_FALSE(contains(quiet.err, "note"));

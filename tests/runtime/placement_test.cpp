@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include "loaded.h"
+#include "placed.h"
 #include "runtime/generator.h"
 #include "runtime/state_file.h"
 #include "support/catch.h"
@@ -24,128 +24,6 @@ using namespace llm::test;
 
 namespace {
 
-constexpr int kLayers = 3;
-constexpr std::size_t kPrompt = 110;  // two blocks of the cache
-
-/// The cpu backend with a memory of its own, as a GPU has one. What crosses to it comes from memory full of NaN.
-class Device final : public Backend {
- public:
-  Device(std::unique_ptr<Backend> inner, std::uint64_t available) : inner_(std::move(inner)), available_(available) {}
-  std::string_view name() const override { return "device"; }
-  std::string describe() const override { return "device: " + inner_->describe(); }
-  Support supports(const Graph& g, const Node& n) const override { return inner_->supports(g, n); }
-  Graph legalize(const Graph& g) const override { return inner_->legalize(g); }
-  Layout choose_layout(const WeightUse&) const override { return Layout::Device; }
-  std::vector<MemoryShare> memory(std::span<const Graph> largest) const override {
-    MemoryShare share = inner_->memory(largest).front();
-    share.name = "GPU";
-    share.available = available_;
-    share.layout = Layout::Device;
-    return {share};
-  }
-  std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override {
-    auto memory = inner_->host_memory(bytes);
-    std::memset(memory->data(), 0xff, bytes);
-    return memory;
-  }
-  std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
-    for (const WeightPlan& plan : plans) loaded[plan.name] = plan.type.bytes();
-    return inner_->load(source, plans);
-  }
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
-                                       std::int64_t most_positions) override {
-    return inner_->allocate(types, format, n_blocks, most_positions);
-  }
-  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
-    return inner_->make_workspace(largest);
-  }
-  std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
-                                      Workspace& workspace) override {
-    return inner_->compile(g, weights, states, workspace);
-  }
-
-  std::map<std::string, std::uint64_t> loaded;
-
- private:
-  std::unique_ptr<Backend> inner_;
-  std::uint64_t available_;
-};
-
-constexpr std::uint64_t kPlenty = std::uint64_t{1} << 40;
-
-/// Model::load with a device of that much memory.
-struct Loader {
-  explicit Loader(const TinyFile& file, std::uint64_t available = kPlenty) : available_(available) {
-    file.write(folder / "model.gguf");
-  }
-
-  std::unique_ptr<Model> operator()(const PlacementOptions& placement, const std::string& backend = "device",
-                                    LoadOptions::Weights weights = LoadOptions::Weights::Load,
-                                    const std::string& host = "cpu") {
-    LoadOptions o{.path = folder / "model.gguf",
-                  .backend = backend,
-                  .placement = placement,
-                  .host = host,
-                  .threads = 2,
-                  .progress = {}};
-    o.bytes_per_thread = 0;
-    o.weights = weights;
-    o.backends = [this](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
-      if (name != "device") return make_backend(name, options);
-      auto made = std::make_unique<Device>(make_backend("cpu", options), available_);
-      device = made.get();
-      return made;
-    };
-    return Model::load(o, warnings);
-  }
-
-  TempDir folder;
-  Warnings warnings;
-  Device* device = nullptr;  ///< of the model that was loaded last
-
- private:
-  std::uint64_t available_;
-};
-
-struct Case {
-  const char* name;
-  TinyOptions options;
-  CacheFormat cache = {};
-};
-
-TinyOptions wide(std::string arch, DType type) {
-  return {.arch = std::move(arch),
-          .layers = kLayers,
-          .n_embd = 256,
-          .d_ff = 256,
-          .heads = 4,
-          .kv_heads = 2,
-          .head_dim = 64,
-          .context = 512,
-          .type = type};
-}
-
-TinyOptions narrow(std::string arch, DType type = DType::F32) {
-  return {.arch = std::move(arch), .layers = kLayers, .context = 512, .type = type};
-}
-
-std::vector<Case> cases() {
-  TinyOptions experts = narrow("llama");
-  experts.experts = 4;
-  TinyOptions tied = narrow("llama", DType::Q8_0);
-  tied.tied = true;
-  tied.rope = TinyRope::Llama3;
-  TinyOptions window = narrow("qwen2", DType::BF16);
-  return {{"llama F32", narrow("llama"), {DType::F32, DType::F32}},
-          {"llama Q4_K, Q8_0 cache", wide("llama", DType::Q4_K), {DType::Q8_0, DType::Q8_0}},
-          {"llama experts", experts},
-          {"llama tied Q8_0, factors of angles", tied},
-          {"qwen2 BF16", window},
-          {"qwen3 Q5_1", narrow("qwen3", DType::Q5_1)},
-          {"qwen3moe Q4_K", wide("qwen3moe", DType::Q4_K)},
-          {"olmoe F16", narrow("olmoe", DType::F16)}};
-}
-
 /// Every number of layers, and some of them with experts elsewhere.
 std::vector<PlacementOptions> placements(bool experts) {
   std::vector<PlacementOptions> all;
@@ -154,43 +32,6 @@ std::vector<PlacementOptions> placements(bool experts) {
   all.push_back({.layers = 3, .host_experts = PlacementOptions::kAll});
   all.push_back({.layers = kLayers + 1, .host_experts = 2});
   all.push_back({.host_experts = PlacementOptions::kAll});
-  return all;
-}
-
-Error error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e;
-  }
-  FAIL("no error");
-  return Error(ErrorKind::Internal, "");
-}
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
-/// Chunks, a batch, rewinds, forks and restored blocks, all in one string of bits.
-std::vector<float> everything(Model& model, const CacheFormat& cache) {
-  const auto prompt = random_tokens(kPrompt, model.dims().vocab, 1), other = random_tokens(40, model.dims().vocab, 2);
-  Session session(model, {.context = 256, .sequences = 3, .cache = cache});
-  const SequenceId first = session.create();
-  std::vector<float> all = logits_in_chunks(session, first, prompt, kPrompt);
-  const auto keep = [&](std::span<const float> rows) { all.insert(all.end(), rows.begin(), rows.end()); };
-  session.rewind(first, 0);
-  keep(logits_in_chunks(session, first, std::span(prompt).first(70), 7));
-  keep(logits_in_chunks(session, first, std::span(prompt).subspan(70, 5), 1));
-  const SequenceId fork = session.fork(first, 66);
-  const std::array work{Append{first, std::span(prompt).subspan(75), Logits::All}, Append{fork, other, Logits::Last}};
-  keep(session.eval(work));
-  std::vector<std::vector<std::byte>> blocks;
-  for (std::size_t b = 0; b < 2; ++b) {
-    blocks.emplace_back(session.cache_block_bytes());
-    session.read_block(first, b, blocks.back());
-  }
-  session.remove(fork);
-  const SequenceId restored = session.create();
-  session.restore(restored, 100, [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); });
-  keep(logits_in_chunks(session, restored, std::span(prompt).subspan(100), 20));
   return all;
 }
 

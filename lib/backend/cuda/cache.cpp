@@ -25,7 +25,7 @@ std::size_t aligned(std::size_t n) { return (n + 255) / 256 * 256; }
 
 CudaCache::CudaCache(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
                      std::int64_t most_positions)
-    : format_(format), n_blocks_(n_blocks), most_positions_(most_positions) {
+    : device_(current_device()), format_(format), n_blocks_(n_blocks), most_positions_(most_positions) {
   std::size_t total = 0;
   for (const CacheType& c : types) {
     if (const char* reason = cache_refusal(format.k, format.v, c.head_dim_k, c.head_dim_v))
@@ -69,6 +69,7 @@ std::byte* CudaCache::at_least(std::vector<DeviceBuffer>& buffers, std::size_t b
 template <class F>
 void CudaCache::for_each_part(std::int32_t block, F&& f) const {
   check(block >= 0 && block < n_blocks_, "a block of the cache");
+  use_device(device_);
   for (const Layer& l : layers_) {
     f(memory_.data() + l.k_offset + static_cast<std::size_t>(block) * l.k_block_bytes, l.k_block_bytes);
     f(memory_.data() + l.v_offset + static_cast<std::size_t>(block) * l.v_block_bytes, l.v_block_bytes);

@@ -39,6 +39,7 @@ class CudaCache final : public StateStore {
   template <class F>
   void for_each_part(std::int32_t block, F&& f) const;
 
+  int device_;
   CacheFormat format_;
   std::int32_t n_blocks_;
   std::int64_t most_positions_;

@@ -11,7 +11,6 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/gpus.h"
 #include "backend/cuda/instructions.h"
-#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/program.h"
 #include "backend/cuda/weights.h"
@@ -29,13 +28,17 @@ constexpr std::uint64_t kReserve = std::uint64_t{512} << 20;
 /// Threads that read weights: four saturate a bus of the fifth generation when pages are in memory, more help disks.
 constexpr unsigned kReaders = 8;
 
-cudaDeviceProp usable_device() {
+/// From here on the calling thread's.
+cudaDeviceProp usable_device(int device) {
   const GpuReport report = look_for_gpus();
   if (report.state != GpuReport::State::Usable)
     throw Error(ErrorKind::Device, "backend cuda is not available here: " + report.reason);
-  check_cuda(cudaSetDevice(0), "choosing the device");
+  check(device >= 0 && device < std::ssize(report.gpus), "a device that there is");
+  const Gpu& gpu = report.gpus[static_cast<std::size_t>(device)];
+  if (!gpu.why_not.empty()) throw Error(ErrorKind::Device, "backend cuda is not available here: " + gpu.why_not);
+  use_device(device);
   cudaDeviceProp properties{};
-  check_cuda(cudaGetDeviceProperties(&properties, 0), "asking for the device");
+  check_cuda(cudaGetDeviceProperties(&properties, device), "asking for the device");
   return properties;
 }
 
@@ -55,29 +58,43 @@ class PinnedMemory final : public HostMemory {
   PinnedBuffer buffer_;
 };
 
+class SharedMemory final : public DeviceMemory {
+ public:
+  explicit SharedMemory(std::size_t bytes) : buffer_(bytes) {}
+  std::byte* data() const override { return buffer_.data(); }
+
+ private:
+  DeviceBuffer buffer_;
+};
+
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BackendOptions& options)
-      : properties_(usable_device()),
+      : device_(options.device),
+        properties_(usable_device(device_)),
         deterministic_(options.deterministic),
         gemm_(deterministic_ ? nullptr : Gemm::load(no_gemm_)) {}
 
   std::string_view name() const override { return "cuda"; }
   std::string describe() const override {
-    return "cuda: " + std::string(properties_.name) + ", " + std::to_string(properties_.multiProcessorCount) +
-           " multiprocessors, " + std::to_string(properties_.totalGlobalMem >> 20) + " MiB; " +
+    const std::string label = device_label(device_);
+    return "cuda: " + (label == "GPU" ? "" : label + ", ") + std::string(properties_.name) + ", " +
+           std::to_string(properties_.multiProcessorCount) + " multiprocessors, " +
+           std::to_string(properties_.totalGlobalMem >> 20) + " MiB; " +
            (deterministic_ ? "deterministic, prompts are slower for it"
             : gemm_        ? gemm_->describe()
                            : "prompts are slower than they need be: " + no_gemm_);
   }
 
   Support supports(const Graph& graph, const Node& node) const override {
+    use_device(device_);
     std::string reason = refusal(graph, node);
     return {reason.empty(), std::move(reason)};
   }
 
   /// Products of many columns take x as it is: what tensor cores round is not among the formats.
   Graph legalize(const Graph& graph) const override {
+    use_device(device_);
     Graph legal = graph;
     for (Node& node : legal.mutable_nodes()) {
       const auto operands = product_operands(node.op);
@@ -96,20 +113,33 @@ class CudaBackend final : public Backend {
   Layout choose_layout(const WeightUse&) const override { return Layout::Device; }
 
   std::vector<MemoryShare> memory(std::span<const Graph> largest) const override {
+    use_device(device_);
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
-    MemoryShare share{.name = "GPU",
+    MemoryShare share{.name = device_label(device_),
                       .available = free > kReserve ? free - kReserve : 0,
                       .layout = Layout::Device,
                       .workspace = workspace_bytes(largest)};
     host::add_contents(share, largest, [&](const TensorType& type) { return loaded_ ? 0 : device_bytes(type); });
     return {std::move(share)};
   }
-  std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return std::make_unique<PinnedMemory>(bytes); }
+  std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override {
+    use_device(device_);
+    return std::make_unique<PinnedMemory>(bytes);
+  }
+  bool reaches(const Backend& other) const override {
+    const auto* const gpu = dynamic_cast<const CudaBackend*>(&other);
+    return gpu != nullptr && connect_devices(device_, gpu->device_);
+  }
+  std::unique_ptr<DeviceMemory> device_memory(std::size_t bytes) override {
+    use_device(device_);
+    return std::make_unique<SharedMemory>(bytes);
+  }
   bool draws() const override { return true; }
   int most_step_tokens() const override { return gemm_ ? 2048 : kMaxColumns * 8; }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
+    use_device(device_);
     const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
     auto weights = std::make_unique<CudaWeights>(source, plans, static_cast<int>(std::min(kReaders, threads)));
     loaded_ = true;
@@ -118,10 +148,12 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
                                        std::int64_t most_positions) override {
+    use_device(device_);
     return std::make_unique<CudaCache>(types, format, n_blocks, most_positions);
   }
 
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
+    use_device(device_);
     // Logits are the only result of a segment that draws; of other results too much is taken, if anything.
     int rows = 1;
     std::int64_t n = 1;
@@ -137,6 +169,7 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Executable> compile(const Graph& graph, const WeightStore& weights, StateStore& state,
                                       Workspace& workspace) override {
+    use_device(device_);
     for (const Node& node : graph.nodes()) {
       if (const std::string reason = refusal(graph, node); !reason.empty())
         throw Error(ErrorKind::Device, "backend cuda cannot run " + std::string(llm::name(node.op)) + ": " + reason);
@@ -152,10 +185,11 @@ class CudaBackend final : public Backend {
   std::uint64_t workspace_bytes(std::span<const Graph> largest) const {
     std::uint64_t bytes = 0;
     for (const Graph& graph : largest)
-      bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), gemm_ != nullptr, makes_columns).bytes);
+      bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), gemm_ != nullptr, token_kernels()).bytes);
     return bytes + bytes / 8 + (std::uint64_t{1} << 20);
   }
 
+  int device_;
   cudaDeviceProp properties_;
   bool deterministic_;
   std::string no_gemm_;  ///< why there is no library

@@ -1,5 +1,6 @@
-// The CUDA backend: the whole graph on one GPU. Steps of few tokens are recorded once per bucket as a CUDA graph and
-// replayed; prompts are launched kernel by kernel, with products by cuBLASLt on decoded weights.
+// The CUDA backend: the whole graph, or segments of it, on the GPU that the options name. Steps of few tokens are
+// recorded once per bucket as a CUDA graph and replayed; prompts are launched kernel by kernel, with products by
+// cuBLASLt on decoded weights.
 #pragma once
 
 #include <memory>

@@ -1,16 +1,63 @@
 #include "backend/cuda/device.h"
 
+#include <algorithm>
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
 
 namespace llm::cuda {
+namespace {
+
+/// Copies from the memory of the one to that of the other.
+bool let_reach(int device, int other) {
+  int can = 0;
+  check_cuda(cudaDeviceCanAccessPeer(&can, device, other), "asking how devices are connected");
+  if (can == 0) return false;
+  use_device(device);
+  const cudaError_t result = cudaDeviceEnablePeerAccess(other, 0);
+  if (result == cudaSuccess) return true;
+  cudaGetLastError();
+  return result == cudaErrorPeerAccessAlreadyEnabled;
+}
+
+}  // namespace
 
 void check_cuda(cudaError_t result, std::string_view doing) {
   if (result == cudaSuccess) return;
   const auto kind = result == cudaErrorMemoryAllocation ? ErrorKind::Memory : ErrorKind::Device;
   throw Error(kind, "CUDA, " + std::string(doing) + ": " + cudaGetErrorString(result));
+}
+
+void use_device(int device) { check_cuda(cudaSetDevice(device), "choosing the device"); }
+
+int current_device() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the device");
+  return device;
+}
+
+std::string device_label(int device) {
+  int n = 0;
+  check_cuda(cudaGetDeviceCount(&n), "counting devices");
+  return n == 1 ? "GPU" : "CUDA" + std::to_string(device);
+}
+
+bool connect_devices(int a, int b) {
+  if (a == b) return true;
+  static std::mutex mutex;
+  static std::set<std::pair<int, int>> connected, apart;
+  const std::lock_guard lock(mutex);
+  const std::pair<int, int> both = std::minmax(a, b);
+  if (connected.contains(both)) return true;
+  if (apart.contains(both)) return false;
+  const int before = current_device();
+  const bool done = let_reach(a, b) && let_reach(b, a);
+  use_device(before);
+  (done ? connected : apart).insert(both);
+  return done;
 }
 
 DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
@@ -21,7 +68,8 @@ DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
     cudaGetLastError();  // an allocation that failed leaves the device usable
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
-    throw Error(ErrorKind::Memory, "the GPU has no " + std::to_string(bytes >> 20) +
+    const std::string label = device_label(current_device());
+    throw Error(ErrorKind::Memory, (label == "GPU" ? "the GPU" : label) + " has no " + std::to_string(bytes >> 20) +
                                        " MiB left: " + std::to_string(free >> 20) + " of " +
                                        std::to_string(total >> 20) + " MiB are free");
   }

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace llm::cuda {
@@ -12,6 +13,14 @@ namespace llm::cuda {
 /// Throws ErrorKind::Memory for cudaErrorMemoryAllocation and ErrorKind::Device for any other failure, naming what was
 /// being done and CUDA's own words.
 void check_cuda(cudaError_t result, std::string_view doing);
+
+/// The device that the calling thread's calls are for. Whatever may be entered from outside chooses its own first.
+void use_device(int device);
+int current_device();
+/// "GPU"; where there are several, "CUDA1".
+std::string device_label(int device);
+/// Whether copies between the memories of two devices, or of one, bypass the host's; they do from then on.
+bool connect_devices(int a, int b);
 
 /// Device memory. Throws ErrorKind::Memory, naming the bytes asked for and those that are free.
 class DeviceBuffer {

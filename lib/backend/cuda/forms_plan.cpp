@@ -26,8 +26,8 @@ Columns product_columns(const Graph& g, const Node& node, bool library) {
 /// A copy of the graph in which forms are values and inputs and outputs live as long as the step.
 class Planning {
  public:
-  Planning(const Graph& g, bool library, MakesColumns makes_columns)
-      : g_(g), planned_(g), library_(library), fusions_(find_fusions(g, makes_columns)) {
+  Planning(const Graph& g, bool library, const TokenKernels& kernels)
+      : g_(g), planned_(g), library_(library), fusions_(find_fusions(g, kernels)) {
     forms_.assign(g.values().size() * kForms, kNoValue);
     for (std::size_t i = 0; i < g.nodes().size(); ++i) {
       if (!fusions_.makes_column(i)) want(i);
@@ -195,8 +195,8 @@ std::uint64_t decoded_bytes(const TensorType& weight) {
   return static_cast<std::uint64_t>(decoded_rows(weight) * weight.shape[0]) * sizeof(std::uint16_t);
 }
 
-StepPlan plan_step(const Graph& g, bool library, MakesColumns makes_columns) {
-  return Planning(g, library, makes_columns).run();
+StepPlan plan_step(const Graph& g, bool library, const TokenKernels& kernels) {
+  return Planning(g, library, kernels).run();
 }
 
 }  // namespace llm::cuda

@@ -45,7 +45,7 @@ std::vector<bool> values_read_as_f32(const Graph&, bool library);
 
 /// `library`: many columns are multiplied by a library on decoded weights; without it all are treated as few. Linears
 /// that make their column themselves want no forms, whether they run fused or alone.
-StepPlan plan_step(const Graph&, bool library, MakesColumns);
+StepPlan plan_step(const Graph&, bool library, const TokenKernels&);
 
 /// Bytes of weights decoded at a time for a product with many columns.
 std::uint64_t decoded_bytes(const TensorType& weight);

@@ -4,13 +4,15 @@
 #include <array>
 #include <variant>
 
+#include "backend/cuda/kernels/column_products.h"
+
 namespace llm::cuda {
 namespace {
 
 class Finder {
  public:
-  Finder(const Graph& g, MakesColumns makes_columns)
-      : g_(g), makes_columns_(makes_columns), readers_(g.values().size(), 0), maker_(g.values().size()) {
+  Finder(const Graph& g, const TokenKernels& kernels)
+      : g_(g), kernels_(kernels), readers_(g.values().size(), 0), maker_(g.values().size()) {
     for (std::size_t i = 0; i < g.nodes().size(); ++i) {
       for (const std::uint32_t v : g.nodes()[i].in) ++readers_[v];
       for (const std::uint32_t v : g.nodes()[i].out) maker_[v] = i;
@@ -23,7 +25,7 @@ class Finder {
     const auto rope_q = rope_k ? rope_like(*rope_k, append) : std::nullopt;
     if (!rope_q) return std::nullopt;
     const std::uint32_t q = g_.nodes()[*rope_q].in[0], k = g_.nodes()[*rope_k].in[0];
-    RopeAppendNodes found{*rope_q, *rope_k, append, std::nullopt, q, k};
+    RopeAppendNodes found{*rope_q, *rope_k, append, std::nullopt, q, k, attention_behind(*rope_q, append)};
     const auto norm_q = sole_use<RmsNorm>(q), norm_k = sole_use<RmsNorm>(k);
     if (norm_q && norm_k && g_.nodes()[*norm_q].op == g_.nodes()[*norm_k].op) {
       RopeAppendNodes with_norms = found;
@@ -45,47 +47,94 @@ class Finder {
     return std::nullopt;
   }
 
-  /// `found`: of the nodes before.
+  std::optional<TokenExpertsNodes> token_experts(std::size_t combine) const {
+    if (kernels_.takes_token_experts == nullptr || !one_column(g_.nodes()[combine].out[0])) return std::nullopt;
+    const auto found = experts_before(combine);
+    if (!found || g_.nodes()[found->down].out.size() != 1) return std::nullopt;
+    return kernels_.takes_token_experts(shapes_of(*found)) ? found : std::nullopt;
+  }
+
+  /// `found`: all experts of tokens, and of the nodes before.
   std::optional<OwnColumn> own_column(std::size_t linear, const Fusions& found) const {
     const Node& node = g_.nodes()[linear];
     const std::uint32_t x = node.in[0];
     const auto& maker = maker_[x];
-    const bool one_column = g_.info(x).type.shape.elements() == g_.info(x).type.shape[0];
-    if (!maker || !one_column || readers_[x] != 1 || !can_make_column(node)) return std::nullopt;
+    if (kernels_.makes_columns == nullptr || !maker || !one_column(x) || !rest_are_experts(x, found))
+      return std::nullopt;
+    const std::vector<MatrixType> matrices = matrices_of(node);
+    if (!kernels_.makes_columns(matrices)) return std::nullopt;
     const Node& before = g_.nodes()[*maker];
-    OwnColumn own{linear, std::nullopt, gate_behind(linear)};
+    OwnColumn own{linear, std::nullopt, readers_[x] > 1, gate_behind(linear)};
     if (std::holds_alternative<Glu>(before.op)) {  // its own kernel writes forms
       if (!found.gates(*maker)) return std::nullopt;
     } else if (std::holds_alternative<RmsNorm>(before.op) ||
                (std::holds_alternative<AddRmsNorm>(before.op) && before.out[1] == x)) {
       if (*maker + 1 != linear || found.combines(*maker)) return std::nullopt;
-      own.norm = *maker;
+      if (kernels_.makes_norms(matrices)) own.norm = *maker;
     }
+    if (own.shared && !own.norm) return std::nullopt;
     return own;
   }
 
  private:
-  bool can_make_column(const Node& node) const {
-    if (makes_columns_ == nullptr) return false;
+  std::vector<MatrixType> matrices_of(const Node& node) const {
     std::vector<MatrixType> matrices;
-    for (const ProductOperands& p : product_operands(node.op)) {
-      const TensorType& weight = g_.info(node.in[p.weight]).type;
-      matrices.push_back({device_type(weight.dtype), weight.shape[0], weight.shape[1]});
-    }
-    return makes_columns_(matrices);
+    for (const ProductOperands& p : product_operands(node.op)) matrices.push_back(matrix_type(node.in[p.weight]));
+    return matrices;
+  }
+
+  /// Of one expert's, if there are several.
+  MatrixType matrix_type(std::uint32_t weight) const {
+    const TensorType& type = g_.info(weight).type;
+    return {device_type(type.dtype), type.shape[0], type.shape[1]};
+  }
+
+  bool one_column(std::uint32_t x) const { return g_.info(x).type.shape.elements() == g_.info(x).type.shape[0]; }
+
+  /// Whether all that read the value, but for `reader`, are experts of a token.
+  bool rest_are_experts(std::uint32_t x, const Fusions& found) const {
+    const auto reads = std::count_if(found.token_experts.begin(), found.token_experts.end(),
+                                     [&](const auto& m) { return g_.nodes()[m.gate_up].in[0] == x; });
+    return readers_[x] == 1 + reads;
+  }
+
+  /// Of the nodes of one token's experts, those of this Combine.
+  std::optional<TokenExpertsNodes> experts_before(std::size_t combine) const {
+    const Node& node = g_.nodes()[combine];
+    const auto down = sole_use<ExpertLinear>(node.in[0]), route = sole_use<Route>(node.in[1]);
+    if (!down || !route) return std::nullopt;
+    const auto glu = sole_use<Glu>(g_.nodes()[*down].in[0]);
+    if (!glu) return std::nullopt;
+    const auto gate_up = sole_use<ExpertLinear>(g_.nodes()[*glu].in[0]);
+    if (!gate_up || !gates(*gate_up, *glu)) return std::nullopt;
+    const std::uint32_t ids = g_.nodes()[*route].out[0];
+    const bool routed = g_.nodes()[*gate_up].in[1] == ids && g_.nodes()[*down].in[1] == ids && readers_[ids] == 2;
+    return routed ? std::optional(TokenExpertsNodes{*route, *gate_up, *glu, *down, combine}) : std::nullopt;
+  }
+
+  ExpertShapes shapes_of(const TokenExpertsNodes& m) const {
+    const Node &gate_up = g_.nodes()[m.gate_up], &down = g_.nodes()[m.down];
+    const auto first = product_operands(gate_up.op), second = product_operands(down.op);
+    const std::uint32_t last = down.in[second[0].weight];
+    return {.gate = matrix_type(gate_up.in[first[0].weight]),
+            .up = matrix_type(gate_up.in[first[1].weight]),
+            .down = matrix_type(last),
+            .experts = static_cast<int>(g_.info(last).type.shape[2]),
+            .top_k = std::get<Route>(g_.nodes()[m.route].op).top_k};
   }
 
   std::optional<std::size_t> gate_behind(std::size_t linear) const {
-    const Node& node = g_.nodes()[linear];
-    if (linear + 1 == g_.nodes().size() || node.out.size() != 2) return std::nullopt;
-    const Node& next = g_.nodes()[linear + 1];
-    const bool both = std::holds_alternative<Glu>(next.op) && next.in[0] != next.in[1] &&
-                      std::is_permutation(next.in.begin(), next.in.end(), node.out.begin(), node.out.end());
-    if (!both || readers_[next.in[0]] != 1 || readers_[next.in[1]] != 1) return std::nullopt;
+    return linear + 1 < g_.nodes().size() && gates(linear, linear + 1) ? std::optional(linear + 1) : std::nullopt;
+  }
+
+  /// Whether a node is the Glu that alone reads the two results of a node of products, both of one type.
+  bool gates(std::size_t product, std::size_t glu) const {
+    const Node &node = g_.nodes()[product], &next = g_.nodes()[glu];
+    if (node.out.size() != 2 || !std::holds_alternative<Glu>(next.op) || next.in[0] == next.in[1]) return false;
+    if (!std::is_permutation(next.in.begin(), next.in.end(), node.out.begin(), node.out.end())) return false;
     const auto operands = product_operands(node.op);
-    const bool same_type =
-        g_.info(node.in[operands[0].weight]).type.dtype == g_.info(node.in[operands[1].weight]).type.dtype;
-    return same_type ? std::optional(linear + 1) : std::nullopt;
+    return readers_[next.in[0]] == 1 && readers_[next.in[1]] == 1 &&
+           g_.info(node.in[operands[0].weight]).type.dtype == g_.info(node.in[operands[1].weight]).type.dtype;
   }
 
   /// The node that makes a value, if it is of this kind and the value is used once.
@@ -94,6 +143,17 @@ class Finder {
     const auto& node = maker_[value];
     const bool found = node && readers_[value] == 1 && std::holds_alternative<Op>(g_.nodes()[*node].op);
     return found ? node : std::nullopt;
+  }
+
+  /// Of one token.
+  std::optional<std::size_t> attention_behind(std::size_t rope_q, std::size_t append) const {
+    const std::size_t next = append + 1;
+    if (g_.bucket().tokens != 1 || next == g_.nodes().size()) return std::nullopt;
+    const Node& node = g_.nodes()[next];
+    const std::uint32_t rotated = g_.nodes()[rope_q].out[0];
+    const bool reads_both =
+        std::holds_alternative<Attention>(node.op) && node.in[0] == rotated && node.in[1] == g_.nodes()[append].out[0];
+    return reads_both && readers_[rotated] == 1 ? std::optional(next) : std::nullopt;
   }
 
   /// The last other rope before `end` that turns heads of the same width by the same angles.
@@ -124,7 +184,7 @@ class Finder {
   }
 
   const Graph& g_;
-  MakesColumns makes_columns_;
+  TokenKernels kernels_;
   std::vector<int> readers_;
   std::vector<std::optional<std::size_t>> maker_;
 };
@@ -142,14 +202,24 @@ bool Fusions::combines(std::size_t node) const {
                      [&](const CombineNormNodes& m) { return m.norm == node; });
 }
 
-Fusions find_fusions(const Graph& g, MakesColumns makes_columns) {
+TokenKernels token_kernels() { return {makes_columns, makes_norms, takes_token_experts}; }
+
+Fusions find_fusions(const Graph& g, const TokenKernels& kernels) {
   Fusions found;
-  const Finder finder(g, makes_columns);
+  const Finder finder(g, kernels);
+  for (std::size_t i = 0; i < g.nodes().size(); ++i) {
+    if (!std::holds_alternative<Combine>(g.nodes()[i].op)) continue;
+    if (const auto match = finder.token_experts(i)) found.token_experts.push_back(*match);
+  }
+  const auto of_token = [&](std::size_t combine) {
+    return std::any_of(found.token_experts.begin(), found.token_experts.end(),
+                       [&](const TokenExpertsNodes& m) { return m.combine == combine; });
+  };
   for (std::size_t i = 0; i < g.nodes().size(); ++i) {
     const Op& op = g.nodes()[i].op;
     if (std::holds_alternative<KvAppend>(op)) {
       if (const auto match = finder.rope_append(i)) found.rope_appends.push_back(*match);
-    } else if (std::holds_alternative<Combine>(op)) {
+    } else if (std::holds_alternative<Combine>(op) && !of_token(i)) {
       if (const auto match = finder.combine_norm(i)) found.combine_norms.push_back(*match);
     } else if (std::holds_alternative<Linear>(op)) {
       if (const auto match = finder.own_column(i, found)) found.own_columns.push_back(*match);
@@ -172,10 +242,17 @@ Graph keep_single_rows(Graph g) {
 std::vector<LateRead> late_reads(const Graph& g, const Fusions& fusions) {
   std::vector<LateRead> reads;
   for (const RopeAppendNodes& m : fusions.rope_appends) {
-    for (const std::uint32_t value : {m.q, m.k, g.nodes()[m.rope_q].in[1]}) reads.push_back({value, m.append});
+    for (const std::uint32_t value : {m.q, m.k, g.nodes()[m.append].in[1], g.nodes()[m.rope_q].in[1]})
+      reads.push_back({value, m.attention.value_or(m.append)});
   }
   for (const CombineNormNodes& m : fusions.combine_norms) {
     for (const std::uint32_t value : g.nodes()[m.combine].in) reads.push_back({value, m.norm});
+  }
+  for (const TokenExpertsNodes& m : fusions.token_experts) {
+    for (const std::uint32_t value : {g.nodes()[m.route].in[0], g.nodes()[m.gate_up].in[0]})
+      reads.push_back({value, m.glu});
+    reads.push_back({g.nodes()[m.down].in[0], m.combine});
+    for (const std::uint32_t value : g.nodes()[m.route].out) reads.push_back({value, m.combine});
   }
   for (const OwnColumn& m : fusions.own_columns) {
     for (const std::uint32_t value : g.nodes()[m.norm.value_or(m.linear)].in) reads.push_back({value, m.last()});

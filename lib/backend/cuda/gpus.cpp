@@ -1,6 +1,11 @@
 #include "backend/cuda/gpus.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "backend/cuda/device.h"
 
@@ -55,15 +60,52 @@ void find_gpus(GpuReport& report) {
       report.reason = "GPU " + std::to_string(i) + " cannot be asked: " + words_of(asked);
       return;
     }
-    report.gpus.push_back({properties.name, properties.major, properties.minor, properties.totalGlobalMem});
+    Gpu gpu{properties.name, properties.major, properties.minor, properties.totalGlobalMem};
+    if (gpu.major < kLeastMajor) {
+      gpu.why_not = gpu.name + " has compute capability " + std::to_string(gpu.major) + "." +
+                    std::to_string(gpu.minor) + ", " + std::to_string(kLeastMajor) + ".0 is needed";
+    }
+    report.gpus.push_back(std::move(gpu));
   }
-  report.state = GpuReport::State::Usable;
-  const Gpu& first = report.gpus.front();
-  if (first.major >= kLeastMajor) return;
-  report.state = GpuReport::State::Unusable;
-  report.reason = first.name + " has compute capability " + std::to_string(first.major) + "." +
-                  std::to_string(first.minor) + ", " + std::to_string(kLeastMajor) + ".0 is needed";
+  const bool any = std::any_of(report.gpus.begin(), report.gpus.end(), [](const Gpu& g) { return g.why_not.empty(); });
+  report.state = any ? GpuReport::State::Usable : GpuReport::State::Unusable;
+  if (!any) report.reason = report.gpus.front().why_not;
 }
+
+/// The driver's management library, as far as it is needed: free memory without a context on the GPU, which takes time
+/// and half a gigabyte there.
+struct Management {
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+  Management() {
+    void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);  // stays open
+    if (library == nullptr) return;
+    const auto start = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
+    find = reinterpret_cast<decltype(find)>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
+    ask = reinterpret_cast<decltype(ask)>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+    works = start != nullptr && find != nullptr && ask != nullptr && start() == 0;
+  }
+
+  /// Nothing where it does not know, or means another memory: a part of a GPU has the whole one's address.
+  std::optional<std::uint64_t> free_memory(int gpu) const {
+    char address[32] = {};
+    void* device = nullptr;
+    Memory memory{};
+    cudaDeviceProp properties{};
+    if (!works || cudaDeviceGetPCIBusId(address, sizeof address, gpu) != cudaSuccess ||
+        cudaGetDeviceProperties(&properties, gpu) != cudaSuccess || find(address, &device) != 0 ||
+        ask(device, &memory) != 0)
+      return std::nullopt;
+    const std::uint64_t all = properties.totalGlobalMem;
+    if (memory.total > all + all / 8 || memory.free > memory.total) return std::nullopt;
+    return std::min<std::uint64_t>(memory.free, all);
+  }
+
+  int (*find)(const char*, void**) = nullptr;
+  int (*ask)(void*, Memory*) = nullptr;
+  bool works = false;
+};
 
 }  // namespace
 
@@ -79,10 +121,12 @@ GpuReport look_for_gpus() {
 }
 
 std::uint64_t free_gpu_memory(std::size_t gpu) {
+  static const Management management;
+  if (const auto free = management.free_memory(static_cast<int>(gpu))) return *free;
+  cudaGetLastError();
   std::size_t free = 0, total = 0;
-  check_cuda(cudaSetDevice(static_cast<int>(gpu)), "choosing the device");
+  cuda::use_device(static_cast<int>(gpu));
   check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
-  check_cuda(cudaSetDevice(0), "choosing the device");  // the one that the backend uses
   return free;
 }
 

@@ -11,6 +11,7 @@ struct Gpu {
   std::string name;
   int major = 0, minor = 0;  ///< compute capability
   std::uint64_t memory = 0;  ///< bytes in all
+  std::string why_not = {};  ///< the backend cannot use it: why, in words that end a sentence
 };
 
 struct GpuReport {
@@ -23,13 +24,14 @@ struct GpuReport {
   std::string reason = {};     ///< unless Usable: why not, in words that end a sentence
   std::string toolkit = {};    ///< the CUDA that the program was built with, "13.0"; empty: none
   std::string driver = {};     ///< the newest CUDA that the driver knows; empty: there is no driver
-  std::vector<Gpu> gpus = {};  ///< the backend uses the first
+  std::vector<Gpu> gpus = {};  ///< by their numbers; where the report is Usable, one at least can be used
 };
 
 /// Starts the driver, but nothing on a GPU.
 GpuReport look_for_gpus();
 
-/// Bytes that are free on a GPU of the report, by its index; takes a fraction of a second. Throws ErrorKind::Device.
+/// Bytes that are free on a GPU of the report, by its index. Asks the driver's management library, which starts nothing
+/// there; without it CUDA, which takes a fraction of a second. Throws ErrorKind::Device.
 std::uint64_t free_gpu_memory(std::size_t gpu);
 
 }  // namespace llm

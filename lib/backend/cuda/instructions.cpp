@@ -4,15 +4,14 @@
 #include <utility>
 #include <variant>
 
-#include "backend/cuda/fusions.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/finish.h"
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
-#include "backend/cuda/kernels/rope_append.h"
 #include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/node_site.h"
 #include "backend/host/host.h"
 #include "base/error.h"
 
@@ -24,19 +23,10 @@ constexpr int kPromptTokens = 16;
 /// Routes of a group where a step has many, of products that are not grouped_products().
 constexpr int kWideGroup = 32, kNarrowGroup = 8;
 
-using Emit = std::function<void(const StepLaunch&)>;
-
 /// Makes the instructions of one node.
-class NodeCompiler {
+class NodeCompiler : NodeSite {
  public:
-  /// `f32_reads`: values_read_as_f32(), or null where all f32 values are to be there.
-  NodeCompiler(const Site& site, std::size_t index, const std::vector<bool>* f32_reads, Compiled& into)
-      : site_(site),
-        graph_(site.graph),
-        node_(site.graph.nodes()[index]),
-        index_(index),
-        f32_reads_(f32_reads),
-        into_(into) {}
+  using NodeSite::NodeSite;
 
   void operator()(const Embed&) {
     const CudaWeights::Matrix& table = matrix(0);
@@ -97,95 +87,18 @@ class NodeCompiler {
     });
   }
 
-  /// This node is the AddRmsNorm of them.
-  void combine_norm(const CombineNormNodes& nodes) {
-    const Node& combine = graph_.nodes()[nodes.combine];
-    const ValueInfo& slots = graph_.info(combine.in[1]);
-    const std::uint32_t y = node_.out[1];
-    add("with the weighted sum of experts" + forms_text(y),
-        [=, eps = std::get<AddRmsNorm>(node_.op).eps, x = f32(graph_.info(combine.in[0])), weights = f32(slots),
-         top_k = static_cast<int>(slots.type.shape[0]), residual = f32(graph_.info(nodes.residual)), w = vector(2),
-         n = width(y), sum = f32(out(0)), forms = forms(y), count = counter(y)](const StepLaunch& s) {
-          combine_add_rms_norm(x, weights, top_k, residual, w, eps, n, count(s), sum, forms, s.at);
-        });
-    convert(node_.out[0]);
-  }
-
-  /// This node is the KvAppend of them.
-  void rope_append(const RopeAppendNodes& nodes) {
-    const Node& rope_q = graph_.nodes()[nodes.rope_q];
-    const Node* const norm_q = nodes.norms ? &graph_.nodes()[nodes.norms->q] : nullptr;
-    const Node* const norm_k = nodes.norms ? &graph_.nodes()[nodes.norms->k] : nullptr;
-    const ValueInfo& q = graph_.info(nodes.q);
-    const RopeAppend fused{.q = f32(q),
-                           .k = f32(graph_.info(nodes.k)),
-                           .v = f32(in(1)),
-                           .table = f32(graph_.info(rope_q.in[1])),
-                           .rotated_q = f32(graph_.info(rope_q.out[0])),
-                           .heads = static_cast<int>(q.type.shape[1]),
-                           .norm_q = norm_q == nullptr ? nullptr : vector_of(norm_q->in[1]),
-                           .norm_k = norm_k == nullptr ? nullptr : vector_of(norm_k->in[1]),
-                           .eps = norm_q == nullptr ? 0.0f : std::get<RmsNorm>(norm_q->op).eps};
-    const CacheView cache = site_.cache.view(in(2).cache.layer);
-    add(norm_q == nullptr ? "with both ropes" : "with both norms and ropes",
-        [=, op = std::get<Rope>(rope_q.op), step = site_.step](const StepLaunch& s) {
-          cuda::rope_append(op, fused, cache, step, s.tokens, s.at);
-        });
-  }
-
-  /// This node is the last of them: a Linear that makes its column itself, or the gate behind it.
-  void own_column(const OwnColumn& nodes) {
-    const Node& linear = graph_.nodes()[nodes.linear];
-    std::vector<Target> targets = make_targets(linear);
-    ColumnSource source{.x = f32(graph_.info(linear.in[0]))};
-    std::string how = "makes its column";
-    if (nodes.norm) {
-      const Node& norm = graph_.nodes()[*nodes.norm];
-      source.x = f32(graph_.info(norm.in[0]));
-      source.norm = vector_of(norm.in.back());
-      if (const auto* const add = std::get_if<AddRmsNorm>(&norm.op)) {
-        source.added = f32(graph_.info(norm.in[1]));
-        source.sum = f32(graph_.info(norm.out[0]));
-        source.eps = add->eps;
-        how += " with add, rms_norm";
-      } else {
-        source.eps = std::get<RmsNorm>(norm.op).eps;
-        how += " with rms_norm";
-      }
-    }
-    GatedResult gated;
-    if (nodes.glu) {
-      gated = {.y = f32(out(0)), .activation = std::get<Glu>(node_.op).activation};
-      if (node_.in[0] != linear.out[0]) std::swap(targets[0], targets[1]);
-      how += ", glu behind";
-    }
-    add(how + ": " + few_text(targets), [=, count = counter(linear.in[0])](const StepLaunch& s) {
-      if (count(s) > 0) column_products(targets, source, s.at, gated);
-    });
-    if (source.sum != nullptr) convert(graph_.nodes()[*nodes.norm].out[0]);
-    for (const std::uint32_t y : node_.out) convert(y);
-  }
-
-  void operator()(const Attention& op) {
-    const ValueInfo& q = in(0);
-    const CacheView cache = site_.cache.view(in(1).cache.layer);
-    const AttentionShape shape{.heads = static_cast<int>(q.type.shape[1]),
-                               .scale = op.scale,
-                               .window = op.window,
-                               .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32};
-    const std::int64_t positions = site_.cache.most_positions();
-    const AttentionMemory memory = attention_memory(cache, shape);
+  void operator()(const Attention&) {
+    const AttentionSite at = attention_site();
     const bool tensor_cores =
-        site_.prompt_attention && graph_.bucket().tokens > kMaxColumns && prompt_attention_refusal(cache) == nullptr;
+        site_.prompt_attention && graph_.bucket().tokens > kMaxColumns && prompt_attention_refusal(at.cache) == nullptr;
     add(tensor_cores ? "attention: by tensor cores, single tokens in f32" : "attention in f32",
-        [=, q = f32(q), y = f32(out(0)), step = site_.step, scratch = site_.cache.scratch(memory.scratch),
-         arrivals = site_.cache.arrivals(memory.arrivals)](const StepLaunch& s) {
+        [=, q = f32(in(0)), y = f32(out(0)), step = site_.step](const StepLaunch& s) {
           const bool prompt =
               tensor_cores && s.spans != nullptr && s.tokens >= kPromptTokens * static_cast<int>(s.spans->size());
           if (prompt) {
-            attend_prompt(q, y, cache, shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
+            attend_prompt(q, y, at.cache, at.shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
           } else {
-            attend(q, y, cache, shape, step, s.tokens, positions, scratch, arrivals, s.at);
+            attend(q, y, at.cache, at.shape, step, s.tokens, at.positions, at.scratch, at.arrivals, s.at);
           }
         });
     convert(node_.out[0]);
@@ -250,7 +163,7 @@ class NodeCompiler {
   void operator()(const Reshape&) { convert(node_.out[0]); }
 
   void operator()(const Linear&) {
-    if (site_.plan.fusions.makes_column(index_)) return own_column({.linear = index_, .norm = {}, .glu = {}});
+    if (site_.plan.fusions.makes_column(index_)) return make_column();
     const std::vector<Target> targets = make_targets(node_);
     const bool library = uses_library(graph_, node_, site_.gemm != nullptr);
     const bool always = library && columns_of(graph_, node_.in[0]) == Columns::Many;
@@ -296,8 +209,6 @@ class NodeCompiler {
   }
 
  private:
-  using Count = std::function<int(const StepLaunch&)>;
-
   /// The targets of a node by the form of x that they take.
   struct Split {
     Split(const NodeCompiler& c, const std::vector<Target>& targets) {
@@ -315,118 +226,21 @@ class NodeCompiler {
     const float* rounded;
   };
 
-  const ValueInfo& in(std::size_t i) const { return graph_.info(node_.in[i]); }
-  const ValueInfo& out(std::size_t i) const { return graph_.info(node_.out[i]); }
-  int width(std::uint32_t value) const { return static_cast<int>(graph_.info(value).type.shape[0]); }
-  const CudaWeights::Matrix& matrix(std::size_t i) const { return site_.weights.matrix(in(i).name); }
-  const float* vector(std::size_t i) const { return vector_of(node_.in[i]); }
-  const float* vector_of(std::uint32_t weight) const {
-    const float* const data = site_.weights.vector(graph_.info(weight).name);
-    check(data != nullptr, "a vector lies as f32");
-    return data;
+  /// A Linear for whose input the plan has no forms.
+  void make_column() {
+    const std::vector<Target> targets = make_targets(node_);
+    add("makes its column: " + few_text(targets),
+        [=, source = ColumnSource{.x = f32(in(0))}, count = counter(node_.in[0])](const StepLaunch& s) {
+          if (count(s) > 0) column_products(targets, source, s.at);
+        });
+    for (const std::uint32_t y : node_.out) convert(y);
   }
-  float* f32(const ValueInfo& v) const {
-    const auto id = static_cast<std::uint32_t>(&v - graph_.values().data());
-    return reinterpret_cast<float*>(value_data(site_, id));
-  }
-  std::byte* form(std::uint32_t value, Form f) const {
-    const std::uint64_t offset = site_.plan.form(value, f);
-    return offset == MemoryPlan::kNone ? nullptr : site_.workspace.data() + offset;
-  }
-  static std::string type_text(const CudaWeights::Matrix& m) { return std::string(name(m.type.type)); }
 
-  /// Rows of a value in a step; a token may have several.
-  Count counter(std::uint32_t value) const {
-    const ValueInfo& v = graph_.info(value);
-    const RowSpace space = v.rows;
-    const std::int64_t capacity =
-        StepLaunch{.at = {}, .tokens = graph_.bucket().tokens, .outputs = graph_.bucket().outputs}.rows(space);
-    const int per_row = static_cast<int>(row_capacity(v) / capacity);
-    return [=](const StepLaunch& s) { return s.rows(space) * per_row; };
-  }
-  Count tokens(const ValueInfo& v) const {
-    return [space = v.rows](const StepLaunch& s) { return s.rows(space); };
-  }
-  std::function<std::int64_t(const StepLaunch&)> elements(const ValueInfo& v) const {
-    const auto id = static_cast<std::uint32_t>(&v - graph_.values().data());
-    return [count = counter(id), n = v.type.shape[0]](const StepLaunch& s) { return count(s) * n; };
-  }
   int group_columns(std::uint32_t ids) const {
     if (uses_grouped_products(graph_, ids, site_.gemm != nullptr)) return kGroupedColumns;
     return graph_.info(ids).type.shape.elements() > 256 ? kWideGroup : kNarrowGroup;
   }
-
-  /// For any number of tokens that a step of this program may have: work is split the more, the fewer there are.
-  AttentionMemory attention_memory(const CacheView& cache, const AttentionShape& shape) const {
-    const int capacity = graph_.bucket().tokens;
-    AttentionMemory most;
-    for (int tokens = capacity > kMaxColumns ? 1 : capacity; tokens <= capacity; ++tokens) {
-      const AttentionMemory m = cuda::attention_memory(cache, shape, tokens, site_.cache.most_positions());
-      most = {std::max(most.scratch, m.scratch), std::max(most.arrivals, m.arrivals)};
-      if (tokens > kMaxColumns && m.arrivals == 0) break;  // more tokens are split no more
-    }
-    return most;
-  }
-
-  void add(std::string how, Emit launch) { into_.instructions.push_back({index_, std::move(how), std::move(launch)}); }
-
-  /// That a value's own kernel writes.
-  Forms forms(std::uint32_t value) const {
-    const bool as_f32 = f32_reads_ == nullptr || (*f32_reads_)[value];
-    return {.f32 = as_f32 ? f32(graph_.info(value)) : nullptr,
-            .q8x256 = form(value, Form::Q8x256),
-            .q8x32 = form(value, Form::Q8x32),
-            .rounded_bf16 = reinterpret_cast<float*>(form(value, Form::RoundedBf16)),
-            .f16 = form(value, Form::F16),
-            .f16_unscale = reinterpret_cast<float*>(form(value, Form::F16Unscale)),
-            .capacity = static_cast<int>(row_capacity(graph_.info(value)))};
-  }
-  std::string forms_text(std::uint32_t value) const {
-    std::string text;
-    const auto mention = [&](Form f, const char* words) {
-      if (form(value, f) != nullptr) text += (text.empty() ? " as " : ", ") + std::string(words);
-    };
-    mention(Form::Q8x256, "int8 per 256");
-    mention(Form::Q8x32, "int8 per 32");
-    mention(Form::RoundedBf16, "bf16");
-    mention(Form::F16, "f16");
-    return text;
-  }
-  /// Forms of a value whose own kernel does not write them.
-  void convert(std::uint32_t value) {
-    const std::string text = forms_text(value);
-    if (text.empty()) return;
-    Forms wanted = forms(value);
-    wanted.f32 = nullptr;
-    add("rows" + text, [=, x = f32(graph_.info(value)), n = width(value), count = counter(value)](const StepLaunch& s) {
-      make_forms(x, n, count(s), wanted, s.at);
-    });
-  }
-
-  std::vector<Target> make_targets(const Node& node) const {
-    std::vector<Target> targets;
-    const auto operands = product_operands(node.op);
-    const auto value = [&](std::size_t i) -> const ValueInfo& { return graph_.info(node.in[i]); };
-    for (std::size_t i = 0; i < operands.size(); ++i) {
-      const ProductOperands& p = operands[i];
-      const CudaWeights::Matrix& m = site_.weights.matrix(value(p.weight).name);
-      targets.push_back({.type = m.type,
-                         .matrix = m.data,
-                         .bias = p.bias == 0 ? nullptr : vector_of(node.in[p.bias]),
-                         .scale = p.scale == 0 ? nullptr : vector_of(node.in[p.scale]),
-                         .y = f32(graph_.info(node.out[i]))});
-    }
-    return targets;
-  }
-
-  static std::string few_text(const std::vector<Target>& targets) {
-    std::string text;
-    for (const Target& t : targets) {
-      text += (text.empty() ? "" : ", ") + std::string(name(t.type.type)) +
-              (has_tiles(t.type.type) ? " tiles x int8" : " x f32");
-    }
-    return text;
-  }
+  static std::string type_text(const CudaWeights::Matrix& m) { return std::string(name(m.type.type)); }
 
   Emit few_columns(const std::vector<Target>& targets) const {
     const Split split(*this, targets);
@@ -470,64 +284,18 @@ class NodeCompiler {
       }
     };
   }
-
-  const Site& site_;
-  const Graph& graph_;
-  const Node& node_;
-  std::size_t index_;
-  const std::vector<bool>* f32_reads_;
-  Compiled& into_;
 };
 
 }  // namespace
 
-std::byte* value_data(const Site& site, std::uint32_t value) {
-  const std::uint64_t offset = site.plan.memory.offset[value];
-  check(offset != MemoryPlan::kNone, "a result has memory");
-  return site.workspace.data() + offset;
+void compile_node(const Site& site, std::size_t index, const std::vector<bool>* f32_reads, Compiled& into) {
+  NodeCompiler compiler(site, index, f32_reads, into);
+  std::visit(compiler, site.graph.nodes()[index].op);
 }
 
 Compiled compile_nodes(const Site& site) {
   Compiled compiled;
-  for (std::size_t i = 0; i < site.graph.nodes().size(); ++i) {
-    NodeCompiler compiler(site, i, nullptr, compiled);
-    std::visit(compiler, site.graph.nodes()[i].op);
-  }
-  return compiled;
-}
-
-Compiled compile_fused(const Site& site) {
-  const std::span<const Node> nodes = site.graph.nodes();
-  const Fusions& fusions = site.plan.fusions;
-  const std::vector<bool> f32_reads = values_read_as_f32(site.graph, site.gemm != nullptr);
-  // What is compiled instead of a node: all that are fused at the last of them, nothing at the others.
-  std::vector<std::function<void(NodeCompiler&)>> instead(nodes.size());
-  const auto nothing = [](NodeCompiler&) {};
-  if (appends_with_rope(site.cache.format().k, site.cache.format().v)) {
-    for (const RopeAppendNodes& m : fusions.rope_appends) {
-      instead[m.rope_q] = instead[m.rope_k] = nothing;
-      if (m.norms) instead[m.norms->q] = instead[m.norms->k] = nothing;
-      instead[m.append] = [&m](NodeCompiler& c) { c.rope_append(m); };
-    }
-  }
-  for (const CombineNormNodes& m : fusions.combine_norms) {
-    instead[m.combine] = nothing;
-    instead[m.norm] = [&m](NodeCompiler& c) { c.combine_norm(m); };
-  }
-  for (const OwnColumn& m : fusions.own_columns) {
-    if (m.norm) instead[*m.norm] = nothing;
-    instead[m.linear] = nothing;
-    instead[m.last()] = [&m](NodeCompiler& c) { c.own_column(m); };
-  }
-  Compiled compiled;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    NodeCompiler compiler(site, i, &f32_reads, compiled);
-    if (instead[i]) {
-      instead[i](compiler);
-    } else {
-      std::visit(compiler, nodes[i].op);
-    }
-  }
+  for (std::size_t i = 0; i < site.graph.nodes().size(); ++i) compile_node(site, i, nullptr, compiled);
   return compiled;
 }
 

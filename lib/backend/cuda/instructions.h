@@ -51,6 +51,8 @@ struct Compiled {
   /// Per value of expert ids: its routes as the step's last launch grouped them.
   std::map<std::uint32_t, std::shared_ptr<RouteGroups>> routes;
 };
+/// One node alone; `f32_reads` as NodeSite has it.
+void compile_node(const Site&, std::size_t index, const std::vector<bool>* f32_reads, Compiled& into);
 /// Node by node: what an observed step runs.
 Compiled compile_nodes(const Site&);
 /// The same with neighbouring nodes fused.

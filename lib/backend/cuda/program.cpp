@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "backend/cuda/instructions.h"
-#include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/draw.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/screen.h"
@@ -68,11 +67,12 @@ class CudaProgram final : public Executable {
  public:
   CudaProgram(const Graph& graph, const CudaWeights& weights, CudaCache& cache, CudaWorkspace& workspace, Gemm* gemm,
               const Stream& stream, ProgramOptions options)
-      : graph_(keep_single_rows(graph)),
+      : device_(current_device()),
+        graph_(keep_single_rows(graph)),
         cache_(cache),
         stream_(stream),
         overlap_(options.overlap),
-        plan_(plan_step(graph_, gemm != nullptr, makes_columns)),
+        plan_(plan_step(graph_, gemm != nullptr, token_kernels())),
         workspace_(workspace),
         step_(graph_.bucket(), table_stride(cache), workspace.draws()),
         view_(step_.view()),
@@ -103,6 +103,7 @@ class CudaProgram final : public Executable {
   }
 
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
+    use_device(device_);
     const host::StepRows rows = host::check_step(step, graph_.bucket());
     if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
     Pending& next = pending_[++submitted_ % 2];
@@ -113,7 +114,7 @@ class CudaProgram final : public Executable {
     for (const std::uint32_t id : arrivals_) {
       const Binding& from = bound_to(id, rows, in);
       check_cuda(cudaMemcpyAsync(value_data(site_, id), from.data, value_bytes(id, rows.tokens, rows.outputs),
-                                 cudaMemcpyHostToDevice, stream_.get()),
+                                 cudaMemcpyDefault, stream_.get()),
                  "copying what another segment computed");
     }
     if (!step.draws.empty()) {
@@ -129,12 +130,13 @@ class CudaProgram final : public Executable {
   }
 
   void wait(Ticket ticket) override {
+    use_device(device_);
     waited_ = &pending_[ticket.id % 2];
     check(waited_->ticket == ticket.id, "a step that was submitted");
     check_cuda(cudaEventSynchronize(waited_->ended.get()), "running a step");
     if (waited_->drawn > 0) return;
     for (const Bound& b : bound_) {
-      if (!b.pinned) check_cuda(cudaMemcpy(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost), "copying results");
+      if (!b.ordered) check_cuda(cudaMemcpy(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost), "copying results");
     }
   }
 
@@ -154,6 +156,7 @@ class CudaProgram final : public Executable {
 
   std::string describe() const override;
   void observe(Observer* observer) override {
+    use_device(device_);
     observer_ = observer;
     if (observer_ != nullptr && observed_.instructions.empty()) observed_ = compile_nodes(site_);
   }
@@ -163,7 +166,7 @@ class CudaProgram final : public Executable {
     const std::byte* from;
     std::byte* to;
     std::size_t bytes;
-    bool pinned;  ///< copies run behind the step's kernels
+    bool ordered;  ///< page-locked or a device's: copies run behind the step's kernels
   };
 
   /// A step on its way, or the last but one.
@@ -196,8 +199,8 @@ class CudaProgram final : public Executable {
         cudaMemcpyAsync(found_here_.data(), found_.data(), found_.bytes(), cudaMemcpyDeviceToHost, stream_.get()),
         "copying results");
     for (const Bound& b : bound_) {
-      if (b.pinned)
-        check_cuda(cudaMemcpyAsync(b.to, b.from, b.bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying results");
+      if (b.ordered)
+        check_cuda(cudaMemcpyAsync(b.to, b.from, b.bytes, cudaMemcpyDefault, stream_.get()), "copying results");
     }
   }
 
@@ -274,7 +277,7 @@ class CudaProgram final : public Executable {
     for (const std::uint32_t id : graph_.outputs()) {
       std::byte* const to = bound_to(id, rows, out).data;
       const std::size_t bytes = value_bytes(id, rows.tokens, rows.outputs);
-      if (bytes > 0) bound_.push_back({value_data(site_, id), to, bytes, is_pinned(to)});
+      if (bytes > 0) bound_.push_back({value_data(site_, id), to, bytes, is_ordered(to)});
     }
   }
   const Binding& bound_to(std::uint32_t id, const host::StepRows& rows, std::span<const Binding> bindings) const {
@@ -286,9 +289,10 @@ class CudaProgram final : public Executable {
     return *found;
   }
 
-  static bool is_pinned(const std::byte* memory) {
+  static bool is_ordered(const std::byte* memory) {
     cudaPointerAttributes attributes{};
-    return cudaPointerGetAttributes(&attributes, memory) == cudaSuccess && attributes.type == cudaMemoryTypeHost;
+    return cudaPointerGetAttributes(&attributes, memory) == cudaSuccess &&
+           (attributes.type == cudaMemoryTypeHost || attributes.type == cudaMemoryTypeDevice);
   }
 
   std::vector<std::byte> fetch(std::uint32_t id, const host::StepRows& rows) const {
@@ -337,6 +341,7 @@ class CudaProgram final : public Executable {
     }
   }
 
+  int device_;
   Graph graph_;
   CudaCache& cache_;
   const Stream& stream_;

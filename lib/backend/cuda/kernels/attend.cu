@@ -6,6 +6,8 @@
 #include "backend/cuda/kernels/attend_halves.cuh"
 #include "backend/cuda/kernels/attend_kernel.cuh"
 #include "backend/cuda/kernels/attention.h"
+#include "backend/cuda/kernels/rope_append.h"
+#include "base/error.h"
 
 namespace llm::cuda {
 namespace {
@@ -104,10 +106,10 @@ AttentionMemory attention_memory(const CacheView& c, const AttentionShape& s, in
   return {p.scratch_bytes(), p.arrivals_bytes()};
 }
 
-void attend(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step, int tokens,
-            std::int64_t max_positions, std::byte* scratch, std::byte* arrivals, const Launch& at) {
-  if (tokens <= 0) return;
-  const AttendPlan p = plan_for(c, s, tokens, max_positions);
+namespace {
+
+AttendArgs arguments_of(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step,
+                        const AttendPlan& p, std::byte* scratch, std::byte* arrivals) {
   AttendArgs a{};
   a.q = q;
   a.y = y;
@@ -136,7 +138,10 @@ void attend(const float* q, float* y, const CacheView& c, const AttentionShape& 
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
   a.stripes = p.stripes;
   a.splits = p.splits;
+  return a;
+}
 
+void launch_attention(const AttendArgs& a, const CacheView& c, const AttendPlan& p, int tokens, const Launch& at) {
   const AttendKernel kernel = kernel_for(c, p);
   const std::size_t shared = p.shared_bytes();
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -146,6 +151,40 @@ void attend(const float* q, float* y, const CacheView& c, const AttentionShape& 
          dim3(static_cast<unsigned>(p.splits), static_cast<unsigned>(c.kv_heads * p.head_tiles),
               static_cast<unsigned>(tokens)),
          dim3(kThreads), shared, at, a);
+}
+
+}  // namespace
+
+void attend(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step, int tokens,
+            std::int64_t max_positions, std::byte* scratch, std::byte* arrivals, const Launch& at) {
+  if (tokens <= 0) return;
+  const AttendPlan p = plan_for(c, s, tokens, max_positions);
+  launch_attention(arguments_of(q, y, c, s, step, p, scratch, arrivals), c, p, tokens, at);
+}
+
+bool attends_with_rope(const CacheView& c, const AttentionShape& s, std::int64_t max_positions) {
+  return appends_with_rope(c.k_type, c.v_type) && plan_for(c, s, 1, max_positions).tiles > 0;
+}
+
+void rope_append_attend(const Rope& op, const RopeAppend& r, float* y, const CacheView& c, const AttentionShape& s,
+                        const StepView& step, std::int64_t max_positions, std::byte* scratch, std::byte* arrivals,
+                        const Launch& at) {
+  const AttendPlan p = plan_for(c, s, 1, max_positions);
+  check(p.tiles > 0 && op.n_rot <= c.head_dim_k, "one token's heads are turned where it is attended to");
+  for (const float* const heads : {r.q, r.k, r.norm_q, r.norm_k})
+    check(reinterpret_cast<std::uintptr_t>(heads) % 16 == 0, "heads are aligned to 16 bytes");
+  AttendArgs a = arguments_of(r.q, y, c, s, step, p, scratch, arrivals);
+  a.raw = {.k = r.k,
+           .v = r.v,
+           .table = r.table,
+           .norm_q = r.norm_q,
+           .norm_k = r.norm_k,
+           .slots = step.slots,
+           .keys = reinterpret_cast<unsigned char*>(c.k),
+           .values = reinterpret_cast<unsigned char*>(c.v),
+           .eps = r.eps,
+           .turn = {op.n_rot, op.pairing == RopePairing::Halves}};
+  launch_attention(a, c, p, 1, at);
 }
 
 }  // namespace llm::cuda

@@ -42,13 +42,14 @@ struct AttendPlan {
   }
   std::size_t arrivals_bytes() const { return splits == 1 ? 0 : static_cast<std::size_t>(pairs) * sizeof(unsigned); }
   /// By tensor cores: tiles of the warps, sums of the 8 warps (first the queries), maximum and total per
-  /// warp and head, a factor per head, a flag. Otherwise: ring, 16 bytes that decoders may read beyond it, queries,
-  /// scores, sums of the 8 warps, maximum and total per head, a flag.
+  /// warp and head, a factor per head, a flag, two rows of elements of 16 bits. Otherwise: ring, 16 bytes that decoders
+  /// may read beyond it, queries, scores, sums of the 8 warps, maximum and total per head, a flag.
   std::size_t shared_bytes() const {
     const int warps = kAttendThreads / 32;
     if (tiles > 0) {
       return static_cast<std::size_t>(warps * tiles * tile_bytes) +
-             sizeof(float) * static_cast<std::size_t>(warps * sums() + 2 * warps * tile_heads + tile_heads + 4);
+             sizeof(float) *
+                 static_cast<std::size_t>(warps * sums() + 2 * warps * tile_heads + tile_heads + 4 + lanes * 8);
     }
     return static_cast<std::size_t>(kAttendStages * stage_bytes + 16) +
            sizeof(float) *

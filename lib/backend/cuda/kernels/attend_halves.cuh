@@ -51,7 +51,9 @@ class AttendHalves {
   static constexpr int kColumns = Tiles::kColumns, kSteps = Tiles::kSteps;
   static constexpr int kParts = Parts<kBFloat16>::kCount;
   static constexpr int kQueryWords = kDims / 2 + 4;  ///< of a part; columns lie in different banks
-  static_assert(kTiles >= 3 && kHeads * kParts * kQueryWords <= kWarps * kSums);
+  static constexpr int kKeyWarp = kWarps - 1,
+                       kValueWarp = kWarps - 2;  ///< that bring those of the token into the cache
+  static_assert(kTiles >= 3 && kHeads * kParts * kQueryWords + kWarps * kDims <= kWarps * kSums);
 
  public:
   __device__ __forceinline__ AttendHalves(const AttendArgs& args, unsigned char* shared, int token, int position,
@@ -68,6 +70,7 @@ class AttendHalves {
         sums(reinterpret_cast<float*>(shared + kWarps * kTiles * kTileBytes)),
         stats(sums + kWarps * kSums),
         factors(stats + kWarps * 2 * kHeads),
+        fresh(reinterpret_cast<unsigned char*>(factors + kHeads + 4)),
         results(args, keys, token, 0, reinterpret_cast<int*>(factors + kHeads)) {}
 
   /// Up to the first access to what earlier kernels of the step write: keys and values from position `first_written`.
@@ -85,7 +88,10 @@ class AttendHalves {
   __device__ __forceinline__ void run() {
     if (split >= keys.stripes()) return;
     float x[kDims / 32];
-    load_queries(x);
+    if (a.raw.k == nullptr)
+      load_queries(x);
+    else
+      turn_heads(x);
 #pragma unroll 1
     for (; begun < kTiles; ++begun) begin_copy();
     divide_queries(x);
@@ -147,6 +153,8 @@ class AttendHalves {
   __device__ __forceinline__ int tile_base(int tile) const {
     return strip_base(cursor.chunk) + tile % kHalves * kTileKeys;
   }
+  /// Of RawHeads all but the token's own, which is the last.
+  __device__ __forceinline__ int copied_end() const { return a.raw.k != nullptr ? keys.end_key - 1 : keys.end_key; }
   /// Starts the copy of one more tile, if there is one.
   __device__ __forceinline__ void copy_tile(unsigned char* to, int tile) {
     if (cursor.chunk < keys.chunks) {
@@ -156,7 +164,7 @@ class AttendHalves {
                       static_cast<std::size_t>(base % kCacheBlock * kRowBytes);
       }
       Tiles::copy(to, (of_strip < kHalves ? a.k : a.v) + cursor.rows + tile % kHalves * kTileBytes, lane,
-                  keys.first_key - base, keys.end_key - base);
+                  keys.first_key - base, copied_end() - base);
       if (of_strip == 2 * kHalves - 1) next_chunk();
     }
     commit_copies();
@@ -199,6 +207,72 @@ class AttendHalves {
         a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims + lane;
 #pragma unroll
     for (int i = 0; i < kDims / 32; ++i) x[i] = warp < results.n_heads() ? __ldcg(q + i * 32) : 0.0f;
+  }
+  /// A head that has to be turned, and what turns it: all that a warp asks for before any of it is there.
+  struct RawHead {
+    BlockPart x, norm;
+    __device__ __forceinline__ void ask(const float* from, const float* norm_weights) {
+      x = load_fresh_part(from, 0, kDims);
+      if (norm_weights != nullptr) norm = load_part(norm_weights, 0, kDims, true);
+    }
+  };
+  /// Of a warp's head; and the token's key and value, by the CTA that they are the last of.
+  __device__ __forceinline__ void turn_heads(float (&x)[kDims / 32]) const {
+    RawHead query;
+    const bool has_query = warp < results.n_heads();
+    if (has_query)
+      query.ask(a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims, a.raw.norm_q);
+    const Angles angles(a.raw.table + static_cast<std::int64_t>(token) * a.raw.turn.n_rot, a.raw.turn);
+    if (keys.stripe_of(keys.chunks - 1) % a.splits == split) append_heads(angles);
+    float* const row = raw_row();
+    if (has_query) turn(query, a.raw.norm_q, angles, [=](int i, float y) { row[i] = y; });
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kDims / 32; ++i) x[i] = has_query ? row[i * 32 + lane] : 0.0f;
+  }
+  __device__ __forceinline__ void append_heads(const Angles& angles) const {
+    if (warp != kKeyWarp && warp != kValueWarp) return;
+    using Element = std::conditional_t<kBFloat16, __nv_bfloat16, __half>;
+    const RawHeads& raw = a.raw;
+    const int slot = __ldcg(raw.slots + token);
+    const std::int64_t from = (static_cast<std::int64_t>(token) * a.kv_heads + kv_head) * kDims;
+    const std::int64_t to =
+        ((std::int64_t{slot / kCacheBlock} * a.kv_heads + kv_head) * kCacheBlock + slot % kCacheBlock) * kDims;
+    const auto put = [=](Element* in_tile, Element* in_cache, int i, float y) {
+      store(in_tile + i, y);
+      if (slot >= 0) in_cache[to + i] = in_tile[i];
+    };
+    auto* const in_tile = reinterpret_cast<Element*>(fresh) + (warp == kKeyWarp ? 0 : kDims);
+    if (warp == kKeyWarp) {
+      RawHead key;
+      key.ask(raw.k + from, raw.norm_k);
+      auto* const in_cache = reinterpret_cast<Element*>(raw.keys);
+      turn(key, raw.norm_k, angles, [=](int i, float y) { put(in_tile, in_cache, i, y); });
+    } else {
+      auto* const in_cache = reinterpret_cast<Element*>(raw.values);
+#pragma unroll
+      for (int i = 0; i < kDims / 32; ++i) put(in_tile, in_cache, lane + 32 * i, __ldcg(raw.v + from + lane + 32 * i));
+    }
+  }
+  /// The token's own row, into a strip's tiles of keys (0) or values (1) that end with it.
+  __device__ __forceinline__ void put_fresh(unsigned char* const (&tile)[kHalves], int base, int which) const {
+    if constexpr (kSource != CacheSource::Q8_0) {
+      const int row = keys.end_key - 1 - base;
+      if (a.raw.k == nullptr || row < 0 || row >= kStripKeys) return;
+      const auto* const from = reinterpret_cast<const uint4*>(fresh) + which * Tiles::kUnits;
+      unsigned char* const to = row < kTileKeys ? tile[0] : tile[1];
+      if (lane < Tiles::kUnits) *reinterpret_cast<uint4*>(to + Tiles::unit_at(row % kTileKeys, lane)) = from[lane];
+      __syncwarp();
+    }
+  }
+  /// A warp's place for a head, behind the queries.
+  __device__ __forceinline__ float* raw_row() const { return sums + kHeads * kParts * kQueryWords + warp * kDims; }
+  template <class Put>
+  __device__ __forceinline__ void turn(const RawHead& head, const float* norm, const Angles& angles,
+                                       const Put& put) const {
+    const BlockPart x = norm == nullptr ? head.x : normed_head(head.x, head.norm, kDims, a.raw.eps);
+    __syncwarp();  // the row has been read
+    rotate(x, kDims, angles, a.raw.turn, raw_row(), put);
   }
   /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them. What is neither a
   /// number nor finite stays so.
@@ -247,6 +321,7 @@ class AttendHalves {
   __device__ __forceinline__ void take_strip(int base, const typename Tiles::Queries& q, Softmax& softmax) {
     typename Tiles::Scores s;
     unsigned char* tile[kHalves] = {next_tile<0>(), next_tile<1>()};
+    put_fresh(tile, base, 0);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       float dots[kColumns][2];
@@ -268,6 +343,7 @@ class AttendHalves {
     const typename Tiles::Weights weights(s);
     tile[0] = next_tile<0>();
     tile[1] = next_tile<1>();
+    put_fresh(tile, base, 1);
     Tiles::add(tile, lane, first, end, weights, rescale, softmax.sums);
     replace_tile(tile[0], kHalves);
     replace_tile(tile[1], kHalves + 1);
@@ -354,15 +430,17 @@ class AttendHalves {
   float* const sums;     ///< [kWarps][kHeads][kDims], of the strips; before them the queries, [kHeads][kParts][words]
   float* const stats;    ///< [kWarps][2][kHeads]: maximum and total of the strips
   float* const factors;  ///< [kHeads]: scores of products with scaled queries
+  unsigned char* const fresh;  ///< of RawHeads: the token's key and value as the cache has them
   Results results;
   Cursor cursor;
   int reading, begun;
 };
 
-/// The first position of a sequence whose key and value this step writes: its tokens' lowest. 0 where there are too
-/// many tokens to look at.
+/// The first position of a sequence that is copied and whose key and value this step writes: its tokens' lowest. 0
+/// where there are too many tokens to look at.
 __device__ __forceinline__ int first_written_position(const AttendArgs& a, int position, int sequence) {
   const int tokens = static_cast<int>(gridDim.z), lane = static_cast<int>(threadIdx.x) % 32;
+  if (a.raw.k != nullptr) return 0x7fffffff - kTileKeys;
   if (tokens == 1) return position;
   if (tokens > 64) return 0;
   int first = position;

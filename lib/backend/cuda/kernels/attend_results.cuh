@@ -6,12 +6,24 @@
 #include "backend/cuda/kernels/attend.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/rotate_head.cuh"
 
 namespace llm::cuda {
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kThreads = kAttendThreads, kWarps = kThreads / 32;
+
+/// Heads of the only token of a step as their products gave them: attention turns its queries, and brings the key and
+/// the value into the cache itself.
+struct RawHeads {
+  const float* k = nullptr;  ///< [kv_heads][head_dim_k]; null: queries are turned and the cache is complete
+  const float *v = nullptr, *table = nullptr, *norm_q = nullptr, *norm_k = nullptr;
+  const std::int32_t* slots = nullptr;
+  unsigned char *keys = nullptr, *values = nullptr;  ///< of the cache
+  float eps = 0;
+  Turn turn;
+};
 
 struct AttendArgs {
   const float* q;
@@ -29,6 +41,7 @@ struct AttendArgs {
   float scale_log2;  ///< the scale times log2(e): weights are powers of 2
   bool round_query;  ///< to Q8x32
   int stripes, splits;
+  RawHeads raw;
 };
 
 /// A softmax over some keys that can be folded with others: N neighbouring elements of a head's sums.

@@ -1,5 +1,5 @@
-// A column's codes made by the products' own blocks, each for itself, into the places of ring_x.cuh: what a kernel
-// before them would have written and they would have copied, bit for bit. One column only.
+// A column made by the products' own blocks, each for itself: what a kernel before them would have written, bit for
+// bit, as codes in the places of ring_x.cuh or as floats.
 //
 // Every block reads the whole column: 4 bytes an element from the second cache, 8 of a sum, which for 132 blocks and
 // 4,096 elements is 2 or 4 MB where copied codes are 0.7. A norm adds some 600 cycles to the way from those loads to
@@ -24,51 +24,66 @@ LLM_HOST_DEVICE int made_code_offset(int lane) {
 
 #ifdef __CUDACC__
 
+/// A block's codes, scales and sums into the places of a column of ring_x.cuh. Called by whole warps.
 template <ActFormat format, int kSums>
-struct MadeColumn {
-  using Places = ColumnsPlaces<format, kSums>;
-  std::byte* to;
-  const Places& places;
-  const ColumnSource& from;
-  int k, warp, warps;
-  float4 (&of_parts)[kMaxParts / 4];  ///< shared
+struct StoreCodes {
+  std::byte *codes, *scales, *sums;
 
-  /// Past the first cache, as copy_columns().
-  static __device__ __forceinline__ BlockPart load(const float* row, int block, int k) {
-    const auto quad = [&](int i) {
-      return i < k ? __ldcg(reinterpret_cast<const float4*>(row + i)) : make_float4(0, 0, 0, 0);
-    };
-    const int first = block * kBlockK + 4 * lane_id();
-    return {quad(first), quad(first + kBlockK / 2)};
-  }
+  __device__ __forceinline__ StoreCodes(std::byte* to, const ColumnsPlaces<format, kSums>& places, int column)
+      : codes(to + column * places.codes_stride()),
+        scales(to + places.scales() + column * places.scales_stride()),
+        sums(to + places.sums() + column * places.sums_stride()) {}
 
-  __device__ __forceinline__ void store(int block, const BlockPart& v) const {
-    std::byte* const at = to + block * kBlockK + made_code_offset(lane_id());
+  __device__ __forceinline__ void operator()(int block, const BlockPart& v) const {
+    std::byte* const at = codes + block * kBlockK + made_code_offset(lane_id());
     const auto store_codes = [&](unsigned low, unsigned high) {
       *reinterpret_cast<unsigned*>(at) = low;
       *reinterpret_cast<unsigned*>(at + kBlockK / 2) = high;
     };
     if constexpr (format == ActFormat::Q8x256) {
-      const CodesOf256 codes(v);
-      store_codes(codes.low, codes.high);
-      if (lane_id() == 0) *reinterpret_cast<float*>(to + places.scales() + 4 * block) = codes.scale;
+      const CodesOf256 made(v);
+      store_codes(made.low, made.high);
+      if (lane_id() == 0) *reinterpret_cast<float*>(scales + 4 * block) = made.scale;
       if constexpr (kSums > 0) {
         constexpr int kFirst =
             (kSums == 32 ? offsetof(ColumnBlock, low16) : offsetof(ColumnBlock, low32)) / sizeof(unsigned);
-        const unsigned sums = codes.sums_word();
+        const unsigned word_of_sums = made.sums_word();
         const int word = lane_id() - kFirst;
-        if (word >= 0 && word < kSums / 4)
-          *reinterpret_cast<unsigned*>(to + places.sums() + kSums * block + 4 * word) = sums;
+        if (word >= 0 && word < kSums / 4) *reinterpret_cast<unsigned*>(sums + kSums * block + 4 * word) = word_of_sums;
       }
     } else {
-      const CodesOf32 codes(v);
-      store_codes(codes.low, codes.high);
+      const CodesOf32 made(v);
+      store_codes(made.low, made.high);
       if (lane_id() % 8 != 0) return;
-      auto* const scales = reinterpret_cast<float*>(to + places.scales()) + block * kSteps + lane_id() / 8;
-      scales[0] = codes.low_scale;
-      scales[kSteps / 2] = codes.high_scale;
+      auto* const of_steps = reinterpret_cast<float*>(scales) + block * kSteps + lane_id() / 8;
+      of_steps[0] = made.low_scale;
+      of_steps[kSteps / 2] = made.high_scale;
     }
   }
+};
+
+/// A block's elements as they are, or rounded to BF16; behind the row's end 0. `to` has room for whole blocks.
+struct StoreFloats {
+  float* to;
+  bool rounded;
+  __device__ __forceinline__ void operator()(int block, const BlockPart& v) const {
+    const int end = (block + 1) * kBlockK;
+    if (rounded)
+      store_part(to, block, end, true, {map(v.low, round_to_bf16), map(v.high, round_to_bf16)});
+    else
+      store_part(to, block, end, true, v);
+  }
+};
+
+/// Gives a column to `store`, block by block, when the previous kernel has ended: the work of `warps` warps, of which
+/// the caller is number `warp`.
+template <class Store>
+struct ColumnMaker {
+  const ColumnSource& from;
+  int k, warp, warps;
+  float4 (&of_parts)[kMaxParts / 4];  ///< shared
+  Store store;
+  int blocks = static_cast<int>(k_blocks(k));
 
   /// f(i, block) for `count` of the warp's blocks from `first` on, as many as there are.
   template <int count, class F>
@@ -76,7 +91,7 @@ struct MadeColumn {
 #pragma unroll
     for (int i = 0; i < count; ++i) {
       const int block = first + i * warps;
-      if (block < places.blocks) f(i, block);
+      if (block < blocks) f(i, block);
     }
   }
 
@@ -84,18 +99,18 @@ struct MadeColumn {
     constexpr int kAtOnce = 4;
     wait_for_previous();
 #pragma unroll 1
-    for (int first = warp; first < places.blocks; first += kAtOnce * warps) {
+    for (int first = warp; first < blocks; first += kAtOnce * warps) {
       BlockPart v[kAtOnce];
-      for_blocks<kAtOnce>(first, [&](int i, int block) { v[i] = load(from.x, block, k); });
+      for_blocks<kAtOnce>(first, [&](int i, int block) { v[i] = load_fresh_part(from.x, block, k); });
       for_blocks<kAtOnce>(first, [&](int i, int block) { store(block, v[i]); });
     }
   }
 
   /// The elements that are normed; the first time the sum is stored too, by one block.
   __device__ __forceinline__ BlockPart value(int block, bool first_time) const {
-    BlockPart v = load(from.x, block, k);
+    BlockPart v = load_fresh_part(from.x, block, k);
     if (from.added == nullptr) return v;
-    v = map(v, load(from.added, block, k), [](float a, float b) { return a + b; });
+    v = map(v, load_fresh_part(from.added, block, k), [](float a, float b) { return a + b; });
     if (first_time && blockIdx.x == 0) store_part(from.sum, block, k, true, v);
     return v;
   }
@@ -103,37 +118,41 @@ struct MadeColumn {
     sum = warp_sum(sum);
     if (lane_id() == 0) (&of_parts[0].x)[part] = sum;
   }
+  __device__ __forceinline__ void give(int block, const BlockPart& v) const {
+    if (from.normed != nullptr && blockIdx.x == 0) store_part(from.normed, block, k, true, v);
+    store(block, v);
+  }
 
   /// The first blocks of a warp stay in registers between the sum and the codes; others are read again.
   __device__ __forceinline__ void make_normed() const {
     constexpr int kHeld = 2;
     BlockPart v[kHeld], weight[kHeld];
     for_blocks<kHeld>(warp, [&](int i, int block) { weight[i] = load_part(from.norm, block, k, true); });
-    const int parts = row_parts(places.blocks), next = warp + kHeld * warps;
+    const int parts = row_parts(blocks), next = warp + kHeld * warps;
     if (warp == 0 && lane_id() >= parts) (&of_parts[0].x)[lane_id()] = 0;
 
     wait_for_previous();
     for_blocks<kHeld>(warp, [&](int i, int block) { v[i] = value(block, true); });
-    if (parts == places.blocks) {
+    if (parts == blocks) {
       for_blocks<kHeld>(warp, [&](int i, int block) { keep(block, squares(v[i], 0.0f)); });
 #pragma unroll 1
-      for (int block = next; block < places.blocks; block += warps) keep(block, squares(value(block, true), 0.0f));
+      for (int block = next; block < blocks; block += warps) keep(block, squares(value(block, true), 0.0f));
     } else {
 #pragma unroll 1
-      for (int block = next; block < places.blocks; block += warps) value(block, true);
+      for (int block = next; block < blocks; block += warps) value(block, true);
 #pragma unroll 1
       for (int part = warp; part < parts; part += warps) {
         float sum = 0;
-        for (int block = part; block < places.blocks; block += parts) sum = squares(value(block, false), sum);
+        for (int block = part; block < blocks; block += parts) sum = squares(value(block, false), sum);
         keep(part, sum);
       }
     }
     asm volatile("barrier.cta.sync 1, %0;" ::"r"(warps * kWarp) : "memory");
     const float factor = norm_factor(sum_of_parts(of_parts), k, from.eps);
-    for_blocks<kHeld>(warp, [&](int i, int block) { store(block, normed(v[i], weight[i], factor, block, k)); });
+    for_blocks<kHeld>(warp, [&](int i, int block) { give(block, normed(v[i], weight[i], factor, block, k)); });
 #pragma unroll 1
-    for (int block = next; block < places.blocks; block += warps)
-      store(block, normed(value(block, false), load_part(from.norm, block, k, true), factor, block, k));
+    for (int block = next; block < blocks; block += warps)
+      give(block, normed(value(block, false), load_part(from.norm, block, k, true), factor, block, k));
   }
 
   __device__ __forceinline__ void make() const {
@@ -143,6 +162,12 @@ struct MadeColumn {
       make_normed();
   }
 };
+
+template <class Store>
+__device__ __forceinline__ void make_column(const ColumnSource& from, int k, int warp, int warps,
+                                            float4 (&of_parts)[kMaxParts / 4], const Store& store) {
+  ColumnMaker<Store>{from, k, warp, warps, of_parts, store}.make();
+}
 
 #endif  // __CUDACC__
 

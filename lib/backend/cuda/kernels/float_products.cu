@@ -16,54 +16,8 @@
 namespace llm::cuda {
 namespace {
 
-constexpr int kThreads = kProductWarps * 32;
+constexpr int kThreads = kProductThreads;
 constexpr int kColumnsInHand = 8;
-constexpr int kExpertRows = 4;  ///< in a warp's hand, of wide rows
-
-struct FloatTarget {
-  const std::byte* matrix = nullptr;
-  const float *bias = nullptr, *scale = nullptr;
-  float* y = nullptr;
-  std::int64_t expert_bytes = 0;
-  int n = 0, split = 1;
-  int first_block = 0;  ///< of a launch's blocks of rows
-};
-/// Targets of one storage type.
-struct FloatProducts {
-  FloatTarget target[kMaxTargets];
-  int targets = 0;
-  int blocks = 0;  ///< of rows, over all targets
-  int k = 0;
-  const float* x = nullptr;
-};
-
-__device__ __forceinline__ int target_of(const FloatProducts& p, int block) {
-  int t = 0;
-  while (t + 1 < p.targets && block >= p.target[t + 1].first_block) ++t;
-  return t;
-}
-__device__ __forceinline__ BlockTask task_of(const FloatProducts& p, int t, int block, int rows_in_hand, int expert) {
-  const FloatTarget& target = p.target[t];
-  return {target.matrix + expert * target.expert_bytes,
-          p.x,
-          p.k,
-          target.n,
-          target.split,
-          (block - target.first_block) * block_rows(target.split, rows_in_hand)};
-}
-
-/// y = sum * scale + bias, two roundings.
-__device__ __forceinline__ void finish(const FloatProducts& p, int t, int expert, const BlockColumns& columns,
-                                       const BlockTotal& total) {
-  if (total.column < 0) return;
-  // Read here and not kept over the product: the compiler is not to know that t is what it was.
-  asm volatile("" : "+r"(t));
-  const FloatTarget& target = p.target[t];
-  float y = total.sum;
-  if (target.scale != nullptr) y = __fmul_rn(y, target.scale[expert]);
-  if (target.bias != nullptr) y = __fadd_rn(y, target.bias[static_cast<std::int64_t>(expert) * target.n + total.row]);
-  target.y[columns.y_row(total.column) * target.n + total.row] = y;
-}
 
 /// Turns of kCols columns, those of one block of rows beside one another.
 template <class Type, int kPerLoad, int kCols, int kRows, int kAhead>
@@ -75,7 +29,8 @@ __global__ void __launch_bounds__(kThreads, kCols == 8 || kRows == 4 ? 2 : 3)
   const int t = target_of(products, block);
   const BlockColumns some{first, min(kCols, columns - first), nullptr, 1};
   finish(products, t, 0, some,
-         multiply_block<Type, kPerLoad, kCols, kRows, kAhead>(task_of(products, t, block, kRows, 0), some));
+         multiply_block<Type, kPerLoad, kCols, kRows, kAhead>(task_of(products, t, block, kRows, 0), some,
+                                                              WrittenColumns{products.x}));
 }
 
 /// The weights to read are known when the groups are: nothing is loaded ahead of the previous kernel's end.
@@ -92,22 +47,19 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int first = groups.first[group], count = groups.count[group];
   for (int c = 0; c < count; c += kColumnsInHand) {
     const BlockColumns some{first + c, min(kColumnsInHand, count - c), groups.routes, groups.routes_per_row};
-    const BlockTotal total = some.count == 1   ? multiply_block<Type, kPerLoad, 1, kRows, kAhead>(task, some)
-                             : some.count == 2 ? multiply_block<Type, kPerLoad, 2, kRows, kAhead>(task, some)
-                             : some.count <= 4 ? multiply_block<Type, kPerLoad, 4, kRows, kAhead>(task, some)
-                                               : multiply_block<Type, kPerLoad, 8, kRows, 1>(task, some);
+    const WrittenColumns x{products.x};
+    const BlockTotal total = some.count == 1   ? multiply_block<Type, kPerLoad, 1, kRows, kAhead>(task, some, x)
+                             : some.count == 2 ? multiply_block<Type, kPerLoad, 2, kRows, kAhead>(task, some, x)
+                             : some.count <= 4 ? multiply_block<Type, kPerLoad, 4, kRows, kAhead>(task, some, x)
+                                               : multiply_block<Type, kPerLoad, 8, kRows, 1>(task, some, x);
     finish(products, t, expert, some, total);
   }
 }
 
-int element_bytes(DType t) { return t == DType::F32 ? 4 : 2; }
 bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 
-/// Whether loads of 16 bytes can be used: a matter of the matrix and of where operands begin, not of how many columns
-/// there are.
-bool wide(const Target& t, const float* x) {
-  return t.type.n >= kExpertRows && t.type.k * element_bytes(t.type.type) % 16 == 0 && aligned(t.matrix) && aligned(x);
-}
+/// A matter of the matrix and of where operands begin, not of how many columns there are.
+bool wide(const Target& t, const float* x) { return loads_wide(t.type) && aligned(t.matrix) && aligned(x); }
 
 /// Calls `f(type, wide, those of the targets that share both)`.
 template <class F>
@@ -132,27 +84,6 @@ void check_targets(std::span<const Target> targets) {
     check(t.type.k == targets[0].type.k && t.type.k > 0 && t.type.k < (1 << 30) && t.type.n > 0 && t.type.n < (1 << 30),
           "the products of a call share k");
   }
-}
-
-FloatProducts float_products_of(std::span<const Target> targets, const float* x, int per_load, int rows_in_hand,
-                                bool experts) {
-  FloatProducts p;
-  p.k = static_cast<int>(targets[0].type.k);
-  p.x = x;
-  for (const Target& t : targets) {
-    FloatTarget& to = p.target[p.targets++];
-    to.matrix = t.matrix;
-    to.bias = t.bias;
-    to.scale = t.scale;
-    to.y = t.y;
-    to.expert_bytes = experts ? static_cast<std::int64_t>(matrix_bytes(t.type)) : 0;
-    to.n = static_cast<int>(t.type.n);
-    to.split = row_split(t.type.k, t.type.n, per_load);
-    to.first_block = p.blocks;
-    const int rows = block_rows(to.split, rows_in_hand);
-    p.blocks += (to.n + rows - 1) / rows;
-  }
-  return p;
 }
 
 /// A kernel with what its launch needs to know of it.
@@ -192,12 +123,39 @@ void launch_experts(std::span<const Target> targets, bool is_wide, const float* 
 
 }  // namespace
 
+bool loads_wide(const MatrixType& m) {
+  return m.n >= kExpertRows && m.k * static_cast<std::int64_t>(info(m.type).block_bytes) % 16 == 0;
+}
+bool has_few_rows(std::span<const Target> targets) {
+  return std::all_of(targets.begin(), targets.end(), [](const Target& t) { return t.type.n < kFewRows; });
+}
+
+FloatProducts float_products_of(std::span<const Target> targets, const float* x, int per_load, int rows_in_hand,
+                                bool experts) {
+  FloatProducts p;
+  p.k = static_cast<int>(targets[0].type.k);
+  p.x = x;
+  for (const Target& t : targets) {
+    FloatTarget& to = p.target[p.targets++];
+    to.matrix = t.matrix;
+    to.bias = t.bias;
+    to.scale = t.scale;
+    to.y = t.y;
+    to.expert_bytes = experts ? static_cast<std::int64_t>(matrix_bytes(t.type)) : 0;
+    to.n = static_cast<int>(t.type.n);
+    to.split = row_split(t.type.k, t.type.n, per_load);
+    to.first_block = p.blocks;
+    const int rows = block_rows(to.split, rows_in_hand);
+    p.blocks += (to.n + rows - 1) / rows;
+  }
+  return p;
+}
+
 void float_products(std::span<const Target> targets, const float* x, int columns, const Launch& at) {
   check_targets(targets);
   if (columns == 0) return;
   by_type(targets, x, [&](DType type, bool is_wide, std::span<const Target> some) {
-    constexpr std::int64_t kFewRows = 512;
-    const bool few_rows = std::all_of(some.begin(), some.end(), [](const Target& t) { return t.type.n < kFewRows; });
+    const bool few_rows = has_few_rows(some);
     const FloatKernel f = type == DType::F32   ? choose<F32Rows>(is_wide, few_rows, columns)
                           : type == DType::F16 ? choose<F16Rows>(is_wide, few_rows, columns)
                                                : choose<Bf16Rows>(is_wide, few_rows, columns);

@@ -12,10 +12,13 @@
 
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/products.h"
 
 namespace llm::cuda {
 
 inline constexpr int kProductWarps = 8;  ///< of a block of threads
+inline constexpr int kProductThreads = kProductWarps * 32;
+inline constexpr int kExpertRows = 4;  ///< in a warp's hand, of wide rows
 
 /// Warps that share a row of n, so that matrices of few rows also fill the device.
 LLM_HOST_DEVICE int row_split(std::int64_t k, std::int64_t n, int per_load) {
@@ -108,10 +111,10 @@ __device__ __forceinline__ void load_column(const float* x, float (&v)[4]) {
 /// What a block of threads multiplies.
 struct BlockTask {
   const std::byte* matrix;
-  const float* x;
   int k, n;  ///< n is at least the rows in a warp's hand
   int split;
   int first_row;
+  std::int64_t other = 0;  ///< if not 0, a warp's second row is this many bytes from its first, of another matrix
 };
 /// Its columns: `first` .. and count more of x, or of the routes if there are any.
 struct BlockColumns {
@@ -130,23 +133,36 @@ struct BlockTotal {
   int row, column;  ///< the column among BlockColumns; -1: not this thread's to store
 };
 
-/// The block's rows times at most kCols columns. `kAhead` loads of each of the warp's kRows rows are on their way; the
-/// first of them before the previous kernel's end. Called by all threads. Where the last warp's rows would end beyond
-/// n, it does the last kRows, some of which another one does too, with the same bits.
-template <class Type, int kPerLoad, int kCols, int kRows, int kAhead>
-__device__ __forceinline__ BlockTotal multiply_block(const BlockTask& task, const BlockColumns& columns) {
+/// Columns that earlier kernels wrote.
+struct WrittenColumns {
+  const float* x;
+  __device__ __forceinline__ const float* operator()() const {
+    wait_for_previous();
+    return x;
+  }
+};
+
+/// The block's rows times at most kCols columns, of those that columns_of() gives, which waits for the previous kernel.
+/// `kAhead` loads of each of the warp's kRows rows are on their way, the first of them before that. Called by all
+/// threads. Where the last warp's rows would end beyond n, it does the last kRows, some of which another one does too,
+/// with the same bits. The two rows in hand of two matrices are BlockTotal::row of either.
+template <class Type, int kPerLoad, int kCols, int kRows, int kAhead, class ColumnsOf>
+__device__ __forceinline__ BlockTotal multiply_block(const BlockTask& task, const BlockColumns& columns,
+                                                     const ColumnsOf& columns_of) {
   constexpr int kTotals = kCols * kRows, kElements = kPerLoad < 4 ? kPerLoad : 4, kQuads = kPerLoad / kElements;
   static_assert(kTotals <= 32);
   __shared__ float totals[kProductWarps][kTotals];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int part = warp % task.split, row = min(task.first_row + warp / task.split * kRows, task.n - kRows);
+  const int rows = task.other != 0 ? 1 : kRows;  // of one matrix in the warp's hand
+  const int part = warp % task.split, row = min(task.first_row + warp / task.split * rows, task.n - rows);
   const int stride = task.split * 32 * kPerLoad;
   const std::int64_t row_bytes = static_cast<std::int64_t>(task.k) * Type::kBytes;
+  const std::int64_t next = task.other != 0 ? task.other : row_bytes;
   const std::byte* const weights = task.matrix + row * row_bytes;
 
   // Loads beyond the row's end fetch its last elements instead, for nothing: without a condition they stay together.
   const int last = task.k - kPerLoad;
-  const auto fetch = [&](Weights<Type, kPerLoad>& w, int r, int at) { w.load(weights + r * row_bytes, min(at, last)); };
+  const auto fetch = [&](Weights<Type, kPerLoad>& w, int r, int at) { w.load(weights + r * next, min(at, last)); };
   int k = (part * 32 + lane) * kPerLoad;
   Weights<Type, kPerLoad> ahead[kAhead][kRows];
 #pragma unroll
@@ -156,11 +172,11 @@ __device__ __forceinline__ BlockTotal multiply_block(const BlockTask& task, cons
       fetch(ahead[u][r], r, k + u * stride);
     }
   }
-  wait_for_previous();
+  const float* const x = columns_of();
 
-  unsigned x[kCols];  // in elements, of which a step has fewer than 2^32
+  unsigned at[kCols];  // in elements, of which a step has fewer than 2^32
 #pragma unroll
-  for (int c = 0; c < kCols; ++c) x[c] = static_cast<unsigned>(columns.x_row(c) * task.k);
+  for (int c = 0; c < kCols; ++c) at[c] = static_cast<unsigned>(columns.x_row(c) * task.k);
   float sums[kTotals] = {};
   while (k < task.k) {
 #pragma unroll
@@ -177,7 +193,7 @@ __device__ __forceinline__ BlockTotal multiply_block(const BlockTask& task, cons
 #pragma unroll
         for (int c = 0; c < kCols; ++c) {
           float v[kElements];
-          load_column(task.x + (x[c] + static_cast<unsigned>(k + quad * kElements)), v);
+          load_column(x + (at[c] + static_cast<unsigned>(k + quad * kElements)), v);
 #pragma unroll
           for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -198,9 +214,59 @@ __device__ __forceinline__ BlockTotal multiply_block(const BlockTask& task, cons
     for (int p = 1; part == 0 && p < task.split; ++p) sum += totals[warp + p][total];
   }
   const bool mine = part == 0 && lane % (32 / kTotals) == 0 && total % kCols < columns.count;
-  return {sum, row + total / kCols, mine ? total % kCols : -1};
+  return {sum, rows == 1 ? row : row + total / kCols, mine ? total % kCols : -1};
+}
+
+/// Targets of one storage type, as the kernels take them.
+struct FloatTarget {
+  const std::byte* matrix = nullptr;
+  const float *bias = nullptr, *scale = nullptr;
+  float* y = nullptr;
+  std::int64_t expert_bytes = 0;
+  int n = 0, split = 1;
+  int first_block = 0;  ///< of a launch's blocks of rows
+};
+struct FloatProducts {
+  FloatTarget target[kMaxTargets];
+  int targets = 0;
+  int blocks = 0;  ///< of rows, over all targets
+  int k = 0;
+  const float* x = nullptr;
+};
+
+__device__ __forceinline__ int target_of(const FloatProducts& p, int block) {
+  int t = 0;
+  while (t + 1 < p.targets && block >= p.target[t + 1].first_block) ++t;
+  return t;
+}
+__device__ __forceinline__ BlockTask task_of(const FloatProducts& p, int t, int block, int rows_in_hand, int expert) {
+  const FloatTarget& target = p.target[t];
+  return {target.matrix + expert * target.expert_bytes, p.k, target.n, target.split,
+          (block - target.first_block) * block_rows(target.split, rows_in_hand)};
+}
+
+/// sum * scale + bias, two roundings.
+__device__ __forceinline__ float finished(const FloatTarget& target, int expert, int row, float sum) {
+  if (target.scale != nullptr) sum = __fmul_rn(sum, target.scale[expert]);
+  if (target.bias != nullptr) sum = __fadd_rn(sum, target.bias[static_cast<std::int64_t>(expert) * target.n + row]);
+  return sum;
+}
+__device__ __forceinline__ void finish(const FloatProducts& p, int t, int expert, const BlockColumns& columns,
+                                       const BlockTotal& total) {
+  if (total.column < 0) return;
+  // Read here and not kept over the product: the compiler is not to know that t is what it was.
+  asm volatile("" : "+r"(t));
+  const FloatTarget& target = p.target[t];
+  target.y[columns.y_row(total.column) * target.n + total.row] = finished(target, expert, total.row, total.sum);
 }
 
 #endif  // __CUDACC__
+
+/// Whether loads of 16 bytes can be used for a matrix at an aligned place, and for columns at one.
+bool loads_wide(const MatrixType&);
+/// Whether all have fewer than kFewRows.
+bool has_few_rows(std::span<const Target>);
+/// Targets of one storage type for a kernel with `rows_in_hand` and `per_load`.
+FloatProducts float_products_of(std::span<const Target>, const float* x, int per_load, int rows_in_hand, bool experts);
 
 }  // namespace llm::cuda

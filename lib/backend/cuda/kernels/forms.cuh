@@ -81,6 +81,16 @@ __device__ __forceinline__ BlockPart load_part(const float* row, int block, int 
   return {load_quad(row, k, n, wide), load_quad(row, k + kBlockK / 2, n, wide)};
 }
 
+/// Past the first cache, which may hold what an earlier step had in the same place. Zeros behind the row's end;
+/// rows are aligned to 16 bytes.
+__device__ __forceinline__ BlockPart load_fresh_part(const float* row, int block, int k) {
+  const auto quad = [&](int i) {
+    return i < k ? __ldcg(reinterpret_cast<const float4*>(row + i)) : make_float4(0, 0, 0, 0);
+  };
+  const int first = block * kBlockK + 4 * lane_id();
+  return {quad(first), quad(first + kBlockK / 2)};
+}
+
 __device__ __forceinline__ void store_part(float* row, int block, int n, bool wide, const BlockPart& v) {
   const int k = block * kBlockK + 4 * lane_id();
   store_quad(row, k, n, wide, v.low);

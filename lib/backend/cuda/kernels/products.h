@@ -42,6 +42,9 @@ inline constexpr int kMaxColumns = 64;
 void tile_products(std::span<const Target>, const std::byte* x, int capacity, int columns, const Launch&);
 void expert_tile_products(std::span<const Target>, const std::byte* x, int capacity, const RouteGroups&, const Launch&);
 
+/// Float matrices of fewer rows have one in each warp's hand, so that there are more blocks than multiprocessors.
+inline constexpr std::int64_t kFewRows = 512;
+
 /// F32, F16 and BF16 rows times f32 columns x [columns][k]; sums in f32. The same independence of columns.
 void float_products(std::span<const Target>, const float* x, int columns, const Launch&);
 void expert_float_products(std::span<const Target>, const float* x, const RouteGroups&, const Launch&);

@@ -1,55 +1,21 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
 #include "backend/backend.h"
 #include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/rope_append.h"
+#include "backend/cuda/kernels/rotate_head.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
 namespace {
 
-__device__ void store(float* to, float x) { *to = x; }
-__device__ void store(__half* to, float x) { *to = __float2half_rn(x); }
-__device__ void store(__nv_bfloat16* to, float x) { *to = __float2bfloat16_rn(x); }
-
 constexpr int kHeadsTogether = 8;  ///< of a block of threads, a warp each
 
 struct Geometry {
-  int heads, kv_heads, dim_k, dim_v, n_rot;
-  bool halves;
+  int heads, kv_heads, dim_k, dim_v;
+  Turn turn;
   bool wide;  ///< every row of queries, keys and norms is aligned to 16 bytes
 };
-
-/// A warp turns a head, of which it holds x; `put(i, y)` takes element i. `row` is shared memory of its own.
-template <class Put>
-__device__ __forceinline__ void rotate(const BlockPart& x, const float* table, const Geometry& g, float* row,
-                                       Put&& put) {
-  constexpr int kTurns = kBlockK / 2 / kWarp;
-  const int lane = lane_id(), pairs = g.n_rot / 2;
-  float cos[kTurns], sin[kTurns];
-#pragma unroll
-  for (int j = 0; j < kTurns; ++j) {
-    const int i = lane + kWarp * j;
-    cos[j] = i < pairs ? table[2 * i] : 0.0f;
-    sin[j] = i < pairs ? table[2 * i + 1] : 0.0f;
-  }
-  store_part(row, 0, kBlockK, /*wide=*/true, x);
-  __syncwarp();
-#pragma unroll
-  for (int j = 0; j < kTurns; ++j) {
-    const int i = lane + kWarp * j;
-    if (i >= pairs) break;
-    const int first = g.halves ? i : 2 * i, second = g.halves ? i + pairs : 2 * i + 1;
-    const float a = row[first], b = row[second];
-    put(first, a * cos[j] - b * sin[j]);
-    put(second, a * sin[j] + b * cos[j]);
-  }
-  for (int i = g.n_rot + lane; i < g.dim_k; i += kWarp) put(i, row[i]);
-}
 
 /// A warp per token and head: queries first, then keys, then values. Norms are those of rows.cu for rows of one warp.
 /// Every head is read once and written once: of one token, far less than a product's weights, so that only the latency
@@ -79,15 +45,15 @@ __global__ void __launch_bounds__(kHeadsTogether* kWarp)
     for (int i = lane_id(); i < g.dim_v; i += kWarp) store(values + to * g.dim_v + i, a.v[from * g.dim_v + i]);
     return;
   }
-  const float* const table = a.table + token * g.n_rot;
+  const Angles angles(a.table + token * g.turn.n_rot, g.turn);
   BlockPart x = load_part((is_query ? a.q : a.k) + from * g.dim_k, 0, g.dim_k, g.wide);
-  if (norm != nullptr) x = normed(x, weight, norm_factor(warp_sum(squares(x, 0)), g.dim_k, a.eps), 0, g.dim_k);
+  if (norm != nullptr) x = normed_head(x, weight, g.dim_k, a.eps);
   if (is_query) {
     float* const y = a.rotated_q + from * g.dim_k;
-    rotate(x, table, g, rows[warp], [y](int i, float v) { y[i] = v; });
+    rotate(x, g.dim_k, angles, g.turn, rows[warp], [y](int i, float v) { y[i] = v; });
   } else {
     K* const y = keys + to * g.dim_k;
-    rotate(x, table, g, rows[warp], [y](int i, float v) { store(y + i, v); });
+    rotate(x, g.dim_k, angles, g.turn, rows[warp], [y](int i, float v) { store(y + i, v); });
   }
 }
 
@@ -125,8 +91,7 @@ void rope_append(const Rope& op, const RopeAppend& a, const CacheView& cache, co
       .kv_heads = cache.kv_heads,
       .dim_k = cache.head_dim_k,
       .dim_v = cache.head_dim_v,
-      .n_rot = op.n_rot,
-      .halves = op.pairing == RopePairing::Halves,
+      .turn = {op.n_rot, op.pairing == RopePairing::Halves},
       .wide = cache.head_dim_k % 4 == 0 && aligned(a.q) && aligned(a.k) && aligned(a.norm_q) && aligned(a.norm_k)};
   if (cache.k_type == DType::F32) return run_values<float>(a, g, cache, step, tokens, at);
   if (cache.k_type == DType::F16) return run_values<__half>(a, g, cache, step, tokens, at);

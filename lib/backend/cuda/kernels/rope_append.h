@@ -26,4 +26,11 @@ bool appends_with_rope(DType k, DType v);
 /// What rms_norm(), rope() and append_to_cache() make of the operands, bit for bit.
 void rope_append(const Rope&, const RopeAppend&, const CacheView&, const StepView&, int tokens, const Launch&);
 
+/// Both rope_append() and attend() of one token, in attention's launch, with the same bits; rotated_q is not written.
+/// q, k, v and norms are aligned to 16 bytes. Possible where attends_with_rope() says so.
+bool attends_with_rope(const CacheView&, const AttentionShape&, std::int64_t max_positions);
+void rope_append_attend(const Rope&, const RopeAppend&, float* y, const CacheView&, const AttentionShape&,
+                        const StepView&, std::int64_t max_positions, std::byte* scratch, std::byte* arrivals,
+                        const Launch&);
+
 }  // namespace llm::cuda

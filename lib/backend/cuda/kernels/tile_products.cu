@@ -4,6 +4,7 @@
 
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/column_products.h"
+#include "backend/cuda/kernels/float_columns.h"
 #include "backend/cuda/kernels/tile_products.cuh"
 #include "backend/cuda/kernels/tile_ring.h"
 #include "backend/cuda/kernels/tiles.cuh"
@@ -117,8 +118,14 @@ void tile_products(std::span<const Target> targets, const std::byte* x, int capa
   }
 }
 
+bool makes_norms(std::span<const MatrixType> matrices) {
+  return std::all_of(matrices.begin(), matrices.end(),
+                     [](const MatrixType& m) { return has_tiles(m.type) || m.n < kFewRows; });
+}
+
 bool makes_columns(std::span<const MatrixType> matrices) {
   if (matrices.empty() || matrices.size() > kMaxTargets) return false;
+  if (makes_float_column(matrices)) return true;
   std::vector<Target> targets;
   for (const MatrixType& m : matrices) {
     if (!has_tiles(m.type) || m.k != matrices[0].k || m.n == 0) return false;
@@ -135,6 +142,7 @@ bool makes_columns(std::span<const MatrixType> matrices) {
 
 void column_products(std::span<const Target> targets, const ColumnSource& source, const Launch& at,
                      const GatedResult& gated) {
+  if (!has_tiles(targets.front().type.type)) return float_column_products(targets, source, at, gated);
   TileArguments arguments;
   arguments.k = targets.front().type.k;
   arguments.columns = 1;

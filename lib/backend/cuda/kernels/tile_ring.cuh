@@ -42,7 +42,6 @@ inline constexpr int kRingThreads = 32 * (kConsumers + 2);
 inline constexpr int kCopyThreads = 32 * (kConsumers + 1);  ///< of the columns: all but the producer
 inline constexpr int kMaxStages = 16;
 inline constexpr int kBarrierBytes = 384;  ///< before the stages: full and empty of each, then of the results
-static_assert(8 * (2 * kMaxStages + 4) <= kBarrierBytes);
 
 /// Targets of types A and B, strips of A first; without those of B if the types are the same.
 struct RingArguments {
@@ -71,6 +70,7 @@ struct RingPlaces {
   LLM_HOST_DEVICE int area_bytes() const {
     return kSlots * kTileRows * columns.columns * static_cast<int>(sizeof(float));
   }
+  LLM_HOST_DEVICE int stage_pieces() const { return kConsumers; }
   LLM_HOST_DEVICE int stage(int i) const { return kBarrierBytes + i * Types::kStageBytes; }
   LLM_HOST_DEVICE int area(int i) const { return stage(stages) + i * area_bytes(); }
   LLM_HOST_DEVICE int x() const { return area(2); }
@@ -89,20 +89,22 @@ struct RingPosition {
   }
 };
 
-/// Barriers by their addresses.
+/// Barriers by their addresses: of stages, and of areas for results.
+template <int kAreas>
 struct RingBarriers {
+  static_assert(8 * (2 * kMaxStages + 2 * kAreas) <= kBarrierBytes);
   std::uint32_t first;
   __device__ __forceinline__ std::uint32_t full(int stage) const { return first + 8u * static_cast<unsigned>(stage); }
   __device__ __forceinline__ std::uint32_t empty(int stage) const { return full(kMaxStages + stage); }
   __device__ __forceinline__ std::uint32_t written(int area) const { return full(2 * kMaxStages + area); }
-  __device__ __forceinline__ std::uint32_t taken(int area) const { return full(2 * kMaxStages + 2 + area); }
+  __device__ __forceinline__ std::uint32_t taken(int area) const { return full(2 * kMaxStages + kAreas + area); }
 
   __device__ __forceinline__ void init(int stages) const {
     for (int i = 0; i < stages; ++i) {
       init_barrier(full(i), 1);
       init_barrier(empty(i), kConsumers);
     }
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kAreas; ++i) {
       init_barrier(written(i), 32 * kConsumers);  // every lane for itself: what it wrote is ordered by its own arrival
       init_barrier(taken(i), 32);
     }
@@ -116,40 +118,39 @@ __device__ __forceinline__ const TileTarget& target_of(const TileArguments& p, i
   return p.targets[target];
 }
 
-/// One thread's work for a strip of type T.
-template <class T, class Places>
-__device__ __forceinline__ void produce(const TileArguments& p, int strip, const Places& places,
-                                        const RingBarriers& barriers, RingPosition& at, std::uint64_t policy) {
-  const TileTarget& from = target_of(p, strip);
-  const std::byte* matrix = from.matrix + (strip - from.first_strip) * strip_bytes<T>(p.k);
-  const int n_pieces = static_cast<int>(pieces<T>(p.k));
+/// One thread's work for a strip of type T, which begins at `strip`.
+template <class T, class Places, class Barriers>
+__device__ __forceinline__ void produce(const std::byte* strip, std::int64_t k, const Places& places,
+                                        const Barriers& barriers, RingPosition& at, std::uint64_t policy) {
+  const int n_pieces = static_cast<int>(pieces<T>(k));
   for (int first = 0; first < n_pieces; first += kConsumers) {
     const auto count = static_cast<std::uint32_t>(min(kConsumers, n_pieces - first));
     wait_barrier(barriers.empty(at.slot), at.phase ^ 1);
     const std::uint32_t full = barriers.full(at.slot);
     const std::uint32_t to = barriers.first + static_cast<std::uint32_t>(places.stage(at.slot));
+    const auto of_codes = static_cast<std::uint32_t>(places.stage_pieces() * T::Codes::kBytes);
     arrive_expecting(full, count * T::kPieceBytes);
-    copy_bulk(to, matrix + codes_at<T>(first), count * T::Codes::kBytes, full, policy);
-    copy_bulk(to + kConsumers * T::Codes::kBytes, matrix + scales_at<T>(first, p.k), count * T::Scales::kBytes, full,
-              policy);
+    copy_bulk(to, strip + codes_at<T>(first), count * T::Codes::kBytes, full, policy);
+    copy_bulk(to + of_codes, strip + scales_at<T>(first, k), count * T::Scales::kBytes, full, policy);
     at.advance();
   }
 }
 
-/// A warp's pieces of a strip of type T: those of part `warp` into acc[0], of part warp + 8 into acc[1].
-template <class T, int NB, class Places>
-__device__ __forceinline__ void consume(const std::byte* shared, const Places& places, const RingBarriers& barriers,
-                                        RingPosition& at, const LaneRing<NB>& columns, int n_pieces, int warp, int lane,
+/// A warp's pieces of a strip of type T, which it has number `slot` of each stage of: those of part `slot` into acc[0],
+/// of part slot + 8 into acc[1].
+template <class T, int NB, class Places, class Barriers>
+__device__ __forceinline__ void consume(const std::byte* shared, const Places& places, const Barriers& barriers,
+                                        RingPosition& at, const LaneRing<NB>& columns, int n_pieces, int slot, int lane,
                                         float (&acc)[2][NB][4]) {
   const auto add = [&](int first, float(&sums)[NB][4]) {
     wait_barrier(barriers.full(at.slot), at.phase);
-    if (first + warp < n_pieces) {
+    if (first + slot < n_pieces) {
       const std::byte* stage = shared + places.stage(at.slot);
+      const std::byte* scales = stage + places.stage_pieces() * T::Codes::kBytes;
       const auto take = [&](T& piece) {
-        piece.template load<FromMemory>(stage + warp * T::Codes::kBytes,
-                                        stage + kConsumers * T::Codes::kBytes + warp * T::Scales::kBytes, lane);
+        piece.template load<FromMemory>(stage + slot * T::Codes::kBytes, scales + slot * T::Scales::kBytes, lane);
       };
-      const RingColumns<T, NB> x{shared, columns, static_cast<std::uint32_t>(first + warp)};
+      const RingColumns<T, NB> x{shared, columns, static_cast<std::uint32_t>(first + slot)};
       add_piece<T>(take, x, lane, sums);
     }
     __syncwarp();
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(kBoundThreads<A, NB>, NB == 1 ? 2 : 1)
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   using Types = RingTypes<A, B>;
   const RingPlaces<Types> places{{p.a.columns, static_cast<int>(k_blocks(p.a.k))}, p.stages};
-  const RingBarriers barriers{shared_address(ring_shared)};
+  const RingBarriers<2> barriers{shared_address(ring_shared)};
   if (warp == kProducerWarp && lane == 0) barriers.init(p.stages);
   __syncthreads();
 
@@ -231,16 +232,18 @@ __global__ void __launch_bounds__(kBoundThreads<A, NB>, NB == 1 ? 2 : 1)
     const std::uint64_t policy = read_once_policy();
     RingPosition at(p.stages);
     for_strips<A, B>(p, [&]<class T>(const TileArguments& arguments, int strip) {
-      produce<T>(arguments, strip, places, barriers, at, policy);
+      const TileTarget& from = target_of(arguments, strip);
+      produce<T>(from.matrix + (strip - from.first_strip) * strip_bytes<T>(arguments.k), arguments.k, places, barriers,
+                 at, policy);
     });
     return;
   }
 
   std::byte* const x = ring_shared + places.x();
   if (NB == 1 && p.extras.source.x != nullptr) {
-    using Maker = MadeColumn<A::kFormat, Types::kSums>;
     auto& of_parts = *reinterpret_cast<float4(*)[kMaxParts / 4]>(ring_shared + places.area(0));
-    Maker{x, places.columns, p.extras.source, static_cast<int>(p.a.k), warp, kCopyThreads / 32, of_parts}.make();
+    make_column(p.extras.source, static_cast<int>(p.a.k), warp, kCopyThreads / 32, of_parts,
+                StoreCodes<A::kFormat, Types::kSums>(x, places.columns, 0));
   } else {
     copy_columns(x, places.columns, p.a, static_cast<int>(threadIdx.x), kCopyThreads);
   }

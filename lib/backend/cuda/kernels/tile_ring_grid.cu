@@ -1,3 +1,4 @@
+#include "backend/cuda/kernels/expert_ring.cuh"
 #include "backend/cuda/kernels/tile_ring.cuh"
 
 namespace llm::cuda {
@@ -9,5 +10,13 @@ LLM_RING_TYPE(IQ2_XS)
 LLM_RING_TYPE(IQ2_S)
 LLM_RING_TYPE(IQ3_XXS)
 LLM_RING_TYPE(IQ3_S)
+
+LLM_EXPERT_RING_TYPE(IQ1_S)
+LLM_EXPERT_RING_TYPE(IQ1_M)
+LLM_EXPERT_RING_TYPE(IQ2_XXS)
+LLM_EXPERT_RING_TYPE(IQ2_XS)
+LLM_EXPERT_RING_TYPE(IQ2_S)
+LLM_EXPERT_RING_TYPE(IQ3_XXS)
+LLM_EXPERT_RING_TYPE(IQ3_S)
 
 }  // namespace llm::cuda

@@ -1,3 +1,4 @@
+#include "backend/cuda/kernels/expert_ring.cuh"
 #include "backend/cuda/kernels/tile_ring.cuh"
 
 namespace llm::cuda {
@@ -8,5 +9,12 @@ LLM_RING_TYPE(TQ1_0)
 LLM_RING_TYPE(TQ2_0)
 LLM_RING_TYPE(Q1_0)
 LLM_RING_TYPE(Q2_0)
+
+LLM_EXPERT_RING_TYPE(Q2_K)
+LLM_EXPERT_RING_TYPE(Q3_K)
+LLM_EXPERT_RING_TYPE(TQ1_0)
+LLM_EXPERT_RING_TYPE(TQ2_0)
+LLM_EXPERT_RING_TYPE(Q1_0)
+LLM_EXPERT_RING_TYPE(Q2_0)
 
 }  // namespace llm::cuda

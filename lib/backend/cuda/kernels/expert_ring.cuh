@@ -1,0 +1,248 @@
+// The ring of tile_ring.cuh for the experts of one token. A block's visits are (strip, expert, target), one after the
+// other; the roles of its warps and the bits are the same, but
+//   producer      finds the experts first, with all its lanes (route_token.cuh), or reads who they are, while the
+//                 others make the columns: which weights to fetch is not known before.
+//   8 consumers   of matrices of fewer than 8 pieces begin each visit at the warp after the last one's, so that visits
+//                 that follow one another share the warps.
+//   epilogue      keeps a gate until what it lets through is there, or adds up the experts' results in their order.
+//
+// Bytes are the weights of the chosen experts, once: 14 MB for gate and up, 7 to 10 for down of a qwen3-30b-a3b, 3.1
+// and 2 us at the read limit of an H200. Latencies in a row: the boundary, the logits or ids (0.7 us), choosing (0.5
+// us), the first weights (1 us), the last visit's sums.
+#pragma once
+
+#include "backend/cuda/kernels/expert_ring.h"
+#include "backend/cuda/kernels/route_token.cuh"
+#include "backend/cuda/kernels/tile_ring.cuh"
+
+namespace llm::cuda {
+
+inline constexpr int kExpertAreas = 8;
+
+/// Shared memory: barriers, stages, areas of results [slot][16], ids and weights, columns.
+template <class T>
+struct ExpertPlaces {
+  static constexpr int kSums = sums_bytes<T>();
+  using Columns = ColumnsPlaces<T::kFormat, kSums>;
+  using Store = StoreCodes<T::kFormat, kSums>;
+  Columns columns;
+  int stages, n_pieces, top_k;
+
+  LLM_HOST_DEVICE ExpertPlaces(const ExpertRing& p)
+      : columns{p.columns, static_cast<int>(k_blocks(p.target[0].type.k))},
+        stages(p.stages),
+        n_pieces(static_cast<int>(pieces<T>(p.target[0].type.k))),
+        top_k(p.route.op.top_k) {}
+  LLM_HOST_DEVICE int stage_pieces() const { return n_pieces < kConsumers ? n_pieces : kConsumers; }
+  LLM_HOST_DEVICE int stage_bytes() const { return (stage_pieces() * T::kPieceBytes + 127) / 128 * 128; }
+  LLM_HOST_DEVICE int stage(int i) const { return kBarrierBytes + i * stage_bytes(); }
+  LLM_HOST_DEVICE static constexpr int area_bytes() { return kSlots * kTileRows * static_cast<int>(sizeof(float)); }
+  LLM_HOST_DEVICE int area(int i) const { return stage(stages) + i * area_bytes(); }
+  LLM_HOST_DEVICE int ids() const { return area(kExpertAreas); }
+  LLM_HOST_DEVICE int weights() const { return ids() + 4 * kMostRingRoutes; }
+  LLM_HOST_DEVICE int x() const { return weights() + 4 * kMostRingRoutes; }
+  LLM_HOST_DEVICE int bytes() const { return x() + columns.bytes(); }
+};
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/// One of a block's visits.
+struct ExpertVisit {
+  int strip, route, target;
+  int first_warp;  ///< which has the first piece
+  bool last_of_turn;
+};
+template <class F>
+__device__ __forceinline__ void for_visits(const ExpertRing& p, int n_pieces, const F& f) {
+  const int top_k = p.route.op.top_k, in_turn = p.targets == 2 ? 1 : top_k;
+  const int turns = p.targets == 2 ? p.strips * top_k : p.strips;
+  int first_warp = 0;
+  for (int turn = static_cast<int>(blockIdx.x); turn < turns; turn += static_cast<int>(gridDim.x)) {
+    for (int i = 0; i < in_turn * p.targets; ++i) {
+      const int target = p.targets == 2 ? i : 0, route = p.targets == 2 ? turn / p.strips : i;
+      f(ExpertVisit{turn % p.strips, route, target, first_warp, i + 1 == in_turn * p.targets});
+      if (n_pieces < kConsumers) first_warp = (first_warp + n_pieces) % kConsumers;
+    }
+  }
+}
+
+/// Ids and weights into shared memory, by one warp.
+__device__ __forceinline__ void find_experts(const ExpertRing& p, std::int32_t* ids, float* weights) {
+  const TokenRoute& route = p.route;
+  const int lane = lane_id();
+  wait_for_previous();
+  if (!p.routes) {
+    if (lane >= route.op.top_k) return;
+    ids[lane] = __ldcg(route.ids + lane);
+    weights[lane] = __ldcg(route.weights + lane);
+    return;
+  }
+  route_token<kMostRingExperts / kWarp>(route.op, route.logits, route.experts, ids, weights, [](int) {});
+  if (blockIdx.x > 0 || lane >= route.op.top_k) return;
+  route.ids[lane] = ids[lane];  // the lane that wrote it
+  route.weights[lane] = weights[lane];
+}
+
+/// By `warps` warps, of which the caller is number `warp`.
+template <class T>
+__device__ __forceinline__ void make_expert_columns(std::byte* to, const typename ExpertPlaces<T>::Columns& places,
+                                                    const float* x, int k, int warp, int warps) {
+  constexpr int kAtOnce = 4;
+  const int items = places.columns * places.blocks;
+  wait_for_previous();
+#pragma unroll 1
+  for (int first = warp; first < items; first += kAtOnce * warps) {
+    BlockPart v[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int item = first + i * warps, column = item / places.blocks;
+      if (item < items) v[i] = load_fresh_part(x + static_cast<std::int64_t>(column) * k, item % places.blocks, k);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int item = first + i * warps;
+      if (item < items) typename ExpertPlaces<T>::Store(to, places, item / places.blocks)(item % places.blocks, v[i]);
+    }
+  }
+}
+
+/// Of one column, for all lanes.
+template <class Columns>
+__device__ __forceinline__ LaneRing<1> lane_column(const Columns& places, int start, int column, int lane) {
+  const auto place = [&](int at, int stride) { return static_cast<std::uint32_t>(start + at + column * stride); };
+  const std::uint32_t t = static_cast<std::uint32_t>(lane % 4), scale = place(places.scales(), places.scales_stride());
+  return {{place(0, places.codes_stride()) + 16 * t},
+          {place(places.sums(), places.sums_stride()) + 4 * t},
+          {{scale, scale}}};
+}
+
+/// The sum over a row's slots, scaled and with its bias.
+template <class T>
+__device__ __forceinline__ float expert_total(const Target& to, int expert, int row, const float* area, int lane) {
+  float total = 0;
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) total += area[s * kTileRows + lane];
+  if constexpr (T::Codes::kPasses == 1) total *= T::Codes::kUnit;
+  if (to.scale != nullptr) total *= to.scale[expert];
+  if (to.bias != nullptr) total += to.bias[expert * to.type.n + row];
+  return total;
+}
+
+/// What becomes of a visit's total; `kept` is the lane's from one visit of a turn to the next.
+__device__ __forceinline__ void finish_visit(const ExpertRing& p, const ExpertVisit& v, float weight, float total,
+                                             int row, float& kept) {
+  if (p.targets == 1) {
+    kept = fmaf(weight, total, v.route == 0 ? 0.0f : kept);
+    if (v.last_of_turn) p.y[row] = kept;
+  } else if (v.target == 0) {
+    kept = total;
+  } else {
+    p.y[v.route * p.target[0].type.n + row] =
+        p.activation == Activation::Silu ? gated<Activation::Silu>(kept, total) : gated<Activation::Gelu>(kept, total);
+  }
+}
+
+#endif
+
+/// Blocks of kRingThreads; shared: ExpertPlaces.
+template <class T>
+__global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __grid_constant__ ExpertRing p) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) std::byte ring_shared[];
+  let_next_start();
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const ExpertPlaces<T> places(p);
+  const RingBarriers<kExpertAreas> barriers{shared_address(ring_shared)};
+  auto* const ids = reinterpret_cast<std::int32_t*>(ring_shared + places.ids());
+  auto* const weights = reinterpret_cast<float*>(ring_shared + places.weights());
+  const std::int64_t k = p.target[0].type.k;
+  if (warp == kProducerWarp && lane == 0) barriers.init(p.stages);
+  __syncthreads();
+
+  if (warp == kProducerWarp) {
+    find_experts(p, ids, weights);
+    asm volatile("barrier.cta.arrive 2, 64;" ::: "memory");
+    __syncwarp();
+    if (lane != 0) return;
+    const std::uint64_t policy = read_once_policy();
+    RingPosition at(p.stages);
+    for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
+      const Target& from = p.target[v.target];
+      const std::int64_t strip = std::int64_t{ids[v.route]} * p.strips + v.strip;
+      produce<T>(from.matrix + strip * strip_bytes<T>(k), k, places, barriers, at, policy);
+    });
+    return;
+  }
+
+  make_expert_columns<T>(ring_shared + places.x(), places.columns, p.x, static_cast<int>(k), warp, kCopyThreads / 32);
+  asm volatile("barrier.cta.sync 1, %0;" ::"n"(kCopyThreads) : "memory");
+  RingPosition area(kExpertAreas);
+  if (warp == kEpilogueWarp) {
+    asm volatile("barrier.cta.sync 2, 64;" ::: "memory");
+    float kept = 0;
+    for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
+      const Target& to = p.target[v.target];
+      const int row = v.strip * kTileRows + lane;
+      wait_barrier(barriers.written(area.slot), area.phase);
+      if (lane < kTileRows && row < to.type.n) {
+        const auto* const sums = reinterpret_cast<const float*>(ring_shared + places.area(area.slot));
+        finish_visit(p, v, weights[v.route], expert_total<T>(to, ids[v.route], row, sums, lane), row, kept);
+      }
+      arrive(barriers.taken(area.slot));
+      area.advance();
+    });
+    return;
+  }
+
+  RingPosition at(p.stages);
+  for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
+    const LaneRing<1> column = lane_column(places.columns, places.x(), p.columns == 1 ? 0 : v.route, lane);
+    const int slot = (warp + kConsumers - v.first_warp) % kConsumers;
+    float acc[2][1][4] = {};
+    consume<T, 1>(ring_shared, places, barriers, at, column, places.n_pieces, slot, lane, acc);
+    wait_barrier(barriers.taken(area.slot), area.phase ^ 1);
+    auto* const to = reinterpret_cast<float*>(ring_shared + places.area(area.slot)) + slot * kTileRows;
+    if (lane % 4 == 0) {  // the lanes that have column 0
+      to[tile_row(lane / 4, 0)] = acc[0][0][0] + acc[1][0][0];
+      to[tile_row(lane / 4, 1)] = acc[0][0][2] + acc[1][0][2];
+    }
+    arrive(barriers.written(area.slot));
+    area.advance();
+  });
+#endif
+}
+
+template <DType type>
+bool launch_expert_ring(ExpertRing p, const Launch* at) {
+  using T = Tile<kReadAs<type>>;
+  const RingDevice& device = ring_device();
+  if (device.capability < 9) return false;
+  p.strips = static_cast<int>(strips(p.target[0].type.n));
+  const ExpertPlaces<T> empty(p);
+  // As ring_places(): two blocks leave an eighth of a multiprocessor's memory to kernels between them.
+  constexpr int kFewest = 3;
+  const int room = device.multiprocessor_bytes / 16 * 7 - device.reserved_bytes - empty.bytes();
+  p.stages = std::min(kMaxStages, room / empty.stage_bytes());
+  if (p.stages < kFewest) return false;
+  if (at == nullptr) return true;
+
+  const auto kernel = expert_ring_kernel<T>;
+  static thread_local int allowed_on = -1;  // device that has been told how much shared memory the kernel takes
+  if (allowed_on != device.id) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.block_bytes),
+               "asking for shared memory");
+    check_cuda(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        "asking for shared memory");
+    allowed_on = device.id;
+  }
+  const int alone = device.multiprocessor_bytes / 2 + 1024 - device.reserved_bytes;  // as ring_launch() has it
+  const int bytes = std::min(std::max(ExpertPlaces<T>(p).bytes(), alone), device.block_bytes);
+  launch(kernel, dim3(static_cast<unsigned>(std::min(device.multiprocessors, p.turns()))), dim3(kRingThreads),
+         static_cast<std::size_t>(bytes), *at, p);
+  return true;
+}
+
+#define LLM_EXPERT_RING_TYPE(name) template bool launch_expert_ring<DType::name>(ExpertRing, const Launch*);
+
+}  // namespace llm::cuda

@@ -1,0 +1,56 @@
+#include "backend/cuda/kernels/expert_ring.h"
+#include "backend/cuda/kernels/tiles.cuh"
+#include "backend/cuda/kernels/token_experts.h"
+#include "base/error.h"
+
+namespace llm::cuda {
+namespace {
+
+bool launch_ring(DType type, const ExpertRing& ring, const Launch* at) {
+  switch (type) {
+#define LLM_TILE_CASE(name) \
+  case DType::name:         \
+    return launch_expert_ring<DType::name>(ring, at);
+    LLM_TILE_TYPES(LLM_TILE_CASE)
+#undef LLM_TILE_CASE
+    default:
+      return false;
+  }
+}
+
+ExpertRing gate_up_ring(const Target& gate, const Target& up, const TokenRoute& route) {
+  return {.target = {gate, up}, .targets = 2, .route = route, .routes = true, .columns = 1};
+}
+ExpertRing down_ring(const Target& down, const TokenRoute& route) {
+  return {.target = {down}, .targets = 1, .route = route, .columns = route.op.top_k};
+}
+
+}  // namespace
+
+bool takes_token_experts(const ExpertShapes& s) {
+  const bool known = s.experts >= 1 && s.experts <= kMostRingExperts && s.top_k >= 1 && s.top_k <= kMostRingRoutes;
+  if (!known || s.gate.type != s.up.type || s.gate.n != s.up.n || s.gate.k != s.up.k || s.down.k != s.gate.n)
+    return false;
+  if (s.gate.n == 0 || s.down.n == 0) return false;
+  const TokenRoute route{.op = {.top_k = s.top_k}, .experts = s.experts};
+  return launch_ring(s.gate.type, gate_up_ring({.type = s.gate}, {.type = s.up}, route), nullptr) &&
+         launch_ring(s.down.type, down_ring({.type = s.down}, route), nullptr);
+}
+
+void token_gate_up(const Target& gate, const Target& up, const TokenRoute& route, const float* x, const GatedResult& y,
+                   const Launch& at) {
+  ExpertRing ring = gate_up_ring(gate, up, route);
+  ring.x = x;
+  ring.y = y.y;
+  ring.activation = y.activation;
+  check(launch_ring(gate.type.type, ring, &at), "experts of one token run by the ring");
+}
+
+void token_down(const Target& down, const TokenRoute& route, const float* x, const Launch& at) {
+  ExpertRing ring = down_ring(down, route);
+  ring.x = x;
+  ring.y = down.y;
+  check(launch_ring(down.type.type, ring, &at), "experts of one token run by the ring");
+}
+
+}  // namespace llm::cuda

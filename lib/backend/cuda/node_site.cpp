@@ -1,0 +1,122 @@
+#include "backend/cuda/node_site.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace llm::cuda {
+
+AttentionShape attention_shape(const Graph& graph, const Node& attention, const CacheView& cache) {
+  const auto& op = std::get<Attention>(attention.op);
+  return {.heads = static_cast<int>(graph.info(attention.in[0]).type.shape[1]),
+          .scale = op.scale,
+          .window = op.window,
+          .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32};
+}
+
+std::byte* value_data(const Site& site, std::uint32_t value) {
+  const std::uint64_t offset = site.plan.memory.offset[value];
+  check(offset != MemoryPlan::kNone, "a result has memory");
+  return site.workspace.data() + offset;
+}
+
+NodeSite::Count NodeSite::counter(std::uint32_t value) const {
+  const ValueInfo& v = graph_.info(value);
+  const RowSpace space = v.rows;
+  const std::int64_t capacity =
+      StepLaunch{.at = {}, .tokens = graph_.bucket().tokens, .outputs = graph_.bucket().outputs}.rows(space);
+  const int per_row = static_cast<int>(row_capacity(v) / capacity);
+  return [=](const StepLaunch& s) { return s.rows(space) * per_row; };
+}
+
+NodeSite::Count NodeSite::tokens(const ValueInfo& v) const {
+  return [space = v.rows](const StepLaunch& s) { return s.rows(space); };
+}
+
+std::function<std::int64_t(const StepLaunch&)> NodeSite::elements(const ValueInfo& v) const {
+  const auto id = static_cast<std::uint32_t>(&v - graph_.values().data());
+  return [count = counter(id), n = v.type.shape[0]](const StepLaunch& s) { return count(s) * n; };
+}
+
+AttentionMemory NodeSite::attention_memory(const CacheView& cache, const AttentionShape& shape) const {
+  const int capacity = graph_.bucket().tokens;
+  AttentionMemory most;
+  for (int tokens = capacity > kMaxColumns ? 1 : capacity; tokens <= capacity; ++tokens) {
+    const AttentionMemory m = cuda::attention_memory(cache, shape, tokens, site_.cache.most_positions());
+    most = {std::max(most.scratch, m.scratch), std::max(most.arrivals, m.arrivals)};
+    if (tokens > kMaxColumns && m.arrivals == 0) break;  // more tokens are split no more
+  }
+  return most;
+}
+
+NodeSite::AttentionSite NodeSite::attention_site() const {
+  const CacheView cache = site_.cache.view(in(1).cache.layer);
+  const AttentionShape shape = attention_shape(graph_, node_, cache);
+  const AttentionMemory memory = attention_memory(cache, shape);
+  return {cache, shape, site_.cache.most_positions(), site_.cache.scratch(memory.scratch),
+          site_.cache.arrivals(memory.arrivals)};
+}
+
+void NodeSite::add(std::string how, Emit launch) {
+  into_.instructions.push_back({index_, std::move(how), std::move(launch)});
+}
+
+Forms NodeSite::forms(std::uint32_t value) const {
+  const bool as_f32 = f32_reads_ == nullptr || (*f32_reads_)[value];
+  return {.f32 = as_f32 ? f32(graph_.info(value)) : nullptr,
+          .q8x256 = form(value, Form::Q8x256),
+          .q8x32 = form(value, Form::Q8x32),
+          .rounded_bf16 = reinterpret_cast<float*>(form(value, Form::RoundedBf16)),
+          .f16 = form(value, Form::F16),
+          .f16_unscale = reinterpret_cast<float*>(form(value, Form::F16Unscale)),
+          .capacity = static_cast<int>(row_capacity(graph_.info(value)))};
+}
+
+std::string NodeSite::forms_text(std::uint32_t value) const {
+  std::string text;
+  const auto mention = [&](Form f, const char* words) {
+    if (form(value, f) != nullptr) text += (text.empty() ? " as " : ", ") + std::string(words);
+  };
+  mention(Form::Q8x256, "int8 per 256");
+  mention(Form::Q8x32, "int8 per 32");
+  mention(Form::RoundedBf16, "bf16");
+  mention(Form::F16, "f16");
+  return text;
+}
+
+void NodeSite::convert(std::uint32_t value) {
+  const std::string text = forms_text(value);
+  if (text.empty()) return;
+  Forms wanted = forms(value);
+  wanted.f32 = nullptr;
+  add("rows" + text, [=, x = f32(graph_.info(value)), n = width(value), count = counter(value)](const StepLaunch& s) {
+    make_forms(x, n, count(s), wanted, s.at);
+  });
+}
+
+std::vector<Target> NodeSite::make_targets(const Node& node) const {
+  std::vector<Target> targets;
+  const auto operands = product_operands(node.op);
+  const auto value = [&](std::size_t i) -> const ValueInfo& { return graph_.info(node.in[i]); };
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const ProductOperands& p = operands[i];
+    const CudaWeights::Matrix& m = site_.weights.matrix(value(p.weight).name);
+    targets.push_back({.type = m.type,
+                       .matrix = m.data,
+                       .bias = p.bias == 0 ? nullptr : vector_of(node.in[p.bias]),
+                       .scale = p.scale == 0 ? nullptr : vector_of(node.in[p.scale]),
+                       .y = f32(graph_.info(node.out[i]))});
+  }
+  return targets;
+}
+
+std::string NodeSite::few_text(const std::vector<Target>& targets) {
+  std::string text;
+  for (const Target& t : targets) {
+    text += (text.empty() ? "" : ", ") + std::string(name(t.type.type)) +
+            (has_tiles(t.type.type) ? " tiles x int8" : " x f32");
+  }
+  return text;
+}
+
+}  // namespace llm::cuda

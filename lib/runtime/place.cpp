@@ -1,0 +1,98 @@
+#include "runtime/place.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "runtime/figures.h"
+#include "runtime/placed_backend.h"
+#include "runtime/session.h"
+
+namespace llm {
+namespace {
+
+using Devices = std::vector<std::unique_ptr<Backend>>;  // the host is the last
+
+MemoryShare memory_of(const Backend& device) { return device.memory({}).front(); }
+
+/// All that may be used, in their order.
+void add_others(Devices& devices, const PlaceRequest& r) {
+  std::unique_ptr<Backend> preferred = std::move(devices.front()), host = std::move(devices.back());
+  devices.clear();
+  for (std::size_t i = 0; i < r.wish.devices.size(); ++i) {
+    const bool made = static_cast<int>(i) == r.wish.preferred;
+    devices.push_back(made ? std::move(preferred) : r.make_device(r.wish.devices[i]));
+  }
+  devices.push_back(std::move(host));
+}
+
+void leave_out_unused(Devices& devices, std::vector<int>& layers) {
+  for (std::size_t d = layers.size(); d-- > 0;) {
+    if (layers[d] > 0) continue;
+    layers.erase(layers.begin() + static_cast<std::ptrdiff_t>(d));
+    devices.erase(devices.begin() + static_cast<std::ptrdiff_t>(d));
+  }
+}
+
+[[noreturn]] void refuse_any_part(const std::vector<MemoryShare>& memories, ModelLayers layers) {
+  std::string where, free;
+  for (const MemoryShare& m : memories) {
+    where += (where.empty() ? "" : " or ") + owned_text(m.name);
+    free += (free.empty() ? "" : ", ") + bytes_text(m.available);
+  }
+  throw Error(ErrorKind::Memory, "not one of the model's " + std::to_string(layers.count + 1) +
+                                     " layers fits with its cache into " + where + ": " + free + " available");
+}
+
+/// Of the preferred device alone if that is enough, else of all; adds these.
+std::vector<int> choose_layers(Devices& devices, const PlaceRequest& r) {
+  const Graph largest = r.graph(largest_bucket(*devices.front(), {.sequences = r.wish.room.sequences}));
+  const Fits fit = [&](const std::vector<int>& layers) {
+    return fits({layers, r.wish.host_experts}, r.layers, r.wish.room, devices, largest, r.context);
+  };
+  const int all = r.layers.count + 1;
+  if (r.wish.devices.size() > 1) {
+    const bool fitting = r.wish.layers == PlacementOptions::kFitting;
+    const std::vector<int> alone{fitting ? all : std::min(r.wish.layers, all)};
+    if (r.wish.split == PlacementOptions::Split::WhereNeeded && fit(alone)) return alone;
+    add_others(devices, r);
+  }
+  std::vector<double> free;
+  std::vector<MemoryShare> memories;
+  for (std::size_t d = 0; d + 1 < devices.size(); ++d) {
+    memories.push_back(memory_of(*devices[d]));
+    free.push_back(static_cast<double>(memories.back().available));
+  }
+  std::vector<int> layers = plan_layers(r.wish, all, free, fit);
+  if (std::all_of(layers.begin(), layers.end(), [](int n) { return n == 0; })) refuse_any_part(memories, r.layers);
+  leave_out_unused(devices, layers);
+  return layers;
+}
+
+}  // namespace
+
+Placed place(std::unique_ptr<Backend> preferred, const PlaceRequest& r) {
+  Devices devices;
+  devices.push_back(std::move(preferred));
+  devices.push_back(r.make_host());
+  const LayerPlan plan{choose_layers(devices, r), r.wish.host_experts};
+  const bool with_host = has_host_part(plan, r.layers);
+  const Graph graph = r.graph(Bucket{});
+  std::vector<std::string> labels;
+  for (std::size_t d = 0; d < plan.layers.size(); ++d) labels.push_back(memory_of(*devices[d]).name);
+  Placed placed{.backend = nullptr, .devices = static_cast<int>(plan.layers.size())};
+  if (plan.layers.size() == 1 && !with_host) {
+    placed.backend = std::move(devices.front());
+  } else {
+    placed.is_one = false;
+    std::string name = placement_name(plan, r.layers, devices.front()->name(), devices.back()->name());
+    if (!with_host) devices.pop_back();
+    placed.backend = make_placed_backend(std::move(devices), placement_rules(plan, r.layers), graph, std::move(name));
+  }
+  if (with_host || r.wish.devices.size() > 1)
+    placed.text = placement_text(plan, r.layers, labels, placed.backend->memory({&graph, 1}));
+  return placed;
+}
+
+}  // namespace llm

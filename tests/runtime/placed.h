@@ -1,0 +1,201 @@
+// A device beside the host that runs everywhere, models on it, and what is compared of them.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loaded.h"
+#include "support/catch.h"
+
+namespace llm::test {
+
+inline constexpr int kLayers = 3;
+inline constexpr std::size_t kPrompt = 110;  // two blocks of the cache
+
+/// The cpu backend with a memory of its own, as a GPU has one. What crosses to it comes from memory full of NaN.
+class Device final : public Backend {
+ public:
+  /// Those of one `link`, above 0, reach each other.
+  Device(std::unique_ptr<Backend> inner, std::string memory, std::uint64_t available, int link = 0)
+      : inner_(std::move(inner)), memory_(std::move(memory)), available_(available), link_(link) {}
+  std::string_view name() const override { return "device"; }
+  std::string describe() const override { return "device: " + inner_->describe(); }
+  Support supports(const Graph& g, const Node& n) const override { return inner_->supports(g, n); }
+  Graph legalize(const Graph& g) const override { return inner_->legalize(g); }
+  Layout choose_layout(const WeightUse&) const override { return Layout::Device; }
+  std::vector<MemoryShare> memory(std::span<const Graph> largest) const override {
+    MemoryShare share = inner_->memory(largest).front();
+    share.name = memory_;
+    share.available = available_;
+    share.layout = Layout::Device;
+    return {share};
+  }
+  std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override {
+    auto memory = inner_->host_memory(bytes);
+    std::memset(memory->data(), 0xff, bytes);
+    return memory;
+  }
+  bool reaches(const Backend& other) const override {
+    const auto* const device = dynamic_cast<const Device*>(&other);
+    return device != nullptr && link_ > 0 && device->link_ == link_;
+  }
+  std::unique_ptr<DeviceMemory> device_memory(std::size_t bytes) override {
+    struct Own final : DeviceMemory {
+      std::byte* data() const override { return memory->data(); }
+      std::unique_ptr<HostMemory> memory;
+    };
+    auto own = std::make_unique<Own>();
+    own->memory = host_memory(bytes);
+    lent += bytes;
+    return own;
+  }
+  std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
+    for (const WeightPlan& plan : plans) loaded[plan.name] = plan.type.bytes();
+    return inner_->load(source, plans);
+  }
+  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
+                                       std::int64_t most_positions) override {
+    return inner_->allocate(types, format, n_blocks, most_positions);
+  }
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
+    return inner_->make_workspace(largest);
+  }
+  std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
+                                      Workspace& workspace) override {
+    return inner_->compile(g, weights, states, workspace);
+  }
+
+  std::map<std::string, std::uint64_t> loaded;
+  std::size_t lent = 0;  ///< bytes of device_memory()
+
+ private:
+  std::unique_ptr<Backend> inner_;
+  std::string memory_;
+  std::uint64_t available_;
+  int link_;
+};
+
+inline constexpr std::uint64_t kPlenty = std::uint64_t{1} << 40;
+
+/// Model::load with a device of that much memory, or with several.
+struct Loader {
+  explicit Loader(const TinyFile& file, std::uint64_t available = kPlenty) : available_{available} {
+    file.write(folder / "model.gguf");
+  }
+  Loader(const TinyFile& file, std::vector<std::uint64_t> available, int link)
+      : available_(std::move(available)), link_(link) {
+    file.write(folder / "model.gguf");
+  }
+
+  std::unique_ptr<Model> operator()(const PlacementOptions& placement, const std::string& backend = "device",
+                                    LoadOptions::Weights weights = LoadOptions::Weights::Load,
+                                    const std::string& host = "cpu") {
+    LoadOptions o{.path = folder / "model.gguf", .backend = backend, .host = host, .threads = 2, .progress = {}};
+    o.placement = placement;
+    o.bytes_per_thread = 0;
+    o.weights = weights;
+    o.backends = [this](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
+      if (name != "device") return make_backend(name, options);
+      const auto number = static_cast<std::size_t>(options.device);
+      const std::string memory = available_.size() == 1 ? "GPU" : "CUDA" + std::to_string(number);
+      auto made = std::make_unique<Device>(make_backend("cpu", options), memory, available_.at(number), link_);
+      device = devices[options.device] = made.get();
+      return made;
+    };
+    return Model::load(o, warnings);
+  }
+
+  TempDir folder;
+  Warnings warnings;
+  Device* device = nullptr;        ///< of the model that was loaded last
+  std::map<int, Device*> devices;  ///< by their numbers
+
+ private:
+  std::vector<std::uint64_t> available_;
+  int link_ = 0;
+};
+
+struct Case {
+  const char* name;
+  TinyOptions options;
+  CacheFormat cache = {};
+};
+
+inline TinyOptions wide(std::string arch, DType type) {
+  return {.arch = std::move(arch),
+          .layers = kLayers,
+          .n_embd = 256,
+          .d_ff = 256,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 64,
+          .context = 512,
+          .type = type};
+}
+
+inline TinyOptions narrow(std::string arch, DType type = DType::F32) {
+  return {.arch = std::move(arch), .layers = kLayers, .context = 512, .type = type};
+}
+
+inline std::vector<Case> cases() {
+  TinyOptions experts = narrow("llama");
+  experts.experts = 4;
+  TinyOptions tied = narrow("llama", DType::Q8_0);
+  tied.tied = true;
+  tied.rope = TinyRope::Llama3;
+  TinyOptions window = narrow("qwen2", DType::BF16);
+  return {{"llama F32", narrow("llama"), {DType::F32, DType::F32}},
+          {"llama Q4_K, Q8_0 cache", wide("llama", DType::Q4_K), {DType::Q8_0, DType::Q8_0}},
+          {"llama experts", experts},
+          {"llama tied Q8_0, factors of angles", tied},
+          {"qwen2 BF16", window},
+          {"qwen3 Q5_1", narrow("qwen3", DType::Q5_1)},
+          {"qwen3moe Q4_K", wide("qwen3moe", DType::Q4_K)},
+          {"olmoe F16", narrow("olmoe", DType::F16)}};
+}
+
+inline Error error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e;
+  }
+  FAIL("no error");
+  return Error(ErrorKind::Internal, "");
+}
+
+inline bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+/// Chunks, a batch, rewinds, forks and restored blocks, all in one string of bits.
+inline std::vector<float> everything(Model& model, const CacheFormat& cache) {
+  const auto prompt = random_tokens(kPrompt, model.dims().vocab, 1), other = random_tokens(40, model.dims().vocab, 2);
+  Session session(model, {.context = 256, .sequences = 3, .cache = cache});
+  const SequenceId first = session.create();
+  std::vector<float> all = logits_in_chunks(session, first, prompt, kPrompt);
+  const auto keep = [&](std::span<const float> rows) { all.insert(all.end(), rows.begin(), rows.end()); };
+  session.rewind(first, 0);
+  keep(logits_in_chunks(session, first, std::span(prompt).first(70), 7));
+  keep(logits_in_chunks(session, first, std::span(prompt).subspan(70, 5), 1));
+  const SequenceId fork = session.fork(first, 66);
+  const std::array work{Append{first, std::span(prompt).subspan(75), Logits::All}, Append{fork, other, Logits::Last}};
+  keep(session.eval(work));
+  std::vector<std::vector<std::byte>> blocks;
+  for (std::size_t b = 0; b < 2; ++b) {
+    blocks.emplace_back(session.cache_block_bytes());
+    session.read_block(first, b, blocks.back());
+  }
+  session.remove(fork);
+  const SequenceId restored = session.create();
+  session.restore(restored, 100, [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); });
+  keep(logits_in_chunks(session, restored, std::span(prompt).subspan(100), 20));
+  return all;
+}
+
+}  // namespace llm::test

@@ -1,0 +1,263 @@
+// A model on several devices by layers: the bits of one, weights and cache where their layers are, exact plans.
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <set>
+
+#include "backend/cuda/gpus.h"
+#include "placed.h"
+#include "runtime/memory_budget.h"
+#include "runtime/state_file.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::test;
+
+namespace {
+
+using Split = PlacementOptions::Split;
+
+PlacementOptions split(std::vector<double> shares, int layers = PlacementOptions::kAll, int host_experts = 0) {
+  PlacementOptions o{.layers = layers, .host_experts = host_experts};
+  o.devices.resize(shares.size());
+  std::iota(o.devices.begin(), o.devices.end(), 0);
+  o.split = Split::Always;
+  o.shares = std::move(shares);
+  return o;
+}
+
+PlacementOptions where_needed(int devices, int preferred, int layers = PlacementOptions::kFitting) {
+  PlacementOptions o{.layers = layers};
+  o.devices.resize(static_cast<std::size_t>(devices));
+  std::iota(o.devices.begin(), o.devices.end(), 0);
+  o.preferred = preferred;
+  o.room.context = 200;
+  return o;
+}
+
+std::vector<PlacementOptions> splits(bool experts) {
+  std::vector<PlacementOptions> all{split({1, 1}), split({1, 3}), split({1, 1, 1, 1}), split({2, 1}, 3),
+                                    split({1, 1}, 2)};
+  if (experts) all.insert(all.end(), {split({1, 1}, PlacementOptions::kAll, 2), split({1, 1}, 3, 3)});
+  return all;
+}
+
+const MemoryNeeds& memory_named(const ContextRequest& r, const std::string& name) {
+  for (const MemoryNeeds& m : r.memories) {
+    if (m.name == name) return m;
+  }
+  FAIL("no memory " << name);
+  return r.memories.front();
+}
+
+/// What a run takes of a device's memory; one row of results is counted in the first memory.
+std::uint64_t needed(Model& model, const std::string& name, bool first) {
+  const ContextRequest r = memory_request(model, {.context = 200});
+  const MemoryNeeds& m = memory_named(r, name);
+  const auto row = static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float);
+  return m.weight_bytes + m.work_bytes + cache_bytes(r, m, 200) - (first ? row : 0);
+}
+
+}  // namespace
+
+TEST_CASE("a model on several devices has the bits of one", "[placement]") {
+  const std::vector<std::uint64_t> plenty(4, kPlenty);
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const TinyFile file = tiny_model(c.options);
+    Loader one(file);
+    const auto whole = one({}, "cpu");
+    const std::vector<float> expected = everything(*whole, c.cache);
+    for (const PlacementOptions& p : splits(whole->dims().experts > 0)) {
+      for (const int link : {0, 1}) {
+        INFO("layers " << p.layers << ", devices " << p.devices.size() << ", link " << link);
+        Loader load(file, plenty, link);
+        const auto parts = load(p);
+        CHECK(parts->devices() == static_cast<int>(p.devices.size()));
+        CHECK(same_bits(everything(*parts, c.cache), expected));
+        // With a link values go from device to device; experts may be between the two.
+        if (p.host_experts == 0) CHECK((load.devices.at(0)->lent > 0) == (link > 0));
+      }
+    }
+  }
+}
+
+TEST_CASE("each of several devices gets its layers, and the last the head", "[placement]") {
+  TinyOptions options = narrow("llama");
+  const TinyFile file = tiny_model(options);
+  Loader load(file, std::vector<std::uint64_t>(2, kPlenty), 1);
+  const auto names_of = [&](int device) {
+    std::set<std::string> names;
+    for (const auto& [name, bytes] : load.devices.at(device)->loaded) names.insert(name);
+    return names;
+  };
+  const auto model = load(split({1, 1}));
+  CHECK(model->backend().name() == "2 x device, device from layers 0, 2");
+  CHECK(contains(model->placement(), "CUDA0: layers 0-1, "));
+  CHECK(contains(model->placement(), "; CUDA1: layer 2 and the head, "));
+  CHECK_FALSE(contains(model->placement(), "CPU"));
+  CHECK(names_of(0).contains("token_embd.weight"));
+  CHECK(names_of(0).contains("blk.1.ffn_down.weight"));
+  CHECK(names_of(0).contains("blk.2.attn_norm.weight"));  // a layer's sum is normed where it is made
+  CHECK_FALSE(names_of(0).contains("blk.2.attn_q.weight"));
+  CHECK_FALSE(names_of(0).contains("output.weight"));
+  CHECK(names_of(1).contains("blk.2.attn_q.weight"));
+  CHECK(names_of(1).contains("output.weight"));
+  CHECK_FALSE(names_of(1).contains("blk.1.ffn_down.weight"));
+  CHECK_FALSE(names_of(1).contains("token_embd.weight"));
+
+  const ContextRequest r = memory_request(*model, {.context = 200});
+  CHECK(memory_named(r, "CUDA0").bytes_per_position == 2 * memory_named(r, "CUDA1").bytes_per_position);
+  Session session(*model, {.context = 64});
+  logits_in_chunks(session, session.create(), random_tokens(5, model->dims().vocab, 1), 5);
+  CHECK(contains(session.describe(), "segment 1 of 2 on CUDA0:"));
+  CHECK(contains(session.describe(), "segment 2 of 2 on CUDA1:"));
+
+  const auto part = load(split({1, 1}, 3));
+  CHECK(part->backend().name() == "2 x device and cpu, device from layers 1, 3");
+  CHECK(contains(part->placement(), "CUDA0: layers 1-2, "));
+  CHECK(contains(part->placement(), "; CUDA1: the head, "));
+  CHECK(contains(part->placement(), "; CPU: the rest"));
+  const auto lopsided = load(split({0, 1}));
+  CHECK(lopsided->devices() == 1);
+  CHECK(lopsided->backend().name() == "device");
+  CHECK(contains(lopsided->placement(), "CUDA1: all 4 layers, "));
+}
+
+TEST_CASE("a model that fits on one device is not split", "[placement]") {
+  const TinyFile file = tiny_model(narrow("llama"));
+  Loader plenty(file, {kPlenty, kPlenty}, 1);
+  for (const int preferred : {0, 1}) {
+    plenty.devices.clear();
+    const auto model = plenty(where_needed(2, preferred), "device", LoadOptions::Weights::Leave);
+    CHECK(model->devices() == 1);
+    CHECK(model->backend().name() == "device");
+    CHECK(contains(model->placement(), "CUDA" + std::to_string(preferred) + ": all 4 layers, "));
+    CHECK(plenty.devices.size() == 1);  // the other was not even started
+  }
+  const auto part = plenty(where_needed(2, 1, 2), "device", LoadOptions::Weights::Leave);
+  CHECK(part->devices() == 1);
+  CHECK(contains(part->placement(), "CUDA1: 2 of 4 layers, "));
+
+  PlacementOptions alone = split({1});
+  alone.devices = {1};
+  const std::uint64_t all = needed(*plenty(alone, "device", LoadOptions::Weights::Leave), "CUDA1", true);
+  Loader enough(file, {all, all}, 1);
+  CHECK(enough(where_needed(2, 1), "device", LoadOptions::Weights::Leave)->devices() == 1);
+  Loader too_small(file, {all - 1, all - 1}, 0);
+  for (const int layers : {PlacementOptions::kFitting, PlacementOptions::kAll}) {
+    const auto model = too_small(where_needed(2, 1, layers), "device", LoadOptions::Weights::Leave);
+    INFO("layers " << layers << ", " << all << " bytes: " << model->placement());
+    CHECK(model->devices() == 2);
+    CHECK(contains(model->placement(), "CUDA0: layers 0-1, "));
+  }
+}
+
+TEST_CASE("several devices are filled to the byte", "[placement]") {
+  const TinyFile file = tiny_model(narrow("qwen3moe"));
+  for (const int link : {0, 1}) {
+    INFO("link " << link);
+    // What 1 and 3 layers take, the embedding and the head with them.
+    Loader plenty(file, {kPlenty, kPlenty}, link);
+    const auto model = plenty(split({1, 3}), "device", LoadOptions::Weights::Leave);
+    const std::uint64_t first = needed(*model, "CUDA0", true), second = needed(*model, "CUDA1", false);
+    const auto placed = [&](std::uint64_t a, std::uint64_t b) {
+      return Loader(file, {a, b}, link)(where_needed(2, 0), "device", LoadOptions::Weights::Leave)->placement();
+    };
+    const std::string exact = placed(first, second);
+    CHECK(contains(exact, "CUDA0: layer 0, "));
+    CHECK(contains(exact, "; CUDA1: layers 1-2 and the head, "));
+    CHECK_FALSE(contains(exact, "CPU"));
+    CHECK(contains(placed(first - 1, second), "CPU: the rest"));
+    CHECK(contains(placed(first, second - 1), "CPU: the rest"));
+  }
+}
+
+TEST_CASE("what does not fit on several devices is an error with the plan", "[placement]") {
+  const TinyFile file = tiny_model(narrow("llama"));
+  Loader small(file, {100 * 1024, 100 * 1024}, 1);
+  const Error all = error_of([&] { small(split({1, 1})); });
+  CHECK(all.kind() == ErrorKind::Memory);
+  CHECK(contains(all.what(), "of CUDA0's memory are available (CUDA0: layers 0-1, "));
+  CHECK(contains(all.what(), "; CUDA1: layer 2 and the head, "));
+  Loader tiny(file, {100, 200}, 1);
+  const Error none = error_of([&] { tiny(where_needed(2, 1)); });
+  CHECK(none.kind() == ErrorKind::Memory);
+  CHECK(contains(none.what(), "fits with its cache into CUDA0's memory or CUDA1's memory: 100 B, 200 B available"));
+}
+
+TEST_CASE("a saved cache belongs to its split", "[placement]") {
+  Loader load(tiny_model(narrow("llama")), std::vector<std::uint64_t>(2, kPlenty), 1);
+  const auto path = load.folder / "state";
+  const auto model = load(split({1, 1}));
+  const auto tokens = random_tokens(100, model->dims().vocab, 3);
+  Session session(*model, {.context = 256});
+  const SequenceId id = session.create();
+  logits_in_chunks(session, id, tokens, 100);
+  save_state(path, *model, session, id, tokens);
+  const auto other = load(split({1, 3}));
+  Session there(*other, {.context = 256});
+  CHECK(contains(error_of([&] { StateFile::open(path, *other, there); }).what(),
+                 "holds the cache of backend \"2 x device, device from layers 0, 2"));
+}
+
+TEST_CASE("two cuda backends, on two GPUs or on one, have the bits of one", "[placement]") {
+  const GpuReport report = look_for_gpus();
+  if (report.state != GpuReport::State::Usable) {
+    std::printf("skipped: %s\n", report.reason.c_str());
+    return;
+  }
+  const bool two = report.gpus.size() > 1 && report.gpus[1].why_not.empty();
+  std::printf("%s\n", two ? "two GPUs" : "one GPU, twice");
+  const auto on_gpus = [&](PlacementOptions o) {
+    if (!two) std::fill(o.devices.begin(), o.devices.end(), 0);
+    return o;
+  };
+  for (const char* arch : {"llama", "qwen2", "qwen3moe"}) {
+    INFO(arch);
+    Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 256, .type = DType::Q8_0}));
+    const auto tokens = random_tokens(kPrompt, 259, 3);
+    const auto logits = [&](Model& model, std::size_t chunk) {
+      Session session(model, {.context = 256, .sequences = 2});
+      return logits_in_chunks(session, session.create(), tokens, chunk);
+    };
+    for (const PlacementOptions& p : splits(contains(arch, "moe"))) {
+      if (p.devices.size() > 2) continue;
+      INFO("layers " << p.layers << ", shares " << p.shares[0] << ":" << p.shares[1] << ", host's experts "
+                     << p.host_experts);
+      PlacementOptions alone{.layers = p.layers, .host_experts = p.host_experts};
+      const auto one = load(alone, "cuda"), both = load(on_gpus(p), "cuda");
+      CHECK(both->devices() == 2);
+      for (const std::size_t chunk : {std::size_t{37}, std::size_t{1}}) {
+        INFO("chunks of " << chunk);
+        const auto expected = logits(*one, chunk), got = logits(*both, chunk);
+        CHECK(same_bits(got, expected));
+        CHECK(same_bits(logits(*both, chunk), got));
+      }
+      // A prompt's products are the library's.
+      const auto expected = logits(*one, kPrompt), got = logits(*both, kPrompt);
+      REQUIRE(got.size() == expected.size());
+      float largest = 0, worst = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const float d = std::abs(got[i] - expected[i]);
+        largest = std::max(largest, std::abs(expected[i]));
+        worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+      }
+      CHECK(worst <= 5e-3F * largest);
+      if (worst > 0) std::printf("%s: a prompt's logits differ by up to %g of %g\n", arch, worst, largest);
+      // What was copied out of both caches and back gives the same.
+      Session session(*both, {.context = 256, .sequences = 2});
+      const SequenceId first = session.create(), copy = session.create();
+      logits_in_chunks(session, first, std::span(tokens).first(100), 50);
+      std::vector<std::vector<std::byte>> blocks;
+      for (std::size_t b = 0; b < 2; ++b) {
+        blocks.emplace_back(session.cache_block_bytes());
+        session.read_block(first, b, blocks.back());
+      }
+      session.restore(copy, 100, [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); });
+      const auto rest = std::span(tokens).subspan(100);
+      CHECK(same_bits(logits_in_chunks(session, copy, rest, 10), logits_in_chunks(session, first, rest, 10)));
+    }
+  }
+}
