@@ -79,12 +79,12 @@ std::unique_ptr<Model> load_on(const BackendChoice& choice, const ModelOptions& 
                         warnings);
   }
   warn_of_unread(model->file().metadata(), warnings);
-  if (options.prompt_threads > 0 && model->backend().name() != "cpu")
-    warnings.push_back({"no-effect", "--threads-batch has no effect on the backend " +
-                                         std::string(model->backend().name()) + ", only on cpu"});
+  if (options.prompt_threads > 0 && model->kind() != "cpu" && !model->has_host_part())
+    warnings.push_back(
+        {"no-effect", "--threads-batch has no effect on the backend " + model->kind() + ", only on cpu"});
   print_warnings(warnings);
   if (!model->placement().empty()) {
-    const bool fitted = choice.placement.layers == PlacementOptions::kFitting && !model->runs_on_one();
+    const bool fitted = choice.placement.layers == PlacementOptions::kFitting && model->has_host_part();
     (fitted || model->devices() > 1 ? note : verbose)(model->placement());
   }
   return model;

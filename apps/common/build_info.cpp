@@ -28,7 +28,8 @@ std::string cuda() {
   const GpuReport report = look_for_gpus();
   if (report.toolkit.empty()) return "not built";
   const bool usable = report.state == GpuReport::State::Usable;
-  return report.toolkit + ", " + (usable ? gpu_text(report.gpus.front()) : report.reason);
+  return report.toolkit + ", " +
+         (usable ? gpu_text(report.gpus[static_cast<std::size_t>(first_usable_gpu(report))]) : report.reason);
 }
 
 bool is_here(std::string_view backend) {

@@ -36,7 +36,8 @@ Subject subject(const Options& o, const Model& model) {
   s.backend = model.backend().name();
   s.cache = o.cache;
   s.threads = o.model.threads > 0 ? o.model.threads : default_threads().threads;
-  if (s.backend == "reference" || s.backend == "cuda") s.threads = 1;  // they never use more
+  const bool one = model.kind() == "reference" || model.kind() == "cuda";  // they never use more
+  if (one && !model.has_host_part()) s.threads = 1;
   return s;
 }
 

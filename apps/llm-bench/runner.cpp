@@ -52,7 +52,7 @@ Runner::Runner(Model& model, int threads, std::span<const Test> tests, CacheForm
       session_(model, session_options(tests, cache)),
       workload_(measure_workload(model, model.backend().name(), session_.cache_bytes_per_position(),
                                  session_.batch_tokens())) {
-  if (!model.backend().name().starts_with("cuda")) meter_.emplace(threads);  // also where the CPU computes a part
+  if (model.kind() != "cuda") meter_.emplace(threads);  // not where the CPU computes a part either
 }
 
 Result Runner::run(const Test& test, int repetitions) {

@@ -57,7 +57,9 @@ Finding describe_tokenizer(const GgufFile& file, Warnings& warnings) {
 /// Where a model runs whose weights fit.
 Finding describe_backend(int threads) {
   try {
-    if (look_for_gpus().state == GpuReport::State::Usable) return {make_backend("cuda", {})->describe()};
+    const GpuReport report = look_for_gpus();
+    if (report.state == GpuReport::State::Usable)
+      return {make_backend("cuda", {.isa = {}, .device = first_usable_gpu(report)})->describe()};
     return {make_backend("cpu", BackendOptions{.threads = threads, .isa = {}})->describe()};
   } catch (const Error& e) {
     return not_supported(e);

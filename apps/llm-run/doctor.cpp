@@ -132,10 +132,12 @@ Finding memory() {
 }
 
 void backends(int threads, std::vector<Finding>& findings) {
+  const int gpu = first_usable_gpu(look_for_gpus());
   for (const std::string_view backend : backend_names()) {
     const std::string subject = "backend " + std::string(backend);
     try {
-      findings.push_back({Verdict::Ok, subject, make_backend(backend, {.threads = threads, .isa = {}})->describe()});
+      const BackendOptions options{.threads = threads, .isa = {}, .device = backend == "cuda" ? gpu : 0};
+      findings.push_back({Verdict::Ok, subject, make_backend(backend, options)->describe()});
     } catch (const Error& e) {
       findings.push_back({backend == "cpu" ? Verdict::Wrong : Verdict::Note, subject, e.what()});
     }

@@ -39,7 +39,7 @@ std::string figure(const ContextRequest& r, const MemoryNeeds& m, const std::str
 std::string weights_line(const ContextRequest& r, const MemoryNeeds& m) {
   const bool mapped = m.weights == MemoryNeeds::Weights::Mapped;
   return figure(r, m, "weights",
-                bytes_text(m.weight_bytes) + (mapped ? ", in the file's own pages" : ", in the GPU's memory"));
+                bytes_text(m.weight_bytes) + (mapped ? ", in the file's own pages" : ", in " + owned_text(m.name)));
 }
 
 std::string full_lines(const ContextRequest& r, const MemoryNeeds& m, std::int64_t context) {

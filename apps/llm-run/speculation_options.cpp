@@ -149,9 +149,8 @@ std::vector<MemoryNeeds> Drafting::memory() const {
   if (most_ == 0 || !(wants(choice_, Type::Ngram) || draft_)) return {};
   std::vector<MemoryNeeds> needs;
   if (draft_) needs = memory_request(*draft_, {.context = 1, .cache = cache_}).memories;
-  needs.push_back({.name = model_.backend().memory({}).front().name,
-                   .work_bytes = most_ * static_cast<std::uint64_t>(model_.dims().vocab) *
-                                 sizeof(float)});  // logits behind each guess
+  // Logits behind each guess, in this machine's memory.
+  needs.push_back({.work_bytes = most_ * static_cast<std::uint64_t>(model_.dims().vocab) * sizeof(float)});
   return needs;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -50,6 +51,26 @@ int most_free(const std::vector<int>& gpus, const std::function<std::uint64_t(in
   return static_cast<int>(first - all.begin());
 }
 
+void refuse_absent(const DeviceWish& wish, std::span<const int> usable) {
+  for (const int gpu : wish.named) {
+    if (std::find(usable.begin(), usable.end(), gpu) == usable.end())
+      throw Error(ErrorKind::Device,
+                  "option --device: " + gpu_name(gpu) + " cannot be used here, " + names_text(usable) + " can");
+  }
+}
+
+void refuse_too_many(const DeviceWish& wish, std::span<const int> gpus) {
+  if (wish.main && (*wish.main < 0 || *wish.main >= std::ssize(gpus))) {
+    throw Error(ErrorKind::Device, "option --main-gpu " + std::to_string(*wish.main) + ": there " +
+                                       (gpus.size() == 1 ? "is " : "are ") + count_text(gpus.size()) +
+                                       ", counted from 0: " + names_text(gpus));
+  }
+  if (wish.shares.size() > gpus.size()) {
+    throw Error(ErrorKind::Device, "option --tensor-split: " + std::to_string(wish.shares.size()) + " shares for " +
+                                       count_text(gpus.size()) + ": " + names_text(gpus));
+  }
+}
+
 }  // namespace
 
 std::string gpu_name(int number) { return "CUDA" + std::to_string(number); }
@@ -85,8 +106,9 @@ std::vector<double> parse_shares(std::string_view option, std::string_view text)
       refuse(option, text, "is not a list of shares such as 3,1: numbers, none below 0");
     shares.push_back(*share);
   });
-  if (std::none_of(shares.begin(), shares.end(), [](double s) { return s > 0; }))
-    refuse(option, text, "gives no GPU a share");
+  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+  if (all == 0) refuse(option, text, "gives no GPU a share");
+  if (!std::isfinite(all)) refuse(option, text, "has shares that are too large to add up");
   return shares;
 }
 
@@ -103,21 +125,9 @@ void refuse_contradictions(const DeviceWish& wish) {
 void choose_devices(PlacementOptions& placement, const DeviceWish& wish, std::span<const int> usable,
                     const std::function<std::uint64_t(int)>& free) {
   using Split = DeviceWish::Split;
-  for (const int gpu : wish.named) {
-    if (std::find(usable.begin(), usable.end(), gpu) == usable.end())
-      throw Error(ErrorKind::Device,
-                  "option --device: " + gpu_name(gpu) + " cannot be used here, " + names_text(usable) + " can");
-  }
+  refuse_absent(wish, usable);
   std::vector<int> gpus = wish.named.empty() ? std::vector<int>(usable.begin(), usable.end()) : wish.named;
-  if (wish.main && (*wish.main < 0 || *wish.main >= std::ssize(gpus))) {
-    throw Error(ErrorKind::Device, "option --main-gpu " + std::to_string(*wish.main) + ": there " +
-                                       (gpus.size() == 1 ? "is " : "are ") + count_text(gpus.size()) +
-                                       ", counted from 0: " + names_text(gpus));
-  }
-  if (wish.shares.size() > gpus.size()) {
-    throw Error(ErrorKind::Device, "option --tensor-split: " + std::to_string(wish.shares.size()) + " shares for " +
-                                       count_text(gpus.size()) + ": " + names_text(gpus));
-  }
+  refuse_too_many(wish, gpus);
   placement.shares = wish.shares;
   if (!wish.shares.empty()) placement.shares.resize(gpus.size(), 0);  // those left out get nothing, as in llama.cpp
   const bool split = wish.split == Split::Layers || !wish.shares.empty();

@@ -182,8 +182,10 @@ void Model::place(const LoadOptions& options, const BackendOptions& backend_opti
   const ModelLayers layers = layers_of(dims());
   const PlacementOptions& wish = options.placement;
   const bool fitting = wish.layers == PlacementOptions::kFitting, several = wish.devices.size() > 1;
+  kind_ = backend->name();
   backend_ = std::move(backend);
-  if (!fitting && !several && !has_host_part({{std::min(wish.layers, layers.count + 1)}, wish.host_experts}, layers))
+  if (!fitting && !several &&
+      !llm::has_host_part({{std::min(wish.layers, layers.count + 1)}, wish.host_experts}, layers))
     return;
   if (fitting || several) check_support();  // before anything is planned there
   const auto make_device = [&](int device) {
@@ -201,7 +203,7 @@ void Model::place(const LoadOptions& options, const BackendOptions& backend_opti
   backend_ = std::move(placed.backend);
   placement_ = std::move(placed.text);
   devices_ = placed.devices;
-  runs_on_one_ = placed.is_one;
+  has_host_part_ = placed.has_host_part;
 }
 
 Graph Model::graph_before_passes(Bucket bucket) const { return build_graph(spec_, file_, bucket); }

@@ -64,8 +64,10 @@ class Model {
   const std::string& placement() const { return placement_; }
   /// Of the backend's kind, that compute a part of it.
   int devices() const { return devices_; }
-  /// One backend computes all of it.
-  bool runs_on_one() const { return runs_on_one_; }
+  /// The host computes a part beside them.
+  bool has_host_part() const { return has_host_part_; }
+  /// Name of the devices' backend, however many there are: "cuda". backend() names the whole placement.
+  const std::string& kind() const { return kind_; }
   /// Elements of all weights that the model reads.
   std::uint64_t parameter_count() const { return parameter_count_; }
 
@@ -81,9 +83,9 @@ class Model {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<WeightSource> source_;
   std::unique_ptr<WeightStore> weights_;
-  std::string placement_;
+  std::string kind_, placement_;
   int devices_ = 1;
-  bool runs_on_one_ = true;
+  bool has_host_part_ = false;
   std::uint64_t weight_bytes_ = 0, weight_bytes_per_token_ = 0, parameter_count_ = 0;
 };
 

@@ -81,11 +81,10 @@ Placed place(std::unique_ptr<Backend> preferred, const PlaceRequest& r) {
   const Graph graph = r.graph(Bucket{});
   std::vector<std::string> labels;
   for (std::size_t d = 0; d < plan.layers.size(); ++d) labels.push_back(memory_of(*devices[d]).name);
-  Placed placed{.backend = nullptr, .devices = static_cast<int>(plan.layers.size())};
+  Placed placed{.backend = nullptr, .devices = static_cast<int>(plan.layers.size()), .has_host_part = with_host};
   if (plan.layers.size() == 1 && !with_host) {
     placed.backend = std::move(devices.front());
   } else {
-    placed.is_one = false;
     std::string name = placement_name(plan, r.layers, devices.front()->name(), devices.back()->name());
     if (!with_host) devices.pop_back();
     placed.backend = make_placed_backend(std::move(devices), placement_rules(plan, r.layers), graph, std::move(name));

@@ -24,7 +24,7 @@ struct Placed {
   std::unique_ptr<Backend> backend;  ///< of the whole model
   std::string text = {};  ///< "GPU: 20 of 33 layers, 7.1 GiB; CPU: the rest"; empty where nothing was to choose
   int devices = 1;        ///< that have a part of it
-  bool is_one = true;     ///< one backend has all of it, and the host nothing
+  bool has_host_part = false;
 };
 
 /// `preferred` is the backend of the preferred device; others are made when they are needed. Throws ErrorKind::Memory

@@ -173,7 +173,7 @@ std::string placement_text(const LayerPlan& p, ModelLayers m, std::span<const st
     return bytes_text(share == memories.end() ? 0 : share->weights);
   };
   const std::string all = std::to_string(m.count + 1);
-  const int first = first_layer(p, m), end = experts_end(p, m);
+  const int end = experts_end(p, m);
   std::string text;
   for (std::size_t d = 0; d < devices.size(); ++d) {
     const bool alone = devices.size() == 1;
@@ -181,7 +181,7 @@ std::string placement_text(const LayerPlan& p, ModelLayers m, std::span<const st
             (!alone           ? part_text(p, m, d)
              : is_whole(p, m) ? "all " + all + " layers"
                               : std::to_string(sum(p.layers)) + " of " + all + " layers");
-    const int from = std::max(first, first_layer(p, m, d)), to = std::min(end, first_layer(p, m, d) + p.layers[d]);
+    const int from = first_layer(p, m, d), to = std::min(end, from + p.layers[d]);
     if (to > from) text += " without the experts of " + layers_text(from, to - 1);
     text += ", " + weights_in(devices[d]);
   }

@@ -57,7 +57,10 @@ ContextRequest request_for(Model& model, const SessionOptions& o, const Graph& l
   ContextRequest r{
       .context = o.context, .trained = model.dims().context, .sequences = o.pool ? 1 : o.sequences, .memories = {}};
   for (const MemoryShare& share : model.backend().memory({&largest, 1})) r.memories.push_back(needs_of(share, o.cache));
-  r.memories.front().work_bytes += static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float);
+  for (MemoryNeeds& m : r.memories) {  // results come into this machine's memory; on a device they are in the workspace
+    if (m.weights == MemoryNeeds::Weights::Mapped)
+      m.work_bytes += static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float);
+  }
   add_needs(r, o.beside);
   return r;
 }

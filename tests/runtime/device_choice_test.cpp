@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "backend/cuda/gpus.h"
 #include "placed.h"
 #include "support/catch.h"
 
@@ -55,6 +56,13 @@ TEST_CASE("a single GPU is used without asking what is free there", "[placement]
   CHECK(o.shares.empty());
   CHECK(chosen({.split = Split::Layers}, {0}).devices == Layers{0});
   CHECK(chosen({.main = 0}, {0}).devices == Layers{0});
+}
+
+TEST_CASE("a GPU that cannot be used is passed over", "[placement]") {
+  const Gpu good{.name = "A"}, old{.name = "B", .why_not = "too old"};
+  CHECK(first_usable_gpu({.gpus = {old, good, good}}) == 1);
+  CHECK(first_usable_gpu({.gpus = {good, old}}) == 0);
+  CHECK(first_usable_gpu({.gpus = {old}}) == 0);
 }
 
 TEST_CASE("of several GPUs the one with the most free memory comes first", "[placement]") {
@@ -122,6 +130,7 @@ TEST_CASE("lists of GPUs and of shares are read, or refused", "[placement]") {
     CHECK(contains(error_of([&] { parse_shares("-ts", text); }).what(), "is not a list of shares such as 3,1"));
   }
   CHECK(contains(error_of([] { parse_shares("-ts", "0,0"); }).what(), "gives no GPU a share"));
+  CHECK(contains(error_of([] { parse_shares("-ts", "1e308,1e308"); }).what(), "too large to add up"));
   CHECK(parse_split("-sm", "none") == Split::None);
   CHECK(parse_split("-sm", "layer") == Split::Layers);
   for (const char* text : {"row", "tensor"})

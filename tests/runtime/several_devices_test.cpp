@@ -51,12 +51,11 @@ const MemoryNeeds& memory_named(const ContextRequest& r, const std::string& name
   return r.memories.front();
 }
 
-/// What a run takes of a device's memory; one row of results is counted in the first memory.
-std::uint64_t needed(Model& model, const std::string& name, bool first) {
+/// What a run takes of a device's memory.
+std::uint64_t needed(Model& model, const std::string& name) {
   const ContextRequest r = memory_request(model, {.context = 200});
   const MemoryNeeds& m = memory_named(r, name);
-  const auto row = static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float);
-  return m.weight_bytes + m.work_bytes + cache_bytes(r, m, 200) - (first ? row : 0);
+  return m.weight_bytes + m.work_bytes + cache_bytes(r, m, 200);
 }
 
 }  // namespace
@@ -94,6 +93,8 @@ TEST_CASE("each of several devices gets its layers, and the last the head", "[pl
   };
   const auto model = load(split({1, 1}));
   CHECK(model->backend().name() == "2 x device, device from layers 0, 2");
+  CHECK(model->kind() == "device");
+  CHECK_FALSE(model->has_host_part());
   CHECK(contains(model->placement(), "CUDA0: layers 0-1, "));
   CHECK(contains(model->placement(), "; CUDA1: layer 2 and the head, "));
   CHECK_FALSE(contains(model->placement(), "CPU"));
@@ -116,11 +117,14 @@ TEST_CASE("each of several devices gets its layers, and the last the head", "[pl
 
   const auto part = load(split({1, 1}, 3));
   CHECK(part->backend().name() == "2 x device and cpu, device from layers 1, 3");
+  CHECK(part->kind() == "device");
+  CHECK(part->has_host_part());
   CHECK(contains(part->placement(), "CUDA0: layers 1-2, "));
   CHECK(contains(part->placement(), "; CUDA1: the head, "));
   CHECK(contains(part->placement(), "; CPU: the rest"));
   const auto lopsided = load(split({0, 1}));
   CHECK(lopsided->devices() == 1);
+  CHECK_FALSE(lopsided->has_host_part());
   CHECK(lopsided->backend().name() == "device");
   CHECK(contains(lopsided->placement(), "CUDA1: all 4 layers, "));
 }
@@ -142,7 +146,7 @@ TEST_CASE("a model that fits on one device is not split", "[placement]") {
 
   PlacementOptions alone = split({1});
   alone.devices = {1};
-  const std::uint64_t all = needed(*plenty(alone, "device", LoadOptions::Weights::Leave), "CUDA1", true);
+  const std::uint64_t all = needed(*plenty(alone, "device", LoadOptions::Weights::Leave), "CUDA1");
   Loader enough(file, {all, all}, 1);
   CHECK(enough(where_needed(2, 1), "device", LoadOptions::Weights::Leave)->devices() == 1);
   Loader too_small(file, {all - 1, all - 1}, 0);
@@ -161,9 +165,11 @@ TEST_CASE("several devices are filled to the byte", "[placement]") {
     // What 1 and 3 layers take, the embedding and the head with them.
     Loader plenty(file, {kPlenty, kPlenty}, link);
     const auto model = plenty(split({1, 3}), "device", LoadOptions::Weights::Leave);
-    const std::uint64_t first = needed(*model, "CUDA0", true), second = needed(*model, "CUDA1", false);
+    const std::uint64_t first = needed(*model, "CUDA0"), second = needed(*model, "CUDA1");
     const auto placed = [&](std::uint64_t a, std::uint64_t b) {
-      return Loader(file, {a, b}, link)(where_needed(2, 0), "device", LoadOptions::Weights::Leave)->placement();
+      const auto planned = Loader(file, {a, b}, link)(where_needed(2, 0), "device", LoadOptions::Weights::Leave);
+      CHECK(choose_context(memory_request(*planned, {.context = 200})).context == 200);  // what was planned is there
+      return planned->placement();
     };
     const std::string exact = placed(first, second);
     CHECK(contains(exact, "CUDA0: layer 0, "));

@@ -1,6 +1,7 @@
 // The GPUs of this machine as CUDA shows them, and why the backend cannot use them where it cannot.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +27,13 @@ struct GpuReport {
   std::string driver = {};     ///< the newest CUDA that the driver knows; empty: there is no driver
   std::vector<Gpu> gpus = {};  ///< by their numbers; where the report is Usable, one at least can be used
 };
+
+/// Number of the first that can be used; 0 where none can.
+inline int first_usable_gpu(const GpuReport& report) {
+  const auto first =
+      std::find_if(report.gpus.begin(), report.gpus.end(), [](const Gpu& gpu) { return gpu.why_not.empty(); });
+  return first == report.gpus.end() ? 0 : static_cast<int>(first - report.gpus.begin());
+}
 
 /// Starts the driver, but nothing on a GPU.
 GpuReport look_for_gpus();

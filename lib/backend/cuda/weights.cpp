@@ -62,14 +62,13 @@ class Reader {
 void load_pieces(const std::vector<Piece>& pieces, int n_readers) {
   std::size_t largest = 0;
   for (const Piece& p : pieces) largest = std::max(largest, p.copied_row_bytes() * static_cast<std::size_t>(p.n_rows));
-  int device = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the device");
+  const int device = current_device();
   std::atomic<std::size_t> next{0};
   std::exception_ptr error;
   std::mutex error_mutex;
   const auto work = [&] {
     try {
-      check_cuda(cudaSetDevice(device), "choosing the device");
+      use_device(device);
       Reader reader(largest);
       for (std::size_t i; (i = next++) < pieces.size();) reader.load(pieces[i]);
       reader.finish();
