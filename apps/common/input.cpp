@@ -65,7 +65,8 @@ std::string read_matching(const std::string& pattern) {
     throw Error(ErrorKind::Io, "what matches \"" + escaped(pattern) + "\" cannot be listed");
   std::string text;
   for (const std::string& path : paths) {
-    if (std::filesystem::is_directory(path)) continue;
+    std::error_code unknown;
+    if (std::filesystem::is_directory(path, unknown)) continue;
     text += path + ":\n" + read_input(path);
     text += text.ends_with('\n') ? "\n" : "\n\n";
   }

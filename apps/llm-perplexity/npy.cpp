@@ -79,7 +79,8 @@ std::string final_path(const std::string& path) {
 
 NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns) : path_(final_path(path)) {
   // Devices and pipes are written as they are: a rename would put a file in their place.
-  const auto kind = std::filesystem::status(path_).type();
+  std::error_code unknown;  // is told when the file is opened
+  const auto kind = std::filesystem::status(path_, unknown).type();
   const bool replaceable = kind == std::filesystem::file_type::not_found || kind == std::filesystem::file_type::regular;
   temporary_ = replaceable ? path_ + ".part-" + std::to_string(::getpid()) : path_;
   const std::filesystem::path removed = temporary_;

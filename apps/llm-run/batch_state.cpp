@@ -31,7 +31,7 @@ Json describe_model_file(const GgufFile& file) {
 std::string state_path(const std::string& results) { return results + ".state"; }
 
 std::optional<BatchState> read_state(const std::string& path) {
-  if (!std::filesystem::exists(path)) return std::nullopt;
+  if (!is_there(path)) return std::nullopt;
   const std::string text = read_input(path);
   try {
     const Json json = Json::parse(text);

@@ -7,6 +7,7 @@
 
 #include "answer_options.h"
 #include "answer_printer.h"
+#include "base/output_file.h"
 #include "chat_commands.h"
 #include "chat_file.h"
 #include "chat_input.h"
@@ -14,6 +15,7 @@
 #include "chat_settings.h"
 #include "common/escapes.h"
 #include "common/input.h"
+#include "common/message_codes.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
@@ -41,6 +43,8 @@ bool ends_only_the_turn(const Error& error) {
       return true;
   }
 }
+
+std::string turns_text(std::size_t n) { return std::to_string(n) + (n == 1 ? " turn" : " turns"); }
 
 class Chat {
  public:
@@ -133,7 +137,7 @@ void Chat::greet() const {
 
 int Chat::run(const std::optional<std::string>& first) {
   const PromptCacheOptions& kept = p_.options.prompt_cache;
-  if (!kept.file.empty() && std::filesystem::exists(kept.file)) talk_.load_cache(kept.file);
+  if (!kept.file.empty() && is_there(kept.file)) talk_.load_cache(kept.file);
   const int code = converse(first);
   if (!kept.file.empty() && !kept.read_only && talk_.cached_tokens() > 0) talk_.save_cache(kept.file);
   return code;
@@ -184,16 +188,20 @@ std::optional<int> Chat::interrupted() {
 void Chat::take(const std::string& line) {
   if (line.find_first_not_of(" \t\n") == std::string::npos) return;
   if (p_.editor != nullptr) p_.editor->remember(line);
+  bool on_files = false;
   try {
     const ChatLine read = read_chat_line(line);
+    on_files = read.works_on_files;
     if (read.command) {
       command(read);
     } else {
       send(read.text);
     }
   } catch (const Error& error) {
-    if (!ends_only_the_turn(error)) throw;
+    const bool of_the_file = on_files && error.kind() == ErrorKind::Io;
+    if (!of_the_file && !ends_only_the_turn(error)) throw;
     print_error(error);
+    if (of_the_file) print_hint(error);
     if (!failure_) failure_ = static_cast<int>(error.kind());
   }
 }
@@ -399,7 +407,7 @@ void Chat::undo(const std::string& count) {
   const std::int64_t wanted = count.empty() ? 1 : parse_integer("/undo", count, 1, kMaxInt32);
   const std::size_t n = talk_.drop_newest(static_cast<std::size_t>(wanted));
   if (n == 0) return tell("there is nothing to undo\n");
-  tell("removed " + std::to_string(n) + (n == 1 ? " turn, " : " turns, ") + std::to_string(talk_.turns()) + " left\n");
+  tell("removed " + turns_text(n) + ", " + std::to_string(talk_.turns()) + " left\n");
 }
 
 void Chat::regenerate() {
@@ -515,20 +523,14 @@ void Chat::set_thinking(ThinkingWish wish, std::int64_t budget) {
   p_.settings.thinking_budget = budget;
 }
 
-void Chat::read(const std::string& path) {
-  if (path.empty()) throw Error(ErrorKind::Usage, "/read needs a file");
-  add_pending(read_input(path));
-}
+void Chat::read(const std::string& path) { add_pending(read_input(path)); }
 
 void Chat::add_pending(const std::string& text) {
   pending_ += text;
   tell(number_text(static_cast<std::int64_t>(text.size())) + " bytes go before the next message\n");
 }
 
-void Chat::glob(const std::string& pattern) {
-  if (pattern.empty()) throw Error(ErrorKind::Usage, "/glob needs a pattern: /glob src/*.cpp");
-  add_pending(read_matching(pattern));
-}
+void Chat::glob(const std::string& pattern) { add_pending(read_matching(pattern)); }
 
 void Chat::save(const std::string& path) {
   SavedChat chat{p_.prompts.system(), talk_.messages, p_.settings};
@@ -560,7 +562,7 @@ void Chat::load(const std::string& path) {
       note(std::string(error.what()) + "; the conversation will be read again");
     }
   }
-  tell("loaded " + std::to_string(talk_.turns()) + " turns" + cached + "\n");
+  tell("loaded " + turns_text(talk_.turns()) + cached + "\n");
 }
 
 /// As the chat had it, if this template can.
@@ -575,9 +577,9 @@ void Chat::restore_thinking() {
 
 void Chat::fork(const std::string& name) {
   if (name.empty()) {
-    std::string list = "* " + branch_ + ", " + std::to_string(talk_.turns()) + " turns\n";
+    std::string list = "* " + branch_ + ", " + turns_text(talk_.turns()) + "\n";
     for (const auto& [other, kept] : branches_)
-      list += "  " + other + ", " + std::to_string((kept.messages.size() + 1) / 2) + " turns\n";
+      list += "  " + other + ", " + turns_text((kept.messages.size() + 1) / 2) + "\n";
     return tell(list);
   }
   if (name == branch_) throw Error(ErrorKind::Usage, "this is " + escaped(name) + " already");
@@ -589,7 +591,7 @@ void Chat::fork(const std::string& name) {
     p_.prompts.set_system(known->second.system);
     branches_.erase(known);
   }
-  tell((back ? "back in " : "a copy of " + branch_ + ", ") + name + ", " + std::to_string(talk_.turns()) + " turns\n");
+  tell((back ? "back in " : "a copy of " + branch_ + ", ") + name + ", " + turns_text(talk_.turns()) + "\n");
   branch_ = name;
 }
 
@@ -603,7 +605,6 @@ void Chat::why(const std::string& number) {
 }
 
 void Chat::constrain(const ChatLine& line) {
-  if (line.text.empty()) throw Error(ErrorKind::Usage, line.name + " needs a file, or off");
   if (line.text == "off") {
     p_.settings.answer.constraint.reset();
     return tell("answers have no given form\n");

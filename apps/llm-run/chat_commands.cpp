@@ -1,6 +1,7 @@
 #include "chat_commands.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 
@@ -81,13 +82,21 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
 }
 
+/// As a shell reads "~/name": no shell has seen what is typed here.
+std::string home_expanded(std::string_view path) {
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || !path.starts_with("~/")) return std::string(path);
+  return home + std::string(path.substr(1));
+}
+
 std::vector<std::string> paths_from(std::string_view typed) {
   const std::filesystem::path begun(typed);
   const std::filesystem::path folder = begun.parent_path();
   const std::string name = begun.filename().string();
   std::vector<std::string> found;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.empty() ? "." : folder, error)) {
+  const std::string listed = home_expanded(folder.string() + "/");
+  for (const auto& entry : std::filesystem::directory_iterator(folder.empty() ? "." : listed, error)) {
     const std::string candidate = entry.path().filename().string();
     if (!candidate.starts_with(name) || (name.empty() && candidate.starts_with('.'))) continue;
     std::error_code unknown;
@@ -100,8 +109,8 @@ std::vector<std::string> paths_from(std::string_view typed) {
 }  // namespace
 
 ChatLine read_chat_line(std::string_view line) {
-  if (line.starts_with("//")) return {.command = {}, .name = {}, .text = std::string(line.substr(1))};
-  if (!line.starts_with('/')) return {.command = {}, .name = {}, .text = std::string(line)};
+  if (line.starts_with("//")) return {.text = std::string(line.substr(1))};
+  if (!line.starts_with('/')) return {.text = std::string(line)};
   const std::size_t end = std::min(line.find_first_of(" \t\n"), line.size());
   const std::string name(line.substr(0, end));
   const Row* row = find_row(name);
@@ -112,7 +121,14 @@ ChatLine read_chat_line(std::string_view line) {
                                       " (//... sends a text that begins with a slash)");
   }
   if (row->command == C::Unsupported) throw Error(ErrorKind::Usage, name + " is recognised, not supported yet");
-  return {.command = row->command, .name = name, .text = std::string(trimmed(line.substr(end)))};
+  const std::string_view arguments = trimmed(line.substr(end));
+  if (row->takes_path && arguments.empty()) {
+    throw Error(ErrorKind::Usage, name + " needs " + std::string(row->arguments));
+  }
+  return {.command = row->command,
+          .name = name,
+          .text = row->takes_path ? home_expanded(arguments) : std::string(arguments),
+          .works_on_files = row->takes_path};
 }
 
 std::vector<std::string> complete_chat_line(std::string_view typed) {

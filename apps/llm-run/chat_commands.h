@@ -37,12 +37,14 @@ enum class ChatCommand : std::uint8_t {
 };
 
 struct ChatLine {
-  std::optional<ChatCommand> command;  ///< nothing: a message
-  std::string name;                    ///< as typed, with its slash
-  std::string text;                    ///< the message, or what follows the command
+  std::optional<ChatCommand> command = {};  ///< nothing: a message
+  std::string name = {};                    ///< as typed, with its slash
+  std::string text = {};                    ///< the message, or what follows the command
+  bool works_on_files = false;
 };
 
-/// `//text` is the message "/text". Throws ErrorKind::Usage for a command that does not exist, with the nearest one.
+/// `//text` is the message "/text", "~/" in paths the home folder. Throws ErrorKind::Usage for a command that does not
+/// exist, with the nearest one, and for one that lacks its file.
 ChatLine read_chat_line(std::string_view line);
 
 /// The commands that `typed` may become, for Tab; after one that takes a file, the paths.

@@ -86,7 +86,9 @@ std::string markdown(const std::string& system, std::span<const ChatMessage> mes
 }  // namespace
 
 void require_saved_chat_or_nothing(const std::string& path) {
-  if (!std::filesystem::exists(path)) return;
+  if (!is_there(path)) return;
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) refuse(path, "is there already and is no saved chat");
   try {
     (void)read_saved(path);
   } catch (const Error&) {
@@ -125,7 +127,7 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
 }
 
 void export_chat(const std::string& path, const std::string& system, std::span<const ChatMessage> messages) {
-  if (std::filesystem::exists(path)) refuse(path, "is there already");
+  if (is_there(path)) refuse(path, "is there already");
   if (path.ends_with(".md")) return write_file(path, markdown(system, messages));
   if (!path.ends_with(".jsonl")) refuse(path, "ends neither in .md nor in .jsonl");
   std::string text;

@@ -1,6 +1,8 @@
 #include "chat_settings.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <limits>
 #include <random>
 
@@ -40,7 +42,12 @@ void change_seed(ChatSettings& settings, std::int64_t seed) {
 /// Floats in as few digits as give them back.
 Json number(const SamplerOptions& options, const SamplingParameter& p) {
   const double v = value(options, p);
-  return is_integer(p) ? Json(static_cast<std::int64_t>(v)) : Json(static_cast<float>(v));
+  if (is_integer(p)) return Json(static_cast<std::int64_t>(v));
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), static_cast<float>(v)).ptr;
+  double shortest = v;
+  std::from_chars(text.data(), end, shortest);
+  return shortest;
 }
 
 }  // namespace

@@ -190,7 +190,9 @@ unsigned char LineEditor::Impl::on_ctrl_c(EditLine* el, int) {
   Impl& self = of(el);
   self.key = self.line().empty() ? Outcome::CtrlC : Outcome::Cleared;
   el_cursor(el, 1 << 20);
-  return CC_NEWLINE;
+  if (self.key == Outcome::CtrlC) return CC_NEWLINE;
+  el_push(el, "\n");  // what was typed stays to be seen, the next prompt begins a line below
+  return CC_CURSOR;
 }
 
 /// Terminals send the line ends of what is pasted as carriage returns. It may go on behind the end of the line, which

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "common/messages.h"
 #include "runtime/state_file.h"
 
@@ -27,7 +28,7 @@ void check_prompt_cache_options(const PromptCacheOptions& o) {
 }
 
 std::int64_t PromptCache::take(SequenceId sequence, std::span<const Token> prompt) {
-  if (!wanted() || !std::filesystem::exists(options_.file)) return 0;
+  if (!wanted() || !is_there(options_.file)) return 0;
   const StateFile file = StateFile::open(options_.file, model_, session_);
   stored_.assign(file.tokens().begin(), file.tokens().end());
   const auto same = std::mismatch(stored_.begin(), stored_.end(), prompt.begin(), prompt.end()).first - stored_.begin();

@@ -1,6 +1,7 @@
 #include "base/nearest.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest_name(std::string_view given, std::span<const std::string> known) {
+  const auto same_letters = [&](const std::string& name) {
+    return std::equal(name.begin(), name.end(), given.begin(), given.end(),
+                      [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
+  };
+  const auto same = std::find_if(known.begin(), known.end(), same_letters);
+  if (same != known.end()) return *same;
   constexpr std::size_t kFar = 3;
   std::string best;
   std::size_t least = std::min(kFar, given.size() / 2 + 1);

@@ -11,7 +11,7 @@ namespace llm {
 /// Characters to insert, remove or change, and neighbours to swap (each of them once).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// Empty if none is near: at most two edits, and no more than half of `given`.
+/// Empty if none is near: at most two edits, and no more than half of `given`, or capitals in place of small letters.
 std::string nearest_name(std::string_view given, std::span<const std::string> known);
 
 }  // namespace llm

@@ -23,6 +23,11 @@ std::filesystem::path temporary_name(const std::filesystem::path& final_path) {
   return name += ".tmp" + std::to_string(::getpid());
 }
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code unknown;
+  return std::filesystem::exists(path, unknown);
+}
+
 OutputFile::OutputFile(const std::filesystem::path& final_path)
     : final_(final_path), temporary_(temporary_name(final_path)) {
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -11,6 +11,9 @@ namespace llm {
 /// What OutputFile calls the file until it is whole.
 std::filesystem::path temporary_name(const std::filesystem::path& final_path);
 
+/// Whether there is anything of that name. What cannot be looked at is not there: opening it says why.
+bool is_there(const std::filesystem::path&);
+
 class OutputFile {
  public:
   /// Creates the temporary file. Throws ErrorKind::Io naming the final path, as all others here.

@@ -24,6 +24,13 @@ constexpr std::size_t kSumDigits = 64;
   throw Error(ErrorKind::Usage, ErrorParts{.file = path.string(), .problem = std::move(problem)});
 }
 
+/// A device or a folder is no state, and no model either.
+MappedFile map(const std::filesystem::path& path) {
+  std::error_code unknown;
+  if (is_there(path) && !std::filesystem::is_regular_file(path, unknown)) refuse(path, "is no saved state");
+  return MappedFile::open(path);
+}
+
 /// Whose numbers these are. Kernels of all instruction sets give the same bits.
 struct Owner {
   std::string model, model_name, backend, cache;
@@ -131,8 +138,8 @@ std::size_t blocks_for(std::size_t tokens) {
 }  // namespace
 
 void require_state_or_nothing(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return;
-  const MappedFile file = MappedFile::open(path);
+  if (!is_there(path)) return;
+  const MappedFile file = map(path);
   if (!begins_as_state(file.bytes())) refuse(path, "is there already and is no saved state");
 }
 
@@ -157,7 +164,7 @@ void save_state(const std::filesystem::path& path, Model& model, const Session& 
 }
 
 StateFile StateFile::open(const std::filesystem::path& path, Model& model, const Session& session) {
-  StateFile state(MappedFile::open(path));
+  StateFile state(map(path));
   Reader in(path, checked_content(path, state.file_.bytes()));
   (void)in.bytes(kMagic.size());
   Owner made;

@@ -18,6 +18,8 @@ TEST_CASE("a name is suggested if it is near") {
   CHECK(nearest_name("temprature", known) == "temperature");
   CHECK(nearest_name("topk", known) == "top_k");
   CHECK(nearest_name("mirostat", known).empty());
+  CHECK(nearest_name("TEMPERATURE", known) == "temperature");
+  CHECK(nearest_name("-N", std::vector<std::string>{"-m", "-n"}) == "-n");
   CHECK(nearest_name("x", known).empty());
   CHECK(nearest_name("x", {}).empty());
 }

@@ -128,7 +128,12 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
            {"/fork main", "main already"},
            {"/why", "no answer yet"},
            {"/glob /nowhere/*", "no file matches"},
-           {"/glob", "needs a pattern"},
+           {"/glob", "/glob needs PATTERN"},
+           {"/save", "/save needs FILE"},
+           {"/load", "/load needs FILE"},
+           {"/export", "/export needs FILE.md|FILE.jsonl"},
+           {"/UNDO", "did you mean /undo?"},
+           {"/save /dev/full", "is there already and is no saved chat"},
            {"/set temprature 1", "did you mean temperature?"},
            {"/set top_p 3", "top_p"},
            {"/set seed x", "seed"},
@@ -236,13 +241,39 @@ TEST_CASE("a saved chat goes on from its cache, and from its text where that is 
   CHECK(read_file(cache) == "mine");
 }
 
+TEST_CASE("a file that cannot be written ends no chat") {
+  const Bench bench;
+  const std::string long_name = bench.path(std::string(300, 'a')).string();
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
+  for (const std::string& command :
+       {"/save " + bench.path("none/chat").string(), "/export " + bench.path("none/x.md").string(),
+        "/save " + long_name, "/export " + long_name + ".md"}) {
+    INFO(command);
+    const Outcome o = bench.pipe(command + "\nTell me a story.\n", kShort);
+    CHECK(o.code == 8);
+    CHECK(o.out == answer);
+    CHECK(contains(o.err, "llm-run: error[E-IO]: "));
+  }
+}
+
+TEST_CASE("paths of commands may begin in the home folder, settings are shown as they were given") {
+  const Bench bench;
+  Command c = bench.command(kShort);
+  c.environment.emplace_back("HOME", bench.path("").string());
+  c.input_file = bench.write("input", "/save ~/kept.json\n/set top_p 0.35\n/set\n").string();
+  const Outcome o = run(c);
+  CHECK(o.code == 0);
+  CHECK(contains(read_file(bench.path("kept.json")), "\"temperature\": 0.0,"));
+  CHECK(contains(o.err, "top_p               0.35\n"));
+}
+
 TEST_CASE("a fork leaves the other conversation as it was") {
   const Bench bench;
   const Outcome o = bench.pipe(
       "Tell me a story.\n/fork other\nWhy?\n/fork\n/fork main\n/context\n/fork other\n/undo\n/fork main\nWhy?\n",
       kShort);
   REQUIRE(o.code == 0);
-  CHECK(contains(o.err, "* other, 2 turns\n  main, 1 turns\n"));
+  CHECK(contains(o.err, "* other, 2 turns\n  main, 1 turn\n"));
   CHECK(contains(o.err, "back in other, 2 turns"));
   const Outcome plain = bench.pipe("Tell me a story.\nWhy?\n", kShort);
   const std::string why = plain.out.substr(bench.pipe("Tell me a story.\n", kShort).out.size());
@@ -341,7 +372,7 @@ TEST_CASE("Ctrl-C clears a line, hints at an empty one, and leaves the second ti
   t.type("abc");
   t.until("abc");
   t.type(kInterrupt);
-  to_prompt(t);
+  CHECK(contains(to_prompt(t), "\n"));  // the next prompt does not stand behind it
   t.type(kInterrupt);
   t.until("Ctrl-C again");
   to_prompt(t);

@@ -90,6 +90,10 @@ TEST_CASE("a prompt cache that cannot be used is an error, and no file is lost")
   CHECK(bench.cached("abc", {"-i"}).code == 2);
   CHECK(bench("abc", {"--prompt-cache-all"}).code == 2);
   CHECK(bench("abc", {"--prompt-cache", bench.model().string()}).code == 2);  // would overwrite the model
+  const Outcome device = bench("abc", {"--prompt-cache", "/dev/full"});
+  CHECK(device.code == 2);
+  CHECK(device.err.find("/dev/full: is no saved state") != std::string::npos);
+  CHECK(bench("abc", {"--prompt-cache", std::string(300, 'a')}).code == 8);
   std::filesystem::remove(bench.cache());
   CHECK(answer(bench.cached("abcabc")).second == 0);
   const Outcome other = bench.cached("abcabc", {"-ctk", "f32"});
