@@ -42,6 +42,28 @@ std::string in_our_words(const std::string& problem) {
          problem.substr(type, problem.size() - kEnd.size() - type);
 }
 
+/// What stands where an option was expected: a prompt or a model without its option, most often.
+std::string unexpected_argument(const CLI::App& cli) {
+  const std::vector<std::string> extras = cli.remaining(true);
+  std::string problem = "unexpected argument";
+  if (!extras.empty()) problem += " \"" + escaped(extras.front()) + "\"";
+  const bool answers = cli.get_option_no_throw("--model") != nullptr && cli.get_option_no_throw("--prompt") != nullptr;
+  return problem + (answers ? ": -m names the model, -p gives the prompt, -f - takes it from stdin" : "");
+}
+
+/// "A subcommand is required", "file is required": of arguments, which have no dashes, the page says what they are.
+std::string missing_argument(const CLI::App& cli, const std::string& problem) {
+  if (problem.starts_with("-")) return problem;
+  std::string commands;
+  if (cli.get_subcommands().empty()) {
+    for (const CLI::App* sub : cli.get_subcommands([](const CLI::App*) { return true; })) {
+      commands += (commands.empty() ? "" : ", ") + sub->get_name();
+    }
+  }
+  if (!commands.empty()) return "a command is required: " + commands;
+  return "an argument is missing: " + problem.substr(0, problem.find(" is required"));
+}
+
 [[noreturn]] void usage_error(std::string problem) { throw Error(ErrorKind::Usage, problem + " (see --help)"); }
 
 [[noreturn]] void unknown_option(const CLI::App& cli, std::span<const Alias> aliases, std::string_view name) {
@@ -251,6 +273,10 @@ std::optional<int> parse(CLI::App& cli, int argc, char** argv, const Page& page)
   } catch (const CompletionAsked& asked) {
     write_stdout(completion_script(cli, page, asked.shell));
     return 0;
+  } catch (const CLI::ExtrasError&) {
+    usage_error(unexpected_argument(cli));
+  } catch (const CLI::RequiredError& error) {
+    usage_error(missing_argument(cli, error.what()));
   } catch (const CLI::ParseError& error) {
     usage_error(in_our_words(error.what()));
   }

@@ -10,7 +10,8 @@ namespace {
 constexpr ErrorCode kErrors[] = {
     {ErrorKind::Runtime, "E-RUN", "runtime", "-v shows what was chosen before"},
     {ErrorKind::Usage, "E-USAGE", "usage", "{} --help-all lists all options"},
-    {ErrorKind::Model, "E-MODEL", "model", "-m takes the path of a GGUF file, or of any part of a split one"},
+    {ErrorKind::Model, "E-MODEL", "model",
+     "a model is named by the path of its GGUF file, or of any part of a split one"},
     {ErrorKind::Memory, "E-MEM", "memory", "llm-run --dry-run says what a run takes; -c and -ctk make it less"},
     {ErrorKind::Context, "E-CTX", "context", "-c gives a longer context"},
     {ErrorKind::Notation, "E-NOTATION", "notation",

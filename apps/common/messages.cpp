@@ -12,9 +12,12 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/output_file.h"
 #include "base/utf8.h"
 #include "common/events.h"
 #include "common/message_codes.h"
@@ -29,7 +32,8 @@ struct Settings {
   ErrorFormat error_format = ErrorFormat::Text;
   LogFormat log_format = LogFormat::Text;
   std::size_t warnings = 0;
-  std::string_view code;  ///< of the message that is being written
+  std::string_view code;     ///< of the message that is being written
+  std::string file_problem;  ///< why the log's file cannot be written any more
 };
 Settings& settings() {
   static Settings s;
@@ -122,14 +126,26 @@ spdlog::logger& log() {
     auto made = std::make_shared<spdlog::logger>("stderr", std::move(sink));
     made->set_level(spdlog::level::trace);
     made->flush_on(spdlog::level::trace);
+    made->set_error_handler([](const std::string& problem) { settings().file_problem = problem; });
     return made;
   }();
   logger->sinks().front()->set_level(stderr_level());
   return *logger;
 }
 
+/// Says once that the log's file cannot be written, and goes on without it.
+void leave_a_broken_file() {
+  if (settings().file_problem.empty()) return;
+  const std::string problem = std::exchange(settings().file_problem, {});
+  log().sinks().resize(1);
+  const std::string_view code = std::exchange(settings().code, {});
+  log().info("the log's file ends here: " + problem);
+  settings().code = code;
+}
+
 void write(spdlog::level::level_enum level, std::string_view text) {
   log().log(level, spdlog::string_view_t(text.data(), text.size()));
+  leave_a_broken_file();
 }
 
 /// Messages written while it lives have this code.
@@ -142,8 +158,12 @@ class WithCode {
 };
 
 void log_to(spdlog::sinks::sink& sink, std::string_view error) {
-  sink.log(spdlog::details::log_msg("", spdlog::level::err, spdlog::string_view_t(error.data(), error.size())));
-  sink.flush();
+  try {
+    sink.log(spdlog::details::log_msg("", spdlog::level::err, spdlog::string_view_t(error.data(), error.size())));
+    sink.flush();
+  } catch (const spdlog::spdlog_ex& problem) {
+    settings().file_problem = problem.what();
+  }
 }
 
 std::string as_json(const Error& error) {
@@ -182,6 +202,11 @@ void set_log_format(LogFormat f) {
 bool log_is_json() { return settings().log_format == LogFormat::Json; }
 
 void open_log_file(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !is_there(folder)) {  // spdlog would make it
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = path, .problem = std::string("cannot write: ") + std::strerror(ENOENT)});
+  }
   try {
     auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, true);
     if (log_is_json()) {
@@ -221,6 +246,7 @@ void print_error(const Error& error) {
     return;
   }
   for (std::size_t i = 1; i < log().sinks().size(); ++i) log_to(*log().sinks()[i], error.what());
+  leave_a_broken_file();
   if (settings().error_format == ErrorFormat::Json) {
     write_stderr(as_json(error) + "\n");
     return;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "answer_options.h"
+#include "base/output_file.h"
 #include "batch_input.h"
 #include "batch_output.h"
 #include "batch_progress.h"
@@ -84,7 +85,9 @@ std::vector<std::string> names_of_model(const ModelOptions& options, const Metad
   if (!options.hub_name.empty()) names.push_back(options.hub_name);
   for (const char* key : {"general.name", "general.basename"}) {
     const Metadata::Entry* entry = metadata.find(key);
-    if (entry != nullptr && entry->type == GgufType::String) names.emplace_back(metadata.get<std::string_view>(key));
+    if (entry == nullptr || entry->type != GgufType::String) continue;
+    const std::string name(metadata.get<std::string_view>(key));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return names;
 }
@@ -445,7 +448,7 @@ SessionOptions BatchRun::session_of(int parallel) const {
 
 /// The rows that the results have are skipped, as a run would skip them.
 void BatchRun::plan_of_what_is_done() {
-  if (!goes_on(start_) || !std::filesystem::exists(options_.batch.output)) return;
+  if (!goes_on(start_) || !is_there(options_.batch.output)) return;
   BatchOutput results(options_.batch.output, start_);
   std::size_t answered = 0, failed = 0;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -489,9 +492,9 @@ void BatchRun::say_summary(double seconds) const {
     return number_text(tokens) + " tok " + fixed_text(static_cast<double>(tokens) / std::max(seconds, 1e-9), 1) +
            " t/s";
   };
-  say(std::to_string(answered_) + " rows answered, " + std::to_string(failed_) + " failed · prompts " +
-      rate(progress_.prompt_tokens) + " (shared " + number_text(progress_.shared_tokens) + ") · gen " +
-      rate(progress_.generated_tokens) + " · " + fixed_text(seconds, 1) + " s");
+  say(std::to_string(answered_) + (answered_ == 1 ? " row answered, " : " rows answered, ") + std::to_string(failed_) +
+      " failed · prompts " + rate(progress_.prompt_tokens) + " (shared " + number_text(progress_.shared_tokens) +
+      ") · gen " + rate(progress_.generated_tokens) + " · " + fixed_text(seconds, 1) + " s");
 }
 
 int BatchRun::run() {

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "batch_request.h"
 #include "common/numbers.h"
 
 namespace llm::app {
@@ -30,6 +31,19 @@ void set_max_failures(BatchOptions& o, const std::string& text) {
   }
 }
 
+/// The first option that means nothing without a batch, or nothing.
+std::string_view given_without_batch(const BatchOptions& o) {
+  if (o.resume) return "--resume";
+  if (o.retry_failed) return "--retry-failed";
+  if (o.overwrite) return "--force";
+  if (o.parallel > 0) return "--parallel";
+  if (o.order == BatchOptions::Order::Input) return "--batch-order";
+  if (!o.format.empty()) return "--batch-format";
+  if (o.template_row) return "--template-row";
+  if (o.max_failures) return "--max-failures";
+  return o.limit > 0 ? "--limit" : "";
+}
+
 }  // namespace
 
 void add_batch_options(CLI::App& cli, BatchOptions& o) {
@@ -44,7 +58,11 @@ void add_batch_options(CLI::App& cli, BatchOptions& o) {
       "--batch-format", [&o](const std::string& t) { o.format = t; },
       "form of the rows (default: by the name's ending .csv or .txt, else jsonl)", "jsonl|csv|lines");
   text(
-      "--template-row", [&o](const std::string& t) { o.template_row = t; },
+      "--template-row",
+      [&o](const std::string& t) {
+        require_row_template(t);
+        o.template_row = t;
+      },
       "a row's prompt, made of its columns: 'Translate: {text}'", "TEXT");
   text(
       "--parallel", [&o](const std::string& t) { set_parallel(o, t); }, "rows at once (default auto)", "N|auto");
@@ -68,10 +86,8 @@ void check_batch_options(const BatchOptions& o) {
   const bool resume = o.resume || o.retry_failed;
   const bool file = !o.output.empty() && o.output != "-";
   if (!o.wanted()) {
-    const bool other = o.overwrite || o.parallel > 0 || o.order == BatchOptions::Order::Input || !o.format.empty();
-    if (resume || other || o.template_row || o.max_failures || o.limit > 0) {
-      refuse("options of a batch without --batch FILE (see --help)");
-    }
+    const std::string_view given = given_without_batch(o);
+    if (!given.empty()) refuse(std::string(given) + " is for a batch: give --batch FILE, or leave it out (see --help)");
     return;
   }
   if (resume && o.overwrite) refuse("--force begins anew, --resume goes on: give one of them");

@@ -416,6 +416,21 @@ AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common)
   return a;
 }
 
+void require_row_template(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view rest = text.substr(i);
+    if (rest.starts_with("{{") || rest.starts_with("}}")) {
+      i += 2;
+    } else if (rest[0] != '{') {
+      ++i;
+    } else if (const std::size_t end = rest.find('}'); end != std::string_view::npos) {
+      i += end + 1;
+    } else {
+      throw Error(ErrorKind::Usage, "option --template-row: an open { without }; a brace of the text is written {{");
+    }
+  }
+}
+
 std::optional<PromptText> fill_template(std::string_view text, const Json& columns, std::string& problem) {
   PromptText out;
   for (std::size_t i = 0; i < text.size();) {

@@ -80,6 +80,9 @@ BatchRequest request_from_text(std::string text, std::size_t line);
 /// file nor what else is in it matters; one with a seed answers as `llm-run -s SEED` does.
 AnswerOptions answer_options(const BatchRequest&, const AnswerOptions& common);
 
+/// Throws ErrorKind::Usage for a row template that no row could fill.
+void require_row_template(std::string_view text);
+
 /// `{name}` replaced by that column, which is the user's text, `{{` and `}}` by braces. Nothing, and why in `problem`,
 /// for a column that is missing or a brace that is left open.
 std::optional<PromptText> fill_template(std::string_view text, const Json& columns, std::string& problem);

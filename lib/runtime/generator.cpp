@@ -34,9 +34,9 @@ class ChunkSize {
   std::size_t tokens_;
 };
 
-/// The logits after the prompt; nothing if cancelled.
+/// The logits after the prompt; nothing if cancelled. Counts the tokens in `evaluated`.
 std::span<const float> prefill(Session& session, SequenceId sequence, std::span<const Token> prompt,
-                               const GenerateOptions& options,
+                               const GenerateOptions& options, std::int64_t& evaluated,
                                const std::function<void(std::int64_t, std::int64_t)>& progress) {
   std::span<const float> logits;
   ChunkSize chunk(session);
@@ -48,6 +48,7 @@ std::span<const float> prefill(Session& session, SequenceId sequence, std::span<
     logits = session.eval({&work, 1});
     chunk.took(seconds_since(start));
     done += n;
+    evaluated = static_cast<std::int64_t>(done);
     if (progress) progress(static_cast<std::int64_t>(done), static_cast<std::int64_t>(prompt.size()));
   }
   return logits;
@@ -84,11 +85,10 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
   const std::span<const Token> rest = prompt.subspan(static_cast<std::size_t>(options.cached));
   session.require_context(session.length(sequence) + static_cast<std::int64_t>(rest.size()));
   GenerateResult result;
-  result.prompt_tokens = static_cast<std::int64_t>(rest.size());
 
   Answer answer(model, options.answer, prompt);
   const auto start = Clock::now();
-  const std::span<const float> logits = prefill(session, sequence, rest, options, progress);
+  const std::span<const float> logits = prefill(session, sequence, rest, options, result.prompt_tokens, progress);
   result.prompt_seconds = seconds_since(start);
   if (logits.empty()) {
     result.reason = StopReason::Cancelled;

@@ -18,7 +18,12 @@ TEST_CASE("usage errors end with code 2", "[apps]") {
   TempDir folder;
   const std::string model = write_model(folder, tiny_model());
   const std::string text = write_file(folder / "text", "abc");
-  check_fails(2, "subcommand", "llm-inspect", {});
+  check_fails(2, "a command is required: show, tokenize", "llm-inspect", {});
+  check_fails(2, "a command is required: show, tokenize", "llm-inspect", {model});
+  check_fails(2, "an argument is missing: file (see", "llm-inspect", {"show"});
+  check_fails(2, "unexpected argument \"stray\" (see", "llm-bench", {"-m", model, "stray", "other"});
+  check_fails(8, "File name too long", "llm-perplexity",
+              {"-m", model, "-f", "/proc/version", "-c", "4", "--save-logits", std::string(300, 'a')});
   check_fails(2, "--jsn", "llm-inspect", {"show", model, "--jsn"});
   check_fails(2, "--text", "llm-inspect", {"tokenize", model});
   check_fails(2, "--text", "llm-inspect", {"tokenize", model, "--text", "a", "--stdin"});

@@ -87,6 +87,10 @@ TEST_CASE("rows for another model are told of once, and run") {
                  "line 2: \"model\" is \"gpt-9\", and 2 more like it; this model, which runs all rows, is "
                  "known as \"tiny.gguf\", \"tiny\", \"Toy Model 2\", \"Toy\""));
   CHECK(o.err.find("warning") == o.err.rfind("warning"));
+  const Outcome same = bench({"--batch", bench.file("in.jsonl", row("gpt-9")).string(), "--override-kv",
+                              "general.name=str:tiny,general.basename=str:tiny"});
+  CHECK(contains(same.err, "is known as \"tiny.gguf\", \"tiny\"\n"));
+  CHECK(contains(same.err, "\n1 row answered, 0 failed"));
   CHECK(batch(mixed, {"--strict"}).code == 10);
   const Outcome number = batch("{\"prompt\": \"a\", \"model\": 5}\n");
   CHECK(number.code == 7);

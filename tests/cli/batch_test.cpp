@@ -221,6 +221,10 @@ TEST_CASE("columns fill the prompt of a row") {
   CHECK(text("1") == alone("{a \"b\", c} x"));
   CHECK(text("2") == alone("{two\nlines} y"));
 
+  const Outcome open = bench({"--batch", csv.string(), "--template-row", "{word"});
+  CHECK(open.code == 2);
+  CHECK(open.out.empty());
+  CHECK(contains(open.err, "option --template-row: an open { without }"));
   const Outcome missing = bench({"--batch", csv.string(), "--template-row", "{nothing}"});
   CHECK(missing.code == 7);
   CHECK(contains(missing.out, "there is no column \\\"nothing\\\""));

@@ -236,6 +236,7 @@ TEST_CASE("--max-time ends an answer and keeps what there is") {
   CHECK(json.code == 124);
   CHECK(Json::parse(json.out)["finish_reason"] == "timeout");
   CHECK(Json::parse(json.out)["usage"]["completion_tokens"] == 0);
+  CHECK(Json::parse(json.out)["timings"]["prompt_n"] == 0);  // none was evaluated
   CHECK(bench({"-p", "c", "-n", "3", "--max-time", "1000"}).code == 0);
 }
 

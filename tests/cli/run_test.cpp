@@ -309,7 +309,11 @@ TEST_CASE("options that are unknown, reserved or misspelt") {
     CHECK(o.code == 2);
     CHECK(contains(o.err, "recognised, not supported yet"));
   }
-  CHECK(bench({"-p", "a", "stray"}).code == 2);
+  const Outcome stray = bench({"-p", "a", "stray", "other"});
+  CHECK(stray.code == 2);
+  CHECK(contains(stray.err, "unexpected argument \"stray\": -m names the model, -p gives the prompt"));
+  CHECK(contains(bench({"-p", "a", "-N", "1"}).err, "did you mean -n?"));
+  CHECK(contains(bench({"-p", "a", "-np", "2"}).err, "--parallel is for a batch: give --batch FILE"));
   CHECK(bench({"-p", "-ngl", "-n", "1", "-q"}).code == 0);  // a value may look like an option
   CHECK(bench({"-n1", "-p", "a", "--temp=0", "-q"}).code == 0);
   CHECK(run({.program = program("llm-run"), .arguments = {"-p", "a"}}).code == 2);  // no model
@@ -433,7 +437,7 @@ TEST_CASE("an option without its value is named, with what it takes") {
   CHECK(contains(bench({"-p", "a", "--output-format", "xml"}).err,
                  "\nllm-run: hint: llm-run --help-all lists all options\n"));
   const Outcome missing = run({.program = program("llm-run"), .arguments = {"-m", "/no/such.gguf", "-p", "a"}});
-  CHECK(contains(missing.err, "\nllm-run: hint: -m takes the path of a GGUF file"));
+  CHECK(contains(missing.err, "\nllm-run: hint: a model is named by the path of its GGUF file"));
   const Outcome text = run({.program = program("llm-run"), .arguments = {"-m", "/proc/version", "-p", "a"}});
   CHECK(text.code == 3);
 }

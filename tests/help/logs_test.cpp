@@ -87,6 +87,18 @@ TEST_CASE("the log's file has what -v shows, whatever stderr shows, and errors")
   CHECK(contains(content(log), "llm-run: error[E-NOTATION]: "));
   CHECK_FALSE(contains(content(log), "stop: length\n"));  // begun anew
   CHECK(bench({"--log-file", bench.file("tiny.gguf") + "/log"}).code == 8);
+  CHECK(bench({"--log-file", bench.file("none") + "/log"}).code == 8);
+  CHECK_FALSE(std::filesystem::exists(bench.file("none")));
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--grammar", "root ::= ("}}) {
+    std::vector<std::string> full{"--log-file", "/dev/full"};
+    full.insert(full.end(), more.begin(), more.end());
+    const Outcome lost = bench(full);
+    CHECK(lost.code == (more.empty() ? 0 : 6));
+    const std::size_t told = lost.err.find("llm-run: note: the log's file ends here: ");
+    CHECK(told != std::string::npos);
+    CHECK(lost.err.find("ends here", told + 40) == std::string::npos);
+    CHECK_FALSE(contains(lost.err, "LOG ERROR"));
+  }
   const Outcome model = bench({"--log-file", bench.file("tiny.gguf")});
   CHECK(model.code == 2);
   CHECK(contains(model.err, "would be overwritten"));
