@@ -17,7 +17,7 @@
 
 namespace llm::cuda {
 
-inline constexpr int kExpertAreas = 8;
+inline constexpr int kExpertAreas = 7;  ///< a barrier is left for the routes
 
 /// Shared memory: barriers, stages, areas of results [slot][16], ids and weights, columns.
 template <class T>
@@ -45,6 +45,13 @@ struct ExpertPlaces {
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/// Ends its only phase when a block's experts are known.
+__device__ __forceinline__ std::uint32_t routed_barrier(const RingBarriers<kExpertAreas>& barriers) {
+  constexpr int kOthers = 2 * kMaxStages + 2 * kExpertAreas;
+  static_assert(8 * (kOthers + 1) <= kBarrierBytes);
+  return barriers.full(kOthers);
+}
 
 /// One of a block's visits.
 struct ExpertVisit {
@@ -156,12 +163,15 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
   auto* const ids = reinterpret_cast<std::int32_t*>(ring_shared + places.ids());
   auto* const weights = reinterpret_cast<float*>(ring_shared + places.weights());
   const std::int64_t k = p.target[0].type.k;
-  if (warp == kProducerWarp && lane == 0) barriers.init(p.stages);
+  if (warp == kProducerWarp && lane == 0) {
+    init_barrier(routed_barrier(barriers), 32);
+    barriers.init(p.stages);
+  }
   __syncthreads();
 
   if (warp == kProducerWarp) {
     find_experts(p, ids, weights);
-    asm volatile("barrier.cta.arrive 2, 64;" ::: "memory");
+    arrive(routed_barrier(barriers));
     __syncwarp();
     if (lane != 0) return;
     const std::uint64_t policy = read_once_policy();
@@ -178,7 +188,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
   asm volatile("barrier.cta.sync 1, %0;" ::"n"(kCopyThreads) : "memory");
   RingPosition area(kExpertAreas);
   if (warp == kEpilogueWarp) {
-    asm volatile("barrier.cta.sync 2, 64;" ::: "memory");
+    wait_barrier(routed_barrier(barriers), 0);
     float kept = 0;
     for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
       const Target& to = p.target[v.target];
