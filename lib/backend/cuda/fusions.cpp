@@ -91,7 +91,7 @@ class Finder {
 
   bool one_column(std::uint32_t x) const { return g_.info(x).type.shape.elements() == g_.info(x).type.shape[0]; }
 
-  /// Whether all that read the value, but for `reader`, are experts of a token.
+  /// Whether all that read the value, but for one, are experts of a token.
   bool rest_are_experts(std::uint32_t x, const Fusions& found) const {
     const auto reads = std::count_if(found.token_experts.begin(), found.token_experts.end(),
                                      [&](const auto& m) { return g_.nodes()[m.gate_up].in[0] == x; });

@@ -20,15 +20,6 @@ namespace llm::cuda {
 inline constexpr int kParts = 16;  ///< of k: piece p belongs to part p % 16
 inline constexpr int kSlots = 8;   ///< sums that the parts are brought together in: parts s and s + 8 first
 
-/// Asks the L2 cache for a strip.
-__device__ __forceinline__ void prefetch_strip(const std::byte* from, std::int64_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(static_cast<std::uint32_t>(bytes)));
-#else
-  static_cast<void>(from), static_cast<void>(bytes);
-#endif
-}
-
 /// Step number i of a piece in the order in which they are computed: large units last, so that a sum moves on to them
 /// by a shift.
 template <class T>

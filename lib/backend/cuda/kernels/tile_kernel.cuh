@@ -49,6 +49,15 @@ __device__ __forceinline__ std::uint32_t load_sums(const std::byte* from) {
 }
 __device__ __forceinline__ float load_scale(const std::byte* from) { return bits_to_float(load_sums(from)); }
 
+/// Asks the L2 cache for a strip.
+__device__ __forceinline__ void prefetch_strip(const std::byte* from, std::int64_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(static_cast<std::uint32_t>(bytes)));
+#else
+  static_cast<void>(from), static_cast<void>(bytes);
+#endif
+}
+
 /// Where the columns of a lane lie in x, in groups of 8: offsets for block 0.
 template <class T, int NB>
 struct LaneColumns {
