@@ -246,8 +246,7 @@ bool launch_expert_ring(ExpertRing p, const Launch* at) {
         "asking for shared memory");
     allowed_on = device.id;
   }
-  const int alone = device.multiprocessor_bytes / 2 + 1024 - device.reserved_bytes;  // as ring_launch() has it
-  const int bytes = std::min(std::max(ExpertPlaces<T>(p).bytes(), alone), device.block_bytes);
+  const int bytes = alone_bytes(device, ExpertPlaces<T>(p).bytes());
   launch(kernel, dim3(static_cast<unsigned>(std::min(device.multiprocessors, p.turns()))), dim3(kRingThreads),
          static_cast<std::size_t>(bytes), *at, p);
   return true;

@@ -145,72 +145,88 @@ struct ScaleItem {
   }
 };
 
-/// Codes that a warp copies at once: units first, first + stride, ... A unit is two blocks of a column, of which lane
-/// 16 b + 2 s + h copies half h of step s: 16 bytes, those of two t.
-struct CodesRound {
-  static constexpr int kUnits = 4;
-  const std::byte* from[kUnits];
-  int target[kUnits];  ///< -1: nothing to copy
-  uint4 codes[kUnits];
-
-  template <class Places>
-  __device__ __forceinline__ void find(const TileArguments& p, const Places& places, int first, int stride, int lane) {
-    const int pairs = (places.blocks + 1) / 2, units = places.columns * pairs;
-    const int step = lane % 16 / 2, half = lane % 2;
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      const int unit = first + i * stride, c = places.columns == 1 ? 0 : unit / pairs;
-      const int block = (unit - c * pairs) * 2 + lane / 16, column = p.first_column + c;
-      const bool exists = unit < units && block < places.blocks;
-      from[i] = p.x + codes_offset(column / kColumns, block, p.k) + (step * kColumns + column % kColumns) * kStepK +
-                16 * half;
-      target[i] = exists ? c * places.codes_stride() + block * kBlockK + step / 2 * 64 + half * 32 + step % 2 * 8 : -1;
-    }
+/// 16 bytes of codes: those of two t of half `half` of step `step`.
+struct CodesUnit {
+  int column, block, step, half;
+  __device__ __forceinline__ uint4 load(const TileArguments& p) const {
+    const int of_step = p.first_column + column;
+    return __ldcg(reinterpret_cast<const uint4*>(p.x + codes_offset(of_step / kColumns, block, p.k) +
+                                                 (step * kColumns + of_step % kColumns) * kStepK + 16 * half));
   }
-  __device__ __forceinline__ void copy(std::byte* to) {
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i)
-      if (target[i] >= 0) codes[i] = __ldcg(reinterpret_cast<const uint4*>(from[i]));
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      if (target[i] < 0) continue;
-      *reinterpret_cast<uint2*>(to + target[i]) = make_uint2(codes[i].x, codes[i].y);
-      *reinterpret_cast<uint2*>(to + target[i] + 16) = make_uint2(codes[i].z, codes[i].w);
-    }
+  /// `swapped`: the second half first, so that lanes that differ in it write to different banks.
+  template <class Places>
+  __device__ __forceinline__ void store(std::byte* to, const Places& places, uint4 codes, bool swapped) const {
+    std::byte* const at =
+        to + column * places.codes_stride() + block * kBlockK + step / 2 * 64 + half * 32 + step % 2 * 8;
+    const uint2 first = make_uint2(codes.x, codes.y), second = make_uint2(codes.z, codes.w);
+    *reinterpret_cast<uint2*>(at + (swapped ? 16 : 0)) = swapped ? second : first;
+    *reinterpret_cast<uint2*>(at + (swapped ? 0 : 16)) = swapped ? first : second;
   }
 };
 
+/// The units that a lane copies at once: kCount of one column, of two blocks each time and `stride` pairs apart, or of
+/// a group of columns those of one pair of blocks. A warp reads whole lines of the group.
+struct UnitsOfOne {
+  static constexpr int kCount = 4;
+  int first, stride, lane;
+  __device__ __forceinline__ CodesUnit operator[](int i) const {
+    return {0, (first + i * stride) * 2 + lane / 16, lane % 16 / 2, lane % 2};
+  }
+  __device__ __forceinline__ bool swaps() const { return false; }
+};
+struct UnitsOfGroup {
+  static constexpr int kCount = 8;
+  int pair, first_column, lane;
+  __device__ __forceinline__ CodesUnit operator[](int i) const {
+    return {first_column + lane / 2 % 4 + lane / 16 * 4, 2 * pair + i / 4, i % 4 * 2 + lane / 8 % 2, lane % 2};
+  }
+  __device__ __forceinline__ bool swaps() const { return lane / 4 % 2 != 0; }
+};
+
+template <class Places, class Units>
+__device__ __forceinline__ void copy_units(std::byte* to, const TileArguments& p, const Places& places,
+                                           const Units& units) {
+  uint4 codes[Units::kCount];
+  const auto exists = [&](const CodesUnit& u) { return u.column < places.columns && u.block < places.blocks; };
+#pragma unroll
+  for (int i = 0; i < Units::kCount; ++i)
+    if (exists(units[i])) codes[i] = units[i].load(p);
+#pragma unroll
+  for (int i = 0; i < Units::kCount; ++i)
+    if (exists(units[i])) units[i].store(to, places, codes[i], units.swaps());
+}
+
 /// Copies the step's columns, by `threads` threads (whole warps), of which the caller is number `thread`, when the
-/// previous kernel has ended; where the first loads go is found before that. Past the first cache, which may hold what
-/// an earlier step had in the same place. The first loads of scales go out before those of codes.
+/// previous kernel has ended; where the first loads of scales go is found before that. Past the first cache, which may
+/// hold what an earlier step had in the same place. The first loads of scales go out before those of codes.
 template <ActFormat format, int kSums>
 __device__ __forceinline__ void copy_columns(std::byte* to, const ColumnsPlaces<format, kSums>& places,
                                              const TileArguments& p, int thread, int threads) {
   const int items = places.columns * (format == ActFormat::Q8x256 ? places.blocks : places.blocks * kSteps);
-  const int units = places.columns * ((places.blocks + 1) / 2), warps = threads / 32;
+  const int pairs = (places.blocks + 1) / 2, warps = threads / 32;
   using Item = ScaleItem<format, kSums>;
   constexpr int kHeld = 2;
   Item held[kHeld];
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) held[i].find(p, places, thread + i * threads);
-  int first = thread / 32;
-  CodesRound round;
-  round.find(p, places, first, warps, thread % 32);
 
   wait_for_previous();
 #pragma unroll
   for (int i = 0; i < kHeld; ++i)
     if (thread + i * threads < items) held[i].load();
-  round.copy(to);
+  if (places.columns == 1) {
+#pragma unroll 1
+    for (int pair = thread / 32; pair < pairs; pair += UnitsOfOne::kCount * warps)
+      copy_units(to, p, places, UnitsOfOne{pair, warps, thread % 32});
+  } else {
+    const int groups = (places.columns + kColumns - 1) / kColumns;
+#pragma unroll 1
+    for (int turn = thread / 32; turn < pairs * groups; turn += warps)
+      copy_units(to, p, places, UnitsOfGroup{turn / groups, turn % groups * kColumns, thread % 32});
+  }
 #pragma unroll
   for (int i = 0; i < kHeld; ++i)
     if (thread + i * threads < items) held[i].store(to);
-
-#pragma unroll 1
-  for (first += CodesRound::kUnits * warps; first < units; first += CodesRound::kUnits * warps) {
-    round.find(p, places, first, warps, thread % 32);
-    round.copy(to);
-  }
 #pragma unroll 4
   for (int item = thread + kHeld * threads; item < items; item += threads) {
     Item one;

@@ -13,8 +13,8 @@
 // Bits are those of tile_kernel.cuh: the same code adds pieces (tile_add.cuh), in the same order.
 //
 // 75 to 90 KB of weights are in flight to each multiprocessor: more than twice what 4.5 TB/s need at a latency of 1 us.
-// A block takes more than half of its memory, so that it is the only one of its launch there: with two to a
-// multiprocessor wherever a small kernel kept another one's place, whole models were a fifth slower.
+// A block takes more than half of its memory (alone_bytes()), so that it is the only one of its launch there: with two
+// to a multiprocessor wherever a small kernel kept another one's place, whole models were a fifth slower.
 //
 // Barriers of a stage: `full` ends its phase when the producer has announced the stage's bytes and all have come;
 // `empty` when all 8 consumers are done with it. Of a result area: `written` (8 consumers), `taken` (epilogue). Every
@@ -205,18 +205,12 @@ __device__ __forceinline__ void for_strips(const RingArguments& p, const F& f) {
 
 #endif
 
-/// What the compiler is told of a block's size. For K-quants more threads than there are: 80 registers a thread instead
-/// of 96, so that two blocks leave some to the small kernels between them.
-template <class T, int NB>
-inline constexpr int kBoundThreads = NB == 1 && T::kFormat == ActFormat::Q8x256 ? kRingThreads + 64 : kRingThreads;
-
 /// Blocks of kRingThreads; shared: RingPlaces. Bytes and operations are those of the pieces, as in tile_kernel.cuh;
 /// measured on an H200 with one column, launches back to back, two blocks to a multiprocessor, of the read limit: 84 %
 /// of 28672 x 4096 in Q4_K, 90 % of 128256 x 4096, but 61 % of 6144 x 4096 and 50 % of 4096 x 4096, where a block has
 /// three strips or two (docs/cuda.md has the ladder).
 template <class A, class B, int NB>
-__global__ void __launch_bounds__(kBoundThreads<A, NB>, NB == 1 ? 2 : 1)
-    ring_kernel(const __grid_constant__ RingArguments p) {
+__global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_constant__ RingArguments p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) std::byte ring_shared[];
   let_next_start();
@@ -326,10 +320,7 @@ std::optional<RingLaunch> ring_launch(const TileArguments& a, const TileArgument
   const std::int64_t strip_stages = (std::max(pieces<A>(a.k), pieces<B>(a.k)) + kConsumers - 1) / kConsumers;
   const auto places = ring_places<Types>(device, a, ((ends + blocks - 1) / blocks << paired) * strip_stages);
   if (!places) return std::nullopt;
-  // More than half of a multiprocessor's memory: two blocks of one launch must not share a multiprocessor, since each
-  // has as many strips as a block that has one to itself.
-  const int alone = device.multiprocessor_bytes / 2 + 1024 - device.reserved_bytes;
-  const int bytes = std::min(std::max(places->bytes(), alone), device.block_bytes);
+  const int bytes = alone_bytes(device, places->bytes());
   return RingLaunch{
       .arguments = {.a = a, .b = b, .strips = all, .stages = places->stages, .paired = paired, .extras = {}},
       .blocks = blocks,

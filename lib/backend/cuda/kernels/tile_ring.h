@@ -1,6 +1,8 @@
 // Products over tiles with few columns, by the kernel of tile_ring.cuh where it can run.
 #pragma once
 
+#include <algorithm>
+
 #include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/kernels/tile_products.cuh"
@@ -20,6 +22,13 @@ struct RingDevice {
   int block_bytes = 0;           ///< most that a block may have
 };
 const RingDevice& ring_device();
+/// Shared memory of a block that wants `bytes`: more than half of a multiprocessor's, since two blocks of one launch
+/// must not share a multiprocessor: each has as many strips as one that has it to itself.
+inline int alone_bytes(const RingDevice& device, int bytes) {
+  constexpr int kUnit = 128;  // in which shared memory is given out
+  const int alone = device.multiprocessor_bytes / 2 - device.reserved_bytes + kUnit;
+  return std::min(std::max(bytes, alone), device.block_bytes);
+}
 
 /// Whether the ring can run: not before compute capability 9.0, with routes of experts, with more than kRingColumns
 /// columns or with more than fit beside the weights.

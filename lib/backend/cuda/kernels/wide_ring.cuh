@@ -506,10 +506,8 @@ bool launch_wide_kernel(const TileArguments& p, const Launch& at) {
   Places places{plan.strips, wide_areas(plan), 0};
   places.stages = std::min((device.block_bytes - places.bytes()) / places.stage_bytes(), kWideStages);
   if (places.stages < kFewestWideStages) return false;
-  // alone on its multiprocessor, as a block of the ring is
-  const int alone = device.multiprocessor_bytes / 2 + 1024 - device.reserved_bytes;
   launch_clusters(plan.cluster, kernel, dim3(static_cast<unsigned>(plan.cluster * std::min(plan.tiles, clusters[0]))),
-                  dim3(kWideThreads), static_cast<std::size_t>(std::max(places.bytes(), alone)), at,
+                  dim3(kWideThreads), static_cast<std::size_t>(alone_bytes(device, places.bytes())), at,
                   WideArguments{.p = p, .plan = plan, .stages = places.stages});
   return true;
 }
