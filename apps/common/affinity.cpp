@@ -2,7 +2,6 @@
 
 #include <sched.h>
 
-#include <CLI/CLI.hpp>
 #include <cctype>
 #include <cstring>
 #include <string>
@@ -63,7 +62,7 @@ void set_range(const std::string& text) {
 
 }  // namespace
 
-void add_affinity_options(CLI::App& cli) {
+void add_affinity_options(Command& cli) {
   cli.add_option_function<std::string>("-C,--cpu-mask", set_mask,
                                        "processors that the threads may use, as a mask in hexadecimal digits")
       ->type_name("MASK")

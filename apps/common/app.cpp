@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -145,7 +144,7 @@ int run(std::string_view program, int argc, char** argv, const std::function<int
   }
 }
 
-void add_threads_option(CLI::App& cli, int& threads) {
+void add_threads_option(Command& cli, int& threads) {
   const auto set = [&threads](const std::string& text) {
     threads = static_cast<int>(std::max<std::int64_t>(parse_integer("-t", text, -1, kMaxThreads), 0));
   };
@@ -155,7 +154,7 @@ void add_threads_option(CLI::App& cli, int& threads) {
       ->take_last();
 }
 
-void add_model_options(CLI::App& cli, ModelOptions& options) {
+void add_model_options(Command& cli, ModelOptions& options) {
   add_model_place_options(cli, options);
   add_threads_option(cli, options.threads);
   const auto set_prompt_threads = [&options](const std::string& text) {

@@ -2,7 +2,7 @@
 //
 //   int main(int argc, char** argv) {
 //     return llm::app::run("llm-xyz", argc, argv, [&] {
-//       CLI::App cli("What it does");
+//       Command cli("What it does");
 //       llm::app::ModelOptions model;
 //       llm::app::add_model_options(cli, model);
 //       llm::app::add_common_options(cli);
@@ -41,9 +41,9 @@ struct ModelOptions : ModelPlace {
   FileOverrides overrides;
 };
 /// -t
-void add_threads_option(CLI::App&, int& threads);
+void add_threads_option(Command&, int& threads);
 /// Which model, -t, -tb, --check-tensors, where the model runs, and what counts instead of the file's metadata.
-void add_model_options(CLI::App&, ModelOptions&);
+void add_model_options(Command&, ModelOptions&);
 
 /// The file with its overrides.
 GgufFile open_file(const ModelOptions&, Warnings&);

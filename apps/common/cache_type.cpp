@@ -1,6 +1,5 @@
 #include "common/cache_type.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <string_view>
 
@@ -42,7 +41,7 @@ DType cache_type(const std::string& option, const std::string& text) {
   throw Error(ErrorKind::Usage, "option " + option + ": \"" + escaped(text) + "\" is not " + all_values());
 }
 
-void add_cache_type(CLI::App& cli, const std::string& name, DType& type, const std::string& help) {
+void add_cache_type(Command& cli, const std::string& name, DType& type, const std::string& help) {
   cli.add_option_function<std::string>(
          name, [&type, name](const std::string& text) { type = cache_type(name, text); }, help)
       ->type_name(choices())
@@ -51,7 +50,7 @@ void add_cache_type(CLI::App& cli, const std::string& name, DType& type, const s
 
 }  // namespace
 
-void add_cache_types(CLI::App& cli, DType& keys, DType& values) {
+void add_cache_types(Command& cli, DType& keys, DType& values) {
   add_cache_type(cli, "--cache-type-k", keys, "cached keys: " + all_values() + " (default f16; also -ctk)");
   add_cache_type(cli, "--cache-type-v", values, "cached values: the same types (default f16; also -ctv)");
 }

@@ -3,13 +3,13 @@
 
 #include <string>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "tensor/dtype.h"
 
 namespace llm::app {
 
 /// --cache-type-k, --cache-type-v (-ctk, -ctv are the programs' aliases): those of kCacheTypes, by llama.cpp's names.
 /// They throw ErrorKind::Usage for another one.
-void add_cache_types(CLI::App&, DType& keys, DType& values);
+void add_cache_types(Command&, DType& keys, DType& values);
 
 }  // namespace llm::app

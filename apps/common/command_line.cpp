@@ -52,13 +52,11 @@ std::string unexpected_argument(const CLI::App& cli) {
 }
 
 /// "A subcommand is required", "file is required": of arguments, which have no dashes, the page says what they are.
-std::string missing_argument(const CLI::App& cli, const std::string& problem) {
+std::string missing_argument(const Command& cli, const std::string& problem) {
   if (problem.starts_with("-")) return problem;
   std::string commands;
-  if (cli.get_subcommands().empty()) {
-    for (const CLI::App* sub : cli.get_subcommands([](const CLI::App*) { return true; })) {
-      commands += (commands.empty() ? "" : ", ") + sub->get_name();
-    }
+  if (!cli.has_parsed_subcommand()) {
+    for (const Command* sub : cli.subcommands()) commands += (commands.empty() ? "" : ", ") + sub->name();
   }
   if (!commands.empty()) return "a command is required: " + commands;
   return "an argument is missing: " + problem.substr(0, problem.find(" is required"));
@@ -66,7 +64,7 @@ std::string missing_argument(const CLI::App& cli, const std::string& problem) {
 
 [[noreturn]] void usage_error(std::string problem) { throw Error(ErrorKind::Usage, problem + " (see --help)"); }
 
-[[noreturn]] void unknown_option(const CLI::App& cli, std::span<const Alias> aliases, std::string_view name) {
+[[noreturn]] void unknown_option(const Command& cli, std::span<const Alias> aliases, std::string_view name) {
   std::vector<std::string> names;
   for (const OptionGroup& group : option_groups(cli, aliases)) {
     for (const OptionRow& row : group.rows) names.insert(names.end(), row.names.begin(), row.names.end());
@@ -77,16 +75,16 @@ std::string missing_argument(const CLI::App& cli, const std::string& problem) {
 }
 
 /// An option of a subcommand, or of what it belongs to where that one lets its options follow the subcommand.
-const CLI::Option* find_option(const CLI::App& cli, std::string_view name) {
-  const CLI::Option* option = cli.get_option_no_throw(std::string(name));
-  if (option != nullptr || cli.get_parent() == nullptr || !cli.get_fallthrough()) return option;
-  return find_option(*cli.get_parent(), name);
+const CLI::Option* find_option(const Command& cli, std::string_view name) {
+  const CLI::Option* option = cli.parser().get_option_no_throw(std::string(name));
+  if (option != nullptr || cli.parent() == nullptr || !cli.parser().get_fallthrough()) return option;
+  return find_option(*cli.parent(), name);
 }
 
-bool has_option(const CLI::App& cli, std::string_view name) { return find_option(cli, name) != nullptr; }
+bool has_option(const Command& cli, std::string_view name) { return find_option(cli, name) != nullptr; }
 
 /// "-n128" and "-qv": what CLI11 reads as a short option with its value, or several flags.
-bool is_short_group(const CLI::App& cli, std::string_view arg) {
+bool is_short_group(const Command& cli, std::string_view arg) {
   if (arg.size() < 3 || arg[1] == '-' || has_option(cli, "-" + std::string(arg))) return false;
   const CLI::Option* first = find_option(cli, arg.substr(0, 2));
   if (first == nullptr) return false;
@@ -100,7 +98,7 @@ bool is_short_group(const CLI::App& cli, std::string_view arg) {
 /// Replaces aliases, refuses what is reserved or unknown; values of options are left alone.
 class ArgumentWalk {
  public:
-  ArgumentWalk(const CLI::App& root, std::span<const Alias> aliases) : app_(&root), aliases_(aliases) {}
+  ArgumentWalk(const Command& root, std::span<const Alias> aliases) : command_(&root), aliases_(aliases) {}
 
   std::vector<std::string> walk(std::span<char*> args) {
     std::vector<std::string> out;
@@ -133,9 +131,9 @@ class ArgumentWalk {
 
  private:
   void enter_subcommand(const std::string& word) {
-    for (const CLI::App* sub : app_->get_subcommands([](const CLI::App*) { return true; })) {
-      if (sub->get_name() == word) {
-        app_ = sub;
+    for (const Command* sub : command_->subcommands()) {
+      if (sub->name() == word) {
+        command_ = sub;
         return;
       }
     }
@@ -145,14 +143,14 @@ class ArgumentWalk {
     std::string name = arg.substr(0, arg.find('='));
     const std::string rest = arg.substr(name.size());
     name = meant_by(name, aliases_);
-    if (const CLI::Option* found = find_option(*app_, name)) {
+    if (const CLI::Option* found = find_option(*command_, name)) {
       given_.insert(found);
       return name + rest;
     }
     if (const auto why = reserved_because(name)) usage_error("option " + escaped(name) + " " + *why);
-    if (!is_short_group(*app_, arg)) unknown_option(*app_, aliases_, name);
+    if (!is_short_group(*command_, arg)) unknown_option(*command_, aliases_, name);
     for (const char c : arg.substr(1)) {
-      const CLI::Option* one = find_option(*app_, std::string("-") + c);
+      const CLI::Option* one = find_option(*command_, std::string("-") + c);
       given_.insert(one);
       if (one == nullptr || one->get_items_expected_min() > 0) break;  // the rest is its value
     }
@@ -160,11 +158,11 @@ class ArgumentWalk {
   }
 
   bool takes_next(const std::string& arg) const {
-    const CLI::Option* option = find_option(*app_, arg);
+    const CLI::Option* option = find_option(*command_, arg);
     return option != nullptr && option->get_items_expected_min() > 0;
   }
 
-  const CLI::App* app_;
+  const Command* command_;
   std::span<const Alias> aliases_;
   std::set<const CLI::Option*> given_;
   std::string config_;
@@ -183,7 +181,7 @@ std::string& log_file() {
 }
 
 /// It replaces what the file held: no file that the line names may be it.
-void begin_log_file(const CLI::App& cli, const Page& page) {
+void begin_log_file(const Command& cli, const Page& page) {
   if (log_file().empty()) return;
   for (const OptionGroup& group : option_groups(cli, page.aliases)) {
     for (const OptionRow& row : group.rows) {
@@ -203,7 +201,7 @@ void set_level(const std::string& text) {
                              : Verbosity::Verbose);
 }
 
-void add_log_options(CLI::App& cli) {
+void add_log_options(Command& cli) {
   cli.add_flag_callback(
          "-q,--quiet,--log-disable", [] { set_verbosity(Verbosity::Quiet); }, "errors only on stderr")
       ->trigger_on_parse();  // of these three the last one counts
@@ -234,19 +232,21 @@ bool wants_page(const CLI::App& cli, const std::set<const CLI::Option*>& given) 
 }
 
 /// A subcommand that was entered shows its own help.
-void print_help(const CLI::App& root, const Page& page, HelpDetail detail) {
-  const CLI::App* shown = &root;
-  for (auto entered = root.get_subcommands(); !entered.empty(); entered = shown->get_subcommands())
-    shown = entered.front();
+void print_help(const Command& root, const Page& page, HelpDetail detail) {
+  const Command* shown = &root;
+  for (const Command* sub : root.subcommands()) {
+    if (sub->parsed()) shown = sub;
+  }
   write_stdout(help_page(*shown, page, detail, terminal_width()));
 }
 
 }  // namespace
 
-std::optional<int> parse(CLI::App& cli, int argc, char** argv, const Page& page) {
-  cli.name(std::string(program()));
+std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) {
+  CLI::App& parser = cli.parser();
+  parser.name(std::string(program()));
   if (page.settings == Page::Settings::FromElsewhere) add_config_option(cli);
-  for (CLI::App* command : cli.get_subcommands([](const CLI::App*) { return true; })) {
+  for (CLI::App* command : parser.get_subcommands([](const CLI::App*) { return true; })) {
     command->set_help_flag("-h,--help", "this page");
   }
   std::span<char*> args(argv, static_cast<std::size_t>(argc));
@@ -254,10 +254,10 @@ std::optional<int> parse(CLI::App& cli, int argc, char** argv, const Page& page)
   std::vector<std::string> words = walk.walk(args.empty() ? args : args.subspan(1));
   std::reverse(words.begin(), words.end());  // as CLI11 takes them
   try {
-    if (page.settings == Page::Settings::FromElsewhere && !wants_page(cli, walk.given())) {
-      apply_settings(cli, page, walk.given(), walk.config());
+    if (page.settings == Page::Settings::FromElsewhere && !wants_page(parser, walk.given())) {
+      apply_settings(parser, page, walk.given(), walk.config());
     }
-    cli.parse(std::move(words));
+    parser.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     print_help(cli, page, HelpDetail::Common);
     return 0;
@@ -274,7 +274,7 @@ std::optional<int> parse(CLI::App& cli, int argc, char** argv, const Page& page)
     write_stdout(completion_script(cli, page, asked.shell));
     return 0;
   } catch (const CLI::ExtrasError&) {
-    usage_error(unexpected_argument(cli));
+    usage_error(unexpected_argument(parser));
   } catch (const CLI::RequiredError& error) {
     usage_error(missing_argument(cli, error.what()));
   } catch (const CLI::ParseError& error) {
@@ -285,7 +285,7 @@ std::optional<int> parse(CLI::App& cli, int argc, char** argv, const Page& page)
   return std::nullopt;
 }
 
-void add_completion_command(CLI::App& cli) {
+void add_completion_command(Command& cli) {
   std::string shells;
   for (const std::string_view shell : shell_names()) shells += (shells.empty() ? "" : "|") + std::string(shell);
   const auto print = [](const std::string& shell) -> void { throw CompletionAsked{shell}; };
@@ -295,9 +295,9 @@ void add_completion_command(CLI::App& cli) {
       ->required();
 }
 
-void begin_group(CLI::App& cli, const std::string& name) { cli.option_defaults()->group(name); }
+void begin_group(Command& cli, const std::string& name) { cli.parser().option_defaults()->group(name); }
 
-void add_common_options(CLI::App& cli) {
+void add_common_options(Command& cli) {
   begin_group(cli, "General");
   add_log_options(cli);
   const auto error_format = [](const std::string& text) {
@@ -309,8 +309,8 @@ void add_common_options(CLI::App& cli) {
   cli.add_option_function<std::string>("--error-format", error_format, "json: one object per error (default text)")
       ->type_name("text|json")
       ->take_last();
-  cli.set_help_flag("-h,--help", "the commonest options");
-  cli.set_help_all_flag("--help-all", "all options, environment variables, exit codes");
+  cli.parser().set_help_flag("-h,--help", "the commonest options");
+  cli.parser().set_help_all_flag("--help-all", "all options, environment variables, exit codes");
   cli.add_flag_callback(
          "--version", [] { throw TextAsked{version_text() + "\n"}; }, "print version, build and instruction set")
       ->trigger_on_parse();

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "common/option_table.h"
 
 namespace llm::app {
@@ -17,15 +17,15 @@ struct TextAsked {
 
 /// Parses the command line. Returns the exit code if that is all there was to do (--help, --version). Throws
 /// ErrorKind::Usage: unknown options with the nearest known one, options of llama.cpp's that are not built yet as such.
-std::optional<int> parse(CLI::App&, int argc, char** argv, const Page& = {});
+std::optional<int> parse(Command&, int argc, char** argv, const Page& = {});
 
 /// -h, --help-all, --version, -q, -v, --error-format, --completion-bash: the last options of every program.
-void add_common_options(CLI::App&);
+void add_common_options(Command&);
 
 /// The command `completion SHELL`.
-void add_completion_command(CLI::App&);
+void add_completion_command(Command&);
 
 /// The options that are added from here on belong to this group.
-void begin_group(CLI::App&, const std::string& name);
+void begin_group(Command&, const std::string& name);
 
 }  // namespace llm::app

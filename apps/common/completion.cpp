@@ -2,7 +2,6 @@
 // it.
 #include "common/completion.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 
@@ -20,7 +19,7 @@ struct Place {
   std::vector<OptionRow> options, arguments;
 };
 
-std::vector<OptionRow> all_rows(const CLI::App& app, const Page& page) {
+std::vector<OptionRow> all_rows(const Command& app, const Page& page) {
   std::vector<OptionRow> rows;
   for (OptionGroup& group : option_groups(app, page.aliases)) {
     rows.insert(rows.end(), std::make_move_iterator(group.rows.begin()), std::make_move_iterator(group.rows.end()));
@@ -28,10 +27,10 @@ std::vector<OptionRow> all_rows(const CLI::App& app, const Page& page) {
   return rows;
 }
 
-std::vector<Place> places(const CLI::App& app, const Page& page) {
+std::vector<Place> places(const Command& app, const Page& page) {
   std::vector<Place> list{{"", description(app).intro, all_rows(app, page), positionals(app)}};
-  for (const CLI::App* c : commands(app)) {
-    list.push_back({c->get_name(), description(*c).intro, all_rows(*c, page), positionals(*c)});
+  for (const Command* c : app.subcommands()) {
+    list.push_back({c->name(), description(*c).intro, all_rows(*c, page), positionals(*c)});
   }
   return list;
 }
@@ -42,8 +41,8 @@ std::string joined(const std::vector<std::string>& words, std::string_view separ
   return text;
 }
 
-std::string function_name(const CLI::App& app) {
-  std::string name = "_" + app.get_name();
+std::string function_name(const Command& app) {
+  std::string name = "_" + app.name();
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
@@ -89,7 +88,7 @@ std::string bash_place(const Place& place) {
   return text + "      ;;\n";
 }
 
-std::string bash(const CLI::App& app, const Page& page) {
+std::string bash(const Command& app, const Page& page) {
   const std::vector<Place> list = places(app, page);
   std::vector<std::string> names;
   for (const Place& p : list) {
@@ -166,7 +165,7 @@ std::string zsh_place(const Place& place) {
   return text;
 }
 
-std::string zsh(const CLI::App& app, const Page& page) {
+std::string zsh(const Command& app, const Page& page) {
   const std::vector<Place> list = places(app, page);
   std::string text = "#compdef PROGRAM\n_FUNCTION() {\n";
   if (list.size() == 1)
@@ -206,8 +205,8 @@ std::string fish_values(const OptionRow& row) {
   return row.takes_file ? " -r -F" : row.value.empty() ? "" : " -x";
 }
 
-std::string fish(const CLI::App& app, const Page& page) {
-  const std::string complete = "complete -c " + app.get_name();
+std::string fish(const Command& app, const Page& page) {
+  const std::string complete = "complete -c " + app.name();
   std::string text = "# fish completion of PROGRAM\n" + complete + " -f\n";
   const std::vector<Place> list = places(app, page);
   std::vector<std::string> names;
@@ -245,13 +244,13 @@ void replace_all(std::string& text, std::string_view from, const std::string& to
 
 std::span<const std::string_view> shell_names() { return kShells; }
 
-std::string completion_script(const CLI::App& app, const Page& page, std::string_view shell) {
+std::string completion_script(const Command& app, const Page& page, std::string_view shell) {
   if (std::find(kShells.begin(), kShells.end(), shell) == kShells.end()) {
     throw Error(ErrorKind::Usage, "completion: \"" + escaped(shell) + "\" is not bash, zsh or fish");
   }
   std::string text = shell == "bash" ? bash(app, page) : shell == "zsh" ? zsh(app, page) : fish(app, page);
   replace_all(text, "_FUNCTION", function_name(app));
-  replace_all(text, "PROGRAM", app.get_name());
+  replace_all(text, "PROGRAM", app.name());
   return text;
 }
 

@@ -11,6 +11,6 @@ namespace llm::app {
 
 std::span<const std::string_view> shell_names();
 /// Throws ErrorKind::Usage for a shell that is none of them.
-std::string completion_script(const CLI::App&, const Page&, std::string_view shell);
+std::string completion_script(const Command&, const Page&, std::string_view shell);
 
 }  // namespace llm::app

@@ -1,6 +1,5 @@
 #include "common/help_page.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <sstream>
 
@@ -69,12 +68,12 @@ bool is_common(const OptionRow& row, const Page& page) {
   });
 }
 
-std::string usage(const CLI::App& app, const Page& page) {
-  if (app.get_parent() == nullptr && !page.usage.empty()) return std::string(page.usage);
+std::string usage(const Command& app, const Page& page) {
+  if (app.parent() == nullptr && !page.usage.empty()) return std::string(page.usage);
   std::string line = full_name(app);
-  if (!commands(app).empty()) line += " COMMAND";
+  if (!app.subcommands().empty()) line += " COMMAND";
   for (const OptionRow& row : positionals(app)) {
-    line += " " + (row.option->get_required() ? row.value : "[" + row.value + "]");
+    line += " " + (row.required ? row.value : "[" + row.value + "]");
   }
   return line + " [options]";
 }
@@ -154,9 +153,9 @@ std::string wrapped(const std::string& text, std::size_t width, std::size_t inde
   return out;
 }
 
-std::string help_page(const CLI::App& app, const Page& page, HelpDetail detail, std::size_t width) {
+std::string help_page(const Command& app, const Page& page, HelpDetail detail, std::size_t width) {
   const Description about = description(app);
-  const bool root = app.get_parent() == nullptr;
+  const bool root = app.parent() == nullptr;
   const bool all = detail == HelpDetail::All || page.common.empty() || !root;
   std::string text = paragraphs(about.intro, width) + "\n" + indented(usage(app, page), "Usage: ");
   std::size_t left_out = 0;
@@ -176,16 +175,16 @@ std::string help_page(const CLI::App& app, const Page& page, HelpDetail detail, 
   std::string arguments;
   for (const OptionRow& row : positionals(app)) arguments += entry(row.value, row.meaning(), width, kNamesWidth);
   if (!arguments.empty()) text += "\nArguments:\n" + arguments;
-  if (const auto list = commands(app); !list.empty()) {
+  if (const auto list = app.subcommands(); !list.empty()) {
     text += "\nCommands:\n";
-    for (const CLI::App* c : list) text += entry(c->get_name(), description(*c).intro, width, kNamesWidth);
+    for (const Command* c : list) text += entry(c->name(), description(*c).intro, width, kNamesWidth);
   }
   if (root && !about.sections.empty()) text += "\n" + paragraphs(about.sections, width);
   if (!about.examples.empty()) text += "\nExamples:\n" + about.examples + "\n";
-  if (!root) return text + "\n" + full_name(*app.get_parent()) + " --help shows the options of all commands.\n";
+  if (!root) return text + "\n" + full_name(*app.parent()) + " --help shows the options of all commands.\n";
   if (!all) {
-    return text + "\n" + std::to_string(left_out) + " more options: " + app.get_name() + " --help-all, man " +
-           app.get_name() + "\n";
+    return text + "\n" + std::to_string(left_out) + " more options: " + app.name() + " --help-all, man " + app.name() +
+           "\n";
   }
   text += "\n" + wrapped(std::string(kNumbersText), width, 0) + "\n";
   return text + "\n" + environment_text(page, width) + "\n" + exit_codes_text(width);

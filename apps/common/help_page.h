@@ -13,7 +13,7 @@ enum class HelpDetail {
 };
 
 /// `width` is that of the terminal.
-std::string help_page(const CLI::App&, const Page&, HelpDetail, std::size_t width);
+std::string help_page(const Command&, const Page&, HelpDetail, std::size_t width);
 
 /// `text` in lines of at most `width` columns, all but the first behind `indent` spaces. Columns are counted in code
 /// points.

@@ -1,6 +1,5 @@
 #include "common/man_page.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <sstream>
@@ -78,28 +77,26 @@ std::string heading(const OptionRow& row) {
   return row.value.empty() ? text : text + " " + italic(row.value);
 }
 
-std::string synopsis(const CLI::App& app, const Page& page) {
+std::string synopsis(const Command& app, const Page& page) {
   if (!page.usage.empty()) return verbatim(std::string(page.usage));
-  std::string text = bold(app.get_name());
-  if (!commands(app).empty()) text += " " + italic("COMMAND");
+  std::string text = bold(app.name());
+  if (!app.subcommands().empty()) text += " " + italic("COMMAND");
   for (const OptionRow& row : positionals(app)) text += " " + italic(row.value);
   return text + " [" + italic("options") + "]\n";
 }
 
-std::string commands_section(const CLI::App& app, const Page& page) {
-  const auto list = commands(app);
+std::string commands_section(const Command& app, const Page& page) {
+  const auto list = app.subcommands();
   if (list.empty()) return {};
   std::string text = ".SH COMMANDS\n";
-  for (const CLI::App* command : list) {
-    std::string head = bold(command->get_name());
+  for (const Command* command : list) {
+    std::string head = bold(command->name());
     for (const OptionRow& row : positionals(*command)) head += " " + italic(row.value);
     text += item(head, description(*command).intro);
     std::string options;
     for (const OptionGroup& group : option_groups(*command, page.aliases)) {
       for (const OptionRow& row : group.rows) {
-        if (row.option != command->get_help_ptr() && row.option != command->get_help_all_ptr()) {
-          options += item(heading(row), row.meaning());
-        }
+        if (!row.asks_for_help) options += item(heading(row), row.meaning());
       }
     }
     if (!options.empty()) text += ".RS\n" + options + ".RE\n";
@@ -137,13 +134,13 @@ std::string summary(const std::string& intro) {
 
 }  // namespace
 
-std::string man_page(const CLI::App& app, const Page& page, std::string_view version, std::string_view date) {
+std::string man_page(const Command& app, const Page& page, std::string_view version, std::string_view date) {
   const Description about = description(app);
-  std::string title = app.get_name();
+  std::string title = app.name();
   std::transform(title.begin(), title.end(), title.begin(), [](unsigned char c) { return std::toupper(c); });
   std::string text = ".TH " + plain(title) + " 1 \"" + std::string(date) + "\" \"llm-run " + std::string(version) +
                      "\" \"User Commands\"\n";
-  text += ".SH NAME\n" + plain(app.get_name()) + " \\- " + plain(summary(about.intro)) + "\n";
+  text += ".SH NAME\n" + plain(app.name()) + " \\- " + plain(summary(about.intro)) + "\n";
   text += ".SH SYNOPSIS\n" + synopsis(app, page);
   text += ".SH DESCRIPTION\n" + prose(about.intro);
   if (!about.sections.empty()) text += ".PP\n" + prose(about.sections);

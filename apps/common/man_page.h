@@ -8,6 +8,6 @@
 namespace llm::app {
 
 /// `date` is YYYY-MM-DD or empty.
-std::string man_page(const CLI::App&, const Page&, std::string_view version, std::string_view date);
+std::string man_page(const Command&, const Page&, std::string_view version, std::string_view date);
 
 }  // namespace llm::app

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -52,7 +51,7 @@ std::string limit_text() {
 
 }  // namespace
 
-void add_memory_lock_options(CLI::App& cli, bool& lock) {
+void add_memory_lock_options(Command& cli, bool& lock) {
   cli.add_flag_callback(
          "--mlock", [&lock] { lock = true; }, "read the weights first, and keep them in memory")
       ->trigger_on_parse();

@@ -1,6 +1,5 @@
 #include "common/model_path.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <vector>
@@ -68,7 +67,7 @@ std::string model_file(const std::string& path) {
   return models.front();
 }
 
-void add_model_place_options(CLI::App& cli, ModelPlace& place) {
+void add_model_place_options(Command& cli, ModelPlace& place) {
   cli.add_option("-m,--model", place.path, "GGUF file; of a split model, any part; or a folder with one model")
       ->type_name("MODEL")
       ->take_last();
@@ -83,7 +82,7 @@ void add_model_place_options(CLI::App& cli, ModelPlace& place) {
   cli.add_flag_callback(
       "--offline", [] {}, "accepted: nothing is ever fetched");
   cli.final_callback([&cli, &place] {
-    const bool command = !cli.get_subcommands().empty();  // which was given and needs no model
+    const bool command = cli.has_parsed_subcommand();  // which was given and needs no model
     if (!place.path.empty() || !place.hub_name.empty()) return resolve(place);
     if (!command) throw Error(ErrorKind::Usage, "no model: give one with --model FILE (-m)");
   });

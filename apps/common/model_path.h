@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 
 namespace llm::app {
 
@@ -15,7 +15,7 @@ struct ModelPlace {
 
 /// -m, -hf, -hff, --offline. When the command line is parsed, `path` becomes the file that is meant. Throws
 /// ErrorKind::Usage if there is no model and no command that needs none, or two of them.
-void add_model_place_options(CLI::App&, ModelPlace&);
+void add_model_place_options(Command&, ModelPlace&);
 
 /// The path itself, or the model's file in the folder that it names. Throws ErrorKind::Model if there is none in it,
 /// ErrorKind::Usage if there are several, naming them.

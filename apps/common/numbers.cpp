@@ -1,7 +1,6 @@
 // Parsing of numbers given on the command line.
 #include "common/numbers.h"
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -70,8 +69,8 @@ double parse_real(std::string_view option, std::string_view text, double min, do
   return *value;
 }
 
-CLI::Option* add_integer_option(CLI::App& cli, const std::string& names, std::function<void(std::int64_t)> set,
-                                std::int64_t min, std::int64_t max, const std::string& help) {
+Option* add_integer_option(Command& cli, const std::string& names, std::function<void(std::int64_t)> set,
+                           std::int64_t min, std::int64_t max, const std::string& help) {
   const std::string name = names.substr(0, names.find(','));
   const auto parse = [set = std::move(set), name, min, max](const std::string& text) {
     set(parse_integer(name, text, min, max));
@@ -79,8 +78,8 @@ CLI::Option* add_integer_option(CLI::App& cli, const std::string& names, std::fu
   return cli.add_option_function<std::string>(names, parse, help)->type_name("N")->take_last();
 }
 
-CLI::Option* add_real(CLI::App& cli, const std::string& names, float& target, double min, double max,
-                      const std::string& help) {
+Option* add_real(Command& cli, const std::string& names, float& target, double min, double max,
+                 const std::string& help) {
   const std::string name = names.substr(0, names.find(','));
   const auto set = [&target, name, min, max](const std::string& text) {
     target = static_cast<float>(parse_real(name, text, min, max));

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 
 namespace llm::app {
 
@@ -19,15 +19,15 @@ std::int64_t parse_integer(std::string_view option, std::string_view text, std::
 double parse_real(std::string_view option, std::string_view text, double min, double max);
 
 /// Options with such values. T: int or std::int64_t.
-CLI::Option* add_integer_option(CLI::App& cli, const std::string& names, std::function<void(std::int64_t)> set,
-                                std::int64_t min, std::int64_t max, const std::string& help);
+Option* add_integer_option(Command& cli, const std::string& names, std::function<void(std::int64_t)> set,
+                           std::int64_t min, std::int64_t max, const std::string& help);
 template <class T>
-CLI::Option* add_integer(CLI::App& cli, const std::string& names, T& target, std::int64_t min, std::int64_t max,
-                         const std::string& help) {
+Option* add_integer(Command& cli, const std::string& names, T& target, std::int64_t min, std::int64_t max,
+                    const std::string& help) {
   const auto set = [&target](std::int64_t value) { target = static_cast<T>(value); };
   return add_integer_option(cli, names, set, min, max, help);
 }
-CLI::Option* add_real(CLI::App& cli, const std::string& names, float& target, double min, double max,
-                      const std::string& help);
+Option* add_real(Command& cli, const std::string& names, float& target, double min, double max,
+                 const std::string& help);
 
 }  // namespace llm::app

@@ -52,8 +52,11 @@ bool is_word(const std::string& part) {
   });
 }
 
-OptionRow row(const CLI::Option& option, std::span<const Alias> aliases) {
+OptionRow row(const Command& command, const CLI::Option& option, std::span<const Alias> aliases) {
   OptionRow r{.option = &option, .names = names_of(option, aliases)};
+  const CLI::App& app = command.parser();
+  r.required = option.get_required();
+  r.asks_for_help = &option == app.get_help_ptr() || &option == app.get_help_all_ptr();
   if (option.get_items_expected_min() > 0) {
     r.value = option.get_option_text().empty() ? option.get_type_name() : option.get_option_text();
   }
@@ -80,37 +83,33 @@ std::string take_section(std::string& text, std::string_view mark) {
 
 }  // namespace
 
-std::vector<OptionGroup> option_groups(const CLI::App& app, std::span<const Alias> aliases) {
+std::vector<OptionGroup> option_groups(const Command& command, std::span<const Alias> aliases) {
   std::vector<OptionGroup> groups;
-  for (const std::string& name : app.get_groups()) {
+  for (const std::string& name : command.parser().get_groups()) {
     if (name.empty()) continue;
     OptionGroup group{.name = name, .rows = {}};
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->get_group() == name && option->nonpositional()) group.rows.push_back(row(*option, aliases));
+    for (const CLI::Option* option : command.parser().get_options()) {
+      if (option->get_group() == name && option->nonpositional()) group.rows.push_back(row(command, *option, aliases));
     }
     if (!group.rows.empty()) groups.push_back(std::move(group));
   }
   return groups;
 }
 
-std::vector<OptionRow> positionals(const CLI::App& app) {
+std::vector<OptionRow> positionals(const Command& command) {
   std::vector<OptionRow> rows;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_positional() && !option->nonpositional()) rows.push_back(row(*option, {}));
+  for (const CLI::Option* option : command.parser().get_options()) {
+    if (option->get_positional() && !option->nonpositional()) rows.push_back(row(command, *option, {}));
   }
   return rows;
 }
 
-std::vector<const CLI::App*> commands(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App* a) { return !a->get_group().empty(); });
+std::string full_name(const Command& command) {
+  return command.parent() == nullptr ? command.name() : full_name(*command.parent()) + " " + command.name();
 }
 
-std::string full_name(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + " " + app.get_name();
-}
-
-Description description(const CLI::App& app) {
-  std::string text = app.get_description();
+Description description(const Command& command) {
+  std::string text = command.parser().get_description();
   Description d;
   d.examples = take_section(text, "\n\nExamples:\n");
   const std::size_t end = text.find("\n\n");

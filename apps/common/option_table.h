@@ -1,4 +1,4 @@
-// The options of a program as rows. A program's CLI::App is the only table of them: help, manual pages, completions,
+// The options of a program as rows. A program's Command is the only table of them: help, manual pages, completions,
 // environment variables and configuration files are read from it, through here.
 //
 // A value's type is written for people: FILE, N, text|json. What is in lower case is the word itself, upper case stands
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 
 namespace llm::app {
 
@@ -41,6 +41,8 @@ struct OptionRow {
   std::string value = {};               ///< type of the value; empty for a flag
   std::vector<std::string> words = {};  ///< the values that are words
   bool takes_model = false, takes_file = false;
+  bool required = false;
+  bool asks_for_help = false;
   const std::string& meaning() const;
 };
 struct OptionGroup {
@@ -49,18 +51,17 @@ struct OptionGroup {
 };
 
 /// In the order of their declaration, without what is hidden (of the empty group) and without positional arguments.
-std::vector<OptionGroup> option_groups(const CLI::App&, std::span<const Alias> aliases);
+std::vector<OptionGroup> option_groups(const Command&, std::span<const Alias> aliases);
 /// The arguments that have no name.
-std::vector<OptionRow> positionals(const CLI::App&);
-std::vector<const CLI::App*> commands(const CLI::App&);
+std::vector<OptionRow> positionals(const Command&);
 /// "llm-inspect split"
-std::string full_name(const CLI::App&);
+std::string full_name(const Command&);
 
 /// A program's description in its parts: what it does, more sections ("Types:"), the examples.
 struct Description {
   std::string intro, sections, examples;
 };
-Description description(const CLI::App&);
+Description description(const Command&);
 /// Of every program, in help and manual.
 inline constexpr std::string_view kNumbersText =
     "Numbers take the suffixes k, K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024).";

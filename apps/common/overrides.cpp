@@ -1,6 +1,5 @@
 #include "common/overrides.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -69,7 +68,7 @@ KeyOverride parse_override(const std::string& item) {
 
 // --- the rotary embedding ---
 
-void add_rope_options(CLI::App& cli, RopeChoice& rope) {
+void add_rope_options(Command& cli, RopeChoice& rope) {
   const auto option = [&cli](const std::string& name, const std::string& type, const std::string& help, auto set) {
     cli.add_option_function<std::string>(name, set, help)->type_name(type)->take_last();
   };
@@ -181,8 +180,8 @@ class RopeKeys {
       warn(choice_.original_context->option, "nothing is mixed without yarn");
   }
 
-  /// The context before any scaling: what yarn goes by. Where the file does not say, yarn takes its context as it is, as
-  /// llama.cpp does; of a file with another scaling that is the scaled one.
+  /// The context before any scaling: what yarn goes by. Where the file does not say, yarn takes its context as it is,
+  /// as llama.cpp does; of a file with another scaling that is the scaled one.
   std::int64_t unscaled() const {
     if (choice_.original_context && choice_.original_context->value > 0) return choice_.original_context->value;
     if (const std::int64_t original = integer("rope.scaling.original_context_length"); original > 0) return original;
@@ -236,7 +235,7 @@ std::vector<KeyOverride> parse_overrides(const std::string& text) {
   return list;
 }
 
-void add_override_options(CLI::App& cli, FileOverrides& o) {
+void add_override_options(Command& cli, FileOverrides& o) {
   const auto add = [&o](const std::vector<std::string>& given) {
     o.keys.clear();
     for (const std::string& text : given) {
@@ -247,7 +246,7 @@ void add_override_options(CLI::App& cli, FileOverrides& o) {
          std::string(kOption), add,
          "values that count instead of the file's metadata; TYPE is int, float, bool or str; a list, or repeatable")
       ->type_name("KEY=TYPE:VALUE")
-      ->allow_extra_args(false);
+      ->one_value();
   add_rope_options(cli, o.rope);
 }
 

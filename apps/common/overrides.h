@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "gguf/file.h"
 
 namespace llm::app {
@@ -41,7 +41,7 @@ struct FileOverrides {
   void apply(GgufFile&, Warnings&) const;
 };
 
-void add_override_options(CLI::App&, FileOverrides&);
+void add_override_options(Command&, FileOverrides&);
 
 /// The items of "KEY=TYPE:VALUE,...". Throws ErrorKind::Usage.
 std::vector<KeyOverride> parse_overrides(const std::string& text);

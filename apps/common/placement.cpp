@@ -1,6 +1,5 @@
 #include "common/placement.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <vector>
 
@@ -63,7 +62,7 @@ PlacementOptions on_gpus(const Placement& p, const GpuReport& report) {
   return o;
 }
 
-void add_device_options(CLI::App& cli, Placement& p) {
+void add_device_options(Command& cli, Placement& p) {
   const auto set_devices = [&p](const std::string& text) {
     if (text == "none") {
       p.host_option = "--device none";
@@ -117,7 +116,7 @@ int parse_gpu_layers(std::string_view option, std::string_view text) {
   }
 }
 
-void add_placement_options(CLI::App& cli, Placement& p) {
+void add_placement_options(Command& cli, Placement& p) {
   cli.add_option_function<std::string>(
          "--gpu-layers,--n-gpu-layers",
          [&p](const std::string& text) { p.gpu_layers = parse_gpu_layers("--gpu-layers", text); },

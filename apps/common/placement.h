@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "backend/cuda/gpus.h"
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "runtime/device_choice.h"
 #include "runtime/placement.h"
 
@@ -27,7 +27,7 @@ struct Placement {
 std::string gpu_text(const Gpu&);
 
 /// -ngl, -cmoe, -ncmoe, --device, -sm, -ts, -mg, --no-kv-offload, --list-devices, --backend.
-void add_placement_options(CLI::App&, Placement&);
+void add_placement_options(Command&, Placement&);
 
 /// "5", "auto" or "all". Throws ErrorKind::Usage.
 int parse_gpu_layers(std::string_view option, std::string_view text);

@@ -242,7 +242,7 @@ std::vector<std::string> names_of(const CLI::Option& option) {
 
 }  // namespace
 
-void add_config_option(CLI::App& cli) {
+void add_config_option(Command& cli) {
   // ArgumentWalk has read it, before CLI11 sees the line.
   cli.add_option_function<std::string>(
          std::string(kConfig), [](const std::string&) {}, "options from this file, lines of name = value in TOML")

@@ -5,12 +5,12 @@
 #include <set>
 #include <string>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "common/option_table.h"
 
 namespace llm::app {
 
-void add_config_option(CLI::App&);
+void add_config_option(Command&);
 
 /// Gives the options what is set elsewhere, but for those in `given`. `config` is the file of --config; empty: that of
 /// LLM_RUN_CONFIG, if there is one. Throws ErrorKind::Usage naming the variable, or file and line. A variable that

@@ -1,6 +1,5 @@
 #include "options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <string>
@@ -30,7 +29,7 @@ constexpr std::string_view kDescription =
     "  llm-bench -m model.gguf -p 512,2048 -n 64 -d 0,8192 -np 1,8 -o json --roofline";
 
 /// A list option: values separated by commas, or given several times, or both.
-void add_list(CLI::App& cli, const std::string& names, std::vector<int>& list, std::int64_t min, std::int64_t max,
+void add_list(app::Command& cli, const std::string& names, std::vector<int>& list, std::int64_t min, std::int64_t max,
               const std::string& help) {
   const std::string name = names.substr(0, names.find(','));
   const auto set = [&list, name, min, max](const std::vector<std::string>& given) {
@@ -43,7 +42,7 @@ void add_list(CLI::App& cli, const std::string& names, std::vector<int>& list, s
       }
     }
   };
-  cli.add_option_function<std::vector<std::string>>(names, set, help)->type_name("N")->allow_extra_args(false);
+  cli.add_option_function<std::vector<std::string>>(names, set, help)->type_name("N")->one_value();
 }
 
 void sort_unique(std::vector<int>& list) {
@@ -58,7 +57,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   o.generated = {128};
   o.depths = {0};
   o.parallel = {1};
-  CLI::App cli{std::string(kDescription)};
+  app::Command cli{std::string(kDescription)};
   app::add_model_options(cli, o.model);
   add_list(cli, "-p,--n-prompt", o.prompts, 0, kMaxTokens, "prompt lengths; 0: none (default 512)");
   add_list(cli, "-n,--n-gen", o.generated, 0, kMaxTokens, "numbers of generated tokens; 0: none (default 128)");

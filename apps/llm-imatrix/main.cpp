@@ -1,5 +1,4 @@
 // llm-imatrix: how much each column of a model's matrices matters on a text, for llm-quantize.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -44,7 +43,7 @@ struct Options {
 };
 
 std::optional<int> read_options(int argc, char** argv, Options& o) {
-  CLI::App cli{kDescription};
+  app::Command cli{kDescription};
   app::add_model_options(cli, o.model);
   cli.add_option("-f,--file", o.text, "the text, - for stdin")->type_name("FILE")->required()->take_last();
   cli.add_option("-o,--output-file", o.output, "file to write (default imatrix.gguf)")->type_name("FILE")->take_last();
@@ -52,7 +51,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::add_integer(cli, "--chunks", o.chunks, 1, app::kMaxInt32, "use only the first N chunks (default: all)");
   cli.add_option("--in-file", o.earlier, "add to an earlier matrix of this model; may be repeated")
       ->type_name("FILE")
-      ->allow_extra_args(false);
+      ->one_value();
   cli.add_flag_callback(
       "--process-output", [&o] { o.last = LastProduct::Watch; }, "also the matrix that gives the logits");
   cli.add_flag_callback(

@@ -1,5 +1,4 @@
 // llm-inspect: looks into model files without running them, checks, splits and merges them.
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "base/error.h"
@@ -35,22 +34,22 @@ struct Commands {
   MergeOptions merge;
 };
 
-CLI::App* add_command(CLI::App& cli, const std::string& name, const std::string& help, std::string& file) {
-  CLI::App* command = cli.add_subcommand(name, help);
+app::Command* add_command(app::Command& cli, const std::string& name, const std::string& help, std::string& file) {
+  app::Command* command = cli.add_subcommand(name, help);
   command->fallthrough();
   command->add_option("file", file, "GGUF file; of a split model, any part")->type_name("MODEL")->required();
   return command;
 }
 
-CLI::App* add_show(CLI::App& cli, ShowOptions& o) {
-  CLI::App* command =
+app::Command* add_show(app::Command& cli, ShowOptions& o) {
+  app::Command* command =
       add_command(cli, "show", "metadata, tensors, sizes, and what would be used here to run it", o.file);
   command->add_flag("--json", o.json, "one JSON object");
   return command;
 }
 
-CLI::App* add_tokenize(CLI::App& cli, TokenizeOptions& o) {
-  CLI::App* command = add_command(cli, "tokenize", "text to tokens: a line with id and piece for each", o.file);
+app::Command* add_tokenize(app::Command& cli, TokenizeOptions& o) {
+  app::Command* command = add_command(cli, "tokenize", "text to tokens: a line with id and piece for each", o.file);
   command->add_option("--text", o.text, "the text")->type_name("TEXT")->take_last();
   command->add_option("-f,--file", o.text_file, "a file with the text, taken byte for byte; - is stdin")
       ->type_name("FILE")
@@ -64,8 +63,8 @@ CLI::App* add_tokenize(CLI::App& cli, TokenizeOptions& o) {
   return command;
 }
 
-CLI::App* add_render(CLI::App& cli, RenderOptions& o) {
-  CLI::App* command = cli.add_subcommand("render", "a conversation as the prompt that a chat template makes of it");
+app::Command* add_render(app::Command& cli, RenderOptions& o) {
+  app::Command* command = cli.add_subcommand("render", "a conversation as the prompt that a chat template makes of it");
   command->fallthrough();
   command->add_option("file", o.file, "GGUF file with the template; may be left out with --template-file")
       ->type_name("FILE");
@@ -89,8 +88,8 @@ CLI::App* add_render(CLI::App& cli, RenderOptions& o) {
   return command;
 }
 
-CLI::App* add_graph(CLI::App& cli, GraphOptions& o) {
-  CLI::App* command = add_command(cli, "graph", "the graph of a step", o.file);
+app::Command* add_graph(app::Command& cli, GraphOptions& o) {
+  app::Command* command = add_command(cli, "graph", "the graph of a step", o.file);
   app::add_integer(*command, "--tokens", o.tokens, 1, kMaxBatchTokens, "tokens of the step (default 1)");
   const auto set_format = [&o](const std::string& text) {
     if (text != "text" && text != "dot")
@@ -104,8 +103,8 @@ CLI::App* add_graph(CLI::App& cli, GraphOptions& o) {
   return command;
 }
 
-CLI::App* add_verify(CLI::App& cli, VerifyOptions& o) {
-  CLI::App* command = add_command(
+app::Command* add_verify(app::Command& cli, VerifyOptions& o) {
+  app::Command* command = add_command(
       cli, "verify", "reads everything: structure, NaN and infinite scales, SHA-256 of files and tensors", o.file);
   command->add_option("--sha256", o.sha256, "the file's sum, or a file of sums as sha256sum writes them")
       ->type_name("SUM|FILE")
@@ -115,14 +114,14 @@ CLI::App* add_verify(CLI::App& cli, VerifyOptions& o) {
   return command;
 }
 
-void add_output_flags(CLI::App& command, bool& dry_run, app::Existing& existing) {
+void add_output_flags(app::Command& command, bool& dry_run, app::Existing& existing) {
   command.add_flag("--dry-run", dry_run, "only print what would be written");
   command.add_flag_callback(
       "--force", [&existing] { existing = app::Existing::Replace; }, "replace files that exist");
 }
 
-CLI::App* add_split(CLI::App& cli, SplitOptions& o) {
-  CLI::App* command = add_command(cli, "split", "one file into PREFIX-00001-of-0000N.gguf and so on", o.file);
+app::Command* add_split(app::Command& cli, SplitOptions& o) {
+  app::Command* command = add_command(cli, "split", "one file into PREFIX-00001-of-0000N.gguf and so on", o.file);
   command->add_option("prefix", o.prefix, "of the files to write")->type_name("PREFIX")->required();
   app::add_integer(*command, "--max-tensors,--split-max-tensors", o.limits.tensors, 1, app::kMaxInt32,
                    "most tensors in a file");
@@ -133,24 +132,24 @@ CLI::App* add_split(CLI::App& cli, SplitOptions& o) {
   return command;
 }
 
-CLI::App* add_merge(CLI::App& cli, MergeOptions& o) {
-  CLI::App* command = add_command(cli, "merge", "a set of files into one", o.file);
+app::Command* add_merge(app::Command& cli, MergeOptions& o) {
+  app::Command* command = add_command(cli, "merge", "a set of files into one", o.file);
   command->add_option("output", o.output, "file to write")->type_name("OUT")->required();
   add_output_flags(*command, o.dry_run, o.existing);
   return command;
 }
 
 int body(int argc, char** argv) {
-  CLI::App cli{kDescription};
+  app::Command cli{kDescription};
   Commands options;
-  CLI::App* const show_command = add_show(cli, options.show);
-  CLI::App* const tokenize_command = add_tokenize(cli, options.tokenize);
-  CLI::App* const render_command = add_render(cli, options.render);
-  CLI::App* const graph_command = add_graph(cli, options.graph);
-  CLI::App* const verify_command = add_verify(cli, options.verify);
-  CLI::App* const split_command = add_split(cli, options.split);
-  CLI::App* const merge_command = add_merge(cli, options.merge);
-  cli.require_subcommand(1);
+  app::Command* const show_command = add_show(cli, options.show);
+  app::Command* const tokenize_command = add_tokenize(cli, options.tokenize);
+  app::Command* const render_command = add_render(cli, options.render);
+  app::Command* const graph_command = add_graph(cli, options.graph);
+  app::Command* const verify_command = add_verify(cli, options.verify);
+  app::Command* const split_command = add_split(cli, options.split);
+  app::Command* const merge_command = add_merge(cli, options.merge);
+  cli.require_subcommand();
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv)) return *code;
   if (show_command->parsed()) show(options.show);

@@ -1,5 +1,4 @@
 // llm-perplexity: how well a model predicts a text, and how far its predictions are from another's.
-#include <CLI/CLI.hpp>
 #include <array>
 #include <cmath>
 #include <memory>
@@ -49,7 +48,7 @@ struct Options {
 constexpr std::array kAliases{app::Alias{"-ctk", "--cache-type-k"}, app::Alias{"-ctv", "--cache-type-v"}};
 
 std::optional<int> read_options(int argc, char** argv, Options& o) {
-  CLI::App cli{kDescription};
+  app::Command cli{kDescription};
   app::add_model_options(cli, o.model);
   const auto add_file = [&cli](const std::string& names, std::string& file, const std::string& help) {
     cli.add_option(names, file, help)->type_name("FILE")->take_last();

@@ -1,6 +1,5 @@
 #include "options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <vector>
@@ -105,7 +104,7 @@ std::string types_help() {
 }  // namespace
 
 std::optional<int> read_options(int argc, char** argv, Options& o) {
-  CLI::App cli{std::string(kDescription) + "\n\n" + types_help()};
+  app::Command cli{std::string(kDescription) + "\n\n" + types_help()};
   std::vector<std::string> words;
   cli.add_option("files", words, "IN.gguf OUT.gguf TYPE; with --dry-run OUT may be left out")
       ->type_name("IN OUT TYPE")
@@ -120,7 +119,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
          },
          "a type for tensors whose names match a regular expression; may be repeated, the first match counts")
       ->type_name("PATTERN=TYPE")
-      ->allow_extra_args(false);
+      ->one_value();
   const auto add_type = [&cli](const std::string& name, std::optional<DType>& type, const std::string& help) {
     cli.add_option_function<std::string>(
            name, [&type](const std::string& text) { type = matrix_type(text); }, help)

@@ -1,6 +1,5 @@
 #include "accepted_options.h"
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
 
@@ -36,7 +35,7 @@ constexpr AcceptedValue kValues[] = {
     {"--cpu-strict", "0", "0", "threads may move among the processors that they are given"},
 };
 
-void add_value(CLI::App& cli, const AcceptedValue& v) {
+void add_value(Command& cli, const AcceptedValue& v) {
   const std::string names = v.names, name = names.substr(0, names.find(','));
   const auto accept = [&v, name](const std::string& text) {
     if (has_name(v.accepted, text)) return;
@@ -48,7 +47,7 @@ void add_value(CLI::App& cli, const AcceptedValue& v) {
 
 }  // namespace
 
-void add_accepted_options(CLI::App& cli) {
+void add_accepted_options(Command& cli) {
   for (const AcceptedFlag& f : kFlags) {
     cli.add_flag_callback(
         f.names, [] {}, f.meaning);

@@ -2,10 +2,10 @@
 // working. Asked for anything else, they are refused with the reason.
 #pragma once
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 
 namespace llm::app {
 
-void add_accepted_options(CLI::App&);
+void add_accepted_options(Command&);
 
 }  // namespace llm::app

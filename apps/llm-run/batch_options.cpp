@@ -1,7 +1,5 @@
 #include "batch_options.h"
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "batch_request.h"
 #include "common/numbers.h"
@@ -46,7 +44,7 @@ std::string_view given_without_batch(const BatchOptions& o) {
 
 }  // namespace
 
-void add_batch_options(CLI::App& cli, BatchOptions& o) {
+void add_batch_options(Command& cli, BatchOptions& o) {
   const auto text = [&cli](const std::string& names, auto set, const std::string& help, const std::string& type) {
     cli.add_option_function<std::string>(names, set, help)->type_name(type)->take_last()->group("Batch");
   };

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 
 namespace llm::app {
 
@@ -28,7 +28,7 @@ struct BatchOptions {
   bool wanted() const { return !input.empty(); }
 };
 
-void add_batch_options(CLI::App&, BatchOptions&);
+void add_batch_options(Command&, BatchOptions&);
 /// Throws ErrorKind::Usage for options that do not go together.
 void check_batch_options(const BatchOptions&);
 

@@ -1,6 +1,5 @@
 #include "constraint_options.h"
 
-#include <CLI/CLI.hpp>
 #include <utility>
 
 #include "common/input.h"
@@ -9,12 +8,11 @@
 namespace llm::app {
 namespace {
 
-void add_text(CLI::App& cli, const char* names, std::optional<std::string>& target, const char* type,
-              const char* help) {
+void add_text(Command& cli, const char* names, std::optional<std::string>& target, const char* type, const char* help) {
   cli.add_option(names, target, help)->type_name(type)->take_last()->group("Constraint");
 }
 
-void add_file(CLI::App& cli, const char* names, std::string& target, const char* help) {
+void add_file(Command& cli, const char* names, std::string& target, const char* help) {
   cli.add_option(names, target, help)->type_name("FILE")->take_last()->group("Constraint");
 }
 
@@ -47,7 +45,7 @@ Grammar compile_schema(const std::string& text, const std::string& file) {
 
 }  // namespace
 
-void add_constraint_options(CLI::App& cli, ConstraintChoice& c) {
+void add_constraint_options(Command& cli, ConstraintChoice& c) {
   add_text(cli, "--grammar", c.grammar, "GBNF", "the answer follows this grammar, in llama.cpp's notation");
   add_file(cli, "--grammar-file", c.grammar_file, "... the grammar in this file, - for stdin");
   add_text(cli, "-j,--json-schema", c.schema, "SCHEMA", "the answer is JSON that this schema allows; {}: any object");
@@ -55,7 +53,7 @@ void add_constraint_options(CLI::App& cli, ConstraintChoice& c) {
   add_text(cli, "--regex", c.regex, "PATTERN", "the whole answer matches this regular expression");
   cli.add_option("--choice", c.choices, "the answer is one of these texts; repeatable")
       ->type_name("A|B|C")
-      ->allow_extra_args(false)
+      ->one_value()
       ->group("Constraint");
 }
 

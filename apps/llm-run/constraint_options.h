@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "constrain/grammar.h"
 #include "constrain/token_masks.h"
 #include "runtime/model.h"
@@ -23,7 +23,7 @@ struct ConstraintChoice {
   }
 };
 
-void add_constraint_options(CLI::App&, ConstraintChoice&);
+void add_constraint_options(Command&, ConstraintChoice&);
 
 /// Nothing if no form is asked for. Needs no model, so that errors come before one is loaded. Prints warnings. Throws
 /// ErrorKind::Usage for more than one form or a file that cannot be read, ErrorKind::Notation for a form that cannot be

@@ -1,6 +1,5 @@
 #include "context_options.h"
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "base/error.h"
@@ -19,7 +18,7 @@ Overflow overflow(const std::string& text) {
 
 }  // namespace
 
-void add_context_options(CLI::App& cli, ContextOptions& o) {
+void add_context_options(Command& cli, ContextOptions& o) {
   const auto size = [&o](const std::string& text) { o.size = parse_integer("-c", text, 0, kMaxInt32); };
   cli.add_option_function<std::string>("-c,--ctx-size", size,
                                        "context in tokens; 0: the model's (default: grows as needed, up to what fits)")

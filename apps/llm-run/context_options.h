@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "backend/backend.h"
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "common/numbers.h"
 
 namespace llm::app {
@@ -24,6 +24,6 @@ struct ContextOptions {
   std::int64_t batch = kMaxInt32, ubatch = kMaxInt32;  ///< the smaller is the most tokens of a step
 };
 
-void add_context_options(CLI::App&, ContextOptions&);
+void add_context_options(Command&, ContextOptions&);
 
 }  // namespace llm::app

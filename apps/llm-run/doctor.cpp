@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -279,8 +278,8 @@ std::string as_json(const std::vector<Finding>& findings, const Speed& s, int th
 
 }  // namespace
 
-CLI::App* add_doctor_command(CLI::App& cli, DoctorOptions& o) {
-  CLI::App* command =
+Command* add_doctor_command(Command& cli, DoctorOptions& o) {
+  Command* command =
       cli.add_subcommand("doctor", "says what this machine offers, what is used of it, and what is wrong");
   command->fallthrough();
   command->add_flag("--json", o.json, "one JSON object");

@@ -2,14 +2,14 @@
 // features lead one to expect.
 #pragma once
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 
 namespace llm::app {
 
 struct DoctorOptions {
   bool json = false;
 };
-CLI::App* add_doctor_command(CLI::App&, DoctorOptions&);
+Command* add_doctor_command(Command&, DoctorOptions&);
 
 /// Prints a line per finding. Returns 0, or 1 if something is wrong that a run would suffer from. `threads` 0: as a run
 /// would choose. Takes about three seconds.

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 
@@ -70,14 +69,14 @@ constexpr Page kPage{.aliases = kAliases,
                      .settings = Page::Settings::FromElsewhere,
                      .gate = {.group = "Batch", .option = "--batch"}};
 
-void add_length_options(CLI::App& cli, RunOptions& o) {
+void add_length_options(Command& cli, RunOptions& o) {
   add_integer(cli, "-n,--predict,--n-predict", o.max_tokens, kUntilContextIsFull, kMaxInt32,
               "most tokens to generate (default -1: until the model ends; -2: or the context is full, whatever "
               "--on-overflow says)");
   cli.add_flag("--ignore-eos", o.ignore_end, "never sample an end token");
 }
 
-void add_chat_options(CLI::App& cli, ChatOptions& o) {
+void add_chat_options(Command& cli, ChatOptions& o) {
   const auto format = [&](const std::string& names, ChatOptions::Format f, const std::string& help) {
     cli.add_flag_callback(
            names, [&o, f] { o.format = f; }, help)
@@ -111,15 +110,15 @@ void add_chat_options(CLI::App& cli, ChatOptions& o) {
   cli.add_option("--chat-template-kwargs", o.template_kwargs,
                  "variables for the template, e.g. '{\"enable_thinking\": false}'; repeatable")
       ->option_text("JSON")
-      ->allow_extra_args(false);
+      ->one_value();
   cli.add_flag_callback(
       "--jinja", [] {}, "accepted: templates are always rendered as Jinja");
 }
 
-void add_text_options(CLI::App& cli, RunOptions& o) {
+void add_text_options(Command& cli, RunOptions& o) {
   cli.add_option("-r,--reverse-prompt,--stop", o.stop_strings, "end the answer before this text; repeatable")
       ->option_text("TEXT")
-      ->allow_extra_args(false);
+      ->one_value();
   cli.add_flag_callback(
          "-e,--escape", [&o] { o.escape = true; },
          "process \\n \\r \\t \\' \\\" \\\\ \\xHH in texts on the command line, not in files (default)")
@@ -210,7 +209,7 @@ bool wants_chat(const RunOptions& o) {
 }
 
 std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
-  CLI::App cli(
+  Command cli(
       "Answers a message, or completes a text, with a language model from a GGUF file.\n\n"
       "Examples:\n"
       "  llm-run -m chat-model.gguf -p \"Why is the sky blue?\" -sys \"Be brief.\"\n"
@@ -218,7 +217,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
       "  llm-run -m model.gguf -p \"The capital of France is\" --temp 0\n"
       "  generate-prompt | llm-run -m model.gguf > answer.txt");
   DoctorOptions doctor;
-  const CLI::App* doctor_command = add_doctor_command(cli, doctor);
+  const Command* doctor_command = add_doctor_command(cli, doctor);
   add_completion_command(cli);
   begin_group(cli, "Model");
   add_model_options(cli, o.model);

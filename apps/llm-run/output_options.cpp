@@ -1,7 +1,5 @@
 #include "output_options.h"
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "common/numbers.h"
 #include "common/terminal.h"
@@ -28,7 +26,7 @@ OutputFormat output_format(const std::string& text) {
 
 }  // namespace
 
-void add_output_options(CLI::App& cli, OutputOptions& o) {
+void add_output_options(Command& cli, OutputOptions& o) {
   const auto text = [&cli](const std::string& name, auto set, const std::string& help, const std::string& type) {
     cli.add_option_function<std::string>(name, set, help)->type_name(type)->take_last();
   };
@@ -73,7 +71,7 @@ void add_output_options(CLI::App& cli, OutputOptions& o) {
       "the exact bytes of the answer, in place of one line feed at its end");
 }
 
-void add_answer_file(CLI::App& cli, std::string& path) {
+void add_answer_file(Command& cli, std::string& path) {
   cli.add_option("-o,--output,--output-file", path,
                  "file that gets the answer, or the rows of a batch (default: stdout)")
       ->type_name("FILE")

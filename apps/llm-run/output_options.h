@@ -6,7 +6,7 @@
 #include <string>
 
 #include "answer_writer.h"
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "runtime/answer.h"
 
 namespace llm::app {
@@ -29,9 +29,9 @@ struct OutputOptions {
   std::string events;  ///< a file, or fd:N
 };
 
-void add_output_options(CLI::App&, OutputOptions&);
+void add_output_options(Command&, OutputOptions&);
 /// -o
-void add_answer_file(CLI::App&, std::string& path);
+void add_answer_file(Command&, std::string& path);
 /// Throws ErrorKind::Usage for options that need another format.
 void check_output_options(const OutputOptions&);
 /// The name of one that is given and makes sense for one answer only; empty: none.

@@ -1,6 +1,5 @@
 #include "prompt_cache.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 
@@ -11,7 +10,7 @@
 
 namespace llm::app {
 
-void add_prompt_cache_options(CLI::App& cli, PromptCacheOptions& o) {
+void add_prompt_cache_options(Command& cli, PromptCacheOptions& o) {
   cli.add_option("--prompt-cache", o.file,
                  "keep what was read of the prompt in this file, and begin with what it holds of this one")
       ->type_name("FILE")

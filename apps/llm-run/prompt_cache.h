@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "runtime/session.h"
 
 namespace llm::app {
@@ -16,7 +16,7 @@ struct PromptCacheOptions {
   bool read_only = false;
 };
 
-void add_prompt_cache_options(CLI::App&, PromptCacheOptions&);
+void add_prompt_cache_options(Command&, PromptCacheOptions&);
 /// Throws ErrorKind::Usage for what makes no sense without a file.
 void check_prompt_cache_options(const PromptCacheOptions&);
 

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "base/error.h"
@@ -42,7 +41,7 @@ std::string read_part(const PromptFile& file) {
 
 }  // namespace
 
-void add_prompt_input(CLI::App& cli, PromptInput& input) {
+void add_prompt_input(Command& cli, PromptInput& input) {
   cli.add_option("-p,--prompt", input.text,
                  "the message, or with -no-cnv the text to complete; special tokens in that are recognised")
       ->type_name("TEXT")

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 
 namespace llm::app {
 
@@ -27,7 +27,7 @@ struct PromptInput {
 };
 
 /// -p, -f, -bf.
-void add_prompt_input(CLI::App&, PromptInput&);
+void add_prompt_input(Command&, PromptInput&);
 
 /// With no prompt on the command line a stdin that is no terminal is the prompt. False if there is none at all.
 bool find_prompt(PromptInput&);

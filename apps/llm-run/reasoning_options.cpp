@@ -1,6 +1,5 @@
 #include "reasoning_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
 #include <string_view>
@@ -53,7 +52,7 @@ std::string reasoning_effort(const std::string& option, const std::string& text)
               "option " + option + ": \"" + escaped(text) + "\" is no level; there are default" + levels);
 }
 
-void add_reasoning_options(CLI::App& cli, ReasoningChoice& o) {
+void add_reasoning_options(Command& cli, ReasoningChoice& o) {
   const auto text = [&cli](const std::string& names, auto set, const std::string& help, const std::string& type) {
     cli.add_option_function<std::string>(names, set, help)->type_name(type)->take_last();
   };

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 
 namespace llm::app {
 
@@ -40,7 +40,7 @@ struct ReasoningChoice {
 /// "" for default. Throws ErrorKind::Usage, with `option` in it, for what is no level.
 std::string reasoning_effort(const std::string& option, const std::string& text);
 
-void add_reasoning_options(CLI::App&, ReasoningChoice&);
+void add_reasoning_options(Command&, ReasoningChoice&);
 /// Throws ErrorKind::Usage for options that contradict each other.
 void check_reasoning_options(const ReasoningChoice&);
 

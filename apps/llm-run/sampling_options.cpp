@@ -1,6 +1,5 @@
 #include "sampling_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -26,7 +25,7 @@ std::string default_text(const SamplingParameter& p) {
   return {buffer.data(), end.ptr};
 }
 
-void add_parameter(CLI::App& cli, const SamplingParameter& p, SamplingChoices& choices) {
+void add_parameter(Command& cli, const SamplingParameter& p, SamplingChoices& choices) {
   const std::string options(p.options);
   const std::string first = options.substr(0, options.find(','));
   const auto set = [&p, &choices, first](const std::string& text) {
@@ -42,7 +41,7 @@ void add_parameter(CLI::App& cli, const SamplingParameter& p, SamplingChoices& c
       ->group("Sampling");
 }
 
-void add_order_options(CLI::App& cli, SamplingChoices& choices) {
+void add_order_options(Command& cli, SamplingChoices& choices) {
   const auto named = [&choices](std::string_view option, auto parse) {
     return [&choices, option, parse](const std::string& text) {
       try {
@@ -179,7 +178,7 @@ void note_unread(const SamplingChoices& choices, const SamplerOptions& options) 
 
 }  // namespace
 
-void add_sampling_options(CLI::App& cli, SamplingChoices& choices) {
+void add_sampling_options(Command& cli, SamplingChoices& choices) {
   const auto set_seed = [&choices](const std::string& text) {
     const std::int64_t seed = parse_integer("-s", text, -1, std::numeric_limits<std::int64_t>::max());
     choices.seed.reset();
@@ -197,12 +196,12 @@ void add_sampling_options(CLI::App& cli, SamplingChoices& choices) {
   cli.add_option("--dry-sequence-breaker", choices.breaker_texts,
                  "text that a repetition cannot reach across, instead of \\n : \" *; repeatable; none: nothing")
       ->option_text("TEXT")
-      ->allow_extra_args(false)
+      ->one_value()
       ->group("Sampling");
   cli.add_option("-l,--logit-bias", choices.bias_texts,
                  "TOKEN_ID+BIAS, TOKEN_ID-BIAS or \"TEXT\"+BIAS (each of its tokens); -inf: never; repeatable")
       ->option_text("BIAS")
-      ->allow_extra_args(false)
+      ->one_value()
       ->group("Sampling");
 }
 

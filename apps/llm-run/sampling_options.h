@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "runtime/model.h"
 #include "runtime/sampler_options.h"
 
@@ -33,7 +33,7 @@ struct SamplingChoices {
   std::optional<std::vector<std::string>> dry_breakers;
 };
 
-void add_sampling_options(CLI::App&, SamplingChoices&);
+void add_sampling_options(Command&, SamplingChoices&);
 
 enum class Escapes : std::uint8_t { Processed, Kept };
 

@@ -1,6 +1,5 @@
 #include "speculation_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -58,7 +57,7 @@ bool wants(const SpeculationChoice& o, Type type) {
 
 }  // namespace
 
-void add_speculation_options(CLI::App& cli, SpeculationChoice& o) {
+void add_speculation_options(Command& cli, SpeculationChoice& o) {
   constexpr int kMost = static_cast<int>(kMostColumns) - 1;
   const auto option = [&](const std::string& names, const std::string& type, const std::string& help, auto set) {
     cli.add_option_function<std::string>(

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/app.h"
-#include "common/cli_fwd.h"
+#include "common/command.h"
 #include "runtime/model.h"
 #include "runtime/session.h"
 #include "runtime/speculation.h"
@@ -26,7 +26,7 @@ struct SpeculationChoice {
   std::string given;  ///< the last of these options on the command line, for messages
 };
 
-void add_speculation_options(CLI::App&, SpeculationChoice&);
+void add_speculation_options(Command&, SpeculationChoice&);
 /// Throws ErrorKind::Usage for options that contradict each other.
 void check_speculation_options(const SpeculationChoice&);
 void refuse_speculation_in_batch(const SpeculationChoice&);
