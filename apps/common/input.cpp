@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/figures.h"
 
 namespace llm::app {
 namespace {
@@ -38,9 +39,15 @@ class Descriptor {
       ErrorParts{.file = from_stdin ? "stdin" : path, .problem = std::string("cannot read: ") + std::strerror(error)});
 }
 
+[[noreturn]] void refuse_size(const std::string& path, std::size_t most) {
+  throw Error(ErrorKind::Usage, ErrorParts{.file = path == "-" ? "stdin" : path,
+                                           .problem = "has more than " + bytes_text(most) +
+                                                      ", which is more text than any context holds"});
+}
+
 }  // namespace
 
-std::string read_input(const std::string& path) {
+std::string read_input(const std::string& path, std::size_t most) {
   const Descriptor file(path);
   if (file.get() < 0) fail(path, errno);
   std::string text;
@@ -50,6 +57,7 @@ std::string read_input(const std::string& path) {
     if (n == 0) return text;
     if (n > 0) {
       text.append(buffer.data(), static_cast<std::size_t>(n));
+      if (text.size() > most) refuse_size(path, most);
     } else if (errno != EINTR) {
       fail(path, errno);
     }
@@ -67,7 +75,7 @@ std::string read_matching(const std::string& pattern) {
   for (const std::string& path : paths) {
     std::error_code unknown;
     if (std::filesystem::is_directory(path, unknown)) continue;
-    text += path + ":\n" + read_input(path);
+    text += path + ":\n" + read_input(path, kMostText);
     text += text.ends_with('\n') ? "\n" : "\n\n";
   }
   if (text.empty()) throw Error(ErrorKind::Usage, "no file matches \"" + escaped(pattern) + "\"");

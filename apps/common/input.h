@@ -1,13 +1,19 @@
 // What programs read besides models: files of text or numbers, and stdin.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
 
 namespace llm::app {
 
-/// All bytes of a file, or of stdin for "-". Throws ErrorKind::Usage for a file that cannot be read, ErrorKind::Io for
-/// stdin.
-std::string read_input(const std::string& path);
+/// Bytes of a text that can be a prompt or a part of it: more than any context holds. A device may have no end.
+inline constexpr std::size_t kMostText = std::size_t{64} << 20;
+inline constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
+
+/// All bytes of a file, or of stdin for "-". Throws ErrorKind::Usage for a file that cannot be read or has more than
+/// `most`, ErrorKind::Io for stdin.
+std::string read_input(const std::string& path, std::size_t most = kAnySize);
 
 /// The texts of all files that a shell's pattern names, each under its path. Throws ErrorKind::Usage if it names none.
 std::string read_matching(const std::string& pattern);

@@ -7,6 +7,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -233,6 +234,12 @@ void print_warnings(const Warnings& warnings) {
 std::size_t warnings_printed() { return settings().warnings; }
 
 void note(std::string_view text) { write(spdlog::level::info, text); }
+void show(std::string_view text) {
+  const Verbosity given = settings().verbosity;
+  settings().verbosity = std::max(given, Verbosity::Normal);
+  write(spdlog::level::debug, text);
+  settings().verbosity = given;
+}
 void say(std::string_view text) { write(spdlog::level::debug, text); }
 void verbose(std::string_view text) { write(spdlog::level::trace, text); }
 

@@ -36,7 +36,9 @@ void open_log_file(const std::string& path);
 void print_warnings(const Warnings&);
 /// Warnings given to print_warnings() so far, shown or not.
 std::size_t warnings_printed();
-void note(std::string_view text);     ///< `PROGRAM: note: text`
+void note(std::string_view text);  ///< `PROGRAM: note: text`
+/// What an option asks for: shown whatever the verbosity.
+void show(std::string_view text);
 void say(std::string_view text);      ///< a plain line, nothing with -q: timing, progress
 void verbose(std::string_view text);  ///< one or more plain lines with -v
 /// What was asked for and is no result: whole lines as they are, with -q, too.

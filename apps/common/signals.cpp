@@ -14,11 +14,11 @@ namespace llm::app {
 namespace {
 
 std::atomic<bool> g_stop{false};
-std::atomic<bool> g_ask{false};
+std::atomic<OnSignal> g_on_signal{OnSignal::ExitAtOnce};
 std::atomic<int> g_signal{0};
 std::atomic<const std::vector<std::string>*> g_removed{nullptr};
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
-              std::atomic<void*>::is_always_lock_free);
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<OnSignal>::is_always_lock_free &&
+              std::atomic<int>::is_always_lock_free && std::atomic<void*>::is_always_lock_free);
 
 std::atomic<const char*> g_undo_stdout{nullptr}, g_undo_stderr{nullptr};
 
@@ -39,7 +39,9 @@ void write_undo(int fd, const char* bytes) {
 }
 
 void handle(int signal) {
-  if (!g_ask.load() || g_stop.load()) end_now(128 + signal);
+  const OnSignal what = g_on_signal.load();
+  const bool again = what == OnSignal::AskAgain && g_signal.load() == SIGINT;
+  if (what == OnSignal::ExitAtOnce || (g_stop.load() && !again)) end_now(128 + signal);
   g_signal.store(signal);
   g_stop.store(true);
 }
@@ -91,7 +93,7 @@ RemovedOnSignal::~RemovedOnSignal() { g_removed.store(nullptr); }
 
 void undo_on_signal(int fd, const char* bytes) { (fd == STDOUT_FILENO ? g_undo_stdout : g_undo_stderr).store(bytes); }
 
-void on_signal(OnSignal what) { g_ask.store(what == OnSignal::AskToStop); }
+void on_signal(OnSignal what) { g_on_signal.store(what); }
 const std::atomic<bool>& stop_requested() { return g_stop; }
 bool forget_interrupt() {
   int interrupt = SIGINT;

@@ -1,5 +1,5 @@
 // Ctrl-C and termination. While nothing has been printed that could be cut, a signal ends the program at once; while an
-// answer streams, it asks for a stop after the current token. A second one always ends at once.
+// answer streams, it asks for a stop after the current token. A second one ends at once, except in a chat.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,11 @@
 
 namespace llm::app {
 
-enum class OnSignal : std::uint8_t { ExitAtOnce, AskToStop };
+enum class OnSignal : std::uint8_t {
+  ExitAtOnce,
+  AskToStop,  ///< and end at once if it was asked before
+  AskAgain,   ///< and if it was asked by Ctrl-C before, that is all: whoever taps twice wants the answer to end
+};
 
 void install_signal_handlers();
 /// A mapped file that is cut or whose disk fails while it is in use raises SIGBUS: one line and exit code 8 then.

@@ -109,8 +109,13 @@ GgufFile open_file(const VerifyOptions& o) {
     app::print_warnings(warnings);
     return file;
   } catch (const Error& e) {
-    if (o.json && e.kind() == ErrorKind::Model) app::write_stdout(dumped(json_of_error(e)));
-    throw;
+    if (e.kind() != ErrorKind::Model) throw;
+    if (o.json) app::write_stdout(dumped(json_of_error(e)));
+    const bool in_the_file = e.parts().offset || !e.parts().subject.empty();
+    if (!in_the_file || e.parts().problem.find("; ") != std::string::npos) throw;
+    ErrorParts parts = e.parts();
+    parts.problem += "; nothing behind it was looked at: fetch the file again, or convert it again";
+    throw Error(e.kind(), std::move(parts));
   }
 }
 

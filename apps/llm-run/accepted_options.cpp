@@ -23,24 +23,36 @@ constexpr AcceptedFlag kFlags[] = {
     {"--no-host", "no weights stay in page-locked memory"},
 };
 
-/// `accepted`: separated by spaces.
+/// `accepted`, and what llama.cpp takes beside it, are separated by spaces; `#` is any number.
 struct AcceptedValue {
-  const char *names, *type, *accepted, *meaning;
+  const char *names, *type, *accepted, *refused, *meaning;
 };
 constexpr AcceptedValue kValues[] = {
-    {"--flash-attn", "on|auto", "on auto 1 true enabled", "attention never writes its whole matrix"},
-    {"--fit", "off", "off 0 false disabled", "no option is changed to fit a GPU's memory, but for -ngl auto"},
-    {"--prio", "0", "0", "threads have the priority that the program was given"},
-    {"--poll", "50", "50", "threads that wait for each other spin a while, then sleep"},
-    {"--cpu-strict", "0", "0", "threads may move among the processors that they are given"},
+    {"--flash-attn", "on|auto", "on auto 1 true enabled", "off 0 false disabled",
+     "attention never writes its whole matrix"},
+    {"--fit", "off", "off 0 false disabled", "on 1 true enabled",
+     "no option is changed to fit a GPU's memory, but for -ngl auto"},
+    {"--prio", "0", "0", "#", "threads have the priority that the program was given"},
+    {"--poll", "50", "50", "#", "threads that wait for each other spin a while, then sleep"},
+    {"--cpu-strict", "0", "0", "#", "threads may move among the processors that they are given"},
 };
+
+bool is_refused(const AcceptedValue& v, const std::string& text) {
+  const bool number = !text.empty() && text.find_first_not_of("-0123456789") == std::string::npos;
+  return has_name(v.refused, text) || (number && has_name(v.refused, "#"));
+}
 
 void add_value(Command& cli, const AcceptedValue& v) {
   const std::string names = v.names, name = names.substr(0, names.find(','));
   const auto accept = [&v, name](const std::string& text) {
     if (has_name(v.accepted, text)) return;
-    throw Error(ErrorKind::Usage, "option " + name + " " + escaped(text) + " " +
-                                      reserved_because(name).value_or("is recognised, not supported yet"));
+    if (is_refused(v, text)) {
+      throw Error(ErrorKind::Usage, "option " + name + " " + escaped(text) + " " +
+                                        reserved_because(name).value_or("is recognised, not supported yet"));
+    }
+    std::string words = v.type;
+    if (const std::size_t bar = words.find('|'); bar != std::string::npos) words.replace(bar, 1, " or ");
+    throw Error(ErrorKind::Usage, "option " + name + ": \"" + escaped(text) + "\" is not " + words);
   };
   cli.add_option_function<std::string>(names, accept, v.meaning)->type_name(v.type)->take_last();
 }

@@ -26,6 +26,8 @@ const char* finish_reason(StopReason reason) {
     case StopReason::Length:
     case StopReason::ContextFull:
       return "length";
+    case StopReason::TimeUp:
+      return "timeout";
     case StopReason::Cancelled:
       return "cancelled";
   }

@@ -20,6 +20,7 @@
 #include "batch_progress.h"
 #include "batch_response.h"
 #include "batch_state.h"
+#include "batch_time.h"
 #include "common/messages.h"
 #include "common/signals.h"
 #include "plan.h"
@@ -101,6 +102,7 @@ bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
 }
 
 bool was_stopped(const BatchResult& r) { return r.reason == StopReason::Cancelled; }
+bool was_late(const BatchResult& r) { return r.reason == StopReason::TimeUp; }
 
 class BatchRun {
  public:
@@ -180,9 +182,10 @@ void BatchRun::choose_seed() {
   if (!before_) return;
   if (choices_.seed_drawn) choices_.seed = before_->seed;
   if (*choices_.seed == before_->seed) return;
-  throw Error(ErrorKind::Usage, ErrorParts{.file = path,
-                                           .problem = "the run to go on had the seed " + std::to_string(before_->seed) +
-                                                      ", not " + std::to_string(*choices_.seed) + ": leave -s out"});
+  throw Error(ErrorKind::Usage,
+              ErrorParts{.file = path,
+                         .problem = "the results there were written with the seed " + std::to_string(before_->seed) +
+                                    ", not " + std::to_string(*choices_.seed) + "; leave -s out"});
 }
 
 void BatchRun::read_rows() {
@@ -342,7 +345,7 @@ void BatchRun::encode(std::size_t index) {
             .prompt_tokens = static_cast<std::int64_t>(prompt.tokens.size())};
   work.choices.resize(choices);
   for (std::size_t c = 0; c < choices; ++c) {
-    BatchRow row{prompt.tokens, answer_options(r, common_)};
+    BatchRow row{prompt.tokens, answer_options(r, common_), options_.output.max_seconds};
     row.answer.reasoning = prompt.reasoning;
     row.answer.row += c;
     row.answer.constraint = constraint_of(r.changes);
@@ -398,9 +401,16 @@ void BatchRun::finished(BatchResult&& result) {
   if (bad != choices.end()) return fail_row(work.index, failure_of(*bad->error));
   // A row that was stopped, if only in one of its choices, has no result: it is run again when the batch goes on.
   if (std::any_of(choices.begin(), choices.end(), was_stopped)) return;
-  put(work.index,
-      answer_line(requests_[work.index], choices, work.index + 1,
-                  {state_.model.at("name").get<std::string>(), model_->tokenizer()}, work.shape, work.prompt_tokens));
+  const BatchRequest& request = requests_[work.index];
+  const AnsweringModel model{state_.model.at("name").get<std::string>(), model_->tokenizer()};
+  const std::size_t number = work.index + 1;
+  if (std::any_of(choices.begin(), choices.end(), was_late)) {
+    put(work.index,
+        timeout_line(request, choices, number, model, work.shape, work.prompt_tokens, *options_.output.max_seconds));
+    ++failed_;
+    return;
+  }
+  put(work.index, answer_line(request, choices, number, model, work.shape, work.prompt_tokens));
   ++answered_;
 }
 
@@ -460,7 +470,7 @@ void BatchRun::plan_of_what_is_done() {
   print_batch_progress(answered, failed, requests_.size() - answered - failed);
 }
 
-/// What run() would do, without weights and without touching the output.
+/// What run() would do, without touching the output.
 int BatchRun::plan() {
   choose_seed();
   read_rows();
@@ -472,7 +482,12 @@ int BatchRun::plan() {
   std::vector<std::span<const Token>> prompts;
   for (const BatchRow& row : rows_) prompts.emplace_back(row.prompt);
   print_batch_plan(measure_batch(prompts), requests_.size(), failed_);
-  return rows_.empty() ? 0 : print_memory_plan(*model_, session_of(rows_at_once()));
+  if (rows_.empty()) return 0;
+  const int parallel = rows_at_once();
+  const SessionOptions session = session_of(parallel);
+  const int code = print_memory_plan(*model_, session);
+  if (code == 0) print_time_plan(*model_, session, rows_, parallel);
+  return code;
 }
 
 void BatchRun::compute() {

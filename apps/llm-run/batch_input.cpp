@@ -2,6 +2,7 @@
 
 #include <csv.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -34,8 +35,9 @@ void for_each_line(std::string_view text, const std::function<bool(std::string_v
 /// libcsv calls back with fields and ends of rows.
 class CsvReader {
  public:
-  CsvReader(const std::string& path, const std::function<bool(const Json& columns, std::size_t line)>& row)
-      : path_(path), row_(row) {
+  CsvReader(const std::string& path, const RowRules& rules,
+            const std::function<bool(const Json& columns, std::size_t line)>& row)
+      : path_(path), rules_(rules), row_(row) {
     if (csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI) != 0) throw std::bad_alloc();
     csv_set_space_func(&parser_, [](unsigned char) { return 0; });  // spaces around a field are part of it
   }
@@ -51,16 +53,22 @@ class CsvReader {
         in_row_ = true;
         row_line_ = line_;
       }
-      if (csv_parse(&parser_, text.data() + at, 1, on_field, on_row, this) != 1) fail(reason());
+      if (in_row_ && !in_field_) {
+        in_field_ = true;
+        field_line_ = line_;
+      }
+      if (csv_parse(&parser_, text.data() + at, 1, on_field, on_row, this) != 1) fail_at(line_, reason());
       if (text[at] == '\n') ++line_;
     }
-    if (!done_ && csv_fini(&parser_, on_field, on_row, this) != 0) fail("a quoted field has no end");
+    if (!done_ && csv_fini(&parser_, on_field, on_row, this) != 0)
+      fail_at(field_line_, "the quote that opens here is never closed");
     if (error_) std::rethrow_exception(error_);
   }
 
  private:
   static void on_field(void* bytes, std::size_t size, void* self) {
     auto& reader = *static_cast<CsvReader*>(self);
+    reader.in_field_ = false;
     reader.fields_.emplace_back(static_cast<const char*>(bytes), size);
   }
   /// Exceptions do not cross the C library.
@@ -81,6 +89,7 @@ class CsvReader {
     if (header_.empty()) {
       header_ = std::move(fields);
       refuse_equal_columns();
+      require_template_columns();
       return;
     }
     if (fields.size() == 1 && fields[0].empty()) return;
@@ -92,6 +101,14 @@ class CsvReader {
     done_ = !row_(columns, row_line_);
   }
 
+  void require_template_columns() const {
+    if (!rules_.template_row) return;
+    for (const std::string& name : template_columns(*rules_.template_row)) {
+      if (std::find(header_.begin(), header_.end(), name) != header_.end()) continue;
+      throw Error(ErrorKind::Usage, ErrorParts{.file = path_, .problem = no_column(name, header_)});
+    }
+  }
+
   void refuse_equal_columns() const {
     std::set<std::string_view> names;
     for (const std::string& name : header_) {
@@ -101,19 +118,22 @@ class CsvReader {
 
   std::string reason() {
     const int error = csv_error(&parser_);
-    return error == CSV_EPARSE ? "a field with quotes in it must be quoted, and they be doubled" : csv_strerror(error);
+    if (error != CSV_EPARSE) return csv_strerror(error);
+    if (field_line_ == line_) return "a field with quotes in it must be quoted, and they be doubled";
+    return "a quote inside of the quoted field that begins on line " + std::to_string(field_line_) +
+           ": either its end is missing there, or a quote in it is not doubled";
   }
 
-  [[noreturn]] void fail(std::string_view why) { fail_at(line_, std::string(why)); }
   [[noreturn]] void fail_at(std::size_t line, const std::string& why) const {
     throw Error(ErrorKind::Usage, ErrorParts{.file = path_, .problem = "line " + std::to_string(line) + ": " + why});
   }
 
   const std::string& path_;
+  const RowRules& rules_;
   const std::function<bool(const Json&, std::size_t)>& row_;
   csv_parser parser_{};
-  std::size_t line_ = 1, row_line_ = 1;
-  bool in_row_ = false;
+  std::size_t line_ = 1, row_line_ = 1, field_line_ = 1;
+  bool in_row_ = false, in_field_ = false;
   std::vector<std::string> header_, fields_;
   bool done_ = false;
   std::exception_ptr error_;
@@ -129,6 +149,15 @@ void refuse_duplicates(const std::string& path, const std::vector<BatchRequest>&
                            .problem = "id \"" + escaped(r.id) + "\" is on line " + std::to_string(first->second) +
                                       " and on line " + std::to_string(r.line) + ": results are found by their id"});
   }
+}
+
+/// A name that no row has is a mistake of the template, not of the rows.
+void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequest>& rows) {
+  const BatchRequest& first = rows.front();
+  const bool all = !first.missing_column.empty() && std::all_of(rows.begin(), rows.end(), [&](const BatchRequest& r) {
+    return r.missing_column == first.missing_column;
+  });
+  if (all) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = first.failure->message});
 }
 
 }  // namespace
@@ -157,7 +186,7 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
     const std::function<bool(const Json&, std::size_t)> row = [&](const Json& columns, std::size_t line) {
       return add(request_from_columns(columns, line, rules));
     };
-    CsvReader(path, row).read(text);
+    CsvReader(path, rules, row).read(text);
   } else {
     for_each_line(text, [&](std::string_view line, std::size_t number) {
       return add(format == BatchFormat::Lines ? request_from_text(std::string(line), number)
@@ -166,6 +195,7 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
   }
   if (rows.empty()) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = "there are no rows in it"});
   refuse_duplicates(path, rows);
+  refuse_unknown_columns(path, rows);
   return rows;
 }
 

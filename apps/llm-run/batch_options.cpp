@@ -58,7 +58,7 @@ void add_batch_options(Command& cli, BatchOptions& o) {
   text(
       "--template-row",
       [&o](const std::string& t) {
-        require_row_template(t);
+        (void)template_columns(t);
         o.template_row = t;
       },
       "a row's prompt, made of its columns: 'Translate: {text}'", "TEXT");

@@ -14,18 +14,12 @@ namespace {
 constexpr double kRedrawSeconds = 0.2;
 constexpr double kSlowSeconds = 2;  ///< what is done before says nothing
 
-std::string duration(double seconds) {
-  if (seconds < 100) return fixed_text(seconds, 0) + " s";
-  if (seconds < 100 * 60) return fixed_text(seconds / 60, 0) + " min";
-  return fixed_text(seconds / 3600, 1) + " h";
-}
-
 std::string text(std::size_t done, std::size_t rows, std::size_t failed, std::int64_t tokens, double seconds) {
   std::string line = std::to_string(done) + "/" + std::to_string(rows) + " rows";
   if (seconds > 0) line += " · " + fixed_text(static_cast<double>(tokens) / seconds, 0) + " tok/s";
   if (failed > 0) line += " · " + std::to_string(failed) + " failed";
   if (done > 0 && done < rows) {
-    line += " · " + duration(seconds / static_cast<double>(done) * static_cast<double>(rows - done)) + " left";
+    line += " · " + duration_text(seconds / static_cast<double>(done) * static_cast<double>(rows - done)) + " left";
   }
   return line;
 }

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
 #include "common/numbers.h"
 
@@ -20,6 +22,8 @@ struct BadRow {
 
 [[noreturn]] void invalid(std::string message) { throw BadRow{{"invalid_request", std::move(message)}}; }
 
+std::string in_key(std::string_view key) { return "\"" + escaped(key) + "\""; }
+
 /// nlohmann's copies and texts of a value recurse, and so may what reads it further on.
 bool is_shallow(int depth, Json::parse_event_t, const Json&) {
   constexpr int kMostNesting = 200;
@@ -27,6 +31,30 @@ bool is_shallow(int depth, Json::parse_event_t, const Json&) {
     throw BadRow{{"invalid_json", "values are nested more than " + std::to_string(kMostNesting) + " deep"}};
   }
   return true;
+}
+
+/// Beside that: of a key that is there twice, whoever wrote the row may have meant either.
+class RowReader {
+ public:
+  explicit RowReader(std::string& twice) : twice_(twice) {}
+  bool operator()(int depth, Json::parse_event_t event, const Json& value) {
+    if (event == Json::parse_event_t::object_start) {
+      keys_.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      keys_.pop_back();
+    } else if (event == Json::parse_event_t::key && !keys_.back().insert(value.get<std::string>()).second) {
+      if (twice_.empty()) twice_ = in_key(value.get<std::string>());
+    }
+    return is_shallow(depth, event, value);
+  }
+
+ private:
+  std::string& twice_;                       ///< the first such key, as in a message
+  std::vector<std::set<std::string>> keys_;  ///< of the objects that are open
+};
+
+void refuse_twice(const std::string& key) {
+  if (!key.empty()) invalid("the key " + key + " is there twice");
 }
 
 /// A token that has no end would be quoted whole.
@@ -38,9 +66,9 @@ std::string shortened(std::string_view message) {
   return std::string(message.substr(0, end)) + "...";
 }
 
-Json parse_json(std::string_view text) {
+Json parse_json(std::string_view text, std::string& twice) {
   try {
-    return Json::parse(text, is_shallow);
+    return Json::parse(text, RowReader(twice));
   } catch (const Json::exception& error) {
     // "[json.exception.parse_error.101] parse error at line 1, column 5: ...": the part for people; a row is one line
     std::string what = error.what();
@@ -50,8 +78,6 @@ Json parse_json(std::string_view text) {
     throw BadRow{{"invalid_json", shortened(what)}};
   }
 }
-
-std::string in_key(std::string_view key) { return "\"" + escaped(key) + "\""; }
 
 double number(const Json& value, std::string_view key, int min, int max) {
   if (!value.is_number()) invalid(in_key(key) + " is not a number");
@@ -324,7 +350,9 @@ Json typed(const Json& columns) {
     if (name != "prompt" && cell.empty()) continue;
     if (name != "prompt" && !utf8::valid(cell)) invalid("column " + in_key(name) + " is not UTF-8");
     const bool text = std::find(kTexts.begin(), kTexts.end(), name) != kTexts.end();
-    Json parsed = text ? Json() : Json::parse(cell, is_shallow, false);
+    std::string twice;
+    Json parsed = text ? Json() : Json::parse(cell, RowReader(twice), false);
+    if (!parsed.is_discarded()) refuse_twice(twice);
     out[name] = text || parsed.is_discarded() || parsed.is_string() ? value : std::move(parsed);
   }
   return out;
@@ -335,10 +363,14 @@ void read_columns(BatchRequest& r, const Json& columns, const RowRules& rules) {
     read_flat(r, columns);
     return;
   }
-  std::string problem;
-  std::optional<PromptText> text = fill_template(*rules.template_row, columns, problem);
-  if (!text) invalid(problem);
-  r.prompt = PlainPrompt{std::move(*text)};
+  for (const std::string& name : template_columns(*rules.template_row)) {
+    if (columns.contains(name)) continue;
+    std::vector<std::string> names;
+    for (const auto& [known, any] : columns.items()) names.push_back(known);
+    r.missing_column = name;
+    invalid(no_column(name, names));
+  }
+  r.prompt = PlainPrompt{fill_template(*rules.template_row, columns)};
 }
 
 /// Ids are what results are found by again.
@@ -379,9 +411,11 @@ BatchRequest guarded(std::size_t line, const std::function<void(BatchRequest&)>&
 
 BatchRequest request_from_json(std::string_view text, std::size_t line, const RowRules& rules) {
   return guarded(line, [&](BatchRequest& r) {
-    const Json object = parse_json(text);
+    std::string twice;
+    const Json object = parse_json(text, twice);
     if (!object.is_object()) invalid("the line is not a JSON object");
-    read_id(r, object);
+    if (twice != in_key("id") && twice != in_key("custom_id")) read_id(r, object);
+    refuse_twice(twice);
     if (rules.template_row) {
       read_columns(r, object, rules);
     } else if (object.contains("body")) {
@@ -416,7 +450,8 @@ AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common)
   return a;
 }
 
-void require_row_template(std::string_view text) {
+std::vector<std::string> template_columns(std::string_view text) {
+  std::vector<std::string> names;
   for (std::size_t i = 0; i < text.size();) {
     const std::string_view rest = text.substr(i);
     if (rest.starts_with("{{") || rest.starts_with("}}")) {
@@ -424,14 +459,28 @@ void require_row_template(std::string_view text) {
     } else if (rest[0] != '{') {
       ++i;
     } else if (const std::size_t end = rest.find('}'); end != std::string_view::npos) {
+      names.emplace_back(rest.substr(1, end - 1));
       i += end + 1;
     } else {
       throw Error(ErrorKind::Usage, "option --template-row: an open { without }; a brace of the text is written {{");
     }
   }
+  return names;
 }
 
-std::optional<PromptText> fill_template(std::string_view text, const Json& columns, std::string& problem) {
+std::string no_column(const std::string& name, std::span<const std::string> columns) {
+  constexpr std::size_t kNamed = 12;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(kNamed, columns.size()); ++i) list += (i == 0 ? "" : ", ") + in_key(columns[i]);
+  if (columns.size() > kNamed) list += ", ...";
+  const std::string nearest = nearest_name(name, columns);
+  return "no column is called " + in_key(name) + ", which --template-row names; " +
+         (nearest.empty()
+              ? "there " + std::string(columns.size() == 1 ? "is " : "are ") + (list.empty() ? "none" : list)
+              : "did you mean " + in_key(nearest) + "? There are " + list);
+}
+
+PromptText fill_template(std::string_view text, const Json& columns) {
   PromptText out;
   for (std::size_t i = 0; i < text.size();) {
     const std::string_view rest = text.substr(i);
@@ -446,16 +495,7 @@ std::optional<PromptText> fill_template(std::string_view text, const Json& colum
       continue;
     }
     const std::size_t end = rest.find('}');
-    if (end == std::string_view::npos) {
-      problem = "the row template has an open { without }; a brace of the text is written {{";
-      return std::nullopt;
-    }
-    const std::string name(rest.substr(1, end - 1));
-    if (!columns.is_object() || !columns.contains(name)) {
-      problem = "there is no column " + in_key(name) + " for the row template";
-      return std::nullopt;
-    }
-    const Json& value = columns[name];
+    const Json& value = columns.at(std::string(rest.substr(1, end - 1)));
     const std::size_t begin = out.text.size();
     out.text += value.is_string() ? value.get<std::string>() : value.dump();
     out.user.push_back({begin, out.text.size()});

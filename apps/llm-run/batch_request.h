@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +60,7 @@ struct BatchRequest {
   int choices = 1;
   std::string model;  ///< that the row was written for; empty: not said
   std::optional<RowFailure> failure;
+  std::string missing_column;             ///< that the row template wants: why it failed
   std::vector<std::string> ignored_keys;  ///< that mean nothing here: warned about
   Warnings warnings;                      ///< of its schema
 };
@@ -80,11 +82,14 @@ BatchRequest request_from_text(std::string text, std::size_t line);
 /// file nor what else is in it matters; one with a seed answers as `llm-run -s SEED` does.
 AnswerOptions answer_options(const BatchRequest&, const AnswerOptions& common);
 
-/// Throws ErrorKind::Usage for a row template that no row could fill.
-void require_row_template(std::string_view text);
+/// The names in a row template. Throws ErrorKind::Usage for one that no row could fill.
+std::vector<std::string> template_columns(std::string_view text);
 
-/// `{name}` replaced by that column, which is the user's text, `{{` and `}}` by braces. Nothing, and why in `problem`,
-/// for a column that is missing or a brace that is left open.
-std::optional<PromptText> fill_template(std::string_view text, const Json& columns, std::string& problem);
+/// That a row template names a column that is not there, and what may be meant.
+std::string no_column(const std::string& name, std::span<const std::string> columns);
+
+/// `{name}` replaced by that column, which is the user's text, `{{` and `}}` by braces. All of template_columns() must
+/// be there.
+PromptText fill_template(std::string_view text, const Json& columns);
 
 }  // namespace llm::app

@@ -71,6 +71,18 @@ Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, st
           {"timings", timings(choices, prompt_tokens, generated)}};
 }
 
+Json timeout_line(const BatchRequest& r, std::span<const BatchResult> choices, std::size_t number,
+                  const AnsweringModel& model, AnswerShape shape, std::int64_t prompt_tokens, double max_seconds) {
+  constexpr int kRequestTimeout = 408;
+  Json line = answer_line(r, choices, number, model, shape, prompt_tokens);
+  line["response"]["status_code"] = kRequestTimeout;
+  line["error"] = {{"code", "timeout"},
+                   {"message", "not done in --max-time " + Json(max_seconds).dump() +
+                                   " seconds; the body has what there was by then"},
+                   {"line", r.line}};
+  return line;
+}
+
 Json failure_line(const BatchRequest& r, const RowFailure& failure, std::size_t number) {
   const int status = failure.code == "internal" ? 500 : 400;
   return {{"id", numbered("batch_req_", number)},

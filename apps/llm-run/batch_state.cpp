@@ -2,12 +2,16 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/output_file.h"
 #include "common/input.h"
 #include "gguf/fingerprint.h"
+#include "runtime/figures.h"
+#include "runtime/sampler_options.h"
 
 namespace llm::app {
 namespace {
@@ -62,19 +66,57 @@ void write_state(const std::string& path, const BatchState& state) {
   out.put_in_place();
 }
 
+namespace {
+
+/// "model.gguf of 4.1 GiB, with general.name=str:x"
+std::string model_text(const Json& model) {
+  std::string text =
+      "\"" + escaped(model.value("name", "?")) + "\" of " + bytes_text(model.value("bytes", std::uint64_t{0}));
+  std::string overrides;
+  for (const Json& o : model.value("overrides", Json::array()))
+    overrides += (overrides.empty() ? ", with " : " and ") + o.get<std::string>();
+  return text + overrides;
+}
+
+std::string model_difference(const Json& then, const Json& today) {
+  const std::string a = model_text(then), b = model_text(today);
+  if (a == b) return "the model " + a + ", which had other contents then";
+  return "the model " + a + ", this run has " + b;
+}
+
+/// As it was given: "0.8", where the float is kept as 0.800000011920929.
+std::string value_text(const Json& value) {
+  if (!value.is_number_float()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::array<char, 64> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), static_cast<float>(value.get<double>()));
+  return {text.data(), end.ptr};
+}
+
+/// "--temp 0.5", "no --stop"
+std::string option_text(std::string name, const Json& value) {
+  if (const SamplingParameter* p = find_sampling_parameter(name); p != nullptr && !p->options.empty())
+    name = p->options.substr(0, p->options.find(','));
+  const bool none = value.is_null() || value == false || value == "" || (value.is_array() && value.empty());
+  if (none) return "no " + name;
+  return value == true ? name : name + " " + value_text(value);
+}
+
+}  // namespace
+
 void require_same_run(const std::string& path, const BatchState& before, const BatchState& now) {
-  const auto refuse = [&](const std::string& what, const Json& then, const Json& today) {
-    throw Error(ErrorKind::Usage, ErrorParts{.file = path,
-                                             .problem = "the run to go on had " + what + " " + then.dump() + ", not " +
-                                                        today.dump() + ": give the same, or begin anew with --force"});
+  const auto refuse = [&](const std::string& difference) {
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = path,
+                           .problem = "the results there were written with " + difference +
+                                      "; give the same to go on, another file with -o, or --force to begin anew"});
   };
   const Json model = as_stored(now.model), options = as_stored(now.options);
-  if (before.model != model) refuse("the model", before.model, model);
+  if (before.model != model) refuse(model_difference(before.model, model));
   Json names = before.options;
   names.update(options);
   for (const auto& [name, any] : names.items()) {
     const Json then = before.options.value(name, Json()), today = options.value(name, Json());
-    if (then != today) refuse(name, then, today);
+    if (then != today) refuse(option_text(name, then) + ", this run has " + option_text(name, today));
   }
 }
 

@@ -147,9 +147,12 @@ int Chat::converse(const std::optional<std::string>& first) {
   greet();
   if (first) take(*first);
   while (!leave_) {
+    if (p_.editor != nullptr && forget_interrupt()) {  // it came too late to stop the answer
+      if (const auto code = interrupted()) return *code;
+    }
     if (signal_exit_code() != 0) return signal_exit_code();
     if (p_.options.chat.single_turn && (answers_ > 0 || failure_)) break;
-    on_signal(p_.editor != nullptr ? OnSignal::AskToStop : OnSignal::ExitAtOnce);
+    on_signal(p_.editor != nullptr ? OnSignal::AskAgain : OnSignal::ExitAtOnce);
     const LineEditor::Input input = input_.next();
     switch (input.outcome) {
       case Outcome::Line:
@@ -193,6 +196,7 @@ void Chat::take(const std::string& line) {
     const ChatLine read = read_chat_line(line);
     on_files = read.works_on_files;
     if (read.command) {
+      if (p_.editor != nullptr) on_signal(OnSignal::AskToStop);  // what does not look whether it shall stop
       command(read);
     } else {
       send(read.text);
@@ -320,7 +324,7 @@ bool Chat::answer() {
   const Prompt prompt = fitting_prompt();
   AnswerPrinter printer(thinking_style(p_.options.chat.reasoning.show), AnswerPrinter::Start::WithoutLineFeeds);
   ChatMessage made{Role::Assistant, {}};
-  on_signal(OnSignal::AskToStop);
+  on_signal(p_.editor != nullptr ? OnSignal::AskAgain : OnSignal::AskToStop);
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   const auto progress = [&](std::int64_t done, std::int64_t total) {
     bar->update(static_cast<double>(done) / static_cast<double>(total));
@@ -454,14 +458,23 @@ void Chat::go_on() {
   if (p_.settings.answer.constraint) {
     throw Error(ErrorKind::Usage, "an answer that must have a form cannot go on: its form begins with it");
   }
-  (void)answer();
+  const bool whole =
+      answer() && last_->result.generated_tokens == 0 && last_->result.reason == StopReason::EndOfGeneration;
+  if (whole) tell("(the answer is complete: the model ends it here)\n");
 }
 
 void Chat::system(const std::string& text) {
   if (text.empty()) {
     return tell(p_.prompts.system().empty() ? "there is no system text\n" : p_.prompts.system() + "\n");
   }
+  const std::string before = p_.prompts.system();
   p_.prompts.set_system(text == "\"\"" ? "" : text);
+  try {
+    talk_.require_renders();
+  } catch (const Error&) {
+    p_.prompts.set_system(before);
+    throw;
+  }
   tell(p_.prompts.system().empty() ? "no system text any more\n" : "the system text is replaced\n");
 }
 
@@ -523,7 +536,7 @@ void Chat::set_thinking(ThinkingWish wish, std::int64_t budget) {
   p_.settings.thinking_budget = budget;
 }
 
-void Chat::read(const std::string& path) { add_pending(read_input(path)); }
+void Chat::read(const std::string& path) { add_pending(read_input(path, kMostText)); }
 
 void Chat::add_pending(const std::string& text) {
   pending_ += text;

@@ -47,6 +47,11 @@ Prompt Conversation::prompt() const {
   return prompt;
 }
 
+void Conversation::require_renders() const {
+  const ChatMessage any{ChatMessage::Role::User, "a"};
+  (void)(messages.empty() ? render({&any, 1}, Ending::AnswerBegins) : prompt());
+}
+
 /// The text of an answer as the model writes it: its thinking between the marks, which are the format's, not a
 /// message's.
 void Conversation::append_begun(Prompt& prompt, const ChatMessage& begun) const {

@@ -39,6 +39,8 @@ class Conversation {
   /// The messages as a prompt for the next answer; an answer at their end is one to go on with. Throws
   /// ErrorKind::Notation for what the template refuses.
   Prompt prompt() const;
+  /// Throws ErrorKind::Notation if the template would refuse these messages, or a first one with this system text.
+  void require_renders() const;
   /// Answers the prompt and returns with what was reused. The answer is not added to the messages. Whatever is thrown,
   /// the cache stays usable.
   struct Answered {

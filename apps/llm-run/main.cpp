@@ -69,7 +69,8 @@ std::string thinking_text(const GenerateResult& r) {
 
 /// What is cut inside of the thinking has nothing to show.
 void say_if_only_thought(const GenerateResult& r, bool said) {
-  if (r.thinking_tokens == 0 || said || r.reason == StopReason::Cancelled) return;
+  const bool cut = r.reason == StopReason::Cancelled || r.reason == StopReason::TimeUp;
+  if (r.thinking_tokens == 0 || said || cut) return;
   note("the answer ended inside its thinking, after " + number_text(r.generated_tokens) +
        " tokens: a larger -n or a --reasoning-budget leaves room for what it would say");
 }
@@ -106,13 +107,8 @@ void warn_of_shifts(const Window::Shifts& shifts, std::int64_t context) {
 constexpr int kTimeUp = 124;
 constexpr int kWarned = 10;
 
-struct Ended {
-  GenerateResult result;
-  bool time_up = false;
-};
-
-Ended answer(Model& model, Session& session, SequenceId sequence, std::span<const Token> prompt,
-             const GenerateOptions& options, AnswerOutput& output, Profile& profile) {
+GenerateResult answer(Model& model, Session& session, SequenceId sequence, std::span<const Token> prompt,
+                      const GenerateOptions& options, AnswerOutput& output, Profile& profile) {
   std::optional<Progress> bar(std::in_place, "reading the prompt");
   EventPace pace;
   const auto progress = [&](std::int64_t done, std::int64_t total) {
@@ -124,20 +120,18 @@ Ended answer(Model& model, Session& session, SequenceId sequence, std::span<cons
     on_signal(OnSignal::AskToStop);  // from here on there is text that a signal must not cut
     output.begin();
   };
-  Ended ended;
-  ended.result = generate(session, model, sequence, prompt, options, {}, progress);
+  GenerateResult result = generate(session, model, sequence, prompt, options, {}, progress);
   bar.reset();
-  ended.time_up = ended.result.reason == StopReason::Cancelled && signal_exit_code() == 0;
-  const std::string_view reason = ended.time_up ? "timeout" : finish_reason(ended.result.reason);
-  output.finish(ended.result, reason);
+  const std::string_view reason = finish_reason(result.reason);
+  output.finish(result, reason);
   emit_event("done", {{"finish_reason", reason},
-                      {"prompt_tokens", ended.result.prompt_tokens},
-                      {"completion_tokens", ended.result.generated_tokens},
-                      {"reasoning_tokens", ended.result.thinking_tokens},
-                      {"prompt_seconds", ended.result.prompt_seconds},
-                      {"first_token_seconds", ended.result.first_token_seconds},
-                      {"decode_seconds", ended.result.generate_seconds}});
-  return ended;
+                      {"prompt_tokens", result.prompt_tokens},
+                      {"completion_tokens", result.generated_tokens},
+                      {"reasoning_tokens", result.thinking_tokens},
+                      {"prompt_seconds", result.prompt_seconds},
+                      {"first_token_seconds", result.first_token_seconds},
+                      {"decode_seconds", result.generate_seconds}});
+  return result;
 }
 
 GenerateOptions generate_options(const RunOptions& o, AnswerOptions settings, const Prompt& prompt,
@@ -231,30 +225,30 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   };
   generation.cached = cached;
   if (cache.wanted()) on_signal(OnSignal::AskToStop);  // what was read until then is kept
-  const Ended ended = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
-  warn_of_shifts(ended.result.shifts, session.context());
-  cache.keep(sequence, prompt.tokens.ids, ended.result.tokens);
+  const GenerateResult result = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
+  warn_of_shifts(result.shifts, session.context());
+  cache.keep(sequence, prompt.tokens.ids, result.tokens);
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();
   verbose(programs);
   const std::string drafted = drafting.describe();
   if (!drafted.empty()) verbose(drafted);
-  if (options.profile) say(profile.table() + (drafted.empty() ? "" : "\n" + drafted));
-  say_if_only_thought(ended.result, said);
+  if (options.profile) show(profile.table() + (drafted.empty() ? "" : "\n" + drafted));
+  say_if_only_thought(result, said);
   if (options.output.show_timings) {
-    say_timing(load_seconds, cached, ended.result, ended.time_up ? "time" : name(ended.result.reason));
+    say_timing(load_seconds, cached, result, name(result.reason));
   }
-  return ended.time_up ? kTimeUp : signal_exit_code();
+  return result.reason == StopReason::TimeUp ? kTimeUp : signal_exit_code();
 }
 
 int body(int argc, char** argv) {
   const auto start = Clock::now();
   RunOptions options;
   if (const auto code = read_options(argc, argv, options)) return *code;
-  if (!options.dry_run && !options.explain_prompt) {
-    options.tune = tune_threads(options.model, options.tune ? Tune::Measure : Tune::TakeStored);
-  } else if (options.tune) {
-    note("--tune has nothing to measure: the model is not run");
+  const bool runs = !options.dry_run && !options.explain_prompt;
+  if (options.tune && !runs) note("--tune has nothing to measure: the model is not run");
+  if (runs || options.batch.wanted()) {  // how long a batch takes is told for the threads that it would have
+    options.tune = tune_threads(options.model, runs && options.tune ? Tune::Measure : Tune::TakeStored);
   }
   const int code = options.batch.wanted() ? run_batch_mode(options)
                    : wants_chat(options)  ? run_chat(options)

@@ -145,6 +145,7 @@ void finish_texts(RunOptions& o) {
 void refuse_options_of_one_answer(const RunOptions& o, const std::string& where) {
   std::string given = option_of_one_answer(o.output);
   if (o.output.logprobs && !o.batch.wanted()) given = "--logprobs";
+  if (o.output.max_seconds && !o.batch.wanted()) given = "--max-time";
   if (o.context.overflow != Overflow::Error) given = "--on-overflow";
   if (o.context.keep != 0) given = "--keep";
   if (o.explain_prompt) given = "--explain-prompt";
@@ -245,7 +246,8 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
                "print the prompt, its tokens and what made each of them, instead of an answer");
   cli.add_flag(
       "--dry-run", o.dry_run,
-      "say what the run would take, from the files' headers alone, instead of running it (code 4: it does not fit)");
+      "say what the run would take instead of running it (code 4: it does not fit); from the files' headers alone, but "
+      "for the time of a batch, whose steps are measured");
   cli.add_flag("--strict", o.strict, "a run that gave a warning ends with code 10");
   cli.add_flag("--profile,--perf", o.profile, "print the time and the memory traffic of each node");
   cli.add_option("--dump-graph", o.dump_graph,
@@ -259,6 +261,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   if (doctor_command->parsed()) return run_doctor(doctor, o.model.threads);
   check_mode(o);
   refuse_overwriting_inputs(o);
+  require_writable_cache(o.prompt_cache);
   finish_texts(o);
   o.model.placement.room = {.context = o.context.size, .cache = o.context.cache};
   if (!o.output.events.empty()) open_events(o.output.events);

@@ -42,7 +42,9 @@ void add_output_options(Command& cli, OutputOptions& o) {
       "log probabilities of the tokens and of the N likeliest in their place; needs json, jsonl or --batch", "N");
   text(
       "--max-time", [&o](const std::string& t) { o.max_seconds = parse_real("--max-time", t, 0, kMostSeconds); },
-      "end the answer so many seconds after the program's start, code 124", "SEC");
+      "end the answer so many seconds after the program's start, code 124; a row of a batch so long after its first "
+      "step, as failed",
+      "SEC");
   cli.add_option("--prefill", o.prefill, "the answer begins with this text, which the output has too")
       ->type_name("TEXT")
       ->take_last();
@@ -89,7 +91,6 @@ void check_output_options(const OutputOptions& o) {
 
 std::string option_of_one_answer(const OutputOptions& o) {
   if (o.format != OutputFormat::Text) return "--output-format";
-  if (o.max_seconds) return "--max-time";
   if (!o.prefill.empty()) return "--prefill";
   if (o.display_prompt) return "--display-prompt";
   return o.text_end == TextEnd::Exact ? "--no-newline" : "";

@@ -13,11 +13,6 @@
 namespace llm::app {
 namespace {
 
-std::string line(const std::string& what, const std::string& value) {
-  constexpr std::size_t kColumn = 22;
-  return what + std::string(what.size() < kColumn ? kColumn - what.size() : 1, ' ') + value + "\n";
-}
-
 std::string count(std::size_t n) { return number_text(static_cast<std::int64_t>(n)); }
 
 /// As if the model had been trained with any length. Nothing fits: 0.
@@ -33,7 +28,7 @@ std::int64_t longest_context(ContextRequest request) {
 
 /// Behind the name of its memory, where there are several.
 std::string figure(const ContextRequest& r, const MemoryNeeds& m, const std::string& what, const std::string& value) {
-  return line(r.memories.size() > 1 ? m.name + " " + what : what, value);
+  return plan_line(r.memories.size() > 1 ? m.name + " " + what : what, value);
 }
 
 std::string weights_line(const ContextRequest& r, const MemoryNeeds& m) {
@@ -50,51 +45,57 @@ std::string full_lines(const ContextRequest& r, const MemoryNeeds& m, std::int64
 }
 
 std::string context_lines(const ContextRequest& r, const ContextChoice& choice, std::int64_t longest) {
-  std::string text = line("context", number_text(choice.context) + " tokens, " + choice.reason);
+  std::string text = plan_line("context", number_text(choice.context) + " tokens, " + choice.reason);
   for (const MemoryNeeds& m : r.memories) text += full_lines(r, m, choice.context);
-  return text + line("longest that fits",
-                     number_text(longest) + " tokens beside the weights (trained with " + number_text(r.trained) + ")");
+  return text + plan_line("longest that fits", number_text(longest) + " tokens beside the weights (trained with " +
+                                                   number_text(r.trained) + ")");
 }
 
 }  // namespace
 
+std::string plan_line(const std::string& what, const std::string& value) {
+  constexpr std::size_t kColumn = 22;
+  return what + std::string(what.size() < kColumn ? kColumn - what.size() : 1, ' ') + value + "\n";
+}
+
 int print_memory_plan(Model& model, const SessionOptions& options, const std::string& draft_model) {
   const ContextRequest request = memory_request(model, options);
   const std::int64_t longest = longest_context(request);
-  std::string text = model.placement().empty() ? "" : line("placement", model.placement());
+  std::string text = model.placement().empty() ? "" : plan_line("placement", model.placement());
   for (const MemoryNeeds& m : request.memories) {
     text += weights_line(request, m) +
             figure(request, m, "cache", bytes_text(m.bytes_per_position * 1000) + " per 1,000 tokens");
   }
-  if (!draft_model.empty()) text += line("of it a draft model", draft_model);
+  if (!draft_model.empty()) text += plan_line("of it a draft model", draft_model);
   try {
     const ContextChoice choice = choose_context(request);
     const bool weights_stay = std::all_of(request.memories.begin(), request.memories.end(),
                                           [](const MemoryNeeds& m) { return m.weight_bytes <= m.available; });
     text += context_lines(request, choice, longest) +
-            line("fits", weights_stay ? "yes" : "yes, but the weights will be read from disk again and again");
+            plan_line("fits", weights_stay ? "yes" : "yes, but the weights will be read from disk again and again");
     write_stdout(text);
     return 0;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Memory) throw;
     for (const MemoryNeeds& m : request.memories) text += figure(request, m, "work buffers", bytes_text(m.work_bytes));
-    text += line("longest that fits", number_text(longest) + " tokens beside the weights") +
-            line("fits", std::string("no: ") + error.what());
+    text += plan_line("longest that fits", number_text(longest) + " tokens beside the weights") +
+            plan_line("fits", std::string("no: ") + error.what());
     write_stdout(text);
     return static_cast<int>(ErrorKind::Memory);
   }
 }
 
 void print_batch_progress(std::size_t answered, std::size_t failed, std::size_t left) {
-  write_stdout(line("done", count(answered) + " answered, " + count(failed) + " failed; " + count(left) + " left"));
+  write_stdout(
+      plan_line("done", count(answered) + " answered, " + count(failed) + " failed; " + count(left) + " left"));
 }
 
 void print_batch_plan(const BatchWork& work, std::size_t rows, std::size_t failed) {
   write_stdout(
-      line("rows", count(rows) + ", of which " + count(failed) + " cannot be run; answers " + count(work.rows)) +
-      line("prompt tokens", number_text(work.prompt_tokens) + ", longest " + number_text(work.longest_prompt)) +
-      line("shared", number_text(work.shared_tokens) + " tokens, computed once") +
-      line("to be computed", number_text(work.prompt_tokens - work.shared_tokens) + " prompt tokens"));
+      plan_line("rows", count(rows) + ", of which " + count(failed) + " cannot be run; answers " + count(work.rows)) +
+      plan_line("prompt tokens", number_text(work.prompt_tokens) + ", longest " + number_text(work.longest_prompt)) +
+      plan_line("shared", number_text(work.shared_tokens) + " tokens, computed once") +
+      plan_line("to be computed", number_text(work.prompt_tokens - work.shared_tokens) + " prompt tokens"));
 }
 
 BatchWork measure_batch(std::span<const std::span<const Token>> prompts) {

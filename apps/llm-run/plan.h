@@ -1,4 +1,4 @@
-// --dry-run: what a run would take, from the files' headers alone.
+// --dry-run: what a run would take, from the files' headers; how long a batch takes, from steps that are measured.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,9 @@
 #include "runtime/session.h"
 
 namespace llm::app {
+
+/// "weights               4.0 GiB\n"
+std::string plan_line(const std::string& what, const std::string& value);
 
 /// Prints what the weights, the cache and the work buffers of such a session take, and the longest context that fits
 /// beside the weights. Returns the exit code: 0, or ErrorKind::Memory's if the session could not be made.

@@ -16,7 +16,7 @@ std::string special_text(const Tokenizer& tokenizer, Token token) {
 std::string read_system(const ChatOptions& o) {
   std::string system = o.system.value_or("");
   if (o.system_file.empty()) return system;
-  const std::string more = read_input(o.system_file);
+  const std::string more = read_input(o.system_file, kMostText);
   return system + (system.empty() ? "" : "\n\n") + more.substr(0, more.size() - (more.ends_with('\n') ? 1 : 0));
 }
 
@@ -152,7 +152,8 @@ PromptMaker::Choice PromptMaker::choose(bool with_tools) const {
   const ChatOptions& o = options_;
   if (o.format == ChatOptions::Format::Raw) return {};
   if (!o.template_file.empty()) {
-    return {ChatTemplate(read_input(o.template_file), {o.template_file, {}}), "the template in " + o.template_file};
+    return {ChatTemplate(read_input(o.template_file, kMostText), {o.template_file, {}}),
+            "the template in " + o.template_file};
   }
   if (!o.template_text.empty()) {
     if (ChatTemplate::is_source(o.template_text)) {
@@ -208,6 +209,7 @@ void PromptMaker::say_what_is_lost() const {
 
 Prompt PromptMaker::from_text(PromptText text) const {
   if (!has_template()) return finish({.text = std::move(text), .tokens = {}, .made_by = {}});
+  if (text.text.empty()) throw Error(ErrorKind::Usage, "the prompt is empty: there is no message to answer");
   ChatInput input;
   input.messages = chat_messages({chat_message("user", text.text)});
   return from_chat(std::move(input));

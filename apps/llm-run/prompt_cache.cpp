@@ -26,6 +26,10 @@ void check_prompt_cache_options(const PromptCacheOptions& o) {
   }
 }
 
+void require_writable_cache(const PromptCacheOptions& o) {
+  if (!o.file.empty() && !o.read_only) require_writable(o.file);
+}
+
 std::int64_t PromptCache::take(SequenceId sequence, std::span<const Token> prompt) {
   if (!wanted() || !is_there(options_.file)) return 0;
   const StateFile file = StateFile::open(options_.file, model_, session_);

@@ -20,6 +20,9 @@ void add_prompt_cache_options(Command&, PromptCacheOptions&);
 /// Throws ErrorKind::Usage for what makes no sense without a file.
 void check_prompt_cache_options(const PromptCacheOptions&);
 
+/// Throws ErrorKind::Io if the file could not be written when the answer is there.
+void require_writable_cache(const PromptCacheOptions&);
+
 class PromptCache {
  public:
   /// All must outlive it.

@@ -34,7 +34,7 @@ void mention_unread_stdin() {
 }
 
 std::string read_part(const PromptFile& file) {
-  std::string text = read_input(file.path);
+  std::string text = read_input(file.path, kMostText);
   if (file.content == PromptFile::Content::Text && text.ends_with('\n')) text.pop_back();
   return text;
 }
@@ -77,6 +77,11 @@ std::string read_prompt(const PromptInput& input) {
                   "no prompt: stdin is empty; give one with -p TEXT or -f FILE, or many with --batch");
     }
     prompt = prompt ? *prompt + "\n\n" + text : text;
+  }
+  if (prompt->empty() && !input.text) {
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = input.files.front().path == "-" ? "stdin" : input.files.front().path,
+                           .problem = "is empty: there is no prompt in it"});
   }
   return *prompt;
 }

@@ -28,6 +28,22 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, unknown);
 }
 
+void require_writable(const std::filesystem::path& final_path) {
+  const std::filesystem::path parent = final_path.parent_path(), folder = parent.empty() ? "." : parent;
+  std::error_code unknown;
+  int error = 0;
+  if (std::filesystem::is_directory(final_path, unknown)) {
+    error = EISDIR;
+  } else if (is_there(folder) && !std::filesystem::is_directory(folder, unknown)) {
+    error = ENOTDIR;
+  } else if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    error = errno;
+  }
+  if (error == 0) return;
+  throw Error(ErrorKind::Io, ErrorParts{.file = final_path.string(),
+                                        .problem = "cannot be created: " + std::generic_category().message(error)});
+}
+
 OutputFile::OutputFile(const std::filesystem::path& final_path)
     : final_(final_path), temporary_(temporary_name(final_path)) {
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

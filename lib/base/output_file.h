@@ -14,6 +14,9 @@ std::filesystem::path temporary_name(const std::filesystem::path& final_path);
 /// Whether there is anything of that name. What cannot be looked at is not there: opening it says why.
 bool is_there(const std::filesystem::path&);
 
+/// Throws ErrorKind::Io, as an OutputFile would, if none could be put there now. Nothing is made.
+void require_writable(const std::filesystem::path& final_path);
+
 class OutputFile {
  public:
   /// Creates the temporary file. Throws ErrorKind::Io naming the final path, as all others here.

@@ -99,7 +99,7 @@ class GrammarLayout {
     std::string problem = "no finite text matches \"" + escaped(rules_[root].name) + "\"";
     for (std::size_t r = rules_.size(); r-- > 0;) {
       const BuiltRule& rule = rules_[r];
-      if (r == root || !rule.built || rule.counted) continue;
+      if (r == root || rule.name == rules_[root].name || !rule.built || rule.counted) continue;
       if (rule.automaton.states.size() > 1 || rule.automaton.states[0].accepting) continue;
       problem += ", nor \"" + escaped(rule.name) + "\"";
       break;

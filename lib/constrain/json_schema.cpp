@@ -12,6 +12,27 @@
 namespace llm {
 namespace {
 
+/// The first bounds of the document that leave nothing between them, in words; empty: there are none.
+std::string contradiction(const Json& node, const std::string& pointer) {
+  constexpr std::pair<const char*, const char*> kBounds[] = {{"minItems", "maxItems"},
+                                                             {"minLength", "maxLength"},
+                                                             {"minProperties", "maxProperties"},
+                                                             {"minContains", "maxContains"},
+                                                             {"minimum", "maximum"}};
+  for (const auto& [low, high] : kBounds) {
+    if (!node.is_object() || !node.contains(low) || !node.contains(high)) continue;
+    const Json &least = node[low], &most = node[high];
+    if (!least.is_number() || !most.is_number() || least <= most) continue;
+    return "; in \"" + escaped(pointer) + "\" " + low + " " + least.dump() + " is above " + high + " " + most.dump();
+  }
+  if (!node.is_structured()) return {};
+  for (const auto& [key, value] : node.items()) {
+    const std::string inside = contradiction(value, pointer + "/" + key);
+    if (!inside.empty()) return inside;
+  }
+  return {};
+}
+
 class SchemaCompiler {
  public:
   SchemaCompiler(std::string_view text, std::string_view file, SchemaOptions options, Warnings& warnings)
@@ -28,7 +49,11 @@ class SchemaCompiler {
       p_.define(rule, p_.choice(std::move(ways)));
     }
     reader_.fail_if_problems();
-    return Grammar::compile(p_, root);
+    try {
+      return Grammar::compile(p_, root);
+    } catch (const Error& error) {
+      throw Error(error.kind(), error.parts().problem + contradiction(*document_.root().node, "#"));
+    }
   }
 
  private:

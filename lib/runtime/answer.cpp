@@ -59,6 +59,8 @@ std::string_view name(StopReason reason) {
       return "length";
     case StopReason::ContextFull:
       return "context";
+    case StopReason::TimeUp:
+      return "time";
     case StopReason::Cancelled:
       return "cancelled";
   }

@@ -19,7 +19,7 @@
 
 namespace llm {
 
-enum class StopReason : std::uint8_t { EndOfGeneration, StopString, Length, ContextFull, Cancelled };
+enum class StopReason : std::uint8_t { EndOfGeneration, StopString, Length, ContextFull, TimeUp, Cancelled };
 std::string_view name(StopReason);
 
 struct AnswerOptions {

@@ -12,6 +12,13 @@ std::string fixed_text(double value, int digits) {
   return {buffer.data(), end.ptr};
 }
 
+std::string duration_text(double seconds) {
+  constexpr double kMinute = 60, kHour = 3600, kFew = 100;
+  if (seconds < kFew) return fixed_text(seconds, seconds < 10 ? 1 : 0) + " s";
+  if (seconds < kFew * kMinute) return fixed_text(seconds / kMinute, seconds < 10 * kMinute ? 1 : 0) + " min";
+  return fixed_text(seconds / kHour, 1) + " h";
+}
+
 std::string bytes_text(std::uint64_t bytes) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);

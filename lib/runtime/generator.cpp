@@ -13,9 +13,11 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-bool cancelled(const GenerateOptions& options) {
-  if (options.cancel != nullptr && options.cancel->load()) return true;
-  return options.deadline && Clock::now() >= *options.deadline;
+/// Why there shall be no other step.
+std::optional<StopReason> cut(const GenerateOptions& options) {
+  if (options.cancel != nullptr && options.cancel->load()) return StopReason::Cancelled;
+  if (options.deadline && Clock::now() >= *options.deadline) return StopReason::TimeUp;
+  return std::nullopt;
 }
 
 /// Prompt tokens of one call: as many as one step takes, fewer where a step takes long, so that progress and cancelling
@@ -34,21 +36,24 @@ class ChunkSize {
   std::size_t tokens_;
 };
 
-/// The logits after the prompt; nothing if cancelled. Counts the tokens in `evaluated`.
+/// The logits after the prompt; nothing if it was cut, for `result.reason`. Counts the tokens.
 std::span<const float> prefill(Session& session, SequenceId sequence, std::span<const Token> prompt,
-                               const GenerateOptions& options, std::int64_t& evaluated,
+                               const GenerateOptions& options, GenerateResult& result,
                                const std::function<void(std::int64_t, std::int64_t)>& progress) {
   std::span<const float> logits;
   ChunkSize chunk(session);
   for (std::size_t done = 0; done < prompt.size();) {
-    if (cancelled(options)) return {};
+    if (const auto reason = cut(options)) {
+      result.reason = *reason;
+      return {};
+    }
     const std::size_t n = std::min(chunk.next(), prompt.size() - done);
     const Append work{sequence, prompt.subspan(done, n), done + n == prompt.size() ? Logits::Last : Logits::None};
     const auto start = Clock::now();
     logits = session.eval({&work, 1});
     chunk.took(seconds_since(start));
     done += n;
-    evaluated = static_cast<std::int64_t>(done);
+    result.prompt_tokens = static_cast<std::int64_t>(done);
     if (progress) progress(static_cast<std::int64_t>(done), static_cast<std::int64_t>(prompt.size()));
   }
   return logits;
@@ -60,8 +65,8 @@ void decode(Window& window, Answer& answer, std::span<const float> logits, const
   bool sampled = false;
   Window::Next next{.token = {}, .logits = logits};
   while (!answer.ended()) {
-    if (cancelled(options)) {
-      answer.end(StopReason::Cancelled);
+    if (const auto reason = cut(options)) {
+      answer.end(*reason);
     } else {
       next.token ? answer.take(*next.token) : answer.sample(next.logits);
       if (!std::exchange(sampled, true)) first_token();
@@ -88,12 +93,9 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
 
   Answer answer(model, options.answer, prompt);
   const auto start = Clock::now();
-  const std::span<const float> logits = prefill(session, sequence, rest, options, result.prompt_tokens, progress);
+  const std::span<const float> logits = prefill(session, sequence, rest, options, result, progress);
   result.prompt_seconds = seconds_since(start);
-  if (logits.empty()) {
-    result.reason = StopReason::Cancelled;
-    return result;
-  }
+  if (logits.empty()) return result;
   const SpeculationCounts before = options.speculation != nullptr ? options.speculation->counts() : SpeculationCounts{};
   Window window(session, sequence, prompt, {options.keep, options.speculation});
   auto first = Clock::now();

@@ -21,7 +21,7 @@ struct GenerateOptions {
   AnswerOptions answer;
   const std::atomic<bool>* cancel = nullptr;
   std::int64_t cached = 0;  ///< tokens of the prompt, from its first on, that are in the sequence already: not all
-  /// The answer is cancelled at the first step that begins later.
+  /// The answer ends as TimeUp at the first step that would begin later.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
   /// When the context is full, the older half of what follows its first `keep` positions is forgotten and the rest
   /// evaluated again; nothing: the answer ends.

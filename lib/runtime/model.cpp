@@ -168,14 +168,19 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
   model->check_support();
 
   model->measure(graph);
-  const std::vector<WeightPlan> plan = plan_weights(graph, *model->backend_);
   check_memory(*model->backend_, graph, model->placement_, warnings);
-  if (options.weights == LoadOptions::Weights::Leave) return model;
-  screen_small_weights(model->file_, graph);
-  model->source_ = std::make_unique<FileWeights>(model->file_, model->weight_bytes_, options.progress);
-  model->weights_ = model->backend_->load(*model->source_, plan);
-  for (const MappedFile& shard : model->file_.shards()) shard.check_unchanged();
+  if (options.weights == LoadOptions::Weights::Load) model->load_weights(options.progress);
   return model;
+}
+
+void Model::load_weights(const std::function<void(double)>& progress) {
+  check(weights_ == nullptr, "weights are loaded once");
+  const Graph graph = this->graph(Bucket{});
+  const std::vector<WeightPlan> plan = plan_weights(graph, *backend_);
+  screen_small_weights(file_, graph);
+  source_ = std::make_unique<FileWeights>(file_, weight_bytes_, progress);
+  weights_ = backend_->load(*source_, plan);
+  for (const MappedFile& shard : file_.shards()) shard.check_unchanged();
 }
 
 void Model::place(const LoadOptions& options, const BackendOptions& backend_options, std::unique_ptr<Backend> backend) {

@@ -31,7 +31,8 @@ struct LoadOptions {
   bool deterministic = false;  ///< BackendOptions::deterministic
   enum class Weights : std::uint8_t {
     Load,
-    Leave,  ///< nothing beyond the files' headers is read: what a model would need can be told, it cannot run
+    Leave,  ///< nothing beyond the files' headers is read: what a model would need can be told, to run it
+            ///< load_weights() must follow
   } weights = Weights::Load;
   /// Gets the file as it was opened, before anything is read of it: what shall count instead of its values.
   std::function<void(GgufFile&)> prepare = {};
@@ -44,6 +45,9 @@ class Model {
  public:
   /// Opens, validates and loads; programs are compiled on first use. Screens F32 vectors for NaN and infinity.
   static std::unique_ptr<Model> load(const LoadOptions&, Warnings&);
+
+  /// What load() has left. `progress` as in LoadOptions.
+  void load_weights(const std::function<void(double)>& progress = {});
 
   const GgufFile& file() const { return file_; }
   const ModelSpec& spec() const { return spec_; }

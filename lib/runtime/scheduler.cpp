@@ -90,6 +90,7 @@ class Scheduler {
   void take_token(Running&, std::span<const float> logits);
   void took_token(Running&);
   // Ending rows.
+  void end_late();
   void finish_ended();
   void finish(Running&);
   void release(const Running&);
@@ -127,6 +128,7 @@ void Scheduler::run() {
       finish_ended();
       return;
     }
+    end_late();
     resume_preempted();
     if (control == BatchControl::Continue) begin_rows();
     if (!running_.empty()) {
@@ -389,6 +391,15 @@ void Scheduler::took_token(Running& r) {
   // A step that runs ahead has taken the token into the sequence already.
   const bool full = session_.length(r.sequence) == session_.context() && pending(r) > 0;
   if (!r.answer.ended() && full) r.answer.end(StopReason::ContextFull);
+}
+
+void Scheduler::end_late() {
+  const Clock::time_point now = Clock::now();
+  for (Running& r : running_) {
+    const std::optional<double>& most = rows_[r.row].max_seconds;
+    if (most && seconds(r.began, now) >= *most) r.answer.end(StopReason::TimeUp);
+  }
+  finish_ended();
 }
 
 /// A row leaves before it is told of: whoever hears of it may throw.

@@ -22,6 +22,8 @@ inline constexpr std::size_t kLeastShared = 16;
 struct BatchRow {
   std::vector<Token> prompt;  ///< at least one token, no more than the context
   AnswerOptions answer;
+  /// From its first step on; at the first step that would begin later it ends as TimeUp, with what it has.
+  std::optional<double> max_seconds = {};
 };
 
 struct BatchResult {

@@ -225,6 +225,9 @@ TEST_CASE("verify says what is wrong with a structure", "[files]") {
   CHECK(j["problems"][0]["kind"] == "structure");
   CHECK_THAT(j["problems"][0]["problem"].get<std::string>(), contains("truncated"));
   check_fails(3, "truncated", "llm-inspect", {"verify", cut});
+  const std::string told = run_program("llm-inspect", {"verify", cut}).err;
+  CHECK_THAT(told, contains("; nothing behind it was looked at: fetch the file again"));
+  CHECK_THAT(told, !contains("llm-inspect verify"));  // that is what was done
   check_fails(3, "no such file", "llm-inspect", {"verify", (folder / "none").string()});
 }
 

@@ -74,6 +74,24 @@ TEST_CASE("what a row says and what it does not mean") {
   CHECK(contains(message(lines.at("template")), "\"chat_template_kwargs\" has \"messages\""));
 }
 
+TEST_CASE("a key that is there twice is refused, wherever it is") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"ab","prompt":"cd"}
+{"id":"b","prompt":"ab","logit_bias":{"97":1,"98":2,"97":3}}
+{"id":"c","id":"d","prompt":"ab"}
+{"id":"e","prompt":"ab","user":[{"x":1},{"x":2}]}
+)");
+  const auto lines = lines_by_id(bench({"--batch", input.string()}));
+  REQUIRE(lines.size() == 4);
+  CHECK(lines.at("a")["error"]["code"] == "invalid_request");
+  CHECK(message(lines.at("a")) == "the key \"prompt\" is there twice");
+  CHECK(message(lines.at("b")) == "the key \"97\" is there twice");
+  CHECK(message(lines.at("line-3")) == "the key \"id\" is there twice");
+  CHECK(message(lines.at("e")).empty());
+  const auto csv = bench.file("in.csv", "id,prompt,logit_bias\na,ab,\"{\"\"97\"\":1,\"\"97\"\":2}\"\n");
+  CHECK(message(lines_by_id(bench({"--batch", csv.string()})).at("a")) == "the key \"97\" is there twice");
+}
+
 TEST_CASE("tables as spreadsheets write them") {
   const Bench bench;
   const auto run = [&](std::string_view text) { return bench({"--batch", bench.file("in.csv", text).string()}); };

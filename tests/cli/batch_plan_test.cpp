@@ -62,6 +62,35 @@ TEST_CASE("a plan of a batch that goes on counts what is done") {
   CHECK(line_of(whole.out, "done") == "7 answered, 1 failed; 0 left");
 }
 
+TEST_CASE("a plan of a batch tells its time by steps that it measures") {
+  const Bench bench;  // whose commands have -n 20 --ignore-eos
+  const auto plan = [&](const std::string& text, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"--batch", bench.file("in.jsonl", text).string(), "--dry-run"});
+    const Outcome o = bench(more);
+    INFO(o.err);
+    CHECK(o.code == 0);
+    return o.out;
+  };
+  const std::string certain = plan(rows(8));
+  CHECK(line_of(certain, "time").starts_with("about "));
+  CHECK(line_of(certain, "time").ends_with("for all 140 tokens that the rows generate"));
+  const std::string measured = line_of(certain, "it rests on");
+  CHECK(measured.starts_with("steps measured here just now"));
+  for (const char* step : {": 1 row ", ", 7 rows ", " prompt tokens ", " ms"}) CHECK(contains(measured, step));
+  const std::string cut = plan(rows(8), {"--stop", "x"});
+  CHECK(contains(line_of(cut, "time"), " to "));
+  CHECK(line_of(cut, "time").ends_with("to rows that generate all they may, 140 tokens"));
+  CHECK_FALSE(contains(cut, "without a limit"));
+  const std::string open = plan(R"({"prompt":"ab","max_tokens":-1})", {"-c", "256"});
+  CHECK(line_of(open, "without a limit").starts_with("1 answers may fill the context of 256 tokens"));
+  // A context with room for next to nothing, the smallest steps, one row.
+  CHECK(contains(plan(rows(8), {"-c", "16"}), "it rests on"));
+  CHECK(contains(plan(rows(8), {"-b", "1"}), "it rests on"));
+  CHECK(contains(plan(rows(1), {"-np", "1"}), "it rests on"));
+  // What can only be known by running is told as such.
+  CHECK_FALSE(contains(plan("{\"prompt\": 3}\n"), "time "));
+}
+
 TEST_CASE("rows for another model are told of once, and run") {
   TinyFile file = tiny_model({.layers = 2, .context = 4096});
   file.set("general.name", "Toy Model 2");
@@ -114,4 +143,32 @@ TEST_CASE("a batch does not go on with other values in place of the file's") {
     CHECK(o.code == 2);
     CHECK(contains(o.err, "llama.rope.freq_base=float:5000"));
   }
+}
+
+TEST_CASE("a batch that is to go on otherwise says in words what differs") {
+  const Bench bench;
+  const std::vector<std::string> command{"--batch", bench.file("in.jsonl", rows(2)).string(), "-o",
+                                         bench.path("out.jsonl").string(), "--resume"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), command.begin(), command.end());
+    return bench(more);
+  };
+  REQUIRE(with({"--temp", "0.3"}).code == 0);
+  CHECK(contains(with({"--temp", "0.25"}).err,
+                 "written with --temp 0.3, this run has --temp 0.25; give the same to go on, another file with -o"));
+  CHECK(contains(with({"--temp", "0.3", "--stop", "x"}).err, "written with no --stop, this run has --stop [\"x\"];"));
+  CHECK(contains(with({"--temp", "0.3", "-s", "3"}).err, "; leave -s out"));
+  // Only the seconds that rows have may differ: they shape no answer.
+  CHECK(with({"--temp", "0.3", "--max-time", "1000000"}).code == 0);
+
+  tiny_model({.layers = 1, .context = 4096}).write(bench.path("other.gguf"));
+  const Outcome other = with({"--temp", "0.3", "-m", bench.path("other.gguf").string()});
+  CHECK(other.code == 2);
+  CHECK(contains(other.err, "written with the model \"tiny.gguf\" of "));
+  CHECK(contains(other.err, ", this run has \"other.gguf\" of "));
+  CHECK_FALSE(contains(other.err, "fingerprint"));
+  TinyFile same = tiny_model({.layers = 2, .context = 4096});
+  same.set("llama.attention.layer_norm_rms_epsilon", 1e-4F);
+  same.write(bench.model());
+  CHECK(contains(with({"--temp", "0.3"}).err, "which had other contents then; give the same"));
 }

@@ -203,7 +203,42 @@ TEST_CASE("what cannot be right ends a batch before the model is opened") {
   const Outcome bad_csv = say({"--batch", csv.string()});
   CHECK(bad_csv.code == 2);
   CHECK(contains(bad_csv.err, "line 2: 3 fields, the header has 2"));
-  CHECK(contains(say({"--batch", folder.write("q.csv", "id,prompt\na,\"b\n").string()}).err, "line"));
+  CHECK(contains(say({"--batch", folder.write("q.csv", "id,prompt\na,b\nb,\"c\nd,e\nf,g\n").string()}).err,
+                 "line 3: the quote that opens here is never closed"));
+  CHECK(contains(say({"--batch", folder.write("r.csv", "id,prompt\na,\"b\nc,d\ne,\"f\"\n").string()}).err,
+                 "line 4: a quote inside of the quoted field that begins on line 2"));
+}
+
+TEST_CASE("a row that takes too long fails with what it has, and can be tried again") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"abc"}
+{"id":"b","prompt":"abd","n":2}
+{"id":"one","prompt":"ab","max_tokens":1}
+)");
+  const auto out = bench.path("out.jsonl");
+  const std::vector<std::string> command{"--batch", input.string(), "-o", out.string(), "-s", "4"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), command.begin(), command.end());
+    return bench(more);
+  };
+  // Every row has its first step; what that leaves to be done is late.
+  REQUIRE(with({"--max-time", "0.000001"}).code == 7);
+  std::map<std::string, Json> lines;
+  for (const Json& line : parse_lines(read_file(out))) lines[line["custom_id"]] = line;
+  REQUIRE(lines.size() == 3);
+  CHECK(lines["one"]["error"].is_null());
+  for (const char* id : {"a", "b"}) {
+    const Json& line = lines[id];
+    CHECK(line["error"]["code"] == "timeout");
+    CHECK(contains(line["error"]["message"], "--max-time"));
+    CHECK(line["response"]["status_code"] == 408);
+    for (const Json& choice : line["response"]["body"]["choices"]) CHECK(choice["finish_reason"] == "timeout");
+    CHECK(line["response"]["body"]["usage"]["completion_tokens"] == (id == std::string("a") ? 1 : 2));
+  }
+  CHECK(with({"--max-time", "0.000001", "--resume"}).code == 7);  // failed rows are done, too
+  CHECK(read_file(out).find("timeout") != std::string::npos);
+  CHECK(with({"--max-time", "1000000", "--retry-failed"}).code == 0);
+  CHECK(answers(read_file(out)) == answers(bench({"--batch", input.string(), "-s", "4"}).out));
 }
 
 TEST_CASE("columns fill the prompt of a row") {
@@ -225,9 +260,21 @@ TEST_CASE("columns fill the prompt of a row") {
   CHECK(open.code == 2);
   CHECK(open.out.empty());
   CHECK(contains(open.err, "option --template-row: an open { without }"));
-  const Outcome missing = bench({"--batch", csv.string(), "--template-row", "{nothing}"});
-  CHECK(missing.code == 7);
-  CHECK(contains(missing.out, "there is no column \\\"nothing\\\""));
+  const Outcome missing = bench({"--batch", csv.string(), "--template-row", "{word} {othr}"});
+  CHECK(missing.code == 2);
+  CHECK(missing.out.empty());
+  CHECK(contains(missing.err,
+                 "no column is called \"othr\", which --template-row names; did you mean \"other\"? There "
+                 "are \"id\", \"word\", \"other\""));
+  const auto objects = [&](const std::string& text, const std::string& row_template) {
+    return bench({"--batch", bench.file("in.jsonl", text).string(), "--template-row", row_template, "--temp", "0"});
+  };
+  const Outcome none = objects("{\"id\":\"a\",\"word\":\"x\"}\n{\"id\":\"b\",\"word\":\"y\"}\n", "{wrd}");
+  CHECK(none.code == 2);
+  CHECK(contains(none.err, "did you mean \"word\"?"));
+  const Outcome some = objects("{\"id\":\"a\",\"word\":\"x\"}\n{\"id\":\"b\",\"other\":\"y\"}\n", "{word}");
+  CHECK(some.code == 7);
+  CHECK(contains(some.out, "no column is called \\\"word\\\""));
 
   const auto lines = bench.file("in.txt", "ab\n\nabc\n");
   const auto by_line = answers(bench({"--batch", lines.string(), "--temp", "0"}).out);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include "support/catch.h"
 #include "support/paths.h"
@@ -120,6 +121,14 @@ TEST_CASE("an answer that was cut goes on as if it had not been") {
   CHECK(prompts(o.err).at(1).first == 1);  // the last token sampled was not in the cache
 }
 
+TEST_CASE("an answer that the model ended has nothing to go on with, and the chat says so") {
+  const Bench bench;
+  const Outcome o = bench.pipe("Tell me a story.\n/continue\n", {"-n", "2000", "--temp", "0"});
+  REQUIRE(o.code == 0);
+  CHECK(contains(o.err, "the answer is complete"));
+  CHECK_FALSE(contains(bench.pipe("Tell me a story.\n/continue\n", kShort).err, "complete"));
+}
+
 TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
   const Bench bench;
   for (const auto& [line, part] : std::vector<std::pair<std::string, std::string>>{
@@ -155,7 +164,7 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
   CHECK(contains(literal.err, "user       /undo"));
   for (const std::string line :
        {"/help", "/show", "/show params", "/show template", "/show system", "/show license", "/set", "/stats",
-        "/context", "/clear", "/undo", "/stop x", "/system x", "/set temp 0.5"}) {
+        "/context", "/clear", "/undo", "/stop x", "/system", "/set temp 0.5"}) {
     INFO(line);
     const Outcome o = bench.pipe(line + "\n", kShort);
     CHECK(o.code == 0);
@@ -168,11 +177,15 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
 TEST_CASE("a turn that fails is told, and the chat goes on without it") {
   const Bench bench;
   const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
-  // The sample's template refuses system messages.
-  const Outcome o = bench.pipe("/system Be kind.\nHello.\n/system \"\"\nTell me a story.\n", kShort);
-  CHECK(contains(o.err, "knows the roles user and assistant only"));
-  CHECK(o.out == answer);
-  CHECK(o.code == 6);
+  // The sample's template refuses system messages: the text is not taken, whether or not there are messages.
+  for (const std::string before : {"", "Tell me a story.\n"}) {
+    const Outcome o = bench.pipe(before + "/system Be kind.\n/system\n/clear\nTell me a story.\n", kShort);
+    INFO(o.err);
+    CHECK(contains(o.err, "knows the roles user and assistant only"));
+    CHECK(contains(o.err, "there is no system text"));
+    CHECK(o.out == (before.empty() ? answer : answer + answer));
+    CHECK(o.code == 6);
+  }
   std::string many;
   for (int i = 0; i < 200; ++i) many += "word ";
   const Outcome full = bench.pipe(many + "\nTell me a story.\n", {"-n", "12", "--temp", "0", "-q", "-c", "64"});
@@ -394,6 +407,30 @@ TEST_CASE("Ctrl-C stops an answer and keeps its text") {
   t.type("/context\r");
   t.until("assistant  " + answer.substr(0, 10));
   to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("who taps Ctrl-C twice while an answer comes is still in the chat") {
+  const Bench bench;
+  std::string many;
+  for (int i = 0; i < 400; ++i) many += "word ";
+  const std::string file = bench.write("many.txt", many).string();
+  Terminal t(bench.command({"-q"}));
+  to_prompt(t);
+  t.type("/read " + file + "\r");
+  t.until("go before the next message");
+  to_prompt(t);
+  for (int i = 0; i < 3; ++i) {
+    t.type("Go.\r");
+    t.until("\x1b[?2004l");  // the line is read; what follows is a step that takes long enough for both
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    t.send(SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    t.send(SIGINT);
+    t.until("> ");
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // so that it is no key for the next line
+  }
   t.type(kEnd);
   CHECK(t.end() == 0);
 }

@@ -94,6 +94,11 @@ TEST_CASE("a prompt cache that cannot be used is an error, and no file is lost")
   CHECK(device.code == 2);
   CHECK(device.err.find("/dev/full: is no saved state") != std::string::npos);
   CHECK(bench("abc", {"--prompt-cache", std::string(300, 'a')}).code == 8);
+  const Outcome nowhere = bench("abc", {"--prompt-cache", "/nowhere/x"});
+  CHECK(nowhere.code == 8);
+  CHECK(nowhere.out.empty());  // nobody waits for an answer first
+  CHECK_THAT(nowhere.err, contains("/nowhere/x: cannot be created: No such file or directory"));
+  CHECK(bench("abc", {"--prompt-cache", "/nowhere/x", "--prompt-cache-ro"}).code == 0);
   std::filesystem::remove(bench.cache());
   CHECK(answer(bench.cached("abcabc")).second == 0);
   const Outcome other = bench.cached("abcabc", {"-ctk", "f32"});

@@ -190,6 +190,31 @@ TEST_CASE("no prompt is a usage error, an empty one is fine where a token begins
   CHECK(contains(empty.err, "empty"));
 }
 
+TEST_CASE("a file without a text, a message without words, and a text without an end are no prompts") {
+  const Bench bench;
+  const std::string nothing = bench.file("nothing.txt", "\n").string();
+  for (const char* option : {"-f", "-bf"}) {
+    const std::string file = option == std::string("-f") ? nothing : bench.file("zero.txt", "").string();
+    const Outcome o = bench({option, file, "-n", "2"});
+    INFO(o.err);
+    CHECK(o.code == 2);
+    CHECK(o.out.empty());
+    CHECK(contains(o.err, file + ": is empty"));
+  }
+  CHECK(bench({"-p", "ab", "-f", nothing, "-n", "2"}).code == 0);
+  TinyFile file = tiny_model({.layers = 2, .context = 100000});
+  file.set("tokenizer.chat_template", "<{{ messages[0].content }}>");
+  const Bench chats(std::move(file));
+  CHECK(contains(chats({"-p", "", "-n", "2"}).err, "there is no message to answer"));
+  CHECK(chats({"-p", "", "-n", "2"}).code == 2);
+  CHECK(chats({"-p", "", "-n", "2", "-no-cnv"}).code == 0);
+
+  const Outcome endless = bench({"-f", "/dev/zero", "-n", "2"});
+  CHECK(endless.code == 2);
+  CHECK(contains(endless.err, "/dev/zero: has more than 64.0 MiB"));
+  CHECK(contains(bench({"-p", "ab", "-sysf", "/dev/zero"}).err, "/dev/zero: has more than"));
+}
+
 TEST_CASE("a chat template is used; that there is none is mentioned, unless raw completion was asked for") {
   TinyFile file = tiny_model({.layers = 2, .context = 100000});
   file.set("tokenizer.chat_template", "<{{ messages[0].content }}>");
@@ -408,6 +433,9 @@ TEST_CASE("-v, --profile and --dump-graph tell about a run without changing it")
     INFO(part);
     CHECK(contains(profile.err, part));
   }
+  const Outcome quiet = bench({"-p", "ab", "-n", "12", "-s", "3", "--profile", "-q"});
+  CHECK(quiet.err.starts_with("profile: prompt"));  // it was asked for
+  CHECK_FALSE(contains(quiet.err, "TTFT"));
   for (const char* name : {"graph.txt", "graph.dot"}) {
     const auto path = bench.path(name);
     CHECK(bench({"-p", "ab", "-n", "12", "-s", "3", "-q", "--dump-graph", path.string()}).out == plain);

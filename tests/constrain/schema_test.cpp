@@ -225,7 +225,15 @@ TEST_CASE("errors show values as they are written, and what contradicts itself",
   CHECK(error(R"({"minimum":[1]})") == "s.json: JSON schema, #/minimum: expected a number, found [1]");
   CHECK(error(R"({"type":"object","required":["a"],"properties":{
                    "a":{"type":"array","minItems":1,"items":{"type":"integer","minimum":5,"maximum":2}}}})") ==
-        "s.json: JSON schema: no finite text matches \"#\", nor \"#/properties/a/items\"");
+        "s.json: JSON schema: no finite text matches \"#\", nor \"#/properties/a/items\"; in \"#/properties/a/items\" "
+        "minimum 5 is above maximum 2");
+  CHECK(error(R"({"type":"array","minItems":5,"maxItems":2})") ==
+        "s.json: JSON schema: no finite text matches \"#\"; in \"#\" minItems 5 is above maxItems 2");
+  CHECK(error(R"({"type":"string","minLength":5,"maxLength":2})") ==
+        "s.json: JSON schema: no finite text matches \"#\"; in \"#\" minLength 5 is above maxLength 2");
+  // Where another way is left, such bounds are no mistake.
+  Warnings none;
+  grammar_from_json_schema(R"({"anyOf":[{"type":"array","minItems":5,"maxItems":2},{"type":"null"}]})", none);
   CHECK(error(R"({"type":"object","required":["a"],"properties":{"a":{"$ref":"#"}}})") ==
         "s.json: JSON schema: no finite text matches \"#\", nor \"#/properties/a\"");
 }

@@ -195,6 +195,9 @@ TEST_CASE("options that ask for what is so anyway are accepted, for anything els
   };
   refused({"-fit", "on"}, "option --fit on is recognised, not supported yet: -ngl auto fits layers");
   refused({"-fa", "off"}, "option --flash-attn off is recognised, not supported yet: attention never writes");
+  refused({"-fa", "maybe"}, "option --flash-attn: \"maybe\" is not on or auto");
+  refused({"--prio", "high"}, "option --prio: \"high\" is not 0");
+  refused({"--prio", "2"}, "option --prio 2 is recognised, not supported yet");
   refused({"--no-mmap"}, "option --no-mmap is recognised, not supported yet: the file is always mapped");
   refused({"-lm", "dio"}, "option --load-mode dio is recognised, not supported yet: the file is always mapped");
   refused({"-td", "2"}, "-t, -tb, -C and -Cr count for a draft model, too");

@@ -320,14 +320,14 @@ TEST_CASE("a full context goes on without the older half of what it need not kee
   CHECK(sampled == expected);
 }
 
-TEST_CASE("an answer past its deadline is cancelled") {
+TEST_CASE("an answer past its deadline ends for that reason") {
   const TempDir folder;
   const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 64}));
   Session session(*model, {.context = 64});
   GenerateOptions options;
   options.deadline = std::chrono::steady_clock::now();
   const auto result = generate(session, *model, session.create(), random_tokens(4, 200, 2), options, {}, {});
-  CHECK(result.reason == StopReason::Cancelled);
+  CHECK(result.reason == StopReason::TimeUp);
   CHECK(result.generated_tokens == 0);
 }
 
