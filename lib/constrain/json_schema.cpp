@@ -52,6 +52,7 @@ class SchemaCompiler {
     try {
       return Grammar::compile(p_, root);
     } catch (const Error& error) {
+      if (!error.parts().problem.starts_with("no finite text")) throw;
       throw Error(error.kind(), error.parts().problem + contradiction(*document_.root().node, "#"));
     }
   }
