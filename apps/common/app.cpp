@@ -12,7 +12,7 @@
 
 #include "common/affinity.h"
 #include "common/events.h"
-#include "common/memory_lock.h"
+#include "common/file_loading.h"
 #include "common/message_codes.h"
 #include "common/messages.h"
 #include "common/numbers.h"
@@ -65,6 +65,7 @@ std::unique_ptr<Model> load_on(const BackendChoice& choice, const ModelOptions& 
                          .prompt_threads = options.prompt_threads,
                          .deterministic = options.deterministic,
                          .weights = weights,
+                         .files = options.loading.files,
                          .prepare =
                              [&](GgufFile& file) {
                                options.overrides.apply(file, warnings);
@@ -164,7 +165,7 @@ void add_model_options(Command& cli, ModelOptions& options) {
                                        "threads that read prompts, in steps of more than 4 tokens (default: as -t)")
       ->type_name("N")
       ->take_last();
-  add_memory_lock_options(cli, options.lock);
+  add_file_loading_options(cli, options.loading);
   add_affinity_options(cli);
   add_placement_options(cli, options.placement);
   cli.add_flag("--deterministic", options.deterministic,
@@ -183,7 +184,7 @@ GgufFile open_file(const ModelOptions& options, Warnings& warnings) {
 
 std::unique_ptr<Model> load_model(const ModelOptions& options, LoadOptions::Weights weights) {
   std::unique_ptr<Model> model = load_where_it_can_run(options, weights);
-  if (options.lock && weights == LoadOptions::Weights::Load) lock_in_memory(*model);
+  if (options.loading.lock && weights == LoadOptions::Weights::Load) lock_in_memory(*model);
   emit_event("loaded", {{"model", options.path},
                         {"architecture", model->dims().architecture},
                         {"parameters", model->parameter_count()},

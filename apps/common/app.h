@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "common/command_line.h"
+#include "common/file_loading.h"
 #include "common/model_path.h"
 #include "common/overrides.h"
 #include "common/placement.h"
@@ -36,7 +37,7 @@ struct ModelOptions : ModelPlace {
   int threads = 0;         ///< 0: what the machine gives
   int prompt_threads = 0;  ///< 0: as many
   bool check_tensors = false;
-  bool lock = false;  ///< the weights in memory
+  FileLoading loading;
   bool deterministic = false;
   FileOverrides overrides;
 };

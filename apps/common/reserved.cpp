@@ -12,7 +12,7 @@ constexpr LlamaOption kLlamaOptions[] = {
 
 /// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
 constexpr std::string_view kOthers =
-    "--mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
+    "-dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
     "--log-enable --log-new --log-append";
 
 /// What to say beside "recognised, not supported yet".
@@ -45,7 +45,9 @@ constexpr Reason kReasons[] = {
     {"--verbose-prompt", "--explain-prompt shows the prompt and its tokens"},
     {"-ptc --print-token-count", "llm-inspect tokenize --show-count counts tokens"},
     {"--no-jinja", "templates are always rendered as Jinja"},
-    {"--no-mmap -dio --direct-io -lm --load-mode -lzm --lazy-mode", "the file is always mapped"},
+    {"-dio --direct-io", "the file is mapped, or read through the system's cache: --load-mode"},
+    {"-lzm --lazy-mode", "a mapped file is read where it is needed, --mlock and --no-mmap read all of it first"},
+    {"--repack", "weights always stay as they are in the file"},
     {"-b --batch-size -ub --ubatch-size", "a step takes up to 512 tokens, on the GPU up to 2,048"},
     {"--warmup", "the first step is as fast as the others"},
     {"--numa", "numactl(8) chooses nodes for a program"},

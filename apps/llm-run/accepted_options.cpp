@@ -13,7 +13,6 @@ struct AcceptedFlag {
   const char *names, *meaning;
 };
 constexpr AcceptedFlag kFlags[] = {
-    {"--mmap", "the file is always mapped"},
     {"--no-warmup", "there is no warm-up"},
     {"--cont-batching", "rows of a batch always join and leave at any step"},
     {"--no-repack", "weights always stay as they are in the file"},
@@ -32,6 +31,8 @@ constexpr AcceptedValue kValues[] = {
      "attention never writes its whole matrix"},
     {"--fit", "off", "off 0 false disabled", "on 1 true enabled",
      "no option is changed to fit a GPU's memory, but for -ngl auto"},
+    {"--lazy-mode", "on|auto", "on auto 1 true enabled", "off 0 false disabled",
+     "weights of a mapped file are read where they are needed"},
     {"--prio", "0", "0", "#", "threads have the priority that the program was given"},
     {"--poll", "50", "50", "#", "threads that wait for each other spin a while, then sleep"},
     {"--cpu-strict", "0", "0", "#", "threads may move among the processors that they are given"},

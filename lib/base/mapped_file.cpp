@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <limits>
@@ -53,6 +54,33 @@ void unmap(std::span<const std::byte> bytes) noexcept {
   if (!bytes.empty()) ::munmap(const_cast<std::byte*>(bytes.data()), bytes.size());
 }
 
+/// Pages that are given back unless keep() was called.
+class Anonymous {
+ public:
+  explicit Anonymous(std::size_t bytes) : bytes_(bytes) {
+    data_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data_ != MAP_FAILED) ::madvise(data_, bytes, MADV_HUGEPAGE);  // where the system has them
+  }
+  Anonymous(const Anonymous&) = delete;
+  ~Anonymous() {
+    if (data_ != MAP_FAILED) ::munmap(data_, bytes_);
+  }
+  bool there() const { return data_ != MAP_FAILED; }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  /// In the place of what is at `to`, read-only.
+  bool move_to(const std::byte* to) {
+    if (::mprotect(data_, bytes_, PROT_READ) != 0) return false;
+    if (::mremap(data_, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, const_cast<std::byte*>(to)) == MAP_FAILED)
+      return false;
+    data_ = MAP_FAILED;
+    return true;
+  }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
 }  // namespace
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
@@ -89,19 +117,39 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       bytes_(std::exchange(other.bytes_, {})),
       fd_(std::exchange(other.fd_, -1)),
-      modified_ns_(other.modified_ns_) {}
+      modified_ns_(other.modified_ns_),
+      in_memory_(other.in_memory_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(bytes_, other.bytes_);
   std::swap(fd_, other.fd_);
   std::swap(modified_ns_, other.modified_ns_);
+  std::swap(in_memory_, other.in_memory_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
   unmap(bytes_);
   if (fd_ >= 0) ::close(fd_);
+}
+
+void MappedFile::read_into_memory(const std::function<void(std::size_t)>& progress) {
+  if (bytes_.empty() || in_memory_) return;
+  constexpr std::size_t kPiece = std::size_t{32} << 20;
+  Anonymous memory(bytes_.size());
+  if (!memory.there()) refuse(path_, "memory for it: " + system_text(errno), ErrorKind::Memory);
+  for (std::size_t at = 0; at < bytes_.size();) {
+    const ssize_t n = ::pread(fd_, memory.data() + at, std::min(kPiece, bytes_.size() - at), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse(path_, "cannot be read: " + system_text(errno));
+    if (n == 0) refuse(path_, "was cut while it was read: it had " + std::to_string(bytes_.size()) + " bytes");
+    at += static_cast<std::size_t>(n);
+    progress(static_cast<std::size_t>(n));
+  }
+  check_unchanged();
+  if (!memory.move_to(bytes_.data())) refuse(path_, "memory for it: " + system_text(errno), ErrorKind::Memory);
+  in_memory_ = true;
 }
 
 void MappedFile::release(std::span<const std::byte> range) const noexcept {
@@ -118,6 +166,7 @@ void MappedFile::release(std::span<const std::byte> range) const noexcept {
 }
 
 void MappedFile::check_unchanged() const {
+  if (in_memory_) return;
   struct stat st {};
   if (::fstat(fd_, &st) != 0) refuse_unreachable(path_, errno);
   if (static_cast<std::uintmax_t>(st.st_size) != bytes_.size()) {

@@ -1,8 +1,10 @@
-// A regular file mapped read-only. Anything else (directory, FIFO, device, socket) is refused before it is read.
+// A regular file mapped read-only, or read into memory. Anything else (directory, FIFO, device, socket) is refused before
+// it is read.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
 
 namespace llm {
@@ -18,9 +20,13 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const noexcept { return bytes_; }
   const std::filesystem::path& path() const noexcept { return path_; }
+  /// The file's bytes in memory of the process's own from now on, in the same place: what happens to the file on disk
+  /// does not matter any more. `progress` gets the bytes read each time. Throws ErrorKind::Memory where the system has
+  /// none, ErrorKind::Model where the file cannot be read or was cut.
+  void read_into_memory(const std::function<void(std::size_t)>& progress);
   /// The caller keeps its own copy of this range: its pages may leave memory.
   void release(std::span<const std::byte> range) const noexcept;
-  /// Throws ErrorKind::Model if the file on disk was changed or cut since it was opened.
+  /// Throws ErrorKind::Model if the file on disk, and with it the mapping, was changed or cut since it was opened.
   void check_unchanged() const;
 
  private:
@@ -29,6 +35,7 @@ class MappedFile {
   std::span<const std::byte> bytes_;
   int fd_ = -1;
   long long modified_ns_ = 0;
+  bool in_memory_ = false;
 };
 
 }  // namespace llm

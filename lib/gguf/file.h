@@ -2,7 +2,9 @@
 // Format: the GGUF specification (ggml docs/gguf.md). Every count, length, offset and product is checked before use.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,6 +53,10 @@ class GgufFile {
   bool foreign_byte_order() const { return metadata_.swap_bytes_; }
   std::uint64_t file_bytes() const;  ///< of all splits together
   std::span<const MappedFile> shards() const { return shards_; }
+  /// Of all shards.
+  std::uint64_t bytes() const;
+  /// MappedFile::read_into_memory() of all shards; `progress` gets the fraction read.
+  void read_into_memory(const std::function<void(double)>& progress);
 
   /// The mapped bytes of a tensor, zero copy. Only for files in this machine's byte order.
   TensorView view(const TensorInfo&) const;

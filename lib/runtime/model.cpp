@@ -99,6 +99,15 @@ void check_memory(const Backend& backend, const Graph& graph, const std::string&
   }
 }
 
+/// For files that are to be read whole.
+void require_room(const GgufFile& file) {
+  const std::uint64_t available = available_memory();
+  if (file.bytes() <= available) return;
+  throw Error(ErrorKind::Memory, {.file = file.metadata().file(),
+                                  .problem = bytes_text(file.bytes()) + " are to be read and " + bytes_text(available) +
+                                             " of memory are available; a mapped file needs less"});
+}
+
 /// Token ids index the rows of the embedding table.
 void check_vocabulary(const Tokenizer& tokenizer, const ModelDims& dims, const Metadata& metadata) {
   if (static_cast<std::int64_t>(tokenizer.n_vocab()) <= dims.vocab) return;
@@ -168,17 +177,23 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
   model->check_support();
 
   model->measure(graph);
-  check_memory(*model->backend_, graph, model->placement_, warnings);
+  model->files_ = options.files;
+  if (options.files == LoadOptions::Files::Mapped) check_memory(*model->backend_, graph, model->placement_, warnings);
   if (options.weights == LoadOptions::Weights::Load) model->load_weights(options.progress);
   return model;
 }
 
 void Model::load_weights(const std::function<void(double)>& progress) {
   check(weights_ == nullptr, "weights are loaded once");
+  if (reads_files()) {
+    require_room(file_);
+    file_.read_into_memory(progress);
+    hold(file_.bytes());
+  }
   const Graph graph = this->graph(Bucket{});
   const std::vector<WeightPlan> plan = plan_weights(graph, *backend_);
   screen_small_weights(file_, graph);
-  source_ = std::make_unique<FileWeights>(file_, weight_bytes_, progress);
+  source_ = std::make_unique<FileWeights>(file_, weight_bytes_, reads_files() ? nullptr : progress);
   weights_ = backend_->load(*source_, plan);
   for (const MappedFile& shard : file_.shards()) shard.check_unchanged();
 }

@@ -34,6 +34,10 @@ struct LoadOptions {
     Leave,  ///< nothing beyond the files' headers is read: what a model would need can be told, to run it
             ///< load_weights() must follow
   } weights = Weights::Load;
+  enum class Files : std::uint8_t {
+    Mapped,
+    Read,  ///< into memory of the process's own, when weights are loaded; ErrorKind::Memory where that is too much
+  } files = Files::Mapped;
   /// Gets the file as it was opened, before anything is read of it: what shall count instead of its values.
   std::function<void(GgufFile&)> prepare = {};
   std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded; may be empty
@@ -60,6 +64,11 @@ class Model {
   Graph graph(Bucket) const;
   /// The same as the family wrote it.
   Graph graph_before_passes(Bucket) const;
+  /// Weights are, or will be, in memory of the process's own.
+  bool reads_files() const { return files_ == LoadOptions::Files::Read; }
+  /// So many bytes of the files cannot leave memory any more: what is still available does not count them.
+  void hold(std::uint64_t bytes) { held_bytes_ = bytes; }
+  std::uint64_t held_bytes() const { return held_bytes_; }
   /// Bytes of all weights that the model reads.
   std::uint64_t weight_bytes() const { return weight_bytes_; }
   /// Bytes of weights that one token reads (of an embedding table one row, of experts those in use), for speed limits.
@@ -88,9 +97,10 @@ class Model {
   std::unique_ptr<WeightSource> source_;
   std::unique_ptr<WeightStore> weights_;
   std::string kind_, placement_;
+  LoadOptions::Files files_ = LoadOptions::Files::Mapped;
   int devices_ = 1;
   bool has_host_part_ = false;
-  std::uint64_t weight_bytes_ = 0, weight_bytes_per_token_ = 0, parameter_count_ = 0;
+  std::uint64_t weight_bytes_ = 0, weight_bytes_per_token_ = 0, parameter_count_ = 0, held_bytes_ = 0;
 };
 
 }  // namespace llm

@@ -57,9 +57,14 @@ ContextRequest request_for(Model& model, const SessionOptions& o, const Graph& l
   ContextRequest r{
       .context = o.context, .trained = model.dims().context, .sequences = o.pool ? 1 : o.sequences, .memories = {}};
   for (const MemoryShare& share : model.backend().memory({&largest, 1})) r.memories.push_back(needs_of(share, o.cache));
+  for (MemoryNeeds& m : r.memories) {
+    if (m.weights != MemoryNeeds::Weights::Mapped) continue;
+    m.available += std::min(model.held_bytes(), m.weight_bytes);
+  }
   for (MemoryNeeds& m : r.memories) {  // results come into this machine's memory; on a device they are in the workspace
     if (m.weights == MemoryNeeds::Weights::Mapped)
       m.work_bytes += static_cast<std::uint64_t>(model.dims().vocab) * sizeof(float);
+    if (model.reads_files()) m.weights = MemoryNeeds::Weights::Kept;
   }
   add_needs(r, o.beside);
   return r;

@@ -57,6 +57,29 @@ TEST_CASE("a regular file is mapped") {
   CHECK(text(MappedFile::open(dir / "link")) == content);
 }
 
+TEST_CASE("a file that was read into memory does not depend on the disk any more") {
+  const test::TempDir dir;
+  const std::string content = "0123456789" + std::string(100'000, 'x') + "end";
+  MappedFile file = MappedFile::open(dir.write("model", content));
+  const std::byte* const place = file.bytes().data();
+  std::size_t read = 0;
+  file.read_into_memory([&](std::size_t n) { read += n; });
+  CHECK(read == content.size());
+  CHECK(file.bytes().data() == place);
+  std::ofstream(dir / "model") << "other";
+  CHECK(text(file) == content);
+  CHECK_NOTHROW(file.check_unchanged());
+  const MappedFile moved = std::move(file);
+  CHECK_NOTHROW(moved.check_unchanged());
+}
+
+TEST_CASE("a file that is cut while it is read into memory is refused") {
+  const test::TempDir dir;
+  MappedFile file = MappedFile::open(dir.write("model", std::string(10'000, 'x')));
+  fs::resize_file(dir / "model", 100);
+  CHECK_THROWS_AS(file.read_into_memory([](std::size_t) {}), Error);
+}
+
 TEST_CASE("an empty file maps to nothing") {
   const test::TempDir dir;
   const MappedFile file = MappedFile::open(dir.write("empty", ""));

@@ -131,6 +131,29 @@ TEST_CASE("--mlock locks the whole file, or says how far the system let it") {
   CHECK_FALSE(contains(bench({"--dry-run", "-v", "--mlock"}).err, "locked"));
 }
 
+TEST_CASE("a file that is read into memory gives the same text and counts as memory") {
+  const Bench bench;
+  const auto answer = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"-p", "c", "-n", "20", "--temp", "0"});
+    const Outcome o = bench(words);
+    CHECK(o.code == 0);
+    return o.out;
+  };
+  const std::string mapped = answer({});
+  CHECK(answer({"--no-mmap"}) == mapped);
+  CHECK(answer({"-lm", "none"}) == mapped);
+  CHECK(answer({"--no-mmap", "--mlock"}) == mapped);
+  const auto plan = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> all{"--dry-run", "-p", "c"};
+    all.insert(all.end(), words.begin(), words.end());
+    return bench(all).out;
+  };
+  CHECK(contains(plan({}), ", in the file's own pages\n"));
+  CHECK(contains(plan({"--no-mmap"}), ", in the CPU's memory\n"));
+  CHECK(contains(plan({"-lm", "none", "--mmap"}), ", in the file's own pages\n"));
+  CHECK(contains(plan({"--no-mmap", "-lm", "auto"}), ", in the file's own pages\n"));
+}
+
 TEST_CASE("smaller steps take less memory and say the same") {
   const Bench bench;
   const auto answer = [&](std::vector<std::string> more) {

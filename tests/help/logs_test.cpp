@@ -183,9 +183,9 @@ TEST_CASE("events of failures and batches, to descriptors, and to a reader that 
 
 TEST_CASE("options that ask for what is so anyway are accepted, for anything else they are refused") {
   const Bench bench;
-  CHECK(bench({"--offline", "--mmap",     "--no-warmup", "-cb",  "-nr",  "-nkvo",   "-kvo", "-fa",
-               "on",        "-ngl",       "0",           "-dev", "none", "-sm",     "none", "-lm",
-               "mmap",      "--swa-full", "--no-perf",   "-fit", "off",  "--jinja", "-q"})
+  CHECK(bench({"--offline", "--mmap",     "--no-warmup", "-cb",  "-nr", "-nkvo",   "-kvo", "-fa",  "on",
+               "-ngl",      "0",          "-dev",        "none", "-sm", "none",    "-lm",  "mmap", "-lzm",
+               "on",        "--swa-full", "--no-perf",   "-fit", "off", "--jinja", "-q"})
             .code == 0);
   const auto refused = [&](std::vector<std::string> arguments, std::string_view part) {
     const Outcome o = bench(std::move(arguments));
@@ -198,8 +198,11 @@ TEST_CASE("options that ask for what is so anyway are accepted, for anything els
   refused({"-fa", "maybe"}, "option --flash-attn: \"maybe\" is not on or auto");
   refused({"--prio", "high"}, "option --prio: \"high\" is not 0");
   refused({"--prio", "2"}, "option --prio 2 is recognised, not supported yet");
-  refused({"--no-mmap"}, "option --no-mmap is recognised, not supported yet: the file is always mapped");
-  refused({"-lm", "dio"}, "option --load-mode dio is recognised, not supported yet: the file is always mapped");
+  refused({"-lm", "dio"},
+          "option --load-mode dio is recognised, not supported yet: the file is mapped, or read through");
+  refused({"-lm", "fast"}, "option --load-mode: \"fast\" is not mmap, none or mlock");
+  refused({"-lzm", "off"}, "option --lazy-mode off is recognised, not supported yet: a mapped file is read where");
+  refused({"--repack"}, "option --repack is recognised, not supported yet: weights always stay as they are");
   refused({"-td", "2"}, "-t, -tb, -C and -Cr count for a draft model, too");
   refused({"--spec-ngram-mod-n-max", "2"}, "follows from what came of them");
   refused({"--port", "80"}, "it belongs to llama.cpp's server");

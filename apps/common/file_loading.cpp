@@ -1,4 +1,4 @@
-#include "common/memory_lock.h"
+#include "common/file_loading.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -18,12 +18,6 @@ namespace {
 
 /// Locked at once, so that progress shows.
 constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
-
-std::uint64_t size_of(const GgufFile& file) {
-  std::uint64_t bytes = 0;
-  for (const MappedFile& shard : file.shards()) bytes += shard.bytes().size();
-  return bytes;
-}
 
 /// Bytes locked before the end or the first failure, which is left in errno; 0 there: none.
 std::uint64_t lock_pages(const GgufFile& file, std::uint64_t all) {
@@ -51,29 +45,38 @@ std::string limit_text() {
 
 }  // namespace
 
-void add_memory_lock_options(Command& cli, bool& lock) {
-  cli.add_flag_callback(
-         "--mlock", [&lock] { lock = true; }, "read the weights first, and keep them in memory")
-      ->trigger_on_parse();
-  const auto mode = [&lock](const std::string& text) {
-    if (!has_name("mmap mlock mmap+mlock", text)) {
-      throw Error(ErrorKind::Usage, "option --load-mode " + escaped(text) + " " +
-                                        reserved_because("--load-mode").value_or("is not supported"));
-    }
-    lock = text != "mmap";
+void add_file_loading_options(Command& cli, FileLoading& loading) {
+  using Files = LoadOptions::Files;
+  const auto add_flag = [&cli](const char* name, const std::function<void()>& set, const char* meaning) {
+    cli.add_flag_callback(name, set, meaning)->trigger_on_parse();  // of several the last one counts
   };
-  cli.add_option_function<std::string>("--load-mode", mode, "mmap: the file is mapped (always so); mlock: as --mlock")
-      ->type_name("mmap|mlock")
+  add_flag(
+      "--mlock", [&loading] { loading.lock = true; }, "read the weights first, and keep them in memory");
+  add_flag(
+      "--mmap", [&loading] { loading.files = Files::Mapped; }, "map the file; default");
+  add_flag(
+      "--no-mmap", [&loading] { loading.files = Files::Read; },
+      "read the whole file into the program's own memory; it may change or go away afterwards");
+  const auto mode = [&loading](const std::string& text) {
+    if (text == "dio")
+      throw Error(ErrorKind::Usage, "option --load-mode dio " + reserved_because("--direct-io").value());
+    if (!has_name("auto none mmap mlock mmap+mlock", text))
+      throw Error(ErrorKind::Usage, "option --load-mode: \"" + escaped(text) + "\" is not mmap, none or mlock");
+    loading = {text == "none" ? Files::Read : Files::Mapped, text == "mlock" || text == "mmap+mlock"};
+  };
+  cli.add_option_function<std::string>("--load-mode", mode, "mmap: as --mmap; none: as --no-mmap; mlock: as --mlock")
+      ->type_name("mmap|none|mlock")
       ->take_last()
-      ->trigger_on_parse();  // of both the last one counts
+      ->trigger_on_parse();
 }
 
-void lock_in_memory(const Model& model) {
+void lock_in_memory(Model& model) {
   if (model.backend().name() == "cuda") {
     print_warnings({{"no-effect", "--mlock has no effect on a model in the GPU's memory"}});
     return;
   }
-  const std::uint64_t all = size_of(model.file()), locked = lock_pages(model.file(), all);
+  const std::uint64_t all = model.file().bytes(), locked = lock_pages(model.file(), all);
+  model.hold(std::max(model.held_bytes(), locked));
   if (locked == all) return verbose("locked in memory: " + bytes_text(locked));
   const std::string why = std::strerror(errno);
   print_warnings({{"mlock", "--mlock: " + bytes_text(locked) + " of " + bytes_text(all) +
