@@ -6,17 +6,24 @@ set(LLM_ISA_FLAGS_avx2vnni -mavx2 -mfma -mf16c -mavxvnni)
 # ask for the same.
 set(LLM_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c -mprefer-vector-width=512)
 set(LLM_ISA_FLAGS_avx512bf16 ${LLM_ISA_FLAGS_avx512} -mavx512bf16)
+set(LLM_ISA_FLAGS_neon "")  # every aarch64 has it
+set(LLM_ISA_FLAGS_neondotprod -march=armv8.2-a+dotprod)
 
 # A set with a base has sources of its own only where it differs and takes the other kernels from the base's table:
 # compiling all of them again would take minutes. LLM_ISA_<base> is defined for it as well.
 set(LLM_ISA_BASE_avx512bf16 avx512)
 set(LLM_ISA_SOURCES_avx512bf16 bf16_linear.cpp table.cpp)
+set(LLM_ISA_BASE_neondotprod neon)
+set(LLM_ISA_SOURCES_neondotprod quant_linear_32.cpp quant_linear_codes.cpp quant_linear_grid.cpp quant_linear_k.cpp
+    attention.cpp attention_floats.cpp attention_keys.cpp attention_values.cpp table.cpp)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(LLM_ISAS portable avx2 avx2vnni avx512 avx512bf16)
   if(LLM_SANITIZE)
     set(LLM_ISAS portable avx512 avx512bf16)  # the same sources at their narrowest and widest: instrumented ones take minutes each
   endif()
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(LLM_ISAS portable neon neondotprod)
 else()
   set(LLM_ISAS portable)
 endif()

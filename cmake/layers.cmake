@@ -31,9 +31,10 @@ function(llm_pages name)
   set(bash ${pages}/bash/${name})
   set(zsh ${pages}/zsh/_${name})
   set(fish ${pages}/fish/${name}.fish)
+  string(JOIN " " run ${CMAKE_CROSSCOMPILING_EMULATOR} ./${name})
   file(MAKE_DIRECTORY ${pages}/man ${pages}/bash ${pages}/zsh ${pages}/fish)
   add_custom_command(OUTPUT ${man} ${bash} ${zsh} ${fish} DEPENDS ${name}
-    COMMAND sh -c "./${name} --man-page | gzip -9n > ${man}"
+    COMMAND sh -c "${run} --man-page | gzip -9n > ${man}"
     COMMAND ${name} --completion bash > ${bash}
     COMMAND ${name} --completion zsh > ${zsh}
     COMMAND ${name} --completion fish > ${fish}

@@ -57,6 +57,15 @@ struct Finding {
   std::string subject, text, hint = {};
 };
 
+// What /proc/cpuinfo calls the processor's features, and those of them that kernels could use.
+#if defined(__aarch64__)
+constexpr std::string_view kFeatures = "Features", kUseful = "asimd asimddp asimdhp asimdfhm i8mm bf16 sve sve2";
+#else
+constexpr std::string_view kFeatures = "flags";
+constexpr std::string_view kUseful =
+    "avx2 fma f16c avx_vnni avx512f avx512bw avx512dq avx512vl avx512_vnni avx512vbmi avx512_bf16 amx_int8";
+#endif
+
 /// The value of a line "key : value" in /proc/cpuinfo, of the first processor.
 std::string cpu_info(std::string_view key) {
   std::ifstream in("/proc/cpuinfo");
@@ -78,11 +87,16 @@ std::string among(std::string_view wanted, std::string_view all, bool present) {
   return found;
 }
 
+/// On ARM64 the numbers of who designed it and of what, in place of a name.
+std::string processor_name() {
+  const std::string name = cpu_info("model name"), part = cpu_info("CPU part");
+  if (!name.empty()) return name;
+  return part.empty() ? "unknown" : "implementer " + cpu_info("CPU implementer") + ", part " + part;
+}
+
 Finding processor(const std::string& features) {
-  constexpr std::string_view kUseful =
-      "avx2 fma f16c avx_vnni avx512f avx512bw avx512dq avx512vl avx512_vnni avx512vbmi avx512_bf16 amx_int8";
-  const std::string model = cpu_info("model name"), known = among(kUseful, features, true);
-  return {Verdict::Ok, "processor", (model.empty() ? "unknown" : model) + (known.empty() ? "" : ": " + known)};
+  const std::string known = among(kUseful, features, true);
+  return {Verdict::Ok, "processor", processor_name() + (known.empty() ? "" : ": " + known)};
 }
 
 Finding instruction_set(const std::string& features) {
@@ -288,7 +302,7 @@ Command* add_doctor_command(Command& cli, DoctorOptions& o) {
 
 int run_doctor(const DoctorOptions& o, int given_threads) {
   const int n = given_threads > 0 ? given_threads : default_threads().threads;
-  const std::string features = cpu_info("flags");
+  const std::string features = cpu_info(kFeatures);
   std::vector<Finding> findings{processor(features), instruction_set(features), threads(given_threads), memory()};
   variables(findings);  // before the backends, which set some for their libraries
   backends(n, findings);

@@ -1,6 +1,11 @@
 // Checks, weights and the choice of an instruction set; the searches are in kernels/.
 #include "quantize/quantize.h"
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -77,6 +82,10 @@ bool runs_avx512() {
 }
 #endif
 
+#if defined(__aarch64__)
+bool has(unsigned long feature) { return (getauxval(AT_HWCAP) & feature) != 0; }
+#endif
+
 // The slowest first. All give the same bytes.
 const QuantizerSet kSets[] = {
     {"portable", quantizers::quantizer_portable, [] { return true; }},
@@ -87,6 +96,10 @@ const QuantizerSet kSets[] = {
 #if defined(LLM_HAS_ISA_avx512)
     {"avx512bf16", quantizers::quantizer_avx512, runs_avx512},  // the same
     {"avx512", quantizers::quantizer_avx512, runs_avx512},
+#endif
+#if defined(__aarch64__)  // the portable one's vectors are NEON's registers there
+    {"neon", quantizers::quantizer_portable, [] { return has(HWCAP_ASIMD); }},
+    {"neondotprod", quantizers::quantizer_portable, [] { return has(HWCAP_ASIMDDP); }},
 #endif
 };
 

@@ -407,7 +407,7 @@ TEST_CASE("NaN and infinity in a float product stay in their row and column") {
   }
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 
 float flushed(float f) { return std::abs(f) < 0x1p-126f ? std::copysign(0.0f, f) : f; }
 

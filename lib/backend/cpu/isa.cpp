@@ -2,6 +2,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #include <algorithm>
@@ -32,6 +35,10 @@ bool runs_avx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 bool runs_avx512bf16() { return runs_avx512() && __builtin_cpu_supports("avx512bf16"); }
+#elif defined(__aarch64__)
+bool has(unsigned long feature) { return (getauxval(AT_HWCAP) & feature) != 0; }
+bool runs_neon() { return has(HWCAP_ASIMD); }
+bool runs_neondotprod() { return runs_neon() && has(HWCAP_ASIMDDP); }
 #endif
 
 const InstructionSet kSets[] = {
@@ -47,6 +54,12 @@ const InstructionSet kSets[] = {
 #endif
 #ifdef LLM_HAS_ISA_avx512bf16
     {"avx512bf16", kernels_avx512bf16, runs_avx512bf16},
+#endif
+#ifdef LLM_HAS_ISA_neon
+    {"neon", kernels_neon, runs_neon, "asimd"},
+#endif
+#ifdef LLM_HAS_ISA_neondotprod
+    {"neondotprod", kernels_neondotprod, runs_neondotprod, "asimd asimddp"},
 #endif
 };
 

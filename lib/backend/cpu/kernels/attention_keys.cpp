@@ -36,6 +36,12 @@ inline void add_fifth_bits(const u8* fifth, int g, u8* codes) {
 #if defined(LLM_ISA_portable)
   for (int i = 0; i < 64; ++i)
     codes[i] = static_cast<u8>(codes[i] | (fifth[i / 4 * 4 + g / 2] >> (g % 2 * 4 + i % 4) & 1) << 4);
+#elif defined(LLM_ISA_neon)
+  using namespace quant;
+  const V bit = ints_4(0x08040201 << (g % 2 * 4)),
+          byte = add8(splat8(g / 2), bytes_16(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+  for (int i = 0; i < 64; i += 16)
+    store(codes + i, add_where(load(codes + i), shuffle8(load(fifth + i), byte), bit, splat8(16)));
 #else
   for (int i = 0; i < 64; i += 32) {
     auto* const to = reinterpret_cast<__m256i*>(codes + i);
@@ -52,6 +58,9 @@ inline void add_fifth_bits(const u8* fifth, int g, u8* codes) {
 inline void look_up(u8* codes) {
 #if defined(LLM_ISA_portable)
   for (int i = 0; i < 64; ++i) codes[i] = static_cast<u8>(kValuesIQ4[codes[i]] + 128);
+#elif defined(LLM_ISA_neon)
+  const quant::V values = quant::xor_(quant::load(kValuesIQ4), quant::splat8(-128));
+  for (int i = 0; i < 64; i += 16) quant::store(codes + i, quant::shuffle8(values, quant::load(codes + i)));
 #else
   const __m128i signed_values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kValuesIQ4));
   const __m128i values = _mm_xor_si128(signed_values, _mm_set1_epi8(static_cast<char>(-128)));
@@ -177,7 +186,7 @@ void quantize_query(const float* q, int pair, const AttentionArgs& a, const Quan
     }
     const float scale = !finite ? __builtin_nanf("") : zero ? 0.0f : amax / 127.0f;
     to.scales[pair * blocks + b] = scale * a.scale;
-    to.starts[pair * blocks + b] = -code_format(a.k_element).offset * sum;
+    to.starts[pair * blocks + b] = (kKeyMiddle - code_format(a.k_element).offset) * sum;
     to.sums[pair * blocks + b] = static_cast<float>(sum) * (scale * a.scale);
   }
 }

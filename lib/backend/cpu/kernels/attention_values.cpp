@@ -41,6 +41,29 @@ inline void unpack_codes(const u8* q, const u8* fifth, std::int8_t* codes) {
   }
 }
 
+#elif defined(LLM_ISA_neon)
+
+/// What 32 codes of 4 or 5 bits stand for, before the scale.
+template <CacheElement V>
+inline void unpack_codes(const u8* q, const u8* fifth, std::int8_t* codes) {
+  const quant::V packed = quant::load(q), four = quant::splat8(15);
+  quant::V c[2] = {quant::and_(packed, four), quant::and_(quant::shr16<4>(packed), four)};
+  if constexpr (kFormat<V>.fifth == Part::Present) {
+    const quant::V bits = quant::load4(fifth), bit = quant::longs_2(0x8040201008040201), top = quant::splat8(16);
+    c[0] = quant::add_where(c[0], quant::shuffle8(bits, quant::ints_4(0, 0, 0x01010101, 0x01010101)), bit, top);
+    c[1] = quant::add_where(c[1], quant::shuffle8(bits, quant::ints_4(0x02020202, 0x02020202, 0x03030303, 0x03030303)),
+                            bit, top);
+  }
+  for (int i = 0; i < 2; ++i) {
+    if constexpr (V == CacheElement::IQ4_NL) {
+      c[i] = quant::shuffle8(quant::load(kValuesIQ4), c[i]);
+    } else {
+      c[i] = quant::sub8(c[i], quant::splat8(kMiddle<V>));
+    }
+    quant::store(codes + 16 * i, c[i]);
+  }
+}
+
 #else
 
 /// 16 in the bytes whose bit of 32 is set.

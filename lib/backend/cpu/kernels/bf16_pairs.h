@@ -33,9 +33,28 @@ class SubnormalsAsZero {
   unsigned before_;
 };
 
+#elif defined(__aarch64__)
+
+class SubnormalsAsZero {
+ public:
+  SubnormalsAsZero() {
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before_));
+    set(before_ | kFlush);
+  }
+  ~SubnormalsAsZero() { set(before_); }
+  SubnormalsAsZero(const SubnormalsAsZero&) = delete;
+  SubnormalsAsZero& operator=(const SubnormalsAsZero&) = delete;
+
+ private:
+  /// FZ: operands and results. Whether a result is subnormal is seen before it is rounded, elsewhere afterwards.
+  static constexpr std::uint64_t kFlush = std::uint64_t{1} << 24;
+  static void set(std::uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
+  std::uint64_t before_;
+};
+
 #else
 
-/// Other processors have the portable set only, which then agrees with itself: it keeps subnormals.
+/// Unknown processors have the portable set only, which then agrees with itself: it keeps subnormals.
 struct SubnormalsAsZero {};
 
 #endif
@@ -108,6 +127,24 @@ inline F32x16 add_pairs(F32x16 s, Pairs w, Pairs x) {
   } else {
     return {s.lo, _mm256_fmadd_ps(w, x, s.hi)};
   }
+}
+
+#elif defined(LLM_ISA_neon)
+
+/// Lanes four by four, each read once for both steps.
+inline constexpr int kPairSteps = 8;
+using Pairs = float32x4_t;
+
+template <int step>
+inline Pairs load_pairs(const BFloat16* p) {
+  const uint32x4_t elements = vreinterpretq_u32_u16(load_8_words(p + step / 2 * 8));
+  return vreinterpretq_f32_u32(step % 2 == 0 ? vandq_u32(elements, vdupq_n_u32(0xffff0000))
+                                             : vshlq_n_u32(elements, 16));
+}
+template <int step>
+inline F32x16 add_pairs(F32x16 s, Pairs w, Pairs x) {
+  s.v[step / 2] = vfmaq_f32(s.v[step / 2], w, x);
+  return s;
 }
 
 #else

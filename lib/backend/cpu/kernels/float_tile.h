@@ -37,6 +37,8 @@ inline constexpr int kStep = Form<W>::kRegister* kChains;
 // A tile's accumulators and the weights it holds fill the vector registers.
 #if defined(LLM_ISA_avx512)
 inline constexpr int kTileRows = 4, kTileCols = 6, kAccumulators = 24;
+#elif defined(LLM_ISA_neon)
+inline constexpr int kTileRows = 2, kTileCols = 2, kAccumulators = 4;
 #elif defined(LLM_ISA_portable)
 inline constexpr int kTileRows = 1, kTileCols = 4, kAccumulators = 8;
 #else

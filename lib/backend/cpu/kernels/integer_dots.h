@@ -5,7 +5,8 @@
 // Scores: lane i of a register of keys has 4 bytes of key i.
 //   Keys load_keys(p)          64 bytes
 //   Query4 splat_query(p)      4 signed bytes, in every lane
-//   add_dots(acc, keys, q)     acc + the sum of 4 products of an unsigned and a signed byte, exact
+//   add_dots(acc, keys, q)     acc + the exact sum of 4 products of an unsigned byte, from which kKeyMiddle is taken,
+//                              and a signed one
 // kDotPairs queries and kDotVectors registers of keys fill the registers.
 // Values: lane i of a register has element i of 2 keys.
 //   Words load_words(p)        16 x 2 int16, or int8 widened
@@ -18,7 +19,15 @@
 
 #include "backend/cpu/kernels/vec.h"
 
+#if defined(LLM_ISA_neon)
+
+#include "backend/cpu/kernels/integer_dots_neon.h"
+
+#else
+
 namespace llm::cpu::LLM_ISA {
+
+constexpr int kKeyMiddle = 0;
 
 #if defined(LLM_ISA_avx512)
 
@@ -241,3 +250,5 @@ inline Words join_words(const std::int8_t* a, const std::int8_t* b) {
 #endif
 
 }  // namespace llm::cpu::LLM_ISA
+
+#endif

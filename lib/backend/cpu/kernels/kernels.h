@@ -138,5 +138,7 @@ const Kernels& kernels_avx2();        ///< AVX2, FMA, F16C
 const Kernels& kernels_avx2vnni();    ///< and AVX-VNNI
 const Kernels& kernels_avx512();      ///< AVX-512 F, BW, DQ, VL, VNNI
 const Kernels& kernels_avx512bf16();  ///< and BF16: as avx512 but for the products of BF16 weights
+const Kernels& kernels_neon();         ///< Armv8-A's Advanced SIMD
+const Kernels& kernels_neondotprod();  ///< and SDOT: as neon but for what multiplies bytes
 
 }  // namespace llm::cpu

@@ -15,7 +15,7 @@ namespace llm::cpu::LLM_ISA::quant {
 /// blocks, the more factors and sums a stream gathers for each column.
 template <class Stream>
 inline constexpr int kStreamColumns = Stream::kBlock == 256  ? (kGroupsInLoop<Stream> ? 4 : 6)
-                                      : Stream::kBlock == 32 ? (kVnni ? 3 : 4)
+                                      : Stream::kBlock == 32 ? (kSums32 ? 3 : 4)
                                                              : 1;
 /// A stream of more columns than two pays as long as their activations stay in the first cache.
 inline constexpr i64 kStreamWindowBytes = 36 << 10;

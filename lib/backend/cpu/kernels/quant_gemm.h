@@ -10,7 +10,11 @@
 
 namespace llm::cpu::LLM_ISA::quant {
 
-inline constexpr int kTileCols = kWidth == 16 ? 8 : 4;  ///< two registers of rows and these columns: 16 or 8 sums
+#if defined(LLM_ISA_avx512) || defined(LLM_ISA_neondotprod)
+inline constexpr int kTileCols = 8;  ///< two registers of rows and these columns: 16 sums in 32 registers
+#else
+inline constexpr int kTileCols = 4;
+#endif
 inline constexpr int kTileRows = 2 * kWidth;
 
 /// Up to 32 columns unpacking is a great part of the work, and reading the weights takes as long as multiplying them:
@@ -54,13 +58,12 @@ struct Ahead {
 /// Lines that are asked for in bursts find a core's few slots for them taken, which the panel's lines need as well. So
 /// the steps of tiles and of unpacking fetch them one by one, and into the second cache.
 LLM_INLINE void fetch_step(Ahead& ahead) {
-  __asm__ volatile("prefetcht1 %0" : : "m"(*ahead.next));
+  fetch_far(ahead.next);
   ahead.next += ahead.step;
 }
 
 LLM_INLINE void fetch_lines(Ahead& ahead) {
-  for (i64 i = 0; i < ahead.lines && ahead.next < ahead.end; ++i, ahead.next += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T0);
+  for (i64 i = 0; i < ahead.lines && ahead.next < ahead.end; ++i, ahead.next += 64) fetch_near(ahead.next);
 }
 
 struct TileWork {
@@ -90,15 +93,6 @@ static_assert(sizeof(GemmScratch<Form::ManyColumns>) <= kScratchBytes);
 /// int32 sums of pairs of int16, times `factor`; both in the order of memory.
 LLM_INLINE V pair_sums(const std::int16_t* p, int factor) { return madd16(load(p), splat16(factor)); }
 
-/// a, then b, as int16.
-LLM_INLINE V narrow32(V a, V b) {
-#if defined(LLM_ISA_avx512)
-  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), pack32(a, b));
-#else
-  return _mm256_permute4x64_epi64(pack32(a, b), 0xd8);
-#endif
-}
-
 /// Fills column `i` of a tile for elements [k0, k0 + n). Reads up to a register beyond the last sum: rows of sums are
 /// padded.
 template <PanelTraits t, Form form>
@@ -110,12 +104,12 @@ LLM_INLINE void prepare_column(const Column& col, i64 k0, i64 n, int i, TileColu
     __builtin_memcpy(out.d[i], col.scales + k0 / t.block, static_cast<std::size_t>(n / t.block) * sizeof(float));
   }
   const std::int16_t* sums = col.sums + k0 / 16;
-  if constexpr (kVnni && t.bias != 0 && t.sub == 16) {
+  if constexpr (kKeepsBias && t.bias != 0 && t.sub == 16) {
     const V factor = splat32(-t.bias);
     for (i64 s = 0; s < n / 16; s += kWidth) store(out.bias[i] + s, mul32(widen16(sums + s), factor));
-  } else if constexpr (kVnni && t.bias != 0 && t.sub == 32) {
+  } else if constexpr (kKeepsBias && t.bias != 0 && t.sub == 32) {
     for (i64 s = 0; s < n / 32; s += kWidth) store(out.bias[i] + s, pair_sums(sums + 2 * s, -t.bias));
-  } else if constexpr (kVnni && t.bias != 0) {
+  } else if constexpr (kKeepsBias && t.bias != 0) {
     for (i64 b = 0; b < n / t.block; ++b) {
       std::int32_t sum = 0;
       for (int s = 0; s < 16; ++s) sum += sums[16 * b + s];
@@ -145,9 +139,63 @@ struct Sums {
   V v[2][nc];
 };
 
-#if !defined(LLM_ISA_avx2)
-/// Adds `elements` products to each sum; `q` points to the panel's bytes, `k` is the place in the columns.
-template <int elements, int nc, Form form>
+// Adds `elements` products to each sum; `q` points to the panel's bytes, `k` is the place in the columns.
+#if defined(LLM_ISA_neondotprod)
+/// 16 elements of each column are in a register, from which products take four by their place.
+template <PanelTraits t, int elements, int nc, Form form>
+LLM_INLINE void add_products(Sums<nc>& sum, const u8* q, const TileColumns<form>& cols, i64 k, Ahead& ahead) {
+  repeat<elements / 16>([&](auto i) LLM_LAMBDA {
+    V a[nc];
+    repeat<nc>([&](auto c) LLM_LAMBDA { a[c] = load(cols.q[c] + k + 16 * i); });
+    repeat<4>([&](auto four) LLM_LAMBDA {
+      const u8* at = q + (16 * i + 4 * four) * kPanelRows;
+      __asm__ volatile("" : "+r"(at));  // not all weights at once: the registers are full
+      const V w0 = load(at), w1 = load(at + sizeof(V));
+      if constexpr (form == Form::FewColumns) fetch_step(ahead);
+      repeat<nc>([&](auto c) LLM_LAMBDA {
+        sum.v[0][c] = dot8_element<four>(sum.v[0][c], w0, a[c]);
+        sum.v[1][c] = dot8_element<four>(sum.v[1][c], w1, a[c]);
+      });
+    });
+  });
+}
+#elif defined(LLM_ISA_neon)
+/// Products are added up as int16 as long as they cannot overflow, each element of a row for itself; where that is for
+/// two of them only, it saves nothing.
+template <PanelTraits t, int elements, int nc, Form form>
+LLM_INLINE void add_products(Sums<nc>& sum, const u8* q, const TileColumns<form>& cols, i64 k, Ahead& ahead) {
+  constexpr int kMost = 32767 / (127 * t.max_abs);
+  constexpr int kSteps = kMost >= 8 ? 8 : kMost >= 4 ? 4 : 1;
+  constexpr int kGroup = kSteps < elements / 4 ? kSteps : elements / 4;
+  repeat<elements / 4 / kGroup>([&](auto g) LLM_LAMBDA {
+    Products part[2][nc];
+    repeat<kGroup>([&](auto i) LLM_LAMBDA {
+      constexpr int kStep = g * kGroup + i;
+      const u8* at = q + kStep * 4 * kPanelRows;
+      __asm__ volatile("" : "+r"(at));  // not all weights at once: the registers are full
+      const V w0 = load(at), w1 = load(at + sizeof(V));
+      if constexpr (form == Form::FewColumns) fetch_step(ahead);
+      repeat<nc>([&](auto c) LLM_LAMBDA {
+        const V a = splat32(load_i32(cols.q[c] + k + 4 * kStep));
+        if constexpr (kGroup == 1) {
+          sum.v[0][c] = dot8(sum.v[0][c], w0, a);
+          sum.v[1][c] = dot8(sum.v[1][c], w1, a);
+        } else {
+          part[0][c] = i == 0 ? products(w0, a) : products(part[0][c], w0, a);
+          part[1][c] = i == 0 ? products(w1, a) : products(part[1][c], w1, a);
+        }
+      });
+    });
+    if constexpr (kGroup > 1) {
+      repeat<nc>([&](auto c) LLM_LAMBDA {
+        sum.v[0][c] = add32(sum.v[0][c], sums_of_4(part[0][c]));
+        sum.v[1][c] = add32(sum.v[1][c], sums_of_4(part[1][c]));
+      });
+    }
+  });
+}
+#elif !defined(LLM_ISA_avx2)
+template <PanelTraits t, int elements, int nc, Form form>
 LLM_INLINE void add_products(Sums<nc>& sum, const u8* q, const TileColumns<form>& cols, i64 k, Ahead& ahead) {
 #pragma GCC unroll 16
   for (int i = 0; i < elements / 4; ++i) {
@@ -162,7 +210,6 @@ LLM_INLINE void add_products(Sums<nc>& sum, const u8* q, const TileColumns<form>
   }
 }
 #else
-/// Adds `elements` products to each sum without VNNI; `q` points to the panel's bytes, `k` is the place in the columns:
 /// int16 sums of two products are added up as long as they cannot overflow, then widened by a multiplication with
 /// `factor` (pairs of int16) per register of rows.
 template <PanelTraits t, int elements, int nc, Form form>
@@ -238,12 +285,13 @@ LLM_INLINE Sums<nc> sub_block_sums(const PanelMemory& p, int row, const TileColu
   const u8* q = p.q + (b * t.block + s * t.sub) * kPanelRows + row * 4;
   Sums<nc> sum;
 #pragma GCC unroll 8
-  for (int c = 0; c < nc; ++c) sum.v[0][c] = sum.v[1][c] = t.bias != 0 ? splat32(cols.bias[c][b * kSubs + s]) : zero();
+  for (int c = 0; c < nc; ++c)
+    sum.v[0][c] = sum.v[1][c] = kKeepsBias && t.bias != 0 ? splat32(cols.bias[c][b * kSubs + s]) : zero();
   if constexpr (t.sub <= 32) {
-    add_products<t.sub, nc, form>(sum, q, cols, b * t.block + s * t.sub, ahead);
+    add_products<t, t.sub, nc, form>(sum, q, cols, b * t.block + s * t.sub, ahead);
   } else {
     for (int part = 0; part < t.sub; part += 32)
-      add_products<32, nc, form>(sum, q + part * kPanelRows, cols, b * t.block + part, ahead);
+      add_products<t, 32, nc, form>(sum, q + part * kPanelRows, cols, b * t.block + part, ahead);
   }
   return sum;
 }
@@ -332,9 +380,12 @@ template <PanelTraits t, int nc, Form form>
   work.ahead = ahead;
 }
 
-/// What a tile needs to know of a type: of a bias only whether there is one.
+/// What a tile needs to know of a type: of a bias only whether there is one, and nothing where bytes are signed.
 constexpr PanelTraits tile_traits(PanelTraits t) {
-  t.bias = t.bias != 0 ? 1 : 0;
+  t.bias = t.bias != 0 && (kKeepsBias || !kSums32) ? 1 : 0;
+#if defined(LLM_ISA_neondotprod)
+  t.max_abs = 0;
+#endif
   return t;
 }
 
@@ -343,11 +394,8 @@ using TileFn = void (*)(const PanelMemory&, int, i64, const TileColumns<form>&, 
 
 template <PanelTraits t, Form form>
 TileFn<form> tile_of(i64 nc) {
-#if defined(LLM_ISA_avx512)
-  constexpr i64 kLeast = form == Form::ManyColumns ? 6 : 1;  // of more than 32 columns in tiles as even as can be
-#else
-  constexpr i64 kLeast = form == Form::ManyColumns ? 3 : 1;
-#endif
+  constexpr i64 kFewest = kTileCols == 8 ? 6 : 3;  // of more than 32 columns in tiles as even as can be
+  constexpr i64 kLeast = form == Form::ManyColumns ? kFewest : 1;
   TileFn<form> found = nullptr;
   repeat<kTileCols>([&](auto i) LLM_LAMBDA {
     if constexpr (i.value + 1 >= kLeast)

@@ -108,13 +108,7 @@ struct StreamPlace {
 
 /// Fetches a cache line after x is computed. A core has few slots for lines on their way: in bursts, as compilers like
 /// to arrange them, a third of the bandwidth was lost, so the place in the code is fixed by a dependence on a sum.
-LLM_INLINE void fetch(const u8* p, V& x) {
-#if defined(LLM_ISA_avx512)
-  __asm__ volatile("prefetcht0 %1" : "+v"(x) : "m"(*p));
-#else
-  __asm__ volatile("prefetcht0 %1" : "+x"(x) : "m"(*p));
-#endif
-}
+LLM_INLINE void fetch(const u8* p, V& x) { fetch_after(x, p); }
 
 /// The terms of the kWidth blocks at w, stored from term `at` on.
 template <class T, int nc>

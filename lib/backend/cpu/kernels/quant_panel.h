@@ -2,8 +2,8 @@
 // unpacking per storage type, of a block of kBlock elements, of which kParts make a block of the file of kBytes; what
 // differs between types beyond that is in PanelTraits.
 //
-//   q      [k / 4][32 rows][4]  value + bias, unsigned (without VNNI: the value, signed, where there is a bias)
-//   scale  [k / sub][32 rows]   int32 (without VNNI: twice as int16)
+//   q      [k / 4][32 rows][4]  value + bias, unsigned (without kKeepsBias: the value, signed, where there is a bias)
+//   scale  [k / sub][32 rows]   int32 (without kSums32: twice as int16)
 //   min    [k / 2 min_sub][32 rows]  two int16
 //   d, dm  [k / block][32 rows] factors of a block's sum and of its minimums' sum
 //
@@ -51,11 +51,11 @@ LLM_INLINE void put(const PanelBlock& out, int element, V bytes) { store(out.q +
 /// A value in [0, 2 bias) as it is stored.
 template <int bias>
 LLM_INLINE V biased(V a) {
-  return kVnni ? a : sub8(a, splat8(bias));
+  return kKeepsBias ? a : sub8(a, splat8(bias));
 }
 
 LLM_INLINE void put_scale(const PanelBlock& out, int sub, V scale) {
-  const V stored = kVnni ? scale : or_(and_(scale, splat32(0xffff)), shl32<16>(scale));
+  const V stored = kSums32 ? scale : or_(and_(scale, splat32(0xffff)), shl32<16>(scale));
   store(out.scale + sub * kPanelRows, stored);
 }
 
@@ -151,7 +151,7 @@ struct PanelQ8_0 {
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     store_f(out.d, halves(at));
     const Eight x = load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ8_0, qs); });
-    for (int i = 0; i < 8; ++i) put(out, 4 * i, kVnni ? xor_(x.v[i], splat8(0x80)) : x.v[i]);
+    for (int i = 0; i < 8; ++i) put(out, 4 * i, kKeepsBias ? xor_(x.v[i], splat8(0x80)) : x.v[i]);
   }
 };
 
@@ -289,7 +289,7 @@ struct PanelQ3_K {
       const V value = or_(low, shl32<4>(high));
       scale[s] = sub16(or_(value, shl32<16>(value)), splat16(32));
     });
-    const V two_bits = splat8(0x03), bit = splat8(0x04), even = splat16(0x00ff), bias = splat16(kVnni ? 128 : 0);
+    const V two_bits = splat8(0x03), bit = splat8(0x04), even = splat16(0x00ff), bias = splat16(kKeepsBias ? 128 : 0);
     repeat<2>([&](auto h) LLM_LAMBDA {
       for (int odd = 0; odd < 2; ++odd) {
         const Four high = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ3_K, hmask) + 16 * odd; });

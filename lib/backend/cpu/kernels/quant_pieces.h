@@ -5,7 +5,7 @@
 //   kBlock         elements under one factor and one activation scale: 256, 32 or 16
 //   kParts, kBytes such blocks in a block of the file, and its bytes
 //   kSub           elements under one integer scale: 16 or 32; kBlock if there is none
-//   kBias, kMin, kMax   a piece holds value + kBias, unsigned (without VNNI the value, signed); range of the values
+//   kBias, kMin, kMax   a piece holds value + kBias, unsigned (without kKeepsBias: the value); range of the values
 //   pieces(at, put)     put(Constant<t>, V) for pieces t = 0, 1, ... of the blocks at(lane)
 //   scales(at)     where kSub < kBlock: per lane 16 int8, one per piece
 //   factors(at)    f32 factors of the blocks at(0) ... at(kWidth - 1)
@@ -46,7 +46,7 @@ LLM_INLINE F halves_at(const At& at, int offset) {
 /// Byte `byte` of each lane, sign-extended to its int32 elements.
 template <int byte>
 LLM_INLINE V splat_scale(V scales) {
-  return sar32<24>(shuffle8(scales, splat128(_mm_set1_epi32(static_cast<int>(byte << 24 | 0x00808080)))));
+  return sar32<24>(shuffle8(scales, splat128(ints_4(static_cast<int>(byte << 24 | 0x00808080)))));
 }
 
 /// Adds up a block's pieces as they come; `W` as above.
@@ -74,13 +74,13 @@ class PieceSums {
  private:
   static constexpr int kPieces = W::kBlock / 16;
   static constexpr bool kScaled = W::kSub != W::kBlock;
-  static constexpr bool kUnbias = kVnni && W::kBias != 0 && W::kBlock == 256;
-  static constexpr int kTop = kVnni ? W::kMax + W::kBias : (W::kMax > -W::kMin ? W::kMax : -W::kMin);
-  /// Pieces that are added up before they are scaled. Without VNNI the sums are of int16: two products per piece.
-  static constexpr int kMost = kVnni ? kPieces : 32767 / (2 * 127 * kTop);
+  static constexpr bool kUnbias = kKeepsBias && W::kBias != 0 && W::kBlock == 256;
+  static constexpr int kTop = kKeepsBias ? W::kMax + W::kBias : (W::kMax > -W::kMin ? W::kMax : -W::kMin);
+  /// Pieces that are added up before they are scaled. Without kSums32 the sums are of int16: two products per piece.
+  static constexpr int kMost = kSums32 ? kPieces : 32767 / (2 * 127 * kTop);
   static constexpr int kRun = kMost < W::kSub / 16 ? (kMost < 1 ? 1 : kMost) : W::kSub / 16;
-  /// Whether the int32 sums of a run fit into int16: then two runs are scaled at once.
-  static constexpr bool kPaired = kVnni && kScaled && 4 * kRun * kTop * 127 <= 32767;
+  /// Whether the int32 sums of a run fit into int16: then two runs are scaled at once, where that is cheaper.
+  static constexpr bool kPaired = kKeepsBias && kScaled && 4 * kRun * kTop * 127 <= 32767;
 
   LLM_INLINE static V product(V w, V a) {
 #if defined(LLM_ISA_avx2)
@@ -88,7 +88,7 @@ class PieceSums {
 #endif
     return dot(w, a);
   }
-  LLM_INLINE static V product(V sum, V w, V a) { return kVnni ? dot(sum, w, a) : add16(sum, product(w, a)); }
+  LLM_INLINE static V product(V sum, V w, V a) { return kSums32 ? dot(sum, w, a) : add16(sum, product(w, a)); }
 
   /// - kBias * sum over pieces of scale * sum of activations
   LLM_INLINE V unbias(V sums_low, V sums_high) const {
@@ -109,7 +109,7 @@ class PieceSums {
           before_[c] = run_[c];
         else
           isum_[c] = madd16(isum_[c], pack32(before_[c], run_[c]), pick_words(words_[t / 8], (t - kRun) % 8, t % 8));
-      } else if constexpr (kVnni) {
+      } else if constexpr (kSums32) {
         isum_[c] = add32(isum_[c], mul32(run_[c], splat_scale<t>(scales_)));
       } else {
         isum_[c] = madd16(isum_[c], run_[c], pick_words(words_[t / 8], t % 8, t % 8));
@@ -126,7 +126,7 @@ class PieceSums {
 template <class W>
 struct StreamOf : W::Form {
   static constexpr int kBlock = W::kBlock, kBytes = W::kBytes, kParts = W::kParts, kBias = W::kBias;
-  static constexpr bool kBiased = kVnni && kBias != 0;
+  static constexpr bool kBiased = kKeepsBias && kBias != 0;
   static constexpr StreamSums kSums = !kBiased        ? StreamSums::None
                                       : kBlock == 256 ? StreamSums::Per16
                                                       : StreamSums::Bias;

@@ -12,7 +12,7 @@ namespace llm::cpu::LLM_ISA::quant {
 /// The 16 values as pieces hold them, in each lane.
 template <int bias>
 LLM_INLINE V value_table(const std::int8_t* values) {
-  return add8(splat128(load16(values)), splat8(kVnni ? bias : 0));
+  return add8(splat128(load16(values)), splat8(kKeepsBias ? bias : 0));
 }
 
 struct WeightsIQ4_NL {
@@ -51,10 +51,10 @@ struct WeightsIQ4_XS {
   LLM_INLINE static V scales(const At& at) {
     const V head = bytes_at(at, 0);  // d, scales_h, scales_l, ...
     // element j of a lane is of groups 2j, 2j, 2j + 1, 2j + 1, whose bits are byte j of scales_l and 4j ... of scales_h
-    const V l = shuffle8(head, splat128(_mm_setr_epi8(4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7)));
+    const V l = shuffle8(head, splat128(bytes_16(4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7)));
     const V low = or_and(and_(l, splat32(0x00000f0f)), shr16<4>(l), splat32(0x0f0f0000));
-    const V h = shr32(shuffle8(head, splat128(_mm_set1_epi32(0x03020302))), splat128(_mm_setr_epi32(0, 4, 8, 12)));
-    const V two = shuffle8(h, splat128(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12)));
+    const V h = shr32(shuffle8(head, splat128(ints_4(0x03020302))), splat128(ints_4(0, 4, 8, 12)));
+    const V two = shuffle8(h, splat128(bytes_16(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12)));
     const V high = or_and(and_(shl16<4>(two), splat32(0x00003030)), shl16<2>(two), splat32(0x30300000));
     return sub8(or_(low, high), splat8(32));
   }
@@ -139,10 +139,10 @@ struct WeightsQ1_0 {
   template <class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     const V q = lanes4([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockQ1_0, qs) + 4 * at(b).part; });
-    const V bit = splat128(_mm_set1_epi64x(static_cast<long long>(0x8040201008040201ULL)));
+    const V bit = splat128(longs_2(0x8040201008040201));
     repeat<2>([&](auto t) LLM_LAMBDA {
       constexpr int kFirst = 2 * t * 0x01010101, kSecond = (2 * t + 1) * 0x01010101;
-      const V bytes = shuffle8(q, splat128(_mm_setr_epi32(kFirst, kFirst, kSecond, kSecond)));
+      const V bytes = shuffle8(q, splat128(ints_4(kFirst, kFirst, kSecond, kSecond)));
       put(t, biased<kBias>(add_where(zero(), bytes, bit, splat8(2))));
     });
   }
@@ -196,8 +196,8 @@ struct WeightsTQ1_0 {
     });
     // 4 bytes, of which element j of a lane is multiplied by 3^j
     const V q = lanes4([&](int l) LLM_LAMBDA { return at(l).block + offsetof(BlockTQ1_0, qh); });
-    const V four = shuffle8(q, splat128(_mm_set1_epi32(0x03020100))), even = splat16(0x00ff);
-    const V power = splat128(_mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
+    const V four = shuffle8(q, splat128(ints_4(0x03020100))), even = splat16(0x00ff);
+    const V power = splat128(words_8(1, 1, 3, 3, 9, 9, 27, 27));
     const V low = and_(mul16(and_(four, even), power), even), high = shl16<8>(mul16(shr16<8>(four), power));
     put(Constant<15>{}, biased<kBias>(digit(or_(low, high))));
   }

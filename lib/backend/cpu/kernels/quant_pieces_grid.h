@@ -41,14 +41,11 @@ struct GridWeights {
   static constexpr int kBlock = 256, kParts = 1;
 };
 
-LLM_INLINE __m128i two_rows(const std::uint64_t* rows, std::size_t first, std::size_t second) {
-  const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(rows + first));
-  return _mm_insert_epi64(low, static_cast<long long>(rows[second]), 1);
+LLM_INLINE Lane two_rows(const std::uint64_t* rows, std::size_t first, std::size_t second) {
+  return load8_twice(rows + first, rows + second);
 }
-LLM_INLINE __m128i four_rows(const std::uint32_t* rows, std::size_t a, std::size_t b, std::size_t c, std::size_t d) {
-  const auto row = [&](std::size_t i) LLM_LAMBDA { return static_cast<int>(rows[i]); };
-  return _mm_insert_epi32(_mm_insert_epi32(_mm_insert_epi32(_mm_cvtsi32_si128(row(a)), row(b), 1), row(c), 2), row(d),
-                          3);
+LLM_INLINE Lane four_rows(const std::uint32_t* rows, std::size_t a, std::size_t b, std::size_t c, std::size_t d) {
+  return load4_each(rows + a, rows + b, rows + c, rows + d);
 }
 
 /// Piece `t` of each lane: rows number of(lane, 2 t) and of(lane, 2 t + 1).
@@ -75,20 +72,20 @@ struct RowNumbers {
 template <int t>
 LLM_INLINE V spread_bytes(V a) {
   constexpr int kFirst = 2 * t * 0x01010101, kSecond = (2 * t + 1) * 0x01010101;
-  return shuffle8(a, splat128(_mm_setr_epi32(kFirst, kFirst, kSecond, kSecond)));
+  return shuffle8(a, splat128(ints_4(kFirst, kFirst, kSecond, kSecond)));
 }
 
 /// Magnitudes with the signs of their block, one bit per element in two registers, as a piece.
 template <int bias, int t>
 LLM_INLINE V with_signs(V magnitudes, const V* signs) {
-  const V bit = splat128(_mm_set1_epi64x(static_cast<long long>(0x8040201008040201ULL)));
+  const V bit = splat128(longs_2(0x8040201008040201));
   const V value = negate_where(magnitudes, spread_bytes<t % 8>(signs[t / 8]), bit);
-  return kVnni ? add8(value, splat8(bias)) : value;
+  return kKeepsBias ? add8(value, splat8(bias)) : value;
 }
 
 /// seven_signs() of each byte.
 LLM_INLINE V seven_signs(V index) {
-  const V parity = splat128(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+  const V parity = splat128(bytes_16(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
   return or_(index, shuffle8(parity, and_(xor_(index, shr16<4>(index)), splat8(0x0f))));
 }
 
@@ -170,11 +167,11 @@ struct UnpackIQ2_S : GridWeights {
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     RowNumbers<32> number;
     const V top = lanes8([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockIQ2_S, qh); });
-    const V place = splat128(_mm_setr_epi16(256, 64, 16, 4, 256, 64, 16, 4));  // to bits 8 and 9
+    const V place = splat128(words_8(256, 64, 16, 4, 256, 64, 16, 4));  // to bits 8 and 9
     repeat<4>([&](auto i) LLM_LAMBDA {
       constexpr short kFirst = static_cast<short>(0x8000 | (2 * i)), kSecond = static_cast<short>(0x8000 | (2 * i + 1));
       const V two =
-          shuffle8(top, splat128(_mm_setr_epi16(kFirst, kFirst, kFirst, kFirst, kSecond, kSecond, kSecond, kSecond)));
+          shuffle8(top, splat128(words_8(kFirst, kFirst, kFirst, kFirst, kSecond, kSecond, kSecond, kSecond)));
       const V low = as_words<i % 2>(bytes_at(at, offsetof(BlockIQ2_S, qs) + i / 2 * 16));
       number.set(i, or_and(low, mul16(two, place), splat16(0x300)));
     });
@@ -223,9 +220,9 @@ struct UnpackIQ3_S : GridWeights {
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     RowNumbers<64> number;
     const V top = lanes8([&](int b) LLM_LAMBDA { return at(b).block + offsetof(BlockIQ3_S, qh); });
-    const V place = splat128(_mm_setr_epi16(256, 128, 64, 32, 16, 8, 4, 2));  // to bit 8
+    const V place = splat128(words_8(256, 128, 64, 32, 16, 8, 4, 2));  // to bit 8
     repeat<8>([&](auto i) LLM_LAMBDA {
-      const V byte = shuffle8(top, splat128(_mm_set1_epi16(static_cast<short>(0x8000 | i.value))));
+      const V byte = shuffle8(top, splat128(words_8(0x8000 | i.value)));
       const V low = as_words<i % 2>(bytes_at(at, offsetof(BlockIQ3_S, qs) + i / 2 * 16));
       number.set(i, or_and(low, mul16(byte, place), splat16(0x100)));
     });
@@ -248,7 +245,8 @@ struct UnpackIQ3_S : GridWeights {
 /// 8 * row + delta, where delta is -1 for rows whose byte of `negative` has its top bit, else 1.
 template <int bias, int t>
 LLM_INLINE V ternary_piece(V rows, const V* negative) {
-  const V delta = spread_bytes<t % 8>(sub8(splat8((kVnni ? bias : 0) + 1), and_(shr16<6>(negative[t / 8]), splat8(2))));
+  const V delta =
+      spread_bytes<t % 8>(sub8(splat8((kKeepsBias ? bias : 0) + 1), and_(shr16<6>(negative[t / 8]), splat8(2))));
   return add8(and_(shl16<3>(rows), splat8(-8)), delta);
 }
 
@@ -258,19 +256,19 @@ struct UnpackIQ1_S : GridWeights {
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     RowNumbers<32> number;
     const V top = bytes_at(at, offsetof(BlockIQ1_S, qh));
-    const V place = splat128(_mm_setr_epi16(256, 32, 4, 0, 256, 32, 4, 0));  // bits 0, 3, 6 to bit 8; the last: 9
-    const V last = splat128(_mm_setr_epi16(0, 0, 0, 0x700, 0, 0, 0, 0x700));
+    const V place = splat128(words_8(256, 32, 4, 0, 256, 32, 4, 0));  // bits 0, 3, 6 to bit 8; the last: 9
+    const V last = splat128(words_8(0, 0, 0, 0x700, 0, 0, 0, 0x700));
     repeat<4>([&](auto i) LLM_LAMBDA {
       constexpr short kFirst = static_cast<short>((4 * i + 1) << 8 | (4 * i)),
                       kSecond = static_cast<short>((4 * i + 3) << 8 | (4 * i + 2));
       const V two =
-          shuffle8(top, splat128(_mm_setr_epi16(kFirst, kFirst, kFirst, kFirst, kSecond, kSecond, kSecond, kSecond)));
+          shuffle8(top, splat128(words_8(kFirst, kFirst, kFirst, kFirst, kSecond, kSecond, kSecond, kSecond)));
       const V high = or_and(and_(mul16(two, place), splat16(0x700)), shr16<1>(two), last);
       number.set(i, or_(as_words<i % 2>(bytes_at(at, offsetof(BlockIQ1_S, qs) + i / 2 * 16)), high));
     });
     const V negative[2] = {
-        shuffle8(top, splat128(_mm_setr_epi8(1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 7, 7, 7, 7))),
-        shuffle8(top, splat128(_mm_setr_epi8(9, 9, 9, 9, 11, 11, 11, 11, 13, 13, 13, 13, 15, 15, 15, 15)))};
+        shuffle8(top, splat128(bytes_16(1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 7, 7, 7, 7))),
+        shuffle8(top, splat128(bytes_16(9, 9, 9, 9, 11, 11, 11, 11, 13, 13, 13, 13, 15, 15, 15, 15)))};
     repeat<16>([&](auto t)
                    LLM_LAMBDA { put(t, ternary_piece<kBias, t>(piece_of_rows(kGridIQ1.rows, t, number), negative)); });
   }
@@ -302,10 +300,10 @@ struct UnpackIQ1_M : GridWeights {
   template <class At>
   LLM_INLINE static V scales(const At& at) {
     const V packed = bytes_at(at, offsetof(BlockIQ1_M, scales) - 8);  // its last 8 bytes
-    const V shift = splat128(_mm_setr_epi16(1 << 13, 1 << 10, 1 << 7, 1 << 4, 1 << 13, 1 << 10, 1 << 7, 1 << 4));
+    const V shift = splat128(words_8(1 << 13, 1 << 10, 1 << 7, 1 << 4, 1 << 13, 1 << 10, 1 << 7, 1 << 4));
     const auto eight = [&](V words) LLM_LAMBDA { return shr16<13>(mul16(shuffle8(packed, words), shift)); };
-    const V low = eight(splat128(_mm_setr_epi16(0x0908, 0x0908, 0x0908, 0x0908, 0x0b0a, 0x0b0a, 0x0b0a, 0x0b0a)));
-    const V high = eight(splat128(_mm_setr_epi16(0x0d0c, 0x0d0c, 0x0d0c, 0x0d0c, 0x0f0e, 0x0f0e, 0x0f0e, 0x0f0e)));
+    const V low = eight(splat128(words_8(0x0908, 0x0908, 0x0908, 0x0908, 0x0b0a, 0x0b0a, 0x0b0a, 0x0b0a)));
+    const V high = eight(splat128(words_8(0x0d0c, 0x0d0c, 0x0d0c, 0x0d0c, 0x0f0e, 0x0f0e, 0x0f0e, 0x0f0e)));
     return odd_scales(pack16(low, high));
   }
   template <class At>

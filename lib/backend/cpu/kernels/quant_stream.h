@@ -33,47 +33,55 @@ LLM_INLINE V piece(const u8* w, int offset) {
   return lanes([&](int b) LLM_LAMBDA { return w + b * T::kBytes + offset; });
 }
 
-// Products of 16 weights (unsigned) and activations per lane: int32 sums of 4, or without VNNI int16 sums of 2. Two of
-// them may be added up to 31 * 127 * 2, which all types below keep.
+// Products of 16 weights and activations per lane: int32 sums of 4, or without kSums32 int16 sums of 2 with unsigned
+// weights. Two of these may be added up to 31 * 127 * 2, which all types below keep.
 LLM_INLINE V dot(V w, V a) {
 #if defined(LLM_ISA_avx2)
   return maddubs(w, a);
 #else
-  return dot8(zero(), w, a);
+  return lane_dot8(zero(), w, a);
 #endif
 }
 LLM_INLINE V dot(V sum, V w, V a) {
 #if defined(LLM_ISA_avx2)
   return add16(sum, maddubs(w, a));
 #else
-  return dot8(sum, w, a);
+  return lane_dot8(sum, w, a);
 #endif
 }
-LLM_INLINE V widen(V sum) { return kVnni ? sum : madd16(sum, splat16(1)); }
+LLM_INLINE V widen(V sum) { return kSums32 ? sum : madd16(sum, splat16(1)); }
 
-/// Two int16 scales for the sums of two sub-blocks.
+/// Two scales for the sums of two sub-blocks, int16 but on Arm.
 struct PairScale {
   V a, b;
 };
 LLM_INLINE V pick_words(V words, int low, int high) {
-  const auto bytes = [](int word) { return static_cast<short>((2 * word + 1) << 8 | 2 * word); };
-  const short l = bytes(low), h = bytes(high);
-  return shuffle8(words, splat128(_mm_setr_epi16(l, l, l, l, h, h, h, h)));
+  const auto bytes = [](int word) { return (2 * word + 1) << 8 | 2 * word; };
+  const int l = bytes(low), h = bytes(high);
+  return shuffle8(words, splat128(words_8(l, l, l, l, h, h, h, h)));
 }
 /// Words 2i and 2i + 1 of each lane.
 template <int i>
 LLM_INLINE PairScale pair_scale(V words) {
-  if constexpr (kVnni)
+#if defined(LLM_ISA_neon)
+  return {splat_word<2 * i>(words), splat_word<2 * i + 1>(words)};
+#else
+  if constexpr (kSums32)
     return {pick_words(words, 2 * i, 2 * i + 1), zero()};
   else
     return {pick_words(words, 2 * i, 2 * i), pick_words(words, 2 * i + 1, 2 * i + 1)};
+#endif
 }
 /// isum + scale * sum for both. int32 sums of 4 products (8 in Q4_K, Q5_K) fit into int16: 63 * 127 * 4, 31 * 127 * 8.
 LLM_INLINE V add_scaled(V isum, V sum0, V sum1, const PairScale& s) {
-  if constexpr (kVnni)
+#if defined(LLM_ISA_neon)
+  return add32(add32(isum, mul32(sum0, s.a)), mul32(sum1, s.b));  // one instruction for each product and its sum
+#else
+  if constexpr (kSums32)
     return madd16(isum, pack32(sum0, sum1), s.a);
   else
     return madd16(madd16(isum, sum0, s.a), sum1, s.b);
+#endif
 }
 
 LLM_INLINE V words_low(V bytes) { return low8(bytes, zero()); }
@@ -134,8 +142,8 @@ struct StreamQ4_1 {
 template <int byte>
 LLM_INLINE V add_fifth_bits(V q, V head) {
   constexpr int kFirst = byte * 0x01010101, kSecond = (byte + 1) * 0x01010101;
-  const V bytes = shuffle8(head, splat128(_mm_setr_epi32(kFirst, kFirst, kSecond, kSecond)));
-  return add_where(q, bytes, splat128(_mm_set1_epi64x(static_cast<long long>(0x8040201008040201ULL))), splat8(0x10));
+  const V bytes = shuffle8(head, splat128(ints_4(kFirst, kFirst, kSecond, kSecond)));
+  return add_where(q, bytes, splat128(longs_2(0x8040201008040201)), splat8(0x10));
 }
 
 template <int kQh>
@@ -175,8 +183,8 @@ struct StreamQ5_1 {
 };
 
 struct StreamQ8_0 {
-  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ8_0), kParts = 1, kActs = 2, kBias = kVnni ? 128 : 0;
-  static constexpr StreamSums kSums = kVnni ? StreamSums::Bias : StreamSums::None;
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockQ8_0), kParts = 1, kActs = 2, kBias = kKeepsBias ? 128 : 0;
+  static constexpr StreamSums kSums = kKeepsBias ? StreamSums::Bias : StreamSums::None;
   template <int nc, class Act, class Fetch>
   LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
     const V q0 = piece<StreamQ8_0>(w, offsetof(BlockQ8_0, qs)), q1 = piece<StreamQ8_0>(w, offsetof(BlockQ8_0, qs) + 16);
@@ -186,7 +194,7 @@ struct StreamQ8_0 {
       isum[c] = add32(widen(dot(m0, sign8(act(c, 0), q0))), widen(dot(m1, sign8(act(c, 1), q1))));
     });
 #else
-    const V u0 = xor_(q0, splat8(0x80)), u1 = xor_(q1, splat8(0x80));
+    const V stored = splat8(kKeepsBias ? 0x80 : 0), u0 = xor_(q0, stored), u1 = xor_(q1, stored);
     repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = dot(dot(u0, act(c, 0)), u1, act(c, 1)); });
 #endif
     fetch(Constant<0>{}, Constant<1>{}, isum[0]);
@@ -199,10 +207,10 @@ struct StreamQ8_0 {
 /// Per lane the 8 scales and then the 8 mins of Q4_K and Q5_K as bytes, from the first 16 bytes of a block.
 LLM_INLINE V unpack_scales_q4_k(V head) {
   // scales 0-3, 4-7, mins 0-3, 4-7: low bits from bytes 0-3, 8-11, 4-7, 8-11 (>> 4) of the packed scales
-  const V low = shuffle8(head, splat128(_mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15)));
-  const V low_mask = splat128(_mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
-  const V top = shuffle8(head, splat128(_mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11)));
-  return or_and(and_(shr32(low, splat128(_mm_setr_epi32(0, 0, 0, 4))), low_mask), shr16<2>(top), splat8(0x30));
+  const V low = shuffle8(head, splat128(bytes_16(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15)));
+  const V low_mask = splat128(ints_4(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+  const V top = shuffle8(head, splat128(bytes_16(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11)));
+  return or_and(and_(shr32(low, splat128(ints_4(0, 0, 0, 4))), low_mask), shr16<2>(top), splat8(0x30));
 }
 
 struct StreamQ4_K {
@@ -351,10 +359,10 @@ struct StreamQ2_K {
 
 /// Per lane the 16 scales of Q3_K, from the last 16 bytes of a block (2 of qs, 12 of packed scales, d).
 LLM_INLINE V unpack_scales_q3_k(V tail) {
-  const V eight = splat128(_mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1, -1, -1, -1, -1));
+  const V eight = splat128(bytes_16(2, 3, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1, -1, -1, -1, -1));
   const V low = low64(shuffle8(stream_low(tail), eight), shuffle8(stream_high(tail), eight));
-  const V top = shuffle8(tail, splat128(_mm_set1_epi32(0x0d0c0b0a)));
-  const V two_bits = and_(shr32(top, splat128(_mm_setr_epi32(0, 2, 4, 6))), splat8(0x03));
+  const V top = shuffle8(tail, splat128(ints_4(0x0d0c0b0a)));
+  const V two_bits = and_(shr32(top, splat128(ints_4(0, 2, 4, 6))), splat8(0x03));
   return sub8(or_(low, shl16<4>(two_bits)), splat8(32));
 }
 

@@ -37,14 +37,23 @@ static_assert(std::size(Kernels{}.quantize_rows) == kActFormats);
 
 constexpr void set(Kernels& k, DType type, LinearFn f) { k.linear[static_cast<int>(type)] = f; }
 
+/// What multiplies bytes.
+constexpr void set_byte_products(Kernels& k) {
+#define LLM_SET_LINEAR(name, type) set(k, DType::type, linear_##name);
+  LLM_QUANT_TYPES(LLM_SET_LINEAR)
+#undef LLM_SET_LINEAR
+  k.attention = attention;
+  k.attention_chunk = attention_chunk;
+  k.attention_merge = attention_merge;
+}
+
+#if !defined(LLM_ISA_neondotprod)
+
 constexpr void set_linear(Kernels& k) {
   set(k, DType::F32, linear_f32);
   set(k, DType::F16, linear_f16);
   set(k, DType::BF16, linear_bf16);
   set(k, DType::F64, linear_f64);
-#define LLM_SET_LINEAR(name, type) set(k, DType::type, linear_##name);
-  LLM_QUANT_TYPES(LLM_SET_LINEAR)
-#undef LLM_SET_LINEAR
 }
 
 constexpr Kernels make_table() {
@@ -67,19 +76,34 @@ constexpr Kernels make_table() {
   k.store_row[static_cast<int>(CacheElement::F32)] = store_row_f32;
   k.store_row[static_cast<int>(CacheElement::F16)] = store_row_f16;
   k.store_row[static_cast<int>(CacheElement::BF16)] = store_row_bf16;
-  k.attention = attention;
-  k.attention_chunk = attention_chunk;
-  k.attention_merge = attention_merge;
+  set_byte_products(k);
   return k;
 }
 
 constexpr Kernels kTable = make_table();
 
+#endif
+
 }  // namespace
 }  // namespace LLM_ISA
 
+#if defined(LLM_ISA_neondotprod)
+
+const Kernels& kernels_neondotprod() {
+  static const Kernels table = [] {
+    Kernels k = kernels_neon();
+    k.isa = LLM_TEXT(LLM_ISA);
+    LLM_ISA::set_byte_products(k);
+    return k;
+  }();
+  return table;
+}
+
+#else
+
 const Kernels& LLM_JOIN(kernels_, LLM_ISA)() { return LLM_ISA::kTable; }
 
+#endif
 #endif
 
 }  // namespace llm::cpu

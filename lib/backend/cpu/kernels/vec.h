@@ -23,6 +23,8 @@
 #include "backend/cpu/kernels/vec_avx512.h"
 #elif defined(LLM_ISA_avx2) || defined(LLM_ISA_avx2vnni)
 #include "backend/cpu/kernels/vec_avx2.h"
+#elif defined(LLM_ISA_neon)
+#include "backend/cpu/kernels/vec_neon.h"
 #else
 #include "backend/cpu/kernels/vec_portable.h"
 #endif

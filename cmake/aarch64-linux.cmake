@@ -1,0 +1,15 @@
+# Debian's cross compiler for aarch64 with the libraries of LLM_SYSROOT, and qemu-user to run what was built
+# (scripts/check-neon).
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES LLM_SYSROOT)
+set(CMAKE_SYSROOT ${LLM_SYSROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${LLM_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${LLM_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${LLM_SYSROOT}/usr/share/pkgconfig)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${LLM_SYSROOT})
