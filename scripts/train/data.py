@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 # How many of a source's windows begin where a document does. Chapters are longer than a window, stories are not.
-ALIGNED = {"stories": 0.7, "dialogue": 0.9, "books": 0.1}
+ALIGNED = {"stories": 0.7, "synthetic": 0.7, "dialogue": 0.9, "wishes": 0.9, "books": 0.1}
 BOS = 0
 
 

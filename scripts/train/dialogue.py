@@ -137,6 +137,10 @@ class DialogueMaker:
             turn = self._with_words(story, rng)
         else:
             turn = self._about(story, rng)
+        return self.around(turn, story, rng)
+
+    def around(self, turn: Turn, story: str, rng: random.Random) -> list[Turn]:
+        """A wish and its story, at times with a greeting before or a question after."""
         turns = [turn]
         if rng.random() < 0.06:
             turns.insert(0, (rng.choice(GREETINGS), rng.choice(WELCOME)))

@@ -12,22 +12,12 @@ from pathlib import Path
 
 import torch
 from prepare import ASSISTANT, BOS, END, USER, special_ids
+from prompts import BEGINNINGS, WISHES
 from tokenizers import Tokenizer
 from torch import Tensor
 from train import load_model
 
-PROMPTS = (
-    "Once upon a time...",
-    "One day, a small turtle found a golden key under a bridge...",
-    "Tell me a story about a lighthouse and a whale.",
-    "Tell me a story about a robot who wants to bake bread.",
-    "Write a story about a boy named Oscar and a kite.",
-    "Can you tell me a story about a penguin who lost a hat?",
-    "Write a short story with the words violin, snow and grandfather.",
-    "Hello!",
-    "Tell me a story about two friends who build a boat.",
-    "Please tell me a bedtime story about an owl who is afraid of the dark.",
-)
+PROMPTS = (*(f"{text}..." for text in BEGINNINGS), *WISHES)
 
 
 @torch.no_grad()
@@ -55,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, metavar="NAME.pt")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="tokenizer.json")
-    parser.add_argument("--prompts", type=Path, help="one prompt per line (default: ten of ours)")
+    parser.add_argument("--prompts", type=Path, help="one prompt per line (default: those of prompts.py)")
     parser.add_argument("--most", type=int, default=300, help="tokens of an answer (default 300)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()

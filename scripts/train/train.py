@@ -28,6 +28,7 @@ from torch import Tensor
 BALANCE = 0.01  # weight of the experts' balance loss
 GRADIENT_NORM = 1.0
 WARM_UP = 0.04  # share of the first phase
+MANY_LAYERS = 12  # from here on a compilation that serves all layers is better than one of the whole model
 PATIENCE = 6  # evaluations without a new best before a phase ends
 
 Config = dict[str, Any]
@@ -87,6 +88,11 @@ def teacher_function(teachers: list[Model]) -> Callable[[Tensor], Tensor | None]
     return teach
 
 
+def compile_layers(model: Model) -> None:
+    for block in model.blk:
+        block.compile(dynamic=False)
+
+
 class Trainer:
     """State of one training run."""
 
@@ -104,16 +110,30 @@ class Trainer:
         self.sampler = Sampler(sources, self.settings["rows"], self.sizes.context, options.seed, self.device)
         self.held_out = HeldOut(options.data, min(512, self.sizes.context), self.device)
         self.held_out_bytes = self.held_out.story_bytes()
-        self.teach = teacher_function([load_model(path, self.device) for path in options.teacher])
+        teachers = [load_model(path, self.device) for path in options.teacher]
+        self.teach = teacher_function(teachers)
         self.loss_of = loss_function(self.model, self.settings.get("distill", 0.5))
+        if options.init:
+            self.model.load_state_dict(torch.load(options.init, map_location=self.device, weights_only=True)["weights"])
         if options.compile:
-            self.teach = torch.compile(self.teach, dynamic=False)
-            self.loss_of = torch.compile(self.loss_of, dynamic=False)
+            self.compile(teachers)
         self.log: dict[str, Any] = {
             "name": config["name"], "config": config, "parameters": self.model.n_parameters(), "seed": options.seed,
             "teachers": len(options.teacher), "held_out_bytes": self.held_out_bytes, "steps": [], "evaluations": [],
         }  # fmt: skip
         self.step = 0
+
+    def compile(self, teachers: list[Model]) -> None:
+        """What is trained in one piece, with its loss, unless it has many layers; a teacher of many layer by layer."""
+        if len(self.model.blk) < MANY_LAYERS:
+            self.loss_of = torch.compile(self.loss_of, dynamic=False)
+        else:
+            compile_layers(self.model)
+        if all(len(teacher.blk) < MANY_LAYERS for teacher in teachers):
+            self.teach = torch.compile(self.teach, dynamic=False)
+        else:
+            for teacher in teachers:
+                compile_layers(teacher)
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
@@ -221,6 +241,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for NAME.pt and NAME.json")
     parser.add_argument(
         "--teacher", type=Path, action="append", default=[], help="a trained .pt to learn from; repeatable"
+    )
+    parser.add_argument(
+        "--init", type=Path, metavar="NAME.pt", help="weights to begin with, by transplant.py or train.py"
     )
     parser.add_argument("--max-minutes", type=float, help="time for the steps, compilation aside (default: no limit)")
     parser.add_argument("--compile", action="store_true", help="compile by torch.compile: faster after a minute")
