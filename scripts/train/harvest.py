@@ -81,7 +81,7 @@ def is_circling(text: str, words: list[str]) -> bool:
     six = collections.Counter(runs(words, 6))
     if six.most_common(1)[0][1] > 2:
         return True
-    # Of 100 words in a row, simple stories have 55 or more different ones.
+    # However simple a story is, 100 words in a row seldom have so few different ones.
     return any(len(set(words[i : i + 100])) < 48 for i in range(0, max(1, len(words) - 99), 25)) and len(words) >= 100
 
 

@@ -119,6 +119,13 @@ def check_transplant(folder: Path, data: Path, programs: Path) -> Path:
     return folder / "writer.pt"
 
 
+def poor_in_words(words: list[str]) -> str:
+    """Different sentences of ever the same words."""
+    rng = random.Random(1)
+    plain = sorted({word.strip('".,!?') for word in words})
+    return " ".join(" ".join(rng.sample(plain, 8)) + "." for _ in range(20))
+
+
 def check_judge() -> None:
     """Each fault is found, and nothing is found in a story without one."""
     from harvest import Judge, Row, Story
@@ -132,7 +139,10 @@ def check_judge() -> None:
     held = ["He played it every evening. " + good.split("! ")[1], "Another story altogether."]
     judge, strict = Judge(["Nothing in common with it."]), Judge([], frozenset(good.lower().split()))
     row = Row(None, "", ("fox", "drum"))
-    again = good + " Kai and the fox and the drum. Kai and the fox and the drum. Kai and the fox and the drum."
+    again = (
+        good
+        + " The fox beat his old red drum. Then his fox beat his old red drum. All day the fox beat his old red drum."
+    )
     any_row = Row(None, "", ())
     cases = [
         (judge, row, good.replace("Kai had", "The fox had"), "stop", None),
@@ -143,6 +153,8 @@ def check_judge() -> None:
         (judge, any_row, good + " #1.", "stop", "characters"),
         (judge, any_row, good + ' "Bye.', "stop", "quotes"),
         (judge, any_row, again, "stop", "circles"),
+        (judge, any_row, good + " Kai was happy now. He slept. Kai was happy now.", "stop", "circles"),
+        (judge, any_row, poor_in_words(good.split()[:30]), "stop", "circles"),
         (Judge(held), any_row, good, "stop", "held out"),
         (strict, any_row, good, "stop", "invented words"),
         (judge, any_row, good + " One day, a small turtle found a golden key.", "stop", "prompt"),
