@@ -14,6 +14,7 @@ std::string fixed_text(double value, int digits) {
 
 std::string duration_text(double seconds) {
   constexpr double kMinute = 60, kHour = 3600, kFew = 100;
+  if (seconds < 0.1) return fixed_text(seconds * 1e3, 0) + " ms";
   if (seconds < kFew) return fixed_text(seconds, seconds < 10 ? 1 : 0) + " s";
   if (seconds < kFew * kMinute) return fixed_text(seconds / kMinute, seconds < 10 * kMinute ? 1 : 0) + " min";
   return fixed_text(seconds / kHour, 1) + " h";
