@@ -38,5 +38,6 @@ class RemovedOnSignal {
 };
 /// 128 + the signal's number: 130, 143, 129; 0 if none came.
 int signal_exit_code();
+inline constexpr int kInterrupted = 130;  ///< signal_exit_code() of Ctrl-C
 
 }  // namespace llm::app

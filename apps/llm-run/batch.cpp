@@ -32,7 +32,6 @@ namespace llm::app {
 namespace {
 
 constexpr int kSomeRowsFailed = 7;
-constexpr int kInterrupted = 128 + SIGINT;
 /// Rows at once where nobody says: from here on a step of one token each is bound by arithmetic, not by the weights.
 constexpr int kAutoParallel = 32;
 

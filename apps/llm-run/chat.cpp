@@ -150,7 +150,8 @@ int Chat::converse(const std::optional<std::string>& first) {
     if (p_.editor != nullptr && forget_interrupt()) {  // it came too late to stop the answer
       if (const auto code = interrupted()) return *code;
     }
-    if (signal_exit_code() != 0) return signal_exit_code();
+    // With an editor, Ctrl-C is a key of its.
+    if (const int code = signal_exit_code(); code != 0 && (p_.editor == nullptr || code != kInterrupted)) return code;
     if (p_.options.chat.single_turn && (answers_ > 0 || failure_)) break;
     on_signal(p_.editor != nullptr ? OnSignal::AskAgain : OnSignal::ExitAtOnce);
     const LineEditor::Input input = input_.next();
@@ -179,7 +180,6 @@ int Chat::converse(const std::optional<std::string>& first) {
 
 std::optional<int> Chat::interrupted() {
   constexpr auto kTwice = std::chrono::seconds(2);
-  constexpr int kInterrupted = 130;
   const auto now = Clock::now();
   if (last_interrupt_ && now - *last_interrupt_ < kTwice) return kInterrupted;
   last_interrupt_ = now;

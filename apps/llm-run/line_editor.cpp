@@ -274,11 +274,13 @@ LineEditor::Input LineEditor::read(std::string_view prompt) {
   int n = 0;
   const char* typed = el_gets(self.el, &n);
   self.write(kPasteOff);
-  if (forget_interrupt()) {  // sent by a program
+  // A Ctrl-C behind a whole line is for what comes of the line.
+  const bool whole = typed != nullptr && n > 0 && typed[n - 1] == '\n' && !self.key;
+  if (!whole && forget_interrupt()) {  // sent by a program
     self.write("\n");
     return {Outcome::CtrlC, {}};
   }
-  if (signal_exit_code() != 0) return {Outcome::Signalled, {}};
+  if (signal_exit_code() != 0 && signal_exit_code() != kInterrupted) return {Outcome::Signalled, {}};
   if (self.key) return {*self.key, {}};
   if (typed == nullptr || n <= 0) return {Outcome::EndOfFile, {}};
   std::string text(typed, static_cast<std::size_t>(n));
