@@ -75,7 +75,7 @@ void lock_in_memory(Model& model) {
     print_warnings({{"no-effect", "--mlock has no effect on a model in the GPU's memory"}});
     return;
   }
-  const std::uint64_t all = model.file().bytes(), locked = lock_pages(model.file(), all);
+  const std::uint64_t all = model.file().file_bytes(), locked = lock_pages(model.file(), all);
   model.hold(std::max(model.held_bytes(), locked));
   if (locked == all) return verbose("locked in memory: " + bytes_text(locked));
   const std::string why = std::strerror(errno);

@@ -12,7 +12,7 @@ constexpr LlamaOption kLlamaOptions[] = {
 
 /// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
 constexpr std::string_view kOthers =
-    "-dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
+    "--mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
     "--log-enable --log-new --log-append";
 
 /// What to say beside "recognised, not supported yet".
@@ -21,7 +21,8 @@ struct Reason {
 };
 constexpr Reason kReasons[] = {
     {"--gpu-layers --n-gpu-layers --device --list-devices --kv-offload --no-kv-offload -hf -hfr --hf-repo -hff "
-     "--hf-file --offline --override-kv --check-tensors -tb --threads-batch --rope-scaling --rope-scale "
+     "--hf-file --offline --override-kv --check-tensors -lm --load-mode --mlock --mmap --no-mmap -tb --threads-batch "
+     "--rope-scaling --rope-scale "
      "--rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow "
      "--yarn-beta-fast",
      "it is for programs that run a model"},

@@ -124,14 +124,8 @@ const TensorInfo* TensorIndex::find(std::string_view name) const {
   return at ? &tensors_[*at] : nullptr;
 }
 
-std::uint64_t GgufFile::bytes() const {
-  std::uint64_t bytes = 0;
-  for (const MappedFile& shard : shards_) bytes += shard.bytes().size();
-  return bytes;
-}
-
 void GgufFile::read_into_memory(const std::function<void(double)>& progress) {
-  const auto all = static_cast<double>(bytes());
+  const auto all = static_cast<double>(file_bytes());
   std::uint64_t done = 0;
   for (MappedFile& shard : shards_) {
     shard.read_into_memory([&](std::size_t n) {

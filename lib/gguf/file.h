@@ -53,8 +53,6 @@ class GgufFile {
   bool foreign_byte_order() const { return metadata_.swap_bytes_; }
   std::uint64_t file_bytes() const;  ///< of all splits together
   std::span<const MappedFile> shards() const { return shards_; }
-  /// Of all shards.
-  std::uint64_t bytes() const;
   /// MappedFile::read_into_memory() of all shards; `progress` gets the fraction read.
   void read_into_memory(const std::function<void(double)>& progress);
 

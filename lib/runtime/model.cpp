@@ -102,10 +102,11 @@ void check_memory(const Backend& backend, const Graph& graph, const std::string&
 /// For files that are to be read whole.
 void require_room(const GgufFile& file) {
   const std::uint64_t available = available_memory();
-  if (file.bytes() <= available) return;
-  throw Error(ErrorKind::Memory, {.file = file.metadata().file(),
-                                  .problem = bytes_text(file.bytes()) + " are to be read and " + bytes_text(available) +
-                                             " of memory are available; a mapped file needs less"});
+  if (file.file_bytes() <= available) return;
+  throw Error(ErrorKind::Memory,
+              {.file = file.metadata().file(),
+               .problem = bytes_text(file.file_bytes()) + " are to be read and " + bytes_text(available) +
+                          " of memory are available; a mapped file needs less"});
 }
 
 /// Token ids index the rows of the embedding table.
@@ -188,7 +189,7 @@ void Model::load_weights(const std::function<void(double)>& progress) {
   if (reads_files()) {
     require_room(file_);
     file_.read_into_memory(progress);
-    hold(file_.bytes());
+    hold(file_.file_bytes());
   }
   const Graph graph = this->graph(Bucket{});
   const std::vector<WeightPlan> plan = plan_weights(graph, *backend_);
