@@ -6,6 +6,7 @@ set(LLM_ISA_FLAGS_avx2vnni -mavx2 -mfma -mf16c -mavxvnni)
 # ask for the same.
 set(LLM_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c -mprefer-vector-width=512)
 set(LLM_ISA_FLAGS_avx512bf16 ${LLM_ISA_FLAGS_avx512} -mavx512bf16)
+set(LLM_ISA_FLAGS_amx ${LLM_ISA_FLAGS_avx512bf16} -mamx-tile -mamx-int8)
 set(LLM_ISA_FLAGS_neon "")  # every aarch64 has it
 set(LLM_ISA_FLAGS_neondotprod -march=armv8.2-a+dotprod)
 
@@ -13,14 +14,16 @@ set(LLM_ISA_FLAGS_neondotprod -march=armv8.2-a+dotprod)
 # compiling all of them again would take minutes. LLM_ISA_<base> is defined for it as well.
 set(LLM_ISA_BASE_avx512bf16 avx512)
 set(LLM_ISA_SOURCES_avx512bf16 bf16_linear.cpp table.cpp)
+set(LLM_ISA_BASE_amx avx512)
+set(LLM_ISA_SOURCES_amx quant_linear_amx.cpp table.cpp)
 set(LLM_ISA_BASE_neondotprod neon)
 set(LLM_ISA_SOURCES_neondotprod quant_linear_32.cpp quant_linear_codes.cpp quant_linear_grid.cpp quant_linear_k.cpp
     attention.cpp attention_floats.cpp attention_keys.cpp attention_values.cpp table.cpp)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(LLM_ISAS portable avx2 avx2vnni avx512 avx512bf16)
+  set(LLM_ISAS portable avx2 avx2vnni avx512 avx512bf16 amx)
   if(LLM_SANITIZE)
-    set(LLM_ISAS portable avx512 avx512bf16)  # the same sources at their narrowest and widest: instrumented ones take minutes each
+    set(LLM_ISAS portable avx512 avx512bf16 amx)  # the same sources at their narrowest and widest: instrumented ones take minutes each
   endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(LLM_ISAS portable neon neondotprod)
@@ -32,6 +35,7 @@ endif()
 # LLM_ISAS, or those of them that are named.
 function(llm_kernels target)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "_amx\\.cpp$")  # of one set alone
   foreach(isa ${LLM_ISAS})
     if(ARGN AND NOT isa IN_LIST ARGN)
       continue()

@@ -2,6 +2,12 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "backend/cpu/isa.h"
 #endif
 
 namespace llm::app {
@@ -61,6 +67,34 @@ __attribute__((target("avx2"))) void dot_avxvnni(std::int64_t iterations) { LLM_
 __attribute__((target("avx2"))) void dot_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vpmaddubsw"); }
 __attribute__((target("avx2"))) void fma_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vfmadd231ps"); }
 
+constexpr double kTileOps = 16.0 * 16 * 64 * kOpsPerByte, kTileCycles = 16;
+/// Four sums, so that each waits for the one before no longer than the unit is busy. The operands are random bytes: a
+/// processor keeps a higher clock over zeros.
+__attribute__((target("amx-tile,amx-int8"))) void dot_amx(std::int64_t iterations) {
+  struct alignas(64) {
+    std::array<std::uint8_t, 16> head{1};  // the palette
+    std::array<std::uint16_t, 16> row_bytes{64, 64, 64, 64, 64, 64};
+    std::array<std::uint8_t, 16> rows{16, 16, 16, 16, 16, 16};
+  } const shapes;
+  std::array<std::uint8_t, 1024> operand;
+  std::minstd_rand random;
+  std::generate(operand.begin(), operand.end(), [&] { return static_cast<std::uint8_t>(random() >> 8); });
+  __asm__ volatile(
+      "ldtilecfg %1\n\t"
+      "tileloadd (%2,%3,1), %%tmm4\n\t"
+      "tileloadd (%2,%3,1), %%tmm5\n"
+      "1:\n\t"
+      ".irp r,0,1,2,3\n\t"
+      "tdpbssd %%tmm5, %%tmm4, %%tmm\\r\n\t"
+      ".endr\n\t"
+      "dec %0\n\t"
+      "jnz 1b\n\t"
+      "tilerelease"
+      : "+r"(iterations)
+      : "m"(shapes), "r"(operand.data()), "r"(std::int64_t{64})
+      : "cc", "memory");
+}
+
 /// A multiplication of 64 bits waits three cycles for the one before, on every x86-64 since 2008.
 constexpr double kCyclesPerChain = 8 * 3;
 void multiply_chain(std::int64_t iterations) {
@@ -77,6 +111,11 @@ void multiply_chain(std::int64_t iterations) {
       : "cc");
 }
 
+/// Whether tiles may be used, for which the operating system has been asked.
+bool has_tiles() {
+  return std::ranges::any_of(cpu::instruction_sets(),
+                             [](const cpu::InstructionSet& set) { return set.name == "amx" && set.runs_here(); });
+}
 bool has_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
 bool has_avx2() { return __builtin_cpu_supports("avx2") != 0; }
 bool has_avxvnni() {  // Clang 14 does not know it by name
@@ -87,6 +126,7 @@ bool has_avxvnni() {  // Clang 14 does not know it by name
 }  // namespace
 
 PeakLoop int8_peak_loop() {
+  if (has_tiles()) return {dot_amx, 4 * kTileOps, kTileOps / kTileCycles, 1};
   if (has_avx512() && __builtin_cpu_supports("avx512vnni"))
     return {dot_avx512vnni, kWide * 64 * kOpsPerByte, 64 * kOpsPerByte};
   if (has_avxvnni()) return {dot_avxvnni, kNarrow * 32 * kOpsPerByte, 32 * kOpsPerByte};

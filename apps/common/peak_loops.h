@@ -10,11 +10,13 @@ namespace llm::app {
 struct PeakLoop {
   void (*run)(std::int64_t iterations) = nullptr;
   double ops_per_iteration = 0;  ///< a multiply-add counts twice
-  double ops_per_cycle = 0;      ///< what one unit of a core does; most have two
+  double ops_per_cycle = 0;      ///< what one unit of a core does
+  int usual_units = 2;           ///< of most cores
 };
 
-/// The widest int8 dot product of this machine: AVX-512 VNNI, AVX-VNNI, or the byte multiply-add of AVX2. The last one
-/// leaves out the additions that widen its 16-bit sums: it is a bound, not what a whole dot product reaches.
+/// The widest int8 dot product of this machine: AMX tiles, AVX-512 VNNI, AVX-VNNI, or the byte multiply-add of AVX2.
+/// The last one leaves out the additions that widen its 16-bit sums: it is a bound, not what a whole dot product
+/// reaches.
 PeakLoop int8_peak_loop();
 /// Dot products of bfloat16 pairs by AVX-512 BF16; f32_peak_loop() without it, since that is what replaces them.
 PeakLoop bf16_peak_loop();

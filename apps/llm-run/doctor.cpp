@@ -239,7 +239,7 @@ Finding products(const std::string& subject, const std::optional<double>& measur
   if (!s.clock_together) return {Verdict::Ok, subject, text};
   const double per_cycle = *measured / *s.clock_together / threads;
   text += ", " + fixed_text(per_cycle, 0) + " per cycle and thread; one unit of this kind gives " +
-          fixed_text(loop.ops_per_cycle, 0) + ", most cores have two";
+          fixed_text(loop.ops_per_cycle, 0) + (loop.usual_units == 1 ? ", a core has one" : ", most cores have two");
   if (per_cycle >= kFairShare * loop.ops_per_cycle) return {Verdict::Ok, subject, text};
   return {Verdict::Warning, subject, text, "the cores are busy with other work, or slow down under wide instructions"};
 }

@@ -11,7 +11,8 @@ namespace {
 
 constexpr EnvironmentVariable kVariables[] = {
     {"LLM_RUN_ISA",
-     "use the kernels of this instruction set: portable, avx2, avx2vnni, avx512, avx512bf16; on ARM64 portable, neon, "
+     "use the kernels of this instruction set: portable, avx2, avx2vnni, avx512, avx512bf16, amx; on ARM64 portable, "
+     "neon, "
      "neondotprod"},
     {"LLM_RUN_CHECK", "anything but 0: compare every node with the reference backend and stop at the first divergence"},
     {"OMP_THREAD_LIMIT", "most threads that OpenMP grants; the default number of threads keeps to it"},

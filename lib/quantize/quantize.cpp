@@ -94,6 +94,7 @@ const QuantizerSet kSets[] = {
     {"avx2", quantizers::quantizer_avx2, runs_avx2},
 #endif
 #if defined(LLM_HAS_ISA_avx512)
+    {"amx", quantizers::quantizer_avx512, runs_avx512},         // the same
     {"avx512bf16", quantizers::quantizer_avx512, runs_avx512},  // the same
     {"avx512", quantizers::quantizer_avx512, runs_avx512},
 #endif

@@ -61,11 +61,11 @@ TEST_CASE("a build has the instruction sets of its processor, the plain one firs
 #if defined(__aarch64__)
   CHECK(all == std::vector<std::string>{"portable", "neon", "neondotprod"});
 #elif defined(__x86_64__)
-  const std::vector<std::string> known{"portable", "avx2", "avx2vnni", "avx512", "avx512bf16"};
+  const std::vector<std::string> known{"portable", "avx2", "avx2vnni", "avx512", "avx512bf16", "amx"};
   CHECK(std::includes(known.begin(), known.end(), all.begin(), all.end(), [&](const auto& a, const auto& b) {
     return std::find(known.begin(), known.end(), a) < std::find(known.begin(), known.end(), b);
   }));
-  CHECK(std::find(all.begin(), all.end(), "avx512bf16") != all.end());
+  CHECK(std::find(all.begin(), all.end(), "amx") != all.end());
 #else
   CHECK(all.size() == 1);
 #endif
@@ -103,6 +103,7 @@ TEST_CASE("what refuses an instruction set names those of this build and which o
   CHECK_FALSE(contains(text, "avx"));
 #elif defined(__x86_64__)
   CHECK(contains(text, "avx512bf16"));
+  CHECK(contains(text, ", amx"));
   CHECK_FALSE(contains(text, "neon"));
 #endif
 }

@@ -14,6 +14,8 @@ using namespace llm::cpu::test;
 namespace {
 
 constexpr float kUntouched = -12345.0f;
+/// Beyond the numbers from which any set goes another way (64 at most), and no multiple of a tile.
+constexpr std::int64_t kManyColumns = 70;
 
 struct Scratch {
   Scratch() : bytes(static_cast<std::byte*>(std::aligned_alloc(64, kScratchBytes))) {
@@ -61,15 +63,15 @@ TEST_CASE("quantised products agree with double precision and across instruction
   for (const DType t : quant_types()) {
     for (std::int64_t k : lengths(t)) {
       for (std::int64_t rows : {1, 31, 32, 33, 100}) {
-        Problem p(t, rows, k, 40, static_cast<std::uint32_t>(k + rows));
+        Problem p(t, rows, k, kManyColumns, static_cast<std::uint32_t>(k + rows));
         p.quantize(*kernels[0]);
         const Expected want(p);
-        const std::vector<float> first = product(*kernels[0], p, 40, 0, rows);
+        const std::vector<float> first = product(*kernels[0], p, kManyColumns, 0, rows);
         INFO(name(t) << " k " << k << " rows " << rows);
         CHECK(count_wrong(first, want, p) == 0);
         for (const Kernels* other : kernels) {
           INFO(other->isa);
-          CHECK(same_bits(product(*other, p, 40, 0, rows), first));
+          CHECK(same_bits(product(*other, p, kManyColumns, 0, rows), first));
         }
       }
     }
@@ -82,10 +84,10 @@ TEST_CASE("a column's bits do not depend on how many columns share a call", "[qu
     for (const DType t : quant_types()) {
       for (std::int64_t k : lengths(t)) {
         const std::int64_t rows = 67;
-        Problem p(t, rows, k, 40, static_cast<std::uint32_t>(3 * k));
+        Problem p(t, rows, k, kManyColumns, static_cast<std::uint32_t>(3 * k));
         p.quantize(kernels);
-        const std::vector<float> all = product(kernels, p, 40, 0, rows);
-        for (std::int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 33}) {
+        const std::vector<float> all = product(kernels, p, kManyColumns, 0, rows);
+        for (std::int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 20, 33, 64, 65}) {
           const std::vector<float> some = product(kernels, p, n, 0, rows);
           INFO(kernels.isa << " " << name(t) << " k " << k << " columns " << n);
           CHECK(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)) == 0);
@@ -95,14 +97,29 @@ TEST_CASE("a column's bits do not depend on how many columns share a call", "[qu
   }
 }
 
+TEST_CASE("as many columns as no set takes at a time", "[quant_linear]") {
+  for (const DType t : {DType::Q4_K, DType::Q2_K, DType::Q8_0, DType::NVFP4}) {
+    const std::int64_t columns = 2 * 512 + 21, rows = 37, k = 512;
+    Problem p(t, rows, k, columns, 23);
+    const auto kernels = tables();
+    p.quantize(*kernels[0]);
+    const std::vector<float> first = product(*kernels[0], p, columns, 0, rows);
+    CHECK(count_wrong(first, Expected(p), p) == 0);
+    for (const Kernels* other : kernels) {
+      INFO(other->isa << " " << name(t));
+      CHECK(same_bits(product(*other, p, columns, 0, rows), first));
+    }
+  }
+}
+
 TEST_CASE("row ranges of any start and length give the same bits and touch nothing else", "[quant_linear]") {
   for (const Kernels* table : tables()) {
     const Kernels& kernels = *table;
     for (const DType t : quant_types()) {
       const std::int64_t rows = 101, k = info(t).block_elems * (info(t).block_elems == 256 ? 5 : 7);
-      Problem p(t, rows, k, 9, 7);
+      Problem p(t, rows, k, kManyColumns, 7);
       p.quantize(kernels);
-      for (std::int64_t n : {1, 3, 9}) {
+      for (std::int64_t n : {std::int64_t{1}, std::int64_t{3}, std::int64_t{9}, kManyColumns}) {
         const std::vector<float> all = product(kernels, p, n, 0, rows);
         for (auto [begin, end] : {std::pair{0, 1}, {1, 33}, {5, 69}, {17, 18}, {64, 101}, {99, 101}, {40, 40}}) {
           std::vector<float> want(all.size(), kUntouched);
@@ -125,10 +142,14 @@ TEST_CASE("columns may be taken from and put to rows of any order", "[quant_line
       Problem p(t, rows, k, 12, 11);
       p.quantize(kernels);
       const std::vector<float> all = product(kernels, p, 12, 0, rows);
-      const std::int32_t from[] = {11, 0, 3, 3, 7, 10, 1, 2, 9, 5, 4};
-      const std::int32_t to[] = {2, 12, 0, 9, 1, 3, 8, 7, 6, 5, 11};
-      for (std::int64_t n : {1, 2, 5, 11}) {
-        std::vector<float> y(static_cast<std::size_t>(13 * rows), kUntouched), want = y;
+      constexpr std::int64_t kOutputs = 73;  // a prime: every row of y is met once
+      std::int32_t from[kManyColumns], to[kManyColumns];
+      for (std::int32_t c = 0; c < kManyColumns; ++c) {
+        from[c] = (c * c + 11) % 12;
+        to[c] = (29 * c + 2) % kOutputs;
+      }
+      for (std::int64_t n : {std::int64_t{1}, std::int64_t{2}, std::int64_t{5}, std::int64_t{20}, kManyColumns}) {
+        std::vector<float> y(static_cast<std::size_t>(kOutputs * rows), kUntouched), want = y;
         LinearArgs args = p.args(y.data(), n);
         args.act_rows = from;
         args.out_rows = to;
@@ -148,14 +169,14 @@ TEST_CASE("rows of weights may have gaps between them", "[quant_linear]") {
     const Kernels& kernels = *table;
     for (const DType t : quant_types()) {
       const std::int64_t rows = 37, k = 768;
-      Problem p(t, rows, k, 9, 13);
+      Problem p(t, rows, k, kManyColumns, 13);
       p.quantize(kernels);
-      const std::vector<float> all = product(kernels, p, 9, 0, rows);
+      const std::vector<float> all = product(kernels, p, kManyColumns, 0, rows);
       const std::size_t pitch = p.row_bytes + 38;
       GuardedBytes apart(pitch * static_cast<std::size_t>(rows - 1) + p.row_bytes);
       for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r)
         std::memcpy(apart.data() + r * pitch, p.weights.data() + r * p.row_bytes, p.row_bytes);
-      for (std::int64_t n : {1, 2, 3, 4, 9}) {
+      for (std::int64_t n : {std::int64_t{1}, std::int64_t{2}, std::int64_t{4}, std::int64_t{9}, kManyColumns}) {
         std::vector<float> y(static_cast<std::size_t>(n * rows), kUntouched);
         LinearArgs args = p.args(y.data(), n);
         args.w = apart.data();
@@ -172,13 +193,13 @@ TEST_CASE("long rows give the same bits on every instruction set", "[quant_linea
   const auto kernels = tables();
   for (const DType t : quant_types()) {
     for (std::int64_t k : {8192 + 512, 28672}) {
-      Problem p(t, 35, k, 9, 5);
+      Problem p(t, 35, k, 20, 5);
       p.quantize(*kernels[0]);
-      const std::vector<float> first = product(*kernels[0], p, 9, 0, 35);
+      const std::vector<float> first = product(*kernels[0], p, 20, 0, 35);
       CHECK(count_wrong(first, Expected(p), p) == 0);
       for (const Kernels* other : kernels) {
         INFO(other->isa << " " << name(t) << " k " << k);
-        CHECK(same_bits(product(*other, p, 9, 0, 35), first));
+        CHECK(same_bits(product(*other, p, 20, 0, 35), first));
         const std::vector<float> one = product(*other, p, 1, 0, 35);
         CHECK(std::memcmp(one.data(), first.data(), one.size() * sizeof(float)) == 0);
       }
@@ -191,7 +212,7 @@ TEST_CASE("extreme quants, scales and activations stay exact", "[quant_linear]")
   for (const DType t : quant_types()) {
     for (int fill : {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0, 0x20, 0xdf}) {
       const std::int64_t rows = 33, k = 512;
-      Problem p(t, rows, k, 9, 1);
+      Problem p(t, rows, k, kManyColumns, 1);
       const std::size_t block = info(t).block_bytes;
       std::memset(p.weights.data(), fill, p.row_bytes * rows);
       for (std::size_t b = 0; b < p.row_bytes * rows; b += block)
@@ -202,8 +223,8 @@ TEST_CASE("extreme quants, scales and activations stay exact", "[quant_linear]")
       const Expected want(p);
       for (const Kernels* other : kernels) {
         INFO(other->isa << " " << name(t) << " bytes " << fill);
-        CHECK(count_wrong(product(*other, p, 9, 0, rows), want, p) == 0);
-        CHECK(count_wrong(product(*other, p, 1, 0, rows), Expected(p), p) == 0);
+        for (std::int64_t n : {std::int64_t{1}, std::int64_t{9}, kManyColumns})
+          CHECK(count_wrong(product(*other, p, n, 0, rows), want, p) == 0);
       }
     }
   }
@@ -214,12 +235,12 @@ TEST_CASE("scales that are not numbers reach the outputs of their row or column 
     const Kernels& kernels = *table;
     for (const DType t : quant_types()) {
       const std::int64_t rows = 35, k = 768;
-      Problem p(t, rows, k, 9, 3);
+      Problem p(t, rows, k, kManyColumns, 3);
       const bool has_nan = t != DType::MXFP4 && t != DType::NVFP4;  // every byte of these is a number
       if (has_nan) set_factors(t, p.weights.data() + 20 * p.row_bytes + info(t).block_bytes, 0x7e00);
       p.x[static_cast<std::size_t>(4 * k + 700)] = std::numeric_limits<float>::infinity();
       p.quantize(kernels);
-      for (std::int64_t n : {1, 9}) {
+      for (std::int64_t n : {std::int64_t{1}, std::int64_t{9}, kManyColumns}) {
         const std::vector<float> y = product(kernels, p, n, 0, rows);
         std::size_t wrong = 0;
         for (std::int64_t c = 0; c < n; ++c)

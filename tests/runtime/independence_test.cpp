@@ -194,7 +194,7 @@ TEST_CASE("logits have the same bits for any cut of the prompt on every instruct
                    {"output.weight", DType::F16}};
   const TinyFile file = tiny_model(options);
   int ran = 0;
-  for (const std::string isa : {"portable", "avx2", "avx2vnni", "avx512", "avx512bf16", "neon", "neondotprod"}) {
+  for (const std::string isa : {"portable", "avx2", "avx2vnni", "avx512", "avx512bf16", "amx", "neon", "neondotprod"}) {
     INFO(isa);
     std::unique_ptr<Model> model;
     try {

@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -35,6 +37,18 @@ bool runs_avx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 bool runs_avx512bf16() { return runs_avx512() && __builtin_cpu_supports("avx512bf16"); }
+/// Linux hands out the tiles' registers to a process that asks for them, at once for all of its threads.
+bool asks_for_tiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+bool runs_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+  const bool has = runs_avx512bf16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTile) && (d & kInt8);
+  static const bool granted = has && asks_for_tiles();
+  return granted;
+}
 #elif defined(__aarch64__)
 bool has(unsigned long feature) { return (getauxval(AT_HWCAP) & feature) != 0; }
 bool runs_neon() { return has(HWCAP_ASIMD); }
@@ -54,6 +68,9 @@ const InstructionSet kSets[] = {
 #endif
 #ifdef LLM_HAS_ISA_avx512bf16
     {"avx512bf16", kernels_avx512bf16, runs_avx512bf16},
+#endif
+#ifdef LLM_HAS_ISA_amx
+    {"amx", kernels_amx, runs_amx},
 #endif
 #ifdef LLM_HAS_ISA_neon
     {"neon", kernels_neon, runs_neon, "asimd"},

@@ -121,19 +121,31 @@ class Peer {
   void* library_ = nullptr;
 };
 
+/// Aligned as a backend's buffers are.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes)
+      : begin_(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), std::free) {
+    std::memset(begin_.get(), 0, bytes);
+  }
+  std::byte* begin() const { return begin_.get(); }
+
+ private:
+  std::unique_ptr<std::byte, void (*)(void*)> begin_;
+};
+
 void measure(const Options& o, const Kernels& kernels, const Peer& peer, DType type, double cycles) {
   const std::int64_t most = *std::max_element(o.columns.begin(), o.columns.end());
   Problem p(type, o.rows, o.k, most, 3);
   p.quantize(kernels);
-  std::vector<float> y(static_cast<std::size_t>(o.rows * most));
-  const std::unique_ptr<std::byte, void (*)(void*)> scratch(
-      static_cast<std::byte*>(std::aligned_alloc(64, kScratchBytes)), std::free);
+  const Memory scratch(kScratchBytes), outputs(static_cast<std::size_t>(o.rows * most) * sizeof(float));
+  auto* y = reinterpret_cast<float*>(outputs.begin());
   std::vector<double> best(o.columns.size() + 1, 1e300);
   for (std::int64_t repetition = 0; repetition < o.repetitions; ++repetition) {
     for (std::size_t i = 0; i < o.columns.size(); ++i) {
-      const LinearArgs args = p.args(y.data(), o.columns[i]);
+      const LinearArgs args = p.args(y, o.columns[i]);
       const LinearFn linear = kernels.linear[static_cast<int>(type)];
-      best[i] = std::min(best[i], ticks([&] { linear(args, 0, o.rows, scratch.get()); }));
+      best[i] = std::min(best[i], ticks([&] { linear(args, 0, o.rows, scratch.begin()); }));
     }
     best.back() = std::min(best.back(), peer.run(p));
   }

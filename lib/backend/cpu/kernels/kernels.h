@@ -74,8 +74,8 @@ enum class CacheElement : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0,
 inline constexpr int kCacheElements = 9;
 inline constexpr int kFloatCacheElements = 3;  ///< the first ones
 
-/// Keys and values of one layer: KV head h of block b begins at (b * kv_heads + h) * block_bytes. In there a value is at
-/// [position][d], a key at [d][position] (quantised ones: cache_planes.h).
+/// Keys and values of one layer: KV head h of block b begins at (b * kv_heads + h) * block_bytes. In there a value is
+/// at [position][d], a key at [d][position] (quantised ones: cache_planes.h).
 struct AttentionArgs {
   const float* q = nullptr;  ///< [tokens][heads * head_dim_k], already rotated
   float* y = nullptr;        ///< [tokens][heads * head_dim_v]
@@ -138,7 +138,8 @@ const Kernels& kernels_avx2();        ///< AVX2, FMA, F16C
 const Kernels& kernels_avx2vnni();    ///< and AVX-VNNI
 const Kernels& kernels_avx512();      ///< AVX-512 F, BW, DQ, VL, VNNI
 const Kernels& kernels_avx512bf16();  ///< and BF16: as avx512 but for the products of BF16 weights
-const Kernels& kernels_neon();         ///< Armv8-A's Advanced SIMD
+const Kernels& kernels_amx();   ///< and AMX's tiles of bytes: as avx512bf16 but for many columns of quantised weights
+const Kernels& kernels_neon();  ///< Armv8-A's Advanced SIMD
 const Kernels& kernels_neondotprod();  ///< and SDOT: as neon but for what multiplies bytes
 
 }  // namespace llm::cpu

@@ -161,7 +161,12 @@ LLM_INLINE F halves_18(const u8* w) {
   return _mm512_cvtph_ps(_mm256_inserti128_si256(_mm512_castsi512_si256(low), _mm512_castsi512_si128(high), 1));
 }
 
-/// Asks for the cache line at p after x is computed.
+/// Asks for the cache line at p after x is computed. Cores with tiles want it in the second cache
+/// (docs/performance.md).
+#if defined(LLM_ISA_amx)
+LLM_INLINE void fetch_after(V& x, const u8* p) { __asm__ volatile("prefetcht1 %1" : "+v"(x) : "m"(*p)); }
+#else
 LLM_INLINE void fetch_after(V& x, const u8* p) { __asm__ volatile("prefetcht0 %1" : "+v"(x) : "m"(*p)); }
+#endif
 
 }  // namespace llm::cpu::LLM_ISA::quant

@@ -15,7 +15,21 @@
 
 namespace llm::cpu {
 
-#if defined(LLM_ISA_avx512bf16)
+#if defined(LLM_ISA_amx)
+
+const Kernels& kernels_amx() {
+  static const Kernels table = [] {
+    Kernels k = kernels_avx512bf16();
+    k.isa = LLM_TEXT(LLM_ISA);
+#define LLM_SET_LINEAR(name, type) k.linear[static_cast<int>(DType::type)] = LLM_ISA::linear_##name;
+    LLM_QUANT_TYPES(LLM_SET_LINEAR)
+#undef LLM_SET_LINEAR
+    return k;
+  }();
+  return table;
+}
+
+#elif defined(LLM_ISA_avx512bf16)
 
 const Kernels& kernels_avx512bf16() {
   static const Kernels table = [] {

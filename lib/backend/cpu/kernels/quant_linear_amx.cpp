@@ -1,0 +1,69 @@
+// Every quantised type for the set amx: many columns by tiles, one as a stream that is fetched into the second cache, a
+// few as in the base. Compiled for that set alone.
+#include "backend/cpu/kernels/quant_amx.h"
+#include "backend/cpu/kernels/quant_gemv.h"
+#include "backend/cpu/kernels/quant_linear.h"
+#include "backend/cpu/kernels/quant_pieces_codes.h"
+#include "backend/cpu/kernels/quant_pieces_grid.h"
+
+namespace llm::cpu {
+
+namespace avx512 {
+#define LLM_DECLARE_LINEAR(name, type) \
+  void linear_##name(const LinearArgs&, std::int64_t row_begin, std::int64_t row_end, std::byte* scratch);
+LLM_QUANT_TYPES(LLM_DECLARE_LINEAR)
+#undef LLM_DECLARE_LINEAR
+}  // namespace avx512
+
+namespace LLM_ISA {
+namespace quant {
+
+/// `base`: the product of the set that this one is based on.
+template <class Stream, class Panel>
+void linear(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch, LinearFn base) {
+  if (args.n_cols >= kFewestColumns<Panel>) return gemm_tiles<Panel>(args, row_begin, row_end, scratch);
+  const StreamLayout<Stream, 1> layout(args.k);
+  if (args.n_cols == 1 && can_stream(args, layout))
+    return stream_columns<Stream, 1>(args, layout, row_begin, row_end, scratch);
+  base(args, row_begin, row_end, scratch);
+}
+
+}  // namespace quant
+
+/// Defines linear_<name>: `stream` and `panel` of namespace quant.
+#define LLM_DEFINE_LINEAR(name, stream, panel)                                                                   \
+  void linear_##name(const LinearArgs& args, std::int64_t row_begin, std::int64_t row_end, std::byte* scratch) { \
+    quant::linear<quant::stream, quant::panel>(args, row_begin, row_end, scratch, avx512::linear_##name);        \
+  }
+/// The same for a type that is unpacked by pieces.
+#define LLM_DEFINE_LINEAR_PIECES(name, weights) \
+  LLM_DEFINE_LINEAR(name, StreamOf<quant::weights>, PanelOf<quant::weights>)
+
+LLM_DEFINE_LINEAR(q4_0, StreamQ4_0, PanelQ4_0)
+LLM_DEFINE_LINEAR(q4_1, StreamQ4_1, PanelQ4_1)
+LLM_DEFINE_LINEAR(q5_0, StreamQ5_0, PanelQ5_0)
+LLM_DEFINE_LINEAR(q5_1, StreamQ5_1, PanelQ5_1)
+LLM_DEFINE_LINEAR(q8_0, StreamQ8_0, PanelQ8_0)
+LLM_DEFINE_LINEAR(q2_k, StreamQ2_K, PanelQ2_K)
+LLM_DEFINE_LINEAR(q3_k, StreamQ3_K, PanelQ3_K)
+LLM_DEFINE_LINEAR(q4_k, StreamQ4_K, PanelQ4_K)
+LLM_DEFINE_LINEAR(q5_k, StreamQ5_K, PanelQ5_K)
+LLM_DEFINE_LINEAR(q6_k, StreamQ6_K, PanelQ6_K)
+LLM_DEFINE_LINEAR_PIECES(iq4_nl, WeightsIQ4_NL)
+LLM_DEFINE_LINEAR_PIECES(iq4_xs, WeightsIQ4_XS)
+LLM_DEFINE_LINEAR_PIECES(mxfp4, WeightsMXFP4)
+LLM_DEFINE_LINEAR(nvfp4, StreamNVFP4, PanelNVFP4)
+LLM_DEFINE_LINEAR_PIECES(q1_0, WeightsQ1_0)
+LLM_DEFINE_LINEAR_PIECES(q2_0, WeightsQ2_0)
+LLM_DEFINE_LINEAR_PIECES(tq1_0, WeightsTQ1_0)
+LLM_DEFINE_LINEAR_PIECES(tq2_0, WeightsTQ2_0)
+LLM_DEFINE_LINEAR_PIECES(iq1_s, WeightsIQ1_S)
+LLM_DEFINE_LINEAR_PIECES(iq1_m, WeightsIQ1_M)
+LLM_DEFINE_LINEAR_PIECES(iq2_xxs, WeightsIQ2_XXS)
+LLM_DEFINE_LINEAR_PIECES(iq2_xs, WeightsIQ2_XS)
+LLM_DEFINE_LINEAR_PIECES(iq2_s, WeightsIQ2_S)
+LLM_DEFINE_LINEAR_PIECES(iq3_xxs, WeightsIQ3_XXS)
+LLM_DEFINE_LINEAR_PIECES(iq3_s, WeightsIQ3_S)
+
+}  // namespace LLM_ISA
+}  // namespace llm::cpu
