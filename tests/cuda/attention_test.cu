@@ -34,7 +34,7 @@ class Device {
  public:
   explicit Device(const std::vector<T>& values)
       : size_(values.size()), memory_(std::max<std::size_t>(1, size_ * sizeof(T))) {
-    cuda::check_cuda(cudaMemcpy(memory_.data(), values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "copying");
+    cuda::copy_to_device(memory_.data(), values.data(), size_ * sizeof(T), "copying");
   }
   T* data() const { return reinterpret_cast<T*>(memory_.data()); }
   std::vector<T> read() const {

@@ -101,7 +101,6 @@ void compare_bytes(const Case& c, const Stream& stream) {
   forms.columns = 1;
   const ColumnsPlaces<format, kSums> places{1, static_cast<int>(k_blocks(c.k))};
   const OnDevice<std::uint8_t> made(block_bytes(places) * kBlocks), copied(made.size());
-  check_cuda(cudaDeviceSynchronize(), "poisoning");
   const auto kernel = put_column<format, kSums>;
   const Launch at{.stream = stream.get(), .overlap = false};
   launch(kernel, dim3(kBlocks), dim3(kThreads), 0, at, reinterpret_cast<std::byte*>(made.data()), forms, c.source, c.k);
@@ -202,7 +201,6 @@ TEST_CASE("products that make their column give the bits of those that read it, 
               {.type = types[i], .matrix = matrices[i].data(), .y = cuda::test::at<float>(y[own][i])});
         }
       }
-      check_cuda(cudaDeviceSynchronize(), "poisoning");
       c.make(forms_of(format, q), at);
       tile_products(targets[0], reinterpret_cast<const std::byte*>(q.data()), 1, 1, at);
       column_products(targets[1], c.source, at);
@@ -250,7 +248,6 @@ TEST_CASE("products with a gate behind them give the bits of glu()", "[column]")
         const Target targets[] = {
             {.type = matrix, .matrix = gates.data(), .bias = bias.data(), .scale = nullptr, .y = gate.data()},
             {.type = matrix, .matrix = ups.data(), .bias = nullptr, .scale = scale.data(), .y = up.data()}};
-        check_cuda(cudaDeviceSynchronize(), "poisoning");
         column_products(targets, c.source, at, {.y = y.data(), .activation = activation});
         REQUIRE(std::isnan(gate.read()[0]));  // results without the gate are not written
         c.make(forms_of(format, q), at);
@@ -278,9 +275,8 @@ TEST_CASE("products that make their columns of each other's results, overlapping
     for (const int own : {0, 1}) {
       // Sums and products of all rounds, [round][k] each.
       const OnDevice<float> sums(std::size_t{kRounds + 1} * k), y(std::size_t{kRounds + 1} * k);
-      check_cuda(cudaMemcpy(sums.data(), first.data(), k * sizeof(float), cudaMemcpyDeviceToDevice), "copying");
-      check_cuda(cudaMemcpy(y.data(), first.data(), k * sizeof(float), cudaMemcpyDeviceToDevice), "copying");
-      check_cuda(cudaDeviceSynchronize(), "copying");
+      for (const OnDevice<float>* to : {&sums, &y})
+        copy_to_device(to->data(), first.data(), k * sizeof(float), "copying");
       const Launch at{.stream = stream.get(), .overlap = own != 0};
       for (int i = 0; i < kRounds; ++i) {
         const float *const before = y.data() + std::size_t{k} * i, *const residual = sums.data() + std::size_t{k} * i;
@@ -316,7 +312,6 @@ OnDevice<std::uint8_t> float_rows(DType type, std::size_t n, Random& random) {
 /// What float_products() gives for the column that other kernels make.
 void expect_written(const Case& c, DType type, std::span<const Target> targets, const Launch& at) {
   const OnDevice<float> y(static_cast<std::size_t>(c.k));
-  check_cuda(cudaDeviceSynchronize(), "poisoning");
   Forms forms;
   (type == DType::BF16 ? forms.rounded_bf16 : forms.f32) = y.data();
   c.make(forms, at);
@@ -358,7 +353,6 @@ TEST_CASE("products of float rows that make their column give the bits of those 
           }
         }
         REQUIRE(makes_columns(types));
-        check_cuda(cudaDeviceSynchronize(), "poisoning");
         expect_written(c, type, targets[0], at);
         ColumnSource source = c.source;
         if (kind != Case::Plain) source.normed = normed.data();
@@ -397,7 +391,6 @@ TEST_CASE("products of float rows with a gate behind them give the bits of glu()
       Target targets[] = {target(gates, gate), target(ups, up)};
       targets[0].bias = bias.data();
       targets[1].scale = scale.data();
-      check_cuda(cudaDeviceSynchronize(), "poisoning");
       for (const Activation activation : {Activation::Silu, Activation::Gelu}) {
         column_products(targets, c.source, at, {.y = y.data(), .activation = activation});
         const std::vector<float> found = y.read();

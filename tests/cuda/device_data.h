@@ -26,17 +26,17 @@ inline bool no_device() {
 }
 
 /// An array in device memory: a copy of a vector, or of bytes 0xff (NaN as f32 and F16, -1 as an integer). `offset`
-/// elements before it spoil its alignment.
+/// elements before it spoil its alignment. Any stream may use it at once.
 template <class T>
 class OnDevice {
  public:
   explicit OnDevice(const std::vector<T>& values, std::size_t offset = 0)
       : buffer_((values.size() + offset) * sizeof(T)), offset_(offset), size_(values.size()) {
-    check_cuda(cudaMemcpy(data(), values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "copying test data");
+    copy_to_device(data(), values.data(), size_ * sizeof(T), "copying test data");
   }
   explicit OnDevice(std::size_t size, std::size_t offset = 0)
       : buffer_((size + offset) * sizeof(T)), offset_(offset), size_(size) {
-    check_cuda(cudaMemset(data(), 0xff, size * sizeof(T)), "poisoning test data");
+    fill_device(data(), 0xff, size * sizeof(T), "poisoning test data");
   }
   T* data() const { return reinterpret_cast<T*>(buffer_.data()) + offset_; }
   std::size_t size() const { return size_; }

@@ -160,7 +160,6 @@ std::vector<float> run(const Experts& w, const Halves& x, const Groups& groups, 
                       .bias = bias.empty() ? nullptr : device_bias.data(),
                       .scale = scale.empty() ? nullptr : device_scale.data(),
                       .y = y.data()};
-  check_cuda(cudaDeviceSynchronize(), "poisoning");
   grouped_products({&target, 1}, x.on_device[0].data(), x.factors[0].data(), groups.view, {});
   return y.read();
 }
@@ -261,7 +260,6 @@ TEST_CASE("grouped products have targets of several types and sizes", "[grouped]
     y.emplace_back(ids.size() * static_cast<std::size_t>(experts.type.n));
     targets.push_back({.type = experts.type, .matrix = experts.matrices.data(), .y = y.back().data()});
   }
-  check_cuda(cudaDeviceSynchronize(), "poisoning");
   grouped_products(targets, x.on_device[0].data(), x.factors[0].data(), groups.view, {});
   for (std::size_t i = 0; i < y.size(); ++i) CHECK(wrong_results(w[i], x, ids, 2, {}, {}, y[i].read()) == 0);
 }
@@ -275,7 +273,6 @@ TEST_CASE("routes are grouped by 128", "[grouped][routes]") {
   const OnDevice<std::byte> memory(route_groups_bytes(kExperts, kTokens, kTopK));
   StepView step;
   step.counts = counts.data();
-  check_cuda(cudaDeviceSynchronize(), "poisoning");
   const RouteGroups made =
       group_routes(device_ids.data(), kExperts, kTokens, kTopK, kGroupedColumns, step, memory.data(), {});
   const Groups want(ids, kExperts, kGroupedColumns, 1);

@@ -79,7 +79,6 @@ class Scene {
                      .heads = h_.heads};
     if (with_norms_) heads.norm_q = norm_q_.data(), heads.norm_k = norm_k_.data(), heads.eps = 1e-5f;
     const Rope op{pairing, h_.n_rot};
-    check_cuda(cudaDeviceSynchronize(), "poisoning");
     if (together) {
       REQUIRE(attends_with_rope(cache, shape, positions));
       rope_append_attend(op, heads, y.data(), cache, shape, step, positions, of_scratch, of_arrivals, at);

@@ -53,13 +53,12 @@ struct Rows {
 template <class Value>
 DeviceBuffer on_device(const std::vector<Value>& values) {
   DeviceBuffer buffer(values.size() * sizeof(Value));
-  check_cuda(cudaMemcpy(buffer.data(), values.data(), buffer.bytes(), cudaMemcpyHostToDevice), "copying");
+  copy_to_device(buffer.data(), values.data(), buffer.bytes(), "copying");
   return buffer;
 }
 inline DeviceBuffer poisoned(std::size_t bytes) {
   DeviceBuffer buffer(bytes);
-  check_cuda(cudaMemset(buffer.data(), 0xff, bytes), "poisoning");
-  check_cuda(cudaDeviceSynchronize(), "poisoning");  // streams do not wait for it
+  fill_device(buffer.data(), 0xff, bytes, "poisoning");
   return buffer;
 }
 template <class Value>

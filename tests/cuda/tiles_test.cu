@@ -182,8 +182,8 @@ TEST_CASE("the device packs, decodes and gathers", "[tiles]") {
       }
       const std::vector<std::int32_t> ids = {42, 0, 8, 15, -1, 23, 43, 7};
       const DeviceBuffer device_ids = on_device(ids), y = poisoned(ids.size() * static_cast<std::size_t>(k) * 4);
-      gather_rows(rows.type, matrix.data(), at<std::int32_t>(device_ids), nullptr, static_cast<std::int64_t>(ids.size()),
-                  at<float>(y), {});
+      gather_rows(rows.type, matrix.data(), at<std::int32_t>(device_ids), nullptr,
+                  static_cast<std::int64_t>(ids.size()), at<float>(y), {});
       const auto values = on_host<float>(y);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -266,7 +266,7 @@ TEST_CASE("products of tiles agree with double precision; a column's bits do not
       // a fault in one column is seen in that column alone
       x.values[static_cast<std::size_t>(3 * k)] = std::numeric_limits<float>::infinity();
       x.quantize(info(type).activation, 3);
-      check_cuda(cudaMemcpy(codes.data(), x.bytes.data(), x.bytes.size(), cudaMemcpyHostToDevice), "copying");
+      copy_to_device(codes.data(), x.bytes.data(), x.bytes.size(), "copying");
       const std::vector<float> faulty = run(6, false);
       std::size_t not_nan = 0;
       for (std::int64_t i = 0; i < n; ++i) not_nan += !std::isnan(faulty[static_cast<std::size_t>(3 * n + i)]);
@@ -350,9 +350,8 @@ TEST_CASE("experts take the columns of their routes", "[tiles]") {
       for (std::int64_t e = 0; e < kExperts; ++e) {
         experts.emplace_back(type, n, k, static_cast<std::uint32_t>(40 + e));
         const DeviceBuffer one = packed(experts.back());
-        check_cuda(cudaMemcpy(matrices.data() + static_cast<std::size_t>(e) * expert_bytes, one.data(), expert_bytes,
-                              cudaMemcpyDeviceToDevice),
-                   "copying");
+        copy_to_device(matrices.data() + static_cast<std::size_t>(e) * expert_bytes, one.data(), expert_bytes,
+                       "copying");
       }
       std::vector<float> bias(static_cast<std::size_t>(kExperts * n)), scale(kExperts);
       for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i) / 8;

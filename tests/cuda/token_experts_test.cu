@@ -20,9 +20,7 @@ DeviceBuffer experts_of(const MatrixType& m, int experts, std::uint32_t seed) {
   DeviceBuffer all = poisoned(bytes * static_cast<std::size_t>(experts));
   for (int e = 0; e < experts; ++e) {
     const DeviceBuffer one = packed(Rows(m.type, m.n, m.k, seed + static_cast<std::uint32_t>(e)));
-    check_cuda(
-        cudaMemcpy(all.data() + static_cast<std::size_t>(e) * bytes, one.data(), bytes, cudaMemcpyDeviceToDevice),
-        "copying");
+    copy_to_device(all.data() + static_cast<std::size_t>(e) * bytes, one.data(), bytes, "copying");
   }
   return all;
 }
@@ -99,9 +97,7 @@ class Layer {
         : ids(static_cast<std::size_t>(s.top_k)),
           weights(static_cast<std::size_t>(s.top_k)),
           glu(static_cast<std::size_t>(s.top_k) * static_cast<std::size_t>(s.ff)),
-          y(static_cast<std::size_t>(s.embd)) {
-      check_cuda(cudaDeviceSynchronize(), "poisoning");
-    }
+          y(static_cast<std::size_t>(s.embd)) {}
     Found read() const { return {ids.read(), weights.read(), glu.read(), y.read()}; }
     OnDevice<std::int32_t> ids;
     OnDevice<float> weights, glu, y;

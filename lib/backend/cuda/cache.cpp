@@ -42,7 +42,7 @@ CudaCache::CudaCache(std::span<const CacheType> types, CacheFormat format, std::
   }
   memory_ = DeviceBuffer(total);
   // Rows that nothing wrote are never attended to, but tiles that hold them are multiplied by probabilities of zero.
-  if (total > 0) check_cuda(cudaMemset(memory_.data(), 0, total), "clearing the cache");
+  if (total > 0) fill_device(memory_.data(), 0, total, "clearing the cache");
 }
 
 CacheView CudaCache::view(int layer) const {
@@ -61,7 +61,7 @@ CacheView CudaCache::view(int layer) const {
 std::byte* CudaCache::at_least(std::vector<DeviceBuffer>& buffers, std::size_t bytes) {
   if (bytes > 0 && (buffers.empty() || buffers.back().bytes() < bytes)) {
     const DeviceBuffer& added = buffers.emplace_back(bytes);
-    check_cuda(cudaMemset(added.data(), 0, bytes), "clearing memory of attention");
+    fill_device(added.data(), 0, bytes, "clearing memory of attention");
   }
   return buffers.empty() ? nullptr : buffers.back().data();
 }
@@ -100,7 +100,7 @@ void CudaCache::write_block(std::int32_t block, std::span<const std::byte> src) 
   check(src.size() == block_bytes_, "the bytes of a block");
   const std::byte* from = src.data();
   for_each_part(block, [&](std::byte* part, std::size_t bytes) {
-    check_cuda(cudaMemcpy(part, from, bytes, cudaMemcpyHostToDevice), "writing a block of the cache");
+    copy_to_device(part, from, bytes, "writing a block of the cache");
     from += bytes;
   });
 }

@@ -104,6 +104,15 @@ PinnedBuffer::~PinnedBuffer() {
   if (data_ != nullptr) cudaFreeHost(data_);
 }
 
+void copy_to_device(void* to, const void* from, std::size_t bytes, std::string_view doing) {
+  check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), doing);
+  check_cuda(cudaStreamSynchronize(nullptr), doing);
+}
+void fill_device(void* memory, int byte, std::size_t bytes, std::string_view doing) {
+  check_cuda(cudaMemset(memory, byte, bytes), doing);
+  check_cuda(cudaStreamSynchronize(nullptr), doing);
+}
+
 Stream::Stream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
 Stream::~Stream() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);

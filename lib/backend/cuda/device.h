@@ -54,6 +54,14 @@ class PinnedBuffer {
   std::size_t bytes_ = 0;
 };
 
+// CUDA's own copies to a device and its fills run in the default stream, which no Stream waits for, and may end after
+// their calls have returned. These have ended when they return.
+
+/// From the host or from the same device.
+void copy_to_device(void* to, const void* from, std::size_t bytes, std::string_view doing);
+void fill_device(void* memory, int byte, std::size_t bytes, std::string_view doing);
+
+/// Waits for none but its own work.
 class Stream {
  public:
   Stream();

@@ -64,8 +64,7 @@ class NodeCompiler : NodeSite {
     const host::RopeAngles angles(op, factors);
     const std::span<const double> theta = angles.theta();
     DeviceBuffer& constant = into_.constants.emplace_back(theta.size_bytes());
-    check_cuda(cudaMemcpy(constant.data(), theta.data(), theta.size_bytes(), cudaMemcpyHostToDevice),
-               "copying rotary angles");
+    copy_to_device(constant.data(), theta.data(), theta.size_bytes(), "copying rotary angles");
     add("rope_table",
         [op, theta = reinterpret_cast<const double*>(constant.data()), magnitude = angles.magnitude(), y = f32(out(0)),
          step = site_.step](const StepLaunch& s) { rope_table(theta, magnitude, op.n_rot, step, s.tokens, y, s.at); });

@@ -247,7 +247,7 @@ class CudaProgram final : public Executable {
       rows += static_cast<std::size_t>(capacity().rows(graph_.info(id).rows));
     found_ = DeviceBuffer(rows * kScreenParts * sizeof(std::int32_t));
     found_here_ = PinnedBuffer(found_.bytes());
-    check_cuda(cudaMemset(found_.data(), 0, found_.bytes()), "clearing memory");
+    fill_device(found_.data(), 0, found_.bytes(), "clearing memory");
   }
   void launch_screens(const StepLaunch& s) const {
     auto* found = reinterpret_cast<std::int32_t*>(found_.data());

@@ -151,9 +151,8 @@ CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan>
     }
     e.values.resize(static_cast<std::size_t>(shape[0]));
     decode(plan.type.dtype, bytes.data(), e.values.data(), shape[0]);
-    check_cuda(cudaMemcpy(const_cast<std::byte*>(e.matrix.data), e.values.data(), e.values.size() * sizeof(float),
-                          cudaMemcpyHostToDevice),
-               "copying weights");
+    copy_to_device(const_cast<std::byte*>(e.matrix.data), e.values.data(), e.values.size() * sizeof(float),
+                   "copying weights");
   }
   load_pieces(pieces, readers);
   for (const WeightPlan& plan : plans) source.release(plan.name);

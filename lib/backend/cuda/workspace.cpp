@@ -11,8 +11,7 @@ CudaWorkspace::CudaWorkspace(std::size_t bytes, int rows, int n)
       best_(static_cast<std::size_t>(rows) * static_cast<std::size_t>(draw_parts(n)) * kMostDrawn *
             sizeof(std::uint64_t)),
       arrivals_(static_cast<std::size_t>(rows) * sizeof(std::uint32_t)) {
-  for (const DeviceBuffer* b : {&drawn_, &arrivals_})
-    check_cuda(cudaMemset(b->data(), 0, b->bytes()), "clearing memory of draws");
+  for (const DeviceBuffer* b : {&drawn_, &arrivals_}) fill_device(b->data(), 0, b->bytes(), "clearing memory of draws");
 }
 
 DrawMemory CudaWorkspace::draws() const {
