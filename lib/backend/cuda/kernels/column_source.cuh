@@ -27,6 +27,7 @@ LLM_HOST_DEVICE int made_code_offset(int lane) {
 /// A block's codes, scales and sums into the places of a column of ring_x.cuh. Called by whole warps.
 template <ActFormat format, int kSums>
 struct StoreCodes {
+  static constexpr int kAhead = 4;  ///< blocks that a warp asks for at once
   std::byte *codes, *scales, *sums;
 
   __device__ __forceinline__ StoreCodes(std::byte* to, const ColumnsPlaces<format, kSums>& places, int column)
@@ -64,6 +65,7 @@ struct StoreCodes {
 
 /// A block's elements as they are, or rounded to BF16; behind the row's end 0. `to` has room for whole blocks.
 struct StoreFloats {
+  static constexpr int kAhead = 4;
   float* to;
   bool rounded;
   __device__ __forceinline__ void operator()(int block, const BlockPart& v) const {
@@ -77,6 +79,9 @@ struct StoreFloats {
 
 /// Gives a column to `store`, block by block, when the previous kernel has ended: the work of `warps` warps, of which
 /// the caller is number `warp`.
+///
+/// Loops are kept as loops, and what is loaded ahead moves through registers: a block runs its code once, and code is
+/// fetched anew for nearly every launch.
 template <class Store>
 struct ColumnMaker {
   const ColumnSource& from;
@@ -85,24 +90,23 @@ struct ColumnMaker {
   Store store;
   int blocks = static_cast<int>(k_blocks(k));
 
-  /// f(i, block) for `count` of the warp's blocks from `first` on, as many as there are.
-  template <int count, class F>
-  __device__ __forceinline__ void for_blocks(int first, const F& f) const {
+  template <int count>
+  static __device__ __forceinline__ void move_up(BlockPart (&v)[count], const BlockPart& last) {
 #pragma unroll
-    for (int i = 0; i < count; ++i) {
-      const int block = first + i * warps;
-      if (block < blocks) f(i, block);
-    }
+    for (int i = 0; i + 1 < count; ++i) v[i] = v[i + 1];
+    v[count - 1] = last;
   }
 
   __device__ __forceinline__ void make_plain() const {
-    constexpr int kAtOnce = 4;
+    constexpr int kAhead = Store::kAhead;
     wait_for_previous();
+    BlockPart v[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) v[i] = load_fresh_part(from.x, warp + i * warps, k);
 #pragma unroll 1
-    for (int first = warp; first < blocks; first += kAtOnce * warps) {
-      BlockPart v[kAtOnce];
-      for_blocks<kAtOnce>(first, [&](int i, int block) { v[i] = load_fresh_part(from.x, block, k); });
-      for_blocks<kAtOnce>(first, [&](int i, int block) { store(block, v[i]); });
+    for (int block = warp; block < blocks; block += warps) {
+      store(block, v[0]);
+      move_up(v, load_fresh_part(from.x, block + kAhead * warps, k));
     }
   }
 
@@ -118,41 +122,52 @@ struct ColumnMaker {
     sum = warp_sum(sum);
     if (lane_id() == 0) (&of_parts[0].x)[part] = sum;
   }
-  __device__ __forceinline__ void give(int block, const BlockPart& v) const {
-    if (from.normed != nullptr && blockIdx.x == 0) store_part(from.normed, block, k, true, v);
-    store(block, v);
-  }
 
   /// The first blocks of a warp stay in registers between the sum and the codes; others are read again.
   __device__ __forceinline__ void make_normed() const {
     constexpr int kHeld = 2;
     BlockPart v[kHeld], weight[kHeld];
-    for_blocks<kHeld>(warp, [&](int i, int block) { weight[i] = load_part(from.norm, block, k, true); });
-    const int parts = row_parts(blocks), next = warp + kHeld * warps;
-    if (warp == 0 && lane_id() >= parts) (&of_parts[0].x)[lane_id()] = 0;
-
+    const int parts = row_parts(blocks);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) weight[i] = load_part(from.norm, warp + i * warps, k, true);
     wait_for_previous();
-    for_blocks<kHeld>(warp, [&](int i, int block) { v[i] = value(block, true); });
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) v[i] = value(warp + i * warps, true);
+    if (warp == 0 && lane_id() >= parts) (&of_parts[0].x)[lane_id()] = 0;
     if (parts == blocks) {
-      for_blocks<kHeld>(warp, [&](int i, int block) { keep(block, squares(v[i], 0.0f)); });
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i)
+        if (warp + i * warps < blocks) keep(warp + i * warps, squares(v[i], 0.0f));
 #pragma unroll 1
-      for (int block = next; block < blocks; block += warps) keep(block, squares(value(block, true), 0.0f));
+      for (int block = warp + kHeld * warps; block < blocks; block += warps)
+        keep(block, squares(value(block, true), 0.0f));
     } else {
 #pragma unroll 1
-      for (int block = next; block < blocks; block += warps) value(block, true);
+      for (int block = warp + kHeld * warps; block < blocks; block += warps) value(block, true);
 #pragma unroll 1
       for (int part = warp; part < parts; part += warps) {
         float sum = 0;
+#pragma unroll 1
         for (int block = part; block < blocks; block += parts) sum = squares(value(block, false), sum);
         keep(part, sum);
       }
     }
     asm volatile("barrier.cta.sync 1, %0;" ::"r"(warps * kWarp) : "memory");
     const float factor = norm_factor(sum_of_parts(of_parts), k, from.eps);
-    for_blocks<kHeld>(warp, [&](int i, int block) { give(block, normed(v[i], weight[i], factor, block, k)); });
 #pragma unroll 1
-    for (int block = next; block < blocks; block += warps)
-      give(block, normed(value(block, false), load_part(from.norm, block, k, true), factor, block, k));
+    for (int block = warp; block < blocks; block += warps) {
+      const BlockPart y = normed(v[0], weight[0], factor, block, k);
+      if (from.normed != nullptr && blockIdx.x == 0) store_part(from.normed, block, k, true, y);
+      store(block, y);
+      const int next = block + kHeld * warps;
+      if (next >= blocks) {
+        move_up(v, v[1]);
+        move_up(weight, weight[1]);
+      } else {
+        move_up(v, value(next, false));
+        move_up(weight, load_part(from.norm, next, k, true));
+      }
+    }
   }
 
   __device__ __forceinline__ void make() const {

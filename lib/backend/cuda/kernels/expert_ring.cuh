@@ -84,7 +84,13 @@ __device__ __forceinline__ void find_experts(const ExpertRing& p, std::int32_t* 
     weights[lane] = __ldcg(route.weights + lane);
     return;
   }
-  route_token<kMostRingExperts / kWarp>(route.op, route.logits, route.experts, ids, weights, [](int) {});
+  const auto find = [&]<int most>(std::integral_constant<int, most>) {
+    route_token<most / kWarp>(route.op, route.logits, route.experts, ids, weights, [](int) {});
+  };
+  if (route.experts <= 128)
+    find(std::integral_constant<int, 128>());
+  else
+    find(std::integral_constant<int, kMostRingExperts>());
   if (blockIdx.x > 0 || lane >= route.op.top_k) return;
   route.ids[lane] = ids[lane];  // the lane that wrote it
   route.weights[lane] = weights[lane];
@@ -94,22 +100,22 @@ __device__ __forceinline__ void find_experts(const ExpertRing& p, std::int32_t* 
 template <class T>
 __device__ __forceinline__ void make_expert_columns(std::byte* to, const typename ExpertPlaces<T>::Columns& places,
                                                     const float* x, int k, int warp, int warps) {
-  constexpr int kAtOnce = 4;
+  constexpr int kAhead = 4;
   const int items = places.columns * places.blocks;
+  const auto load = [&](int item) {
+    const int column = item / places.blocks;
+    return load_fresh_part(x + static_cast<std::int64_t>(column) * k, item % places.blocks, item < items ? k : 0);
+  };
   wait_for_previous();
+  BlockPart v[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) v[i] = load(warp + i * warps);
 #pragma unroll 1
-  for (int first = warp; first < items; first += kAtOnce * warps) {
-    BlockPart v[kAtOnce];
+  for (int item = warp; item < items; item += warps) {
+    typename ExpertPlaces<T>::Store(to, places, item / places.blocks)(item % places.blocks, v[0]);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int item = first + i * warps, column = item / places.blocks;
-      if (item < items) v[i] = load_fresh_part(x + static_cast<std::int64_t>(column) * k, item % places.blocks, k);
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int item = first + i * warps;
-      if (item < items) typename ExpertPlaces<T>::Store(to, places, item / places.blocks)(item % places.blocks, v[i]);
-    }
+    for (int i = 0; i + 1 < kAhead; ++i) v[i] = v[i + 1];
+    v[kAhead - 1] = load(item + kAhead * warps);
   }
 }
 

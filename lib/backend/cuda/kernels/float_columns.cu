@@ -31,7 +31,7 @@ __device__ __forceinline__ void finish_gated(const FloatProducts& p, const Gated
 }
 
 template <class Type, int kRows, int kAhead, bool kMakes>
-__global__ void __launch_bounds__(kProductThreads, 3)
+__global__ void __launch_bounds__(kProductThreads, kRows == 1 ? 2 : 3)
     float_column_kernel(const __grid_constant__ FloatProducts products, const __grid_constant__ ColumnSource source,
                         const __grid_constant__ GatedResult gated) {
   extern __shared__ float4 column_shared[];
