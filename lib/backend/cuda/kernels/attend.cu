@@ -171,6 +171,7 @@ void rope_append_attend(const Rope& op, const RopeAppend& r, float* y, const Cac
                         const Launch& at) {
   const AttendPlan p = plan_for(c, s, 1, max_positions);
   check(p.tiles > 0 && op.n_rot <= c.head_dim_k, "one token's heads are turned where it is attended to");
+  check((r.norm_q == nullptr) == (r.norm_k == nullptr), "both norms or none");
   for (const float* const heads : {r.q, r.k, r.norm_q, r.norm_k})
     check(reinterpret_cast<std::uintptr_t>(heads) % 16 == 0, "heads are aligned to 16 bytes");
   AttendArgs a = arguments_of(r.q, y, c, s, step, p, scratch, arrivals);

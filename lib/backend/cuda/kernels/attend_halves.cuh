@@ -43,6 +43,7 @@ constexpr int kHalvesPerMultiprocessor = kWarps*(kTiles* TilesOf<kSource, kDims,
 template <CacheSource kSource, int kDims, int kHeads, int kTiles>
 class AttendHalves {
   static constexpr bool kBFloat16 = kSource == CacheSource::BF16;
+  using Element = std::conditional_t<kBFloat16, __nv_bfloat16, __half>;
   using Tiles = TilesOf<kSource, kDims, kHeads>;
   using Results = AttendResults<kDims, kHeads, kBFloat16 ? 8 : 16>;
   using Result = typename Results::Result;
@@ -76,6 +77,7 @@ class AttendHalves {
   /// Up to the first access to what earlier kernels of the step write: keys and values from position `first_written`.
   __device__ __forceinline__ void prepare(int first_written) {
     reading = 0;
+    replacing = 0;
     begun = 0;
     cursor.chunk = split < keys.stripes() ? split : keys.chunks;
     cursor.block = load_block(cursor.chunk);
@@ -88,7 +90,7 @@ class AttendHalves {
   __device__ __forceinline__ void run() {
     if (split >= keys.stripes()) return;
     float x[kDims / 32];
-    if (a.raw.k == nullptr)
+    if (kSource == CacheSource::Q8_0 || a.raw.k == nullptr)
       load_queries(x);
     else
       turn_heads(x);
@@ -179,10 +181,15 @@ class AttendHalves {
     reading = reading + 1 == kTiles ? 0 : reading + 1;
     return tile;
   }
-  /// Everybody is done with a tile, which of a strip's is known: the one that is kTiles further is copied to its place.
-  __device__ __forceinline__ void replace_tile(unsigned char* tile, int of_strip) {
+  /// Everybody is done with the last two tiles, the keys or the values (`which`) of a strip: those that are kTiles
+  /// further are copied to their places.
+  __device__ __forceinline__ void replace_tiles(int which) {
     __syncwarp();
-    copy_tile(tile, of_strip + kTiles);
+#pragma unroll 1
+    for (int half = 0; half < kHalves; ++half) {
+      copy_tile(ring + replacing * kTileBytes, which * kHalves + half + kTiles);
+      replacing = replacing + 1 == kTiles ? 0 : replacing + 1;
+    }
   }
 
   // --- queries ---
@@ -216,42 +223,51 @@ class AttendHalves {
       if (norm_weights != nullptr) norm = load_part(norm_weights, 0, kDims, true);
     }
   };
-  /// Of a warp's head; and the token's key and value, by the CTA that they are the last of.
+  /// Of a warp's head; and the token's key and value, by the CTA that they are the last of. Whoever has a query and the
+  /// key turns both by the same code, which has to be fetched.
   __device__ __forceinline__ void turn_heads(float (&x)[kDims / 32]) const {
-    RawHead query;
-    const bool has_query = warp < results.n_heads();
-    if (has_query)
-      query.ask(a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims, a.raw.norm_q);
-    const Angles angles(a.raw.table + static_cast<std::int64_t>(token) * a.raw.turn.n_rot, a.raw.turn);
-    if (keys.stripe_of(keys.chunks - 1) % a.splits == split) append_heads(angles);
-    float* const row = raw_row();
-    if (has_query) turn(query, a.raw.norm_q, angles, [=](int i, float y) { row[i] = y; });
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < kDims / 32; ++i) x[i] = has_query ? row[i * 32 + lane] : 0.0f;
-  }
-  __device__ __forceinline__ void append_heads(const Angles& angles) const {
-    if (warp != kKeyWarp && warp != kValueWarp) return;
-    using Element = std::conditional_t<kBFloat16, __nv_bfloat16, __half>;
     const RawHeads& raw = a.raw;
-    const int slot = __ldcg(raw.slots + token);
-    const std::int64_t from = (static_cast<std::int64_t>(token) * a.kv_heads + kv_head) * kDims;
-    const std::int64_t to =
-        ((std::int64_t{slot / kCacheBlock} * a.kv_heads + kv_head) * kCacheBlock + slot % kCacheBlock) * kDims;
-    const auto put = [=](Element* in_tile, Element* in_cache, int i, float y) {
-      store(in_tile + i, y);
-      if (slot >= 0) in_cache[to + i] = in_tile[i];
-    };
-    auto* const in_tile = reinterpret_cast<Element*>(fresh) + (warp == kKeyWarp ? 0 : kDims);
-    if (warp == kKeyWarp) {
-      RawHead key;
-      key.ask(raw.k + from, raw.norm_k);
-      auto* const in_cache = reinterpret_cast<Element*>(raw.keys);
-      turn(key, raw.norm_k, angles, [=](int i, float y) { put(in_tile, in_cache, i, y); });
-    } else {
-      auto* const in_cache = reinterpret_cast<Element*>(raw.values);
+    const bool has_query = warp < results.n_heads();
+    const bool appends = keys.stripe_of(keys.chunks - 1) % a.splits == split, has_key = appends && warp == kKeyWarp;
+    const std::int64_t of_token = (static_cast<std::int64_t>(token) * a.kv_heads + kv_head) * kDims;
+    RawHead next, query{};
+    if (has_key) next.ask(raw.k + of_token, raw.norm_k);
+    if (has_query)
+      query.ask(a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims, raw.norm_q);
+    const Angles<kDims> angles(raw.table + static_cast<std::int64_t>(token) * raw.turn.n_rot, raw.turn);
 #pragma unroll
-      for (int i = 0; i < kDims / 32; ++i) put(in_tile, in_cache, lane + 32 * i, __ldcg(raw.v + from + lane + 32 * i));
+    for (int i = 0; i < kDims / 32; ++i) x[i] = 0;
+    if (appends && warp == kValueWarp) {
+      float value[kDims / 32];
+#pragma unroll
+      for (int i = 0; i < kDims / 32; ++i) value[i] = __ldcg(raw.v + of_token + lane + 32 * i);
+      append_head(value, reinterpret_cast<Element*>(fresh) + kDims, raw.values);
+    }
+    float* const row = raw_row();
+#pragma unroll 1
+    for (int head = has_key ? 0 : 1; head < (has_query ? 2 : 1); ++head) {
+      if (head == 1) next = query;
+      turn(next, angles);
+#pragma unroll
+      for (int i = 0; i < kDims / 32; ++i) x[i] = row[i * 32 + lane];
+      if (head == 0) append_head(x, reinterpret_cast<Element*>(fresh), raw.keys);
+    }
+    if (!has_query) {
+#pragma unroll
+      for (int i = 0; i < kDims / 32; ++i) x[i] = 0;
+    }
+  }
+  /// A lane's elements of the token's key or value into its place in a tile and into the cache.
+  __device__ __forceinline__ void append_head(const float (&x)[kDims / 32], Element* in_tile,
+                                              unsigned char* cache) const {
+    const int slot = __ldcg(a.raw.slots + token);
+    auto* const in_cache =
+        reinterpret_cast<Element*>(cache) +
+        ((std::int64_t{slot / kCacheBlock} * a.kv_heads + kv_head) * kCacheBlock + slot % kCacheBlock) * kDims;
+#pragma unroll
+    for (int i = 0; i < kDims / 32; ++i) {
+      store(in_tile + lane + 32 * i, x[i]);
+      if (slot >= 0) store(in_cache + lane + 32 * i, x[i]);
     }
   }
   /// The token's own row, into a strip's tiles of keys (0) or values (1) that end with it.
@@ -267,12 +283,13 @@ class AttendHalves {
   }
   /// A warp's place for a head, behind the queries.
   __device__ __forceinline__ float* raw_row() const { return sums + kHeads * kParts * kQueryWords + warp * kDims; }
-  template <class Put>
-  __device__ __forceinline__ void turn(const RawHead& head, const float* norm, const Angles& angles,
-                                       const Put& put) const {
-    const BlockPart x = norm == nullptr ? head.x : normed_head(head.x, head.norm, kDims, a.raw.eps);
+  /// Into the warp's row.
+  __device__ __forceinline__ void turn(const RawHead& head, const Angles<kDims>& angles) const {
+    const BlockPart x = a.raw.norm_k == nullptr ? head.x : normed_head(head.x, head.norm, kDims, a.raw.eps);
+    float* const row = raw_row();
     __syncwarp();  // the row has been read
-    rotate(x, kDims, angles, a.raw.turn, raw_row(), put);
+    rotate(x, kDims, angles, a.raw.turn, row, [=](int i, float y) { row[i] = y; });
+    __syncwarp();
   }
   /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them. What is neither a
   /// number nor finite stays so.
@@ -281,7 +298,7 @@ class AttendHalves {
       int bits = 0;
 #pragma unroll
       for (int i = 0; i < kDims / 32; ++i) {
-        if (a.round_query) x[i] = round_q8x32(x[i]);
+        if (kSource == CacheSource::Q8_0 && a.round_query) x[i] = round_q8x32(x[i]);
         bits = max(bits, __float_as_int(x[i]) & 0x7fffffff);
       }
       for (int offset = 16; offset > 0; offset /= 2) bits = max(bits, __shfl_xor_sync(kAll, bits, offset));
@@ -332,8 +349,7 @@ class AttendHalves {
         s[n][2 * half + 1] = dots[n][1];
       }
     }
-    replace_tile(tile[0], 0);
-    replace_tile(tile[1], 1);
+    replace_tiles(0);
     const int first = keys.first_key - base, end = keys.end_key - base;
     float rescale[kColumns];
 #pragma unroll
@@ -345,8 +361,7 @@ class AttendHalves {
     tile[1] = next_tile<1>();
     put_fresh(tile, base, 1);
     Tiles::add(tile, lane, first, end, weights, rescale, softmax.sums);
-    replace_tile(tile[0], kHalves);
-    replace_tile(tile[1], kHalves + 1);
+    replace_tiles(1);
   }
 
   /// A head's scores become weights times 2^15, 0 where a key of the strip is not in [first, end). Returns what weights
@@ -433,7 +448,7 @@ class AttendHalves {
   unsigned char* const fresh;  ///< of RawHeads: the token's key and value as the cache has them
   Results results;
   Cursor cursor;
-  int reading, begun;
+  int reading, replacing, begun;  ///< tiles of the ring
 };
 
 /// The first position of a sequence that is copied and whose key and value this step writes: its tokens' lowest. 0

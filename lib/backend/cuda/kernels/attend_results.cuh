@@ -214,8 +214,8 @@ class AttendResults {
     if (lane == 0) before = whole.max;
     const float old_share = exp2f(before - until), share = exp2f(max - until);
     whole.max = __shfl_sync(kAll, until, 31);
-#pragma unroll
-    for (int begin = 0; begin < 32; begin += kAhead) {
+#pragma unroll 1
+    for (int begin = 0; begin < min(32, n - first); begin += kAhead) {
       if (begin != 0) load(begin);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {

@@ -84,15 +84,10 @@ struct PlainTiles : TileShape<kBFloat16, kDims, kHeads> {
   /// number.
   static __device__ __forceinline__ void copy(unsigned char* to, const unsigned char* from, int lane, int first,
                                               int end) {
-    const bool all = first <= 0 && end >= kTileKeys;
 #pragma unroll
     for (int i = 0; i < kTileKeys * kUnits / 32; ++i) {
       const int r = (i * 32 + lane) / kUnits, u = (i * 32 + lane) % kUnits;
-      if (all) {
-        copy16_async(to + unit_at(r, u), from + lane * 16 + i * 512);
-      } else {
-        copy16_or_zero_async(to + unit_at(r, u), from + lane * 16 + i * 512, r >= first && r < end);
-      }
+      copy16_or_zero_async(to + unit_at(r, u), from + lane * 16 + i * 512, r >= first && r < end);
     }
   }
 

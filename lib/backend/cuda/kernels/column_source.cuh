@@ -88,7 +88,7 @@ struct ColumnMaker {
   int k, warp, warps;
   float4 (&of_parts)[kMaxParts / 4];  ///< shared
   Store store;
-  int blocks = static_cast<int>(k_blocks(k));
+  int blocks = static_cast<int>(k_blocks(k)), parts = row_parts(blocks);
 
   template <int count>
   static __device__ __forceinline__ void move_up(BlockPart (&v)[count], const BlockPart& last) {
@@ -120,14 +120,13 @@ struct ColumnMaker {
   }
   __device__ __forceinline__ void keep(int part, float sum) const {
     sum = warp_sum(sum);
-    if (lane_id() == 0) (&of_parts[0].x)[part] = sum;
+    if (lane_id() == 0 && part < parts) (&of_parts[0].x)[part] = sum;
   }
 
   /// The first blocks of a warp stay in registers between the sum and the codes; others are read again.
   __device__ __forceinline__ void make_normed() const {
     constexpr int kHeld = 2;
     BlockPart v[kHeld], weight[kHeld];
-    const int parts = row_parts(blocks);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) weight[i] = load_part(from.norm, warp + i * warps, k, true);
     wait_for_previous();
@@ -136,8 +135,7 @@ struct ColumnMaker {
     if (warp == 0 && lane_id() >= parts) (&of_parts[0].x)[lane_id()] = 0;
     if (parts == blocks) {
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i)
-        if (warp + i * warps < blocks) keep(warp + i * warps, squares(v[i], 0.0f));
+      for (int i = 0; i < kHeld; ++i) keep(warp + i * warps, squares(v[i], 0.0f));
 #pragma unroll 1
       for (int block = warp + kHeld * warps; block < blocks; block += warps)
         keep(block, squares(value(block, true), 0.0f));

@@ -151,7 +151,8 @@ __device__ __forceinline__ CodeScale code_scale(unsigned largest) {
   if (largest >= kInfinityBits) return {__uint_as_float(0x7fc00000u), 0.0f, false};
   if (largest < kSmallestAmaxBits) return {0.0f, 0.0f, false};
   const float amax = __uint_as_float(largest);
-  if (largest > kLargestAmaxBits) return {__fdiv_rn(amax, 127.0f), __fdiv_rn(127.0f, amax), true};
+  if (largest > kLargestAmaxBits) [[unlikely]]
+    return {__fdiv_rn(amax, 127.0f), __fdiv_rn(127.0f, amax), true};
   return {quotient(amax, 127.0f), quotient(127.0f, amax), true};
 }
 

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kHeadsTogether* kWarp)
     for (int i = lane_id(); i < g.dim_v; i += kWarp) store(values + to * g.dim_v + i, a.v[from * g.dim_v + i]);
     return;
   }
-  const Angles angles(a.table + token * g.turn.n_rot, g.turn);
+  const Angles<kBlockK> angles(a.table + token * g.turn.n_rot, g.turn);
   BlockPart x = load_part((is_query ? a.q : a.k) + from * g.dim_k, 0, g.dim_k, g.wide);
   if (norm != nullptr) x = normed_head(x, weight, g.dim_k, a.eps);
   if (is_query) {

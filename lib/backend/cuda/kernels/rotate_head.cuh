@@ -26,9 +26,11 @@ __device__ __forceinline__ BlockPart normed_head(const BlockPart& x, const Block
   return normed(x, weight, norm_factor(warp_sum(squares(x, 0)), dim, eps), 0, dim);
 }
 
-/// A lane's angles of a token, of the row of rope_table(): asked for before the head is there.
+/// A lane's angles of a token, of the row of rope_table(): asked for before the head is there. `kMost`: elements of the
+/// longest head.
+template <int kMost>
 struct Angles {
-  static constexpr int kTurns = kBlockK / 2 / kWarp;
+  static constexpr int kTurns = kMost / 2 / kWarp;
   float cos[kTurns], sin[kTurns];
   __device__ __forceinline__ Angles(const float* row, const Turn& turn) {
 #pragma unroll
@@ -43,14 +45,14 @@ struct Angles {
 
 /// A warp turns a head of `dim` elements, of which it holds x; `put(i, y)` takes element i. `row` is shared memory of
 /// its own for as many elements, rounded up to 4, at a multiple of 16 bytes; put may write it.
-template <class Put>
-__device__ __forceinline__ void rotate(const BlockPart& x, int dim, const Angles& angles, const Turn& turn, float* row,
-                                       Put&& put) {
+template <int kMost, class Put>
+__device__ __forceinline__ void rotate(const BlockPart& x, int dim, const Angles<kMost>& angles, const Turn& turn,
+                                       float* row, Put&& put) {
   const int lane = lane_id(), pairs = turn.n_rot / 2;
   store_part(row, 0, (dim + 3) / 4 * 4, /*wide=*/true, x);
   __syncwarp();
 #pragma unroll
-  for (int j = 0; j < Angles::kTurns; ++j) {
+  for (int j = 0; j < Angles<kMost>::kTurns; ++j) {
     const int i = lane + kWarp * j;
     if (i >= pairs) break;
     const int first = turn.halves ? i : 2 * i, second = turn.halves ? i + pairs : 2 * i + 1;
@@ -58,6 +60,7 @@ __device__ __forceinline__ void rotate(const BlockPart& x, int dim, const Angles
     put(first, a * angles.cos[j] - b * angles.sin[j]);
     put(second, a * angles.sin[j] + b * angles.cos[j]);
   }
+#pragma unroll 1
   for (int i = turn.n_rot + lane; i < dim; i += kWarp) put(i, row[i]);
 }
 

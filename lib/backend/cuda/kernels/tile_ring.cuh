@@ -136,13 +136,14 @@ __device__ __forceinline__ void produce(const std::byte* strip, std::int64_t k, 
   }
 }
 
-/// A warp's pieces of a strip of type T, which it has number `slot` of each stage of: those of part `slot` into acc[0],
-/// of part slot + 8 into acc[1].
+/// A warp's pieces of a strip of type T, which it has number `slot` of each stage of: those of part `slot` into the one
+/// half of acc, of part slot + 8 into the other, which change places with every stage: the code is there once.
 template <class T, int NB, class Places, class Barriers>
 __device__ __forceinline__ void consume(const std::byte* shared, const Places& places, const Barriers& barriers,
                                         RingPosition& at, const LaneRing<NB>& columns, int n_pieces, int slot, int lane,
                                         float (&acc)[2][NB][4]) {
-  const auto add = [&](int first, float(&sums)[NB][4]) {
+#pragma unroll 1
+  for (int first = 0; first < n_pieces; first += kConsumers) {
     wait_barrier(barriers.full(at.slot), at.phase);
     if (first + slot < n_pieces) {
       const std::byte* stage = shared + places.stage(at.slot);
@@ -151,16 +152,19 @@ __device__ __forceinline__ void consume(const std::byte* shared, const Places& p
         piece.template load<FromMemory>(stage + slot * T::Codes::kBytes, scales + slot * T::Scales::kBytes, lane);
       };
       const RingColumns<T, NB> x{shared, columns, static_cast<std::uint32_t>(first + slot)};
-      add_piece<T>(take, x, lane, sums);
+      add_piece<T>(take, x, lane, acc[0]);
     }
     __syncwarp();
     if (lane == 0) arrive(barriers.empty(at.slot));
     at.advance();
-  };
-#pragma unroll 1
-  for (int first = 0; first < n_pieces; first += 2 * kConsumers) {
-    add(first, acc[0]);
-    if (first + kConsumers < n_pieces) add(first + kConsumers, acc[1]);
+#pragma unroll
+    for (int nb = 0; nb < NB; ++nb)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float other = acc[1][nb][j];
+        acc[1][nb][j] = acc[0][nb][j];
+        acc[0][nb][j] = other;
+      }
   }
 }
 
