@@ -1,6 +1,7 @@
 // The experts of one token in two launches against the kernels that do one step each, bit for bit; those are tested
 // against double precision.
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,15 +54,22 @@ class Layer {
 
   Found in_two_launches(const Launch& at) const {
     const Results r(s_);
-    const TokenRoute route{op(), s_.experts, logits_.data(), r.ids.data(), r.weights.data()};
-    token_gate_up(gate(), up(), route, x_.data(), {.y = r.glu.data(), .activation = s_.activation}, at);
-    Target last = down();
-    last.y = r.y.data();
-    token_down(last, route, r.glu.data(), at);
+    enqueue(logits_, r, r.y, at);
     return r.read();
   }
+  /// y of tokens whose launches follow one another and share all memory but that of y.
+  std::vector<std::vector<float>> in_turn(std::span<const OnDevice<float>> logits, const Launch& at) const {
+    const Results r(s_);
+    std::vector<OnDevice<float>> y;
+    for (std::size_t i = 0; i < logits.size(); ++i) y.emplace_back(static_cast<std::size_t>(s_.embd));
+    for (std::size_t i = 0; i < logits.size(); ++i) enqueue(logits[i], r, y[i], at);
+    std::vector<std::vector<float>> found;
+    for (const OnDevice<float>& one : y) found.push_back(one.read());
+    return found;
+  }
 
-  Found step_by_step(const Launch& at) const {
+  Found step_by_step(const Launch& at) const { return step_by_step(logits_, at); }
+  Found step_by_step(const OnDevice<float>& logits, const Launch& at) const {
     const Results r(s_);
     const std::size_t routes = static_cast<std::size_t>(s_.top_k), ff = static_cast<std::size_t>(s_.ff);
     const OnDevice<float> g(routes * ff), u(routes * ff), d(routes * static_cast<std::size_t>(s_.embd));
@@ -69,7 +77,7 @@ class Layer {
     StepView step;
     step.counts = counts.data();
     const OnDevice<std::uint8_t> memory(route_groups_bytes(s_.experts, 1, s_.top_k));
-    RouteGroups groups = route_and_group(op(), logits_.data(), s_.experts, 1, 8, step, r.ids.data(), r.weights.data(),
+    RouteGroups groups = route_and_group(op(), logits.data(), s_.experts, 1, 8, step, r.ids.data(), r.weights.data(),
                                          reinterpret_cast<std::byte*>(memory.data()), at);
     const auto form_of = [](DType type, int k, int columns) {
       return OnDevice<std::uint8_t>(quantized_bytes(info(type).activation, k, columns));
@@ -102,6 +110,13 @@ class Layer {
     OnDevice<std::int32_t> ids;
     OnDevice<float> weights, glu, y;
   };
+  void enqueue(const OnDevice<float>& logits, const Results& r, const OnDevice<float>& y, const Launch& at) const {
+    const TokenRoute route{op(), s_.experts, logits.data(), r.ids.data(), r.weights.data()};
+    token_gate_up(gate(), up(), route, x_.data(), {.y = r.glu.data(), .activation = s_.activation}, at);
+    Target last = down();
+    last.y = y.data();
+    token_down(last, route, r.glu.data(), at);
+  }
   static Forms forms(DType type, const OnDevice<std::uint8_t>& q, int capacity, float* f32) {
     Forms f{.f32 = f32};
     (info(type).activation == ActFormat::Q8x256 ? f.q8x256 : f.q8x32) = reinterpret_cast<std::byte*>(q.data());
@@ -159,6 +174,34 @@ TEST_CASE("one token's experts in two launches give the bits of a kernel for eac
     INFO(name(s.gate) << ", " << name(s.down) << ", " << s.embd << " x " << s.ff << ", " << s.top_k << " of "
                       << s.experts);
     expect_same(Layer(s, random), stream);
+  }
+}
+
+TEST_CASE("experts of one token after another, overlapping", "[experts]") {
+  if (!has_ring()) return;
+  constexpr int kTokens = 5, kRounds = 20;
+  Random random(13);
+  const Stream stream;
+  for (const Shape& s :
+       {Shape{DType::Q4_K, DType::Q6_K, 2048, 768, 16, 8}, Shape{DType::Q8_0, DType::Q8_0, 256, 256, 8, 2}}) {
+    INFO(s.embd << " x " << s.ff);
+    const Layer layer(s, random);
+    std::vector<OnDevice<float>> logits;
+    std::vector<std::vector<float>> expected;
+    for (int i = 0; i < kTokens * kRounds; ++i) {
+      if (i < kTokens) {
+        logits.emplace_back(random.floats(static_cast<std::size_t>(s.experts), 2));
+        expected.push_back(layer.step_by_step(logits.back(), {.stream = stream.get(), .overlap = false}).y);
+      } else {
+        logits.emplace_back(logits[static_cast<std::size_t>(i % kTokens)].read());
+        expected.push_back(expected[static_cast<std::size_t>(i % kTokens)]);
+      }
+    }
+    const auto found = layer.in_turn(logits, {.stream = stream.get(), .overlap = true});
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      INFO("token " << i);
+      REQUIRE(first_difference(expected[i], found[i]) == -1);
+    }
   }
 }
 

@@ -1,7 +1,9 @@
 // The ring of tile_ring.cuh for the experts of one token. A block's visits are (strip, expert, target), one after the
 // other; the roles of its warps and the bits are the same, but
 //   producer      finds the experts first, with all its lanes (route_token.cuh), or reads who they are, while the
-//                 others make the columns: which weights to fetch is not known before.
+//                 others make the columns: which weights to fetch is not known before. The first launch of the two
+//                 lets the second start when its first block has written who they are, so that the second reads them,
+//                 and fills its ring, while the first one ends.
 //   8 consumers   of matrices of fewer than 8 pieces begin each visit at the warp after the last one's, so that visits
 //                 that follow one another share the warps.
 //   epilogue      keeps a gate until what it lets through is there, or adds up the experts' results in their order.
@@ -19,7 +21,7 @@ namespace llm::cuda {
 
 inline constexpr int kExpertAreas = 7;  ///< a barrier is left for the routes
 
-/// Shared memory: barriers, stages, areas of results [slot][16], ids and weights, columns.
+/// Shared memory: barriers, stages, areas of results [slot][16], ids, weights and what they are made with, columns.
 template <class T>
 struct ExpertPlaces {
   static constexpr int kSums = sums_bytes<T>();
@@ -40,9 +42,12 @@ struct ExpertPlaces {
   LLM_HOST_DEVICE int area(int i) const { return stage(stages) + i * area_bytes(); }
   LLM_HOST_DEVICE int ids() const { return area(kExpertAreas); }
   LLM_HOST_DEVICE int weights() const { return ids() + 4 * kMostRingRoutes; }
-  LLM_HOST_DEVICE int x() const { return weights() + 4 * kMostRingRoutes; }
+  LLM_HOST_DEVICE int totals() const { return weights() + 4 * kMostRingRoutes; }
+  LLM_HOST_DEVICE int x() const { return totals() + 16; }
   LLM_HOST_DEVICE int bytes() const { return x() + columns.bytes(); }
 };
+
+static_assert(sizeof(RouteTotals) <= 16);
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -73,27 +78,46 @@ __device__ __forceinline__ void for_visits(const ExpertRing& p, int n_pieces, co
   }
 }
 
-/// Ids and weights into shared memory, by one warp.
-__device__ __forceinline__ void find_experts(const ExpertRing& p, std::int32_t* ids, float* weights) {
+/// What is known of a block's experts, in shared memory: ids and weights of all that were chosen; where the launch
+/// chooses, what the weights are still to be made with.
+struct ChosenExperts {
+  std::int32_t* ids;
+  float* weights;
+  RouteTotals* totals;
+};
+
+/// By one warp. What an earlier launch published needs no waiting for.
+__device__ __forceinline__ void find_experts(const ExpertRing& p, const ChosenExperts& to) {
   const TokenRoute& route = p.route;
   const int lane = lane_id();
-  wait_for_previous();
   if (!p.routes) {
     if (lane >= route.op.top_k) return;
-    ids[lane] = __ldcg(route.ids + lane);
-    weights[lane] = __ldcg(route.weights + lane);
+    to.ids[lane] = __ldcg(route.ids + lane);
+    to.weights[lane] = __ldcg(route.weights + lane);
     return;
   }
-  const auto find = [&]<int most>(std::integral_constant<int, most>) {
-    route_token<most / kWarp>(route.op, route.logits, route.experts, ids, weights, [](int) {});
+  wait_for_previous();
+  const auto choose = [&]<int most>(std::integral_constant<int, most>) {
+    return choose_experts<most / kWarp>(route.op, route.logits, route.experts, to.ids, to.weights, [](int) {});
   };
-  if (route.experts <= 128)
-    find(std::integral_constant<int, 128>());
-  else
-    find(std::integral_constant<int, kMostRingExperts>());
-  if (blockIdx.x > 0 || lane >= route.op.top_k) return;
-  route.ids[lane] = ids[lane];  // the lane that wrote it
-  route.weights[lane] = weights[lane];
+  const RouteTotals totals = route.experts <= 128 ? choose(std::integral_constant<int, 128>())
+                                                  : choose(std::integral_constant<int, kMostRingExperts>());
+  if (lane == 0) *to.totals = totals;
+}
+
+/// Whether the block is the one that writes which experts the launch chose. It lets the next launch start when it has,
+/// the other blocks do so at once: blocks of the next launch find them written, whether or not this one has ended.
+__device__ __forceinline__ bool publishes_experts(const ExpertRing& p) { return p.routes && blockIdx.x == 0; }
+__device__ __forceinline__ void publish_experts(const TokenRoute& route, const ChosenExperts& chosen) {
+  const int lane = lane_id();
+  finish_weights(route.op, *chosen.totals, chosen.weights);
+  if (lane < route.op.top_k) {
+    route.ids[lane] = chosen.ids[lane];
+    route.weights[lane] = chosen.weights[lane];
+  }
+  __threadfence();
+  __syncwarp();
+  let_next_start();
 }
 
 /// By `warps` warps, of which the caller is number `warp`.
@@ -162,12 +186,13 @@ template <class T>
 __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __grid_constant__ ExpertRing p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) std::byte ring_shared[];
-  let_next_start();
+  if (!publishes_experts(p)) let_next_start();
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const ExpertPlaces<T> places(p);
   const RingBarriers<kExpertAreas> barriers{shared_address(ring_shared)};
-  auto* const ids = reinterpret_cast<std::int32_t*>(ring_shared + places.ids());
-  auto* const weights = reinterpret_cast<float*>(ring_shared + places.weights());
+  const ChosenExperts chosen{reinterpret_cast<std::int32_t*>(ring_shared + places.ids()),
+                             reinterpret_cast<float*>(ring_shared + places.weights()),
+                             reinterpret_cast<RouteTotals*>(ring_shared + places.totals())};
   const std::int64_t k = p.target[0].type.k;
   if (warp == kProducerWarp && lane == 0) {
     init_barrier(routed_barrier(barriers), 32);
@@ -176,7 +201,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
   __syncthreads();
 
   if (warp == kProducerWarp) {
-    find_experts(p, ids, weights);
+    find_experts(p, chosen);
     arrive(routed_barrier(barriers));
     __syncwarp();
     if (lane != 0) return;
@@ -184,7 +209,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
     RingPosition at(p.stages);
     for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
       const Target& from = p.target[v.target];
-      const std::int64_t strip = std::int64_t{ids[v.route]} * p.strips + v.strip;
+      const std::int64_t strip = std::int64_t{chosen.ids[v.route]} * p.strips + v.strip;
       produce<T>(from.matrix + strip * strip_bytes<T>(k), k, places, barriers, at, policy);
     });
     return;
@@ -195,6 +220,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
   RingPosition area(kExpertAreas);
   if (warp == kEpilogueWarp) {
     wait_barrier(routed_barrier(barriers), 0);
+    if (publishes_experts(p)) publish_experts(p.route, chosen);
     float kept = 0;
     for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
       const Target& to = p.target[v.target];
@@ -202,7 +228,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
       wait_barrier(barriers.written(area.slot), area.phase);
       if (lane < kTileRows && row < to.type.n) {
         const auto* const sums = reinterpret_cast<const float*>(ring_shared + places.area(area.slot));
-        finish_visit(p, v, weights[v.route], expert_total<T>(to, ids[v.route], row, sums, lane), row, kept);
+        finish_visit(p, v, chosen.weights[v.route], expert_total<T>(to, chosen.ids[v.route], row, sums, lane), row,
+                     kept);
       }
       arrive(barriers.taken(area.slot));
       area.advance();

@@ -16,12 +16,21 @@ LLM_HOST_DEVICE unsigned order_of(float logit, unsigned bits) {
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/// One token by a warp; expert e is in lane e % 32. A NaN among the logits makes all weights NaN, so that the fault
-/// shows; the ids are valid and distinct all the same. Slot s is written by lane s % 32; `chose(expert)` is called by
-/// the whole warp for each.
+/// The logit at this place in the order; of both zeros the positive one.
+LLM_HOST_DEVICE unsigned logit_bits(unsigned order) { return (order >> 31) != 0 ? order & 0x7fffffffu : ~order; }
+
+/// What a token's weights are made with: the largest logit and, where all experts count, the sum of all gates.
+struct RouteTotals {
+  float top, all;
+  int fault;  ///< a NaN among the logits
+};
+
+/// One token's experts by a warp; expert e is in lane e % 32, and slot s is written by lane s % 32: ids, and logits in
+/// place of weights. `chose(expert)` is called by the whole warp for each. This is the way to the experts' matrices:
+/// what can be done later, finish_weights() does.
 template <int kPerLane, class Chose>
-__device__ __forceinline__ void route_token(const Route& op, const float* row, const int experts,
-                                            std::int32_t* token_ids, float* token_weights, Chose&& chose) {
+__device__ __forceinline__ RouteTotals choose_experts(const Route& op, const float* row, const int experts,
+                                                      std::int32_t* token_ids, float* token_weights, Chose&& chose) {
   const int lane = lane_id();
   float logit[kPerLane];
   unsigned order[kPerLane];  // 0: none, or chosen already
@@ -31,25 +40,13 @@ __device__ __forceinline__ void route_token(const Route& op, const float* row, c
     logit[j] = e < experts ? __ldcg(row + e) : 0.0f;  // past the first cache: another kernel has just written it
     order[j] = e < experts ? order_of(logit[j], __float_as_uint(logit[j])) : 0;
   }
-  unsigned lowest = 0xffffffffu;
-  unsigned best = 0;
+  unsigned lowest = 0xffffffffu, best = 0;
 #pragma unroll
   for (int j = 0; j < kPerLane; ++j) {
     if (order[j] != 0) lowest = min(lowest, order[j]);
     best = max(best, order[j]);
   }
-  const bool fault = __reduce_min_sync(kWholeWarp, lowest) == 1;
-  best = __reduce_max_sync(kWholeWarp, best);
-  // The largest logit, from its place in the order.
-  const float top = __uint_as_float((best >> 31) != 0 ? best & 0x7fffffffu : ~best);
-  float all = 0;
-#pragma unroll
-  for (int j = 0; j < kPerLane; ++j) {
-    if (lane + kWarp * j < experts) all += expf(logit[j] - top);
-  }
-  all = warp_sum(all);
-
-  float chosen = 0;
+#pragma unroll 1
   for (int slot = 0; slot < op.top_k; ++slot) {
     unsigned mine = 0;
 #pragma unroll
@@ -61,24 +58,53 @@ __device__ __forceinline__ void route_token(const Route& op, const float* row, c
       if (order[j] == largest) expert = static_cast<unsigned>(lane + kWarp * j);
     }
     expert = __reduce_min_sync(kWholeWarp, expert);
-    float value = 0;
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
-      if (expert == static_cast<unsigned>(lane + kWarp * j)) {
-        order[j] = 0;
-        value = logit[j];
-      }
+      if (expert == static_cast<unsigned>(lane + kWarp * j)) order[j] = 0;
     }
     chose(static_cast<int>(expert));
-    const float gate = expf(__shfl_sync(kWholeWarp, value, static_cast<int>(expert % kWarp)) - top);
-    chosen += gate;
     if (lane == slot % kWarp) {  // which lane also finishes it
       token_ids[slot] = static_cast<std::int32_t>(expert);
-      token_weights[slot] = gate;
+      token_weights[slot] = __uint_as_float(logit_bits(largest));
     }
   }
-  const float total = fault ? __uint_as_float(0x7fc00000u) : op.weights == RouteWeights::Renormalized ? chosen : all;
-  for (int slot = lane; slot < op.top_k; slot += kWarp) token_weights[slot] = token_weights[slot] / total * op.scale;
+  RouteTotals totals{__uint_as_float(logit_bits(__reduce_max_sync(kWholeWarp, best))), 0,
+                     __reduce_min_sync(kWholeWarp, lowest) == 1 ? 1 : 0};
+  if (op.weights != RouteWeights::Renormalized) {
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      if (lane + kWarp * j < experts) totals.all += expf(logit[j] - totals.top);
+    }
+    totals.all = warp_sum(totals.all);
+  }
+  return totals;
+}
+
+/// By a warp, of which lane s % 32 reads and writes slot s. A NaN among the logits makes all weights NaN, so that the
+/// fault shows; the ids are valid and distinct all the same.
+__device__ __forceinline__ void finish_weights(const Route& op, const RouteTotals& totals, float* token_weights) {
+  float chosen = 0;
+#pragma unroll 1
+  for (int first = 0; first < op.top_k; first += kWarp) {
+    const int slot = first + lane_id(), end = min(kWarp, op.top_k - first);
+    const float gate = slot < op.top_k ? expf(token_weights[slot] - totals.top) : 0.0f;
+    if (slot < op.top_k) token_weights[slot] = gate;
+#pragma unroll 8
+    for (int i = 0; i < end; ++i) chosen += __shfl_sync(kWholeWarp, gate, i);
+  }
+  const bool renormalized = op.weights == RouteWeights::Renormalized;
+  const float total = totals.fault != 0 ? __uint_as_float(0x7fc00000u) : renormalized ? chosen : totals.all;
+#pragma unroll 1
+  for (int slot = lane_id(); slot < op.top_k; slot += kWarp)
+    token_weights[slot] = token_weights[slot] / total * op.scale;
+}
+
+/// Both.
+template <int kPerLane, class Chose>
+__device__ __forceinline__ void route_token(const Route& op, const float* row, int experts, std::int32_t* token_ids,
+                                            float* token_weights, Chose&& chose) {
+  const RouteTotals totals = choose_experts<kPerLane>(op, row, experts, token_ids, token_weights, chose);
+  finish_weights(op, totals, token_weights);
 }
 
 }  // namespace llm::cuda

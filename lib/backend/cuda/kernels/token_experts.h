@@ -35,7 +35,8 @@ bool takes_token_experts(const ExpertShapes&);
 void token_gate_up(const Target& gate, const Target& up, const TokenRoute& route, const float* x, const GatedResult& y,
                    const Launch&);
 
-/// down.y [n] = the sum over the experts chosen of weight * (down x), x [top_k][k] aligned to 16 bytes.
+/// After token_gate_up(), whose route.ids and route.weights it reads before that has ended: nothing else may write
+/// them. down.y [n] = the sum over the experts chosen of weight * (down x), x [top_k][k] aligned to 16 bytes.
 void token_down(const Target& down, const TokenRoute& route, const float* x, const Launch&);
 
 }  // namespace llm::cuda
