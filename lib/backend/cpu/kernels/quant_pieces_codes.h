@@ -150,6 +150,9 @@ struct WeightsQ1_0 {
   LLM_INLINE static F factors(const At& at) {
     return halves_at(at, 0);
   }
+#if defined(LLM_ISA_avx512)
+  LLM_INLINE static F stream_factors(const u8* w) { return halves_repeated<kParts, kBytes>(w); }
+#endif
 };
 
 struct WeightsQ2_0 {
@@ -168,6 +171,9 @@ struct WeightsQ2_0 {
   LLM_INLINE static F factors(const At& at) {
     return halves_at(at, 0);
   }
+#if defined(LLM_ISA_avx512)
+  LLM_INLINE static F stream_factors(const u8* w) { return halves_repeated<kParts, kBytes>(w); }
+#endif
 };
 
 struct WeightsTQ1_0 {

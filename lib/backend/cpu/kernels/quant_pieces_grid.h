@@ -1,6 +1,7 @@
 // Pieces of the types whose elements are rows of a grid (tensor/codebooks.h): IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS
-// IQ3_S. Indices, signs and scales are taken apart in registers, the rows themselves are loaded one by one, which is
-// three times as fast as gathering them.
+// IQ3_S. Indices, signs and scales are taken apart in registers. The rows themselves are loaded one by one, which is
+// three times as fast as gathering them, but for the cores with AMX, where gathering is twice as fast
+// (docs/performance.md).
 //
 // With integers for what GGUF writes as fractions (quant_linear.h): values are sign * row, under scales 2 s + 1 and a
 // factor d / 8 (IQ2), d / 4 (IQ3_XXS) or d (IQ3_S); those of IQ1 are 8 * row + 1 or - 1, under 2 s + 1 and d / 8.
@@ -41,6 +42,36 @@ struct GridWeights {
   static constexpr int kBlock = 256, kParts = 1;
 };
 
+#if defined(LLM_ISA_amx)
+
+inline constexpr bool kGathers = true;
+
+/// Row numbers of kLanes blocks, eight to a lane of a register.
+template <int n>
+struct RowNumbers {
+  V words[n / 8];
+  LLM_INLINE void set(int eight, V numbers) { words[eight] = numbers; }
+};
+
+/// Piece `t` of each lane: the rows of numbers 2 t and 2 t + 1.
+template <int t, int n>
+LLM_INLINE V piece_of_rows(const std::uint64_t* rows, const RowNumbers<n>& number) {
+  constexpr int k = 4 * (t % 4);
+  const Lane two = bytes_16(k, k + 1, -1, -1, -1, -1, -1, -1, k + 2, k + 3, -1, -1, -1, -1, -1, -1);
+  return _mm512_i64gather_epi64(shuffle8(number.words[t / 4], splat128(two)), rows, sizeof *rows);
+}
+/// The same with rows of 4 elements: of numbers 4 t to 4 t + 3.
+template <int t, int n>
+LLM_INLINE V piece_of_rows(const std::uint32_t* rows, const RowNumbers<n>& number) {
+  constexpr int k = 8 * (t % 2);
+  const Lane four = bytes_16(k, k + 1, -1, -1, k + 2, k + 3, -1, -1, k + 4, k + 5, -1, -1, k + 6, k + 7, -1, -1);
+  return _mm512_i32gather_epi32(shuffle8(number.words[t / 2], splat128(four)), rows, sizeof *rows);
+}
+
+#else
+
+inline constexpr bool kGathers = false;
+
 LLM_INLINE Lane two_rows(const std::uint64_t* rows, std::size_t first, std::size_t second) {
   return load8_twice(rows + first, rows + second);
 }
@@ -48,13 +79,14 @@ LLM_INLINE Lane four_rows(const std::uint32_t* rows, std::size_t a, std::size_t 
   return load4_each(rows + a, rows + b, rows + c, rows + d);
 }
 
-/// Piece `t` of each lane: rows number of(lane, 2 t) and of(lane, 2 t + 1).
-template <class Of>
-LLM_INLINE V piece_of_rows(const std::uint64_t* rows, int t, const Of& of) {
+/// Piece `t` of each lane: the rows of numbers of(lane, 2 t) and of(lane, 2 t + 1).
+template <int t, class Of>
+LLM_INLINE V piece_of_rows(const std::uint64_t* rows, const Of& of) {
   return join([&](int b) LLM_LAMBDA { return two_rows(rows, of(b, 2 * t), of(b, 2 * t + 1)); });
 }
-template <class Of>
-LLM_INLINE V piece_of_rows(const std::uint32_t* rows, int t, const Of& of) {
+/// The same with rows of 4 elements: of numbers of(lane, 4 t) to of(lane, 4 t + 3).
+template <int t, class Of>
+LLM_INLINE V piece_of_rows(const std::uint32_t* rows, const Of& of) {
   return join([&](int b) LLM_LAMBDA {
     return four_rows(rows, of(b, 4 * t), of(b, 4 * t + 1), of(b, 4 * t + 2), of(b, 4 * t + 3));
   });
@@ -67,6 +99,8 @@ struct RowNumbers {
   LLM_INLINE void set(int eight, V words) { store(number[eight], words); }
   LLM_INLINE std::size_t operator()(int lane, int row) const { return number[row / 8][lane][row % 8]; }
 };
+
+#endif
 
 /// Bytes 2 t and 2 t + 1 of each lane, eight times each.
 template <int t>
@@ -119,12 +153,23 @@ struct UnpackIQ2_XXS : GridWeights {
   LLM_INLINE static V words(const At& at) {
     return odd32(bytes_at(at, kQs + 32 * half), bytes_at(at, kQs + 32 * half + 16));
   }
+  template <class At>
+  LLM_INLINE static auto numbers(const At& at) {
+    if constexpr (kGathers) {
+      const Lane words = bytes_16(0, -1, 1, -1, 2, -1, 3, -1, 8, -1, 9, -1, 10, -1, 11, -1);
+      RowNumbers<32> number;
+      for (int i = 0; i < 4; ++i) number.set(i, shuffle8(bytes_at(at, kQs + 16 * i), splat128(words)));
+      return number;
+    } else {
+      return [&at](int b, int r) LLM_LAMBDA { return std::size_t{at(b).block[kQs + r / 4 * 8 + r % 4]}; };
+    }
+  }
   template <class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     const V signs[2] = {signs_of_words(words<0>(at)), signs_of_words(words<1>(at))};
-    const auto number = [&](int b, int r) LLM_LAMBDA { return std::size_t{at(b).block[kQs + r / 4 * 8 + r % 4]}; };
+    const auto number = numbers(at);
     repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows(kGridIQ2_XXS.rows, t, number), signs)); });
+                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ2_XXS.rows, number), signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -149,7 +194,7 @@ struct UnpackIQ2_XS : GridWeights {
     }
     const V signs[2] = {seven_signs(pack16(index[0], index[1])), seven_signs(pack16(index[2], index[3]))};
     repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows(kGridIQ2_XS.rows, t, number), signs)); });
+                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ2_XS.rows, number), signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -177,7 +222,7 @@ struct UnpackIQ2_S : GridWeights {
     });
     const V signs[2] = {bytes_at(at, offsetof(BlockIQ2_S, signs)), bytes_at(at, offsetof(BlockIQ2_S, signs) + 16)};
     repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows(kGridIQ2_S.rows, t, number), signs)); });
+                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ2_S.rows, number), signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -195,14 +240,23 @@ struct UnpackIQ3_XXS : GridWeights {
   LLM_INLINE static V words(const At& at) {
     return bytes_at(at, offsetof(BlockIQ3_XXS, signs) + 16 * half);
   }
+  template <class At>
+  LLM_INLINE static auto numbers(const At& at) {
+    constexpr int kQs = offsetof(BlockIQ3_XXS, qs);
+    if constexpr (kGathers) {
+      RowNumbers<64> number;
+      repeat<8>([&](auto i) LLM_LAMBDA { number.set(i, as_words<i % 2>(bytes_at(at, kQs + i / 2 * 16))); });
+      return number;
+    } else {
+      return [&at](int b, int r) LLM_LAMBDA { return std::size_t{at(b).block[kQs + r]}; };
+    }
+  }
   template <class At, class Put>
   LLM_INLINE static void pieces(const At& at, const Put& put) {
     const V signs[2] = {signs_of_words(words<0>(at)), signs_of_words(words<1>(at))};
-    const auto number = [&](int b, int r) LLM_LAMBDA {
-      return std::size_t{at(b).block[static_cast<int>(offsetof(BlockIQ3_XXS, qs)) + r]};
-    };
+    const auto number = numbers(at);
     repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows(kGridIQ3_XXS.rows, t, number), signs)); });
+                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ3_XXS.rows, number), signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -228,7 +282,7 @@ struct UnpackIQ3_S : GridWeights {
     });
     const V signs[2] = {bytes_at(at, offsetof(BlockIQ3_S, signs)), bytes_at(at, offsetof(BlockIQ3_S, signs) + 16)};
     repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows(kGridIQ3_S.rows, t, number), signs)); });
+                   LLM_LAMBDA { put(t, with_signs<kBias, t>(piece_of_rows<t>(kGridIQ3_S.rows, number), signs)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -270,7 +324,7 @@ struct UnpackIQ1_S : GridWeights {
         shuffle8(top, splat128(bytes_16(1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 7, 7, 7, 7))),
         shuffle8(top, splat128(bytes_16(9, 9, 9, 9, 11, 11, 11, 11, 13, 13, 13, 13, 15, 15, 15, 15)))};
     repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, ternary_piece<kBias, t>(piece_of_rows(kGridIQ1.rows, t, number), negative)); });
+                   LLM_LAMBDA { put(t, ternary_piece<kBias, t>(piece_of_rows<t>(kGridIQ1.rows, number), negative)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {
@@ -295,7 +349,7 @@ struct UnpackIQ1_M : GridWeights {
     });
     const V negative[2] = {shl16<4>(nibbles[0]), shl16<4>(nibbles[1])};
     repeat<16>([&](auto t)
-                   LLM_LAMBDA { put(t, ternary_piece<kBias, t>(piece_of_rows(kGridIQ1.rows, t, number), negative)); });
+                   LLM_LAMBDA { put(t, ternary_piece<kBias, t>(piece_of_rows<t>(kGridIQ1.rows, number), negative)); });
   }
   template <class At>
   LLM_INLINE static V scales(const At& at) {

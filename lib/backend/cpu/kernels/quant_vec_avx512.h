@@ -161,6 +161,22 @@ LLM_INLINE F halves_18(const u8* w) {
   return _mm512_cvtph_ps(_mm256_inserti128_si256(_mm512_castsi512_si256(low), _mm512_castsi512_si128(high), 1));
 }
 
+/// The f16 of kWidth / parts blocks of `bytes` bytes at w, the first of each, `parts` times each.
+template <int parts, int bytes>
+LLM_INLINE F halves_repeated(const u8* w) {
+  static_assert(parts == 2 || parts == 4);
+  const auto h = [&](int i) LLM_LAMBDA { return static_cast<short>(load_u16(w + i * bytes)); };
+  if constexpr (parts == 4) {
+    const V four =
+        _mm512_castsi128_si512(_mm_castps_si128(_mm_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), 0, 0, 0, 0))));
+    return as_f(_mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), four));
+  } else {
+    const __m256 eight = _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
+    return as_f(_mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                                         _mm512_castsi256_si512(_mm256_castps_si256(eight))));
+  }
+}
+
 /// Asks for the cache line at p after x is computed. Cores with tiles want it in the second cache
 /// (docs/performance.md).
 #if defined(LLM_ISA_amx)
