@@ -42,11 +42,13 @@ bool asks_for_tiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
-bool runs_amx() {
+bool cpuid_tiles() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
-  const bool has = runs_avx512bf16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTile) && (d & kInt8);
-  static const bool granted = has && asks_for_tiles();
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTile) && (d & kInt8);
+}
+bool runs_amx() {
+  static const bool granted = runs_avx512bf16() && cpuid_tiles() && asks_for_tiles();
   return granted;
 }
 #elif defined(__aarch64__)

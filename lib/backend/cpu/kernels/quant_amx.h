@@ -6,7 +6,7 @@
 //   else                                       (quant * scale) % 256       + 256 * (quant * scale) / 256
 //
 // The sums are those of quant_linear.h, and what follows them is done in the same order: equal bits. Tiles are
-// multiplied while the sums of those before become floats.
+// multiplied beside the sums of those before becoming floats.
 #pragma once
 
 #include "backend/cpu/kernels/amx_tiles.h"
@@ -257,7 +257,7 @@ LLM_INLINE void add_whole_block(const Item& item, const Factors<t>& f, const std
   if constexpr (Factors<t>::kMins) {
     const std::int32_t* pairs = t.minimums == Minimums::Per16
                                     ? reinterpret_cast<const std::int32_t*>(place.act.sums + item.k / 16)
-                                    : item.group->sums[c] + item.element / 64;
+                                    : item.group->sums[c];
     repeat<Factors<t>::kPairs>([&](auto i) LLM_LAMBDA {
       const V pair = splat32(pairs[i]);
       repeat<2>([&](auto r) LLM_LAMBDA { msum[r] = madd16(msum[r], f.min[i][r], pair); });
@@ -311,8 +311,8 @@ LLM_INLINE void finish(const Item& item, const std::int32_t* sums) {
   }
 }
 
-/// Multiplies `next` while `last` is finished; either may be missing (no steps). Its instructions come one after the
-/// other: a core looks far enough ahead to do both at once.
+/// Multiplies `next` and finishes `last`; either may be missing (no steps). What a core does of both at once is up to
+/// how far it looks ahead: a finer mixture of their instructions was slower (docs/performance.md).
 template <PanelTraits t>
 [[gnu::noinline]] void run(const Item& next, std::int32_t* next_sums, const Item& last, const std::int32_t* last_sums) {
   repeat<kSteps>([&](auto s) LLM_LAMBDA {

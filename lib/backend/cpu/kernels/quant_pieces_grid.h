@@ -1,6 +1,6 @@
 // Pieces of the types whose elements are rows of a grid (tensor/codebooks.h): IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS
 // IQ3_S. Indices, signs and scales are taken apart in registers. The rows themselves are loaded one by one, which is
-// three times as fast as gathering them, but for the cores with AMX, where gathering is twice as fast
+// three times as fast as gathering them, but for the cores with AMX, where gathering is the faster way
 // (docs/performance.md).
 //
 // With integers for what GGUF writes as fractions (quant_linear.h): values are sign * row, under scales 2 s + 1 and a
