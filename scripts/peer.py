@@ -45,6 +45,12 @@ class PeerError(Exception):
     """What the peer cannot do."""
 
 
+def has_blas():
+    """Whether this llama.cpp has its BLAS backend (scripts/setup-peer --blas)."""
+    import llama_cpp
+    return (Path(llama_cpp.__file__).parent / "lib" / "libggml-blas.so").exists()
+
+
 class Peer:
     """One model with one context."""
 
@@ -63,6 +69,7 @@ class Peer:
         Peer._errors.clear()
         params = c.llama_model_default_params()
         params.n_gpu_layers = 0
+        params.use_extra_bufts = not has_blas()  # weights in an order of the processor's own would not go to BLAS
         self.model = c.llama_model_load_from_file(os.fspath(path).encode(), params)
         if not self.model:
             reasons = "".join(Peer._errors).splitlines() or ["no reason given"]
