@@ -12,8 +12,8 @@ namespace llm {
 
 /// Quantises `rows` rows of `n` elements (a multiple of the type's block_elems) into rows * n / block_elems blocks.
 /// Minimises the sum over elements of importance[column] * (decoded - source)^2, where importance is [n], the mean
-/// square of the activations that meet the column, or nullptr for 1 everywhere; IQ1, IQ2 and IQ3 then undo half of what
-/// that shrinks. A type of one element per block is rounded.
+/// square of the activations that meet the column, or nullptr for 1 everywhere; Q2_K, Q3_K, IQ1, IQ2 and IQ3 then
+/// undo what that shrinks, or half of it (kernels/shrinking.h). A type of one element per block is rounded.
 ///
 /// The bytes depend on the row and the importance alone: the same for every instruction set, for rows together or one
 /// by one. Throws ErrorKind::Numeric, naming row and column, for a source or an importance that is not finite or an

@@ -121,6 +121,26 @@ TEST_CASE("errors are at most those of the peer's quantisers") {
   }
 }
 
+TEST_CASE("the shrinking of few bits is undone, or half of it") {
+  const std::vector<float> x = bell_shaped(), w = importance();
+  const auto shrinking = [&](const char* name) {  // of the elements in their direction, by the energy that is lost
+    const std::vector<float> y = decoded(dtype(name), quantized(dtype(name), x, kColumns, w.data()));
+    double along = 0, energy = 0, lost = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double weight = w[i % kColumns], from = x[i], to = y[i];
+      along += weight * from * to;
+      energy += weight * from * from;
+      lost += weight * (from - to) * (from - to);
+    }
+    return (energy - along) / lost;
+  };
+  CHECK(std::fabs(shrinking("IQ2_S")) < 0.1);
+  for (const char* name : {"Q2_K", "Q3_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ3_S"}) {
+    INFO(name);
+    CHECK(std::fabs(shrinking(name) - 0.5) < 0.1);
+  }
+}
+
 TEST_CASE("importance moves the error to where it matters less") {
   const std::vector<float> x = bell_shaped(), w = importance();
   for (const PeerError& peer : kPeerErrors) {

@@ -8,6 +8,7 @@
 
 #include "quantize/kernels/grid.h"
 #include "quantize/kernels/quantizers.h"
+#include "quantize/kernels/shrinking.h"
 #include "quantize/kernels/tile.h"
 #include "tensor/blocks.h"
 #include "tensor/pack.h"
@@ -21,7 +22,8 @@ enum class Signs { Eight, Seven, InLevels };
 enum class Shifts { None, PerGroup, PerRow };
 
 /// What a type is made of. kUnit: what d is multiplied with in the formula of the type.
-template <class Block_, class Book_, int kGroup_, int kTopMultiple_, Signs kSigns_, Shifts kShifts_>
+template <class Block_, class Book_, int kGroup_, int kTopMultiple_, Signs kSigns_, Shifts kShifts_,
+          Undo kUndo_ = Undo::Half>
 struct Format {
   using Block = Block_;
   using Book = Book_;
@@ -32,6 +34,7 @@ struct Format {
   static constexpr int kTopMultiple = kTopMultiple_;
   static constexpr Signs kSigns = kSigns_;
   static constexpr Shifts kShifts = kShifts_;
+  static constexpr Undo kUndo = kUndo_;
   static constexpr int kRounds = kShifts == Shifts::None ? 2 : 1;  ///< of improvement; with shifts each costs twice
 };
 
@@ -251,17 +254,12 @@ void set_unit(const Work<F>& work, float unit, float k_unit, Choice<F>& c) {
   c.unit = loaded_half(c.d, work.factor) * k_unit;
 }
 
-/// Least squares shrinks: if a part e of the elements' energy is lost, the rest is 1 - e times as large in their
-/// direction, and so is all that a layer passes on. A scale in the middle between that and no shrinking, in
-/// proportion, adds little to the error (about e / 8 of it) and leaves a model's distributions nearer to the
-/// original's: KL divergence of a trained model with IQ1 and IQ2 weights falls by 3 to 10 %. With three bits there is
-/// next to nothing to undo.
+/// Makes d larger, so that elements are nearer to as large as they were (shrinking.h).
 template <class F>
-void undo_half_the_shrinking(const Work<F>& work, float error, float k_unit, Choice<F>& c) {
+void undo_shrinking(const Work<F>& work, float error, float k_unit, Choice<F>& c) {
   float energy = 0;
   for (const float e : work.energy) energy += e;
-  const float lost = error < 0.5f * energy ? error / energy : 0;  // more is lost only where halves are too coarse
-  set_unit(work, c.unit / __builtin_sqrtf(1 - lost), k_unit, c);
+  set_unit(work, c.unit * growth<F::kUndo>(error, energy), k_unit, c);
 }
 
 /// pack(choice, signs, block) stores what was chosen.
@@ -294,7 +292,7 @@ void quantize_grid(const Source& s, std::byte* dst, const Grid<Row, n>& grid, fl
       best = next;
       sums = next_sums;
     }
-    undo_half_the_shrinking(work, sums.error, k_unit, best);
+    undo_shrinking(work, sums.error, k_unit, best);
     typename F::Block block;
     pack(best, work.signs, block);
     put(dst + i * static_cast<std::int64_t>(sizeof block), 0, block);
@@ -365,7 +363,7 @@ void quantize_iq2_xs(const Source& s, std::byte* dst) {
 }
 
 void quantize_iq2_s(const Source& s, std::byte* dst) {
-  using F = Format<BlockIQ2_S, BookIQ2_S, 16, 15, Signs::Eight, Shifts::None>;
+  using F = Format<BlockIQ2_S, BookIQ2_S, 16, 15, Signs::Eight, Shifts::None, Undo::Whole>;
   quantize_grid<F, std::uint8_t>(s, dst, kGridIQ2_S, 0.125f, kTrialsIQ2,
                                  [](const Choice<F>& c, const std::uint8_t* signs, BlockIQ2_S& b) {
                                    b.d = c.d;

@@ -2,6 +2,7 @@
 // halves.
 #include "quantize/kernels/fit_range.h"
 #include "quantize/kernels/quantizers.h"
+#include "quantize/kernels/shrinking.h"
 #include "tensor/blocks.h"
 #include "tensor/pack.h"
 
@@ -209,6 +210,19 @@ void fit_multiples(const Tile<N>& t, const Clip (&clips)[kClips], Multiples& bes
   }
 }
 
+/// Makes both halves of each block larger, so that its elements are nearer to as large as they were (shrinking.h).
+template <int kGroups, int N>
+void undo_shrinking(const Tile<N>& t, Multiples& m) {
+  PerGroup of_group;
+  energies(t, of_group);
+  for (int b = 0; b < kTile / kGroups; ++b) {
+    float energy = 0;
+    for (int g = b * kGroups; g < (b + 1) * kGroups; ++g) energy += of_group.v[g];
+    const float by = growth(m.error[b], energy);
+    set_units<kGroups>(t, b, m.d.v[b * kGroups] * by, m.dmin.v[b * kGroups] * by, m);
+  }
+}
+
 /// pack(scales, mins, q, block) stores the whole numbers of the groups and the quants of a block.
 template <class Block, int kTop, int kMultiple, int kGroups, int kClips, class Pack>
 void quantize_k_range(const Source& s, std::byte* dst, const Clip (&clips)[kClips], const Pack& pack) {
@@ -225,6 +239,7 @@ void quantize_k_range(const Source& s, std::byte* dst, const Clip (&clips)[kClip
       mins[g] = static_cast<std::uint8_t>(m.min.v[g]);
     }
     range_levels<kTop>(t, scale, min, q);
+    if constexpr (kTop == 3) undo_shrinking<kGroups>(t, m);
     for (int b = 0; b < count; ++b) {
       Block block;
       block.d = m.half_d[b];

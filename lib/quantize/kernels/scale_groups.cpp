@@ -2,12 +2,25 @@
 #include "quantize/kernels/scale_groups.h"
 
 #include "quantize/kernels/quantizers.h"
+#include "quantize/kernels/shrinking.h"
 #include "quantize/kernels/value_levels.h"
 #include "tensor/blocks.h"
 #include "tensor/pack.h"
 
 namespace llm::quantizers::LLM_ISA {
 namespace {
+
+/// Makes the half of a block larger, so that its elements are nearer to as large as they were (shrinking.h).
+void undo_shrinking(const Tile<16>& t, ScaleMultiples& m) {
+  PerGroup of_group;
+  energies(t, of_group);
+  float energy = 0, error = 0;
+  for (int g = 0; g < kTile; ++g) {
+    energy += of_group.v[g];
+    error += m.error.v[g];
+  }
+  set_unit<16>(t, 0, m.d.v[0] * growth(error, energy), m);
+}
 
 /// pack(scales, q, block) gets the whole scales of the groups, -kMultiples .. kMultiples - 1, and q from 0.
 template <class Block, int kHalf, int kMultiples, int kTargets, class Pack>
@@ -24,6 +37,7 @@ void quantize_k_scale(const Source& s, std::byte* dst, const float (&targets)[kT
     }
     std::uint8_t q[16][16];
     store_codes<Levels>(t, scale, q);
+    if constexpr (kHalf == 4) undo_shrinking(t, m);
     Block b;
     b.d = m.half[0];
     pack(scales, q[0], b);

@@ -68,6 +68,16 @@ void for_tiles(const Source& s, std::byte* dst, const F& f) {
   }
 }
 
+/// Sum of w x x of each group.
+template <int N>
+void energies(const Tile<N>& t, PerGroup& out) {
+  for (int c = 0; c < kTile; c += kLanes) {
+    Floats sum = {};
+    for (int i = 0; i < N; ++i) sum += load(&t.w[i][c]) * load(&t.x[i][c]) * load(&t.x[i][c]);
+    store(out.v + c, sum);
+  }
+}
+
 /// A scale of a tile as a half, finite and never -0.
 inline Half stored_half(float x, float unit) {
   constexpr float kLargest = 65504.0f;
