@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "common/affinity.h"

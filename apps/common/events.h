@@ -5,7 +5,7 @@
 #pragma once
 
 #include <chrono>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -19,7 +19,7 @@ using EventFields = nlohmann::ordered_json;
 void open_events(const std::string& where);
 bool events_wanted();
 /// Does nothing if no events are wanted.
-void emit_event(std::string_view event, EventFields fields = EventFields::object());
+void emit_event(std::string_view event, EventFields fields);
 void emit_error(const Error&);
 
 /// For what happens often: true at most twice a second, and for the first and the last time.

@@ -1,4 +1,6 @@
 // The report for programs.
+#include <nlohmann/json.hpp>
+
 #include "report.h"
 #include "values.h"
 

@@ -1,7 +1,7 @@
 // Metadata values as text and as JSON. Long arrays are shortened: how many, and the first few.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "gguf/metadata.h"

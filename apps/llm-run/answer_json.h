@@ -1,7 +1,7 @@
 // Parts of an answer as JSON, in OpenAI's shapes: of one answer and of a batch's rows.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 
 #include "runtime/answer.h"

@@ -1,5 +1,6 @@
 #include "answer_output.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 

@@ -23,6 +23,7 @@
 #include "batch_time.h"
 #include "common/messages.h"
 #include "common/signals.h"
+#include "constrain/token_masks.h"
 #include "plan.h"
 #include "prompt.h"
 #include "runtime/scheduler.h"

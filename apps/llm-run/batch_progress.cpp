@@ -1,5 +1,6 @@
 #include "batch_progress.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "common/events.h"

@@ -22,6 +22,8 @@
 #include "common/progress.h"
 #include "common/signals.h"
 #include "common/terminal.h"
+#include "constrain/grammar.h"
+#include "constrain/token_masks.h"
 #include "conversation.h"
 #include "prompt_cache.h"
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/nearest.h"

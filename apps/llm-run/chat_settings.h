@@ -1,7 +1,7 @@
 // What shapes the answers of a chat and can be changed in it, by the names of the options.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 

@@ -4,6 +4,9 @@
 
 #include "common/input.h"
 #include "common/messages.h"
+#include "constrain/grammar.h"
+#include "constrain/token_masks.h"
+#include "runtime/model.h"
 
 namespace llm::app {
 namespace {

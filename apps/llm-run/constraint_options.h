@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "common/command.h"
-#include "constrain/grammar.h"
-#include "constrain/token_masks.h"
-#include "runtime/model.h"
+
+namespace llm {
+class Grammar;
+class Model;
+class TokenMasks;
+}  // namespace llm
 
 namespace llm::app {
 

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "answer_json.h"
 #include "answer_options.h"
@@ -16,6 +17,8 @@
 #include "common/output.h"
 #include "common/progress.h"
 #include "common/signals.h"
+#include "constrain/grammar.h"
+#include "constrain/token_masks.h"
 #include "graph/print.h"
 #include "options.h"
 #include "plan.h"

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/utf8.h"
+#include "constrain/expression.h"
 #include "constrain/grammar.h"
 #include "constrain/source_text.h"
 

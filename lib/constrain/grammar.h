@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "constrain/expression.h"
+#include "constrain/automaton.h"
 
 namespace llm {
 
+class Productions;
 using ByteSet = std::bitset<256>;
 
 class Grammar {

@@ -102,6 +102,12 @@ std::vector<ProductOperands> product_operands(const Op& op) {
   return operands;
 }
 
+Op::Op(const Op&) = default;
+Op::Op(Op&&) noexcept = default;
+Op& Op::operator=(const Op&) = default;
+Op& Op::operator=(Op&&) noexcept = default;
+Op::~Op() = default;
+
 std::string_view name(const Op& op) { return std::visit(Name{}, op); }
 std::string attributes(const Op& op) { return std::visit(Attributes{}, op); }
 

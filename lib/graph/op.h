@@ -157,8 +157,17 @@ struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using Op = std::variant<Embed, Linear, RmsNorm, AddRmsNorm, Glu, RopeTable, Rope, KvAppend, Attention, Route,
-                        ExpertLinear, Combine, Add, Scale, Map, Rows, Reshape>;
+using AnyOp = std::variant<Embed, Linear, RmsNorm, AddRmsNorm, Glu, RopeTable, Rope, KvAppend, Attention, Route,
+                           ExpertLinear, Combine, Add, Scale, Map, Rows, Reshape>;
+/// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
+struct Op : AnyOp {
+  using AnyOp::AnyOp;
+  Op(const Op&);
+  Op(Op&&) noexcept;
+  Op& operator=(const Op&);
+  Op& operator=(Op&&) noexcept;
+  ~Op();
+};
 
 /// The products of a Linear or an ExpertLinear; of any other op none.
 std::span<const Product> products(const Op&);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "constrain/constraint.h"
 
 namespace llm {
 namespace {
@@ -76,7 +77,7 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
       matcher_(options_.stop_strings),
       stop_tokens_(control_tokens(tokenizer_, options_.stop_strings)),
       n_tokens_(std::min(static_cast<std::size_t>(model.dims().vocab), tokenizer_.n_vocab())) {
-  if (options_.constraint) constraint_.emplace(options_.constraint);
+  if (options_.constraint) constraint_ = std::make_unique<Constraint>(options_.constraint);
   if (options_.reasoning) {
     const bool form = constraint_ && options_.reasoning->form == ReasoningOptions::Form::Answer;
     // What covers everything leaves no place for tokens of ours.
@@ -90,6 +91,9 @@ Answer::Answer(const Model& model, AnswerOptions options, std::span<const Token>
   }
   if (options_.max_tokens == 0) end(StopReason::Length);
 }
+
+Answer::Answer(Answer&&) noexcept = default;
+Answer::~Answer() = default;
 
 /// The next token must be one that the constraint allows.
 bool Answer::form_holds() const {

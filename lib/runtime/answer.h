@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "constrain/constraint.h"
 #include "runtime/logprobs.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
@@ -18,6 +17,9 @@
 #include "runtime/thinking.h"
 
 namespace llm {
+
+class Constraint;
+class TokenMasks;
 
 enum class StopReason : std::uint8_t { EndOfGeneration, StopString, Length, ContextFull, TimeUp, Cancelled };
 std::string_view name(StopReason);
@@ -50,6 +52,8 @@ class Answer {
   /// What is sampled follows `prompt`: penalties look back at it, and the first piece of text is joined to it (a
   /// leading space, a character whose first bytes end the prompt). The model must outlive the answer.
   Answer(const Model&, AnswerOptions, std::span<const Token> prompt);
+  Answer(Answer&&) noexcept;
+  ~Answer();
 
   /// Samples from the logits [vocab] after the last token. Not after the answer has ended. Throws ErrorKind::Runtime if
   /// the vocabulary has no token that the constraint allows.
@@ -97,8 +101,8 @@ class Answer {
   Sampler sampler_;
   StreamDecoder decoder_;
   StopMatcher matcher_;
-  std::optional<Constraint> constraint_;
-  bool form_fits_ = true;  ///< all tokens so far, even if they may turn out to begin the thinking
+  std::unique_ptr<Constraint> constraint_;  ///< none: any text will do
+  bool form_fits_ = true;                   ///< all tokens so far, even if they may turn out to begin the thinking
   std::optional<Thinking> thinking_;
   std::vector<float> masked_;  ///< logits, -infinity where the constraint forbids
   std::vector<Token> stop_tokens_;

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "constrain/token_masks.h"
 #include "loaded.h"
 #include "runtime/generator.h"
 #include "runtime/scheduler.h"

@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 
+#include "constrain/token_masks.h"
 #include "loaded.h"
 #include "runtime/generator.h"
 #include "runtime/model_drafter.h"

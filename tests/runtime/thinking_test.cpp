@@ -1,5 +1,6 @@
 // Answers that think, token by token. The tests play the model: the logits after each token have one likeliest token,
 // the next of a text that is spelt out here, so that what is said of each is known from the text alone.
+#include "constrain/token_masks.h"
 #include "loaded.h"
 #include "runtime/answer.h"
 #include "support/catch.h"
