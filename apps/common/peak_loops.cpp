@@ -7,7 +7,7 @@
 #include <array>
 #include <random>
 
-#include "backend/cpu/isa.h"
+#include "base/instruction_sets.h"
 #endif
 
 namespace llm::app {
@@ -113,8 +113,8 @@ void multiply_chain(std::int64_t iterations) {
 
 /// Whether tiles may be used, for which the operating system has been asked.
 bool has_tiles() {
-  return std::ranges::any_of(cpu::instruction_sets(),
-                             [](const cpu::InstructionSet& set) { return set.name == "amx" && set.runs_here(); });
+  return std::ranges::any_of(instruction_sets(),
+                             [](const InstructionSet& set) { return set.name == "amx" && set.runs_here(); });
 }
 bool has_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
 bool has_avx2() { return __builtin_cpu_supports("avx2") != 0; }

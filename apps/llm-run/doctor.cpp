@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/isa.h"
 #include "backend/registry/registry.h"
 #include "base/environment.h"
+#include "base/instruction_sets.h"
 #include "base/machine.h"
 #include "common/build_info.h"
 #include "common/machine_limits.h"
@@ -100,12 +100,12 @@ Finding processor(const std::string& features) {
 }
 
 Finding instruction_set(const std::string& features) {
-  const auto sets = cpu::instruction_sets();
+  const auto sets = instruction_sets();
   const auto best = std::find_if(sets.rbegin(), sets.rend(), [](const auto& s) { return s.runs_here(); });
   std::string text(best->name);
   if (const auto forced = environment("LLM_RUN_ISA")) {
     try {
-      cpu::choose_kernels(*forced);
+      choose_instruction_set(*forced);
     } catch (const Error& e) {
       return {Verdict::Wrong, "instruction set", e.what(), "unset LLM_RUN_ISA"};
     }

@@ -1,11 +1,6 @@
 // Checks, weights and the choice of an instruction set; the searches are in kernels/.
 #include "quantize/quantize.h"
 
-#if defined(__aarch64__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-#endif
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -13,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/environment.h"
 #include "base/error.h"
+#include "base/instruction_sets.h"
 #include "quantize/kernels/kernels.h"
 #include "tensor/quantize.h"
 
@@ -68,50 +63,24 @@ std::vector<float> row_weights(const float* importance, std::int64_t n) {
 struct QuantizerSet {
   std::string_view name;
   quantizers::BlocksFn (*of)(DType);
-  bool (*runs_here)();
 };
 
-#if defined(LLM_HAS_ISA_avx2)
-bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-#endif
-#if defined(LLM_HAS_ISA_avx512)
-bool runs_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni");
-}
-#endif
-
-#if defined(__aarch64__)
-bool has(unsigned long feature) { return (getauxval(AT_HWCAP) & feature) != 0; }
-#endif
-
-// The slowest first. All give the same bytes.
+// The slowest first. All give the same bytes. The portable one's vectors are NEON's registers on ARM64.
 const QuantizerSet kSets[] = {
-    {"portable", quantizers::quantizer_portable, [] { return true; }},
+    {"portable", quantizers::quantizer_portable},
 #if defined(LLM_HAS_ISA_avx2)
-    {"avx2vnni", quantizers::quantizer_avx2, runs_avx2},  // a name of LLM_RUN_ISA; products of bytes have no use here
-    {"avx2", quantizers::quantizer_avx2, runs_avx2},
+    {"avx2", quantizers::quantizer_avx2},
 #endif
 #if defined(LLM_HAS_ISA_avx512)
-    {"amx", quantizers::quantizer_avx512, runs_avx512},         // the same
-    {"avx512bf16", quantizers::quantizer_avx512, runs_avx512},  // the same
-    {"avx512", quantizers::quantizer_avx512, runs_avx512},
-#endif
-#if defined(__aarch64__)  // the portable one's vectors are NEON's registers there
-    {"neon", quantizers::quantizer_portable, [] { return has(HWCAP_ASIMD); }},
-    {"neondotprod", quantizers::quantizer_portable, [] { return has(HWCAP_ASIMDDP); }},
+    {"avx512", quantizers::quantizer_avx512},
 #endif
 };
 
-/// The set that LLM_RUN_ISA names, or the last one that runs here.
+/// The last one that the program's instruction set includes.
 const QuantizerSet& choose_set() {
-  const std::string forced = environment("LLM_RUN_ISA").value_or("");
-  const auto fits = [&](const QuantizerSet& s) { return s.runs_here() && (forced.empty() || s.name == forced); };
-  const auto found = std::find_if(std::rbegin(kSets), std::rend(kSets), fits);
-  if (found != std::rend(kSets)) return *found;
-  throw Error(ErrorKind::Device, "LLM_RUN_ISA: this machine or this version has no instruction set " + escaped(forced) +
-                                     " to quantise with");
+  const InstructionSet& set = choose_instruction_set();
+  return *std::find_if(std::rbegin(kSets), std::rend(kSets),
+                       [&](const QuantizerSet& s) { return includes(set, s.name); });
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ inline std::vector<DType> quant_types() {
 inline std::vector<const Kernels*> tables() {
   std::vector<const Kernels*> all;
   for (const InstructionSet& set : instruction_sets())
-    if (set.runs_here()) all.push_back(&set.kernels());
+    if (set.runs_here()) all.push_back(&kernels_of(set));
   return all;
 }
 

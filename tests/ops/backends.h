@@ -11,9 +11,9 @@
 #include "backend/backend.h"
 #include "backend/blas/blas.h"
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/isa.h"
 #include "backend/cuda/cuda.h"
 #include "base/error.h"
+#include "base/instruction_sets.h"
 
 namespace llm::test {
 
@@ -43,7 +43,7 @@ inline std::vector<NamedBackend> all_backends() {
   };
   backends.push_back({"cuda", Activations::Quantized, NamedBackend::Duty::MayRefuse, cuda(false), 64});
   backends.push_back({"cuda, deterministic", Activations::Quantized, NamedBackend::Duty::MayRefuse, cuda(true)});
-  for (const cpu::InstructionSet& set : cpu::instruction_sets()) {
+  for (const InstructionSet& set : instruction_sets()) {
     for (int threads : {1, 2}) {
       backends.push_back({"cpu " + std::string(set.name) + ", " + std::to_string(threads) + " threads",
                           Activations::Quantized, NamedBackend::Duty::Everything, [=] {

@@ -1,112 +1,49 @@
 #include "backend/cpu/isa.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#elif defined(__aarch64__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-#endif
-
 #include <algorithm>
-#include <vector>
 
-#include "base/environment.h"
 #include "base/error.h"
 
 namespace llm::cpu {
 namespace {
 
-#if defined(__x86_64__)
-// These two by CPUID itself: Clang 14's __builtin_cpu_supports does not know their names. That the operating system
-// keeps the vector registers is part of what it says of avx2.
-bool cpuid_f16c() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
-}
-bool cpuid_avxvnni() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
-}
-bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpuid_f16c(); }
-bool runs_avx2vnni() { return runs_avx2() && cpuid_avxvnni(); }
-bool runs_avx512() {
-  return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni");
-}
-bool runs_avx512bf16() { return runs_avx512() && __builtin_cpu_supports("avx512bf16"); }
-/// Linux hands out the tiles' registers to a process that asks for them, at once for all of its threads.
-bool asks_for_tiles() {
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-bool cpuid_tiles() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTile) && (d & kInt8);
-}
-bool runs_amx() {
-  static const bool granted = runs_avx512bf16() && cpuid_tiles() && asks_for_tiles();
-  return granted;
-}
-#elif defined(__aarch64__)
-bool has(unsigned long feature) { return (getauxval(AT_HWCAP) & feature) != 0; }
-bool runs_neon() { return has(HWCAP_ASIMD); }
-bool runs_neondotprod() { return runs_neon() && has(HWCAP_ASIMDDP); }
-#endif
-
-const InstructionSet kSets[] = {
-    {"portable", kernels_portable, [] { return true; }},
+struct Compiled {
+  std::string_view set;
+  const Kernels& (*kernels)();
+};
+const Compiled kCompiled[] = {
+    {"portable", kernels_portable},
 #ifdef LLM_HAS_ISA_avx2
-    {"avx2", kernels_avx2, runs_avx2, "avx2 fma f16c"},
+    {"avx2", kernels_avx2},
 #endif
 #ifdef LLM_HAS_ISA_avx2vnni
-    {"avx2vnni", kernels_avx2vnni, runs_avx2vnni, "avx2 fma f16c avx_vnni"},
+    {"avx2vnni", kernels_avx2vnni},
 #endif
 #ifdef LLM_HAS_ISA_avx512
-    {"avx512", kernels_avx512, runs_avx512, "avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni"},
+    {"avx512", kernels_avx512},
 #endif
 #ifdef LLM_HAS_ISA_avx512bf16
-    {"avx512bf16", kernels_avx512bf16, runs_avx512bf16},
+    {"avx512bf16", kernels_avx512bf16},
 #endif
 #ifdef LLM_HAS_ISA_amx
-    {"amx", kernels_amx, runs_amx},
+    {"amx", kernels_amx},
 #endif
 #ifdef LLM_HAS_ISA_neon
-    {"neon", kernels_neon, runs_neon, "asimd"},
+    {"neon", kernels_neon},
 #endif
 #ifdef LLM_HAS_ISA_neondotprod
-    {"neondotprod", kernels_neondotprod, runs_neondotprod, "asimd asimddp"},
+    {"neondotprod", kernels_neondotprod},
 #endif
 };
 
-std::string names() {
-  std::string text;
-  for (const InstructionSet& set : kSets) {
-    text += (text.empty() ? "" : ", ") + std::string(set.name) + (set.runs_here() ? "" : " (not on this machine)");
-  }
-  return text;
-}
-
 }  // namespace
 
-std::span<const InstructionSet> instruction_sets() { return kSets; }
-
-const Kernels& choose_kernels(std::string_view forced) {
-  const std::string name = forced.empty() ? environment("LLM_RUN_ISA").value_or("") : std::string(forced);
-  if (name.empty()) {
-    const auto best =
-        std::find_if(std::rbegin(kSets), std::rend(kSets), [](const InstructionSet& s) { return s.runs_here(); });
-    return best->kernels();
-  }
-  for (const InstructionSet& set : kSets) {
-    if (set.name != name) continue;
-    if (set.runs_here()) return set.kernels();
-    throw Error(ErrorKind::Device, "this machine cannot run instruction set " + name + "; there are: " + names());
-  }
-  throw Error(ErrorKind::Device, "unknown instruction set " + escaped(name) + "; there are: " + names());
+const Kernels& kernels_of(const InstructionSet& set) {
+  const auto found = std::ranges::find(kCompiled, set.name, &Compiled::set);
+  check(found != std::end(kCompiled), "an instruction set without kernels");
+  return found->kernels();
 }
+
+const Kernels& choose_kernels(std::string_view forced) { return kernels_of(choose_instruction_set(forced)); }
 
 }  // namespace llm::cpu
