@@ -58,7 +58,7 @@ TEST_CASE("threads of prompts change no bit and are told") {
   CHECK(contains(answer(model, {"-t", "1", "-tb", "3", "-v"}).err, "1 thread, 3 for prompts"));
   CHECK_FALSE(contains(answer(model, {"-t", "2", "-tb", "2", "-v"}).err, "for prompts"));
   CHECK_FALSE(contains(answer(model, {"-t", "2", "-tb", "-1", "-v"}).err, "for prompts"));
-  CHECK(contains(answer(model, {"-tb", "2", "--backend", "blas"}).err, "--threads-batch has no effect"));
+  CHECK(contains(answer(model, {"-tb", "2", "--backend", "reference"}).err, "--threads-batch has no effect"));
   const Outcome bad = answer(model, {"-tb", "many"});
   CHECK(bad.code == 2);
   CHECK(contains(bad.err, "-tb"));

@@ -35,6 +35,18 @@ std::vector<PlacementOptions> placements(bool experts) {
   return all;
 }
 
+/// What `load` gives, or nothing, which it says, where the backend is not built or has no device.
+template <class Load>
+std::unique_ptr<Model> if_built(const Load& load) {
+  try {
+    return load();
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::Device) throw;
+    std::printf("skipped: %s\n", e.what());
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a model in parts has the bits of the whole", "[placement]") {
@@ -66,8 +78,11 @@ TEST_CASE("parts of other kinds of backends agree with the reference", "[placeme
     for (const float f : expected) largest = std::max(largest, std::abs(f));
     for (const auto& [backend, host] : {std::pair{"cpu", "reference"}, std::pair{"blas", "cpu"}}) {
       INFO(backend << " and " << host);
-      const auto got = logits(
-          *load({.layers = 2, .host_experts = PlacementOptions::kAll}, backend, LoadOptions::Weights::Load, host));
+      const auto model = if_built([&, backend = backend, host = host] {
+        return load({.layers = 2, .host_experts = PlacementOptions::kAll}, backend, LoadOptions::Weights::Load, host);
+      });
+      if (!model) continue;
+      const auto got = logits(*model);
       REQUIRE(got.size() == expected.size());
       float worst = 0;
       for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - expected[i]));
@@ -91,14 +106,8 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
     for (const float f : expected) largest = std::max(largest, std::abs(f));
     for (const PlacementOptions& p : placements(contains(arch, "moe"))) {
       INFO("layers " << p.layers << ", host's experts " << p.host_experts);
-      std::unique_ptr<Model> model;
-      try {
-        model = load(p, "cuda");
-      } catch (const Error& e) {
-        if (e.kind() != ErrorKind::Device) throw;
-        std::printf("skipped: %s\n", e.what());
-        return;
-      }
+      const auto model = if_built([&] { return load(p, "cuda"); });
+      if (!model) return;
       for (const auto& [chunk, tolerance] :
            {std::pair{std::size_t{37}, 2e-5F}, std::pair{std::size_t{1}, 2e-5F}, std::pair{kPrompt, 5e-3F}}) {
         INFO("chunks of " << chunk);
