@@ -44,8 +44,8 @@ bool asks_for_tiles() {
 }
 bool cpuid_tiles() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kTile) && (d & kInt8);
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kBf16) && (d & kTile) && (d & kInt8);
 }
 bool runs_amx() {
   static const bool granted = runs_avx512bf16() && cpuid_tiles() && asks_for_tiles();

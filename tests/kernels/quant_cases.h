@@ -116,6 +116,9 @@ inline void random_blocks(DType t, std::byte* dst, std::size_t bytes, std::mt199
     }
     if (t == DType::IQ1_M) set_iq1_m_factor(dst + b, static_cast<std::uint16_t>(0x0c00 + rng() % 0x1400));
     if (t == DType::MXFP4) dst[b] = static_cast<std::byte>(115 + rng() % 6);
+    if (t == DType::NVFP4)  // of 16 elements each; a few are zero
+      for (std::size_t i = 0; i < 4; ++i)
+        dst[b + i] = static_cast<std::byte>(rng() % 64 == 0 ? 0 : (rng() & 0x80) | (0x20 + rng() % 0x20));
   }
 }
 

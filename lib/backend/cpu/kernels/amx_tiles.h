@@ -50,4 +50,10 @@ template <int sum, int a, int b, bool b_unsigned>
     __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "n"(sum), "n"(a), "n"(b));
 }
 
+/// The same of BF16 with f32 sums, in an order of its own.
+template <int sum, int a, int b>
+[[gnu::always_inline]] inline void dot_bf16() {
+  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "n"(sum), "n"(a), "n"(b));
+}
+
 }  // namespace llm::cpu::LLM_ISA::tiles

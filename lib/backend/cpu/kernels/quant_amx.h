@@ -5,7 +5,8 @@
 //   5 bits times an unsigned scale of 6 bits   quant * (scale % 8)         + 8 *   quant * (scale / 8)
 //   else                                       (quant * scale) % 256       + 256 * (quant * scale) / 256
 //
-// The sums are those of quant_linear.h, and what follows them is done in the same order: equal bits. Tiles are
+// Of blocks of 16 quants are multiplied with their factors, as BF16, and two blocks are one sum, as long as it is
+// exact. The sums are those of quant_linear.h, and what follows them is done in the same order: equal bits. Tiles are
 // multiplied beside the sums of those before becoming floats.
 #pragma once
 
@@ -16,7 +17,7 @@
 namespace llm::cpu::LLM_ISA::quant {
 
 inline constexpr i64 kSpan = 256;         ///< elements of k that are unpacked at a time
-inline constexpr int kPanels = 2;         ///< a column's activations serve so many once they are in the first cache
+inline constexpr int kMostPanels = 4;     ///< a column's activations serve so many once they are in the first cache
 inline constexpr int kGroup = 16;         ///< columns of a tile
 inline constexpr int kSteps = 4;          ///< of an item: so many blocks, or quarters of a block of 256
 inline constexpr i64 kCallColumns = 512;  ///< whose places and sums are kept at a time
@@ -38,7 +39,8 @@ struct ColumnPlace {
 
 /// Columns whose tiles are multiplied together, over one span.
 struct Group {
-  alignas(64) std::int8_t packed[kGroup * kSpan];     ///< activations that do not lie at equal distances
+  /// Activations that do not lie at equal distances, or as BF16.
+  alignas(64) std::int8_t packed[kGroup * kSpan * sizeof(BFloat16)];
   alignas(64) std::int32_t sums[kGroup][kSpan / 32];  ///< of 32 activations: two int16, or one f32
   const ColumnPlace* places;
   const std::int8_t* q;
@@ -60,29 +62,35 @@ struct Item {
 };
 
 struct TileScratch {
-  Panel panels[kPanels];
+  Panel panels[kMostPanels];
   Group groups[2];
   alignas(64) std::int32_t sums[2][kSteps * kGroup * kPanelRows];  ///< [step or plane][column][row]
   ColumnPlace places[kCallColumns];
-  alignas(64) float acc[kCallColumns / kGroup][kPanels][kGroup * kPanelRows];
+  alignas(64) float acc[kCallColumns / kGroup * kMostPanels][kGroup * kPanelRows];  ///< [group][panel]
 };
 static_assert(sizeof(TileScratch) <= kScratchBytes);
 
 template <PanelTraits t>
 struct TileShape {
   static constexpr bool kWhole = t.block == kSpan;  ///< one block is an item
-  static constexpr int kStepElems = kWhole ? kSpan / kSteps : t.block;
+  /// Blocks of 16 are multiplied as BF16, two at a time: their products with factors have few enough bits.
+  static constexpr bool kFloats = t.block == 16;
+  static constexpr int kStepElems = kWhole ? kSpan / kSteps : kFloats ? 32 : t.block;
   static constexpr int kItemElems = kSteps * kStepElems;
   static constexpr bool kPlanes = t.scaled();
   static constexpr bool kNarrow = t.minimums == Minimums::Per32;  ///< quants of 5 bits, unsigned scales of 6
   static constexpr int kShift = !kPlanes ? 0 : kNarrow ? 3 : 8;
+  static constexpr int kBytes = kFloats ? sizeof(BFloat16) : 1;  ///< of an element
+  static constexpr int kStepBytes = kStepElems * kBytes;
+  static constexpr int kPanels = kFloats ? 4 : 2;  ///< more where activations are widened for them
+  static constexpr int kRows = kPanels * kPanelRows;
 
   static tiles::Config config(int columns) {
     tiles::Config c;
     for (int tile = 0; tile < tiles::kTiles; ++tile) {
       const bool act = tile == 4 || tile == 5, weights = tile > 5;
-      c.rows[tile] = static_cast<std::uint8_t>(weights ? kStepElems / 4 : columns);
-      c.row_bytes[tile] = act ? kStepElems : 64;
+      c.rows[tile] = static_cast<std::uint8_t>(weights ? kStepBytes / 4 : columns);
+      c.row_bytes[tile] = act ? kStepBytes : 64;
     }
     return c;
   }
@@ -126,14 +134,48 @@ template <PanelTraits t>
   }
 }
 
-/// Elements [k0, k0 + n) of the rows.
+/// Whether every f32 sum of products of two blocks under these factors is exact, in whatever order. The products are
+/// multiples of the smaller factor / 15, since factors are of 4 bits, and the sum is less than 24 bits of them: a
+/// block's is at most 16 * 12 * 127 factors.
+LLM_INLINE bool sums_are_exact(F d0, F d1) {
+  const __m512 low = _mm512_min_ps(d0, d1), high = _mm512_max_ps(d0, d1);
+  const __mmask16 present = _mm512_cmp_ps_mask(low, zero_f(), _CMP_NEQ_OQ);
+  return _mm512_mask_cmp_ps_mask(present, high, mul(low, splat_f(44)), _CMP_GT_OQ) == 0;
+}
+
+/// Writes quants times factors, BF16, over the quants, which are in the second half: no group of four elements is
+/// written before it is read. False: the factors are too far apart for exact sums.
+template <PanelTraits t>
+[[gnu::noinline]] bool multiply_factors(i64 n, Panel& p) {
+  for (i64 b = 0; b < n / t.block; b += 2) {
+    for (int row = 0; row < kPanelRows; row += kRegisterRows) {
+      const float* d = p.d + b * kPanelRows + row;
+      if (!sums_are_exact(load_f(d), load_f(d + kPanelRows))) return false;
+    }
+  }
+  const V bias = splat8(t.bias), high_half = splat32(static_cast<int>(0xffff0000));
+  for (i64 four = 0; four < n / 4; ++four) {
+    for (int row = 0; row < kPanelRows; row += kRegisterRows) {
+      const V q = sub8(load(p.q[1] + four * 4 * kPanelRows + row * 4), bias);
+      const F d = load_f(p.d + four * 4 / t.block * kPanelRows + row);
+      V x[4];
+      repeat<4>([&](auto i) LLM_LAMBDA { x[i] = bits(mul(d, to_f(sar32<24>(shl32<24 - 8 * i>(q))))); });
+      u8* at = p.q[0] + four * 8 * kPanelRows + row * 4;
+      store(at, or_and(shr32<16>(x[0]), x[1], high_half));
+      store(at + 4 * kPanelRows, or_and(shr32<16>(x[2]), x[3], high_half));
+    }
+  }
+  return true;
+}
+
+/// Elements [k0, k0 + n) of the rows. False: tiles would not give the right bits.
 template <class T>
-[[gnu::noinline]] void unpack(const u8* const* rows, i64 k0, i64 n, Panel& p) {
+[[gnu::noinline]] bool unpack(const u8* const* rows, i64 k0, i64 n, Panel& p) {
   constexpr PanelTraits t = T::traits;
   for (i64 b = 0; b < n / t.block; b += parts_at_once<T>()) {
     const i64 block = k0 / t.block + b, offset = block / T::kParts * T::kBytes;
     for (int row = 0; row < kPanelRows; row += kRegisterRows) {
-      const PanelBlock out{p.q[0] + b * t.block * kPanelRows + row * 4,
+      const PanelBlock out{p.q[TileShape<t>::kFloats] + b * t.block * kPanelRows + row * 4,
                            p.scale + b * (t.block / t.sub) * kPanelRows + row,
                            p.min + b * (t.block / t.min_pair()) * kPanelRows + row, p.d + b * kPanelRows + row,
                            p.dm + b * kPanelRows + row};
@@ -143,8 +185,11 @@ template <class T>
   }
   if constexpr (t.scaled())
     multiply_scales<t>(p);
+  else if constexpr (TileShape<t>::kFloats)
+    return multiply_factors<t>(n, p);
   else if constexpr (t.bias != 0)
     make_signed<t>(n, p);
+  return true;
 }
 
 // --- columns ---
@@ -160,6 +205,15 @@ LLM_INLINE void sum_pairs(const std::int16_t* sums16, i64 n, std::int32_t* out) 
     _mm_store_si128(reinterpret_cast<__m128i*>(out), _mm256_cvtepi32_epi16(pairs));
 }
 
+/// n elements as BF16.
+LLM_INLINE void widen_to_bf16(const std::int8_t* q, i64 n, std::int8_t* out) {
+  for (i64 i = 0; i < n; i += 32) {
+    const V words = V{_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(q + i)))};
+    const V even = bits(to_f(sar32<16>(shl32<16>(words)))), odd = bits(to_f(sar32<16>(words)));
+    store(out + i * 2, or_and(shr32<16>(even), odd, splat32(static_cast<int>(0xffff0000))));
+  }
+}
+
 /// Columns `places` over elements [k0, k0 + n); `tile_columns` are loaded in any case.
 template <PanelTraits t>
 LLM_INLINE void prepare(const LinearArgs& args, const ColumnPlace* places, i64 k0, i64 n, int columns, int tile_columns,
@@ -168,6 +222,12 @@ LLM_INLINE void prepare(const LinearArgs& args, const ColumnPlace* places, i64 k
   g.columns = columns;
   if constexpr (t.minimums == Minimums::PerBlock || t.minimums == Minimums::Per32)
     for (int c = 0; c < columns; ++c) sum_pairs<t.minimums>(places[c].act.sums + k0 / 16, n, g.sums[c]);
+  if constexpr (TileShape<t>::kFloats) {
+    g.q = g.packed;
+    g.stride = kSpan * TileShape<t>::kBytes;
+    for (int c = 0; c < columns; ++c) widen_to_bf16(places[c].act.q + k0, n, g.packed + c * g.stride);
+    return;
+  }
   if (args.act_rows == nullptr && columns == tile_columns) {
     g.q = places->act.q + k0;
     g.stride = static_cast<i64>(args.layout->row_bytes);
@@ -181,6 +241,15 @@ LLM_INLINE void prepare(const LinearArgs& args, const ColumnPlace* places, i64 k
 
 // --- items ---
 
+/// With the first plane.
+template <PanelTraits t, int sum, int act, int weights>
+LLM_INLINE void multiply_tiles() {
+  if constexpr (TileShape<t>::kFloats)
+    tiles::dot_bf16<sum, act, weights>();
+  else
+    tiles::dot<sum, act, weights, TileShape<t>::kPlanes>();
+}
+
 /// Multiplies step `s` of an item. Tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights.
 template <PanelTraits t, int s>
 LLM_INLINE void multiply_step(const Item& item, std::int32_t* sums) {
@@ -188,17 +257,16 @@ LLM_INLINE void multiply_step(const Item& item, std::int32_t* sums) {
   constexpr i64 kRowBytes = 4 * kPanelRows, kSumBytes = kPanelRows * sizeof(std::int32_t);
   constexpr int kAct = 4 + s % 2, kPair = Shape::kPlanes ? 0 : 2 * (s % 2);
   const int element = item.element + s * Shape::kStepElems;
-  const u8* w = item.panel->q[0] + i64{element} * kPanelRows;
+  const u8* w = item.panel->q[0] + i64{element} * Shape::kBytes * kPanelRows;
   if constexpr (!Shape::kWhole || s == 0 || (s == 1 && !Shape::kPlanes)) {
     tiles::zero<kPair>();
     tiles::zero<kPair + 1>();
   }
-  tiles::load<kAct>(item.group->q + element, item.group->stride);
-  constexpr bool kUnsigned = Shape::kPlanes;
+  tiles::load<kAct>(item.group->q + element * Shape::kBytes, item.group->stride);
   tiles::load<6>(w, kRowBytes);
-  tiles::dot<kPair, kAct, 6, kUnsigned>();
+  multiply_tiles<t, kPair, kAct, 6>();
   tiles::load<7>(w + 64, kRowBytes);
-  tiles::dot<kPair + 1, kAct, 7, kUnsigned>();
+  multiply_tiles<t, kPair + 1, kAct, 7>();
   if constexpr (Shape::kPlanes) {
     if constexpr (s == 0) {
       tiles::zero<2>();
@@ -276,9 +344,10 @@ LLM_INLINE void add_whole_block(const Item& item, const Factors<t>& f, const std
 /// The same for block `b` of an item of several.
 template <PanelTraits t, int b>
 LLM_INLINE void add_block(const Item& item, const Factors<t>& f, const std::int32_t* sums, int c, RowPair& acc) {
-  const F da = splat_f(item.group->places[c].act.scales[(item.k + b * t.block) / 32]);
+  const F da = splat_f(item.group->places[c].act.scales[(item.k + b * TileShape<t>::kStepElems) / 32]);
   repeat<2>([&](auto r) LLM_LAMBDA {
-    F y = mul(f.d[b].r[r], to_f(load(sums + b * kGroup * kPanelRows + r * kRegisterRows)));
+    const std::int32_t* at = sums + b * kGroup * kPanelRows + r * kRegisterRows;
+    F y = TileShape<t>::kFloats ? as_f(load(at)) : mul(f.d[b].r[r], to_f(load(at)));
     if constexpr (t.minimums == Minimums::PerBlock)
       y = fma(f.dm[b].r[r], splat_f(reinterpret_cast<const float*>(item.group->sums[c])[item.element / 32 + b]), y);
     acc.r[r] = fma(da, y, acc.r[r]);
@@ -344,7 +413,7 @@ LLM_INLINE void fetch(NextWeights& next) {
 
 template <class T>
 NextWeights next_weights(const LinearArgs& args, i64 row, i64 row_end, i64 k0, i64 items) {
-  constexpr i64 kPanelsRows = kPanels * kPanelRows;
+  constexpr i64 kPanelsRows = TileShape<T::traits>::kRows;
   const bool same_rows = k0 + kSpan < args.k;
   const i64 first = same_rows ? row : row + kPanelsRows, rest = row_end - first;
   if (rest <= 0) return {};
@@ -367,7 +436,7 @@ void multiply_span(const LinearArgs& args, i64 n_cols, i64 row, i64 row_end, i64
   const i64 groups = (n_cols + tile_columns - 1) / tile_columns;
   const i64 parts = (n + Shape::kItemElems - 1) / Shape::kItemElems;
   i64 panels = (row_end - row + kPanelRows - 1) / kPanelRows;
-  if (panels > kPanels) panels = kPanels;
+  if (panels > Shape::kPanels) panels = Shape::kPanels;
   NextWeights next = next_weights<T>(args, row, row_end, k0, groups * panels * parts);
   Item items[2];  ///< in turns
   int turn = 0;
@@ -389,7 +458,7 @@ void multiply_span(const LinearArgs& args, i64 n_cols, i64 row, i64 row_end, i64
                        .element = static_cast<int>(element),
                        .steps = static_cast<int>(steps < kSteps ? steps : kSteps),
                        .last = k0 + element + Shape::kItemElems >= args.k,
-                       .acc = s.acc[g][p]};
+                       .acc = s.acc[g * Shape::kPanels + p]};
         fetch(next);
         run<t>(items[turn], s.sums[turn], items[other], s.sums[other]);
         turn = other;
@@ -401,30 +470,43 @@ void multiply_span(const LinearArgs& args, i64 n_cols, i64 row, i64 row_end, i64
 
 /// Below these, unpacking in the order of tiles costs more than they save (docs/performance.md).
 template <class T>
-inline constexpr i64 kFewestColumns = T::traits.block == 16                                            ? 64
+inline constexpr i64 kFewestColumns = TileShape<T::traits>::kFloats                                    ? 33
                                       : TileShape<T::traits>::kWhole && !TileShape<T::traits>::kPlanes ? 6
                                                                                                        : 17;
 
-/// T: how the storage type is unpacked.
+/// The panels' rows over all of k. False: tiles would not give the right bits, and nothing was written.
 template <class T>
-void gemm_tiles(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
+bool multiply_panels(const LinearArgs& args, i64 n_cols, i64 row, i64 row_end, int tile_columns, TileScratch& s) {
+  using Shape = TileShape<T::traits>;
+  const u8* rows[Shape::kRows];  // missing rows repeat the last one and are not written
+  for (i64 r = 0; r < Shape::kRows; ++r) rows[r] = weight_row(args, row + r < row_end ? row + r : row_end - 1);
+  for (i64 k0 = 0; k0 < args.k; k0 += kSpan) {
+    const i64 n = args.k - k0 < kSpan ? args.k - k0 : kSpan;
+    for (int p = 0; p < Shape::kPanels && row + p * kPanelRows < row_end; ++p)
+      if (!unpack<T>(rows + p * kPanelRows, k0, n, s.panels[p])) return false;
+    multiply_span<T>(args, n_cols, row, row_end, k0, n, tile_columns, s);
+  }
+  return true;
+}
+
+/// T: how the storage type is unpacked; `base`: multiplies the rows that tiles cannot.
+template <class T>
+void gemm_tiles(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch, LinearFn base) {
+  using Shape = TileShape<T::traits>;
   auto& s = *reinterpret_cast<TileScratch*>(scratch);
   for (i64 c0 = 0; c0 < args.n_cols; c0 += kCallColumns) {
     const i64 n_cols = args.n_cols - c0 < kCallColumns ? args.n_cols - c0 : kCallColumns;
     const i64 groups = (n_cols + kGroup - 1) / kGroup;
     const int tile_columns = static_cast<int>((n_cols + groups - 1) / groups);  // as even as can be
-    for (i64 c = 0; c < n_cols; ++c) s.places[c] = {column(args, c0 + c), output(args, c0 + c)};
-    tiles::configure(TileShape<T::traits>::config(tile_columns));
-    for (i64 row = row_begin; row < row_end; row += kPanels * kPanelRows) {
-      const u8* rows[kPanels * kPanelRows];  // missing rows repeat the last one and are not written
-      for (i64 r = 0; r < kPanels * kPanelRows; ++r)
-        rows[r] = weight_row(args, row + r < row_end ? row + r : row_end - 1);
-      for (i64 k0 = 0; k0 < args.k; k0 += kSpan) {
-        const i64 n = args.k - k0 < kSpan ? args.k - k0 : kSpan;
-        for (int p = 0; p < kPanels && row + p * kPanelRows < row_end; ++p)
-          unpack<T>(rows + p * kPanelRows, k0, n, s.panels[p]);
-        multiply_span<T>(args, n_cols, row, row_end, k0, n, tile_columns, s);
-      }
+    const auto find_places = [&] {
+      for (i64 c = 0; c < n_cols; ++c) s.places[c] = {column(args, c0 + c), output(args, c0 + c)};
+    };
+    find_places();
+    tiles::configure(Shape::config(tile_columns));
+    for (i64 row = row_begin; row < row_end; row += Shape::kRows) {
+      if (multiply_panels<T>(args, n_cols, row, row_end, tile_columns, s) || c0 != 0) continue;
+      base(args, row, row + Shape::kRows < row_end ? row + Shape::kRows : row_end, scratch);
+      find_places();  // the scratch was used
     }
     tiles::release();
   }

@@ -70,6 +70,7 @@ struct TileWork {
   Ahead ahead;
   alignas(64) F acc[2 * kTileCols];
   alignas(64) V isum[2 * kTileCols];
+  alignas(64) F first[2 * kTileCols];             ///< terms of the first of two blocks under one scale of activations
   alignas(64) float edge[kTileCols][kPanelRows];  ///< outputs of a panel that has fewer rows
 };
 
@@ -337,19 +338,32 @@ template <PanelTraits t, int nc, Form form>
   Ahead ahead = work.ahead;
   F* acc = in_memory(work.acc);
   V* isum = in_memory(work.isum);
+  F* first = in_memory(work.first);
 #pragma GCC unroll 8
   for (int c = 0; c < nc; ++c) {
     acc[2 * c] = load_f(y[c] + row);
     acc[2 * c + 1] = load_f(y[c] + row + kWidth);
   }
   for (i64 b = 0; b < n / t.block; ++b) {
+    if constexpr (t.block == 16) {
+      const Sums<nc> sums = block_sums<t, nc, form>(p, row, cols, b, isum, ahead);
+      const F d0 = load_f(p.d + b * kPanelRows + row), d1 = load_f(p.d + b * kPanelRows + row + kWidth);
+#pragma GCC unroll 8
+      for (int c = 0; c < nc; ++c) {
+        first[2 * c] = mul(d0, to_f(sums.v[0][c]));
+        first[2 * c + 1] = mul(d1, to_f(sums.v[1][c]));
+      }
+      ++b;
+    }
     const Sums<nc> sums = block_sums<t, nc, form>(p, row, cols, b, isum, ahead);
     const float* d = p.d + b * kPanelRows + row;
     const float* dm = p.dm + b * kPanelRows + row;
     const F d0 = load_f(d), d1 = load_f(d + kWidth);
 #pragma GCC unroll 8
     for (int c = 0; c < nc; ++c) {
-      F y0 = mul(d0, to_f(sums.v[0][c])), y1 = mul(d1, to_f(sums.v[1][c]));
+      F y0 = to_f(sums.v[0][c]), y1 = to_f(sums.v[1][c]);
+      y0 = t.block == 16 ? fma(d0, y0, first[2 * c]) : mul(d0, y0);
+      y1 = t.block == 16 ? fma(d1, y1, first[2 * c + 1]) : mul(d1, y1);
       if constexpr (t.minimums == Minimums::PerBlock) {
         const F sum = splat_f(reinterpret_cast<const float*>(cols.sums[c])[b]);
         y0 = fma(load_f(dm), sum, y0);

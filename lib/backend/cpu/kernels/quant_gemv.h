@@ -172,16 +172,22 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std:
   while (place.block >= layout.blocks) place.block -= layout.blocks;
 }
 
-/// Adds up the terms of kWidth rows in the order of k; `share` neighbouring blocks have one scale.
+/// Adds up the terms of kWidth rows in the order of k; `share` neighbouring blocks have one scale (2: their number is
+/// even).
 template <int share>
 LLM_INLINE F add_terms(const float* terms, const float* d_act, i64 blocks) {
   F acc = zero_f();
   for (i64 j = 0; j < blocks; j += 4) {
     const Four x = load_rows([&](int row) LLM_LAMBDA { return terms + row * blocks + j; });
-    acc = fma(splat_f(d_act[j / share]), as_f(x.v[0]), acc);
-    if (j + 1 < blocks) acc = fma(splat_f(d_act[(j + 1) / share]), as_f(x.v[1]), acc);
-    if (j + 2 < blocks) acc = fma(splat_f(d_act[(j + 2) / share]), as_f(x.v[2]), acc);
-    if (j + 3 < blocks) acc = fma(splat_f(d_act[(j + 3) / share]), as_f(x.v[3]), acc);
+    if constexpr (share == 2) {
+      acc = fma(splat_f(d_act[j / 2]), add(as_f(x.v[0]), as_f(x.v[1])), acc);
+      if (j + 2 < blocks) acc = fma(splat_f(d_act[j / 2 + 1]), add(as_f(x.v[2]), as_f(x.v[3])), acc);
+      continue;
+    }
+    acc = fma(splat_f(d_act[j]), as_f(x.v[0]), acc);
+    if (j + 1 < blocks) acc = fma(splat_f(d_act[j + 1]), as_f(x.v[1]), acc);
+    if (j + 2 < blocks) acc = fma(splat_f(d_act[j + 2]), as_f(x.v[2]), acc);
+    if (j + 3 < blocks) acc = fma(splat_f(d_act[j + 3]), as_f(x.v[3]), acc);
   }
   return acc;
 }

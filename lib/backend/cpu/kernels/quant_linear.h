@@ -5,7 +5,7 @@
 //                     Q4_1, Q5_1: asum = sum a                    y = fma(m, float(asum), y)
 //   256 elements      isum = sum over sub-blocks of scale * sum q*a   y = d * float(isum)
 //                     with mins: msum = sum of min * sum a        y = fma(-dmin, float(msum), y)
-//   all               acc = fma(d_act, y, acc), acc = 0 at first
+//   all               acc = fma(d_act, y, acc), acc = 0 at first; of 16 elements y is the sum of two blocks' y
 //
 // with exact int32 sums (q after its offset). All instruction sets and all shapes do these float operations and no
 // others, so that their results are equal bit for bit. A block is what has one d and one d_act:
@@ -15,7 +15,7 @@
 //              IQ4_NL                kValuesIQ4[code]                      f16
 //              MXFP4                 kValuesE2M1[code]                     e8m0_half
 //              Q1_0 Q2_0             -1 1; -1 0 1 2                        f16, of 4 or 2 such blocks
-//   16         NVFP4                 kValuesE2M1[code]                     ue4m3_half; d_act is of two such blocks
+//   16         NVFP4                 kValuesE2M1[code]                     ue4m3_half, exact y; d_act is of two such blocks
 //   256        Q2_K .. Q6_K          of 2 to 6 bits               packed   f16
 //              IQ4_XS                kValuesIQ4[code]             s - 32   f16
 //              IQ2_XXS IQ2_XS IQ2_S  sign * row of the grid       2 s + 1  f16 / 8

@@ -21,7 +21,7 @@ namespace quant {
 /// `base`: the product of the set that this one is based on.
 template <class Stream, class Panel>
 void linear(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch, LinearFn base) {
-  if (args.n_cols >= kFewestColumns<Panel>) return gemm_tiles<Panel>(args, row_begin, row_end, scratch);
+  if (args.n_cols >= kFewestColumns<Panel>) return gemm_tiles<Panel>(args, row_begin, row_end, scratch, base);
   const StreamLayout<Stream, 1> layout(args.k);
   if (args.n_cols == 1 && can_stream(args, layout))
     return stream_columns<Stream, 1>(args, layout, row_begin, row_end, scratch);

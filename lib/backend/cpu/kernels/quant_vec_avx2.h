@@ -101,6 +101,7 @@ LLM_INLINE V narrow32(V a, V b) { return _mm256_permute4x64_epi64(pack32(a, b), 
 LLM_INLINE F to_f(V a) { return _mm256_cvtepi32_ps(a); }
 LLM_INLINE V bits(F a) { return _mm256_castps_si256(a); }
 LLM_INLINE F as_f(V a) { return _mm256_castsi256_ps(a); }
+LLM_INLINE F add(F a, F b) { return _mm256_add_ps(a, b); }
 LLM_INLINE F mul(F a, F b) { return _mm256_mul_ps(a, b); }
 LLM_INLINE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 LLM_INLINE F negate(F a) { return _mm256_xor_ps(a, _mm256_castsi256_ps(splat32(-0x7fffffff - 1))); }

@@ -97,6 +97,7 @@ LLM_INLINE V narrow32(V a, V b) {
 LLM_INLINE F to_f(V a) { return _mm512_cvtepi32_ps(a); }
 LLM_INLINE V bits(F a) { return _mm512_castps_si512(a); }
 LLM_INLINE F as_f(V a) { return _mm512_castsi512_ps(a); }
+LLM_INLINE F add(F a, F b) { return _mm512_add_ps(a, b); }
 LLM_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 LLM_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 LLM_INLINE F negate(F a) {

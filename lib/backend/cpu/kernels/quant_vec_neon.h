@@ -173,6 +173,7 @@ LLM_INLINE V splat_word(V words) {
 LLM_INLINE F to_f(V a) { return vcvtq_f32_s32(a); }
 LLM_INLINE V bits(F a) { return vreinterpretq_s32_f32(a); }
 LLM_INLINE F as_f(V a) { return vreinterpretq_f32_s32(a); }
+LLM_INLINE F add(F a, F b) { return vaddq_f32(a, b); }
 LLM_INLINE F mul(F a, F b) { return vmulq_f32(a, b); }
 LLM_INLINE F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
 LLM_INLINE F negate(F a) { return vnegq_f32(a); }
