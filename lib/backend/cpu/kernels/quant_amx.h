@@ -16,11 +16,12 @@
 
 namespace llm::cpu::LLM_ISA::quant {
 
-inline constexpr i64 kSpan = 256;         ///< elements of k that are unpacked at a time
-inline constexpr int kMostPanels = 4;     ///< a column's activations serve so many once they are in the first cache
+inline constexpr i64 kSpan = 256;  ///< elements of k that are unpacked at a time
+inline constexpr int kMostPanels = 4;
 inline constexpr int kGroup = 16;         ///< columns of a tile
 inline constexpr int kSteps = 4;          ///< of an item: so many blocks, or quarters of a block of 256
 inline constexpr i64 kCallColumns = 512;  ///< whose places and sums are kept at a time
+inline constexpr i64 kFewColumns = 256;
 inline constexpr int kRegisterRows = 16;
 
 struct Panel {
@@ -82,8 +83,9 @@ struct TileShape {
   static constexpr int kShift = !kPlanes ? 0 : kNarrow ? 3 : 8;
   static constexpr int kBytes = kFloats ? sizeof(BFloat16) : 1;  ///< of an element
   static constexpr int kStepBytes = kStepElems * kBytes;
-  static constexpr int kPanels = kFloats ? 4 : 2;  ///< more where activations are widened for them
-  static constexpr int kRows = kPanels * kPanelRows;
+  /// That are multiplied in turn. A column's activations serve all of them once they are in the first cache, which is
+  /// worth more where they are widened; few columns gain more if a panel is still there as well.
+  static constexpr int panels(i64 columns) { return kFloats ? 4 : columns <= kFewColumns ? 1 : 2; }
 
   static tiles::Config config(int columns) {
     tiles::Config c;
@@ -412,14 +414,13 @@ LLM_INLINE void fetch(NextWeights& next) {
 }
 
 template <class T>
-NextWeights next_weights(const LinearArgs& args, i64 row, i64 row_end, i64 k0, i64 items) {
-  constexpr i64 kPanelsRows = TileShape<T::traits>::kRows;
+NextWeights next_weights(const LinearArgs& args, i64 row, i64 panels_rows, i64 row_end, i64 k0, i64 items) {
   const bool same_rows = k0 + kSpan < args.k;
-  const i64 first = same_rows ? row : row + kPanelsRows, rest = row_end - first;
+  const i64 first = same_rows ? row : row + panels_rows, rest = row_end - first;
   if (rest <= 0) return {};
   const i64 k = same_rows ? k0 + kSpan : 0, n = args.k - k < kSpan ? args.k - k : kSpan;
   constexpr i64 kElems = i64{T::traits.block} * T::kParts;  // of a block of the file
-  const int rows = static_cast<int>(rest < kPanelsRows ? rest : kPanelsRows);
+  const int rows = static_cast<int>(rest < panels_rows ? rest : panels_rows);
   return {.first = weight_row(args, first) + k / kElems * T::kBytes,
           .row_bytes = static_cast<i64>(args.w_row_bytes),
           .span_bytes = n / kElems * T::kBytes,
@@ -429,15 +430,13 @@ NextWeights next_weights(const LinearArgs& args, i64 row, i64 row_end, i64 k0, i
 
 /// Columns [0, n_cols) of the table with the panels' rows over elements [k0, k0 + n).
 template <class T>
-void multiply_span(const LinearArgs& args, i64 n_cols, i64 row, i64 row_end, i64 k0, i64 n, int tile_columns,
-                   TileScratch& s) {
+void multiply_span(const LinearArgs& args, i64 n_cols, i64 row, i64 panels, i64 row_end, i64 k0, i64 n,
+                   int tile_columns, TileScratch& s) {
   constexpr PanelTraits t = T::traits;
   using Shape = TileShape<t>;
   const i64 groups = (n_cols + tile_columns - 1) / tile_columns;
   const i64 parts = (n + Shape::kItemElems - 1) / Shape::kItemElems;
-  i64 panels = (row_end - row + kPanelRows - 1) / kPanelRows;
-  if (panels > Shape::kPanels) panels = Shape::kPanels;
-  NextWeights next = next_weights<T>(args, row, row_end, k0, groups * panels * parts);
+  NextWeights next = next_weights<T>(args, row, panels * kPanelRows, row_end, k0, groups * panels * parts);
   Item items[2];  ///< in turns
   int turn = 0;
   for (i64 g = 0; g < groups; ++g) {
@@ -445,7 +444,7 @@ void multiply_span(const LinearArgs& args, i64 n_cols, i64 row, i64 row_end, i64
     Group& group = s.groups[g % 2];
     prepare<t>(args, s.places + c0, k0, n, static_cast<int>(left < tile_columns ? left : tile_columns), tile_columns,
                group);
-    for (i64 p = 0; p < panels; ++p) {
+    for (i64 p = 0; p < panels && row + p * kPanelRows < row_end; ++p) {
       const i64 first_row = row + p * kPanelRows, rows = row_end - first_row;
       for (i64 part = 0; part < parts; ++part) {
         const i64 element = part * Shape::kItemElems, steps = (n - element) / Shape::kStepElems;
@@ -458,7 +457,7 @@ void multiply_span(const LinearArgs& args, i64 n_cols, i64 row, i64 row_end, i64
                        .element = static_cast<int>(element),
                        .steps = static_cast<int>(steps < kSteps ? steps : kSteps),
                        .last = k0 + element + Shape::kItemElems >= args.k,
-                       .acc = s.acc[g * Shape::kPanels + p]};
+                       .acc = s.acc[g * panels + p]};
         fetch(next);
         run<t>(items[turn], s.sums[turn], items[other], s.sums[other]);
         turn = other;
@@ -470,21 +469,24 @@ void multiply_span(const LinearArgs& args, i64 n_cols, i64 row, i64 row_end, i64
 
 /// Below these, unpacking in the order of tiles costs more than they save (docs/performance.md).
 template <class T>
-inline constexpr i64 kFewestColumns = TileShape<T::traits>::kFloats                                    ? 33
-                                      : TileShape<T::traits>::kWhole && !TileShape<T::traits>::kPlanes ? 6
-                                                                                                       : 17;
+constexpr i64 fewest_columns() {
+  using Shape = TileShape<T::traits>;
+  if (Shape::kFloats) return 33;
+  if (!Shape::kWhole) return T::traits.max_abs < 128 ? 12 : 17;
+  return !Shape::kPlanes ? 6 : Shape::kNarrow ? 9 : 11;
+}
 
 /// The panels' rows over all of k. False: tiles would not give the right bits, and nothing was written.
 template <class T>
-bool multiply_panels(const LinearArgs& args, i64 n_cols, i64 row, i64 row_end, int tile_columns, TileScratch& s) {
-  using Shape = TileShape<T::traits>;
-  const u8* rows[Shape::kRows];  // missing rows repeat the last one and are not written
-  for (i64 r = 0; r < Shape::kRows; ++r) rows[r] = weight_row(args, row + r < row_end ? row + r : row_end - 1);
+bool multiply_panels(const LinearArgs& args, i64 n_cols, i64 row, i64 panels, i64 row_end, int tile_columns,
+                     TileScratch& s) {
+  const u8* rows[kMostPanels * kPanelRows];  // missing rows repeat the last one and are not written
+  for (i64 r = 0; r < panels * kPanelRows; ++r) rows[r] = weight_row(args, row + r < row_end ? row + r : row_end - 1);
   for (i64 k0 = 0; k0 < args.k; k0 += kSpan) {
     const i64 n = args.k - k0 < kSpan ? args.k - k0 : kSpan;
-    for (int p = 0; p < Shape::kPanels && row + p * kPanelRows < row_end; ++p)
+    for (int p = 0; p < panels && row + p * kPanelRows < row_end; ++p)
       if (!unpack<T>(rows + p * kPanelRows, k0, n, s.panels[p])) return false;
-    multiply_span<T>(args, n_cols, row, row_end, k0, n, tile_columns, s);
+    multiply_span<T>(args, n_cols, row, panels, row_end, k0, n, tile_columns, s);
   }
   return true;
 }
@@ -496,16 +498,17 @@ void gemm_tiles(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* s
   auto& s = *reinterpret_cast<TileScratch*>(scratch);
   for (i64 c0 = 0; c0 < args.n_cols; c0 += kCallColumns) {
     const i64 n_cols = args.n_cols - c0 < kCallColumns ? args.n_cols - c0 : kCallColumns;
-    const i64 groups = (n_cols + kGroup - 1) / kGroup;
+    const i64 groups = (n_cols + kGroup - 1) / kGroup, panels = Shape::panels(n_cols);
     const int tile_columns = static_cast<int>((n_cols + groups - 1) / groups);  // as even as can be
     const auto find_places = [&] {
       for (i64 c = 0; c < n_cols; ++c) s.places[c] = {column(args, c0 + c), output(args, c0 + c)};
     };
     find_places();
     tiles::configure(Shape::config(tile_columns));
-    for (i64 row = row_begin; row < row_end; row += Shape::kRows) {
-      if (multiply_panels<T>(args, n_cols, row, row_end, tile_columns, s) || c0 != 0) continue;
-      base(args, row, row + Shape::kRows < row_end ? row + Shape::kRows : row_end, scratch);
+    for (i64 row = row_begin; row < row_end; row += panels * kPanelRows) {
+      if (multiply_panels<T>(args, n_cols, row, panels, row_end, tile_columns, s) || c0 != 0) continue;
+      const i64 end = row + panels * kPanelRows;
+      base(args, row, end < row_end ? end : row_end, scratch);
       find_places();  // the scratch was used
     }
     tiles::release();

@@ -15,7 +15,7 @@
 //              IQ4_NL                kValuesIQ4[code]                      f16
 //              MXFP4                 kValuesE2M1[code]                     e8m0_half
 //              Q1_0 Q2_0             -1 1; -1 0 1 2                        f16, of 4 or 2 such blocks
-//   16         NVFP4                 kValuesE2M1[code]                     ue4m3_half, exact y; d_act is of two such blocks
+//   16         NVFP4                 kValuesE2M1[code]                     ue4m3_half: exact y; d_act is of two of them
 //   256        Q2_K .. Q6_K          of 2 to 6 bits               packed   f16
 //              IQ4_XS                kValuesIQ4[code]             s - 32   f16
 //              IQ2_XXS IQ2_XS IQ2_S  sign * row of the grid       2 s + 1  f16 / 8

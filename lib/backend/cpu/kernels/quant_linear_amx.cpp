@@ -1,5 +1,6 @@
 // Every quantised type for the set amx: many columns by tiles, one as a stream that is fetched into the second cache, a
-// few as in the base. Compiled for that set alone.
+// few as in the base; of types with rows of a grid up to four are a stream, since they are gathered here. Compiled for
+// that set alone.
 #include "backend/cpu/kernels/quant_amx.h"
 #include "backend/cpu/kernels/quant_gemv.h"
 #include "backend/cpu/kernels/quant_linear.h"
@@ -18,26 +19,39 @@ LLM_QUANT_TYPES(LLM_DECLARE_LINEAR)
 namespace LLM_ISA {
 namespace quant {
 
-/// `base`: the product of the set that this one is based on.
-template <class Stream, class Panel>
+/// At most nc columns as a stream, unless there are more.
+template <class Stream, int nc>
+bool stream(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
+  if constexpr (nc > 1)
+    if (args.n_cols < nc) return stream<Stream, nc - 1>(args, row_begin, row_end, scratch);
+  const StreamLayout<Stream, nc> layout(args.k);
+  if (args.n_cols != nc || !can_stream(args, layout)) return false;
+  stream_columns<Stream, nc>(args, layout, row_begin, row_end, scratch);
+  return true;
+}
+
+/// Up to nc columns are a stream, `fewest` or more are multiplied by tiles; `base`: the product of the set that this
+/// one is based on.
+template <class Stream, class Panel, int nc = 1, i64 fewest = fewest_columns<Panel>()>
 void linear(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch, LinearFn base) {
-  if (args.n_cols >= kFewestColumns<Panel>) return gemm_tiles<Panel>(args, row_begin, row_end, scratch, base);
-  const StreamLayout<Stream, 1> layout(args.k);
-  if (args.n_cols == 1 && can_stream(args, layout))
-    return stream_columns<Stream, 1>(args, layout, row_begin, row_end, scratch);
+  if (stream<Stream, nc>(args, row_begin, row_end, scratch)) return;
+  if (args.n_cols >= fewest) return gemm_tiles<Panel>(args, row_begin, row_end, scratch, base);
   base(args, row_begin, row_end, scratch);
 }
 
 }  // namespace quant
 
-/// Defines linear_<name>: `stream` and `panel` of namespace quant.
-#define LLM_DEFINE_LINEAR(name, stream, panel)                                                                   \
+/// Defines linear_<name>: `stream` and `panel` of namespace quant, and what else linear() is to know.
+#define LLM_DEFINE_LINEAR(name, stream, ...)                                                                     \
   void linear_##name(const LinearArgs& args, std::int64_t row_begin, std::int64_t row_end, std::byte* scratch) { \
-    quant::linear<quant::stream, quant::panel>(args, row_begin, row_end, scratch, avx512::linear_##name);        \
+    quant::linear<quant::stream, quant::__VA_ARGS__>(args, row_begin, row_end, scratch, avx512::linear_##name);  \
   }
 /// The same for a type that is unpacked by pieces.
 #define LLM_DEFINE_LINEAR_PIECES(name, weights) \
   LLM_DEFINE_LINEAR(name, StreamOf<quant::weights>, PanelOf<quant::weights>)
+/// And with rows of a grid, by tiles from so many columns on.
+#define LLM_DEFINE_LINEAR_GRID(name, weights, fewest) \
+  LLM_DEFINE_LINEAR(name, StreamOf<quant::weights>, PanelOf<quant::weights>, 4, fewest)
 
 LLM_DEFINE_LINEAR(q4_0, StreamQ4_0, PanelQ4_0)
 LLM_DEFINE_LINEAR(q4_1, StreamQ4_1, PanelQ4_1)
@@ -57,13 +71,13 @@ LLM_DEFINE_LINEAR_PIECES(q1_0, WeightsQ1_0)
 LLM_DEFINE_LINEAR_PIECES(q2_0, WeightsQ2_0)
 LLM_DEFINE_LINEAR_PIECES(tq1_0, WeightsTQ1_0)
 LLM_DEFINE_LINEAR_PIECES(tq2_0, WeightsTQ2_0)
-LLM_DEFINE_LINEAR_PIECES(iq1_s, WeightsIQ1_S)
-LLM_DEFINE_LINEAR_PIECES(iq1_m, WeightsIQ1_M)
-LLM_DEFINE_LINEAR_PIECES(iq2_xxs, WeightsIQ2_XXS)
-LLM_DEFINE_LINEAR_PIECES(iq2_xs, WeightsIQ2_XS)
-LLM_DEFINE_LINEAR_PIECES(iq2_s, WeightsIQ2_S)
-LLM_DEFINE_LINEAR_PIECES(iq3_xxs, WeightsIQ3_XXS)
-LLM_DEFINE_LINEAR_PIECES(iq3_s, WeightsIQ3_S)
+LLM_DEFINE_LINEAR_GRID(iq1_s, WeightsIQ1_S, 8)
+LLM_DEFINE_LINEAR_GRID(iq1_m, WeightsIQ1_M, 6)
+LLM_DEFINE_LINEAR_GRID(iq2_xxs, WeightsIQ2_XXS, 13)
+LLM_DEFINE_LINEAR_GRID(iq2_xs, WeightsIQ2_XS, 6)
+LLM_DEFINE_LINEAR_GRID(iq2_s, WeightsIQ2_S, 6)
+LLM_DEFINE_LINEAR_GRID(iq3_xxs, WeightsIQ3_XXS, 9)
+LLM_DEFINE_LINEAR_GRID(iq3_s, WeightsIQ3_S, 5)
 
 }  // namespace LLM_ISA
 }  // namespace llm::cpu
