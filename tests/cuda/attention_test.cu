@@ -350,6 +350,33 @@ TEST_CASE("plans of attention fit their device") {
   }
 }
 
+TEST_CASE("a token's heads are spread over multiprocessors that are free") {
+  cuda::AttendWork work{.group = 8,
+                        .kv_heads = 4,
+                        .k_row_bytes = 256,
+                        .v_row_bytes = 256,
+                        .widest_head = 128,
+                        .tokens = 1,
+                        .max_positions = 4096,
+                        .multiprocessors = 132,
+                        .shared_limit = 232448};
+  const cuda::AttendPlan spread = cuda::plan_attend_by_tensor_cores(work);
+  CHECK(spread.head_tiles == 2);
+  CHECK(spread.tile_heads == 4);
+  CHECK(spread.pairs == 8);
+  CHECK(spread.splits == 16);
+  work.max_positions = 4097;  // one stripe more
+  const cuda::AttendPlan together = cuda::plan_attend_by_tensor_cores(work);
+  CHECK(together.head_tiles == 1);
+  CHECK(together.tile_heads == 8);
+  CHECK(together.stripes == spread.stripes);  // or bits would depend on it
+  work.max_positions = 256;
+  work.tokens = 16;
+  CHECK(cuda::plan_attend_by_tensor_cores(work).head_tiles == 2);
+  work.tokens = 17;
+  CHECK(cuda::plan_attend_by_tensor_cores(work).head_tiles == 1);
+}
+
 TEST_CASE("what a cache cannot be is refused in words") {
   CHECK(cuda::cache_refusal(DType::F16, DType::Q8_0, 128, 128) == nullptr);
   CHECK(cuda::cache_refusal(DType::F32, DType::BF16, 5, 7) == nullptr);
@@ -493,9 +520,12 @@ TEST_CASE("attention equals its definition: deep") {
 
 TEST_CASE("a token's bits depend neither on the step around it nor on how its keys are divided") {
   if (no_device()) return;
-  const std::vector<int> lengths = {100, 256, 700, 9000};
-  for (const DType type : {DType::F16, DType::Q8_0}) {
-    const HeadShape shape{16, 4, 128, 128};
+  // 4 heads of a CTA; then 8, which one token of at most 4,096 positions has in two CTAs of 4.
+  const std::vector<std::pair<HeadShape, std::vector<int>>> scenes = {{{16, 4, 128, 128}, {100, 256, 700, 9000}},
+                                                                      {{32, 4, 128, 128}, {100, 256, 700, 4000}}};
+  for (const auto& [type, scene] : {std::pair{DType::F16, 0}, {DType::Q8_0, 0}, {DType::F16, 1}, {DType::Q8_0, 1}}) {
+    const auto& [shape, lengths] = scenes[static_cast<std::size_t>(scene)];
+    INFO(name(type) << ", " << shape.heads << " heads");
     const Scene s(shape, type, type, lengths, 51);
     const Scene vast(shape, type, type, lengths, 51, 1 << 17);  // partial results of all its chunks would be too many
     std::vector<Token> tokens;

@@ -127,6 +127,7 @@ AttendArgs arguments_of(const float* q, float* y, const CacheView& c, const Atte
   a.kv_heads = c.kv_heads;
   a.group = s.heads / c.kv_heads;
   a.head_tiles = p.head_tiles;
+  a.tile_group = (a.group + p.head_tiles - 1) / p.head_tiles;
   a.head_dim_k = c.head_dim_k;
   a.head_dim_v = c.head_dim_v;
   a.k_row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);

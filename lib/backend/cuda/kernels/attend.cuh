@@ -117,17 +117,30 @@ LLM_HOST_DEVICE constexpr int most_tiles(bool quantized, int dims) {
   return quantized ? 10 : 24 * 1024 / (kTileKeys * dims * 2);
 }
 
+/// 8 heads of a CTA become two CTAs of 4 each where no stripe of a context waits for a multiprocessor then: from its
+/// start to its results a CTA has half of the work, with warps to spare for the token's own key and value. Each reads
+/// all keys and values.
+inline void use_free_multiprocessors(AttendPlan& p, const AttendWork& w) {
+  const std::int64_t chunks = (w.max_positions + kChunkKeys - 1) / kChunkKeys;
+  if (p.tile_heads < 8 || 2 * p.pairs * (chunks < p.stripes ? chunks : p.stripes) > w.multiprocessors) return;
+  p.tile_heads = 4;
+  p.head_tiles *= 2;
+  p.pairs *= 2;
+}
+
 /// By tensor cores: keys and values of one type, of 16 bits or quantised to 8; heads of 64, 128 or 256.
 /// AttendPlan::tiles is 0 where the device has too little shared memory.
 inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
   AttendPlan p;
   spread_heads(p, w);
   if (p.tile_heads < 4) p.tile_heads = 4;
+  const bool quantized = w.k_row_bytes != p.lanes * 16;
+  p.stripes = stripes_for(w.kv_heads * p.head_tiles, quantized && p.sums() <= 512 ? 256 : 128);
+  use_free_multiprocessors(p, w);
   // Of 16 bits: one CTA to a multiprocessor with more than a chunk on its way, or two where that many would leave a
   // fifth of the multiprocessors idle or wait for their turn, and two fit. Quantised rows are more work for their
   // bytes: two wherever they fit.
-  const int plain_row = p.lanes * 16;
-  const bool quantized = w.k_row_bytes != plain_row, two_fit = p.sums() <= 512;
+  const bool two_fit = p.sums() <= 512;
   const int most = most_tiles(quantized, p.lanes * 8);
   const std::int64_t alone = p.pairs > 0 ? w.multiprocessors / p.pairs * p.pairs : w.multiprocessors;  // at work
   const bool two = two_fit && (quantized || 5 * alone < 4 * w.multiprocessors);
@@ -135,7 +148,6 @@ inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
   p.tiles = two ? most / 2 : most;
   if (p.shared_bytes() > w.shared_limit && !quantized) p.tiles = most / 2;
   if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
-  p.stripes = stripes_for(w.kv_heads * p.head_tiles, quantized && two_fit ? 256 : 128);
   divide_keys(p, w, two ? 2 * w.multiprocessors : w.multiprocessors);
   return p;
 }

@@ -33,12 +33,28 @@ template <CacheSource kSource, int kDims, int kHeads>
 using TilesOf = std::conditional_t<kSource == CacheSource::Q8_0, QuantizedTiles<kDims, kHeads>,
                                    PlainTiles<kSource == CacheSource::BF16, kDims, kHeads>>;
 
+constexpr int kKeyWarp = kWarps - 1, kValueWarp = kWarps - 2;  ///< that bring those of the token into the cache
+
 /// CTAs that a multiprocessor has shared memory for.
 template <CacheSource kSource, int kDims, int kHeads, int kTiles>
 constexpr int kHalvesPerMultiprocessor = kWarps*(kTiles* TilesOf<kSource, kDims, kHeads>::kTileBytes +
                                                  4 * kHeads * kDims) <= 112 * 1024
                                              ? 2
                                              : 1;
+
+/// What turning heads needs and no kernel of the step writes: asked for first, before the token's position is known.
+template <int kDims>
+struct BeforeHeads {
+  BlockPart norm_q, norm_k;
+  int slot = 0;
+  __device__ __forceinline__ BeforeHeads(const RawHeads& raw, int token, bool has_key) : norm_q{}, norm_k{} {
+    if (raw.k == nullptr) return;
+    slot = __ldcg(raw.slots + token);
+    if (raw.norm_q == nullptr) return;
+    norm_q = load_part(raw.norm_q, 0, kDims, true);
+    if (has_key) norm_k = load_part(raw.norm_k, 0, kDims, true);
+  }
+};
 
 template <CacheSource kSource, int kDims, int kHeads, int kTiles>
 class AttendHalves {
@@ -52,13 +68,11 @@ class AttendHalves {
   static constexpr int kColumns = Tiles::kColumns, kSteps = Tiles::kSteps;
   static constexpr int kParts = Parts<kBFloat16>::kCount;
   static constexpr int kQueryWords = kDims / 2 + 4;  ///< of a part; columns lie in different banks
-  static constexpr int kKeyWarp = kWarps - 1,
-                       kValueWarp = kWarps - 2;  ///< that bring those of the token into the cache
   static_assert(kTiles >= 3 && kHeads * kParts * kQueryWords + kWarps * kDims <= kWarps * kSums);
 
  public:
   __device__ __forceinline__ AttendHalves(const AttendArgs& args, unsigned char* shared, int token, int position,
-                                          int sequence)
+                                          int sequence, const BeforeHeads<kDims>& before)
       : a(args),
         keys(position, args.window, args.stripes),
         table(args.block_table + static_cast<std::int64_t>(sequence) * args.table_stride),
@@ -72,10 +86,17 @@ class AttendHalves {
         stats(sums + kWarps * kSums),
         factors(stats + kWarps * 2 * kHeads),
         fresh(reinterpret_cast<unsigned char*>(factors + kHeads + 4)),
-        results(args, keys, token, 0, reinterpret_cast<int*>(factors + kHeads)) {}
+        results(args, keys, token, 0, reinterpret_cast<int*>(factors + kHeads)),
+        before(before) {}
 
   /// Up to the first access to what earlier kernels of the step write: keys and values from position `first_written`.
   __device__ __forceinline__ void prepare(int first_written) {
+    if (kSource != CacheSource::Q8_0 && a.raw.k != nullptr) {
+      const int last = keys.stripe_of(keys.chunks - 1);
+      appends = (a.splits == 1 ? 0 : last % a.splits) == split;
+      first_head = results.first_head();
+      n_heads = results.n_heads();
+    }
     reading = 0;
     replacing = 0;
     begun = 0;
@@ -215,25 +236,15 @@ class AttendHalves {
 #pragma unroll
     for (int i = 0; i < kDims / 32; ++i) x[i] = warp < results.n_heads() ? __ldcg(q + i * 32) : 0.0f;
   }
-  /// A head that has to be turned, and what turns it: all that a warp asks for before any of it is there.
-  struct RawHead {
-    BlockPart x, norm;
-    __device__ __forceinline__ void ask(const float* from, const float* norm_weights) {
-      x = load_fresh_part(from, 0, kDims);
-      if (norm_weights != nullptr) norm = load_part(norm_weights, 0, kDims, true);
-    }
-  };
   /// Of a warp's head; and the token's key and value, by the CTA that they are the last of. Whoever has a query and the
   /// key turns both by the same code, which has to be fetched.
-  __device__ __forceinline__ void turn_heads(float (&x)[kDims / 32]) const {
+  __device__ __forceinline__ void turn_heads(float (&x)[kDims / 32]) {
     const RawHeads& raw = a.raw;
-    const bool has_query = warp < results.n_heads();
-    const bool appends = keys.stripe_of(keys.chunks - 1) % a.splits == split, has_key = appends && warp == kKeyWarp;
-    const std::int64_t of_token = (static_cast<std::int64_t>(token) * a.kv_heads + kv_head) * kDims;
-    RawHead next, query{};
-    if (has_key) next.ask(raw.k + of_token, raw.norm_k);
-    if (has_query)
-      query.ask(a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head() + warp) * kDims, raw.norm_q);
+    const bool has_query = warp < n_heads, has_key = appends && warp == kKeyWarp;
+    const int of_token = (token * a.kv_heads + kv_head) * kDims;
+    BlockPart next, query{};
+    if (has_key) next = load_fresh_part(raw.k + of_token, 0, kDims);
+    if (has_query) query = load_fresh_part(a.q + (token * a.heads + first_head + warp) * kDims, 0, kDims);
     const Angles<kDims> angles(raw.table + static_cast<std::int64_t>(token) * raw.turn.n_rot, raw.turn);
 #pragma unroll
     for (int i = 0; i < kDims / 32; ++i) x[i] = 0;
@@ -247,7 +258,7 @@ class AttendHalves {
 #pragma unroll 1
     for (int head = has_key ? 0 : 1; head < (has_query ? 2 : 1); ++head) {
       if (head == 1) next = query;
-      turn(next, angles);
+      turn(next, head == 0 ? before.norm_k : before.norm_q, angles);
 #pragma unroll
       for (int i = 0; i < kDims / 32; ++i) x[i] = row[i * 32 + lane];
       if (head == 0) append_head(x, reinterpret_cast<Element*>(fresh), raw.keys);
@@ -260,7 +271,7 @@ class AttendHalves {
   /// A lane's elements of the token's key or value into its place in a tile and into the cache.
   __device__ __forceinline__ void append_head(const float (&x)[kDims / 32], Element* in_tile,
                                               unsigned char* cache) const {
-    const int slot = __ldcg(a.raw.slots + token);
+    const int slot = before.slot;
     auto* const in_cache =
         reinterpret_cast<Element*>(cache) +
         ((std::int64_t{slot / kCacheBlock} * a.kv_heads + kv_head) * kCacheBlock + slot % kCacheBlock) * kDims;
@@ -284,8 +295,9 @@ class AttendHalves {
   /// A warp's place for a head, behind the queries.
   __device__ __forceinline__ float* raw_row() const { return sums + kHeads * kParts * kQueryWords + warp * kDims; }
   /// Into the warp's row.
-  __device__ __forceinline__ void turn(const RawHead& head, const Angles<kDims>& angles) const {
-    const BlockPart x = a.raw.norm_k == nullptr ? head.x : normed_head(head.x, head.norm, kDims, a.raw.eps);
+  __device__ __forceinline__ void turn(const BlockPart& head, const BlockPart& norm,
+                                       const Angles<kDims>& angles) const {
+    const BlockPart x = a.raw.norm_k == nullptr ? head : normed_head(head, norm, kDims, a.raw.eps);
     float* const row = raw_row();
     __syncwarp();  // the row has been read
     rotate(x, kDims, angles, a.raw.turn, row, [=](int i, float y) { row[i] = y; });
@@ -301,7 +313,7 @@ class AttendHalves {
         if (kSource == CacheSource::Q8_0 && a.round_query) x[i] = round_q8x32(x[i]);
         bits = max(bits, __float_as_int(x[i]) & 0x7fffffff);
       }
-      for (int offset = 16; offset > 0; offset /= 2) bits = max(bits, __shfl_xor_sync(kAll, bits, offset));
+      bits = __reduce_max_sync(kAll, bits);
       const int power = bits < 0x7f800000 ? query_power(bits >> 23) : 0;
       const float up = __int_as_float((127 + power) << 23), down = __int_as_float((127 - power) << 23);
 #pragma unroll
@@ -449,6 +461,10 @@ class AttendHalves {
   Results results;
   Cursor cursor;
   int reading, replacing, begun;  ///< tiles of the ring
+  const BeforeHeads<kDims>& before;
+  // Of RawHeads.
+  int first_head, n_heads;
+  bool appends;  ///< the token's key and value are this CTA's last
 };
 
 /// The first position of a sequence that is copied and whose key and value this step writes: its tokens' lowest. 0
@@ -476,11 +492,12 @@ __global__ void __launch_bounds__(kThreads, (kHalvesPerMultiprocessor<kSource, k
   // The step's data was copied before its first kernel, and so was all of the cache but the rows of its own tokens.
   const int token = static_cast<int>(blockIdx.z);
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
+  const BeforeHeads<kDims> before(a.raw, token, threadIdx.x / 32 == kKeyWarp);
   if (sequence < 0) {
     wait_for_previous();
     return;
   }
-  AttendHalves<kSource, kDims, kHeads, kTiles> attend(a, dynamic_shared(), token, position, sequence);
+  AttendHalves<kSource, kDims, kHeads, kTiles> attend(a, dynamic_shared(), token, position, sequence, before);
   attend.prepare(first_written_position(a, position, sequence));
   wait_for_previous();
   attend.run();

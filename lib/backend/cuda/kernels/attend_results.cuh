@@ -35,6 +35,7 @@ struct AttendArgs {
   DType k_type, v_type;
   int table_stride;
   int heads, kv_heads, group, head_tiles;
+  int tile_group;  ///< heads of a group in each of its head tiles but the last
   int head_dim_k, head_dim_v, k_row_bytes, v_row_bytes;
   int stage_rows, stage_bytes;
   int window;
@@ -141,13 +142,11 @@ class AttendResults {
   // --- heads: recomputed where they are needed, since registers are short ---
 
   __device__ __forceinline__ int heads_before() const {  // in the KV head's group
-    const int most = (a.group + a.head_tiles - 1) / a.head_tiles;
-    return static_cast<int>(blockIdx.y) % a.head_tiles * most + skipped_heads;
+    return (static_cast<int>(blockIdx.y) - kv_head * a.head_tiles) * a.tile_group + skipped_heads;
   }
   __device__ __forceinline__ int first_head() const { return kv_head * a.group + heads_before(); }
   __device__ __forceinline__ int n_heads() const {
-    const int most = (a.group + a.head_tiles - 1) / a.head_tiles;
-    return min(kHeads, min(most - skipped_heads, a.group - heads_before()));
+    return min(kHeads, min(a.tile_group - skipped_heads, a.group - heads_before()));
   }
 
  private:
@@ -239,7 +238,7 @@ class AttendResults {
     float* const to = a.y + (static_cast<std::int64_t>(token) * a.heads + first_head() + head) * a.head_dim_v + d;
 #pragma unroll
     for (int i = 0; i < kOwned; ++i) {
-      if (d + i < a.head_dim_v) to[i] = whole.sums[i] / whole.total;
+      if (d + i < a.head_dim_v) to[i] = quotient(whole.sums[i], whole.total);
     }
   }
 

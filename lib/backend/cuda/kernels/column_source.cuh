@@ -7,6 +7,8 @@
 // would be as much.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/forms.cuh"
 #include "backend/cuda/kernels/launch.cuh"
@@ -27,7 +29,7 @@ LLM_HOST_DEVICE int made_code_offset(int lane) {
 /// A block's codes, scales and sums into the places of a column of ring_x.cuh. Called by whole warps.
 template <ActFormat format, int kSums>
 struct StoreCodes {
-  static constexpr int kAhead = 4;  ///< blocks that a warp asks for at once
+  using Codes = std::conditional_t<format == ActFormat::Q8x256, CodesOf256, CodesOf32>;
   std::byte *codes, *scales, *sums;
 
   __device__ __forceinline__ StoreCodes(std::byte* to, const ColumnsPlaces<format, kSums>& places, int column)
@@ -35,26 +37,37 @@ struct StoreCodes {
         scales(to + places.scales() + column * places.scales_stride()),
         sums(to + places.sums() + column * places.sums_stride()) {}
 
-  __device__ __forceinline__ void operator()(int block, const BlockPart& v) const {
+  /// Block block[i] of column to[i] where `exists[i]`: their ways are long, and go side by side.
+  template <int N>
+  static __device__ __forceinline__ void put(const StoreCodes (&to)[N], const int (&block)[N], const bool (&exists)[N],
+                                             const BlockPart (&v)[N]) {
+    Codes made[N];
+    unsigned word[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) made[i] = Codes(v[i]);
+    if constexpr (kSums > 0) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) word[i] = made[i].sums_word();
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (exists[i]) to[i].store(block[i], made[i], kSums > 0 ? word[i] : 0);
+  }
+
+ private:
+  __device__ __forceinline__ void store(int block, const Codes& made, unsigned word_of_sums) const {
     std::byte* const at = codes + block * kBlockK + made_code_offset(lane_id());
-    const auto store_codes = [&](unsigned low, unsigned high) {
-      *reinterpret_cast<unsigned*>(at) = low;
-      *reinterpret_cast<unsigned*>(at + kBlockK / 2) = high;
-    };
+    *reinterpret_cast<unsigned*>(at) = made.low;
+    *reinterpret_cast<unsigned*>(at + kBlockK / 2) = made.high;
     if constexpr (format == ActFormat::Q8x256) {
-      const CodesOf256 made(v);
-      store_codes(made.low, made.high);
       if (lane_id() == 0) *reinterpret_cast<float*>(scales + 4 * block) = made.scale;
       if constexpr (kSums > 0) {
         constexpr int kFirst =
             (kSums == 32 ? offsetof(ColumnBlock, low16) : offsetof(ColumnBlock, low32)) / sizeof(unsigned);
-        const unsigned word_of_sums = made.sums_word();
         const int word = lane_id() - kFirst;
         if (word >= 0 && word < kSums / 4) *reinterpret_cast<unsigned*>(sums + kSums * block + 4 * word) = word_of_sums;
       }
     } else {
-      const CodesOf32 made(v);
-      store_codes(made.low, made.high);
       if (lane_id() % 8 != 0) return;
       auto* const of_steps = reinterpret_cast<float*>(scales) + block * kSteps + lane_id() / 8;
       of_steps[0] = made.low_scale;
@@ -65,114 +78,119 @@ struct StoreCodes {
 
 /// A block's elements as they are, or rounded to BF16; behind the row's end 0. `to` has room for whole blocks.
 struct StoreFloats {
-  static constexpr int kAhead = 4;
   float* to;
   bool rounded;
-  __device__ __forceinline__ void operator()(int block, const BlockPart& v) const {
-    const int end = (block + 1) * kBlockK;
-    if (rounded)
-      store_part(to, block, end, true, {map(v.low, round_to_bf16), map(v.high, round_to_bf16)});
-    else
-      store_part(to, block, end, true, v);
+  template <int N>
+  static __device__ __forceinline__ void put(const StoreFloats (&to)[N], const int (&block)[N], const bool (&exists)[N],
+                                             const BlockPart (&v)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (!exists[i]) continue;
+      const int end = (block[i] + 1) * kBlockK;
+      if (to[i].rounded)
+        store_part(to[i].to, block[i], end, true, {map(v[i].low, round_to_bf16), map(v[i].high, round_to_bf16)});
+      else
+        store_part(to[i].to, block[i], end, true, v[i]);
+    }
   }
 };
 
-/// Gives a column to `store`, block by block, when the previous kernel has ended: the work of `warps` warps, of which
-/// the caller is number `warp`.
+/// Gives a column to `store`, two blocks at a time, when the previous kernel has ended: the work of `warps` warps, of
+/// which the caller is number `warp`.
 ///
-/// Loops are kept as loops, and what is loaded ahead moves through registers: a block runs its code once, and code is
-/// fetched anew for nearly every launch.
+/// Loops are kept as loops: a block of threads runs its code once, and code is fetched anew for nearly every launch.
 template <class Store>
 struct ColumnMaker {
+  static constexpr int kTogether = 2;
+  using Blocks = BlockPart[kTogether];
   const ColumnSource& from;
   int k, warp, warps;
   float4 (&of_parts)[kMaxParts / 4];  ///< shared
   Store store;
   int blocks = static_cast<int>(k_blocks(k)), parts = row_parts(blocks);
 
-  template <int count>
-  static __device__ __forceinline__ void move_up(BlockPart (&v)[count], const BlockPart& last) {
+  __device__ __forceinline__ void load(const float* row, int first, Blocks& v) const {
 #pragma unroll
-    for (int i = 0; i + 1 < count; ++i) v[i] = v[i + 1];
-    v[count - 1] = last;
+    for (int i = 0; i < kTogether; ++i) v[i] = load_fresh_part(row, first + i * warps, k);
   }
-
-  __device__ __forceinline__ void make_plain() const {
-    constexpr int kAhead = Store::kAhead;
-    wait_for_previous();
-    BlockPart v[kAhead];
+  __device__ __forceinline__ void load_weights(int first, Blocks& w) const {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) v[i] = load_fresh_part(from.x, warp + i * warps, k);
-#pragma unroll 1
-    for (int block = warp; block < blocks; block += warps) {
-      store(block, v[0]);
-      move_up(v, load_fresh_part(from.x, block + kAhead * warps, k));
-    }
+    for (int i = 0; i < kTogether; ++i) w[i] = load_part(from.norm, first + i * warps, k, true);
   }
-
-  /// The elements that are normed; the first time the sum is stored too, by one block.
-  __device__ __forceinline__ BlockPart value(int block, bool first_time) const {
-    BlockPart v = load_fresh_part(from.x, block, k);
+  /// The elements that are normed, of a block and of a warp's blocks from `first` on.
+  __device__ __forceinline__ BlockPart value(int block) const {
+    const BlockPart v = load_fresh_part(from.x, block, k);
     if (from.added == nullptr) return v;
-    v = map(v, load_fresh_part(from.added, block, k), [](float a, float b) { return a + b; });
-    if (first_time && blockIdx.x == 0) store_part(from.sum, block, k, true, v);
-    return v;
+    return map(v, load_fresh_part(from.added, block, k), [](float a, float b) { return a + b; });
+  }
+  __device__ __forceinline__ void add(int first, Blocks& v) const {
+    Blocks added;
+    load(from.added, first, added);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) v[i] = map(v[i], added[i], [](float a, float b) { return a + b; });
   }
   __device__ __forceinline__ void keep(int part, float sum) const {
     sum = warp_sum(sum);
     if (lane_id() == 0 && part < parts) (&of_parts[0].x)[part] = sum;
   }
+  __device__ __forceinline__ bool stores_sum() const { return from.added != nullptr && blockIdx.x == 0; }
 
-  /// The first blocks of a warp stay in registers between the sum and the codes; others are read again.
-  __device__ __forceinline__ void make_normed() const {
-    constexpr int kHeld = 2;
-    BlockPart v[kHeld], weight[kHeld];
+  /// Of the row, whose first blocks a warp has in v.
+  __device__ __forceinline__ float factor(const Blocks& v) const {
+    if (stores_sum()) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) weight[i] = load_part(from.norm, warp + i * warps, k, true);
-    wait_for_previous();
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) v[i] = value(warp + i * warps, true);
+      for (int i = 0; i < kTogether; ++i) store_part(from.sum, warp + i * warps, k, true, v[i]);
+#pragma unroll 1
+      for (int block = warp + kTogether * warps; block < blocks; block += warps)
+        store_part(from.sum, block, k, true, value(block));
+    }
     if (warp == 0 && lane_id() >= parts) (&of_parts[0].x)[lane_id()] = 0;
     if (parts == blocks) {
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) keep(warp + i * warps, squares(v[i], 0.0f));
+      for (int i = 0; i < kTogether; ++i) keep(warp + i * warps, squares(v[i], 0.0f));
 #pragma unroll 1
-      for (int block = warp + kHeld * warps; block < blocks; block += warps)
-        keep(block, squares(value(block, true), 0.0f));
+      for (int block = warp + kTogether * warps; block < blocks; block += warps)
+        keep(block, squares(value(block), 0.0f));
     } else {
-#pragma unroll 1
-      for (int block = warp + kHeld * warps; block < blocks; block += warps) value(block, true);
 #pragma unroll 1
       for (int part = warp; part < parts; part += warps) {
         float sum = 0;
 #pragma unroll 1
-        for (int block = part; block < blocks; block += parts) sum = squares(value(block, false), sum);
+        for (int block = part; block < blocks; block += parts) sum = squares(value(block), sum);
         keep(part, sum);
       }
     }
     asm volatile("barrier.cta.sync 1, %0;" ::"r"(warps * kWarp) : "memory");
-    const float factor = norm_factor(sum_of_parts(of_parts), k, from.eps);
-#pragma unroll 1
-    for (int block = warp; block < blocks; block += warps) {
-      const BlockPart y = normed(v[0], weight[0], factor, block, k);
-      if (from.normed != nullptr && blockIdx.x == 0) store_part(from.normed, block, k, true, y);
-      store(block, y);
-      const int next = block + kHeld * warps;
-      if (next >= blocks) {
-        move_up(v, v[1]);
-        move_up(weight, weight[1]);
-      } else {
-        move_up(v, value(next, false));
-        move_up(weight, load_part(from.norm, next, k, true));
-      }
-    }
+    return norm_factor(sum_of_parts(of_parts), k, from.eps);
   }
 
   __device__ __forceinline__ void make() const {
-    if (from.norm == nullptr)
-      make_plain();
-    else
-      make_normed();
+    const bool norms = from.norm != nullptr;
+    Blocks v, weight{};
+    if (norms) load_weights(warp, weight);
+    wait_for_previous();
+    load(from.x, warp, v);
+    if (from.added != nullptr) add(warp, v);
+    const float by = norms ? factor(v) : 0.0f;
+#pragma unroll 1
+    for (int block = warp; block < blocks; block += kTogether * warps) {
+      Blocks y;
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) y[i] = norms ? normed(v[i], weight[i], by, block + i * warps, k) : v[i];
+      if (const int next = block + kTogether * warps; next < blocks) {
+        load(from.x, next, v);
+        if (norms) load_weights(next, weight);
+        if (from.added != nullptr) add(next, v);
+      }
+      if (from.normed != nullptr && blockIdx.x == 0) {
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) store_part(from.normed, block + i * warps, k, true, y[i]);
+      }
+      if (block + warps < blocks)
+        Store::template put<2>({store, store}, {block, block + warps}, {true, true}, y);
+      else
+        Store::template put<1>({store}, {block}, {true}, {y[0]});
+    }
   }
 };
 

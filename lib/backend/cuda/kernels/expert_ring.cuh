@@ -5,7 +5,7 @@
 //                 lets the second start when its first block has written who they are, so that the second reads them,
 //                 and fills its ring, while the first one ends.
 //   8 consumers   of matrices of fewer than 8 pieces begin each visit at the warp after the last one's, so that visits
-//                 that follow one another share the warps.
+//                 that follow one another share the warps, and wait for none of which they have no piece.
 //   epilogue      keeps a gate until what it lets through is there, or adds up the experts' results in their order.
 //
 // Bytes are the weights of the chosen experts, once: 14 MB for gate and up, 7 to 10 for down of a qwen3-30b-a3b, 3.1
@@ -66,15 +66,17 @@ struct ExpertVisit {
 };
 template <class F>
 __device__ __forceinline__ void for_visits(const ExpertRing& p, int n_pieces, const F& f) {
-  const int top_k = p.route.op.top_k, in_turn = p.targets == 2 ? 1 : top_k;
-  const int turns = p.targets == 2 ? p.strips * top_k : p.strips;
-  int first_warp = 0;
-  for (int turn = static_cast<int>(blockIdx.x); turn < turns; turn += static_cast<int>(gridDim.x)) {
-    for (int i = 0; i < in_turn * p.targets; ++i) {
-      const int target = p.targets == 2 ? i : 0, route = p.targets == 2 ? turn / p.strips : i;
-      f(ExpertVisit{turn % p.strips, route, target, first_warp, i + 1 == in_turn * p.targets});
-      if (n_pieces < kConsumers) first_warp = (first_warp + n_pieces) % kConsumers;
+  const bool gated = p.targets == 2;
+  const int visits = gated ? 2 : p.route.op.top_k, rounds = gated ? p.route.op.top_k : 1;  // of a turn; of the strips
+  int strip = static_cast<int>(blockIdx.x), round = 0, first_warp = 0;
+  while (true) {
+    for (; strip >= p.strips; strip -= p.strips) ++round;  // a division takes longer
+    if (round >= rounds) return;
+    for (int i = 0; i < visits; ++i) {
+      f(ExpertVisit{strip, gated ? round : i, gated ? i : 0, first_warp, i + 1 == visits});
+      if (n_pieces < kConsumers) first_warp = (first_warp + n_pieces) & (kConsumers - 1);
     }
+    strip += static_cast<int>(gridDim.x);
   }
 }
 
@@ -124,22 +126,38 @@ __device__ __forceinline__ void publish_experts(const TokenRoute& route, const C
 template <class T>
 __device__ __forceinline__ void make_expert_columns(std::byte* to, const typename ExpertPlaces<T>::Columns& places,
                                                     const float* x, int k, int warp, int warps) {
-  constexpr int kAhead = 4;
-  const int items = places.columns * places.blocks;
-  const auto load = [&](int item) {
-    const int column = item / places.blocks;
-    return load_fresh_part(x + static_cast<std::int64_t>(column) * k, item % places.blocks, item < items ? k : 0);
+  using Store = typename ExpertPlaces<T>::Store;
+  constexpr int kTogether = 3;
+  struct Item {
+    int column = 0, block = 0;
+    __device__ __forceinline__ void advance(int by, int blocks) {
+      for (block += by; block >= blocks; block -= blocks) ++column;  // a division takes longer
+    }
   };
+  Item item[kTogether];
+  const auto find = [&](int by) {
+    item[0] = item[kTogether - 1];
+    item[0].advance(by, places.blocks);
+#pragma unroll
+    for (int i = 1; i < kTogether; ++i) {
+      item[i] = item[i - 1];
+      item[i].advance(warps, places.blocks);
+    }
+  };
+  find(warp);
   wait_for_previous();
-  BlockPart v[kAhead];
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) v[i] = load(warp + i * warps);
 #pragma unroll 1
-  for (int item = warp; item < items; item += warps) {
-    typename ExpertPlaces<T>::Store(to, places, item / places.blocks)(item % places.blocks, v[0]);
+  for (; item[0].column < places.columns; find(warps)) {
+    BlockPart v[kTogether];
 #pragma unroll
-    for (int i = 0; i + 1 < kAhead; ++i) v[i] = v[i + 1];
-    v[kAhead - 1] = load(item + kAhead * warps);
+    for (int i = 0; i < kTogether; ++i)
+      v[i] = load_fresh_part(x + item[i].column * k, item[i].block, item[i].column < places.columns ? k : 0);
+    const auto store = [&](int i) { return Store(to, places, item[i].column); };
+    if (item[1].column < places.columns)
+      Store::template put<3>({store(0), store(1), store(2)}, {item[0].block, item[1].block, item[2].block},
+                             {true, true, item[2].column < places.columns}, v);
+    else
+      Store::template put<1>({store(0)}, {item[0].block}, {true}, {v[0]});
   }
 }
 
@@ -155,10 +173,11 @@ __device__ __forceinline__ LaneRing<1> lane_column(const Columns& places, int st
 
 /// The sum over a row's slots, scaled and with its bias.
 template <class T>
-__device__ __forceinline__ float expert_total(const Target& to, int expert, int row, const float* area, int lane) {
+__device__ __forceinline__ float expert_total(const Target& to, int expert, int row, const float* area, int slots,
+                                              int lane) {
   float total = 0;
 #pragma unroll
-  for (int s = 0; s < kSlots; ++s) total += area[s * kTileRows + lane];
+  for (int s = 0; s < kSlots; ++s) total += s < slots ? area[s * kTileRows + lane] : 0.0f;
   if constexpr (T::Codes::kPasses == 1) total *= T::Codes::kUnit;
   if (to.scale != nullptr) total *= to.scale[expert];
   if (to.bias != nullptr) total += to.bias[expert * to.type.n + row];
@@ -194,26 +213,26 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
                              reinterpret_cast<float*>(ring_shared + places.weights()),
                              reinterpret_cast<RouteTotals*>(ring_shared + places.totals())};
   const std::int64_t k = p.target[0].type.k;
-  if (warp == kProducerWarp && lane == 0) {
-    init_barrier(routed_barrier(barriers), 32);
-    barriers.init(p.stages);
-  }
-  __syncthreads();
-
   if (warp == kProducerWarp) {
+    if (lane == 0) init_barrier(routed_barrier(barriers), 32);
+    barriers.init(p.stages, p.users, lane);
+    barriers.tell_block();
+    const std::uint64_t policy = read_once_policy();
+    std::int64_t bytes = strip_bytes<T>(k);
+    asm volatile("" : "+l"(bytes));  // known before the experts are
     find_experts(p, chosen);
     arrive(routed_barrier(barriers));
     __syncwarp();
     if (lane != 0) return;
-    const std::uint64_t policy = read_once_policy();
     RingPosition at(p.stages);
     for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
       const Target& from = p.target[v.target];
       const std::int64_t strip = std::int64_t{chosen.ids[v.route]} * p.strips + v.strip;
-      produce<T>(from.matrix + strip * strip_bytes<T>(k), k, places, barriers, at, policy);
+      produce<T>(from.matrix + strip * bytes, k, places, barriers, at, policy);
     });
     return;
   }
+  barriers.wait_for_init();
 
   make_expert_columns<T>(ring_shared + places.x(), places.columns, p.x, static_cast<int>(k), warp, kCopyThreads / 32);
   asm volatile("barrier.cta.sync 1, %0;" ::"n"(kCopyThreads) : "memory");
@@ -228,8 +247,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
       wait_barrier(barriers.written(area.slot), area.phase);
       if (lane < kTileRows && row < to.type.n) {
         const auto* const sums = reinterpret_cast<const float*>(ring_shared + places.area(area.slot));
-        finish_visit(p, v, chosen.weights[v.route], expert_total<T>(to, chosen.ids[v.route], row, sums, lane), row,
-                     kept);
+        finish_visit(p, v, chosen.weights[v.route], expert_total<T>(to, chosen.ids[v.route], row, sums, p.users, lane),
+                     row, kept);
       }
       arrive(barriers.taken(area.slot));
       area.advance();
@@ -241,6 +260,11 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
   for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
     const LaneRing<1> column = lane_column(places.columns, places.x(), p.columns == 1 ? 0 : v.route, lane);
     const int slot = (warp + kConsumers - v.first_warp) % kConsumers;
+    if (slot >= p.users) {  // a visit of one stage, which is others' work
+      at.advance();
+      area.advance();
+      return;
+    }
     float acc[2][1][4] = {};
     consume<T, 1>(ring_shared, places, barriers, at, column, places.n_pieces, slot, lane, acc);
     wait_barrier(barriers.taken(area.slot), area.phase ^ 1);
@@ -253,6 +277,15 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
     area.advance();
   });
 #endif
+}
+
+/// A warp may pass over visits of which it has no piece where it cannot meet a barrier that is two phases behind: no
+/// stage is used twice, and no area three times.
+template <class T>
+int users_of_visits(const ExpertRing& p, int multiprocessors) {
+  const int turns = (p.turns() + multiprocessors - 1) / multiprocessors;
+  const int visits = turns * (p.targets == 2 ? 2 : p.route.op.top_k), n_pieces = ExpertPlaces<T>(p).n_pieces;
+  return n_pieces < kConsumers && visits <= std::min(p.stages, 2 * kExpertAreas) ? n_pieces : kConsumers;
 }
 
 template <DType type>
@@ -268,6 +301,7 @@ bool launch_expert_ring(ExpertRing p, const Launch* at) {
   p.stages = std::min(kMaxStages, room / empty.stage_bytes());
   if (p.stages < kFewest) return false;
   if (at == nullptr) return true;
+  p.users = users_of_visits<T>(p, device.multiprocessors);
 
   const auto kernel = expert_ring_kernel<T>;
   static thread_local int allowed_on = -1;  // device that has been told how much shared memory the kernel takes

@@ -21,6 +21,9 @@ constexpr std::size_t kColumnBytes = std::size_t{46} << 10;
 
 std::size_t column_bytes(std::int64_t k) { return static_cast<std::size_t>(k_blocks(k)) * kBlockK * sizeof(float); }
 
+/// Of a warp in a short row, all of it: the kernel has few registers, so that its blocks start beside those of a ring.
+constexpr int kFewLoads = 2;
+
 /// Of both targets, of one size, a warp has the same row in hand: lane 0 gets both totals.
 __device__ __forceinline__ void finish_gated(const FloatProducts& p, const GatedResult& to, const BlockTotal& total) {
   const int lane = lane_id(), t = total_of_lane(lane, 2);
@@ -31,7 +34,7 @@ __device__ __forceinline__ void finish_gated(const FloatProducts& p, const Gated
 }
 
 template <class Type, int kRows, int kAhead, bool kMakes>
-__global__ void __launch_bounds__(kProductThreads, kRows == 1 ? 2 : 3)
+__global__ void __launch_bounds__(kProductThreads, kRows == 1 && kAhead > kFewLoads ? 2 : 3)
     float_column_kernel(const __grid_constant__ FloatProducts products, const __grid_constant__ ColumnSource source,
                         const __grid_constant__ GatedResult gated) {
   extern __shared__ float4 column_shared[];
@@ -65,9 +68,11 @@ void launch_type(std::span<const Target> targets, const ColumnSource& source, co
   const FloatProducts p =
       float_products_of(targets, nullptr, 16 / Type::kBytes, both || few ? 1 : 2, /*experts=*/false);
   const auto blocks = static_cast<unsigned>(both ? p.target[1].first_block : p.blocks);
-  const auto kernel = !makes ? float_column_kernel<Type, 2, 3, false>
-                      : few  ? float_column_kernel<Type, 1, 6, true>
-                             : float_column_kernel<Type, 2, 3, true>;
+  const bool is_short = p.k <= kFewLoads * kProductThreads * (16 / Type::kBytes);
+  const auto kernel = !makes            ? float_column_kernel<Type, 2, 3, false>
+                      : few && is_short ? float_column_kernel<Type, 1, kFewLoads, true>
+                      : few             ? float_column_kernel<Type, 1, 6, true>
+                                        : float_column_kernel<Type, 2, 3, true>;
   launch(kernel, dim3(blocks), dim3(kProductThreads), makes ? column_bytes(p.k) : 0, at, p, source, gated);
 }
 

@@ -51,7 +51,7 @@ LLM_HOST_DEVICE int half_exponent(unsigned largest_bits) {
 
 #ifdef __CUDACC__
 
-__device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x % kWarp); }
 
 /// Elements k .. k+3 of a row of n; zeros beyond its end. `wide`: rows are multiples of 4 and aligned to 16 bytes.
 __device__ __forceinline__ float4 load_quad(const float* row, int k, int n, bool wide) {
@@ -143,26 +143,24 @@ __device__ __forceinline__ unsigned largest_finite_bits(const BlockPart& v) {
 /// quantize_activation_block's scale of a block whose largest magnitude has these bits.
 struct CodeScale {
   float scale, inverse;
-  bool live;  ///< else all codes are 0
+  unsigned live;  ///< all bits; 0 where all codes are 0
 };
 __device__ __forceinline__ CodeScale code_scale(unsigned largest) {
   constexpr unsigned kSmallestAmaxBits = (127u - 100u) << 23;  // 2^-100
-  constexpr unsigned kLargestAmaxBits = (127u + 100u) << 23;   // beyond it divisions need more care
-  if (largest >= kInfinityBits) return {__uint_as_float(0x7fc00000u), 0.0f, false};
-  if (largest < kSmallestAmaxBits) return {0.0f, 0.0f, false};
-  const float amax = __uint_as_float(largest);
-  if (largest > kLargestAmaxBits) [[unlikely]]
-    return {__fdiv_rn(amax, 127.0f), __fdiv_rn(127.0f, amax), true};
-  return {quotient(amax, 127.0f), quotient(127.0f, amax), true};
+  constexpr unsigned kLargestAmaxBits = (127u + 100u) << 23;
+  // Without a branch, so that blocks go side by side. What is divided by stays where quotient() is exact.
+  const bool finite = largest < kInfinityBits, live = finite && largest >= kSmallestAmaxBits;
+  const float amax = __uint_as_float(largest), down = largest > kLargestAmaxBits ? 0x1p-64f : 1.0f;
+  const float scale = quotient(amax, 127.0f), inverse = quotient(127.0f, amax * down) * down;
+  return {live ? scale : finite ? 0.0f : __uint_as_float(0x7fc00000u), live ? inverse : 0.0f, live ? ~0u : 0u};
 }
 
 /// Four codes as bytes. The addition leaves the integer, rounded to nearest even, in the low bits of the mantissa.
 __device__ __forceinline__ unsigned quantize_quad(float4 v, const CodeScale& s) {
   constexpr float kShift = 0x1.8p23f;
-  if (!s.live) return 0;
   const auto code = [&](float x) { return __float_as_uint(__fadd_rn(__fmul_rn(x, s.inverse), kShift)); };
   const unsigned first = __byte_perm(code(v.x), code(v.y), 0x0040), second = __byte_perm(code(v.z), code(v.w), 0x0040);
-  return __byte_perm(first, second, 0x5410);
+  return __byte_perm(first, second, 0x5410) & s.live;
 }
 __device__ __forceinline__ int sum_of_codes(unsigned codes) { return __dp4a(static_cast<int>(codes), 0x01010101, 0); }
 
@@ -177,6 +175,7 @@ __device__ __forceinline__ void store_codes(std::byte* q, int row, int block, in
 struct CodesOf256 {
   unsigned low, high;
   float scale;
+  CodesOf256() = default;
   __device__ __forceinline__ explicit CodesOf256(const BlockPart& v) {
     const CodeScale s = code_scale(__reduce_max_sync(kWholeWarp, max(largest_bits(v.low), largest_bits(v.high))));
     low = quantize_quad(v.low, s), high = quantize_quad(v.high, s);
@@ -221,6 +220,7 @@ __device__ __forceinline__ unsigned max_of_8_lanes(unsigned x) {
 struct CodesOf32 {
   unsigned low, high;
   float low_scale, high_scale;
+  CodesOf32() = default;
   __device__ __forceinline__ explicit CodesOf32(const BlockPart& v) {
     const CodeScale of_low = code_scale(max_of_8_lanes(largest_bits(v.low)));
     const CodeScale of_high = code_scale(max_of_8_lanes(largest_bits(v.high)));

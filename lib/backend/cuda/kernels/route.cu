@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(route_group_warps(kPerLane) * kWarp, 1)
   wait_for_previous();
   const int grouped = min(counts[0], tokens);
   for (int token = warp; token < tokens; token += warps) {
-    const bool marks = token < grouped && lane_id() == 0;
+    const bool marks = token < grouped;
     route_token<kPerLane>(op, logits + token * experts, experts, ids + token * op.top_k, weights + token * op.top_k,
                           [&](int e) {
                             if (marks) atomicOr(chosen_by + e, 1ull << token);
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(route_group_warps(kPerLane) * kWarp, 1)
   }
   if (tokens == 1) {  // what decoding runs: every route is a group of its own, nothing is to be sorted
     if (warp > 0) return;
-    for (int slot = lane_id(); slot < op.top_k; slot += kWarp) {  // the lane that wrote it
+    for (int slot = lane_id(); slot < op.top_k; slot += kWarp) {
       out.expert[slot] = ids[slot];
       out.first[slot] = slot;
       out.count[slot] = 1;
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(route_group_warps(kPerLane) * kWarp, 1)
   __syncthreads();
 
   for (int token = warp; token < grouped; token += warps) {
-    for (int slot = lane_id(); slot < op.top_k; slot += kWarp) {  // the lane that wrote it
+    for (int slot = lane_id(); slot < op.top_k; slot += kWarp) {
       const int r = token * op.top_k + slot, e = ids[r];
       out.routes[first[e] + __popcll(chosen_by[e] & ((1ull << token) - 1))] = r;
     }

@@ -11,9 +11,9 @@ namespace llm::cuda {
 
 /// Orders as the logits do: NaN below all numbers, both zeros the same, never 0.
 LLM_HOST_DEVICE unsigned order_of(float logit, unsigned bits) {
-  if (logit != logit) return 1;
   if (logit == 0.0f) bits = 0;
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  const unsigned order = bits ^ ((bits >> 31) != 0 ? 0xffffffffu : 0x80000000u);
+  return logit != logit ? 1 : order;
 }
 
 /// The logit at this place in the order; of both zeros the positive one.
@@ -25,9 +25,9 @@ struct RouteTotals {
   int fault;  ///< a NaN among the logits
 };
 
-/// One token's experts by a warp; expert e is in lane e % 32, and slot s is written by lane s % 32: ids, and logits in
-/// place of weights. `chose(expert)` is called by the whole warp for each. This is the way to the experts' matrices:
-/// what can be done later, finish_weights() does.
+/// One token's experts by a warp; expert e is in lane e % 32, which writes the slot that e gets: the id, and the logit
+/// in place of a weight; it also calls `chose(e)`. All lanes see all slots afterwards. This is the way to the experts'
+/// matrices: what can be done later, finish_weights() does.
 template <int kPerLane, class Chose>
 __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const float* row, const int experts,
                                                       std::int32_t* token_ids, float* token_weights, Chose&& chose) {
@@ -35,11 +35,11 @@ __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const flo
   float logit[kPerLane];
   unsigned order[kPerLane];  // 0: none, or chosen already
 #pragma unroll
-  for (int j = 0; j < kPerLane; ++j) {
-    const int e = lane + kWarp * j;
-    logit[j] = e < experts ? __ldcg(row + e) : 0.0f;  // past the first cache: another kernel has just written it
-    order[j] = e < experts ? order_of(logit[j], __float_as_uint(logit[j])) : 0;
-  }
+  for (int j = 0; j < kPerLane; ++j)  // past the first cache: another kernel has just written it; all are under way
+    logit[j] = __ldcg(row + min(lane + kWarp * j, experts - 1));  // before the first is looked at
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j)
+    order[j] = lane + kWarp * j < experts ? order_of(logit[j], __float_as_uint(logit[j])) : 0;
   unsigned lowest = 0xffffffffu, best = 0;
 #pragma unroll
   for (int j = 0; j < kPerLane; ++j) {
@@ -52,22 +52,24 @@ __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const flo
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) mine = max(mine, order[j]);
     const unsigned largest = __reduce_max_sync(kWholeWarp, mine);
-    unsigned expert = 0xffffffffu;
+    constexpr unsigned kNone = 0xffffffffu;
+    unsigned own = kNone;  // the lane's first expert with this logit
 #pragma unroll
     for (int j = kPerLane - 1; j >= 0; --j) {
-      if (order[j] == largest) expert = static_cast<unsigned>(lane + kWarp * j);
+      if (order[j] == largest) own = static_cast<unsigned>(lane + kWarp * j);
     }
-    expert = __reduce_min_sync(kWholeWarp, expert);
+    unsigned expert = own;
+    if (__popc(__ballot_sync(kWholeWarp, own != kNone)) > 1) expert = __reduce_min_sync(kWholeWarp, own);
+    if (own == kNone || expert != own) continue;
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
-      if (expert == static_cast<unsigned>(lane + kWarp * j)) order[j] = 0;
+      if (own == static_cast<unsigned>(lane + kWarp * j)) order[j] = 0;
     }
-    chose(static_cast<int>(expert));
-    if (lane == slot % kWarp) {  // which lane also finishes it
-      token_ids[slot] = static_cast<std::int32_t>(expert);
-      token_weights[slot] = __uint_as_float(logit_bits(largest));
-    }
+    chose(static_cast<int>(own));
+    token_ids[slot] = static_cast<std::int32_t>(own);
+    token_weights[slot] = __uint_as_float(logit_bits(largest));
   }
+  __syncwarp();
   RouteTotals totals{__uint_as_float(logit_bits(__reduce_max_sync(kWholeWarp, best))), 0,
                      __reduce_min_sync(kWholeWarp, lowest) == 1 ? 1 : 0};
   if (op.weights != RouteWeights::Renormalized) {

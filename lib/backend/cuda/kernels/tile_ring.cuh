@@ -99,16 +99,26 @@ struct RingBarriers {
   __device__ __forceinline__ std::uint32_t written(int area) const { return full(2 * kMaxStages + area); }
   __device__ __forceinline__ std::uint32_t taken(int area) const { return full(2 * kMaxStages + kAreas + area); }
 
-  __device__ __forceinline__ void init(int stages) const {
-    for (int i = 0; i < stages; ++i) {
-      init_barrier(full(i), 1);
-      init_barrier(empty(i), kConsumers);
+  /// By a warp, whose lanes have one of each kind. `users`: consumers that have a piece of each stage.
+  __device__ __forceinline__ void init(int stages, int users, int lane) const {
+    static_assert(kMaxStages <= 32 && kAreas <= 32);
+    if (lane < stages) {
+      init_barrier(full(lane), 1);
+      init_barrier(empty(lane), users);
     }
-    for (int i = 0; i < kAreas; ++i) {
-      init_barrier(written(i), 32 * kConsumers);  // every lane for itself: what it wrote is ordered by its own arrival
-      init_barrier(taken(i), 32);
+    if (lane < kAreas) {
+      init_barrier(written(lane), 32 * users);  // each lane for itself: what it wrote is ordered by its arrival
+      init_barrier(taken(lane), 32);
     }
     publish_barriers();
+    __syncwarp();
+  }
+  /// The warp that has initialised them does not wait for the others, which wait before they use any.
+  __device__ __forceinline__ void tell_block() const {
+    asm volatile("barrier.cta.arrive 0, %0;" ::"n"(kRingThreads) : "memory");
+  }
+  __device__ __forceinline__ void wait_for_init() const {
+    asm volatile("barrier.cta.sync 0, %0;" ::"n"(kRingThreads) : "memory");
   }
 };
 
@@ -222,10 +232,9 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_cons
   using Types = RingTypes<A, B>;
   const RingPlaces<Types> places{{p.a.columns, static_cast<int>(k_blocks(p.a.k))}, p.stages};
   const RingBarriers<2> barriers{shared_address(ring_shared)};
-  if (warp == kProducerWarp && lane == 0) barriers.init(p.stages);
-  __syncthreads();
-
   if (warp == kProducerWarp) {
+    barriers.init(p.stages, kConsumers, lane);
+    barriers.tell_block();
     if (lane != 0) return;
     const std::uint64_t policy = read_once_policy();
     RingPosition at(p.stages);
@@ -236,6 +245,7 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_cons
     });
     return;
   }
+  barriers.wait_for_init();
 
   std::byte* const x = ring_shared + places.x();
   if (NB == 1 && p.extras.source.x != nullptr) {
