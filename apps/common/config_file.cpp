@@ -36,7 +36,7 @@ std::string value_text(const std::string& path, const toml::node& node) {
 }  // namespace
 
 std::vector<ConfigEntry> read_config_file(const std::string& path) {
-  const std::string text = read_input(path);
+  const std::string text = read_input(path, kMostText);
   std::vector<ConfigEntry> entries;
   try {
     for (const auto& [key, node] : toml::parse(text, path)) {

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "runtime/figures.h"
 
 namespace llm::app {
@@ -39,10 +42,15 @@ class Descriptor {
       ErrorParts{.file = from_stdin ? "stdin" : path, .problem = std::string("cannot read: ") + std::strerror(error)});
 }
 
-[[noreturn]] void refuse_size(const std::string& path, std::size_t most) {
-  throw Error(ErrorKind::Usage, ErrorParts{.file = path == "-" ? "stdin" : path,
-                                           .problem = "has more than " + bytes_text(most) +
-                                                      ", which is more text than any context holds"});
+/// A text is held twice while it grows, and what is made of it takes as much again.
+std::size_t what_memory_holds() { return static_cast<std::size_t>(available_memory() / 4); }
+
+[[noreturn]] void refuse_size(const std::string& path, std::size_t most, bool of_memory) {
+  throw Error(of_memory ? ErrorKind::Memory : ErrorKind::Usage,
+              ErrorParts{.file = path == "-" ? "stdin" : path,
+                         .problem = "has more than " + bytes_text(most) +
+                                    (of_memory ? ", a quarter of the memory that is free; it can be given in parts"
+                                               : ", which is more text than any context holds")});
 }
 
 }  // namespace
@@ -50,6 +58,12 @@ class Descriptor {
 std::string read_input(const std::string& path, std::size_t most) {
   const Descriptor file(path);
   if (file.get() < 0) fail(path, errno);
+  const std::size_t held = what_memory_holds();
+  const bool of_memory = held < most;
+  most = std::min(most, held);
+  struct stat status {};
+  const bool sized = ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
+  if (sized && static_cast<std::uint64_t>(status.st_size) > most) refuse_size(path, most, of_memory);
   std::string text;
   std::array<char, 1 << 16> buffer;
   for (;;) {
@@ -57,7 +71,7 @@ std::string read_input(const std::string& path, std::size_t most) {
     if (n == 0) return text;
     if (n > 0) {
       text.append(buffer.data(), static_cast<std::size_t>(n));
-      if (text.size() > most) refuse_size(path, most);
+      if (text.size() > most) refuse_size(path, most, of_memory);
     } else if (errno != EINTR) {
       fail(path, errno);
     }

@@ -9,10 +9,11 @@ namespace llm::app {
 
 /// Bytes of a text that can be a prompt or a part of it: more than any context holds. A device may have no end.
 inline constexpr std::size_t kMostText = std::size_t{64} << 20;
+/// Rows, tokens of a corpus: what memory holds.
 inline constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
 
 /// All bytes of a file, or of stdin for "-". Throws ErrorKind::Usage for a file that cannot be read or has more than
-/// `most`, ErrorKind::Io for stdin.
+/// `most`, ErrorKind::Memory for more than a quarter of the free memory, ErrorKind::Io for stdin.
 std::string read_input(const std::string& path, std::size_t most = kAnySize);
 
 /// The texts of all files that a shell's pattern names, each under its path. Throws ErrorKind::Usage if it names none.

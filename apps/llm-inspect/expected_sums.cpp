@@ -33,7 +33,7 @@ ExpectedSums::ExpectedSums(const std::string& given) : given_(given) {
     lines_.push_back({lower_case(given), {}});
     return;
   }
-  const std::string text = app::read_input(given);
+  const std::string text = app::read_input(given, app::kMostText);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     std::string_view line = std::string_view(text).substr(at, end - at);

@@ -36,7 +36,7 @@ std::string state_path(const std::string& results) { return results + ".state"; 
 
 std::optional<BatchState> read_state(const std::string& path) {
   if (!is_there(path)) return std::nullopt;
-  const std::string text = read_input(path);
+  const std::string text = read_input(path, kMostText);
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat || !json.at("options").is_object()) throw Error(ErrorKind::Usage, "");

@@ -168,3 +168,13 @@ TEST_CASE("options that a batch has no use for are refused") {
   refused({"-sysf", system, "-o", system, "--force"}, "would be overwritten");
   CHECK(read_file(system) == "Be brief.");
 }
+
+TEST_CASE("a file that memory does not hold is refused before it is read") {
+  const Bench bench;
+  const auto endless = bench.file("in.jsonl", "");
+  std::filesystem::resize_file(endless, std::uintmax_t{1} << 42);  // of holes
+  const Outcome o = bench({"--batch", endless.string()});
+  CHECK(o.code == 4);
+  CHECK(contains(o.err, "in.jsonl: has more than "));
+  CHECK(contains(o.err, "a quarter of the memory that is free"));
+}
