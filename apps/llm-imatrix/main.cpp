@@ -65,8 +65,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   return std::nullopt;
 }
 
-/// Runs the chunks; false if a signal asked to stop.
-bool run(Model& model, std::vector<Token> tokens, std::int64_t chunk, std::int64_t chunks, Collector& collector) {
+void run(Model& model, std::vector<Token> tokens, std::int64_t chunk, std::int64_t chunks, Collector& collector) {
   const SpecialTokens& special = model.tokenizer().special();
   const auto rows = static_cast<std::int64_t>(
       std::max<std::size_t>(16, kRowBytes / sizeof(float) / static_cast<std::size_t>(model.dims().vocab)));
@@ -84,12 +83,10 @@ bool run(Model& model, std::vector<Token> tokens, std::int64_t chunk, std::int64
       // With the logits of all rows wanted, every row goes through the last layer too.
       const Append work{sequence, part.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)), Logits::All};
       session.eval({&work, 1});
-      if (app::stop_requested().load()) return false;
       progress.update((static_cast<double>(c) + static_cast<double>(at + n) / static_cast<double>(chunk)) /
                       static_cast<double>(chunks));
     }
   }
-  return true;
 }
 
 /// Throws ErrorKind::Model for what cannot be added to these entries.
@@ -106,7 +103,7 @@ void require_same_model(const std::vector<ImportanceEntry>& entries, const Impor
       throw Error(ErrorKind::Model,
                   ErrorParts{.file = earlier.path,
                              .subject = tensor_subject(e.tensor),
-                             .problem = "is not in this model with this shape: the matrix is of another model"});
+                             .problem = "is not in this model with this shape; the matrix is of another model"});
   }
 }
 
@@ -153,10 +150,7 @@ int body(int argc, char** argv) {
     app::note("chunks of " + number_text(o.chunk) + " tokens are longer than the " +
               number_text(model->dims().context) + " that the model was trained with");
 
-  app::on_signal(app::OnSignal::AskToStop);
-  if (!run(*model, std::move(tokens), o.chunk, chunks, collector)) return app::signal_exit_code();
-  app::on_signal(app::OnSignal::ExitAtOnce);
-
+  run(*model, std::move(tokens), o.chunk, chunks, collector);
   ImportanceMatrix matrix;
   matrix.entries = collector.entries();
   matrix.datasets = {o.text == "-" ? "stdin" : o.text};
@@ -167,8 +161,9 @@ int body(int argc, char** argv) {
   const GgufWriter file = matrix.file();
   const std::filesystem::path output = o.output;
   app::write_models({&file, 1}, {&output, 1}, "writing");
+  const std::string all = earlier.empty() ? "" : ", " + number_text(matrix.chunk_count) + " with the earlier ones";
   app::say(o.output + ": " + std::to_string(matrix.entries.size()) + " tensors, " + number_text(chunks) +
-           (chunks == 1 ? " chunk of " : " chunks of ") + number_text(o.chunk) + " tokens");
+           (chunks == 1 ? " chunk of " : " chunks of ") + number_text(o.chunk) + " tokens" + all);
   return 0;
 }
 

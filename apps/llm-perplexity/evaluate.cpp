@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "common/messages.h"
 #include "common/progress.h"
-#include "common/signals.h"
 
 namespace llm::perplexity {
 namespace {
@@ -28,10 +27,10 @@ class Evaluation {
         session_(model, SessionOptions{.context = windows.size(), .cache = cache}),
         sequence_(session_.create()) {}
 
-  std::optional<Totals> run() {
+  Totals run() {
     app::Progress progress("scoring");
     for (std::int64_t w = 0; w < windows_.count(); ++w) {
-      if (!run_window(w, progress)) return std::nullopt;
+      run_window(w, progress);
       app::verbose("window " + std::to_string(w + 1) + " of " + std::to_string(windows_.count()) + ": ppl so far " +
                    fixed_text(std::exp(totals_.nll.mean()), 4));
     }
@@ -40,7 +39,7 @@ class Evaluation {
   }
 
  private:
-  bool run_window(std::int64_t w, app::Progress& progress) {
+  void run_window(std::int64_t w, app::Progress& progress) {
     session_.rewind(sequence_, 0);
     const std::vector<Token> input = windows_.input(w);
     const std::span<const Token> tokens = input;
@@ -52,11 +51,9 @@ class Evaluation {
       take(eval(tokens.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(rows)), Logits::All), w, at,
            rows);
       at += rows;
-      if (app::stop_requested().load()) return false;
       progress.update((static_cast<double>(w) + static_cast<double>(at) / static_cast<double>(n)) /
                       static_cast<double>(windows_.count()));
     }
-    return true;
   }
 
   std::span<const float> eval(std::span<const Token> tokens, Logits logits) {
@@ -109,8 +106,7 @@ class Evaluation {
 
 }  // namespace
 
-std::optional<Totals> evaluate(Model& model, const Windows& windows, const Streams& streams, CacheFormat cache,
-                               int threads) {
+Totals evaluate(Model& model, const Windows& windows, const Streams& streams, CacheFormat cache, int threads) {
   return Evaluation(model, windows, streams, cache, threads).run();
 }
 

@@ -1,8 +1,6 @@
 // Runs windows through a model and scores the logits as they come.
 #pragma once
 
-#include <optional>
-
 #include "npy.h"
 #include "runtime/session.h"
 #include "score.h"
@@ -24,7 +22,7 @@ struct Streams {
 };
 
 /// Rows of logits are read from `base` and written to `save` in the order of the scored positions: window by window,
-/// ascending. Nothing if the user asked to stop.
-std::optional<Totals> evaluate(Model&, const Windows&, const Streams&, CacheFormat, int threads);
+/// ascending.
+Totals evaluate(Model&, const Windows&, const Streams&, CacheFormat, int threads);
 
 }  // namespace llm::perplexity

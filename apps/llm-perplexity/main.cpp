@@ -151,7 +151,6 @@ int body(int argc, char** argv) {
   }
   std::optional<NpyReader> base;
   if (!options.kl_base.empty()) require_same_shape(base.emplace(options.kl_base), windows, dims);
-  app::on_signal(app::OnSignal::AskToStop);  // so that no temporary file stays
   std::optional<NpyWriter> save;
   if (!options.save_logits.empty()) {
     save.emplace(options.save_logits, static_cast<std::uint64_t>(windows.scored()),
@@ -160,10 +159,9 @@ int body(int argc, char** argv) {
 
   const int threads = options.model.threads > 0 ? options.model.threads : default_threads().threads;
   const Streams streams{base ? &*base : nullptr, save ? &*save : nullptr};
-  const auto totals = evaluate(*model, windows, streams, options.cache, threads);
-  if (!totals) return app::signal_exit_code();
+  const Totals totals = evaluate(*model, windows, streams, options.cache, threads);
   if (save) save->finish();
-  const Report report{*totals, windows.scored_bytes(), base.has_value()};
+  const Report report{totals, windows.scored_bytes(), base.has_value()};
   app::write_stdout(options.json ? json_of(report) : text_of(report));
   return 0;
 }

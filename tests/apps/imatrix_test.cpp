@@ -153,6 +153,11 @@ TEST_CASE("files say what they were made of, and can be added to", "[imatrix]") 
   const std::string model = write_model(folder, tiny_model());
   const std::string one = collect(folder, model, {"--chunks", "2"}, "one.gguf");
   const std::string two = collect(folder, model, {"--chunks", "2", "--in-file", one}, "two.gguf");
+  const Outcome three =
+      run_program("llm-imatrix", {"-m", model, "-f", (folder / "text").string(), "-c", std::to_string(kChunk),
+                                  "--chunks", "2", "--in-file", two, "-o", (folder / "three.gguf").string()});
+  CHECK(three.err.find("2 chunks of " + std::to_string(kChunk) + " tokens, 6 with the earlier ones\n") !=
+        std::string::npos);
   const Entries once = entries_of(one), twice = entries_of(two);
   for (const auto& [name, e] : once) {
     CHECK(twice.at(name).counts.front() == 2 * e.counts.front());
@@ -185,7 +190,7 @@ TEST_CASE("what llm-imatrix refuses", "[imatrix]") {
               {"-m", (folder / "none").string(), "-f", text, "-o", (folder / "no/out.gguf").string()});
   const std::string wide = write_model(folder, tiny_model({.n_embd = 64}), "wide.gguf");
   const std::string of_wide = collect(folder, wide, {}, "wide.imatrix");
-  check_fails(3, "the matrix is of another model", "llm-imatrix",
+  check_fails(3, "; the matrix is of another model\n", "llm-imatrix",
               {"-m", model, "-f", (folder / "none").string(), "-o", out, "--in-file", of_wide});
   check_fails(2, "would be overwritten while it is read", "llm-imatrix",
               {"-m", model, "-f", text, "-o", model, "--force"});
@@ -197,4 +202,20 @@ TEST_CASE("what llm-imatrix refuses", "[imatrix]") {
   write_file(out, "precious");
   check_fails(2, "already exists; --force", "llm-imatrix", {"-m", model, "-f", text, "-o", out});
   CHECK(contents(out) == "precious");
+}
+
+TEST_CASE("a signal ends a long chunk at once", "[imatrix]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model()), program_path = program("llm-imatrix").string();
+  std::string long_text;
+  while (long_text.size() < 400'000) long_text += kText;
+  const std::string text = write_file(folder / "text", long_text);
+  const Outcome ended =
+      run({.program = "/bin/sh",
+           .arguments = {"-c", "'" + program_path + "' -m '" + model + "' -f '" + text +
+                                   "' -c 100000 --chunks 1 -t 1 -o '" + (folder / "out.gguf").string() +
+                                   "' & p=$!\nsleep 2; kill -TERM $p; wait $p"},
+           .limit = std::chrono::seconds(30)});
+  CHECK(ended.code == 128 + SIGTERM);
+  CHECK_FALSE(std::filesystem::exists(folder / "out.gguf"));
 }
