@@ -51,8 +51,8 @@ void add_cache_type(Command& cli, const std::string& name, DType& type, const st
 }  // namespace
 
 void add_cache_types(Command& cli, DType& keys, DType& values) {
-  add_cache_type(cli, "--cache-type-k", keys, "cached keys: " + all_values() + " (default f16; also -ctk)");
-  add_cache_type(cli, "--cache-type-v", values, "cached values: the same types (default f16; also -ctv)");
+  add_cache_type(cli, "--cache-type-k", keys, "cached keys: " + all_values() + " (default f16)");
+  add_cache_type(cli, "--cache-type-v", values, "cached values: the same types (default f16)");
 }
 
 }  // namespace llm::app

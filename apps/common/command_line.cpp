@@ -51,15 +51,33 @@ std::string unexpected_argument(const CLI::App& cli) {
   return problem + (answers ? ": -m names the model, -p gives the prompt, -f - takes it from stdin" : "");
 }
 
-/// "A subcommand is required", "file is required": of arguments, which have no dashes, the page says what they are.
-std::string missing_argument(const Command& cli, const std::string& problem) {
-  if (problem.starts_with("-")) return problem;
-  std::string commands;
-  if (!cli.has_parsed_subcommand()) {
-    for (const Command* sub : cli.subcommands()) commands += (commands.empty() ? "" : ", ") + sub->name();
+/// What a page calls the argument that was declared by this name.
+std::string argument_name(const Command& cli, const std::string& declared) {
+  for (const OptionRow& row : positionals(cli)) {
+    if (row.option->get_name() == declared) return row.value;
   }
-  if (!commands.empty()) return "a command is required: " + commands;
-  return "an argument is missing: " + problem.substr(0, problem.find(" is required"));
+  for (const Command* sub : cli.subcommands()) {
+    if (sub->parsed()) return argument_name(*sub, declared);
+  }
+  return declared;
+}
+
+/// "A subcommand is required", "file is required": of arguments, which have no dashes, the page says what they are.
+/// `instead` stands where a command is expected, and is none.
+std::string missing_argument(const Command& cli, const std::string& problem, const std::string& instead) {
+  if (problem.starts_with("-")) return problem;
+  std::vector<std::string> names;
+  if (!cli.has_parsed_subcommand()) {
+    for (const Command* sub : cli.subcommands()) names.push_back(sub->name());
+  }
+  if (names.empty()) {
+    return "an argument is missing: " + argument_name(cli, problem.substr(0, problem.find(" is required")));
+  }
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "a command is required: " : ", ") + name;
+  if (instead.empty()) return text;
+  const std::string nearest = nearest_name(instead, names);
+  return text + ", not \"" + escaped(instead) + "\"" + (nearest.empty() ? "" : "; did you mean " + nearest + "?");
 }
 
 [[noreturn]] void usage_error(std::string problem) { throw Error(ErrorKind::Usage, problem + " (see --help)"); }
@@ -79,6 +97,21 @@ const CLI::Option* find_option(const Command& cli, std::string_view name) {
   const CLI::Option* option = cli.parser().get_option_no_throw(std::string(name));
   if (option != nullptr || cli.parent() == nullptr || !cli.parser().get_fallthrough()) return option;
   return find_option(*cli.parent(), name);
+}
+
+/// "tokenize", "show and verify": the commands that have an option which the one that was given has not.
+std::string commands_with(const Command& cli, std::string_view name) {
+  const Command& root = cli.parent() == nullptr ? cli : *cli.parent();
+  if (root.parser().get_require_subcommand_min() == 0) return {};  // its own options are what was meant
+  std::vector<std::string> names;
+  for (const Command* sub : root.subcommands()) {
+    if (sub->parser().get_option_no_throw(std::string(name)) != nullptr) names.push_back(sub->name());
+  }
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " and ") + names[i];
+  }
+  return text;
 }
 
 bool has_option(const Command& cli, std::string_view name) { return find_option(cli, name) != nullptr; }
@@ -116,6 +149,7 @@ class ArgumentWalk {
       out.push_back(option(arg));
       if (takes_next(out.back()) && i + 1 < args.size()) {
         out.emplace_back(args[++i]);
+        refuse_empty(arg, *find_option(*command_, out[out.size() - 2]), out.back());
         if (out[out.size() - 2] == "--config") config_ = out.back();
       } else if (out.back().starts_with("--config=")) {
         config_ = out.back().substr(out.back().find('=') + 1);
@@ -128,6 +162,8 @@ class ArgumentWalk {
   const std::set<const CLI::Option*>& given() const { return given_; }
   /// The value of --config, which is needed before the command line is parsed.
   const std::string& config() const { return config_; }
+  /// The first word that stands where a command could, and is none.
+  const std::string& no_command() const { return no_command_; }
 
  private:
   void enter_subcommand(const std::string& word) {
@@ -137,6 +173,17 @@ class ArgumentWalk {
         return;
       }
     }
+    if (no_command_.empty()) no_command_ = word;
+    if (word.empty() && !positionals(*command_).empty()) usage_error("an argument is empty");
+  }
+
+  /// A variable of the shell that is not set, most often. Where no file is, nothing would be read or written; a text
+  /// may be empty.
+  void refuse_empty(const std::string& name, const CLI::Option& option, std::string_view value) const {
+    if (!value.empty()) return;
+    const OptionRow row = option_row(*command_, option, aliases_);
+    if (row.takes_file || row.takes_model || !row.words.empty())
+      usage_error("option " + escaped(name) + ": the value is empty, " + row.value + " is required");
   }
 
   std::string option(const std::string& arg) {
@@ -145,8 +192,11 @@ class ArgumentWalk {
     name = meant_by(name, aliases_);
     if (const CLI::Option* found = find_option(*command_, name)) {
       given_.insert(found);
+      if (rest == "=") refuse_empty(name, *found, {});
       return name + rest;
     }
+    const std::string owners = commands_with(*command_, name);
+    if (!owners.empty()) usage_error("option " + escaped(name) + " goes with " + owners);
     if (const auto why = reserved_because(name)) usage_error("option " + escaped(name) + " " + *why);
     if (!is_short_group(*command_, arg)) unknown_option(*command_, aliases_, name);
     for (const char c : arg.substr(1)) {
@@ -165,7 +215,7 @@ class ArgumentWalk {
   const Command* command_;
   std::span<const Alias> aliases_;
   std::set<const CLI::Option*> given_;
-  std::string config_;
+  std::string config_, no_command_;
 };
 
 std::size_t terminal_width() {
@@ -224,11 +274,8 @@ void add_log_options(Command& cli) {
 
 /// Asked for a page, a program prints it whatever is set elsewhere.
 bool wants_page(const CLI::App& cli, const std::set<const CLI::Option*>& given) {
-  for (const char* name :
-       {"--help", "--help-all", "--version", "--list-devices", "--completion-bash", "--completion", "--man-page"}) {
-    if (given.count(cli.get_option_no_throw(name)) != 0) return true;
-  }
-  return false;
+  return std::any_of(given.begin(), given.end(),
+                     [&cli](const CLI::Option* o) { return o != nullptr && asks_for_page(cli, *o); });
 }
 
 /// A subcommand that was entered shows its own help.
@@ -276,7 +323,7 @@ std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) 
   } catch (const CLI::ExtrasError&) {
     usage_error(unexpected_argument(parser));
   } catch (const CLI::RequiredError& error) {
-    usage_error(missing_argument(cli, error.what()));
+    usage_error(missing_argument(cli, error.what(), walk.no_command()));
   } catch (const CLI::ParseError& error) {
     usage_error(in_our_words(error.what()));
   }

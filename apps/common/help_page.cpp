@@ -78,6 +78,23 @@ std::string usage(const Command& app, const Page& page) {
   return line + " [options]";
 }
 
+/// The options of the commands, which the program itself does not take.
+std::string command_sections(const Command& app, std::size_t width) {
+  std::string text;
+  for (const Command* c : app.subcommands()) {
+    std::string rows;
+    for (const OptionGroup& group : option_groups(*c, {})) {
+      for (const OptionRow& row : group.rows) {
+        if (!row.asks_for_help) rows += entry(heading(row), row.meaning(), width, kNamesWidth);
+      }
+    }
+    std::string head = full_name(*c);
+    for (const OptionRow& row : positionals(*c)) head += " " + (row.required ? row.value : "[" + row.value + "]");
+    if (!rows.empty()) text += "\n" + head + ":\n" + rows;
+  }
+  return text;
+}
+
 std::string indented(std::string_view lines, std::string_view first) {
   std::string text(first);
   for (const char c : lines) {
@@ -179,9 +196,10 @@ std::string help_page(const Command& app, const Page& page, HelpDetail detail, s
     text += "\nCommands:\n";
     for (const Command* c : list) text += entry(c->name(), description(*c).intro, width, kNamesWidth);
   }
+  if (detail == HelpDetail::All) text += command_sections(app, width);
   if (root && !about.sections.empty()) text += "\n" + paragraphs(about.sections, width);
   if (!about.examples.empty()) text += "\nExamples:\n" + about.examples + "\n";
-  if (!root) return text + "\n" + full_name(*app.parent()) + " --help shows the options of all commands.\n";
+  if (!root) return text + "\n" + full_name(*app.parent()) + " --help-all shows the options of all commands.\n";
   if (!all) {
     return text + "\n" + std::to_string(left_out) + " more options: " + app.name() + " --help-all, man " + app.name() +
            "\n";

@@ -52,25 +52,6 @@ bool is_word(const std::string& part) {
   });
 }
 
-OptionRow row(const Command& command, const CLI::Option& option, std::span<const Alias> aliases) {
-  OptionRow r{.option = &option, .names = names_of(option, aliases)};
-  const CLI::App& app = command.parser();
-  r.required = option.get_required();
-  r.asks_for_help = &option == app.get_help_ptr() || &option == app.get_help_all_ptr();
-  if (option.get_items_expected_min() > 0) {
-    r.value = option.get_option_text().empty() ? option.get_type_name() : option.get_option_text();
-  }
-  for (std::size_t begin = 0; begin < r.value.size();) {
-    const std::size_t end = std::min(r.value.find('|', begin), r.value.size());
-    const std::string part = r.value.substr(begin, end - begin);
-    if (is_word(part)) r.words.push_back(part);
-    if (part == "FILE") r.takes_file = true;
-    if (part == "MODEL") r.takes_model = true;
-    begin = end + 1;
-  }
-  return r;
-}
-
 /// Takes the part of `text` from `mark` up to the next empty line.
 std::string take_section(std::string& text, std::string_view mark) {
   const std::size_t at = text.find(mark);
@@ -83,13 +64,40 @@ std::string take_section(std::string& text, std::string_view mark) {
 
 }  // namespace
 
+OptionRow option_row(const Command& command, const CLI::Option& option, std::span<const Alias> aliases) {
+  OptionRow r{.option = &option, .names = names_of(option, aliases)};
+  const CLI::App& app = command.parser();
+  r.required = option.get_required();
+  r.asks_for_help = &option == app.get_help_ptr() || &option == app.get_help_all_ptr();
+  if (option.get_items_expected_min() > 0) {
+    r.value = option.get_option_text().empty() ? option.get_type_name() : option.get_option_text();
+  }
+  for (std::size_t begin = 0; begin < r.value.size();) {
+    const std::size_t end = std::min(r.value.find_first_of("| ", begin), r.value.size());  // "MODEL OUT": arguments
+    const std::string part = r.value.substr(begin, end - begin);
+    if (is_word(part)) r.words.push_back(part);
+    if (part == "FILE") r.takes_file = true;
+    if (part == "MODEL") r.takes_model = true;
+    begin = end + 1;
+  }
+  return r;
+}
+
+bool asks_for_page(const CLI::App& app, const CLI::Option& option) {
+  constexpr const char* kPages[] = {"--help",       "--help-all", "--version", "--list-devices", "--completion-bash",
+                                    "--completion", "--man-page"};
+  return std::any_of(std::begin(kPages), std::end(kPages),
+                     [&](const char* name) { return app.get_option_no_throw(name) == &option; });
+}
+
 std::vector<OptionGroup> option_groups(const Command& command, std::span<const Alias> aliases) {
   std::vector<OptionGroup> groups;
   for (const std::string& name : command.parser().get_groups()) {
     if (name.empty()) continue;
     OptionGroup group{.name = name, .rows = {}};
     for (const CLI::Option* option : command.parser().get_options()) {
-      if (option->get_group() == name && option->nonpositional()) group.rows.push_back(row(command, *option, aliases));
+      if (option->get_group() == name && option->nonpositional())
+        group.rows.push_back(option_row(command, *option, aliases));
     }
     if (!group.rows.empty()) groups.push_back(std::move(group));
   }
@@ -99,7 +107,7 @@ std::vector<OptionGroup> option_groups(const Command& command, std::span<const A
 std::vector<OptionRow> positionals(const Command& command) {
   std::vector<OptionRow> rows;
   for (const CLI::Option* option : command.parser().get_options()) {
-    if (option->get_positional() && !option->nonpositional()) rows.push_back(row(command, *option, {}));
+    if (option->get_positional() && !option->nonpositional()) rows.push_back(option_row(command, *option, {}));
   }
   return rows;
 }

@@ -50,6 +50,10 @@ struct OptionGroup {
   std::vector<OptionRow> rows;
 };
 
+/// A row of one option, whose command it is of.
+OptionRow option_row(const Command&, const CLI::Option&, std::span<const Alias> aliases);
+/// An option that prints something and ends, such as --version: no setting.
+bool asks_for_page(const CLI::App&, const CLI::Option&);
 /// In the order of their declaration, without what is hidden (of the empty group) and without positional arguments.
 std::vector<OptionGroup> option_groups(const Command&, std::span<const Alias> aliases);
 /// The arguments that have no name.

@@ -81,7 +81,7 @@ void resolve_flag(CLI::App& cli, Setting& s) {
 std::vector<std::string> keys(const CLI::App& cli) {
   std::vector<std::string> names;
   for (const CLI::Option* option : cli.get_options()) {
-    if (!option->get_group().empty())
+    if (!option->get_group().empty() && !asks_for_page(cli, *option))
       names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   }
   return names;
@@ -99,6 +99,7 @@ void add_file(CLI::App& cli, const std::string& path, std::vector<Setting>& sett
       refuse(s,
              "there is no option --" + escaped(entry.key) + (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
     }
+    if (asks_for_page(cli, *s.option)) refuse(s, entry.key + " prints something and ends: it is no setting");
     if (name == kConfig) refuse(s, "a configuration file cannot name another one");
     settings.push_back(std::move(s));
   }
@@ -172,7 +173,7 @@ void add_our_variables(CLI::App& cli, std::vector<Setting>& settings) {
   for (const EnvironmentVariable& v : environment_variables()) names.emplace_back(v.name);
   for (const Variable& v : variables(kOurs)) {
     CLI::Option* option = nullptr;
-    for (CLI::Option* o : cli.get_options([](const CLI::Option*) { return true; })) {
+    for (CLI::Option* o : cli.get_options([&cli](const CLI::Option* any) { return !asks_for_page(cli, *any); })) {
       const auto& own = o->get_lnames();
       if (std::any_of(own.begin(), own.end(), [&](const std::string& n) { return variable_of(n) == v.name; }))
         option = o;

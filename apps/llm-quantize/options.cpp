@@ -107,7 +107,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::Command cli{std::string(kDescription) + "\n\n" + types_help()};
   std::vector<std::string> words;
   cli.add_option("files", words, "IN.gguf OUT.gguf TYPE; with --dry-run OUT may be left out")
-      ->type_name("IN OUT TYPE")
+      ->type_name("MODEL OUT TYPE")
       ->required();
   cli.add_option("--imatrix", o.imatrix, "importance matrix, of llm-imatrix or llama.cpp")
       ->type_name("FILE")

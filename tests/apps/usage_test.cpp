@@ -20,7 +20,14 @@ TEST_CASE("usage errors end with code 2", "[apps]") {
   const std::string text = write_file(folder / "text", "abc");
   check_fails(2, "a command is required: show, tokenize", "llm-inspect", {});
   check_fails(2, "a command is required: show, tokenize", "llm-inspect", {model});
-  check_fails(2, "an argument is missing: file (see", "llm-inspect", {"show"});
+  check_fails(2, "an argument is missing: MODEL (see", "llm-inspect", {"show"});
+  check_fails(2,
+              "a command is required: show, tokenize, render, graph, verify, split, merge, not \"shwo\"; did you mean "
+              "show?",
+              "llm-inspect", {"shwo", model});
+  check_fails(2, "option --ids goes with tokenize (see", "llm-inspect", {"show", model, "--ids"});
+  check_fails(2, "option --dry-run goes with split and merge (see", "llm-inspect", {"show", model, "--dry-run"});
+  check_fails(2, "an argument is missing: MODEL OUT TYPE (see", "llm-quantize", {});
   check_fails(2, "unexpected argument \"stray\" (see", "llm-bench", {"-m", model, "stray", "other"});
   check_fails(8, "File name too long", "llm-perplexity",
               {"-m", model, "-f", "/proc/version", "-c", "4", "--save-logits", std::string(300, 'a')});
@@ -40,6 +47,33 @@ TEST_CASE("usage errors end with code 2", "[apps]") {
   check_fails(2, "No such file", "llm-perplexity", {"-m", model, "-f", (folder / "none").string()});
   check_fails(2, "a window takes 64", "llm-perplexity", {"-m", model, "-f", text, "-c", "64"});
   check_fails(2, "the text has 1 token, a window takes 512", "llm-perplexity", {"-m", model, "-f", "/dev/null"});
+}
+
+TEST_CASE("nothing is no name of a file", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model());
+  const std::string text = write_file(folder / "text", "abc");
+  check_fails(2, "option --sha256: the value is empty, SUM|FILE is required", "llm-inspect",
+              {"verify", model, "--sha256", ""});
+  check_fails(2, "option --sha256: the value is empty", "llm-inspect", {"verify", model, "--sha256="});
+  check_fails(2, "an argument is empty", "llm-inspect", {"show", ""});
+  check_fails(2, "an argument is empty", "llm-quantize", {model, "", "Q8_0"});
+  check_fails(2, "option -m: the value is empty, MODEL is required", "llm-bench", {"-m", ""});
+  check_fails(2, "option --kl-base: the value is empty", "llm-perplexity",
+              {"-m", model, "-f", text, "-c", "4", "--kl-base", ""});
+  check_fails(2, "option -jf: the value is empty, FILE is required", "llm-run", {"-m", model, "-p", "a", "-jf", ""});
+  check_fails(2, "option --backend: the value is empty, cpu|cuda|blas|reference is required", "llm-run",
+              {"-m", model, "-p", "a", "--backend", ""});
+  CHECK(run_program("llm-run", {"-m", model, "-p", "", "-sys", "", "-n", "1"}).code == 0);
+}
+
+TEST_CASE("--help-all of a program with commands shows the options of all", "[apps]") {
+  const std::string page = output_of("llm-inspect", {"--help-all"});
+  for (const char* text : {"\nllm-inspect split MODEL PREFIX:\n", "--no-tensor-first-split",
+                           "\nllm-inspect render [FILE]:\n", "--no-generation-prompt"}) {
+    INFO(text);
+    CHECK(page.find(text) != std::string::npos);
+  }
 }
 
 TEST_CASE("a file that is missing or no model ends with code 3", "[apps]") {

@@ -35,16 +35,16 @@ std::set<std::string> words(const std::string& text) {
 /// A folder with models and other files, and the scripts of a shell.
 struct Desk {
   explicit Desk(const std::string& shell) {
-    for (const char* name : {"llm-run", "llm-inspect", "llm-bench"}) folder.write(name, script(name, shell));
+    for (const char* name : {"llm-run", "llm-inspect", "llm-bench", "llm-quantize"})
+      folder.write(name, script(name, shell));
     for (const char* name : {"a.gguf", "b.gguf", "notes.txt", "parts/c.gguf"}) folder.write(name, "");
   }
   /// What bash offers for the last of these words; "=" is a word of its own to it.
   std::set<std::string> bash(const std::vector<std::string>& line) const {
     std::string quoted;
     for (const std::string& w : line) quoted += " '" + w + "'";
-    const std::string function = line[0] == "llm-run"     ? "_llm_run"
-                                 : line[0] == "llm-bench" ? "_llm_bench"
-                                                          : "_llm_inspect";
+    std::string function = "_" + line[0];
+    std::replace(function.begin(), function.end(), '-', '_');
     const Outcome o =
         run({.program = "/bin/bash",
              .arguments = {"-c", "cd " + folder.path().string() + " && source ./" + line[0] + " && COMP_WORDS=(" +
@@ -92,6 +92,8 @@ TEST_CASE("bash completes options, their values, files and commands") {
   CHECK(desk.bash({"llm-inspect", "graph", "--bef"}) == Words{"--before-passes"});
   CHECK(desk.bash({"llm-bench", "-o", ""}) == Words{"md", "json"});
   CHECK(desk.bash({"llm-bench", ""}).empty());
+  CHECK(desk.bash({"llm-quantize", ""}) == Words{"a.gguf", "b.gguf", "parts"});
+  CHECK(desk.bash({"llm-quantize", "a.gguf", "b"}) == Words{"b.gguf"});
 }
 
 TEST_CASE("llm-run prints the scripts that the build installs, and llama.cpp's name for bash's works") {

@@ -129,7 +129,9 @@ TEST_CASE("errors name the variable, or the file and line") {
   file("seed == 1\n", ":1: ");
   file("seed = 1979-05-27\n", ":1: is not a text, a number");
   file("config = \"other\"\n", ":1: a configuration file cannot name another one");
+  file("version = true\n", ":1: version prints something and ends: it is no setting");
   refused({"--config", "/no/such/file"}, {}, "/no/such/file: cannot read: No such file");
+  refused({"--config", "/dev/zero"}, {}, "/dev/zero: has more than 64.0 MiB");
   // What shows only later names it as well.
   refused({"--regex", "a"}, {{"LLM_RUN_GRAMMAR", "root ::= \"a\""}},
           "an answer has one form only (--grammar is set by LLM_RUN_GRAMMAR)");
@@ -146,6 +148,11 @@ TEST_CASE("variables without effect are mentioned, those of other programs and o
   CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_SPLIT_MODE", "row"}}).err,
                  "note: LLAMA_ARG_SPLIT_MODE has no effect: option --split-mode row is recognised, not supported yet: "
                  "the parts of one matrix stay together"));
+  for (const char* page : {"LLM_RUN_VERSION", "LLM_RUN_HELP", "LLM_RUN_LIST_DEVICES"}) {
+    const Outcome o = bench({"-n", "1"}, {{page, "1.2.3"}});  // as images of containers set them
+    CHECK(o.code == 0);
+    CHECK(contains(o.err, "warning[unknown-variable]: " + std::string(page) + " has no effect"));
+  }
   const Outcome quiet =
       bench({"-n", "1"}, {{"LLAMA_ARG_PORT", "80"}, {"LLM_RUN_CHECK", "0"}, {"LLM_RUN_ISA", "portable"}});
   CHECK_FALSE(contains(quiet.err, "note"));
