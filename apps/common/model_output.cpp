@@ -19,7 +19,7 @@ namespace {
 
 void check_folder(const std::filesystem::path& file) {
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-  if (::access(folder.c_str(), W_OK | X_OK) == 0) return;
+  if (::access((folder / "").c_str(), W_OK | X_OK) == 0) return;  // with the slash, a file is no folder
   throw Error(ErrorKind::Io, ErrorParts{.file = file.string(),
                                         .problem = "cannot be created: " + std::generic_category().message(errno)});
 }

@@ -12,6 +12,14 @@
 #include "base/error.h"
 
 namespace llm::app {
+namespace {
+
+std::string& stdout_name() {
+  static std::string name = "stdout";
+  return name;
+}
+
+}  // namespace
 
 void write_stdout(std::string_view bytes) {
   while (!bytes.empty()) {
@@ -25,7 +33,7 @@ void write_stdout(std::string_view bytes) {
       (void)::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
       throw Error(ErrorKind::Io,
-                  ErrorParts{.file = "stdout", .problem = std::string("cannot write: ") + std::strerror(errno)});
+                  ErrorParts{.file = stdout_name(), .problem = std::string("cannot write: ") + std::strerror(errno)});
     }
   }
 }
@@ -51,6 +59,7 @@ void redirect_stdout(const std::string& path) {
                 ErrorParts{.file = path, .problem = std::string("cannot write: ") + std::strerror(errno)});
   }
   ::close(fd);
+  stdout_name() = path;
 }
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }

@@ -18,7 +18,8 @@ std::string special_text(const Tokenizer& tokenizer, Token token) {
 }
 
 ChatTemplate choose_template(const RenderOptions& o, const Metadata* metadata, bool with_tools) {
-  if (!o.template_file.empty()) return ChatTemplate(app::read_input(o.template_file, app::kMostText), {o.template_file, {}});
+  if (!o.template_file.empty())
+    return ChatTemplate(app::read_input(o.template_file, app::kMostText), {o.template_file, {}});
   if (!o.template_name.empty()) return ChatTemplate::by_name(metadata, o.template_name);
   if (metadata == nullptr) throw Error(ErrorKind::Usage, "give a GGUF file, or a template with --template-file");
   if (auto found = ChatTemplate::from_file(*metadata, with_tools)) return std::move(*found);
@@ -51,8 +52,13 @@ std::string span_lines(const PromptText& prompt) {
 }  // namespace
 
 void render(const RenderOptions& o) {
+  if (!o.template_file.empty() && !o.template_name.empty())
+    throw Error(ErrorKind::Usage, "give either --template-file or --chat-template");
   ChatInput input = read_chat_input(app::read_input(o.messages, app::kMostText), o.messages);
-  if (!o.tools.empty()) input.tools = jinja::from_json(app::read_input(o.tools, app::kMostText), jinja::Origin::User, o.tools);
+  if (!o.tools.empty())
+    input.tools = jinja::from_json(app::read_input(o.tools, app::kMostText), jinja::Origin::User, o.tools);
+  if (!o.tools.empty() && !input.tools.is_sequence())
+    throw Error(ErrorKind::Usage, ErrorParts{.file = o.tools, .problem = "is no JSON array of tools"});
   if (!o.kwargs.empty()) read_chat_variables(o.kwargs, "--kwargs", input.variables);
   if (o.no_generation_prompt) {
     input.add_generation_prompt = false;

@@ -46,6 +46,9 @@ std::string table(std::span<const std::filesystem::path> paths, std::span<const 
 void split(const SplitOptions& o) {
   if ((o.limits.tensors == 0) == (o.limits.bytes == 0))
     throw Error(ErrorKind::Usage, "give either --max-tensors N or --max-size S");
+  if (!std::filesystem::path(o.prefix).has_filename())
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = o.prefix, .problem = "is a folder; PREFIX begins the files' names"});
   const GgufFile file = open_input(o.file);
   const ModelContent content = content_of(file);
   const std::vector<std::size_t> counts = divide(content, o.limits);

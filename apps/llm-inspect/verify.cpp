@@ -74,7 +74,8 @@ std::string sum_problem(const FileCheck& f) { return "its SHA-256 sum is " + f.s
 
 void fail_if_bad(const GgufFile& file, const Verification& v) {
   for (const FileCheck& f : v.files) {
-    if (!f.ok()) throw Error(ErrorKind::Model, ErrorParts{.file = f.path, .problem = sum_problem(f)});
+    if (!f.ok())
+      throw Error(ErrorKind::Model, ErrorParts{.file = f.path, .problem = sum_problem(f) + "; fetch the file again"});
   }
   const auto has_bad = [](const TensorCheck& c) { return c.bad.count > 0; };
   const auto first = std::ranges::find_if(v.tensors, has_bad);

@@ -160,6 +160,16 @@ void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequ
   if (all) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = first.failure->message});
 }
 
+/// One document over many lines is a mistake of the file, not of its lines. Deep ones do no harm: nothing is built.
+void refuse_json_document(const std::string& path, std::string_view text, const std::vector<BatchRequest>& rows) {
+  const bool array = text[text.find_first_not_of(" \t\r\n")] == '[';
+  if ((rows.size() == 1 && !array) || !Json::accept(text)) return;
+  throw Error(ErrorKind::Usage,
+              ErrorParts{.file = path,
+                         .problem = "is one JSON document, a batch has an object on each line; jq -c '.[]' makes that "
+                                    "of an array"});
+}
+
 }  // namespace
 
 BatchFormat batch_format(const std::string& name, const std::string& path) {
@@ -194,6 +204,7 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
     });
   }
   if (rows.empty()) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = "there are no rows in it"});
+  if (format == BatchFormat::Jsonl) refuse_json_document(path, text, rows);
   refuse_duplicates(path, rows);
   refuse_unknown_columns(path, rows);
   return rows;

@@ -183,7 +183,10 @@ int Chat::converse(const std::optional<std::string>& first) {
 std::optional<int> Chat::interrupted() {
   constexpr auto kTwice = std::chrono::seconds(2);
   const auto now = Clock::now();
-  if (last_interrupt_ && now - *last_interrupt_ < kTwice) return kInterrupted;
+  if (last_interrupt_ && now - *last_interrupt_ < kTwice) {
+    p_.editor->write("\n");  // the shell's prompt goes on a line of its own
+    return kInterrupted;
+  }
   last_interrupt_ = now;
   tell("(Ctrl-C again within 2 seconds leaves, Ctrl-D as well)\n");
   return std::nullopt;

@@ -125,6 +125,9 @@ ChatLine read_chat_line(std::string_view line) {
   if (row->takes_path && arguments.empty()) {
     throw Error(ErrorKind::Usage, name + " needs " + std::string(row->arguments));
   }
+  if (row->arguments.empty() && !arguments.empty()) {
+    throw Error(ErrorKind::Usage, name + " takes nothing behind it, \"" + escaped(arguments) + "\" is given");
+  }
   return {.command = row->command,
           .name = name,
           .text = row->takes_path ? home_expanded(arguments) : std::string(arguments),

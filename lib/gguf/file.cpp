@@ -88,7 +88,8 @@ class SplitNames {
     for (std::uint32_t no = 0; no < split_.count; ++no) {
       std::error_code ignored;
       if (!std::filesystem::exists(path(no), ignored))
-        given.fail(kSplitCount, describe({no, split_.count}) + " is missing: " + quoted_path(path(no)));
+        given.fail(kSplitCount, describe({no, split_.count}) + " is missing: " + quoted_path(path(no)) +
+                                    "; the splits of a model lie in one folder");
     }
   }
 

@@ -70,7 +70,9 @@ ImportanceMatrix read_gguf(const std::filesystem::path& path, Warnings& warnings
   const Metadata& md = file.metadata();
   const auto pairs = find_pairs(file);
   if (pairs.empty() || !md.has(kChunkCount))
-    md.fail(kChunkCount, "the file is not an importance matrix: it lacks this key or tensors named *.in_sum2");
+    md.fail(
+        kChunkCount,
+        "the file is not an importance matrix: it lacks this key or tensors named *.in_sum2; llm-imatrix writes one");
   ImportanceMatrix out;
   for (const auto& [tensor, pair] : pairs) out.entries.push_back(read_pair(file, tensor, pair));
   if (md.has(kDatasets)) {
@@ -177,12 +179,13 @@ std::vector<float> ImportanceMatrix::importance(std::string_view tensor, std::in
   const std::size_t per_count = e->sums.size() / e->counts.size();
   const bool counts_fit = e->counts.size() == 1 || e->counts.size() == static_cast<std::size_t>(matrices);
   if (e->sums.size() != wanted || !counts_fit)
-    throw Error(ErrorKind::Model,
-                ErrorParts{.file = path,
-                           .subject = tensor_subject(tensor),
-                           .problem = "the importance matrix has " + std::to_string(e->sums.size()) + " sums for " +
-                                      std::to_string(e->counts.size()) + " matrices, the tensor has rows of " +
-                                      std::to_string(width) + " in " + std::to_string(matrices)});
+    throw Error(ErrorKind::Model, ErrorParts{.file = path,
+                                             .subject = tensor_subject(tensor),
+                                             .problem = "the importance matrix has " + std::to_string(e->sums.size()) +
+                                                        " sums for " + std::to_string(e->counts.size()) +
+                                                        (e->counts.size() == 1 ? " matrix" : " matrices") +
+                                                        ", the tensor has rows of " + std::to_string(width) + " in " +
+                                                        std::to_string(matrices) + "; it is of another model"});
   std::vector<float> means(wanted, 1.0f);
   for (std::size_t i = 0; i < wanted; ++i) {
     const std::int64_t count = e->counts[i / per_count];

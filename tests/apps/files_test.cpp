@@ -104,8 +104,13 @@ TEST_CASE("split and merge refuse what would lose something", "[files]") {
   check_fails(2, "would be overwritten while it is read", "llm-inspect",
               {"merge", first, (folder / "link").string(), "--force"});
   check_fails(8, "cannot be created", "llm-inspect", {"merge", first, (folder / "no/folder").string()});
+  check_fails(8, "cannot be created: Not a directory", "llm-inspect", {"merge", first, model + "/out.gguf"});
+  for (const char* prefix_of_nothing : {"/", "parts/"})
+    check_fails(2, "is a folder; PREFIX begins", "llm-inspect",
+                {"split", model, prefix_of_nothing, "--max-tensors", "6"});
   std::filesystem::remove(folder / "p-00002-of-00002.gguf");
   check_fails(3, "split 2 of 2 is missing", "llm-inspect", {"merge", first, (folder / "out.gguf").string()});
+  check_fails(3, "; the splits of a model lie in one folder\n", "llm-inspect", {"show", first});
   CHECK(contents(model) == before);
 }
 

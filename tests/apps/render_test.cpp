@@ -87,4 +87,12 @@ TEST_CASE("render refuses what it cannot use", "[apps]") {
   fails(6, "line 2, column 3", R"([{"role": "user"}])");
   check_fails(6, "has no chat template", "llm-inspect", {"render", path, "--messages", messages("[]")});
   check_fails(2, "give a GGUF file", "llm-inspect", {"render", "--messages", messages("[]")});
+  check_fails(2, "/dev/zero: has more than 64.0 MiB", "llm-inspect",
+              {"render", "--messages", messages("[]"), "--template-file", "/dev/zero"});
+  const std::string file = write_file(folder / "t.jinja", "x");
+  check_fails(2, "give either --template-file or --chat-template", "llm-inspect",
+              {"render", "--messages", messages("[]"), "--template-file", file, "--chat-template", "chatml"});
+  const std::string tools = write_file(folder / "tools.json", "{}");
+  check_fails(2, "tools.json: is no JSON array of tools", "llm-inspect",
+              {"render", "--messages", messages("[]"), "--template-file", file, "--tools", tools});
 }

@@ -178,3 +178,16 @@ TEST_CASE("a file that memory does not hold is refused before it is read") {
   CHECK(contains(o.err, "in.jsonl: has more than "));
   CHECK(contains(o.err, "a quarter of the memory that is free"));
 }
+
+TEST_CASE("a document of JSON is no file of rows") {
+  const Bench bench;
+  for (const char* text : {"[{\"prompt\":\"ab\"}]", "[\n{\"prompt\":\"ab\"},\n{\"prompt\":\"cd\"}\n]\n",
+                           "{\n  \"id\": 1,\n  \"prompt\": \"ab\"\n}\n"}) {
+    INFO(text);
+    const Outcome o = bench({"--batch", bench.file("in.jsonl", text).string()});
+    CHECK(o.code == 2);
+    CHECK(o.out.empty());
+    CHECK(contains(o.err, "in.jsonl: is one JSON document"));
+  }
+  CHECK(bench({"--batch", bench.file("in.jsonl", "{\"promt\":\"ab\"}").string()}).code == 7);
+}

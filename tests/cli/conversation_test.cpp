@@ -142,6 +142,7 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
            {"/load", "/load needs FILE"},
            {"/export", "/export needs FILE.md|FILE.jsonl"},
            {"/UNDO", "did you mean /undo?"},
+           {"/clear all of it", "/clear takes nothing behind it, \"all of it\" is given"},
            {"/save /dev/full", "is there already and is no saved chat"},
            {"/set temprature 1", "did you mean temperature?"},
            {"/set top_p 3", "top_p"},
@@ -390,6 +391,7 @@ TEST_CASE("Ctrl-C clears a line, hints at an empty one, and leaves the second ti
   t.until("Ctrl-C again");
   to_prompt(t);
   t.type(kInterrupt);
+  t.until("\n");  // the shell's prompt goes on a line of its own
   CHECK(t.end() == 130);
   CHECK(t.is_cooked());
 }

@@ -244,6 +244,7 @@ TEST_CASE("failing output is never success") {
   const Outcome o = run(full);
   CHECK(o.code == 8);
   CHECK(contains(o.err, "llm-run: error[E-IO]: stdout: "));
+  CHECK(contains(bench({"-p", "a", "-n", "5", "-o", "/dev/full"}).err, "error[E-IO]: /dev/full: "));
   Command closed = bench.command({"-p", "a", "-n", "5"});
   closed.output_file = "-";
   CHECK(run(closed).code == 8);
