@@ -5,7 +5,7 @@
 //   5 bits times an unsigned scale of 6 bits   quant * (scale % 8)         + 8 *   quant * (scale / 8)
 //   else                                       (quant * scale) % 256       + 256 * (quant * scale) / 256
 //
-// Of blocks of 16 quants are multiplied with their factors, as BF16, and two blocks are one sum, as long as it is
+// Blocks of 16 have their quants multiplied with their factors, as BF16, and two blocks are one sum, as long as it is
 // exact. The sums are those of quant_linear.h, and what follows them is done in the same order: equal bits. Tiles are
 // multiplied beside the sums of those before becoming floats.
 #pragma once
@@ -21,7 +21,7 @@ inline constexpr int kMostPanels = 4;
 inline constexpr int kGroup = 16;         ///< columns of a tile
 inline constexpr int kSteps = 4;          ///< of an item: so many blocks, or quarters of a block of 256
 inline constexpr i64 kCallColumns = 512;  ///< whose places and sums are kept at a time
-inline constexpr i64 kFewColumns = 256;
+inline constexpr i64 kFewColumns = 256;   ///< up to these one panel at a time
 inline constexpr int kRegisterRows = 16;
 
 struct Panel {

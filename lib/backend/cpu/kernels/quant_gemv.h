@@ -176,18 +176,19 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std:
 /// even).
 template <int share>
 LLM_INLINE F add_terms(const float* terms, const float* d_act, i64 blocks) {
+  static_assert(share == 1 || share == 2);
   F acc = zero_f();
   for (i64 j = 0; j < blocks; j += 4) {
     const Four x = load_rows([&](int row) LLM_LAMBDA { return terms + row * blocks + j; });
     if constexpr (share == 2) {
       acc = fma(splat_f(d_act[j / 2]), add(as_f(x.v[0]), as_f(x.v[1])), acc);
       if (j + 2 < blocks) acc = fma(splat_f(d_act[j / 2 + 1]), add(as_f(x.v[2]), as_f(x.v[3])), acc);
-      continue;
+    } else {
+      acc = fma(splat_f(d_act[j]), as_f(x.v[0]), acc);
+      if (j + 1 < blocks) acc = fma(splat_f(d_act[j + 1]), as_f(x.v[1]), acc);
+      if (j + 2 < blocks) acc = fma(splat_f(d_act[j + 2]), as_f(x.v[2]), acc);
+      if (j + 3 < blocks) acc = fma(splat_f(d_act[j + 3]), as_f(x.v[3]), acc);
     }
-    acc = fma(splat_f(d_act[j]), as_f(x.v[0]), acc);
-    if (j + 1 < blocks) acc = fma(splat_f(d_act[j + 1]), as_f(x.v[1]), acc);
-    if (j + 2 < blocks) acc = fma(splat_f(d_act[j + 2]), as_f(x.v[2]), acc);
-    if (j + 3 < blocks) acc = fma(splat_f(d_act[j + 3]), as_f(x.v[3]), acc);
   }
   return acc;
 }

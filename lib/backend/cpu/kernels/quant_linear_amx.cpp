@@ -19,7 +19,7 @@ LLM_QUANT_TYPES(LLM_DECLARE_LINEAR)
 namespace LLM_ISA {
 namespace quant {
 
-/// At most nc columns as a stream, unless there are more.
+/// Up to nc columns as a stream. False, and nothing is done: there are more, or they do not fit.
 template <class Stream, int nc>
 bool stream(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
   if constexpr (nc > 1)

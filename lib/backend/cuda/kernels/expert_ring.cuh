@@ -5,7 +5,8 @@
 //                 lets the second start when its first block has written who they are, so that the second reads them,
 //                 and fills its ring, while the first one ends.
 //   8 consumers   of matrices of fewer than 8 pieces begin each visit at the warp after the last one's, so that visits
-//                 that follow one another share the warps, and wait for none of which they have no piece.
+//                 that follow one another share the warps. Where a block has few visits (users_of_visits()), a warp
+//                 waits for none of which it has no piece.
 //   epilogue      keeps a gate until what it lets through is there, or adds up the experts' results in their order.
 //
 // Bytes are the weights of the chosen experts, once: 14 MB for gate and up, 7 to 10 for down of a qwen3-30b-a3b, 3.1

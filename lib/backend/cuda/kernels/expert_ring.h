@@ -20,7 +20,7 @@ struct ExpertRing {
   float* y = nullptr;        ///< gated: [top_k][n]; added up: [n]
   Activation activation = Activation::Silu;
   int stages = 0, strips = 0;
-  int users = 0;  ///< consumers that have a piece of each visit: all, or as many as it has pieces
+  int users = 0;  ///< consumers that go through each visit: all, or as many as it has pieces
   int turns() const { return targets == 2 ? strips * route.op.top_k : strips; }
 };
 

@@ -99,7 +99,7 @@ struct RingBarriers {
   __device__ __forceinline__ std::uint32_t written(int area) const { return full(2 * kMaxStages + area); }
   __device__ __forceinline__ std::uint32_t taken(int area) const { return full(2 * kMaxStages + kAreas + area); }
 
-  /// By a warp, whose lanes have one of each kind. `users`: consumers that have a piece of each stage.
+  /// By a warp, whose lanes have one of each kind. `users`: consumers that arrive for each stage.
   __device__ __forceinline__ void init(int stages, int users, int lane) const {
     static_assert(kMaxStages <= 32 && kAreas <= 32);
     if (lane < stages) {
