@@ -2,7 +2,7 @@
 set(LLM_ISA_FLAGS_portable "")
 set(LLM_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(LLM_ISA_FLAGS_avx2vnni -mavx2 -mfma -mf16c -mavxvnni)
-# What Cascade Lake has, the first with VNNI in wide registers: no VBMI. lib/base/instruction_sets.cpp asks for the same.
+# What Cascade Lake has, the first with VNNI in wide registers: no VBMI. base/instruction_sets.cpp asks for the same.
 set(LLM_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c -mprefer-vector-width=512)
 set(LLM_ISA_FLAGS_avx512bf16 ${LLM_ISA_FLAGS_avx512} -mavx512bf16)
 set(LLM_ISA_FLAGS_amx ${LLM_ISA_FLAGS_avx512bf16} -mamx-tile -mamx-int8)

@@ -121,8 +121,7 @@ void add_placement_options(Command& cli, Placement& p) {
          "--gpu-layers,--n-gpu-layers",
          [&p](const std::string& text) { p.gpu_layers = parse_gpu_layers("--gpu-layers", text); },
          "layers that the GPU computes, counted from the last (default auto: as many as fit); the output head counts "
-         "as the "
-         "very last; all, or more than there are: the whole model, or the run fails (codes 4, 9); 0: none")
+         "as the very last; all, or more than there are: the whole model, or the run fails (codes 4, 9); 0: none")
       ->type_name("N|auto|all")
       ->take_last();
   cli.add_flag_callback(
