@@ -42,8 +42,9 @@ class Descriptor {
       ErrorParts{.file = from_stdin ? "stdin" : path, .problem = std::string("cannot read: ") + std::strerror(error)});
 }
 
-/// A text is held twice while it grows, and what is made of it takes as much again.
-std::size_t what_memory_holds() { return static_cast<std::size_t>(available_memory() / 4); }
+/// A text is held twice while it grows, and what is made of it takes as much again; of token ids it is more. What may
+/// be read in any case is not measured by a memory that is full of something else.
+std::size_t what_memory_holds() { return std::max(kMostText, static_cast<std::size_t>(available_memory() / 4)); }
 
 [[noreturn]] void refuse_size(const std::string& path, std::size_t most, bool of_memory) {
   throw Error(of_memory ? ErrorKind::Memory : ErrorKind::Usage,
