@@ -59,9 +59,8 @@ std::size_t what_memory_holds() { return std::max(kMostText, static_cast<std::si
 std::string read_input(const std::string& path, std::size_t most) {
   const Descriptor file(path);
   if (file.get() < 0) fail(path, errno);
-  const std::size_t held = what_memory_holds();
-  const bool of_memory = held < most;
-  most = std::min(most, held);
+  const bool of_memory = most == kAnySize;
+  if (of_memory) most = what_memory_holds();
   struct stat status {};
   const bool sized = ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
   if (sized && static_cast<std::uint64_t>(status.st_size) > most) refuse_size(path, most, of_memory);
