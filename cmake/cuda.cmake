@@ -21,5 +21,6 @@ endif()
 # llm_cuda_options(TARGET): its .cu files are compiled under the project's rules for floats and warnings.
 function(llm_cuda_options target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-Wall,-Wextra>)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)  # CMake 3.31 would unite the kernels too
   target_link_libraries(${target} PUBLIC CUDA::cudart_static)
 endfunction()

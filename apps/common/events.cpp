@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "common/message_codes.h"
 #include "common/messages.h"
 #include "common/numbers.h"
@@ -14,7 +15,6 @@
 namespace llm::app {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr int kNone = -1;
 constexpr std::string_view kDescriptor = "fd:";
 constexpr auto kPause = std::chrono::milliseconds(500);
@@ -52,7 +52,7 @@ bool events_wanted() { return stream().fd != kNone; }
 
 void emit_event(std::string_view event, EventFields fields) {
   if (!events_wanted()) return;
-  EventFields json{{"event", event}, {"t", std::chrono::duration<double>(Clock::now() - stream().start).count()}};
+  EventFields json{{"event", event}, {"t", seconds_since(stream().start)}};
   json.update(fields);
   const std::string line = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   for (std::size_t done = 0; done < line.size();) {

@@ -69,21 +69,21 @@ Name parse(const std::string& text) {
 }
 
 /// The folder that a variable names, with what is put behind it. Later ones count only where nothing was found.
-struct Place {
+struct HubPlace {
   const char *variable, *below;
 };
-constexpr std::array kHubs{Place{"LLAMA_CACHE", ""},
-                           Place{"HF_HUB_CACHE", ""},
-                           Place{"HUGGINGFACE_HUB_CACHE", ""},
-                           Place{"HF_HOME", "hub"},
-                           Place{"XDG_CACHE_HOME", "huggingface/hub"},
-                           Place{"HOME", ".cache/huggingface/hub"}};
-constexpr std::array kFlat{Place{"LLAMA_CACHE", ""}, Place{"XDG_CACHE_HOME", "llama.cpp"},
-                           Place{"HOME", ".cache/llama.cpp"}};
+constexpr std::array kHubs{HubPlace{"LLAMA_CACHE", ""},
+                           HubPlace{"HF_HUB_CACHE", ""},
+                           HubPlace{"HUGGINGFACE_HUB_CACHE", ""},
+                           HubPlace{"HF_HOME", "hub"},
+                           HubPlace{"XDG_CACHE_HOME", "huggingface/hub"},
+                           HubPlace{"HOME", ".cache/huggingface/hub"}};
+constexpr std::array kFlat{HubPlace{"LLAMA_CACHE", ""}, HubPlace{"XDG_CACHE_HOME", "llama.cpp"},
+                           HubPlace{"HOME", ".cache/llama.cpp"}};
 
-std::vector<fs::path> folders(std::span<const Place> places) {
+std::vector<fs::path> folders(std::span<const HubPlace> places) {
   std::vector<fs::path> list;
-  for (const Place& p : places) {
+  for (const HubPlace& p : places) {
     const char* value = std::getenv(p.variable);
     if (value == nullptr || *value == '\0') continue;
     fs::path folder = *p.below == '\0' ? fs::path(value) : fs::path(value) / p.below;

@@ -71,7 +71,7 @@ std::string item(const std::string& head, const std::string& meaning) {
   return ".TP\n" + head + "\n" + text_lines(meaning);
 }
 
-std::string heading(const OptionRow& row) {
+std::string man_heading(const OptionRow& row) {
   std::string text;
   for (const std::string& name : row.names) text += (text.empty() ? "" : ", ") + bold(name);
   return row.value.empty() ? text : text + " " + italic(row.value);
@@ -96,7 +96,7 @@ std::string commands_section(const Command& app, const Page& page) {
     std::string options;
     for (const OptionGroup& group : option_groups(*command, page.aliases)) {
       for (const OptionRow& row : group.rows) {
-        if (!row.asks_for_help) options += item(heading(row), row.meaning());
+        if (!row.asks_for_help) options += item(man_heading(row), row.meaning());
       }
     }
     if (!options.empty()) text += ".RS\n" + options + ".RE\n";
@@ -152,7 +152,7 @@ std::string man_page(const Command& app, const Page& page, std::string_view vers
   text += ".SH OPTIONS\n";
   for (const OptionGroup& group : option_groups(app, page.aliases)) {
     text += ".SS " + plain(group.name) + "\n";
-    for (const OptionRow& row : group.rows) text += item(heading(row), row.meaning());
+    for (const OptionRow& row : group.rows) text += item(man_heading(row), row.meaning());
   }
   text += ".PP\n" + text_lines(std::string(kNumbersText));
   if (!about.examples.empty()) text += ".SH EXAMPLES\n" + verbatim(about.examples);

@@ -19,8 +19,7 @@ std::string right(std::string text, std::size_t width) {
   if (text.size() < width) text.insert(0, width - text.size(), ' ');
   return text;
 }
-std::string number(std::uint64_t n) { return number_text(static_cast<std::int64_t>(n)); }
-std::string with_number(std::uint64_t bytes) { return bytes_text(bytes) + " (" + number(bytes) + " bytes)"; }
+std::string with_number(std::uint64_t bytes) { return bytes_text(bytes) + " (" + number_text(bytes) + " bytes)"; }
 
 std::string row(std::string_view name, std::string_view value) {
   return "  " + padded(std::string(name), 14) + "  " + std::string(value) + "\n";
@@ -44,7 +43,7 @@ std::string file_text(const Report& r) {
 }
 
 std::string metadata_text(const Metadata& md) {
-  std::string text = "metadata: " + number(md.entries().size()) + " keys\n";
+  std::string text = "metadata: " + number_text(md.entries().size()) + " keys\n";
   const auto name = [](const Metadata::Entry& e) { return escaped(e.key); };
   const std::size_t width = widest(md.entries(), name);
   for (const Metadata::Entry& e : md.entries()) {
@@ -56,13 +55,13 @@ std::string metadata_text(const Metadata& md) {
 std::string tensors_text(const Report& r) {
   const std::span<const TensorInfo> tensors = r.file.tensors().all();
   const bool split = r.file.shards().size() > 1;
-  std::string text =
-      "tensors: " + number(tensors.size()) + " (name, type, shape, bytes, offset" + (split ? ", file" : "") + ")\n";
+  std::string text = "tensors: " + number_text(tensors.size()) + " (name, type, shape, bytes, offset" +
+                     (split ? ", file" : "") + ")\n";
   const std::size_t width = widest(tensors, [](const TensorInfo& t) { return escaped(t.name); });
   for (const TensorInfo& t : tensors) {
     text += "  " + padded(escaped(t.name), width) + "  " + padded(std::string(name(t.type.dtype)), 5) + "  " +
-            padded(to_string(t.type.shape), 18) + "  " + right(number(t.type.bytes()), 14) + "  " +
-            right(number(t.data_offset), 16) + (split ? "  " + std::to_string(t.shard + 1) : "") + "\n";
+            padded(to_string(t.type.shape), 18) + "  " + right(number_text(t.type.bytes()), 14) + "  " +
+            right(number_text(t.data_offset), 16) + (split ? "  " + std::to_string(t.shard + 1) : "") + "\n";
   }
   return text;
 }
@@ -72,13 +71,13 @@ std::string types_text(const Report& r) {
   for (const TypeSum& t : r.types) {
     const double share =
         100.0 * static_cast<double>(t.bytes) / static_cast<double>(std::max<std::uint64_t>(1, r.tensor_bytes));
-    text += "  " + padded(std::string(name(t.type)), 5) + "  " + right(number(t.tensors), 6) + "  " +
-            right(number(t.elements), 16) + "  " + right(number(t.bytes), 16) + "  " + right(fixed_text(share, 1), 5) +
-            " %\n";
+    text += "  " + padded(std::string(name(t.type)), 5) + "  " + right(number_text(t.tensors), 6) + "  " +
+            right(number_text(t.elements), 16) + "  " + right(number_text(t.bytes), 16) + "  " +
+            right(fixed_text(share, 1), 5) + " %\n";
   }
   const double bits =
       8.0 * static_cast<double>(r.tensor_bytes) / static_cast<double>(std::max<std::uint64_t>(1, r.parameters));
-  return text + row("parameters", number(r.parameters) + ", " + fixed_text(bits, 2) + " bits each");
+  return text + row("parameters", number_text(r.parameters) + ", " + fixed_text(bits, 2) + " bits each");
 }
 
 std::string dims_text(const ModelDims& d) {
@@ -92,11 +91,11 @@ std::string here_text(const Here& h) {
   std::string text = "here\n" + row("architecture", h.architecture.text);
   if (h.dims) text += row("model", dims_text(*h.dims));
   if (!h.unused.empty()) {
-    text += row("unused", number(h.unused.size()) + (h.unused.size() == 1 ? " tensor" : " tensors") + ", the first \"" +
-                              escaped(h.unused.front()) + "\"");
+    text += row("unused", number_text(h.unused.size()) + (h.unused.size() == 1 ? " tensor" : " tensors") +
+                              ", the first \"" + escaped(h.unused.front()) + "\"");
   }
   text += row("tokenizer", h.tokenizer.text);
-  text += row("chat template", h.template_bytes ? "yes, " + number(*h.template_bytes) + " bytes" : "none");
+  text += row("chat template", h.template_bytes ? "yes, " + number_text(*h.template_bytes) + " bytes" : "none");
   text += row("backend", h.backend.text);
   text += row("threads", std::to_string(h.threads.threads) + " (" + h.threads.reason + ")");
   if (h.weight_bytes) text += row("weights", with_number(*h.weight_bytes) + ", used in place");

@@ -11,8 +11,6 @@
 namespace llm::inspect {
 namespace {
 
-std::string number(std::uint64_t n) { return number_text(static_cast<std::int64_t>(n)); }
-
 ModelContent content_of(const GgufFile& file) {
   ModelContent content = content_like(file);
   for (const TensorInfo& t : file.tensors().all())
@@ -35,8 +33,8 @@ std::string table(std::span<const std::filesystem::path> paths, std::span<const 
                   std::span<const GgufWriter> files) {
   std::string text;
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    text += escaped(paths[i].string(), 4096) + "  " + number(counts[i]) +
-            (counts[i] == 1 ? " tensor  " : " tensors  ") + number(files[i].file_bytes()) + " bytes\n";
+    text += escaped(paths[i].string(), 4096) + "  " + number_text(counts[i]) +
+            (counts[i] == 1 ? " tensor  " : " tensors  ") + number_text(files[i].file_bytes()) + " bytes\n";
   }
   return text;
 }
@@ -57,8 +55,8 @@ void split(const SplitOptions& o) {
   for (std::size_t i = 0; i < files.size(); ++i) {
     app::refuse_overwriting(paths[i], file);
     if (o.limits.bytes == 0 || files[i].file_bytes() <= o.limits.bytes) continue;
-    app::print_warnings({{"split-size", escaped(paths[i].string(), 4096) + " has " + number(files[i].file_bytes()) +
-                                            " bytes, more than --max-size: " +
+    app::print_warnings({{"split-size", escaped(paths[i].string(), 4096) + " has " +
+                                            number_text(files[i].file_bytes()) + " bytes, more than --max-size: " +
                                             (counts[i] == 0 ? "its metadata" : "its one tensor") + " is that large"}});
   }
   if (!o.dry_run) {

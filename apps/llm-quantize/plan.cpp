@@ -15,14 +15,12 @@ constexpr std::string_view kFileType = "general.file_type", kVersion = "general.
 constexpr std::uint32_t kQuantizationVersion = 2;  // of the types' layouts, as llama.cpp counts them
 constexpr std::string_view kImatrixKeys = "quantize.imatrix.";
 
-std::string number(std::uint64_t n) { return number_text(static_cast<std::int64_t>(n)); }
-
 std::string padded(std::string text, std::size_t width) {
   if (text.size() < width) text.append(width - text.size(), ' ');
   return text;
 }
 
-std::string count_of(std::size_t n) { return number(n) + (n == 1 ? " tensor" : " tensors"); }
+std::string count_of(std::size_t n) { return number_text(n) + (n == 1 ? " tensor" : " tensors"); }
 
 std::int64_t matrices(const TensorType& type) { return type.shape[2] * type.shape[3]; }
 
@@ -223,18 +221,18 @@ std::string Plan::table() const {
     const TypeChoice& c = choices_[i];
     text += padded(escaped(t.name), widest) + "  " + padded(to_string(t.type.shape), 18) + "  " +
             padded(std::string(name(t.type.dtype)), 7) + "  " + padded(std::string(name(c.type)), 7) + "  " +
-            number(TensorType{c.type, t.type.shape}.bytes()) + "\n";
+            number_text(TensorType{c.type, t.type.shape}.bytes()) + "\n";
   }
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const std::string path = options_.output.empty() ? "file" : escaped(paths_[i].string(), 4096);
-    text += path + ": " + number(files_[i].file_bytes()) + " bytes\n";
+    text += path + ": " + number_text(files_[i].file_bytes()) + " bytes\n";
   }
   return text + summary() + "\n";
 }
 
 std::string Plan::summary() const {
-  return (options_.mix ? std::string(options_.mix->name) : "COPY") + ": " + number(file_.file_bytes()) + " -> " +
-         number(bytes()) + " bytes, " + fixed_text(bits_per_weight(tensor_bytes()), 2) + " bits a weight";
+  return (options_.mix ? std::string(options_.mix->name) : "COPY") + ": " + number_text(file_.file_bytes()) + " -> " +
+         number_text(bytes()) + " bytes, " + fixed_text(bits_per_weight(tensor_bytes()), 2) + " bits a weight";
 }
 
 }  // namespace llm::quantization

@@ -11,6 +11,7 @@
 #include "base/nearest.h"
 #include "base/utf8.h"
 #include "common/numbers.h"
+#include "output_options.h"
 
 namespace llm::app {
 namespace {
@@ -190,7 +191,6 @@ void read_logit_bias(BatchRequest& r, const Json& v, std::string_view key) {
     invalid(in_key(key) + " is neither an object nor an array");
   }
 }
-constexpr int kMostLogprobs = 100;
 /// A number for completions; true for chats, where top_logprobs has the number.
 void read_logprobs(BatchRequest& r, const Json& v, std::string_view key) {
   if (v.is_boolean()) {

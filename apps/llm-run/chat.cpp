@@ -7,6 +7,7 @@
 
 #include "answer_options.h"
 #include "answer_printer.h"
+#include "base/clock.h"
 #include "base/output_file.h"
 #include "chat_commands.h"
 #include "chat_file.h"
@@ -30,7 +31,6 @@
 namespace llm::app {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Outcome = LineEditor::Outcome;
 using Role = ChatMessage::Role;
 

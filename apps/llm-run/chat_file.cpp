@@ -12,10 +12,10 @@ namespace {
 
 using Ordered = nlohmann::ordered_json;
 
-constexpr std::string_view kFormat = "llm-run chat";
+constexpr std::string_view kChatFormat = "llm-run chat";
 constexpr int kVersion = 1;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& problem) {
+[[noreturn]] void refuse_file(const std::string& path, const std::string& problem) {
   throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = problem});
 }
 
@@ -44,27 +44,27 @@ void write_file(const std::string& path, std::string_view content) {
 
 Ordered read_saved(const std::string& path) {
   Ordered json = Ordered::parse(read_input(path), nullptr, false);
-  if (!json.is_object() || json.value("format", Ordered()) != kFormat) refuse(path, "is no saved chat");
-  if (json.value("version", Ordered()) != kVersion) refuse(path, "is a saved chat of another version");
+  if (!json.is_object() || json.value("format", Ordered()) != kChatFormat) refuse_file(path, "is no saved chat");
+  if (json.value("version", Ordered()) != kVersion) refuse_file(path, "is a saved chat of another version");
   return json;
 }
 
 /// User and assistant in turn, beginning with a user; the system text before them.
 void read_messages(const std::string& path, const Ordered& list, SavedChat& chat) {
-  if (!list.is_array()) refuse(path, "\"messages\" is no list");
+  if (!list.is_array()) refuse_file(path, "\"messages\" is no list");
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Ordered& m = list[i];
     const Ordered role = m.is_object() ? m.value("role", Ordered()) : Ordered();
     const Ordered text = m.is_object() ? m.value("content", Ordered()) : Ordered();
     const std::string which = "message " + std::to_string(i + 1);
-    if (!text.is_string()) refuse(path, which + " has no text as its content");
+    if (!text.is_string()) refuse_file(path, which + " has no text as its content");
     if (role == "system" && i == 0) {
       chat.system = text.get<std::string>();
       continue;
     }
     const bool users_turn = chat.messages.empty() || chat.messages.back().role == ChatMessage::Role::Assistant;
     if (role != (users_turn ? "user" : "assistant")) {
-      refuse(path, which + " should be the " + (users_turn ? "user" : "assistant") + "'s");
+      refuse_file(path, which + " should be the " + (users_turn ? "user" : "assistant") + "'s");
     }
     const Ordered thinking = m.value("reasoning_content", Ordered());
     chat.messages.push_back({.role = users_turn ? ChatMessage::Role::User : ChatMessage::Role::Assistant,
@@ -88,18 +88,18 @@ std::string markdown(const std::string& system, std::span<const ChatMessage> mes
 void require_saved_chat_or_nothing(const std::string& path) {
   if (!is_there(path)) return;
   std::error_code unknown;
-  if (!std::filesystem::is_regular_file(path, unknown)) refuse(path, "is there already and is no saved chat");
+  if (!std::filesystem::is_regular_file(path, unknown)) refuse_file(path, "is there already and is no saved chat");
   try {
     (void)read_saved(path);
   } catch (const Error&) {
-    refuse(path, "is there already and is no saved chat");
+    refuse_file(path, "is there already and is no saved chat");
   }
 }
 
 void save_chat(const std::string& path, const SavedChat& chat, const GgufFile& model) {
   require_saved_chat_or_nothing(path);
   Ordered json;
-  json["format"] = kFormat;
+  json["format"] = kChatFormat;
   json["version"] = kVersion;
   json["model"] = describe_model_file(model);
   json["settings"] = settings_json(chat.settings);
@@ -127,9 +127,9 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
 }
 
 void export_chat(const std::string& path, const std::string& system, std::span<const ChatMessage> messages) {
-  if (is_there(path)) refuse(path, "is there already");
+  if (is_there(path)) refuse_file(path, "is there already");
   if (path.ends_with(".md")) return write_file(path, markdown(system, messages));
-  if (!path.ends_with(".jsonl")) refuse(path, "ends neither in .md nor in .jsonl");
+  if (!path.ends_with(".jsonl")) refuse_file(path, "ends neither in .md nor in .jsonl");
   std::string text;
   for (const Ordered& m : messages_json(system, messages)) text += json_text(m);
   write_file(path, text);

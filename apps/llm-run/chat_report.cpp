@@ -11,10 +11,6 @@
 namespace llm::app {
 namespace {
 
-std::string speed(std::int64_t tokens, double seconds) {
-  return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
-}
-
 std::string right(std::string text, std::size_t width) {
   return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
 }
@@ -23,9 +19,9 @@ std::string right(std::string text, std::size_t width) {
 
 std::string timing(const Conversation::Answered& a) {
   const GenerateResult& r = a.result;
-  return "prompt " + number_text(r.prompt_tokens) + " tok" + speed(r.prompt_tokens, r.prompt_seconds) + " (cached " +
-         number_text(a.cached) + ") · gen " + number_text(r.generated_tokens) + " tok" +
-         speed(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
+  return "prompt " + number_text(r.prompt_tokens) + " tok" + speed_text(r.prompt_tokens, r.prompt_seconds) +
+         " (cached " + number_text(a.cached) + ") · gen " + number_text(r.generated_tokens) + " tok" +
+         speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
          fixed_text(r.first_token_seconds, 2) + "s · stop: " + std::string(name(r.reason));
 }
 

@@ -8,6 +8,7 @@
 #include "answer_options.h"
 #include "answer_output.h"
 #include "answer_prompt.h"
+#include "base/clock.h"
 #include "base/machine.h"
 #include "batch.h"
 #include "chat.h"
@@ -30,10 +31,6 @@
 
 namespace llm::app {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Both graphs of the bucket that a prompt of `tokens` starts with.
 void dump_graph(const Model& model, const std::string& path, std::int64_t tokens) {
@@ -62,10 +59,6 @@ void explain_prompt(const RunOptions& options, const std::string& text) {
   write_stdout(stdout_is_terminal() ? terminal_safe(explained) : explained);
 }
 
-std::string speed(std::int64_t tokens, double seconds) {
-  return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
-}
-
 std::string thinking_text(const GenerateResult& r) {
   return r.thinking_tokens > 0 ? " (" + number_text(r.thinking_tokens) + " thinking)" : "";
 }
@@ -81,9 +74,9 @@ void say_if_only_thought(const GenerateResult& r, bool said) {
 void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, std::string_view reason) {
   const std::string stop(signal_exit_code() != 0 ? "interrupted" : reason);
   say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
-      speed(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
+      speed_text(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
       " · gen " + std::to_string(r.generated_tokens) + " tok" + thinking_text(r) +
-      speed(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
+      speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
       fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + " · stop: " + stop);
 }
 

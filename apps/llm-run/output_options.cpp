@@ -7,7 +7,6 @@
 namespace llm::app {
 namespace {
 
-constexpr std::int64_t kMostLogprobs = 100;
 constexpr double kMostSeconds = 1e9;
 
 Colours colours(const std::string& text) {

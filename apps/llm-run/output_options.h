@@ -17,6 +17,8 @@ enum class OutputFormat : std::uint8_t {
   JsonLines,  ///< an object per token, then one without logprobs
 };
 
+inline constexpr int kMostLogprobs = 100;  ///< that can be asked for beside a token
+
 struct OutputOptions {
   OutputFormat format = OutputFormat::Text;
   std::optional<int> logprobs;  ///< of each token, with those of so many of the likeliest

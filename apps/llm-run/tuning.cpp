@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "backend/cuda/gpus.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/output_file.h"
@@ -29,11 +29,10 @@ namespace llm::app {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
-constexpr std::int64_t kPrompt = 64, kTokens = 8;  ///< of one sample
+constexpr int kTuningFormat = 1;
+constexpr std::int64_t kPromptTokens = 64, kNewTokens = 8;  ///< of one sample
 constexpr int kMostRounds = 30;
 constexpr double kSeconds = 5;        ///< no round begins later
 constexpr double kWorthwhile = 0.97;  ///< another number than the usual one must take less than this share of its time
@@ -79,7 +78,7 @@ std::optional<Choice> read_choice(const fs::path& path) {
   std::ifstream in(path);
   if (!in) return std::nullopt;
   const Json json = Json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("format", Json()) != kFormat) return std::nullopt;
+  if (!json.is_object() || json.value("format", Json()) != kTuningFormat) return std::nullopt;
   const Json threads = json.value("threads", Json()), prompts = json.value("prompt_threads", Json());
   const auto sane = [](const Json& n) { return n.is_number_unsigned() && n >= 1 && n <= 1024; };
   if (!sane(threads) || !sane(prompts)) return std::nullopt;
@@ -112,10 +111,10 @@ double seconds_of(Session& session, std::span<const Token> tokens) {
     const Append work{sequence, part, Logits::Last};
     const auto begin = Clock::now();
     session.eval({&work, 1});
-    return std::chrono::duration<double>(Clock::now() - begin).count();
+    return seconds_since(begin);
   };
   double seconds = 0;
-  if (tokens.size() == kPrompt) {
+  if (tokens.size() == kPromptTokens) {
     seconds = eval(tokens);
   } else {
     for (std::size_t i = 0; i < tokens.size(); ++i) seconds += eval(tokens.subspan(i, 1));
@@ -125,13 +124,13 @@ double seconds_of(Session& session, std::span<const Token> tokens) {
 }
 
 void sample(Candidate& c) {
-  std::vector<Token> tokens(kPrompt);
+  std::vector<Token> tokens(kPromptTokens);
   const std::int64_t vocab = c.model->dims().vocab;
   for (std::size_t i = 0; i < tokens.size(); ++i)
     tokens[i] = static_cast<Token>(static_cast<std::int64_t>(i * 7919) % vocab);
   const auto keep_best = [](double& best, double seconds) { best = best == 0 ? seconds : std::min(best, seconds); };
   keep_best(c.prompt_seconds, seconds_of(*c.session, tokens));
-  keep_best(c.token_seconds, seconds_of(*c.session, std::span(tokens).first(kTokens)));
+  keep_best(c.token_seconds, seconds_of(*c.session, std::span(tokens).first(kNewTokens)));
 }
 
 int best_of(const std::vector<Candidate>& all, double Candidate::*seconds) {
@@ -152,7 +151,7 @@ std::vector<Candidate> measure(const ModelOptions& options) {
     load.prepare = [&](GgufFile& file) { options.overrides.apply(file, ignored); };
     Candidate c{.threads = n, .model = {}, .session = {}};
     c.model = Model::load(load, ignored);
-    c.session = std::make_unique<Session>(*c.model, SessionOptions{.context = kPrompt + kTokens});
+    c.session = std::make_unique<Session>(*c.model, SessionOptions{.context = kPromptTokens + kNewTokens});
     all.push_back(std::move(c));
   }
   Progress progress("measuring threads");
@@ -161,7 +160,7 @@ std::vector<Candidate> measure(const ModelOptions& options) {
     c.token_seconds = c.prompt_seconds = 0;
   }
   const auto begin = Clock::now();
-  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  const auto spent = [&] { return seconds_since(begin); };
   for (int round = 0; round < kMostRounds && (round == 0 || spent() < kSeconds); ++round) {
     for (Candidate& c : all) sample(c);
     progress.update(std::max(spent() / kSeconds, static_cast<double>(round + 1) / kMostRounds));
@@ -170,14 +169,14 @@ std::vector<Candidate> measure(const ModelOptions& options) {
 }
 
 Json report(const ModelOptions& options, const std::vector<Candidate>& all, Choice choice) {
-  Json json{{"format", kFormat},
+  Json json{{"format", kTuningFormat},
             {"model", fs::path(options.path).filename().string()},
             {"threads", choice.threads},
             {"prompt_threads", choice.prompt_threads}};
   for (const Candidate& c : all) {
     json["measured"].push_back({{"threads", c.threads},
-                                {"tokens_per_second", static_cast<double>(kTokens) / c.token_seconds},
-                                {"prompt_tokens_per_second", static_cast<double>(kPrompt) / c.prompt_seconds}});
+                                {"tokens_per_second", static_cast<double>(kNewTokens) / c.token_seconds},
+                                {"prompt_tokens_per_second", static_cast<double>(kPromptTokens) / c.prompt_seconds}});
   }
   return json;
 }

@@ -18,8 +18,6 @@
 namespace llm {
 namespace {
 
-constexpr std::size_t kMostNesting = 200;
-
 bool is_digit(char c) { return '0' <= c && c <= '9'; }
 bool is_word(char c) { return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || is_digit(c) || c == '-' || c == '_'; }
 

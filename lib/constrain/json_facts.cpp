@@ -63,7 +63,7 @@ const std::set<std::string_view> kUnsupported = {"dependentRequired", "dependent
                                                  "$dynamicRef",       "$recursiveRef",    "$recursiveAnchor",
                                                  "extends",           "disallow",         "divisibleBy"};
 
-constexpr std::size_t kMostDepth = 100;
+constexpr std::size_t kMostReferences = 100;
 constexpr std::size_t kMostAlternatives = 5000;  // of one value, dead ends included
 
 void tighten(std::uint64_t& min, const std::optional<std::uint64_t>& n) { min = std::max(min, n.value_or(0)); }
@@ -192,7 +192,7 @@ void FactsReader::merge(State& state, const Schema& schema, const Chain& chain) 
     document_.fail(schema, "", "it refers to itself for the same value");
   }
   if (!state.seen.insert(schema.node).second) return;
-  if (chain.size() > kMostDepth) document_.fail(schema, "", "references are nested more than 100 deep");
+  if (chain.size() > kMostReferences) document_.fail(schema, "", "references are nested more than 100 deep");
   merge_keywords(state, schema);
   merge_unevaluated(state.facts, schema, chain);
 

@@ -5,8 +5,6 @@
 namespace llm {
 namespace {
 
-constexpr std::size_t kMostNesting = 200;
-
 /// RFC 6901: ~1 is a slash, ~0 a tilde.
 std::string escaped_part(std::string_view part) {
   std::string out;

@@ -9,7 +9,7 @@
 namespace llm {
 namespace {
 
-constexpr std::size_t kMostDepth = 6;  // how far down alternatives are told apart
+constexpr std::size_t kTellingDepth = 6;  // how far down alternatives are told apart
 
 Decimal decimal_of(const Json& number) {
   if (number.is_number_unsigned()) return Decimal::of(number.get<std::uint64_t>());
@@ -223,7 +223,7 @@ bool FactsReader::are_disjoint_objects(const Facts& a, const Facts& b) {
 }
 
 bool FactsReader::are_disjoint(const Schemas& a, const Schemas& b) {
-  if (depth_ == kMostDepth) return false;
+  if (depth_ == kTellingDepth) return false;
   ++depth_;
   bool disjoint = true;
   const std::vector<Facts> left = read(a), right = read(b);

@@ -5,11 +5,10 @@
 #include <optional>
 
 #include "constrain/grammar.h"
+#include "constrain/source_text.h"
 
 namespace llm {
 namespace {
-
-constexpr std::size_t kMostNesting = 200;
 
 CodePoints digits() { return {{'0', '9'}}; }
 CodePoints word_characters() { return {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}; }

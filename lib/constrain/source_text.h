@@ -10,6 +10,9 @@
 
 namespace llm {
 
+/// Notations nested more deeply are refused: what reads them calls itself.
+inline constexpr std::size_t kMostNesting = 200;
+
 class SourceText {
  public:
   /// `what` names the notation in messages: "grammar", "regex". `file` may be empty.

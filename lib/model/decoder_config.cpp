@@ -12,7 +12,6 @@ namespace {
 
 // The table: what each key may hold. Relations between keys stand in the functions below.
 constexpr std::int64_t kMaxU32 = std::numeric_limits<std::uint32_t>::max();
-constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 constexpr IntegerRule kContext{"context_length", 1, kMaxU32};
 constexpr IntegerRule kEmbedding{"embedding_length", 1, 1 << 24};
 constexpr IntegerRule kBlocks{"block_count", 1, 1024};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@ struct RealRule {
   std::string_view key;
   double above, below;
 };
+inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();  ///< for `below`
 
 /// Every function throws ErrorKind::Model naming the key: a required one is missing, its type is another, its value is
 /// impossible.

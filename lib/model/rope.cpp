@@ -9,7 +9,6 @@
 namespace llm {
 namespace {
 
-constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 constexpr RealRule kBase{"rope.freq_base", 0, kUnbounded};
 constexpr RealRule kScalingFactor{"rope.scaling.factor", 0, kUnbounded};
 constexpr RealRule kScaleLinear{"rope.scale_linear", 0, kUnbounded};  // the factor's key before scaling had types

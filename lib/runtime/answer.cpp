@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "constrain/constraint.h"
+#include "runtime/logit_scan.h"
 
 namespace llm {
 namespace {
@@ -213,7 +214,6 @@ void Answer::give_out(const ReasoningParser::Parts& parts) {
 }
 
 std::span<const float> Answer::allowed_only(std::span<const float> logits) {
-  constexpr float kNever = -std::numeric_limits<float>::infinity();
   masked_.assign(logits.size(), kNever);
   bool any = false;
   const bool undecided = !form_holds();

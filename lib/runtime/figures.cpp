@@ -20,6 +20,10 @@ std::string duration_text(double seconds) {
   return fixed_text(seconds / kHour, 1) + " h";
 }
 
+std::string speed_text(std::int64_t tokens, double seconds) {
+  return tokens > 0 && seconds > 0 ? " " + fixed_text(static_cast<double>(tokens) / seconds, 1) + " t/s" : "";
+}
+
 std::string bytes_text(std::uint64_t bytes) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
@@ -33,9 +37,8 @@ std::string owned_text(const std::string& memory) {
   return (numbered ? "" : "the ") + memory + "'s memory";
 }
 
-std::string number_text(std::int64_t n) {
-  std::string text = std::to_string(n);
-  const std::size_t first_digit = n < 0 ? 1 : 0;
+std::string grouped_digits(std::string text) {
+  const std::size_t first_digit = text.starts_with('-') ? 1 : 0;
   for (std::size_t i = text.size(); i > first_digit + 3; i -= 3) text.insert(i - 3, ",");
   return text;
 }

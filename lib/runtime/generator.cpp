@@ -1,17 +1,13 @@
 #include "runtime/generator.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace llm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Why there shall be no other step.
 std::optional<StopReason> cut(const GenerateOptions& options) {

@@ -13,7 +13,6 @@ using F32x4 = float __attribute__((vector_size(16)));
 using I32x4 = std::int32_t __attribute__((vector_size(16)));
 using F64x4 = double __attribute__((vector_size(32)));
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kLanes = 4;
 constexpr std::size_t kBlock = 64;  ///< logits compared at once: of most blocks none passes
 

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "text/tokenizer.h"
 
 namespace llm {
+
+inline constexpr float kNever = -std::numeric_limits<float>::infinity();  ///< the logit of what cannot come
 
 struct Candidate {
   Token token;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/logit_scan.h"
+
 namespace llm {
 namespace {
 
@@ -16,7 +18,6 @@ float finite(double logit) {
 /// Calls change(logit, value) for every candidate that has an entry in `values`.
 template <class Value, class Change>
 void change_some(Candidates& candidates, const std::unordered_map<Token, Value>& values, Change change) {
-  constexpr float kNever = -std::numeric_limits<float>::infinity();
   if (values.empty()) return;
   if (candidates.whole()) {
     const std::span<float> logits = candidates.edit();

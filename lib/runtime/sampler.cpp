@@ -7,12 +7,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/logit_scan.h"
 #include "runtime/sampler_stages.h"
 
 namespace llm {
 namespace {
-
-constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 std::size_t window_of(int last_n, std::size_t length) {
   return last_n < 0 ? length : std::min(length, static_cast<std::size_t>(last_n));

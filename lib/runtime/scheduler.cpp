@@ -7,14 +7,13 @@
 #include <list>
 #include <utility>
 
+#include "base/clock.h"
 #include "runtime/prefix_order.h"
 
 namespace llm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct Running {
+struct RunningRow {
   std::size_t row;
   std::size_t place;  ///< in the order of the plan
   SequenceId sequence;
@@ -61,7 +60,7 @@ class Scheduler {
     } catch (...) {
       // A device that failed has told whoever waited for it before.
     }
-    for (const Running& r : running_) session_.remove(r.sequence);
+    for (const RunningRow& r : running_) session_.remove(r.sequence);
     drop_donor();
   }
 
@@ -85,23 +84,23 @@ class Scheduler {
   bool step_drawn();
   bool begin_drawn(std::span<const Append> work);
   void begin_ahead();
-  void take_drawn(Running&, Token);
+  void take_drawn(RunningRow&, Token);
   void take_logits(std::span<const Append> work, std::span<const float> logits);
-  void take_token(Running&, std::span<const float> logits);
-  void took_token(Running&);
+  void take_token(RunningRow&, std::span<const float> logits);
+  void took_token(RunningRow&);
   // Ending rows.
   void end_late();
   void finish_ended();
-  void finish(Running&);
-  void release(const Running&);
+  void finish(RunningRow&);
+  void release(const RunningRow&);
   void drop_donor();
   BatchControl report();
 
-  std::size_t pending(const Running& r) const {
+  std::size_t pending(const RunningRow& r) const {
     return r.input.size() - static_cast<std::size_t>(session_.length(r.sequence));
   }
-  Running& running(SequenceId id) {
-    return *std::find_if(running_.begin(), running_.end(), [id](const Running& r) { return r.sequence == id; });
+  RunningRow& running(SequenceId id) {
+    return *std::find_if(running_.begin(), running_.end(), [id](const RunningRow& r) { return r.sequence == id; });
   }
 
   Model& model_;
@@ -110,9 +109,9 @@ class Scheduler {
   std::size_t parallel_;
   const BatchCallbacks& callbacks_;
   std::vector<PrefixStep> plan_;
-  std::size_t next_ = 0;          ///< place in the plan
-  std::list<Running> running_;    ///< in the order in which they were begun
-  std::list<Running> preempted_;  ///< without a sequence; the one to go on first is in front
+  std::size_t next_ = 0;             ///< place in the plan
+  std::list<RunningRow> running_;    ///< in the order in which they were begun
+  std::list<RunningRow> preempted_;  ///< without a sequence; the one to go on first is in front
   /// What the row at place next_ - 1 left for the next one when it ended before that could begin.
   std::optional<SequenceId> donor_;
   /// Of each step begun whose tokens the backend draws: the places of its rows.
@@ -124,7 +123,7 @@ void Scheduler::run() {
   for (;;) {
     const BatchControl control = report();
     if (control == BatchControl::Stop) {
-      for (Running& r : running_) r.answer.end(StopReason::Cancelled);
+      for (RunningRow& r : running_) r.answer.end(StopReason::Cancelled);
       finish_ended();
       return;
     }
@@ -169,7 +168,7 @@ bool Scheduler::has_room(std::size_t tokens, std::size_t shared) const {
 
 std::optional<SequenceId> Scheduler::donor_of(std::size_t place) const {
   const auto before =
-      std::find_if(running_.begin(), running_.end(), [place](const Running& r) { return r.place + 1 == place; });
+      std::find_if(running_.begin(), running_.end(), [place](const RunningRow& r) { return r.place + 1 == place; });
   return before == running_.end() ? donor_ : std::optional(before->sequence);
 }
 
@@ -192,12 +191,12 @@ bool Scheduler::begin_next() {
   if (fits && !running_.empty() && !has_room(row.prompt.size(), shared)) return false;
 
   Answer answer(model_, row.answer, row.prompt);  // before there is a sequence that would be lost if it throws
-  Running r{.row = step.prompt,
-            .place = next_++,
-            .sequence = make_sequence(donor, shared),
-            .input = row.prompt,
-            .answer = std::move(answer),
-            .shared = static_cast<std::int64_t>(shared)};
+  RunningRow r{.row = step.prompt,
+               .place = next_++,
+               .sequence = make_sequence(donor, shared),
+               .input = row.prompt,
+               .answer = std::move(answer),
+               .shared = static_cast<std::int64_t>(shared)};
   progress_.shared_tokens += r.shared;
   running_.push_back(std::move(r));
   try {
@@ -226,17 +225,17 @@ void Scheduler::step() {
 std::vector<Append> Scheduler::compose() {
   std::vector<Append> work;
   auto room = static_cast<std::size_t>(session_.batch_tokens());
-  const auto add = [&](const Running& r) {
+  const auto add = [&](const RunningRow& r) {
     const std::size_t left = pending(r), n = std::min(left, room);
     if (n == 0) return;
     const auto first = static_cast<std::size_t>(session_.length(r.sequence));
     work.push_back({r.sequence, std::span(r.input).subspan(first, n), n == left ? Logits::Last : Logits::None});
     room -= n;
   };
-  for (const Running& r : running_) {
+  for (const RunningRow& r : running_) {
     if (pending(r) == 1) add(r);
   }
-  for (const Running& r : running_) {
+  for (const RunningRow& r : running_) {
     if (pending(r) > 1) add(r);
   }
   return work;
@@ -300,7 +299,7 @@ bool Scheduler::step_drawn() {
   drawing_.pop_front();
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto r =
-        std::find_if(running_.begin(), running_.end(), [&](const Running& o) { return o.place == places[i]; });
+        std::find_if(running_.begin(), running_.end(), [&](const RunningRow& o) { return o.place == places[i]; });
     if (r != running_.end()) take_drawn(*r, (*tokens)[i]);  // else it ended while this step ran ahead
   }
   return true;
@@ -312,7 +311,7 @@ bool Scheduler::begin_drawn(std::span<const Append> work) {
   for (const Append& a : work) {
     drawings.push_back({a.sequence, a.tokens, std::nullopt});
     if (a.logits == Logits::None) continue;
-    Running& r = running(a.sequence);
+    RunningRow& r = running(a.sequence);
     drawings.back().rule = r.answer.rule(0);
     if (!drawings.back().rule) return false;
     places.push_back(r.place);
@@ -336,7 +335,7 @@ void Scheduler::begin_ahead() {
   std::vector<Drawing> drawings;
   std::vector<std::size_t> ahead;
   std::int64_t needed = 0;
-  for (Running& r : running_) {
+  for (RunningRow& r : running_) {
     const auto found = std::find(places.begin(), places.end(), r.place);
     if (found == places.end()) return;  // it reads its prompt
     if (r.answer.tokens_left() < 2 || session_.length(r.sequence) == session_.context()) continue;
@@ -353,7 +352,7 @@ void Scheduler::begin_ahead() {
   drawing_.push_back(std::move(ahead));
 }
 
-void Scheduler::take_drawn(Running& r, Token token) {
+void Scheduler::take_drawn(RunningRow& r, Token token) {
   r.answer.take(token);
   took_token(r);
 }
@@ -361,7 +360,7 @@ void Scheduler::take_drawn(Running& r, Token token) {
 void Scheduler::take_logits(std::span<const Append> work, std::span<const float> logits) {
   const auto vocab = static_cast<std::size_t>(model_.dims().vocab);
   for (const Append& a : work) {
-    Running& r = running(a.sequence);
+    RunningRow& r = running(a.sequence);
     const bool generating = r.first_token.has_value();
     if (!generating) progress_.prompt_tokens += static_cast<std::int64_t>(a.tokens.size());
     if (a.logits == Logits::None) continue;
@@ -370,7 +369,7 @@ void Scheduler::take_logits(std::span<const Append> work, std::span<const float>
   }
 }
 
-void Scheduler::take_token(Running& r, std::span<const float> logits) {
+void Scheduler::take_token(RunningRow& r, std::span<const float> logits) {
   try {
     r.answer.sample(logits);
   } catch (const Error& error) {
@@ -380,7 +379,7 @@ void Scheduler::take_token(Running& r, std::span<const float> logits) {
   took_token(r);
 }
 
-void Scheduler::took_token(Running& r) {
+void Scheduler::took_token(RunningRow& r) {
   if (!r.first_token) r.first_token = Clock::now();
   // The last token may be the one that ended it by its number.
   const std::size_t generated = r.answer.tokens().size(), known = r.input.size() - rows_[r.row].prompt.size();
@@ -395,7 +394,7 @@ void Scheduler::took_token(Running& r) {
 
 void Scheduler::end_late() {
   const Clock::time_point now = Clock::now();
-  for (Running& r : running_) {
+  for (RunningRow& r : running_) {
     const std::optional<double>& most = rows_[r.row].max_seconds;
     if (most && seconds(r.began, now) >= *most) r.answer.end(StopReason::TimeUp);
   }
@@ -405,7 +404,7 @@ void Scheduler::end_late() {
 /// A row leaves before it is told of: whoever hears of it may throw.
 void Scheduler::finish_ended() {
   for (auto r = running_.begin(); r != running_.end();) {
-    std::list<Running> ended;
+    std::list<RunningRow> ended;
     if (r->answer.ended()) {
       ended.splice(ended.end(), running_, r++);
       finish(ended.front());
@@ -415,7 +414,7 @@ void Scheduler::finish_ended() {
   }
 }
 
-void Scheduler::finish(Running& r) {
+void Scheduler::finish(RunningRow& r) {
   release(r);
   ++progress_.rows_done;
   const Clock::time_point now = Clock::now(), first = r.first_token.value_or(now);
@@ -434,7 +433,7 @@ void Scheduler::finish(Running& r) {
 }
 
 /// The row that is next in the plan may need the beginning of this one.
-void Scheduler::release(const Running& r) {
+void Scheduler::release(const RunningRow& r) {
   const bool next_needs_it = r.place + 1 == next_ && next_ < plan_.size() && plan_[next_].shared >= kLeastShared;
   if (!next_needs_it) {
     session_.remove(r.sequence);

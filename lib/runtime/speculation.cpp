@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "runtime/figures.h"
 
 namespace llm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Gains that are expected to be smaller are left to chance.
 constexpr double kWorthwhile = 1.2;

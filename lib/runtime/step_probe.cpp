@@ -1,19 +1,17 @@
 #include "runtime/step_probe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "runtime/answer.h"
 
 namespace llm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kMostSamples = 9;
 constexpr double kLongStep = 1;     ///< seconds: one of them says enough
@@ -26,7 +24,7 @@ constexpr std::int64_t kDeepEnough = std::int64_t{4} * kBlockPositions;
 double seconds_of(const std::function<void()>& step) {
   const auto start = Clock::now();
   step();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return seconds_since(start);
 }
 
 /// The median. The first step of a size compiles its program: it counts only where it is long anyway.

@@ -16,7 +16,7 @@ using jinja::Kind;
 using jinja::Origin;
 using jinja::Value;
 
-constexpr std::string_view kTemplateKey = "tokenizer.chat_template", kNamesKey = "tokenizer.chat_templates";
+constexpr std::string_view kNamesKey = "tokenizer.chat_templates";
 constexpr std::string_view kDefault = "default", kToolUse = "tool_use";
 
 /// Roles are words that some templates put into markup ("<|" + role + "|>"). Those that formats define count as the

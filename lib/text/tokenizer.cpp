@@ -10,8 +10,6 @@
 namespace llm {
 namespace {
 
-constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
-
 /// Positions inside a text are kept in 32 bits, and a space may become three bytes.
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 

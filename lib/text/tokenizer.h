@@ -14,6 +14,8 @@
 
 namespace llm {
 
+inline constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
+
 using Token = std::int32_t;
 inline constexpr Token kNoToken = -1;
 

@@ -10,10 +10,6 @@ using namespace llm::test;
 
 namespace {
 
-std::size_t files_in(const TempDir& folder) {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder.path()), {}));
-}
-
 /// The sum of a file by coreutils.
 std::string sha256sum(const std::filesystem::path& path) {
   const Outcome o = run({.program = "/usr/bin/sha256sum", .arguments = {path.string()}});
@@ -43,11 +39,11 @@ TEST_CASE("split and merge give the same file back", "[files]") {
   const std::string model = write_model(folder, tiny_model({.layers = 3, .type = DType::Q4_0}));
   const std::string prefix = (folder / "part").string();
   const std::string plan = output_of("llm-inspect", {"split", model, prefix, "--max-tensors", "8", "--dry-run"});
-  CHECK(files_in(folder) == 1);
+  CHECK(folder.entries() == 1);
   const std::string done = output_of("llm-inspect", {"split", model, prefix, "--max-tensors", "8"});
   CHECK(done == plan);
   CHECK(std::count(plan.begin(), plan.end(), '\n') == 4);  // 3 + 3 * 9 tensors
-  CHECK(files_in(folder) == 1 + 4);
+  CHECK(folder.entries() == 1 + 4);
   CHECK_THAT(plan,
              contains("part-00004-of-00004.gguf  6 tensors  " +
                       std::to_string(std::filesystem::file_size(folder / "part-00004-of-00004.gguf") / 1000) + ","));

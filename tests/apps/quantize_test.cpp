@@ -20,10 +20,6 @@ TinyOptions wide(int experts = 0) {
   return {.layers = 2, .n_embd = 256, .d_ff = 256, .heads = 32, .kv_heads = 8, .experts = experts};
 }
 
-std::size_t files_in(const TempDir& folder) {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder.path()), {}));
-}
-
 GgufFile open(const std::string& path) {
   Warnings warnings;
   return GgufFile::open(path, warnings);
@@ -186,8 +182,9 @@ TEST_CASE("quantised input and rows that do not fit are warned about", "[quantiz
   const std::string model = write_model(folder, tiny_model({.type = DType::Q8_0}));
   const Outcome o = run_program("llm-quantize", {model, (folder / "o.gguf").string(), "Q4_K_M"});
   CHECK(o.code == 0);
-  CHECK_THAT(o.err,
-             contains("warning[requantized]: 6 tensors are quantised already, the first tensor \"token_embd.weight\" (Q8_0)"));
+  CHECK_THAT(
+      o.err,
+      contains("warning[requantized]: 6 tensors are quantised already, the first tensor \"token_embd.weight\" (Q8_0)"));
   CHECK_THAT(o.err, contains("get Q5_0 in place of Q4_K, whose blocks of 256 do not divide their rows"));
   const Outcome fine = run_program("llm-quantize", {model, (folder / "c.gguf").string(), "COPY"});
   CHECK(fine.err.find("warning") == std::string::npos);
@@ -221,7 +218,7 @@ TEST_CASE("mistakes on the command line", "[quantize]") {
   refused(3, "no such file", {model, out, "Q4_0", "--imatrix", (folder / "none").string()});
   refused(3, "is not an importance matrix", {model, out, "Q4_0", "--imatrix", model});
   refused(8, "cannot be created", {model, (folder / "no/o.gguf").string(), "Q4_0"});
-  CHECK(files_in(folder) == 1);
+  CHECK(folder.entries() == 1);
   write_file(out, "precious");
   refused(2, "already exists; --force replaces it", {model, out, "Q4_0"});
   CHECK(contents(out) == "precious");
@@ -292,7 +289,7 @@ TEST_CASE("values that cannot be quantised are named, and nothing is written", "
   // Scales of 16 bits and quants of 4: at most 65504 * 8.
   check_fails(11, "row 100 cannot be held by Q4_0: it would have 524032 in place of 1000000000 in column 7",
               "llm-quantize", {damaged(1e9f), out, "Q4_0", "--pure"});
-  CHECK(files_in(folder) == 2);
+  CHECK(folder.entries() == 2);
   output_of("llm-quantize", {damaged(2e5f), out, "Q4_0", "--pure"});
   output_of("llm-quantize", {damaged(1e9f), out, "MXFP4_MOE", "--tensor-type", "ffn_up=MXFP4", "--force"});
   output_of("llm-quantize", {damaged(1e6f), out, "BF16", "--force"});
@@ -308,7 +305,7 @@ TEST_CASE("a full disk and a signal leave nothing behind", "[quantize]") {
   const Outcome full = shell("ulimit -f 1000; exec '" + quantize + "' '" + model + "' '" + out + "' F16");
   CHECK(full.code == 8);
   CHECK_THAT(full.err, contains("cannot be written"));
-  CHECK(files_in(folder) == 1);
+  CHECK(folder.entries() == 1);
 
   // Long enough to be met at work: 16 million weights by a type whose grid is searched.
   TinyFile large = tiny_model({.n_embd = 256, .d_ff = 32});
@@ -319,7 +316,7 @@ TEST_CASE("a full disk and a signal leave nothing behind", "[quantize]") {
             "until ls '" + folder.path().string() + "'/*.tmp* >/dev/null 2>&1; do\n" +
             "  kill -0 $p || exit 99; done\nkill -TERM $p; wait $p");
   CHECK(ended.code == 128 + SIGTERM);
-  CHECK(files_in(folder) == 2);
+  CHECK(folder.entries() == 2);
 }
 
 TEST_CASE("help names every type", "[quantize]") {

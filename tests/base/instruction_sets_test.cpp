@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/text.h"
 
 namespace llm {
 namespace {
@@ -22,8 +23,6 @@ std::string refusal(std::string_view forced) {
   }
   return "none";
 }
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 /// LLM_RUN_ISA of this process, put back afterwards.
 class Forced {
@@ -99,12 +98,12 @@ TEST_CASE("what refuses an instruction set names those of this build and which o
         (expected.empty() ? "" : ", ") + std::string(set.name) + (set.runs_here() ? "" : " (not on this machine)");
   CHECK(text.ends_with("there are: " + expected));
 #if defined(__aarch64__)
-  CHECK(contains(text, "neon, neondotprod"));
-  CHECK_FALSE(contains(text, "avx"));
+  CHECK(test::contains(text, "neon, neondotprod"));
+  CHECK_FALSE(test::contains(text, "avx"));
 #elif defined(__x86_64__)
-  CHECK(contains(text, "avx512bf16"));
-  CHECK(contains(text, ", amx"));
-  CHECK_FALSE(contains(text, "neon"));
+  CHECK(test::contains(text, "avx512bf16"));
+  CHECK(test::contains(text, ", amx"));
+  CHECK_FALSE(test::contains(text, "neon"));
 #endif
 }
 

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// The problem that open() reports, after checking that it is a model error naming the path.
-std::string refusal(const fs::path& path) {
+std::string refusal_to_map(const fs::path& path) {
   try {
     MappedFile::open(path);
   } catch (const Error& e) {
@@ -101,19 +101,19 @@ TEST_CASE("a mapped file can be moved") {
 
 TEST_CASE("what is not a regular file is refused") {
   const test::TempDir dir;
-  CHECK(refusal(dir / "absent") == "no such file");
-  CHECK(refusal(dir.path()) == "is a directory, a regular file is required");
-  CHECK(refusal("/dev/zero") == "is a character device, a regular file is required");
+  CHECK(refusal_to_map(dir / "absent") == "no such file");
+  CHECK(refusal_to_map(dir.path()) == "is a directory, a regular file is required");
+  CHECK(refusal_to_map("/dev/zero") == "is a character device, a regular file is required");
 
   // Nobody writes to it: a blocking open would wait for ever.
   REQUIRE(::mkfifo((dir / "fifo").c_str(), 0600) == 0);
-  CHECK(refusal(dir / "fifo") == "is a pipe, a regular file is required");
+  CHECK(refusal_to_map(dir / "fifo") == "is a pipe, a regular file is required");
 
   fs::create_symlink(dir / "absent", dir / "dangling");
-  CHECK(refusal(dir / "dangling") == "is a symbolic link to a file that does not exist");
+  CHECK(refusal_to_map(dir / "dangling") == "is a symbolic link to a file that does not exist");
   fs::create_symlink(dir / "loop", dir / "loop");
-  CHECK(refusal(dir / "loop").starts_with("cannot be opened: "));
-  CHECK(refusal(dir.write("plain", "x") / "below").starts_with("cannot be opened: "));
+  CHECK(refusal_to_map(dir / "loop").starts_with("cannot be opened: "));
+  CHECK(refusal_to_map(dir.write("plain", "x") / "below").starts_with("cannot be opened: "));
 
   const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
   REQUIRE(fd >= 0);
@@ -123,7 +123,7 @@ TEST_CASE("what is not a regular file is refused") {
   REQUIRE(name.size() < sizeof address.sun_path);
   std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
   REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  CHECK(refusal(name) == "is a socket, a regular file is required");
+  CHECK(refusal_to_map(name) == "is a socket, a regular file is required");
   ::close(fd);
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("an unreadable file is refused") {
   const test::TempDir dir;
   const fs::path file = dir.write("secret", "x");
   fs::permissions(file, fs::perms::none);
-  CHECK(refusal(file) == "cannot be opened: Permission denied");
+  CHECK(refusal_to_map(file) == "cannot be opened: Permission denied");
 }
 
 TEST_CASE("a change on disk is noticed") {

@@ -8,31 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "json_lines.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 namespace llm::test {
 
 using Json = nlohmann::json;
-
-inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-inline std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-inline std::vector<Json> parse_lines(const std::string& text) {
-  std::vector<Json> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
-  return lines;
-}
 
 /// What must be the same however a batch was run: everything but times, and what came from whose cache.
 inline std::map<std::string, std::string> answers(const std::string& text) {

@@ -230,7 +230,7 @@ TEST_CASE("a row that takes too long fails with what it has, and can be tried ag
   for (const char* id : {"a", "b"}) {
     const Json& line = lines[id];
     CHECK(line["error"]["code"] == "timeout");
-    CHECK(contains(line["error"]["message"], "--max-time"));
+    CHECK(contains(line["error"]["message"].get<std::string>(), "--max-time"));
     CHECK(line["response"]["status_code"] == 408);
     for (const Json& choice : line["response"]["body"]["choices"]) CHECK(choice["finish_reason"] == "timeout");
     CHECK(line["response"]["body"]["usage"]["completion_tokens"] == (id == std::string("a") ? 1 : 2));

@@ -12,9 +12,9 @@ using namespace llm::test;
 
 namespace {
 
-class Bench {
+class ConstraintBench {
  public:
-  Bench() { tiny_model({.layers = 1, .context = 100000}).write(folder_ / "tiny.gguf"); }
+  ConstraintBench() { tiny_model({.layers = 1, .context = 100000}).write(folder_ / "tiny.gguf"); }
   std::string file(std::string_view name, std::string_view content) const {
     return folder_.write(name, content).string();
   }
@@ -36,7 +36,7 @@ std::string line(const Outcome& o) {
 }  // namespace
 
 TEST_CASE("each form of an answer") {
-  const Bench bench;
+  const ConstraintBench bench;
   const std::string grammar = "root ::= \"<\" [a-c]{2,4} \">\" | \"é\"";
   const auto fits = [](const std::string& text) {
     return text == "é" || (text.size() >= 4 && text.size() <= 6 && text.front() == '<' && text.back() == '>' &&
@@ -64,13 +64,13 @@ TEST_CASE("each form of an answer") {
 }
 
 TEST_CASE("an answer ends where its form does, also where end tokens are ignored") {
-  const Bench bench;
+  const ConstraintBench bench;
   CHECK(line(bench({"--grammar", "root ::=", "--ignore-eos"})).empty());
   CHECK(line(bench({"--regex", "ab?", "--ignore-eos", "-n", "5"})).starts_with("a"));
 }
 
 TEST_CASE("forms that cannot be used end with code 6 before a model is loaded") {
-  const Bench bench;
+  const ConstraintBench bench;
   const auto refusal = [&](std::vector<std::string> options) {
     const Outcome o = bench(std::move(options), "/no/model");
     CHECK(o.code == 6);
@@ -78,7 +78,8 @@ TEST_CASE("forms that cannot be used end with code 6 before a model is loaded") 
     return o.err;
   };
   CHECK(refusal({"--grammar", "root = \"a\""}) ==
-        "llm-run: error[E-NOTATION]: grammar, line 1, column 6: expected \"::=\" after the rule's name, at \"= \\\"a\\\"\"\n"
+        "llm-run: error[E-NOTATION]: grammar, line 1, column 6: expected \"::=\" after the rule's name, at \"= "
+        "\\\"a\\\"\"\n"
         "llm-run: hint: docs/structured-output.md and docs/chat-templates.md say what can be written\n");
   const std::string path = bench.file("bad.gbnf", "root ::= x\n");
   CHECK_THAT(refusal({"--grammar-file", path}),
@@ -91,7 +92,7 @@ TEST_CASE("forms that cannot be used end with code 6 before a model is loaded") 
 }
 
 TEST_CASE("an answer has one form, and files of forms exist") {
-  const Bench bench;
+  const ConstraintBench bench;
   Outcome o = bench({"--regex", "a", "--choice", "b"}, "/no/model");
   CHECK(o.code == 2);
   CHECK_THAT(o.err, contains("options --regex and --choice: an answer has one form only"));
@@ -101,8 +102,10 @@ TEST_CASE("an answer has one form, and files of forms exist") {
 }
 
 TEST_CASE("keywords that no draft knows are warned about") {
-  const Bench bench;
+  const ConstraintBench bench;
   const Outcome o = bench({"-j", R"({"type":"null","requird":[]})"});
   CHECK(line(o) == "null");
-  CHECK_THAT(o.err, contains("warning[schema-keyword]: JSON schema, #: \"requird\" is no keyword of JSON Schema; it has no effect"));
+  CHECK_THAT(
+      o.err,
+      contains("warning[schema-keyword]: JSON schema, #: \"requird\" is no keyword of JSON Schema; it has no effect"));
 }

@@ -8,6 +8,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -18,9 +19,9 @@ namespace {
 /// Whose tokens are bytes, so that texts of n letters (none of them "ab") are n tokens.
 TinyFile byte_model() { return tiny_model({.layers = 2, .context = 1000, .tokenizer = TinyTokenizer::Bpe}); }
 
-class Bench {
+class ContextBench {
  public:
-  explicit Bench(TinyFile file = byte_model()) { file.write(model()); }
+  explicit ContextBench(TinyFile file = byte_model()) { file.write(model()); }
   std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
   std::filesystem::path path(std::string_view name) const { return folder_ / name; }
   std::filesystem::path file(std::string_view name, std::string_view content) const {
@@ -35,8 +36,6 @@ class Bench {
   TempDir folder_;
 };
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
 /// The line of a plan that begins with `name`, without it.
 std::string plan_value(const std::string& plan, const std::string& name) {
   const std::size_t at = ("\n" + plan).find("\n" + name + " ");
@@ -50,7 +49,7 @@ const std::string kForty = "cdefghijklmnopqrstuvwxyzCDEFGHIJKLMNOPQR";
 }  // namespace
 
 TEST_CASE("a prompt that does not fit is refused, or cut with a warning") {
-  const Bench bench;
+  const ContextBench bench;
   const Outcome refused = bench({"-no-cnv", "-p", kForty, "-c", "32"});
   CHECK(refused.code == 5);
   CHECK(contains(refused.err, "prompt 40 tokens, context 32; -c N gives more, --on-overflow truncate cuts the prompt"));
@@ -80,13 +79,13 @@ TEST_CASE("a prompt that does not fit is refused, or cut with a warning") {
   // What a template puts around a message stays.
   TinyFile file = byte_model();
   file.set("tokenizer.chat_template", "<{{ messages[0].content }}>");
-  const Bench chat(std::move(file));
+  const ContextBench chat(std::move(file));
   CHECK(chat({"-p", kForty, "-c", "32", "-n", "4", "--on-overflow", "truncate"}).out ==
         answer("<" + kForty.substr(14) + ">"));
 }
 
 TEST_CASE("an answer ends with the context, or goes on without the older half of the text") {
-  const Bench bench;
+  const ContextBench bench;
   const std::vector<std::string> full{"-no-cnv", "-p", "cdef", "-c", "32", "-n", "100"};
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = full;
@@ -115,7 +114,7 @@ TEST_CASE("an answer ends with the context, or goes on without the older half of
 }
 
 TEST_CASE("--mlock locks the whole file, or says how far the system let it") {
-  const Bench bench;
+  const ContextBench bench;
   const std::string size = bytes_text(std::filesystem::file_size(bench.model()));
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"--mlock"}, {"-lm", "mlock"}, {"-lm", "mmap", "--load-mode", "mmap+mlock"}}) {
@@ -132,7 +131,7 @@ TEST_CASE("--mlock locks the whole file, or says how far the system let it") {
 }
 
 TEST_CASE("a file that is read into memory gives the same text and counts as memory") {
-  const Bench bench;
+  const ContextBench bench;
   const auto answer = [&](std::vector<std::string> words) {
     words.insert(words.end(), {"-p", "c", "-n", "20", "--temp", "0"});
     const Outcome o = bench(words);
@@ -155,7 +154,7 @@ TEST_CASE("a file that is read into memory gives the same text and counts as mem
 }
 
 TEST_CASE("smaller steps take less memory and say the same") {
-  const Bench bench;
+  const ContextBench bench;
   const auto answer = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"-no-cnv", "-p", kForty, "-n", "9"});
     const Outcome o = bench(std::move(more));
@@ -178,7 +177,7 @@ TEST_CASE("smaller steps take less memory and say the same") {
 }
 
 TEST_CASE("the cache's type changes what a position takes") {
-  const Bench bench;
+  const ContextBench bench;
   // 2 layers, keys and values of 2 heads of 8: 64 numbers
   CHECK(plan_value(bench({"--dry-run"}).out, "cache").starts_with("125.0 KiB per 1,000 tokens"));
   CHECK(plan_value(bench({"--dry-run", "-ctk", "f32"}).out, "cache").starts_with("187.5 KiB"));
@@ -186,13 +185,14 @@ TEST_CASE("the cache's type changes what a position takes") {
   CHECK(plan_value(bench({"--dry-run", "-ctk", "bf16", "-ctv", "bf16"}).out, "cache").starts_with("125.0 KiB"));
   CHECK(bench({"-p", "c", "-n", "5", "-ctk", "f32", "-ctv", "bf16"}).code == 0);
   // 2 layers, keys and values of one head of 32: 2 blocks of each
-  const Bench wide(tiny_model({.layers = 2, .n_embd = 64, .heads = 2, .kv_heads = 1, .head_dim = 32, .context = 1000}));
+  const ContextBench wide(
+      tiny_model({.layers = 2, .n_embd = 64, .heads = 2, .kv_heads = 1, .head_dim = 32, .context = 1000}));
   CHECK(plan_value(wide({"--dry-run", "-ctk", "q8_0", "-ctv", "q4_0"}).out, "cache when full") == "104.0 KiB");
   CHECK(wide({"-p", "c", "-n", "5", "-ctk", "q8_0", "-ctv", "q4_0"}).code == 0);
 }
 
 TEST_CASE("a plan says what the run finds, and reads no weights") {
-  const Bench bench;
+  const ContextBench bench;
   const Outcome plan = bench({"--dry-run"});
   CHECK(plan.code == 0);
   const Outcome real = bench({"-p", "c", "-n", "1", "-v"});
@@ -223,7 +223,7 @@ TEST_CASE("a plan says what the run finds, and reads no weights") {
 }
 
 TEST_CASE("a plan of a batch counts tokens and what prompts share, and leaves the output alone") {
-  const Bench bench;
+  const ContextBench bench;
   std::string rows = "{\"prompt\": 3}\n";
   for (const char* end : {"1", "2", "3"}) rows += "{\"prompt\": \"" + kForty + end + "\"}\n";
   const auto output = bench.path("out.jsonl");

@@ -13,6 +13,7 @@
 #include "support/process.h"
 #include "support/temp_dir.h"
 #include "support/terminal.h"
+#include "support/text.h"
 
 using namespace llm::test;
 using Json = nlohmann::json;
@@ -21,9 +22,7 @@ namespace {
 
 constexpr std::string_view kEnd = "\x04", kInterrupt = "\x03";
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-class Bench {
+class ConversationBench {
  public:
   Command command(std::vector<std::string> arguments) const {
     const std::string model = (source_dir() / "models" / "samples" / "fable-dense.gguf").string();
@@ -46,13 +45,6 @@ class Bench {
 
 const std::vector<std::string> kShort{"-n", "12", "--temp", "0", "-q"};
 
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 /// Tokens evaluated and tokens reused for each prompt, from -v.
 std::vector<std::pair<int, int>> prompts(const std::string& err) {
   std::vector<std::pair<int, int>> found;
@@ -73,7 +65,7 @@ std::string to_prompt(Terminal& t) {
 }  // namespace
 
 TEST_CASE("a chat in a pipe: an answer per line, and the end of the file ends it") {
-  const Bench bench;
+  const ConversationBench bench;
   const Outcome one = bench.pipe("Tell me a story.", kShort);
   CHECK(one.code == 0);
   CHECK(one.err.empty());
@@ -89,7 +81,7 @@ TEST_CASE("a chat in a pipe: an answer per line, and the end of the file ends it
 }
 
 TEST_CASE("going back costs no evaluation") {
-  const Bench bench;
+  const ConversationBench bench;
   const std::vector<std::string> options{"-n", "12", "-s", "5", "-v"};
   const Outcome o = bench.pipe("Tell me a story.\n/regen\n/undo\nTell me a story.\nWhy?\n/undo\nWhy?\n", options);
   REQUIRE(o.code == 0);
@@ -110,7 +102,7 @@ TEST_CASE("going back costs no evaluation") {
 }
 
 TEST_CASE("an answer that was cut goes on as if it had not been") {
-  const Bench bench;
+  const ConversationBench bench;
   const std::string whole = bench.pipe("Tell me a story.\n", {"-n", "24", "--temp", "0", "-q"}).out;
   const Outcome o = bench.pipe("Tell me a story.\n/continue\n", {"-n", "12", "--temp", "0", "-v"});
   REQUIRE(o.code == 0);
@@ -122,7 +114,7 @@ TEST_CASE("an answer that was cut goes on as if it had not been") {
 }
 
 TEST_CASE("an answer that the model ended has nothing to go on with, and the chat says so") {
-  const Bench bench;
+  const ConversationBench bench;
   const Outcome o = bench.pipe("Tell me a story.\n/continue\n", {"-n", "2000", "--temp", "0"});
   REQUIRE(o.code == 0);
   CHECK(contains(o.err, "the answer is complete"));
@@ -130,7 +122,7 @@ TEST_CASE("an answer that the model ended has nothing to go on with, and the cha
 }
 
 TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
-  const Bench bench;
+  const ConversationBench bench;
   for (const auto& [line, part] : std::vector<std::pair<std::string, std::string>>{
            {"/undoo", "did you mean /undo?"},
            {"/image x", "recognised, not supported yet"},
@@ -176,7 +168,7 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
 }
 
 TEST_CASE("a turn that fails is told, and the chat goes on without it") {
-  const Bench bench;
+  const ConversationBench bench;
   const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
   // The sample's template refuses system messages: the text is not taken, whether or not there are messages.
   for (const std::string before : {"", "Tell me a story.\n"}) {
@@ -196,7 +188,7 @@ TEST_CASE("a turn that fails is told, and the chat goes on without it") {
 }
 
 TEST_CASE("chats are saved, loaded and exported") {
-  const Bench bench;
+  const ConversationBench bench;
   const auto saved = bench.path("chat.json"), text = bench.path("chat.md"), lines = bench.path("chat.jsonl");
   const Outcome o = bench.pipe("Tell me a story.\n/set top_k 7\n/stop XYZ\n/save " + saved.string() + "\n/export " +
                                    text.string() + "\n/export " + lines.string() + "\nWhy?\n",
@@ -227,7 +219,7 @@ TEST_CASE("chats are saved, loaded and exported") {
 }
 
 TEST_CASE("a saved chat goes on from its cache, and from its text where that is of no use") {
-  const Bench bench;
+  const ConversationBench bench;
   const auto saved = bench.path("chat.json"), cache = bench.path("chat.json.cache");
   const std::vector<std::string> options{"-n", "12", "--temp", "0", "-v"};
   const Outcome o = bench.pipe("Tell me a story.\n/save " + saved.string() + "\nWhy?\n", options);
@@ -256,7 +248,7 @@ TEST_CASE("a saved chat goes on from its cache, and from its text where that is 
 }
 
 TEST_CASE("a file that cannot be written ends no chat") {
-  const Bench bench;
+  const ConversationBench bench;
   const std::string long_name = bench.path(std::string(300, 'a')).string();
   const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
   for (const std::string& command :
@@ -271,7 +263,7 @@ TEST_CASE("a file that cannot be written ends no chat") {
 }
 
 TEST_CASE("paths of commands may begin in the home folder, settings are shown as they were given") {
-  const Bench bench;
+  const ConversationBench bench;
   Command c = bench.command(kShort);
   c.environment.emplace_back("HOME", bench.path("").string());
   c.input_file = bench.write("input", "/save ~/kept.json\n/set top_p 0.35\n/set\n").string();
@@ -282,7 +274,7 @@ TEST_CASE("paths of commands may begin in the home folder, settings are shown as
 }
 
 TEST_CASE("a fork leaves the other conversation as it was") {
-  const Bench bench;
+  const ConversationBench bench;
   const Outcome o = bench.pipe(
       "Tell me a story.\n/fork other\nWhy?\n/fork\n/fork main\n/context\n/fork other\n/undo\n/fork main\nWhy?\n",
       kShort);
@@ -295,7 +287,7 @@ TEST_CASE("a fork leaves the other conversation as it was") {
 }
 
 TEST_CASE("what the model gave a token is what --logprobs says of it") {
-  const Bench bench;
+  const ConversationBench bench;
   const Outcome o = bench.pipe("Tell me a story.\n/why\n/why 1\n/why 5\n/why 13\nWhy?\n", kShort);
   CHECK(o.code == 2);  // there are 12 tokens
   Command one = bench.command(
@@ -313,7 +305,7 @@ TEST_CASE("what the model gave a token is what --logprobs says of it") {
 }
 
 TEST_CASE("files that match a pattern go before the next message") {
-  const Bench bench;
+  const ConversationBench bench;
   bench.write("a.txt", "first");
   bench.write("b.txt", "second\n");
   const Outcome o = bench.pipe("/glob " + bench.path("*.txt").string() + "\nWhat?\n/context\n", kShort);
@@ -324,7 +316,7 @@ TEST_CASE("files that match a pattern go before the next message") {
 }
 
 TEST_CASE("reasoning is dimmed on a terminal and left out of a pipe") {
-  const Bench bench;
+  const ConversationBench bench;
   const std::vector<std::string> options{"--regex", "<think>hm\n\n</think>\n\nyes", "-q"};
   CHECK(bench.pipe("Tell me a story.\n", options).out == "yes\n");
   Terminal t(bench.command(options));
@@ -337,7 +329,7 @@ TEST_CASE("reasoning is dimmed on a terminal and left out of a pipe") {
 }
 
 TEST_CASE("a chat on a terminal") {
-  const Bench bench;
+  const ConversationBench bench;
   const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
   Terminal t(bench.command({"-n", "12", "--temp", "0"}));
   CHECK(contains(to_prompt(t), "fable-dense.gguf"));
@@ -365,7 +357,7 @@ TEST_CASE("a chat on a terminal") {
 }
 
 TEST_CASE("what is pasted is one message") {
-  const Bench bench;
+  const ConversationBench bench;
   Terminal t(bench.command(kShort));
   to_prompt(t);
   t.type("\x1b[200~one\rtwo\x1b[201~");
@@ -380,7 +372,7 @@ TEST_CASE("what is pasted is one message") {
 }
 
 TEST_CASE("Ctrl-C clears a line, hints at an empty one, and leaves the second time") {
-  const Bench bench;
+  const ConversationBench bench;
   Terminal t(bench.command(kShort));
   to_prompt(t);
   t.type("abc");
@@ -397,7 +389,7 @@ TEST_CASE("Ctrl-C clears a line, hints at an empty one, and leaves the second ti
 }
 
 TEST_CASE("Ctrl-C stops an answer and keeps its text") {
-  const Bench bench;
+  const ConversationBench bench;
   Terminal t(bench.command({"--ignore-eos", "--temp", "0", "-q"}));
   const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
   to_prompt(t);
@@ -414,7 +406,7 @@ TEST_CASE("Ctrl-C stops an answer and keeps its text") {
 }
 
 TEST_CASE("who taps Ctrl-C twice while an answer comes is still in the chat") {
-  const Bench bench;
+  const ConversationBench bench;
   Terminal t(bench.command({"-q"}));
   to_prompt(t);
   t.type("Go.\r");
@@ -430,7 +422,7 @@ TEST_CASE("who taps Ctrl-C twice while an answer comes is still in the chat") {
 }
 
 TEST_CASE("SIGTERM at the prompt gives the terminal back") {
-  const Bench bench;
+  const ConversationBench bench;
   Terminal t(bench.command(kShort));
   to_prompt(t);
   t.send(SIGTERM);
@@ -439,7 +431,7 @@ TEST_CASE("SIGTERM at the prompt gives the terminal back") {
 }
 
 TEST_CASE("a full context is asked about") {
-  const Bench bench;
+  const ConversationBench bench;
   Terminal t(bench.command({"-n", "12", "--temp", "0", "-q", "-c", "48"}));
   to_prompt(t);
   t.type("Tell me a story about a dog and a cat.\r");

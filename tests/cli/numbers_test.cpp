@@ -6,9 +6,7 @@
 #include "common/status_line.h"
 #include "support/catch.h"
 
-using namespace llm;
-using namespace llm::app;
-
+namespace llm::app {
 namespace {
 
 std::string refusal(std::string_view text, std::int64_t min, std::int64_t max) {
@@ -83,7 +81,6 @@ TEST_CASE("figures for people") {
 }
 
 TEST_CASE("a line that is drawn again never wraps") {
-  using llm::app::fitted_to;
   CHECK(fitted_to("reading 55%", 0) == "reading 55%");
   CHECK(fitted_to("reading 55%", 12) == "reading 55%");
   CHECK(fitted_to("reading 55%", 11) == "reading 55");
@@ -91,3 +88,5 @@ TEST_CASE("a line that is drawn again never wraps") {
   CHECK(fitted_to("a · b", 3) == "a ");
   CHECK(fitted_to("abc", 1).empty());
 }
+
+}  // namespace llm::app

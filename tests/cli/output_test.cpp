@@ -13,11 +13,13 @@
 
 #include "base/error.h"
 #include "gguf/file.h"
+#include "json_lines.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
 #include "support/terminal.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -27,11 +29,11 @@ using Json = nlohmann::json;
 namespace {
 
 /// Whose tokens are bytes, so that texts of n letters (none of them "ab") are n tokens.
-TinyFile byte_model() { return tiny_model({.layers = 2, .context = 100000, .tokenizer = TinyTokenizer::Bpe}); }
+TinyFile long_byte_model() { return tiny_model({.layers = 2, .context = 100000, .tokenizer = TinyTokenizer::Bpe}); }
 
-class Bench {
+class OutputBench {
  public:
-  explicit Bench(TinyFile file = byte_model()) { file.write(model()); }
+  explicit OutputBench(TinyFile file = long_byte_model()) { file.write(model()); }
   std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
   Outcome operator()(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"-m", model().string(), "--temp", "0", "--ignore-eos"});
@@ -43,18 +45,9 @@ class Bench {
 };
 
 TinyFile with_template() {
-  TinyFile file = byte_model();
+  TinyFile file = long_byte_model();
   file.set("tokenizer.chat_template", "<{{ messages[0].content }}>");
   return file;
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-std::vector<Json> parse_lines(const std::string& text) {
-  std::vector<Json> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
-  return lines;
 }
 
 std::string bytes_of(const Json& token) {
@@ -65,15 +58,10 @@ std::string bytes_of(const Json& token) {
 
 const std::vector<std::string> kNineLetters{"-p", "cde", "--regex", "[c-z]{9}"};
 
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 }  // namespace
 
 TEST_CASE("an answer as one JSON object") {
-  const Bench bench;
+  const OutputBench bench;
   const std::string text = bench(kNineLetters).out;
   REQUIRE(text.size() == 10);
   const Outcome o = bench(with(kNineLetters, {"--output-format", "json", "-s", "5", "--logprobs", "3"}));
@@ -115,7 +103,7 @@ TEST_CASE("an answer as one JSON object") {
 }
 
 TEST_CASE("an answer as a JSON object per token, and one at the end") {
-  const Bench bench;
+  const OutputBench bench;
   const Outcome o = bench(with(kNineLetters, {"--output-format=jsonl", "--logprobs", "2"}));
   REQUIRE(o.code == 0);
   const std::vector<Json> lines = parse_lines(o.out);
@@ -141,7 +129,7 @@ TEST_CASE("an answer as a JSON object per token, and one at the end") {
 }
 
 TEST_CASE("options of the output that make no sense are refused") {
-  const Bench bench;
+  const OutputBench bench;
   const auto refused = [&](const std::vector<std::string>& words, std::string_view part) {
     const Outcome o = bench(with({"-p", "c"}, words));
     CHECK(o.code == 2);
@@ -167,7 +155,7 @@ TEST_CASE("options of the output that make no sense are refused") {
 }
 
 TEST_CASE("the answer begins with its prefill") {
-  const Bench bench, chat(with_template());
+  const OutputBench bench, chat(with_template());
   const std::string rest = bench({"-no-cnv", "-p", "cdef", "-n", "9"}).out;
   CHECK(bench({"-no-cnv", "-p", "cd", "--prefill", "ef", "-n", "9"}).out == "ef" + rest);
   CHECK(chat({"-p", "cd", "--prefill", "e\\n", "-n", "9"}).out ==
@@ -181,7 +169,7 @@ TEST_CASE("the answer begins with its prefill") {
 }
 
 TEST_CASE("the end of the output is one line feed, or the exact bytes") {
-  const Bench bench;
+  const OutputBench bench;
   const std::vector<std::string> two{"-p", "c", "--grammar", "root ::= \"de\\n\\n\""};
   CHECK(bench(two).out == "de\n");
   CHECK(bench(with(two, {"--no-newline"})).out == "de\n\n");
@@ -189,7 +177,7 @@ TEST_CASE("the end of the output is one line feed, or the exact bytes") {
 }
 
 TEST_CASE("--display-prompt shows the prompt on stderr") {
-  const Bench chat(with_template());
+  const OutputBench chat(with_template());
   const Outcome o = chat({"-p", "cd", "-n", "1", "--display-prompt"});
   CHECK(o.err.starts_with("<cd>\n"));
   CHECK_FALSE(contains(chat({"-p", "cd", "-n", "1", "--display-prompt", "--no-display-prompt"}).err, "<cd>"));
@@ -197,7 +185,7 @@ TEST_CASE("--display-prompt shows the prompt on stderr") {
 }
 
 TEST_CASE("--special shows the control tokens of an answer, and the one that ends it") {
-  const Bench bench(tiny_model({.context = 100}));  // <s> is 1, </s> 2
+  const OutputBench bench(tiny_model({.context = 100}));  // <s> is 1, </s> 2
   const auto answer = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"-m", bench.model().string(), "-p", "c", "--temp", "0", "-n", "3"});
     const Outcome o = run({.program = program("llm-run"), .arguments = std::move(more)});
@@ -216,7 +204,7 @@ TEST_CASE("--special shows the control tokens of an answer, and the one that end
 }
 
 TEST_CASE("a terminal gets no control characters of a model, unless asked for") {
-  const Bench bench;
+  const OutputBench bench;
   const auto shown = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"-m", bench.model().string(), "-p", "c", "-n", "0", "-q", "--prefill", "\\x1b[31m"});
     Terminal t({.program = program("llm-run"), .arguments = std::move(more)});
@@ -228,7 +216,7 @@ TEST_CASE("a terminal gets no control characters of a model, unless asked for") 
 }
 
 TEST_CASE("--max-time ends an answer and keeps what there is") {
-  const Bench bench;
+  const OutputBench bench;
   const Outcome o = bench({"-p", "c", "--max-time", "1"});
   CHECK(o.code == 124);
   CHECK(o.out.ends_with('\n'));

@@ -9,6 +9,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -18,9 +19,9 @@ namespace {
 
 constexpr int kLayers = 2;
 
-class Bench {
+class PlacementBench {
  public:
-  Bench() { tiny_model({.layers = kLayers, .context = 64}).write(model()); }
+  PlacementBench() { tiny_model({.layers = kLayers, .context = 64}).write(model()); }
 
   std::string model() const { return (folder_ / "tiny.gguf").string(); }
   Outcome operator()(std::vector<std::string> arguments,
@@ -34,8 +35,6 @@ class Bench {
   TempDir folder_;
 };
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
 void check_refusal(const Outcome& o, int code, std::string_view part) {
   INFO(o.err);
   CHECK(o.code == code);
@@ -48,7 +47,7 @@ bool gpu_is_here() { return look_for_gpus().state == GpuReport::State::Usable; }
 }  // namespace
 
 TEST_CASE("-ngl 0 and its like run on the CPU, silently") {
-  const Bench bench;
+  const PlacementBench bench;
   const Outcome cpu = bench({"--backend", "cpu"});
   REQUIRE(cpu.code == 0);
   using Arguments = std::vector<std::string>;
@@ -72,7 +71,7 @@ TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {
     WARN("skipped: there is a GPU");
     return;
   }
-  const Bench bench;
+  const PlacementBench bench;
   const GpuReport report = look_for_gpus();
   const Outcome automatic = bench({"-ngl", "auto"}), by_default = bench({}), cpu = bench({"-ngl", "0"});
   CHECK(automatic.code == 0);
@@ -108,7 +107,7 @@ TEST_CASE("on a GPU the whole model runs there, by default, too") {
     WARN("skipped: no CUDA device");
     return;
   }
-  const Bench bench;
+  const PlacementBench bench;
   for (const char* layers : {"auto", "all", "99"}) {
     const Outcome o = bench({"-ngl", layers, "-v"});
     INFO(o.err);
@@ -122,7 +121,7 @@ TEST_CASE("on a GPU a part of the model runs there, and --dry-run counts both me
     WARN("skipped: no CUDA device");
     return;
   }
-  const Bench bench;
+  const PlacementBench bench;
   const std::string memory = look_for_gpus().gpus.size() == 1 ? "GPU" : "CUDA0";
   for (int layers = 1; layers <= kLayers; ++layers) {
     const Outcome o = bench({"-ngl", std::to_string(layers), "-v", "-mg", "0"});
@@ -146,7 +145,7 @@ TEST_CASE("on several GPUs a model is split where it is asked for, and --dry-run
     WARN("skipped: there are not two GPUs");
     return;
   }
-  const Bench bench;
+  const PlacementBench bench;
   const Outcome one = bench({"-dev", "CUDA1", "-v"}), split = bench({"-ts", "1,2", "-dev", "CUDA0,CUDA1", "-v"});
   INFO(one.err << split.err);
   CHECK(one.code == 0);
@@ -168,7 +167,7 @@ TEST_CASE("on several GPUs a model is split where it is asked for, and --dry-run
 }
 
 TEST_CASE("--dry-run of a model in one place names no memory") {
-  const Bench bench;
+  const PlacementBench bench;
   const Outcome plan = bench({"-ngl", "0", "--dry-run"});
   CHECK(plan.code == 0);
   CHECK(contains(plan.out, "\nweights "));
@@ -177,7 +176,7 @@ TEST_CASE("--dry-run of a model in one place names no memory") {
 }
 
 TEST_CASE("what cannot be and contradictions are usage errors") {
-  const Bench bench;
+  const PlacementBench bench;
   check_refusal(bench({"-ncmoe", "-1"}), 2, "option --n-cpu-moe");
   check_refusal(bench({"-ncmoe", "few"}), 2, "option --n-cpu-moe");
   check_refusal(bench({"-ngl", "-1"}), 2, "option --gpu-layers: \"-1\" is not auto, all or a number of layers");

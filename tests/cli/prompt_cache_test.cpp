@@ -15,9 +15,9 @@ using Json = nlohmann::json;
 
 namespace {
 
-class Bench {
+class PromptCacheBench {
  public:
-  Bench() { tiny_model({.layers = 2, .context = 400, .tokenizer = TinyTokenizer::Bpe}).write(model()); }
+  PromptCacheBench() { tiny_model({.layers = 2, .context = 400, .tokenizer = TinyTokenizer::Bpe}).write(model()); }
   std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
   std::filesystem::path cache() const { return folder_ / "prompt.cache"; }
   std::filesystem::path write(std::string_view name, std::string_view text) const { return folder_.write(name, text); }
@@ -57,7 +57,7 @@ std::string letters(std::size_t n, char first) {
 }  // namespace
 
 TEST_CASE("a prompt that was read before is not read again, and the answer stays the same") {
-  const Bench bench;
+  const PromptCacheBench bench;
   const std::string common = letters(150, 'c'), first = common + letters(30, 'd'), second = common + letters(40, 'e');
   CHECK(answer(bench.cached(first)) == std::pair(answer(bench(first)).first, 0));
   CHECK(answer(bench.cached(first)) == std::pair(answer(bench(first)).first, 179));  // all but the last token
@@ -72,7 +72,7 @@ TEST_CASE("a prompt that was read before is not read again, and the answer stays
 }
 
 TEST_CASE("--prompt-cache-all keeps the answer, too") {
-  const Bench bench;
+  const PromptCacheBench bench;
   const std::string prompt = letters(70, 'c');
   const std::string text = answer(bench.cached(prompt, {"--prompt-cache-all"})).first;
   const Outcome more = bench.cached(prompt + text + "xyz");
@@ -82,7 +82,7 @@ TEST_CASE("--prompt-cache-all keeps the answer, too") {
 }
 
 TEST_CASE("a prompt cache that cannot be used is an error, and no file is lost") {
-  const Bench bench;
+  const PromptCacheBench bench;
   bench.write("prompt.cache", "my notes");
   const Outcome foreign = bench.cached("abc");
   CHECK(foreign.code == 2);
@@ -107,7 +107,7 @@ TEST_CASE("a prompt cache that cannot be used is an error, and no file is lost")
 }
 
 TEST_CASE("a context that was shifted is not kept") {
-  const Bench bench;
+  const PromptCacheBench bench;
   const Outcome o = bench.cached(letters(30, 'c'), {"-c", "64", "--on-overflow", "shift", "--prompt-cache-all"}, "80");
   CHECK(o.code == 0);
   CHECK_THAT(o.err, contains("is not written"));

@@ -10,24 +10,16 @@
 #include "support/process.h"
 #include "support/temp_dir.h"
 #include "support/terminal.h"
+#include "support/text.h"
 
 using namespace llm::test;
 using Json = nlohmann::json;
 
 namespace {
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
 std::string trimmed(const std::string& text) {
   const std::size_t begin = std::min(text.find_first_not_of(" \n"), text.size());
   return text.substr(begin, text.find_last_not_of(" \n") + 1 - begin);
-}
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
 }
 
 /// Its answers begin inside of the thinking, and it shows the thinking of those before.
@@ -37,7 +29,7 @@ const std::string kOpens =
 /// It knows thinking, and leaves it to the model.
 const std::string kAllows = "{{ messages[0].content }}:{% if false %}<think></think>{% endif %}";
 
-class Bench {
+class ReasoningBench {
  public:
   Command command(std::vector<std::string> arguments) const {
     const std::string model = (source_dir() / "models" / "samples" / "fable-dense.gguf").string();
@@ -78,7 +70,7 @@ const std::string kPrompt = "[user:Tell me a story.]<think>\n";
 }  // namespace
 
 TEST_CASE("a budget ends the thinking that the template began, and the answer follows") {
-  const Bench bench;
+  const ReasoningBench bench;
   const std::string thought = bench.behind(kPrompt, 6);
   const Json j = bench.json(kOpens, {"--reasoning-budget", "6", "-n", "30"});
   CHECK(j["reasoning_content"] == trimmed(thought));
@@ -101,7 +93,7 @@ TEST_CASE("a budget ends the thinking that the template began, and the answer fo
 }
 
 TEST_CASE("thinking is where the format puts it") {
-  const Bench bench;
+  const ReasoningBench bench;
   const std::vector<std::string> options{"--reasoning-budget", "6", "-n", "30"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), options.begin(), options.end());
@@ -144,7 +136,7 @@ TEST_CASE("thinking is where the format puts it") {
 }
 
 TEST_CASE("a prefill is thinking as far as its marks say so") {
-  const Bench bench;
+  const ReasoningBench bench;
   const auto ask = [&](const std::string& prefill) { return bench.json(kAllows, {"--prefill", prefill, "-n", "4"}); };
   const Json closed = ask("<think>\\nhm\\n</think>\\n\\nOnce");
   CHECK(closed["reasoning_content"] == "hm");
@@ -163,7 +155,7 @@ TEST_CASE("a prefill is thinking as far as its marks say so") {
 }
 
 TEST_CASE("an answer that must have a form may think before it") {
-  const Bench bench;
+  const ReasoningBench bench;
   const std::string schema =
       R"({"type":"object","properties":{"n":{"type":"integer","minimum":0,"maximum":9}},"required":["n"]})";
   for (const std::string& t : {kOpens, kAllows}) {
@@ -176,7 +168,7 @@ TEST_CASE("an answer that must have a form may think before it") {
 }
 
 TEST_CASE("the wish to think goes to the variable that the template reads") {
-  const Bench bench;
+  const ReasoningBench bench;
   const auto prompt = [&](const std::string& t, std::vector<std::string> options) {
     options.insert(options.begin(), "--explain-prompt");
     const Outcome o = bench.ask(t, std::move(options));
@@ -236,7 +228,7 @@ TEST_CASE("the wish to think goes to the variable that the template reads") {
 }
 
 TEST_CASE("rows of a batch have their thinking apart") {
-  const Bench bench;
+  const ReasoningBench bench;
   const auto in = bench.folder.write("in.jsonl",
                                      R"({"id":"a","messages":[{"role":"user","content":"Hi"}]}
 {"id":"b","messages":[{"role":"user","content":"Hi"}],"reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false}}
@@ -265,7 +257,7 @@ TEST_CASE("rows of a batch have their thinking apart") {
 }
 
 TEST_CASE("a chat keeps the thinking as the template wants it, and goes on inside of it") {
-  const Bench bench;
+  const ReasoningBench bench;
   const auto saved = bench.folder / "chat.json", lines = bench.folder / "chat.jsonl";
   const std::vector<std::string> options{"--chat-template", kOpens, "--reasoning-budget", "6", "-n", "20"};
   const Outcome o =
@@ -292,7 +284,7 @@ TEST_CASE("a chat keeps the thinking as the template wants it, and goes on insid
 }
 
 TEST_CASE("/think says how much to think") {
-  const Bench bench;
+  const ReasoningBench bench;
   const std::string t =
       "{{ messages[-1].content }}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}<think>\n";
   const auto saved = bench.folder / "chat.json";
@@ -321,7 +313,7 @@ TEST_CASE("/think says how much to think") {
 }
 
 TEST_CASE("on a terminal thinking is dimmed, in one answer as in a chat") {
-  const Bench bench;
+  const ReasoningBench bench;
   const std::string thought = trimmed(bench.behind(kPrompt, 6));
   const std::vector<std::string> options{"--chat-template",    kOpens, "-p", "Tell me a story.",
                                          "--reasoning-budget", "6",    "-n", "20"};
@@ -336,7 +328,7 @@ TEST_CASE("on a terminal thinking is dimmed, in one answer as in a chat") {
 }
 
 TEST_CASE("colours and simple lines are as asked for") {
-  const Bench bench;
+  const ReasoningBench bench;
   const auto shown = [&](std::vector<std::string> more, const char* no_color) {
     more.insert(more.begin(),
                 {"--chat-template", kOpens, "-p", "Tell me a story.", "--reasoning-budget", "6", "-n", "9"});
@@ -379,7 +371,7 @@ TEST_CASE("colours and simple lines are as asked for") {
 }
 
 TEST_CASE("a signal that ends a program at once gives the terminal its letters back") {
-  const Bench bench;
+  const ReasoningBench bench;
   Terminal t(bench.command({"--chat-template", kOpens, "-p", "Tell me a story.", "--ignore-eos"}));
   t.until("\x1b[2m");
   t.send(SIGINT);  // the first asks, the second does not

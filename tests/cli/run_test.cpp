@@ -8,6 +8,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -16,9 +17,9 @@ using namespace llm::test;
 namespace {
 
 /// A tiny model with room for long answers, and runs of the program on it.
-class Bench {
+class RunBench {
  public:
-  explicit Bench(TinyFile file = tiny_model({.layers = 2, .context = 100000})) { file.write(model()); }
+  explicit RunBench(TinyFile file = tiny_model({.layers = 2, .context = 100000})) { file.write(model()); }
 
   std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
   std::filesystem::path file(std::string_view name, std::string_view content) const {
@@ -35,8 +36,6 @@ class Bench {
  private:
   TempDir folder_;
 };
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 std::size_t lines(const std::string& text) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
@@ -73,7 +72,7 @@ TEST_CASE("the greedy text of a trained model is the one that llama.cpp gives") 
 }
 
 TEST_CASE("only the answer goes to stdout, only the rest to stderr") {
-  const Bench bench;
+  const RunBench bench;
   const Outcome o = bench({"-p", "ab", "-n", "20", "-s", "1", "--ignore-eos", "-no-cnv"});
   CHECK(o.code == 0);
   CHECK(o.out.ends_with('\n'));
@@ -91,7 +90,7 @@ TEST_CASE("only the answer goes to stdout, only the rest to stderr") {
 }
 
 TEST_CASE("answers are the same for a seed, whatever the threads") {
-  const Bench bench;
+  const RunBench bench;
   const auto text = [&](std::vector<std::string> more) {
     std::vector<std::string> all{"-p", "abc", "-n", "60", "--ignore-eos", "--temp", "1.5", "-q"};
     all.insert(all.end(), more.begin(), more.end());
@@ -110,7 +109,7 @@ TEST_CASE("answers are the same for a seed, whatever the threads") {
 }
 
 TEST_CASE("prompts come from the command line, a file or stdin") {
-  const Bench bench;
+  const RunBench bench;
   const std::string prompt = "ab c\nabc", expected = bench({"-p", prompt, "-n", "9", "--temp", "0", "-q"}).out;
   const auto plain = bench.file("p.txt", prompt), ended = bench.file("q.txt", prompt + "\n");
   CHECK(bench({"-f", plain.string(), "-n", "9", "--temp", "0", "-q"}).out == expected);
@@ -143,7 +142,7 @@ TEST_CASE("prompts come from the command line, a file or stdin") {
 }
 
 TEST_CASE("with -p stdin is left alone") {
-  const Bench bench;
+  const RunBench bench;
   const std::string script = "printf 'one\\ntwo\\n' | { \"$0\" -m \"$1\" -p ab -n 1 -q >/dev/null; cat; }";
   const Outcome o =
       run({.program = "/bin/sh", .arguments = {"-c", script, program("llm-run").string(), bench.model().string()}});
@@ -151,7 +150,7 @@ TEST_CASE("with -p stdin is left alone") {
 }
 
 TEST_CASE("text on stdin that nobody reads is mentioned") {
-  const Bench bench;
+  const RunBench bench;
   const auto err_of = [&](const std::string& before) {
     const std::string script = before + " | { sleep 0.2; \"$0\" -m \"$1\" -p ab -n 1 -no-cnv; }";
     return run({.program = "/bin/sh", .arguments = {"-c", script, program("llm-run").string(), bench.model().string()}})
@@ -163,7 +162,7 @@ TEST_CASE("text on stdin that nobody reads is mentioned") {
 }
 
 TEST_CASE("an output that is an input is refused") {
-  const Bench bench;
+  const RunBench bench;
   const auto size = std::filesystem::file_size(bench.model());
   const Outcome o = bench({"-p", "ab", "-n", "1", "--dump-graph", bench.model().string()});
   CHECK(o.code == 2);
@@ -172,26 +171,26 @@ TEST_CASE("an output that is an input is refused") {
 }
 
 TEST_CASE("special tokens are recognised in prompts") {
-  const Bench bench;
+  const RunBench bench;
   CHECK(contains(bench({"-p", "</s></s></s>", "-n", "0"}).err, "prompt 4 tok"));  // <s> before them
 }
 
 TEST_CASE("no prompt is a usage error, an empty one is fine where a token begins every text") {
-  const Bench bench;
+  const RunBench bench;
   const Outcome none = bench({});
   CHECK(none.code == 2);
   CHECK(contains(none.err, "no prompt: stdin is empty"));
   CHECK(bench({"-p", "", "-n", "2"}).code == 0);
   TinyFile file = tiny_model();
   file.set("tokenizer.ggml.add_bos_token", false);
-  const Bench without(std::move(file));
+  const RunBench without(std::move(file));
   const Outcome empty = without({"-p", ""});
   CHECK(empty.code == 2);
   CHECK(contains(empty.err, "empty"));
 }
 
 TEST_CASE("a file without a text, a message without words, and a text without an end are no prompts") {
-  const Bench bench;
+  const RunBench bench;
   const std::string nothing = bench.file("nothing.txt", "\n").string();
   for (const char* option : {"-f", "-bf"}) {
     const std::string file = option == std::string("-f") ? nothing : bench.file("zero.txt", "").string();
@@ -204,7 +203,7 @@ TEST_CASE("a file without a text, a message without words, and a text without an
   CHECK(bench({"-p", "ab", "-f", nothing, "-n", "2"}).code == 0);
   TinyFile file = tiny_model({.layers = 2, .context = 100000});
   file.set("tokenizer.chat_template", "<{{ messages[0].content }}>");
-  const Bench chats(std::move(file));
+  const RunBench chats(std::move(file));
   CHECK(contains(chats({"-p", "", "-n", "2"}).err, "there is no message to answer"));
   CHECK(chats({"-p", "", "-n", "2"}).code == 2);
   CHECK(chats({"-p", "", "-n", "2", "-no-cnv"}).code == 0);
@@ -218,7 +217,7 @@ TEST_CASE("a file without a text, a message without words, and a text without an
 TEST_CASE("a chat template is used; that there is none is mentioned, unless raw completion was asked for") {
   TinyFile file = tiny_model({.layers = 2, .context = 100000});
   file.set("tokenizer.chat_template", "<{{ messages[0].content }}>");
-  const Bench with(std::move(file)), bench;
+  const RunBench with(std::move(file)), bench;
   const Outcome by_template = with({"-p", "ab", "-n", "9", "--temp", "0"});
   CHECK(by_template.code == 0);
   CHECK_FALSE(contains(by_template.err, "template"));
@@ -238,7 +237,7 @@ TEST_CASE("a chat template is used; that there is none is mentioned, unless raw 
 }
 
 TEST_CASE("failing output is never success") {
-  const Bench bench;
+  const RunBench bench;
   Command full = bench.command({"-p", "a", "-n", "5"});
   full.output_file = "/dev/full";
   const Outcome o = run(full);
@@ -256,7 +255,7 @@ TEST_CASE("failing output is never success") {
 }
 
 TEST_CASE("a reader that goes away ends the program quietly") {
-  const Bench bench;
+  const RunBench bench;
   Command c = bench.command({"-p", "a", "--ignore-eos", "-q"});
   c.read_at_most = 10;
   const Outcome o = run(c);
@@ -265,7 +264,7 @@ TEST_CASE("a reader that goes away ends the program quietly") {
 }
 
 TEST_CASE("signals stop an answer and keep what there is") {
-  const Bench bench;
+  const RunBench bench;
   struct Expected {
     int signal, code;
   };
@@ -280,7 +279,7 @@ TEST_CASE("signals stop an answer and keep what there is") {
 }
 
 TEST_CASE("a model file that is cut while it is in use ends in one line") {
-  const Bench bench;
+  const RunBench bench;
   const std::string script =
       "{ \"$0\" -m \"$1\" -p a --ignore-eos -q; echo code $? >&2; } | { head -c 3 >/dev/null; : > \"$1\"; cat "
       ">/dev/null; }";
@@ -290,7 +289,7 @@ TEST_CASE("a model file that is cut while it is in use ends in one line") {
 }
 
 TEST_CASE("numbers are checked before anything is done") {
-  const Bench bench;
+  const RunBench bench;
   for (const char* option : {"-n", "-c", "-t", "-s", "--top-k", "--temp", "--top-p", "--min-p", "--repeat-penalty"}) {
     for (const char* value : {"", " 5", "5x", "9223372036854775808", "-3"}) {
       INFO(option << " \"" << value << '"');
@@ -309,7 +308,7 @@ TEST_CASE("numbers are checked before anything is done") {
 }
 
 TEST_CASE("an answer in a file") {
-  const Bench bench;
+  const RunBench bench;
   const auto path =
       bench.file("answer.txt", "something longer than the answer will ever be, which must be gone after this");
   const Outcome o = bench({"-p", "ab", "-n", "5", "--temp", "0", "-o", path.string()});
@@ -324,7 +323,7 @@ TEST_CASE("an answer in a file") {
 }
 
 TEST_CASE("options that are unknown, reserved or misspelt") {
-  const Bench bench;
+  const RunBench bench;
   const Outcome misspelt = bench({"-p", "a", "--tmep", "0"});
   CHECK(misspelt.code == 2);
   CHECK(contains(misspelt.err, "unknown option --tmep; did you mean --temp?"));
@@ -370,7 +369,7 @@ TEST_CASE("help and version") {
 }
 
 TEST_CASE("exit codes of models, memory, context, devices and numbers") {
-  const Bench bench(tiny_model({.layers = 4, .kv_heads = 4, .context = 100000}));
+  const RunBench bench(tiny_model({.layers = 4, .kv_heads = 4, .context = 100000}));
   const Outcome missing = run({.program = program("llm-run"), .arguments = {"-m", "/no/such.gguf", "-p", "a"}});
   CHECK(missing.code == 3);
   CHECK(missing.err.starts_with("llm-run: error[E-MODEL]: /no/such.gguf: "));
@@ -391,7 +390,7 @@ TEST_CASE("exit codes of models, memory, context, devices and numbers") {
   CHECK(run(isa).code == 9);
 
   TinyFile file = tiny_model();
-  const Bench nan(std::move(file));
+  const RunBench nan(std::move(file));
   {
     // The last row of the output matrix, a NaN that no screening at load may look for.
     std::fstream out(nan.model(), std::ios::in | std::ios::out | std::ios::binary | std::ios::ate);
@@ -420,7 +419,7 @@ TEST_CASE("errors as JSON have the same parts") {
 }
 
 TEST_CASE("-v, --profile and --dump-graph tell about a run without changing it") {
-  const Bench bench;
+  const RunBench bench;
   const std::string plain = bench({"-p", "ab", "-n", "12", "-s", "3", "-q"}).out;
   const Outcome verbose = bench({"-p", "ab", "-n", "12", "-s", "3", "-v"});
   CHECK(verbose.out == plain);
@@ -449,7 +448,7 @@ TEST_CASE("-v, --profile and --dump-graph tell about a run without changing it")
 }
 
 TEST_CASE("the locale changes nothing") {
-  const Bench bench;
+  const RunBench bench;
   Command c = bench.command({"-p", "ab", "-n", "12", "-s", "3", "--temp", "0.7", "-v"});
   const Outcome plain = run(c);
   c.environment = {{"LC_ALL", "de_DE.UTF-8"}, {"LANG", "tr_TR.UTF-8"}};
@@ -459,7 +458,7 @@ TEST_CASE("the locale changes nothing") {
 }
 
 TEST_CASE("an option without its value is named, with what it takes") {
-  const Bench bench;
+  const RunBench bench;
   const Outcome o = bench({"-p", "a", "--reasoning"});
   CHECK(o.code == 2);
   CHECK(contains(o.err, "error[E-USAGE]: option --reasoning needs a value, on|off|auto (see --help)\n"));

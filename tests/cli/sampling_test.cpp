@@ -5,6 +5,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -12,9 +13,9 @@ using namespace llm::test;
 
 namespace {
 
-class Bench {
+class SamplingBench {
  public:
-  explicit Bench(TinyFile file = tiny_model({.layers = 2, .context = 100000})) { file.write(model()); }
+  explicit SamplingBench(TinyFile file = tiny_model({.layers = 2, .context = 100000})) { file.write(model()); }
   std::filesystem::path model() const { return folder_ / "tiny.gguf"; }
   std::filesystem::path file(std::string_view name, std::string_view content) const {
     return folder_.write(name, content);
@@ -33,8 +34,6 @@ class Bench {
  private:
   TempDir folder_;
 };
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 /// The chain that -v shows.
 std::string chain(const Outcome& o) {
@@ -57,7 +56,7 @@ std::string refusal(const std::vector<std::string>& options) {
 }  // namespace
 
 TEST_CASE("sampling options make the chain that they name") {
-  const Bench bench;
+  const SamplingBench bench;
   const auto of = [&](std::vector<std::string> options) {
     options.insert(options.end(), {"-v", "-n", "1"});
     return chain(bench(options));
@@ -111,7 +110,7 @@ TEST_CASE("what a file recommends comes before the defaults and after the option
   file.set("general.sampling.top_k", std::int32_t{20});
   file.set("general.sampling.penalty_repeat", 1.05F);
   file.set("general.sampling.sequence", "penalties;temperature;top_k");
-  const Bench bench(std::move(file));
+  const SamplingBench bench(std::move(file));
   CHECK(chain(bench({"-v", "-n", "1"})) ==
         "penalties 1.05/0/0 of 64 -> temperature 0.6 -> top_k 20 -> draw; the file recommends "
         "temperature, top_k, repeat_penalty, samplers");
@@ -126,7 +125,7 @@ TEST_CASE("what a file recommends in error is warned about and left out") {
   file.set("general.sampling.min_p", std::uint32_t{0});
   file.set("general.sampling.sequence", "top_k;nonsense");
   file.set("general.sampling.luck", std::uint32_t{1});
-  const Bench bench(std::move(file));
+  const SamplingBench bench(std::move(file));
   const Outcome o = bench({"-v", "-n", "1"});
   CHECK(contains(o.err, "general.sampling.temp\" is left out: is a string, not a number"));
   CHECK(contains(o.err, "general.sampling.top_p\" is left out: 7 is not a number from 0 to 1"));
@@ -169,13 +168,13 @@ TEST_CASE("wrong sampling options are told before a model is loaded") {
   }
   CHECK(contains(refusal({"--dry-sequence-breaker", ""}), "is empty"));
   CHECK(contains(refusal({"-r", ""}), "option -r"));
-  const Outcome beyond = Bench()({"-l", "267+1"});
+  const Outcome beyond = SamplingBench()({"-l", "267+1"});
   CHECK(beyond.code == 2);
   CHECK(contains(beyond.err, "token 267 is not in the vocabulary of 267 tokens"));
 }
 
 TEST_CASE("options that change nothing are noted") {
-  const Bench bench;
+  const SamplingBench bench;
   const auto err = [&](std::vector<std::string> options) { return bench(options).err; };
   CHECK(contains(err({"--samplers", "top_k", "--temp", "0"}), "--temp does nothing: temperature is not among"));
   CHECK(contains(err({"--mirostat", "1", "--top-k", "5"}), "--top-k does nothing: Mirostat replaces"));
@@ -186,8 +185,8 @@ TEST_CASE("options that change nothing are noted") {
 }
 
 TEST_CASE("a bias decides, by token and by text") {
-  const Bench bench;
-  const Bench bpe(tiny_model({.context = 1000, .tokenizer = TinyTokenizer::Bpe}));
+  const SamplingBench bench;
+  const SamplingBench bpe(tiny_model({.context = 1000, .tokenizer = TinyTokenizer::Bpe}));
   CHECK(bpe.text({"-l", "\"\\x41\"+1000"}) == std::string(40, 'A') + "\n");
   CHECK(bench.text({"--greedy", "-l", "68+1000"}) == bench.text({"--temp", "0", "-l", "68+1000"}));
   // Token 68 is the byte 0x41, the letter A, in a vocabulary of <unk> <s> </s> and 256 bytes.
@@ -196,7 +195,7 @@ TEST_CASE("a bias decides, by token and by text") {
 }
 
 TEST_CASE("an answer ends before its stop strings") {
-  const Bench bench;
+  const SamplingBench bench;
   const std::string whole = bench.text({"--temp", "1.5"});
   REQUIRE(whole.size() > 20);
   const std::size_t at = 8;
@@ -220,7 +219,7 @@ TEST_CASE("an answer ends before its stop strings") {
 }
 
 TEST_CASE("a control token can be a stop string") {
-  const Outcome o = Bench()({"-l", "1+1000", "-r", "<s>"});
+  const Outcome o = SamplingBench()({"-l", "1+1000", "-r", "<s>"});
   CHECK(o.code == 0);
   CHECK(o.out == "\n");
   CHECK(contains(o.err, "gen 0 tok"));
@@ -228,7 +227,7 @@ TEST_CASE("a control token can be a stop string") {
 }
 
 TEST_CASE("escapes in prompts are processed on the command line only") {
-  const Bench bench;
+  const SamplingBench bench;
   const auto tokens = [&](std::vector<std::string> options) {
     options.insert(options.begin(), {"-m", bench.model().string(), "-n", "0"});
     const std::string err = run({.program = program("llm-run"), .arguments = options}).err;

@@ -6,6 +6,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -14,9 +15,9 @@ using Json = nlohmann::json;
 
 namespace {
 
-class Bench {
+class SpeculationBench {
  public:
-  explicit Bench(std::filesystem::path model) : model_(std::move(model)) {}
+  explicit SpeculationBench(std::filesystem::path model) : model_(std::move(model)) {}
   Outcome operator()(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"-m", model_.string()});
     return run({.program = program("llm-run"), .arguments = std::move(arguments)});
@@ -25,13 +26,6 @@ class Bench {
  private:
   std::filesystem::path model_;
 };
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 std::filesystem::path sample(const std::string& name) { return source_dir() / "models/samples" / name; }
 
@@ -56,7 +50,7 @@ std::vector<std::vector<std::string>> settings() {
 }  // namespace
 
 TEST_CASE("the same bytes with and without drafts", "[speculation]") {
-  const Bench bench(sample("fable-dense.gguf"));
+  const SpeculationBench bench(sample("fable-dense.gguf"));
   for (const auto& words : settings()) {
     const Outcome plain = bench(with(with(kStory, words), {"--spec-type", "none"}));
     INFO(plain.err);
@@ -72,7 +66,7 @@ TEST_CASE("the same bytes with and without drafts", "[speculation]") {
 }
 
 TEST_CASE("the same log probabilities and pieces of text with and without drafts", "[speculation]") {
-  const Bench bench(sample("fable-dense.gguf"));
+  const SpeculationBench bench(sample("fable-dense.gguf"));
   const auto all =
       with(kStory, {"-n", "150", "--temp", "0", "--ignore-eos", "--output-format", "jsonl", "--logprobs", "3"});
   const Outcome plain = bench(with(all, {"--spec-type", "none"}));
@@ -92,7 +86,7 @@ TEST_CASE("the same log probabilities and pieces of text with and without drafts
 }
 
 TEST_CASE("a draft model changes nothing but time", "[speculation]") {
-  const Bench bench(sample("fable-moe.gguf"));
+  const SpeculationBench bench(sample("fable-moe.gguf"));
   const std::string dense = sample("fable-dense.gguf").string(), moe = sample("fable-moe.gguf").string();
   const auto settings_of_answers = settings();
   for (const auto& words : {settings_of_answers[0], settings_of_answers[1], settings_of_answers[4],
@@ -151,7 +145,7 @@ TEST_CASE("a draft model that cannot serve is refused", "[speculation]") {
   const TempDir folder;
   const auto path = folder / "tiny.gguf";
   tiny_model({.tokenizer = TinyTokenizer::Bpe}).write(path);
-  const Bench bench(sample("fable-dense.gguf"));
+  const SpeculationBench bench(sample("fable-dense.gguf"));
   const Outcome other = bench({"-p", "c", "-md", path.string()});
   CHECK(other.code == 2);
   CHECK(
@@ -167,7 +161,7 @@ TEST_CASE("a draft model that cannot serve is refused", "[speculation]") {
 }
 
 TEST_CASE("the memory of a draft model is part of the plan", "[speculation]") {
-  const Bench bench(sample("fable-moe.gguf"));
+  const SpeculationBench bench(sample("fable-moe.gguf"));
   const auto line = [](const std::string& plan, const std::string& name) {
     const std::size_t at = plan.find("\n" + name);
     return at == std::string::npos ? "" : plan.substr(at + 1, plan.find('\n', at + 1) - at - 1);
@@ -183,7 +177,7 @@ TEST_CASE("the memory of a draft model is part of the plan", "[speculation]") {
 }
 
 TEST_CASE("what was drafted is said", "[speculation]") {
-  const Bench bench(sample("fable-dense.gguf"));
+  const SpeculationBench bench(sample("fable-dense.gguf"));
   const Outcome o = bench(with(kStory, {"-n", "50", "--temp", "0", "--no-spec-auto", "-v"}));
   CHECK(contains(o.err, "drafted tokens came true)"));
   CHECK(contains(o.err, "speculation: ngram; "));
@@ -195,7 +189,7 @@ TEST_CASE("names of kinds of drafts", "[speculation]") {
   const TempDir folder;
   const auto path = folder / "tiny.gguf";
   tiny_model({.tokenizer = TinyTokenizer::Bpe}).write(path);
-  const Bench bench(path);
+  const SpeculationBench bench(path);
   const auto ask = [&](const std::vector<std::string>& words) { return bench(with({"-p", "c", "-n", "3"}, words)); };
   for (const char* name : {"none", "ngram", "ngram-simple", "ngram-map-k", "ngram-mod", "ngram,ngram-cache"}) {
     CHECK(ask({"--spec-type", name}).code == 0);

@@ -7,12 +7,12 @@ using namespace llm::test;
 
 namespace {
 
-struct Case {
+struct GbnfCase {
   const char* grammar;
   std::vector<std::string> in, out;
 };
 
-void check_case(const Case& c) {
+void check_case(const GbnfCase& c) {
   INFO(c.grammar);
   const Grammar g = grammar_from_gbnf(c.grammar);
   for (const std::string& text : c.in) CHECK((matches(g, text) ? text : "rejected: " + text) == text);
@@ -53,7 +53,7 @@ castle ::= "O-O" "-O"?
 }  // namespace
 
 TEST_CASE("GBNF's notation", "[gbnf]") {
-  const Case cases[] = {
+  const GbnfCase cases[] = {
       {"root ::= \"a\"", {"a"}, {"", "b", "aa"}},
       {"root ::= \"a\" | \"bc\"\n", {"a", "bc"}, {"abc", "b", "c"}},
       {"root ::=\n  \"a\" |\n  \"b\"\n\n# end", {"a", "b"}, {"ab"}},
@@ -81,7 +81,7 @@ TEST_CASE("GBNF's notation", "[gbnf]") {
       {"root ::= \"(\" root \")\" | \"\"", {"", "()", "((()))"}, {"(", ")", "(()", "())"}},
       {"root ::= \"a\" root \"a\" | \"b\" root \"b\" | [ab]?", {"", "a", "abba", "ababa", "aaaaaaaa"}, {"ab", "abab"}},
   };
-  for (const Case& c : cases) check_case(c);
+  for (const GbnfCase& c : cases) check_case(c);
 }
 
 TEST_CASE("grammars of known formats", "[gbnf]") {

@@ -104,7 +104,7 @@ std::vector<std::string> compare_on_random_walks(Grammar compiled, const Loaded&
   return texts;
 }
 
-constexpr const char* kJson = R"gbnf(
+constexpr const char* kSmallJson = R"gbnf(
 root   ::= object
 value  ::= object | array | string | number | "true" | "false" | "null"
 object ::= "{" ws ( string ":" ws value ws ( "," ws string ":" ws value ws )* )? "}"
@@ -115,7 +115,7 @@ ws     ::= [ \t\n\r]{0,20}
 )gbnf";
 
 constexpr const char* kGrammars[] = {
-    kJson,
+    kSmallJson,
     "root ::= \"\\\"\" [^\"]{0,40} \"\\\"\"",                     // counted
     "root ::= ([a-z]{20} \" \"){20,}",                            // nested counters, least numbers
     "root ::= [a-z]+ | [a-f]+ \" \" root | \"the \" root \".\"",  // ambiguous
@@ -163,7 +163,7 @@ TEST_CASE("tokens that split characters make whole characters", "[masks]") {
 
 TEST_CASE("a constraint can be copied and rewound", "[constraint]") {
   const Loaded vocabulary = sample();
-  const auto masks = masks_of(grammar_from_gbnf(kJson), vocabulary);
+  const auto masks = masks_of(grammar_from_gbnf(kSmallJson), vocabulary);
   Constraint constraint(masks);
   std::vector<TokenBits> seen;
   const std::vector<Token> tokens = vocabulary.tokenizer->encode("{\"name\": [1, {\"é\": \"x\\n\"}], \"b\": -2.5}",

@@ -9,7 +9,7 @@ using namespace llm::test;
 
 namespace {
 
-struct Case {
+struct RegexCase {
   const char* pattern;
   std::vector<std::string> in, out;
 };
@@ -27,7 +27,7 @@ Grammar anywhere(std::string_view pattern) {
 }  // namespace
 
 TEST_CASE("regular expressions match the whole text", "[regex]") {
-  const Case cases[] = {
+  const RegexCase cases[] = {
       {"", {""}, {"a"}},
       {"a|b|", {"a", "b", ""}, {"ab"}},
       {"[0-9]{3}-[0-9]{4}", {"555-1234"}, {"555-123", "5555-1234", " 555-1234"}},
@@ -49,7 +49,7 @@ TEST_CASE("regular expressions match the whole text", "[regex]") {
       {"(a{1,3}){2,3}", {"aa", "aaaaaaaaa"}, {"a", "aaaaaaaaaa"}},
       {"(a|b)*a(a|b){12}", {"abbbbbbbbbbbb", "babbbbbbbbbbbb"}, {"bbbbbbbbbbbbb"}},
   };
-  for (const Case& c : cases) {
+  for (const RegexCase& c : cases) {
     INFO(c.pattern);
     const Grammar g = grammar_from_regex(c.pattern);
     for (const std::string& text : c.in) CHECK((matches(g, text) ? text : "rejected: " + text) == text);
@@ -58,7 +58,7 @@ TEST_CASE("regular expressions match the whole text", "[regex]") {
 }
 
 TEST_CASE("patterns match anywhere unless anchored", "[regex]") {
-  const Case cases[] = {
+  const RegexCase cases[] = {
       {"b", {"b", "abc", "bb"}, {"", "ac"}},
       {"^a", {"a", "ab"}, {"ba", ""}},
       {"a$", {"a", "ba"}, {"ab", ""}},
@@ -68,7 +68,7 @@ TEST_CASE("patterns match anywhere unless anchored", "[regex]") {
       {"^$", {""}, {"a"}},
       {"^.*$", {"", "a b"}, {"a\nb"}},
   };
-  for (const Case& c : cases) {
+  for (const RegexCase& c : cases) {
     INFO(c.pattern);
     const Grammar g = anywhere(c.pattern);
     for (const std::string& text : c.in) CHECK((matches(g, text) ? text : "rejected: " + text) == text);

@@ -10,13 +10,13 @@ using namespace llm::test;
 
 namespace {
 
-struct Case {
+struct SchemaCase {
   const char* schema;
   std::vector<std::string> in, out;
 };
 
-void check_cases(const std::vector<Case>& cases, SchemaOptions options = {}) {
-  for (const Case& c : cases) {
+void check_cases(const std::vector<SchemaCase>& cases, SchemaOptions options = {}) {
+  for (const SchemaCase& c : cases) {
     INFO(c.schema);
     Warnings warnings;
     const Grammar g = grammar_from_json_schema(c.schema, warnings, options);

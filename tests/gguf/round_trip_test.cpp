@@ -11,10 +11,6 @@
 namespace llm::test {
 namespace {
 
-std::string_view text_of(const std::vector<std::byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 std::vector<std::byte> random_bytes(std::size_t n, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<std::byte> out(n);
@@ -289,13 +285,13 @@ TEST_CASE("bytes after the last tensor are a warning, missing padding is not") {
   Warnings warnings;
   auto longer = bytes;
   longer.resize(bytes.size() + 5, std::byte{1});
-  GgufFile::open(folder.write("long.gguf", text_of(longer)), warnings);
+  GgufFile::open(folder.write("long.gguf", longer), warnings);
   REQUIRE(warnings.size() == 1);
   CHECK(warnings[0].code == "trailing-data");
   CHECK(warnings[0].text.find("5 bytes") != std::string::npos);
   warnings.clear();
   bytes.resize(bytes.size() - 20);  // 12 bytes of data were padded to 32
-  GgufFile::open(folder.write("unpadded.gguf", text_of(bytes)), warnings);
+  GgufFile::open(folder.write("unpadded.gguf", bytes), warnings);
   CHECK(warnings.empty());
 }
 

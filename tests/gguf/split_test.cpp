@@ -7,10 +7,6 @@
 namespace llm::test {
 namespace {
 
-std::string_view text_of(const std::vector<std::byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 struct Shard {
   std::uint16_t no, count;
   std::int32_t total = 3;
@@ -44,8 +40,8 @@ class Set {
     put(kSecond);
     put(kThird);
   }
-  void put(const Shard& s) { folder_.write(file_name(s.no + 1), text_of(build(s))); }
-  void put(const Shard& s, int named) { folder_.write(file_name(named), text_of(build(s))); }
+  void put(const Shard& s) { folder_.write(file_name(s.no + 1), build(s)); }
+  void put(const Shard& s, int named) { folder_.write(file_name(named), build(s)); }
   std::filesystem::path path(int no) const { return folder_.path() / file_name(no); }
   const TempDir& folder() const { return folder_; }
 
@@ -112,7 +108,7 @@ TEST_CASE("a split model of the other byte order") {
 TEST_CASE("a single file may say that it is split 1 of 1") {
   const TempDir folder;
   Warnings warnings;
-  const auto path = folder.write("any-name.gguf", text_of(build({.no = 0, .count = 1, .total = 1, .tensors = {"a"}})));
+  const auto path = folder.write("any-name.gguf", build({.no = 0, .count = 1, .total = 1, .tensors = {"a"}}));
   CHECK(GgufFile::open(path, warnings).shards().size() == 1);
 }
 
@@ -185,7 +181,7 @@ TEST_CASE("splits joined into one file are recognised") {
   joined.insert(joined.end(), second.begin(), second.end());
   Warnings warnings;
   try {
-    GgufFile::open(folder.write("joined.gguf", text_of(joined)), warnings);
+    GgufFile::open(folder.write("joined.gguf", joined), warnings);
     FAIL("was read");
   } catch (const Error& e) {
     CHECK(holds(e.what(), "joined into one"));
@@ -200,7 +196,7 @@ TEST_CASE("split numbers have their types") {
     fill(w);
     Warnings warnings;
     try {
-      GgufFile::open(folder.write("m-00001-of-00002.gguf", text_of(w.bytes())), warnings);
+      GgufFile::open(folder.write("m-00001-of-00002.gguf", w.bytes()), warnings);
     } catch (const Error& e) {
       return std::string(e.what());
     }

@@ -15,6 +15,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm::test;
@@ -22,9 +23,9 @@ using Json = nlohmann::json;
 
 namespace {
 
-class Bench {
+class LogsBench {
  public:
-  Bench() { tiny_model({.layers = 1, .context = 4096}).write(folder / "tiny.gguf"); }
+  LogsBench() { tiny_model({.layers = 1, .context = 4096}).write(folder / "tiny.gguf"); }
   Outcome operator()(std::vector<std::string> more) const {
     std::vector<std::string> arguments{
         "-m", (folder / "tiny.gguf").string(), "-p", "ab", "-n", "3", "--temp", "0", "--ignore-eos"};
@@ -34,8 +35,6 @@ class Bench {
   std::string file(const std::string& name) const { return (folder / name).string(); }
   TempDir folder;
 };
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 std::string content(const std::string& path) {
   std::ifstream in(path);
@@ -60,7 +59,7 @@ std::vector<Json> of(const std::vector<Json>& events, const std::string& name) {
 }  // namespace
 
 TEST_CASE("-lv chooses what stderr shows, -q and -v are two of its levels") {
-  const Bench bench;
+  const LogsBench bench;
   const std::string raw = "note: ", timing = "stop: length", threads = "threads: ";
   for (const char* level : {"0", "1"}) CHECK(bench({"-lv", level}).err.empty());
   CHECK(bench({"--log-disable"}).err.empty());
@@ -76,7 +75,7 @@ TEST_CASE("-lv chooses what stderr shows, -q and -v are two of its levels") {
 }
 
 TEST_CASE("the log's file has what -v shows, whatever stderr shows, and errors") {
-  const Bench bench;
+  const LogsBench bench;
   const std::string log = bench.file("log");
   const Outcome o = bench({"-q", "--log-file", log});
   CHECK(o.code == 0);
@@ -105,7 +104,7 @@ TEST_CASE("the log's file has what -v shows, whatever stderr shows, and errors")
 }
 
 TEST_CASE("with --log-jsonl every line on stderr is an object") {
-  const Bench bench;
+  const LogsBench bench;
   const std::string log = bench.file("log");
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--log-jsonl", "-v", "--log-file", log}, {"--log-jsonl", "--grammar", "root ::= ("}}) {
@@ -126,7 +125,7 @@ TEST_CASE("with --log-jsonl every line on stderr is an object") {
 }
 
 TEST_CASE("events tell a run: load, prefill, decode, done, end") {
-  const Bench bench;
+  const LogsBench bench;
   const std::string path = bench.file("events");
   CHECK(bench({"--events", path}).code == 0);
   const std::vector<Json> events = objects(content(path));
@@ -153,7 +152,7 @@ TEST_CASE("events tell a run: load, prefill, decode, done, end") {
 }
 
 TEST_CASE("events of failures and batches, to descriptors, and to a reader that goes") {
-  const Bench bench;
+  const LogsBench bench;
   const std::string path = bench.file("events");
   CHECK(bench({"--events", path, "-c", "1"}).code == 5);
   const std::vector<Json> failed = objects(content(path));
@@ -182,7 +181,7 @@ TEST_CASE("events of failures and batches, to descriptors, and to a reader that 
 }
 
 TEST_CASE("options that ask for what is so anyway are accepted, for anything else they are refused") {
-  const Bench bench;
+  const LogsBench bench;
   CHECK(bench({"--offline", "--mmap",     "--no-warmup", "-cb",  "-nr", "-nkvo",   "-kvo", "-fa",  "on",
                "-ngl",      "0",          "-dev",        "none", "-sm", "none",    "-lm",  "mmap", "-lzm",
                "on",        "--swa-full", "--no-perf",   "-fit", "off", "--jinja", "-q"})
@@ -214,7 +213,7 @@ TEST_CASE("-C and -Cr choose processors, and with them the number of threads") {
   REQUIRE(::sched_getaffinity(0, sizeof allowed, &allowed) == 0);
   int first = 0;
   while (CPU_ISSET(first, &allowed) == 0) ++first;
-  const Bench bench;
+  const LogsBench bench;
   const std::string one = std::to_string(first);
   CHECK(contains(bench({"-v", "-Cr", one + "-" + one}).err, "threads: 1 (1 physical core in the affinity mask"));
   if (first < 4) {
@@ -254,7 +253,7 @@ TEST_CASE("every code that errors and warnings carry is in the table and in the 
 }
 
 TEST_CASE("a warning and an error carry their codes, in words, in JSON and as events") {
-  const Bench bench;
+  const LogsBench bench;
   const std::string events = bench.file("events"), prompt(5000, 'c');
   const Outcome warned = bench({"-c", "64", "--on-overflow", "truncate", "-no-cnv", "-p", prompt, "--events", events});
   CHECK(contains(warned.err, "llm-run: warning[prompt-cut]: prompt "));

@@ -8,6 +8,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 
 using namespace llm::test;
 
@@ -22,8 +23,6 @@ std::string output(const std::string& name, std::vector<std::string> arguments) 
   CHECK(o.code == 0);
   return o.out;
 }
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 std::vector<std::string> lines(const std::string& text) {
   std::istringstream in(text);

@@ -4,6 +4,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm::test;
@@ -12,9 +13,9 @@ namespace {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-class Bench {
+class SettingsBench {
  public:
-  Bench() { tiny_model({.layers = 1, .context = 4096}).write(folder / "tiny.gguf"); }
+  SettingsBench() { tiny_model({.layers = 1, .context = 4096}).write(folder / "tiny.gguf"); }
 
   Outcome operator()(std::vector<std::string> arguments, Environment environment = {}) const {
     arguments.insert(arguments.end(), {"-p", "ab", "--temp", "0", "-no-cnv"});
@@ -31,8 +32,6 @@ class Bench {
   TempDir folder;
 };
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
 /// How many tokens an answer has: what -n was.
 std::string generated(const Outcome& o) {
   REQUIRE(o.code == 0);
@@ -44,7 +43,7 @@ std::string generated(const Outcome& o) {
 }  // namespace
 
 TEST_CASE("the command line counts before LLM_RUN, that before LLAMA_ARG, that before the file") {
-  const Bench bench;
+  const SettingsBench bench;
   const std::string file = bench.config("# few\npredict = 3\n");
   const Environment llama{{"LLAMA_ARG_N_PREDICT", "4"}}, both{{"LLAMA_ARG_N_PREDICT", "4"}, {"LLM_RUN_PREDICT", "5"}};
   CHECK(generated(bench({"--config", file})) == "3");
@@ -60,7 +59,7 @@ TEST_CASE("the command line counts before LLM_RUN, that before LLAMA_ARG, that b
 }
 
 TEST_CASE("-v says what came from where") {
-  const Bench bench;
+  const SettingsBench bench;
   const std::string file = bench.config("seed = 9\n\npredict = 1\n");
   const Outcome o = bench({"--config", file, "-v", "-n", "2"}, {{"LLAMA_ARG_TOP_K", "7"}});
   CHECK(contains(o.err, "setting: --seed 9 (" + file + ":1)\n"));
@@ -70,7 +69,7 @@ TEST_CASE("-v says what came from where") {
 }
 
 TEST_CASE("values of a file: texts, numbers, flags, arrays") {
-  const Bench bench;
+  const SettingsBench bench;
   const std::string text = bench({"-n", "6", "-q"}).out;
   REQUIRE(text.size() > 4);
   const std::string end = "u",
@@ -87,7 +86,7 @@ TEST_CASE("values of a file: texts, numbers, flags, arrays") {
 }
 
 TEST_CASE("false of a flag is its opposite") {
-  const Bench bench;
+  const SettingsBench bench;
   const Outcome kept = bench.plain(
       {"-p", "a\\tb", "-n", "1", "--display-prompt", "--temp", "0", "--config", bench.config("escape = false\n")});
   CHECK(contains(kept.err, "a\\tb"));
@@ -105,7 +104,7 @@ TEST_CASE("false of a flag is its opposite") {
 }
 
 TEST_CASE("errors name the variable, or the file and line") {
-  const Bench bench;
+  const SettingsBench bench;
   const auto refused = [&](std::vector<std::string> arguments, const Environment& e, std::string_view part) {
     const Outcome o = bench(std::move(arguments), e);
     INFO(o.err);
@@ -138,7 +137,7 @@ TEST_CASE("errors name the variable, or the file and line") {
 }
 
 TEST_CASE("variables without effect are mentioned, those of other programs and of the library are not") {
-  const Bench bench;
+  const SettingsBench bench;
   const Outcome typo = bench({"-n", "1"}, {{"LLM_RUN_TOPK", "3"}});
   CHECK(typo.code == 0);
   CHECK(contains(
@@ -160,7 +159,7 @@ TEST_CASE("variables without effect are mentioned, those of other programs and o
 }
 
 TEST_CASE("settings of batches wait for a batch; pages are printed whatever is set") {
-  const Bench bench;
+  const SettingsBench bench;
   CHECK(bench({"-n", "1"}, {{"LLM_RUN_PARALLEL", "4"}, {"LLM_RUN_BATCH_ORDER", "input"}}).code == 0);
   const auto rows = bench.folder.write("rows.txt", "ab\nba\n");
   const Outcome batch = bench.plain({"--batch", rows.string(), "-n", "1", "-v"}, {{"LLM_RUN_PARALLEL", "3"}});

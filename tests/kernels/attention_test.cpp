@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "float_cases.h"
+#include "scratch.h"
 #include "support/catch.h"
 #include "tensor/activation.h"
 
@@ -21,8 +22,8 @@ struct Shape {
 };
 
 /// A cache filled with random keys and values, and the queries of its last positions.
-struct Problem {
-  Problem(const Kernels& kernels, const Shape& s, std::uint32_t seed)
+struct AttentionProblem {
+  AttentionProblem(const Kernels& kernels, const Shape& s, std::uint32_t seed)
       : kernels(kernels),
         s(s),
         rng(seed),
@@ -161,20 +162,20 @@ const Shape kShapes[] = {
     {2, 1, 1024, 1024, 20, 2, 0, DType::Q5_1, DType::Q8_0},
 };
 
-void each_problem(const std::function<void(Problem&)>& f) {
+void each_problem(const std::function<void(AttentionProblem&)>& f) {
   std::uint32_t seed = 0;
   for (const Shape& shape : kShapes) {
     ++seed;
     for (const Kernels* table : tables()) {
       INFO("shape " << seed << ", " << table->isa);
-      Problem p(*table, shape, seed);
+      AttentionProblem p(*table, shape, seed);
       f(p);
     }
   }
 }
 
 TEST_CASE("attention equals softmax in double precision") {
-  each_problem([](Problem& p) {
+  each_problem([](AttentionProblem& p) {
     const auto y = p.run(std::max(1, kQueryTile / (p.s.heads / p.s.kv_heads)));
     double worst = 0;
     for (int t = 0; t < p.s.tokens; t += 3) {
@@ -193,7 +194,7 @@ TEST_CASE("attention equals softmax in double precision") {
 
 TEST_CASE("an attention result has the same bits in any tile, in chunks and on every instruction set") {
   std::vector<float> portable;
-  each_problem([&](Problem& p) {
+  each_problem([&](AttentionProblem& p) {
     const auto single = p.run(1);
     if (p.kernels.isa == std::string("portable")) portable = single;
     CHECK(same_bits(single, portable));
@@ -204,7 +205,7 @@ TEST_CASE("an attention result has the same bits in any tile, in chunks and on e
 }
 
 TEST_CASE("keys that a query does not see change nothing") {
-  each_problem([](Problem& p) {
+  each_problem([](AttentionProblem& p) {
     if (p.s.tokens < 2) return;
     const auto before = p.run(4);
     // All but the first query's keys become NaN: its own result stays.
@@ -226,7 +227,7 @@ TEST_CASE("NaN reaches what sees it") {
   for (const DType type : kCacheTypes) {
     for (const Kernels* table : tables()) {
       INFO(table->isa << " " << name(type));
-      Problem p(*table, {4, 2, 64, 64, 300, 4, 0, type, type}, 5);
+      AttentionProblem p(*table, {4, 2, 64, 64, 300, 4, 0, type, type}, 5);
       std::vector<float> key = random_floats(64, p.rng), value = key;
       key[63] = kNan;
       p.k.write(0, 100, key.data());  // a key: all of its KV head's queries
@@ -248,7 +249,7 @@ TEST_CASE("NaN reaches what sees it") {
 TEST_CASE("scores far apart neither overflow nor vanish") {
   for (const Kernels* table : tables()) {
     INFO(table->isa);
-    Problem p(*table, {1, 1, 16, 16, 600, 1, 0, kF32, kF32}, 6);
+    AttentionProblem p(*table, {1, 1, 16, 16, 600, 1, 0, kF32, kF32}, 6);
     for (float& f : p.q) f *= 1000;
     const auto y = p.run(1);
     for (int d = 0; d < 16; ++d)

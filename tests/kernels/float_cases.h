@@ -35,19 +35,6 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// 64-byte aligned scratch of one thread, filled with NaN so that nothing is read before it is written.
-class Scratch {
- public:
-  Scratch() : bytes_(kScratchBytes + 64, std::byte{0xff}) {}
-  std::byte* data() {
-    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
-    return bytes_.data() + ((64 - address % 64) % 64);
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
 /// One side of a cache of one layer, whose blocks lie in random order; whatever no position has written is NaN (all
 /// bits set).
 struct PagedCache {

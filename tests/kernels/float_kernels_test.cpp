@@ -1,6 +1,7 @@
 // Element-wise kernels and products with float weights: every instruction set of this machine against the same in
 // double precision, and bit for bit against each other (vec.h promises that).
 #include "float_cases.h"
+#include "scratch.h"
 #include "support/catch.h"
 
 namespace llm::cpu {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "kernels/quant_cases.h"
+#include "kernels/scratch.h"
 #include "support/catch.h"
 
 using namespace llm;
@@ -17,23 +18,13 @@ constexpr float kUntouched = -12345.0f;
 /// Beyond the numbers from which any set goes another way (64 at most), and no multiple of a tile.
 constexpr std::int64_t kManyColumns = 70;
 
-struct Scratch {
-  Scratch() : bytes(static_cast<std::byte*>(std::aligned_alloc(64, kScratchBytes))) {
-    std::memset(bytes.get(), 0x7f, kScratchBytes);  // nothing may depend on what it held
-  }
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  std::unique_ptr<std::byte, Free> bytes;
-};
-
 LinearFn linear(const Kernels& kernels, DType type) { return kernels.linear[static_cast<int>(type)]; }
 
 std::vector<float> product(const Kernels& kernels, const Problem& p, std::int64_t n_cols, std::int64_t row_begin,
                            std::int64_t row_end) {
   static Scratch scratch;
   std::vector<float> y(static_cast<std::size_t>(n_cols * p.rows), kUntouched);
-  linear(kernels, p.type)(p.args(y.data(), n_cols), row_begin, row_end, scratch.bytes.get());
+  linear(kernels, p.type)(p.args(y.data(), n_cols), row_begin, row_end, scratch.data());
   return y;
 }
 
@@ -153,7 +144,7 @@ TEST_CASE("columns may be taken from and put to rows of any order", "[quant_line
         LinearArgs args = p.args(y.data(), n);
         args.act_rows = from;
         args.out_rows = to;
-        linear(kernels, t)(args, 0, rows, scratch.bytes.get());
+        linear(kernels, t)(args, 0, rows, scratch.data());
         for (std::int64_t c = 0; c < n; ++c)
           std::copy_n(all.begin() + from[c] * rows, rows, want.begin() + to[c] * rows);
         INFO(kernels.isa << " " << name(t) << " columns " << n);
@@ -181,7 +172,7 @@ TEST_CASE("rows of weights may have gaps between them", "[quant_linear]") {
         LinearArgs args = p.args(y.data(), n);
         args.w = apart.data();
         args.w_row_bytes = pitch;
-        linear(kernels, t)(args, 0, rows, scratch.bytes.get());
+        linear(kernels, t)(args, 0, rows, scratch.data());
         INFO(kernels.isa << " " << name(t) << " columns " << n);
         CHECK(std::memcmp(y.data(), all.data(), y.size() * sizeof(float)) == 0);
       }

@@ -6,6 +6,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -17,9 +18,7 @@ namespace fs = std::filesystem;
 using Arguments = std::vector<std::string>;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-class Bench {
+class ModelPlaceBench {
  public:
   /// A model of so many layers, by which runs tell which file they got.
   void put(const std::string& name, int layers) const {
@@ -59,7 +58,7 @@ void check_refusal(const Outcome& o, int code, std::initializer_list<std::string
 }  // namespace
 
 TEST_CASE("a folder stands for the one model in it") {
-  const Bench bench;
+  const ModelPlaceBench bench;
   bench.put("one/model.gguf", 1);
   bench.folder().write("one/mmproj-model.gguf", "beside it");
   bench.folder().write("one/imatrix.gguf", "beside it");
@@ -87,7 +86,7 @@ TEST_CASE("a folder stands for the one model in it") {
 }
 
 TEST_CASE("a name on the hub is a file of the hub's cache") {
-  const Bench bench;
+  const ModelPlaceBench bench;
   const std::string hub = ".cache/huggingface/hub/", repo = hub + "models--ann--Toy-GGUF/",
                     snapshot = repo + "snapshots/";
   const std::string commit(40, 'a'), old(40, 'b');
@@ -131,7 +130,7 @@ TEST_CASE("a name on the hub is a file of the hub's cache") {
 }
 
 TEST_CASE("a name on the hub is a file of llama.cpp's older cache") {
-  const Bench bench;
+  const ModelPlaceBench bench;
   const std::string cache = ".cache/llama.cpp/";
   bench.put(cache + "ann_Toy-GGUF_Toy-Q4_K_M.gguf", 1);
   bench.put(cache + "ann_Toy-GGUF_sub_Toy-Q5_K_M.gguf", 1);
@@ -152,7 +151,7 @@ TEST_CASE("a name on the hub is a file of llama.cpp's older cache") {
 }
 
 TEST_CASE("names that are none, and two models, are refused; what is nowhere is told with its places") {
-  const Bench bench;
+  const ModelPlaceBench bench;
   bench.put("m.gguf", 1);
   for (const char* name : {"toy", "ann/", "/toy", "ann/../toy", "../x", "ann/toy:", "a/b/c", "ann/t y"})
     check_refusal(bench({"-hf", name}), 2, {"--hf-repo", "is not USER/REPO"});

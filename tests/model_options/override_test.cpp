@@ -7,6 +7,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -16,11 +17,9 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-class Bench {
+class OverrideBench {
  public:
-  Bench() {
+  OverrideBench() {
     std::string ids = "[1";
     for (int i = 1; i < 96; ++i) ids += "," + std::to_string(3 + i * 37 % 200);
     folder_.write("ids.json", ids + "]");
@@ -61,7 +60,7 @@ TinyFile with(TinyFile f, const std::string& key, T value) {
 }  // namespace
 
 TEST_CASE("logits with a value that is said are those of a file that has it") {
-  const Bench bench;
+  const OverrideBench bench;
   const std::string own = bench.logits(model());
   const auto same = [&](const TinyFile& changed, const Arguments& said) {
     const std::string expected = bench.logits(changed);
@@ -81,7 +80,7 @@ TEST_CASE("logits with a value that is said are those of a file that has it") {
 }
 
 TEST_CASE("the tokenizer and the template follow what is said, too") {
-  const Bench bench;
+  const OverrideBench bench;
   const auto text = [&](const TinyFile& f, const Arguments& more) {
     const Outcome o = bench(f, more);
     INFO(o.err);
@@ -102,7 +101,7 @@ TEST_CASE("the tokenizer and the template follow what is said, too") {
 }
 
 TEST_CASE("what cannot be is refused by name, what nothing reads is warned about") {
-  const Bench bench;
+  const OverrideBench bench;
   const auto refused = [&](const std::string& said, std::string_view part) {
     const Outcome o = bench(model(), {"--override-kv", said});
     INFO(said << ": " << o.err);
@@ -137,7 +136,7 @@ TEST_CASE("what cannot be is refused by name, what nothing reads is warned about
 }
 
 TEST_CASE("options of the rotary embedding are keys of the model's family") {
-  const Bench bench;
+  const OverrideBench bench;
   const std::string own = bench.logits(model());
   const std::string scaling = "llama.rope.scaling.";
   const auto scaled = [&](const char* type, float factor, std::uint32_t original) {
@@ -170,7 +169,7 @@ TEST_CASE("options of the rotary embedding are keys of the model's family") {
 }
 
 TEST_CASE("a stretched context is the one that the model was trained for") {
-  const Bench bench;
+  const OverrideBench bench;
   const auto context = [&](const TinyFile& f, Arguments said) {
     said.push_back("--dry-run");
     const Outcome o = bench(f, said);
@@ -200,7 +199,7 @@ TEST_CASE("a stretched context is the one that the model was trained for") {
 }
 
 TEST_CASE("rotary options that change nothing are said to, others are refused") {
-  const Bench bench;
+  const OverrideBench bench;
   const auto warned = [&](const Arguments& said, std::string_view part) {
     const Outcome o = bench(model(), said);
     INFO(o.err);

@@ -8,6 +8,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm;
@@ -16,8 +17,6 @@ using namespace llm::test;
 namespace {
 
 using Arguments = std::vector<std::string>;
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 Outcome answer(const std::filesystem::path& model, const Arguments& more) {
   Arguments all{"-m", model.string(), "-no-cnv", "-p",          "Once upon a time there was", "-n",

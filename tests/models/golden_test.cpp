@@ -2,13 +2,13 @@
 // LLM_UPDATE_GOLDEN=1 writes the files anew.
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 
 #include "graph/passes/passes.h"
 #include "graph/print.h"
 #include "open_file.h"
 #include "support/catch.h"
 #include "support/paths.h"
+#include "support/text.h"
 
 using namespace llm;
 using namespace llm::test;
@@ -33,20 +33,13 @@ std::vector<Variant> variants() {
   };
 }
 
-std::string read(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 /// Without the first line, whose hash says nothing to a reader.
 void compare(const std::string& name, const Graph& graph) {
   std::string text = to_text(graph);
   text.erase(0, text.find('\n') + 1);
   const auto path = source_dir() / "tests/models/golden" / (name + ".txt");
   if (const char* update = std::getenv("LLM_UPDATE_GOLDEN"); update && *update) std::ofstream(path) << text;
-  CHECK(read(path) == text);
+  CHECK(read_file(path) == text);
 }
 
 }  // namespace

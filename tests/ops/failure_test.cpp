@@ -9,15 +9,15 @@
 namespace llm::test {
 namespace {
 
-constexpr std::int64_t kEmbd = 64, kVocab = 16;
+constexpr std::int64_t kSide = 64, kRows = 16;
 
 Graph graph_with(std::shared_ptr<const std::function<float(float)>> function) {
   GraphBuilder b({8, 1, 8});
-  Act x = b.embed(b.weight("table", {DType::F32, {kEmbd, kVocab}}), b.step_input(StepInput::Tokens), "x");
+  Act x = b.embed(b.weight("table", {DType::F32, {kSide, kRows}}), b.step_input(StepInput::Tokens), "x");
   for (int i = 0; i < 3; ++i) {  // an odd number of equal layers: their task queues take turns
     const std::string layer = "blk." + std::to_string(i) + ".";
     b.set_place(i, Role::Ffn, layer);
-    const Weight w = b.weight(layer + "w", {DType::Q8_0, {kEmbd, kEmbd}});
+    const Weight w = b.weight(layer + "w", {DType::Q8_0, {kSide, kSide}});
     x = b.linear(x, {.weight = w, .bias = nullptr, .name = "h"});
   }
   b.set_place(-1, Role::Head, "");
@@ -26,8 +26,8 @@ Graph graph_with(std::shared_ptr<const std::function<float(float)>> function) {
 
 MemoryWeights weights() {
   MemoryWeights weights;
-  weights.add_random("table", {DType::F32, {kEmbd, kVocab}}, 1);
-  for (int i = 0; i < 3; ++i) weights.add_random("blk." + std::to_string(i) + ".w", {DType::Q8_0, {kEmbd, kEmbd}}, 2);
+  weights.add_random("table", {DType::F32, {kSide, kRows}}, 1);
+  for (int i = 0; i < 3; ++i) weights.add_random("blk." + std::to_string(i) + ".w", {DType::Q8_0, {kSide, kSide}}, 2);
   return weights;
 }
 

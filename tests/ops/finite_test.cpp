@@ -11,31 +11,31 @@
 namespace llm::test {
 namespace {
 
-constexpr std::int64_t kEmbd = 64, kVocab = 300, kTokens = 8;
+constexpr std::int64_t kEmbd = 64, kOutputs = 300, kVocab = 8;
 constexpr int kNan = 2, kInfinite = 3;  // tokens whose results are
 
 /// The head's results are outputs as they are, or scaled first.
 Graph graph_of(DType type, bool scaled) {
-  GraphBuilder b({kTokens, 1, kTokens});
-  const Act x = b.embed(b.weight("table", {DType::F32, {kEmbd, kTokens}}), b.step_input(StepInput::Tokens), "x");
+  GraphBuilder b({kVocab, 1, kVocab});
+  const Act x = b.embed(b.weight("table", {DType::F32, {kEmbd, kVocab}}), b.step_input(StepInput::Tokens), "x");
   b.set_place(-1, Role::Head, "");
-  const Weight w = b.weight("w", {type, {kEmbd, kVocab}});
+  const Weight w = b.weight("w", {type, {kEmbd, kOutputs}});
   const Act y = b.linear(x, {.weight = w, .bias = nullptr, .name = "h"});
   return std::move(b).finish(scaled ? b.scale(y, 0.5F, "y") : y);
 }
 
 MemoryWeights weights(DType type) {
-  std::vector<float> table = random_values(kEmbd * kTokens, 1);
+  std::vector<float> table = random_values(kEmbd * kVocab, 1);
   table[kNan * kEmbd + 5] = std::numeric_limits<float>::quiet_NaN();
   table[kInfinite * kEmbd + 5] = std::numeric_limits<float>::infinity();
   MemoryWeights weights;
-  weights.add("table", {DType::F32, {kEmbd, kTokens}}, table);
-  weights.add_random("w", {type, {kEmbd, kVocab}}, 2);
+  weights.add("table", {DType::F32, {kEmbd, kVocab}}, table);
+  weights.add_random("w", {type, {kEmbd, kOutputs}}, 2);
   return weights;
 }
 
 TestStep step_of(std::vector<std::int32_t> tokens) {
-  TestSequences sequences(1, kTokens);
+  TestSequences sequences(1, kVocab);
   const TestSequences::Part part{0, std::move(tokens)};
   return sequences.step({&part, 1});
 }

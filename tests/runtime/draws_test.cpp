@@ -160,7 +160,7 @@ std::unique_ptr<Model> load_drawing(const TempDir& folder, const TinyFile& file,
 }
 constexpr std::array kDrawing{"reference", "cuda"};
 
-struct Shown {
+struct Drawn {
   std::vector<Token> tokens;
   std::vector<std::pair<std::size_t, std::string>> steps;
   StopReason reason = StopReason::Cancelled;
@@ -168,7 +168,7 @@ struct Shown {
   std::vector<float> after;  ///< logits behind the answer, from the cache that it left
 };
 
-struct Asked {
+struct DrawRequest {
   std::string name;
   AnswerOptions answer;
   std::optional<std::int64_t> keep = {};
@@ -178,12 +178,13 @@ struct Asked {
 enum class Who : std::uint8_t { Backend, Sampler };
 
 /// Log probabilities take the logits, so that the sampler draws.
-Shown show(Model& model, std::span<const Token> prompt, Asked asked, Who who, Speculation* speculation = nullptr) {
+Drawn show(Model& model, std::span<const Token> prompt, DrawRequest asked, Who who,
+           Speculation* speculation = nullptr) {
   if (who == Who::Sampler) asked.answer.logprobs = 0;
   Session session(model, {.context = 128});
   REQUIRE(session.draws());
   const SequenceId id = session.create();
-  Shown shown;
+  Drawn shown;
   GenerateOptions options{.answer = asked.answer, .keep = asked.keep, .speculation = speculation};
   options.step = [&](const Answer& a, const AnswerText& piece) {
     shown.steps.emplace_back(a.tokens().size(), piece.text);
@@ -204,7 +205,7 @@ Shown show(Model& model, std::span<const Token> prompt, Asked asked, Who who, Sp
   return shown;
 }
 
-void check_same(const Shown& a, const Shown& b) {
+void check_same_draws(const Drawn& a, const Drawn& b) {
   CHECK(a.tokens == b.tokens);
   CHECK(a.steps == b.steps);
   CHECK(a.reason == b.reason);
@@ -212,10 +213,10 @@ void check_same(const Shown& a, const Shown& b) {
   CHECK(same_bits(a.after, b.after));
 }
 
-std::vector<Asked> answers() {
-  std::vector<Asked> all;
-  const auto add = [&](const std::string& name, const std::function<void(Asked&)>& change) {
-    Asked asked{.name = name, .answer = {}};
+std::vector<DrawRequest> answers() {
+  std::vector<DrawRequest> all;
+  const auto add = [&](const std::string& name, const std::function<void(DrawRequest&)>& change) {
+    DrawRequest asked{.name = name, .answer = {}};
     asked.answer.max_tokens = 50;
     asked.answer.sampling.seed = 7;
     change(asked);
@@ -257,14 +258,14 @@ TEST_CASE("an answer is the same whoever draws its tokens", "[draws]") {
         folder, tiny_model({.arch = arch, .layers = 2, .context = 512, .tokenizer = TinyTokenizer::Bpe}), backend);
     if (!model) return;
     const auto prompt = random_tokens(20, 256, 4);
-    for (const Asked& asked : answers()) {
+    for (const DrawRequest& asked : answers()) {
       INFO(arch << ": " << asked.name);
-      const Shown expected = show(*model, prompt, asked, Who::Sampler);
-      check_same(show(*model, prompt, asked, Who::Backend), expected);
+      const Drawn expected = show(*model, prompt, asked, Who::Sampler);
+      check_same_draws(show(*model, prompt, asked, Who::Backend), expected);
       std::vector<std::unique_ptr<Drafter>> drafters;
       drafters.push_back(std::make_unique<NgramDrafter>());
       Speculation speculation(std::move(drafters), {.most = 4, .length = SpeculationOptions::Length::Fixed});
-      check_same(show(*model, prompt, asked, Who::Backend, &speculation), expected);
+      check_same_draws(show(*model, prompt, asked, Who::Backend, &speculation), expected);
     }
   }
 }
@@ -274,7 +275,7 @@ TEST_CASE("a fault in a step that draws is told as in any other", "[draws]") {
   const std::string backend = GENERATE(from_range(kDrawing));
   const auto path = folder / "model.gguf";
   const TinyFile file = tiny_model({.layers = 2, .context = 512, .tokenizer = TinyTokenizer::Bpe});
-  Asked asked{.name = "greedy", .answer = {}};
+  DrawRequest asked{.name = "greedy", .answer = {}};
   asked.answer.max_tokens = 40;
   asked.answer.sampling.temperature = 0;
   std::vector<Token> prompt{65, 66, 67};
@@ -282,7 +283,7 @@ TEST_CASE("a fault in a step that draws is told as in any other", "[draws]") {
   {
     const auto model = load_drawing(folder, file, backend);
     if (!model) return;
-    const Shown whole = show(*model, prompt, asked, Who::Sampler);
+    const Drawn whole = show(*model, prompt, asked, Who::Sampler);
     for (std::size_t i = 5; i < whole.tokens.size() && late < 0; ++i) {
       const Token t = whole.tokens[i];
       const bool first = std::find(whole.tokens.begin(), whole.tokens.begin() + static_cast<std::ptrdiff_t>(i), t) ==

@@ -10,28 +10,9 @@ using namespace llm::test;
 
 namespace {
 
-constexpr std::size_t kPrompt = 300;  // more than one 256-key chunk of attention, several cache blocks
+constexpr std::size_t kLongPrompt = 300;  // more than one 256-key chunk of attention, several cache blocks
 
-struct Case {
-  const char* name;
-  TinyOptions options;
-  CacheFormat cache = {};
-};
-
-/// Wide enough for the types with blocks of 256.
-TinyOptions wide(std::string arch, DType type) {
-  return {.arch = std::move(arch),
-          .layers = 2,
-          .n_embd = 256,
-          .d_ff = 256,
-          .heads = 4,
-          .kv_heads = 2,
-          .head_dim = 64,
-          .context = 512,
-          .type = type};
-}
-
-std::vector<Case> cases() {
+std::vector<ModelCase> cases() {
   TinyOptions llama{.arch = "llama", .layers = 2, .context = 512};
   TinyOptions window = llama;
   window.window = 70;
@@ -74,17 +55,17 @@ class EverythingObserver final : public Observer {
 
 TEST_CASE("logits have the same bits whatever is around them") {
   const TempDir folder;
-  for (const Case& c : cases()) {
+  for (const ModelCase& c : cases()) {
     INFO(c.name);
     const TinyFile file = tiny_model(c.options);
     const auto model = load_tiny(folder, file, 1);
     const auto vocab = static_cast<std::size_t>(model->dims().vocab);
-    const auto prompt = random_tokens(kPrompt, model->dims().vocab, 1);
+    const auto prompt = random_tokens(kLongPrompt, model->dims().vocab, 1);
     const SessionOptions options{.context = 400, .sequences = 4, .batch_tokens = 512, .cache = c.cache};
     Session session(*model, options);
     const SequenceId first = session.create();
-    const std::vector<float> expected = logits_in_chunks(session, first, prompt, kPrompt);
-    REQUIRE(expected.size() == kPrompt * vocab);
+    const std::vector<float> expected = logits_in_chunks(session, first, prompt, kLongPrompt);
+    REQUIRE(expected.size() == kLongPrompt * vocab);
     const std::span<const float> last_row = std::span(expected).last(vocab);
 
     for (const std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{64}}) {
@@ -97,7 +78,7 @@ TEST_CASE("logits have the same bits whatever is around them") {
       SessionOptions small = options;
       small.batch_tokens = 48;
       Session other(*model, small);
-      CHECK(same_bits(logits_in_chunks(other, other.create(), prompt, kPrompt), expected));
+      CHECK(same_bits(logits_in_chunks(other, other.create(), prompt, kLongPrompt), expected));
     }
     {
       INFO("only the last row wanted");
@@ -130,7 +111,7 @@ TEST_CASE("logits have the same bits whatever is around them") {
       const SequenceId left = session.create(), right = session.create();
       const auto before = random_tokens(33, model->dims().vocab, 6), after = random_tokens(150, model->dims().vocab, 7);
       std::vector<float> got;
-      for (std::size_t i = 0; i < kPrompt; i += 60) {
+      for (std::size_t i = 0; i < kLongPrompt; i += 60) {
         const std::array work{Append{left, std::span(before).subspan(i / 60 * 6, 6), Logits::None},
                               Append{first, std::span(prompt).subspan(i, 60), Logits::All},
                               Append{right, std::span(after).subspan(i / 2, 30), Logits::Last}};
@@ -157,7 +138,7 @@ TEST_CASE("logits have the same bits whatever is around them") {
       const auto two = load_tiny(folder, file, 2);
       Session other(*two, options);
       const SequenceId id = other.create();
-      CHECK(same_bits(logits_in_chunks(other, id, prompt, kPrompt), expected));
+      CHECK(same_bits(logits_in_chunks(other, id, prompt, kLongPrompt), expected));
       other.rewind(id, 250);
       CHECK(same_bits(logits_in_chunks(other, id, std::span(prompt).subspan(250), 1),
                       std::span(expected).subspan(250 * vocab)));
@@ -175,7 +156,7 @@ TEST_CASE("logits have the same bits whatever is around them") {
       CHECK(both->backend().describe().ends_with(", " + std::to_string(of_prompts) + " for prompts"));
       Session other(*both, options);
       const SequenceId id = other.create();
-      CHECK(same_bits(logits_in_chunks(other, id, prompt, kPrompt), expected));
+      CHECK(same_bits(logits_in_chunks(other, id, prompt, kLongPrompt), expected));
       other.rewind(id, 250);
       CHECK(same_bits(logits_in_chunks(other, id, std::span(prompt).subspan(250), 3),
                       std::span(expected).subspan(250 * vocab)));
@@ -248,7 +229,7 @@ TEST_CASE("backends agree on F32 models") {
 
 TEST_CASE("on a GPU, logits have the same bits for any steps of up to 64 tokens") {
   const TempDir folder;
-  for (const Case& c : cases()) {
+  for (const ModelCase& c : cases()) {
     INFO(c.name);
     const TinyFile file = tiny_model(c.options);
     std::unique_ptr<Model> model;
@@ -268,7 +249,7 @@ TEST_CASE("on a GPU, logits have the same bits for any steps of up to 64 tokens"
       continue;  // a type of cache that is refused there
     }
     const auto vocab = static_cast<std::size_t>(model->dims().vocab);
-    const auto prompt = random_tokens(kPrompt, model->dims().vocab, 1);
+    const auto prompt = random_tokens(kLongPrompt, model->dims().vocab, 1);
     const SequenceId first = session->create();
     const std::vector<float> expected = logits_in_chunks(*session, first, prompt, 64);
     for (const std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{33}}) {
@@ -280,9 +261,9 @@ TEST_CASE("on a GPU, logits have the same bits for any steps of up to 64 tokens"
       INFO("beside another sequence");
       session->rewind(first, 0);
       const SequenceId other = session->create();
-      const auto beside = random_tokens(kPrompt, model->dims().vocab, 6);
+      const auto beside = random_tokens(kLongPrompt, model->dims().vocab, 6);
       std::vector<float> got;
-      for (std::size_t i = 0; i < kPrompt; i += 30) {
+      for (std::size_t i = 0; i < kLongPrompt; i += 30) {
         const std::array work{Append{other, std::span(beside).subspan(i, 20), Logits::Last},
                               Append{first, std::span(prompt).subspan(i, 30), Logits::All}};
         const auto rows = session->eval(work);
@@ -317,7 +298,7 @@ TEST_CASE("on a GPU, logits have the same bits for any steps of up to 64 tokens"
 
 TEST_CASE("on a GPU that is asked to be deterministic, logits have the same bits for any steps at all") {
   const TempDir folder;
-  for (const Case& c : cases()) {
+  for (const ModelCase& c : cases()) {
     INFO(c.name);
     const auto path = folder / "model.gguf";
     tiny_model(c.options).write(path);
@@ -333,9 +314,9 @@ TEST_CASE("on a GPU that is asked to be deterministic, logits have the same bits
     }
     Session session(*model, {.context = 400, .sequences = 2, .cache = c.cache});
     CHECK(session.batch_tokens() > 64);
-    const auto prompt = random_tokens(kPrompt, model->dims().vocab, 1);
+    const auto prompt = random_tokens(kLongPrompt, model->dims().vocab, 1);
     const SequenceId first = session.create();
-    const std::vector<float> expected = logits_in_chunks(session, first, prompt, kPrompt);
+    const std::vector<float> expected = logits_in_chunks(session, first, prompt, kLongPrompt);
     for (const std::size_t chunk : {std::size_t{1}, std::size_t{70}, std::size_t{150}}) {
       INFO("chunks of " << chunk);
       session.rewind(first, 0);

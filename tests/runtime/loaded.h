@@ -18,6 +18,25 @@
 
 namespace llm::test {
 
+struct ModelCase {
+  const char* name;
+  TinyOptions options;
+  CacheFormat cache = {};
+};
+
+/// Wide enough for the types with blocks of 256.
+inline TinyOptions wide(std::string arch, DType type, int layers = 2) {
+  return {.arch = std::move(arch),
+          .layers = layers,
+          .n_embd = 256,
+          .d_ff = 256,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 64,
+          .context = 512,
+          .type = type};
+}
+
 inline std::unique_ptr<Model> load_tiny(const TempDir& folder, const TinyFile& file, int threads = 1,
                                         const std::string& backend = "cpu", const std::string& isa = "") {
   const auto path = folder / "model.gguf";

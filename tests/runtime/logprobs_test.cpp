@@ -13,8 +13,6 @@ using namespace llm;
 
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
-
 std::vector<float> random_logits(std::size_t n, unsigned seed, float spread, float center = 0) {
   std::mt19937 random(seed);
   std::vector<float> logits(n);

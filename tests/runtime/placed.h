@@ -13,11 +13,12 @@
 
 #include "loaded.h"
 #include "support/catch.h"
+#include "support/text.h"
 
 namespace llm::test {
 
 inline constexpr int kLayers = 3;
-inline constexpr std::size_t kPrompt = 110;  // two blocks of the cache
+inline constexpr std::size_t kShortPrompt = 110;  // two blocks of the cache
 
 /// The cpu backend with a memory of its own, as a GPU has one. What crosses to it comes from memory full of NaN.
 class Device final : public Backend {
@@ -122,29 +123,11 @@ struct Loader {
   int link_ = 0;
 };
 
-struct Case {
-  const char* name;
-  TinyOptions options;
-  CacheFormat cache = {};
-};
-
-inline TinyOptions wide(std::string arch, DType type) {
-  return {.arch = std::move(arch),
-          .layers = kLayers,
-          .n_embd = 256,
-          .d_ff = 256,
-          .heads = 4,
-          .kv_heads = 2,
-          .head_dim = 64,
-          .context = 512,
-          .type = type};
-}
-
 inline TinyOptions narrow(std::string arch, DType type = DType::F32) {
   return {.arch = std::move(arch), .layers = kLayers, .context = 512, .type = type};
 }
 
-inline std::vector<Case> cases() {
+inline std::vector<ModelCase> placed_cases() {
   TinyOptions experts = narrow("llama");
   experts.experts = 4;
   TinyOptions tied = narrow("llama", DType::Q8_0);
@@ -152,12 +135,12 @@ inline std::vector<Case> cases() {
   tied.rope = TinyRope::Llama3;
   TinyOptions window = narrow("qwen2", DType::BF16);
   return {{"llama F32", narrow("llama"), {DType::F32, DType::F32}},
-          {"llama Q4_K, Q8_0 cache", wide("llama", DType::Q4_K), {DType::Q8_0, DType::Q8_0}},
+          {"llama Q4_K, Q8_0 cache", wide("llama", DType::Q4_K, kLayers), {DType::Q8_0, DType::Q8_0}},
           {"llama experts", experts},
           {"llama tied Q8_0, factors of angles", tied},
           {"qwen2 BF16", window},
           {"qwen3 Q5_1", narrow("qwen3", DType::Q5_1)},
-          {"qwen3moe Q4_K", wide("qwen3moe", DType::Q4_K)},
+          {"qwen3moe Q4_K", wide("qwen3moe", DType::Q4_K, kLayers)},
           {"olmoe F16", narrow("olmoe", DType::F16)}};
 }
 
@@ -171,14 +154,13 @@ inline Error error_of(const std::function<void()>& f) {
   return Error(ErrorKind::Internal, "");
 }
 
-inline bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
 /// Chunks, a batch, rewinds, forks and restored blocks, all in one string of bits.
 inline std::vector<float> everything(Model& model, const CacheFormat& cache) {
-  const auto prompt = random_tokens(kPrompt, model.dims().vocab, 1), other = random_tokens(40, model.dims().vocab, 2);
+  const auto prompt = random_tokens(kShortPrompt, model.dims().vocab, 1),
+             other = random_tokens(40, model.dims().vocab, 2);
   Session session(model, {.context = 256, .sequences = 3, .cache = cache});
   const SequenceId first = session.create();
-  std::vector<float> all = logits_in_chunks(session, first, prompt, kPrompt);
+  std::vector<float> all = logits_in_chunks(session, first, prompt, kShortPrompt);
   const auto keep = [&](std::span<const float> rows) { all.insert(all.end(), rows.begin(), rows.end()); };
   session.rewind(first, 0);
   keep(logits_in_chunks(session, first, std::span(prompt).first(70), 7));

@@ -50,7 +50,7 @@ std::unique_ptr<Model> if_built(const Load& load) {
 }  // namespace
 
 TEST_CASE("a model in parts has the bits of the whole", "[placement]") {
-  for (const Case& c : cases()) {
+  for (const ModelCase& c : placed_cases()) {
     INFO(c.name);
     Loader load(tiny_model(c.options));
     const auto whole = load({}, "cpu");
@@ -95,13 +95,13 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
   for (const char* arch : {"llama", "qwen2", "qwen3", "qwen3moe", "olmoe"}) {
     INFO(arch);
     Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 256}));
-    const auto tokens = random_tokens(kPrompt, 259, 3);
+    const auto tokens = random_tokens(kShortPrompt, 259, 3);
     // Short steps, which are recorded, then one of a prompt, whose operands on the GPU are rounded to F16.
     const auto logits = [&](Model& model, std::size_t first_chunk) {
       Session session(model, {.context = 256, .sequences = 2, .cache = {DType::F32, DType::F32}});
       return logits_in_chunks(session, session.create(), tokens, first_chunk);
     };
-    const auto expected = logits(*load({}, "reference"), kPrompt);
+    const auto expected = logits(*load({}, "reference"), kShortPrompt);
     float largest = 0;
     for (const float f : expected) largest = std::max(largest, std::abs(f));
     for (const PlacementOptions& p : placements(contains(arch, "moe"))) {
@@ -109,13 +109,13 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
       const auto model = if_built([&] { return load(p, "cuda"); });
       if (!model) return;
       for (const auto& [chunk, tolerance] :
-           {std::pair{std::size_t{37}, 2e-5F}, std::pair{std::size_t{1}, 2e-5F}, std::pair{kPrompt, 5e-3F}}) {
+           {std::pair{std::size_t{37}, 2e-5F}, std::pair{std::size_t{1}, 2e-5F}, std::pair{kShortPrompt, 5e-3F}}) {
         INFO("chunks of " << chunk);
         const auto got = logits(*model, chunk);
         REQUIRE(got.size() == expected.size());
         CHECK(same_bits(logits(*model, chunk), got));
         // Where two experts are all but equally good, the rounding of a prompt's operands chooses: no bound holds.
-        if (chunk == kPrompt && contains(arch, "moe")) continue;
+        if (chunk == kShortPrompt && contains(arch, "moe")) continue;
         float worst = 0;
         for (std::size_t i = 0; i < got.size(); ++i) {
           const float d = std::abs(got[i] - expected[i]);

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "loaded.h"
+#include "runtime/logit_scan.h"
 #include "runtime/sampler_stages.h"
 #include "sampler_definitions.h"
 #include "support/catch.h"
@@ -17,8 +18,6 @@ using namespace llm;
 using namespace llm::test;
 
 namespace {
-
-constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 class Random {
  public:

@@ -16,13 +16,11 @@ using namespace llm::test;
 
 namespace {
 
-using Split = PlacementOptions::Split;
-
 PlacementOptions split(std::vector<double> shares, int layers = PlacementOptions::kAll, int host_experts = 0) {
   PlacementOptions o{.layers = layers, .host_experts = host_experts};
   o.devices.resize(shares.size());
   std::iota(o.devices.begin(), o.devices.end(), 0);
-  o.split = Split::Always;
+  o.split = PlacementOptions::Split::Always;
   o.shares = std::move(shares);
   return o;
 }
@@ -62,7 +60,7 @@ std::uint64_t needed(Model& model, const std::string& name) {
 
 TEST_CASE("a model on several devices has the bits of one", "[placement]") {
   const std::vector<std::uint64_t> plenty(4, kPlenty);
-  for (const Case& c : cases()) {
+  for (const ModelCase& c : placed_cases()) {
     INFO(c.name);
     const TinyFile file = tiny_model(c.options);
     Loader one(file);
@@ -223,7 +221,7 @@ TEST_CASE("two cuda backends, on two GPUs or on one, have the bits of one", "[pl
   for (const char* arch : {"llama", "qwen2", "qwen3moe"}) {
     INFO(arch);
     Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 256, .type = DType::Q8_0}));
-    const auto tokens = random_tokens(kPrompt, 259, 3);
+    const auto tokens = random_tokens(kShortPrompt, 259, 3);
     const auto logits = [&](Model& model, std::size_t chunk) {
       Session session(model, {.context = 256, .sequences = 2});
       return logits_in_chunks(session, session.create(), tokens, chunk);
@@ -242,7 +240,7 @@ TEST_CASE("two cuda backends, on two GPUs or on one, have the bits of one", "[pl
         CHECK(same_bits(logits(*both, chunk), got));
       }
       // A prompt's products are the library's.
-      const auto expected = logits(*one, kPrompt), got = logits(*both, kPrompt);
+      const auto expected = logits(*one, kShortPrompt), got = logits(*both, kShortPrompt);
       REQUIRE(got.size() == expected.size());
       float largest = 0, worst = 0;
       for (std::size_t i = 0; i < got.size(); ++i) {

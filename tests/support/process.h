@@ -34,6 +34,11 @@ struct Command {
   std::chrono::seconds limit{60};
 };
 
+inline std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
 struct Outcome {
   int code = -1;    ///< exit code; 128 + signal if one ended it
   std::string out;  ///< stdout

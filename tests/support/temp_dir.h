@@ -3,9 +3,12 @@
 
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -35,6 +38,14 @@ class TempDir {
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
     return file;
+  }
+  std::filesystem::path write(std::string_view name, std::span<const std::byte> content) const {
+    return write(name, std::string_view(reinterpret_cast<const char*>(content.data()), content.size()));
+  }
+
+  /// How many files and folders are directly in it.
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
   }
 
  private:

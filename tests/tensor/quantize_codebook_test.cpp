@@ -7,24 +7,18 @@
 #include <vector>
 
 #include "base/half.h"
+#include "round_trip.h"
 #include "support/catch.h"
 #include "tensor/codebooks.h"
 #include "tensor/decode.h"
 #include "tensor/quantize.h"
 
 using namespace llm;
+using namespace llm::test;
 
 namespace {
 
 using Row = std::vector<float>;
-
-std::vector<float> round_trip(DType t, const std::vector<float>& x) {
-  std::vector<std::byte> bytes(x.size() / info(t).block_elems * info(t).block_bytes);
-  encode(t, x.data(), bytes.data(), static_cast<std::int64_t>(x.size()));
-  std::vector<float> y(x.size());
-  decode(t, bytes.data(), y.data(), static_cast<std::int64_t>(y.size()));
-  return y;
-}
 
 /// The rows as numbers; codebooks.inc is checked by what all rows decode to (decode_test.cpp).
 template <class Element, class Grid>

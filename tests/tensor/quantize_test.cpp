@@ -10,27 +10,15 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "round_trip.h"
 #include "support/catch.h"
-#include "tensor/decode.h"
 
 using namespace llm;
+using namespace llm::test;
 
 namespace {
 
 constexpr std::size_t kElems = 1024;
-
-std::vector<std::byte> encoded(DType t, const std::vector<float>& x) {
-  std::vector<std::byte> bytes(x.size() / info(t).block_elems * info(t).block_bytes);
-  encode(t, x.data(), bytes.data(), static_cast<std::int64_t>(x.size()));
-  return bytes;
-}
-
-std::vector<float> round_trip(DType t, const std::vector<float>& x) {
-  const auto bytes = encoded(t, x);
-  std::vector<float> y(x.size());
-  decode(t, bytes.data(), y.data(), static_cast<std::int64_t>(y.size()));
-  return y;
-}
 
 struct Extent {
   float low = 0, high = 0;  ///< with 0 between them

@@ -10,9 +10,6 @@ using namespace llm::test;
 
 namespace {
 
-using Ids = std::vector<Token>;
-constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
-
 std::string noise(std::size_t n) {
   std::mt19937 random(9);
   std::string out;

@@ -9,9 +9,6 @@ using namespace llm::test;
 
 namespace {
 
-using Ids = std::vector<Token>;
-constexpr EncodeOptions kMarkup{.add_special = false, .parse_special = true};
-
 /// Template and users' parts in turn, beginning with the template's.
 PromptText prompt(std::initializer_list<std::string_view> parts) {
   PromptText p;

@@ -1,12 +1,11 @@
 // Thinking in answers: which marks a template has, and the parser, whose result must not depend on how the text is cut.
 // Expected values come from the formats: what stands between the marks, and what does not.
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
+#include "support/text.h"
 #include "text/reasoning.h"
 
 using namespace llm;
@@ -74,13 +73,6 @@ const std::vector<Case> kCases{
     {kSolar, Before, "<|think|>hm<|end|><|begin|>assistant<|content|>Yes", "hm", "Yes"},
     {kSolar, Before, "<|content|>Yes", "", "Yes"},
 };
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 }  // namespace
 
@@ -166,7 +158,7 @@ TEST_CASE("templates of models name their marks", "[reasoning]") {
   REQUIRE(std::system(unpack.c_str()) == 0);
   for (const auto& [name, open, close] : known) {
     INFO(name);
-    const std::string source = read_file(folder / "templates" / (name + ".jinja"));
+    const std::string source = test::read_file(folder / "templates" / (name + ".jinja"));
     REQUIRE_FALSE(source.empty());
     const auto markers = reasoning_markers_in(source);
     REQUIRE(markers.has_value() == !open.empty());

@@ -5,13 +5,7 @@
 using namespace llm;
 using namespace llm::test;
 
-namespace {
-
-using Ids = std::vector<Token>;
-constexpr EncodeOptions kMarkup{.add_special = false, .parse_special = true};
-constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("control tokens are markup only where asked, user-defined tokens always match", "[special]") {
   VocabularyFile v = bpe_vocabulary();

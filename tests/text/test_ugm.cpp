@@ -11,9 +11,6 @@ using namespace llm::test;
 
 namespace {
 
-using Ids = std::vector<Token>;
-constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
-
 VocabularyFile ugm_vocabulary() {
   VocabularyFile v;
   v.model = "t5";

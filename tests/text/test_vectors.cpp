@@ -20,9 +20,6 @@ using namespace llm::test;
 
 namespace {
 
-using Ids = std::vector<Token>;
-constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
-
 std::string contents(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

@@ -7,9 +7,6 @@ using namespace llm::test;
 
 namespace {
 
-using Ids = std::vector<Token>;
-constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
-
 VocabularyFile wpm_vocabulary() {
   VocabularyFile v;
   v.model = "bert";

@@ -18,6 +18,10 @@
 
 namespace llm::test {
 
+using Ids = std::vector<Token>;
+inline constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
+inline constexpr EncodeOptions kMarkup{.add_special = false, .parse_special = true};
+
 /// A tokenizer with the file that it reads from.
 struct LoadedTokenizer {
   GgufFile file;

@@ -53,7 +53,7 @@ class RoutePlan {
   std::int64_t experts_, routes_;
 };
 
-struct Product {
+struct ExpertProduct {
   LinearFn linear;
   std::string type;
   int weight, bias, scale, y;  ///< slots; -1 for what is absent
@@ -105,7 +105,7 @@ class ExpertLinearInstruction final : public Instruction {
     if (active == 0) return;
     const std::int64_t rows = task_rows(tokens * top_k_ / active);
     std::int64_t per_expert = 0;
-    for (const Product& p : products_) per_expert += (p.n + rows - 1) / rows;
+    for (const ExpertProduct& p : products_) per_expert += (p.n + rows - 1) / rows;
     for (std::int64_t task = queue.take(); task < active * per_expert; task = queue.take()) {
       run_task(f, w, routes, routes.active[1 + task / per_expert], task % per_expert, rows, quantized);
     }
@@ -113,7 +113,7 @@ class ExpertLinearInstruction final : public Instruction {
 
   std::string describe() const override {
     std::string text = "expert_linear";
-    for (const Product& p : products_)
+    for (const ExpertProduct& p : products_)
       text += " " + p.type + "[" + std::to_string(k_) + "x" + std::to_string(p.n) + "]";
     return text + inputs_.describe() + ", top " + std::to_string(top_k_);
   }
@@ -123,7 +123,7 @@ class ExpertLinearInstruction final : public Instruction {
                 std::int64_t rows, const std::byte* quantized) const {
     std::size_t i = 0;
     for (std::int64_t n; task >= (n = (products_[i].n + rows - 1) / rows); ++i) task -= n;
-    const Product& p = products_[i];
+    const ExpertProduct& p = products_[i];
     const std::int32_t first = routes.first[expert];
     const LinearArgs args{.w = f.slots[p.weight].data + p.expert_bytes * static_cast<std::size_t>(expert),
                           .w_row_bytes = p.w_row_bytes,
@@ -151,7 +151,7 @@ class ExpertLinearInstruction final : public Instruction {
   RowSpace rows_;
   RoutePlan plan_;
   QuantizedInputs inputs_;
-  std::vector<Product> products_;
+  std::vector<ExpertProduct> products_;
   TaskQueues queues_;
 };
 

@@ -15,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "kernels/float_cases.h"
+#include "kernels/scratch.h"
 
 using namespace llm;
 using namespace llm::cpu;
