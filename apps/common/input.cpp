@@ -47,11 +47,12 @@ class Descriptor {
 std::size_t what_memory_holds() { return std::max(kMostText, static_cast<std::size_t>(available_memory() / 4)); }
 
 [[noreturn]] void refuse_size(const std::string& path, std::size_t most, bool of_memory) {
-  throw Error(of_memory ? ErrorKind::Memory : ErrorKind::Usage,
-              ErrorParts{.file = path == "-" ? "stdin" : path,
-                         .problem = "has more than " + bytes_text(most) +
-                                    (of_memory ? ", a quarter of the memory that is free; it can be given in parts"
-                                               : ", which is more text than any context holds")});
+  throw Error(
+      of_memory ? ErrorKind::Memory : ErrorKind::Usage,
+      ErrorParts{.file = path == "-" ? "stdin" : path,
+                 .problem = "has more than " + bytes_text(most) +
+                            (of_memory ? ", as much as is read with the memory that is free; it can be given in parts"
+                                       : ", which is more text than any context holds")});
 }
 
 }  // namespace

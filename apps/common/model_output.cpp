@@ -28,6 +28,9 @@ void check_folder(const std::filesystem::path& file) {
 
 void check_outputs(std::span<const std::filesystem::path> paths, Existing existing) {
   for (const std::filesystem::path& path : paths) {
+    if (path == "-") {
+      throw Error(ErrorKind::Usage, "what is written is no text for stdout: name a file (./- is one of that name)");
+    }
     check_folder(path);
     std::error_code ignored;
     const auto status = std::filesystem::status(path, ignored);

@@ -113,8 +113,8 @@ std::string problem_of(const TensorInfo& tensor, const BadBlocks& bad) {
     return number_text(count) + (count == 1 ? " element is" : " elements are") + " NaN or infinite, the first " +
            bad.value + " at " + where;
   return number_text(count) + (count == 1 ? " block has" : " blocks have") +
-         " a scale that is NaN or infinite, the first is block " + number_text(static_cast<std::int64_t>(bad.first)) +
-         " (" + bad.value + " at " + where + ")";
+         " a scale that is NaN or infinite, the first is block " + number_text(bad.first) + " (" + bad.value + " at " +
+         where + ")";
 }
 
 std::uint64_t offset_of(const TensorInfo& tensor, const BadBlocks& bad) {

@@ -120,9 +120,8 @@ std::string exponent_text(double value) {
 std::string text_of(const Report& r) {
   const double bits = r.totals.nll.sum() / std::log(2.0) / static_cast<double>(std::max<std::uint64_t>(1, r.bytes));
   std::string text = "ppl " + fixed_text(r.ppl(), 4) + " +/- " + fixed_text(r.ppl_error(), 4) + "\n";
-  text += "nll " + fixed_text(r.totals.nll.sum(), 3) + " nats over " +
-          number_text(static_cast<std::int64_t>(r.totals.nll.count())) + " tokens, " +
-          number_text(static_cast<std::int64_t>(r.bytes)) + " bytes (" + fixed_text(bits, 4) + " bits per byte)\n";
+  text += "nll " + fixed_text(r.totals.nll.sum(), 3) + " nats over " + number_text(r.totals.nll.count()) + " tokens, " +
+          number_text(r.bytes) + " bytes (" + fixed_text(bits, 4) + " bits per byte)\n";
   if (!r.with_base) return text;
   text += "KL mean " + exponent_text(r.totals.kl.mean()) + " +/- " + exponent_text(r.totals.kl.standard_error()) +
           ", max " + exponent_text(r.totals.kl_max) + "\n";

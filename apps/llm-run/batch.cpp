@@ -283,8 +283,8 @@ void BatchRun::save_state(std::string status) {
 void BatchRun::require_token(Token token) const {
   const std::size_t n = model_->tokenizer().n_vocab();
   if (static_cast<std::size_t>(token) < n) return;
-  throw Error(ErrorKind::Usage, "token id " + std::to_string(token) + " is not in the vocabulary of " +
-                                    number_text(static_cast<std::int64_t>(n)) + " tokens");
+  throw Error(ErrorKind::Usage,
+              "token id " + std::to_string(token) + " is not in the vocabulary of " + number_text(n) + " tokens");
 }
 
 BatchRun::RowPrompted BatchRun::prompt_of(const BatchRequest& r) const {

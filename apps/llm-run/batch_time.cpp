@@ -117,9 +117,8 @@ std::string estimate(Model& model, const SessionOptions& options, std::span<cons
                      plan_line("it rests on", "steps measured here just now, for " + duration_text(spent) + ": " +
                                                   speeds_text(speeds, parallel));
   if (plan.unlimited > 0) {
-    text += plan_line("without a limit", number_text(static_cast<std::int64_t>(plan.unlimited)) +
-                                             " answers may fill the context of " + number_text(session.context()) +
-                                             " tokens: -n and max_tokens set one");
+    text += plan_line("without a limit", number_text(plan.unlimited) + " answers may fill the context of " +
+                                             number_text(session.context()) + " tokens: -n and max_tokens set one");
   }
   return text;
 }

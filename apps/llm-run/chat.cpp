@@ -545,7 +545,7 @@ void Chat::read(const std::string& path) { add_pending(read_input(path, kMostTex
 
 void Chat::add_pending(const std::string& text) {
   pending_ += text;
-  tell(number_text(static_cast<std::int64_t>(text.size())) + " bytes go before the next message\n");
+  tell(number_text(text.size()) + " bytes go before the next message\n");
 }
 
 void Chat::glob(const std::string& pattern) { add_pending(read_matching(pattern)); }

@@ -27,8 +27,8 @@ std::string timing(const Conversation::Answered& a) {
 
 std::string model_info(const RunOptions& options, Model& m, const Session& session, const PromptMaker& prompts) {
   return "model      " + options.model.path + "\n           " + m.dims().architecture + ", " +
-         number_text(static_cast<std::int64_t>(m.parameter_count())) + " parameters, " + bytes_text(m.weight_bytes()) +
-         "\ntokenizer  " + m.tokenizer().describe() + "\ntemplate   " + prompts.template_name() + "\ncontext    " +
+         number_text(m.parameter_count()) + " parameters, " + bytes_text(m.weight_bytes()) + "\ntokenizer  " +
+         m.tokenizer().describe() + "\ntemplate   " + prompts.template_name() + "\ncontext    " +
          number_text(session.context()) + " tokens, " + bytes_text(session.cache_bytes_per_position()) +
          " each\nbackend    " + m.backend().describe() + "\n";
 }

@@ -86,9 +86,8 @@ void say_choices(Model& model, const RunOptions& options) {
   verbose("threads: " + (options.model.threads > 0
                              ? std::to_string(options.model.threads) + (options.tune ? " (--tune)" : " (-t)")
                              : std::to_string(threads.threads) + " (" + threads.reason + ")"));
-  verbose("model: " + model.dims().architecture + ", " +
-          number_text(static_cast<std::int64_t>(model.parameter_count())) + " parameters, weights " +
-          bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
+  verbose("model: " + model.dims().architecture + ", " + number_text(model.parameter_count()) +
+          " parameters, weights " + bytes_text(model.weight_bytes()) + ", tokenizer " + model.tokenizer().describe());
 }
 
 /// Behind the answer: among its words a line would be in the way.
@@ -159,8 +158,7 @@ int dry_run(const RunOptions& options) {
   const PromptMaker prompts(options.chat, model->file().metadata(), model->tokenizer());
   Prompt prompt = prompts.from_text({*text, {}});
   add_prefill(prompt, options.output.prefill, model->tokenizer());
-  write_stdout("prompt                " + number_text(static_cast<std::int64_t>(prompt.tokens.ids.size())) +
-               " tokens\n");
+  write_stdout("prompt                " + number_text(prompt.tokens.ids.size()) + " tokens\n");
   if (const int code = print_plan(); code != 0) return code;
   fit_prompt(prompt, options.context, choose_context(memory_request(*model, session)).context, options.max_tokens);
   return 0;

@@ -13,8 +13,6 @@
 namespace llm::app {
 namespace {
 
-std::string count(std::size_t n) { return number_text(static_cast<std::int64_t>(n)); }
-
 /// As if the model had been trained with any length. Nothing fits: 0.
 std::int64_t longest_context(ContextRequest request) {
   request.context = 0;
@@ -86,13 +84,14 @@ int print_memory_plan(Model& model, const SessionOptions& options, const std::st
 }
 
 void print_batch_progress(std::size_t answered, std::size_t failed, std::size_t left) {
-  write_stdout(
-      plan_line("done", count(answered) + " answered, " + count(failed) + " failed; " + count(left) + " left"));
+  write_stdout(plan_line(
+      "done", number_text(answered) + " answered, " + number_text(failed) + " failed; " + number_text(left) + " left"));
 }
 
 void print_batch_plan(const BatchWork& work, std::size_t rows, std::size_t failed) {
   write_stdout(
-      plan_line("rows", count(rows) + ", of which " + count(failed) + " cannot be run; answers " + count(work.rows)) +
+      plan_line("rows", number_text(rows) + ", of which " + number_text(failed) + " cannot be run; answers " +
+                            number_text(work.rows)) +
       plan_line("prompt tokens", number_text(work.prompt_tokens) + ", longest " + number_text(work.longest_prompt)) +
       plan_line("shared", number_text(work.shared_tokens) + " tokens, computed once") +
       plan_line("to be computed", number_text(work.prompt_tokens - work.shared_tokens) + " prompt tokens"));

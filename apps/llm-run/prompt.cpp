@@ -67,6 +67,8 @@ PromptMaker::PromptMaker(const ChatOptions& options, const Metadata& metadata, c
       wish_(options.reasoning.wish),
       effort_(options.reasoning.effort),
       budget_(options.reasoning.budget) {
+  if (!options.template_file.empty() && !options.template_text.empty())
+    note("--chat-template does nothing beside --chat-template-file");
   for (const std::string& json : options.template_kwargs) {
     read_chat_variables(json, "--chat-template-kwargs", given_);
   }
@@ -246,8 +248,8 @@ std::string explain(const Prompt& prompt, const Tokenizer& tokenizer) {
   const bool raw = prompt.made_by.empty();
   const std::size_t n = prompt.tokens.ids.size();
   std::string out = "The prompt, " + (raw ? "raw text" : "by " + prompt.made_by) + ", " +
-                    number_text(static_cast<std::int64_t>(prompt.text.text.size())) + " bytes:\n\n" + prompt.text.text +
-                    "\n\nIts " + number_text(static_cast<std::int64_t>(n)) + " tokens (" +
+                    number_text(prompt.text.text.size()) + " bytes:\n\n" + prompt.text.text + "\n\nIts " +
+                    number_text(n) + " tokens (" +
                     (raw ? "prompt: the text" : "template: the template's text, user: the messages'") +
                     ", rule: put in as the vocabulary asks):\n\n     id  from      kind     text\n";
   for (std::size_t i = 0; i < n; ++i) {

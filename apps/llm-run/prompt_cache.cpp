@@ -56,7 +56,7 @@ void PromptCache::keep(SequenceId sequence, std::span<const Token> prompt, std::
     return;
   session_.rewind(sequence, static_cast<std::int64_t>(tokens.size()));
   save_state(options_.file, model_, session_, sequence, tokens);
-  verbose("kept " + number_text(static_cast<std::int64_t>(tokens.size())) + " tokens in " + options_.file);
+  verbose("kept " + number_text(tokens.size()) + " tokens in " + options_.file);
 }
 
 }  // namespace llm::app

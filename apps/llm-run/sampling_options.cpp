@@ -160,9 +160,15 @@ void make_greedy(SamplerOptions& options) {
   options.order = {SamplerKind::Penalties, SamplerKind::Dry, SamplerKind::Temperature};
 }
 
+bool acts(const SamplingChoices& choices, const SamplerOptions& options, const SamplingParameter& p, double given) {
+  const bool replaced = choices.greedy && p.name == "temperature" && given != 0;  // read, but --greedy's 0
+  return is_read(options, p) && !replaced;
+}
+
 void note_unread(const SamplingChoices& choices, const SamplerOptions& options) {
+  if (choices.greedy && choices.order) note("--samplers does nothing beside --greedy");
   for (const auto& [p, value] : choices.values) {
-    if (is_read(options, *p)) continue;
+    if (acts(choices, options, *p, value)) continue;
     const std::string given(p->options.substr(0, p->options.find(',')));
     if (options.mirostat != 0) {
       note(given + " does nothing: Mirostat replaces the samplers");

@@ -77,10 +77,9 @@ void warn_unused(const std::vector<std::string>& unused, const ModelDims& dims, 
   for (std::size_t i = 0; i < std::min(kNamed, unused.size()); ++i) {
     names += (i == 0 ? "" : ", ") + ("\"" + escaped(unused[i]) + "\"");
   }
-  if (unused.size() > kNamed)
-    names += " and " + number_text(static_cast<std::int64_t>(unused.size() - kNamed)) + " more";
+  if (unused.size() > kNamed) names += " and " + number_text(unused.size() - kNamed) + " more";
   const bool one = unused.size() == 1;
-  warnings.push_back({"unused-tensors", number_text(static_cast<std::int64_t>(unused.size())) +
+  warnings.push_back({"unused-tensors", number_text(unused.size()) +
                                             (one ? " tensor of the file is" : " tensors of the file are") +
                                             " not used by architecture " + dims.architecture + ": " + names});
 }
@@ -112,8 +111,8 @@ void require_room(const GgufFile& file) {
 /// Token ids index the rows of the embedding table.
 void check_vocabulary(const Tokenizer& tokenizer, const ModelDims& dims, const Metadata& metadata) {
   if (static_cast<std::int64_t>(tokenizer.n_vocab()) <= dims.vocab) return;
-  metadata.fail("tokenizer.ggml.tokens", number_text(static_cast<std::int64_t>(tokenizer.n_vocab())) +
-                                             " tokens, but the model has rows for " + number_text(dims.vocab));
+  metadata.fail("tokenizer.ggml.tokens",
+                number_text(tokenizer.n_vocab()) + " tokens, but the model has rows for " + number_text(dims.vocab));
 }
 
 std::vector<WeightPlan> plan_weights(const Graph& graph, const Backend& backend) {

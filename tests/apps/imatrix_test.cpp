@@ -201,6 +201,7 @@ TEST_CASE("what llm-imatrix refuses", "[imatrix]") {
   CHECK_FALSE(std::filesystem::exists(out));
   write_file(out, "precious");
   check_fails(2, "already exists; --force", "llm-imatrix", {"-m", model, "-f", text, "-o", out});
+  check_fails(2, "name a file (./- is one of that name)", "llm-imatrix", {"-m", model, "-f", text, "-o", "-"});
   CHECK(contents(out) == "precious");
 }
 

@@ -176,7 +176,7 @@ TEST_CASE("a file that memory does not hold is refused before it is read") {
   const Outcome o = bench({"--batch", endless.string()});
   CHECK(o.code == 4);
   CHECK(contains(o.err, "in.jsonl: has more than "));
-  CHECK(contains(o.err, "a quarter of the memory that is free"));
+  CHECK(contains(o.err, "as much as is read with the memory that is free"));
 }
 
 TEST_CASE("a document of JSON is no file of rows") {

@@ -105,6 +105,8 @@ TEST_CASE("templates by name, by text, from a file, with variables", "[chat]") {
   CHECK(bench({"-p", "a", "--chat-template-kwargs", "[1]"}).code == 2);
   CHECK(bench({"-p", "a", "--chat-template-kwargs", "{"}).code == 2);
   CHECK(bench({"-p", "a", "--chat-template-file", "/no/such/file"}).code == 2);
+  CHECK_THAT(bench({"-p", "a", "--chat-template", "chatml", "--chat-template-file", file}).err,
+             contains("--chat-template does nothing beside --chat-template-file"));
   const Outcome broken = bench({"-p", "a", "--chat-template", "{{ messages"});
   CHECK(broken.code == 6);
   CHECK(has(broken.err, "--chat-template, line 1, column 12"));

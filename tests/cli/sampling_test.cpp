@@ -180,6 +180,9 @@ TEST_CASE("options that change nothing are noted") {
   CHECK(contains(err({"--mirostat", "1", "--top-k", "5"}), "--top-k does nothing: Mirostat replaces"));
   CHECK(contains(err({"--mirostat-ent", "4"}), "--mirostat-ent does nothing without --mirostat 1 or 2"));
   CHECK(contains(err({"--greedy", "--top-p", "0.5"}), "--top-p does nothing beside --greedy"));
+  CHECK(contains(err({"--greedy", "--temp", "0.7"}), "--temp does nothing beside --greedy"));
+  CHECK(contains(err({"--greedy", "--samplers", "top_k"}), "--samplers does nothing beside --greedy"));
+  CHECK_FALSE(contains(err({"--greedy", "--temp", "0", "--repeat-penalty", "1.1"}), "does nothing"));
   CHECK_FALSE(contains(err({"--mirostat", "2", "--temp", "0.5", "--mirostat-lr", "0.2"}), "does nothing"));
   CHECK_FALSE(contains(err({"--repeat-penalty", "1.1", "--temp", "0.5"}), "does nothing"));
 }
