@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -60,6 +61,8 @@ def add_options(parser, folder):
     parser.add_argument("--models", type=Path, default=ROOT / f"build/{folder}/models", help="(default %(default)s)")
     parser.add_argument("--synth", type=Path, default=ROOT.parent / "shared/tools/synth_gguf.py",
                         help="the writer of random models (default %(default)s)")
+    parser.add_argument("--vocab", type=Path, help="a GGUF file whose tokenizer random models get (default: llama-bpe "
+                        "from ../shared/data/tokenizers/vocabs.tar.xz, 128,256 tokens)")
     parser.add_argument("--results", type=Path, default=ROOT / f"build/{folder}/results.jsonl",
                         help="(default %(default)s)")
 
@@ -87,6 +90,17 @@ def model_file(a, cell):
     return a.models / f"{cell.model}.gguf"
 
 
+def vocabulary(a):
+    """The file of --vocab, or the usual one, unpacked beside the models."""
+    if a.vocab:
+        return a.vocab
+    path = a.models / "ggml-vocab-llama-bpe.gguf"
+    if not path.exists():
+        with tarfile.open(a.synth.parent.parent / "data/tokenizers/vocabs.tar.xz") as archive:
+            path.write_bytes(archive.extractfile(path.name).read())
+    return path
+
+
 def make_model(a, cell):
     path = model_file(a, cell)
     if path.exists():
@@ -97,7 +111,7 @@ def make_model(a, cell):
     print(f"making {path.name}", file=sys.stderr)
     layers = ["--layers", cell.layers] if cell.layers else []
     part = path.with_suffix(".part")
-    run([sys.executable, a.synth, "--shape", cell.shape, "--mix", cell.mix, *layers, part])
+    run([sys.executable, a.synth, "--shape", cell.shape, "--mix", cell.mix, "--vocab", vocabulary(a), *layers, part])
     part.rename(path)
 
 
