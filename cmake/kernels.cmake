@@ -47,6 +47,9 @@ function(llm_kernels target)
     add_library(${target}_${isa} OBJECT ${own})
     target_link_libraries(${target}_${isa} PRIVATE llm_options llm_tensor)
     set_target_properties(${target}_${isa} PROPERTIES UNITY_BUILD OFF)  # minutes in one file
+    if(NOT isa STREQUAL "portable")
+      target_link_libraries(${target}_${isa} PRIVATE llm_wide_kernels)
+    endif()
     # Sanitizers make minutes of a file's -O3.
     target_compile_options(${target}_${isa} PRIVATE $<IF:$<BOOL:${LLM_SANITIZE}>,-O1,-O3> ${LLM_ISA_FLAGS_${isa}})
     target_compile_definitions(${target}_${isa} PRIVATE LLM_ISA=${isa} LLM_ISA_${isa} $<$<BOOL:${base}>:LLM_ISA_${base}>)

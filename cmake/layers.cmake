@@ -20,6 +20,13 @@ if(LLM_SANITIZE)
 endif()
 target_include_directories(llm_options INTERFACE ${CMAKE_SOURCE_DIR}/lib)
 
+# Checks of every pointer take half of the time that a wide instruction set's kernels compile; the portable set's have
+# them. Linked behind llm_options, since the later option counts.
+add_library(llm_wide_kernels INTERFACE)
+if(LLM_SANITIZE MATCHES "undefined")
+  target_compile_options(llm_wide_kernels INTERFACE -fno-sanitize=null,alignment,object-size)
+endif()
+
 # llm_layer(NAME dependency...): a static library llm_NAME of every .cpp file directly in the current folder.
 function(llm_layer name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
