@@ -409,8 +409,8 @@ TEST_CASE("who taps Ctrl-C twice while an answer comes is still in the chat") {
   const ConversationBench bench;
   Terminal t(bench.command({"-q"}));
   to_prompt(t);
-  t.type("Go.\r");
-  t.until("\x1b[?2004l");  // the line is read
+  t.type("Tell me a story.\r");  // long enough that its answer still comes
+  t.until("\x1b[?2004l");        // the line is read
   t.send(SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   t.send(SIGINT);
