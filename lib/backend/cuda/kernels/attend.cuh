@@ -26,7 +26,7 @@ struct AttendPlan {
   int tile_heads = 1;   ///< query heads of a CTA: 1, 4 or 8
   int lanes = 8;        ///< that share a row of keys or values, 8 elements each: 8, 16 or 32
   int stage_rows = 64;  ///< positions of one stage of the ring
-  int stage_bytes = 0;
+  int stage_bytes = 0;  ///< with 16 behind the rows, see plan_attend()
   int tile_bytes = 0;  ///< by tensor cores: of a tile
   int tiles = 0;       ///< of 16 rows that each warp of the kernel by tensor cores has room for; 0: the general kernel
   int stripes = 16;    ///< that the chunks of a token are dealt out to, a power of 2; a matter of the model alone
@@ -42,8 +42,8 @@ struct AttendPlan {
   }
   std::size_t arrivals_bytes() const { return splits == 1 ? 0 : static_cast<std::size_t>(pairs) * sizeof(unsigned); }
   /// By tensor cores: tiles of the warps, sums of the 8 warps (first the queries), maximum and total per
-  /// warp and head, a factor per head, a flag, two rows of elements of 16 bits. Otherwise: ring, 16 bytes that decoders
-  /// may read beyond it, queries, scores, sums of the 8 warps, maximum and total per head, a flag.
+  /// warp and head, a factor per head, a flag, two rows of elements of 16 bits. Otherwise: ring, queries, scores, sums of
+  /// the 8 warps, maximum and total per head, a flag.
   std::size_t shared_bytes() const {
     const int warps = kAttendThreads / 32;
     if (tiles > 0) {
@@ -51,7 +51,7 @@ struct AttendPlan {
              sizeof(float) *
                  static_cast<std::size_t>(warps * sums() + 2 * warps * tile_heads + tile_heads + 4 + lanes * 8);
     }
-    return static_cast<std::size_t>(kAttendStages * stage_bytes + 16) +
+    return static_cast<std::size_t>(kAttendStages * stage_bytes) +
            sizeof(float) *
                static_cast<std::size_t>(sums() + kChunkKeys * tile_heads + warps * sums() + 2 * tile_heads + 4);
   }
@@ -102,11 +102,13 @@ inline AttendPlan plan_attend(const AttendWork& w) {
   // Two CTAs to a multiprocessor (227 KB of shared memory on compute capability 9.0), if 64 rows leave room for that.
   const std::size_t wanted = w.shared_limit < 113 * 1024 ? w.shared_limit : 113 * 1024;
   const int least = kAttendThreads / p.lanes;  // rows that the CTA takes at a time
+  // Decoders may read a word past the last row: not one of the next stage, which may be on its way.
+  const auto stage_bytes = [=](int rows) { return rows * row_bytes + 16; };
   for (p.stage_rows = 64; p.stage_rows > least; p.stage_rows /= 2) {
-    p.stage_bytes = p.stage_rows * row_bytes;
+    p.stage_bytes = stage_bytes(p.stage_rows);
     if (p.shared_bytes() <= wanted) break;
   }
-  p.stage_bytes = p.stage_rows * row_bytes;
+  p.stage_bytes = stage_bytes(p.stage_rows);
   p.stripes = stripes_for(w.kv_heads * p.head_tiles, 256);
   divide_keys(p, w, 2 * w.multiprocessors);
   return p;

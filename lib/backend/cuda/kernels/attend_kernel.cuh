@@ -70,7 +70,7 @@ class Attend {
         split(split),
         kv_head(static_cast<int>(blockIdx.y) / args.head_tiles),
         ring(shared),
-        queries(reinterpret_cast<float*>(shared + kStages * args.stage_bytes + 16)),
+        queries(reinterpret_cast<float*>(shared + kStages * args.stage_bytes)),
         scores(queries + kSums),
         warp_sums(scores + kChunkKeys * kHeads),
         stats(warp_sums + kWarps * kSums),
