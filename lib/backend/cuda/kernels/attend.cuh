@@ -27,10 +27,10 @@ struct AttendPlan {
   int lanes = 8;        ///< that share a row of keys or values, 8 elements each: 8, 16 or 32
   int stage_rows = 64;  ///< positions of one stage of the ring
   int stage_bytes = 0;  ///< with 16 behind the rows, see plan_attend()
-  int tile_bytes = 0;  ///< by tensor cores: of a tile
-  int tiles = 0;       ///< of 16 rows that each warp of the kernel by tensor cores has room for; 0: the general kernel
-  int stripes = 16;    ///< that the chunks of a token are dealt out to, a power of 2; a matter of the model alone
-  int splits = 1;      ///< CTAs of one (token, KV head, head tile), which take stripes in turn
+  int tile_bytes = 0;   ///< by tensor cores: of a tile
+  int tiles = 0;        ///< of 16 rows that each warp of the kernel by tensor cores has room for; 0: the general kernel
+  int stripes = 16;     ///< that the chunks of a token are dealt out to, a power of 2; a matter of the model alone
+  int splits = 1;       ///< CTAs of one (token, KV head, head tile), which take stripes in turn
 
   std::int64_t pairs = 0;  ///< (token, KV head, head tile)
   int sums() const { return tile_heads * lanes * 8; }
@@ -42,8 +42,8 @@ struct AttendPlan {
   }
   std::size_t arrivals_bytes() const { return splits == 1 ? 0 : static_cast<std::size_t>(pairs) * sizeof(unsigned); }
   /// By tensor cores: tiles of the warps, sums of the 8 warps (first the queries), maximum and total per
-  /// warp and head, a factor per head, a flag, two rows of elements of 16 bits. Otherwise: ring, queries, scores, sums of
-  /// the 8 warps, maximum and total per head, a flag.
+  /// warp and head, a factor per head, a flag, two rows of elements of 16 bits. Otherwise: ring, queries, scores, sums
+  /// of the 8 warps, maximum and total per head, a flag.
   std::size_t shared_bytes() const {
     const int warps = kAttendThreads / 32;
     if (tiles > 0) {
