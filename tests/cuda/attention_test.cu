@@ -340,6 +340,7 @@ TEST_CASE("plans of attention fit their device") {
             CHECK(p.splits <= p.stripes);
             CHECK(p.shared_bytes() <= limit);
             CHECK(p.stage_bytes % 16 == 0);
+            CHECK(p.stage_bytes >= p.stage_rows * bytes + 4);  // so far past a row decode8_q8_0() reads
             CHECK(p.stage_rows * p.lanes >= cuda::kAttendThreads);  // a stage has a row for each group of lanes
             CHECK(p.head_tiles * p.tile_heads >= group);
             CHECK(p.scratch_bytes() <= std::size_t{128} << 20);
