@@ -5,7 +5,7 @@ set(LLM_ISA_FLAGS_avx2vnni -mavx2 -mfma -mf16c -mavxvnni)
 # What Cascade Lake has, the first with VNNI in wide registers: no VBMI. base/instruction_sets.cpp asks for the same.
 set(LLM_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx2 -mfma -mf16c -mprefer-vector-width=512)
 set(LLM_ISA_FLAGS_avx512bf16 ${LLM_ISA_FLAGS_avx512} -mavx512bf16)
-set(LLM_ISA_FLAGS_amx ${LLM_ISA_FLAGS_avx512bf16} -mamx-tile -mamx-int8)
+set(LLM_ISA_FLAGS_amx ${LLM_ISA_FLAGS_avx512bf16} -mamx-tile -mamx-int8 -mamx-bf16)
 set(LLM_ISA_FLAGS_neon "")  # every aarch64 has it
 set(LLM_ISA_FLAGS_neondotprod -march=armv8.2-a+dotprod)
 
@@ -14,7 +14,7 @@ set(LLM_ISA_FLAGS_neondotprod -march=armv8.2-a+dotprod)
 set(LLM_ISA_BASE_avx512bf16 avx512)
 set(LLM_ISA_SOURCES_avx512bf16 bf16_linear.cpp table.cpp)
 set(LLM_ISA_BASE_amx avx512)
-set(LLM_ISA_SOURCES_amx quant_linear_amx.cpp table.cpp)
+set(LLM_ISA_SOURCES_amx bf16_linear_amx.cpp quant_linear_amx.cpp table.cpp)
 set(LLM_ISA_BASE_neondotprod neon)
 set(LLM_ISA_SOURCES_neondotprod quant_linear_32.cpp quant_linear_codes.cpp quant_linear_grid.cpp quant_linear_k.cpp
     attention.cpp attention_floats.cpp attention_keys.cpp attention_values.cpp table.cpp)

@@ -67,32 +67,44 @@ __attribute__((target("avx2"))) void dot_avxvnni(std::int64_t iterations) { LLM_
 __attribute__((target("avx2"))) void dot_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vpmaddubsw"); }
 __attribute__((target("avx2"))) void fma_avx2(std::int64_t iterations) { LLM_NARROW_LOOP("vfmadd231ps"); }
 
-constexpr double kTileOps = 16.0 * 16 * 64 * kOpsPerByte, kTileCycles = 16;
-/// Four sums, so that each waits for the one before no longer than the unit is busy. The operands are random bytes: a
-/// processor keeps a higher clock over zeros.
-__attribute__((target("amx-tile,amx-int8"))) void dot_amx(std::int64_t iterations) {
+constexpr double kTileByteOps = 16.0 * 16 * 64 * kOpsPerByte, kTileFloatOps = 16.0 * 16 * 32 * kOpsPerFloat;
+constexpr double kTileCycles = 16;
+/// What a processor with tiles is told and given. The operands are random bytes: it keeps a higher clock over zeros.
+struct TileOperands {
   struct alignas(64) {
     std::array<std::uint8_t, 16> head{1};  // the palette
     std::array<std::uint16_t, 16> row_bytes{64, 64, 64, 64, 64, 64};
     std::array<std::uint8_t, 16> rows{16, 16, 16, 16, 16, 16};
-  } const shapes;
+  } shapes;
   std::array<std::uint8_t, 1024> operand;
-  std::minstd_rand random;
-  std::generate(operand.begin(), operand.end(), [&] { return static_cast<std::uint8_t>(random() >> 8); });
-  __asm__ volatile(
-      "ldtilecfg %1\n\t"
-      "tileloadd (%2,%3,1), %%tmm4\n\t"
-      "tileloadd (%2,%3,1), %%tmm5\n"
-      "1:\n\t"
-      ".irp r,0,1,2,3\n\t"
-      "tdpbssd %%tmm5, %%tmm4, %%tmm\\r\n\t"
-      ".endr\n\t"
-      "dec %0\n\t"
-      "jnz 1b\n\t"
-      "tilerelease"
-      : "+r"(iterations)
-      : "m"(shapes), "r"(operand.data()), "r"(std::int64_t{64})
-      : "cc", "memory");
+
+  TileOperands() {
+    std::minstd_rand random;
+    std::generate(operand.begin(), operand.end(), [&] { return static_cast<std::uint8_t>(random() >> 8); });
+  }
+};
+
+// Four sums, so that each waits for the one before no longer than the unit is busy.
+#define LLM_TILE_LOOP(instruction)                                  \
+  const TileOperands o;                                             \
+  __asm__ volatile(                                                 \
+      "ldtilecfg %1\n\t"                                            \
+      "tileloadd (%2,%3,1), %%tmm4\n\t"                             \
+      "tileloadd (%2,%3,1), %%tmm5\n"                               \
+      "1:\n\t"                                                      \
+      ".irp r,0,1,2,3\n\t" instruction                              \
+      " %%tmm5, %%tmm4, %%tmm\\r\n\t"                               \
+      ".endr\n\t"                                                   \
+      "dec %0\n\t"                                                  \
+      "jnz 1b\n\t"                                                  \
+      "tilerelease"                                                 \
+      : "+r"(iterations)                                            \
+      : "m"(o.shapes), "r"(o.operand.data()), "r"(std::int64_t{64}) \
+      : "cc", "memory")
+
+__attribute__((target("amx-tile,amx-int8"))) void dot_tiles(std::int64_t iterations) { LLM_TILE_LOOP("tdpbssd"); }
+__attribute__((target("amx-tile,amx-bf16"))) void dot_bf16_tiles(std::int64_t iterations) {
+  LLM_TILE_LOOP("tdpbf16ps");
 }
 
 /// A multiplication of 64 bits waits three cycles for the one before, on every x86-64 since 2008.
@@ -126,7 +138,7 @@ bool has_avxvnni() {  // Clang 14 does not know it by name
 }  // namespace
 
 PeakLoop int8_peak_loop() {
-  if (has_tiles()) return {dot_amx, 4 * kTileOps, kTileOps / kTileCycles, 1};
+  if (has_tiles()) return {dot_tiles, 4 * kTileByteOps, kTileByteOps / kTileCycles, 1};
   if (has_avx512() && __builtin_cpu_supports("avx512vnni"))
     return {dot_avx512vnni, kWide * 64 * kOpsPerByte, 64 * kOpsPerByte};
   if (has_avxvnni()) return {dot_avxvnni, kNarrow * 32 * kOpsPerByte, 32 * kOpsPerByte};
@@ -135,6 +147,7 @@ PeakLoop int8_peak_loop() {
 }
 
 PeakLoop bf16_peak_loop() {
+  if (has_tiles()) return {dot_bf16_tiles, 4 * kTileFloatOps, kTileFloatOps / kTileCycles, 1};
   if (has_avx512() && __builtin_cpu_supports("avx512bf16")) return {dot_avx512bf16, kWide * 16 * kOpsPerPair};
   return f32_peak_loop();
 }

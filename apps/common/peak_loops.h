@@ -18,7 +18,8 @@ struct PeakLoop {
 /// The last one leaves out the additions that widen its 16-bit sums: it is a bound, not what a whole dot product
 /// reaches.
 PeakLoop int8_peak_loop();
-/// Dot products of bfloat16 pairs by AVX-512 BF16; f32_peak_loop() without it, since that is what replaces them.
+/// Dot products of bfloat16 pairs by AMX tiles or AVX-512 BF16; f32_peak_loop() without them, since that is what
+/// replaces them.
 PeakLoop bf16_peak_loop();
 /// f32 fused multiply-adds, AVX-512 or AVX2.
 PeakLoop f32_peak_loop();

@@ -30,8 +30,10 @@ ActLayout act_layout(int act_format, std::int64_t k, std::int64_t rows) {
     return layout;
   }
   if (format == ActFormat::BF16) {
-    layout.row_bytes = row_pitch(n * sizeof(BFloat16));  // whole registers of 32
-    layout.bytes = layout.row_bytes * n_rows;
+    // An odd number of KiB: the groups of 16 rows that tiles read (whole ones) fall into different sets of the second
+    // cache, too.
+    layout.row_bytes = (round_up(n * sizeof(BFloat16), 1024) / 1024 | 1) * 1024;
+    layout.bytes = layout.row_bytes * round_up(n_rows, 16);
     return layout;
   }
   layout.row_bytes = row_pitch(n);

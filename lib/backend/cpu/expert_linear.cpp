@@ -79,6 +79,7 @@ class ExpertLinearInstruction final : public Instruction {
     for (std::size_t i = 0; i < products.size(); ++i) {
       const TensorType& w = site.in_info(operands[i].weight).type;
       const std::size_t row = w.row_bytes();
+      rows_of_expert_ += w.shape[1];
       products_.push_back({.linear = kernels_.linear[static_cast<int>(w.dtype)],
                            .type = std::string(name(w.dtype)),
                            .weight = site.in[operands[i].weight],
@@ -103,7 +104,7 @@ class ExpertLinearInstruction final : public Instruction {
     w.sync();
     const std::int64_t active = routes.active[0];
     if (active == 0) return;
-    const std::int64_t rows = task_rows(tokens * top_k_ / active);
+    const std::int64_t rows = task_rows(tokens * top_k_ / active, active * rows_of_expert_, w.n_threads);
     std::int64_t per_expert = 0;
     for (const ExpertProduct& p : products_) per_expert += (p.n + rows - 1) / rows;
     for (std::int64_t task = queue.take(); task < active * per_expert; task = queue.take()) {
@@ -152,6 +153,7 @@ class ExpertLinearInstruction final : public Instruction {
   RoutePlan plan_;
   QuantizedInputs inputs_;
   std::vector<ExpertProduct> products_;
+  std::int64_t rows_of_expert_ = 0;  ///< of all products
   TaskQueues queues_;
 };
 

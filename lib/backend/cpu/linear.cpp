@@ -42,6 +42,7 @@ class LinearInstruction final : public Instruction {
     const auto operands = product_operands(site.node.op);
     for (std::size_t i = 0; i < products.size(); ++i) {
       const TensorType& w = site.in_info(operands[i].weight).type;
+      all_rows_ += w.shape[1];
       products_.push_back({.linear = kernels_.linear[static_cast<int>(w.dtype)],
                            .type = std::string(name(w.dtype)),
                            .weight = site.in[operands[i].weight],
@@ -70,7 +71,7 @@ class LinearInstruction final : public Instruction {
       }
       return;
     }
-    const std::int64_t rows = task_rows(cols);
+    const std::int64_t rows = task_rows(cols, all_rows_, w.n_threads);
     for (std::int64_t task = queue.take(); run_task(f, w, task, rows, x, scratch, cols);) task = queue.take();
   }
 
@@ -124,6 +125,7 @@ class LinearInstruction final : public Instruction {
   bool looks_;
   QuantizedInputs inputs_;
   std::vector<Product> products_;
+  std::int64_t all_rows_ = 0;  ///< of all products
   TaskQueues queues_;
 };
 

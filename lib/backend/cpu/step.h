@@ -3,6 +3,7 @@
 // table of slots.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -78,9 +79,14 @@ std::unique_ptr<Instruction> make_attention(const InstructionSite&);
 std::size_t attention_scratch_bytes(const Graph&, const Node&, int threads);
 std::unique_ptr<Instruction> make_row_instruction(const InstructionSite&);  ///< everything that works row by row
 
-/// Weight rows of one task of a product. A task reads its rows once for all columns: with few columns longer ranges let
-/// the next rows be fetched while the last ones are multiplied, with many shorter ones share the work out more evenly.
-inline std::int64_t task_rows(std::int64_t columns) { return columns <= 32 ? 8 * kRowTile : 2 * kRowTile; }
+/// Weight rows of one task of a product of so many rows. A task reads its rows once for all columns: with few columns
+/// longer ranges let the next rows be fetched while the last ones are multiplied. With many it reads all of them, too,
+/// from a cache further away, for as many rows as it has; but the last tasks should end at about the same time.
+inline std::int64_t task_rows(std::int64_t columns, std::int64_t rows, int threads) {
+  constexpr std::int64_t kLeast = 2, kMost = 8, kTasksOfThread = 4;
+  if (columns <= 32) return kMost * kRowTile;
+  return std::clamp(rows / (kTasksOfThread * threads * kRowTile), kLeast, kMost) * kRowTile;
+}
 
 /// Elements of one row of a value.
 inline std::int64_t row_elems(const ValueInfo& v) {

@@ -14,7 +14,8 @@
 namespace llm::cpu {
 
 /// Quantised or plain activations of some rows, as quantize_rows leaves them and linear reads them.
-/// F32: f32 [rows][k], row_bytes = 4k. BF16: [rows] in the form of bf16_pairs.h, with row stride `row_bytes`. Q8x32,
+/// F32: f32 [rows][k], row_bytes = 4k. BF16: [rows][k] with row stride `row_bytes`; for tiles 16 rows together, in as
+/// many bytes, as bf16_linear_amx.cpp has them. Q8x32,
 /// Q8x256: int8 [rows][k] with row stride `row_bytes`, then f32 scales [rows][k / block], then int16 sums of 16
 /// consecutive q [rows][k / 16] (what a type with minimums or offsets multiplies).
 struct ActLayout {
@@ -134,12 +135,12 @@ ActLayout act_layout(int act_format, std::int64_t k, std::int64_t rows);
 
 // Each is defined by the kernel sources compiled for that instruction set.
 const Kernels& kernels_portable();
-const Kernels& kernels_avx2();        ///< AVX2, FMA, F16C
-const Kernels& kernels_avx2vnni();    ///< and AVX-VNNI
-const Kernels& kernels_avx512();      ///< AVX-512 F, BW, DQ, VL, VNNI
-const Kernels& kernels_avx512bf16();  ///< and BF16: as avx512 but for the products of BF16 weights
-const Kernels& kernels_amx();   ///< and AMX's tiles of bytes: as avx512bf16 but for many columns of quantised weights
-const Kernels& kernels_neon();  ///< Armv8-A's Advanced SIMD
+const Kernels& kernels_avx2();         ///< AVX2, FMA, F16C
+const Kernels& kernels_avx2vnni();     ///< and AVX-VNNI
+const Kernels& kernels_avx512();       ///< AVX-512 F, BW, DQ, VL, VNNI
+const Kernels& kernels_avx512bf16();   ///< and BF16: as avx512 but for the products of BF16 weights
+const Kernels& kernels_amx();          ///< and AMX's tiles: as avx512bf16 but for quantised weights and those of BF16
+const Kernels& kernels_neon();         ///< Armv8-A's Advanced SIMD
 const Kernels& kernels_neondotprod();  ///< and SDOT: as neon but for what multiplies bytes
 
 }  // namespace llm::cpu
