@@ -48,8 +48,12 @@ inline constexpr int kTileRows = 2, kTileCols = 3, kAccumulators = 6;
 inline constexpr std::size_t kPanelBytes = std::size_t{256} << 10;
 // Activations that stay in L1 while weights stream through it.
 inline constexpr std::int64_t kColumnInL1 = 8192;
-// How far ahead of the products weights are fetched when they come from memory.
-inline constexpr int kAhead = 6 << 10;
+// How far ahead of the products weights are fetched when they come from memory, and from how many places at once.
+#if defined(LLM_ISA_amx)
+inline constexpr int kAhead = 2 << 10, kStreams = 2;
+#else
+inline constexpr int kAhead = 6 << 10, kStreams = 1;
+#endif
 
 enum class Segment { First, Next };
 enum class Weights { Streamed, Cached };
@@ -58,8 +62,9 @@ enum class Weights { Streamed, Cached };
 template <class W, int R, int C>
 struct Tile {
   const std::byte* w;
-  std::size_t w_row_bytes;
-  std::size_t ahead;  ///< Streamed: how many bytes behind w the weights are that come later
+  std::size_t w_row_bytes;  ///< from one row to the next
+  std::int64_t y_step;      ///< the same in y
+  std::size_t ahead;        ///< Streamed: how many bytes behind w the weights are that come later
   const typename Form<W>::Activation* x[C];
   float* y[C];
 };
@@ -144,7 +149,7 @@ template <Weights kFrom, int N, class W, int R, int C>
 }
 
 template <int R>
-[[gnu::always_inline]] inline void put_sums(const F32x16* a, float* y, Segment segment) {
+[[gnu::always_inline]] inline void put_sums(const F32x16* a, float* y, std::int64_t y_step, Segment segment) {
   if constexpr (R == 4) {
     if (segment == Segment::First) {
       store_sums(y, a[0], a[1], a[2], a[3]);
@@ -154,7 +159,8 @@ template <int R>
   } else {
     unroll<R>([&](auto r) __attribute__((always_inline)) {
       const float s = sum(a[r.value]);
-      y[r.value] = segment == Segment::First ? s : y[r.value] + s;
+      float* const to = y + r.value * y_step;
+      *to = segment == Segment::First ? s : *to + s;
     });
   }
 }
@@ -175,7 +181,8 @@ template <Weights kFrom, class W, int R, int C>
     run_chains<Weights::Cached, 1>(t, 1, n, odd);
     unroll<kOutputs>([&](auto i) __attribute__((always_inline)) { sums[i.value] = even[i.value] + odd[i.value]; });
   }
-  unroll<C>([&](auto c) __attribute__((always_inline)) { put_sums<R>(sums + c.value * R, t.y[c.value], segment); });
+  unroll<C>([&](auto c)
+                __attribute__((always_inline)) { put_sums<R>(sums + c.value * R, t.y[c.value], t.y_step, segment); });
 }
 
 /// What part of a product one call covers.
@@ -196,10 +203,13 @@ inline const X* activations(const LinearArgs& a, std::int64_t col, std::int64_t 
   return reinterpret_cast<const X*>(a.act + row * a.layout->row_bytes) + k;
 }
 
+/// R rows from `row` on, `distance` apart (four: neighbours).
 template <Weights kFrom, class W, int R, int C>
-[[gnu::always_inline]] inline void multiply_rows(const LinearArgs& a, const Range& range, std::int64_t row) {
+[[gnu::always_inline]] inline void multiply_rows(const LinearArgs& a, const Range& range, std::int64_t row,
+                                                 std::int64_t distance = 1) {
   Tile<W, R, C> t;
-  t.w_row_bytes = a.w_row_bytes;
+  t.w_row_bytes = static_cast<std::size_t>(distance) * a.w_row_bytes;
+  t.y_step = distance;
   t.ahead = range.ahead;
   constexpr int kSegment = Form<W>::kSegment;
   for (std::int64_t k = range.k_begin; k < range.k_end; k += kSegment) {
@@ -222,6 +232,15 @@ void multiply_cols(const LinearArgs& a, const Range& range) {
   for (; row < range.row_end; ++row) multiply_rows<kFrom, W, 1, C>(a, range, row);
 }
 
+/// One column, row by row in each of kStreams equal parts of the rows.
+template <Weights kFrom, class W>
+void multiply_streams(const LinearArgs& a, Range range) {
+  const std::int64_t rows = (range.row_end - range.row_begin) / kStreams;
+  for (std::int64_t i = 0; i < rows; ++i) multiply_rows<kFrom, W, kStreams, 1>(a, range, range.row_begin + i, rows);
+  range.row_begin += kStreams * rows;
+  multiply_cols<kFrom, W, 1, 1>(a, range);
+}
+
 template <Weights kFrom, class W, int C = kTileCols>
 void multiply_some_cols(const LinearArgs& a, const Range& range) {
   if constexpr (C > 1) {
@@ -229,7 +248,7 @@ void multiply_some_cols(const LinearArgs& a, const Range& range) {
   }
   // One column: row by row, since memory is fastest in the order of addresses, unless each row would fetch the column
   // from L2.
-  if (C == 1 && a.k <= kColumnInL1) return multiply_cols<kFrom, W, 1, C>(a, range);
+  if (C == 1 && a.k <= kColumnInL1) return multiply_streams<kFrom, W>(a, range);
   multiply_cols<kFrom, W, kTileRows, C>(a, range);
 }
 

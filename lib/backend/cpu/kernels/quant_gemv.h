@@ -1,7 +1,7 @@
 // Products with few columns: weights are read once, at strictly ascending addresses, as a hardware prefetcher wants
-// them. A step takes kWidth consecutive blocks whatever row they belong to and stores one term y per block and column
-// (quant_linear.h); after kWidth rows the terms are read back with rows as the elements of registers, and added up in
-// the order of k.
+// them, in one stream or in two of half the rows each. A step takes kWidth consecutive blocks whatever row they belong
+// to and stores one term y per block and column (quant_linear.h); after kWidth rows the terms are read back with rows
+// as the elements of registers, and added up in the order of k.
 //
 // Steps do not care for the ends of rows, so the activations of a step start anywhere in k. They are laid out
 // beforehand for groups of kLanes blocks: window i has blocks kLanes i, kLanes i + 1, ... of the endless repetition of
@@ -15,8 +15,15 @@
 
 namespace llm::cpu::LLM_ISA::quant {
 
-/// How far ahead of the sums weights are fetched, in bytes.
+/// How far ahead of the sums weights are fetched, in bytes, and from how many places at once: on cores with tiles two
+/// streams bring more than one, if they are fetched from the page that they are in (docs/performance.md).
+#if defined(LLM_ISA_amx)
+inline constexpr i64 kFetchAhead = 2 << 10;
+inline constexpr int kStreams = 2;
+#else
 inline constexpr i64 kFetchAhead = 14 << 10;
+inline constexpr int kStreams = 1;
+#endif
 
 LLM_INLINE i64 greatest_divisor(i64 a, i64 b) {
   while (b != 0) {
@@ -42,7 +49,8 @@ struct StreamLayout {
         windows(blocks / greatest_divisor(blocks, kLanes)),
         columns((windows + kRepeated) * kWindowBytes),
         terms(up((blocks + kWidth) * 4)),
-        column_bytes(terms + up((blocks + 1) * kWidth * 4) + 64),
+        terms_bytes(up((blocks + 1) * kWidth * 4) + 64),
+        column_bytes(terms + kStreams * terms_bytes),
         copy(columns + column_bytes * nc),
         bytes(copy + up(kStepBytes)) {}
 
@@ -57,7 +65,8 @@ struct StreamLayout {
   i64 blocks;   ///< of a row
   i64 windows;  ///< until they repeat
   i64 columns;  ///< first of a column: [blocks + kWidth] int32 or f32 per block, repeated
-  i64 terms;    ///< in a column: [kWidth rows][blocks] f32
+  i64 terms;    ///< in a column: of each stream [kWidth rows][blocks] f32
+  i64 terms_bytes;
   i64 column_bytes;
   i64 copy;
   i64 bytes;
@@ -110,9 +119,9 @@ struct StreamPlace {
 /// to arrange them, a third of the bandwidth was lost, so the place in the code is fixed by a dependence on a sum.
 LLM_INLINE void fetch(const u8* p, V& x) { fetch_after(x, p); }
 
-/// The terms of the kWidth blocks at w, stored from term `at` on.
+/// The terms of the kWidth blocks at w, stored from `terms` bytes of each column on.
 template <class T, int nc>
-LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std::byte* scratch, i64 at,
+LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std::byte* scratch, i64 terms_at,
                             StreamPlace& place) {
   using Layout = StreamLayout<T, nc>;
   V isum[4][nc], msum[4][nc], heads[4];
@@ -153,7 +162,7 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std:
   T::factors(w, heads, d, m);
   repeat<nc>([&](auto c) LLM_LAMBDA {
     std::byte* column = scratch + layout.columns + c * layout.column_bytes;
-    float* terms = reinterpret_cast<float*>(column + layout.terms) + at;
+    float* terms = reinterpret_cast<float*>(column + terms_at);
     V sum = sum4(isum[0][c], isum[1][c], isum[2][c], isum[3][c]);
     if constexpr (T::kBlock == 256) {
       F y = mul(d, to_f(sum));
@@ -193,43 +202,83 @@ LLM_INLINE F add_terms(const float* terms, const float* d_act, i64 blocks) {
   return acc;
 }
 
+/// Adds up the terms of a stream and writes the outputs of n_rows rows from `row` on.
+template <class T, int nc>
+LLM_INLINE void put_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, std::byte* scratch, int stream,
+                         const float* const* d_act, i64 row, i64 n_rows) {
+  for (int c = 0; c < nc; ++c) {
+    const std::byte* column = scratch + layout.columns + c * layout.column_bytes;
+    const auto* terms = reinterpret_cast<const float*>(column + layout.terms + stream * layout.terms_bytes);
+    constexpr int kShare = T::kBlock == 16 ? 2 : 1;
+    const F acc = add_terms<kShare>(terms, d_act[c], layout.blocks);
+    float* y = output(args, c) + row;
+    if (n_rows == kWidth) {
+      store_f(y, acc);
+    } else {
+      float all[kWidth];
+      store_f(all, acc);
+      __builtin_memcpy(y, all, static_cast<std::size_t>(n_rows) * sizeof(float));
+    }
+  }
+}
+
+/// kStreams times kWidth rows, `distance` rows apart, a step of each in turn.
+template <class T, int nc>
+[[gnu::noinline]] void stream_together(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row, i64 distance,
+                                       const float* const* d_act, std::byte* scratch) {
+  const u8* w = weight_row(args, row);
+  const i64 distance_bytes = distance * static_cast<i64>(args.w_row_bytes);
+  StreamPlace place;
+  for (i64 at = 0; at < kWidth * layout.blocks; at += kWidth, w += layout.kStepBytes) {
+    StreamPlace next;
+#pragma GCC unroll 1
+    for (int i = 0; i < kStreams; ++i) {
+      next = place;
+      stream_step<T, nc>(w + i * distance_bytes, layout, scratch, layout.terms + i * layout.terms_bytes + at * 4, next);
+    }
+    place = next;
+  }
+  for (int i = 0; i < kStreams; ++i) put_rows<T, nc>(args, layout, scratch, i, d_act, row + i * distance, kWidth);
+}
+
+/// Up to kWidth rows.
+template <class T, int nc>
+[[gnu::noinline]] void stream_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row, i64 n_rows,
+                                   const float* const* d_act, std::byte* scratch) {
+  const i64 n_terms = n_rows * layout.blocks;
+  const u8* w = weight_row(args, row);
+  StreamPlace place;
+  for (i64 at = 0; at < n_terms; at += kWidth, w += layout.kStepBytes) {
+    if (at + kWidth > n_terms) {  // fewer blocks than a step takes: from a copy, so that nothing behind them is read
+      u8* copy = reinterpret_cast<u8*>(scratch + layout.copy);
+      __builtin_memset(copy, 0, layout.kStepBytes);
+      __builtin_memcpy(copy, w, static_cast<std::size_t>((n_terms - at) * T::kBytes / T::kParts));
+      w = copy;
+    }
+    stream_step<T, nc>(w, layout, scratch, layout.terms + at * 4, place);
+  }
+  put_rows<T, nc>(args, layout, scratch, 0, d_act, row, n_rows);
+}
+
 /// All nc columns over all rows of the range.
 template <class T, int nc>
-[[gnu::noinline]] void stream_columns(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row_begin,
-                                      i64 row_end, std::byte* scratch) {
+void stream_columns(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row_begin, i64 row_end,
+                    std::byte* scratch) {
   const float* d_act[nc];
   for (int c = 0; c < nc; ++c) {
     const Column col = column(args, c);
     prepare_stream<T, nc>(col, layout, c, scratch);
     d_act[c] = col.scales;
   }
-  for (i64 row = row_begin; row < row_end; row += kWidth) {
-    const i64 n_rows = row_end - row < kWidth ? row_end - row : kWidth, n_terms = n_rows * layout.blocks;
-    const u8* w = weight_row(args, row);
-    StreamPlace place;
-    for (i64 at = 0; at < n_terms; at += kWidth, w += layout.kStepBytes) {
-      if (at + kWidth > n_terms) {  // fewer blocks than a step takes: from a copy, so that nothing behind them is read
-        u8* copy = reinterpret_cast<u8*>(scratch + layout.copy);
-        __builtin_memset(copy, 0, layout.kStepBytes);
-        __builtin_memcpy(copy, w, static_cast<std::size_t>((n_terms - at) * T::kBytes / T::kParts));
-        w = copy;
-      }
-      stream_step<T, nc>(w, layout, scratch, at, place);
-    }
-    for (int c = 0; c < nc; ++c) {
-      const std::byte* column = scratch + layout.columns + c * layout.column_bytes;
-      constexpr int kShare = T::kBlock == 16 ? 2 : 1;
-      const F acc = add_terms<kShare>(reinterpret_cast<const float*>(column + layout.terms), d_act[c], layout.blocks);
-      float* y = output(args, c) + row;
-      if (n_rows == kWidth) {
-        store_f(y, acc);
-      } else {
-        float all[kWidth];
-        store_f(all, acc);
-        __builtin_memcpy(y, all, static_cast<std::size_t>(n_rows) * sizeof(float));
-      }
-    }
+  i64 row = row_begin;
+  if constexpr (kStreams > 1) {
+    const i64 distance = (row_end - row_begin) / (kStreams * kWidth) * kWidth;
+    for (i64 i = 0; i < distance; i += kWidth)
+      stream_together<T, nc>(args, layout, row_begin + i, distance, d_act, scratch);
+    row += kStreams * distance;
   }
+  for (; row < row_end; row += kWidth)
+    stream_rows<T, nc>(args, layout, row, row_end - row < kWidth ? row_end - row : kWidth, d_act, scratch);
 }
 
 /// Whether the range can be streamed: rows without gaps and short enough for the scratch.
