@@ -288,6 +288,27 @@ LLM_INLINE bool can_stream(const LinearArgs& args, const StreamLayout<T, nc>& la
          layout.bytes <= static_cast<i64>(kScratchBytes);
 }
 
+/// Beyond these a panel is at least as fast, or nearly so where unpacking takes most of the time. The smaller the
+/// blocks, the more factors and sums a stream gathers for each column.
+template <class Stream>
+inline constexpr int kStreamColumns = Stream::kBlock == 256  ? (kGroupsInLoop<Stream> ? 4 : 6)
+                                      : Stream::kBlock == 32 ? (kSums32 ? 3 : 4)
+                                                             : 1;
+/// A stream of more columns than two pays as long as their activations stay in the first cache.
+inline constexpr i64 kStreamWindowBytes = 36 << 10;
+
+/// The columns as a stream, unless there are more than nc or a panel is the better way.
+template <class Stream, int nc>
+bool stream(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
+  if constexpr (nc > 1)
+    if (args.n_cols < nc) return stream<Stream, nc - 1>(args, row_begin, row_end, scratch);
+  const StreamLayout<Stream, nc> layout(args.k);
+  if (args.n_cols != nc || !can_stream(args, layout)) return false;
+  if (nc > 2 && layout.windows * layout.kWindowBytes > kStreamWindowBytes) return false;
+  stream_columns<Stream, nc>(args, layout, row_begin, row_end, scratch);
+  return true;
+}
+
 }  // namespace llm::cpu::LLM_ISA::quant
 
 #endif

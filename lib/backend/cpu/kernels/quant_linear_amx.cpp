@@ -1,6 +1,6 @@
-// Every quantised type for the set amx: many columns by tiles, one as a stream that is fetched into the second cache, a
-// few as in the base; of types with rows of a grid up to four are a stream, since they are gathered here. Compiled for
-// that set alone.
+// Every quantised type for the set amx: many columns by tiles; a few as two streams, which are fetched into the second
+// cache; those between as in the base. Types with rows of a grid are streams of up to four columns, since the rows are
+// gathered here. Compiled for that set alone.
 #include "backend/cpu/kernels/quant_amx.h"
 #include "backend/cpu/kernels/quant_gemv.h"
 #include "backend/cpu/kernels/quant_linear.h"
@@ -19,20 +19,9 @@ LLM_QUANT_TYPES(LLM_DECLARE_LINEAR)
 namespace LLM_ISA {
 namespace quant {
 
-/// Up to nc columns as a stream. False, and nothing is done: there are more, or they do not fit.
-template <class Stream, int nc>
-bool stream(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
-  if constexpr (nc > 1)
-    if (args.n_cols < nc) return stream<Stream, nc - 1>(args, row_begin, row_end, scratch);
-  const StreamLayout<Stream, nc> layout(args.k);
-  if (args.n_cols != nc || !can_stream(args, layout)) return false;
-  stream_columns<Stream, nc>(args, layout, row_begin, row_end, scratch);
-  return true;
-}
-
 /// Up to nc columns are a stream, `fewest` or more are multiplied by tiles; `base`: the product of the set that this
 /// one is based on.
-template <class Stream, class Panel, int nc = 1, i64 fewest = fewest_columns<Panel>()>
+template <class Stream, class Panel, int nc = kStreamColumns<Stream>, i64 fewest = fewest_columns<Panel>()>
 void linear(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch, LinearFn base) {
   if (stream<Stream, nc>(args, row_begin, row_end, scratch)) return;
   if (args.n_cols >= fewest) return gemm_tiles<Panel>(args, row_begin, row_end, scratch, base);
