@@ -69,7 +69,8 @@ __attribute__((target("avx2"))) void fma_avx2(std::int64_t iterations) { LLM_NAR
 
 constexpr double kTileByteOps = 16.0 * 16 * 64 * kOpsPerByte, kTileFloatOps = 16.0 * 16 * 32 * kOpsPerFloat;
 constexpr double kTileCycles = 16;
-/// What a processor with tiles is told and given. The operands are random bytes: it keeps a higher clock over zeros.
+/// What a processor with tiles is told and given. The operands are random: it keeps a higher clock over zeros. Of every
+/// second byte these bits are: as BF16, with 0x80 and 0x3f for the others, numbers from 0.5 to 2 of both signs.
 struct TileOperands {
   struct alignas(64) {
     std::array<std::uint8_t, 16> head{1};  // the palette
@@ -78,15 +79,18 @@ struct TileOperands {
   } shapes;
   std::array<std::uint8_t, 1024> operand;
 
-  TileOperands() {
+  TileOperands(unsigned random_bits, unsigned other_bits) {
     std::minstd_rand random;
-    std::generate(operand.begin(), operand.end(), [&] { return static_cast<std::uint8_t>(random() >> 8); });
+    for (std::size_t i = 0; i < operand.size(); ++i) {
+      const auto byte = static_cast<unsigned>(random() >> 8);
+      operand[i] = static_cast<std::uint8_t>(i % 2 == 0 ? byte : (byte & random_bits) | other_bits);
+    }
   }
 };
 
 // Four sums, so that each waits for the one before no longer than the unit is busy.
-#define LLM_TILE_LOOP(instruction)                                  \
-  const TileOperands o;                                             \
+#define LLM_TILE_LOOP(instruction, random_bits, other_bits)         \
+  const TileOperands o(random_bits, other_bits);                    \
   __asm__ volatile(                                                 \
       "ldtilecfg %1\n\t"                                            \
       "tileloadd (%2,%3,1), %%tmm4\n\t"                             \
@@ -102,9 +106,11 @@ struct TileOperands {
       : "m"(o.shapes), "r"(o.operand.data()), "r"(std::int64_t{64}) \
       : "cc", "memory")
 
-__attribute__((target("amx-tile,amx-int8"))) void dot_tiles(std::int64_t iterations) { LLM_TILE_LOOP("tdpbssd"); }
+__attribute__((target("amx-tile,amx-int8"))) void dot_tiles(std::int64_t iterations) {
+  LLM_TILE_LOOP("tdpbssd", 0xff, 0);
+}
 __attribute__((target("amx-tile,amx-bf16"))) void dot_bf16_tiles(std::int64_t iterations) {
-  LLM_TILE_LOOP("tdpbf16ps");
+  LLM_TILE_LOOP("tdpbf16ps", 0x80, 0x3f);
 }
 
 /// A multiplication of 64 bits waits three cycles for the one before, on every x86-64 since 2008.

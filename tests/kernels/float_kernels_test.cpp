@@ -395,6 +395,35 @@ TEST_CASE("many columns and rows give what each column gives with a few others")
   }
 }
 
+// Shapes that tiles of BF16 read from where the weights lie, alone and beside rows and elements that are too few for
+// one.
+TEST_CASE("few columns give what they give among many, of whole tiles of weights as well") {
+  std::mt19937 rng(12);
+  constexpr int kRows = 67, kCols = 50;
+  for (const DType type : {DType::F16, DType::BF16}) {
+    for (const int k : {64, 2048, 2112, 4130}) {
+      FloatProblem p(type, kRows, k, kCols, rng);
+      std::vector<std::int32_t> rows(kCols);
+      for (int c = 0; c < kCols; ++c) rows[static_cast<std::size_t>(c)] = c;
+      for (const Kernels* table : tables()) {
+        INFO(name(type) << " " << table->isa << ", k = " << k);
+        const auto all = p.run(*table, kCols);
+        for (const std::int64_t cols : {1, 2, 16, 17, 32, 33}) {
+          const auto some = p.run(*table, cols);
+          CHECK(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)) == 0);
+          std::vector<float> gathered(some.size(), -77);
+          LinearArgs a = p.args(gathered.data(), cols);
+          a.act_rows = rows.data();
+          Scratch scratch;
+          table->linear[static_cast<int>(type)](a, 0, kRows, scratch.data());
+          CHECK(same_bits(gathered, some));
+        }
+        CHECK(same_bits(p.run(*table, kCols, {32, 33, 65}), all));
+      }
+    }
+  }
+}
+
 TEST_CASE("float products gather their columns and scatter their results") {
   std::mt19937 rng(7);
   const std::vector<std::int32_t> act_rows = {7, 0, 3, 3, 9, 1, 2, 8}, out_rows = {4, 0, 7, 1, 6, 5, 2, 3};
@@ -483,7 +512,7 @@ TEST_CASE("products of BF16 do the operations of the instruction for them, subno
   for (const Range range : {Range{119, 4}, {56, 4}, {186, 3}, {0, 8}, {62, 1}}) {
     for (const int k : {1, 2, 31, 64, 333, 2500}) {
       INFO("exponents from " << range.first << ", k = " << k);
-      constexpr int kRows = 5, kCols = 7;
+      constexpr int kRows = 37, kCols = 7;
       FloatProblem p(DType::BF16, kRows, k, kCols, rng);
       const auto number = [&] {
         const auto r = static_cast<std::uint32_t>(rng());
@@ -516,19 +545,21 @@ TEST_CASE("products of BF16 do the operations of the instruction for them, subno
 TEST_CASE("weights need no alignment") {
   std::mt19937 rng(9);
   for (const DType type : kFloatTypes) {
-    FloatProblem p(type, 33, 45, 3, rng);
-    const std::size_t bytes = 33 * 45 * info(type).block_bytes;
-    std::vector<std::byte> odd(bytes + 1);
-    std::memcpy(odd.data() + 1, p.weights.data(), bytes);
-    for (const Kernels* table : tables()) {
-      INFO(name(type) << " " << table->isa);
-      p.round_activations(*table);
-      std::vector<float> y(36 * 3, -77);
-      LinearArgs a = p.args(y.data(), 3);
-      a.w = odd.data() + 1;
-      Scratch scratch;
-      table->linear[static_cast<int>(type)](a, 0, 33, scratch.data());
-      CHECK(same_bits(y, p.run(*table, 3)));
+    for (const int k : {45, 64}) {
+      FloatProblem p(type, 33, k, 3, rng);
+      const std::size_t bytes = 33 * static_cast<std::size_t>(k) * info(type).block_bytes;
+      std::vector<std::byte> odd(bytes + 1);
+      std::memcpy(odd.data() + 1, p.weights.data(), bytes);
+      for (const Kernels* table : tables()) {
+        INFO(name(type) << " " << table->isa << ", k = " << k);
+        p.round_activations(*table);
+        std::vector<float> y(36 * 3, -77);
+        LinearArgs a = p.args(y.data(), 3);
+        a.w = odd.data() + 1;
+        Scratch scratch;
+        table->linear[static_cast<int>(type)](a, 0, 33, scratch.data());
+        CHECK(same_bits(y, p.run(*table, 3)));
+      }
     }
   }
 }

@@ -8,12 +8,9 @@ namespace {
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
-/// Whole cache lines, and never a multiple of 4096: a tile reads the same k of eight rows, which then fall into
-/// different sets of the first cache.
-constexpr std::size_t row_pitch(std::size_t bytes) {
-  const std::size_t pitch = round_up(bytes, 64);
-  return pitch % 4096 == 0 && pitch != 0 ? pitch + 64 : pitch;
-}
+/// An odd number of `units`: a tile reads the same k of several rows, which then fall into different sets of a cache,
+/// however far apart.
+constexpr std::size_t odd_pitch(std::size_t bytes, std::size_t unit) { return ((bytes + unit - 1) / unit | 1) * unit; }
 
 }  // namespace
 
@@ -30,13 +27,13 @@ ActLayout act_layout(int act_format, std::int64_t k, std::int64_t rows) {
     return layout;
   }
   if (format == ActFormat::BF16) {
-    // An odd number of KiB: the groups of 16 rows that tiles read (whole ones) fall into different sets of the second
-    // cache, too.
-    layout.row_bytes = (round_up(n * sizeof(BFloat16), 1024) / 1024 | 1) * 1024;
+    // Room for whole groups of 16 rows, of which AMX's tiles are, an odd number of 16 KiB apart. The other sets just
+    // have the longer pitch.
+    layout.row_bytes = odd_pitch(n * sizeof(BFloat16), 1024);
     layout.bytes = layout.row_bytes * round_up(n_rows, 16);
     return layout;
   }
-  layout.row_bytes = row_pitch(n);
+  layout.row_bytes = odd_pitch(n, 64);
   layout.scales_offset = layout.row_bytes * n_rows;
   layout.scales_row_bytes = round_up(n / static_cast<std::size_t>(layout.block) * sizeof(float), 64);
   layout.sums_offset = layout.scales_offset + layout.scales_row_bytes * n_rows;

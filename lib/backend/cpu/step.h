@@ -79,13 +79,13 @@ std::unique_ptr<Instruction> make_attention(const InstructionSite&);
 std::size_t attention_scratch_bytes(const Graph&, const Node&, int threads);
 std::unique_ptr<Instruction> make_row_instruction(const InstructionSite&);  ///< everything that works row by row
 
-/// Weight rows of one task of a product of so many rows. A task reads its rows once for all columns: with few columns
-/// longer ranges let the next rows be fetched while the last ones are multiplied. With many it reads all of them, too,
-/// from a cache further away, for as many rows as it has; but the last tasks should end at about the same time.
+/// Weight rows of one task of a product of so many rows. With few columns longer tasks let the next rows be fetched
+/// while the last ones are multiplied. With many each task also reads all activations, so that longer tasks read them
+/// less often; but each thread should get about four, to end at the same time.
 inline std::int64_t task_rows(std::int64_t columns, std::int64_t rows, int threads) {
-  constexpr std::int64_t kLeast = 2, kMost = 8, kTasksOfThread = 4;
-  if (columns <= 32) return kMost * kRowTile;
-  return std::clamp(rows / (kTasksOfThread * threads * kRowTile), kLeast, kMost) * kRowTile;
+  constexpr std::int64_t kUnit = 2 * kRowTile, kMostUnits = 4, kTasksOfThread = 4;  // kernels take two tiles at a time
+  if (columns <= 32) return kMostUnits * kUnit;
+  return std::clamp<std::int64_t>(rows / (kTasksOfThread * threads * kUnit), 1, kMostUnits) * kUnit;
 }
 
 /// Elements of one row of a value.

@@ -6,10 +6,10 @@
 // Developer's Manual, volume 2).
 //
 // Weights are the first operand, which has the order of the file. Up to two groups of 16 columns are multiplied with
-// them as they lie there: 32 rows are read side by side, each at ascending addresses. For more columns stretches of
-// weights are copied first, since a file's rows are not aligned and their distance puts all of them into one set of the
-// first cache; while a stretch is multiplied, the next one is asked for. Activations are the second operand, brought
-// into its order when they are rounded.
+// them as they lie there, if they fill their tiles: 32 rows are read side by side, each at ascending addresses. For
+// more columns stretches of weights are copied first, since a file's rows are not aligned and their distance puts all
+// of them into one set of the first cache; while a stretch is multiplied, the next one is asked for. Activations are
+// the second operand, brought into its order when they are rounded.
 #include "backend/cpu/kernels/amx_tiles.h"
 #include "backend/cpu/kernels/float_linear.h"
 #include "backend/cpu/kernels/quant_columns.h"
@@ -27,11 +27,11 @@ inline constexpr i64 kBlock = 32;  ///< elements of k in a tile
 inline constexpr i64 kGroup = 16;  ///< rows of weights in a tile, and columns
 inline constexpr i64 kLine = 64, kTileBytes = kGroup * kLine;
 inline constexpr i64 kSpan = 256, kFewSpan = 2048;  ///< elements of k of a stretch, with many columns and with few
-inline constexpr i64 kStretchRows = 2 * kGroup;
-inline constexpr i64 kRows = 256;           ///< whose sums are kept at a time
-inline constexpr i64 kCallColumns = 512;    ///< the same
-inline constexpr i64 kGatherColumns = 256;  ///< the same, of columns that are gathered
-inline constexpr i64 kFewGroups = 2;
+inline constexpr i64 kStretchRows = 2 * kGroup;     ///< of weights, multiplied with two groups of columns at a time
+inline constexpr i64 kFewGroups = 2;                ///< of columns, up to which weights are not copied
+inline constexpr i64 kCallColumns = 512;            ///< columns whose sums are kept at a time
+inline constexpr i64 kRows = 256;                   ///< rows of weights whose sums with them are
+inline constexpr i64 kGatherColumns = 256;          ///< columns that are gathered at a time
 
 /// Weights [row][32], activations [k / 2][column][2] or sums [row][column].
 struct alignas(kLine) Tile {
@@ -47,8 +47,7 @@ static_assert(sizeof(Scratch) <= kScratchBytes && kFewGroups * kFewSpan <= kGath
 LLM_INLINE i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 LLM_INLINE i64 blocks_of(i64 n) { return (n + kBlock - 1) / kBlock; }
 
-/// The tiles of activation row `row` and its neighbours, of which one is as far from the next as row_bytes says of 16
-/// rows.
+/// Where the group of 16 activation rows that `row` is in begins: its tiles, ascending in k, in 16 row_bytes.
 LLM_INLINE std::size_t group_offset(const ActLayout& layout, i64 row) {
   return static_cast<std::size_t>(row / kGroup * kGroup) * layout.row_bytes;
 }
@@ -57,7 +56,7 @@ LLM_INLINE const Tile* group_of(const LinearArgs& args, i64 row) {
 }
 
 /// Elements [k0, k0 + n) of the columns from c0 on, at most 16, of any rows of the activations.
-void gather(const LinearArgs& args, i64 c0, i64 k0, i64 n, Tile* to) {
+LLM_INLINE void gather(const LinearArgs& args, i64 c0, i64 k0, i64 n, Tile* to) {
   const i64 columns = smaller(args.n_cols - c0, kGroup), pairs = blocks_of(n) * kBlock / 2;
   for (i64 c = 0; c < columns; ++c) {
     const i64 row = args.act_rows[c0 + c];
@@ -84,7 +83,7 @@ LLM_INLINE Weights in_file(const LinearArgs& args, const Stretch& s) {
 }
 
 /// Missing rows repeat the last one; the last block is filled up with zeros.
-[[gnu::noinline]] Weights copy(const LinearArgs& args, const Stretch& s, Tile (*to)[2]) {
+[[gnu::noinline]] inline Weights copy(const LinearArgs& args, const Stretch& s, Tile (*to)[2]) {
   const i64 whole = s.n / kBlock;
   const auto rest = static_cast<__mmask32>((1u << (s.n - whole * kBlock)) - 1);
   for (i64 r = 0; r < kStretchRows; ++r) {
@@ -144,7 +143,7 @@ LLM_INLINE void transpose(__m512 (&m)[16]) {
     t[2 * i] = _mm512_unpacklo_ps(m[2 * i], m[2 * i + 1]);
     t[2 * i + 1] = _mm512_unpackhi_ps(m[2 * i], m[2 * i + 1]);
   });
-  quant::repeat<8>([&](auto n) LLM_LAMBDA {  // rows 4i ... 4i + 3: m[4i + j] has their columns j, 4 + j, 8 + j, 12 + j
+  quant::repeat<8>([&](auto n) LLM_LAMBDA {  // m[i + j] has the columns j, 4 + j, 8 + j, 12 + j of rows i ... i + 3
     constexpr int i = n / 2 * 4, j = n % 2;
     m[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(wide(t[i + j]), wide(t[i + 2 + j])));
     m[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(wide(t[i + j]), wide(t[i + 2 + j])));
@@ -160,7 +159,7 @@ LLM_INLINE void transpose(__m512 (&m)[16]) {
 }
 
 /// The sums of rows [row, row + rows), at most 16, and of the columns from c0 on.
-[[gnu::noinline]] void put(const LinearArgs& args, const Tile& sums, i64 row, i64 rows, i64 c0) {
+[[gnu::noinline]] inline void put(const LinearArgs& args, const Tile& sums, i64 row, i64 rows, i64 c0) {
   __m512 m[16];
   quant::repeat<16>([&](auto i) LLM_LAMBDA { m[i] = _mm512_load_ps(sums.bytes + i * kLine); });
   transpose(m);
@@ -209,9 +208,9 @@ class Product {
   }
   Tile* sums(i64 g, i64 row) const { return &s_.sums[g][(row - row_begin_) / kGroup]; }
 
-  /// The share of group g of what is asked for meanwhile.
+  /// What is asked for while the pair of groups from g on is multiplied: its share of the rows.
   Ahead ahead(const Stretch& next, i64 g) const {
-    const i64 share = (kStretchRows * 2 + groups_ - 1) / groups_, row = g / 2 * share;
+    const i64 pairs = (groups_ + 1) / 2, share = (kStretchRows + pairs - 1) / pairs, row = g / 2 * share;
     if (row >= next.rows) return {};
     const Weights w = in_file(args_, next);
     return {w.first + row * w.row_bytes, smaller(share, next.rows - row), w.row_bytes};
@@ -236,7 +235,7 @@ class Product {
   i64 row_begin_ = 0, row_end_ = 0;
 };
 
-tiles::Config config() {
+inline tiles::Config config() {
   tiles::Config c;
   for (int tile = 0; tile < tiles::kTiles; ++tile) {
     c.rows[tile] = kGroup;
@@ -247,8 +246,8 @@ tiles::Config config() {
 
 }  // namespace bf16_tiles
 
-void round_rows_bf16(const float* x, std::int64_t ldx, std::byte* act, const ActLayout& layout,
-                           std::int64_t row_begin, std::int64_t row_end) {
+void round_rows_bf16(const float* x, std::int64_t ldx, std::byte* act, const ActLayout& layout, std::int64_t row_begin,
+                     std::int64_t row_end) {
   using namespace bf16_tiles;
   for (i64 row = row_begin; row < row_end; ++row) {
     const float* from = x + row * ldx;

@@ -1,6 +1,6 @@
 // Pairs of neighbouring bfloat16, one per f32 lane, and what adds the products of two of them to a sum, on every
-// instruction set with the bits of vdpbf16ps: s = fma(w1, x1, s), then s = fma(w0, x0, s), each rounded to nearest
-// even, subnormal operands and results as zero.
+// instruction set but amx with the bits of vdpbf16ps: s = fma(w1, x1, s), then s = fma(w0, x0, s), each rounded to
+// nearest even, subnormal operands and results as zero.
 //   kPairSteps             steps that a product takes: 1 by the instruction; else the odd elements, then the even ones
 //   load_pairs<step>(p)    what a step multiplies of the 32 elements at p
 //   load_first_pairs<step>(p, n)   the same of the first n elements, others 0 and not read

@@ -148,6 +148,7 @@ template <Weights kFrom, int N, class W, int R, int C>
   });
 }
 
+/// The sums of R rows, `y_step` apart in y (four: neighbours).
 template <int R>
 [[gnu::always_inline]] inline void put_sums(const F32x16* a, float* y, std::int64_t y_step, Segment segment) {
   if constexpr (R == 4) {
@@ -235,6 +236,7 @@ void multiply_cols(const LinearArgs& a, const Range& range) {
 /// One column, row by row in each of kStreams equal parts of the rows.
 template <Weights kFrom, class W>
 void multiply_streams(const LinearArgs& a, Range range) {
+  static_assert(kStreams < 4);
   const std::int64_t rows = (range.row_end - range.row_begin) / kStreams;
   for (std::int64_t i = 0; i < rows; ++i) multiply_rows<kFrom, W, kStreams, 1>(a, range, range.row_begin + i, rows);
   range.row_begin += kStreams * rows;
@@ -246,8 +248,8 @@ void multiply_some_cols(const LinearArgs& a, const Range& range) {
   if constexpr (C > 1) {
     if (range.cols < C) return multiply_some_cols<kFrom, W, C - 1>(a, range);
   }
-  // One column: row by row, since memory is fastest in the order of addresses, unless each row would fetch the column
-  // from L2.
+  // One column: row by row, since memory is fastest at ascending addresses, unless each row would fetch the column from
+  // L2.
   if (C == 1 && a.k <= kColumnInL1) return multiply_streams<kFrom, W>(a, range);
   multiply_cols<kFrom, W, kTileRows, C>(a, range);
 }

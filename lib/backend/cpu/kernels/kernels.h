@@ -14,14 +14,14 @@
 namespace llm::cpu {
 
 /// Quantised or plain activations of some rows, as quantize_rows leaves them and linear reads them.
-/// F32: f32 [rows][k], row_bytes = 4k. BF16: [rows][k] with row stride `row_bytes`; for tiles 16 rows together, in as
-/// many bytes, as bf16_linear_amx.cpp has them. Q8x32,
-/// Q8x256: int8 [rows][k] with row stride `row_bytes`, then f32 scales [rows][k / block], then int16 sums of 16
-/// consecutive q [rows][k / 16] (what a type with minimums or offsets multiplies).
+/// F32: f32 [rows][k], row_bytes = 4k. BF16: [rows][k] with row stride `row_bytes`; for AMX [rows / 16][k / 2][16][2],
+/// a group of 16 rows in 16 row_bytes. Q8x32, Q8x256: int8 [rows][k] with row stride `row_bytes`, then f32 scales
+/// [rows][k / block], then int16 sums of 16 consecutive q [rows][k / 16] (what a type with minimums or offsets
+/// multiplies).
 struct ActLayout {
   std::int64_t k = 0;
   std::int64_t block = 1;         ///< elements under one scale: 1 (F32, BF16), 32, 256
-  std::size_t row_bytes = 0;      ///< of the values; 64-byte multiple, not a multiple of 4096 (L1 sets)
+  std::size_t row_bytes = 0;      ///< of the values; but for F32 an odd multiple of 64
   std::size_t scales_offset = 0;  ///< from the start of the buffer, for the capacity it was made for
   std::size_t scales_row_bytes = 0;
   std::size_t sums_offset = 0;
@@ -139,7 +139,7 @@ const Kernels& kernels_avx2();         ///< AVX2, FMA, F16C
 const Kernels& kernels_avx2vnni();     ///< and AVX-VNNI
 const Kernels& kernels_avx512();       ///< AVX-512 F, BW, DQ, VL, VNNI
 const Kernels& kernels_avx512bf16();   ///< and BF16: as avx512 but for the products of BF16 weights
-const Kernels& kernels_amx();          ///< and AMX's tiles: as avx512bf16 but for quantised weights and those of BF16
+const Kernels& kernels_amx();          ///< and AMX's tiles: as avx512bf16 but for products of weights
 const Kernels& kernels_neon();         ///< Armv8-A's Advanced SIMD
 const Kernels& kernels_neondotprod();  ///< and SDOT: as neon but for what multiplies bytes
 

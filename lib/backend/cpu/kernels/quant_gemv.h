@@ -119,7 +119,7 @@ struct StreamPlace {
 /// to arrange them, a third of the bandwidth was lost, so the place in the code is fixed by a dependence on a sum.
 LLM_INLINE void fetch(const u8* p, V& x) { fetch_after(x, p); }
 
-/// The terms of the kWidth blocks at w, stored from `terms` bytes of each column on.
+/// The terms of the kWidth blocks at w, stored `terms_at` bytes from where each column begins.
 template <class T, int nc>
 LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std::byte* scratch, i64 terms_at,
                             StreamPlace& place) {
@@ -294,8 +294,13 @@ template <class Stream>
 inline constexpr int kStreamColumns = Stream::kBlock == 256  ? (kGroupsInLoop<Stream> ? 4 : 6)
                                       : Stream::kBlock == 32 ? (kSums32 ? 3 : 4)
                                                              : 1;
-/// A stream of more columns than two pays as long as their activations stay in the first cache.
+/// A stream of more columns than kLongStreamColumns pays as long as their activations stay in the first cache.
 inline constexpr i64 kStreamWindowBytes = 36 << 10;
+#if defined(LLM_ISA_amx)
+inline constexpr int kLongStreamColumns = 4;
+#else
+inline constexpr int kLongStreamColumns = 2;
+#endif
 
 /// The columns as a stream, unless there are more than nc or a panel is the better way.
 template <class Stream, int nc>
@@ -304,7 +309,7 @@ bool stream(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scrat
     if (args.n_cols < nc) return stream<Stream, nc - 1>(args, row_begin, row_end, scratch);
   const StreamLayout<Stream, nc> layout(args.k);
   if (args.n_cols != nc || !can_stream(args, layout)) return false;
-  if (nc > 2 && layout.windows * layout.kWindowBytes > kStreamWindowBytes) return false;
+  if (nc > kLongStreamColumns && layout.windows * layout.kWindowBytes > kStreamWindowBytes) return false;
   stream_columns<Stream, nc>(args, layout, row_begin, row_end, scratch);
   return true;
 }
