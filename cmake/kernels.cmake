@@ -14,7 +14,7 @@ set(LLM_ISA_FLAGS_neondotprod -march=armv8.2-a+dotprod)
 set(LLM_ISA_BASE_avx512bf16 avx512)
 set(LLM_ISA_SOURCES_avx512bf16 bf16_linear.cpp table.cpp)
 set(LLM_ISA_BASE_amx avx512)
-set(LLM_ISA_SOURCES_amx bf16_linear_amx.cpp float_linear.cpp quant_linear_amx.cpp table.cpp)
+set(LLM_ISA_SOURCES_amx bf16_linear_amx.cpp quant_linear_amx.cpp table.cpp)
 set(LLM_ISA_BASE_neondotprod neon)
 set(LLM_ISA_SOURCES_neondotprod quant_linear_32.cpp quant_linear_codes.cpp quant_linear_grid.cpp quant_linear_k.cpp
     attention.cpp attention_floats.cpp attention_keys.cpp attention_values.cpp table.cpp)

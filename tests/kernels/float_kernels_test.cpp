@@ -395,6 +395,27 @@ TEST_CASE("many columns and rows give what each column gives with a few others")
   }
 }
 
+TEST_CASE("float weights read at two places give what those of one do") {
+  std::mt19937 rng(13);
+  for (const DType type : kFloatTypes) {
+    for (const int k : {45, 2100}) {
+      FloatProblem p(type, 37, k, 3, rng);
+      for (const Kernels* table : tables()) {
+        for (const std::int64_t cols : {1, 2, 3}) {
+          INFO(name(type) << " " << table->isa << ", k = " << k << ", columns " << cols);
+          const auto one = p.run(*table, cols);
+          std::vector<float> two(one.size(), -77);
+          LinearArgs a = p.args(two.data(), cols);
+          a.streams = Streams::Two;
+          Scratch scratch;
+          table->linear[static_cast<int>(type)](a, 0, 37, scratch.data());
+          CHECK(same_bits(two, one));
+        }
+      }
+    }
+  }
+}
+
 // Shapes that tiles of BF16 read from where the weights lie, alone and beside rows and elements that are too few for
 // one.
 TEST_CASE("few columns give what they give among many, of whole tiles of weights as well") {

@@ -21,10 +21,12 @@ constexpr std::int64_t kManyColumns = 70;
 LinearFn linear(const Kernels& kernels, DType type) { return kernels.linear[static_cast<int>(type)]; }
 
 std::vector<float> product(const Kernels& kernels, const Problem& p, std::int64_t n_cols, std::int64_t row_begin,
-                           std::int64_t row_end) {
+                           std::int64_t row_end, Streams streams = Streams::One) {
   static Scratch scratch;
   std::vector<float> y(static_cast<std::size_t>(n_cols * p.rows), kUntouched);
-  linear(kernels, p.type)(p.args(y.data(), n_cols), row_begin, row_end, scratch.data());
+  LinearArgs args = p.args(y.data(), n_cols);
+  args.streams = streams;
+  linear(kernels, p.type)(args, row_begin, row_end, scratch.data());
   return y;
 }
 
@@ -48,6 +50,23 @@ std::vector<std::int64_t> lengths(DType t) {
 }
 
 }  // namespace
+
+TEST_CASE("weights read at two places give what those of one do", "[quant_linear]") {
+  for (const DType t : quant_types()) {
+    for (const std::int64_t k : lengths(t)) {
+      constexpr std::int64_t kRows = 83, kCols = 6;
+      Problem p(t, kRows, k, kCols, static_cast<std::uint32_t>(k));
+      for (const Kernels* table : tables()) {
+        p.quantize(*table);
+        for (std::int64_t n = 1; n <= kCols; ++n) {
+          INFO(name(t) << " " << table->isa << ", k = " << k << ", columns " << n);
+          for (const auto& [begin, end] : {std::pair{0, 83}, {1, 82}, {0, 64}, {5, 37}, {0, 31}})
+            REQUIRE(same_bits(product(*table, p, n, begin, end, Streams::Two), product(*table, p, n, begin, end)));
+        }
+      }
+    }
+  }
+}
 
 TEST_CASE("quantised products agree with double precision and across instruction sets", "[quant_linear]") {
   const auto kernels = tables();

@@ -2,6 +2,7 @@
 // read once for all of its tokens, and all experts of the layer form one list of tasks.
 #include <algorithm>
 
+#include "backend/cpu/isa.h"
 #include "backend/cpu/quantized_input.h"
 #include "backend/cpu/step.h"
 
@@ -135,7 +136,8 @@ class ExpertLinearInstruction final : public Instruction {
                           .act_rows = routes.act_row + first,
                           .out_rows = routes.route + first,
                           .y = f.f32(p.y),
-                          .ldy = p.n};
+                          .ldy = p.n,
+                          .streams = streams_};
     const std::int64_t begin = task * rows, end = std::min(p.n, begin + rows);
     p.linear(args, begin, end, w.scratch);
     for (std::int64_t c = 0; c < args.n_cols; ++c) {
@@ -146,6 +148,7 @@ class ExpertLinearInstruction final : public Instruction {
   }
 
   const Kernels& kernels_;
+  Streams streams_ = best_streams();
   int x_, ids_, scratch_;
   std::int64_t k_, top_k_;
   std::int64_t per_route_;  ///< input rows per token: 1, or top_k where each route has its own

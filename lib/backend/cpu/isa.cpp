@@ -46,4 +46,12 @@ const Kernels& kernels_of(const InstructionSet& set) {
 
 const Kernels& choose_kernels(std::string_view forced) { return kernels_of(choose_instruction_set(forced)); }
 
+Streams best_streams() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel") ? Streams::Two : Streams::One;
+#else
+  return Streams::One;
+#endif
+}
+
 }  // namespace llm::cpu

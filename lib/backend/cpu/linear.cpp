@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/cpu/isa.h"
 #include "backend/cpu/quantized_input.h"
 #include "backend/cpu/step.h"
 #include "base/error.h"
@@ -108,7 +109,8 @@ class LinearInstruction final : public Instruction {
                           .layout = &inputs_.layout(p.input),
                           .n_cols = cols,
                           .y = y,
-                          .ldy = p.n};
+                          .ldy = p.n,
+                          .streams = streams_};
     p.linear(args, begin, end, w.scratch);
     for (std::int64_t c = 0; c < cols; ++c) {
       float* part = y + c * p.n + begin;
@@ -119,6 +121,7 @@ class LinearInstruction final : public Instruction {
   }
 
   const Kernels& kernels_;
+  Streams streams_ = best_streams();
   int x_, scratch_;
   std::int64_t k_;
   RowSpace rows_;

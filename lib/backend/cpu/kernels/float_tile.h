@@ -48,12 +48,9 @@ inline constexpr int kTileRows = 2, kTileCols = 3, kAccumulators = 6;
 inline constexpr std::size_t kPanelBytes = std::size_t{256} << 10;
 // Activations that stay in L1 while weights stream through it.
 inline constexpr std::int64_t kColumnInL1 = 8192;
-// How far ahead of the products weights are fetched when they come from memory, and from how many places at once.
-#if defined(LLM_ISA_amx)
-inline constexpr int kAhead = 2 << 10, kStreams = 2;
-#else
-inline constexpr int kAhead = 6 << 10, kStreams = 1;
-#endif
+// How far ahead of the products weights are fetched when they come from memory: from two streams out of the pages that
+// they are in.
+inline std::size_t fetch_ahead(Streams streams) { return streams == Streams::Two ? 2 << 10 : 6 << 10; }
 
 enum class Segment { First, Next };
 enum class Weights { Streamed, Cached };
@@ -233,13 +230,14 @@ void multiply_cols(const LinearArgs& a, const Range& range) {
   for (; row < range.row_end; ++row) multiply_rows<kFrom, W, 1, C>(a, range, row);
 }
 
-/// One column, row by row in each of kStreams equal parts of the rows.
+/// One column, row by row.
 template <Weights kFrom, class W>
-void multiply_streams(const LinearArgs& a, Range range) {
-  static_assert(kStreams < 4);
-  const std::int64_t rows = (range.row_end - range.row_begin) / kStreams;
-  for (std::int64_t i = 0; i < rows; ++i) multiply_rows<kFrom, W, kStreams, 1>(a, range, range.row_begin + i, rows);
-  range.row_begin += kStreams * rows;
+void multiply_column(const LinearArgs& a, Range range) {
+  if (a.streams == Streams::Two) {
+    const std::int64_t half = (range.row_end - range.row_begin) / 2;
+    for (std::int64_t i = 0; i < half; ++i) multiply_rows<kFrom, W, 2, 1>(a, range, range.row_begin + i, half);
+    range.row_begin += 2 * half;
+  }
   multiply_cols<kFrom, W, 1, 1>(a, range);
 }
 
@@ -250,7 +248,7 @@ void multiply_some_cols(const LinearArgs& a, const Range& range) {
   }
   // One column: row by row, since memory is fastest at ascending addresses, unless each row would fetch the column from
   // L2.
-  if (C == 1 && a.k <= kColumnInL1) return multiply_streams<kFrom, W>(a, range);
+  if (C == 1 && a.k <= kColumnInL1) return multiply_column<kFrom, W>(a, range);
   multiply_cols<kFrom, W, kTileRows, C>(a, range);
 }
 
@@ -266,7 +264,8 @@ template <class W>
 void linear(const LinearArgs& a, std::int64_t row_begin, std::int64_t row_end) {
   if (a.n_cols <= 0) return;
   if (a.n_cols <= kTileCols)
-    return multiply_some_cols<Weights::Streamed, W>(a, {row_begin, row_end, 0, a.k, 0, a.n_cols, kAhead});
+    return multiply_some_cols<Weights::Streamed, W>(a,
+                                                    {row_begin, row_end, 0, a.k, 0, a.n_cols, fetch_ahead(a.streams)});
   constexpr int kSegment = Form<W>::kSegment;
   constexpr auto kRows = static_cast<std::int64_t>(kPanelBytes / (kSegment * sizeof(W)));
   Range range;

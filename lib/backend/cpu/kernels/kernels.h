@@ -29,6 +29,10 @@ struct ActLayout {
   std::size_t bytes = 0;  ///< of the whole buffer
 };
 
+/// At how many places weights for few columns are read in turns, each at ascending addresses: what brings more of them
+/// from memory is up to the processor, whatever its instruction set. Not the bits: rows are shared out differently.
+enum class Streams : std::uint8_t { One, Two };
+
 /// One product y[out_row(c)][n] = sum_k w[n][k] * x[act_row(c)][k] for columns c and a range of weight rows n.
 struct LinearArgs {
   const std::byte* w = nullptr;  ///< row 0
@@ -41,6 +45,7 @@ struct LinearArgs {
   const std::int32_t* out_rows = nullptr;  ///< [n_cols] row of y of each column; nullptr: c
   float* y = nullptr;                      ///< [rows][ldy]
   std::int64_t ldy = 0;                    ///< floats between rows of y
+  Streams streams = Streams::One;
 };
 /// Computes weight rows [row_begin, row_end). `scratch` has kScratchBytes, 64-byte aligned, private to the calling
 /// thread.
@@ -139,7 +144,7 @@ const Kernels& kernels_avx2();         ///< AVX2, FMA, F16C
 const Kernels& kernels_avx2vnni();     ///< and AVX-VNNI
 const Kernels& kernels_avx512();       ///< AVX-512 F, BW, DQ, VL, VNNI
 const Kernels& kernels_avx512bf16();   ///< and BF16: as avx512 but for the products of BF16 weights
-const Kernels& kernels_amx();          ///< and AMX's tiles: as avx512bf16 but for products of weights
+const Kernels& kernels_amx();          ///< and AMX's tiles: as avx512bf16 but for quantised weights and those of BF16
 const Kernels& kernels_neon();         ///< Armv8-A's Advanced SIMD
 const Kernels& kernels_neondotprod();  ///< and SDOT: as neon but for what multiplies bytes
 

@@ -473,7 +473,7 @@ constexpr i64 fewest_columns() {
   using Shape = TileShape<T::traits>;
   if (Shape::kFloats) return 33;
   if (!Shape::kWhole) return T::traits.max_abs < 128 ? 12 : 17;
-  return !Shape::kPlanes ? 6 : Shape::kNarrow ? 9 : 11;
+  return !Shape::kPlanes ? 7 : Shape::kNarrow ? 9 : 11;
 }
 
 /// The panels' rows over all of k. False: tiles would not give the right bits, and nothing was written.

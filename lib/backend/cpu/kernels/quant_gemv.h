@@ -15,15 +15,9 @@
 
 namespace llm::cpu::LLM_ISA::quant {
 
-/// How far ahead of the sums weights are fetched, in bytes, and from how many places at once: on cores with tiles two
-/// streams bring more than one, if they are fetched from the page that they are in (docs/performance.md).
-#if defined(LLM_ISA_amx)
-inline constexpr i64 kFetchAhead = 2 << 10;
-inline constexpr int kStreams = 2;
-#else
-inline constexpr i64 kFetchAhead = 14 << 10;
-inline constexpr int kStreams = 1;
-#endif
+/// How far ahead of the sums weights are fetched, in bytes: from two streams out of the pages that they are in.
+LLM_INLINE i64 fetch_ahead(Streams streams) { return streams == Streams::Two ? 2 << 10 : 14 << 10; }
+inline constexpr int kMostStreams = 2;
 
 LLM_INLINE i64 greatest_divisor(i64 a, i64 b) {
   while (b != 0) {
@@ -50,7 +44,7 @@ struct StreamLayout {
         columns((windows + kRepeated) * kWindowBytes),
         terms(up((blocks + kWidth) * 4)),
         terms_bytes(up((blocks + 1) * kWidth * 4) + 64),
-        column_bytes(terms + kStreams * terms_bytes),
+        column_bytes(terms + kMostStreams * terms_bytes),
         copy(columns + column_bytes * nc),
         bytes(copy + up(kStepBytes)) {}
 
@@ -119,10 +113,11 @@ struct StreamPlace {
 /// to arrange them, a third of the bandwidth was lost, so the place in the code is fixed by a dependence on a sum.
 LLM_INLINE void fetch(const u8* p, V& x) { fetch_after(x, p); }
 
-/// The terms of the kWidth blocks at w, stored `terms_at` bytes from where each column begins.
+/// The terms of the kWidth blocks at w, stored `terms_at` bytes from where each column begins; `fetch_ahead` bytes
+/// after them others are asked for.
 template <class T, int nc>
-LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std::byte* scratch, i64 terms_at,
-                            StreamPlace& place) {
+LLM_INLINE void stream_step(const u8* w, i64 fetch_ahead, const StreamLayout<T, nc>& layout, std::byte* scratch,
+                            i64 terms_at, StreamPlace& place) {
   using Layout = StreamLayout<T, nc>;
   V isum[4][nc], msum[4][nc], heads[4];
   const auto act_of = [&](const std::byte* window) LLM_LAMBDA {
@@ -132,7 +127,7 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std:
 #pragma GCC unroll 1
     for (int j = 0; j < 4; ++j) {
       const int first = j * kLanes;  // block of the step
-      const u8* next = w + j * (Layout::kStepBytes / 4) + kFetchAhead;
+      const u8* next = w + j * (Layout::kStepBytes / 4) + fetch_ahead;
       const auto ahead = [&](auto i, auto n, V& x) LLM_LAMBDA {
         constexpr int kLines = (Layout::kStepBytes / 4 + 63) / 64, kFirst = i.value * kLines / n.value;
         repeat<(i.value + 1) * kLines / n.value - kFirst>(
@@ -149,7 +144,7 @@ LLM_INLINE void stream_step(const u8* w, const StreamLayout<T, nc>& layout, std:
         constexpr int kLines = (Layout::kStepBytes + 63) / 64, kPoints = 4 * n.value,
                       kPoint = j.value * n.value + i.value;
         repeat<(kPoint + 1) * kLines / kPoints - kPoint * kLines / kPoints>(
-            [&](auto line) LLM_LAMBDA { fetch(w + kFetchAhead + (kPoint * kLines / kPoints + line.value) * 64, x); });
+            [&](auto line) LLM_LAMBDA { fetch(w + fetch_ahead + (kPoint * kLines / kPoints + line.value) * 64, x); });
       };
       T::template group<nc>(w + kFirst / T::kParts * T::kBytes, kFirst % T::kParts,
                             act_of(scratch + (place.window + j) * Layout::kWindowBytes), ahead, isum[j], msum[j],
@@ -222,30 +217,12 @@ LLM_INLINE void put_rows(const LinearArgs& args, const StreamLayout<T, nc>& layo
   }
 }
 
-/// kStreams times kWidth rows, `distance` rows apart, a step of each in turn.
-template <class T, int nc>
-[[gnu::noinline]] void stream_together(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row, i64 distance,
-                                       const float* const* d_act, std::byte* scratch) {
-  const u8* w = weight_row(args, row);
-  const i64 distance_bytes = distance * static_cast<i64>(args.w_row_bytes);
-  StreamPlace place;
-  for (i64 at = 0; at < kWidth * layout.blocks; at += kWidth, w += layout.kStepBytes) {
-    StreamPlace next;
-#pragma GCC unroll 1
-    for (int i = 0; i < kStreams; ++i) {
-      next = place;
-      stream_step<T, nc>(w + i * distance_bytes, layout, scratch, layout.terms + i * layout.terms_bytes + at * 4, next);
-    }
-    place = next;
-  }
-  for (int i = 0; i < kStreams; ++i) put_rows<T, nc>(args, layout, scratch, i, d_act, row + i * distance, kWidth);
-}
-
-/// Up to kWidth rows.
+/// So many times n_rows rows, at most kWidth, `distance` rows apart, a step of each in turn. Several have kWidth rows.
 template <class T, int nc>
 [[gnu::noinline]] void stream_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row, i64 n_rows,
-                                   const float* const* d_act, std::byte* scratch) {
-  const i64 n_terms = n_rows * layout.blocks;
+                                   int streams, i64 distance, const float* const* d_act, std::byte* scratch) {
+  const i64 n_terms = n_rows * layout.blocks, distance_bytes = distance * static_cast<i64>(args.w_row_bytes);
+  const i64 ahead = fetch_ahead(args.streams);
   const u8* w = weight_row(args, row);
   StreamPlace place;
   for (i64 at = 0; at < n_terms; at += kWidth, w += layout.kStepBytes) {
@@ -255,9 +232,15 @@ template <class T, int nc>
       __builtin_memcpy(copy, w, static_cast<std::size_t>((n_terms - at) * T::kBytes / T::kParts));
       w = copy;
     }
-    stream_step<T, nc>(w, layout, scratch, layout.terms + at * 4, place);
+    const StreamPlace here = place;
+#pragma GCC unroll 1
+    for (int i = 0; i < streams; ++i) {
+      place = here;
+      stream_step<T, nc>(w + i * distance_bytes, ahead, layout, scratch, layout.terms + i * layout.terms_bytes + at * 4,
+                         place);
+    }
   }
-  put_rows<T, nc>(args, layout, scratch, 0, d_act, row, n_rows);
+  for (int i = 0; i < streams; ++i) put_rows<T, nc>(args, layout, scratch, i, d_act, row + i * distance, n_rows);
 }
 
 /// All nc columns over all rows of the range.
@@ -271,14 +254,14 @@ void stream_columns(const LinearArgs& args, const StreamLayout<T, nc>& layout, i
     d_act[c] = col.scales;
   }
   i64 row = row_begin;
-  if constexpr (kStreams > 1) {
-    const i64 distance = (row_end - row_begin) / (kStreams * kWidth) * kWidth;
-    for (i64 i = 0; i < distance; i += kWidth)
-      stream_together<T, nc>(args, layout, row_begin + i, distance, d_act, scratch);
-    row += kStreams * distance;
+  if (args.streams == Streams::Two) {
+    const i64 half = (row_end - row_begin) / (2 * kWidth) * kWidth;
+    for (i64 i = 0; i < half; i += kWidth)
+      stream_rows<T, nc>(args, layout, row_begin + i, kWidth, 2, half, d_act, scratch);
+    row += 2 * half;
   }
   for (; row < row_end; row += kWidth)
-    stream_rows<T, nc>(args, layout, row, row_end - row < kWidth ? row_end - row : kWidth, d_act, scratch);
+    stream_rows<T, nc>(args, layout, row, row_end - row < kWidth ? row_end - row : kWidth, 1, 0, d_act, scratch);
 }
 
 /// Whether the range can be streamed: rows without gaps and short enough for the scratch.
@@ -294,13 +277,9 @@ template <class Stream>
 inline constexpr int kStreamColumns = Stream::kBlock == 256  ? (kGroupsInLoop<Stream> ? 4 : 6)
                                       : Stream::kBlock == 32 ? (kSums32 ? 3 : 4)
                                                              : 1;
-/// A stream of more columns than kLongStreamColumns pays as long as their activations stay in the first cache.
+/// Streams of more columns than long_stream_columns() pay as long as their activations stay in the first cache.
 inline constexpr i64 kStreamWindowBytes = 36 << 10;
-#if defined(LLM_ISA_amx)
-inline constexpr int kLongStreamColumns = 4;
-#else
-inline constexpr int kLongStreamColumns = 2;
-#endif
+LLM_INLINE int long_stream_columns(Streams streams) { return streams == Streams::Two ? 4 : 2; }
 
 /// The columns as a stream, unless there are more than nc or a panel is the better way.
 template <class Stream, int nc>
@@ -309,7 +288,7 @@ bool stream(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scrat
     if (args.n_cols < nc) return stream<Stream, nc - 1>(args, row_begin, row_end, scratch);
   const StreamLayout<Stream, nc> layout(args.k);
   if (args.n_cols != nc || !can_stream(args, layout)) return false;
-  if (nc > kLongStreamColumns && layout.windows * layout.kWindowBytes > kStreamWindowBytes) return false;
+  if (nc > long_stream_columns(args.streams) && layout.windows * layout.kWindowBytes > kStreamWindowBytes) return false;
   stream_columns<Stream, nc>(args, layout, row_begin, row_end, scratch);
   return true;
 }

@@ -178,12 +178,7 @@ LLM_INLINE F halves_repeated(const u8* w) {
   }
 }
 
-/// Asks for the cache line at p after x is computed. Cores with tiles want it in the second cache
-/// (docs/performance.md).
-#if defined(LLM_ISA_amx)
-LLM_INLINE void fetch_after(V& x, const u8* p) { __asm__ volatile("prefetcht1 %1" : "+v"(x) : "m"(*p)); }
-#else
+/// Asks for the cache line at p after x is computed.
 LLM_INLINE void fetch_after(V& x, const u8* p) { __asm__ volatile("prefetcht0 %1" : "+v"(x) : "m"(*p)); }
-#endif
 
 }  // namespace llm::cpu::LLM_ISA::quant

@@ -24,8 +24,6 @@ const Kernels& kernels_amx() {
 #define LLM_SET_LINEAR(name, type) k.linear[static_cast<int>(DType::type)] = LLM_ISA::linear_##name;
     LLM_QUANT_TYPES(LLM_SET_LINEAR)
 #undef LLM_SET_LINEAR
-    k.linear[static_cast<int>(DType::F32)] = LLM_ISA::linear_f32;
-    k.linear[static_cast<int>(DType::F16)] = LLM_ISA::linear_f16;
     k.linear[static_cast<int>(DType::BF16)] = LLM_ISA::linear_bf16;
     k.quantize_rows[static_cast<int>(ActFormat::BF16)] = LLM_ISA::round_rows_bf16;
     return k;
