@@ -50,7 +50,7 @@ inline constexpr std::size_t kPanelBytes = std::size_t{256} << 10;
 inline constexpr std::int64_t kColumnInL1 = 8192;
 // How far ahead of the products weights are fetched when they come from memory: from two streams out of the pages that
 // they are in.
-inline std::size_t fetch_ahead(Streams streams) { return streams == Streams::Two ? 2 << 10 : 6 << 10; }
+inline std::size_t fetch_distance(Streams streams) { return streams == Streams::Two ? 2 << 10 : 6 << 10; }
 
 enum class Segment { First, Next };
 enum class Weights { Streamed, Cached };
@@ -264,8 +264,8 @@ template <class W>
 void linear(const LinearArgs& a, std::int64_t row_begin, std::int64_t row_end) {
   if (a.n_cols <= 0) return;
   if (a.n_cols <= kTileCols)
-    return multiply_some_cols<Weights::Streamed, W>(a,
-                                                    {row_begin, row_end, 0, a.k, 0, a.n_cols, fetch_ahead(a.streams)});
+    return multiply_some_cols<Weights::Streamed, W>(
+        a, {row_begin, row_end, 0, a.k, 0, a.n_cols, fetch_distance(a.streams)});
   constexpr int kSegment = Form<W>::kSegment;
   constexpr auto kRows = static_cast<std::int64_t>(kPanelBytes / (kSegment * sizeof(W)));
   Range range;

@@ -16,7 +16,7 @@
 namespace llm::cpu::LLM_ISA::quant {
 
 /// How far ahead of the sums weights are fetched, in bytes: from two streams out of the pages that they are in.
-LLM_INLINE i64 fetch_ahead(Streams streams) { return streams == Streams::Two ? 2 << 10 : 14 << 10; }
+LLM_INLINE i64 fetch_distance(Streams streams) { return streams == Streams::Two ? 2 << 10 : 14 << 10; }
 inline constexpr int kMostStreams = 2;
 
 LLM_INLINE i64 greatest_divisor(i64 a, i64 b) {
@@ -222,7 +222,7 @@ template <class T, int nc>
 [[gnu::noinline]] void stream_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row, i64 n_rows,
                                    int streams, i64 distance, const float* const* d_act, std::byte* scratch) {
   const i64 n_terms = n_rows * layout.blocks, distance_bytes = distance * static_cast<i64>(args.w_row_bytes);
-  const i64 ahead = fetch_ahead(args.streams);
+  const i64 ahead = fetch_distance(args.streams);
   const u8* w = weight_row(args, row);
   StreamPlace place;
   for (i64 at = 0; at < n_terms; at += kWidth, w += layout.kStepBytes) {
