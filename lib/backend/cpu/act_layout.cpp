@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
-/// An odd number of `units`: a tile reads the same k of several rows, which then fall into different sets of a cache,
+/// An odd number of units: a tile reads the same k of several rows, which then fall into different sets of a cache,
 /// however far apart.
 constexpr std::size_t odd_pitch(std::size_t bytes, std::size_t unit) { return ((bytes + unit - 1) / unit | 1) * unit; }
 
