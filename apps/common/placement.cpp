@@ -53,7 +53,10 @@ void refuse_contradictions(const Placement& p) {
 /// What of the model runs on which GPUs.
 PlacementOptions on_gpus(const Placement& p, const GpuReport& report) {
   const bool all = p.gpu_layers == Placement::kAuto && !p.backend.empty();  // who names it wants it
-  PlacementOptions o{.layers = all ? Placement::kAll : p.gpu_layers, .host_experts = p.cpu_experts, .room = p.room};
+  PlacementOptions o{.layers = all ? Placement::kAll : p.gpu_layers,
+                     .host_experts = p.cpu_experts,
+                     .room = p.room,
+                     .streams = p.streams};
   std::vector<int> usable;
   for (std::size_t i = 0; i < report.gpus.size(); ++i) {
     if (report.gpus[i].why_not.empty()) usable.push_back(static_cast<int>(i));
@@ -140,6 +143,13 @@ void add_placement_options(Command& cli, Placement& p) {
   cli.add_flag_callback(
       "--no-kv-offload", [&p] { p.host_option = "--no-kv-offload"; },
       "keys and values stay in the host's memory; so does the model then, as -ngl 0");
+  cli.add_flag_callback(
+      "--no-op-offload", [&p] { p.streams = false; },
+      "what the CPU computes of generated tokens it computes of long prompts, too");
+  cli.add_flag_callback(
+      "--op-offload", [&p] { p.streams = true; },
+      "for long prompts, weights of the CPU's layers and experts are brought to the GPU, which computes with them (the "
+      "default)");
   cli.add_flag_callback(
          "--list-devices", [] { throw TextAsked{list_of_devices()}; }, "print the GPUs, or why there is none")
       ->trigger_on_parse();

@@ -21,12 +21,13 @@ struct Placement {
   std::string host_option = {};         ///< one that wants all in the host's memory, "--device none"; empty: none
   PlacementOptions::Room room = {};     ///< what the program will run
   DeviceWish gpus = {};                 ///< which of several
+  bool streams = true;                  ///< long prompts bring the CPU's weights to the GPU
 };
 
 /// "NVIDIA H200, compute capability 9.0"
 std::string gpu_text(const Gpu&);
 
-/// -ngl, -cmoe, -ncmoe, --device, -sm, -ts, -mg, --no-kv-offload, --list-devices, --backend.
+/// -ngl, -cmoe, -ncmoe, --device, -sm, -ts, -mg, --no-kv-offload, --op-offload, --list-devices, --backend.
 void add_placement_options(Command&, Placement&);
 
 /// "5", "auto" or "all". Throws ErrorKind::Usage.

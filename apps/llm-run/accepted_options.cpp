@@ -17,7 +17,6 @@ constexpr AcceptedFlag kFlags[] = {
     {"--cont-batching", "rows of a batch always join and leave at any step"},
     {"--no-repack", "weights always stay as they are in the file"},
     {"--kv-offload", "keys and values are where the model runs"},
-    {"--no-op-offload", "what the CPU computes for a step it computes for prompts, too"},
     {"--swa-full", "the cache keeps all positions of all layers"},
     {"--no-host", "no weights stay in page-locked memory"},
 };

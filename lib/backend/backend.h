@@ -58,8 +58,9 @@ struct Support {
 };
 
 enum class Layout : std::uint8_t {
-  File,    ///< the mapped bytes of the file
-  Device,  ///< the backend's own, made when weights are loaded
+  File,      ///< the mapped bytes of the file
+  Device,    ///< the backend's own, made when weights are loaded
+  Streamed,  ///< the mapped bytes, from which each step that reads them makes the backend's own
 };
 
 /// How a model's graphs use one weight.
@@ -207,6 +208,11 @@ class Backend {
   /// Whether steps may draw. Then a step may be submitted before the one before it was waited for, which it may take
   /// tokens from: two at once, waited for in their order.
   virtual bool draws() const { return false; }
+  /// From so many tokens of a bucket on it pays to bring weights here for a step that the host keeps, all experts of a
+  /// layer if the model has some; 0: it never does.
+  virtual int streams_from(bool /*experts*/) const { return 0; }
+  /// Until something is submitted again, threads need not be ready for it: another device wants the processors.
+  virtual void rest() {}
   /// Tokens of the largest step that pays.
   virtual int most_step_tokens() const { return 512; }
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;

@@ -51,7 +51,10 @@ std::uint64_t Graph::hash() const {
   h.add(bucket_);
   for (const Node& n : nodes_) {
     add_op(h, n);
-    for (std::uint32_t v : n.in) h.add(values_[v].name), h.add(values_[v].type);
+    for (std::uint32_t v : n.in) {
+      h.add(values_[v].name), h.add(values_[v].type);
+      if (values_[v].streamed) h.add("streamed");
+    }
     for (std::uint32_t v : n.out) h.add(values_[v].name), h.add(values_[v].type);
   }
   for (std::uint32_t v : outputs_) h.add(values_[v].name);

@@ -50,6 +50,7 @@ struct ValueInfo {
   RowSpace rows = RowSpace::None;
   StepInput input = StepInput::None;  ///< Input only; None is a value handed over by another segment
   CacheType cache = {};               ///< State only
+  bool streamed = false;              ///< Weight only: each step brings it to the device, which does not keep it
 };
 
 struct Node {

@@ -9,10 +9,18 @@
 namespace llm {
 namespace {
 
+/// From the split into heads to attention: of Role::Attention alone, experts' results have three dimensions, too.
+bool is_of_heads(const Graph& g, const Node& n) {
+  return n.role == Role::Attention && std::all_of(n.out.begin(), n.out.end(), [&](std::uint32_t v) {
+           return g.info(v).kind == ValueKind::State || g.info(v).type.shape.n_dims() == 3;
+         });
+}
+
 bool matches(const PlacementRule& rule, const Graph& g, const Node& n) {
   if (rule.first_layer && n.layer < *rule.first_layer) return false;
   if (rule.last_layer && n.layer > *rule.last_layer) return false;
   if (rule.role && n.role != *rule.role) return false;
+  if (rule.only_heads && !is_of_heads(g, n)) return false;
   if (rule.tensor_pattern.empty()) return true;
   return std::any_of(n.in.begin(), n.in.end(), [&](std::uint32_t v) {
     return g.info(v).kind == ValueKind::Weight && fnmatch(rule.tensor_pattern.c_str(), g.info(v).name.c_str(), 0) == 0;

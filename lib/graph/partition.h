@@ -14,8 +14,18 @@ namespace llm {
 struct PlacementRule {
   std::optional<int> first_layer, last_layer;  ///< inclusive
   std::optional<Role> role;
+  bool only_heads = false;     ///< only nodes whose results are rows of single heads, or a cache
   std::string tensor_pattern;  ///< shell pattern over the names of the node's weights; empty matches all
   int backend = 0;             ///< index in the caller's list of backends
+};
+
+/// Long steps may be cut in another way: a device then computes with weights that it does not keep.
+struct StepRules {
+  std::vector<PlacementRule> rules;
+  int streamed_from = 0;                      ///< least tokens of a long step's bucket; 0: none is long
+  std::vector<PlacementRule> streaming = {};  ///< of long steps
+
+  bool streams(const Bucket& b) const { return streamed_from > 0 && b.tokens >= streamed_from; }
 };
 
 /// A run of nodes for one backend as a graph of its own: values of other segments are its inputs, values that others

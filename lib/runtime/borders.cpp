@@ -80,13 +80,17 @@ void Borders::plan(int memory, std::span<const Segment> segments, const Graph& w
 
 Borders::Place Borders::place(const std::string& value) const { return places_.at(value); }
 
-std::map<int, std::uint64_t> border_bytes(std::span<const Graph> largest, std::span<const PlacementRule> rules,
+std::map<int, std::uint64_t> border_bytes(std::span<const Graph> largest, const StepRules& rules,
                                           std::span<const std::unique_ptr<Backend>> devices) {
   std::map<int, std::uint64_t> all;
-  for (const Graph& graph : largest) {
-    const std::vector<Segment> segments = partition(graph, rules);
+  const auto add = [&](const Graph& graph, std::span<const PlacementRule> cut) {
+    const std::vector<Segment> segments = partition(graph, cut);
     const Borders borders(segments, graph, devices);
     for (const auto& [memory, bytes] : borders.bytes()) all[memory] = std::max(all[memory], bytes);
+  };
+  for (const Graph& graph : largest) {
+    add(graph, rules.rules);
+    if (rules.streams(graph.bucket())) add(graph, rules.streaming);
   }
   for (auto& [memory, bytes] : all) bytes += bytes / 8;  // a best fit may pack a smaller bucket's values less well
   return all;

@@ -45,7 +45,7 @@ class Borders {
 bool is_handed_over(const ValueInfo&);
 
 /// What every bucket up to these takes, by memory.
-std::map<int, std::uint64_t> border_bytes(std::span<const Graph> largest, std::span<const PlacementRule> rules,
+std::map<int, std::uint64_t> border_bytes(std::span<const Graph> largest, const StepRules& rules,
                                           std::span<const std::unique_ptr<Backend>> devices);
 
 }  // namespace llm

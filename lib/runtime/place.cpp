@@ -35,6 +35,18 @@ void leave_out_unused(Devices& devices, std::vector<int>& layers) {
   }
 }
 
+/// From how many tokens on the host's weights are brought to devices; 0 where they are not to be, or a device cannot
+/// compute with them.
+int streamed_from(const Devices& devices, const PlaceRequest& r) {
+  const Backend& device = *devices.front();
+  const int tokens = r.wish.streams ? device.streams_from(r.layers.experts) : 0;
+  if (tokens == 0) return 0;
+  const Graph graph = r.graph({.tokens = tokens, .sequences = 1, .outputs = 1});
+  const auto nodes = graph.nodes();
+  const bool all = std::all_of(nodes.begin(), nodes.end(), [&](const Node& n) { return device.supports(graph, n).ok; });
+  return all ? tokens : 0;
+}
+
 [[noreturn]] void refuse_any_part(const std::vector<MemoryShare>& memories, ModelLayers layers) {
   std::string where, free;
   for (const MemoryShare& m : memories) {
@@ -45,17 +57,23 @@ void leave_out_unused(Devices& devices, std::vector<int>& layers) {
                                      " layers fits with its cache into " + where + ": " + free + " available");
 }
 
-/// Of the preferred device alone if that is enough, else of all; adds these.
-std::vector<int> choose_layers(Devices& devices, const PlaceRequest& r) {
+bool is_nothing(const std::vector<int>& layers) {
+  return std::all_of(layers.begin(), layers.end(), [](int n) { return n == 0; });
+}
+
+/// Of the preferred device alone if that is enough, else of all; adds these. Weights are brought to devices only where
+/// there is room for them.
+LayerPlan make_plan(Devices& devices, const PlaceRequest& r) {
   const Graph largest = r.graph(largest_bucket(*devices.front(), {.sequences = r.wish.room.sequences}));
+  LayerPlan plan{.layers = {}, .host_experts = r.wish.host_experts, .streamed_from = streamed_from(devices, r)};
   const Fits fit = [&](const std::vector<int>& layers) {
-    return fits({layers, r.wish.host_experts}, r.layers, r.wish.room, devices, largest, r.context);
+    return fits({layers, plan.host_experts, plan.streamed_from}, r.layers, r.wish.room, devices, largest, r.context);
   };
   const int all = r.layers.count + 1;
+  const bool fitting = r.wish.layers == PlacementOptions::kFitting;
   if (r.wish.devices.size() > 1) {
-    const bool fitting = r.wish.layers == PlacementOptions::kFitting;
-    const std::vector<int> alone{fitting ? all : std::min(r.wish.layers, all)};
-    if (r.wish.split == PlacementOptions::Split::WhereNeeded && fit(alone)) return alone;
+    plan.layers = {fitting ? all : std::min(r.wish.layers, all)};
+    if (r.wish.split == PlacementOptions::Split::WhereNeeded && fit(plan.layers)) return plan;
     add_others(devices, r);
   }
   std::vector<double> free;
@@ -64,10 +82,14 @@ std::vector<int> choose_layers(Devices& devices, const PlaceRequest& r) {
     memories.push_back(memory_of(*devices[d]));
     free.push_back(static_cast<double>(memories.back().available));
   }
-  std::vector<int> layers = plan_layers(r.wish, all, free, fit);
-  if (std::all_of(layers.begin(), layers.end(), [](int n) { return n == 0; })) refuse_any_part(memories, r.layers);
-  leave_out_unused(devices, layers);
-  return layers;
+  plan.layers = plan_layers(r.wish, all, free, fit);
+  if (plan.streamed_from > 0 && (is_nothing(plan.layers) || !fit(plan.layers))) {
+    plan.streamed_from = 0;
+    plan.layers = plan_layers(r.wish, all, free, fit);
+  }
+  if (is_nothing(plan.layers)) refuse_any_part(memories, r.layers);
+  leave_out_unused(devices, plan.layers);
+  return plan;
 }
 
 }  // namespace
@@ -76,8 +98,9 @@ Placed place(std::unique_ptr<Backend> preferred, const PlaceRequest& r) {
   Devices devices;
   devices.push_back(std::move(preferred));
   devices.push_back(r.make_host());
-  const LayerPlan plan{choose_layers(devices, r), r.wish.host_experts};
+  LayerPlan plan = make_plan(devices, r);
   const bool with_host = has_host_part(plan, r.layers);
+  if (!with_host) plan.streamed_from = 0;
   const Graph graph = r.graph(Bucket{});
   std::vector<std::string> labels;
   for (std::size_t d = 0; d < plan.layers.size(); ++d) labels.push_back(memory_of(*devices[d]).name);

@@ -76,20 +76,26 @@ class PlacedExecutable final : public Executable {
         if (is_handed_over(v)) piece.in.push_back(place(v, borders, workspace));
       }
       for (const std::uint32_t id : s.graph.outputs()) piece.out.push_back(place(s.graph.info(id), borders, workspace));
+      piece.brings =
+          std::any_of(s.graph.values().begin(), s.graph.values().end(), [](const ValueInfo& v) { return v.streamed; });
       pieces_.push_back(std::move(piece));
     }
   }
 
   const std::vector<Segment>& segments() const { return segments_; }
-  void set_program(std::size_t segment, std::unique_ptr<Executable> program, std::string device) {
+  void set_program(std::size_t segment, std::unique_ptr<Executable> program, Backend& device, std::string label) {
     pieces_[segment].program = std::move(program);
-    pieces_[segment].device = std::move(device);
+    pieces_[segment].device = &device;
+    pieces_[segment].label = std::move(label);
   }
 
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     check(in.empty(), "a whole graph has no inputs but the step's");
     for (Piece& piece : pieces_) {
-      if (&piece != &pieces_.front()) wait_for_last();
+      if (Piece* const before = last_; before != nullptr) {
+        wait_for_last();
+        if (piece.brings && before->device != piece.device) before->device->rest();
+      }
       for (auto* list : {&piece.in, &piece.out}) {
         for (Place& place : *list) {
           if (place.is_callers) bind_callers(place.binding, out);
@@ -117,7 +123,9 @@ class PlacedExecutable final : public Executable {
   };
   struct Piece {
     std::unique_ptr<Executable> program;
-    std::string device;
+    Backend* device = nullptr;
+    std::string label;    ///< of the device
+    bool brings = false;  ///< weights to the device
     std::vector<Place> in, out;
   };
 
@@ -154,7 +162,7 @@ class PlacedExecutable final : public Executable {
 std::string PlacedExecutable::describe() const {
   std::vector<std::pair<std::string, std::vector<std::size_t>>> kinds;  // in the order of their first appearance
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    std::string text = " on " + pieces_[i].device + ":\n" + pieces_[i].program->describe();
+    std::string text = " on " + pieces_[i].label + ":\n" + pieces_[i].program->describe();
     if (!text.ends_with('\n')) text += '\n';
     const auto same = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == text; });
     if (same == kinds.end()) {
@@ -171,30 +179,52 @@ std::string PlacedExecutable::describe() const {
   return all;
 }
 
-/// The segments of each device.
-std::vector<std::vector<Graph>> by_device(std::size_t n_devices, std::span<const PlacementRule> rules,
+/// A graph as long steps are cut, whatever its bucket. What a device keeps for other steps it need not bring, and it
+/// keeps what is small: routers, and all but matrices.
+std::vector<Segment> streaming_segments(const Graph& graph, const StepRules& rules) {
+  std::map<int, std::set<std::string>> kept;
+  for (const Segment& s : partition(graph, rules.rules)) {
+    for (const ValueInfo& v : s.graph.values()) {
+      if (v.kind == ValueKind::Weight) kept[s.backend].insert(v.name);
+    }
+  }
+  std::vector<Segment> segments = partition(graph, rules.streaming);
+  for (Segment& s : segments) {
+    for (const Node& node : s.graph.nodes()) {
+      if (node.role == Role::Router) continue;
+      for (const ProductOperands& p : product_operands(node.op)) {
+        ValueInfo& w = s.graph.mutable_values()[node.in[p.weight]];
+        w.streamed = !kept[s.backend].contains(w.name);
+      }
+    }
+  }
+  return segments;
+}
+
+std::vector<Segment> segments_of(const Graph& graph, const StepRules& rules) {
+  return rules.streams(graph.bucket()) ? streaming_segments(graph, rules) : partition(graph, rules.rules);
+}
+
+/// The segments of each device, of short and of long steps.
+std::vector<std::vector<Graph>> by_device(std::size_t n_devices, const StepRules& rules,
                                           std::span<const Graph> graphs) {
   std::vector<std::vector<Graph>> parts(n_devices);
+  const auto add = [&](std::vector<Segment> segments) {
+    for (Segment& s : segments) parts[static_cast<std::size_t>(s.backend)].push_back(std::move(s.graph));
+  };
   for (const Graph& graph : graphs) {
-    for (Segment& s : partition(graph, rules)) parts[static_cast<std::size_t>(s.backend)].push_back(std::move(s.graph));
+    add(partition(graph, rules.rules));
+    if (rules.streams(graph.bucket())) add(streaming_segments(graph, rules));
   }
   return parts;
 }
 
 class PlacedBackend final : public Backend {
  public:
-  PlacedBackend(std::vector<std::unique_ptr<Backend>> devices, std::vector<PlacementRule> rules, const Graph& model,
-                std::string name)
+  PlacedBackend(std::vector<std::unique_ptr<Backend>> devices, StepRules rules, const Graph& model, std::string name)
       : devices_(std::move(devices)), rules_(std::move(rules)), name_(std::move(name)), contents_(devices_.size()) {
-    const auto parts = by_device(devices_.size(), rules_, {&model, 1});
-    for (std::size_t d = 0; d < parts.size(); ++d) {
-      for (const Graph& part : parts[d]) {
-        for (const ValueInfo& v : part.values()) {
-          if (v.kind == ValueKind::Weight) contents_[d].weights.insert(v.name);
-          if (v.kind == ValueKind::State) contents_[d].layers.insert(v.cache.layer);
-        }
-      }
-    }
+    add_contents(partition(model, rules_.rules));
+    if (rules_.streamed_from > 0) add_contents(streaming_segments(model, rules_));
   }
 
   std::string_view name() const override { return name_; }
@@ -209,7 +239,7 @@ class PlacedBackend final : public Backend {
   Graph legalize(const Graph& g) const override {
     Graph legal = g;
     std::size_t next = 0;
-    for (const Segment& s : partition(g, rules_)) {
+    for (const Segment& s : segments_of(g, rules_)) {
       const Graph part = device(s).legalize(s.graph);
       for (const Node& node : part.nodes()) legal.mutable_nodes()[next++].op = node.op;
     }
@@ -242,8 +272,10 @@ class PlacedBackend final : public Backend {
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       std::vector<WeightPlan> own;
       for (const WeightPlan& plan : plans) {
-        if (!contents_[d].weights.contains(plan.name)) continue;
-        own.push_back({plan.name, plan.type, devices_[d]->choose_layout({plan.name, plan.type})});
+        if (contents_[d].weights.contains(plan.name))
+          own.push_back({plan.name, plan.type, devices_[d]->choose_layout({plan.name, plan.type})});
+        else if (contents_[d].streamed.contains(plan.name))
+          own.push_back({plan.name, plan.type, Layout::Streamed});
       }
       weights->parts.push_back(devices_[d]->load(source, own));
     }
@@ -284,20 +316,31 @@ class PlacedBackend final : public Backend {
     const auto& w = dynamic_cast<const PlacedWeights&>(weights);
     const auto& s = dynamic_cast<PlacedStates&>(states);
     const auto& m = dynamic_cast<PlacedWorkspace&>(workspace);
-    auto program = std::make_unique<PlacedExecutable>(partition(g, rules_), g, m, devices_);
+    auto program = std::make_unique<PlacedExecutable>(segments_of(g, rules_), g, m, devices_);
     for (std::size_t i = 0; i < program->segments().size(); ++i) {
       const Segment& segment = program->segments()[i];
       const auto d = static_cast<std::size_t>(segment.backend);
-      program->set_program(i, devices_[d]->compile(segment.graph, *w.parts[d], *s.parts[d], *m.parts[d]), label(d));
+      program->set_program(i, devices_[d]->compile(segment.graph, *w.parts[d], *s.parts[d], *m.parts[d]), *devices_[d],
+                           label(d));
     }
     return program;
   }
 
  private:
   struct Contents {
-    std::set<std::string> weights;
+    std::set<std::string> weights, streamed;
     std::set<int> layers;  ///< that keep keys and values there
   };
+
+  void add_contents(std::span<const Segment> segments) {
+    for (const Segment& s : segments) {
+      Contents& there = contents_[static_cast<std::size_t>(s.backend)];
+      for (const ValueInfo& v : s.graph.values()) {
+        if (v.kind == ValueKind::Weight) (v.streamed ? there.streamed : there.weights).insert(v.name);
+        if (v.kind == ValueKind::State) there.layers.insert(v.cache.layer);
+      }
+    }
+  }
 
   /// Of several of one kind by their memories.
   std::string label(std::size_t d) const {
@@ -307,12 +350,13 @@ class PlacedBackend final : public Backend {
     return alike > 1 ? devices_[d]->memory({}).front().name : std::string(kind);
   }
   const Backend& device_of(const Graph& g, const Node& n) const {
-    return *devices_[static_cast<std::size_t>(backend_of(g, n, rules_))];
+    const auto& rules = rules_.streams(g.bucket()) ? rules_.streaming : rules_.rules;
+    return *devices_[static_cast<std::size_t>(backend_of(g, n, rules))];
   }
   const Backend& device(const Segment& s) const { return *devices_[static_cast<std::size_t>(s.backend)]; }
 
   std::vector<std::unique_ptr<Backend>> devices_;
-  std::vector<PlacementRule> rules_;
+  StepRules rules_;
   std::string name_;
   std::vector<Contents> contents_;  ///< per device
 };
@@ -330,8 +374,8 @@ void merge(std::vector<MemoryShare>& all, MemoryShare&& share) {
 
 }  // namespace
 
-std::vector<MemoryShare> placed_memory(std::span<const std::unique_ptr<Backend>> devices,
-                                       std::span<const PlacementRule> rules, std::span<const Graph> largest) {
+std::vector<MemoryShare> placed_memory(std::span<const std::unique_ptr<Backend>> devices, const StepRules& rules,
+                                       std::span<const Graph> largest) {
   const auto parts = by_device(devices.size(), rules, largest);
   std::vector<MemoryShare> all;
   std::vector<std::string> names;  // of each device's own memory
@@ -350,8 +394,8 @@ std::vector<MemoryShare> placed_memory(std::span<const std::unique_ptr<Backend>>
   return all;
 }
 
-std::unique_ptr<Backend> make_placed_backend(std::vector<std::unique_ptr<Backend>> devices,
-                                             std::vector<PlacementRule> rules, const Graph& model, std::string name) {
+std::unique_ptr<Backend> make_placed_backend(std::vector<std::unique_ptr<Backend>> devices, StepRules rules,
+                                             const Graph& model, std::string name) {
   check(!devices.empty(), "a model is placed on something");
   return std::make_unique<PlacedBackend>(std::move(devices), std::move(rules), model, std::move(name));
 }

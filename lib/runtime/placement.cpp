@@ -29,6 +29,13 @@ PlacementRule rule(int backend) {
   return {.first_layer = {}, .last_layer = {}, .role = {}, .tensor_pattern = {}, .backend = backend};
 }
 
+PlacementRule layers_rule(int first, int last, int backend) {
+  PlacementRule r = rule(backend);
+  r.first_layer = first;
+  r.last_layer = last;
+  return r;
+}
+
 std::string layers_text(int first, int last) {
   return first == last ? "layer " + std::to_string(first)
                        : "layers " + std::to_string(first) + "-" + std::to_string(last);
@@ -76,32 +83,35 @@ bool has_host_part(const LayerPlan& p, ModelLayers m) {
   return !is_whole(p, m) || experts_end(p, m) > first_layer(p, m);
 }
 
-std::vector<PlacementRule> placement_rules(const LayerPlan& p, ModelLayers m) {
+StepRules placement_rules(const LayerPlan& p, ModelLayers m) {
   const int host = static_cast<int>(p.layers.size());
+  const int device = static_cast<int>(first_used(p.layers)), first = first_layer(p, m);
   // What is outside the layers has the number -1: the embedding and the angles stay where the first layer is.
-  std::vector<PlacementRule> rules{rule(is_whole(p, m) ? static_cast<int>(first_used(p.layers)) : host)};
+  std::vector<PlacementRule> rules{rule(is_whole(p, m) ? device : host)}, streaming = rules;
+  if (const int last = std::min(first, m.count) - 1; last >= 0) {
+    streaming.push_back(layers_rule(0, last, device));
+    streaming.push_back(layers_rule(0, last, host));
+    streaming.back().only_heads = true;
+  }
+  const auto add = [&](const PlacementRule& r) {
+    rules.push_back(r);
+    streaming.push_back(r);
+  };
   for (std::size_t d = 0; d < p.layers.size(); ++d) {
-    const int first = first_layer(p, m, d), last = std::min(first + p.layers[d], m.count) - 1;
-    if (last < first) continue;
-    PlacementRule own = rule(static_cast<int>(d));
-    own.first_layer = first;
-    own.last_layer = last;
-    rules.push_back(own);
+    const int begin = first_layer(p, m, d), last = std::min(begin + p.layers[d], m.count) - 1;
+    if (last >= begin) add(layers_rule(begin, last, static_cast<int>(d)));
   }
   if (const auto last = std::find_if(p.layers.rbegin(), p.layers.rend(), [](int n) { return n > 0; });
       last != p.layers.rend()) {
     PlacementRule head = rule(static_cast<int>(p.layers.rend() - last) - 1);
     head.role = Role::Head;
-    rules.push_back(head);
+    add(head);
   }
   if (const int end = experts_end(p, m); end > 0) {
-    PlacementRule experts = rule(host);
-    experts.first_layer = 0;
-    experts.last_layer = end - 1;
-    experts.role = Role::Experts;
-    rules.push_back(experts);
+    rules.push_back(layers_rule(0, end - 1, host));
+    rules.back().role = Role::Experts;
   }
-  return rules;
+  return {.rules = std::move(rules), .streamed_from = p.streamed_from, .streaming = std::move(streaming)};
 }
 
 std::string placement_name(const LayerPlan& p, ModelLayers m, std::string_view device, std::string_view host) {
@@ -185,7 +195,10 @@ std::string placement_text(const LayerPlan& p, ModelLayers m, std::span<const st
     if (to > from) text += " without the experts of " + layers_text(from, to - 1);
     text += ", " + weights_in(devices[d]);
   }
-  return has_host_part(p, m) ? text + "; " + memories.back().name + ": the rest" : text;
+  if (!has_host_part(p, m)) return text;
+  const std::string to = devices.size() > 1 ? "the GPUs" : devices.front() == "GPU" ? "the GPU" : devices.front();
+  return text + "; " + memories.back().name + ": the rest" +
+         (p.streamed_from > 0 ? ", whose weights long prompts bring to " + to : "");
 }
 
 }  // namespace llm

@@ -39,6 +39,8 @@ struct PlacementOptions {
   } split = Split::WhereNeeded;
   /// Of `devices` in the layers; nothing: by what is free.
   std::vector<double> shares = {};
+  /// Whether devices compute with the host's weights where steps are long enough to bring them.
+  bool streams = true;
 };
 
 /// Layers of a model, and whether they have experts.
@@ -52,13 +54,16 @@ struct ModelLayers {
 struct LayerPlan {
   std::vector<int> layers;
   int host_experts = 0;
+  /// In steps of so many tokens or more only the embedding and attention over its caches is the host's: of its layers
+  /// the first device computes the rest, of a device's own the experts as well. 0: never.
+  int streamed_from = 0;
 };
 
 /// Whether the host computes anything.
 bool has_host_part(const LayerPlan&, ModelLayers);
 
 /// For the plan's devices, behind which comes the host.
-std::vector<PlacementRule> placement_rules(const LayerPlan&, ModelLayers);
+StepRules placement_rules(const LayerPlan&, ModelLayers);
 /// "cuda and cpu, cuda from layer 12, cpu the experts of layers 0-3": no two placements of a model have the same.
 std::string placement_name(const LayerPlan&, ModelLayers, std::string_view device, std::string_view host);
 

@@ -204,7 +204,7 @@ TEST_CASE("what cannot be and contradictions are usage errors") {
   check_refusal(bench({"-ts", "1", "-mg", "0"}), 2, "--main-gpu and --tensor-split contradict");
   check_refusal(bench({}, {{"LLM_RUN_SPLIT_MODE", "row"}}), 2,
                 "LLM_RUN_SPLIT_MODE: the parts of one matrix stay together");
-  for (const char* option : {"-ncffn", "-ot", "--op-offload"}) {
+  for (const char* option : {"-ncffn", "-ot"}) {
     INFO(option);
     check_refusal(bench({option, "1"}), 2,
                   "is recognised, not supported yet: -ngl and -cmoe say which parts of a model run on the GPU");

@@ -24,8 +24,13 @@ inline constexpr std::size_t kShortPrompt = 110;  // two blocks of the cache
 class Device final : public Backend {
  public:
   /// Those of one `link`, above 0, reach each other.
-  Device(std::unique_ptr<Backend> inner, std::string memory, std::uint64_t available, int link = 0)
-      : inner_(std::move(inner)), memory_(std::move(memory)), available_(available), link_(link) {}
+  Device(std::unique_ptr<Backend> inner, std::string memory, std::uint64_t available, int link = 0,
+         int streams_from = 0)
+      : inner_(std::move(inner)),
+        memory_(std::move(memory)),
+        available_(available),
+        link_(link),
+        streams_from_(streams_from) {}
   std::string_view name() const override { return "device"; }
   std::string describe() const override { return "device: " + inner_->describe(); }
   Support supports(const Graph& g, const Node& n) const override { return inner_->supports(g, n); }
@@ -57,8 +62,10 @@ class Device final : public Backend {
     lent += bytes;
     return own;
   }
+  int streams_from(bool /*experts*/) const override { return streams_from_; }
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
-    for (const WeightPlan& plan : plans) loaded[plan.name] = plan.type.bytes();
+    for (const WeightPlan& plan : plans)
+      (plan.layout == Layout::Streamed ? streamed : loaded)[plan.name] = plan.type.bytes();
     return inner_->load(source, plans);
   }
   std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
@@ -70,17 +77,22 @@ class Device final : public Backend {
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {
+    compiled.emplace_back(g.bucket().tokens, g.nodes().size());
+    for (const ValueInfo& v : g.values()) {
+      if (v.kind == ValueKind::Weight) CHECK((v.streamed ? streamed : loaded).contains(v.name));
+    }
     return inner_->compile(g, weights, states, workspace);
   }
 
-  std::map<std::string, std::uint64_t> loaded;
-  std::size_t lent = 0;  ///< bytes of device_memory()
+  std::map<std::string, std::uint64_t> loaded, streamed;
+  std::vector<std::pair<int, std::size_t>> compiled;  ///< tokens of the bucket, nodes
+  std::size_t lent = 0;                               ///< bytes of device_memory()
 
  private:
   std::unique_ptr<Backend> inner_;
   std::string memory_;
   std::uint64_t available_;
-  int link_;
+  int link_, streams_from_;
 };
 
 inline constexpr std::uint64_t kPlenty = std::uint64_t{1} << 40;
@@ -106,7 +118,8 @@ struct Loader {
       if (name != "device") return make_backend(name, options);
       const auto number = static_cast<std::size_t>(options.device);
       const std::string memory = available_.size() == 1 ? "GPU" : "CUDA" + std::to_string(number);
-      auto made = std::make_unique<Device>(make_backend("cpu", options), memory, available_.at(number), link_);
+      auto made =
+          std::make_unique<Device>(make_backend("cpu", options), memory, available_.at(number), link_, streams_from);
       device = devices[options.device] = made.get();
       return made;
     };
@@ -117,6 +130,7 @@ struct Loader {
   Warnings warnings;
   Device* device = nullptr;        ///< of the model that was loaded last
   std::map<int, Device*> devices;  ///< by their numbers
+  int streams_from = 0;            ///< of each device
 
  private:
   std::vector<std::uint64_t> available_;

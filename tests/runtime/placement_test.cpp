@@ -47,6 +47,22 @@ std::unique_ptr<Model> if_built(const Load& load) {
   }
 }
 
+float largest_of(const std::vector<float>& logits) {
+  float largest = 0;
+  for (const float f : logits) largest = std::max(largest, std::abs(f));
+  return largest;
+}
+
+/// Infinite where one is no number.
+float worst_difference(const std::vector<float>& got, const std::vector<float>& expected) {
+  float worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const float d = std::abs(got[i] - expected[i]);
+    worst = std::isnan(d) ? INFINITY : std::max(worst, d);
+  }
+  return worst;
+}
+
 }  // namespace
 
 TEST_CASE("a model in parts has the bits of the whole", "[placement]") {
@@ -65,6 +81,76 @@ TEST_CASE("a model in parts has the bits of the whole", "[placement]") {
   }
 }
 
+TEST_CASE("long steps compute on a device with weights of the host, and have the bits of the whole", "[placement]") {
+  for (const ModelCase& c : placed_cases()) {
+    INFO(c.name);
+    Loader load(tiny_model(c.options));
+    const auto whole = load({}, "cpu");
+    const std::vector<float> expected = everything(*whole, c.cache);
+    load.streams_from = 64;
+    for (const PlacementOptions& p : placements(whole->dims().experts > 0)) {
+      INFO("layers " << p.layers << ", host's experts " << p.host_experts);
+      const auto parts = load(p);
+      CHECK(contains(parts->placement(), "CPU: the rest, whose weights long prompts bring to the GPU"));
+      CHECK(same_bits(everything(*parts, c.cache), expected));
+      const auto nodes_of_steps = [&](bool long_ones) {
+        std::size_t most = 0;  // of all segments of one bucket
+        std::map<int, std::size_t> nodes;
+        for (const auto& [tokens, n] : load.device->compiled) nodes[tokens] += n;
+        for (const auto& [tokens, n] : nodes)
+          if ((tokens >= load.streams_from) == long_ones) most = std::max(most, n);
+        return most;
+      };
+      CHECK(nodes_of_steps(true) > nodes_of_steps(false));
+      CHECK(!load.device->streamed.empty());
+      PlacementOptions not_brought = p;
+      not_brought.streams = false;
+      CHECK(load(not_brought)->placement().ends_with("CPU: the rest"));
+      CHECK(load.device->streamed.empty());
+    }
+  }
+}
+
+TEST_CASE("weights of long steps are brought, not kept", "[placement]") {
+  TinyOptions options = wide("llama", DType::F32, kLayers);
+  options.experts = 4;
+  const TinyFile file = tiny_model(options);
+  Loader load(file);
+  load.streams_from = 64;
+  const auto names = [](const std::map<std::string, std::uint64_t>& weights) {
+    std::set<std::string> all;
+    for (const auto& [name, bytes] : weights) all.insert(name);
+    return all;
+  };
+  const auto named = [&](const std::function<bool(const TinyTensor&)>& wanted) {
+    std::set<std::string> all;
+    for (const TinyTensor& t : file.tensors()) {
+      if (wanted(t)) all.insert(t.name);
+    }
+    return all;
+  };
+  // Of the first two layers the vectors and the routers are kept.
+  const auto whole_model = load({.layers = 2});
+  CHECK(names(load.device->streamed) == named([](const TinyTensor& t) {
+          const bool product = contains(t.name, "ffn_") ? contains(t.name, "_exps.") : contains(t.name, "attn_");
+          return (t.name.starts_with("blk.0.") || t.name.starts_with("blk.1.")) && product && !contains(t.name, "norm");
+        }));
+  CHECK(load.device->loaded.contains("blk.0.ffn_gate_inp.weight"));
+  CHECK(!load.device->loaded.contains("blk.0.attn_q.weight"));
+  CHECK(!load.device->loaded.contains("token_embd.weight"));
+  // What they take is not of the device's memory, but of the host's as before.
+  const auto weights_of = [](const Model& model, std::string_view memory) {
+    const Graph largest = model.graph({.tokens = 64, .sequences = 1, .outputs = 1});
+    for (const MemoryShare& share : model.backend().memory({&largest, 1}))
+      if (share.name == memory) return share.weights;
+    return std::uint64_t{0};
+  };
+  const std::uint64_t here = weights_of(*whole_model, "CPU"), there = weights_of(*whole_model, "GPU");
+  const auto kept = load({.layers = 2, .streams = false});
+  CHECK(weights_of(*kept, "CPU") == here);
+  CHECK(there - weights_of(*kept, "GPU") < 64 << 10);
+}
+
 TEST_CASE("parts of other kinds of backends agree with the reference", "[placement]") {
   for (const char* arch : {"llama", "qwen3moe"}) {
     INFO(arch);
@@ -74,8 +160,7 @@ TEST_CASE("parts of other kinds of backends agree with the reference", "[placeme
       return logits_in_chunks(session, session.create(), random_tokens(60, model.dims().vocab, 3), 37);
     };
     const auto expected = logits(*load({}, "reference"));
-    float largest = 0;
-    for (const float f : expected) largest = std::max(largest, std::abs(f));
+    const float largest = largest_of(expected);
     for (const auto& [backend, host] : {std::pair{"cpu", "reference"}, std::pair{"blas", "cpu"}}) {
       INFO(backend << " and " << host);
       const auto model = if_built([&, backend = backend, host = host] {
@@ -84,9 +169,7 @@ TEST_CASE("parts of other kinds of backends agree with the reference", "[placeme
       if (!model) continue;
       const auto got = logits(*model);
       REQUIRE(got.size() == expected.size());
-      float worst = 0;
-      for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - expected[i]));
-      CHECK(worst <= 2e-5F * largest);
+      CHECK(worst_difference(got, expected) <= 2e-5F * largest);
     }
   }
 }
@@ -102,8 +185,7 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
       return logits_in_chunks(session, session.create(), tokens, first_chunk);
     };
     const auto expected = logits(*load({}, "reference"), kShortPrompt);
-    float largest = 0;
-    for (const float f : expected) largest = std::max(largest, std::abs(f));
+    const float largest = largest_of(expected);
     for (const PlacementOptions& p : placements(contains(arch, "moe"))) {
       INFO("layers " << p.layers << ", host's experts " << p.host_experts);
       const auto model = if_built([&] { return load(p, "cuda"); });
@@ -116,12 +198,7 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
         CHECK(same_bits(logits(*model, chunk), got));
         // Where two experts are all but equally good, the rounding of a prompt's operands chooses: no bound holds.
         if (chunk == kShortPrompt && contains(arch, "moe")) continue;
-        float worst = 0;
-        for (std::size_t i = 0; i < got.size(); ++i) {
-          const float d = std::abs(got[i] - expected[i]);
-          worst = std::isnan(d) ? INFINITY : std::max(worst, d);
-        }
-        CHECK(worst <= tolerance * largest);
+        CHECK(worst_difference(got, expected) <= tolerance * largest);
       }
       // What was copied out of both caches and back gives the same.
       Session session(*model, {.context = 256, .sequences = 2});
@@ -135,6 +212,40 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
       session.restore(copy, 100, [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); });
       const auto rest = std::span(tokens).subspan(100);
       CHECK(same_bits(logits_in_chunks(session, copy, rest, 25), logits_in_chunks(session, first, rest, 25)));
+    }
+  }
+}
+
+TEST_CASE("long prompts on a GPU with weights of the CPU's layers agree with the reference", "[placement]") {
+  constexpr std::size_t kLongPrompt = 400;
+  for (const auto& [arch, type] : {std::pair{"llama", DType::F32}, std::pair{"llama", DType::Q4_K},
+                                   std::pair{"qwen3", DType::Q8_0}, std::pair{"qwen3moe", DType::Q4_K}}) {
+    INFO(arch << " " << name(type));
+    TinyOptions options = wide(arch, type, kLayers);
+    options.context = 512;
+    Loader load(tiny_model(options));
+    const auto tokens = random_tokens(kLongPrompt, 259, 3);
+    const auto logits = [&](Model& model) {
+      Session session(model, {.context = 512, .cache = {DType::F32, DType::F32}});
+      return logits_in_chunks(session, session.create(), tokens, kLongPrompt);
+    };
+    const auto expected = logits(*load({}, "reference"));
+    const float largest = largest_of(expected);
+    for (const PlacementOptions& p : placements(contains(arch, "moe"))) {
+      INFO("layers " << p.layers << ", host's experts " << p.host_experts);
+      const auto model = if_built([&] { return load(p, "cuda"); });
+      if (!model) return;
+      if (model->backend().most_step_tokens() < 512) {
+        std::printf("skipped: cuBLASLt is not here, without which no weights are brought\n");
+        return;
+      }
+      CHECK(contains(model->placement(), "whose weights long prompts bring to the GPU"));
+      const auto got = logits(*model);
+      REQUIRE(got.size() == expected.size());
+      CHECK(same_bits(logits(*model), got));
+      // As above.
+      if (contains(arch, "moe")) continue;
+      CHECK(worst_difference(got, expected) <= 5e-3F * largest);
     }
   }
 }

@@ -68,6 +68,11 @@ class CpuBackend final : public Backend {
         host::machine_memory(largest, activation_bytes(largest) + static_cast<std::size_t>(threads_) * kScratchBytes)};
   }
 
+  /// The runtime's threads look for work for milliseconds after a step; without them there are none that do.
+  void rest() override {
+    if (threads_ > 1) omp_pause_resource(omp_pause_soft, omp_get_initial_device());
+  }
+
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     return std::make_unique<host::HostWeights>(source, plans);
   }

@@ -29,6 +29,18 @@ class RopeTableInstruction final : public Instruction {
   int positions_, y_;
 };
 
+/// Bytes of a position in the caches that are attended to.
+std::uint64_t position_bytes(const Graph& g, CacheFormat format) {
+  std::uint64_t bytes = 0;
+  for (const Node& n : g.nodes()) {
+    if (!std::holds_alternative<Attention>(n.op)) continue;
+    const CacheType& c = g.info(n.in[1]).cache;
+    bytes += TensorType{format.k, {c.head_dim_k, c.kv_heads}}.bytes() +
+             TensorType{format.v, {c.head_dim_v, c.kv_heads}}.bytes();
+  }
+  return bytes;
+}
+
 /// Bytes of weights in the products of one token: of experts, those that it is routed to.
 std::uint64_t product_bytes(const Graph& g) {
   std::uint64_t bytes = 0;
@@ -109,7 +121,8 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       threads_(options.threads),
       prompt_threads_(options.prompt_threads > 0 ? options.prompt_threads : options.threads),
       bytes_per_thread_(options.bytes_per_thread),
-      weight_bytes_(product_bytes(graph_)) {
+      weight_bytes_(product_bytes(graph_)),
+      position_bytes_(position_bytes(graph_, cache.format())) {
   const MemoryPlan memory = plan_program_memory(graph_, most_threads());
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
   for (const ValueInfo& v : graph_.values()) uses_cache_ = uses_cache_ || v.kind == ValueKind::State;
@@ -275,7 +288,7 @@ Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::s
   for (std::int32_t t : step.tokens) check(t >= 0 && t < vocab_, "token ids are rows of the embedding");
   bind(step, rows, in, out);
   non_finite_.store(false, std::memory_order_relaxed);
-  const int team = team_size(rows);
+  const int team = team_size(step, rows);
   barrier_.set_threads(team);
   std::exception_ptr failure;  // of code that is not ours, on thread 0: exceptions must not leave the parallel region
   int granted = team;
@@ -301,11 +314,16 @@ Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::s
   return {++submitted_};
 }
 
-/// Threads that have enough to do. Sixteen tokens cost about as much again as reading the weights once.
-int Program::team_size(const host::StepRows& rows) const {
+/// Threads that have enough to do. Sixteen tokens cost about as much again as reading the weights, or the cache, once.
+int Program::team_size(const StepData& step, const host::StepRows& rows) const {
   const int threads = rows.tokens > kFewTokens ? prompt_threads_ : threads_;
   if (bytes_per_thread_ == 0) return threads;
-  const std::uint64_t work = weight_bytes_ + weight_bytes_ / 16 * static_cast<std::uint64_t>(rows.tokens - 1);
+  const auto of_tokens = [](std::uint64_t bytes, std::int64_t tokens) {
+    return bytes + bytes / 16 * static_cast<std::uint64_t>(tokens - 1);
+  };
+  std::uint64_t work = of_tokens(weight_bytes_, rows.tokens);
+  for (const SequenceSpan& s : step.sequences)
+    work += of_tokens(position_bytes_ * static_cast<std::uint64_t>(s.kv_len), s.n_tokens);
   return static_cast<int>(std::clamp<std::uint64_t>(work / bytes_per_thread_, 1, static_cast<std::uint64_t>(threads)));
 }
 

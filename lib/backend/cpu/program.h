@@ -75,7 +75,7 @@ class Program final : public Executable {
                      std::span<const Binding> out) const;
   void bind(const StepData&, const host::StepRows&, std::span<const Binding> in, std::span<const Binding> out);
   int most_threads() const { return std::max(threads_, prompt_threads_); }
-  int team_size(const host::StepRows&) const;
+  int team_size(const StepData&, const host::StepRows&) const;
   /// What an observer or a caller's function threw, on thread 0.
   std::exception_ptr execute(const StepData&, const host::StepRows&, const Worker&);
   void observe_node(const Node&, const Frame&, const Layer&, double seconds);
@@ -85,7 +85,8 @@ class Program final : public Executable {
   const CpuWorkspace& workspace_;
   int threads_, prompt_threads_;
   std::uint64_t bytes_per_thread_;
-  std::uint64_t weight_bytes_ = 0;  ///< that a step of one token reads
+  std::uint64_t weight_bytes_ = 0;    ///< that a step of one token reads
+  std::uint64_t position_bytes_ = 0;  ///< of a position in all caches of the graph
   bool uses_cache_ = false;
   std::int64_t vocab_ = std::numeric_limits<std::int64_t>::max();  ///< rows of the smallest table that tokens index
   std::vector<std::uint32_t> roots_;  ///< per value: the one whose bytes it shares, through reshapes

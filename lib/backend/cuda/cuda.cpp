@@ -27,6 +27,10 @@ using namespace cuda;
 constexpr std::uint64_t kReserve = std::uint64_t{512} << 20;
 /// Threads that read weights: four saturate a bus of the fifth generation when pages are in memory, more help disks.
 constexpr unsigned kReaders = 8;
+int readers() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, kReaders)); }
+/// Of a step for which it pays to bring weights that the CPU could compute with; a token reads few of the experts
+/// (docs/cuda.md).
+constexpr int kStreamingTokens = 128, kStreamingExpertTokens = 512;
 
 /// From here on the calling thread's.
 cudaDeviceProp usable_device(int device) {
@@ -119,7 +123,7 @@ class CudaBackend final : public Backend {
     MemoryShare share{.name = device_label(device_),
                       .available = free > kReserve ? free - kReserve : 0,
                       .layout = Layout::Device,
-                      .workspace = workspace_bytes(largest)};
+                      .workspace = workspace_bytes(largest) + stream_size(largest).bytes()};
     host::add_contents(share, largest, [&](const TensorType& type) { return loaded_ ? 0 : device_bytes(type); });
     return {std::move(share)};
   }
@@ -136,12 +140,15 @@ class CudaBackend final : public Backend {
     return std::make_unique<SharedMemory>(bytes);
   }
   bool draws() const override { return true; }
+  /// Products that give the same bits in steps of any length are no faster than the CPU by as much.
+  int streams_from(bool experts) const override {
+    return gemm_ == nullptr ? 0 : experts ? kStreamingExpertTokens : kStreamingTokens;
+  }
   int most_step_tokens() const override { return gemm_ ? 2048 : kMaxColumns * 8; }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     use_device(device_);
-    const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
-    auto weights = std::make_unique<CudaWeights>(source, plans, static_cast<int>(std::min(kReaders, threads)));
+    auto weights = std::make_unique<CudaWeights>(source, plans, readers());
     loaded_ = true;
     return weights;
   }
@@ -164,7 +171,8 @@ class CudaBackend final : public Backend {
       rows = std::max(rows, graph.bucket().outputs);
       n = std::max(n, result.type.shape[0]);
     }
-    return std::make_unique<CudaWorkspace>(workspace_bytes(largest), rows, static_cast<int>(n));
+    return std::make_unique<CudaWorkspace>(workspace_bytes(largest), rows, static_cast<int>(n), stream_size(largest),
+                                           readers());
   }
 
   std::unique_ptr<Executable> compile(const Graph& graph, const WeightStore& weights, StateStore& state,
@@ -187,6 +195,12 @@ class CudaBackend final : public Backend {
     for (const Graph& graph : largest)
       bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), gemm_ != nullptr, token_kernels()).bytes);
     return bytes + bytes / 8 + (std::uint64_t{1} << 20);
+  }
+
+  static StreamSize stream_size(std::span<const Graph> largest) {
+    StreamSize size;
+    for (const Graph& graph : largest) size.add(plan_streams(graph).size);
+    return size;
   }
 
   int device_;

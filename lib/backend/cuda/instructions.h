@@ -40,6 +40,7 @@ struct Site {
   CudaCache& cache;
   CudaWorkspace& workspace;
   const StepPlan& plan;
+  const StreamedWeights& streamed;
   const StepView& step;
   Gemm* gemm = nullptr;  ///< null: the library is not here, or not wanted
   bool prompt_attention = false;

@@ -100,7 +100,7 @@ std::vector<Target> NodeSite::make_targets(const Node& node) const {
   const auto value = [&](std::size_t i) -> const ValueInfo& { return graph_.info(node.in[i]); };
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const ProductOperands& p = operands[i];
-    const CudaWeights::Matrix& m = site_.weights.matrix(value(p.weight).name);
+    const CudaWeights::Matrix& m = matrix_of(value(p.weight));
     targets.push_back({.type = m.type,
                        .matrix = m.data,
                        .bias = p.bias == 0 ? nullptr : vector_of(node.in[p.bias]),

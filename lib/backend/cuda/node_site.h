@@ -32,7 +32,10 @@ class NodeSite {
   const ValueInfo& in(std::size_t i) const { return graph_.info(node_.in[i]); }
   const ValueInfo& out(std::size_t i) const { return graph_.info(node_.out[i]); }
   int width(std::uint32_t value) const { return static_cast<int>(graph_.info(value).type.shape[0]); }
-  const CudaWeights::Matrix& matrix(std::size_t i) const { return site_.weights.matrix(in(i).name); }
+  const CudaWeights::Matrix& matrix(std::size_t i) const { return matrix_of(in(i)); }
+  const CudaWeights::Matrix& matrix_of(const ValueInfo& weight) const {
+    return weight.streamed ? site_.streamed.matrices.at(weight.name) : site_.weights.matrix(weight.name);
+  }
   const float* vector(std::size_t i) const { return vector_of(node_.in[i]); }
   const float* vector_of(std::uint32_t weight) const {
     const float* const data = site_.weights.vector(graph_.info(weight).name);

@@ -73,10 +73,12 @@ class CudaProgram final : public Executable {
         stream_(stream),
         overlap_(options.overlap),
         plan_(plan_step(graph_, gemm != nullptr, token_kernels())),
+        streams_(plan_streams(graph_)),
+        streamed_(streams_, weights, workspace.stream()),
         workspace_(workspace),
         step_(graph_.bucket(), table_stride(cache), workspace.draws()),
         view_(step_.view()),
-        site_{graph_, weights, cache, workspace, plan_, view_, gemm, options.prompt_attention} {
+        site_{graph_, weights, cache, workspace, plan_, streamed_, view_, gemm, options.prompt_attention} {
     check(plan_.bytes <= workspace.activation_bytes(), "the workspace was made for a bucket at least as large");
     for (const Node& node : graph_.nodes()) {
       uses_cache_ |= std::holds_alternative<Attention>(node.op);
@@ -90,6 +92,7 @@ class CudaProgram final : public Executable {
     screen_outputs();
     prepare_draws();
     if (graph_.bucket().tokens > kMaxColumns) return;
+    check(streams_.uses.empty(), "no weights are brought for a recorded step");
     const StepLaunch all = capacity();
     recording_.record(stream_.get(), [&] {
       launch_all(all);
@@ -191,7 +194,33 @@ class CudaProgram final : public Executable {
   }
 
   void launch_all(const StepLaunch& at) const {
+    if (!streams_.uses.empty()) return launch_streaming(at);
     for (const Instruction& i : compiled_.instructions) i.launch(at);
+  }
+
+  void launch_streaming(const StepLaunch& at) const {
+    WeightStream::Step step(*workspace_.stream(), streamed_.uses);
+    std::size_t use = 0;
+    for (auto i = compiled_.instructions.begin(); i != compiled_.instructions.end();) {
+      const auto end = std::find_if(i, compiled_.instructions.end(),
+                                    [&](const Instruction& other) { return other.node != i->node; });
+      launch_node(i->node, i, end, at, step, use);
+      i = end;
+    }
+    check(use == streams_.uses.size(), "all weights that were brought were read");
+  }
+  /// Instructions [begin, end), which are those of one node.
+  template <class Iterator>
+  void launch_node(std::size_t node, Iterator begin, Iterator end, const StepLaunch& at, WeightStream::Step& step,
+                   std::size_t& use) const {
+    const bool streamed = use < streams_.uses.size() && streams_.uses[use].node == node;
+    StepLaunch own = at;
+    if (streamed) {
+      step.arrive(use, stream_.get());
+      own.at.overlap = false;  // kernels ask for weights before the one before them has ended
+    }
+    for (; begin != end; ++begin) begin->launch(own);
+    if (streamed) step.leave(use++, stream_.get());
   }
 
   void copy_results() {
@@ -307,11 +336,19 @@ class CudaProgram final : public Executable {
   void run_observed(const StepData& step, const host::StepRows& rows) {
     const StepLaunch at = actual(rows);
     stream_.synchronize("copying a step's data");
-    std::size_t next = 0;
+    std::optional<WeightStream::Step> bringing;
+    if (!streams_.uses.empty()) bringing.emplace(*workspace_.stream(), streamed_.uses);
+    std::size_t use = 0;
+    auto next = observed_.instructions.begin();
     for (std::size_t i = 0; i < graph_.nodes().size(); ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      for (; next < observed_.instructions.size() && observed_.instructions[next].node == i; ++next)
-        observed_.instructions[next].launch(at);
+      const auto end =
+          std::find_if(next, observed_.instructions.end(), [&](const Instruction& other) { return other.node != i; });
+      if (bringing)
+        launch_node(i, next, end, at, *bringing, use);
+      else
+        for (auto each = next; each != end; ++each) each->launch(at);
+      next = end;
       stream_.synchronize("running a node");
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
       if (!is_arrival(graph_.nodes()[i])) report(graph_.nodes()[i], taken.count(), step, rows);
@@ -347,6 +384,8 @@ class CudaProgram final : public Executable {
   const Stream& stream_;
   bool overlap_;
   StepPlan plan_;
+  StreamPlan streams_;
+  StreamedWeights streamed_;
   CudaWorkspace& workspace_;
   StepBuffer step_;
   StepView view_;
@@ -381,6 +420,9 @@ std::string CudaProgram::describe() const {
                          ? "one recorded step of " + std::to_string(recording_.kernels()) + " kernels, replayed\n"
                          : "launched kernel by kernel: products and attention "
                            "depend on the step's numbers of rows\n";
+  if (!streams_.uses.empty())
+    text += "weights of " + std::to_string(streams_.uses.size()) + " nodes are brought for each step, through " +
+            std::to_string(streams_.size.slot * StreamPlan::kSlots >> 20) + " MiB\n";
   for (const auto& [line, count] : kinds) text += std::to_string(count) + " x " + line + "\n";
   return text;
 }

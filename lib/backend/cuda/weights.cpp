@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -17,51 +16,27 @@ namespace {
 /// Of a piece of the file: long enough for full speed, short enough that all readers have some.
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
-/// Rows of one matrix, as the file has them; a matrix may be all experts of one.
-struct Piece {
-  const std::byte* rows;  ///< in host memory
-  DType stored;
-  MatrixType type;
-  std::int64_t first_row, n_rows;
-  std::byte* matrix;
-
-  std::size_t row_bytes() const { return TensorType{stored, {type.k}}.row_bytes(); }
-  /// As they are copied: F64 becomes F32 on the way.
-  std::size_t copied_row_bytes() const { return TensorType{type.type, {type.k}}.row_bytes(); }
-};
-
 /// One reader: its page-locked memory, its device memory to unpack from, its stream.
 class Reader {
  public:
   explicit Reader(std::size_t bytes) : pinned_(bytes), device_(bytes) {}
 
-  void load(const Piece& piece) {
+  void load(const WeightPiece& piece) {
     stream_.synchronize("loading weights");  // both buffers are free again
-    const std::size_t bytes = piece.copied_row_bytes() * static_cast<std::size_t>(piece.n_rows);
-    fill(piece);
-    check_cuda(cudaMemcpyAsync(device_.data(), pinned_.data(), bytes, cudaMemcpyHostToDevice, stream_.get()),
-               "copying weights");
-    pack_rows(piece.type, device_.data(), piece.first_row, piece.n_rows, piece.matrix, {.stream = stream_.get()});
+    fill(piece, pinned_.data());
+    send(piece, pinned_.data(), device_.data(), stream_.get());
   }
   void finish() { stream_.synchronize("loading weights"); }
 
  private:
-  void fill(const Piece& piece) {
-    if (piece.stored == piece.type.type)
-      std::memcpy(pinned_.data(), piece.rows, piece.row_bytes() * static_cast<std::size_t>(piece.n_rows));
-    else
-      decode(piece.stored, piece.rows, reinterpret_cast<float*>(pinned_.data()), piece.n_rows * piece.type.k);
-  }
-
   PinnedBuffer pinned_;
   DeviceBuffer device_;
   Stream stream_;
 };
 
 /// Every piece once, by several threads; the first error stops all.
-void load_pieces(const std::vector<Piece>& pieces, int n_readers) {
-  std::size_t largest = 0;
-  for (const Piece& p : pieces) largest = std::max(largest, p.copied_row_bytes() * static_cast<std::size_t>(p.n_rows));
+void load_pieces(const std::vector<WeightPiece>& pieces, int n_readers) {
+  const std::size_t largest = most_copied_bytes(pieces);
   const int device = current_device();
   std::atomic<std::size_t> next{0};
   std::exception_ptr error;
@@ -86,33 +61,12 @@ void load_pieces(const std::vector<Piece>& pieces, int n_readers) {
   if (error) std::rethrow_exception(error);
 }
 
-/// In the file the rows of all experts follow one another; if they do so on the device, a piece takes rows of several.
-void add_pieces(std::vector<Piece>& pieces, const std::byte* rows, DType stored, const CudaWeights::Matrix& m,
-                std::int64_t experts) {
-  Piece piece{rows, stored, m.type, 0, 0, const_cast<std::byte*>(m.data)};
-  if (experts_are_rows(m.type)) {
-    piece.type.n *= experts;
-    experts = 1;
-  }
-  const auto fitting = static_cast<std::int64_t>(kPieceBytes / piece.copied_row_bytes());
-  const std::int64_t height = std::max<std::int64_t>(kTileRows, fitting / kTileRows * kTileRows);
-  for (std::int64_t e = 0; e < experts; ++e) {
-    for (piece.first_row = 0; piece.first_row < piece.type.n; piece.first_row += height) {
-      piece.n_rows = std::min(height, piece.type.n - piece.first_row);
-      pieces.push_back(piece);
-      piece.rows += piece.row_bytes() * static_cast<std::size_t>(piece.n_rows);
-    }
-    piece.matrix += m.expert_stride;
-  }
-}
+}  // namespace
 
-/// Vectors become f32.
 MatrixType matrix_type(const TensorType& type) {
   const DType kept = type.shape.n_dims() < 2 ? DType::F32 : device_type(type.dtype);
   return {.type = kept, .k = type.shape[0], .n = type.shape[1]};
 }
-
-}  // namespace
 
 std::size_t device_bytes(const TensorType& type) {
   return matrix_bytes(matrix_type(type)) * static_cast<std::size_t>(type.shape[2] * type.shape[3]);
@@ -120,42 +74,50 @@ std::size_t device_bytes(const TensorType& type) {
 
 CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, int readers) {
   std::size_t total = 0;
-  std::vector<std::size_t> offsets;
   for (const WeightPlan& plan : plans) {
-    Entry& e = entries_[plan.name];
-    e.matrix.type = matrix_type(plan.type);
-    e.matrix.expert_stride = matrix_bytes(e.matrix.type);
-    offsets.push_back(total);
-    total += device_bytes(plan.type);
+    if (plan.layout != Layout::Streamed) total += device_bytes(plan.type);
   }
   memory_ = DeviceBuffer(total);
-
-  std::vector<Piece> pieces;
+  std::vector<WeightPiece> pieces;
   std::vector<std::vector<std::byte>> converted;  // of files in foreign byte order
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const WeightPlan& plan = plans[i];
-    Entry& e = entries_.at(plan.name);
-    e.matrix.data = memory_.data() + offsets[i];
+  std::byte* to = memory_.data();
+  for (const WeightPlan& plan : plans) {
+    const bool kept = plan.layout != Layout::Streamed;
     std::span<const std::byte> bytes;
     if (const auto mapped = source.mapped(plan.name)) {
       bytes = *mapped;
     } else {
-      converted.emplace_back(plan.type.bytes());
-      source.read(plan.name, converted.back());
-      bytes = converted.back();
+      auto& own = (kept ? converted : converted_).emplace_back(plan.type.bytes());
+      source.read(plan.name, own);
+      bytes = own;
     }
     const Shape& shape = plan.type.shape;
-    if (shape.n_dims() >= 2) {
-      add_pieces(pieces, bytes.data(), plan.type.dtype, e.matrix, shape[2] * shape[3]);
+    const StoredMatrix stored{bytes.data(), plan.type.dtype, matrix_type(plan.type), shape[2] * shape[3]};
+    if (!kept) {
+      streamed_.emplace(plan.name, stored);
       continue;
     }
-    e.values.resize(static_cast<std::size_t>(shape[0]));
-    decode(plan.type.dtype, bytes.data(), e.values.data(), shape[0]);
-    copy_to_device(const_cast<std::byte*>(e.matrix.data), e.values.data(), e.values.size() * sizeof(float),
-                   "copying weights");
+    Entry& e = entries_[plan.name];
+    e.matrix = {.type = stored.type, .data = to, .expert_stride = matrix_bytes(stored.type)};
+    if (shape.n_dims() >= 2) {
+      add_pieces(pieces, stored, to, kPieceBytes);
+    } else {
+      e.values.resize(static_cast<std::size_t>(shape[0]));
+      decode(plan.type.dtype, bytes.data(), e.values.data(), shape[0]);
+      copy_to_device(to, e.values.data(), e.values.size() * sizeof(float), "copying weights");
+    }
+    to += device_bytes(plan.type);
   }
   load_pieces(pieces, readers);
-  for (const WeightPlan& plan : plans) source.release(plan.name);
+  for (const WeightPlan& plan : plans) {
+    if (plan.layout != Layout::Streamed) source.release(plan.name);
+  }
+}
+
+const StoredMatrix& CudaWeights::streamed(std::string_view name) const {
+  const auto found = streamed_.find(std::string(name));
+  check(found != streamed_.end(), "a weight that was planned to be brought: " + std::string(name));
+  return found->second;
 }
 
 const CudaWeights::Entry& CudaWeights::entry(std::string_view name) const {

@@ -11,15 +11,19 @@
 #include "backend/backend.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/matrix.h"
+#include "backend/cuda/weight_pieces.h"
 
 namespace llm::cuda {
 
-/// What a weight takes on the device.
+/// How a weight lies on the device, of experts each. Vectors become f32.
+MatrixType matrix_type(const TensorType&);
+/// What it takes there.
 std::size_t device_bytes(const TensorType&);
 
 class CudaWeights final : public WeightStore {
  public:
-  /// Vectors (one dimension) become f32. Throws ErrorKind::Memory before anything is copied if the weights do not fit.
+  /// Vectors (one dimension) become f32; what is streamed stays in the file. Throws ErrorKind::Memory before anything
+  /// is copied if the weights do not fit.
   CudaWeights(const WeightSource&, std::span<const WeightPlan>, int readers);
 
   struct Matrix {
@@ -31,6 +35,8 @@ class CudaWeights final : public WeightStore {
   const Matrix& matrix(std::string_view name) const;
   /// A vector, or a matrix that is kept as F32 rows: its elements in order. Null where the weight is neither.
   const float* vector(std::string_view name) const;
+  /// One that is streamed.
+  const StoredMatrix& streamed(std::string_view name) const;
   /// The host's copy of a vector.
   const std::vector<float>& host_vector(std::string_view name) const;
   std::size_t bytes() const { return memory_.bytes(); }
@@ -44,6 +50,8 @@ class CudaWeights final : public WeightStore {
 
   DeviceBuffer memory_;
   std::unordered_map<std::string, Entry> entries_;
+  std::unordered_map<std::string, StoredMatrix> streamed_;
+  std::vector<std::vector<std::byte>> converted_;  ///< what is streamed of a file in foreign byte order
 };
 
 }  // namespace llm::cuda

@@ -40,7 +40,7 @@ void add_contents(MemoryShare& share, std::span<const Graph> graphs,
         const auto& caches = share.caches;
         if (v.kind == ValueKind::State && std::find(caches.begin(), caches.end(), v.cache) == caches.end())
           share.caches.push_back(v.cache);
-        if (v.kind == ValueKind::Weight && counted.insert(v.name).second) share.weights += weight_bytes(v.type);
+        if (v.kind == ValueKind::Weight && !v.streamed && counted.insert(v.name).second) share.weights += weight_bytes(v.type);
       }
     }
   }

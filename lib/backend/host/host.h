@@ -16,7 +16,7 @@
 
 namespace llm::host {
 
-/// Adds the weights and caches of the graphs, each once; a weight takes what `weight_bytes` says.
+/// Adds the weights that are kept and the caches of the graphs, each once; a weight takes what `weight_bytes` says.
 void add_contents(MemoryShare&, std::span<const Graph>,
                   const std::function<std::uint64_t(const TensorType&)>& weight_bytes);
 /// This machine's memory, in which mapped weights have their place too.
