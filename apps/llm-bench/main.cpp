@@ -55,12 +55,12 @@ class Table {
       app::write_stdout((rows_ > 0 ? ",\n " : "\n ") + text);
     } else {
       app::write_stdout(markdown(test, r));
+      if (options_.roofline) nodes_ += bench::markdown(test.name(), r.nodes);
     }
     ++rows_;
   }
-  void end() const {
-    if (options_.format == Format::Json) app::write_stdout("\n]\n");
-  }
+  /// What nodes took comes behind all rows.
+  void end() const { app::write_stdout(options_.format == Format::Json ? "\n]\n" : nodes_); }
 
  private:
   Json json(const Test& test, const Result& r) const {
@@ -84,6 +84,7 @@ class Table {
     if (options_.roofline) {
       j["limit"] = r.ceiling ? Json(name(r.ceiling->bound)) : Json();
       j["limit_t_s"] = r.ceiling ? Json(r.ceiling->tokens_per_second) : Json();
+      j["nodes"] = bench::json(r.nodes);
     }
     return j;
   }
@@ -128,6 +129,7 @@ class Table {
 
   const Options& options_;
   Subject subject_;
+  std::string nodes_;
   int rows_ = 0;
 };
 
@@ -143,7 +145,11 @@ int body(int argc, char** argv) {
   Runner runner(*model, what.threads, list, options.cache);
   Table table(options, what);
   table.begin();
-  for (const Test& test : list) table.row(test, runner.run(test, options.repetitions));
+  for (const Test& test : list) {
+    Result result = runner.run(test, options.repetitions);
+    if (options.roofline) result.nodes = runner.nodes(test);
+    table.row(test, result);
+  }
   table.end();
   return 0;
 }

@@ -1,6 +1,7 @@
 #include "runner.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <numeric>
@@ -80,6 +81,16 @@ Result Runner::run(const Test& test, int repetitions) {
   r.ceiling = ceiling(workload_, test, r.limits);
   r.read_bytes_per_token = read_bytes(workload_, test) / static_cast<double>(test.tokens());
   return r;
+}
+
+std::vector<NodeFigures> Runner::nodes(const Test& test) {
+  prepare(test);
+  NodeTimes times(model_);
+  const Limits before = measure_limits();
+  session_.observer = &times;
+  timed(test);
+  session_.observer = nullptr;
+  return times.figures(mean_of(std::array{before, measure_limits()}));
 }
 
 void Runner::prepare(const Test& test) {

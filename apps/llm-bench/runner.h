@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/machine_limits.h"
+#include "node_table.h"
 #include "runtime/session.h"
 #include "workload.h"
 
@@ -21,6 +22,7 @@ struct Result {
   std::optional<Ceiling> ceiling;   ///< at `limits`
   Limits limits;                    ///< mean of all measurements of the test
   double read_bytes_per_token = 0;  ///< that the test reads at least, of weights and cache
+  std::vector<NodeFigures> nodes;   ///< of one more run, if they were asked for
 };
 
 /// That all tests can run with.
@@ -31,6 +33,8 @@ class Runner {
   /// `threads`: how many the backend runs on.
   Runner(Model&, int threads, std::span<const Test>, CacheFormat);
   Result run(const Test&, int repetitions);
+  /// What its nodes take in a run that is watched, which takes longer.
+  std::vector<NodeFigures> nodes(const Test&);
 
  private:
   Limits measure_limits() const { return meter_ ? meter_->measure() : Limits{}; }

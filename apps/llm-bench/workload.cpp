@@ -15,8 +15,8 @@ constexpr double kOpsPerWeight = 2;  ///< multiply and add
 
 /// What the products of weights of a type count as.
 double& kind_of(Multiplied& m, DType type, std::string_view backend) {
-  const ActFormat activation = backend == "blas" ? ActFormat::F32 : info(type).activation;
-  return activation == ActFormat::F32 ? m.f32 : activation == ActFormat::BF16 ? m.bf16 : m.int8;
+  const Bound bound = arithmetic_of(type, backend);
+  return bound == Bound::F32Peak ? m.f32 : bound == Bound::Bf16Peak ? m.bf16 : m.int8;
 }
 
 Multiplied operator+(const Multiplied& a, const Multiplied& b) {
@@ -138,6 +138,27 @@ std::optional<Ceiling> ceiling(const Workload& w, const Test& test, const Limits
   if (std::max(reading, computing) <= 0) return std::nullopt;
   return Ceiling{static_cast<double>(test.tokens()) / std::max(reading, computing),
                  reading >= computing ? Bound::ReadBandwidth : costs.arithmetic};
+}
+
+Bound arithmetic_of(DType type, std::string_view backend) {
+  const ActFormat activation = backend == "blas" ? ActFormat::F32 : info(type).activation;
+  return activation == ActFormat::F32    ? Bound::F32Peak
+         : activation == ActFormat::BF16 ? Bound::Bf16Peak
+                                         : Bound::Int8Peak;
+}
+
+std::optional<double> limit_of(const Limits& limits, Bound bound) {
+  switch (bound) {
+    case Bound::ReadBandwidth:
+      return limits.read_bytes;
+    case Bound::Int8Peak:
+      return limits.int8_ops;
+    case Bound::Bf16Peak:
+      return limits.bf16_ops;
+    case Bound::F32Peak:
+      return limits.f32_ops;
+  }
+  return std::nullopt;
 }
 
 }  // namespace llm::bench

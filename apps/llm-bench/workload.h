@@ -13,6 +13,9 @@ namespace llm::bench {
 
 using app::Limits;
 
+enum class Bound : std::uint8_t { ReadBandwidth, Int8Peak, Bf16Peak, F32Peak };
+std::string_view name(Bound);
+
 /// One test, by llama-bench's definitions: a prompt of `n` tokens in batches, or `n` steps of one token for each of
 /// `parallel` sequences; before it `depth` positions are in the cache of each.
 struct Test {
@@ -45,9 +48,6 @@ Workload measure_workload(const Model&, std::string_view backend, std::uint64_t 
 /// generating sequence's cache at its mean length.
 double read_bytes(const Workload&, const Test&);
 
-enum class Bound : std::uint8_t { ReadBandwidth, Int8Peak, Bf16Peak, F32Peak };
-std::string_view name(Bound);
-
 struct Ceiling {
   double tokens_per_second;
   Bound bound;
@@ -59,5 +59,9 @@ struct Ceiling {
 ///   its mean length; or the operations, if they take longer.
 /// Nothing if the limit that decides was not measured.
 std::optional<Ceiling> ceiling(const Workload&, const Test&, const Limits&);
+
+/// The arithmetic of products with weights of a type; Bound::F32Peak where they are not quantised.
+Bound arithmetic_of(DType, std::string_view backend);
+std::optional<double> limit_of(const Limits&, Bound);
 
 }  // namespace llm::bench

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <tuple>
 
 #include "programs.h"
 
@@ -150,8 +151,55 @@ TEST_CASE("the table is Markdown with as many cells in every row", "[apps]") {
   TempDir folder;
   const std::string path = write_model(folder, tiny_model());
   const std::string table = output_of("llm-bench", {"-m", path, "-p", "4", "-n", "2", "-r", "1", "--roofline"});
+  // The rows of the tests, then for each test its nodes.
+  std::vector<std::vector<std::string>> tables(1);
   std::istringstream lines(table);
-  int n = 0;
-  for (std::string line; std::getline(lines, line); ++n) CHECK(std::count(line.begin(), line.end(), '|') == 12);
-  CHECK(n == 4);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty())
+      tables.emplace_back();
+    else
+      tables.back().push_back(line);
+  }
+  REQUIRE(tables.size() == 3);
+  CHECK(tables[0].size() == 4);
+  CHECK(tables[1].front().starts_with("| pp4: op | node |"));
+  CHECK(tables[2].front().starts_with("| tg2: op | node |"));
+  for (const auto& rows : tables) {
+    for (const std::string& row : rows)
+      CHECK(std::count(row.begin(), row.end(), '|') == std::count(rows[0].begin(), rows[0].end(), '|'));
+  }
+}
+
+TEST_CASE("--roofline tells what each kind of node moved and computed", "[apps]") {
+  TempDir folder;
+  constexpr int kLayers = 3, kTokens = 40;
+  const TinyFile model = tiny_model({.layers = kLayers, .type = DType::Q8_0});
+  const Json rows = json_of("llm-bench", {"-m", write_model(folder, model), "-p", std::to_string(kTokens), "-n", "2",
+                                          "-r", "1", "-o", "json", "--roofline"});
+  REQUIRE(rows.size() == 2);
+  // Queries, keys and values are one product, of all tokens in every layer.
+  const Size weights = size_of(model, [](const TinyTensor& t) {
+    return t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight") || t.name.ends_with("attn_v.weight");
+  });
+  const auto node = [](const Json& row, const std::string& name) {
+    for (const Json& n : row["nodes"])
+      if (n["node"] == name) return n;
+    FAIL("no node " << name);
+    return Json();
+  };
+  for (const auto& [row, steps, tokens] : {std::tuple{0, 1, kTokens}, std::tuple{1, 2, 1}}) {
+    const Json n = node(rows[static_cast<std::size_t>(row)], "blk.*.attn_q");
+    INFO(n.dump());
+    CHECK(n["op"] == "linear");
+    CHECK(n["calls"] == kLayers * steps);
+    CHECK(n["operations"] == 2 * weights.elements * tokens * steps);
+    const double activations = kLayers * 4.0 * tokens * (kEmbd + 2 * kEmbd);  // of 32 and as many queries, half as many
+    CHECK(n["bytes"] == (weights.bytes + activations) * steps);               // keys and values
+    CHECK(n["seconds"] > 0.0);
+    if (n["pct_of_limit"].is_null()) continue;
+    CHECK(n["pct_of_limit"] > 0.0);
+    const std::string limit = n["limit"];
+    CHECK((limit == "read bandwidth" || limit == "int8 peak"));
+  }
+  CHECK(node(rows[0], "output")["calls"] == 1);
 }
