@@ -1,8 +1,9 @@
 // Progress of long work on stderr: a bar on a terminal; elsewhere a line each 10 %, once it has shown to be slow.
 #pragma once
 
-#include <chrono>
 #include <string>
+
+#include "base/clock.h"
 
 namespace llm::app {
 
@@ -15,7 +16,6 @@ class Progress {
   void update(double fraction);
 
  private:
-  using Clock = std::chrono::steady_clock;
   void draw(double fraction, double seconds);
   std::string what_;
   Clock::time_point start_ = Clock::now(), drawn_{};

@@ -1,10 +1,10 @@
 // How far a batch is: a line that is redrawn on a terminal, elsewhere a line each 10 %.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "common/events.h"
 
 namespace llm::app {
@@ -22,7 +22,6 @@ class BatchProgressLine {
   void clear();
 
  private:
-  using Clock = std::chrono::steady_clock;
   std::size_t rows_;
   Clock::time_point start_ = Clock::now(), drawn_{};
   std::size_t tenths_ = 0;

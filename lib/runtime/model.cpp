@@ -200,7 +200,8 @@ void Model::load_weights(const std::function<void(double)>& progress) {
 
 void Model::place(const LoadOptions& options, const BackendOptions& backend_options, std::unique_ptr<Backend> backend) {
   const ModelLayers layers = layers_of(dims());
-  const PlacementOptions& wish = options.placement;
+  PlacementOptions wish = options.placement;
+  wish.streams = wish.streams && !file_.foreign_byte_order();  // it would take a second copy, in this machine's order
   const bool fitting = wish.layers == PlacementOptions::kFitting, several = wish.devices.size() > 1;
   kind_ = backend->name();
   backend_ = std::move(backend);

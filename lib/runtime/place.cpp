@@ -83,9 +83,12 @@ LayerPlan make_plan(Devices& devices, const PlaceRequest& r) {
     free.push_back(static_cast<double>(memories.back().available));
   }
   plan.layers = plan_layers(r.wish, all, free, fit);
-  if (plan.streamed_from > 0 && (is_nothing(plan.layers) || !fit(plan.layers))) {
+  if (plan.streamed_from > 0) {
+    const LayerPlan bringing = plan;
+    const bool possible = !is_nothing(plan.layers) && fit(plan.layers);
     plan.streamed_from = 0;
     plan.layers = plan_layers(r.wish, all, free, fit);
+    if (possible && has_host_part(plan, r.layers)) plan = bringing;
   }
   if (is_nothing(plan.layers)) refuse_any_part(memories, r.layers);
   leave_out_unused(devices, plan.layers);

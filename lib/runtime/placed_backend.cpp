@@ -1,7 +1,9 @@
 #include "runtime/placed_backend.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -92,17 +94,18 @@ class PlacedExecutable final : public Executable {
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     check(in.empty(), "a whole graph has no inputs but the step's");
     for (Piece& piece : pieces_) {
-      if (Piece* const before = last_; before != nullptr) {
+      if (&piece != &pieces_.front()) {
+        Backend& before = *last_->device;
         wait_for_last();
-        if (piece.brings && before->device != piece.device) before->device->rest();
+        if (piece.brings && &before != piece.device) before.rest();
       }
       for (auto* list : {&piece.in, &piece.out}) {
         for (Place& place : *list) {
           if (place.is_callers) bind_callers(place.binding, out);
         }
       }
-      last_ = &piece;
       last_ticket_ = piece.program->submit(step, bindings(piece.in, in_), bindings(piece.out, out_));
+      last_ = &piece;
     }
     return {++submitted_};
   }
@@ -146,8 +149,7 @@ class PlacedExecutable final : public Executable {
     return into;
   }
   void wait_for_last() {
-    if (last_ != nullptr) last_->program->wait(last_ticket_);
-    last_ = nullptr;
+    if (Piece* const last = std::exchange(last_, nullptr)) last->program->wait(last_ticket_);
   }
 
   std::vector<Segment> segments_;
@@ -219,6 +221,25 @@ std::vector<std::vector<Graph>> by_device(std::size_t n_devices, const StepRules
   return parts;
 }
 
+/// Weights of which some lie on several devices: what one of them has read is let go when none will read it any more.
+class SharedSource final : public WeightSource {
+ public:
+  SharedSource(const WeightSource& source, std::map<std::string, int, std::less<>> readers)
+      : source_(source), readers_(std::move(readers)) {}
+  std::optional<std::span<const std::byte>> mapped(std::string_view name) const override {
+    return source_.mapped(name);
+  }
+  void read(std::string_view name, std::span<std::byte> dst) const override { source_.read(name, dst); }
+  /// A device that reads the bytes in place never says this.
+  void release(std::string_view name) const override {
+    if (--readers_.find(name)->second == 0) source_.release(name);
+  }
+
+ private:
+  const WeightSource& source_;
+  mutable std::map<std::string, int, std::less<>> readers_;  ///< that have not said that they need it no more
+};
+
 class PlacedBackend final : public Backend {
  public:
   PlacedBackend(std::vector<std::unique_ptr<Backend>> devices, StepRules rules, const Graph& model, std::string name)
@@ -269,6 +290,12 @@ class PlacedBackend final : public Backend {
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     auto weights = std::make_unique<PlacedWeights>();
+    std::map<std::string, int, std::less<>> readers;
+    for (const Contents& there : contents_) {
+      for (const auto* names : {&there.weights, &there.streamed})
+        for (const std::string& name : *names) ++readers[name];
+    }
+    const SharedSource shared(source, std::move(readers));
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       std::vector<WeightPlan> own;
       for (const WeightPlan& plan : plans) {
@@ -277,7 +304,7 @@ class PlacedBackend final : public Backend {
         else if (contents_[d].streamed.contains(plan.name))
           own.push_back({plan.name, plan.type, Layout::Streamed});
       }
-      weights->parts.push_back(devices_[d]->load(source, own));
+      weights->parts.push_back(devices_[d]->load(shared, own));
     }
     return weights;
   }

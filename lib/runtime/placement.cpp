@@ -127,6 +127,8 @@ std::string placement_name(const LayerPlan& p, ModelLayers m, std::string_view d
     text += ", " + on_device + (first == m.count ? " the head" : " from layer " + std::to_string(first));
   }
   if (end > first) text += ", " + on_host + " the experts of " + layers_text(first, end - 1);
+  if (p.streamed_from > 0)
+    text += ", weights of " + on_host + " brought from " + std::to_string(p.streamed_from) + " tokens on";
   return text;
 }
 
@@ -196,7 +198,7 @@ std::string placement_text(const LayerPlan& p, ModelLayers m, std::span<const st
     text += ", " + weights_in(devices[d]);
   }
   if (!has_host_part(p, m)) return text;
-  const std::string to = devices.size() > 1 ? "the GPUs" : devices.front() == "GPU" ? "the GPU" : devices.front();
+  const std::string to = devices.front() == "GPU" ? "the GPU" : devices.size() > 1 ? "GPUs" : devices.front();
   return text + "; " + memories.back().name + ": the rest" +
          (p.streamed_from > 0 ? ", whose weights long prompts bring to " + to : "");
 }

@@ -39,7 +39,8 @@ struct PlacementOptions {
   } split = Split::WhereNeeded;
   /// Of `devices` in the layers; nothing: by what is free.
   std::vector<double> shares = {};
-  /// Whether devices compute with the host's weights where steps are long enough to bring them.
+  /// Whether devices compute with the host's weights where steps are long enough to bring them; never with those of a
+  /// file in foreign byte order.
   bool streams = true;
 };
 

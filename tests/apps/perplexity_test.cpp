@@ -254,9 +254,7 @@ TEST_CASE("logits are written whole or not at all", "[apps]") {
                  return write_file(folder / "base.npy", npy(rows));
                }()});
   CHECK(contents(out) == before);
-  std::size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) files += entry.is_regular_file();
-  CHECK(files == 4);  // model, ids, base, out: no temporary file stays
+  CHECK(folder.entries() == 4);  // model, ids, base, out: no temporary file stays
   check_fails(8, "cannot write", "llm-perplexity",
               {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", (folder / "none/out.npy").string()});
   check_fails(8, "/dev/full", "llm-perplexity", {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", "/dev/full"});
@@ -285,7 +283,7 @@ TEST_CASE("a signal ends a long window at once, and leaves no part of a file wit
                                "wait $p"},
        .limit = std::chrono::seconds(30)});
   CHECK(ended.code == 128 + SIGTERM);
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
+  CHECK(folder.entries() == 2);
 }
 
 TEST_CASE("threads change nothing, and a longer window than one step does not either", "[apps]") {

@@ -13,12 +13,12 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "base/clock.h"
+
 extern char** environ;
 
 namespace llm::test {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 class Pipe {
  public:

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -64,9 +65,17 @@ class Device final : public Backend {
   }
   int streams_from(bool /*experts*/) const override { return streams_from_; }
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
-    for (const WeightPlan& plan : plans)
-      (plan.layout == Layout::Streamed ? streamed : loaded)[plan.name] = plan.type.bytes();
-    return inner_->load(source, plans);
+    auto own = std::make_unique<OwnWeights>();
+    for (const WeightPlan& plan : plans) {
+      const bool brought = plan.layout == Layout::Streamed;
+      (brought ? streamed : loaded)[plan.name] = plan.type.bytes();
+      if (brought) continue;
+      source.read(plan.name, own->copies.bytes[plan.name] = std::vector<std::byte>(plan.type.bytes()));
+      source.release(plan.name);
+    }
+    own->copies.source = &source;
+    own->inner = inner_->load(own->copies, plans);
+    return own;
   }
   std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
                                        std::int64_t most_positions) override {
@@ -81,7 +90,7 @@ class Device final : public Backend {
     for (const ValueInfo& v : g.values()) {
       if (v.kind == ValueKind::Weight) CHECK((v.streamed ? streamed : loaded).contains(v.name));
     }
-    return inner_->compile(g, weights, states, workspace);
+    return inner_->compile(g, *dynamic_cast<const OwnWeights&>(weights).inner, states, workspace);
   }
 
   std::map<std::string, std::uint64_t> loaded, streamed;
@@ -89,6 +98,21 @@ class Device final : public Backend {
   std::size_t lent = 0;                               ///< bytes of device_memory()
 
  private:
+  /// As a GPU copies weights and then needs them in the file no more.
+  struct Copies final : WeightSource {
+    std::optional<std::span<const std::byte>> mapped(std::string_view name) const override {
+      const auto found = bytes.find(std::string(name));
+      return found == bytes.end() ? source->mapped(name) : std::span<const std::byte>(found->second);
+    }
+    void read(std::string_view, std::span<std::byte>) const override {}
+    void release(std::string_view) const override {}
+    const WeightSource* source = nullptr;
+    std::map<std::string, std::vector<std::byte>> bytes;
+  };
+  struct OwnWeights final : WeightStore {
+    Copies copies;
+    std::unique_ptr<WeightStore> inner;
+  };
   std::unique_ptr<Backend> inner_;
   std::string memory_;
   std::uint64_t available_;
@@ -114,6 +138,7 @@ struct Loader {
     o.placement = placement;
     o.bytes_per_thread = 0;
     o.weights = weights;
+    o.files = files;
     o.backends = [this](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
       if (name != "device") return make_backend(name, options);
       const auto number = static_cast<std::size_t>(options.device);
@@ -131,6 +156,7 @@ struct Loader {
   Device* device = nullptr;        ///< of the model that was loaded last
   std::map<int, Device*> devices;  ///< by their numbers
   int streams_from = 0;            ///< of each device
+  LoadOptions::Files files = LoadOptions::Files::Mapped;
 
  private:
   std::vector<std::uint64_t> available_;

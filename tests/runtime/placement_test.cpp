@@ -111,6 +111,20 @@ TEST_CASE("long steps compute on a device with weights of the host, and have the
   }
 }
 
+TEST_CASE("what one device has read of a file in memory stays there for the others", "[placement]") {
+  TinyOptions options = wide("llama", DType::F32, kLayers);
+  options.n_embd = 2048;  // vectors of two pages: whole pages are let go
+  options.tied = true;
+  Loader load(tiny_model(options));
+  const std::vector<float> expected = everything(*load({}, "cpu"), {});
+  load.files = LoadOptions::Files::Read;
+  for (const int streams_from : {0, 64}) {
+    INFO("weights brought from " << streams_from << " tokens on");
+    load.streams_from = streams_from;
+    CHECK(same_bits(everything(*load({.layers = 2}), {}), expected));
+  }
+}
+
 TEST_CASE("weights of long steps are brought, not kept", "[placement]") {
   TinyOptions options = wide("llama", DType::F32, kLayers);
   options.experts = 4;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backend/host/cost.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace llm::cpu {
@@ -328,7 +329,6 @@ int Program::team_size(const StepData& step, const host::StepRows& rows) const {
 }
 
 std::exception_ptr Program::execute(const StepData& step, const host::StepRows& rows, const Worker& w) {
-  using Clock = std::chrono::steady_clock;
   std::exception_ptr failure;  // the other threads wait at barriers: go on and report at the end
   for (const Layer& layer : layers_) {
     const Frame frame{.slots = layer.slots.data(),

@@ -1,6 +1,7 @@
 #include "backend/cuda/weight_stream.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -56,11 +57,24 @@ struct WeightStream::Reader {
   explicit Reader(std::size_t bytes) : pinned{PinnedBuffer(bytes), PinnedBuffer(bytes)}, raw(bytes) {}
 };
 
-WeightStream::WeightStream(const StreamSize& size, int readers)
-    : size_(size), slots_(StreamPlan::kSlots * size.slot), device_(current_device()) {
+WeightStream::WeightStream(const StreamSize& size, int readers, const Processors& processors)
+    : size_(size), slots_(StreamPlan::kSlots * size.slot), device_(current_device()), processors_(processors) {
   for (int i = 0; i < std::clamp(readers, 1, kMostReaders); ++i)
     readers_.push_back(std::make_unique<Reader>(size.piece));
-  for (const auto& reader : readers_) reader->thread = std::thread([this, r = reader.get()] { run(*r); });
+  start();
+}
+
+/// Fewer readers where the system gives no more threads.
+void WeightStream::start() {
+  for (std::size_t i = 0; i < readers_.size(); ++i) {
+    try {
+      readers_[i]->thread = std::thread([this, r = readers_[i].get()] { run(*r); });
+    } catch (const std::system_error& e) {
+      if (i == 0)
+        throw Error(ErrorKind::Device, std::string("no thread that brings weights can be started: ") + e.what());
+      readers_.resize(i);
+    }
+  }
 }
 
 WeightStream::~WeightStream() {
@@ -104,6 +118,9 @@ void WeightStream::end() {
   next_use_ = uses_->size();  // an error may have left some
   changed_.notify_all();
   changed_.wait(lock, [&] { return busy_ == 0; });
+  if (n_left_ < uses_->size()) {  // what is on its way would come after the next step's
+    for (const auto& reader : readers_) cudaStreamSynchronize(reader->stream.get());
+  }
   uses_ = nullptr;
   error_ = nullptr;
 }
@@ -141,6 +158,7 @@ void WeightStream::bring_all(Reader& r) {
 }
 
 void WeightStream::run(Reader& r) {
+  processors_.use();
   std::size_t done = 0;  // steps
   for (;;) {
     {
@@ -173,7 +191,8 @@ StreamedWeights::StreamedWeights(const StreamPlan& plan, const CudaWeights& weig
     for (const StreamPlan::Weight& w : plan.uses[u].weights) {
       const StoredMatrix& stored = weights.streamed(w.name);
       std::byte* const to = stream->slot(u) + w.offset;
-      matrices[w.name] = {.type = stored.type, .data = to, .expert_stride = matrix_bytes(stored.type)};
+      const CudaWeights::Matrix matrix{stored.type, to, matrix_bytes(stored.type)};
+      check(matrices.emplace(w.name, matrix).second, "one node reads a weight that is brought");
       add_pieces(use, stored, to, kPieceBytes);
     }
     check(most_copied_bytes(use) <= stream->size().piece, "a reader's memory holds every piece");

@@ -15,6 +15,7 @@
 
 #include "backend/cuda/weight_pieces.h"
 #include "backend/cuda/weights.h"
+#include "base/processors.h"
 #include "graph/graph.h"
 
 namespace llm::cuda {
@@ -50,7 +51,7 @@ using StreamedUse = std::vector<WeightPiece>;
 /// Slots and the threads that fill them, for one program at a time.
 class WeightStream {
  public:
-  WeightStream(const StreamSize&, int readers);
+  WeightStream(const StreamSize&, int readers, const Processors&);
   WeightStream(const WeightStream&) = delete;
   WeightStream& operator=(const WeightStream&) = delete;
   ~WeightStream();
@@ -76,6 +77,7 @@ class WeightStream {
 
  private:
   struct Reader;
+  void start();
   void begin(const std::vector<StreamedUse>& uses);
   void arrive(std::size_t use, cudaStream_t stream);
   void leave(std::size_t use, cudaStream_t stream);
@@ -102,6 +104,7 @@ class WeightStream {
   bool stopped_ = false;
   std::exception_ptr error_;
   int device_;
+  Processors processors_;  ///< of the readers
 };
 
 /// The matrices of a plan's weights in their slots, and how they get there.

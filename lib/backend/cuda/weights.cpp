@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -35,7 +36,7 @@ class Reader {
 };
 
 /// Every piece once, by several threads; the first error stops all.
-void load_pieces(const std::vector<WeightPiece>& pieces, int n_readers) {
+void load_pieces(const std::vector<WeightPiece>& pieces, int n_readers, const Processors& processors) {
   const std::size_t largest = most_copied_bytes(pieces);
   const int device = current_device();
   std::atomic<std::size_t> next{0};
@@ -55,7 +56,16 @@ void load_pieces(const std::vector<WeightPiece>& pieces, int n_readers) {
   };
   std::vector<std::thread> threads;
   const auto wanted = std::min<std::size_t>(static_cast<std::size_t>(std::max(1, n_readers)), pieces.size());
-  for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(work);
+  for (std::size_t i = 1; i < wanted; ++i) {
+    try {
+      threads.emplace_back([&] {
+        processors.use();
+        work();
+      });
+    } catch (const std::system_error&) {
+      break;  // the system gives no more threads
+    }
+  }
   work();
   for (std::thread& t : threads) t.join();
   if (error) std::rethrow_exception(error);
@@ -72,7 +82,8 @@ std::size_t device_bytes(const TensorType& type) {
   return matrix_bytes(matrix_type(type)) * static_cast<std::size_t>(type.shape[2] * type.shape[3]);
 }
 
-CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, int readers) {
+CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, int readers,
+                         const Processors& processors) {
   std::size_t total = 0;
   for (const WeightPlan& plan : plans) {
     if (plan.layout != Layout::Streamed) total += device_bytes(plan.type);
@@ -87,9 +98,10 @@ CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan>
     if (const auto mapped = source.mapped(plan.name)) {
       bytes = *mapped;
     } else {
-      auto& own = (kept ? converted : converted_).emplace_back(plan.type.bytes());
-      source.read(plan.name, own);
-      bytes = own;
+      check(kept, "weights that are brought are mapped");
+      converted.emplace_back(plan.type.bytes());
+      source.read(plan.name, converted.back());
+      bytes = converted.back();
     }
     const Shape& shape = plan.type.shape;
     const StoredMatrix stored{bytes.data(), plan.type.dtype, matrix_type(plan.type), shape[2] * shape[3]};
@@ -108,7 +120,7 @@ CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan>
     }
     to += device_bytes(plan.type);
   }
-  load_pieces(pieces, readers);
+  load_pieces(pieces, readers, processors);
   for (const WeightPlan& plan : plans) {
     if (plan.layout != Layout::Streamed) source.release(plan.name);
   }

@@ -12,6 +12,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/weight_pieces.h"
+#include "base/processors.h"
 
 namespace llm::cuda {
 
@@ -24,7 +25,7 @@ class CudaWeights final : public WeightStore {
  public:
   /// Vectors (one dimension) become f32; what is streamed stays in the file. Throws ErrorKind::Memory before anything
   /// is copied if the weights do not fit.
-  CudaWeights(const WeightSource&, std::span<const WeightPlan>, int readers);
+  CudaWeights(const WeightSource&, std::span<const WeightPlan>, int readers, const Processors&);
 
   struct Matrix {
     MatrixType type;
@@ -51,7 +52,6 @@ class CudaWeights final : public WeightStore {
   DeviceBuffer memory_;
   std::unordered_map<std::string, Entry> entries_;
   std::unordered_map<std::string, StoredMatrix> streamed_;
-  std::vector<std::vector<std::byte>> converted_;  ///< what is streamed of a file in foreign byte order
 };
 
 }  // namespace llm::cuda
