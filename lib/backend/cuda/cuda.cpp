@@ -148,7 +148,7 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     use_device(device_);
-    auto weights = std::make_unique<CudaWeights>(source, plans, readers(), processors_);
+    auto weights = std::make_unique<CudaWeights>(source, plans, readers());
     loaded_ = true;
     return weights;
   }
@@ -172,7 +172,7 @@ class CudaBackend final : public Backend {
       n = std::max(n, result.type.shape[0]);
     }
     return std::make_unique<CudaWorkspace>(workspace_bytes(largest), rows, static_cast<int>(n), stream_size(largest),
-                                           readers(), processors_);
+                                           readers());
   }
 
   std::unique_ptr<Executable> compile(const Graph& graph, const WeightStore& weights, StateStore& state,
@@ -209,7 +209,6 @@ class CudaBackend final : public Backend {
   std::string no_gemm_;  ///< why there is no library
   std::unique_ptr<Gemm> gemm_;
   Stream stream_;
-  Processors processors_;  ///< of threads that read weights
   bool loaded_ = false;
 };
 

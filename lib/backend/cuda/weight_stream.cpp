@@ -57,8 +57,8 @@ struct WeightStream::Reader {
   explicit Reader(std::size_t bytes) : pinned{PinnedBuffer(bytes), PinnedBuffer(bytes)}, raw(bytes) {}
 };
 
-WeightStream::WeightStream(const StreamSize& size, int readers, const Processors& processors)
-    : size_(size), slots_(StreamPlan::kSlots * size.slot), device_(current_device()), processors_(processors) {
+WeightStream::WeightStream(const StreamSize& size, int readers)
+    : size_(size), slots_(StreamPlan::kSlots * size.slot), device_(current_device()) {
   for (int i = 0; i < std::clamp(readers, 1, kMostReaders); ++i)
     readers_.push_back(std::make_unique<Reader>(size.piece));
   start();
@@ -158,7 +158,6 @@ void WeightStream::bring_all(Reader& r) {
 }
 
 void WeightStream::run(Reader& r) {
-  processors_.use();
   std::size_t done = 0;  // steps
   for (;;) {
     {

@@ -15,7 +15,6 @@
 
 #include "backend/cuda/weight_pieces.h"
 #include "backend/cuda/weights.h"
-#include "base/processors.h"
 #include "graph/graph.h"
 
 namespace llm::cuda {
@@ -51,7 +50,7 @@ using StreamedUse = std::vector<WeightPiece>;
 /// Slots and the threads that fill them, for one program at a time.
 class WeightStream {
  public:
-  WeightStream(const StreamSize&, int readers, const Processors&);
+  WeightStream(const StreamSize&, int readers);
   WeightStream(const WeightStream&) = delete;
   WeightStream& operator=(const WeightStream&) = delete;
   ~WeightStream();
@@ -104,7 +103,6 @@ class WeightStream {
   bool stopped_ = false;
   std::exception_ptr error_;
   int device_;
-  Processors processors_;  ///< of the readers
 };
 
 /// The matrices of a plan's weights in their slots, and how they get there.

@@ -36,7 +36,7 @@ class Reader {
 };
 
 /// Every piece once, by several threads; the first error stops all.
-void load_pieces(const std::vector<WeightPiece>& pieces, int n_readers, const Processors& processors) {
+void load_pieces(const std::vector<WeightPiece>& pieces, int n_readers) {
   const std::size_t largest = most_copied_bytes(pieces);
   const int device = current_device();
   std::atomic<std::size_t> next{0};
@@ -58,10 +58,7 @@ void load_pieces(const std::vector<WeightPiece>& pieces, int n_readers, const Pr
   const auto wanted = std::min<std::size_t>(static_cast<std::size_t>(std::max(1, n_readers)), pieces.size());
   for (std::size_t i = 1; i < wanted; ++i) {
     try {
-      threads.emplace_back([&] {
-        processors.use();
-        work();
-      });
+      threads.emplace_back(work);
     } catch (const std::system_error&) {
       break;  // the system gives no more threads
     }
@@ -82,8 +79,7 @@ std::size_t device_bytes(const TensorType& type) {
   return matrix_bytes(matrix_type(type)) * static_cast<std::size_t>(type.shape[2] * type.shape[3]);
 }
 
-CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, int readers,
-                         const Processors& processors) {
+CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, int readers) {
   std::size_t total = 0;
   for (const WeightPlan& plan : plans) {
     if (plan.layout != Layout::Streamed) total += device_bytes(plan.type);
@@ -120,7 +116,7 @@ CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan>
     }
     to += device_bytes(plan.type);
   }
-  load_pieces(pieces, readers, processors);
+  load_pieces(pieces, readers);
   for (const WeightPlan& plan : plans) {
     if (plan.layout != Layout::Streamed) source.release(plan.name);
   }

@@ -12,7 +12,6 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/weight_pieces.h"
-#include "base/processors.h"
 
 namespace llm::cuda {
 
@@ -25,7 +24,7 @@ class CudaWeights final : public WeightStore {
  public:
   /// Vectors (one dimension) become f32; what is streamed stays in the file. Throws ErrorKind::Memory before anything
   /// is copied if the weights do not fit.
-  CudaWeights(const WeightSource&, std::span<const WeightPlan>, int readers, const Processors&);
+  CudaWeights(const WeightSource&, std::span<const WeightPlan>, int readers);
 
   struct Matrix {
     MatrixType type;

@@ -13,7 +13,7 @@ namespace llm::cuda {
 class CudaWorkspace final : public Workspace {
  public:
   /// For steps of at most `rows` rows of `n` logits. Where weights are streamed, `readers` threads bring them.
-  CudaWorkspace(std::size_t bytes, int rows, int n, const StreamSize& streamed, int readers, const Processors&);
+  CudaWorkspace(std::size_t bytes, int rows, int n, const StreamSize& streamed, int readers);
   std::size_t bytes() const override;
   std::size_t activation_bytes() const { return memory_.bytes(); }
   std::byte* data() const { return memory_.data(); }
