@@ -407,10 +407,10 @@ TEST_CASE("Ctrl-C stops an answer and keeps its text") {
 
 TEST_CASE("who taps Ctrl-C twice while an answer comes is still in the chat") {
   const ConversationBench bench;
-  Terminal t(bench.command({"-q"}));
+  Terminal t(bench.command({"-q", "--ignore-eos"}));
   to_prompt(t);
-  t.type("Tell me a story.\r");  // long enough that its answer still comes
-  t.until("\x1b[?2004l");        // the line is read
+  t.type("Tell me a story.\r");
+  t.until("\x1b[?2004l");  // the line is read
   t.send(SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   t.send(SIGINT);

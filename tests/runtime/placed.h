@@ -79,6 +79,8 @@ class Device final : public Backend {
   }
   std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
                                        std::int64_t most_positions) override {
+    fleeting = 0;
+    for (const CacheType& type : types) fleeting += type.fleeting;
     return inner_->allocate(types, format, n_blocks, most_positions);
   }
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
@@ -94,6 +96,7 @@ class Device final : public Backend {
   }
 
   std::map<std::string, std::uint64_t> loaded, streamed;
+  int fleeting = 0;                                   ///< caches of layers, of the session that was made last
   std::vector<std::pair<int, std::size_t>> compiled;  ///< tokens of the bucket, nodes
   std::size_t lent = 0;                               ///< bytes of device_memory()
 

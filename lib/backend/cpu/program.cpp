@@ -30,12 +30,13 @@ class RopeTableInstruction final : public Instruction {
   int positions_, y_;
 };
 
-/// Bytes of a position in the caches that are attended to.
+/// Bytes of a position in the caches that nodes of this op read or write.
+template <class CacheOp>
 std::uint64_t position_bytes(const Graph& g, CacheFormat format) {
   std::uint64_t bytes = 0;
   for (const Node& n : g.nodes()) {
-    if (!std::holds_alternative<Attention>(n.op)) continue;
-    const CacheType& c = g.info(n.in[1]).cache;
+    if (!std::holds_alternative<CacheOp>(n.op)) continue;
+    const CacheType& c = g.info(n.in.back()).cache;
     bytes += TensorType{format.k, {c.head_dim_k, c.kv_heads}}.bytes() +
              TensorType{format.v, {c.head_dim_v, c.kv_heads}}.bytes();
   }
@@ -123,7 +124,8 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       prompt_threads_(options.prompt_threads > 0 ? options.prompt_threads : options.threads),
       bytes_per_thread_(options.bytes_per_thread),
       weight_bytes_(product_bytes(graph_)),
-      position_bytes_(position_bytes(graph_, cache.format())) {
+      read_position_bytes_(position_bytes<Attention>(graph_, cache.format())),
+      stored_position_bytes_(position_bytes<KvAppend>(graph_, cache.format())) {
   const MemoryPlan memory = plan_program_memory(graph_, most_threads());
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
   for (const ValueInfo& v : graph_.values()) uses_cache_ = uses_cache_ || v.kind == ValueKind::State;
@@ -322,9 +324,11 @@ int Program::team_size(const StepData& step, const host::StepRows& rows) const {
   const auto of_tokens = [](std::uint64_t bytes, std::int64_t tokens) {
     return bytes + bytes / 16 * static_cast<std::uint64_t>(tokens - 1);
   };
-  std::uint64_t work = of_tokens(weight_bytes_, rows.tokens);
+  constexpr std::uint64_t kStoring = 16;  // times what reading takes: rows are converted, keys transposed
+  std::uint64_t work = of_tokens(weight_bytes_, rows.tokens) +
+                       kStoring * stored_position_bytes_ * static_cast<std::uint64_t>(rows.tokens);
   for (const SequenceSpan& s : step.sequences)
-    work += of_tokens(position_bytes_ * static_cast<std::uint64_t>(s.kv_len), s.n_tokens);
+    work += of_tokens(read_position_bytes_ * static_cast<std::uint64_t>(s.kv_len), s.n_tokens);
   return static_cast<int>(std::clamp<std::uint64_t>(work / bytes_per_thread_, 1, static_cast<std::uint64_t>(threads)));
 }
 

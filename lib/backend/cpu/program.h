@@ -85,8 +85,9 @@ class Program final : public Executable {
   const CpuWorkspace& workspace_;
   int threads_, prompt_threads_;
   std::uint64_t bytes_per_thread_;
-  std::uint64_t weight_bytes_ = 0;    ///< that a step of one token reads
-  std::uint64_t position_bytes_ = 0;  ///< of a position in all caches of the graph
+  std::uint64_t weight_bytes_ = 0;  ///< that a step of one token reads
+  /// Of a position in all caches that the graph reads, and that it writes.
+  std::uint64_t read_position_bytes_ = 0, stored_position_bytes_ = 0;
   bool uses_cache_ = false;
   std::int64_t vocab_ = std::numeric_limits<std::int64_t>::max();  ///< rows of the smallest table that tokens index
   std::vector<std::uint32_t> roots_;  ///< per value: the one whose bytes it shares, through reshapes

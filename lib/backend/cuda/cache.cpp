@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "backend/host/host.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -30,14 +31,17 @@ CudaCache::CudaCache(std::span<const CacheType> types, CacheFormat format, std::
   for (const CacheType& c : types) {
     if (const char* reason = cache_refusal(format.k, format.v, c.head_dim_k, c.head_dim_v))
       throw Error(ErrorKind::Usage, "backend cuda: " + std::string(reason));
+    const auto shared =
+        std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return host::share(l.type, c); });
+    by_layer_[c.layer] = static_cast<std::size_t>(shared - layers_.begin());
+    if (shared != layers_.end()) continue;
     Layer layer{c, head_block_bytes(c.kv_heads, c.head_dim_k, format.k),
                 head_block_bytes(c.kv_heads, c.head_dim_v, format.v), 0, 0};
     layer.k_offset = total;
     total += aligned(checked_product(layer.k_block_bytes, static_cast<std::size_t>(n_blocks)));
     layer.v_offset = total;
     total += aligned(checked_product(layer.v_block_bytes, static_cast<std::size_t>(n_blocks)));
-    block_bytes_ += layer.k_block_bytes + layer.v_block_bytes;
-    by_layer_[c.layer] = layers_.size();
+    if (!c.fleeting) block_bytes_ += layer.k_block_bytes + layer.v_block_bytes;
     layers_.push_back(layer);
   }
   memory_ = DeviceBuffer(total);
@@ -71,6 +75,7 @@ void CudaCache::for_each_part(std::int32_t block, F&& f) const {
   check(block >= 0 && block < n_blocks_, "a block of the cache");
   use_device(device_);
   for (const Layer& l : layers_) {
+    if (l.type.fleeting) continue;
     f(memory_.data() + l.k_offset + static_cast<std::size_t>(block) * l.k_block_bytes, l.k_block_bytes);
     f(memory_.data() + l.v_offset + static_cast<std::size_t>(block) * l.v_block_bytes, l.v_block_bytes);
   }

@@ -37,10 +37,11 @@ void add_contents(MemoryShare& share, std::span<const Graph> graphs,
     for (const Node& node : graph.nodes()) {
       for (const std::uint32_t id : node.in) {
         const ValueInfo& v = graph.info(id);
-        const auto& caches = share.caches;
-        if (v.kind == ValueKind::State && std::find(caches.begin(), caches.end(), v.cache) == caches.end())
+        const auto counted_already = [&](const CacheType& c) { return c == v.cache || llm::host::share(c, v.cache); };
+        if (v.kind == ValueKind::State && std::none_of(share.caches.begin(), share.caches.end(), counted_already))
           share.caches.push_back(v.cache);
-        if (v.kind == ValueKind::Weight && !v.streamed && counted.insert(v.name).second) share.weights += weight_bytes(v.type);
+        if (v.kind == ValueKind::Weight && !v.streamed && counted.insert(v.name).second)
+          share.weights += weight_bytes(v.type);
       }
     }
   }
@@ -76,6 +77,11 @@ const std::byte* HostWeights::data(std::string_view name) const {
   return found->second;
 }
 
+bool share(CacheType a, const CacheType& b) {
+  a.layer = b.layer;
+  return a.fleeting && a == b;
+}
+
 HostCache::HostCache(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks)
     : format_(format), n_blocks_(n_blocks) {
   check(n_blocks > 0, "a cache has blocks");
@@ -84,7 +90,11 @@ HostCache::HostCache(std::span<const CacheType> types, CacheFormat format, std::
   for (const CacheType& type : types) {
     const std::size_t k_bytes = block_bytes(type.kv_heads, type.head_dim_k, format.k);
     const std::size_t v_bytes = block_bytes(type.kv_heads, type.head_dim_v, format.v);
-    check(by_layer_.emplace(type.layer, layers_.size()).second, "one cache per layer");
+    const auto shared =
+        std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return share(l.type, type); });
+    const auto index = static_cast<std::size_t>(shared - layers_.begin());
+    check(by_layer_.emplace(type.layer, index).second, "one cache per layer");
+    if (shared != layers_.end()) continue;
     layers_.push_back({type, k_bytes, v_bytes, Pages(checked_product(k_bytes, blocks), PageUse::Sparse),
                        Pages(checked_product(v_bytes, blocks), PageUse::Sparse)});
   }
@@ -101,7 +111,7 @@ std::byte* HostCache::v(int number) const { return layer(number).v.data(); }
 
 std::size_t HostCache::bytes_per_block() const {
   std::size_t bytes = 0;
-  for (const Layer& layer : layers_) bytes += layer.k_block_bytes + layer.v_block_bytes;
+  for (const Layer& layer : layers_) bytes += layer.type.fleeting ? 0 : layer.k_block_bytes + layer.v_block_bytes;
   return bytes;
 }
 
@@ -110,6 +120,7 @@ std::vector<std::span<std::byte>> HostCache::parts(std::int32_t block) const {
   const auto b = static_cast<std::size_t>(block);
   std::vector<std::span<std::byte>> parts;
   for (const Layer& layer : layers_) {
+    if (layer.type.fleeting) continue;
     parts.emplace_back(layer.k.data() + b * layer.k_block_bytes, layer.k_block_bytes);
     parts.emplace_back(layer.v.data() + b * layer.v_block_bytes, layer.v_block_bytes);
   }
