@@ -1,7 +1,9 @@
 #include "graph/verify.h"
 
+#include <set>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -20,7 +22,7 @@ class Verifier {
       if (std::holds_alternative<KvAppend>(n.op)) stale_.insert(n.in[2]);
     }
     for (const Node& n : g_.nodes()) node(n);
-    need(!g_.outputs().empty(), "the graph has no output");
+    need(!g_.outputs().empty() || !appended_.empty(), "the graph has no output");
     for (std::uint32_t v : g_.outputs()) need(v < ready_.size() && ready_[v], "an output is never computed");
   }
 
@@ -76,15 +78,16 @@ class Verifier {
     ready_[v] = true;
   }
 
-  /// A cache is appended to once.
+  /// A cache is appended to once; a layer may have one that is kept and one that is fleeting.
   void cache_order(const std::string& where, const Node& n) {
     need(g_.info(n.in[2]).cache == g_.info(n.out[0]).cache, where + " changes the cache's type");
-    need(appended_.insert(g_.info(n.out[0]).cache.layer).second, where + ": a second append to one layer's cache");
+    const CacheType& cache = g_.info(n.out[0]).cache;
+    need(appended_.emplace(cache.layer, cache.fleeting).second, where + ": a second append to one layer's cache");
   }
 
   const Graph& g_;
   std::vector<bool> ready_;
-  std::unordered_set<int> appended_;
+  std::set<std::pair<int, bool>> appended_;  ///< layers, whether fleeting
   std::unordered_set<std::uint32_t> stale_;  ///< caches as they were before this step's rows
 };
 
