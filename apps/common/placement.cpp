@@ -143,13 +143,11 @@ void add_placement_options(Command& cli, Placement& p) {
   cli.add_flag_callback(
       "--no-kv-offload", [&p] { p.host_option = "--no-kv-offload"; },
       "keys and values stay in the host's memory; so does the model then, as -ngl 0");
-  cli.add_flag_callback(
-      "--no-op-offload", [&p] { p.streams = false; },
-      "what the CPU computes of generated tokens it computes of long prompts, too");
-  cli.add_flag_callback(
-      "--op-offload", [&p] { p.streams = true; },
-      "for long prompts, weights of the CPU's layers and experts are brought to the GPU, which computes with them (the "
-      "default)");
+  cli.add_flag("--no-op-offload{false}", p.streams,
+               "what the CPU computes of generated tokens it computes of long prompts, too");
+  cli.add_flag("--op-offload", p.streams,
+               "for long prompts, weights of the CPU's layers and experts are brought to the GPU, which computes with "
+               "them (the default)");
   cli.add_flag_callback(
          "--list-devices", [] { throw TextAsked{list_of_devices()}; }, "print the GPUs, or why there is none")
       ->trigger_on_parse();
