@@ -75,8 +75,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
       ->take_last();
   cli.add_flag("--roofline", o.roofline,
                "show which limit binds each test, the speed at that limit, and what each kind of node took in one more "
-               "run, which "
-               "is watched");
+               "run, which is watched");
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
   if (tests(o).empty()) throw Error(ErrorKind::Usage, "nothing to measure: give -p or -n other than 0");

@@ -55,8 +55,9 @@ struct ModelLayers {
 struct LayerPlan {
   std::vector<int> layers;
   int host_experts = 0;
-  /// In steps of so many tokens or more only the embedding and attention over its caches is the host's: of its layers
-  /// the first device computes the rest, of a device's own the experts as well. 0: never.
+  /// In steps of so many tokens or more the first device computes the host's layers, too, of a device's own layers the
+  /// experts as well. The embedding and the caches stay with the host, and attention where a sequence has a past. 0:
+  /// never.
   int streamed_from = 0;
 };
 

@@ -32,7 +32,7 @@ CudaCache::CudaCache(std::span<const CacheType> types, CacheFormat format, std::
     if (const char* reason = cache_refusal(format.k, format.v, c.head_dim_k, c.head_dim_v))
       throw Error(ErrorKind::Usage, "backend cuda: " + std::string(reason));
     const auto shared =
-        std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return host::share(l.type, c); });
+        std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return host::share_place(l.type, c); });
     by_layer_[c.layer] = static_cast<std::size_t>(shared - layers_.begin());
     if (shared != layers_.end()) continue;
     Layer layer{c, head_block_bytes(c.kv_heads, c.head_dim_k, format.k),

@@ -37,7 +37,7 @@ void add_contents(MemoryShare& share, std::span<const Graph> graphs,
     for (const Node& node : graph.nodes()) {
       for (const std::uint32_t id : node.in) {
         const ValueInfo& v = graph.info(id);
-        const auto counted_already = [&](const CacheType& c) { return c == v.cache || llm::host::share(c, v.cache); };
+        const auto counted_already = [&](const CacheType& c) { return c == v.cache || share_place(c, v.cache); };
         if (v.kind == ValueKind::State && std::none_of(share.caches.begin(), share.caches.end(), counted_already))
           share.caches.push_back(v.cache);
         if (v.kind == ValueKind::Weight && !v.streamed && counted.insert(v.name).second)
@@ -77,7 +77,7 @@ const std::byte* HostWeights::data(std::string_view name) const {
   return found->second;
 }
 
-bool share(CacheType a, const CacheType& b) {
+bool share_place(CacheType a, const CacheType& b) {
   a.layer = b.layer;
   return a.fleeting && a == b;
 }
@@ -91,7 +91,7 @@ HostCache::HostCache(std::span<const CacheType> types, CacheFormat format, std::
     const std::size_t k_bytes = block_bytes(type.kv_heads, type.head_dim_k, format.k);
     const std::size_t v_bytes = block_bytes(type.kv_heads, type.head_dim_v, format.v);
     const auto shared =
-        std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return share(l.type, type); });
+        std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return share_place(l.type, type); });
     const auto index = static_cast<std::size_t>(shared - layers_.begin());
     check(by_layer_.emplace(type.layer, index).second, "one cache per layer");
     if (shared != layers_.end()) continue;

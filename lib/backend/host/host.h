@@ -54,7 +54,7 @@ class HostWeights final : public WeightStore {
 };
 
 /// Whether two caches, of different layers, have one place: fleeting ones of the same dimensions.
-bool share(CacheType, const CacheType&);
+bool share_place(CacheType, const CacheType&);
 
 /// Paged keys and values: blocks of kBlockPositions positions, in each the KV heads one after another. What lies inside
 /// a head's part of a block is the backend's to choose; here rows of head_dim elements, position after position
