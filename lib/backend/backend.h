@@ -100,9 +100,30 @@ struct CacheFormat {
 /// Positions per block of a paged cache.
 inline constexpr int kBlockPositions = 64;
 
+/// Positions [begin, end) of one block of a layer's cache, in all of its KV heads.
+struct CacheSlice {
+  int layer = 0;
+  std::int32_t block = 0;
+  std::int32_t begin = 0, end = kBlockPositions;
+};
+
+/// Keeps keys and values that another device computes with. Outside of it they are rows [kv_heads][positions] of a
+/// head's elements in the cache's storage types, whatever its own order is. Different positions at once are fine.
+class CacheKeeper {
+ public:
+  virtual ~CacheKeeper() = default;
+  virtual void read_rows(const CacheSlice&, std::byte* k, std::byte* v) const = 0;
+  virtual void write_rows(const CacheSlice&, const std::byte* k, const std::byte* v) = 0;
+};
+
 class StateStore {
  public:
   virtual ~StateStore() = default;
+  /// Between steps the rows of fleeting caches are there, which a store that has some must know before programs are
+  /// compiled.
+  virtual void keep_fleeting_in(CacheKeeper&) {}
+  /// Itself, if it keeps rows for other devices.
+  virtual CacheKeeper* keeper() { return nullptr; }
   virtual std::size_t bytes_per_block() const = 0;  ///< over all layers
   /// Copies the rows of one block over another: copy on write of shared prefixes.
   virtual void copy_block(std::int32_t from, std::int32_t to) = 0;

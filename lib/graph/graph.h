@@ -40,7 +40,7 @@ struct CacheType {
   int kv_heads = 0;
   int head_dim_k = 0;
   int head_dim_v = 0;
-  bool fleeting = false;  ///< read in the step that wrote it alone: layers may have one place for all of theirs
+  bool fleeting = false;  ///< kept elsewhere, here only while a step works on the layer: layers may share places
   friend bool operator==(const CacheType&, const CacheType&) = default;
 };
 

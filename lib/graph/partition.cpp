@@ -3,42 +3,17 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
-#include <variant>
 
 #include "graph/passes/rewrite.h"
 
 namespace llm {
 namespace {
 
-/// From the split into heads to attention: of Role::Attention alone, experts' results have three dimensions, too.
-bool is_of_heads(const Graph& g, const Node& n) {
-  return n.role == Role::Attention && std::all_of(n.out.begin(), n.out.end(), [&](std::uint32_t v) {
-           return g.info(v).kind == ValueKind::State || g.info(v).type.shape.n_dims() == 3;
-         });
-}
-
-bool writes_kept_cache(const Graph& g, const Node& n) {
-  return std::any_of(n.out.begin(), n.out.end(),
-                     [&](std::uint32_t v) { return g.info(v).kind == ValueKind::State && !g.info(v).cache.fleeting; });
-}
-
-/// A second value like a state, for a fleeting cache.
-std::uint32_t add_fleeting(Graph& g, std::uint32_t state) {
-  ValueInfo info = g.info(state);
-  info.name += ".fleeting";
-  info.cache.fleeting = true;
-  return g.add_value(std::move(info));
-}
-
 bool matches(const PlacementRule& rule, const Graph& g, const Node& n) {
   if (rule.first_layer && n.layer < *rule.first_layer) return false;
   if (rule.last_layer && n.layer > *rule.last_layer) return false;
   if (rule.role && n.role != *rule.role) return false;
-  if (rule.only == PlacementRule::Only::Heads && !is_of_heads(g, n)) return false;
-  if (rule.only == PlacementRule::Only::Kept && !writes_kept_cache(g, n)) return false;
   if (rule.tensor_pattern.empty()) return true;
   return std::any_of(n.in.begin(), n.in.end(), [&](std::uint32_t v) {
     return g.info(v).kind == ValueKind::Weight && fnmatch(rule.tensor_pattern.c_str(), g.info(v).name.c_str(), 0) == 0;
@@ -57,36 +32,9 @@ int backend_of(const Graph& g, const Node& n, std::span<const PlacementRule> rul
 
 Graph with_fleeting_caches(const Graph& graph, int layers) {
   Graph g = graph;
-  std::vector<Node> nodes;
-  std::unordered_set<std::uint32_t> reshaped;
-  std::unordered_map<std::uint32_t, std::uint32_t> fleeting;  // by the state that attention would read
-  const auto append_twice = [&](Node append) {
-    Node kept = append;
-    // What crosses to another segment has bytes of its own, which a reshape has not.
-    for (const std::size_t i : {0u, 1u}) {
-      if (!reshaped.contains(kept.in[i])) continue;
-      ValueInfo copy = g.info(kept.in[i]);
-      copy.name += ".kept";
-      const std::uint32_t id = g.add_value(std::move(copy));
-      nodes.push_back({.op = Scale{1}, .in = {kept.in[i]}, .out = {id}, .layer = kept.layer, .role = kept.role});
-      kept.in[i] = id;
-    }
-    append.in[2] = add_fleeting(g, append.in[2]);
-    append.out[0] = fleeting[append.out[0]] = add_fleeting(g, append.out[0]);
-    nodes.push_back(std::move(append));
-    nodes.push_back(std::move(kept));
-  };
-  for (Node node : graph.nodes()) {
-    const bool wanted = node.layer >= 0 && node.layer < layers;
-    if (std::holds_alternative<Reshape>(node.op)) reshaped.insert(node.out[0]);
-    if (wanted && std::holds_alternative<KvAppend>(node.op)) {
-      append_twice(std::move(node));
-      continue;
-    }
-    if (wanted && std::holds_alternative<Attention>(node.op)) node.in[1] = fleeting.at(node.in[1]);
-    nodes.push_back(std::move(node));
+  for (ValueInfo& v : g.mutable_values()) {
+    if (v.kind == ValueKind::State) v.cache.fleeting = v.cache.layer < layers;
   }
-  g.mutable_nodes() = std::move(nodes);
   return g;
 }
 

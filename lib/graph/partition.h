@@ -1,7 +1,6 @@
 // Which backend runs which node: explicit rules, never a fallback.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,26 +14,18 @@ namespace llm {
 struct PlacementRule {
   std::optional<int> first_layer, last_layer;  ///< inclusive
   std::optional<Role> role;
-  enum class Only : std::uint8_t {
-    Any,
-    Heads,  ///< nodes whose results are rows of single heads, or a cache
-    Kept,   ///< nodes that write a cache that is not fleeting
-  } only = Only::Any;
   std::string tensor_pattern;  ///< shell pattern over the names of the node's weights; empty matches all
   int backend = 0;             ///< index in the caller's list of backends
 };
 
-/// Long steps may be cut in another way: a device then computes with weights that it does not keep. Where no sequence
-/// of the step has a past, it attends for the host, too, over a fleeting cache beside the host's.
+/// Long steps may be cut in another way: a device then computes with weights and caches that it does not keep.
 struct StepRules {
   std::vector<PlacementRule> rules;
   int streamed_from = 0;                      ///< least tokens of a long step's bucket; 0: none is long
   std::vector<PlacementRule> streaming = {};  ///< of long steps
-  int fleeting_layers = 0;                    ///< so many, from the first, are attended to without a past elsewhere
-  std::vector<PlacementRule> first = {};      ///< of long steps without a past, graphs as with_fleeting_caches()
+  int fleeting_layers = 0;                    ///< so many, from the first, have caches that those steps bring
 
   bool streams(const Bucket& b) const { return streamed_from > 0 && b.tokens >= streamed_from; }
-  bool attends_elsewhere() const { return streamed_from > 0 && fleeting_layers > 0; }
 };
 
 /// A run of nodes for one backend as a graph of its own: values of other segments are its inputs, values that others
@@ -47,7 +38,7 @@ struct Segment {
 /// What the rules say of a node; 0 where none matches.
 int backend_of(const Graph&, const Node&, std::span<const PlacementRule>);
 
-/// The graph with a second, fleeting cache in the first layers, which attention reads instead of the one that is kept.
+/// The graph with fleeting caches in the first layers.
 Graph with_fleeting_caches(const Graph&, int layers);
 
 /// Nodes [begin, end) as a graph of their own.

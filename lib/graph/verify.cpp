@@ -78,16 +78,15 @@ class Verifier {
     ready_[v] = true;
   }
 
-  /// A cache is appended to once; a layer may have one that is kept and one that is fleeting.
+  /// A cache is appended to once.
   void cache_order(const std::string& where, const Node& n) {
     need(g_.info(n.in[2]).cache == g_.info(n.out[0]).cache, where + " changes the cache's type");
-    const CacheType& cache = g_.info(n.out[0]).cache;
-    need(appended_.emplace(cache.layer, cache.fleeting).second, where + ": a second append to one layer's cache");
+    need(appended_.insert(g_.info(n.out[0]).cache.layer).second, where + ": a second append to one layer's cache");
   }
 
   const Graph& g_;
   std::vector<bool> ready_;
-  std::set<std::pair<int, bool>> appended_;  ///< layers, whether fleeting
+  std::set<int> appended_;                   ///< layers
   std::unordered_set<std::uint32_t> stale_;  ///< caches as they were before this step's rows
 };
 

@@ -90,9 +90,7 @@ std::map<int, std::uint64_t> border_bytes(std::span<const Graph> largest, const 
   };
   for (const Graph& graph : largest) {
     add(graph, rules.rules);
-    if (!rules.streams(graph.bucket())) continue;
-    add(graph, rules.streaming);
-    if (rules.attends_elsewhere()) add(with_fleeting_caches(graph, rules.fleeting_layers), rules.first);
+    if (rules.streams(graph.bucket())) add(graph, rules.streaming);
   }
   for (auto& [memory, bytes] : all) bytes += bytes / 8;  // a best fit may pack a smaller bucket's values less well
   return all;

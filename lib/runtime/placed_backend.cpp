@@ -181,43 +181,16 @@ std::string PlacedExecutable::describe() const {
   return all;
 }
 
-/// A program for steps in which some sequence has a past, and one for those in which none has.
-class ByPast final : public Executable {
- public:
-  ByPast(std::unique_ptr<Executable> any, std::unique_ptr<Executable> first)
-      : any_(std::move(any)), first_(std::move(first)), last_(any_.get()) {}
-
-  Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
-    const bool past = std::any_of(step.sequences.begin(), step.sequences.end(),
-                                  [](const SequenceSpan& s) { return s.kv_len > s.n_tokens; });
-    last_ = past ? any_.get() : first_.get();
-    return last_->submit(step, in, out);
-  }
-  void wait(Ticket ticket) override { last_->wait(ticket); }
-  bool may_be_non_finite() const override { return last_->may_be_non_finite(); }
-  std::string describe() const override {
-    return "sequences with a past:\n" + any_->describe() + "without one:\n" + first_->describe();
-  }
-  void observe(Observer* observer) override {
-    for (auto* each : {&any_, &first_}) (*each)->observe(observer);
-  }
-
- private:
-  std::unique_ptr<Executable> any_, first_;
-  Executable* last_;
-};
-
 /// A graph as long steps are cut, whatever its bucket. What a device keeps for other steps it need not bring, and it
 /// keeps what is small: routers, and all but matrices.
-std::vector<Segment> streaming_segments(const Graph& graph, const StepRules& rules,
-                                        std::span<const PlacementRule> cut) {
+std::vector<Segment> streaming_segments(const Graph& graph, const StepRules& rules) {
   std::map<int, std::set<std::string>> kept;
   for (const Segment& s : partition(graph, rules.rules)) {
     for (const ValueInfo& v : s.graph.values()) {
       if (v.kind == ValueKind::Weight) kept[s.backend].insert(v.name);
     }
   }
-  std::vector<Segment> segments = partition(graph, cut);
+  std::vector<Segment> segments = partition(with_fleeting_caches(graph, rules.fleeting_layers), rules.streaming);
   for (Segment& s : segments) {
     for (const Node& node : s.graph.nodes()) {
       if (node.role == Role::Router) continue;
@@ -228,15 +201,6 @@ std::vector<Segment> streaming_segments(const Graph& graph, const StepRules& rul
     }
   }
   return segments;
-}
-
-std::vector<Segment> streaming_segments(const Graph& graph, const StepRules& rules) {
-  return streaming_segments(graph, rules, rules.streaming);
-}
-
-/// The same for steps without a past.
-std::vector<Segment> first_segments(const Graph& graph, const StepRules& rules) {
-  return streaming_segments(with_fleeting_caches(graph, rules.fleeting_layers), rules, rules.first);
 }
 
 std::vector<Segment> segments_of(const Graph& graph, const StepRules& rules) {
@@ -252,9 +216,7 @@ std::vector<std::vector<Graph>> by_device(std::size_t n_devices, const StepRules
   };
   for (const Graph& graph : graphs) {
     add(partition(graph, rules.rules));
-    if (!rules.streams(graph.bucket())) continue;
-    add(streaming_segments(graph, rules));
-    if (rules.attends_elsewhere()) add(first_segments(graph, rules));
+    if (rules.streams(graph.bucket())) add(streaming_segments(graph, rules));
   }
   return parts;
 }
@@ -284,7 +246,6 @@ class PlacedBackend final : public Backend {
       : devices_(std::move(devices)), rules_(std::move(rules)), name_(std::move(name)), contents_(devices_.size()) {
     add_contents(partition(model, rules_.rules));
     if (rules_.streamed_from > 0) add_contents(streaming_segments(model, rules_));
-    if (rules_.attends_elsewhere()) add_contents(first_segments(model, rules_));
   }
 
   std::string_view name() const override { return name_; }
@@ -359,6 +320,9 @@ class PlacedBackend final : public Backend {
       for (const auto& [layer, type] : contents_[d].fleeting) own.push_back(type);
       states->parts.push_back(devices_[d]->allocate(own, format, n_blocks, most_positions));
     }
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      if (!contents_[d].fleeting.empty()) states->parts[d]->keep_fleeting_in(keeper(*states));
+    }
     return states;
   }
 
@@ -382,16 +346,23 @@ class PlacedBackend final : public Backend {
                                       Workspace& workspace) override {
     const Parts parts{dynamic_cast<const PlacedWeights&>(weights), dynamic_cast<PlacedStates&>(states),
                       dynamic_cast<PlacedWorkspace&>(workspace)};
-    auto program = compile(segments_of(g, rules_), g, parts);
-    if (!rules_.streams(g.bucket()) || !rules_.attends_elsewhere()) return program;
-    return std::make_unique<ByPast>(std::move(program), compile(first_segments(g, rules_), g, parts));
+    auto program = std::make_unique<PlacedExecutable>(segments_of(g, rules_), g, parts.workspace, devices_);
+    for (std::size_t i = 0; i < program->segments().size(); ++i) {
+      const Segment& segment = program->segments()[i];
+      const auto d = static_cast<std::size_t>(segment.backend);
+      program->set_program(i,
+                           devices_[d]->compile(segment.graph, *parts.weights.parts[d], *parts.states.parts[d],
+                                                *parts.workspace.parts[d]),
+                           *devices_[d], label(d));
+    }
+    return program;
   }
 
  private:
   struct Contents {
     std::set<std::string> weights, streamed;
     std::set<int> layers;               ///< that keep keys and values there
-    std::map<int, CacheType> fleeting;  ///< of other layers, for steps without a past
+    std::map<int, CacheType> fleeting;  ///< of layers that another device keeps
   };
 
   struct Parts {
@@ -399,18 +370,6 @@ class PlacedBackend final : public Backend {
     const PlacedStates& states;
     const PlacedWorkspace& workspace;
   };
-  std::unique_ptr<Executable> compile(std::vector<Segment> segments, const Graph& whole, const Parts& p) {
-    auto program = std::make_unique<PlacedExecutable>(std::move(segments), whole, p.workspace, devices_);
-    for (std::size_t i = 0; i < program->segments().size(); ++i) {
-      const Segment& segment = program->segments()[i];
-      const auto d = static_cast<std::size_t>(segment.backend);
-      program->set_program(
-          i, devices_[d]->compile(segment.graph, *p.weights.parts[d], *p.states.parts[d], *p.workspace.parts[d]),
-          *devices_[d], label(d));
-    }
-    return program;
-  }
-
   void add_contents(std::span<const Segment> segments) {
     for (const Segment& s : segments) {
       Contents& there = contents_[static_cast<std::size_t>(s.backend)];
@@ -420,6 +379,13 @@ class PlacedBackend final : public Backend {
         if (v.kind == ValueKind::State && v.cache.fleeting) there.fleeting[v.cache.layer] = v.cache;
       }
     }
+  }
+
+  /// The host, which is the last device.
+  static CacheKeeper& keeper(PlacedStates& states) {
+    CacheKeeper* const host = states.parts.back()->keeper();
+    check(host != nullptr, "the host keeps the caches of its layers");
+    return *host;
   }
 
   /// Of several of one kind by their memories.

@@ -87,16 +87,10 @@ StepRules placement_rules(const LayerPlan& p, ModelLayers m) {
   const int host = static_cast<int>(p.layers.size());
   const int device = static_cast<int>(first_used(p.layers)), first = first_layer(p, m);
   // What is outside the layers has the number -1: the embedding and the angles stay where the first layer is.
-  std::vector<PlacementRule> rules{rule(is_whole(p, m) ? device : host)}, streaming = rules, first_steps = rules;
-  if (const int last = std::min(first, m.count) - 1; last >= 0) {
-    streaming.push_back(layers_rule(0, last, device));
-    streaming.push_back(layers_rule(0, last, host));
-    streaming.back().only = PlacementRule::Only::Heads;
-    first_steps = streaming;
-    first_steps.back().only = PlacementRule::Only::Kept;
-  }
+  std::vector<PlacementRule> rules{rule(is_whole(p, m) ? device : host)}, streaming = rules;
+  if (const int last = std::min(first, m.count) - 1; last >= 0) streaming.push_back(layers_rule(0, last, device));
   const auto add = [&](const PlacementRule& r) {
-    for (auto* list : {&rules, &streaming, &first_steps}) list->push_back(r);
+    for (auto* list : {&rules, &streaming}) list->push_back(r);
   };
   for (std::size_t d = 0; d < p.layers.size(); ++d) {
     const int begin = first_layer(p, m, d), last = std::min(begin + p.layers[d], m.count) - 1;
@@ -115,8 +109,7 @@ StepRules placement_rules(const LayerPlan& p, ModelLayers m) {
   return {.rules = std::move(rules),
           .streamed_from = p.streamed_from,
           .streaming = std::move(streaming),
-          .fleeting_layers = std::min(first, m.count),
-          .first = std::move(first_steps)};
+          .fleeting_layers = std::min(first, m.count)};
 }
 
 std::string placement_name(const LayerPlan& p, ModelLayers m, std::string_view device, std::string_view host) {

@@ -56,8 +56,7 @@ struct LayerPlan {
   std::vector<int> layers;
   int host_experts = 0;
   /// In steps of so many tokens or more the first device computes the host's layers, too, of a device's own layers the
-  /// experts as well. The embedding and the caches stay with the host, and attention where a sequence has a past. 0:
-  /// never.
+  /// experts as well. The embedding stays with the host, which keeps the weights and the caches. 0: never.
   int streamed_from = 0;
 };
 

@@ -383,34 +383,16 @@ TEST_CASE("text and Graphviz name every node") {
   CHECK(dot.find("digraph model {") == 0);
 }
 
-TEST_CASE("a fleeting cache stands beside the one that is kept, and attention reads it") {
+TEST_CASE("the caches of some layers can be fleeting") {
   const Graph g = optimize(decoder(3));
-  const Graph twice = with_fleeting_caches(g, 2);
-  verify(twice);
-  std::map<int, std::vector<bool>> appended;  // by layer: whether fleeting, in the order of the nodes
-  for (const Node& n : twice.nodes()) {
-    if (std::holds_alternative<KvAppend>(n.op)) {
-      appended[n.layer].push_back(twice.info(n.out[0]).cache.fleeting);
-      CHECK(twice.info(n.in[2]).cache == twice.info(n.out[0]).cache);
-    }
-    if (std::holds_alternative<Attention>(n.op)) CHECK(twice.info(n.in[1]).cache.fleeting == (n.layer < 2));
+  const Graph fleeting = with_fleeting_caches(g, 2);
+  verify(fleeting);
+  CHECK(fleeting.nodes().size() == g.nodes().size());
+  int attentions = 0;
+  for (const Node& n : fleeting.nodes()) {
+    if (!std::holds_alternative<Attention>(n.op)) continue;
+    ++attentions;
+    CHECK(fleeting.info(n.in[1]).cache.fleeting == (n.layer < 2));
   }
-  CHECK(appended == std::map<int, std::vector<bool>>{{0, {true, false}}, {1, {true, false}}, {2, {false}}});
-  // Whoever keeps the cache can be elsewhere: what is handed over has bytes of its own.
-  const PlacementRule kept{.first_layer = {},
-                           .last_layer = 1,
-                           .role = {},
-                           .only = PlacementRule::Only::Kept,
-                           .tensor_pattern = "",
-                           .backend = 1};
-  std::size_t elsewhere = 0;
-  for (const Segment& s : partition(twice, std::span(&kept, 1))) {
-    verify(s.graph);
-    (void)plan_memory(s.graph, std::vector<std::uint64_t>(s.graph.nodes().size(), 0));
-    if (s.backend != 1) continue;
-    ++elsewhere;
-    CHECK(s.graph.nodes().size() == 1);
-    CHECK(s.graph.outputs().empty());
-  }
-  CHECK(elsewhere == 2);
+  CHECK(attentions == 3);
 }

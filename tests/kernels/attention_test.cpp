@@ -48,8 +48,8 @@ struct AttentionProblem {
     a.v = v.bytes.data();
     a.k_element = cache_element(s.k);
     a.v_element = cache_element(s.v);
-    a.k_block_bytes = k.writer.block_bytes();
-    a.v_block_bytes = v.writer.block_bytes();
+    a.k_block_bytes = k.writer.layout().block_bytes();
+    a.v_block_bytes = v.writer.layout().block_bytes();
     a.heads = s.heads;
     a.kv_heads = s.kv_heads;
     a.head_dim_k = s.head_dim_k;

@@ -49,11 +49,11 @@ struct PagedCache {
     blocks.resize(static_cast<std::size_t>(n));
     for (int i = 0; i < n; ++i) blocks[static_cast<std::size_t>(i)] = i + 1;  // block 0 is somebody else's
     std::shuffle(blocks.begin(), blocks.end(), rng);
-    bytes.assign(static_cast<std::size_t>((n + 1) * kv_heads) * writer.block_bytes(), std::byte{0xff});
+    bytes.assign(static_cast<std::size_t>((n + 1) * kv_heads) * writer.layout().block_bytes(), std::byte{0xff});
   }
   void write(int head, int position, const float* x) {
     const int block = blocks[static_cast<std::size_t>(position / kKeyBlock)];
-    writer.store(x, bytes.data() + static_cast<std::size_t>(block * kv_heads + head) * writer.block_bytes(),
+    writer.store(x, bytes.data() + static_cast<std::size_t>(block * kv_heads + head) * writer.layout().block_bytes(),
                  position % kKeyBlock);
     // What the type's own encoder and decoder make of it.
     std::vector<std::byte> row(TensorType{type, {head_dim}}.bytes());

@@ -74,6 +74,59 @@ TEST_CASE("a cache block is copied in every layer, keys and values, and nothing 
   CHECK(kind_of([&] { cache.k(1); }) == ErrorKind::Internal);
 }
 
+TEST_CASE("a cache gives and takes rows of some positions of all heads") {
+  const std::vector<CacheType> types{{0, 3, 4, 2}, {7, 2, 8, 4}};
+  host::HostCache cache(types, {DType::F16, DType::F32}, 3);
+  const auto fill = [](std::byte* data, std::size_t bytes, std::size_t seed) {
+    for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(i * 13 + i / 97 + seed);
+  };
+  const std::size_t k_row = 8 * 2, v_row = 4 * 4;
+  fill(cache.k(7), 3 * 2 * 64 * k_row, 1);
+  fill(cache.v(7), 3 * 2 * 64 * v_row, 2);
+  const CacheSlice slice{.layer = 7, .block = 1, .begin = 5, .end = 9};
+  std::vector<std::byte> k(2 * 4 * k_row), v(2 * 4 * v_row);
+  cache.read_rows(slice, k.data(), v.data());
+  // Row r of head h lies behind all rows of the heads before.
+  const auto place = [](std::byte* data, std::size_t row_bytes, std::size_t h, std::size_t r) {
+    return data + ((1 * 2 + h) * 64 + 5 + r) * row_bytes;
+  };
+  for (std::size_t h = 0; h < 2; ++h) {
+    for (std::size_t r = 0; r < 4; ++r) {
+      CHECK(std::equal(place(cache.k(7), k_row, h, r), place(cache.k(7), k_row, h, r + 1), &k[(h * 4 + r) * k_row]));
+      CHECK(std::equal(place(cache.v(7), v_row, h, r), place(cache.v(7), v_row, h, r + 1), &v[(h * 4 + r) * v_row]));
+    }
+  }
+  // Written, they are there, and nothing else has changed.
+  std::vector<std::byte> before(cache.k(7), cache.k(7) + 3 * 2 * 64 * k_row), written(k.size(), std::byte{0xee});
+  cache.write_rows(slice, written.data(), v.data());
+  for (std::size_t h = 0; h < 2; ++h) std::fill_n(place(before.data(), k_row, h, 0), 4 * k_row, std::byte{0xee});
+  CHECK(std::equal(before.begin(), before.end(), cache.k(7)));
+  cache.read_rows(slice, k.data(), v.data());
+  CHECK(k == written);
+  CHECK(kind_of([&] { cache.read_rows({.layer = 7, .block = 3}, k.data(), v.data()); }) == ErrorKind::Internal);
+  CHECK(kind_of([&] { cache.read_rows({.layer = 1, .block = 0}, k.data(), v.data()); }) == ErrorKind::Internal);
+  CHECK(kind_of([&] { cache.write_rows({.layer = 7, .block = 0, .begin = 60, .end = 65}, k.data(), v.data()); }) ==
+        ErrorKind::Internal);
+}
+
+TEST_CASE("a fleeting cache in the same memory is the rows that are kept") {
+  const CacheFormat format{DType::F16, DType::F16};
+  std::vector<CacheType> types{{0, 2, 8, 8}, {1, 2, 8, 8}};
+  host::HostCache keeper(types, format, 4);
+  types[1].fleeting = true;
+  types[0].layer = 2;
+  host::HostCache cache(types, format, 4);
+  CHECK(kind_of([&] { cache.k(1); }) == ErrorKind::Internal);
+  cache.keep_fleeting_in(keeper);
+  CHECK(cache.k(1) == keeper.k(1));
+  CHECK(cache.v(1) == keeper.v(1));
+  CHECK(cache.k(2) != keeper.k(0));
+  CHECK(cache.bytes_per_block() == keeper.bytes_per_block() / 2);
+  host::HostCache shorter(types, format, 3), other(types, {DType::F32, DType::F16}, 4);
+  CHECK(kind_of([&] { shorter.keep_fleeting_in(keeper); }) == ErrorKind::Internal);
+  CHECK(kind_of([&] { other.keep_fleeting_in(keeper); }) == ErrorKind::Internal);
+}
+
 TEST_CASE("cache formats and sizes that cannot be are refused") {
   const std::vector<CacheType> types{{0, 8, 128, 128}};
   CHECK(kind_of([&] { host::HostCache(types, {DType::Q4_K, DType::F16}, 1); }) == ErrorKind::Internal);

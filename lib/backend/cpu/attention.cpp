@@ -2,7 +2,7 @@
 // cache is split by chunks of keys instead. Both give the same bits (kernels.h), so the choice is one of speed alone.
 #include <algorithm>
 
-#include "backend/cpu/cache_writer.h"
+#include "backend/cpu/cache_layout.h"
 #include "backend/cpu/step.h"
 #include "base/error.h"
 
@@ -30,8 +30,8 @@ class AttentionInstruction final : public Instruction {
     args_.window = op.window;
     args_.k_element = cache_element(site.cache.k);
     args_.v_element = cache_element(site.cache.v);
-    args_.k_block_bytes = CacheWriter(CacheSide::Keys, site.cache.k, c.head_dim_k, site.kernels).block_bytes();
-    args_.v_block_bytes = CacheWriter(CacheSide::Values, site.cache.v, c.head_dim_v, site.kernels).block_bytes();
+    args_.k_block_bytes = CacheLayout(CacheSide::Keys, site.cache.k, c.head_dim_k).block_bytes();
+    args_.v_block_bytes = CacheLayout(CacheSide::Values, site.cache.v, c.head_dim_v).block_bytes();
     tile_fn_ = site.kernels.attention;
     chunk_fn_ = site.kernels.attention_chunk;
     merge_fn_ = site.kernels.attention_merge;

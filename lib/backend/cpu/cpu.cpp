@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/cache_layout.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/program.h"
 #include "backend/host/interpreter.h"
@@ -27,6 +28,23 @@ Support supports_heads(const CacheType& c) {
   if (c.head_dim_k <= kMaxHeadDim && c.head_dim_v <= kMaxHeadDim) return {};
   return {.ok = false, .reason = "attention heads are wider than " + std::to_string(kMaxHeadDim)};
 }
+
+/// Keeps rows in the order that the kernels read.
+class CpuCache final : public host::HostCache {
+ public:
+  using HostCache::HostCache;
+
+ private:
+  static CacheLayout layout(Side side, const HeadPart& part) {
+    return {side == Side::Keys ? CacheSide::Keys : CacheSide::Values, part.type, part.head_dim};
+  }
+  void get(Side side, const HeadPart& part, std::byte* rows, std::int32_t begin, std::int32_t end) const override {
+    layout(side, part).get(part.data, rows, begin, end);
+  }
+  void put(Side side, const HeadPart& part, const std::byte* rows, std::int32_t begin, std::int32_t end) override {
+    layout(side, part).put(rows, part.data, begin, end);
+  }
+};
 
 class CpuBackend final : public Backend {
  public:
@@ -78,7 +96,7 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
                                        std::int64_t /*most_positions*/) override {
-    return std::make_unique<host::HostCache>(types, format, n_blocks);
+    return std::make_unique<CpuCache>(types, format, n_blocks);
   }
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
     return std::make_unique<CpuWorkspace>(activation_bytes(largest), threads_);

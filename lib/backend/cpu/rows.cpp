@@ -231,8 +231,9 @@ struct Make {
   /// One token's heads to their places in the cache.
   static void store_heads(const CacheWriter& writer, const float* heads, std::int64_t kv_heads, std::int64_t head_dim,
                           std::int32_t slot, std::byte* cache) {
-    std::byte* block = cache + static_cast<std::size_t>(slot / kBlockPositions * kv_heads) * writer.block_bytes();
-    for (std::int64_t h = 0; h < kv_heads; ++h, block += writer.block_bytes())
+    const std::size_t bytes = writer.layout().block_bytes();
+    std::byte* block = cache + static_cast<std::size_t>(slot / kBlockPositions * kv_heads) * bytes;
+    for (std::int64_t h = 0; h < kv_heads; ++h, block += bytes)
       writer.store(heads + h * head_dim, block, slot % kBlockPositions);
   }
 

@@ -25,8 +25,12 @@ std::size_t aligned(std::size_t n) { return (n + 255) / 256 * 256; }
 }  // namespace
 
 CudaCache::CudaCache(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
-                     std::int64_t most_positions)
-    : device_(current_device()), format_(format), n_blocks_(n_blocks), most_positions_(most_positions) {
+                     std::int64_t most_positions, int carriers)
+    : device_(current_device()),
+      format_(format),
+      n_blocks_(n_blocks),
+      most_positions_(most_positions),
+      carriers_(carriers) {
   std::size_t total = 0;
   for (const CacheType& c : types) {
     if (const char* reason = cache_refusal(format.k, format.v, c.head_dim_k, c.head_dim_v))
@@ -47,6 +51,15 @@ CudaCache::CudaCache(std::span<const CacheType> types, CacheFormat format, std::
   memory_ = DeviceBuffer(total);
   // Rows that nothing wrote are never attended to, but tiles that hold them are multiplied by probabilities of zero.
   if (total > 0) fill_device(memory_.data(), 0, total, "clearing the cache");
+}
+
+void CudaCache::keep_fleeting_in(CacheKeeper& keeper) {
+  use_device(device_);
+  std::size_t bytes = 0;
+  for (const Layer& l : layers_) {
+    if (l.type.fleeting) bytes = std::max(bytes, l.k_block_bytes + l.v_block_bytes);
+  }
+  stream_ = std::make_unique<CacheStream>(keeper, bytes, carriers_);
 }
 
 CacheView CudaCache::view(int layer) const {

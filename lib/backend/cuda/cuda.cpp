@@ -156,7 +156,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
                                        std::int64_t most_positions) override {
     use_device(device_);
-    return std::make_unique<CudaCache>(types, format, n_blocks, most_positions);
+    return std::make_unique<CudaCache>(types, format, n_blocks, most_positions, readers());
   }
 
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {

@@ -75,6 +75,7 @@ class CudaProgram final : public Executable {
         plan_(plan_step(graph_, gemm != nullptr, token_kernels())),
         streams_(plan_streams(graph_)),
         streamed_(streams_, weights, workspace.stream()),
+        fleeting_(fleeting_layers(graph_, cache)),
         workspace_(workspace),
         step_(graph_.bucket(), table_stride(cache), workspace.draws()),
         view_(step_.view()),
@@ -92,15 +93,15 @@ class CudaProgram final : public Executable {
     screen_outputs();
     prepare_draws();
     if (graph_.bucket().tokens > kMaxColumns) return;
-    check(streams_.uses.empty(), "no weights are brought for a recorded step");
+    check(!brings(), "nothing is brought for a recorded step");
     const StepLaunch all = capacity();
     recording_.record(stream_.get(), [&] {
-      launch_all(all);
+      launch_plain(all);
       launch_screens(all);
     });
     if (!draws_) return;
     drawing_.record(stream_.get(), [&] {
-      launch_all(all);
+      launch_plain(all);
       launch_draws(all);
     });
   }
@@ -187,40 +188,57 @@ class CudaProgram final : public Executable {
     const StepLaunch at = actual(rows);
     if (observer_ != nullptr) {
       run_observed(step, rows);
+    } else if (brings()) {
+      launch_bringing(step, at);
     } else {
-      launch_all(at);
+      launch_plain(at);
     }
     last(at);
   }
 
-  void launch_all(const StepLaunch& at) const {
-    if (!streams_.uses.empty()) return launch_streaming(at);
+  /// Whether steps bring what the device does not keep.
+  bool brings() const { return !streams_.uses.empty() || !fleeting_.empty(); }
+
+  /// Of one step.
+  struct Bringing {
+    Bringing(const CudaProgram& p, const StepData& step) {
+      if (!p.streams_.uses.empty()) weights.emplace(*p.workspace_.stream(), p.streamed_.uses);
+      if (!p.fleeting_.empty()) caches.emplace(*p.cache_.stream(), p.fleeting_, step, p.stream_.get());
+    }
+    std::optional<WeightStream::Step> weights;
+    std::optional<CacheStream::Step> caches;
+    std::size_t use = 0;  ///< of weights, the next
+  };
+
+  void launch_plain(const StepLaunch& at) const {
     for (const Instruction& i : compiled_.instructions) i.launch(at);
   }
 
-  void launch_streaming(const StepLaunch& at) const {
-    WeightStream::Step step(*workspace_.stream(), streamed_.uses);
-    std::size_t use = 0;
+  void launch_bringing(const StepData& step, const StepLaunch& at) const {
+    Bringing bringing(*this, step);
     for (auto i = compiled_.instructions.begin(); i != compiled_.instructions.end();) {
       const auto end = std::find_if(i, compiled_.instructions.end(),
                                     [&](const Instruction& other) { return other.node != i->node; });
-      launch_node(i->node, i, end, at, step, use);
+      launch_node(i->node, i, end, at, bringing);
       i = end;
     }
-    check(use == streams_.uses.size(), "all weights that were brought were read");
+    finish(bringing);
   }
   /// Instructions [begin, end), which are those of one node.
   template <class Iterator>
-  void launch_node(std::size_t node, Iterator begin, Iterator end, const StepLaunch& at, WeightStream::Step& step,
-                   std::size_t& use) const {
-    const bool streamed = use < streams_.uses.size() && streams_.uses[use].node == node;
+  void launch_node(std::size_t node, Iterator begin, Iterator end, const StepLaunch& at, Bringing& bringing) const {
+    if (bringing.caches) bringing.caches->reach(node);
+    const bool streamed = bringing.use < streams_.uses.size() && streams_.uses[bringing.use].node == node;
     StepLaunch own = at;
-    if (streamed) {
-      step.arrive(use, stream_.get());
-      own.at.overlap = false;  // kernels ask for weights before the one before them has ended
-    }
+    // Kernels ask for what they read before the one before them has ended.
+    if (streamed || bringing.caches) own.at.overlap = false;
+    if (streamed) bringing.weights->arrive(bringing.use, stream_.get());
     for (; begin != end; ++begin) begin->launch(own);
-    if (streamed) step.leave(use++, stream_.get());
+    if (streamed) bringing.weights->leave(bringing.use++, stream_.get());
+  }
+  void finish(Bringing& bringing) const {
+    if (bringing.caches) bringing.caches->finish();
+    check(bringing.use == streams_.uses.size(), "all weights that were brought were read");
   }
 
   void copy_results() {
@@ -336,16 +354,15 @@ class CudaProgram final : public Executable {
   void run_observed(const StepData& step, const host::StepRows& rows) {
     const StepLaunch at = actual(rows);
     stream_.synchronize("copying a step's data");
-    std::optional<WeightStream::Step> bringing;
-    if (!streams_.uses.empty()) bringing.emplace(*workspace_.stream(), streamed_.uses);
-    std::size_t use = 0;
+    std::optional<Bringing> bringing;
+    if (brings()) bringing.emplace(*this, step);
     auto next = observed_.instructions.begin();
     for (std::size_t i = 0; i < graph_.nodes().size(); ++i) {
       const auto begin = std::chrono::steady_clock::now();
       const auto end =
           std::find_if(next, observed_.instructions.end(), [&](const Instruction& other) { return other.node != i; });
       if (bringing)
-        launch_node(i, next, end, at, *bringing, use);
+        launch_node(i, next, end, at, *bringing);
       else
         for (auto each = next; each != end; ++each) each->launch(at);
       next = end;
@@ -353,6 +370,7 @@ class CudaProgram final : public Executable {
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
       if (!is_arrival(graph_.nodes()[i])) report(graph_.nodes()[i], taken.count(), step, rows);
     }
+    if (bringing) finish(*bringing);
   }
 
   void report(const Node& node, double seconds, const StepData& step, const host::StepRows& rows) {
@@ -386,6 +404,7 @@ class CudaProgram final : public Executable {
   StepPlan plan_;
   StreamPlan streams_;
   StreamedWeights streamed_;
+  std::vector<FleetingLayer> fleeting_;
   CudaWorkspace& workspace_;
   StepBuffer step_;
   StepView view_;
@@ -423,6 +442,8 @@ std::string CudaProgram::describe() const {
   if (!streams_.uses.empty())
     text += "weights of " + std::to_string(streams_.uses.size()) + " nodes are brought for each step, through " +
             std::to_string(streams_.size.slot * StreamPlan::kSlots >> 20) + " MiB\n";
+  if (!fleeting_.empty())
+    text += "keys and values of " + std::to_string(fleeting_.size()) + " layers are brought and sent back\n";
   for (const auto& [line, count] : kinds) text += std::to_string(count) + " x " + line + "\n";
   return text;
 }

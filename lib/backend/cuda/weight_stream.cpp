@@ -1,7 +1,6 @@
 #include "backend/cuda/weight_stream.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -52,48 +51,30 @@ struct WeightStream::Reader {
   Stream stream;
   std::array<Event, StreamPlan::kSlots> sent;  ///< behind its last piece for a slot
   std::size_t turn = 0;
-  std::thread thread;
 
   explicit Reader(std::size_t bytes) : pinned{PinnedBuffer(bytes), PinnedBuffer(bytes)}, raw(bytes) {}
 };
 
+std::vector<std::unique_ptr<WeightStream::Reader>> WeightStream::make_readers(std::size_t bytes, int readers) {
+  std::vector<std::unique_ptr<Reader>> made;
+  for (int i = 0; i < std::clamp(readers, 1, kMostReaders); ++i) made.push_back(std::make_unique<Reader>(bytes));
+  return made;
+}
+
 WeightStream::WeightStream(const StreamSize& size, int readers)
-    : size_(size), slots_(StreamPlan::kSlots * size.slot), device_(current_device()) {
-  for (int i = 0; i < std::clamp(readers, 1, kMostReaders); ++i)
-    readers_.push_back(std::make_unique<Reader>(size.piece));
-  start();
-}
+    : size_(size),
+      slots_(StreamPlan::kSlots * size.slot),
+      readers_(make_readers(size.piece, readers)),
+      threads_(readers_.size(), [this](std::size_t i) { run(*readers_[i]); }) {}
 
-/// Fewer readers where the system gives no more threads.
-void WeightStream::start() {
-  for (std::size_t i = 0; i < readers_.size(); ++i) {
-    try {
-      readers_[i]->thread = std::thread([this, r = readers_[i].get()] { run(*r); });
-    } catch (const std::system_error& e) {
-      if (i == 0)
-        throw Error(ErrorKind::Device, std::string("no thread that brings weights can be started: ") + e.what());
-      readers_.resize(i);
-    }
-  }
-}
-
-WeightStream::~WeightStream() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-  }
-  changed_.notify_all();
-  for (const auto& reader : readers_) reader->thread.join();
-}
+WeightStream::~WeightStream() = default;
 
 void WeightStream::begin(const std::vector<StreamedUse>& uses) {
-  const std::lock_guard lock(mutex_);
   check(uses_ == nullptr, "one step at a time brings weights");
   uses_ = &uses;
   next_use_ = next_piece_ = n_left_ = 0;
   n_sent_.assign(uses.size(), 0);
-  ++steps_;
-  changed_.notify_all();
+  threads_.begin();
 }
 
 void WeightStream::arrive(std::size_t use, cudaStream_t stream) {
@@ -114,10 +95,12 @@ void WeightStream::leave(std::size_t use, cudaStream_t stream) {
 }
 
 void WeightStream::end() {
-  std::unique_lock lock(mutex_);
-  next_use_ = uses_->size();  // an error may have left some
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return busy_ == 0; });
+  {
+    const std::lock_guard lock(mutex_);
+    next_use_ = uses_->size();  // an error may have left some
+    changed_.notify_all();
+  }
+  threads_.end();
   if (n_left_ < uses_->size()) {  // what is on its way would come after the next step's
     for (const auto& reader : readers_) cudaStreamSynchronize(reader->stream.get());
   }
@@ -128,9 +111,8 @@ void WeightStream::end() {
 bool WeightStream::take(std::size_t& use, std::size_t& piece) {
   std::unique_lock lock(mutex_);
   // A slot is free again when the use before it there has left.
-  changed_.wait(lock,
-                [&] { return stopped_ || next_use_ == uses_->size() || next_use_ < n_left_ + StreamPlan::kSlots; });
-  if (stopped_ || next_use_ == uses_->size()) return false;
+  changed_.wait(lock, [&] { return next_use_ == uses_->size() || next_use_ < n_left_ + StreamPlan::kSlots; });
+  if (next_use_ == uses_->size()) return false;
   use = next_use_;
   piece = next_piece_++;
   if (next_piece_ == (*uses_)[use].size()) {
@@ -158,26 +140,12 @@ void WeightStream::bring_all(Reader& r) {
 }
 
 void WeightStream::run(Reader& r) {
-  std::size_t done = 0;  // steps
-  for (;;) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopped_ || (uses_ != nullptr && steps_ > done); });
-      if (stopped_) return;
-      done = steps_;
-      ++busy_;
-    }
-    std::exception_ptr error;
-    try {
-      use_device(device_);
-      bring_all(r);
-    } catch (...) {
-      error = std::current_exception();
-    }
+  try {
+    bring_all(r);
+  } catch (...) {
     const std::lock_guard lock(mutex_);
-    if (error && !error_) error_ = error;
-    if (error) next_use_ = uses_->size();
-    --busy_;
+    if (!error_) error_ = std::current_exception();
+    next_use_ = uses_->size();
     changed_.notify_all();
   }
 }

@@ -9,10 +9,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "backend/cuda/step_threads.h"
 #include "backend/cuda/weight_pieces.h"
 #include "backend/cuda/weights.h"
 #include "graph/graph.h"
@@ -53,7 +53,7 @@ class WeightStream {
   WeightStream(const StreamSize&, int readers);
   WeightStream(const WeightStream&) = delete;
   WeightStream& operator=(const WeightStream&) = delete;
-  ~WeightStream();
+  ~WeightStream();  // where a reader is known
 
   const StreamSize& size() const { return size_; }
   std::byte* slot(std::size_t use) const { return slots_.data() + use % StreamPlan::kSlots * size_.slot; }
@@ -76,7 +76,6 @@ class WeightStream {
 
  private:
   struct Reader;
-  void start();
   void begin(const std::vector<StreamedUse>& uses);
   void arrive(std::size_t use, cudaStream_t stream);
   void leave(std::size_t use, cudaStream_t stream);
@@ -86,6 +85,7 @@ class WeightStream {
   bool take(std::size_t& use, std::size_t& piece);
   void bring_all(Reader&);
   void run(Reader&);
+  static std::vector<std::unique_ptr<Reader>> make_readers(std::size_t bytes, int readers);
 
   StreamSize size_;
   DeviceBuffer slots_;
@@ -95,14 +95,11 @@ class WeightStream {
   std::mutex mutex_;
   std::condition_variable changed_;
   const std::vector<StreamedUse>* uses_ = nullptr;
-  std::size_t steps_ = 0;                      ///< begun so far
   std::size_t next_use_ = 0, next_piece_ = 0;  ///< to be taken
   std::size_t n_left_ = 0;                     ///< uses that have left
   std::vector<std::size_t> n_sent_;            ///< pieces of each use
-  std::size_t busy_ = 0;                       ///< readers
-  bool stopped_ = false;
   std::exception_ptr error_;
-  int device_;
+  StepThreads threads_;  ///< one for each reader that it could start
 };
 
 /// The matrices of a plan's weights in their slots, and how they get there.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <typeinfo>
 #include <unordered_set>
 #include <utility>
 
@@ -78,6 +79,7 @@ const std::byte* HostWeights::data(std::string_view name) const {
 }
 
 bool share_place(CacheType a, const CacheType& b) {
+  if (a.layer % 2 != b.layer % 2) return false;
   a.layer = b.layer;
   return a.fleeting && a == b;
 }
@@ -90,17 +92,30 @@ HostCache::HostCache(std::span<const CacheType> types, CacheFormat format, std::
   for (const CacheType& type : types) {
     const std::size_t k_bytes = block_bytes(type.kv_heads, type.head_dim_k, format.k);
     const std::size_t v_bytes = block_bytes(type.kv_heads, type.head_dim_v, format.v);
-    const auto shared =
-        std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return share_place(l.type, type); });
-    const auto index = static_cast<std::size_t>(shared - layers_.begin());
-    check(by_layer_.emplace(type.layer, index).second, "one cache per layer");
-    if (shared != layers_.end()) continue;
+    check(!by_layer_.contains(type.layer) && !fleeting_.contains(type.layer), "one cache per layer");
+    if (type.fleeting) {
+      fleeting_.insert(type.layer);
+      continue;
+    }
+    by_layer_[type.layer] = layers_.size();
     layers_.push_back({type, k_bytes, v_bytes, Pages(checked_product(k_bytes, blocks), PageUse::Sparse),
                        Pages(checked_product(v_bytes, blocks), PageUse::Sparse)});
   }
 }
 
+void HostCache::keep_fleeting_in(CacheKeeper& keeper) {
+  kept_ = dynamic_cast<const HostCache*>(&keeper);
+  check(kept_ != nullptr && typeid(*kept_) == typeid(*this) && kept_->n_blocks_ == n_blocks_ &&
+            kept_->format_.k == format_.k && kept_->format_.v == format_.v,
+        "rows that are used in place lie as those of this cache");
+  for (const int number : fleeting_) (void)kept_->layer(number);
+}
+
 const HostCache::Layer& HostCache::layer(int number) const {
+  if (fleeting_.contains(number)) {
+    check(kept_ != nullptr, "what is fleeting is kept somewhere");
+    return kept_->layer(number);
+  }
   const auto found = by_layer_.find(number);
   check(found != by_layer_.end(), "the layer has a cache");
   return layers_[found->second];
@@ -111,7 +126,7 @@ std::byte* HostCache::v(int number) const { return layer(number).v.data(); }
 
 std::size_t HostCache::bytes_per_block() const {
   std::size_t bytes = 0;
-  for (const Layer& layer : layers_) bytes += layer.type.fleeting ? 0 : layer.k_block_bytes + layer.v_block_bytes;
+  for (const Layer& layer : layers_) bytes += layer.k_block_bytes + layer.v_block_bytes;
   return bytes;
 }
 
@@ -120,11 +135,49 @@ std::vector<std::span<std::byte>> HostCache::parts(std::int32_t block) const {
   const auto b = static_cast<std::size_t>(block);
   std::vector<std::span<std::byte>> parts;
   for (const Layer& layer : layers_) {
-    if (layer.type.fleeting) continue;
     parts.emplace_back(layer.k.data() + b * layer.k_block_bytes, layer.k_block_bytes);
     parts.emplace_back(layer.v.data() + b * layer.v_block_bytes, layer.v_block_bytes);
   }
   return parts;
+}
+
+template <class F>
+void HostCache::for_each_head(const CacheSlice& s, F&& f) const {
+  const Layer& l = layer(s.layer);
+  check(s.block >= 0 && s.block < n_blocks_ && 0 <= s.begin && s.begin <= s.end && s.end <= kBlockPositions,
+        "positions of a block of the cache");
+  const auto heads = static_cast<std::size_t>(l.type.kv_heads);
+  const auto one_side = [&](Side side, const Pages& pages, std::size_t bytes, DType type, int head_dim) {
+    const std::size_t head_bytes = bytes / heads, row_bytes = head_bytes / kBlockPositions;
+    std::byte* const block = pages.data() + static_cast<std::size_t>(s.block) * bytes;
+    for (std::size_t h = 0; h < heads; ++h)
+      f(side, HeadPart{type, head_dim, block + h * head_bytes},
+        h * static_cast<std::size_t>(s.end - s.begin) * row_bytes);
+  };
+  one_side(Side::Keys, l.k, l.k_block_bytes, format_.k, l.type.head_dim_k);
+  one_side(Side::Values, l.v, l.v_block_bytes, format_.v, l.type.head_dim_v);
+}
+
+void HostCache::read_rows(const CacheSlice& s, std::byte* k, std::byte* v) const {
+  for_each_head(s, [&](Side side, const HeadPart& part, std::size_t offset) {
+    get(side, part, (side == Side::Keys ? k : v) + offset, s.begin, s.end);
+  });
+}
+
+void HostCache::write_rows(const CacheSlice& s, const std::byte* k, const std::byte* v) {
+  for_each_head(s, [&](Side side, const HeadPart& part, std::size_t offset) {
+    put(side, part, (side == Side::Keys ? k : v) + offset, s.begin, s.end);
+  });
+}
+
+void HostCache::get(Side, const HeadPart& part, std::byte* rows, std::int32_t begin, std::int32_t end) const {
+  const std::size_t row = TensorType{part.type, {part.head_dim}}.bytes();
+  std::memcpy(rows, part.data + static_cast<std::size_t>(begin) * row, static_cast<std::size_t>(end - begin) * row);
+}
+
+void HostCache::put(Side, const HeadPart& part, const std::byte* rows, std::int32_t begin, std::int32_t end) {
+  const std::size_t row = TensorType{part.type, {part.head_dim}}.bytes();
+  std::memcpy(part.data + static_cast<std::size_t>(begin) * row, rows, static_cast<std::size_t>(end - begin) * row);
 }
 
 void HostCache::copy_block(std::int32_t from, std::int32_t to) {

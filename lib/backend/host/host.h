@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "backend/backend.h"
@@ -53,13 +54,15 @@ class HostWeights final : public WeightStore {
   std::vector<Pages> converted_;
 };
 
-/// Whether two caches, of different layers, have one place: fleeting ones of the same dimensions.
+/// Whether two caches, of different layers, have one place: fleeting ones of the same dimensions, every other layer, so
+/// that one layer's rows can come while the one before is worked on.
 bool share_place(CacheType, const CacheType&);
 
 /// Paged keys and values: blocks of kBlockPositions positions, in each the KV heads one after another. What lies inside
 /// a head's part of a block is the backend's to choose; here rows of head_dim elements, position after position
 /// (cache_row in ops.h).
-class HostCache final : public StateStore {
+/// Fleeting caches of another such store are these rows themselves: one memory needs no copies.
+class HostCache : public StateStore, public CacheKeeper {
  public:
   HostCache(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks);
   std::byte* k(int layer) const;
@@ -70,6 +73,22 @@ class HostCache final : public StateStore {
   void copy_block(std::int32_t from, std::int32_t to) override;
   void read_block(std::int32_t block, std::span<std::byte> dst) const override;
   void write_block(std::int32_t block, std::span<const std::byte> src) override;
+  void keep_fleeting_in(CacheKeeper&) override;
+  CacheKeeper* keeper() override { return this; }
+  void read_rows(const CacheSlice&, std::byte* k, std::byte* v) const override;
+  void write_rows(const CacheSlice&, const std::byte* k, const std::byte* v) override;
+
+ protected:
+  /// One side of one KV head's part of a block: where it is, and what its rows are.
+  struct HeadPart {
+    DType type;
+    int head_dim;
+    std::byte* data;
+  };
+  /// Rows [begin, end) of a part, between it and `rows`. Here they lie as they are.
+  enum class Side : std::uint8_t { Keys, Values };
+  virtual void get(Side, const HeadPart&, std::byte* rows, std::int32_t begin, std::int32_t end) const;
+  virtual void put(Side, const HeadPart&, const std::byte* rows, std::int32_t begin, std::int32_t end);
 
  private:
   struct Layer {
@@ -78,12 +97,17 @@ class HostCache final : public StateStore {
     Pages k, v;
   };
   const Layer& layer(int) const;
+  /// Calls f(side, part, offset) for the heads of a slice; its rows are at `offset` of all those of their side.
+  template <class F>
+  void for_each_head(const CacheSlice&, F&& f) const;
   /// The part of a block in each layer's keys and values, in turn.
   std::vector<std::span<std::byte>> parts(std::int32_t block) const;
   CacheFormat format_;
   std::int32_t n_blocks_;
   std::vector<Layer> layers_;
   std::unordered_map<int, std::size_t> by_layer_;
+  std::unordered_set<int> fleeting_;  ///< layers that `kept_` has
+  const HostCache* kept_ = nullptr;
 };
 
 class HostWorkspace final : public Workspace {

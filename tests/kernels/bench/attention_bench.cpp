@@ -100,8 +100,8 @@ void measure(const Options& o, const Kernels& kernels, CacheFormat cache, double
   a.v = v.bytes.data();
   a.k_element = cache_element(cache.k);
   a.v_element = cache_element(cache.v);
-  a.k_block_bytes = k.writer.block_bytes();
-  a.v_block_bytes = v.writer.block_bytes();
+  a.k_block_bytes = k.writer.layout().block_bytes();
+  a.v_block_bytes = v.writer.layout().block_bytes();
   a.heads = o.heads;
   a.kv_heads = 1;
   a.head_dim_k = a.head_dim_v = o.dim;
