@@ -53,6 +53,13 @@ void find_error_format(std::span<char*> args) {
   }
 }
 
+void refuse_contradictions(const ModelOptions& options) {
+  if (options.f8 && options.deterministic)
+    throw Error(ErrorKind::Usage,
+                "--fp8 and --deterministic contradict each other: what is rounded to FP8 depends on how a prompt is "
+                "cut; give one of them");
+}
+
 std::unique_ptr<Model> load_on(const BackendChoice& choice, const ModelOptions& options, LoadOptions::Weights weights) {
   Warnings warnings;
   std::unique_ptr<Model> model;
@@ -65,6 +72,7 @@ std::unique_ptr<Model> load_on(const BackendChoice& choice, const ModelOptions& 
                          .threads = options.threads,
                          .prompt_threads = options.prompt_threads,
                          .deterministic = options.deterministic,
+                         .f8 = options.f8,
                          .weights = weights,
                          .files = options.loading.files,
                          .prepare =
@@ -93,12 +101,13 @@ std::unique_ptr<Model> load_on(const BackendChoice& choice, const ModelOptions& 
 
 std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOptions::Weights weights) {
   using Failure = BackendChoice::Failure;
+  refuse_contradictions(options);
   const BackendChoice choice = choose_backend(options.placement);
   try {
     return load_on(choice, options, weights);
   } catch (const Error& error) {
     const bool of_the_gpu = error.kind() == ErrorKind::Device || error.kind() == ErrorKind::Memory;
-    if (choice.failure == Failure::IsTheUsers || !of_the_gpu) throw;
+    if (choice.failure == Failure::IsTheUsers || options.f8 || !of_the_gpu) throw;
     warn_of_cpu(error.parts().problem);
   }
   return load_on({"cpu"}, options, weights);
@@ -172,6 +181,9 @@ void add_model_options(Command& cli, ModelOptions& options) {
   cli.add_flag("--deterministic", options.deterministic,
                "the same bits however a prompt is cut and whatever runs beside it; slower prompts on a GPU, on the CPU "
                "it is always so");
+  cli.add_flag("--fp8", options.f8,
+               "on a GPU, prompts and large batches multiply numbers rounded to FP8; faster and less exact, see "
+               "docs/cuda.md; changes nothing on the CPU");
   add_override_options(cli, options.overrides);
   cli.add_flag("--check-tensors", options.check_tensors,
                "look for NaN and infinite scales in all weights before the model runs");

@@ -39,6 +39,7 @@ struct ModelOptions : ModelPlace {
   bool check_tensors = false;
   FileLoading loading;
   bool deterministic = false;
+  bool f8 = false;
   FileOverrides overrides;
 };
 /// -t

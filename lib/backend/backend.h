@@ -274,6 +274,9 @@ struct BackendOptions {
   /// A result may not depend on the rows beside it or on how a prompt was cut into steps, whatever that costs. The cpu
   /// and reference backends never let it.
   bool deterministic = false;
+  /// Products of many columns may round both operands to FP8, where the backend has a faster way for that; not with
+  /// `deterministic`. Throws ErrorKind::Device where a device that has such a way cannot go it.
+  bool f8 = false;
   /// Which of several devices of the backend's kind, by its number there; the CPU is one.
   int device = 0;
 };

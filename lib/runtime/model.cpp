@@ -154,6 +154,7 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
       .isa = options.isa,
       .bytes_per_thread = options.bytes_per_thread,
       .deterministic = options.deterministic,
+      .f8 = options.f8,
       .device = options.placement.devices.at(static_cast<std::size_t>(options.placement.preferred))};
   auto backend = options.backends(options.backend, backend_options);
 

@@ -29,6 +29,7 @@ struct LoadOptions {
   std::string isa = {};             ///< empty: what LLM_RUN_ISA says, else the best of this machine
   std::uint64_t bytes_per_thread = BackendOptions{}.bytes_per_thread;
   bool deterministic = false;  ///< BackendOptions::deterministic
+  bool f8 = false;             ///< BackendOptions::f8
   enum class Weights : std::uint8_t {
     Load,
     Leave,  ///< nothing beyond the files' headers is read: what a model would need can be told, to run it

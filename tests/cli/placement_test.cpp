@@ -51,10 +51,11 @@ TEST_CASE("-ngl 0 and its like run on the CPU, silently") {
   const Outcome cpu = bench({"--backend", "cpu"});
   REQUIRE(cpu.code == 0);
   using Arguments = std::vector<std::string>;
-  for (const Arguments& a : {Arguments{"-ngl", "0"}, Arguments{"--gpu-layers", "0"}, Arguments{"--n-gpu-layers=0"},
-                             Arguments{"-dev", "none"}, Arguments{"-nkvo"}, Arguments{"-ngl", "all", "-ngl", "0"},
-                             Arguments{"--backend", "cpu", "-ngl", "0"}, Arguments{"--backend", "cpu", "-ngl", "auto"},
-                             Arguments{"-ngl", "0", "-cmoe"}, Arguments{"-ngl", "0", "--n-cpu-moe", "1"}}) {
+  for (const Arguments& a :
+       {Arguments{"-ngl", "0"}, Arguments{"--gpu-layers", "0"}, Arguments{"--n-gpu-layers=0"},
+        Arguments{"-dev", "none"}, Arguments{"-nkvo"}, Arguments{"-ngl", "all", "-ngl", "0"},
+        Arguments{"--backend", "cpu", "-ngl", "0"}, Arguments{"--backend", "cpu", "-ngl", "auto"},
+        Arguments{"-ngl", "0", "-cmoe"}, Arguments{"-ngl", "0", "--n-cpu-moe", "1"}, Arguments{"-ngl", "0", "--fp8"}}) {
     const Outcome o = bench(a);
     INFO(o.err);
     CHECK(o.code == 0);
@@ -64,6 +65,11 @@ TEST_CASE("-ngl 0 and its like run on the CPU, silently") {
   const Outcome chosen = bench({"-ngl", "0", "-v"});
   CHECK(contains(chosen.err, "\ncpu: "));
   CHECK(bench({}, {{"LLAMA_ARG_N_GPU_LAYERS", "0"}}).out == cpu.out);
+}
+
+TEST_CASE("--fp8 depends on how a prompt is cut, which --deterministic excludes") {
+  const PlacementBench bench;
+  check_refusal(bench({"--fp8", "--deterministic"}), 2, "--fp8 and --deterministic contradict each other");
 }
 
 TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {

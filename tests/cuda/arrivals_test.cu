@@ -92,13 +92,13 @@ TEST_CASE("values of other segments keep their place until they were read") {
   const PlacementRule experts{
       .first_layer = {}, .last_layer = {}, .role = Role::Experts, .tensor_pattern = "", .backend = 1};
   for (const int tokens : {1, 8, 512}) {
-    for (const bool library : {false, true}) {
-      INFO(tokens << (library ? " tokens, library" : " tokens"));
+    for (const cuda::Many many : {cuda::Many::AsFew, cuda::Many::F16, cuda::Many::F8}) {
+      INFO(tokens << " tokens, products of many columns " << static_cast<int>(many));
       std::size_t arrivals = 0, forms = 0;
       for (const Segment& s : partition(mixture(tokens), {&experts, 1})) {
         if (s.backend == 1) continue;
         const Graph g = cuda::with_arrivals(s.graph);
-        const cuda::StepPlan plan = cuda::plan_step(g, library, {});
+        const cuda::StepPlan plan = cuda::plan_step(g, many, {});
         const std::vector<Life> all = lives(g, plan);
         for (std::size_t i = 0; i < g.nodes().size(); ++i) {
           const Node& n = g.nodes()[i];

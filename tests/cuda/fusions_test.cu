@@ -325,7 +325,7 @@ TEST_CASE("neighbouring nodes are found, and what they read late") {
 
 TEST_CASE("what a fused kernel reads and what it writes share no bytes") {
   const Graph g = Layers(DType::Q8_0).run(3);
-  const StepPlan plan = plan_step(g, /*library=*/false, {});
+  const StepPlan plan = plan_step(g, Many::AsFew, {});
   const auto apart = [&](std::uint32_t a, std::uint32_t b) {
     const std::uint64_t begin_a = plan.memory.offset[a], begin_b = plan.memory.offset[b];
     return begin_a + g.info(a).type.bytes() <= begin_b || begin_b + g.info(b).type.bytes() <= begin_a;
@@ -366,7 +366,7 @@ const Node& maker_of(const Graph& g, const std::string& name) {
 
 TEST_CASE("products of one column that make its form themselves, with the norm before them") {
   const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run_dense(2);
-  const StepPlan plan = plan_step(g, /*library=*/true, kTiles);
+  const StepPlan plan = plan_step(g, Many::F16, kTiles);
   const auto own_column = [&](const std::string& product) -> const OwnColumn* {
     for (const OwnColumn& o : plan.fusions.own_columns) {
       if (&g.nodes()[o.linear] == &maker_of(g, product)) return &o;
@@ -451,7 +451,7 @@ TEST_CASE("a gate of two types has a kernel of its own, which makes the forms of
   using MakesColumns = bool (*)(std::span<const MatrixType>);
   for (const MakesColumns makes_columns : {MakesColumns(of_tiles), MakesColumns(one_type)}) {
     const Graph g = Layers(DType::Q4_0, {1, 1, 1}, DType::Q8_0).run_dense(1);
-    const StepPlan plan = plan_step(g, /*library=*/true, {.makes_columns = makes_columns, .makes_norms = always});
+    const StepPlan plan = plan_step(g, Many::F16, {.makes_columns = makes_columns, .makes_norms = always});
     for (const OwnColumn& o : plan.fusions.own_columns) {
       REQUIRE_FALSE(o.glu.has_value());
       REQUIRE(&g.nodes()[o.linear] != &maker_of(g, "blk.0.down"));
@@ -480,7 +480,7 @@ TEST_CASE("one token's experts are two launches, and the router makes the norm t
   };
   const TokenKernels kernels{always, always, any_experts};
   const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run(2);
-  const StepPlan plan = plan_step(g, /*library=*/true, kernels);
+  const StepPlan plan = plan_step(g, Many::F16, kernels);
   REQUIRE(plan.fusions.token_experts.size() == 2);
   REQUIRE(plan.fusions.combine_norms.empty());
   const auto index = [&](const std::string& value) {
@@ -529,7 +529,7 @@ TEST_CASE("one token's wanted row is the token's") {
   const Graph one = keep_single_rows(build({1, 1, 1})), two = keep_single_rows(build({2, 1, 1}));
   REQUIRE(std::holds_alternative<Reshape>(maker_of(one, "row").op));
   REQUIRE(maker_of(one, "row").in == std::vector<std::uint32_t>{value_named(one, "x")});
-  const StepPlan plan = plan_step(one, /*library=*/true, {});
+  const StepPlan plan = plan_step(one, Many::F16, {});
   REQUIRE(plan.memory.offset[value_named(one, "row")] == plan.memory.offset[value_named(one, "x")]);
   REQUIRE(std::holds_alternative<llm::Rows>(maker_of(two, "row").op));
 }
@@ -559,7 +559,7 @@ TEST_CASE("values are kept as f32 where something reads them so") {
     return static_cast<bool>(reads[value_named(g, name)]);
   };
   const Graph few = Layers(DType::Q8_0).run(2);
-  const std::vector<bool> of_few = values_read_as_f32(few, /*library=*/true);
+  const std::vector<bool> of_few = values_read_as_f32(few, Many::F16);
   REQUIRE_FALSE(read(few, of_few, "blk.0.attn_norm"));
   REQUIRE_FALSE(read(few, of_few, "blk.1.attn_norm"));
   REQUIRE_FALSE(read(few, of_few, "blk.0.glu"));
@@ -570,11 +570,11 @@ TEST_CASE("values are kept as f32 where something reads them so") {
 
   // F16 weights read f32 of few columns, and F16 of many.
   const Graph one = Layers(DType::F16).run(1), many = Layers(DType::F16, {256, 2, 256}).run(1);
-  REQUIRE(read(one, values_read_as_f32(one, /*library=*/true), "blk.0.attn_norm"));
-  REQUIRE_FALSE(read(many, values_read_as_f32(many, /*library=*/true), "blk.0.attn_norm"));
-  REQUIRE(read(many, values_read_as_f32(many, /*library=*/false), "blk.0.attn_norm"));
-  REQUIRE_FALSE(read(many, values_read_as_f32(many, /*library=*/true), "blk.0.glu"));  // by grouped products of F16
-  REQUIRE(read(many, values_read_as_f32(many, /*library=*/false), "blk.0.glu"));
+  REQUIRE(read(one, values_read_as_f32(one, Many::F16), "blk.0.attn_norm"));
+  REQUIRE_FALSE(read(many, values_read_as_f32(many, Many::F16), "blk.0.attn_norm"));
+  REQUIRE(read(many, values_read_as_f32(many, Many::AsFew), "blk.0.attn_norm"));
+  REQUIRE_FALSE(read(many, values_read_as_f32(many, Many::F16), "blk.0.glu"));  // by grouped products of F16
+  REQUIRE(read(many, values_read_as_f32(many, Many::AsFew), "blk.0.glu"));
 }
 
 }  // namespace llm::cuda::test

@@ -77,7 +77,13 @@ class CudaBackend final : public Backend {
       : device_(options.device),
         properties_(usable_device(device_)),
         deterministic_(options.deterministic),
-        gemm_(deterministic_ ? nullptr : Gemm::load(no_gemm_)) {}
+        gemm_(deterministic_ ? nullptr : Gemm::load(no_gemm_)),
+        f8_(options.f8) {
+    check(!f8_ || !deterministic_, "what is rounded to FP8 depends on the step's length");
+    if (!f8_) return;
+    const std::string reason = gemm_ ? gemm_->f8_refusal() : no_gemm_;
+    if (!reason.empty()) throw Error(ErrorKind::Device, "backend cuda cannot multiply in FP8: " + reason);
+  }
 
   std::string_view name() const override { return "cuda"; }
   std::string describe() const override {
@@ -86,7 +92,7 @@ class CudaBackend final : public Backend {
            std::to_string(properties_.multiProcessorCount) + " multiprocessors, " +
            std::to_string(properties_.totalGlobalMem >> 20) + " MiB; " +
            (deterministic_ ? "deterministic, prompts are slower for it"
-            : gemm_        ? gemm_->describe()
+            : gemm_        ? gemm_->describe() + (f8_ ? ", long steps in FP8" : "")
                            : "prompts are slower than they need be: " + no_gemm_);
   }
 
@@ -105,8 +111,8 @@ class CudaBackend final : public Backend {
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const DType type = device_type(legal.info(node.in[operands[i].weight]).type.dtype);
         const bool many = std::holds_alternative<ExpertLinear>(node.op)
-                              ? uses_grouped_products(graph, node.in[1], gemm_ != nullptr)
-                              : uses_library(graph, node, gemm_ != nullptr);
+                              ? uses_grouped_products(graph, node.in[1], many_columns())
+                              : uses_library(graph, node, many_columns());
         products(node.op)[i].activation = many ? ActFormat::F32 : info(type).activation;
       }
       if (auto* attention = std::get_if<Attention>(&node.op)) attention->query = ActFormat::Q8x32;
@@ -124,7 +130,9 @@ class CudaBackend final : public Backend {
                       .available = free > kReserve ? free - kReserve : 0,
                       .layout = Layout::Device,
                       .workspace = workspace_bytes(largest) + stream_size(largest).bytes()};
-    host::add_contents(share, largest, [&](const TensorType& type) { return loaded_ ? 0 : device_bytes(type); });
+    host::add_contents(share, largest, [&](const TensorType& type) {
+      return loaded_ ? 0 : device_bytes(type) + (f8_ ? f8_scale_bytes(type) : 0);
+    });
     return {std::move(share)};
   }
   std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override {
@@ -148,7 +156,8 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     use_device(device_);
-    auto weights = std::make_unique<CudaWeights>(source, plans, readers());
+    auto weights = std::make_unique<CudaWeights>(
+        source, plans, f8_ ? CudaWeights::F8Scales::Present : CudaWeights::F8Scales::Absent, readers());
     loaded_ = true;
     return weights;
   }
@@ -182,18 +191,21 @@ class CudaBackend final : public Backend {
       if (const std::string reason = refusal(graph, node); !reason.empty())
         throw Error(ErrorKind::Device, "backend cuda cannot run " + std::string(llm::name(node.op)) + ": " + reason);
     }
-    return make_program(with_arrivals(legalize(graph)), as_cuda<const CudaWeights>(weights, "weights on the GPU"),
-                        as_cuda<CudaCache>(state, "a cache on the GPU"),
-                        as_cuda<CudaWorkspace>(workspace, "a workspace on the GPU"), gemm_.get(), stream_,
-                        {.overlap = properties_.major >= 9, .prompt_attention = !deterministic_});
+    return make_program(
+        with_arrivals(legalize(graph)), as_cuda<const CudaWeights>(weights, "weights on the GPU"),
+        as_cuda<CudaCache>(state, "a cache on the GPU"), as_cuda<CudaWorkspace>(workspace, "a workspace on the GPU"),
+        gemm_.get(), stream_,
+        {.overlap = properties_.major >= 9, .prompt_attention = !deterministic_, .many = many_columns()});
   }
 
  private:
+  Many many_columns() const { return gemm_ == nullptr ? Many::AsFew : f8_ ? Many::F8 : Many::F16; }
+
   /// More than the largest plan: a best fit may pack a smaller bucket's values a little less well.
   std::uint64_t workspace_bytes(std::span<const Graph> largest) const {
     std::uint64_t bytes = 0;
     for (const Graph& graph : largest)
-      bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), gemm_ != nullptr, token_kernels()).bytes);
+      bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), many_columns(), token_kernels()).bytes);
     return bytes + bytes / 8 + (std::uint64_t{1} << 20);
   }
 
@@ -208,6 +220,7 @@ class CudaBackend final : public Backend {
   bool deterministic_;
   std::string no_gemm_;  ///< why there is no library
   std::unique_ptr<Gemm> gemm_;
+  bool f8_;
   Stream stream_;
   bool loaded_ = false;
 };

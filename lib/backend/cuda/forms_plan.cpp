@@ -17,17 +17,17 @@ namespace {
 constexpr std::int64_t kDecodedBytes = std::int64_t{32} << 20;
 
 /// Of the products of a node.
-Columns product_columns(const Graph& g, const Node& node, bool library) {
+Columns product_columns(const Graph& g, const Node& node, Many many) {
   if (std::holds_alternative<ExpertLinear>(node.op))
-    return uses_grouped_products(g, node.in[1], library) ? Columns::Many : Columns::Few;
-  return library ? columns_of(g, node.in[0]) : Columns::Few;
+    return uses_grouped_products(g, node.in[1], many) ? Columns::Many : Columns::Few;
+  return many == Many::AsFew ? Columns::Few : columns_of(g, node.in[0]);
 }
 
 /// A copy of the graph in which forms are values and inputs and outputs live as long as the step.
 class Planning {
  public:
-  Planning(const Graph& g, bool library, const TokenKernels& kernels)
-      : g_(g), planned_(g), library_(library), fusions_(find_fusions(g, kernels)) {
+  Planning(const Graph& g, Many many, const TokenKernels& kernels)
+      : g_(g), planned_(g), many_(many), fusions_(find_fusions(g, kernels)) {
     forms_.assign(g.values().size() * kForms, kNoValue);
     for (std::size_t i = 0; i < g.nodes().size(); ++i) {
       if (!fusions_.makes_column(i)) want(i);
@@ -53,10 +53,10 @@ class Planning {
   static constexpr std::uint32_t kNoValue = ~std::uint32_t{0};
 
   std::uint64_t node_scratch(const Node& node) const {
-    if (!uses_library(g_, node, library_)) return 0;
+    if (!uses_library(g_, node, many_)) return 0;
     std::uint64_t bytes = 0;
     for (const ProductOperands& p : product_operands(node.op))
-      bytes = std::max(bytes, decoded_bytes(g_.info(node.in[p.weight]).type));
+      bytes = std::max(bytes, decoded_bytes(node, g_.info(node.in[p.weight]), many_));
     return bytes;
   }
 
@@ -67,16 +67,17 @@ class Planning {
     const std::uint32_t x = node.in[0];
     const bool expert = std::holds_alternative<ExpertLinear>(node.op);
     if (expert) add(node.in[1], Form::RouteGroups, i);
-    const bool grouped = expert && uses_grouped_products(g_, node.in[1], library_);
-    const Columns columns = product_columns(g_, node, library_);
+    const bool grouped = expert && uses_grouped_products(g_, node.in[1], many_);
+    const Columns columns = product_columns(g_, node, many_);
     for (const ProductOperands& p : operands) {
-      const DType type = device_type(g_.info(node.in[p.weight]).type.dtype);
+      const ValueInfo& weight = g_.info(node.in[p.weight]);
+      const DType type = device_type(weight.type.dtype);
       const FewForm few = few_form(type);
       if (columns != Columns::Many && few.any) add(x, few.form, i);
-      if (columns != Columns::Few && (grouped || type != DType::F32)) {
-        add(x, Form::F16, i);
-        add(x, Form::F16Unscale, i);
-      }
+      if (columns == Columns::Few || (!grouped && type == DType::F32)) continue;
+      const bool f8 = takes_f8(node, weight, many_);
+      add(x, f8 ? Form::F8 : Form::F16, i);
+      add(x, f8 ? Form::F8Scale : Form::F16Unscale, i);
     }
   }
 
@@ -114,7 +115,10 @@ class Planning {
         return static_cast<std::size_t>(n * rows) * sizeof(float);
       case Form::F16:
         return static_cast<std::size_t>(n * rows) * sizeof(std::uint16_t);
+      case Form::F8:
+        return static_cast<std::size_t>(n * rows);
       case Form::F16Unscale:
+      case Form::F8Scale:
         return static_cast<std::size_t>(rows) * sizeof(float);
       case Form::RouteGroups: {
         const auto experts = g_.info(g_.nodes()[reader].in[2]).type.shape[2];
@@ -133,7 +137,7 @@ class Planning {
 
   const Graph& g_;
   Graph planned_;
-  bool library_;
+  Many many_;
   Fusions fusions_;
   std::vector<std::uint32_t> forms_;  ///< value ids in planned_
 };
@@ -147,16 +151,16 @@ Columns columns_of(const Graph& g, std::uint32_t activation) {
   return g.info(activation).rows == RowSpace::Outputs ? Columns::Either : Columns::Many;
 }
 
-bool uses_grouped_products(const Graph& g, std::uint32_t ids, bool library) {
-  if (!library || g.bucket().tokens <= kMaxColumns) return false;
+bool uses_grouped_products(const Graph& g, std::uint32_t ids, Many many) {
+  if (many == Many::AsFew || g.bucket().tokens <= kMaxColumns) return false;
   return std::all_of(g.nodes().begin(), g.nodes().end(), [&](const Node& node) {
     if (!std::holds_alternative<ExpertLinear>(node.op) || node.in[1] != ids) return true;
     return grouped_products_take(g.info(node.in[0]).type.shape[0]);
   });
 }
 
-bool uses_library(const Graph& g, const Node& node, bool library) {
-  return library && std::holds_alternative<Linear>(node.op) && columns_of(g, node.in[0]) != Columns::Few;
+bool uses_library(const Graph& g, const Node& node, Many many) {
+  return many != Many::AsFew && std::holds_alternative<Linear>(node.op) && columns_of(g, node.in[0]) != Columns::Few;
 }
 
 FewForm few_form(DType type) {
@@ -166,7 +170,7 @@ FewForm few_form(DType type) {
   return {type == DType::BF16, Form::RoundedBf16};
 }
 
-std::vector<bool> values_read_as_f32(const Graph& g, bool library) {
+std::vector<bool> values_read_as_f32(const Graph& g, Many many) {
   std::vector<bool> read(g.values().size(), false);
   for (const std::uint32_t v : g.outputs()) read[v] = true;
   for (const Node& node : g.nodes()) {
@@ -174,7 +178,7 @@ std::vector<bool> values_read_as_f32(const Graph& g, bool library) {
     for (std::size_t i = operands.empty() ? 0 : 1; i < node.in.size(); ++i) read[node.in[i]] = true;
     for (const ProductOperands& p : operands) {
       const DType type = device_type(g.info(node.in[p.weight]).type.dtype);
-      const Columns columns = product_columns(g, node, library);
+      const Columns columns = product_columns(g, node, many);
       const bool plain =
           (columns != Columns::Many && !few_form(type).any) ||
           (columns != Columns::Few && type == DType::F32 && !std::holds_alternative<ExpertLinear>(node.op));
@@ -184,19 +188,35 @@ std::vector<bool> values_read_as_f32(const Graph& g, bool library) {
   return read;
 }
 
-std::int64_t decoded_rows(const TensorType& weight) {
-  const std::int64_t rows = kDecodedBytes / (weight.shape[0] * 2) / kTileRows * kTileRows;
-  return std::min<std::int64_t>(std::max<std::int64_t>(rows, kTileRows), weight.shape[1]);
+namespace {
+
+std::int64_t decoded_element(const Node& node, const ValueInfo& weight, Many many) {
+  return takes_f8(node, weight, many) ? 1 : 2;
 }
 
-std::uint64_t decoded_bytes(const TensorType& weight) {
-  const DType type = device_type(weight.dtype);
-  if (type == DType::F32 || type == DType::F16) return 0;
-  return static_cast<std::uint64_t>(decoded_rows(weight) * weight.shape[0]) * sizeof(std::uint16_t);
+}  // namespace
+
+std::int64_t decoded_rows(const Node& node, const ValueInfo& weight, Many many) {
+  const Shape& shape = weight.type.shape;
+  const std::int64_t row_bytes = shape[0] * decoded_element(node, weight, many);
+  const std::int64_t rows = kDecodedBytes / row_bytes / kTileRows * kTileRows;
+  return std::min<std::int64_t>(std::max<std::int64_t>(rows, kTileRows), shape[1]);
 }
 
-StepPlan plan_step(const Graph& g, bool library, const TokenKernels& kernels) {
-  return Planning(g, library, kernels).run();
+std::uint64_t decoded_bytes(const Node& node, const ValueInfo& weight, Many many) {
+  const DType type = device_type(weight.type.dtype);
+  if (!takes_f8(node, weight, many) && (type == DType::F32 || type == DType::F16)) return 0;
+  const std::int64_t elements = decoded_rows(node, weight, many) * weight.type.shape[0];
+  return static_cast<std::uint64_t>(elements * decoded_element(node, weight, many));
 }
+
+bool takes_f8(const Node& node, const ValueInfo& weight, Many many) {
+  constexpr std::int64_t kAligned = 16;  // the library's condition on rows of both operands
+  return many == Many::F8 && std::holds_alternative<Linear>(node.op) && node.role != Role::Head && !weight.streamed &&
+         device_type(weight.type.dtype) != DType::F32 && weight.type.shape[0] % kAligned == 0 &&
+         weight.type.shape[1] % kAligned == 0;
+}
+
+StepPlan plan_step(const Graph& g, Many many, const TokenKernels& kernels) { return Planning(g, many, kernels).run(); }
 
 }  // namespace llm::cuda

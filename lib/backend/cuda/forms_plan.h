@@ -16,13 +16,19 @@ namespace llm::cuda {
 enum class Columns : std::uint8_t { Few, Many, Either };
 Columns columns_of(const Graph&, std::uint32_t activation);
 
-/// Whether the products of the experts that a value's ids choose are grouped ones (grouped_products.h): those of
-/// programs for prompts whose weights allow it, where products of many columns may differ from those of few
-/// (`library`). All readers of the ids share their groups.
-bool uses_grouped_products(const Graph&, std::uint32_t ids, bool library);
+/// How products of many columns are made.
+enum class Many : std::uint8_t {
+  AsFew,  ///< with the same bits
+  F16,    ///< of operands rounded to F16: by a library on decoded weights, of experts by grouped products
+  F8,     ///< where takes_f8(), of operands rounded to FP8 (E4M3), each row times a factor of its own
+};
 
-enum class Form : std::uint8_t { Q8x256, Q8x32, RoundedBf16, F16, F16Unscale, RouteGroups };
-inline constexpr int kForms = 6;
+/// Whether the products of the experts that a value's ids choose are grouped ones (grouped_products.h): those of
+/// programs for prompts whose weights allow it. All readers of the ids share their groups.
+bool uses_grouped_products(const Graph&, std::uint32_t ids, Many);
+
+enum class Form : std::uint8_t { Q8x256, Q8x32, RoundedBf16, F16, F16Unscale, F8, F8Scale, RouteGroups };
+inline constexpr int kForms = 8;
 
 /// The form in which few columns of a product's input are wanted, none for plain f32.
 struct FewForm {
@@ -41,20 +47,21 @@ struct StepPlan {
   Fusions fusions;
 };
 /// Per value whether a fused program reads its f32: not where all readers are products that take it in another form.
-std::vector<bool> values_read_as_f32(const Graph&, bool library);
+std::vector<bool> values_read_as_f32(const Graph&, Many);
 
-/// `library`: many columns are multiplied by a library on decoded weights; without it all are treated as few. Linears
-/// that make their column themselves want no forms, whether they run fused or alone.
-StepPlan plan_step(const Graph&, bool library, const TokenKernels&);
+/// Linears that make their column themselves want no forms, whether they run fused or alone.
+StepPlan plan_step(const Graph&, Many, const TokenKernels&);
 
-/// Bytes of weights decoded at a time for a product with many columns.
-std::uint64_t decoded_bytes(const TensorType& weight);
-/// Rows of a weight that are decoded at a time.
-std::int64_t decoded_rows(const TensorType& weight);
+/// Whether a Linear's product with a weight, where it is of many columns, is one of FP8. Logits never are, nor what is
+/// brought for each step, whose rows have no factors.
+bool takes_f8(const Node&, const ValueInfo& weight, Many);
+/// Rows of a weight that are decoded at a time for a product with many columns, and the bytes that they take.
+std::int64_t decoded_rows(const Node&, const ValueInfo& weight, Many);
+std::uint64_t decoded_bytes(const Node&, const ValueInfo& weight, Many);
 
 /// Rows of a value: vectors of width shape[0], at the bucket's capacity.
 std::int64_t row_capacity(const ValueInfo&);
 /// Whether a node's products are of many columns as far as the weights allow.
-bool uses_library(const Graph&, const Node&, bool library);
+bool uses_library(const Graph&, const Node&, Many);
 
 }  // namespace llm::cuda

@@ -152,7 +152,7 @@ bool turns_heads(const Site& site, const Node& attention) {
 Compiled compile_fused(const Site& site) {
   const std::span<const Node> nodes = site.graph.nodes();
   const Fusions& fusions = site.plan.fusions;
-  std::vector<bool> f32_reads = values_read_as_f32(site.graph, site.gemm != nullptr);
+  std::vector<bool> f32_reads = values_read_as_f32(site.graph, site.many);
   for (const TokenExpertsNodes& m : fusions.token_experts) f32_reads[nodes[m.gate_up].in[0]] = true;
   for (const OwnColumn& m : fusions.own_columns) {
     if (!m.norm) f32_reads[nodes[m.linear].in[0]] = true;

@@ -4,8 +4,6 @@
 #include <dlfcn.h>
 
 #include <map>
-#include <mutex>
-#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -69,8 +67,12 @@ struct Library {
   }
 };
 
-/// (operands, n, rows, k, ldy)
-using Key = std::tuple<DType, int, int, int, int>;
+enum class Operands : std::uint8_t { F16, F32, F8 };
+using Key = std::pair<Operands, GemmShape>;
+
+cudaDataType_t type_of(Operands o) {
+  return o == Operands::F16 ? CUDA_R_16F : o == Operands::F32 ? CUDA_R_32F : CUDA_R_8F_E4M3;
+}
 
 /// Everything about a product but its pointers.
 struct Plan {
@@ -88,33 +90,45 @@ struct Gemm::Impl {
   std::map<Key, Plan> plans;
 
   ~Impl() {
-    for (auto& [key, plan] : plans) {
-      library.layout_destroy(plan.w);
-      library.layout_destroy(plan.x);
-      library.layout_destroy(plan.y);
-      library.desc_destroy(plan.desc);
-    }
+    for (auto& [key, plan] : plans) release(plan);
     if (handle != nullptr) library.destroy(handle);
   }
 
+  void release(Plan& p) const {
+    for (const cublasLtMatrixLayout_t layout : {p.w, p.x, p.y}) library.layout_destroy(layout);
+    library.desc_destroy(p.desc);
+  }
+
   /// Row-major matrices are column-major ones transposed: y^T [n x rows] = w [k x n]^T times x^T [k x rows].
-  const Plan& plan(const Key& key) {
-    const auto found = plans.find(key);
+  const Plan& plan(Operands operands, const GemmShape& shape) {
+    const auto found = plans.find({operands, shape});
     if (found != plans.end()) return found->second;
-    const auto [operands, n, rows, k, ldy] = key;
-    const cudaDataType_t type = operands == DType::F16 ? CUDA_R_16F : CUDA_R_32F;
     Plan p;
+    const cublasStatus_t status = make(operands, shape, p);
+    check_blas(status, "asking for an algorithm");
+    return plans.emplace(Key{operands, shape}, p).first->second;
+  }
+
+  /// What was made is `p`'s, also of a product that there is no algorithm for.
+  cublasStatus_t make(Operands operands, const GemmShape& s, Plan& p) {
+    const auto size = [](int n) { return static_cast<std::uint64_t>(n); };
     check_blas(library.desc_create(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    check_blas(library.desc_set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
-               "describing a product");
-    check_blas(library.layout_create(&p.w, type, static_cast<std::uint64_t>(k), static_cast<std::uint64_t>(n), k),
-               "describing a matrix");
-    check_blas(library.layout_create(&p.x, type, static_cast<std::uint64_t>(k), static_cast<std::uint64_t>(rows), k),
-               "describing a matrix");
-    check_blas(
-        library.layout_create(&p.y, CUDA_R_32F, static_cast<std::uint64_t>(n), static_cast<std::uint64_t>(rows), ldy),
-        "describing a matrix");
+    check_blas(library.layout_create(&p.w, type_of(operands), size(s.k), size(s.n), s.k), "describing a matrix");
+    check_blas(library.layout_create(&p.x, type_of(operands), size(s.k), size(s.rows), s.k), "describing a matrix");
+    check_blas(library.layout_create(&p.y, CUDA_R_32F, size(s.n), size(s.rows), s.ldy), "describing a matrix");
+    set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (operands == Operands::F8) {
+      for (const auto which : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE}) {
+        const std::int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+        const cublasStatus_t status = library.desc_set(p.desc, which, &mode, sizeof mode);
+        if (status != CUBLAS_STATUS_SUCCESS) return status;
+      }
+      set_scales(p, some_scales(), some_scales());
+    }
+    return choose_algorithm(p);
+  }
+
+  cublasStatus_t choose_algorithm(Plan& p) {
     cublasLtMatmulPreference_t preference = nullptr;
     check_blas(library.preference_create(&preference), "asking for an algorithm");
     const std::size_t bytes = kWorkspaceBytes;
@@ -131,10 +145,26 @@ struct Gemm::Impl {
     if (status == CUBLAS_STATUS_SUCCESS)
       status = library.heuristic(handle, p.desc, p.w, p.x, p.y, p.y, preference, 1, &result, &n_results);
     library.preference_destroy(preference);
-    check_blas(status, "asking for an algorithm");
-    check(n_results > 0, "cuBLASLt has an algorithm for a plain product");
     p.algo = result.algo;
-    return plans.emplace(key, p).first->second;
+    return status == CUBLAS_STATUS_SUCCESS && n_results == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
+  }
+
+  template <class T>
+  void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t which, const T& value) {
+    check_blas(library.desc_set(desc, which, &value, sizeof value), "describing a product");
+  }
+  void set_scales(const Plan& p, const float* w, const float* x) {
+    set(p.desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(w));
+    set(p.desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(x));
+  }
+  /// An address that an algorithm may be asked for with.
+  const float* some_scales() const { return reinterpret_cast<const float*>(workspace.data()); }
+
+  void multiply(const Plan& p, const void* w, const void* x, float* y, cudaStream_t stream) {
+    const float one = 1, zero = 0;
+    check_blas(library.matmul(handle, p.desc, &one, w, p.w, x, p.x, &zero, y, p.y, y, p.y, &p.algo, workspace.data(),
+                              kWorkspaceBytes, stream),
+               "multiplying");
   }
 };
 
@@ -149,14 +179,26 @@ std::unique_ptr<Gemm> Gemm::load(std::string& why_not) {
   return std::unique_ptr<Gemm>(new Gemm(std::move(impl)));
 }
 
-void Gemm::run(DType operands, const void* w, const void* x, float* y, int n, int rows, int k, int ldy,
-               cudaStream_t stream) {
+void Gemm::run(DType operands, const void* w, const void* x, float* y, const GemmShape& shape, cudaStream_t stream) {
   check(operands == DType::F16 || operands == DType::F32, "operands of a library product are F16 or F32");
-  const Plan& p = impl_->plan({operands, n, rows, k, ldy});
-  const float one = 1, zero = 0;
-  check_blas(impl_->library.matmul(impl_->handle, p.desc, &one, w, p.w, x, p.x, &zero, y, p.y, y, p.y, &p.algo,
-                                   impl_->workspace.data(), kWorkspaceBytes, stream),
-             "multiplying");
+  const Plan& p = impl_->plan(operands == DType::F16 ? Operands::F16 : Operands::F32, shape);
+  impl_->multiply(p, w, x, y, stream);
+}
+
+void Gemm::run_f8(const F8Rows& w, const F8Rows& x, float* y, const GemmShape& shape, cudaStream_t stream) {
+  const Plan& p = impl_->plan(Operands::F8, shape);
+  impl_->set_scales(p, w.scales, x.scales);
+  impl_->multiply(p, w.rows, x.rows, y, stream);
+}
+
+std::string Gemm::f8_refusal() {
+  const GemmShape shape{.n = 256, .rows = 128, .k = 256, .ldy = 256};
+  Plan p;
+  const cublasStatus_t status = impl_->make(Operands::F8, shape, p);
+  impl_->release(p);
+  if (status == CUBLAS_STATUS_SUCCESS) return {};
+  return describe() + " multiplies no rows of FP8 with factors of their own here (status " +
+         std::to_string(int{status}) + "): that needs compute capability 9.0 and CUDA 12.9 or newer";
 }
 
 std::string Gemm::describe() const { return "cuBLASLt " + std::to_string(impl_->library.version()); }

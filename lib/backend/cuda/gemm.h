@@ -10,15 +10,30 @@
 
 namespace llm::cuda {
 
+/// y [rows][ldy], of which n columns are written, = x [rows][k] times the rows of w [n][k].
+struct GemmShape {
+  int n = 0, rows = 0, k = 0, ldy = 0;
+  auto operator<=>(const GemmShape&) const = default;
+};
+
 class Gemm {
  public:
   /// Null where the library cannot be loaded; `why_not` then says what was missing.
   static std::unique_ptr<Gemm> load(std::string& why_not);
   ~Gemm();
 
-  /// y [rows][ldy], of which n columns are written, = x [rows][k] times the rows of w [n][k]. Operands are F16, or both
-  /// F32 (then the products are f32 too); sums in f32.
-  void run(DType operands, const void* w, const void* x, float* y, int n, int rows, int k, int ldy, cudaStream_t);
+  /// Operands are F16, or both F32 (then the products are f32 too); sums in f32.
+  void run(DType operands, const void* w, const void* x, float* y, const GemmShape&, cudaStream_t);
+
+  /// Rows of E4M3, and what each of them is multiplied with.
+  struct F8Rows {
+    const void* rows;
+    const float* scales;
+  };
+  /// k, ldy and the places of rows are multiples of 16 elements; sums in f32.
+  void run_f8(const F8Rows& w, const F8Rows& x, float* y, const GemmShape&, cudaStream_t);
+  /// Why it cannot here; empty if it can.
+  std::string f8_refusal();
 
   std::string describe() const;
 

@@ -164,12 +164,12 @@ class NodeCompiler : NodeSite {
   void operator()(const Linear&) {
     if (site_.plan.fusions.makes_column(index_)) return make_column();
     const std::vector<Target> targets = make_targets(node_);
-    const bool library = uses_library(graph_, node_, site_.gemm != nullptr);
+    const bool library = uses_library(graph_, node_, site_.many);
     const bool always = library && columns_of(graph_, node_.in[0]) == Columns::Many;
     const Emit few = always ? Emit() : few_columns(targets);
     const Emit many = library ? many_columns(targets) : Emit();
     std::string how = (always ? "" : "few columns: " + few_text(targets)) + (library && !always ? "; " : "");
-    if (library) how += "decoded to F16, " + site_.gemm->describe();
+    if (library) how += "decoded to " + many_text() + ", " + site_.gemm->describe();
     add(std::move(how), [=, count = counter(node_.in[0])](const StepLaunch& s) {
       const bool use_many = library && (always || count(s) > kMaxColumns);
       (use_many ? many : few)(s);
@@ -187,7 +187,7 @@ class NodeCompiler : NodeSite {
       groups.routes_per_row = per_row;
       return groups;
     };
-    if (uses_grouped_products(graph_, node_.in[1], site_.gemm != nullptr)) {
+    if (uses_grouped_products(graph_, node_.in[1], site_.many)) {
       const std::byte* const f16 = form(node_.in[0], Form::F16);
       const auto* const unscale = reinterpret_cast<const float*>(form(node_.in[0], Form::F16Unscale));
       add("experts: decoded to F16, grouped on tensor cores",
@@ -236,7 +236,7 @@ class NodeCompiler : NodeSite {
   }
 
   int group_columns(std::uint32_t ids) const {
-    if (uses_grouped_products(graph_, ids, site_.gemm != nullptr)) return kGroupedColumns;
+    if (uses_grouped_products(graph_, ids, site_.many)) return kGroupedColumns;
     return graph_.info(ids).type.shape.elements() > 256 ? kWideGroup : kNarrowGroup;
   }
   static std::string type_text(const CudaWeights::Matrix& m) { return std::string(name(m.type.type)); }
@@ -253,35 +253,76 @@ class NodeCompiler : NodeSite {
     };
   }
 
+  bool is_f8(const ProductOperands& p) const { return takes_f8(node_, in(p.weight), site_.many); }
+  std::string many_text() const {
+    const auto operands = product_operands(node_.op);
+    const auto f8 = std::count_if(operands.begin(), operands.end(), [&](const auto& p) { return is_f8(p); });
+    return f8 == std::ssize(operands) ? "FP8" : f8 == 0 ? "F16" : "FP8 or F16";
+  }
+
+  /// A product of many columns, and how it is made.
+  struct ManyTarget {
+    Target target;
+    std::int64_t height;               ///< rows that are decoded at a time
+    const float* f8_scales = nullptr;  ///< of the weight's rows; null: in F16, or F32 where the weight is
+  };
+
   Emit many_columns(const std::vector<Target>& targets) const {
+    std::vector<ManyTarget> products;
+    const auto operands = product_operands(node_.op);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const ValueInfo& weight = in(operands[i].weight);
+      products.push_back({targets[i], decoded_rows(node_, weight, site_.many),
+                          is_f8(operands[i]) ? site_.weights.f8_scales(weight.name) : nullptr});
+    }
     const std::uint64_t at = site_.plan.memory.scratch_offset[index_];
     std::byte* const decoded = at == MemoryPlan::kNone ? nullptr : site_.workspace.data() + at;
-    std::vector<std::int64_t> heights;
-    for (const ProductOperands& p : product_operands(node_.op)) heights.push_back(decoded_rows(in(p.weight).type));
-    const std::byte* const f16 = form(node_.in[0], Form::F16);
-    const auto* const unscale = reinterpret_cast<const float*>(form(node_.in[0], Form::F16Unscale));
-    return [=, gemm = site_.gemm, x = f32(in(0)), count = counter(node_.in[0])](const StepLaunch& s) {
-      const int columns = count(s);
-      for (std::size_t i = 0; i < targets.size(); ++i) {
-        const Target& t = targets[i];
-        const int n = static_cast<int>(t.type.n), k = static_cast<int>(t.type.k);
-        if (t.type.type == DType::F32) {
-          gemm->run(DType::F32, t.matrix, x, t.y, n, columns, k, n, s.at.stream);
-          finish_products(t.y, n, columns, nullptr, t.scale, t.bias, s.at);
-          continue;
-        }
-        if (t.type.type == DType::F16) {
-          gemm->run(DType::F16, t.matrix, f16, t.y, n, columns, k, n, s.at.stream);
-        } else {
-          for (std::int64_t row = 0; row < n; row += heights[i]) {
-            const std::int64_t height = std::min<std::int64_t>(heights[i], n - row);
-            decode_rows_f16(t.type, t.matrix, row, height, decoded, s.at);
-            gemm->run(DType::F16, decoded, f16, t.y + row, static_cast<int>(height), columns, k, n, s.at.stream);
-          }
-        }
-        finish_products(t.y, n, columns, unscale, t.scale, t.bias, s.at);
-      }
+    const std::uint32_t x = node_.in[0];
+    const ManyColumns columns{.f32 = f32(in(0)),
+                              .f16 = form(x, Form::F16),
+                              .f16_unscale = reinterpret_cast<const float*>(form(x, Form::F16Unscale)),
+                              .f8 = form(x, Form::F8),
+                              .f8_scale = reinterpret_cast<const float*>(form(x, Form::F8Scale))};
+    return [=, gemm = site_.gemm, count = counter(x)](const StepLaunch& s) {
+      for (const ManyTarget& t : products) multiply_many(*gemm, t, columns, count(s), decoded, s.at);
     };
+  }
+
+  /// The forms of x that products of many columns take.
+  struct ManyColumns {
+    const float* f32;
+    const std::byte* f16;
+    const float* f16_unscale;
+    const std::byte* f8;
+    const float* f8_scale;
+  };
+  static void multiply_many(Gemm& gemm, const ManyTarget& many, const ManyColumns& x, int columns, std::byte* decoded,
+                            const Launch& at) {
+    const Target& t = many.target;
+    const int n = static_cast<int>(t.type.n), k = static_cast<int>(t.type.k);
+    const GemmShape shape{.n = n, .rows = columns, .k = k, .ldy = n};
+    const float* unscale = nullptr;
+    if (t.type.type == DType::F32) {
+      gemm.run(DType::F32, t.matrix, x.f32, t.y, shape, at.stream);
+    } else if (many.f8_scales == nullptr && t.type.type == DType::F16) {
+      gemm.run(DType::F16, t.matrix, x.f16, t.y, shape, at.stream);
+      unscale = x.f16_unscale;
+    } else {
+      for (std::int64_t row = 0; row < n; row += many.height) {
+        GemmShape some = shape;
+        some.n = static_cast<int>(std::min<std::int64_t>(many.height, n - row));
+        if (many.f8_scales != nullptr) {
+          const float* const scales = many.f8_scales + row;
+          decode_rows_f8(t.type, t.matrix, row, some.n, scales, decoded, at);
+          gemm.run_f8({decoded, scales}, {x.f8, x.f8_scale}, t.y + row, some, at.stream);
+        } else {
+          decode_rows_f16(t.type, t.matrix, row, some.n, decoded, at);
+          gemm.run(DType::F16, decoded, x.f16, t.y + row, some, at.stream);
+        }
+      }
+      if (many.f8_scales == nullptr) unscale = x.f16_unscale;
+    }
+    finish_products(t.y, n, columns, unscale, t.scale, t.bias, at);
   }
 };
 

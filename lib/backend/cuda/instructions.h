@@ -42,7 +42,8 @@ struct Site {
   const StepPlan& plan;
   const StreamedWeights& streamed;
   const StepView& step;
-  Gemm* gemm = nullptr;  ///< null: the library is not here, or not wanted
+  Gemm* gemm = nullptr;  ///< null with Many::AsFew
+  Many many = Many::AsFew;
   bool prompt_attention = false;
 };
 

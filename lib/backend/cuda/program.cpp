@@ -72,14 +72,15 @@ class CudaProgram final : public Executable {
         cache_(cache),
         stream_(stream),
         overlap_(options.overlap),
-        plan_(plan_step(graph_, gemm != nullptr, token_kernels())),
+        plan_(plan_step(graph_, options.many, token_kernels())),
         streams_(plan_streams(graph_)),
         streamed_(streams_, weights, workspace.stream()),
         fleeting_(fleeting_layers(graph_, cache)),
         workspace_(workspace),
         step_(graph_.bucket(), table_stride(cache), workspace.draws()),
         view_(step_.view()),
-        site_{graph_, weights, cache, workspace, plan_, streamed_, view_, gemm, options.prompt_attention} {
+        site_{graph_,    weights, cache, workspace,    plan_,
+              streamed_, view_,   gemm,  options.many, options.prompt_attention} {
     check(plan_.bytes <= workspace.activation_bytes(), "the workspace was made for a bucket at least as large");
     for (const Node& node : graph_.nodes()) {
       uses_cache_ |= std::holds_alternative<Attention>(node.op);

@@ -79,7 +79,13 @@ std::size_t device_bytes(const TensorType& type) {
   return matrix_bytes(matrix_type(type)) * static_cast<std::size_t>(type.shape[2] * type.shape[3]);
 }
 
-CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, int readers) {
+std::size_t f8_scale_bytes(const TensorType& type) {
+  const Shape& shape = type.shape;
+  if (shape.n_dims() != 2) return 0;
+  return (static_cast<std::size_t>(shape[1]) * sizeof(float) + 127) / 128 * 128;
+}
+
+CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, F8Scales f8, int readers) {
   std::size_t total = 0;
   for (const WeightPlan& plan : plans) {
     if (plan.layout != Layout::Streamed) total += device_bytes(plan.type);
@@ -117,9 +123,34 @@ CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan>
     to += device_bytes(plan.type);
   }
   load_pieces(pieces, readers);
+  if (f8 == F8Scales::Present) find_scales(plans);
   for (const WeightPlan& plan : plans) {
     if (plan.layout != Layout::Streamed) source.release(plan.name);
   }
+}
+
+void CudaWeights::find_scales(std::span<const WeightPlan> plans) {
+  std::size_t total = 0;
+  for (const WeightPlan& plan : plans) total += plan.layout == Layout::Streamed ? 0 : f8_scale_bytes(plan.type);
+  scales_ = DeviceBuffer(total);
+  std::byte* to = scales_.data();
+  const Stream stream;
+  for (const WeightPlan& plan : plans) {
+    const std::size_t bytes = f8_scale_bytes(plan.type);
+    if (plan.layout == Layout::Streamed || bytes == 0) continue;
+    Entry& e = entries_.at(plan.name);
+    auto* const scales = reinterpret_cast<float*>(to);
+    find_f8_scales(e.matrix.type, e.matrix.data, scales, {.stream = stream.get(), .overlap = false});
+    e.f8_scales = scales;
+    to += bytes;
+  }
+  stream.synchronize("looking for the largest weights");
+}
+
+const float* CudaWeights::f8_scales(std::string_view name) const {
+  const float* const scales = entry(name).f8_scales;
+  check(scales != nullptr, "a matrix whose rows have factors: " + std::string(name));
+  return scales;
 }
 
 const StoredMatrix& CudaWeights::streamed(std::string_view name) const {

@@ -19,12 +19,15 @@ namespace llm::cuda {
 MatrixType matrix_type(const TensorType&);
 /// What it takes there.
 std::size_t device_bytes(const TensorType&);
+/// What the factors of its rows take as E4M3, if it is one matrix; else 0.
+std::size_t f8_scale_bytes(const TensorType&);
 
 class CudaWeights final : public WeightStore {
  public:
+  enum class F8Scales : std::uint8_t { Absent, Present };
   /// Vectors (one dimension) become f32; what is streamed stays in the file. Throws ErrorKind::Memory before anything
   /// is copied if the weights do not fit.
-  CudaWeights(const WeightSource&, std::span<const WeightPlan>, int readers);
+  CudaWeights(const WeightSource&, std::span<const WeightPlan>, F8Scales, int readers);
 
   struct Matrix {
     MatrixType type;
@@ -35,20 +38,24 @@ class CudaWeights final : public WeightStore {
   const Matrix& matrix(std::string_view name) const;
   /// A vector, or a matrix that is kept as F32 rows: its elements in order. Null where the weight is neither.
   const float* vector(std::string_view name) const;
+  /// Of the rows of a matrix: find_f8_scales(). Throws ErrorKind::Internal where they are absent.
+  const float* f8_scales(std::string_view name) const;
   /// One that is streamed.
   const StoredMatrix& streamed(std::string_view name) const;
   /// The host's copy of a vector.
   const std::vector<float>& host_vector(std::string_view name) const;
-  std::size_t bytes() const { return memory_.bytes(); }
+  std::size_t bytes() const { return memory_.bytes() + scales_.bytes(); }
 
  private:
   struct Entry {
     Matrix matrix;
-    std::vector<float> values;  ///< of vectors
+    std::vector<float> values;         ///< of vectors
+    const float* f8_scales = nullptr;  ///< of matrices
   };
   const Entry& entry(std::string_view name) const;
+  void find_scales(std::span<const WeightPlan>);
 
-  DeviceBuffer memory_;
+  DeviceBuffer memory_, scales_;
   std::unordered_map<std::string, Entry> entries_;
   std::unordered_map<std::string, StoredMatrix> streamed_;
 };

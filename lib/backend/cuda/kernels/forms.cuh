@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@ namespace llm::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
+inline constexpr float kMostF8 = 448;  ///< largest number of E4M3
 
 /// A lane's part of a block: elements 4 lane .. 4 lane + 3 and 128 + 4 lane .. 128 + 4 lane + 3, so that the loads of a
 /// warp are whole lines and four neighbouring codes, which stay neighbours in act_layout.h, are one store.
@@ -272,8 +274,26 @@ __device__ __forceinline__ void store_half_quad(__half* row, int k, int n, bool 
   if (k + 3 < n) row[k + 3] = __high2half(second);
 }
 
+/// What a row whose largest finite magnitude has these bits is divided by to be E4M3; 1 of a row of zeros.
+__device__ __forceinline__ float f8_scale(unsigned largest) {
+  constexpr unsigned kSmallest = (127u - 100u) << 23;  // 2^-100: below, the inverse overflows
+  return largest < kSmallest ? 1.0f : __uint_as_float(largest) / kMostF8;
+}
+/// Rounded to nearest even. What is not finite becomes NaN: its difference from itself is.
+__device__ __forceinline__ unsigned f8_pair(float x, float y, float inverse) {
+  const float2 divided = make_float2(fmaf(x, inverse, x - x), fmaf(y, inverse, y - y));
+  return __nv_cvt_float2_to_fp8x2(divided, __NV_SATFINITE, __NV_E4M3);
+}
+__device__ __forceinline__ unsigned f8_quad(float4 v, float inverse) {
+  return __byte_perm(f8_pair(v.x, v.y, inverse), f8_pair(v.z, v.w, inverse), 0x5410);
+}
+/// Rows are multiples of 16.
+__device__ __forceinline__ void store_f8_quad(unsigned char* row, int k, int n, float4 v, float inverse) {
+  if (k < n) *reinterpret_cast<unsigned*>(row + k) = f8_quad(v, inverse);
+}
+
 /// Writes a block (one that begins inside the row) in all forms asked for. Called by whole warps. v is 0 beyond the
-/// row's end; `largest` are largest_finite_bits() of the whole row and matter to F16 only. `kFew`: only f32
+/// row's end; `largest` are largest_finite_bits() of the whole row and matter to F16 and E4M3 only. `kFew`: only f32
 /// and codes are asked for.
 template <bool kFew>
 __device__ __forceinline__ void write_part(const Forms& y, int row, int block, int n, bool wide, const BlockPart& v,
@@ -290,6 +310,13 @@ __device__ __forceinline__ void write_part(const Forms& y, int row, int block, i
     __half* const half = static_cast<__half*>(y.f16) + begin;
     store_half_quad(half, k, n, wide, v.low, half_factor(largest));
     store_half_quad(half, next, n, wide, v.high, half_factor(largest));
+  }
+  if (y.f8 != nullptr) {
+    const int k = block * kBlockK + 4 * lane_id();
+    unsigned char* const bytes = static_cast<unsigned char*>(y.f8) + begin;
+    const float inverse = 1.0f / f8_scale(largest);
+    store_f8_quad(bytes, k, n, v.low, inverse);
+    store_f8_quad(bytes, k + kBlockK / 2, n, v.high, inverse);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "backend/cuda/kernels/forms.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/tiles.cuh"
@@ -64,19 +65,51 @@ __global__ void __launch_bounds__(kPackThreads) pack_kernel(Bytes rows, std::int
         T::Scales::word_of(from, w - kCodesWords);
 }
 
-// --- decoding to F16: a warp decodes a piece, and turns it by way of shared memory so that rows are written whole ---
-// Bytes per 16 x 256: 8,192 written, 1,056 to 4,352 read; bound by memory: 4,096 elements cost some 10 instructions of
-// a lane each, 320 issue slots of a quarter of a multiprocessor where memory needs 2,100. 6 blocks of 35 KB.
+// --- decoding: a warp decodes a piece, and turns it by way of shared memory so that rows are written whole ---
+// Bytes per 16 x 256: 8,192 written as F16, 4,096 as E4M3, 1,056 to 4,352 read; bound by memory: 4,096 elements cost
+// some 10 instructions of a lane each, 320 issue slots of a quarter of a multiprocessor where memory needs 2,100. 6
+// blocks of 35 KB as F16.
 
-template <class T>
+struct ToHalf {
+  using Element = __half;
+  using Four = uint2;
+  /// A lane's rows are two: of r = 0, 2 and of r = 1, 3.
+  __device__ void begin(std::int64_t, std::int64_t, std::int64_t) {}
+  __device__ Four four(const float (&y)[4], int) const {
+    const __half2 low = __floats2half2_rn(y[0], y[1]), high = __floats2half2_rn(y[2], y[3]);
+    Four bits;
+    memcpy(&bits.x, &low, 4);
+    memcpy(&bits.y, &high, 4);
+    return bits;
+  }
+};
+
+struct ToF8 {
+  using Element = unsigned char;
+  using Four = unsigned;
+  const float* scales;  ///< of the rows that are decoded
+  float inverse[2] = {};
+  __device__ void begin(std::int64_t row0, std::int64_t row1, std::int64_t n_rows) {
+    const auto of = [&](std::int64_t row) { return row < 0 || row >= n_rows ? 0.0f : 1.0f / scales[row]; };
+    inverse[0] = of(row0);
+    inverse[1] = of(row1);
+  }
+  __device__ Four four(const float (&y)[4], int which) const {
+    return f8_quad(make_float4(y[0], y[1], y[2], y[3]), inverse[which]);
+  }
+};
+
+template <class T, class To>
 __global__ void __launch_bounds__(32 * kDecodeWarps)
     decode_kernel(const std::byte* matrix, std::int64_t k, std::int64_t first_row, std::int64_t n_rows,
-                  std::int64_t n_pieces, __half* out) {
+                  std::int64_t n_pieces, To to, typename To::Element* out) {
   let_next_start();
-  constexpr int kPitch =
-      T::kPieceK + 16;  // halves; 8 words beyond a multiple of 32: no two lanes of a store share a bank
-  constexpr int kChunks = T::kPieceK / 8;  // of 16 bytes in a row
-  __shared__ __align__(16) __half rows[kDecodeWarps][kTileRows][kPitch];
+  using Element = typename To::Element;
+  constexpr int kAtOnce = 16 / sizeof(Element);
+  // 4 or 8 words beyond a multiple of 32: no two lanes of a store share a bank.
+  constexpr int kPitch = T::kPieceK + 16;
+  constexpr int kChunks = T::kPieceK / kAtOnce;  // of 16 bytes in a row
+  __shared__ __align__(16) Element rows[kDecodeWarps][kTileRows][kPitch];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kDecodeWarps + warp;
   if (i >= n_pieces) {
@@ -88,6 +121,8 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
   const std::byte* scales = from + scales_at<T>(index, k);
   T piece;
   piece.template load<FromGlobal>(from + codes_at<T>(index), scales, lane);
+  const std::int64_t first = strip * kTileRows - first_row;  // of the piece's rows, from first_row on
+  to.begin(first + place_row(lane, 0), first + place_row(lane, 1), n_rows);
   wait_for_previous();  // others may still read or write `out`
 #pragma unroll
   for (int step = 0; step < T::kSteps; ++step)
@@ -95,20 +130,57 @@ __global__ void __launch_bounds__(32 * kDecodeWarps)
     for (int r = 0; r < 4; ++r) {
       float y[4];
       decode_four(piece, scales, lane, step, r, y);
-      const __half2 low = __floats2half2_rn(y[0], y[1]), high = __floats2half2_rn(y[2], y[3]);
-      uint2 four;
-      memcpy(&four.x, &low, 4);
-      memcpy(&four.y, &high, 4);
-      *reinterpret_cast<uint2*>(&rows[warp][place_row(lane, r)][place_k(lane, step, r, 0)]) = four;
+      *reinterpret_cast<typename To::Four*>(&rows[warp][place_row(lane, r)][place_k(lane, step, r, 0)]) =
+          to.four(y, r % 2);
     }
   __syncwarp();
 #pragma unroll
   for (int e = lane; e < kTileRows * kChunks; e += 32) {
-    const int row = e / kChunks, in_row = e % kChunks * 8;
-    const std::int64_t y_row = strip * kTileRows + row - first_row, at = index * T::kPieceK + in_row;
+    const int row = e / kChunks, in_row = e % kChunks * kAtOnce;
+    const std::int64_t y_row = first + row, at = index * T::kPieceK + in_row;
     if (y_row < 0 || y_row >= n_rows || at >= k) continue;
     *reinterpret_cast<uint4*>(out + y_row * k + at) = *reinterpret_cast<const uint4*>(&rows[warp][row][in_row]);
   }
+}
+
+// --- factors of rows: once, when a model is loaded; largest magnitudes first, as bits, which order like them ---
+
+template <class T>
+__global__ void __launch_bounds__(32 * kDecodeWarps)
+    largest_kernel(const std::byte* matrix, std::int64_t k, std::int64_t n, std::int64_t n_pieces, unsigned* largest) {
+  let_next_start();
+  wait_for_previous();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kDecodeWarps + threadIdx.x / 32;
+  if (i >= n_pieces) return;
+  const std::int64_t index = i % pieces<T>(k), strip = i / pieces<T>(k);
+  const std::byte* from = matrix + strip * strip_bytes<T>(k);
+  const std::byte* scales = from + scales_at<T>(index, k);
+  T piece;
+  piece.template load<FromGlobal>(from + codes_at<T>(index), scales, lane);
+  unsigned most[2] = {0, 0};
+#pragma unroll
+  for (int step = 0; step < T::kSteps; ++step)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      float y[4];
+      decode_four(piece, scales, lane, step, r, y);
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        if (index * T::kPieceK + place_k(lane, step, r, 0) + j < k) most[r % 2] = max(most[r % 2], finite_bits(y[j]));
+    }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::int64_t row = strip * kTileRows + place_row(lane, r);
+    if (row < n) atomicMax(largest + row, most[r]);
+  }
+}
+
+__global__ void __launch_bounds__(kPackThreads) f8_scale_kernel(float* scales, std::int64_t n) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
+  if (i < n) scales[i] = f8_scale(__float_as_uint(scales[i]));
 }
 
 // --- single rows: a warp reads a piece and keeps one row of it ---
@@ -178,6 +250,31 @@ __global__ void __launch_bounds__(kPackThreads) to_half_kernel(const From* x, st
   wait_for_previous();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
   if (i < n) y[i] = __float2half_rn(as_float(x[i]));
+}
+
+/// Four elements a thread; rows are multiples of 16.
+template <class From>
+__global__ void __launch_bounds__(kPackThreads)
+    to_f8_kernel(const From* x, std::int64_t k, std::int64_t n, const float* scales, unsigned* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
+  if (4 * i >= n) return;
+  const From* const four = x + 4 * i;
+  const float4 v = make_float4(as_float(four[0]), as_float(four[1]), as_float(four[2]), as_float(four[3]));
+  y[i] = f8_quad(v, 1.0f / scales[4 * i / k]);
+}
+
+/// A block for each row.
+template <class From>
+__global__ void __launch_bounds__(kPackThreads) largest_float_kernel(const From* x, std::int64_t k, unsigned* largest) {
+  let_next_start();
+  wait_for_previous();
+  const From* const row = x + static_cast<std::int64_t>(blockIdx.x) * k;
+  unsigned most = 0;
+  for (std::int64_t i = threadIdx.x; i < k; i += kPackThreads) most = max(most, finite_bits(as_float(row[i])));
+  most = __reduce_max_sync(kWholeWarp, most);
+  if (threadIdx.x % kWarp == 0) atomicMax(largest + blockIdx.x, most);
 }
 
 template <class From>
@@ -254,8 +351,50 @@ void decode_rows_f16(const MatrixType& m, const std::byte* matrix, std::int64_t 
     using T = Tile<kReadAs<type()>>;
     const std::int64_t n_strips = (first_row + n_rows - 1) / kTileRows - first_row / kTileRows + 1;
     const std::int64_t n_pieces = n_strips * pieces<T>(m.k);
-    launch(decode_kernel<T>, dim3(blocks_of(n_pieces, kDecodeWarps)), dim3(32 * kDecodeWarps), 0, at, matrix, m.k,
-           first_row, n_rows, n_pieces, y);
+    launch(decode_kernel<T, ToHalf>, dim3(blocks_of(n_pieces, kDecodeWarps)), dim3(32 * kDecodeWarps), 0, at, matrix,
+           m.k, first_row, n_rows, n_pieces, ToHalf{}, y);
+  });
+}
+
+void find_f8_scales(const MatrixType& m, const std::byte* matrix, float* scales, const Launch& at) {
+  if (m.n == 0 || m.k == 0) return;
+  auto* const largest = reinterpret_cast<unsigned*>(scales);
+  check_cuda(cudaMemsetAsync(largest, 0, static_cast<std::size_t>(m.n) * sizeof *largest, at.stream),
+             "looking for the largest weights");
+  if (has_tiles(m.type)) {
+    with_tile(m.type, [&](auto type) {
+      using T = Tile<kReadAs<type()>>;
+      const std::int64_t n_pieces = strips(m.n) * pieces<T>(m.k);
+      launch(largest_kernel<T>, dim3(blocks_of(n_pieces, kDecodeWarps)), dim3(32 * kDecodeWarps), 0, at, matrix, m.k,
+             m.n, n_pieces, largest);
+    });
+  } else {
+    with_float(m.type, [&](auto element) {
+      using From = typename decltype(element)::type;
+      launch(largest_float_kernel<From>, dim3(static_cast<unsigned>(m.n)), dim3(kPackThreads), 0, at,
+             reinterpret_cast<const From*>(matrix), m.k, largest);
+    });
+  }
+  launch(f8_scale_kernel, dim3(blocks_of(m.n, kPackThreads)), dim3(kPackThreads), 0, at, scales, m.n);
+}
+
+void decode_rows_f8(const MatrixType& m, const std::byte* matrix, std::int64_t first_row, std::int64_t n_rows,
+                    const float* scales, void* out, const Launch& at) {
+  check(m.k % 16 == 0, "rows of FP8 are whole lines of 16");
+  if (n_rows == 0 || m.k == 0) return;
+  if (!has_tiles(m.type))
+    return with_float(m.type, [&](auto element) {
+      using From = typename decltype(element)::type;
+      const std::int64_t n = n_rows * m.k;
+      launch(to_f8_kernel<From>, dim3(blocks_of(n / 4, kPackThreads)), dim3(kPackThreads), 0, at,
+             reinterpret_cast<const From*>(matrix) + first_row * m.k, m.k, n, scales, static_cast<unsigned*>(out));
+    });
+  with_tile(m.type, [&](auto type) {
+    using T = Tile<kReadAs<type()>>;
+    const std::int64_t n_strips = (first_row + n_rows - 1) / kTileRows - first_row / kTileRows + 1;
+    const std::int64_t n_pieces = n_strips * pieces<T>(m.k);
+    launch(decode_kernel<T, ToF8>, dim3(blocks_of(n_pieces, kDecodeWarps)), dim3(32 * kDecodeWarps), 0, at, matrix, m.k,
+           first_row, n_rows, n_pieces, ToF8{.scales = scales}, static_cast<unsigned char*>(out));
   });
 }
 

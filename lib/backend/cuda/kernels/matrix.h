@@ -40,6 +40,14 @@ void pack_rows(const MatrixType& m, const std::byte* rows, std::int64_t first_ro
 void decode_rows_f16(const MatrixType& m, const std::byte* matrix, std::int64_t first_row, std::int64_t n_rows,
                      void* out, const Launch&);
 
+/// What each row is divided by to be E4M3, 448 being its largest number: scales [n], each the largest magnitude of a
+/// row / 448, 1 of a row of zeros.
+void find_f8_scales(const MatrixType& m, const std::byte* matrix, float* scales, const Launch&);
+/// Rows [first_row, first_row + n_rows) decoded, divided by their scales [n_rows] and rounded to E4M3: out [n_rows][k].
+/// What is not finite becomes NaN. k is a multiple of 16.
+void decode_rows_f8(const MatrixType& m, const std::byte* matrix, std::int64_t first_row, std::int64_t n_rows,
+                    const float* scales, void* out, const Launch&);
+
 /// y [count][k] = row ids[i] of the matrix, as f32 the values that lib/tensor's decoders give; an id ~i stands for
 /// drawn[i]. One outside [0, n) gives NaN.
 void gather_rows(const MatrixType& m, const std::byte* matrix, const std::int32_t* ids, const std::int32_t* drawn,

@@ -107,6 +107,13 @@ __device__ __forceinline__ unsigned row_max(unsigned x, int warps) {
   return __reduce_max_sync(kWholeWarp, lane_id() < warps ? of_warp[lane_id()] : 0u);
 }
 
+/// Of a row whose largest finite magnitude has these bits.
+__device__ __forceinline__ void store_factors(const Forms& y, int row, unsigned largest) {
+  if (lane_id() != 0) return;
+  if (y.f16 != nullptr) y.f16_unscale[row] = half_unscale(largest);
+  if (y.f8 != nullptr) y.f8_scale[row] = f8_scale(largest);
+}
+
 struct RowShape {
   int n, rows;
   int warps;  ///< of a row
@@ -144,11 +151,11 @@ __global__ void __maxnreg__(kHeld == 1 && Source::kOperands <= 2 ? 40 : 64)
   }
   unsigned largest = 0;
   if constexpr (!kFew) {
-    if (y.f16 != nullptr) {
+    if (y.f16 != nullptr || y.f8 != nullptr) {
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) largest = max(largest, largest_finite_bits(v[i]));
       largest = row_max(largest, shape.warps);
-      if (part == 0 && lane_id() == 0) y.f16_unscale[row] = half_unscale(largest);
+      if (part == 0) store_factors(y, row, largest);
     }
   }
 #pragma unroll
@@ -179,11 +186,11 @@ __global__ void __launch_bounds__(1024)
     return kNorm ? normed(v, load_part(w, block, shape.n, shape.wide), factor, block, shape.n) : v;
   };
   unsigned largest = 0;
-  if (y.f16 != nullptr) {
+  if (y.f16 != nullptr || y.f8 != nullptr) {
     for (int block = part; block < blocks; block += shape.warps)
       largest = max(largest, largest_finite_bits(value(block)));
     largest = row_max(largest, shape.warps);
-    if (part == 0 && lane_id() == 0) y.f16_unscale[row] = half_unscale(largest);
+    if (part == 0) store_factors(y, row, largest);
   }
   for (int block = part; block < blocks; block += shape.warps)
     write_part<false>(y, row, block, shape.n, shape.wide, value(block), largest);
@@ -212,6 +219,7 @@ bool wide_rows(int n, const Forms& y, std::initializer_list<const void*> operand
 void check_forms(const Forms& y, int rows) {
   check((y.q8x256 == nullptr && y.q8x32 == nullptr) || rows <= y.capacity, "quantised rows fit their buffer");
   check((y.f16 == nullptr) == (y.f16_unscale == nullptr), "F16 rows come with their factors");
+  check((y.f8 == nullptr) == (y.f8_scale == nullptr), "FP8 rows come with their factors");
 }
 
 /// Blocks of 256 that a warp holds in registers.
@@ -219,7 +227,9 @@ constexpr int kHeldBlocks = 2;
 
 /// What steps of few columns want: kernels for it alone are short, and of a kernel that runs once a step most of the
 /// time goes into fetching its instructions.
-bool is_few(const Forms& y, bool wide) { return wide && y.rounded_bf16 == nullptr && y.f16 == nullptr; }
+bool is_few(const Forms& y, bool wide) {
+  return wide && y.rounded_bf16 == nullptr && y.f16 == nullptr && y.f8 == nullptr;
+}
 
 template <bool kNorm, bool kFew, class Source>
 void launch_rows_of(const Source& source, const float* w, float eps, int n, int rows, bool wide, const Forms& y,
@@ -254,7 +264,7 @@ template <class Source>
 void launch_forms(const Source& source, int n, int rows, bool wide, const Forms& y, const Launch& at) {
   check_forms(y, rows);
   if (rows == 0) return;
-  if (y.f16 != nullptr) return launch_rows<false>(source, nullptr, 0.0f, n, rows, wide, y, at);
+  if (y.f16 != nullptr || y.f8 != nullptr) return launch_rows<false>(source, nullptr, 0.0f, n, rows, wide, y, at);
   const std::int64_t items = k_blocks(n) * rows;
   check(items < (std::int64_t{1} << 26), "rows are of a step's size");
   const int warps = items > 1024 ? 8 : 1;

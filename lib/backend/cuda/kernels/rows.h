@@ -20,6 +20,8 @@ struct Forms {
   float* rounded_bf16 = nullptr;  ///< f32 that hold the values rounded to BF16
   void* f16 = nullptr;            ///< [rows][n] of F16, each row times a power of two that keeps it finite
   float* f16_unscale = nullptr;   ///< [rows]: what products of that row are multiplied with; 1 for most rows
+  void* f8 = nullptr;             ///< [rows][n] of E4M3, each row divided by its factor
+  float* f8_scale = nullptr;      ///< [rows]: largest finite magnitude of the row / 448
   int capacity = 0;
 };
 
