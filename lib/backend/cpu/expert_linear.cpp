@@ -148,7 +148,7 @@ class ExpertLinearInstruction final : public Instruction {
   }
 
   const Kernels& kernels_;
-  Streams streams_ = best_streams();
+  Streams streams_ = best_streams(kernels_);
   int x_, ids_, scratch_;
   std::int64_t k_, top_k_;
   std::int64_t per_route_;  ///< input rows per token: 1, or top_k where each route has its own

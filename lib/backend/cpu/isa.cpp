@@ -1,5 +1,9 @@
 #include "backend/cpu/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -46,12 +50,27 @@ const Kernels& kernels_of(const InstructionSet& set) {
 
 const Kernels& choose_kernels(std::string_view forced) { return kernels_of(choose_instruction_set(forced)); }
 
-Streams best_streams() {
+namespace {
+
 #if defined(__x86_64__)
-  return __builtin_cpu_is("intel") ? Streams::Two : Streams::One;
-#else
-  return Streams::One;
+/// As cpuid's first leaf has it: 0x17 and 0x19 are Zen 1 to 4, 0x1a is Zen 5.
+unsigned processor_family() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return 0;
+  const unsigned family = a >> 8 & 15;
+  return family == 15 ? family + (a >> 20 & 255) : family;
+}
 #endif
+
+}  // namespace
+
+Streams best_streams([[maybe_unused]] const Kernels& kernels) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("intel")) return Streams::Two;
+  if (__builtin_cpu_is("amd") && processor_family() < 0x1a)
+    return std::string_view(kernels.isa).starts_with("avx512") ? Streams::TwoAhead : Streams::Two;
+#endif
+  return Streams::One;
 }
 
 }  // namespace llm::cpu

@@ -121,7 +121,7 @@ class LinearInstruction final : public Instruction {
   }
 
   const Kernels& kernels_;
-  Streams streams_ = best_streams();
+  Streams streams_ = best_streams(kernels_);
   int x_, scratch_;
   std::int64_t k_;
   RowSpace rows_;

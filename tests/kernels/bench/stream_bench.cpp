@@ -1,5 +1,6 @@
-// bench_streams: how fast products of one column read weights from memory, in one stream and in two, beside a loop that
-// only reads them: GB/s of all threads, and the share of that loop's, medians of repetitions in turns. Not a test.
+// bench_streams: how fast products of few columns read weights from memory, in each of the ways of kernels.h, beside a
+// loop that only reads them at ascending addresses: GB/s of all threads, and the share of that loop's, medians of
+// repetitions in turns. Not a test.
 //
 //   bench_streams ISA [--threads N] [--mib N] [--k N] [--columns N] [--repetitions N] [TYPE ...]
 #include <omp.h>
@@ -111,18 +112,19 @@ void measure(const Options& o, const Kernels& kernels, DType type) {
                                              scratch[static_cast<std::size_t>(thread)].get());
     });
   };
-  std::array<std::vector<double>, 3> speed, share;
+  std::array<std::vector<double>, 4> speed, share;
   for (std::int64_t i = 0; i < o.repetitions; ++i) {
     const double reading = seconds(o.threads, [&](int t, int n) { read_share(weights.get(), bytes, t, n); });
-    const std::array taken{reading, product(Streams::One), product(Streams::Two)};
+    const std::array taken{reading, product(Streams::One), product(Streams::Two), product(Streams::TwoAhead)};
     const double again = seconds(o.threads, [&](int t, int n) { read_share(weights.get(), bytes, t, n); });
     for (std::size_t s = 0; s < taken.size(); ++s) {
       speed[s].push_back(static_cast<double>(bytes) / taken[s] / 1e9);
       share[s].push_back(100 * std::min(reading, again) / taken[s]);
     }
   }
-  std::printf("%-8s  %7.1f  %7.1f %3.0f %%  %7.1f %3.0f %%\n", std::string(name(type)).c_str(), median(speed[0]),
-              median(speed[1]), median(share[1]), median(speed[2]), median(share[2]));
+  std::printf("%-8s  %7.1f", std::string(name(type)).c_str(), median(speed[0]));
+  for (std::size_t s = 1; s < speed.size(); ++s) std::printf("  %7.1f %3.0f %%", median(speed[s]), median(share[s]));
+  std::printf("\n");
 }
 
 }  // namespace
@@ -136,7 +138,7 @@ int main(int argc, char** argv) {
   const Options o = parse(argc, argv);
   for (const Kernels* kernels : tables()) {
     if (o.isa != kernels->isa) continue;
-    std::printf("GB/s      reading   one stream     two streams\n");
+    std::printf("GB/s      reading   one stream     two streams    two, ahead\n");
     for (const DType type : o.types) measure(o, *kernels, type);
     return 0;
   }

@@ -50,7 +50,7 @@ inline constexpr std::size_t kPanelBytes = std::size_t{256} << 10;
 inline constexpr std::int64_t kColumnInL1 = 8192;
 // How far ahead of the products weights are fetched when they come from memory: from two streams out of the pages that
 // they are in.
-inline std::size_t fetch_distance(Streams streams) { return streams == Streams::Two ? 2 << 10 : 6 << 10; }
+inline std::size_t fetch_distance(Streams streams) { return streams == Streams::One ? 6 << 10 : 2 << 10; }
 
 enum class Segment { First, Next };
 enum class Weights { Streamed, Cached };
@@ -233,7 +233,7 @@ void multiply_cols(const LinearArgs& a, const Range& range) {
 /// One column, row by row.
 template <Weights kFrom, class W>
 void multiply_column(const LinearArgs& a, Range range) {
-  if (a.streams == Streams::Two) {
+  if (a.streams != Streams::One) {
     const std::int64_t half = (range.row_end - range.row_begin) / 2;
     for (std::int64_t i = 0; i < half; ++i) multiply_rows<kFrom, W, 2, 1>(a, range, range.row_begin + i, half);
     range.row_begin += 2 * half;

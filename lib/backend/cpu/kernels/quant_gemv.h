@@ -15,8 +15,16 @@
 
 namespace llm::cpu::LLM_ISA::quant {
 
-/// How far ahead of the sums weights are fetched, in bytes: from two streams out of the pages that they are in.
-LLM_INLINE i64 fetch_distance(Streams streams) { return streams == Streams::Two ? 2 << 10 : 14 << 10; }
+/// How far ahead of the sums weights are fetched, in bytes, and into which cache.
+struct Fetching {
+  i64 distance;
+  bool second_cache;
+};
+/// From two streams out of the pages that they are in.
+LLM_INLINE Fetching fetching(Streams streams) {
+  if (streams == Streams::TwoAhead) return {4 << 10, true};
+  return {streams == Streams::Two ? 2 << 10 : 14 << 10, false};
+}
 inline constexpr int kMostStreams = 2;
 
 LLM_INLINE i64 greatest_divisor(i64 a, i64 b) {
@@ -111,13 +119,19 @@ struct StreamPlace {
 
 /// Fetches a cache line after x is computed. A core has few slots for lines on their way: in bursts, as compilers like
 /// to arrange them, a third of the bandwidth was lost, so the place in the code is fixed by a dependence on a sum.
-LLM_INLINE void fetch(const u8* p, V& x) { fetch_after(x, p); }
+LLM_INLINE void fetch(const u8* p, bool second_cache, V& x) {
+  if (second_cache) {
+    fetch_far_after(x, p);
+  } else {
+    fetch_after(x, p);
+  }
+}
 
-/// The terms of the kWidth blocks at w, stored `terms_at` bytes from where each column begins; `fetch_ahead` bytes
-/// after them others are asked for.
+/// The terms of the kWidth blocks at w, stored `terms_at` bytes from where each column begins; meanwhile others are
+/// asked for.
 template <class T, int nc>
-LLM_INLINE void stream_step(const u8* w, i64 fetch_ahead, const StreamLayout<T, nc>& layout, std::byte* scratch,
-                            i64 terms_at, StreamPlace& place) {
+LLM_INLINE void stream_step(const u8* w, const Fetching& fetching, const StreamLayout<T, nc>& layout,
+                            std::byte* scratch, i64 terms_at, StreamPlace& place) {
   using Layout = StreamLayout<T, nc>;
   V isum[4][nc], msum[4][nc], heads[4];
   const auto act_of = [&](const std::byte* window) LLM_LAMBDA {
@@ -127,11 +141,11 @@ LLM_INLINE void stream_step(const u8* w, i64 fetch_ahead, const StreamLayout<T, 
 #pragma GCC unroll 1
     for (int j = 0; j < 4; ++j) {
       const int first = j * kLanes;  // block of the step
-      const u8* next = w + j * (Layout::kStepBytes / 4) + fetch_ahead;
+      const u8* next = w + j * (Layout::kStepBytes / 4) + fetching.distance;
       const auto ahead = [&](auto i, auto n, V& x) LLM_LAMBDA {
         constexpr int kLines = (Layout::kStepBytes / 4 + 63) / 64, kFirst = i.value * kLines / n.value;
         repeat<(i.value + 1) * kLines / n.value - kFirst>(
-            [&](auto line) LLM_LAMBDA { fetch(next + (kFirst + line.value) * 64, x); });
+            [&](auto line) LLM_LAMBDA { fetch(next + (kFirst + line.value) * 64, fetching.second_cache, x); });
       };
       T::template group<nc>(w + first / T::kParts * T::kBytes, first % T::kParts,
                             act_of(scratch + place.window * Layout::kWindowBytes), ahead, isum[j], msum[j], heads[j]);
@@ -143,8 +157,9 @@ LLM_INLINE void stream_step(const u8* w, i64 fetch_ahead, const StreamLayout<T, 
       const auto ahead = [&](auto i, auto n, V& x) LLM_LAMBDA {
         constexpr int kLines = (Layout::kStepBytes + 63) / 64, kPoints = 4 * n.value,
                       kPoint = j.value * n.value + i.value;
-        repeat<(kPoint + 1) * kLines / kPoints - kPoint * kLines / kPoints>(
-            [&](auto line) LLM_LAMBDA { fetch(w + fetch_ahead + (kPoint * kLines / kPoints + line.value) * 64, x); });
+        repeat<(kPoint + 1) * kLines / kPoints - kPoint * kLines / kPoints>([&](auto line) LLM_LAMBDA {
+          fetch(w + fetching.distance + (kPoint * kLines / kPoints + line.value) * 64, fetching.second_cache, x);
+        });
       };
       T::template group<nc>(w + kFirst / T::kParts * T::kBytes, kFirst % T::kParts,
                             act_of(scratch + (place.window + j) * Layout::kWindowBytes), ahead, isum[j], msum[j],
@@ -222,7 +237,7 @@ template <class T, int nc>
 [[gnu::noinline]] void stream_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row, i64 n_rows,
                                    int streams, i64 distance, const float* const* d_act, std::byte* scratch) {
   const i64 n_terms = n_rows * layout.blocks, distance_bytes = distance * static_cast<i64>(args.w_row_bytes);
-  const i64 ahead = fetch_distance(args.streams);
+  const Fetching ahead = fetching(args.streams);
   const u8* w = weight_row(args, row);
   StreamPlace place;
   for (i64 at = 0; at < n_terms; at += kWidth, w += layout.kStepBytes) {
@@ -254,7 +269,7 @@ void stream_columns(const LinearArgs& args, const StreamLayout<T, nc>& layout, i
     d_act[c] = col.scales;
   }
   i64 row = row_begin;
-  if (args.streams == Streams::Two) {
+  if (args.streams != Streams::One) {
     const i64 half = (row_end - row_begin) / (2 * kWidth) * kWidth;
     for (i64 i = 0; i < half; i += kWidth)
       stream_rows<T, nc>(args, layout, row_begin + i, kWidth, 2, half, d_act, scratch);
@@ -279,7 +294,7 @@ inline constexpr int kStreamColumns = Stream::kBlock == 256  ? (kGroupsInLoop<St
                                                              : 1;
 /// Streams of more columns than long_stream_columns() pay as long as their activations stay in the first cache.
 inline constexpr i64 kStreamWindowBytes = 36 << 10;
-LLM_INLINE int long_stream_columns(Streams streams) { return streams == Streams::Two ? 4 : 2; }
+LLM_INLINE int long_stream_columns(Streams streams) { return streams == Streams::One ? 2 : 4; }
 
 /// The columns as a stream, unless there are more than nc or a panel is the better way.
 template <class Stream, int nc>

@@ -139,5 +139,6 @@ LLM_INLINE V byte_elements(const At& at) {
 }
 
 LLM_INLINE void fetch_after(V& x, const u8* p) { __asm__ volatile("prefetcht0 %1" : "+x"(x) : "m"(*p)); }
+LLM_INLINE void fetch_far_after(V& x, const u8* p) { __asm__ volatile("prefetcht1 %1" : "+x"(x) : "m"(*p)); }
 
 }  // namespace llm::cpu::LLM_ISA::quant

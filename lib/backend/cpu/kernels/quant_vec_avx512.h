@@ -180,5 +180,6 @@ LLM_INLINE F halves_repeated(const u8* w) {
 
 /// Asks for the cache line at p after x is computed.
 LLM_INLINE void fetch_after(V& x, const u8* p) { __asm__ volatile("prefetcht0 %1" : "+v"(x) : "m"(*p)); }
+LLM_INLINE void fetch_far_after(V& x, const u8* p) { __asm__ volatile("prefetcht1 %1" : "+v"(x) : "m"(*p)); }
 
 }  // namespace llm::cpu::LLM_ISA::quant
