@@ -210,6 +210,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
   virtual std::string describe() const = 0;  ///< e.g. "cpu: avx512, 2 threads"
+  /// An option by which its numbers differ from those of the same backend without it; empty for none.
+  virtual std::string_view variant() const { return {}; }
   virtual Support supports(const Graph&, const Node&) const = 0;
   /// The graph as this backend computes it: the same nodes with the attributes that are the backend's to set (the
   /// format of a product's activations). compile() does this itself; the reference, given such a graph, evaluates the

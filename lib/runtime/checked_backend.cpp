@@ -144,6 +144,7 @@ class CheckedBackend final : public Backend {
       : tested_(std::move(tested)), reference_(std::move(reference)) {}
 
   std::string_view name() const override { return tested_->name(); }
+  std::string_view variant() const override { return tested_->variant(); }
   std::string describe() const override { return tested_->describe() + ", checked against the reference backend"; }
   Support supports(const Graph& g, const Node& n) const override {
     const Support support = tested_->supports(g, n);

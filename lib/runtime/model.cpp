@@ -137,6 +137,10 @@ std::uint64_t bytes_per_token(const Node& node, const ValueInfo& weight, const M
 /// LLM_RUN_CHECK=1 puts the reference beside the backend.
 std::unique_ptr<Backend> checked_if_wanted(std::unique_ptr<Backend> backend, const BackendOptions& options) {
   if (environment("LLM_RUN_CHECK").value_or("0") == "0") return backend;
+  if (backend->variant() == "FP8")
+    throw Error(ErrorKind::Usage,
+                "LLM_RUN_CHECK: the reference backend rounds nothing to FP8, so that every product "
+                "would differ from it");
   return make_checked_backend(std::move(backend), make_backend("reference", options));
 }
 

@@ -249,6 +249,7 @@ class PlacedBackend final : public Backend {
   }
 
   std::string_view name() const override { return name_; }
+  std::string_view variant() const override { return devices_.front()->variant(); }
   std::string describe() const override {
     std::string text = name_;
     for (const auto& device : devices_) text += "\n" + device->describe();

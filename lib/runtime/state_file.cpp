@@ -39,9 +39,12 @@ struct Owner {
 
 Owner owner_of(Model& model, const Session& session) {
   const CacheFormat& format = session.cache_format();
+  std::string backend(model.backend().name());
+  if (const std::string_view variant = model.backend().variant(); !variant.empty())
+    backend += ", " + std::string(variant);
   return {.model = fingerprint(model.file()),
           .model_name = std::filesystem::path(model.file().metadata().file()).filename().string(),
-          .backend = std::string(model.backend().name()),
+          .backend = std::move(backend),
           .cache = std::string(name(format.k)) + "/" + std::string(name(format.v)),
           .block_bytes = session.cache_block_bytes()};
 }

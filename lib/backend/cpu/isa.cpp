@@ -67,7 +67,7 @@ unsigned processor_family() {
 Streams best_streams([[maybe_unused]] const Kernels& kernels) {
 #if defined(__x86_64__)
   if (__builtin_cpu_is("intel")) return Streams::Two;
-  if (__builtin_cpu_is("amd") && processor_family() < 0x1a)
+  if (const unsigned family = processor_family(); __builtin_cpu_is("amd") && (family == 0x17 || family == 0x19))
     return std::string_view(kernels.isa).starts_with("avx512") ? Streams::TwoAhead : Streams::Two;
 #endif
   return Streams::One;

@@ -88,17 +88,19 @@ CacheStream::~CacheStream() = default;
 
 void CacheStream::begin(std::span<const FleetingLayer> layers, const StepData& step) {
   check(errands_.empty(), "one step at a time brings keys and values");
-  layers_ = layers;
   find_blocks(step);
   // What a layer's place had before is kept before the next one's rows are brought there.
+  std::vector<Errand> errands;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    errands_.push_back({Errand::Way::Bring, i});
-    if (i > 0) errands_.push_back({Errand::Way::Keep, i - 1});
+    errands.push_back({Errand::Way::Bring, i});
+    if (i > 0) errands.push_back({Errand::Way::Keep, i - 1});
   }
-  errands_.push_back({Errand::Way::Keep, layers.size() - 1});
-  next_ = next_piece_ = n_appended_ = n_left_ = 0;
+  errands.push_back({Errand::Way::Keep, layers.size() - 1});
   sent_.assign(layers.size(), 0);
   kept_.assign(layers.size(), 0);
+  next_ = next_piece_ = n_appended_ = n_left_ = 0;
+  layers_ = layers;
+  errands_ = std::move(errands);
   threads_.begin();
 }
 
@@ -151,18 +153,18 @@ void CacheStream::arrive(std::size_t layer, cudaStream_t stream) {
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
   for (const auto& carrier : carriers_)
-    check_cuda(cudaStreamWaitEvent(stream, carrier->sent[layer % kPlaces].get()), "waiting for keys and values");
+    check_cuda(cudaStreamWaitEvent(stream, carrier->sent[place(layer)].get()), "waiting for keys and values");
 }
 
 void CacheStream::appended(std::size_t layer, cudaStream_t stream) {
-  check_cuda(cudaEventRecord(appended_events_[layer % kPlaces].get(), stream), "marking that rows were appended");
+  check_cuda(cudaEventRecord(appended_events_[place(layer)].get(), stream), "marking that rows were appended");
   const std::lock_guard lock(mutex_);
   n_appended_ = layer + 1;
   changed_.notify_all();
 }
 
 void CacheStream::leave(std::size_t layer, cudaStream_t stream) {
-  check_cuda(cudaEventRecord(left_events_[layer % kPlaces].get(), stream), "marking that rows were read");
+  check_cuda(cudaEventRecord(left_events_[place(layer)].get(), stream), "marking that rows were read");
   const std::lock_guard lock(mutex_);
   n_left_ = layer + 1;
   changed_.notify_all();
@@ -242,11 +244,11 @@ void CacheStream::bring(Carrier& c, std::size_t layer, std::size_t piece) {
   std::byte *const k_rows = c.pinned[mine].data(), *const v_rows = k_rows + k.block_bytes();
   check_cuda(cudaEventSynchronize(c.copied[mine].get()), "bringing keys and values");
   keeper_.read_rows({.layer = l.layer, .block = past_[piece]}, k_rows, v_rows);
-  check_cuda(cudaStreamWaitEvent(c.stream.get(), left_events_[layer % kPlaces].get()), "bringing keys and values");
+  check_cuda(cudaStreamWaitEvent(c.stream.get(), left_events_[place(layer)].get()), "bringing keys and values");
   send(k, past_[piece], k_rows, c.stream.get());
   send(v, past_[piece], v_rows, c.stream.get());
   check_cuda(cudaEventRecord(c.copied[mine].get(), c.stream.get()), "bringing keys and values");
-  check_cuda(cudaEventRecord(c.sent[layer % kPlaces].get(), c.stream.get()), "bringing keys and values");
+  check_cuda(cudaEventRecord(c.sent[place(layer)].get(), c.stream.get()), "bringing keys and values");
 }
 
 void CacheStream::keep(Carrier& c, std::size_t layer, std::size_t piece) {
@@ -257,8 +259,7 @@ void CacheStream::keep(Carrier& c, std::size_t layer, std::size_t piece) {
   const std::size_t mine = c.turn++ % c.pinned.size();
   std::byte *const k_rows = c.pinned[mine].data(), *const v_rows = k_rows + k.block_bytes();
   check_cuda(cudaEventSynchronize(c.copied[mine].get()), "sending keys and values back");
-  check_cuda(cudaStreamWaitEvent(c.stream.get(), appended_events_[layer % kPlaces].get()),
-             "sending keys and values back");
+  check_cuda(cudaStreamWaitEvent(c.stream.get(), appended_events_[place(layer)].get()), "sending keys and values back");
   fetch(k, slice, k_rows, c.stream.get());
   fetch(v, slice, v_rows, c.stream.get());
   check_cuda(cudaEventRecord(c.copied[mine].get(), c.stream.get()), "sending keys and values back");

@@ -79,6 +79,8 @@ class CacheStream {
   void end();
 
   std::size_t pieces(const Errand& e) const { return e.way == Errand::Way::Bring ? past_.size() : fresh_.size(); }
+  /// Of the two: every other layer has the same (host::share_place).
+  std::size_t place(std::size_t layer) const { return static_cast<std::size_t>(layers_[layer].layer) % 2; }
   bool is_ready(const Errand&) const;
   bool is_kept(std::size_t layer) const { return kept_[layer] == fresh_.size(); }
   bool is_over() const { return next_ == errands_.size(); }

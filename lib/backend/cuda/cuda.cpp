@@ -86,6 +86,7 @@ class CudaBackend final : public Backend {
   }
 
   std::string_view name() const override { return "cuda"; }
+  std::string_view variant() const override { return f8_ ? "FP8" : deterministic_ ? "deterministic" : ""; }
   std::string describe() const override {
     const std::string label = device_label(device_);
     return "cuda: " + (label == "GPU" ? "" : label + ", ") + std::string(properties_.name) + ", " +

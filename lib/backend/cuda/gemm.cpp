@@ -67,6 +67,10 @@ struct Library {
   }
 };
 
+/// CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F: a factor for each row of an operand. CUDA 12.8's header has no name for
+/// it.
+constexpr std::int32_t kFactorsOfRows = 3;
+
 enum class Operands : std::uint8_t { F16, F32, F8 };
 using Key = std::pair<Operands, GemmShape>;
 
@@ -104,8 +108,12 @@ struct Gemm::Impl {
     const auto found = plans.find({operands, shape});
     if (found != plans.end()) return found->second;
     Plan p;
-    const cublasStatus_t status = make(operands, shape, p);
-    check_blas(status, "asking for an algorithm");
+    if (const cublasStatus_t status = make(operands, shape, p); status != CUBLAS_STATUS_SUCCESS) {
+      release(p);
+      const std::string sizes = std::to_string(shape.n) + " x " + std::to_string(shape.k) + " with " +
+                                std::to_string(shape.rows) + " columns";
+      check_blas(status, ("asking for an algorithm of " + sizes).c_str());
+    }
     return plans.emplace(Key{operands, shape}, p).first->second;
   }
 
@@ -119,8 +127,7 @@ struct Gemm::Impl {
     set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     if (operands == Operands::F8) {
       for (const auto which : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE}) {
-        const std::int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-        const cublasStatus_t status = library.desc_set(p.desc, which, &mode, sizeof mode);
+        const cublasStatus_t status = library.desc_set(p.desc, which, &kFactorsOfRows, sizeof kFactorsOfRows);
         if (status != CUBLAS_STATUS_SUCCESS) return status;
       }
       set_scales(p, some_scales(), some_scales());

@@ -187,12 +187,18 @@ class CudaProgram final : public Executable {
   void run(const StepData& step, const host::StepRows& rows, const Recording& recorded, const F& last) {
     if (observer_ == nullptr && recorded.recorded()) return recorded.launch(stream_.get());
     const StepLaunch at = actual(rows);
-    if (observer_ != nullptr) {
-      run_observed(step, rows);
-    } else if (brings()) {
-      launch_bringing(step, at);
-    } else {
-      launch_plain(at);
+    try {
+      if (observer_ != nullptr) {
+        run_observed(step, rows);
+      } else if (brings()) {
+        launch_bringing(step, at);
+      } else {
+        launch_plain(at);
+      }
+    } catch (...) {
+      // What was launched still uses what is brought, and the next step brings to the same places.
+      cudaStreamSynchronize(stream_.get());
+      throw;
     }
     last(at);
   }

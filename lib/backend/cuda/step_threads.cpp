@@ -17,7 +17,8 @@ StepThreads::StepThreads(std::size_t threads, std::function<void(std::size_t)> w
       threads_.emplace_back([this, i] { run(i); });
     } catch (const std::system_error& e) {
       if (i == 0)
-        throw Error(ErrorKind::Device, std::string("no thread that brings weights can be started: ") + e.what());
+        throw Error(ErrorKind::Device,
+                    std::string("no thread that brings weights or caches can be started: ") + e.what());
       return;
     }
   }

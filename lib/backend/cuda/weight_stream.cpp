@@ -71,9 +71,9 @@ WeightStream::~WeightStream() = default;
 
 void WeightStream::begin(const std::vector<StreamedUse>& uses) {
   check(uses_ == nullptr, "one step at a time brings weights");
-  uses_ = &uses;
-  next_use_ = next_piece_ = n_left_ = 0;
   n_sent_.assign(uses.size(), 0);
+  next_use_ = next_piece_ = n_left_ = 0;
+  uses_ = &uses;
   threads_.begin();
 }
 

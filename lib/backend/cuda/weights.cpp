@@ -86,11 +86,14 @@ std::size_t f8_scale_bytes(const TensorType& type) {
 }
 
 CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan> plans, F8Scales f8, int readers) {
-  std::size_t total = 0;
+  std::size_t total = 0, scales = 0;
   for (const WeightPlan& plan : plans) {
-    if (plan.layout != Layout::Streamed) total += device_bytes(plan.type);
+    if (plan.layout == Layout::Streamed) continue;
+    total += device_bytes(plan.type);
+    if (f8 == F8Scales::Present) scales += f8_scale_bytes(plan.type);
   }
   memory_ = DeviceBuffer(total);
+  scales_ = DeviceBuffer(scales);
   std::vector<WeightPiece> pieces;
   std::vector<std::vector<std::byte>> converted;  // of files in foreign byte order
   std::byte* to = memory_.data();
@@ -130,9 +133,6 @@ CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan>
 }
 
 void CudaWeights::find_scales(std::span<const WeightPlan> plans) {
-  std::size_t total = 0;
-  for (const WeightPlan& plan : plans) total += plan.layout == Layout::Streamed ? 0 : f8_scale_bytes(plan.type);
-  scales_ = DeviceBuffer(total);
   std::byte* to = scales_.data();
   const Stream stream;
   for (const WeightPlan& plan : plans) {

@@ -94,7 +94,7 @@ void measure(const Options& o, const Kernels& kernels, DType type) {
   // Rows that repeat: whole matrices of as many rows as share out evenly.
   const std::int64_t rows = (o.mib << 20) / row_bytes / 1024 * 1024;
   const auto bytes = static_cast<std::size_t>(rows * row_bytes);
-  const std::unique_ptr<std::byte[]> weights(new std::byte[bytes + 4096]);  // pages of the threads that touch them
+  const std::unique_ptr<std::byte[]> weights(new std::byte[bytes + 4096]);  // not touched yet
   for (std::int64_t r = 0; r < rows; r += 1024)
     std::copy_n(p.weights.data(), 1024 * row_bytes, weights.get() + r * row_bytes);
   std::vector<std::unique_ptr<std::byte, void (*)(void*)>> scratch;

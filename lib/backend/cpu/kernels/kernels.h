@@ -30,11 +30,11 @@ struct ActLayout {
 };
 
 /// At how many places weights for few columns are read in turns, each at ascending addresses: what brings more of them
-/// from memory is up to the processor, whatever its instruction set. The bits are the same.
+/// from memory is up to the processor. The bits are the same.
 enum class Streams : std::uint8_t {
   One,
   Two,
-  TwoAhead,  ///< lines are asked for earlier, and brought to the second cache
+  TwoAhead,  ///< lines of quantised weights are asked for earlier, and brought to the second cache
 };
 
 /// One product y[out_row(c)][n] = sum_k w[n][k] * x[act_row(c)][k] for columns c and a range of weight rows n.
