@@ -1,5 +1,5 @@
-// Keys and values that another store keeps, on their way to the device and back: a step of copies in place of kernels,
-// beside a keeper that remembers rows as they were written.
+// Keys and values that another store keeps, on their way to the device and back: a step whose kernels append rows and
+// look at them, late enough that whoever does not wait comes too early, beside a keeper that knows what each row is.
 #include <array>
 #include <functional>
 #include <map>
@@ -16,23 +16,46 @@
 namespace llm::cuda::test {
 namespace {
 
-constexpr int kHeads = 2, kBlocks = 9;
+constexpr int kHeads = 4, kBlocks = 9;
 constexpr CacheFormat kFormat{DType::F32, DType::F16};
-constexpr std::size_t kKeyRow = 4 * 4, kValueRow = 8 * 2;  // heads of 4 and 8
+constexpr std::size_t kKeyRow = 64 * 4, kValueRow = 128 * 2;  // heads of 64 and 128
 
 CacheType type_of(int layer) {
-  return {.layer = layer, .kv_heads = kHeads, .head_dim_k = 4, .head_dim_v = 8, .fleeting = true};
+  return {.layer = layer, .kv_heads = kHeads, .head_dim_k = 64, .head_dim_v = 128, .fleeting = true};
 }
 
 /// A byte of a row, whoever wrote it.
-std::byte byte_of(int layer, int block, int head, int position, std::size_t i, int writer) {
+__host__ __device__ std::byte byte_of(int layer, int block, int head, int position, std::size_t i, int writer) {
   const std::size_t mixed = static_cast<std::size_t>(layer) * 31 + static_cast<std::size_t>(block) * 17 +
                             static_cast<std::size_t>(head) * 7 + static_cast<std::size_t>(position) * 3 + i +
                             static_cast<std::size_t>(writer) * 101;
   return static_cast<std::byte>(mixed % 251);
 }
 
-/// Rows of positions that `before` has written, 1 by the step.
+__host__ __device__ std::size_t row_of(int block, int head, int position) {
+  return static_cast<std::size_t>((block * kHeads + head) * kBlockPositions + position);
+}
+
+/// A block for each (block of the cache, position).
+__global__ void append(std::byte* k, std::byte* v, int layer, const int2* rows) {
+  const int2 row = rows[blockIdx.x];
+  for (int head = 0; head < kHeads; ++head) {
+    const std::size_t at = row_of(row.x, head, row.y);
+    for (std::size_t i = threadIdx.x; i < kKeyRow; i += blockDim.x)
+      k[at * kKeyRow + i] = byte_of(layer, row.x, head, row.y, i, 2);
+    for (std::size_t i = threadIdx.x; i < kValueRow; i += blockDim.x)
+      v[at * kValueRow + i] = byte_of(layer, row.x, head, row.y, i, 3);
+  }
+}
+
+/// What a layer's products take, and more.
+__global__ void work() {
+  const long long begin = clock64();
+  while (clock64() - begin < 1000000) {
+  }
+}
+
+/// Rows of before are those of the writers 0 (keys) and 1 (values), the step's of 2 and 3.
 struct Keeper final : CacheKeeper {
   void read_rows(const CacheSlice& s, std::byte* k, std::byte* v) const override {
     const std::lock_guard lock(mutex);
@@ -95,7 +118,10 @@ struct Scene {
     group = {.block_table = table, .stride = kStride, .slots = slots};
     step.sequences = spans;
     step.groups = {&group, 1};
-    seen.resize(static_cast<std::size_t>(n_layers));
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      early.emplace_back(kPlaceBytes);
+      late.emplace_back(kPlaceBytes);
+    }
   }
   static std::vector<CacheType> types(int n) {
     std::vector<CacheType> all;
@@ -103,86 +129,78 @@ struct Scene {
     return all;
   }
 
-  /// As a program runs: what a layer appends, then a copy of all that attention could read.
+  /// As a program runs; a layer works for a while before it appends, and before attention has read.
   void run() {
+    std::vector<int2> list;
+    for (const auto& [block, position] : fresh) list.push_back(make_int2(block, position));
+    const OnDevice<int2> rows(list);
     CacheStream::Step bringing(*cache.stream(), layers, step, stream.get());
     for (std::size_t node = 0; node < 3 * layers.size(); ++node) {
       bringing.reach(node);
       const FleetingLayer& l = layers[node / 3];
-      if (node % 3 == 1) append(l);
+      if (node % 3 == 0) look(l, early[node / 3]);
+      if (node % 3 == 1) {
+        work<<<1, 1, 0, stream.get()>>>();
+        append<<<static_cast<unsigned>(list.size()), 128, 0, stream.get()>>>(l.place.k, l.place.v, l.layer,
+                                                                             rows.data());
+      }
       if (node % 3 == 2) {
-        auto& bytes = seen[node / 3];
-        bytes.resize(kBlocks * kHeads * kBlockPositions * (kKeyRow + kValueRow));
-        const std::size_t keys = bytes.size() / (kKeyRow + kValueRow) * kKeyRow;
-        check_cuda(cudaMemcpyAsync(bytes.data(), l.place.k, keys, cudaMemcpyDeviceToHost, stream.get()), "reading");
-        check_cuda(
-            cudaMemcpyAsync(bytes.data() + keys, l.place.v, bytes.size() - keys, cudaMemcpyDeviceToHost, stream.get()),
-            "reading");
+        work<<<1, 1, 0, stream.get()>>>();
+        look(l, late[node / 3]);
       }
     }
     bringing.finish();
     stream.synchronize("a step");
   }
-  void append(const FleetingLayer& l) {
-    for (const auto& [block, position] : fresh) {
-      for (int head = 0; head < kHeads; ++head) {
-        std::array<std::byte, kKeyRow> k;
-        std::array<std::byte, kValueRow> v;
-        for (std::size_t i = 0; i < k.size(); ++i) k[i] = byte_of(l.layer, block, head, position, i, 2);
-        for (std::size_t i = 0; i < v.size(); ++i) v[i] = byte_of(l.layer, block, head, position, i, 3);
-        const std::size_t row = row_of(block, head, position);
-        check_cuda(cudaMemcpyAsync(l.place.k + row * kKeyRow, k.data(), k.size(), cudaMemcpyHostToDevice, stream.get()),
-                   "appending");
-        check_cuda(
-            cudaMemcpyAsync(l.place.v + row * kValueRow, v.data(), v.size(), cudaMemcpyHostToDevice, stream.get()),
-            "appending");
-      }
-    }
-  }
-  static std::size_t row_of(int block, int head, int position) {
-    return static_cast<std::size_t>((block * kHeads + head) * kBlockPositions + position);
+  void look(const FleetingLayer& l, const DeviceBuffer& into) {
+    std::byte* const to = into.data();
+    check_cuda(cudaMemcpyAsync(to, l.place.k, kKeyBytes, cudaMemcpyDeviceToDevice, stream.get()), "looking");
+    check_cuda(
+        cudaMemcpyAsync(to + kKeyBytes, l.place.v, kPlaceBytes - kKeyBytes, cudaMemcpyDeviceToDevice, stream.get()),
+        "looking");
   }
 
-  /// Bytes that attention of some layer would have read wrongly.
-  std::size_t wrong_reads() const {
+  using Rows = std::set<std::pair<int, int>>;  ///< block, position
+  /// Bytes of some rows in a copy of a layer's place that are not a writer's.
+  static std::size_t wrong_bytes(const DeviceBuffer& copy, int layer, const Rows& rows, int writer) {
+    std::vector<std::byte> bytes(kPlaceBytes);
+    check_cuda(cudaMemcpy(bytes.data(), copy.data(), kPlaceBytes, cudaMemcpyDeviceToHost), "copying results");
     std::size_t wrong = 0;
-    for (std::size_t layer = 0; layer < seen.size(); ++layer) {
-      const auto expect = [&](const std::set<std::pair<int, int>>& rows, int writer) {
-        for (const auto& [block, position] : rows) {
-          for (int head = 0; head < kHeads; ++head) {
-            const std::byte* const k = seen[layer].data() + row_of(block, head, position) * kKeyRow;
-            const std::byte* const v = seen[layer].data() + kBlocks * kHeads * kBlockPositions * kKeyRow +
-                                       row_of(block, head, position) * kValueRow;
-            const auto number = static_cast<int>(layer);
-            for (std::size_t i = 0; i < kKeyRow; ++i)
-              wrong += k[i] != byte_of(number, block, head, position, i, writer);
-            for (std::size_t i = 0; i < kValueRow; ++i)
-              wrong += v[i] != byte_of(number, block, head, position, i, writer + 1);
-          }
-        }
-      };
-      expect(past, 0);
-      expect(fresh, 2);
+    for (const auto& [block, position] : rows) {
+      for (int head = 0; head < kHeads; ++head) {
+        const std::byte* const k = bytes.data() + row_of(block, head, position) * kKeyRow;
+        const std::byte* const v = bytes.data() + kKeyBytes + row_of(block, head, position) * kValueRow;
+        for (std::size_t i = 0; i < kKeyRow; ++i) wrong += k[i] != byte_of(layer, block, head, position, i, writer);
+        for (std::size_t i = 0; i < kValueRow; ++i)
+          wrong += v[i] != byte_of(layer, block, head, position, i, writer + 1);
+      }
     }
     return wrong;
   }
   void expect_right() {
-    CHECK(wrong_reads() == 0);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      INFO("layer " << i);
+      CHECK(wrong_bytes(early[i], layers[i].layer, past, 0) == 0);
+      CHECK(wrong_bytes(late[i], layers[i].layer, past, 0) == 0);
+      CHECK(wrong_bytes(late[i], layers[i].layer, fresh, 2) == 0);
+    }
     CHECK(keeper.wrong == 0);
     CHECK(keeper.kept.size() == layers.size() * fresh.size());
   }
 
-  static constexpr int kStride = 4;
+  static constexpr int kStride = 8;
+  static constexpr std::size_t kRows = kBlocks * kHeads * kBlockPositions, kKeyBytes = kRows * kKeyRow,
+                               kPlaceBytes = kRows * (kKeyRow + kValueRow);
   Keeper keeper;
   CudaCache cache;
   Stream stream;
   std::vector<FleetingLayer> layers;
   std::vector<std::int32_t> slots, table;
   std::vector<SequenceSpan> spans;
-  std::set<std::pair<int, int>> past, fresh;  ///< block, position
+  Rows past, fresh;
   StateGroup group;
   StepData step;
-  std::vector<std::vector<std::byte>> seen;
+  std::vector<DeviceBuffer> early, late;  ///< each layer's place as soon as it may be read, and as attention reads it
 };
 
 const std::vector<Sequence> kSome = {{{3, 5, 1}, 70, 90}};  // its first new row is in the middle of a block
@@ -193,7 +211,8 @@ TEST_CASE("a step's layers find the rows of before, and its own are kept", "[cac
   if (no_device()) return;
   for (const int n_layers : {1, 2, 3, 8}) {
     for (const std::vector<Sequence>& sequences :
-         {std::vector<Sequence>{{{2, 4}, 0, 100}}, kSome, std::vector<Sequence>{{{6}, 64, 0}, {{6, 7, 0}, 64, 65}},
+         {std::vector<Sequence>{{{2, 4}, 0, 100}}, kSome, std::vector<Sequence>{{{3, 5, 1, 2, 4, 6, 7, 8}, 500, 12}},
+          std::vector<Sequence>{{{6}, 64, 0}, {{6, 7, 0}, 64, 65}},
           std::vector<Sequence>{{{6, 8}, 64, 3}, {{6, 7}, 64, 1}, {{1, 2, 3}, 63, 100}}}) {
       std::vector<Sequence> some;
       for (const Sequence& s : sequences)
