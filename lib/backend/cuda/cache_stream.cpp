@@ -87,21 +87,20 @@ CacheStream::CacheStream(CacheKeeper& keeper, std::size_t block_bytes, int threa
 CacheStream::~CacheStream() = default;
 
 void CacheStream::begin(std::span<const FleetingLayer> layers, const StepData& step) {
-  check(errands_.empty(), "one step at a time brings keys and values");
+  check(layers_.empty(), "one step at a time brings keys and values");
   find_blocks(step);
-  // What a layer's place had before is kept before the next one's rows are brought there.
-  std::vector<Errand> errands;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    errands.push_back({Errand::Way::Bring, i});
-    if (i > 0) errands.push_back({Errand::Way::Keep, i - 1});
-  }
-  errands.push_back({Errand::Way::Keep, layers.size() - 1});
   sent_.assign(layers.size(), 0);
   kept_.assign(layers.size(), 0);
   next_ = next_piece_ = n_appended_ = n_left_ = 0;
   layers_ = layers;
-  errands_ = std::move(errands);
   threads_.begin();
+}
+
+/// What a layer's place had before is kept before the next one's rows are brought there.
+CacheStream::Errand CacheStream::errand(std::size_t i) const {
+  if (i + 1 == n_errands()) return {Errand::Way::Keep, layers_.size() - 1};
+  if (i == 0 || i % 2 == 1) return {Errand::Way::Bring, (i + 1) / 2};
+  return {Errand::Way::Keep, i / 2 - 1};
 }
 
 void CacheStream::find_blocks(const StepData& step) {
@@ -181,14 +180,14 @@ void CacheStream::end() {
   {
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < layers_.size(); ++i) all = all && is_kept(i);
-    next_ = errands_.size();  // an error may have left some
+    next_ = n_errands();  // an error may have left some
     changed_.notify_all();
   }
   threads_.end();
   if (!all) {  // what is on its way would come after the next step's
     for (const auto& carrier : carriers_) cudaStreamSynchronize(carrier->stream.get());
   }
-  errands_.clear();
+  layers_ = {};
   error_ = nullptr;
 }
 
@@ -197,19 +196,19 @@ bool CacheStream::is_ready(const Errand& e) const {
   return e.layer < kPlaces || (e.layer - kPlaces < n_left_ && is_kept(e.layer - kPlaces));
 }
 
-bool CacheStream::take(Errand& errand, std::size_t& piece) {
+bool CacheStream::take(Errand& taken, std::size_t& piece) {
   std::unique_lock lock(mutex_);
   const auto skip_empty = [&] {
-    while (!is_over() && pieces(errands_[next_]) == 0) ++next_;
+    while (!is_over() && pieces(errand(next_)) == 0) ++next_;
   };
   changed_.wait(lock, [&] {
     skip_empty();
-    return is_over() || is_ready(errands_[next_]);
+    return is_over() || is_ready(errand(next_));
   });
   if (is_over()) return false;
-  errand = errands_[next_];
+  taken = errand(next_);
   piece = next_piece_++;
-  if (next_piece_ < pieces(errand)) return true;
+  if (next_piece_ < pieces(taken)) return true;
   ++next_;
   next_piece_ = 0;
   return true;
@@ -232,7 +231,7 @@ void CacheStream::run(Carrier& c) {
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();
-    next_ = errands_.size();
+    next_ = n_errands();
     changed_.notify_all();
   }
 }

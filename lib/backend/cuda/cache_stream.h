@@ -78,12 +78,15 @@ class CacheStream {
   void wait_kept(std::size_t layer);
   void end();
 
+  /// Of the step's, in the order in which they are run.
+  Errand errand(std::size_t i) const;
+  std::size_t n_errands() const { return 2 * layers_.size(); }
   std::size_t pieces(const Errand& e) const { return e.way == Errand::Way::Bring ? past_.size() : fresh_.size(); }
   /// Of the two: every other layer has the same (host::share_place).
   std::size_t place(std::size_t layer) const { return static_cast<std::size_t>(layers_[layer].layer) % 2; }
   bool is_ready(const Errand&) const;
   bool is_kept(std::size_t layer) const { return kept_[layer] == fresh_.size(); }
-  bool is_over() const { return next_ == errands_.size(); }
+  bool is_over() const { return next_ == n_errands(); }
   /// The next piece; false where there is none any more.
   bool take(Errand&, std::size_t& piece);
   void run(Carrier&);
@@ -100,7 +103,6 @@ class CacheStream {
   std::span<const FleetingLayer> layers_;
   std::vector<std::int32_t> past_;  ///< blocks with rows of before
   std::vector<CacheSlice> fresh_;   ///< where the step's rows are; without their layer
-  std::vector<Errand> errands_;     ///< in the order in which they are run
   std::size_t next_ = 0, next_piece_ = 0;
   std::vector<std::size_t> sent_, kept_;     ///< pieces of each layer
   std::size_t n_appended_ = 0, n_left_ = 0;  ///< layers
