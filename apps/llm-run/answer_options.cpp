@@ -31,9 +31,7 @@ std::int64_t context_of(const RunOptions& o, const Model& model) {
 }
 
 SessionOptions session_options(const RunOptions& o, const Model& model) {
-  return {.context = context_of(o, model),
-          .batch_tokens = static_cast<int>(std::min(o.context.batch, o.context.ubatch)),
-          .cache = o.context.cache};
+  return {.context = context_of(o, model), .batch_tokens = o.context.batch_tokens(), .cache = o.context.cache};
 }
 
 }  // namespace llm::app

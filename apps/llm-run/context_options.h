@@ -1,6 +1,7 @@
 // The context: how long, in what format it is cached, and what happens when it is full.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -21,7 +22,10 @@ struct ContextOptions {
   std::int64_t keep = 0;             ///< tokens of the prompt's beginning that are never dropped; -1: all
   Overflow overflow = Overflow::Error;
   CacheFormat cache;
-  std::int64_t batch = kMaxInt32, ubatch = kMaxInt32;  ///< the smaller is the most tokens of a step
+  std::int64_t batch = kMaxInt32, ubatch = kMaxInt32;
+
+  /// Most tokens of a step.
+  int batch_tokens() const { return static_cast<int>(std::min(batch, ubatch)); }
 };
 
 void add_context_options(Command&, ContextOptions&);

@@ -264,7 +264,8 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   refuse_overwriting_inputs(o);
   require_writable_cache(o.prompt_cache);
   finish_texts(o);
-  o.model.placement.room = {.context = o.context.size, .cache = o.context.cache};
+  o.model.placement.room = {
+      .context = o.context.size, .cache = o.context.cache, .batch_tokens = o.context.batch_tokens()};
   if (!o.output.events.empty()) open_events(o.output.events);
   return std::nullopt;
 }

@@ -35,12 +35,12 @@ void leave_out_unused(Devices& devices, std::vector<int>& layers) {
   }
 }
 
-/// From how many tokens on the host's weights are brought to devices; 0 where they are not to be, or a device cannot
-/// compute with them.
-int streamed_from(const Devices& devices, const PlaceRequest& r) {
+/// From how many tokens on the host's weights are brought to devices; 0 where they are not to be, no step has so many,
+/// or a device cannot compute with them.
+int streamed_from(const Devices& devices, const PlaceRequest& r, const Graph& largest) {
   const Backend& device = *devices.front();
   const int tokens = r.wish.streams ? device.streams_from(r.layers.experts) : 0;
-  if (tokens == 0) return 0;
+  if (tokens == 0 || largest.bucket().tokens < tokens) return 0;
   const Graph graph = r.graph({.tokens = tokens, .sequences = 1, .outputs = 1});
   const auto nodes = graph.nodes();
   const bool all = std::all_of(nodes.begin(), nodes.end(), [&](const Node& n) { return device.supports(graph, n).ok; });
@@ -64,8 +64,10 @@ bool is_nothing(const std::vector<int>& layers) {
 /// Of the preferred device alone if that is enough, else of all; adds these. Weights are brought to devices only where
 /// there is room for them.
 LayerPlan make_plan(Devices& devices, const PlaceRequest& r) {
-  const Graph largest = r.graph(largest_bucket(*devices.front(), {.sequences = r.wish.room.sequences}));
-  LayerPlan plan{.layers = {}, .host_experts = r.wish.host_experts, .streamed_from = streamed_from(devices, r)};
+  const SessionOptions session{.sequences = r.wish.room.sequences, .batch_tokens = r.wish.room.batch_tokens};
+  const Graph largest = r.graph(largest_bucket(*devices.front(), session));
+  LayerPlan plan{
+      .layers = {}, .host_experts = r.wish.host_experts, .streamed_from = streamed_from(devices, r, largest)};
   const Fits fit = [&](const std::vector<int>& layers) {
     return fits({layers, plan.host_experts, plan.streamed_from}, r.layers, r.wish.room, devices, largest, r.context);
   };

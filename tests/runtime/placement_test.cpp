@@ -112,6 +112,16 @@ TEST_CASE("long steps compute on a device with weights of the host, and have the
       not_brought.streams = false;
       CHECK(load(not_brought)->placement().ends_with("CPU: the rest"));
       CHECK(load.device->streamed.empty());
+      // Nor where no step is long enough: then nothing has a place for what would come.
+      PlacementOptions short_steps = p;
+      short_steps.room.batch_tokens = 32;
+      const auto briefly = load(short_steps);
+      CHECK(briefly->placement().ends_with("CPU: the rest"));
+      Session(*briefly, {.context = 256, .batch_tokens = 32, .cache = c.cache});
+      CHECK(load.device->streamed.empty());
+      CHECK(load.device->fleeting == 0);
+      short_steps.room.batch_tokens = 64;
+      CHECK(contains(load(short_steps)->placement(), "whose weights long prompts bring"));
     }
   }
 }
