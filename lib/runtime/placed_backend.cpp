@@ -1,6 +1,7 @@
 #include "runtime/placed_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -46,6 +47,18 @@ struct PlacedStates final : StateStore {
   std::vector<std::unique_ptr<StateStore>> parts;
 };
 
+/// A segment on its way, or one that has ended.
+struct Submitted {
+  Executable* program = nullptr;
+  Backend* device = nullptr;
+  Ticket ticket = {};
+  bool ended = true;
+
+  void wait() {
+    if (!std::exchange(ended, true)) program->wait(ticket);
+  }
+};
+
 struct PlacedWorkspace final : Workspace {
   std::size_t bytes() const override {
     std::size_t sum = 0;
@@ -62,13 +75,14 @@ struct PlacedWorkspace final : Workspace {
   std::unique_ptr<HostMemory> border;
   std::map<int, std::unique_ptr<DeviceMemory>> device_borders;
   std::map<int, std::uint64_t> border_bytes;
+  Submitted last;  ///< whichever program's; those before it have ended
 };
 
 class PlacedExecutable final : public Executable {
  public:
-  PlacedExecutable(std::vector<Segment> segments, const Graph& whole, const PlacedWorkspace& workspace,
+  PlacedExecutable(std::vector<Segment> segments, const Graph& whole, PlacedWorkspace& workspace,
                    std::span<const std::unique_ptr<Backend>> devices)
-      : segments_(std::move(segments)) {
+      : segments_(std::move(segments)), last_(workspace.last) {
     const Borders borders(segments_, whole, devices);
     for (const auto& [memory, bytes] : borders.bytes())
       check(bytes <= workspace.border_bytes.at(memory), "the workspace was made for a bucket at least as large");
@@ -82,6 +96,7 @@ class PlacedExecutable final : public Executable {
           std::any_of(s.graph.values().begin(), s.graph.values().end(), [](const ValueInfo& v) { return v.streamed; });
       pieces_.push_back(std::move(piece));
     }
+    known_.reserve(static_cast<std::size_t>(whole.bucket().tokens));
   }
 
   const std::vector<Segment>& segments() const { return segments_; }
@@ -93,26 +108,37 @@ class PlacedExecutable final : public Executable {
 
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     check(in.empty(), "a whole graph has no inputs but the step's");
+    last_.wait();  // what crosses borders has one place
+    StepData inner = step;
+    inner.tokens = known(step.tokens);
+    inner.draws = {};
     for (Piece& piece : pieces_) {
-      if (&piece != &pieces_.front()) {
-        Backend& before = *last_->device;
-        wait_for_last();
-        if (piece.brings && &before != piece.device) before.rest();
-      }
+      last_.wait();
+      if (piece.brings && last_.device != nullptr && last_.device != piece.device) last_.device->rest();
+      const bool draws = &piece == &pieces_.back() && !step.draws.empty();
+      if (draws) inner.draws = step.draws;
       for (auto* list : {&piece.in, &piece.out}) {
         for (Place& place : *list) {
-          if (place.is_callers) bind_callers(place.binding, out);
+          if (place.is_callers && !draws) bind_callers(place.binding, out);
         }
       }
-      last_ticket_ = piece.program->submit(step, bindings(piece.in, in_), bindings(piece.out, out_));
-      last_ = &piece;
+      const Ticket ticket = piece.program->submit(inner, bindings(piece.in, in_),
+                                                  draws ? std::span<const Binding>() : bindings(piece.out, out_));
+      last_ = {.program = piece.program.get(), .device = piece.device, .ticket = ticket, .ended = false};
     }
-    return {++submitted_};
+    ends_[++submitted_ % ends_.size()] = last_;
+    return {submitted_};
   }
-  void wait(Ticket) override { wait_for_last(); }
+  void wait(Ticket ticket) override {
+    const Submitted& end = ends_[ticket.id % ends_.size()];
+    check(ticket.id <= submitted_ && submitted_ - ticket.id < ends_.size(), "one of the last two steps");
+    if (last_.program == end.program && last_.ticket.id == end.ticket.id) last_.ended = true;
+    end.program->wait(end.ticket);  // perhaps again: of that step are the results now
+  }
 
   /// Logits are what the last segment gives.
   bool may_be_non_finite() const override { return pieces_.back().program->may_be_non_finite(); }
+  std::span<const std::int32_t> drawn() const override { return pieces_.back().program->drawn(); }
 
   std::string describe() const override;
   void observe(Observer* observer) override {
@@ -148,15 +174,23 @@ class PlacedExecutable final : public Executable {
     for (const Place& p : places) into.push_back(p.binding);
     return into;
   }
-  void wait_for_last() {
-    if (Piece* const last = std::exchange(last_, nullptr)) last->program->wait(last_ticket_);
+  /// The tokens, with those in place that the step before drew, which has ended. Where its logits may not be finite it
+  /// drew none: whoever learns of that throws this step away.
+  std::span<const std::int32_t> known(std::span<const std::int32_t> tokens) {
+    if (std::all_of(tokens.begin(), tokens.end(), [](std::int32_t t) { return t >= 0; })) return tokens;
+    const bool drawn = !last_.program->may_be_non_finite();
+    known_.clear();
+    for (const std::int32_t t : tokens)
+      known_.push_back(t >= 0 ? t : drawn ? last_.program->drawn()[static_cast<std::size_t>(~t)] : 0);
+    return known_;
   }
 
   std::vector<Segment> segments_;
   std::vector<Piece> pieces_;
   std::vector<Binding> in_, out_;
-  Piece* last_ = nullptr;
-  Ticket last_ticket_;
+  std::vector<std::int32_t> known_;
+  Submitted& last_;
+  std::array<Submitted, 2> ends_;  ///< last segments of the last two steps
   std::uint64_t submitted_ = 0;
 };
 
@@ -283,6 +317,10 @@ class PlacedBackend final : public Backend {
   /// Of the first device: results and what crosses borders are copied to and from it.
   std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return devices_.front()->host_memory(bytes); }
 
+  /// Segments before the last one run before the caller has seen a token that was drawn: a host's would hold it back.
+  bool draws() const override {
+    return std::all_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->draws(); });
+  }
   int most_step_tokens() const override {
     int most = 0;
     for (const auto& device : devices_) most = std::max(most, device->most_step_tokens());
@@ -369,7 +407,7 @@ class PlacedBackend final : public Backend {
   struct Parts {
     const PlacedWeights& weights;
     const PlacedStates& states;
-    const PlacedWorkspace& workspace;
+    PlacedWorkspace& workspace;
   };
   void add_contents(std::span<const Segment> segments) {
     for (const Segment& s : segments) {

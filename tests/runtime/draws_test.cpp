@@ -10,7 +10,7 @@
 #include <set>
 
 #include "backend/host/draw.h"
-#include "loaded.h"
+#include "placed.h"
 #include "runtime/generator.h"
 #include "runtime/ngram_drafter.h"
 #include "runtime/sampler.h"
@@ -148,17 +148,40 @@ TEST_CASE("a row that is not finite draws nothing", "[draws]") {
 
 namespace {
 
-/// Backends that draw; null without a GPU for one.
+/// Backends that draw, and two such devices that have half of a model each.
+constexpr std::array kDrawing{"reference", "two devices", "cuda"};
+
+LoadOptions drawing_options(const std::filesystem::path& path, const std::string& backend) {
+  LoadOptions o{.path = path, .backend = backend, .threads = 1, .isa = "", .bytes_per_thread = 0, .progress = {}};
+  if (backend != "two devices") return o;
+  o.backend = "device";
+  o.host = "reference";
+  o.placement.devices = {0, 1};
+  o.placement.split = PlacementOptions::Split::Always;
+  o.placement.shares = {1, 1};
+  o.backends = [](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
+    if (name != "device") return make_backend(name, options);
+    const std::string memory = "CUDA" + std::to_string(options.device);
+    return std::make_unique<Device>(make_backend("reference", options), memory, kPlenty);
+  };
+  return o;
+}
+
+/// Null without a GPU for it.
 std::unique_ptr<Model> load_drawing(const TempDir& folder, const TinyFile& file, const std::string& backend) {
+  const auto path = folder / "model.gguf";
+  file.write(path);
+  Warnings warnings;
   try {
-    return load_tiny(folder, file, 1, backend);
+    auto model = Model::load(drawing_options(path, backend), warnings);
+    if (backend == "two devices") REQUIRE(contains(model->backend().name(), "2 x device"));
+    return model;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::Device) throw;
     std::printf("skipped: %s\n", e.what());
     return nullptr;
   }
 }
-constexpr std::array kDrawing{"reference", "cuda"};
 
 struct Drawn {
   std::vector<Token> tokens;
@@ -294,8 +317,7 @@ TEST_CASE("a fault in a step that draws is told as in any other", "[draws]") {
   }
   patch(path, "token_embd.weight", static_cast<std::size_t>(late) * 32 * sizeof(float), kNanF32);
   Warnings warnings;
-  const auto model = Model::load(
-      {.path = path, .backend = backend, .threads = 1, .isa = "", .bytes_per_thread = 0, .progress = {}}, warnings);
+  const auto model = Model::load(drawing_options(path, backend), warnings);
   const auto fault = [&](Who who) {
     try {
       show(*model, prompt, asked, who);

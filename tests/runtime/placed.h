@@ -21,7 +21,7 @@ namespace llm::test {
 inline constexpr int kLayers = 3;
 inline constexpr std::size_t kShortPrompt = 110;  // two blocks of the cache
 
-/// The cpu backend with a memory of its own, as a GPU has one. What crosses to it comes from memory full of NaN.
+/// A backend of the host with a memory of its own, as a GPU has one. What crosses to it comes from memory full of NaN.
 class Device final : public Backend {
  public:
   /// Those of one `link`, above 0, reach each other.
@@ -63,6 +63,7 @@ class Device final : public Backend {
     lent += bytes;
     return own;
   }
+  bool draws() const override { return inner_->draws(); }
   int streams_from(bool /*experts*/) const override { return streams_from_; }
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     auto own = std::make_unique<OwnWeights>();
