@@ -153,9 +153,15 @@ Columns columns_of(const Graph& g, std::uint32_t activation) {
 
 bool uses_grouped_products(const Graph& g, std::uint32_t ids, Many many) {
   if (many == Many::AsFew || g.bucket().tokens <= kMaxColumns) return false;
+  const auto fits_f16 = [&](const Node& node) {
+    const auto operands = product_operands(node.op);
+    return std::all_of(operands.begin(), operands.end(), [&](const ProductOperands& p) {
+      return device_type(g.info(node.in[p.weight]).type.dtype) != DType::F32;
+    });
+  };
   return std::all_of(g.nodes().begin(), g.nodes().end(), [&](const Node& node) {
     if (!std::holds_alternative<ExpertLinear>(node.op) || node.in[1] != ids) return true;
-    return grouped_products_take(g.info(node.in[0]).type.shape[0]);
+    return fits_f16(node) && grouped_products_take(g.info(node.in[0]).type.shape[0]);
   });
 }
 
