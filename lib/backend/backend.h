@@ -90,8 +90,8 @@ class WeightStore {
 };
 
 /// What cached keys and values can be kept as. Blocks of the quantised ones lie along a head's dimension.
-inline constexpr std::array kCacheTypes{DType::F32,  DType::F16,    DType::BF16, DType::Q8_0, DType::Q4_0,
-                                        DType::Q4_1, DType::IQ4_NL, DType::Q5_0, DType::Q5_1};
+inline constexpr std::array kCacheTypes{DType::F32,  DType::F16,  DType::BF16,   DType::F8_E4M3, DType::Q8_0,
+                                        DType::Q4_0, DType::Q4_1, DType::IQ4_NL, DType::Q5_0,    DType::Q5_1};
 /// Number formats of the cached keys and values: of kCacheTypes.
 struct CacheFormat {
   DType k = DType::F16, v = DType::F16;

@@ -124,6 +124,7 @@ void GgufWriter::copy(const Metadata& from, std::string_view key) {
 
 void GgufWriter::add_tensor(std::string_view name, TensorType type, TensorSource source) {
   check(names_.emplace(name).second, "GgufWriter: a tensor is added once");
+  check(info(type.dtype).gguf_id.has_value(), "GgufWriter: a tensor has a type that files have");
   const auto dims = static_cast<std::uint64_t>(type.shape.n_dims());
   directory_bytes_ += length_bytes() * (1 + dims) + name.size() + 4 + 4 + 8;
   data_bytes_ += checked_align<std::uint64_t>(type.bytes(), options_.alignment).value();
@@ -147,7 +148,7 @@ std::vector<std::byte> GgufWriter::head() const {
     put_string(out, t.name);
     put(out, static_cast<std::uint32_t>(t.type.shape.n_dims()));
     for (int d = 0; d < t.type.shape.n_dims(); ++d) put_length(out, static_cast<std::uint64_t>(t.type.shape[d]));
-    put(out, info(t.type.dtype).gguf_id);
+    put(out, info(t.type.dtype).gguf_id.value());
     put(out, offset);
     offset = checked_align<std::uint64_t>(offset + t.type.bytes(), options_.alignment).value();
   }

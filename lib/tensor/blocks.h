@@ -174,7 +174,8 @@ struct BlockTQ2_0 {
   Half d;
 };
 
-static_assert(sizeof(Half) == 2 && sizeof(BFloat16) == 2 && sizeof(float) == 4 && sizeof(double) == 8);
+static_assert(sizeof(Half) == 2 && sizeof(BFloat16) == 2 && sizeof(Float8E4M3) == 1);
+static_assert(sizeof(float) == 4 && sizeof(double) == 8);
 static_assert(sizeof(BlockQ4_0) == 18 && offsetof(BlockQ4_0, qs) == 2);
 static_assert(sizeof(BlockQ4_1) == 20 && offsetof(BlockQ4_1, m) == 2 && offsetof(BlockQ4_1, qs) == 4);
 static_assert(sizeof(BlockQ5_0) == 22 && offsetof(BlockQ5_0, qh) == 2 && offsetof(BlockQ5_0, qs) == 6);
@@ -283,11 +284,7 @@ using SignsAndScale = std::uint32_t;
 /// Half of an unsigned float of 4 bits of exponent (bias 7) and 3 of mantissa, the scale of NVFP4. The sign's bit is
 /// ignored and 0x7f, NaN as E4M3, is 0: what GGUF's decoders do.
 [[gnu::always_inline]] inline float ue4m3_half(std::uint8_t x) {
-  if (x == 0x7f) return 0.0f;
-  const std::uint32_t magnitude = x & 0x7fu;
-  const float subnormal = static_cast<float>(magnitude) * 0x1p-10f;
-  const float normal = std::bit_cast<float>((magnitude << 20) + ((127u - 7u - 1u) << 23));
-  return magnitude < 8 ? subnormal : normal;
+  return x == 0x7f ? 0.0f : e4m3_magnitude(x & 0x7fu) * 0.5f;
 }
 
 }  // namespace llm

@@ -15,6 +15,7 @@ namespace llm {
 void decode_block(const float& x, float* y) { *y = x; }
 void decode_block(const Half& x, float* y) { *y = to_float(x); }
 void decode_block(const BFloat16& x, float* y) { *y = to_float(x); }
+void decode_block(const Float8E4M3& x, float* y) { *y = to_float(x); }
 void decode_block(const double& x, float* y) { *y = static_cast<float>(x); }
 void decode_block(const std::int8_t& x, float* y) { *y = x; }
 void decode_block(const std::int16_t& x, float* y) { *y = x; }

@@ -8,12 +8,17 @@
 namespace llm {
 namespace {
 
+constexpr auto kNoFile = std::nullopt;
+
 constexpr DTypeInfo kTypes[] = {
 #define LLM_DTYPE(name, id, elems, block, use, activation) \
   {DType::name, #name, id, elems, sizeof(block), DTypeUse::use, ActFormat::activation},
 #include "tensor/dtypes.def"
 #undef LLM_DTYPE
 };
+static_assert(
+    std::ranges::all_of(kTypes, [](const DTypeInfo& t) { return t.gguf_id.has_value() == (t.use != DTypeUse::Cache); }),
+    "a cache's own types are those without an id in files");
 
 struct NamedId {
   std::uint32_t id;

@@ -15,7 +15,7 @@ enum class DType : std::uint8_t {
 #undef LLM_DTYPE
 };
 
-enum class DTypeUse : std::uint8_t { Weight, Data };
+enum class DTypeUse : std::uint8_t { Weight, Data, Cache };
 
 /// How the activations of a product with a weight of some type are stored (tensor/activation.h defines the quantised
 /// ones).
@@ -30,8 +30,8 @@ inline constexpr int kActFormats = 4;
 struct DTypeInfo {
   DType dtype;
   std::string_view name;
-  std::uint32_t gguf_id;
-  std::uint32_t block_elems;  ///< elements per block; a row is a whole number of blocks
+  std::optional<std::uint32_t> gguf_id;  ///< none of a type that only caches have
+  std::uint32_t block_elems;             ///< elements per block; a row is a whole number of blocks
   std::uint32_t block_bytes;
   DTypeUse use;
   ActFormat activation;

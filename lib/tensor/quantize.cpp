@@ -36,6 +36,7 @@ Int saturate(float x) {
 void encode_block(const float* x, float& y) { y = *x; }
 void encode_block(const float* x, Half& y) { y = to_half(*x); }
 void encode_block(const float* x, BFloat16& y) { y = to_bfloat16(*x); }
+void encode_block(const float* x, Float8E4M3& y) { y = to_float8_e4m3(*x); }
 void encode_block(const float* x, double& y) { y = *x; }
 void encode_block(const float* x, std::int8_t& y) { y = saturate<std::int8_t>(*x); }
 void encode_block(const float* x, std::int16_t& y) { y = saturate<std::int16_t>(*x); }

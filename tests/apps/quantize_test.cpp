@@ -202,6 +202,7 @@ TEST_CASE("mistakes on the command line", "[quantize]") {
   refused(2, "give IN.gguf OUT.gguf TYPE", {model});
   refused(2, "unknown storage type \"Q4_K_M\"; did you mean Q4_K?", {model, out, "Q4_0", "--tensor-type", "a=Q4_K_M"});
   refused(2, "unknown storage type \"Q8_K\"", {model, out, "Q4_0", "--output-tensor-type", "Q8_K"});
+  refused(2, "unknown storage type \"f8_e4m3\"", {model, out, "Q4_0", "--output-tensor-type", "f8_e4m3"});
   refused(2, "\"attn\" is not PATTERN=TYPE", {model, out, "Q4_0", "--tensor-type", "attn"});
   refused(2, "\"a[\" is not a regular expression", {model, out, "Q4_0", "--tensor-type", "a[=Q4_K"});
   refused(2, "unknown option --imatix; did you mean --imatrix?", {model, out, "Q4_0", "--imatix", "x"});

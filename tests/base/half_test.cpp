@@ -1,10 +1,12 @@
-// Half and bfloat16 against their definitions, computed in double.
+// Half, bfloat16 and E4M3 against their definitions.
 #include "base/half.h"
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "support/catch.h"
+#include "support/e4m3.h"
 
 using namespace llm;
 
@@ -92,4 +94,33 @@ TEST_CASE("narrowing to bfloat16 rounds to nearest, ties to even") {
   CHECK(narrowed(-INFINITY) == 0xff80u);
   // A NaN whose payload is only in the bits that are dropped stays one.
   CHECK(std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));
+}
+
+TEST_CASE("every E4M3 widens to its value") {
+  CHECK(count_wrong(0, 0xff, [](unsigned b) {
+          const auto bits = static_cast<std::uint8_t>(b);
+          return same(to_float(Float8E4M3{bits}), test::e4m3_value(bits));
+        }) == 0);
+}
+
+TEST_CASE("narrowing to E4M3 rounds to nearest, ties to even, and saturates") {
+  const auto right = [](float f) { return to_float8_e4m3(f).bits == test::nearest_e4m3(f); };
+  // Every number, the middle between it and the next larger one, and the floats beside both; the largest is 448.
+  CHECK(count_wrong(0, 0x7e, [&](unsigned b) {
+          const float value = test::e4m3_value(static_cast<std::uint8_t>(b));
+          const float next = b == 0x7e ? 480.0f : test::e4m3_value(static_cast<std::uint8_t>(b + 1));
+          bool all = true;
+          for (const float f : {value, (value + next) / 2}) {
+            for (const float g : {f, std::nextafter(f, 0.0f), std::nextafter(f, INFINITY)})
+              all = all && right(g) && right(-g);
+          }
+          return all;
+        }) == 0);
+  std::mt19937 random(1);
+  CHECK(count_wrong(0, 20000,
+                    [&](unsigned) { return right(std::bit_cast<float>(static_cast<std::uint32_t>(random()))); }) == 0);
+  CHECK(to_float8_e4m3(1e30f).bits == 0x7e);
+  CHECK(to_float8_e4m3(-std::numeric_limits<float>::max()).bits == 0xfe);
+  CHECK(to_float8_e4m3(-0.0f).bits == 0x80);
+  for (const float f : {INFINITY, -INFINITY, NAN, -NAN}) CHECK(to_float8_e4m3(f).bits == 0x7f);
 }

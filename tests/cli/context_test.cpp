@@ -183,7 +183,9 @@ TEST_CASE("the cache's type changes what a position takes") {
   CHECK(plan_value(bench({"--dry-run", "-ctk", "f32"}).out, "cache").starts_with("187.5 KiB"));
   CHECK(plan_value(bench({"--dry-run", "-ctk", "f32", "-ctv", "f32"}).out, "cache").starts_with("250.0 KiB"));
   CHECK(plan_value(bench({"--dry-run", "-ctk", "bf16", "-ctv", "bf16"}).out, "cache").starts_with("125.0 KiB"));
+  CHECK(plan_value(bench({"--dry-run", "-ctk", "f8_e4m3", "-ctv", "f8_e4m3"}).out, "cache").starts_with("62.5 KiB"));
   CHECK(bench({"-p", "c", "-n", "5", "-ctk", "f32", "-ctv", "bf16"}).code == 0);
+  CHECK(bench({"-p", "c", "-n", "5", "-ctk", "f8_e4m3", "-ctv", "f8_e4m3"}).code == 0);
   // 2 layers, keys and values of one head of 32: 2 blocks of each
   const ContextBench wide(
       tiny_model({.layers = 2, .n_embd = 64, .heads = 2, .kv_heads = 1, .head_dim = 32, .context = 1000}));

@@ -143,7 +143,7 @@ TEST_CASE("options of the output that make no sense are refused") {
   refused({"--max-time", "-1"}, "--max-time");
   refused({"--on-overflow", "panic"}, "\"panic\" is not error, shift or truncate");
   refused({"-ctk", "q8_0"}, "cached keys cannot be Q8_0: the model's heads of 8 are not whole blocks of 32");
-  refused({"-ctv", "f17"}, "\"f17\" is not f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1");
+  refused({"-ctv", "f17"}, "\"f17\" is not f32, f16, bf16, f8_e4m3, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1");
   CHECK(contains(bench({"-i", "--max-time=1"}).err, "--max-time is for one answer, not for a chat"));
   for (const char* option :
        {"--output-format=json", "--prefill=a", "--display-prompt", "--no-newline", "--keep=3", "--context-shift"}) {

@@ -15,6 +15,7 @@
 #include "backend/cuda/kernels/attention.h"
 #include "backend/host/ops.h"
 #include "support/catch.h"
+#include "support/e4m3.h"
 #include "tensor/activation.h"
 #include "tensor/decode.h"
 
@@ -268,8 +269,9 @@ std::vector<Token> some_tokens(const std::vector<int>& lengths) {
   return tokens;
 }
 
-constexpr DType kTypes[] = {DType::F32,  DType::F16,  DType::BF16, DType::Q8_0,  DType::Q4_0,
-                            DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::IQ4_NL};
+constexpr auto& kTypes = kCacheTypes;
+/// Those that tensor cores have kernels for.
+constexpr DType kOwnKernels[] = {DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0};
 
 }  // namespace
 
@@ -328,8 +330,9 @@ TEST_CASE("plans of attention fit their device") {
                                         .shared_limit = limit};
             const cuda::AttendPlan p = cuda::plan_attend(work);
             INFO(group << " heads of " << dim << " " << name(type) << ", " << tokens << " tokens");
-            const bool halves = bytes == 2 * dim && (dim == 64 || dim == 128 || dim == 256);
-            if (halves || (type == DType::Q8_0 && (dim == 64 || dim == 128))) {
+            const bool elements = bytes <= 2 * dim && !info(type).quantized();
+            const bool own = elements && (dim == 64 || dim == 128 || dim == 256);
+            if (own || (type == DType::Q8_0 && (dim == 64 || dim == 128))) {
               const cuda::AttendPlan t = cuda::plan_attend_by_tensor_cores(work);
               CHECK((t.tiles > 0 || limit < 232448));
               if (t.tiles > 0) CHECK(t.shared_bytes() <= limit);
@@ -340,12 +343,34 @@ TEST_CASE("plans of attention fit their device") {
             CHECK(p.splits <= p.stripes);
             CHECK(p.shared_bytes() <= limit);
             CHECK(p.stage_bytes % 16 == 0);
-            CHECK(p.stage_bytes >= p.stage_rows * bytes + 4);  // so far past a row decode8_q8_0() reads
+            CHECK(p.stage_bytes >= p.stage_rows * bytes + 4);       // so far past a row decode8_q8_0() reads
             CHECK(p.stage_rows * p.lanes >= cuda::kAttendThreads);  // a stage has a row for each group of lanes
             CHECK(p.head_tiles * p.tile_heads >= group);
             CHECK(p.scratch_bytes() <= std::size_t{128} << 20);
           }
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("stages of the general kernel are whole units of what is copied") {
+  for (const DType k : kTypes) {
+    for (const DType v : kTypes) {
+      for (const int dim : {5, 63, 131, 255, 256}) {
+        if (!fits(k, dim) || !fits(v, dim)) continue;
+        const cuda::AttendWork work{.group = 4,
+                                    .kv_heads = 2,
+                                    .k_row_bytes = cuda::cache_row_bytes(k, dim),
+                                    .v_row_bytes = cuda::cache_row_bytes(v, dim),
+                                    .widest_head = dim,
+                                    .max_positions = 4096,
+                                    .multiprocessors = 84,
+                                    .shared_limit = 101376};
+        const cuda::AttendPlan p = cuda::plan_attend(work);
+        INFO(name(k) << "/" << name(v) << " heads of " << dim);
+        CHECK(p.stage_rows * work.k_row_bytes % 16 == 0);
+        CHECK(p.stage_rows * work.v_row_bytes % 16 == 0);
       }
     }
   }
@@ -381,6 +406,7 @@ TEST_CASE("a token's heads are spread over multiprocessors that are free") {
 TEST_CASE("what a cache cannot be is refused in words") {
   CHECK(cuda::cache_refusal(DType::F16, DType::Q8_0, 128, 128) == nullptr);
   CHECK(cuda::cache_refusal(DType::F32, DType::BF16, 5, 7) == nullptr);
+  CHECK(cuda::cache_refusal(DType::F8_E4M3, DType::Q4_0, 7, 32) == nullptr);
   CHECK(cuda::cache_refusal(DType::Q6_K, DType::F16, 256, 256) != nullptr);
   CHECK(cuda::cache_refusal(DType::F16, DType::Q8_0, 128, 40) != nullptr);
   CHECK(cuda::cache_refusal(DType::F16, DType::F16, 576, 512) != nullptr);
@@ -472,7 +498,7 @@ TEST_CASE("attention equals its definition: types and heads and dimensions") {
 TEST_CASE("attention equals its definition: windows") {
   if (no_device()) return;
   const std::vector<int> lengths = {40, 64, 700, 1300};
-  for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+  for (const DType type : kOwnKernels) {
     for (const int dim : {32, 64}) {
       const Scene s({4, 2, dim, dim}, type, type, lengths, 31);
       for (const int window : {1, 20, 64, 100, 257, 600, 1299, 1300, 5000}) {
@@ -485,7 +511,7 @@ TEST_CASE("attention equals its definition: windows") {
 TEST_CASE("attention equals its definition: queries of any magnitude, beside each other") {
   if (no_device()) return;
   const std::vector<int> lengths = {400};
-  for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+  for (const DType type : kOwnKernels) {
     const Scene s({6, 1, 64, 64}, type, type, lengths, 35);
     const DeviceCache cache(s);
     std::mt19937 bits(12);
@@ -504,10 +530,39 @@ TEST_CASE("attention equals its definition: queries of any magnitude, beside eac
   }
 }
 
+TEST_CASE("attention equals its definition: every number of E4M3") {
+  if (no_device()) return;
+  const int length = 700;
+  for (const int dim : {20, 64, 80, 128, 256}) {
+    Scene s({8, 2, dim, dim}, DType::F8_E4M3, DType::F8_E4M3, {length}, 37);
+    std::mt19937 bits(13);
+    const auto fill = [&](std::vector<std::byte>& bytes, std::vector<float>& rows) {
+      for (int p = 0; p < length; ++p) {
+        for (int h = 0; h < 2; ++h) {
+          const std::size_t begin = s.row(0, p, h) * static_cast<std::size_t>(dim);
+          for (std::size_t i = begin; i < begin + static_cast<std::size_t>(dim); ++i) {
+            bytes[i] = static_cast<std::byte>(bits() % 0x7f | (bits() % 2) << 7);
+            rows[i] = test::e4m3_value(static_cast<std::uint8_t>(bytes[i]));
+          }
+        }
+      }
+    };
+    fill(s.k_bytes, s.k_rows);
+    fill(s.v_bytes, s.v_rows);
+    const DeviceCache cache(s);
+    const std::vector<float> q = random_floats(static_cast<std::size_t>(8 * dim), bits, 2.0f);
+    const float scale = 0.01f / std::sqrt(static_cast<float>(dim));  // their root mean square is about 100
+    const std::vector<float> y = run_attend(s, cache, {{0, length - 1}}, q, {8, scale, 0, ActFormat::F32});
+    const std::vector<float> e = expected(s, {0, length - 1}, q.data(), scale, 0, ActFormat::F32);
+    INFO("heads of " << dim);
+    CHECK(worst(e, y.data(), f32_limit(dim) * largest(e)) <= 1);
+  }
+}
+
 TEST_CASE("attention equals its definition: deep") {
   if (no_device()) return;
   const std::vector<int> lengths = {3000, 256, 257, 512, 1025};
-  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0}) {
+  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
     check_attend(Scene({8, 2, 64, 64}, type, type, lengths, 41), 0, some_tokens(lengths), ActFormat::F32, 9);
   }
   const std::vector<int> groups = {9000, 8192, 8193};  // more chunks than stripes
@@ -524,7 +579,12 @@ TEST_CASE("a token's bits depend neither on the step around it nor on how its ke
   // 4 heads of a CTA; then 8, which one token of at most 4,096 positions has in two CTAs of 4.
   const std::vector<std::pair<HeadShape, std::vector<int>>> scenes = {{{16, 4, 128, 128}, {100, 256, 700, 9000}},
                                                                       {{32, 4, 128, 128}, {100, 256, 700, 4000}}};
-  for (const auto& [type, scene] : {std::pair{DType::F16, 0}, {DType::Q8_0, 0}, {DType::F16, 1}, {DType::Q8_0, 1}}) {
+  for (const auto& [type, scene] : {std::pair{DType::F16, 0},
+                                    {DType::F8_E4M3, 0},
+                                    {DType::Q8_0, 0},
+                                    {DType::F16, 1},
+                                    {DType::F8_E4M3, 1},
+                                    {DType::Q8_0, 1}}) {
     const auto& [shape, lengths] = scenes[static_cast<std::size_t>(scene)];
     INFO(name(type) << ", " << shape.heads << " heads");
     const Scene s(shape, type, type, lengths, 51);
@@ -562,7 +622,7 @@ TEST_CASE("a token's bits depend neither on the step around it nor on how its ke
 
 TEST_CASE("rows that a step appends are seen by its tokens, whatever is copied before they are written") {
   if (no_device()) return;
-  for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+  for (const DType type : kOwnKernels) {
     for (const int n : {1, 5}) {
       for (const int length : {5, 40, 64, 300, 1025}) {
         const HeadShape shape{8, 2, 64, 64};
@@ -612,7 +672,7 @@ TEST_CASE("rows that a step appends are seen by its tokens, whatever is copied b
 
 TEST_CASE("a key or value that is not a number shows in what sees it and nowhere else") {
   if (no_device()) return;
-  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0}) {
+  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
     for (const bool values : {false, true}) {
       const int dim = 64;
       const std::size_t heads = 2, width = heads * dim;
@@ -710,8 +770,8 @@ TEST_CASE("prompts on tensor cores equal the definition within rounding: heads a
                                    {3, 1, 96, 96},   {2, 2, 112, 112},  {8, 2, 128, 128},
                                    {5, 1, 128, 128}, {16, 2, 192, 192}, {6, 2, 256, 256}};
   for (const HeadShape& shape : kShapes) {
-    for (const DType k : {DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q5_1}) {
-      for (const DType v : {DType::F16, DType::BF16, DType::Q8_0}) {
+    for (const DType k : {DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0, DType::Q4_0, DType::Q5_1}) {
+      for (const DType v : {DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
         if (!fits(k, shape.dim_k) || !fits(v, shape.dim_v) || (k == DType::BF16) != (v == DType::BF16)) continue;
         if (k != v && shape.dim_k != 128) continue;
         check_prompt(Scene(shape, k, v, lengths, 71), 0, ActFormat::F32, spans);
@@ -733,6 +793,33 @@ TEST_CASE("prompts on tensor cores equal the definition within rounding: windows
   check_prompt(s, 0, ActFormat::F32, spans);
 }
 
+TEST_CASE("a key or value that is not a number shows in prompts") {
+  if (no_device()) return;
+  for (const DType type : kOwnKernels) {
+    for (const bool values : {false, true}) {
+      const int dim = 64, heads = 2, n = 100;
+      Scene s({heads, 1, dim, dim}, type, type, {n}, 62);
+      const std::size_t row_bytes = TensorType{type, {dim}}.bytes(), bad = s.row(0, 70, 0);
+      std::vector<float> x(dim, 1.0f);
+      x[3] = std::numeric_limits<float>::quiet_NaN();
+      host::store_cache_row(type, x.data(), (values ? s.v_bytes : s.k_bytes).data() + bad * row_bytes, dim);
+      const DeviceCache cache(s);
+      const DeviceStep step(s, {});
+      std::mt19937 bits(4);
+      const Device<float> q(random_floats(std::size_t{n} * heads * dim, bits)), y(poison(std::size_t{n} * heads * dim));
+      const cuda::PromptSpan span{0, n, 0, 0};
+      cuda::attend_prompt(q.data(), y.data(), cache.view, {heads, 0.2f, 0, ActFormat::F32}, step.view(), &span, 1, {});
+      const std::vector<float> found = y.read();
+      INFO(name(type) << (values ? ", values" : ", keys"));
+      for (std::size_t i = 0; i < found.size(); ++i) {  // it may show in up to 31 tokens before, too
+        const std::size_t position = i / (heads * dim), d = i % dim;
+        if (position >= 70 && (!values || d == 3)) REQUIRE(std::isnan(found[i]));
+        if (position < 39) REQUIRE_FALSE(std::isnan(found[i]));
+      }
+    }
+  }
+}
+
 TEST_CASE("caches that the prompt kernel does not take are refused in words") {
   if (no_device()) return;
   const auto refused = [](DType k, DType v, int dim_k, int dim_v) {
@@ -741,6 +828,7 @@ TEST_CASE("caches that the prompt kernel does not take are refused in words") {
   CHECK_FALSE(refused(DType::F16, DType::Q8_0, 128, 128));
   CHECK(refused(DType::F32, DType::F32, 128, 128));
   CHECK(refused(DType::F16, DType::BF16, 128, 128));
+  CHECK(refused(DType::F8_E4M3, DType::BF16, 128, 128));
   CHECK(refused(DType::F16, DType::F16, 128, 64));
   CHECK(refused(DType::F16, DType::F16, 40, 40));
 }

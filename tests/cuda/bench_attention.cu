@@ -209,14 +209,21 @@ int main() {
   }
   const double limit = read_limit();
   std::printf("reading 2 GiB: %.0f GB/s\n", limit);
-  for (const DType type : {DType::F16, DType::Q8_0, DType::F32}) {
+  for (const DType type : {DType::F16, DType::F8_E4M3, DType::Q8_0, DType::F32}) {
     for (const int tokens : {1, 8192}) bench_append(type, tokens);
   }
   for (const int positions : {64, 128, 256, 512, 1024, 4096, 8192, 8256, 16384, 20480, 32000, 32768, 131072}) {
     bench_attend({32, 8, 128, DType::F16, 1, positions}, limit);
   }
-  for (const DType type : {DType::BF16, DType::Q8_0, DType::Q4_0, DType::F32}) {
+  for (const DType type : {DType::BF16, DType::F8_E4M3, DType::Q8_0, DType::Q4_0, DType::F32}) {
     for (const int positions : {256, 8192, 32768}) bench_attend({32, 8, 128, type, 1, positions}, limit);
+  }
+  for (const DType type : {DType::F8_E4M3, DType::Q8_0}) {
+    for (const int positions : {256, 8192, 32768, 131072}) {
+      bench_attend({32, 4, 128, type, 1, positions}, limit);
+      bench_attend({32, 8, 64, type, 1, positions}, limit);
+      bench_attend({8, 4, 256, type, 1, positions}, limit);
+    }
   }
   for (const int positions : {256, 8192, 32768}) {
     bench_attend({32, 4, 128, DType::F16, 1, positions}, limit);  // 8 heads to a KV head
@@ -230,7 +237,7 @@ int main() {
     for (const int positions : {256, 2048}) bench_attend({32, 8, 128, DType::F16, sequences, positions}, limit);
   }
   for (const int tokens : {512, 2048, 8192, 16384}) bench_prompt({32, 8, 128, DType::F16, 1, tokens});
-  for (const DType type : {DType::BF16, DType::Q8_0}) bench_prompt({32, 8, 128, type, 1, 8192});
+  for (const DType type : {DType::BF16, DType::F8_E4M3, DType::Q8_0}) bench_prompt({32, 8, 128, type, 1, 8192});
   bench_prompt({32, 8, 64, DType::F16, 1, 8192});
   bench_prompt({32, 4, 128, DType::F16, 1, 8192});
   bench_prompt({28, 4, 128, DType::F16, 1, 8192});

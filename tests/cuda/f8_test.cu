@@ -1,5 +1,4 @@
-// Operands in FP8 (E4M3 of the OCP's "8-bit Floating Point Specification": four bits of exponent with bias 7, three of
-// mantissa, no infinities) and products of them, against the format's definition and double precision.
+// Operands in FP8 (E4M3: support/e4m3.h) and products of them, against the format's definition and double precision.
 #include <array>
 #include <cmath>
 #include <string>
@@ -9,33 +8,16 @@
 #include "backend/cuda/kernels/rows.h"
 #include "device_data.h"
 #include "support/catch.h"
+#include "support/e4m3.h"
 #include "tile_data.h"
 
 namespace llm::cuda::test {
 namespace {
 
+using llm::test::e4m3_value;
+using llm::test::nearest_e4m3;
+
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-float number(std::uint8_t bits) {
-  const int exponent = bits >> 3 & 15, mantissa = bits & 7;
-  if (exponent == 15 && mantissa == 7) return kNan;
-  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return (bits & 0x80) != 0 ? -magnitude : magnitude;
-}
-
-/// Of all numbers the nearest, of two the one with the even mantissa.
-float nearest(float x) {
-  if (!std::isfinite(x)) return kNan;
-  float best = kNan;
-  for (int bits = 0; bits < 256; ++bits) {
-    const float candidate = number(static_cast<std::uint8_t>(bits));
-    if (std::isnan(candidate) || std::signbit(candidate) != std::signbit(x)) continue;
-    const double off = std::fabs(double{candidate} - x), least = std::fabs(double{best} - x);
-    if (std::isnan(best) || off < least || (off == least && bits % 2 == 0)) best = candidate;
-  }
-  return best;
-}
 
 float scale_of(const float* row, std::int64_t n) {
   float largest = 0;
@@ -50,7 +32,7 @@ std::size_t wrong_bytes(const std::vector<std::uint8_t>& bytes, const float* val
   std::size_t wrong = 0;
   const std::size_t k = bytes.size() / scales.size();
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const float want = nearest(values[i] * (1.0f / scales[i / k])), got = number(bytes[i]);
+    const float want = e4m3_value(nearest_e4m3(values[i] * (1.0f / scales[i / k]))), got = e4m3_value(bytes[i]);
     wrong += !(got == want || (std::isnan(got) && std::isnan(want)));
   }
   return wrong;
@@ -134,7 +116,7 @@ TEST_CASE("products of rows in FP8 agree with double precision", "[f8]") {
       std::vector<std::uint8_t> bytes(static_cast<std::size_t>(rows) * static_cast<std::size_t>(s.k));
       for (std::uint8_t& b : bytes) {
         do b = static_cast<std::uint8_t>(random.below(256));
-        while (std::isnan(number(b)));
+        while (std::isnan(e4m3_value(b)));
       }
       return bytes;
     };
@@ -156,8 +138,8 @@ TEST_CASE("products of rows in FP8 agree with double precision", "[f8]") {
         }
         double sum = 0, magnitude = 0;
         for (int j = 0; j < s.k; ++j) {
-          const double term = double{number(w[static_cast<std::size_t>(i * s.k + j)])} *
-                              double{number(x[static_cast<std::size_t>(row * s.k + j)])};
+          const double term = double{e4m3_value(w[static_cast<std::size_t>(i * s.k + j)])} *
+                              double{e4m3_value(x[static_cast<std::size_t>(row * s.k + j)])};
           sum += term;
           magnitude += term * term;
         }

@@ -200,7 +200,7 @@ TEST_CASE("norms of heads, ropes and the cache in one kernel") {
        {HeadCase{32, 4, 128, 128, 128, 0}, HeadCase{5, 1, 64, 64, 64, 0}, HeadCase{3, 3, 80, 96, 32, 0},
         HeadCase{4, 2, 256, 128, 256, 1}, HeadCase{2, 2, 10, 7, 6, 0}, HeadCase{9, 3, 192, 128, 64, 1}}) {
     for (const bool with_norms : {false, true}) {
-      for (const DType type : {DType::F16, DType::F32, DType::BF16}) {
+      for (const DType type : {DType::F16, DType::F32, DType::BF16, DType::F8_E4M3}) {
         for (const RopePairing pairing : {RopePairing::Interleaved, RopePairing::Halves})
           compare_heads(c, pairing, with_norms, type, random);
       }

@@ -28,7 +28,7 @@ class Scene {
         table_(random.floats(static_cast<std::size_t>(h.n_rot))),
         norm_q_(random.floats(count(1))),
         norm_k_(random.floats(count(1))),
-        rows_(halves(random)),
+        rows_(numbers(random)),
         with_norms_(with_norms),
         positions_(std::vector<std::int32_t>{position}),
         sequence_(std::vector<std::int32_t>{0}),
@@ -45,11 +45,11 @@ class Scene {
 
   struct Found {
     std::vector<float> y;
-    std::vector<std::uint16_t> keys, values;
+    std::vector<std::uint8_t> keys, values;
   };
 
   Found run(bool together, RopePairing pairing, const Launch& at) const {
-    const OnDevice<std::uint16_t> keys(rows_), values(rows_);
+    const OnDevice<std::uint8_t> keys(rows_), values(rows_);
     const OnDevice<float> y(count(h_.heads)), turned(count(h_.heads));
     const CacheView cache{reinterpret_cast<std::byte*>(keys.data()),
                           reinterpret_cast<std::byte*>(values.data()),
@@ -91,19 +91,21 @@ class Scene {
 
  private:
   std::size_t count(int heads) const { return static_cast<std::size_t>(heads) * static_cast<std::size_t>(h_.dim); }
-  /// Finite numbers of either type.
-  std::vector<std::uint16_t> halves(Random& random) const {
-    std::vector<std::uint16_t> bits(static_cast<std::size_t>(blocks_) * 64 * count(h_.kv_heads));
-    for (std::uint16_t& b : bits)
-      b = static_cast<std::uint16_t>(0x3800 + random.below(0x600) + random.below(2) * 0x8000);
-    return bits;
+  /// The bytes of finite numbers: the upper ones of 16 bits and those of 8 are chosen for that.
+  std::vector<std::uint8_t> numbers(Random& random) const {
+    const std::size_t bytes = info(type_).block_bytes;
+    std::vector<std::uint8_t> all(static_cast<std::size_t>(blocks_) * 64 * count(h_.kv_heads) * bytes);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i] = static_cast<std::uint8_t>(i % bytes == bytes - 1 ? 0x38 + random.below(6) + random.below(2) * 0x80
+                                                                : random.below(256));
+    return all;
   }
 
   Heads h_;
   DType type_;
   int blocks_;
   OnDevice<float> q_, k_, v_, table_, norm_q_, norm_k_;
-  std::vector<std::uint16_t> rows_;
+  std::vector<std::uint8_t> rows_;
   bool with_norms_;
   OnDevice<std::int32_t> positions_, sequence_, slots_, block_table_;
 };
@@ -117,7 +119,7 @@ TEST_CASE("attention that turns its heads gives the bits of rope_append() and at
   for (const Heads& h : {Heads{32, 8, 128, 128}, Heads{32, 4, 128, 128}, Heads{32, 8, 64, 64}, Heads{9, 3, 64, 32},
                          Heads{24, 2, 128, 64}, Heads{4, 4, 256, 256}, Heads{8, 2, 128, 128, 300}}) {
     for (const int position : {0, 1, 31, 63, 64, 255, 256, 700, 5000}) {
-      for (const DType type : {DType::F16, DType::BF16}) {
+      for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3}) {
         for (const bool with_norms : {false, true}) {
           const Scene scene(h, type, position, with_norms, random);
           for (const RopePairing pairing : {RopePairing::Interleaved, RopePairing::Halves}) {

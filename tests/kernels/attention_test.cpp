@@ -127,7 +127,7 @@ struct AttentionProblem {
   std::vector<std::int32_t> positions;
 };
 
-constexpr DType kF32 = DType::F32, kF16 = DType::F16, kBF16 = DType::BF16;
+constexpr DType kF32 = DType::F32, kF16 = DType::F16, kBF16 = DType::BF16, kF8 = DType::F8_E4M3;
 
 const Shape kShapes[] = {
     // heads, kv heads, dimensions of keys and values, length, tokens, window
@@ -148,6 +148,12 @@ const Shape kShapes[] = {
     {2, 1, 32, 32, 530, 32, 20, kF16, kF16},   // the window leaves chunk 0 and 1 within the tile
     {70, 1, 16, 16, 65, 2, 0, kF16, kF16},     // more heads than a tile has pairs
     {2, 1, 1024, 1024, 20, 2, 0, kF32, kF32},  // kMaxHeadDim
+    {8, 2, 64, 64, 600, 8, 0, kF8, kF8},
+    {3, 1, 80, 80, 300, 21, 100, kF8, kF8},
+    {3, 1, 7, 5, 260, 20, 0, kF8, kF8},
+    {4, 2, 37, 64, 130, 5, 0, kF8, kF16},
+    {4, 2, 64, 83, 300, 5, 20, kF32, kF8},
+    {2, 1, 1024, 1024, 20, 2, 0, kF8, kF8},
     // quantised
     {1, 1, 64, 64, 1, 1, 0, DType::Q8_0, DType::Q8_0},
     {8, 2, 64, 64, 600, 8, 0, DType::Q8_0, DType::Q8_0},
@@ -159,6 +165,8 @@ const Shape kShapes[] = {
     {3, 3, 64, 64, 90, 64, 0, DType::IQ4_NL, DType::IQ4_NL},
     {4, 2, 64, 72, 300, 5, 0, DType::Q8_0, kF16},
     {4, 2, 72, 64, 300, 5, 0, kBF16, DType::Q8_0},
+    {4, 2, 72, 64, 300, 5, 0, kF8, DType::Q8_0},
+    {4, 2, 64, 72, 300, 5, 0, DType::Q4_0, kF8},
     {2, 1, 1024, 1024, 20, 2, 0, DType::Q5_1, DType::Q8_0},
 };
 

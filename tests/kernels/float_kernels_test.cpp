@@ -3,6 +3,7 @@
 #include "float_cases.h"
 #include "scratch.h"
 #include "support/catch.h"
+#include "support/e4m3.h"
 
 namespace llm::cpu {
 namespace {
@@ -192,21 +193,31 @@ TEST_CASE("cache rows are rounded to nearest even") {
         ((102 + i % 45) << 23) | (static_cast<std::uint32_t>(rng()) & 0x7ff000u) | ((i & 1) << 31);
     std::memcpy(&x[i], &bits, sizeof bits);
   }
+  // The same of E4M3.
+  for (std::uint32_t i = 0; i < 2000; ++i) {
+    const std::uint32_t bits =
+        ((115 + i % 23) << 23) | (static_cast<std::uint32_t>(rng()) & 0x780000u) | ((i & 1) << 31);
+    std::memcpy(&x[2000 + i], &bits, sizeof bits);
+  }
   for (const Kernels* table : tables()) {
     INFO(table->isa);
     for (std::size_t n : {std::size_t{1}, std::size_t{15}, std::size_t{16}, std::size_t{17}, x.size()}) {
       std::vector<std::uint16_t> half(n + 1, 0x1234), brain(n + 1, 0x1234);
+      std::vector<std::uint8_t> eight(n + 1, 0x12);
       std::vector<float> full(n + 1, -77);
       const auto count = static_cast<std::int64_t>(n);
       table->store_row[static_cast<int>(CacheElement::F16)](x.data(), reinterpret_cast<std::byte*>(half.data()), count);
       table->store_row[static_cast<int>(CacheElement::BF16)](x.data(), reinterpret_cast<std::byte*>(brain.data()),
                                                              count);
+      table->store_row[static_cast<int>(CacheElement::F8_E4M3)](x.data(), reinterpret_cast<std::byte*>(eight.data()),
+                                                                count);
       table->store_row[static_cast<int>(CacheElement::F32)](x.data(), reinterpret_cast<std::byte*>(full.data()), count);
-      CHECK((half[n] == 0x1234 && brain[n] == 0x1234 && full[n] == -77));
+      CHECK((half[n] == 0x1234 && brain[n] == 0x1234 && eight[n] == 0x12 && full[n] == -77));
       CHECK(std::memcmp(full.data(), x.data(), n * sizeof(float)) == 0);
       for (std::size_t i = 0; i < n; ++i) {
         REQUIRE(half[i] == to_half(x[i]).bits);
         REQUIRE(brain[i] == to_bfloat16(x[i]).bits);
+        REQUIRE(eight[i] == llm::test::nearest_e4m3(x[i]));
       }
     }
   }

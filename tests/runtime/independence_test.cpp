@@ -24,6 +24,7 @@ std::vector<ModelCase> cases() {
   return {
       {"llama F32, F32 cache", llama, {DType::F32, DType::F32}},
       {"llama F32, BF16 cache", llama, {DType::BF16, DType::BF16}},
+      {"llama F32, F8_E4M3 cache", llama, {DType::F8_E4M3, DType::F8_E4M3}},
       {"llama window F16", window},
       {"llama Q4_K, Q8_0 cache", wide("llama", DType::Q4_K), {DType::Q8_0, DType::Q8_0}},
       {"qwen3 F32, Q8_0 and Q4_0 cache", wide("qwen3", DType::F32), {DType::Q8_0, DType::Q4_0}},

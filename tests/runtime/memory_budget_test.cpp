@@ -28,6 +28,7 @@ TEST_CASE("bytes of a position are those of every layer's keys and values") {
   for (int i = 0; i < 32; ++i) layers.push_back({.layer = i, .kv_heads = 8, .head_dim_k = 128, .head_dim_v = 128});
   CHECK(bytes_per_position(layers, {DType::F16, DType::F16}) == 128 * 1024);
   CHECK(bytes_per_position(layers, {DType::F32, DType::BF16}) == 192 * 1024);
+  CHECK(bytes_per_position(layers, {DType::F8_E4M3, DType::F8_E4M3}) == 64 * 1024);
   CHECK(bytes_per_position(layers, {DType::Q8_0, DType::Q4_0}) == 32 * 8 * 128 / 32 * (34 + 18));
 }
 

@@ -183,7 +183,7 @@ inline std::vector<ModelCase> placed_cases() {
           {"llama experts", experts},
           {"llama tied Q8_0, factors of angles", tied},
           {"qwen2 BF16", window},
-          {"qwen3 Q5_1", narrow("qwen3", DType::Q5_1)},
+          {"qwen3 Q5_1, F8_E4M3 cache", narrow("qwen3", DType::Q5_1), {DType::F8_E4M3, DType::F8_E4M3}},
           {"qwen3moe Q4_K", wide("qwen3moe", DType::Q4_K, kLayers)},
           {"olmoe F16", narrow("olmoe", DType::F16)}};
 }

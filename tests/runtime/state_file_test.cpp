@@ -46,7 +46,8 @@ TinyFile two_layers() { return tiny_model({.layers = 2, .context = kContext}); }
 TEST_CASE("what follows a restored beginning has the bits of a whole evaluation") {
   const TempDir folder;
   const auto path = folder / "state";
-  for (const CacheFormat format : {CacheFormat{}, CacheFormat{DType::F32, DType::BF16}}) {
+  for (const CacheFormat format :
+       {CacheFormat{}, CacheFormat{DType::F32, DType::BF16}, CacheFormat{DType::F8_E4M3, DType::F8_E4M3}}) {
     const Saved s = save(folder, two_layers(), path, format);
     const SessionOptions options{.context = kContext, .sequences = 2, .cache = format};
     for (const std::size_t kept : {1u, 63u, 64u, 65u, 128u, 150u}) {
@@ -99,6 +100,7 @@ TEST_CASE("a state is refused by all but what made it") {
     (void)StateFile::open(path, model, session);
   };
   CHECK_THROWS_WITH(opened_by(*s.model, {DType::F16, DType::F32}), contains("F16/F32"));
+  CHECK_THROWS_WITH(opened_by(*s.model, {DType::F8_E4M3, DType::F16}), contains("F8_E4M3/F16"));
   CHECK_THROWS_WITH(opened_by(*load_tiny(folder, two_layers(), 1, "reference"), {}), contains("reference"));
   // The same header, one weight of another training.
   const TempDir elsewhere;

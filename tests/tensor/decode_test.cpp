@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "support/catch.h"
+#include "support/e4m3.h"
 #include "tensor/blocks.h"
 
 using namespace llm;
@@ -63,7 +64,7 @@ std::vector<float> decoded(DType t, const std::byte* src, std::size_t blocks) {
 /// stream_blocks() of scripts/decode_cases.py.
 std::vector<std::byte> stream_blocks(const DTypeInfo& t) {
   std::vector<std::byte> bytes(65536 / t.block_bytes * t.block_bytes);
-  std::uint32_t state = t.gguf_id;
+  std::uint32_t state = t.gguf_id.value();
   for (std::byte& b : bytes) {
     state = state * 1664525u + 1013904223u;
     b = static_cast<std::byte>(state >> 24);
@@ -147,6 +148,16 @@ TEST_CASE("every half and bfloat16 decodes to its value") {
   CHECK(differences(decoded_elements(DType::BF16, all), bfloats) == 0);
 }
 
+TEST_CASE("every E4M3 decodes to its value") {
+  std::vector<std::uint8_t> all(256);
+  std::vector<float> values;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<std::uint8_t>(i);
+    values.push_back(test::e4m3_value(all[i]));
+  }
+  CHECK(differences(decoded_elements(DType::F8_E4M3, all), values) == 0);
+}
+
 TEST_CASE("floats and integers decode to the nearest f32") {
   const std::vector<float> f32{0.0f, -0.0f, 1.5f, INFINITY, std::numeric_limits<float>::denorm_min(), -3e38f};
   CHECK(differences(decoded_elements(DType::F32, f32), f32) == 0);
@@ -195,9 +206,7 @@ TEST_CASE("scales of a byte are half of what the formats define") {
   for (int e = 0; e < 255; ++e) CHECK(e8m0_half(static_cast<std::uint8_t>(e)) == std::ldexp(1.0f, e - 127 - 1));
   CHECK(e8m0_half(255) == 0x1p127f);  // NaN to the OCP format; GGUF's decoders go on counting
   for (int x = 0; x < 256; ++x) {
-    const int exponent = (x >> 3) & 15, mantissa = x & 7;
-    const float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                      : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    const float value = (x & 0x7f) == 0x7f ? 480.0f : std::fabs(test::e4m3_value(static_cast<std::uint8_t>(x)));
     INFO(x);
     CHECK(ue4m3_half(static_cast<std::uint8_t>(x)) == (x == 0x7f ? 0 : value / 2));
   }

@@ -1,6 +1,8 @@
 // The table of storage types against the format's own numbers, shapes and sizes.
 #include "tensor/dtype.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "support/catch.h"
 #include "tensor/tensor.h"
@@ -24,7 +26,8 @@ TEST_CASE("ids and block sizes are the format's") {
       {"IQ1_M", 29, 256, 56},   {"TQ1_0", 34, 256, 54},  {"TQ2_0", 35, 256, 66},   {"MXFP4", 39, 32, 17},
       {"NVFP4", 40, 64, 36},    {"Q1_0", 41, 128, 18},   {"Q2_0", 42, 64, 18},
   };
-  REQUIRE(dtypes().size() == std::size(kRows));
+  const auto in_files = std::ranges::count_if(dtypes(), [](const DTypeInfo& t) { return t.gguf_id.has_value(); });
+  REQUIRE(in_files == std::ssize(kRows));
   for (const Row& row : kRows) {
     INFO(row.name);
     const auto t = dtype_from_gguf(row.id);
@@ -45,7 +48,7 @@ TEST_CASE("what may be a weight, and the activations it takes") {
     CHECK(info(t).use == DTypeUse::Data);
   }
   for (const DTypeInfo& t : dtypes()) {
-    if (t.use == DTypeUse::Data) continue;
+    if (t.use != DTypeUse::Weight) continue;
     const ActFormat expected = t.block_elems == 256     ? ActFormat::Q8x256
                                : t.block_elems > 1      ? ActFormat::Q8x32
                                : t.dtype == DType::BF16 ? ActFormat::BF16
@@ -54,6 +57,19 @@ TEST_CASE("what may be a weight, and the activations it takes") {
   }
   CHECK(name(ActFormat::Q8x256) == "Q8x256");
   CHECK(name(ActFormat::BF16) == "BF16");
+}
+
+TEST_CASE("a type that only caches have") {
+  for (const DTypeInfo& t : dtypes()) {
+    INFO(t.name);
+    CHECK((t.use == DTypeUse::Cache) == (t.dtype == DType::F8_E4M3));
+    CHECK(t.gguf_id.has_value() == (t.dtype != DType::F8_E4M3));
+  }
+  const DTypeInfo& f8 = info(DType::F8_E4M3);
+  CHECK(f8.block_elems == 1);
+  CHECK(f8.block_bytes == 1);
+  CHECK(f8.activation == ActFormat::F32);
+  CHECK(dtype_from_name("F8_E4M3") == DType::F8_E4M3);
 }
 
 TEST_CASE("names and ids that are not there") {

@@ -83,6 +83,8 @@ float bound(DType t, const std::vector<float>& x, std::size_t i) {
       return half_error(v);
     case DType::BF16:
       return v * 0x1p-8f;
+    case DType::F8_E4M3:  // half a unit of 3 bits of mantissa, or of the subnormal numbers; 448 for what is beyond
+      return std::max({v * 0x1p-4f, 0x1p-10f, v - 448});
     case DType::I8:
     case DType::I16:
     case DType::I32:

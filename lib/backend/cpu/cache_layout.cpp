@@ -107,6 +107,19 @@ Places places_of(CacheSide side, CacheElement e, std::int32_t head_dim, std::int
           at(planes.scales, 2 * by_block), at(planes.mins, 2 * by_block)};
 }
 
+/// Calls f with as many bits as an element of a float type has.
+template <class F>
+void with_bits(DType t, const F& f) {
+  switch (info(t).block_bytes) {
+    case 1:
+      return f(std::uint8_t{});
+    case 2:
+      return f(std::uint16_t{});
+    default:
+      return f(std::uint32_t{});
+  }
+}
+
 }  // namespace
 
 CacheElement cache_element(DType t) {
@@ -117,6 +130,8 @@ CacheElement cache_element(DType t) {
       return CacheElement::F16;
     case DType::BF16:
       return CacheElement::BF16;
+    case DType::F8_E4M3:
+      return CacheElement::F8_E4M3;
     case DType::Q8_0:
       return CacheElement::Q8_0;
     case DType::Q4_0:
@@ -152,10 +167,8 @@ void CacheLayout::put(const std::byte* rows, std::byte* block, std::int32_t begi
     for (std::int32_t p = begin; p < end; ++p, rows += row_bytes_) put_quantized(rows, block, p);
   } else if (side_ == CacheSide::Values) {
     std::memcpy(whole_row(block, begin), rows, static_cast<std::size_t>(end - begin) * row_bytes_);
-  } else if (info(type_).block_bytes == 2) {
-    put_float_keys<std::uint16_t>(rows, block, begin, end);
   } else {
-    put_float_keys<std::uint32_t>(rows, block, begin, end);
+    with_bits(type_, [&]<class Element>(Element) { put_float_keys<Element>(rows, block, begin, end); });
   }
 }
 
@@ -165,10 +178,8 @@ void CacheLayout::get(const std::byte* block, std::byte* rows, std::int32_t begi
   } else if (side_ == CacheSide::Values) {
     std::memcpy(rows, block + static_cast<std::size_t>(begin) * row_bytes_,
                 static_cast<std::size_t>(end - begin) * row_bytes_);
-  } else if (info(type_).block_bytes == 2) {
-    get_float_keys<std::uint16_t>(block, rows, begin, end);
   } else {
-    get_float_keys<std::uint32_t>(block, rows, begin, end);
+    with_bits(type_, [&]<class Element>(Element) { get_float_keys<Element>(block, rows, begin, end); });
   }
 }
 
@@ -190,7 +201,12 @@ void shuffle_rows(Square<Element>& s) {
   constexpr int kN = kSquare<Element>;
   Square<Element> t;
   for (int i = 0; i < kN / 2; ++i) {
-    if constexpr (kN == 8) {
+    if constexpr (kN == 16) {
+      t.rows[2 * i] =
+          __builtin_shufflevector(s.rows[i], s.rows[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      t.rows[2 * i + 1] = __builtin_shufflevector(s.rows[i], s.rows[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                                  29, 14, 30, 15, 31);
+    } else if constexpr (kN == 8) {
       t.rows[2 * i] = __builtin_shufflevector(s.rows[i], s.rows[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
       t.rows[2 * i + 1] = __builtin_shufflevector(s.rows[i], s.rows[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
     } else {

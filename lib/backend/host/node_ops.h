@@ -28,19 +28,25 @@ struct SerialLoop {
 
 template <class Acc>
 using AttentionHeadFn = void (*)(const AttentionHead&, Acc* sums, float* buffer);
-template <class Acc, class K>
-AttentionHeadFn<Acc> attention_head_for_values(DType v) {
-  if (info(v).quantized()) return attention_head<Acc, K, DecodedRow>;
-  return v == DType::F32   ? attention_head<Acc, K, PlainRow<float>>
-         : v == DType::F16 ? attention_head<Acc, K, PlainRow<Half>>
-                           : attention_head<Acc, K, PlainRow<BFloat16>>;
+/// f of the rows that a cache of the type has.
+template <class F>
+auto with_row(DType t, F&& f) {
+  switch (t) {
+    case DType::F32:
+      return f(PlainRow<float>());
+    case DType::F16:
+      return f(PlainRow<Half>());
+    case DType::BF16:
+      return f(PlainRow<BFloat16>());
+    default:
+      return f(DecodedRow());
+  }
 }
 template <class Acc>
 AttentionHeadFn<Acc> attention_head_for(CacheFormat format) {
-  if (info(format.k).quantized()) return attention_head_for_values<Acc, DecodedRow>(format.v);
-  return format.k == DType::F32   ? attention_head_for_values<Acc, PlainRow<float>>(format.v)
-         : format.k == DType::F16 ? attention_head_for_values<Acc, PlainRow<Half>>(format.v)
-                                  : attention_head_for_values<Acc, PlainRow<BFloat16>>(format.v);
+  return with_row(format.k, [&]<class K>(K) {
+    return with_row(format.v, []<class V>(V) -> AttentionHeadFn<Acc> { return attention_head<Acc, K, V>; });
+  });
 }
 
 /// One thread's memory in the scratch of an attention node.

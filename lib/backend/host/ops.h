@@ -112,7 +112,7 @@ struct PlainRow {
     return reinterpret_cast<const T*>(row);
   }
 };
-/// Rows of quantised types.
+/// Rows of all other types.
 struct DecodedRow {
   static const float* read(const CacheRows& rows, const std::byte* row, float* buffer) {
     decode(rows.type, row, buffer, rows.head_dim);

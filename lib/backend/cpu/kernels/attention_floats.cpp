@@ -200,6 +200,7 @@ void add_floats(const AttentionArgs& a, const ChunkBlocks& v, const ChunkWork& w
 LLM_FLOATS(float)
 LLM_FLOATS(Half)
 LLM_FLOATS(BFloat16)
+LLM_FLOATS(Float8E4M3)
 #undef LLM_FLOATS
 
 }  // namespace llm::cpu::LLM_ISA

@@ -116,5 +116,6 @@ void copy_rows(const float* x, std::int64_t ldx, std::byte* act, const ActLayout
 void store_row_f32(const float* x, std::byte* dst, std::int64_t n) { store_row<float>(x, dst, n); }
 void store_row_f16(const float* x, std::byte* dst, std::int64_t n) { store_row<Half>(x, dst, n); }
 void store_row_bf16(const float* x, std::byte* dst, std::int64_t n) { store_row<BFloat16>(x, dst, n); }
+void store_row_f8_e4m3(const float* x, std::byte* dst, std::int64_t n) { store_row<Float8E4M3>(x, dst, n); }
 
 }  // namespace llm::cpu::LLM_ISA

@@ -24,5 +24,6 @@ void copy_rows(const float* x, std::int64_t ldx, std::byte* act, const ActLayout
 void store_row_f32(const float* x, std::byte* dst, std::int64_t n);
 void store_row_f16(const float* x, std::byte* dst, std::int64_t n);
 void store_row_bf16(const float* x, std::byte* dst, std::int64_t n);
+void store_row_f8_e4m3(const float* x, std::byte* dst, std::int64_t n);
 
 }  // namespace llm::cpu::LLM_ISA

@@ -76,13 +76,13 @@ using AxpyFn = void (*)(float factor, const float* x, float* y, std::int64_t n);
 /// pair.
 using RopeFn = void (*)(const float* x, float* y, const float* table, std::int64_t heads, std::int64_t head_dim,
                         std::int64_t n_rot);
-/// Stores n f32 as cache elements (F16, BF16: round to nearest even; F32).
+/// Stores n f32 as cache elements (F16, BF16, F8_E4M3: round to nearest even; F32).
 using StoreRowFn = void (*)(const float* x, std::byte* dst, std::int64_t n);
 
 /// Formats of cache rows that the kernels know.
-enum class CacheElement : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL };
-inline constexpr int kCacheElements = 9;
-inline constexpr int kFloatCacheElements = 3;  ///< the first ones
+enum class CacheElement : std::uint8_t { F32, F16, BF16, F8_E4M3, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL };
+inline constexpr int kCacheElements = 10;
+inline constexpr int kFloatCacheElements = 4;  ///< the first ones
 
 /// Keys and values of one layer: KV head h of block b begins at (b * kv_heads + h) * block_bytes. In there a value is
 /// at [position][d], a key at [d][position] (quantised ones: cache_planes.h).

@@ -92,6 +92,7 @@ constexpr Kernels make_table() {
   k.store_row[static_cast<int>(CacheElement::F32)] = store_row_f32;
   k.store_row[static_cast<int>(CacheElement::F16)] = store_row_f16;
   k.store_row[static_cast<int>(CacheElement::BF16)] = store_row_bf16;
+  k.store_row[static_cast<int>(CacheElement::F8_E4M3)] = store_row_f8_e4m3;
   set_byte_products(k);
   return k;
 }

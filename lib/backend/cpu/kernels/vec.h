@@ -2,9 +2,9 @@
 // order of operations and, every operation being correctly rounded, the same bits everywhere. A header per register
 // width has:
 //   zero() set1(x)                     all lanes; x of f32 or Half
-//   load(p) load_first(p, n)           f32, Half or BFloat16 widened exactly; the first n lanes, others 0 and not read;
-//                                      load also of int8
-//   store(p, a) store_first(p, n, a)   as f32, or rounded to nearest even as Half or BFloat16; no alignment needed
+//   load(p) load_first(p, n)           f32, Half, BFloat16 or Float8E4M3 widened exactly; the first n lanes, others 0
+//                                      and not read; load also of int8
+//   store(p, a) store_first(p, n, a)   as f32, or rounded to nearest even as one of these; no alignment needed
 //   + - * / fma(a, b, c) sqrt(a)       fma is a * b + c rounded once
 //   max(a, b) min(a, b)                b if either is NaN or both are equal
 //   negate_magnitude(a)                -|a|

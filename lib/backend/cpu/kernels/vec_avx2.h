@@ -22,6 +22,15 @@ inline __m256 widen_half(__m128i h) { return _mm256_cvtph_ps(h); }
 inline __m256 widen_bfloat16(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
 inline __m128i load_8_words(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 
+/// E4M3 as F16 times 2^-8, which the bits without the sign are (base/half.h). Shifted there, the sign is bit 15 and bit
+/// 14; adding one to the others changes bit 14 where they are all set, which is NaN. Bit 14 gets that difference, and
+/// with it an F16 that has them all set is NaN as well.
+inline __m256i halves_of_e4m3(__m128i bytes) {
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+  const __m256i next = _mm256_add_epi16(shifted, _mm256_set1_epi16(0x80));
+  return _mm256_xor_si256(shifted, _mm256_and_si256(next, _mm256_set1_epi16(0x4000)));
+}
+
 inline F32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 inline F32x16 load(const Half* p) { return {widen_half(load_8_words(p)), widen_half(load_8_words(p + 8))}; }
 inline F32x16 set1(Half x) {
@@ -34,6 +43,12 @@ inline F32x16 load(const std::int8_t* p) {
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
 }
 inline F32x16 load(const BFloat16* p) { return {widen_bfloat16(load_8_words(p)), widen_bfloat16(load_8_words(p + 8))}; }
+inline F32x16 load(const Float8E4M3* p) {
+  const __m256i h = halves_of_e4m3(load_8_words(p));
+  const __m256 up = _mm256_set1_ps(0x1p8f);
+  return {_mm256_mul_ps(widen_half(_mm256_castsi256_si128(h)), up),
+          _mm256_mul_ps(widen_half(_mm256_extracti128_si256(h, 1)), up)};
+}
 
 template <class T>
 inline F32x16 load_first(const T* p, int n) {
@@ -64,6 +79,12 @@ inline void store(Half* p, F32x16 a) {
 inline void store(BFloat16* p, F32x16 a) {
   store_8_words(p, narrow_bfloat16(a.lo));
   store_8_words(p + 8, narrow_bfloat16(a.hi));
+}
+/// Element by element: loops over to_float8_e4m3() are vectorised.
+inline void store(Float8E4M3* p, F32x16 a) {
+  alignas(32) float lanes[16];
+  store(lanes, a);
+  for (int i = 0; i < 16; ++i) p[i] = to_float8_e4m3(lanes[i]);
 }
 template <class T>
 inline void store_first(T* p, int n, F32x16 a) {

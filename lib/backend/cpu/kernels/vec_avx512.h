@@ -28,6 +28,15 @@ inline F32x16 load(const BFloat16* p) {
 inline F32x16 load(const std::int8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
+/// As vec_avx2.h has it.
+inline F32x16 widen_e4m3(__m128i bytes) {
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+  const __m256i next = _mm256_add_epi16(shifted, _mm256_set1_epi16(0x80));
+  const __m256i h = _mm256_xor_si256(shifted, _mm256_and_si256(next, _mm256_set1_epi16(0x4000)));
+  return {_mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(0x1p8f))};
+}
+inline F32x16 load(const Float8E4M3* p) { return widen_e4m3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline F32x16 load_first(const Float8E4M3* p, int n) { return widen_e4m3(_mm_maskz_loadu_epi8(first_lanes(n), p)); }
 inline F32x16 load_first(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
 inline F32x16 load_first(const Half* p, int n) {
   return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p))};
@@ -50,6 +59,17 @@ inline __m256i narrow_bfloat16(F32x16 a) {
 inline void store(float* p, F32x16 a) { _mm512_storeu_ps(p, a.v); }
 inline void store(Half* p, F32x16 a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow_half(a)); }
 inline void store(BFloat16* p, F32x16 a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow_bfloat16(a)); }
+/// Element by element: loops over to_float8_e4m3() are vectorised.
+inline void store(Float8E4M3* p, F32x16 a) {
+  alignas(64) float lanes[16];
+  store(lanes, a);
+  for (int i = 0; i < 16; ++i) p[i] = to_float8_e4m3(lanes[i]);
+}
+inline void store_first(Float8E4M3* p, int n, F32x16 a) {
+  Float8E4M3 lanes[16];
+  store(lanes, a);
+  __builtin_memcpy(p, lanes, static_cast<unsigned>(n));
+}
 inline void store_first(float* p, int n, F32x16 a) { _mm512_mask_storeu_ps(p, first_lanes(n), a.v); }
 inline void store_first(Half* p, int n, F32x16 a) { _mm256_mask_storeu_epi16(p, first_lanes(n), narrow_half(a)); }
 inline void store_first(BFloat16* p, int n, F32x16 a) {

@@ -51,6 +51,19 @@ inline F32x16 load(const std::int8_t* p) {
           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
 }
 
+/// As vec_avx2.h has it.
+inline uint16x8_t halves_of_e4m3(int8x8_t bytes) {
+  const uint16x8_t shifted = vreinterpretq_u16_s16(vshll_n_s8(bytes, 7));
+  return veorq_u16(shifted, vandq_u16(vaddq_u16(shifted, vdupq_n_u16(0x80)), vdupq_n_u16(0x4000)));
+}
+inline F32x16 load(const Float8E4M3* p) {
+  const int8x16_t bytes = vld1q_s8(reinterpret_cast<const std::int8_t*>(p));
+  const uint16x8_t low = halves_of_e4m3(vget_low_s8(bytes)), high = halves_of_e4m3(vget_high_s8(bytes));
+  const auto widened = [](uint16x4_t h) { return vmulq_n_f32(widen_half(h), 0x1p8f); };
+  return {widened(vget_low_u16(low)), widened(vget_high_u16(low)), widened(vget_low_u16(high)),
+          widened(vget_high_u16(high))};
+}
+
 template <class T>
 inline F32x16 load_first(const T* p, int n) {
   alignas(16) T lanes[16] = {};
@@ -83,6 +96,12 @@ inline void store(Half* p, F32x16 a) {
 }
 inline void store(BFloat16* p, F32x16 a) {
   store_narrow(p, a, [](float32x4_t x) { return narrow_bfloat16(x); });
+}
+/// Element by element: loops over to_float8_e4m3() are vectorised.
+inline void store(Float8E4M3* p, F32x16 a) {
+  alignas(16) float lanes[16];
+  store(lanes, a);
+  for (int i = 0; i < 16; ++i) p[i] = to_float8_e4m3(lanes[i]);
 }
 template <class T>
 inline void store_first(T* p, int n, F32x16 a) {

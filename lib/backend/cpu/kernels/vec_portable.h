@@ -46,6 +46,7 @@ inline float widen(float x) { return x; }
 inline float widen(std::int8_t x) { return static_cast<float>(x); }
 inline float widen(Half h) { return to_float(h); }
 inline float widen(BFloat16 h) { return to_float(h); }
+inline float widen(Float8E4M3 f) { return to_float(f); }
 template <class T>
 inline F32x16 load_first(const T* p, int n) {
   T lanes[16] = {};
@@ -60,6 +61,7 @@ inline F32x16 load(const T* p) {
 inline void narrow(float x, float& y) { y = x; }
 inline void narrow(float x, Half& y) { y = to_half(x); }
 inline void narrow(float x, BFloat16& y) { y = to_bfloat16(x); }
+inline void narrow(float x, Float8E4M3& y) { y = to_float8_e4m3(x); }
 template <class T>
 inline void store_first(T* p, int n, const F32x16& a) {
   T lanes[16];

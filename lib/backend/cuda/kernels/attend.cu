@@ -30,10 +30,11 @@ AttendKernel kernel_for(const AttendPlan& p) {
 }
 template <CacheSource kSource, int kDims>
 AttendKernel halves_kernel_for(const AttendPlan& p) {
-  constexpr int kTiles = most_tiles(kSource == CacheSource::Q8_0, kDims);
+  constexpr bool kNarrow = kSource == CacheSource::Q8_0 || kSource == CacheSource::F8;
+  constexpr int kTiles = most_tiles(kNarrow, kDims);
   if constexpr (kDims == 256) {
     return attend_halves_kernel<kSource, kDims, 4, kTiles>;
-  } else if constexpr (kSource == CacheSource::Q8_0) {
+  } else if constexpr (kNarrow) {
     return p.tile_heads == 4 ? attend_halves_kernel<kSource, kDims, 4, kTiles / 2> : attend_halves_kernel < kSource,
            kDims, 8, kDims == 64 ? kTiles / 2 : kTiles > ;
   } else if (p.tiles < kTiles) {
@@ -55,6 +56,7 @@ AttendKernel halves_kernel_for(const AttendPlan& p) {
 AttendKernel kernel_for(const CacheView& c, const AttendPlan& p) {
   if (p.tiles > 0) {
     if (c.k_type == DType::Q8_0) return halves_kernel_for<CacheSource::Q8_0>(p);
+    if (c.k_type == DType::F8_E4M3) return halves_kernel_for<CacheSource::F8>(p);
     return c.k_type == DType::BF16 ? halves_kernel_for<CacheSource::BF16>(p) : halves_kernel_for<CacheSource::F16>(p);
   }
   const bool whole = c.head_dim_k % 8 == 0 && c.head_dim_v % 8 == 0;
@@ -77,7 +79,8 @@ bool suits_tensor_cores(const CacheView& c) {
   const int dim = c.head_dim_k;
   if (c.k_type != c.v_type || c.head_dim_v != dim) return false;
   if (c.k_type == DType::Q8_0) return dim == 64 || dim == 128;
-  return (c.k_type == DType::F16 || c.k_type == DType::BF16) && (dim == 64 || dim == 128 || dim == 256);
+  const bool elements = c.k_type == DType::F16 || c.k_type == DType::BF16 || c.k_type == DType::F8_E4M3;
+  return elements && (dim == 64 || dim == 128 || dim == 256);
 }
 
 AttendPlan plan_for(const CacheView& c, const AttentionShape& s, int tokens, std::int64_t max_positions) {

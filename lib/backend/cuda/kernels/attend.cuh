@@ -102,9 +102,10 @@ inline AttendPlan plan_attend(const AttendWork& w) {
   // Two CTAs to a multiprocessor (227 KB of shared memory on compute capability 9.0), if 64 rows leave room for that.
   const std::size_t wanted = w.shared_limit < 113 * 1024 ? w.shared_limit : 113 * 1024;
   const int least = kAttendThreads / p.lanes;  // rows that the CTA takes at a time
+  const auto whole_units = [&](int rows) { return rows * w.k_row_bytes % 16 == 0 && rows * w.v_row_bytes % 16 == 0; };
   // Decoders may read a word past the last row: not one of the next stage, which may be on its way.
   const auto stage_bytes = [=](int rows) { return rows * row_bytes + 16; };
-  for (p.stage_rows = 64; p.stage_rows > least; p.stage_rows /= 2) {
+  for (p.stage_rows = 64; p.stage_rows > least && whole_units(p.stage_rows / 2); p.stage_rows /= 2) {
     p.stage_bytes = stage_bytes(p.stage_rows);
     if (p.shared_bytes() <= wanted) break;
   }
@@ -114,9 +115,11 @@ inline AttendPlan plan_attend(const AttendWork& w) {
   return p;
 }
 
-/// Tiles that a warp has room for where a CTA has a multiprocessor to itself; half of them where two share it.
-LLM_HOST_DEVICE constexpr int most_tiles(bool quantized, int dims) {
-  return quantized ? 10 : 24 * 1024 / (kTileKeys * dims * 2);
+/// Tiles that a warp has room for where a CTA has a multiprocessor to itself; half of them where two share it. `narrow`
+/// rows have elements of 8 bits.
+LLM_HOST_DEVICE constexpr int most_tiles(bool narrow, int dims) {
+  if (narrow) return dims == 256 ? 4 : 10;
+  return 24 * 1024 / (kTileKeys * dims * 2);
 }
 
 /// 8 heads of a CTA become two CTAs of 4 each where no stripe of a context waits for a multiprocessor then: from its
@@ -130,25 +133,25 @@ inline void use_free_multiprocessors(AttendPlan& p, const AttendWork& w) {
   p.pairs *= 2;
 }
 
-/// By tensor cores: keys and values of one type, of 16 bits or quantised to 8; heads of 64, 128 or 256.
+/// By tensor cores: keys and values of one type, of 16 bits or of 8; heads of 64, 128 or 256.
 /// AttendPlan::tiles is 0 where the device has too little shared memory.
 inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
   AttendPlan p;
   spread_heads(p, w);
   if (p.tile_heads < 4) p.tile_heads = 4;
-  const bool quantized = w.k_row_bytes != p.lanes * 16;
-  p.stripes = stripes_for(w.kv_heads * p.head_tiles, quantized && p.sums() <= 512 ? 256 : 128);
+  const bool narrow = w.k_row_bytes != p.lanes * 16;
+  p.stripes = stripes_for(w.kv_heads * p.head_tiles, narrow && p.sums() <= 512 ? 256 : 128);
   use_free_multiprocessors(p, w);
   // Of 16 bits: one CTA to a multiprocessor with more than a chunk on its way, or two where that many would leave a
-  // fifth of the multiprocessors idle or wait for their turn, and two fit. Quantised rows are more work for their
+  // fifth of the multiprocessors idle or wait for their turn, and two fit. Rows of 8 bits are more work for their
   // bytes: two wherever they fit.
   const bool two_fit = p.sums() <= 512;
-  const int most = most_tiles(quantized, p.lanes * 8);
+  const int most = most_tiles(narrow, p.lanes * 8);
   const std::int64_t alone = p.pairs > 0 ? w.multiprocessors / p.pairs * p.pairs : w.multiprocessors;  // at work
-  const bool two = two_fit && (quantized || 5 * alone < 4 * w.multiprocessors);
+  const bool two = two_fit && (narrow || 5 * alone < 4 * w.multiprocessors);
   p.tile_bytes = kTileKeys * w.k_row_bytes;
   p.tiles = two ? most / 2 : most;
-  if (p.shared_bytes() > w.shared_limit && !quantized) p.tiles = most / 2;
+  if (p.shared_bytes() > w.shared_limit && !narrow) p.tiles = most / 2;
   if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
   divide_keys(p, w, two ? 2 * w.multiprocessors : w.multiprocessors);
   return p;

@@ -1,4 +1,4 @@
-// Attention of tokens over a cache of F16, BF16 or Q8_0 by tensor cores, as exact as f32 is: for decoding.
+// Attention of tokens over a cache of F16, BF16, E4M3 or Q8_0 by tensor cores, as exact as f32 is: for decoding.
 //
 // A tensor core multiplies numbers of 16 bits exactly and adds in f32. Keys and values have 16 bits; a query or weight
 // of 24 bits becomes a sum of two F16 numbers (three of BF16), which lie in neighbouring columns of one product:
@@ -7,7 +7,8 @@
 // a normal number. Sums: 16 products at a time, which hardware aligns and truncates to f32, an error below 2^-22 of the
 // partial sum; a score of 128 elements has 8 such steps, in two chains, values 2 and then a rounded sum. All of it
 // stays an order of magnitude below the bound of the table of operations, (4 sqrt(16 dim) + 16) 2^-23: 197 units at
-// 128. Quants of Q8_0 are exact in F16. Scales of keys multiply the sums of their blocks; those of values the weights,
+// 128. E4M3 times 2^-8 is exact in F16: scores get the factor that queries have, results the one of totals. Quants of
+// Q8_0 are exact, too. Scales of keys multiply the sums of their blocks; those of values the weights,
 // by themselves for each block of dimensions.
 //
 // A CTA of 8 warps takes up to 8 query heads of a KV head of one token over stripes of chunks of 256 keys (attend.cuh).
@@ -18,7 +19,9 @@
 //
 // Bytes: keys and values once per head tile. Instructions of a strip with 4 heads of 128: F16 about 520, 1,040 cycles
 // of issue for 128 KB of a multiprocessor, where memory takes 6,900 (4.54 TB/s, 132 at 1.83 GHz); Q8_0 about 950, 1,900
-// cycles where memory takes 3,700, and 16 warps in place of 8 to hide what they wait for.
+// cycles where memory takes 3,700; E4M3, whose operands are 640 of them, at most 1,228 (so many the compiled loop has,
+// Q8_0's has 1,291), 2,460 cycles where memory takes 3,450. Both have 16 warps in place of 8 to hide what they wait
+// for.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +34,8 @@ namespace {
 
 template <CacheSource kSource, int kDims, int kHeads>
 using TilesOf = std::conditional_t<kSource == CacheSource::Q8_0, QuantizedTiles<kDims, kHeads>,
-                                   PlainTiles<kSource == CacheSource::BF16, kDims, kHeads>>;
+                                   std::conditional_t<kSource == CacheSource::F8, Float8Tiles<kDims, kHeads>,
+                                                      PlainTiles<kSource == CacheSource::BF16, kDims, kHeads>>>;
 
 constexpr int kKeyWarp = kWarps - 1, kValueWarp = kWarps - 2;  ///< that bring those of the token into the cache
 
@@ -59,7 +63,8 @@ struct BeforeHeads {
 template <CacheSource kSource, int kDims, int kHeads, int kTiles>
 class AttendHalves {
   static constexpr bool kBFloat16 = kSource == CacheSource::BF16;
-  using Element = std::conditional_t<kBFloat16, __nv_bfloat16, __half>;
+  using Element = std::conditional_t<kBFloat16, __nv_bfloat16,
+                                     std::conditional_t<kSource == CacheSource::F8, __nv_fp8_e4m3, __half>>;
   using Tiles = TilesOf<kSource, kDims, kHeads>;
   using Results = AttendResults<kDims, kHeads, kBFloat16 ? 8 : 16>;
   using Result = typename Results::Result;
@@ -326,7 +331,7 @@ class AttendHalves {
         store(1, parts.two >> 16);
         if constexpr (kBFloat16) store(2, parts.third);
       }
-      if (lane == 0) factors[warp] = a.scale_log2 * down;
+      if (lane == 0) factors[warp] = a.scale_log2 / Tiles::kOne * down;
     }
     __syncthreads();
   }
@@ -428,7 +433,7 @@ class AttendHalves {
       }
       if (lane < 4) {
         stats[warp * 2 * kHeads + head] = softmax.max[n];
-        stats[warp * 2 * kHeads + kHeads + head] = softmax.total[n];
+        stats[warp * 2 * kHeads + kHeads + head] = softmax.total[n] * Tiles::kOne;
       }
     }
     __syncthreads();

@@ -3,7 +3,8 @@
 //
 // A CTA of 128 rows (attend_prompt.cuh): 4 warps of 32 rows for heads up to 128, 8 warps of 16 rows for wider ones,
 // whose sums would not fit in registers otherwise. Keys and values come by asynchronous copies, the next tile's while
-// this one is multiplied. Quantised rows are copied as they are and decoded to F16 in shared memory.
+// this one is multiplied. Quantised rows and those of E4M3 are copied as they
+// are and decoded to F16 in shared memory.
 //
 // Per tile, head dimension 128: 4 warps x 256 products of 4,096 operations, 2,048 cycles of tensor cores at the rate of
 // mma.sync (about 62 % of wgmma's); 64 KB + 64 KB of fragments read from shared memory, 1,024 cycles; 8,192 powers of
@@ -180,15 +181,32 @@ class Prompt {
     if (!side.decoded) return side.shared + turn * kTileBytes;
     const unsigned char* const raw = side.shared + kTileBytes + turn * prompt_raw_bytes(side.row_bytes);
     const int there = min(kKeys, last_position + 1 - tile * kKeys);
-#pragma unroll 1
-    for (int i = thread; i < kKeys * kVectors; i += kThreads) {
-      const int row = i / kVectors, vector = i % kVectors;
-      float x[8] = {};
-      if (row < there) decode8<CacheSource::Any>(side.type, raw + row * side.row_bytes, vector * 8, kDim, x);
-      *reinterpret_cast<uint4*>(side.shared + row * kPitch + vector * 16) = packed(x);
+    // E4M3 needs no floats on the way. A loop of its own: in one, what it keeps in registers is the other types' as
+    // well.
+    if (!kBFloat16 && side.type == DType::F8_E4M3) {
+      decode(side, there,
+             [=](int row, int e0) { return f8_eight(*reinterpret_cast<const uint2*>(raw + row * kDim + e0)); });
+    } else {
+      __builtin_assume(side.type != DType::F8_E4M3);
+      decode(side, there, [=, &side](int row, int e0) {
+        float x[8];
+        decode8<CacheSource::Any>(side.type, raw + row * side.row_bytes, e0, kDim, x);
+        return packed(x);
+      });
     }
     __syncthreads();
     return side.shared;
+  }
+
+  /// `eight(row, e0)` are elements e0 .. e0 + 7 of a row.
+  template <class F>
+  __device__ __forceinline__ void decode(const Side& side, int there, F&& eight) const {
+#pragma unroll 1
+    for (int i = thread; i < kKeys * kVectors; i += kThreads) {
+      const int row = i / kVectors, vector = i % kVectors;
+      *reinterpret_cast<uint4*>(side.shared + row * kPitch + vector * 16) =
+          row < there ? eight(row, vector * 8) : uint4{};
+    }
   }
 
   static __device__ __forceinline__ uint4 packed(const float (&x)[8]) {

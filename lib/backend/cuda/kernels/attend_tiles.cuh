@@ -6,6 +6,7 @@
 //   key(lane, i)           key of a strip of two tiles whose score the lane has, for heads t (+ 4): i of 4
 //   dimension(lane, m, i)  element of the sums [m][i] of the lane, of heads t (+ 4)
 //   query_word(lane, step, i)  which pair of neighbouring elements of a query the lane multiplies
+//   kOne                   what an element of 1 is in the products, a power of 2
 //   dots()                 scores of a tile's keys
 //   Weights                of a strip, as operands; add() multiplies its two tiles of values with them
 #pragma once
@@ -66,7 +67,30 @@ struct TileShape {
   using Scores = float[kColumns][2 * kHalves];
   using Sums = float[kColumns][kSteps][2];
   static_assert(kDims % 64 == 0 && kHeads % 4 == 0);
+
+  /// Scores of two chains of products: the chains and the parts of each query together.
+  static __device__ __forceinline__ void join(const float (&sum)[kColumns][2][4], float (&dots)[kColumns][2]) {
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
+      const auto& x = sum[n][0];
+      const auto& y = sum[n][1];
+      dots[n][0] = (x[0] + y[0]) + (x[1] + y[1]);
+      dots[n][1] = (x[2] + y[2]) + (x[3] + y[3]);
+    }
+  }
 };
+
+/// Starts the copy of 16 rows of elements. Those outside [first, end) are not seen and become zeros: what lies there
+/// may not be a number.
+template <class Tiles>
+__device__ __forceinline__ void copy_elements(unsigned char* to, const unsigned char* from, int lane, int first,
+                                              int end) {
+#pragma unroll
+  for (int i = 0; i < kTileKeys * Tiles::kUnits / 32; ++i) {
+    const int r = (i * 32 + lane) / Tiles::kUnits, u = (i * 32 + lane) % Tiles::kUnits;
+    copy16_or_zero_async(to + Tiles::unit_at(r, u), from + lane * 16 + i * 512, r >= first && r < end);
+  }
+}
 
 /// Rows of F16 or BF16 numbers. Units of 16 bytes of neighbouring rows lie in different banks.
 template <bool kBFloat16, int kDims, int kHeads>
@@ -74,21 +98,16 @@ struct PlainTiles : TileShape<kBFloat16, kDims, kHeads> {
   using Shape = TileShape<kBFloat16, kDims, kHeads>;
   using Shape::kColumns, Shape::kLayers, Shape::kSteps;
   static constexpr int kRowBytes = 2 * kDims, kTileBytes = kTileKeys * kRowBytes, kUnits = kDims / 8;
+  static constexpr float kOne = 1;
 
   static __device__ __forceinline__ int key(int lane, int i) { return lane / 4 + 8 * i; }
   static __device__ __forceinline__ int dimension(int lane, int m, int i) { return m * 16 + lane / 4 + 8 * i; }
   static __device__ __forceinline__ int query_word(int lane, int step, int i) { return step * 8 + lane % 4 + i * 4; }
   static __device__ __forceinline__ int unit_at(int r, int u) { return r * kRowBytes + (u ^ (r & 7)) * 16; }
 
-  /// Starts the copy of 16 rows. Those outside [first, end) are not seen and become zeros: what lies there may not be a
-  /// number.
   static __device__ __forceinline__ void copy(unsigned char* to, const unsigned char* from, int lane, int first,
                                               int end) {
-#pragma unroll
-    for (int i = 0; i < kTileKeys * kUnits / 32; ++i) {
-      const int r = (i * 32 + lane) / kUnits, u = (i * 32 + lane) % kUnits;
-      copy16_or_zero_async(to + unit_at(r, u), from + lane * 16 + i * 512, r >= first && r < end);
-    }
+    copy_elements<PlainTiles>(to, from, lane, first, end);
   }
 
   static __device__ __forceinline__ void dots(const unsigned char* tile, int lane, const typename Shape::Queries& q,
@@ -108,13 +127,7 @@ struct PlainTiles : TileShape<kBFloat16, kDims, kHeads> {
         }
       }
     }
-#pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
-      const auto& x = sum[n][0];
-      const auto& y = sum[n][1];
-      dots[n][0] = (x[0] + y[0]) + (x[1] + y[1]);
-      dots[n][1] = (x[2] + y[2]) + (x[3] + y[3]);
-    }
+    Shape::join(sum, dots);
   }
 
   struct Weights {
@@ -163,6 +176,98 @@ struct PlainTiles : TileShape<kBFloat16, kDims, kHeads> {
   }
 };
 
+/// Rows of E4M3. Times 2^-8 they are exact in F16 (float8.cuh): operands are made of them in registers. A lane reads
+/// units of 16 bytes of two keys, and halves of units, 8 dimensions, of four keys of the values, neighbours in pairs.
+/// Units lie so that those of a row and the next (keys) are in different banks, and so are those of every other row of
+/// eight (values), for any width of heads.
+template <int kDims, int kHeads>
+struct Float8Tiles : TileShape<false, kDims, kHeads> {
+  using Shape = TileShape<false, kDims, kHeads>;
+  using Shape::kColumns;
+  using Weights = typename PlainTiles<false, kDims, kHeads>::Weights;
+  static constexpr int kRowBytes = kDims, kTileBytes = kTileKeys * kRowBytes, kUnits = kDims / 16;
+  static constexpr int kParts = kDims / 64;  ///< of a row
+  static constexpr float kOne = kDownF8;
+
+  static __device__ __forceinline__ int key(int lane, int i) { return lane / 4 + 8 * i; }
+  static __device__ __forceinline__ int dimension(int lane, int m, int i) {
+    return m / 4 * 64 + lane / 4 * 8 + m % 4 * 2 + i;
+  }
+  static __device__ __forceinline__ int query_word(int lane, int step, int i) {
+    return step / 4 * 32 + lane % 4 * 8 + step % 4 * 2 + i;
+  }
+  static __device__ __forceinline__ int unit_at(int r, int u) {
+    return r * kRowBytes / 128 * 128 + (u ^ ((r ^ r << 2) & 6)) * 16;
+  }
+
+  static __device__ __forceinline__ void copy(unsigned char* to, const unsigned char* from, int lane, int first,
+                                              int end) {
+    copy_elements<Float8Tiles>(to, from, lane, first, end);
+  }
+
+  static __device__ __forceinline__ void dots(const unsigned char* tile, int lane, const typename Shape::Queries& q,
+                                              float (&dots)[kColumns][2]) {
+    float sum[kColumns][2][4] = {};
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      std::uint32_t words[2][4];  // of two keys
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint4 unit = *reinterpret_cast<const uint4*>(tile + unit_at(lane / 4 + 8 * i, 4 * part + lane % 4));
+        words[i][0] = unit.x, words[i][1] = unit.y, words[i][2] = unit.z, words[i][3] = unit.w;
+      }
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const std::uint32_t k[4] = {f8_neighbours(words[0][w], 0), f8_neighbours(words[1][w], 0),
+                                    f8_neighbours(words[0][w], 2), f8_neighbours(words[1][w], 2)};
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n)
+          multiply_add<false>(sum[n][w % 2], k, q[0][n][4 * part + w][0], q[0][n][4 * part + w][1]);
+      }
+    }
+    Shape::join(sum, dots);
+  }
+
+  /// sums = sums * rescale + values * weights.
+  static __device__ __forceinline__ void add(unsigned char* const (&tile)[kHalves], int lane, int, int,
+                                             const Weights& weights, const float (&rescale)[kColumns],
+                                             typename Shape::Sums& sums) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      std::uint32_t v[kHalves][4][2];  // of each tile four keys' 8 elements
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int at = unit_at(lane % 4 * 2 + i % 2 + i / 2 * 8, 4 * part + lane / 8) + lane / 4 % 2 * 8;
+          const uint2 eight = *reinterpret_cast<const uint2*>(tile[half] + at);
+          v[half][i][0] = eight.x, v[half][i][1] = eight.y;
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        const int w = m / 2, e = m % 2 * 2;
+        float sum[kColumns][4] = {};
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          const auto& x = v[half];
+          const std::uint32_t a[4] = {f8_twins(x[0][w], x[1][w], e), f8_twins(x[0][w], x[1][w], e + 1),
+                                      f8_twins(x[2][w], x[3][w], e), f8_twins(x[2][w], x[3][w], e + 1)};
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n)
+            multiply_add<false>(sum[n], a, weights.parts[0][n][half][0], weights.parts[0][n][half][1]);
+        }
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+          float(&to)[2] = sums[n][4 * part + m];
+          to[0] = fmaf(to[0], rescale[n], sum[n][0] + sum[n][1]);
+          to[1] = fmaf(to[1], rescale[n], sum[n][2] + sum[n][3]);
+        }
+      }
+    }
+  }
+};
+
 /// Rows of Q8_0. Quants are exact in F16: operands are made of them in registers. Two blocks of a row are 17 words:
 ///   0: first scale, quants 0 and 1;  1 .. 7: quants 2 .. 29;  8: quants 30 and 31, second scale;  9 .. 16: quants
 /// A lane reads whole words of the quants: those of the first block begin at its third quant, and the last of them gets
@@ -174,6 +279,7 @@ struct QuantizedTiles : TileShape<false, kDims, kHeads> {
   using Shape::kColumns, Shape::kSteps;
   static constexpr int kBlocks = kDims / 32, kRowBytes = kBlocks * 34, kTileBytes = kTileKeys * kRowBytes;
   static constexpr int kRowWords = kRowBytes / 4;
+  static constexpr float kOne = 1;
 
   static __device__ __forceinline__ int row(int lane) { return lane / 8 * 4 + lane / 4 % 2; }
   static __device__ __forceinline__ int key(int lane, int i) { return i / 2 * kTileKeys + row(lane) + i % 2 * 2; }

@@ -109,6 +109,21 @@ __device__ void store_block(DType t, float x, unsigned char* block, int lane) {
   }
 }
 
+/// Element `i` of a row of a type without blocks.
+__device__ void store_element(DType t, float x, unsigned char* row, int i) {
+  switch (t) {
+    case DType::F16:
+      return store16(row + 2 * i, half_bits(x));
+    case DType::BF16:
+      return store16(row + 2 * i, bfloat16_bits(x));
+    case DType::F8_E4M3:
+      row[i] = to_f8(x).__x;
+      return;
+    default:
+      reinterpret_cast<float*>(row)[i] = x;
+  }
+}
+
 struct Side {
   const float* x;
   unsigned char* rows;
@@ -140,23 +155,21 @@ __global__ void __launch_bounds__(kThreads)
     unsigned char* const to =
         side.rows + cache_rows_offset(slot / kCacheBlock, kv_heads, static_cast<int>(row % kv_heads), side.row_bytes) +
         static_cast<std::size_t>(slot % kCacheBlock) * static_cast<std::size_t>(side.row_bytes);
-    if (side.type == DType::F16 || side.type == DType::BF16) {
-      if (mine) store16(to + 2 * element, side.type == DType::F16 ? half_bits(x) : bfloat16_bits(x));
-    } else if (side.type == DType::F32) {
-      if (mine) reinterpret_cast<float*>(to)[element] = x;
-    } else {
-      store_block(side.type, x, to + element / 32 * cache_block_bytes(side.type), lane);
+    if (const int block = cache_block_bytes(side.type); block != 0) {
+      store_block(side.type, x, to + element / 32 * block, lane);
+    } else if (mine) {
+      store_element(side.type, x, to, element);
     }
   }
 }
 
-bool known(DType t) { return cache_block_bytes(t) != 0 || t == DType::F32 || t == DType::F16 || t == DType::BF16; }
+bool known(DType t) { return cache_block_bytes(t) != 0 || cache_element_bytes(t) != 0; }
 
 }  // namespace
 
 const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v) {
   if (!known(k) || !known(v)) {
-    return "the GPU keeps keys and values as F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 or IQ4_NL";
+    return "the GPU keeps keys and values as F32, F16, BF16, F8_E4M3, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 or IQ4_NL";
   }
   if (head_dim_k < 1 || head_dim_v < 1 || head_dim_k > kMaxHeadDim || head_dim_v > kMaxHeadDim) {
     return "attention heads are wider than 256, the most that the GPU's kernels take";

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/float8.cuh"
 #include "tensor/dtype.h"
 
 namespace llm::cuda {
@@ -22,7 +23,7 @@ LLM_HOST_DEVICE std::size_t cache_rows_offset(std::int64_t block, int kv_heads, 
 }
 
 /// What a kernel is compiled for: the types that matter by themselves, everything else behind a switch.
-enum class CacheSource { F16, BF16, Q8_0, Any };
+enum class CacheSource { F16, BF16, F8, Q8_0, Any };
 
 /// Bytes of a quantised type's block of 32 elements; 0 for the others.
 LLM_HOST_DEVICE int cache_block_bytes(DType t) {
@@ -42,9 +43,22 @@ LLM_HOST_DEVICE int cache_block_bytes(DType t) {
       return 0;
   }
 }
+/// Bytes of an element of a type without blocks; 0 for the others.
+LLM_HOST_DEVICE int cache_element_bytes(DType t) {
+  switch (t) {
+    case DType::F32:
+      return 4;
+    case DType::F16:
+    case DType::BF16:
+      return 2;
+    case DType::F8_E4M3:
+      return 1;
+    default:
+      return 0;
+  }
+}
 LLM_HOST_DEVICE int cache_row_bytes(DType t, int head_dim) {
-  const int block = cache_block_bytes(t);
-  return block != 0 ? head_dim / 32 * block : head_dim * (t == DType::F32 ? 4 : 2);
+  return head_dim / 32 * cache_block_bytes(t) + head_dim * cache_element_bytes(t);
 }
 
 /// Byte `i` of `word` less 128. A float with the byte as its low mantissa bits is 2^23 + the byte: a permutation and a
@@ -53,14 +67,17 @@ __device__ __forceinline__ float signed_byte(std::uint32_t word, int i) {
   return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7540u | static_cast<std::uint32_t>(i))) - (8388608.0f + 128);
 }
 
+__device__ __forceinline__ float2 widen_pair(std::uint32_t halves) {
+  __half2_raw raw;
+  raw.x = static_cast<unsigned short>(halves);
+  raw.y = static_cast<unsigned short>(halves >> 16);
+  return __half22float2(__half2(raw));
+}
 __device__ __forceinline__ void widen_halves(const uint4& w, float (&x)[8]) {
   const std::uint32_t words[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    __half2_raw raw;
-    raw.x = static_cast<unsigned short>(words[i]);
-    raw.y = static_cast<unsigned short>(words[i] >> 16);
-    const float2 pair = __half22float2(__half2(raw));
+    const float2 pair = widen_pair(words[i]);
     x[2 * i] = pair.x;
     x[2 * i + 1] = pair.y;
   }
@@ -90,6 +107,26 @@ __device__ __forceinline__ void decode8_q8_0(const unsigned char* row, int e0, f
   for (int i = 0; i < 4; ++i) {
     x[i] = d * signed_byte(low, i);
     x[4 + i] = d * signed_byte(high, i);
+  }
+}
+
+/// Elements e0 .. e0 + 7 of a row of E4M3, those from `dim` on 0. Rows of a multiple of 8 begin at a multiple of 8.
+__device__ __forceinline__ void decode8_f8(const unsigned char* row, int e0, int dim, float (&x)[8]) {
+  std::uint32_t words[2] = {};
+  if (dim % 8 == 0) {
+    const uint2 w = *reinterpret_cast<const uint2*>(row + e0);
+    words[0] = w.x, words[1] = w.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (e0 + i < dim) words[i / 4] |= std::uint32_t{row[e0 + i]} << (8 * (i % 4));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; i += 2) {
+    const float2 pair = widen_pair(f8_neighbours(words[i / 4], i % 4));
+    x[i] = pair.x * kUpF8;
+    x[i + 1] = pair.y * kUpF8;
   }
 }
 
@@ -127,7 +164,8 @@ __device__ __forceinline__ void decode8_nibbles(DType t, const unsigned char* ro
 }
 
 /// Elements e0 .. e0 + 7 of a row; e0 a multiple of 8 below `dim`, elements from `dim` on are 0. Of F16 and BF16 as
-/// themselves (not Any), dim is a multiple of 8 and rows begin at multiples of 16 bytes; otherwise of 2, or 4 for F32.
+/// themselves (not Any), dim is a multiple of 8 and rows begin at multiples of 16 bytes; otherwise of what an element
+/// takes, or of 2 where there are blocks.
 template <CacheSource kSource>
 __device__ __forceinline__ void decode8(DType t, const unsigned char* row, int e0, int dim, float (&x)[8]) {
   if constexpr (kSource == CacheSource::F16) {
@@ -145,6 +183,8 @@ __device__ __forceinline__ void decode8(DType t, const unsigned char* row, int e
   } else {
     if (t == DType::Q8_0) {
       decode8_q8_0(row, e0, x);
+    } else if (t == DType::F8_E4M3) {
+      decode8_f8(row, e0, dim, x);
     } else if (t == DType::F32 || t == DType::F16 || t == DType::BF16) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {

@@ -2,19 +2,18 @@
 #pragma once
 
 #include <cuda_fp16.h>
-#include <cuda_fp8.h>
 
 #include <cstddef>
 #include <cstdint>
 
 #include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/float8.cuh"
 #include "backend/cuda/kernels/rows.h"
 
 namespace llm::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
-inline constexpr float kMostF8 = 448;  ///< largest number of E4M3
 
 /// A lane's part of a block: elements 4 lane .. 4 lane + 3 and 128 + 4 lane .. 128 + 4 lane + 3, so that the loads of a
 /// warp are whole lines and four neighbouring codes, which stay neighbours in act_layout.h, are one store.
@@ -281,8 +280,7 @@ __device__ __forceinline__ float f8_scale(unsigned largest) {
 }
 /// Rounded to nearest even. What is not finite becomes NaN: its difference from itself is.
 __device__ __forceinline__ unsigned f8_pair(float x, float y, float inverse) {
-  const float2 divided = make_float2(fmaf(x, inverse, x - x), fmaf(y, inverse, y - y));
-  return __nv_cvt_float2_to_fp8x2(divided, __NV_SATFINITE, __NV_E4M3);
+  return f8_pair(make_float2(fmaf(x, inverse, x - x), fmaf(y, inverse, y - y)));
 }
 __device__ __forceinline__ unsigned f8_quad(float4 v, float inverse) {
   return __byte_perm(f8_pair(v.x, v.y, inverse), f8_pair(v.z, v.w, inverse), 0x5410);

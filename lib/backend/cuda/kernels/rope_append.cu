@@ -1,6 +1,8 @@
 #include <cstdint>
+#include <type_traits>
 
 #include "backend/backend.h"
+#include "backend/cuda/kernels/cache.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/rope_append.h"
 #include "backend/cuda/kernels/rotate_head.cuh"
@@ -66,19 +68,25 @@ void run(const RopeAppend& a, const Geometry& g, const CacheView& cache, const S
          reinterpret_cast<V*>(cache.v), step);
 }
 
-template <class K>
-void run_values(const RopeAppend& a, const Geometry& g, const CacheView& cache, const StepView& step, int tokens,
-                const Launch& at) {
-  if (cache.v_type == DType::F32) return run<K, float>(a, g, cache, step, tokens, at);
-  if (cache.v_type == DType::F16) return run<K, __half>(a, g, cache, step, tokens, at);
-  run<K, __nv_bfloat16>(a, g, cache, step, tokens, at);
+/// f of what rows of the type consist of.
+template <class F>
+void with_element(DType t, F&& f) {
+  switch (t) {
+    case DType::F32:
+      return f(std::type_identity<float>());
+    case DType::F16:
+      return f(std::type_identity<__half>());
+    case DType::BF16:
+      return f(std::type_identity<__nv_bfloat16>());
+    default:
+      check(t == DType::F8_E4M3, "rows of the cache are elements, not blocks");
+      f(std::type_identity<__nv_fp8_e4m3>());
+  }
 }
-
-bool is_plain(DType t) { return t == DType::F32 || t == DType::F16 || t == DType::BF16; }
 
 }  // namespace
 
-bool appends_with_rope(DType k, DType v) { return is_plain(k) && is_plain(v); }
+bool appends_with_rope(DType k, DType v) { return cache_element_bytes(k) != 0 && cache_element_bytes(v) != 0; }
 
 void rope_append(const Rope& op, const RopeAppend& a, const CacheView& cache, const StepView& step, int tokens,
                  const Launch& at) {
@@ -93,9 +101,11 @@ void rope_append(const Rope& op, const RopeAppend& a, const CacheView& cache, co
       .dim_v = cache.head_dim_v,
       .turn = {op.n_rot, op.pairing == RopePairing::Halves},
       .wide = cache.head_dim_k % 4 == 0 && aligned(a.q) && aligned(a.k) && aligned(a.norm_q) && aligned(a.norm_k)};
-  if (cache.k_type == DType::F32) return run_values<float>(a, g, cache, step, tokens, at);
-  if (cache.k_type == DType::F16) return run_values<__half>(a, g, cache, step, tokens, at);
-  run_values<__nv_bfloat16>(a, g, cache, step, tokens, at);
+  with_element(cache.k_type, [&](auto k) {
+    with_element(cache.v_type, [&](auto v) {
+      run<typename decltype(k)::type, typename decltype(v)::type>(a, g, cache, step, tokens, at);
+    });
+  });
 }
 
 }  // namespace llm::cuda

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "backend/cuda/kernels/float8.cuh"
 #include "backend/cuda/kernels/norm.cuh"
 
 namespace llm::cuda {
@@ -20,6 +21,7 @@ struct Turn {
 __device__ __forceinline__ void store(float* to, float x) { *to = x; }
 __device__ __forceinline__ void store(__half* to, float x) { *to = __float2half_rn(x); }
 __device__ __forceinline__ void store(__nv_bfloat16* to, float x) { *to = __float2bfloat16_rn(x); }
+__device__ __forceinline__ void store(__nv_fp8_e4m3* to, float x) { *to = to_f8(x); }
 
 /// As rms_norm() of rows of one warp.
 __device__ __forceinline__ BlockPart normed_head(const BlockPart& x, const BlockPart& weight, int dim, float eps) {
