@@ -9,7 +9,7 @@
 namespace llm::app {
 
 /// --cache-type-k, --cache-type-v (-ctk, -ctv are the programs' aliases): those of kCacheTypes, by their names
-/// in lower case, which are llama.cpp's. They throw ErrorKind::Usage for another one.
+/// in lower case. They throw ErrorKind::Usage for another one.
 void add_cache_types(Command&, DType& keys, DType& values);
 
 }  // namespace llm::app

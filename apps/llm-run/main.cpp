@@ -199,7 +199,10 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
 
   Profile profile;
   profile.begin("prompt");
-  if (options.profile) session.observer = &profile;
+  if (options.profile) {
+    session.observer = &profile;
+    if (model->kind() == "cuda") note("--profile waits for the GPU after each node: this run is slower than others");
+  }
   const auto output = make_answer_output(options.output, options.chat.reasoning,
                                          {.model = std::filesystem::path(options.model.path).filename().string(),
                                           .seed = settings.sampling.seed,

@@ -135,7 +135,8 @@ Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options,
   if (most_ == 0 || !wants(choice, Type::Draft)) return;
   ModelOptions draft = options;
   draft.path = model_file(choice.draft_model);
-  draft.overrides = {};  // they are about the model's own file
+  draft.overrides = {};                   // they are about the model's own file
+  draft.placement.room.batch_tokens = 0;  // -ub is about the model's own steps
   if (choice.draft_layers) {
     draft.placement.gpu_layers = *choice.draft_layers;
     draft.placement.option = "--gpu-layers-draft";

@@ -183,6 +183,7 @@ class Executable {
   /// Runs the step; `out` has a binding for every output of the graph, unless the step draws, `in` for every input that
   /// StepData does not fill. No allocation, no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
   virtual Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) = 0;
+  /// Of one of the last two steps, of one that draws as often as you like: what follows is about that step then.
   virtual void wait(Ticket) = 0;
   /// Whether results of the step that was waited for last may be NaN or infinite. A backend that did not look says
   /// yes, and the caller looks.

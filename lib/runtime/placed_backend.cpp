@@ -76,13 +76,14 @@ struct PlacedWorkspace final : Workspace {
   std::map<int, std::unique_ptr<DeviceMemory>> device_borders;
   std::map<int, std::uint64_t> border_bytes;
   Submitted last;  ///< whichever program's; those before it have ended
+  Submitted drew;  ///< the last segment of the step that drew last
 };
 
 class PlacedExecutable final : public Executable {
  public:
   PlacedExecutable(std::vector<Segment> segments, const Graph& whole, PlacedWorkspace& workspace,
                    std::span<const std::unique_ptr<Backend>> devices)
-      : segments_(std::move(segments)), last_(workspace.last) {
+      : segments_(std::move(segments)), last_(workspace.last), drew_(workspace.drew) {
     const Borders borders(segments_, whole, devices);
     for (const auto& [memory, bytes] : borders.bytes())
       check(bytes <= workspace.border_bytes.at(memory), "the workspace was made for a bucket at least as large");
@@ -127,6 +128,7 @@ class PlacedExecutable final : public Executable {
       last_ = {.program = piece.program.get(), .device = piece.device, .ticket = ticket, .ended = false};
     }
     ends_[++submitted_ % ends_.size()] = last_;
+    if (!step.draws.empty()) drew_ = last_;
     return {submitted_};
   }
   void wait(Ticket ticket) override {
@@ -178,10 +180,11 @@ class PlacedExecutable final : public Executable {
   /// drew none: whoever learns of that throws this step away.
   std::span<const std::int32_t> known(std::span<const std::int32_t> tokens) {
     if (std::all_of(tokens.begin(), tokens.end(), [](std::int32_t t) { return t >= 0; })) return tokens;
-    const bool drawn = !last_.program->may_be_non_finite();
+    drew_.program->wait(drew_.ticket);  // perhaps the step before it was asked about since
+    const auto drawn = drew_.program->may_be_non_finite() ? std::span<const std::int32_t>() : drew_.program->drawn();
     known_.clear();
     for (const std::int32_t t : tokens)
-      known_.push_back(t >= 0 ? t : drawn ? last_.program->drawn()[static_cast<std::size_t>(~t)] : 0);
+      known_.push_back(t >= 0 ? t : drawn.empty() ? 0 : drawn[static_cast<std::size_t>(~t)]);
     return known_;
   }
 
@@ -189,7 +192,7 @@ class PlacedExecutable final : public Executable {
   std::vector<Piece> pieces_;
   std::vector<Binding> in_, out_;
   std::vector<std::int32_t> known_;
-  Submitted& last_;
+  Submitted &last_, &drew_;
   std::array<Submitted, 2> ends_;  ///< last segments of the last two steps
   std::uint64_t submitted_ = 0;
 };

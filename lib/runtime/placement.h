@@ -28,7 +28,7 @@ struct PlacementOptions {
     std::optional<std::int64_t> context = {};  ///< 0: the trained one; nothing: 4,096 of it at least
     int sequences = 1;
     CacheFormat cache = {};
-    int batch_tokens = 0;  ///< most tokens of one step, as SessionOptions has them: shorter ones bring no weights
+    int batch_tokens = 0;  ///< most tokens of one step, as SessionOptions has them
   } room = {};
   /// Devices of the backend, by number, that may be used, in the order in which they get layers.
   std::vector<int> devices = {0};

@@ -51,8 +51,19 @@ struct Life {
   std::uint64_t begin, end;
 };
 
+/// Whether a product of the node may read this form of its input: FP8 is read by products in FP8, F16 by the others of
+/// many columns; every product may read any other.
+bool may_take(const Graph& g, const Node& n, cuda::Form form, cuda::Many many) {
+  const bool of_f8 = form == cuda::Form::F8 || form == cuda::Form::F8Scale;
+  if (!of_f8 && form != cuda::Form::F16 && form != cuda::Form::F16Unscale) return true;
+  const auto operands = product_operands(n.op);
+  return std::any_of(operands.begin(), operands.end(), [&](const ProductOperands& p) {
+    return cuda::takes_f8(n, g.info(n.in[p.weight]), many) == of_f8;
+  });
+}
+
 /// Everything that is written into the workspace, with the last node that reads it.
-std::vector<Life> lives(const Graph& g, const cuda::StepPlan& plan) {
+std::vector<Life> lives(const Graph& g, const cuda::StepPlan& plan, cuda::Many many) {
   std::vector<Life> all;
   const auto last_use = [&](std::uint32_t value) {
     std::size_t last = 0;
@@ -63,11 +74,11 @@ std::vector<Life> lives(const Graph& g, const cuda::StepPlan& plan) {
     const auto outputs = g.outputs();
     return std::find(outputs.begin(), outputs.end(), value) == outputs.end() ? last : g.nodes().size();
   };
-  const auto last_product = [&](std::uint32_t value) {
+  const auto last_product = [&](std::uint32_t value, cuda::Form form) {
     std::size_t last = 0;
     for (std::size_t i = 0; i < g.nodes().size(); ++i) {
       const Node& n = g.nodes()[i];
-      if (!products(n.op).empty() && n.in[0] == value) last = i;
+      if (!products(n.op).empty() && n.in[0] == value && may_take(g, n, form, many)) last = i;
     }
     return last;
   };
@@ -78,8 +89,10 @@ std::vector<Life> lives(const Graph& g, const cuda::StepPlan& plan) {
       const std::size_t last = std::max(i, last_use(v));
       all.push_back({g.info(v).name, i, last, at, at + g.info(v).type.bytes()});
       for (int f = 0; f < cuda::kForms; ++f) {
-        const std::uint64_t form = plan.form(v, static_cast<cuda::Form>(f));
-        if (form != MemoryPlan::kNone) all.push_back({g.info(v).name + " form", i, last_product(v), form, form + 1});
+        const auto form = static_cast<cuda::Form>(f);
+        const std::uint64_t at_form = plan.form(v, form);
+        if (at_form == MemoryPlan::kNone) continue;
+        all.push_back({g.info(v).name + " form", i, last_product(v, form), at_form, at_form + 1});
       }
     }
   }
@@ -99,7 +112,7 @@ TEST_CASE("values of other segments keep their place until they were read") {
         if (s.backend == 1) continue;
         const Graph g = cuda::with_arrivals(s.graph);
         const cuda::StepPlan plan = cuda::plan_step(g, many, {});
-        const std::vector<Life> all = lives(g, plan);
+        const std::vector<Life> all = lives(g, plan, many);
         for (std::size_t i = 0; i < g.nodes().size(); ++i) {
           const Node& n = g.nodes()[i];
           const bool arrives = std::holds_alternative<Reshape>(n.op) && n.in == n.out;

@@ -575,6 +575,8 @@ TEST_CASE("values are kept as f32 where something reads them so") {
   REQUIRE(read(many, values_read_as_f32(many, Many::AsFew), "blk.0.attn_norm"));
   REQUIRE_FALSE(read(many, values_read_as_f32(many, Many::F16), "blk.0.glu"));  // by grouped products of F16
   REQUIRE(read(many, values_read_as_f32(many, Many::AsFew), "blk.0.glu"));
+  const Graph exact = Layers(DType::F32, {256, 2, 256}).run(1);
+  REQUIRE(read(exact, values_read_as_f32(exact, Many::F16), "blk.0.glu"));  // F32 would lose by that
 }
 
 }  // namespace llm::cuda::test

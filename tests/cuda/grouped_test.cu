@@ -41,10 +41,7 @@ struct Experts {
       for (std::size_t i = 0; i < rows * static_cast<std::size_t>(k); ++i) {
         const float x = normal(rng);
         const std::uint16_t half = type == DType::F16 ? to_half(x).bits : to_bfloat16(x).bits;
-        if (type == DType::F32)
-          std::memcpy(file.data() + 4 * i, &x, 4);
-        else
-          std::memcpy(file.data() + 2 * i, &half, 2);
+        std::memcpy(file.data() + 2 * i, &half, 2);
       }
     }
     values.resize(rows * static_cast<std::size_t>(k));
@@ -175,8 +172,8 @@ constexpr DType kTypes[] = {
 #define LLM_TYPE(name) DType::name,
     LLM_TILE_TYPES(LLM_TYPE)
 #undef LLM_TYPE
-        DType::F32,
-    DType::F16, DType::BF16};
+        DType::F16,
+    DType::BF16};
 
 }  // namespace
 

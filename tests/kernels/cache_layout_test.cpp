@@ -37,7 +37,7 @@ TEST_CASE("rows come out of the cache's order and go back into it") {
   std::uint32_t seed = 1;
   for (const DType type : kCacheTypes) {
     for (const CacheSide side : {CacheSide::Keys, CacheSide::Values}) {
-      for (const int head_dim : {32, 80, 128}) {
+      for (const int head_dim : {7, 32, 37, 80, 128}) {
         if (info(type).quantized() && head_dim % 32 != 0) continue;
         INFO(name(type) << (side == CacheSide::Keys ? " keys of " : " values of ") << head_dim);
         const Block block(side, type, head_dim, seed++), other(side, type, head_dim, seed++);

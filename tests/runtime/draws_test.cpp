@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <limits>
 #include <random>
 #include <set>
 
 #include "backend/host/draw.h"
-#include "placed.h"
+#include "drawing.h"
 #include "runtime/generator.h"
 #include "runtime/ngram_drafter.h"
 #include "runtime/sampler.h"
@@ -147,41 +146,6 @@ TEST_CASE("a row that is not finite draws nothing", "[draws]") {
 }
 
 namespace {
-
-/// Backends that draw, and two such devices that have half of a model each.
-constexpr std::array kDrawing{"reference", "two devices", "cuda"};
-
-LoadOptions drawing_options(const std::filesystem::path& path, const std::string& backend) {
-  LoadOptions o{.path = path, .backend = backend, .threads = 1, .isa = "", .bytes_per_thread = 0, .progress = {}};
-  if (backend != "two devices") return o;
-  o.backend = "device";
-  o.host = "reference";
-  o.placement.devices = {0, 1};
-  o.placement.split = PlacementOptions::Split::Always;
-  o.placement.shares = {1, 1};
-  o.backends = [](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
-    if (name != "device") return make_backend(name, options);
-    const std::string memory = "CUDA" + std::to_string(options.device);
-    return std::make_unique<Device>(make_backend("reference", options), memory, kPlenty);
-  };
-  return o;
-}
-
-/// Null without a GPU for it.
-std::unique_ptr<Model> load_drawing(const TempDir& folder, const TinyFile& file, const std::string& backend) {
-  const auto path = folder / "model.gguf";
-  file.write(path);
-  Warnings warnings;
-  try {
-    auto model = Model::load(drawing_options(path, backend), warnings);
-    if (backend == "two devices") REQUIRE(contains(model->backend().name(), "2 x device"));
-    return model;
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::Device) throw;
-    std::printf("skipped: %s\n", e.what());
-    return nullptr;
-  }
-}
 
 struct Drawn {
   std::vector<Token> tokens;
@@ -354,6 +318,7 @@ TEST_CASE("steps that draw run ahead of their reader", "[draws]") {
   std::vector<Token> ahead{drawn_by(2), drawn_by(0), drawn_by(1)};
   std::vector<std::vector<Token>> drawn(3);
   std::array<std::size_t, 3> row{0, 1, 2};  // of each sequence in the step that is collected
+  std::vector<std::byte> block(session.cache_block_bytes());
   for (int step = 0; step < 20; ++step) {
     // Rows change places from step to step.
     const std::array<std::size_t, 3> order =
@@ -365,6 +330,7 @@ TEST_CASE("steps that draw run ahead of their reader", "[draws]") {
     }
     session.begin(next);
     CHECK(session.begun() == 2);
+    if (step % 3 == 0) session.read_block(ids[0], 0, block);  // waits for both
     const auto tokens = session.collect();
     REQUIRE(tokens);
     for (std::size_t i = 0; i < 3; ++i) drawn[i].push_back((*tokens)[row[i]]);

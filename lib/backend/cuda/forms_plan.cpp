@@ -67,14 +67,13 @@ class Planning {
     const std::uint32_t x = node.in[0];
     const bool expert = std::holds_alternative<ExpertLinear>(node.op);
     if (expert) add(node.in[1], Form::RouteGroups, i);
-    const bool grouped = expert && uses_grouped_products(g_, node.in[1], many_);
     const Columns columns = product_columns(g_, node, many_);
     for (const ProductOperands& p : operands) {
       const ValueInfo& weight = g_.info(node.in[p.weight]);
       const DType type = device_type(weight.type.dtype);
       const FewForm few = few_form(type);
       if (columns != Columns::Many && few.any) add(x, few.form, i);
-      if (columns == Columns::Few || (!grouped && type == DType::F32)) continue;
+      if (columns == Columns::Few || type == DType::F32) continue;
       const bool f8 = takes_f8(node, weight, many_);
       add(x, f8 ? Form::F8 : Form::F16, i);
       add(x, f8 ? Form::F8Scale : Form::F16Unscale, i);
@@ -186,8 +185,7 @@ std::vector<bool> values_read_as_f32(const Graph& g, Many many) {
       const DType type = device_type(g.info(node.in[p.weight]).type.dtype);
       const Columns columns = product_columns(g, node, many);
       const bool plain =
-          (columns != Columns::Many && !few_form(type).any) ||
-          (columns != Columns::Few && type == DType::F32 && !std::holds_alternative<ExpertLinear>(node.op));
+          (columns != Columns::Many && !few_form(type).any) || (columns != Columns::Few && type == DType::F32);
       if (plain) read[node.in[0]] = true;
     }
   }

@@ -24,8 +24,8 @@ enum class Many : std::uint8_t {
 };
 
 /// Whether the products of the experts that a value's ids choose are grouped ones (grouped_products.h): those of
-/// programs for prompts whose weights allow it: of F32 would lose half of their digits. All readers of the ids share
-/// their groups.
+/// programs for prompts whose weights allow it. F32 does not: rounded to F16 it would lose half of its digits. All
+/// readers of the ids share their groups.
 bool uses_grouped_products(const Graph&, std::uint32_t ids, Many);
 
 enum class Form : std::uint8_t { Q8x256, Q8x32, RoundedBf16, F16, F16Unscale, F8, F8Scale, RouteGroups };

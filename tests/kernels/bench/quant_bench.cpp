@@ -96,7 +96,7 @@ class Peer {
   }
   /// Ticks for all rows of the problem times its first column, 0 if there is no such product.
   double run(const Problem& p) const {
-    const Traits* weights = library_ == nullptr ? nullptr : traits(static_cast<int>(info(p.type).gguf_id));
+    const Traits* weights = library_ == nullptr ? nullptr : traits(static_cast<int>(info(p.type).gguf_id.value()));
     if (weights == nullptr || weights->vec_dot == nullptr) return 0;
     std::vector<std::byte> column(static_cast<std::size_t>(8 * p.k));
     const Traits* activations = traits(weights->vec_dot_type);

@@ -13,26 +13,28 @@ namespace llm::cpu::LLM_ISA {
 
 namespace {
 
-constexpr ScoreFn kScore[kCacheElements] = {score_floats<float>,
-                                            score_floats<Half>,
-                                            score_floats<BFloat16>,
-                                            score_floats<Float8E4M3>,
-                                            score_quantized<CacheElement::Q8_0>,
-                                            score_quantized<CacheElement::Q4_0>,
-                                            score_quantized<CacheElement::Q4_1>,
-                                            score_quantized<CacheElement::Q5_0>,
-                                            score_quantized<CacheElement::Q5_1>,
-                                            score_quantized<CacheElement::IQ4_NL>};
-constexpr ValueFn kAddValues[kCacheElements] = {add_floats<float>,
-                                                add_floats<Half>,
-                                                add_floats<BFloat16>,
-                                                add_floats<Float8E4M3>,
-                                                add_quantized<CacheElement::Q8_0>,
-                                                add_quantized<CacheElement::Q4_0>,
-                                                add_quantized<CacheElement::Q4_1>,
-                                                add_quantized<CacheElement::Q5_0>,
-                                                add_quantized<CacheElement::Q5_1>,
-                                                add_quantized<CacheElement::IQ4_NL>};
+constexpr ScoreFn kScore[] = {score_floats<float>,
+                              score_floats<Half>,
+                              score_floats<BFloat16>,
+                              score_floats<Float8E4M3>,
+                              score_quantized<CacheElement::Q8_0>,
+                              score_quantized<CacheElement::Q4_0>,
+                              score_quantized<CacheElement::Q4_1>,
+                              score_quantized<CacheElement::Q5_0>,
+                              score_quantized<CacheElement::Q5_1>,
+                              score_quantized<CacheElement::IQ4_NL>};
+constexpr ValueFn kAddValues[] = {add_floats<float>,
+                                  add_floats<Half>,
+                                  add_floats<BFloat16>,
+                                  add_floats<Float8E4M3>,
+                                  add_quantized<CacheElement::Q8_0>,
+                                  add_quantized<CacheElement::Q4_0>,
+                                  add_quantized<CacheElement::Q4_1>,
+                                  add_quantized<CacheElement::Q5_0>,
+                                  add_quantized<CacheElement::Q5_1>,
+                                  add_quantized<CacheElement::IQ4_NL>};
+static_assert(sizeof kScore / sizeof *kScore == kCacheElements);
+static_assert(sizeof kAddValues / sizeof *kAddValues == kCacheElements);
 
 /// One (token, head) pair.
 struct Query {

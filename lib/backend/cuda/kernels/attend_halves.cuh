@@ -1,15 +1,15 @@
 // Attention of tokens over a cache of F16, BF16, E4M3 or Q8_0 by tensor cores, as exact as f32 is: for decoding.
 //
-// A tensor core multiplies numbers of 16 bits exactly and adds in f32. Keys and values have 16 bits; a query or weight
+// A tensor core multiplies numbers of 16 bits exactly and adds in f32. Keys and values fit into them; a query or weight
 // of 24 bits becomes a sum of two F16 numbers (three of BF16), which lie in neighbouring columns of one product:
 //   x = x1 + x2 + r, x1 = round(x), x2 = round(x - x1): |r| <= 2^-23 |x| for F16, 2^-24 |x| with a third of BF16.
 // Queries are scaled by a power of 2 to below 2^15 and weights by 2^15, so that the second part of whatever matters is
 // a normal number. Sums: 16 products at a time, which hardware aligns and truncates to f32, an error below 2^-22 of the
 // partial sum; a score of 128 elements has 8 such steps, in two chains, values 2 and then a rounded sum. All of it
 // stays an order of magnitude below the bound of the table of operations, (4 sqrt(16 dim) + 16) 2^-23: 197 units at
-// 128. E4M3 times 2^-8 is exact in F16: scores get the factor that queries have, results the one of totals. Quants of
-// Q8_0 are exact, too. Scales of keys multiply the sums of their blocks; those of values the weights,
-// by themselves for each block of dimensions.
+// 128. E4M3 times 2^-8 is exact in F16: scores get the factor that queries have, results the one of totals. So are
+// quants of Q8_0. Scales of keys multiply the sums of their blocks; those of values the weights, by themselves for each
+// block of dimensions.
 //
 // A CTA of 8 warps takes up to 8 query heads of a KV head of one token over stripes of chunks of 256 keys (attend.cuh).
 // Each warp takes a strip of 32 keys of every chunk by itself, with a softmax of its own that runs through the stripe
@@ -17,11 +17,10 @@
 // borders of chunks and stripes. Warps meet at the end of a stripe, where its strips are folded in their order. Rows
 // that no token of this step writes are copied before the previous kernel has ended.
 //
-// Bytes: keys and values once per head tile. Instructions of a strip with 4 heads of 128: F16 about 520, 1,040 cycles
-// of issue for 128 KB of a multiprocessor, where memory takes 6,900 (4.54 TB/s, 132 at 1.83 GHz); Q8_0 about 950, 1,900
-// cycles where memory takes 3,700; E4M3, whose operands are 640 of them, at most 1,228 (so many the compiled loop has,
-// Q8_0's has 1,291), 2,460 cycles where memory takes 3,450. Both have 16 warps in place of 8 to hide what they wait
-// for.
+// Bytes: keys and values once per head tile. Instructions of a strip with 4 heads of 128, as the compiled loops have
+// them: F16 550 to 640, at most 1,280 cycles of issue for 128 KB of a multiprocessor, where memory takes 6,900 (4.54
+// TB/s, 132 at 1.83 GHz); Q8_0 1,291, 2,580 cycles where memory takes 3,700; E4M3 1,228, 2,460 cycles where memory
+// takes 3,450. The last two have 16 warps in place of 8 to hide what they wait for.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,7 @@
 //
 // A CTA of 128 rows (attend_prompt.cuh): 4 warps of 32 rows for heads up to 128, 8 warps of 16 rows for wider ones,
 // whose sums would not fit in registers otherwise. Keys and values come by asynchronous copies, the next tile's while
-// this one is multiplied. Quantised rows and those of E4M3 are copied as they
-// are and decoded to F16 in shared memory.
+// this one is multiplied. Quantised rows and those of E4M3 are copied as they are and decoded to F16 in shared memory.
 //
 // Per tile, head dimension 128: 4 warps x 256 products of 4,096 operations, 2,048 cycles of tensor cores at the rate of
 // mma.sync (about 62 % of wgmma's); 64 KB + 64 KB of fragments read from shared memory, 1,024 cycles; 8,192 powers of

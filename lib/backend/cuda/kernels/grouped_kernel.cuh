@@ -180,10 +180,10 @@ struct TileWeights {
   }
 };
 
-/// Rows of F16, BF16 or F32: a piece is a chunk of 16 rows.
+/// Rows of F16 or BF16: a piece is a chunk of 16 rows.
 template <DType type>
 struct FloatWeights {
-  static constexpr int kElementBytes = type == DType::F32 ? 4 : 2;
+  static constexpr int kElementBytes = 2;
   static constexpr int kChunks = 1, kStageBytes = kTileRows * kChunkK * kElementBytes, kStages = 3;
   static std::int64_t pieces_of(std::int64_t k) { return (k + kChunkK - 1) / kChunkK; }
 
@@ -196,7 +196,7 @@ struct FloatWeights {
       const std::int64_t matrix_row = strip * kTileRows + row;
       const bool exists = matrix_row < n && at < k;
       const std::byte* const from = matrix + (exists ? (matrix_row * k + at) * kElementBytes : 0);
-      copy16_or_zero_async(to + vector_at(row, vector), from, exists);
+      copy16_or_zero_async(to + half_vector_at(row, vector), from, exists);
     }
   }
   template <int>
@@ -212,24 +212,14 @@ struct FloatWeights {
   }
 
  private:
-  /// 64 bytes of two neighbouring rows of F32 are read at a time.
-  static LLM_HOST_DEVICE int vector_at(int row, int vector) {
-    return type == DType::F32 ? row * 256 + ((vector / 4) ^ (row % 2)) * 64 + vector % 4 * 16
-                              : half_vector_at(row, vector);
-  }
   /// Elements 16 j + 4 t on, as halves.
   static __device__ __forceinline__ uint2 quad(const unsigned char* stage, int row, int j, int t) {
-    if constexpr (type == DType::F32) {
-      const float4 v = *reinterpret_cast<const float4*>(stage + vector_at(row, 4 * j + t));
-      return make_uint2(pack_halves(v.x, v.y), pack_halves(v.z, v.w));
-    } else {
-      const uint2 v = *reinterpret_cast<const uint2*>(stage + half_quad_at(row, j, t));
-      if constexpr (type == DType::F16) return v;
-      const auto halves = [](std::uint32_t w) {
-        return pack_halves(bits_to_float(w << 16), bits_to_float(w & 0xffff0000u));
-      };
-      return make_uint2(halves(v.x), halves(v.y));
-    }
+    const uint2 v = *reinterpret_cast<const uint2*>(stage + half_quad_at(row, j, t));
+    if constexpr (type == DType::F16) return v;
+    const auto halves = [](std::uint32_t w) {
+      return pack_halves(bits_to_float(w << 16), bits_to_float(w & 0xffff0000u));
+    };
+    return make_uint2(halves(v.x), halves(v.y));
   }
 };
 
@@ -469,7 +459,7 @@ void launch_grouped_kernel(GroupedArguments p, const Launch& at) {
 /// One launch for targets of `type`.
 template <DType type>
 void launch_grouped_products(const GroupedArguments& p, const Launch& at) {
-  if constexpr (type == DType::F32 || type == DType::F16 || type == DType::BF16)
+  if constexpr (type == DType::F16 || type == DType::BF16)
     launch_grouped_kernel<FloatWeights<type>>(p, at);
   else
     launch_grouped_kernel<TileWeights<Tile<type>>>(p, at);

@@ -21,7 +21,6 @@ void launch_type(DType type, const GroupedArguments& arguments, const Launch& at
   case DType::name:            \
     return launch_grouped_products<kReadAs<DType::name>>(arguments, at);
     LLM_TILE_TYPES(LLM_GROUPED_CASE)
-    LLM_GROUPED_CASE(F32)
     LLM_GROUPED_CASE(F16)
     LLM_GROUPED_CASE(BF16)
 #undef LLM_GROUPED_CASE

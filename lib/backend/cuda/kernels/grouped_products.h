@@ -16,9 +16,9 @@ inline constexpr int kGroupedColumns = 128;
 /// Rows of F16 begin at multiples of 16 bytes.
 constexpr bool grouped_products_take(std::int64_t k) { return k % 8 == 0; }
 
-/// y [routes][n] = w x * unscale[row] * scale + bias. Weights of any type, rounded to F16; x [rows][k] of F16 and
-/// unscale [rows] as Forms has them (rows.h), begun at a multiple of 16 bytes; sums in f32. All targets share k. The
-/// bits of a route's result do not depend on the other routes or on how they are grouped.
+/// y [routes][n] = w x * unscale[row] * scale + bias. Weights of any type but F32, rounded to F16; x [rows][k] of F16
+/// and unscale [rows] as Forms has them (rows.h), begun at a multiple of 16 bytes; sums in f32. All targets share k.
+/// The bits of a route's result do not depend on the other routes or on how they are grouped.
 void grouped_products(std::span<const Target>, const void* x, const float* unscale, const RouteGroups&, const Launch&);
 
 }  // namespace llm::cuda
