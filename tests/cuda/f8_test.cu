@@ -4,8 +4,10 @@
 #include <string>
 
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/kernels/float8.cuh"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/rows.h"
+#include "base/half.h"
 #include "device_data.h"
 #include "support/catch.h"
 #include "support/e4m3.h"
@@ -38,7 +40,38 @@ std::size_t wrong_bytes(const std::vector<std::uint8_t>& bytes, const float* val
   return wrong;
 }
 
+/// Of pair i of codes, in its low and its high byte: both ways to F16, from neighbours and from two words.
+__global__ void widen_pairs(uint4* out) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, low = i & 0xffu, high = i >> 8;
+  out[i] = make_uint4(f8_neighbours(low << 16 | high << 24, 2), f8_twins(low << 8, high << 8, 1),
+                      f8_halves_of_word(low << 16 | high << 24, 2), f8_halves_of_words(low << 8, high << 8, 1));
+}
+__global__ void unit_of_pairs(float* out) { *out = kOneF8; }
+
 }  // namespace
+
+TEST_CASE("codes of E4M3 become F16, by an instruction and by their bits", "[f8]") {
+  if (no_device()) return;
+  constexpr unsigned kPairs = 1u << 16;
+  const OnDevice<std::uint32_t> out(4 * kPairs);
+  const OnDevice<float> unit(1);
+  widen_pairs<<<kPairs / 256, 256>>>(reinterpret_cast<uint4*>(out.data()));
+  unit_of_pairs<<<1, 1>>>(unit.data());
+  const std::vector<std::uint32_t> got = out.read();
+  const float units[] = {unit.read()[0], 0x1p-8f};
+  std::size_t wrong = 0;
+  for (std::uint32_t i = 0; i < kPairs; ++i) {
+    for (unsigned way = 0; way < 4; ++way) {
+      const std::uint32_t halves = got[4 * i + way];
+      for (unsigned of = 0; of < 2; ++of) {
+        const float want = e4m3_value(static_cast<std::uint8_t>(i >> (8 * of))) * units[way / 2];
+        const float is = to_float(Half{static_cast<std::uint16_t>(halves >> (16 * of))});
+        wrong += std::isnan(want) ? !std::isnan(is) : std::memcmp(&is, &want, sizeof is) != 0;
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
 
 TEST_CASE("activations in FP8 are divided by a factor of their row", "[f8]") {
   if (no_device()) return;

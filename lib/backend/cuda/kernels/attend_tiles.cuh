@@ -187,7 +187,7 @@ struct Float8Tiles : TileShape<false, kDims, kHeads> {
   using Weights = typename PlainTiles<false, kDims, kHeads>::Weights;
   static constexpr int kRowBytes = kDims, kTileBytes = kTileKeys * kRowBytes, kUnits = kDims / 16;
   static constexpr int kParts = kDims / 64;  ///< of a row
-  static constexpr float kOne = kDownF8;
+  static constexpr float kOne = kOneF8;
 
   static __device__ __forceinline__ int key(int lane, int i) { return lane / 4 + 8 * i; }
   static __device__ __forceinline__ int dimension(int lane, int m, int i) {

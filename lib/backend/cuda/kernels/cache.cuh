@@ -125,8 +125,8 @@ __device__ __forceinline__ void decode8_f8(const unsigned char* row, int e0, int
 #pragma unroll
   for (int i = 0; i < 8; i += 2) {
     const float2 pair = widen_pair(f8_neighbours(words[i / 4], i % 4));
-    x[i] = pair.x * kUpF8;
-    x[i + 1] = pair.y * kUpF8;
+    x[i] = pair.x * (1 / kOneF8);
+    x[i + 1] = pair.y * (1 / kOneF8);
   }
 }
 

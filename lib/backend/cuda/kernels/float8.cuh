@@ -9,9 +9,15 @@
 
 namespace llm::cuda {
 
-inline constexpr float kMostF8 = 448;      ///< largest number of E4M3
-inline constexpr float kUpF8 = 0x1p8f;     ///< what f8_halves() are to be multiplied with
-inline constexpr float kDownF8 = 0x1p-8f;  ///< 1 in their unit
+inline constexpr float kMostF8 = 448;  ///< largest number of E4M3
+
+/// What 1 is in the F16 numbers that f8_neighbours() and f8_twins() make: GPUs of capability 8.9 have an instruction
+/// for that, others leave the exponents as they are. A power of 2, so that no bit of a result depends on it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+inline constexpr float kOneF8 = 1;
+#else
+inline constexpr float kOneF8 = 0x1p-8f;
+#endif
 
 #ifdef __CUDACC__
 
@@ -47,18 +53,47 @@ __device__ __forceinline__ std::uint32_t f8_halves(std::uint32_t signed_bytes) {
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(large), "r"(0u), "r"(halves));
   return y;
 }
-/// Of elements `i` and `i` + 1 of a word.
-__device__ __forceinline__ std::uint32_t f8_neighbours(std::uint32_t word, int i) {
+/// Of elements `i` and `i` + 1 of a word, for i of 0 or 2.
+__device__ __forceinline__ std::uint32_t f8_halves_of_word(std::uint32_t word, int i) {
   return f8_halves(permuted(word, 0, i == 0 ? 0x9180u : 0xb3a2u));
 }
 /// Of elements `i` of two words.
-__device__ __forceinline__ std::uint32_t f8_twins(std::uint32_t first, std::uint32_t second, int i) {
+__device__ __forceinline__ std::uint32_t f8_halves_of_words(std::uint32_t first, std::uint32_t second, int i) {
   return f8_halves(permuted(first, second, 0xc480u + 0x1111u * static_cast<std::uint32_t>(i)));
+}
+
+#if __CUDA_ARCH__ >= 890
+/// Two E4M3 as F16.
+__device__ __forceinline__ std::uint32_t convert_f8(std::uint32_t pair) {
+  std::uint32_t y;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"(static_cast<std::uint16_t>(pair)));
+  return y;
+}
+#endif
+
+/// Elements `i` and `i` + 1 of a word, for i of 0 or 2, in units of kOneF8.
+__device__ __forceinline__ std::uint32_t f8_neighbours(std::uint32_t word, int i) {
+#if __CUDA_ARCH__ >= 890
+  return convert_f8(word >> (8 * i));
+#else
+  return f8_halves_of_word(word, i);
+#endif
+}
+/// Elements `i` of two words, in units of kOneF8.
+__device__ __forceinline__ std::uint32_t f8_twins(std::uint32_t first, std::uint32_t second, int i) {
+#if __CUDA_ARCH__ >= 890
+  return convert_f8(permuted(first, second, 0x40u + 0x11u * static_cast<std::uint32_t>(i)));
+#else
+  return f8_halves_of_words(first, second, i);
+#endif
 }
 
 /// Eight elements as F16.
 __device__ __forceinline__ uint4 f8_eight(uint2 words) {
-  const auto pair = [](std::uint32_t word, int i) { return multiply_halves(f8_neighbours(word, i), 0x5c005c00u); };
+  const auto pair = [](std::uint32_t word, int i) {
+    const std::uint32_t halves = f8_neighbours(word, i);
+    return kOneF8 == 1 ? halves : multiply_halves(halves, 0x5c005c00u);
+  };
   return make_uint4(pair(words.x, 0), pair(words.x, 2), pair(words.y, 0), pair(words.y, 2));
 }
 
