@@ -19,8 +19,9 @@
 //
 // Bytes: keys and values once per head tile. Instructions of a strip with 4 heads of 128, as the compiled loops have
 // them: F16 550 to 640, at most 1,280 cycles of issue for 128 KB of a multiprocessor, where memory takes 6,900 (4.54
-// TB/s, 132 at 1.83 GHz); Q8_0 1,291, 2,580 cycles where memory takes 3,700; E4M3 1,228, 2,460 cycles where memory
-// takes 3,450. The last two have 16 warps in place of 8 to hide what they wait for.
+// TB/s, 132 at 1.83 GHz); Q8_0 1,291, 2,580 cycles where memory takes 3,700; E4M3 by its bits (float8.cuh) 1,228, 2,460
+// cycles where memory takes 3,450, and fewer by conversions. The last two have 16 warps in place of 8 to hide what they
+// wait for.
 #pragma once
 
 #include <cstdint>
