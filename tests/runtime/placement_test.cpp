@@ -110,7 +110,8 @@ TEST_CASE("long steps compute on a device with weights of the host, and have the
       CHECK(parts_session.cache_block_bytes() == whole_session.cache_block_bytes());
       PlacementOptions not_brought = p;
       not_brought.streams = false;
-      CHECK(load(not_brought)->placement().ends_with("CPU: the rest"));
+      const auto kept = load(not_brought);
+      CHECK(kept->placement().ends_with("CPU: the rest"));
       CHECK(load.device->streamed.empty());
       // Nor where no step is long enough: then nothing has a place for what would come.
       PlacementOptions short_steps = p;

@@ -163,6 +163,7 @@ std::byte* CacheLayout::whole_row(std::byte* block, std::int32_t position) const
 }
 
 void CacheLayout::put(const std::byte* rows, std::byte* block, std::int32_t begin, std::int32_t end) const {
+  if (begin == end) return;  // then there may be no memory at all
   if (info(type_).quantized()) {
     for (std::int32_t p = begin; p < end; ++p, rows += row_bytes_) put_quantized(rows, block, p);
   } else if (side_ == CacheSide::Values) {
@@ -173,6 +174,7 @@ void CacheLayout::put(const std::byte* rows, std::byte* block, std::int32_t begi
 }
 
 void CacheLayout::get(const std::byte* block, std::byte* rows, std::int32_t begin, std::int32_t end) const {
+  if (begin == end) return;  // then there may be no memory at all
   if (info(type_).quantized()) {
     for (std::int32_t p = begin; p < end; ++p, rows += row_bytes_) get_quantized(block, rows, p);
   } else if (side_ == CacheSide::Values) {
