@@ -176,10 +176,10 @@ struct PlainTiles : TileShape<kBFloat16, kDims, kHeads> {
   }
 };
 
-/// Rows of E4M3. They are exact in F16, in units of kOneF8 (float8.cuh): operands are made of them in registers. A lane reads
-/// units of 16 bytes of two keys, and halves of units, 8 dimensions, of four keys of the values, neighbours in pairs.
-/// Units lie so that those of a row and the next (keys) are in different banks, and so are those of every other row of
-/// eight (values), for any width of heads.
+/// Rows of E4M3. They are exact in F16, in units of kOneF8 (float8.cuh): operands are made of them in registers. A lane
+/// reads units of 16 bytes of two keys, and halves of units, 8 dimensions, of four keys of the values, neighbours in
+/// pairs. Units lie so that those of a row and the next (keys) are in different banks, and so are those of every other
+/// row of eight (values), for any width of heads.
 template <int kDims, int kHeads>
 struct Float8Tiles : TileShape<false, kDims, kHeads> {
   using Shape = TileShape<false, kDims, kHeads>;
