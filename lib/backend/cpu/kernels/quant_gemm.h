@@ -1,5 +1,5 @@
 // Products with several columns: weights are unpacked per panel of 32 rows into the scratch (quant_panel.h) and meet
-// all columns there, eight at a time. Rows are the elements of the registers, so a column's activations are broadcast
+// all columns there, some at a time. Rows are the elements of the registers, so a column's activations are broadcast
 // from memory.
 #pragma once
 
@@ -10,11 +10,6 @@
 
 namespace llm::cpu::LLM_ISA::quant {
 
-#if defined(LLM_ISA_avx512) || defined(LLM_ISA_neondotprod)
-inline constexpr int kTileCols = 8;  ///< two registers of rows and these columns: 16 sums in 32 registers
-#else
-inline constexpr int kTileCols = 4;
-#endif
 inline constexpr int kTileRows = 2 * kWidth;
 
 /// Up to 32 columns unpacking is a great part of the work, and reading the weights takes as long as multiplying them:
@@ -25,6 +20,28 @@ inline constexpr i64 kFewColumns = 32;
 /// Elements of k that are unpacked at a time: whole cache lines of the columns' sums.
 constexpr i64 stretch(Form form) { return form == Form::FewColumns ? 512 : 4096; }
 inline constexpr i64 kMostStretch = stretch(Form::ManyColumns);
+
+/// Columns of a tile, each with two registers of rows. Eight of them are 16 sums in 32 registers, and what is added up
+/// beyond a sub-block goes through memory; with six that has registers as well. Few columns are rather one tile than
+/// two.
+constexpr int tile_columns([[maybe_unused]] Form form) {
+#if defined(LLM_ISA_avx512)
+  return form == Form::FewColumns ? 8 : 6;
+#elif defined(LLM_ISA_neondotprod)
+  return 8;
+#else
+  return 4;
+#endif
+}
+inline constexpr int kMostTileColumns = tile_columns(Form::FewColumns);
+#if defined(LLM_ISA_avx512)
+inline constexpr int kColumnsInRegisters = 6;  ///< tiles of so many columns keep everything in registers
+#else
+inline constexpr int kColumnsInRegisters = 0;
+#endif
+
+/// Panels that meet a tile's columns one after the other, so that these are prepared once.
+constexpr int panels(Form form) { return form == Form::FewColumns ? 1 : 2; }
 
 /// The scratch of the several-column products.
 struct PanelMemory {
@@ -40,6 +57,7 @@ struct PanelMemory {
 template <Form form>
 struct TileColumns {
   static constexpr i64 kElems = stretch(form);
+  static constexpr int kTileCols = tile_columns(form);
   alignas(64) std::int32_t bias[kTileCols][kElems / 16 + 16];  ///< [k / sub] - bias * sum of activations: where a sum
                                                                ///< starts
   alignas(64) std::int32_t sums[kTileCols][kElems / 32 + 16];  ///< [k / min_pair] two int16 sums, or [k / 32] one f32
@@ -68,10 +86,10 @@ LLM_INLINE void fetch_lines(Ahead& ahead) {
 
 struct TileWork {
   Ahead ahead;
-  alignas(64) F acc[2 * kTileCols];
-  alignas(64) V isum[2 * kTileCols];
-  alignas(64) F first[2 * kTileCols];             ///< terms of the first of two blocks under one scale of activations
-  alignas(64) float edge[kTileCols][kPanelRows];  ///< outputs of a panel that has fewer rows
+  alignas(64) F acc[2 * kMostTileColumns];
+  alignas(64) V isum[2 * kMostTileColumns];
+  alignas(64) F first[2 * kMostTileColumns];  ///< terms of the first of two blocks under one scale of activations
+  alignas(64) float edge[kMostTileColumns][kPanelRows];  ///< outputs of a panel that has fewer rows
 };
 
 /// Few columns are prepared once for all panels of a call, as long as all their stretches find a place.
@@ -84,7 +102,7 @@ inline constexpr i64 kColumnPlaces = form == Form::ManyColumns
 
 template <Form form>
 struct GemmScratch {
-  PanelMemory panel;
+  PanelMemory panel[panels(form)];
   TileWork work;
   TileColumns<form> cols[kColumnPlaces<form>];
 };
@@ -297,8 +315,8 @@ LLM_INLINE Sums<nc> sub_block_sums(const PanelMemory& p, int row, const TileColu
   return sum;
 }
 
-/// The integer sums of block `b` of the panel; those that are scaled are added up in `isum`, the others never leave the
-/// registers.
+/// The integer sums of block `b` of the panel; those that are scaled are added up in `isum`, or in registers if there
+/// are enough of them, the others never leave the registers.
 template <PanelTraits t, int nc, Form form>
 LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns<form>& cols, i64 b, V* isum,
                                Ahead& ahead) {
@@ -307,7 +325,16 @@ LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns<
     return sub_block_sums<t, nc, form>(p, row, cols, b, 0, ahead);
   } else {
     constexpr int kSubs = t.block / t.sub;
-    for (int i = 0; i < 2 * nc; ++i) isum[i] = zero();
+    constexpr bool kInRegisters = nc <= kColumnsInRegisters;
+    Sums<nc> total;
+#pragma GCC unroll 8
+    for (int c = 0; c < nc; ++c) {
+      if constexpr (kInRegisters)
+        total.v[0][c] = total.v[1][c] = zero();
+      else
+        isum[2 * c] = isum[2 * c + 1] = zero();
+    }
+#pragma GCC unroll 1
     for (int s = 0; s < kSubs; ++s) {
       if constexpr (form == Form::ManyColumns) fetch_lines(ahead);
       const Sums<nc> sum = sub_block_sums<t, nc, form>(p, row, cols, b, s, ahead);
@@ -315,15 +342,18 @@ LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns<
       const V s0 = load(scale), s1 = load(scale + kWidth);
 #pragma GCC unroll 8
       for (int c = 0; c < nc; ++c) {
-        isum[2 * c] = add32(isum[2 * c], mul32(sum.v[0][c], s0));
-        isum[2 * c + 1] = add32(isum[2 * c + 1], mul32(sum.v[1][c], s1));
+        V& sum0 = kInRegisters ? total.v[0][c] : isum[2 * c];
+        V& sum1 = kInRegisters ? total.v[1][c] : isum[2 * c + 1];
+        sum0 = add32(sum0, mul32(sum.v[0][c], s0));
+        sum1 = add32(sum1, mul32(sum.v[1][c], s1));
       }
     }
-    Sums<nc> total;
+    if constexpr (!kInRegisters) {
 #pragma GCC unroll 8
-    for (int c = 0; c < nc; ++c) {
-      total.v[0][c] = isum[2 * c];
-      total.v[1][c] = isum[2 * c + 1];
+      for (int c = 0; c < nc; ++c) {
+        total.v[0][c] = isum[2 * c];
+        total.v[1][c] = isum[2 * c + 1];
+      }
     }
     return total;
   }
@@ -331,18 +361,22 @@ LLM_INLINE Sums<nc> block_sums(const PanelMemory& p, int row, const TileColumns<
 
 #endif
 
-/// y += the product of kTileRows rows of the panel from `row` with nc columns over n elements.
+/// y += the product of kTileRows rows of the panel from `row` with nc columns over n elements; y = if this is where k
+/// `begins`.
 template <PanelTraits t, int nc, Form form>
 [[gnu::noinline]] void tile(const PanelMemory& p, int row, i64 n, const TileColumns<form>& cols, TileWork& work,
-                            float* const* y) {
+                            float* const* y, bool begins) {
   Ahead ahead = work.ahead;
-  F* acc = in_memory(work.acc);
+  // of scaled types registers have the sums of blocks
+  constexpr bool kInRegisters = nc <= kColumnsInRegisters && !t.scaled();
+  F registers[2 * nc];
+  F* acc = kInRegisters ? registers : in_memory(work.acc);
   V* isum = in_memory(work.isum);
   F* first = in_memory(work.first);
 #pragma GCC unroll 8
   for (int c = 0; c < nc; ++c) {
-    acc[2 * c] = load_f(y[c] + row);
-    acc[2 * c + 1] = load_f(y[c] + row + kWidth);
+    acc[2 * c] = begins ? zero_f() : load_f(y[c] + row);
+    acc[2 * c + 1] = begins ? zero_f() : load_f(y[c] + row + kWidth);
   }
   for (i64 b = 0; b < n / t.block; ++b) {
     if constexpr (t.block == 16) {
@@ -404,14 +438,14 @@ constexpr PanelTraits tile_traits(PanelTraits t) {
 }
 
 template <Form form>
-using TileFn = void (*)(const PanelMemory&, int, i64, const TileColumns<form>&, TileWork&, float* const*);
+using TileFn = void (*)(const PanelMemory&, int, i64, const TileColumns<form>&, TileWork&, float* const*, bool);
 
 template <PanelTraits t, Form form>
 TileFn<form> tile_of(i64 nc) {
-  constexpr i64 kFewest = kTileCols == 8 ? 6 : 3;  // of more than 32 columns in tiles as even as can be
-  constexpr i64 kLeast = form == Form::ManyColumns ? kFewest : 1;
+  constexpr i64 kMost = tile_columns(form), kFewest = kMost * (kFewColumns + 1) / (kFewColumns + kMost);
+  constexpr i64 kLeast = form == Form::ManyColumns ? kFewest : 1;  // tiles are as even as can be
   TileFn<form> found = nullptr;
-  repeat<kTileCols>([&](auto i) LLM_LAMBDA {
+  repeat<kMost>([&](auto i) LLM_LAMBDA {
     if constexpr (i.value + 1 >= kLeast)
       if (nc == i.value + 1) found = tile<t, i.value + 1, form>;
   });
@@ -448,31 +482,39 @@ LLM_INLINE void prepare_columns(const LinearArgs& args, i64 k0, i64 n, i64 c0, i
 /// The panel's rows against columns [c0, c0 + nc).
 template <class T, Form form>
 LLM_INLINE void panel_columns(const LinearArgs& args, i64 row, int n_rows, i64 k0, i64 n, i64 c0, i64 nc,
-                              const TileColumns<form>& cols, GemmScratch<form>& s) {
-  float* y[kTileCols];
+                              const PanelMemory& panel, const TileColumns<form>& cols, TileWork& work) {
+  float* y[kMostTileColumns];
   for (int c = 0; c < nc; ++c) {
-    y[c] = n_rows == kPanelRows ? output(args, c0 + c) + row : s.work.edge[c];
+    y[c] = n_rows == kPanelRows ? output(args, c0 + c) + row : work.edge[c];
     if (n_rows != kPanelRows && k0 != 0)
       __builtin_memcpy(y[c], output(args, c0 + c) + row, static_cast<std::size_t>(n_rows) * sizeof(float));
-    if (k0 == 0)
-      for (int r = 0; r < kPanelRows; r += kWidth) store_f(y[c] + r, zero_f());
   }
   const TileFn<form> run = tile_of<tile_traits(T::traits), form>(nc);
-  for (int r = 0; r < kPanelRows; r += kTileRows) run(s.panel, r, n, cols, s.work, y);
+  for (int r = 0; r < kPanelRows; r += kTileRows) run(panel, r, n, cols, work, y, k0 == 0);
   if (n_rows != kPanelRows)
     for (int c = 0; c < nc; ++c)
       __builtin_memcpy(output(args, c0 + c) + row, y[c], static_cast<std::size_t>(n_rows) * sizeof(float));
 }
 
-/// What to fetch during the panel at `row` with elements [k0, k0 + n): an even share of the next panel.
+/// Asks for the outputs of a panel's rows, for writing: rows of y are far apart, and a tile that waits for their lines
+/// has the sums of the next one wait behind it.
+LLM_INLINE void fetch_outputs(const LinearArgs& args, i64 row, i64 c0, i64 nc) {
+  for (i64 c = c0; c < c0 + nc; ++c) {
+    const float* y = output(args, c) + row;
+    for (int r = 0; r < kPanelRows; r += 16) fetch_to_write(y + r);
+  }
+}
+
+/// What to fetch during the panels at `row` with elements [k0, k0 + n): an even share of the next ones.
 template <class T, Form form>
 LLM_INLINE Ahead next_weights(const LinearArgs& args, i64 row, i64 row_end, i64 k0, i64 n, i64 tiles) {
-  const i64 first = row + kPanelRows, rest = row_end - first;
+  constexpr i64 kRows = panels(form) * kPanelRows;
+  const i64 first = row + kRows, rest = row_end - first;
   if (rest <= 0) return {weight_row(args, row), nullptr, 0, 0};
-  const i64 bytes = (rest < kPanelRows ? rest : kPanelRows) * static_cast<i64>(args.w_row_bytes);
+  const i64 bytes = (rest < kRows ? rest : kRows) * static_cast<i64>(args.w_row_bytes);
   const u8* begin = weight_row(args, first) + bytes * k0 / args.k;
   const u8* end = weight_row(args, first) + bytes * (k0 + n) / args.k;
-  const i64 runs = tiles * (kPanelRows / kTileRows);
+  const i64 runs = tiles * (kRows / kTileRows);
   if constexpr (form == Form::ManyColumns) {
     const i64 times = n / T::traits.sub * runs;
     return {begin, end, (end - begin + times * 64 - 1) / (times * 64), 0};
@@ -486,24 +528,40 @@ LLM_INLINE Ahead next_weights(const LinearArgs& args, i64 row, i64 row_end, i64 
 template <class T, Form form>
 void gemm_form(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
   auto& s = *reinterpret_cast<GemmScratch<form>*>(scratch);
+  constexpr i64 kTileCols = tile_columns(form);
   const i64 tiles = (args.n_cols + kTileCols - 1) / kTileCols;
   const i64 stretches = (args.k + stretch(form) - 1) / stretch(form);
   const bool keep = form == Form::FewColumns && stretches * tiles <= kColumnPlaces<form>;
-  for (i64 row = row_begin; row < row_end; row += kPanelRows) {
-    const int n_rows = static_cast<int>(row_end - row < kPanelRows ? row_end - row : kPanelRows);
-    const u8* rows[kPanelRows];  // missing rows repeat the last one and are not written
-    for (int r = 0; r < kPanelRows; ++r) rows[r] = weight_row(args, row + (r < n_rows ? r : n_rows - 1));
+  for (i64 row = row_begin; row < row_end; row += panels(form) * kPanelRows) {
     TileColumns<form>* cols = s.cols;
     for (i64 k0 = 0; k0 < args.k; k0 += stretch(form)) {
       const i64 n = args.k - k0 < stretch(form) ? args.k - k0 : stretch(form);
       s.work.ahead = next_weights<T, form>(args, row, row_end, k0, n, tiles);
-      unpack_panel<T>(rows, k0, n, s.panel, s.work);
+      int used = 0;
+      for (; used < panels(form) && row + used * kPanelRows < row_end; ++used) {
+        const u8* rows[kPanelRows];  // missing rows repeat the last one and are not written
+        for (int r = 0; r < kPanelRows; ++r) {
+          const i64 at = row + used * kPanelRows + r;
+          rows[r] = weight_row(args, at < row_end ? at : row_end - 1);
+        }
+        unpack_panel<T>(rows, k0, n, s.panel[used], s.work);
+      }
       for (i64 i = 0, c0 = 0; i < tiles; ++i) {  // tiles as even as can be: 9 columns are 5 and 4
-        const i64 nc = (args.n_cols - c0 + tiles - i - 1) / (tiles - i);
+        const i64 nc = (args.n_cols - c0 + tiles - i - 1) / (tiles - i), c1 = c0 + nc;
         if (!keep || row == row_begin) prepare_columns<T>(args, k0, n, c0, nc, *cols);
-        panel_columns<T>(args, row, n_rows, k0, n, c0, nc, *cols, s);
+        for (int p = 0; p < used; ++p) {
+          const i64 first = row + p * kPanelRows;
+          if constexpr (form == Form::ManyColumns) {
+            if (p + 1 < used)
+              fetch_outputs(args, first + kPanelRows, c0, nc);
+            else
+              fetch_outputs(args, row, c1, args.n_cols - c1 < nc ? args.n_cols - c1 : nc);
+          }
+          const int n_rows = static_cast<int>(row_end - first < kPanelRows ? row_end - first : kPanelRows);
+          panel_columns<T>(args, first, n_rows, k0, n, c0, nc, s.panel[p], *cols, s.work);
+        }
         if (keep) ++cols;
-        c0 += nc;
+        c0 = c1;
       }
     }
   }

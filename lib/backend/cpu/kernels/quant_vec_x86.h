@@ -34,5 +34,6 @@ LLM_INLINE Lane longs_2(std::uint64_t x) { return _mm_set1_epi64x(static_cast<lo
 /// Asks for the cache line at p, in the first cache or in the second.
 LLM_INLINE void fetch_near(const u8* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 LLM_INLINE void fetch_far(const u8* p) { __asm__ volatile("prefetcht1 %0" : : "m"(*p)); }
+LLM_INLINE void fetch_to_write(const float* p) { __asm__ volatile("prefetchw %0" : : "m"(*p)); }
 
 }  // namespace llm::cpu::LLM_ISA::quant
