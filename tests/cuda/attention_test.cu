@@ -725,6 +725,14 @@ void check_prompt(const Scene& s, int window, ActFormat format, const std::vecto
   cuda::attend_prompt(queries.data(), y.data(), cache.view, {s.shape.heads, scale, window, format}, step.view(),
                       spans.data(), static_cast<int>(spans.size()), {});
   const std::vector<float> result = y.read();
+  // So many more that CTAs take twice as many rows, which must not show.
+  std::vector<cuda::PromptSpan> repeated;
+  for (int i = 0; i < 140; ++i) repeated.insert(repeated.end(), spans.begin(), spans.end());
+  const Device<float> again(poison(tokens * row));
+  cuda::attend_prompt(queries.data(), again.data(), cache.view, {s.shape.heads, scale, window, format}, step.view(),
+                      repeated.data(), static_cast<int>(repeated.size()), {});
+  const std::vector<float> of_many = again.read();
+  REQUIRE(std::memcmp(result.data(), of_many.data(), result.size() * sizeof(float)) == 0);
 
   Scene exact = s;
   for (float& x : exact.k_rows) x = rounded(x, bfloat16);

@@ -14,39 +14,17 @@
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/rows.h"
+#include "bench_support.h"
 
 using namespace llm;
 using namespace llm::cuda;
 
 namespace {
 
-__global__ void fill(std::uint32_t* to, std::size_t n, std::uint32_t mask) {
-  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
-       i += std::size_t{gridDim.x} * blockDim.x) {
-    std::uint32_t x = static_cast<std::uint32_t>(i) * 0x9e3779b9u;
-    x = (x ^ (x >> 16)) * 0x85ebca6bu;
-    to[i] = (x ^ (x >> 13)) & mask;
-  }
-}
-
-void fill_with_bits(const DeviceBuffer& buffer, std::uint32_t mask) {
-  fill<<<1024, 256>>>(reinterpret_cast<std::uint32_t*>(buffer.data()), buffer.bytes() / 4, mask);
-}
-
-/// Of one call, the best of some.
-double microseconds(const std::function<void()>& call) {
-  const Event begin, end;
-  double best = 1e30;
-  for (int run = 0; run < 7; ++run) {
-    check_cuda(cudaEventRecord(begin.get(), nullptr), "timing");
-    call();
-    check_cuda(cudaEventRecord(end.get(), nullptr), "timing");
-    check_cuda(cudaDeviceSynchronize(), "running");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing");
-    if (run > 1) best = std::min(best, static_cast<double>(ms) * 1000);
-  }
-  return best;
+/// Of one call.
+double microseconds(const std::function<void(const Launch&)>& call) {
+  static const Stream stream;
+  return cuda::microseconds(stream.get(), 1, [&](int) { call({.stream = stream.get()}); });
 }
 
 struct Case {
@@ -106,10 +84,12 @@ void measure(const Case& c, DType type, int tokens, bool skewed) {
     return groups;
   };
   RouteGroups groups = groups_of(kGroupedColumns);
-  const double grouped = microseconds(
-      [&] { grouped_products(targets, x.data(), reinterpret_cast<const float*>(unscale.data()), groups, {}); });
+  const double grouped = microseconds([&](const Launch& at) {
+    grouped_products(targets, x.data(), reinterpret_cast<const float*>(unscale.data()), groups, at);
+  });
   groups = groups_of(32);
-  const double tiles = microseconds([&] { expert_tile_products(targets, codes.data(), rows, groups, {}); });
+  const double tiles =
+      microseconds([&](const Launch& at) { expert_tile_products(targets, codes.data(), rows, groups, at); });
   const double operations = 2.0 * static_cast<double>(routes * c.n) * static_cast<double>(c.k * c.targets);
   std::printf("%-30s %-5s %5d %-8s %9.1f us %6.1f TFLOP/s   by int8 tiles %9.1f us %6.1f\n", c.name,
               std::string(name(type)).c_str(), tokens, skewed ? "skewed" : "uniform", grouped,

@@ -16,6 +16,7 @@
 #include "backend/cuda/kernels/tiles.cuh"
 #include "backend/cuda/kernels/wide_ring.h"
 #include "base/error.h"
+#include "bench_support.h"
 
 using namespace llm;
 using namespace llm::cuda;
@@ -23,15 +24,6 @@ using namespace llm::cuda;
 namespace {
 
 constexpr std::size_t kTurns = std::size_t{640} << 20;  ///< bytes of matrices that take turns; the largest fits
-
-__global__ void fill(std::uint32_t* to, std::size_t n, std::uint32_t mask) {
-  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
-       i += std::size_t{gridDim.x} * blockDim.x) {
-    std::uint32_t x = static_cast<std::uint32_t>(i) * 0x9e3779b9u;
-    x = (x ^ (x >> 16)) * 0x85ebca6bu;
-    to[i] = (x ^ (x >> 13)) & mask;
-  }
-}
 
 __global__ void __launch_bounds__(512) read_all(const uint4* from, std::size_t n, unsigned* out) {
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
@@ -45,30 +37,6 @@ __global__ void __launch_bounds__(512) read_all(const uint4* from, std::size_t n
     for (int j = 0; j < 8; ++j) sum += v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
   }
   if (sum == 0x12345678) *out = sum;
-}
-
-/// Microseconds of one call, of a graph of `calls`, the best of some runs.
-double microseconds(cudaStream_t stream, int calls, const std::function<void(int)>& call) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording");
-  for (int i = 0; i < calls; ++i) call(i);
-  check_cuda(cudaStreamEndCapture(stream, &graph), "recording");
-  check_cuda(cudaGraphInstantiate(&exec, graph, 0), "instantiating");
-  const Event begin, end;
-  double best = 1e30;
-  for (int run = 0; run < 6; ++run) {
-    check_cuda(cudaEventRecord(begin.get(), stream), "timing");
-    check_cuda(cudaGraphLaunch(exec, stream), "replaying");
-    check_cuda(cudaEventRecord(end.get(), stream), "timing");
-    check_cuda(cudaStreamSynchronize(stream), "replaying");
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing");
-    if (run > 0) best = std::min(best, static_cast<double>(ms) * 1000 / calls);
-  }
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
-  return best;
 }
 
 /// Which kernel; Chosen is tile_products().
@@ -170,9 +138,8 @@ int main(int argc, char** argv) {
   const DeviceBuffer weights(kTurns + (std::size_t{1} << 20)), x(std::size_t{64} << 20), y(std::size_t{64} << 20);
   const DeviceBuffer out(std::size_t{1} << 30);
   // bits without the exponents' top ones: halves are finite
-  fill<<<1024, 256, 0, stream.get()>>>(reinterpret_cast<std::uint32_t*>(weights.data()), weights.bytes() / 4,
-                                       0x3fff3fff);
-  fill<<<1024, 256, 0, stream.get()>>>(reinterpret_cast<std::uint32_t*>(x.data()), x.bytes() / 4, 0x3f3f3f3f);
+  fill_with_bits(weights, 0x3fff3fff);
+  fill_with_bits(x, 0x3f3f3f3f);
   const double read_us = microseconds(stream.get(), 4, [&](int) {
     read_all<<<132 * 4, 512, 0, stream.get()>>>(reinterpret_cast<const uint4*>(weights.data()), kTurns / 16,
                                                 reinterpret_cast<unsigned*>(y.data()));

@@ -1,5 +1,6 @@
 // Kernels that take the place of several, against those, bit for bit; which nodes of a graph they are used for.
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 
@@ -552,6 +553,22 @@ TEST_CASE("nodes whose results others use are not fused") {
   REQUIRE_FALSE(found.rope_appends[0].norms.has_value());
   REQUIRE(found.rope_appends[0].q == q.id);
   REQUIRE(found.rope_appends[0].k == k.id);
+}
+
+TEST_CASE("tiles that are decoded on the way want panels, and no memory for decoded weights") {
+  const auto planned = [](DType type, Many many) {
+    const Graph g = Layers(type, {256, 2, 256}).run_dense(1);
+    const StepPlan plan = plan_step(g, many, {});
+    const std::uint32_t normed = value_named(g, "blk.0.attn_norm");
+    std::uint64_t scratch = 0;
+    for (const std::uint64_t at : plan.memory.scratch_offset) scratch += at != MemoryPlan::kNone;
+    const auto has = [&](Form f) { return plan.form(normed, f) != MemoryPlan::kNone; };
+    return std::array{has(Form::F16Panels), has(Form::F16), has(Form::F16Unscale), scratch > 0};
+  };
+  REQUIRE(planned(DType::Q8_0, Many::Wgmma) == std::array{true, false, true, false});
+  REQUIRE(planned(DType::Q8_0, Many::F16) == std::array{false, true, true, true});
+  REQUIRE(planned(DType::F16, Many::Wgmma) == std::array{false, true, true, false});
+  REQUIRE(planned(DType::BF16, Many::Wgmma) == std::array{false, true, true, true});
 }
 
 TEST_CASE("values are kept as f32 where something reads them so") {

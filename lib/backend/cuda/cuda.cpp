@@ -12,6 +12,7 @@
 #include "backend/cuda/gpus.h"
 #include "backend/cuda/instructions.h"
 #include "backend/cuda/kernels/products.h"
+#include "backend/cuda/kernels/wgmma_products.h"
 #include "backend/cuda/program.h"
 #include "backend/cuda/weights.h"
 #include "backend/cuda/workspace.h"
@@ -31,6 +32,9 @@ int readers() { return static_cast<int>(std::clamp(std::thread::hardware_concurr
 /// Of a step for which it pays to bring weights that the CPU could compute with; a token reads few of the experts
 /// (docs/cuda.md).
 constexpr int kStreamingTokens = 128, kStreamingExpertTokens = 512;
+/// Of the largest step whose weights are decoded on the way to the tensor cores: the library multiplies more of them
+/// faster by more than decoding costs it (docs/cuda.md).
+constexpr int kWgmmaTokens = 512, kWgmmaTokensBesideF8 = 256;
 
 /// From here on the calling thread's.
 cudaDeviceProp usable_device(int device) {
@@ -78,7 +82,8 @@ class CudaBackend final : public Backend {
         properties_(usable_device(device_)),
         deterministic_(options.deterministic),
         gemm_(deterministic_ ? nullptr : Gemm::load(no_gemm_)),
-        f8_(options.f8) {
+        f8_(options.f8),
+        wgmma_(has_wgmma()) {
     check(!f8_ || !deterministic_, "what is rounded to FP8 depends on the step's length");
     if (!f8_) return;
     const std::string reason = gemm_ ? gemm_->f8_refusal() : no_gemm_;
@@ -112,8 +117,8 @@ class CudaBackend final : public Backend {
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const DType type = device_type(legal.info(node.in[operands[i].weight]).type.dtype);
         const bool many = std::holds_alternative<ExpertLinear>(node.op)
-                              ? uses_grouped_products(graph, node.in[1], many_columns())
-                              : uses_library(graph, node, many_columns());
+                              ? uses_grouped_products(graph, node.in[1], many_columns(graph))
+                              : has_many_columns(graph, node, many_columns(graph));
         products(node.op)[i].activation = many ? ActFormat::F32 : info(type).activation;
       }
       if (auto* attention = std::get_if<Attention>(&node.op)) attention->query = ActFormat::Q8x32;
@@ -196,17 +201,21 @@ class CudaBackend final : public Backend {
         with_arrivals(legalize(graph)), as_cuda<const CudaWeights>(weights, "weights on the GPU"),
         as_cuda<CudaCache>(state, "a cache on the GPU"), as_cuda<CudaWorkspace>(workspace, "a workspace on the GPU"),
         gemm_.get(), stream_,
-        {.overlap = properties_.major >= 9, .prompt_attention = !deterministic_, .many = many_columns()});
+        {.overlap = properties_.major >= 9, .prompt_attention = !deterministic_, .many = many_columns(graph)});
   }
 
  private:
-  Many many_columns() const { return gemm_ == nullptr ? Many::AsFew : f8_ ? Many::F8 : Many::F16; }
+  Many many_columns(const Graph& graph) const {
+    if (gemm_ == nullptr) return Many::AsFew;
+    if (wgmma_ && graph.bucket().tokens <= (f8_ ? kWgmmaTokensBesideF8 : kWgmmaTokens)) return Many::Wgmma;
+    return f8_ ? Many::F8 : Many::F16;
+  }
 
   /// More than the largest plan: a best fit may pack a smaller bucket's values a little less well.
   std::uint64_t workspace_bytes(std::span<const Graph> largest) const {
     std::uint64_t bytes = 0;
     for (const Graph& graph : largest)
-      bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), many_columns(), token_kernels()).bytes);
+      bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), many_columns(graph), token_kernels()).bytes);
     return bytes + bytes / 8 + (std::uint64_t{1} << 20);
   }
 
@@ -222,6 +231,7 @@ class CudaBackend final : public Backend {
   std::string no_gemm_;  ///< why there is no library
   std::unique_ptr<Gemm> gemm_;
   bool f8_;
+  bool wgmma_;  ///< the device has those products
   Stream stream_;
   bool loaded_ = false;
 };

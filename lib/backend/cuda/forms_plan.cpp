@@ -6,6 +6,7 @@
 
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/grouped_products.h"
+#include "backend/cuda/kernels/half_panels.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/rows.h"
@@ -53,7 +54,7 @@ class Planning {
   static constexpr std::uint32_t kNoValue = ~std::uint32_t{0};
 
   std::uint64_t node_scratch(const Node& node) const {
-    if (!uses_library(g_, node, many_)) return 0;
+    if (!has_many_columns(g_, node, many_)) return 0;
     std::uint64_t bytes = 0;
     for (const ProductOperands& p : product_operands(node.op))
       bytes = std::max(bytes, decoded_bytes(node, g_.info(node.in[p.weight]), many_));
@@ -74,8 +75,8 @@ class Planning {
       const FewForm few = few_form(type);
       if (columns != Columns::Many && few.any) add(x, few.form, i);
       if (columns == Columns::Few || type == DType::F32) continue;
-      const bool f8 = takes_f8(node, weight, many_);
-      add(x, f8 ? Form::F8 : Form::F16, i);
+      const bool f8 = takes_f8(node, weight, many_), panels = takes_panels(node, weight, many_);
+      add(x, f8 ? Form::F8 : panels ? Form::F16Panels : Form::F16, i);
       add(x, f8 ? Form::F8Scale : Form::F16Unscale, i);
     }
   }
@@ -114,6 +115,8 @@ class Planning {
         return static_cast<std::size_t>(n * rows) * sizeof(float);
       case Form::F16:
         return static_cast<std::size_t>(n * rows) * sizeof(std::uint16_t);
+      case Form::F16Panels:
+        return static_cast<std::size_t>(half_panels_bytes(n, rows));
       case Form::F8:
         return static_cast<std::size_t>(n * rows);
       case Form::F16Unscale:
@@ -164,7 +167,7 @@ bool uses_grouped_products(const Graph& g, std::uint32_t ids, Many many) {
   });
 }
 
-bool uses_library(const Graph& g, const Node& node, Many many) {
+bool has_many_columns(const Graph& g, const Node& node, Many many) {
   return many != Many::AsFew && std::holds_alternative<Linear>(node.op) && columns_of(g, node.in[0]) != Columns::Few;
 }
 
@@ -209,6 +212,7 @@ std::int64_t decoded_rows(const Node& node, const ValueInfo& weight, Many many) 
 
 std::uint64_t decoded_bytes(const Node& node, const ValueInfo& weight, Many many) {
   const DType type = device_type(weight.type.dtype);
+  if (takes_panels(node, weight, many)) return 0;
   if (!takes_f8(node, weight, many) && (type == DType::F32 || type == DType::F16)) return 0;
   const std::int64_t elements = decoded_rows(node, weight, many) * weight.type.shape[0];
   return static_cast<std::uint64_t>(elements * decoded_element(node, weight, many));
@@ -219,6 +223,10 @@ bool takes_f8(const Node& node, const ValueInfo& weight, Many many) {
   return many == Many::F8 && std::holds_alternative<Linear>(node.op) && node.role != Role::Head && !weight.streamed &&
          device_type(weight.type.dtype) != DType::F32 && weight.type.shape[0] % kAligned == 0 &&
          weight.type.shape[1] % kAligned == 0;
+}
+
+bool takes_panels(const Node& node, const ValueInfo& weight, Many many) {
+  return many == Many::Wgmma && std::holds_alternative<Linear>(node.op) && has_tiles(device_type(weight.type.dtype));
 }
 
 StepPlan plan_step(const Graph& g, Many many, const TokenKernels& kernels) { return Planning(g, many, kernels).run(); }

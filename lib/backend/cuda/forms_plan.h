@@ -21,6 +21,7 @@ enum class Many : std::uint8_t {
   AsFew,  ///< with the same bits
   F16,    ///< of operands rounded to F16: by a library on decoded weights, of experts by grouped products
   F8,     ///< where takes_f8(), of operands rounded to FP8 (E4M3), each row times a factor of its own
+  Wgmma,  ///< like F16, where takes_panels() by wgmma_products(), which decode weights on the way
 };
 
 /// Whether the products of the experts that a value's ids choose are grouped ones (grouped_products.h): those of
@@ -28,8 +29,8 @@ enum class Many : std::uint8_t {
 /// readers of the ids share their groups.
 bool uses_grouped_products(const Graph&, std::uint32_t ids, Many);
 
-enum class Form : std::uint8_t { Q8x256, Q8x32, RoundedBf16, F16, F16Unscale, F8, F8Scale, RouteGroups };
-inline constexpr int kForms = 8;
+enum class Form : std::uint8_t { Q8x256, Q8x32, RoundedBf16, F16, F16Panels, F16Unscale, F8, F8Scale, RouteGroups };
+inline constexpr int kForms = 9;
 
 /// The form in which few columns of a product's input are wanted, none for plain f32.
 struct FewForm {
@@ -56,13 +57,15 @@ StepPlan plan_step(const Graph&, Many, const TokenKernels&);
 /// Whether a Linear's product with a weight, where it is of many columns, is one of FP8. Logits never are, nor what is
 /// brought for each step, whose rows have no factors.
 bool takes_f8(const Node&, const ValueInfo& weight, Many);
+/// Whether it is one of wgmma_products().
+bool takes_panels(const Node&, const ValueInfo& weight, Many);
 /// Rows of a weight that are decoded at a time for a product with many columns, and the bytes that they take.
 std::int64_t decoded_rows(const Node&, const ValueInfo& weight, Many);
 std::uint64_t decoded_bytes(const Node&, const ValueInfo& weight, Many);
 
 /// Rows of a value: vectors of width shape[0], at the bucket's capacity.
 std::int64_t row_capacity(const ValueInfo&);
-/// Whether a node's products are of many columns as far as the weights allow.
-bool uses_library(const Graph&, const Node&, Many);
+/// Whether a Linear's products may be of many columns as far as the weights allow.
+bool has_many_columns(const Graph&, const Node&, Many);
 
 }  // namespace llm::cuda

@@ -11,6 +11,7 @@
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/kernels/wgmma_products.h"
 #include "backend/cuda/node_site.h"
 #include "backend/host/host.h"
 #include "base/error.h"
@@ -164,14 +165,14 @@ class NodeCompiler : NodeSite {
   void operator()(const Linear&) {
     if (site_.plan.fusions.makes_column(index_)) return make_column();
     const std::vector<Target> targets = make_targets(node_);
-    const bool library = uses_library(graph_, node_, site_.many);
-    const bool always = library && columns_of(graph_, node_.in[0]) == Columns::Many;
+    const bool has_many = has_many_columns(graph_, node_, site_.many);
+    const bool always = has_many && columns_of(graph_, node_.in[0]) == Columns::Many;
     const Emit few = always ? Emit() : few_columns(targets);
-    const Emit many = library ? many_columns(targets) : Emit();
-    std::string how = (always ? "" : "few columns: " + few_text(targets)) + (library && !always ? "; " : "");
-    if (library) how += "decoded to " + many_text() + ", " + site_.gemm->describe();
+    const Emit many = has_many ? many_columns(targets) : Emit();
+    std::string how = (always ? "" : "few columns: " + few_text(targets)) + (has_many && !always ? "; " : "");
+    if (has_many) how += many_text();
     add(std::move(how), [=, count = counter(node_.in[0])](const StepLaunch& s) {
-      const bool use_many = library && (always || count(s) > kMaxColumns);
+      const bool use_many = has_many && (always || count(s) > kMaxColumns);
       (use_many ? many : few)(s);
     });
     for (const std::uint32_t y : node_.out) convert(y);
@@ -254,10 +255,17 @@ class NodeCompiler : NodeSite {
   }
 
   bool is_f8(const ProductOperands& p) const { return takes_f8(node_, in(p.weight), site_.many); }
+  bool has_panels(const ProductOperands& p) const { return takes_panels(node_, in(p.weight), site_.many); }
   std::string many_text() const {
     const auto operands = product_operands(node_.op);
-    const auto f8 = std::count_if(operands.begin(), operands.end(), [&](const auto& p) { return is_f8(p); });
-    return f8 == std::ssize(operands) ? "FP8" : f8 == 0 ? "F16" : "FP8 or F16";
+    const auto any = [&](const auto& is) { return std::any_of(operands.begin(), operands.end(), is); };
+    std::string text;
+    if (any([&](const auto& p) { return has_panels(p); })) text = "decoded to F16 on the way to the tensor cores";
+    const bool f8 = any([&](const auto& p) { return is_f8(p); });
+    const bool f16 = any([&](const auto& p) { return !is_f8(p) && !has_panels(p); });
+    if (!f8 && !f16) return text;
+    const std::string type = !f16 ? "FP8" : f8 ? "FP8 or F16" : "F16";
+    return (text.empty() ? "" : text + "; ") + "decoded to " + type + ", " + site_.gemm->describe();
   }
 
   /// A product of many columns, and how it is made.
@@ -269,9 +277,14 @@ class NodeCompiler : NodeSite {
 
   Emit many_columns(const std::vector<Target>& targets) const {
     std::vector<ManyTarget> products;
+    std::vector<Target> of_panels;
     const auto operands = product_operands(node_.op);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const ValueInfo& weight = in(operands[i].weight);
+      if (has_panels(operands[i])) {
+        of_panels.push_back(targets[i]);
+        continue;
+      }
       products.push_back({targets[i], decoded_rows(node_, weight, site_.many),
                           is_f8(operands[i]) ? site_.weights.f8_scales(weight.name) : nullptr});
     }
@@ -280,10 +293,13 @@ class NodeCompiler : NodeSite {
     const std::uint32_t x = node_.in[0];
     const ManyColumns columns{.f32 = f32(in(0)),
                               .f16 = form(x, Form::F16),
+                              .f16_panels = form(x, Form::F16Panels),
                               .f16_unscale = reinterpret_cast<const float*>(form(x, Form::F16Unscale)),
                               .f8 = form(x, Form::F8),
                               .f8_scale = reinterpret_cast<const float*>(form(x, Form::F8Scale))};
-    return [=, gemm = site_.gemm, count = counter(x)](const StepLaunch& s) {
+    return [=, gemm = site_.gemm, count = counter(x),
+            capacity = static_cast<int>(row_capacity(in(0)))](const StepLaunch& s) {
+      wgmma_products(of_panels, columns.f16_panels, capacity, columns.f16_unscale, count(s), s.at);
       for (const ManyTarget& t : products) multiply_many(*gemm, t, columns, count(s), decoded, s.at);
     };
   }
@@ -292,6 +308,7 @@ class NodeCompiler : NodeSite {
   struct ManyColumns {
     const float* f32;
     const std::byte* f16;
+    const std::byte* f16_panels;
     const float* f16_unscale;
     const std::byte* f8;
     const float* f8_scale;

@@ -2,8 +2,10 @@
 // arXiv:2307.08691), products by mma.m16n8k16 with f32 sums.
 //
 // A CTA of 128 rows (attend_prompt.cuh): 4 warps of 32 rows for heads up to 128, 8 warps of 16 rows for wider ones,
-// whose sums would not fit in registers otherwise. Keys and values come by asynchronous copies, the next tile's while
-// this one is multiplied. Quantised rows and those of E4M3 are copied as they are and decoded to F16 in shared memory.
+// whose sums would not fit in registers otherwise. Where that gives too few CTAs for all multiprocessors, they have 64
+// rows, 4 warps of 16: a warp then has half as much to do, and each row the same bits. Keys and values come by
+// asynchronous copies, the next tile's while this one is multiplied. Quantised rows and those of E4M3 are copied as
+// they are and decoded to F16 in shared memory.
 //
 // Per tile, head dimension 128: 4 warps x 256 products of 4,096 operations, 2,048 cycles of tensor cores at the rate of
 // mma.sync (about 62 % of wgmma's); 64 KB + 64 KB of fragments read from shared memory, 1,024 cycles; 8,192 powers of
@@ -18,6 +20,7 @@
 #include "backend/cuda/kernels/attend_prompt.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/tile_ring.h"
 
 namespace llm::cuda {
 namespace {
@@ -61,10 +64,10 @@ struct Side {
   int row_bytes;
 };
 
-template <bool kBFloat16, int kDim>
+template <bool kBFloat16, int kDim, int kRows>
 class Prompt {
-  static constexpr int kRowTiles = kDim <= 128 ? 2 : 1;  ///< of 16 rows, of a warp
-  static constexpr int kWarps = kPromptRows / (16 * kRowTiles);
+  static constexpr int kRowTiles = kDim <= 128 && kRows == kPromptRows ? 2 : 1;  ///< of 16 rows, of a warp
+  static constexpr int kWarps = kRows / (16 * kRowTiles);
   static constexpr int kPitch = kDim * 2 + 16;
   static constexpr int kTileBytes = kKeys * kPitch;
   static constexpr int kKeyTiles = kKeys / 8;  ///< of 8 keys, of scores
@@ -83,8 +86,8 @@ class Prompt {
     int s = 0;
     while (a.spans.first_tile[s + 1] <= tile) ++s;
     span = a.spans.span[s];
-    first_row = (tile - a.spans.first_tile[s]) * kPromptRows;
-    rows = min(kPromptRows, span.n_tokens * a.group - first_row);
+    first_row = (tile - a.spans.first_tile[s]) * kRows;
+    rows = min(kRows, span.n_tokens * a.group - first_row);
     table = a.block_table + static_cast<std::int64_t>(span.sequence) * a.table_stride;
     first_position = span.first_position + first_row / a.group;
     last_position = span.first_position + (first_row + rows - 1) / a.group;
@@ -136,7 +139,7 @@ class Prompt {
   // --- keys and values ---
 
   __device__ __forceinline__ Side keys() const {
-    return {a.k, queries + kPromptRows * kPitch, a.k_type, a.decode_k, a.k_row_bytes};
+    return {a.k, queries + kRows * kPitch, a.k_type, a.decode_k, a.k_row_bytes};
   }
   __device__ __forceinline__ Side values() const {
     return {a.v, keys().shared + prompt_side_bytes(a.decode_k, kDim, a.k_row_bytes), a.v_type, a.decode_v,
@@ -223,14 +226,14 @@ class Prompt {
   }
   __device__ __forceinline__ void load_queries() {
     if (a.round_query) {  // 32 elements per warp; kDim is a multiple of 32 where keys are quantised
-      for (int i = warp; i < kPromptRows * (kDim / 32); i += kWarps) {
+      for (int i = warp; i < kRows * (kDim / 32); i += kWarps) {
         const int row = i / (kDim / 32), d = i % (kDim / 32) * 32 + lane;
         const float x = round_q8x32(row < rows ? __ldcg(query(row) + d) : 0.0f);
         reinterpret_cast<std::uint16_t*>(queries + row * kPitch)[d] = static_cast<std::uint16_t>(pack<kBFloat16>(x, 0));
       }
       return;
     }
-    for (int i = thread; i < kPromptRows * kVectors; i += kThreads) {
+    for (int i = thread; i < kRows * kVectors; i += kThreads) {
       const int row = i / kVectors, vector = i % kVectors;
       float x[8] = {};
       if (row < rows) {
@@ -393,18 +396,18 @@ class Prompt {
   int kv_head, first_row, rows, first_position, last_position;
   PromptSpan span;
   const std::int32_t* table;
-  unsigned char* queries;  ///< [128][kPitch]
+  unsigned char* queries;  ///< [kRows][kPitch]
   float sums[kRowTiles][kDimTiles][4];
   float maxima[kRowTiles][2], totals[kRowTiles][2];
 };
 
-template <bool kBFloat16, int kDim>
-__global__ void __launch_bounds__(Prompt<kBFloat16, kDim>::kThreads, kDim <= 128 ? 2 : 1)
+template <bool kBFloat16, int kDim, int kRows>
+__global__ void __launch_bounds__(Prompt<kBFloat16, kDim, kRows>::kThreads, kDim <= 128 ? 2 : 1)
     prompt_kernel(const __grid_constant__ PromptArgs a) {
   let_next_start();
   unsigned char* const shared = dynamic_shared();
   wait_for_previous();
-  Prompt<kBFloat16, kDim>(a, shared).run();
+  Prompt<kBFloat16, kDim, kRows>(a, shared).run();
 }
 
 using PromptKernel = void (*)(PromptArgs);
@@ -413,26 +416,29 @@ struct Choice {
   int threads = 0;
 };
 template <bool kBFloat16, int kDim>
-Choice choice() {
-  return {prompt_kernel<kBFloat16, kDim>, Prompt<kBFloat16, kDim>::kThreads};
+Choice choice(int rows) {
+  if (rows == kPromptRows)
+    return {prompt_kernel<kBFloat16, kDim, kPromptRows>, Prompt<kBFloat16, kDim, kPromptRows>::kThreads};
+  return {prompt_kernel<kBFloat16, kDim, kFewPromptRows>, Prompt<kBFloat16, kDim, kFewPromptRows>::kThreads};
 }
+/// For CTAs of kPromptRows or kFewPromptRows.
 template <bool kBFloat16>
-Choice choose(int head_dim) {
+Choice choose(int head_dim, int rows) {
   switch (head_dim) {
     case 64:
-      return choice<kBFloat16, 64>();
+      return choice<kBFloat16, 64>(rows);
     case 80:
-      return choice<kBFloat16, 80>();
+      return choice<kBFloat16, 80>(rows);
     case 96:
-      return choice<kBFloat16, 96>();
+      return choice<kBFloat16, 96>(rows);
     case 112:
-      return choice<kBFloat16, 112>();
+      return choice<kBFloat16, 112>(rows);
     case 128:
-      return choice<kBFloat16, 128>();
+      return choice<kBFloat16, 128>(rows);
     case 192:
-      return choice<kBFloat16, 192>();
+      return choice<kBFloat16, 192>(rows);
     case 256:
-      return choice<kBFloat16, 256>();
+      return choice<kBFloat16, 256>(rows);
     default:
       return {};
   }
@@ -441,33 +447,36 @@ Choice choose(int head_dim) {
 bool all_bfloat16(const CacheView& c) { return c.k_type == DType::BF16 && c.v_type == DType::BF16; }
 bool decoded(const CacheView& c, DType t) { return t != (all_bfloat16(c) ? DType::BF16 : DType::F16); }
 
-std::size_t shared_bytes(const CacheView& c) {
+std::size_t shared_bytes(const CacheView& c, int rows) {
   const auto side = [&](DType t) {
     return prompt_side_bytes(decoded(c, t), c.head_dim_k, cache_row_bytes(t, c.head_dim_k));
   };
-  return static_cast<std::size_t>(kPromptRows * prompt_pitch(c.head_dim_k) + side(c.k_type) + side(c.v_type));
+  return static_cast<std::size_t>(rows * prompt_pitch(c.head_dim_k) + side(c.k_type) + side(c.v_type));
 }
 
-int shared_limit() {
-  int device = 0, bytes = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the size of shared memory");
-  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-             "asking for the size of shared memory");
-  return bytes;
+int span_tiles(const PromptSpan& span, int group, int rows) { return (span.n_tokens * group + rows - 1) / rows; }
+
+/// Of a CTA.
+int rows_for(const PromptSpan* spans, int n_spans, int group, int kv_heads) {
+  int tiles = 0;
+  for (int i = 0; i < n_spans; ++i) tiles += span_tiles(spans[i], group, kPromptRows);
+  return tiles * kv_heads < ring_device().multiprocessors ? kFewPromptRows : kPromptRows;
 }
 
 }  // namespace
 
 const char* prompt_attention_refusal(const CacheView& c) {
   if (c.head_dim_k != c.head_dim_v) return "heads of keys and of values differ in size";
-  if (choose<false>(c.head_dim_k).kernel == nullptr) return "heads are not of 64, 80, 96, 112, 128, 192 or 256";
+  if (choose<false>(c.head_dim_k, kPromptRows).kernel == nullptr)
+    return "heads are not of 64, 80, 96, 112, 128, 192 or 256";
   if (const char* refusal = cache_refusal(c.k_type, c.v_type, c.head_dim_k, c.head_dim_v)) return refusal;
   const auto exact = [](DType t) { return t == DType::F32; };
   if (exact(c.k_type) || exact(c.v_type)) return "F32 keys and values are not rounded for tensor cores";
   if (!all_bfloat16(c) && (c.k_type == DType::BF16 || c.v_type == DType::BF16)) {
     return "only one of keys and values is BF16";
   }
-  if (shared_bytes(c) > static_cast<std::size_t>(shared_limit())) return "the GPU has too little shared memory";
+  if (shared_bytes(c, kPromptRows) > static_cast<std::size_t>(ring_device().block_bytes))
+    return "the GPU has too little shared memory";
   return nullptr;
 }
 
@@ -493,8 +502,9 @@ void attend_prompt(const float* q, float* y, const CacheView& c, const Attention
   a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
 
-  const Choice chosen = all_bfloat16(c) ? choose<true>(c.head_dim_k) : choose<false>(c.head_dim_k);
-  const std::size_t shared = shared_bytes(c);
+  const int rows = rows_for(spans, n_spans, a.group, c.kv_heads);
+  const Choice chosen = all_bfloat16(c) ? choose<true>(c.head_dim_k, rows) : choose<false>(c.head_dim_k, rows);
+  const std::size_t shared = shared_bytes(c, rows);
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
              "giving attention its shared memory");
@@ -502,7 +512,7 @@ void attend_prompt(const float* q, float* y, const CacheView& c, const Attention
     a.spans.n = 0;
     for (int i = first; i < std::min(n_spans, first + kPromptSpans); ++i) {
       if (spans[i].n_tokens <= 0) continue;
-      const int tiles = (spans[i].n_tokens * a.group + kPromptRows - 1) / kPromptRows;
+      const int tiles = span_tiles(spans[i], a.group, rows);
       a.spans.span[a.spans.n] = spans[i];
       a.spans.first_tile[a.spans.n + 1] = a.spans.first_tile[a.spans.n] + tiles;
       ++a.spans.n;

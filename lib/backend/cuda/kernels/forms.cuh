@@ -8,6 +8,7 @@
 
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/float8.cuh"
+#include "backend/cuda/kernels/half_panels.h"
 #include "backend/cuda/kernels/rows.h"
 
 namespace llm::cuda {
@@ -273,6 +274,14 @@ __device__ __forceinline__ void store_half_quad(__half* row, int k, int n, bool 
   if (k + 3 < n) row[k + 3] = __high2half(second);
 }
 
+/// Elements k .. k + 3.
+__device__ __forceinline__ void store_panel_quad(std::byte* panels, int lines, int row, int k, float4 v, float factor) {
+  const __half2 first = __floats2half2_rn(v.x * factor, v.y * factor);
+  const __half2 second = __floats2half2_rn(v.z * factor, v.w * factor);
+  *reinterpret_cast<__half2*>(panels + half_panels_offset(k, row, lines)) = first;
+  *reinterpret_cast<__half2*>(panels + half_panels_offset(k + 2, row, lines)) = second;
+}
+
 /// What a row whose largest finite magnitude has these bits is divided by to be E4M3; 1 of a row of zeros.
 __device__ __forceinline__ float f8_scale(unsigned largest) {
   constexpr unsigned kSmallest = (127u - 100u) << 23;  // 2^-100: below, the inverse overflows
@@ -308,6 +317,11 @@ __device__ __forceinline__ void write_part(const Forms& y, int row, int block, i
     __half* const half = static_cast<__half*>(y.f16) + begin;
     store_half_quad(half, k, n, wide, v.low, half_factor(largest));
     store_half_quad(half, next, n, wide, v.high, half_factor(largest));
+  }
+  if (y.f16_panels != nullptr) {
+    const int k = block * kBlockK + 4 * lane_id(), lines = static_cast<int>(panel_lines(y.capacity));
+    store_panel_quad(y.f16_panels, lines, row, k, v.low, half_factor(largest));
+    store_panel_quad(y.f16_panels, lines, row, k + kBlockK / 2, v.high, half_factor(largest));
   }
   if (y.f8 != nullptr) {
     const int k = block * kBlockK + 4 * lane_id();

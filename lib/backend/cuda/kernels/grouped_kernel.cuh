@@ -1,11 +1,9 @@
 // The kernel of grouped products: 128 rows of an expert's weights times up to 128 routes, 64 of k (a chunk) at a time.
 //
-// 4 warps of 32 rows each, all routes. Weights lie as tiles whose registers, decoded, are the A operand of
-// mma.m16n8k16 if the 16 of k are taken in another order, in which x is read as well:
-//   slots 2t, 2t + 1, 2t + 8, 2t + 9 of k are elements 4t .. 4t + 3                         (t = lane % 4)
-// So a warp copies its own tiles to shared memory as they are and decodes them straight into registers; each code is
-// decoded once in 128 routes. The B operand is 8 neighbouring bytes of a row of x, which all warps share: chunks of 16
-// KB arrive by asynchronous copies of the routes' rows, two ahead. Columns beyond a group's routes are left out by 32.
+// 4 warps of 32 rows each, all routes. A warp copies its own tiles to shared memory as they are and decodes them
+// straight into registers, as operands (tile_operands.cuh); each code is decoded once in 128 routes. The B operand, in
+// the order of k that these want, is 8 neighbouring bytes of a row of x, which all warps share: chunks of 16 KB arrive
+// by asynchronous copies of the routes' rows, two ahead. Columns beyond a group's routes are left out by 32.
 //
 // Per chunk and warp, 128 routes: 128 products of 4,096 operations, 830 cycles of a quarter's tensor cores at the rate
 // of mma.sync (62 % of wgmma's); by the disassembly 470 other instructions of Q4_K, 270 of which decode and 64 load B.
@@ -14,12 +12,10 @@
 // few routes costs the decoding: its weights are read at some 60 % of the memory's speed.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/kernels/tiles.cuh"
+#include "backend/cuda/kernels/tile_operands.cuh"
 
 namespace llm::cuda {
 
@@ -48,7 +44,6 @@ struct GroupedArguments {
 inline constexpr int kGroupedWarps = 4, kGroupedThreads = 32 * kGroupedWarps;
 inline constexpr int kGroupedStrips = 2;  ///< of 16 rows, of a warp
 inline constexpr int kGroupedRows = kTileRows * kGroupedStrips * kGroupedWarps;
-inline constexpr int kChunkK = 64;
 inline constexpr int kChunkBytes = kGroupedColumns * kChunkK * 2;
 inline constexpr int kColumnStep = 32;  ///< columns that are multiplied or left out together
 
@@ -67,87 +62,13 @@ LLM_HOST_DEVICE int half_vector_at(int row, int vector) {
 /// The same of elements 16 j + 4 t on.
 LLM_HOST_DEVICE int half_quad_at(int row, int j, int t) { return row * 128 + ((j ^ (row % 4)) * 32) + 8 * t; }
 
-__device__ __forceinline__ std::uint32_t pack_halves(float low, float high) {
-  const __half2_raw raw = __floats2half2_rn(low, high);
-  return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
-}
-
 /// The A operands of a chunk and a strip: [16 of k][register].
 using StripOperands = std::uint32_t[kChunkK / 16][4];
-
-constexpr int log2_of_inverse(float power) { return power < 1 ? 1 + log2_of_inverse(2 * power) : 0; }
-
-/// Whether bytes are entries of a table, which kUnit scales, and not multiples of 1 / kUnit.
-template <class Codes>
-inline constexpr bool kFromTable = false;
-template <class Table>
-inline constexpr bool kFromTable<CodesTable<Table>> = true;
-template <class Table>
-inline constexpr bool kFromTable<CodesTable8<Table>> = true;
-
-/// Codes of up to 7 bits, which one permutation turns into floats: as the byte that counts ones in a float of 128 and
-/// more. The float is code + kBias.
-template <class Codes>
-struct SmallCodes {
-  static constexpr float kMagnitude = Codes::kUnit < 0 ? -Codes::kUnit : Codes::kUnit;
-  static constexpr int kUnitShift = log2_of_inverse(kMagnitude);
-  static constexpr bool kExist = !kFromTable<Codes> && (!Codes::kSigned || kUnitShift > 0);
-  static constexpr float kBias = 128 + (Codes::kSigned ? 128 * kMagnitude : 0);
-
-  /// Of register r of a step; the code's sign is that of kUnit turned.
-  static __device__ __forceinline__ void floats(const Codes& codes, int step, int r, float (&y)[4]) {
-    std::uint32_t bytes = codes.bytes(step, r);
-    if constexpr (Codes::kSigned)
-      bytes = (bytes ^ 0x80808080u) >> kUnitShift;
-    else
-      bytes >>= Codes::kPassShift * (step % Codes::kPasses);  // what is shifted out is zero
-#pragma unroll
-    for (int b = 0; b < 4; ++b)
-      y[b] = bits_to_float(permute_bytes(bytes, 0x43000000u, 0x7044u + (static_cast<unsigned>(b) << 8)));
-  }
-};
-
-/// What 16 or 32 codes of a row stand for: scale * code + offset.
-struct CodeValues {
-  float scale, offset;
-};
-template <class T>
-__device__ __forceinline__ CodeValues code_values(const T& piece, const std::byte* scales, int lane, int half, int step,
-                                                  int r) {
-  const float sign = T::Codes::kUnit < 0 ? -1.0f : 1.0f;
-  const int sub = T::Scales::kScaleK == 16 ? 2 * step + r / 2 : step;
-  CodeValues values{0, 0};
-  if constexpr (T::kFormat == ActFormat::Q8x256) {
-    values.scale = sign * piece.scales.d(half) * static_cast<float>(piece.scales.scale(half, sub));
-    if constexpr (T::Scales::kMinimumK > 0)
-      values.offset = -piece.scales.dmin(half) * static_cast<float>(T::Scales::minimum(scales, lane / 4, half, sub));
-  } else {
-    values.scale = sign * piece.scales.d(half, sub);
-    if constexpr (T::Scales::kOffset) values.offset = piece.scales.m(half, step);
-  }
-  return values;
-}
-
-/// Register r of a step as weights; what is rounded before F16 is off by 2^-16 of the scale at most.
-template <class T>
-__device__ __forceinline__ void decode_quad(const T& piece, const std::byte* scales, int lane, int step, int r,
-                                            float (&y)[4]) {
-  using Small = SmallCodes<typename T::Codes>;
-  if constexpr (Small::kExist) {
-    const CodeValues values = code_values(piece, scales, lane, r % 2, step, r);
-    const float offset = fmaf(-values.scale, Small::kBias, values.offset);
-    Small::floats(piece.codes, step, r, y);
-#pragma unroll
-    for (int b = 0; b < 4; ++b) y[b] = fmaf(values.scale, y[b], offset);
-  } else {
-    decode_four(piece, scales, lane, step, r, y);
-  }
-}
 
 /// Weights as tiles: their pieces as they lie in memory.
 template <class T>
 struct TileWeights {
-  static constexpr int kChunks = T::kPieceK / kChunkK;  ///< of a piece
+  static constexpr int kChunks = kPieceChunks<T>;
   static constexpr int kStageBytes = T::kPieceBytes, kStages = 2;
   static std::int64_t pieces_of(std::int64_t k) { return pieces<T>(k); }
 
@@ -162,21 +83,12 @@ struct TileWeights {
       if (i + 16 * lane < T::Scales::kBytes)
         copy16_async(to + T::Codes::kBytes + i + 16 * lane, from + scales_at<T>(piece, k) + i);
   }
-  /// Only what this chunk needs of the piece is read.
   template <int kChunk>
   static __device__ __forceinline__ void decode(const unsigned char* stage, int lane, StripOperands& a) {
-    const auto* const codes = reinterpret_cast<const std::byte*>(stage);
-    T piece;
-    piece.template load<FromMemory>(codes, codes + T::Codes::kBytes, lane);
+    TileChunk<T, kChunk> chunk;
+    chunk.load(reinterpret_cast<const std::byte*>(stage), lane);
 #pragma unroll
-    for (int s = 0; s < kChunkK / kStepK; ++s)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        float y[4];
-        decode_quad(piece, codes + T::Codes::kBytes, lane, kChunk * (kChunkK / kStepK) + s, r, y);
-        a[2 * s + r / 2][r % 2] = pack_halves(y[0], y[1]);
-        a[2 * s + r / 2][2 + r % 2] = pack_halves(y[2], y[3]);
-      }
+    for (int j = 0; j < kChunkK / 16; ++j) chunk.operand(j, a[j]);
   }
 };
 

@@ -107,10 +107,12 @@ __device__ __forceinline__ unsigned row_max(unsigned x, int warps) {
   return __reduce_max_sync(kWholeWarp, lane_id() < warps ? of_warp[lane_id()] : 0u);
 }
 
+/// Whether a form depends on the row's largest magnitude: all of F16 and E4M3 do.
+LLM_HOST_DEVICE bool by_row(const Forms& y) { return y.f16 != nullptr || y.f16_panels != nullptr || y.f8 != nullptr; }
 /// Of a row whose largest finite magnitude has these bits.
 __device__ __forceinline__ void store_factors(const Forms& y, int row, unsigned largest) {
   if (lane_id() != 0) return;
-  if (y.f16 != nullptr) y.f16_unscale[row] = half_unscale(largest);
+  if (y.f16_unscale != nullptr) y.f16_unscale[row] = half_unscale(largest);
   if (y.f8 != nullptr) y.f8_scale[row] = f8_scale(largest);
 }
 
@@ -151,7 +153,7 @@ __global__ void __maxnreg__(kHeld == 1 && Source::kOperands <= 2 ? 40 : 64)
   }
   unsigned largest = 0;
   if constexpr (!kFew) {
-    if (y.f16 != nullptr || y.f8 != nullptr) {
+    if (by_row(y)) {
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) largest = max(largest, largest_finite_bits(v[i]));
       largest = row_max(largest, shape.warps);
@@ -186,7 +188,7 @@ __global__ void __launch_bounds__(1024)
     return kNorm ? normed(v, load_part(w, block, shape.n, shape.wide), factor, block, shape.n) : v;
   };
   unsigned largest = 0;
-  if (y.f16 != nullptr || y.f8 != nullptr) {
+  if (by_row(y)) {
     for (int block = part; block < blocks; block += shape.warps)
       largest = max(largest, largest_finite_bits(value(block)));
     largest = row_max(largest, shape.warps);
@@ -217,8 +219,10 @@ bool wide_rows(int n, const Forms& y, std::initializer_list<const void*> operand
   return n % 4 == 0 && aligned(operands, 16) && aligned({y.f32, y.rounded_bf16}, 16) && aligned({y.f16}, 8);
 }
 void check_forms(const Forms& y, int rows) {
-  check((y.q8x256 == nullptr && y.q8x32 == nullptr) || rows <= y.capacity, "quantised rows fit their buffer");
-  check((y.f16 == nullptr) == (y.f16_unscale == nullptr), "F16 rows come with their factors");
+  const bool placed = y.q8x256 != nullptr || y.q8x32 != nullptr || y.f16_panels != nullptr;
+  check(!placed || rows <= y.capacity, "rows fit their buffer");
+  check((y.f16 == nullptr && y.f16_panels == nullptr) == (y.f16_unscale == nullptr),
+        "F16 rows come with their factors");
   check((y.f8 == nullptr) == (y.f8_scale == nullptr), "FP8 rows come with their factors");
 }
 
@@ -227,9 +231,7 @@ constexpr int kHeldBlocks = 2;
 
 /// What steps of few columns want: kernels for it alone are short, and of a kernel that runs once a step most of the
 /// time goes into fetching its instructions.
-bool is_few(const Forms& y, bool wide) {
-  return wide && y.rounded_bf16 == nullptr && y.f16 == nullptr && y.f8 == nullptr;
-}
+bool is_few(const Forms& y, bool wide) { return wide && y.rounded_bf16 == nullptr && !by_row(y); }
 
 template <bool kNorm, bool kFew, class Source>
 void launch_rows_of(const Source& source, const float* w, float eps, int n, int rows, bool wide, const Forms& y,
@@ -264,7 +266,7 @@ template <class Source>
 void launch_forms(const Source& source, int n, int rows, bool wide, const Forms& y, const Launch& at) {
   check_forms(y, rows);
   if (rows == 0) return;
-  if (y.f16 != nullptr || y.f8 != nullptr) return launch_rows<false>(source, nullptr, 0.0f, n, rows, wide, y, at);
+  if (by_row(y)) return launch_rows<false>(source, nullptr, 0.0f, n, rows, wide, y, at);
   const std::int64_t items = k_blocks(n) * rows;
   check(items < (std::int64_t{1} << 26), "rows are of a step's size");
   const int warps = items > 1024 ? 8 : 1;

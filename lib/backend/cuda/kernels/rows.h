@@ -17,11 +17,12 @@ struct Forms {
   float* f32 = nullptr;
   std::byte* q8x256 = nullptr;  ///< act_layout.h, with room for `capacity` columns
   std::byte* q8x32 = nullptr;
-  float* rounded_bf16 = nullptr;  ///< f32 that hold the values rounded to BF16
-  void* f16 = nullptr;            ///< [rows][n] of F16, each row times a power of two that keeps it finite
-  float* f16_unscale = nullptr;   ///< [rows]: what products of that row are multiplied with; 1 for most rows
-  void* f8 = nullptr;             ///< [rows][n] of E4M3, each row divided by its factor
-  float* f8_scale = nullptr;      ///< [rows]: largest finite magnitude of the row / 448
+  float* rounded_bf16 = nullptr;    ///< f32 that hold the values rounded to BF16
+  void* f16 = nullptr;              ///< [rows][n] of F16, each row times a power of two that keeps it finite
+  std::byte* f16_panels = nullptr;  ///< the same as half_panels.h has them, with room for `capacity` rows
+  float* f16_unscale = nullptr;     ///< [rows]: what products of that row are multiplied with; 1 for most rows
+  void* f8 = nullptr;               ///< [rows][n] of E4M3, each row divided by its factor
+  float* f8_scale = nullptr;        ///< [rows]: largest finite magnitude of the row / 448
   int capacity = 0;
 };
 

@@ -1,0 +1,358 @@
+// The kernel of wgmma_products(): 256 rows of weights times up to 128 columns, 64 of k (a chunk) at a time.
+//
+// Four groups of four warps multiply, a warp a strip of 16 rows. It decodes the strip's tiles out of shared memory
+// straight into registers (tile_operands.cuh); columns are the other operand, which tensor cores read from shared
+// memory themselves. A product of 16 of k runs on its own, but the next one of the warp is issued only when its turn
+// has come: of four warps to a quarter of a multiprocessor some decode meanwhile. Two more warps copy: pieces of
+// weights into one ring, which they begin before the previous kernel has ended, and chunks of columns into another.
+//
+// Where there are too few tiles for all multiprocessors, the blocks of a cluster share out k, and their sums are added
+// by way of the cluster's shared memory, in the order of k.
+//
+// A chunk of 128 columns takes the tensor cores 1,024 cycles. Meanwhile a quarter of a multiprocessor decodes 4 x 32
+// codes of a lane, which for Q4_K are 660 instructions, for Q6_K 820, and 16 KB of columns and 9 KB of weights come, 25
+// bytes a cycle, about what the second cache gives where all multiprocessors read.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/cuda/kernels/half_panels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/ring_asm.cuh"
+#include "backend/cuda/kernels/tile_operands.cuh"
+#include "backend/cuda/kernels/tile_ring.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
+#include "backend/cuda/kernels/wgmma_plan.h"
+#include "backend/cuda/kernels/wgmma_products.h"
+#include "backend/cuda/kernels/wide_asm.cuh"
+
+namespace llm::cuda {
+
+struct WgmmaTarget {
+  const std::byte* matrix = nullptr;
+  const float* bias = nullptr;
+  const float* scale = nullptr;
+  float* y = nullptr;
+  int n = 0;
+  int first_tile = 0;  ///< of all targets'
+};
+
+/// Targets of one type.
+struct WgmmaArguments {
+  WgmmaTarget targets[kMaxTargets];
+  int n_targets = 0;
+  int tiles = 0;  ///< of all targets
+  int k = 0;
+  const std::byte* x = nullptr;
+  int lines = 0;  ///< of a panel of x
+  const float* unscale = nullptr;
+  int columns = 0;
+  /// Of launches that read the same x: not the last, whose blocks may start as soon as x is there; not the first, so
+  /// that x is there, and y is nobody's any more, but the launch before may run.
+  bool has_next = false, is_beside = false;
+  WgmmaPlan plan;
+  int x_stages = 0, w_stages = 0;
+};
+
+inline constexpr int kWgmmaWarps = kWgmmaRows / kTileRows;    ///< that multiply
+inline constexpr int kWgmmaThreads = 32 * (kWgmmaWarps + 4);  ///< fours of warps share out registers
+inline constexpr int kWgmmaWeights = kWgmmaWarps, kWgmmaPanels = kWgmmaWarps + 1;  ///< the warps that copy
+inline constexpr int kWgmmaRegisters = 112, kWgmmaCopyRegisters = 32;
+inline constexpr int kMostXStages = 8, kMostWStages = 3;
+inline constexpr int kWgmmaAlignment = 1024;  ///< of operands in shared memory
+static_assert(kPanelK == kChunkK);
+
+/// Shared memory: barriers, chunks of columns, pieces of weights; in the end, in place of all stages, sums
+/// [column][row].
+template <class T, int kColumns>
+struct WgmmaPlaces {
+  static constexpr int kXBytes = kColumns * kPanelLine, kWBytes = kWgmmaWarps * T::kPieceBytes;
+  static constexpr int kSumsPitch = kWgmmaRows + 4;  ///< floats: lanes of 4 neighbouring columns meet no bank twice
+  static_assert(kXBytes % kWgmmaAlignment == 0 && 8 * (2 * (kMostXStages + kMostWStages) + 1) <= kWgmmaAlignment);
+  int x_stages, w_stages;
+
+  static LLM_HOST_DEVICE int x(int stage) { return kWgmmaAlignment + stage * kXBytes; }
+  LLM_HOST_DEVICE int w(int stage) const { return x(x_stages) + stage * kWBytes; }
+  static LLM_HOST_DEVICE int sum(int column, int row) { return x(0) + 4 * (column * kSumsPitch + row); }
+  LLM_HOST_DEVICE int bytes() const {
+    const int stages = w(w_stages), sums = sum(kColumns, 0);
+    return stages > sums ? stages : sums;
+  }
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/// Full and empty of each stage of both rings.
+struct WgmmaBarriers {
+  std::uint32_t first;
+  __device__ __forceinline__ std::uint32_t at(int i) const { return first + 8u * static_cast<unsigned>(i); }
+  __device__ __forceinline__ std::uint32_t x_full(int stage) const { return at(stage); }
+  __device__ __forceinline__ std::uint32_t x_empty(int stage) const { return at(kMostXStages + stage); }
+  __device__ __forceinline__ std::uint32_t w_full(int stage) const { return at(2 * kMostXStages + stage); }
+  __device__ __forceinline__ std::uint32_t w_empty(int stage) const {
+    return at(2 * kMostXStages + kMostWStages + stage);
+  }
+  /// For which nobody waits. Before the first chunk there is none to leave, but with a branch for that among products
+  /// that run the compiler lets them run one by one.
+  __device__ __forceinline__ std::uint32_t nobody() const { return at(2 * (kMostXStages + kMostWStages)); }
+  __device__ __forceinline__ void init() const {
+    init_barrier(nobody(), kWgmmaWarps);
+    for (int i = 0; i < kMostXStages; ++i) init_barrier(x_full(i), 1), init_barrier(x_empty(i), kWgmmaWarps);
+    for (int i = 0; i < kMostWStages; ++i) init_barrier(w_full(i), 1), init_barrier(w_empty(i), kWgmmaWarps);
+    publish_barriers();
+  }
+};
+
+/// What the roles of a block have in common.
+template <class T, int kColumns>
+struct WgmmaBlock {
+  using Places = WgmmaPlaces<T, kColumns>;
+  using Sums = float[kColumns / 2];
+  static constexpr int kSteps = kChunkK / 16;  ///< products of a chunk
+  using Operands = std::uint32_t[kSteps][4];
+  static constexpr int kChunks = kPieceChunks<T>;
+  const WgmmaArguments& p;
+  Places places;
+  std::byte* memory;
+  WgmmaBarriers barriers;
+  const WgmmaTarget* to;
+  int tile;          ///< of the target's
+  int first_column;  ///< of the group
+  int rank, first_piece, end_piece, lane;
+
+  __device__ __forceinline__ std::uint32_t address(int place) const {
+    return barriers.first + static_cast<std::uint32_t>(place);
+  }
+
+  /// Strips beyond the matrix are read as its last. Half of the warp copies codes, the other half scales.
+  __device__ __forceinline__ void copy_weights() const {
+    const int last = (to->n - 1) / kTileRows, i = lane % kWgmmaWarps;
+    const std::byte* const strip = to->matrix + min(tile * kWgmmaWarps + i, last) * strip_bytes<T>(p.k);
+    RingPosition at(p.w_stages);
+    for (int piece = first_piece; piece < end_piece; ++piece, at.advance()) {
+      wait_barrier(barriers.w_empty(at.slot), at.phase ^ 1);
+      if (lane == 0) arrive_expecting(barriers.w_full(at.slot), Places::kWBytes);
+      __syncwarp();
+      const std::uint32_t stage = address(places.w(at.slot) + i * T::kPieceBytes);
+      if (lane < kWgmmaWarps)
+        copy_bulk(stage, strip + codes_at<T>(piece), T::Codes::kBytes, barriers.w_full(at.slot));
+      else
+        copy_bulk(stage + T::Codes::kBytes, strip + scales_at<T>(piece, p.k), T::Scales::kBytes,
+                  barriers.w_full(at.slot));
+    }
+  }
+
+  /// By one lane.
+  __device__ __forceinline__ void copy_panels() const {
+    if (!p.is_beside) wait_for_previous();
+    if (p.has_next) let_next_start();
+    const std::int64_t panel = static_cast<std::int64_t>(p.lines) * kPanelLine;
+    const std::byte* from = p.x + first_piece * kChunks * panel + first_column * kPanelLine;
+    RingPosition at(p.x_stages);
+    for (int chunk = first_piece * kChunks; chunk < end_piece * kChunks; ++chunk, at.advance(), from += panel) {
+      wait_barrier(barriers.x_empty(at.slot), at.phase ^ 1);
+      arrive_expecting(barriers.x_full(at.slot), Places::kXBytes);
+      copy_bulk(address(Places::x(at.slot)), from, Places::kXBytes, barriers.x_full(at.slot));
+    }
+  }
+
+  __device__ __forceinline__ void leave(std::uint32_t empty) const {
+    __syncwarp();
+    if (lane == 0) arrive(empty);
+  }
+
+  /// Where a warp that multiplies is in both rings.
+  struct Consumer {
+    RingPosition x, w;
+    int strip;             ///< of the tile
+    std::uint32_t before;  ///< says that the stage of the chunk before is empty, whose last products may run
+  };
+
+  template <int kChunk>
+  __device__ __forceinline__ void multiply_chunk(Consumer& c, Operands& a, Sums& sums) const {
+    TileChunk<T, kChunk> chunk;
+    chunk.load(memory + places.w(c.w.slot) + c.strip * T::kPieceBytes, lane);
+    wait_barrier(barriers.x_full(c.x.slot), c.x.phase);
+    const std::uint64_t panel = operand_of_lines(address(Places::x(c.x.slot)));
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+      wait_for_products<kSteps - 1>();  // of those that run none reads this operand
+      if (j == kSteps - 1) leave(c.before);
+      chunk.operand(j, a[j]);
+      if (j == kSteps - 1 && kChunk == kChunks - 1) leave(barriers.w_empty(c.w.slot));
+      begin_products();
+      multiply_warpgroup<kColumns>(sums, a[j], panel + 2 * j);
+      commit_products();
+    }
+    c.before = barriers.x_empty(c.x.slot);
+    c.x.advance();
+    if constexpr (kChunk + 1 < kChunks) multiply_chunk<kChunk + 1>(c, a, sums);
+  }
+
+  /// All of k that is the block's, into shared memory.
+  __device__ __forceinline__ void multiply(int warp) const {
+    Consumer c{
+        .x = RingPosition(p.x_stages), .w = RingPosition(p.w_stages), .strip = warp, .before = barriers.nobody()};
+    Sums sums;
+    Operands a;
+#pragma unroll
+    for (float& sum : sums) sum = zero_here();
+#pragma unroll 1
+    for (int piece = first_piece; piece < end_piece; ++piece, c.w.advance()) {
+      wait_barrier(barriers.w_full(c.w.slot), c.w.phase);
+      multiply_chunk<0>(c, a, sums);
+    }
+    wait_for_products<0>();
+    wait_for_multipliers();  // whose operands lie where sums go now
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const int column = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+      const int row = c.strip * kTileRows + tile_row(lane / 4, i % 4 / 2);
+      *reinterpret_cast<float*>(memory + Places::sum(column, row)) = sums[i];
+    }
+  }
+  static __device__ __forceinline__ void wait_for_multipliers() {
+    asm volatile("bar.sync 1, %0;" ::"n"(32 * kWgmmaWarps) : "memory");
+  }
+
+  /// The block's share of the group's columns: the sums of all blocks of the cluster, four rows a thread.
+  __device__ __forceinline__ void finish(int thread) const {
+    constexpr int kFours = kWgmmaRows / 4, kTogether = 32 * kWgmmaWarps / kFours;
+    const int row = 4 * (thread % kFours), y_row = tile * kWgmmaRows + row;
+    const int end = min(kColumns * (rank + 1) / p.plan.cluster, p.columns - first_column);
+    if (y_row >= to->n) return;
+    const float scale = to->scale != nullptr ? to->scale[0] : 1.0f;
+    float bias[4] = {};
+    if (to->bias != nullptr)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) bias[i] = to->bias[min(y_row + i, to->n - 1)];
+    for (int column = kColumns * rank / p.plan.cluster + thread / kFours; column < end; column += kTogether) {
+      float v[4] = {};
+      for (int r = 0; r < p.plan.cluster; ++r) {
+        const float4 part = load_remote(address(Places::sum(column, row)), r);
+        v[0] += part.x, v[1] += part.y, v[2] += part.z, v[3] += part.w;
+      }
+      const float unscale = p.unscale[first_column + column];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        v[i] *= unscale;
+        if (to->scale != nullptr) v[i] *= scale;
+        if (to->bias != nullptr) v[i] += bias[i];
+      }
+      float* const y = to->y + static_cast<std::int64_t>(first_column + column) * to->n + y_row;
+      if (to->n % 4 == 0) {
+        *reinterpret_cast<float4*>(y) = make_float4(v[0], v[1], v[2], v[3]);
+      } else {
+        for (int i = 0; i < min(4, to->n - y_row); ++i) y[i] = v[i];
+      }
+    }
+  }
+};
+
+#endif
+
+/// Blocks of kWgmmaThreads, plan.cluster to a cluster: (tile, group), groups first, so that those who read the same
+/// weights run together. Shared: WgmmaPlaces, and what aligns them.
+template <class T, int kColumns>
+__global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_kernel(const __grid_constant__ WgmmaArguments p) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if (!p.has_next) let_next_start();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  // Of the whole warp, as the compiler sees: it must not find products where lanes may go different ways.
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
+  std::byte* const raw = block_memory();
+  const std::uint32_t beyond = shared_address(raw) % kWgmmaAlignment;
+  std::byte* const memory = raw + (beyond == 0 ? 0 : kWgmmaAlignment - beyond);
+  const int cluster = static_cast<int>(blockIdx.x) / p.plan.cluster, rank = cluster_rank();
+  const int tile = cluster / p.plan.groups, pieces = static_cast<int>(llm::cuda::pieces<T>(p.k));
+  int target = 0;
+  while (target + 1 < p.n_targets && tile >= p.targets[target + 1].first_tile) ++target;
+  const WgmmaBlock<T, kColumns> block{.p = p,
+                                      .places = {p.x_stages, p.w_stages},
+                                      .memory = memory,
+                                      .barriers = {shared_address(memory)},
+                                      .to = &p.targets[target],
+                                      .tile = tile - p.targets[target].first_tile,
+                                      .first_column = cluster % p.plan.groups * kColumns,
+                                      .rank = rank,
+                                      .first_piece = wgmma_first_piece(pieces, p.plan.cluster, rank),
+                                      .end_piece = wgmma_first_piece(pieces, p.plan.cluster, rank + 1),
+                                      .lane = lane};
+  if (threadIdx.x == 0) block.barriers.init();
+  __syncthreads();
+  if (warp < kWgmmaWarps) {
+    take_registers<kWgmmaRegisters>();
+    block.multiply(warp);
+    cluster_barrier();
+    if (!p.is_beside) wait_for_previous();  // which may read y
+    block.finish(static_cast<int>(threadIdx.x));
+  } else {
+    give_registers<kWgmmaCopyRegisters>();
+    if (warp == kWgmmaWeights) block.copy_weights();
+    if (warp == kWgmmaPanels && lane == 0) block.copy_panels();
+    __syncwarp();
+    cluster_barrier();
+  }
+  cluster_barrier();                     // a block's memory goes when it ends
+  if (p.is_beside) wait_for_previous();  // whose end this launch's implies
+#endif
+}
+
+/// 0 of clusters that the device cannot run.
+template <class Kernel>
+void find_wgmma_clusters(Kernel kernel, const RingDevice& device, WgmmaClusters& clusters) {
+  clusters[0] = device.multiprocessors;
+  for (int size = 2; size <= kMostWgmmaBlocks; ++size) {
+    LaunchAttributes attributes({}, size);
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(device.multiprocessors / size * size));
+    config.blockDim = dim3(kWgmmaThreads);
+    config.dynamicSmemBytes = static_cast<std::size_t>(device.block_bytes);
+    config.attrs = attributes.list;
+    config.numAttrs = attributes.count;
+    if (cudaOccupancyMaxActiveClusters(&clusters[size - 1], kernel, &config) == cudaSuccess) continue;
+    static_cast<void>(cudaGetLastError());
+    clusters[size - 1] = 0;
+  }
+}
+
+template <class T, int kColumns>
+void launch_wgmma_kernel(WgmmaArguments p, const RingDevice& device, const Launch& at) {
+  using Places = WgmmaPlaces<T, kColumns>;
+  constexpr int kEnoughXStages = 5;
+  const int memory = device.block_bytes - kWgmmaAlignment - Places::x(0);
+  p.w_stages = memory - kMostWStages * Places::kWBytes >= kEnoughXStages * Places::kXBytes ? kMostWStages : 2;
+  p.x_stages = std::min((memory - p.w_stages * Places::kWBytes) / Places::kXBytes, kMostXStages);
+  const Places places{p.x_stages, p.w_stages};
+  launch_clusters(p.plan.cluster, wgmma_kernel<T, kColumns>,
+                  dim3(static_cast<unsigned>(p.plan.cluster * p.plan.groups * p.tiles)), dim3(kWgmmaThreads),
+                  static_cast<std::size_t>(places.bytes() + kWgmmaAlignment), at, p);
+}
+
+/// Of one type; `p` without its plan.
+template <DType type>
+void launch_wgmma_products(WgmmaArguments p, const Launch& at) {
+  using T = Tile<type>;
+  const RingDevice& device = ring_device();
+  static thread_local int known_of = -1;  // the device that has been asked
+  static thread_local WgmmaClusters clusters;
+  if (known_of != device.id) {
+    for (const auto kernel : {wgmma_kernel<T, kWgmmaColumns[0]>, wgmma_kernel<T, kWgmmaColumns[1]>})
+      check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.block_bytes),
+                 "asking for shared memory");
+    find_wgmma_clusters(wgmma_kernel<T, kWgmmaColumns[1]>, device, clusters);
+    known_of = device.id;
+  }
+  p.plan = plan_wgmma({.tiles = p.tiles,
+                       .pieces = static_cast<int>(pieces<T>(p.k)),
+                       .piece_chunks = kPieceChunks<T>,
+                       .piece_bytes = kWgmmaWarps * T::kPieceBytes,
+                       .columns = p.columns},
+                      clusters);
+  if (p.plan.columns == kWgmmaColumns[0])
+    launch_wgmma_kernel<T, kWgmmaColumns[0]>(p, device, at);
+  else
+    launch_wgmma_kernel<T, kWgmmaColumns[1]>(p, device, at);
+}
+
+}  // namespace llm::cuda
