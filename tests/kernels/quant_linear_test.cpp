@@ -1,6 +1,7 @@
 // Products of quantised weights: every instruction set of this machine, type and awkward shape against double
 // precision, and equality of bits wherever law 6 promises it.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <memory>
 
@@ -100,27 +101,30 @@ TEST_CASE("a column's bits do not depend on how many columns share a call", "[qu
         Problem p(t, rows, k, kManyColumns, static_cast<std::uint32_t>(3 * k));
         p.quantize(kernels);
         const std::vector<float> all = product(kernels, p, kManyColumns, 0, rows);
-        for (std::int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 20, 33, 64, 65}) {
-          const std::vector<float> some = product(kernels, p, n, 0, rows);
-          INFO(kernels.isa << " " << name(t) << " k " << k << " columns " << n);
-          CHECK(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)) == 0);
+        for (std::int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 20, 33, 64, 65}) {
+          for (const Streams streams : {Streams::One, Streams::Two}) {
+            const std::vector<float> some = product(kernels, p, n, 0, rows, streams);
+            INFO(kernels.isa << " " << name(t) << " k " << k << " columns " << n);
+            CHECK(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)) == 0);
+          }
         }
       }
     }
   }
 }
 
-TEST_CASE("as many columns as no set takes at a time", "[quant_linear]") {
+TEST_CASE("as many columns as no set takes at a time, and columns as long", "[quant_linear]") {
   for (const DType t : {DType::Q4_K, DType::Q2_K, DType::Q8_0, DType::NVFP4}) {
-    const std::int64_t columns = 2 * 512 + 21, rows = 37, k = 512;
-    Problem p(t, rows, k, columns, 23);
-    const auto kernels = tables();
-    p.quantize(*kernels[0]);
-    const std::vector<float> first = product(*kernels[0], p, columns, 0, rows);
-    CHECK(count_wrong(first, Expected(p), p) == 0);
-    for (const Kernels* other : kernels) {
-      INFO(other->isa << " " << name(t));
-      CHECK(same_bits(product(*other, p, columns, 0, rows), first));
+    for (const auto& [columns, rows, k] : {std::array{2 * 512 + 21, 37, 512}, {40, 101, 2 * 4096 + 512}}) {
+      Problem p(t, rows, k, columns, 23);
+      const auto kernels = tables();
+      p.quantize(*kernels[0]);
+      const std::vector<float> first = product(*kernels[0], p, columns, 0, rows);
+      CHECK(count_wrong(first, Expected(p), p) == 0);
+      for (const Kernels* other : kernels) {
+        INFO(other->isa << " " << name(t) << ", k = " << k);
+        CHECK(same_bits(product(*other, p, columns, 0, rows), first));
+      }
     }
   }
 }

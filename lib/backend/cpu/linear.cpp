@@ -10,8 +10,9 @@
 namespace llm::cpu {
 namespace {
 
-/// Up to this many columns a product is bound by reading the weights: each thread streams one contiguous range of rows.
-constexpr std::int64_t kStreamColumns = 6;
+/// Up to this many columns a product takes little longer than reading the weights, and each thread has one contiguous
+/// range of rows: kernels fetch what comes next, and a task would begin with weights that nobody fetched.
+constexpr std::int64_t kRangeColumns = 32;
 
 bool any_non_finite(const float* x, std::int64_t n) {
   constexpr std::uint32_t kExponent = 0x7f800000;
@@ -65,7 +66,7 @@ class LinearInstruction final : public Instruction {
       inputs_.quantize(kernels_, x, cols, scratch, w);
       w.sync();
     }
-    if (cols <= kStreamColumns) {
+    if (cols <= kRangeColumns) {
       for (const Product& p : products_) {
         const auto [begin, end] = w.share(p.n, kRowTile);
         compute(f, w, p, x, scratch, cols, begin, end);

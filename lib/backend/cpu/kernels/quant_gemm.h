@@ -12,10 +12,12 @@ namespace llm::cpu::LLM_ISA::quant {
 
 inline constexpr int kTileRows = 2 * kWidth;
 
-/// Up to 32 columns unpacking is a great part of the work, and reading the weights takes as long as multiplying them:
+/// With few columns unpacking is a great part of the work, and reading the weights takes as long as multiplying them:
 /// the panel has to stay in the first cache, and memory to be busy all the time.
 enum class Form : std::uint8_t { FewColumns, ManyColumns };
-inline constexpr i64 kFewColumns = 32;
+/// Up to how many columns that pays. Where one stream is best, a core has more places for lines on their way.
+LLM_INLINE i64 few_columns(Streams streams) { return streams == Streams::One ? 12 : 32; }
+inline constexpr i64 kLeastManyColumns = 13;
 
 /// Elements of k that are unpacked at a time: whole cache lines of the columns' sums.
 constexpr i64 stretch(Form form) { return form == Form::FewColumns ? 512 : 4096; }
@@ -71,12 +73,13 @@ struct Ahead {
   const u8* end;
   i64 lines;  ///< many columns: at a time, a few times per block, so that a step of a tile is not burdened
   i64 step;   ///< few columns: bytes from one fetch to the next, at most a line; 0 if there is nothing to fetch
+  bool near;  ///< few columns: into the first cache
 };
 
 /// Lines that are asked for in bursts find a core's few slots for them taken, which the panel's lines need as well. So
-/// the steps of tiles and of unpacking fetch them one by one, and into the second cache.
+/// the steps of tiles and of unpacking fetch them one by one, and where slots are few, into the second cache.
 LLM_INLINE void fetch_step(Ahead& ahead) {
-  fetch_far(ahead.next);
+  fetch_to(ahead.near, ahead.next);
   ahead.next += ahead.step;
 }
 
@@ -442,8 +445,8 @@ using TileFn = void (*)(const PanelMemory&, int, i64, const TileColumns<form>&, 
 
 template <PanelTraits t, Form form>
 TileFn<form> tile_of(i64 nc) {
-  constexpr i64 kMost = tile_columns(form), kFewest = kMost * (kFewColumns + 1) / (kFewColumns + kMost);
-  constexpr i64 kLeast = form == Form::ManyColumns ? kFewest : 1;  // tiles are as even as can be
+  constexpr i64 kMost = tile_columns(form);
+  constexpr i64 kLeast = form == Form::ManyColumns ? kLeastManyColumns * kMost / (kLeastManyColumns + kMost - 1) : 1;
   TileFn<form> found = nullptr;
   repeat<kMost>([&](auto i) LLM_LAMBDA {
     if constexpr (i.value + 1 >= kLeast)
@@ -453,7 +456,7 @@ TileFn<form> tile_of(i64 nc) {
 }
 
 /// Unpacks elements [k0, k0 + n) of the rows. Every eighth time that a row is read, some of the next panel is fetched.
-template <class T>
+template <class T, bool near>
 [[gnu::noinline]] void unpack_panel(const u8* const* rows, i64 k0, i64 n, PanelMemory& p, TileWork& work) {
   Ahead ahead = work.ahead;
   constexpr PanelTraits t = T::traits;
@@ -464,7 +467,10 @@ template <class T>
                            p.min + b * (t.block / t.min_pair()) * kPanelRows + row, p.d + b * kPanelRows + row,
                            p.dm + b * kPanelRows + row};
       const auto at = [&](int r) LLM_LAMBDA {
-        if (r % 8 == 0) fetch_step(ahead);
+        if (r % rows_per_fetch<T>() == 0) {
+          fetch_scheduled<near>(ahead.next);
+          ahead.next += ahead.step;
+        }
         return rows[row + r] + offset;
       };
       T::unpack(at, static_cast<int>(block % T::kParts), out);
@@ -510,26 +516,27 @@ template <class T, Form form>
 LLM_INLINE Ahead next_weights(const LinearArgs& args, i64 row, i64 row_end, i64 k0, i64 n, i64 tiles) {
   constexpr i64 kRows = panels(form) * kPanelRows;
   const i64 first = row + kRows, rest = row_end - first;
-  if (rest <= 0) return {weight_row(args, row), nullptr, 0, 0};
+  const bool near = args.streams == Streams::One;
+  if (rest <= 0) return {weight_row(args, row), nullptr, 0, 0, near};
   const i64 bytes = (rest < kRows ? rest : kRows) * static_cast<i64>(args.w_row_bytes);
   const u8* begin = weight_row(args, first) + bytes * k0 / args.k;
   const u8* end = weight_row(args, first) + bytes * (k0 + n) / args.k;
   const i64 runs = tiles * (kRows / kTileRows);
   if constexpr (form == Form::ManyColumns) {
     const i64 times = n / T::traits.sub * runs;
-    return {begin, end, (end - begin + times * 64 - 1) / (times * 64), 0};
+    return {begin, end, (end - begin + times * 64 - 1) / (times * 64), 0, near};
   }
   // a tile's every fourth element; unpacking reads about 16 bytes of 16 rows between two of them
   const i64 times = n / 4 * runs + (end - begin) / (4 * kPanelRows);
   const i64 step = (end - begin + times - 1) / times;
-  return {begin, end, 0, step < 64 ? step : 64};
+  return {begin, end, 0, step < 64 ? step : 64, near};
 }
 
 template <class T, Form form>
 void gemm_form(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
   auto& s = *reinterpret_cast<GemmScratch<form>*>(scratch);
-  constexpr i64 kTileCols = tile_columns(form);
-  const i64 tiles = (args.n_cols + kTileCols - 1) / kTileCols;
+  const i64 width = args.streams == Streams::One && kColumnsInRegisters > 0 ? kColumnsInRegisters : tile_columns(form);
+  const i64 tiles = (args.n_cols + width - 1) / width;
   const i64 stretches = (args.k + stretch(form) - 1) / stretch(form);
   const bool keep = form == Form::FewColumns && stretches * tiles <= kColumnPlaces<form>;
   for (i64 row = row_begin; row < row_end; row += panels(form) * kPanelRows) {
@@ -544,7 +551,8 @@ void gemm_form(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* sc
           const i64 at = row + used * kPanelRows + r;
           rows[r] = weight_row(args, at < row_end ? at : row_end - 1);
         }
-        unpack_panel<T>(rows, k0, n, s.panel[used], s.work);
+        const auto unpack = s.work.ahead.near ? unpack_panel<T, true> : unpack_panel<T, false>;
+        unpack(rows, k0, n, s.panel[used], s.work);
       }
       for (i64 i = 0, c0 = 0; i < tiles; ++i) {  // tiles as even as can be: 9 columns are 5 and 4
         const i64 nc = (args.n_cols - c0 + tiles - i - 1) / (tiles - i), c1 = c0 + nc;
@@ -569,7 +577,7 @@ void gemm_form(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* sc
 
 template <class T>
 void gemm(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
-  if (args.n_cols <= kFewColumns)
+  if (args.n_cols <= few_columns(args.streams))
     gemm_form<T, Form::FewColumns>(args, row_begin, row_end, scratch);
   else
     gemm_form<T, Form::ManyColumns>(args, row_begin, row_end, scratch);

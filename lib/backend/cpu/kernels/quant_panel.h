@@ -71,6 +71,15 @@ constexpr int parts_at_once() {
     return 1;
 }
 
+/// At which of the rows that an unpack() asks for weights are fetched: the fewer that it loads wide, the more often.
+template <class T>
+constexpr int rows_per_fetch() {
+  if constexpr (requires { T::kRowsPerFetch; })
+    return T::kRowsPerFetch;
+  else
+    return 8;
+}
+
 // unpack(at, part, out): the block of row r is part `part` of the file's block at at(r). Every load_rows() below stays
 // inside the block.
 
@@ -173,15 +182,15 @@ LLM_INLINE void unpack_head_q4_k(const At& at, const PanelBlock& out) {
 }
 
 struct PanelQ4_K {
-  static constexpr int kBytes = sizeof(BlockQ4_K), kParts = 1;
+  static constexpr int kBytes = sizeof(BlockQ4_K), kParts = 1, kRowsPerFetch = 4;
   static constexpr PanelTraits traits{256, 32, 0, 15, Minimums::Per32};
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     unpack_head_q4_k(at, out);
-    for (int piece = 0; piece < 8; ++piece) {
-      const Four x = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ4_K, qs) + 16 * piece; });
-      for (int i = 0; i < 4; ++i) {
-        const int element = piece / 2 * 64 + piece % 2 * 16 + 4 * i;
+    for (int h = 0; h < 4; ++h) {
+      const Eight x = load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ4_K, qs) + 32 * h; });
+      for (int i = 0; i < 8; ++i) {
+        const int element = 64 * h + 4 * i;
         put(out, element, low_nibbles(x.v[i]));
         put(out, element + 32, high_nibbles(x.v[i]));
       }
@@ -190,29 +199,26 @@ struct PanelQ4_K {
 };
 
 struct PanelQ5_K {
-  static constexpr int kBytes = sizeof(BlockQ5_K), kParts = 1;
+  static constexpr int kBytes = sizeof(BlockQ5_K), kParts = 1, kRowsPerFetch = 4;
   static constexpr PanelTraits traits{256, 32, 0, 31, Minimums::Per32};
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
     unpack_head_q4_k(at, out);
     const V bit = splat8(0x10);
-    repeat<2>([&](auto half) LLM_LAMBDA {  // of the 32 elements under one byte row of qh
-      const Four high = load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ5_K, qh) + 16 * half; });
-      repeat<4>([&](auto h) LLM_LAMBDA {
-        const Four x =
-            load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ5_K, qs) + 32 * h + 16 * half; });
-        for (int i = 0; i < 4; ++i) {
-          const int element = 64 * h + 16 * half + 4 * i;
-          put(out, element, or_and(low_nibbles(x.v[i]), shift16<4 - 2 * h>(high.v[i]), bit));
-          put(out, element + 32, or_and(high_nibbles(x.v[i]), shift16<3 - 2 * h>(high.v[i]), bit));
-        }
-      });
+    const Eight high = load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ5_K, qh); });
+    repeat<4>([&](auto h) LLM_LAMBDA {
+      const Eight x = load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ5_K, qs) + 32 * h; });
+      for (int i = 0; i < 8; ++i) {
+        const int element = 64 * h + 4 * i;
+        put(out, element, or_and(low_nibbles(x.v[i]), shift16<4 - 2 * h>(high.v[i]), bit));
+        put(out, element + 32, or_and(high_nibbles(x.v[i]), shift16<3 - 2 * h>(high.v[i]), bit));
+      }
     });
   }
 };
 
 struct PanelQ6_K {
-  static constexpr int kBytes = sizeof(BlockQ6_K), kParts = 1;
+  static constexpr int kBytes = sizeof(BlockQ6_K), kParts = 1, kRowsPerFetch = 4;
   static constexpr PanelTraits traits{256, 16, 32, 32, Minimums::None};
   template <class At>
   LLM_INLINE static void unpack(const At& at, int, const PanelBlock& out) {
@@ -223,19 +229,16 @@ struct PanelQ6_K {
     });
     const V two_bits = splat8(0x30);
     for (int h = 0; h < 2; ++h) {
-      for (int odd = 0; odd < 2; ++odd) {
-        const Four high =
-            load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, qh) + 32 * h + 16 * odd; });
-        repeat<2>([&](auto p) LLM_LAMBDA {
-          const Four x =
-              load_rows([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, ql) + 64 * h + 32 * p + 16 * odd; });
-          for (int i = 0; i < 4; ++i) {
-            const int element = 128 * h + 32 * p + 16 * odd + 4 * i;
-            put(out, element, biased<32>(or_and(low_nibbles(x.v[i]), shift16<4 - 2 * p>(high.v[i]), two_bits)));
-            put(out, element + 64, biased<32>(or_and(high_nibbles(x.v[i]), shift16<-2 * p>(high.v[i]), two_bits)));
-          }
-        });
-      }
+      const Eight high = load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, qh) + 32 * h; });
+      repeat<2>([&](auto p) LLM_LAMBDA {
+        const Eight x =
+            load_rows_32([&](int r) LLM_LAMBDA { return at(r) + offsetof(BlockQ6_K, ql) + 64 * h + 32 * p; });
+        for (int i = 0; i < 8; ++i) {
+          const int element = 128 * h + 32 * p + 4 * i;
+          put(out, element, biased<32>(or_and(low_nibbles(x.v[i]), shift16<4 - 2 * p>(high.v[i]), two_bits)));
+          put(out, element + 64, biased<32>(or_and(high_nibbles(x.v[i]), shift16<-2 * p>(high.v[i]), two_bits)));
+        }
+      });
     }
   }
 };

@@ -207,6 +207,11 @@ LLM_INLINE V byte_elements(const At& at) {
 
 LLM_INLINE void fetch_near(const u8* p) { __asm__ volatile("prfm pldl1keep, %0" : : "Q"(*p)); }
 LLM_INLINE void fetch_far(const u8* p) { __asm__ volatile("prfm pldl2keep, %0" : : "Q"(*p)); }
+LLM_INLINE void fetch_to(bool near, const u8* p) { near ? fetch_near(p) : fetch_far(p); }
+template <bool near>
+LLM_INLINE void fetch_scheduled(const u8* p) {
+  fetch_to(near, p);
+}
 LLM_INLINE void fetch_to_write(const float* p) { __asm__ volatile("prfm pstl1keep, %0" : : "Q"(*p)); }
 LLM_INLINE void fetch_after(V& x, const u8* p) { __asm__ volatile("prfm pldl1keep, %1" : "+w"(x) : "Q"(*p)); }
 LLM_INLINE void fetch_far_after(V& x, const u8* p) { __asm__ volatile("prfm pldl2keep, %1" : "+w"(x) : "Q"(*p)); }
