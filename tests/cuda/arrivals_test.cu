@@ -105,7 +105,8 @@ TEST_CASE("values of other segments keep their place until they were read") {
   const PlacementRule experts{
       .first_layer = {}, .last_layer = {}, .role = Role::Experts, .tensor_pattern = "", .backend = 1};
   for (const int tokens : {1, 8, 512}) {
-    for (const cuda::Many many : {cuda::Many::AsFew, cuda::Many::F16, cuda::Many::F8, cuda::Many::Wgmma}) {
+    for (const cuda::Many many :
+         {cuda::Many::AsFew, cuda::Many::F16, cuda::Many::F8, cuda::Many::Wgmma, cuda::Many::WgmmaExperts}) {
       INFO(tokens << " tokens, products of many columns " << static_cast<int>(many));
       std::size_t arrivals = 0, forms = 0;
       for (const Segment& s : partition(mixture(tokens), {&experts, 1})) {

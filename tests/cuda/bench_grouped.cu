@@ -1,5 +1,6 @@
-// What the experts' products of a prompt cost: grouped products on tensor cores beside products of tiles with int8
-// columns, 32 routes at a time. Useful TFLOP/s: two operations for each weight of each route.
+// What the experts' products of a prompt cost: grouped products on tensor cores, by mma.sync and by wgmma, beside
+// products of tiles with int8 columns, 32 routes at a time. Useful TFLOP/s: two operations for each weight of each
+// route.
 //   bench_grouped
 // Weights are of random bits, routes of random experts; the weights of a launch are more than the L2 cache holds.
 #include <algorithm>
@@ -12,8 +13,11 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/grouped_products.h"
+#include "backend/cuda/kernels/half_panels.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/kernels/wgmma_experts.h"
+#include "backend/cuda/kernels/wgmma_products.h"
 #include "bench_support.h"
 
 using namespace llm;
@@ -54,7 +58,7 @@ void measure(const Case& c, DType type, int tokens, bool skewed) {
   const std::size_t one = matrix_bytes(m) * static_cast<std::size_t>(c.experts);
   const int routes = tokens * c.top_k, rows = c.by_route ? routes : tokens;
   const DeviceBuffer weights(one * static_cast<std::size_t>(c.targets));
-  const DeviceBuffer x(static_cast<std::size_t>(rows * c.k) * 2);
+  const DeviceBuffer x(static_cast<std::size_t>(half_panels_bytes(c.k, rows)));  // of rows, too
   const DeviceBuffer y(static_cast<std::size_t>(routes * c.n) * 4 * static_cast<std::size_t>(c.targets));
   const ActFormat format = info(type).activation;
   const DeviceBuffer codes(quantized_bytes(format, c.k, rows));
@@ -81,19 +85,27 @@ void measure(const Case& c, DType type, int tokens, bool skewed) {
     RouteGroups groups = group_routes(reinterpret_cast<const std::int32_t*>(device_ids.data()), c.experts, tokens,
                                       c.top_k, columns, step, memory.data(), {});
     groups.routes_per_row = c.by_route ? 1 : c.top_k;
+    check_cuda(cudaDeviceSynchronize(), "grouping");
     return groups;
   };
   RouteGroups groups = groups_of(kGroupedColumns);
   const double grouped = microseconds([&](const Launch& at) {
     grouped_products(targets, x.data(), reinterpret_cast<const float*>(unscale.data()), groups, at);
   });
+  double wgmma = 0;
+  if (has_wgmma())
+    wgmma = microseconds([&](const Launch& at) {
+      wgmma_expert_products(targets, x.data(), rows, reinterpret_cast<const float*>(unscale.data()), groups,
+                            routes / c.experts, at);
+    });
   groups = groups_of(32);
   const double tiles =
       microseconds([&](const Launch& at) { expert_tile_products(targets, codes.data(), rows, groups, at); });
   const double operations = 2.0 * static_cast<double>(routes * c.n) * static_cast<double>(c.k * c.targets);
-  std::printf("%-30s %-5s %5d %-8s %9.1f us %6.1f TFLOP/s   by int8 tiles %9.1f us %6.1f\n", c.name,
-              std::string(name(type)).c_str(), tokens, skewed ? "skewed" : "uniform", grouped,
-              operations / grouped / 1e6, tiles, operations / tiles / 1e6);
+  std::printf(
+      "%-22s %-5s %5d %-8s by mma %9.1f us %6.1f TFLOP/s   by wgmma %9.1f us %6.1f   by int8 tiles %9.1f us %6.1f\n",
+      c.name, std::string(name(type)).c_str(), tokens, skewed ? "skewed" : "uniform", grouped,
+      operations / grouped / 1e6, wgmma, wgmma > 0 ? operations / wgmma / 1e6 : 0, tiles, operations / tiles / 1e6);
 }
 
 }  // namespace
@@ -110,7 +122,7 @@ int main() {
                         {"mixtral-8x7b down", 8, 2, 1, 4096, 14336, true}};
   for (const Case& c : cases)
     for (const DType type : {DType::Q4_K, DType::Q6_K, DType::Q8_0})
-      for (const int tokens : {512, 2048})
+      for (const int tokens : {128, 512, 2048})
         for (const bool skewed : {false, true}) {
           if ((skewed || c.experts == 8) && type != DType::Q4_K) continue;
           measure(c, type, tokens, skewed);

@@ -566,9 +566,25 @@ TEST_CASE("tiles that are decoded on the way want panels, and no memory for deco
     return std::array{has(Form::F16Panels), has(Form::F16), has(Form::F16Unscale), scratch > 0};
   };
   REQUIRE(planned(DType::Q8_0, Many::Wgmma) == std::array{true, false, true, false});
-  REQUIRE(planned(DType::Q8_0, Many::F16) == std::array{false, true, true, true});
+  for (const Many many : {Many::F16, Many::WgmmaExperts})
+    REQUIRE(planned(DType::Q8_0, many) == std::array{false, true, true, true});
   REQUIRE(planned(DType::F16, Many::Wgmma) == std::array{false, true, true, false});
   REQUIRE(planned(DType::BF16, Many::Wgmma) == std::array{false, true, true, true});
+}
+
+TEST_CASE("experts in tiles want panels wherever the device multiplies them so") {
+  const auto planned = [](DType type, Many many) {
+    const Graph g = Layers(type, {256, 2, 256}).run(1);
+    const StepPlan plan = plan_step(g, many, {});
+    const auto has = [&](const char* value, Form f) {
+      return plan.form(value_named(g, value), f) != MemoryPlan::kNone;
+    };
+    return std::array{has("blk.0.glu", Form::F16Panels), has("blk.0.glu", Form::F16)};
+  };
+  for (const Many many : {Many::Wgmma, Many::WgmmaExperts, Many::F8})
+    REQUIRE(planned(DType::Q8_0, many) == std::array{true, false});
+  REQUIRE(planned(DType::Q8_0, Many::F16) == std::array{false, true});
+  REQUIRE(planned(DType::BF16, Many::Wgmma) == std::array{false, true});
 }
 
 TEST_CASE("values are kept as f32 where something reads them so") {

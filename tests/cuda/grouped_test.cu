@@ -1,17 +1,21 @@
-// Grouped products against double precision, of weights rounded to F16: what is allowed for is only how sums are
-// rounded.
+// Grouped products, and those on wgmma, against double precision, of weights rounded to F16: what is allowed for is
+// only how sums are rounded.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/grouped_products.h"
+#include "backend/cuda/kernels/half_panels.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/rows.h"
 #include "backend/cuda/kernels/tiles.cuh"
+#include "backend/cuda/kernels/wgmma_experts.h"
+#include "backend/cuda/kernels/wgmma_products.h"
 #include "base/half.h"
 #include "device_data.h"
 #include "kernels/quant_cases.h"
@@ -62,25 +66,49 @@ struct Experts {
   std::vector<float> values;
 };
 
-/// Rows as the F16 form has them: values of F16, and factors that are mostly 1.
+/// Rows as the F16 forms have them: values of F16, and factors that are mostly 1.
 struct Halves {
   Halves(int rows, std::int64_t k, std::uint32_t seed) : k(k), unscale(static_cast<std::size_t>(rows), 1.0f) {
     Random random(seed);
-    std::vector<std::uint16_t> bits;
-    for (std::int64_t i = 0; i < rows * k; ++i) {
-      bits.push_back(to_half(random.normal()).bits);
-      values.push_back(to_float(Half{bits.back()}));
-    }
+    for (std::int64_t i = 0; i < rows * k; ++i) bits.push_back(to_half(random.normal()).bits);
     for (std::size_t i = 2; i < unscale.size(); i += 5) unscale[i] = 8;
-    on_device.emplace_back(bits);
     factors.emplace_back(unscale);
+    place();
   }
+  /// After a change of bits.
+  void place() {
+    values.clear();
+    for (const std::uint16_t b : bits) values.push_back(to_float(Half{b}));
+    std::vector<std::byte> placed(static_cast<std::size_t>(half_panels_bytes(k, capacity())), std::byte{0xff});
+    for (int row = 0; row < rows(); ++row)
+      for (std::int64_t i = 0; i < k_blocks(k) * kBlockK; ++i) {
+        const std::uint16_t b = i < k ? bits[static_cast<std::size_t>(row * k + i)] : std::uint16_t{0};
+        std::memcpy(placed.data() + half_panels_offset(i / 2 * 2, row, panel_lines(capacity())) + 2 * (i % 2), &b, 2);
+      }
+    on_device.clear(), panels.clear();
+    on_device.emplace_back(bits);
+    panels.emplace_back(placed);
+  }
+  int rows() const { return static_cast<int>(unscale.size()); }
+  int capacity() const { return rows() + 3; }
   const float* row(int i) const { return values.data() + i * k; }
   std::int64_t k;
+  std::vector<std::uint16_t> bits;
   std::vector<float> values, unscale;
   std::vector<OnDevice<std::uint16_t>> on_device;
+  std::vector<OnDevice<std::byte>> panels;
   std::vector<OnDevice<float>> factors;
 };
+
+/// The two families of kernels, one with each choice of sizes of groups, and whether one takes a type here.
+enum class Way { Grouped, WgmmaFew, WgmmaSome, WgmmaMany };
+constexpr Way kWays[] = {Way::Grouped, Way::WgmmaFew, Way::WgmmaSome, Way::WgmmaMany};
+bool takes(Way way, DType type) { return way == Way::Grouped || (has_wgmma() && has_tiles(type)); }
+void multiply(Way way, std::span<const Target> targets, const Halves& x, const RouteGroups& groups) {
+  if (way == Way::Grouped) return grouped_products(targets, x.on_device[0].data(), x.factors[0].data(), groups, {});
+  const int routes_of_expert = way == Way::WgmmaFew ? 8 : way == Way::WgmmaSome ? 9 : 17;
+  wgmma_expert_products(targets, x.panels[0].data(), x.capacity(), x.factors[0].data(), groups, routes_of_expert, {});
+}
 
 /// The routes of ids [routes] in groups, as group_routes() makes them; an id of -1 is a route that is not there.
 struct Groups {
@@ -149,7 +177,7 @@ std::size_t wrong_results(const Experts& w, const Halves& x, const std::vector<s
   return wrong;
 }
 
-std::vector<float> run(const Experts& w, const Halves& x, const Groups& groups, std::size_t routes,
+std::vector<float> run(Way way, const Experts& w, const Halves& x, const Groups& groups, std::size_t routes,
                        const std::vector<float>& bias = {}, const std::vector<float>& scale = {}) {
   const OnDevice<float> device_bias(bias), device_scale(scale), y(routes * static_cast<std::size_t>(w.type.n));
   const Target target{.type = w.type,
@@ -157,7 +185,7 @@ std::vector<float> run(const Experts& w, const Halves& x, const Groups& groups, 
                       .bias = bias.empty() ? nullptr : device_bias.data(),
                       .scale = scale.empty() ? nullptr : device_scale.data(),
                       .y = y.data()};
-  grouped_products({&target, 1}, x.on_device[0].data(), x.factors[0].data(), groups.view, {});
+  multiply(way, {&target, 1}, x, groups.view);
   return y.read();
 }
 
@@ -193,9 +221,11 @@ TEST_CASE("grouped products of every type agree with double precision", "[groupe
       ids[5] = ids[66] = -1;
       const Halves x(static_cast<int>(ids.size()) / kTopK, k, static_cast<std::uint32_t>(k + 1));
       const Groups groups(ids, kExperts, kGroupedColumns, kTopK);
-      const std::vector<float> y = run(w, x, groups, ids.size());
-      INFO(name(type) << " k " << k);
-      CHECK(wrong_results(w, x, ids, kTopK, {}, {}, y) == 0);
+      for (const Way way : kWays) {
+        if (!takes(way, type)) continue;
+        INFO(name(type) << " k " << k << " way " << static_cast<int>(way));
+        CHECK(wrong_results(w, x, ids, kTopK, {}, {}, run(way, w, x, groups, ids.size())) == 0);
+      }
     }
   }
 }
@@ -213,9 +243,11 @@ TEST_CASE("grouped products take any number of routes, by token or by route, wit
       const Halves x((routes + per_row - 1) / per_row, k, 5);
       for (const auto& ids : {one, random_ids(routes, kExperts, 6)}) {
         const Groups groups(ids, kExperts, kGroupedColumns, per_row);
-        const std::vector<float> y = run(w, x, groups, ids.size(), bias, scale);
-        INFO("routes " << routes << " a row " << per_row);
-        CHECK(wrong_results(w, x, ids, per_row, bias, scale, y) == 0);
+        for (const Way way : kWays) {
+          if (!takes(way, w.type.type)) continue;
+          INFO("routes " << routes << " a row " << per_row << " way " << static_cast<int>(way));
+          CHECK(wrong_results(w, x, ids, per_row, bias, scale, run(way, w, x, groups, ids.size(), bias, scale)) == 0);
+        }
       }
     }
   }
@@ -226,9 +258,12 @@ TEST_CASE("a route's bits do not depend on its group", "[grouped]") {
   const Experts w(DType::Q6_K, 2, 33, 512, 8);
   const std::vector<std::int32_t> ids = random_ids(200, 2, 9);
   const Halves x(200, 512, 10);
-  const std::vector<float> y = run(w, x, Groups(ids, 2, kGroupedColumns, 1), ids.size());
-  for (const int columns : {kGroupedColumns, 64, 37, 8})
-    CHECK(first_difference(y, run(w, x, Groups(ids, 2, columns, 1), ids.size())) == -1);
+  for (const Way way : kWays) {
+    if (!takes(way, w.type.type)) continue;
+    const std::vector<float> y = run(way, w, x, Groups(ids, 2, kGroupedColumns, 1), ids.size());
+    for (const int columns : {kGroupedColumns, 64, 37, 8})
+      CHECK(first_difference(y, run(way, w, x, Groups(ids, 2, columns, 1), ids.size())) == -1);
+  }
 }
 
 TEST_CASE("a number that is none stays in its route", "[grouped]") {
@@ -236,29 +271,57 @@ TEST_CASE("a number that is none stays in its route", "[grouped]") {
   const Experts w(DType::Q4_0, 1, 20, 96, 11);
   const std::vector<std::int32_t> ids(40, 0);
   Halves x(40, 96, 12);
-  std::vector<std::uint16_t> bits = x.on_device[0].read();
-  const std::vector<float> before = run(w, x, Groups(ids, 1, kGroupedColumns, 1), ids.size());
-  bits[7 * 96 + 95] = 0x7e00;
-  x.on_device[0] = OnDevice<std::uint16_t>(bits);
-  const std::vector<float> y = run(w, x, Groups(ids, 1, kGroupedColumns, 1), ids.size());
-  for (std::size_t i = 0; i < y.size(); ++i) REQUIRE((i / 20 == 7 ? std::isnan(y[i]) : same(y[i], before[i])));
+  for (const Way way : kWays) {
+    if (!takes(way, w.type.type)) continue;
+    x.bits[7 * 96 + 95] = to_half(1.0f).bits;
+    x.place();
+    const std::vector<float> before = run(way, w, x, Groups(ids, 1, kGroupedColumns, 1), ids.size());
+    x.bits[7 * 96 + 95] = 0x7e00;
+    x.place();
+    const std::vector<float> y = run(way, w, x, Groups(ids, 1, kGroupedColumns, 1), ids.size());
+    for (std::size_t i = 0; i < y.size(); ++i) REQUIRE((i / 20 == 7 ? std::isnan(y[i]) : same(y[i], before[i])));
+  }
 }
 
 TEST_CASE("grouped products have targets of several types and sizes", "[grouped]") {
   if (no_device()) return;
   const std::int64_t k = 256;
-  const Experts w[] = {{DType::Q4_K, 2, 130, k, 13}, {DType::BF16, 2, 7, k, 14}, {DType::Q4_K, 2, 257, k, 15}};
+  const Experts w[] = {{DType::Q4_K, 2, 130, k, 13},
+                       {DType::BF16, 2, 7, k, 14},
+                       {DType::Q4_K, 2, 257, k, 15},
+                       {DType::Q6_K, 2, 300, k, 22}};
   const std::vector<std::int32_t> ids = random_ids(50, 2, 16);
   const Halves x(25, k, 17);
   const Groups groups(ids, 2, kGroupedColumns, 2);
-  std::vector<OnDevice<float>> y;
-  std::vector<Target> targets;
-  for (const Experts& experts : w) {
-    y.emplace_back(ids.size() * static_cast<std::size_t>(experts.type.n));
-    targets.push_back({.type = experts.type, .matrix = experts.matrices.data(), .y = y.back().data()});
+  for (const Way way : kWays) {
+    std::vector<OnDevice<float>> y;
+    std::vector<Target> targets;
+    std::vector<std::size_t> of;
+    for (std::size_t i = 0; i < std::size(w); ++i) {
+      if (!takes(way, w[i].type.type)) continue;
+      of.push_back(i);
+      y.emplace_back(ids.size() * static_cast<std::size_t>(w[i].type.n));
+      targets.push_back({.type = w[i].type, .matrix = w[i].matrices.data(), .y = y.back().data()});
+    }
+    multiply(way, targets, x, groups.view);
+    for (std::size_t i = 0; i < y.size(); ++i) CHECK(wrong_results(w[of[i]], x, ids, 2, {}, {}, y[i].read()) == 0);
   }
-  grouped_products(targets, x.on_device[0].data(), x.factors[0].data(), groups.view, {});
-  for (std::size_t i = 0; i < y.size(); ++i) CHECK(wrong_results(w[i], x, ids, 2, {}, {}, y[i].read()) == 0);
+}
+
+TEST_CASE("blocks go from one group and tile to the next", "[grouped]") {
+  if (no_device()) return;
+  // Many more tiles than multiprocessors, of 4 chunks each, and groups of all sizes.
+  constexpr int kExperts = 40;
+  const Experts w(DType::Q5_0, kExperts, 1100, 256, 19);
+  std::vector<std::int32_t> ids;
+  for (int e = 0; e < kExperts; ++e) ids.insert(ids.end(), static_cast<std::size_t>(7 * e + 1), e);
+  std::shuffle(ids.begin(), ids.end(), std::mt19937(20));
+  const Halves x(static_cast<int>(ids.size()), 256, 21);
+  for (const Way way : kWays) {
+    if (!takes(way, w.type.type)) continue;
+    const std::vector<float> y = run(way, w, x, Groups(ids, kExperts, kGroupedColumns, 1), ids.size());
+    CHECK(wrong_results(w, x, ids, 1, {}, {}, y) == 0);
+  }
 }
 
 TEST_CASE("routes are grouped by 128", "[grouped][routes]") {

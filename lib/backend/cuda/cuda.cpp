@@ -208,7 +208,7 @@ class CudaBackend final : public Backend {
   Many many_columns(const Graph& graph) const {
     if (gemm_ == nullptr) return Many::AsFew;
     if (wgmma_ && graph.bucket().tokens <= (f8_ ? kWgmmaTokensBesideF8 : kWgmmaTokens)) return Many::Wgmma;
-    return f8_ ? Many::F8 : Many::F16;
+    return f8_ ? Many::F8 : wgmma_ ? Many::WgmmaExperts : Many::F16;
   }
 
   /// More than the largest plan: a best fit may pack a smaller bucket's values a little less well.

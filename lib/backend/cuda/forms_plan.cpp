@@ -226,7 +226,9 @@ bool takes_f8(const Node& node, const ValueInfo& weight, Many many) {
 }
 
 bool takes_panels(const Node& node, const ValueInfo& weight, Many many) {
-  return many == Many::Wgmma && std::holds_alternative<Linear>(node.op) && has_tiles(device_type(weight.type.dtype));
+  const bool experts =
+      std::holds_alternative<ExpertLinear>(node.op) && (many == Many::F8 || many == Many::WgmmaExperts);
+  return (many == Many::Wgmma || experts) && has_tiles(device_type(weight.type.dtype));
 }
 
 StepPlan plan_step(const Graph& g, Many many, const TokenKernels& kernels) { return Planning(g, many, kernels).run(); }

@@ -20,8 +20,9 @@ Columns columns_of(const Graph&, std::uint32_t activation);
 enum class Many : std::uint8_t {
   AsFew,  ///< with the same bits
   F16,    ///< of operands rounded to F16: by a library on decoded weights, of experts by grouped products
-  F8,     ///< where takes_f8(), of operands rounded to FP8 (E4M3), each row times a factor of its own
-  Wgmma,  ///< like F16, where takes_panels() by wgmma_products(), which decode weights on the way
+  F8,  ///< where takes_f8(), of operands rounded to FP8 (E4M3), each row times a factor of its own; else WgmmaExperts
+  Wgmma,         ///< like F16, where takes_panels() by kernels that decode weights on the way
+  WgmmaExperts,  ///< like F16, those of experts like Wgmma
 };
 
 /// Whether the products of the experts that a value's ids choose are grouped ones (grouped_products.h): those of
@@ -57,7 +58,7 @@ StepPlan plan_step(const Graph&, Many, const TokenKernels&);
 /// Whether a Linear's product with a weight, where it is of many columns, is one of FP8. Logits never are, nor what is
 /// brought for each step, whose rows have no factors.
 bool takes_f8(const Node&, const ValueInfo& weight, Many);
-/// Whether it is one of wgmma_products().
+/// Whether a product, of experts where they are grouped, is one of wgmma_products() or wgmma_expert_products().
 bool takes_panels(const Node&, const ValueInfo& weight, Many);
 /// Rows of a weight that are decoded at a time for a product with many columns, and the bytes that they take.
 std::int64_t decoded_rows(const Node&, const ValueInfo& weight, Many);

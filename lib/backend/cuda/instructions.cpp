@@ -11,6 +11,7 @@
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/kernels/wgmma_experts.h"
 #include "backend/cuda/kernels/wgmma_products.h"
 #include "backend/cuda/node_site.h"
 #include "backend/host/host.h"
@@ -189,10 +190,16 @@ class NodeCompiler : NodeSite {
       return groups;
     };
     if (uses_grouped_products(graph_, node_.in[1], site_.many)) {
-      const std::byte* const f16 = form(node_.in[0], Form::F16);
+      const auto [on_way, others] = split_panels(targets);
+      const std::byte *const f16 = form(node_.in[0], Form::F16), *const panels = form(node_.in[0], Form::F16Panels);
       const auto* const unscale = reinterpret_cast<const float*>(form(node_.in[0], Form::F16Unscale));
-      add("experts: decoded to F16, grouped on tensor cores",
-          [=](const StepLaunch& s) { grouped_products(targets, f16, unscale, groups_of_row(), s.at); });
+      const int capacity = static_cast<int>(row_capacity(x));
+      const auto experts = static_cast<int>(in(2).type.shape[2]);
+      add(std::string("experts: decoded to F16, grouped on tensor cores") + (on_way.empty() ? "" : " by wgmma"),
+          [=, on_way = on_way, others = others, routes = counter(node_.out[0])](const StepLaunch& s) {
+            wgmma_expert_products(on_way, panels, capacity, unscale, groups_of_row(), routes(s) / experts, s.at);
+            grouped_products(others, f16, unscale, groups_of_row(), s.at);
+          });
       for (const std::uint32_t y : node_.out) convert(y);
       return;
     }
@@ -256,6 +263,14 @@ class NodeCompiler : NodeSite {
 
   bool is_f8(const ProductOperands& p) const { return takes_f8(node_, in(p.weight), site_.many); }
   bool has_panels(const ProductOperands& p) const { return takes_panels(node_, in(p.weight), site_.many); }
+  /// Those whose weights are decoded on the way, and the others.
+  std::pair<std::vector<Target>, std::vector<Target>> split_panels(const std::vector<Target>& targets) const {
+    std::pair<std::vector<Target>, std::vector<Target>> split;
+    const auto operands = product_operands(node_.op);
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      (has_panels(operands[i]) ? split.first : split.second).push_back(targets[i]);
+    return split;
+  }
   std::string many_text() const {
     const auto operands = product_operands(node_.op);
     const auto any = [&](const auto& is) { return std::any_of(operands.begin(), operands.end(), is); };
@@ -277,14 +292,11 @@ class NodeCompiler : NodeSite {
 
   Emit many_columns(const std::vector<Target>& targets) const {
     std::vector<ManyTarget> products;
-    std::vector<Target> of_panels;
+    const std::vector<Target> on_way = split_panels(targets).first;
     const auto operands = product_operands(node_.op);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const ValueInfo& weight = in(operands[i].weight);
-      if (has_panels(operands[i])) {
-        of_panels.push_back(targets[i]);
-        continue;
-      }
+      if (has_panels(operands[i])) continue;
       products.push_back({targets[i], decoded_rows(node_, weight, site_.many),
                           is_f8(operands[i]) ? site_.weights.f8_scales(weight.name) : nullptr});
     }
@@ -299,7 +311,7 @@ class NodeCompiler : NodeSite {
                               .f8_scale = reinterpret_cast<const float*>(form(x, Form::F8Scale))};
     return [=, gemm = site_.gemm, count = counter(x),
             capacity = static_cast<int>(row_capacity(in(0)))](const StepLaunch& s) {
-      wgmma_products(of_panels, columns.f16_panels, capacity, columns.f16_unscale, count(s), s.at);
+      wgmma_products(on_way, columns.f16_panels, capacity, columns.f16_unscale, count(s), s.at);
       for (const ManyTarget& t : products) multiply_many(*gemm, t, columns, count(s), decoded, s.at);
     };
   }

@@ -6,16 +6,14 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/shared_address.cuh"
+
 namespace llm::cuda {
 
 /// The shared memory of the launch's size.
 __device__ __forceinline__ unsigned char* dynamic_shared() {
   extern __shared__ uint4 llm_attention_shared[];
   return reinterpret_cast<unsigned char*>(llm_attention_shared);
-}
-
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
 /// 16 bytes, both addresses multiples of 16. Not kept in L1: nobody else of the multiprocessor reads them.

@@ -29,6 +29,13 @@ void launch_type(DType type, const WgmmaArguments& arguments, const Launch& at) 
 
 }  // namespace
 
+std::vector<DType> types_of(std::span<const Target> targets) {
+  std::vector<DType> types;
+  for (const Target& t : targets)
+    if (t.type.n > 0 && std::find(types.begin(), types.end(), t.type.type) == types.end()) types.push_back(t.type.type);
+  return types;
+}
+
 bool has_wgmma() { return ring_device().capability == 9; }
 
 void wgmma_products(std::span<const Target> targets, const std::byte* x, int capacity, const float* unscale,
@@ -42,9 +49,7 @@ void wgmma_products(std::span<const Target> targets, const std::byte* x, int cap
   arguments.lines = static_cast<int>(panel_lines(capacity));
   arguments.unscale = unscale;
   arguments.columns = columns;
-  std::vector<DType> types;
-  for (const Target& t : targets)
-    if (t.type.n > 0 && std::find(types.begin(), types.end(), t.type.type) == types.end()) types.push_back(t.type.type);
+  const std::vector<DType> types = types_of(targets);
   for (const DType type : types) {
     arguments.n_targets = arguments.tiles = 0;
     for (const Target& t : targets) {

@@ -15,6 +15,8 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "backend/cuda/kernels/half_panels.h"
 #include "backend/cuda/kernels/launch.cuh"
@@ -59,6 +61,7 @@ inline constexpr int kWgmmaThreads = 32 * (kWgmmaWarps + 4);  ///< fours of warp
 inline constexpr int kWgmmaWeights = kWgmmaWarps, kWgmmaPanels = kWgmmaWarps + 1;  ///< the warps that copy
 inline constexpr int kWgmmaRegisters = 112, kWgmmaCopyRegisters = 32;
 inline constexpr int kMostXStages = 8, kMostWStages = 3;
+inline constexpr int kWgmmaBarriers = 2 * (kMostXStages + kMostWStages) + 1;
 inline constexpr int kWgmmaAlignment = 1024;  ///< of operands in shared memory
 static_assert(kPanelK == kChunkK);
 
@@ -68,7 +71,7 @@ template <class T, int kColumns>
 struct WgmmaPlaces {
   static constexpr int kXBytes = kColumns * kPanelLine, kWBytes = kWgmmaWarps * T::kPieceBytes;
   static constexpr int kSumsPitch = kWgmmaRows + 4;  ///< floats: lanes of 4 neighbouring columns meet no bank twice
-  static_assert(kXBytes % kWgmmaAlignment == 0 && 8 * (2 * (kMostXStages + kMostWStages) + 1) <= kWgmmaAlignment);
+  static_assert(kXBytes % kWgmmaAlignment == 0 && 8 * kWgmmaBarriers <= kWgmmaAlignment);
   int x_stages, w_stages;
 
   static LLM_HOST_DEVICE int x(int stage) { return kWgmmaAlignment + stage * kXBytes; }
@@ -95,21 +98,95 @@ struct WgmmaBarriers {
   /// For which nobody waits. Before the first chunk there is none to leave, but with a branch for that among products
   /// that run the compiler lets them run one by one.
   __device__ __forceinline__ std::uint32_t nobody() const { return at(2 * (kMostXStages + kMostWStages)); }
-  __device__ __forceinline__ void init() const {
+  /// `x_copiers`: threads that arrive when a chunk of columns is there.
+  __device__ __forceinline__ void init(int x_copiers) const {
     init_barrier(nobody(), kWgmmaWarps);
-    for (int i = 0; i < kMostXStages; ++i) init_barrier(x_full(i), 1), init_barrier(x_empty(i), kWgmmaWarps);
+    for (int i = 0; i < kMostXStages; ++i) init_barrier(x_full(i), x_copiers), init_barrier(x_empty(i), kWgmmaWarps);
     for (int i = 0; i < kMostWStages; ++i) init_barrier(w_full(i), 1), init_barrier(w_empty(i), kWgmmaWarps);
     publish_barriers();
   }
 };
 
+/// What a warp of those that multiply does with the chunks of both rings, strip `strip` of the tile with all columns.
+/// Of Places it wants x(stage) and w(stage).
+template <class T, int kColumns, class Places>
+struct StripProducts {
+  using Sums = float[kColumns / 2];
+  static constexpr int kChunks = kPieceChunks<T>, kSteps = kChunkK / 16;
+  const Places& places;
+  const std::byte* memory;
+  const WgmmaBarriers& barriers;
+  int lane, strip;
+  RingPosition x, w;
+  std::uint32_t before = barriers.nobody();  ///< says that the chunk before is left, whose last products may run
+
+  __device__ __forceinline__ void leave(std::uint32_t empty) const {
+    __syncwarp();
+    if (lane == 0) arrive(empty);
+  }
+  /// sums = products of so many pieces. The last chunk of x is still to be left.
+  __device__ __forceinline__ void multiply(int pieces, Sums& sums) {
+    std::uint32_t a[kSteps][4];
+#pragma unroll
+    for (float& sum : sums) sum = zero_here();
+#pragma unroll 1
+    for (int piece = 0; piece < pieces; ++piece, w.advance()) {
+      wait_barrier(barriers.w_full(w.slot), w.phase);
+      multiply_chunk<0>(a, sums);
+    }
+    wait_for_products<0>();
+  }
+  __device__ __forceinline__ void leave_last() {
+    leave(before);
+    before = barriers.nobody();
+  }
+
+ private:
+  template <int kChunk>
+  __device__ __forceinline__ void multiply_chunk(std::uint32_t (&a)[kSteps][4], Sums& sums) {
+    TileChunk<T, kChunk> chunk;
+    chunk.load(memory + places.w(w.slot) + strip * T::kPieceBytes, lane);
+    wait_barrier(barriers.x_full(x.slot), x.phase);
+    const std::uint64_t panel = operand_of_lines(barriers.first + static_cast<std::uint32_t>(places.x(x.slot)));
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+      wait_for_products<kSteps - 1>();  // of those that run none reads this operand
+      if (j == kSteps - 1) leave(before);
+      chunk.operand(j, a[j]);
+      if (j == kSteps - 1 && kChunk == kChunks - 1) leave(barriers.w_empty(w.slot));
+      begin_products();
+      multiply_warpgroup<kColumns>(sums, a[j], panel + 2 * j);
+      commit_products();
+    }
+    before = barriers.x_empty(x.slot);
+    x.advance();
+    if constexpr (kChunk + 1 < kChunks) multiply_chunk<kChunk + 1>(a, sums);
+  }
+};
+
+/// The piece of one of kWgmmaWarps strips, of which a lane has lane % kWgmmaWarps: half of the warp copies codes, the
+/// other half scales.
+template <class T>
+__device__ __forceinline__ void copy_piece(const std::byte* strip, int piece, int k, std::uint32_t to,
+                                           std::uint32_t full, int lane) {
+  static_assert(2 * kWgmmaWarps == 32);
+  if (lane < kWgmmaWarps)
+    copy_bulk(to, strip + codes_at<T>(piece), T::Codes::kBytes, full);
+  else
+    copy_bulk(to + T::Codes::kBytes, strip + scales_at<T>(piece, k), T::Scales::kBytes, full);
+}
+
+/// The block's, from where operands may lie on.
+__device__ __forceinline__ std::byte* aligned_memory() {
+  std::byte* const memory = block_memory();
+  const std::uint32_t beyond = shared_address(memory) % kWgmmaAlignment;
+  return memory + (beyond == 0 ? 0 : kWgmmaAlignment - beyond);
+}
+
 /// What the roles of a block have in common.
 template <class T, int kColumns>
 struct WgmmaBlock {
   using Places = WgmmaPlaces<T, kColumns>;
-  using Sums = float[kColumns / 2];
-  static constexpr int kSteps = kChunkK / 16;  ///< products of a chunk
-  using Operands = std::uint32_t[kSteps][4];
   static constexpr int kChunks = kPieceChunks<T>;
   const WgmmaArguments& p;
   Places places;
@@ -124,7 +201,7 @@ struct WgmmaBlock {
     return barriers.first + static_cast<std::uint32_t>(place);
   }
 
-  /// Strips beyond the matrix are read as its last. Half of the warp copies codes, the other half scales.
+  /// Strips beyond the matrix are read as its last.
   __device__ __forceinline__ void copy_weights() const {
     const int last = (to->n - 1) / kTileRows, i = lane % kWgmmaWarps;
     const std::byte* const strip = to->matrix + min(tile * kWgmmaWarps + i, last) * strip_bytes<T>(p.k);
@@ -133,12 +210,7 @@ struct WgmmaBlock {
       wait_barrier(barriers.w_empty(at.slot), at.phase ^ 1);
       if (lane == 0) arrive_expecting(barriers.w_full(at.slot), Places::kWBytes);
       __syncwarp();
-      const std::uint32_t stage = address(places.w(at.slot) + i * T::kPieceBytes);
-      if (lane < kWgmmaWarps)
-        copy_bulk(stage, strip + codes_at<T>(piece), T::Codes::kBytes, barriers.w_full(at.slot));
-      else
-        copy_bulk(stage + T::Codes::kBytes, strip + scales_at<T>(piece, p.k), T::Scales::kBytes,
-                  barriers.w_full(at.slot));
+      copy_piece<T>(strip, piece, p.k, address(places.w(at.slot) + i * T::kPieceBytes), barriers.w_full(at.slot), lane);
     }
   }
 
@@ -156,58 +228,22 @@ struct WgmmaBlock {
     }
   }
 
-  __device__ __forceinline__ void leave(std::uint32_t empty) const {
-    __syncwarp();
-    if (lane == 0) arrive(empty);
-  }
-
-  /// Where a warp that multiplies is in both rings.
-  struct Consumer {
-    RingPosition x, w;
-    int strip;             ///< of the tile
-    std::uint32_t before;  ///< says that the stage of the chunk before is empty, whose last products may run
-  };
-
-  template <int kChunk>
-  __device__ __forceinline__ void multiply_chunk(Consumer& c, Operands& a, Sums& sums) const {
-    TileChunk<T, kChunk> chunk;
-    chunk.load(memory + places.w(c.w.slot) + c.strip * T::kPieceBytes, lane);
-    wait_barrier(barriers.x_full(c.x.slot), c.x.phase);
-    const std::uint64_t panel = operand_of_lines(address(Places::x(c.x.slot)));
-#pragma unroll
-    for (int j = 0; j < kSteps; ++j) {
-      wait_for_products<kSteps - 1>();  // of those that run none reads this operand
-      if (j == kSteps - 1) leave(c.before);
-      chunk.operand(j, a[j]);
-      if (j == kSteps - 1 && kChunk == kChunks - 1) leave(barriers.w_empty(c.w.slot));
-      begin_products();
-      multiply_warpgroup<kColumns>(sums, a[j], panel + 2 * j);
-      commit_products();
-    }
-    c.before = barriers.x_empty(c.x.slot);
-    c.x.advance();
-    if constexpr (kChunk + 1 < kChunks) multiply_chunk<kChunk + 1>(c, a, sums);
-  }
-
   /// All of k that is the block's, into shared memory.
   __device__ __forceinline__ void multiply(int warp) const {
-    Consumer c{
-        .x = RingPosition(p.x_stages), .w = RingPosition(p.w_stages), .strip = warp, .before = barriers.nobody()};
-    Sums sums;
-    Operands a;
-#pragma unroll
-    for (float& sum : sums) sum = zero_here();
-#pragma unroll 1
-    for (int piece = first_piece; piece < end_piece; ++piece, c.w.advance()) {
-      wait_barrier(barriers.w_full(c.w.slot), c.w.phase);
-      multiply_chunk<0>(c, a, sums);
-    }
-    wait_for_products<0>();
+    StripProducts<T, kColumns, Places> products{.places = places,
+                                                .memory = memory,
+                                                .barriers = barriers,
+                                                .lane = lane,
+                                                .strip = warp,
+                                                .x = RingPosition(p.x_stages),
+                                                .w = RingPosition(p.w_stages)};
+    float sums[kColumns / 2];
+    products.multiply(end_piece - first_piece, sums);
     wait_for_multipliers();  // whose operands lie where sums go now
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) {
       const int column = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-      const int row = c.strip * kTileRows + tile_row(lane / 4, i % 4 / 2);
+      const int row = warp * kTileRows + tile_row(lane / 4, i % 4 / 2);
       *reinterpret_cast<float*>(memory + Places::sum(column, row)) = sums[i];
     }
   }
@@ -260,9 +296,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_kernel(const __grid_co
   const int lane = static_cast<int>(threadIdx.x % 32);
   // Of the whole warp, as the compiler sees: it must not find products where lanes may go different ways.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
-  std::byte* const raw = block_memory();
-  const std::uint32_t beyond = shared_address(raw) % kWgmmaAlignment;
-  std::byte* const memory = raw + (beyond == 0 ? 0 : kWgmmaAlignment - beyond);
+  std::byte* const memory = aligned_memory();
   const int cluster = static_cast<int>(blockIdx.x) / p.plan.cluster, rank = cluster_rank();
   const int tile = cluster / p.plan.groups, pieces = static_cast<int>(llm::cuda::pieces<T>(p.k));
   int target = 0;
@@ -278,7 +312,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_kernel(const __grid_co
                                       .first_piece = wgmma_first_piece(pieces, p.plan.cluster, rank),
                                       .end_piece = wgmma_first_piece(pieces, p.plan.cluster, rank + 1),
                                       .lane = lane};
-  if (threadIdx.x == 0) block.barriers.init();
+  if (threadIdx.x == 0) block.barriers.init(1);
   __syncthreads();
   if (warp < kWgmmaWarps) {
     take_registers<kWgmmaRegisters>();
@@ -316,18 +350,31 @@ void find_wgmma_clusters(Kernel kernel, const RingDevice& device, WgmmaClusters&
   }
 }
 
+/// Of both rings in so much shared memory.
+struct WgmmaStages {
+  int x, w;
+};
+inline WgmmaStages wgmma_stages(int memory, int x_bytes, int w_bytes) {
+  constexpr int kEnoughX = 5;
+  const int w = memory - kMostWStages * w_bytes >= kEnoughX * x_bytes ? kMostWStages : 2;
+  return {std::min((memory - w * w_bytes) / x_bytes, kMostXStages), w};
+}
+
 template <class T, int kColumns>
 void launch_wgmma_kernel(WgmmaArguments p, const RingDevice& device, const Launch& at) {
   using Places = WgmmaPlaces<T, kColumns>;
-  constexpr int kEnoughXStages = 5;
-  const int memory = device.block_bytes - kWgmmaAlignment - Places::x(0);
-  p.w_stages = memory - kMostWStages * Places::kWBytes >= kEnoughXStages * Places::kXBytes ? kMostWStages : 2;
-  p.x_stages = std::min((memory - p.w_stages * Places::kWBytes) / Places::kXBytes, kMostXStages);
+  const WgmmaStages stages =
+      wgmma_stages(device.block_bytes - kWgmmaAlignment - Places::x(0), Places::kXBytes, Places::kWBytes);
+  p.x_stages = stages.x;
+  p.w_stages = stages.w;
   const Places places{p.x_stages, p.w_stages};
   launch_clusters(p.plan.cluster, wgmma_kernel<T, kColumns>,
                   dim3(static_cast<unsigned>(p.plan.cluster * p.plan.groups * p.tiles)), dim3(kWgmmaThreads),
                   static_cast<std::size_t>(places.bytes() + kWgmmaAlignment), at, p);
 }
+
+/// Each once, in the order of the targets; not of those without rows.
+std::vector<DType> types_of(std::span<const Target>);
 
 /// Of one type; `p` without its plan.
 template <DType type>

@@ -1,0 +1,361 @@
+// The kernels of wgmma_expert_products(): blocks that stay, a tile of 256 rows of an expert and a group of up to 128
+// routes after another. As in wgmma_products.cuh sixteen warps decode a strip each and multiply, and others copy, which
+// run ahead from one tile to the next:
+//   one warp     pieces of weights into a ring
+//   three warps  the routes' rows of x, 16 bytes at a time, since neighbouring routes are not neighbouring rows: lines
+//                of panels (half_panels.h) whose permutation is turned from that of the row into that of the place
+// The tensor cores take 8 cycles for each column and 64 of k, while decoding takes some 450 (Q4_K), which hide each
+// other in part, and weights come in 640 where all multiprocessors read at 3.3 TB/s. So groups of few routes have
+// kernels of fewer columns; several of these in one have not enough registers.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "backend/cuda/kernels/attention_asm.cuh"
+#include "backend/cuda/kernels/half_panels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/wgmma_experts.h"
+#include "backend/cuda/kernels/wgmma_products.cuh"
+
+namespace llm::cuda {
+
+struct WgmmaExpertTarget {
+  const std::byte* matrix = nullptr;
+  std::int64_t matrix_bytes = 0;  ///< from one expert to the next
+  const float* bias = nullptr;
+  const float* scale = nullptr;
+  float* y = nullptr;
+  int n = 0;
+  int first_tile = 0;  ///< of all targets'
+};
+
+/// Targets of one type.
+struct WgmmaExpertArguments {
+  WgmmaExpertTarget targets[kMaxTargets];
+  int n_targets = 0;
+  int tiles = 0;  ///< of all targets
+  int k = 0;
+  const std::byte* x = nullptr;
+  int lines = 0;  ///< of a panel of x
+  const float* unscale = nullptr;
+  RouteGroups groups;
+  int more_than = 0;                         ///< routes, of the groups that are the kernel's
+  bool has_next = false, is_beside = false;  ///< as WgmmaArguments have them
+  int x_stages = 0, w_stages = 0;
+};
+
+inline constexpr int kGatherers = 96;    ///< threads that copy rows of x
+inline constexpr int kGathersAhead = 3;  ///< chunks of x on their way
+inline constexpr int kColumnTables = 4;  ///< of groups under way: a chunk of x may be 8 ahead, a tile has 4 or more
+static_assert(kGroupedColumns == kMostPanelColumns && kMostXStages <= 4 * (kColumnTables - 2));
+
+/// What is known of a group's columns.
+struct ExpertColumn {
+  std::int32_t route;
+  float unscale;
+};
+
+/// Shared memory: barriers, tables of columns and of their rows of x, the groups that are the kernel's, chunks of x,
+/// pieces of weights.
+template <class T, int kColumns>
+struct WgmmaExpertPlaces {
+  static constexpr int kXBytes = kColumns * kPanelLine, kWBytes = kWgmmaWarps * T::kPieceBytes;
+  static constexpr int kTableBytes = kColumns * static_cast<int>(sizeof(ExpertColumn));
+  static constexpr int kRowsBytes = kColumns * static_cast<int>(sizeof(std::uint32_t));
+  int max_groups, x_stages, w_stages;
+
+  static LLM_HOST_DEVICE int warp_counts() { return 8 * kWgmmaBarriers; }
+  static LLM_HOST_DEVICE int columns(int table) { return kWgmmaAlignment / 2 + table * kTableBytes; }
+  static LLM_HOST_DEVICE int rows(int table) { return columns(kColumnTables) + table * kRowsBytes; }
+  static LLM_HOST_DEVICE int groups() { return rows(kColumnTables); }
+  LLM_HOST_DEVICE int x(int stage) const {
+    const int begin = groups() + 2 * max_groups;
+    return (begin + kWgmmaAlignment - 1) / kWgmmaAlignment * kWgmmaAlignment + stage * kXBytes;
+  }
+  LLM_HOST_DEVICE int w(int stage) const { return x(x_stages) + stage * kWBytes; }
+  LLM_HOST_DEVICE int bytes() const { return w(w_stages); }
+};
+static_assert(8 * kWgmmaBarriers + 4 * kWgmmaThreads / 32 <= kWgmmaAlignment / 2);
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/// A tile of rows and a group of routes.
+struct ExpertItem {
+  const WgmmaExpertTarget* to;
+  int tile;  ///< of the target's
+  int expert, first_route, count;
+};
+
+/// Groups of up to kColumns routes, and of more than those that have other kernels.
+template <class T, int kColumns>
+struct WgmmaExpertBlock {
+  using Places = WgmmaExpertPlaces<T, kColumns>;
+  static constexpr int kChunks = kPieceChunks<T>;
+  using Sums = float[kColumns / 2];
+  const WgmmaExpertArguments& p;
+  Places places;
+  std::byte* memory;
+  WgmmaBarriers barriers;
+  int lane, pieces;
+  int items = 0;  ///< of all blocks
+
+  __device__ __forceinline__ std::uint32_t address(int place) const {
+    return barriers.first + static_cast<std::uint32_t>(place);
+  }
+  /// The same list in all blocks, by all threads.
+  __device__ __forceinline__ void find_groups() {
+    auto* const counts = reinterpret_cast<int*>(memory + Places::warp_counts());
+    auto* const groups = reinterpret_cast<std::uint16_t*>(memory + Places::groups());
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, n = of_warp(*p.groups.n_groups);
+    int found = 0;
+    for (int first = 0; first < n; first += kWgmmaThreads) {
+      const int group = first + thread, count = group < n ? p.groups.count[group] : 0;
+      const bool mine = count > p.more_than && count <= kColumns;
+      const unsigned votes = __ballot_sync(0xffffffffu, mine);
+      if (lane == 0) counts[warp] = __popc(votes);
+      __syncthreads();
+      int before = found;
+      for (int w = 0; w < kWgmmaThreads / 32; ++w) {
+        if (w < warp) before += counts[w];
+        found += counts[w];
+      }
+      if (mine) groups[before + __popc(votes & ((1u << lane) - 1))] = static_cast<std::uint16_t>(group);
+      __syncthreads();
+    }
+    items = of_warp(found) * p.tiles;
+  }
+  /// f(index, table of its columns) of all items that are the block's, in order.
+  template <class F>
+  __device__ __forceinline__ void for_items(F&& f) const {
+    int table = 0;
+#pragma unroll 1
+    for (int i = static_cast<int>(blockIdx.x); i < items; i += static_cast<int>(gridDim.x)) {
+      f(i, table);
+      table = (table + 1) % kColumnTables;
+    }
+  }
+  __device__ __forceinline__ ExpertItem item(int index) const {
+    const int group = reinterpret_cast<const std::uint16_t*>(memory + Places::groups())[index / p.tiles];
+    const int tile = index % p.tiles;
+    int target = 0;
+    while (target + 1 < p.n_targets && tile >= p.targets[target + 1].first_tile) ++target;
+    return {.to = &p.targets[target],
+            .tile = tile - p.targets[target].first_tile,
+            .expert = p.groups.expert[group],
+            .first_route = p.groups.first[group],
+            .count = p.groups.count[group]};
+  }
+  /// The same for all lanes of a warp, as the compiler sees.
+  static __device__ __forceinline__ int of_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
+  // --- those who copy ---
+
+  __device__ __forceinline__ void copy_weights() const {
+    RingPosition at(p.w_stages);
+    for_items([&](int index, int) {
+      const ExpertItem it = item(index);
+      const int last = (it.to->n - 1) / kTileRows, i = lane % kWgmmaWarps;
+      const std::byte* const strip =
+          it.to->matrix + it.expert * it.to->matrix_bytes + min(it.tile * kWgmmaWarps + i, last) * strip_bytes<T>(p.k);
+      for (int piece = 0; piece < pieces; ++piece, at.advance()) {
+        wait_barrier(barriers.w_empty(at.slot), at.phase ^ 1);
+        if (lane == 0) arrive_expecting(barriers.w_full(at.slot), Places::kWBytes);
+        __syncwarp();
+        copy_piece<T>(strip, piece, p.k, address(places.w(at.slot) + i * T::kPieceBytes), barriers.w_full(at.slot),
+                      lane);
+      }
+    });
+  }
+
+  /// By kGatherers threads, `thread` of them.
+  __device__ __forceinline__ void copy_rows(int thread) const {
+    RingPosition at(p.x_stages), there(p.x_stages);  // of the chunk asked for, and of one that is there
+    int under_way = 0;
+    const std::int64_t panel = static_cast<std::int64_t>(p.lines) * kPanelLine;
+    for_items([&](int index, int table) {
+      const ExpertItem it = item(index);
+      find_columns(it, table, thread);
+      const std::byte* from = p.x;
+      for (int chunk = 0; chunk < pieces * kChunks; ++chunk, at.advance(), from += panel) {
+        wait_barrier(barriers.x_empty(at.slot), at.phase ^ 1);
+        copy_chunk(from, memory + places.x(at.slot), table, it.count, thread);
+        commit_copies();
+        if (++under_way <= kGathersAhead) continue;
+        wait_for_copies<kGathersAhead>();
+        hand_over(there);
+        --under_way;
+      }
+    });
+    wait_for_copies<0>();
+    for (; under_way > 0; --under_way) hand_over(there);
+  }
+  __device__ __forceinline__ void hand_over(RingPosition& there) const {
+    publish_operand();
+    arrive(barriers.x_full(there.slot));
+    there.advance();
+  }
+  __device__ __forceinline__ void find_columns(const ExpertItem& item, int table, int thread) const {
+    auto* const columns = reinterpret_cast<ExpertColumn*>(memory + Places::columns(table));
+    auto* const rows = reinterpret_cast<std::uint32_t*>(memory + Places::rows(table));
+    for (int c = thread; c < item.count; c += kGatherers) {
+      const std::int32_t route = p.groups.routes[item.first_route + c];
+      const int row = route / p.groups.routes_per_row;
+      columns[c] = {route, p.unscale[row]};
+      rows[c] = line_at(static_cast<std::uint32_t>(row));
+    }
+    asm volatile("bar.sync 1, %0;" ::"n"(kGatherers) : "memory");
+  }
+  /// A thread copies the same 16 bytes of every 12th line. What is in lines without a route comes into products that
+  /// are not stored.
+  __device__ __forceinline__ void copy_chunk(const std::byte* from, std::byte* to, int table, int lines,
+                                             int thread) const {
+    constexpr int kVectors = kPanelLine / 16, kStep = kGatherers / kVectors, kTogether = 4;
+    static_assert(kGatherers % kVectors == 0);
+    const auto* const rows = reinterpret_cast<const std::uint32_t*>(memory + Places::rows(table));
+    const auto vector = static_cast<std::uint32_t>(thread % kVectors * 16);
+#pragma unroll 1
+    for (int first = thread / kVectors; first < lines; first += kTogether * kStep) {
+      std::uint32_t row[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) row[i] = rows[min(first + i * kStep, lines - 1)];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const auto line = static_cast<std::uint32_t>(first + i * kStep);
+        if (first + i * kStep < lines) copy16_async(to + (line_at(line) ^ vector), from + (row[i] ^ vector));
+      }
+    }
+  }
+  /// Where the first 16 bytes of a line lie: any others at the place xor theirs.
+  static __device__ __forceinline__ std::uint32_t line_at(std::uint32_t line) {
+    return line * kPanelLine + line % 8 * 16;
+  }
+
+  // --- those who multiply ---
+
+  /// Eight lanes write 8 neighbouring results of a route.
+  __device__ __forceinline__ void store(const ExpertItem& item, int table, int strip, const Sums& sums) const {
+    const WgmmaExpertTarget& to = *item.to;
+    const float scale = to.scale != nullptr ? to.scale[item.expert] : 1.0f;
+    const auto* const columns = reinterpret_cast<const ExpertColumn*>(memory + Places::columns(table));
+    const int first = item.tile * kWgmmaRows + strip * kTileRows;
+    float bias[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first + tile_row(lane / 4, half);
+      if (to.bias != nullptr && row < to.n) bias[half] = to.bias[static_cast<std::int64_t>(item.expert) * to.n + row];
+    }
+#pragma unroll
+    for (int i = 0; i < kColumns / 4; ++i) {  // pairs of rows of a column
+      const int c = i / 2 * 8 + lane % 4 * 2 + i % 2;
+      if (c >= item.count) continue;
+      const ExpertColumn column = columns[c];
+      float* const y = to.y + static_cast<std::int64_t>(column.route) * to.n;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = first + tile_row(lane / 4, half);
+        if (row >= to.n) continue;
+        float value = sums[i / 2 * 4 + 2 * half + i % 2] * column.unscale;
+        if (to.scale != nullptr) value *= scale;
+        if (to.bias != nullptr) value += bias[half];
+        y[row] = value;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply_all(int warp) const {
+    StripProducts<T, kColumns, Places> products{.places = places,
+                                                .memory = memory,
+                                                .barriers = barriers,
+                                                .lane = lane,
+                                                .strip = warp,
+                                                .x = RingPosition(p.x_stages),
+                                                .w = RingPosition(p.w_stages)};
+    for_items([&](int index, int table) {
+      Sums sums;
+      products.multiply(pieces, sums);
+      store(item(index), table, warp, sums);
+      products.leave_last();  // behind the last look at the columns' table
+    });
+  }
+};
+
+#endif
+
+/// Blocks of kWgmmaThreads, one for each multiprocessor.
+template <class T, int kColumns>
+__global__ void __launch_bounds__(kWgmmaThreads, 1)
+    wgmma_experts_kernel(const __grid_constant__ WgmmaExpertArguments p) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if (!p.has_next) let_next_start();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
+  std::byte* const memory = aligned_memory();
+  WgmmaExpertBlock<T, kColumns> block{.p = p,
+                                      .places = {p.groups.max_groups, p.x_stages, p.w_stages},
+                                      .memory = memory,
+                                      .barriers = {shared_address(memory)},
+                                      .lane = lane,
+                                      .pieces = static_cast<int>(llm::cuda::pieces<T>(p.k))};
+  if (threadIdx.x == 0) block.barriers.init(kGatherers);
+  if (!p.is_beside) wait_for_previous();
+  if (p.has_next) let_next_start();
+  block.find_groups();
+  __syncthreads();
+  if (warp < kWgmmaWarps) {
+    take_registers<kWgmmaRegisters>();
+    block.multiply_all(warp);
+  } else {
+    give_registers<kWgmmaCopyRegisters>();
+    if (warp == kWgmmaWeights)
+      block.copy_weights();
+    else
+      block.copy_rows(static_cast<int>(threadIdx.x) - 32 * (kWgmmaWeights + 1));
+  }
+  if (p.is_beside) wait_for_previous();  // whose end this launch's implies
+#endif
+}
+
+template <class T, int kColumns>
+void launch_wgmma_experts_kernel(WgmmaExpertArguments p, const Launch& at) {
+  using Places = WgmmaExpertPlaces<T, kColumns>;
+  const auto kernel = wgmma_experts_kernel<T, kColumns>;
+  const RingDevice& device = ring_device();
+  static thread_local int known_of = -1;  // the device that has been asked
+  if (known_of != device.id) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.block_bytes),
+               "asking for shared memory");
+    known_of = device.id;
+  }
+  Places places{p.groups.max_groups, 0, 0};
+  const WgmmaStages stages =
+      wgmma_stages(device.block_bytes - kWgmmaAlignment - places.x(0), Places::kXBytes, Places::kWBytes);
+  check(stages.x >= kGathersAhead + 2, "multipliers leave a chunk when the next one is there");
+  places.x_stages = p.x_stages = stages.x;
+  places.w_stages = p.w_stages = stages.w;
+  launch(kernel, dim3(static_cast<unsigned>(device.multiprocessors)), dim3(kWgmmaThreads),
+         static_cast<std::size_t>(places.bytes() + kWgmmaAlignment), at, p);
+}
+
+/// Of one type: large groups first, and smaller ones beside them. `routes`: of an expert, in the mean.
+template <DType type>
+void launch_wgmma_experts(WgmmaExpertArguments p, int routes, const Launch& at) {
+  const bool has_next = p.has_next;
+  const auto launch_both = [&]<int kSmall>(std::integral_constant<int, kSmall>) {
+    p.more_than = kSmall;
+    p.has_next = true;
+    launch_wgmma_experts_kernel<Tile<type>, kGroupedColumns>(p, at);
+    p.more_than = 0;
+    p.has_next = has_next;
+    p.is_beside = true;
+    launch_wgmma_experts_kernel<Tile<type>, kSmall>(p, at);
+  };
+  if (routes <= 8)
+    launch_both(std::integral_constant<int, 16>());
+  else if (routes <= 16)
+    launch_both(std::integral_constant<int, 32>());
+  else
+    launch_both(std::integral_constant<int, 64>());
+}
+
+}  // namespace llm::cuda
