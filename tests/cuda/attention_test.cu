@@ -13,6 +13,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/attend.cuh"
 #include "backend/cuda/kernels/attention.h"
+#include "backend/cuda/kernels/tile_ring.h"
 #include "backend/host/ops.h"
 #include "support/catch.h"
 #include "support/e4m3.h"
@@ -727,7 +728,8 @@ void check_prompt(const Scene& s, int window, ActFormat format, const std::vecto
   const std::vector<float> result = y.read();
   // So many more that CTAs take twice as many rows, which must not show.
   std::vector<cuda::PromptSpan> repeated;
-  for (int i = 0; i < 140; ++i) repeated.insert(repeated.end(), spans.begin(), spans.end());
+  for (int i = 0; i <= cuda::ring_device().multiprocessors; ++i)
+    repeated.insert(repeated.end(), spans.begin(), spans.end());
   const Device<float> again(poison(tokens * row));
   cuda::attend_prompt(queries.data(), again.data(), cache.view, {s.shape.heads, scale, window, format}, step.view(),
                       repeated.data(), static_cast<int>(repeated.size()), {});

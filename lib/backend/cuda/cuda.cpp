@@ -32,8 +32,9 @@ int readers() { return static_cast<int>(std::clamp(std::thread::hardware_concurr
 /// Of a step for which it pays to bring weights that the CPU could compute with; a token reads few of the experts
 /// (docs/cuda.md).
 constexpr int kStreamingTokens = 128, kStreamingExpertTokens = 512;
-/// Of the largest step whose weights are decoded on the way to the tensor cores: the library multiplies more of them
-/// faster by more than decoding costs it (docs/cuda.md).
+/// Of the largest step whose weights are decoded on the way to the tensor cores: whole steps of 1,024 tokens are as
+/// fast by the library, of 2,048 faster, since the GPU then works at its limit of power; in FP8 those of 512 are
+/// (docs/cuda.md).
 constexpr int kWgmmaTokens = 512, kWgmmaTokensBesideF8 = 256;
 
 /// From here on the calling thread's.
@@ -86,6 +87,8 @@ class CudaBackend final : public Backend {
         wgmma_(has_wgmma()) {
     check(!f8_ || !deterministic_, "what is rounded to FP8 depends on the step's length");
     if (!f8_) return;
+    if (!wgmma_)
+      throw Error(ErrorKind::Device, "backend cuda cannot multiply in FP8: that needs compute capability 9.0");
     const std::string reason = gemm_ ? gemm_->f8_refusal() : no_gemm_;
     if (!reason.empty()) throw Error(ErrorKind::Device, "backend cuda cannot multiply in FP8: " + reason);
   }
@@ -231,7 +234,7 @@ class CudaBackend final : public Backend {
   std::string no_gemm_;  ///< why there is no library
   std::unique_ptr<Gemm> gemm_;
   bool f8_;
-  bool wgmma_;  ///< the device has those products
+  bool wgmma_;  ///< wgmma_products() can run here
   Stream stream_;
   bool loaded_ = false;
 };

@@ -1,8 +1,8 @@
 // How attend_prompt() cuts its work and its shared memory: pure numbers.
 //
 // The query heads of a KV head and the tokens of a span make rows, head fastest: row r is token r / group, head
-// r % group. A CTA takes 128 rows, or 64, of one KV head over all keys that any of them sees, in tiles of 64, the blocks of the
-// cache.
+// r % group. A CTA takes 128 rows, or 64, of one KV head over all keys that any of them sees, in tiles of 64, the
+// blocks of the cache.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 namespace llm::cuda {
 
 inline constexpr int kPromptRows = 128, kFewPromptRows = 64;  ///< of a CTA
-inline constexpr int kPromptSpans = 64;  ///< of one launch, since they are passed by value
+inline constexpr int kPromptSpans = 64;                       ///< of one launch, since they are passed by value
 
 struct PromptSpans {
   PromptSpan span[kPromptSpans];

@@ -52,7 +52,17 @@ struct SmallCodes {
   }
 };
 
-/// What 16 or 32 codes of a row stand for: scale * number + offset, where the number is what code_numbers() gives.
+/// Whether something is added to the product of code and scale: minimums, or offsets.
+template <class T>
+inline constexpr bool kHasOffsets = [] {
+  if constexpr (T::kFormat == ActFormat::Q8x256)
+    return T::Scales::kMinimumK > 0;
+  else
+    return T::Scales::kOffset;
+}();
+
+/// What 16 or 32 codes of a row stand for: scale * number + offset, where the number is what TileChunk::numbers()
+/// gives.
 struct CodeValues {
   float scale, offset;
 };
@@ -114,7 +124,7 @@ class TileChunk {
     if constexpr (Small::kExist) {
       Small::floats(piece_.codes, step, r, y);
     } else {
-      static_assert(T::Codes::kSigned && T::Codes::kPasses == 1);
+      static_assert(T::Codes::kSigned && T::Codes::kPasses == 1 && !kHasOffsets<T>, "offsets are added to small codes");
       const std::uint32_t bytes = piece_.codes.bytes(step, r);
 #pragma unroll
       for (int b = 0; b < 4; ++b) y[b] = signed_byte_float(bytes, b);

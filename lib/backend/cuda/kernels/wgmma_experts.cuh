@@ -4,9 +4,9 @@
 //   one warp     pieces of weights into a ring
 //   three warps  the routes' rows of x, 16 bytes at a time, since neighbouring routes are not neighbouring rows: lines
 //                of panels (half_panels.h) whose permutation is turned from that of the row into that of the place
-// The tensor cores take 8 cycles for each column and 64 of k, while decoding takes some 450 (Q4_K), which hide each
-// other in part, and weights come in 640 where all multiprocessors read at 3.3 TB/s. So groups of few routes have
-// kernels of fewer columns; several of these in one have not enough registers.
+// The tensor cores take 8 cycles for each column and 64 of k, a quarter of a multiprocessor issues 660 instructions to
+// decode them (Q4_K), which hide each other in part, and the weights come in 470 (4.5 TB/s) to 660 cycles (3.3 TB/s).
+// So groups of few routes have kernels of fewer columns; several of these in one have not enough registers.
 #pragma once
 
 #include <algorithm>
@@ -20,29 +20,9 @@
 
 namespace llm::cuda {
 
-struct WgmmaExpertTarget {
-  const std::byte* matrix = nullptr;
-  std::int64_t matrix_bytes = 0;  ///< from one expert to the next
-  const float* bias = nullptr;
-  const float* scale = nullptr;
-  float* y = nullptr;
-  int n = 0;
-  int first_tile = 0;  ///< of all targets'
-};
-
-/// Targets of one type.
-struct WgmmaExpertArguments {
-  WgmmaExpertTarget targets[kMaxTargets];
-  int n_targets = 0;
-  int tiles = 0;  ///< of all targets
-  int k = 0;
-  const std::byte* x = nullptr;
-  int lines = 0;  ///< of a panel of x
-  const float* unscale = nullptr;
+struct WgmmaExpertArguments : WgmmaOperands {
   RouteGroups groups;
-  int more_than = 0;                         ///< routes, of the groups that are the kernel's
-  bool has_next = false, is_beside = false;  ///< as WgmmaArguments have them
-  int x_stages = 0, w_stages = 0;
+  int more_than = 0;  ///< routes, of the groups that are the kernel's
 };
 
 inline constexpr int kGatherers = 96;    ///< threads that copy rows of x
@@ -82,7 +62,7 @@ static_assert(8 * kWgmmaBarriers + 4 * kWgmmaThreads / 32 <= kWgmmaAlignment / 2
 
 /// A tile of rows and a group of routes.
 struct ExpertItem {
-  const WgmmaExpertTarget* to;
+  const WgmmaTarget* to;
   int tile;  ///< of the target's
   int expert, first_route, count;
 };
@@ -138,8 +118,7 @@ struct WgmmaExpertBlock {
   __device__ __forceinline__ ExpertItem item(int index) const {
     const int group = reinterpret_cast<const std::uint16_t*>(memory + Places::groups())[index / p.tiles];
     const int tile = index % p.tiles;
-    int target = 0;
-    while (target + 1 < p.n_targets && tile >= p.targets[target + 1].first_tile) ++target;
+    const int target = p.target_of(tile);
     return {.to = &p.targets[target],
             .tile = tile - p.targets[target].first_tile,
             .expert = p.groups.expert[group],
@@ -235,7 +214,7 @@ struct WgmmaExpertBlock {
 
   /// Eight lanes write 8 neighbouring results of a route.
   __device__ __forceinline__ void store(const ExpertItem& item, int table, int strip, const Sums& sums) const {
-    const WgmmaExpertTarget& to = *item.to;
+    const WgmmaTarget& to = *item.to;
     const float scale = to.scale != nullptr ? to.scale[item.expert] : 1.0f;
     const auto* const columns = reinterpret_cast<const ExpertColumn*>(memory + Places::columns(table));
     const int first = item.tile * kWgmmaRows + strip * kTileRows;

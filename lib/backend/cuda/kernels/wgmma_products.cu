@@ -1,6 +1,5 @@
 // Targets of one type share a launch; those of several types run beside each other.
 #include <algorithm>
-#include <vector>
 
 #include "backend/cuda/kernels/wgmma_products.cuh"
 #include "backend/cuda/kernels/wgmma_products.h"
@@ -29,43 +28,53 @@ void launch_type(DType type, const WgmmaArguments& arguments, const Launch& at) 
 
 }  // namespace
 
-std::vector<DType> types_of(std::span<const Target> targets) {
-  std::vector<DType> types;
-  for (const Target& t : targets)
-    if (t.type.n > 0 && std::find(types.begin(), types.end(), t.type.type) == types.end()) types.push_back(t.type.type);
+TargetTypes types_of(std::span<const Target> targets) {
+  check(targets.size() <= kMaxTargets, "products have too many targets");
+  TargetTypes types;
+  for (const Target& t : targets) {
+    DType* const end = types.list + types.count;
+    if (t.type.n > 0 && std::find(types.list, end, t.type.type) == end) types.list[types.count++] = t.type.type;
+  }
   return types;
 }
 
-bool has_wgmma() { return ring_device().capability == 9; }
+bool has_wgmma() {
+#ifdef LLM_CUDA_90A
+  return ring_device().capability == 9;
+#else
+  return false;  // the kernels are not in this program
+#endif
+}
+
+void set_targets(std::span<const Target> targets, DType type, WgmmaOperands& operands) {
+  operands.n_targets = operands.tiles = 0;
+  for (const Target& t : targets) {
+    if (t.type.type != type || t.type.n == 0) continue;
+    operands.targets[operands.n_targets++] = {.matrix = t.matrix,
+                                              .matrix_bytes = static_cast<std::int64_t>(matrix_bytes(t.type)),
+                                              .bias = t.bias,
+                                              .scale = t.scale,
+                                              .y = t.y,
+                                              .n = static_cast<int>(t.type.n),
+                                              .first_tile = operands.tiles};
+    operands.tiles += static_cast<int>((t.type.n + kWgmmaRows - 1) / kWgmmaRows);
+  }
+}
+
+WgmmaOperands::WgmmaOperands(std::span<const Target> targets, const std::byte* x, int capacity, const float* unscale)
+    : k(static_cast<int>(targets.front().type.k)),
+      x(x),
+      lines(static_cast<int>(panel_lines(capacity))),
+      unscale(unscale) {
+  check(has_wgmma(), "the device multiplies by wgmma");
+}
 
 void wgmma_products(std::span<const Target> targets, const std::byte* x, int capacity, const float* unscale,
                     int columns, const Launch& at) {
-  check(targets.size() <= kMaxTargets, "products have too many targets");
   check(columns <= capacity, "columns fit their buffer");
   if (targets.empty() || columns == 0) return;
-  WgmmaArguments arguments;
-  arguments.k = static_cast<int>(targets.front().type.k);
-  arguments.x = x;
-  arguments.lines = static_cast<int>(panel_lines(capacity));
-  arguments.unscale = unscale;
-  arguments.columns = columns;
-  const std::vector<DType> types = types_of(targets);
-  for (const DType type : types) {
-    arguments.n_targets = arguments.tiles = 0;
-    for (const Target& t : targets) {
-      if (t.type.type != type || t.type.n == 0) continue;
-      arguments.targets[arguments.n_targets++] = {.matrix = t.matrix,
-                                                  .bias = t.bias,
-                                                  .scale = t.scale,
-                                                  .y = t.y,
-                                                  .n = static_cast<int>(t.type.n),
-                                                  .first_tile = arguments.tiles};
-      arguments.tiles += static_cast<int>((t.type.n + kWgmmaRows - 1) / kWgmmaRows);
-    }
-    arguments.is_beside = type != types.front();
-    arguments.has_next = type != types.back();
-    launch_type(type, arguments, at);
-  }
+  const WgmmaArguments arguments{{targets, x, capacity, unscale}, columns, {}};
+  for_types(targets, arguments, [&](DType type, const WgmmaArguments& of_type) { launch_type(type, of_type, at); });
 }
 
 }  // namespace llm::cuda

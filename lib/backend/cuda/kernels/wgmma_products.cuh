@@ -9,14 +9,13 @@
 // Where there are too few tiles for all multiprocessors, the blocks of a cluster share out k, and their sums are added
 // by way of the cluster's shared memory, in the order of k.
 //
-// A chunk of 128 columns takes the tensor cores 1,024 cycles. Meanwhile a quarter of a multiprocessor decodes 4 x 32
-// codes of a lane, which for Q4_K are 660 instructions, for Q6_K 820, and 16 KB of columns and 9 KB of weights come, 25
-// bytes a cycle, about what the second cache gives where all multiprocessors read.
+// A chunk of 128 columns takes the tensor cores 1,024 cycles. Meanwhile a quarter of a multiprocessor issues 4 x 165
+// instructions that decode Q4_K, 4 x 205 of Q6_K, and 16 KB of columns and 9.5 KB of weights come, 25 bytes a cycle,
+// about what the second cache gives where all multiprocessors read.
 #pragma once
 
 #include <algorithm>
 #include <span>
-#include <vector>
 
 #include "backend/cuda/kernels/half_panels.h"
 #include "backend/cuda/kernels/launch.cuh"
@@ -32,6 +31,7 @@ namespace llm::cuda {
 
 struct WgmmaTarget {
   const std::byte* matrix = nullptr;
+  std::int64_t matrix_bytes = 0;  ///< from one expert to the next
   const float* bias = nullptr;
   const float* scale = nullptr;
   float* y = nullptr;
@@ -39,8 +39,8 @@ struct WgmmaTarget {
   int first_tile = 0;  ///< of all targets'
 };
 
-/// Targets of one type.
-struct WgmmaArguments {
+/// Targets of one type, and what they are multiplied with.
+struct WgmmaOperands {
   WgmmaTarget targets[kMaxTargets];
   int n_targets = 0;
   int tiles = 0;  ///< of all targets
@@ -48,12 +48,22 @@ struct WgmmaArguments {
   const std::byte* x = nullptr;
   int lines = 0;  ///< of a panel of x
   const float* unscale = nullptr;
-  int columns = 0;
-  /// Of launches that read the same x: not the last, whose blocks may start as soon as x is there; not the first, so
-  /// that x is there, and y is nobody's any more, but the launch before may run.
-  bool has_next = false, is_beside = false;
-  WgmmaPlan plan;
+  bool has_next = false;   ///< a launch follows that reads the same x: it may start once x is there
+  bool is_beside = false;  ///< one came before: x is there, y is free, and it may still run until this one's end
   int x_stages = 0, w_stages = 0;
+
+  WgmmaOperands() = default;
+  WgmmaOperands(std::span<const Target>, const std::byte* x, int capacity, const float* unscale);
+  /// Of a tile of all: its target.
+  LLM_HOST_DEVICE int target_of(int tile) const {
+    int target = 0;
+    while (target + 1 < n_targets && tile >= targets[target + 1].first_tile) ++target;
+    return target;
+  }
+};
+struct WgmmaArguments : WgmmaOperands {
+  int columns = 0;
+  WgmmaPlan plan;
 };
 
 inline constexpr int kWgmmaWarps = kWgmmaRows / kTileRows;    ///< that multiply
@@ -299,8 +309,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_kernel(const __grid_co
   std::byte* const memory = aligned_memory();
   const int cluster = static_cast<int>(blockIdx.x) / p.plan.cluster, rank = cluster_rank();
   const int tile = cluster / p.plan.groups, pieces = static_cast<int>(llm::cuda::pieces<T>(p.k));
-  int target = 0;
-  while (target + 1 < p.n_targets && tile >= p.targets[target + 1].first_tile) ++target;
+  const int target = p.target_of(tile);
   const WgmmaBlock<T, kColumns> block{.p = p,
                                       .places = {p.x_stages, p.w_stages},
                                       .memory = memory,
@@ -373,16 +382,38 @@ void launch_wgmma_kernel(WgmmaArguments p, const RingDevice& device, const Launc
                   static_cast<std::size_t>(places.bytes() + kWgmmaAlignment), at, p);
 }
 
-/// Each once, in the order of the targets; not of those without rows.
-std::vector<DType> types_of(std::span<const Target>);
+/// The types of targets that have rows, each once, in their order.
+struct TargetTypes {
+  DType list[kMaxTargets]{};
+  int count = 0;
+};
+TargetTypes types_of(std::span<const Target>);
+/// Sets those of a type.
+void set_targets(std::span<const Target>, DType, WgmmaOperands&);
+
+/// Calls launch(type, operands) for each type, `operands` with the targets of it.
+template <class Operands, class F>
+void for_types(std::span<const Target> targets, Operands operands, F&& launch) {
+  const TargetTypes types = types_of(targets);
+  for (int i = 0; i < types.count; ++i) {
+    set_targets(targets, types.list[i], operands);
+    operands.is_beside = i > 0;
+    operands.has_next = i + 1 < types.count;
+    launch(types.list[i], operands);
+  }
+}
 
 /// Of one type; `p` without its plan.
 template <DType type>
 void launch_wgmma_products(WgmmaArguments p, const Launch& at) {
   using T = Tile<type>;
   const RingDevice& device = ring_device();
-  static thread_local int known_of = -1;  // the device that has been asked
-  static thread_local WgmmaClusters clusters;
+  constexpr int kDevices = 8;  // of which what they said is remembered
+  static thread_local struct {
+    int device = -1;
+    WgmmaClusters clusters;
+  } known[kDevices];
+  auto& [known_of, clusters] = known[device.id % kDevices];
   if (known_of != device.id) {
     for (const auto kernel : {wgmma_kernel<T, kWgmmaColumns[0]>, wgmma_kernel<T, kWgmmaColumns[1]>})
       check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.block_bytes),
