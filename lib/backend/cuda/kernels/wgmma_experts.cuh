@@ -9,7 +9,6 @@
 // So groups of few routes have kernels of fewer columns; several of these in one have not enough registers.
 #pragma once
 
-#include <algorithm>
 #include <type_traits>
 
 #include "backend/cuda/kernels/attention_asm.cuh"
@@ -243,13 +242,7 @@ struct WgmmaExpertBlock {
   }
 
   __device__ __forceinline__ void multiply_all(int warp) const {
-    StripProducts<T, kColumns, Places> products{.places = places,
-                                                .memory = memory,
-                                                .barriers = barriers,
-                                                .lane = lane,
-                                                .strip = warp,
-                                                .x = RingPosition(p.x_stages),
-                                                .w = RingPosition(p.w_stages)};
+    StripProducts<T, kColumns, Places> products(places, memory, barriers, lane, warp);
     for_items([&](int index, int table) {
       Sums sums;
       products.multiply(pieces, sums);

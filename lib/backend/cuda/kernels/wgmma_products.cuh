@@ -61,6 +61,7 @@ struct WgmmaOperands {
     return target;
   }
 };
+
 struct WgmmaArguments : WgmmaOperands {
   int columns = 0;
   WgmmaPlan plan;
@@ -118,7 +119,7 @@ struct WgmmaBarriers {
 };
 
 /// What a warp of those that multiply does with the chunks of both rings, strip `strip` of the tile with all columns.
-/// Of Places it wants x(stage) and w(stage).
+/// Of Places it wants x(stage), w(stage) and how many of both there are.
 template <class T, int kColumns, class Places>
 struct StripProducts {
   using Sums = float[kColumns / 2];
@@ -128,7 +129,18 @@ struct StripProducts {
   const WgmmaBarriers& barriers;
   int lane, strip;
   RingPosition x, w;
-  std::uint32_t before = barriers.nobody();  ///< says that the chunk before is left, whose last products may run
+  std::uint32_t before;  ///< says that the chunk before is left, whose last products may run
+
+  __device__ __forceinline__ StripProducts(const Places& places, const std::byte* memory, const WgmmaBarriers& barriers,
+                                           int lane, int strip)
+      : places(places),
+        memory(memory),
+        barriers(barriers),
+        lane(lane),
+        strip(strip),
+        x(places.x_stages),
+        w(places.w_stages),
+        before(barriers.nobody()) {}
 
   __device__ __forceinline__ void leave(std::uint32_t empty) const {
     __syncwarp();
@@ -240,13 +252,7 @@ struct WgmmaBlock {
 
   /// All of k that is the block's, into shared memory.
   __device__ __forceinline__ void multiply(int warp) const {
-    StripProducts<T, kColumns, Places> products{.places = places,
-                                                .memory = memory,
-                                                .barriers = barriers,
-                                                .lane = lane,
-                                                .strip = warp,
-                                                .x = RingPosition(p.x_stages),
-                                                .w = RingPosition(p.w_stages)};
+    StripProducts<T, kColumns, Places> products(places, memory, barriers, lane, warp);
     float sums[kColumns / 2];
     products.multiply(end_piece - first_piece, sums);
     wait_for_multipliers();  // whose operands lie where sums go now
