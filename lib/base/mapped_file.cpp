@@ -109,6 +109,8 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
     const ErrorKind kind = error == ENOMEM ? ErrorKind::Memory : ErrorKind::Model;
     refuse(path, "cannot be mapped (" + std::to_string(size) + " bytes): " + system_text(error), kind);
   }
+  // Advice only. Where the file system keeps a file in large pages, reading all of it takes a page walk per 2 MiB.
+  ::madvise(data, size, MADV_HUGEPAGE);
   file.bytes_ = {static_cast<const std::byte*>(data), size};
   return file;
 }
