@@ -44,6 +44,13 @@ inline constexpr int kColumnsInRegisters = 0;
 
 /// Panels that meet a tile's columns one after the other, so that these are prepared once.
 constexpr int panels(Form form) { return form == Form::FewColumns ? 1 : 2; }
+/// Bytes of weights that several panels are made of, at most. A row is fetched whole and used a stretch at a time, so
+/// that the weights in use and the next ones are in the second cache together, beside panels and activations.
+inline constexpr i64 kMostWeightBytes = 256 << 10;
+template <Form form>
+LLM_INLINE int panels_at_once(const LinearArgs& args) {
+  return panels(form) * kPanelRows * static_cast<i64>(args.w_row_bytes) <= kMostWeightBytes ? panels(form) : 1;
+}
 
 /// The scratch of the several-column products.
 struct PanelMemory {
@@ -511,17 +518,16 @@ LLM_INLINE void fetch_outputs(const LinearArgs& args, i64 row, i64 c0, i64 nc) {
   }
 }
 
-/// What to fetch during the panels at `row` with elements [k0, k0 + n): an even share of the next ones.
+/// What to fetch during the panels of `rows` rows at `row` with elements [k0, k0 + n): an even share of the next ones.
 template <class T, Form form>
-LLM_INLINE Ahead next_weights(const LinearArgs& args, i64 row, i64 row_end, i64 k0, i64 n, i64 tiles) {
-  constexpr i64 kRows = panels(form) * kPanelRows;
-  const i64 first = row + kRows, rest = row_end - first;
+LLM_INLINE Ahead next_weights(const LinearArgs& args, i64 row, i64 rows, i64 row_end, i64 k0, i64 n, i64 tiles) {
+  const i64 first = row + rows, rest = row_end - first;
   const bool near = args.streams == Streams::One;
   if (rest <= 0) return {weight_row(args, row), nullptr, 0, 0, near};
-  const i64 bytes = (rest < kRows ? rest : kRows) * static_cast<i64>(args.w_row_bytes);
+  const i64 bytes = (rest < rows ? rest : rows) * static_cast<i64>(args.w_row_bytes);
   const u8* begin = weight_row(args, first) + bytes * k0 / args.k;
   const u8* end = weight_row(args, first) + bytes * (k0 + n) / args.k;
-  const i64 runs = tiles * (kRows / kTileRows);
+  const i64 runs = tiles * (rows / kTileRows);
   if constexpr (form == Form::ManyColumns) {
     const i64 times = n / T::traits.sub * runs;
     return {begin, end, (end - begin + times * 64 - 1) / (times * 64), 0, near};
@@ -539,13 +545,14 @@ void gemm_form(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* sc
   const i64 tiles = (args.n_cols + width - 1) / width;
   const i64 stretches = (args.k + stretch(form) - 1) / stretch(form);
   const bool keep = form == Form::FewColumns && stretches * tiles <= kColumnPlaces<form>;
-  for (i64 row = row_begin; row < row_end; row += panels(form) * kPanelRows) {
+  const int at_once = panels_at_once<form>(args);
+  for (i64 row = row_begin; row < row_end; row += at_once * kPanelRows) {
     TileColumns<form>* cols = s.cols;
     for (i64 k0 = 0; k0 < args.k; k0 += stretch(form)) {
       const i64 n = args.k - k0 < stretch(form) ? args.k - k0 : stretch(form);
-      s.work.ahead = next_weights<T, form>(args, row, row_end, k0, n, tiles);
+      s.work.ahead = next_weights<T, form>(args, row, at_once * kPanelRows, row_end, k0, n, tiles);
       int used = 0;
-      for (; used < panels(form) && row + used * kPanelRows < row_end; ++used) {
+      for (; used < at_once && row + used * kPanelRows < row_end; ++used) {
         const u8* rows[kPanelRows];  // missing rows repeat the last one and are not written
         for (int r = 0; r < kPanelRows; ++r) {
           const i64 at = row + used * kPanelRows + r;
