@@ -22,8 +22,10 @@ namespace {
 
 /// Prompts with fewer tokens a sequence are attended to token by token.
 constexpr int kPromptTokens = 16;
-/// Routes of a group where a step has many, of products that are not grouped_products().
-constexpr int kWideGroup = 32, kNarrowGroup = 8;
+
+/// Most routes of a group, of products that are not grouped_products(). A token chooses an expert once, so that eight
+/// tokens never need more than 8. Where there are more, 16 take little longer than 8, and 32 longer than two passes.
+constexpr int few_group_columns(std::int64_t tokens) { return tokens <= 8 ? 8 : 16; }
 
 /// Makes the instructions of one node.
 class NodeCompiler : NodeSite {
@@ -113,7 +115,7 @@ class NodeCompiler : NodeSite {
     const auto route_alone = [=](const StepLaunch& s) { route(op, logits, experts, count(s), ids, weights, s.at); };
     std::byte* const memory = form(node_.out[0], Form::RouteGroups);
     if (memory == nullptr) return add("route", route_alone);
-    const int columns = group_columns(node_.out[0]);
+    const int columns = group_columns(op, node_.out[0]);
     StepView step = site_.step;
     if (out(0).rows == RowSpace::Outputs) ++step.counts;  // as many tokens as the step wants rows
     const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
@@ -243,9 +245,9 @@ class NodeCompiler : NodeSite {
     for (const std::uint32_t y : node_.out) convert(y);
   }
 
-  int group_columns(std::uint32_t ids) const {
+  int group_columns(const Route& op, std::uint32_t ids) const {
     if (uses_grouped_products(graph_, ids, site_.many)) return kGroupedColumns;
-    return graph_.info(ids).type.shape.elements() > 256 ? kWideGroup : kNarrowGroup;
+    return few_group_columns(graph_.info(ids).type.shape.elements() / op.top_k);
   }
   static std::string type_text(const CudaWeights::Matrix& m) { return std::string(name(m.type.type)); }
 
