@@ -42,11 +42,12 @@ inline constexpr int kColumnsInRegisters = 6;  ///< tiles of so many columns kee
 inline constexpr int kColumnsInRegisters = 0;
 #endif
 
-/// Panels that meet a tile's columns one after the other, so that these are prepared once.
+/// Most panels that meet a tile's columns one after the other, so that these are prepared once.
 constexpr int panels(Form form) { return form == Form::FewColumns ? 1 : 2; }
 /// Bytes of weights that several panels are made of, at most. A row is fetched whole and used a stretch at a time, so
 /// that the weights in use and the next ones are in the second cache together, beside panels and activations.
 inline constexpr i64 kMostWeightBytes = 256 << 10;
+/// panels(form), or 1 where rows are too long for that.
 template <Form form>
 LLM_INLINE int panels_at_once(const LinearArgs& args) {
   return panels(form) * kPanelRows * static_cast<i64>(args.w_row_bytes) <= kMostWeightBytes ? panels(form) : 1;
