@@ -181,9 +181,13 @@ class Executable {
  public:
   virtual ~Executable() = default;
   /// Runs the step; `out` has a binding for every output of the graph, unless the step draws, `in` for every input that
-  /// StepData does not fill. No allocation, no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
+  /// StepData does not fill. Beside other steps on their way both are host_memory() or device_memory(). No allocation,
+  /// no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
   virtual Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) = 0;
-  /// Of one of the last two steps, of one that draws as often as you like: what follows is about that step then.
+  /// What is submitted next begins when that step of another program has ended, which the host need not wait for.
+  /// False: it must.
+  virtual bool begin_behind(const Executable& /*other*/, Ticket) { return false; }
+  /// Of one of the last steps_at_once() steps, or two, as often as you like: what follows is about that step then.
   virtual void wait(Ticket) = 0;
   /// Whether results of the step that was waited for last may be NaN or infinite. A backend that did not look says
   /// yes, and the caller looks.
@@ -205,6 +209,8 @@ struct MemoryShare {
   std::uint64_t workspace = 0;   ///< bytes
   std::vector<CacheType> caches = {};
 };
+
+inline constexpr int kMostStepsAtOnce = 8;
 
 class Backend {
  public:
@@ -229,8 +235,10 @@ class Backend {
   virtual bool reaches(const Backend& /*other*/) const { return false; }
   /// Uninitialised, for values on their way from one device to another; null of devices that reach no other.
   virtual std::unique_ptr<DeviceMemory> device_memory(std::size_t /*bytes*/) { return nullptr; }
-  /// Whether steps may draw. Then a step may be submitted before the one before it was waited for, which it may take
-  /// tokens from: two at once, waited for in their order.
+  /// So many steps, of whichever programs, may have been submitted and not been waited for, which is done in their
+  /// order; at most kMostStepsAtOnce.
+  virtual int steps_at_once() const { return 1; }
+  /// Whether steps may draw, two of them at once, of which the second may take tokens from the first.
   virtual bool draws() const { return false; }
   /// From so many tokens of a bucket on it pays to bring weights here for a step that the host keeps, all experts of a
   /// layer if the model has some; 0: it never does.
@@ -239,6 +247,8 @@ class Backend {
   virtual void rest() {}
   /// Tokens of the largest step that pays.
   virtual int most_step_tokens() const { return 512; }
+  /// Of the steps that compute so many tokens soonest.
+  virtual int step_tokens(std::int64_t /*all*/) const { return most_step_tokens(); }
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;
   /// Room for `n_blocks` blocks of every cache, of which one sequence has at most those of `most_positions`; host
   /// memory is taken as blocks fill. Throws ErrorKind::Memory.

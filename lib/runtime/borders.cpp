@@ -80,6 +80,14 @@ void Borders::plan(int memory, std::span<const Segment> segments, const Graph& w
 
 Borders::Place Borders::place(const std::string& value) const { return places_.at(value); }
 
+int steps_at_once(const Graph& graph, const StepRules& rules, std::span<const std::unique_ptr<Backend>> devices) {
+  std::set<int> used;
+  for (const Segment& s : partition(graph, rules.rules)) used.insert(s.backend);
+  const bool all = std::all_of(used.begin(), used.end(),
+                               [&](int d) { return devices[static_cast<std::size_t>(d)]->steps_at_once() > 1; });
+  return all ? std::clamp(static_cast<int>(used.size()), 2, kMostStepsAtOnce) : 1;
+}
+
 std::map<int, std::uint64_t> border_bytes(std::span<const Graph> largest, const StepRules& rules,
                                           std::span<const std::unique_ptr<Backend>> devices) {
   std::map<int, std::uint64_t> all;
@@ -92,7 +100,8 @@ std::map<int, std::uint64_t> border_bytes(std::span<const Graph> largest, const 
     add(graph, rules.rules);
     if (rules.streams(graph.bucket())) add(graph, rules.streaming);
   }
-  for (auto& [memory, bytes] : all) bytes += bytes / 8;  // a best fit may pack a smaller bucket's values less well
+  for (auto& [memory, bytes] : all)  // a best fit may pack a smaller bucket's values less well
+    bytes = (bytes + bytes / 8 + kBorderAlign - 1) / kBorderAlign * kBorderAlign;
   return all;
 }
 

@@ -18,6 +18,7 @@ namespace llm {
 
 /// Index of a device, or kHostMemory.
 inline constexpr int kHostMemory = -1;
+inline constexpr std::size_t kBorderAlign = 64;
 
 /// The segments as nodes of a graph whose values are those that cross: its memory plan is where they lie, one for each
 /// memory. Of a cut graph the segments name devices by index.
@@ -44,7 +45,11 @@ class Borders {
 /// Whether a value of a segment comes from another one.
 bool is_handed_over(const ValueInfo&);
 
-/// What every bucket up to these takes, by memory.
+/// That can be on their way at once, each with places of its own for what crosses: one for each device that computes a
+/// part of the graph, if none of them computes while steps are submitted, as the host does.
+int steps_at_once(const Graph&, const StepRules& rules, std::span<const std::unique_ptr<Backend>> devices);
+
+/// What one step of every bucket up to these takes, by memory.
 std::map<int, std::uint64_t> border_bytes(std::span<const Graph> largest, const StepRules& rules,
                                           std::span<const std::unique_ptr<Backend>> devices);
 

@@ -14,8 +14,6 @@
 namespace llm {
 namespace {
 
-constexpr std::size_t kAlign = 64;
-
 // One of each kind per device; null where a device has no part of the model.
 
 struct PlacedWeights final : WeightStore {
@@ -66,24 +64,31 @@ struct PlacedWorkspace final : Workspace {
     return sum;
   }
   /// Values on their way from one segment to another lie there; a memory's number is that of Borders.
-  std::byte* border_data(int memory) const {
-    if (memory != kHostMemory) return device_borders.at(memory)->data();
+  struct Border {
+    std::byte* data;
+    std::size_t stride;  ///< from the places of one step to those of the next
+  };
+  Border border_of(int memory) const {
+    const auto stride = static_cast<std::size_t>(border_bytes.at(memory));
+    if (memory != kHostMemory) return {device_borders.at(memory)->data(), stride};
     const auto address = reinterpret_cast<std::uintptr_t>(border->data());
-    return border->data() + ((kAlign - address % kAlign) % kAlign);
+    return {border->data() + ((kBorderAlign - address % kBorderAlign) % kBorderAlign), stride};
   }
   std::vector<std::unique_ptr<Workspace>> parts;
   std::unique_ptr<HostMemory> border;
   std::map<int, std::unique_ptr<DeviceMemory>> device_borders;
-  std::map<int, std::uint64_t> border_bytes;
-  Submitted last;  ///< whichever program's; those before it have ended
-  Submitted drew;  ///< the last segment of the step that drew last
+  std::map<int, std::uint64_t> border_bytes;  ///< of one step
+  int at_once = 1;                            ///< steps on their way
+  std::size_t steps = 0;                      ///< submitted
+  Submitted last;                             ///< whichever program's; where steps go one by one all before have ended
+  Submitted drew;                             ///< the last segment of the step that drew last
 };
 
 class PlacedExecutable final : public Executable {
  public:
   PlacedExecutable(std::vector<Segment> segments, const Graph& whole, PlacedWorkspace& workspace,
                    std::span<const std::unique_ptr<Backend>> devices)
-      : segments_(std::move(segments)), last_(workspace.last), drew_(workspace.drew) {
+      : segments_(std::move(segments)), workspace_(workspace), last_(workspace.last), drew_(workspace.drew) {
     const Borders borders(segments_, whole, devices);
     for (const auto& [memory, bytes] : borders.bytes())
       check(bytes <= workspace.border_bytes.at(memory), "the workspace was made for a bucket at least as large");
@@ -109,12 +114,13 @@ class PlacedExecutable final : public Executable {
 
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     check(in.empty(), "a whole graph has no inputs but the step's");
-    last_.wait();  // what crosses borders has one place
+    if (workspace_.at_once == 1) last_.wait();  // what crosses borders has one place
+    const std::size_t turn = workspace_.steps++ % static_cast<std::size_t>(workspace_.at_once);
     StepData inner = step;
     inner.tokens = known(step.tokens);
     inner.draws = {};
     for (Piece& piece : pieces_) {
-      last_.wait();
+      if (&piece != &pieces_.front()) follow(piece);
       if (piece.brings && last_.device != nullptr && last_.device != piece.device) last_.device->rest();
       const bool draws = &piece == &pieces_.back() && !step.draws.empty();
       if (draws) inner.draws = step.draws;
@@ -123,8 +129,8 @@ class PlacedExecutable final : public Executable {
           if (place.is_callers && !draws) bind_callers(place.binding, out);
         }
       }
-      const Ticket ticket = piece.program->submit(inner, bindings(piece.in, in_),
-                                                  draws ? std::span<const Binding>() : bindings(piece.out, out_));
+      const Ticket ticket = piece.program->submit(inner, bindings(piece.in, turn, in_),
+                                                  draws ? std::span<const Binding>() : bindings(piece.out, turn, out_));
       last_ = {.program = piece.program.get(), .device = piece.device, .ticket = ticket, .ended = false};
     }
     ends_[++submitted_ % ends_.size()] = last_;
@@ -133,7 +139,7 @@ class PlacedExecutable final : public Executable {
   }
   void wait(Ticket ticket) override {
     const Submitted& end = ends_[ticket.id % ends_.size()];
-    check(ticket.id <= submitted_ && submitted_ - ticket.id < ends_.size(), "one of the last two steps");
+    check(ticket.id <= submitted_ && submitted_ - ticket.id < ends_.size(), "one of the last steps");
     if (last_.program == end.program && last_.ticket.id == end.ticket.id) last_.ended = true;
     end.program->wait(end.ticket);  // perhaps again: of that step are the results now
   }
@@ -149,7 +155,8 @@ class PlacedExecutable final : public Executable {
 
  private:
   struct Place {
-    Binding binding;
+    Binding binding;          ///< of the first step of steps_at_once()
+    std::size_t stride = 0;   ///< to that of the next
     bool is_callers = false;  ///< an output of the whole graph
   };
   struct Piece {
@@ -162,8 +169,10 @@ class PlacedExecutable final : public Executable {
 
   static Place place(const ValueInfo& v, const Borders& borders, const PlacedWorkspace& workspace) {
     const auto [memory, offset] = borders.place(v.name);
-    if (offset == MemoryPlan::kNone) return {{.value = v.name}, true};
-    return {{.value = v.name, .data = workspace.border_data(memory) + offset, .bytes = v.type.bytes()}, false};
+    if (offset == MemoryPlan::kNone) return {.binding = {.value = v.name}, .is_callers = true};
+    const PlacedWorkspace::Border border = workspace.border_of(memory);
+    return {.binding = {.value = v.name, .data = border.data + offset, .bytes = v.type.bytes()},
+            .stride = border.stride};
   }
   static void bind_callers(Binding& binding, std::span<const Binding> out) {
     const auto found = std::find_if(out.begin(), out.end(), [&](const Binding& b) { return b.value == binding.value; });
@@ -171,10 +180,18 @@ class PlacedExecutable final : public Executable {
     binding.data = found->data;
     binding.bytes = found->bytes;
   }
-  static std::span<const Binding> bindings(const std::vector<Place>& places, std::vector<Binding>& into) {
+  static std::span<const Binding> bindings(const std::vector<Place>& places, std::size_t turn,
+                                           std::vector<Binding>& into) {
     into.clear();  // keeps its memory from step to step
-    for (const Place& p : places) into.push_back(p.binding);
+    for (const Place& p : places) {
+      into.push_back(p.binding);
+      into.back().data += turn * p.stride;
+    }
     return into;
+  }
+  /// Behind the segment before it, whose device tells that of this one, or the host waits.
+  void follow(Piece& piece) {
+    if (!last_.ended && !piece.program->begin_behind(*last_.program, last_.ticket)) last_.wait();
   }
   /// The tokens, with those in place that the step before drew, which has ended. Where its logits may not be finite it
   /// drew none: whoever learns of that throws this step away.
@@ -192,8 +209,9 @@ class PlacedExecutable final : public Executable {
   std::vector<Piece> pieces_;
   std::vector<Binding> in_, out_;
   std::vector<std::int32_t> known_;
+  PlacedWorkspace& workspace_;
   Submitted &last_, &drew_;
-  std::array<Submitted, 2> ends_;  ///< last segments of the last two steps
+  std::array<Submitted, kMostStepsAtOnce> ends_;  ///< last segments of the last steps
   std::uint64_t submitted_ = 0;
 };
 
@@ -280,7 +298,11 @@ class SharedSource final : public WeightSource {
 class PlacedBackend final : public Backend {
  public:
   PlacedBackend(std::vector<std::unique_ptr<Backend>> devices, StepRules rules, const Graph& model, std::string name)
-      : devices_(std::move(devices)), rules_(std::move(rules)), name_(std::move(name)), contents_(devices_.size()) {
+      : devices_(std::move(devices)),
+        rules_(std::move(rules)),
+        name_(std::move(name)),
+        at_once_(llm::steps_at_once(model, rules_, devices_)),
+        contents_(devices_.size()) {
     add_contents(partition(model, rules_.rules));
     if (rules_.streamed_from > 0) add_contents(streaming_segments(model, rules_));
   }
@@ -320,6 +342,7 @@ class PlacedBackend final : public Backend {
   /// Of the first device: results and what crosses borders are copied to and from it.
   std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return devices_.front()->host_memory(bytes); }
 
+  int steps_at_once() const override { return at_once_; }
   /// Segments before the last one run before the caller has seen a token that was drawn: a host's would hold it back.
   bool draws() const override {
     return std::all_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->draws(); });
@@ -328,6 +351,14 @@ class PlacedBackend final : public Backend {
     int most = 0;
     for (const auto& device : devices_) most = std::max(most, device->most_step_tokens());
     return most;
+  }
+  /// Where devices work on several steps at once, enough of these that the last device does not wait long for the first
+  /// one, nor this one for the last (docs/cuda.md).
+  int step_tokens(std::int64_t all) const override {
+    constexpr std::int64_t kSteps = 4, kLeastTokens = 512;
+    const int most = most_step_tokens();
+    if (at_once_ == 1 || devices_.size() == 1) return most;
+    return static_cast<int>(std::min<std::int64_t>(std::max((all + kSteps - 1) / kSteps, kLeastTokens), most));
   }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
@@ -374,9 +405,11 @@ class PlacedBackend final : public Backend {
     for (std::size_t d = 0; d < devices_.size(); ++d)
       workspace->parts.push_back(parts[d].empty() ? nullptr : devices_[d]->make_workspace(parts[d]));
     workspace->border_bytes = border_bytes(largest, rules_, devices_);
-    for (const auto& [memory, bytes] : workspace->border_bytes) {
+    workspace->at_once = at_once_;
+    for (const auto& [memory, of_step] : workspace->border_bytes) {
+      const std::uint64_t bytes = of_step * static_cast<std::uint64_t>(workspace->at_once);
       if (memory == kHostMemory) {
-        workspace->border = host_memory(bytes + kAlign);
+        workspace->border = host_memory(bytes + kBorderAlign);
       } else {
         workspace->device_borders[memory] = devices_[static_cast<std::size_t>(memory)]->device_memory(bytes);
       }
@@ -446,6 +479,7 @@ class PlacedBackend final : public Backend {
   std::vector<std::unique_ptr<Backend>> devices_;
   StepRules rules_;
   std::string name_;
+  int at_once_;                     ///< steps
   std::vector<Contents> contents_;  ///< per device
 };
 
@@ -472,7 +506,9 @@ std::vector<MemoryShare> placed_memory(std::span<const std::unique_ptr<Backend>>
     names.push_back(shares.front().name);
     for (MemoryShare& share : shares) merge(all, std::move(share));
   }
-  for (const auto& [memory, bytes] : border_bytes(largest, rules, devices)) {
+  const int at_once = largest.empty() ? 1 : steps_at_once(largest.front(), rules, devices);
+  for (const auto& [memory, of_step] : border_bytes(largest, rules, devices)) {
+    const std::uint64_t bytes = of_step * static_cast<std::uint64_t>(at_once);
     const auto d = static_cast<std::size_t>(memory);
     for (MemoryShare& share : all) {
       const bool here = memory == kHostMemory ? share.layout == Layout::File : share.name == names[d];

@@ -89,12 +89,35 @@ struct StepWork {
   std::vector<std::int32_t> tokens, positions, slots, out_rows, table;
   std::vector<SequenceSpan> spans;
   std::vector<SequenceId> ids;  ///< per span
+  StateGroup group;
 
   void clear() {
     for (auto* v : {&tokens, &positions, &slots, &out_rows, &table}) v->clear();
     spans.clear();
     ids.clear();
   }
+  /// Valid until the step is another.
+  StepData data(const KvCache&);
+};
+
+StepData StepWork::data(const KvCache& cache) {
+  std::size_t stride = 0;
+  for (const SequenceId id : ids) stride = std::max(stride, cache.blocks(id).size());
+  table.assign(stride * ids.size(), -1);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto blocks = cache.blocks(ids[i]);
+    std::copy(blocks.begin(), blocks.end(), table.begin() + static_cast<std::ptrdiff_t>(i * stride));
+  }
+  group = {.block_table = table, .stride = static_cast<std::int32_t>(stride), .slots = slots};
+  return {.tokens = tokens, .positions = positions, .sequences = spans, .groups = {&group, 1}, .out_rows = out_rows};
+}
+
+/// A step whose logits are wanted, on its way.
+struct Evaluating {
+  Program* program;
+  Ticket ticket;
+  StepData data;  ///< of one of Session::Impl::steps
+  Binding rows;
 };
 
 std::int64_t rows_wanted(const Append& a) {
@@ -106,7 +129,11 @@ std::int64_t rows_wanted(const Append& a) {
 
 struct Session::Impl {
   Impl(Model& m, const SessionOptions& o)
-      : model(m), sequences(o.sequences), batch_tokens(tokens_of_a_step(m.backend(), o)), format(o.cache) {
+      : model(m),
+        sequences(o.sequences),
+        batch_tokens(tokens_of_a_step(m.backend(), o)),
+        format(o.cache),
+        steps(static_cast<std::size_t>(m.backend().steps_at_once())) {
     check(o.sequences >= 1 && o.context >= 0, "options of a session");
     const Graph largest = model.graph(largest_bucket(model.backend(), o));
     const ContextRequest request = request_for(model, o, largest);  // before anything is taken
@@ -157,12 +184,16 @@ struct Session::Impl {
   void add(const Append& a, std::size_t first, std::size_t n);
   /// Tokens that the step can still take.
   std::size_t room_in_step(Logits wanted) const;
-  void run_step(float* rows, Observer* observer);
-  StepData step_data();
+  void submit_step(float* rows, Observer* observer);
+  void next_step();
+  void finish_oldest();
+  void abandon_steps() noexcept;
+  StepWork& step() { return steps[step_number % steps.size()]; }
+  const StepWork& step() const { return steps[step_number % steps.size()]; }
   void begin(std::span<const Drawing> work, Observer* observer);
   std::optional<std::span<const Token>> collect();
   void settle() const;
-  [[noreturn]] void fail_numeric(Program&, const StepData&, std::span<const Binding>, std::size_t row);
+  [[noreturn]] void fail_numeric(const Evaluating&, std::size_t row);
 
   Model& model;
   int sequences;
@@ -174,10 +205,12 @@ struct Session::Impl {
   std::unique_ptr<StateStore> state;
   std::optional<KvCache> cache;
   std::map<int, Program> programs;
-  StepWork step;
-  StateGroup group;
+  std::vector<StepWork> steps;  ///< that may be on their way at once, in turns
+  std::size_t step_number = 0;  ///< of the one that is being put together
+  int step_tokens = 0;          ///< most of it
   std::vector<KvCache::BlockCopy> copies;
   LogitRows logits;
+  std::deque<Evaluating> evaluating;
   std::deque<Begun> begun;
   std::vector<DrawRule> rules;
 };
@@ -214,13 +247,14 @@ std::span<const float> Session::Impl::eval(std::span<const Append> work, Observe
   for (const Append& a : work) n_rows += rows_wanted(a);
   const auto vocab = static_cast<std::size_t>(model.dims().vocab);
   const std::size_t wanted = static_cast<std::size_t>(n_rows) * vocab;
-  float* rows =
-      logits.reserve(model.backend(), wanted + vocab);  // the spare row serves steps that nobody wants logits of
+  // Spare rows serve steps that nobody wants logits of.
+  float* rows = logits.reserve(model.backend(), wanted + steps.size() * vocab);
   std::vector<std::int64_t> lengths;
   for (const Append& a : work) lengths.push_back(cache->length(a.sequence));
   try {
     run_all(work, rows, rows + wanted, observer);
   } catch (...) {
+    abandon_steps();
     for (std::size_t i = 0; i < work.size(); ++i) cache->truncate(work[i].sequence, lengths[i]);
     throw;
   }
@@ -230,15 +264,18 @@ std::span<const float> Session::Impl::eval(std::span<const Append> work, Observe
 void Session::Impl::run_all(std::span<const Append> work, float* rows, float* spare, Observer* observer) {
   const auto vocab = static_cast<std::size_t>(model.dims().vocab);
   const auto flush = [&] {
-    if (step.tokens.empty()) return;
+    if (step().tokens.empty()) return;
     // Every step gives at least one row: a NaN is found in the step that made it, not where it surfaces later.
-    const std::size_t n = step.out_rows.size();
-    if (n == 0) step.out_rows.push_back(static_cast<std::int32_t>(step.tokens.size() - 1));
-    run_step(n == 0 ? spare : rows, observer);
+    const std::size_t n = step().out_rows.size();
+    if (n == 0) step().out_rows.push_back(static_cast<std::int32_t>(step().tokens.size() - 1));
+    submit_step(n == 0 ? spare + step_number % steps.size() * vocab : rows, observer);
     rows += n * vocab;
-    step.clear();
+    next_step();
   };
-  step.clear();
+  step().clear();
+  std::int64_t all = 0;
+  for (const Append& a : work) all += std::ssize(a.tokens);
+  step_tokens = std::min(batch_tokens, model.backend().step_tokens(all));
   for (const Append& a : work) {
     for (std::size_t first = 0; first < a.tokens.size();) {
       const std::size_t n = std::min(room_in_step(a.logits), a.tokens.size() - first);
@@ -248,74 +285,88 @@ void Session::Impl::run_all(std::span<const Append> work, float* rows, float* sp
     }
   }
   flush();
+  while (!evaluating.empty()) finish_oldest();
+}
+
+/// One whose memory no step on its way needs.
+void Session::Impl::next_step() {
+  if (evaluating.size() == steps.size()) finish_oldest();
+  ++step_number;
+  step().clear();
 }
 
 std::size_t Session::Impl::room_in_step(Logits wanted) const {
-  const std::size_t tokens = static_cast<std::size_t>(batch_tokens) - step.tokens.size();
-  const std::size_t outputs = kMaxOutputs - step.out_rows.size();
+  const std::size_t tokens = static_cast<std::size_t>(step_tokens) - step().tokens.size();
+  const std::size_t outputs = kMaxOutputs - step().out_rows.size();
   return wanted == Logits::All ? std::min(tokens, outputs) : tokens;
 }
 
 void Session::Impl::add(const Append& a, std::size_t first, std::size_t n) {
+  StepWork& to = step();
   const std::int64_t position = cache->length(a.sequence);
   copies.clear();
-  check(cache->append(a.sequence, static_cast<std::int64_t>(n), step.slots, copies), "the cache has no block left");
+  check(cache->append(a.sequence, static_cast<std::int64_t>(n), to.slots, copies), "the cache has no block left");
   if (!copies.empty()) settle();
   for (const KvCache::BlockCopy& c : copies) state->copy_block(c.from, c.to);
-  step.spans.push_back({.first_token = static_cast<std::int32_t>(step.tokens.size()),
-                        .n_tokens = static_cast<std::int32_t>(n),
-                        .kv_len = static_cast<std::int32_t>(cache->length(a.sequence))});
-  step.ids.push_back(a.sequence);
+  to.spans.push_back({.first_token = static_cast<std::int32_t>(to.tokens.size()),
+                      .n_tokens = static_cast<std::int32_t>(n),
+                      .kv_len = static_cast<std::int32_t>(cache->length(a.sequence))});
+  to.ids.push_back(a.sequence);
   for (std::size_t i = 0; i < n; ++i) {
     const bool last = first + i + 1 == a.tokens.size();
     if (a.logits == Logits::All || (a.logits == Logits::Last && last)) {
-      step.out_rows.push_back(static_cast<std::int32_t>(step.tokens.size()));
+      to.out_rows.push_back(static_cast<std::int32_t>(to.tokens.size()));
     }
-    step.tokens.push_back(a.tokens[first + i]);
-    step.positions.push_back(static_cast<std::int32_t>(position + static_cast<std::int64_t>(i)));
+    to.tokens.push_back(a.tokens[first + i]);
+    to.positions.push_back(static_cast<std::int32_t>(position + static_cast<std::int64_t>(i)));
   }
 }
 
-StepData Session::Impl::step_data() {
-  std::size_t stride = 0;
-  for (const SequenceId id : step.ids) stride = std::max(stride, cache->blocks(id).size());
-  step.table.assign(stride * step.ids.size(), -1);
-  for (std::size_t i = 0; i < step.ids.size(); ++i) {
-    const auto blocks = cache->blocks(step.ids[i]);
-    std::copy(blocks.begin(), blocks.end(), step.table.begin() + static_cast<std::ptrdiff_t>(i * stride));
-  }
-  group = {.block_table = step.table, .stride = static_cast<std::int32_t>(stride), .slots = step.slots};
-  return {.tokens = step.tokens,
-          .positions = step.positions,
-          .sequences = step.spans,
-          .groups = {&group, 1},
-          .out_rows = step.out_rows};
-}
-
-void Session::Impl::run_step(float* rows, Observer* observer) {
-  Program& p = program(static_cast<std::int64_t>(step.tokens.size()));
+void Session::Impl::submit_step(float* rows, Observer* observer) {
+  Program& p = program(static_cast<std::int64_t>(step().tokens.size()));
   const auto vocab = static_cast<std::size_t>(model.dims().vocab);
-  const std::size_t n = step.out_rows.size() * vocab;
-  const StepData data = step_data();
   const Binding out{.value = p.graph.info(p.graph.outputs().front()).name,
                     .data = reinterpret_cast<std::byte*>(rows),
-                    .bytes = n * sizeof(float)};
+                    .bytes = step().out_rows.size() * vocab * sizeof(float)};
+  Evaluating next{.program = &p, .ticket = {}, .data = step().data(*cache), .rows = out};
   p.executable->observe(observer);
-  p.executable->wait(p.executable->submit(data, {}, {&out, 1}));
-  if (!p.executable->may_be_non_finite()) return;
-  if (const auto bad = first_non_finite({rows, n})) fail_numeric(p, data, {&out, 1}, *bad / vocab);
+  next.ticket = p.executable->submit(next.data, {}, {&out, 1});
+  evaluating.push_back(next);
 }
 
-void Session::Impl::fail_numeric(Program& p, const StepData& data, std::span<const Binding> out, std::size_t row) {
+void Session::Impl::finish_oldest() {
+  const Evaluating oldest = evaluating.front();
+  Executable& program = *oldest.program->executable;
+  program.wait(oldest.ticket);
+  evaluating.pop_front();
+  if (!program.may_be_non_finite()) return;
+  const std::span rows(reinterpret_cast<const float*>(oldest.rows.data), oldest.rows.bytes / sizeof(float));
+  if (const auto bad = first_non_finite(rows))
+    fail_numeric(oldest, *bad / static_cast<std::size_t>(model.dims().vocab));
+}
+
+void Session::Impl::fail_numeric(const Evaluating& failed, std::size_t row) {
+  settle();
+  const StepData& data = failed.data;
   const std::int32_t position = data.positions[static_cast<std::size_t>(data.out_rows[row])];
+  Executable& program = *failed.program->executable;
   FirstBadValue watcher;
-  p.executable->observe(&watcher);
-  p.executable->wait(p.executable->submit(data, {}, out));  // writes the same rows to the same slots again
-  p.executable->observe(nullptr);
-  const std::string cause = watcher.explain(p.graph);
+  program.observe(&watcher);
+  program.wait(program.submit(data, {}, {&failed.rows, 1}));  // writes the same rows to the same slots again
+  program.observe(nullptr);
+  const std::string cause = watcher.explain(failed.program->graph);
   throw Error(ErrorKind::Numeric, ErrorParts{.file = model.file().metadata().file(),
                                              .problem = "non-finite logits at token " + std::to_string(position) +
                                                         (cause.empty() ? "" : ": " + cause)});
+}
+
+/// What a failed evaluation has left on its way, which may fail as well.
+void Session::Impl::abandon_steps() noexcept {
+  try {
+    settle();
+  } catch (...) {
+  }
+  evaluating.clear();
 }
 
 void Session::Impl::begin(std::span<const Drawing> work, Observer* observer) {
@@ -333,11 +384,11 @@ void Session::Impl::begin(std::span<const Drawing> work, Observer* observer) {
   check_work(appends);
   Begun next{.program = nullptr, .ticket = {}, .rows = rules.size(), .lengths = {}};
   for (const Append& a : appends) next.lengths.emplace_back(a.sequence, cache->length(a.sequence));
-  step.clear();
+  step().clear();
   try {
     for (const Append& a : appends) add(a, 0, a.tokens.size());
     Program& p = program(tokens);
-    StepData data = step_data();
+    StepData data = step().data(*cache);
     data.draws = rules;
     p.executable->observe(observer);
     next.program = p.executable.get();
@@ -363,8 +414,9 @@ std::optional<std::span<const Token>> Session::Impl::collect() {
   return std::nullopt;
 }
 
-/// Until the steps begun have ended: blocks are read and copied beside them.
+/// Until the steps on their way have ended: blocks are read and copied beside them.
 void Session::Impl::settle() const {
+  for (const Evaluating& e : evaluating) e.program->executable->wait(e.ticket);
   for (const Begun& b : begun) b.program->wait(b.ticket);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "loaded.h"
+#include "queued.h"
 #include "support/catch.h"
 #include "support/text.h"
 
@@ -21,7 +22,8 @@ namespace llm::test {
 inline constexpr int kLayers = 3;
 inline constexpr std::size_t kShortPrompt = 110;  // two blocks of the cache
 
-/// A backend of the host with a memory of its own, as a GPU has one. What crosses to it comes from memory full of NaN.
+/// A backend of the host with a memory and a thread of its own, as a GPU has them. What crosses to it comes from memory
+/// full of NaN.
 class Device final : public Backend {
  public:
   /// Those of one `link`, above 0, reach each other.
@@ -63,6 +65,7 @@ class Device final : public Backend {
     lent += bytes;
     return own;
   }
+  int steps_at_once() const override { return 2; }
   bool draws() const override { return inner_->draws(); }
   int streams_from(bool /*experts*/) const override { return streams_from_; }
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
@@ -93,13 +96,15 @@ class Device final : public Backend {
     for (const ValueInfo& v : g.values()) {
       if (v.kind == ValueKind::Weight) CHECK((v.streamed ? streamed : loaded).contains(v.name));
     }
-    return inner_->compile(g, *dynamic_cast<const OwnWeights&>(weights).inner, states, workspace);
+    return std::make_unique<QueuedExecutable>(
+        inner_->compile(g, *dynamic_cast<const OwnWeights&>(weights).inner, states, workspace), queue_, delay);
   }
 
   std::map<std::string, std::uint64_t> loaded, streamed;
   int fleeting = 0;                                   ///< caches of layers, of the session that was made last
   std::vector<std::pair<int, std::size_t>> compiled;  ///< tokens of the bucket, nodes
   std::size_t lent = 0;                               ///< bytes of device_memory()
+  std::chrono::microseconds delay{};                  ///< of each step, of programs compiled from now on
 
  private:
   /// As a GPU copies weights and then needs them in the file no more.
@@ -118,6 +123,7 @@ class Device final : public Backend {
     std::unique_ptr<WeightStore> inner;
   };
   std::unique_ptr<Backend> inner_;
+  Queue queue_;
   std::string memory_;
   std::uint64_t available_;
   int link_, streams_from_;

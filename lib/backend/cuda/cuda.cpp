@@ -156,6 +156,8 @@ class CudaBackend final : public Backend {
     use_device(device_);
     return std::make_unique<SharedMemory>(bytes);
   }
+  /// The second is launched while the first one runs.
+  int steps_at_once() const override { return 2; }
   bool draws() const override { return true; }
   /// Products that give the same bits in steps of any length are no faster than the CPU by as much.
   int streams_from(bool experts) const override {

@@ -1,6 +1,7 @@
 #include "backend/cuda/program.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -111,7 +112,9 @@ class CudaProgram final : public Executable {
     use_device(device_);
     const host::StepRows rows = host::check_step(step, graph_.bucket());
     if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
-    Pending& next = pending_[++submitted_ % 2];
+    // The copy of its data has ended then, which lies in one of two places.
+    if (submitted_ > 0) check_cuda(cudaEventSynchronize(pending(submitted_ - 1).ended.get()), "running a step");
+    Pending& next = pending(++submitted_);
     next.ticket = submitted_;
     next.drawn = step.draws.size();
     next.turn = step.draws.empty() ? 0 : workspace_.next_turn();
@@ -128,15 +131,25 @@ class CudaProgram final : public Executable {
     } else {
       bind(rows, out);
       run(step, rows, recording_, [&](const StepLaunch& at) { launch_screens(at); });
-      copy_results();
+      copy_results(next);
     }
     check_cuda(cudaEventRecord(next.ended.get(), stream_.get()), "marking a step's end");
     return {submitted_};
   }
 
+  bool begin_behind(const Executable& other, Ticket ticket) override {
+    const auto* const before = dynamic_cast<const CudaProgram*>(&other);
+    if (before == nullptr) return false;
+    use_device(device_);
+    const Pending& step = before->pending(ticket.id);
+    check(step.ticket == ticket.id, "a step that was submitted");
+    check_cuda(cudaStreamWaitEvent(stream_.get(), step.ended.get(), 0), "waiting for another segment");
+    return true;
+  }
+
   void wait(Ticket ticket) override {
     use_device(device_);
-    waited_ = &pending_[ticket.id % 2];
+    waited_ = &pending(ticket.id);
     check(waited_->ticket == ticket.id, "a step that was submitted");
     check_cuda(cudaEventSynchronize(waited_->ended.get()), "running a step");
     if (waited_->drawn > 0) return;
@@ -151,8 +164,8 @@ class CudaProgram final : public Executable {
       const std::int32_t* const rows = draws_->bad + waited_->turn * draws_->capacity;
       return std::any_of(rows, rows + waited_->drawn, bad);
     }
-    const auto* const found = reinterpret_cast<const std::int32_t*>(found_here_.data());
-    return std::any_of(found, found + found_here_.bytes() / sizeof *found, bad);
+    const auto* const found = reinterpret_cast<const std::int32_t*>(found_here(*waited_));
+    return std::any_of(found, found + found_.bytes() / sizeof *found, bad);
   }
 
   std::span<const std::int32_t> drawn() const override {
@@ -174,13 +187,18 @@ class CudaProgram final : public Executable {
     bool ordered;  ///< page-locked or a device's: copies run behind the step's kernels
   };
 
-  /// A step on its way, or the last but one.
+  /// A step on its way, or one that has ended.
   struct Pending {
     std::uint64_t ticket = 0;
     std::size_t drawn = 0;  ///< rows; 0: it does not draw
     int turn = 0;
     Event ended = {};
   };
+  Pending& pending(std::uint64_t ticket) { return pending_[ticket % pending_.size()]; }
+  const Pending& pending(std::uint64_t ticket) const { return pending_[ticket % pending_.size()]; }
+  std::byte* found_here(const Pending& step) const {
+    return found_here_.data() + static_cast<std::size_t>(&step - pending_.data()) * found_.bytes();
+  }
 
   /// The step's kernels, as they were recorded where they were, and `last` behind them.
   template <class F>
@@ -248,10 +266,9 @@ class CudaProgram final : public Executable {
     check(bringing.use == streams_.uses.size(), "all weights that were brought were read");
   }
 
-  void copy_results() {
-    check_cuda(
-        cudaMemcpyAsync(found_here_.data(), found_.data(), found_.bytes(), cudaMemcpyDeviceToHost, stream_.get()),
-        "copying results");
+  void copy_results(const Pending& step) {
+    check_cuda(cudaMemcpyAsync(found_here(step), found_.data(), found_.bytes(), cudaMemcpyDeviceToHost, stream_.get()),
+               "copying results");
     for (const Bound& b : bound_) {
       if (b.ordered)
         check_cuda(cudaMemcpyAsync(b.to, b.from, b.bytes, cudaMemcpyDefault, stream_.get()), "copying results");
@@ -300,7 +317,7 @@ class CudaProgram final : public Executable {
     for (const std::uint32_t id : graph_.outputs())
       rows += static_cast<std::size_t>(capacity().rows(graph_.info(id).rows));
     found_ = DeviceBuffer(rows * kScreenParts * sizeof(std::int32_t));
-    found_here_ = PinnedBuffer(found_.bytes());
+    found_here_ = PinnedBuffer(found_.bytes() * pending_.size());
     fill_device(found_.data(), 0, found_.bytes(), "clearing memory");
   }
   void launch_screens(const StepLaunch& s) const {
@@ -419,15 +436,15 @@ class CudaProgram final : public Executable {
   Compiled compiled_, observed_;
   Recording recording_, drawing_;  ///< of steps whose results are wanted, and of those that draw
   DeviceBuffer found_;             ///< per output, row and part: not finite
-  PinnedBuffer found_here_;        ///< of the last step
+  PinnedBuffer found_here_;        ///< of each pending step
   std::vector<std::uint32_t> arrivals_;
   std::vector<Bound> bound_;
   bool uses_cache_ = false;
   Observer* observer_ = nullptr;
   PinnedBuffer drawn_here_;
   std::optional<DrawResults> draws_;  ///< in it, where the graph ends in logits
-  Pending pending_[2];
-  const Pending* waited_ = pending_;
+  std::array<Pending, kMostStepsAtOnce> pending_;
+  const Pending* waited_ = pending_.data();
   std::uint64_t submitted_ = 0;
 };
 
