@@ -82,6 +82,7 @@ class Scheduler {
   void preempt_last();
   void eval(std::span<const Append> work);
   bool step_drawn();
+  bool is_cut(std::span<const Append> work) const;
   bool begin_drawn(std::span<const Append> work);
   void begin_ahead();
   void take_drawn(RunningRow&, Token);
@@ -281,13 +282,20 @@ void Scheduler::eval(std::span<const Append> work) {
   }
 }
 
+/// Whether several steps at once compute this sooner than one.
+bool Scheduler::is_cut(std::span<const Append> work) const {
+  std::int64_t all = 0;
+  for (const Append& a : work) all += std::ssize(a.tokens);
+  return all > session_.step_tokens(all);
+}
+
 /// Tokens of a step that the backend draws. False, and none begun, where a row takes its logits, or where some are not
 /// finite: then those of each row are looked at.
 bool Scheduler::step_drawn() {
   if (drawing_.empty()) {
     std::vector<Append> work = compose();
     make_room(work);
-    if (!begin_drawn(work)) return false;
+    if (is_cut(work) || !begin_drawn(work)) return false;
   }
   begin_ahead();
   const auto tokens = session_.collect();

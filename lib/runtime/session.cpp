@@ -453,6 +453,9 @@ void Session::require_context(std::int64_t tokens) const { impl_->require_contex
 const CacheFormat& Session::cache_format() const { return impl_->format; }
 
 int Session::batch_tokens() const { return impl_->batch_tokens; }
+int Session::step_tokens(std::int64_t all) const {
+  return std::min(impl_->batch_tokens, impl_->model.backend().step_tokens(all));
+}
 
 std::int64_t Session::free_positions() const { return std::int64_t{impl_->cache->blocks_free()} * kBlockPositions; }
 

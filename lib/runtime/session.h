@@ -96,6 +96,8 @@ class Session {
 
   /// Most tokens of one step.
   int batch_tokens() const;
+  /// Of the steps in which eval() computes so many tokens; at most batch_tokens().
+  int step_tokens(std::int64_t all) const;
   /// Positions of the cache that no sequence holds, and those that appending `n` tokens to one would take: both are
   /// whole blocks. Work that needs more than is free must not be given to eval().
   std::int64_t free_positions() const;

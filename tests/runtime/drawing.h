@@ -26,7 +26,9 @@ inline LoadOptions drawing_options(const std::filesystem::path& path, const std:
   o.backends = [](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
     if (name != "device") return make_backend(name, options);
     const std::string memory = "CUDA" + std::to_string(options.device);
-    return std::make_unique<Device>(make_backend("reference", options), memory, kPlenty);
+    auto made = std::make_unique<Device>(make_backend("reference", options), memory, kPlenty);
+    made->most_tokens = 1024;
+    return made;
   };
   return o;
 }

@@ -66,6 +66,7 @@ class Device final : public Backend {
     return own;
   }
   int steps_at_once() const override { return 2; }
+  int most_step_tokens() const override { return most_tokens; }
   bool draws() const override { return inner_->draws(); }
   int streams_from(bool /*experts*/) const override { return streams_from_; }
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
@@ -105,6 +106,7 @@ class Device final : public Backend {
   std::vector<std::pair<int, std::size_t>> compiled;  ///< tokens of the bucket, nodes
   std::size_t lent = 0;                               ///< bytes of device_memory()
   std::chrono::microseconds delay{};                  ///< of each step, of programs compiled from now on
+  int most_tokens = 512;                              ///< of a step
 
  private:
   /// As a GPU copies weights and then needs them in the file no more.

@@ -163,6 +163,26 @@ TEST_CASE("rows end at any token while their backend draws ahead") {
   CHECK(session.cache_bytes_in_use() == 0);
 }
 
+TEST_CASE("several devices read a batch's prompts in several steps at once") {
+  const TempDir folder;
+  const auto model = load_drawing(folder, tiny_model({.layers = 2, .context = 512}), "two devices");
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 10; ++i)
+    rows.push_back({random_tokens(90 + 20 * i, model->dims().vocab, i), options(i, 5 + i)});
+  Session session(*model, {.context = 320, .sequences = batch_sequences(8)});
+  REQUIRE(session.batch_tokens() == 1024);
+  const auto results = run_all(*model, session, rows, 8);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    Session single(*model, {.context = 320});
+    CHECK(results.at(i).tokens ==
+          generate(single, *model, single.create(), rows[i].prompt, {.answer = rows[i].answer}, {}, {}).tokens);
+  }
+  CHECK(contains(session.describe(), "program for up to 512 tokens"));
+  CHECK_FALSE(contains(session.describe(), "program for up to 1024 tokens"));
+  CHECK(contains(session.describe(), "program for up to 8 tokens"));
+}
+
 TEST_CASE("rows that outgrow the memory are computed again, and say the same") {
   const TempDir folder;
   const auto model = load_tiny(folder, tiny_model(with_wide_heads(1)));
