@@ -16,11 +16,14 @@ std::optional<StopReason> cut(const GenerateOptions& options) {
   return std::nullopt;
 }
 
-/// Prompt tokens of one call: as many as one step takes, fewer where a step takes long, so that progress and cancelling
-/// stay alive. Results of the cpu backend do not depend on it; those of blas may in the last bits.
+/// Prompt tokens of one call: as many as one step takes, or where several devices compute steps at once, as four; fewer
+/// where a call takes long, so that progress and cancelling stay alive. Results of the cpu backend do not depend on it;
+/// those of blas may in the last bits.
 class ChunkSize {
  public:
-  explicit ChunkSize(const Session& session) : tokens_(static_cast<std::size_t>(session.batch_tokens())) {}
+  ChunkSize(const Session& session, const Model& model)
+      : tokens_(static_cast<std::size_t>(session.batch_tokens()) *
+                (model.devices() > 1 && !model.has_host_part() ? 4 : 1)) {}
   std::size_t next() const { return tokens_; }
   void took(double seconds) {
     constexpr double kLong = 2;
@@ -33,11 +36,11 @@ class ChunkSize {
 };
 
 /// The logits after the prompt; nothing if it was cut, for `result.reason`. Counts the tokens.
-std::span<const float> prefill(Session& session, SequenceId sequence, std::span<const Token> prompt,
+std::span<const float> prefill(Session& session, const Model& model, SequenceId sequence, std::span<const Token> prompt,
                                const GenerateOptions& options, GenerateResult& result,
                                const std::function<void(std::int64_t, std::int64_t)>& progress) {
   std::span<const float> logits;
-  ChunkSize chunk(session);
+  ChunkSize chunk(session, model);
   for (std::size_t done = 0; done < prompt.size();) {
     if (const auto reason = cut(options)) {
       result.reason = *reason;
@@ -89,7 +92,7 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
 
   Answer answer(model, options.answer, prompt);
   const auto start = Clock::now();
-  const std::span<const float> logits = prefill(session, sequence, rest, options, result, progress);
+  const std::span<const float> logits = prefill(session, model, sequence, rest, options, result, progress);
   result.prompt_seconds = seconds_since(start);
   if (logits.empty()) return result;
   const SpeculationCounts before = options.speculation != nullptr ? options.speculation->counts() : SpeculationCounts{};
