@@ -182,6 +182,7 @@ struct Session::Impl {
   void run_all(std::span<const Append> work, float* rows, float* spare, Observer* observer);
   /// Adds tokens [first, first + n) of an append to the step; their rows of logits as the append wants them.
   void add(const Append& a, std::size_t first, std::size_t n);
+  int tokens_of_steps(std::int64_t all) const { return std::min(batch_tokens, model.backend().step_tokens(all)); }
   /// Tokens that the step can still take.
   std::size_t room_in_step(Logits wanted) const;
   void submit_step(float* rows, Observer* observer);
@@ -275,7 +276,7 @@ void Session::Impl::run_all(std::span<const Append> work, float* rows, float* sp
   step().clear();
   std::int64_t all = 0;
   for (const Append& a : work) all += std::ssize(a.tokens);
-  step_tokens = std::min(batch_tokens, model.backend().step_tokens(all));
+  step_tokens = tokens_of_steps(all);
   for (const Append& a : work) {
     for (std::size_t first = 0; first < a.tokens.size();) {
       const std::size_t n = std::min(room_in_step(a.logits), a.tokens.size() - first);
@@ -453,9 +454,7 @@ void Session::require_context(std::int64_t tokens) const { impl_->require_contex
 const CacheFormat& Session::cache_format() const { return impl_->format; }
 
 int Session::batch_tokens() const { return impl_->batch_tokens; }
-int Session::step_tokens(std::int64_t all) const {
-  return std::min(impl_->batch_tokens, impl_->model.backend().step_tokens(all));
-}
+int Session::step_tokens(std::int64_t all) const { return impl_->tokens_of_steps(all); }
 
 std::int64_t Session::free_positions() const { return std::int64_t{impl_->cache->blocks_free()} * kBlockPositions; }
 

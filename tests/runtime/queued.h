@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/error.h"
 
 namespace llm::test {
 
