@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -60,32 +61,35 @@ void refuse_contradictions(const ModelOptions& options) {
                 "cut; give one of them");
 }
 
-std::unique_ptr<Model> load_on(const BackendChoice& choice, const ModelOptions& options, LoadOptions::Weights weights) {
+LoadOptions load_options(const ModelOptions& options, LoadOptions::Weights weights) {
+  return {.path = options.path,
+          .threads = options.threads,
+          .prompt_threads = options.prompt_threads,
+          .deterministic = options.deterministic,
+          .f8 = options.f8,
+          .weights = weights,
+          .files = options.loading.files,
+          .prepare =
+              [&options](GgufFile& file, Warnings& warnings) {
+                options.overrides.apply(file, warnings);
+                if (options.check_tensors) require_sound_tensors(file, options.threads);
+              },
+          .progress = {}};
+}
+
+std::unique_ptr<Model> load_on(const BackendChoice& choice, Model::Opened opened, LoadOptions options) {
   Warnings warnings;
   std::unique_ptr<Model> model;
   {
     Progress progress("loading");
     EventPace pace;
-    model = Model::load({.path = options.path,
-                         .backend = choice.name,
-                         .placement = choice.placement,
-                         .threads = options.threads,
-                         .prompt_threads = options.prompt_threads,
-                         .deterministic = options.deterministic,
-                         .f8 = options.f8,
-                         .weights = weights,
-                         .files = options.loading.files,
-                         .prepare =
-                             [&](GgufFile& file) {
-                               options.overrides.apply(file, warnings);
-                               if (options.check_tensors) require_sound_tensors(file, options.threads);
-                             },
-                         .progress =
-                             [&](double fraction) {
-                               progress.update(fraction);
-                               if (pace.due(fraction >= 1)) emit_event("load", {{"fraction", fraction}});
-                             }},
-                        warnings);
+    options.backend = choice.name;
+    options.placement = choice.placement;
+    options.progress = [&](double fraction) {
+      progress.update(fraction);
+      if (pace.due(fraction >= 1)) emit_event("load", {{"fraction", fraction}});
+    };
+    model = Model::load(std::move(opened), options, warnings);
   }
   warn_of_unread(model->file().metadata(), warnings);
   if (options.prompt_threads > 0 && model->kind() != "cpu" && !model->has_host_part())
@@ -102,15 +106,18 @@ std::unique_ptr<Model> load_on(const BackendChoice& choice, const ModelOptions& 
 std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOptions::Weights weights) {
   using Failure = BackendChoice::Failure;
   refuse_contradictions(options);
+  const LoadOptions load = load_options(options, weights);
+  auto opening = std::async([&load] { return Model::open(load); });  // while GPUs are looked for
   const BackendChoice choice = choose_backend(options.placement);
+  Model::Opened opened = opening.get();
   try {
-    return load_on(choice, options, weights);
+    return load_on(choice, std::move(opened), load);
   } catch (const Error& error) {
     const bool of_the_gpu = error.kind() == ErrorKind::Device || error.kind() == ErrorKind::Memory;
     if (choice.failure == Failure::IsTheUsers || options.f8 || !of_the_gpu) throw;
     warn_of_cpu(error.parts().problem);
   }
-  return load_on({"cpu"}, options, weights);
+  return load_on({"cpu"}, Model::open(load), load);
 }
 
 int report(const Error& error) {

@@ -34,10 +34,11 @@ TensorCheck check_tensor(const GgufFile& file, const TensorInfo& t, const std::f
   std::vector<std::byte> piece;
   for (std::uint64_t at = 0; at < size; at += piece.size()) {
     piece.resize(std::min<std::uint64_t>(kPieceBytes / block * block, size - at));
-    sum.update(stored.subspan(at, piece.size()));  // as the file has it, in its own byte order
+    const auto as_stored = stored.subspan(at, piece.size());  // in the file's own byte order
+    sum.update(as_stored);
+    file.shards()[t.shard].release(as_stored);
     file.read(t, at, piece);
     scan.take(piece);
-    file.release(t, at, piece.size());
     done(piece.size());
   }
   return {&t, sum.digest(), scan.bad()};

@@ -47,7 +47,6 @@ class Converter {
     in_.resize(static_cast<std::size_t>(n) * tensor_.type.row_bytes());
     out_.resize(static_cast<std::size_t>(n) * to_.row_bytes());
     file_.read(tensor_, offset, in_);
-    file_.release(tensor_, offset, in_.size());
     const std::int64_t task_rows = std::max<std::int64_t>(1, kTaskElements / width_);
     const std::int64_t tasks = (n + task_rows - 1) / task_rows;
     std::exception_ptr failure;

@@ -148,7 +148,7 @@ std::vector<Candidate> measure(const ModelOptions& options) {
     LoadOptions load;
     load.path = options.path;
     load.threads = n;
-    load.prepare = [&](GgufFile& file) { options.overrides.apply(file, ignored); };
+    load.prepare = [&](GgufFile& file, Warnings& warnings) { options.overrides.apply(file, warnings); };
     Candidate c{.threads = n, .model = {}, .session = {}};
     c.model = Model::load(load, ignored);
     c.session = std::make_unique<Session>(*c.model, SessionOptions{.context = kPromptTokens + kNewTokens});

@@ -80,8 +80,8 @@ class WeightSource {
   virtual ~WeightSource() = default;
   /// The bytes in place, valid as long as the source; nothing if they must be converted (foreign byte order).
   virtual std::optional<std::span<const std::byte>> mapped(std::string_view name) const = 0;
-  virtual void read(std::string_view name, std::span<std::byte> dst) const = 0;
-  virtual void release(std::string_view name) const = 0;
+  /// Copies the part that begins at `offset`, whole blocks of it, in this machine's byte order. Several threads may.
+  virtual void read(std::string_view name, std::uint64_t offset, std::span<std::byte> dst) const = 0;
 };
 
 class WeightStore {

@@ -142,16 +142,36 @@ void MappedFile::read_into_memory(const std::function<void(std::size_t)>& progre
   Anonymous memory(bytes_.size());
   if (!memory.there()) refuse(path_, "memory for it: " + system_text(errno), ErrorKind::Memory);
   for (std::size_t at = 0; at < bytes_.size();) {
-    const ssize_t n = ::pread(fd_, memory.data() + at, std::min(kPiece, bytes_.size() - at), static_cast<off_t>(at));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) refuse(path_, "cannot be read: " + system_text(errno));
-    if (n == 0) refuse(path_, "was cut while it was read: it had " + std::to_string(bytes_.size()) + " bytes");
-    at += static_cast<std::size_t>(n);
-    progress(static_cast<std::size_t>(n));
+    const std::size_t n = read_some(at, {memory.data() + at, std::min(kPiece, bytes_.size() - at)});
+    at += n;
+    progress(n);
   }
   check_unchanged();
   if (!memory.move_to(bytes_.data())) refuse(path_, "memory for it: " + system_text(errno), ErrorKind::Memory);
   in_memory_ = true;
+}
+
+void MappedFile::read(std::size_t offset, std::span<std::byte> dst) const {
+  const std::span<const std::byte> wanted = bytes_.subspan(offset, dst.size());
+  if (in_memory_) {
+    std::copy(wanted.begin(), wanted.end(), dst.begin());
+    return;
+  }
+  while (!dst.empty()) {
+    const std::size_t n = read_some(offset, dst);
+    offset += n;
+    dst = dst.subspan(n);
+  }
+}
+
+/// At least one byte.
+std::size_t MappedFile::read_some(std::size_t offset, std::span<std::byte> dst) const {
+  for (;;) {
+    const ssize_t n = ::pread(fd_, dst.data(), dst.size(), static_cast<off_t>(offset));
+    if (n > 0) return static_cast<std::size_t>(n);
+    if (n == 0) refuse(path_, "was cut while it was read: it had " + std::to_string(bytes_.size()) + " bytes");
+    if (errno != EINTR) refuse(path_, "cannot be read: " + system_text(errno));
+  }
 }
 
 void MappedFile::release(std::span<const std::byte> range) const noexcept {

@@ -1,5 +1,5 @@
-// A regular file mapped read-only, or read into memory. Anything else (directory, FIFO, device, socket) is refused before
-// it is read.
+// A regular file mapped read-only, or read into memory. Anything else (directory, FIFO, device, socket) is refused
+// before it is read.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,9 @@ class MappedFile {
   /// does not matter any more. `progress` gets the bytes read each time. Throws ErrorKind::Memory where the system has
   /// none, ErrorKind::Model where the file cannot be read or was cut.
   void read_into_memory(const std::function<void(std::size_t)>& progress);
+  /// Copies the bytes that begin at `offset`, which are in the file, without mapping their pages. Throws
+  /// ErrorKind::Model where the file cannot be read or was cut. Several threads may.
+  void read(std::size_t offset, std::span<std::byte> dst) const;
   /// The caller keeps its own copy of this range: its pages may leave memory.
   void release(std::span<const std::byte> range) const noexcept;
   /// Throws ErrorKind::Model if the file on disk, and with it the mapping, was changed or cut since it was opened.
@@ -31,6 +34,7 @@ class MappedFile {
 
  private:
   MappedFile() = default;
+  std::size_t read_some(std::size_t offset, std::span<std::byte> dst) const;
   std::filesystem::path path_;
   std::span<const std::byte> bytes_;
   int fd_ = -1;

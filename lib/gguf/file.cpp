@@ -223,14 +223,9 @@ void GgufFile::read(const TensorInfo& t, std::span<std::byte> dst) const {
 }
 
 void GgufFile::read(const TensorInfo& t, std::uint64_t offset, std::span<std::byte> dst) const {
-  std::memcpy(dst.data(), stored(t).subspan(offset, dst.size()).data(), dst.size());
+  check(offset + dst.size() <= stored(t).size(), "GgufFile::read: a part of the tensor");
+  shards_[t.shard].read(t.data_offset + offset, dst);
   if (foreign_byte_order()) swap_tensor(t.type.dtype, dst);
-}
-
-void GgufFile::release(const TensorInfo& t) const { release(t, 0, t.type.bytes()); }
-
-void GgufFile::release(const TensorInfo& t, std::uint64_t offset, std::uint64_t bytes) const {
-  shards_[t.shard].release(stored(t).subspan(offset, bytes));
 }
 
 void GgufFile::fail(const TensorInfo& t, std::string problem) const {

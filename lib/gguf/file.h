@@ -58,13 +58,10 @@ class GgufFile {
 
   /// The mapped bytes of a tensor, zero copy. Only for files in this machine's byte order.
   TensorView view(const TensorInfo&) const;
-  /// Copies a tensor's data in this machine's byte order; dst has exactly its size.
+  /// Copies a tensor's data in this machine's byte order, as MappedFile::read(); dst has exactly its size.
   void read(const TensorInfo&, std::span<std::byte> dst) const;
   /// The same for the part of it that begins at `offset`; whole blocks.
   void read(const TensorInfo&, std::uint64_t offset, std::span<std::byte> dst) const;
-  /// The caller has its own copy: the tensor's pages, or those of a part of it, may leave memory.
-  void release(const TensorInfo&) const;
-  void release(const TensorInfo&, std::uint64_t offset, std::uint64_t bytes) const;
   /// Throws ErrorKind::Model for a tensor: names its split and the offset of its directory record.
   [[noreturn]] void fail(const TensorInfo&, std::string problem) const;
   /// Throws ErrorKind::Model for a tensor that is missing: offset of the directory.

@@ -68,7 +68,6 @@ TensorSource stored_data(const GgufFile& file, const TensorInfo& tensor) {
     for (std::uint64_t at = 0; at < size; at += piece.size()) {
       piece.resize(std::min<std::uint64_t>(piece.size(), size - at));
       file.read(tensor, at, piece);
-      file.release(tensor, at, piece.size());
       sink(piece);
     }
     file.shards()[tensor.shard].check_unchanged();

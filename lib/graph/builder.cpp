@@ -39,10 +39,10 @@ Index GraphBuilder::step_input(StepInput input) {
 }
 
 Weight GraphBuilder::weight(std::string name, TensorType type) {
-  for (std::uint32_t id = 0; id < graph_.values().size(); ++id) {
-    if (graph_.info(id).kind == ValueKind::Weight && graph_.info(id).name == name) return {{id}};
-  }
-  return {{graph_.add_value({.kind = ValueKind::Weight, .name = std::move(name), .type = type})}};
+  if (const auto found = weights_.find(name); found != weights_.end()) return {{found->second}};
+  const std::uint32_t id = graph_.add_value({.kind = ValueKind::Weight, .name = name, .type = type});
+  weights_.emplace(std::move(name), id);
+  return {{id}};
 }
 
 Cache GraphBuilder::cache(CacheType type) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,7 @@ class GraphBuilder {
   Act reshape(Act x, Shape shape, std::string_view name);
 
   Graph graph_;
+  std::unordered_map<std::string, std::uint32_t> weights_;  ///< of those in it, by name
   int layer_ = -1;
   Role role_ = Role::Embed;
   std::string prefix_;

@@ -22,13 +22,16 @@ class Verifier {
       if (std::holds_alternative<KvAppend>(n.op)) stale_.insert(n.in[2]);
     }
     for (const Node& n : g_.nodes()) node(n);
-    need(!g_.outputs().empty() || !appended_.empty(), "the graph has no output");
-    for (std::uint32_t v : g_.outputs()) need(v < ready_.size() && ready_[v], "an output is never computed");
+    need(!g_.outputs().empty() || !appended_.empty(), [] { return "the graph has no output"; });
+    for (std::uint32_t v : g_.outputs())
+      need(v < ready_.size() && ready_[v], [] { return "an output is never computed"; });
   }
 
  private:
-  void need(bool ok, const std::string& what) const {
-    if (!ok) throw Error(ErrorKind::Internal, "graph is not legal: " + what);
+  /// `what` gives the text of the error: graphs are legal, and made in numbers.
+  template <class F>
+  static void need(bool ok, const F& what) {
+    if (!ok) throw Error(ErrorKind::Internal, "graph is not legal: " + std::string(what()));
   }
 
   void values() {
@@ -36,7 +39,7 @@ class Verifier {
     std::vector<bool> result(g_.values().size(), false);
     for (const Node& n : g_.nodes()) {
       for (std::uint32_t v : n.out) {
-        need(v < result.size(), "a node's result is not a value");
+        need(v < result.size(), [] { return "a node's result is not a value"; });
         result[v] = true;
       }
     }
@@ -44,44 +47,50 @@ class Verifier {
       const ValueInfo& info = g_.info(v);
       ready_[v] = info.kind != ValueKind::Result && !result[v];
       const bool used = result[v] || info.kind != ValueKind::Result;  // passes leave orphans of merged nodes behind
-      if (used) need(names.insert(info.name).second, "two values are named " + info.name);
+      if (used) need(names.insert(info.name).second, [&] { return "two values are named " + info.name; });
     }
   }
 
   void node(const Node& n) {
-    const std::string where = std::string(name(n.op)) + " -> " + (n.out.empty() ? "nothing" : g_.info(n.out[0]).name);
+    const auto where = [&] {
+      return std::string(name(n.op)) + " -> " + (n.out.empty() ? "nothing" : g_.info(n.out[0]).name);
+    };
     std::vector<const ValueInfo*> operands;
     for (std::uint32_t v : n.in) {
-      need(v < ready_.size(), where + " reads something that is not a value");
-      need(ready_[v], where + " reads " + g_.info(v).name + " before it is computed");
+      need(v < ready_.size(), [&] { return where() + " reads something that is not a value"; });
+      need(ready_[v], [&] { return where() + " reads " + g_.info(v).name + " before it is computed"; });
       operands.push_back(&g_.info(v));
     }
     const std::vector<ResultType> types = infer(n.op, operands, g_.bucket());
-    need(types.size() == n.out.size(), where + " has the wrong number of results");
+    need(types.size() == n.out.size(), [&] { return where() + " has the wrong number of results"; });
     for (std::size_t i = 0; i < types.size(); ++i) result(where, n, types[i], n.out[i]);
     if (std::holds_alternative<KvAppend>(n.op)) cache_order(where, n);
     if (std::holds_alternative<Attention>(n.op)) {
-      need(!stale_.contains(n.in[1]), where + " reads a cache that this step's rows are not in");
+      need(!stale_.contains(n.in[1]), [&] { return where() + " reads a cache that this step's rows are not in"; });
     }
   }
 
-  void result(const std::string& where, const Node& n, const ResultType& type, std::uint32_t v) {
+  template <class F>
+  void result(const F& where, const Node& n, const ResultType& type, std::uint32_t v) {
     const ValueInfo& info = g_.info(v);
-    need(!ready_[v], where + ": " + info.name + " is computed twice");
-    need(info.kind == type.kind, where + ": " + info.name + " is of the wrong kind");
+    const auto it = [&] { return where() + ": " + info.name; };
+    need(!ready_[v], [&] { return it() + " is computed twice"; });
+    need(info.kind == type.kind, [&] { return it() + " is of the wrong kind"; });
     if (info.kind == ValueKind::Result) {
       const bool reshape = std::holds_alternative<Reshape>(n.op);
       need(reshape ? info.type.shape.elements() == type.type.shape.elements() : info.type == type.type,
-           where + ": " + info.name + " has type " + to_string(info.type) + ", the op gives " + to_string(type.type));
-      need(info.rows == type.rows, where + ": " + info.name + " counts the wrong rows");
+           [&] { return it() + " has type " + to_string(info.type) + ", the op gives " + to_string(type.type); });
+      need(info.rows == type.rows, [&] { return it() + " counts the wrong rows"; });
     }
     ready_[v] = true;
   }
 
   /// A cache is appended to once.
-  void cache_order(const std::string& where, const Node& n) {
-    need(g_.info(n.in[2]).cache == g_.info(n.out[0]).cache, where + " changes the cache's type");
-    need(appended_.insert(g_.info(n.out[0]).cache.layer).second, where + ": a second append to one layer's cache");
+  template <class F>
+  void cache_order(const F& where, const Node& n) {
+    need(g_.info(n.in[2]).cache == g_.info(n.out[0]).cache, [&] { return where() + " changes the cache's type"; });
+    need(appended_.insert(g_.info(n.out[0]).cache.layer).second,
+         [&] { return where() + ": a second append to one layer's cache"; });
   }
 
   const Graph& g_;

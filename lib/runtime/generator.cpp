@@ -16,14 +16,13 @@ std::optional<StopReason> cut(const GenerateOptions& options) {
   return std::nullopt;
 }
 
-/// Prompt tokens of one call: as many as one step takes, or where several devices compute steps at once, as four; fewer
-/// where a call takes long, so that progress and cancelling stay alive. Results of the cpu backend do not depend on it;
-/// those of blas may in the last bits.
+/// Prompt tokens of one call: all where steps run behind one another, else as many as one step takes, or fewer where a
+/// step takes long, so that progress and cancelling stay alive. Results of the cpu backend do not depend on it; those
+/// of blas may in the last bits.
 class ChunkSize {
  public:
-  ChunkSize(const Session& session, const Model& model)
-      : tokens_(static_cast<std::size_t>(session.batch_tokens()) *
-                (model.devices() > 1 && !model.has_host_part() ? 4 : 1)) {}
+  ChunkSize(const Session& session, std::size_t prompt)
+      : tokens_(session.steps_at_once() > 1 ? prompt : static_cast<std::size_t>(session.batch_tokens())) {}
   std::size_t next() const { return tokens_; }
   void took(double seconds) {
     constexpr double kLong = 2;
@@ -36,26 +35,26 @@ class ChunkSize {
 };
 
 /// The logits after the prompt; nothing if it was cut, for `result.reason`. Counts the tokens.
-std::span<const float> prefill(Session& session, const Model& model, SequenceId sequence, std::span<const Token> prompt,
+std::span<const float> prefill(Session& session, SequenceId sequence, std::span<const Token> prompt,
                                const GenerateOptions& options, GenerateResult& result,
                                const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  std::span<const float> logits;
-  ChunkSize chunk(session, model);
-  for (std::size_t done = 0; done < prompt.size();) {
-    if (const auto reason = cut(options)) {
-      result.reason = *reason;
-      return {};
-    }
+  ChunkSize chunk(session, prompt.size());
+  const std::int64_t before = session.length(sequence);
+  for (std::size_t done = 0; !cut(options);) {
     const std::size_t n = std::min(chunk.next(), prompt.size() - done);
     const Append work{sequence, prompt.subspan(done, n), done + n == prompt.size() ? Logits::Last : Logits::None};
     const auto start = Clock::now();
-    logits = session.eval({&work, 1});
+    const std::span<const float> logits = session.eval({&work, 1}, [&](std::int64_t computed) {
+      if (progress) progress(static_cast<std::int64_t>(done) + computed, std::ssize(prompt));
+      return !cut(options);
+    });
     chunk.took(seconds_since(start));
-    done += n;
+    done = static_cast<std::size_t>(session.length(sequence) - before);
     result.prompt_tokens = static_cast<std::int64_t>(done);
-    if (progress) progress(static_cast<std::int64_t>(done), static_cast<std::int64_t>(prompt.size()));
+    if (!logits.empty()) return logits;
   }
-  return logits;
+  result.reason = *cut(options);
+  return {};
 }
 
 /// Samples until something ends the answer. `first_token` is called once, when there is one.
@@ -92,7 +91,7 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
 
   Answer answer(model, options.answer, prompt);
   const auto start = Clock::now();
-  const std::span<const float> logits = prefill(session, model, sequence, rest, options, result, progress);
+  const std::span<const float> logits = prefill(session, sequence, rest, options, result, progress);
   result.prompt_seconds = seconds_since(start);
   if (logits.empty()) return result;
   const SpeculationCounts before = options.speculation != nullptr ? options.speculation->counts() : SpeculationCounts{};

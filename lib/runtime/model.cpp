@@ -3,6 +3,7 @@
 #include "runtime/model.h"
 
 #include <algorithm>
+#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -32,15 +33,13 @@ class FileWeights final : public WeightSource {
   std::optional<std::span<const std::byte>> mapped(std::string_view name) const override {
     const TensorInfo& tensor = find(name);
     if (file_.foreign_byte_order()) return std::nullopt;
-    count(tensor);
+    count(tensor.type.bytes());
     return std::span(file_.view(tensor).data, tensor.type.bytes());
   }
-  void read(std::string_view name, std::span<std::byte> dst) const override {
-    const TensorInfo& tensor = find(name);
-    file_.read(tensor, dst);
-    count(tensor);
+  void read(std::string_view name, std::uint64_t offset, std::span<std::byte> dst) const override {
+    file_.read(find(name), offset, dst);
+    count(dst.size());
   }
-  void release(std::string_view name) const override { file_.release(find(name)); }
 
  private:
   const TensorInfo& find(std::string_view name) const {
@@ -48,8 +47,9 @@ class FileWeights final : public WeightSource {
     check(tensor != nullptr, "a weight that the file does not have: " + escaped(name));
     return *tensor;
   }
-  void count(const TensorInfo& tensor) const {
-    done_ += tensor.type.bytes();
+  void count(std::uint64_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    done_ += bytes;
     if (progress_)
       progress_(std::min(1.0, static_cast<double>(done_) / static_cast<double>(std::max<std::uint64_t>(total_, 1))));
   }
@@ -57,6 +57,7 @@ class FileWeights final : public WeightSource {
   const GgufFile& file_;
   std::uint64_t total_;
   std::function<void(double)> progress_;
+  mutable std::mutex mutex_;  ///< of what follows, and of calls of `progress_`
   mutable std::uint64_t done_ = 0;
 };
 
@@ -148,9 +149,28 @@ ModelLayers layers_of(const ModelDims& dims) { return {.count = dims.n_layers, .
 
 }  // namespace
 
-Model::Model(GgufFile file, ModelSpec spec) : file_(std::move(file)), spec_(std::move(spec)) {}
+Model::Model(Opened&& opened)
+    : file_(std::move(opened.file)), spec_(std::move(opened.spec)), tokenizer_(std::move(opened.tokenizer)) {}
 
-std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warnings) {
+Model::Opened Model::open(const LoadOptions& options) {
+  Warnings warnings;
+  GgufFile file = GgufFile::open(options.path, warnings);
+  if (options.prepare) options.prepare(file, warnings);
+  ModelSpec spec = open_model(file.metadata());
+  if (file.tensors().all().empty()) {
+    throw Error(ErrorKind::Model,
+                ErrorParts{.file = file.metadata().file(), .problem = "holds a vocabulary and no weights"});
+  }
+  std::vector<std::string> unused;
+  Graph graph = build_graph(spec, file, Bucket{}, &unused);
+  auto tokenizer = Tokenizer::load(file.metadata(), warnings);
+  check_vocabulary(*tokenizer, spec.dims, file.metadata());
+  refuse_unused_scales(unused, file);
+  warn_unused(unused, spec.dims, warnings);
+  return {std::move(file), std::move(spec), std::move(graph), std::move(tokenizer), std::move(warnings)};
+}
+
+std::unique_ptr<Model> Model::load(Opened opened, const LoadOptions& options, Warnings& warnings) {
   const int threads = options.threads > 0 ? options.threads : default_threads().threads;
   const BackendOptions backend_options{
       .threads = threads,
@@ -162,21 +182,9 @@ std::unique_ptr<Model> Model::load(const LoadOptions& options, Warnings& warning
       .device = options.placement.devices.at(static_cast<std::size_t>(options.placement.preferred))};
   auto backend = options.backends(options.backend, backend_options);
 
-  GgufFile file = GgufFile::open(options.path, warnings);
-  if (options.prepare) options.prepare(file);
-  ModelSpec spec = open_model(file.metadata());
-  if (file.tensors().all().empty()) {
-    throw Error(ErrorKind::Model,
-                ErrorParts{.file = file.metadata().file(), .problem = "holds a vocabulary and no weights"});
-  }
-  std::unique_ptr<Model> model(new Model(std::move(file), std::move(spec)));
-  std::vector<std::string> unused;
-  const Graph as_written = build_graph(model->spec_, model->file_, Bucket{}, &unused);
-  model->tokenizer_ = Tokenizer::load(model->file_.metadata(), warnings);
-  check_vocabulary(*model->tokenizer_, model->dims(), model->file_.metadata());
-  refuse_unused_scales(unused, model->file_);
-  warn_unused(unused, model->dims(), warnings);
-  const Graph graph = optimize(as_written);
+  warnings.insert(warnings.end(), opened.warnings.begin(), opened.warnings.end());
+  const Graph graph = optimize(opened.graph);
+  std::unique_ptr<Model> model(new Model(std::move(opened)));
   model->place(options, backend_options, std::move(backend));
   model->backend_ = checked_if_wanted(std::move(model->backend_), backend_options);
   model->check_support();

@@ -40,16 +40,30 @@ struct LoadOptions {
     Read,  ///< into memory of the process's own, when weights are loaded; ErrorKind::Memory where that is too much
   } files = Files::Mapped;
   /// Gets the file as it was opened, before anything is read of it: what shall count instead of its values.
-  std::function<void(GgufFile&)> prepare = {};
-  std::function<void(double fraction)> progress;  ///< 0..1 while weights are loaded; may be empty
+  std::function<void(GgufFile&, Warnings&)> prepare = {};
+  /// 0..1 while weights are loaded, by whichever thread, one call at a time; may be empty.
+  std::function<void(double fraction)> progress;
   /// Where backends come from, by name.
   std::function<std::unique_ptr<Backend>(std::string_view, const BackendOptions&)> backends = make_backend;
 };
 
 class Model {
  public:
-  /// Opens, validates and loads; programs are compiled on first use. Screens F32 vectors for NaN and infinity.
-  static std::unique_ptr<Model> load(const LoadOptions&, Warnings&);
+  /// What a file says, for which no device is needed: it can be found out while these are looked for.
+  struct Opened {
+    GgufFile file;
+    ModelSpec spec;
+    Graph graph;  ///< of the smallest bucket, as the family wrote it
+    std::unique_ptr<Tokenizer> tokenizer;
+    Warnings warnings;
+  };
+  /// Of the options' path. Opens and validates.
+  static Opened open(const LoadOptions&);
+  /// Loads; programs are compiled on first use. Screens F32 vectors for NaN and infinity.
+  static std::unique_ptr<Model> load(Opened, const LoadOptions&, Warnings&);
+  static std::unique_ptr<Model> load(const LoadOptions& options, Warnings& warnings) {
+    return load(open(options), options, warnings);
+  }
 
   /// What load() has left. `progress` as in LoadOptions.
   void load_weights(const std::function<void(double)>& progress = {});
@@ -86,7 +100,7 @@ class Model {
   std::uint64_t parameter_count() const { return parameter_count_; }
 
  private:
-  Model(GgufFile file, ModelSpec spec);
+  explicit Model(Opened&&);
   /// Takes the backend, or puts it and others together.
   void place(const LoadOptions&, const BackendOptions&, std::unique_ptr<Backend>);
   void check_support() const;

@@ -1,6 +1,7 @@
 #include "runtime/place.h"
 
 #include <algorithm>
+#include <future>
 #include <utility>
 #include <vector>
 
@@ -16,14 +17,16 @@ using Devices = std::vector<std::unique_ptr<Backend>>;  // the host is the last
 
 MemoryShare memory_of(const Backend& device) { return device.memory({}).front(); }
 
-/// All that may be used, in their order.
+/// All that may be used, in their order; made side by side, since drivers take their time.
 void add_others(Devices& devices, const PlaceRequest& r) {
   std::unique_ptr<Backend> preferred = std::move(devices.front()), host = std::move(devices.back());
   devices.clear();
-  for (std::size_t i = 0; i < r.wish.devices.size(); ++i) {
-    const bool made = static_cast<int>(i) == r.wish.preferred;
-    devices.push_back(made ? std::move(preferred) : r.make_device(r.wish.devices[i]));
+  std::vector<std::future<std::unique_ptr<Backend>>> others(r.wish.devices.size());
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (static_cast<int>(i) != r.wish.preferred)
+      others[i] = std::async([&r, device = r.wish.devices[i]] { return r.make_device(device); });
   }
+  for (auto& other : others) devices.push_back(other.valid() ? other.get() : std::move(preferred));
   devices.push_back(std::move(host));
 }
 

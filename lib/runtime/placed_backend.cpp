@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <future>
 #include <map>
 #include <optional>
 #include <set>
@@ -276,25 +277,6 @@ std::vector<std::vector<Graph>> by_device(std::size_t n_devices, const StepRules
   return parts;
 }
 
-/// Weights of which some lie on several devices: what one of them has read is let go when none will read it any more.
-class SharedSource final : public WeightSource {
- public:
-  SharedSource(const WeightSource& source, std::map<std::string, int, std::less<>> readers)
-      : source_(source), readers_(std::move(readers)) {}
-  std::optional<std::span<const std::byte>> mapped(std::string_view name) const override {
-    return source_.mapped(name);
-  }
-  void read(std::string_view name, std::span<std::byte> dst) const override { source_.read(name, dst); }
-  /// A device that reads the bytes in place never says this.
-  void release(std::string_view name) const override {
-    if (--readers_.find(name)->second == 0) source_.release(name);
-  }
-
- private:
-  const WeightSource& source_;
-  mutable std::map<std::string, int, std::less<>> readers_;  ///< that have not said that they need it no more
-};
-
 class PlacedBackend final : public Backend {
  public:
   PlacedBackend(std::vector<std::unique_ptr<Backend>> devices, StepRules rules, const Graph& model, std::string name)
@@ -362,13 +344,7 @@ class PlacedBackend final : public Backend {
   }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
-    auto weights = std::make_unique<PlacedWeights>();
-    std::map<std::string, int, std::less<>> readers;
-    for (const Contents& there : contents_) {
-      for (const auto* names : {&there.weights, &there.streamed})
-        for (const std::string& name : *names) ++readers[name];
-    }
-    const SharedSource shared(source, std::move(readers));
+    std::vector<std::future<std::unique_ptr<WeightStore>>> loading;  // side by side: each device has its own way there
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       std::vector<WeightPlan> own;
       for (const WeightPlan& plan : plans) {
@@ -377,8 +353,11 @@ class PlacedBackend final : public Backend {
         else if (contents_[d].streamed.contains(plan.name))
           own.push_back({plan.name, plan.type, Layout::Streamed});
       }
-      weights->parts.push_back(devices_[d]->load(shared, own));
+      loading.push_back(
+          std::async([&device = *devices_[d], &source, own = std::move(own)] { return device.load(source, own); }));
     }
+    auto weights = std::make_unique<PlacedWeights>();
+    for (auto& part : loading) weights->parts.push_back(part.get());
     return weights;
   }
 

@@ -116,7 +116,8 @@ StepData StepWork::data(const KvCache& cache) {
 struct Evaluating {
   Program* program;
   Ticket ticket;
-  StepData data;  ///< of one of Session::Impl::steps
+  StepData data;          ///< of one of Session::Impl::steps
+  std::int64_t done = 0;  ///< tokens of the evaluation up to its end
   Binding rows;
 };
 
@@ -178,8 +179,8 @@ struct Session::Impl {
   void require_context(std::int64_t tokens) const;
   void check_work(std::span<const Append> work) const;
   bool is_token(Token) const;
-  std::span<const float> eval(std::span<const Append> work, Observer* observer);
-  void run_all(std::span<const Append> work, float* rows, float* spare, Observer* observer);
+  std::span<const float> eval(std::span<const Append> work, const GoOn&, Observer* observer);
+  bool run_all(std::span<const Append> work, float* rows, float* spare, const GoOn&, Observer* observer);
   /// Adds tokens [first, first + n) of an append to the step; their rows of logits as the append wants them.
   void add(const Append& a, std::size_t first, std::size_t n);
   int tokens_of_steps(std::int64_t all) const { return std::min(batch_tokens, model.backend().step_tokens(all)); }
@@ -206,9 +207,10 @@ struct Session::Impl {
   std::unique_ptr<StateStore> state;
   std::optional<KvCache> cache;
   std::map<int, Program> programs;
-  std::vector<StepWork> steps;  ///< that may be on their way at once, in turns
-  std::size_t step_number = 0;  ///< of the one that is being put together
-  int step_tokens = 0;          ///< most of it
+  std::vector<StepWork> steps;               ///< that may be on their way at once, in turns
+  std::size_t step_number = 0;               ///< of the one that is being put together
+  int step_tokens = 0;                       ///< most of it
+  std::int64_t submitted = 0, computed = 0;  ///< tokens of the evaluation in steps that were begun, and that have ended
   std::vector<KvCache::BlockCopy> copies;
   LogitRows logits;
   std::deque<Evaluating> evaluating;
@@ -241,7 +243,7 @@ bool Session::Impl::is_token(Token t) const {
   return !begun.empty() && static_cast<std::size_t>(~t) < begun.back().rows;
 }
 
-std::span<const float> Session::Impl::eval(std::span<const Append> work, Observer* observer) {
+std::span<const float> Session::Impl::eval(std::span<const Append> work, const GoOn& go_on, Observer* observer) {
   check(begun.empty(), "logits asked for while a step that draws runs");
   check_work(work);
   std::int64_t n_rows = 0;
@@ -253,7 +255,7 @@ std::span<const float> Session::Impl::eval(std::span<const Append> work, Observe
   std::vector<std::int64_t> lengths;
   for (const Append& a : work) lengths.push_back(cache->length(a.sequence));
   try {
-    run_all(work, rows, rows + wanted, observer);
+    if (!run_all(work, rows, rows + wanted, go_on, observer)) return {};
   } catch (...) {
     abandon_steps();
     for (std::size_t i = 0; i < work.size(); ++i) cache->truncate(work[i].sequence, lengths[i]);
@@ -262,18 +264,34 @@ std::span<const float> Session::Impl::eval(std::span<const Append> work, Observe
   return {rows, wanted};
 }
 
-void Session::Impl::run_all(std::span<const Append> work, float* rows, float* spare, Observer* observer) {
+/// False: `go_on` ended it.
+bool Session::Impl::run_all(std::span<const Append> work, float* rows, float* spare, const GoOn& go_on,
+                            Observer* observer) {
   const auto vocab = static_cast<std::size_t>(model.dims().vocab);
+  std::int64_t asked = 0;
+  const auto wanted = [&] {
+    if (!go_on || computed == asked) return true;
+    asked = computed;
+    return go_on(computed);
+  };
   const auto flush = [&] {
-    if (step().tokens.empty()) return;
+    if (step().tokens.empty()) return true;
     // Every step gives at least one row: a NaN is found in the step that made it, not where it surfaces later.
     const std::size_t n = step().out_rows.size();
     if (n == 0) step().out_rows.push_back(static_cast<std::int32_t>(step().tokens.size() - 1));
     submit_step(n == 0 ? spare + step_number % steps.size() * vocab : rows, observer);
     rows += n * vocab;
     next_step();
+    return wanted();
+  };
+  const auto finish = [&] {
+    while (!evaluating.empty()) {
+      finish_oldest();
+      (void)wanted();
+    }
   };
   step().clear();
+  submitted = computed = 0;
   std::int64_t all = 0;
   for (const Append& a : work) all += std::ssize(a.tokens);
   step_tokens = tokens_of_steps(all);
@@ -282,11 +300,14 @@ void Session::Impl::run_all(std::span<const Append> work, float* rows, float* sp
       const std::size_t n = std::min(room_in_step(a.logits), a.tokens.size() - first);
       add(a, first, n);
       first += n;
-      if (room_in_step(Logits::All) == 0) flush();
+      if (room_in_step(Logits::All) > 0 || flush() || submitted == all) continue;
+      finish();
+      return false;
     }
   }
   flush();
-  while (!evaluating.empty()) finish_oldest();
+  finish();
+  return true;
 }
 
 /// One whose memory no step on its way needs.
@@ -329,7 +350,8 @@ void Session::Impl::submit_step(float* rows, Observer* observer) {
   const Binding out{.value = p.graph.info(p.graph.outputs().front()).name,
                     .data = reinterpret_cast<std::byte*>(rows),
                     .bytes = step().out_rows.size() * vocab * sizeof(float)};
-  Evaluating next{.program = &p, .ticket = {}, .data = step().data(*cache), .rows = out};
+  submitted += std::ssize(step().tokens);
+  Evaluating next{.program = &p, .ticket = {}, .data = step().data(*cache), .done = submitted, .rows = out};
   p.executable->observe(observer);
   next.ticket = p.executable->submit(next.data, {}, {&out, 1});
   evaluating.push_back(next);
@@ -340,6 +362,7 @@ void Session::Impl::finish_oldest() {
   Executable& program = *oldest.program->executable;
   program.wait(oldest.ticket);
   evaluating.pop_front();
+  computed = oldest.done;
   if (!program.may_be_non_finite()) return;
   const std::span rows(reinterpret_cast<const float*>(oldest.rows.data), oldest.rows.bytes / sizeof(float));
   if (const auto bad = first_non_finite(rows))
@@ -438,7 +461,9 @@ SequenceId Session::fork(SequenceId from, std::int64_t length) { return impl_->c
 void Session::remove(SequenceId id) { impl_->cache->remove(id); }
 std::int64_t Session::length(SequenceId id) const { return impl_->cache->length(id); }
 void Session::rewind(SequenceId id, std::int64_t length) { impl_->cache->truncate(id, length); }
-std::span<const float> Session::eval(std::span<const Append> work) { return impl_->eval(work, observer); }
+std::span<const float> Session::eval(std::span<const Append> work, const GoOn& go_on) {
+  return impl_->eval(work, go_on, observer);
+}
 
 bool Session::draws() const { return impl_->model.backend().draws() && impl_->model.dims().vocab <= kMostLogits; }
 void Session::begin(std::span<const Drawing> work) { impl_->begin(work, observer); }
@@ -455,6 +480,7 @@ const CacheFormat& Session::cache_format() const { return impl_->format; }
 
 int Session::batch_tokens() const { return impl_->batch_tokens; }
 int Session::step_tokens(std::int64_t all) const { return impl_->tokens_of_steps(all); }
+int Session::steps_at_once() const { return static_cast<int>(impl_->steps.size()); }
 
 std::int64_t Session::free_positions() const { return std::int64_t{impl_->cache->blocks_free()} * kBlockPositions; }
 

@@ -53,6 +53,9 @@ struct Drawing {
   std::optional<DrawRule> rule;   ///< for the token after the last one
 };
 
+/// Asked when a step of several has ended, with the number of tokens computed so far.
+using GoOn = std::function<bool(std::int64_t)>;
+
 class Session {
  public:
   /// Throws ErrorKind::Memory with the byte figures if an explicit context does not fit.
@@ -72,8 +75,9 @@ class Session {
   /// Runs the tokens through the model, in as many steps as they need; a sequence may occur once in `work`. Rows of
   /// logits [n][vocab] of the wanted tokens in the order of `work`; they stay valid until the next call. Throws
   /// ErrorKind::Context if a sequence would outgrow the context (before anything is computed), ErrorKind::Numeric for
-  /// NaN or infinite logits; every sequence then has the length it had before.
-  std::span<const float> eval(std::span<const Append> work);
+  /// NaN or infinite logits; every sequence then has the length it had before. Where `go_on` says no, no further step
+  /// begins, and there are no rows: what was computed stays in the sequences.
+  std::span<const float> eval(std::span<const Append> work, const GoOn& go_on = {});
 
   /// Whether the backend draws tokens itself: then logits stay where they are, and a step can begin before the caller
   /// has seen what the one before it drew.
@@ -98,6 +102,8 @@ class Session {
   int batch_tokens() const;
   /// Of the steps in which eval() computes so many tokens; at most batch_tokens().
   int step_tokens(std::int64_t all) const;
+  /// Of one eval() whose steps run behind one another; several at once gain by being one eval().
+  int steps_at_once() const;
   /// Positions of the cache that no sequence holds, and those that appending `n` tokens to one would take: both are
   /// whole blocks. Work that needs more than is free must not be given to eval().
   std::int64_t free_positions() const;

@@ -80,6 +80,38 @@ TEST_CASE("a file that is cut while it is read into memory is refused") {
   CHECK_THROWS_AS(file.read_into_memory([](std::size_t) {}), Error);
 }
 
+TEST_CASE("parts of a file are read without mapping their pages") {
+  const test::TempDir dir;
+  std::string content(4 << 20, 'x');
+  for (std::size_t i = 0; i < content.size(); i += 97) content[i] = static_cast<char>('a' + i % 23);
+  MappedFile file = MappedFile::open(dir.write("model", content));
+  std::vector<std::byte> part(content.size() - 5000);
+  const long before = resident_file_pages();
+  file.read(3000, part);
+  CHECK(resident_file_pages() - before < 100);
+  CHECK(std::memcmp(part.data(), content.data() + 3000, part.size()) == 0);
+
+  fs::resize_file(dir / "model", 100'000);
+  try {
+    file.read(3000, part);
+    FAIL("read what is not there");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Model);
+    CHECK(e.parts().file == (dir / "model").string());
+    CHECK(e.parts().problem.starts_with("was cut while it was read"));
+  }
+}
+
+TEST_CASE("parts of a file that was read into memory are copied from there") {
+  const test::TempDir dir;
+  MappedFile file = MappedFile::open(dir.write("model", "0123456789"));
+  file.read_into_memory([](std::size_t) {});
+  std::ofstream(dir / "model") << "other";
+  std::vector<std::byte> part(4);
+  file.read(3, part);
+  CHECK(std::memcmp(part.data(), "3456", 4) == 0);
+}
+
 TEST_CASE("an empty file maps to nothing") {
   const test::TempDir dir;
   const MappedFile file = MappedFile::open(dir.write("empty", ""));

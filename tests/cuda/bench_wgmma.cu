@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
   }
   const std::string only = argc > 1 ? argv[1] : "";
   std::string why_not;
-  const auto gemm = Gemm::load(why_not);
+  const auto gemm = Gemm::load(current_device(), why_not);
   if (gemm == nullptr) std::printf("without the library: %s\n", why_not.c_str());
   const Stream stream;
   const Memory memory;

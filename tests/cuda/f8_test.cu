@@ -135,7 +135,7 @@ TEST_CASE("weights in FP8 are divided by a factor of their row", "[f8]") {
 TEST_CASE("products of rows in FP8 agree with double precision", "[f8]") {
   if (no_device()) return;
   std::string why_not;
-  const auto gemm = Gemm::load(why_not);
+  const auto gemm = Gemm::load(current_device(), why_not);
   if (gemm != nullptr) why_not = gemm->f8_refusal();
   if (!why_not.empty()) {
     std::fprintf(stderr, "SKIPPED: %s\n", why_not.c_str());

@@ -75,8 +75,7 @@ class Device final : public Backend {
       const bool brought = plan.layout == Layout::Streamed;
       (brought ? streamed : loaded)[plan.name] = plan.type.bytes();
       if (brought) continue;
-      source.read(plan.name, own->copies.bytes[plan.name] = std::vector<std::byte>(plan.type.bytes()));
-      source.release(plan.name);
+      source.read(plan.name, 0, own->copies.bytes[plan.name] = std::vector<std::byte>(plan.type.bytes()));
     }
     own->copies.source = &source;
     own->inner = inner_->load(own->copies, plans);
@@ -115,8 +114,7 @@ class Device final : public Backend {
       const auto found = bytes.find(std::string(name));
       return found == bytes.end() ? source->mapped(name) : std::span<const std::byte>(found->second);
     }
-    void read(std::string_view, std::span<std::byte>) const override {}
-    void release(std::string_view) const override {}
+    void read(std::string_view, std::uint64_t, std::span<std::byte>) const override {}
     const WeightSource* source = nullptr;
     std::map<std::string, std::vector<std::byte>> bytes;
   };

@@ -114,6 +114,34 @@ TEST_CASE("steps of a prompt run on several devices at once", "[placement]") {
   }
 }
 
+TEST_CASE("an evaluation goes on from the step where it was ended", "[placement]") {
+  Loader load(tiny_model(narrow("llama")), {kPlenty, kPlenty}, 1);
+  for (const std::size_t devices : {1, 2}) {
+    const auto model = devices == 1 ? load({}, "cpu") : load(split({1, 1}));
+    const auto prompt = random_tokens(kShortPrompt, model->dims().vocab, 4);
+    Session session(*model, {.context = 256, .sequences = 2, .batch_tokens = 16});
+    std::vector<std::int64_t> computed;
+    const SequenceId whole = session.create(), cut = session.create();
+    const Append all{whole, prompt, Logits::Last};
+    const auto rows = session.eval({&all, 1}, [&](std::int64_t n) {
+      computed.push_back(n);
+      return true;
+    });
+    const std::vector<float> expected(rows.begin(), rows.end());
+    std::vector<std::int64_t> steps;
+    for (std::int64_t n = 16; n < std::ssize(prompt); n += 16) steps.push_back(n);
+    steps.push_back(std::ssize(prompt));
+    CHECK(computed == steps);
+
+    const Append same{cut, prompt, Logits::Last};
+    CHECK(session.eval({&same, 1}, [](std::int64_t n) { return n < 48; }).empty());
+    const auto done = static_cast<std::size_t>(session.length(cut));
+    CHECK(done == 48 + 16 * (devices - 1));  // those on their way run to their end
+    const Append rest{cut, std::span(prompt).subspan(done), Logits::Last};
+    CHECK(same_bits(session.eval({&rest, 1}), expected));
+  }
+}
+
 TEST_CASE("a wrong value in one of several steps at once takes all of them back", "[placement]") {
   Loader load(tiny_model(narrow("llama")), {kPlenty, kPlenty}, 1);
   constexpr Token kBad = 7;

@@ -82,12 +82,11 @@ class MemoryWeights final : public WeightSource {
     if (!mapped_) return std::nullopt;
     return entries_.at(std::string(name)).bytes;
   }
-  void read(std::string_view name, std::span<std::byte> dst) const override {
-    const std::vector<std::byte>& bytes = entries_.at(std::string(name)).bytes;
-    check(dst.size() == bytes.size(), "a weight is read whole");
-    std::copy(bytes.begin(), bytes.end(), dst.begin());
+  void read(std::string_view name, std::uint64_t offset, std::span<std::byte> dst) const override {
+    const std::span<const std::byte> bytes = entries_.at(std::string(name)).bytes;
+    const auto part = bytes.subspan(offset, dst.size());
+    std::copy(part.begin(), part.end(), dst.begin());
   }
-  void release(std::string_view) const override {}
 
  private:
   struct Entry {

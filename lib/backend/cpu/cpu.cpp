@@ -15,13 +15,11 @@ namespace llm::cpu {
 namespace {
 
 /// Threads that a parallel region really gets: OMP_THREAD_LIMIT and the like may allow fewer than asked for.
+/// By OpenMP's own rules for a team of the outermost level, without starting one: that takes milliseconds, which a
+/// model on a GPU need not wait for.
 int granted_threads(int wanted) {
-  int granted = 1;
   omp_set_dynamic(0);
-#pragma omp parallel num_threads(wanted)
-#pragma omp single
-  granted = omp_get_num_threads();
-  return granted;
+  return omp_get_max_active_levels() < 1 ? 1 : std::min(wanted, omp_get_thread_limit());
 }
 
 Support supports_heads(const CacheType& c) {

@@ -1,6 +1,8 @@
 #include "backend/cuda/cuda.h"
 
 #include <algorithm>
+#include <future>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -76,13 +78,35 @@ class SharedMemory final : public DeviceMemory {
   DeviceBuffer buffer_;
 };
 
+struct Library {
+  std::unique_ptr<Gemm> gemm;
+  std::string why_not;  ///< there is none
+};
+Library load_library(int device) {
+  Library library;
+  library.gemm = Gemm::load(device, library.why_not);
+  return library;
+}
+
+/// Of steps of `tokens` with these weights, as far as they are multiplied in a narrower type than F32: each kind once.
+std::vector<GemmShape> product_shapes(std::span<const WeightPlan> plans, int tokens) {
+  std::set<GemmShape> shapes;
+  for (const WeightPlan& plan : plans) {
+    if (plan.type.shape.n_dims() != 2 || device_type(plan.type.dtype) == DType::F32) continue;
+    const auto k = static_cast<int>(plan.type.shape[0]), n = static_cast<int>(plan.type.shape[1]);
+    shapes.insert({.n = n, .rows = tokens, .k = k, .ldy = n});
+  }
+  return {shapes.begin(), shapes.end()};
+}
+
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(const BackendOptions& options)
+  CudaBackend(const BackendOptions& options, const cudaDeviceProp& properties, Library library)
       : device_(options.device),
-        properties_(usable_device(device_)),
+        properties_(properties),
         deterministic_(options.deterministic),
-        gemm_(deterministic_ ? nullptr : Gemm::load(no_gemm_)),
+        no_gemm_(std::move(library.why_not)),
+        gemm_(std::move(library.gemm)),
         f8_(options.f8),
         wgmma_(has_wgmma()) {
     check(!f8_ || !deterministic_, "what is rounded to FP8 depends on the step's length");
@@ -167,6 +191,7 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     use_device(device_);
+    if (gemm_) gemm_->prepare(f8_ ? DType::F8_E4M3 : DType::F16, product_shapes(plans, most_step_tokens()));
     auto weights = std::make_unique<CudaWeights>(
         source, plans, f8_ ? CudaWeights::F8Scales::Present : CudaWeights::F8Scales::Absent, readers());
     loaded_ = true;
@@ -243,8 +268,11 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
+/// The library is loaded while the driver makes a context, which takes as long.
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
-  return std::make_unique<CudaBackend>(options);
+  auto library = std::async([&options] { return options.deterministic ? Library{} : load_library(options.device); });
+  const cudaDeviceProp properties = usable_device(options.device);
+  return std::make_unique<CudaBackend>(options, properties, library.get());
 }
 
 }  // namespace llm

@@ -3,9 +3,11 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
+#include <future>
 #include <map>
 #include <utility>
 
+#include "backend/cuda/recording.h"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -74,6 +76,10 @@ constexpr std::int32_t kFactorsOfRows = 3;
 enum class Operands : std::uint8_t { F16, F32, F8 };
 using Key = std::pair<Operands, GemmShape>;
 
+Operands operands_of(DType t) {
+  check(t == DType::F16 || t == DType::F32 || t == DType::F8_E4M3, "a type that the library multiplies");
+  return t == DType::F16 ? Operands::F16 : t == DType::F32 ? Operands::F32 : Operands::F8;
+}
 cudaDataType_t type_of(Operands o) {
   return o == Operands::F16 ? CUDA_R_16F : o == Operands::F32 ? CUDA_R_32F : CUDA_R_8F_E4M3;
 }
@@ -92,8 +98,10 @@ struct Gemm::Impl {
   cublasLtHandle_t handle = nullptr;
   DeviceBuffer workspace;
   std::map<Key, Plan> plans;
+  std::future<void> prepared;  ///< while prepare() runs, alone with the handle
 
   ~Impl() {
+    if (prepared.valid()) prepared.wait();
     for (auto& [key, plan] : plans) release(plan);
     if (handle != nullptr) library.destroy(handle);
   }
@@ -105,6 +113,7 @@ struct Gemm::Impl {
 
   /// Row-major matrices are column-major ones transposed: y^T [n x rows] = w [k x n]^T times x^T [k x rows].
   const Plan& plan(Operands operands, const GemmShape& shape) {
+    if (prepared.valid()) prepared.get();
     const auto found = plans.find({operands, shape});
     if (found != plans.end()) return found->second;
     Plan p;
@@ -156,6 +165,18 @@ struct Gemm::Impl {
     return status == CUBLAS_STATUS_SUCCESS && n_results == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
   }
 
+  /// Recorded kernels are loaded and not run, so that any memory will do. A product that cannot be made is for whoever
+  /// wants it to report.
+  void prepare(Operands operands, const GemmShape& shape) {
+    Plan p;
+    if (make(operands, shape, p) == CUBLAS_STATUS_SUCCESS) {
+      const Stream stream;
+      auto* const y = reinterpret_cast<float*>(workspace.data());
+      Recording().record(stream.get(), [&] { multiply(p, y, y, y, stream.get()); });
+    }
+    release(p);
+  }
+
   template <class T>
   void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t which, const T& value) {
     check_blas(library.desc_set(desc, which, &value, sizeof value), "describing a product");
@@ -178,17 +199,26 @@ struct Gemm::Impl {
 Gemm::Gemm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Gemm::~Gemm() = default;
 
-std::unique_ptr<Gemm> Gemm::load(std::string& why_not) {
+std::unique_ptr<Gemm> Gemm::load(int device, std::string& why_not) {
   auto impl = std::make_unique<Impl>();
   if (!impl->library.load(why_not)) return nullptr;
+  use_device(device);
   check_blas(impl->library.create(&impl->handle), "starting");
   impl->workspace = DeviceBuffer(kWorkspaceBytes);
   return std::unique_ptr<Gemm>(new Gemm(std::move(impl)));
 }
 
+void Gemm::prepare(DType operands, std::vector<GemmShape> shapes) {
+  impl_->prepared =
+      std::async([this, operands = operands_of(operands), device = current_device(), shapes = std::move(shapes)] {
+        use_device(device);
+        for (const GemmShape& shape : shapes) impl_->prepare(operands, shape);
+      });
+}
+
 void Gemm::run(DType operands, const void* w, const void* x, float* y, const GemmShape& shape, cudaStream_t stream) {
   check(operands == DType::F16 || operands == DType::F32, "operands of a library product are F16 or F32");
-  const Plan& p = impl_->plan(operands == DType::F16 ? Operands::F16 : Operands::F32, shape);
+  const Plan& p = impl_->plan(operands_of(operands), shape);
   impl_->multiply(p, w, x, y, stream);
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/cuda/device.h"
 #include "tensor/dtype.h"
@@ -18,9 +19,14 @@ struct GemmShape {
 
 class Gemm {
  public:
-  /// Null where the library cannot be loaded; `why_not` then says what was missing.
-  static std::unique_ptr<Gemm> load(std::string& why_not);
+  /// Null where the library cannot be loaded; `why_not` then says what was missing. The device is the calling thread's
+  /// from then on.
+  static std::unique_ptr<Gemm> load(int device, std::string& why_not);
   ~Gemm();
+
+  /// Does beside the caller what the first products of such shapes would take a tenth of a second for: finds their
+  /// algorithms, and has their kernels loaded. Operands as below, or F8_E4M3. The first product waits for it.
+  void prepare(DType operands, std::vector<GemmShape>);
 
   /// Operands are F16, or both F32 (then the products are f32 too); sums in f32.
   void run(DType operands, const void* w, const void* x, float* y, const GemmShape&, cudaStream_t);

@@ -13,6 +13,7 @@
 #include "backend/cuda/kernels/draw.h"
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/screen.h"
+#include "backend/cuda/recording.h"
 #include "backend/cuda/step_buffer.h"
 #include "backend/host/cost.h"
 #include "backend/host/host.h"
@@ -20,43 +21,6 @@
 
 namespace llm::cuda {
 namespace {
-
-/// A step's kernels as the driver replays them.
-class Recording {
- public:
-  Recording() = default;
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
-  ~Recording() {
-    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
-  }
-
-  template <class F>
-  void record(cudaStream_t stream, F&& launch_all) {
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "recording a step");
-    cudaGraph_t graph = nullptr;
-    try {
-      launch_all();
-    } catch (...) {
-      cudaStreamEndCapture(stream, &graph);
-      if (graph != nullptr) cudaGraphDestroy(graph);
-      throw;
-    }
-    check_cuda(cudaStreamEndCapture(stream, &graph), "recording a step");
-    cudaGraphGetNodes(graph, nullptr, &kernels_);
-    const cudaError_t result = cudaGraphInstantiate(&executable_, graph, 0);
-    cudaGraphDestroy(graph);
-    check_cuda(result, "making a recorded step executable");
-    check_cuda(cudaGraphUpload(executable_, stream), "making a recorded step executable");
-  }
-  bool recorded() const { return executable_ != nullptr; }
-  void launch(cudaStream_t stream) const { check_cuda(cudaGraphLaunch(executable_, stream), "launching a step"); }
-  std::size_t kernels() const { return kernels_; }
-
- private:
-  cudaGraphExec_t executable_ = nullptr;
-  std::size_t kernels_ = 0;
-};
 
 bool is_arrival(const Node& node) { return std::holds_alternative<Reshape>(node.op) && node.in[0] == node.out[0]; }
 

@@ -13,11 +13,14 @@ std::size_t copied_row_bytes(const MatrixType& m) { return TensorType{m.type, {m
 
 }  // namespace
 
+std::size_t WeightPiece::stored_bytes() const { return stored_row_bytes(*this) * static_cast<std::size_t>(n_rows); }
+
 std::size_t WeightPiece::copied_bytes() const { return copied_row_bytes(type) * static_cast<std::size_t>(n_rows); }
 
 /// In the file the rows of all experts follow one another; if they do so on the device, a piece takes rows of several.
-void add_pieces(std::vector<WeightPiece>& pieces, const StoredMatrix& m, std::byte* to, std::size_t bytes) {
-  WeightPiece piece{.rows = m.rows, .stored = m.stored, .type = m.type, .matrix = to};
+std::vector<WeightPiece> pieces_of(const StoredMatrix& m, std::byte* to, std::size_t bytes) {
+  std::vector<WeightPiece> pieces;
+  WeightPiece piece{.stored = m.stored, .type = m.type, .matrix = to};
   std::int64_t experts = m.experts;
   if (experts_are_rows(m.type)) {
     piece.type.n *= experts;
@@ -29,23 +32,18 @@ void add_pieces(std::vector<WeightPiece>& pieces, const StoredMatrix& m, std::by
     for (piece.first_row = 0; piece.first_row < piece.type.n; piece.first_row += height) {
       piece.n_rows = std::min(height, piece.type.n - piece.first_row);
       pieces.push_back(piece);
-      piece.rows += stored_row_bytes(piece) * static_cast<std::size_t>(piece.n_rows);
+      piece.offset += piece.stored_bytes();
     }
     piece.matrix += matrix_bytes(m.type);
   }
+  return pieces;
 }
 
-std::size_t most_copied_bytes(const std::vector<WeightPiece>& pieces) {
-  std::size_t most = 0;
-  for (const WeightPiece& p : pieces) most = std::max(most, p.copied_bytes());
-  return most;
-}
-
-void fill(const WeightPiece& p, std::byte* pinned) {
-  if (p.stored == p.type.type)
-    std::memcpy(pinned, p.rows, p.copied_bytes());
+void fill(const WeightPiece& p, const std::byte* rows, std::byte* pinned) {
+  if (p.copied_as_stored())
+    std::memcpy(pinned, rows, p.copied_bytes());
   else
-    decode(p.stored, p.rows, reinterpret_cast<float*>(pinned), p.n_rows * p.type.k);
+    decode(p.stored, rows, reinterpret_cast<float*>(pinned), p.n_rows * p.type.k);
 }
 
 void send(const WeightPiece& p, const std::byte* pinned, std::byte* raw, cudaStream_t stream) {

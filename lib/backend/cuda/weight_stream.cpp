@@ -125,10 +125,10 @@ bool WeightStream::take(std::size_t& use, std::size_t& piece) {
 void WeightStream::bring_all(Reader& r) {
   std::size_t use = 0, index = 0;
   while (take(use, index)) {
-    const WeightPiece& piece = (*uses_)[use][index];
+    const auto& [rows, piece] = (*uses_)[use][index];
     const std::size_t slot = use % StreamPlan::kSlots, mine = r.turn++ % 2;
     check_cuda(cudaEventSynchronize(r.copied[mine].get()), "bringing weights");
-    fill(piece, r.pinned[mine].data());
+    fill(piece, rows, r.pinned[mine].data());
     check_cuda(cudaStreamWaitEvent(r.stream.get(), left_[slot].get()), "bringing weights");
     send(piece, r.pinned[mine].data(), r.raw.data(), r.stream.get());
     check_cuda(cudaEventRecord(r.copied[mine].get(), r.stream.get()), "bringing weights");
@@ -156,13 +156,15 @@ StreamedWeights::StreamedWeights(const StreamPlan& plan, const CudaWeights& weig
   for (std::size_t u = 0; u < plan.uses.size(); ++u) {
     StreamedUse& use = uses.emplace_back();
     for (const StreamPlan::Weight& w : plan.uses[u].weights) {
-      const StoredMatrix& stored = weights.streamed(w.name);
+      const auto& [stored, rows] = weights.streamed(w.name);
       std::byte* const to = stream->slot(u) + w.offset;
       const CudaWeights::Matrix matrix{stored.type, to, matrix_bytes(stored.type)};
       check(matrices.emplace(w.name, matrix).second, "one node reads a weight that is brought");
-      add_pieces(use, stored, to, kPieceBytes);
+      for (const WeightPiece& p : pieces_of(stored, to, kPieceBytes)) {
+        check(p.copied_bytes() <= stream->size().piece, "a reader's memory holds every piece");
+        use.push_back({rows + p.offset, p});
+      }
     }
-    check(most_copied_bytes(use) <= stream->size().piece, "a reader's memory holds every piece");
   }
 }
 

@@ -45,7 +45,11 @@ struct StreamPlan {
 StreamPlan plan_streams(const Graph&);
 
 /// The weights of one use as they are brought: to a slot's memory.
-using StreamedUse = std::vector<WeightPiece>;
+struct StreamedPiece {
+  const std::byte* rows;  ///< of the file, mapped
+  WeightPiece piece;
+};
+using StreamedUse = std::vector<StreamedPiece>;
 
 /// Slots and the threads that fill them, for one program at a time.
 class WeightStream {

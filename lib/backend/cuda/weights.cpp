@@ -14,30 +14,45 @@
 namespace llm::cuda {
 namespace {
 
-/// Of a piece of the file: long enough for full speed, short enough that all readers have some.
-constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
+/// Of a piece of the file: long enough for full speed, short enough that locking the readers' pages takes no time.
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+
+struct NamedPiece {
+  std::string_view weight;
+  WeightPiece piece;
+};
 
 /// One reader: its page-locked memory, its device memory to unpack from, its stream.
 class Reader {
  public:
-  explicit Reader(std::size_t bytes) : pinned_(bytes), device_(bytes) {}
+  Reader(const WeightSource& source, std::size_t bytes) : source_(source), pinned_(bytes), device_(bytes) {}
 
-  void load(const WeightPiece& piece) {
+  void load(const NamedPiece& next) {
+    const WeightPiece& piece = next.piece;
     stream_.synchronize("loading weights");  // both buffers are free again
-    fill(piece, pinned_.data());
+    if (piece.copied_as_stored()) {
+      source_.read(next.weight, piece.offset, {pinned_.data(), piece.copied_bytes()});
+    } else {
+      stored_.resize(piece.stored_bytes());
+      source_.read(next.weight, piece.offset, stored_);
+      fill(piece, stored_.data(), pinned_.data());
+    }
     send(piece, pinned_.data(), device_.data(), stream_.get());
   }
   void finish() { stream_.synchronize("loading weights"); }
 
  private:
+  const WeightSource& source_;
+  std::vector<std::byte> stored_;
   PinnedBuffer pinned_;
   DeviceBuffer device_;
   Stream stream_;
 };
 
 /// Every piece once, by several threads; the first error stops all.
-void load_pieces(const std::vector<WeightPiece>& pieces, int n_readers) {
-  const std::size_t largest = most_copied_bytes(pieces);
+void load_pieces(const WeightSource& source, const std::vector<NamedPiece>& pieces, int n_readers) {
+  std::size_t largest = 0;
+  for (const NamedPiece& p : pieces) largest = std::max(largest, p.piece.copied_bytes());
   const int device = current_device();
   std::atomic<std::size_t> next{0};
   std::exception_ptr error;
@@ -45,7 +60,7 @@ void load_pieces(const std::vector<WeightPiece>& pieces, int n_readers) {
   const auto work = [&] {
     try {
       use_device(device);
-      Reader reader(largest);
+      Reader reader(source, largest);
       for (std::size_t i; (i = next++) < pieces.size();) reader.load(pieces[i]);
       reader.finish();
     } catch (...) {
@@ -94,42 +109,36 @@ CudaWeights::CudaWeights(const WeightSource& source, std::span<const WeightPlan>
   }
   memory_ = DeviceBuffer(total);
   scales_ = DeviceBuffer(scales);
-  std::vector<WeightPiece> pieces;
-  std::vector<std::vector<std::byte>> converted;  // of files in foreign byte order
+  std::vector<NamedPiece> pieces;
   std::byte* to = memory_.data();
   for (const WeightPlan& plan : plans) {
-    const bool kept = plan.layout != Layout::Streamed;
-    std::span<const std::byte> bytes;
-    if (const auto mapped = source.mapped(plan.name)) {
-      bytes = *mapped;
-    } else {
-      check(kept, "weights that are brought are mapped");
-      converted.emplace_back(plan.type.bytes());
-      source.read(plan.name, converted.back());
-      bytes = converted.back();
-    }
     const Shape& shape = plan.type.shape;
-    const StoredMatrix stored{bytes.data(), plan.type.dtype, matrix_type(plan.type), shape[2] * shape[3]};
-    if (!kept) {
-      streamed_.emplace(plan.name, stored);
+    const StoredMatrix stored{plan.type.dtype, matrix_type(plan.type), shape[2] * shape[3]};
+    if (plan.layout == Layout::Streamed) {
+      const auto mapped = source.mapped(plan.name);
+      check(mapped.has_value(), "weights that are brought are mapped");
+      streamed_.emplace(plan.name, Streamed{stored, mapped->data()});
       continue;
     }
-    Entry& e = entries_[plan.name];
-    e.matrix = {.type = stored.type, .data = to, .expert_stride = matrix_bytes(stored.type)};
+    entries_[plan.name].matrix = {.type = stored.type, .data = to, .expert_stride = matrix_bytes(stored.type)};
     if (shape.n_dims() >= 2) {
-      add_pieces(pieces, stored, to, kPieceBytes);
+      for (const WeightPiece& p : pieces_of(stored, to, kPieceBytes)) pieces.push_back({plan.name, p});
     } else {
-      e.values.resize(static_cast<std::size_t>(shape[0]));
-      decode(plan.type.dtype, bytes.data(), e.values.data(), shape[0]);
-      copy_to_device(to, e.values.data(), e.values.size() * sizeof(float), "copying weights");
+      load_vector(source, plan, to);
     }
     to += device_bytes(plan.type);
   }
-  load_pieces(pieces, readers);
+  load_pieces(source, pieces, readers);
   if (f8 == F8Scales::Present) find_scales(plans);
-  for (const WeightPlan& plan : plans) {
-    if (plan.layout != Layout::Streamed) source.release(plan.name);
-  }
+}
+
+void CudaWeights::load_vector(const WeightSource& source, const WeightPlan& plan, std::byte* to) {
+  std::vector<std::byte> stored(plan.type.bytes());
+  source.read(plan.name, 0, stored);
+  std::vector<float>& values = entries_[plan.name].values;
+  values.resize(static_cast<std::size_t>(plan.type.shape[0]));
+  decode(plan.type.dtype, stored.data(), values.data(), plan.type.shape[0]);
+  copy_to_device(to, values.data(), values.size() * sizeof(float), "copying weights");
 }
 
 void CudaWeights::find_scales(std::span<const WeightPlan> plans) {
@@ -153,7 +162,7 @@ const float* CudaWeights::f8_scales(std::string_view name) const {
   return scales;
 }
 
-const StoredMatrix& CudaWeights::streamed(std::string_view name) const {
+const CudaWeights::Streamed& CudaWeights::streamed(std::string_view name) const {
   const auto found = streamed_.find(std::string(name));
   check(found != streamed_.end(), "a weight that was planned to be brought: " + std::string(name));
   return found->second;

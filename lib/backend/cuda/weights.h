@@ -40,8 +40,12 @@ class CudaWeights final : public WeightStore {
   const float* vector(std::string_view name) const;
   /// Of the rows of a matrix: find_f8_scales(). Throws ErrorKind::Internal where they are absent.
   const float* f8_scales(std::string_view name) const;
-  /// One that is streamed.
-  const StoredMatrix& streamed(std::string_view name) const;
+  /// One that is streamed, and its bytes, mapped.
+  struct Streamed {
+    StoredMatrix matrix;
+    const std::byte* rows;
+  };
+  const Streamed& streamed(std::string_view name) const;
   /// The host's copy of a vector.
   const std::vector<float>& host_vector(std::string_view name) const;
   std::size_t bytes() const { return memory_.bytes() + scales_.bytes(); }
@@ -53,11 +57,12 @@ class CudaWeights final : public WeightStore {
     const float* f8_scales = nullptr;  ///< of matrices
   };
   const Entry& entry(std::string_view name) const;
+  void load_vector(const WeightSource&, const WeightPlan&, std::byte* to);
   void find_scales(std::span<const WeightPlan>);
 
   DeviceBuffer memory_, scales_;
   std::unordered_map<std::string, Entry> entries_;
-  std::unordered_map<std::string, StoredMatrix> streamed_;
+  std::unordered_map<std::string, Streamed> streamed_;
 };
 
 }  // namespace llm::cuda

@@ -64,8 +64,7 @@ HostWeights::HostWeights(const WeightSource& source, std::span<const WeightPlan>
       continue;
     }
     Pages& copy = converted_.emplace_back(bytes);
-    source.read(plan.name, {copy.data(), bytes});
-    source.release(plan.name);
+    source.read(plan.name, 0, {copy.data(), bytes});
     by_name_[plan.name] = copy.data();
   }
 }
