@@ -116,7 +116,7 @@ TEST_CASE("steps of a prompt run on several devices at once", "[placement]") {
 
 TEST_CASE("an evaluation goes on from the step where it was ended", "[placement]") {
   Loader load(tiny_model(narrow("llama")), {kPlenty, kPlenty}, 1);
-  for (const std::size_t devices : {1, 2}) {
+  for (const std::size_t devices : {std::size_t{1}, std::size_t{2}}) {
     const auto model = devices == 1 ? load({}, "cpu") : load(split({1, 1}));
     const auto prompt = random_tokens(kShortPrompt, model->dims().vocab, 4);
     Session session(*model, {.context = 256, .sequences = 2, .batch_tokens = 16});

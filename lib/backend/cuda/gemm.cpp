@@ -165,14 +165,18 @@ struct Gemm::Impl {
     return status == CUBLAS_STATUS_SUCCESS && n_results == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
   }
 
-  /// Recorded kernels are loaded and not run, so that any memory will do. A product that cannot be made is for whoever
-  /// wants it to report.
+  /// Recorded kernels are loaded and not run, so that any memory will do. What cannot be made, or not loaded, is for
+  /// whoever wants that product to report.
   void prepare(Operands operands, const GemmShape& shape) {
     Plan p;
-    if (make(operands, shape, p) == CUBLAS_STATUS_SUCCESS) {
-      const Stream stream;
-      auto* const y = reinterpret_cast<float*>(workspace.data());
-      Recording().record(stream.get(), [&] { multiply(p, y, y, y, stream.get()); });
+    try {
+      if (make(operands, shape, p) == CUBLAS_STATUS_SUCCESS) {
+        const Stream stream;
+        auto* const y = reinterpret_cast<float*>(workspace.data());
+        Recording().record(stream.get(), [&] { multiply(p, y, y, y, stream.get()); });
+      }
+    } catch (const Error&) {
+      cudaGetLastError();
     }
     release(p);
   }
