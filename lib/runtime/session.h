@@ -102,7 +102,7 @@ class Session {
   int batch_tokens() const;
   /// Of the steps in which eval() computes so many tokens; at most batch_tokens().
   int step_tokens(std::int64_t all) const;
-  /// Of one eval() whose steps run behind one another; several at once gain by being one eval().
+  /// Of one eval(), so many steps may be on their way; where it is more than one, tokens gain by being in one eval().
   int steps_at_once() const;
   /// Positions of the cache that no sequence holds, and those that appending `n` tokens to one would take: both are
   /// whole blocks. Work that needs more than is free must not be given to eval().

@@ -14,9 +14,9 @@
 namespace llm::cpu {
 namespace {
 
-/// Threads that a parallel region really gets: OMP_THREAD_LIMIT and the like may allow fewer than asked for.
-/// By OpenMP's own rules for a team of the outermost level, without starting one: that takes milliseconds, which a
-/// model on a GPU need not wait for.
+/// Threads that a parallel region gets, of which OMP_THREAD_LIMIT and the like may allow fewer than asked for: by
+/// OpenMP's rules for a team of the outermost level, without starting one. That takes milliseconds, which a model on a
+/// GPU need not wait for.
 int granted_threads(int wanted) {
   omp_set_dynamic(0);
   return omp_get_max_active_levels() < 1 ? 1 : std::min(wanted, omp_get_thread_limit());
