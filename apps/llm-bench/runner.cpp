@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/progress.h"
+#include "runtime/scheduler.h"
 
 namespace llm::bench {
 namespace {
@@ -151,6 +152,8 @@ void Runner::generate_drawn(std::span<const Token> first, std::size_t steps) {
   const DrawRule best{.n_tokens = static_cast<std::int32_t>(model_.dims().vocab)};
   for (std::size_t i = 0; i < tokens.size(); ++i)
     work.push_back({sequences_[i], std::span(tokens).subspan(i, 1), best});
+  const auto groups = static_cast<std::size_t>(groups_of_rows(model_, tokens.size()));
+  if (groups > 1) return generate_in_groups(tokens, work, groups, steps);
   for (std::size_t step = 0; step < steps; ++step) {
     session_.begin(work);
     if (step == 0) {
@@ -162,8 +165,24 @@ void Runner::generate_drawn(std::span<const Token> first, std::size_t steps) {
   collect();
 }
 
-void Runner::collect() {
-  if (!session_.collect()) throw Error(ErrorKind::Numeric, "logits that are not finite");
+/// Each group's next step begins when its last one has given its tokens, while the others are on their way.
+void Runner::generate_in_groups(std::span<Token> tokens, std::span<const Drawing> work, std::size_t groups,
+                                std::size_t steps) {
+  const auto begin_of = [&](std::size_t group) { return work.size() * group / groups; };
+  for (std::size_t step = 0; step < (steps + 1) * groups; ++step) {
+    const std::size_t group = step % groups, first = begin_of(group), n = begin_of(group + 1) - first;
+    if (step >= groups) {
+      const std::span<const Token> drawn = collect();
+      std::copy(drawn.begin(), drawn.end(), tokens.begin() + static_cast<std::ptrdiff_t>(first));
+    }
+    if (step < steps * groups) session_.begin(work.subspan(first, n));
+  }
+}
+
+std::span<const Token> Runner::collect() {
+  const auto drawn = session_.collect();
+  if (!drawn) throw Error(ErrorKind::Numeric, "logits that are not finite");
+  return *drawn;
 }
 
 std::vector<Token> Runner::random_tokens(std::int64_t n) {

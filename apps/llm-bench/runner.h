@@ -45,7 +45,9 @@ class Runner {
   void prompt(SequenceId, std::span<const Token>);
   void generate(std::span<const Token> tokens, int parallel);
   void generate_drawn(std::span<const Token> first, std::size_t steps);
-  void collect();
+  void generate_in_groups(std::span<Token> tokens, std::span<const Drawing> work, std::size_t groups,
+                          std::size_t steps);
+  std::span<const Token> collect();
   std::vector<Token> random_tokens(std::int64_t n);
 
   Model& model_;

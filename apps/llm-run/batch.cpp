@@ -33,8 +33,6 @@ namespace llm::app {
 namespace {
 
 constexpr int kSomeRowsFailed = 7;
-/// Rows at once where nobody says: from here on a step of one token each is bound by arithmetic, not by the weights.
-constexpr int kAutoParallel = 32;
 
 BatchStart start_mode(const BatchOptions& o) {
   if (o.retry_failed) return BatchStart::RetryFailed;
@@ -445,7 +443,7 @@ BatchControl BatchRun::after_step(const BatchProgress& p, BatchProgressLine& lin
 }
 
 int BatchRun::rows_at_once() const {
-  const int wanted = options_.batch.parallel > 0 ? options_.batch.parallel : kAutoParallel;
+  const int wanted = options_.batch.parallel > 0 ? options_.batch.parallel : model_->backend().rows_at_once();
   return static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(wanted), rows_.size()));
 }
 

@@ -247,6 +247,8 @@ class Backend {
   virtual void rest() {}
   /// Tokens of the largest step that pays.
   virtual int most_step_tokens() const { return 512; }
+  /// Rows of a batch that are best computed at once: with more, a step of a token each takes longer by as much.
+  virtual int rows_at_once() const { return 32; }
   /// Of the steps that compute so many tokens soonest.
   virtual int step_tokens(std::int64_t /*all*/) const { return most_step_tokens(); }
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;

@@ -154,6 +154,7 @@ class CheckedBackend final : public Backend {
   Layout choose_layout(const WeightUse& use) const override { return tested_->choose_layout(use); }
   std::unique_ptr<HostMemory> host_memory(std::size_t bytes) override { return tested_->host_memory(bytes); }
   std::vector<MemoryShare> memory(std::span<const Graph> largest) const override { return tested_->memory(largest); }
+  int rows_at_once() const override { return tested_->rows_at_once(); }
   int most_step_tokens() const override { return tested_->most_step_tokens(); }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {

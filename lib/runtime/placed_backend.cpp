@@ -329,6 +329,11 @@ class PlacedBackend final : public Backend {
   bool draws() const override {
     return std::all_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->draws(); });
   }
+  int rows_at_once() const override {
+    int rows = devices_.front()->rows_at_once();
+    for (const auto& device : devices_) rows = std::min(rows, device->rows_at_once());
+    return rows;
+  }
   int most_step_tokens() const override {
     int most = 0;
     for (const auto& device : devices_) most = std::max(most, device->most_step_tokens());

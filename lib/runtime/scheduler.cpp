@@ -30,6 +30,19 @@ struct RunningRow {
   }
 };
 
+/// A step whose tokens the backend draws.
+struct StepToDraw {
+  std::vector<Drawing> work;
+  std::vector<std::size_t> places;  ///< of the rows that it draws a token for
+  std::vector<Token> drawn;         ///< memory of tokens in `work` that the step before draws
+
+  void keep_first(std::size_t n) {
+    work.erase(work.begin() + static_cast<std::ptrdiff_t>(n), work.end());
+    const auto draws = std::count_if(work.begin(), work.end(), [](const Drawing& d) { return d.rule.has_value(); });
+    places.resize(static_cast<std::size_t>(draws));
+  }
+};
+
 double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -77,14 +90,18 @@ class Scheduler {
   SequenceId make_sequence(std::optional<SequenceId> donor, std::size_t shared);
   // One step.
   void step();
-  std::vector<Append> compose();
+  std::vector<Append> compose(std::int64_t room);
   void make_room(std::vector<Append>& work);
   void preempt_last();
   void eval(std::span<const Append> work);
   bool step_drawn();
-  bool is_cut(std::span<const Append> work) const;
-  bool begin_drawn(std::span<const Append> work);
-  void begin_ahead();
+  bool begin_first();
+  void begin_second();
+  bool in_groups() const;
+  bool is_cut(const StepToDraw&) const;
+  bool add_known(std::span<const Append> work, StepToDraw&);
+  bool add_next_drawn(StepToDraw&);
+  void begin(StepToDraw&);
   void take_drawn(RunningRow&, Token);
   void take_logits(std::span<const Append> work, std::span<const float> logits);
   void take_token(RunningRow&, std::span<const float> logits);
@@ -97,8 +114,13 @@ class Scheduler {
   void drop_donor();
   BatchControl report();
 
-  std::size_t pending(const RunningRow& r) const {
-    return r.input.size() - static_cast<std::size_t>(session_.length(r.sequence));
+  /// Tokens that are known and in no step begun; -1 where one that is still to be drawn is in a step.
+  std::int64_t pending(const RunningRow& r) const { return std::ssize(r.input) - session_.length(r.sequence); }
+  /// Whether the blocks of the cache that are free suffice for a step.
+  bool fits(const auto& work) const {
+    std::int64_t needed = 0;
+    for (const auto& w : work) needed += session_.positions_needed(w.sequence, std::ssize(w.tokens));
+    return needed <= session_.free_positions();
   }
   RunningRow& running(SequenceId id) {
     return *std::find_if(running_.begin(), running_.end(), [id](const RunningRow& r) { return r.sequence == id; });
@@ -117,6 +139,7 @@ class Scheduler {
   std::optional<SequenceId> donor_;
   /// Of each step begun whose tokens the backend draws: the places of its rows.
   std::deque<std::vector<std::size_t>> drawing_;
+  bool grouped_ = false;  ///< steps on their way have rows of their own; else the second has those of the first
   BatchProgress progress_;
 };
 
@@ -216,21 +239,21 @@ SequenceId Scheduler::make_sequence(std::optional<SequenceId> donor, std::size_t
 
 void Scheduler::step() {
   if (session_.draws() && step_drawn()) return finish_ended();
-  std::vector<Append> work = compose();
+  std::vector<Append> work = compose(session_.batch_tokens());
   make_room(work);
   eval(work);
   finish_ended();
 }
 
-/// A token of every row that generates, and with what is left of the step as much of the prompts as it takes.
-std::vector<Append> Scheduler::compose() {
+/// A token of every row whose next one is known, and with what is left of so many tokens as much of the prompts as they
+/// take.
+std::vector<Append> Scheduler::compose(std::int64_t room) {
   std::vector<Append> work;
-  auto room = static_cast<std::size_t>(session_.batch_tokens());
   const auto add = [&](const RunningRow& r) {
-    const std::size_t left = pending(r), n = std::min(left, room);
+    const std::int64_t left = pending(r), n = std::min(left, room);
     if (n == 0) return;
-    const auto first = static_cast<std::size_t>(session_.length(r.sequence));
-    work.push_back({r.sequence, std::span(r.input).subspan(first, n), n == left ? Logits::Last : Logits::None});
+    const std::span<const Token> input = std::span(r.input).last(static_cast<std::size_t>(left));
+    work.push_back({r.sequence, input.first(static_cast<std::size_t>(n)), n == left ? Logits::Last : Logits::None});
     room -= n;
   };
   for (const RunningRow& r : running_) {
@@ -244,21 +267,14 @@ std::vector<Append> Scheduler::compose() {
 
 /// Gives back memory until the step fits: first what waits for a row to come, then the youngest rows.
 void Scheduler::make_room(std::vector<Append>& work) {
-  const auto fits = [&] {
-    std::int64_t needed = 0;
-    for (const Append& a : work) {
-      needed += session_.positions_needed(a.sequence, static_cast<std::int64_t>(a.tokens.size()));
-    }
-    return needed <= session_.free_positions();
-  };
-  while (!fits()) {
+  while (!fits(work)) {
     if (donor_) {
       drop_donor();
       continue;
     }
     check(running_.size() > 1, "a session whose cache cannot hold one context");
     preempt_last();
-    work = compose();
+    work = compose(session_.batch_tokens());
   }
 }
 
@@ -282,22 +298,11 @@ void Scheduler::eval(std::span<const Append> work) {
   }
 }
 
-/// Whether several steps at once compute this sooner than one.
-bool Scheduler::is_cut(std::span<const Append> work) const {
-  std::int64_t all = 0;
-  for (const Append& a : work) all += std::ssize(a.tokens);
-  return all > session_.step_tokens(all);
-}
-
-/// Tokens of a step that the backend draws. False, and none begun, where a row takes its logits, or where some are not
-/// finite: then those of each row are looked at.
+/// Tokens of a step that the backend draws. False, and no step on its way, where a row takes its logits, where several
+/// steps at once compute the tokens sooner, or where logits are not finite: then those of each row are looked at.
 bool Scheduler::step_drawn() {
-  if (drawing_.empty()) {
-    std::vector<Append> work = compose();
-    make_room(work);
-    if (is_cut(work) || !begin_drawn(work)) return false;
-  }
-  begin_ahead();
+  if (drawing_.empty() && !begin_first()) return false;
+  if (drawing_.size() == 1) begin_second();
   const auto tokens = session_.collect();
   if (!tokens) {
     drawing_.clear();
@@ -313,51 +318,79 @@ bool Scheduler::step_drawn() {
   return true;
 }
 
-bool Scheduler::begin_drawn(std::span<const Append> work) {
-  std::vector<Drawing> drawings;
-  std::vector<std::size_t> places;
+/// Of all rows, or where groups pay, of half of them.
+bool Scheduler::begin_first() {
+  std::vector<Append> work = compose(session_.batch_tokens());
+  make_room(work);
+  StepToDraw step;
+  if (!add_known(work, step) || is_cut(step)) return false;
+  grouped_ = in_groups();
+  if (grouped_) step.keep_first((work.size() + 1) / 2);
+  if (step.places.empty()) return false;
+  begin(step);
+  return true;
+}
+
+/// While a step is on its way: the tokens after those that it draws, unless the rows are in groups, and whatever is
+/// known of other rows. None, so that the next step is one of all rows, where that one could not be as it should.
+void Scheduler::begin_second() {
+  if (grouped_ != in_groups()) return;
+  StepToDraw next;
+  if (!grouped_ && !add_next_drawn(next)) return;
+  const std::vector<Append> known = compose(session_.batch_tokens() - std::ssize(next.work));
+  if (!add_known(known, next) || next.places.empty() || is_cut(next)) return;
+  const std::size_t one = drawing_.front().size(), other = next.places.size();
+  const bool uneven = std::max(one, other) > 2 * std::min(one, other);
+  if (!(grouped_ && uneven) && fits(next.work)) begin(next);
+}
+
+bool Scheduler::in_groups() const { return groups_of_rows(model_, running_.size()) > 1; }
+
+/// Whether several steps at once compute this sooner than one.
+bool Scheduler::is_cut(const StepToDraw& step) const {
+  std::int64_t all = 0;
+  for (const Drawing& d : step.work) all += std::ssize(d.tokens);
+  return all > session_.step_tokens(all);
+}
+
+/// False where a row takes its logits.
+bool Scheduler::add_known(std::span<const Append> work, StepToDraw& step) {
   for (const Append& a : work) {
-    drawings.push_back({a.sequence, a.tokens, std::nullopt});
-    if (a.logits == Logits::None) continue;
     RunningRow& r = running(a.sequence);
-    drawings.back().rule = r.answer.rule(0);
-    if (!drawings.back().rule) return false;
-    places.push_back(r.place);
-  }
-  if (places.empty()) return false;
-  session_.begin(drawings);
-  drawing_.push_back(std::move(places));
-  for (const Append& a : work) {
-    if (!running(a.sequence).first_token) progress_.prompt_tokens += static_cast<std::int64_t>(a.tokens.size());
+    step.work.push_back({a.sequence, a.tokens, std::nullopt});
+    if (a.logits == Logits::None) continue;
+    step.work.back().rule = r.answer.rule(0);
+    if (!step.work.back().rule) return false;
+    step.places.push_back(r.place);
   }
   return true;
 }
 
-/// The next token of every row that the step on its way draws one for, as long as no other row could join them.
-void Scheduler::begin_ahead() {
+/// The token after the one that the step on its way draws, for every row of it. False where a row takes its logits.
+bool Scheduler::add_next_drawn(StepToDraw& step) {
   const std::vector<std::size_t>& places = drawing_.front();
-  const bool others = next_ < plan_.size() && running_.size() < parallel_;
-  if (drawing_.size() != 1 || others || !preempted_.empty()) return;
-  std::vector<Token> tokens;
-  tokens.reserve(running_.size());
-  std::vector<Drawing> drawings;
-  std::vector<std::size_t> ahead;
-  std::int64_t needed = 0;
+  step.drawn.reserve(places.size());
   for (RunningRow& r : running_) {
     const auto found = std::find(places.begin(), places.end(), r.place);
-    if (found == places.end()) return;  // it reads its prompt
-    if (r.answer.tokens_left() < 2 || session_.length(r.sequence) == session_.context()) continue;
+    if (found == places.end() || r.answer.tokens_left() < 2 || session_.length(r.sequence) == session_.context())
+      continue;
     auto rule = r.answer.rule(1);
-    if (!rule) return;
+    if (!rule) return false;
     const auto row = static_cast<std::int32_t>(found - places.begin());
     if (rule->penalises()) rule->newest = row;
-    drawings.push_back({r.sequence, {&tokens.emplace_back(drawn_by(row)), 1}, rule});
-    ahead.push_back(r.place);
-    needed += session_.positions_needed(r.sequence, 1);
+    step.work.push_back({r.sequence, {&step.drawn.emplace_back(drawn_by(row)), 1}, rule});
+    step.places.push_back(r.place);
   }
-  if (drawings.empty() || needed > session_.free_positions()) return;
-  session_.begin(drawings);
-  drawing_.push_back(std::move(ahead));
+  return true;
+}
+
+void Scheduler::begin(StepToDraw& step) {
+  session_.begin(step.work);
+  for (const Drawing& d : step.work) {
+    const bool is_prompt = !running(d.sequence).first_token && d.tokens.front() >= 0;
+    if (is_prompt) progress_.prompt_tokens += std::ssize(d.tokens);
+  }
+  drawing_.push_back(std::move(step.places));
 }
 
 void Scheduler::take_drawn(RunningRow& r, Token token) {
@@ -457,6 +490,11 @@ void Scheduler::drop_donor() {
 }
 
 }  // namespace
+
+int groups_of_rows(const Model& model, std::size_t rows) {
+  constexpr std::size_t kLeastRows = 16;
+  return model.devices() > 1 && !model.has_host_part() && rows >= kLeastRows ? 2 : 1;
+}
 
 void run_batch(Model& model, Session& session, std::span<const BatchRow> rows, int parallel,
                const BatchCallbacks& callbacks) {

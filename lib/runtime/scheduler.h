@@ -63,6 +63,10 @@ struct BatchCallbacks {
 /// Sequences that a session for `parallel` rows at once needs: one more holds a beginning between two rows.
 constexpr int batch_sequences(int parallel) { return parallel + 1; }
 
+/// In how many steps of its own rows each a token is generated for so many rows: several where devices that have a part
+/// of the model each are at work at once that way, and a step of fewer rows is shorter by more than it loses.
+int groups_of_rows(const Model&, std::size_t rows);
+
 /// Runs all rows, at most `parallel` at once. The session has batch_sequences(parallel) free sequences, which are free
 /// again afterwards, also after an exception.
 void run_batch(Model&, Session&, std::span<const BatchRow> rows, int parallel, const BatchCallbacks&);

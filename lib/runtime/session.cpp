@@ -431,9 +431,11 @@ std::optional<std::span<const Token>> Session::Impl::collect() {
   oldest.program->wait(oldest.ticket);
   if (!oldest.program->may_be_non_finite()) return oldest.program->drawn();
   settle();
-  begun.clear();
-  for (const auto& [sequence, length] : oldest.lengths) {
-    if (cache->alive(sequence)) cache->truncate(sequence, std::min(length, cache->length(sequence)));
+  begun.push_front(oldest);
+  for (; !begun.empty(); begun.pop_back()) {
+    for (const auto& [sequence, length] : begun.back().lengths) {
+      if (cache->alive(sequence)) cache->truncate(sequence, std::min(length, cache->length(sequence)));
+    }
   }
   return std::nullopt;
 }

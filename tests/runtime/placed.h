@@ -20,6 +20,7 @@
 namespace llm::test {
 
 inline constexpr int kLayers = 3;
+inline constexpr int kDeviceRows = 300;           // Backend::rows_at_once() of a device
 inline constexpr std::size_t kShortPrompt = 110;  // two blocks of the cache
 
 /// A backend of the host with a memory and a thread of its own, as a GPU has them. What crosses to it comes from memory
@@ -67,6 +68,7 @@ class Device final : public Backend {
   }
   int steps_at_once() const override { return 2; }
   int most_step_tokens() const override { return most_tokens; }
+  int rows_at_once() const override { return kDeviceRows; }
   bool draws() const override { return inner_->draws(); }
   int streams_from(bool /*experts*/) const override { return streams_from_; }
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {

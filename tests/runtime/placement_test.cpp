@@ -368,6 +368,7 @@ TEST_CASE("as many layers as fit run on the device", "[placement]") {
     const std::uint64_t needed = gpu.weight_bytes + gpu.work_bytes + cache_bytes(r, gpu, 200);
     CHECK(needed > before);
     CHECK(layers_with(needed, fitting) == layers);
+    CHECK(model->backend().rows_at_once() == (layers > kLayers ? kDeviceRows : 32));
     if (layers > 1) CHECK(layers_with(needed - 1, fitting) == layers - 1);
     before = needed;
   }

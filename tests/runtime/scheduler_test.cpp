@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "drawing.h"
 #include "runtime/generator.h"
@@ -142,8 +143,10 @@ TEST_CASE("rows end at any token while their backend draws ahead") {
     if (i % 3 != 1) rows.back().answer.end_token = AnswerOptions::EndToken::Stops;
   }
   constexpr std::int64_t kContext = 90;
-  Session session(*model, {.context = kContext, .sequences = batch_sequences(6), .pool = 640});
-  const auto results = run_all(*model, session, rows, 6);
+  const int parallel = GENERATE(6, 24);
+  CAPTURE(parallel);
+  Session session(*model, {.context = kContext, .sequences = batch_sequences(parallel), .pool = 107 * parallel});
+  const auto results = run_all(*model, session, rows, parallel);
   std::map<StopReason, int> reasons;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     CAPTURE(i);
@@ -161,6 +164,45 @@ TEST_CASE("rows end at any token while their backend draws ahead") {
   CHECK(reasons[StopReason::Length] > 5);
   CHECK(session.begun() == 0);
   CHECK(session.cache_bytes_in_use() == 0);
+}
+
+TEST_CASE("rows join a batch while a step of the others is on its way") {
+  const TempDir folder;
+  const auto [backend, parallel] =
+      GENERATE(table<const char*, int>({{"reference", 4}, {"two devices", 4}, {"two devices", 20}}));
+  CAPTURE(backend, parallel);
+  const auto model = load_drawing(folder, tiny_model({.layers = 2, .context = 512}), backend);
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 60; ++i)
+    rows.push_back({random_tokens(3 + i % 20, model->dims().vocab, i), options(i, 4 + i % 11)});
+  Session session(*model, {.context = 512, .sequences = batch_sequences(parallel)});
+  std::map<std::size_t, std::vector<Token>> answers;
+  int steps = 0, pauses = 0;
+  BatchProgress last;
+  run_batch(*model, session, rows, parallel,
+            {.finished = [&](BatchResult&& r) { answers[r.row] = std::move(r.tokens); },
+             .progress =
+                 [&](const BatchProgress& p) {
+                   if (p.rows_waiting > 0 && p.generated_tokens > 0) {
+                     ++steps;
+                     pauses += session.begun() == 0 ? 1 : 0;
+                   }
+                   last = p;
+                   return BatchControl::Continue;
+                 }});
+  CHECK(steps > 30);
+  CHECK(pauses == 0);
+  std::int64_t prompts = 0, generated = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    Session single(*model, {.context = 64});
+    CHECK(answers.at(i) ==
+          generate(single, *model, single.create(), rows[i].prompt, {.answer = rows[i].answer}, {}, {}).tokens);
+    prompts += std::ssize(rows[i].prompt);
+    generated += rows[i].answer.max_tokens;
+  }
+  CHECK(last.prompt_tokens + last.shared_tokens == prompts);
+  CHECK(last.generated_tokens == generated);
 }
 
 TEST_CASE("several devices read a batch's prompts in several steps at once") {
@@ -181,6 +223,55 @@ TEST_CASE("several devices read a batch's prompts in several steps at once") {
   CHECK(contains(session.describe(), "program for up to 512 tokens"));
   CHECK_FALSE(contains(session.describe(), "program for up to 1024 tokens"));
   CHECK(contains(session.describe(), "program for up to 8 tokens"));
+}
+
+TEST_CASE("several devices generate for half of a batch's rows each at a time") {
+  const TempDir folder;
+  const TinyFile file = tiny_model({.layers = 2, .context = 512, .tokenizer = TinyTokenizer::Bpe});
+  const auto model = load_drawing(folder, file, "two devices");
+  constexpr int kRows = 24;
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < kRows; ++i) {
+    rows.push_back({random_tokens(3, model->dims().vocab, i), options(i, 12 + i % 5)});
+    rows.back().answer.sampling.temperature = 0;
+  }
+  const SessionOptions session_options{.context = 64, .sequences = batch_sequences(kRows)};
+  Session session(*model, session_options);
+  const auto results = run_all(*model, session, rows, kRows);
+  std::map<Token, std::set<std::size_t>> fed;  // the rows that have a token before their last one
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    Session single(*model, {.context = 64});
+    AnswerOptions answer = rows[i].answer;
+    answer.logprobs = 0;
+    const auto expected = generate(single, *model, single.create(), rows[i].prompt, {.answer = answer}, {}, {});
+    CHECK(results.at(i).tokens == expected.tokens);
+    for (std::size_t j = 0; j + 1 < expected.tokens.size(); ++j) fed[expected.tokens[j]].insert(i);
+  }
+  CHECK(contains(session.describe(), "program for up to 16 tokens"));
+  CHECK_FALSE(contains(session.describe(), "program for up to 32 tokens"));
+
+  // A fault in some rows of either half ends these and no others.
+  for (const BatchRow& row : rows)
+    for (const Token t : row.prompt) fed.erase(t);
+  const auto some = std::find_if(fed.begin(), fed.end(), [](const auto& f) {
+    return *f.second.begin() < kRows / 2 && *f.second.rbegin() >= kRows / 2 && f.second.size() < kRows / 2;
+  });
+  REQUIRE(some != fed.end());
+  const auto path = folder / "model.gguf";
+  patch(path, "token_embd.weight", static_cast<std::size_t>(some->first) * 32 * sizeof(float), kNanF32);
+  Warnings warnings;
+  const auto bad = Model::load(drawing_options(path, "two devices"), warnings);
+  Session faulty(*bad, session_options);
+  const auto after = run_all(*bad, faulty, rows, kRows);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(after.at(i).error.has_value() == some->second.contains(i));
+    if (after.at(i).error)
+      CHECK(after.at(i).error->kind() == ErrorKind::Numeric);
+    else
+      CHECK(after.at(i).tokens == results.at(i).tokens);
+  }
 }
 
 TEST_CASE("rows that outgrow the memory are computed again, and say the same") {

@@ -187,6 +187,7 @@ class CudaBackend final : public Backend {
   int streams_from(bool experts) const override {
     return gemm_ == nullptr ? 0 : experts ? kStreamingExpertTokens : kStreamingTokens;
   }
+  int rows_at_once() const override { return 256; }
   int most_step_tokens() const override { return gemm_ ? 2048 : kMaxColumns * 8; }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
