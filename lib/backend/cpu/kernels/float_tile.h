@@ -44,8 +44,13 @@ inline constexpr int kTileRows = 1, kTileCols = 4, kAccumulators = 8;
 #else
 inline constexpr int kTileRows = 2, kTileCols = 3, kAccumulators = 6;
 #endif
-// Weight rows that many columns go through segment by segment: rows x kSegment weights stay in L2.
+// Weight rows that many columns go through segment by segment: rows x kSegment weights stay in L2, of which processors
+// with AVX-512 have more. Each panel reads all columns again.
+#if defined(LLM_ISA_avx512)
+inline constexpr std::size_t kPanelBytes = std::size_t{512} << 10;
+#else
 inline constexpr std::size_t kPanelBytes = std::size_t{256} << 10;
+#endif
 // Activations that stay in L1 while weights stream through it.
 inline constexpr std::int64_t kColumnInL1 = 8192;
 // How far ahead of the products weights are fetched when they come from memory: from two streams out of the pages that
