@@ -6,7 +6,7 @@ namespace llm::cpu::LLM_ISA {
 
 LLM_DEFINE_LINEAR_PIECES(iq4_nl, WeightsIQ4_NL, BlockIQ4_NL, 32, Mins::None)
 LLM_DEFINE_LINEAR_PIECES(iq4_xs, WeightsIQ4_XS, BlockIQ4_XS, 256, Mins::None)
-LLM_DEFINE_LINEAR_PIECES(mxfp4, WeightsMXFP4, BlockMXFP4, 32, Mins::None)
+LLM_DEFINE_LINEAR(mxfp4, StreamMXFP4, PanelMXFP4, BlockMXFP4, 32, Mins::None)
 LLM_DEFINE_LINEAR(nvfp4, StreamNVFP4, PanelNVFP4, BlockNVFP4, 16, Mins::None, 4)
 LLM_DEFINE_LINEAR_PIECES(q1_0, WeightsQ1_0, BlockQ1_0, 32, Mins::None, 4)
 LLM_DEFINE_LINEAR_PIECES(q2_0, WeightsQ2_0, BlockQ2_0, 32, Mins::None, 2)

@@ -90,10 +90,30 @@ struct WeightsMXFP4 {
   LLM_INLINE static F factors(const At& at) {
     return powers_of_two(byte_elements([&](int i) LLM_LAMBDA { return at(i).block; }));
   }
-#if defined(LLM_ISA_avx512)
-  LLM_INLINE static F stream_factors(const u8* w) { return powers_of_two(byte_elements_17(w)); }
-#endif
 };
+
+/// With unsigned weights on every set of instructions: they are so small that products need no signs there.
+struct StreamMXFP4 {
+  static constexpr int kBlock = 32, kBytes = sizeof(BlockMXFP4), kParts = 1, kActs = 2, kBias = WeightsMXFP4::kBias;
+  static constexpr StreamSums kSums = StreamSums::Bias;
+  template <int nc, class Act, class Fetch>
+  LLM_INLINE static void group(const u8* w, int, const Act& act, const Fetch& fetch, V* isum, V*, V&) {
+    const V table = add8(splat128(load16(kValuesE2M1)), splat8(kBias));
+    const V q = piece<StreamMXFP4>(w, offsetof(BlockMXFP4, qs));
+    const V low = shuffle8(table, stream_low(q)), high = shuffle8(table, stream_high(q));
+    repeat<nc>([&](auto c) LLM_LAMBDA { isum[c] = widen(dot(dot(low, act(c, 0)), high, act(c, 1))); });
+    fetch(Constant<0>{}, Constant<1>{}, isum[0]);
+  }
+  LLM_INLINE static void factors(const u8* w, const V*, F& d, F&) {
+#if defined(LLM_ISA_neon)
+    d = powers_of_two(byte_elements([&](int e) LLM_LAMBDA { return w + e * kBytes; }));
+#else
+    d = powers_of_two(byte_elements_17(w));
+#endif
+  }
+};
+
+using PanelMXFP4 = PanelOf<WeightsMXFP4>;
 
 struct WeightsNVFP4 {
   using Form = Inline;

@@ -138,6 +138,21 @@ LLM_INLINE V byte_elements(const At& at) {
   return _mm256_cvtepu8_epi32(_mm_setr_epi8(e(0), e(1), e(2), e(3), e(4), e(5), e(6), e(7), 0, 0, 0, 0, 0, 0, 0, 0));
 }
 
+/// The first bytes of 8 blocks of 17 bytes at w as int32.
+LLM_INLINE V byte_elements_17(const u8* w) {
+  // a load has two neighbours, at byte 0 of the lower lane and byte 1 of the upper
+  const auto pair = [&](int i) LLM_LAMBDA {
+    const int at = 4 * i;  // -1: zero
+    const auto to = [=](int byte, int from) LLM_LAMBDA { return static_cast<char>(byte == at ? from : -1); };
+    const auto lane = [=](int from) LLM_LAMBDA {
+      return _mm_setr_epi8(to(0, from), -1, -1, -1, to(4, from), -1, -1, -1, to(8, from), -1, -1, -1, to(12, from), -1,
+                           -1, -1);
+    };
+    return shuffle8(load(w + 34 * i), _mm256_setr_m128i(lane(0), lane(1)));
+  };
+  return natural_order(or_(or_(pair(0), pair(1)), or_(pair(2), pair(3))));
+}
+
 LLM_INLINE void fetch_after(V& x, const u8* p) { __asm__ volatile("prefetcht0 %1" : "+x"(x) : "m"(*p)); }
 LLM_INLINE void fetch_far_after(V& x, const u8* p) { __asm__ volatile("prefetcht1 %1" : "+x"(x) : "m"(*p)); }
 
