@@ -63,7 +63,8 @@ void add_batch_options(Command& cli, BatchOptions& o) {
       },
       "a row's prompt, made of its columns: 'Translate: {text}'", "TEXT");
   text(
-      "--parallel", [&o](const std::string& t) { set_parallel(o, t); }, "rows at once (default auto)", "N|auto");
+      "--parallel", [&o](const std::string& t) { set_parallel(o, t); },
+      "rows at once (default auto: up to 32, 256 where GPUs have the whole model)", "N|auto");
   text(
       "--batch-order", [&o](const std::string& t) { set_order(o, t); },
       "done: rows as they finish (default); input: in their order", "done|input");
