@@ -32,6 +32,10 @@ struct RunningRow {
 
 /// A step whose tokens the backend draws.
 struct StepToDraw {
+  StepToDraw() = default;
+  StepToDraw(const StepToDraw&) = delete;  // `work` has tokens of `drawn`
+  StepToDraw& operator=(const StepToDraw&) = delete;
+
   std::vector<Drawing> work;
   std::vector<std::size_t> places;  ///< of the rows that it draws a token for
   std::vector<Token> drawn;         ///< memory of tokens in `work` that the step before draws
@@ -41,6 +45,12 @@ struct StepToDraw {
     const auto draws = std::count_if(work.begin(), work.end(), [](const Drawing& d) { return d.rule.has_value(); });
     places.resize(static_cast<std::size_t>(draws));
   }
+};
+
+/// Such a step on its way.
+struct StepDrawing {
+  std::vector<std::size_t> places;
+  std::int64_t prompt_tokens;
 };
 
 double seconds(Clock::time_point from, Clock::time_point to) {
@@ -96,7 +106,7 @@ class Scheduler {
   void eval(std::span<const Append> work);
   bool step_drawn();
   bool begin_first();
-  void begin_second();
+  bool begin_second();
   bool in_groups() const;
   bool is_cut(const StepToDraw&) const;
   bool add_known(std::span<const Append> work, StepToDraw&);
@@ -114,7 +124,7 @@ class Scheduler {
   void drop_donor();
   BatchControl report();
 
-  /// Tokens that are known and in no step begun; -1 where one that is still to be drawn is in a step.
+  /// Tokens that are known and in no step begun: 0 while a step draws the next, -1 while that one is in a step as well.
   std::int64_t pending(const RunningRow& r) const { return std::ssize(r.input) - session_.length(r.sequence); }
   /// Whether the blocks of the cache that are free suffice for a step.
   bool fits(const auto& work) const {
@@ -137,9 +147,9 @@ class Scheduler {
   std::list<RunningRow> preempted_;  ///< without a sequence; the one to go on first is in front
   /// What the row at place next_ - 1 left for the next one when it ended before that could begin.
   std::optional<SequenceId> donor_;
-  /// Of each step begun whose tokens the backend draws: the places of its rows.
-  std::deque<std::vector<std::size_t>> drawing_;
-  bool grouped_ = false;  ///< steps on their way have rows of their own; else the second has those of the first
+  std::deque<StepDrawing> drawing_;
+  bool grouped_ = false;   ///< steps on their way have rows of their own; else the second has those of the first, too
+  bool together_ = false;  ///< the next step that begins alone has all rows, since the last one's other half could not
   BatchProgress progress_;
 };
 
@@ -302,14 +312,16 @@ void Scheduler::eval(std::span<const Append> work) {
 /// steps at once compute the tokens sooner, or where logits are not finite: then those of each row are looked at.
 bool Scheduler::step_drawn() {
   if (drawing_.empty() && !begin_first()) return false;
-  if (drawing_.size() == 1) begin_second();
+  if (drawing_.size() == 1 && !begin_second()) together_ = grouped_;
+  check(std::ssize(drawing_) == session_.begun(), "steps on their way that the session knows");
   const auto tokens = session_.collect();
   if (!tokens) {
     drawing_.clear();
     return false;
   }
-  const std::vector<std::size_t> places = std::move(drawing_.front());
+  const auto [places, prompt_tokens] = std::move(drawing_.front());
   drawing_.pop_front();
+  progress_.prompt_tokens += prompt_tokens;
   for (std::size_t i = 0; i < places.size(); ++i) {
     const auto r =
         std::find_if(running_.begin(), running_.end(), [&](const RunningRow& o) { return o.place == places[i]; });
@@ -324,7 +336,7 @@ bool Scheduler::begin_first() {
   make_room(work);
   StepToDraw step;
   if (!add_known(work, step) || is_cut(step)) return false;
-  grouped_ = in_groups();
+  grouped_ = !std::exchange(together_, false) && groups_of_rows(model_, step.places.size()) > 1;
   if (grouped_) step.keep_first((work.size() + 1) / 2);
   if (step.places.empty()) return false;
   begin(step);
@@ -332,16 +344,19 @@ bool Scheduler::begin_first() {
 }
 
 /// While a step is on its way: the tokens after those that it draws, unless the rows are in groups, and whatever is
-/// known of other rows. None, so that the next step is one of all rows, where that one could not be as it should.
-void Scheduler::begin_second() {
-  if (grouped_ != in_groups()) return;
+/// known of other rows. False where the step after this one is rather one of all rows: groups pay now, or no more; a
+/// row takes its logits; several steps compute the tokens sooner; groups have become uneven; the cache has to make
+/// room.
+bool Scheduler::begin_second() {
+  if (grouped_ != in_groups()) return false;
   StepToDraw next;
-  if (!grouped_ && !add_next_drawn(next)) return;
+  if (!grouped_ && !add_next_drawn(next)) return false;
   const std::vector<Append> known = compose(session_.batch_tokens() - std::ssize(next.work));
-  if (!add_known(known, next) || next.places.empty() || is_cut(next)) return;
-  const std::size_t one = drawing_.front().size(), other = next.places.size();
-  const bool uneven = std::max(one, other) > 2 * std::min(one, other);
-  if (!(grouped_ && uneven) && fits(next.work)) begin(next);
+  if (!add_known(known, next) || next.places.empty() || is_cut(next) || !fits(next.work)) return false;
+  const std::size_t one = drawing_.front().places.size(), other = next.places.size();
+  if (grouped_ && std::max(one, other) > 2 * std::min(one, other)) return false;
+  begin(next);
+  return true;
 }
 
 bool Scheduler::in_groups() const { return groups_of_rows(model_, running_.size()) > 1; }
@@ -368,7 +383,8 @@ bool Scheduler::add_known(std::span<const Append> work, StepToDraw& step) {
 
 /// The token after the one that the step on its way draws, for every row of it. False where a row takes its logits.
 bool Scheduler::add_next_drawn(StepToDraw& step) {
-  const std::vector<std::size_t>& places = drawing_.front();
+  check(drawing_.size() == 1, "drawn_by() means rows of the step begun last");
+  const std::vector<std::size_t>& places = drawing_.front().places;
   step.drawn.reserve(places.size());
   for (RunningRow& r : running_) {
     const auto found = std::find(places.begin(), places.end(), r.place);
@@ -386,11 +402,12 @@ bool Scheduler::add_next_drawn(StepToDraw& step) {
 
 void Scheduler::begin(StepToDraw& step) {
   session_.begin(step.work);
+  std::int64_t prompt_tokens = 0;
   for (const Drawing& d : step.work) {
     const bool is_prompt = !running(d.sequence).first_token && d.tokens.front() >= 0;
-    if (is_prompt) progress_.prompt_tokens += std::ssize(d.tokens);
+    if (is_prompt) prompt_tokens += std::ssize(d.tokens);
   }
-  drawing_.push_back(std::move(step.places));
+  drawing_.push_back({std::move(step.places), prompt_tokens});
 }
 
 void Scheduler::take_drawn(RunningRow& r, Token token) {

@@ -460,7 +460,11 @@ Session::~Session() = default;
 std::int64_t Session::context() const { return impl_->choice.context; }
 SequenceId Session::create() { return impl_->cache->create(); }
 SequenceId Session::fork(SequenceId from, std::int64_t length) { return impl_->cache->fork(from, length); }
-void Session::remove(SequenceId id) { impl_->cache->remove(id); }
+void Session::remove(SequenceId id) {
+  impl_->cache->remove(id);
+  // Another sequence may get the id, which no step that is taken back concerns.
+  for (Begun& b : impl_->begun) std::erase_if(b.lengths, [id](const auto& l) { return l.first == id; });
+}
 std::int64_t Session::length(SequenceId id) const { return impl_->cache->length(id); }
 void Session::rewind(SequenceId id, std::int64_t length) { impl_->cache->truncate(id, length); }
 std::span<const float> Session::eval(std::span<const Append> work, const GoOn& go_on) {

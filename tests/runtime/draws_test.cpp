@@ -296,6 +296,30 @@ TEST_CASE("a fault in a step that draws is told as in any other", "[draws]") {
   CHECK(fault(Who::Backend) == told);
 }
 
+TEST_CASE("a step that is taken back leaves a sequence alone that got the id of one of its own", "[draws]") {
+  const TempDir folder;
+  const auto path = folder / "model.gguf";
+  tiny_model({.layers = 2, .context = 512}).write(path);
+  patch(path, "token_embd.weight", std::size_t{7} * 32 * sizeof(float), kNanF32);
+  Warnings warnings;
+  const auto model = Model::load(drawing_options(path, "reference"), warnings);
+  Session session(*model, {.context = 128, .sequences = 2});
+  const SequenceId donor = session.create();
+  const std::vector<Token> good(70, 8), bad{7};
+  const std::array<Append, 1> work{{{donor, good}}};
+  session.eval(work);
+  const SequenceId first = session.create();
+  const std::array<Drawing, 1> drawing{
+      {{first, bad, DrawRule{.n_tokens = static_cast<std::int32_t>(model->dims().vocab)}}}};
+  session.begin(drawing);
+  session.remove(first);
+  const SequenceId second = session.fork(donor, 50);
+  REQUIRE(second == first);
+  CHECK_FALSE(session.collect());
+  CHECK(session.length(second) == 50);
+  CHECK(session.length(donor) == 70);
+}
+
 TEST_CASE("steps that draw run ahead of their reader", "[draws]") {
   const TempDir folder;
   const auto model = load_drawing(folder, tiny_model({.layers = 2, .context = 256, .tokenizer = TinyTokenizer::Bpe}),

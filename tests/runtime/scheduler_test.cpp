@@ -205,6 +205,40 @@ TEST_CASE("rows join a batch while a step of the others is on its way") {
   CHECK(last.generated_tokens == generated);
 }
 
+TEST_CASE("rows read their prompts while others generate, on several devices, too") {
+  const TempDir folder;
+  const auto model = load_drawing(folder, tiny_model({.layers = 2, .context = 512}), "two devices");
+  const unsigned short_prompts = GENERATE(0U, 1U, 4U, 17U);
+  CAPTURE(short_prompts);
+  constexpr unsigned kRows = 20;
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < kRows; ++i)
+    rows.push_back({random_tokens(i < short_prompts ? 3 : 200, model->dims().vocab, i), options(i, 40)});
+  Session session(*model, {.context = 256, .sequences = batch_sequences(kRows), .batch_tokens = 64});
+  std::int64_t read_before_first_end = 0;
+  BatchProgress now;
+  std::map<std::size_t, std::vector<Token>> answers;
+  run_batch(*model, session, rows, kRows,
+            {.finished =
+                 [&](BatchResult&& r) {
+                   if (answers.empty()) read_before_first_end = now.prompt_tokens;
+                   answers[r.row] = std::move(r.tokens);
+                 },
+             .progress =
+                 [&](const BatchProgress& p) {
+                   now = p;
+                   return BatchControl::Continue;
+                 }});
+  // 40 steps of 64 tokens, of which the prompts have what generating leaves.
+  CHECK(read_before_first_end > (short_prompts == 17 ? 500 : 1000));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    Session single(*model, {.context = 256});
+    CHECK(answers.at(i) ==
+          generate(single, *model, single.create(), rows[i].prompt, {.answer = rows[i].answer}, {}, {}).tokens);
+  }
+}
+
 TEST_CASE("several devices read a batch's prompts in several steps at once") {
   const TempDir folder;
   const auto model = load_drawing(folder, tiny_model({.layers = 2, .context = 512}), "two devices");
@@ -324,7 +358,8 @@ TEST_CASE("a row that cannot be computed fails alone") {
   tiny_model({.layers = 2, .context = 512}).write(path);
   patch(path, "token_embd.weight", (7 * 32 + 3) * sizeof(float), kNanF32);
   Warnings warnings;
-  const auto model = Model::load({.path = path, .threads = 1, .progress = {}}, warnings);
+  const auto model =
+      Model::load({.path = path, .backend = GENERATE("cpu", "reference"), .threads = 1, .progress = {}}, warnings);
   std::vector<BatchRow> rows;
   for (unsigned i = 0; i < 8; ++i) {
     auto prompt = random_tokens(20 + i, model->dims().vocab, 60 + i);
@@ -335,10 +370,13 @@ TEST_CASE("a row that cannot be computed fails alone") {
   }
   rows.push_back({random_tokens(65, model->dims().vocab, 70), options(8, 8)});
   Session session(*model, {.context = 64, .sequences = batch_sequences(4), .pool = 0});
-  const auto results = run_all(*model, session, rows, 4);
+  BatchProgress last;
+  const auto results = run_all(*model, session, rows, 4, &last);
   REQUIRE(results.size() == rows.size());
+  std::int64_t prompts = 0;
   for (const auto& [row, result] : results) {
     CAPTURE(row);
+    if (!result.error) prompts += std::ssize(rows[row].prompt);
     if (row == 8) {
       REQUIRE(result.error);
       CHECK(result.error->kind() == ErrorKind::Context);
@@ -351,6 +389,7 @@ TEST_CASE("a row that cannot be computed fails alone") {
       CHECK(result.text == alone(*model, rows[row]));
     }
   }
+  CHECK(last.prompt_tokens == prompts);
 }
 
 TEST_CASE("rows that end as they begin keep no other from its turn") {
