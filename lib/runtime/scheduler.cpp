@@ -319,12 +319,12 @@ bool Scheduler::step_drawn() {
     drawing_.clear();
     return false;
   }
-  const auto [places, prompt_tokens] = std::move(drawing_.front());
+  const StepDrawing ended = std::move(drawing_.front());
   drawing_.pop_front();
-  progress_.prompt_tokens += prompt_tokens;
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  progress_.prompt_tokens += ended.prompt_tokens;
+  for (std::size_t i = 0; i < ended.places.size(); ++i) {
     const auto r =
-        std::find_if(running_.begin(), running_.end(), [&](const RunningRow& o) { return o.place == places[i]; });
+        std::find_if(running_.begin(), running_.end(), [&](const RunningRow& o) { return o.place == ended.places[i]; });
     if (r != running_.end()) take_drawn(*r, (*tokens)[i]);  // else it ended while this step ran ahead
   }
   return true;
