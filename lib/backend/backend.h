@@ -245,10 +245,10 @@ class Backend {
   virtual int streams_from(bool /*experts*/) const { return 0; }
   /// Until something is submitted again, threads need not be ready for it: another device wants the processors.
   virtual void rest() {}
-  /// Tokens of the largest step that pays.
-  virtual int most_step_tokens() const { return 512; }
   /// Rows of a batch that are best computed at once: with more, a step of a token each takes longer by as much.
   virtual int rows_at_once() const { return 32; }
+  /// Tokens of the largest step that pays.
+  virtual int most_step_tokens() const { return 512; }
   /// Of the steps that compute so many tokens soonest.
   virtual int step_tokens(std::int64_t /*all*/) const { return most_step_tokens(); }
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;

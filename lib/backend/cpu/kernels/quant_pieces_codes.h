@@ -77,7 +77,6 @@ LLM_INLINE F e4m3_halves(V x) {
 }
 
 struct WeightsMXFP4 {
-  using Form = Inline;
   static constexpr int kBlock = 32, kParts = 1, kBytes = sizeof(BlockMXFP4), kSub = 32;
   static constexpr int kBias = 16, kMin = -12, kMax = 12;
   template <class At, class Put>
