@@ -417,7 +417,7 @@ TEST_CASE("float weights read at two places give what those of one do") {
           const auto one = p.run(*table, cols);
           std::vector<float> two(one.size(), -77);
           LinearArgs a = p.args(two.data(), cols);
-          a.streams = Streams::Two;
+          a.ways.streams = Streams::Two;
           Scratch scratch;
           table->linear[static_cast<int>(type)](a, 0, 37, scratch.data());
           CHECK(same_bits(two, one));

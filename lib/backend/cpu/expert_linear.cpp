@@ -137,7 +137,7 @@ class ExpertLinearInstruction final : public Instruction {
                           .out_rows = routes.route + first,
                           .y = f.f32(p.y),
                           .ldy = p.n,
-                          .streams = streams_};
+                          .ways = ways_};
     const std::int64_t begin = task * rows, end = std::min(p.n, begin + rows);
     p.linear(args, begin, end, w.scratch);
     for (std::int64_t c = 0; c < args.n_cols; ++c) {
@@ -148,7 +148,7 @@ class ExpertLinearInstruction final : public Instruction {
   }
 
   const Kernels& kernels_;
-  Streams streams_ = best_streams(kernels_);
+  Ways ways_ = best_ways(kernels_);
   int x_, ids_, scratch_;
   std::int64_t k_, top_k_;
   std::int64_t per_route_;  ///< input rows per token: 1, or top_k where each route has its own

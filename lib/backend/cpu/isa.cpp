@@ -64,13 +64,14 @@ unsigned processor_family() {
 
 }  // namespace
 
-Streams best_streams([[maybe_unused]] const Kernels& kernels) {
+Ways best_ways([[maybe_unused]] const Kernels& kernels) {
+  Ways ways;
 #if defined(__x86_64__)
-  if (__builtin_cpu_is("intel")) return Streams::Two;
+  if (__builtin_cpu_is("intel")) return {.streams = Streams::Two, .few_columns = 32, .narrow_tiles = false};
   if (const unsigned family = processor_family(); __builtin_cpu_is("amd") && (family == 0x17 || family == 0x19))
-    return std::string_view(kernels.isa).starts_with("avx512") ? Streams::TwoAhead : Streams::Two;
+    ways.streams = std::string_view(kernels.isa).starts_with("avx512") ? Streams::TwoAhead : Streams::Two;
 #endif
-  return Streams::One;
+  return ways;
 }
 
 }  // namespace llm::cpu

@@ -14,7 +14,7 @@ const Kernels& kernels_of(const InstructionSet&);
 /// Those of choose_instruction_set(forced).
 const Kernels& choose_kernels(std::string_view forced);
 
-/// What this processor's memory is read fastest by, by kernels of a set (docs/performance.md).
-Streams best_streams(const Kernels&);
+/// In which this processor is fastest, by kernels of a set.
+Ways best_ways(const Kernels&);
 
 }  // namespace llm::cpu

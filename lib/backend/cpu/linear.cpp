@@ -111,7 +111,7 @@ class LinearInstruction final : public Instruction {
                           .n_cols = cols,
                           .y = y,
                           .ldy = p.n,
-                          .streams = streams_};
+                          .ways = ways_};
     p.linear(args, begin, end, w.scratch);
     for (std::int64_t c = 0; c < cols; ++c) {
       float* part = y + c * p.n + begin;
@@ -122,7 +122,7 @@ class LinearInstruction final : public Instruction {
   }
 
   const Kernels& kernels_;
-  Streams streams_ = best_streams(kernels_);
+  Ways ways_ = best_ways(kernels_);
   int x_, scratch_;
   std::int64_t k_;
   RowSpace rows_;

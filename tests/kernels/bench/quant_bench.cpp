@@ -144,7 +144,7 @@ void measure(const Options& o, const Kernels& kernels, const Peer& peer, DType t
   for (std::int64_t repetition = 0; repetition < o.repetitions; ++repetition) {
     for (std::size_t i = 0; i < o.columns.size(); ++i) {
       LinearArgs args = p.args(y, o.columns[i]);
-      args.streams = best_streams(kernels);
+      args.ways = best_ways(kernels);
       const LinearFn linear = kernels.linear[static_cast<int>(type)];
       best[i] = std::min(best[i], ticks([&] { linear(args, 0, o.rows, scratch.begin()); }));
     }

@@ -106,7 +106,7 @@ void measure(const Options& o, const Kernels& kernels, DType type) {
       LinearArgs args = p.args(y.data(), o.columns);
       args.w = weights.get();
       args.ldy = rows;
-      args.streams = streams;
+      args.ways.streams = streams;
       const std::int64_t share = rows / threads / kRowTile * kRowTile;
       kernels.linear[static_cast<int>(type)](args, share * thread, share * (thread + 1),
                                              scratch[static_cast<std::size_t>(thread)].get());

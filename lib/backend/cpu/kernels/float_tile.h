@@ -238,7 +238,7 @@ void multiply_cols(const LinearArgs& a, const Range& range) {
 /// One column, row by row.
 template <Weights kFrom, class W>
 void multiply_column(const LinearArgs& a, Range range) {
-  if (a.streams != Streams::One) {
+  if (a.ways.streams != Streams::One) {
     const std::int64_t half = (range.row_end - range.row_begin) / 2;
     for (std::int64_t i = 0; i < half; ++i) multiply_rows<kFrom, W, 2, 1>(a, range, range.row_begin + i, half);
     range.row_begin += 2 * half;
@@ -270,7 +270,7 @@ void linear(const LinearArgs& a, std::int64_t row_begin, std::int64_t row_end) {
   if (a.n_cols <= 0) return;
   if (a.n_cols <= kTileCols)
     return multiply_some_cols<Weights::Streamed, W>(
-        a, {row_begin, row_end, 0, a.k, 0, a.n_cols, fetch_distance(a.streams)});
+        a, {row_begin, row_end, 0, a.k, 0, a.n_cols, fetch_distance(a.ways.streams)});
   constexpr int kSegment = Form<W>::kSegment;
   constexpr auto kRows = static_cast<std::int64_t>(kPanelBytes / (kSegment * sizeof(W)));
   Range range;

@@ -37,6 +37,16 @@ enum class Streams : std::uint8_t {
   TwoAhead,  ///< lines of quantised weights are asked for earlier, and brought to the second cache
 };
 
+/// Which of the ways to the same bits a processor is fastest in (docs/performance.md); these are Zen 5's.
+struct Ways {
+  Streams streams = Streams::One;
+  /// Up to so many columns, panels of quantised weights stay in the first cache, and what comes next is brought line by
+  /// line; with more, in bursts.
+  std::int64_t few_columns = 12;
+  /// Tiles of few columns are as narrow as those of many, so that all that is added up has registers: seven are two.
+  bool narrow_tiles = true;
+};
+
 /// One product y[out_row(c)][n] = sum_k w[n][k] * x[act_row(c)][k] for columns c and a range of weight rows n.
 struct LinearArgs {
   const std::byte* w = nullptr;  ///< row 0
@@ -49,7 +59,7 @@ struct LinearArgs {
   const std::int32_t* out_rows = nullptr;  ///< [n_cols] row of y of each column; nullptr: c
   float* y = nullptr;                      ///< [rows][ldy]
   std::int64_t ldy = 0;                    ///< floats between rows of y
-  Streams streams = Streams::One;
+  Ways ways;
 };
 /// Computes weight rows [row_begin, row_end). `scratch` has kScratchBytes, 64-byte aligned, private to the calling
 /// thread.

@@ -15,8 +15,7 @@ inline constexpr int kTileRows = 2 * kWidth;
 /// With few columns unpacking is a great part of the work, and reading the weights takes as long as multiplying them:
 /// the panel has to stay in the first cache, and memory to be busy all the time.
 enum class Form : std::uint8_t { FewColumns, ManyColumns };
-/// Up to how many columns that pays. Where one stream is best, a core has more places for lines on their way.
-LLM_INLINE i64 few_columns(Streams streams) { return streams == Streams::One ? 12 : 32; }
+/// Whatever Ways::few_columns says.
 inline constexpr i64 kLeastManyColumns = 13;
 
 /// Elements of k that are unpacked at a time: whole cache lines of the columns' sums.
@@ -25,7 +24,7 @@ inline constexpr i64 kMostStretch = stretch(Form::ManyColumns);
 
 /// Columns of a tile, each with two registers of rows. Eight of them are 16 sums in 32 registers, and what is added up
 /// beyond a sub-block goes through memory; with six that has registers as well. Few columns are rather one tile than
-/// two.
+/// two, where Ways::narrow_tiles does not say otherwise.
 constexpr int tile_columns([[maybe_unused]] Form form) {
 #if defined(LLM_ISA_avx512)
   return form == Form::FewColumns ? 8 : 6;
@@ -523,7 +522,7 @@ LLM_INLINE void fetch_outputs(const LinearArgs& args, i64 row, i64 c0, i64 nc) {
 template <class T, Form form>
 LLM_INLINE Ahead next_weights(const LinearArgs& args, i64 row, i64 rows, i64 row_end, i64 k0, i64 n, i64 tiles) {
   const i64 first = row + rows, rest = row_end - first;
-  const bool near = args.streams == Streams::One;
+  const bool near = args.ways.streams == Streams::One;
   if (rest <= 0) return {weight_row(args, row), nullptr, 0, 0, near};
   const i64 bytes = (rest < rows ? rest : rows) * static_cast<i64>(args.w_row_bytes);
   const u8* begin = weight_row(args, first) + bytes * k0 / args.k;
@@ -542,7 +541,7 @@ LLM_INLINE Ahead next_weights(const LinearArgs& args, i64 row, i64 rows, i64 row
 template <class T, Form form>
 void gemm_form(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
   auto& s = *reinterpret_cast<GemmScratch<form>*>(scratch);
-  const i64 width = args.streams == Streams::One && kColumnsInRegisters > 0 ? kColumnsInRegisters : tile_columns(form);
+  const i64 width = args.ways.narrow_tiles && kColumnsInRegisters > 0 ? kColumnsInRegisters : tile_columns(form);
   const i64 tiles = (args.n_cols + width - 1) / width;
   const i64 stretches = (args.k + stretch(form) - 1) / stretch(form);
   const bool keep = form == Form::FewColumns && stretches * tiles <= kColumnPlaces<form>;
@@ -585,7 +584,7 @@ void gemm_form(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* sc
 
 template <class T>
 void gemm(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scratch) {
-  if (args.n_cols <= few_columns(args.streams))
+  if (args.n_cols < kLeastManyColumns || args.n_cols <= args.ways.few_columns)
     gemm_form<T, Form::FewColumns>(args, row_begin, row_end, scratch);
   else
     gemm_form<T, Form::ManyColumns>(args, row_begin, row_end, scratch);

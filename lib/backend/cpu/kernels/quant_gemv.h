@@ -237,7 +237,7 @@ template <class T, int nc>
 [[gnu::noinline]] void stream_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row, i64 n_rows,
                                    int streams, i64 distance, const float* const* d_act, std::byte* scratch) {
   const i64 n_terms = n_rows * layout.blocks, distance_bytes = distance * static_cast<i64>(args.w_row_bytes);
-  const Fetching ahead = fetching(args.streams);
+  const Fetching ahead = fetching(args.ways.streams);
   const u8* w = weight_row(args, row);
   StreamPlace place;
   for (i64 at = 0; at < n_terms; at += kWidth, w += layout.kStepBytes) {
@@ -269,7 +269,7 @@ void stream_columns(const LinearArgs& args, const StreamLayout<T, nc>& layout, i
     d_act[c] = col.scales;
   }
   i64 row = row_begin;
-  if (args.streams != Streams::One) {
+  if (args.ways.streams != Streams::One) {
     const i64 half = (row_end - row_begin) / (2 * kWidth) * kWidth;
     for (i64 i = 0; i < half; i += kWidth)
       stream_rows<T, nc>(args, layout, row_begin + i, kWidth, 2, half, d_act, scratch);
@@ -303,7 +303,8 @@ bool stream(const LinearArgs& args, i64 row_begin, i64 row_end, std::byte* scrat
     if (args.n_cols < nc) return stream<Stream, nc - 1>(args, row_begin, row_end, scratch);
   const StreamLayout<Stream, nc> layout(args.k);
   if (args.n_cols != nc || !can_stream(args, layout)) return false;
-  if (nc > long_stream_columns(args.streams) && layout.windows * layout.kWindowBytes > kStreamWindowBytes) return false;
+  if (nc > long_stream_columns(args.ways.streams) && layout.windows * layout.kWindowBytes > kStreamWindowBytes)
+    return false;
   stream_columns<Stream, nc>(args, layout, row_begin, row_end, scratch);
   return true;
 }
