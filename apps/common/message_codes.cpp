@@ -38,7 +38,7 @@ constexpr WarningCode kWarnings[] = {
     {"mlock", "--mlock could not keep all weights in memory"},
     {"missing-pre-tokenizer", "the file does not say how texts are cut into words"},
     {"no-effect", "an option changes nothing here"},
-    {"no-importance", "a tensor is quantised without the importance matrix that its type wants"},
+    {"no-importance", "a dry run: a tensor needs an importance matrix"},
     {"no-importance-entry", "an importance matrix lacks tensors"},
     {"no-state", "a batch goes on whose options nobody knows"},
     {"no-thinking-switch", "--reasoning on or --reasoning-preserve, and the chat template has no variable for it"},

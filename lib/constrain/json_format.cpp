@@ -16,14 +16,25 @@ const std::string kTime = "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(
 const std::string kDurationTime = "T(?:\\d{1,9}H(?:\\d{1,9}M(?:\\d{1,9}S)?)?|\\d{1,9}M(?:\\d{1,9}S)?|\\d{1,9}S)";
 const std::string kDurationDate = "(?:\\d{1,9}D|\\d{1,9}M(?:\\d{1,9}D)?|\\d{1,9}Y(?:\\d{1,9}M(?:\\d{1,9}D)?)?)";
 
-// RFC 1123, section 2.1: labels of at most 63 letters, digits and inner hyphens. No more than 4 of them, so that no
-// name is longer than 255.
-const std::string kLabel = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
-const std::string kHostname = kLabel + "(?:\\." + kLabel + "){0,3}";
+/// Parts with points between, of at most 4 * (most + 1) - 1 characters in all: up to 4 of at most `most` each, or twice
+/// as many in half the room each, or four times in a quarter.
+std::string dotted(std::string (*part)(int), int most) {
+  const auto parts = [&](int longest, int fewest, int count) {
+    const std::string one = part(longest);
+    return one + "(?:\\." + one + "){" + std::to_string(fewest - 1) + "," + std::to_string(count - 1) + "}";
+  };
+  const int half = (most + 1) / 2 - 1, quarter = (most + 1) / 4 - 1;
+  return "(?:" + parts(most, 1, 4) + "|" + parts(half, 5, 8) + "|" + parts(quarter, 9, 16) + ")";
+}
+
+// RFC 1123, section 2.1: labels of at most 63 letters, digits and inner hyphens, 255 characters in all.
+std::string label(int most) { return "[A-Za-z0-9](?:[A-Za-z0-9-]{0," + std::to_string(most - 2) + "}[A-Za-z0-9])?"; }
+const std::string kHostname = dotted(label, 63);
 
 // RFC 5321, section 4.1.2, without quoted local parts and address literals; at most 64 before the @.
-const std::string kAtom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]";
-const std::string kEmail = kAtom + "{1,20}(?:\\." + kAtom + "{1,20}){0,2}@" + kHostname;
+std::string atom(int most) { return "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1," + std::to_string(most) + "}"; }
+const std::string kEmail =
+    "(?:" + atom(64) + "|" + atom(31) + "\\." + atom(31) + "|" + dotted(atom, 15) + ")@" + kHostname;
 
 const std::string kByte = "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
 const std::string kIpv4 = kByte + "(?:\\." + kByte + "){3}";

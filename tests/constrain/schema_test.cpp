@@ -26,6 +26,14 @@ void check_cases(const std::vector<SchemaCase>& cases, SchemaOptions options = {
   }
 }
 
+std::string quoted(const std::string& text) { return '"' + text + '"'; }
+/// So many names of so many letters, with points between.
+std::string names(int count, std::size_t length) {
+  std::string all(length, 'a');
+  for (int i = 1; i < count; ++i) all += '.' + std::string(length, 'a');
+  return all;
+}
+
 std::string error(const std::string& schema) {
   return grammar_error([&] {
     Warnings warnings;
@@ -82,7 +90,13 @@ TEST_CASE("strings", "[schema]") {
        {"\"2024-02-29T23:59:59Z\"", "\"2024-01-01T00:00:00.123+01:00\""},
        {"\"2024-01-01\"", "\"2024-01-01T24:00:00Z\""}},
       {R"({"type":"string","format":"uuid"})", {"\"123e4567-e89b-12d3-a456-426614174000\""}, {"\"123e4567\""}},
-      {R"({"type":"string","format":"email"})", {"\"a.b+c@example.com\""}, {"\"a@\"", "\"@b.c\"", "\"a..b@c.d\""}},
+      {R"({"type":"string","format":"email"})",
+       {"\"a.b+c@example.com\"", quoted(std::string(64, 'a') + "@b.c"), "\"a.b.c.d.e.f.g.h@mail.a.b.example.co.uk\""},
+       {"\"a@\"", "\"@b.c\"", "\"a..b@c.d\"", quoted(std::string(65, 'a') + "@b.c"), quoted(names(33, 1) + "@b.c")}},
+      {R"({"type":"string","format":"hostname"})",
+       {"\"x\"", "\"a-b.c\"", quoted(names(4, 63)), quoted(names(8, 31)), quoted(names(16, 15)), quoted(names(5, 1))},
+       {quoted(names(4, 63) + ".a"), quoted(names(1, 64)), quoted(names(17, 15)), "\"-a\"", "\"a-\"", "\"a..b\"",
+        "\"a.\""}},
       {R"({"type":"string","format":"ipv4"})", {"\"192.168.0.255\""}, {"\"256.1.1.1\"", "\"1.1.1\"", "\"01.1.1.1\""}},
   });
 }

@@ -587,6 +587,19 @@ TEST_CASE("experts in tiles want panels wherever the device multiplies them so")
   REQUIRE(planned(DType::BF16, Many::Wgmma) == std::array{false, true});
 }
 
+TEST_CASE("experts in tiles want panels in short steps of many sequences") {
+  const auto wants_panels = [](DType type, Many many, Bucket bucket) {
+    const Graph g = Layers(type, bucket).run(1);
+    return plan_step(g, many, {}).form(value_named(g, "blk.0.glu"), Form::F16Panels) != MemoryPlan::kNone;
+  };
+  REQUIRE(wants_panels(DType::Q8_0, Many::Wgmma, {16, 9, 16}));
+  REQUIRE(wants_panels(DType::Q8_0, Many::Wgmma, {64, 64, 64}));
+  REQUIRE_FALSE(wants_panels(DType::Q8_0, Many::Wgmma, {64, 8, 64}));  // drafts
+  REQUIRE_FALSE(wants_panels(DType::Q8_0, Many::Wgmma, {8, 8, 8}));
+  REQUIRE_FALSE(wants_panels(DType::BF16, Many::Wgmma, {64, 64, 64}));
+  for (const Many many : {Many::AsFew, Many::F16}) REQUIRE_FALSE(wants_panels(DType::Q8_0, many, {64, 64, 64}));
+}
+
 TEST_CASE("values are kept as f32 where something reads them so") {
   const auto read = [](const Graph& g, const std::vector<bool>& reads, const char* name) {
     return static_cast<bool>(reads[value_named(g, name)]);

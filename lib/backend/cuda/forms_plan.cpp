@@ -153,12 +153,19 @@ Columns columns_of(const Graph& g, std::uint32_t activation) {
   return g.info(activation).rows == RowSpace::Outputs ? Columns::Either : Columns::Many;
 }
 
+/// Elements of which expert_tile_products() has no more than a piece for each warp of a block: such a block takes much
+/// longer than its weights take to come.
+constexpr std::int64_t kShortRow = 2048;
+
 bool uses_grouped_products(const Graph& g, std::uint32_t ids, Many many) {
-  if (many == Many::AsFew || g.bucket().tokens <= kMaxColumns) return false;
+  const bool is_short = g.bucket().tokens <= kMaxColumns;
+  if (many == Many::AsFew || (is_short && (many != Many::Wgmma || g.bucket().sequences <= kFewSequences))) return false;
   const auto fits_f16 = [&](const Node& node) {
     const auto operands = product_operands(node.op);
     return std::all_of(operands.begin(), operands.end(), [&](const ProductOperands& p) {
-      return device_type(g.info(node.in[p.weight]).type.dtype) != DType::F32;
+      const ValueInfo& weight = g.info(node.in[p.weight]);
+      return is_short ? takes_panels(node, weight, many) && weight.type.shape[0] <= kShortRow
+                      : device_type(weight.type.dtype) != DType::F32;
     });
   };
   return std::all_of(g.nodes().begin(), g.nodes().end(), [&](const Node& node) {

@@ -16,6 +16,9 @@ namespace llm::cuda {
 enum class Columns : std::uint8_t { Few, Many, Either };
 Columns columns_of(const Graph&, std::uint32_t activation);
 
+/// Up to so many sequences in a step may have drafts, which are tokens of theirs with the bits of single ones.
+inline constexpr int kFewSequences = 8;
+
 /// How products of many columns are made.
 enum class Many : std::uint8_t {
   AsFew,  ///< with the same bits
@@ -26,8 +29,9 @@ enum class Many : std::uint8_t {
 };
 
 /// Whether the products of the experts that a value's ids choose are grouped ones (grouped_products.h): those of
-/// programs for prompts whose weights allow it. F32 does not: rounded to F16 it would lose half of its digits. All
-/// readers of the ids share their groups.
+/// programs for prompts whose weights allow it, and of experts with short rows, where wgmma makes them, for more tokens
+/// than kFewSequences if a step has as many sequences. F32 does not: rounded to F16 it would lose half of its digits.
+/// All readers of the ids share their groups.
 bool uses_grouped_products(const Graph&, std::uint32_t ids, Many);
 
 enum class Form : std::uint8_t { Q8x256, Q8x32, RoundedBf16, F16, F16Panels, F16Unscale, F8, F8Scale, RouteGroups };
