@@ -121,6 +121,7 @@ class BatchRun {
   void choose_seed();
   void read_rows();
   void skip_known();
+  void require_same_rows() const;
   void load(std::optional<Grammar>, LoadOptions::Weights);
   void warn_of_other_models() const;
   BatchState new_state() const;
@@ -219,9 +220,32 @@ void BatchRun::skip_known() {
     known_[i] = true;
     ++found;
   }
+  require_same_rows();
   say(std::to_string(found) + " of " + std::to_string(requests_.size()) + " rows are done");
   const std::size_t strangers = output_->known().size() - found;
   if (strangers > 0) note(std::to_string(strangers) + " results are of rows that the input does not have");
+}
+
+/// An answer belongs to what its row said when it was written.
+void BatchRun::require_same_rows() const {
+  if (!before_) return;
+  std::vector<const BatchRequest*> changed;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    const auto then = before_->digests.find(requests_[i].id);
+    if (known_[i] && then != before_->digests.end() && then->second != requests_[i].digest)
+      changed.push_back(&requests_[i]);
+  }
+  if (changed.empty()) return;
+  throw Error(
+      ErrorKind::Usage,
+      ErrorParts{
+          .file = options_.batch.output,
+          .problem =
+              "the answer of row \"" + escaped(changed[0]->id) + "\" was written for another text than line " +
+              std::to_string(changed[0]->line) + " of the input has now" +
+              (changed.size() > 1 ? ", and so were " + std::to_string(changed.size() - 1) + " more" : "") +
+              "; put the rows back, take another file with -o, or --force to begin anew (rows that have an \"id\" "
+              "may change their places)"});
 }
 
 /// The model, and what all rows have in common.
@@ -253,10 +277,14 @@ void BatchRun::warn_of_other_models() const {
 }
 
 BatchState BatchRun::new_state() const {
+  std::map<std::string, std::string> digests;
+  for (const BatchRequest& r : requests_) digests.emplace(r.id, r.digest);
+  if (before_) digests.insert(before_->digests.begin(), before_->digests.end());  // of results without a row
   return {.options = shaping_options(options_, common_.sampling, model_->backend().name()),
           .seed = common_.sampling.seed,
           .model = describe_model_file(model_->file()),
           .rows = requests_.size(),
+          .digests = std::move(digests),
           .status = "running"};
 }
 
@@ -465,6 +493,7 @@ void BatchRun::plan_of_what_is_done() {
     known_[i] = true;
     ++(known->second == RowOutcome::Failed ? failed : answered);
   }
+  require_same_rows();
   print_batch_progress(answered, failed, requests_.size() - answered - failed);
 }
 

@@ -6,9 +6,11 @@
 #include <cstring>
 #include <functional>
 #include <set>
+#include <span>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "common/input.h"
 
 namespace llm::app {
@@ -160,6 +162,14 @@ void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequ
   if (all) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = first.failure->message});
 }
 
+/// Enough of it to tell rows apart that somebody has changed.
+std::string digest_of(std::string_view text) {
+  Sha256 sha;
+  sha.update(std::as_bytes(std::span(text)));
+  return sha.digest().substr(0, 16);
+}
+std::string columns_text(const Json& columns) { return columns.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 /// One document over many lines is a mistake of the file, not of its lines. Deep ones do no harm: nothing is built.
 void refuse_json_document(const std::string& path, std::string_view text, const std::vector<BatchRequest>& rows) {
   const bool array = text[text.find_first_not_of(" \t\r\n")] == '[';
@@ -188,19 +198,21 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
   const std::string bytes = read_input(path);
   const std::string_view text = without_byte_order_mark(bytes);
   std::vector<BatchRequest> rows;
-  const auto add = [&](BatchRequest r) {
+  const auto add = [&](BatchRequest r, std::string_view says) {
+    r.digest = digest_of(says);
     rows.push_back(std::move(r));
     return rows.size() != limit;
   };
   if (format == BatchFormat::Csv) {
     const std::function<bool(const Json&, std::size_t)> row = [&](const Json& columns, std::size_t line) {
-      return add(request_from_columns(columns, line, rules));
+      return add(request_from_columns(columns, line, rules), columns_text(columns));
     };
     CsvReader(path, rules, row).read(text);
   } else {
     for_each_line(text, [&](std::string_view line, std::size_t number) {
       return add(format == BatchFormat::Lines ? request_from_text(std::string(line), number)
-                                              : request_from_json(line, number, rules));
+                                              : request_from_json(line, number, rules),
+                 line);
     });
   }
   if (rows.empty()) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = "there are no rows in it"});

@@ -20,8 +20,9 @@ enum class BatchFormat : std::uint8_t {
 /// By name, else by the file's ending: .csv, .txt; everything else is Jsonl. Throws ErrorKind::Usage for another name.
 BatchFormat batch_format(const std::string& name, const std::string& path);
 
-/// Reads `path` ("-": stdin). Empty lines are no rows. At most `limit` rows (0: all). Throws ErrorKind::Usage for a
-/// file that cannot be read, is no text of that format, or has an id twice.
+/// Reads `path` ("-": stdin), and makes each row's digest of its line or its columns. Empty lines are no rows. At most
+/// `limit` rows (0: all). Throws ErrorKind::Usage for a file that cannot be read, is no text of that format, or has an
+/// id twice.
 std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat, const RowRules&, std::size_t limit);
 
 }  // namespace llm::app

@@ -55,6 +55,7 @@ struct RowChanges {
 struct BatchRequest {
   std::size_t line = 0;  ///< of the input, from 1
   std::string id;        ///< the row's own, else line-N
+  std::string digest;    ///< of what it says; of rows of a file (batch_input.h)
   RowPrompt prompt;
   RowChanges changes;
   int choices = 1;

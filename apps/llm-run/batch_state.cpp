@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <filesystem>
@@ -40,12 +41,18 @@ std::optional<BatchState> read_state(const std::string& path) {
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat || !json.at("options").is_object()) throw Error(ErrorKind::Usage, "");
+    std::map<std::string, std::string> digests;
+    for (const Json& row : json.value("digests", Json::array())) {
+      const auto text = row.get<std::string>();
+      digests.emplace(text.substr(std::min(text.find(' ') + 1, text.size())), text.substr(0, text.find(' ')));
+    }
     return BatchState{.options = json.at("options"),
                       .seed = json.at("seed").get<std::uint64_t>(),
                       .model = json.at("model"),
                       .rows = json.at("rows").get<std::size_t>(),
                       .answered = json.at("answered").get<std::size_t>(),
                       .failed = json.at("failed").get<std::size_t>(),
+                      .digests = std::move(digests),
                       .status = json.at("status").get<std::string>()};
   } catch (const std::exception&) {
     throw Error(
@@ -55,9 +62,11 @@ std::optional<BatchState> read_state(const std::string& path) {
 }
 
 void write_state(const std::string& path, const BatchState& state) {
-  const Json json{{"format", kFormat},          {"status", state.status},   {"rows", state.rows},
-                  {"answered", state.answered}, {"failed", state.failed},   {"seed", state.seed},
-                  {"model", state.model},       {"options", state.options}, {"pid", ::getpid()}};
+  Json json{{"format", kFormat},          {"status", state.status},   {"rows", state.rows},
+            {"answered", state.answered}, {"failed", state.failed},   {"seed", state.seed},
+            {"model", state.model},       {"options", state.options}, {"pid", ::getpid()}};
+  Json& digests = json["digests"] = Json::array();
+  for (const auto& [id, digest] : state.digests) digests.push_back(digest + " " + id);
   const std::string text = text_of(json) + "\n";
   std::error_code none;
   std::filesystem::remove(temporary_name(path), none);  // left by a run that was killed and had our process id

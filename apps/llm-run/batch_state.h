@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -15,7 +16,8 @@ struct BatchState {
   std::uint64_t seed = 0;  ///< of rows without their own
   Json model;              ///< which file
   std::size_t rows = 0, answered = 0, failed = 0;
-  std::string status;  ///< running, finished, interrupted, failed
+  std::map<std::string, std::string> digests;  ///< of the rows, by id
+  std::string status;                          ///< running, finished, interrupted, failed
 };
 
 /// Name, size and fingerprint: another file by the same name is told apart.

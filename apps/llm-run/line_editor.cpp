@@ -165,7 +165,12 @@ int LineEditor::Impl::on_read(EditLine* el, wchar_t* c) {
   make_interrupt_a_key(fd);
   for (;;) {
     if (signal_exit_code() != 0) return 0;
-    if (g_resized.exchange(false)) el_resize(el);
+    if (g_resized.exchange(false)) {
+      // libedit would go on from its cursor's old column, which may lie beyond the rows that it has now.
+      el_resize(el);
+      of(el).write("\r\x1b[J");
+      el_set(el, EL_REFRESH);
+    }
     if (g_redraw.exchange(false)) {
       el_set(el, EL_PREP_TERM, 1);
       el_set(el, EL_REFRESH);

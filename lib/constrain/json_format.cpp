@@ -16,25 +16,25 @@ const std::string kTime = "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(
 const std::string kDurationTime = "T(?:\\d{1,9}H(?:\\d{1,9}M(?:\\d{1,9}S)?)?|\\d{1,9}M(?:\\d{1,9}S)?|\\d{1,9}S)";
 const std::string kDurationDate = "(?:\\d{1,9}D|\\d{1,9}M(?:\\d{1,9}D)?|\\d{1,9}Y(?:\\d{1,9}M(?:\\d{1,9}D)?)?)";
 
-/// Parts with points between, of at most 4 * (most + 1) - 1 characters in all: up to 4 of at most `most` each, or twice
-/// as many in half the room each, or four times in a quarter.
-std::string dotted(std::string (*part)(int), int most) {
-  const auto parts = [&](int longest, int fewest, int count) {
-    const std::string one = part(longest);
-    return one + "(?:\\." + one + "){" + std::to_string(fewest - 1) + "," + std::to_string(count - 1) + "}";
-  };
-  const int half = (most + 1) / 2 - 1, quarter = (most + 1) / 4 - 1;
-  return "(?:" + parts(most, 1, 4) + "|" + parts(half, 5, 8) + "|" + parts(quarter, 9, 16) + ")";
+/// At least `fewest` and at most `most` parts of up to `longest` characters, with points between.
+std::string dotted(std::string (*part)(int), int longest, int fewest, int most) {
+  const std::string one = part(longest);
+  return one + "(?:\\." + one + "){" + std::to_string(fewest - 1) + "," + std::to_string(most - 1) + "}";
 }
 
-// RFC 1123, section 2.1: labels of at most 63 letters, digits and inner hyphens, 255 characters in all.
+// RFC 1123, section 2.1: labels of at most 63 letters, digits and inner hyphens. RFC 1035, section 2.3.4: 255 bytes in
+// all, which are 253 characters. The more parts, the shorter each.
 std::string label(int most) { return "[A-Za-z0-9](?:[A-Za-z0-9-]{0," + std::to_string(most - 2) + "}[A-Za-z0-9])?"; }
-const std::string kHostname = dotted(label, 63);
+const std::string kHostname = "(?:" + dotted(label, 63, 1, 3) + "|" + dotted(label, 62, 4, 4) + "|" +
+                              dotted(label, 30, 5, 8) + "|" + dotted(label, 14, 9, 16) + ")";
 
-// RFC 5321, section 4.1.2, without quoted local parts and address literals; at most 64 before the @.
+// RFC 5321, sections 4.1.2 and 4.5.3.1, without quoted local parts and address literals: at most 64 characters before
+// the @, and 254 in all.
 std::string atom(int most) { return "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1," + std::to_string(most) + "}"; }
-const std::string kEmail =
-    "(?:" + atom(64) + "|" + atom(31) + "\\." + atom(31) + "|" + dotted(atom, 15) + ")@" + kHostname;
+const std::string kEmail = "(?:" + dotted(atom, 64, 1, 1) + "|" + dotted(atom, 31, 2, 2) + "|" +
+                           dotted(atom, 15, 3, 4) + "|" + dotted(atom, 7, 5, 8) + "|" + dotted(atom, 3, 9, 16) +
+                           ")@(?:" + dotted(label, 63, 1, 2) + "|" + dotted(label, 62, 3, 3) + "|" +
+                           dotted(label, 30, 4, 6) + "|" + dotted(label, 14, 7, 12) + ")";
 
 const std::string kByte = "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
 const std::string kIpv4 = kByte + "(?:\\." + kByte + "){3}";

@@ -337,6 +337,25 @@ TEST_CASE("a batch goes on from whatever was left of it") {
   other = {"--batch", input.string(), "-o", out.string(), "--resume"};  // the seed is the one of the run
   CHECK(bench(other).code == 7);
 
+  // A result belongs to what its row said, wherever the row is now.
+  std::ofstream(out, std::ios::binary) << whole;
+  const std::string rows = read_file(input);
+  const std::size_t one = rows.find('\n') + 1, two = rows.find('\n', one) + 1;
+  const std::string first = rows.substr(0, one), second = rows.substr(one, two - one), rest = rows.substr(two);
+  const auto input_is = [&](const std::string& text) { std::ofstream(input, std::ios::binary) << text; };
+  input_is(second + first + rest);
+  CHECK(contains(bench(resumed).err, "12 of 12 rows are done"));
+  input_is(rows + R"({"id": "more", "prompt": "x", "max_tokens": 1})" + "\n");
+  CHECK(contains(bench(resumed).err, "12 of 13 rows are done"));
+  input_is(std::string(first).insert(first.rfind('}'), R"(, "min_p": 0.5)") + second + rest);
+  const Outcome changed = bench(resumed);
+  CHECK(changed.code == 2);
+  CHECK(contains(changed.err, "was written for another text than line 1 of the input has now"));
+  auto plan = resumed;
+  plan.emplace_back("--dry-run");
+  CHECK(bench(plan).code == 2);
+  input_is(rows);
+
   std::ofstream(out, std::ios::binary) << "something else\n" + whole;
   const Outcome strange = bench(resumed);
   CHECK(strange.code == 2);

@@ -421,6 +421,30 @@ TEST_CASE("who taps Ctrl-C twice while an answer comes is still in the chat") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("a window that becomes narrow while a line is typed shows it again") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  std::string text = "Tell me a story ";
+  while (text.size() < 97) text += "and another ";
+  for (const int columns : {60, 30, 20, 100, 25}) {
+    CAPTURE(columns);
+    t.type(text);
+    t.until("another ");
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    t.resize(columns);
+    t.until("> Tell me a story ");
+    t.type("x\r");
+    to_prompt(t);
+    t.type("/context\r");
+    t.until("user ");
+    t.until("Tell me a story and another");
+    to_prompt(t);
+  }
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("SIGTERM at the prompt gives the terminal back") {
   const ConversationBench bench;
   Terminal t(bench.command(kShort));

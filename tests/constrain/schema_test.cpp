@@ -92,11 +92,12 @@ TEST_CASE("strings", "[schema]") {
       {R"({"type":"string","format":"uuid"})", {"\"123e4567-e89b-12d3-a456-426614174000\""}, {"\"123e4567\""}},
       {R"({"type":"string","format":"email"})",
        {"\"a.b+c@example.com\"", quoted(std::string(64, 'a') + "@b.c"), "\"a.b.c.d.e.f.g.h@mail.a.b.example.co.uk\""},
-       {"\"a@\"", "\"@b.c\"", "\"a..b@c.d\"", quoted(std::string(65, 'a') + "@b.c"), quoted(names(33, 1) + "@b.c")}},
+       {"\"a@\"", "\"@b.c\"", "\"a..b@c.d\"", quoted(std::string(65, 'a') + "@b.c"), quoted(names(33, 1) + "@b.c"),
+        quoted(std::string(64, 'a') + "@" + names(4, 62))}},
       {R"({"type":"string","format":"hostname"})",
-       {"\"x\"", "\"a-b.c\"", quoted(names(4, 63)), quoted(names(8, 31)), quoted(names(16, 15)), quoted(names(5, 1))},
-       {quoted(names(4, 63) + ".a"), quoted(names(1, 64)), quoted(names(17, 15)), "\"-a\"", "\"a-\"", "\"a..b\"",
-        "\"a.\""}},
+       {"\"x\"", "\"a-b.c\"", quoted(names(3, 63)), quoted(names(4, 62)), quoted(names(8, 30)), quoted(names(16, 14)),
+        quoted(names(5, 1))},
+       {quoted(names(4, 63)), quoted(names(1, 64)), quoted(names(17, 14)), "\"-a\"", "\"a-\"", "\"a..b\"", "\"a.\""}},
       {R"({"type":"string","format":"ipv4"})", {"\"192.168.0.255\""}, {"\"256.1.1.1\"", "\"1.1.1\"", "\"01.1.1.1\""}},
   });
 }

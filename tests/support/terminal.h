@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -57,6 +58,10 @@ class Terminal {
     }
   }
   void send(int signal) const { ::kill(pid_, signal); }
+  void resize(int columns) const {
+    const winsize size{.ws_row = 40, .ws_col = static_cast<unsigned short>(columns), .ws_xpixel = 0, .ws_ypixel = 0};
+    ::ioctl(fd_, TIOCSWINSZ, &size);  // the program gets SIGWINCH
+  }
 
   /// Everything since the last call, up to and with this text.
   std::string until(std::string_view text) {

@@ -191,54 +191,62 @@ LLM_INLINE void stream_step(const u8* w, const Fetching& fetching, const StreamL
   while (place.block >= layout.blocks) place.block -= layout.blocks;
 }
 
-/// Adds up the terms of kWidth rows in the order of k; `share` neighbouring blocks have one scale (2: their number is
-/// even).
-template <int share>
-LLM_INLINE F add_terms(const float* terms, const float* d_act, i64 blocks) {
+/// Adds up the terms of `count` times kWidth rows in the order of k, side by side: each sum waits for the one before
+/// it. `share` neighbouring blocks have one scale (2: their number is even).
+template <int share, int count>
+LLM_INLINE void add_terms(const float* const* terms, const float* d_act, i64 blocks, F* acc) {
   static_assert(share == 1 || share == 2);
-  F acc = zero_f();
+  repeat<count>([&](auto g) LLM_LAMBDA { acc[g] = zero_f(); });
   for (i64 j = 0; j < blocks; j += 4) {
-    const Four x = load_rows([&](int row) LLM_LAMBDA { return terms + row * blocks + j; });
-    if constexpr (share == 2) {
-      acc = fma(splat_f(d_act[j / 2]), add(as_f(x.v[0]), as_f(x.v[1])), acc);
-      if (j + 2 < blocks) acc = fma(splat_f(d_act[j / 2 + 1]), add(as_f(x.v[2]), as_f(x.v[3])), acc);
-    } else {
-      acc = fma(splat_f(d_act[j]), as_f(x.v[0]), acc);
-      if (j + 1 < blocks) acc = fma(splat_f(d_act[j + 1]), as_f(x.v[1]), acc);
-      if (j + 2 < blocks) acc = fma(splat_f(d_act[j + 2]), as_f(x.v[2]), acc);
-      if (j + 3 < blocks) acc = fma(splat_f(d_act[j + 3]), as_f(x.v[3]), acc);
-    }
+    Four x[count];
+    repeat<count>(
+        [&](auto g) LLM_LAMBDA { x[g] = load_rows([&](int row) LLM_LAMBDA { return terms[g] + row * blocks + j; }); });
+    repeat<4 / share>([&](auto i) LLM_LAMBDA {
+      if (j + i * share >= blocks) return;
+      const F d = splat_f(d_act[j / share + i]);
+      repeat<count>([&](auto g) LLM_LAMBDA {
+        const F y = share == 2 ? add(as_f(x[g].v[2 * i % 4]), as_f(x[g].v[(2 * i + 1) % 4])) : as_f(x[g].v[i]);
+        acc[g] = fma(d, y, acc[g]);
+      });
+    });
   }
-  return acc;
 }
 
-/// Adds up the terms of a stream and writes the outputs of n_rows rows from `row` on.
-template <class T, int nc>
-LLM_INLINE void put_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, std::byte* scratch, int stream,
-                         const float* const* d_act, i64 row, i64 n_rows) {
+LLM_INLINE void put_sums(float* y, F sums, i64 n) {
+  if (n == kWidth) return store_f(y, sums);
+  float all[kWidth];
+  store_f(all, sums);
+  __builtin_memcpy(y, all, static_cast<std::size_t>(n) * sizeof(float));
+}
+
+/// Up to kWidth neighbouring rows.
+struct RowGroup {
+  i64 first, count;
+};
+
+/// Adds up the terms of the groups, of which the second one's lie where a second stream's do, and writes the outputs.
+template <class T, int nc, int count>
+LLM_INLINE void put_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, const std::byte* scratch,
+                         const float* const* d_act, const RowGroup* groups) {
   for (int c = 0; c < nc; ++c) {
-    const std::byte* column = scratch + layout.columns + c * layout.column_bytes;
-    const auto* terms = reinterpret_cast<const float*>(column + layout.terms + stream * layout.terms_bytes);
-    constexpr int kShare = T::kBlock == 16 ? 2 : 1;
-    const F acc = add_terms<kShare>(terms, d_act[c], layout.blocks);
-    float* y = output(args, c) + row;
-    if (n_rows == kWidth) {
-      store_f(y, acc);
-    } else {
-      float all[kWidth];
-      store_f(all, acc);
-      __builtin_memcpy(y, all, static_cast<std::size_t>(n_rows) * sizeof(float));
-    }
+    const std::byte* column = scratch + layout.columns + c * layout.column_bytes + layout.terms;
+    const float* terms[count];
+    repeat<count>([&](auto g)
+                      LLM_LAMBDA { terms[g] = reinterpret_cast<const float*>(column + g * layout.terms_bytes); });
+    F acc[count];
+    add_terms<T::kBlock == 16 ? 2 : 1, count>(terms, d_act[c], layout.blocks, acc);
+    repeat<count>([&](auto g) LLM_LAMBDA { put_sums(output(args, c) + groups[g].first, acc[g], groups[g].count); });
   }
 }
 
-/// So many times n_rows rows, at most kWidth, `distance` rows apart, a step of each in turn. Several have kWidth rows.
+/// The terms of a group's rows; with two streams also those of as many rows `distance` further on, a step of each in
+/// turn: then the group has kWidth rows.
 template <class T, int nc>
-[[gnu::noinline]] void stream_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, i64 row, i64 n_rows,
-                                   int streams, i64 distance, const float* const* d_act, std::byte* scratch) {
-  const i64 n_terms = n_rows * layout.blocks, distance_bytes = distance * static_cast<i64>(args.w_row_bytes);
+[[gnu::noinline]] void stream_rows(const LinearArgs& args, const StreamLayout<T, nc>& layout, const RowGroup& rows,
+                                   int streams, i64 distance, std::byte* scratch) {
+  const i64 n_terms = rows.count * layout.blocks, distance_bytes = distance * static_cast<i64>(args.w_row_bytes);
   const Fetching ahead = fetching(args.ways.streams);
-  const u8* w = weight_row(args, row);
+  const u8* w = weight_row(args, rows.first);
   StreamPlace place;
   for (i64 at = 0; at < n_terms; at += kWidth, w += layout.kStepBytes) {
     if (at + kWidth > n_terms) {  // fewer blocks than a step takes: from a copy, so that nothing behind them is read
@@ -255,7 +263,6 @@ template <class T, int nc>
                          place);
     }
   }
-  for (int i = 0; i < streams; ++i) put_rows<T, nc>(args, layout, scratch, i, d_act, row + i * distance, n_rows);
 }
 
 /// All nc columns over all rows of the range.
@@ -268,15 +275,17 @@ void stream_columns(const LinearArgs& args, const StreamLayout<T, nc>& layout, i
     prepare_stream<T, nc>(col, layout, c, scratch);
     d_act[c] = col.scales;
   }
-  i64 row = row_begin;
-  if (args.ways.streams != Streams::One) {
-    const i64 half = (row_end - row_begin) / (2 * kWidth) * kWidth;
-    for (i64 i = 0; i < half; i += kWidth)
-      stream_rows<T, nc>(args, layout, row_begin + i, kWidth, 2, half, d_act, scratch);
-    row += 2 * half;
+  const i64 half = args.ways.streams == Streams::One ? 0 : (row_end - row_begin) / (2 * kWidth) * kWidth;
+  for (i64 row = row_begin; row < row_begin + half; row += kWidth) {
+    const RowGroup groups[2] = {{row, kWidth}, {row + half, kWidth}};
+    stream_rows<T, nc>(args, layout, groups[0], 2, half, scratch);
+    put_rows<T, nc, 2>(args, layout, scratch, d_act, groups);
   }
-  for (; row < row_end; row += kWidth)
-    stream_rows<T, nc>(args, layout, row, row_end - row < kWidth ? row_end - row : kWidth, 1, 0, d_act, scratch);
+  for (i64 row = row_begin + 2 * half; row < row_end; row += kWidth) {
+    const RowGroup rest{row, row_end - row < kWidth ? row_end - row : kWidth};
+    stream_rows<T, nc>(args, layout, rest, 1, 0, scratch);
+    put_rows<T, nc, 1>(args, layout, scratch, d_act, &rest);
+  }
 }
 
 /// Whether the range can be streamed: rows without gaps and short enough for the scratch.
