@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "common/messages.h"
 #include "common/output.h"
 #include "common/terminal.h"
 
@@ -16,6 +17,8 @@ namespace llm::app {
 namespace {
 
 using Outcome = LineEditor::Outcome;
+/// What a terminal that hands over whole lines keeps of one (Linux: N_TTY_BUF_SIZE less its line feed).
+constexpr std::size_t kTerminalLine = 4095;
 constexpr std::string_view kPrompt = "> ", kContinued = "\u2026 ", kBlock = "\"\"\"";
 
 std::string read_some() {
@@ -45,6 +48,11 @@ LineEditor::Input MessageReader::line(std::string_view prompt) {
   std::string text = buffered_.substr(0, end);
   buffered_.erase(0, end + 1);
   if (text.ends_with('\r')) text.pop_back();
+  if (text.size() >= kTerminalLine && ::isatty(STDIN_FILENO) == 1) {
+    print_error(Error(ErrorKind::Usage, "not sent: with --simple-io the terminal drops what is beyond " +
+                                            number_text(kTerminalLine) + " bytes of a line"));
+    return {Outcome::Cleared, {}};
+  }
   return {Outcome::Line, std::move(text)};
 }
 

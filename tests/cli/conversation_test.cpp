@@ -445,6 +445,23 @@ TEST_CASE("a window that becomes narrow while a line is typed shows it again") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("a line that the terminal would cut is not sent") {
+  const ConversationBench bench;
+  std::vector<std::string> options = kShort;
+  options.emplace_back("--simple-io");
+  Terminal t(bench.command(options));
+  t.until("> ");
+  t.type(std::string(5000, 'a') + "\r");
+  t.until("not sent");
+  t.until("> ");
+  t.type("Tell me a story.\r");
+  t.until("> ");
+  t.type("/context\r");
+  CHECK_FALSE(contains(t.until("of 1,024 tokens"), "aaaa"));
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("SIGTERM at the prompt gives the terminal back") {
   const ConversationBench bench;
   Terminal t(bench.command(kShort));
