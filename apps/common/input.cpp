@@ -79,6 +79,14 @@ std::string read_input(const std::string& path, std::size_t most) {
   }
 }
 
+std::string read_text(const std::string& path, std::size_t most) {
+  std::string text = read_input(path, most);
+  if (!text.starts_with("\xff\xfe") && !text.starts_with("\xfe\xff")) return text;
+  throw Error(ErrorKind::Usage,
+              ErrorParts{.file = path == "-" ? "stdin" : path,
+                         .problem = "is UTF-16, texts here are UTF-8: iconv -f UTF-16 -t UTF-8 converts it"});
+}
+
 std::string read_matching(const std::string& pattern) {
   glob_t found{};
   const int status = ::glob(pattern.c_str(), GLOB_TILDE | GLOB_BRACE, nullptr, &found);
@@ -90,7 +98,7 @@ std::string read_matching(const std::string& pattern) {
   for (const std::string& path : paths) {
     std::error_code unknown;
     if (std::filesystem::is_directory(path, unknown)) continue;
-    text += path + ":\n" + read_input(path, kMostText);
+    text += path + ":\n" + read_text(path, kMostText);
     text += text.ends_with('\n') ? "\n" : "\n\n";
   }
   if (text.empty()) throw Error(ErrorKind::Usage, "no file matches \"" + escaped(pattern) + "\"");

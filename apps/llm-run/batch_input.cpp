@@ -195,7 +195,7 @@ BatchFormat batch_format(const std::string& name, const std::string& path) {
 
 std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format, const RowRules& rules,
                                      std::size_t limit) {
-  const std::string bytes = read_input(path);
+  const std::string bytes = read_text(path);
   const std::string_view text = without_byte_order_mark(bytes);
   std::vector<BatchRequest> rows;
   const auto add = [&](BatchRequest r, std::string_view says) {

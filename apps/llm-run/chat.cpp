@@ -541,7 +541,7 @@ void Chat::set_thinking(ThinkingWish wish, std::int64_t budget) {
   p_.settings.thinking_budget = budget;
 }
 
-void Chat::read(const std::string& path) { add_pending(read_input(path, kMostText)); }
+void Chat::read(const std::string& path) { add_pending(read_text(path, kMostText)); }
 
 void Chat::add_pending(const std::string& text) {
   pending_ += text;

@@ -72,8 +72,9 @@ LineEditor::Input MessageReader::next() {
       text.pop_back();
     }
     input = line(kContinued);
-    if (input.outcome == Outcome::EndOfFile) break;  // what there is counts
-    if (input.outcome != Outcome::Line) return {input.outcome == Outcome::CtrlC ? Outcome::Cleared : input.outcome, {}};
+    if (input.outcome == Outcome::EndOfFile && editor_ == nullptr) break;  // what there is counts
+    const bool given_up = input.outcome == Outcome::CtrlC || input.outcome == Outcome::EndOfFile;
+    if (input.outcome != Outcome::Line) return {given_up ? Outcome::Cleared : input.outcome, {}};
     text += "\n" + input.text;
   }
   if (block && text.starts_with('\n')) text.erase(0, 1);

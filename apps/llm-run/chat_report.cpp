@@ -34,7 +34,7 @@ std::string model_info(const RunOptions& options, Model& m, const Session& sessi
 }
 
 std::string template_source(const ChatOptions& o, const Model& model) {
-  if (!o.template_file.empty()) return read_input(o.template_file, kMostText);
+  if (!o.template_file.empty()) return read_text(o.template_file, kMostText);
   if (ChatTemplate::is_source(o.template_text)) return o.template_text;
   const Metadata& metadata = model.file().metadata();
   const bool named = !o.template_text.empty() && o.template_text != "default";

@@ -76,9 +76,9 @@ std::optional<Grammar> compile_constraint(const ConstraintChoice& c) {
     throw Error(ErrorKind::Usage, "options " + given[0] + " and " + given[1] + ": an answer has one form only");
   }
   Grammar grammar = c.grammar                 ? grammar_from_gbnf(*c.grammar)
-                    : !c.grammar_file.empty() ? grammar_from_gbnf(read_input(c.grammar_file, kMostText), c.grammar_file)
+                    : !c.grammar_file.empty() ? grammar_from_gbnf(read_text(c.grammar_file, kMostText), c.grammar_file)
                     : c.schema                ? compile_schema(*c.schema, "")
-                    : !c.schema_file.empty()  ? compile_schema(read_input(c.schema_file, kMostText), c.schema_file)
+                    : !c.schema_file.empty()  ? compile_schema(read_text(c.schema_file, kMostText), c.schema_file)
                     : c.regex                 ? grammar_from_regex(*c.regex)
                                               : grammar_from_choices(split_choices(c.choices));
   verbose("constraint: " + given[0] + ", " + grammar.describe());

@@ -34,8 +34,9 @@ void mention_unread_stdin() {
 }
 
 std::string read_part(const PromptFile& file) {
-  std::string text = read_input(file.path, kMostText);
-  if (file.content == PromptFile::Content::Text && text.ends_with('\n')) text.pop_back();
+  if (file.content != PromptFile::Content::Text) return read_input(file.path, kMostText);
+  std::string text = read_text(file.path, kMostText);
+  if (text.ends_with('\n')) text.pop_back();
   return text;
 }
 

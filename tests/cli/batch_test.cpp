@@ -295,6 +295,17 @@ TEST_CASE("log probabilities are told with their alternatives") {
   }
 }
 
+TEST_CASE("UTF-16 is no text of prompts") {
+  const Bench bench;
+  const auto file = bench.file("in.txt", std::string("\xff\xfeH\0i\0\n\0", 8));
+  const Outcome batch = bench({"--batch", file.string()});
+  CHECK(batch.code == 2);
+  CHECK(contains(batch.err, "is UTF-16"));
+  CHECK(batch.out.empty());
+  CHECK(bench({"-f", file.string()}).code == 2);
+  CHECK(bench({"-bf", file.string(), "-n", "1"}).code == 0);
+}
+
 TEST_CASE("a batch goes on from whatever was left of it") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", many_rows(12));

@@ -445,6 +445,22 @@ TEST_CASE("a window that becomes narrow while a line is typed shows it again") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("Ctrl-D inside a message of several lines drops it") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  t.type("\"\"\"\r");
+  t.until("\u2026 ");
+  t.type("half a message\r");
+  t.until("\u2026 ");
+  t.type(kEnd);
+  to_prompt(t);
+  t.type("/context\r");
+  CHECK_FALSE(contains(to_prompt(t), "half a message"));
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("a line that the terminal would cut is not sent") {
   const ConversationBench bench;
   std::vector<std::string> options = kShort;
