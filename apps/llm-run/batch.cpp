@@ -243,7 +243,7 @@ void BatchRun::require_same_rows() const {
           .problem =
               "the answer of row \"" + escaped(changed[0]->id) + "\" was written for another text than line " +
               std::to_string(changed[0]->line) + " of the input has now" +
-              (changed.size() > 1 ? ", and so were " + std::to_string(changed.size() - 1) + " more" : "") +
+              (changed.size() > 1 ? ", with " + std::to_string(changed.size() - 1) + " more like it" : "") +
               "; put the rows back, take another file with -o, or --force to begin anew (rows that have an \"id\" "
               "may change their places)"});
 }
