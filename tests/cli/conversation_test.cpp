@@ -431,7 +431,7 @@ TEST_CASE("a window that becomes narrow while a line is typed shows it again") {
     CAPTURE(columns);
     t.type(text);
     t.until("another ");
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the rest is there, too: lines wrap anywhere
     t.resize(columns);
     t.until("> Tell me a story ");
     t.type("x\r");
