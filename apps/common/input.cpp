@@ -10,10 +10,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/utf8.h"
+#include "common/messages.h"
 #include "runtime/figures.h"
 
 namespace llm::app {
@@ -55,6 +58,13 @@ std::size_t what_memory_holds() { return std::max(kMostText, static_cast<std::si
                                        : ", which is more text than any context holds")});
 }
 
+void warn_of_bytes(const std::string& file, std::string_view text, std::size_t at) {
+  const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  print_warnings({{"not-utf8", escaped(file, 200) + ", line " + number_text(static_cast<std::uint64_t>(line)) +
+                                   ": is not UTF-8, and the model sees the bytes as they are; iconv -t UTF-8 "
+                                   "converts a text, -f says from what"}});
+}
+
 }  // namespace
 
 std::string read_input(const std::string& path, std::size_t most) {
@@ -81,10 +91,14 @@ std::string read_input(const std::string& path, std::size_t most) {
 
 std::string read_text(const std::string& path, std::size_t most) {
   std::string text = read_input(path, most);
-  if (!text.starts_with("\xff\xfe") && !text.starts_with("\xfe\xff")) return text;
-  throw Error(ErrorKind::Usage,
-              ErrorParts{.file = path == "-" ? "stdin" : path,
-                         .problem = "is UTF-16, texts here are UTF-8: iconv -f UTF-16 -t UTF-8 converts it"});
+  const std::string file = path == "-" ? "stdin" : path;
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = file,
+                           .problem = "is UTF-16, texts here are UTF-8: iconv -f UTF-16 -t UTF-8 converts it"});
+  }
+  if (const std::size_t valid = utf8::valid_prefix(text); valid != text.size()) warn_of_bytes(file, text, valid);
+  return text;
 }
 
 std::string read_matching(const std::string& pattern) {

@@ -16,7 +16,8 @@ inline constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
 /// `most`, ErrorKind::Memory for more than a quarter of the free memory, ErrorKind::Io for stdin.
 std::string read_input(const std::string& path, std::size_t most = kAnySize);
 
-/// The same of a text. Throws ErrorKind::Usage for one that begins as UTF-16 does.
+/// The same of a text. Warns of one that is not UTF-8; its bytes stay as they are. Throws ErrorKind::Usage for one that
+/// begins as UTF-16 does.
 std::string read_text(const std::string& path, std::size_t most = kAnySize);
 
 /// The texts of all files that a shell's pattern names, each under its path. Throws ErrorKind::Usage if it names none.

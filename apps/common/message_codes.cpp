@@ -42,6 +42,7 @@ constexpr WarningCode kWarnings[] = {
     {"no-importance-entry", "an importance matrix lacks tensors"},
     {"no-state", "a batch goes on whose options nobody knows"},
     {"no-thinking-switch", "--reasoning on or --reasoning-preserve, and the chat template has no variable for it"},
+    {"not-utf8", "a text is not UTF-8"},
     {"other-model", "a row of a batch names another model"},
     {"prompt-cut", "--on-overflow truncate cut the prompt"},
     {"requantized", "tensors were quantised already: what they lost stays lost"},

@@ -554,7 +554,7 @@ void Chat::save(const std::string& path) {
   SavedChat chat{p_.prompts.system(), talk_.messages, p_.settings};
   require_saved_chat_or_nothing(path);
   if (talk_.cached_tokens() > 0) {
-    chat.cache = path + ".cache";
+    chat.cache = cache_of(path);
     talk_.save_cache(chat.cache);
   }
   save_chat(path, chat, p_.model.file());

@@ -96,6 +96,8 @@ void require_saved_chat_or_nothing(const std::string& path) {
   }
 }
 
+std::string cache_of(const std::string& path) { return path + ".cache"; }
+
 void save_chat(const std::string& path, const SavedChat& chat, const GgufFile& model) {
   require_saved_chat_or_nothing(path);
   Ordered json;
@@ -119,9 +121,10 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
     note("the chat was saved with another model" + (name.is_string() ? ", " + escaped(name.get<std::string>()) : "") +
          ": it will be read again");
   } else if (const Ordered cache = json.value("cache", Ordered()); cache.is_string()) {
-    // beside the chat, wherever both were moved
+    // Beside the chat, wherever both were moved, and by the chat's name if both were renamed.
     const auto file_name = std::filesystem::path(cache.get<std::string>()).filename();
     chat.cache = (std::filesystem::path(path).parent_path() / file_name).string();
+    if (!is_there(chat.cache) && is_there(cache_of(path))) chat.cache = cache_of(path);
   }
   return chat;
 }

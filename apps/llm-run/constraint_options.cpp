@@ -1,7 +1,9 @@
 #include "constraint_options.h"
 
+#include <string_view>
 #include <utility>
 
+#include "base/utf8.h"
 #include "common/input.h"
 #include "common/messages.h"
 #include "constrain/grammar.h"
@@ -19,21 +21,17 @@ void add_file(Command& cli, const char* names, std::string& target, const char* 
   cli.add_option(names, target, help)->type_name("FILE")->take_last()->group("Constraint");
 }
 
-/// A|B|C; \| is a bar and \\ a backslash that are part of the text.
-std::vector<std::string> split_choices(const std::vector<std::string>& given) {
-  std::vector<std::string> all;
-  for (const std::string& text : given) {
-    all.emplace_back();
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      if (text[i] == '|') {
-        all.emplace_back();
-        continue;
-      }
-      if (text[i] == '\\' && i + 1 < text.size() && (text[i + 1] == '|' || text[i + 1] == '\\')) ++i;
-      all.back() += text[i];
+/// Cuts A|B|C, where \| is a bar that is part of a text. Other escapes stay as they are.
+void split_choices(std::string_view given, std::vector<std::string>& all) {
+  all.emplace_back();
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (given[i] == '|') {
+      all.emplace_back();
+      continue;
     }
+    if (given[i] == '\\' && i + 1 < given.size() && given[++i] != '|') all.back() += '\\';
+    all.back() += given[i];
   }
-  return all;
 }
 
 Grammar compile_schema(const std::string& text, const std::string& file) {
@@ -60,6 +58,18 @@ void add_constraint_options(Command& cli, ConstraintChoice& c) {
       ->group("Constraint");
 }
 
+void finish_choices(ConstraintChoice& c, Escapes escapes) {
+  std::vector<std::string> texts;
+  for (const std::string& given : c.choices) split_choices(given, texts);
+  for (std::string& text : texts) {
+    if (escapes == Escapes::Processed) text = process_escapes(text);
+    if (!utf8::valid(text)) {
+      throw Error(ErrorKind::Usage, "option --choice: \"" + escaped(text) + "\" is not UTF-8");
+    }
+  }
+  c.choices = std::move(texts);
+}
+
 std::optional<Grammar> compile_constraint(const ConstraintChoice& c) {
   std::vector<std::string> given;
   const auto note_given = [&](bool is_given, const char* option) {
@@ -80,7 +90,7 @@ std::optional<Grammar> compile_constraint(const ConstraintChoice& c) {
                     : c.schema                ? compile_schema(*c.schema, "")
                     : !c.schema_file.empty()  ? compile_schema(read_text(c.schema_file, kMostText), c.schema_file)
                     : c.regex                 ? grammar_from_regex(*c.regex)
-                                              : grammar_from_choices(split_choices(c.choices));
+                                              : grammar_from_choices(c.choices);
   verbose("constraint: " + given[0] + ", " + grammar.describe());
   return grammar;
 }

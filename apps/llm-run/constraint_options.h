@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/command.h"
+#include "common/escapes.h"
 
 namespace llm {
 class Grammar;
@@ -19,7 +20,7 @@ namespace llm::app {
 struct ConstraintChoice {
   std::optional<std::string> grammar, schema, regex;
   std::string grammar_file, schema_file;
-  std::vector<std::string> choices;  ///< as given, each with alternatives between |
+  std::vector<std::string> choices;  ///< as given, each with alternatives between |, until finish_choices()
 
   bool given() const {
     return grammar || schema || regex || !grammar_file.empty() || !schema_file.empty() || !choices.empty();
@@ -27,6 +28,10 @@ struct ConstraintChoice {
 };
 
 void add_constraint_options(Command&, ConstraintChoice&);
+
+/// Makes one text of each choice, once it is known whether escapes are processed. Throws ErrorKind::Usage for a text
+/// that is not UTF-8.
+void finish_choices(ConstraintChoice&, Escapes);
 
 /// Nothing if no form is asked for. Needs no model, so that errors come before one is loaded. Prints warnings. Throws
 /// ErrorKind::Usage for more than one form or a file that cannot be read, ErrorKind::Notation for a form that cannot be

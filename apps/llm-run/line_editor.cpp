@@ -223,6 +223,7 @@ unsigned char LineEditor::Impl::on_edit(EditLine* el, int) {
   try {
     text = edit_with_program(text);
   } catch (const Error& error) {
+    self.write("\n");  // below what was typed
     print_error(error);
   }
   el_set(el, EL_PREP_TERM, 1);

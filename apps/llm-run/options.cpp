@@ -134,7 +134,9 @@ void finish_texts(RunOptions& o) {
   for (const std::string& stop : o.stop_strings) {
     if (stop.empty()) throw Error(ErrorKind::Usage, "option -r: an empty text would end every answer at once");
   }
-  finish_sampling_choices(o.sampling, o.escape ? Escapes::Processed : Escapes::Kept);
+  const Escapes escapes = o.escape ? Escapes::Processed : Escapes::Kept;
+  finish_sampling_choices(o.sampling, escapes);
+  finish_choices(o.constraint, escapes);
   if (!o.escape) return;
   o.output.prefill = process_escapes(o.output.prefill);
   if (o.prompt.text) o.prompt.text = process_escapes(*o.prompt.text);

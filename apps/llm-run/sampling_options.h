@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/command.h"
+#include "common/escapes.h"
 #include "runtime/model.h"
 #include "runtime/sampler_options.h"
 
@@ -34,8 +35,6 @@ struct SamplingChoices {
 };
 
 void add_sampling_options(Command&, SamplingChoices&);
-
-enum class Escapes : std::uint8_t { Processed, Kept };
 
 /// Reads the texts, once it is known whether escapes in them are processed, and draws the seed. What is wrong is told
 /// before a model is loaded: throws ErrorKind::Usage.

@@ -85,8 +85,9 @@ class FactsReader {
   /// The alternatives of a value that satisfies all the schemas.
   std::vector<Facts> read(const Schemas&);
 
-  /// Properties by name, in the order of the schema, then others that are required.
-  std::vector<std::string> names(const Facts&) const;
+  /// Properties by name, in the order of the schema, then others that are required, then those that `propertyNames`
+  /// lists.
+  std::vector<std::string> names(const Facts&);
   /// What the property's value must satisfy; nothing if there may be no such property.
   std::optional<Schemas> property(const Facts&, const std::string& name);
   /// Whether there may be properties that have no name in the schema.
@@ -132,6 +133,8 @@ class FactsReader {
   std::vector<Facts> expand(State);
   void check_one_of(const Group&, const std::vector<std::vector<Facts>>& branches);
 
+  /// The values of `propertyNames`, if nothing but listed values is allowed there.
+  std::vector<std::string> listed_names(const Facts&);
   bool are_disjoint(const Facts&, const Facts&);
   bool share_a_value(const Facts& values, const Facts& other);
   bool are_disjoint_objects(const Facts&, const Facts&);

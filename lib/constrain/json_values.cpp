@@ -39,15 +39,28 @@ bool has(const std::vector<T>& list, const T& value) {
 
 }  // namespace
 
-std::vector<std::string> FactsReader::names(const Facts& facts) const {
+std::vector<std::string> FactsReader::names(const Facts& facts) {
   std::vector<std::string> names;
-  for (const auto& rule : facts.objects) {
-    for (const auto& [name, schema] : rule.properties) {
-      if (!has(names, name)) names.push_back(name);
-    }
-  }
-  for (const std::string& name : facts.required) {
+  const auto add = [&](const std::string& name) {
     if (!has(names, name)) names.push_back(name);
+  };
+  for (const auto& rule : facts.objects) {
+    for (const auto& [name, schema] : rule.properties) add(name);
+  }
+  for (const std::string& name : facts.required) add(name);
+  for (const std::string& name : listed_names(facts)) add(name);
+  return names;
+}
+
+std::vector<std::string> FactsReader::listed_names(const Facts& facts) {
+  if (facts.property_names.empty()) return {};
+  std::vector<std::string> names;
+  for (const Facts& alternative : read(facts.property_names)) {
+    if ((alternative.types & kStringType) == 0) continue;
+    if (!alternative.values) return {};
+    for (const Json& value : *alternative.values) {
+      if (value.is_string()) names.push_back(value.get<std::string>());
+    }
   }
   return names;
 }

@@ -87,6 +87,29 @@ PromptText prompt_of(const jinja::Rendered& rendered) {
   return prompt;
 }
 
+std::size_t text_bytes(const Value& v) {
+  std::size_t bytes = 0;
+  if (v.is_string()) bytes = v.as_string().bytes().size();
+  if (v.is_sequence()) {
+    for (const Value& item : v.items()) bytes += text_bytes(item);
+  }
+  if (v.is_dict()) {
+    for (const auto& [key, value] : v.as<jinja::DictObject>().entries()) bytes += text_bytes(value);
+  }
+  return bytes;
+}
+
+/// A long conversation is no template's fault: it may be written a few times, and read a few times more.
+jinja::Limits limits_for(const ChatInput& input) {
+  constexpr std::size_t kCopies = 4, kReadings = 32;
+  const std::size_t bytes = text_bytes(input.messages) + text_bytes(input.tools);
+  jinja::Limits limits;
+  limits.output_bytes += kCopies * bytes;
+  limits.string_bytes += kCopies * bytes;
+  limits.steps += kReadings * bytes / jinja::kBytesPerStep;
+  return limits;
+}
+
 /// Digits of a date at the front of the text, and what follows them.
 int take_number(std::string_view& text, std::size_t digits, std::string_view after, std::string_view whole) {
   int n = 0;
@@ -243,7 +266,7 @@ PromptText ChatTemplate::render(const ChatInput& input) const {
   if (!input.bos.empty()) context.emplace("bos_token", Value::string(input.bos));
   if (!input.eos.empty()) context.emplace("eos_token", Value::string(input.eos));
   for (const auto& [name, value] : input.variables) context.insert_or_assign(name, value);
-  return prompt_of(template_.render(context, input.now));
+  return prompt_of(template_.render(context, input.now, limits_for(input)));
 }
 
 }  // namespace llm

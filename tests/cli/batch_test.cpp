@@ -306,6 +306,19 @@ TEST_CASE("UTF-16 is no text of prompts") {
   CHECK(bench({"-bf", file.string(), "-n", "1"}).code == 0);
 }
 
+TEST_CASE("a text that is not UTF-8 is taken as it is, with a warning") {
+  const Bench bench;
+  const auto file = bench.file("in.txt", "one\ncaf\xe9\n");
+  const std::string warning = "warning[not-utf8]: " + file.string() + ", line 2: is not UTF-8";
+  const Outcome batch = bench({"--batch", file.string(), "-n", "1"});
+  CHECK(batch.code == 0);
+  CHECK(contains(batch.err, warning));
+  const Outcome answer = bench({"-f", file.string(), "-n", "1"});
+  CHECK(answer.code == 0);
+  CHECK(contains(answer.err, warning));
+  CHECK_FALSE(contains(bench({"-bf", file.string(), "-n", "1"}).err, "not-utf8"));
+}
+
 TEST_CASE("a batch goes on from whatever was left of it") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", many_rows(12));

@@ -61,6 +61,8 @@ TEST_CASE("each form of an answer") {
   CHECK(date[4] == '-');
   const std::string choice = line(bench({"--choice", "yes|a\\|b", "--choice", "é"}));
   CHECK((choice == "yes" || choice == "a|b" || choice == "é"));
+  CHECK(line(bench({"--choice", "\\xc3\\xa9\\n\\|\\\\"})) == "é\n|\\");
+  CHECK(line(bench({"--choice", "\\n\\|\\\\", "--no-escape"})) == "\\n|\\\\");
 }
 
 TEST_CASE("an answer ends where its form does, also where end tokens are ignored") {
@@ -96,6 +98,9 @@ TEST_CASE("an answer has one form, and files of forms exist") {
   Outcome o = bench({"--regex", "a", "--choice", "b"}, "/no/model");
   CHECK(o.code == 2);
   CHECK_THAT(o.err, contains("options --regex and --choice: an answer has one form only"));
+  o = bench({"--choice", "yes|caf\xe9"}, "/no/model");
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, contains("option --choice: \"caf\\xe9\" is not UTF-8"));
   o = bench({"-jf", "/no/schema.json"}, "/no/model");
   CHECK(o.code == 2);
   CHECK_THAT(o.err, contains("/no/schema.json"));

@@ -236,6 +236,16 @@ TEST_CASE("a saved chat goes on from its cache, and from its text where that is 
   went_on(prompt);
   CHECK(prompt == prompts(o.err).at(1));  // as much cached as where nothing was saved
   const std::string whole = read_file(cache);
+  const auto renamed = bench.path("other.json");
+  std::filesystem::rename(saved, renamed);
+  const auto cached_of_renamed = [&] {
+    return prompts(bench.pipe("/load " + renamed.string() + "\nWhy?\n", options).err).at(0).second;
+  };
+  CHECK(cached_of_renamed() == prompt.second);
+  std::filesystem::rename(cache, bench.path("other.json.cache"));
+  CHECK(cached_of_renamed() == prompt.second);
+  std::filesystem::rename(renamed, saved);
+  std::filesystem::rename(bench.path("other.json.cache"), cache);
   bench.write("chat.json.cache", whole.substr(0, whole.size() / 2));
   CHECK(contains(went_on(prompt), "checksum"));
   CHECK(prompt.second == 0);

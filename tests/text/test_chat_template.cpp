@@ -82,6 +82,16 @@ TEST_CASE("the known templates render a conversation", "[chat]") {
             .text == "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST] A </s><s>[INST] V [/INST]");
 }
 
+TEST_CASE("a conversation may be longer than what a template makes of nothing", "[chat]") {
+  const std::string text(std::size_t{20} << 20, 'a');
+  ChatInput input;
+  input.messages = chat_messages({chat_message("user", text)});
+  CHECK(ChatTemplate::by_name(nullptr, "chatml").render(input).text ==
+        "<|im_start|>user\n" + text + "<|im_end|>\n<|im_start|>assistant\n");
+  const std::string grows = "{% for i in range(6) %}{{ messages[0].content }}{% endfor %}";
+  CHECK_THROWS_WITH(ChatTemplate(grows, {}).render(input), contains("template limit"));
+}
+
 TEST_CASE("times", "[chat]") {
   const jinja::Now now = parse_now("2025-07-10T12:34:56Z");
   CHECK(now.calendar.tm_wday == 4);
