@@ -93,9 +93,9 @@ std::string read_text(const std::string& path, std::size_t most) {
   std::string text = read_input(path, most);
   const std::string file = path == "-" ? "stdin" : path;
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
-    throw Error(ErrorKind::Usage,
-                ErrorParts{.file = file,
-                           .problem = "is UTF-16, texts here are UTF-8: iconv -f UTF-16 -t UTF-8 converts it"});
+    throw Error(
+        ErrorKind::Usage,
+        ErrorParts{.file = file, .problem = "is UTF-16, texts here are UTF-8: iconv -f UTF-16 -t UTF-8 converts it"});
   }
   if (const std::size_t valid = utf8::valid_prefix(text); valid != text.size()) warn_of_bytes(file, text, valid);
   return text;
