@@ -11,7 +11,8 @@ using namespace test;
 
 using Bytes = std::vector<std::byte>;
 
-/// One KV head's part of a block, written row by row, and the rows as their encoder gives them.
+/// One KV head's part of a block, written in pieces from rows with another head between them, and the rows as their
+/// encoder gives them.
 struct Block {
   Block(CacheSide side, DType type, int head_dim, std::uint32_t seed)
       : layout(side, type, head_dim),
@@ -19,11 +20,13 @@ struct Block {
         rows(static_cast<std::size_t>(kKeyBlock) * layout.row_bytes()) {
     std::mt19937 rng(seed);
     const CacheWriter writer(side, type, head_dim, choose_kernels(""));
-    for (int p = 0; p < kKeyBlock; ++p) {
-      const std::vector<float> x = random_floats(static_cast<std::size_t>(head_dim), rng);
-      writer.store(x.data(), part.data(), p);
-      encode(type, x.data(), rows.data() + static_cast<std::size_t>(p) * layout.row_bytes(), head_dim);
-    }
+    const std::int64_t ldx = 2 * head_dim;
+    const std::vector<float> x = random_floats(static_cast<std::size_t>(kKeyBlock * ldx), rng);
+    const int cuts[] = {0, 1, 3, 20, 36, kKeyBlock};
+    for (std::size_t i = 1; i < std::size(cuts); ++i)
+      writer.store(x.data() + cuts[i - 1] * ldx, ldx, part.data(), cuts[i - 1], cuts[i]);
+    for (int p = 0; p < kKeyBlock; ++p)
+      encode(type, x.data() + p * ldx, rows.data() + static_cast<std::size_t>(p) * layout.row_bytes(), head_dim);
   }
   Bytes some_rows(int begin, int end) const {
     const auto at = [&](int p) { return rows.begin() + p * static_cast<std::ptrdiff_t>(layout.row_bytes()); };

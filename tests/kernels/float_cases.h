@@ -53,8 +53,9 @@ struct PagedCache {
   }
   void write(int head, int position, const float* x) {
     const int block = blocks[static_cast<std::size_t>(position / kKeyBlock)];
-    writer.store(x, bytes.data() + static_cast<std::size_t>(block * kv_heads + head) * writer.layout().block_bytes(),
-                 position % kKeyBlock);
+    writer.store(x, head_dim,
+                 bytes.data() + static_cast<std::size_t>(block * kv_heads + head) * writer.layout().block_bytes(),
+                 position % kKeyBlock, position % kKeyBlock + 1);
     // What the type's own encoder and decoder make of it.
     std::vector<std::byte> row(TensorType{type, {head_dim}}.bytes());
     encode(type, x, row.data(), head_dim);

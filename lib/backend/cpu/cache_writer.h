@@ -13,10 +13,12 @@ class CacheWriter {
  public:
   CacheWriter(CacheSide, DType, std::int32_t head_dim, const Kernels&);
   const CacheLayout& layout() const { return layout_; }
-  /// `block` is one KV head's part of a block, `position` below kKeyBlock.
-  void store(const float* x, std::byte* block, std::int32_t position) const;
+  /// Rows of x that are `ldx` floats apart, at positions [begin, end) of one KV head's part of a block.
+  void store(const float* x, std::int64_t ldx, std::byte* block, std::int32_t begin, std::int32_t end) const;
 
  private:
+  void store_row(const float* x, std::byte* row) const;
+
   CacheLayout layout_;
   DType type_;
   std::int32_t head_dim_;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "backend/cpu/cache_writer.h"
 #include "backend/cpu/step.h"
@@ -169,12 +170,14 @@ struct Make {
     const CacheWriter values(CacheSide::Values, site.cache.v, c.head_dim_v, site.kernels);
     return by_rows(site, "kv_append " + std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v)),
                    [=, k = site.in[0], v = site.in[1], cache = site.in[2]](const Frame& f, auto begin, auto end) {
-                     for (auto r = begin; r < end; ++r) {
-                       const std::int32_t slot = f.step->groups[0].slots[static_cast<std::size_t>(r)];
+                     const std::span<const std::int32_t> slots = f.step->groups[0].slots;
+                     for (std::int64_t r = begin, n = 0; r < end; r += n) {
+                       n = neighbours(slots.subspan(static_cast<std::size_t>(r), static_cast<std::size_t>(end - r)));
+                       const std::int32_t slot = slots[static_cast<std::size_t>(r)];
                        if (slot < 0) continue;
-                       store_heads(keys, f.f32(k) + r * c.kv_heads * c.head_dim_k, c.kv_heads, c.head_dim_k, slot,
+                       store_heads(keys, f.f32(k) + r * c.kv_heads * c.head_dim_k, n, c.kv_heads, c.head_dim_k, slot,
                                    f.slots[cache].data);
-                       store_heads(values, f.f32(v) + r * c.kv_heads * c.head_dim_v, c.kv_heads, c.head_dim_v, slot,
+                       store_heads(values, f.f32(v) + r * c.kv_heads * c.head_dim_v, n, c.kv_heads, c.head_dim_v, slot,
                                    f.slots[cache].values);
                      }
                    });
@@ -228,13 +231,22 @@ struct Make {
   }
 
  private:
-  /// One token's heads to their places in the cache.
-  static void store_heads(const CacheWriter& writer, const float* heads, std::int64_t kv_heads, std::int64_t head_dim,
-                          std::int32_t slot, std::byte* cache) {
+  /// How many of the first tokens have places side by side in one block of the cache, or none; at least one.
+  static std::int64_t neighbours(std::span<const std::int32_t> slots) {
+    std::size_t n = 1;
+    while (slots[0] >= 0 && n < slots.size() && slots[n] == slots[n - 1] + 1 && slots[n] % kBlockPositions != 0) ++n;
+    return static_cast<std::int64_t>(n);
+  }
+
+  /// The heads of tokens with places side by side, the first in `slot`, to the cache.
+  static void store_heads(const CacheWriter& writer, const float* heads, std::int64_t tokens, std::int64_t kv_heads,
+                          std::int64_t head_dim, std::int32_t slot, std::byte* cache) {
     const std::size_t bytes = writer.layout().block_bytes();
+    const std::int32_t first = slot % kBlockPositions;
     std::byte* block = cache + static_cast<std::size_t>(slot / kBlockPositions * kv_heads) * bytes;
-    for (std::int64_t h = 0; h < kv_heads; ++h, block += bytes)
-      writer.store(heads + h * head_dim, block, slot % kBlockPositions);
+    for (std::int64_t h = 0; h < kv_heads; ++h, block += bytes) {
+      writer.store(heads + h * head_dim, kv_heads * head_dim, block, first, first + static_cast<std::int32_t>(tokens));
+    }
   }
 
   /// Softmax over all experts, then the best: always distinct and in range. A NaN logit makes every weight NaN, so that
