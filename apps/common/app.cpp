@@ -44,13 +44,14 @@ void ignore(int signal) {
   ::sigaction(signal, &action, nullptr);
 }
 
-/// Errors of parsing itself are printed in the format asked for, wherever on the line it is.
-void find_error_format(std::span<char*> args) {
+/// Errors of parsing itself are printed as asked for, wherever on the line that is.
+void find_how_errors_look(std::span<char*> args) {
   for (std::size_t i = 1; i < args.size(); ++i) {
     const std::string_view arg = args[i];
     const bool json = arg == "--error-format=json" ||
                       (arg == "--error-format" && i + 1 < args.size() && std::string_view(args[i + 1]) == "json");
     if (json) set_error_format(ErrorFormat::Json);
+    if (arg == "-q" || arg == "--quiet") set_verbosity(Verbosity::Quiet);
   }
 }
 
@@ -144,7 +145,7 @@ int run(std::string_view program, int argc, char** argv, const std::function<int
   ignore(SIGXFSZ);  // a file size limit is then an error of write
   set_program(program);
   report_lost_files();
-  find_error_format({argv, static_cast<std::size_t>(argc)});
+  find_how_errors_look({argv, static_cast<std::size_t>(argc)});
   try {
     const int code = body();
     emit_event("end", {{"code", code}});

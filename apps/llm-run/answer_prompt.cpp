@@ -76,8 +76,10 @@ void fit_prompt(Prompt& prompt, const ContextOptions& o, std::int64_t context, s
     throw Error(ErrorKind::Context,
                 does_not_fit(n, context) + "; -c N gives more, --on-overflow truncate cuts the prompt");
   }
-  const std::int64_t room = max_tokens < 0 ? std::max<std::int64_t>(1, context / 4)
-                                           : std::clamp<std::int64_t>(max_tokens, 1, context / 2 + 1);
+  // A token of the prompt stays in any case; the last token of an answer needs no place.
+  const std::int64_t most = std::min(context / 2 + 1, context - 1);
+  const std::int64_t room =
+      std::clamp(max_tokens < 0 ? context / 4 : max_tokens, std::min<std::int64_t>(1, most), most);
   const PromptCut cut = choose_cut(prompt.tokens, !prompt.made_by.empty(), context, o.keep, room);
   warn_of_cut(prompt, cut, context);
   const auto erase = [&](auto& list) {

@@ -42,8 +42,15 @@ BatchStart start_mode(const BatchOptions& o) {
 
 bool goes_on(BatchStart start) { return start == BatchStart::Resume || start == BatchStart::RetryFailed; }
 
-/// Everything that shapes an answer, by the options' names.
-Json shaping_options(const RunOptions& o, const SamplerOptions& sampling, std::string_view backend) {
+/// A text, or what tells a long one from others.
+std::string known_by(const std::string& text) {
+  constexpr std::size_t kShort = 200;
+  return text.size() <= kShort ? text : "of " + number_text(text.size()) + " bytes, digest " + digest_of(text);
+}
+
+/// Everything that shapes an answer, by the options' names: what is in files, not what they are called.
+Json shaping_options(const RunOptions& o, const SamplerOptions& sampling, const PromptMaker& prompts,
+                     const Backend& backend) {
   Json options{{"--predict", o.max_tokens},
                {"--ignore-eos", o.ignore_end},
                {"--logprobs", o.output.logprobs ? Json(*o.output.logprobs) : Json()},
@@ -51,17 +58,22 @@ Json shaping_options(const RunOptions& o, const SamplerOptions& sampling, std::s
                {"--cache-type-v", std::string(name(o.context.cache.v))},
                {"--no-cnv", o.chat.format == ChatOptions::Format::Raw},
                {"--stop", o.stop_strings},
-               {"--chat-template", o.chat.template_text + o.chat.template_file},
+               {"--chat-template", known_by(prompts.given_template())},
                {"--chat-template-kwargs", o.chat.template_kwargs},
-               {"--system-prompt", o.chat.system.value_or("") + o.chat.system_file},
-               {"--grammar", o.constraint.grammar.value_or("") + o.constraint.grammar_file},
-               {"--json-schema", o.constraint.schema.value_or("") + o.constraint.schema_file},
+               {"--system-prompt", known_by(prompts.system())},
+               {"--grammar", known_by(o.constraint.grammar.value_or(""))},
+               {"--json-schema", known_by(o.constraint.schema.value_or(""))},
                {"--regex", o.constraint.regex.value_or("")},
                {"--choice", o.constraint.choices},
                {"--template-row", o.batch.template_row ? Json(*o.batch.template_row) : Json()},
-               {"--backend", backend}};
+               {"--backend", backend.name()}};
+  if (o.context.size) options["--ctx-size"] = *o.context.size;
+  if (o.output.control_tokens == AnswerOptions::ControlTokens::Shown) options["--special"] = true;
+  if (backend.variant() == "FP8") options["--fp8"] = true;
+  if (backend.variant() == "deterministic") options["--deterministic"] = true;
   const ReasoningChoice& r = o.chat.reasoning;
   if (r.wish != ThinkingWish::Auto) options["--reasoning"] = name(r.wish);
+  if (r.keep != ThinkingWish::Auto) options["--reasoning-preserve"] = name(r.keep);
   if (!r.effort.empty()) options["--reasoning-effort"] = r.effort;
   if (r.budget != kNoBudget) options["--reasoning-budget"] = r.budget;
   if (!r.budget_message.empty()) options["--reasoning-budget-message"] = r.budget_message;
@@ -280,7 +292,7 @@ BatchState BatchRun::new_state() const {
   std::map<std::string, std::string> digests;
   for (const BatchRequest& r : requests_) digests.emplace(r.id, r.digest);
   if (before_) digests.insert(before_->digests.begin(), before_->digests.end());  // of results without a row
-  return {.options = shaping_options(options_, common_.sampling, model_->backend().name()),
+  return {.options = shaping_options(options_, common_.sampling, *prompts_, model_->backend()),
           .seed = common_.sampling.seed,
           .model = describe_model_file(model_->file()),
           .rows = requests_.size(),
@@ -407,8 +419,8 @@ void BatchRun::put(std::size_t index, const Json& line) {
     while (next_in_order_ < known_.size() && known_[next_in_order_]) ++next_in_order_;
     const auto turn = held_.find(next_in_order_);
     if (turn == held_.end()) return;
-    write(turn->second);
-    held_.erase(turn);
+    const auto next = held_.extract(turn);  // no longer held, if it cannot be written
+    write(next.mapped());
     ++next_in_order_;
   }
 }

@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "base/sha256.h"
+#include "batch_state.h"
 #include "common/input.h"
 
 namespace llm::app {
@@ -162,17 +162,12 @@ void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequ
   if (all) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = first.failure->message});
 }
 
-/// Enough of it to tell rows apart that somebody has changed.
-std::string digest_of(std::string_view text) {
-  Sha256 sha;
-  sha.update(std::as_bytes(std::span(text)));
-  return sha.digest().substr(0, 16);
-}
 std::string columns_text(const Json& columns) { return columns.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// One document over many lines is a mistake of the file, not of its lines. Deep ones do no harm: nothing is built.
 void refuse_json_document(const std::string& path, std::string_view text, const std::vector<BatchRequest>& rows) {
-  const bool array = text[text.find_first_not_of(" \t\r\n")] == '[';
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  const bool array = begin != std::string_view::npos && text[begin] == '[';
   if ((rows.size() == 1 && !array) || !Json::accept(text)) return;
   throw Error(ErrorKind::Usage,
               ErrorParts{.file = path,

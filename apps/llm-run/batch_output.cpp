@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "common/output.h"
 
 namespace llm::app {
@@ -143,13 +145,13 @@ void BatchOutput::mend_end() {
 
 /// Rows that failed leave gaps: the others go to a file that then takes its place.
 void BatchOutput::replace() {
-  const std::string temporary = path_ + ".tmp";
-  const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  const std::filesystem::path temporary = temporary_name(path_);
+  const int fd = open_temporary(temporary);
   if (fd < 0) fail("cannot write beside it");
   struct stat status {};
   const auto put = [&] {
     return ::fstat(fd_, &status) == 0 && ::fchmod(fd, status.st_mode & 07777) == 0 && write_all(fd, kept_) &&
-           ::fdatasync(fd) == 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+           ::fcntl(fd, F_SETFL, O_APPEND) == 0 && ::fdatasync(fd) == 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
            std::rename(temporary.c_str(), path_.c_str()) == 0;
   };
   if (!put()) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/output_file.h"
+#include "base/sha256.h"
 #include "common/input.h"
 #include "gguf/fingerprint.h"
 #include "runtime/figures.h"
@@ -24,6 +25,12 @@ std::string text_of(const Json& json) { return json.dump(2, ' ', false, Json::er
 Json as_stored(const Json& json) { return Json::parse(text_of(json)); }
 
 }  // namespace
+
+std::string digest_of(std::string_view text) {
+  Sha256 sha;
+  sha.update(std::as_bytes(std::span(text)));
+  return sha.digest().substr(0, 16);
+}
 
 Json describe_model_file(const GgufFile& file) {
   Json json{{"name", std::filesystem::path(file.metadata().file()).filename().string()},
@@ -68,8 +75,6 @@ void write_state(const std::string& path, const BatchState& state) {
   Json& digests = json["digests"] = Json::array();
   for (const auto& [id, digest] : state.digests) digests.push_back(digest + " " + id);
   const std::string text = text_of(json) + "\n";
-  std::error_code none;
-  std::filesystem::remove(temporary_name(path), none);  // left by a run that was killed and had our process id
   OutputFile out(path);
   out.write(std::as_bytes(std::span(text)));
   out.put_in_place();

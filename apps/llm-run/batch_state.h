@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "batch_request.h"
 #include "gguf/file.h"
@@ -19,6 +20,9 @@ struct BatchState {
   std::map<std::string, std::string> digests;  ///< of the rows, by id
   std::string status;                          ///< running, finished, interrupted, failed
 };
+
+/// Enough of it to tell texts apart that somebody has changed.
+std::string digest_of(std::string_view text);
 
 /// Name, size and fingerprint: another file by the same name is told apart.
 Json describe_model_file(const GgufFile&);

@@ -463,8 +463,9 @@ void Chat::go_on() {
   if (p_.settings.answer.constraint) {
     throw Error(ErrorKind::Usage, "an answer that must have a form cannot go on: its form begins with it");
   }
+  last_.reset();  // of an answer that ends in an error there is none
   const bool whole =
-      answer() && last_->result.generated_tokens == 0 && last_->result.reason == StopReason::EndOfGeneration;
+      answer() && last_ && last_->result.generated_tokens == 0 && last_->result.reason == StopReason::EndOfGeneration;
   if (whole) tell("(the answer is complete: the model ends it here)\n");
 }
 
@@ -629,6 +630,7 @@ void Chat::constrain(const ChatLine& line) {
   }
   ConstraintChoice choice;
   (*line.command == ChatCommand::Json ? choice.schema_file : choice.grammar_file) = line.text;
+  finish_constraint(choice, Escapes::Kept);
   p_.settings.answer.constraint = constraint_for(*compile_constraint(choice), p_.model);
   tell("answers have the form of " + line.text + "\n");
 }

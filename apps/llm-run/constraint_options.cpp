@@ -44,6 +44,21 @@ Grammar compile_schema(const std::string& text, const std::string& file) {
   return grammar;
 }
 
+/// The options that ask for a form.
+std::vector<std::string> forms_in(const ConstraintChoice& c) {
+  std::vector<std::string> given;
+  const auto note_given = [&](bool is_given, const char* option) {
+    if (is_given) given.emplace_back(option);
+  };
+  note_given(c.grammar && c.grammar_file.empty(), "--grammar");
+  note_given(!c.grammar_file.empty(), "--grammar-file");
+  note_given(c.schema && c.schema_file.empty(), "--json-schema");
+  note_given(!c.schema_file.empty(), "--json-schema-file");
+  note_given(c.regex.has_value(), "--regex");
+  note_given(!c.choices.empty(), "--choice");
+  return given;
+}
+
 }  // namespace
 
 void add_constraint_options(Command& cli, ConstraintChoice& c) {
@@ -58,9 +73,15 @@ void add_constraint_options(Command& cli, ConstraintChoice& c) {
       ->group("Constraint");
 }
 
-void finish_choices(ConstraintChoice& c, Escapes escapes) {
+void finish_constraint(ConstraintChoice& c, Escapes escapes) {
+  const std::vector<std::string> given = forms_in(c);
+  if (given.size() > 1) {
+    throw Error(ErrorKind::Usage, "options " + given[0] + " and " + given[1] + ": an answer has one form only");
+  }
+  if (!c.grammar_file.empty()) c.grammar = read_text(c.grammar_file, kMostText);
+  if (!c.schema_file.empty()) c.schema = read_text(c.schema_file, kMostText);
   std::vector<std::string> texts;
-  for (const std::string& given : c.choices) split_choices(given, texts);
+  for (const std::string& choice : c.choices) split_choices(choice, texts);
   for (std::string& text : texts) {
     if (escapes == Escapes::Processed) text = process_escapes(text);
     if (!utf8::valid(text)) {
@@ -71,27 +92,12 @@ void finish_choices(ConstraintChoice& c, Escapes escapes) {
 }
 
 std::optional<Grammar> compile_constraint(const ConstraintChoice& c) {
-  std::vector<std::string> given;
-  const auto note_given = [&](bool is_given, const char* option) {
-    if (is_given) given.emplace_back(option);
-  };
-  note_given(c.grammar.has_value(), "--grammar");
-  note_given(!c.grammar_file.empty(), "--grammar-file");
-  note_given(c.schema.has_value(), "--json-schema");
-  note_given(!c.schema_file.empty(), "--json-schema-file");
-  note_given(c.regex.has_value(), "--regex");
-  note_given(!c.choices.empty(), "--choice");
-  if (given.empty()) return std::nullopt;
-  if (given.size() > 1) {
-    throw Error(ErrorKind::Usage, "options " + given[0] + " and " + given[1] + ": an answer has one form only");
-  }
-  Grammar grammar = c.grammar                 ? grammar_from_gbnf(*c.grammar)
-                    : !c.grammar_file.empty() ? grammar_from_gbnf(read_text(c.grammar_file, kMostText), c.grammar_file)
-                    : c.schema                ? compile_schema(*c.schema, "")
-                    : !c.schema_file.empty()  ? compile_schema(read_text(c.schema_file, kMostText), c.schema_file)
-                    : c.regex                 ? grammar_from_regex(*c.regex)
-                                              : grammar_from_choices(c.choices);
-  verbose("constraint: " + given[0] + ", " + grammar.describe());
+  if (!c.given()) return std::nullopt;
+  Grammar grammar = c.grammar  ? grammar_from_gbnf(*c.grammar, c.grammar_file)
+                    : c.schema ? compile_schema(*c.schema, c.schema_file)
+                    : c.regex  ? grammar_from_regex(*c.regex)
+                               : grammar_from_choices(c.choices);
+  verbose("constraint: " + forms_in(c).front() + ", " + grammar.describe());
   return grammar;
 }
 

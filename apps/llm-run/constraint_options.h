@@ -18,9 +18,9 @@ class TokenMasks;
 namespace llm::app {
 
 struct ConstraintChoice {
-  std::optional<std::string> grammar, schema, regex;
+  std::optional<std::string> grammar, schema, regex;  ///< finish_constraint() puts the files' texts here
   std::string grammar_file, schema_file;
-  std::vector<std::string> choices;  ///< as given, each with alternatives between |, until finish_choices()
+  std::vector<std::string> choices;  ///< as given, each with alternatives between |, until finish_constraint()
 
   bool given() const {
     return grammar || schema || regex || !grammar_file.empty() || !schema_file.empty() || !choices.empty();
@@ -29,13 +29,12 @@ struct ConstraintChoice {
 
 void add_constraint_options(Command&, ConstraintChoice&);
 
-/// Makes one text of each choice, once it is known whether escapes are processed. Throws ErrorKind::Usage for a text
-/// that is not UTF-8.
-void finish_choices(ConstraintChoice&, Escapes);
+/// Reads the files, and makes one text of each choice, once it is known whether escapes are processed. Throws
+/// ErrorKind::Usage for more than one form, a file that cannot be read or a choice that is not UTF-8.
+void finish_constraint(ConstraintChoice&, Escapes);
 
 /// Nothing if no form is asked for. Needs no model, so that errors come before one is loaded. Prints warnings. Throws
-/// ErrorKind::Usage for more than one form or a file that cannot be read, ErrorKind::Notation for a form that cannot be
-/// used.
+/// ErrorKind::Notation for a form that cannot be used.
 std::optional<Grammar> compile_constraint(const ConstraintChoice&);
 
 std::shared_ptr<TokenMasks> constraint_for(Grammar, const Model&);

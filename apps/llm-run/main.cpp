@@ -96,7 +96,7 @@ void warn_of_shifts(const Window::Shifts& shifts, std::int64_t context) {
   print_warnings({{"ctx-shift", "the context of " + number_text(context) + " tokens was full " +
                                     (shifts.times == 1 ? "once" : number_text(shifts.times) + " times") +
                                     ": the answer went on without what was oldest, " + number_text(shifts.tokens) +
-                                    " tokens in all"}});
+                                    (shifts.tokens == 1 ? " token" : " tokens") + " in all"}});
 }
 
 constexpr int kTimeUp = 124;
@@ -191,10 +191,11 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   Session session(*model, session_settings);
   fit_prompt(prompt, options.context, session.context(), options.max_tokens);
   if (options.output.display_prompt) show_prompt(prompt);
-  if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
   PromptCache cache(options.prompt_cache, *model, session);
   const SequenceId sequence = session.create();
   const std::int64_t cached = cache.take(sequence, prompt.tokens.ids);
+  // From here on nothing is refused any more.
+  if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
   const double load_seconds = seconds_since(start);
 
   Profile profile;
@@ -224,7 +225,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   if (cache.wanted()) on_signal(OnSignal::AskToStop);  // what was read until then is kept
   const GenerateResult result = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
   warn_of_shifts(result.shifts, session.context());
-  cache.keep(sequence, prompt.tokens.ids, result.tokens);
+  cache.keep(sequence, prompt.tokens.ids, result);
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();
   verbose(programs);

@@ -136,7 +136,7 @@ void finish_texts(RunOptions& o) {
   }
   const Escapes escapes = o.escape ? Escapes::Processed : Escapes::Kept;
   finish_sampling_choices(o.sampling, escapes);
-  finish_choices(o.constraint, escapes);
+  finish_constraint(o.constraint, escapes);
   if (!o.escape) return;
   o.output.prefill = process_escapes(o.output.prefill);
   if (o.prompt.text) o.prompt.text = process_escapes(*o.prompt.text);

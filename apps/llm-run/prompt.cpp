@@ -63,6 +63,8 @@ PromptMaker::PromptMaker(const ChatOptions& options, const Metadata& metadata, c
     : options_(options),
       metadata_(metadata),
       tokenizer_(tokenizer),
+      given_template_(options.template_file.empty() ? options.template_text
+                                                    : read_text(options.template_file, kMostText)),
       system_(read_system(options)),
       wish_(options.reasoning.wish),
       effort_(options.reasoning.effort),
@@ -154,8 +156,7 @@ PromptMaker::Choice PromptMaker::choose(bool with_tools) const {
   const ChatOptions& o = options_;
   if (o.format == ChatOptions::Format::Raw) return {};
   if (!o.template_file.empty()) {
-    return {ChatTemplate(read_input(o.template_file, kMostText), {o.template_file, {}}),
-            "the template in " + o.template_file};
+    return {ChatTemplate(given_template_, {o.template_file, {}}), "the template in " + o.template_file};
   }
   if (!o.template_text.empty()) {
     if (ChatTemplate::is_source(o.template_text)) {

@@ -30,6 +30,8 @@ class PromptMaker {
   bool reads(const std::string& variable) const { return has_template() && plain_.chosen->reads(variable); }
   /// What the options call it: "the file's chat template".
   const std::string& template_name() const { return plain_.name; }
+  /// What --chat-template-file or --chat-template say: a template, or the name of one.
+  const std::string& given_template() const { return given_template_; }
   const std::string& system() const { return system_; }
   void set_system(std::string text) { system_ = std::move(text); }
   /// How much the model is to think from now on. Throws ErrorKind::Usage for On where the template has no variable for
@@ -59,7 +61,7 @@ class PromptMaker {
   const ChatOptions& options_;
   const Metadata& metadata_;
   const Tokenizer& tokenizer_;
-  std::string system_;
+  std::string given_template_, system_;
   jinja::Context given_;  ///< variables of the options
   ThinkingWish wish_;
   std::string effort_;

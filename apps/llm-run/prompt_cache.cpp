@@ -41,17 +41,16 @@ std::int64_t PromptCache::take(SequenceId sequence, std::span<const Token> promp
   return n;
 }
 
-void PromptCache::keep(SequenceId sequence, std::span<const Token> prompt, std::span<const Token> answer) {
+void PromptCache::keep(SequenceId sequence, std::span<const Token> prompt, const GenerateResult& answer) {
   if (!wanted() || options_.read_only) return;
-  std::vector<Token> tokens(prompt.begin(), prompt.end());
-  tokens.insert(tokens.end(), answer.begin(), answer.end());
-  // The last token of an answer is not evaluated; any other difference is a shift.
-  const auto held = static_cast<std::size_t>(session_.length(sequence));
-  if (held < prompt.size() ? !answer.empty() : held + 1 < tokens.size()) {
+  if (answer.shifts.times > 0) {
     note("the context was shifted, so that it no longer begins with the prompt: " + options_.file + " is not written");
     return;
   }
-  tokens.resize(std::min(held, options_.all ? tokens.size() : prompt.size()));
+  std::vector<Token> tokens(prompt.begin(), prompt.end());
+  if (options_.all) tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
+  // Of a prompt whose reading was stopped there is less, and the last token of an answer is not evaluated.
+  tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(session_.length(sequence))));
   if (tokens.empty() || (tokens.size() <= stored_.size() && std::equal(tokens.begin(), tokens.end(), stored_.begin())))
     return;
   session_.rewind(sequence, static_cast<std::int64_t>(tokens.size()));

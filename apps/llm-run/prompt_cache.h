@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/command.h"
+#include "runtime/generator.h"
 #include "runtime/session.h"
 
 namespace llm::app {
@@ -34,7 +35,7 @@ class PromptCache {
   std::int64_t take(SequenceId, std::span<const Token> prompt);
   /// Writes what the sequence holds of the prompt, and of the answer if that is wanted, unless the file has it already.
   /// Nothing is written of a context that was shifted: it no longer begins with the prompt. Throws ErrorKind::Io.
-  void keep(SequenceId, std::span<const Token> prompt, std::span<const Token> answer);
+  void keep(SequenceId, std::span<const Token> prompt, const GenerateResult& answer);
 
  private:
   const PromptCacheOptions& options_;

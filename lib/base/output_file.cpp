@@ -23,6 +23,13 @@ std::filesystem::path temporary_name(const std::filesystem::path& final_path) {
   return name += ".tmp" + std::to_string(::getpid());
 }
 
+int open_temporary(const std::filesystem::path& temporary) {
+  const auto create = [&] { return ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); };
+  const int fd = create();
+  if (fd >= 0 || errno != EEXIST || ::unlink(temporary.c_str()) != 0) return fd;
+  return create();
+}
+
 bool is_there(const std::filesystem::path& path) {
   std::error_code unknown;
   return std::filesystem::exists(path, unknown);
@@ -46,7 +53,7 @@ void require_writable(const std::filesystem::path& final_path) {
 
 OutputFile::OutputFile(const std::filesystem::path& final_path)
     : final_(final_path), temporary_(temporary_name(final_path)) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  fd_ = open_temporary(temporary_);
   if (fd_ < 0) fail("cannot be created", errno);
 }
 

@@ -11,6 +11,10 @@ namespace llm {
 /// What OutputFile calls the file until it is whole.
 std::filesystem::path temporary_name(const std::filesystem::path& final_path);
 
+/// Creates the file of a temporary_name() for writing and reading. One that is there was left by a run that was killed
+/// and had this process's id, as in containers, and goes. -1: errno says why not.
+int open_temporary(const std::filesystem::path& temporary);
+
 /// Whether there is anything of that name. What cannot be looked at is not there: opening it says why.
 bool is_there(const std::filesystem::path&);
 

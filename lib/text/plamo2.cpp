@@ -108,7 +108,8 @@ Plamo2Tokenizer::Best Plamo2Tokenizer::best_from(std::string_view text, std::siz
     node = trie_.step(node, static_cast<std::uint8_t>(text[i]));
     if (node == TokenTrie::kNone) break;
     const Token token = trie_.token(node);
-    if (token == kNoToken) continue;
+    const bool cuts_a_character = i + 1 < text.size() && utf8::is_inside(text, i + 1);  // a broken file's token
+    if (token == kNoToken || cuts_a_character) continue;
     const std::int64_t score = best[i + 1].score + scores_[static_cast<std::size_t>(token)];
     if (score >= found.score) found = {score, static_cast<std::uint32_t>(i + 1 - at), token};
   }

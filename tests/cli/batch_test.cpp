@@ -346,7 +346,9 @@ TEST_CASE("a batch goes on from whatever was left of it") {
 
   auto retried = command;
   retried.push_back("--retry-failed");
+  const auto own = bench.file("out.jsonl.tmp", "somebody's");
   const Outcome o = bench(retried);
+  CHECK(read_file(own) == "somebody's");
   CHECK(contains(o.err, "10 of 12 rows are done"));
   CHECK(answers(read_file(out)) == expected);
 
@@ -420,6 +422,24 @@ TEST_CASE("a batch goes on with the options that it had, whatever they are") {
   CHECK(contains(strange.err, "out.jsonl.state"));
 }
 
+TEST_CASE("a batch goes on with what its files said, whatever they are called") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(5));
+  const auto out = bench.path("out.jsonl");
+  const std::string rule = "root ::= [ab]{3,9}\n", longer = rule + "# " + std::string(300, '-') + "\n";
+  for (const std::string& grammar : {rule, longer}) {
+    const auto run = [&](const std::string& name, const std::string& text, const std::string& start) {
+      return bench(
+          {"--batch", input.string(), "-o", out.string(), start, "--grammar-file", bench.file(name, text).string()});
+    };
+    REQUIRE(run("a.gbnf", grammar, "--force").code == 0);
+    CHECK(run("b.gbnf", grammar, "--resume").code == 0);
+    const Outcome other = run("a.gbnf", grammar + "# other", "--resume");
+    CHECK(other.code == 2);
+    CHECK(contains(other.err, "--grammar"));
+  }
+}
+
 TEST_CASE("a run that is refused leaves the results as they are") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", many_rows(12));
@@ -434,6 +454,14 @@ TEST_CASE("a run that is refused leaves the results as they are") {
   CHECK(with({"--retry-failed", "--temp", "0.1"}).code == 2);
   CHECK(read_file(out) == whole);
   CHECK(with({"--force", "-m", "/nonexistent.gguf"}).code == 3);
+  CHECK(read_file(out) == whole);
+
+  for (const char* more : {"--special", "--ctx-size=300"}) {
+    const Outcome o = with({"--resume", more});
+    INFO(more);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, std::string(more).substr(0, 9)));
+  }
   CHECK(read_file(out) == whole);
 
   std::filesystem::remove(bench.path("out.jsonl.state"));

@@ -71,6 +71,13 @@ TEST_CASE("a prompt that does not fit is refused, or cut with a warning") {
   CHECK(cut({"-no-cnv", "--strict"}).code == 10);
   CHECK(bench({"-no-cnv", "-p", "c", "-n", "1", "--strict"}).code == 0);
 
+  for (const char* context : {"1", "2", "3"}) {  // a token of the prompt stays, and one is generated
+    INFO(context);
+    const Outcome small = bench({"-no-cnv", "-p", kForty, "-c", context, "--on-overflow", "truncate"});
+    CHECK(small.code == 0);
+    CHECK_FALSE(small.out.empty());
+  }
+
   const Outcome kept = cut({"-no-cnv", "--keep", "30"});
   CHECK(kept.code == 5);
   CHECK(contains(kept.err, "12 would have to be cut, and only 10 can be"));

@@ -71,6 +71,11 @@ TEST_CASE("plamo2: the best sum of rounded scores, the longer token of equal one
   const std::string bytes = noise(5000);
   CHECK(t->decode(t->encode(bytes, kPlain)) == bytes);
 
+  VocabularyFile broken = v;  // a token that ends inside of a character, and costs nothing
+  const Token part = broken.add("\xE3\x81", TokenKind::Normal, 0);
+  CHECK(broken.load()->encode("\u3042a", kPlain) == Ids{2 + 0xE3, 2 + 0x81, 2 + 0x82, a});
+  CHECK(broken.load()->encode("\xE3\x81", kPlain) == Ids{part});
+
   VocabularyFile without = v;
   without.texts[5] = "x", without.kinds[5] = 1;
   CHECK_THROWS_AS(without.load(), Error);
