@@ -230,14 +230,32 @@ std::string& log_file() {
   return path;
 }
 
-/// It replaces what the file held: no file that the line names may be it.
-void begin_log_file(const Command& cli, const Page& page) {
-  if (log_file().empty()) return;
+/// The names of files that the line gives a command and its subcommands; of --log-file's own there is none.
+std::vector<std::string> files_named_in(const Command& cli, const Page& page) {
+  std::vector<std::string> files;
+  const auto add = [&](const OptionRow& row) {
+    files.insert(files.end(), row.option->results().begin(), row.option->results().end());
+  };
   for (const OptionGroup& group : option_groups(cli, page.aliases)) {
     for (const OptionRow& row : group.rows) {
-      if (!(row.takes_file || row.takes_model) || row.option->check_name("--log-file")) continue;
-      for (const std::string& given : row.option->results()) refuse_overwriting(log_file(), {given});
+      if ((row.takes_file || row.takes_model) && !row.option->check_name("--log-file")) add(row);
     }
+  }
+  for (const OptionRow& row : positionals(cli)) add(row);
+  for (const Command* c : cli.subcommands()) {
+    for (std::string& file : files_named_in(*c, page)) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+/// It replaces what the file held: no file that the program reads or writes may be it.
+void begin_log_file(const Command& cli, const Page& page, const std::string& settings_file) {
+  if (log_file().empty()) return;
+  std::vector<std::string> others = files_named_in(cli, page);
+  others.push_back(settings_file);
+  for (const std::string& other : others) {
+    if (!is_same_file(log_file(), other)) continue;
+    throw Error(ErrorKind::Usage, ErrorParts{.file = log_file(), .problem = "would be overwritten by --log-file"});
   }
   open_log_file(log_file());
 }
@@ -300,9 +318,10 @@ std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) 
   ArgumentWalk walk(cli, page.aliases);
   std::vector<std::string> words = walk.walk(args.empty() ? args : args.subspan(1));
   std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  std::string settings_file;
   try {
     if (page.settings == Page::Settings::FromElsewhere && !wants_page(parser, walk.given())) {
-      apply_settings(parser, page, walk.given(), walk.config());
+      settings_file = apply_settings(parser, page, walk.given(), walk.config());
     }
     parser.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
@@ -327,7 +346,7 @@ std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) 
   } catch (const CLI::ParseError& error) {
     usage_error(in_our_words(error.what()));
   }
-  begin_log_file(cli, page);
+  begin_log_file(cli, page, settings_file);
   say_settings();
   return std::nullopt;
 }

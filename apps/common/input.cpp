@@ -61,7 +61,7 @@ std::size_t what_memory_holds() { return std::max(kMostText, static_cast<std::si
 void warn_of_bytes(const std::string& file, std::string_view text, std::size_t at) {
   const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
   print_warnings({{"not-utf8", escaped(file, 200) + ", line " + number_text(static_cast<std::uint64_t>(line)) +
-                                   ": is not UTF-8, and the model sees the bytes as they are; iconv -t UTF-8 "
+                                   ": is not UTF-8; the tokenizer gets the bytes as they are. iconv -t UTF-8 "
                                    "converts a text, -f says from what"}});
 }
 

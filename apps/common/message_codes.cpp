@@ -105,7 +105,7 @@ std::string hint_for(const Error& error, std::string_view program) {
     return c.kind == error.kind() && parts.problem.find(c.words) != std::string::npos;
   });
   if (cause != std::end(kCauses)) return std::string(cause->hint);
-  if (in_the_file) return "llm-inspect verify FILE lists all that is wrong with it";
+  if (in_the_file) return program == "llm-inspect" ? "" : "llm-inspect verify FILE lists all that is wrong with it";
   std::string hint(error_code(error.kind()).hint);
   if (const std::size_t at = hint.find("{}"); at != std::string::npos) hint.replace(at, 2, program);
   return hint;

@@ -20,7 +20,7 @@ constexpr ExitCode kExitCodes[] = {
     {8, "reading input or writing output failed"},
     {9, "the backend or instruction set asked for is not available here"},
     {10, "a warning was given, and --strict"},
-    {11, "NaN or infinite logits"},
+    {11, "NaN or infinite logits; values that cannot be quantised"},
     {70, "a bug of ours"},
     {124, "--max-time was reached"},
     {130, "interrupted by Ctrl-C"},

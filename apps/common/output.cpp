@@ -65,6 +65,15 @@ void redirect_stdout(const std::string& path) {
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
+bool is_same_file(const std::string& a, const std::string& b) {
+  const auto is_none = [](const std::string& name) { return name.empty() || name == "-"; };
+  if (is_none(a) || is_none(b)) return false;
+  std::error_code missing;
+  if (std::filesystem::exists(a, missing) && !std::filesystem::is_regular_file(a, missing)) return false;
+  if (std::filesystem::equivalent(a, b, missing)) return true;
+  return std::filesystem::weakly_canonical(a, missing) == std::filesystem::weakly_canonical(b, missing);
+}
+
 void refuse_overwriting(const std::string& output, std::initializer_list<std::string> inputs) {
   for (const std::string& input : inputs) {
     std::error_code missing;  // what does not exist is not the same file

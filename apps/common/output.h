@@ -20,6 +20,9 @@ void redirect_stdout(const std::string& path);
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 
+/// Whether two names are one file, or would be if it were made. The empty name, "-", devices and pipes
+/// are none.
+bool is_same_file(const std::string& a, const std::string& b);
 /// Throws ErrorKind::Usage if `output` is one of the files that the program reads, under whatever name. Empty names are
 /// no files.
 void refuse_overwriting(const std::string& output, std::initializer_list<std::string> inputs);

@@ -82,7 +82,7 @@ constexpr Reason kReasons[] = {
      "--log-jsonl has the time and the level of every line"},
     {"--skip-chat-parsing --no-skip-chat-parsing", "--reasoning-format none leaves the thinking in the text"},
     {"-nocb --no-cont-batching", "rows of a batch always run together"},
-    {"-fa --flash-attn", "attention never writes its whole matrix, it cannot be off"},
+    {"-fa --flash-attn", "attention never writes its whole matrix; it is always on, leave the option out"},
 };
 
 }  // namespace

@@ -147,11 +147,29 @@ const LlamaOption* llama_option(const std::string& variable, bool& off) {
   return off ? find(std::string(kLlamas) + variable.substr(no.size())) : option;
 }
 
+std::vector<std::string> variables_of_llama() {
+  std::vector<std::string> names;
+  for (const LlamaOption& o : llama_options()) {
+    if (!o.variable.empty()) names.emplace_back(o.variable);
+  }
+  return names;
+}
+
+void warn_of_unknown(const std::string& variable, const std::vector<std::string>& known) {
+  const std::string nearest = nearest_name(variable, known);
+  print_warnings({{"unknown-variable", variable + " has no effect: there is no such setting" +
+                                           (nearest.empty() ? "" : "; did you mean " + nearest + "?")}});
+}
+
 void add_llama_variables(CLI::App& cli, const Page& page, std::vector<Setting>& settings) {
   for (const Variable& v : variables(kLlamas)) {
     bool off = false;
     const LlamaOption* known = llama_option(v.name, off);
-    if (known == nullptr || known->program != LlamaProgram::Run) continue;  // not meant for a program like this one
+    if (known == nullptr) {
+      warn_of_unknown(v.name, variables_of_llama());
+      continue;
+    }
+    if (known->program != LlamaProgram::Run) continue;  // not meant for a program like this one
     if (CLI::Option* option = shared_option(cli, page, known->names)) {
       settings.push_back({.variable = v.name, .file = {}, .option = option, .values = {off ? "false" : v.value}});
     } else {
@@ -182,9 +200,7 @@ void add_our_variables(CLI::App& cli, std::vector<Setting>& settings) {
       if (!option->check_name(std::string(kConfig)))
         settings.push_back({.variable = v.name, .file = {}, .option = option, .values = {v.value}});
     } else if (!is_read_elsewhere(v.name)) {
-      const std::string nearest = nearest_name(v.name, names);
-      print_warnings({{"unknown-variable", v.name + " has no effect: there is no such setting" +
-                                               (nearest.empty() ? "" : "; did you mean " + nearest + "?")}});
+      warn_of_unknown(v.name, names);
     }
   }
 }
@@ -251,8 +267,8 @@ void add_config_option(Command& cli) {
       ->take_last();
 }
 
-void apply_settings(CLI::App& cli, const Page& page, const std::set<const CLI::Option*>& given,
-                    const std::string& config) {
+std::string apply_settings(CLI::App& cli, const Page& page, const std::set<const CLI::Option*>& given,
+                           const std::string& config) {
   std::vector<Setting> settings;
   const char* by_variable = std::getenv(variable_of(kConfig).c_str());
   const std::string file = !config.empty() || by_variable == nullptr ? config : by_variable;
@@ -274,6 +290,7 @@ void apply_settings(CLI::App& cli, const Page& page, const std::set<const CLI::O
     if (!open && s.option->get_group() == page.gate.group) continue;
     if (give(s)) applied().push_back({names_of(*s.option), s.values, s.source()});
   }
+  return file;
 }
 
 void say_settings() {

@@ -13,9 +13,10 @@ namespace llm::app {
 void add_config_option(Command&);
 
 /// Gives the options what is set elsewhere, but for those in `given`. `config` is the file of --config; empty: that of
-/// LLM_RUN_CONFIG, if there is one. Throws ErrorKind::Usage naming the variable, or file and line. A variable that
-/// cannot have its effect is mentioned.
-void apply_settings(CLI::App&, const Page&, const std::set<const CLI::Option*>& given, const std::string& config);
+/// LLM_RUN_CONFIG, if there is one. The file that was read, if any. Throws ErrorKind::Usage naming the variable, or
+/// file and line. A variable that cannot have its effect is mentioned.
+std::string apply_settings(CLI::App&, const Page&, const std::set<const CLI::Option*>& given,
+                           const std::string& config);
 
 /// With -v: what came from where.
 void say_settings();

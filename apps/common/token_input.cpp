@@ -59,7 +59,7 @@ std::vector<Token> read_token_file(const std::string& path, std::int64_t vocab) 
 }
 
 std::vector<Token> read_text_file(const std::string& path, const Tokenizer& tokenizer) {
-  std::string text = read_input(path);
+  std::string text = read_text(path);
   if (text.ends_with('\n')) text.pop_back();
   std::vector<Token> tokens = tokenizer.encode(text, {.add_special = true, .parse_special = false});
   const SpecialTokens& special = tokenizer.special();

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "common/cache_type.h"
+#include "common/messages.h"
 #include "common/numbers.h"
 #include "runtime/session.h"
 
@@ -78,7 +79,11 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
                "run, which is watched");
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
-  if (tests(o).empty()) throw Error(ErrorKind::Usage, "nothing to measure: give -p or -n other than 0");
+  const std::vector<Test> all = tests(o);
+  if (all.empty()) throw Error(ErrorKind::Usage, "nothing to measure: give -p or -n other than 0");
+  const bool prompts_only = std::ranges::all_of(all, [](const Test& t) { return t.kind == Test::Kind::Prompt; });
+  if (prompts_only && o.parallel != std::vector{1})
+    app::print_warnings({{"no-effect", "-np does nothing for prompts: the sequences are those that generate (-n)"}});
   return std::nullopt;
 }
 

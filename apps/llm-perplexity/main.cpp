@@ -66,6 +66,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   if (o.text.empty() == o.tokens.empty())
     throw Error(ErrorKind::Usage, "give a text with -f FILE, or token ids with --tokens FILE");
   app::refuse_overwriting(o.save_logits, {o.model.path, o.text, o.tokens, o.kl_base});
+  require_npy_or_nothing(o.save_logits);
   return std::nullopt;
 }
 
@@ -119,11 +120,16 @@ std::string exponent_text(double value) {
 
 std::string text_of(const Report& r) {
   const double bits = r.totals.nll.sum() / std::log(2.0) / static_cast<double>(std::max<std::uint64_t>(1, r.bytes));
-  std::string text = "ppl " + fixed_text(r.ppl(), 4) + " +/- " + fixed_text(r.ppl_error(), 4) + "\n";
+  // Of a single value there is no error.
+  const auto plus_minus = [](double error, auto&& text) {
+    return std::isfinite(error) ? " +/- " + text(error) : std::string();
+  };
+  const auto fixed = [](double value) { return fixed_text(value, 4); };
+  std::string text = "ppl " + fixed(r.ppl()) + plus_minus(r.ppl_error(), fixed) + "\n";
   text += "nll " + fixed_text(r.totals.nll.sum(), 3) + " nats over " + number_text(r.totals.nll.count()) + " tokens, " +
           number_text(r.bytes) + " bytes (" + fixed_text(bits, 4) + " bits per byte)\n";
   if (!r.with_base) return text;
-  text += "KL mean " + exponent_text(r.totals.kl.mean()) + " +/- " + exponent_text(r.totals.kl.standard_error()) +
+  text += "KL mean " + exponent_text(r.totals.kl.mean()) + plus_minus(r.totals.kl.standard_error(), exponent_text) +
           ", max " + exponent_text(r.totals.kl_max) + "\n";
   text += "top-1 agreement " + fixed_text(100 * r.agreement(), 3) + " %, max |logit difference| " +
           exponent_text(r.totals.max_logit_diff) + "\n";

@@ -117,6 +117,15 @@ void NpyWriter::finish() {
   finished_ = true;
 }
 
+void require_npy_or_nothing(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown) || std::filesystem::file_size(path, unknown) == 0) return;
+  std::array<char, kMagic.size()> begin{};
+  std::ifstream(path, std::ios::binary).read(begin.data(), begin.size());
+  if (std::string_view(begin.data(), begin.size()) == kMagic) return;
+  throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = "is there already and is no .npy file"});
+}
+
 NpyReader::NpyReader(std::string path) : path_(std::move(path)), in_(path_, std::ios::binary) {
   if (!in_) {
     throw Error(ErrorKind::Usage,

@@ -31,6 +31,9 @@ class NpyWriter {
   bool finished_ = false;
 };
 
+/// Throws ErrorKind::Usage if another file than such a matrix is there: earlier ones are replaced, nothing else.
+void require_npy_or_nothing(const std::string& path);
+
 class NpyReader {
  public:
   /// Throws ErrorKind::Usage if the file cannot be opened, ErrorKind::Io if it is no matrix of f32 in C order.

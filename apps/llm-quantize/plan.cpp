@@ -126,9 +126,13 @@ void Plan::require_importance() {
     const TypeChoice& c = choices_[i];
     if (!c.needs_importance || c.type == t.type.dtype) continue;
     if (importance_ && !importance_of(t, c).empty()) continue;
-    const std::string problem = std::string(name(c.type)) + " without an importance matrix is not worth having: " +
-                                (importance_ ? "the one given has no entry for this tensor"
-                                             : "make one with llm-imatrix and give it with --imatrix");
+    const std::string type(name(c.type));
+    const bool by_mix = !c.matched && options_.mix != nullptr && options_.mix->name != type;
+    const std::string problem =
+        (by_mix ? std::string(options_.mix->name) + " makes it " + type + ", which" : type) +
+        " without an importance matrix is not worth having: " +
+        (importance_ ? "the one given has no entry for this tensor; llm-imatrix makes one of this model"
+                     : "make one with llm-imatrix and give it with --imatrix");
     if (!options_.dry_run)
       throw Error(importance_ ? ErrorKind::Model : ErrorKind::Usage,
                   ErrorParts{.file = importance_ ? importance_->path : options_.input,

@@ -396,6 +396,7 @@ void BatchRun::encode(std::size_t index) {
 
 void BatchRun::encode_rows() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (output_ && too_many_failures()) return;  // a plan counts them all
     if (!known_[i]) encode(i);
   }
 }

@@ -202,6 +202,18 @@ void refuse_overwriting_inputs(const RunOptions& o) {
                                 o.chat.template_file, o.constraint.grammar_file, o.constraint.schema_file});
     for (const PromptFile& file : o.prompt.files) refuse_overwriting(output, {file.path});
   }
+  const std::pair<const char*, const std::string&> outputs[] = {{"--dump-graph", o.dump_graph},
+                                                                {"-o", o.batch.output},
+                                                                {"--prompt-cache", o.prompt_cache.file},
+                                                                {"--events", o.output.events}};
+  for (const auto& [option, file] : outputs) {
+    for (const auto& [other_option, other] : outputs) {
+      if (&file == &other || !is_same_file(file, other)) continue;
+      throw Error(ErrorKind::Usage, ErrorParts{.file = file,
+                                               .problem = std::string("is the file of ") + option + " and of " +
+                                                          other_option + ": each needs one of its own"});
+    }
+  }
 }
 
 }  // namespace

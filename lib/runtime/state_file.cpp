@@ -143,6 +143,7 @@ std::size_t blocks_for(std::size_t tokens) {
 void require_state_or_nothing(const std::filesystem::path& path) {
   if (!is_there(path)) return;
   const MappedFile file = map(path);
+  if (file.bytes().empty()) return;  // a file that was only made, as mktemp does
   if (!begins_as_state(file.bytes())) refuse(path, "is there already and is no saved state");
 }
 

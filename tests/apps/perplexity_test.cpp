@@ -245,7 +245,7 @@ TEST_CASE("logits are written whole or not at all", "[apps]") {
   TempDir folder;
   const std::string path = write_model(folder, tiny_model());
   const std::string ids = id_file(folder, random_ids(16, 267));
-  const std::string before = "what was there";
+  const std::string before = npy(Matrix(1, std::vector<float>(3)));
   const std::string out = write_file(folder / "out.npy", before);
   check_fails(8, "base.npy", "llm-perplexity",
               {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", out, "--kl-base", [&] {
@@ -259,6 +259,10 @@ TEST_CASE("logits are written whole or not at all", "[apps]") {
               {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", (folder / "none/out.npy").string()});
   check_fails(8, "/dev/full", "llm-perplexity", {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", "/dev/full"});
   CHECK(std::filesystem::is_character_file("/dev/full"));
+  const std::string other = write_file(folder / "notes", "mine");
+  check_fails(2, "is there already and is no .npy file", "llm-perplexity",
+              {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", other});
+  CHECK(contents(other) == "mine");
   for (const std::string& input : {path, ids}) {  // under another name
     const std::string link = (folder / "link").string();
     std::filesystem::remove(link);

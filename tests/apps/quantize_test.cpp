@@ -236,8 +236,10 @@ TEST_CASE("an importance matrix of another model, or without an entry that is ne
   small_layer.layers = 1;
   const std::string one_layer = write_imatrix(folder, write_model(folder, tiny_model(small_layer)));
   const std::string two_layers = write_model(folder, tiny_model(wide()));
-  check_fails(3, "tensor \"blk.1.attn_q.weight\": IQ2_S without an importance matrix", "llm-quantize",
-              {two_layers, out, "IQ2_M", "--imatrix", one_layer});
+  check_fails(3, "tensor \"blk.1.attn_q.weight\": IQ2_M makes it IQ2_S, which without an importance matrix",
+              "llm-quantize", {two_layers, out, "IQ2_M", "--imatrix", one_layer});
+  check_fails(2, "tensor \"blk.0.attn_q.weight\": IQ2_XS without an importance matrix", "llm-quantize",
+              {two_layers, out, "Q8_0", "--tensor-type", "attn_q=IQ2_XS"});
   const Outcome dry = run_program("llm-quantize", {two_layers, "IQ2_M", "--dry-run"});
   CHECK(dry.code == 0);
   CHECK_THAT(dry.err, contains("without an importance matrix"));

@@ -87,6 +87,14 @@ TEST_CASE("a prompt cache that cannot be used is an error, and no file is lost")
   const Outcome foreign = bench.cached("abc");
   CHECK(foreign.code == 2);
   CHECK_THAT(foreign.err, contains("is no saved state"));
+  bench.write("prompt.cache", "");  // as mktemp makes it
+  CHECK(answer(bench.cached(letters(20, 'c'))).second == 0);
+  CHECK(std::filesystem::file_size(bench.cache()) > 1000);
+  const Outcome nothing =
+      bench(letters(20, 'c'), {"--prompt-cache", bench.cache().string() + "x", "--prompt-cache-ro"});
+  CHECK(nothing.code == 0);
+  CHECK_THAT(nothing.err, contains("warning[no-effect]"));
+  bench.write("prompt.cache", "my notes");
   const auto results = bench.write("results.txt", "older ones");
   CHECK(bench.cached("abc", {"-o", results.string()}).code == 2);
   CHECK(read_file(results) == "older ones");

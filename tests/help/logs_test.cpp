@@ -103,6 +103,32 @@ TEST_CASE("the log's file has what -v shows, whatever stderr shows, and errors")
   CHECK(contains(model.err, "would be overwritten"));
 }
 
+TEST_CASE("a log replaces nothing that a program reads or writes") {
+  const LogsBench bench;
+  const std::string model = bench.file("tiny.gguf"), log = bench.file("log"), settings = bench.file("settings.toml");
+  const auto refused = [&](const char* name, std::vector<std::string> arguments, const std::string& file,
+                           std::vector<std::pair<std::string, std::string>> environment = {}) {
+    const std::string before = content(file);
+    arguments.insert(arguments.end(), {"--log-file", file});
+    const Outcome o =
+        run({.program = program(name), .arguments = std::move(arguments), .environment = std::move(environment)});
+    INFO(name << ": " << o.err);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, "would be overwritten by --log-file"));
+    CHECK(content(file) == before);
+  };
+  refused("llm-inspect", {"show", model}, model);
+  refused("llm-inspect", {"tokenize", model, "-f", log}, log);
+  refused("llm-inspect", {"verify", model, "--sha256", log}, log);
+  refused("llm-inspect", {"split", model, log, "--max-tensors", "2"}, model);
+  refused("llm-quantize", {model, bench.file("out.gguf"), "Q8_0"}, model);
+  refused("llm-quantize", {model, bench.file("out.gguf"), "Q8_0"}, bench.file("out.gguf"));
+  refused("llm-run", {"-m", model, "-p", "a", "-o", log}, log);
+  std::ofstream(settings) << "predict = 2\n";
+  refused("llm-run", {"-m", model, "-p", "a"}, settings, {{"LLM_RUN_CONFIG", settings}});
+  CHECK(bench({"-o", "/dev/null", "--log-file", "/dev/null"}).code == 0);
+}
+
 TEST_CASE("with --log-jsonl every line on stderr is an object") {
   const LogsBench bench;
   const std::string log = bench.file("log");

@@ -148,6 +148,9 @@ TEST_CASE("variables without effect are mentioned, those of other programs and o
       typo.err,
       "warning[unknown-variable]: LLM_RUN_TOPK has no effect: there is no such setting; did you mean LLM_RUN_TOP_K?"));
   CHECK(bench({"-n", "1", "--strict"}, {{"LLM_RUN_TOPK", "3"}}).code == 10);
+  CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_CTX_SZIE", "5"}}).err,
+                 "warning[unknown-variable]: LLAMA_ARG_CTX_SZIE has no effect: there is no such setting; did you mean "
+                 "LLAMA_ARG_CTX_SIZE?"));
   CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_SPLIT_MODE", "row"}}).err,
                  "note: LLAMA_ARG_SPLIT_MODE has no effect: option --split-mode row is recognised, not supported yet: "
                  "the parts of one matrix stay together"));
