@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "common/numbers.h"
 
 namespace llm::app {
@@ -28,6 +29,11 @@ cpu_set_t& chosen() {
 }
 
 void keep_to_chosen(const std::string& option, const std::string& text) {
+  if (threads_are_bound()) {
+    throw Error(ErrorKind::Usage, "option " + option +
+                                      ": OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY bind the threads already; give "
+                                      "one or the other");
+  }
   if (::sched_setaffinity(0, sizeof chosen(), &chosen()) == 0) return;
   refuse(option, text, std::string("names no processor that may be used here: ") + std::strerror(errno));
 }

@@ -1,6 +1,7 @@
 #include "common/events.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -59,6 +60,9 @@ void emit_event(std::string_view event, EventFields fields) {
     const ssize_t n = ::write(stream().fd, line.data() + done, line.size() - done);
     if (n > 0) {
       done += static_cast<std::size_t>(n);
+    } else if (errno == EAGAIN) {  // whoever gave us the pipe made it not block
+      pollfd writable{stream().fd, POLLOUT, 0};
+      (void)::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
       stream().fd = kNone;  // before the note: it must not come here again
       note(std::string("events end here: ") + std::strerror(errno));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,6 +84,9 @@ std::string read_input(const std::string& path, std::size_t most) {
     if (n > 0) {
       text.append(buffer.data(), static_cast<std::size_t>(n));
       if (text.size() > most) refuse_size(path, most, of_memory);
+    } else if (errno == EAGAIN) {  // a pipe that does not block
+      pollfd readable{file.get(), POLLIN, 0};
+      (void)::poll(&readable, 1, -1);
     } else if (errno != EINTR) {
       fail(path, errno);
     }

@@ -23,6 +23,7 @@ constexpr ExitCode kExitCodes[] = {
     {11, "NaN or infinite logits; values that cannot be quantised"},
     {70, "a bug of ours"},
     {124, "--max-time was reached"},
+    {129, "the terminal was closed"},
     {130, "interrupted by Ctrl-C"},
     {141, "the reader of stdout went away"},
     {143, "ended by SIGTERM"},

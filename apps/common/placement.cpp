@@ -140,14 +140,28 @@ void add_placement_options(Command& cli, Placement& p) {
       ->type_name("N")
       ->take_last();
   add_device_options(cli, p);
+  // Of each pair the last one counts.
+  const std::string no_kv_offload = "--no-kv-offload";
   cli.add_flag_callback(
-      "--no-kv-offload", [&p] { p.host_option = "--no-kv-offload"; },
-      "keys and values stay in the host's memory; so does the model then, as -ngl 0");
-  cli.add_flag("--no-op-offload{false}", p.streams,
-               "what the CPU computes of generated tokens it computes of long prompts, too");
-  cli.add_flag("--op-offload", p.streams,
-               "for long prompts, weights of the CPU's layers and experts are brought to the GPU, which computes with "
-               "them (the default)");
+         "--kv-offload",
+         [&p, no_kv_offload] {
+           if (p.host_option == no_kv_offload) p.host_option.clear();
+         },
+         "keys and values are where the model runs (the default)")
+      ->trigger_on_parse();
+  cli.add_flag_callback(
+         no_kv_offload, [&p, no_kv_offload] { p.host_option = no_kv_offload; },
+         "keys and values stay in the host's memory; so does the model then, as -ngl 0")
+      ->trigger_on_parse();
+  cli.add_flag_callback(
+         "--no-op-offload", [&p] { p.streams = false; },
+         "what the CPU computes of generated tokens it computes of long prompts, too")
+      ->trigger_on_parse();
+  cli.add_flag_callback(
+         "--op-offload", [&p] { p.streams = true; },
+         "for long prompts, weights of the CPU's layers and experts are brought to the GPU, which computes with "
+         "them (the default)")
+      ->trigger_on_parse();
   cli.add_flag_callback(
          "--list-devices", [] { throw TextAsked{list_of_devices()}; }, "print the GPUs, or why there is none")
       ->trigger_on_parse();

@@ -99,6 +99,7 @@ bool forget_interrupt() {
   int interrupt = SIGINT;
   if (!g_signal.compare_exchange_strong(interrupt, 0)) return false;
   g_stop.store(false);
+  if (g_signal.load() != 0) g_stop.store(true);  // of another signal that came between the two
   return true;
 }
 int signal_exit_code() { return g_signal.load() == 0 ? 0 : 128 + g_signal.load(); }

@@ -16,7 +16,6 @@ constexpr AcceptedFlag kFlags[] = {
     {"--no-warmup", "there is no warm-up"},
     {"--cont-batching", "rows of a batch always join and leave at any step"},
     {"--no-repack", "weights always stay as they are in the file"},
-    {"--kv-offload", "keys and values are where the model runs"},
     {"--swa-full", "the cache keeps all positions of all layers"},
     {"--no-host", "no weights stay in page-locked memory"},
 };

@@ -1,6 +1,7 @@
 // Reads /proc, /sys and the cgroups of this process. Every path is below `root`, so that tests can show other machines.
 #include "base/machine.h"
 
+#include <omp.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -96,9 +97,20 @@ std::vector<int> affinity_of_this_thread() {
   return {};
 }
 
+/// Where OpenMP has bound this thread to a place of its own, before main(), it is all places that count.
+std::vector<int> cpus_of_places() {
+  std::vector<int> all;
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> cpus(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, cpus.data());
+    all.insert(all.end(), cpus.begin(), cpus.end());
+  }
+  return all;
+}
+
 /// Of another root, what its proc/self/status says.
 std::vector<int> allowed_cpus(const fs::path& root) {
-  if (root == "/") return affinity_of_this_thread();
+  if (root == "/") return threads_are_bound() ? cpus_of_places() : affinity_of_this_thread();
   std::ifstream in(below(root, "/proc/self/status"));
   constexpr std::string_view kKey = "Cpus_allowed_list:";
   std::string line;
@@ -257,6 +269,8 @@ std::uint64_t system_available(const fs::path& root) {
 }
 
 }  // namespace
+
+bool threads_are_bound() { return omp_get_num_places() > 0; }
 
 ThreadChoice default_threads(const fs::path& root) {
   const int cores = physical_cores(root);

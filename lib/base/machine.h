@@ -12,6 +12,9 @@ struct ThreadChoice {
   std::string reason;  ///< e.g. "2 physical cores in the affinity mask, cgroup quota 1.5"
 };
 
+/// Whether OpenMP's variables (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY) bind each thread to a place of its own.
+bool threads_are_bound();
+
 /// The smaller of the physical cores in the process's affinity mask and its cgroup CPU quota rounded down.
 ThreadChoice default_threads(const std::filesystem::path& root = "/");
 

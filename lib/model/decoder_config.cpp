@@ -37,6 +37,7 @@ struct Neutral {
   double value, other;
 };
 constexpr Neutral kForeign[] = {
+    {"attn_logit_softcapping", 0, 0},
     {"attention.causal", 1, 1},
     {"attention.clamp_kqv", 0, 0},
     {"attention.max_alibi_bias", 0, 0},
@@ -49,12 +50,14 @@ constexpr Neutral kForeign[] = {
     {"expert_latent_length", 0, 0},
     {"expert_shared_count", 0, 0},
     {"expert_shared_feed_forward_length", 0, 0},
+    {"final_logit_softcapping", 0, 0},
     {"interleave_moe_layer_step", 0, 1},
     {"leading_dense_block_count", 0, 0},
     {"logit_scale", 0, 1},
     {"moe_every_n_layers", 0, 1},
     {"nextn_predict_layers", 0, 0},
     {"residual_scale", 0, 1},
+    {"router_logit_softcapping", 0, 0},
     {"use_parallel_residual", 0, 0},
 };
 

@@ -192,6 +192,9 @@ TEST_CASE("what cannot be and contradictions are usage errors") {
   check_refusal(bench({"-ngl", "0", "--backend", "cuda"}), 2, "--backend cuda and --gpu-layers 0 contradict");
   check_refusal(bench({"-ngl", "all", "-dev", "none"}), 2, "--gpu-layers all and --device none contradict");
   check_refusal(bench({"--backend", "cuda", "-nkvo"}), 2, "--backend cuda and --no-kv-offload contradict");
+  check_refusal(bench({"--backend", "cuda", "-kvo", "-nkvo"}), 2, "--backend cuda and --no-kv-offload contradict");
+  CHECK(bench({"--backend", "cpu", "-nkvo", "-kvo"}).code == 0);
+  CHECK(bench({"--backend", "cuda", "-nkvo", "-kvo"}).err.find("contradict") == std::string::npos);
   check_refusal(bench({"-ngl", "all"}, {{"LLM_RUN_BACKEND", "cpu"}}), 2, "--backend is set by LLM_RUN_BACKEND");
   check_refusal(bench({"-dev", "GPU0"}), 2, "option --device: \"GPU0\" is not none or GPUs that --list-devices names");
   check_refusal(bench({"-dev", "CUDA0,CUDA0"}), 2, "names a GPU twice");

@@ -250,6 +250,16 @@ TEST_CASE("-C and -Cr choose processors, and with them the number of threads") {
   const Outcome by_default = bench({"-v"});
   const std::string choice = by_default.err.substr(by_default.err.find("threads: "));
   CHECK(contains(bench({"-v", "-t", "-1"}).err, choice.substr(0, choice.find('\n'))));
+  // OpenMP binds the first thread to one processor before the program begins; the others count all the same.
+  const auto bound = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"-m", bench.file("tiny.gguf"), "-p", "ab", "-n", "1", "-v"});
+    return run(
+        {.program = program("llm-run"), .arguments = std::move(more), .environment = {{"OMP_PROC_BIND", "true"}}});
+  };
+  CHECK(contains(bound({}).err, choice.substr(0, choice.find('\n'))));
+  const Outcome twice = bound({"-Cr", one + "-" + one});
+  CHECK(twice.code == 2);
+  CHECK(contains(twice.err, "bind the threads already"));
   for (const char* wrong : {"xyz", "", "0x"}) CHECK(bench({"-C", wrong}).code == 2);
   for (const char* wrong : {"3", "3-1", "a-b", "-"}) CHECK(bench({"-Cr", wrong}).code == 2);
 }

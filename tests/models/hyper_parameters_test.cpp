@@ -205,6 +205,7 @@ TEST_CASE("features that no family here follows are refused unless their values 
           {"scale", "llama.logit_scale", "16", f32("logit_scale", 16)},
           {"embedding", "llama.embedding_scale", "12", f32("embedding_scale", 12)},
           {"causal", "llama.attention.causal", "not supported", set("llama.attention.causal", false)},
+          {"soft cap", "llama.final_logit_softcapping", "30", f32("final_logit_softcapping", 30)},
           {"alibi", "llama.attention.max_alibi_bias", "8", f32("attention.max_alibi_bias", 8)},
           {"pattern", "llama.attention.sliding_window_pattern", "not supported",
            array("attention.sliding_window_pattern", {1})},

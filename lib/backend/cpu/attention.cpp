@@ -11,8 +11,9 @@ namespace {
 
 static_assert(kBlockPositions == kKeyBlock, "the kernels' block of keys is the cache's");
 
-/// Chunks of one token that can be computed apart: 262,144 positions.
+/// Chunks of one token that can be computed apart, 262,144 positions; and of all sequences and KV heads of a step.
 constexpr std::int32_t kMaxSplitChunks = 1024;
+constexpr std::int64_t kMostPartials = 8192;
 /// Below this many (sequence, KV head) pairs per thread a step of single tokens is split by chunks.
 constexpr std::int32_t kPairsPerThread = 4;
 
@@ -76,7 +77,7 @@ class AttentionInstruction final : public Instruction {
       if (s.n_tokens != 1 || chunks(s, d) > kMaxSplitChunks) return false;
       any = any || chunks(s, d) > 1;
     }
-    return any;
+    return any && count(d, true) <= kMostPartials;
   }
 
   std::int64_t tasks_of(const SequenceSpan& s, const StepData& d, bool split) const {
@@ -103,15 +104,18 @@ class AttentionInstruction final : public Instruction {
 
   void run_task(const Frame& f, const Worker& w, std::int64_t task, bool split) const {
     std::size_t sequence = 0;
-    for (std::int64_t n; task >= (n = tasks_of(f.step->sequences[sequence], *f.step, split)); ++sequence) task -= n;
+    std::int64_t before = 0;
+    for (std::int64_t n; task >= (n = tasks_of(f.step->sequences[sequence], *f.step, split)); ++sequence) {
+      task -= n;
+      before += n;
+    }
     const SequenceSpan& s = f.step->sequences[sequence];
     const AttentionArgs a = args_for(f, sequence);
     const auto head = static_cast<std::int32_t>(task % args_.kv_heads);
     auto part = static_cast<std::int32_t>(task / args_.kv_heads);
     if (split) {
-      const std::int64_t pair = static_cast<std::int64_t>(sequence) * args_.kv_heads + head;
-      chunk_fn_(a, head, s.first_token, first_chunk(s, *f.step) + part, partials(f, pair) + part * partial_floats_,
-                w.scratch);
+      float* partial = partials(f, before + std::int64_t{head} * chunks(s, *f.step) + part);
+      chunk_fn_(a, head, s.first_token, first_chunk(s, *f.step) + part, partial, w.scratch);
       return;
     }
     part = (s.n_tokens + tile_tokens_ - 1) / tile_tokens_ - 1 - part;  // the longest first
@@ -119,15 +123,19 @@ class AttentionInstruction final : public Instruction {
     tile_fn_(a, head, begin, std::min(begin + tile_tokens_, s.first_token + s.n_tokens), w.scratch);
   }
 
-  float* partials(const Frame& f, std::int64_t pair) const {
-    return reinterpret_cast<float*>(f.slots[scratch_].data) + pair * kMaxSplitChunks * partial_floats_;
+  /// From the n-th on: [sequence][KV head][chunk].
+  float* partials(const Frame& f, std::int64_t n) const {
+    return reinterpret_cast<float*>(f.slots[scratch_].data) + n * partial_floats_;
   }
 
   void merge(const Frame& f, std::int64_t pair) const {
     const auto sequence = static_cast<std::size_t>(pair / args_.kv_heads);
+    const auto head = static_cast<std::int32_t>(pair % args_.kv_heads);
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < sequence; ++i) before += tasks_of(f.step->sequences[i], *f.step, true);
     const SequenceSpan& s = f.step->sequences[sequence];
-    merge_fn_(args_for(f, sequence), static_cast<std::int32_t>(pair % args_.kv_heads), s.first_token,
-              chunks(s, *f.step), partials(f, pair));
+    const std::int32_t n = chunks(s, *f.step);
+    merge_fn_(args_for(f, sequence), head, s.first_token, n, partials(f, before + std::int64_t{head} * n));
   }
 
   int q_, cache_, y_, scratch_;
@@ -146,8 +154,9 @@ class AttentionInstruction final : public Instruction {
 std::size_t attention_scratch_bytes(const Graph& g, const Node& n, int threads) {
   const CacheType& c = g.info(n.in[1]).cache;
   const auto group = static_cast<std::size_t>(g.info(n.in[0]).type.shape[1] / c.kv_heads);
-  const auto pairs = static_cast<std::size_t>(std::min(kPairsPerThread * threads, g.bucket().sequences * c.kv_heads));
-  return pairs * kMaxSplitChunks * group * static_cast<std::size_t>(2 + c.head_dim_v) * sizeof(float);
+  const std::int64_t pairs = std::min(kPairsPerThread * threads, g.bucket().sequences * c.kv_heads);
+  const auto partials = static_cast<std::size_t>(std::min(pairs * kMaxSplitChunks, kMostPartials));
+  return partials * group * static_cast<std::size_t>(2 + c.head_dim_v) * sizeof(float);
 }
 
 std::unique_ptr<Instruction> make_attention(const InstructionSite& site) {

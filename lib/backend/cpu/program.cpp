@@ -225,7 +225,7 @@ std::vector<bool> Program::find_barriers(const LayerRange& range, const MemoryPl
       const std::uint64_t at = kOutside + static_cast<std::uint64_t>(info.cache.layer) * 2;
       return {at, at + 1};
     }
-    if (memory.offset[v] == MemoryPlan::kNone) return {2 * kOutside + v, 2 * kOutside + v + 1};
+    if (memory.offset[v] == MemoryPlan::kNone) return {2 * kOutside + roots_[v], 2 * kOutside + roots_[v] + 1};
     return {memory.offset[v], memory.offset[v] + info.type.bytes()};
   };
   std::vector<bool> sync;
