@@ -128,14 +128,10 @@ std::vector<Facts> FactsReader::read(const Schemas& all) {
   const std::size_t outer = std::exchange(alternatives_, 0);
   State state;
   for (const Schema& s : all) merge(state, s, {});
-  if (all.size() > 1) {
-    for (const Schema& s : all) {
-      if (s.node->is_object() && s.node->contains("unevaluatedProperties")) {
-        problem(s, "unevaluatedProperties", "not beside other schemas of the same value");
-      }
-    }
-  }
   std::vector<Facts> alternatives = expand(std::move(state));
+  const bool closes = std::any_of(alternatives.begin(), alternatives.end(), [](const Facts& f) { return f.closed; });
+  if (all.size() > 1 && closes)
+    problem(all.front(), "unevaluatedProperties", "not beside other schemas of the same value");
   alternatives_ = outer;
   return alternatives;
 }
@@ -310,11 +306,9 @@ void FactsReader::merge_values(State& state, const Schema& s) {
   const auto restrict_to = [&](std::vector<Json> values) {
     std::optional<std::vector<Json>>& have = state.facts.values;
     if (have) std::erase_if(values, [&](const Json& v) { return !contains(*have, v); });
-    std::vector<Json> unique;
-    for (Json& v : values) {
-      if (!contains(unique, v)) unique.push_back(std::move(v));
-    }
-    have = std::move(unique);
+    std::set<nlohmann::json> seen;  // equal whatever the order of their keys
+    std::erase_if(values, [&](const Json& v) { return !seen.insert(v).second; });
+    have = std::move(values);
   };
   if (const Json* list = find(s, "enum")) {
     if (!list->is_array()) document_.fail(s, "enum", "expected a list of values");
@@ -415,7 +409,13 @@ void FactsReader::merge_arrays(Facts& facts, const Schema& s) {
 void FactsReader::merge_objects(Facts& facts, const Schema& s) {
   tighten(facts.min_properties, count(s, "minProperties"));
   limit(facts.max_properties, count(s, "maxProperties"));
-  if (const Json* required = find(s, "required"); required != nullptr && !required->is_boolean()) {
+  const Json* required = find(s, "required");
+  if (required != nullptr && required->is_boolean()) {
+    if (noted_.insert(s.pointer + "/required").second)
+      warnings_.push_back({"schema-keyword", "JSON schema, " + escaped(s.pointer, 120) +
+                                                 ": \"required\" lists names, in the schema of the object; here it "
+                                                 "has no effect"});
+  } else if (required != nullptr) {
     for (std::string& name : texts(s, "required")) {
       if (std::find(facts.required.begin(), facts.required.end(), name) == facts.required.end()) {
         facts.required.push_back(std::move(name));
@@ -479,7 +479,10 @@ void FactsReader::merge_unevaluated(Facts& facts, const Schema& s, const Chain& 
   if (find(s, "unevaluatedProperties") == nullptr) return;
   const Schema inner = document_.child(s, "unevaluatedProperties");
   if (inner.is(true)) return;
-  const bool in_sight = std::all_of(chain.begin(), chain.end(), [](const Json* outer) { return outer->size() == 1; });
+  const bool in_sight = std::all_of(chain.begin(), chain.end(), [](const Json* outer) {
+    const auto parts = outer->find("allOf");
+    return outer->size() == 1 && (parts == outer->end() || parts->size() == 1);
+  });
   if (!inner.is(false) || !in_sight) {
     problem(s, "unevaluatedProperties", "only false, and not inside of allOf or anyOf");
     return;

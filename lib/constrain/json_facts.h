@@ -89,9 +89,11 @@ class FactsReader {
   /// lists.
   std::vector<std::string> names(const Facts&);
   /// What the property's value must satisfy; nothing if there may be no such property.
-  std::optional<Schemas> property(const Facts&, const std::string& name);
+  std::optional<Schemas> property(const Facts& facts, const std::string& name) {
+    return property(facts, name, options_.unmentioned);
+  }
   /// Whether there may be properties that have no name in the schema.
-  bool is_open(const Facts&) const;
+  bool is_open(const Facts& facts) const { return is_open(facts, options_.unmentioned); }
   /// Texts between quotes that the patterns and lengths of these facts allow.
   Automaton strings(const Facts&);
   Automaton strings(const Facts::Pattern&);
@@ -100,6 +102,8 @@ class FactsReader {
   Automaton numbers(const Facts&, NumberKind);
   /// Whether a value with none inside satisfies the facts; nothing for arrays and objects that are restricted.
   std::optional<bool> fits(const Facts&, const Json& value);
+  /// The same of a value that the facts list.
+  std::optional<bool> listed_value_fits(const Facts&, const Json& value);
 
   void problem(const Schema&, std::string_view keyword, const std::string& why);
   void fail_if_problems() const;
@@ -138,6 +142,9 @@ class FactsReader {
   bool are_disjoint(const Facts&, const Facts&);
   bool share_a_value(const Facts& values, const Facts& other);
   bool are_disjoint_objects(const Facts&, const Facts&);
+  bool never_satisfies(const Facts& written, const Facts& other);
+  bool is_open(const Facts&, SchemaOptions::Unmentioned) const;
+  std::optional<Schemas> property(const Facts&, const std::string& name, SchemaOptions::Unmentioned);
   bool are_disjoint(const Schemas&, const Schemas&);
 
   const Json* find(const Schema&, const char* keyword) const;

@@ -106,7 +106,7 @@ class SchemaCompiler {
   ExprId listed_values(const Facts& facts, const Schema& where) {
     std::vector<ExprId> ways;
     for (const Json& value : *facts.values) {
-      const std::optional<bool> fits = reader_.fits(facts, value);
+      const std::optional<bool> fits = reader_.listed_value_fits(facts, value);
       if (!fits)
         reader_.problem(where, value.is_array() ? "items" : "properties", "not beside enum or const with such values");
       if (fits.value_or(true)) ways.push_back(p_.literal(value.dump()));

@@ -37,6 +37,13 @@ bool has(const std::vector<T>& list, const T& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+/// Objects are equal whatever the order of their keys.
+bool has_equal(const std::vector<Json>& list, const Json& value) {
+  return std::any_of(list.begin(), list.end(), [&](const Json& other) {
+    return value.is_structured() ? nlohmann::json(other) == nlohmann::json(value) : other == value;
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> FactsReader::names(const Facts& facts) {
@@ -65,21 +72,22 @@ std::vector<std::string> FactsReader::listed_names(const Facts& facts) {
   return names;
 }
 
-bool FactsReader::is_open(const Facts& facts) const {
+bool FactsReader::is_open(const Facts& facts, SchemaOptions::Unmentioned unmentioned) const {
   const auto has_additional = [](const auto& r) { return r.additional.has_value(); };
   const auto has_properties = [](const auto& r) { return !r.properties.empty(); };
   if (std::any_of(facts.objects.begin(), facts.objects.end(), has_additional))
     return true;  // what it says is asked later
   if (facts.closed) return false;
-  return options_.unmentioned == SchemaOptions::Unmentioned::Allowed ||
+  return unmentioned == SchemaOptions::Unmentioned::Allowed ||
          std::none_of(facts.objects.begin(), facts.objects.end(), has_properties);
 }
 
-std::optional<Schemas> FactsReader::property(const Facts& facts, const std::string& name) {
+std::optional<Schemas> FactsReader::property(const Facts& facts, const std::string& name,
+                                             SchemaOptions::Unmentioned unmentioned) {
   if (has(facts.forbidden, name)) return std::nullopt;
   if (const auto names = property_names(facts); names && !accepts(*names, quoted_content(name))) return std::nullopt;
   Schemas all;
-  bool mentioned = has(facts.required, name);
+  bool mentioned = has(facts.required, name), evaluated = false;
   for (const auto& rule : facts.objects) {
     bool matched = false;
     for (const auto& [other, schema] : rule.properties) {
@@ -93,9 +101,11 @@ std::optional<Schemas> FactsReader::property(const Facts& facts, const std::stri
       matched = true;
     }
     mentioned |= matched;
+    evaluated |= matched || rule.additional;
     if (!matched && rule.additional) all.push_back(*rule.additional);
   }
-  if (!mentioned && !is_open(facts)) return std::nullopt;
+  if (facts.closed && !evaluated) return std::nullopt;
+  if (!mentioned && !is_open(facts, unmentioned)) return std::nullopt;
   if (std::any_of(all.begin(), all.end(), [](const Schema& s) { return s.is(false); })) return std::nullopt;
   return all;
 }
@@ -171,11 +181,13 @@ Automaton FactsReader::numbers(const Facts& facts, NumberKind kind) {
 }
 
 std::optional<bool> FactsReader::fits(const Facts& facts, const Json& value) {
+  if (facts.values && !has_equal(*facts.values, value)) return false;
+  return listed_value_fits(facts, value);
+}
+
+std::optional<bool> FactsReader::listed_value_fits(const Facts& facts, const Json& value) {
   const unsigned type = type_of(value);
-  if ((facts.types & type) == 0) return false;
-  const auto same = [&](const Json& other) { return nlohmann::json(other) == nlohmann::json(value); };
-  if (std::any_of(facts.excluded.begin(), facts.excluded.end(), same)) return false;
-  if (facts.values && std::none_of(facts.values->begin(), facts.values->end(), same)) return false;
+  if ((facts.types & type) == 0 || has_equal(facts.excluded, value)) return false;
   switch (type) {
     case kStringType:
       return !facts.restricts_strings() || accepts(strings(facts), quoted_content(value.get<std::string>()));
@@ -198,8 +210,9 @@ std::optional<bool> FactsReader::fits(const Facts& facts, const Json& value) {
 }
 
 bool FactsReader::share_a_value(const Facts& values, const Facts& other) {
-  return std::any_of(values.values->begin(), values.values->end(),
-                     [&](const Json& v) { return fits(values, v).value_or(true) && fits(other, v).value_or(true); });
+  return std::any_of(values.values->begin(), values.values->end(), [&](const Json& v) {
+    return listed_value_fits(values, v).value_or(true) && fits(other, v).value_or(true);
+  });
 }
 
 bool FactsReader::are_disjoint(const Facts& a, const Facts& b) {
@@ -223,16 +236,23 @@ bool FactsReader::are_disjoint(const Facts& a, const Facts& b) {
   return (types & kObjectType) == 0 || are_disjoint_objects(a, b);
 }
 
-/// Told apart by a property that one requires, and that the other forbids or wants otherwise.
+/// What is written under one alternative must not satisfy the other.
 bool FactsReader::are_disjoint_objects(const Facts& a, const Facts& b) {
-  for (const auto* one : {&a, &b}) {
-    const Facts& other = one == &a ? b : a;
-    for (const std::string& name : one->required) {
-      const auto here = property(*one, name), there = property(other, name);
-      if (!here || !there || (has(other.required, name) && are_disjoint(*here, *there))) return true;
-    }
-  }
-  return a.min_properties > b.max_properties || b.min_properties > a.max_properties;
+  if (a.min_properties > b.max_properties || b.min_properties > a.max_properties) return true;
+  return never_satisfies(a, b) && never_satisfies(b, a);
+}
+
+/// Told by a property that one of the two requires: of the texts that we write for `written`, which may be fewer than
+/// its standard's, by what the standard says of `other`.
+bool FactsReader::never_satisfies(const Facts& written, const Facts& other) {
+  const auto tells = [&](const std::string& name) {
+    const auto here = property(written, name);
+    const auto there = property(other, name, SchemaOptions::Unmentioned::Allowed);
+    // Where only `other` requires it, a text without it does not satisfy that either.
+    return !here || !there || are_disjoint(*here, *there);
+  };
+  return std::any_of(other.required.begin(), other.required.end(), tells) ||
+         std::any_of(written.required.begin(), written.required.end(), tells);
 }
 
 bool FactsReader::are_disjoint(const Schemas& a, const Schemas& b) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <limits>
 #include <numeric>
 #include <regex>
 
@@ -468,8 +469,9 @@ int first_of(const Metadata& md, const std::string& key) {
   const Metadata::Entry* e = md.find(key);
   if (e == nullptr) return 0;
   if (e->type != GgufType::Array) return md.get<int>(key);
-  const std::vector<int> values = md.array<int>(key);
-  return values.empty() ? 0 : values.front();
+  const std::vector<std::int64_t> values = md.array<std::int64_t>(key);
+  const bool fits = !values.empty() && values.front() >= 0 && values.front() <= std::numeric_limits<int>::max();
+  return fits ? static_cast<int>(values.front()) : 0;
 }
 
 }  // namespace

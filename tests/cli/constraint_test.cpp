@@ -113,4 +113,6 @@ TEST_CASE("keywords that no draft knows are warned about") {
   CHECK_THAT(
       o.err,
       contains("warning[schema-keyword]: JSON schema, #: \"requird\" is no keyword of JSON Schema; it has no effect"));
+  CHECK_THAT(bench({"-j", R"({"type":"object","properties":{"a":{"enum":[1],"required":true}}})"}).err,
+             contains("warning[schema-keyword]: JSON schema, #/properties/a: \"required\" lists names"));
 }

@@ -331,6 +331,10 @@ TEST_CASE("combinations and references", "[schema]") {
       {R"({"oneOf":[{"type":"object","properties":{"a":{}},"required":["a"]},{"type":"object","properties":{"b":{}},"required":["b"]}]})",
        {R"({"a":1})", R"({"b":1})"},
        {R"({"a":1,"b":1})", "{}"}},
+      {R"({"oneOf":[{"type":"object","properties":{"a":{}},"required":["a"],"additionalProperties":false},
+                    {"type":"object","properties":{"a":{},"b":{}},"required":["a","b"]}]})",
+       {R"({"a":1})", R"({"a":1,"b":1})"},
+       {R"({"b":1})"}},
       {R"({"$ref":"#/$defs/tree","$defs":{"tree":{"type":"object","properties":{"v":{"type":"integer"},"children":{"type":"array","items":{"$ref":"#/$defs/tree"}}},
            "required":["v"],"additionalProperties":false}}})",
        {R"({"v":1})", R"({"v":1,"children":[{"v":2,"children":[]},{"v":3}]})"},
@@ -358,6 +362,19 @@ TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
   CHECK_THAT(error(R"({"format":"iri"})"), contains("#/format: \"iri\" is not one of date, time"));
   CHECK_THAT(error(R"({"oneOf":[{"type":"integer"},{"minimum":3}]})"),
              contains("#/oneOf: alternatives 0 and 1 may both hold"));
+  // With both properties there, both alternatives hold: the first does not forbid b.
+  CHECK_THAT(error(R"({"oneOf":[{"type":"object","properties":{"a":{}},"required":["a"]},
+                                {"type":"object","properties":{"a":{},"b":{}},"required":["a","b"]}]})"),
+             contains("#/oneOf: alternatives 0 and 1 may both hold"));
+  CHECK_THAT(error(R"({"allOf":[{"type":"object","properties":{"a":{}}},
+                                {"properties":{"b":{}},"unevaluatedProperties":false}]})"),
+             contains("unevaluatedProperties: only false, and not inside of allOf"));
+  CHECK_THAT(
+      error(R"({"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"patternProperties":{"a":{"type":"object"}},
+                       "$defs":{"x":{"properties":{"b":{}},"unevaluatedProperties":false}}})"),
+      contains("unevaluatedProperties: not beside other schemas"));
+  CHECK_THAT(error(R"({"type":"object","properties":{"a":{}},"required":["a","b"],"unevaluatedProperties":false})"),
+             contains("no finite text matches"));
   CHECK_THAT(error(R"({"contains":{},"maxContains":3})"), contains("#/maxContains"));
   CHECK_THAT(error(R"({"unevaluatedItems":false})"), contains("#/unevaluatedItems"));
   CHECK_THAT(error(R"({"type":"object","minProperties":3})"),

@@ -59,6 +59,10 @@ TEST_CASE("what hostile templates are for ends in an error", "[limits]") {
     CHECK(error.size() < 1000);
   };
   limited("{% macro x() %}{{ x() }}{% endmacro %}{{ x() }}");
+  // Long keys of equal dicts are read whenever those are compared.
+  limited(
+      "{% set s = 'x' * 8000000 %}{% set a = {s: 1} %}{% set b = {s: 1} %}"
+      "{% for i in range(1000) %}{% if a == b %}{% endif %}{% endfor %}");
   limited("{% macro x() %}{{ caller is defined }}{% call x() %}{% endcall %}{% endmacro %}{{ x() }}");
   limited("{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}");
   limited("{% for i in range(1000000000) %}a{% endfor %}");

@@ -85,6 +85,7 @@ bool equal_dicts(Runtime& rt, const DictObject& a, const DictObject& b) {
   if (a.entries().size() != b.entries().size()) return false;
   rt.charge_items(a.entries().size());
   return std::all_of(a.entries().begin(), a.entries().end(), [&](const DictObject::Entry& e) {
+    require_hashable(rt, e.first);  // it is, and finding it costs as much
     const Value* other = b.find(e.first);
     return other != nullptr && (is_same(e.second, *other) || equal(rt, e.second, *other));
   });
