@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
+#include "constrain/fixed_point.h"
 #include "constrain/hash.h"
 #include "constrain/rule_builder.h"
 
@@ -36,18 +38,16 @@ void for_states_before_a_byte(const Automaton& a, StateId from, const std::vecto
 
 std::vector<bool> nullable_rules(const Rules& rules) {
   std::vector<bool> nullable(rules.size());
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t r = rules.size(); r-- > 0;) {
-      if (nullable[r] || !rules[r].built) continue;
-      bool empty = nullable_count(rules[r]);
-      if (!rules[r].counted) {
-        for_states_before_a_byte(rules[r].automaton, 0, nullable,
-                                 [&](const Automaton::State& s) { empty = empty || s.accepting; });
-      }
-      if (empty) nullable[r] = changed = true;
+  visit_until_stable(rules.size(), [&](std::size_t r) {
+    if (nullable[r] || !rules[r].built) return false;
+    bool empty = nullable_count(rules[r]);
+    if (!rules[r].counted) {
+      for_states_before_a_byte(rules[r].automaton, 0, nullable,
+                               [&](const Automaton::State& s) { empty = empty || s.accepting; });
     }
-  }
+    nullable[r] = empty;
+    return empty;
+  });
   return nullable;
 }
 
@@ -60,13 +60,11 @@ void drop_unproductive(Rules& rules) {
     return trimmed(copy);
   };
   const auto completes = [](const Automaton& a) { return a.states.size() > 1 || a.states[0].accepting; };
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t r = rules.size(); r-- > 0;) {
-      if (productive[r] || !rules[r].built) continue;
-      if (nullable_count(rules[r]) || completes(pruned(rules[r].automaton))) productive[r] = changed = true;
-    }
-  }
+  visit_until_stable(rules.size(), [&](std::size_t r) {
+    if (productive[r] || !rules[r].built) return false;
+    productive[r] = nullable_count(rules[r]) || completes(pruned(rules[r].automaton));
+    return static_cast<bool>(productive[r]);
+  });
   for (BuiltRule& r : rules) {
     if (r.built) r.automaton = pruned(r.automaton);
   }
@@ -175,14 +173,11 @@ class GrammarLayout {
 
   void find_follow() {
     first_.resize(rules_.size());
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const RuleId r : chosen_) {
-        const ByteSet set = first_bytes(rules_[r].automaton, 0);
-        changed |= set != first_[r];
-        first_[r] = set;
-      }
-    }
+    visit_until_stable(chosen_.size(), [&](std::size_t i) {
+      const RuleId r = chosen_[i];
+      const ByteSet before = std::exchange(first_[r], first_bytes(rules_[r].automaton, 0));
+      return before != first_[r];
+    });
     // Where a call returns to: first bytes there, and whether the caller may end there.
     struct Site {
       RuleId caller, callee;
@@ -201,16 +196,14 @@ class GrammarLayout {
       }
     }
     follow_.resize(rules_.size());
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const Site& site : sites) {
-        ByteSet set = follow_[site.callee] | site.next;
-        if (site.ends) set |= follow_[site.caller];
-        if (site.ends && rules_[site.caller].counted) set |= first_[site.caller];
-        changed |= set != follow_[site.callee];
-        follow_[site.callee] = set;
-      }
-    }
+    visit_until_stable(sites.size(), [&](std::size_t i) {
+      const Site& site = sites[i];
+      const ByteSet before = follow_[site.callee];
+      follow_[site.callee] |= site.next;
+      if (site.ends) follow_[site.callee] |= follow_[site.caller];
+      if (site.ends && rules_[site.caller].counted) follow_[site.callee] |= first_[site.caller];
+      return before != follow_[site.callee];
+    });
   }
 
   void lay_out() {

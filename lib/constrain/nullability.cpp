@@ -3,17 +3,16 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "constrain/fixed_point.h"
 
 namespace llm {
 
 Nullability::Nullability(const Productions& p) : productions_(p), rules_(p.rules().size()) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t r = rules_.size(); r-- > 0;) {  // who is called is declared later as a rule: fewer rounds
-      if (rules_[r] || !nullable(p.rules()[r].body)) continue;
-      rules_[r] = changed = true;
-    }
-  }
+  visit_until_stable(rules_.size(), [&](std::size_t r) {
+    if (rules_[r] || !nullable(p.rules()[r].body)) return false;
+    rules_[r] = true;
+    return true;
+  });
 }
 
 bool Nullability::nullable(ExprId id) const {

@@ -56,12 +56,13 @@ ContextChoice explicit_context(const ContextRequest& r) {
   return {r.context, "as asked for"};
 }
 
-/// Positions of every sequence that fit into one memory beside the weights; where mapped ones are larger than memory
-/// anyway, in an eighth of it.
+/// Positions of every sequence that fit into one memory beside the weights; where mapped ones leave less than that, in
+/// an eighth of it.
 std::uint64_t fitting_positions(const ContextRequest& r, const MemoryNeeds& m) {
   const std::uint64_t beside_weights = m.available > m.weight_bytes ? m.available - m.weight_bytes : 0;
   const bool mapped = m.weights == MemoryNeeds::Weights::Mapped;
-  const std::uint64_t budget = mapped ? std::max(beside_weights, m.available / 8) : beside_weights;
+  const std::uint64_t least = mapped ? std::min(m.available, m.work_bytes + m.available / 8) : 0;
+  const std::uint64_t budget = std::max(beside_weights, least);
   const std::uint64_t cache_budget = budget > m.work_bytes ? budget - m.work_bytes : 0;
   const std::uint64_t per_position =
       std::max<std::uint64_t>(1, m.bytes_per_position) * static_cast<std::uint64_t>(r.sequences);

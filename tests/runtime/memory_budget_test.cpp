@@ -54,7 +54,12 @@ TEST_CASE("without a wish the context is the model's, or what fits beside the we
 }
 
 TEST_CASE("weights larger than memory leave an eighth of it for the cache") {
-  CHECK(choose_context(llama8b(0, 4 * kGiB)).context == (512 - 64) * 8);
+  CHECK(choose_context(llama8b(0, 4 * kGiB)).context == 512 * 8);
+  // Less than the work takes, and what was asked for would fit as well.
+  CHECK(choose_context(llama8b(0, 480 * kMiB)).context == 60 * 8 / kBlockPositions * kBlockPositions);
+  CHECK(choose_context(llama8b(2048, 480 * kMiB)).context == 2048);
+  // No more than there is beside the work: 8 MiB, of which an eighth of 72 would be 9.
+  CHECK(choose_context(llama8b(0, 72 * kMiB)).context == 8 * 8);
 }
 
 TEST_CASE("weights that a backend keeps are counted in full") {
