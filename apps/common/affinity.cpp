@@ -1,10 +1,13 @@
 #include "common/affinity.h"
 
+#include <omp.h>
 #include <sched.h>
 
 #include <cctype>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/machine.h"
@@ -29,7 +32,7 @@ cpu_set_t& chosen() {
 }
 
 void keep_to_chosen(const std::string& option, const std::string& text) {
-  if (threads_are_bound()) {
+  if (omp_get_num_places() > 0) {
     throw Error(ErrorKind::Usage, "option " + option +
                                       ": OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY bind the threads already; give "
                                       "one or the other");
@@ -67,6 +70,16 @@ void set_range(const std::string& text) {
 }
 
 }  // namespace
+
+void count_all_places() {
+  std::vector<int> all;
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> cpus(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, cpus.data());
+    all.insert(all.end(), cpus.begin(), cpus.end());
+  }
+  if (!all.empty()) count_cpus(std::move(all));
+}
 
 void add_affinity_options(Command& cli) {
   cli.add_option_function<std::string>("-C,--cpu-mask", set_mask,

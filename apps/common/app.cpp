@@ -145,6 +145,7 @@ int run(std::string_view program, int argc, char** argv, const std::function<int
   ignore(SIGXFSZ);  // a file size limit is then an error of write
   set_program(program);
   report_lost_files();
+  count_all_places();
   find_how_errors_look({argv, static_cast<std::size_t>(argc)});
   try {
     const int code = body();

@@ -1,7 +1,6 @@
 // Reads /proc, /sys and the cgroups of this process. Every path is below `root`, so that tests can show other machines.
 #include "base/machine.h"
 
-#include <omp.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -79,6 +78,11 @@ std::vector<int> parse_cpu_list(const std::string& text) {
   return cpus;
 }
 
+std::vector<int>& counted_cpus() {
+  static std::vector<int> cpus;
+  return cpus;
+}
+
 std::vector<int> affinity_of_this_thread() {
   // The kernel refuses a mask smaller than its own.
   for (int cpus = 1024; cpus <= kMaxCpus; cpus *= 2) {
@@ -97,20 +101,9 @@ std::vector<int> affinity_of_this_thread() {
   return {};
 }
 
-/// Where OpenMP has bound this thread to a place of its own, before main(), it is all places that count.
-std::vector<int> cpus_of_places() {
-  std::vector<int> all;
-  for (int place = 0; place < omp_get_num_places(); ++place) {
-    std::vector<int> cpus(static_cast<std::size_t>(omp_get_place_num_procs(place)));
-    omp_get_place_proc_ids(place, cpus.data());
-    all.insert(all.end(), cpus.begin(), cpus.end());
-  }
-  return all;
-}
-
 /// Of another root, what its proc/self/status says.
 std::vector<int> allowed_cpus(const fs::path& root) {
-  if (root == "/") return threads_are_bound() ? cpus_of_places() : affinity_of_this_thread();
+  if (root == "/") return counted_cpus().empty() ? affinity_of_this_thread() : counted_cpus();
   std::ifstream in(below(root, "/proc/self/status"));
   constexpr std::string_view kKey = "Cpus_allowed_list:";
   std::string line;
@@ -270,7 +263,7 @@ std::uint64_t system_available(const fs::path& root) {
 
 }  // namespace
 
-bool threads_are_bound() { return omp_get_num_places() > 0; }
+void count_cpus(std::vector<int> cpus) { counted_cpus() = std::move(cpus); }
 
 ThreadChoice default_threads(const fs::path& root) {
   const int cores = physical_cores(root);

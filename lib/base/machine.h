@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace llm {
 
@@ -12,8 +13,9 @@ struct ThreadChoice {
   std::string reason;  ///< e.g. "2 physical cores in the affinity mask, cgroup quota 1.5"
 };
 
-/// Whether OpenMP's variables (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY) bind each thread to a place of its own.
-bool threads_are_bound();
+/// From here on default_threads() counts these CPUs, not those of this thread's affinity mask: for a thread that was
+/// bound to some of them before main().
+void count_cpus(std::vector<int>);
 
 /// The smaller of the physical cores in the process's affinity mask and its cgroup CPU quota rounded down.
 ThreadChoice default_threads(const std::filesystem::path& root = "/");
