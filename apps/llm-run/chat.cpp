@@ -139,7 +139,7 @@ void Chat::greet() const {
 
 int Chat::run(const std::optional<std::string>& first) {
   const PromptCacheOptions& kept = p_.options.prompt_cache;
-  if (!kept.file.empty() && is_there(kept.file)) talk_.load_cache(kept.file);
+  if (has_cache_to_read(kept)) talk_.load_cache(kept.file);
   const int code = converse(first);
   if (!kept.file.empty() && !kept.read_only && talk_.cached_tokens() > 0) talk_.save_cache(kept.file);
   return code;

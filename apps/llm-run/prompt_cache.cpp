@@ -30,17 +30,20 @@ void require_writable_cache(const PromptCacheOptions& o) {
   if (!o.file.empty() && !o.read_only) require_writable(o.file);
 }
 
-std::int64_t PromptCache::take(SequenceId sequence, std::span<const Token> prompt) {
-  if (!wanted()) return 0;
-  if (!is_there(options_.file)) {
-    if (options_.read_only)
-      print_warnings({{"no-effect", options_.file + " is not there: --prompt-cache-ro has nothing to read"}});
-    return 0;
+bool has_cache_to_read(const PromptCacheOptions& o) {
+  if (o.file.empty()) return false;
+  if (!is_there(o.file)) {
+    if (o.read_only) print_warnings({{"no-effect", o.file + " is not there: --prompt-cache-ro has nothing to read"}});
+    return false;
   }
   std::error_code unknown;
-  const bool just_made = std::filesystem::is_regular_file(options_.file, unknown) &&
-                         std::filesystem::file_size(options_.file, unknown) == 0;  // as mktemp does
-  if (just_made) return 0;
+  const bool just_made = std::filesystem::is_regular_file(o.file, unknown) &&
+                         std::filesystem::file_size(o.file, unknown) == 0;  // as mktemp does
+  return !just_made;
+}
+
+std::int64_t PromptCache::take(SequenceId sequence, std::span<const Token> prompt) {
+  if (!has_cache_to_read(options_)) return 0;
   const StateFile file = StateFile::open(options_.file, model_, session_);
   stored_.assign(file.tokens().begin(), file.tokens().end());
   const auto same = std::mismatch(stored_.begin(), stored_.end(), prompt.begin(), prompt.end()).first - stored_.begin();

@@ -23,6 +23,8 @@ void check_prompt_cache_options(const PromptCacheOptions&);
 
 /// Throws ErrorKind::Io if the file could not be written when the answer is there.
 void require_writable_cache(const PromptCacheOptions&);
+/// Whether the file holds anything yet. Warns of one that is only to be read and is not there.
+bool has_cache_to_read(const PromptCacheOptions&);
 
 class PromptCache {
  public:
