@@ -81,11 +81,11 @@ bool equal(const Json& a, const Json& b) {
   return a.is_structured() && b.is_structured() ? nlohmann::json(a) == nlohmann::json(b) : a == b;
 }
 
-bool contains(const std::vector<Json>& values, const Json& value) {
+}  // namespace
+
+bool has_value(const std::vector<Json>& values, const Json& value) {
   return std::any_of(values.begin(), values.end(), [&](const Json& v) { return equal(v, value); });
 }
-
-}  // namespace
 
 unsigned type_of(const Json& value) {
   switch (value.type()) {
@@ -305,7 +305,7 @@ void FactsReader::merge_types(Facts& facts, const Schema& s) {
 void FactsReader::merge_values(State& state, const Schema& s) {
   const auto restrict_to = [&](std::vector<Json> values) {
     std::optional<std::vector<Json>>& have = state.facts.values;
-    if (have) std::erase_if(values, [&](const Json& v) { return !contains(*have, v); });
+    if (have) std::erase_if(values, [&](const Json& v) { return !has_value(*have, v); });
     std::set<nlohmann::json> seen;  // equal whatever the order of their keys
     std::erase_if(values, [&](const Json& v) { return !seen.insert(v).second; });
     have = std::move(values);

@@ -29,6 +29,8 @@ enum JsonType : unsigned {
   kAllTypes = 127
 };
 unsigned type_of(const Json&);
+/// Whether one of the values is equal as JSON Schema compares: members have no order, 1 is 1.0.
+bool has_value(const std::vector<Json>& values, const Json& value);
 
 struct Facts {
   unsigned types = kAllTypes;
