@@ -51,7 +51,7 @@ void find_how_errors_look(std::span<char*> args) {
     const bool json = arg == "--error-format=json" ||
                       (arg == "--error-format" && i + 1 < args.size() && std::string_view(args[i + 1]) == "json");
     if (json) set_error_format(ErrorFormat::Json);
-    if (arg == "-q" || arg == "--quiet") set_verbosity(Verbosity::Quiet);
+    if (arg == "-q" || arg == "--quiet" || arg == "--log-disable") set_verbosity(Verbosity::Quiet);
   }
 }
 

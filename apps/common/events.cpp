@@ -1,7 +1,6 @@
 #include "common/events.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "common/descriptor_io.h"
 #include "common/message_codes.h"
 #include "common/messages.h"
 #include "common/numbers.h"
@@ -56,18 +56,9 @@ void emit_event(std::string_view event, EventFields fields) {
   EventFields json{{"event", event}, {"t", seconds_since(stream().start)}};
   json.update(fields);
   const std::string line = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  for (std::size_t done = 0; done < line.size();) {
-    const ssize_t n = ::write(stream().fd, line.data() + done, line.size() - done);
-    if (n > 0) {
-      done += static_cast<std::size_t>(n);
-    } else if (errno == EAGAIN) {  // whoever gave us the pipe made it not block
-      pollfd writable{stream().fd, POLLOUT, 0};
-      (void)::poll(&writable, 1, -1);
-    } else if (errno != EINTR) {
-      stream().fd = kNone;  // before the note: it must not come here again
-      note(std::string("events end here: ") + std::strerror(errno));
-      return;
-    }
+  if (const int error = write_all(stream().fd, line); error != 0) {
+    stream().fd = kNone;  // before the note: it must not come here again
+    note(std::string("events end here: ") + std::strerror(error));
   }
 }
 

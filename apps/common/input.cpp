@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <glob.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/utf8.h"
+#include "common/descriptor_io.h"
 #include "common/messages.h"
 #include "runtime/figures.h"
 
@@ -79,17 +79,11 @@ std::string read_input(const std::string& path, std::size_t most) {
   std::string text;
   std::array<char, 1 << 16> buffer;
   for (;;) {
-    const ssize_t n = ::read(file.get(), buffer.data(), buffer.size());
+    const ssize_t n = read_some(file.get(), buffer);
+    if (n < 0) fail(path, errno);
     if (n == 0) return text;
-    if (n > 0) {
-      text.append(buffer.data(), static_cast<std::size_t>(n));
-      if (text.size() > most) refuse_size(path, most, of_memory);
-    } else if (errno == EAGAIN) {  // a pipe that does not block
-      pollfd readable{file.get(), POLLIN, 0};
-      (void)::poll(&readable, 1, -1);
-    } else if (errno != EINTR) {
-      fail(path, errno);
-    }
+    text.append(buffer.data(), static_cast<std::size_t>(n));
+    if (text.size() > most) refuse_size(path, most, of_memory);
   }
 }
 

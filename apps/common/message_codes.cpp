@@ -32,6 +32,7 @@ constexpr WarningCode kWarnings[] = {
     {"empty-tokens", "tokens have no text"},
     {"fallback-type", "rows do not fit a storage type's blocks, and get another type"},
     {"gpu", "there is a GPU, and the model runs on the CPU"},
+    {"gpu-library", "a library that makes a GPU's prompts faster is not there"},
     {"ignored-key", "a key of a row means nothing"},
     {"memory", "the weights take more than the memory that is free"},
     {"merges-ignored", "merges of the vocabulary cannot be used"},

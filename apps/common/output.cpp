@@ -1,7 +1,6 @@
 #include "common/output.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "common/descriptor_io.h"
 
 namespace llm::app {
 namespace {
@@ -22,35 +22,14 @@ std::string& stdout_name() {
 }  // namespace
 
 void write_stdout(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
-    if (n >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    } else if (errno == EPIPE) {
-      throw BrokenPipe{};
-    } else if (errno == EAGAIN) {  // whoever gave us the pipe or the terminal made it not block
-      pollfd writable{STDOUT_FILENO, POLLOUT, 0};
-      (void)::poll(&writable, 1, -1);
-    } else if (errno != EINTR) {
-      throw Error(ErrorKind::Io,
-                  ErrorParts{.file = stdout_name(), .problem = std::string("cannot write: ") + std::strerror(errno)});
-    }
-  }
+  const int error = write_all(STDOUT_FILENO, bytes);
+  if (error == EPIPE) throw BrokenPipe{};
+  if (error != 0)
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = stdout_name(), .problem = std::string("cannot write: ") + std::strerror(error)});
 }
 
-void write_stderr(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(STDERR_FILENO, bytes.data(), bytes.size());
-    if (n >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    } else if (errno == EAGAIN) {
-      pollfd writable{STDERR_FILENO, POLLOUT, 0};
-      (void)::poll(&writable, 1, -1);
-    } else if (errno != EINTR) {
-      return;
-    }
-  }
-}
+void write_stderr(std::string_view bytes) { (void)write_all(STDERR_FILENO, bytes); }
 
 void redirect_stdout(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

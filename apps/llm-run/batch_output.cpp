@@ -15,21 +15,13 @@
 
 #include "base/error.h"
 #include "base/output_file.h"
+#include "common/descriptor_io.h"
 #include "common/output.h"
 
 namespace llm::app {
 namespace {
 
 /// All of it, or false with the reason in errno.
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n > 0) bytes.remove_prefix(static_cast<std::size_t>(n));
-    if (n < 0 && errno != EINTR) return false;
-  }
-  return true;
-}
-
 bool read_all(int fd, std::string& text) {
   std::array<char, 1 << 16> chunk;
   for (;;) {
@@ -150,7 +142,7 @@ void BatchOutput::replace() {
   if (fd < 0) fail("cannot write beside it");
   struct stat status {};
   const auto put = [&] {
-    return ::fstat(fd_, &status) == 0 && ::fchmod(fd, status.st_mode & 07777) == 0 && write_all(fd, kept_) &&
+    return ::fstat(fd_, &status) == 0 && ::fchmod(fd, status.st_mode & 07777) == 0 && write_all(fd, kept_) == 0 &&
            ::fcntl(fd, F_SETFL, O_APPEND) == 0 && ::fdatasync(fd) == 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
            std::rename(temporary.c_str(), path_.c_str()) == 0;
   };
@@ -171,7 +163,7 @@ void BatchOutput::append(std::string_view line) {
     write_stdout(bytes);
     return;
   }
-  if (!write_all(fd_, bytes)) {
+  if (write_all(fd_, bytes) != 0) {
     const int error = errno;
     (void)!::ftruncate(fd_, static_cast<off_t>(end_));  // what was written of the line
     errno = error;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "common/descriptor_io.h"
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/terminal.h"
@@ -21,16 +22,13 @@ using Outcome = LineEditor::Outcome;
 constexpr std::size_t kTerminalLine = 4095;
 constexpr std::string_view kPrompt = "> ", kContinued = "\u2026 ", kBlock = "\"\"\"";
 
-std::string read_some() {
+std::string read_stdin() {
   std::array<char, 4096> bytes;
-  for (;;) {
-    const ssize_t n = ::read(STDIN_FILENO, bytes.data(), bytes.size());
-    if (n >= 0) return {bytes.data(), static_cast<std::size_t>(n)};
-    if (errno != EINTR) {
-      throw Error(ErrorKind::Io,
-                  ErrorParts{.file = "stdin", .problem = std::string("cannot read: ") + std::strerror(errno)});
-    }
-  }
+  const ssize_t n = read_some(STDIN_FILENO, bytes);
+  if (n < 0)
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = "stdin", .problem = std::string("cannot read: ") + std::strerror(errno)});
+  return {bytes.data(), static_cast<std::size_t>(n)};
 }
 
 }  // namespace
@@ -39,7 +37,7 @@ LineEditor::Input MessageReader::line(std::string_view prompt) {
   if (editor_ != nullptr) return editor_->read(prompt);
   if (simple_io()) write_stderr(prompt);
   while (!ended_ && buffered_.find('\n') == std::string::npos) {
-    const std::string more = read_some();
+    const std::string more = read_stdin();
     ended_ = more.empty();
     buffered_ += more;
   }

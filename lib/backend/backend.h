@@ -219,6 +219,8 @@ class Backend {
   virtual std::string describe() const = 0;  ///< e.g. "cpu: avx512, 2 threads"
   /// An option by which its numbers differ from those of the same backend without it; empty for none.
   virtual std::string_view variant() const { return {}; }
+  /// What this machine lacks that would make long steps faster by as much as is worth a warning; empty: nothing.
+  virtual std::string lacks() const { return {}; }
   virtual Support supports(const Graph&, const Node&) const = 0;
   /// The graph as this backend computes it: the same nodes with the attributes that are the backend's to set (the
   /// format of a product's activations). compile() does this itself; the reference, given such a graph, evaluates the
@@ -256,9 +258,12 @@ class Backend {
   /// memory is taken as blocks fill. Throws ErrorKind::Memory.
   virtual std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks,
                                                std::int64_t most_positions) = 0;
-  /// One workspace serves programs of these graphs, of any bucket up to theirs; address space only until used.
-  virtual std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) = 0;
-  std::unique_ptr<Workspace> make_workspace(const Graph& largest) { return make_workspace({&largest, 1}); }
+  /// One workspace serves programs of these graphs, of any bucket up to theirs, of which `at_once` steps, as
+  /// steps_at_once() counts them, are on their way; address space only until used.
+  virtual std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) = 0;
+  std::unique_ptr<Workspace> make_workspace(const Graph& largest) {
+    return make_workspace({&largest, 1}, steps_at_once());
+  }
   virtual std::unique_ptr<Executable> compile(const Graph&, const WeightStore&, StateStore&, Workspace&) = 0;
 };
 

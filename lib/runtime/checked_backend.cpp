@@ -145,6 +145,7 @@ class CheckedBackend final : public Backend {
 
   std::string_view name() const override { return tested_->name(); }
   std::string_view variant() const override { return tested_->variant(); }
+  std::string lacks() const override { return tested_->lacks(); }
   std::string describe() const override { return tested_->describe() + ", checked against the reference backend"; }
   Support supports(const Graph& g, const Node& n) const override {
     const Support support = tested_->supports(g, n);
@@ -165,8 +166,9 @@ class CheckedBackend final : public Backend {
     return std::make_unique<CheckedStates>(tested_->allocate(types, format, n_blocks, most_positions),
                                            reference_->allocate(types, format, n_blocks, most_positions));
   }
-  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
-    return std::make_unique<CheckedWorkspace>(tested_->make_workspace(largest), reference_->make_workspace(largest));
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {
+    return std::make_unique<CheckedWorkspace>(tested_->make_workspace(largest, at_once),
+                                              reference_->make_workspace(largest, at_once));
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {

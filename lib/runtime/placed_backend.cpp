@@ -291,6 +291,7 @@ class PlacedBackend final : public Backend {
 
   std::string_view name() const override { return name_; }
   std::string_view variant() const override { return devices_.front()->variant(); }
+  std::string lacks() const override { return devices_.front()->lacks(); }
   std::string describe() const override {
     std::string text = name_;
     for (const auto& device : devices_) text += "\n" + device->describe();
@@ -383,13 +384,13 @@ class PlacedBackend final : public Backend {
     return states;
   }
 
-  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {
     auto workspace = std::make_unique<PlacedWorkspace>();
     const auto parts = by_device(devices_.size(), rules_, largest);
     for (std::size_t d = 0; d < devices_.size(); ++d)
-      workspace->parts.push_back(parts[d].empty() ? nullptr : devices_[d]->make_workspace(parts[d]));
+      workspace->parts.push_back(parts[d].empty() ? nullptr : devices_[d]->make_workspace(parts[d], at_once));
     workspace->border_bytes = border_bytes(largest, rules_, devices_);
-    workspace->at_once = at_once_;
+    workspace->at_once = at_once;
     for (const auto& [memory, of_step] : workspace->border_bytes) {
       const std::uint64_t bytes = of_step * static_cast<std::uint64_t>(workspace->at_once);
       if (memory == kHostMemory) {

@@ -125,8 +125,7 @@ std::string placement_name(const LayerPlan& p, ModelLayers m, std::string_view d
     text += ", " + on_device + (first == m.count ? " the head" : " from layer " + std::to_string(first));
   }
   if (end > first) text += ", " + on_host + " the experts of " + layers_text(first, end - 1);
-  if (p.streamed_from > 0)
-    text += ", weights of " + on_host + " brought from " + std::to_string(p.streamed_from) + " tokens on";
+  if (p.streamed_from > 0) text += ", weights of " + on_host + " brought for long steps";
   return text;
 }
 

@@ -157,7 +157,7 @@ struct Session::Impl {
         // Address space may be limited more than memory; a context nobody asked for may shrink.
         constexpr std::int64_t kWorthTrying = 4 * kBlockPositions;
         if (o.context != 0 || error.kind() != ErrorKind::Memory || choice.context < 2 * kWorthTrying) throw;
-        choice = {choice.context / 2 / kBlockPositions * kBlockPositions, "limited by the address space"};
+        choice = {choice.context / 2 / kBlockPositions * kBlockPositions, "limited by memory that could be had"};
       }
     }
   }

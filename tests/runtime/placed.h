@@ -89,8 +89,8 @@ class Device final : public Backend {
     for (const CacheType& type : types) fleeting += type.fleeting;
     return inner_->allocate(types, format, n_blocks, most_positions);
   }
-  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
-    return inner_->make_workspace(largest);
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {
+    return inner_->make_workspace(largest, at_once);
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {

@@ -96,7 +96,7 @@ class CpuBackend final : public Backend {
                                        std::int64_t /*most_positions*/) override {
     return std::make_unique<CpuCache>(types, format, n_blocks);
   }
-  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int /*at_once*/) override {
     return std::make_unique<CpuWorkspace>(activation_bytes(largest), threads_);
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,

@@ -89,12 +89,22 @@ Library load_library(int device) {
 }
 
 /// Of steps of `tokens` with these weights, as far as they are multiplied in a narrower type than F32: each kind once.
-std::vector<GemmShape> product_shapes(std::span<const WeightPlan> plans, int tokens) {
+/// Not of matrices that have a row for each token of a vocabulary, of which long steps want few rows.
+std::vector<GemmShape> product_shapes(std::span<const WeightPlan> plans, int tokens, DType operands) {
+  constexpr std::int64_t kMostRows = 32000;
   std::set<GemmShape> shapes;
   for (const WeightPlan& plan : plans) {
-    if (plan.type.shape.n_dims() != 2 || device_type(plan.type.dtype) == DType::F32) continue;
-    const auto k = static_cast<int>(plan.type.shape[0]), n = static_cast<int>(plan.type.shape[1]);
-    shapes.insert({.n = n, .rows = tokens, .k = k, .ldy = n});
+    const Shape& shape = plan.type.shape;
+    const DType type = device_type(plan.type.dtype);
+    if (shape.n_dims() != 2 || type == DType::F32 || shape[1] >= kMostRows) continue;
+    const std::int64_t at_once = type == operands ? shape[1] : decoded_rows(shape, info(operands).block_bytes);
+    for (const std::int64_t rows : {at_once, shape[1] % at_once}) {
+      if (rows > 0)
+        shapes.insert({.n = static_cast<int>(rows),
+                       .rows = tokens,
+                       .k = static_cast<int>(shape[0]),
+                       .ldy = static_cast<int>(shape[1])});
+    }
   }
   return {shapes.begin(), shapes.end()};
 }
@@ -129,6 +139,10 @@ class CudaBackend final : public Backend {
                            : "prompts are slower than they need be: " + no_gemm_);
   }
 
+  std::string lacks() const override {
+    return gemm_ || deterministic_ ? "" : "cuBLASLt of CUDA 12 or 13 (" + no_gemm_ + ")";
+  }
+
   Support supports(const Graph& graph, const Node& node) const override {
     use_device(device_);
     std::string reason = refusal(graph, node);
@@ -159,10 +173,11 @@ class CudaBackend final : public Backend {
     use_device(device_);
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
-    MemoryShare share{.name = device_label(device_),
-                      .available = free > kReserve ? free - kReserve : 0,
-                      .layout = Layout::Device,
-                      .workspace = workspace_bytes(largest) + stream_size(largest).bytes()};
+    MemoryShare share{
+        .name = device_label(device_),
+        .available = free > kReserve ? free - kReserve : 0,
+        .layout = Layout::Device,
+        .workspace = workspace_bytes(largest) + draw_size(largest).bytes() + stream_size(largest).bytes()};
     host::add_contents(share, largest, [&](const TensorType& type) {
       return loaded_ ? 0 : device_bytes(type) + (f8_ ? f8_scale_bytes(type) : 0);
     });
@@ -192,7 +207,10 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     use_device(device_);
-    if (gemm_) gemm_->prepare(f8_ ? DType::F8_E4M3 : DType::F16, product_shapes(plans, most_step_tokens()));
+    if (gemm_) {
+      const DType operands = f8_ ? DType::F8_E4M3 : DType::F16;
+      gemm_->prepare(operands, product_shapes(plans, most_step_tokens(), operands));
+    }
     auto weights = std::make_unique<CudaWeights>(
         source, plans, f8_ ? CudaWeights::F8Scales::Present : CudaWeights::F8Scales::Absent, readers());
     loaded_ = true;
@@ -205,19 +223,9 @@ class CudaBackend final : public Backend {
     return std::make_unique<CudaCache>(types, format, n_blocks, most_positions, readers());
   }
 
-  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override {
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {
     use_device(device_);
-    // Logits are the only result of a segment that draws; of other results too much is taken, if anything.
-    int rows = 1;
-    std::int64_t n = 1;
-    for (const Graph& graph : largest) {
-      if (graph.outputs().size() != 1) continue;
-      const ValueInfo& result = graph.info(graph.outputs().front());
-      if (result.rows != RowSpace::Outputs) continue;
-      rows = std::max(rows, graph.bucket().outputs);
-      n = std::max(n, result.type.shape[0]);
-    }
-    return std::make_unique<CudaWorkspace>(workspace_bytes(largest), rows, static_cast<int>(n), stream_size(largest),
+    return std::make_unique<CudaWorkspace>(workspace_bytes(largest), draw_size(largest), at_once, stream_size(largest),
                                            readers());
   }
 
@@ -248,6 +256,16 @@ class CudaBackend final : public Backend {
     for (const Graph& graph : largest)
       bytes = std::max(bytes, plan_step(with_arrivals(legalize(graph)), many_columns(graph), token_kernels()).bytes);
     return bytes + bytes / 8 + (std::uint64_t{1} << 20);
+  }
+
+  static DrawSize draw_size(std::span<const Graph> largest) {
+    DrawSize size;
+    for (const Graph& graph : largest) {
+      if (!ends_in_logits(graph)) continue;
+      size.rows = std::max(size.rows, graph.bucket().outputs);
+      size.n = std::max(size.n, static_cast<int>(graph.info(graph.outputs().front()).type.shape[0]));
+    }
+    return size;
   }
 
   static StreamSize stream_size(std::span<const Graph> largest) {

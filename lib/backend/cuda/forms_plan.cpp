@@ -210,11 +210,12 @@ std::int64_t decoded_element(const Node& node, const ValueInfo& weight, Many man
 
 }  // namespace
 
-std::int64_t decoded_rows(const Node& node, const ValueInfo& weight, Many many) {
-  const Shape& shape = weight.type.shape;
-  const std::int64_t row_bytes = shape[0] * decoded_element(node, weight, many);
-  const std::int64_t rows = kDecodedBytes / row_bytes / kTileRows * kTileRows;
+std::int64_t decoded_rows(const Shape& shape, std::int64_t element_bytes) {
+  const std::int64_t rows = kDecodedBytes / (shape[0] * element_bytes) / kTileRows * kTileRows;
   return std::min<std::int64_t>(std::max<std::int64_t>(rows, kTileRows), shape[1]);
+}
+std::int64_t decoded_rows(const Node& node, const ValueInfo& weight, Many many) {
+  return decoded_rows(weight.type.shape, decoded_element(node, weight, many));
 }
 
 std::uint64_t decoded_bytes(const Node& node, const ValueInfo& weight, Many many) {

@@ -66,6 +66,7 @@ bool takes_f8(const Node&, const ValueInfo& weight, Many);
 bool takes_panels(const Node&, const ValueInfo& weight, Many);
 /// Rows of a weight that are decoded at a time for a product with many columns, and the bytes that they take.
 std::int64_t decoded_rows(const Node&, const ValueInfo& weight, Many);
+std::int64_t decoded_rows(const Shape& weight, std::int64_t element_bytes);
 std::uint64_t decoded_bytes(const Node&, const ValueInfo& weight, Many);
 
 /// Rows of a value: vectors of width shape[0], at the bucket's capacity.

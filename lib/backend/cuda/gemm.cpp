@@ -21,6 +21,9 @@ void check_blas(cublasStatus_t status, const char* doing) {
   throw Error(ErrorKind::Device, "cuBLASLt, " + std::string(doing) + ": status " + std::to_string(int{status}));
 }
 
+/// Long steps of a batch differ in their numbers of tokens: each is a plan for every shape of the model's matrices.
+constexpr std::size_t kMostPlans = 8192;
+
 /// The functions that are used, by name.
 struct Library {
   void* handle = nullptr;
@@ -38,15 +41,31 @@ struct Library {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
 
-  bool load(std::string& why_not) {
+  /// The first of its names that is there and starts.
+  bool load(cublasLtHandle_t& started, std::string& why_not) {
     for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}) {
-      handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (handle != nullptr) break;
+      std::string reason;
+      if (open(name, started, reason)) return true;
+      if (handle != nullptr) dlclose(std::exchange(handle, nullptr));
+      why_not += (why_not.empty() ? "" : "; ") + reason;
     }
+    return false;
+  }
+
+ private:
+  bool open(const char* name, cublasLtHandle_t& started, std::string& why_not) {
+    handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
-      why_not = "libcublasLt.so.13 (or .12) is not installed";
+      why_not = dlerror();  // which names the library
       return false;
     }
+    if (!get_functions(why_not)) return false;
+    const cublasStatus_t status = create(&started);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      why_not = std::string(name) + " does not start: status " + std::to_string(int{status});
+    return status == CUBLAS_STATUS_SUCCESS;
+  }
+  bool get_functions(std::string& why_not) {
     return get(create, "cublasLtCreate", why_not) && get(destroy, "cublasLtDestroy", why_not) &&
            get(version, "cublasLtGetVersion", why_not) && get(matmul, "cublasLtMatmul", why_not) &&
            get(desc_create, "cublasLtMatmulDescCreate", why_not) &&
@@ -59,8 +78,6 @@ struct Library {
            get(preference_set, "cublasLtMatmulPreferenceSetAttribute", why_not) &&
            get(heuristic, "cublasLtMatmulAlgoGetHeuristic", why_not);
   }
-
- private:
   template <class F>
   bool get(F& function, const char* name, std::string& why_not) {
     function = reinterpret_cast<F>(dlsym(handle, name));
@@ -102,10 +119,14 @@ struct Gemm::Impl {
 
   ~Impl() {
     if (prepared.valid()) prepared.wait();
-    for (auto& [key, plan] : plans) release(plan);
+    release_plans();
     if (handle != nullptr) library.destroy(handle);
   }
 
+  void release_plans() {
+    for (auto& [key, plan] : plans) release(plan);
+    plans.clear();
+  }
   void release(Plan& p) const {
     for (const cublasLtMatrixLayout_t layout : {p.w, p.x, p.y}) library.layout_destroy(layout);
     library.desc_destroy(p.desc);
@@ -116,6 +137,7 @@ struct Gemm::Impl {
     if (prepared.valid()) prepared.get();
     const auto found = plans.find({operands, shape});
     if (found != plans.end()) return found->second;
+    if (plans.size() == kMostPlans) release_plans();
     Plan p;
     if (const cublasStatus_t status = make(operands, shape, p); status != CUBLAS_STATUS_SUCCESS) {
       release(p);
@@ -205,9 +227,8 @@ Gemm::~Gemm() = default;
 
 std::unique_ptr<Gemm> Gemm::load(int device, std::string& why_not) {
   auto impl = std::make_unique<Impl>();
-  if (!impl->library.load(why_not)) return nullptr;
   use_device(device);
-  check_blas(impl->library.create(&impl->handle), "starting");
+  if (!impl->library.load(impl->handle, why_not)) return nullptr;
   impl->workspace = DeviceBuffer(kWorkspaceBytes);
   return std::unique_ptr<Gemm>(new Gemm(std::move(impl)));
 }

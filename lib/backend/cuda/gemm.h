@@ -19,8 +19,8 @@ struct GemmShape {
 
 class Gemm {
  public:
-  /// Null where the library cannot be loaded; `why_not` then says what was missing. The device is the calling thread's
-  /// from then on.
+  /// Null where no version of the library can be loaded and started; `why_not` then says of each what was missing. The
+  /// device is the calling thread's from then on.
   static std::unique_ptr<Gemm> load(int device, std::string& why_not);
   ~Gemm();
 
@@ -28,7 +28,8 @@ class Gemm {
   /// algorithms, and has their kernels loaded. Operands as below, or F8_E4M3. The first product waits for it.
   void prepare(DType operands, std::vector<GemmShape>);
 
-  /// Operands are F16, or both F32 (then the products are f32 too); sums in f32.
+  /// Operands are F16, or both F32 (then the products are f32 too); sums in f32. A shape's first product asks the
+  /// library for an algorithm, some of which it keeps.
   void run(DType operands, const void* w, const void* x, float* y, const GemmShape&, cudaStream_t);
 
   /// Rows of E4M3, and what each of them is multiplied with.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/gpu_code.h"
 
 namespace llm {
 namespace {
@@ -34,6 +35,25 @@ std::string words_of(cudaError_t error) {
   return cudaGetErrorString(error);
 }
 
+Gpu gpu_of(int i) {
+  cudaDeviceProp properties{};
+  if (const cudaError_t asked = cudaGetDeviceProperties(&properties, i); asked != cudaSuccess) {
+    Gpu gpu{.name = "GPU " + std::to_string(i)};
+    gpu.why_not = gpu.name + " cannot be asked: " + words_of(asked);
+    return gpu;
+  }
+  Gpu gpu{properties.name, properties.major, properties.minor, properties.totalGlobalMem};
+  const std::string capability =
+      gpu.name + " has compute capability " + std::to_string(gpu.major) + "." + std::to_string(gpu.minor) + ", ";
+  if (gpu.major < kLeastMajor) {
+    gpu.why_not = capability + std::to_string(kLeastMajor) + ".0 is needed";
+  } else if (!has_code_for(LLM_CUDA_ARCHITECTURES, gpu.major, gpu.minor)) {
+    gpu.why_not = capability + "for which this program has no code: it was built with CMAKE_CUDA_ARCHITECTURES " +
+                  LLM_CUDA_ARCHITECTURES;
+  }
+  return gpu;
+}
+
 void find_gpus(GpuReport& report) {
   int n = 0;
   const cudaError_t counted = cudaGetDeviceCount(&n);
@@ -53,20 +73,7 @@ void find_gpus(GpuReport& report) {
     report.reason = "the driver cannot be used: " + words_of(counted);
     return;
   }
-  for (int i = 0; i < n; ++i) {
-    cudaDeviceProp properties{};
-    if (const cudaError_t asked = cudaGetDeviceProperties(&properties, i); asked != cudaSuccess) {
-      report.state = GpuReport::State::Unusable;
-      report.reason = "GPU " + std::to_string(i) + " cannot be asked: " + words_of(asked);
-      return;
-    }
-    Gpu gpu{properties.name, properties.major, properties.minor, properties.totalGlobalMem};
-    if (gpu.major < kLeastMajor) {
-      gpu.why_not = gpu.name + " has compute capability " + std::to_string(gpu.major) + "." +
-                    std::to_string(gpu.minor) + ", " + std::to_string(kLeastMajor) + ".0 is needed";
-    }
-    report.gpus.push_back(std::move(gpu));
-  }
+  for (int i = 0; i < n; ++i) report.gpus.push_back(gpu_of(i));
   const bool any = std::any_of(report.gpus.begin(), report.gpus.end(), [](const Gpu& g) { return g.why_not.empty(); });
   report.state = any ? GpuReport::State::Usable : GpuReport::State::Unusable;
   if (!any) report.reason = report.gpus.front().why_not;

@@ -42,7 +42,8 @@ class CudaProgram final : public Executable {
         streamed_(streams_, weights, workspace.stream()),
         fleeting_(fleeting_layers(graph_, cache)),
         workspace_(workspace),
-        step_(graph_.bucket(), table_stride(cache), workspace.draws()),
+        step_(graph_.bucket(), table_stride(cache), ends_in_logits(graph_) ? graph_.bucket().outputs : 0,
+              workspace.draws(), workspace.staging()),
         view_(step_.view()),
         site_{graph_,    weights, cache, workspace,    plan_,
               streamed_, view_,   gemm,  options.many, options.prompt_attention} {
@@ -56,14 +57,16 @@ class CudaProgram final : public Executable {
             "experts on a GPU are chosen there, too");
     }
     compiled_ = compile_fused(site_);
-    screen_outputs();
-    prepare_draws();
+    if (ends_in_logits(graph_)) {
+      prepare_screen();
+      prepare_draws();
+    }
     if (graph_.bucket().tokens > kMaxColumns) return;
     check(!brings(), "nothing is brought for a recorded step");
     const StepLaunch all = capacity();
     recording_.record(stream_.get(), [&] {
       launch_plain(all);
-      launch_screens(all);
+      launch_screen(all);
     });
     if (!draws_) return;
     drawing_.record(stream_.get(), [&] {
@@ -76,8 +79,6 @@ class CudaProgram final : public Executable {
     use_device(device_);
     const host::StepRows rows = host::check_step(step, graph_.bucket());
     if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
-    // The copy of its data has ended then, which lies in one of two places.
-    if (submitted_ > 0) check_cuda(cudaEventSynchronize(pending(submitted_ - 1).ended.get()), "running a step");
     Pending& next = pending(++submitted_);
     next.ticket = submitted_;
     next.drawn = step.draws.size();
@@ -94,8 +95,8 @@ class CudaProgram final : public Executable {
       run(step, rows, drawing_, [&](const StepLaunch& at) { launch_draws(at); });
     } else {
       bind(rows, out);
-      run(step, rows, recording_, [&](const StepLaunch& at) { launch_screens(at); });
-      copy_results(next);
+      run(step, rows, recording_, [&](const StepLaunch& at) { launch_screen(at); });
+      copy_results(next, rows);
     }
     check_cuda(cudaEventRecord(next.ended.get(), stream_.get()), "marking a step's end");
     return {submitted_};
@@ -123,13 +124,14 @@ class CudaProgram final : public Executable {
   }
 
   bool may_be_non_finite() const override {
+    if (!draws_) return true;
     const auto bad = [](std::int32_t f) { return f != 0; };
     if (waited_->drawn > 0) {
       const std::int32_t* const rows = draws_->bad + waited_->turn * draws_->capacity;
       return std::any_of(rows, rows + waited_->drawn, bad);
     }
     const auto* const found = reinterpret_cast<const std::int32_t*>(found_here(*waited_));
-    return std::any_of(found, found + found_.bytes() / sizeof *found, bad);
+    return std::any_of(found, found + waited_->screened, bad);
   }
 
   std::span<const std::int32_t> drawn() const override {
@@ -154,7 +156,8 @@ class CudaProgram final : public Executable {
   /// A step on its way, or one that has ended.
   struct Pending {
     std::uint64_t ticket = 0;
-    std::size_t drawn = 0;  ///< rows; 0: it does not draw
+    std::size_t drawn = 0;     ///< rows; 0: it does not draw
+    std::size_t screened = 0;  ///< parts of rows
     int turn = 0;
     Event ended = {};
   };
@@ -230,23 +233,21 @@ class CudaProgram final : public Executable {
     check(bringing.use == streams_.uses.size(), "all weights that were brought were read");
   }
 
-  void copy_results(const Pending& step) {
-    check_cuda(cudaMemcpyAsync(found_here(step), found_.data(), found_.bytes(), cudaMemcpyDeviceToHost, stream_.get()),
-               "copying results");
+  void copy_results(Pending& step, const host::StepRows& rows) {
     for (const Bound& b : bound_) {
       if (b.ordered)
         check_cuda(cudaMemcpyAsync(b.to, b.from, b.bytes, cudaMemcpyDefault, stream_.get()), "copying results");
     }
+    if (!draws_) return;
+    step.screened = static_cast<std::size_t>(rows.outputs) * kScreenParts;
+    check_cuda(cudaMemcpyAsync(found_here(step), found_.data(), step.screened * sizeof(std::int32_t),
+                               cudaMemcpyDeviceToHost, stream_.get()),
+               "copying results");
   }
 
-  /// Rows of logits can be drawn from; anything else a graph may end in cannot.
   void prepare_draws() {
-    if (graph_.outputs().size() != 1) return;
-    const ValueInfo& logits = graph_.info(graph_.outputs()[0]);
     const int rows = graph_.bucket().outputs;
-    if (logits.type.dtype != DType::F32 || logits.rows != RowSpace::Outputs || logits.type.shape[0] > kMostLogits ||
-        rows > workspace_.draws().rows)
-      return;
+    check(rows <= workspace_.draws().rows, "the workspace was made for a bucket at least as large");
     drawn_here_ = PinnedBuffer(4 * static_cast<std::size_t>(rows) * sizeof(std::int32_t));
     auto* const here = reinterpret_cast<std::int32_t*>(drawn_here_.data());
     draws_ = {.tokens = here, .bad = here + 2 * rows, .capacity = rows};
@@ -276,28 +277,16 @@ class CudaProgram final : public Executable {
     return s;
   }
 
-  void screen_outputs() {
-    std::size_t rows = 0;
-    for (const std::uint32_t id : graph_.outputs())
-      rows += static_cast<std::size_t>(capacity().rows(graph_.info(id).rows));
-    found_ = DeviceBuffer(rows * kScreenParts * sizeof(std::int32_t));
+  /// The caller looks at other results itself.
+  void prepare_screen() {
+    found_ = DeviceBuffer(static_cast<std::size_t>(graph_.bucket().outputs) * kScreenParts * sizeof(std::int32_t));
     found_here_ = PinnedBuffer(found_.bytes() * pending_.size());
-    fill_device(found_.data(), 0, found_.bytes(), "clearing memory");
   }
-  void launch_screens(const StepLaunch& s) const {
-    auto* found = reinterpret_cast<std::int32_t*>(found_.data());
-    for (const std::uint32_t id : graph_.outputs()) {
-      const ValueInfo& v = graph_.info(id);
-      const int rows = capacity().rows(v.rows);
-      const int n = static_cast<int>(v.type.shape.elements() / rows);
-      // A step has one sequence at least, so that what has no rows counts as one.
-      const std::int32_t* const used = view_.counts + (v.rows == RowSpace::Tokens    ? 0
-                                                       : v.rows == RowSpace::Outputs ? 1
-                                                                                     : 2);
-      if (v.type.dtype == DType::F32)
-        screen_rows(reinterpret_cast<const float*>(value_data(site_, id)), n, s.rows(v.rows), used, found, s.at);
-      found += static_cast<std::ptrdiff_t>(rows) * kScreenParts;
-    }
+  void launch_screen(const StepLaunch& s) const {
+    if (!draws_) return;
+    const std::uint32_t id = graph_.outputs().front();
+    screen_rows(reinterpret_cast<const float*>(value_data(site_, id)), static_cast<int>(graph_.info(id).type.shape[0]),
+                s.outputs, view_.counts + 1, reinterpret_cast<std::int32_t*>(found_.data()), s.at);
   }
 
   std::size_t value_bytes(std::uint32_t id, std::int64_t tokens, std::int64_t outputs) const {
@@ -399,7 +388,7 @@ class CudaProgram final : public Executable {
   Site site_;
   Compiled compiled_, observed_;
   Recording recording_, drawing_;  ///< of steps whose results are wanted, and of those that draw
-  DeviceBuffer found_;             ///< per output, row and part: not finite
+  DeviceBuffer found_;             ///< per row of logits and part: not finite
   PinnedBuffer found_here_;        ///< of each pending step
   std::vector<std::uint32_t> arrivals_;
   std::vector<Bound> bound_;
@@ -437,6 +426,12 @@ std::string CudaProgram::describe() const {
 }
 
 }  // namespace
+
+bool ends_in_logits(const Graph& graph) {
+  if (graph.outputs().size() != 1) return false;
+  const ValueInfo& logits = graph.info(graph.outputs().front());
+  return logits.type.dtype == DType::F32 && logits.rows == RowSpace::Outputs && logits.type.shape[0] <= kMostLogits;
+}
 
 Graph with_arrivals(const Graph& graph) {
   Graph g = graph;

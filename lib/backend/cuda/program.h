@@ -22,6 +22,9 @@ struct ProgramOptions {
 /// reshape to itself, which gives it memory before anything is computed and makes its forms.
 Graph with_arrivals(const Graph&);
 
+/// Rows of logits, which steps may draw from, are all that the graph ends in.
+bool ends_in_logits(const Graph&);
+
 /// Of a graph with arrivals. `stream` and everything else outlive the program. `gemm` is null with Many::AsFew.
 std::unique_ptr<Executable> make_program(const Graph&, const CudaWeights&, CudaCache&, CudaWorkspace&, Gemm* gemm,
                                          const Stream& stream, ProgramOptions);

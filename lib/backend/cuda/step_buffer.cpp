@@ -20,12 +20,12 @@ void fill(std::int32_t* to, std::span<const std::int32_t> values, int capacity, 
 
 }  // namespace
 
-StepBuffer::StepBuffer(const Bucket& bucket, int table_stride, const DrawMemory& draws)
-    : bucket_(bucket), table_stride_(table_stride), draws_(draws) {
+StepBuffer::StepBuffer(const Bucket& bucket, int table_stride, int drawn, const DrawMemory& draws, StepStaging& staging)
+    : bucket_(bucket), table_stride_(table_stride), draws_(draws), staging_(staging) {
   static_assert(kCounts * sizeof(std::int32_t) % alignof(DeviceRule) == 0);
   std::size_t next = kCounts;
   const auto take = [&](int n) { return std::exchange(next, next + static_cast<std::size_t>(n)); };
-  rules_ = take(bucket.outputs * kRuleWords);
+  rules_ = take(drawn * kRuleWords);
   tokens_ = take(bucket.tokens);
   positions_ = take(bucket.tokens);
   slots_ = take(bucket.tokens);
@@ -33,12 +33,8 @@ StepBuffer::StepBuffer(const Bucket& bucket, int table_stride, const DrawMemory&
   out_rows_ = take(bucket.outputs);
   table_ = take(0);
   end_ = next + static_cast<std::size_t>(bucket.sequences) * static_cast<std::size_t>(table_stride) +
-         static_cast<std::size_t>(bucket.outputs) * kMostEdits * kEditWords;
-  device_ = DeviceBuffer(end_ * sizeof(std::int32_t));
-  for (PinnedBuffer& pinned : pinned_) {
-    pinned = PinnedBuffer(end_ * sizeof(std::int32_t));
-    std::memset(pinned.data(), 0, pinned.bytes());
-  }
+         static_cast<std::size_t>(drawn) * kMostEdits * kEditWords;
+  device_ = staging.reserve(end_);
 }
 
 /// What the step before drew stands in the place that is not this step's.
@@ -64,7 +60,7 @@ std::size_t StepBuffer::fill_rules(std::span<const DrawRule> rules, int turn, st
 }
 
 void StepBuffer::upload(const StepData& step, int turn, cudaStream_t stream) {
-  pinned_turn_ ^= 1;
+  host_ = staging_.next();
   const auto tokens = static_cast<std::int32_t>(step.tokens.size());
   const std::int32_t counts[kCounts] = {tokens, static_cast<std::int32_t>(step.out_rows.size()),
                                         static_cast<std::int32_t>(step.sequences.size()), 0};
@@ -92,20 +88,18 @@ void StepBuffer::upload(const StepData& step, int turn, cudaStream_t stream) {
     used = table_ + s * static_cast<std::size_t>(table_stride_) + static_cast<std::size_t>(blocks);
   }
   used = fill_rules(step.draws, turn, used);
-  check_cuda(cudaMemcpyAsync(device_.data(), pinned_[pinned_turn_].data(), used * sizeof(std::int32_t),
-                             cudaMemcpyHostToDevice, stream),
-             "copying a step's data");
+  staging_.send(device_, used, stream);
 }
 
 StepView StepBuffer::view() const {
-  return {.tokens = device(tokens_),
-          .positions = device(positions_),
-          .slots = device(slots_),
-          .sequence = device(sequence_),
-          .out_rows = device(out_rows_),
-          .block_table = device(table_),
-          .counts = device(0),
-          .rules = reinterpret_cast<const DeviceRule*>(device(rules_)),
+  return {.tokens = device_ + tokens_,
+          .positions = device_ + positions_,
+          .slots = device_ + slots_,
+          .sequence = device_ + sequence_,
+          .out_rows = device_ + out_rows_,
+          .block_table = device_ + table_,
+          .counts = device_,
+          .rules = reinterpret_cast<const DeviceRule*>(device_ + rules_),
           .drawn = draws_.drawn,
           .table_stride = table_stride_};
 }

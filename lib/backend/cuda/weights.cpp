@@ -178,9 +178,7 @@ const CudaWeights::Matrix& CudaWeights::matrix(std::string_view name) const { re
 
 const float* CudaWeights::vector(std::string_view name) const {
   const Matrix& m = entry(name).matrix;
-  // Experts' rows of F32 follow one another only without padding between.
-  const bool dense = m.type.type == DType::F32 && (m.type.n > 0);
-  return dense ? reinterpret_cast<const float*>(m.data) : nullptr;
+  return m.type.type == DType::F32 ? reinterpret_cast<const float*>(m.data) : nullptr;
 }
 
 const std::vector<float>& CudaWeights::host_vector(std::string_view name) const {

@@ -389,7 +389,7 @@ std::vector<MemoryShare> InterpretedBackend::memory(std::span<const Graph> large
   return {machine_memory(largest, workspace_bytes(largest))};
 }
 
-std::unique_ptr<Workspace> InterpretedBackend::make_workspace(std::span<const Graph> largest) {
+std::unique_ptr<Workspace> InterpretedBackend::make_workspace(std::span<const Graph> largest, int /*at_once*/) {
   return std::make_unique<HostWorkspace>(workspace_bytes(largest));
 }
 

@@ -79,7 +79,7 @@ class InterpretedBackend : public Backend {
   std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) override;
   std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks,
                                        std::int64_t most_positions) override;
-  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest) override;
+  std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override;
   std::unique_ptr<Executable> compile(const Graph&, const WeightStore&, StateStore&, Workspace&) override;
 
  protected:
