@@ -1,5 +1,7 @@
-"""Cells of benchmark tables, their models, and results that survive an interruption: for bench-cpu and bench-gpu."""
+"""Cells of benchmark tables, their models, and results that survive an interruption: for bench-cpu, bench-gpu and
+compare-peer-all."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -10,7 +12,7 @@ import tarfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from peer import ROOT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,14 +92,25 @@ def model_file(a, cell):
     return a.models / f"{cell.model}.gguf"
 
 
+@contextlib.contextmanager
+def whole(path):
+    """A name to write a file under: it gets its own when it is whole, and is deleted when it is not."""
+    part = path.with_suffix(".part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def vocabulary(a):
     """The file of --vocab, or the usual one, unpacked beside the models."""
     if a.vocab:
         return a.vocab
     path = a.models / "ggml-vocab-llama-bpe.gguf"
     if not path.exists():
-        with tarfile.open(a.synth.parent.parent / "data/tokenizers/vocabs.tar.xz") as archive:
-            path.write_bytes(archive.extractfile(path.name).read())
+        with tarfile.open(a.synth.parent.parent / "data/tokenizers/vocabs.tar.xz") as archive, whole(path) as part:
+            part.write_bytes(archive.extractfile(path.name).read())
     return path
 
 
@@ -110,9 +123,8 @@ def make_model(a, cell):
     a.models.mkdir(parents=True, exist_ok=True)
     print(f"making {path.name}", file=sys.stderr)
     layers = ["--layers", cell.layers] if cell.layers else []
-    part = path.with_suffix(".part")
-    run([sys.executable, a.synth, "--shape", cell.shape, "--mix", cell.mix, "--vocab", vocabulary(a), *layers, part])
-    part.rename(path)
+    with whole(path) as part:
+        run([sys.executable, a.synth, "--shape", cell.shape, "--mix", cell.mix, "--vocab", vocabulary(a), *layers, part])
 
 
 def bench(a, cell, *more):
@@ -141,32 +153,35 @@ def first_token(a, cell, *more):
 class Results:
     """Rounds kept as lines of JSON as soon as they are there; only those of these programs and this key count."""
 
-    def __init__(self, a, **key):
-        programs = b"".join((a.bin / name).read_bytes() for name in ("llm-bench", "llm-run"))
-        self.key = {"build": hashlib.sha256(programs).hexdigest()[:16], **key}
-        self.path = a.results
+    def __init__(self, path, programs, **key):
+        contents = b"".join(Path(program).read_bytes() for program in programs)
+        self.key = {"build": hashlib.sha256(contents).hexdigest()[:16], **key}
+        self.path = path
         self.rounds = {}
-        if self.path.exists():
-            for line in self.path.read_text().splitlines():
+        text = path.read_text() if path.exists() else ""
+        self.cut = bool(text) and not text.endswith("\n")
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
                 row = json.loads(line)
-                if all(row.get(k) == v for k, v in self.key.items()):
-                    self.rounds.setdefault(row["cell"], []).append(row)
+            except ValueError:
+                print(f"{path}:{number} is left out: it was not written to its end", file=sys.stderr)
+                continue
+            if all(row.get(k) == v for k, v in self.key.items()):
+                self.rounds.setdefault(row["cell"], []).append(row)
 
     def add(self, name, row):
         row = {"cell": name, **self.key, **row}
         self.rounds.setdefault(name, []).append(row)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as f:
-            f.write(json.dumps(row) + "\n")
+            f.write("\n" * self.cut + json.dumps(row) + "\n")
+        self.cut = False
 
     def of(self, cell):
         return self.rounds.get(cell.name, [])
 
-
-def require_programs(a, program):
-    for name in ("llm-bench", "llm-run"):
-        if not os.access(a.bin / name, os.X_OK):
-            sys.exit(f"{program}: {a.bin / name} is not there: run scripts/build")
+    def last(self, cell):
+        return (self.of(cell) or [None])[-1]
 
 
 def table(rows):

@@ -7,8 +7,11 @@ import ctypes
 import time
 from pathlib import Path
 
-import llama_cpp
-import numpy as np
+from peer import packages
+
+with packages():
+    import llama_cpp
+    import numpy as np
 
 # name -> (id in GGUF, elements per block, bytes per block)
 TYPES = {

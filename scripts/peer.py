@@ -1,10 +1,14 @@
-"""llama.cpp through llama-cpp-python's low-level interface: logits and speed. Used by compare-peer and compare-speed.
+"""llama.cpp through llama-cpp-python's low-level interface: logits and speed. And what the scripts share: the folder of
+our programs, which Python and packages they need.
 
 As a program it measures one round of speed and prints one JSON object; see --help.
 """
 
 import argparse
+import contextlib
 import ctypes
+import importlib.machinery
+import importlib.util
 import json
 import os
 import random
@@ -17,16 +21,59 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(os.environ.get("LLM_BIN") or ROOT / "build" / "release" / "bin")
 
 
+def fail(text):
+    sys.exit(f"{Path(sys.argv[0]).name}: {text}")
+
+
+def wants_help():
+    return not {"-h", "--help"}.isdisjoint(sys.argv[1:])
+
+
 def use_peer_python():
     """Starts this program again under the Python that has llama-cpp-python, unless this one has it."""
     python = os.environ.get("LLM_PEER_PYTHON") or str(ROOT / ".venv-peer" / "bin" / "python")
-    if os.environ.get("LLM_PEER_ENTERED"):
+    if os.environ.get("LLM_PEER_ENTERED") or wants_help():
         return
     if not os.access(python, os.X_OK):
-        sys.exit(f"{Path(sys.argv[0]).name}: {python} is not there: run scripts/setup-peer, or set LLM_PEER_PYTHON to "
-                 "a Python that has llama-cpp-python, numpy and gguf")
+        fail(f"{python} is not there: run scripts/setup-peer, or set LLM_PEER_PYTHON to a Python that has "
+             "llama-cpp-python, numpy and gguf")
     os.environ["LLM_PEER_ENTERED"] = "1"
     os.execv(python, [python, *sys.argv])
+
+
+@contextlib.contextmanager
+def packages(remedy="scripts/setup-peer makes a Python that has it"):
+    """Around imports of packages that a machine may lack; the help is printed without them."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        if not wants_help():
+            fail(f"{e}: {remedy}")
+
+
+def require_programs(*paths):
+    """Ends this program where one of those is not there."""
+    for path in map(Path, paths):
+        if not os.access(path, os.X_OK):
+            built = path.resolve().parent.parent  # build/PRESET, if it is one of ours
+            target = f"scripts/build {built.name} {path.name}" if built.parent == ROOT / "build" else "scripts/build"
+            fail(f"{path} is not there: run {target}")
+
+
+def load_compare_peer():
+    """scripts/compare-peer as a module."""
+    loader = importlib.machinery.SourceFileLoader("compare_peer", str(ROOT / "scripts" / "compare-peer"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    sys.modules[loader.name] = module  # dataclasses look there
+    loader.exec_module(module)
+    return module
+
+
+def positive(text):
+    """An option's whole number above 0."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 def default_threads():

@@ -14,12 +14,15 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import words as w
 from corpus import read_corpus
 from harvest import Judge, Row, Story, read_answers, read_rows, verdicts
+from packages import packages
 from prepare import hold_out, special_ids
-from tokenizers import Tokenizer
+
+with packages():
+    import numpy as np
+    from tokenizers import Tokenizer
 
 FAULTS = ("circles", "off topic", "invented words", "unfinished")
 PAIRS = 2  # of one wish

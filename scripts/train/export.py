@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from gguf_writer import F32, TYPES, U32, TensorType, Value, write_gguf
+from packages import packages
+
+with packages():
+    import numpy as np
 
 LICENSE = "cdla-sharing-1.0"  # that of the stories; the books and plays are in the public domain
 NORMAL, CONTROL = 1, 3  # values of tokenizer.ggml.token_type
@@ -109,7 +112,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="NAME.gguf")
     options = parser.parse_args()
 
-    import torch  # only to read the checkpoint
+    with packages():
+        import torch  # only to read the checkpoint
 
     saved = torch.load(options.checkpoint, map_location="cpu", weights_only=True)
     weights = {name: tensor.numpy() for name, tensor in saved["weights"].items()}

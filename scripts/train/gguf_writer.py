@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+from packages import packages
+
+with packages():
+    import numpy as np
 
 ALIGNMENT = 32
 Q8_0_BLOCK = 32  # weights that share one scale

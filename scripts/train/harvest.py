@@ -24,13 +24,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import prompts
 from augment import NameSwapper
 from corpus import letters_of, paragraphs, read_corpus
 from dialogue import GO_ON, DialogueMaker, Turn
+from packages import packages
 from prepare import encode_dialogues, encode_documents, hold_out
-from tokenizers import Tokenizer
+
+with packages():
+    import numpy as np
+    from tokenizers import Tokenizer
 
 SHORTEST, LONGEST = 350, 2000  # characters
 RUN = 16  # words that a story may not share with a held out one

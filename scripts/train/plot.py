@@ -8,10 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+from packages import packages
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+with packages():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
 
 
 def smoothed(values: list[float], weight: float = 0.9) -> list[float]:

@@ -17,13 +17,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from data import HeldOut
-from model import Model, ModelConfig
-from torch import Tensor
-from train import GRADIENT_NORM, make_optimizer, token_losses
+from packages import packages
+
+with packages():
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+    from data import HeldOut
+    from model import Model, ModelConfig
+    from torch import Tensor
+    from train import GRADIENT_NORM, device_of, make_optimizer, token_losses
 
 EVERY = 10  # steps between two looks at what was held out
 WARM_UP = 0.1  # share of the steps
@@ -57,7 +60,7 @@ class Preference:
 
     def __init__(self, options: argparse.Namespace) -> None:
         torch.manual_seed(options.seed)
-        self.options, self.device = options, torch.device(options.device)
+        self.options, self.device = options, device_of(options.device)
         saved = torch.load(options.checkpoint, map_location=self.device, weights_only=True)
         self.about = saved["about"]
         self.model = Model(ModelConfig(**self.about["sizes"])).to(self.device)
@@ -78,11 +81,11 @@ class Preference:
             logits, _ = self.model(ids[:, :-1])
         return -(token_losses(logits, ids[:, 1:]) * mask).sum(1)
 
-    @torch.no_grad()
     def reference(self) -> Tensor:
         """What the model said of all rows before it learned anything."""
         rows = torch.arange(2 * self.pairs.count, device=self.device)
-        return torch.cat([self.log_probabilities(part) for part in rows.split(64)])
+        with torch.no_grad():
+            return torch.cat([self.log_probabilities(part) for part in rows.split(64)])
 
     def margins(self, pairs: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
         """How much more the odds of the better answers rose, and the loss per token of these."""
@@ -93,16 +96,16 @@ class Preference:
         plain = -now[0::2].sum() / self.pairs.mask[better].sum()
         return gain[:, 0] - gain[:, 1], plain
 
-    @torch.no_grad()
     def evaluate(self, step: int, reference: Tensor) -> float:
         """Loss per byte of the held out stories; logs it and how the tested pairs fare."""
         batch, total = self.held_out.story_batch(), 0.0
         for i in range(0, len(batch.inputs), 32):
-            with self.autocast():
+            with torch.no_grad(), self.autocast():
                 logits, _ = self.model(batch.inputs[i : i + 32])
             total += float((token_losses(logits, batch.targets[i : i + 32]) * batch.mask[i : i + 32]).sum())
         tested = torch.arange(self.pairs.tested).split(self.options.rows)
-        margin = torch.cat([self.margins(part, reference)[0] for part in tested])
+        with torch.no_grad():
+            margin = torch.cat([self.margins(part, reference)[0] for part in tested])
         result = {
             "step": step, "nll_per_byte": total / self.held_out_bytes, "margin": float(margin.mean()),
             "preferred": float((margin > 0).float().mean()),
@@ -160,7 +163,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=32, help="pairs of a step (default 32)")
     parser.add_argument("--epochs", type=int, default=1, help="times that a pair is seen (default 1)")
     parser.add_argument("--max-seconds", type=float, default=600, help="ends earlier if it takes longer (default 600)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", help="(default: cuda where there is a GPU)")
     parser.add_argument("--seed", type=int, default=1)
     Preference(parser.parse_args()).run()
 

@@ -20,11 +20,14 @@ import json
 import random
 from pathlib import Path
 
-import numpy as np
 from augment import NameSwapper
 from corpus import Corpus, read_corpus
 from dialogue import DialogueMaker, Turn, tale_turns
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from packages import packages
+
+with packages():
+    import numpy as np
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 BOS, USER, ASSISTANT, END = "<|endoftext|>", "<|user|>", "<|assistant|>", "<|end|>"
 SPECIALS = (BOS, USER, ASSISTANT, END)  # in this order they are the ids 0 to 3

@@ -10,17 +10,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
+from packages import packages
 from prepare import ASSISTANT, BOS, END, USER, special_ids
 from prompts import BEGINNINGS, WISHES
-from tokenizers import Tokenizer
-from torch import Tensor
-from train import load_model
+
+with packages():
+    import torch
+    from tokenizers import Tokenizer
+    from torch import Tensor
+    from train import device_of, load_model
 
 PROMPTS = (*(f"{text}..." for text in BEGINNINGS), *WISHES)
 
 
-@torch.no_grad()
 def complete(model: torch.nn.Module, ids: list[int], stops: set[int], temperature: float, most: int) -> list[int]:
     """Up to `most` tokens after `ids`; temperature 0 takes the most probable one. The whole text is read again for each
     token: slow, and without a cache that could be wrong."""
@@ -29,7 +31,7 @@ def complete(model: torch.nn.Module, ids: list[int], stops: set[int], temperatur
     out: list[int] = []
     while len(out) < most:
         context = torch.tensor([ids + out], device=device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             logits: Tensor = model(context)[0][0, -1].float()
         if temperature == 0:
             token = int(logits.argmax())
@@ -47,10 +49,10 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="tokenizer.json")
     parser.add_argument("--prompts", type=Path, help="one prompt per line (default: those of prompts.py)")
     parser.add_argument("--most", type=int, default=300, help="tokens of an answer (default 300)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", help="(default: cuda where there is a GPU)")
     options = parser.parse_args()
     tokenizer = Tokenizer.from_file(str(options.tokenizer))
-    model = load_model(options.checkpoint, torch.device(options.device))
+    model = load_model(options.checkpoint, device_of(options.device))
     bos, _, _, end = special_ids(tokenizer)
     prompts = options.prompts.read_text().splitlines() if options.prompts else list(PROMPTS)
     for prompt in prompts:

@@ -19,11 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from data import Batch, HeldOut, Sampler, Source
-from model import Model, ModelConfig
-from torch import Tensor
+from packages import packages
+
+with packages():
+    import torch
+    import torch.nn.functional as F
+    from data import Batch, HeldOut, Sampler, Source
+    from model import Model, ModelConfig
+    from torch import Tensor
 
 BALANCE = 0.01  # weight of the experts' balance loss
 GRADIENT_NORM = 1.0
@@ -32,7 +35,7 @@ MANY_LAYERS = 12  # from here on a compilation that serves all layers is better 
 PATIENCE = 6  # evaluations without a new best before a phase ends
 
 Config = dict[str, Any]
-LossOf = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+LossOf = Callable[["Tensor", "Tensor", "Tensor", "Tensor | None"], "tuple[Tensor, Tensor]"]
 
 
 def read_config(path: Path, changes: list[str]) -> Config:
@@ -99,7 +102,7 @@ class Trainer:
     def __init__(self, config: Config, options: argparse.Namespace) -> None:
         torch.manual_seed(options.seed)
         torch.set_float32_matmul_precision("high")
-        self.device = torch.device(options.device)
+        self.device = device_of(options.device)
         self.config, self.settings = config, config["train"]
         vocab = json.loads((options.data / "meta.json").read_text())["vocab"]
         self.sizes = ModelConfig(vocab=int(vocab), **config["model"])
@@ -138,14 +141,13 @@ class Trainer:
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
-    @torch.no_grad()
     def losses(self, batch: Batch) -> tuple[float, int]:
         """(sum of the scored tokens' losses, their number) without dropout."""
         self.model.eval()
         total = 0.0
         for i in range(0, len(batch.inputs), 32):
             part = slice(i, i + 32)
-            with self.autocast():
+            with torch.no_grad(), self.autocast():
                 logits, _ = self.model(batch.inputs[part])
             total += float((token_losses(logits, batch.targets[part]) * batch.mask[part]).sum())
         self.model.train()
@@ -226,6 +228,11 @@ class Trainer:
         (folder / f"{name}.json").write_text(json.dumps(self.log) + "\n")
 
 
+def device_of(name: str | None) -> torch.device:
+    """That of a name, without one the GPU where there is one."""
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
 def load_model(path: Path, device: torch.device) -> Model:
     """A trained model, to be used and not trained."""
     saved = torch.load(path, map_location=device, weights_only=True)
@@ -247,12 +254,12 @@ def main() -> None:
     )
     parser.add_argument("--max-minutes", type=float, help="time for the steps, compilation aside (default: no limit)")
     parser.add_argument("--compile", action="store_true", help="compile by torch.compile: faster after a minute")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", help="(default: cuda where there is a GPU)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="replace a value; repeatable")
     options = parser.parse_args()
     trainer = Trainer(read_config(options.config, options.set), options)
-    print(f"{trainer.config['name']}: {trainer.model.n_parameters():,} parameters on {options.device}", flush=True)
+    print(f"{trainer.config['name']}: {trainer.model.n_parameters():,} parameters on {trainer.device}", flush=True)
     trainer.run(options.max_minutes, options.out)
 
 

@@ -13,10 +13,13 @@ import argparse
 import json
 from pathlib import Path
 
-import numpy as np
-import torch
-from gguf_reader import Gguf, read_gguf
-from tokenizers import Tokenizer, models
+from packages import packages
+
+with packages():
+    import numpy as np
+    import torch
+    from gguf_reader import Gguf, read_gguf
+    from tokenizers import Tokenizer, models
 
 # What our special tokens begin as: how the model itself marks an end and a speaker's turn.
 SPECIALS = {
