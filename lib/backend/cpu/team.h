@@ -1,4 +1,4 @@
-// The threads of one step: a barrier that spins, then yields, then sleeps, and the ways in which work is shared out.
+// The threads of one step: a barrier that spins, then sleeps, and the ways in which work is shared out.
 #pragma once
 
 #include <atomic>
@@ -18,6 +18,7 @@ class Barrier {
   int threads_ = 1;
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<std::uint32_t> round_{0};
+  alignas(64) std::atomic<int> sleepers_{0};
 };
 
 /// A queue of task numbers that threads take from. Reset by one thread while no other uses it.
