@@ -95,6 +95,7 @@ void Command::require_subcommand() { app_->require_subcommand(1); }
 
 void Command::final_callback(const std::function<void()>& callback) { app_->final_callback(callback); }
 
+std::size_t Command::times_given(const std::string& name) const { return app_->get_option(name)->count(); }
 bool Command::parsed() const { return app_->parsed(); }
 
 bool Command::has_parsed_subcommand() const { return !app_->get_subcommands().empty(); }

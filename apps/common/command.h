@@ -55,7 +55,8 @@ class Command {
   /// Called when all options are known.
   void final_callback(const std::function<void()>&);
 
-  bool parsed() const;  ///< of a subcommand: it was given
+  bool parsed() const;                                     ///< of a subcommand: it was given
+  std::size_t times_given(const std::string& name) const;  ///< an option
   bool has_parsed_subcommand() const;
   const Command* parent() const { return parent_; }
   std::string name() const;

@@ -13,7 +13,7 @@ constexpr LlamaOption kLlamaOptions[] = {
 /// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
 constexpr std::string_view kOthers =
     "--mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
-    "--log-enable --log-new --log-append";
+    "--log-enable --log-new --log-append -pg";
 
 /// What to say beside "recognised, not supported yet".
 struct Reason {
@@ -51,11 +51,12 @@ constexpr Reason kReasons[] = {
     {"-lzm --lazy-mode", "a mapped file is read where it is needed, --mlock and --no-mmap read all of it first"},
     {"--repack", "weights always stay as they are in the file"},
     {"-b --batch-size -ub --ubatch-size", "a step takes up to 512 tokens, on the GPU up to 2,048"},
-    {"--warmup", "the first step is as fast as the others"},
+    {"--warmup", "the first step is as fast as the others; llm-bench runs each test once before it measures"},
+    {"-pg", "prompts and generation are tests of their own: -p, and -n with -d"},
     {"--numa", "numactl(8) chooses nodes for a program"},
     {"--prio --prio-batch", "nice(1) and chrt(1) start a program with another priority"},
     {"--poll --poll-batch",
-     "threads that wait for each other spin, yield, then sleep; between steps OMP_WAIT_POLICY says"},
+     "threads that wait for each other spin for 20 µs, then sleep; between steps OMP_WAIT_POLICY says"},
     {"-Cb --cpu-mask-batch -Crb --cpu-range-batch", "-C and -Cr are for the threads of prompts, too"},
     {"--cpu-strict --cpu-strict-batch", "OMP_PROC_BIND=true binds threads to cores"},
     {"--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft "
@@ -78,7 +79,8 @@ constexpr Reason kReasons[] = {
     {"-if --interactive-first", "-i without -p begins with the user's message"},
     {"--in-prefix --in-prefix-bos --in-suffix",
      "what stands around messages is the chat template's, and --chat-template gives another"},
-    {"--log-colors --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps",
+    {"--log-colors", "--color says what has colours"},
+    {"--log-prefix --no-log-prefix --log-timestamps --no-log-timestamps",
      "--log-jsonl has the time and the level of every line"},
     {"--skip-chat-parsing --no-skip-chat-parsing", "--reasoning-format none leaves the thinking in the text"},
     {"-nocb --no-cont-batching", "rows of a batch always run together"},

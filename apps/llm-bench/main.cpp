@@ -24,7 +24,7 @@ struct Subject {
   std::uint64_t size_bytes = 0;
   std::uint64_t n_params = 0;
   std::string backend;
-  int threads = 1;
+  Threads threads;
   CacheFormat cache;
 };
 
@@ -35,10 +35,19 @@ Subject subject(const Options& o, const Model& model) {
   s.n_params = model.parameter_count();
   s.backend = model.backend().name();
   s.cache = o.cache;
-  s.threads = o.model.threads > 0 ? o.model.threads : default_threads().threads;
   const bool one = model.kind() == "reference" || model.kind() == "cuda";  // they never use more
-  if (one && !model.has_host_part()) s.threads = 1;
+  if (one && !model.has_host_part()) return s;
+  s.threads.few = o.model.threads > 0 ? o.model.threads : default_threads().threads;
+  const bool other = o.model.prompt_threads > 0 && (model.kind() == "cpu" || model.has_host_part());
+  s.threads.many = other ? o.model.prompt_threads : s.threads.few;
   return s;
+}
+
+/// A name as it can stand in a table of Markdown.
+std::string in_cell(const std::string& name) {
+  std::string text;
+  for (const char c : escaped(name)) text += c == '|' ? std::string("\\|") : std::string(1, c);
+  return text;
 }
 
 Json figure(const std::optional<double>& value, double unit) { return value ? Json(*value / unit) : Json(); }
@@ -69,7 +78,7 @@ class Table {
     j["size_bytes"] = subject_.size_bytes;
     j["n_params"] = subject_.n_params;
     j["backend"] = subject_.backend;
-    j["threads"] = subject_.threads;
+    j["threads"] = subject_.threads.of(test);
     j["cache_type_k"] = name(subject_.cache.k);
     j["cache_type_v"] = name(subject_.cache.v);
     j["test"] = test.name();
@@ -100,10 +109,10 @@ class Table {
   }
 
   std::string markdown(const Test& test, const Result& r) const {
-    std::string text = "| " + escaped(subject_.model) + " | " + bytes_text(subject_.size_bytes) + " | " +
+    std::string text = "| " + in_cell(subject_.model) + " | " + bytes_text(subject_.size_bytes) + " | " +
                        fixed_text(static_cast<double>(subject_.n_params) / 1e6, 2) + " M | " + subject_.backend +
-                       " | " + std::to_string(subject_.threads) + " | " + std::string(name(subject_.cache.k)) + "/" +
-                       std::string(name(subject_.cache.v)) + " | " + test.name() + " | " +
+                       " | " + std::to_string(subject_.threads.of(test)) + " | " + std::string(name(subject_.cache.k)) +
+                       "/" + std::string(name(subject_.cache.v)) + " | " + test.name() + " | " +
                        fixed_text(r.tokens_per_second, 2) + " ± " + fixed_text(r.deviation, 2) + " | " +
                        (r.share_of_limit ? fixed_text(100 * *r.share_of_limit, 1) : "-") + " |";
     if (options_.roofline) {
@@ -138,7 +147,9 @@ int body(int argc, char** argv) {
   if (const auto code = read_options(argc, argv, options)) return *code;
   const std::vector<Test> list = tests(options);
   const SessionOptions session = session_options(list, options.cache);
-  options.model.placement.room = {.context = session.context, .sequences = session.sequences, .cache = session.cache};
+  options.model.placement.room = {.context = (*session.pool + session.sequences - 1) / session.sequences,
+                                  .sequences = session.sequences,
+                                  .cache = session.cache};
   const std::unique_ptr<Model> model = app::load_model(options.model);
   app::verbose(model->backend().describe());
   const Subject what = subject(options, *model);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "common/cache_type.h"
@@ -29,10 +31,15 @@ constexpr std::string_view kDescription =
     "  llm-bench -m model.gguf\n"
     "  llm-bench -m model.gguf -p 512,2048 -n 64 -d 0,8192 -np 1,8 -o json --roofline";
 
-/// A list option: values separated by commas, or given several times, or both.
-void add_list(app::Command& cli, const std::string& names, std::vector<int>& list, std::int64_t min, std::int64_t max,
-              const std::string& help) {
-  const std::string name = names.substr(0, names.find(','));
+/// Of each value the first.
+void drop_repeated(std::vector<int>& list) {
+  std::set<int> seen;
+  std::erase_if(list, [&seen](int n) { return !seen.insert(n).second; });
+}
+
+/// A list option, in messages called `name`: values separated by commas, or given several times, or both.
+void add_list(app::Command& cli, const std::string& names, const std::string& name, std::vector<int>& list,
+              std::int64_t min, std::int64_t max, const std::string& help) {
   const auto set = [&list, name, min, max](const std::vector<std::string>& given) {
     list.clear();
     for (const std::string& text : given) {
@@ -42,13 +49,23 @@ void add_list(app::Command& cli, const std::string& names, std::vector<int>& lis
         begin = end + 1;
       }
     }
+    drop_repeated(list);
   };
   cli.add_option_function<std::vector<std::string>>(names, set, help)->type_name("N")->one_value();
 }
 
-void sort_unique(std::vector<int>& list) {
-  std::sort(list.begin(), list.end());
-  list.erase(std::unique(list.begin(), list.end()), list.end());
+/// llama-bench would test each value; here the last one would count, and the others be lost.
+void refuse_repeated(const app::Command& cli) {
+  for (const auto& [name, shown] : {std::pair{"--model", "-m"},
+                                    {"--threads", "-t"},
+                                    {"--threads-batch", "-tb"},
+                                    {"--cache-type-k", "-ctk"},
+                                    {"--cache-type-v", "-ctv"},
+                                    {"--gpu-layers", "-ngl"}}) {
+    if (cli.times_given(name) > 1)
+      throw Error(ErrorKind::Usage, std::string("option ") + shown +
+                                        " was given more than once: a run measures one; -p, -n, -d and -np take lists");
+  }
 }
 
 }  // namespace
@@ -60,10 +77,10 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   o.parallel = {1};
   app::Command cli{std::string(kDescription)};
   app::add_model_options(cli, o.model);
-  add_list(cli, "-p,--n-prompt", o.prompts, 0, kMaxTokens, "prompt lengths; 0: none (default 512)");
-  add_list(cli, "-n,--n-gen", o.generated, 0, kMaxTokens, "numbers of generated tokens; 0: none (default 128)");
-  add_list(cli, "-d,--n-depth", o.depths, 0, kMaxTokens, "tokens in the cache before the test (default 0)");
-  add_list(cli, "--parallel", o.parallel, 1, kMaxBatchTokens, "sequences that generate at once (default 1)");
+  add_list(cli, "-p,--n-prompt", "-p", o.prompts, 0, kMaxTokens, "prompt lengths; 0: none (default 512)");
+  add_list(cli, "-n,--n-gen", "-n", o.generated, 0, kMaxTokens, "numbers of generated tokens; 0: none (default 128)");
+  add_list(cli, "-d,--n-depth", "-d", o.depths, 0, kMaxTokens, "tokens in the cache before the test (default 0)");
+  add_list(cli, "--parallel", "-np", o.parallel, 1, kMaxBatchTokens, "sequences that generate at once (default 1)");
   app::add_cache_types(cli, o.cache.k, o.cache.v);
   app::add_integer(cli, "-r,--repetitions", o.repetitions, 1, kMaxRepetitions, "samples per test (default 5)");
   const auto set_format = [&o](const std::string& text) {
@@ -79,6 +96,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
                "run, which is watched");
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
+  refuse_repeated(cli);
   const std::vector<Test> all = tests(o);
   if (all.empty()) throw Error(ErrorKind::Usage, "nothing to measure: give -p or -n other than 0");
   const bool prompts_only = std::ranges::all_of(all, [](const Test& t) { return t.kind == Test::Kind::Prompt; });
@@ -89,7 +107,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
 
 std::vector<Test> tests(const Options& o) {
   std::vector<int> depths = o.depths;
-  sort_unique(depths);
+  std::sort(depths.begin(), depths.end());
   std::vector<Test> list;
   for (const int depth : depths) {
     for (const int n : o.prompts) {

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/error.h"
+#include "common/messages.h"
 #include "common/progress.h"
+#include "runtime/memory_budget.h"
 #include "runtime/scheduler.h"
 
 namespace llm::bench {
@@ -38,23 +41,43 @@ Limits mean_of(std::span<const Limits> all) {
           mean_of(all, &Limits::f32_ops)};
 }
 
+std::int64_t length(const Test& t) { return static_cast<std::int64_t>(t.depth) + t.n; }
+/// Of the cache, in whole blocks of each sequence.
+std::int64_t positions(const Test& t) { return t.parallel * whole_blocks(length(t)) * kBlockPositions; }
+
 }  // namespace
 
 SessionOptions session_options(std::span<const Test> tests, CacheFormat cache) {
-  SessionOptions o{.cache = cache};
+  SessionOptions o{.pool = 0, .cache = cache};
   for (const Test& t : tests) {
-    o.context = std::max(o.context, static_cast<std::int64_t>(t.depth) + t.n);
+    o.context = std::max(o.context, length(t));
     o.sequences = std::max(o.sequences, t.parallel);
+    o.pool = std::max(*o.pool, positions(t));
   }
   return o;
 }
 
-Runner::Runner(Model& model, int threads, std::span<const Test> tests, CacheFormat cache)
+int Threads::of(const Test& test) const {
+  return (test.kind == Test::Kind::Prompt ? test.n : test.parallel) > kFewTokens ? many : few;
+}
+
+Runner::Runner(Model& model, const Threads& threads, std::span<const Test> tests, CacheFormat cache)
     : model_(model),
       session_(model, session_options(tests, cache)),
+      threads_(threads),
       workload_(measure_workload(model, model.backend().name(), session_.cache_bytes_per_position(),
                                  session_.batch_tokens())) {
-  if (model.kind() != "cuda") meter_.emplace(threads);  // not where the CPU computes a part either
+  for (const Test& t : tests) {
+    if (positions(t) > session_.free_positions())
+      throw Error(ErrorKind::Memory, t.name() + " takes a cache of " + number_text(positions(t)) +
+                                         " positions, memory holds " + number_text(session_.free_positions()) +
+                                         "; fewer sequences (-np), less depth (-d) or -ctk q8_0 take less");
+  }
+}
+
+Limits Runner::measure_limits(const Test& test) {
+  if (model_.kind() == "cuda") return {};  // nor where the CPU computes a part
+  return meters_.try_emplace(threads_.of(test), threads_.of(test)).first->second.measure();
 }
 
 Result Runner::run(const Test& test, int repetitions) {
@@ -64,12 +87,12 @@ Result Runner::run(const Test& test, int repetitions) {
   timed(warm_up);
 
   std::vector<double> speeds, shares;
-  std::vector<Limits> limits{measure_limits()};
+  std::vector<Limits> limits{measure_limits(test)};
   for (int i = 0; i < repetitions; ++i) {
     progress.update(static_cast<double>(i) / repetitions);
     prepare(test);
     speeds.push_back(static_cast<double>(test.tokens()) / timed(test));
-    limits.push_back(measure_limits());
+    limits.push_back(measure_limits(test));
     const auto best = ceiling(workload_, test, mean_of(std::span(limits).last(2)));
     if (best) shares.push_back(speeds.back() / best->tokens_per_second);
   }
@@ -87,14 +110,18 @@ Result Runner::run(const Test& test, int repetitions) {
 std::vector<NodeFigures> Runner::nodes(const Test& test) {
   prepare(test);
   NodeTimes times(model_);
-  const Limits before = measure_limits();
+  const Limits before = measure_limits(test);
   session_.observer = &times;
   timed(test);
   session_.observer = nullptr;
-  return times.figures(mean_of(std::array{before, measure_limits()}));
+  return times.figures(mean_of(std::array{before, measure_limits(test)}));
 }
 
 void Runner::prepare(const Test& test) {
+  if (session_.free_positions() < positions(test)) {  // other tests' sequences have them
+    for (std::size_t i = static_cast<std::size_t>(test.parallel); i < sequences_.size(); ++i)
+      session_.rewind(sequences_[i], 0);
+  }
   for (int i = 0; i < test.parallel; ++i) {
     if (i == static_cast<int>(sequences_.size())) sequences_.push_back(session_.create());
     const SequenceId sequence = sequences_[static_cast<std::size_t>(i)];

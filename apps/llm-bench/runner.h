@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <random>
 #include <span>
@@ -25,19 +26,26 @@ struct Result {
   std::vector<NodeFigures> nodes;   ///< of one more run, if they were asked for
 };
 
-/// That all tests can run with.
+/// That all tests can run with: the sequences share what the test that needs most of them needs.
 SessionOptions session_options(std::span<const Test>, CacheFormat);
+
+/// Threads that the backend runs on, in steps of a few tokens and of more.
+struct Threads {
+  int few = 1, many = 1;
+  int of(const Test&) const;
+};
 
 class Runner {
  public:
-  /// `threads`: how many the backend runs on.
-  Runner(Model&, int threads, std::span<const Test>, CacheFormat);
+  /// Throws ErrorKind::Memory if the cache that a test needs does not fit.
+  Runner(Model&, const Threads&, std::span<const Test>, CacheFormat);
   Result run(const Test&, int repetitions);
   /// What its nodes take in a run that is watched, which takes longer.
   std::vector<NodeFigures> nodes(const Test&);
 
  private:
-  Limits measure_limits() const { return meter_ ? meter_->measure() : Limits{}; }
+  /// Of as many threads as the test has.
+  Limits measure_limits(const Test&);
   /// The sequences of the test hold exactly its depth.
   void prepare(const Test&);
   void fill(SequenceId, const Test&);
@@ -52,7 +60,8 @@ class Runner {
 
   Model& model_;
   Session session_;
-  std::optional<app::LimitMeter> meter_;  ///< none for a GPU, whose limits the CPU's threads cannot measure
+  Threads threads_;
+  std::map<int, app::LimitMeter> meters_;  ///< by threads; none for a GPU, whose limits these cannot measure
   Workload workload_;
   std::vector<SequenceId> sequences_;
   std::mt19937 bits_{42};

@@ -19,8 +19,10 @@ double& kind_of(Multiplied& m, DType type, std::string_view backend) {
   return bound == Bound::F32Peak ? m.f32 : bound == Bound::Bf16Peak ? m.bf16 : m.int8;
 }
 
-Multiplied operator+(const Multiplied& a, const Multiplied& b) {
-  return {a.int8 + b.int8, a.bf16 + b.bf16, a.f32 + b.f32};
+/// Of `rows` rows each.
+Multiplied products(const Workload& w, double rows, double wanted) {
+  return {rows * w.all.int8 + wanted * w.wanted.int8, rows * w.all.bf16 + wanted * w.wanted.bf16,
+          rows * w.all.f32 + wanted * w.wanted.f32};
 }
 
 /// Weights of the products of a node; biases and norms cost next to nothing.
@@ -40,7 +42,7 @@ struct Costs {
 };
 
 /// The arithmetic that takes longest names the limit.
-void set_computing(Costs& costs, const Multiplied& m, double tokens, const Limits& limits) {
+void set_computing(Costs& costs, const Multiplied& m, const Limits& limits) {
   struct Kind {
     double weights;
     std::optional<double> ops;
@@ -51,7 +53,7 @@ void set_computing(Costs& costs, const Multiplied& m, double tokens, const Limit
        {Kind{m.int8, limits.int8_ops, Bound::Int8Peak}, Kind{m.bf16, limits.bf16_ops, Bound::Bf16Peak},
         Kind{m.f32, limits.f32_ops, Bound::F32Peak}}) {
     if (kind.weights > 0 && !kind.ops) return;
-    const double seconds = kind.weights > 0 ? kOpsPerWeight * kind.weights * tokens / *kind.ops : 0;
+    const double seconds = kind.weights > 0 ? kOpsPerWeight * kind.weights / *kind.ops : 0;
     sum += seconds;
     if (seconds > longest) costs.arithmetic = kind.bound;
     longest = std::max(longest, seconds);
@@ -59,16 +61,10 @@ void set_computing(Costs& costs, const Multiplied& m, double tokens, const Limit
   costs.computing = sum;
 }
 
-Costs prompt_costs(const Workload& w, const Test& test, const Limits& limits) {
+Costs costs_of(const Workload& w, const Test& test, const Limits& limits) {
   Costs costs;
-  set_computing(costs, w.layers, test.n, limits);
-  if (limits.read_bytes) costs.reading = read_bytes(w, test) / *limits.read_bytes;
-  return costs;
-}
-
-Costs generate_costs(const Workload& w, const Test& test, const Limits& limits) {
-  Costs costs;
-  set_computing(costs, w.layers + w.head, static_cast<double>(test.tokens()), limits);
+  const auto tokens = static_cast<double>(test.tokens());
+  set_computing(costs, products(w, tokens, test.kind == Test::Kind::Prompt ? 1 : tokens), limits);
   if (limits.read_bytes) costs.reading = read_bytes(w, test) / *limits.read_bytes;
   return costs;
 }
@@ -92,7 +88,7 @@ Workload measure_workload(const Model& model, std::string_view backend, std::uin
   for (const Node& node : graph.nodes()) {
     if (std::holds_alternative<Embed>(node.op)) continue;
     const bool experts = std::holds_alternative<ExpertLinear>(node.op);
-    Multiplied& sum = node.role == Role::Head ? w.head : w.layers;
+    Multiplied& sum = graph.info(node.out[0]).rows == RowSpace::Outputs ? w.wanted : w.all;
     for (const std::uint32_t id : node.in) {
       const ValueInfo& v = graph.info(id);
       if (!is_matrix(v)) continue;
@@ -108,8 +104,10 @@ Workload measure_workload(const Model& model, std::string_view backend, std::uin
 
 double read_bytes(const Workload& w, const Test& test) {
   if (test.kind == Test::Kind::Prompt) {
-    const int batches = (test.n + w.step_tokens - 1) / w.step_tokens;
-    return batches * step_bytes(w, std::min(test.n, w.step_tokens));
+    double bytes = 0;
+    for (int done = 0; done < test.n; done += w.step_tokens)
+      bytes += step_bytes(w, std::min(test.n - done, w.step_tokens)) + (test.depth + done) * w.bytes_per_position;
+    return bytes;
   }
   const double mean_length = test.depth + (test.n + 1) / 2.0;
   return test.n * step_bytes(w, test.parallel) +
@@ -132,9 +130,9 @@ std::string_view name(Bound bound) {
 
 std::optional<Ceiling> ceiling(const Workload& w, const Test& test, const Limits& limits) {
   const bool prompt = test.kind == Test::Kind::Prompt;
-  const Costs costs = prompt ? prompt_costs(w, test, limits) : generate_costs(w, test, limits);
-  if (prompt ? !costs.computing : !costs.reading) return std::nullopt;
-  const double reading = costs.reading.value_or(0), computing = costs.computing.value_or(0);
+  const Costs costs = costs_of(w, test, limits);
+  if (!costs.reading || (prompt && !costs.computing)) return std::nullopt;
+  const double reading = *costs.reading, computing = costs.computing.value_or(0);
   if (std::max(reading, computing) <= 0) return std::nullopt;
   return Ceiling{static_cast<double>(test.tokens()) / std::max(reading, computing),
                  reading >= computing ? Bound::ReadBandwidth : costs.arithmetic};

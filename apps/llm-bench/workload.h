@@ -33,8 +33,9 @@ struct Multiplied {
 };
 
 struct Workload {
-  Multiplied layers;  ///< of the experts only those in use
-  Multiplied head;
+  Multiplied all;  ///< of products with every token's row; of the experts only those in use
+  Multiplied
+      wanted;  ///< of products with the rows alone that logits are wanted of: the head's, most of the last layer's
   double shared_bytes = 0;        ///< weights that every step reads, however many tokens it has
   double expert_bytes = 0;        ///< of all experts
   double expert_share = 0;        ///< of the experts that one token uses
@@ -44,8 +45,8 @@ struct Workload {
 Workload measure_workload(const Model&, std::string_view backend, std::uint64_t cache_bytes_per_position,
                           int step_tokens);
 
-/// Bytes that a test reads at least: weights in every step (of experts as many as random routes would touch), a
-/// generating sequence's cache at its mean length.
+/// Bytes that a test reads at least: weights in every step (of experts as many as random routes would touch), the cache
+/// of what lies before a prompt's batch, or of a generating sequence at its mean length.
 double read_bytes(const Workload&, const Test&);
 
 struct Ceiling {
@@ -53,11 +54,13 @@ struct Ceiling {
   Bound bound;
 };
 /// The speed at which a test would be bound by a limit of the machine:
-/// - prompts: 2 operations per weight of the layers and token (embedding and head left out) at the int8 peak, or at the
-///   bf16 or f32 peak for weights that are multiplied so; or one read of the weights per batch, if that takes longer;
+/// - prompts: 2 operations per weight and row that is multiplied with it (of the last token alone behind the last
+///   layer's attention) at the int8 peak, or at the bf16 or f32 peak for weights that are multiplied so; or one read of
+///   the weights, and of the cache, per batch, if that takes longer;
 /// - generation: per step one read of the weights (experts: as many as random routes would touch) and of the cache at
 ///   its mean length; or the operations, if they take longer.
-/// Nothing if the limit that decides was not measured.
+/// Nothing if a limit that may decide was not measured; of generation, which is bound by reading as a rule, if the
+/// reading was not.
 std::optional<Ceiling> ceiling(const Workload&, const Test&, const Limits&);
 
 /// The arithmetic of products with weights of a type; Bound::F32Peak where they are not quantised.

@@ -27,7 +27,8 @@ Size size_of(const TinyFile& model, const std::function<bool(const TinyTensor&)>
   return s;
 }
 bool any(const TinyTensor&) { return true; }
-bool is_layer_matrix(const TinyTensor& t) { return t.name.starts_with("blk.") && t.type.shape.n_dims() > 1; }
+bool is_matrix(const TinyTensor& t) { return t.type.shape.n_dims() > 1; }
+bool is_layer_matrix(const TinyTensor& t) { return t.name.starts_with("blk.") && is_matrix(t); }
 
 std::vector<std::string> names(const Json& rows) {
   std::vector<std::string> all;
@@ -75,6 +76,35 @@ TEST_CASE("a row for every test, with every field", "[apps]") {
   CHECK(rows[3]["read_bytes_per_token"].get<double>() == Approx(weights / 2 + 2 * position));
 }
 
+TEST_CASE("a model, a type and a number of threads come once on a line of llm-bench", "[apps]") {
+  TempDir folder;
+  const std::string path = write_model(folder, tiny_model());
+  for (const std::vector<std::string>& twice :
+       {std::vector<std::string>{"-m", path}, {"-t", "1", "-t", "2"}, {"-ctk", "f16", "-ctk", "q8_0"}}) {
+    std::vector<std::string> line{"-m", path, "-p", "4", "-n", "0", "-r", "1"};
+    line.insert(line.end(), twice.begin(), twice.end());
+    check_fails(2, "given more than once", "llm-bench", line);
+  }
+}
+
+TEST_CASE("prompts are counted with their own threads, and their cache with what lies before them", "[apps]") {
+  TempDir folder;
+  const std::string path = write_model(folder, tiny_model());
+  const Json rows = json_of("llm-bench", {"-m", path, "-p", "8,4,8", "-n", "2,2", "-d", "0,5", "-np", "1,8", "-t", "1",
+                                          "-tb", "2", "-r", "1", "-o", "json"});
+  CHECK(names(rows) ==
+        std::vector<std::string>{"pp8", "pp4", "tg2", "tg2 x8", "pp8@d5", "pp4@d5", "tg2@d5", "tg2@d5 x8"});
+  for (const Json& row : rows) {
+    const std::string test = row["test"];
+    const bool many = test.starts_with("pp8") || test.ends_with("x8");  // more than four tokens a step
+    CHECK(row["threads"] == (many ? 2 : 1));
+  }
+  const TinyOptions shape;
+  const double position = shape.layers * shape.kv_heads * shape.head_dim * 2.0 * 2.0;
+  CHECK(8 * (rows[4]["read_bytes_per_token"].get<double>() - rows[0]["read_bytes_per_token"].get<double>()) ==
+        Approx(5 * position));
+}
+
 TEST_CASE("tests after a depth come in the order of their depths", "[apps]") {
   TempDir folder;
   const std::string path = write_model(folder, tiny_model());
@@ -100,7 +130,16 @@ TEST_CASE("the limits of generation and prompts follow from what the model reads
       if (row["limit_t_s"].is_null()) continue;  // a machine whose limits are not measured
       CHECK(row["pct_of_limit"] == Approx(100 * row["t_s"].get<double>() / row["limit_t_s"].get<double>()));
     }
-    const double multiplied = size_of(model, is_layer_matrix).elements;
+    // Behind the last layer's attention only the last token's row goes on.
+    const auto is_last_row = [](const TinyTensor& t) {
+      return t.name == "output.weight" || (t.name.starts_with("blk.1.") && (t.name.find("ffn_") != std::string::npos ||
+                                                                            t.name.ends_with("attn_output.weight")));
+    };
+    const double of_last_row =
+        size_of(model, [&](const TinyTensor& t) { return is_matrix(t) && is_last_row(t); }).elements;
+    const double of_all =
+        size_of(model, [&](const TinyTensor& t) { return is_layer_matrix(t) && !is_last_row(t); }).elements;
+    const double multiplied = of_all + of_last_row / 512;
     const Json& prompt = rows[0];
     if (!prompt["limit_t_s"].is_null()) {
       const bool bytes = type == DType::Q8_0, brain = type == DType::BF16;

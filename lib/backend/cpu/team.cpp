@@ -39,7 +39,7 @@ bool spin_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
   return false;
 }
 
-// Not std::atomic's own wait, which yields the core first: since Linux 6.18 a thread that yields gives up its turn for
+// Not std::atomic's own wait, which yields the core first: on Linux 6.18 a thread that yields gave up its turn for
 // milliseconds wherever another one wants the core, whoever that is.
 long futex(std::atomic<std::uint32_t>& word, int op, std::uint32_t value) {
   static_assert(sizeof word == sizeof value && std::atomic<std::uint32_t>::is_always_lock_free);
