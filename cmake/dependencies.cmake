@@ -17,11 +17,12 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(GMPXX REQUIRED IMPORTED_TARGET gmpxx)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)  # the prompt of chats
 if(LLM_OPENBLAS)
-  # The OpenMP build: it shares its threads with ours. Debian keeps each build's openblas.pc in a folder of its own and lets an
-  # alternative decide which of them is the plain name, so that folder is searched first.
+  # Its header: the library is loaded by the backend that wants it. The OpenMP build, which shares its threads with ours. Debian
+  # keeps each build's openblas.pc in a folder of its own and lets an alternative decide which of them is the plain name, so that
+  # folder is searched first.
   set(pkg_config_path "$ENV{PKG_CONFIG_PATH}")
   set(ENV{PKG_CONFIG_PATH} "/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp/pkgconfig:${pkg_config_path}")
-  pkg_search_module(OPENBLAS REQUIRED IMPORTED_TARGET openblas openblas-openmp blas-openblas)
+  pkg_search_module(OPENBLAS REQUIRED openblas openblas-openmp blas-openblas)
   pkg_get_variable(openblas_config ${OPENBLAS_MODULE_NAME} openblas_config)
   set(ENV{PKG_CONFIG_PATH} "${pkg_config_path}")
   if(openblas_config AND NOT openblas_config MATCHES "USE_OPENMP=1")

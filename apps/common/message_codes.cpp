@@ -57,6 +57,7 @@ constexpr WarningCode kWarnings[] = {
     {"unknown-token-type", "a token has a type that nobody knows"},
     {"unknown-variable", "an environment variable looks like a setting and is none"},
     {"unread-key", "nothing reads a key that --override-kv sets"},
+    {"unread-variable", "the chat template does not read what a row of a batch gives it: its tools, for example"},
     {"unseen-experts", "the text of an importance matrix reached no token of some experts"},
     {"unused-option", "an option of llm-quantize matches no tensor"},
     {"unused-tensors", "the model does not use tensors of the file"},
@@ -106,6 +107,7 @@ std::string hint_for(const Error& error, std::string_view program) {
     return c.kind == error.kind() && parts.problem.find(c.words) != std::string::npos;
   });
   if (cause != std::end(kCauses)) return std::string(cause->hint);
+  if (error.kind() == ErrorKind::Usage && !parts.file.empty()) return {};  // what a file holds is no option's fault
   if (in_the_file) return program == "llm-inspect" ? "" : "llm-inspect verify FILE lists all that is wrong with it";
   std::string hint(error_code(error.kind()).hint);
   if (const std::size_t at = hint.find("{}"); at != std::string::npos) hint.replace(at, 2, program);

@@ -50,7 +50,7 @@ void warn_about_tail(const GgufContent& content, const MappedFile& file, Warning
                    .offset = content.data_end,
                    .subject = "split",
                    .problem = "another GGUF header follows the tensors: the splits of a model were joined into one "
-                              "file; keep them apart under their own names, or merge them with a tool for GGUF"});
+                              "file; keep them apart under their own names, or make one of them: llm-inspect merge"});
   warnings.push_back({"trailing-data", escaped(file.path().string()) + ": " + std::to_string(tail.size()) +
                                            " bytes after the last tensor are ignored"});
 }

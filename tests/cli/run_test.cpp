@@ -473,3 +473,29 @@ TEST_CASE("an option without its value is named, with what it takes") {
   const Outcome text = run({.program = program("llm-run"), .arguments = {"-m", "/proc/version", "-p", "a"}});
   CHECK(text.code == 3);
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+#define LLM_TEST_TAKES_ADDRESSES  // terabytes, for shadow memory
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LLM_TEST_TAKES_ADDRESSES
+#endif
+#endif
+
+#ifndef LLM_TEST_TAKES_ADDRESSES
+TEST_CASE("a small address space is an error or enough, never a program that does not end", "[cli]") {
+  const auto limited = [](const std::string& line) {
+    return run({.program = "/bin/bash",
+                .arguments = {"-c", "ulimit -v 200000; exec '" + program("llm-run").string() + "' " + line}});
+  };
+  const Outcome version = limited("--version");
+  INFO(version.err);
+  CHECK(version.code == 0);
+  CHECK(version.out.find("blas (not here)") != std::string::npos);
+  const Outcome blas =
+      limited("-m '" + std::string(LLM_TEST_SOURCE) + "/models/samples/fable-dense.gguf' -p a -n 1 --backend blas");
+  INFO(blas.err);
+  const bool built = blas.err.find("without OpenBLAS") == std::string::npos;
+  CHECK(blas.code == (built ? 4 : 9));
+}
+#endif

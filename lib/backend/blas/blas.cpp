@@ -2,7 +2,6 @@
 // by row.
 #include "backend/blas/blas.h"
 
-#include <cblas.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "backend/blas/openblas.h"
 #include "backend/host/expert_groups.h"
 #include "backend/host/interpreter.h"
 #include "backend/host/node_ops.h"
@@ -85,9 +85,9 @@ class Multiplier {
     const auto m = static_cast<blasint>(rows), n = static_cast<blasint>(height), k = static_cast<blasint>(k_);
     const auto ldy = static_cast<blasint>(n_);
     if (rows == 1) {
-      cblas_sgemv(CblasRowMajor, CblasNoTrans, n, k, 1.0f, w, k, x, 1, 0.0f, y, 1);
+      openblas().sgemv(CblasRowMajor, CblasNoTrans, n, k, 1.0f, w, k, x, 1, 0.0f, y, 1);
     } else {
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, 1.0f, x, k, w, k, 0.0f, y, ldy);
+      openblas().sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, 1.0f, x, k, w, k, 0.0f, y, ldy);
     }
   }
 
@@ -202,7 +202,7 @@ class BlasBackend final : public host::InterpretedBackend {
 
   std::string_view name() const override { return "blas"; }
   std::string describe() const override {
-    return "blas: OpenBLAS for " + std::string(openblas_get_corename()) + ", " + std::to_string(loop_.threads) +
+    return "blas: OpenBLAS for " + std::string(openblas().core_name()) + ", " + std::to_string(loop_.threads) +
            " threads";
   }
 
@@ -221,7 +221,7 @@ class BlasBackend final : public host::InterpretedBackend {
 
   /// OpenBLAS keeps one count for the process, and its OpenMP build follows OpenMP's own.
   std::function<void()> step_prologue() const override {
-    return [threads = loop_.threads] { openblas_set_num_threads(threads); };
+    return [threads = loop_.threads] { openblas().set_threads(threads); };
   }
 
  private:
@@ -233,6 +233,7 @@ class BlasBackend final : public host::InterpretedBackend {
 std::unique_ptr<Backend> make_blas_backend(const BackendOptions& options) {
   if (options.deterministic)
     throw Error(ErrorKind::Usage, "backend blas cannot be deterministic: its library sums in an order of its own");
+  openblas();
   return std::make_unique<BlasBackend>(options);
 }
 

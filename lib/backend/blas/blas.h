@@ -9,7 +9,8 @@
 
 namespace llm {
 
-/// Throws ErrorKind::Device where the program was built without OpenBLAS.
+/// Throws ErrorKind::Device where the program was built without OpenBLAS or does not find it, ErrorKind::Memory where
+/// that has no room.
 std::unique_ptr<Backend> make_blas_backend(const BackendOptions&);
 
 }  // namespace llm
