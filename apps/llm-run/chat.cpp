@@ -109,7 +109,7 @@ class Chat {
   MessageReader input_;
   std::string pending_;  ///< of /read, for the next message
   std::uint64_t attempts_ = 0;
-  std::optional<Clock::time_point> last_interrupt_;
+  std::optional<Clock::time_point> last_interrupt_, last_stop_;  ///< Ctrl-C at the prompt, and in an answer
   struct Branch {
     std::vector<ChatMessage> messages;
     std::string system;
@@ -181,8 +181,9 @@ int Chat::converse(const std::optional<std::string>& first) {
 }
 
 std::optional<int> Chat::interrupted() {
-  constexpr auto kTwice = std::chrono::seconds(2);
+  constexpr auto kTwice = std::chrono::seconds(2), kTapping = std::chrono::seconds(1);
   const auto now = Clock::now();
+  if (last_stop_ && now - *last_stop_ < kTapping) return std::nullopt;  // still meant for the answer
   if (last_interrupt_ && now - *last_interrupt_ < kTwice) {
     p_.editor->write("\n");  // the shell's prompt goes on a line of its own
     return kInterrupted;
@@ -374,7 +375,7 @@ bool Chat::answer() {
     keep(std::move(made));
     tell_end(r, said);
   }
-  if (p_.editor != nullptr) (void)forget_interrupt();
+  if (p_.editor != nullptr && forget_interrupt()) last_stop_ = Clock::now();
   return !nothing;
 }
 

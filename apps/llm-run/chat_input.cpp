@@ -25,6 +25,7 @@ constexpr std::string_view kPrompt = "> ", kContinued = "\u2026 ", kBlock = "\"\
 std::string read_stdin() {
   std::array<char, 4096> bytes;
   const ssize_t n = read_some(STDIN_FILENO, bytes);
+  if (n < 0 && errno == EBADF) return {};  // closed: whoever started us has nothing to say
   if (n < 0)
     throw Error(ErrorKind::Io,
                 ErrorParts{.file = "stdin", .problem = std::string("cannot read: ") + std::strerror(errno)});

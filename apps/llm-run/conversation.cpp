@@ -72,6 +72,16 @@ void Conversation::append_begun(Prompt& prompt, const ChatMessage& begun) const 
   if (prompt.reasoning) prompt.reasoning->begun = text.substr(begin);
 }
 
+/// The prompt's token that the answer begins with: one behind its last unless it goes on with an answer.
+std::size_t Conversation::answer_begin(const Prompt& prompt) {
+  const std::vector<TokenSource>& sources = prompt.tokens.sources;
+  if (!prompt.reasoning || prompt.reasoning->begun.empty()) return sources.size();
+  const std::size_t byte = prompt.text.text.size() - prompt.reasoning->begun.size();
+  const auto first =
+      std::find_if(sources.begin(), sources.end(), [&](const TokenSource& s) { return s.bytes.begin >= byte; });
+  return static_cast<std::size_t>(first - sources.begin());
+}
+
 std::int64_t Conversation::keep_common_prefix(std::span<const Token> prompt) {
   const auto n = static_cast<std::int64_t>(
       std::mismatch(tokens_.begin(), tokens_.end(), prompt.begin(), prompt.end()).first - tokens_.begin());
@@ -96,9 +106,10 @@ Conversation::Answered Conversation::answer(const Prompt& prompt, GenerateOption
     settle();
     throw;
   }
-  answer_ = answered.result.tokens;
-  answer_begin_ = tokens_.size();
-  tokens_.insert(tokens_.end(), answer_.begin(), answer_.end());
+  const std::vector<Token>& more = answered.result.tokens;
+  answer_begin_ = answer_begin(prompt);
+  tokens_.insert(tokens_.end(), more.begin(), more.end());
+  answer_.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(answer_begin_), tokens_.end());
   settle();
   return answered;
 }

@@ -57,7 +57,7 @@ class Conversation {
   std::size_t drop_newest(std::size_t turns);
   std::size_t turns() const;
 
-  /// The tokens of the last answer, as they were sampled.
+  /// The tokens of the last answer, as they were sampled, from its beginning on where it went on.
   std::span<const Token> last_answer() const { return answer_; }
   /// What the model gave the n-th of them (from 0) and the `count` likeliest in its place: evaluates it again.
   Logprobs explain(std::size_t n, std::size_t count);
@@ -75,6 +75,7 @@ class Conversation {
   void append_begun(Prompt&, const ChatMessage&) const;
   enum class Ending : std::uint8_t { AnswerBegins, AsItIs };
   Prompt render(std::span<const ChatMessage>, Ending) const;
+  static std::size_t answer_begin(const Prompt&);
   std::int64_t keep_common_prefix(std::span<const Token> prompt);
   /// After work that may have been cut short: we know as much of the sequence as it has, and it has no more.
   void settle();

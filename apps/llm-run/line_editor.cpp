@@ -31,8 +31,8 @@ constexpr int kHistoryEntries = 1000;
 constexpr int kSignalDelayMs = 200;
 constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l", kPasteEnd = "\x1b[201~";
 
-std::atomic<bool> g_redraw{false}, g_resized{false};
-void note_continued(int) { g_redraw.store(true); }
+std::atomic<bool> g_continued{false}, g_resized{false};
+void note_continued(int) { g_continued.store(true); }
 void note_resized(int) { g_resized.store(true); }
 
 void set_handler(int signal, void (*handler)(int)) {
@@ -84,6 +84,7 @@ struct LineEditor::Impl {
     std::fflush(out.get());
   }
   unsigned char complete();
+  void take_terminal_back();
 
   static Impl& of(EditLine* el) {
     void* data = nullptr;
@@ -158,6 +159,16 @@ void LineEditor::Impl::replace(const std::string& text) {
   if (!text.empty()) el_insertstr(el, text.c_str());
 }
 
+/// Behind Ctrl-Z the shell had the terminal and set it for itself, while libedit believes that it is as it was.
+void LineEditor::Impl::take_terminal_back() {
+  el_set(el, EL_PREP_TERM, 0);
+  el_set(el, EL_PREP_TERM, 1);
+  make_interrupt_a_key(::fileno(in.get()));
+  write(kPasteOn);
+  write("\r\x1b[J");
+  el_set(el, EL_REFRESH);
+}
+
 /// One character of the terminal. 0 ends the line as the end of the file would.
 int LineEditor::Impl::on_read(EditLine* el, wchar_t* c) {
   const int fd = ::fileno(of(el).in.get());
@@ -171,10 +182,7 @@ int LineEditor::Impl::on_read(EditLine* el, wchar_t* c) {
       of(el).write("\r\x1b[J");
       el_set(el, EL_REFRESH);
     }
-    if (g_redraw.exchange(false)) {
-      el_set(el, EL_PREP_TERM, 1);
-      el_set(el, EL_REFRESH);
-    }
+    if (g_continued.exchange(false)) of(el).take_terminal_back();
     pollfd waiting{fd, POLLIN, 0};
     if (::poll(&waiting, 1, kSignalDelayMs) <= 0) continue;
     char byte = 0;
@@ -273,6 +281,8 @@ LineEditor::Input LineEditor::read(std::string_view prompt) {
   Impl& self = *impl_;
   self.prompt = prompt;
   self.key.reset();
+  g_continued.store(false);  // behind the last line: nothing of this one is there to be shown again
+  if (g_resized.exchange(false)) el_resize(self.el);
   // libedit would show the prompt first: a key typed at once would then still be one of a cooked terminal.
   el_set(self.el, EL_PREP_TERM, 1);
   make_interrupt_a_key(::fileno(self.in.get()));

@@ -80,6 +80,17 @@ TEST_CASE("a chat in a pipe: an answer per line, and the end of the file ends it
   CHECK(bench.pipe("Tell me a story.\nMore.\n", {"-n", "12", "--temp", "0", "-q", "-st"}).out == one.out);
 }
 
+TEST_CASE("a chat whose stdin is closed has nobody to talk to and ends well") {
+  const ConversationBench bench;
+  Command c = bench.command(kShort);
+  c.arguments.insert(c.arguments.begin(), {"-c", "\"$0\" \"$@\" <&-", c.program.string()});
+  c.program = "/bin/sh";
+  const Outcome o = run(c);
+  CHECK(o.code == 0);
+  CHECK(o.out.empty());
+  CHECK(o.err.empty());
+}
+
 TEST_CASE("going back costs no evaluation") {
   const ConversationBench bench;
   const std::vector<std::string> options{"-n", "12", "-s", "5", "-v"};
@@ -314,6 +325,27 @@ TEST_CASE("what the model gave a token is what --logprobs says of it") {
   CHECK(o.out == bench.pipe("Tell me a story.\nWhy?\n", kShort).out);  // nothing is changed by looking
 }
 
+TEST_CASE("the tokens of an answer that went on are numbered from its beginning") {
+  const ConversationBench bench;
+  const auto list = [&](const std::string& lines, const std::string& n) {
+    const Outcome o = bench.pipe(lines + "/why\n", {"-n", n, "--temp", "0", "-q"});
+    CHECK(o.code == 0);
+    return o.err;
+  };
+  const std::string whole = list("Tell me a story.\n", "24");
+  CHECK(whole.starts_with("1:"));
+  CHECK(contains(whole, " 24:"));
+  CHECK(list("Tell me a story.\n/continue\n", "12") == whole);
+  CHECK(list("Tell me a story.\n/continue\n/continue\n", "8") == whole);
+  const std::string saved = bench.path("chat.json").string();  // the tokens of an answer are not in it
+  list("Tell me a story.\n/save " + saved + "\n", "12");
+  CHECK(list("/load " + saved + "\n/continue\n", "12").ends_with(whole));
+  const auto explained = [&](const std::string& lines, const std::string& n) {
+    return bench.pipe(lines + "/why 3\n/why 20\n", {"-n", n, "--temp", "0", "-q"}).err;
+  };
+  CHECK(explained("Tell me a story.\n/continue\n", "12") == explained("Tell me a story.\n", "24"));
+}
+
 TEST_CASE("files that match a pattern go before the next message") {
   const ConversationBench bench;
   bench.write("a.txt", "first");
@@ -415,6 +447,29 @@ TEST_CASE("Ctrl-C stops an answer and keeps its text") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("Ctrl-C pressed on and on behind an answer does not leave the chat") {
+  const ConversationBench bench;
+  Terminal t(bench.command({"-q", "--ignore-eos", "--temp", "0"}));
+  const std::string answer = bench.pipe("Tell me a story.\n", kShort).out;
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  t.until(answer.substr(0, 10));
+  for (int i = 0; i < 4; ++i) {
+    t.type(kInterrupt);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  t.until("(stopped");
+  to_prompt(t);
+  t.type("/context\r");
+  t.until("user       Tell me a story.");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  t.type(kInterrupt);
+  t.until("Ctrl-C again");  // a while later it means the chat
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("who taps Ctrl-C twice while an answer comes is still in the chat") {
   const ConversationBench bench;
   Terminal t(bench.command({"-q", "--ignore-eos"}));
@@ -429,6 +484,43 @@ TEST_CASE("who taps Ctrl-C twice while an answer comes is still in the chat") {
       std::chrono::milliseconds(500));  // the second may end a prompt, before the next one comes
   t.type(kEnd);
   CHECK(t.end() == 0);
+}
+
+TEST_CASE("a line goes on being edited behind Ctrl-Z and fg") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  t.type("abc");
+  t.until("abc");
+  t.suspend();
+  REQUIRE(t.is_cooked());
+  t.resume();
+  t.until("\x1b[?2004h");  // pasting is the shell's no longer
+  t.until("> abc");
+  CHECK_FALSE(t.is_cooked());
+  t.type("d\x1b[D\x1b[DX\r");
+  t.until("\x1b[?2004l");  // the line is read
+  to_prompt(t);
+  t.type("/context\r");
+  t.until("user       abXcd\r\n");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("behind Ctrl-Z and fg in an answer there is one prompt") {
+  const ConversationBench bench;
+  Terminal t(bench.command({"-n", "200", "--ignore-eos", "--temp", "0"}));
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  t.until("\x1b[?2004l");  // the line is read
+  t.suspend();
+  t.resume();
+  t.until("(cut");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+  CHECK_FALSE(contains(t.rest(), "> "));
 }
 
 TEST_CASE("a window that becomes narrow while a line is typed shows it again") {

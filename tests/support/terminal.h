@@ -58,6 +58,17 @@ class Terminal {
     }
   }
   void send(int signal) const { ::kill(pid_, signal); }
+  /// Stops the program as Ctrl-Z does, and sets the terminal as a shell would for itself.
+  void suspend() const {
+    int status = 0;
+    ::kill(pid_, SIGSTOP);
+    ::waitpid(pid_, &status, WUNTRACED);
+    termios state{};
+    ::tcgetattr(fd_, &state);
+    state.c_lflag |= ICANON | ECHO | ISIG;
+    ::tcsetattr(fd_, TCSANOW, &state);
+  }
+  void resume() const { ::kill(pid_, SIGCONT); }
   void resize(int columns) const {
     const winsize size{.ws_row = 40, .ws_col = static_cast<unsigned short>(columns), .ws_xpixel = 0, .ws_ypixel = 0};
     ::ioctl(fd_, TIOCSWINSZ, &size);  // the program gets SIGWINCH
