@@ -67,13 +67,76 @@ Value prepared_messages(const Value& messages) {
   throw Error(ErrorKind::Usage, ErrorParts{.file = name, .problem = std::move(problem)});
 }
 
+/// Why a part of a message's content cannot be had, or nothing.
+std::string problem_of(const Value& part) {
+  const Value* type = part.is_dict() ? part.as<jinja::DictObject>().find("type") : nullptr;
+  if (type == nullptr || !type->is_string()) return "a part of its content is no object with a \"type\"";
+  if (type->as_string().view() != "text") {
+    return "a part of its content is of the type \"" + escaped(type->as_string().view()) +
+           "\", and models read text only";
+  }
+  const Value* text = part.as<jinja::DictObject>().find("text");
+  return text != nullptr && text->is_string() ? "" : "a part of its content has no \"text\"";
+}
+
+const Value* content_of(const Value& message) { return message.as<jinja::DictObject>().find("content"); }
+bool has_parts(const Value& message) {
+  const Value* content = content_of(message);
+  return content != nullptr && content->is(Kind::List);
+}
+bool has_null(const Value& message) {
+  const Value* content = content_of(message);
+  return content != nullptr && content->is_none();
+}
+
 void check_messages(const Value& messages, const std::string& name) {
   if (!messages.is(Kind::List)) fail_input(name, "the messages must be an array of objects");
   for (std::size_t i = 0; i < messages.items().size(); ++i) {
-    if (messages.items()[i].is_dict()) continue;
-    fail_input(name, "message " + std::to_string(i + 1) + " is no object but of type " +
-                         std::string(type_name(messages.items()[i])));
+    const Value& message = messages.items()[i];
+    const auto fail = [&](const std::string& problem) {
+      fail_input(name, "message " + std::to_string(i + 1) + problem);
+    };
+    if (!message.is_dict()) fail(" is no object but of type " + std::string(type_name(message)));
+    if (!has_parts(message)) continue;
+    for (const Value& part : content_of(message)->items()) {
+      if (const std::string problem = problem_of(part); !problem.empty()) fail(": " + problem);
+    }
   }
+}
+
+/// The messages, those that `are` so with a text in place of their content.
+template <class Text>
+Value with_content(const Value& messages, bool (*are)(const Value&), Text&& text) {
+  std::vector<Value> out;
+  for (const Value& message : messages.items()) {
+    out.push_back(message);
+    if (!are(message)) continue;
+    auto dict = std::make_shared<jinja::DictObject>();
+    for (const auto& [key, value] : message.as<jinja::DictObject>().entries()) dict->set(key, value);
+    dict->set(Value::string("content", Origin::User), Value::string(text(*content_of(message)), Origin::User));
+    out.back() = Value::object(Kind::Dict, std::move(dict), message.origin());
+  }
+  return chat_messages(std::move(out));
+}
+
+/// By line feeds, as llama.cpp and vLLM join them.
+std::string joined(const Value& parts) {
+  std::string all;
+  for (const Value& part : parts.items()) {
+    if (&part != &parts.items().front()) all += '\n';
+    all += part.as<jinja::DictObject>().find("text")->as_string().view();
+  }
+  return all;
+}
+
+bool any(const Value& messages, bool (*are)(const Value&)) {
+  return std::any_of(messages.items().begin(), messages.items().end(), are);
+}
+
+std::size_t count(std::string_view text, std::string_view word) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + word.size())) ++n;
+  return n;
 }
 
 PromptText prompt_of(const jinja::Rendered& rendered) {
@@ -257,16 +320,50 @@ bool ChatTemplate::is_source(std::string_view text) {
   return text.find("{%") != std::string_view::npos || text.find("{{") != std::string_view::npos;
 }
 
-PromptText ChatTemplate::render(const ChatInput& input) const {
+jinja::Rendered ChatTemplate::rendered(const ChatInput& input, const Value& messages) const {
   jinja::Context context;
-  context.emplace("messages", prepared_messages(input.messages));
+  context.emplace("messages", messages);
   context.emplace("tools", input.tools);
   context.emplace("documents", Value());
   context.emplace("add_generation_prompt", Value::boolean(input.add_generation_prompt));
   if (!input.bos.empty()) context.emplace("bos_token", Value::string(input.bos));
   if (!input.eos.empty()) context.emplace("eos_token", Value::string(input.eos));
   for (const auto& [name, value] : input.variables) context.insert_or_assign(name, value);
-  return prompt_of(template_.render(context, input.now, limits_for(input)));
+  return template_.render(context, input.now, limits_for(input));
+}
+
+/// Found out by a message: a template that knows parts writes the text of one, and any other fails at it, leaves it
+/// out, or writes it with all its keys.
+bool ChatTemplate::writes_parts(const ChatInput& input) const {
+  constexpr std::string_view kTrial =
+      R"([{"role": "user", "content": [{"type": "text", "text": "[text]", "trial": "[key]"}]}])";
+  try {
+    const Value trial = prepared_messages(jinja::from_json(kTrial, Origin::User, ""));
+    const std::string text = rendered(input, trial).text;
+    return count(text, "[text]") > 0 && count(text, "[key]") == 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Beside calls of tools some templates ask whether the content is null; others fail at it, or write Python's name.
+jinja::Rendered ChatTemplate::rendered_with_nulls(const ChatInput& input, const Value& messages) const {
+  const Value texts = with_content(messages, has_null, [](const Value&) { return std::string(); });
+  std::optional<jinja::Rendered> given;
+  try {
+    given = rendered(input, messages);
+  } catch (const Error&) {
+    return rendered(input, texts);
+  }
+  if (count(given->text, "None") == 0) return *std::move(given);
+  jinja::Rendered without = rendered(input, texts);
+  return count(given->text, "None") > count(without.text, "None") ? std::move(without) : *std::move(given);
+}
+
+PromptText ChatTemplate::render(const ChatInput& input) const {
+  Value messages = prepared_messages(input.messages);
+  if (any(messages, has_parts) && !writes_parts(input)) messages = with_content(messages, has_parts, joined);
+  return prompt_of(any(messages, has_null) ? rendered_with_nulls(input, messages) : rendered(input, messages));
 }
 
 }  // namespace llm

@@ -30,7 +30,7 @@ jinja::Value chat_message(std::string_view role, std::string_view content);
 jinja::Value chat_message(std::string_view role, std::string_view content, std::string_view thinking);
 jinja::Value chat_messages(std::vector<jinja::Value> messages);
 /// Reads {"messages": [...], "tools": [...], other variables ...} or the array of messages alone. Throws
-/// ErrorKind::Usage, with `name` as the file.
+/// ErrorKind::Usage, with `name` as the file: also for parts of a message's content that are no text.
 ChatInput read_chat_input(std::string_view json, const std::string& name);
 /// Variables from a JSON object.
 void read_chat_variables(std::string_view json, const std::string& name, jinja::Context& into);
@@ -55,13 +55,18 @@ class ChatTemplate {
   /// Text with a tag in it is a template, not the name of one.
   static bool is_source(std::string_view name_or_source);
 
-  /// Throws ErrorKind::Notation.
+  /// Content in parts goes to a template that writes parts, and to any other as one text; content that is null goes to
+  /// one that has a use for it, and to any other as an empty text. Throws ErrorKind::Notation.
   PromptText render(const ChatInput&) const;
   /// How answers set their thinking apart, as far as the template says.
   const std::optional<ReasoningMarkers>& reasoning() const { return reasoning_; }
   bool reads(std::string_view variable) const { return template_.reads(variable); }
 
  private:
+  jinja::Rendered rendered(const ChatInput&, const jinja::Value& messages) const;
+  bool writes_parts(const ChatInput&) const;
+  jinja::Rendered rendered_with_nulls(const ChatInput&, const jinja::Value& messages) const;
+
   jinja::Template template_;
   std::optional<ReasoningMarkers> reasoning_;
 };

@@ -34,6 +34,15 @@ TEST_CASE("render prints what the template makes, and nothing else", "[apps]") {
         "template        18..24  \"<|go|>\"\n");
 }
 
+TEST_CASE("render joins parts of text for a template that does not write parts", "[apps]") {
+  TempDir folder;
+  const std::string messages =
+      write_file(folder / "m.json",
+                 R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])");
+  CHECK(output_of("llm-inspect", {"render", "--chat-template", "chatml", "--messages", messages}) ==
+        "<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n");
+}
+
 TEST_CASE("render takes an object with everything, and the time", "[apps]") {
   TempDir folder;
   const std::string source = write_file(
@@ -84,6 +93,8 @@ TEST_CASE("render refuses what it cannot use", "[apps]") {
   fails(2, "has no \"messages\"", "{}");
   fails(2, "no JSON (byte", "[{]");
   fails(2, "nested more than", std::string(500, '[') + std::string(500, ']'));
+  fails(2, "message 1: a part of its content is of the type \"image_url\"",
+        R"([{"role": "user", "content": [{"type": "image_url"}]}])");
   fails(6, "line 2, column 3", R"([{"role": "user"}])");
   check_fails(6, "has no chat template", "llm-inspect", {"render", path, "--messages", messages("[]")});
   check_fails(2, "give a GGUF file", "llm-inspect", {"render", "--messages", messages("[]")});

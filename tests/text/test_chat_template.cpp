@@ -61,6 +61,44 @@ TEST_CASE("what templates see: tools and documents None, tokens as the template'
   CHECK_FALSE(t.reads("enable_thinking"));
 }
 
+TEST_CASE("a text in parts goes to templates that write parts, and to others as one text", "[chat]") {
+  constexpr std::string_view kParts =
+      R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
+  constexpr std::string_view kWrites =
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}<{{ p.text "
+      "}}>"
+      "{% endfor %}{% endif %}{% endfor %}";
+  CHECK(rendered(kWrites, kParts) == "<[a]><[b]>");
+  // Fails at lists, writes them as Python does, writes them as JSON, leaves them out.
+  CHECK(rendered("{{ '|' + messages[0].content }}", kParts) == "|[a\nb]");
+  CHECK(rendered("|{{ messages[0].content }}", kParts) == "|[a\nb]");
+  CHECK(rendered("|{{ messages[0].content | tojson }}", kParts) == R"(|["a\nb"])");
+  CHECK(rendered("|{% if messages[0].content is string %}{{ messages[0].content }}{% endif %}", kParts) == "|[a\nb]");
+  CHECK(rendered("|{{ messages[0].content }}", R"([{"role": "user", "content": []}])") == "|");
+}
+
+TEST_CASE("content that is null goes to templates that have a use for it, and to others as an empty text", "[chat]") {
+  constexpr std::string_view kCall =
+      R"([{"role": "user", "content": "None?"}, {"role": "assistant", "content": null}])";
+  CHECK(rendered("{% for m in messages %}{{ '|' + m.content }}{% endfor %}", kCall) == "|[None?]|");
+  CHECK(rendered("{% for m in messages %}|{{ m.content | trim }}{% endfor %}", kCall) == "|[None?]|");
+  CHECK(
+      rendered("{% for m in messages %}{% if m.content is none %}call{% else %}{{ m.content }}{% endif %}{% endfor %}",
+               kCall) == "[None?]call");
+}
+
+TEST_CASE("parts that are no text are refused by their type", "[chat]") {
+  const auto refused = [](std::string_view part, const std::string& why) {
+    const std::string message = R"({"role": "user", "content": [{"type": "text", "text": "a"}, )" + std::string(part);
+    CHECK_THROWS_WITH(input_of("[" + message + "]}]"), contains(why));
+  };
+  refused(R"({"type": "image_url", "image_url": {"url": "x"}})",
+          "message 1: a part of its content is of the type "
+          "\"image_url\", and models read text only");
+  refused(R"({"type": "text"})", "message 1: a part of its content has no \"text\"");
+  refused(R"("text")", "message 1: a part of its content is no object with a \"type\"");
+}
+
 TEST_CASE("the known templates render a conversation", "[chat]") {
   for (const KnownTemplate& known : known_templates()) {
     INFO(known.name);
