@@ -26,6 +26,7 @@
 #include "constrain/token_masks.h"
 #include "plan.h"
 #include "prompt.h"
+#include "runtime/batch_outlook.h"
 #include "runtime/scheduler.h"
 #include "text/chat_template.h"
 
@@ -111,6 +112,10 @@ bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
   return std::any_of(names.begin(), names.end(), same);
 }
 
+std::string more_like_it(std::size_t rows) {
+  return rows > 1 ? ", and " + std::to_string(rows - 1) + " more like it" : "";
+}
+
 bool was_stopped(const BatchResult& r) { return r.reason == StopReason::Cancelled; }
 bool was_late(const BatchResult& r) { return r.reason == StopReason::TimeUp; }
 
@@ -136,6 +141,7 @@ class BatchRun {
   void require_same_rows() const;
   void load(std::optional<Grammar>, LoadOptions::Weights);
   void warn_of_other_models() const;
+  void warn_of_unread_variables() const;
   BatchState new_state() const;
   void open_state();
   void plan_of_what_is_done();
@@ -147,7 +153,9 @@ class BatchRun {
     AnswerShape shape = AnswerShape::Completion;
     std::optional<ReasoningOptions> reasoning = {};
   };
-  RowPrompted prompt_of(const BatchRequest&) const;
+  RowPrompted prompt_of(const RowPrompt&) const;
+  std::vector<RowPrompted> prompts_of(const BatchRequest&) const;
+  void add_choices(const BatchRequest&, RowPrompted, Work&);
   std::shared_ptr<TokenMasks> constraint_of(const RowChanges&);
   std::shared_ptr<const SequenceBreakers> breakers_of(const SamplerOptions&);
   int rows_at_once() const;
@@ -155,6 +163,7 @@ class BatchRun {
   void compute();
   void finished(BatchResult&&);
   BatchControl after_step(const BatchProgress&, BatchProgressLine&);
+  void say_rows_at_once(int parallel, const Session&) const;
   void fail_row(std::size_t index, const RowFailure&);
   void put(std::size_t index, const Json& line);
   void drop_held();
@@ -264,14 +273,38 @@ void BatchRun::require_same_rows() const {
 void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights) {
   model_ = load_model(options_.model, weights);
   prompts_.emplace(options_.chat, model_->file().metadata(), model_->tokenizer());
-  const auto reads_template = [&](const BatchRequest& r) {
-    return std::holds_alternative<PlainPrompt>(r.prompt) ||
-           (std::holds_alternative<ChatPrompt>(r.prompt) && prompts_->has_template());
+  const auto reads_template = [&](const RowPrompt& prompt) {
+    return std::holds_alternative<PlainPrompt>(prompt) ||
+           (std::holds_alternative<ChatPrompt>(prompt) && prompts_->has_template());
   };
-  if (std::any_of(requests_.begin(), requests_.end(), reads_template)) prompts_->say_what_is_lost();
+  const auto any_does = [&](const BatchRequest& r) {
+    return std::any_of(r.prompts.begin(), r.prompts.end(), reads_template);
+  };
+  if (std::any_of(requests_.begin(), requests_.end(), any_does)) prompts_->say_what_is_lost();
   auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
   common_ = answer_options(options_, choices_, std::move(constraint), *model_);
   warn_of_other_models();
+  warn_of_unread_variables();
+}
+
+/// A row's tools, and what else it gives to a chat template that has no use for it, would be lost without a word.
+void BatchRun::warn_of_unread_variables() const {
+  if (!prompts_->has_template()) return;
+  std::map<std::string, std::vector<std::size_t>> lines;  // by the variable
+  for (const BatchRequest& r : requests_) {
+    const auto* chat = r.prompts.empty() ? nullptr : std::get_if<ChatPrompt>(&r.prompts.front());
+    if (chat == nullptr || r.failure) continue;
+    for (const auto& [name, value] : chat->variables.items()) {
+      if (!prompts_->reads_of_request(name) && !value.empty()) lines[name].push_back(r.line);
+    }
+  }
+  Warnings warnings;
+  for (const auto& [name, of] : lines) {
+    warnings.push_back({"unread-variable", "line " + std::to_string(of.front()) +
+                                               ": the chat template does not read \"" + escaped(name) + "\"" +
+                                               more_like_it(of.size()) + "; the model learns nothing of it"});
+  }
+  print_warnings(warnings);
 }
 
 /// A row may say which model it was written for. All run on this one; once it is said that they name another.
@@ -284,7 +317,7 @@ void BatchRun::warn_of_other_models() const {
   std::string names;
   for (const std::string& name : own) names += (names.empty() ? "\"" : ", \"") + escaped(name) + "\"";
   print_warnings({{"other-model", "line " + std::to_string(first->line) + ": \"model\" is \"" + escaped(first->model) +
-                                      "\"" + (n > 1 ? ", and " + std::to_string(n - 1) + " more like it" : "") +
+                                      "\"" + more_like_it(static_cast<std::size_t>(n)) +
                                       "; this model, which runs all rows, is known as " + names}});
 }
 
@@ -325,23 +358,32 @@ void BatchRun::require_token(Token token) const {
               "token id " + std::to_string(token) + " is not in the vocabulary of " + number_text(n) + " tokens");
 }
 
-BatchRun::RowPrompted BatchRun::prompt_of(const BatchRequest& r) const {
-  if (const auto* ids = std::get_if<TokenPrompt>(&r.prompt)) {
+BatchRun::RowPrompted BatchRun::prompt_of(const RowPrompt& given) const {
+  if (const auto* ids = std::get_if<TokenPrompt>(&given)) {
     for (const Token t : *ids) require_token(t);
     return {.tokens = *ids};
   }
-  if (const auto* text = std::get_if<PromptText>(&r.prompt)) return {.tokens = model_->tokenizer().encode(*text).ids};
-  if (const auto* plain = std::get_if<PlainPrompt>(&r.prompt)) {
+  if (const auto* text = std::get_if<PromptText>(&given)) return {.tokens = model_->tokenizer().encode(*text).ids};
+  if (const auto* plain = std::get_if<PlainPrompt>(&given)) {
     Prompt made = prompts_->from_text(plain->text);
     return {.tokens = std::move(made.tokens.ids),
             .shape = prompts_->has_template() ? AnswerShape::Chat : AnswerShape::Completion,
             .reasoning = std::move(made.reasoning)};
   }
-  const ChatPrompt& chat = std::get<ChatPrompt>(r.prompt);
+  const ChatPrompt& chat = std::get<ChatPrompt>(given);
   Json input{{"messages", chat.messages}};
   input.update(chat.variables);
   Prompt made = prompts_->from_chat(read_chat_input(input.dump(), ""));
   return {.tokens = std::move(made.tokens.ids), .shape = AnswerShape::Chat, .reasoning = std::move(made.reasoning)};
+}
+
+std::vector<BatchRun::RowPrompted> BatchRun::prompts_of(const BatchRequest& r) const {
+  std::vector<RowPrompted> prompts;
+  for (const RowPrompt& given : r.prompts) {
+    prompts.push_back(prompt_of(given));
+    if (prompts.back().tokens.empty()) throw Error(ErrorKind::Usage, "the prompt is empty");
+  }
+  return prompts;
 }
 
 /// Rows with the same form share what is known about it.
@@ -367,31 +409,31 @@ std::shared_ptr<const SequenceBreakers> BatchRun::breakers_of(const SamplerOptio
 void BatchRun::encode(std::size_t index) {
   const BatchRequest& r = requests_[index];
   if (r.failure) return fail_row(index, *r.failure);
-  RowPrompted prompt;
+  std::vector<RowPrompted> prompts;
   try {
     for (const LogitBias& b : r.changes.logit_bias) require_token(b.token);
-    prompt = prompt_of(r);
-    if (prompt.tokens.empty()) throw Error(ErrorKind::Usage, "the prompt is empty");
+    prompts = prompts_of(r);
   } catch (const Error& error) {
     return fail_row(index, failure_of(error));
   }
-  const auto choices = static_cast<std::size_t>(r.choices);
-  Work work{.index = index,
-            .choices = {},
-            .missing = choices,
-            .shape = prompt.shape,
-            .prompt_tokens = static_cast<std::int64_t>(prompt.tokens.size())};
-  work.choices.resize(choices);
-  for (std::size_t c = 0; c < choices; ++c) {
+  Work work{.index = index, .choices = {}, .missing = 0, .shape = prompts.front().shape, .prompt_tokens = 0};
+  for (RowPrompted& prompt : prompts) add_choices(r, std::move(prompt), work);
+  work.choices.resize(work.missing);
+  work_.push_back(std::move(work));
+}
+
+void BatchRun::add_choices(const BatchRequest& r, RowPrompted prompt, Work& work) {
+  work.prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
+  for (int i = 0; i < r.choices; ++i) {
+    const std::size_t choice = work.missing++;
     BatchRow row{prompt.tokens, answer_options(r, common_), options_.output.max_seconds};
     row.answer.reasoning = prompt.reasoning;
-    row.answer.row += c;
+    row.answer.row += choice;
     row.answer.constraint = constraint_of(r.changes);
     row.answer.breakers = breakers_of(row.answer.sampling);
     rows_.push_back(std::move(row));
-    choice_of_.emplace_back(work_.size(), c);
+    choice_of_.emplace_back(work_.size(), choice);
   }
-  work_.push_back(std::move(work));
 }
 
 void BatchRun::encode_rows() {
@@ -441,7 +483,9 @@ void BatchRun::finished(BatchResult&& result) {
   // A row that was stopped, if only in one of its choices, has no result: it is run again when the batch goes on.
   if (std::any_of(choices.begin(), choices.end(), was_stopped)) return;
   const BatchRequest& request = requests_[work.index];
-  const AnsweringModel model{state_.model.at("name").get<std::string>(), model_->tokenizer()};
+  const AnsweringModel model{.name = state_.model.at("name").get<std::string>(),
+                             .tokenizer = model_->tokenizer(),
+                             .seed = common_.sampling.seed};
   const std::size_t number = work.index + 1;
   if (std::any_of(choices.begin(), choices.end(), was_late)) {
     put(work.index,
@@ -472,11 +516,12 @@ bool BatchRun::too_many_failures() const {
 BatchControl BatchRun::after_step(const BatchProgress& p, BatchProgressLine& line) {
   progress_ = p;
   output_->sync_when_due();
-  line.update(answered_ + failed_, failed_, p.generated_tokens);
+  line.update(answered_ + failed_, failed_, p);
   if (too_many_failures()) return BatchControl::Stop;
   if (!stop_requested().load()) return BatchControl::Continue;
   if (signal_exit_code() != kInterrupted) return BatchControl::Stop;
   if (!std::exchange(draining_, true)) {
+    line.drain();
     line.clear();
     say("finishing the " + std::to_string(p.rows_running) + " rows that run; Ctrl-C again ends at once");
   }
@@ -525,31 +570,42 @@ int BatchRun::plan() {
   if (rows_.empty()) return 0;
   const int parallel = rows_at_once();
   const SessionOptions session = session_of(parallel);
-  const int code = print_memory_plan(*model_, session);
+  const int code = print_memory_plan(*model_, session,
+                                     [&](std::int64_t context) { return most_positions(rows_, parallel, context); });
   if (code == 0) print_time_plan(*model_, session, rows_, parallel);
   return code;
+}
+
+/// The cache has all the memory that the weights leave, of which these rows may never touch most.
+void BatchRun::say_rows_at_once(int parallel, const Session& session) const {
+  const std::int64_t positions = std::min(most_positions(rows_, parallel, session.context()), session.free_positions());
+  say("rows at once: up to " + std::to_string(parallel) + ", whose cache takes up to " +
+      bytes_text(static_cast<std::uint64_t>(positions) * session.cache_bytes_per_position()));
 }
 
 void BatchRun::compute() {
   if (rows_.empty()) return;
   const int parallel = rows_at_once();
   Session session(*model_, session_of(parallel));
-  say("rows at once: up to " + std::to_string(parallel) + ", cache of " +
-      bytes_text(static_cast<std::uint64_t>(session.free_positions()) * session.cache_bytes_per_position()));
-  BatchProgressLine line(requests_.size() - static_cast<std::size_t>(std::count(known_.begin(), known_.end(), true)));
+  say_rows_at_once(parallel, session);
+  BatchProgressLine line(requests_.size() - static_cast<std::size_t>(std::count(known_.begin(), known_.end(), true)),
+                         BatchOutlook(rows_, session.context()));
   run_batch(*model_, session, rows_, parallel,
-            {.finished = [&](BatchResult&& r) { finished(std::move(r)); },
+            {.finished =
+                 [&](BatchResult&& r) {
+                   line.row_ended(r);
+                   finished(std::move(r));
+                 },
              .progress = [&](const BatchProgress& p) { return after_step(p, line); }});
 }
 
 void BatchRun::say_summary(double seconds) const {
-  const auto rate = [&](std::int64_t tokens) {
-    return number_text(tokens) + " tok " + fixed_text(static_cast<double>(tokens) / std::max(seconds, 1e-9), 1) +
-           " t/s";
-  };
+  // Prompts are read beside rows that generate: they have no time of their own.
+  const double speed = static_cast<double>(progress_.generated_tokens) / std::max(seconds, 1e-9);
   say(std::to_string(answered_) + (answered_ == 1 ? " row answered, " : " rows answered, ") + std::to_string(failed_) +
-      " failed · prompts " + rate(progress_.prompt_tokens) + " (shared " + number_text(progress_.shared_tokens) +
-      ") · gen " + rate(progress_.generated_tokens) + " · " + fixed_text(seconds, 1) + " s");
+      " failed · prompts " + number_text(progress_.prompt_tokens) + " tok (shared " +
+      number_text(progress_.shared_tokens) + ") · gen " + number_text(progress_.generated_tokens) + " tok " +
+      fixed_text(speed, 1) + " t/s · " + fixed_text(seconds, 1) + " s");
 }
 
 int BatchRun::run() {

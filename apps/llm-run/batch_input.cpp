@@ -37,8 +37,8 @@ void for_each_line(std::string_view text, const std::function<bool(std::string_v
 /// libcsv calls back with fields and ends of rows.
 class CsvReader {
  public:
-  CsvReader(const std::string& path, const RowRules& rules,
-            const std::function<bool(const Json& columns, std::size_t line)>& row)
+  /// `row` gets each row and what it says, for its digest; false ends the reading.
+  CsvReader(const std::string& path, const RowRules& rules, const std::function<bool(BatchRequest, std::string)>& row)
       : path_(path), rules_(rules), row_(row) {
     if (csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI) != 0) throw std::bad_alloc();
     csv_set_space_func(&parser_, [](unsigned char) { return 0; });  // spaces around a field are part of it
@@ -95,12 +95,24 @@ class CsvReader {
       return;
     }
     if (fields.size() == 1 && fields[0].empty()) return;
-    if (fields.size() != header_.size()) {
-      fail_at(row_line_, std::to_string(fields.size()) + " fields, the header has " + std::to_string(header_.size()));
-    }
+    done_ = fields.size() == header_.size() ? !take(std::move(fields)) : !take_misfit(fields);
+  }
+
+  bool take(std::vector<std::string> fields) {
     Json columns = Json::object();
     for (std::size_t i = 0; i < fields.size(); ++i) columns[header_[i]] = std::move(fields[i]);
-    done_ = !row_(columns, row_line_);
+    return row_(request_from_columns(columns, row_line_, rules_), json_text(columns));
+  }
+
+  /// Nobody knows which of its fields belongs to which column, its id neither.
+  bool take_misfit(const std::vector<std::string>& fields) {
+    const std::string problem = std::to_string(fields.size()) + (fields.size() == 1 ? " field" : " fields") +
+                                ", the header has " + std::to_string(header_.size());
+    return row_(request_refused(problem, row_line_), json_text(fields));
+  }
+
+  static std::string json_text(const Json& fields) {
+    return fields.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
   void require_template_columns() const {
@@ -132,7 +144,7 @@ class CsvReader {
 
   const std::string& path_;
   const RowRules& rules_;
-  const std::function<bool(const Json&, std::size_t)>& row_;
+  const std::function<bool(BatchRequest, std::string)>& row_;
   csv_parser parser_{};
   std::size_t line_ = 1, row_line_ = 1, field_line_ = 1;
   bool in_row_ = false, in_field_ = false;
@@ -161,8 +173,6 @@ void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequ
   });
   if (all) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = first.failure->message});
 }
-
-std::string columns_text(const Json& columns) { return columns.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// One document over many lines is a mistake of the file, not of its lines. Deep ones do no harm: nothing is built.
 void refuse_json_document(const std::string& path, std::string_view text, const std::vector<BatchRequest>& rows) {
@@ -199,9 +209,7 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
     return rows.size() != limit;
   };
   if (format == BatchFormat::Csv) {
-    const std::function<bool(const Json&, std::size_t)> row = [&](const Json& columns, std::size_t line) {
-      return add(request_from_columns(columns, line, rules), columns_text(columns));
-    };
+    const std::function<bool(BatchRequest, std::string)> row = add;
     CsvReader(path, rules, row).read(text);
   } else {
     for_each_line(text, [&](std::string_view line, std::size_t number) {

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/output_file.h"
+#include "batch_state.h"
 #include "common/descriptor_io.h"
 #include "common/output.h"
 
@@ -80,7 +81,11 @@ void BatchOutput::open() {
   if (!regular_) return;
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) fail("cannot lock");
-    throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = "another batch is writing to it"});
+    const std::optional<int> writer = writer_of(state_path(path_));
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = path_,
+                           .problem = "another batch is writing to it" +
+                                      (writer ? ": process " + std::to_string(*writer) : std::string())});
   }
   const off_t size = ::lseek(fd_, 0, SEEK_END);  // now that nobody else writes
   if (start_ == BatchStart::Fresh && size != 0) {

@@ -15,21 +15,21 @@ namespace {
 constexpr double kRedrawSeconds = 0.2;
 constexpr double kSlowSeconds = 2;  ///< what is done before says nothing
 
-std::string text(std::size_t done, std::size_t rows, std::size_t failed, std::int64_t tokens, double seconds) {
-  std::string line = std::to_string(done) + "/" + std::to_string(rows) + " rows";
-  if (seconds > 0) line += " · " + fixed_text(static_cast<double>(tokens) / seconds, 0) + " tok/s";
+}  // namespace
+
+std::string BatchProgressLine::text(std::size_t done, std::size_t failed, const BatchProgress& p,
+                                    double seconds) const {
+  std::string line = std::to_string(done) + "/" + std::to_string(rows_) + " rows";
+  if (seconds > 0) line += " · " + fixed_text(static_cast<double>(p.generated_tokens) / seconds, 0) + " tok/s";
   if (failed > 0) line += " · " + std::to_string(failed) + " failed";
-  if (done > 0 && done < rows) {
-    line += " · " + duration_text(seconds / static_cast<double>(done) * static_cast<double>(rows - done)) + " left";
-  }
+  const std::optional<double> left = done < rows_ ? outlook_.seconds_left(p, seconds) : std::nullopt;
+  if (left) line += (outlook_.has_ended_rows() ? " · " : " · up to ") + duration_text(*left) + " left";
   return line;
 }
 
-}  // namespace
-
-void BatchProgressLine::update(std::size_t done, std::size_t failed, std::int64_t tokens) {
+void BatchProgressLine::update(std::size_t done, std::size_t failed, const BatchProgress& p) {
   if (rows_ > 0 && pace_.due(done == rows_)) {
-    emit_event("batch", {{"done", done}, {"rows", rows_}, {"failed", failed}, {"tokens", tokens}});
+    emit_event("batch", {{"done", done}, {"rows", rows_}, {"failed", failed}, {"tokens", p.generated_tokens}});
   }
   if (verbosity() < Verbosity::Normal || rows_ == 0) return;
   const Clock::time_point now = Clock::now();
@@ -37,12 +37,12 @@ void BatchProgressLine::update(std::size_t done, std::size_t failed, std::int64_
   if (stderr_redraws()) {
     if (std::chrono::duration<double>(now - drawn_).count() < kRedrawSeconds) return;
     drawn_ = now;
-    draw_status_line(text(done, rows_, failed, tokens, seconds));
+    draw_status_line(text(done, failed, p, seconds));
     on_screen_ = true;
     return;
   }
   const std::size_t tenths = done * 10 / rows_;
-  if (seconds >= kSlowSeconds && tenths > tenths_ && done < rows_) say(text(done, rows_, failed, tokens, seconds));
+  if (seconds >= kSlowSeconds && tenths > tenths_ && done < rows_) say(text(done, failed, p, seconds));
   tenths_ = std::max(tenths_, tenths);
 }
 

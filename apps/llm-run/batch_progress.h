@@ -2,27 +2,34 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "common/events.h"
+#include "runtime/batch_outlook.h"
 
 namespace llm::app {
 
 class BatchProgressLine {
  public:
-  explicit BatchProgressLine(std::size_t rows) : rows_(rows) {}
+  BatchProgressLine(std::size_t rows, BatchOutlook outlook) : rows_(rows), outlook_(std::move(outlook)) {}
   BatchProgressLine(const BatchProgressLine&) = delete;
   BatchProgressLine& operator=(const BatchProgressLine&) = delete;
   ~BatchProgressLine() { clear(); }
 
-  /// `tokens`: generated so far in this run.
-  void update(std::size_t done, std::size_t failed, std::int64_t tokens);
+  void row_ended(const BatchResult& r) { outlook_.ended(r); }
+  /// No more rows begin.
+  void drain() { outlook_.drain(); }
+  void update(std::size_t done, std::size_t failed, const BatchProgress&);
   /// Before anything else is written to the terminal.
   void clear();
 
  private:
+  std::string text(std::size_t done, std::size_t failed, const BatchProgress&, double seconds) const;
+
   std::size_t rows_;
+  BatchOutlook outlook_;
   Clock::time_point start_ = Clock::now(), drawn_{};
   std::size_t tenths_ = 0;
   bool on_screen_ = false;

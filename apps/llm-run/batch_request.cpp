@@ -117,20 +117,30 @@ std::string string(const Json& value, std::string_view key) {
 
 TokenPrompt token_ids(const Json& array) {
   TokenPrompt tokens;
+  const bool ids = std::all_of(array.begin(), array.end(), [](const Json& id) { return id.is_number(); });
+  if (!ids) invalid("\"prompt\" has an array in which not all are token ids");
   for (const Json& id : array) tokens.push_back(static_cast<Token>(integer(id, "prompt", 0, kMaxInt32)));
   return tokens;
 }
 
-RowPrompt read_prompt(const Json& value) {
+RowPrompt one_prompt(const Json& value) {
   if (value.is_string()) return PromptText{value.get<std::string>(), {}};
-  if (!value.is_array() || value.empty()) invalid("\"prompt\" is neither a string nor an array of token ids");
-  if (value.size() == 1 && value[0].is_string()) return PromptText{value[0].get<std::string>(), {}};
-  if (value[0].is_string()) invalid("\"prompt\" holds several texts: give each a row of its own");
+  if (!value.is_array() || value.empty())
+    invalid("\"prompt\" is neither a text nor an array of token ids or of prompts");
   return token_ids(value);
 }
 
+/// A text, an array of token ids, or an array of such prompts.
+std::vector<RowPrompt> read_prompts(const Json& value) {
+  const bool several = value.is_array() && !value.empty() && !value[0].is_number();
+  if (!several) return {one_prompt(value)};
+  std::vector<RowPrompt> prompts;
+  for (const Json& prompt : value) prompts.push_back(one_prompt(prompt));
+  return prompts;
+}
+
 ChatPrompt& chat(BatchRequest& r, std::string_view key) {
-  auto* prompt = std::get_if<ChatPrompt>(&r.prompt);
+  auto* prompt = std::get_if<ChatPrompt>(&r.prompts.front());
   if (prompt == nullptr) invalid(in_key(key) + " goes with \"messages\"");
   return *prompt;
 }
@@ -142,7 +152,7 @@ void read_messages(BatchRequest& r, const Json& value) {
       invalid("a message is not an object with a \"role\"");
     }
   }
-  r.prompt = ChatPrompt{value, Json::object()};
+  r.prompts = {ChatPrompt{value, Json::object()}};
 }
 
 /// Keys that ask for something; the table is the format.
@@ -294,8 +304,8 @@ void read_keys(BatchRequest& r, const Json& object) {
       key.read(r, value, key.name);
       known = true;
     }
-    if (name == "stream" && value == true) invalid("\"stream\" has no meaning in a batch");
-    if (!known && name != "stream") r.ignored_keys.push_back(name);
+    const bool asks_for_nothing = name == "stream" && value == false;
+    if (!known && !asks_for_nothing) r.ignored_keys.push_back(name);
   }
 }
 
@@ -305,14 +315,14 @@ void read_content(BatchRequest& r, const Json& object) {
   if (messages) {
     read_messages(r, object["messages"]);
   } else if (prompt) {
-    r.prompt = read_prompt(object["prompt"]);
+    r.prompts = read_prompts(object["prompt"]);
   } else {
     invalid("neither \"messages\" nor \"prompt\"");
   }
   if (has_value(object, "system")) {
     const std::string text = string(object["system"], "system");
     if (!messages) invalid("\"system\" goes with \"messages\"");
-    Json& all = std::get<ChatPrompt>(r.prompt).messages;
+    Json& all = std::get<ChatPrompt>(r.prompts.front()).messages;
     all.insert(all.begin(), Json{{"role", "system"}, {"content", text}});
   }
 }
@@ -370,7 +380,7 @@ void read_columns(BatchRequest& r, const Json& columns, const RowRules& rules) {
     r.missing_column = name;
     invalid(no_column(name, names));
   }
-  r.prompt = PlainPrompt{fill_template(*rules.template_row, columns)};
+  r.prompts = {PlainPrompt{fill_template(*rules.template_row, columns)}};
 }
 
 /// Ids are what results are found by again.
@@ -433,8 +443,12 @@ BatchRequest request_from_columns(const Json& columns, std::size_t line, const R
   });
 }
 
+BatchRequest request_refused(const std::string& problem, std::size_t line) {
+  return guarded(line, [&](BatchRequest&) { invalid(problem); });
+}
+
 BatchRequest request_from_text(std::string text, std::size_t line) {
-  return guarded(line, [&](BatchRequest& r) { r.prompt = PlainPrompt{{std::move(text), {}}}; });
+  return guarded(line, [&](BatchRequest& r) { r.prompts = {PlainPrompt{{std::move(text), {}}}}; });
 }
 
 AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common) {

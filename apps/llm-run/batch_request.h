@@ -53,12 +53,12 @@ struct RowChanges {
 };
 
 struct BatchRequest {
-  std::size_t line = 0;  ///< of the input, from 1
-  std::string id;        ///< the row's own, else line-N
-  std::string digest;    ///< of what it says; of rows of a file (batch_input.h)
-  RowPrompt prompt;
+  std::size_t line = 0;            ///< of the input, from 1
+  std::string id;                  ///< the row's own, else line-N
+  std::string digest;              ///< of what it says; of rows of a file (batch_input.h)
+  std::vector<RowPrompt> prompts;  ///< one, or all that the row has answers for
   RowChanges changes;
-  int choices = 1;
+  int choices = 1;    ///< of each prompt
   std::string model;  ///< that the row was written for; empty: not said
   std::optional<RowFailure> failure;
   std::string missing_column;             ///< that the row template wants: why it failed
@@ -76,6 +76,8 @@ struct RowRules {
 BatchRequest request_from_json(std::string_view text, std::size_t line, const RowRules&);
 /// A row from named columns (CSV): those of the template; without one the columns are the keys of a flat row.
 BatchRequest request_from_columns(const Json& columns, std::size_t line, const RowRules&);
+/// A row that fails as `invalid_request`.
+BatchRequest request_refused(const std::string& problem, std::size_t line);
 /// A row that is its prompt.
 BatchRequest request_from_text(std::string text, std::size_t line);
 

@@ -27,15 +27,22 @@ Json choice(AnswerShape shape, const BatchResult& result, std::size_t index, con
   return out;
 }
 
-/// The first choice reads the prompt, the others share it: times are the longest, as if they had run one after the
-/// other.
-Json timings(std::span<const BatchResult> choices, std::int64_t prompt_tokens, std::int64_t generated) {
+/// Of the prompts: the first choice of each reads it, the others have it from that one.
+std::int64_t shared_tokens(const BatchRequest& r, std::span<const BatchResult> choices) {
+  std::int64_t shared = 0;
+  for (std::size_t i = 0; i < choices.size(); i += static_cast<std::size_t>(r.choices))
+    shared += choices[i].shared_tokens;
+  return shared;
+}
+
+/// Times are the longest, as if the choices had run one after the other.
+Json timings(std::span<const BatchResult> choices, std::int64_t prompt_tokens, std::int64_t shared,
+             std::int64_t generated) {
   double prompt_seconds = 0, generate_seconds = 0;
   for (const BatchResult& c : choices) {
     prompt_seconds = std::max(prompt_seconds, c.prompt_seconds);
     generate_seconds = std::max(generate_seconds, c.generate_seconds);
   }
-  const std::int64_t shared = choices.front().shared_tokens;
   return {{"prompt_n", prompt_tokens - shared},
           {"prompt_ms", milliseconds(prompt_seconds)},
           {"predicted_n", generated},
@@ -54,10 +61,11 @@ Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, st
     generated += static_cast<std::int64_t>(choices[i].tokens.size());
     thought += choices[i].thinking_tokens;
   }
+  const std::int64_t shared = shared_tokens(r, choices);
   Json usage{{"prompt_tokens", prompt_tokens},
              {"completion_tokens", generated},
              {"total_tokens", prompt_tokens + generated},
-             {"prompt_tokens_details", {{"cached_tokens", choices.front().shared_tokens}}}};
+             {"prompt_tokens_details", {{"cached_tokens", shared}}}};
   if (shape == AnswerShape::Chat) usage["completion_tokens_details"] = {{"reasoning_tokens", thought}};
   const Json body{{"id", numbered("cmpl-", number)},
                   {"object", shape == AnswerShape::Chat ? "chat.completion" : "text_completion"},
@@ -68,7 +76,8 @@ Json answer_line(const BatchRequest& r, std::span<const BatchResult> choices, st
           {"custom_id", r.id},
           {"response", {{"status_code", 200}, {"request_id", numbered("req_", number)}, {"body", body}}},
           {"error", nullptr},
-          {"timings", timings(choices, prompt_tokens, generated)}};
+          {"seed", r.changes.seed.value_or(model.seed)},
+          {"timings", timings(choices, prompt_tokens, shared, generated)}};
 }
 
 Json timeout_line(const BatchRequest& r, std::span<const BatchResult> choices, std::size_t number,

@@ -12,6 +12,7 @@ namespace llm::app {
 struct AnsweringModel {
   std::string name;
   const Tokenizer& tokenizer;
+  std::uint64_t seed;  ///< of rows without their own
 };
 enum class AnswerShape : std::uint8_t { Completion, Chat };
 

@@ -1,9 +1,11 @@
 #include "batch_state.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 
@@ -66,6 +68,16 @@ std::optional<BatchState> read_state(const std::string& path) {
         ErrorKind::Usage,
         ErrorParts{.file = path, .problem = "is not the state of a batch of this version; --force begins anew"});
   }
+}
+
+std::optional<int> writer_of(const std::string& path) {
+  if (!is_there(path)) return std::nullopt;
+  const Json json = Json::parse(read_input(path, kMostText), nullptr, false);
+  const Json pid = json.is_object() ? json.value("pid", Json()) : Json();
+  if (!pid.is_number_integer()) return std::nullopt;
+  const int process = pid.get<int>();
+  const bool lives = process > 0 && (::kill(process, 0) == 0 || errno == EPERM);
+  return lives ? std::optional(process) : std::nullopt;
 }
 
 void write_state(const std::string& path, const BatchState& state) {

@@ -30,6 +30,8 @@ Json describe_model_file(const GgufFile&);
 std::string state_path(const std::string& results);
 /// Nothing if there is no such file. Throws ErrorKind::Usage if it is no state of a batch.
 std::optional<BatchState> read_state(const std::string& path);
+/// The process that wrote it last, if that is still there.
+std::optional<int> writer_of(const std::string& path);
 /// Takes the old one's place in one step, also if the power fails. Throws ErrorKind::Io.
 void write_state(const std::string& path, const BatchState&);
 /// Throws ErrorKind::Usage naming what was asked for otherwise in the run that is to go on.

@@ -11,6 +11,7 @@
 #include "common/output.h"
 #include "common/progress.h"
 #include "plan.h"
+#include "runtime/batch_outlook.h"
 #include "runtime/prefix_order.h"
 #include "runtime/step_probe.h"
 
@@ -25,13 +26,6 @@ struct Plan {
   std::size_t unlimited = 0;   ///< rows that may fill the context
   bool certain = true;         ///< nothing can end a row before it has them all
 };
-
-std::int64_t most_tokens(const BatchRow& row, std::int64_t context) {
-  const auto prompt = static_cast<std::int64_t>(row.prompt.size());
-  if (prompt > context) return 0;                  // it fails
-  const std::int64_t room = context - prompt + 1;  // the last token is not evaluated
-  return row.answer.max_tokens < 0 ? room : std::min(room, row.answer.max_tokens);
-}
 
 bool may_end_early(const AnswerOptions& a) {
   return a.end_token == AnswerOptions::EndToken::Stops || !a.stop_strings.empty() || a.constraint;

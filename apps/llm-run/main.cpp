@@ -71,13 +71,19 @@ void say_if_only_thought(const GenerateResult& r, bool said) {
        " tokens: a larger -n or a --reasoning-budget leaves room for what it would say");
 }
 
-void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, std::string_view reason) {
-  const std::string stop(signal_exit_code() != 0 ? "interrupted" : reason);
+/// What nobody gave is told: with it the answer comes again.
+std::string seed_text(const SamplingChoices& sampling) {
+  return sampling.seed_drawn ? " · seed " + std::to_string(*sampling.seed) : "";
+}
+
+void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const SamplingChoices& sampling) {
+  const std::string stop(signal_exit_code() != 0 ? "interrupted" : name(r.reason));
   say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
       speed_text(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
       " · gen " + std::to_string(r.generated_tokens) + " tok" + thinking_text(r) +
       speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
-      fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + " · stop: " + stop);
+      fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + seed_text(sampling) +
+      " · stop: " + stop);
 }
 
 void say_choices(Model& model, const RunOptions& options) {
@@ -234,7 +240,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   if (options.profile) show(profile.table() + (drafted.empty() ? "" : "\n" + drafted));
   say_if_only_thought(result, said);
   if (options.output.show_timings) {
-    say_timing(load_seconds, cached, result, name(result.reason));
+    say_timing(load_seconds, cached, result, options.sampling);
   }
   return result.reason == StopReason::TimeUp ? kTimeUp : signal_exit_code();
 }

@@ -24,6 +24,9 @@ std::int64_t longest_context(ContextRequest request) {
   }
 }
 
+/// Positions of the cache that a run with such a context comes to hold.
+using CacheUse = std::function<std::int64_t(const ContextRequest&, std::int64_t context)>;
+
 /// Behind the name of its memory, where there are several.
 std::string figure(const ContextRequest& r, const MemoryNeeds& m, const std::string& what, const std::string& value) {
   return plan_line(r.memories.size() > 1 ? m.name + " " + what : what, value);
@@ -35,16 +38,17 @@ std::string weights_line(const ContextRequest& r, const MemoryNeeds& m) {
                 bytes_text(m.weight_bytes) + (mapped ? ", in the file's own pages" : ", in " + owned_text(m.name)));
 }
 
-std::string full_lines(const ContextRequest& r, const MemoryNeeds& m, std::int64_t context) {
-  const std::uint64_t cache = cache_bytes(r, m, context);
+std::string full_lines(const ContextRequest& r, const MemoryNeeds& m, std::int64_t positions) {
+  const std::uint64_t cache = cache_bytes(r, m, positions);
   return figure(r, m, "cache when full", bytes_text(cache)) + figure(r, m, "work buffers", bytes_text(m.work_bytes)) +
          figure(r, m, "in all",
                 bytes_text(m.weight_bytes + cache + m.work_bytes) + " of " + bytes_text(m.available) + " available");
 }
 
-std::string context_lines(const ContextRequest& r, const ContextChoice& choice, std::int64_t longest) {
+std::string context_lines(const ContextRequest& r, const ContextChoice& choice, const CacheUse& positions,
+                          std::int64_t longest) {
   std::string text = plan_line("context", number_text(choice.context) + " tokens, " + choice.reason);
-  for (const MemoryNeeds& m : r.memories) text += full_lines(r, m, choice.context);
+  for (const MemoryNeeds& m : r.memories) text += full_lines(r, m, positions(r, choice.context));
   return text + plan_line("longest that fits", number_text(longest) + " tokens beside the weights (trained with " +
                                                    number_text(r.trained) + ")");
 }
@@ -56,7 +60,9 @@ std::string plan_line(const std::string& what, const std::string& value) {
   return what + std::string(what.size() < kColumn ? kColumn - what.size() : 1, ' ') + value + "\n";
 }
 
-int print_memory_plan(Model& model, const SessionOptions& options, const std::string& draft_model) {
+namespace {
+
+int print_plan(Model& model, const SessionOptions& options, const std::string& draft_model, const CacheUse& use) {
   const ContextRequest request = memory_request(model, options);
   const std::int64_t longest = longest_context(request);
   std::string text = model.placement().empty() ? "" : plan_line("placement", model.placement());
@@ -69,7 +75,7 @@ int print_memory_plan(Model& model, const SessionOptions& options, const std::st
     const ContextChoice choice = choose_context(request);
     const bool weights_stay = std::all_of(request.memories.begin(), request.memories.end(),
                                           [](const MemoryNeeds& m) { return m.weight_bytes <= m.available; });
-    text += context_lines(request, choice, longest) +
+    text += context_lines(request, choice, use, longest) +
             plan_line("fits", weights_stay ? "yes" : "yes, but the weights will be read from disk again and again");
     write_stdout(text);
     return 0;
@@ -81,6 +87,19 @@ int print_memory_plan(Model& model, const SessionOptions& options, const std::st
     write_stdout(text);
     return static_cast<int>(ErrorKind::Memory);
   }
+}
+
+}  // namespace
+
+int print_memory_plan(Model& model, const SessionOptions& options, const std::string& draft_model) {
+  return print_plan(model, options, draft_model, [](const ContextRequest&, std::int64_t context) { return context; });
+}
+
+int print_memory_plan(Model& model, const SessionOptions& options,
+                      const std::function<std::int64_t(std::int64_t)>& positions) {
+  return print_plan(model, options, "", [&](const ContextRequest& request, std::int64_t context) {
+    return std::min(positions(context), pool_blocks(request, context, 0) * kBlockPositions);
+  });
 }
 
 void print_batch_progress(std::size_t answered, std::size_t failed, std::size_t left) {

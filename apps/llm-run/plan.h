@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ std::string plan_line(const std::string& what, const std::string& value);
 /// beside the weights. Returns the exit code: 0, or ErrorKind::Memory's if the session could not be made.
 /// `draft_model`: what part of that is a draft model's, or empty.
 int print_memory_plan(Model&, const SessionOptions&, const std::string& draft_model = {});
+/// The same for a batch, whose rows come to hold so many positions of the cache in such a context.
+int print_memory_plan(Model&, const SessionOptions&,
+                      const std::function<std::int64_t(std::int64_t context)>& positions);
 
 struct BatchWork {
   std::size_t rows = 0;            ///< answers: a row may ask for several

@@ -79,6 +79,82 @@ TEST_CASE("what a row says and what it does not mean") {
   CHECK(contains(message(lines.at("template")), "\"chat_template_kwargs\" has \"messages\""));
 }
 
+TEST_CASE("messages in OpenAI's forms are what they say") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"text","messages":[{"role":"user","content":"ab"}],"seed":1}
+{"id":"part","messages":[{"role":"user","content":[{"type":"text","text":"ab"}]}],"seed":1}
+{"id":"empty","messages":[{"role":"user","content":"ab"},{"role":"assistant","content":""}],"seed":1}
+{"id":"null","messages":[{"role":"user","content":"ab"},{"role":"assistant","content":null}],"seed":1}
+{"id":"image","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}
+)");
+  for (const char* name : {"chatml", "llama3"}) {
+    INFO(name);
+    const Outcome o = bench({"--batch", input.string(), "--chat-template", name});
+    CHECK(o.code == 7);
+    const auto lines = lines_by_id(o);
+    REQUIRE(lines.size() == 5);
+    const auto said = [&](const std::string& id) { return lines.at(id)["response"]["body"]["choices"].dump(); };
+    CHECK(said("part") == said("text"));
+    CHECK(said("null") == said("empty"));
+    CHECK(said("null") != said("text"));
+    CHECK(lines.at("image")["error"]["code"] == "invalid_request");
+    CHECK(lines.at("image")["error"]["line"] == 5);
+    CHECK(message(lines.at("image")) ==
+          "message 1: a part of its content is of the type \"image_url\", and models read text only");
+  }
+}
+
+TEST_CASE("a row of several prompts has the answers of each") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"ab","temperature":0}
+{"id":"b","prompt":"bcd","temperature":0}
+{"id":"texts","prompt":["ab","bcd"],"temperature":0}
+{"id":"ids","prompt":[[97,98],[98,99,100]],"n":2,"temperature":0}
+{"id":"mixed","prompt":[97,"b"]}
+{"id":"object","prompt":["ab",{}]}
+{"id":"none","prompt":[[]]}
+)");
+  const Outcome o = bench({"--batch", input.string()});
+  CHECK(o.code == 7);
+  const auto lines = lines_by_id(o);
+  REQUIRE(lines.size() == 7);
+  const auto body = [&](const std::string& id) { return lines.at(id)["response"]["body"]; };
+  const auto text = [&](const std::string& id, std::size_t i) { return body(id)["choices"].at(i)["text"]; };
+  REQUIRE(body("texts")["choices"].size() == 2);
+  CHECK(text("texts", 0) == text("a", 0));
+  CHECK(text("texts", 1) == text("b", 0));
+  CHECK(body("texts")["choices"][1]["index"] == 1);
+  CHECK(body("texts")["usage"]["prompt_tokens"] ==
+        body("a")["usage"]["prompt_tokens"].get<int>() + body("b")["usage"]["prompt_tokens"].get<int>());
+  CHECK(body("texts")["usage"]["completion_tokens"] == 40);
+  REQUIRE(body("ids")["choices"].size() == 4);
+  CHECK(text("ids", 0) == text("ids", 1));
+  CHECK(text("ids", 2) == text("ids", 3));
+  CHECK(text("ids", 0) != text("ids", 2));
+  CHECK(body("ids")["usage"]["prompt_tokens"] == 5);
+  CHECK(message(lines.at("mixed")) == "\"prompt\" has an array in which not all are token ids");
+  for (const char* id : {"object", "none"})
+    CHECK(message(lines.at(id)) == "\"prompt\" is neither a text nor an array of token ids or of prompts");
+}
+
+TEST_CASE("what a row asks for and does not get is told of once") {
+  const Bench bench;
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}}])";
+  const std::string ask = R"("messages":[{"role":"user","content":"ab"}],"max_tokens":1,)";
+  const auto input = bench.file("in.jsonl", R"({"prompt":"ab","max_tokens":1,"stream":true}
+{"prompt":"ab","max_tokens":1,"stream":false}
+{)" + ask + tools + "}\n{" + ask + tools + "}\n{" +
+                                                ask + R"("tools":[]})");
+  const Outcome o = bench({"--batch", input.string(), "--chat-template", "chatml"});
+  CHECK(o.code == 0);
+  CHECK(contains(o.err, "warning[ignored-key]: key \"stream\" of 1 row has no meaning here"));
+  CHECK(contains(o.err,
+                 "warning[unread-variable]: line 3: the chat template does not read \"tools\", and 1 more like it"));
+  CHECK(bench({"--batch", input.string(), "--chat-template", "chatml", "--strict"}).code == 10);
+  const std::string reads = "{{ messages[0].content }}{% if tools %}{{ tools }}{% endif %}";
+  CHECK_FALSE(contains(bench({"--batch", input.string(), "--chat-template", reads}).err, "unread-variable"));
+}
+
 TEST_CASE("a key that is there twice is refused, wherever it is") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"ab","prompt":"cd"}
@@ -114,8 +190,16 @@ TEST_CASE("tables as spreadsheets write them") {
   const Outcome quoted = run("id,prompt\n\n\n1,a\"b\n");
   CHECK(quoted.code == 2);
   CHECK(contains(quoted.err, "line 4: a field with quotes in it must be quoted"));
-  const Outcome wide = run("id,prompt\n1,ab\n\n\n2,a,b\n");
-  CHECK(contains(wide.err, "line 5: 3 fields, the header has 2"));
+  const Outcome misfits = run("id,prompt\n1,ab\n\n\n2,a,b\n3\n4,ab\n");
+  CHECK(misfits.code == 7);
+  const auto some = lines_by_id(misfits);
+  REQUIRE(some.size() == 4);
+  CHECK(message(some.at("1")).empty());
+  CHECK(message(some.at("line-5")) == "3 fields, the header has 2");
+  CHECK(some.at("line-5")["error"]["code"] == "invalid_request");
+  CHECK(some.at("line-5")["error"]["line"] == 5);
+  CHECK(message(some.at("line-6")) == "1 field, the header has 2");
+  CHECK(message(some.at("4")).empty());
 
   const Outcome latin = run("id,prompt,user\ncaf\xe9,ab,\nb,a\xe9,\nc,ab,\xe9\n");
   CHECK(latin.code == 7);

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,8 +62,37 @@ TEST_CASE("each row of a batch is answered as it is alone") {
   CHECK(a["response"]["body"]["usage"]["completion_tokens"] == 30);
   CHECK(a["error"].is_null());
   CHECK(a["timings"]["predicted_n"] == 30);
+  CHECK(a["seed"] == 5);
   CHECK(by_id["c"]["response"]["body"]["usage"]["prompt_tokens"] == 3);
   CHECK(by_id["c"]["response"]["body"]["usage"]["completion_tokens"] == 5);
+}
+
+TEST_CASE("a seed that was drawn is told, and gives the same again") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"abc"})");
+  const std::string drawn = bench({"--batch", input.string()}).out;
+  const std::string seed = parse_lines(drawn).at(0)["seed"].dump();
+  CHECK(answers(bench({"--batch", input.string(), "-s", seed}).out) == answers(drawn));
+  CHECK(parse_lines(bench({"--batch", input.string(), "-s", "7"}).out).at(0)["seed"] == 7);
+
+  const Outcome one = bench({"-p", "abc"});
+  const std::size_t at = one.err.find(" · seed ");
+  REQUIRE(at != std::string::npos);
+  const std::string of_one = one.err.substr(at + std::string(" · seed ").size());
+  const Outcome again = bench({"-p", "abc", "-s", of_one.substr(0, of_one.find(' '))});
+  CHECK(again.out == one.out);
+  CHECK_FALSE(contains(again.err, "seed"));
+}
+
+TEST_CASE("what a batch says of itself: no speed of prompts, and the cache that its rows may take") {
+  const Bench bench;
+  const std::string row = Json{{"prompt", "ab"}, {"max_tokens", 4}}.dump() + "\n";
+  const auto input = bench.file("in.jsonl", row + row + row);
+  const Outcome o = bench({"--batch", input.string(), "-no-cnv"});
+  // 3 rows, each in a block of 64 positions of 2 layers, which keep 2 x 2 x 8 numbers of 16 bits: 24 KiB.
+  CHECK(contains(o.err, "rows at once: up to 3, whose cache takes up to 24.0 KiB\n"));
+  CHECK(contains(o.err, " tok (shared 0) · gen 12 tok "));
+  CHECK(contains(bench({"--batch", input.string(), "-no-cnv", "--dry-run"}).out, "cache when full       24.0 KiB\n"));
 }
 
 TEST_CASE("neither the number of rows at once nor their order shows in the answers") {
@@ -199,10 +229,6 @@ TEST_CASE("what cannot be right ends a batch before the model is opened") {
   CHECK(say({"--batch", twice.string(), "-p", "x"}).code == 2);
   CHECK(say({"--batch", twice.string(), "--resume"}).code == 2);
   CHECK(say({"-p", "x", "--resume"}).code == 2);
-  const auto csv = folder.write("rows.csv", "id,prompt\na,b,c\n");
-  const Outcome bad_csv = say({"--batch", csv.string()});
-  CHECK(bad_csv.code == 2);
-  CHECK(contains(bad_csv.err, "line 2: 3 fields, the header has 2"));
   CHECK(contains(say({"--batch", folder.write("q.csv", "id,prompt\na,b\nb,\"c\nd,e\nf,g\n").string()}).err,
                  "line 3: the quote that opens here is never closed"));
   CHECK(contains(say({"--batch", folder.write("r.csv", "id,prompt\na,\"b\nc,d\ne,\"f\"\n").string()}).err,
@@ -515,7 +541,16 @@ TEST_CASE("one batch writes to a file at a time") {
   REQUIRE(::flock(fd, LOCK_EX) == 0);
   const Outcome o = bench({"--batch", input.string(), "-o", out.string()});
   CHECK(o.code == 8);
-  CHECK(contains(o.err, "another batch is writing to it"));
+  CHECK(contains(o.err, "another batch is writing to it\n"));
+  const std::string self = std::to_string(::getpid());
+  bench.file("out.jsonl.state", R"({"pid": )" + self + "}");
+  CHECK(contains(bench({"--batch", input.string(), "-o", out.string()}).err,
+                 "another batch is writing to it: process " + self + "\n"));
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ::waitpid(gone, nullptr, 0);
+  bench.file("out.jsonl.state", R"({"pid": )" + std::to_string(gone) + "}");
+  CHECK(contains(bench({"--batch", input.string(), "-o", out.string()}).err, "another batch is writing to it\n"));
   ::close(fd);
   CHECK(bench({"--batch", input.string(), "-o", out.string()}).code == 0);
 }
