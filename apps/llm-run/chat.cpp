@@ -74,6 +74,7 @@ class Chat {
   /// Answers the last message, or goes on with the last answer. False if there is no answer to keep.
   bool answer();
   Prompt fitting_prompt();
+  [[noreturn]] void refuse_last_turn(std::int64_t size) const;
   AnswerOptions options_for_answer(const Prompt&);
   void keep(ChatMessage);
   void tell_end(const GenerateResult&, bool said);
@@ -107,7 +108,7 @@ class Chat {
   Parts p_;
   Conversation talk_;
   MessageReader input_;
-  std::string pending_;  ///< of /read, for the next message
+  std::string pending_;  ///< of /read and /glob, for the next message
   std::uint64_t attempts_ = 0;
   std::optional<Clock::time_point> last_interrupt_, last_stop_;  ///< Ctrl-C at the prompt, and in an answer
   struct Branch {
@@ -295,10 +296,9 @@ Prompt Chat::fitting_prompt() {
   if (size < limit && (p_.editor == nullptr || size + std::min(kWorthAnAnswer, most) <= limit)) return prompt;
   const std::size_t n = talk_.turns_too_many(std::clamp<std::int64_t>(most, 1, limit / 4 + 1));
   if (n == 0 && size < limit) return prompt;
+  if (const std::int64_t last = talk_.last_turn_size(); n == 0 || last >= limit) refuse_last_turn(last);
   const std::string problem =
       "the conversation takes " + number_text(size) + " tokens, the context holds " + number_text(limit);
-  if (n == 0)
-    throw Error(ErrorKind::Context, problem + ", and no earlier turn could be dropped; -c gives a longer one");
   if (p_.editor != nullptr) {
     const std::string question =
         problem + ".\nDrop the oldest " + std::to_string(n) + " of " + std::to_string(talk_.turns()) + " turns? [y/n] ";
@@ -313,6 +313,15 @@ Prompt Chat::fitting_prompt() {
     }
   }
   throw Error(ErrorKind::Context, problem + "; /undo and /clear make room, -c gives a longer one");
+}
+
+/// Whatever else is dropped, it does not fit.
+void Chat::refuse_last_turn(std::int64_t size) const {
+  const std::string problem = "the last message alone takes " + number_text(size) + " tokens, the context holds " +
+                              number_text(talk_.context()) + "; -c gives a longer one";
+  const bool has_pending = !pending_.empty() && talk_.messages.back().text.starts_with(pending_);
+  const std::string pending = "; what /read put before it still waits for the next message, /undo drops it";
+  throw Error(ErrorKind::Context, problem + (has_pending ? pending : ""));
 }
 
 AnswerOptions Chat::options_for_answer(const Prompt& prompt) {
@@ -414,7 +423,12 @@ void Chat::clear() {
 }
 
 void Chat::undo(const std::string& count) {
-  const std::int64_t wanted = count.empty() ? 1 : parse_integer("/undo", count, 1, kMaxInt32);
+  std::int64_t wanted = count.empty() ? 1 : parse_integer("/undo", count, 1, kMaxInt32);
+  if (!pending_.empty()) {
+    pending_.clear();
+    tell("dropped what was read for the next message\n");
+    if (--wanted == 0) return;
+  }
   const std::size_t n = talk_.drop_newest(static_cast<std::size_t>(wanted));
   if (n == 0) return tell("there is nothing to undo\n");
   tell("removed " + turns_text(n) + ", " + std::to_string(talk_.turns()) + " left\n");

@@ -26,7 +26,7 @@ constexpr Row kRows[] = {
     {C::Exit, "/exit /quit /bye", "", "leave (also Ctrl-D)"},
     {C::Clear, "/clear /reset", "", "forget all messages, keep the system text"},
     {C::Regenerate, "/regen /retry", "", "answer the last message again"},
-    {C::Undo, "/undo", "[N]", "remove the last N turns (1)"},
+    {C::Undo, "/undo", "[N]", "remove the last N turns (1); what /read put before the next message goes first"},
     {C::Edit, "/edit", "", "change the last message in $EDITOR, then answer it"},
     {C::Continue, "/continue", "", "go on with the last answer"},
     {C::System, "/system", "[TEXT]", "show or replace the system text; \"\" removes it"},

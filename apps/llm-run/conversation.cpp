@@ -166,6 +166,12 @@ std::size_t Conversation::turns_too_many(std::int64_t answer) const {
   return dropped;
 }
 
+std::int64_t Conversation::last_turn_size() const {
+  const auto last = std::find_if(messages.rbegin(), messages.rend(), is_users);
+  const auto begin = last == messages.rend() ? messages.begin() : std::prev(last.base());
+  return static_cast<std::int64_t>(render({begin, messages.end()}, Ending::AnswerBegins).tokens.ids.size());
+}
+
 std::size_t Conversation::drop_oldest(std::size_t wanted) {
   std::size_t dropped = 0;
   for (; dropped < wanted && !messages.empty(); ++dropped) {

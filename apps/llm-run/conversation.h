@@ -52,6 +52,8 @@ class Conversation {
 
   /// Turns from the front on that must go so that the rest has room for `answer` tokens, as far as that is possible.
   std::size_t turns_too_many(std::int64_t answer) const;
+  /// Tokens of a prompt that has the last turn alone.
+  std::int64_t last_turn_size() const;
   /// Removes turns, a user's message with what follows it, from the front or from the end. Returns how many went.
   std::size_t drop_oldest(std::size_t turns);
   std::size_t drop_newest(std::size_t turns);

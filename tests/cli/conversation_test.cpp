@@ -612,3 +612,41 @@ TEST_CASE("a full context is asked about") {
   t.type(kEnd);
   CHECK(t.end() == 0);
 }
+
+TEST_CASE("a text of /read that fits no context is told, not asked about, and /undo drops it alone") {
+  const ConversationBench bench;
+  std::string many;
+  for (int i = 0; i < 200; ++i) many += "word ";
+  const std::string file = bench.write("long.txt", many).string();
+  Terminal t(bench.command({"-n", "8", "--temp", "0", "-q", "-c", "64"}));
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  to_prompt(t);
+  for (int i = 0; i < 2; ++i) {
+    t.type((i == 0 ? "/read " + file : "") + "\r");
+    to_prompt(t);
+    t.type("What is it?\r");
+    const std::string told = to_prompt(t);
+    CHECK(contains(told, "the last message alone takes "));
+    CHECK(contains(told, "/undo drops it"));
+    CHECK_FALSE(contains(told, "[y/n]"));
+  }
+  t.type("/undo\r");
+  t.until("dropped what was read");
+  to_prompt(t);
+  t.type("/context\r");
+  t.until("user       Tell me a story.");
+  to_prompt(t);
+  t.type("/undo\r");
+  t.until("removed 1 turn, 0 left");
+  to_prompt(t);
+  t.type("/read " + file + "\r");
+  t.until("1,000 bytes");
+  to_prompt(t);
+  t.type("/undo 2\r");
+  t.until("dropped what was read");
+  t.until("nothing to undo");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
