@@ -1,6 +1,7 @@
 #include "chat_file.h"
 
 #include <filesystem>
+#include <sstream>
 
 #include "base/output_file.h"
 #include "batch_state.h"
@@ -83,17 +84,48 @@ std::string markdown(const std::string& system, std::span<const ChatMessage> mes
   return text;
 }
 
+bool is_saved_chat(const std::string& path) {
+  try {
+    (void)read_saved(path);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+/// A line of messages_json().
+bool is_message(std::string_view line) {
+  const Ordered json = Ordered::parse(line, nullptr, false);
+  return json.is_object() && json.contains("content") && json.contains("role");
+}
+
+bool is_export(const std::string& path, const std::string& text) {
+  if (text.empty()) return true;  // of no messages
+  if (path.ends_with(".md")) return text.starts_with("## User\n\n") || text.starts_with("## System\n\n");
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!is_message(line)) return false;
+  }
+  return true;
+}
+
+/// What is no regular file may have no end.
+bool is_file(const std::string& path) {
+  std::error_code unknown;
+  return std::filesystem::is_regular_file(path, unknown);
+}
+
+void require_export_or_nothing(const std::string& path) {
+  if (!is_there(path)) return;
+  if (!is_file(path) || !is_export(path, read_input(path)))
+    refuse_file(path, "is there already and is no exported chat");
+}
+
 }  // namespace
 
 void require_saved_chat_or_nothing(const std::string& path) {
   if (!is_there(path)) return;
-  std::error_code unknown;
-  if (!std::filesystem::is_regular_file(path, unknown)) refuse_file(path, "is there already and is no saved chat");
-  try {
-    (void)read_saved(path);
-  } catch (const Error&) {
-    refuse_file(path, "is there already and is no saved chat");
-  }
+  if (!is_file(path) || !is_saved_chat(path)) refuse_file(path, "is there already and is no saved chat");
 }
 
 std::string cache_of(const std::string& path) { return path + ".cache"; }
@@ -130,9 +162,9 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
 }
 
 void export_chat(const std::string& path, const std::string& system, std::span<const ChatMessage> messages) {
-  if (is_there(path)) refuse_file(path, "is there already");
+  if (!path.ends_with(".md") && !path.ends_with(".jsonl")) refuse_file(path, "ends neither in .md nor in .jsonl");
+  require_export_or_nothing(path);
   if (path.ends_with(".md")) return write_file(path, markdown(system, messages));
-  if (!path.ends_with(".jsonl")) refuse_file(path, "ends neither in .md nor in .jsonl");
   std::string text;
   for (const Ordered& m : messages_json(system, messages)) text += json_text(m);
   write_file(path, text);

@@ -27,7 +27,8 @@ void save_chat(const std::string& path, const SavedChat&, const GgufFile& model)
 /// use. Throws ErrorKind::Usage for what is no saved chat.
 SavedChat load_chat(const std::string& path, const ChatSettings& settings, const GgufFile& model);
 
-/// By the name's ending: .md, or .jsonl with a message per line. Replaces nothing.
+/// By the name's ending: .md, or .jsonl with a message per line. Replaces what looks like such a file, nothing else.
+/// Throws ErrorKind::Usage, ErrorKind::Io.
 void export_chat(const std::string& path, const std::string& system, std::span<const ChatMessage>);
 
 }  // namespace llm::app

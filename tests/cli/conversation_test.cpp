@@ -229,6 +229,33 @@ TEST_CASE("chats are saved, loaded and exported") {
   }
 }
 
+TEST_CASE("an export replaces one of its kind and nothing else") {
+  const ConversationBench bench;
+  for (const std::string name : {"chat.md", "chat.jsonl"}) {
+    INFO(name);
+    const std::string file = bench.path(name).string();
+    const std::string once = "/export " + file + "\nTell me a story.\n/export " + file + "\n";
+    REQUIRE(bench.pipe(once, kShort).code == 0);  // the first has no messages
+    const std::string one = read_file(file);
+    REQUIRE(bench.pipe(once + "Why?\n/export " + file + "\n", kShort).code == 0);
+    CHECK(read_file(file).size() > one.size());
+    CHECK(read_file(file).starts_with(one));
+  }
+  for (const auto& [name, text] :
+       std::vector<std::pair<std::string, std::string>>{{"a.md", "# Notes\n\n## User\n\nx\n"},
+                                                        {"a.jsonl", R"({"role": "user", "content": "x"})"
+                                                                    "\nand mine\n"},
+                                                        {"b.jsonl", R"({"prompt": "x"})"
+                                                                    "\n"}}) {
+    INFO(name);
+    const auto file = bench.write(name, text);
+    const Outcome o = bench.pipe("/export " + file.string() + "\n", kShort);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, "is there already and is no exported chat"));
+    CHECK(read_file(file) == text);
+  }
+}
+
 TEST_CASE("a saved chat goes on from its cache, and from its text where that is of no use") {
   const ConversationBench bench;
   const auto saved = bench.path("chat.json"), cache = bench.path("chat.json.cache");
