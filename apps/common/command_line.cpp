@@ -2,7 +2,6 @@
 // manual, completion.
 #include "common/command_line.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -21,11 +20,10 @@
 #include "common/output.h"
 #include "common/reserved.h"
 #include "common/settings.h"
+#include "common/terminal.h"
 
 namespace llm::app {
 namespace {
-
-constexpr std::size_t kWidth = 100, kLeastWidth = 60, kMostWidth = 120;
 
 struct ManAsked {};
 struct CompletionAsked {
@@ -218,12 +216,6 @@ class ArgumentWalk {
   std::string config_, no_command_;
 };
 
-std::size_t terminal_width() {
-  winsize size{};
-  if (!stdout_is_terminal() || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidth;
-  return std::clamp<std::size_t>(size.ws_col, kLeastWidth, kMostWidth);
-}
-
 /// The file of --log-file, which is opened when the whole line is known.
 std::string& log_file() {
   static std::string path;
@@ -302,7 +294,7 @@ void print_help(const Command& root, const Page& page, HelpDetail detail) {
   for (const Command* sub : root.subcommands()) {
     if (sub->parsed()) shown = sub;
   }
-  write_stdout(help_page(*shown, page, detail, terminal_width()));
+  write_stdout(help_page(*shown, page, detail, text_width(STDOUT_FILENO)));
 }
 
 }  // namespace

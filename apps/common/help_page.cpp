@@ -16,16 +16,6 @@ std::size_t columns(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
-std::string entry(const std::string& head, const std::string& meaning, std::size_t width, std::size_t column) {
-  std::string text = "  " + head;
-  if (columns(text) + 2 > column) {
-    text += "\n" + std::string(column, ' ');
-  } else {
-    text += std::string(column - columns(text), ' ');
-  }
-  return text + wrapped(meaning, width, column) + "\n";
-}
-
 std::string heading(const OptionRow& row) {
   std::string text;
   for (const std::string& name : row.names) text += (text.empty() ? "" : ", ") + name;
@@ -150,6 +140,16 @@ std::string exit_codes_text(std::size_t width) {
 }
 
 }  // namespace
+
+std::string entry(const std::string& head, const std::string& meaning, std::size_t width, std::size_t column) {
+  std::string text = "  " + head;
+  if (columns(text) + 2 > column) {
+    text += "\n" + std::string(column, ' ');
+  } else {
+    text += std::string(column - columns(text), ' ');
+  }
+  return text + wrapped(meaning, width, column) + "\n";
+}
 
 std::string wrapped(const std::string& text, std::size_t width, std::size_t indent) {
   std::istringstream words(text);

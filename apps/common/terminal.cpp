@@ -1,7 +1,9 @@
 #include "common/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "common/messages.h"
@@ -34,6 +36,13 @@ bool stderr_has_colours() { return colours_on(stderr_is_terminal()); }
 void set_simple_io() { g_simple = true; }
 bool simple_io() { return g_simple || (::isatty(STDIN_FILENO) == 1 && !obeys_sequences()); }
 bool stderr_redraws() { return stderr_is_terminal() && !g_simple && obeys_sequences() && !log_is_json(); }
+
+std::size_t text_width(int fd) {
+  constexpr std::size_t kWidth = 100, kLeastWidth = 60, kMostWidth = 120;
+  winsize size{};
+  if (::isatty(fd) != 1 || ::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidth;
+  return std::clamp<std::size_t>(size.ws_col, kLeastWidth, kMostWidth);
+}
 
 void set_raw_text() { g_raw = true; }
 std::string text_for(bool terminal, std::string_view text) {

@@ -2,6 +2,7 @@
 // obeyed. The options say so once, before anything is written.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,6 +25,10 @@ void set_simple_io();
 bool simple_io();
 /// A line of stderr may be drawn again and again.
 bool stderr_redraws();
+
+/// Columns for text that is wrapped or cut to be read: those of the terminal, within what reads well; 100 for what is
+/// none.
+std::size_t text_width(int fd);
 
 /// A model's text goes to terminals byte by byte, whatever they make of it.
 void set_raw_text();

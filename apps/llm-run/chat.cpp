@@ -1,5 +1,7 @@
 #include "chat.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -104,6 +106,7 @@ class Chat {
 
   /// What is neither an answer nor an error.
   void tell(const std::string& text) const;
+  std::size_t width() const { return text_width(p_.editor != nullptr ? STDIN_FILENO : STDERR_FILENO); }
 
   Parts p_;
   Conversation talk_;
@@ -220,7 +223,7 @@ void Chat::take(const std::string& line) {
 void Chat::command(const ChatLine& line) {
   switch (*line.command) {
     case ChatCommand::Help:
-      return tell(chat_help());
+      return tell(chat_help(width()));
     case ChatCommand::Exit:
       leave_ = true;
       return;
@@ -258,7 +261,7 @@ void Chat::command(const ChatLine& line) {
       export_chat(line.text, p_.prompts.system(), talk_.messages);
       return tell("written to " + line.text + "\n");
     case ChatCommand::Context:
-      return tell(context_table(talk_, p_.session));
+      return tell(context_table(talk_, p_.session, width()));
     case ChatCommand::Stats:
       return stats();
     case ChatCommand::Why:

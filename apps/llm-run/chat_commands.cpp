@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "common/help_page.h"
 
 namespace llm::app {
 namespace {
@@ -152,19 +153,20 @@ std::vector<std::string> complete_chat_line(std::string_view typed) {
   return found;
 }
 
-std::string chat_help() {
+std::string chat_help(std::size_t width) {
   std::string text;
-  constexpr std::size_t kColumn = 34;
+  constexpr std::size_t kColumn = 30;
   for (const Row& row : kRows) {
     if (row.command == C::Unsupported) continue;
-    std::string left(row.names);
-    if (!row.arguments.empty()) left += " " + std::string(row.arguments);
-    left.resize(std::max(left.size() + 2, kColumn), ' ');
-    text += left + std::string(row.help) + "\n";
+    const std::string arguments(row.arguments);
+    text += entry(std::string(row.names) + (arguments.empty() ? "" : " " + arguments), std::string(row.help), width,
+                  kColumn);
   }
-  text +=
-      "A line that ends in \\ goes on in the next; \"\"\" begins and ends several lines; //... begins with a slash.\n"
-      "Ctrl-C stops an answer, Ctrl-G opens $EDITOR, Tab completes commands and paths.\n";
+  for (const char* line :
+       {"A line that ends in \\ goes on in the next; \"\"\" begins and ends several lines; //... begins with a slash.",
+        "Ctrl-C stops an answer, Ctrl-G opens $EDITOR, Tab completes commands and paths."}) {
+    text += wrapped(line, width, 0) + "\n";
+  }
   return text;
 }
 

@@ -50,6 +50,6 @@ ChatLine read_chat_line(std::string_view line);
 /// The commands that `typed` may become, for Tab; after one that takes a file, the paths.
 std::vector<std::string> complete_chat_line(std::string_view typed);
 
-std::string chat_help();
+std::string chat_help(std::size_t width);
 
 }  // namespace llm::app

@@ -52,13 +52,14 @@ std::string license_text(const Model& model) {
   return std::string(metadata.get<std::string_view>("general.license")) + "\n";
 }
 
-std::string context_table(const Conversation& talk, const Session& session) {
+std::string context_table(const Conversation& talk, const Session& session, std::size_t width) {
+  constexpr std::size_t kTextColumn = 22;
   std::string table;
   std::int64_t used = 0;
   for (const MessageSize& m : talk.sizes()) {
     used += m.tokens;
     table += right(number_text(m.tokens), 9) + "  " + std::string(m.role) + std::string(11 - m.role.size(), ' ') +
-             escaped(m.text, 60) + "\n";
+             escaped(m.text, width - kTextColumn) + "\n";
   }
   return table + right(number_text(used), 9) + "  of " + number_text(talk.context()) + " tokens; " +
          number_text(talk.cached_tokens()) + " in the cache (" + bytes_text(session.cache_bytes_in_use()) + ")\n";

@@ -574,6 +574,35 @@ TEST_CASE("a window that becomes narrow while a line is typed shows it again") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("what commands show fits the window and breaks no word") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  t.type("Tell me a story " + std::string(100, 'a') + "\r");
+  t.until("\x1b[?2004l");  // the line is read
+  to_prompt(t);
+  t.resize(64);
+  to_prompt(t);
+  std::string words;
+  std::size_t widest = 0;
+  for (const std::string_view command : {"/help", "/context"}) {
+    t.type(std::string(command) + "\r");
+    t.until("\x1b[?2004l");
+    std::istringstream lines(std::regex_replace(to_prompt(t), std::regex("\x1b\\[[0-9;?]*[A-Za-z]|\r"), ""));
+    for (std::string line; std::getline(lines, line);) {
+      INFO(line);
+      CHECK(line.size() <= 64);
+      widest = std::max(widest, line.size());
+      words += line + "\n";
+    }
+  }
+  CHECK(widest == 64);
+  CHECK(contains(words, "  /show [info|params|template|system|license]\n"));
+  CHECK(contains(words, "  user       Tell me a story aaaaaaaaaaaaaaaaaaaaaaa...\n"));
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("Ctrl-D inside a message of several lines drops it") {
   const ConversationBench bench;
   Terminal t(bench.command(kShort));
