@@ -91,7 +91,7 @@ class Chat {
   void show(const std::string& what);
   void think(const std::string& what);
   void set_thinking(ThinkingWish, std::int64_t budget);
-  void set_reasoning(std::string name, const std::string& value);
+  void set_reasoning(const std::string& name, const std::string& value);
   void stop(const std::string& text);
   void read(const std::string& path);
   void glob(const std::string& pattern);
@@ -506,25 +506,23 @@ void Chat::set(const std::string& text) {
   if (text.empty()) return tell(list_settings(p_.settings));
   const std::size_t space = std::min(text.find_first_of(" \t="), text.size());
   const std::size_t value = std::min(text.find_first_not_of(" \t=", space), text.size());
-  const std::string name = text.substr(0, space);
-  if (name == "stop") return stop(text.substr(value));
+  const std::string name = setting_name(text.substr(0, space));
+  if (name == "stop" || name == "reverse_prompt" || name == "r") return stop(text.substr(value));
   if (value == text.size()) throw Error(ErrorKind::Usage, "/set needs a name and a value: /set temp 0.7");
-  if (name.find("reasoning") != std::string::npos) return set_reasoning(name, text.substr(value));
-  change_setting(p_.settings, name, text.substr(value));
+  if (name.starts_with("reasoning")) return set_reasoning(name, text.substr(value));
+  const Escapes escapes = p_.options.escape ? Escapes::Processed : Escapes::Kept;
+  change_setting(p_.settings, name, text.substr(value), {escapes, p_.model.tokenizer()});
   tell(name + " is " + text.substr(value) + "\n");
 }
 
-/// The options' names: --reasoning, reasoning_budget ...
-void Chat::set_reasoning(std::string name, const std::string& value) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
-  if (name == "reasoning-effort") {
+void Chat::set_reasoning(const std::string& name, const std::string& value) {
+  if (name == "reasoning_effort") {
     p_.prompts.set_reasoning_effort(reasoning_effort("/set " + name, value));
     return tell(p_.prompts.describe_thinking() + "\n");
   }
-  if (name != "reasoning" && name != "reasoning-budget") {
+  if (name != "reasoning" && name != "reasoning_budget") {
     throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) +
-                                      "\"; there are reasoning, reasoning-budget and reasoning-effort");
+                                      "\"; there are reasoning, reasoning_budget and reasoning_effort");
   }
   think(value);
 }
@@ -585,7 +583,7 @@ void Chat::save(const std::string& path) {
 }
 
 void Chat::load(const std::string& path) {
-  SavedChat chat = load_chat(path, p_.settings, p_.model.file());
+  SavedChat chat = load_chat(path, p_.settings, p_.model);
   p_.prompts.set_system(chat.system);
   talk_.messages = std::move(chat.messages);
   p_.settings = std::move(chat.settings);

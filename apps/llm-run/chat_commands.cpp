@@ -31,7 +31,7 @@ constexpr Row kRows[] = {
     {C::Edit, "/edit", "", "change the last message in $EDITOR, then answer it"},
     {C::Continue, "/continue", "", "go on with the last answer"},
     {C::System, "/system", "[TEXT]", "show or replace the system text; \"\" removes it"},
-    {C::Set, "/set", "[NAME VALUE]", "sampling settings, predict, seed; without arguments list them"},
+    {C::Set, "/set", "[NAME VALUE]", "a sampling option by its name, predict, seed; without arguments list them"},
     {C::Show, "/show", "[info|params|template|system|license]", "the model, the settings, its chat template ..."},
     {C::Think, "/think", "[on|off|auto|N]",
      "whether answers begin with thinking, and how many tokens of it at most; alone: show it"},

@@ -142,16 +142,20 @@ void save_chat(const std::string& path, const SavedChat& chat, const GgufFile& m
   write_file(path, json_text(json, 2));
 }
 
-SavedChat load_chat(const std::string& path, const ChatSettings& settings, const GgufFile& model) {
+SavedChat load_chat(const std::string& path, const ChatSettings& settings, const Model& model) {
   const Ordered json = read_saved(path);
   SavedChat chat{.system = {}, .messages = {}, .settings = settings};
   read_messages(path, json.value("messages", Ordered()), chat);
-  if (const Ordered saved = json.value("settings", Ordered()); saved.is_object()) read_settings(saved, chat.settings);
   const Ordered saved_model = json.value("model", Ordered());
-  if (saved_model != Ordered(describe_model_file(model))) {
+  const bool same_model = saved_model == Ordered(describe_model_file(model.file()));
+  if (Ordered saved = json.value("settings", Ordered()); saved.is_object()) {
+    if (!same_model) saved.erase("logit_bias");  // of tokens that have other numbers here
+    read_settings(saved, chat.settings, model.tokenizer());
+  }
+  if (!same_model) {
     const Ordered name = saved_model.is_object() ? saved_model.value("name", Ordered()) : Ordered();
     note("the chat was saved with another model" + (name.is_string() ? ", " + escaped(name.get<std::string>()) : "") +
-         ": it will be read again");
+         ": it will be read again, a logit_bias is left out");
   } else if (const Ordered cache = json.value("cache", Ordered()); cache.is_string()) {
     // Beside the chat, wherever both were moved, and by the chat's name if both were renamed.
     const auto file_name = std::filesystem::path(cache.get<std::string>()).filename();

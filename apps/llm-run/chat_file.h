@@ -7,6 +7,7 @@
 #include "chat_settings.h"
 #include "conversation.h"
 #include "gguf/file.h"
+#include "runtime/model.h"
 
 namespace llm::app {
 
@@ -25,7 +26,7 @@ void require_saved_chat_or_nothing(const std::string& path);
 void save_chat(const std::string& path, const SavedChat&, const GgufFile& model);
 /// `settings` are those now, for what the file does not hold. Notes another model than `model`, whose cache is of no
 /// use. Throws ErrorKind::Usage for what is no saved chat.
-SavedChat load_chat(const std::string& path, const ChatSettings& settings, const GgufFile& model);
+SavedChat load_chat(const std::string& path, const ChatSettings& settings, const Model& model);
 
 /// By the name's ending: .md, or .jsonl with a message per line. Replaces what looks like such a file, nothing else.
 /// Throws ErrorKind::Usage, ErrorKind::Io.

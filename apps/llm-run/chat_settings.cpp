@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -10,29 +11,60 @@
 #include "base/nearest.h"
 #include "common/messages.h"
 #include "common/numbers.h"
+#include "sampling_options.h"
 
 namespace llm::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string plain(std::string_view name) {
-  std::string text(name.substr(std::min(name.find_first_not_of('-'), name.size())));
-  std::replace(text.begin(), text.end(), '-', '_');
-  return text;
+std::vector<std::string> names_of(const SamplingParameter& p) {
+  std::vector<std::string> names{std::string(p.name)};
+  for (std::string_view options = p.options; !options.empty();) {
+    const std::size_t end = std::min(options.find(','), options.size());
+    names.push_back(setting_name(options.substr(0, end)));
+    options.remove_prefix(std::min(end + 1, options.size()));
+  }
+  return names;
 }
 
-const SamplingParameter* find_parameter(const std::string& wanted, std::vector<std::string>& known) {
+const SamplingParameter* find_parameter(const std::string& wanted) {
   for (const SamplingParameter& p : sampling_parameters()) {
-    known.emplace_back(p.name);
-    if (p.name == wanted) return &p;
-    for (std::string_view options = p.options; !options.empty();) {
-      const std::size_t end = std::min(options.find(','), options.size());
-      if (plain(options.substr(0, end)) == wanted) return &p;
-      options.remove_prefix(std::min(end + 1, options.size()));
-    }
+    const std::vector<std::string> names = names_of(p);
+    if (std::find(names.begin(), names.end(), wanted) != names.end()) return &p;
   }
   return nullptr;
+}
+
+[[noreturn]] void refuse_name(const std::string& name) {
+  std::vector<std::string> known{
+      "predict", "seed", "samplers",       "sampler_seq", "logit_bias",       "dry_sequence_breaker",
+      "greedy",  "stop", "reverse_prompt", "reasoning",   "reasoning_budget", "reasoning_effort"};
+  for (const SamplingParameter& p : sampling_parameters()) {
+    for (std::string& n : names_of(p)) known.push_back(std::move(n));
+  }
+  const std::string nearest = nearest_name(name, known);
+  throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) + "\"" +
+                                    (nearest.empty() ? "; /set lists them" : "; did you mean " + nearest + "?"));
+}
+
+void change_parameter(SamplerOptions& options, const SamplingParameter& p, const std::string& text) {
+  const std::string option(p.name);
+  set_value(options, p,
+            is_integer(p) ? static_cast<double>(parse_integer(option, text, static_cast<std::int64_t>(p.min),
+                                                              static_cast<std::int64_t>(p.max)))
+                          : parse_real(option, text, p.min, p.max));
+  if (!is_read(options, p)) note(option + " changes nothing with the samplers that act");
+}
+
+void set_greedy(SamplerOptions& options, const std::string& text) {
+  if (text != "1" && text != "on") throw Error(ErrorKind::Usage, "greedy takes on; /set temp 0.8 draws again");
+  change_parameter(options, *find_parameter("temperature"), "0");
+}
+
+void change_bias(SamplerOptions& options, const std::string& text, const TextRules& rules) {
+  if (text.empty() || text == "off") return options.logit_bias.clear();
+  set_logit_bias(options, text, rules.escapes, rules.tokenizer);
 }
 
 void change_seed(ChatSettings& settings, std::int64_t seed) {
@@ -40,40 +72,62 @@ void change_seed(ChatSettings& settings, std::int64_t seed) {
   settings.answer.sampling.seed = seed < 0 ? std::random_device{}() : static_cast<std::uint64_t>(seed);
 }
 
-/// Floats in as few digits as give them back.
+/// In as few digits as give it back.
+std::string shortest(float v) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), v).ptr};
+}
+
 Json number(const SamplerOptions& options, const SamplingParameter& p) {
   const double v = value(options, p);
   if (is_integer(p)) return Json(static_cast<std::int64_t>(v));
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), static_cast<float>(v)).ptr;
-  double shortest = v;
-  std::from_chars(text.data(), end, shortest);
-  return shortest;
+  return Json::parse(shortest(static_cast<float>(v))).get<double>();
+}
+
+std::string order_text(const SamplerOptions& options) {
+  std::string text;
+  for (const SamplerKind kind : options.order) text += (text.empty() ? "" : ";") + std::string(name(kind));
+  return text;
+}
+
+std::string bias_text(const SamplerOptions& options) {
+  std::string text;
+  for (const LogitBias& b : options.logit_bias) {
+    text += (text.empty() ? "" : ",") + std::to_string(b.token) + (std::signbit(b.bias) ? "" : "+") + shortest(b.bias);
+  }
+  return text;
 }
 
 }  // namespace
 
-void change_setting(ChatSettings& settings, std::string_view name, const std::string& text) {
-  const std::string wanted = plain(name);
+std::string setting_name(std::string_view given) {
+  std::string text(given.substr(std::min(given.find_first_not_of('-'), given.size())));
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+
+void change_setting(ChatSettings& settings, const std::string& name, const std::string& text, const TextRules& rules) {
+  SamplerOptions& sampling = settings.answer.sampling;
   constexpr std::int64_t kMaxSeed = std::numeric_limits<std::int64_t>::max();
-  if (wanted == "predict" || wanted == "n_predict" || wanted == "n") {
+  if (name == "predict" || name == "n_predict" || name == "n") {
     settings.answer.max_tokens = parse_integer("predict", text, -1, kMaxInt32);
-    return;
+  } else if (name == "seed" || name == "s") {
+    change_seed(settings, parse_integer("seed", text, -1, kMaxSeed));
+  } else if (name == "samplers") {
+    sampling.order = parse_sampler_names(text);
+  } else if (name == "sampler_seq" || name == "sampling_seq") {
+    sampling.order = parse_sampler_letters(text);
+  } else if (name == "logit_bias" || name == "l") {
+    change_bias(sampling, text, rules);
+  } else if (name == "dry_sequence_breaker") {
+    set_dry_breaker(sampling, text, rules.escapes);
+  } else if (name == "greedy") {
+    set_greedy(sampling, text);
+  } else if (const SamplingParameter* p = find_parameter(name)) {
+    change_parameter(sampling, *p, text);
+  } else {
+    refuse_name(name);
   }
-  if (wanted == "seed" || wanted == "s") return change_seed(settings, parse_integer("seed", text, -1, kMaxSeed));
-  std::vector<std::string> known{"predict", "seed"};
-  const SamplingParameter* p = find_parameter(wanted, known);
-  if (p == nullptr) {
-    const std::string nearest = nearest_name(wanted, known);
-    throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) + "\"" +
-                                      (nearest.empty() ? "; /set lists them" : "; did you mean " + nearest + "?"));
-  }
-  const std::string option(p->name);
-  set_value(settings.answer.sampling, *p,
-            is_integer(*p) ? static_cast<double>(parse_integer(option, text, static_cast<std::int64_t>(p->min),
-                                                               static_cast<std::int64_t>(p->max)))
-                           : parse_real(option, text, p->min, p->max));
-  if (!is_read(settings.answer.sampling, *p)) note(option + " changes nothing with the samplers that act");
 }
 
 std::string list_settings(const ChatSettings& settings) {
@@ -93,13 +147,15 @@ Json settings_json(const ChatSettings& settings) {
   json["stop"] = settings.answer.stop_strings;
   json["reasoning"] = name(settings.thinking);
   json["reasoning_budget"] = settings.thinking_budget;
-  for (const SamplingParameter& p : sampling_parameters()) {
-    json[std::string(p.name)] = number(settings.answer.sampling, p);
-  }
+  const SamplerOptions& sampling = settings.answer.sampling;
+  for (const SamplingParameter& p : sampling_parameters()) json[std::string(p.name)] = number(sampling, p);
+  json["samplers"] = order_text(sampling);
+  json["logit_bias"] = bias_text(sampling);
+  json["dry_sequence_breaker"] = sampling.dry_sequence_breakers;
   return json;
 }
 
-void read_settings(const Json& json, ChatSettings& settings) {
+void read_settings(const Json& json, ChatSettings& settings, const Tokenizer& tokenizer) {
   ChatSettings changed = settings;
   for (const auto& [name, value] : json.items()) {
     const SamplingParameter* p = find_sampling_parameter(name);
@@ -115,6 +171,12 @@ void read_settings(const Json& json, ChatSettings& settings) {
         changed.thinking = thinking_wish("reasoning", value.get<std::string>());
       } else if (name == "reasoning_budget") {
         changed.thinking_budget = std::max(kNoBudget, value.get<std::int64_t>());
+      } else if (name == "samplers") {
+        changed.answer.sampling.order = parse_sampler_names(value.get<std::string>());
+      } else if (name == "logit_bias") {
+        change_bias(changed.answer.sampling, value.get<std::string>(), {Escapes::Kept, tokenizer});
+      } else if (name == "dry_sequence_breaker") {
+        changed.answer.sampling.dry_sequence_breakers = value.get<std::vector<std::string>>();
       } else if (name == "stop") {
         changed.answer.stop_strings = value.get<std::vector<std::string>>();
         std::erase(changed.answer.stop_strings, std::string());

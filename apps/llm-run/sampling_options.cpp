@@ -218,6 +218,21 @@ void finish_sampling_choices(SamplingChoices& choices, Escapes escapes) {
   if (choices.seed_drawn) choices.seed = std::random_device{}();
 }
 
+void set_logit_bias(SamplerOptions& options, const std::string& text, Escapes escapes, const Tokenizer& tokenizer) {
+  std::vector<BiasChoice> biases;
+  read_biases(text, escapes, biases);
+  SamplerOptions read;
+  for (const BiasChoice& b : biases) add_bias(b, tokenizer, read);
+  options.logit_bias = std::move(read.logit_bias);
+}
+
+void set_dry_breaker(SamplerOptions& options, const std::string& text, Escapes escapes) {
+  SamplingChoices choices;
+  choices.breaker_texts.push_back(text);
+  read_breakers(choices, escapes);
+  options.dry_sequence_breakers = *choices.dry_breakers;
+}
+
 SamplerOptions resolve_sampling(const SamplingChoices& choices, const Model& model) {
   SamplerOptions options;
   options.seed = choices.seed.value_or(0);

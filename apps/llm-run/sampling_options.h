@@ -40,6 +40,11 @@ void add_sampling_options(Command&, SamplingChoices&);
 /// before a model is loaded: throws ErrorKind::Usage.
 void finish_sampling_choices(SamplingChoices&, Escapes);
 
+/// What the texts of -l and --dry-sequence-breaker set, in place of what was set before. Throw ErrorKind::Usage and
+/// then change nothing.
+void set_logit_bias(SamplerOptions&, const std::string& text, Escapes, const Tokenizer&);
+void set_dry_breaker(SamplerOptions&, const std::string& text, Escapes);
+
 /// The settings for a model. Notes options that change nothing, and with -v the chain and what the file recommends.
 /// Throws ErrorKind::Usage for a bias on a token that the vocabulary lacks.
 SamplerOptions resolve_sampling(const SamplingChoices&, const Model&);

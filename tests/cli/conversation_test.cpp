@@ -149,6 +149,13 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
            {"/save /dev/full", "is there already and is no saved chat"},
            {"/set temprature 1", "did you mean temperature?"},
            {"/set top_p 3", "top_p"},
+           {"/set temo 1", "did you mean temp?"},
+           {"/set logit_bais 1+1", "did you mean logit_bias?"},
+           {"/set sampler top_k", "did you mean samplers?"},
+           {"/set reverse-promt x", "did you mean reverse_prompt?"},
+           {"/set samplers top_j", "top_j"},
+           {"/set logit-bias 99999999-inf", "not in the vocabulary"},
+           {"/set greedy 0", "greedy takes on"},
            {"/set seed x", "seed"},
            {"/read /nowhere/file", "/nowhere/file"},
            {"/load /nowhere/file", "/nowhere/file"},
@@ -319,6 +326,37 @@ TEST_CASE("paths of commands may begin in the home folder, settings are shown as
   CHECK(o.code == 0);
   CHECK(contains(read_file(bench.path("kept.json")), "\"temperature\": 0.0,"));
   CHECK(contains(o.err, "top_p               0.35\n"));
+}
+
+TEST_CASE("settings that are no numbers do in a chat what their options do") {
+  const ConversationBench bench;
+  const std::vector<std::string> options{"-n", "12", "-s", "5", "-q"};
+  const std::string ask = "Tell me a story.\n";
+  for (const auto& [lines, given] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"/set greedy 1\n", {"--greedy"}},
+           {"/set samplers temperature\n/set temp 3\n", {"--samplers", "temperature", "--temp", "3"}},
+           {"/set sampling-seq t\n/set temp 3\n", {"--samplers", "temperature", "--temp", "3"}},
+           {"/set logit-bias 300+30,301+29\n", {"-l", "300+30", "-l", "301+29"}},
+           {"/set --logit-bias \"Once\"-inf\n", {"-l", "\"Once\"-inf"}},
+           {"/set logit-bias 300+30\n/set logit-bias off\n", {}},
+           {"/set reverse-prompt a\n", {"-r", "a"}},
+       }) {
+    INFO(lines);
+    const std::string expected = bench.pipe(ask, with(options, given)).out;
+    const Outcome o = bench.pipe(lines + ask + "/save " + bench.path("s.json").string() + "\n", options);
+    CHECK(o.code == 0);
+    CHECK(o.out == expected);
+    CHECK(given.empty() == (expected == bench.pipe(ask, options).out));
+    const Outcome again = bench.pipe("/load " + bench.path("s.json").string() + "\n/undo\n" + ask, options);
+    CHECK(again.out == expected);
+  }
+  bench.pipe("/set dry-sequence-breaker \\x61\n/set samplers top_k;temperature\n/set l 300-inf,7+0.1\n/save " +
+                 bench.path("s.json").string() + "\n",
+             options);
+  const Json settings = Json::parse(read_file(bench.path("s.json")))["settings"];
+  CHECK(settings["dry_sequence_breaker"] == Json{"a"});
+  CHECK(settings["samplers"] == "top_k;temperature");
+  CHECK(settings["logit_bias"] == "300-inf,7+0.1");
 }
 
 TEST_CASE("a fork leaves the other conversation as it was") {
