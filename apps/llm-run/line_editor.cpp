@@ -9,12 +9,14 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <cwchar>
 #include <optional>
 
 #include "base/error.h"
@@ -56,6 +58,20 @@ void make_interrupt_a_key(int fd) {
   ::tcsetattr(fd, TCSADRAIN, &state);
 }
 
+/// Rows that the text fills before the one of its end; rather one too few than one too many.
+int rows_above_end(std::wstring_view text, int width) {
+  int rows = 0, column = 0;
+  for (const wchar_t c : text) {
+    const int columns = c == L'\n' ? width + 1 : std::max(0, ::wcwidth(c));
+    if (column + columns > width) {
+      ++rows;
+      column = 0;
+    }
+    if (c != L'\n') column += columns;
+  }
+  return rows;
+}
+
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
@@ -85,6 +101,9 @@ struct LineEditor::Impl {
   }
   unsigned char complete();
   void take_terminal_back();
+  void fit_to_window();
+  int columns() const;
+  std::wstring shown_before_cursor() const;
 
   static Impl& of(EditLine* el) {
     void* data = nullptr;
@@ -159,6 +178,31 @@ void LineEditor::Impl::replace(const std::string& text) {
   if (!text.empty()) el_insertstr(el, text.c_str());
 }
 
+int LineEditor::Impl::columns() const {
+  int n = 0;
+  el_get(el, EL_GETTC, "co", &n);
+  return n;
+}
+
+std::wstring LineEditor::Impl::shown_before_cursor() const {
+  const auto begins = [](char c) { return (c & 0xc0) != 0x80; };
+  std::wstring shown(static_cast<std::size_t>(std::count_if(prompt.begin(), prompt.end(), begins)), L' ');
+  const LineInfoW* info = el_wline(el);
+  return shown.append(info->buffer, info->cursor);
+}
+
+/// libedit would go on from its cursor's old place, which may lie beyond the rows that it has now. Most terminals wrap
+/// the line anew, and some leave it as it was: of the rows above the cursor only those go that it has either way, for
+/// what stands above them is not ours.
+void LineEditor::Impl::fit_to_window() {
+  const std::wstring shown = shown_before_cursor();
+  const int before = rows_above_end(shown, columns());
+  el_resize(el);
+  const int up = std::min(before, rows_above_end(shown, columns()));
+  write("\r" + (up > 0 ? "\x1b[" + std::to_string(up) + "A" : "") + "\x1b[J");
+  el_set(el, EL_REFRESH);
+}
+
 /// Behind Ctrl-Z the shell had the terminal and set it for itself, while libedit believes that it is as it was.
 void LineEditor::Impl::take_terminal_back() {
   el_set(el, EL_PREP_TERM, 0);
@@ -176,12 +220,7 @@ int LineEditor::Impl::on_read(EditLine* el, wchar_t* c) {
   make_interrupt_a_key(fd);
   for (;;) {
     if (signal_exit_code() != 0) return 0;
-    if (g_resized.exchange(false)) {
-      // libedit would go on from its cursor's old column, which may lie beyond the rows that it has now.
-      el_resize(el);
-      of(el).write("\r\x1b[J");
-      el_set(el, EL_REFRESH);
-    }
+    if (g_resized.exchange(false)) of(el).fit_to_window();
     if (g_continued.exchange(false)) of(el).take_terminal_back();
     pollfd waiting{fd, POLLIN, 0};
     if (::poll(&waiting, 1, kSignalDelayMs) <= 0) continue;

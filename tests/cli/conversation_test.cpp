@@ -612,6 +612,29 @@ TEST_CASE("a window that becomes narrow while a line is typed shows it again") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("a line that is shown again goes over its rows and over no others") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  t.resize(60);
+  to_prompt(t);
+  t.type(std::string(97, 'a') + "b");  // 100 columns with the prompt
+  t.until("b");
+  t.resize(30);  // the cursor was in row 1, and is in row 3 where lines are wrapped anew
+  t.until("\r\x1b[1A\x1b[J> a");
+  t.until("b");
+  t.resize(45);  // 3 and 2
+  t.until("\r\x1b[2A\x1b[J> a");
+  t.until("b");
+  t.resize(120);  // 2 and 0
+  t.until("\r\x1b[J> a");
+  t.until("b");
+  t.type(kInterrupt);
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("what commands show fits the window and breaks no word") {
   const ConversationBench bench;
   Terminal t(bench.command(kShort));
