@@ -3,7 +3,10 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 #include <utility>
+#include <variant>
 
 #include "graph/passes/rewrite.h"
 
@@ -18,6 +21,66 @@ bool matches(const PlacementRule& rule, const Graph& g, const Node& n) {
   return std::any_of(n.in.begin(), n.in.end(), [&](std::uint32_t v) {
     return g.info(v).kind == ValueKind::Weight && fnmatch(rule.tensor_pattern.c_str(), g.info(v).name.c_str(), 0) == 0;
   });
+}
+
+/// Nodes that take no longer than bringing what they make.
+bool is_made_anew(const Node& n) { return std::holds_alternative<RopeTable>(n.op); }
+
+bool is_used_behind(const Uses& uses, std::uint32_t v, std::size_t end) {
+  return uses.output[v] || (!uses.consumers[v].empty() && uses.consumers[v].back() >= end);
+}
+
+/// These nodes as a graph of their own; is_output(v, node) says of each of their results whether it is one of its.
+template <class IsOutput>
+Graph part_of(const Graph& g, const Uses& uses, std::span<const std::size_t> members, const IsOutput& is_output) {
+  std::vector<bool> is_member(g.nodes().size(), false);
+  for (const std::size_t i : members) is_member[i] = true;
+  Graph part;
+  part.set_bucket(g.bucket());
+  std::vector<std::uint32_t> id(g.values().size(), ~0u);
+  const auto local = [&](std::uint32_t v) {
+    if (id[v] == ~0u) {
+      ValueInfo info = g.info(v);
+      if (info.kind == ValueKind::Result && !is_member[uses.producer[v]]) info.kind = ValueKind::Input;
+      id[v] = part.add_value(std::move(info));
+    }
+    return id[v];
+  };
+  std::vector<std::uint32_t> outputs;
+  for (const std::size_t i : members) {
+    Node n = g.nodes()[i];
+    for (std::uint32_t& v : n.in) v = local(v);
+    for (std::uint32_t& v : n.out) {
+      const bool handed_over = g.info(v).kind == ValueKind::Result && is_output(v, i);
+      v = local(v);
+      if (handed_over) outputs.push_back(v);
+    }
+    part.add_node(std::move(n));
+  }
+  part.set_outputs(std::move(outputs));
+  return part;
+}
+
+/// Nodes [begin, end) but those whose results they do not use and anybody can make, and before them those that they use
+/// of the nodes before.
+std::vector<std::size_t> members_of(const Graph& g, const Uses& uses, std::size_t begin, std::size_t end) {
+  std::set<std::size_t> members;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (!is_made_anew(g.nodes()[i]) || uses.output[g.nodes()[i].out[0]]) members.insert(i);
+    for (const std::uint32_t v : g.nodes()[i].in) {
+      const std::size_t p = uses.producer[v];
+      if (p != Uses::kNone && is_made_anew(g.nodes()[p])) members.insert(p);
+    }
+  }
+  return {members.begin(), members.end()};
+}
+
+Segment segment_of(const Graph& g, const Uses& uses, int backend, std::size_t begin, std::size_t end) {
+  Segment s{.backend = backend, .graph = {}, .nodes = members_of(g, uses, begin, end)};
+  s.graph = part_of(g, uses, s.nodes, [&](std::uint32_t v, std::size_t node) {
+    return is_made_anew(g.nodes()[node]) ? uses.output[v] && node >= begin : is_used_behind(uses, v, end);
+  });
+  return s;
 }
 
 }  // namespace
@@ -40,43 +103,21 @@ Graph with_fleeting_caches(const Graph& graph, int layers) {
 
 Graph cut(const Graph& g, std::size_t begin, std::size_t end) {
   const Uses uses(g);
-  Graph part;
-  part.set_bucket(g.bucket());
-  std::vector<std::uint32_t> id(g.values().size(), ~0u);
-  auto local = [&](std::uint32_t v) {
-    if (id[v] == ~0u) {
-      ValueInfo info = g.info(v);
-      const std::size_t p = uses.producer[v];
-      const bool from_outside = info.kind == ValueKind::Result && (p < begin || p >= end);
-      if (from_outside) info.kind = ValueKind::Input;
-      id[v] = part.add_value(std::move(info));
-    }
-    return id[v];
-  };
-  std::vector<std::uint32_t> outputs;
-  for (std::size_t i = begin; i < end; ++i) {
-    Node n = g.nodes()[i];
-    for (std::uint32_t& v : n.in) v = local(v);
-    for (std::uint32_t& v : n.out) {
-      const bool needed = g.info(v).kind == ValueKind::Result &&
-                          (uses.output[v] || (!uses.consumers[v].empty() && uses.consumers[v].back() >= end));
-      v = local(v);
-      if (needed) outputs.push_back(v);
-    }
-    part.add_node(std::move(n));
-  }
-  part.set_outputs(std::move(outputs));
-  return part;
+  std::vector<std::size_t> members(end - begin);
+  std::iota(members.begin(), members.end(), begin);
+  return part_of(g, uses, members, [&](std::uint32_t v, std::size_t) { return is_used_behind(uses, v, end); });
 }
 
 std::vector<Segment> partition(const Graph& g, std::span<const PlacementRule> rules) {
+  const Uses uses(g);
   std::vector<Segment> segments;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < g.nodes().size(); ++i) {
     const int backend = backend_of(g, g.nodes()[i], rules);
     const bool last = i + 1 == g.nodes().size();
     if (last || backend_of(g, g.nodes()[i + 1], rules) != backend) {
-      segments.push_back({backend, cut(g, begin, i + 1)});
+      Segment s = segment_of(g, uses, backend, begin, i + 1);
+      if (!s.nodes.empty()) segments.push_back(std::move(s));
       begin = i + 1;
     }
   }

@@ -29,10 +29,13 @@ struct StepRules {
 };
 
 /// A run of nodes for one backend as a graph of its own: values of other segments are its inputs, values that others
-/// need are its outputs. Names are kept, so the segments bind by name.
+/// need are its outputs. Names are kept, so the segments bind by name. Rotary angles are nobody's output: each segment
+/// that uses them makes them, since copies from one device to several wait for one another, the next step's for the
+/// last device's.
 struct Segment {
   int backend;
   Graph graph;
+  std::vector<std::size_t> nodes;  ///< which of the whole graph's its own are
 };
 
 /// What the rules say of a node; 0 where none matches.

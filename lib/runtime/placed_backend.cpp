@@ -302,10 +302,9 @@ class PlacedBackend final : public Backend {
 
   Graph legalize(const Graph& g) const override {
     Graph legal = g;
-    std::size_t next = 0;
     for (const Segment& s : segments_of(g, rules_)) {
       const Graph part = device(s).legalize(s.graph);
-      for (const Node& node : part.nodes()) legal.mutable_nodes()[next++].op = node.op;
+      for (std::size_t i = 0; i < s.nodes.size(); ++i) legal.mutable_nodes()[s.nodes[i]].op = part.nodes()[i].op;
     }
     return legal;
   }

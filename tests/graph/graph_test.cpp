@@ -356,9 +356,17 @@ TEST_CASE("rules cut the graph into segments that hand values over by name") {
   std::vector<int> backends;
   std::set<std::string> known;
   std::size_t nodes = 0;
+  const auto count = [](const Graph& part, const auto& is_wanted) {
+    return static_cast<std::size_t>(std::count_if(part.nodes().begin(), part.nodes().end(), is_wanted));
+  };
+  const auto makes_angles = [](const Node& n) { return std::holds_alternative<RopeTable>(n.op); };
+  const auto turns = [](const Node& n) { return std::holds_alternative<Rope>(n.op); };
+  REQUIRE(count(g, makes_angles) == 1);
   for (const Segment& s : segments) {
     backends.push_back(s.backend);
-    nodes += s.graph.nodes().size();
+    // Angles are made where heads are turned.
+    CHECK(count(s.graph, makes_angles) == (count(s.graph, turns) > 0 ? 1 : 0));
+    nodes += s.graph.nodes().size() - count(s.graph, makes_angles);
     verify(s.graph);
     for (const ValueInfo& v : s.graph.values()) {
       if (v.kind == ValueKind::Input && v.input == StepInput::None) CHECK(known.count(v.name) == 1);
@@ -366,8 +374,11 @@ TEST_CASE("rules cut the graph into segments that hand values over by name") {
     for (std::uint32_t v : s.graph.outputs()) known.insert(s.graph.info(v).name);
   }
   CHECK(backends == std::vector<int>{0, 1, 0, 2, 0});
-  CHECK(nodes == g.nodes().size());
+  CHECK(nodes == g.nodes().size() - 1);
   CHECK(known.count("logits") == 1);
+  for (const Node& n : g.nodes()) {
+    if (makes_angles(n)) CHECK(known.count(g.info(n.out[0]).name) == 0);
+  }
 }
 
 TEST_CASE("text and Graphviz name every node") {
