@@ -190,8 +190,7 @@ std::unique_ptr<Model> Model::load(Opened opened, const LoadOptions& options, Wa
   model->check_support();
 
   if (const std::string lacked = model->backend_->lacks(); !lacked.empty())
-    warnings.push_back(
-        {"gpu-library", "prompts are read several times slower than they could be: there is no " + lacked});
+    warnings.push_back({"gpu-library", "prompts take several times as long as they could: there is no " + lacked});
   model->measure(graph);
   model->files_ = options.files;
   if (options.files == LoadOptions::Files::Mapped) check_memory(*model->backend_, graph, model->placement_, warnings);
