@@ -187,7 +187,10 @@ int Chat::converse(const std::optional<std::string>& first) {
 std::optional<int> Chat::interrupted() {
   constexpr auto kTwice = std::chrono::seconds(2), kTapping = std::chrono::seconds(1);
   const auto now = Clock::now();
-  if (last_stop_ && now - *last_stop_ < kTapping) return std::nullopt;  // still meant for the answer
+  if (last_stop_ && now - *last_stop_ < kTapping) {  // still meant for the answer
+    p_.editor->write("\r");                          // the next prompt goes over this one
+    return std::nullopt;
+  }
   if (last_interrupt_ && now - *last_interrupt_ < kTwice) {
     p_.editor->write("\n");  // the shell's prompt goes on a line of its own
     return kInterrupted;

@@ -524,9 +524,10 @@ TEST_CASE("Ctrl-C pressed on and on behind an answer does not leave the chat") {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
   t.until("(stopped");
-  to_prompt(t);
+  CHECK_FALSE(contains(to_prompt(t), "Ctrl-C again"));
   t.type("/context\r");
-  t.until("user       Tell me a story.");
+  const std::string seen = t.until("user       Tell me a story.");
+  CHECK_FALSE(contains(seen, "\x1b[?2004l\x1b[?2004h> "));  // a prompt right behind another
   std::this_thread::sleep_for(std::chrono::milliseconds(1000));
   t.type(kInterrupt);
   t.until("Ctrl-C again");  // a while later it means the chat
