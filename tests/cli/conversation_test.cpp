@@ -519,9 +519,9 @@ TEST_CASE("Ctrl-C pressed on and on behind an answer does not leave the chat") {
   to_prompt(t);
   t.type("Tell me a story.\r");
   t.until(answer.substr(0, 10));
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 3; ++i) {
     t.type(kInterrupt);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   t.until("(stopped");
   CHECK_FALSE(contains(to_prompt(t), "Ctrl-C again"));
