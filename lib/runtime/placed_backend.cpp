@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <future>
 #include <map>
@@ -340,12 +341,14 @@ class PlacedBackend final : public Backend {
     return most;
   }
   /// Where devices work on several steps at once, enough of these that the last device does not wait long for the first
-  /// one, nor this one for the last (docs/cuda.md).
+  /// one, nor this one for the last, of lengths that products like (docs/cuda.md).
   int step_tokens(std::int64_t all) const override {
-    constexpr std::int64_t kSteps = 4, kLeastTokens = 512;
+    constexpr std::int64_t kStepsOfEach = 4, kLeastTokens = 512;
     const int most = most_step_tokens();
     if (at_once_ == 1 || devices_.size() == 1) return most;
-    return static_cast<int>(std::min<std::int64_t>(std::max((all + kSteps - 1) / kSteps, kLeastTokens), most));
+    const std::int64_t steps = kStepsOfEach * (at_once_ - 1);
+    const auto tokens = std::bit_floor(static_cast<std::uint64_t>(std::max(all / steps, kLeastTokens)));
+    return static_cast<int>(std::min(tokens, static_cast<std::uint64_t>(most)));
   }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {

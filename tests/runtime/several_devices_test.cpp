@@ -114,6 +114,21 @@ TEST_CASE("steps of a prompt run on several devices at once", "[placement]") {
   }
 }
 
+// What docs/cuda.md says of them: powers of two, on n devices 4 (n - 1) steps or more where these have 512 tokens.
+TEST_CASE("a prompt is cut into steps by how many devices read it", "[placement]") {
+  Loader load(tiny_model(narrow("llama")), std::vector<std::uint64_t>(4, kPlenty), 1);
+  const auto lengths = [&](const PlacementOptions& p) {
+    const auto model = load(p);
+    for (const auto& [number, device] : load.devices) device->most_tokens = 2048;
+    std::vector<int> all;
+    for (const int tokens : {100, 2048, 6000, 8192, 16384, 100000}) all.push_back(model->backend().step_tokens(tokens));
+    return all;
+  };
+  CHECK(lengths(split({1, 1})) == std::vector<int>{512, 512, 1024, 2048, 2048, 2048});
+  CHECK(lengths(split({1, 1, 1})) == std::vector<int>{512, 512, 512, 1024, 2048, 2048});
+  CHECK(lengths(split({1, 1, 1, 1})) == std::vector<int>{512, 512, 512, 512, 1024, 2048});
+}
+
 TEST_CASE("an evaluation goes on from the step where it was ended", "[placement]") {
   Loader load(tiny_model(narrow("llama")), {kPlenty, kPlenty}, 1);
   for (const std::size_t devices : {std::size_t{1}, std::size_t{2}}) {
