@@ -308,7 +308,13 @@ ChatTemplate ChatTemplate::by_name(const Metadata* metadata, std::string_view na
     if (t.name == name) return ChatTemplate(t.source, {{}, "chat template " + std::string(name)});
     known += (known.empty() ? "" : ", ") + std::string(t.name);
   }
-  std::string problem = "there is no chat template named \"" + escaped(name) + "\"; known names: " + known;
+  std::string problem =
+      is_foreign_template(name)
+          ? "chat template " + std::string(name) +
+                " of llama.cpp is recognised, not supported yet; a model's file has its own as a rule, and "
+                "--chat-template-file takes any; known names: " +
+                known
+          : "there is no chat template named \"" + escaped(name) + "\"; known names: " + known;
   if (!own.empty()) {
     problem += "; in the file: ";
     for (std::size_t i = 0; i < own.size(); ++i) problem += (i > 0 ? ", " : "") + escaped(own[i]);

@@ -1,5 +1,7 @@
 #include "text/known_templates.h"
 
+#include <string>
+
 namespace llm {
 
 std::span<const KnownTemplate> known_templates() {
@@ -35,6 +37,18 @@ std::span<const KnownTemplate> known_templates() {
        "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"},
   };
   return kTemplates;
+}
+
+bool is_foreign_template(std::string_view name) {
+  // Names of `--chat-template` in llama.cpp 0.5.0.
+  constexpr std::string_view kNames =
+      " bailing bailing-think bailing2 chatglm3 chatglm4 command-r deepseek deepseek2 deepseek3 deepseek-ocr exaone3 "
+      "exaone4 exaone-moe falcon3 gigachat glmedge gpt-oss granite granite-4.0 granite-4.1 grok-2 hunyuan-dense "
+      "hunyuan-moe kimi-k2 llama2-sys llama2-sys-bos llama2-sys-strip llama4 megrez minicpm mistral-v1 mistral-v3 "
+      "mistral-v3-tekken mistral-v7 mistral-v7-tekken monarch openchat orion pangu-embedded phi4 rwkv-world seed_oss "
+      "smolvlm solar-open vicuna-orca yandex ";
+  return name.find(' ') == std::string_view::npos &&
+         kNames.find(" " + std::string(name) + " ") != std::string_view::npos;
 }
 
 }  // namespace llm

@@ -12,5 +12,7 @@ struct KnownTemplate {
   std::string_view source;
 };
 std::span<const KnownTemplate> known_templates();
+/// Whether llama.cpp has a format of this name, which is none of ours.
+bool is_foreign_template(std::string_view name);
 
 }  // namespace llm

@@ -102,6 +102,9 @@ TEST_CASE("templates by name, by text, from a file, with variables", "[chat]") {
   const Outcome unknown = bench({"-p", "a", "--chat-template", "nosuch"});
   CHECK(unknown.code == 2);
   CHECK(has(unknown.err, "no chat template named \"nosuch\"; known names: chatml"));
+  const Outcome foreign = bench({"-p", "a", "--chat-template", "mistral-v7-tekken"});
+  CHECK(foreign.code == 2);
+  CHECK(has(foreign.err, "mistral-v7-tekken of llama.cpp is recognised, not supported yet"));
   CHECK(bench({"-p", "a", "--chat-template-kwargs", "[1]"}).code == 2);
   CHECK(bench({"-p", "a", "--chat-template-kwargs", "{"}).code == 2);
   CHECK(bench({"-p", "a", "--chat-template-file", "/no/such/file"}).code == 2);
