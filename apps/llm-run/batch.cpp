@@ -295,7 +295,7 @@ void BatchRun::warn_of_unread_variables() const {
     const auto* chat = r.prompts.empty() ? nullptr : std::get_if<ChatPrompt>(&r.prompts.front());
     if (chat == nullptr || r.failure) continue;
     for (const auto& [name, value] : chat->variables.items()) {
-      if (!prompts_->reads_of_request(name) && !value.empty()) lines[name].push_back(r.line);
+      if (!prompts_->reads(name, chat->variables.contains("tools")) && !value.empty()) lines[name].push_back(r.line);
     }
   }
   Warnings warnings;

@@ -65,6 +65,8 @@ class CsvReader {
     if (!done_ && csv_fini(&parser_, on_field, on_row, this) != 0)
       fail_at(field_line_, "the quote that opens here is never closed");
     if (error_) std::rethrow_exception(error_);
+    // One row is a slip; all of them are a table of another kind, with semicolons for one.
+    if (first_misfit_ && !has_fit_) fail_at(first_misfit_->first, first_misfit_->second + ", and so it is of all rows");
   }
 
  private:
@@ -101,6 +103,7 @@ class CsvReader {
   bool take(std::vector<std::string> fields) {
     Json columns = Json::object();
     for (std::size_t i = 0; i < fields.size(); ++i) columns[header_[i]] = std::move(fields[i]);
+    has_fit_ = true;
     return row_(request_from_columns(columns, row_line_, rules_), json_text(columns));
   }
 
@@ -108,6 +111,7 @@ class CsvReader {
   bool take_misfit(const std::vector<std::string>& fields) {
     const std::string problem = std::to_string(fields.size()) + (fields.size() == 1 ? " field" : " fields") +
                                 ", the header has " + std::to_string(header_.size());
+    if (!first_misfit_) first_misfit_.emplace(row_line_, problem);
     return row_(request_refused(problem, row_line_), json_text(fields));
   }
 
@@ -149,7 +153,8 @@ class CsvReader {
   std::size_t line_ = 1, row_line_ = 1, field_line_ = 1;
   bool in_row_ = false, in_field_ = false;
   std::vector<std::string> header_, fields_;
-  bool done_ = false;
+  bool done_ = false, has_fit_ = false;
+  std::optional<std::pair<std::size_t, std::string>> first_misfit_;  ///< its line, and what is wrong
   std::exception_ptr error_;
 };
 

@@ -168,8 +168,7 @@ void BatchOutput::append(std::string_view line) {
     write_stdout(bytes);
     return;
   }
-  if (write_all(fd_, bytes) != 0) {
-    const int error = errno;
+  if (const int error = write_all(fd_, bytes); error != 0) {
     (void)!::ftruncate(fd_, static_cast<off_t>(end_));  // what was written of the line
     errno = error;
     fail("cannot write a result (those before it are whole; --resume goes on after them)");

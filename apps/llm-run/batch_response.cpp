@@ -35,7 +35,7 @@ std::int64_t shared_tokens(const BatchRequest& r, std::span<const BatchResult> c
   return shared;
 }
 
-/// Times are the longest, as if the choices had run one after the other.
+/// Times are the longest: choices run side by side, and so do prompts.
 Json timings(std::span<const BatchResult> choices, std::int64_t prompt_tokens, std::int64_t shared,
              std::int64_t generated) {
   double prompt_seconds = 0, generate_seconds = 0;

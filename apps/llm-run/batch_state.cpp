@@ -13,6 +13,7 @@
 #include "base/output_file.h"
 #include "base/sha256.h"
 #include "common/input.h"
+#include "common/numbers.h"
 #include "gguf/fingerprint.h"
 #include "runtime/figures.h"
 #include "runtime/sampler_options.h"
@@ -70,14 +71,16 @@ std::optional<BatchState> read_state(const std::string& path) {
   }
 }
 
-std::optional<int> writer_of(const std::string& path) {
-  if (!is_there(path)) return std::nullopt;
+std::optional<int> writer_of(const std::string& path) try {
   const Json json = Json::parse(read_input(path, kMostText), nullptr, false);
-  const Json pid = json.is_object() ? json.value("pid", Json()) : Json();
-  if (!pid.is_number_integer()) return std::nullopt;
-  const int process = pid.get<int>();
-  const bool lives = process > 0 && (::kill(process, 0) == 0 || errno == EPERM);
-  return lives ? std::optional(process) : std::nullopt;
+  if (!json.is_object() || json.value("status", Json()) != "running") return std::nullopt;
+  const Json pid = json.value("pid", Json());
+  const std::int64_t process = pid.is_number_integer() ? pid.get<std::int64_t>() : 0;
+  if (process <= 0 || process > kMaxInt32) return std::nullopt;
+  const bool lives = ::kill(static_cast<pid_t>(process), 0) == 0 || errno == EPERM;
+  return lives ? std::optional(static_cast<int>(process)) : std::nullopt;
+} catch (const Error&) {
+  return std::nullopt;  // there is no state yet, or none that can be read
 }
 
 void write_state(const std::string& path, const BatchState& state) {

@@ -323,10 +323,10 @@ Prompt Chat::fitting_prompt() {
 
 /// Whatever else is dropped, it does not fit.
 void Chat::refuse_last_turn(std::int64_t size) const {
-  const std::string problem = "the last message alone takes " + number_text(size) + " tokens, the context holds " +
-                              number_text(talk_.context()) + "; -c gives a longer one";
+  const std::string problem = "the last turn alone, with the system text, takes " + number_text(size) +
+                              " tokens, the context holds " + number_text(talk_.context()) + "; -c gives a longer one";
   const bool has_pending = !pending_.empty() && talk_.messages.back().text.starts_with(pending_);
-  const std::string pending = "; what /read put before it still waits for the next message, /undo drops it";
+  const std::string pending = "; what was read before it still waits for the next message, /undo drops it";
   throw Error(ErrorKind::Context, problem + (has_pending ? pending : ""));
 }
 

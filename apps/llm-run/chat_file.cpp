@@ -84,27 +84,17 @@ std::string markdown(const std::string& system, std::span<const ChatMessage> mes
   return text;
 }
 
+std::string json_lines(const std::string& system, std::span<const ChatMessage> messages) {
+  std::string text;
+  for (const Ordered& m : messages_json(system, messages)) text += json_text(m);
+  return text;
+}
+
 bool is_saved_chat(const std::string& path) {
   try {
     (void)read_saved(path);
   } catch (const Error&) {
     return false;
-  }
-  return true;
-}
-
-/// A line of messages_json().
-bool is_message(std::string_view line) {
-  const Ordered json = Ordered::parse(line, nullptr, false);
-  return json.is_object() && json.contains("content") && json.contains("role");
-}
-
-bool is_export(const std::string& path, const std::string& text) {
-  if (text.empty()) return true;  // of no messages
-  if (path.ends_with(".md")) return text.starts_with("## User\n\n") || text.starts_with("## System\n\n");
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (!is_message(line)) return false;
   }
   return true;
 }
@@ -115,10 +105,11 @@ bool is_file(const std::string& path) {
   return std::filesystem::is_regular_file(path, unknown);
 }
 
-void require_export_or_nothing(const std::string& path) {
+/// What is there is lost unless the text goes on from it.
+void require_beginning_or_nothing(const std::string& path, const std::string& text) {
   if (!is_there(path)) return;
-  if (!is_file(path) || !is_export(path, read_input(path)))
-    refuse_file(path, "is there already and is no exported chat");
+  if (!is_file(path) || !text.starts_with(read_input(path)))
+    refuse_file(path, "is there already, and holds something else than the beginning of this chat");
 }
 
 }  // namespace
@@ -167,10 +158,8 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
 
 void export_chat(const std::string& path, const std::string& system, std::span<const ChatMessage> messages) {
   if (!path.ends_with(".md") && !path.ends_with(".jsonl")) refuse_file(path, "ends neither in .md nor in .jsonl");
-  require_export_or_nothing(path);
-  if (path.ends_with(".md")) return write_file(path, markdown(system, messages));
-  std::string text;
-  for (const Ordered& m : messages_json(system, messages)) text += json_text(m);
+  const std::string text = path.ends_with(".md") ? markdown(system, messages) : json_lines(system, messages);
+  require_beginning_or_nothing(path, text);
   write_file(path, text);
 }
 

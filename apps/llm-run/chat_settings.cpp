@@ -59,7 +59,7 @@ void change_parameter(SamplerOptions& options, const SamplingParameter& p, const
 
 void set_greedy(SamplerOptions& options, const std::string& text) {
   if (text != "1" && text != "on") throw Error(ErrorKind::Usage, "greedy takes on; /set temp 0.8 draws again");
-  change_parameter(options, *find_parameter("temperature"), "0");
+  make_greedy(options);
 }
 
 void change_bias(SamplerOptions& options, const std::string& text, const TextRules& rules) {

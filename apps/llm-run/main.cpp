@@ -72,17 +72,18 @@ void say_if_only_thought(const GenerateResult& r, bool said) {
 }
 
 /// What nobody gave is told: with it the answer comes again.
-std::string seed_text(const SamplingChoices& sampling) {
-  return sampling.seed_drawn ? " · seed " + std::to_string(*sampling.seed) : "";
+std::string seed_text(const SamplingChoices& sampling, const SamplerOptions& options) {
+  const bool draws = options.temperature > 0 || options.mirostat > 0;
+  return sampling.seed_drawn && draws ? " · seed " + std::to_string(*sampling.seed) : "";
 }
 
-void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const SamplingChoices& sampling) {
+void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const std::string& seed) {
   const std::string stop(signal_exit_code() != 0 ? "interrupted" : name(r.reason));
   say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
       speed_text(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
       " · gen " + std::to_string(r.generated_tokens) + " tok" + thinking_text(r) +
       speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
-      fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + seed_text(sampling) +
+      fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + seed +
       " · stop: " + stop);
 }
 
@@ -239,9 +240,8 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   if (!drafted.empty()) verbose(drafted);
   if (options.profile) show(profile.table() + (drafted.empty() ? "" : "\n" + drafted));
   say_if_only_thought(result, said);
-  if (options.output.show_timings) {
-    say_timing(load_seconds, cached, result, options.sampling);
-  }
+  if (options.output.show_timings)
+    say_timing(load_seconds, cached, result, seed_text(options.sampling, generation.answer.sampling));
   return result.reason == StopReason::TimeUp ? kTimeUp : signal_exit_code();
 }
 

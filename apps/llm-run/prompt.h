@@ -28,9 +28,10 @@ class PromptMaker {
 
   bool has_template() const { return plain_.chosen.has_value(); }
   bool reads(const std::string& variable) const { return has_template() && plain_.chosen->reads(variable); }
-  /// Of a request: the template may be another where that offers tools.
-  bool reads_of_request(const std::string& variable) const {
-    return variable == "tools" ? with_tools_.chosen && with_tools_.chosen->reads(variable) : reads(variable);
+  /// The template may be another where a request offers tools.
+  bool reads(const std::string& variable, bool has_tools) const {
+    const auto& chosen = has_tools ? with_tools_.chosen : plain_.chosen;
+    return chosen && chosen->reads(variable);
   }
   /// What the options call it: "the file's chat template".
   const std::string& template_name() const { return plain_.name; }

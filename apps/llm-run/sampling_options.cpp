@@ -153,13 +153,6 @@ void add_bias(const BiasChoice& choice, const Tokenizer& tokenizer, SamplerOptio
   }
 }
 
-/// The likeliest after biases and penalties: what draws or drops the likeliest is off.
-void make_greedy(SamplerOptions& options) {
-  options.temperature = 0;
-  options.mirostat = 0;
-  options.order = {SamplerKind::Penalties, SamplerKind::Dry, SamplerKind::Temperature};
-}
-
 bool acts(const SamplingChoices& choices, const SamplerOptions& options, const SamplingParameter& p, double given) {
   const bool replaced = choices.greedy && p.name == "temperature" && given != 0;  // read, but --greedy's 0
   return is_read(options, p) && !replaced;
@@ -183,6 +176,12 @@ void note_unread(const SamplingChoices& choices, const SamplerOptions& options) 
 }
 
 }  // namespace
+
+void make_greedy(SamplerOptions& options) {
+  options.temperature = 0;
+  options.mirostat = 0;
+  options.order = {SamplerKind::Penalties, SamplerKind::Dry, SamplerKind::Temperature};
+}
 
 void add_sampling_options(Command& cli, SamplingChoices& choices) {
   const auto set_seed = [&choices](const std::string& text) {

@@ -104,29 +104,44 @@ void check_messages(const Value& messages, const std::string& name) {
   }
 }
 
-/// The messages, those that `are` so with a text in place of their content.
-template <class Text>
-Value with_content(const Value& messages, bool (*are)(const Value&), Text&& text) {
+Value user_text(std::string_view text) { return Value::string(text, Origin::User); }
+
+/// The dict with other values, or more.
+Value with_values(const Value& dict, std::initializer_list<std::pair<std::string_view, Value>> others) {
+  auto copy = std::make_shared<jinja::DictObject>();
+  for (const auto& [key, value] : dict.as<jinja::DictObject>().entries()) copy->set(key, value);
+  for (const auto& [key, value] : others) copy->set(user_text(key), value);
+  return Value::object(Kind::Dict, std::move(copy), dict.origin());
+}
+
+/// The messages, those that `are` so with another content.
+template <class Content>
+Value with_content(const Value& messages, bool (*are)(const Value&), Content&& content) {
   std::vector<Value> out;
-  for (const Value& message : messages.items()) {
-    out.push_back(message);
-    if (!are(message)) continue;
-    auto dict = std::make_shared<jinja::DictObject>();
-    for (const auto& [key, value] : message.as<jinja::DictObject>().entries()) dict->set(key, value);
-    dict->set(Value::string("content", Origin::User), Value::string(text(*content_of(message)), Origin::User));
-    out.back() = Value::object(Kind::Dict, std::move(dict), message.origin());
-  }
+  for (const Value& m : messages.items())
+    out.push_back(are(m) ? with_values(m, {{"content", content(*content_of(m))}}) : m);
+  return chat_messages(std::move(out));
+}
+Value no_text(const Value&) { return user_text(""); }
+
+std::string mark(std::size_t n) { return "[text " + std::to_string(n) + "]"; }
+constexpr std::string_view kUnknownKey = "[key]";
+/// Parts with marks in place of their texts, counted from `n` on, and with a key that no template knows.
+Value marked(const Value& parts, std::size_t& n) {
+  std::vector<Value> out;
+  for (const Value& part : parts.items())
+    out.push_back(with_values(part, {{"text", user_text(mark(n++))}, {"trial", user_text(kUnknownKey)}}));
   return chat_messages(std::move(out));
 }
 
 /// By line feeds, as llama.cpp and vLLM join them.
-std::string joined(const Value& parts) {
+Value joined(const Value& parts) {
   std::string all;
   for (const Value& part : parts.items()) {
     if (&part != &parts.items().front()) all += '\n';
     all += part.as<jinja::DictObject>().find("text")->as_string().view();
   }
-  return all;
+  return user_text(all);
 }
 
 bool any(const Value& messages, bool (*are)(const Value&)) {
@@ -338,15 +353,18 @@ jinja::Rendered ChatTemplate::rendered(const ChatInput& input, const Value& mess
   return template_.render(context, input.now, limits_for(input));
 }
 
-/// Found out by a message: a template that knows parts writes the text of one, and any other fails at it, leaves it
-/// out, or writes it with all its keys.
-bool ChatTemplate::writes_parts(const ChatInput& input) const {
-  constexpr std::string_view kTrial =
-      R"([{"role": "user", "content": [{"type": "text", "text": "[text]", "trial": "[key]"}]}])";
+/// Found out with marks for texts: a template that knows parts writes all of them, and any other fails at them, leaves
+/// some out (those of one role, or all but the first), or writes them with all their keys.
+bool ChatTemplate::writes_parts(const ChatInput& input, const Value& messages) const {
+  std::size_t n = 0;
+  const Value trial = with_content(with_content(messages, has_null, no_text), has_parts,
+                                   [&n](const Value& parts) { return marked(parts, n); });
   try {
-    const Value trial = prepared_messages(jinja::from_json(kTrial, Origin::User, ""));
     const std::string text = rendered(input, trial).text;
-    return count(text, "[text]") > 0 && count(text, "[key]") == 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (count(text, mark(i)) == 0) return false;
+    }
+    return n > 0 && count(text, kUnknownKey) == 0;
   } catch (const Error&) {
     return false;
   }
@@ -354,7 +372,7 @@ bool ChatTemplate::writes_parts(const ChatInput& input) const {
 
 /// Beside calls of tools some templates ask whether the content is null; others fail at it, or write Python's name.
 jinja::Rendered ChatTemplate::rendered_with_nulls(const ChatInput& input, const Value& messages) const {
-  const Value texts = with_content(messages, has_null, [](const Value&) { return std::string(); });
+  const Value texts = with_content(messages, has_null, no_text);
   std::optional<jinja::Rendered> given;
   try {
     given = rendered(input, messages);
@@ -368,7 +386,7 @@ jinja::Rendered ChatTemplate::rendered_with_nulls(const ChatInput& input, const 
 
 PromptText ChatTemplate::render(const ChatInput& input) const {
   Value messages = prepared_messages(input.messages);
-  if (any(messages, has_parts) && !writes_parts(input)) messages = with_content(messages, has_parts, joined);
+  if (any(messages, has_parts) && !writes_parts(input, messages)) messages = with_content(messages, has_parts, joined);
   return prompt_of(any(messages, has_null) ? rendered_with_nulls(input, messages) : rendered(input, messages));
 }
 

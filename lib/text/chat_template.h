@@ -55,7 +55,7 @@ class ChatTemplate {
   /// Text with a tag in it is a template, not the name of one.
   static bool is_source(std::string_view name_or_source);
 
-  /// Content in parts goes to a template that writes parts, and to any other as one text; content that is null goes to
+  /// Content in parts goes to a template that writes the parts of these messages, and to any other as one text; content that is null goes to
   /// one that has a use for it, and to any other as an empty text. Throws ErrorKind::Notation.
   PromptText render(const ChatInput&) const;
   /// How answers set their thinking apart, as far as the template says.
@@ -64,7 +64,7 @@ class ChatTemplate {
 
  private:
   jinja::Rendered rendered(const ChatInput&, const jinja::Value& messages) const;
-  bool writes_parts(const ChatInput&) const;
+  bool writes_parts(const ChatInput&, const jinja::Value& messages) const;
   jinja::Rendered rendered_with_nulls(const ChatInput&, const jinja::Value& messages) const;
 
   jinja::Template template_;

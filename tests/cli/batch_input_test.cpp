@@ -190,6 +190,9 @@ TEST_CASE("tables as spreadsheets write them") {
   const Outcome quoted = run("id,prompt\n\n\n1,a\"b\n");
   CHECK(quoted.code == 2);
   CHECK(contains(quoted.err, "line 4: a field with quotes in it must be quoted"));
+  const Outcome other_kind = run("id;prompt\n1;ab, cd\n2;a, b\n");
+  CHECK(other_kind.code == 2);
+  CHECK(other_kind.err.find("line 2: 2 fields, the header has 1, and so it is of all rows") != std::string::npos);
   const Outcome misfits = run("id,prompt\n1,ab\n\n\n2,a,b\n3\n4,ab\n");
   CHECK(misfits.code == 7);
   const auto some = lines_by_id(misfits);

@@ -543,13 +543,16 @@ TEST_CASE("one batch writes to a file at a time") {
   CHECK(o.code == 8);
   CHECK(contains(o.err, "another batch is writing to it\n"));
   const std::string self = std::to_string(::getpid());
-  bench.file("out.jsonl.state", R"({"pid": )" + self + "}");
+  bench.file("out.jsonl.state", R"({"status": "running", "pid": )" + self + "}");
   CHECK(contains(bench({"--batch", input.string(), "-o", out.string()}).err,
                  "another batch is writing to it: process " + self + "\n"));
   const pid_t gone = ::fork();
   if (gone == 0) ::_exit(0);
   ::waitpid(gone, nullptr, 0);
-  bench.file("out.jsonl.state", R"({"pid": )" + std::to_string(gone) + "}");
+  bench.file("out.jsonl.state", R"({"status": "running", "pid": )" + std::to_string(gone) + "}");
+  CHECK(contains(bench({"--batch", input.string(), "-o", out.string()}).err, "another batch is writing to it\n"));
+  // Of a run that has ended: its number may be anybody's by now.
+  bench.file("out.jsonl.state", R"({"status": "finished", "pid": )" + self + "}");
   CHECK(contains(bench({"--batch", input.string(), "-o", out.string()}).err, "another batch is writing to it\n"));
   ::close(fd);
   CHECK(bench({"--batch", input.string(), "-o", out.string()}).code == 0);

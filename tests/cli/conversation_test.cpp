@@ -236,30 +236,28 @@ TEST_CASE("chats are saved, loaded and exported") {
   }
 }
 
-TEST_CASE("an export replaces one of its kind and nothing else") {
+TEST_CASE("an export replaces what it goes on from and nothing else") {
   const ConversationBench bench;
   for (const std::string name : {"chat.md", "chat.jsonl"}) {
     INFO(name);
-    const std::string file = bench.path(name).string();
-    const std::string once = "/export " + file + "\nTell me a story.\n/export " + file + "\n";
-    REQUIRE(bench.pipe(once, kShort).code == 0);  // the first has no messages
+    const std::string file = bench.path(name).string(), write = "/export " + file + "\n";
+    REQUIRE(bench.pipe(write + "Tell me a story.\n" + write, kShort).code == 0);  // the first has no messages
     const std::string one = read_file(file);
-    REQUIRE(bench.pipe(once + "Why?\n/export " + file + "\n", kShort).code == 0);
-    CHECK(read_file(file).size() > one.size());
-    CHECK(read_file(file).starts_with(one));
+    REQUIRE(bench.pipe("Tell me a story.\nWhy?\n" + write, kShort).code == 0);
+    const std::string two = read_file(file);
+    CHECK(two.size() > one.size());
+    CHECK(two.starts_with(one));
+    for (const std::string other : {"", "Why?\n"}) {  // nothing, and another chat
+      const Outcome o = bench.pipe(other + write, kShort);
+      CHECK(o.code == 2);
+      CHECK(contains(o.err, "is there already, and holds something else than the beginning of this chat"));
+      CHECK(read_file(file) == two);
+    }
   }
-  for (const auto& [name, text] :
-       std::vector<std::pair<std::string, std::string>>{{"a.md", "# Notes\n\n## User\n\nx\n"},
-                                                        {"a.jsonl", R"({"role": "user", "content": "x"})"
-                                                                    "\nand mine\n"},
-                                                        {"b.jsonl", R"({"prompt": "x"})"
-                                                                    "\n"}}) {
-    INFO(name);
-    const auto file = bench.write(name, text);
-    const Outcome o = bench.pipe("/export " + file.string() + "\n", kShort);
-    CHECK(o.code == 2);
-    CHECK(contains(o.err, "is there already and is no exported chat"));
-    CHECK(read_file(file) == text);
+  for (const std::string name : {"own.md", "own.jsonl"}) {
+    const auto file = bench.write(name, "## User\n\n# guide\n");
+    CHECK(bench.pipe("Tell me a story.\n/export " + file.string() + "\n", kShort).code == 2);
+    CHECK(read_file(file) == "## User\n\n# guide\n");
   }
 }
 
@@ -334,6 +332,8 @@ TEST_CASE("settings that are no numbers do in a chat what their options do") {
   const std::string ask = "Tell me a story.\n";
   for (const auto& [lines, given] : std::vector<std::pair<std::string, std::vector<std::string>>>{
            {"/set greedy 1\n", {"--greedy"}},
+           {"/set samplers top_k\n/set greedy on\n", {"--samplers", "top_k", "--greedy"}},
+           {"/set mirostat 2\n/set greedy on\n", {"--greedy"}},
            {"/set samplers temperature\n/set temp 3\n", {"--samplers", "temperature", "--temp", "3"}},
            {"/set sampling-seq t\n/set temp 3\n", {"--samplers", "temperature", "--temp", "3"}},
            {"/set logit-bias 300+30,301+29\n", {"-l", "300+30", "-l", "301+29"}},
@@ -745,7 +745,7 @@ TEST_CASE("a text of /read that fits no context is told, not asked about, and /u
     to_prompt(t);
     t.type("What is it?\r");
     const std::string told = to_prompt(t);
-    CHECK(contains(told, "the last message alone takes "));
+    CHECK(contains(told, "the last turn alone, with the system text, takes "));
     CHECK(contains(told, "/undo drops it"));
     CHECK_FALSE(contains(told, "[y/n]"));
   }

@@ -75,6 +75,20 @@ TEST_CASE("a text in parts goes to templates that write parts, and to others as 
   CHECK(rendered("|{{ messages[0].content | tojson }}", kParts) == R"(|["a\nb"])");
   CHECK(rendered("|{% if messages[0].content is string %}{{ messages[0].content }}{% endif %}", kParts) == "|[a\nb]");
   CHECK(rendered("|{{ messages[0].content }}", R"([{"role": "user", "content": []}])") == "|");
+  // Knows parts of users alone, or the first one alone, as some models' templates do.
+  constexpr std::string_view kRoles =
+      R"([{"role": "system", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},)"
+      R"( {"role": "user", "content": [{"type": "text", "text": "c"}, {"type": "text", "text": "d"}]}])";
+  constexpr std::string_view kUsers =
+      "{% for m in messages %}{% if m.role == 'user' and m.content is not string %}{% for p in m.content %}<{{ p.text "
+      "}}>"
+      "{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+  CHECK(rendered(kUsers, kRoles) == "[a\nbc\nd]");
+  constexpr std::string_view kFirst =
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content[0].text }}{% endif "
+      "%}{% endfor %}";
+  CHECK(rendered(kFirst, kRoles) == "[a\nbc\nd]");
+  CHECK(rendered(kWrites, kRoles) == "<[a]><[b]><[c]><[d]>");
 }
 
 TEST_CASE("content that is null goes to templates that have a use for it, and to others as an empty text", "[chat]") {

@@ -34,7 +34,9 @@ void get(void* library, F& function, const char* name) {
 
 OpenBlas load() {
   require_room();
-  void* library = ::dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);  // stays open
+  // The build's own, which shares its threads with ours; elsewhere what the system calls OpenBLAS. It stays open.
+  void* library = ::dlopen(LLM_OPENBLAS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) library = ::dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) refuse(::dlerror());
   OpenBlas blas;
   get(library, blas.sgemv, "cblas_sgemv");
