@@ -40,10 +40,10 @@ void add_sampling_options(Command&, SamplingChoices&);
 /// before a model is loaded: throws ErrorKind::Usage.
 void finish_sampling_choices(SamplingChoices&, Escapes);
 
-/// What the texts of -l and --dry-sequence-breaker set, in place of what was set before. Throw ErrorKind::Usage and
-/// then change nothing.
 /// The likeliest after biases and penalties: what draws or drops the likeliest is off.
 void make_greedy(SamplerOptions&);
+/// What the texts of -l and --dry-sequence-breaker set, in place of what was set before. Throw ErrorKind::Usage and
+/// then change nothing.
 void set_logit_bias(SamplerOptions&, const std::string& text, Escapes, const Tokenizer&);
 void set_dry_breaker(SamplerOptions&, const std::string& text, Escapes);
 
