@@ -11,7 +11,8 @@
   X(qwen2)                   \
   X(qwen3)                   \
   X(qwen3moe)                \
-  X(olmoe)
+  X(olmoe)                   \
+  X(gemma3)
 
 namespace llm {
 

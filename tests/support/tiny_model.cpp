@@ -132,6 +132,10 @@ class Builder {
       set("expert_used_count", o_.experts_used);
       if (o_.arch == "qwen3moe") set("expert_feed_forward_length", o_.d_ff);
     }
+    if (o_.arch == "gemma3") {
+      set("attention.sliding_window_pattern", 2);
+      set("rope.freq_base_swa", 1000.0f);
+    }
     set_rope();
     if (o_.tokenizer == TinyTokenizer::Spm) set_spm_tokenizer(file_);
     if (o_.tokenizer == TinyTokenizer::Bpe) set_bpe_tokenizer(file_);
@@ -160,7 +164,11 @@ class Builder {
     linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
     linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
     linear(blk + "attn_output", q, o_.n_embd, o_.biases);
-    if (o_.arch == "qwen3" || o_.arch == "qwen3moe" || o_.arch == "olmoe") {
+    if (o_.arch == "gemma3") {
+      vector(blk + "post_attention_norm.weight", o_.n_embd, 1, 0.2f);
+      vector(blk + "post_ffw_norm.weight", o_.n_embd, 1, 0.2f);
+    }
+    if (o_.arch == "qwen3" || o_.arch == "qwen3moe" || o_.arch == "olmoe" || o_.arch == "gemma3") {
       const bool whole = o_.arch == "olmoe";
       vector(blk + "attn_q_norm.weight", whole ? q : o_.head_dim, 1, 0.2f);
       vector(blk + "attn_k_norm.weight", whole ? kv : o_.head_dim, 1, 0.2f);
