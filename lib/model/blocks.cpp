@@ -52,7 +52,7 @@ Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
   Routes routes = router.route(logits, {.top_k = m.active, .gating = m.gate, .weights = m.weights, .scale = m.scale});
   Act gate = experts.expert_linear("ffn_gate_exps", x, routes, w_gate);  // [d_ff, active, tokens]
   Act up = experts.expert_linear("ffn_up_exps", x, routes, w_up);
-  Act down = experts.expert_linear("ffn_down_exps", experts.glu(Activation::Silu, gate, up), routes, w_down);
+  Act down = experts.expert_linear("ffn_down_exps", experts.glu(m.activation, gate, up), routes, w_down);
   return experts.combine(down, routes);  // the weighted sum over the active experts: [n_embd, tokens]
 }
 

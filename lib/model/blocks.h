@@ -20,8 +20,8 @@ Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v);
 Act gelu_ffn(Scope s, Act x, std::int64_t d_ff, std::int64_t n_embd);
 /// The same with silu.
 Act silu_ffn(Scope s, Act x, std::int64_t d_ff, std::int64_t n_embd);
-/// The same by the experts that the router ffn_gate_inp chooses for each token: ffn_gate_exps, ffn_up_exps,
-/// ffn_down_exps.
+/// The same, with the configured activation, by the experts that the router ffn_gate_inp chooses for each token:
+/// ffn_gate_exps, ffn_up_exps, ffn_down_exps.
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
 
 }  // namespace llm

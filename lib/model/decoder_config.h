@@ -21,6 +21,7 @@ struct MoeConfig {
   Gating gate = Gating::Softmax;
   RouteWeights weights = RouteWeights::AsGated;
   float scale = 1;
+  Activation activation = Activation::Silu;
 };
 
 struct DecoderConfig {

@@ -65,6 +65,11 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
   return place().attention(q, cache, attributes, "attn");
 }
 
+Act Scope::attention(Act q, Cache cache, const Attention& attributes, std::string_view sinks) {
+  const Weight w = net_.f32(full_name(sinks) + ".weight", {net_.builder_.type(q).shape[1]});
+  return place().attention(q, cache, attributes, "attn", &w);
+}
+
 Act Scope::glu(Activation activation, Act gate, Act up) { return place().glu(activation, gate, up, "ffn_glu"); }
 
 Act Scope::add(std::string_view name, Act a, Act b) { return place().add(a, b, name); }

@@ -47,6 +47,8 @@ class Scope {
   Act rope(std::string_view name, Act x, const Rotary&);
   Cache kv_append(Act k, Act v);  ///< k, v [head_dim, kv_heads, tokens]; one cache per layer
   Act attention(Act q, Cache, const Attention&);
+  /// With `sinks`.weight [heads].
+  Act attention(Act q, Cache, const Attention&, std::string_view sinks);
   Act glu(Activation, Act gate, Act up);
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
