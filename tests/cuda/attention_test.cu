@@ -728,7 +728,7 @@ void check_prompt(const Scene& s, int window, ActFormat format, const std::vecto
   const std::vector<float> result = y.read();
   // So many more that CTAs take twice as many rows, which must not show.
   std::vector<cuda::PromptSpan> repeated;
-  for (int i = 0; i <= cuda::ring_device().multiprocessors; ++i)
+  for (int i = 0; i <= cuda::device_limits().multiprocessors; ++i)
     repeated.insert(repeated.end(), spans.begin(), spans.end());
   const Device<float> again(poison(tokens * row));
   cuda::attend_prompt(queries.data(), again.data(), cache.view, {s.shape.heads, scale, window, format}, step.view(),

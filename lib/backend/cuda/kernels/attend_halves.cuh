@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_tiles.cuh"
 
 namespace llm::cuda {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_results.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
 

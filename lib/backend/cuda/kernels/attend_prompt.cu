@@ -17,6 +17,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_prompt.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/launch.cuh"
@@ -43,17 +44,6 @@ struct PromptArgs {
   bool round_query;
   PromptSpans spans;
 };
-
-template <bool kBFloat16>
-__device__ __forceinline__ std::uint32_t pack(float low, float high) {
-  if constexpr (kBFloat16) {
-    const __nv_bfloat162_raw raw = __floats2bfloat162_rn(low, high);
-    return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
-  } else {
-    const __half2_raw raw = __floats2half2_rn(low, high);
-    return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
-  }
-}
 
 /// Keys or values on their way into shared memory.
 struct Side {
@@ -460,7 +450,7 @@ int span_tiles(const PromptSpan& span, int group, int rows) { return (span.n_tok
 int rows_for(const PromptSpan* spans, int n_spans, int group, int kv_heads) {
   int tiles = 0;
   for (int i = 0; i < n_spans; ++i) tiles += span_tiles(spans[i], group, kPromptRows);
-  return tiles * kv_heads < ring_device().multiprocessors ? kFewPromptRows : kPromptRows;
+  return tiles * kv_heads < device_limits().multiprocessors ? kFewPromptRows : kPromptRows;
 }
 
 }  // namespace
@@ -475,7 +465,7 @@ const char* prompt_attention_refusal(const CacheView& c) {
   if (!all_bfloat16(c) && (c.k_type == DType::BF16 || c.v_type == DType::BF16)) {
     return "only one of keys and values is BF16";
   }
-  if (shared_bytes(c, kPromptRows) > static_cast<std::size_t>(ring_device().block_bytes))
+  if (shared_bytes(c, kPromptRows) > static_cast<std::size_t>(device_limits().block_bytes))
     return "the GPU has too little shared memory";
   return nullptr;
 }

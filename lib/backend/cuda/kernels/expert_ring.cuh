@@ -292,7 +292,7 @@ int users_of_visits(const ExpertRing& p, int multiprocessors) {
 template <DType type>
 bool launch_expert_ring(ExpertRing p, const Launch* at) {
   using T = Tile<kReadAs<type>>;
-  const RingDevice& device = ring_device();
+  const DeviceLimits& device = device_limits();
   if (device.capability < 9) return false;
   p.strips = static_cast<int>(strips(p.target[0].type.n));
   const ExpertPlaces<T> empty(p);
