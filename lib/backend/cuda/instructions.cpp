@@ -374,6 +374,12 @@ std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
+  if (std::holds_alternative<Route>(node.op)) {
+    const std::int64_t experts = graph.info(node.in[0]).type.shape[0];
+    if (experts > kMostExperts)
+      return "the GPU's router takes up to " + std::to_string(kMostExperts) + " experts, not " +
+             std::to_string(experts);
+  }
   for (const std::uint32_t id : node.in) {
     const ValueInfo& v = graph.info(id);
     if (v.kind != ValueKind::State) continue;
