@@ -118,8 +118,9 @@ std::vector<Target> NodeSite::make_targets(const Node& node) const {
 std::string NodeSite::few_text(const std::vector<Target>& targets) {
   std::string text;
   for (const Target& t : targets) {
-    text += (text.empty() ? "" : ", ") + std::string(name(t.type.type)) +
-            (has_tiles(t.type.type) ? " tiles x int8" : " x f32");
+    const DType type = t.type.type;
+    const char* const columns = has_tiles(type) ? " tiles x int8" : few_form(type).any ? " x bf16" : " x f32";
+    text += (text.empty() ? "" : ", ") + std::string(name(type)) + columns;
   }
   return text;
 }

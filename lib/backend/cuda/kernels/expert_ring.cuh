@@ -296,7 +296,7 @@ bool launch_expert_ring(ExpertRing p, const Launch* at) {
   if (device.capability < 9) return false;
   p.strips = static_cast<int>(strips(p.target[0].type.n));
   const ExpertPlaces<T> empty(p);
-  // As ring_places(): two blocks leave an eighth of a multiprocessor's memory to kernels between them.
+  // As ring_places(): stages have no more than 7/16 of a multiprocessor's memory.
   constexpr int kFewest = 3;
   const int room = device.multiprocessor_bytes / 16 * 7 - device.reserved_bytes - empty.bytes();
   p.stages = std::min(kMaxStages, room / empty.stage_bytes());

@@ -220,9 +220,9 @@ __device__ __forceinline__ void for_strips(const RingArguments& p, const F& f) {
 #endif
 
 /// Blocks of kRingThreads; shared: RingPlaces. Bytes and operations are those of the pieces, as in tile_kernel.cuh;
-/// measured on an H200 with one column, launches back to back, two blocks to a multiprocessor, of the read limit: 84 %
-/// of 28672 x 4096 in Q4_K, 90 % of 128256 x 4096, but 61 % of 6144 x 4096 and 50 % of 4096 x 4096, where a block has
-/// three strips or two (docs/cuda.md has the ladder).
+/// measured on an H200 with one column, launches back to back, when two blocks still shared a multiprocessor, of the
+/// read limit: 84 % of 28672 x 4096 in Q4_K, 90 % of 128256 x 4096, but 61 % of 6144 x 4096 and 50 % of 4096 x 4096,
+/// where a block had three strips or two (docs/cuda.md has the ladder).
 template <class A, class B, int NB>
 __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_constant__ RingArguments p) {
 #if __CUDA_ARCH__ >= 900
@@ -302,8 +302,9 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_cons
 #endif
 }
 
-/// Stages and shared memory of a launch; none where the columns leave no room for three stages. Where two blocks can
-/// have a multiprocessor with an eighth of its memory left to kernels between them, no more than that.
+/// Stages and shared memory of a launch; none where the columns leave no room for three stages. No more than 7/16 of a
+/// multiprocessor's memory, where that is room for three; launches ask for more than half (alone_bytes()), since they
+/// share it with no other of their blocks.
 template <class Types>
 std::optional<RingPlaces<Types>> ring_places(const DeviceLimits& device, const TileArguments& p,
                                              std::int64_t block_stages) {
