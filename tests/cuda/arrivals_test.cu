@@ -1,7 +1,9 @@
 // What other segments hand over lies in the workspace from the beginning of a step to its last reader. Runs without a
 // GPU.
 #include <algorithm>
+#include <initializer_list>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "backend/cuda/forms_plan.h"
@@ -90,9 +92,36 @@ std::uint64_t form_bytes(cuda::Form form, std::int64_t n, std::int64_t rows) {
   return 0;
 }
 
+struct Use {
+  std::uint32_t value;
+  std::size_t node;
+};
+/// A kernel that serves several nodes runs at the last of them: it uses then what they read that none of them makes,
+/// and the sum that a norm among them writes, read or not.
+std::vector<Use> uses_of_fused(const Graph& g, const cuda::Fusions& fusions) {
+  std::vector<Use> uses;
+  const auto add = [&](std::initializer_list<std::size_t> nodes, std::size_t last) {
+    for (const std::size_t i : nodes) {
+      for (const std::uint32_t v : g.nodes()[i].in) {
+        const bool inside = std::ranges::any_of(
+            nodes, [&](std::size_t other) { return std::ranges::count(g.nodes()[other].out, v) > 0; });
+        if (!inside) uses.push_back({v, last});
+      }
+      if (std::holds_alternative<AddRmsNorm>(g.nodes()[i].op)) uses.push_back({g.nodes()[i].out[0], last});
+    }
+  };
+  for (const cuda::TokenExpertsNodes& m : fusions.token_experts) {
+    add({m.route, m.gate_up, m.glu}, m.glu);
+    add({m.down, m.combine}, m.combine);
+  }
+  for (const cuda::OwnColumn& m : fusions.own_columns) add({m.norm.value_or(m.linear), m.linear}, m.last());
+  for (const cuda::CombineNormNodes& m : fusions.combine_norms) add({m.combine, m.norm}, m.norm);
+  return uses;
+}
+
 /// Everything that is written into the workspace, with the last node that reads it.
 std::vector<Life> lives(const Graph& g, const cuda::StepPlan& plan, cuda::Many many) {
-  const std::vector<cuda::LateUse> late = cuda::late_uses(g, plan.fusions);
+  const std::vector<Use> late = uses_of_fused(g, plan.fusions);
   std::vector<Life> all;
   const auto last_use = [&](std::uint32_t value) {
     std::size_t last = 0;
@@ -100,7 +129,7 @@ std::vector<Life> lives(const Graph& g, const cuda::StepPlan& plan, cuda::Many m
       const Node& n = g.nodes()[i];
       if (std::find(n.in.begin(), n.in.end(), value) != n.in.end()) last = i;
     }
-    for (const cuda::LateUse& l : late) {
+    for (const Use& l : late) {
       if (l.value == value) last = std::max(last, l.node);
     }
     const auto outputs = g.outputs();
