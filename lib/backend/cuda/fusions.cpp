@@ -123,8 +123,12 @@ class Finder {
             .top_k = std::get<Route>(g_.nodes()[m.route].op).top_k};
   }
 
+  /// Products of one column know the activations that dense layers have.
   std::optional<std::size_t> gate_behind(std::size_t linear) const {
-    return linear + 1 < g_.nodes().size() && gates(linear, linear + 1) ? std::optional(linear + 1) : std::nullopt;
+    const std::size_t next = linear + 1;
+    if (next >= g_.nodes().size() || !gates(linear, next)) return std::nullopt;
+    if (std::get<Glu>(g_.nodes()[next].op).activation == Activation::ClampedSilu) return std::nullopt;
+    return next;
   }
 
   /// Whether a node is the Glu that alone reads the two results of a node of products, both of one type.

@@ -51,7 +51,8 @@ AttentionMemory NodeSite::attention_memory(const CacheView& cache, const Attenti
 
 NodeSite::AttentionSite NodeSite::attention_site() const {
   const CacheView cache = site_.cache.view(in(1).cache.layer);
-  const AttentionShape shape = attention_shape(graph_, node_, cache);
+  AttentionShape shape = attention_shape(graph_, node_, cache);
+  if (node_.in.size() > 2) shape.sinks = vector(2);
   const AttentionMemory memory = attention_memory(cache, shape);
   return {cache, shape, site_.cache.most_positions(), site_.cache.scratch(memory.scratch),
           site_.cache.arrivals(memory.arrivals)};

@@ -130,6 +130,7 @@ AttendArgs arguments_of(const float* q, float* y, const CacheView& c, const Atte
   a.stage_rows = p.stage_rows;
   a.stage_bytes = p.stage_bytes;
   a.window = s.window;
+  a.sinks = s.sinks;
   a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
   a.stripes = p.stripes;

@@ -95,7 +95,7 @@ class Attend {
       }
       if (c + a.stripes >= keys.chunks) results.take(keys.stripe_of(c), stripe);
     }
-    results.finish();
+    results.finish(1.0f);
   }
 
  private:

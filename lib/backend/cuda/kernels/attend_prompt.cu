@@ -40,6 +40,7 @@ struct PromptArgs {
   int heads, kv_heads, group;
   int k_row_bytes, v_row_bytes;
   int window;
+  const float* sinks;  ///< [heads]; null: none
   float scale_log2;
   bool round_query;
   PromptSpans spans;
@@ -208,11 +209,10 @@ class Prompt {
 
   // --- queries ---
 
+  __device__ __forceinline__ int head(int row) const { return kv_head * a.group + (first_row + row) % a.group; }
   __device__ __forceinline__ const float* query(int row) const {
-    const int r = first_row + row;
-    return a.q +
-           (static_cast<std::int64_t>(span.first_token + r / a.group) * a.heads + kv_head * a.group + r % a.group) *
-               kDim;
+    const int token = span.first_token + (first_row + row) / a.group;
+    return a.q + (static_cast<std::int64_t>(token) * a.heads + head(row)) * kDim;
   }
   __device__ __forceinline__ void load_queries() {
     if (a.round_query) {  // 32 elements per warp; kDim is a multiple of 32 where keys are quantised
@@ -361,6 +361,18 @@ class Prompt {
     }
   }
 
+  /// The row's total with one more key, whose value is 0.
+  __device__ __forceinline__ float with_sink(int m, int half, float sink, float total) {
+    const float score = sink * 1.4426950408889634f, max = fmaxf(maxima[m][half], score);
+    const float share = exp2f(maxima[m][half] - max);
+#pragma unroll
+    for (int i = 0; i < kDimTiles; ++i) {
+      sums[m][i][2 * half] *= share;
+      sums[m][i][2 * half + 1] *= share;
+    }
+    return fmaf(total, share, exp2f(score - max));
+  }
+
   __device__ __forceinline__ void write() {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
@@ -371,6 +383,7 @@ class Prompt {
         total += __shfl_xor_sync(kAll, total, 2);
         const int row = row_of(m, half);
         if (row >= rows) continue;
+        if (a.sinks != nullptr) total = with_sink(m, half, a.sinks[head(row)], total);
         float* const to = a.y + (query(row) - a.q) + lane % 4 * 2;
 #pragma unroll
         for (int i = 0; i < kDimTiles; ++i) {
@@ -479,6 +492,7 @@ void attend_prompt(const float* q, float* y, const CacheView& c, const Attention
   a.k_row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);
   a.v_row_bytes = cache_row_bytes(c.v_type, c.head_dim_v);
   a.window = s.window;
+  a.sinks = s.sinks;
   a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
 

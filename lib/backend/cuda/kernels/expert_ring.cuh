@@ -194,8 +194,18 @@ __device__ __forceinline__ void finish_visit(const ExpertRing& p, const ExpertVi
   } else if (v.target == 0) {
     kept = total;
   } else {
-    p.y[v.route * p.target[0].type.n + row] =
-        p.activation == Activation::Silu ? gated<Activation::Silu>(kept, total) : gated<Activation::Gelu>(kept, total);
+    float& y = p.y[v.route * p.target[0].type.n + row];
+    switch (p.activation) {
+      case Activation::Silu:
+        y = gated<Activation::Silu>(kept, total);
+        break;
+      case Activation::Gelu:
+        y = gated<Activation::Gelu>(kept, total);
+        break;
+      case Activation::ClampedSilu:
+        y = gated<Activation::ClampedSilu>(kept, total);
+        break;
+    }
   }
 }
 
