@@ -77,6 +77,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   o.parallel = {1};
   app::Command cli{std::string(kDescription)};
   app::add_model_options(cli, o.model);
+  app::add_adapter_options(cli, o.model.adapters);
   add_list(cli, "-p,--n-prompt", "-p", o.prompts, 0, kMaxTokens, "prompt lengths; 0: none (default 512)");
   add_list(cli, "-n,--n-gen", "-n", o.generated, 0, kMaxTokens, "numbers of generated tokens; 0: none (default 128)");
   add_list(cli, "-d,--n-depth", "-d", o.depths, 0, kMaxTokens, "tokens in the cache before the test (default 0)");

@@ -14,6 +14,7 @@
 #include "gguf/file.h"
 #include "graph/builder.h"
 #include "graph/graph.h"
+#include "model/lora.h"
 
 namespace llm {
 
@@ -71,7 +72,8 @@ class Scope {
 
 class Net {
  public:
-  Net(const GgufFile& file, Bucket bucket);
+  /// What a weight gives is changed by the adapters that have a pair for it.
+  Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters = {});
 
   Step step();
   /// `factors` names an optional tensor of per-pair factors (Llama 3.1+: "rope_freqs"); empty if the family has none.
@@ -88,6 +90,8 @@ class Net {
 
   /// The finished graph, not yet optimised.
   Graph finish(Act logits) &&;
+  /// Throws ErrorKind::Model for a pair of an adapter that changes nothing which was built.
+  void require_adapters_used() const;
   /// Tensors of the file that no node used and that are not in `ignorable` (shell patterns).
   std::vector<std::string> unused(std::span<const std::string_view> ignorable) const;
 
@@ -108,13 +112,26 @@ class Net {
   };
   Product product(const Scope& scope, std::string_view name, Weight weight, const Shape& bias, const Shape& scale);
   Act linear(Scope& scope, std::string_view name, Act x, Weight weight, std::int64_t n);
+  /// A pair of an adapter's for one weight.
+  struct Adaptation {
+    Weight a, b;
+    float factor;
+    std::string suffix;  ///< LoraAdapter::suffix()
+  };
+  /// Those for the weight of that name and shape, in the order of the adapters; without those of factor 0, which are
+  /// checked all the same.
+  std::vector<Adaptation> adaptations(const std::string& target, const Shape& weight, LoraAdapter::ShapeRule require);
+  /// y and what they add to it. `down` gives A's product with what y was made of, `up` that of B with the result.
+  template <class Down, class Up>
+  Act adapted(std::string_view name, Act y, std::span<const Adaptation>, const Down& down, const Up& up);
   const TensorInfo& require(const std::string& name, const Shape& shape);
   [[noreturn]] void fail_missing(const std::string& name) const;
   bool has(const std::string& name) const { return file_.tensors().find(name) != nullptr; }
 
   const GgufFile& file_;
   GraphBuilder builder_;
-  std::unordered_set<std::string> used_;
+  std::unordered_set<std::string> used_, adapted_;  ///< adapted_: weights whose pairs were looked for
+  std::span<const LoraAdapter> adapters_;
 };
 
 }  // namespace llm
