@@ -14,7 +14,8 @@
   X(qwen3moe, "qwen3moe")    \
   X(olmoe, "olmoe")          \
   X(gemma3, "gemma3")        \
-  X(gpt_oss, "gpt-oss")
+  X(gpt_oss, "gpt-oss")      \
+  X(phi3, "phi3")
 
 namespace llm {
 
