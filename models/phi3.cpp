@@ -19,7 +19,7 @@ struct Config : DecoderConfig {
 /// Keys in the cache are turned once, so a model has one set for all positions: the long one if it may go beyond the
 /// context that the short one is for.
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(md, "phi3"), {}};
+  Config c{read_decoder_config(md, "phi3", {"rope.scaling.type"}), {}};
   refuse_experts(md, c);
   const std::int64_t original = HyperParameters(md, "phi3").optional_integer(kOriginalContext).value_or(0);
   c.factors = original > 0 && c.context > original ? "rope_factors_long" : "rope_factors_short";
@@ -36,7 +36,9 @@ Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
   Act q = heads("attn_q", {0, q_rows}, c.heads);
   Act k = heads("attn_k", {q_rows, k_rows}, c.kv_heads);
   Act v = heads("attn_v", {q_rows + k_rows, v_rows}, c.kv_heads);
-  return attend(s, c, s.rope("attn_q_rope", q, rot), s.rope("attn_k_rope", k, rot), v);
+  q = s.rope("attn_q_rope", q, rot);
+  k = s.rope("attn_k_rope", k, rot);
+  return attend(s, c, q, k, v);
 }
 
 Act ffn(Scope s, const DecoderConfig& c, Act x) {

@@ -37,7 +37,7 @@ RopeScaling scaling_type(const HyperParameters& hp) {
   if (type == "none") return RopeScaling::None;
   if (type == "linear") return RopeScaling::Linear;
   if (type == "yarn") return RopeScaling::Yarn;
-  if (type == "longrope") return RopeScaling::None;  // factors in tensors, which a family reads, or files are refused
+  if (type == "longrope") return RopeScaling::None;  // by factors in tensors: read_decoder_config() asks the family
   hp.fail(kType, "\"" + escaped(type) + "\" is not supported; known are none, linear, yarn and longrope");
 }
 
