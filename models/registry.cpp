@@ -14,7 +14,8 @@
   X(qwen3moe, "qwen3moe")    \
   X(olmoe, "olmoe")          \
   X(gemma3, "gemma3")        \
-  X(gpt_oss, "gpt-oss")
+  X(gpt_oss, "gpt-oss")      \
+  X(phi3, "phi3")
 
 namespace llm {
 
@@ -36,6 +37,9 @@ constexpr Architecture kArchitectures[] = {
 std::span<const Architecture> architectures() { return kArchitectures; }
 
 ModelSpec open_model(const Metadata& md) {
+  if (md.get_or<std::string_view>("general.type", "model") == "adapter")
+    md.fail("general.type",
+            "the file is an adapter, which changes a model and is none; -m takes the model, --lora its adapters");
   const auto wanted = md.get<std::string_view>(kKey);
   std::string known;
   for (const Architecture& a : kArchitectures) {

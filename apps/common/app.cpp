@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -64,18 +65,31 @@ void refuse_contradictions(const ModelOptions& options) {
 
 LoadOptions load_options(const ModelOptions& options, LoadOptions::Weights weights) {
   return {.path = options.path,
+          .adapters = options.adapters.all(),
           .threads = options.threads,
           .prompt_threads = options.prompt_threads,
           .deterministic = options.deterministic,
           .f8 = options.f8,
           .weights = weights,
           .files = options.loading.files,
-          .prepare =
-              [&options](GgufFile& file, Warnings& warnings) {
-                options.overrides.apply(file, warnings);
+          .prepare = [&options](GgufFile& file, Warnings& warnings) { options.overrides.apply(file, warnings); },
+          .examine =
+              [&options](const GgufFile& file) {
                 if (options.check_tensors) require_sound_tensors(file, options.threads);
               },
           .progress = {}};
+}
+
+/// "story.gguf x 0.5, 14 pairs of rank 8, 1.2 MiB"
+std::string adapter_text(const LoraAdapter& adapter) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = 0;
+  for (const auto& [target, pair] : adapter.pairs()) {
+    least = std::min(least, pair.rank());
+    most = std::max(most, pair.rank());
+  }
+  const std::size_t n = adapter.pairs().size();
+  return escaped(adapter.title()) + ", " + number_text(n) + (n == 1 ? " pair" : " pairs") + " of rank " +
+         (least < most ? number_text(least) + " to " : "") + number_text(most) + ", " + bytes_text(adapter.bytes());
 }
 
 std::unique_ptr<Model> load_on(const BackendChoice& choice, Model::Opened opened, LoadOptions options) {
@@ -97,6 +111,7 @@ std::unique_ptr<Model> load_on(const BackendChoice& choice, Model::Opened opened
     warnings.push_back(
         {"no-effect", "--threads-batch has no effect on the backend " + model->kind() + ", only on cpu"});
   print_warnings(warnings);
+  for (const LoraAdapter& adapter : model->adapters()) verbose("adapter: " + adapter_text(adapter));
   if (!model->placement().empty()) {
     const bool fitted = choice.placement.layers == PlacementOptions::kFitting && model->has_host_part();
     (fitted || model->devices() > 1 ? note : verbose)(model->placement());
@@ -108,6 +123,7 @@ std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOp
   using Failure = BackendChoice::Failure;
   refuse_contradictions(options);
   const LoadOptions load = load_options(options, weights);
+  require_adapters(load.adapters);
   auto opening = std::async([&load] { return Model::open(load); });  // while GPUs are looked for
   const BackendChoice choice = choose_backend(options.placement);
   Model::Opened opened = opening.get();
@@ -208,6 +224,7 @@ std::unique_ptr<Model> load_model(const ModelOptions& options, LoadOptions::Weig
   std::unique_ptr<Model> model = load_where_it_can_run(options, weights);
   if (options.loading.lock && weights == LoadOptions::Weights::Load) lock_in_memory(*model);
   emit_event("loaded", {{"model", options.path},
+                        {"adapters", model->adapters().size()},
                         {"architecture", model->dims().architecture},
                         {"parameters", model->parameter_count()},
                         {"weight_bytes", model->weight_bytes()},

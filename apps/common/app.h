@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/adapters.h"
 #include "common/command_line.h"
 #include "common/file_loading.h"
 #include "common/model_path.h"
@@ -33,6 +34,7 @@ namespace llm::app {
 int run(std::string_view program, int argc, char** argv, const std::function<int()>& body);
 
 struct ModelOptions : ModelPlace {
+  Adapters adapters;
   Placement placement;
   int threads = 0;         ///< 0: what the machine gives
   int prompt_threads = 0;  ///< 0: as many

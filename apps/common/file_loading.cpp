@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "common/messages.h"
@@ -19,12 +20,19 @@ namespace {
 /// Locked at once, so that progress shows.
 constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
 
+std::vector<std::span<const std::byte>> mapped_bytes(const Model& model) {
+  std::vector<std::span<const std::byte>> all;
+  for (const GgufFile* file : model.files()) {
+    for (const MappedFile& shard : file->shards()) all.push_back(shard.bytes());
+  }
+  return all;
+}
+
 /// Bytes locked before the end or the first failure, which is left in errno; 0 there: none.
-std::uint64_t lock_pages(const GgufFile& file, std::uint64_t all) {
+std::uint64_t lock_pages(const Model& model, std::uint64_t all) {
   Progress progress("locking the weights in memory");
   std::uint64_t done = 0;
-  for (const MappedFile& shard : file.shards()) {
-    std::span<const std::byte> left = shard.bytes();
+  for (std::span<const std::byte> left : mapped_bytes(model)) {
     while (!left.empty()) {
       const std::size_t n = std::min(left.size(), kPieceBytes);
       if (::mlock(left.data(), n) != 0) return done;
@@ -75,7 +83,7 @@ void lock_in_memory(Model& model) {
     print_warnings({{"no-effect", "--mlock has no effect on a model in the GPU's memory"}});
     return;
   }
-  const std::uint64_t all = model.file().file_bytes(), locked = lock_pages(model.file(), all);
+  const std::uint64_t all = model.file_bytes(), locked = lock_pages(model, all);
   model.hold(std::max(model.held_bytes(), locked));
   if (locked == all) return verbose("locked in memory: " + bytes_text(locked));
   const std::string why = std::strerror(errno);

@@ -26,6 +26,7 @@ constexpr Reason kReasons[] = {
      "--rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow "
      "--yarn-beta-fast",
      "it is for programs that run a model"},
+    {"--lora --lora-scaled", "llm-run, llm-perplexity and llm-bench run models with adapters"},
     {"-cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -ot --override-tensor -sm --split-mode -ts --tensor-split "
      "-mg --main-gpu "
      "--op-offload --no-op-offload",

@@ -1,5 +1,4 @@
 // llm-bench: how fast a model runs here, and how near that is to what the machine can do.
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -30,7 +29,7 @@ struct Subject {
 
 Subject subject(const Options& o, const Model& model) {
   Subject s;
-  s.model = std::filesystem::path(o.model.path).filename().string();
+  s.model = model.title();
   s.size_bytes = model.weight_bytes();
   s.n_params = model.parameter_count();
   s.backend = model.backend().name();

@@ -108,6 +108,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   o.parallel = {1};
   app::Command cli{std::string(kDescription)};
   app::add_model_options(cli, o.model);
+  app::add_adapter_options(cli, o.model.adapters);
   add_list(cli, "-p,--n-prompt", "-p", o.prompts, 0, kMaxTokens,
            "prompt lengths; 0: none (default 512); lists and ranges, as for all of these: 512,2048; 1-4; 128-512+128; "
            "512-4096*2");

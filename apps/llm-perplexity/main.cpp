@@ -50,6 +50,7 @@ constexpr std::array kAliases{app::Alias{"-ctk", "--cache-type-k"}, app::Alias{"
 std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::Command cli{kDescription};
   app::add_model_options(cli, o.model);
+  app::add_adapter_options(cli, o.model.adapters);
   const auto add_file = [&cli](const std::string& names, std::string& file, const std::string& help) {
     cli.add_option(names, file, help)->type_name("FILE")->take_last();
   };
@@ -66,6 +67,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   if (o.text.empty() == o.tokens.empty())
     throw Error(ErrorKind::Usage, "give a text with -f FILE, or token ids with --tokens FILE");
   app::refuse_overwriting(o.save_logits, {o.model.path, o.text, o.tokens, o.kl_base});
+  app::refuse_overwriting(o.save_logits, o.model.adapters);
   require_npy_or_nothing(o.save_logits);
   return std::nullopt;
 }

@@ -327,7 +327,7 @@ BatchState BatchRun::new_state() const {
   if (before_) digests.insert(before_->digests.begin(), before_->digests.end());  // of results without a row
   return {.options = shaping_options(options_, common_.sampling, *prompts_, model_->backend()),
           .seed = common_.sampling.seed,
-          .model = describe_model_file(model_->file()),
+          .model = describe_model(*model_),
           .rows = requests_.size(),
           .digests = std::move(digests),
           .status = "running"};

@@ -14,7 +14,6 @@
 #include "base/sha256.h"
 #include "common/input.h"
 #include "common/numbers.h"
-#include "gguf/fingerprint.h"
 #include "runtime/figures.h"
 #include "runtime/sampler_options.h"
 
@@ -35,11 +34,13 @@ std::string digest_of(std::string_view text) {
   return sha.digest().substr(0, 16);
 }
 
-Json describe_model_file(const GgufFile& file) {
-  Json json{{"name", std::filesystem::path(file.metadata().file()).filename().string()},
-            {"bytes", file.file_bytes()},
-            {"fingerprint", fingerprint(file)}};
-  for (const KeyOverride& o : file.metadata().overrides()) json["overrides"].push_back(to_string(o));
+Json describe_model(const Model& model) {
+  const Metadata& metadata = model.file().metadata();
+  Json json{{"name", std::filesystem::path(metadata.file()).filename().string()},
+            {"bytes", model.file().file_bytes()},
+            {"fingerprint", model.fingerprint()}};
+  for (const LoraAdapter& adapter : model.adapters()) json["adapters"].push_back(adapter.title());
+  for (const KeyOverride& o : metadata.overrides()) json["overrides"].push_back(to_string(o));
   return json;
 }
 
@@ -97,14 +98,16 @@ void write_state(const std::string& path, const BatchState& state) {
 
 namespace {
 
-/// "model.gguf of 4.1 GiB, with general.name=str:x"
+/// "model.gguf of 4.1 GiB, with story.gguf x 0.5 and general.name=str:x"
 std::string model_text(const Json& model) {
   std::string text =
       "\"" + escaped(model.value("name", "?")) + "\" of " + bytes_text(model.value("bytes", std::uint64_t{0}));
-  std::string overrides;
-  for (const Json& o : model.value("overrides", Json::array()))
-    overrides += (overrides.empty() ? ", with " : " and ") + o.get<std::string>();
-  return text + overrides;
+  std::string changes;
+  for (const char* key : {"adapters", "overrides"}) {
+    for (const Json& change : model.value(key, Json::array()))
+      changes += (changes.empty() ? ", with " : " and ") + change.get<std::string>();
+  }
+  return text + changes;
 }
 
 std::string model_difference(const Json& then, const Json& today) {

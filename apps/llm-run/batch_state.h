@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "batch_request.h"
-#include "gguf/file.h"
+#include "runtime/model.h"
 
 namespace llm::app {
 
@@ -24,8 +24,8 @@ struct BatchState {
 /// Enough of it to tell texts apart that somebody has changed.
 std::string digest_of(std::string_view text);
 
-/// Name, size and fingerprint: another file by the same name is told apart.
-Json describe_model_file(const GgufFile&);
+/// Names, size and fingerprint: other files by the same names are told apart.
+Json describe_model(const Model&);
 
 std::string state_path(const std::string& results);
 /// Nothing if there is no such file. Throws ErrorKind::Usage if it is no state of a batch.

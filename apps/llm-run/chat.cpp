@@ -585,7 +585,7 @@ void Chat::save(const std::string& path) {
     chat.cache = cache_of(path);
     talk_.save_cache(chat.cache);
   }
-  save_chat(path, chat, p_.model.file());
+  save_chat(path, chat, p_.model);
   tell("saved in " + path +
        (chat.cache.empty()
             ? ""

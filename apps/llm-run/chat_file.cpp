@@ -121,12 +121,12 @@ void require_saved_chat_or_nothing(const std::string& path) {
 
 std::string cache_of(const std::string& path) { return path + ".cache"; }
 
-void save_chat(const std::string& path, const SavedChat& chat, const GgufFile& model) {
+void save_chat(const std::string& path, const SavedChat& chat, const Model& model) {
   require_saved_chat_or_nothing(path);
   Ordered json;
   json["format"] = kChatFormat;
   json["version"] = kVersion;
-  json["model"] = describe_model_file(model);
+  json["model"] = describe_model(model);
   json["settings"] = settings_json(chat.settings);
   if (!chat.cache.empty()) json["cache"] = std::filesystem::path(chat.cache).filename().string();
   json["messages"] = messages_json(chat.system, chat.messages);
@@ -138,7 +138,7 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
   SavedChat chat{.system = {}, .messages = {}, .settings = settings};
   read_messages(path, json.value("messages", Ordered()), chat);
   const Ordered saved_model = json.value("model", Ordered());
-  const bool same_model = saved_model == Ordered(describe_model_file(model.file()));
+  const bool same_model = saved_model == Ordered(describe_model(model));
   if (Ordered saved = json.value("settings", Ordered()); saved.is_object()) {
     if (!same_model) saved.erase("logit_bias");  // of tokens that have other numbers here
     read_settings(saved, chat.settings, model.tokenizer());

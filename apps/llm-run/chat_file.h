@@ -6,7 +6,6 @@
 
 #include "chat_settings.h"
 #include "conversation.h"
-#include "gguf/file.h"
 #include "runtime/model.h"
 
 namespace llm::app {
@@ -23,7 +22,7 @@ std::string cache_of(const std::string& path);
 /// Throws ErrorKind::Usage if another file than a saved chat is there: none is replaced.
 void require_saved_chat_or_nothing(const std::string& path);
 /// Replaces a saved chat, nothing else. Throws ErrorKind::Usage, ErrorKind::Io.
-void save_chat(const std::string& path, const SavedChat&, const GgufFile& model);
+void save_chat(const std::string& path, const SavedChat&, const Model& model);
 /// `settings` are those now, for what the file does not hold. Notes another model than `model`, whose cache is of no
 /// use. Throws ErrorKind::Usage for what is no saved chat.
 SavedChat load_chat(const std::string& path, const ChatSettings& settings, const Model& model);

@@ -27,9 +27,11 @@ std::string timing(const Conversation::Answered& a, const std::string& seed) {
 }
 
 std::string model_info(const RunOptions& options, Model& m, const Session& session, const PromptMaker& prompts) {
+  std::string adapters;
+  for (const LoraAdapter& a : m.adapters()) adapters += "adapter    " + escaped(a.title()) + "\n";
   return "model      " + options.model.path + "\n           " + m.dims().architecture + ", " +
-         number_text(m.parameter_count()) + " parameters, " + bytes_text(m.weight_bytes()) + "\ntokenizer  " +
-         m.tokenizer().describe() + "\ntemplate   " + prompts.template_name() + "\ncontext    " +
+         number_text(m.parameter_count()) + " parameters, " + bytes_text(m.weight_bytes()) + "\n" + adapters +
+         "tokenizer  " + m.tokenizer().describe() + "\ntemplate   " + prompts.template_name() + "\ncontext    " +
          number_text(session.context()) + " tokens, " + bytes_text(session.cache_bytes_per_position()) +
          " each\nbackend    " + m.backend().describe() + "\n";
 }

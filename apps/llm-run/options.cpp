@@ -202,6 +202,7 @@ void refuse_overwriting_inputs(const RunOptions& o) {
     refuse_overwriting(output, {o.model.path, o.speculation.draft_model, o.batch.input, o.chat.system_file,
                                 o.chat.template_file, o.constraint.grammar_file, o.constraint.schema_file});
     for (const PromptFile& file : o.prompt.files) refuse_overwriting(output, {file.path});
+    refuse_overwriting(output, o.model.adapters);
   }
   const std::pair<const char*, const std::string&> outputs[] = {{"--dump-graph", o.dump_graph},
                                                                 {"-o", o.batch.output},
@@ -238,6 +239,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_completion_command(cli);
   begin_group(cli, "Model");
   add_model_options(cli, o.model);
+  add_adapter_options(cli, o.model.adapters);
   cli.add_flag("--tune", o.tune,
                "measure for some seconds how many threads are fastest, and keep that for later runs of this model");
   begin_group(cli, "Prompt");

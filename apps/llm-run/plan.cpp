@@ -70,6 +70,9 @@ int print_plan(Model& model, const SessionOptions& options, const std::string& d
     text += weights_line(request, m) +
             figure(request, m, "cache", bytes_text(m.bytes_per_position * 1000) + " per 1,000 tokens");
   }
+  std::uint64_t adapters = 0;
+  for (const LoraAdapter& adapter : model.adapters()) adapters += adapter.bytes();
+  if (adapters > 0) text += plan_line("of it adapters", "weights " + bytes_text(adapters));
   if (!draft_model.empty()) text += plan_line("of it a draft model", draft_model);
   try {
     const ContextChoice choice = choose_context(request);

@@ -4,9 +4,11 @@
 
 namespace llm {
 
-Graph build_graph(const ModelSpec& spec, const GgufFile& file, Bucket bucket, std::vector<std::string>* unused) {
-  Net net(file, bucket);
+Graph build_graph(const ModelSpec& spec, const GgufFile& file, Bucket bucket, std::vector<std::string>* unused,
+                  std::span<const LoraAdapter> adapters) {
+  Net net(file, bucket, adapters);
   const Act logits = spec.build(net);
+  net.require_adapters_used();
   if (unused) *unused = net.unused(spec.ignorable);
   return std::move(net).finish(logits);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +37,9 @@ struct Architecture {
 };
 
 /// The graph of a bucket as the family wrote it, not yet optimised; `unused` gets the names of tensors that nothing
-/// read. Throws ErrorKind::Model naming a tensor that is missing or has another shape or type than the graph needs.
-Graph build_graph(const ModelSpec&, const GgufFile&, Bucket, std::vector<std::string>* unused = nullptr);
+/// read. Throws ErrorKind::Model naming a tensor that is missing or has another shape or type than the graph needs, or
+/// a pair of an adapter that does not belong to the model.
+Graph build_graph(const ModelSpec&, const GgufFile&, Bucket, std::vector<std::string>* unused = nullptr,
+                  std::span<const LoraAdapter> adapters = {});
 
 }  // namespace llm

@@ -20,6 +20,7 @@ constexpr IntegerRule kHeads{"attention.head_count", 1, 4096};
 constexpr IntegerRule kKeyLength{"attention.key_length", 1, 1 << 16};
 constexpr IntegerRule kValueLength{"attention.value_length", 1, 1 << 16};
 constexpr IntegerRule kWindow{"attention.sliding_window", 0, kMaxU32};
+constexpr std::string_view kScalingType = "rope.scaling.type";
 constexpr std::string_view kWindowPattern = "attention.sliding_window_pattern";
 constexpr RealRule kNormEpsilon{"attention.layer_norm_rms_epsilon", 0, 1};
 constexpr RealRule kAttentionScale{"attention.scale", 0, kUnbounded};
@@ -123,8 +124,11 @@ DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
   read_attention(hp, c);
   c.norm_eps = hp.real(kNormEpsilon);
   c.rope = read_rope(hp, c.head_dim, c.context);
+  const auto is_own = [&](std::string_view key) { return std::find(own.begin(), own.end(), key) != own.end(); };
+  if (hp.text(kScalingType, "") == "longrope" && !is_own(kScalingType))
+    hp.fail(kScalingType, "\"longrope\" is not supported for " + c.architecture);
   for (const Neutral& n : kForeign) {
-    if (std::find(own.begin(), own.end(), n.key) == own.end()) hp.expect_neutral(n.key, n.value, n.other);
+    if (!is_own(n.key)) hp.expect_neutral(n.key, n.value, n.other);
   }
   return c;
 }

@@ -22,6 +22,11 @@ constexpr Alternative kAlternatives[] = {
      "fused expert projections are not supported for this architecture"},
 };
 
+void require_matrix_type(const GgufFile& file, const TensorInfo& t) {
+  if (info(t.type.dtype).use != DTypeUse::Weight)
+    file.fail(t, "has type " + std::string(name(t.type.dtype)) + ", which cannot be the type of a matrix");
+}
+
 }  // namespace
 
 std::string Scope::full_name(std::string_view name) const {
@@ -36,6 +41,25 @@ GraphBuilder& Scope::place() {
 Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
   const Weight w = net_.matrix(full_name(name) + ".weight", {net_.builder_.type(x).shape[0], n});
   return net_.linear(*this, name, x, w, n);
+}
+
+Act Scope::linear_rows(std::string_view name, std::string_view fused, std::int64_t all, Act x, RowRange rows) {
+  const std::string full = full_name(fused);
+  const Shape shape{net_.builder_.type(x).shape[0], all};
+  const TensorInfo& matrix = net_.require(full + ".weight", shape);
+  require_matrix_type(net_.file_, matrix);
+  const Weight weight =
+      net_.builder_.weight(rows_name(full + ".weight", rows), {matrix.type.dtype, {shape[0], rows.n}});
+  std::optional<Weight> bias;
+  if (net_.has(full + ".bias")) {
+    net_.require_f32(full + ".bias", {all});
+    bias = net_.builder_.weight(rows_name(full + ".bias", rows), {DType::F32, {rows.n}});
+  }
+  const auto multiply = [&](Act in, const GraphBuilder::LinearOperand& operand) { return place().linear(in, operand); };
+  const auto pairs = net_.adaptations(full + ".weight", shape, &LoraAdapter::require_product, rows);
+  const Act y = multiply(x, {.weight = weight, .bias = bias ? &*bias : nullptr, .name = name});
+  return net_.adapted(
+      name, y, pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
 }
 
 Act Scope::rms_norm(std::string_view name, Act x, float eps) {
@@ -85,12 +109,18 @@ Weight Scope::expert_weight(std::string_view name, std::int64_t k, std::int64_t 
 Act Scope::expert_linear(std::string_view name, Act x, const Routes& routes, Weight weight) {
   const Shape w = net_.builder_.type(weight).shape;
   const Net::Product p = net_.product(*this, name, weight, {w[1], w[2]}, {w[2]});
-  return place().expert_linear(x, routes.expert, p.operand());
+  const auto multiply = [&](Act in, const GraphBuilder::LinearOperand& operand) {
+    return place().expert_linear(in, routes.expert, operand);
+  };
+  const auto pairs = net_.adaptations(full_name(name) + ".weight", w, &LoraAdapter::require_product);
+  return net_.adapted(
+      name, multiply(x, p.operand()), pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
 }
 
 Act Scope::combine(Act x, const Routes& routes) { return place().combine(x, routes.weight, "ffn_moe"); }
 
-Net::Net(const GgufFile& file, Bucket bucket) : file_(file), builder_(bucket) {}
+Net::Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters)
+    : file_(file), builder_(bucket), adapters_(adapters) {}
 
 Step Net::step() {
   return {.tokens = builder_.step_input(StepInput::Tokens),
@@ -107,8 +137,14 @@ Rotary Net::rotary(const RopeTable& attributes, RopePairing pairing, std::string
 }
 
 Act Net::embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd) {
-  const Weight table = matrix(std::string(name) + ".weight", {n_embd, vocab});
-  return top(Role::Embed).place().embed(table, tokens, name);
+  const std::string target = std::string(name) + ".weight";
+  const Weight table = matrix(target, {n_embd, vocab});
+  const auto pairs = adaptations(target, {n_embd, vocab}, &LoraAdapter::require_table);
+  GraphBuilder& builder = top(Role::Embed).place();
+  return adapted(
+      name, builder.embed(table, tokens, name), pairs,
+      [&](const auto& a) { return builder.embed(a.weight, tokens, a.name); },
+      [&](Act low, const auto& b) { return builder.linear(low, b); });
 }
 
 Act Net::rows(Act x, Index out_rows) { return top(Role::Head).place().rows(x, out_rows, "output_rows"); }
@@ -121,6 +157,18 @@ Act Net::head(std::string_view name, Act x, std::int64_t vocab, std::string_view
 }
 
 Graph Net::finish(Act logits) && { return std::move(builder_).finish(logits); }
+
+void Net::require_adapters_used() const {
+  for (const LoraAdapter& adapter : adapters_) {
+    for (const auto& [target, pair] : adapter.pairs()) {
+      if (adapted_.contains(target)) continue;
+      adapter.file().fail(*pair.a, has(target) ? "the model has no product with " + escaped(target) +
+                                                     ", which is all that an adapter can change"
+                                               : "the model has no tensor " + escaped(target) +
+                                                     "; an adapter fits the model that it was trained on");
+    }
+  }
+}
 
 std::vector<std::string> Net::unused(std::span<const std::string_view> ignorable) const {
   std::vector<std::string> out;
@@ -136,14 +184,17 @@ std::vector<std::string> Net::unused(std::span<const std::string_view> ignorable
 
 Weight Net::matrix(const std::string& name, Shape shape) {
   const TensorInfo& t = require(name, shape);
-  if (info(t.type.dtype).use != DTypeUse::Weight)
-    file_.fail(t, "has type " + std::string(llm::name(t.type.dtype)) + ", which cannot be the type of a matrix");
+  require_matrix_type(file_, t);
   return builder_.weight(name, {t.type.dtype, shape});
 }
 
-Weight Net::f32(const std::string& name, const Shape& shape) {
+void Net::require_f32(const std::string& name, const Shape& shape) {
   const TensorInfo& t = require(name, shape);
   if (t.type.dtype != DType::F32) file_.fail(t, "has type " + std::string(llm::name(t.type.dtype)) + ", needs F32");
+}
+
+Weight Net::f32(const std::string& name, const Shape& shape) {
+  require_f32(name, shape);
   return builder_.weight(name, {DType::F32, shape});
 }
 
@@ -165,7 +216,48 @@ Net::Product Net::product(const Scope& scope, std::string_view name, Weight weig
 
 Act Net::linear(Scope& scope, std::string_view name, Act x, Weight weight, std::int64_t n) {
   const Product p = product(scope, name, weight, {n}, {1});
-  return scope.place().linear(x, p.operand());
+  const auto multiply = [&](Act in, const GraphBuilder::LinearOperand& operand) {
+    return scope.place().linear(in, operand);
+  };
+  const auto pairs =
+      adaptations(scope.full_name(name) + ".weight", builder_.type(weight).shape, &LoraAdapter::require_product);
+  return adapted(
+      name, multiply(x, p.operand()), pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
+}
+
+std::vector<Net::Adaptation> Net::adaptations(const std::string& target, const Shape& weight,
+                                              LoraAdapter::ShapeRule require, std::optional<RowRange> rows) {
+  std::vector<Adaptation> list;
+  adapted_.insert(target);
+  for (const LoraAdapter& adapter : adapters_) {
+    const LoraAdapter::Pair* pair = adapter.find(target);
+    if (pair == nullptr) continue;
+    const LoraAdapter::Shapes shapes = (adapter.*require)(target, *pair, weight);
+    for (const TensorInfo* t : {pair->a, pair->b}) require_matrix_type(adapter.file(), *t);
+    const auto declare = [&](const TensorInfo& t, const Shape& shape) {
+      return builder_.weight(adapter.graph_name(t), {t.type.dtype, shape});
+    };
+    const float factor = adapter.factor(*pair);
+    if (factor == 0) continue;
+    const Weight a = declare(*pair->a, shapes.a);
+    const Weight b = rows ? builder_.weight(rows_name(adapter.graph_name(*pair->b), *rows),
+                                            {pair->b->type.dtype, {shapes.b[0], rows->n}})
+                          : declare(*pair->b, shapes.b);
+    list.push_back({a, b, factor, adapter.suffix()});
+  }
+  return list;
+}
+
+template <class Down, class Up>
+Act Net::adapted(std::string_view name, Act y, std::span<const Adaptation> pairs, const Down& down, const Up& up) {
+  for (const Adaptation& p : pairs) {
+    const std::string lora = std::string(name) + ".lora", a = lora + "_a" + p.suffix, b = lora + "_b" + p.suffix;
+    Act low = down(GraphBuilder::LinearOperand{.weight = p.a, .name = a});
+    // Where it is thinnest.
+    if (p.factor != 1) low = builder_.scale(low, p.factor, lora + "_scaled" + p.suffix);
+    y = builder_.add(y, up(low, GraphBuilder::LinearOperand{.weight = p.b, .name = b}), lora + p.suffix);
+  }
+  return y;
 }
 
 const TensorInfo& Net::require(const std::string& name, const Shape& shape) {

@@ -14,6 +14,8 @@
 #include "gguf/file.h"
 #include "graph/builder.h"
 #include "graph/graph.h"
+#include "model/lora.h"
+#include "model/stored_weight.h"
 
 namespace llm {
 
@@ -40,6 +42,8 @@ class Scope {
   /// x [k, rows] -> [n, rows] by `name`.weight [k, n], times `name`.scale [1], plus `name`.bias [n], if the file has
   /// them.
   Act linear(std::string_view name, Act x, std::int64_t n);
+  /// The same by rows of `fused`.weight [k, all], for files that keep several products in one tensor.
+  Act linear_rows(std::string_view name, std::string_view fused, std::int64_t all, Act x, RowRange rows);
   /// Normalises dimension 0 by `name`.weight.
   Act rms_norm(std::string_view name, Act x, float eps);
   Act split_heads(std::string_view name, Act x, int heads);
@@ -71,7 +75,8 @@ class Scope {
 
 class Net {
  public:
-  Net(const GgufFile& file, Bucket bucket);
+  /// What a weight gives is changed by the adapters that have a pair for it.
+  Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters = {});
 
   Step step();
   /// `factors` names an optional tensor of per-pair factors (Llama 3.1+: "rope_freqs"); empty if the family has none.
@@ -88,6 +93,8 @@ class Net {
 
   /// The finished graph, not yet optimised.
   Graph finish(Act logits) &&;
+  /// Throws ErrorKind::Model for a pair of an adapter that changes nothing which was built.
+  void require_adapters_used() const;
   /// Tensors of the file that no node used and that are not in `ignorable` (shell patterns).
   std::vector<std::string> unused(std::span<const std::string_view> ignorable) const;
 
@@ -96,6 +103,7 @@ class Net {
   /// Declares a weight: missing, of another shape, or of a type that cannot serve throws ErrorKind::Model.
   Weight matrix(const std::string& name, Shape shape);
   Weight f32(const std::string& name, const Shape& shape);
+  void require_f32(const std::string& name, const Shape& shape);
   std::optional<Weight> optional_f32(const std::string& name, const Shape& shape);
   /// A product's weight and what the file has beside it.
   struct Product {
@@ -108,13 +116,28 @@ class Net {
   };
   Product product(const Scope& scope, std::string_view name, Weight weight, const Shape& bias, const Shape& scale);
   Act linear(Scope& scope, std::string_view name, Act x, Weight weight, std::int64_t n);
+  /// A pair of an adapter's for one weight.
+  struct Adaptation {
+    Weight a, b;
+    float factor;
+    std::string suffix;  ///< LoraAdapter::suffix()
+  };
+  /// Those for the weight of that name and shape, in the order of the adapters; without those of factor 0, which are
+  /// checked all the same.
+  /// `rows`: of the weight, where it is not the whole.
+  std::vector<Adaptation> adaptations(const std::string& target, const Shape& weight, LoraAdapter::ShapeRule require,
+                                      std::optional<RowRange> rows = {});
+  /// y and what they add to it. `down` gives A's product with what y was made of, `up` that of B with the result.
+  template <class Down, class Up>
+  Act adapted(std::string_view name, Act y, std::span<const Adaptation>, const Down& down, const Up& up);
   const TensorInfo& require(const std::string& name, const Shape& shape);
   [[noreturn]] void fail_missing(const std::string& name) const;
   bool has(const std::string& name) const { return file_.tensors().find(name) != nullptr; }
 
   const GgufFile& file_;
   GraphBuilder builder_;
-  std::unordered_set<std::string> used_;
+  std::unordered_set<std::string> used_, adapted_;  ///< adapted_: weights whose pairs were looked for
+  std::span<const LoraAdapter> adapters_;
 };
 
 }  // namespace llm

@@ -37,7 +37,8 @@ RopeScaling scaling_type(const HyperParameters& hp) {
   if (type == "none") return RopeScaling::None;
   if (type == "linear") return RopeScaling::Linear;
   if (type == "yarn") return RopeScaling::Yarn;
-  hp.fail(kType, "\"" + escaped(type) + "\" is not supported; known are none, linear and yarn");
+  if (type == "longrope") return RopeScaling::None;  // by factors in tensors: read_decoder_config() asks the family
+  hp.fail(kType, "\"" + escaped(type) + "\" is not supported; known are none, linear, yarn and longrope");
 }
 
 /// Below 0 is how llama.cpp says that a factor is not set.

@@ -3,6 +3,7 @@
 #include "runtime/model.h"
 
 #include <algorithm>
+#include <bit>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -11,7 +12,10 @@
 
 #include "base/environment.h"
 #include "base/machine.h"
+#include "base/sha256.h"
+#include "gguf/fingerprint.h"
 #include "graph/passes/passes.h"
+#include "model/stored_weight.h"
 #include "models/registry.h"
 #include "runtime/checked_backend.h"
 #include "runtime/figures.h"
@@ -24,28 +28,30 @@ namespace {
 
 constexpr int kLargestBucket = 512;
 
-/// The weights of a file, and how many bytes of those planned were asked for.
+/// The weights of a model's files, and how many bytes of those planned were asked for.
 class FileWeights final : public WeightSource {
  public:
-  FileWeights(const GgufFile& file, std::uint64_t total, std::function<void(double)> progress)
-      : file_(file), total_(total), progress_(std::move(progress)) {}
+  FileWeights(const GgufFile& file, std::span<const LoraAdapter> adapters, std::uint64_t total,
+              std::function<void(double)> progress)
+      : file_(file), adapters_(adapters), total_(total), progress_(std::move(progress)) {}
 
   std::optional<std::span<const std::byte>> mapped(std::string_view name) const override {
-    const TensorInfo& tensor = find(name);
-    if (file_.foreign_byte_order()) return std::nullopt;
-    count(tensor.type.bytes());
-    return std::span(file_.view(tensor).data, tensor.type.bytes());
+    const StoredWeight w = find(name);
+    if (w.file->foreign_byte_order()) return std::nullopt;
+    count(w.tensor->type.bytes());
+    return std::span(w.file->view(*w.tensor).data, w.tensor->type.bytes());
   }
   void read(std::string_view name, std::uint64_t offset, std::span<std::byte> dst) const override {
-    file_.read(find(name), offset, dst);
+    const StoredWeight w = find(name);
+    w.file->read(*w.tensor, offset, dst);
     count(dst.size());
   }
 
  private:
-  const TensorInfo& find(std::string_view name) const {
-    const TensorInfo* tensor = file_.tensors().find(name);
-    check(tensor != nullptr, "a weight that the file does not have: " + escaped(name));
-    return *tensor;
+  StoredWeight find(std::string_view name) const {
+    const StoredWeight found = find_weight(name, file_, adapters_);
+    check(found.tensor.has_value(), "a weight that no file has: " + escaped(name));
+    return found;
   }
   void count(std::uint64_t bytes) const {
     const std::lock_guard lock(mutex_);
@@ -55,6 +61,7 @@ class FileWeights final : public WeightSource {
   }
 
   const GgufFile& file_;
+  std::span<const LoraAdapter> adapters_;
   std::uint64_t total_;
   std::function<void(double)> progress_;
   mutable std::mutex mutex_;  ///< of what follows, and of calls of `progress_`
@@ -62,8 +69,11 @@ class FileWeights final : public WeightSource {
 };
 
 /// A factor of a weight that nothing applies changes the text, which a warning would not make up for.
-void refuse_unused_scales(const std::vector<std::string>& unused, const GgufFile& file) {
+void refuse_unused_factors(const std::vector<std::string>& unused, const GgufFile& file) {
   for (const std::string& name : unused) {
+    if (name.starts_with("rope_factors_"))
+      file.fail(*file.tensors().find(name),
+                "changes the rotary angles and would be left out: this architecture has none");
     if (!name.ends_with(".scale") && !name.ends_with("_scale")) continue;
     file.fail(*file.tensors().find(name),
               "scales a weight and would be left out: scales are known as \"<name>.scale\" beside \"<name>.weight\" of "
@@ -100,13 +110,12 @@ void check_memory(const Backend& backend, const Graph& graph, const std::string&
 }
 
 /// For files that are to be read whole.
-void require_room(const GgufFile& file) {
+void require_room(const std::string& file, std::uint64_t bytes) {
   const std::uint64_t available = available_memory();
-  if (file.file_bytes() <= available) return;
-  throw Error(ErrorKind::Memory,
-              {.file = file.metadata().file(),
-               .problem = bytes_text(file.file_bytes()) + " are to be read and " + bytes_text(available) +
-                          " of memory are available; a mapped file needs less"});
+  if (bytes <= available) return;
+  throw Error(ErrorKind::Memory, {.file = file,
+                                  .problem = bytes_text(bytes) + " are to be read and " + bytes_text(available) +
+                                             " of memory are available; a mapped file needs less"});
 }
 
 /// Token ids index the rows of the embedding table.
@@ -157,29 +166,46 @@ OverriddenWeights resolve(std::vector<TensorOverride>& overrides, const Graph& g
   return overridden_weights(overrides, graph);
 }
 
+std::vector<LoraAdapter> open_adapters(const LoadOptions& options, const Metadata& model, Warnings& warnings) {
+  std::vector<LoraAdapter> adapters;
+  const auto architecture = model.get<std::string_view>("general.architecture");
+  for (const AdapterFile& wanted : options.adapters) {
+    adapters.push_back(LoraAdapter::open(wanted, adapters.size(), architecture, warnings));
+    if (options.examine) options.examine(adapters.back().file());
+  }
+  return adapters;
+}
+
 ModelLayers layers_of(const ModelDims& dims) { return {.count = dims.n_layers, .experts = dims.experts > 0}; }
 
 }  // namespace
 
 Model::Model(Opened&& opened)
-    : file_(std::move(opened.file)), spec_(std::move(opened.spec)), tokenizer_(std::move(opened.tokenizer)) {}
+    : file_(std::move(opened.file)),
+      adapters_(std::move(opened.adapters)),
+      spec_(std::move(opened.spec)),
+      tokenizer_(std::move(opened.tokenizer)) {}
 
 Model::Opened Model::open(const LoadOptions& options) {
   Warnings warnings;
   GgufFile file = GgufFile::open(options.path, warnings);
   if (options.prepare) options.prepare(file, warnings);
+  if (options.examine) options.examine(file);
   ModelSpec spec = open_model(file.metadata());
   if (file.tensors().all().empty()) {
     throw Error(ErrorKind::Model,
                 ErrorParts{.file = file.metadata().file(), .problem = "holds a vocabulary and no weights"});
   }
+  std::vector<LoraAdapter> adapters = open_adapters(options, file.metadata(), warnings);
   std::vector<std::string> unused;
-  Graph graph = build_graph(spec, file, Bucket{}, &unused);
+  Graph graph = build_graph(spec, file, Bucket{}, &unused, adapters);
+  std::erase_if(adapters, [](const LoraAdapter& a) { return a.scale() == 0; });  // they were checked, and add nothing
   auto tokenizer = Tokenizer::load(file.metadata(), warnings);
   check_vocabulary(*tokenizer, spec.dims, file.metadata());
-  refuse_unused_scales(unused, file);
+  refuse_unused_factors(unused, file);
   warn_unused(unused, spec.dims, warnings);
-  return {std::move(file), std::move(spec), std::move(graph), std::move(tokenizer), std::move(warnings)};
+  return {std::move(file),  std::move(adapters),  std::move(spec),
+          std::move(graph), std::move(tokenizer), std::move(warnings)};
 }
 
 std::unique_ptr<Model> Model::load(Opened opened, const LoadOptions& options, Warnings& warnings) {
@@ -217,22 +243,39 @@ std::unique_ptr<Model> Model::load(Opened opened, const LoadOptions& options, Wa
 void Model::load_weights(const std::function<void(double)>& progress) {
   check(weights_ == nullptr, "weights are loaded once");
   if (reads_files()) {
-    require_room(file_);
-    file_.read_into_memory(progress);
-    hold(file_.file_bytes());
+    read_into_memory(progress);
   }
   const Graph graph = this->graph(Bucket{});
   const std::vector<WeightPlan> plan = plan_weights(graph, *backend_);
-  screen_small_weights(file_, graph);
-  source_ = std::make_unique<FileWeights>(file_, weight_bytes_, reads_files() ? nullptr : progress);
+  screen_small_weights(file_, adapters_, graph);
+  source_ = std::make_unique<FileWeights>(file_, adapters_, weight_bytes_, reads_files() ? nullptr : progress);
   weights_ = backend_->load(*source_, plan);
-  for (const MappedFile& shard : file_.shards()) shard.check_unchanged();
+  for (const GgufFile* file : files()) {
+    for (const MappedFile& shard : file->shards()) shard.check_unchanged();
+  }
+}
+
+void Model::read_into_memory(const std::function<void(double)>& progress) {
+  const std::uint64_t all = file_bytes();
+  require_room(file_.metadata().file(), all);
+  std::uint64_t done = 0;
+  const auto read = [&](GgufFile& file) {
+    const auto bytes = static_cast<double>(file.file_bytes());
+    file.read_into_memory([&](double fraction) {
+      if (progress) progress((static_cast<double>(done) + fraction * bytes) / static_cast<double>(all));
+    });
+    done += file.file_bytes();
+  };
+  read(file_);
+  for (LoraAdapter& adapter : adapters_) read(adapter.file());
+  hold(all);
 }
 
 void Model::place(PlacementOptions wish, const LoadOptions& options, const BackendOptions& backend_options,
                   std::unique_ptr<Backend> backend) {
   const ModelLayers layers = layers_of(dims());
-  wish.streams = wish.streams && !file_.foreign_byte_order();  // it would take a second copy, in this machine's order
+  const bool foreign = std::ranges::any_of(files(), [](const GgufFile* f) { return f->foreign_byte_order(); });
+  wish.streams = wish.streams && !foreign;  // it would take a second copy, in this machine's order
   const bool fitting = wish.layers == PlacementOptions::kFitting, several = wish.devices.size() > 1;
   kind_ = backend->name();
   backend_ = std::move(backend);
@@ -258,8 +301,38 @@ void Model::place(PlacementOptions wish, const LoadOptions& options, const Backe
   has_host_part_ = placed.has_host_part;
 }
 
+std::vector<const GgufFile*> Model::files() const {
+  std::vector<const GgufFile*> files{&file_};
+  for (const LoraAdapter& adapter : adapters_) files.push_back(&adapter.file());
+  return files;
+}
+
+std::uint64_t Model::file_bytes() const {
+  std::uint64_t sum = 0;
+  for (const GgufFile* file : files()) sum += file->file_bytes();
+  return sum;
+}
+
+std::string Model::title() const {
+  std::string text = std::filesystem::path(file_.metadata().file()).filename().string();
+  for (const LoraAdapter& adapter : adapters_)
+    text += (&adapter == &adapters_.front() ? " with " : " and ") + adapter.title();
+  return text;
+}
+
+std::string Model::fingerprint() const {
+  if (adapters_.empty()) return llm::fingerprint(file_);
+  std::string said = llm::fingerprint(file_);
+  for (const LoraAdapter& adapter : adapters_)
+    said +=
+        "\n" + llm::fingerprint(adapter.file()) + " " + std::to_string(std::bit_cast<std::uint32_t>(adapter.scale()));
+  Sha256 sum;
+  sum.update(std::as_bytes(std::span(said)));
+  return sum.digest();
+}
+
 Graph Model::graph_before_passes(Bucket bucket) const {
-  Graph graph = build_graph(spec_, file_, bucket);
+  Graph graph = build_graph(spec_, file_, bucket, nullptr, adapters_);
   mark_overrides(graph, overridden_);
   return graph;
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "gguf/file.h"
 #include "model/arch.h"
+#include "model/lora.h"
 #include "runtime/placement.h"
 #include "text/tokenizer.h"
 
@@ -21,6 +23,7 @@ namespace llm {
 
 struct LoadOptions {
   std::filesystem::path path;
+  std::vector<AdapterFile> adapters = {};  ///< what they change adds up
   std::string backend = "cpu";
   PlacementOptions placement = {};  ///< how much of the model runs on `backend`, on which devices
   std::string host = "cpu";         ///< backend of the rest
@@ -41,6 +44,8 @@ struct LoadOptions {
   } files = Files::Mapped;
   /// Gets the file as it was opened, before anything is read of it: what shall count instead of its values.
   std::function<void(GgufFile&, Warnings&)> prepare = {};
+  /// Gets every file, the model's as it was prepared, before more than its header is read; may throw.
+  std::function<void(const GgufFile&)> examine = {};
   /// 0..1 while weights are loaded, by whichever thread, one call at a time; may be empty.
   std::function<void(double fraction)> progress;
   /// Where backends come from, by name.
@@ -52,6 +57,7 @@ class Model {
   /// What a file says, for which no device is needed: it can be found out while these are looked for.
   struct Opened {
     GgufFile file;
+    std::vector<LoraAdapter> adapters;  ///< that change something
     ModelSpec spec;
     Graph graph;  ///< of the smallest bucket, as the family wrote it
     std::unique_ptr<Tokenizer> tokenizer;
@@ -69,6 +75,14 @@ class Model {
   void load_weights(const std::function<void(double)>& progress = {});
 
   const GgufFile& file() const { return file_; }
+  std::span<const LoraAdapter> adapters() const { return adapters_; }
+  /// The model's and those of its adapters.
+  std::vector<const GgufFile*> files() const;
+  std::uint64_t file_bytes() const;  ///< of all of them
+  /// The model file's name, and its adapters'.
+  std::string title() const;
+  /// Of the file by itself where there are no adapters (gguf/fingerprint.h); differs for other adapters and scales.
+  std::string fingerprint() const;
   const ModelSpec& spec() const { return spec_; }
   const ModelDims& dims() const { return spec_.dims; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -103,9 +117,11 @@ class Model {
   explicit Model(Opened&&);
   /// Takes the backend, or puts it and others together.
   void place(PlacementOptions, const LoadOptions&, const BackendOptions&, std::unique_ptr<Backend>);
+  void read_into_memory(const std::function<void(double)>& progress);
   void check_support() const;
   void measure(const Graph&);
   GgufFile file_;
+  std::vector<LoraAdapter> adapters_;
   ModelSpec spec_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Backend> backend_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/stored_weight.h"
 #include "tensor/decode.h"
 
 namespace llm {
@@ -45,10 +46,11 @@ std::optional<std::size_t> first_non_finite(std::span<const float> values) {
   return std::nullopt;
 }
 
-void screen_small_weights(const GgufFile& file, const Graph& graph) {
+void screen_small_weights(const GgufFile& file, std::span<const LoraAdapter> adapters, const Graph& graph) {
   for (const ValueInfo& value : graph.values()) {
     if (!is_screened(value)) continue;
-    if (const TensorInfo* tensor = file.tensors().find(value.name)) screen(file, *tensor);
+    const StoredWeight w = find_weight(value.name, file, adapters);
+    if (w.tensor) screen(*w.file, *w.tensor);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "gguf/file.h"
 #include "graph/graph.h"
+#include "model/lora.h"
 
 namespace llm {
 
@@ -15,6 +16,6 @@ std::optional<std::size_t> first_non_finite(std::span<const float> values);
 
 /// Looks for NaN and infinity in the small weights that a graph reads: norms, biases, factors, routers. Matrices are
 /// not read, that would read the whole file. Throws ErrorKind::Model naming the tensor.
-void screen_small_weights(const GgufFile&, const Graph&);
+void screen_small_weights(const GgufFile&, std::span<const LoraAdapter>, const Graph&);
 
 }  // namespace llm

@@ -10,7 +10,6 @@
 
 #include "base/output_file.h"
 #include "base/sha256.h"
-#include "gguf/fingerprint.h"
 
 namespace llm {
 namespace {
@@ -42,8 +41,8 @@ Owner owner_of(Model& model, const Session& session) {
   std::string backend(model.backend().name());
   if (const std::string_view variant = model.backend().variant(); !variant.empty())
     backend += ", " + std::string(variant);
-  return {.model = fingerprint(model.file()),
-          .model_name = std::filesystem::path(model.file().metadata().file()).filename().string(),
+  return {.model = model.fingerprint(),
+          .model_name = model.title(),
           .backend = std::move(backend),
           .cache = std::string(name(format.k)) + "/" + std::string(name(format.v)),
           .block_bytes = session.cache_block_bytes()};

@@ -231,7 +231,7 @@ TEST_CASE("options that ask for what is so anyway are accepted, for anything els
   refused({"-td", "2"}, "-t, -tb, -C and -Cr count for a draft model, too");
   refused({"--spec-ngram-mod-n-max", "2"}, "follows from what came of them");
   refused({"--port", "80"}, "it belongs to llama.cpp's server");
-  refused({"--lora", "x"}, "option --lora is recognised, not supported yet");
+  refused({"--control-vector", "x"}, "option --control-vector is recognised, not supported yet");
 }
 
 TEST_CASE("-C and -Cr choose processors, and with them the number of threads") {

@@ -146,7 +146,7 @@ TEST_CASE("errors name the variable, or the file and line") {
   };
   file("seed = 1\nctx-size = \"many\"\n", ":2: \"many\" is not a whole number");
   file("\n\nctx-sise = 5\n", ":3: there is no option --ctx-sise; did you mean ctx-size?");
-  file("lora = \"x\"\n", ":1: lora is recognised, not supported yet");
+  file("control-vector = \"x\"\n", ":1: control-vector is recognised, not supported yet");
   file("seed = [1, 2]\n", ":1: takes one value, an array is given");
   file("seed = 1\nseed = 2\n", ":2: ");
   file("[sampling]\nseed = 1\n", ":1: tables are not used here");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "model/stored_weight.h"
 #include "open_file.h"
 #include "support/catch.h"
 #include "support/paths.h"
@@ -54,7 +55,9 @@ TEST_CASE("every tensor of each family's files is read") {
       CHECK(model.unused.empty());
       std::set<std::string> names;
       for (const TinyTensor& t : tiny.tensors()) names.insert(t.name);
-      CHECK(weights(model.graph) == names);
+      std::set<std::string> read;
+      for (const std::string& weight : weights(model.graph)) read.insert(std::string(tensor_of(weight)));
+      CHECK(read == names);
     }
   }
 }
@@ -127,6 +130,21 @@ TEST_CASE("the vocabulary is counted by its tokens, or by vocab_size where the f
   tiny.erase("tokenizer.ggml.tokens");
   tiny.set("llama.vocab_size", std::uint32_t{267});
   CHECK(open_tiny(folder, tiny).spec.dims.vocab == 267);
+}
+
+TEST_CASE("phi3 has one set of factors: the long one where the context may be longer than the short one's") {
+  const TempDir folder;
+  TinyFile tiny = tiny_model({.arch = "phi3", .context = 64});
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"})
+    tiny.add_tensor({name, {DType::F32, {4}}, 4, 2});
+  tiny.set("phi3.rope.scaling.type", "longrope");
+  const auto factors = [&](std::uint32_t original) {
+    tiny.set("phi3.rope.scaling.original_context_length", original);
+    return producers(open_tiny(folder, tiny).graph, "rope_table").at(1);
+  };
+  CHECK(factors(32) == "rope_factors_long.weight");
+  CHECK(factors(64) == "rope_factors_short.weight");
+  CHECK(open_tiny(folder, tiny).unused.empty());
 }
 
 TEST_CASE("rotary pairs: neighbours for llama, halves for the others") {

@@ -151,6 +151,7 @@ struct Loader {
     o.bytes_per_thread = 0;
     o.weights = weights;
     o.files = files;
+    o.adapters = adapters;
     o.backends = [this](std::string_view name, const BackendOptions& options) -> std::unique_ptr<Backend> {
       if (name != "device") return make_backend(name, options);
       const auto number = static_cast<std::size_t>(options.device);
@@ -168,6 +169,7 @@ struct Loader {
   Device* device = nullptr;        ///< of the model that was loaded last
   std::map<int, Device*> devices;  ///< by their numbers
   int streams_from = 0;            ///< of each device
+  std::vector<AdapterFile> adapters;
   LoadOptions::Files files = LoadOptions::Files::Mapped;
 
  private:

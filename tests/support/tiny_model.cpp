@@ -162,9 +162,13 @@ class Builder {
     const bool gpt_oss = o_.arch == "gpt-oss";
     const bool qkv_biases = o_.biases || o_.arch == "qwen2" || gpt_oss;
     vector(blk + "attn_norm.weight", o_.n_embd, 1, 0.2f);
-    linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
-    linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
-    linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
+    if (o_.arch == "phi3") {
+      linear(blk + "attn_qkv", o_.n_embd, q + 2 * kv, qkv_biases);
+    } else {
+      linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
+      linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
+      linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
+    }
     linear(blk + "attn_output", q, o_.n_embd, o_.biases || gpt_oss);
     if (gpt_oss) vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
     if (o_.arch == "gemma3") {
@@ -188,8 +192,8 @@ class Builder {
       add({blk + "ffn_up_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
       add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
     } else {
-      linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, o_.biases);
-      linear(blk + "ffn_up", o_.n_embd, o_.d_ff, o_.biases);
+      if (o_.arch != "phi3") linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, o_.biases);
+      linear(blk + "ffn_up", o_.n_embd, (o_.arch == "phi3" ? 2 : 1) * o_.d_ff, o_.biases);
       linear(blk + "ffn_down", o_.d_ff, o_.n_embd, o_.biases);
     }
   }
