@@ -65,7 +65,9 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
   return place().attention(q, cache, attributes, "attn");
 }
 
-Act Scope::glu(Activation activation, Act gate, Act up) { return place().glu(activation, gate, up, "ffn_glu"); }
+Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {
+  return place().glu(activation, gate, up, name);
+}
 
 Act Scope::add(std::string_view name, Act a, Act b) { return place().add(a, b, name); }
 

@@ -47,7 +47,7 @@ class Scope {
   Act rope(std::string_view name, Act x, const Rotary&);
   Cache kv_append(Act k, Act v);  ///< k, v [head_dim, kv_heads, tokens]; one cache per layer
   Act attention(Act q, Cache, const Attention&);
-  Act glu(Activation, Act gate, Act up);
+  Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
   Routes route(Act logits, const Route&);

@@ -129,11 +129,13 @@ TEST_CASE("the vocabulary is counted by its tokens, or by vocab_size where the f
   CHECK(open_tiny(folder, tiny).spec.dims.vocab == 267);
 }
 
-TEST_CASE("rotary pairs: neighbours for llama, halves for the others") {
+TEST_CASE("rotary pairs: neighbours for llama and its kin, halves for the others") {
   const TempDir folder;
+  const std::set<std::string_view> neighbours = {"llama",    "smollm3",  "granite",   "granitemoe",
+                                                 "ernie4_5", "mistral3", "internlm2", "xverse"};
   for (const Architecture& a : architectures()) {
     INFO(a.name);
-    const RopePairing pairing = a.name == "llama" ? RopePairing::Interleaved : RopePairing::Halves;
+    const RopePairing pairing = neighbours.contains(a.name) ? RopePairing::Interleaved : RopePairing::Halves;
     const auto ropes = all<Rope>(open_tiny(folder, tiny_model({.arch = std::string(a.name)})).graph);
     REQUIRE(ropes.size() == 2);
     for (const Rope& r : ropes) CHECK(r == Rope{pairing, 8});
