@@ -13,7 +13,8 @@
   X(qwen3, "qwen3")          \
   X(qwen3moe, "qwen3moe")    \
   X(olmoe, "olmoe")          \
-  X(gemma3, "gemma3")
+  X(gemma3, "gemma3")        \
+  X(qwen2vl, "qwen2vl")
 
 namespace llm {
 

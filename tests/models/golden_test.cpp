@@ -31,6 +31,7 @@ std::vector<Variant> variants() {
       {"qwen3moe", {.arch = "qwen3moe", .layers = 2, .head_dim = 16}},
       {"olmoe", {.arch = "olmoe", .layers = 2, .kv_heads = 4}},
       {"gemma3", {.arch = "gemma3", .layers = 2, .head_dim = 16, .tied = true, .window = 16}},
+      {"qwen2vl", {.arch = "qwen2vl", .layers = 2}},
   };
 }
 
