@@ -14,7 +14,8 @@
   X(qwen3moe, "qwen3moe")    \
   X(olmoe, "olmoe")          \
   X(gemma3, "gemma3")        \
-  X(qwen2vl, "qwen2vl")
+  X(qwen2vl, "qwen2vl")      \
+  X(qwen3vl, "qwen3vl")
 
 namespace llm {
 

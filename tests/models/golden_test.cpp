@@ -32,6 +32,7 @@ std::vector<Variant> variants() {
       {"olmoe", {.arch = "olmoe", .layers = 2, .kv_heads = 4}},
       {"gemma3", {.arch = "gemma3", .layers = 2, .head_dim = 16, .tied = true, .window = 16}},
       {"qwen2vl", {.arch = "qwen2vl", .layers = 2}},
+      {"qwen3vl", {.arch = "qwen3vl", .layers = 2, .head_dim = 16}},
   };
 }
 
