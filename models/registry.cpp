@@ -15,7 +15,8 @@
   X(olmoe, "olmoe")          \
   X(gemma3, "gemma3")        \
   X(qwen2vl, "qwen2vl")      \
-  X(qwen3vl, "qwen3vl")
+  X(qwen3vl, "qwen3vl")      \
+  X(qwen3vlmoe, "qwen3vlmoe")
 
 namespace llm {
 

@@ -33,6 +33,7 @@ std::vector<Variant> variants() {
       {"gemma3", {.arch = "gemma3", .layers = 2, .head_dim = 16, .tied = true, .window = 16}},
       {"qwen2vl", {.arch = "qwen2vl", .layers = 2}},
       {"qwen3vl", {.arch = "qwen3vl", .layers = 2, .head_dim = 16}},
+      {"qwen3vlmoe", {.arch = "qwen3vlmoe", .layers = 2, .head_dim = 16}},
   };
 }
 
