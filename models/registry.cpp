@@ -7,16 +7,17 @@
 
 /// THE list: each line X(name, "architecture") is one value of general.architecture, opened by open_<name>() of
 /// models/<name>.cpp.
-#define LLM_ARCHITECTURES(X) \
-  X(llama, "llama")          \
-  X(qwen2, "qwen2")          \
-  X(qwen3, "qwen3")          \
-  X(qwen3moe, "qwen3moe")    \
-  X(olmoe, "olmoe")          \
-  X(gemma3, "gemma3")        \
-  X(qwen2vl, "qwen2vl")      \
-  X(qwen3vl, "qwen3vl")      \
-  X(qwen3vlmoe, "qwen3vlmoe")
+#define LLM_ARCHITECTURES(X)  \
+  X(llama, "llama")           \
+  X(qwen2, "qwen2")           \
+  X(qwen3, "qwen3")           \
+  X(qwen3moe, "qwen3moe")     \
+  X(olmoe, "olmoe")           \
+  X(gemma3, "gemma3")         \
+  X(qwen2vl, "qwen2vl")       \
+  X(qwen3vl, "qwen3vl")       \
+  X(qwen3vlmoe, "qwen3vlmoe") \
+  X(smollm3, "smollm3")
 
 namespace llm {
 

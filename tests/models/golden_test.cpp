@@ -34,6 +34,7 @@ std::vector<Variant> variants() {
       {"qwen2vl", {.arch = "qwen2vl", .layers = 2}},
       {"qwen3vl", {.arch = "qwen3vl", .layers = 2, .head_dim = 16}},
       {"qwen3vlmoe", {.arch = "qwen3vlmoe", .layers = 2, .head_dim = 16}},
+      {"smollm3", {.arch = "smollm3", .layers = 4, .tied = true}},
   };
 }
 
