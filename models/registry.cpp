@@ -17,7 +17,8 @@
   X(qwen2vl, "qwen2vl")       \
   X(qwen3vl, "qwen3vl")       \
   X(qwen3vlmoe, "qwen3vlmoe") \
-  X(smollm3, "smollm3")
+  X(smollm3, "smollm3")       \
+  X(olmo2, "olmo2")
 
 namespace llm {
 

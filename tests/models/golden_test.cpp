@@ -35,6 +35,8 @@ std::vector<Variant> variants() {
       {"qwen3vl", {.arch = "qwen3vl", .layers = 2, .head_dim = 16}},
       {"qwen3vlmoe", {.arch = "qwen3vlmoe", .layers = 2, .head_dim = 16}},
       {"smollm3", {.arch = "smollm3", .layers = 4, .tied = true}},
+      {"olmo2", {.arch = "olmo2", .layers = 2, .kv_heads = 4}},
+      {"olmo3", {.arch = "olmo2", .layers = 2, .window = 16, .rope = TinyRope::Yarn}},
   };
 }
 
