@@ -18,7 +18,8 @@
   X(qwen3vl, "qwen3vl")       \
   X(qwen3vlmoe, "qwen3vlmoe") \
   X(smollm3, "smollm3")       \
-  X(olmo2, "olmo2")
+  X(olmo2, "olmo2")           \
+  X(granite, "granite")
 
 namespace llm {
 

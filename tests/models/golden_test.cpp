@@ -37,6 +37,7 @@ std::vector<Variant> variants() {
       {"smollm3", {.arch = "smollm3", .layers = 4, .tied = true}},
       {"olmo2", {.arch = "olmo2", .layers = 2, .kv_heads = 4}},
       {"olmo3", {.arch = "olmo2", .layers = 2, .window = 16, .rope = TinyRope::Yarn}},
+      {"granite", {.arch = "granite", .layers = 2, .tied = true}},
   };
 }
 
