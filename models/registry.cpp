@@ -19,7 +19,8 @@
   X(qwen3vlmoe, "qwen3vlmoe") \
   X(smollm3, "smollm3")       \
   X(olmo2, "olmo2")           \
-  X(granite, "granite")
+  X(granite, "granite")       \
+  X(granitemoe, "granitemoe")
 
 namespace llm {
 

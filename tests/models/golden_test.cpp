@@ -38,6 +38,7 @@ std::vector<Variant> variants() {
       {"olmo2", {.arch = "olmo2", .layers = 2, .kv_heads = 4}},
       {"olmo3", {.arch = "olmo2", .layers = 2, .window = 16, .rope = TinyRope::Yarn}},
       {"granite", {.arch = "granite", .layers = 2, .tied = true}},
+      {"granitemoe", {.arch = "granitemoe", .layers = 2}},
   };
 }
 
