@@ -20,7 +20,8 @@
   X(smollm3, "smollm3")       \
   X(olmo2, "olmo2")           \
   X(granite, "granite")       \
-  X(granitemoe, "granitemoe")
+  X(granitemoe, "granitemoe") \
+  X(seed_oss, "seed_oss")
 
 namespace llm {
 

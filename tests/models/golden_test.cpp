@@ -39,6 +39,7 @@ std::vector<Variant> variants() {
       {"olmo3", {.arch = "olmo2", .layers = 2, .window = 16, .rope = TinyRope::Yarn}},
       {"granite", {.arch = "granite", .layers = 2, .tied = true}},
       {"granitemoe", {.arch = "granitemoe", .layers = 2}},
+      {"seed_oss", {.arch = "seed_oss", .layers = 2, .head_dim = 16}},
   };
 }
 
