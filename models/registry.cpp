@@ -21,7 +21,8 @@
   X(olmo2, "olmo2")           \
   X(granite, "granite")       \
   X(granitemoe, "granitemoe") \
-  X(seed_oss, "seed_oss")
+  X(seed_oss, "seed_oss")     \
+  X(ernie4_5, "ernie4_5")
 
 namespace llm {
 

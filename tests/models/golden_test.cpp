@@ -40,6 +40,7 @@ std::vector<Variant> variants() {
       {"granite", {.arch = "granite", .layers = 2, .tied = true}},
       {"granitemoe", {.arch = "granitemoe", .layers = 2}},
       {"seed_oss", {.arch = "seed_oss", .layers = 2, .head_dim = 16}},
+      {"ernie4_5", {.arch = "ernie4_5", .layers = 2, .head_dim = 16, .tied = true}},
   };
 }
 
