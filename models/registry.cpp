@@ -22,7 +22,8 @@
   X(granite, "granite")       \
   X(granitemoe, "granitemoe") \
   X(seed_oss, "seed_oss")     \
-  X(ernie4_5, "ernie4_5")
+  X(ernie4_5, "ernie4_5")     \
+  X(hunyuan_dense, "hunyuan-dense")
 
 namespace llm {
 
