@@ -7,23 +7,24 @@
 
 /// THE list: each line X(name, "architecture") is one value of general.architecture, opened by open_<name>() of
 /// models/<name>.cpp.
-#define LLM_ARCHITECTURES(X)  \
-  X(llama, "llama")           \
-  X(qwen2, "qwen2")           \
-  X(qwen3, "qwen3")           \
-  X(qwen3moe, "qwen3moe")     \
-  X(olmoe, "olmoe")           \
-  X(gemma3, "gemma3")         \
-  X(qwen2vl, "qwen2vl")       \
-  X(qwen3vl, "qwen3vl")       \
-  X(qwen3vlmoe, "qwen3vlmoe") \
-  X(smollm3, "smollm3")       \
-  X(olmo2, "olmo2")           \
-  X(granite, "granite")       \
-  X(granitemoe, "granitemoe") \
-  X(seed_oss, "seed_oss")     \
-  X(ernie4_5, "ernie4_5")     \
-  X(hunyuan_dense, "hunyuan-dense")
+#define LLM_ARCHITECTURES(X)        \
+  X(llama, "llama")                 \
+  X(qwen2, "qwen2")                 \
+  X(qwen3, "qwen3")                 \
+  X(qwen3moe, "qwen3moe")           \
+  X(olmoe, "olmoe")                 \
+  X(gemma3, "gemma3")               \
+  X(qwen2vl, "qwen2vl")             \
+  X(qwen3vl, "qwen3vl")             \
+  X(qwen3vlmoe, "qwen3vlmoe")       \
+  X(smollm3, "smollm3")             \
+  X(olmo2, "olmo2")                 \
+  X(granite, "granite")             \
+  X(granitemoe, "granitemoe")       \
+  X(seed_oss, "seed_oss")           \
+  X(ernie4_5, "ernie4_5")           \
+  X(hunyuan_dense, "hunyuan-dense") \
+  X(exaone, "exaone")
 
 namespace llm {
 

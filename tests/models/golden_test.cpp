@@ -42,6 +42,7 @@ std::vector<Variant> variants() {
       {"seed_oss", {.arch = "seed_oss", .layers = 2, .head_dim = 16}},
       {"ernie4_5", {.arch = "ernie4_5", .layers = 2, .head_dim = 16, .tied = true}},
       {"hunyuan-dense", {.arch = "hunyuan-dense", .layers = 2, .head_dim = 16, .tied = true}},
+      {"exaone", {.arch = "exaone", .layers = 2, .rope = TinyRope::Llama3}},
   };
 }
 
