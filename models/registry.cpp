@@ -24,7 +24,8 @@
   X(seed_oss, "seed_oss")           \
   X(ernie4_5, "ernie4_5")           \
   X(hunyuan_dense, "hunyuan-dense") \
-  X(exaone, "exaone")
+  X(exaone, "exaone")               \
+  X(exaone4, "exaone4")
 
 namespace llm {
 

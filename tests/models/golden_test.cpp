@@ -43,6 +43,8 @@ std::vector<Variant> variants() {
       {"ernie4_5", {.arch = "ernie4_5", .layers = 2, .head_dim = 16, .tied = true}},
       {"hunyuan-dense", {.arch = "hunyuan-dense", .layers = 2, .head_dim = 16, .tied = true}},
       {"exaone", {.arch = "exaone", .layers = 2, .rope = TinyRope::Llama3}},
+      {"exaone4", {.arch = "exaone4", .layers = 2, .tied = true, .rope = TinyRope::Llama3}},
+      {"exaone4-window", {.arch = "exaone4", .layers = 2, .window = 16}},
   };
 }
 
