@@ -25,7 +25,8 @@
   X(ernie4_5, "ernie4_5")           \
   X(hunyuan_dense, "hunyuan-dense") \
   X(exaone, "exaone")               \
-  X(exaone4, "exaone4")
+  X(exaone4, "exaone4")             \
+  X(mistral3, "mistral3")
 
 namespace llm {
 
