@@ -26,7 +26,8 @@
   X(hunyuan_dense, "hunyuan-dense") \
   X(exaone, "exaone")               \
   X(exaone4, "exaone4")             \
-  X(mistral3, "mistral3")
+  X(mistral3, "mistral3")           \
+  X(internlm2, "internlm2")
 
 namespace llm {
 

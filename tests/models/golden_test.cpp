@@ -46,6 +46,7 @@ std::vector<Variant> variants() {
       {"exaone4", {.arch = "exaone4", .layers = 2, .tied = true, .rope = TinyRope::Llama3}},
       {"exaone4-window", {.arch = "exaone4", .layers = 2, .window = 16}},
       {"mistral3", {.arch = "mistral3", .layers = 2, .head_dim = 16, .rope = TinyRope::Yarn}},
+      {"internlm2", {.arch = "internlm2", .layers = 2}},
   };
 }
 
