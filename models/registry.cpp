@@ -27,7 +27,8 @@
   X(exaone, "exaone")               \
   X(exaone4, "exaone4")             \
   X(mistral3, "mistral3")           \
-  X(internlm2, "internlm2")
+  X(internlm2, "internlm2")         \
+  X(xverse, "xverse")
 
 namespace llm {
 

@@ -47,6 +47,7 @@ std::vector<Variant> variants() {
       {"exaone4-window", {.arch = "exaone4", .layers = 2, .window = 16}},
       {"mistral3", {.arch = "mistral3", .layers = 2, .head_dim = 16, .rope = TinyRope::Yarn}},
       {"internlm2", {.arch = "internlm2", .layers = 2}},
+      {"xverse", {.arch = "xverse", .layers = 2}},
   };
 }
 
