@@ -90,9 +90,7 @@ void read_attention(const HyperParameters& hp, DecoderConfig& c) {
   if (c.heads % c.kv_heads != 0)
     hp.fail(kv_rule.key,
             "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
-  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  if (hp.has(kAttentionScale.key) && hp.metadata().get<float>(hp.key(kAttentionScale.key)) != 0)  // 0: not set
-    c.attention_scale = hp.real(kAttentionScale);
+  c.attention_scale = hp.nonzero_real(kAttentionScale).value_or(1.0f / std::sqrt(static_cast<float>(c.head_dim)));
   const std::int64_t window = hp.optional_integer(kWindow).value_or(0);
   c.window = static_cast<int>(std::min<std::int64_t>(window, std::numeric_limits<int>::max()));
 }
@@ -162,8 +160,7 @@ std::optional<MoeConfig> read_moe_config(const Metadata& md, const DecoderConfig
     hp.fail(kGating.key, "value " + std::to_string(*gating) + " is not supported, only 1 (softmax)");
   // Only true says something: writers that list every key put false for families that always normalise, too.
   m.weights = hp.flag(kExpertsNormalized, false) ? RouteWeights::Renormalized : weights;
-  if (hp.has(kExpertScale.key) && md.get<float>(hp.key(kExpertScale.key)) != 0)  // 0: not set
-    m.scale = hp.real(kExpertScale);
+  m.scale = hp.nonzero_real(kExpertScale).value_or(1.0f);
   return m;
 }
 

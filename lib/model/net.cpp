@@ -94,7 +94,9 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes, std::strin
   return place().attention(q, cache, attributes, "attn", &w);
 }
 
-Act Scope::glu(Activation activation, Act gate, Act up) { return place().glu(activation, gate, up, "ffn_glu"); }
+Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {
+  return place().glu(activation, gate, up, name);
+}
 
 Act Scope::add(std::string_view name, Act a, Act b) { return place().add(a, b, name); }
 

@@ -53,7 +53,7 @@ class Scope {
   Act attention(Act q, Cache, const Attention&);
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
-  Act glu(Activation, Act gate, Act up);
+  Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
   Routes route(Act logits, const Route&);
