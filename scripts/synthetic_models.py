@@ -101,13 +101,14 @@ def add_key(writer, key, value):
     writer.add_key_value(key, value, kind)
 
 
-def random_file(target, vocabulary, architecture, keys, tensors, quantized=None, seed=1):
+def random_file(target, vocabulary, architecture, keys, tensors, quantized=None, seed=1, given=()):
     """A file of random weights. `keys`: without "<architecture>."; `tensors`: (name, shape as numpy has it, deviation,
-    mean); `quantized`: a type of gguf.GGMLQuantizationType that gguf can write, for the matrices. A tensor's values
-    depend on its name and the seed alone, so files that differ in a key have the same weights."""
+    mean); `quantized`: a type of gguf.GGMLQuantizationType that gguf can write, for the matrices; `given`: (name,
+    array). A tensor's values depend on its name and the seed alone, so files that differ in a key have the same
+    weights."""
     reader = gguf.GGUFReader(vocabulary)
     writer = gguf.GGUFWriter(target, architecture)
-    writer.add_name("random " + architecture)
+    writer.add_name("random")  # the peer takes some names for those of models whose vocabulary it corrects
     for key, value in keys.items():
         add_key(writer, f"{architecture}.{key}", value)
     for field in reader.fields.values():
@@ -120,14 +121,18 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
             writer.add_tensor(name, gguf.quantize(data, quantized), raw_dtype=quantized)
         else:
             writer.add_tensor(name, data)
+    for name, data in given:
+        writer.add_tensor(name, data)
     finish(writer)
 
 
 def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
-            tied=False):
+            tied=False, fused=False, sinks=False, factors=()):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
-    normalised over; `biases`: the products that have one; `experts`: (how many, how many of them are used, width)."""
+    normalised over; `biases`: the products that have one, experts and their router among them; `experts`: (how many,
+    how many of them are used, width); `fused`: q, k and v are one matrix, gate and up another; `factors`: (tensor,
+    largest), divisors of the rotary frequencies from 1 on."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -144,12 +149,17 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
                 "attn_output": (d, q, matrix)}
     if not experts:
         products |= {"ffn_gate": (d_ff, d, matrix), "ffn_up": (d_ff, d, matrix), "ffn_down": (d, d_ff, matrix)}
+    if fused:
+        products = {"attn_qkv": (q + 2 * kv, d, 2 * matrix), "attn_output": products["attn_output"],
+                    "ffn_up": (2 * d_ff, d, matrix), "ffn_down": products["ffn_down"]}
     if d_shared:
         products |= {"ffn_gate_shexp": (d_shared, d, matrix), "ffn_up_shexp": (d_shared, d, matrix),
                      "ffn_down_shexp": (d, d_shared, matrix)}
     block = [(name + ".weight", (d,), 0.1, 1.0) for name in norms]
     block += [(name + ".weight", (n, k), deviation, 0.0) for name, (n, k, deviation) in products.items()]
-    block += [(name + ".bias", (products[name][0],), 0.3, 0.0) for name in biases]
+    block += [(name + ".bias", (products[name][0],), 0.3, 0.0) for name in biases if name in products]
+    if sinks:
+        block.append(("attn_sinks.weight", (heads,), 2.0, 0.0))
     if qk_norm:  # weights around 1 would give attention that is nearly flat
         widths = {"heads": (head_dim, head_dim), "whole": (q, kv)}[qk_norm]
         block += [(f"attn_{x}_norm.weight", (width,), 0.3, 1.5) for x, width in zip("qk", widths)]
@@ -158,12 +168,16 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
                   ("ffn_gate_exps.weight", (count, width, d), matrix, 0.0),
                   ("ffn_up_exps.weight", (count, width, d), matrix, 0.0),
                   ("ffn_down_exps.weight", (count, d, width), matrix, 0.0)]
+        shapes = {"ffn_gate_inp": (count,), "ffn_gate_exps": (count, width), "ffn_up_exps": (count, width),
+                  "ffn_down_exps": (count, d)}
+        block += [(name + ".bias", shapes[name], 0.3, 0.0) for name in biases if name in shapes]
     tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
     if not tied:
         tensors.append(("output.weight", (n_vocab, d), 0.05, 0.0))
     for i in range(layers):
         tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block]
-    random_file(target, vocabulary, architecture, all_keys | (keys or {}), tensors, quantized)
+    divisors = [(f"{name}.weight", np.linspace(1, largest, head_dim // 2, dtype=np.float32)) for name, largest in factors]
+    random_file(target, vocabulary, architecture, all_keys | (keys or {}), tensors, quantized, given=divisors)
 
 
 def synthetic(generator, target, shape, mix, vocabulary, layers=None):

@@ -122,8 +122,9 @@ std::vector<ModelCase> families() {
   const auto of = [](std::string arch) { return TinyOptions{.arch = std::move(arch), .layers = 2, .context = 256}; };
   TinyOptions biases = of("llama");
   biases.biases = true;
-  return {{"llama", of("llama")}, {"llama biases", biases}, {"llama experts", experts},   {"llama tied", tied},
-          {"qwen2", of("qwen2")}, {"qwen3", of("qwen3")},   {"qwen3moe", of("qwen3moe")}, {"olmoe", of("olmoe")}};
+  return {{"llama", of("llama")}, {"llama biases", biases},   {"llama experts", experts},   {"llama tied", tied},
+          {"qwen2", of("qwen2")}, {"qwen3", of("qwen3")},     {"qwen3moe", of("qwen3moe")}, {"olmoe", of("olmoe")},
+          {"phi3", of("phi3")},   {"gpt-oss", of("gpt-oss")}, {"gemma3", of("gemma3")}};
 }
 
 bool reads(const Graph& g, const Node& n, std::string_view weight) {
