@@ -5,17 +5,20 @@
 
 #include "base/error.h"
 
-/// THE list: each line X(name) is one value of general.architecture, opened by open_<name>() of models/<name>.cpp.
+/// THE list: each line X(name, "architecture") is one value of general.architecture, opened by open_<name>() of
+/// models/<name>.cpp.
 #define LLM_ARCHITECTURES(X) \
-  X(llama)                   \
-  X(qwen2)                   \
-  X(qwen3)                   \
-  X(qwen3moe)                \
-  X(olmoe)
+  X(llama, "llama")          \
+  X(qwen2, "qwen2")          \
+  X(qwen3, "qwen3")          \
+  X(qwen3moe, "qwen3moe")    \
+  X(olmoe, "olmoe")          \
+  X(gemma3, "gemma3")        \
+  X(gpt_oss, "gpt-oss")
 
 namespace llm {
 
-#define LLM_DECLARE(name) ModelSpec open_##name(const Metadata&);
+#define LLM_DECLARE(name, architecture) ModelSpec open_##name(const Metadata&);
 LLM_ARCHITECTURES(LLM_DECLARE)
 #undef LLM_DECLARE
 
@@ -23,7 +26,7 @@ namespace {
 
 constexpr std::string_view kKey = "general.architecture";
 constexpr Architecture kArchitectures[] = {
-#define LLM_ROW(name) {#name, open_##name},
+#define LLM_ROW(name, architecture) {architecture, open_##name},
     LLM_ARCHITECTURES(LLM_ROW)
 #undef LLM_ROW
 };

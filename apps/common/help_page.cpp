@@ -4,17 +4,13 @@
 #include <sstream>
 
 #include "base/environment.h"
+#include "common/columns.h"
 
 namespace llm::app {
 namespace {
 
 constexpr std::size_t kNamesWidth = 28;       ///< names that are wider have their meaning on the next line
 constexpr std::size_t kBriefNamesWidth = 36;  ///< where each option should have one line
-
-std::size_t columns(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
 
 std::string heading(const OptionRow& row) {
   std::string text;
@@ -143,10 +139,10 @@ std::string exit_codes_text(std::size_t width) {
 
 std::string entry(const std::string& head, const std::string& meaning, std::size_t width, std::size_t column) {
   std::string text = "  " + head;
-  if (columns(text) + 2 > column) {
+  if (columns_of(text) + 2 > column) {
     text += "\n" + std::string(column, ' ');
   } else {
-    text += std::string(column - columns(text), ' ');
+    text += std::string(column - columns_of(text), ' ');
   }
   return text + wrapped(meaning, width, column) + "\n";
 }
@@ -156,7 +152,7 @@ std::string wrapped(const std::string& text, std::size_t width, std::size_t inde
   std::string out;
   std::size_t column = indent;
   for (std::string word; words >> word;) {
-    const std::size_t n = columns(word);
+    const std::size_t n = columns_of(word);
     if (column > indent && column + 1 + n > width) {
       out += "\n" + std::string(indent, ' ');
       column = indent;

@@ -18,8 +18,7 @@ std::string help_page(const Command&, const Page&, HelpDetail, std::size_t width
 /// `head`, and its meaning in lines of at most `width` columns that begin at `column`, below a head that is too long.
 std::string entry(const std::string& head, const std::string& meaning, std::size_t width, std::size_t column);
 
-/// `text` in lines of at most `width` columns, all but the first behind `indent` spaces. Columns are counted in code
-/// points.
+/// The words of `text` in lines of at most `width` columns, all but the first behind `indent` spaces.
 std::string wrapped(const std::string& text, std::size_t width, std::size_t indent);
 
 }  // namespace llm::app

@@ -29,11 +29,12 @@ constexpr ExitCode kExitCodes[] = {
     {143, "ended by SIGTERM"},
 };
 
-constexpr Alias kCommonAliases[] = {{"-lm", "--load-mode"},     {"-lv", "--verbosity"},    {"-Cr", "--cpu-range"},
-                                    {"-hf", "--hf-repo"},       {"-hfr", "--hf-repo"},     {"-hff", "--hf-file"},
-                                    {"-tb", "--threads-batch"}, {"-ngl", "--gpu-layers"},  {"-cmoe", "--cpu-moe"},
-                                    {"-ncmoe", "--n-cpu-moe"},  {"-dev", "--device"},      {"-nkvo", "--no-kv-offload"},
-                                    {"-sm", "--split-mode"},    {"-ts", "--tensor-split"}, {"-mg", "--main-gpu"}};
+constexpr Alias kCommonAliases[] = {
+    {"-lm", "--load-mode"}, {"-lv", "--verbosity"},       {"-Cr", "--cpu-range"},     {"-hf", "--hf-repo"},
+    {"-hfr", "--hf-repo"},  {"-hff", "--hf-file"},        {"-tb", "--threads-batch"}, {"-ngl", "--gpu-layers"},
+    {"-cmoe", "--cpu-moe"}, {"-ncmoe", "--n-cpu-moe"},    {"-ncffn", "--n-cpu-ffn"},  {"-ot", "--override-tensor"},
+    {"-dev", "--device"},   {"-nkvo", "--no-kv-offload"}, {"-sm", "--split-mode"},    {"-ts", "--tensor-split"},
+    {"-mg", "--main-gpu"}};
 
 std::vector<std::string> names_of(const CLI::Option& option, std::span<const Alias> aliases) {
   std::vector<std::string> names;

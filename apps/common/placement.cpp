@@ -1,6 +1,7 @@
 #include "common/placement.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "backend/registry/registry.h"
@@ -44,10 +45,26 @@ void refuse_contradictions(const Placement& p) {
   refuse_contradictions(p.gpus);
   if (named && !gpu && !p.gpus.named.empty()) contradiction(name, "--device " + gpu_name(p.gpus.named.front()));
   if (named && p.gpu_layers != Placement::kAuto && gpu != (p.gpu_layers > 0)) contradiction(name, asked(p));
+  for (const TensorOverride& o : p.overrides) {
+    if (o.device == TensorOverride::kHost) continue;
+    if (named && !gpu) contradiction(name, o.given);
+    if (p.gpu_layers == 0) contradiction(asked(p), o.given);
+    if (!p.host_option.empty()) contradiction(p.host_option, o.given);
+  }
   if (p.host_option.empty()) return;
   if (!p.gpus.named.empty()) contradiction("--device " + gpu_name(p.gpus.named.front()), p.host_option);
   if (gpu) contradiction(name, p.host_option);
   if (p.gpu_layers > 0) contradiction(asked(p), p.host_option);
+}
+
+void refuse_absent(const std::vector<TensorOverride>& overrides, const std::vector<int>& gpus) {
+  for (const TensorOverride& o : overrides) {
+    if (o.device == TensorOverride::kHost || std::ranges::find(gpus, o.device) != gpus.end()) continue;
+    std::string names;
+    for (const int gpu : gpus) names += (names.empty() ? "" : ", ") + gpu_name(gpu);
+    throw Error(ErrorKind::Device,
+                "option " + o.given + ": " + gpu_name(o.device) + " is not among the GPUs of this run: " + names);
+  }
 }
 
 /// What of the model runs on which GPUs.
@@ -62,6 +79,9 @@ PlacementOptions on_gpus(const Placement& p, const GpuReport& report) {
     if (report.gpus[i].why_not.empty()) usable.push_back(static_cast<int>(i));
   }
   choose_devices(o, p.gpus, usable, [](int gpu) { return free_gpu_memory(static_cast<std::size_t>(gpu)); });
+  o.overrides = p.overrides;
+  if (p.cpu_ffn > 0) o.overrides.push_back(host_ffn(p.cpu_ffn));
+  refuse_absent(o.overrides, o.devices);
   return o;
 }
 
@@ -139,6 +159,21 @@ void add_placement_options(Command& cli, Placement& p) {
          "the same for the experts of the first N layers")
       ->type_name("N")
       ->take_last();
+  cli.add_option_function<std::string>(
+         "--n-cpu-ffn",
+         [&p](const std::string& text) {
+           p.cpu_ffn = static_cast<int>(parse_integer("--n-cpu-ffn", text, 0, kMaxInt32 - 1));
+         },
+         "the same for the matrices of the dense feed-forward parts (gate, up, down) of the first N layers")
+      ->type_name("N")
+      ->take_last();
+  cli.add_option_function<std::vector<std::string>>(
+         "--override-tensor",
+         [&p](const std::vector<std::string>& texts) { p.overrides = all_overrides("--override-tensor", texts); },
+         "weights whose names a regular expression matches go to the CPU or a GPU, which computes with them: exps=CPU; "
+         "of several that match the first counts, before -ngl, -cmoe and -ncffn")
+      ->type_name("PATTERN=CPU|GPU,...")
+      ->one_value();
   add_device_options(cli, p);
   // Of each pair the last one counts.
   const std::string no_kv_offload = "--no-kv-offload";
@@ -172,6 +207,13 @@ void add_placement_options(Command& cli, Placement& p) {
       ->take_last();
 }
 
+std::vector<TensorOverride> all_overrides(std::string_view option, const std::vector<std::string>& texts) {
+  std::vector<TensorOverride> all;
+  for (const std::string& text : texts)
+    std::ranges::move(parse_tensor_overrides(option, text), std::back_inserter(all));
+  return all;
+}
+
 BackendChoice choose_backend(const Placement& p) {
   using Failure = BackendChoice::Failure;
   refuse_contradictions(p);
@@ -185,6 +227,10 @@ BackendChoice choose_backend(const Placement& p) {
   if (p.gpu_layers != Placement::kAuto) {
     throw Error(ErrorKind::Device, "option " + asked(p) + ": no GPU can be used: " + report.reason +
                                        "; 0 and auto run the model on the CPU");
+  }
+  for (const TensorOverride& o : p.overrides) {
+    if (o.device != TensorOverride::kHost)
+      throw Error(ErrorKind::Device, "option " + o.given + ": no GPU can be used: " + report.reason);
   }
   if (!p.gpus.named.empty()) {
     throw Error(ErrorKind::Device, "option --device " + gpu_name(p.gpus.named.front()) +

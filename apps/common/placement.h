@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backend/cuda/gpus.h"
 #include "common/command.h"
@@ -14,24 +15,29 @@ namespace llm::app {
 
 struct Placement {
   static constexpr int kAuto = PlacementOptions::kFitting, kAll = PlacementOptions::kAll;
-  std::string backend;                  ///< --backend; empty: not given
-  int gpu_layers = kAuto;               ///< how many layers go to the GPU; 0: the CPU computes
-  std::string option = "--gpu-layers";  ///< that said so
-  int cpu_experts = 0;                  ///< layers, from the first, whose experts the CPU computes
-  std::string host_option = {};         ///< one that wants all in the host's memory, "--device none"; empty: none
-  PlacementOptions::Room room = {};     ///< what the program will run
-  DeviceWish gpus = {};                 ///< which of several
-  bool streams = true;                  ///< long prompts bring the CPU's weights to the GPU
+  std::string backend;                         ///< --backend; empty: not given
+  int gpu_layers = kAuto;                      ///< how many layers go to the GPU; 0: the CPU computes
+  std::string option = "--gpu-layers";         ///< that said so
+  int cpu_experts = 0;                         ///< layers, from the first, whose experts the CPU computes
+  int cpu_ffn = 0;                             ///< layers whose dense feed-forward matrices it multiplies with
+  std::vector<TensorOverride> overrides = {};  ///< --override-tensor
+  std::string host_option = {};      ///< one that wants all in the host's memory, "--device none"; empty: none
+  PlacementOptions::Room room = {};  ///< what the program will run
+  DeviceWish gpus = {};              ///< which of several
+  bool streams = true;               ///< long prompts bring the CPU's weights to the GPU
 };
 
 /// "NVIDIA H200, compute capability 9.0"
 std::string gpu_text(const Gpu&);
 
-/// -ngl, -cmoe, -ncmoe, --device, -sm, -ts, -mg, --no-kv-offload, --op-offload, --list-devices, --backend.
+/// -ngl, -cmoe, -ncmoe, -ncffn, -ot, --device, -sm, -ts, -mg, --no-kv-offload, --op-offload, --list-devices, --backend.
 void add_placement_options(Command&, Placement&);
 
 /// "5", "auto" or "all". Throws ErrorKind::Usage.
 int parse_gpu_layers(std::string_view option, std::string_view text);
+
+/// Of all times that an option of tensors' names was given. Throws ErrorKind::Usage.
+std::vector<TensorOverride> all_overrides(std::string_view option, const std::vector<std::string>& texts);
 
 struct BackendChoice {
   std::string name;

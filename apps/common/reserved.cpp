@@ -27,11 +27,10 @@ constexpr Reason kReasons[] = {
      "--yarn-beta-fast",
      "it is for programs that run a model"},
     {"--lora --lora-scaled", "llm-run, llm-perplexity and llm-bench run models with adapters"},
-    {"-cmoe --cpu-moe -ncmoe --n-cpu-moe -sm --split-mode -ts --tensor-split -mg --main-gpu "
+    {"-cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -ot --override-tensor -sm --split-mode -ts --tensor-split "
+     "-mg --main-gpu "
      "--op-offload --no-op-offload",
      "it is for programs that run a model"},
-    {"-ot --override-tensor -ncffn --n-cpu-ffn --spec-draft-override-tensor -otd --override-tensor-draft",
-     "-ngl and -cmoe say which parts of a model run on the GPU"},
     {"--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft",
      "-cmoe and -ncmoe count for a draft model, too"},
     {"--spec-draft-device -devd --device-draft", "--device, -sm, -ts and -mg count for a draft model, too"},

@@ -3,7 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/utf8.h"
+#include "common/columns.h"
 #include "common/output.h"
 #include "common/terminal_undo.h"
 
@@ -31,13 +31,7 @@ void clear_status_line() {
 }
 
 std::string fitted_to(std::string_view text, int columns) {
-  if (columns <= 0) return std::string(text);
-  std::size_t end = 0;
-  for (int used = 1; used < columns && end < text.size(); ++used) {
-    ++end;
-    while (utf8::is_inside(text, end)) ++end;
-  }
-  return std::string(text.substr(0, end));
+  return std::string(columns <= 0 ? text : fitting_prefix(text, static_cast<std::size_t>(columns) - 1));
 }
 
 }  // namespace llm::app

@@ -10,7 +10,7 @@ namespace llm::app {
 void draw_status_line(std::string_view text);
 void clear_status_line();
 
-/// As much of a text of narrow characters as fits so many columns, the last of which stays empty. 0: all.
+/// As much of a text as fits so many columns, the last of which stays empty. 0: all.
 std::string fitted_to(std::string_view text, int columns);
 
 }  // namespace llm::app

@@ -123,6 +123,7 @@ class Chat {
   bool leave_ = false;
   std::optional<int> failure_;  ///< of the first message without an answer
   std::optional<Conversation::Answered> last_;
+  std::string last_seed_;  ///< its seed_text(), if the seed was drawn
   std::int64_t answers_ = 0, evaluated_ = 0, cached_ = 0, generated_ = 0;
 };
 
@@ -358,9 +359,11 @@ bool Chat::answer() {
   };
   const auto is_empty = [&] { return made.text.empty() && made.thinking.empty(); };
   Conversation::Answered answered;
+  AnswerOptions options = options_for_answer(prompt);
+  std::string seed = p_.settings.seed == ChatSettings::Seed::Drawn ? seed_text(options.sampling) : "";
   try {
     GenerateOptions generation{
-        .answer = options_for_answer(prompt), .cancel = &stop_requested(), .speculation = p_.speculation, .step = step};
+        .answer = std::move(options), .cancel = &stop_requested(), .speculation = p_.speculation, .step = step};
     answered = talk_.answer(prompt, std::move(generation), progress);
   } catch (const Error& error) {
     bar.reset();
@@ -380,6 +383,7 @@ bool Chat::answer() {
   cached_ += answered.cached;
   generated_ += r.generated_tokens;
   last_ = answered;
+  last_seed_ = std::move(seed);
   const bool nothing = r.reason == StopReason::Cancelled && is_empty();
   const bool said = !made.text.empty();
   if (nothing) {
@@ -418,7 +422,7 @@ void Chat::tell_end(const GenerateResult& r, bool said) {
   if (r.reason == StopReason::ContextFull) {
     note("the answer is cut: the context of " + number_text(talk_.context()) + " tokens is full");
   }
-  verbose(timing(*last_));
+  verbose(timing(*last_, last_seed_));
   if (p_.speculation != nullptr) verbose(p_.speculation->describe());
 }
 
@@ -506,15 +510,15 @@ void Chat::system(const std::string& text) {
 }
 
 void Chat::set(const std::string& text) {
-  if (text.empty()) return tell(list_settings(p_.settings));
+  if (text.empty()) return tell(list_settings(p_.settings, width()));
   const std::size_t space = std::min(text.find_first_of(" \t="), text.size());
   const std::size_t value = std::min(text.find_first_not_of(" \t=", space), text.size());
-  const std::string name = setting_name(text.substr(0, space));
+  const std::string given = text.substr(0, space), name = setting_name(given);
   if (name == "stop" || name == "reverse_prompt" || name == "r") return stop(text.substr(value));
   if (value == text.size()) throw Error(ErrorKind::Usage, "/set needs a name and a value: /set temp 0.7");
   if (name.starts_with("reasoning")) return set_reasoning(name, text.substr(value));
   const Escapes escapes = p_.options.escape ? Escapes::Processed : Escapes::Kept;
-  change_setting(p_.settings, name, text.substr(value), {escapes, p_.model.tokenizer()});
+  change_setting(p_.settings, name, text.substr(value), {escapes, p_.model.tokenizer(), given});
   tell(name + " is " + text.substr(value) + "\n");
 }
 
@@ -656,7 +660,7 @@ void Chat::constrain(const ChatLine& line) {
 
 void Chat::show(const std::string& what) {
   if (what.empty() || what == "info") return tell(model_info(p_.options, p_.model, p_.session, p_.prompts));
-  if (what == "params") return tell(list_settings(p_.settings));
+  if (what == "params") return tell(list_settings(p_.settings, width()));
   if (what == "system") return system("");
   if (what == "template")
     return tell(p_.prompts.template_name() + ":\n" + template_source(p_.options.chat, p_.model) + "\n");
@@ -666,8 +670,9 @@ void Chat::show(const std::string& what) {
 
 void Chat::stats() {
   if (!last_) return tell("there is no answer yet\n");
-  tell("last: " + timing(*last_) + "\nall:  " + number_text(answers_) + " answers, prompts " + number_text(evaluated_) +
-       " tok (cached " + number_text(cached_) + "), generated " + number_text(generated_) + " tok\n");
+  tell("last: " + timing(*last_, last_seed_) + "\nall:  " + number_text(answers_) + " answers, prompts " +
+       number_text(evaluated_) + " tok (cached " + number_text(cached_) + "), generated " + number_text(generated_) +
+       " tok\n");
 }
 
 std::optional<std::string> first_message(const RunOptions& options) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "common/columns.h"
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/numbers.h"
@@ -17,12 +18,12 @@ std::string right(std::string text, std::size_t width) {
 
 }  // namespace
 
-std::string timing(const Conversation::Answered& a) {
+std::string timing(const Conversation::Answered& a, const std::string& seed) {
   const GenerateResult& r = a.result;
   return "prompt " + number_text(r.prompt_tokens) + " tok" + speed_text(r.prompt_tokens, r.prompt_seconds) +
          " (cached " + number_text(a.cached) + ") · gen " + number_text(r.generated_tokens) + " tok" +
          speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
-         fixed_text(r.first_token_seconds, 2) + "s · stop: " + std::string(name(r.reason));
+         fixed_text(r.first_token_seconds, 2) + "s" + seed + " · stop: " + std::string(name(r.reason));
 }
 
 std::string model_info(const RunOptions& options, Model& m, const Session& session, const PromptMaker& prompts) {
@@ -61,7 +62,7 @@ std::string context_table(const Conversation& talk, const Session& session, std:
   for (const MessageSize& m : talk.sizes()) {
     used += m.tokens;
     table += right(number_text(m.tokens), 9) + "  " + std::string(m.role) + std::string(11 - m.role.size(), ' ') +
-             escaped(m.text, width - kTextColumn) + "\n";
+             escaped_to_fit(m.text, width - kTextColumn) + "\n";
   }
   return table + right(number_text(used), 9) + "  of " + number_text(talk.context()) + " tokens; " +
          number_text(talk.cached_tokens()) + " in the cache (" + bytes_text(session.cache_bytes_in_use()) + ")\n";

@@ -9,9 +9,9 @@
 #include <random>
 
 #include "base/nearest.h"
+#include "common/columns.h"
 #include "common/messages.h"
 #include "common/numbers.h"
-#include "sampling_options.h"
 
 namespace llm::app {
 namespace {
@@ -64,7 +64,7 @@ void set_greedy(SamplerOptions& options, const std::string& text) {
 
 void change_bias(SamplerOptions& options, const std::string& text, const TextRules& rules) {
   if (text.empty() || text == "off") return options.logit_bias.clear();
-  set_logit_bias(options, text, rules.escapes, rules.tokenizer);
+  set_logit_bias(options, text, rules);
 }
 
 void change_seed(ChatSettings& settings, std::int64_t seed) {
@@ -130,14 +130,18 @@ void change_setting(ChatSettings& settings, const std::string& name, const std::
   }
 }
 
-std::string list_settings(const ChatSettings& settings) {
+std::string list_settings(const ChatSettings& settings, std::size_t width) {
+  constexpr std::size_t kColumn = 22;
+  const std::string chain = "Samplers: ";
   const Json json = settings_json(settings);
   std::string text;
   for (const auto& [name, value] : json.items()) {
-    text += name + std::string(name.size() < 20 ? 20 - name.size() : 1, ' ') + value.dump() + "\n";
+    // A stop string may be half of a character.
+    const std::string shown = terminal_safe(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+    text += name + std::string(kColumn - name.size(), ' ') + folded(shown, width, kColumn) + "\n";
   }
   if (settings.seed == ChatSettings::Seed::Drawn) text += "The seed was drawn: /regen gives another answer.\n";
-  return text + "Samplers: " + describe(settings.answer.sampling) + "\n";
+  return text + chain + folded(describe(settings.answer.sampling), width, chain.size()) + "\n";
 }
 
 Json settings_json(const ChatSettings& settings) {
@@ -174,7 +178,7 @@ void read_settings(const Json& json, ChatSettings& settings, const Tokenizer& to
       } else if (name == "samplers") {
         changed.answer.sampling.order = parse_sampler_names(value.get<std::string>());
       } else if (name == "logit_bias") {
-        change_bias(changed.answer.sampling, value.get<std::string>(), {Escapes::Kept, tokenizer});
+        change_bias(changed.answer.sampling, value.get<std::string>(), {Escapes::Kept, tokenizer, name});
       } else if (name == "dry_sequence_breaker") {
         changed.answer.sampling.dry_sequence_breakers = value.get<std::vector<std::string>>();
       } else if (name == "stop") {

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "common/escapes.h"
 #include "reasoning_options.h"
 #include "runtime/answer.h"
+#include "sampling_options.h"
 #include "text/tokenizer.h"
 
 namespace llm::app {
@@ -24,16 +24,11 @@ struct ChatSettings {
 /// A setting's name as on the command line or in requests, in one spelling: "--top-k" is "top_k".
 std::string setting_name(std::string_view given);
 
-/// How texts among the values are read.
-struct TextRules {
-  Escapes escapes;
-  const Tokenizer& tokenizer;
-};
 /// `name` is a setting_name(): top_k, temp, predict, seed, samplers, logit_bias. Throws ErrorKind::Usage with the
 /// nearest name or the range.
 void change_setting(ChatSettings&, const std::string& name, const std::string& value, const TextRules&);
-/// A line per setting, then the chain of samplers.
-std::string list_settings(const ChatSettings&);
+/// Each setting, then the chain of samplers, in lines of at most `width` columns.
+std::string list_settings(const ChatSettings&, std::size_t width);
 
 nlohmann::ordered_json settings_json(const ChatSettings&);
 /// Takes over what the object holds, or throws ErrorKind::Usage and changes nothing.

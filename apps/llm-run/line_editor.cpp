@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "common/columns.h"
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/signals.h"
@@ -62,7 +63,7 @@ void make_interrupt_a_key(int fd) {
 int rows_above_end(std::wstring_view text, int width) {
   int rows = 0, column = 0;
   for (const wchar_t c : text) {
-    const int columns = c == L'\n' ? width + 1 : std::max(0, ::wcwidth(c));
+    const int columns = c == L'\n' ? width + 1 : columns_of(static_cast<char32_t>(c));
     if (column + columns > width) {
       ++rows;
       column = 0;

@@ -71,12 +71,6 @@ void say_if_only_thought(const GenerateResult& r, bool said) {
        " tokens: a larger -n or a --reasoning-budget leaves room for what it would say");
 }
 
-/// What nobody gave is told: with it the answer comes again.
-std::string seed_text(const SamplingChoices& sampling, const SamplerOptions& options) {
-  const bool draws = options.temperature > 0 || options.mirostat > 0;
-  return sampling.seed_drawn && draws ? " · seed " + std::to_string(*sampling.seed) : "";
-}
-
 void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const std::string& seed) {
   const std::string stop(signal_exit_code() != 0 ? "interrupted" : name(r.reason));
   say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
@@ -241,7 +235,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   if (options.profile) show(profile.table() + (drafted.empty() ? "" : "\n" + drafted));
   say_if_only_thought(result, said);
   if (options.output.show_timings)
-    say_timing(load_seconds, cached, result, seed_text(options.sampling, generation.answer.sampling));
+    say_timing(load_seconds, cached, result, options.sampling.seed_drawn ? seed_text(generation.answer.sampling) : "");
   return result.reason == StopReason::TimeUp ? kTimeUp : signal_exit_code();
 }
 

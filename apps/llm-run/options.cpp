@@ -38,7 +38,8 @@ constexpr std::array kAliases{Alias{"-no-cnv", "--no-cnv"},
                               Alias{"-ctk", "--cache-type-k"},
                               Alias{"-ctv", "--cache-type-v"},
                               Alias{"-md", "--model-draft"},
-                              Alias{"-ngld", "--gpu-layers-draft"}};
+                              Alias{"-ngld", "--gpu-layers-draft"},
+                              Alias{"-otd", "--override-tensor-draft"}};
 
 constexpr std::array<std::string_view, 38> kCommon{"--model",          "--threads",
                                                    "--gpu-layers",     "--prompt",

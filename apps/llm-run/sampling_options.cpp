@@ -14,6 +14,8 @@
 namespace llm::app {
 namespace {
 
+constexpr std::string_view kBiasOption = "-l";
+
 [[noreturn]] void refuse(std::string_view option, const std::string& problem) {
   throw Error(ErrorKind::Usage, ErrorParts{.file = {}, .subject = "option " + std::string(option), .problem = problem});
 }
@@ -65,12 +67,16 @@ void add_order_options(Command& cli, SamplingChoices& choices) {
       ->group("Sampling");
 }
 
-[[noreturn]] void wrong_bias(std::string_view given, const std::string& why) {
-  refuse("-l", "\"" + escaped(given) + "\" " + why);
+struct GivenBias {
+  std::string_view option, text;
+};
+
+[[noreturn]] void wrong_bias(const GivenBias& given, const std::string& why) {
+  refuse(given.option, "\"" + escaped(given.text) + "\" " + why);
 }
 
 /// A sign and a number at the front of `rest`, which loses them.
-float take_bias(std::string_view given, std::string_view& rest) {
+float take_bias(const GivenBias& given, std::string_view& rest) {
   if (rest.empty() || (rest[0] != '+' && rest[0] != '-')) {
     wrong_bias(given, "is not TOKEN_ID+BIAS, TOKEN_ID-BIAS or \"TEXT\"+BIAS");
   }
@@ -89,7 +95,7 @@ float take_bias(std::string_view given, std::string_view& rest) {
 }
 
 /// The text in quotes at the front of `rest`, which loses it. A backslash keeps a quote from being the last.
-std::string take_quoted(std::string_view given, std::string_view& rest) {
+std::string take_quoted(const GivenBias& given, std::string_view& rest) {
   std::size_t end = 1;
   while (end < rest.size() && rest[end] != '"') end += rest[end] == '\\' ? 2 : 1;
   if (end >= rest.size()) wrong_bias(given, "lacks the closing quote");
@@ -99,7 +105,7 @@ std::string take_quoted(std::string_view given, std::string_view& rest) {
   return text;
 }
 
-Token take_token(std::string_view given, std::string_view& rest) {
+Token take_token(const GivenBias& given, std::string_view& rest) {
   Token token = kNoToken;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), token);
   if (error != std::errc{} || token < 0) wrong_bias(given, "is not TOKEN_ID+BIAS, TOKEN_ID-BIAS or \"TEXT\"+BIAS");
@@ -108,8 +114,8 @@ Token take_token(std::string_view given, std::string_view& rest) {
 }
 
 /// 15043+1, 15043-inf, "text"-2.5; several after commas.
-void read_biases(const std::string& given, Escapes escapes, std::vector<BiasChoice>& biases) {
-  for (std::string_view rest = given;; rest.remove_prefix(1)) {
+void read_biases(const GivenBias& given, Escapes escapes, std::vector<BiasChoice>& biases) {
+  for (std::string_view rest = given.text;; rest.remove_prefix(1)) {
     BiasChoice b;
     if (rest.starts_with('"')) {
       b.text = take_quoted(given, rest);
@@ -138,11 +144,11 @@ void read_breakers(SamplingChoices& choices, Escapes escapes) {
   }
 }
 
-void add_bias(const BiasChoice& choice, const Tokenizer& tokenizer, SamplerOptions& options) {
+void add_bias(const BiasChoice& choice, std::string_view option, const Tokenizer& tokenizer, SamplerOptions& options) {
   const auto n = static_cast<std::int64_t>(tokenizer.n_vocab());
   if (choice.token != kNoToken) {
     if (choice.token >= n) {
-      refuse("-l",
+      refuse(option,
              "token " + std::to_string(choice.token) + " is not in the vocabulary of " + number_text(n) + " tokens");
     }
     options.logit_bias.push_back({choice.token, choice.bias});
@@ -211,17 +217,17 @@ void add_sampling_options(Command& cli, SamplingChoices& choices) {
 }
 
 void finish_sampling_choices(SamplingChoices& choices, Escapes escapes) {
-  for (const std::string& text : choices.bias_texts) read_biases(text, escapes, choices.biases);
+  for (const std::string& text : choices.bias_texts) read_biases({kBiasOption, text}, escapes, choices.biases);
   read_breakers(choices, escapes);
   choices.seed_drawn = !choices.seed;
   if (choices.seed_drawn) choices.seed = std::random_device{}();
 }
 
-void set_logit_bias(SamplerOptions& options, const std::string& text, Escapes escapes, const Tokenizer& tokenizer) {
+void set_logit_bias(SamplerOptions& options, const std::string& text, const TextRules& rules) {
   std::vector<BiasChoice> biases;
-  read_biases(text, escapes, biases);
+  read_biases({rules.option, text}, rules.escapes, biases);
   SamplerOptions read;
-  for (const BiasChoice& b : biases) add_bias(b, tokenizer, read);
+  for (const BiasChoice& b : biases) add_bias(b, rules.option, rules.tokenizer, read);
   options.logit_bias = std::move(read.logit_bias);
 }
 
@@ -230,6 +236,11 @@ void set_dry_breaker(SamplerOptions& options, const std::string& text, Escapes e
   choices.breaker_texts.push_back(text);
   read_breakers(choices, escapes);
   options.dry_sequence_breakers = *choices.dry_breakers;
+}
+
+std::string seed_text(const SamplerOptions& options) {
+  const bool draws = options.temperature > 0 || options.mirostat > 0;
+  return draws ? " · seed " + std::to_string(options.seed) : "";
 }
 
 SamplerOptions resolve_sampling(const SamplingChoices& choices, const Model& model) {
@@ -245,7 +256,7 @@ SamplerOptions resolve_sampling(const SamplingChoices& choices, const Model& mod
   for (const auto& [p, value] : choices.values) set_value(options, *p, value);
   if (choices.dry_breakers) options.dry_sequence_breakers = *choices.dry_breakers;
   if (choices.greedy) make_greedy(options);
-  for (const BiasChoice& b : choices.biases) add_bias(b, model.tokenizer(), options);
+  for (const BiasChoice& b : choices.biases) add_bias(b, kBiasOption, model.tokenizer(), options);
   note_unread(choices, options);
   verbose("sampling: " + describe(options) + (from_file.empty() ? "" : "; the file recommends " + from_file));
   verbose("seed: " + std::to_string(options.seed));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,10 +43,20 @@ void finish_sampling_choices(SamplingChoices&, Escapes);
 
 /// The likeliest after biases and penalties: what draws or drops the likeliest is off.
 void make_greedy(SamplerOptions&);
+/// How texts among the values are read, and the name that errors give to what takes them.
+struct TextRules {
+  Escapes escapes;
+  const Tokenizer& tokenizer;
+  std::string_view option;
+};
 /// What the texts of -l and --dry-sequence-breaker set, in place of what was set before. Throw ErrorKind::Usage and
 /// then change nothing.
-void set_logit_bias(SamplerOptions&, const std::string& text, Escapes, const Tokenizer&);
+void set_logit_bias(SamplerOptions&, const std::string& text, const TextRules&);
 void set_dry_breaker(SamplerOptions&, const std::string& text, Escapes);
+
+/// For a line of times, behind the others, of a seed that nobody gave: with it the answer comes again. Nothing if no
+/// token is drawn.
+std::string seed_text(const SamplerOptions&);
 
 /// The settings for a model. Notes options that change nothing, and with -v the chain and what the file recommends.
 /// Throws ErrorKind::Usage for a bias on a token that the vocabulary lacks.

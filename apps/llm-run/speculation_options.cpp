@@ -91,6 +91,13 @@ void add_speculation_options(Command& cli, SpeculationChoice& o) {
       ->type_name("N|auto|all")
       ->take_last()
       ->group("Speculation");
+  cli.add_option_function<std::vector<std::string>>(
+         "--override-tensor-draft,--spec-draft-override-tensor",
+         [&o](const std::vector<std::string>& t) { o.draft_overrides = all_overrides("--override-tensor-draft", t); },
+         "the same as --override-tensor for the draft model's tensors")
+      ->type_name("PATTERN=CPU|GPU,...")
+      ->one_value()
+      ->group("Speculation");
   option("--spec-draft-n-max,--draft-max,--draft-n,--draft", "N", "most tokens of a draft, 0 to 63 (default 31)",
          [&o](const std::string& t) { o.most = static_cast<int>(parse_integer("--spec-draft-n-max", t, 0, kMost)); });
   option("--spec-draft-n-min,--draft-min,--draft-n-min", "N", "drafts of fewer tokens are not used (default 0)",
@@ -135,8 +142,9 @@ Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options,
   if (most_ == 0 || !wants(choice, Type::Draft)) return;
   ModelOptions draft = options;
   draft.path = model_file(choice.draft_model);
-  draft.overrides = {};                   // they are about the model's own file
-  draft.adapters = {};                    // they were made for the model
+  draft.overrides = {};  // they are about the model's own file
+  draft.adapters = {};   // they were made for the model
+  draft.placement.overrides = choice.draft_overrides;
   draft.placement.room.batch_tokens = 0;  // -ub is about the model's own steps
   if (choice.draft_layers) {
     draft.placement.gpu_layers = *choice.draft_layers;

@@ -19,7 +19,8 @@ struct SpeculationChoice {
   enum class Type : std::uint8_t { Ngram, Draft };
   std::optional<std::vector<Type>> types;  ///< not given: n-grams, and the draft model if there is one
   std::string draft_model;
-  std::optional<int> draft_layers;  ///< on the GPU, as Placement has them; not given: as the model's
+  std::optional<int> draft_layers;                   ///< on the GPU, as Placement has them; not given: as the model's
+  std::vector<TensorOverride> draft_overrides = {};  ///< of its tensors; the model's are not about them
   std::optional<int> most, least;
   float p_min = 0;
   SpeculationOptions::Length length = SpeculationOptions::Length::Adaptive;

@@ -122,8 +122,11 @@ Cache GraphBuilder::kv_append(Act k, Act v, Cache cache, std::string_view name) 
   return stored;
 }
 
-Act GraphBuilder::attention(Act q, Cache cache, const Attention& attributes, std::string_view name) {
-  return append_one(attributes, {q.id, cache.id}, name);
+Act GraphBuilder::attention(Act q, Cache cache, const Attention& attributes, std::string_view name,
+                            const Weight* sinks) {
+  std::vector<std::uint32_t> in{q.id, cache.id};
+  if (sinks) in.push_back(sinks->id);
+  return append_one(attributes, std::move(in), name);
 }
 
 Routes GraphBuilder::route(Act logits, const Route& attributes, std::string_view name) {

@@ -37,7 +37,7 @@ class GraphBuilder {
   Act rope_table(const RopeTable& attributes, Index positions, const Weight* factors, std::string_view name);
   Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
-  Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name);
+  Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
   Routes route(Act logits, const Route& attributes, std::string_view name);
   Act expert_linear(Act x, Index expert, LinearOperand operand);
   Act combine(Act x, Act weights, std::string_view name);

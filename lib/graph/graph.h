@@ -59,6 +59,7 @@ struct Node {
   std::vector<std::uint32_t> in = {}, out = {};  ///< value ids, as the op's comment lists them
   std::int16_t layer = -1;                       ///< -1 outside the layers
   Role role = Role::Embed;
+  std::int16_t tensor_override = -1;  ///< the caller's that names the node's weight (mark_overrides()); -1: none
 };
 
 /// Capacity of one compiled step, not its shape: a step may bring fewer tokens, sequences and outputs.

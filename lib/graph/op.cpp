@@ -49,7 +49,7 @@ struct Attributes {
   }
   std::string operator()(const RmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const AddRmsNorm& a) const { return "eps=" + number(a.eps); }
-  std::string operator()(const Glu& a) const { return a.activation == Activation::Silu ? "silu" : "gelu"; }
+  std::string operator()(const Glu& a) const { return std::string(llm::name(a.activation)); }
   std::string operator()(const RopeTable& a) const {
     std::string text = "n_rot=" + std::to_string(a.n_rot) + " base=" + number(a.base);
     if (a.scaling == RopeScaling::Linear) text += " linear factor=" + number(a.factor);
@@ -110,6 +110,18 @@ Op::~Op() = default;
 
 std::string_view name(const Op& op) { return std::visit(Name{}, op); }
 std::string attributes(const Op& op) { return std::visit(Attributes{}, op); }
+
+std::string_view name(Activation a) {
+  switch (a) {
+    case Activation::Silu:
+      return "silu";
+    case Activation::Gelu:
+      return "gelu";
+    case Activation::ClampedSilu:
+      return "clamped silu";
+  }
+  return "";
+}
 
 std::string_view name(Role role) {
   switch (role) {

@@ -49,7 +49,13 @@ struct AddRmsNorm {
   friend bool operator==(const AddRmsNorm&, const AddRmsNorm&) = default;
 };
 
-enum class Activation : std::uint8_t { Silu, Gelu };
+enum class Activation : std::uint8_t {
+  Silu,
+  Gelu,
+  ClampedSilu,  ///< of gpt-oss: g * sigmoid(1.702 g) with g = min(gate, 7), and for up min(max(up, -7), 7) + 1
+};
+inline constexpr float kClampedSiluSlope = 1.702f, kClampedSiluLimit = 7;
+std::string_view name(Activation);
 /// (gate [n, rows], up [n, rows]) -> activation(gate) * up
 struct Glu {
   Activation activation = Activation::Silu;
@@ -92,8 +98,9 @@ struct KvAppend {
   friend bool operator==(const KvAppend&, const KvAppend&) = default;
 };
 
-/// (q [head_dim, heads, tokens], cache) -> [head_dim_v, heads, tokens]. Causal inside each sequence, keys and values
-/// read back from the cache, query head h uses KV head h / (heads / kv_heads).
+/// (q [head_dim, heads, tokens], cache [, sinks [heads]]) -> [head_dim_v, heads, tokens]. Causal inside each sequence,
+/// keys and values read back from the cache, query head h uses KV head h / (heads / kv_heads). A head's sink is the
+/// score of one more key that every token sees, whose value is 0 (arXiv:2309.17453).
 struct Attention {
   float scale = 0;
   int window = 0;                    ///< keys at positions > pos - window are seen; 0 sees all

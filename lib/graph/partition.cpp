@@ -1,7 +1,5 @@
 #include "graph/partition.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -13,21 +11,34 @@
 namespace llm {
 namespace {
 
-bool matches(const PlacementRule& rule, const Graph& g, const Node& n) {
+bool matches(const PlacementRule& rule, const Node& n) {
   if (rule.first_layer && n.layer < *rule.first_layer) return false;
   if (rule.last_layer && n.layer > *rule.last_layer) return false;
   if (rule.role && n.role != *rule.role) return false;
-  if (rule.tensor_pattern.empty()) return true;
-  return std::any_of(n.in.begin(), n.in.end(), [&](std::uint32_t v) {
-    return g.info(v).kind == ValueKind::Weight && fnmatch(rule.tensor_pattern.c_str(), g.info(v).name.c_str(), 0) == 0;
-  });
+  return !rule.tensor_override || n.tensor_override == *rule.tensor_override;
 }
 
-/// Nodes that take no longer than bringing what they make.
-bool is_made_anew(const Node& n) { return std::holds_alternative<RopeTable>(n.op); }
+/// The values that say where a node belongs: of a product its matrices, else all weights.
+std::vector<std::uint32_t> deciding_weights(const Graph& g, const Node& n) {
+  std::vector<std::uint32_t> weights;
+  for (const ProductOperands& p : product_operands(n.op)) weights.push_back(n.in[p.weight]);
+  if (!weights.empty()) return weights;
+  for (const std::uint32_t v : n.in) {
+    if (g.info(v).kind == ValueKind::Weight) weights.push_back(v);
+  }
+  return weights;
+}
 
-bool is_used_behind(const Uses& uses, std::uint32_t v, std::size_t end) {
-  return uses.output[v] || (!uses.consumers[v].empty() && uses.consumers[v].back() >= end);
+/// Nodes that take no longer than bringing what they make; another shape takes nothing.
+bool is_made_anew(const Node& n) {
+  return std::holds_alternative<RopeTable>(n.op) || std::holds_alternative<Reshape>(n.op);
+}
+
+/// By a node at `end` or behind it, perhaps through one that is made anew there.
+bool is_used_behind(const Graph& g, const Uses& uses, std::uint32_t v, std::size_t end) {
+  return uses.output[v] || std::ranges::any_of(uses.consumers[v], [&](std::size_t c) {
+           return c >= end || (is_made_anew(g.nodes()[c]) && is_used_behind(g, uses, g.nodes()[c].out[0], end));
+         });
 }
 
 /// These nodes as a graph of their own; is_output(v, node) says of each of their results whether it is one of its.
@@ -65,11 +76,17 @@ Graph part_of(const Graph& g, const Uses& uses, std::span<const std::size_t> mem
 /// of the nodes before.
 std::vector<std::size_t> members_of(const Graph& g, const Uses& uses, std::size_t begin, std::size_t end) {
   std::set<std::size_t> members;
+  std::vector<std::size_t> wanted;
   for (std::size_t i = begin; i < end; ++i) {
-    if (!is_made_anew(g.nodes()[i]) || uses.output[g.nodes()[i].out[0]]) members.insert(i);
+    if (!is_made_anew(g.nodes()[i]) || uses.output[g.nodes()[i].out[0]]) wanted.push_back(i);
+  }
+  while (!wanted.empty()) {
+    const std::size_t i = wanted.back();
+    wanted.pop_back();
+    if (!members.insert(i).second) continue;
     for (const std::uint32_t v : g.nodes()[i].in) {
       const std::size_t p = uses.producer[v];
-      if (p != Uses::kNone && is_made_anew(g.nodes()[p])) members.insert(p);
+      if (p != Uses::kNone && is_made_anew(g.nodes()[p])) wanted.push_back(p);
     }
   }
   return {members.begin(), members.end()};
@@ -78,17 +95,32 @@ std::vector<std::size_t> members_of(const Graph& g, const Uses& uses, std::size_
 Segment segment_of(const Graph& g, const Uses& uses, int backend, std::size_t begin, std::size_t end) {
   Segment s{.backend = backend, .graph = {}, .nodes = members_of(g, uses, begin, end)};
   s.graph = part_of(g, uses, s.nodes, [&](std::uint32_t v, std::size_t node) {
-    return is_made_anew(g.nodes()[node]) ? uses.output[v] && node >= begin : is_used_behind(uses, v, end);
+    return is_made_anew(g.nodes()[node]) ? uses.output[v] && node >= begin : is_used_behind(g, uses, v, end);
   });
   return s;
 }
 
 }  // namespace
 
-int backend_of(const Graph& g, const Node& n, std::span<const PlacementRule> rules) {
+void mark_overrides(Graph& g, const OverriddenWeights& overridden) {
+  const Uses uses(g);
+  for (Node& n : g.mutable_nodes()) {
+    const std::vector<std::uint32_t> weights = deciding_weights(g, n);
+    for (const std::uint32_t v : weights) {
+      const auto found = overridden.find(g.info(v).name);
+      if (found != overridden.end()) n.tensor_override = static_cast<std::int16_t>(found->second);
+    }
+    const bool joins = n.role == Role::Experts || (n.role == Role::Ffn && !std::holds_alternative<Add>(n.op));
+    if (!weights.empty() || n.in.empty() || !joins) continue;
+    const std::size_t before = uses.producer[n.in[0]];
+    if (before != Uses::kNone) n.tensor_override = g.nodes()[before].tensor_override;
+  }
+}
+
+int backend_of(const Node& n, std::span<const PlacementRule> rules) {
   int backend = 0;
   for (const PlacementRule& rule : rules) {
-    if (matches(rule, g, n)) backend = rule.backend;
+    if (matches(rule, n)) backend = rule.backend;
   }
   return backend;
 }
@@ -105,7 +137,7 @@ Graph cut(const Graph& g, std::size_t begin, std::size_t end) {
   const Uses uses(g);
   std::vector<std::size_t> members(end - begin);
   std::iota(members.begin(), members.end(), begin);
-  return part_of(g, uses, members, [&](std::uint32_t v, std::size_t) { return is_used_behind(uses, v, end); });
+  return part_of(g, uses, members, [&](std::uint32_t v, std::size_t) { return is_used_behind(g, uses, v, end); });
 }
 
 std::vector<Segment> partition(const Graph& g, std::span<const PlacementRule> rules) {
@@ -113,9 +145,9 @@ std::vector<Segment> partition(const Graph& g, std::span<const PlacementRule> ru
   std::vector<Segment> segments;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < g.nodes().size(); ++i) {
-    const int backend = backend_of(g, g.nodes()[i], rules);
+    const int backend = backend_of(g.nodes()[i], rules);
     const bool last = i + 1 == g.nodes().size();
-    if (last || backend_of(g, g.nodes()[i + 1], rules) != backend) {
+    if (last || backend_of(g.nodes()[i + 1], rules) != backend) {
       Segment s = segment_of(g, uses, backend, begin, i + 1);
       if (!s.nodes.empty()) segments.push_back(std::move(s));
       begin = i + 1;

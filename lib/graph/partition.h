@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "graph/graph.h"
@@ -14,8 +15,8 @@ namespace llm {
 struct PlacementRule {
   std::optional<int> first_layer, last_layer;  ///< inclusive
   std::optional<Role> role;
-  std::string tensor_pattern;  ///< shell pattern over the names of the node's weights; empty matches all
-  int backend = 0;             ///< index in the caller's list of backends
+  std::optional<int> tensor_override;  ///< Node::tensor_override
+  int backend = 0;                     ///< index in the caller's list of backends
 };
 
 /// Long steps may be cut in another way: a device then computes with weights and caches that it does not keep.
@@ -29,17 +30,23 @@ struct StepRules {
 };
 
 /// A run of nodes for one backend as a graph of its own: values of other segments are its inputs, values that others
-/// need are its outputs. Names are kept, so the segments bind by name. Rotary angles are nobody's output: each segment
-/// that uses them makes them, since copies from one device to several wait for one another, the next step's for the
-/// last device's.
+/// need are its outputs. Names are kept, so the segments bind by name. Other shapes of a value are nobody's output, nor
+/// are rotary angles: each segment that uses them makes them. Angles since copies from one device to several wait for
+/// one another, the next step's for the last device's.
 struct Segment {
   int backend;
   Graph graph;
   std::vector<std::size_t> nodes;  ///< which of the whole graph's its own are
 };
 
+/// Weights by name, each with the number of the override that names it.
+using OverriddenWeights = std::unordered_map<std::string, int>;
+/// Marks the nodes of a graph as a family wrote it: those with such a weight, of a product its matrix; and activations,
+/// gates and sums of experts behind them, so that as little as possible crosses. What a layer adds up stays.
+void mark_overrides(Graph&, const OverriddenWeights&);
+
 /// What the rules say of a node; 0 where none matches.
-int backend_of(const Graph&, const Node&, std::span<const PlacementRule>);
+int backend_of(const Node&, std::span<const PlacementRule>);
 
 /// The graph with fleeting caches in the first layers.
 Graph with_fleeting_caches(const Graph&, int layers);

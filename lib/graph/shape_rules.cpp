@@ -74,12 +74,13 @@ class Rule {
     return {{ValueKind::State, {}, RowSpace::None}};
   }
   std::vector<ResultType> operator()(const Attention&) const {
-    count(2);
+    need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache and at most one tensor of sinks");
     f32(0);
     const CacheType& c = cache(1);
     const Shape& q = in_[0]->type.shape;
     need(q.n_dims() == 3 && q[0] == c.head_dim_k, 0, "is not [head_dim_k, heads, tokens]");
     need(q[1] % c.kv_heads == 0, 0, "heads are not a multiple of the cache's");
+    if (in_.size() == 3) f32_weight(2, {q[1]});
     return act({c.head_dim_v, q[1], q[2]}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const Route& a) const {

@@ -24,8 +24,14 @@ Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act 
 
 Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v) {
   Cache kv = s.kv_append(k, v);
-  Act y = s.attention(q, kv, {.scale = c.attention_scale, .window = c.window});
+  Act y = s.attention(q, kv, {.scale = c.attention_scale, .window = c.window_of(s.layer())});
   return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
+}
+
+Act gelu_ffn(Scope s, Act x, std::int64_t d_ff, std::int64_t n_embd) {
+  Act gate = s.linear("ffn_gate", x, d_ff);
+  Act up = s.linear("ffn_up", x, d_ff);
+  return s.linear("ffn_down", s.glu(Activation::Gelu, gate, up), n_embd);
 }
 
 Act silu_ffn(Scope s, Act x, std::int64_t d_ff, std::int64_t n_embd) {
@@ -46,7 +52,7 @@ Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
   Routes routes = router.route(logits, {.top_k = m.active, .gating = m.gate, .weights = m.weights, .scale = m.scale});
   Act gate = experts.expert_linear("ffn_gate_exps", x, routes, w_gate);  // [d_ff, active, tokens]
   Act up = experts.expert_linear("ffn_up_exps", x, routes, w_up);
-  Act down = experts.expert_linear("ffn_down_exps", experts.glu(Activation::Silu, gate, up), routes, w_down);
+  Act down = experts.expert_linear("ffn_down_exps", experts.glu(m.activation, gate, up), routes, w_down);
   return experts.combine(down, routes);  // the weighted sum over the active experts: [n_embd, tokens]
 }
 

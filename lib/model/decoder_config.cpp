@@ -20,6 +20,7 @@ constexpr IntegerRule kHeads{"attention.head_count", 1, 4096};
 constexpr IntegerRule kKeyLength{"attention.key_length", 1, 1 << 16};
 constexpr IntegerRule kValueLength{"attention.value_length", 1, 1 << 16};
 constexpr IntegerRule kWindow{"attention.sliding_window", 0, kMaxU32};
+constexpr std::string_view kWindowPattern = "attention.sliding_window_pattern";
 constexpr RealRule kNormEpsilon{"attention.layer_norm_rms_epsilon", 0, 1};
 constexpr RealRule kAttentionScale{"attention.scale", 0, kUnbounded};
 constexpr IntegerRule kVocab{"vocab_size", 1, std::numeric_limits<std::int32_t>::max()};
@@ -42,7 +43,7 @@ constexpr Neutral kForeign[] = {
     {"attention.clamp_kqv", 0, 0},
     {"attention.max_alibi_bias", 0, 0},
     {"attention.output_scale", 0, 1},
-    {"attention.sliding_window_pattern", 0, 0},
+    {kWindowPattern, 0, 0},
     {"attention.temperature_scale", 0, 0},
     {"attention.value_scale", 0, 1},
     {"embedding_scale", 0, 1},
@@ -109,7 +110,8 @@ ModelDims DecoderConfig::dims() const {
           .experts_used = moe ? moe->active : 0};
 }
 
-DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch) {
+DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
+                                  std::initializer_list<std::string_view> own) {
   const HyperParameters hp(md, arch);
   DecoderConfig c;
   c.architecture = arch;
@@ -121,8 +123,21 @@ DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch) {
   read_attention(hp, c);
   c.norm_eps = hp.real(kNormEpsilon);
   c.rope = read_rope(hp, c.head_dim, c.context);
-  for (const Neutral& n : kForeign) hp.expect_neutral(n.key, n.value, n.other);
+  for (const Neutral& n : kForeign) {
+    if (std::find(own.begin(), own.end(), n.key) == own.end()) hp.expect_neutral(n.key, n.value, n.other);
+  }
   return c;
+}
+
+void read_local_layers(const Metadata& md, DecoderConfig& c, int period) {
+  const HyperParameters hp(md, c.architecture);
+  c.local.resize(static_cast<std::size_t>(c.n_layers));
+  if (const auto flags = hp.optional_flags(kWindowPattern, c.n_layers)) {
+    c.local = *flags;
+    return;
+  }
+  const std::int64_t every = hp.optional_integer({kWindowPattern, 1, kBlocks.max}).value_or(period);
+  for (int i = 0; i < c.n_layers; ++i) c.local[static_cast<std::size_t>(i)] = i % every != every - 1;
 }
 
 std::optional<MoeConfig> read_moe_config(const Metadata& md, const DecoderConfig& c, std::int64_t d_ff,

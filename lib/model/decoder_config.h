@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gguf/metadata.h"
 #include "graph/op.h"
@@ -19,6 +21,7 @@ struct MoeConfig {
   Gating gate = Gating::Softmax;
   RouteWeights weights = RouteWeights::AsGated;
   float scale = 1;
+  Activation activation = Activation::Silu;
 };
 
 struct DecoderConfig {
@@ -30,16 +33,25 @@ struct DecoderConfig {
   int head_dim = 0;    ///< of keys
   int head_dim_v = 0;  ///< of values
   float norm_eps = 0;
-  float attention_scale = 0;  ///< attention.scale, or 1/sqrt(head_dim)
-  int window = 0;             ///< attention.sliding_window; 0 sees all
+  float attention_scale = 0;     ///< attention.scale, or 1/sqrt(head_dim)
+  int window = 0;                ///< attention.sliding_window; 0 sees all
+  std::vector<bool> local = {};  ///< layers that the window counts for, by read_local_layers(); empty: all
   RopeTable rope;
   std::optional<MoeConfig> moe;  ///< filled by families that have experts
   ModelDims dims() const;
+  bool is_local(int layer) const { return window > 0 && (local.empty() || local[static_cast<std::size_t>(layer)]); }
+  int window_of(int layer) const { return is_local(layer) ? window : 0; }
 };
 
 /// Keys under `arch`.: ranges and relations by the loader contract; throws ErrorKind::Model naming the key. Keys that
-/// would change the computation in a way that no family here follows are refused, never ignored.
-DecoderConfig read_decoder_config(const Metadata&, std::string_view arch);
+/// would change the computation in a way that no family here follows are refused, never ignored, but for those of
+/// `own`, which the family reads itself.
+DecoderConfig read_decoder_config(const Metadata&, std::string_view arch,
+                                  std::initializer_list<std::string_view> own = {});
+
+/// attention.sliding_window_pattern, for families in which some layers see all positions: a flag for each layer, or a
+/// period, of whose layers the last one sees all. `period` is the family's where the file does not say.
+void read_local_layers(const Metadata&, DecoderConfig&, int period);
 
 /// Expert keys, for families that have experts; nothing if expert_count is absent or 0. `d_ff` is an expert's width
 /// where the file has no expert_feed_forward_length, 0 if the family's files always have it. `weights` is the family's

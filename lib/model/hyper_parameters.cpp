@@ -71,6 +71,20 @@ bool HyperParameters::flag(std::string_view suffix, bool fallback) const {
   return metadata_.get_or<bool>(key(suffix), fallback);
 }
 
+std::optional<std::vector<bool>> HyperParameters::optional_flags(std::string_view suffix, int layers) const {
+  const Metadata::Entry* entry = metadata_.find(key(suffix));
+  if (!entry || entry->type != GgufType::Array) return std::nullopt;
+  if (entry->count != static_cast<std::uint64_t>(layers))
+    fail(suffix, "has " + std::to_string(entry->count) + " elements for " + std::to_string(layers) + " layers");
+  if (entry->element == GgufType::Bool) return metadata_.array<bool>(entry->key);
+  std::vector<bool> flags;
+  for (const std::int64_t value : metadata_.array<std::int64_t>(entry->key)) {
+    check_range({suffix, 0, 1}, value);
+    flags.push_back(value != 0);
+  }
+  return flags;
+}
+
 void HyperParameters::expect_neutral(std::string_view suffix, double neutral, double also_neutral) const {
   const Metadata::Entry* entry = metadata_.find(key(suffix));
   if (!entry) return;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gguf/metadata.h"
 
@@ -42,6 +43,8 @@ class HyperParameters {
   std::optional<float> optional_real(const RealRule&) const;
   std::string text(std::string_view suffix, std::string_view fallback) const;
   bool flag(std::string_view suffix, bool fallback) const;
+  /// Nothing if the key is absent or is no array; one for each of `layers`, which is what an array must have.
+  std::optional<std::vector<bool>> optional_flags(std::string_view suffix, int layers) const;
   /// Fails unless the key is absent or its number (a bool counts as 0 or 1) is one of two that change nothing.
   void expect_neutral(std::string_view suffix, double neutral, double also_neutral) const;
 

@@ -70,6 +70,11 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
   return place().attention(q, cache, attributes, "attn");
 }
 
+Act Scope::attention(Act q, Cache cache, const Attention& attributes, std::string_view sinks) {
+  const Weight w = net_.f32(full_name(sinks) + ".weight", {net_.builder_.type(q).shape[1]});
+  return place().attention(q, cache, attributes, "attn", &w);
+}
+
 Act Scope::glu(Activation activation, Act gate, Act up) { return place().glu(activation, gate, up, "ffn_glu"); }
 
 Act Scope::add(std::string_view name, Act a, Act b) { return place().add(a, b, name); }
@@ -104,13 +109,12 @@ Step Net::step() {
           .out_rows = builder_.step_input(StepInput::OutRows)};
 }
 
-Rotary Net::rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors) {
+Rotary Net::rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors, std::string_view name) {
   std::optional<Weight> weight;
   if (!factors.empty()) weight = optional_f32(std::string(factors) + ".weight", {attributes.n_rot / 2});
   const Index positions = builder_.step_input(StepInput::Positions);
   GraphBuilder& builder = top(Role::Attention).place();
-  return {.table = builder.rope_table(attributes, positions, weight ? &*weight : nullptr, "rope_table"),
-          .pairing = pairing};
+  return {.table = builder.rope_table(attributes, positions, weight ? &*weight : nullptr, name), .pairing = pairing};
 }
 
 Act Net::embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd) {

@@ -34,6 +34,7 @@ class Net;
 /// Nodes of one part of one layer: prefixes names with "blk.N." and carries the role.
 class Scope {
  public:
+  int layer() const { return layer_; }
   /// The same layer under another role.
   Scope with(Role role) const { return Scope(net_, layer_, role); }
 
@@ -47,6 +48,8 @@ class Scope {
   Act rope(std::string_view name, Act x, const Rotary&);
   Cache kv_append(Act k, Act v);  ///< k, v [head_dim, kv_heads, tokens]; one cache per layer
   Act attention(Act q, Cache, const Attention&);
+  /// With `sinks`.weight [heads].
+  Act attention(Act q, Cache, const Attention&, std::string_view sinks);
   Act glu(Activation, Act gate, Act up);
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
@@ -74,7 +77,9 @@ class Net {
 
   Step step();
   /// `factors` names an optional tensor of per-pair factors (Llama 3.1+: "rope_freqs"); empty if the family has none.
-  Rotary rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors = {});
+  /// `name`: of the table, for families with more than one.
+  Rotary rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors = {},
+                std::string_view name = "rope_table");
   Act embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd);
   Scope layer(int i, Role role) { return Scope(*this, i, role); }
   Scope top(Role role) { return Scope(*this, -1, role); }

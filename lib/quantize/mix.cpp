@@ -8,9 +8,9 @@
 #include <charconv>
 #include <limits>
 #include <numeric>
-#include <regex>
 
 #include "base/error.h"
+#include "base/name_pattern.h"
 #include "quantize/quantize.h"
 
 namespace llm {
@@ -384,7 +384,7 @@ class Chooser {
       values_ += part_of(t.name) == Part::AttnV ? 1 : 0;
       tied_ = tied_ && part_of(t.name) != Part::Output;
     }
-    for (const TypeOverride& o : options.overrides) patterns_.push_back(compiled(o.pattern));
+    for (const TypeOverride& o : options.overrides) patterns_.emplace_back(o.pattern);
   }
 
   TypeChoice choose(const NamedTensor& t) {
@@ -401,21 +401,8 @@ class Chooser {
   }
 
  private:
-  static std::regex compiled(const std::string& pattern) {
-    constexpr std::size_t kMost = 1000;  // the matcher goes deeper with every parenthesis
-    if (pattern.size() > kMost)
-      throw Error(ErrorKind::Usage, "a pattern of " + std::to_string(pattern.size()) + " bytes is longer than " +
-                                        std::to_string(kMost) + ": \"" + escaped(pattern, 64) + "\"");
-    try {
-      return std::regex(pattern);
-    } catch (const std::regex_error&) {
-      throw Error(ErrorKind::Usage, "\"" + escaped(pattern) + "\" is not a regular expression");
-    }
-  }
-
   std::optional<std::size_t> first_match(std::string_view name) const {
-    const auto matches = [name](const std::regex& p) { return std::regex_search(name.begin(), name.end(), p); };
-    const auto first = std::ranges::find_if(patterns_, matches);
+    const auto first = std::ranges::find_if(patterns_, [name](const NamePattern& p) { return p.matches(name); });
     if (first == patterns_.end()) return std::nullopt;
     return static_cast<std::size_t>(first - patterns_.begin());
   }
@@ -452,8 +439,8 @@ class Chooser {
   const Mix& mix_;
   const MixModel& model_;
   const MixOptions& options_;
-  std::vector<std::regex> patterns_;  ///< of the overrides
-  int values_ = 0;                    ///< tensors of AttnV
+  std::vector<NamePattern> patterns_;  ///< of the overrides
+  int values_ = 0;                     ///< tensors of AttnV
   bool tied_ = true;
   std::array<int, 10> counts_{};
 };

@@ -54,8 +54,9 @@ BatchOutlook::BatchOutlook(std::span<const BatchRow> rows, std::int64_t context)
 void BatchOutlook::ended(const BatchResult& result) {
   most_ -= static_cast<double>(most_tokens(rows_[result.row], context_));
   ended_tokens_ += static_cast<double>(result.tokens.size());
+  if (result.error) return;  // why a row failed says nothing about how long others are
   ended_ += 1;
-  if (!has_all(result) && !result.error) ended_early_ += 1;
+  if (!has_all(result)) ended_early_ += 1;
 }
 
 std::optional<double> BatchOutlook::seconds_left(const BatchProgress& p, double seconds) const {

@@ -75,12 +75,17 @@ void refuse_too_many(const DeviceWish& wish, std::span<const int> gpus) {
 
 std::string gpu_name(int number) { return "CUDA" + std::to_string(number); }
 
-std::vector<int> parse_gpus(std::string_view option, std::string_view text) {
+std::optional<int> gpu_number(std::string_view name) {
   constexpr std::string_view kPrefix = "CUDA";
+  const auto gpu = name.starts_with(kPrefix) ? number<int>(name.substr(kPrefix.size())) : std::nullopt;
+  return gpu && *gpu >= 0 ? gpu : std::nullopt;
+}
+
+std::vector<int> parse_gpus(std::string_view option, std::string_view text) {
   std::vector<int> gpus;
   for_each_part(text, ",", [&](std::string_view name) {
-    const auto gpu = name.starts_with(kPrefix) ? number<int>(name.substr(kPrefix.size())) : std::nullopt;
-    if (!gpu || *gpu < 0) refuse(option, text, "is not none or GPUs that --list-devices names, such as CUDA0,CUDA1");
+    const auto gpu = gpu_number(name);
+    if (!gpu) refuse(option, text, "is not none or GPUs that --list-devices names, such as CUDA0,CUDA1");
     if (std::find(gpus.begin(), gpus.end(), *gpu) != gpus.end()) refuse(option, text, "names a GPU twice");
     gpus.push_back(*gpu);
   });

@@ -23,6 +23,8 @@ struct DeviceWish {
 
 /// "CUDA1", as --list-devices names them.
 std::string gpu_name(int number);
+/// Of such a name; nothing for others.
+std::optional<int> gpu_number(std::string_view name);
 /// "CUDA0,CUDA1". Throws ErrorKind::Usage for other names and for one that comes twice.
 std::vector<int> parse_gpus(std::string_view option, std::string_view text);
 /// "none" or "layer". Throws ErrorKind::Usage, for row and tensor with the reason.

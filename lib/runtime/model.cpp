@@ -160,6 +160,18 @@ std::vector<LoraAdapter> open_adapters(const LoadOptions& options, const Metadat
   return adapters;
 }
 
+/// Leaves out overrides that name nothing.
+OverriddenWeights resolve(std::vector<TensorOverride>& overrides, const Graph& graph, Warnings& warnings) {
+  overridden_weights(overrides, graph);
+  for (const TensorOverride& o : overrides) {
+    if (o.tensors > 0) continue;
+    warnings.push_back(
+        {"no-effect", o.given + " has no effect: it names no weight of this model but what others name"});
+  }
+  std::erase_if(overrides, [](TensorOverride& o) { return std::exchange(o.tensors, 0) == 0; });
+  return overridden_weights(overrides, graph);
+}
+
 ModelLayers layers_of(const ModelDims& dims) { return {.count = dims.n_layers, .experts = dims.experts > 0}; }
 
 }  // namespace
@@ -205,9 +217,13 @@ std::unique_ptr<Model> Model::load(Opened opened, const LoadOptions& options, Wa
   auto backend = options.backends(options.backend, backend_options);
 
   warnings.insert(warnings.end(), opened.warnings.begin(), opened.warnings.end());
+  PlacementOptions wish = options.placement;
+  const OverriddenWeights overridden = resolve(wish.overrides, opened.graph, warnings);
+  mark_overrides(opened.graph, overridden);
   const Graph graph = optimize(opened.graph);
   std::unique_ptr<Model> model(new Model(std::move(opened)));
-  model->place(options, backend_options, std::move(backend));
+  model->overridden_ = overridden;
+  model->place(std::move(wish), options, backend_options, std::move(backend));
   model->backend_ = checked_if_wanted(std::move(model->backend_), backend_options);
   model->check_support();
 
@@ -251,17 +267,17 @@ void Model::read_into_memory(const std::function<void(double)>& progress) {
   hold(all);
 }
 
-void Model::place(const LoadOptions& options, const BackendOptions& backend_options, std::unique_ptr<Backend> backend) {
+void Model::place(PlacementOptions wish, const LoadOptions& options, const BackendOptions& backend_options,
+                  std::unique_ptr<Backend> backend) {
   const ModelLayers layers = layers_of(dims());
-  PlacementOptions wish = options.placement;
   const bool foreign = std::ranges::any_of(files(), [](const GgufFile* f) { return f->foreign_byte_order(); });
   wish.streams = wish.streams && !foreign;  // it would take a second copy, in this machine's order
   const bool fitting = wish.layers == PlacementOptions::kFitting, several = wish.devices.size() > 1;
   kind_ = backend->name();
   backend_ = std::move(backend);
-  if (!fitting && !several &&
-      !llm::has_host_part({{std::min(wish.layers, layers.count + 1)}, wish.host_experts}, layers))
-    return;
+  LayerPlan plan{.layers = {std::min(wish.layers, layers.count + 1)}, .host_experts = wish.host_experts};
+  for (const TensorOverride& o : wish.overrides) plan.overrides.push_back(o.device == TensorOverride::kHost ? -1 : 0);
+  if (!fitting && !several && !llm::has_host_part(plan, layers)) return;
   if (fitting || several) check_support();  // before anything is planned there
   const auto make_device = [&](int device) {
     BackendOptions own = backend_options;
@@ -311,7 +327,11 @@ std::string Model::fingerprint() const {
   return sum.digest();
 }
 
-Graph Model::graph_before_passes(Bucket bucket) const { return build_graph(spec_, file_, bucket, nullptr, adapters_); }
+Graph Model::graph_before_passes(Bucket bucket) const {
+  Graph graph = build_graph(spec_, file_, bucket, nullptr, adapters_);
+  mark_overrides(graph, overridden_);
+  return graph;
+}
 
 Graph Model::graph(Bucket bucket) const { return optimize(graph_before_passes(bucket)); }
 

@@ -116,7 +116,7 @@ class Model {
  private:
   explicit Model(Opened&&);
   /// Takes the backend, or puts it and others together.
-  void place(const LoadOptions&, const BackendOptions&, std::unique_ptr<Backend>);
+  void place(PlacementOptions, const LoadOptions&, const BackendOptions&, std::unique_ptr<Backend>);
   void read_into_memory(const std::function<void(double)>& progress);
   void check_support() const;
   void measure(const Graph&);
@@ -128,6 +128,7 @@ class Model {
   std::unique_ptr<WeightSource> source_;
   std::unique_ptr<WeightStore> weights_;
   std::string kind_, placement_;
+  OverriddenWeights overridden_;
   LoadOptions::Files files_ = LoadOptions::Files::Mapped;
   int devices_ = 1;
   bool has_host_part_ = false;

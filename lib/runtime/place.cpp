@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <future>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,12 +32,25 @@ void add_others(Devices& devices, const PlaceRequest& r) {
   devices.push_back(std::move(host));
 }
 
-void leave_out_unused(Devices& devices, std::vector<int>& layers) {
-  for (std::size_t d = layers.size(); d-- > 0;) {
-    if (layers[d] > 0) continue;
-    layers.erase(layers.begin() + static_cast<std::ptrdiff_t>(d));
-    devices.erase(devices.begin() + static_cast<std::ptrdiff_t>(d));
+void leave_out_unused(Devices& devices, LayerPlan& plan) {
+  for (std::size_t d = plan.layers.size(); d-- > 0;) {
+    const int device = static_cast<int>(d);
+    if (plan.layers[d] > 0 || std::ranges::find(plan.overrides, device) != plan.overrides.end()) continue;
+    plan.layers.erase(plan.layers.begin() + device);
+    devices.erase(devices.begin() + device);
+    for (int& to : plan.overrides) to -= to > device ? 1 : 0;
   }
+}
+
+/// Where the overrides go among the devices with these numbers; nothing if one of them goes to another.
+std::optional<std::vector<int>> override_places(const PlacementOptions& wish, std::span<const int> devices) {
+  std::vector<int> places;
+  for (const TensorOverride& o : wish.overrides) {
+    const auto found = std::ranges::find(devices, o.device);
+    if (o.device != TensorOverride::kHost && found == devices.end()) return std::nullopt;
+    places.push_back(o.device == TensorOverride::kHost ? o.device : static_cast<int>(found - devices.begin()));
+  }
+  return places;
 }
 
 /// From how many tokens on the host's weights are brought to devices; 0 where they are not to be, no step has so many,
@@ -69,18 +84,29 @@ bool is_nothing(const std::vector<int>& layers) {
 LayerPlan make_plan(Devices& devices, const PlaceRequest& r) {
   const SessionOptions session{.sequences = r.wish.room.sequences, .batch_tokens = r.wish.room.batch_tokens};
   const Graph largest = r.graph(largest_bucket(*devices.front(), session));
-  LayerPlan plan{
-      .layers = {}, .host_experts = r.wish.host_experts, .streamed_from = streamed_from(devices, r, largest)};
+  LayerPlan plan{.layers = {},
+                 .host_experts = r.wish.host_experts,
+                 .streamed_from = streamed_from(devices, r, largest),
+                 .overrides = {}};
   const Fits fit = [&](const std::vector<int>& layers) {
-    return fits({layers, plan.host_experts, plan.streamed_from}, r.layers, r.wish.room, devices, largest, r.context);
+    LayerPlan trial = plan;
+    trial.layers = layers;
+    return fits(trial, r.layers, r.wish.room, devices, largest, r.context);
   };
+  const auto alone = override_places(r.wish, {&r.wish.devices.at(static_cast<std::size_t>(r.wish.preferred)), 1});
+  const auto among_all = override_places(r.wish, r.wish.devices);
+  check(among_all.has_value(), "tensors go to devices that may be used");
   const int all = r.layers.count + 1;
   const bool fitting = r.wish.layers == PlacementOptions::kFitting;
   if (r.wish.devices.size() > 1) {
-    plan.layers = {fitting ? all : std::min(r.wish.layers, all)};
-    if (r.wish.split == PlacementOptions::Split::WhereNeeded && fit(plan.layers)) return plan;
+    if (r.wish.split == PlacementOptions::Split::WhereNeeded && alone) {
+      plan.layers = {fitting ? all : std::min(r.wish.layers, all)};
+      plan.overrides = *alone;
+      if (fit(plan.layers)) return plan;
+    }
     add_others(devices, r);
   }
+  plan.overrides = *among_all;
   std::vector<double> free;
   std::vector<MemoryShare> memories;
   for (std::size_t d = 0; d + 1 < devices.size(); ++d) {
@@ -96,7 +122,7 @@ LayerPlan make_plan(Devices& devices, const PlaceRequest& r) {
     if (possible && has_host_part(plan, r.layers)) plan = bringing;
   }
   if (is_nothing(plan.layers)) refuse_any_part(memories, r.layers);
-  leave_out_unused(devices, plan.layers);
+  leave_out_unused(devices, plan);
   return plan;
 }
 
@@ -116,12 +142,13 @@ Placed place(std::unique_ptr<Backend> preferred, const PlaceRequest& r) {
   if (plan.layers.size() == 1 && !with_host) {
     placed.backend = std::move(devices.front());
   } else {
-    std::string name = placement_name(plan, r.layers, devices.front()->name(), devices.back()->name());
+    std::string name =
+        placement_name(plan, r.layers, r.wish.overrides, devices.front()->name(), devices.back()->name());
     if (!with_host) devices.pop_back();
     placed.backend = make_placed_backend(std::move(devices), placement_rules(plan, r.layers), graph, std::move(name));
   }
   if (with_host || r.wish.devices.size() > 1)
-    placed.text = placement_text(plan, r.layers, labels, placed.backend->memory({&graph, 1}));
+    placed.text = placement_text(plan, r.layers, r.wish.overrides, labels, placed.backend->memory({&graph, 1}));
   return placed;
 }
 

@@ -459,7 +459,7 @@ class PlacedBackend final : public Backend {
   }
   const Backend& device_of(const Graph& g, const Node& n) const {
     const auto& rules = rules_.streams(g.bucket()) ? rules_.streaming : rules_.rules;
-    return *devices_[static_cast<std::size_t>(backend_of(g, n, rules))];
+    return *devices_[static_cast<std::size_t>(backend_of(n, rules))];
   }
   const Backend& device(const Segment& s) const { return *devices_[static_cast<std::size_t>(s.backend)]; }
 

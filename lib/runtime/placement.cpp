@@ -26,7 +26,7 @@ int first_layer(const LayerPlan& p, ModelLayers m, std::size_t device = 0) {
 int experts_end(const LayerPlan& p, ModelLayers m) { return m.experts ? std::min(p.host_experts, m.count) : 0; }
 
 PlacementRule rule(int backend) {
-  return {.first_layer = {}, .last_layer = {}, .role = {}, .tensor_pattern = {}, .backend = backend};
+  return {.first_layer = {}, .last_layer = {}, .role = {}, .tensor_override = {}, .backend = backend};
 }
 
 PlacementRule layers_rule(int first, int last, int backend) {
@@ -44,8 +44,23 @@ std::string layers_text(int first, int last) {
 /// "layers 12-31 and the head", of a device.
 std::string part_text(const LayerPlan& p, ModelLayers m, std::size_t device) {
   const int first = first_layer(p, m, device), end = first + p.layers[device];
+  if (end == first) return "no layer";
   if (first == m.count) return "the head";
   return layers_text(first, std::min(end, m.count) - 1) + (end > m.count ? " and the head" : "");
+}
+
+/// "; tensors by name: 96 on CPU, 3 on CUDA1".
+std::string overrides_text(const LayerPlan& p, std::span<const TensorOverride> overrides,
+                           std::span<const std::string> devices) {
+  std::string text;
+  for (int device = TensorOverride::kHost; device < std::ssize(devices); ++device) {
+    int tensors = 0;
+    for (std::size_t i = 0; i < overrides.size(); ++i) tensors += p.overrides[i] == device ? overrides[i].tensors : 0;
+    if (tensors == 0) continue;
+    const std::string name = device == TensorOverride::kHost ? "CPU" : devices[static_cast<std::size_t>(device)];
+    text += (text.empty() ? "; tensors by name: " : ", ") + std::to_string(tensors) + " on " + name;
+  }
+  return text;
 }
 
 /// The largest of 0..most that `fitting` takes; a larger one takes no less.
@@ -80,7 +95,8 @@ std::size_t first_used(const std::vector<int>& layers) {
 }  // namespace
 
 bool has_host_part(const LayerPlan& p, ModelLayers m) {
-  return !is_whole(p, m) || experts_end(p, m) > first_layer(p, m);
+  const auto on_host = [](int device) { return device == TensorOverride::kHost; };
+  return !is_whole(p, m) || experts_end(p, m) > first_layer(p, m) || std::ranges::any_of(p.overrides, on_host);
 }
 
 StepRules placement_rules(const LayerPlan& p, ModelLayers m) {
@@ -106,13 +122,21 @@ StepRules placement_rules(const LayerPlan& p, ModelLayers m) {
     rules.push_back(layers_rule(0, end - 1, host));
     rules.back().role = Role::Experts;
   }
+  for (std::size_t i = 0; i < p.overrides.size(); ++i) {
+    const bool on_host = p.overrides[i] == TensorOverride::kHost;
+    PlacementRule named = rule(on_host ? host : p.overrides[i]);
+    named.tensor_override = static_cast<int>(i);
+    rules.push_back(named);
+    if (!on_host) streaming.push_back(named);
+  }
   return {.rules = std::move(rules),
           .streamed_from = p.streamed_from,
           .streaming = std::move(streaming),
           .fleeting_layers = std::min(first, m.count)};
 }
 
-std::string placement_name(const LayerPlan& p, ModelLayers m, std::string_view device, std::string_view host) {
+std::string placement_name(const LayerPlan& p, ModelLayers m, std::span<const TensorOverride> overrides,
+                           std::string_view device, std::string_view host) {
   const std::string on_device(device), on_host(host);
   const std::size_t devices = p.layers.size();
   std::string text = devices == 1 ? on_device : std::to_string(devices) + " x " + on_device;
@@ -125,6 +149,12 @@ std::string placement_name(const LayerPlan& p, ModelLayers m, std::string_view d
     text += ", " + on_device + (first == m.count ? " the head" : " from layer " + std::to_string(first));
   }
   if (end > first) text += ", " + on_host + " the experts of " + layers_text(first, end - 1);
+  for (std::size_t i = 0; i < overrides.size(); ++i) {
+    const TensorOverride& o = overrides[i];
+    text += ", " + (p.overrides[i] == TensorOverride::kHost ? on_host : on_device + std::to_string(p.overrides[i])) +
+            " \"" + escaped(o.pattern) + "\"";
+    if (o.layers < m.count) text += " of " + layers_text(0, o.layers - 1);
+  }
   if (p.streamed_from > 0) text += ", weights of " + on_host + " brought for long steps";
   return text;
 }
@@ -174,8 +204,8 @@ bool fits(const LayerPlan& p, ModelLayers m, const PlacementOptions::Room& room,
   return fits(r, context);
 }
 
-std::string placement_text(const LayerPlan& p, ModelLayers m, std::span<const std::string> devices,
-                           std::span<const MemoryShare> memories) {
+std::string placement_text(const LayerPlan& p, ModelLayers m, std::span<const TensorOverride> overrides,
+                           std::span<const std::string> devices, std::span<const MemoryShare> memories) {
   const auto weights_in = [&](const std::string& memory) {
     const auto share =
         std::find_if(memories.begin(), memories.end(), [&](const MemoryShare& s) { return s.name == memory; });
@@ -194,10 +224,12 @@ std::string placement_text(const LayerPlan& p, ModelLayers m, std::span<const st
     if (to > from) text += " without the experts of " + layers_text(from, to - 1);
     text += ", " + weights_in(devices[d]);
   }
-  if (!has_host_part(p, m)) return text;
-  const std::string to = devices.front() == "GPU" ? "the GPU" : devices.size() > 1 ? "GPUs" : devices.front();
-  return text + "; " + memories.back().name + ": the rest" +
-         (p.streamed_from > 0 ? ", whose weights long prompts bring to " + to : "");
+  if (has_host_part(p, m)) {
+    const std::string to = devices.front() == "GPU" ? "the GPU" : devices.size() > 1 ? "GPUs" : devices.front();
+    text += "; " + memories.back().name + ": the rest" +
+            (p.streamed_from > 0 ? ", whose weights long prompts bring to " + to : "");
+  }
+  return text + overrides_text(p, overrides, devices);
 }
 
 }  // namespace llm

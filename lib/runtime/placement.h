@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "graph/partition.h"
+#include "runtime/tensor_overrides.h"
 
 namespace llm {
 
@@ -23,6 +24,8 @@ struct PlacementOptions {
   int layers = kAll;
   /// Layers, from the first, whose experts are the host's.
   int host_experts = 0;
+  /// Before all else; of several that name a tensor the first one counts. Devices are among `devices`.
+  std::vector<TensorOverride> overrides = {};
   /// What kFitting makes room for.
   struct Room {
     std::optional<std::int64_t> context = {};  ///< 0: the trained one; nothing: 4,096 of it at least
@@ -59,6 +62,8 @@ struct LayerPlan {
   /// In steps of so many tokens or more the first device computes the host's layers, too, of a device's own layers the
   /// experts as well. The embedding stays with the host, which keeps the weights and the caches. 0: never.
   int streamed_from = 0;
+  /// Where each of the options' overrides goes: index of a device, or TensorOverride::kHost.
+  std::vector<int> overrides = {};
 };
 
 /// Whether the host computes anything.
@@ -67,7 +72,8 @@ bool has_host_part(const LayerPlan&, ModelLayers);
 /// For the plan's devices, behind which comes the host.
 StepRules placement_rules(const LayerPlan&, ModelLayers);
 /// "cuda and cpu, cuda from layer 12, cpu the experts of layers 0-3": no two placements of a model have the same.
-std::string placement_name(const LayerPlan&, ModelLayers, std::string_view device, std::string_view host);
+std::string placement_name(const LayerPlan&, ModelLayers, std::span<const TensorOverride>, std::string_view device,
+                           std::string_view host);
 
 /// As llama.cpp shares them out: layer i of n goes where i / n falls among the shares.
 std::vector<int> share_layers(int layers, std::span<const double> shares);
@@ -85,7 +91,7 @@ bool fits(const LayerPlan&, ModelLayers, const PlacementOptions::Room&,
 
 /// "GPU: 20 of 33 layers, 7.1 GiB; CPU: the rest", of the memories that hold the model: the devices', by their names,
 /// then perhaps the host's.
-std::string placement_text(const LayerPlan&, ModelLayers, std::span<const std::string> devices,
-                           std::span<const MemoryShare>);
+std::string placement_text(const LayerPlan&, ModelLayers, std::span<const TensorOverride>,
+                           std::span<const std::string> devices, std::span<const MemoryShare>);
 
 }  // namespace llm

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import peer  # noqa: E402
 
-@contextlib.contextmanager
-def packages() -> Iterator[None]:
+
+def packages() -> AbstractContextManager[None]:
     """Around imports of packages that a machine may lack; the help is printed without them."""
-    try:
-        yield
-    except ModuleNotFoundError as e:
-        if {"-h", "--help"}.isdisjoint(sys.argv[1:]):
-            sys.exit(f"{Path(sys.argv[0]).name}: {e}: training needs numpy, tokenizers and torch, plot.py matplotlib")
+    return peer.packages("training needs numpy, tokenizers and torch, plot.py matplotlib")

@@ -154,7 +154,9 @@ TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
            {"/set sampler top_k", "did you mean samplers?"},
            {"/set reverse-promt x", "did you mean reverse_prompt?"},
            {"/set samplers top_j", "top_j"},
-           {"/set logit-bias 99999999-inf", "not in the vocabulary"},
+           {"/set logit-bias 99999999-inf", "option logit-bias: token 99999999 is not in the vocabulary"},
+           {"/set --logit-bias x", "option --logit-bias: \"x\" is not TOKEN_ID+BIAS"},
+           {"/set logit_bias \"a+1", "option logit_bias: \"\\\"a+1\" lacks the closing quote"},
            {"/set greedy 0", "greedy takes on"},
            {"/set seed x", "seed"},
            {"/read /nowhere/file", "/nowhere/file"},
@@ -323,7 +325,7 @@ TEST_CASE("paths of commands may begin in the home folder, settings are shown as
   const Outcome o = run(c);
   CHECK(o.code == 0);
   CHECK(contains(read_file(bench.path("kept.json")), "\"temperature\": 0.0,"));
-  CHECK(contains(o.err, "top_p               0.35\n"));
+  CHECK(contains(o.err, "\ntop_p                 0.35\n"));
 }
 
 TEST_CASE("settings that are no numbers do in a chat what their options do") {
@@ -663,6 +665,77 @@ TEST_CASE("what commands show fits the window and breaks no word") {
   CHECK(contains(words, "  user       Tell me a story aaaaaaaaaaaaaaaaaaaaaaa...\n"));
   t.type(kEnd);
   CHECK(t.end() == 0);
+}
+
+TEST_CASE("settings fit the window, broken behind spaces, commas and semicolons") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  t.resize(64);
+  to_prompt(t);
+  t.type("/stop one, two;three \xe4\xb8\xad\xe6\x96\x87 and a long text at which an answer ends\r");
+  to_prompt(t);
+  t.type("/set\r");
+  t.until("\x1b[?2004l");
+  const std::string shown = std::regex_replace(to_prompt(t), std::regex("\x1b\\[[0-9;?]*[A-Za-z]|\r"), "");
+  const std::string column(22, ' ');
+  INFO(shown);
+  // 42 columns are left for the values.
+  CHECK(contains(shown, "\nsamplers              \"penalties;dry;top_n_sigma;top_k;typ_p;\n" + column +
+                            "top_p;min_p;xtc;temperature\"\n"));
+  CHECK(contains(shown, "\nstop                  [\"one, two;three \xe4\xb8\xad\xe6\x96\x87 and a long text at \n" +
+                            column + "which an answer ends\"]\n"));
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("half a character as a stop string is shown among the settings") {
+  const Outcome o = ConversationBench().pipe("/stop \\xff\n/set\n", kShort);
+  CHECK(o.code == 0);
+  CHECK(contains(o.err, "\nstop                  [\"\xef\xbf\xbd\"]\n"));
+}
+
+TEST_CASE("messages of wide characters fill the window as others do") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  std::string text, shown;
+  for (int i = 0; i < 60; ++i) text += "\xe4\xb8\xad";   // two columns
+  for (int i = 0; i < 19; ++i) shown += "\xe4\xb8\xad";  // 64 - 22 - 3 for the dots: 19.5 of them
+  t.type("\"\"\"\r");
+  t.until("\u2026 ");
+  t.type(text + "\"\"\"\r");
+  t.until("\x1b[?2004l");
+  to_prompt(t);
+  t.resize(64);
+  to_prompt(t);
+  t.type("/context\r");
+  t.until("user       " + shown + "...\r\n");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("with the seed that a chat tells, an answer comes again") {
+  const ConversationBench bench;
+  const std::vector<std::string> options{"-n", "24", "--temp", "1.5", "--top-k", "0", "--top-p", "1", "-v"};
+  const Outcome drawn = bench.pipe("Tell me a story.\n/regen\n/stats\n", options);
+  static const std::regex line(R"(s · seed (\d+) · stop: length\n)");
+  std::vector<std::string> seeds;
+  for (std::sregex_iterator i(drawn.err.begin(), drawn.err.end(), line), end; i != end; ++i) seeds.push_back((*i)[1]);
+  REQUIRE(seeds.size() == 3);
+  CHECK(seeds[0] != seeds[1]);
+  CHECK(seeds[1] == seeds[2]);
+  std::string both;
+  for (const std::size_t i : {0, 1}) {
+    std::vector<std::string> given = options;
+    given.insert(given.end(), {"-s", seeds[i]});
+    const Outcome again = bench.pipe("Tell me a story.\n", given);
+    CHECK_FALSE(contains(again.err, "seed " + seeds[i] + " \u00b7"));
+    both += again.out;
+  }
+  CHECK(both == drawn.out);
+  CHECK_FALSE(contains(bench.pipe("Tell me a story.\n/stats\n", {"-n", "4", "--greedy", "-v"}).err, "\u00b7 seed"));
 }
 
 TEST_CASE("Ctrl-D inside a message of several lines drops it") {

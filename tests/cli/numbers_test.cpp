@@ -2,6 +2,7 @@
 #include "common/numbers.h"
 
 #include "base/error.h"
+#include "common/columns.h"
 #include "common/messages.h"
 #include "common/status_line.h"
 #include "support/catch.h"
@@ -87,6 +88,32 @@ TEST_CASE("a line that is drawn again never wraps") {
   CHECK(fitted_to("a · b", 4) == "a \u00b7");  // one column, two bytes
   CHECK(fitted_to("a · b", 3) == "a ");
   CHECK(fitted_to("abc", 1).empty());
+  CHECK(fitted_to("\u4e2d\u6587 55%", 4) == "\u4e2d");  // two columns each
+}
+
+TEST_CASE("columns of a terminal, by the widths of Unicode's East Asian Width") {
+  CHECK(columns_of("") == 0);
+  CHECK(columns_of("abc \u00b7 \u00e9") == 7);
+  CHECK(columns_of("\u4e2d\u6587") == 4);  // wide
+  CHECK(columns_of("\U0001f600") == 2);    // wide, an emoji
+  CHECK(columns_of("e\u0301") == 1);       // joins the letter before
+  CHECK(columns_of("\xff\xe4\xb8") == 2);  // no UTF-8: a replacement for each maximal part
+  CHECK(escaped_to_fit("abcdef", 6) == "abcdef");
+  CHECK(escaped_to_fit("abcdefg", 6) == "abc...");
+  CHECK(escaped_to_fit("\u4e2d\u6587\u4e2d", 6) == "\u4e2d\u6587\u4e2d");
+  CHECK(escaped_to_fit("\u4e2d\u6587\u4e2d\u6587", 6) == "\u4e2d...");
+  CHECK(escaped_to_fit("\u00e9\u00e9\u00e9\u00e9", 4) == "\u00e9\u00e9\u00e9\u00e9");
+  CHECK(escaped_to_fit("a\nbcd", 7) == "a...");  // an escape stays whole
+}
+
+TEST_CASE("text is folded behind spaces, commas and semicolons, and nothing of it is lost") {
+  CHECK(folded("", 10, 4).empty());
+  CHECK(folded("abcdef", 10, 4) == "abcdef");
+  CHECK(folded("ab cdef", 10, 4) == "ab \n    cdef");
+  CHECK(folded("ab,c;d  e", 10, 4) == "ab,c;\n    d  e");
+  CHECK(folded("abcdefgh", 10, 4) == "abcdef\n    gh");
+  CHECK(folded("\u4e2d\u6587\u4e2d\u6587", 10, 4) == "\u4e2d\u6587\u4e2d\n    \u6587");
+  CHECK(folded("\u4e2d\u6587", 5, 4) == "\u4e2d\n    \u6587");  // wider than a line
 }
 
 }  // namespace llm::app

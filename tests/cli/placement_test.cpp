@@ -55,7 +55,8 @@ TEST_CASE("-ngl 0 and its like run on the CPU, silently") {
        {Arguments{"-ngl", "0"}, Arguments{"--gpu-layers", "0"}, Arguments{"--n-gpu-layers=0"},
         Arguments{"-dev", "none"}, Arguments{"-nkvo"}, Arguments{"-ngl", "all", "-ngl", "0"},
         Arguments{"--backend", "cpu", "-ngl", "0"}, Arguments{"--backend", "cpu", "-ngl", "auto"},
-        Arguments{"-ngl", "0", "-cmoe"}, Arguments{"-ngl", "0", "--n-cpu-moe", "1"}, Arguments{"-ngl", "0", "--fp8"}}) {
+        Arguments{"-ngl", "0", "-cmoe"}, Arguments{"-ngl", "0", "--n-cpu-moe", "1"}, Arguments{"-ngl", "0", "--fp8"},
+        Arguments{"-ngl", "0", "-ot", "exps=CPU,attn=CPU", "-ot", "ffn=CPU", "-ncffn", "1"}}) {
     const Outcome o = bench(a);
     INFO(o.err);
     CHECK(o.code == 0);
@@ -95,6 +96,9 @@ TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {
   check_refusal(bench({"-dev", "CUDA0"}), 9,
                 "option --device CUDA0: no GPU can be used: " + report.reason + "; none runs the model on the CPU");
   check_refusal(bench({"-dev", "CUDA1,CUDA0", "-ngl", "all"}), 9, "option --gpu-layers all: no GPU can be used");
+  check_refusal(bench({"-ot", "ffn=CPU,attn=CUDA0"}), 9,
+                "option --override-tensor attn=CUDA0: no GPU can be used: " + report.reason);
+  CHECK(bench({"-ot", "ffn=CPU"}).out == cpu.out);
   check_refusal(bench({"-md", bench.model(), "-ngl", "0", "-ngld", "all"}), 9, "option --gpu-layers-draft all: ");
   CHECK(bench({"-md", bench.model(), "-ngld", "0"}).out == cpu.out);
   // How several GPUs would share changes nothing.
@@ -143,6 +147,31 @@ TEST_CASE("on a GPU a part of the model runs there, and --dry-run counts both me
                                     memory + " work buffers ", std::string("CPU in all ")})
       CHECK(contains(plan.out, line));
   }
+}
+
+TEST_CASE("on a GPU single tensors stay with the CPU, and --dry-run counts them there") {
+  if (!gpu_is_here()) {
+    WARN("skipped: no CUDA device");
+    return;
+  }
+  const PlacementBench bench;
+  for (const auto& [arguments, tensors] : {std::pair{std::vector<std::string>{"-ot", "ffn_(up|down)=CPU"}, 2 * kLayers},
+                                           std::pair{std::vector<std::string>{"-ncffn", "1"}, 3}}) {
+    auto all = arguments;
+    all.insert(all.end(), {"-ngl", "all", "--dry-run", "-mg", "0"});
+    const Outcome plan = bench(all);
+    INFO(plan.out << plan.err);
+    CHECK(plan.code == 0);
+    CHECK(contains(plan.out, "; CPU: the rest"));
+    CHECK(contains(plan.out, "; tensors by name: " + std::to_string(tensors) + " on CPU"));
+    all = arguments;
+    all.insert(all.end(), {"-ngl", "all"});
+    CHECK(bench(all).code == 0);
+  }
+  const Outcome nothing = bench({"-ot", "exps=CPU"});
+  CHECK(nothing.code == 0);
+  CHECK(contains(nothing.err, "warning[no-effect]: --override-tensor exps=CPU has no effect"));
+  check_refusal(bench({"-ot", "ffn=CUDA77"}), 9, "option --override-tensor ffn=CUDA77: CUDA77 is not among the GPUs");
 }
 
 TEST_CASE("on several GPUs a model is split where it is asked for, and --dry-run counts every memory") {
@@ -213,11 +242,18 @@ TEST_CASE("what cannot be and contradictions are usage errors") {
   check_refusal(bench({"-ts", "1", "-mg", "0"}), 2, "--main-gpu and --tensor-split contradict");
   check_refusal(bench({}, {{"LLM_RUN_SPLIT_MODE", "row"}}), 2,
                 "LLM_RUN_SPLIT_MODE: the parts of one matrix stay together");
-  for (const char* option : {"-ncffn", "-ot"}) {
-    INFO(option);
-    check_refusal(bench({option, "1"}), 2,
-                  "is recognised, not supported yet: -ngl and -cmoe say which parts of a model run on the GPU");
-  }
+  check_refusal(bench({"-ncffn", "-1"}), 2, "option --n-cpu-ffn");
+  check_refusal(bench({"-ot", "1"}), 2, "option --override-tensor: \"1\" is not a pattern and where its tensors go");
+  check_refusal(bench({"-ot", "exps=GPU"}), 2, "\"exps=GPU\" does not end in CPU or a GPU that --list-devices names");
+  check_refusal(bench({"-ot", "(=CPU"}), 2, "option --override-tensor: \"(\" is not a regular expression");
+  check_refusal(bench({"-otd", "exps"}), 2, "option --override-tensor-draft: \"exps\" is not a pattern");
+  check_refusal(bench({}, {{"LLAMA_ARG_OVERRIDE_TENSOR", "exps"}}), 2,
+                "LLAMA_ARG_OVERRIDE_TENSOR: \"exps\" is not a pattern");
+  check_refusal(bench({"-ngl", "0", "-ot", "a=CPU", "-ot", "a=CUDA0"}), 2,
+                "--gpu-layers 0 and --override-tensor a=CUDA0 contradict");
+  check_refusal(bench({"--backend", "cpu", "-ot", "a=CUDA0"}), 2,
+                "--backend cpu and --override-tensor a=CUDA0 contradict");
+  check_refusal(bench({"-nkvo", "-ot", "a=CUDA0"}), 2, "--no-kv-offload and --override-tensor a=CUDA0 contradict");
   check_refusal(bench({"-ncmoed", "1"}), 2, "-cmoe and -ncmoe count for a draft model, too");
 }
 
@@ -236,7 +272,7 @@ TEST_CASE("--list-devices prints the GPUs or why there is none, in every program
       CHECK(contains(o.out, "no GPU can be used: " + report.reason + "\n"));
     }
   }
-  for (const char* option : {"-ngl", "-ncmoe"}) {
+  for (const char* option : {"-ngl", "-ncmoe", "-ncffn", "-ot"}) {
     check_refusal(run({.program = program("llm-quantize"), .arguments = {option, "1"}}), 2,
                   "it is for programs that run a model");
   }

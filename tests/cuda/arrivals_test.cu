@@ -103,7 +103,7 @@ std::vector<Life> lives(const Graph& g, const cuda::StepPlan& plan, cuda::Many m
 
 TEST_CASE("values of other segments keep their place until they were read") {
   const PlacementRule experts{
-      .first_layer = {}, .last_layer = {}, .role = Role::Experts, .tensor_pattern = "", .backend = 1};
+      .first_layer = {}, .last_layer = {}, .role = Role::Experts, .tensor_override = {}, .backend = 1};
   for (const int tokens : {1, 8, 512}) {
     for (const cuda::Many many :
          {cuda::Many::AsFew, cuda::Many::F16, cuda::Many::F8, cuda::Many::Wgmma, cuda::Many::WgmmaExperts}) {

@@ -340,17 +340,19 @@ TEST_CASE("one rule or none gives one segment: the whole graph") {
   REQUIRE(whole.size() == 1);
   CHECK(whole[0].graph.nodes().size() == g.nodes().size());
   verify(whole[0].graph);
-  const PlacementRule all{.first_layer = {}, .last_layer = {}, .role = {}, .tensor_pattern = "", .backend = 3};
+  const PlacementRule all{.first_layer = {}, .last_layer = {}, .role = {}, .tensor_override = {}, .backend = 3};
   const auto moved = partition(g, std::span(&all, 1));
   REQUIRE(moved.size() == 1);
   CHECK(moved[0].backend == 3);
 }
 
 TEST_CASE("rules cut the graph into segments that hand values over by name") {
-  const Graph g = optimize(decoder(4));
+  Graph written = decoder(4);
+  mark_overrides(written, {{"blk.3.down.weight", 7}, {"blk.3.absent.weight", 8}});
+  const Graph g = optimize(written);
   const PlacementRule rules[] = {
-      {.first_layer = 1, .last_layer = 2, .role = {}, .tensor_pattern = "", .backend = 1},
-      {.first_layer = {}, .last_layer = {}, .role = {}, .tensor_pattern = "blk.3.down.*", .backend = 2},
+      {.first_layer = 1, .last_layer = 2, .role = {}, .tensor_override = {}, .backend = 1},
+      {.first_layer = {}, .last_layer = {}, .role = {}, .tensor_override = 7, .backend = 2},
   };
   const auto segments = partition(g, rules);
   std::vector<int> backends;

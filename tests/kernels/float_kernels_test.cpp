@@ -89,6 +89,18 @@ TEST_CASE("activations multiply by their second operand, and carry NaN") {
     table->gelu_mul(a.data(), b.data(), y.data(), 5);
     CHECK(y[0] == Approx(3 * 0.8411919906).epsilon(1e-6));
     CHECK(std::isnan(y[2]));
+    table->clamped_silu_mul(a.data(), b.data(), y.data(), 5);
+    CHECK(y[0] == Approx(4 / (1 + std::exp(-1.702))));
+    CHECK(std::isnan(y[1]));
+    CHECK(std::isnan(y[2]));
+    CHECK(y[3] == 0);
+    CHECK(y[4] == Approx(2 * 7 / (1 + std::exp(-1.702 * 7))));
+    const std::vector<float> more = {7.5f, -90, 3, 1, -kInf}, far = {-7.5f, 2, 8, kInf, 1};
+    table->clamped_silu_mul(more.data(), far.data(), y.data(), 5);
+    CHECK(y[0] == Approx(-6 * 7 / (1 + std::exp(-1.702 * 7))));
+    CHECK(std::abs(y[1]) < 1e-30f);
+    CHECK(y[2] == Approx(8 * 3 / (1 + std::exp(-1.702 * 3))));
+    CHECK(y[3] == Approx(8 / (1 + std::exp(-1.702))));
   }
 }
 

@@ -266,10 +266,12 @@ void add_norms(std::vector<OpCase>& cases) {
 
 void add_elementwise(std::vector<OpCase>& cases) {
   for (const std::int64_t n : {1, 31, 64, 333}) {
-    for (const Activation a : {Activation::Silu, Activation::Gelu}) {
-      cases.push_back({label(a == Activation::Silu ? "glu silu" : "glu gelu", {{"n", n}}), [=] {
+    for (const Activation a : {Activation::Silu, Activation::Gelu, Activation::ClampedSilu}) {
+      cases.push_back({label("glu " + std::string(name(a)), {{"n", n}}), [=] {
                          Stage s(4);
-                         const Act y = s.builder.glu(a, s.input("gate", n, 51, 4.0f), s.input("up", n, 52), "y");
+                         const float spread = a == Activation::ClampedSilu ? 6.0f : 1.0f;  // some are clamped
+                         const Act y =
+                             s.builder.glu(a, s.input("gate", n, 51, 4.0f), s.input("up", n, 52, spread), "y");
                          return std::move(s).finish(y, one_step(4), 1);
                        }});
     }
@@ -352,6 +354,7 @@ void add_rope(std::vector<OpCase>& cases) {
 
 struct AttentionShape {
   int heads, kv_heads, dim_k, dim_v, window;
+  float sinks = 0;  ///< their spread; 0: none
 };
 
 /// Sequences of different lengths in one step, prompts in uneven chunks, then single tokens, over more than one key
@@ -377,7 +380,10 @@ OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer
   const Act v = s.builder.split_heads(s.input("v", a.kv_heads * a.dim_v, 73), a.kv_heads, "vh");
   const Cache stored = s.builder.kv_append(k, v, cache, "stored");
   const float scale = 1 / std::sqrt(static_cast<float>(a.dim_k));
-  const Act seen = s.builder.attention(q, stored, {.scale = scale, .window = a.window}, "seen");
+  std::optional<Weight> sinks;
+  if (a.sinks > 0) sinks = s.weight("sinks", DType::F32, {a.heads}, 74, a.sinks);
+  const Act seen =
+      s.builder.attention(q, stored, {.scale = scale, .window = a.window}, "seen", sinks ? &*sinks : nullptr);
   const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
   // A score's error of eps * |q||k| becomes a relative error of its weight. The cpu backend takes weights of quantised
   // values with 16 bits: an error of 2^-16, as of so many roundings.
@@ -389,22 +395,27 @@ OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer
 }
 
 void add_attention(std::vector<OpCase>& cases) {
-  constexpr AttentionShape kShapes[] = {{1, 1, 8, 8, 0},   {4, 4, 16, 16, 0},   {6, 2, 40, 40, 0},   {8, 1, 64, 64, 0},
-                                        {4, 2, 24, 16, 0}, {3, 3, 5, 7, 0},     {4, 2, 128, 128, 0}, {4, 2, 32, 32, 20},
-                                        {4, 2, 32, 32, 1}, {4, 2, 16, 16, 100}, {6, 2, 96, 64, 0}};
+  constexpr AttentionShape kShapes[] = {
+      {1, 1, 8, 8, 0},   {4, 4, 16, 16, 0},    {6, 2, 40, 40, 0},     {8, 1, 64, 64, 0},       {4, 2, 24, 16, 0},
+      {3, 3, 5, 7, 0},   {4, 2, 128, 128, 0},  {4, 2, 32, 32, 20},    {4, 2, 32, 32, 1},       {4, 2, 16, 16, 100},
+      {6, 2, 96, 64, 0}, {8, 2, 64, 64, 0, 4}, {4, 4, 16, 16, 20, 4}, {16, 2, 64, 64, 128, 90}};
   const auto fits = [](DType t, int dim) { return dim % static_cast<int>(info(t).block_elems) == 0; };
   for (const AttentionShape& a : kShapes) {
     for (const DType k : kCacheTypes) {
       for (const DType v : kCacheTypes) {
         if (!fits(k, a.dim_k) || !fits(v, a.dim_v)) continue;
         if (k != v && a.dim_k != 40 && a.dim_k != 96) continue;  // mixed formats with two shapes
-        cases.push_back(
-            {label("attention",
-                   {{"heads", a.heads}, {"kv", a.kv_heads}, {"k", a.dim_k}, {"v", a.dim_v}, {"window", a.window}},
-                   std::string(name(k)) + "/" + std::string(name(v))),
-             [=] {
-               return attention_scene(a, {k, v}, a.dim_k == 16 || a.dim_k == 32);
-             }});
+        cases.push_back({label("attention",
+                               {{"heads", a.heads},
+                                {"kv", a.kv_heads},
+                                {"k", a.dim_k},
+                                {"v", a.dim_v},
+                                {"window", a.window},
+                                {"sinks", static_cast<int>(a.sinks)}},
+                               std::string(name(k)) + "/" + std::string(name(v))),
+                         [=] {
+                           return attention_scene(a, {k, v}, a.dim_k == 16 || a.dim_k == 32);
+                         }});
       }
     }
   }

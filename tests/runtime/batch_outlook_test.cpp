@@ -62,6 +62,20 @@ TEST_CASE("rows that have all their tokens tell nothing of where others end") {
   CHECK_THAT(outlook.seconds_left(p, 4).value(), WithinRel(4.0 / 40 * (72 + 101), 1e-9));
 }
 
+TEST_CASE("a row that failed tells nothing of where others end") {
+  const std::vector<BatchRow> rows{row(2, 100), row(2, 100), row(2, 100)};
+  BatchOutlook outlook(rows, 1000);
+  BatchResult failed = ended(0, StopReason::EndOfGeneration, 10);
+  failed.error = Error(ErrorKind::Numeric, "not a number");
+  outlook.ended(failed);
+  const BatchProgress p{
+      .rows_done = 1, .rows_running = 1, .rows_waiting = 1, .prompt_tokens = 4, .generated_tokens = 38};
+  CHECK_FALSE(outlook.has_ended_rows());
+  CHECK_THAT(outlook.seconds_left(p, 4).value(), WithinRel(4.0 / 40 * (72 + 101), 1e-9));
+  outlook.ended(ended(1, StopReason::EndOfGeneration, 30));
+  CHECK(outlook.has_ended_rows());
+}
+
 TEST_CASE("rows to come are as long as the tokens so far let expect") {
   // All may fill a context of a million, and one token in 50 ends its row.
   const std::vector<BatchRow> rows(100, row(2, -1));

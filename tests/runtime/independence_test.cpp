@@ -38,6 +38,8 @@ std::vector<ModelCase> cases() {
       {"qwen3moe Q4_K", wide("qwen3moe", DType::Q4_K)},
       {"qwen3moe F16", {.arch = "qwen3moe", .layers = 2, .context = 512, .type = DType::F16}},
       {"olmoe Q6_K", wide("olmoe", DType::Q6_K)},
+      {"gpt-oss MXFP4", {.arch = "gpt-oss", .layers = 3, .context = 512, .type = DType::MXFP4}},
+      {"gpt-oss F16, Q8_0 cache", wide("gpt-oss", DType::F16, 3), {DType::Q8_0, DType::Q8_0}},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
   };
 }

@@ -122,8 +122,9 @@ std::vector<ModelCase> families() {
   const auto of = [](std::string arch) { return TinyOptions{.arch = std::move(arch), .layers = 2, .context = 256}; };
   TinyOptions biases = of("llama");
   biases.biases = true;
-  return {{"llama", of("llama")}, {"llama biases", biases}, {"llama experts", experts},   {"llama tied", tied},
-          {"qwen2", of("qwen2")}, {"qwen3", of("qwen3")},   {"qwen3moe", of("qwen3moe")}, {"olmoe", of("olmoe")}};
+  return {{"llama", of("llama")},       {"llama biases", biases},   {"llama experts", experts}, {"llama tied", tied},
+          {"gemma3", of("gemma3")},     {"gpt-oss", of("gpt-oss")}, {"qwen2", of("qwen2")},     {"qwen3", of("qwen3")},
+          {"qwen3moe", of("qwen3moe")}, {"olmoe", of("olmoe")}};
 }
 
 bool reads(const Graph& g, const Node& n, std::string_view weight) {
@@ -252,6 +253,8 @@ TEST_CASE("chunks, neighbours and places change no bit of an adapted model", "[l
     for (const std::size_t chunk : {1u, 7u, 64u}) CHECK(same_bits(logits(*whole, chunk), all));
     std::vector<PlacementOptions> places{{.layers = 1}, {.layers = 2}, {.layers = kLayers}};
     if (whole->dims().experts > 0) places.push_back({.host_experts = PlacementOptions::kAll});
+    places.push_back({.layers = kLayers + 1});
+    places.back().overrides = parse_tensor_overrides("-ot", "ffn_up=CPU");
     for (const PlacementOptions& p : places) {
       INFO(p.layers << " layers, experts " << p.host_experts);
       const auto parts = load(p);
@@ -261,6 +264,9 @@ TEST_CASE("chunks, neighbours and places change no bit of an adapted model", "[l
         const bool on_device = load.device->loaded.contains(blk);
         CHECK(load.device->loaded.contains(blk + ".lora_a") == on_device);
         CHECK(load.device->loaded.contains(blk + ".lora_b.2") == on_device);
+      }
+      if (!p.overrides.empty()) {
+        for (const auto& [name, bytes] : load.device->loaded) CHECK(name.find("ffn_up") == std::string::npos);
       }
       if (p.host_experts > 0) {
         for (const auto& [name, bytes] : load.device->loaded) CHECK(name.find("_exps") == std::string::npos);

@@ -36,6 +36,18 @@ std::vector<PlacementOptions> placements(bool experts) {
   return all;
 }
 
+/// And some with single tensors elsewhere.
+std::vector<PlacementOptions> all_placements(bool experts) {
+  std::vector<PlacementOptions> all = placements(experts);
+  for (const char* overrides : {"attn_[kv]=CPU", "attn_output=CPU", "ffn_up=CPU", "ffn_down=CPU", ".*=CPU"}) {
+    all.push_back({});
+    all.back().overrides = parse_tensor_overrides("-ot", overrides);
+  }
+  all.push_back({.layers = 2});
+  all.back().overrides = parse_tensor_overrides("-ot", R"(blk\.0\.=CUDA0)");
+  return all;
+}
+
 /// What `load` gives, or nothing, which it says, where the backend is not built or has no device.
 template <class Load>
 std::unique_ptr<Model> if_built(const Load& load) {
@@ -222,8 +234,9 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
     };
     const auto expected = logits(*load({}, "reference"), kShortPrompt);
     const float largest = largest_of(expected);
-    for (const PlacementOptions& p : placements(contains(arch, "moe"))) {
-      INFO("layers " << p.layers << ", host's experts " << p.host_experts);
+    for (const PlacementOptions& p : all_placements(contains(arch, "moe"))) {
+      INFO("layers " << p.layers << ", host's experts " << p.host_experts << ", overrides "
+                     << (p.overrides.empty() ? "none" : p.overrides.front().given));
       const auto model = if_built([&] { return load(p, "cuda"); });
       if (!model) return;
       for (const auto& [chunk, tolerance] :
@@ -267,8 +280,9 @@ TEST_CASE("long prompts on a GPU with weights of the CPU's layers agree with the
     };
     const auto expected = logits(*load({}, "reference"), kLongPrompt);
     const float largest = largest_of(expected);
-    for (const PlacementOptions& p : placements(contains(arch, "moe"))) {
-      INFO("layers " << p.layers << ", host's experts " << p.host_experts);
+    for (const PlacementOptions& p : all_placements(contains(arch, "moe"))) {
+      INFO("layers " << p.layers << ", host's experts " << p.host_experts << ", overrides "
+                     << (p.overrides.empty() ? "none" : p.overrides.front().given));
       const auto model = if_built([&] { return load(p, "cuda"); });
       if (!model) return;
       if (model->backend().most_step_tokens() < 512) {

@@ -99,7 +99,8 @@ TinyFile tiny_adapter(const TinyFile& model, const TinyAdapterOptions& o) {
   file.set("adapter.type", "lora");
   file.set("adapter.lora.alpha", o.alpha);
   for (const TinyTensor& t : model.tensors()) {
-    if (t.type.shape.n_dims() >= 2 && is_named(t.name, o.targets)) add_pair(file, t.name, t.type.shape, o);
+    const bool matrix = t.type.shape.n_dims() >= 2 && t.name.ends_with(".weight");
+    if (matrix && is_named(t.name, o.targets)) add_pair(file, t.name, t.type.shape, o);
   }
   return file;
 }

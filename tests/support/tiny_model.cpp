@@ -94,7 +94,7 @@ void set_bpe_tokenizer(TinyFile& f) {
 class Builder {
  public:
   explicit Builder(const TinyOptions& o) : o_(o) {
-    const bool always = o.arch == "qwen3moe" || o.arch == "olmoe";
+    const bool always = o.arch == "qwen3moe" || o.arch == "olmoe" || o.arch == "gpt-oss";
     experts_ = o.experts > 0 ? o.experts : always ? 4 : 0;
     vocab_ = o.tokenizer == TinyTokenizer::Spm ? 267 : 259;
     file_.seed = o.seed;
@@ -130,8 +130,13 @@ class Builder {
     if (experts_ > 0) {
       set("expert_count", experts_);
       set("expert_used_count", o_.experts_used);
-      if (o_.arch == "qwen3moe") set("expert_feed_forward_length", o_.d_ff);
+      if (o_.arch == "qwen3moe" || o_.arch == "gpt-oss") set("expert_feed_forward_length", o_.d_ff);
     }
+    if (o_.arch == "gemma3") {
+      set("attention.sliding_window_pattern", 2);
+      set("rope.freq_base_swa", 1000.0f);
+    }
+    if (o_.arch == "gpt-oss" && o_.window == 0) set("attention.sliding_window", 16);
     set_rope();
     if (o_.tokenizer == TinyTokenizer::Spm) set_spm_tokenizer(file_);
     if (o_.tokenizer == TinyTokenizer::Bpe) set_bpe_tokenizer(file_);
@@ -154,23 +159,34 @@ class Builder {
 
   void add_layer(const std::string& blk) {
     const int q = o_.heads * o_.head_dim, kv = o_.kv_heads * o_.head_dim;
-    const bool qkv_biases = o_.biases || o_.arch == "qwen2";
+    const bool gpt_oss = o_.arch == "gpt-oss";
+    const bool qkv_biases = o_.biases || o_.arch == "qwen2" || gpt_oss;
     vector(blk + "attn_norm.weight", o_.n_embd, 1, 0.2f);
     linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
     linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
     linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
-    linear(blk + "attn_output", q, o_.n_embd, o_.biases);
-    if (o_.arch == "qwen3" || o_.arch == "qwen3moe" || o_.arch == "olmoe") {
+    linear(blk + "attn_output", q, o_.n_embd, o_.biases || gpt_oss);
+    if (gpt_oss) vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
+    if (o_.arch == "gemma3") {
+      vector(blk + "post_attention_norm.weight", o_.n_embd, 1, 0.2f);
+      vector(blk + "post_ffw_norm.weight", o_.n_embd, 1, 0.2f);
+    }
+    if (o_.arch == "qwen3" || o_.arch == "qwen3moe" || o_.arch == "olmoe" || o_.arch == "gemma3") {
       const bool whole = o_.arch == "olmoe";
       vector(blk + "attn_q_norm.weight", whole ? q : o_.head_dim, 1, 0.2f);
       vector(blk + "attn_k_norm.weight", whole ? kv : o_.head_dim, 1, 0.2f);
     }
-    vector(blk + "ffn_norm.weight", o_.n_embd, 1, 0.2f);
+    vector(blk + (gpt_oss ? "post_attention_norm.weight" : "ffn_norm.weight"), o_.n_embd, 1, 0.2f);
     if (experts_ > 0) {
       add({blk + "ffn_gate_inp.weight", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
       matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
       matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
       matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
+      if (!gpt_oss) return;
+      vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
+      add({blk + "ffn_gate_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
+      add({blk + "ffn_up_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
+      add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
     } else {
       linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, o_.biases);
       linear(blk + "ffn_up", o_.n_embd, o_.d_ff, o_.biases);

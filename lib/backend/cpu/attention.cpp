@@ -20,7 +20,11 @@ constexpr std::int32_t kPairsPerThread = 4;
 class AttentionInstruction final : public Instruction {
  public:
   explicit AttentionInstruction(const InstructionSite& site)
-      : q_(site.in[0]), cache_(site.in[1]), y_(site.out[0]), scratch_(site.scratch) {
+      : q_(site.in[0]),
+        cache_(site.in[1]),
+        sinks_(site.in.size() > 2 ? site.in[2] : kNoSinks),
+        y_(site.out[0]),
+        scratch_(site.scratch) {
     const CacheType& c = site.in_info(1).cache;
     const auto& op = std::get<Attention>(site.node.op);
     args_.heads = static_cast<std::int32_t>(site.in_info(0).type.shape[1]);
@@ -56,7 +60,7 @@ class AttentionInstruction final : public Instruction {
   std::string describe() const override {
     return "attention heads=" + std::to_string(args_.heads) + "/" + std::to_string(args_.kv_heads) +
            " head_dim=" + std::to_string(args_.head_dim_k) + " cache " + type_ + ", tiles of " +
-           std::to_string(tile_tokens_) + " tokens";
+           std::to_string(tile_tokens_) + " tokens" + (sinks_ != kNoSinks ? ", sinks" : "");
   }
 
  private:
@@ -95,6 +99,7 @@ class AttentionInstruction final : public Instruction {
     const StateGroup& group = f.step->groups[0];
     a.q = f.f32(q_);
     a.y = f.f32(y_);
+    if (sinks_ != kNoSinks) a.sinks = f.f32(sinks_);
     a.k = f.slots[cache_].data;
     a.v = f.slots[cache_].values;
     a.positions = f.step->positions.data();
@@ -138,7 +143,8 @@ class AttentionInstruction final : public Instruction {
     merge_fn_(args_for(f, sequence), head, s.first_token, n, partials(f, before + std::int64_t{head} * n));
   }
 
-  int q_, cache_, y_, scratch_;
+  static constexpr int kNoSinks = -1;
+  int q_, cache_, sinks_, y_, scratch_;
   AttentionArgs args_;
   AttentionFn tile_fn_;
   AttentionChunkFn chunk_fn_;

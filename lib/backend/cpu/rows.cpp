@@ -133,8 +133,15 @@ struct Make {
   }
 
   std::unique_ptr<Instruction> operator()(const Glu& op) const {
-    return op.activation == Activation::Silu ? binary(site, "silu_mul", site.kernels.silu_mul)
-                                             : binary(site, "gelu_mul", site.kernels.gelu_mul);
+    switch (op.activation) {
+      case Activation::Silu:
+        return binary(site, "silu_mul", site.kernels.silu_mul);
+      case Activation::Gelu:
+        return binary(site, "gelu_mul", site.kernels.gelu_mul);
+      case Activation::ClampedSilu:
+        return binary(site, "clamped_silu_mul", site.kernels.clamped_silu_mul);
+    }
+    return nullptr;
   }
   std::unique_ptr<Instruction> operator()(const Add&) const { return binary(site, "add", site.kernels.add); }
 

@@ -374,6 +374,9 @@ std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
+  if (std::holds_alternative<Attention>(node.op) && node.in.size() > 2) return "Attention with sinks";
+  if (const auto* glu = std::get_if<Glu>(&node.op); glu && glu->activation == Activation::ClampedSilu)
+    return "Glu with clamped silu";
   for (const std::uint32_t id : node.in) {
     const ValueInfo& v = graph.info(id);
     if (v.kind != ValueKind::State) continue;

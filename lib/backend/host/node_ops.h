@@ -167,11 +167,13 @@ class CommonKernels {
                              .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
                              .attend = attention_head_for<Acc>(site_.cache.format()),
                              .scratch = AttentionScratch<Acc>(cache)};
-    return [head, plan, loop = loop_](const NodeRun& run) {
+    const VectorWeight sinks = site_.node.in.size() > 2 ? VectorWeight(site_.in(2), site_.weights) : VectorWeight();
+    return [head, plan, sinks, loop = loop_](const NodeRun& run) {
       const StateGroup& group = run.step.groups[0];
       for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
         AttentionHead sequence = head;
         sequence.blocks = group.block_table.data() + s * static_cast<std::size_t>(group.stride);
+        sequence.sink = sinks.data();
         attend_sequence(run, run.step.sequences[s], sequence, plan, loop);
       }
     };
@@ -292,6 +294,7 @@ class CommonKernels {
       head.q = query;
       head.y = y.f32_out() + token * y.row_elems + h * dim_v;
       head.kv_head = h / group;
+      if (sequence.sink) head.sink = sequence.sink + h;
       head.first_key = plan.window > 0 ? std::max<std::int64_t>(0, position - plan.window + 1) : 0;
       head.end_key = position + 1;
       plan.attend(head, sums, row);

@@ -63,13 +63,31 @@ Acc gelu(Acc x) {
   return x * (1 + std::tanh(inner)) / 2;
 }
 
+/// Of the whole Glu: the other factor is clamped, too. NaN stays NaN.
+template <class Acc>
+Acc clamped_silu(Acc gate, Acc up) {
+  constexpr Acc kLimit = kClampedSiluLimit;
+  const Acc g = gate > kLimit ? kLimit : gate;
+  return g / (1 + std::exp(-Acc(kClampedSiluSlope) * g)) * ((up > kLimit ? kLimit : up < -kLimit ? -kLimit : up) + 1);
+}
+
+template <class Acc>
+Acc activated(Activation activation, Acc gate, Acc up) {
+  switch (activation) {
+    case Activation::Silu:
+      return silu(gate) * up;
+    case Activation::Gelu:
+      return gelu(gate) * up;
+    case Activation::ClampedSilu:
+      return clamped_silu(gate, up);
+  }
+  return 0;
+}
+
 template <class Acc>
 void glu(Activation activation, const float* gate, const float* up, float* y, std::int64_t n) {
-  if (activation == Activation::Silu) {
-    for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(silu<Acc>(gate[i]) * up[i]);
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(gelu<Acc>(gate[i]) * up[i]);
-  }
+  for (std::int64_t i = 0; i < n; ++i)
+    y[i] = static_cast<float>(activated(activation, static_cast<Acc>(gate[i]), static_cast<Acc>(up[i])));
 }
 
 /// One head; `table` holds cos and sin of each pair.
@@ -129,13 +147,14 @@ struct AttentionHead {
   float scale = 0;
   std::int64_t first_key = 0, end_key = 0;
   const std::int32_t* blocks = nullptr;  ///< physical block of each logical block of the sequence
+  const float* sink = nullptr;           ///< of this head
 };
 
 /// Softmax over the keys block by block: the running sums are rescaled where a block raises the maximum.
 /// `sums` has v.head_dim elements, `buffer` as many as the wider of k and v.
 template <class Acc, class K, class V>
 void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
-  Acc max = -std::numeric_limits<Acc>::infinity(), total = 0;
+  Acc max = a.sink ? Acc(*a.sink) : -std::numeric_limits<Acc>::infinity(), total = a.sink ? 1 : 0;
   std::fill_n(sums, a.v.head_dim, Acc(0));
   for (std::int64_t begin = a.first_key; begin < a.end_key;) {
     const std::int64_t block = begin / kBlockPositions;

@@ -4,6 +4,7 @@
 //   weight   = exp(score - maximum of the chunk's visible keys)
 //   sum      : key p of the chunk in lane p % 16, ascending, then the lanes as a tree (vec.h)
 //   value[d] : fused multiply-adds over the visible keys, ascending; of quantised ones as attention_values.cpp says
+//   sink     : behind all chunks, as one with a single key whose value is 0
 // Keys outside a pair's range add nothing to its result, not even zero times themselves: they may hold anything.
 #include "backend/cpu/kernels/attention.h"
 
@@ -41,6 +42,7 @@ struct Query {
   const float* q;
   float* y;
   std::int32_t first, last;  ///< positions it sees
+  const float* sink;         ///< nullptr: none
 };
 
 inline int round_up_16(int n) { return (n + 15) / 16 * 16; }
@@ -160,16 +162,26 @@ void merge(State& state, float* y, State chunk, const float* values, int n) {
   state = {maximum, first_lane(fma(set1(state.sum), old_factor, set1(chunk.sum) * factor))};
 }
 
-void finish(State state, float* y, int n) {
-  combine(y, y, n, [&](F32x16 o, F32x16) { return o / set1(state.sum); });
+void add_sink(State& state, float* y, float sink, int n) {
+  const float maximum = state.maximum > sink ? state.maximum : sink;
+  const F32x16 factor = exp(set1(state.maximum) - set1(maximum)), weight = exp(set1(sink) - set1(maximum));
+  combine(y, y, n, [&](F32x16 o, F32x16) { return o * factor; });
+  state = {maximum, first_lane(fma(set1(state.sum), factor, weight))};
+}
+
+void finish(State state, const Query& query, int n) {
+  if (query.sink != nullptr) add_sink(state, query.y, *query.sink, n);
+  combine(query.y, query.y, n, [&](F32x16 o, F32x16) { return o / set1(state.sum); });
 }
 
 /// Query head `head` of the KV head's group.
 Query query_of(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token, int head) {
   const std::int32_t group = a.heads / a.kv_heads, position = a.positions[token];
-  const std::ptrdiff_t row = std::ptrdiff_t{token} * a.heads + kv_head * group + head;
+  const std::int32_t of_token = kv_head * group + head;
+  const std::ptrdiff_t row = std::ptrdiff_t{token} * a.heads + of_token;
   const std::int32_t first = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
-  return {a.q + row * a.head_dim_k, a.y + row * a.head_dim_v, first, position};
+  return {a.q + row * a.head_dim_k, a.y + row * a.head_dim_v, first, position,
+          a.sinks != nullptr ? a.sinks + of_token : nullptr};
 }
 
 /// All chunks of up to kQueryTile pairs.
@@ -191,7 +203,7 @@ void run_tile(const AttentionArgs& a, std::int32_t kv_head, const Query* queries
       merge(state[i], queries[i].y, work.state[p], work.values + p * work.value_stride, a.head_dim_v);
     }
   }
-  for (int i = 0; i < n; ++i) finish(state[i], queries[i].y, a.head_dim_v);
+  for (int i = 0; i < n; ++i) finish(state[i], queries[i], a.head_dim_v);
 }
 
 }  // namespace
@@ -243,7 +255,7 @@ void attention_merge(const AttentionArgs& a, std::int32_t kv_head, std::int32_t 
       const float* partial = partials + (std::ptrdiff_t{chunk} * group + head) * stride;
       merge(state, query.y, {partial[0], partial[1]}, partial + 2, a.head_dim_v);
     }
-    finish(state, query.y, a.head_dim_v);
+    finish(state, query, a.head_dim_v);
   }
 }
 

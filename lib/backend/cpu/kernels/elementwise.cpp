@@ -72,6 +72,14 @@ void gelu_mul(const float* a, const float* b, float* y, std::int64_t n) {
   });
 }
 
+void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n) {
+  constexpr float kLimit = 7, kSlope = 1.702f;
+  each(a, b, y, n, [](F32x16 u, F32x16 v) {
+    const F32x16 gate = min(set1(kLimit), u), up = min(set1(kLimit), max(set1(-kLimit), v));  // NaN stays
+    return gate * sigmoid(set1(kSlope) * gate) * (up + set1(1.0f));
+  });
+}
+
 void scale(const float* x, float* y, std::int64_t n, float factor) {
   each(x, x, y, n, [&](F32x16 u, F32x16) { return u * set1(factor); });
 }

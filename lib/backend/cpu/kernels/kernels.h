@@ -106,6 +106,7 @@ struct AttentionArgs {
   std::int32_t heads = 0, kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
   float scale = 0;
   std::int32_t window = 0;                  ///< 0: all
+  const float* sinks = nullptr;             ///< [heads]; nullptr: none
   const std::int32_t* positions = nullptr;  ///< [tokens]
   const std::int32_t* blocks = nullptr;     ///< physical block of each logical block of the sequence
 };
@@ -139,7 +140,7 @@ struct Kernels {
   QuantizeRowsFn quantize_rows[4];  ///< by ActFormat; F32 copies
   RmsNormFn rms_norm;
   AddRmsNormFn add_rms_norm;
-  BinaryFn add, silu_mul, gelu_mul;
+  BinaryFn add, silu_mul, gelu_mul, clamped_silu_mul;
   ScaleFn scale;
   AxpyFn axpy;
   RopeFn rope_interleaved, rope_halves;

@@ -85,6 +85,7 @@ constexpr Kernels make_table() {
   k.add = add;
   k.silu_mul = silu_mul;
   k.gelu_mul = gelu_mul;
+  k.clamped_silu_mul = clamped_silu_mul;
   k.scale = scale;
   k.axpy = axpy;
   k.rope_interleaved = rope_interleaved;

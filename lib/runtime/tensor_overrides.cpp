@@ -1,0 +1,90 @@
+#include "runtime/tensor_overrides.h"
+
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/name_pattern.h"
+#include "runtime/device_choice.h"
+
+namespace llm {
+namespace {
+
+/// CUDA_Host is what llama.cpp calls the host's memory that a GPU can read.
+std::optional<int> device_named(std::string_view name) {
+  if (name == "CPU" || name == "CUDA_Host") return TensorOverride::kHost;
+  return gpu_number(name);
+}
+
+/// Up to a comma behind a device: patterns have commas, too, as in {1,2}.
+std::string_view first_part(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  return equals == std::string_view::npos ? text : text.substr(0, text.find(',', equals));
+}
+
+/// N of "blk.N.attn_q.weight"; -1 outside the layers.
+int layer_of(std::string_view tensor) {
+  constexpr std::string_view kPrefix = "blk.";
+  int layer = -1;
+  if (tensor.starts_with(kPrefix))
+    std::from_chars(tensor.data() + kPrefix.size(), tensor.data() + tensor.size(), layer);
+  return layer;
+}
+
+bool names(const TensorOverride& o, const NamePattern& pattern, std::string_view tensor) {
+  if (o.layers != std::numeric_limits<int>::max()) {
+    const int layer = layer_of(tensor);
+    if (layer < 0 || layer >= o.layers) return false;
+  }
+  return pattern.matches(tensor);
+}
+
+}  // namespace
+
+std::vector<TensorOverride> parse_tensor_overrides(std::string_view option, std::string_view text) {
+  const auto refuse = [&](std::string_view part, const std::string& why) {
+    throw Error(ErrorKind::Usage, "option " + std::string(option) + ": \"" + escaped(part) + "\" " + why);
+  };
+  std::vector<TensorOverride> overrides;
+  for (;;) {
+    const std::string_view part = first_part(text);
+    const std::size_t equals = part.rfind('=');
+    if (equals == std::string_view::npos || equals == 0)
+      refuse(part, "is not a pattern and where its tensors go, such as exps=CPU");
+    const std::optional<int> device = device_named(part.substr(equals + 1));
+    if (!device) refuse(part, "does not end in CPU or a GPU that --list-devices names, such as CUDA0");
+    overrides.push_back({.pattern = std::string(part.substr(0, equals)),
+                         .device = *device,
+                         .given = std::string(option) + " " + escaped(part)});
+    try {
+      const NamePattern pattern(overrides.back().pattern);
+    } catch (const Error& e) {
+      throw Error(ErrorKind::Usage, "option " + std::string(option) + ": " + e.what());
+    }
+    if (part.size() == text.size()) return overrides;
+    text.remove_prefix(part.size() + 1);
+  }
+}
+
+TensorOverride host_ffn(int layers) {
+  return {.pattern = R"(\.ffn_(gate|up|down)\.)", .layers = layers, .given = "--n-cpu-ffn " + std::to_string(layers)};
+}
+
+OverriddenWeights overridden_weights(std::vector<TensorOverride>& overrides, const Graph& graph) {
+  std::vector<NamePattern> patterns;
+  for (const TensorOverride& o : overrides) patterns.emplace_back(o.pattern);
+  OverriddenWeights all;
+  for (const ValueInfo& v : graph.values()) {
+    if (v.kind != ValueKind::Weight) continue;
+    for (std::size_t i = 0; i < overrides.size(); ++i) {
+      if (!names(overrides[i], patterns[i], v.name)) continue;
+      all.emplace(v.name, static_cast<int>(i));
+      ++overrides[i].tensors;
+      break;
+    }
+  }
+  return all;
+}
+
+}  // namespace llm
