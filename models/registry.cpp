@@ -7,14 +7,30 @@
 
 /// THE list: each line X(name, "architecture") is one value of general.architecture, opened by open_<name>() of
 /// models/<name>.cpp.
-#define LLM_ARCHITECTURES(X) \
-  X(llama, "llama")          \
-  X(qwen2, "qwen2")          \
-  X(qwen3, "qwen3")          \
-  X(qwen3moe, "qwen3moe")    \
-  X(olmoe, "olmoe")          \
-  X(gemma3, "gemma3")        \
-  X(gpt_oss, "gpt-oss")
+#define LLM_ARCHITECTURES(X)        \
+  X(llama, "llama")                 \
+  X(qwen2, "qwen2")                 \
+  X(qwen3, "qwen3")                 \
+  X(qwen3moe, "qwen3moe")           \
+  X(olmoe, "olmoe")                 \
+  X(gemma3, "gemma3")               \
+  X(gpt_oss, "gpt-oss")             \
+  X(phi3, "phi3")                   \
+  X(qwen2vl, "qwen2vl")             \
+  X(qwen3vl, "qwen3vl")             \
+  X(qwen3vlmoe, "qwen3vlmoe")       \
+  X(smollm3, "smollm3")             \
+  X(olmo2, "olmo2")                 \
+  X(granite, "granite")             \
+  X(granitemoe, "granitemoe")       \
+  X(seed_oss, "seed_oss")           \
+  X(ernie4_5, "ernie4_5")           \
+  X(hunyuan_dense, "hunyuan-dense") \
+  X(exaone, "exaone")               \
+  X(exaone4, "exaone4")             \
+  X(mistral3, "mistral3")           \
+  X(internlm2, "internlm2")         \
+  X(xverse, "xverse")
 
 namespace llm {
 

@@ -91,48 +91,79 @@ def llama3_factors(head_dim, base, original=64, factor=8.0, low=1.0, high=4.0):
     return [("rope_freqs.weight", 1 / ((1 - smooth) / factor + smooth))]
 
 
-def qwen2(target, vocabulary, quantized=None, layers=3, d=512, d_ff=1024, heads=8, kv_heads=2, seed=1):
-    """A qwen2 file: biases on queries, keys and values. `quantized`: a type of gguf.GGMLQuantizationType that gguf can
-    write."""
-    rng = np.random.default_rng(seed)
+def add_key(writer, key, value):
+    kinds = gguf.GGUFValueType
+    if isinstance(value, list):
+        kind = kinds.BOOL if isinstance(value[0], bool) else kinds.UINT32
+        writer.add_key_value(key, value, kinds.ARRAY, sub_type=kind)
+        return
+    kind = {bool: kinds.BOOL, int: kinds.UINT32, float: kinds.FLOAT32, str: kinds.STRING}[type(value)]
+    writer.add_key_value(key, value, kind)
+
+
+def random_file(target, vocabulary, architecture, keys, tensors, quantized=None, seed=1):
+    """A file of random weights. `keys`: without "<architecture>."; `tensors`: (name, shape as numpy has it, deviation,
+    mean); `quantized`: a type of gguf.GGMLQuantizationType that gguf can write, for the matrices. A tensor's values
+    depend on its name and the seed alone, so files that differ in a key have the same weights."""
     reader = gguf.GGUFReader(vocabulary)
-    n_vocab = len(reader.get_field("tokenizer.ggml.tokens").data)
-    writer = gguf.GGUFWriter(target, "qwen2")
-    writer.add_name("random qwen2")
-    writer.add_block_count(layers)
-    writer.add_context_length(4096)
-    writer.add_embedding_length(d)
-    writer.add_feed_forward_length(d_ff)
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(kv_heads)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(1e6)
+    writer = gguf.GGUFWriter(target, architecture)
+    writer.add_name("random " + architecture)
+    for key, value in keys.items():
+        add_key(writer, f"{architecture}.{key}", value)
     for field in reader.fields.values():
         if field.name.startswith("tokenizer."):
             copy_field(writer, field)
-
-    def add(name, shape, deviation=0.02, mean=0.0):
+    for name, shape, deviation, mean in tensors:
+        rng = np.random.default_rng([seed, *name.encode()])
         data = rng.normal(mean, deviation, shape).astype(np.float32)
-        if quantized is not None and len(shape) == 2:
+        if quantized is not None and len(shape) > 1 and "ffn_gate_inp" not in name:
             writer.add_tensor(name, gguf.quantize(data, quantized), raw_dtype=quantized)
         else:
             writer.add_tensor(name, data)
-
-    head_dim = d // heads
-    add("token_embd.weight", (n_vocab, d), 0.05)
-    add("output_norm.weight", (d,), 0.05, 1.0)
-    for i in range(layers):
-        block = f"blk.{i}."
-        add(block + "attn_norm.weight", (d,), 0.05, 1.0)
-        for part, n in (("q", heads * head_dim), ("k", kv_heads * head_dim), ("v", kv_heads * head_dim)):
-            add(f"{block}attn_{part}.weight", (n, d), 0.02 if part == "v" else 0.06)
-            add(f"{block}attn_{part}.bias", (n,), 0.3)
-        add(block + "attn_output.weight", (d, heads * head_dim))
-        add(block + "ffn_norm.weight", (d,), 0.05, 1.0)
-        add(block + "ffn_gate.weight", (d_ff, d))
-        add(block + "ffn_up.weight", (d_ff, d))
-        add(block + "ffn_down.weight", (d, d_ff))
     finish(writer)
+
+
+def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
+            kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
+            tied=False):
+    """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
+    normalised over; `biases`: the products that have one; `experts`: (how many, how many of them are used, width)."""
+    n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
+    q, kv = heads * head_dim, kv_heads * head_dim
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+                "attention.head_count": heads, "attention.head_count_kv": kv_heads, "attention.key_length": head_dim,
+                "attention.value_length": head_dim, "attention.layer_norm_rms_epsilon": 1e-6,
+                "rope.dimension_count": head_dim, "rope.freq_base": 1e6}
+    if experts:
+        count, used, width = experts
+        all_keys |= {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width}
+    if d_shared:
+        all_keys["expert_shared_feed_forward_length"] = d_shared
+    matrix = 0.02 * (512 / d) ** 0.5  # of the same effect for any width
+    products = {"attn_q": (q, d, 3 * matrix), "attn_k": (kv, d, 3 * matrix), "attn_v": (kv, d, matrix),
+                "attn_output": (d, q, matrix)}
+    if not experts:
+        products |= {"ffn_gate": (d_ff, d, matrix), "ffn_up": (d_ff, d, matrix), "ffn_down": (d, d_ff, matrix)}
+    if d_shared:
+        products |= {"ffn_gate_shexp": (d_shared, d, matrix), "ffn_up_shexp": (d_shared, d, matrix),
+                     "ffn_down_shexp": (d, d_shared, matrix)}
+    block = [(name + ".weight", (d,), 0.1, 1.0) for name in norms]
+    block += [(name + ".weight", (n, k), deviation, 0.0) for name, (n, k, deviation) in products.items()]
+    block += [(name + ".bias", (products[name][0],), 0.3, 0.0) for name in biases]
+    if qk_norm:  # weights around 1 would give attention that is nearly flat
+        widths = {"heads": (head_dim, head_dim), "whole": (q, kv)}[qk_norm]
+        block += [(f"attn_{x}_norm.weight", (width,), 0.3, 1.5) for x, width in zip("qk", widths)]
+    if experts:
+        block += [("ffn_gate_inp.weight", (count, d), 6 * matrix, 0.0),
+                  ("ffn_gate_exps.weight", (count, width, d), matrix, 0.0),
+                  ("ffn_up_exps.weight", (count, width, d), matrix, 0.0),
+                  ("ffn_down_exps.weight", (count, d, width), matrix, 0.0)]
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
+    if not tied:
+        tensors.append(("output.weight", (n_vocab, d), 0.05, 0.0))
+    for i in range(layers):
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block]
+    random_file(target, vocabulary, architecture, all_keys | (keys or {}), tensors, quantized)
 
 
 def synthetic(generator, target, shape, mix, vocabulary, layers=None):

@@ -190,6 +190,7 @@ class ArgumentWalk {
     name = meant_by(name, aliases_);
     if (const CLI::Option* found = find_option(*command_, name)) {
       given_.insert(found);
+      if (is_flag(*found) && !rest.empty()) return flag(name, *found, rest.substr(1));
       if (rest == "=") refuse_empty(name, *found, {});
       return name + rest;
     }
@@ -203,6 +204,18 @@ class ArgumentWalk {
       if (one == nullptr || one->get_items_expected_min() > 0) break;  // the rest is its value
     }
     return arg;
+  }
+
+  /// "--greedy=false", against a flag that is set elsewhere: what "greedy = false" means there.
+  std::string flag(const std::string& name, const CLI::Option& given, const std::string& value) {
+    const std::optional<bool> on = truth(value);
+    if (!on) usage_error("option " + escaped(name) + ": \"" + escaped(value) + "\" is not true or false");
+    const std::string long_name = "--" + given.get_lnames().front();
+    if (*on) return long_name;
+    const std::string other = opposite(command_->parser(), given);
+    if (other.empty()) return long_name + "=false";
+    given_.insert(find_option(*command_, other));
+    return other;
   }
 
   bool takes_next(const std::string& arg) const {

@@ -37,6 +37,7 @@ constexpr WarningCode kWarnings[] = {
     {"memory", "the weights take more than the memory that is free"},
     {"merges-ignored", "merges of the vocabulary cannot be used"},
     {"mlock", "--mlock could not keep all weights in memory"},
+    {"missing-bytes", "the vocabulary has no tokens for some bytes: texts lose them"},
     {"missing-pre-tokenizer", "the file does not say how texts are cut into words"},
     {"no-effect", "an option changes nothing here"},
     {"no-importance", "a dry run: a tensor needs an importance matrix"},

@@ -45,31 +45,13 @@ std::vector<Applied>& applied() {
   throw Error(ErrorKind::Usage, ErrorParts{.file = s.file, .subject = s.variable, .problem = problem});
 }
 
-bool is_flag(const CLI::Option& option) { return option.get_items_expected_min() == 0; }
-
-/// The option that says the opposite of this flag, if there is one.
-CLI::Option* opposite(CLI::App& cli, const CLI::Option& option) {
-  for (const std::string& name : option.get_lnames()) {
-    const std::string other = name.starts_with("no-") ? name.substr(3) : "no-" + name;
-    if (CLI::Option* found = cli.get_option_no_throw("--" + other)) return found;
-  }
-  return nullptr;
-}
-
-std::optional<bool> truth(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (has_name("true on enabled yes 1", text)) return true;
-  if (has_name("false off disabled no 0", text)) return false;
-  return std::nullopt;
-}
-
 /// "context-shift = false" is --no-context-shift; false of a flag without an opposite is what it is by default.
 void resolve_flag(CLI::App& cli, Setting& s) {
   const std::optional<bool> on = s.values.size() == 1 ? truth(s.values[0]) : std::nullopt;
   if (!on) refuse(s, "\"" + escaped(s.values.empty() ? "" : s.values.back()) + "\" is not true or false");
   if (*on) return;
-  if (CLI::Option* other = opposite(cli, *s.option)) {
-    s.option = other;
+  if (const std::string other = opposite(cli, *s.option); !other.empty()) {
+    s.option = cli.get_option(other);
     s.values = {"true"};
   } else {
     s.values = {"false"};
@@ -258,6 +240,23 @@ std::vector<std::string> names_of(const CLI::Option& option) {
 }
 
 }  // namespace
+
+bool is_flag(const CLI::Option& option) { return option.get_items_expected_min() == 0; }
+
+std::optional<bool> truth(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (has_name("true on enabled yes 1", text)) return true;
+  if (has_name("false off disabled no 0", text)) return false;
+  return std::nullopt;
+}
+
+std::string opposite(const CLI::App& cli, const CLI::Option& flag) {
+  for (const std::string& name : flag.get_lnames()) {
+    const std::string other = "--" + (name.starts_with("no-") ? name.substr(3) : "no-" + name);
+    if (cli.get_option_no_throw(other) != nullptr) return other;
+  }
+  return {};
+}
 
 void add_config_option(Command& cli) {
   // ArgumentWalk has read it, before CLI11 sees the line.

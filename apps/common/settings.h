@@ -2,6 +2,7 @@
 // own. Each counts before those named earlier here, and the command line before all. A list is taken from one place.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -17,6 +18,13 @@ void add_config_option(Command&);
 /// file and line. A variable that cannot have its effect is mentioned.
 std::string apply_settings(CLI::App&, const Page&, const std::set<const CLI::Option*>& given,
                            const std::string& config);
+
+/// Whether the option takes no value.
+bool is_flag(const CLI::Option&);
+/// What a flag may be set to: true, on, enabled, yes, 1 and their opposites, in any case; nothing for another word.
+std::optional<bool> truth(std::string text);
+/// "--no-x" of the flag --x, "--x" of --no-x; empty if there is no such option.
+std::string opposite(const CLI::App&, const CLI::Option& flag);
 
 /// With -v: what came from where.
 void say_settings();

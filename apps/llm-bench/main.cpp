@@ -49,6 +49,19 @@ std::string in_cell(const std::string& name) {
   return text;
 }
 
+std::string dumped(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+/// By RFC 4180: in quotes where the text has what would end it, quotes twice. What is not known is empty.
+std::string csv_field(const Json& value) {
+  if (value.is_null()) return {};
+  if (!value.is_string()) return dumped(value);
+  const auto& text = value.get_ref<const std::string&>();
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string field = "\"";
+  for (const char c : text) field += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return field + "\"";
+}
+
 Json figure(const std::optional<double>& value, double unit) { return value ? Json(*value / unit) : Json(); }
 
 /// Rows go out as they are measured: a long run that is interrupted has shown what it found.
@@ -56,21 +69,47 @@ class Table {
  public:
   Table(const Options& o, Subject subject) : options_(o), subject_(std::move(subject)) {}
 
-  void begin() const { app::write_stdout(options_.format == Format::Json ? "[" : markdown_head()); }
+  void begin() const {
+    if (options_.format == Format::Markdown) app::write_stdout(markdown_head());
+    if (options_.format == Format::Json) app::write_stdout("[");
+  }
   void row(const Test& test, const Result& r) {
-    if (options_.format == Format::Json) {
-      const std::string text = json(test, r).dump(-1, ' ', false, Json::error_handler_t::replace);
-      app::write_stdout((rows_ > 0 ? ",\n " : "\n ") + text);
-    } else {
-      app::write_stdout(markdown(test, r));
-      if (options_.roofline) nodes_ += bench::markdown(test.name(), r.nodes);
-    }
+    app::write_stdout(text(test, r));
+    if (options_.roofline) nodes_ += bench::markdown(test.name(), r.nodes);
     ++rows_;
   }
   /// What nodes took comes behind all rows.
-  void end() const { app::write_stdout(options_.format == Format::Json ? "\n]\n" : nodes_); }
+  void end() const {
+    if (options_.format == Format::Markdown) app::write_stdout(nodes_);
+    if (options_.format == Format::Json) app::write_stdout("\n]\n");
+  }
 
  private:
+  std::string text(const Test& test, const Result& r) const {
+    switch (options_.format) {
+      case Format::Markdown:
+        return markdown(test, r);
+      case Format::Json:
+        return (rows_ > 0 ? ",\n " : "\n ") + dumped(json(test, r));
+      case Format::JsonLines:
+        return dumped(json(test, r)) + "\n";
+      case Format::Csv:
+        return csv(json(test, r));
+    }
+    return {};
+  }
+
+  /// Behind the first row's names.
+  std::string csv(Json row) const {
+    row.erase("nodes");
+    std::string head, line;
+    for (const auto& [name, value] : row.items()) {
+      head += (head.empty() ? "" : ",") + name;
+      line += (line.empty() ? "" : ",") + csv_field(value);
+    }
+    return (rows_ == 0 ? head + "\n" : "") + line + "\n";
+  }
+
   Json json(const Test& test, const Result& r) const {
     Json j;
     j["model"] = subject_.model;

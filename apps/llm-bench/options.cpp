@@ -37,6 +37,37 @@ void drop_repeated(std::vector<int>& list) {
   std::erase_if(list, [&seen](int n) { return !seen.insert(n).second; });
 }
 
+/// A number, or one of llama-bench's ranges: "1-4" is 1,2,3,4, "128-512+128" and "1-8*2" have another step.
+void append_values(const std::string& name, const std::string& text, std::int64_t min, std::int64_t max,
+                   std::vector<int>& list) {
+  constexpr std::size_t kMostValues = 1000;
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorKind::Usage, "option " + name + ": \"" + escaped(text) + "\" " + why);
+  };
+  const std::size_t dash = text.find('-', 1), step_at = text.find_first_of("+*", 1);
+  const std::int64_t first = app::parse_integer(name, text.substr(0, dash), min, max);
+  if (dash == std::string::npos) return list.push_back(static_cast<int>(first));
+  const std::size_t end = std::min(step_at, text.size());
+  const std::int64_t last = app::parse_integer(name, text.substr(dash + 1, end - dash - 1), min, max);
+  const std::int64_t step = end == text.size() ? 1 : app::parse_integer(name, text.substr(end + 1), 1, max);
+  const bool times = end < text.size() && text[end] == '*';
+  if (last < first) refuse("ends before it begins");
+  if (times && (first == 0 || step == 1)) refuse("never ends");
+  for (std::int64_t n = first; n <= last; n = times ? n * step : n + step) {
+    if (list.size() == kMostValues) refuse("makes more than " + number_text(kMostValues) + " values");
+    list.push_back(static_cast<int>(n));
+  }
+}
+
+Format format(const std::string& text) {
+  constexpr std::pair<std::string_view, Format> kFormats[] = {
+      {"md", Format::Markdown}, {"json", Format::Json}, {"jsonl", Format::JsonLines}, {"csv", Format::Csv}};
+  for (const auto& [name, format] : kFormats) {
+    if (text == name) return format;
+  }
+  throw Error(ErrorKind::Usage, "option -o: \"" + escaped(text) + "\" is not md, json, jsonl or csv");
+}
+
 /// A list option, in messages called `name`: values separated by commas, or given several times, or both.
 void add_list(app::Command& cli, const std::string& names, const std::string& name, std::vector<int>& list,
               std::int64_t min, std::int64_t max, const std::string& help) {
@@ -45,7 +76,7 @@ void add_list(app::Command& cli, const std::string& names, const std::string& na
     for (const std::string& text : given) {
       for (std::size_t begin = 0; begin <= text.size();) {
         const std::size_t end = std::min(text.find(',', begin), text.size());
-        list.push_back(static_cast<int>(app::parse_integer(name, text.substr(begin, end - begin), min, max)));
+        append_values(name, text.substr(begin, end - begin), min, max, list);
         begin = end + 1;
       }
     }
@@ -78,19 +109,17 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::Command cli{std::string(kDescription)};
   app::add_model_options(cli, o.model);
   app::add_adapter_options(cli, o.model.adapters);
-  add_list(cli, "-p,--n-prompt", "-p", o.prompts, 0, kMaxTokens, "prompt lengths; 0: none (default 512)");
+  add_list(cli, "-p,--n-prompt", "-p", o.prompts, 0, kMaxTokens,
+           "prompt lengths; 0: none (default 512); lists and ranges, as for all of these: 512,2048; 1-4; 128-512+128; "
+           "512-4096*2");
   add_list(cli, "-n,--n-gen", "-n", o.generated, 0, kMaxTokens, "numbers of generated tokens; 0: none (default 128)");
   add_list(cli, "-d,--n-depth", "-d", o.depths, 0, kMaxTokens, "tokens in the cache before the test (default 0)");
   add_list(cli, "--parallel", "-np", o.parallel, 1, kMaxBatchTokens, "sequences that generate at once (default 1)");
   app::add_cache_types(cli, o.cache.k, o.cache.v);
   app::add_integer(cli, "-r,--repetitions", o.repetitions, 1, kMaxRepetitions, "samples per test (default 5)");
-  const auto set_format = [&o](const std::string& text) {
-    if (text != "md" && text != "json")
-      throw Error(ErrorKind::Usage, "option -o: \"" + escaped(text) + "\" is not md or json");
-    o.format = text == "json" ? Format::Json : Format::Markdown;
-  };
-  cli.add_option_function<std::string>("-o,--output", set_format, "form of the results (default md)")
-      ->type_name("md|json")
+  cli.add_option_function<std::string>(
+         "-o,--output", [&o](const std::string& text) { o.format = format(text); }, "form of the results (default md)")
+      ->type_name("md|json|jsonl|csv")
       ->take_last();
   cli.add_flag("--roofline", o.roofline,
                "show which limit binds each test, the speed at that limit, and what each kind of node took in one more "
@@ -98,6 +127,8 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
   refuse_repeated(cli);
+  if (o.roofline && o.format == Format::Csv)
+    app::note("what nodes took is left out of -o csv: md, json and jsonl have it");
   const std::vector<Test> all = tests(o);
   if (all.empty()) throw Error(ErrorKind::Usage, "nothing to measure: give -p or -n other than 0");
   const bool prompts_only = std::ranges::all_of(all, [](const Test& t) { return t.kind == Test::Kind::Prompt; });

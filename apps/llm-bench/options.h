@@ -11,7 +11,7 @@
 
 namespace llm::bench {
 
-enum class Format : std::uint8_t { Markdown, Json };
+enum class Format : std::uint8_t { Markdown, Json, JsonLines, Csv };
 
 struct Options {
   app::ModelOptions model;

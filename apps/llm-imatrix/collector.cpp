@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "model/stored_weight.h"
 
 namespace llm::importance {
 namespace {
@@ -31,7 +32,8 @@ void Collector::watch_linear(const Graph& graph, const Node& node, LastProduct l
   for (std::size_t i = 0; i < n; ++i) {
     const ValueInfo& weight = graph.info(node.in[1 + i]);
     if (!is_of_a_layer(weight.name) && last == LastProduct::Leave) continue;
-    p.weights.push_back(weight.name);
+    const std::string tensor(tensor_of(weight.name));
+    if (std::ranges::find(p.weights, tensor) == p.weights.end()) p.weights.push_back(tensor);  // rows of one: once
     p.width = weight.type.shape[0];
   }
   if (p.weights.empty()) return;

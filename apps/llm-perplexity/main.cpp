@@ -84,6 +84,18 @@ void require_same_shape(const NpyReader& base, const Windows& windows, const Mod
                                     shape(rows, columns) + ": text, -c, --chunks and vocabulary must be the same"});
 }
 
+/// A file of an earlier version, or of another program, does not say what it was made from.
+void require_same_text(const NpyReader& base, const Windows& windows) {
+  if (base.source().empty()) {
+    return app::note(escaped(base.path()) +
+                     " does not say of which text it is; only the number of tokens and the vocabulary were compared");
+  }
+  if (base.source() == windows.digest()) return;
+  throw Error(ErrorKind::Usage,
+              ErrorParts{.file = base.path(),
+                         .problem = "was made from other tokens: text, -c and vocabulary must be the same"});
+}
+
 struct Report {
   const Totals& totals;
   std::uint64_t bytes;
@@ -157,11 +169,14 @@ int body(int argc, char** argv) {
               " that the model was trained with");
   }
   std::optional<NpyReader> base;
-  if (!options.kl_base.empty()) require_same_shape(base.emplace(options.kl_base), windows, dims);
+  if (!options.kl_base.empty()) {
+    require_same_shape(base.emplace(options.kl_base), windows, dims);
+    require_same_text(*base, windows);
+  }
   std::optional<NpyWriter> save;
   if (!options.save_logits.empty()) {
     save.emplace(options.save_logits, static_cast<std::uint64_t>(windows.scored()),
-                 static_cast<std::uint64_t>(dims.vocab));
+                 static_cast<std::uint64_t>(dims.vocab), windows.digest());
   }
 
   const int threads = options.model.threads > 0 ? options.model.threads : default_threads().threads;

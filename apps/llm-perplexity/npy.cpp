@@ -25,9 +25,12 @@ constexpr std::string_view kFloat = std::endian::native == std::endian::little ?
 constexpr std::size_t kAlign = 64;
 constexpr std::uint32_t kMaxHeader = 1 << 20;
 
-std::string header(std::uint64_t rows, std::uint64_t columns) {
+constexpr std::string_view kSource = "# tokens sha256 ";
+
+std::string header(std::uint64_t rows, std::uint64_t columns, const std::string& source) {
   std::string dictionary = "{'descr': '" + std::string(kFloat) + "', 'fortran_order': False, 'shape': (" +
-                           std::to_string(rows) + ", " + std::to_string(columns) + "), }";
+                           std::to_string(rows) + ", " + std::to_string(columns) + "), }  " + std::string(kSource) +
+                           source;
   const std::size_t before = kMagic.size() + 4;  // version, length
   const std::size_t unpadded = before + dictionary.size() + 1;
   dictionary.append((kAlign - unpadded % kAlign) % kAlign, ' ');
@@ -50,6 +53,13 @@ std::optional<std::string_view> value_of(std::string_view dictionary, std::strin
     return dictionary.substr(at);
   }
   return std::nullopt;
+}
+
+std::string source_in(std::string_view header) {
+  const std::size_t at = header.find(kSource);
+  if (at == std::string_view::npos) return {};
+  header.remove_prefix(at + kSource.size());
+  return std::string(header.substr(0, header.find_first_not_of("0123456789abcdef")));
 }
 
 /// "(3, 4)"
@@ -77,7 +87,8 @@ std::string final_path(const std::string& path) {
 
 }  // namespace
 
-NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns) : path_(final_path(path)) {
+NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns, const std::string& source)
+    : path_(final_path(path)) {
   // Devices and pipes are written as they are: a rename would put a file in their place.
   std::error_code unknown;  // is told when the file is opened
   const auto kind = std::filesystem::status(path_, unknown).type();
@@ -86,7 +97,7 @@ NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns
   const std::filesystem::path removed = temporary_;
   if (replaceable) removed_.emplace(std::span(&removed, 1));
   out_.open(temporary_, std::ios::binary | std::ios::trunc);
-  out_ << header(rows, columns);
+  out_ << header(rows, columns, source);
   check_stream();
 }
 
@@ -154,6 +165,7 @@ void NpyReader::read_header() {
   const auto dims = shape ? two_numbers(*shape) : std::nullopt;
   if (!dims) fail("is not a matrix");
   std::tie(rows_, columns_) = *dims;
+  source_ = source_in(dictionary);
 
   const auto begin = static_cast<std::uint64_t>(in_.tellg());
   const auto elements = checked_mul(rows_, columns_);

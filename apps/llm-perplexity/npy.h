@@ -1,4 +1,5 @@
-// Matrices of f32 in NumPy's .npy format (versions 1 to 3, C order), written and read row by row.
+// Matrices of f32 in NumPy's .npy format (versions 1 to 3, C order), written and read row by row. What they were made
+// from stands as a comment behind the dictionary in the header: NumPy reads the header as Python, others only its keys.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ namespace llm::perplexity {
 /// pipes are written directly.
 class NpyWriter {
  public:
-  /// Throws ErrorKind::Io, as all of these do.
-  NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns);
+  /// `source`: hexadecimal digits. Throws ErrorKind::Io, as all of these do.
+  NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns, const std::string& source);
   NpyWriter(const NpyWriter&) = delete;
   NpyWriter& operator=(const NpyWriter&) = delete;
   ~NpyWriter();  ///< removes the temporary file if finish() was not reached
@@ -41,13 +42,14 @@ class NpyReader {
   std::uint64_t rows() const { return rows_; }
   std::uint64_t columns() const { return columns_; }
   const std::string& path() const { return path_; }
+  const std::string& source() const { return source_; }  ///< empty: the file does not say
   void read(std::span<float> values);
 
  private:
   void read_header();
   void read_bytes(char* data, std::size_t n);
   [[noreturn]] void fail(std::string problem) const;
-  std::string path_;
+  std::string path_, source_;
   std::ifstream in_;
   std::uint64_t rows_ = 0, columns_ = 0;
 };

@@ -1,5 +1,6 @@
 #include "windows.h"
 
+#include "base/sha256.h"
 #include "common/token_input.h"
 
 namespace llm::perplexity {
@@ -31,6 +32,13 @@ std::uint64_t Windows::scored_bytes() const {
     }
   }
   return bytes;
+}
+
+std::string Windows::digest() const {
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(&size_, 1)));
+  hash.update(std::as_bytes(std::span(tokens_).first(static_cast<std::size_t>(count_ * size_))));
+  return hash.digest();
 }
 
 }  // namespace llm::perplexity

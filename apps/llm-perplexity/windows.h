@@ -27,6 +27,8 @@ class Windows {
   /// The token after a position of a window.
   Token next(std::int64_t window, std::int64_t position) const;
   std::uint64_t scored_bytes() const;  ///< of the scored tokens' text
+  /// SHA-256 of the size as int64 and the tokens of all windows as int32, both as the machine has them.
+  std::string digest() const;
 
  private:
   std::vector<Token> tokens_;

@@ -17,6 +17,7 @@
 #include "chat_report.h"
 #include "chat_settings.h"
 #include "common/escapes.h"
+#include "common/help_page.h"
 #include "common/input.h"
 #include "common/message_codes.h"
 #include "common/messages.h"
@@ -138,8 +139,10 @@ void Chat::tell(const std::string& text) const {
 
 void Chat::greet() const {
   if (p_.editor == nullptr || verbosity() < Verbosity::Normal || p_.options.chat.single_turn) return;
-  tell(std::filesystem::path(p_.options.model.path).filename().string() + ", context " + number_text(talk_.context()) +
-       " tokens. /help lists the commands, Ctrl-D leaves.\n");
+  const std::string model = std::filesystem::path(p_.options.model.path).filename().string(),
+                    line = model + ", context " + number_text(talk_.context()) +
+                           " tokens. /help lists the commands, Ctrl-D leaves.";
+  tell(wrapped(line, width(), 0) + "\n");
 }
 
 int Chat::run(const std::optional<std::string>& first) {
@@ -448,9 +451,6 @@ void Chat::regenerate() {
   if (talk_.messages.empty()) throw Error(ErrorKind::Usage, "there is no message to answer again");
   const std::vector<ChatMessage> before = talk_.messages;
   if (talk_.messages.back().role == Role::Assistant) talk_.messages.pop_back();
-  if (p_.settings.seed == ChatSettings::Seed::Given && p_.editor != nullptr) {
-    tell("(the seed was given, so the answer is the same; /set seed -1 draws one)\n");
-  }
   bool kept = false;
   try {
     kept = answer();
@@ -459,6 +459,10 @@ void Chat::regenerate() {
     throw;
   }
   if (!kept) talk_.messages = before;
+  const bool same = talk_.messages.back().text == before.back().text && talk_.messages.size() == before.size();
+  if (kept && same && p_.settings.seed == ChatSettings::Seed::Given && p_.editor != nullptr) {
+    tell("(the same answer: the seed was given; /set seed -1 draws one)\n");
+  }
 }
 
 void Chat::edit() {
@@ -670,9 +674,10 @@ void Chat::show(const std::string& what) {
 
 void Chat::stats() {
   if (!last_) return tell("there is no answer yet\n");
-  tell("last: " + timing(*last_, last_seed_) + "\nall:  " + number_text(answers_) + " answers, prompts " +
-       number_text(evaluated_) + " tok (cached " + number_text(cached_) + "), generated " + number_text(generated_) +
-       " tok\n");
+  const std::string title = "last: ";
+  tell(title + wrapped(timing(*last_, last_seed_), width(), title.size()) + "\nall:  " + number_text(answers_) +
+       " answers, prompts " + number_text(evaluated_) + " tok (cached " + number_text(cached_) + "), generated " +
+       number_text(generated_) + " tok\n");
 }
 
 std::optional<std::string> first_message(const RunOptions& options) {

@@ -143,8 +143,8 @@ Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options,
   ModelOptions draft = options;
   draft.path = model_file(choice.draft_model);
   draft.overrides = {};  // they are about the model's own file
-  draft.adapters = {};   // they were made for the model
   draft.placement.overrides = choice.draft_overrides;
+  draft.adapters = {};                    // they were made for the model
   draft.placement.room.batch_tokens = 0;  // -ub is about the model's own steps
   if (choice.draft_layers) {
     draft.placement.gpu_layers = *choice.draft_layers;

@@ -111,9 +111,12 @@ void mark_overrides(Graph& g, const OverriddenWeights& overridden) {
       if (found != overridden.end()) n.tensor_override = static_cast<std::int16_t>(found->second);
     }
     const bool joins = n.role == Role::Experts || (n.role == Role::Ffn && !std::holds_alternative<Add>(n.op));
-    if (!weights.empty() || n.in.empty() || !joins) continue;
-    const std::size_t before = uses.producer[n.in[0]];
-    if (before != Uses::kNone) n.tensor_override = g.nodes()[before].tensor_override;
+    if (!weights.empty() || !joins) continue;
+    for (const std::uint32_t v : n.in) {
+      const std::size_t before = uses.producer[v];
+      if (before != Uses::kNone && g.nodes()[before].tensor_override >= 0)
+        n.tensor_override = g.nodes()[before].tensor_override;
+    }
   }
 }
 

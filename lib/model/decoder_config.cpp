@@ -20,6 +20,7 @@ constexpr IntegerRule kHeads{"attention.head_count", 1, 4096};
 constexpr IntegerRule kKeyLength{"attention.key_length", 1, 1 << 16};
 constexpr IntegerRule kValueLength{"attention.value_length", 1, 1 << 16};
 constexpr IntegerRule kWindow{"attention.sliding_window", 0, kMaxU32};
+constexpr std::string_view kScalingType = "rope.scaling.type";
 constexpr std::string_view kWindowPattern = "attention.sliding_window_pattern";
 constexpr RealRule kNormEpsilon{"attention.layer_norm_rms_epsilon", 0, 1};
 constexpr RealRule kAttentionScale{"attention.scale", 0, kUnbounded};
@@ -89,9 +90,7 @@ void read_attention(const HyperParameters& hp, DecoderConfig& c) {
   if (c.heads % c.kv_heads != 0)
     hp.fail(kv_rule.key,
             "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
-  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  if (hp.has(kAttentionScale.key) && hp.metadata().get<float>(hp.key(kAttentionScale.key)) != 0)  // 0: not set
-    c.attention_scale = hp.real(kAttentionScale);
+  c.attention_scale = hp.nonzero_real(kAttentionScale).value_or(1.0f / std::sqrt(static_cast<float>(c.head_dim)));
   const std::int64_t window = hp.optional_integer(kWindow).value_or(0);
   c.window = static_cast<int>(std::min<std::int64_t>(window, std::numeric_limits<int>::max()));
 }
@@ -123,8 +122,11 @@ DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
   read_attention(hp, c);
   c.norm_eps = hp.real(kNormEpsilon);
   c.rope = read_rope(hp, c.head_dim, c.context);
+  const auto is_own = [&](std::string_view key) { return std::find(own.begin(), own.end(), key) != own.end(); };
+  if (hp.text(kScalingType, "") == "longrope" && !is_own(kScalingType))
+    hp.fail(kScalingType, "\"longrope\" is not supported for " + c.architecture);
   for (const Neutral& n : kForeign) {
-    if (std::find(own.begin(), own.end(), n.key) == own.end()) hp.expect_neutral(n.key, n.value, n.other);
+    if (!is_own(n.key)) hp.expect_neutral(n.key, n.value, n.other);
   }
   return c;
 }
@@ -158,8 +160,7 @@ std::optional<MoeConfig> read_moe_config(const Metadata& md, const DecoderConfig
     hp.fail(kGating.key, "value " + std::to_string(*gating) + " is not supported, only 1 (softmax)");
   // Only true says something: writers that list every key put false for families that always normalise, too.
   m.weights = hp.flag(kExpertsNormalized, false) ? RouteWeights::Renormalized : weights;
-  if (hp.has(kExpertScale.key) && md.get<float>(hp.key(kExpertScale.key)) != 0)  // 0: not set
-    m.scale = hp.real(kExpertScale);
+  m.scale = hp.nonzero_real(kExpertScale).value_or(1.0f);
   return m;
 }
 

@@ -63,6 +63,11 @@ std::optional<float> HyperParameters::optional_real(const RealRule& rule) const 
   return real(rule);
 }
 
+std::optional<float> HyperParameters::nonzero_real(const RealRule& rule) const {
+  if (!has(rule.key) || metadata_.get<float>(key(rule.key)) == 0) return std::nullopt;
+  return real(rule);
+}
+
 std::string HyperParameters::text(std::string_view suffix, std::string_view fallback) const {
   return std::string(metadata_.get_or<std::string_view>(key(suffix), fallback));
 }

@@ -41,6 +41,8 @@ class HyperParameters {
   std::optional<std::int64_t> optional_same_in_all(const IntegerRule&, int layers) const;
   float real(const RealRule&) const;
   std::optional<float> optional_real(const RealRule&) const;
+  /// The same where 0 says, too, that there is none: some writers list every key.
+  std::optional<float> nonzero_real(const RealRule&) const;
   std::string text(std::string_view suffix, std::string_view fallback) const;
   bool flag(std::string_view suffix, bool fallback) const;
   /// Nothing if the key is absent or is no array; one for each of `layers`, which is what an array must have.

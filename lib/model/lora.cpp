@@ -134,11 +134,4 @@ void LoraAdapter::require_shapes(const std::string& target, const Pair& pair, co
                           " of the model; an adapter fits the model that it was trained on");
 }
 
-StoredWeight find_weight(std::string_view graph_name, const GgufFile& model, std::span<const LoraAdapter> adapters) {
-  for (const LoraAdapter& adapter : adapters) {
-    if (const TensorInfo* tensor = adapter.find_in_graph(graph_name)) return {&adapter.file(), tensor};
-  }
-  return {&model, model.tensors().find(graph_name)};
-}
-
 }  // namespace llm

@@ -76,11 +76,4 @@ class LoraAdapter {
   std::map<std::string, Pair, std::less<>> pairs_;
 };
 
-/// Where a weight of a model's graphs lies: in one of its adapters, or in its own file.
-struct StoredWeight {
-  const GgufFile* file = nullptr;
-  const TensorInfo* tensor = nullptr;  ///< null: nowhere
-};
-StoredWeight find_weight(std::string_view graph_name, const GgufFile& model, std::span<const LoraAdapter> adapters);
-
 }  // namespace llm

@@ -43,6 +43,25 @@ Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
   return net_.linear(*this, name, x, w, n);
 }
 
+Act Scope::linear_rows(std::string_view name, std::string_view fused, std::int64_t all, Act x, RowRange rows) {
+  const std::string full = full_name(fused);
+  const Shape shape{net_.builder_.type(x).shape[0], all};
+  const TensorInfo& matrix = net_.require(full + ".weight", shape);
+  require_matrix_type(net_.file_, matrix);
+  const Weight weight =
+      net_.builder_.weight(rows_name(full + ".weight", rows), {matrix.type.dtype, {shape[0], rows.n}});
+  std::optional<Weight> bias;
+  if (net_.has(full + ".bias")) {
+    net_.require_f32(full + ".bias", {all});
+    bias = net_.builder_.weight(rows_name(full + ".bias", rows), {DType::F32, {rows.n}});
+  }
+  const auto multiply = [&](Act in, const GraphBuilder::LinearOperand& operand) { return place().linear(in, operand); };
+  const auto pairs = net_.adaptations(full + ".weight", shape, &LoraAdapter::require_product, rows);
+  const Act y = multiply(x, {.weight = weight, .bias = bias ? &*bias : nullptr, .name = name});
+  return net_.adapted(
+      name, y, pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
+}
+
 Act Scope::rms_norm(std::string_view name, Act x, float eps) {
   const Weight w = net_.f32(full_name(name) + ".weight", {net_.builder_.type(x).shape[0]});
   return place().rms_norm(x, w, eps, name);
@@ -75,7 +94,9 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes, std::strin
   return place().attention(q, cache, attributes, "attn", &w);
 }
 
-Act Scope::glu(Activation activation, Act gate, Act up) { return place().glu(activation, gate, up, "ffn_glu"); }
+Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {
+  return place().glu(activation, gate, up, name);
+}
 
 Act Scope::add(std::string_view name, Act a, Act b) { return place().add(a, b, name); }
 
@@ -169,9 +190,13 @@ Weight Net::matrix(const std::string& name, Shape shape) {
   return builder_.weight(name, {t.type.dtype, shape});
 }
 
-Weight Net::f32(const std::string& name, const Shape& shape) {
+void Net::require_f32(const std::string& name, const Shape& shape) {
   const TensorInfo& t = require(name, shape);
   if (t.type.dtype != DType::F32) file_.fail(t, "has type " + std::string(llm::name(t.type.dtype)) + ", needs F32");
+}
+
+Weight Net::f32(const std::string& name, const Shape& shape) {
+  require_f32(name, shape);
   return builder_.weight(name, {DType::F32, shape});
 }
 
@@ -203,7 +228,7 @@ Act Net::linear(Scope& scope, std::string_view name, Act x, Weight weight, std::
 }
 
 std::vector<Net::Adaptation> Net::adaptations(const std::string& target, const Shape& weight,
-                                              LoraAdapter::ShapeRule require) {
+                                              LoraAdapter::ShapeRule require, std::optional<RowRange> rows) {
   std::vector<Adaptation> list;
   adapted_.insert(target);
   for (const LoraAdapter& adapter : adapters_) {
@@ -216,7 +241,11 @@ std::vector<Net::Adaptation> Net::adaptations(const std::string& target, const S
     };
     const float factor = adapter.factor(*pair);
     if (factor == 0) continue;
-    list.push_back({declare(*pair->a, shapes.a), declare(*pair->b, shapes.b), factor, adapter.suffix()});
+    const Weight a = declare(*pair->a, shapes.a);
+    const Weight b = rows ? builder_.weight(rows_name(adapter.graph_name(*pair->b), *rows),
+                                            {pair->b->type.dtype, {shapes.b[0], rows->n}})
+                          : declare(*pair->b, shapes.b);
+    list.push_back({a, b, factor, adapter.suffix()});
   }
   return list;
 }

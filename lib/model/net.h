@@ -15,6 +15,7 @@
 #include "graph/builder.h"
 #include "graph/graph.h"
 #include "model/lora.h"
+#include "model/stored_weight.h"
 
 namespace llm {
 
@@ -41,6 +42,8 @@ class Scope {
   /// x [k, rows] -> [n, rows] by `name`.weight [k, n], times `name`.scale [1], plus `name`.bias [n], if the file has
   /// them.
   Act linear(std::string_view name, Act x, std::int64_t n);
+  /// The same by rows of `fused`.weight [k, all], for files that keep several products in one tensor.
+  Act linear_rows(std::string_view name, std::string_view fused, std::int64_t all, Act x, RowRange rows);
   /// Normalises dimension 0 by `name`.weight.
   Act rms_norm(std::string_view name, Act x, float eps);
   Act split_heads(std::string_view name, Act x, int heads);
@@ -50,7 +53,7 @@ class Scope {
   Act attention(Act q, Cache, const Attention&);
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
-  Act glu(Activation, Act gate, Act up);
+  Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
   Routes route(Act logits, const Route&);
@@ -100,6 +103,7 @@ class Net {
   /// Declares a weight: missing, of another shape, or of a type that cannot serve throws ErrorKind::Model.
   Weight matrix(const std::string& name, Shape shape);
   Weight f32(const std::string& name, const Shape& shape);
+  void require_f32(const std::string& name, const Shape& shape);
   std::optional<Weight> optional_f32(const std::string& name, const Shape& shape);
   /// A product's weight and what the file has beside it.
   struct Product {
@@ -120,7 +124,9 @@ class Net {
   };
   /// Those for the weight of that name and shape, in the order of the adapters; without those of factor 0, which are
   /// checked all the same.
-  std::vector<Adaptation> adaptations(const std::string& target, const Shape& weight, LoraAdapter::ShapeRule require);
+  /// `rows`: of the weight, where it is not the whole.
+  std::vector<Adaptation> adaptations(const std::string& target, const Shape& weight, LoraAdapter::ShapeRule require,
+                                      std::optional<RowRange> rows = {});
   /// y and what they add to it. `down` gives A's product with what y was made of, `up` that of B with the result.
   template <class Down, class Up>
   Act adapted(std::string_view name, Act y, std::span<const Adaptation>, const Down& down, const Up& up);

@@ -21,15 +21,9 @@ constexpr std::string_view kType = "rope.scaling.type";
 constexpr std::string_view kMix = "rope.scaling.yarn_ext_factor";
 constexpr std::string_view kUnmixedFactor = "rope.scaling.yarn_attn_factor";
 
-/// A factor of 0 is how some writers say that there is none.
-std::optional<float> read_factor(const HyperParameters& hp, const RealRule& rule) {
-  if (!hp.has(rule.key) || hp.metadata().get<float>(hp.key(rule.key)) == 0) return std::nullopt;
-  return hp.real(rule);
-}
-
 float scaling_factor(const HyperParameters& hp) {
-  if (hp.has(kScalingFactor.key)) return read_factor(hp, kScalingFactor).value_or(1.0f);
-  return read_factor(hp, kScaleLinear).value_or(1.0f);
+  if (hp.has(kScalingFactor.key)) return hp.nonzero_real(kScalingFactor).value_or(1.0f);
+  return hp.nonzero_real(kScaleLinear).value_or(1.0f);
 }
 
 RopeScaling scaling_type(const HyperParameters& hp) {
@@ -37,7 +31,8 @@ RopeScaling scaling_type(const HyperParameters& hp) {
   if (type == "none") return RopeScaling::None;
   if (type == "linear") return RopeScaling::Linear;
   if (type == "yarn") return RopeScaling::Yarn;
-  hp.fail(kType, "\"" + escaped(type) + "\" is not supported; known are none, linear and yarn");
+  if (type == "longrope") return RopeScaling::None;  // by factors in tensors: read_decoder_config() asks the family
+  hp.fail(kType, "\"" + escaped(type) + "\" is not supported; known are none, linear, yarn and longrope");
 }
 
 /// Below 0 is how llama.cpp says that a factor is not set.
@@ -82,7 +77,7 @@ RopeTable read_rope(const HyperParameters& hp, int head_dim, std::int64_t contex
   rope.scaling = scaling_type(hp);
   rope.factor = scaling_factor(hp);
   if (rope.scaling == RopeScaling::None) rope.factor = 1;
-  rope.attention_factor = read_factor(hp, kAttentionFactor).value_or(1.0f);
+  rope.attention_factor = hp.nonzero_real(kAttentionFactor).value_or(1.0f);
   hp.expect_neutral("rope.scaling.alpha", 0, 0);
   const float by_type = rope.scaling == RopeScaling::Yarn ? 1.0f : 0.0f;
   const float mix = read_unless_negative(hp, kMix).value_or(by_type);

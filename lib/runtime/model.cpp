@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "gguf/fingerprint.h"
 #include "graph/passes/passes.h"
+#include "model/stored_weight.h"
 #include "models/registry.h"
 #include "runtime/checked_backend.h"
 #include "runtime/figures.h"
@@ -49,7 +50,7 @@ class FileWeights final : public WeightSource {
  private:
   StoredWeight find(std::string_view name) const {
     const StoredWeight found = find_weight(name, file_, adapters_);
-    check(found.tensor != nullptr, "a weight that no file has: " + escaped(name));
+    check(found.tensor.has_value(), "a weight that no file has: " + escaped(name));
     return found;
   }
   void count(std::uint64_t bytes) const {
@@ -68,8 +69,11 @@ class FileWeights final : public WeightSource {
 };
 
 /// A factor of a weight that nothing applies changes the text, which a warning would not make up for.
-void refuse_unused_scales(const std::vector<std::string>& unused, const GgufFile& file) {
+void refuse_unused_factors(const std::vector<std::string>& unused, const GgufFile& file) {
   for (const std::string& name : unused) {
+    if (name.starts_with("rope_factors_"))
+      file.fail(*file.tensors().find(name),
+                "changes the rotary angles and would be left out: this architecture has none");
     if (!name.ends_with(".scale") && !name.ends_with("_scale")) continue;
     file.fail(*file.tensors().find(name),
               "scales a weight and would be left out: scales are known as \"<name>.scale\" beside \"<name>.weight\" of "
@@ -150,16 +154,6 @@ std::unique_ptr<Backend> checked_if_wanted(std::unique_ptr<Backend> backend, con
   return make_checked_backend(std::move(backend), make_backend("reference", options));
 }
 
-std::vector<LoraAdapter> open_adapters(const LoadOptions& options, const Metadata& model, Warnings& warnings) {
-  std::vector<LoraAdapter> adapters;
-  const auto architecture = model.get<std::string_view>("general.architecture");
-  for (const AdapterFile& wanted : options.adapters) {
-    adapters.push_back(LoraAdapter::open(wanted, adapters.size(), architecture, warnings));
-    if (options.examine) options.examine(adapters.back().file());
-  }
-  return adapters;
-}
-
 /// Leaves out overrides that name nothing.
 OverriddenWeights resolve(std::vector<TensorOverride>& overrides, const Graph& graph, Warnings& warnings) {
   overridden_weights(overrides, graph);
@@ -170,6 +164,16 @@ OverriddenWeights resolve(std::vector<TensorOverride>& overrides, const Graph& g
   }
   std::erase_if(overrides, [](TensorOverride& o) { return std::exchange(o.tensors, 0) == 0; });
   return overridden_weights(overrides, graph);
+}
+
+std::vector<LoraAdapter> open_adapters(const LoadOptions& options, const Metadata& model, Warnings& warnings) {
+  std::vector<LoraAdapter> adapters;
+  const auto architecture = model.get<std::string_view>("general.architecture");
+  for (const AdapterFile& wanted : options.adapters) {
+    adapters.push_back(LoraAdapter::open(wanted, adapters.size(), architecture, warnings));
+    if (options.examine) options.examine(adapters.back().file());
+  }
+  return adapters;
 }
 
 ModelLayers layers_of(const ModelDims& dims) { return {.count = dims.n_layers, .experts = dims.experts > 0}; }
@@ -198,7 +202,7 @@ Model::Opened Model::open(const LoadOptions& options) {
   std::erase_if(adapters, [](const LoraAdapter& a) { return a.scale() == 0; });  // they were checked, and add nothing
   auto tokenizer = Tokenizer::load(file.metadata(), warnings);
   check_vocabulary(*tokenizer, spec.dims, file.metadata());
-  refuse_unused_scales(unused, file);
+  refuse_unused_factors(unused, file);
   warn_unused(unused, spec.dims, warnings);
   return {std::move(file),  std::move(adapters),  std::move(spec),
           std::move(graph), std::move(tokenizer), std::move(warnings)};

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/stored_weight.h"
 #include "tensor/decode.h"
 
 namespace llm {
@@ -49,7 +50,7 @@ void screen_small_weights(const GgufFile& file, std::span<const LoraAdapter> ada
   for (const ValueInfo& value : graph.values()) {
     if (!is_screened(value)) continue;
     const StoredWeight w = find_weight(value.name, file, adapters);
-    if (w.tensor != nullptr) screen(*w.file, *w.tensor);
+    if (w.tensor) screen(*w.file, *w.tensor);
   }
 }
 

@@ -63,6 +63,27 @@ struct BpeTokenizer::Call {
 /// merges could reach it.
 bool spells_bytes(TokenKind kind) { return encodes_text(kind) && kind != TokenKind::UserDefined; }
 
+/// Whether people's texts have it, so that its loss is worth a word. Falcon's vocabulary lacks most control characters,
+/// and StarCoder's 0xf1, which begins characters of planes that Unicode has assigned none in, as 0xf2 does; 0xc0, 0xc1
+/// and those from 0xf5 on are not in UTF-8.
+bool is_common(std::size_t byte) {
+  const bool control = byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r';
+  return !control && byte != 0x7f && byte != 0xc0 && byte != 0xc1 && byte != 0xf1 && byte != 0xf2 && byte < 0xf5;
+}
+
+void warn_of_missing_bytes(const std::array<Token, 256>& tokens, Warnings& warnings) {
+  std::size_t missing = 0;
+  char first = 0;
+  for (std::size_t b = tokens.size(); b-- > 0;) {
+    if (tokens[b] == kNoToken && is_common(b)) ++missing, first = static_cast<char>(b);
+  }
+  if (missing == 0) return;
+  const std::string from = escaped({&first, 1});
+  warnings.push_back({"missing-bytes", std::string(kTokensKey) + ": no token stands for " + counted(missing, "byte") +
+                                           " (from \"" + from +
+                                           "\" on), and there is no unknown token: texts lose them"});
+}
+
 BpeTokenizer::BpeTokenizer(const Metadata& metadata, Vocabulary vocabulary, const PreTokenizerRule& rule,
                            std::string_view pre_name, Warnings& warnings)
     : Tokenizer(std::move(vocabulary)), pre_name_(pre_name), splitter_(rule), table_(n_vocab()) {
@@ -71,6 +92,7 @@ BpeTokenizer::BpeTokenizer(const Metadata& metadata, Vocabulary vocabulary, cons
   merges_ = MergeReader(this->vocabulary(), bytes_, table_, TextForm::Bytes, equal).read(metadata, warnings);
   const Token unk = this->vocabulary().special.unk;
   if (unk != kNoToken && this->vocabulary().kind(unk) == TokenKind::Unknown) unknown_ = unk;
+  if (unknown_ == kNoToken) warn_of_missing_bytes(byte_token_, warnings);
   if (this->vocabulary().model == "hybriddna") dna_ = DnaVocabulary::find(this->vocabulary());
   whole_ = std::make_unique<std::atomic<Whole>[]>(n_vocab());
   const Whole text_token = rule.words == WordRule::WholeIfToken ? Whole::Yes : Whole::NotYetKnown;

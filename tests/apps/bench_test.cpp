@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 #include "programs.h"
@@ -74,6 +75,64 @@ TEST_CASE("a row for every test, with every field", "[apps]") {
   CHECK(12 * rows[1]["read_bytes_per_token"].get<double>() == Approx(weights));
   CHECK(rows[2]["read_bytes_per_token"].get<double>() == Approx(weights + 2 * position));
   CHECK(rows[3]["read_bytes_per_token"].get<double>() == Approx(weights / 2 + 2 * position));
+}
+
+TEST_CASE("rows as lines of JSON, and as CSV with the same names in the first line", "[apps]") {
+  TempDir folder;
+  const std::string path = (folder / "a,\"b\".gguf").string();
+  tiny_model().write(path);
+  const std::vector<std::string> line{"-m", path, "-p", "4", "-n", "2", "-r", "1", "-t", "1", "-o"};
+  const auto rows = [&](const std::string& format) {
+    std::vector<std::string> all = line;
+    all.push_back(format);
+    const Outcome o = run_program("llm-bench", all);
+    CHECK(o.code == 0);
+    std::istringstream in(o.out);
+    std::vector<std::string> lines;
+    for (std::string l; std::getline(in, l);) lines.push_back(l);
+    return lines;
+  };
+  const std::vector<std::string> json = rows("jsonl"), csv = rows("csv");
+  REQUIRE(json.size() == 2);
+  CHECK(Json::parse(json[0])["test"] == "pp4");
+  CHECK(Json::parse(json[1])["test"] == "tg2");
+  REQUIRE(csv.size() == 3);
+  CHECK(csv[0] ==
+        "model,size_bytes,n_params,backend,threads,cache_type_k,cache_type_v,test,t_s,t_s_stddev,pct_of_limit,"
+        "read_bytes_per_token,read_gbps,int8_tops,bf16_gflops,f32_gflops");
+  const Json row = Json::parse(json[0]);
+  CHECK(csv[1].starts_with("\"a,\"\"b\"\".gguf\"," + row["size_bytes"].dump() + "," + row["n_params"].dump() +
+                           ",cpu,1,F16,F16,pp4,"));
+  CHECK(std::count(csv[2].begin(), csv[2].end(), ',') == 16);  // one of them in the name
+  std::vector<std::string> roofline = line;
+  roofline.insert(roofline.end(), {"csv", "--roofline"});
+  const Outcome with_limits = run_program("llm-bench", roofline);
+  CHECK_THAT(with_limits.out, contains("f32_gflops,limit,limit_t_s\n"));
+  CHECK_THAT(with_limits.err, contains("note: what nodes took is left out of -o csv"));
+  check_fails(2, "\"sql\" is not md, json, jsonl or csv", "llm-bench", {"-m", path, "-o", "sql"});
+}
+
+TEST_CASE("ranges are llama-bench's", "[apps]") {
+  TempDir folder;
+  const std::string path = write_model(folder, tiny_model());
+  const auto tests = [&](const std::string& prompts) {
+    return names(json_of("llm-bench", {"-m", path, "-p", prompts, "-n", "0", "-r", "1", "-t", "1", "-o", "json"}));
+  };
+  CHECK(tests("2-4") == std::vector<std::string>{"pp2", "pp3", "pp4"});
+  CHECK(tests("2-7+2,9") == std::vector<std::string>{"pp2", "pp4", "pp6", "pp9"});
+  CHECK(tests("1-8*2") == std::vector<std::string>{"pp1", "pp2", "pp4", "pp8"});
+  CHECK(tests("5-5") == std::vector<std::string>{"pp5"});
+  for (const auto& [range, why] :
+       std::vector<std::pair<std::string, std::string>>{{"4-2", "ends before it begins"},
+                                                        {"0-4*2", "never ends"},
+                                                        {"1-4*1", "never ends"},
+                                                        {"1-4+0", "option -p"},
+                                                        {"1-", "option -p"},
+                                                        {"4*2", "option -p"},
+                                                        {"1-9999", "more than 1,000 values"}}) {
+    INFO(range);
+    check_fails(2, why, "llm-bench", {"-m", path, "-p", range, "-r", "1"});
+  }
 }
 
 TEST_CASE("a model, a type and a number of threads come once on a line of llm-bench", "[apps]") {

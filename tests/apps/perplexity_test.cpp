@@ -2,6 +2,7 @@
 // double from the definition.
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "programs.h"
@@ -212,6 +213,16 @@ TEST_CASE("distances from a base follow their definitions", "[apps]") {
   CHECK(j["kl_stderr"] > 0.0);
 }
 
+/// What --save-logits writes for 16 tokens in windows of 8, six rows, but for one value.
+std::string saved_with(const std::string& model, const std::string& ids, std::size_t row, float value) {
+  const TempDir folder;
+  const std::string file = (folder / "saved.npy").string();
+  REQUIRE(run_program("llm-perplexity", {"-m", model, "--tokens", ids, "-c", "8", "--save-logits", file}).code == 0);
+  std::string bytes = contents(file);
+  std::memcpy(bytes.data() + bytes.size() - (6 - row) * 267 * sizeof value, &value, sizeof value);
+  return bytes;
+}
+
 TEST_CASE("bases that do not fit are refused", "[apps]") {
   TempDir folder;
   const std::string path = write_model(folder, tiny_model());
@@ -236,9 +247,37 @@ TEST_CASE("bases that do not fit are refused", "[apps]") {
   check_fails(8, "f32", "llm-perplexity", with(replaced("<f4", "<f8")));
   check_fails(8, "C order", "llm-perplexity", with(replaced("False", "True ")));
   check_fails(8, "matrix", "llm-perplexity", with(replaced("(6, 267)", "(1602,) ")));
-  Matrix bad = rows;
-  bad[3][7] = std::nanf("");
-  check_fails(8, "row 3", "llm-perplexity", with(npy(bad)));
+  check_fails(8, "row 3", "llm-perplexity", with(saved_with(path, ids, 3, std::nanf(""))));
+}
+
+TEST_CASE("a base of another text is refused though it has as many tokens", "[apps]") {
+  TempDir folder;
+  const std::string path = write_model(folder, tiny_model()), base = (folder / "base.npy").string();
+  std::vector<Token> ids(17);
+  std::iota(ids.begin(), ids.end(), 1);
+  const auto with = [&](std::vector<Token> tokens, std::vector<std::string> rest) {
+    rest.insert(rest.begin(), {"-m", path, "--tokens", id_file(folder, tokens)});
+    return rest;
+  };
+  REQUIRE(run_program("llm-perplexity", with(ids, {"-c", "8", "--save-logits", base})).code == 0);
+  // Python: hashlib.sha256(struct.pack('<q16i', 8, *range(1, 17)))
+  CHECK_THAT(contents(base),
+             contains("# tokens sha256 766d10434cafda69f84a6e7b0ccb660d0cd9422315d9bd48f98fdec9214116ca "));
+  const Outcome same = run_program("llm-perplexity", with(ids, {"-c", "8", "--kl-base", base}));
+  CHECK(same.code == 0);
+  CHECK(same.err.empty());
+  ids.back() = 99;  // in no window
+  CHECK(run_program("llm-perplexity", with(ids, {"-c", "8", "--kl-base", base})).code == 0);
+  ids[3] = 99;
+  const std::string other = "base.npy: was made from other tokens: text, -c and vocabulary must be the same";
+  check_fails(2, other, "llm-perplexity", with(ids, {"-c", "8", "--kl-base", base}));
+  // Windows of 7 tokens score as many.
+  check_fails(2, other, "llm-perplexity", with(ids, {"-c", "7", "--kl-base", base}));
+  const Outcome old = run_program(
+      "llm-perplexity",
+      with(ids, {"-c", "8", "--kl-base", write_file(folder / "old.npy", npy(Matrix(6, std::vector<float>(267))))}));
+  CHECK(old.code == 0);
+  CHECK_THAT(old.err, contains("note: " + (folder / "old.npy").string() + " does not say of which text it is"));
 }
 
 TEST_CASE("logits are written whole or not at all", "[apps]") {
@@ -248,11 +287,8 @@ TEST_CASE("logits are written whole or not at all", "[apps]") {
   const std::string before = npy(Matrix(1, std::vector<float>(3)));
   const std::string out = write_file(folder / "out.npy", before);
   check_fails(8, "base.npy", "llm-perplexity",
-              {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", out, "--kl-base", [&] {
-                 Matrix rows(6, std::vector<float>(267));
-                 rows[5][0] = INFINITY;
-                 return write_file(folder / "base.npy", npy(rows));
-               }()});
+              {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", out, "--kl-base",
+               write_file(folder / "base.npy", saved_with(path, ids, 5, INFINITY))});
   CHECK(contents(out) == before);
   CHECK(folder.entries() == 4);  // model, ids, base, out: no temporary file stays
   check_fails(8, "cannot write", "llm-perplexity",

@@ -39,7 +39,7 @@ TEST_CASE("usage errors end with code 2", "[apps]") {
   check_fails(2, "--model", "llm-bench", {"-p", "8"});
   check_fails(2, "1x", "llm-bench", {"-m", model, "-p", "8,1x"});
   check_fails(2, "\"\"", "llm-bench", {"-m", model, "-p", "8,"});
-  check_fails(2, "csv", "llm-bench", {"-m", model, "-o", "csv"});
+  check_fails(2, "sql", "llm-bench", {"-m", model, "-o", "sql"});
   check_fails(2, "nothing to measure", "llm-bench", {"-m", model, "-p", "0", "-n", "0"});
   check_fails(2, "--tokens", "llm-perplexity", {"-m", model});
   check_fails(2, "--tokens", "llm-perplexity", {"-m", model, "-f", text, "--tokens", text});

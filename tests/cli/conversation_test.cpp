@@ -8,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "common/columns.h"
 #include "support/catch.h"
 #include "support/paths.h"
 #include "support/process.h"
@@ -16,6 +17,7 @@
 #include "support/text.h"
 
 using namespace llm::test;
+using llm::app::columns_of;
 using Json = nlohmann::json;
 
 namespace {
@@ -677,7 +679,8 @@ TEST_CASE("settings fit the window, broken behind spaces, commas and semicolons"
   to_prompt(t);
   t.type("/set\r");
   t.until("\x1b[?2004l");
-  const std::string shown = std::regex_replace(to_prompt(t), std::regex("\x1b\\[[0-9;?]*[A-Za-z]|\r"), "");
+  const std::string shown = std::regex_replace(t.until("-> draw"), std::regex("\x1b\\[[0-9;?]*[A-Za-z]|\r"), "");
+  to_prompt(t);
   const std::string column(22, ' ');
   INFO(shown);
   // 42 columns are left for the values.
@@ -716,11 +719,54 @@ TEST_CASE("messages of wide characters fill the window as others do") {
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("times fit the window, too") {
+  const ConversationBench bench;
+  Terminal t(bench.command(kShort));
+  to_prompt(t);
+  t.resize(64);
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  t.until("\x1b[?2004l");
+  to_prompt(t);
+  t.type("/stats\r");
+  t.until("\x1b[?2004l");
+  std::istringstream lines(std::regex_replace(to_prompt(t), std::regex("\x1b\\[[0-9;?]*[A-Za-z]|\r"), ""));
+  std::string last, more;
+  std::getline(lines, last);
+  std::getline(lines, more);
+  CHECK(last.starts_with("last: prompt "));
+  CHECK(columns_of(last) <= 64);
+  CHECK(more.starts_with("      "));
+  CHECK(contains(more, "stop: length"));
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("an answer that comes again is told, one of another seed is not") {
+  const ConversationBench bench;
+  Terminal t(bench.command({"-n", "12", "--temp", "1.5", "--top-k", "0", "-s", "5"}));
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  t.until("\x1b[?2004l");
+  to_prompt(t);
+  t.type("/regen\r");
+  t.until("(the same answer: the seed was given; /set seed -1 draws one)");
+  to_prompt(t);
+  t.type("/set seed 6\r");
+  t.until("seed is 6");
+  to_prompt(t);
+  t.type("/regen\r");
+  t.until("\x1b[?2004l");
+  CHECK_FALSE(contains(to_prompt(t), "the same answer"));
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("with the seed that a chat tells, an answer comes again") {
   const ConversationBench bench;
   const std::vector<std::string> options{"-n", "24", "--temp", "1.5", "--top-k", "0", "--top-p", "1", "-v"};
   const Outcome drawn = bench.pipe("Tell me a story.\n/regen\n/stats\n", options);
-  static const std::regex line(R"(s · seed (\d+) · stop: length\n)");
+  static const std::regex line(R"(· seed (\d+)\b)");
   std::vector<std::string> seeds;
   for (std::sregex_iterator i(drawn.err.begin(), drawn.err.end(), line), end; i != end; ++i) seeds.push_back((*i)[1]);
   REQUIRE(seeds.size() == 3);

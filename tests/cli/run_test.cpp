@@ -332,7 +332,7 @@ TEST_CASE("options that are unknown, reserved or misspelt") {
   CHECK(misspelt.code == 2);
   CHECK(contains(misspelt.err, "unknown option --tmep; did you mean --temp?"));
   CHECK(contains(bench({"-p", "a", "-temp", "0"}).err, "did you mean --temp?"));
-  for (const char* reserved : {"-ncffn", "--adaptive-target", "-cram", "--rpc=x", "--control-vector"}) {
+  for (const char* reserved : {"--adaptive-target", "-cram", "--rpc=x", "--control-vector"}) {
     INFO(reserved);
     const Outcome o = bench({"-p", "a", reserved, "1"});
     CHECK(o.code == 2);

@@ -12,8 +12,8 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/kernels/attend.cuh"
+#include "backend/cuda/kernels/attend_prompt.cuh"
 #include "backend/cuda/kernels/attention.h"
-#include "backend/cuda/kernels/tile_ring.h"
 #include "backend/host/ops.h"
 #include "support/catch.h"
 #include "support/e4m3.h"
@@ -348,6 +348,53 @@ TEST_CASE("plans of attention fit their device") {
             CHECK(p.stage_rows * p.lanes >= cuda::kAttendThreads);  // a stage has a row for each group of lanes
             CHECK(p.head_tiles * p.tile_heads >= group);
             CHECK(p.scratch_bytes() <= std::size_t{128} << 20);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("neither a token's kernel nor its stripes depend on the step or on how long a context may be") {
+  struct Kind {
+    bool tensor_cores;
+    int stripes;
+    bool operator==(const Kind&) const = default;
+  };
+  const auto kind_of = [](const cuda::AttendWork& work) {
+    const cuda::AttendPlan p = cuda::plan_attend_by_tensor_cores(work);
+    return p.tiles > 0 ? Kind{true, p.stripes} : Kind{false, cuda::plan_attend(work).stripes};
+  };
+  // Compute capability 8.6, 8.9 and 12.0; 8.0; 9.0.
+  for (const std::size_t limit : {std::size_t{101376}, std::size_t{166912}, std::size_t{232448}}) {
+    for (const DType type : kOwnKernels) {
+      for (const int dim : {64, 128, 256}) {
+        if (type == DType::Q8_0 && dim == 256) continue;
+        const int bytes = cuda::cache_row_bytes(type, dim);
+        for (const int kv_heads : {4, 8}) {
+          for (int group = 1; group <= 16; ++group) {
+            for (const int multiprocessors : {84, 108, 132, 170}) {
+              cuda::AttendWork work{.group = group,
+                                    .kv_heads = kv_heads,
+                                    .k_row_bytes = bytes,
+                                    .v_row_bytes = bytes,
+                                    .widest_head = dim,
+                                    .tokens = 1,
+                                    .max_positions = 256,
+                                    .multiprocessors = multiprocessors,
+                                    .shared_limit = limit};
+              const Kind first = kind_of(work);
+              for (const std::int64_t positions : {256, 1024, 4096, 131072}) {
+                for (int tokens = 1; tokens <= 64; ++tokens) {
+                  work.tokens = tokens;
+                  work.max_positions = positions;
+                  INFO(limit << " bytes, " << multiprocessors << " multiprocessors, " << kv_heads << " times " << group
+                             << " heads of " << dim << " " << name(type) << ", " << tokens << " tokens of "
+                             << positions);
+                  REQUIRE((kind_of(work) == first));
+                }
+              }
+            }
           }
         }
       }
@@ -728,7 +775,7 @@ void check_prompt(const Scene& s, int window, ActFormat format, const std::vecto
   const std::vector<float> result = y.read();
   // So many more that CTAs take twice as many rows, which must not show.
   std::vector<cuda::PromptSpan> repeated;
-  for (int i = 0; i <= cuda::ring_device().multiprocessors; ++i)
+  for (int i = 0; i <= cuda::device_limits().multiprocessors; ++i)
     repeated.insert(repeated.end(), spans.begin(), spans.end());
   const Device<float> again(poison(tokens * row));
   cuda::attend_prompt(queries.data(), again.data(), cache.view, {s.shape.heads, scale, window, format}, step.view(),
@@ -803,6 +850,30 @@ TEST_CASE("prompts on tensor cores equal the definition within rounding: windows
   check_prompt(s, 0, ActFormat::F32, spans);
 }
 
+TEST_CASE("prompts go by CTAs of fewer rows where there is no shared memory for more") {
+  const auto view = [](DType type, int dim) { return cuda::CacheView{nullptr, nullptr, type, type, 8, dim, dim}; };
+  const auto device = [](int bytes) { return cuda::DeviceLimits{.multiprocessors = 132, .block_bytes = bytes}; };
+  struct Case {
+    DType type;
+    int dim, many, few;  // bytes of CTAs of 128 and of 64 rows
+  };
+  // A row of 128 elements takes 272 bytes: 128 or 64 of queries, two tiles of 64 of keys and of values; where they are
+  // decoded, one tile of each and two of raw rows, with 16 bytes behind each.
+  for (const Case& c : {Case{DType::F16, 128, 128 * 272 + 256 * 272, 64 * 272 + 256 * 272},
+                        Case{DType::BF16, 128, 104448, 87040}, Case{DType::F8_E4M3, 128, 102464, 85056},
+                        Case{DType::Q8_0, 128, 104512, 87104}, Case{DType::F16, 64, 55296, 46080}}) {
+    INFO(name(c.type) << " of " << c.dim);
+    CHECK(cuda::prompt_shared_bytes(view(c.type, c.dim), 128) == c.many);
+    CHECK(cuda::prompt_shared_bytes(view(c.type, c.dim), 64) == c.few);
+    for (const int bytes : {101376, 166912, 232448}) {
+      const int expected = c.many <= bytes ? 128 : 64;
+      CHECK(cuda::prompt_rows(view(c.type, c.dim), 132, device(bytes)) == expected);
+      CHECK(cuda::prompt_rows(view(c.type, c.dim), 100000, device(bytes)) == expected);
+      CHECK(cuda::prompt_rows(view(c.type, c.dim), 131, device(bytes)) == 64);
+    }
+  }
+}
+
 TEST_CASE("a key or value that is not a number shows in prompts") {
   if (no_device()) return;
   for (const DType type : kOwnKernels) {
@@ -821,10 +892,11 @@ TEST_CASE("a key or value that is not a number shows in prompts") {
       cuda::attend_prompt(q.data(), y.data(), cache.view, {heads, 0.2f, 0, ActFormat::F32}, step.view(), &span, 1, {});
       const std::vector<float> found = y.read();
       INFO(name(type) << (values ? ", values" : ", keys"));
-      for (std::size_t i = 0; i < found.size(); ++i) {  // it may show in up to 31 tokens before, too
+      // It may show in the tokens before, too, that share its CTA: whose 128 or 64 rows are tokens from 64 on.
+      for (std::size_t i = 0; i < found.size(); ++i) {
         const std::size_t position = i / (heads * dim), d = i % dim;
         if (position >= 70 && (!values || d == 3)) REQUIRE(std::isnan(found[i]));
-        if (position < 39) REQUIRE_FALSE(std::isnan(found[i]));
+        if (position < 64) REQUIRE_FALSE(std::isnan(found[i]));
       }
     }
   }

@@ -125,7 +125,7 @@ std::vector<double> exact_column(const Case& c) {
   return y;
 }
 
-bool has_ring() { return !no_device() && ring_device().capability >= 9; }
+bool has_ring() { return !no_device() && device_limits().capability >= 9; }
 
 }  // namespace
 

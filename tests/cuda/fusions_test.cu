@@ -59,8 +59,15 @@ void compare_heads(const HeadCase& c, RopePairing pairing, bool with_norms, DTyp
   const auto rows = [&](int heads, int dim) { return static_cast<std::size_t>(kTokens) * heads * dim; };
   std::vector<float> q_values = random.floats(rows(c.heads, c.dim_k), 3);
   q_values[static_cast<std::size_t>(random.below(static_cast<int>(q_values.size())))] = kNan;
-  const OnDevice<float> q(q_values, c.offset), k(random.floats(rows(c.kv_heads, c.dim_k), 3), c.offset);
-  const OnDevice<float> v(random.floats(rows(c.kv_heads, c.dim_v)), c.offset);
+  // Of the tokens 0 and 1, which have slots: an element that is turned, and one that stays as it is where some do.
+  std::vector<float> k_values = random.floats(rows(c.kv_heads, c.dim_k), 3);
+  k_values[0] = kNan;
+  k_values[static_cast<std::size_t>(c.dim_k - 1)] = -kNan;
+  k_values[rows(c.kv_heads, c.dim_k) / kTokens * 2 - 1] = kNan;
+  std::vector<float> v_values = random.floats(rows(c.kv_heads, c.dim_v));
+  v_values[0] = kNan;
+  v_values[rows(c.kv_heads, c.dim_v) / kTokens] = -kNan;
+  const OnDevice<float> q(q_values, c.offset), k(k_values, c.offset), v(v_values, c.offset);
   const OnDevice<float> table(random.floats(static_cast<std::size_t>(kTokens) * c.n_rot));
   const OnDevice<float> norm_q(random.floats(c.dim_k), c.offset), norm_k(random.floats(c.dim_k), c.offset);
   const OnDevice<std::int32_t> device_slots(slots);
@@ -118,13 +125,18 @@ class Layers {
   explicit Layers(DType weights, Bucket bucket = {4, 2, 4}) : Layers(weights, bucket, weights) {}
   Layers(DType weights, Bucket bucket, DType gate) : b_(bucket), weights_(weights), gate_(gate) {}
 
+  Layers&& with_head(DType type, std::int64_t vocabulary) && {
+    head_ = type;
+    vocab_ = vocabulary;
+    return std::move(*this);
+  }
   Graph run(int layers) && { return run(layers, &Layers::mixture); }
   Graph run_dense(int layers) && { return run(layers, &Layers::feed_forward); }
 
  private:
   Graph run(int layers, Act (Layers::*ffn)(Act)) {
     b_.set_place(-1, Role::Embed, "");
-    Act x = b_.embed(b_.weight("token_embd.weight", f32({kEmbd, kVocab})), b_.step_input(StepInput::Tokens), "embd");
+    Act x = b_.embed(b_.weight("token_embd.weight", f32({kEmbd, vocab_})), b_.step_input(StepInput::Tokens), "embd");
     table_ = b_.rope_table({.n_rot = kHeadDim}, b_.step_input(StepInput::Positions), nullptr, "rope");
     for (int i = 0; i < layers; ++i) {
       x = attention(i, x);
@@ -134,7 +146,7 @@ class Layers {
     prefix_.clear();
     b_.set_place(-1, Role::Head, "");
     x = norm(x, "output_norm");
-    const Act logits = linear(x, "output", kVocab, DType::F32);
+    const Act logits = linear(x, "output", vocab_, head_);
     return optimize(std::move(b_).finish(logits));
   }
 
@@ -179,7 +191,8 @@ class Layers {
   }
 
   GraphBuilder b_;
-  DType weights_, gate_;
+  DType weights_, gate_, head_ = DType::F32;
+  std::int64_t vocab_ = kVocab;
   Act table_;
   std::string prefix_;
 };
@@ -190,6 +203,12 @@ std::uint32_t value_named(const Graph& g, const std::string& name) {
   }
   FAIL("no value " << name);
   return 0;
+}
+
+/// Whether two values share no bytes.
+bool apart(const Graph& g, const StepPlan& plan, std::uint32_t a, std::uint32_t b) {
+  const std::uint64_t begin_a = plan.memory.offset[a], begin_b = plan.memory.offset[b];
+  return begin_a + g.info(a).type.bytes() <= begin_b || begin_b + g.info(b).type.bytes() <= begin_a;
 }
 
 }  // namespace
@@ -269,7 +288,7 @@ TEST_CASE("routes are made and grouped in one kernel") {
     if (c.tokens > 2) logits[static_cast<std::size_t>(c.experts) * 2 + 1] = kNan;
     const OnDevice<float> device_logits(logits);
     const std::size_t routes = static_cast<std::size_t>(c.max_tokens) * c.top_k;
-    const OnDevice<std::int32_t> counts(std::vector<std::int32_t>{c.tokens, 1, 1, 1});
+    const OnDevice<std::int32_t> counts(std::vector<std::int32_t>{c.tokens, 1});
     StepView step;
     step.counts = counts.data();
     const std::size_t words = route_groups_bytes(c.experts, c.max_tokens, c.top_k) / sizeof(std::int32_t);
@@ -301,10 +320,10 @@ TEST_CASE("neighbouring nodes are found, and what they read late") {
   const Fusions found = find_fusions(g, {});
   REQUIRE(found.rope_appends.size() == 3);
   REQUIRE(found.combine_norms.size() == 3);
-  const std::vector<LateRead> late = late_reads(g, found);
+  const std::vector<LateUse> late = late_uses(g, found);
   const auto reads_late = [&](const std::string& name, std::size_t node) {
     return std::any_of(late.begin(), late.end(),
-                       [&](const LateRead& r) { return r.value == value_named(g, name) && r.node == node; });
+                       [&](const LateUse& r) { return r.value == value_named(g, name) && r.node == node; });
   };
   for (std::size_t i = 0; i < 3; ++i) {
     const std::string p = "blk." + std::to_string(i) + ".";
@@ -327,20 +346,16 @@ TEST_CASE("neighbouring nodes are found, and what they read late") {
 TEST_CASE("what a fused kernel reads and what it writes share no bytes") {
   const Graph g = Layers(DType::Q8_0).run(3);
   const StepPlan plan = plan_step(g, Many::AsFew, {});
-  const auto apart = [&](std::uint32_t a, std::uint32_t b) {
-    const std::uint64_t begin_a = plan.memory.offset[a], begin_b = plan.memory.offset[b];
-    return begin_a + g.info(a).type.bytes() <= begin_b || begin_b + g.info(b).type.bytes() <= begin_a;
-  };
   const Fusions found = find_fusions(g, {});
   for (const RopeAppendNodes& m : found.rope_appends) {
     const std::uint32_t rotated = g.nodes()[m.rope_q].out[0];
     for (const std::uint32_t in : {m.q, m.k, g.nodes()[m.append].in[1], g.nodes()[m.rope_q].in[1]})
-      REQUIRE(apart(in, rotated));
+      REQUIRE(apart(g, plan, in, rotated));
   }
   for (const CombineNormNodes& m : found.combine_norms) {
     for (const std::uint32_t out : g.nodes()[m.norm].out) {
-      for (const std::uint32_t in : g.nodes()[m.combine].in) REQUIRE(apart(in, out));
-      REQUIRE(apart(m.residual, out));
+      for (const std::uint32_t in : g.nodes()[m.combine].in) REQUIRE(apart(g, plan, in, out));
+      REQUIRE(apart(g, plan, m.residual, out));
     }
   }
 }
@@ -363,21 +378,38 @@ const Node& maker_of(const Graph& g, const std::string& name) {
   return g.nodes()[0];
 }
 
+/// The product that makes its column and has a result of this name.
+const OwnColumn* own_column_of(const Graph& g, const StepPlan& plan, const std::string& product) {
+  for (const OwnColumn& o : plan.fusions.own_columns) {
+    if (&g.nodes()[o.linear] == &maker_of(g, product)) return &o;
+  }
+  return nullptr;
+}
+
+/// What a product with the norm before it reads until its end and all that it writes share no bytes.
+void expect_apart(const Graph& g, const StepPlan& plan, const OwnColumn& own) {
+  const Node& norm = g.nodes()[*own.norm];
+  std::vector<std::uint32_t> written = g.nodes()[own.last()].out;
+  if (norm.out.size() > 1) written.push_back(norm.out[0]);
+  std::vector<std::uint32_t> others(norm.in.begin(), norm.in.end() - 1);  // but for the norm's weight
+  for (const std::uint32_t out : written) {
+    for (const std::uint32_t other : others) {
+      INFO(g.info(out).name << " and " << g.info(other).name);
+      REQUIRE(apart(g, plan, out, other));
+    }
+    others.push_back(out);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("products of one column that make its form themselves, with the norm before them") {
   const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run_dense(2);
   const StepPlan plan = plan_step(g, Many::F16, kTiles);
-  const auto own_column = [&](const std::string& product) -> const OwnColumn* {
-    for (const OwnColumn& o : plan.fusions.own_columns) {
-      if (&g.nodes()[o.linear] == &maker_of(g, product)) return &o;
-    }
-    return nullptr;
-  };
-  const std::vector<LateRead> late = late_reads(g, plan.fusions);
+  const std::vector<LateUse> late = late_uses(g, plan.fusions);
   for (const std::string p : {"blk.0.", "blk.1."}) {
     for (const auto& [product, normed] : {std::pair{"q", "attn_norm"}, {"gate", "ffn_norm"}}) {
-      const OwnColumn* const found = own_column(p + product);
+      const OwnColumn* const found = own_column_of(g, plan, p + product);
       INFO(p << product);
       REQUIRE(found != nullptr);
       REQUIRE(found->norm.has_value());
@@ -388,32 +420,42 @@ TEST_CASE("products of one column that make its form themselves, with the norm b
       if (found->glu) REQUIRE(&g.nodes()[*found->glu] == &maker_of(g, p + "glu"));
       for (const std::uint32_t in : norm.in) {
         REQUIRE(std::any_of(late.begin(), late.end(),
-                            [&](const LateRead& r) { return r.value == in && r.node == found->last(); }));
+                            [&](const LateUse& r) { return r.value == in && r.node == found->last(); }));
       }
-      // What it reads until its end and what it writes share no bytes.
-      std::vector<std::uint32_t> written = g.nodes()[found->last()].out;
-      if (norm.out.size() > 1) written.push_back(norm.out[0]);
-      for (std::size_t i = 0; i + 1 < norm.in.size(); ++i) {
-        const std::uint64_t begin = plan.memory.offset[norm.in[i]], bytes = g.info(norm.in[i]).type.bytes();
-        for (const std::uint32_t out : written) {
-          const std::uint64_t at = plan.memory.offset[out];
-          REQUIRE((at + g.info(out).type.bytes() <= begin || begin + bytes <= at));
-        }
-      }
+      expect_apart(g, plan, *found);
       REQUIRE(plan.form(value_named(g, p + normed), Form::Q8x32) == MemoryPlan::kNone);
     }
-    REQUIRE(own_column(p + "o") != nullptr);  // of attention's output, whose kernel makes no forms
-    REQUIRE_FALSE(own_column(p + "o")->norm.has_value());
-    REQUIRE(plan.form(value_named(g, p + "attn_flat"), Form::Q8x32) == MemoryPlan::kNone);
-    REQUIRE(own_column(p + "down") != nullptr);  // of what the gate lets through
-    REQUIRE_FALSE(own_column(p + "down")->norm.has_value());
-    REQUIRE(plan.form(value_named(g, p + "glu"), Form::Q8x32) == MemoryPlan::kNone);
+    for (const auto& [product, column] : {std::pair{"o", "attn_flat"},  // of attention, whose kernel makes no forms
+                                          {"down", "glu"}}) {           // of what the gate lets through
+      const OwnColumn* const found = own_column_of(g, plan, p + product);
+      REQUIRE(found != nullptr);
+      REQUIRE_FALSE(found->norm.has_value());
+      REQUIRE(plan.form(value_named(g, p + column), Form::Q8x32) == MemoryPlan::kNone);
+    }
   }
-  REQUIRE(own_column("output") == nullptr);  // F32
+  REQUIRE(own_column_of(g, plan, "output") == nullptr);  // F32
 
   REQUIRE(find_fusions(g, {}).own_columns.empty());
   REQUIRE(find_fusions(Layers(DType::Q8_0, {2, 2, 1}).run_dense(2), kTiles).own_columns.empty());
   REQUIRE(find_fusions(Layers(DType::F16, {1, 1, 1}).run_dense(2), kTiles).own_columns.empty());
+}
+
+TEST_CASE("a sum that nobody reads keeps its bytes until the product behind its norm has written it") {
+  for (const std::int64_t vocabulary : {std::int64_t{8}, std::int64_t{kEmbd}, std::int64_t{kVocab}}) {
+    const Graph g = Layers(DType::Q8_0, {1, 1, 1}).with_head(DType::Q8_0, vocabulary).run_dense(2);
+    const StepPlan plan = plan_step(g, Many::F16, kTiles);
+    const OwnColumn* const found = own_column_of(g, plan, "output");
+    REQUIRE(found != nullptr);
+    REQUIRE(found->norm.has_value());
+    const Node& norm = g.nodes()[*found->norm];
+    REQUIRE(norm.out.size() == 2);
+    const auto reads_sum = [&](const Node& n) {
+      return std::find(n.in.begin(), n.in.end(), norm.out[0]) != n.in.end();
+    };
+    REQUIRE(std::none_of(g.nodes().begin(), g.nodes().end(), reads_sum));
+    INFO("vocabulary of " << vocabulary);
+    expect_apart(g, plan, *found);
+  }
 }
 
 TEST_CASE("attention of one token turns its heads") {
@@ -423,9 +465,9 @@ TEST_CASE("attention of one token turns its heads") {
   for (const RopeAppendNodes& m : found.rope_appends) {
     REQUIRE(m.attention == m.append + 1);
     for (const std::uint32_t value : {m.q, m.k, one.nodes()[m.append].in[1]}) {
-      const std::vector<LateRead> late = late_reads(one, found);
+      const std::vector<LateUse> late = late_uses(one, found);
       REQUIRE(std::any_of(late.begin(), late.end(),
-                          [&](const LateRead& r) { return r.value == value && r.node == *m.attention; }));
+                          [&](const LateUse& r) { return r.value == value && r.node == *m.attention; }));
     }
   }
   const Graph two = Layers(DType::F16, {2, 1, 1}).run_dense(1);
@@ -487,10 +529,10 @@ TEST_CASE("one token's experts are two launches, and the router makes the norm t
   const auto index = [&](const std::string& value) {
     return static_cast<std::size_t>(&maker_of(g, value) - g.nodes().data());
   };
-  const std::vector<LateRead> late = late_reads(g, plan.fusions);
+  const std::vector<LateUse> late = late_uses(g, plan.fusions);
   const auto lives_until = [&](const std::string& value, std::size_t node) {
     return std::any_of(late.begin(), late.end(),
-                       [&](const LateRead& r) { return r.value == value_named(g, value) && r.node == node; });
+                       [&](const LateUse& r) { return r.value == value_named(g, value) && r.node == node; });
   };
   for (const int layer : {0, 1}) {
     const std::string p = "blk." + std::to_string(layer) + ".";

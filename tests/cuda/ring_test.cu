@@ -19,7 +19,7 @@ namespace {
 
 bool has_ring() {
   if (!has_device()) return false;
-  if (ring_device().capability >= 9) return true;
+  if (device_limits().capability >= 9) return true;
   std::cout << "SKIPPED: the device is older than compute capability 9.0\n";
   return false;
 }
@@ -34,15 +34,7 @@ TileArguments arguments_of(const MatrixType& m, const DeviceBuffer& x, int capac
   return p;
 }
 void add_target(TileArguments& p, const Target& t) {
-  p.targets[p.n_targets++] = {
-      .matrix = t.matrix,
-      .matrix_bytes = static_cast<std::int64_t>(matrix_bytes(t.type)),
-      .bias = t.bias,
-      .scale = t.scale,
-      .y = t.y,
-      .n = static_cast<int>(t.type.n),
-      .first_strip = p.strips,
-  };
+  p.targets[p.n_targets++] = kernel_target(t, p.strips);
   p.strips += static_cast<int>(strips(t.type.n));
 }
 

@@ -141,7 +141,7 @@ class Layer {
   OnDevice<float> bias_, scale_, logits_, x_;
 };
 
-bool has_ring() { return !no_device() && ring_device().capability >= 9; }
+bool has_ring() { return !no_device() && device_limits().capability >= 9; }
 
 void expect_same(const Layer& layer, const Stream& stream) {
   REQUIRE(takes_token_experts(layer.shapes()));

@@ -26,7 +26,7 @@ constexpr DType kWideTypes[] = {
 
 bool has_wide_ring() {
   if (!has_device()) return false;
-  if (ring_device().capability >= 9) return true;
+  if (device_limits().capability >= 9) return true;
   std::cout << "SKIPPED: the device is older than compute capability 9.0\n";
   return false;
 }
@@ -48,12 +48,7 @@ struct Products {
     p.first_column = first_column;
     p.columns = columns;
     for (const Target& t : targets) {
-      p.targets[p.n_targets++] = {.matrix = t.matrix,
-                                  .bias = t.bias,
-                                  .scale = t.scale,
-                                  .y = t.y,
-                                  .n = static_cast<int>(t.type.n),
-                                  .first_strip = p.strips};
+      p.targets[p.n_targets++] = kernel_target(t, p.strips);
       p.strips += static_cast<int>(strips(t.type.n));
     }
     return p;

@@ -90,7 +90,7 @@ TEST_CASE("bash completes options, their values, files and commands") {
   CHECK(desk.bash({"llm-inspect", "graph", "--format", ""}) == Words{"text", "dot"});
   CHECK(desk.bash({"llm-inspect", "graph", "a"}) == Words{"a.gguf"});
   CHECK(desk.bash({"llm-inspect", "graph", "--bef"}) == Words{"--before-passes"});
-  CHECK(desk.bash({"llm-bench", "-o", ""}) == Words{"md", "json"});
+  CHECK(desk.bash({"llm-bench", "-o", ""}) == Words{"md", "json", "jsonl", "csv"});
   CHECK(desk.bash({"llm-bench", ""}).empty());
   CHECK(desk.bash({"llm-quantize", ""}) == Words{"a.gguf", "b.gguf", "parts"});
   CHECK(desk.bash({"llm-quantize", "a.gguf", "b"}) == Words{"b.gguf"});

@@ -103,6 +103,31 @@ TEST_CASE("false of a flag is its opposite") {
                  "LLM_RUN_STRICT: \"perhaps\" is not true or false"));
 }
 
+TEST_CASE("the command line takes back a flag that is set elsewhere") {
+  const SettingsBench bench;
+  const Environment set{{"LLM_RUN_DRY_RUN", "1"}, {"LLAMA_ARG_CONTEXT_SHIFT", "1"}, {"LLM_RUN_INTERACTIVE", "1"}};
+  const std::vector<std::string> back{"-n", "2", "--dry-run=false", "--context-shift=off", "-i=No"};
+  const Outcome o = bench(back, set);
+  CHECK(generated(o) == "2");
+  CHECK(contains(bench({"-n", "2", "-v", "-i=0", "--dry-run=disabled"}, set).err,
+                 "setting: --context-shift 1 (LLAMA_ARG_CONTEXT_SHIFT)\n"));
+  std::vector<std::string> loud = back;
+  loud.emplace_back("-v");
+  CHECK_FALSE(contains(bench(loud, set).err, "setting: --context-shift"));
+  // A flag that is false is its opposite here, too, and one that is true is the flag.
+  const auto prompt = [&](const std::string& flag) {
+    return bench.plain({"-p", "a\\tb", "-n", "1", "--display-prompt", "--temp", "0", flag}).err;
+  };
+  CHECK(contains(prompt("--escape=false"), "a\\tb"));
+  CHECK(contains(prompt("--no-escape=TRUE"), "a\\tb"));
+  CHECK(contains(prompt("--no-escape=0"), "a\tb"));
+  for (const std::string flag : {"--strict=perhaps", "--strict="}) {
+    const Outcome refused = bench({"-n", "1", flag});
+    CHECK(refused.code == 2);
+    CHECK(contains(refused.err, "option --strict: \"" + flag.substr(9) + "\" is not true or false"));
+  }
+}
+
 TEST_CASE("errors name the variable, or the file and line") {
   const SettingsBench bench;
   const auto refused = [&](std::vector<std::string> arguments, const Environment& e, std::string_view part) {

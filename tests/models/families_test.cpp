@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "model/stored_weight.h"
 #include "open_file.h"
 #include "support/catch.h"
 #include "support/paths.h"
@@ -54,7 +55,9 @@ TEST_CASE("every tensor of each family's files is read") {
       CHECK(model.unused.empty());
       std::set<std::string> names;
       for (const TinyTensor& t : tiny.tensors()) names.insert(t.name);
-      CHECK(weights(model.graph) == names);
+      std::set<std::string> read;
+      for (const std::string& weight : weights(model.graph)) read.insert(std::string(tensor_of(weight)));
+      CHECK(read == names);
     }
   }
 }
@@ -129,11 +132,28 @@ TEST_CASE("the vocabulary is counted by its tokens, or by vocab_size where the f
   CHECK(open_tiny(folder, tiny).spec.dims.vocab == 267);
 }
 
-TEST_CASE("rotary pairs: neighbours for llama, halves for the others") {
+TEST_CASE("phi3 has one set of factors: the long one where the context may be longer than the short one's") {
   const TempDir folder;
+  TinyFile tiny = tiny_model({.arch = "phi3", .context = 64});
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"})
+    tiny.add_tensor({name, {DType::F32, {4}}, 4, 2});
+  tiny.set("phi3.rope.scaling.type", "longrope");
+  const auto factors = [&](std::uint32_t original) {
+    tiny.set("phi3.rope.scaling.original_context_length", original);
+    return producers(open_tiny(folder, tiny).graph, "rope_table").at(1);
+  };
+  CHECK(factors(32) == "rope_factors_long.weight");
+  CHECK(factors(64) == "rope_factors_short.weight");
+  CHECK(open_tiny(folder, tiny).unused.empty());
+}
+
+TEST_CASE("rotary pairs: neighbours for llama and its kin, halves for the others") {
+  const TempDir folder;
+  const std::set<std::string_view> neighbours = {"llama",    "smollm3",  "granite",   "granitemoe",
+                                                 "ernie4_5", "mistral3", "internlm2", "xverse"};
   for (const Architecture& a : architectures()) {
     INFO(a.name);
-    const RopePairing pairing = a.name == "llama" ? RopePairing::Interleaved : RopePairing::Halves;
+    const RopePairing pairing = neighbours.contains(a.name) ? RopePairing::Interleaved : RopePairing::Halves;
     const auto ropes = all<Rope>(open_tiny(folder, tiny_model({.arch = std::string(a.name)})).graph);
     REQUIRE(ropes.size() == 2);
     for (const Rope& r : ropes) CHECK(r == Rope{pairing, 8});
@@ -149,6 +169,87 @@ TEST_CASE("qwen3 normalises heads, olmoe the whole width before the split") {
   const Graph olmoe = open_tiny(folder, tiny_model({.arch = "olmoe"})).graph;
   CHECK(producers(olmoe, "blk.0.attn_q_norm") == std::vector<std::string>{"blk.0.attn_q", "blk.0.attn_q_norm.weight"});
   CHECK(producers(olmoe, "blk.0.attn_k_rope")[0] == "blk.0.attn_k_heads");
+}
+
+TEST_CASE("hunyuan-dense normalises heads after they are rotated") {
+  const TempDir folder;
+  const Graph g = open_tiny(folder, tiny_model({.arch = "hunyuan-dense"})).graph;
+  CHECK(producers(g, "blk.0.attn_q_norm")[0] == "blk.0.attn_q_rope");
+  CHECK(producers(g, "blk.0.attn_k_rope")[0] == "blk.0.attn_k_heads");
+}
+
+TEST_CASE("layers without positions: every fourth of smollm3, those of exaone4 that see all where others do not") {
+  const TempDir folder;
+  const auto rotated = [&](const TinyOptions& o) {
+    std::vector<int> layers;
+    for (const Node& n : open_tiny(folder, tiny_model(o)).graph.nodes())
+      if (std::holds_alternative<Rope>(n.op)) layers.push_back(n.layer);
+    return layers;
+  };
+  using Layers = std::vector<int>;  // queries and keys
+  CHECK(rotated({.arch = "smollm3", .layers = 5}) == Layers{0, 0, 1, 1, 2, 2, 4, 4});
+  CHECK(rotated({.arch = "exaone4", .layers = 4}) == Layers{0, 0, 1, 1, 2, 2, 3, 3});
+  CHECK(rotated({.arch = "exaone4", .layers = 4, .window = 16}) == Layers{0, 0, 2, 2});
+}
+
+TEST_CASE("windows of olmo2 and exaone4: in three of four layers, or as the file says") {
+  const TempDir folder;
+  for (const std::string arch : {"olmo2", "exaone4"}) {
+    INFO(arch);
+    const auto windows = [&](const TinyFile& f) {
+      std::vector<int> out;
+      for (const Attention& a : all<Attention>(open_tiny(folder, f).graph)) out.push_back(a.window);
+      return out;
+    };
+    using Windows = std::vector<int>;
+    TinyFile f = tiny_model({.arch = arch, .layers = 5, .window = 16});
+    CHECK(windows(f) == Windows{16, 0, 16, 0, 16});
+    f.erase(arch + ".attention.sliding_window_pattern");
+    CHECK(windows(f) == Windows{16, 16, 16, 0, 16});
+    f.set_array(arch + ".attention.sliding_window_pattern", std::vector<std::uint32_t>{0, 1, 1, 0, 0});
+    CHECK(windows(f) == Windows{0, 16, 16, 0, 0});
+    f.set(arch + ".attention.sliding_window", std::uint32_t{0});
+    CHECK(windows(f) == Windows(5, 0));
+  }
+}
+
+TEST_CASE("layers of olmo2 with a window turn without the scaling of the others") {
+  const TempDir folder;
+  const Graph g =
+      open_tiny(folder, tiny_model({.arch = "olmo2", .layers = 2, .window = 16, .rope = TinyRope::Yarn})).graph;
+  CHECK(all<RopeTable>(g).at(0).scaling == RopeScaling::Yarn);
+  CHECK(all<RopeTable>(g).at(1) == RopeTable{.n_rot = 8});
+  CHECK(producers(g, "blk.0.attn_q_rope")[1] == "rope_table_local");
+  CHECK(producers(g, "blk.1.attn_k_rope")[1] == "rope_table");
+}
+
+TEST_CASE("scales of granite: embedding, results of blocks, attention, logits, which are divided") {
+  const TempDir folder;
+  for (const std::string arch : {"granite", "granitemoe"}) {
+    INFO(arch);
+    const auto scales = [&](const TinyFile& f) {
+      std::vector<float> out;
+      for (const Scale& s : all<Scale>(open_tiny(folder, f).graph)) out.push_back(s.factor);
+      return out;
+    };
+    TinyFile f = tiny_model({.arch = arch});
+    CHECK(scales(f) == std::vector<float>{12, 0.25f, 0.25f, 0.125f});
+    CHECK(all<Attention>(open_tiny(folder, f).graph).at(0).scale == 0.125f);
+    for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) f.set(arch + "." + key, 0.0f);
+    CHECK(scales(f) == std::vector<float>(4, 1));  // not set
+  }
+}
+
+TEST_CASE("granitemoe: with a shared expert, or without; granite may have its width, too") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "granitemoe"});
+  CHECK(producers(open_tiny(folder, f).graph, "blk.0.ffn_scaled")[0] == "blk.0.ffn_sum");
+  f.erase("granitemoe.expert_shared_feed_forward_length");
+  for (const char* part : {"gate", "up", "down"}) f.erase_tensor(std::string("blk.0.ffn_") + part + "_shexp.weight");
+  CHECK(producers(open_tiny(folder, f).graph, "blk.0.ffn_scaled")[0] == "blk.0.ffn_moe");
+  TinyFile dense = tiny_model({.arch = "granite"});
+  dense.set("granite.expert_shared_feed_forward_length", std::uint32_t{64});
+  CHECK(open_tiny(folder, dense).graph.hash() == open_tiny(folder, tiny_model({.arch = "granite"})).graph.hash());
 }
 
 TEST_CASE("weights of the chosen experts: renormalised, or as olmoe leaves them") {

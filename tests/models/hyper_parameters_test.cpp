@@ -215,6 +215,33 @@ TEST_CASE("features that no family here follows are refused unless their values 
   run({{"window", "qwen3.attention.sliding_window", "window",
         set("qwen3.attention.sliding_window", std::uint32_t{32})}},
       {.arch = "qwen3"});
+  run({{"no positions", "granite.rope.scaling.finetuned", "not supported",
+        set("granite.rope.scaling.finetuned", false)},
+       {"logits", "granite.logit_scale", "-8", set("granite.logit_scale", -8.0f)},
+       {"experts", "granite.expert_count", "without experts", set("granite.expert_count", std::uint32_t{8})},
+       {"window", "granite.attention.sliding_window", "window",
+        set("granite.attention.sliding_window", std::uint32_t{32})}},
+      {.arch = "granite"});
+  run({{"shared", "blk.0.ffn_gate_shexp.weight", "[32, 128], needs [32, 96]",
+        set("granitemoe.expert_shared_feed_forward_length", std::uint32_t{96})}},
+      {.arch = "granitemoe"});
+  run({{"temperature", "mistral3.attention.temperature_scale", "0.1",
+        set("mistral3.attention.temperature_scale", 0.1f)},
+       {"multiplier", "mistral3.rope.scaling.yarn_log_multiplier", "1",
+        set("mistral3.rope.scaling.yarn_log_multiplier", 1.0f)}},
+      {.arch = "mistral3", .rope = TinyRope::Yarn});
+  run({{"base", "olmo2.rope.freq_base_swa", "5000", set("olmo2.rope.freq_base_swa", 5000.0f)},
+       {"pattern", "olmo2.attention.sliding_window_pattern", "3 elements",
+        [](TinyFile& f) {
+          f.set_array("olmo2.attention.sliding_window_pattern", std::vector<std::uint32_t>{1, 1, 0});
+        }},
+       {"period", "olmo2.attention.sliding_window_pattern", "0",
+        set("olmo2.attention.sliding_window_pattern", std::uint32_t{0})}},
+      {.arch = "olmo2", .layers = 2, .window = 16});
+  run({{"alpha", "hunyuan-dense.rope.scaling.alpha", "1000", set("hunyuan-dense.rope.scaling.alpha", 1000.0f)}},
+      {.arch = "hunyuan-dense"});
+  run({{"shared", "qwen3vlmoe.expert_shared_count", "1", set("qwen3vlmoe.expert_shared_count", std::uint32_t{1})}},
+      {.arch = "qwen3vlmoe"});
   const TempDir folder;
   TinyFile f = tiny_model();
   f32("logit_scale", 0)(f);

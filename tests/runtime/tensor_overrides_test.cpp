@@ -145,7 +145,8 @@ TEST_CASE("what stands between two products that were sent away goes with them",
   const int experts = segments({.host_experts = PlacementOptions::kAll});
   CHECK(experts == 2 * kLayers + 1);
   CHECK(segments(with("_exps=CPU")) == experts);
-  CHECK(segments(with("ffn_(gate|up)_exps=CPU")) == experts);
+  for (const char* some : {"ffn_(gate|up)_exps=CPU", "ffn_(up|down)_exps=CPU", "ffn_up_exps=CPU"})
+    CHECK(segments(with(some)) == experts);
   CHECK(segments(with("ffn_down_exps=CPU")) == experts);
 }
 

@@ -90,12 +90,46 @@ void set_bpe_tokenizer(TinyFile& f) {
   f.set("tokenizer.ggml.eos_token_id", std::uint32_t{258});
 }
 
+enum class QkNorm { None, Heads, Whole };
+
+/// What the files of a family have that llama's have not, and its norms of width n_embd.
+struct Family {
+  std::string_view arch;
+  std::vector<std::string> norms = {"attn_norm", "ffn_norm"};
+  QkNorm qk_norm = QkNorm::None;
+  bool qkv_biases = false, always_experts = false;
+};
+
+const Family& family(std::string_view arch) {
+  static const std::vector<std::string> after = {"post_attention_norm", "post_ffw_norm"};
+  static const std::vector<Family> families = {
+      {.arch = "gemma3",
+       .norms = {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"},
+       .qk_norm = QkNorm::Heads},
+      {.arch = "qwen2", .qkv_biases = true},
+      {.arch = "qwen2vl", .qkv_biases = true},
+      {.arch = "qwen3", .qk_norm = QkNorm::Heads},
+      {.arch = "qwen3moe", .qk_norm = QkNorm::Heads, .always_experts = true},
+      {.arch = "qwen3vl", .qk_norm = QkNorm::Heads},
+      {.arch = "qwen3vlmoe", .qk_norm = QkNorm::Heads, .always_experts = true},
+      {.arch = "olmoe", .qk_norm = QkNorm::Whole, .always_experts = true},
+      {.arch = "olmo2", .norms = after, .qk_norm = QkNorm::Whole},
+      {.arch = "granitemoe", .always_experts = true},
+      {.arch = "gpt-oss", .norms = {"attn_norm", "post_attention_norm"}, .qkv_biases = true, .always_experts = true},
+      {.arch = "seed_oss", .norms = {"attn_norm", "post_attention_norm"}, .qkv_biases = true},
+      {.arch = "hunyuan-dense", .qk_norm = QkNorm::Heads},
+      {.arch = "exaone4", .norms = after, .qk_norm = QkNorm::Heads},
+  };
+  static const Family plain = {};
+  const auto at = std::ranges::find(families, arch, &Family::arch);
+  return at == families.end() ? plain : *at;
+}
+
 /// Puts a model's metadata and tensors into a file.
 class Builder {
  public:
-  explicit Builder(const TinyOptions& o) : o_(o) {
-    const bool always = o.arch == "qwen3moe" || o.arch == "olmoe" || o.arch == "gpt-oss";
-    experts_ = o.experts > 0 ? o.experts : always ? 4 : 0;
+  explicit Builder(const TinyOptions& o) : o_(o), family_(family(o.arch)) {
+    experts_ = o.experts > 0 ? o.experts : family_.always_experts ? 4 : 0;
     vocab_ = o.tokenizer == TinyTokenizer::Spm ? 267 : 259;
     file_.seed = o.seed;
   }
@@ -130,16 +164,34 @@ class Builder {
     if (experts_ > 0) {
       set("expert_count", experts_);
       set("expert_used_count", o_.experts_used);
-      if (o_.arch == "qwen3moe" || o_.arch == "gpt-oss") set("expert_feed_forward_length", o_.d_ff);
+      if (o_.arch == "qwen3moe" || o_.arch == "qwen3vlmoe" || o_.arch == "gpt-oss")
+        set("expert_feed_forward_length", o_.d_ff);
     }
-    if (o_.arch == "gemma3") {
-      set("attention.sliding_window_pattern", 2);
-      set("rope.freq_base_swa", 1000.0f);
-    }
-    if (o_.arch == "gpt-oss" && o_.window == 0) set("attention.sliding_window", 16);
+    set_own();
     set_rope();
     if (o_.tokenizer == TinyTokenizer::Spm) set_spm_tokenizer(file_);
     if (o_.tokenizer == TinyTokenizer::Bpe) set_bpe_tokenizer(file_);
+  }
+
+  /// Keys that single families have.
+  void set_own() {
+    const std::string_view arch = o_.arch;
+    if (arch == "gemma3") set("rope.freq_base_swa", 1000.0f);
+    if (arch == "gemma3" || (o_.window > 0 && (arch == "olmo2" || arch == "exaone4")))
+      set("attention.sliding_window_pattern", 2);
+    if (arch == "gpt-oss" && o_.window == 0) set("attention.sliding_window", 16);
+    if (arch == "granite" || arch == "granitemoe") {
+      set("embedding_scale", 12.0f);
+      set("residual_scale", 0.25f);
+      set("attention.scale", 0.125f);
+      set("logit_scale", 8.0f);
+      if (arch == "granitemoe") set("expert_shared_feed_forward_length", 2 * o_.d_ff);
+    }
+    if (arch == "qwen2vl" || arch.starts_with("qwen3vl")) {
+      const std::uint32_t third = u32(o_.head_dim / 2) / 3;
+      file_.set_array(o_.arch + ".rope.dimension_sections",
+                      std::vector<std::uint32_t>{u32(o_.head_dim / 2) - 2 * third, third, third, 0});
+    }
   }
 
   void set_rope() {
@@ -159,37 +211,41 @@ class Builder {
 
   void add_layer(const std::string& blk) {
     const int q = o_.heads * o_.head_dim, kv = o_.kv_heads * o_.head_dim;
-    const bool gpt_oss = o_.arch == "gpt-oss";
-    const bool qkv_biases = o_.biases || o_.arch == "qwen2" || gpt_oss;
-    vector(blk + "attn_norm.weight", o_.n_embd, 1, 0.2f);
-    linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
-    linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
-    linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
-    linear(blk + "attn_output", q, o_.n_embd, o_.biases || gpt_oss);
-    if (gpt_oss) vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
-    if (o_.arch == "gemma3") {
-      vector(blk + "post_attention_norm.weight", o_.n_embd, 1, 0.2f);
-      vector(blk + "post_ffw_norm.weight", o_.n_embd, 1, 0.2f);
+    const bool qkv_biases = o_.biases || family_.qkv_biases;
+    for (const std::string& norm : family_.norms) vector(blk + norm + ".weight", o_.n_embd, 1, 0.2f);
+    if (o_.arch == "phi3") {
+      linear(blk + "attn_qkv", o_.n_embd, q + 2 * kv, qkv_biases);
+    } else {
+      linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
+      linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
+      linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
     }
-    if (o_.arch == "qwen3" || o_.arch == "qwen3moe" || o_.arch == "olmoe" || o_.arch == "gemma3") {
-      const bool whole = o_.arch == "olmoe";
+    linear(blk + "attn_output", q, o_.n_embd, o_.biases || o_.arch == "gpt-oss");
+    if (o_.arch == "gpt-oss") vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
+    if (family_.qk_norm != QkNorm::None) {
+      const bool whole = family_.qk_norm == QkNorm::Whole;
       vector(blk + "attn_q_norm.weight", whole ? q : o_.head_dim, 1, 0.2f);
       vector(blk + "attn_k_norm.weight", whole ? kv : o_.head_dim, 1, 0.2f);
     }
-    vector(blk + (gpt_oss ? "post_attention_norm.weight" : "ffn_norm.weight"), o_.n_embd, 1, 0.2f);
     if (experts_ > 0) {
       add({blk + "ffn_gate_inp.weight", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
       matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
       matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
       matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
-      if (!gpt_oss) return;
-      vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
-      add({blk + "ffn_gate_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
-      add({blk + "ffn_up_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
-      add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
+      if (o_.arch == "gpt-oss") {
+        vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
+        add({blk + "ffn_gate_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
+        add({blk + "ffn_up_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
+        add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
+      }
+      if (o_.arch == "granitemoe") {
+        linear(blk + "ffn_gate_shexp", o_.n_embd, 2 * o_.d_ff, false);
+        linear(blk + "ffn_up_shexp", o_.n_embd, 2 * o_.d_ff, false);
+        linear(blk + "ffn_down_shexp", 2 * o_.d_ff, o_.n_embd, false);
+      }
     } else {
-      linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, o_.biases);
-      linear(blk + "ffn_up", o_.n_embd, o_.d_ff, o_.biases);
+      if (o_.arch != "phi3") linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, o_.biases);
+      linear(blk + "ffn_up", o_.n_embd, (o_.arch == "phi3" ? 2 : 1) * o_.d_ff, o_.biases);
       linear(blk + "ffn_down", o_.d_ff, o_.n_embd, o_.biases);
     }
   }
@@ -211,6 +267,7 @@ class Builder {
   }
 
   const TinyOptions& o_;
+  const Family& family_;
   int experts_ = 0, vocab_ = 0;
   TinyFile file_;
 };

@@ -37,11 +37,11 @@ struct TinyOptions {
   int kv_heads = 2;
   int head_dim = 8;
   int context = 64;
-  int experts = 0;  ///< 0: the family's own (4 for qwen3moe and olmoe)
+  int experts = 0;  ///< 0: the family's own (4 for families that have nothing else)
   int experts_used = 2;
   DType type = DType::F32;  ///< of the matrices; rows must be whole blocks
   bool tied = false;        ///< no output.weight
-  bool biases = false;      ///< llama: on every projection (qwen2 always has its own)
+  bool biases = false;      ///< llama: on every projection (other families have their own)
   int window = 0;           ///< attention.sliding_window
   TinyRope rope = TinyRope::Plain;
   TinyTokenizer tokenizer = TinyTokenizer::Spm;

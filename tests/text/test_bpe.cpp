@@ -124,10 +124,28 @@ TEST_CASE("a byte that the vocabulary lacks is the unknown token", "[bpe]") {
   v.add("a");
   v.merges = std::vector<std::string>{};
   CHECK(v.load()->encode("aba", kPlain) == Ids{0, 0});  // nothing can stand for it
+  const Warnings told = v.load().warnings;
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].code == "missing-bytes");
+  // 256, but for "a", 29 control characters and DEL, 13 bytes that UTF-8 has not, 2 of planes without characters.
+  CHECK_THAT(told[0].text, contains("no token stands for 210 bytes (from \"\\x09\" on)"));
   v.unk = static_cast<std::uint32_t>(v.add("<unk>", TokenKind::Unknown));
   CHECK(v.load()->encode("aba", kPlain) == Ids{0, 1, 0});
+  CHECK(v.load().warnings.empty());
   v.unk = static_cast<std::uint32_t>(v.add("<end>", TokenKind::Control));  // as some files say
   CHECK(v.load()->encode("aba", kPlain) == Ids{0, 0});
+}
+
+TEST_CASE("of missing bytes those are told that texts have", "[bpe]") {
+  VocabularyFile v = bpe_vocabulary();
+  for (const unsigned never : {0x00u, 0x1Fu, 0x7Fu, 0xC0u, 0xC1u, 0xF1u, 0xF2u, 0xF5u, 0xFFu})
+    v.texts[never] = "unused" + std::to_string(never);
+  CHECK(v.load().warnings.empty());
+  v.texts[0xE9] = "unused";
+  const LoadedTokenizer t = v.load();
+  REQUIRE(t.warnings.size() == 1);
+  CHECK_THAT(t.warnings[0].text, contains("no token stands for 1 byte (from \"\\xe9\" on)"));
+  CHECK(t->encode("a\xE9z", kPlain) == Ids{'a', 'z'});
 }
 
 TEST_CASE("long runs and hostile text come back", "[bpe]") {

@@ -39,6 +39,24 @@ int current_device() {
   return device;
 }
 
+const DeviceLimits& device_limits() {
+  static thread_local DeviceLimits limits;  // asked once, and again where the device changes
+  const int id = current_device();
+  if (id == limits.id) return limits;
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    check_cuda(cudaDeviceGetAttribute(&value, which, id), "asking for the device's sizes");
+    return value;
+  };
+  limits = {.id = id,
+            .capability = attribute(cudaDevAttrComputeCapabilityMajor),
+            .multiprocessors = attribute(cudaDevAttrMultiProcessorCount),
+            .multiprocessor_bytes = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
+            .reserved_bytes = attribute(cudaDevAttrReservedSharedMemoryPerBlock),
+            .block_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
+  return limits;
+}
+
 std::string device_label(int device) {
   int n = 0;
   check_cuda(cudaGetDeviceCount(&n), "counting devices");

@@ -17,6 +17,17 @@ void check_cuda(cudaError_t result, std::string_view doing);
 /// The device that the calling thread's calls are for. Whatever may be entered from outside chooses its own first.
 void use_device(int device);
 int current_device();
+/// What launches on a device depend on.
+struct DeviceLimits {
+  int id = -1;
+  int capability = 0;  ///< major
+  int multiprocessors = 0;
+  int multiprocessor_bytes = 0;  ///< of shared memory
+  int reserved_bytes = 0;        ///< of it, for each block
+  int block_bytes = 0;           ///< most that a block may have
+};
+/// Of the device that the calling thread's calls are for.
+const DeviceLimits& device_limits();
 /// "GPU"; where there are several, "CUDA1".
 std::string device_label(int device);
 /// Whether copies between the memories of two devices, or of one, bypass the host's; they do from then on.

@@ -33,7 +33,7 @@ class Planning {
     for (std::size_t i = 0; i < g.nodes().size(); ++i) {
       if (!fusions_.makes_column(i)) want(i);
     }
-    for (const LateRead& late : late_reads(g, fusions_)) planned_.mutable_nodes()[late.node].in.push_back(late.value);
+    for (const LateUse& late : late_uses(g, fusions_)) planned_.mutable_nodes()[late.node].in.push_back(late.value);
   }
 
   StepPlan run() {

@@ -123,8 +123,12 @@ class Finder {
             .top_k = std::get<Route>(g_.nodes()[m.route].op).top_k};
   }
 
+  /// Products of one column know the activations that dense layers have.
   std::optional<std::size_t> gate_behind(std::size_t linear) const {
-    return linear + 1 < g_.nodes().size() && gates(linear, linear + 1) ? std::optional(linear + 1) : std::nullopt;
+    const std::size_t next = linear + 1;
+    if (next >= g_.nodes().size() || !gates(linear, next)) return std::nullopt;
+    if (std::get<Glu>(g_.nodes()[next].op).activation == Activation::ClampedSilu) return std::nullopt;
+    return next;
   }
 
   /// Whether a node is the Glu that alone reads the two results of a node of products, both of one type.
@@ -239,25 +243,27 @@ Graph keep_single_rows(Graph g) {
   return g;
 }
 
-std::vector<LateRead> late_reads(const Graph& g, const Fusions& fusions) {
-  std::vector<LateRead> reads;
+std::vector<LateUse> late_uses(const Graph& g, const Fusions& fusions) {
+  std::vector<LateUse> uses;
   for (const RopeAppendNodes& m : fusions.rope_appends) {
     for (const std::uint32_t value : {m.q, m.k, g.nodes()[m.append].in[1], g.nodes()[m.rope_q].in[1]})
-      reads.push_back({value, m.attention.value_or(m.append)});
+      uses.push_back({value, m.attention.value_or(m.append)});
   }
   for (const CombineNormNodes& m : fusions.combine_norms) {
-    for (const std::uint32_t value : g.nodes()[m.combine].in) reads.push_back({value, m.norm});
+    for (const std::uint32_t value : g.nodes()[m.combine].in) uses.push_back({value, m.norm});
   }
   for (const TokenExpertsNodes& m : fusions.token_experts) {
     for (const std::uint32_t value : {g.nodes()[m.route].in[0], g.nodes()[m.gate_up].in[0]})
-      reads.push_back({value, m.glu});
-    reads.push_back({g.nodes()[m.down].in[0], m.combine});
-    for (const std::uint32_t value : g.nodes()[m.route].out) reads.push_back({value, m.combine});
+      uses.push_back({value, m.glu});
+    uses.push_back({g.nodes()[m.down].in[0], m.combine});
+    for (const std::uint32_t value : g.nodes()[m.route].out) uses.push_back({value, m.combine});
   }
   for (const OwnColumn& m : fusions.own_columns) {
-    for (const std::uint32_t value : g.nodes()[m.norm.value_or(m.linear)].in) reads.push_back({value, m.last()});
+    const Node& first = g.nodes()[m.norm.value_or(m.linear)];
+    for (const std::uint32_t value : first.in) uses.push_back({value, m.last()});
+    if (std::holds_alternative<AddRmsNorm>(first.op)) uses.push_back({first.out[0], m.last()});  // the sum is written
   }
-  return reads;
+  return uses;
 }
 
 }  // namespace llm::cuda

@@ -75,11 +75,12 @@ Fusions find_fusions(const Graph&, const TokenKernels&);
 /// no kernel runs.
 Graph keep_single_rows(Graph);
 
-/// A fused kernel runs in the place of its last node: what the earlier ones read has to keep its bytes until then.
-struct LateRead {
+/// A fused kernel runs in the place of its last node: what the earlier ones read, and what the kernel writes of their
+/// results, has to keep its bytes until then, whether or not anything reads it.
+struct LateUse {
   std::uint32_t value;
   std::size_t node;
 };
-std::vector<LateRead> late_reads(const Graph&, const Fusions&);
+std::vector<LateUse> late_uses(const Graph&, const Fusions&);
 
 }  // namespace llm::cuda

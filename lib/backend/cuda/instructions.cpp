@@ -115,18 +115,13 @@ class NodeCompiler : NodeSite {
     const auto route_alone = [=](const StepLaunch& s) { route(op, logits, experts, count(s), ids, weights, s.at); };
     std::byte* const memory = form(node_.out[0], Form::RouteGroups);
     if (memory == nullptr) return add("route", route_alone);
-    const int columns = group_columns(op, node_.out[0]);
-    StepView step = site_.step;
-    if (out(0).rows == RowSpace::Outputs) ++step.counts;  // as many tokens as the step wants rows
-    const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
-    if (groups_while_routing(experts, static_cast<int>(row_capacity(out(0))), op.top_k)) {
-      return add("route, grouped by expert", [=](const StepLaunch& s) {
-        *groups = route_and_group(op, logits, experts, count(s), columns, step, ids, weights, memory, s.at);
-      });
+    if (!groups_while_routing(experts, static_cast<int>(row_capacity(out(0))), op.top_k)) {
+      add("route", route_alone);
+      return group(experts);
     }
-    add("route", route_alone);
-    add("group routes by expert", [=, top_k = op.top_k](const StepLaunch& s) {
-      *groups = group_routes(ids, experts, count(s), top_k, columns, step, memory, s.at);
+    const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
+    add("route, grouped by expert", [=, columns = group_columns(), step = counted_step()](const StepLaunch& s) {
+      *groups = route_and_group(op, logits, experts, count(s), columns, step, ids, weights, memory, s.at);
     });
   }
 
@@ -163,7 +158,11 @@ class NodeCompiler : NodeSite {
   }
 
   /// The plan gives both sides the same bytes.
-  void operator()(const Reshape&) { convert(node_.out[0]); }
+  void operator()(const Reshape&) {
+    // Routes that another segment has made.
+    if (form(node_.out[0], Form::RouteGroups) != nullptr) return group(experts_of(node_.out[0]));
+    convert(node_.out[0]);
+  }
 
   void operator()(const Linear&) {
     if (site_.plan.fusions.makes_column(index_)) return make_column();
@@ -245,9 +244,34 @@ class NodeCompiler : NodeSite {
     for (const std::uint32_t y : node_.out) convert(y);
   }
 
-  int group_columns(const Route& op, std::uint32_t ids) const {
-    if (uses_grouped_products(graph_, ids, site_.many)) return kGroupedColumns;
-    return few_group_columns(graph_.info(ids).type.shape.elements() / op.top_k);
+  // Of a node that gives expert ids [top_k, tokens].
+
+  void group(int experts) {
+    const auto* const ids = reinterpret_cast<const std::int32_t*>(value_data(site_, node_.out[0]));
+    const int top_k = static_cast<int>(out(0).type.shape[0]);
+    const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
+    add("group routes by expert", [=, count = tokens(out(0)), columns = group_columns(), step = counted_step(),
+                                   memory = form(node_.out[0], Form::RouteGroups)](const StepLaunch& s) {
+      *groups = group_routes(ids, experts, count(s), top_k, columns, step, memory, s.at);
+    });
+  }
+  int experts_of(std::uint32_t ids) const {
+    const auto nodes = graph_.nodes();
+    const auto reader = std::find_if(nodes.begin(), nodes.end(), [&](const Node& n) {
+      return std::holds_alternative<ExpertLinear>(n.op) && n.in[1] == ids;
+    });
+    check(reader != nodes.end(), "somebody multiplies by the experts");
+    return static_cast<int>(graph_.info(reader->in[2]).type.shape[2]);
+  }
+  int group_columns() const {
+    if (uses_grouped_products(graph_, node_.out[0], site_.many)) return kGroupedColumns;
+    return few_group_columns(row_capacity(out(0)));
+  }
+  /// Counts as many tokens as the step wants rows, where these are the node's.
+  StepView counted_step() const {
+    StepView step = site_.step;
+    if (out(0).rows == RowSpace::Outputs) ++step.counts;
+    return step;
   }
   static std::string type_text(const CudaWeights::Matrix& m) { return std::string(name(m.type.type)); }
 
@@ -374,9 +398,12 @@ std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
-  if (std::holds_alternative<Attention>(node.op) && node.in.size() > 2) return "Attention with sinks";
-  if (const auto* glu = std::get_if<Glu>(&node.op); glu && glu->activation == Activation::ClampedSilu)
-    return "Glu with clamped silu";
+  if (std::holds_alternative<Route>(node.op)) {
+    const std::int64_t experts = graph.info(node.in[0]).type.shape[0];
+    if (experts > kMostExperts)
+      return "the GPU's router takes up to " + std::to_string(kMostExperts) + " experts, not " +
+             std::to_string(experts);
+  }
   for (const std::uint32_t id : node.in) {
     const ValueInfo& v = graph.info(id);
     if (v.kind != ValueKind::State) continue;

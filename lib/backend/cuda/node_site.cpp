@@ -51,7 +51,8 @@ AttentionMemory NodeSite::attention_memory(const CacheView& cache, const Attenti
 
 NodeSite::AttentionSite NodeSite::attention_site() const {
   const CacheView cache = site_.cache.view(in(1).cache.layer);
-  const AttentionShape shape = attention_shape(graph_, node_, cache);
+  AttentionShape shape = attention_shape(graph_, node_, cache);
+  if (node_.in.size() > 2) shape.sinks = vector(2);
   const AttentionMemory memory = attention_memory(cache, shape);
   return {cache, shape, site_.cache.most_positions(), site_.cache.scratch(memory.scratch),
           site_.cache.arrivals(memory.arrivals)};
@@ -118,8 +119,9 @@ std::vector<Target> NodeSite::make_targets(const Node& node) const {
 std::string NodeSite::few_text(const std::vector<Target>& targets) {
   std::string text;
   for (const Target& t : targets) {
-    text += (text.empty() ? "" : ", ") + std::string(name(t.type.type)) +
-            (has_tiles(t.type.type) ? " tiles x int8" : " x f32");
+    const DType type = t.type.type;
+    const char* const columns = has_tiles(type) ? " tiles x int8" : few_form(type).any ? " x bf16" : " x f32";
+    text += (text.empty() ? "" : ", ") + std::string(name(type)) + columns;
   }
   return text;
 }

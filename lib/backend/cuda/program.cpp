@@ -51,10 +51,6 @@ class CudaProgram final : public Executable {
     for (const Node& node : graph_.nodes()) {
       uses_cache_ |= std::holds_alternative<Attention>(node.op);
       if (is_arrival(node)) arrivals_.push_back(node.out[0]);
-      // Routes are grouped where they are made.
-      const bool experts = std::holds_alternative<ExpertLinear>(node.op);
-      check(!experts || std::find(arrivals_.begin(), arrivals_.end(), node.in[1]) == arrivals_.end(),
-            "experts on a GPU are chosen there, too");
     }
     compiled_ = compile_fused(site_);
     if (ends_in_logits(graph_)) {

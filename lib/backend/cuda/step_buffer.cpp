@@ -9,7 +9,7 @@
 namespace llm::cuda {
 namespace {
 
-constexpr std::size_t kCounts = 4;
+constexpr std::size_t kCounts = 2;
 constexpr int kRuleWords = sizeof(DeviceRule) / sizeof(std::int32_t);
 constexpr std::size_t kEditWords = 3;
 static_assert(sizeof(LogitEdit) == kEditWords * sizeof(std::int32_t), "an edit as kernels/draw.cu reads it");
@@ -61,9 +61,8 @@ std::size_t StepBuffer::fill_rules(std::span<const DrawRule> rules, int turn, st
 
 void StepBuffer::upload(const StepData& step, int turn, cudaStream_t stream) {
   host_ = staging_.next();
-  const auto tokens = static_cast<std::int32_t>(step.tokens.size());
-  const std::int32_t counts[kCounts] = {tokens, static_cast<std::int32_t>(step.out_rows.size()),
-                                        static_cast<std::int32_t>(step.sequences.size()), 0};
+  const std::int32_t counts[kCounts] = {static_cast<std::int32_t>(step.tokens.size()),
+                                        static_cast<std::int32_t>(step.out_rows.size())};
   std::copy(std::begin(counts), std::end(counts), host(0));
   fill_tokens(step.tokens, turn);
   fill(host(positions_), step.positions, bucket_.tokens, 0);

@@ -68,13 +68,6 @@ AttendKernel kernel_for(const CacheView& c, const AttendPlan& p) {
   return kernel_for<CacheSource::Any, CacheSource::Any>(p);
 }
 
-int attribute(cudaDeviceAttr which, const char* doing) {
-  int device = 0, value = 0;
-  check_cuda(cudaGetDevice(&device), doing);
-  check_cuda(cudaDeviceGetAttribute(&value, which, device), doing);
-  return value;
-}
-
 bool suits_tensor_cores(const CacheView& c) {
   const int dim = c.head_dim_k;
   if (c.k_type != c.v_type || c.head_dim_v != dim) return false;
@@ -84,8 +77,7 @@ bool suits_tensor_cores(const CacheView& c) {
 }
 
 AttendPlan plan_for(const CacheView& c, const AttentionShape& s, int tokens, std::int64_t max_positions) {
-  const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, "asking for the number of multiprocessors");
-  const int shared = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, "asking for the size of shared memory");
+  const DeviceLimits& device = device_limits();
   const AttendWork work{.group = s.heads / c.kv_heads,
                         .kv_heads = c.kv_heads,
                         .k_row_bytes = cache_row_bytes(c.k_type, c.head_dim_k),
@@ -93,8 +85,8 @@ AttendPlan plan_for(const CacheView& c, const AttentionShape& s, int tokens, std
                         .widest_head = std::max(c.head_dim_k, c.head_dim_v),
                         .tokens = tokens,
                         .max_positions = max_positions,
-                        .multiprocessors = multiprocessors,
-                        .shared_limit = static_cast<std::size_t>(shared)};
+                        .multiprocessors = device.multiprocessors,
+                        .shared_limit = static_cast<std::size_t>(device.block_bytes)};
   if (suits_tensor_cores(c)) {
     const AttendPlan p = plan_attend_by_tensor_cores(work);
     if (p.tiles > 0) return p;
@@ -138,6 +130,7 @@ AttendArgs arguments_of(const float* q, float* y, const CacheView& c, const Atte
   a.stage_rows = p.stage_rows;
   a.stage_bytes = p.stage_bytes;
   a.window = s.window;
+  a.sinks = s.sinks;
   a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
   a.stripes = p.stripes;

@@ -122,37 +122,50 @@ LLM_HOST_DEVICE constexpr int most_tiles(bool narrow, int dims) {
   return 24 * 1024 / (kTileKeys * dims * 2);
 }
 
-/// 8 heads of a CTA become two CTAs of 4 each where no stripe of a context waits for a multiprocessor then: from its
-/// start to its results a CTA has half of the work, with warps to spare for the token's own key and value. Each reads
-/// all keys and values.
-inline void use_free_multiprocessors(AttendPlan& p, const AttendWork& w) {
-  const std::int64_t chunks = (w.max_positions + kChunkKeys - 1) / kChunkKeys;
-  if (p.tile_heads < 8 || 2 * p.pairs * (chunks < p.stripes ? chunks : p.stripes) > w.multiprocessors) return;
+/// A CTA of 8 heads becomes two of 4, of which each reads all keys and values.
+inline void halve_heads(AttendPlan& p) {
   p.tile_heads = 4;
   p.head_tiles *= 2;
   p.pairs *= 2;
 }
 
+/// Whether no stripe of a context waits for a multiprocessor where CTAs are halved: from its start to its results a CTA
+/// has half of the work then, with warps to spare for the token's own key and value.
+inline bool halves_find_room(const AttendPlan& p, const AttendWork& w) {
+  const std::int64_t chunks = (w.max_positions + kChunkKeys - 1) / kChunkKeys;
+  return 2 * p.pairs * (chunks < p.stripes ? chunks : p.stripes) <= w.multiprocessors;
+}
+
+/// Sets the tiles of a warp, 0 where the device has too little shared memory; whether two CTAs share a multiprocessor.
+/// Of 16 bits: one CTA to a multiprocessor with more than a chunk on its way, or two where that many would leave a
+/// fifth of the multiprocessors idle or wait for their turn, and two fit. Rows of 8 bits are more work for their bytes:
+/// two wherever they fit.
+inline bool choose_tiles(AttendPlan& p, const AttendWork& w, bool narrow) {
+  const bool two_fit = p.sums() <= 512;
+  const int most = most_tiles(narrow, p.lanes * 8);
+  const std::int64_t alone = p.pairs > 0 ? w.multiprocessors / p.pairs * p.pairs : w.multiprocessors;  // at work
+  const bool two = two_fit && (narrow || 5 * alone < 4 * w.multiprocessors);
+  p.tiles = two ? most / 2 : most;
+  if (p.shared_bytes() > w.shared_limit && !narrow) p.tiles = most / 2;
+  if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
+  return two;
+}
+
 /// By tensor cores: keys and values of one type, of 16 bits or of 8; heads of 64, 128 or 256.
-/// AttendPlan::tiles is 0 where the device has too little shared memory.
+/// AttendPlan::tiles is 0 where the device has too little shared memory: for any number of tokens or for none, since
+/// the general kernel has other bits. So 8 heads whose tiles do not fit are halved whatever the step is.
 inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
   AttendPlan p;
   spread_heads(p, w);
   if (p.tile_heads < 4) p.tile_heads = 4;
   const bool narrow = w.k_row_bytes != p.lanes * 16;
   p.stripes = stripes_for(w.kv_heads * p.head_tiles, narrow && p.sums() <= 512 ? 256 : 128);
-  use_free_multiprocessors(p, w);
-  // Of 16 bits: one CTA to a multiprocessor with more than a chunk on its way, or two where that many would leave a
-  // fifth of the multiprocessors idle or wait for their turn, and two fit. Rows of 8 bits are more work for their
-  // bytes: two wherever they fit.
-  const bool two_fit = p.sums() <= 512;
-  const int most = most_tiles(narrow, p.lanes * 8);
-  const std::int64_t alone = p.pairs > 0 ? w.multiprocessors / p.pairs * p.pairs : w.multiprocessors;  // at work
-  const bool two = two_fit && (narrow || 5 * alone < 4 * w.multiprocessors);
   p.tile_bytes = kTileKeys * w.k_row_bytes;
-  p.tiles = two ? most / 2 : most;
-  if (p.shared_bytes() > w.shared_limit && !narrow) p.tiles = most / 2;
-  if (p.tiles < 3 || p.shared_bytes() > w.shared_limit) p.tiles = 0;
+  bool two = choose_tiles(p, w, narrow);
+  if (p.tile_heads == 8 && (p.tiles == 0 || halves_find_room(p, w))) {
+    halve_heads(p);
+    two = choose_tiles(p, w, narrow);
+  }
   divide_keys(p, w, two ? 2 * w.multiprocessors : w.multiprocessors);
   return p;
 }

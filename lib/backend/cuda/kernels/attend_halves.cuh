@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_tiles.cuh"
 
 namespace llm::cuda {
@@ -37,6 +38,7 @@ using TilesOf = std::conditional_t<kSource == CacheSource::Q8_0, QuantizedTiles<
                                    std::conditional_t<kSource == CacheSource::F8, Float8Tiles<kDims, kHeads>,
                                                       PlainTiles<kSource == CacheSource::BF16, kDims, kHeads>>>;
 
+constexpr float kOneWeight = 0x1p15f;
 constexpr int kKeyWarp = kWarps - 1, kValueWarp = kWarps - 2;  ///< that bring those of the token into the cache
 
 /// CTAs that a multiprocessor has shared memory for.
@@ -134,7 +136,7 @@ class AttendHalves {
       fold_strips(softmax, stripe);
       results.take(s, stripe);
     }
-    results.finish();
+    results.finish(kOneWeight * Tiles::kOne);
   }
 
  private:
@@ -400,7 +402,7 @@ class AttendHalves {
 #pragma unroll
     for (int i = 0; i < 2 * kHalves; ++i) {
       const int key = Tiles::key(lane, i);
-      s[i] = key >= first && key < end ? power_of_2(fmaf(s[i], factor, -most)) * 32768.0f : 0.0f;
+      s[i] = key >= first && key < end ? power_of_2(fmaf(s[i], factor, -most)) * kOneWeight : 0.0f;
       sum += s[i];
     }
     total = fmaf(total, rescale, sum);

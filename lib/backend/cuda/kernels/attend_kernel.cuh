@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_results.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
 
@@ -94,7 +95,7 @@ class Attend {
       }
       if (c + a.stripes >= keys.chunks) results.take(keys.stripe_of(c), stripe);
     }
-    results.finish();
+    results.finish(1.0f);
   }
 
  private:

@@ -2,25 +2,26 @@
 // arXiv:2307.08691), products by mma.m16n8k16 with f32 sums.
 //
 // A CTA of 128 rows (attend_prompt.cuh): 4 warps of 32 rows for heads up to 128, 8 warps of 16 rows for wider ones,
-// whose sums would not fit in registers otherwise. Where that gives too few CTAs for all multiprocessors, they have 64
-// rows, 4 warps of 16: a warp then has half as much to do, and each row the same bits. Keys and values come by
-// asynchronous copies, the next tile's while this one is multiplied. Quantised rows and those of E4M3 are copied as
-// they are and decoded to F16 in shared memory.
+// whose sums would not fit in registers otherwise. Where that gives too few CTAs for all multiprocessors, or a CTA has
+// not the shared memory for it (99 KB on compute capability 8.6, 8.9 and 12.0), they have 64 rows, 4 warps of 16: a
+// warp then has half as much to do, and each row the same bits. Keys and values come by asynchronous copies, the next
+// tile's while this one is multiplied. Quantised rows and those of E4M3 are copied as they are and decoded to F16 in
+// shared memory.
 //
 // Per tile, head dimension 128: 4 warps x 256 products of 4,096 operations, 2,048 cycles of tensor cores at the rate of
 // mma.sync (about 62 % of wgmma's); 64 KB + 64 KB of fragments read from shared memory, 1,024 cycles; 8,192 powers of
 // 2, 512 cycles. Two CTAs to a multiprocessor overlap these: 60-70 % of the 540 TFLOP/s that mma.sync reaches.
 //
-// A value that is not a number or infinite shows in every row of a CTA that reads its tile, also in the up to 31 tokens
-// before its own: a weight of 0 times it is not a number either.
+// A value that is not a number or infinite shows in every row of a CTA that reads its tile, also in the tokens before
+// its own that the CTA has, up to 128 / group - 1: a weight of 0 times it is not a number either.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_prompt.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/launch.cuh"
-#include "backend/cuda/kernels/tile_ring.h"
 
 namespace llm::cuda {
 namespace {
@@ -39,21 +40,11 @@ struct PromptArgs {
   int heads, kv_heads, group;
   int k_row_bytes, v_row_bytes;
   int window;
+  const float* sinks;  ///< [heads]; null: none
   float scale_log2;
   bool round_query;
   PromptSpans spans;
 };
-
-template <bool kBFloat16>
-__device__ __forceinline__ std::uint32_t pack(float low, float high) {
-  if constexpr (kBFloat16) {
-    const __nv_bfloat162_raw raw = __floats2bfloat162_rn(low, high);
-    return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
-  } else {
-    const __half2_raw raw = __floats2half2_rn(low, high);
-    return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
-  }
-}
 
 /// Keys or values on their way into shared memory.
 struct Side {
@@ -218,11 +209,10 @@ class Prompt {
 
   // --- queries ---
 
+  __device__ __forceinline__ int head(int row) const { return kv_head * a.group + (first_row + row) % a.group; }
   __device__ __forceinline__ const float* query(int row) const {
-    const int r = first_row + row;
-    return a.q +
-           (static_cast<std::int64_t>(span.first_token + r / a.group) * a.heads + kv_head * a.group + r % a.group) *
-               kDim;
+    const int token = span.first_token + (first_row + row) / a.group;
+    return a.q + (static_cast<std::int64_t>(token) * a.heads + head(row)) * kDim;
   }
   __device__ __forceinline__ void load_queries() {
     if (a.round_query) {  // 32 elements per warp; kDim is a multiple of 32 where keys are quantised
@@ -371,6 +361,18 @@ class Prompt {
     }
   }
 
+  /// The row's total with one more key, whose value is 0.
+  __device__ __forceinline__ float with_sink(int m, int half, float sink, float total) {
+    const float score = sink * 1.4426950408889634f, max = fmaxf(maxima[m][half], score);
+    const float share = exp2f(maxima[m][half] - max);
+#pragma unroll
+    for (int i = 0; i < kDimTiles; ++i) {
+      sums[m][i][2 * half] *= share;
+      sums[m][i][2 * half + 1] *= share;
+    }
+    return fmaf(total, share, exp2f(score - max));
+  }
+
   __device__ __forceinline__ void write() {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
@@ -381,6 +383,7 @@ class Prompt {
         total += __shfl_xor_sync(kAll, total, 2);
         const int row = row_of(m, half);
         if (row >= rows) continue;
+        if (a.sinks != nullptr) total = with_sink(m, half, a.sinks[head(row)], total);
         float* const to = a.y + (query(row) - a.q) + lane % 4 * 2;
 #pragma unroll
         for (int i = 0; i < kDimTiles; ++i) {
@@ -444,23 +447,13 @@ Choice choose(int head_dim, int rows) {
   }
 }
 
-bool all_bfloat16(const CacheView& c) { return c.k_type == DType::BF16 && c.v_type == DType::BF16; }
-bool decoded(const CacheView& c, DType t) { return t != (all_bfloat16(c) ? DType::BF16 : DType::F16); }
-
-std::size_t shared_bytes(const CacheView& c, int rows) {
-  const auto side = [&](DType t) {
-    return prompt_side_bytes(decoded(c, t), c.head_dim_k, cache_row_bytes(t, c.head_dim_k));
-  };
-  return static_cast<std::size_t>(rows * prompt_pitch(c.head_dim_k) + side(c.k_type) + side(c.v_type));
-}
-
 int span_tiles(const PromptSpan& span, int group, int rows) { return (span.n_tokens * group + rows - 1) / rows; }
 
 /// Of a CTA.
-int rows_for(const PromptSpan* spans, int n_spans, int group, int kv_heads) {
+int rows_for(const CacheView& c, const PromptSpan* spans, int n_spans, int group) {
   int tiles = 0;
   for (int i = 0; i < n_spans; ++i) tiles += span_tiles(spans[i], group, kPromptRows);
-  return tiles * kv_heads < ring_device().multiprocessors ? kFewPromptRows : kPromptRows;
+  return prompt_rows(c, tiles * c.kv_heads, device_limits());
 }
 
 }  // namespace
@@ -475,7 +468,7 @@ const char* prompt_attention_refusal(const CacheView& c) {
   if (!all_bfloat16(c) && (c.k_type == DType::BF16 || c.v_type == DType::BF16)) {
     return "only one of keys and values is BF16";
   }
-  if (shared_bytes(c, kPromptRows) > static_cast<std::size_t>(ring_device().block_bytes))
+  if (prompt_shared_bytes(c, kFewPromptRows) > device_limits().block_bytes)
     return "the GPU has too little shared memory";
   return nullptr;
 }
@@ -490,8 +483,8 @@ void attend_prompt(const float* q, float* y, const CacheView& c, const Attention
   a.block_table = step.block_table;
   a.k_type = c.k_type;
   a.v_type = c.v_type;
-  a.decode_k = decoded(c, c.k_type);
-  a.decode_v = decoded(c, c.v_type);
+  a.decode_k = prompt_decodes(c, c.k_type);
+  a.decode_v = prompt_decodes(c, c.v_type);
   a.table_stride = step.table_stride;
   a.heads = s.heads;
   a.kv_heads = c.kv_heads;
@@ -499,12 +492,13 @@ void attend_prompt(const float* q, float* y, const CacheView& c, const Attention
   a.k_row_bytes = cache_row_bytes(c.k_type, c.head_dim_k);
   a.v_row_bytes = cache_row_bytes(c.v_type, c.head_dim_v);
   a.window = s.window;
+  a.sinks = s.sinks;
   a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
 
-  const int rows = rows_for(spans, n_spans, a.group, c.kv_heads);
+  const int rows = rows_for(c, spans, n_spans, a.group);
   const Choice chosen = all_bfloat16(c) ? choose<true>(c.head_dim_k, rows) : choose<false>(c.head_dim_k, rows);
-  const std::size_t shared = shared_bytes(c, rows);
+  const auto shared = static_cast<std::size_t>(prompt_shared_bytes(c, rows));
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
              "giving attention its shared memory");

@@ -8,13 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/device.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/cache.cuh"
 
 namespace llm::cuda {
 
-inline constexpr int kPromptRows = 128, kFewPromptRows = 64;  ///< of a CTA
-inline constexpr int kPromptSpans = 64;                       ///< of one launch, since they are passed by value
+/// Of a CTA: few where that many leave multiprocessors without one, or where shared memory has room for no more.
+inline constexpr int kPromptRows = 128, kFewPromptRows = 64;
+inline constexpr int kPromptSpans = 64;  ///< of one launch, since they are passed by value
 
 struct PromptSpans {
   PromptSpan span[kPromptSpans];
@@ -30,6 +32,22 @@ LLM_HOST_DEVICE int prompt_tile_bytes(int head_dim) { return kCacheBlock * promp
 LLM_HOST_DEVICE int prompt_raw_bytes(int row_bytes) { return kCacheBlock * row_bytes + 16; }
 LLM_HOST_DEVICE int prompt_side_bytes(bool decoded, int head_dim, int row_bytes) {
   return decoded ? prompt_tile_bytes(head_dim) + 2 * prompt_raw_bytes(row_bytes) : 2 * prompt_tile_bytes(head_dim);
+}
+
+inline bool all_bfloat16(const CacheView& c) { return c.k_type == DType::BF16 && c.v_type == DType::BF16; }
+/// Whether rows of the type, of keys or of values, are not multiplied as they are.
+inline bool prompt_decodes(const CacheView& c, DType t) { return t != (all_bfloat16(c) ? DType::BF16 : DType::F16); }
+/// Shared memory of a CTA.
+inline int prompt_shared_bytes(const CacheView& c, int rows) {
+  const auto side = [&](DType t) {
+    return prompt_side_bytes(prompt_decodes(c, t), c.head_dim_k, cache_row_bytes(t, c.head_dim_k));
+  };
+  return rows * prompt_pitch(c.head_dim_k) + side(c.k_type) + side(c.v_type);
+}
+/// Rows of a CTA where kPromptRows make `ctas`. Each row's bits are the same.
+inline int prompt_rows(const CacheView& c, int ctas, const DeviceLimits& device) {
+  const bool fits = prompt_shared_bytes(c, kPromptRows) <= device.block_bytes;
+  return fits && ctas >= device.multiprocessors ? kPromptRows : kFewPromptRows;
 }
 
 }  // namespace llm::cuda

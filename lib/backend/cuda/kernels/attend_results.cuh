@@ -13,6 +13,7 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kThreads = kAttendThreads, kWarps = kThreads / 32;
+constexpr float kLog2E = 1.4426950408889634f;
 
 /// Heads of the only token of a step as their products gave them: attention turns its queries, and brings the key and
 /// the value into the cache itself.
@@ -39,8 +40,9 @@ struct AttendArgs {
   int head_dim_k, head_dim_v, k_row_bytes, v_row_bytes;
   int stage_rows, stage_bytes;
   int window;
-  float scale_log2;  ///< the scale times log2(e): weights are powers of 2
-  bool round_query;  ///< to Q8x32
+  const float* sinks;  ///< [heads]; null: none
+  float scale_log2;    ///< the scale times log2(e): weights are powers of 2
+  bool round_query;    ///< to Q8x32
   int stripes, splits;
   RawHeads raw;
 };
@@ -130,13 +132,13 @@ class AttendResults {
       fold(whole, stripe);
     }
   }
-  /// All stripes of the CTA are done.
-  __device__ __forceinline__ void finish() {
+  /// All stripes of the CTA are done. `one`: what a weight of 1 adds to totals.
+  __device__ __forceinline__ void finish(float one) {
     if (divided()) {
       if (!last_to_arrive()) return;
       fold_published();
     }
-    write();
+    write(one);
   }
 
   // --- heads: recomputed where they are needed, since registers are short ---
@@ -232,9 +234,18 @@ class AttendResults {
     }
   }
 
-  __device__ __forceinline__ void write() {
+  /// One more key, whose value is 0.
+  __device__ __forceinline__ void add_sink(float sink, float one) {
+    const float score = sink * kLog2E, max = fmaxf(whole.max, score), share = exp2f(whole.max - max);
+    whole.total = fmaf(whole.total, share, one * exp2f(score - max));
+#pragma unroll
+    for (int i = 0; i < kOwned; ++i) whole.sums[i] *= share;
+  }
+
+  __device__ __forceinline__ void write(float one) {
     const int head = owned() / kDims, d = owned() % kDims;
     if (head >= n_heads()) return;
+    if (a.sinks != nullptr) add_sink(a.sinks[first_head() + head], one);
     float* const to = a.y + (static_cast<std::int64_t>(token) * a.heads + first_head() + head) * a.head_dim_v + d;
 #pragma unroll
     for (int i = 0; i < kOwned; ++i) {

@@ -13,25 +13,13 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_results.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
 
 namespace llm::cuda {
 namespace {
 
-/// Two neighbouring elements of a fragment.
-template <bool kBFloat16>
-__device__ __forceinline__ std::uint32_t pack(float low, float high) {
-  if constexpr (kBFloat16) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.x)) |
-           static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.y)) << 16;
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return static_cast<std::uint32_t>(__half_as_ushort(__low2half(pair))) |
-           static_cast<std::uint32_t>(__half_as_ushort(__high2half(pair))) << 16;
-  }
-}
 template <bool kBFloat16>
 __device__ __forceinline__ float narrowed(float x) {
   if constexpr (kBFloat16) {
@@ -345,7 +333,7 @@ struct QuantizedTiles : TileShape<false, kDims, kHeads> {
           multiply_add<false>(sum[n], x, q[0][n][2 * block + i][0], q[0][n][2 * block + i][1]);
         }
       }
-      const float d0 = half_bits_to_float(scale[0]), d1 = half_bits_to_float(scale[1]);
+      const float d0 = half_to_float(scale[0]), d1 = half_to_float(scale[1]);
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
         dots[n][0] = fmaf(d0, sum[n][0] + sum[n][1], dots[n][0]);
@@ -397,7 +385,7 @@ struct QuantizedTiles : TileShape<false, kDims, kHeads> {
       std::uint32_t parts[kColumns][kHalves][2];
 #pragma unroll
       for (int i = 0; i < 2 * kHalves; ++i) {
-        const float scale = half_bits_to_float(d[block][i]) * up;
+        const float scale = half_to_float(d[block][i]) * up;
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
           parts[n][i / 2][i % 2] = transposed(Parts<false>(weights.whole[n][i] * scale).two);

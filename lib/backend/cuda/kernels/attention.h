@@ -29,6 +29,7 @@ struct AttentionShape {
   float scale = 0;
   int window = 0;                    ///< keys at positions > pos - window are seen; 0 sees all
   ActFormat query = ActFormat::F32;  ///< how queries are rounded where keys are quantised (graph/op.h)
+  const float* sinks = nullptr;      ///< [heads], weights (graph/op.h); null: none
 };
 
 /// Bytes that attend() wants beside its operands: `scratch` may hold anything, `arrivals` must be zero before the first

@@ -1,5 +1,5 @@
-// The instructions that attention needs and C++ has no words for: asynchronous copies into shared memory, loads of
-// matrix fragments, tensor-core products, an atomic addition that orders memory (compute capability 8.0 on).
+// The instructions that attention needs and C++ has no words for: loads of matrix fragments, tensor-core products, an
+// atomic addition that orders memory (compute capability 8.0 on).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,23 +14,6 @@ namespace llm::cuda {
 __device__ __forceinline__ unsigned char* dynamic_shared() {
   extern __shared__ uint4 llm_attention_shared[];
   return reinterpret_cast<unsigned char*>(llm_attention_shared);
-}
-
-/// 16 bytes, both addresses multiples of 16. Not kept in L1: nobody else of the multiprocessor reads them.
-__device__ __forceinline__ void copy16_async(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
-}
-/// The same where `wanted`, otherwise 16 zeros.
-__device__ __forceinline__ void copy16_or_zero_async(void* shared, const void* global, bool wanted) {
-  const int bytes = wanted ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Until at most `kPending` of the thread's committed groups are under way.
-template <int kPending>
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 /// Four 8x8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8, and gets elements

@@ -13,17 +13,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr unsigned kAll = 0xffffffffu;
 
-// --- lib/base/half.h and lib/tensor/rounding.h, on the device ---
+// --- lib/tensor/rounding.h, on the device ---
 
-__device__ std::uint16_t half_bits(float x) {
-  if (isnan(x)) return static_cast<std::uint16_t>((__float_as_uint(x) >> 16 & 0x8000u) | 0x7e00u);
-  return __half_raw(__float2half_rn(x)).x;
-}
-__device__ std::uint16_t bfloat16_bits(float x) {
-  const std::uint32_t u = __float_as_uint(x);
-  if (isnan(x)) return static_cast<std::uint16_t>(u >> 16 | 0x40u);
-  return static_cast<std::uint16_t>((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
-}
 __device__ std::uint16_t finite_half(float x) {
   return half_bits(x < -65504.0f ? -65504.0f : x > 65504.0f ? 65504.0f : x);
 }
@@ -82,25 +73,25 @@ __device__ void store_block(DType t, float x, unsigned char* block, int lane) {
   }
   if (t == DType::Q8_0) {
     const std::uint16_t d = finite_half(fabsf(extreme(x)) / 127.0f);
-    const int q = round_between(x * inverse(half_bits_to_float(d)), -127, 127);
+    const int q = round_between(x * inverse(half_to_float(d)), -127, 127);
     if (lane == 0) store16(block, d);
     block[2 + lane] = static_cast<unsigned char>(q);
   } else if (t == DType::IQ4_NL) {
     const std::uint16_t d = finite_half(extreme(x) / -127.0f);
     if (lane == 0) store16(block, d);
-    store_nibbles(nearest_iq4(x * inverse(half_bits_to_float(d))), nullptr, block + 2, lane);
+    store_nibbles(nearest_iq4(x * inverse(half_to_float(d))), nullptr, block + 2, lane);
   } else if (t == DType::Q4_0 || t == DType::Q5_0) {
     const int half = t == DType::Q4_0 ? 8 : 16;
     const std::uint16_t d = finite_half(extreme(x) / static_cast<float>(-half));
-    const int q = round_between(x * inverse(half_bits_to_float(d)), -half, half - 1) + half;
+    const int q = round_between(x * inverse(half_to_float(d)), -half, half - 1) + half;
     if (lane == 0) store16(block, d);
     store_nibbles(q, half == 16 ? block + 2 : nullptr, block + (half == 16 ? 6 : 2), lane);
   } else {  // Q4_1, Q5_1
     const int top = t == DType::Q4_1 ? 15 : 31;
     const std::uint16_t m = finite_half(first_min(x));
-    const float min = half_bits_to_float(m);
+    const float min = half_to_float(m);
     const std::uint16_t d = finite_half((last_max(x) - min) / static_cast<float>(top));
-    const int q = round_between((x - min) * inverse(half_bits_to_float(d)), 0, top);
+    const int q = round_between((x - min) * inverse(half_to_float(d)), 0, top);
     if (lane == 0) {
       store16(block, d);
       store16(block + 2, m);

@@ -82,11 +82,6 @@ __device__ __forceinline__ void widen_halves(const uint4& w, float (&x)[8]) {
     x[2 * i + 1] = pair.y;
   }
 }
-__device__ __forceinline__ float half_bits_to_float(std::uint32_t bits) {
-  __half_raw raw;
-  raw.x = static_cast<unsigned short>(bits);
-  return __half2float(__half(raw));
-}
 __device__ __forceinline__ std::uint32_t bytes2(const unsigned char* p) {
   return *reinterpret_cast<const std::uint16_t*>(p);
 }
@@ -95,7 +90,7 @@ __device__ __forceinline__ std::uint32_t bytes2(const unsigned char* p) {
 /// addresses only: three aligned words are read and shifted, up to 4 bytes beyond the row.
 __device__ __forceinline__ void decode8_q8_0(const unsigned char* row, int e0, float (&x)[8]) {
   const unsigned char* const block = row + e0 / 32 * 34;
-  const float d = half_bits_to_float(bytes2(block));
+  const float d = half_to_float(bytes2(block));
   const unsigned char* const quants = block + 2 + e0 % 32;
   const std::uint32_t beyond = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(quants)) & 3u;
   const auto* const words = reinterpret_cast<const std::uint32_t*>(quants - beyond);
@@ -142,8 +137,8 @@ __device__ __forceinline__ void decode8_nibbles(DType t, const unsigned char* ro
   const unsigned char* const block = row + e0 / 32 * cache_block_bytes(t);
   const bool has_min = t == DType::Q4_1 || t == DType::Q5_1;
   const bool fifth = t == DType::Q5_0 || t == DType::Q5_1;
-  const float d = half_bits_to_float(bytes2(block));
-  const float m = has_min ? half_bits_to_float(bytes2(block + 2)) : 0.0f;
+  const float d = half_to_float(bytes2(block));
+  const float m = has_min ? half_to_float(bytes2(block + 2)) : 0.0f;
   const unsigned char* const qh = block + (has_min ? 4 : 2);
   const unsigned char* const qs = qh + (fifth ? 4 : 0);
   const int in_block = e0 % 32;
@@ -194,7 +189,7 @@ __device__ __forceinline__ void decode8(DType t, const unsigned char* row, int e
           x[i] = reinterpret_cast<const float*>(row)[e0 + i];
         } else {
           const std::uint32_t bits = bytes2(row + 2 * (e0 + i));
-          x[i] = t == DType::F16 ? half_bits_to_float(bits) : __uint_as_float(bits << 16);
+          x[i] = t == DType::F16 ? half_to_float(bits) : __uint_as_float(bits << 16);
         }
       }
     } else {

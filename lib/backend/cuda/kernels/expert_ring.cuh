@@ -194,8 +194,18 @@ __device__ __forceinline__ void finish_visit(const ExpertRing& p, const ExpertVi
   } else if (v.target == 0) {
     kept = total;
   } else {
-    p.y[v.route * p.target[0].type.n + row] =
-        p.activation == Activation::Silu ? gated<Activation::Silu>(kept, total) : gated<Activation::Gelu>(kept, total);
+    float& y = p.y[v.route * p.target[0].type.n + row];
+    switch (p.activation) {
+      case Activation::Silu:
+        y = gated<Activation::Silu>(kept, total);
+        break;
+      case Activation::Gelu:
+        y = gated<Activation::Gelu>(kept, total);
+        break;
+      case Activation::ClampedSilu:
+        y = gated<Activation::ClampedSilu>(kept, total);
+        break;
+    }
   }
 }
 
@@ -292,11 +302,11 @@ int users_of_visits(const ExpertRing& p, int multiprocessors) {
 template <DType type>
 bool launch_expert_ring(ExpertRing p, const Launch* at) {
   using T = Tile<kReadAs<type>>;
-  const RingDevice& device = ring_device();
+  const DeviceLimits& device = device_limits();
   if (device.capability < 9) return false;
   p.strips = static_cast<int>(strips(p.target[0].type.n));
   const ExpertPlaces<T> empty(p);
-  // As ring_places(): two blocks leave an eighth of a multiprocessor's memory to kernels between them.
+  // As ring_places(): stages have no more than 7/16 of a multiprocessor's memory.
   constexpr int kFewest = 3;
   const int room = device.multiprocessor_bytes / 16 * 7 - device.reserved_bytes - empty.bytes();
   p.stages = std::min(kMaxStages, room / empty.stage_bytes());

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/bits.cuh"
 
 namespace llm::cuda {
 
@@ -30,13 +31,6 @@ __device__ __forceinline__ __nv_fp8_e4m3 to_f8(float x) {
   return y;
 }
 
-/// Bytes of a (0 .. 3) and of b (4 .. 7), chosen by the hexadecimal digits of `which`, the lowest byte's last; with 8
-/// added to its digit a byte is its sign over and over.
-__device__ __forceinline__ std::uint32_t permuted(std::uint32_t a, std::uint32_t b, std::uint32_t which) {
-  std::uint32_t y;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(which));
-  return y;
-}
 /// a * b of two F16 numbers each.
 __device__ __forceinline__ std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t y;
@@ -45,8 +39,8 @@ __device__ __forceinline__ std::uint32_t multiply_halves(std::uint32_t a, std::u
 }
 /// Two E4M3 as F16 times 2^-8, exactly: the bits without the sign are those of such an F16 (base/half.h). What stands
 /// for NaN is then 480 2^-8. Times 35,008 that is infinite and 448 2^-8 is not; and 0 times it is added, which is NaN
-/// or nothing. `signed_bytes`: permuted() to a byte and its sign, twice. 5 instructions with that, of which the two of
-/// floats leave the busiest unit alone.
+/// or nothing. `signed_bytes`: permute_bytes() to a byte and its sign, twice. 5 instructions with that, of which the
+/// two of floats leave the busiest unit alone.
 __device__ __forceinline__ std::uint32_t f8_halves(std::uint32_t signed_bytes) {
   const std::uint32_t halves = signed_bytes << 7 & 0xbf80bf80u, large = multiply_halves(halves, 0x78467846u);
   std::uint32_t y;
@@ -55,11 +49,11 @@ __device__ __forceinline__ std::uint32_t f8_halves(std::uint32_t signed_bytes) {
 }
 /// Of elements `i` and `i` + 1 of a word, for i of 0 or 2.
 __device__ __forceinline__ std::uint32_t f8_halves_of_word(std::uint32_t word, int i) {
-  return f8_halves(permuted(word, 0, i == 0 ? 0x9180u : 0xb3a2u));
+  return f8_halves(permute_bytes(word, 0, i == 0 ? 0x9180u : 0xb3a2u));
 }
 /// Of elements `i` of two words.
 __device__ __forceinline__ std::uint32_t f8_halves_of_words(std::uint32_t first, std::uint32_t second, int i) {
-  return f8_halves(permuted(first, second, 0xc480u + 0x1111u * static_cast<std::uint32_t>(i)));
+  return f8_halves(permute_bytes(first, second, 0xc480u + 0x1111u * static_cast<std::uint32_t>(i)));
 }
 
 #if __CUDA_ARCH__ >= 890
@@ -82,7 +76,7 @@ __device__ __forceinline__ std::uint32_t f8_neighbours(std::uint32_t word, int i
 /// Elements `i` of two words, in units of kOneF8.
 __device__ __forceinline__ std::uint32_t f8_twins(std::uint32_t first, std::uint32_t second, int i) {
 #if __CUDA_ARCH__ >= 890
-  return convert_f8(permuted(first, second, 0x40u + 0x11u * static_cast<std::uint32_t>(i)));
+  return convert_f8(permute_bytes(first, second, 0x40u + 0x11u * static_cast<std::uint32_t>(i)));
 #else
   return f8_halves_of_words(first, second, i);
 #endif

@@ -21,9 +21,19 @@ __device__ __forceinline__ float gelu(float x) {
   return x * (1.0f + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x))) * 0.5f;
 }
 
+/// As host::clamped_silu has it; NaN passes the comparisons.
+__device__ __forceinline__ float clamped_silu(float gate, float up) {
+  constexpr float kLimit = kClampedSiluLimit;
+  const float g = gate > kLimit ? kLimit : gate, u = up > kLimit ? kLimit : up < -kLimit ? -kLimit : up;
+  return silu(kClampedSiluSlope * g) * (1.0f / kClampedSiluSlope) * (u + 1.0f);
+}
+
 template <Activation kActivation>
 __device__ __forceinline__ float gated(float gate, float up) {
-  return (kActivation == Activation::Silu ? silu(gate) : gelu(gate)) * up;
+  if constexpr (kActivation == Activation::ClampedSilu)
+    return clamped_silu(gate, up);
+  else
+    return (kActivation == Activation::Silu ? silu(gate) : gelu(gate)) * up;
 }
 
 #endif  // __CUDACC__

@@ -12,28 +12,22 @@
 // few routes costs the decoding: its weights are read at some 60 % of the memory's speed.
 #pragma once
 
+#include <algorithm>
+
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/grouped_products.h"
+#include "backend/cuda/kernels/kernel_target.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/tile_operands.cuh"
 
 namespace llm::cuda {
 
-struct GroupedTarget {
-  const std::byte* matrix = nullptr;
-  std::int64_t matrix_bytes = 0;  ///< from one expert to the next
-  const float* bias = nullptr;
-  const float* scale = nullptr;
-  float* y = nullptr;
-  int n = 0;
-  int first_block = 0;  ///< of all targets' blocks of 128 rows
-};
-
 /// Targets of one type.
 struct GroupedArguments {
-  GroupedTarget targets[kMaxTargets];
+  KernelTarget targets[kMaxTargets];
   int n_targets = 0;
-  int blocks = 0;  ///< of all targets
+  int blocks = 0;  ///< of kGroupedRows, of all targets
   int k = 0;
   const uint4* x = nullptr;
   const float* unscale = nullptr;
@@ -159,10 +153,10 @@ class GroupedBlock {
     columns =
         reinterpret_cast<GroupedColumn*>(pieces + kGroupedWarps * kGroupedStrips * p.w_stages * Weights::kStageBytes);
     int target = 0;
-    while (target + 1 < p.n_targets && static_cast<int>(blockIdx.x) >= p.targets[target + 1].first_block) ++target;
+    while (target + 1 < p.n_targets && static_cast<int>(blockIdx.x) >= p.targets[target + 1].first) ++target;
     to = &p.targets[target];
     matrix = to->matrix + expert * to->matrix_bytes;
-    first_strip = ((static_cast<int>(blockIdx.x) - to->first_block) * kGroupedWarps + warp) * kGroupedStrips;
+    first_strip = ((static_cast<int>(blockIdx.x) - to->first) * kGroupedWarps + warp) * kGroupedStrips;
   }
 
   /// `routes` are the group's.
@@ -317,7 +311,7 @@ class GroupedBlock {
   }
 
   const GroupedArguments& p;
-  const GroupedTarget* to;
+  const KernelTarget* to;
   int lane, warp;
   unsigned char *x, *weights;
   GroupedColumn* columns;
@@ -344,26 +338,22 @@ template <class Weights>
 void launch_grouped_kernel(GroupedArguments p, const Launch& at) {
   constexpr auto kKernel = grouped_kernel<Weights>;
   static_assert(3 - 1 <= (Weights::kStages - 1) * Weights::kChunks, "a piece is asked for before its first chunk");
-  static thread_local int known_device = -1, limit = 0;
-  int device = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the device");
+  const DeviceLimits& device = device_limits();
+  const auto limit = static_cast<std::size_t>(device.block_bytes);
   p.x_stages = 3;
   p.w_stages = Weights::kStages;
-  if (device != known_device) {
-    check_cuda(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-               "asking for shared memory");
-    const auto most = grouped_shared_bytes<Weights>(p.x_stages, p.w_stages);
-    check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    most < static_cast<std::size_t>(limit) ? static_cast<int>(most) : limit),
+  static thread_local int allowed_on = -1;  // device that has been told how much shared memory the kernel takes
+  if (allowed_on != device.id) {
+    const std::size_t most = std::min(grouped_shared_bytes<Weights>(p.x_stages, p.w_stages), limit);
+    check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
                "allowing shared memory");
     // Two blocks to a multiprocessor want all of it.
     check_cuda(
         cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         "asking for shared memory");
-    known_device = device;
+    allowed_on = device.id;
   }
-  if (grouped_shared_bytes<Weights>(p.x_stages, p.w_stages) > static_cast<std::size_t>(limit))
-    p.x_stages = p.w_stages = 2;
+  if (grouped_shared_bytes<Weights>(p.x_stages, p.w_stages) > limit) p.x_stages = p.w_stages = 2;
   launch(kKernel, dim3(static_cast<unsigned>(p.blocks), static_cast<unsigned>(p.groups.max_groups)),
          dim3(kGroupedThreads), grouped_shared_bytes<Weights>(p.x_stages, p.w_stages), at, p);
 }

@@ -4,6 +4,7 @@
 #include "backend/cuda/kernels/grouped_kernel.cuh"
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/matrix.h"
+#include "backend/cuda/kernels/with_tile.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -16,17 +17,9 @@ LLM_TILE_TYPES(LLM_TILE_DECLARED)
 namespace {
 
 void launch_type(DType type, const GroupedArguments& arguments, const Launch& at) {
-  switch (type) {
-#define LLM_GROUPED_CASE(name) \
-  case DType::name:            \
-    return launch_grouped_products<kReadAs<DType::name>>(arguments, at);
-    LLM_TILE_TYPES(LLM_GROUPED_CASE)
-    LLM_GROUPED_CASE(F16)
-    LLM_GROUPED_CASE(BF16)
-#undef LLM_GROUPED_CASE
-    default:
-      check(false, "a matrix of a type that has neither tiles nor floats");
-  }
+  if (type == DType::F16) return launch_grouped_products<DType::F16>(arguments, at);
+  if (type == DType::BF16) return launch_grouped_products<DType::BF16>(arguments, at);
+  with_tile(type, [&](auto of) { launch_grouped_products<kReadAs<of()>>(arguments, at); });
 }
 
 }  // namespace
@@ -51,13 +44,7 @@ void grouped_products(std::span<const Target> targets, const void* x, const floa
     arguments.n_targets = arguments.blocks = 0;
     for (const Target& t : targets) {
       if (!is_type(t) || t.type.n == 0) continue;
-      arguments.targets[arguments.n_targets++] = {.matrix = t.matrix,
-                                                  .matrix_bytes = static_cast<std::int64_t>(matrix_bytes(t.type)),
-                                                  .bias = t.bias,
-                                                  .scale = t.scale,
-                                                  .y = t.y,
-                                                  .n = static_cast<int>(t.type.n),
-                                                  .first_block = arguments.blocks};
+      arguments.targets[arguments.n_targets++] = kernel_target(t, arguments.blocks);
       arguments.blocks += static_cast<int>((t.type.n + kGroupedRows - 1) / kGroupedRows);
     }
     if (arguments.n_targets > 0) launch_type(type, arguments, at);

@@ -10,6 +10,16 @@
 
 namespace llm::cuda {
 
+// Every kernel calls let_next_start() first and then wait_for_previous(), but:
+//   products by wgmma that share x (WgmmaOperands): one that has a next one beside it lets it start only when it has
+//     waited itself. So what the next one reads is there and what it writes is free without its waiting, which it does
+//     at its end.
+//   experts of one token (expert_ring.cuh): the first block of the first launch lets the second start when it has
+//     written, with a fence behind, which experts there are, which the second reads before it waits, past the first
+//     cache.
+//   attention of tokens (attend_halves.cuh) begins with the step's data and what the cache has of earlier steps: no
+//     kernel of the step writes these.
+
 /// Before the first access to anything that an earlier kernel of the stream writes or reads. Weights may be read
 /// before. Every kernel calls it, in every thread that touches memory: the end of one kernel then implies that of all
 /// before.
@@ -18,7 +28,7 @@ __device__ __forceinline__ void wait_for_previous() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// From here on blocks of the next kernel may take the place of blocks that ended. Called first in every kernel.
+/// From here on blocks of the next kernel may take the place of blocks that ended.
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

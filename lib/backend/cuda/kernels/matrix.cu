@@ -7,6 +7,7 @@
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/tiles.cuh"
+#include "backend/cuda/kernels/with_tile.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -14,21 +15,6 @@ namespace {
 
 constexpr int kPackThreads = 256;
 constexpr int kDecodeWarps = 4;
-
-/// f(std::integral_constant<DType, type>) of a type with tiles.
-template <class F>
-auto with_tile(DType type, const F& f) {
-  switch (type) {
-#define LLM_TILE_CASE(name) \
-  case DType::name:         \
-    return f(std::integral_constant<DType, DType::name>());
-    LLM_TILE_TYPES(LLM_TILE_CASE)
-#undef LLM_TILE_CASE
-    default:
-      check(false, "a matrix of a type without tiles");
-      return f(std::integral_constant<DType, DType::Q8_0>());
-  }
-}
 
 unsigned blocks_of(std::int64_t count, int per_block) {
   return static_cast<unsigned>((count + per_block - 1) / per_block);

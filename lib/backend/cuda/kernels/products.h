@@ -28,7 +28,7 @@ struct RouteGroups {
   const std::int32_t* count = nullptr;     ///< [max_groups]: 1 .. columns
   const std::int32_t* routes = nullptr;    ///< [max_routes]: indices into [tokens][top_k], by expert, then ascending
   int max_groups = 0;
-  int columns = 8;         ///< most routes of a group: of the products below up to 32
+  int columns = 8;         ///< most routes of a group: of the products below up to kMaxColumns
   int routes_per_row = 1;  ///< x has one row per token (top_k) or one per route (1): row = route / routes_per_row
 };
 

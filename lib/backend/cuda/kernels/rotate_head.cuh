@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "backend/cuda/kernels/bits.cuh"
 #include "backend/cuda/kernels/float8.cuh"
 #include "backend/cuda/kernels/norm.cuh"
 
@@ -19,8 +20,8 @@ struct Turn {
 #ifdef __CUDACC__
 
 __device__ __forceinline__ void store(float* to, float x) { *to = x; }
-__device__ __forceinline__ void store(__half* to, float x) { *to = __float2half_rn(x); }
-__device__ __forceinline__ void store(__nv_bfloat16* to, float x) { *to = __float2bfloat16_rn(x); }
+__device__ __forceinline__ void store(__half* to, float x) { *to = __ushort_as_half(half_bits(x)); }
+__device__ __forceinline__ void store(__nv_bfloat16* to, float x) { *to = __ushort_as_bfloat16(bfloat16_bits(x)); }
 __device__ __forceinline__ void store(__nv_fp8_e4m3* to, float x) { *to = to_f8(x); }
 
 /// As rms_norm() of rows of one warp.

@@ -15,7 +15,7 @@ namespace llm::cuda {
 namespace {
 
 constexpr int kRouteTokens = 4;  ///< of a block of threads, a warp each
-constexpr int kMaxExpertsPerLane = 32;
+constexpr int kMaxExpertsPerLane = kMostExperts / kWarp;
 
 template <int kPerLane>
 __global__ void __launch_bounds__(kRouteTokens* kWarp)
@@ -248,8 +248,8 @@ RouteGroups groups_in(const GroupMemory& memory, int experts, int routes, int co
 }
 
 void check_router(const Route& op, int experts) {
-  check(op.top_k >= 1 && op.top_k <= experts && experts <= kWarp * kMaxExpertsPerLane,
-        "the router knows up to 1024 experts");
+  check(op.top_k >= 1 && op.top_k <= experts && experts <= kMostExperts,
+        "routers of more experts were refused when the model was loaded");
 }
 
 }  // namespace
@@ -265,7 +265,7 @@ void route(const Route& op, const float* logits, int experts, int tokens, std::i
 }
 
 bool groups_while_routing(int experts, int max_tokens, int top_k) {
-  return experts <= kWarp * kMaxExpertsPerLane && max_tokens <= kGroupedTokens && max_tokens * top_k <= kGroupedRoutes;
+  return experts <= kMostExperts && max_tokens <= kGroupedTokens && max_tokens * top_k <= kGroupedRoutes;
 }
 
 RouteGroups route_and_group(const Route& op, const float* logits, int experts, int max_tokens, int columns,

@@ -353,10 +353,13 @@ void combine_add_rms_norm(const float* x, const float* weights, int top_k, const
 
 void glu(Activation activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch& at) {
   const bool wide = wide_rows(n, y, {gate, up});
-  if (activation == Activation::Silu) {
-    launch_forms(Gated<Activation::Silu>{gate, up}, n, rows, wide, y, at);
-  } else {
-    launch_forms(Gated<Activation::Gelu>{gate, up}, n, rows, wide, y, at);
+  switch (activation) {
+    case Activation::Silu:
+      return launch_forms(Gated<Activation::Silu>{gate, up}, n, rows, wide, y, at);
+    case Activation::Gelu:
+      return launch_forms(Gated<Activation::Gelu>{gate, up}, n, rows, wide, y, at);
+    case Activation::ClampedSilu:
+      return launch_forms(Gated<Activation::ClampedSilu>{gate, up}, n, rows, wide, y, at);
   }
 }
 

@@ -49,6 +49,7 @@ void rope_table(const double* theta, double magnitude, int n_rot, const StepView
 void rope(const Rope&, const float* x, const float* table, int heads, int head_dim, int tokens, float* y,
           const Launch&);
 
+inline constexpr int kMostExperts = 1024;  ///< of a router
 /// ids and weights [tokens][top_k] from logits [tokens][experts].
 void route(const Route&, const float* logits, int experts, int tokens, std::int32_t* ids, float* weights,
            const Launch&);

@@ -16,7 +16,7 @@ struct StepView {
   const std::int32_t* sequence = nullptr;     ///< [capacity]: row of block_table that the token's keys are in; -1: none
   const std::int32_t* out_rows = nullptr;     ///< [output capacity]
   const std::int32_t* block_table = nullptr;  ///< [sequences][table_stride]: physical block of each logical block
-  const std::int32_t* counts = nullptr;       ///< {tokens, outputs, sequences, longest kv_len}
+  const std::int32_t* counts = nullptr;       ///< {tokens, outputs}
   const DeviceRule* rules = nullptr;          ///< [output capacity], of steps that draw
   const std::int32_t* drawn = nullptr;        ///< DrawMemory::drawn
   int table_stride = 0;                       ///< fixed for a session

@@ -17,6 +17,7 @@
 #include <cstring>
 
 #include "backend/cuda/kernels/act_layout.h"
+#include "backend/cuda/kernels/bits.cuh"
 #include "tensor/codebooks.h"
 
 namespace llm::cuda {
@@ -64,23 +65,6 @@ struct FromMemory {
 
 LLM_HOST_DEVICE std::uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-/// Byte i of the result is byte (selector >> 4i) % 8 of b:a, or, where bit 3 of that is set, eight copies of its sign.
-LLM_HOST_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
-#ifdef __CUDA_ARCH__
-  std::uint32_t v;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(selector));
-  return v;
-#else
-  const std::uint64_t both = (static_cast<std::uint64_t>(b) << 32) | a;
-  std::uint32_t v = 0;
-  for (int i = 0; i < 4; ++i) {
-    const unsigned s = selector >> (4 * i) & 0xf;
-    const auto byte = static_cast<std::uint32_t>(both >> (8 * (s & 7)) & 0xff);
-    v |= (s & 8 ? (byte & 0x80 ? 0xffu : 0u) : byte) << (8 * i);
-  }
-  return v;
-#endif
-}
 LLM_HOST_DEVICE int unsigned_byte(std::uint32_t w, int i) {
   return static_cast<int>(permute_bytes(w, 0, 0x4440u + static_cast<unsigned>(i)));
 }
@@ -88,8 +72,8 @@ LLM_HOST_DEVICE int signed_byte(std::uint32_t w, int i) {
   return static_cast<int>(permute_bytes(w, 0, 0x8880u + 0x1111u * static_cast<unsigned>(i)));
 }
 
-/// The same as floats: as the lowest byte of 2^23 (and 128 more, where the sign is turned into one), which is subtracted.
-/// Twice as fast as a conversion.
+/// The same as floats: as the lowest byte of 2^23 (and 128 more, where the sign is turned into one), which is
+/// subtracted. Twice as fast as a conversion.
 LLM_HOST_DEVICE float unsigned_byte_float(std::uint32_t w, int i) {
 #ifdef __CUDA_ARCH__
   return __uint_as_float(permute_bytes(w, 0x4b000000u, 0x7440u + static_cast<unsigned>(i))) - 8388608.0f;

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/tile_add.cuh"
 #include "backend/cuda/kernels/tile_products.cuh"
@@ -157,29 +158,6 @@ struct CachedColumns {
   }
 };
 
-/// Copies 16 bytes to shared memory; a group of such copies is waited for when `later` or fewer came after it.
-__device__ __forceinline__ void copy_async(std::byte* to, const std::byte* from) {
-#ifdef __CUDA_ARCH__
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(from)
-      : "memory");
-#else
-  std::memcpy(to, from, 16);
-#endif
-}
-__device__ __forceinline__ void end_copies() {
-#ifdef __CUDA_ARCH__
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <int later>
-__device__ __forceinline__ void wait_for_copies() {
-#ifdef __CUDA_ARCH__
-  asm volatile("cp.async.wait_group %0;" ::"n"(later) : "memory");
-#endif
-}
-
 /// A warp's walk over its pieces. Part number j of a warp, of kParts / warps: in pairs s and s + 8, which share a slot.
 struct Walk {
   int warp, warps, pieces, part = 0, piece;
@@ -217,14 +195,14 @@ struct Ring {
       const std::byte* from_codes = codes + codes_at<T>(ahead.piece) + 16 * lane;
       const std::byte* from_scales = scales + static_cast<std::int64_t>(ahead.piece) * T::Scales::kBytes + 16 * lane;
 #pragma unroll
-      for (int i = 0; i < T::Codes::kBytes; i += kQuadBytes) copy_async(to + i, from_codes + i);
+      for (int i = 0; i < T::Codes::kBytes; i += kQuadBytes) copy16_async(to + i, from_codes + i);
 #pragma unroll
       for (int i = 0; i < T::Scales::kBytes; i += kQuadBytes)
-        if (i + 16 * lane < T::Scales::kBytes) copy_async(to + T::Codes::kBytes + i, from_scales + i);
+        if (i + 16 * lane < T::Scales::kBytes) copy16_async(to + T::Codes::kBytes + i, from_scales + i);
       ahead.advance();
     }
     fill = fill + 1 == kStages ? 0 : fill + 1;
-    end_copies();
+    commit_copies();
   }
   /// The next piece, and asks for one more.
   __device__ __forceinline__ void take_next(T& piece) {
@@ -296,9 +274,9 @@ __global__ void __launch_bounds__(32 * kMostWarps, (blocks_together<T, NB, kMost
   auto* partial = reinterpret_cast<float*>(tile_shared);
   std::byte* stages = reinterpret_cast<std::byte*>(partial + kSlots * kSlotFloats) + warp * (kStages * T::kPieceBytes);
   int target = 0;
-  while (target + 1 < p.n_targets && static_cast<int>(blockIdx.x) >= p.targets[target + 1].first_strip) ++target;
-  const TileTarget& to = p.targets[target];
-  const int strip = static_cast<int>(blockIdx.x) - to.first_strip;
+  while (target + 1 < p.n_targets && static_cast<int>(blockIdx.x) >= p.targets[target + 1].first) ++target;
+  const KernelTarget& to = p.targets[target];
+  const int strip = static_cast<int>(blockIdx.x) - to.first;
 
   const bool is_grouped = p.groups.n_groups != nullptr;
   const std::byte* matrix = to.matrix + strip * strip_bytes<T>(p.k);
@@ -360,35 +338,17 @@ __global__ void __launch_bounds__(32 * kMostWarps, (blocks_together<T, NB, kMost
   }
 }
 
-struct DeviceLimits {
-  int device = -1, multiprocessors = 0, shared_bytes = 0;
-};
-inline DeviceLimits device_limits() {
-  static thread_local DeviceLimits known;  // asked once, and again where the device changes
-  int device = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the device");
-  if (device != known.device) {
-    DeviceLimits now{.device = device};
-    check_cuda(cudaDeviceGetAttribute(&now.multiprocessors, cudaDevAttrMultiProcessorCount, device),
-               "asking for multiprocessors");
-    check_cuda(cudaDeviceGetAttribute(&now.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-               "asking for shared memory");
-    known = now;
-  }
-  return known;
-}
-
 template <class T, int NB, int kMostWarps>
 void launch_tile_kernel(const TileArguments& p, int warps, unsigned groups, const DeviceLimits& limits,
                         const Launch& at) {
   constexpr auto kKernel = tile_kernel<T, NB, kMostWarps>;
   static thread_local int allowed_on = -1;
-  if (allowed_on != limits.device) {
+  if (allowed_on != limits.id) {
     const auto most =
-        std::min<std::size_t>(shared_bytes<T, NB>(kMostWarps), static_cast<std::size_t>(limits.shared_bytes));
+        std::min<std::size_t>(shared_bytes<T, NB>(kMostWarps), static_cast<std::size_t>(limits.block_bytes));
     check_cuda(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
                "allowing shared memory");
-    allowed_on = limits.device;
+    allowed_on = limits.id;
   }
   launch(kKernel, dim3(static_cast<unsigned>(p.strips), groups), dim3(static_cast<unsigned>(32 * warps)),
          shared_bytes<T, NB>(warps), at, p);
@@ -398,9 +358,9 @@ void launch_tile_kernel(const TileArguments& p, int warps, unsigned groups, cons
 /// more room, else 8.
 template <class T, int NB>
 void launch_tile_kernel(TileArguments p, const Launch& at) {
-  const DeviceLimits limits = device_limits();
+  const DeviceLimits& limits = device_limits();
   const auto fits = [&](int warps) {
-    return shared_bytes<T, NB>(warps) <= static_cast<std::size_t>(limits.shared_bytes);
+    return shared_bytes<T, NB>(warps) <= static_cast<std::size_t>(limits.block_bytes);
   };
   const std::int64_t n_pieces = pieces<T>(p.k);
   const int groups = p.groups.n_groups != nullptr ? p.groups.max_groups : 1;

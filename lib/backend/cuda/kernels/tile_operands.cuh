@@ -4,8 +4,6 @@
 //   slots 2t, 2t + 1, 2t + 8, 2t + 9 of k are elements 4t .. 4t + 3                         (t = lane % 4)
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "backend/cuda/kernels/tiles.cuh"
 
 namespace llm::cuda {
@@ -14,11 +12,6 @@ inline constexpr int kChunkK = 64;  ///< elements that are decoded together
 /// Of a piece.
 template <class T>
 inline constexpr int kPieceChunks = T::kPieceK / kChunkK;
-
-__device__ __forceinline__ std::uint32_t pack_halves(float low, float high) {
-  const __half2_raw raw = __floats2half2_rn(low, high);
-  return raw.x | static_cast<std::uint32_t>(raw.y) << 16;
-}
 
 constexpr int log2_of_inverse(float power) { return power < 1 ? 1 + log2_of_inverse(2 * power) : 0; }
 

@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels/tile_ring.h"
 #include "backend/cuda/kernels/tiles.cuh"
 #include "backend/cuda/kernels/wide_ring.h"
+#include "backend/cuda/kernels/with_tile.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -24,26 +25,13 @@ bool pays_wide(const TileArguments& p) {
 /// faster, since its weights are on their way before the previous kernel has ended.
 void launch_type(DType type, const TileArguments& arguments, const Launch& at) {
   if (pays_wide(arguments) && launch_wide_products(type, arguments, at)) return;
-  switch (type) {
-#define LLM_TILE_CASE(name)                                       \
-  case DType::name:                                               \
-    if (launch_ring_products<DType::name>(arguments, at)) return; \
-    return launch_tile_products<DType::name>(arguments, at);
-    LLM_TILE_TYPES(LLM_TILE_CASE)
-#undef LLM_TILE_CASE
-    default:
-      check(false, "a matrix without tiles among products of tiles");
-  }
+  with_tile(type, [&](auto of) {
+    if (!launch_ring_products<of()>(arguments, at)) launch_tile_products<of()>(arguments, at);
+  });
 }
 
 void add_target(TileArguments& to, const Target& t) {
-  to.targets[to.n_targets++] = {.matrix = t.matrix,
-                                .matrix_bytes = static_cast<std::int64_t>(matrix_bytes(t.type)),
-                                .bias = t.bias,
-                                .scale = t.scale,
-                                .y = t.y,
-                                .n = static_cast<int>(t.type.n),
-                                .first_strip = to.strips};
+  to.targets[to.n_targets++] = kernel_target(t, to.strips);
   to.strips += static_cast<int>(strips(t.type.n));
 }
 
@@ -73,26 +61,10 @@ void launch_targets(std::span<const Target> targets, const TileArguments& argume
 }
 
 bool ring_takes_type(DType type, const TileArguments& arguments) {
-  switch (type) {
-#define LLM_TILE_CASE(name) \
-  case DType::name:         \
-    return ring_takes<DType::name>(arguments);
-    LLM_TILE_TYPES(LLM_TILE_CASE)
-#undef LLM_TILE_CASE
-    default:
-      return false;
-  }
+  return has_tiles(type) && with_tile(type, [&](auto of) { return ring_takes<of()>(arguments); });
 }
 bool launch_ring_type(DType type, const TileArguments& arguments, const RingExtras& extras, const Launch& at) {
-  switch (type) {
-#define LLM_TILE_CASE(name) \
-  case DType::name:         \
-    return launch_ring_products<DType::name>(arguments, at, extras);
-    LLM_TILE_TYPES(LLM_TILE_CASE)
-#undef LLM_TILE_CASE
-    default:
-      return false;
-  }
+  return has_tiles(type) && with_tile(type, [&](auto of) { return launch_ring_products<of()>(arguments, at, extras); });
 }
 
 TileArguments arguments_of(std::span<const Target> targets, const std::byte* x, int capacity) {

@@ -5,25 +5,16 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/kernel_target.h"
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/kernels/products.h"
 
 namespace llm::cuda {
 
-struct TileTarget {
-  const std::byte* matrix = nullptr;
-  std::int64_t matrix_bytes = 0;  ///< from one expert to the next
-  const float* bias = nullptr;
-  const float* scale = nullptr;
-  float* y = nullptr;
-  int n = 0;
-  int first_strip = 0;  ///< of all targets' strips
-};
-
 /// Targets of one type. `groups` without n_groups means columns first_column .. first_column + columns - 1 of x; else
 /// the columns of each group.
 struct TileArguments {
-  TileTarget targets[kMaxTargets];
+  KernelTarget targets[kMaxTargets];
   int n_targets = 0;
   int strips = 0;  ///< of all targets
   std::int64_t k = 0;

@@ -4,25 +4,6 @@
 
 namespace llm::cuda {
 
-const RingDevice& ring_device() {
-  static thread_local RingDevice device;  // asked once, and again where the device changes
-  int id = 0;
-  check_cuda(cudaGetDevice(&id), "asking for the device");
-  if (id == device.id) return device;
-  const auto attribute = [&](cudaDeviceAttr which) {
-    int value = 0;
-    check_cuda(cudaDeviceGetAttribute(&value, which, id), "asking for the device's sizes");
-    return value;
-  };
-  device = {.id = id,
-            .capability = attribute(cudaDevAttrComputeCapabilityMajor),
-            .multiprocessors = attribute(cudaDevAttrMultiProcessorCount),
-            .multiprocessor_bytes = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
-            .reserved_bytes = attribute(cudaDevAttrReservedSharedMemoryPerBlock),
-            .block_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)};
-  return device;
-}
-
 namespace {
 
 /// f(A, B, arguments of A, of B), the types as std::type_identity, for the pairs that files of mixed types have among

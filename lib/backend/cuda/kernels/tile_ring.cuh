@@ -122,9 +122,9 @@ struct RingBarriers {
   }
 };
 
-__device__ __forceinline__ const TileTarget& target_of(const TileArguments& p, int strip) {
+__device__ __forceinline__ const KernelTarget& target_of(const TileArguments& p, int strip) {
   int target = 0;
-  while (target + 1 < p.n_targets && strip >= p.targets[target + 1].first_strip) ++target;
+  while (target + 1 < p.n_targets && strip >= p.targets[target + 1].first) ++target;
   return p.targets[target];
 }
 
@@ -182,8 +182,8 @@ __device__ __forceinline__ void consume(const std::byte* shared, const Places& p
 template <class T, class Store>
 __device__ __forceinline__ void finish(const TileArguments& p, int strip, const float* area, std::uint32_t written,
                                        std::uint32_t phase, int lane, const Store& store) {
-  const TileTarget& to = target_of(p, strip);
-  const int row = lane % kTileRows, i = (strip - to.first_strip) * kTileRows + row;  // of y's row
+  const KernelTarget& to = target_of(p, strip);
+  const int row = lane % kTileRows, i = (strip - to.first) * kTileRows + row;  // of y's row
   const float scale = to.scale != nullptr ? to.scale[0] : 1.0f;
   const float bias = to.bias != nullptr && i < to.n ? to.bias[i] : 0.0f;
   const int elements = kTileRows * p.columns;
@@ -220,9 +220,9 @@ __device__ __forceinline__ void for_strips(const RingArguments& p, const F& f) {
 #endif
 
 /// Blocks of kRingThreads; shared: RingPlaces. Bytes and operations are those of the pieces, as in tile_kernel.cuh;
-/// measured on an H200 with one column, launches back to back, two blocks to a multiprocessor, of the read limit: 84 %
-/// of 28672 x 4096 in Q4_K, 90 % of 128256 x 4096, but 61 % of 6144 x 4096 and 50 % of 4096 x 4096, where a block has
-/// three strips or two (docs/cuda.md has the ladder).
+/// measured on an H200 with one column, launches back to back, when two blocks still shared a multiprocessor, of the
+/// read limit: 84 % of 28672 x 4096 in Q4_K, 90 % of 128256 x 4096, but 61 % of 6144 x 4096 and 50 % of 4096 x 4096,
+/// where a block had three strips or two (docs/cuda.md has the ladder).
 template <class A, class B, int NB>
 __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_constant__ RingArguments p) {
 #if __CUDA_ARCH__ >= 900
@@ -239,9 +239,9 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_cons
     const std::uint64_t policy = read_once_policy();
     RingPosition at(p.stages);
     for_strips<A, B>(p, [&]<class T>(const TileArguments& arguments, int strip) {
-      const TileTarget& from = target_of(arguments, strip);
-      produce<T>(from.matrix + (strip - from.first_strip) * strip_bytes<T>(arguments.k), arguments.k, places, barriers,
-                 at, policy);
+      const KernelTarget& from = target_of(arguments, strip);
+      produce<T>(from.matrix + (strip - from.first) * strip_bytes<T>(arguments.k), arguments.k, places, barriers, at,
+                 policy);
     });
     return;
   }
@@ -302,10 +302,11 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_cons
 #endif
 }
 
-/// Stages and shared memory of a launch; none where the columns leave no room for three stages. Where two blocks can
-/// have a multiprocessor with an eighth of its memory left to kernels between them, no more than that.
+/// Stages and shared memory of a launch; none where the columns leave no room for three stages. No more than 7/16 of a
+/// multiprocessor's memory, where that is room for three; launches ask for more than half (alone_bytes()), since they
+/// share it with no other of their blocks.
 template <class Types>
-std::optional<RingPlaces<Types>> ring_places(const RingDevice& device, const TileArguments& p,
+std::optional<RingPlaces<Types>> ring_places(const DeviceLimits& device, const TileArguments& p,
                                              std::int64_t block_stages) {
   RingPlaces<Types> places{{p.columns, static_cast<int>(k_blocks(p.k))}, 0};
   const int fixed = places.bytes(), shared = device.multiprocessor_bytes / 16 * 7 - device.reserved_bytes;
@@ -328,7 +329,7 @@ struct RingLaunch {
 template <class A, class B>
 std::optional<RingLaunch> ring_launch(const TileArguments& a, const TileArguments& b, int paired) {
   using Types = RingTypes<A, B>;
-  const RingDevice& device = ring_device();
+  const DeviceLimits& device = device_limits();
   if (device.capability < 9) return std::nullopt;
   const int all = a.strips + b.strips, ends = all >> paired, blocks = std::min(device.multiprocessors, ends);
   const std::int64_t strip_stages = (std::max(pieces<A>(a.k), pieces<B>(a.k)) + kConsumers - 1) / kConsumers;
@@ -350,7 +351,7 @@ bool launch_ring_kernel(const TileArguments& a, const TileArguments& b, const Ri
   check(paired == 0 || (RingTypes<A, B>::kOne && a.n_targets == 2 && a.targets[0].n == a.targets[1].n),
         "a gate and what it lets through are of one type and size");
   ring->arguments.extras = extras;
-  const RingDevice& device = ring_device();
+  const DeviceLimits& device = device_limits();
   const auto kernel = ring_kernel<A, B, NB>;
   static thread_local int allowed_on = -1;  // device that has been told how much shared memory the kernel takes
   if (allowed_on != device.id) {

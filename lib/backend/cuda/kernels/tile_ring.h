@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/device.h"
 #include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/kernels/tile_products.cuh"
@@ -12,19 +13,9 @@ namespace llm::cuda {
 
 inline constexpr int kRingColumns = 16;
 
-/// The device that launches go to.
-struct RingDevice {
-  int id = -1;
-  int capability = 0;  ///< major
-  int multiprocessors = 0;
-  int multiprocessor_bytes = 0;  ///< of shared memory
-  int reserved_bytes = 0;        ///< of it, for each block
-  int block_bytes = 0;           ///< most that a block may have
-};
-const RingDevice& ring_device();
 /// Shared memory of a block that wants `bytes`: more than half of a multiprocessor's, since two blocks of one launch
 /// must not share a multiprocessor: each has as many strips as one that has it to itself.
-inline int alone_bytes(const RingDevice& device, int bytes) {
+inline int alone_bytes(const DeviceLimits& device, int bytes) {
   constexpr int kUnit = 128;  // in which shared memory is given out
   const int alone = device.multiprocessor_bytes / 2 - device.reserved_bytes + kUnit;
   return std::min(std::max(bytes, alone), device.block_bytes);

@@ -6,30 +6,12 @@
 // the products ask a lane's registers for.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "backend/cuda/kernels/tile_codes.cuh"
 
 namespace llm::cuda {
 
-LLM_HOST_DEVICE float half_to_float(std::uint32_t bits) {
-#ifdef __CUDA_ARCH__
-  return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
-#else
-  return to_float(Half{static_cast<std::uint16_t>(bits)});
-#endif
-}
 LLM_HOST_DEVICE float low_half(std::uint32_t w) { return half_to_float(w & 0xffffu); }
 LLM_HOST_DEVICE float high_half(std::uint32_t w) { return half_to_float(w >> 16); }
-LLM_HOST_DEVICE float bits_to_float(std::uint32_t bits) {
-#ifdef __CUDA_ARCH__
-  return __uint_as_float(bits);
-#else
-  float f;
-  std::memcpy(&f, &bits, sizeof f);
-  return f;
-#endif
-}
 
 /// Row of (g, half).
 LLM_HOST_DEVICE int tile_row(int g, int half) { return g + 8 * half; }

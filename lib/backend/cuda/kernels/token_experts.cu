@@ -1,21 +1,13 @@
 #include "backend/cuda/kernels/expert_ring.h"
-#include "backend/cuda/kernels/tiles.cuh"
 #include "backend/cuda/kernels/token_experts.h"
+#include "backend/cuda/kernels/with_tile.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
 namespace {
 
 bool launch_ring(DType type, const ExpertRing& ring, const Launch* at) {
-  switch (type) {
-#define LLM_TILE_CASE(name) \
-  case DType::name:         \
-    return launch_expert_ring<DType::name>(ring, at);
-    LLM_TILE_TYPES(LLM_TILE_CASE)
-#undef LLM_TILE_CASE
-    default:
-      return false;
-  }
+  return has_tiles(type) && with_tile(type, [&](auto of) { return launch_expert_ring<of()>(ring, at); });
 }
 
 ExpertRing gate_up_ring(const Target& gate, const Target& up, const TokenRoute& route) {

@@ -1,6 +1,7 @@
 // Targets of one type share their launches.
 #include "backend/cuda/kernels/wgmma_experts.cuh"
 #include "backend/cuda/kernels/wgmma_experts.h"
+#include "backend/cuda/kernels/with_tile.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -10,30 +11,15 @@ namespace llm::cuda {
 LLM_TILE_TYPES(LLM_EXPERTS_DECLARED)
 #undef LLM_EXPERTS_DECLARED
 
-namespace {
-
-void launch_type(DType type, const WgmmaExpertArguments& arguments, int routes, const Launch& at) {
-  switch (type) {
-#define LLM_EXPERTS_CASE(name) \
-  case DType::name:            \
-    return launch_wgmma_experts<kReadAs<DType::name>>(arguments, routes, at);
-    LLM_TILE_TYPES(LLM_EXPERTS_CASE)
-#undef LLM_EXPERTS_CASE
-    default:
-      check(false, "a matrix of a type without tiles");
-  }
-}
-
-}  // namespace
-
 void wgmma_expert_products(std::span<const Target> targets, const std::byte* x, int capacity, const float* unscale,
                            const RouteGroups& groups, int routes_of_expert, const Launch& at) {
   constexpr int kMostGroups = 65535;  // numbers of 16 bits
   check(groups.columns <= kGroupedColumns && groups.max_groups <= kMostGroups, "groups are of up to 128 routes");
   if (targets.empty() || groups.max_groups == 0) return;
   const WgmmaExpertArguments arguments{{targets, x, capacity, unscale}, groups, 0};
-  for_types(targets, arguments,
-            [&](DType type, const WgmmaExpertArguments& of_type) { launch_type(type, of_type, routes_of_expert, at); });
+  for_types(targets, arguments, [&](DType type, const WgmmaExpertArguments& of_type) {
+    with_tile(type, [&](auto of) { launch_wgmma_experts<kReadAs<of()>>(of_type, routes_of_expert, at); });
+  });
 }
 
 }  // namespace llm::cuda

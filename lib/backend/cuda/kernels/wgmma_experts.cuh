@@ -11,6 +11,7 @@
 
 #include <type_traits>
 
+#include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/half_panels.h"
 #include "backend/cuda/kernels/launch.cuh"
@@ -61,7 +62,7 @@ static_assert(8 * kWgmmaBarriers + 4 * kWgmmaThreads / 32 <= kWgmmaAlignment / 2
 
 /// A tile of rows and a group of routes.
 struct ExpertItem {
-  const WgmmaTarget* to;
+  const KernelTarget* to;
   int tile;  ///< of the target's
   int expert, first_route, count;
 };
@@ -119,7 +120,7 @@ struct WgmmaExpertBlock {
     const int tile = index % p.tiles;
     const int target = p.target_of(tile);
     return {.to = &p.targets[target],
-            .tile = tile - p.targets[target].first_tile,
+            .tile = tile - p.targets[target].first,
             .expert = p.groups.expert[group],
             .first_route = p.groups.first[group],
             .count = p.groups.count[group]};
@@ -213,7 +214,7 @@ struct WgmmaExpertBlock {
 
   /// Eight lanes write 8 neighbouring results of a route.
   __device__ __forceinline__ void store(const ExpertItem& item, int table, int strip, const Sums& sums) const {
-    const WgmmaTarget& to = *item.to;
+    const KernelTarget& to = *item.to;
     const float scale = to.scale != nullptr ? to.scale[item.expert] : 1.0f;
     const auto* const columns = reinterpret_cast<const ExpertColumn*>(memory + Places::columns(table));
     const int first = item.tile * kWgmmaRows + strip * kTileRows;
@@ -292,7 +293,7 @@ template <class T, int kColumns>
 void launch_wgmma_experts_kernel(WgmmaExpertArguments p, const Launch& at) {
   using Places = WgmmaExpertPlaces<T, kColumns>;
   const auto kernel = wgmma_experts_kernel<T, kColumns>;
-  const RingDevice& device = ring_device();
+  const DeviceLimits& device = device_limits();
   static thread_local int known_of = -1;  // the device that has been asked
   if (known_of != device.id) {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.block_bytes),

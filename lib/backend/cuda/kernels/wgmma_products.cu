@@ -3,6 +3,7 @@
 
 #include "backend/cuda/kernels/wgmma_products.cuh"
 #include "backend/cuda/kernels/wgmma_products.h"
+#include "backend/cuda/kernels/with_tile.cuh"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -11,22 +12,6 @@ namespace llm::cuda {
   extern template void launch_wgmma_products<kReadAs<DType::name>>(WgmmaArguments, const Launch&);
 LLM_TILE_TYPES(LLM_WGMMA_DECLARED)
 #undef LLM_WGMMA_DECLARED
-
-namespace {
-
-void launch_type(DType type, const WgmmaArguments& arguments, const Launch& at) {
-  switch (type) {
-#define LLM_WGMMA_CASE(name) \
-  case DType::name:          \
-    return launch_wgmma_products<kReadAs<DType::name>>(arguments, at);
-    LLM_TILE_TYPES(LLM_WGMMA_CASE)
-#undef LLM_WGMMA_CASE
-    default:
-      check(false, "a matrix of a type without tiles");
-  }
-}
-
-}  // namespace
 
 TargetTypes types_of(std::span<const Target> targets) {
   check(targets.size() <= kMaxTargets, "products have too many targets");
@@ -40,7 +25,7 @@ TargetTypes types_of(std::span<const Target> targets) {
 
 bool has_wgmma() {
 #ifdef LLM_CUDA_90A
-  return ring_device().capability == 9;
+  return device_limits().capability == 9;
 #else
   return false;  // the kernels are not in this program
 #endif
@@ -50,13 +35,7 @@ void set_targets(std::span<const Target> targets, DType type, WgmmaOperands& ope
   operands.n_targets = operands.tiles = 0;
   for (const Target& t : targets) {
     if (t.type.type != type || t.type.n == 0) continue;
-    operands.targets[operands.n_targets++] = {.matrix = t.matrix,
-                                              .matrix_bytes = static_cast<std::int64_t>(matrix_bytes(t.type)),
-                                              .bias = t.bias,
-                                              .scale = t.scale,
-                                              .y = t.y,
-                                              .n = static_cast<int>(t.type.n),
-                                              .first_tile = operands.tiles};
+    operands.targets[operands.n_targets++] = kernel_target(t, operands.tiles);
     operands.tiles += static_cast<int>((t.type.n + kWgmmaRows - 1) / kWgmmaRows);
   }
 }
@@ -74,7 +53,9 @@ void wgmma_products(std::span<const Target> targets, const std::byte* x, int cap
   check(columns <= capacity, "columns fit their buffer");
   if (targets.empty() || columns == 0) return;
   const WgmmaArguments arguments{{targets, x, capacity, unscale}, columns, {}};
-  for_types(targets, arguments, [&](DType type, const WgmmaArguments& of_type) { launch_type(type, of_type, at); });
+  for_types(targets, arguments, [&](DType type, const WgmmaArguments& of_type) {
+    with_tile(type, [&](auto of) { launch_wgmma_products<kReadAs<of()>>(of_type, at); });
+  });
 }
 
 }  // namespace llm::cuda

@@ -18,6 +18,7 @@
 #include <span>
 
 #include "backend/cuda/kernels/half_panels.h"
+#include "backend/cuda/kernels/kernel_target.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/ring_asm.cuh"
 #include "backend/cuda/kernels/tile_operands.cuh"
@@ -29,19 +30,9 @@
 
 namespace llm::cuda {
 
-struct WgmmaTarget {
-  const std::byte* matrix = nullptr;
-  std::int64_t matrix_bytes = 0;  ///< from one expert to the next
-  const float* bias = nullptr;
-  const float* scale = nullptr;
-  float* y = nullptr;
-  int n = 0;
-  int first_tile = 0;  ///< of all targets'
-};
-
 /// Targets of one type, and what they are multiplied with.
 struct WgmmaOperands {
-  WgmmaTarget targets[kMaxTargets];
+  KernelTarget targets[kMaxTargets];
   int n_targets = 0;
   int tiles = 0;  ///< of all targets
   int k = 0;
@@ -57,7 +48,7 @@ struct WgmmaOperands {
   /// Of a tile of all: its target.
   LLM_HOST_DEVICE int target_of(int tile) const {
     int target = 0;
-    while (target + 1 < n_targets && tile >= targets[target + 1].first_tile) ++target;
+    while (target + 1 < n_targets && tile >= targets[target + 1].first) ++target;
     return target;
   }
 };
@@ -214,7 +205,7 @@ struct WgmmaBlock {
   Places places;
   std::byte* memory;
   WgmmaBarriers barriers;
-  const WgmmaTarget* to;
+  const KernelTarget* to;
   int tile;          ///< of the target's
   int first_column;  ///< of the group
   int rank, first_piece, end_piece, lane;
@@ -321,7 +312,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_kernel(const __grid_co
                                       .memory = memory,
                                       .barriers = {shared_address(memory)},
                                       .to = &p.targets[target],
-                                      .tile = tile - p.targets[target].first_tile,
+                                      .tile = tile - p.targets[target].first,
                                       .first_column = cluster % p.plan.groups * kColumns,
                                       .rank = rank,
                                       .first_piece = wgmma_first_piece(pieces, p.plan.cluster, rank),
@@ -349,7 +340,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) wgmma_kernel(const __grid_co
 
 /// 0 of clusters that the device cannot run.
 template <class Kernel>
-void find_wgmma_clusters(Kernel kernel, const RingDevice& device, WgmmaClusters& clusters) {
+void find_wgmma_clusters(Kernel kernel, const DeviceLimits& device, WgmmaClusters& clusters) {
   clusters[0] = device.multiprocessors;
   for (int size = 2; size <= kMostWgmmaBlocks; ++size) {
     LaunchAttributes attributes({}, size);
@@ -376,7 +367,7 @@ inline WgmmaStages wgmma_stages(int memory, int x_bytes, int w_bytes) {
 }
 
 template <class T, int kColumns>
-void launch_wgmma_kernel(WgmmaArguments p, const RingDevice& device, const Launch& at) {
+void launch_wgmma_kernel(WgmmaArguments p, const DeviceLimits& device, const Launch& at) {
   using Places = WgmmaPlaces<T, kColumns>;
   const WgmmaStages stages =
       wgmma_stages(device.block_bytes - kWgmmaAlignment - Places::x(0), Places::kXBytes, Places::kWBytes);
@@ -413,7 +404,7 @@ void for_types(std::span<const Target> targets, Operands operands, F&& launch) {
 template <DType type>
 void launch_wgmma_products(WgmmaArguments p, const Launch& at) {
   using T = Tile<type>;
-  const RingDevice& device = ring_device();
+  const DeviceLimits& device = device_limits();
   constexpr int kDevices = 8;  // of which what they said is remembered
   static thread_local struct {
     int device = -1;

@@ -249,8 +249,8 @@ struct WideBlock {
     const std::uint32_t to = stage_address(slot);
     for (int i = lane % 16; i < count; i += 16) {
       const int strip = first_strip(at.tile) + i;
-      const TileTarget& target = target_of(p(), strip);
-      const std::byte* from = target.matrix + (strip - target.first_strip) * strip_bytes<T>(p().k);
+      const KernelTarget& target = target_of(p(), strip);
+      const std::byte* from = target.matrix + (strip - target.first) * strip_bytes<T>(p().k);
       if (lane < 16)
         copy_bulk(to + static_cast<std::uint32_t>(places.codes(i)), from + codes_at<T>(piece), T::Codes::kBytes,
                   barriers.full(slot), policy);
@@ -376,11 +376,11 @@ struct WideBlock {
 
   /// The sums of rows g and g + 8 and columns 2t and 2t + 1 of a group, lane (g, t), into y.
   __device__ __forceinline__ void write(float4 total, int strip, int nb, int of_lane) const {
-    const TileTarget& to = target_of(p(), strip);
+    const KernelTarget& to = target_of(p(), strip);
     const float sums[4] = {total.x, total.y, total.z, total.w};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int i = (strip - to.first_strip) * kTileRows + tile_row(of_lane / 4, j / 2);
+      const int i = (strip - to.first) * kTileRows + tile_row(of_lane / 4, j / 2);
       const int column = kColumns * nb + of_lane % 4 * 2 + j % 2;
       if (i >= to.n || column >= p().columns) continue;
       float y = sums[j];
@@ -464,7 +464,7 @@ __global__ void __launch_bounds__(kWideThreads, 1) wide_kernel(const __grid_cons
 
 /// How many clusters of 1, 2, 4, 8 blocks of a kernel the device runs at once; 0 of those that it cannot.
 template <class Kernel>
-void wide_clusters(Kernel kernel, const RingDevice& device, int (&clusters)[4]) {
+void wide_clusters(Kernel kernel, const DeviceLimits& device, int (&clusters)[4]) {
   clusters[0] = device.multiprocessors;
   for (int i = 1; i < 4; ++i) {
     LaunchAttributes attributes({}, kWideClusters[i]);
@@ -483,7 +483,7 @@ void wide_clusters(Kernel kernel, const RingDevice& device, int (&clusters)[4]) 
 template <class T, int NB>
 bool launch_wide_kernel(const TileArguments& p, const Launch& at) {
   using Places = WidePlaces<T, NB>;
-  const RingDevice& device = ring_device();
+  const DeviceLimits& device = device_limits();
   if (device.capability < 9) return false;
   const auto kernel = wide_kernel<T, NB>;
   static thread_local int known_of = -1, clusters[4];  // of the device that has been asked

@@ -1,0 +1,36 @@
+// qwen2vl: Qwen2-VL and Qwen2.5-VL, the text part, which is that of qwen2. The positions that rope.dimension_sections
+// shares out are one and the same for a token of text, so the rotation is the plain one.
+#include "model/blocks.h"
+
+namespace llm {
+namespace {
+
+DecoderConfig configure(const Metadata& md) {
+  DecoderConfig c = read_decoder_config(md, "qwen2vl");
+  refuse_experts(md, c);
+  refuse_window(md, c);
+  return c;
+}
+
+Act forward(Net& net, const DecoderConfig& c) {
+  const Step step = net.step();
+  const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
+  Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
+  for (int i = 0; i < c.n_layers; ++i) {
+    Scope a = net.layer(i, Role::Attention);
+    x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
+    Scope f = net.layer(i, Role::Ffn);
+    x = f.add("ffn_residual", x, silu_ffn(f, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd));
+  }
+  x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
+  return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+}
+
+}  // namespace
+
+ModelSpec open_qwen2vl(const Metadata& md) {
+  const DecoderConfig c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }};
+}
+
+}  // namespace llm
