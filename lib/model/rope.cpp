@@ -32,7 +32,7 @@ RopeScaling scaling_type(const HyperParameters& hp) {
   if (type == "linear") return RopeScaling::Linear;
   if (type == "yarn") return RopeScaling::Yarn;
   if (type == "longrope") return RopeScaling::None;  // by factors in tensors: read_decoder_config() asks the family
-  hp.fail(kType, "\"" + escaped(type) + "\" is not supported; known are none, linear, yarn and longrope");
+  hp.fail(kType, "\"" + escaped(type) + "\" is not supported; known are none, linear and yarn");
 }
 
 /// Below 0 is how llama.cpp says that a factor is not set.

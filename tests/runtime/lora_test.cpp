@@ -253,6 +253,8 @@ TEST_CASE("chunks, neighbours and places change no bit of an adapted model", "[l
     for (const std::size_t chunk : {1u, 7u, 64u}) CHECK(same_bits(logits(*whole, chunk), all));
     std::vector<PlacementOptions> places{{.layers = 1}, {.layers = 2}, {.layers = kLayers}};
     if (whole->dims().experts > 0) places.push_back({.host_experts = PlacementOptions::kAll});
+    places.push_back({.layers = kLayers + 1});
+    places.back().overrides = parse_tensor_overrides("-ot", "ffn_up=CPU");
     for (const PlacementOptions& p : places) {
       INFO(p.layers << " layers, experts " << p.host_experts);
       const auto parts = load(p);
@@ -262,6 +264,9 @@ TEST_CASE("chunks, neighbours and places change no bit of an adapted model", "[l
         const bool on_device = load.device->loaded.contains(blk);
         CHECK(load.device->loaded.contains(blk + ".lora_a") == on_device);
         CHECK(load.device->loaded.contains(blk + ".lora_b.2") == on_device);
+      }
+      if (!p.overrides.empty()) {
+        for (const auto& [name, bytes] : load.device->loaded) CHECK(name.find("ffn_up") == std::string::npos);
       }
       if (p.host_experts > 0) {
         for (const auto& [name, bytes] : load.device->loaded) CHECK(name.find("_exps") == std::string::npos);
