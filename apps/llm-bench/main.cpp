@@ -148,11 +148,11 @@ class Table {
 
   std::string markdown(const Test& test, const Result& r) const {
     std::string text = "| " + in_cell(subject_.model) + " | " + bytes_text(subject_.size_bytes) + " | " +
-                       fixed_text(static_cast<double>(subject_.n_params) / 1e6, 2) + " M | " + subject_.backend +
-                       " | " + std::to_string(subject_.threads.of(test)) + " | " + std::string(name(subject_.cache.k)) +
-                       "/" + std::string(name(subject_.cache.v)) + " | " + test.name() + " | " +
-                       fixed_text(r.tokens_per_second, 2) + " ± " + fixed_text(r.deviation, 2) + " | " +
-                       (r.share_of_limit ? fixed_text(100 * *r.share_of_limit, 1) : "-") + " |";
+                       fixed_text(static_cast<double>(subject_.n_params) / 1e6, 2) + " M | " +
+                       in_cell(subject_.backend) + " | " + std::to_string(subject_.threads.of(test)) + " | " +
+                       std::string(name(subject_.cache.k)) + "/" + std::string(name(subject_.cache.v)) + " | " +
+                       test.name() + " | " + fixed_text(r.tokens_per_second, 2) + " ± " + fixed_text(r.deviation, 2) +
+                       " | " + (r.share_of_limit ? fixed_text(100 * *r.share_of_limit, 1) : "-") + " |";
     if (options_.roofline) {
       text += r.ceiling ? " " + limit_text(r) + " | " + fixed_text(r.ceiling->tokens_per_second, 1) + " |" : " - | - |";
     }
