@@ -2,10 +2,12 @@
 
 #include <charconv>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/name_pattern.h"
+#include "model/stored_weight.h"
 #include "runtime/device_choice.h"
 
 namespace llm {
@@ -30,6 +32,12 @@ int layer_of(std::string_view tensor) {
   if (tensor.starts_with(kPrefix))
     std::from_chars(tensor.data() + kPrefix.size(), tensor.data() + tensor.size(), layer);
   return layer;
+}
+
+/// The model's tensor that a weight is, is a part of, or changes as an adapter's.
+std::string_view model_tensor(std::string_view weight) {
+  const std::string_view tensor = tensor_of(weight);
+  return tensor.substr(0, tensor.find(".lora_"));
 }
 
 bool names(const TensorOverride& o, const NamePattern& pattern, std::string_view tensor) {
@@ -75,12 +83,14 @@ OverriddenWeights overridden_weights(std::vector<TensorOverride>& overrides, con
   std::vector<NamePattern> patterns;
   for (const TensorOverride& o : overrides) patterns.emplace_back(o.pattern);
   OverriddenWeights all;
+  std::set<std::string_view> counted;
   for (const ValueInfo& v : graph.values()) {
     if (v.kind != ValueKind::Weight) continue;
+    const std::string_view tensor = model_tensor(v.name);
     for (std::size_t i = 0; i < overrides.size(); ++i) {
-      if (!names(overrides[i], patterns[i], v.name)) continue;
+      if (!names(overrides[i], patterns[i], tensor)) continue;
       all.emplace(v.name, static_cast<int>(i));
-      ++overrides[i].tensors;
+      overrides[i].tensors += counted.insert(tensor).second ? 1 : 0;
       break;
     }
   }

@@ -168,6 +168,20 @@ TEST_CASE("the dense matrices of the first layers can stay with the host", "[pla
   }
 }
 
+TEST_CASE("patterns are about tensors of the file, of which a weight may be rows", "[placement]") {
+  Loader load(tiny_model(narrow("phi3")));
+  const std::vector<float> expected = everything(*load({}, "cpu"), {});
+  const auto model = load(with("(attn_qkv|ffn_up).weight$=CPU"));
+  CHECK(load.warnings.empty());
+  CHECK(contains(model->placement(), "tensors by name: " + std::to_string(2 * kLayers) + " on CPU"));
+  for (const auto& [name, bytes] : load.device->loaded) {
+    INFO(name);
+    CHECK(!contains(name, "attn_qkv"));
+    CHECK(!contains(name, "ffn_up"));
+  }
+  CHECK(same_bits(everything(*model, {}), expected));
+}
+
 TEST_CASE("a pattern that names nothing is told, and changes nothing", "[placement]") {
   Loader load(tiny_model(narrow("llama")));
   const auto model = load(with("exps=CPU"));
