@@ -144,9 +144,11 @@ std::uint64_t bytes_per_token(const Node& node, const ValueInfo& weight, const M
   return bytes;
 }
 
+bool is_checked() { return environment("LLM_RUN_CHECK").value_or("0") != "0"; }
+
 /// LLM_RUN_CHECK=1 puts the reference beside the backend.
 std::unique_ptr<Backend> checked_if_wanted(std::unique_ptr<Backend> backend, const BackendOptions& options) {
-  if (environment("LLM_RUN_CHECK").value_or("0") == "0") return backend;
+  if (!is_checked()) return backend;
   if (backend->variant() == "FP8")
     throw Error(ErrorKind::Usage,
                 "LLM_RUN_CHECK: the reference backend rounds nothing to FP8, so that every product "
@@ -215,7 +217,8 @@ std::unique_ptr<Model> Model::load(Opened opened, const LoadOptions& options, Wa
       .prompt_threads = options.prompt_threads,
       .isa = options.isa,
       .bytes_per_thread = options.bytes_per_thread,
-      .deterministic = options.deterministic,
+      .deterministic =
+          options.deterministic || (is_checked() && !options.f8),  // else prompts on a GPU are rounded otherwise
       .f8 = options.f8,
       .device = options.placement.devices.at(static_cast<std::size_t>(options.placement.preferred))};
   auto backend = options.backends(options.backend, backend_options);

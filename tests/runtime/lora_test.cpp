@@ -101,7 +101,7 @@ constexpr float kRounding = 2e-5f;
 void check_same_as_merged(const LoraBench& bench, const std::vector<AdapterFile>& adapters,
                           const std::vector<AppliedAdapter>& merged, float limit = kRounding) {
   const std::vector<float> plain = logits(*bench.load({}));
-  for (const char* backend : {"reference", "cpu", "blas"}) {
+  for (const char* backend : {"reference", "cpu", "blas", "cuda"}) {
     INFO(backend);
     std::unique_ptr<Model> model;
     try {
