@@ -334,25 +334,6 @@ TEST_CASE("the memory plan never lets two living values overlap, and reuses byte
   CHECK(plan.offset[g.outputs()[0]] == MemoryPlan::kNone);
 }
 
-TEST_CASE("no more products are merged than kernels take at once") {
-  GraphBuilder b({4, 1, 1});
-  b.set_place(0, Role::Ffn, "");
-  const Act x = b.embed(b.weight("table", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
-  std::optional<Act> sum;
-  for (int i = 0; i < 6; ++i) {
-    const std::string name = "w" + std::to_string(i);
-    const Weight w = b.weight(name, f32({32, 32}));
-    const Act y = b.linear(x, {.weight = w, .bias = nullptr, .name = "y" + std::to_string(i)});
-    sum = sum ? b.add(*sum, y, "sum" + std::to_string(i)) : y;
-  }
-  const Graph g = optimize(std::move(b).finish(*sum));
-  std::vector<std::size_t> merged;
-  for (const Node& n : g.nodes()) {
-    if (std::holds_alternative<Linear>(n.op)) merged.push_back(products(n.op).size());
-  }
-  CHECK(merged == std::vector<std::size_t>{4, 2});
-}
-
 TEST_CASE("one rule or none gives one segment: the whole graph") {
   const Graph g = optimize(decoder(2));
   const auto whole = partition(g, {});

@@ -23,6 +23,16 @@ namespace {
 /// Prompts with fewer tokens a sequence are attended to token by token.
 constexpr int kPromptTokens = 16;
 
+/// f(some) for as many targets at a time as a call takes: adapters make more of one x.
+template <class F>
+void for_calls(std::span<const Target> targets, const F& f) {
+  while (!targets.empty()) {
+    const std::size_t n = std::min<std::size_t>(targets.size(), kMaxTargets);
+    f(targets.first(n));
+    targets = targets.subspan(n);
+  }
+}
+
 /// Most routes of a group, of products that are not grouped_products(). A token chooses an expert once, so that eight
 /// tokens never need more than 8. Where there are more, 16 take little longer than 8, and 32 longer than two passes.
 constexpr int few_group_columns(std::int64_t tokens) { return tokens <= 8 ? 8 : 16; }
@@ -198,8 +208,11 @@ class NodeCompiler : NodeSite {
       const auto experts = static_cast<int>(in(2).type.shape[2]);
       add(std::string("experts: decoded to F16, grouped on tensor cores") + (on_way.empty() ? "" : " by wgmma"),
           [=, on_way = on_way, others = others, routes = counter(node_.out[0])](const StepLaunch& s) {
-            wgmma_expert_products(on_way, panels, capacity, unscale, groups_of_row(), routes(s) / experts, s.at);
-            grouped_products(others, f16, unscale, groups_of_row(), s.at);
+            const RouteGroups groups = groups_of_row();
+            for_calls(on_way, [&](const auto& some) {
+              wgmma_expert_products(some, panels, capacity, unscale, groups, routes(s) / experts, s.at);
+            });
+            for_calls(others, [&](const auto& some) { grouped_products(some, f16, unscale, groups, s.at); });
           });
       for (const std::uint32_t y : node_.out) convert(y);
       return;
@@ -208,10 +221,16 @@ class NodeCompiler : NodeSite {
     add("experts: " + few_text(targets),
         [=, x = f32(x), capacity = static_cast<int>(row_capacity(x))](const StepLaunch& s) {
           const RouteGroups groups = groups_of_row();
-          if (!split.q8x256.empty()) expert_tile_products(split.q8x256, split.x256, capacity, groups, s.at);
-          if (!split.q8x32.empty()) expert_tile_products(split.q8x32, split.x32, capacity, groups, s.at);
-          if (!split.plain.empty()) expert_float_products(split.plain, x, groups, s.at);
-          if (!split.bf16.empty()) expert_float_products(split.bf16, split.rounded, groups, s.at);
+          const auto by_tiles = [&](const std::vector<Target>& t, const std::byte* codes) {
+            for_calls(t, [&](const auto& some) { expert_tile_products(some, codes, capacity, groups, s.at); });
+          };
+          const auto by_floats = [&](const std::vector<Target>& t, const float* rows) {
+            for_calls(t, [&](const auto& some) { expert_float_products(some, rows, groups, s.at); });
+          };
+          by_tiles(split.q8x256, split.x256);
+          by_tiles(split.q8x32, split.x32);
+          by_floats(split.plain, x);
+          by_floats(split.bf16, split.rounded);
         });
     for (const std::uint32_t y : node_.out) convert(y);
   }
@@ -280,10 +299,16 @@ class NodeCompiler : NodeSite {
     return [=, x = f32(in(0)), capacity = static_cast<int>(row_capacity(in(0))),
             count = counter(node_.in[0])](const StepLaunch& s) {
       const int columns = count(s);
-      if (!split.q8x256.empty()) tile_products(split.q8x256, split.x256, capacity, columns, s.at);
-      if (!split.q8x32.empty()) tile_products(split.q8x32, split.x32, capacity, columns, s.at);
-      if (!split.plain.empty()) float_products(split.plain, x, columns, s.at);
-      if (!split.bf16.empty()) float_products(split.bf16, split.rounded, columns, s.at);
+      const auto by_tiles = [&](const std::vector<Target>& t, const std::byte* codes) {
+        for_calls(t, [&](const auto& some) { tile_products(some, codes, capacity, columns, s.at); });
+      };
+      const auto by_floats = [&](const std::vector<Target>& t, const float* rows) {
+        for_calls(t, [&](const auto& some) { float_products(some, rows, columns, s.at); });
+      };
+      by_tiles(split.q8x256, split.x256);
+      by_tiles(split.q8x32, split.x32);
+      by_floats(split.plain, x);
+      by_floats(split.bf16, split.rounded);
     };
   }
 
@@ -337,7 +362,9 @@ class NodeCompiler : NodeSite {
                               .f8_scale = reinterpret_cast<const float*>(form(x, Form::F8Scale))};
     return [=, gemm = site_.gemm, count = counter(x),
             capacity = static_cast<int>(row_capacity(in(0)))](const StepLaunch& s) {
-      wgmma_products(on_way, columns.f16_panels, capacity, columns.f16_unscale, count(s), s.at);
+      for_calls(on_way, [&](const auto& some) {
+        wgmma_products(some, columns.f16_panels, capacity, columns.f16_unscale, count(s), s.at);
+      });
       for (const ManyTarget& t : products) multiply_many(*gemm, t, columns, count(s), decoded, s.at);
     };
   }

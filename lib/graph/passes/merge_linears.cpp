@@ -9,7 +9,6 @@ namespace {
 bool can_merge(const Node& a, const Node& b) {
   if (a.op.index() != b.op.index() || a.layer != b.layer || a.role != b.role || a.in[0] != b.in[0]) return false;
   if (a.tensor_override != b.tensor_override) return false;  // perhaps on another backend
-  if (products(a.op).size() + products(b.op).size() > kMostMerged) return false;
   if (std::holds_alternative<Linear>(a.op)) return true;
   return std::holds_alternative<ExpertLinear>(a.op) && a.in[1] == b.in[1];
 }

@@ -2,8 +2,6 @@
 // that nothing wants are gone, and those of which only some rows are wanted have those rows.
 #pragma once
 
-#include <cstddef>
-
 #include "graph/graph.h"
 
 namespace llm {
@@ -11,7 +9,6 @@ namespace llm {
 /// Moves the selection of output rows up past everything that works row by row, so that the last layer's feed-forward
 /// and the norms run only on rows whose results are wanted.
 Graph rows_early(const Graph&);
-inline constexpr std::size_t kMostMerged = 4;  ///< products of one node: what kernels take at once
 /// Linears (and expert linears) that read the same value become one node with several weights: q, k, v; gate, up.
 Graph merge_linears(const Graph&);
 /// An addition followed by the norm of its sum becomes one node.
