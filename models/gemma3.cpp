@@ -39,7 +39,7 @@ Act forward(Net& net, const Config& c) {
     Act y = head_norm_attention(a, c, c.is_local(i) ? local : global, a.rms_norm("attn_norm", x, c.norm_eps));
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
-    y = gelu_ffn(f, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd);
+    y = glu_ffn(f, Activation::Gelu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd);
     x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", y, c.norm_eps));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

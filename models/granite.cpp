@@ -35,7 +35,7 @@ Act forward(Net& net, const Config& c) {
     Act y = rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps));
     x = a.add("attn_residual", x, a.scale("attn_scaled", y, c.residual_scale));
     Scope f = net.layer(i, Role::Ffn);
-    y = silu_ffn(f, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd);
+    y = glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd);
     x = f.add("ffn_residual", x, f.scale("ffn_scaled", y, c.residual_scale));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

@@ -12,7 +12,7 @@ DecoderConfig configure(const Metadata& md) {
 
 Act ffn(Scope s, const DecoderConfig& c, Act x) {
   if (c.moe) return moe_ffn(s, *c.moe, x, c.n_embd);
-  return silu_ffn(s, x, c.d_ff, c.n_embd);
+  return glu_ffn(s, Activation::Silu, x, c.d_ff, c.n_embd);
 }
 
 Act forward(Net& net, const DecoderConfig& c) {

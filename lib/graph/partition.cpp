@@ -103,6 +103,7 @@ Segment segment_of(const Graph& g, const Uses& uses, int backend, std::size_t be
 }  // namespace
 
 void mark_overrides(Graph& g, const OverriddenWeights& overridden) {
+  if (overridden.empty()) return;  // every graph of a model comes here
   const Uses uses(g);
   for (Node& n : g.mutable_nodes()) {
     const std::vector<std::uint32_t> weights = deciding_weights(g, n);

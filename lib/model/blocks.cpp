@@ -28,16 +28,10 @@ Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v) {
   return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
 }
 
-Act gelu_ffn(Scope s, Act x, std::int64_t d_ff, std::int64_t n_embd) {
+Act glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd) {
   Act gate = s.linear("ffn_gate", x, d_ff);
   Act up = s.linear("ffn_up", x, d_ff);
-  return s.linear("ffn_down", s.glu(Activation::Gelu, gate, up), n_embd);
-}
-
-Act silu_ffn(Scope s, Act x, std::int64_t d_ff, std::int64_t n_embd) {
-  Act gate = s.linear("ffn_gate", x, d_ff);
-  Act up = s.linear("ffn_up", x, d_ff);
-  return s.linear("ffn_down", s.glu(Activation::Silu, gate, up), n_embd);
+  return s.linear("ffn_down", s.glu(activation, gate, up), n_embd);
 }
 
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {

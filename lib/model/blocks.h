@@ -16,10 +16,8 @@ Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act 
 /// From q, k, v by heads to the projection back to n_embd: stores keys and values, attends, attn_output.
 Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v);
 
-/// down(gelu(gate(x)) * up(x)): ffn_gate, ffn_up, ffn_down.
-Act gelu_ffn(Scope s, Act x, std::int64_t d_ff, std::int64_t n_embd);
-/// The same with silu.
-Act silu_ffn(Scope s, Act x, std::int64_t d_ff, std::int64_t n_embd);
+/// down(activation(gate(x)) * up(x)): ffn_gate, ffn_up, ffn_down.
+Act glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
 /// The same, with the configured activation, by the experts that the router ffn_gate_inp chooses for each token:
 /// ffn_gate_exps, ffn_up_exps, ffn_down_exps.
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
