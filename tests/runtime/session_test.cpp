@@ -174,16 +174,19 @@ TEST_CASE("tensors that nothing uses give one warning") {
   CHECK(warnings[0].text.find("extra.0") != std::string::npos);
 }
 
-TEST_CASE("a scale that no product applies is an error") {
+TEST_CASE("a scale that no product applies is an error, and so are divisors that no angle has") {
   const TempDir folder;
-  for (const char* name : {"blk.0.attn_q.weight.scale", "blk.0.attn_q.weight_scale", "blk.0.attn_norm.scale"}) {
+  for (const auto& [name, words] : {std::pair{"blk.0.attn_q.weight.scale", "scales a weight"},
+                                    {"blk.0.attn_q.weight_scale", "scales a weight"},
+                                    {"blk.0.attn_norm.scale", "scales a weight"},
+                                    {"rope_factors_long.weight", "changes the rotary angles"}}) {
     INFO(name);
     TinyFile file = tiny_model();
     file.add_tensor({name, {DType::F32, {1}}});
     const auto path = folder / "m.gguf";
     file.write(path);
     Warnings warnings;
-    CHECK_THROWS_WITH(load(path, warnings), contains(name) && contains("scales a weight"));
+    CHECK_THROWS_WITH(load(path, warnings), contains(name) && contains(words));
   }
 }
 
