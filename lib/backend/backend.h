@@ -288,9 +288,10 @@ struct BackendOptions {
   /// Of steps of more than kFewTokens tokens, which read prompts; 0: as many. Results do not depend on it.
   int prompt_threads = 0;
   std::string isa;  ///< empty: what LLM_RUN_ISA says, else the best of this machine
-  /// Least bytes of weights in a step for each thread that takes part: below that threads wait for each other longer
-  /// than they work. Results do not depend on it.
-  std::uint64_t bytes_per_thread = std::uint64_t{4} << 20;
+  /// Least bytes that each thread of a step reads between two places where threads wait for each other: with less they
+  /// wait longer than they work. Where there are not even eight times as many, which one thread reads about as soon as
+  /// another one wakes, it works alone. 0: all threads take part. Results do not depend on it.
+  std::uint64_t bytes_per_thread = std::uint64_t{16} << 10;
   /// A result may not depend on the rows beside it or on how a prompt was cut into steps, whatever that costs. The cpu
   /// and reference backends never let it.
   bool deterministic = false;

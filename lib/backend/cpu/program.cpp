@@ -184,6 +184,7 @@ void Program::add_layer(const LayerRange& range, const MemoryPlan& memory, const
   if (!plan) plan = make_plan(range, slot_of, memory, weights, kernels);
   layer.plan = plan.get();
   layer.turn = plan->users++;
+  meetings_ += 1 + static_cast<std::uint64_t>(std::ranges::count(layer.sync_before, true));
   layers_.push_back(std::move(layer));
 }
 
@@ -329,7 +330,9 @@ int Program::team_size(const StepData& step, const host::StepRows& rows) const {
                        kStoring * stored_position_bytes_ * static_cast<std::uint64_t>(rows.tokens);
   for (const SequenceSpan& s : step.sequences)
     work += of_tokens(read_position_bytes_ * static_cast<std::uint64_t>(s.kv_len), s.n_tokens);
-  return static_cast<int>(std::clamp<std::uint64_t>(work / bytes_per_thread_, 1, static_cast<std::uint64_t>(threads)));
+  const std::uint64_t shares = work / meetings_ / bytes_per_thread_;
+  constexpr std::uint64_t kSharesWorthWaking = 8;
+  return shares < kSharesWorthWaking ? 1 : static_cast<int>(std::min<std::uint64_t>(shares, threads));
 }
 
 std::exception_ptr Program::execute(const StepData& step, const host::StepRows& rows, const Worker& w) {

@@ -85,6 +85,7 @@ class Program final : public Executable {
   const CpuWorkspace& workspace_;
   int threads_, prompt_threads_;
   std::uint64_t bytes_per_thread_;
+  std::uint64_t meetings_ = 0;      ///< of a step's threads
   std::uint64_t weight_bytes_ = 0;  ///< that a step of one token reads
   /// Of a position in all caches that the graph reads, and that it writes.
   std::uint64_t read_position_bytes_ = 0, stored_position_bytes_ = 0;
