@@ -15,7 +15,7 @@ DecoderConfig configure(const Metadata& md) {
   return c;
 }
 
-Act unrotated_attention(Scope s, const DecoderConfig& c, Act x) {
+Act unrotated_head_norm_attention(Scope s, const DecoderConfig& c, Act x) {
   Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
   Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
   Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
@@ -25,7 +25,7 @@ Act unrotated_attention(Scope s, const DecoderConfig& c, Act x) {
 }
 
 Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  if (c.window > 0 && !c.is_local(s.layer())) return unrotated_attention(s, c, x);
+  if (c.window > 0 && !c.is_local(s.layer())) return unrotated_head_norm_attention(s, c, x);
   return head_norm_attention(s, c, rot, x);
 }
 

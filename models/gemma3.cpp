@@ -13,10 +13,11 @@ constexpr float kLocalBase = 10000;  // of files from before it had a key
 
 struct Config : DecoderConfig {
   RopeTable local_rope;
+  float logit_cap = 0;  ///< 0: none
 };
 
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(md, "gemma3", {"attention.sliding_window_pattern"}), {}};
+  Config c{read_decoder_config(md, "gemma3", {"attention.sliding_window_pattern", "final_logit_softcapping"}), {}};
   const HyperParameters hp(md, "gemma3");
   refuse_experts(md, c);
   read_local_layers(md, c, kPeriod);
@@ -25,6 +26,7 @@ Config configure(const Metadata& md) {
   // The largest model scales as if its heads shared out the embedding; no key says so.
   if (c.n_layers == kLayersOf27B && !hp.has("attention.scale"))
     c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.n_embd / c.heads));
+  c.logit_cap = hp.nonzero_real({"final_logit_softcapping", 0, kUnbounded}).value_or(0.0f);
   return c;
 }
 
@@ -43,7 +45,8 @@ Act forward(Net& net, const Config& c) {
     x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", y, c.norm_eps));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
-  return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+  x = net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+  return capped_logits(net, x, c.logit_cap);
 }
 
 }  // namespace

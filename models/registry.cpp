@@ -13,7 +13,18 @@
   X(qwen3, "qwen3")                 \
   X(qwen3moe, "qwen3moe")           \
   X(olmoe, "olmoe")                 \
+  X(gemma, "gemma")                 \
+  X(gemma2, "gemma2")               \
   X(gemma3, "gemma3")               \
+  X(gemma4, "gemma4")               \
+  X(cohere2, "cohere2")             \
+  X(command_r, "command-r")         \
+  X(arcee, "arcee")                 \
+  X(glm4, "glm4")                   \
+  X(nemotron, "nemotron")           \
+  X(phi2, "phi2")                   \
+  X(stablelm, "stablelm")           \
+  X(starcoder2, "starcoder2")       \
   X(gpt_oss, "gpt-oss")             \
   X(phi3, "phi3")                   \
   X(qwen2vl, "qwen2vl")             \

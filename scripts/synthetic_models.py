@@ -93,6 +93,8 @@ def llama3_factors(head_dim, base, original=64, factor=8.0, low=1.0, high=4.0):
 
 def add_key(writer, key, value):
     kinds = gguf.GGUFValueType
+    if value is None:  # a key of decoder() that the family has not
+        return
     if isinstance(value, list):
         kind = kinds.BOOL if isinstance(value[0], bool) else kinds.UINT32
         writer.add_key_value(key, value, kinds.ARRAY, sub_type=kind)
@@ -128,10 +130,10 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
 
 def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
-            tied=False, fused=False, sinks=False, factors=()):
+            tied=False, fused=False, fused_gate=False, ungated=False, sinks=False, factors=()):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
-    normalised over; `biases`: the products that have one, experts and their router among them; `experts`: (how many,
-    how many of them are used, width); `fused`: q, k and v are one matrix, gate and up another; `factors`: (tensor,
+    normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts and their router among them; `experts`: (how many,
+    how many of them are used, width); `fused`: q, k and v are one matrix, gate and up another; `fused_gate`: the latter alone; `ungated`: there is no gate; `factors`: (tensor,
     largest), divisors of the rotary frequencies from 1 on."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
@@ -152,17 +154,22 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if fused:
         products = {"attn_qkv": (q + 2 * kv, d, 2 * matrix), "attn_output": products["attn_output"],
                     "ffn_up": (2 * d_ff, d, matrix), "ffn_down": products["ffn_down"]}
+    if fused_gate or ungated:
+        del products["ffn_gate"]
+        products["ffn_up"] = (2 * d_ff if fused_gate else d_ff, d, matrix)
     if d_shared:
         products |= {"ffn_gate_shexp": (d_shared, d, matrix), "ffn_up_shexp": (d_shared, d, matrix),
                      "ffn_down_shexp": (d, d_shared, matrix)}
     block = [(name + ".weight", (d,), 0.1, 1.0) for name in norms]
     block += [(name + ".weight", (n, k), deviation, 0.0) for name, (n, k, deviation) in products.items()]
     block += [(name + ".bias", (products[name][0],), 0.3, 0.0) for name in biases if name in products]
+    block += [(name + ".bias", (d,), 0.3, 0.0) for name in biases if name in norms]
     if sinks:
         block.append(("attn_sinks.weight", (heads,), 2.0, 0.0))
     if qk_norm:  # weights around 1 would give attention that is nearly flat
-        widths = {"heads": (head_dim, head_dim), "whole": (q, kv)}[qk_norm]
-        block += [(f"attn_{x}_norm.weight", (width,), 0.3, 1.5) for x, width in zip("qk", widths)]
+        shapes = {"heads": ((head_dim,), (head_dim,)), "whole": ((q,), (kv,)),
+                  "each": ((heads, head_dim), (kv_heads, head_dim))}[qk_norm]
+        block += [(f"attn_{x}_norm.weight", shape, 0.3, 1.5) for x, shape in zip("qk", shapes)]
     if experts:
         block += [("ffn_gate_inp.weight", (count, d), 6 * matrix, 0.0),
                   ("ffn_gate_exps.weight", (count, width, d), matrix, 0.0),
@@ -172,12 +179,71 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
                   "ffn_down_exps": (count, d)}
         block += [(name + ".bias", shapes[name], 0.3, 0.0) for name in biases if name in shapes]
     tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
+    if "output_norm" in biases:
+        tensors.append(("output_norm.bias", (d,), 0.3, 0.0))
     if not tied:
         tensors.append(("output.weight", (n_vocab, d), 0.05, 0.0))
+    if "output" in biases:
+        tensors.append(("output.bias", (n_vocab,), 0.3, 0.0))
     for i in range(layers):
         tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block]
     divisors = [(f"{name}.weight", np.linspace(1, largest, head_dim // 2, dtype=np.float32)) for name, largest in factors]
     random_file(target, vocabulary, architecture, all_keys | (keys or {}), tensors, quantized, given=divisors)
+
+
+def gemma4(target, vocabulary, keys=None, own_values=True, d_per_layer=0, shared=0, experts=None, fused=True, d=512,
+           d_ff=1024, heads=8):
+    """Of six layers every other one sees all, by wider and fewer heads of keys. `own_values`: those layers have values
+    of their own; `d_per_layer`: width of a layer's part of the second embeddings; `shared`: the last layers, which keep
+    no keys and are twice as wide; `experts`: as decoder() has it; `fused`: their gate and up are one matrix."""
+    n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
+    layers, dim, kv = 6, {True: 64, False: 128}, {True: 4, False: 2}  # by whether a layer is local
+    local = [i % 2 == 0 for i in range(layers)]
+    widths = [d_ff if i < layers - shared else 2 * d_ff for i in range(layers)]
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": widths,
+                "attention.head_count": heads, "attention.head_count_kv": [kv[x] for x in local],
+                "attention.key_length": dim[False], "attention.value_length": dim[False],
+                "attention.key_length_swa": dim[True], "attention.value_length_swa": dim[True],
+                "attention.layer_norm_rms_epsilon": 1e-6, "attention.sliding_window": 96,
+                "attention.sliding_window_pattern": local, "attention.shared_kv_layers": shared,
+                "embedding_length_per_layer_input": d_per_layer, "rope.dimension_count": dim[False],
+                "rope.dimension_count_swa": dim[True], "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
+                "final_logit_softcapping": 8.0}
+    matrix = 0.02
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
+    if d_per_layer:
+        tensors += [("per_layer_token_embd.weight", (n_vocab, layers * d_per_layer), 0.1, 0.0),
+                    ("per_layer_model_proj.weight", (layers * d_per_layer, d), 1.0, 0.0),
+                    ("per_layer_proj_norm.weight", (d_per_layer,), 0.1, 1.0)]
+    if experts:
+        count, used, width = experts
+        all_keys |= {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width}
+    for i, is_local in enumerate(local):
+        h = dim[is_local]
+        block = [(f"{name}.weight", (d,), 0.1, 1.0)
+                 for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")]
+        block += [("attn_q.weight", (heads * h, d), matrix, 0.0), ("attn_output.weight", (d, heads * h), matrix, 0.0),
+                  ("attn_q_norm.weight", (h,), 0.1, 0.5), ("layer_output_scale.weight", (1,), 0.2, 0.8)]
+        if i < layers - shared:
+            block += [("attn_k.weight", (kv[is_local] * h, d), matrix, 0.0), ("attn_k_norm.weight", (h,), 0.1, 0.5)]
+            if own_values or is_local:
+                block.append(("attn_v.weight", (kv[is_local] * h, d), matrix, 0.0))
+        block += [("ffn_gate.weight", (widths[i], d), matrix, 0.0), ("ffn_up.weight", (widths[i], d), matrix, 0.0),
+                  ("ffn_down.weight", (d, widths[i]), matrix, 0.0)]
+        if d_per_layer:
+            block += [("inp_gate.weight", (d_per_layer, d), matrix, 0.0), ("proj.weight", (d, d_per_layer), 0.1, 0.0),
+                      ("post_norm.weight", (d,), 0.1, 1.0)]
+        if experts:
+            block += [(f"{name}.weight", (d,), 0.1, 1.0)
+                      for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2")]
+            block += [("ffn_gate_inp.weight", (count, d), 2.0, 0.0), ("ffn_gate_inp.scale", (d,), 0.3, 1.0),
+                      ("ffn_down_exps.weight", (count, d, width), matrix, 0.0), ("ffn_down_exps.scale", (count,), 0.3, 1.0)]
+            both = [("ffn_gate_up_exps", 2 * width)] if fused else [("ffn_gate_exps", width), ("ffn_up_exps", width)]
+            block += [(f"{name}.weight", (count, n, d), matrix, 0.0) for name, n in both]
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block]
+    turned = dim[False] // 8  # of half a head: a quarter of the pairs
+    divisors = np.array([1.0] * turned + [1e30] * (dim[False] // 2 - turned), np.float32)
+    random_file(target, vocabulary, "gemma4", all_keys | (keys or {}), tensors, given=[("rope_freqs.weight", divisors)])
 
 
 def synthetic(generator, target, shape, mix, vocabulary, layers=None):

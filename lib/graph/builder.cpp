@@ -94,12 +94,26 @@ Act GraphBuilder::product(std::vector<std::uint32_t> in, const LinearOperand& op
 
 Act GraphBuilder::linear(Act x, LinearOperand operand) { return product<Linear>({x.id}, operand); }
 
+Act GraphBuilder::layer_norm(Act x, Weight w, const Weight* bias, float eps, std::string_view name) {
+  std::vector<std::uint32_t> in{x.id, w.id};
+  if (bias) in.push_back(bias->id);
+  return append_one(LayerNorm{eps}, std::move(in), name);
+}
+
 Act GraphBuilder::rms_norm(Act x, Weight w, float eps, std::string_view name) {
   return append_one(RmsNorm{eps}, {x.id, w.id}, name);
 }
 
+Act GraphBuilder::unit_rms_norm(Act x, float eps, std::string_view name) {
+  return append_one(RmsNorm{eps}, {x.id}, name);
+}
+
 Act GraphBuilder::glu(Activation activation, Act gate, Act up, std::string_view name) {
   return append_one(Glu{activation}, {gate.id, up.id}, name);
+}
+
+Act GraphBuilder::activate(Nonlinearity function, Act x, std::string_view name) {
+  return append_one(Activate{function}, {x.id}, name);
 }
 
 Act GraphBuilder::rope_table(const RopeTable& attributes, Index positions, const Weight* factors,
@@ -144,11 +158,17 @@ Act GraphBuilder::combine(Act x, Act weights, std::string_view name) {
 }
 Act GraphBuilder::add(Act a, Act b, std::string_view name) { return append_one(Add{}, {a.id, b.id}, name); }
 Act GraphBuilder::scale(Act x, float factor, std::string_view name) { return append_one(Scale{factor}, {x.id}, name); }
+Act GraphBuilder::scale(Act x, Weight w, std::string_view name) { return append_one(Scale{}, {x.id, w.id}, name); }
+Act GraphBuilder::soft_cap(Act x, float cap, std::string_view name) { return append_one(SoftCap{cap}, {x.id}, name); }
 Act GraphBuilder::map(Act x, Map function, std::string_view name) {
   return append_one(std::move(function), {x.id}, name);
 }
 Act GraphBuilder::rows(Act x, Index out_rows, std::string_view name) {
   return append_one(Rows{}, {x.id, out_rows.id}, name);
+}
+
+Act GraphBuilder::slice(Act x, const Slice& attributes, std::string_view name) {
+  return append_one(attributes, {x.id}, name);
 }
 
 Act GraphBuilder::reshape(Act x, Shape shape, std::string_view name) {

@@ -32,8 +32,11 @@ class GraphBuilder {
     const Weight* scale = nullptr;
   };
   Act linear(Act x, LinearOperand operand);
+  Act layer_norm(Act x, Weight w, const Weight* bias, float eps, std::string_view name);
   Act rms_norm(Act x, Weight w, float eps, std::string_view name);
+  Act unit_rms_norm(Act x, float eps, std::string_view name);  ///< without a weight
   Act glu(Activation activation, Act gate, Act up, std::string_view name);
+  Act activate(Nonlinearity function, Act x, std::string_view name);
   Act rope_table(const RopeTable& attributes, Index positions, const Weight* factors, std::string_view name);
   Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
@@ -43,8 +46,11 @@ class GraphBuilder {
   Act combine(Act x, Act weights, std::string_view name);
   Act add(Act a, Act b, std::string_view name);
   Act scale(Act x, float factor, std::string_view name);
+  Act scale(Act x, Weight w, std::string_view name);
+  Act soft_cap(Act x, float cap, std::string_view name);
   Act map(Act x, Map function, std::string_view name);
   Act rows(Act x, Index out_rows, std::string_view name);
+  Act slice(Act x, const Slice& attributes, std::string_view name);
   /// [heads * head_dim, tokens] -> [head_dim, heads, tokens]
   Act split_heads(Act x, int heads, std::string_view name);
   /// [head_dim, heads, tokens] -> [heads * head_dim, tokens]

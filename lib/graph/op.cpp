@@ -14,9 +14,11 @@ std::string number(float x) {
 struct Name {
   std::string_view operator()(const Embed&) const { return "embed"; }
   std::string_view operator()(const Linear&) const { return "linear"; }
+  std::string_view operator()(const LayerNorm&) const { return "layer_norm"; }
   std::string_view operator()(const RmsNorm&) const { return "rms_norm"; }
   std::string_view operator()(const AddRmsNorm&) const { return "add_rms_norm"; }
   std::string_view operator()(const Glu&) const { return "glu"; }
+  std::string_view operator()(const Activate&) const { return "activate"; }
   std::string_view operator()(const RopeTable&) const { return "rope_table"; }
   std::string_view operator()(const Rope&) const { return "rope"; }
   std::string_view operator()(const KvAppend&) const { return "kv_append"; }
@@ -26,8 +28,10 @@ struct Name {
   std::string_view operator()(const Combine&) const { return "combine"; }
   std::string_view operator()(const Add&) const { return "add"; }
   std::string_view operator()(const Scale&) const { return "scale"; }
+  std::string_view operator()(const SoftCap&) const { return "soft_cap"; }
   std::string_view operator()(const Map&) const { return "map"; }
   std::string_view operator()(const Rows&) const { return "rows"; }
+  std::string_view operator()(const Slice&) const { return "slice"; }
   std::string_view operator()(const Reshape&) const { return "reshape"; }
 };
 
@@ -47,9 +51,11 @@ struct Attributes {
     }
     return text;
   }
+  std::string operator()(const LayerNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const RmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const AddRmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const Glu& a) const { return std::string(llm::name(a.activation)); }
+  std::string operator()(const Activate& a) const { return std::string(llm::name(a.function)); }
   std::string operator()(const RopeTable& a) const {
     std::string text = "n_rot=" + std::to_string(a.n_rot) + " base=" + number(a.base);
     if (a.scaling == RopeScaling::Linear) text += " linear factor=" + number(a.factor);
@@ -67,7 +73,8 @@ struct Attributes {
            " n_rot=" + std::to_string(a.n_rot);
   }
   std::string operator()(const Attention& a) const {
-    return "scale=" + number(a.scale) + (a.window ? " window=" + std::to_string(a.window) : "") +
+    return "scale=" + number(a.scale) + (a.soft_cap != 0 ? " soft_cap=" + number(a.soft_cap) : "") +
+           (a.window ? " window=" + std::to_string(a.window) : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
   std::string operator()(const Route& a) const {
@@ -77,7 +84,11 @@ struct Attributes {
   }
   std::string operator()(const ExpertLinear& a) const { return (*this)(Linear{a.products}); }
   std::string operator()(const Scale& a) const { return "factor=" + number(a.factor); }
+  std::string operator()(const SoftCap& a) const { return "cap=" + number(a.cap); }
   std::string operator()(const Map& a) const { return a.name; }
+  std::string operator()(const Slice& a) const {
+    return "begin=" + std::to_string(a.begin) + " width=" + std::to_string(a.width);
+  }
 };
 
 template <class Products, class AnyOp>
@@ -119,6 +130,16 @@ std::string_view name(Activation a) {
       return "gelu";
     case Activation::ClampedSilu:
       return "clamped silu";
+  }
+  return "";
+}
+
+std::string_view name(Nonlinearity f) {
+  switch (f) {
+    case Nonlinearity::Gelu:
+      return "gelu";
+    case Nonlinearity::SquaredRelu:
+      return "squared relu";
   }
   return "";
 }

@@ -37,7 +37,14 @@ struct Linear {
   friend bool operator==(const Linear&, const Linear&) = default;
 };
 
-/// (x [n, ..., rows], w [n]) -> x * w / sqrt(mean(x^2) + eps) over dimension 0
+/// (x [n, ..., rows], w [n] [, bias [n]]) -> (x - mean(x)) * w / sqrt(variance(x) + eps) + bias over dimension 0. Where
+/// x is [n, m, rows], w and bias may have [n, m] elements of their own.
+struct LayerNorm {
+  float eps = 0;
+  friend bool operator==(const LayerNorm&, const LayerNorm&) = default;
+};
+
+/// (x [n, ..., rows] [, w [n]]) -> x * w / sqrt(mean(x^2) + eps) over dimension 0
 struct RmsNorm {
   float eps = 0;
   friend bool operator==(const RmsNorm&, const RmsNorm&) = default;
@@ -60,6 +67,18 @@ std::string_view name(Activation);
 struct Glu {
   Activation activation = Activation::Silu;
   friend bool operator==(const Glu&, const Glu&) = default;
+};
+
+/// Of one operand: activations without a gate.
+enum class Nonlinearity : std::uint8_t {
+  Gelu,         ///< as Activation::Gelu
+  SquaredRelu,  ///< max(x, 0)^2 (arXiv:2109.08668)
+};
+std::string_view name(Nonlinearity);
+/// (x) -> f(x)
+struct Activate {
+  Nonlinearity function = Nonlinearity::Gelu;
+  friend bool operator==(const Activate&, const Activate&) = default;
 };
 
 enum class RopePairing : std::uint8_t {
@@ -99,10 +118,12 @@ struct KvAppend {
 };
 
 /// (q [head_dim, heads, tokens], cache [, sinks [heads]]) -> [head_dim_v, heads, tokens]. Causal inside each sequence,
-/// keys and values read back from the cache, query head h uses KV head h / (heads / kv_heads). A head's sink is the
-/// score of one more key that every token sees, whose value is 0 (arXiv:2309.17453).
+/// keys and values read back from the cache, query head h uses KV head h / (heads / kv_heads). The cache may be that of
+/// an earlier layer. A score s becomes soft_cap * tanh(s / soft_cap). A head's sink is the score of one more key that
+/// every token sees, whose value is 0 (arXiv:2309.17453).
 struct Attention {
   float scale = 0;
+  float soft_cap = 0;                ///< of scores, which stay below it; 0: none
   int window = 0;                    ///< keys at positions > pos - window are seen; 0 sees all
   ActFormat query = ActFormat::F32;  ///< of queries where the cache's keys are quantised; a backend's to set
   friend bool operator==(const Attention&, const Attention&) = default;
@@ -140,10 +161,16 @@ struct Add {
   friend bool operator==(const Add&, const Add&) = default;
 };
 
-/// (x) -> x * factor
+/// (x [, w [1]]) -> x * factor * w
 struct Scale {
   float factor = 1;
   friend bool operator==(const Scale&, const Scale&) = default;
+};
+
+/// (x) -> cap * tanh(x / cap)
+struct SoftCap {
+  float cap = 1;
+  friend bool operator==(const SoftCap&, const SoftCap&) = default;
 };
 
 /// (x) -> the caller's function of each element, called from one thread, in order; what it throws ends the step. Two
@@ -159,13 +186,19 @@ struct Rows {
   friend bool operator==(const Rows&, const Rows&) = default;
 };
 
+/// (x [n, ..., rows]) -> [width, ..., rows]: `width` elements of dimension 0 from `begin` on
+struct Slice {
+  std::int64_t begin = 0, width = 0;
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
 /// (x) -> the same data under another shape; rows stay rows
 struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using AnyOp = std::variant<Embed, Linear, RmsNorm, AddRmsNorm, Glu, RopeTable, Rope, KvAppend, Attention, Route,
-                           ExpertLinear, Combine, Add, Scale, Map, Rows, Reshape>;
+using AnyOp = std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, Rope, KvAppend,
+                           Attention, Route, ExpertLinear, Combine, Add, Scale, SoftCap, Map, Rows, Slice, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

@@ -129,6 +129,21 @@ int backend_of(const Node& n, std::span<const PlacementRule> rules) {
   return backend;
 }
 
+std::optional<int> earlier_cache(const Graph& g, const Node& n) {
+  if (!std::holds_alternative<Attention>(n.op)) return std::nullopt;
+  const int layer = g.info(n.in[1]).cache.layer;
+  return layer == n.layer ? std::nullopt : std::optional(layer);
+}
+
+std::optional<int> cache_elsewhere(const Graph& g, const Node& n, std::span<const PlacementRule> rules) {
+  const std::optional<int> layer = earlier_cache(g, n);
+  if (!layer) return std::nullopt;
+  const auto nodes = g.nodes();
+  const auto append = std::ranges::find_if(
+      nodes, [&](const Node& a) { return std::holds_alternative<KvAppend>(a.op) && a.out[0] == n.in[1]; });
+  return append != nodes.end() && backend_of(*append, rules) != backend_of(n, rules) ? layer : std::nullopt;
+}
+
 Graph with_fleeting_caches(const Graph& graph, int layers) {
   Graph g = graph;
   for (ValueInfo& v : g.mutable_values()) {

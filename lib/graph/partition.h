@@ -48,6 +48,11 @@ void mark_overrides(Graph&, const OverriddenWeights&);
 /// What the rules say of a node; 0 where none matches.
 int backend_of(const Node&, std::span<const PlacementRule>);
 
+/// The layer whose keys and values a node attends to, if it is not the node's own.
+std::optional<int> earlier_cache(const Graph&, const Node&);
+/// The same if the rules give that layer's cache to another backend: each keeps what it appends itself.
+std::optional<int> cache_elsewhere(const Graph&, const Node&, std::span<const PlacementRule>);
+
 /// The graph with fleeting caches in the first layers.
 Graph with_fleeting_caches(const Graph&, int layers);
 

@@ -33,10 +33,18 @@ class Rule {
     }
     return out;
   }
-  std::vector<ResultType> operator()(const RmsNorm&) const {
-    count(2);
+  std::vector<ResultType> operator()(const LayerNorm&) const {
+    need(in_.size() == 2 || in_.size() == 3, 0, "needs a weight and at most one bias");
     f32(0);
-    vector(1, in_[0]->type.shape[0]);
+    const Shape& x = in_[0]->type.shape;
+    const bool of_each = x.n_dims() == 3 && in_[1]->type.shape == Shape({x[0], x[1]});
+    for (std::size_t i = 1; i < in_.size(); ++i) f32_weight(i, of_each ? Shape{x[0], x[1]} : Shape{x[0]});
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const RmsNorm&) const {
+    need(in_.size() == 1 || in_.size() == 2, 0, "needs at most one weight");
+    f32(0);
+    if (in_.size() == 2) vector(1, in_[0]->type.shape[0]);
     return same(0);
   }
   std::vector<ResultType> operator()(const AddRmsNorm&) const {
@@ -50,6 +58,7 @@ class Rule {
     alike(0, 1);
     return same(0);
   }
+  std::vector<ResultType> operator()(const Activate&) const { return unary(); }
   std::vector<ResultType> operator()(const RopeTable& a) const {
     need(in_.size() == 1 || in_.size() == 2, 0, "needs positions and at most one tensor of factors");
     index(0);
@@ -73,8 +82,9 @@ class Rule {
     need(in_[1]->type.shape == Shape({c.head_dim_v, c.kv_heads, tokens}), 1, "is not [head_dim_v, kv_heads, tokens]");
     return {{ValueKind::State, {}, RowSpace::None}};
   }
-  std::vector<ResultType> operator()(const Attention&) const {
+  std::vector<ResultType> operator()(const Attention& a) const {
     need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache and at most one tensor of sinks");
+    need(a.soft_cap >= 0, 0, "soft_cap must not be negative");
     f32(0);
     const CacheType& c = cache(1);
     const Shape& q = in_[0]->type.shape;
@@ -125,7 +135,16 @@ class Rule {
     alike(0, 1);
     return same(0);
   }
-  std::vector<ResultType> operator()(const Scale&) const { return unary(); }
+  std::vector<ResultType> operator()(const Scale&) const {
+    need(in_.size() == 1 || in_.size() == 2, 0, "needs at most one weight");
+    f32(0);
+    if (in_.size() == 2) vector(1, 1);
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const SoftCap& a) const {
+    need(a.cap > 0, 0, "cap must be above 0");
+    return unary();
+  }
   std::vector<ResultType> operator()(const Map&) const { return unary(); }
   std::vector<ResultType> operator()(const Reshape&) const { return unary(); }
   std::vector<ResultType> operator()(const Rows&) const {
@@ -137,6 +156,16 @@ class Rule {
     for (int i = 0; i + 1 < x.n_dims(); ++i) shape.push_back(x[i]);
     shape.push_back(bucket_.outputs);
     return {{ValueKind::Result, {in_[0]->type.dtype, shape}, RowSpace::Outputs}};
+  }
+  std::vector<ResultType> operator()(const Slice& a) const {
+    count(1);
+    f32(0);
+    const Shape& x = in_[0]->type.shape;
+    need(x.n_dims() >= 2, 0, "has rows of one element");
+    need(a.begin >= 0 && a.width > 0 && a.begin <= x[0] - a.width, 0, "is not as wide as what is taken of it");
+    Shape shape{a.width};
+    for (int i = 1; i < x.n_dims(); ++i) shape.push_back(x[i]);
+    return act(shape, in_[0]->rows);
   }
 
  private:

@@ -17,12 +17,14 @@ constexpr IntegerRule kEmbedding{"embedding_length", 1, 1 << 24};
 constexpr IntegerRule kBlocks{"block_count", 1, 1024};
 constexpr IntegerRule kFeedForward{"feed_forward_length", 1, 1 << 28};
 constexpr IntegerRule kHeads{"attention.head_count", 1, 4096};
+constexpr std::string_view kKvHeads = "attention.head_count_kv";
 constexpr IntegerRule kKeyLength{"attention.key_length", 1, 1 << 16};
 constexpr IntegerRule kValueLength{"attention.value_length", 1, 1 << 16};
 constexpr IntegerRule kWindow{"attention.sliding_window", 0, kMaxU32};
 constexpr std::string_view kScalingType = "rope.scaling.type";
 constexpr std::string_view kWindowPattern = "attention.sliding_window_pattern";
 constexpr RealRule kNormEpsilon{"attention.layer_norm_rms_epsilon", 0, 1};
+constexpr RealRule kLayerNormEpsilon{"attention.layer_norm_epsilon", 0, 1};
 constexpr RealRule kAttentionScale{"attention.scale", 0, kUnbounded};
 constexpr IntegerRule kVocab{"vocab_size", 1, std::numeric_limits<std::int32_t>::max()};
 constexpr IntegerRule kExperts{"expert_count", 0, 4096};
@@ -46,7 +48,9 @@ constexpr Neutral kForeign[] = {
     {"attention.output_scale", 0, 1},
     {kWindowPattern, 0, 0},
     {"attention.temperature_scale", 0, 0},
+    {"attention.shared_kv_layers", 0, 0},
     {"attention.value_scale", 0, 1},
+    {"embedding_length_per_layer_input", 0, 0},
     {"embedding_scale", 0, 1},
     {"expert_group_count", 0, 1},
     {"expert_latent_length", 0, 0},
@@ -81,15 +85,16 @@ int head_length(const HyperParameters& hp, const IntegerRule& rule, const Decode
   return static_cast<int>(c.n_embd / c.heads);
 }
 
+void read_kv_heads(const HyperParameters& hp, DecoderConfig& c) {
+  c.kv_heads = static_cast<int>(hp.optional_same_in_all({kKvHeads, 1, c.heads}, c.n_layers).value_or(c.heads));
+  if (c.heads % c.kv_heads != 0)
+    hp.fail(kKvHeads, "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
+}
+
 void read_attention(const HyperParameters& hp, DecoderConfig& c) {
   c.heads = static_cast<int>(hp.same_in_all(kHeads, c.n_layers));
   c.head_dim = head_length(hp, kKeyLength, c);
   c.head_dim_v = head_length(hp, kValueLength, c);
-  const IntegerRule kv_rule{"attention.head_count_kv", 1, c.heads};
-  c.kv_heads = static_cast<int>(hp.optional_same_in_all(kv_rule, c.n_layers).value_or(c.heads));
-  if (c.heads % c.kv_heads != 0)
-    hp.fail(kv_rule.key,
-            "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
   c.attention_scale = hp.nonzero_real(kAttentionScale).value_or(1.0f / std::sqrt(static_cast<float>(c.head_dim)));
   const std::int64_t window = hp.optional_integer(kWindow).value_or(0);
   c.window = static_cast<int>(std::min<std::int64_t>(window, std::numeric_limits<int>::max()));
@@ -112,23 +117,29 @@ ModelDims DecoderConfig::dims() const {
 DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
                                   std::initializer_list<std::string_view> own) {
   const HyperParameters hp(md, arch);
+  const auto is_own = [&](std::string_view key) { return std::find(own.begin(), own.end(), key) != own.end(); };
   DecoderConfig c;
   c.architecture = arch;
   c.vocab = read_vocab(hp);
   c.context = hp.integer(kContext);
   c.n_embd = hp.integer(kEmbedding);
   c.n_layers = static_cast<int>(hp.integer(kBlocks));
-  if (!hp.has(kExpertFeedForward.key) || hp.has(kFeedForward.key)) c.d_ff = hp.same_in_all(kFeedForward, c.n_layers);
+  if (!is_own(kFeedForward.key) && (!hp.has(kExpertFeedForward.key) || hp.has(kFeedForward.key)))
+    c.d_ff = hp.same_in_all(kFeedForward, c.n_layers);
   read_attention(hp, c);
-  c.norm_eps = hp.real(kNormEpsilon);
+  if (!is_own(kKvHeads)) read_kv_heads(hp, c);
+  if (!is_own(kNormEpsilon.key)) c.norm_eps = hp.real(kNormEpsilon);
   c.rope = read_rope(hp, c.head_dim, c.context);
-  const auto is_own = [&](std::string_view key) { return std::find(own.begin(), own.end(), key) != own.end(); };
   if (hp.text(kScalingType, "") == "longrope" && !is_own(kScalingType))
     hp.fail(kScalingType, "\"longrope\" is not supported for " + c.architecture);
   for (const Neutral& n : kForeign) {
     if (!is_own(n.key)) hp.expect_neutral(n.key, n.value, n.other);
   }
   return c;
+}
+
+float read_layer_norm_epsilon(const Metadata& md, const DecoderConfig& c) {
+  return HyperParameters(md, c.architecture).real(kLayerNormEpsilon);
 }
 
 void read_local_layers(const Metadata& md, DecoderConfig& c, int period) {

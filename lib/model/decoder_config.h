@@ -34,6 +34,7 @@ struct DecoderConfig {
   int head_dim_v = 0;  ///< of values
   float norm_eps = 0;
   float attention_scale = 0;     ///< attention.scale, or 1/sqrt(head_dim)
+  float score_cap = 0;           ///< of attention, for families that read it; 0: none
   int window = 0;                ///< attention.sliding_window; 0 sees all
   std::vector<bool> local = {};  ///< layers that the window counts for, by read_local_layers(); empty: all
   RopeTable rope;
@@ -45,9 +46,13 @@ struct DecoderConfig {
 
 /// Keys under `arch`.: ranges and relations by the loader contract; throws ErrorKind::Model naming the key. Keys that
 /// would change the computation in a way that no family here follows are refused, never ignored, but for those of
-/// `own`, which the family reads itself.
+/// `own`, which the family reads itself. Of the keys that every decoder has, feed_forward_length,
+/// attention.head_count_kv and attention.layer_norm_rms_epsilon may be among these.
 DecoderConfig read_decoder_config(const Metadata&, std::string_view arch,
                                   std::initializer_list<std::string_view> own = {});
+
+/// attention.layer_norm_epsilon, for families whose norms subtract the mean.
+float read_layer_norm_epsilon(const Metadata&, const DecoderConfig&);
 
 /// attention.sliding_window_pattern, for families in which some layers see all positions: a flag for each layer, or a
 /// period, of whose layers the last one sees all. `period` is the family's where the file does not say.

@@ -32,10 +32,15 @@ std::optional<std::int64_t> HyperParameters::optional_integer(const IntegerRule&
   return integer(rule);
 }
 
+std::vector<std::int64_t> HyperParameters::in_each(const IntegerRule& rule, int layers) const {
+  auto values = metadata_.one_or_each<std::int64_t>(key(rule.key), static_cast<std::size_t>(layers));
+  for (const std::int64_t value : values) check_range(rule, value);
+  return values;
+}
+
 std::int64_t HyperParameters::same_in_all(const IntegerRule& rule, int layers) const {
-  const auto values = metadata_.one_or_each<std::int64_t>(key(rule.key), static_cast<std::size_t>(layers));
+  const auto values = in_each(rule, layers);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    check_range(rule, values[i]);
     if (values[i] != values[0])
       fail(rule.key, "is " + std::to_string(values[0]) + " in layer 0 and " + std::to_string(values[i]) + " in layer " +
                          std::to_string(i) + ": layers that differ are not supported for this architecture");

@@ -39,6 +39,8 @@ class HyperParameters {
   /// One value, or an array of `layers` equal ones: layers that differ are not supported.
   std::int64_t same_in_all(const IntegerRule&, int layers) const;
   std::optional<std::int64_t> optional_same_in_all(const IntegerRule&, int layers) const;
+  /// One value for all `layers`, or an array of them.
+  std::vector<std::int64_t> in_each(const IntegerRule&, int layers) const;
   float real(const RealRule&) const;
   std::optional<float> optional_real(const RealRule&) const;
   /// The same where 0 says, too, that there is none: some writers list every key.

@@ -33,6 +33,8 @@ std::string Scope::full_name(std::string_view name) const {
   return layer_ < 0 ? std::string(name) : "blk." + std::to_string(layer_) + "." + std::string(name);
 }
 
+bool Scope::has(std::string_view tensor) const { return net_.has(full_name(tensor)); }
+
 GraphBuilder& Scope::place() {
   net_.builder_.set_place(layer_, role_, full_name(""));
   return net_.builder_;
@@ -40,7 +42,12 @@ GraphBuilder& Scope::place() {
 
 Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
   const Weight w = net_.matrix(full_name(name) + ".weight", {net_.builder_.type(x).shape[0], n});
-  return net_.linear(*this, name, x, w, n);
+  return net_.linear(*this, x, net_.product(*this, name, w, {n}, {1}));
+}
+
+Act Scope::unscaled_linear(std::string_view name, Act x, std::int64_t n) {
+  const Weight w = net_.matrix(full_name(name) + ".weight", {net_.builder_.type(x).shape[0], n});
+  return net_.linear(*this, x, {.weight = w, .bias = {}, .scale = {}, .name = name});
 }
 
 Act Scope::linear_rows(std::string_view name, std::string_view fused, std::int64_t all, Act x, RowRange rows) {
@@ -63,8 +70,27 @@ Act Scope::linear_rows(std::string_view name, std::string_view fused, std::int64
 }
 
 Act Scope::rms_norm(std::string_view name, Act x, float eps) {
-  const Weight w = net_.f32(full_name(name) + ".weight", {net_.builder_.type(x).shape[0]});
+  return rms_norm(name, x, eps, std::string(name) + ".weight");
+}
+
+Act Scope::rms_norm(std::string_view name, Act x, float eps, std::string_view tensor) {
+  const Weight w = net_.f32(full_name(tensor), {net_.builder_.type(x).shape[0]});
   return place().rms_norm(x, w, eps, name);
+}
+
+Act Scope::unit_rms_norm(std::string_view name, Act x, float eps) { return place().unit_rms_norm(x, eps, name); }
+
+Act Scope::layer_norm(std::string_view name, Act x, float eps) {
+  const std::string full = full_name(name);
+  const Shape shape{net_.builder_.type(x).shape[0]};
+  const Weight w = net_.f32(full + ".weight", shape);
+  const std::optional<Weight> bias = net_.optional_f32(full + ".bias", shape);
+  return place().layer_norm(x, w, bias ? &*bias : nullptr, eps, name);
+}
+
+Act Scope::head_layer_norm(std::string_view name, Act x, float eps) {
+  const Shape& s = net_.builder_.type(x).shape;
+  return place().layer_norm(x, net_.f32(full_name(name) + ".weight", {s[0], s[1]}), nullptr, eps, name);
 }
 
 Act Scope::split_heads(std::string_view name, Act x, int heads) { return place().split_heads(x, heads, name); }
@@ -98,9 +124,20 @@ Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {
   return place().glu(activation, gate, up, name);
 }
 
+Act Scope::activate(std::string_view name, Nonlinearity function, Act x) { return place().activate(function, x, name); }
+
 Act Scope::add(std::string_view name, Act a, Act b) { return place().add(a, b, name); }
 
 Act Scope::scale(std::string_view name, Act x, float factor) { return place().scale(x, factor, name); }
+
+Act Scope::scale(std::string_view name, Act x, std::string_view weight) {
+  const std::optional<Weight> w = net_.optional_f32(full_name(weight) + ".weight", {1});
+  return w ? place().scale(x, *w, name) : x;
+}
+
+Act Scope::soft_cap(std::string_view name, Act x, float cap) { return place().soft_cap(x, cap, name); }
+
+Act Scope::slice(std::string_view name, Act x, const Slice& part) { return place().slice(x, part, name); }
 
 Routes Scope::route(Act logits, const Route& attributes) { return place().route(logits, attributes, "ffn_routes"); }
 
@@ -155,7 +192,7 @@ Act Net::head(std::string_view name, Act x, std::int64_t vocab, std::string_view
   const std::string own = std::string(name) + ".weight";
   const Weight w = matrix(has(own) ? own : std::string(tied_to) + ".weight", {builder_.type(x).shape[0], vocab});
   Scope scope = top(Role::Head);
-  return linear(scope, name, x, w, vocab);
+  return linear(scope, x, product(scope, name, w, {vocab}, {1}));
 }
 
 Graph Net::finish(Act logits) && { return std::move(builder_).finish(logits); }
@@ -216,15 +253,14 @@ Net::Product Net::product(const Scope& scope, std::string_view name, Weight weig
           .name = name};
 }
 
-Act Net::linear(Scope& scope, std::string_view name, Act x, Weight weight, std::int64_t n) {
-  const Product p = product(scope, name, weight, {n}, {1});
+Act Net::linear(Scope& scope, Act x, const Product& p) {
   const auto multiply = [&](Act in, const GraphBuilder::LinearOperand& operand) {
     return scope.place().linear(in, operand);
   };
   const auto pairs =
-      adaptations(scope.full_name(name) + ".weight", builder_.type(weight).shape, &LoraAdapter::require_product);
+      adaptations(scope.full_name(p.name) + ".weight", builder_.type(p.weight).shape, &LoraAdapter::require_product);
   return adapted(
-      name, multiply(x, p.operand()), pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
+      p.name, multiply(x, p.operand()), pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
 }
 
 std::vector<Net::Adaptation> Net::adaptations(const std::string& target, const Shape& weight,

@@ -36,6 +36,8 @@ class Net;
 class Scope {
  public:
   int layer() const { return layer_; }
+  /// Whether the file has a tensor of this name here.
+  bool has(std::string_view tensor) const;
   /// The same layer under another role.
   Scope with(Role role) const { return Scope(net_, layer_, role); }
 
@@ -44,18 +46,33 @@ class Scope {
   Act linear(std::string_view name, Act x, std::int64_t n);
   /// The same by rows of `fused`.weight [k, all], for files that keep several products in one tensor.
   Act linear_rows(std::string_view name, std::string_view fused, std::int64_t all, Act x, RowRange rows);
+  /// By `name`.weight alone, for families in which `name`.scale is something else.
+  Act unscaled_linear(std::string_view name, Act x, std::int64_t n);
   /// Normalises dimension 0 by `name`.weight.
   Act rms_norm(std::string_view name, Act x, float eps);
+  /// By the tensor of this name.
+  Act rms_norm(std::string_view name, Act x, float eps, std::string_view tensor);
+  /// By nothing: the root of the mean square becomes 1.
+  Act unit_rms_norm(std::string_view name, Act x, float eps);
+  /// With `name`.bias if the file has it.
+  Act layer_norm(std::string_view name, Act x, float eps);
+  /// x [n, heads, tokens] by `name`.weight [n, heads].
+  Act head_layer_norm(std::string_view name, Act x, float eps);
   Act split_heads(std::string_view name, Act x, int heads);
   Act flatten_heads(std::string_view name, Act x);
   Act rope(std::string_view name, Act x, const Rotary&);
-  Cache kv_append(Act k, Act v);  ///< k, v [head_dim, kv_heads, tokens]; one cache per layer
-  Act attention(Act q, Cache, const Attention&);
+  Cache kv_append(Act k, Act v);                  ///< k, v [head_dim, kv_heads, tokens]; one cache per layer
+  Act attention(Act q, Cache, const Attention&);  ///< over this layer's cache or an earlier one's
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
+  Act activate(std::string_view name, Nonlinearity, Act x);
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
+  /// By `weight`.weight [1] if the file has it.
+  Act scale(std::string_view name, Act x, std::string_view weight);
+  Act soft_cap(std::string_view name, Act x, float cap);
+  Act slice(std::string_view name, Act x, const Slice&);
   Routes route(Act logits, const Route&);
   /// Declares `name`.weight [k, n, experts] ahead of its use.
   Weight expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts);
@@ -115,7 +132,7 @@ class Net {
     }
   };
   Product product(const Scope& scope, std::string_view name, Weight weight, const Shape& bias, const Shape& scale);
-  Act linear(Scope& scope, std::string_view name, Act x, Weight weight, std::int64_t n);
+  Act linear(Scope& scope, Act x, const Product&);
   /// A pair of an adapter's for one weight.
   struct Adaptation {
     Weight a, b;

@@ -54,14 +54,16 @@ std::optional<std::vector<int>> override_places(const PlacementOptions& wish, st
 }
 
 /// From how many tokens on the host's weights are brought to devices; 0 where they are not to be, no step has so many,
-/// or a device cannot compute with them.
+/// a device cannot compute with them, or layers read the keys and values of others, which are brought for their own
+/// layer alone.
 int streamed_from(const Devices& devices, const PlaceRequest& r, const Graph& largest) {
   const Backend& device = *devices.front();
   const int tokens = r.wish.streams ? device.streams_from(r.layers.experts) : 0;
   if (tokens == 0 || largest.bucket().tokens < tokens) return 0;
   const Graph graph = r.graph({.tokens = tokens, .sequences = 1, .outputs = 1});
   const auto nodes = graph.nodes();
-  const bool all = std::all_of(nodes.begin(), nodes.end(), [&](const Node& n) { return device.supports(graph, n).ok; });
+  const bool all = std::all_of(nodes.begin(), nodes.end(),
+                               [&](const Node& n) { return device.supports(graph, n).ok && !earlier_cache(graph, n); });
   return all ? tokens : 0;
 }
 
@@ -77,6 +79,12 @@ int streamed_from(const Devices& devices, const PlaceRequest& r, const Graph& la
 
 bool is_nothing(const std::vector<int>& layers) {
   return std::all_of(layers.begin(), layers.end(), [](int n) { return n == 0; });
+}
+
+/// Layers for which there is room go to the host all the same where others attend to what they keep.
+void keep_caches_together(LayerPlan& plan, ModelLayers layers, const Graph& graph) {
+  while (!is_nothing(plan.layers) && parts_caches(plan, layers, graph))
+    --*std::ranges::find_if(plan.layers, [](int n) { return n > 0; });
 }
 
 /// Of the preferred device alone if that is enough, else of all; adds these. Weights are brought to devices only where
@@ -114,6 +122,7 @@ LayerPlan make_plan(Devices& devices, const PlaceRequest& r) {
     free.push_back(static_cast<double>(memories.back().available));
   }
   plan.layers = plan_layers(r.wish, all, free, fit);
+  if (fitting) keep_caches_together(plan, r.layers, largest);
   if (plan.streamed_from > 0) {
     const LayerPlan bringing = plan;
     const bool possible = !is_nothing(plan.layers) && fit(plan.layers);

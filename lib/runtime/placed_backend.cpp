@@ -299,7 +299,13 @@ class PlacedBackend final : public Backend {
     return text;
   }
 
-  Support supports(const Graph& g, const Node& n) const override { return device_of(g, n).supports(g, n); }
+  Support supports(const Graph& g, const Node& n) const override {
+    if (const auto layer = cache_elsewhere(g, n, rules_.rules))
+      return {.ok = false,
+              .reason = "it reads the keys and values of layer " + std::to_string(*layer) +
+                        ", which another device keeps: layers from there on belong to one device"};
+    return device_of(g, n).supports(g, n);
+  }
 
   Graph legalize(const Graph& g) const override {
     Graph legal = g;

@@ -191,6 +191,12 @@ std::vector<int> plan_layers(const PlacementOptions& o, int all, std::span<const
   return share_layers(wanted, free);
 }
 
+bool parts_caches(const LayerPlan& p, ModelLayers m, const Graph& graph) {
+  const StepRules rules = placement_rules(p, m);
+  return std::ranges::any_of(graph.nodes(),
+                             [&](const Node& n) { return cache_elsewhere(graph, n, rules.rules).has_value(); });
+}
+
 bool fits(const LayerPlan& p, ModelLayers m, const PlacementOptions::Room& room,
           std::span<const std::unique_ptr<Backend>> devices, const Graph& largest, std::int64_t trained_context) {
   const std::int64_t context = !room.context       ? std::min(trained_context, kLeastContext)

@@ -84,6 +84,8 @@ using Fits = std::function<bool(const std::vector<int>& layers)>;
 /// the last one on. A wish that does not fit stays as it was asked for.
 std::vector<int> plan_layers(const PlacementOptions&, int all, std::span<const double> free, const Fits&);
 
+/// Whether a layer is to attend to keys and values that another device keeps, which no device can.
+bool parts_caches(const LayerPlan&, ModelLayers, const Graph&);
 /// Whether every device has room for its layers with their part of the cache and of the work that the largest step
 /// takes. `devices` are the plan's and the host.
 bool fits(const LayerPlan&, ModelLayers, const PlacementOptions::Room&,

@@ -164,6 +164,21 @@ std::string_view apply_file_key(const Metadata& metadata, const Metadata::Entry&
   throw Error(ErrorKind::Usage, "is not known");
 }
 
+constexpr std::string_view kSuppressed = "tokenizer.ggml.suppress_tokens";
+
+/// Tokens that a file says are never to be given, such as those that stand for pictures. Returns whether there are
+/// some.
+bool suppress_tokens(const Metadata& metadata, SamplerOptions& options) {
+  if (!metadata.has(kSuppressed)) return false;
+  const std::vector<std::int64_t> tokens = metadata.array<std::int64_t>(kSuppressed);
+  for (const std::int64_t t : tokens) {
+    if (t < 0 || t > std::numeric_limits<Token>::max())
+      metadata.fail(kSuppressed, "holds " + std::to_string(t) + ", which is no token");
+    options.logit_bias.push_back({static_cast<Token>(t), -std::numeric_limits<float>::infinity()});
+  }
+  return !tokens.empty();
+}
+
 bool acts(const SamplerOptions& o, SamplerKind kind) {
   switch (kind) {
     case K::Penalties:
@@ -301,6 +316,7 @@ std::vector<std::string_view> apply_file_sampling(const Metadata& metadata, Samp
                                               " is left out: " + e.parts().problem});
     }
   }
+  if (suppress_tokens(metadata, options)) set.push_back("suppress_tokens");
   return set;
 }
 

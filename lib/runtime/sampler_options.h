@@ -78,8 +78,9 @@ void set_value(SamplerOptions&, const SamplingParameter&, double value);
 std::vector<SamplerKind> parse_sampler_names(std::string_view list);
 std::vector<SamplerKind> parse_sampler_letters(std::string_view letters);
 
-/// Takes over what the file recommends (general.sampling.*) and returns the names of what it set. What is out of range,
-/// unknown or of another type is left out with a warning.
+/// Takes over what the file recommends (general.sampling.*) and forbids (tokenizer.ggml.suppress_tokens), and returns
+/// the names of what it set. A recommendation that is out of range, unknown or of another type is left out with a
+/// warning.
 std::vector<std::string_view> apply_file_sampling(const Metadata&, SamplerOptions&, Warnings&);
 
 /// The samplers that act, in order: those of `order` that are not switched off; with Mirostat the temperature alone.

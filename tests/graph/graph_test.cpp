@@ -86,6 +86,18 @@ TEST_CASE("the builder refuses operands that do not fit, naming the op and the o
   }
   CHECK_THROWS_AS(b.rms_norm(x, b.weight("short", f32({31})), 1e-5F, "n"), Error);
   CHECK_THROWS_AS(b.split_heads(x, 5, "h"), Error);
+  const Weight gain = b.weight("gain", f32({32})), of_heads = b.weight("of_heads", f32({8, 4}));
+  const Weight two = b.weight("two", f32({2}));
+  CHECK_THROWS_AS(b.layer_norm(x, of_heads, nullptr, 1e-5F, "n"), Error);
+  CHECK_THROWS_AS(b.layer_norm(x, gain, &two, 1e-5F, "n"), Error);
+  const Act heads = b.split_heads(x, 4, "heads");
+  CHECK_NOTHROW(b.layer_norm(heads, of_heads, nullptr, 1e-5F, "head_norm"));
+  CHECK_THROWS_AS(b.layer_norm(heads, gain, nullptr, 1e-5F, "n"), Error);
+  CHECK_THROWS_AS(b.scale(x, two, "s"), Error);
+  CHECK_THROWS_AS(b.soft_cap(x, 0, "c"), Error);
+  for (const Slice part : {Slice{-1, 4}, Slice{0, 0}, Slice{29, 4}, Slice{0, 33}})
+    CHECK_THROWS_AS(b.slice(x, part, "p"), Error);
+  CHECK(b.type(b.slice(heads, {.begin = 5, .width = 3}, "part")) == f32({3, 4, 4}));
 }
 
 TEST_CASE("verify finds every kind of broken graph") {
@@ -381,6 +393,31 @@ TEST_CASE("rules cut the graph into segments that hand values over by name") {
   for (const Node& n : g.nodes()) {
     if (makes_angles(n)) CHECK(known.count(g.info(n.out[0]).name) == 0);
   }
+}
+
+TEST_CASE("a cache is read where it was appended to") {
+  GraphBuilder b({4, 1, 4});
+  const Act x = b.embed(b.weight("table", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
+  const Act q = b.split_heads(x, 4, "heads");
+  b.set_place(1, Role::Attention, "blk.1.");
+  const Cache kept = b.kv_append(q, q, b.cache({1, 4, 8, 8}), "kv");
+  Act y = b.attention(q, kept, {.scale = 1}, "own");
+  b.set_place(2, Role::Attention, "blk.2.");
+  y = b.add(y, b.attention(q, kept, {.scale = 1}, "shared"), "sum");
+  const Graph g = std::move(b).finish(y);
+  const auto rule = [](int first, int last, int backend) {
+    return PlacementRule{
+        .first_layer = first, .last_layer = last, .role = {}, .tensor_override = {}, .backend = backend};
+  };
+  std::vector<int> earlier, elsewhere;
+  for (const Node& n : g.nodes()) {
+    const PlacementRule together[] = {rule(1, 2, 1)}, apart[] = {rule(2, 2, 1)};
+    if (earlier_cache(g, n)) earlier.push_back(n.layer);
+    if (cache_elsewhere(g, n, apart)) elsewhere.push_back(*cache_elsewhere(g, n, apart));
+    CHECK(!cache_elsewhere(g, n, together));
+  }
+  CHECK(earlier == std::vector<int>{2});
+  CHECK(elsewhere == std::vector<int>{1});
 }
 
 TEST_CASE("text and Graphviz name every node") {

@@ -19,6 +19,7 @@ struct Shape {
   int tokens;  ///< the last so many positions ask
   int window;
   DType k, v;
+  float soft_cap = 0;
 };
 
 /// A cache filled with random keys and values, and the queries of its last positions.
@@ -55,6 +56,7 @@ struct AttentionProblem {
     a.head_dim_k = s.head_dim_k;
     a.head_dim_v = s.head_dim_v;
     a.scale = scale();
+    a.soft_cap = s.soft_cap;
     a.window = s.window;
     a.positions = positions.data();
     a.blocks = k.blocks.data();
@@ -95,8 +97,13 @@ struct AttentionProblem {
     return y;
   }
 
-  /// softmax(scale q k) v in double precision from the elements as stored; queries for quantised keys as the definition
-  /// of quantised activations has them.
+  double capped(double score) const {
+    const auto cap = static_cast<double>(s.soft_cap);
+    return cap > 0 ? cap * std::tanh(score / cap) : score;
+  }
+
+  /// softmax(scale q k) v, the scores capped, in double precision from the elements as stored; queries for quantised
+  /// keys as the definition of quantised activations has them.
   double expected(int token, int head, int d) {
     const int position = positions[static_cast<std::size_t>(token)], kv_head = head / (s.heads / s.kv_heads);
     std::vector<float> query(static_cast<std::size_t>(s.head_dim_k));
@@ -107,7 +114,7 @@ struct AttentionProblem {
       double score = 0;
       for (int i = 0; i < s.head_dim_k; ++i)
         score += static_cast<double>(query[static_cast<std::size_t>(i)]) * k.at(kv_head, p, i);
-      scores.push_back(score * static_cast<double>(scale()));
+      scores.push_back(capped(score * static_cast<double>(scale())));
     }
     const double largest = *std::max_element(scores.begin(), scores.end());
     double sum = 0, value = 0;
@@ -154,6 +161,12 @@ const Shape kShapes[] = {
     {4, 2, 37, 64, 130, 5, 0, kF8, kF16},
     {4, 2, 64, 83, 300, 5, 20, kF32, kF8},
     {2, 1, 1024, 1024, 20, 2, 0, kF8, kF8},
+    // with a cap that most scores come near, and one that they are far below
+    {8, 2, 64, 64, 600, 8, 0, kF16, kF16, 1.5f},
+    {4, 2, 64, 64, 600, 16, 100, kF32, kF32, 50},
+    {3, 1, 7, 5, 260, 20, 0, kBF16, kF8, 1},
+    {8, 2, 64, 64, 600, 8, 300, DType::Q8_0, DType::Q8_0, 2},
+    {6, 2, 64, 32, 130, 21, 0, DType::Q4_1, DType::Q5_1, 2},
     // quantised
     {1, 1, 64, 64, 1, 1, 0, DType::Q8_0, DType::Q8_0},
     {8, 2, 64, 64, 600, 8, 0, DType::Q8_0, DType::Q8_0},

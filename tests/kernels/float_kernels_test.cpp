@@ -75,6 +75,43 @@ TEST_CASE("activations are as exact as f32 allows") {
   }
 }
 
+TEST_CASE("activations without a gate, NaN among what they are given") {
+  std::vector<float> x;
+  for (float v = -20; v <= 20; v += 0.0137f) x.push_back(v);
+  for (float v : {0.0f, -0.0f, 1e-30f, -1e-30f, 1e18f, -3e38f, kNan}) x.push_back(v);
+  const std::vector<float> ones(x.size(), 1);
+  const auto n = static_cast<std::int64_t>(x.size());
+  const auto gelu = on_all_tables(x.size(), [&](const Kernels& k, float* y) { k.gelu(x.data(), y, n); });
+  CHECK(same_bits(
+      gelu, on_all_tables(x.size(), [&](const Kernels& k, float* y) { k.gelu_mul(x.data(), ones.data(), y, n); })));
+  const auto squares = on_all_tables(x.size(), [&](const Kernels& k, float* y) { k.squared_relu(x.data(), y, n); });
+  for (std::size_t i = 0; i + 1 < x.size(); ++i) CHECK(squares[i] == (x[i] > 0 ? x[i] * x[i] : 0));
+  CHECK(std::isnan(squares.back()));
+}
+
+TEST_CASE("soft caps are as exact as f32 allows, for small numbers, too") {
+  std::vector<float> x;
+  for (float v = -400; v <= 400; v += 0.0973f) x.push_back(v);
+  for (float v = 1e-30f; v < 1; v *= 1.37f) x.insert(x.end(), {v, -v});
+  for (float v : {0.0f, -0.0f, 3e38f, -3e38f, kInf, -kInf, kNan}) x.push_back(v);
+  for (const float cap : {1.0f, 30.0f, 50.0f}) {
+    const auto y = on_all_tables(x.size(), [&](const Kernels& k, float* out) {
+      k.soft_cap(x.data(), out, static_cast<std::int64_t>(x.size()), cap);
+    });
+    double worst = 0;
+    for (std::size_t i = 0; i + 1 < x.size(); ++i) {
+      const auto c = static_cast<double>(cap);
+      INFO("x = " << x[i] << ", cap = " << cap);
+      const double error = error_in_epsilons(y[i], c * std::tanh(static_cast<double>(x[i]) / c));
+      CHECK(error < 8);
+      worst = std::max(worst, error);
+      CHECK(std::abs(y[i]) <= cap);
+    }
+    CHECK(worst > 0.5);  // it is f32, or nothing was compared
+    CHECK(std::isnan(y.back()));
+  }
+}
+
 TEST_CASE("activations multiply by their second operand, and carry NaN") {
   const std::vector<float> a = {1, -2, kNan, 0.5f, kInf}, b = {3, kNan, 2, -1, 1};
   for (const Kernels* table : tables()) {
@@ -132,6 +169,10 @@ TEST_CASE("sums, multiples and norms of any length and alignment") {
           REQUIRE(error_in_epsilons(got[i], static_cast<double>(x[i]) * factor * static_cast<double>(w[i])) < 16);
       };
       check_norm(on_all_tables(n, [&](const Kernels& k, float* y) { k.rms_norm(a, w, y, count, 1e-5f); }), a);
+      const std::vector<float> ones(n, 1);
+      CHECK(same_bits(
+          on_all_tables(n, [&](const Kernels& k, float* y) { k.rms_norm(a, nullptr, y, count, 1e-5f); }),
+          on_all_tables(n, [&](const Kernels& k, float* y) { k.rms_norm(a, ones.data(), y, count, 1e-5f); })));
       std::vector<float> residual(n);
       const auto norm = on_all_tables(
           n, [&](const Kernels& k, float* y) { k.add_rms_norm(a, b, w, residual.data(), y, count, 1e-5f); });
@@ -143,6 +184,39 @@ TEST_CASE("sums, multiples and norms of any length and alignment") {
       });
       CHECK(same_bits(in_place,
                       on_all_tables(n, [&](const Kernels& k, float* y) { k.rms_norm(a, w, y, count, 1e-5f); })));
+    }
+  }
+}
+
+TEST_CASE("layer norms of any length and alignment, far from 0, too") {
+  std::mt19937 rng(9);
+  for (std::size_t n : {1u, 7u, 16u, 17u, 33u, 64u, 100u, 1003u}) {
+    for (const float shift : {0.0f, 300.0f}) {
+      INFO("n = " << n << ", around " << shift);
+      auto x = random_floats(n + 1, rng, 3);
+      for (float& v : x) v += shift;
+      const auto w = random_floats(n, rng), bias = random_floats(n, rng);
+      const auto count = static_cast<std::int64_t>(n);
+      const float* const from = x.data() + 1;
+      const auto biased = on_all_tables(
+          n, [&](const Kernels& k, float* y) { k.layer_norm(from, w.data(), bias.data(), y, count, 1e-5f); });
+      const auto plain =
+          on_all_tables(n, [&](const Kernels& k, float* y) { k.layer_norm(from, w.data(), nullptr, y, count, 1e-5f); });
+      CHECK(same_bits(plain, on_all_tables(n, [&](const Kernels& k, float* y) {
+                        std::copy(from, from + n, y);
+                        k.layer_norm(y, w.data(), nullptr, y, count, 1e-5f);
+                      })));
+      double mean = 0, squares = 0;
+      for (std::size_t i = 0; i < n; ++i) mean += static_cast<double>(from[i]) / static_cast<double>(n);
+      for (std::size_t i = 0; i < n; ++i) squares += std::pow(static_cast<double>(from[i]) - mean, 2);
+      const double factor = 1 / std::sqrt(squares / static_cast<double>(n) + 1e-5);
+      // The mean has the roundings of what is summed, which the factor makes larger.
+      const double allowed = 16 * kEpsilon * (1 + (std::abs(mean) + 3) * factor);
+      for (std::size_t i = 0; i < n; ++i) {
+        const double want = (static_cast<double>(from[i]) - mean) * factor * static_cast<double>(w[i]);
+        REQUIRE(std::abs(static_cast<double>(plain[i]) - want) <= allowed);
+        REQUIRE(std::abs(static_cast<double>(biased[i]) - want - static_cast<double>(bias[i])) <= allowed);
+      }
     }
   }
 }

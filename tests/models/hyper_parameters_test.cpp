@@ -238,6 +238,49 @@ TEST_CASE("features that no family here follows are refused unless their values 
        {"period", "olmo2.attention.sliding_window_pattern", "0",
         set("olmo2.attention.sliding_window_pattern", std::uint32_t{0})}},
       {.arch = "olmo2", .layers = 2, .window = 16});
+  const auto flags = [](std::vector<std::uint32_t> values) {
+    return [values](TinyFile& f) { f.set_array("gemma4.attention.sliding_window_pattern", values); };
+  };
+  run({{"no pattern", "gemma4.attention.sliding_window_pattern", "array",
+        erase("gemma4.attention.sliding_window_pattern")},
+       {"no window", "gemma4.attention.sliding_window", "missing", erase("gemma4.attention.sliding_window")},
+       {"values", "gemma4.attention.value_length", "key_length",
+        set("gemma4.attention.value_length", std::uint32_t{8})},
+       {"local values", "gemma4.attention.value_length_swa", "key_length_swa",
+        set("gemma4.attention.value_length_swa", std::uint32_t{16})},
+       {"turned", "gemma4.rope.dimension_count_swa", "odd", set("gemma4.rope.dimension_count_swa", std::uint32_t{7})},
+       {"all shared", "gemma4.attention.shared_kv_layers", "0 to 3",
+        set("gemma4.attention.shared_kv_layers", std::uint32_t{4})},
+       {"nothing to share", "gemma4.attention.shared_kv_layers", "layer 3", flags({1, 1, 1, 0})},
+       {"heads", "gemma4.attention.head_count_kv", "does not divide",
+        set("gemma4.attention.head_count_kv", std::uint32_t{3})},
+       {"widths", "gemma4.feed_forward_length", "3",
+        [](TinyFile& f) {
+          f.set_array("gemma4.feed_forward_length", std::vector<std::uint32_t>{64, 64, 64});
+        }},
+       {"cap", "gemma4.final_logit_softcapping", "-1", set("gemma4.final_logit_softcapping", -1.0f)}},
+      {.arch = "gemma4", .layers = 4});
+  run({{"cap", "gemma2.attn_logit_softcapping", "nan", set("gemma2.attn_logit_softcapping", kNan)}},
+      {.arch = "gemma2"});
+  run({{"no window", "cohere2.attention.sliding_window", "missing", erase("cohere2.attention.sliding_window")},
+       {"epsilon", "cohere2.attention.layer_norm_epsilon", "missing", erase("cohere2.attention.layer_norm_epsilon")}},
+      {.arch = "cohere2"});
+  run({{"window", "command-r.attention.sliding_window", "window",
+        set("command-r.attention.sliding_window", std::uint32_t{32})},
+       {"scale", "command-r.logit_scale", "-1", set("command-r.logit_scale", -1.0f)}},
+      {.arch = "command-r"});
+  run({{"positions in three dimensions", "glm4.rope.dimension_sections", "not supported",
+        [](TinyFile& f) {
+          f.set_array("glm4.rope.dimension_sections", std::vector<std::uint32_t>{1, 1, 1, 0});
+        }}},
+      {.arch = "glm4"});
+  run({{"parallel", "nemotron.use_parallel_residual", "1", set("nemotron.use_parallel_residual", true)}},
+      {.arch = "nemotron"});
+  run({{"shared caches", "qwen3.attention.shared_kv_layers", "2",
+        set("qwen3.attention.shared_kv_layers", std::uint32_t{2})},
+       {"second embeddings", "qwen3.embedding_length_per_layer_input", "64",
+        set("qwen3.embedding_length_per_layer_input", std::uint32_t{64})}},
+      {.arch = "qwen3"});
   run({{"alpha", "hunyuan-dense.rope.scaling.alpha", "1000", set("hunyuan-dense.rope.scaling.alpha", 1000.0f)}},
       {.arch = "hunyuan-dense"});
   run({{"shared", "qwen3vlmoe.expert_shared_count", "1", set("qwen3vlmoe.expert_shared_count", std::uint32_t{1})}},

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "graph/builder.h"
@@ -250,6 +251,32 @@ void add_norms(std::vector<OpCase>& cases) {
                        return scene;
                      }});
   }
+  for (const std::int64_t n : {1, 16, 129, 1000}) {
+    cases.push_back({label("rms_norm without a weight", {{"n", n}}), [=] {
+                       Stage s(6);
+                       const Act sum = s.builder.add(s.input("a", n, 141), s.input("b", n, 142), "sum");
+                       OpScene scene = std::move(s).finish(s.builder.unit_rms_norm(sum, 1e-6f, "y"), one_step(6), n);
+                       scene.graph = fuse_add_norm(scene.graph);  // which leaves them apart
+                       return scene;
+                     }});
+    for (const bool biased : {false, true}) {
+      cases.push_back({label(biased ? "layer_norm with a bias" : "layer_norm", {{"n", n}}), [=] {
+                         Stage s(6);
+                         std::optional<Weight> bias;
+                         if (biased) bias = s.weight("bias", DType::F32, {n}, 143);
+                         const Act y = s.builder.layer_norm(s.input("x", n, 144, 3.0f), s.gains("w", n, 145),
+                                                            biased ? &*bias : nullptr, 1e-5f, "y");
+                         return std::move(s).finish(y, one_step(6), n);
+                       }});
+    }
+  }
+  cases.push_back({"layer_norm of heads with weights of their own", [] {
+                     Stage s(5);
+                     const Act heads = s.builder.split_heads(s.input("x", 3 * 40, 146), 3, "heads");
+                     const Weight w = s.weight("w", DType::F32, {40, 3}, 147);
+                     const Act norm = s.builder.layer_norm(heads, w, nullptr, 1e-6f, "norm");
+                     return std::move(s).finish(s.builder.scale(norm, 1.0f, "y"), one_step(5), 40);
+                   }});
   cases.push_back({"rms_norm of each head", [] {
                      Stage s(5);
                      const Act heads = s.builder.split_heads(s.input("x", 3 * 40, 46), 3, "heads");
@@ -284,6 +311,30 @@ void add_elementwise(std::vector<OpCase>& cases) {
                        Stage s(4);
                        return std::move(s).finish(s.builder.scale(s.input("x", n, 55), 0.37f, "y"), one_step(4), 0);
                      }});
+    cases.push_back({label("scale by a weight", {{"n", n}}), [=] {
+                       Stage s(4);
+                       const Weight w = s.gains("w", 1, 151);
+                       return std::move(s).finish(s.builder.scale(s.input("x", n, 152), w, "y"), one_step(4), 0);
+                     }});
+    for (const float cap : {0.7f, 30.0f}) {
+      cases.push_back({label("soft_cap", {{"n", n}, {"cap", static_cast<int>(cap)}}), [=] {
+                         Stage s(4);
+                         const Act y = s.builder.soft_cap(s.input("x", n, 153, 8.0f), cap, "y");
+                         return std::move(s).finish(y, one_step(4), 1);
+                       }});
+    }
+    for (const Nonlinearity f : {Nonlinearity::Gelu, Nonlinearity::SquaredRelu}) {
+      cases.push_back({label("activate " + std::string(name(f)), {{"n", n}}), [=] {
+                         Stage s(4);
+                         const Act y = s.builder.activate(f, s.input("x", n, 154, 4.0f), "y");
+                         return std::move(s).finish(y, one_step(4), 1);
+                       }});
+    }
+    cases.push_back({label("slice", {{"n", n}}), [=] {
+                       Stage s(4);
+                       const Act x = s.input("x", n + 40, 155);
+                       return std::move(s).finish(s.builder.slice(x, {.begin = 37, .width = n}, "y"), one_step(4), 0);
+                     }});
     cases.push_back({label("map", {{"n", n}}), [=] {
                        Stage s(4);
                        const auto f =
@@ -292,6 +343,12 @@ void add_elementwise(std::vector<OpCase>& cases) {
                        return std::move(s).finish(y, one_step(4), 0);
                      }});
   }
+  cases.push_back({"slice of each head", [] {
+                     Stage s(5);
+                     const Act heads = s.builder.split_heads(s.input("x", 3 * 48, 156), 3, "heads");
+                     const Act part = s.builder.slice(heads, {.begin = 16, .width = 20}, "part");
+                     return std::move(s).finish(s.builder.scale(part, 1.0f, "y"), one_step(5), 0);
+                   }});
   cases.push_back({"glu of extremes", [] {
                      Stage s(4);
                      std::vector<float> gates(kInputRows * 8);
@@ -354,7 +411,8 @@ void add_rope(std::vector<OpCase>& cases) {
 
 struct AttentionShape {
   int heads, kv_heads, dim_k, dim_v, window;
-  float sinks = 0;  ///< their spread; 0: none
+  float sinks = 0;     ///< their spread; 0: none
+  float soft_cap = 0;  ///< 0: none
 };
 
 /// Sequences of different lengths in one step, prompts in uneven chunks, then single tokens, over more than one key
@@ -382,8 +440,8 @@ OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer
   const float scale = 1 / std::sqrt(static_cast<float>(a.dim_k));
   std::optional<Weight> sinks;
   if (a.sinks > 0) sinks = s.weight("sinks", DType::F32, {a.heads}, 74, a.sinks);
-  const Act seen =
-      s.builder.attention(q, stored, {.scale = scale, .window = a.window}, "seen", sinks ? &*sinks : nullptr);
+  const Attention attributes{.scale = scale, .soft_cap = a.soft_cap, .window = a.window};
+  const Act seen = s.builder.attention(q, stored, attributes, "seen", sinks ? &*sinks : nullptr);
   const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
   // A score's error of eps * |q||k| becomes a relative error of its weight. The cpu backend takes weights of quantised
   // values with 16 bits: an error of 2^-16, as of so many roundings.
@@ -396,9 +454,11 @@ OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer
 
 void add_attention(std::vector<OpCase>& cases) {
   constexpr AttentionShape kShapes[] = {
-      {1, 1, 8, 8, 0},   {4, 4, 16, 16, 0},    {6, 2, 40, 40, 0},     {8, 1, 64, 64, 0},       {4, 2, 24, 16, 0},
-      {3, 3, 5, 7, 0},   {4, 2, 128, 128, 0},  {4, 2, 32, 32, 20},    {4, 2, 32, 32, 1},       {4, 2, 16, 16, 100},
-      {6, 2, 96, 64, 0}, {8, 2, 64, 64, 0, 4}, {4, 4, 16, 16, 20, 4}, {16, 2, 64, 64, 128, 90}};
+      {1, 1, 8, 8, 0},         {4, 4, 16, 16, 0},         {6, 2, 40, 40, 0},          {8, 1, 64, 64, 0},
+      {4, 2, 24, 16, 0},       {3, 3, 5, 7, 0},           {4, 2, 128, 128, 0},        {4, 2, 32, 32, 20},
+      {4, 2, 32, 32, 1},       {4, 2, 16, 16, 100},       {6, 2, 96, 64, 0},          {8, 2, 64, 64, 0, 4},
+      {4, 4, 16, 16, 20, 4},   {16, 2, 64, 64, 128, 90},  {8, 2, 64, 64, 0, 0, 1.5f}, {4, 2, 128, 128, 20, 0, 50},
+      {4, 4, 16, 16, 0, 4, 2}, {2, 1, 256, 256, 0, 0, 3}, {4, 2, 40, 40, 0, 0, 1}};
   const auto fits = [](DType t, int dim) { return dim % static_cast<int>(info(t).block_elems) == 0; };
   for (const AttentionShape& a : kShapes) {
     for (const DType k : kCacheTypes) {
@@ -411,7 +471,8 @@ void add_attention(std::vector<OpCase>& cases) {
                                 {"k", a.dim_k},
                                 {"v", a.dim_v},
                                 {"window", a.window},
-                                {"sinks", static_cast<int>(a.sinks)}},
+                                {"sinks", static_cast<int>(a.sinks)},
+                                {"cap", static_cast<int>(a.soft_cap)}},
                                std::string(name(k)) + "/" + std::string(name(v))),
                          [=] {
                            return attention_scene(a, {k, v}, a.dim_k == 16 || a.dim_k == 32);

@@ -22,8 +22,10 @@ std::vector<ModelCase> cases() {
   TinyOptions mixed = wide("qwen3", DType::Q4_K);
   mixed.types = {
       {"blk.*.attn_v.weight", DType::Q6_K}, {"blk.*.ffn_down.weight", DType::Q6_K}, {"output.weight", DType::Q8_0}};
-  TinyOptions olmo3 = wide("olmo2", DType::Q4_K);
-  olmo3.window = 70;
+  TinyOptions olmo3 = wide("olmo2", DType::Q4_K), gemma2 = wide("gemma2", DType::Q4_K);
+  olmo3.window = gemma2.window = 70;
+  TinyOptions gemma4 = wide("gemma4", DType::Q6_K, 3);
+  gemma4.experts = 4;
   return {
       {"llama F32, F32 cache", llama, {DType::F32, DType::F32}},
       {"llama F32, BF16 cache", llama, {DType::BF16, DType::BF16}},
@@ -44,6 +46,11 @@ std::vector<ModelCase> cases() {
       {"gpt-oss MXFP4", {.arch = "gpt-oss", .layers = 3, .context = 512, .type = DType::MXFP4}},
       {"gpt-oss F16, Q8_0 cache", wide("gpt-oss", DType::F16, 3), {DType::Q8_0, DType::Q8_0}},
       {"olmo2 window Q4_K", olmo3},
+      {"gemma2 Q4_K", gemma2},
+      {"gemma2 F32, Q8_0 cache", wide("gemma2", DType::F32), {DType::Q8_0, DType::Q8_0}},
+      {"gemma4 Q8_0", {.arch = "gemma4", .layers = 4, .context = 512, .type = DType::Q8_0}},
+      {"gemma4 experts Q6_K, Q8_0 cache", gemma4, {DType::Q8_0, DType::Q8_0}},
+      {"cohere2 F16", {.arch = "cohere2", .layers = 3, .context = 512, .type = DType::F16}},
       {"granitemoe Q8_0", {.arch = "granitemoe", .layers = 2, .context = 512, .type = DType::Q8_0}},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
   };
@@ -210,7 +217,7 @@ TEST_CASE("backends agree on F32 models") {
   const TempDir folder;
   for (const Architecture& a : architectures()) {
     INFO(a.name);
-    const TinyFile file = tiny_model({.arch = std::string(a.name), .layers = 2, .context = 128});
+    const TinyFile file = tiny_model({.arch = std::string(a.name), .layers = 3, .context = 128});
     std::vector<std::vector<float>> logits;
     for (const std::string backend : {"reference", "cpu", "blas", "cuda"}) {
       std::unique_ptr<Model> model;

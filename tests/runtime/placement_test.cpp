@@ -401,6 +401,38 @@ TEST_CASE("as many layers as fit run on the device", "[placement]") {
   CHECK(layers_with(before, more) < kLayers + 1);
 }
 
+TEST_CASE("layers that attend to what others keep are on their device", "[placement]") {
+  // Layers 3 and 4 read the keys and values of 1 and 2.
+  const TinyFile file = tiny_model({.arch = "gemma4", .layers = 5, .context = 512});
+  Loader load(file);
+  load.streams_from = 64;
+  const CacheFormat cache;
+  const auto whole = load({}, "cpu");
+  const std::vector<float> expected = everything(*whole, cache);
+  for (const int layers : {1, 5, 6}) {  // the head alone; all but the first; all
+    INFO(layers);
+    const auto parts = load({.layers = layers});
+    CHECK(same_bits(everything(*parts, cache), expected));
+    CHECK(load.device->fleeting == 0);  // what is brought is for one layer
+  }
+  for (const int layers : {2, 3, 4}) {
+    INFO(layers);
+    const Error e = error_of([&] { load({.layers = layers}); });
+    CHECK(e.kind() == ErrorKind::Device);
+    CHECK(contains(e.what(), "attn: it reads the keys and values of layer "));
+  }
+  // Where all but two have room.
+  PlacementOptions fitting{.layers = PlacementOptions::kFitting};
+  fitting.room.context = 200;
+  const auto most = load({.layers = 5}, "device", LoadOptions::Weights::Leave);
+  const ContextRequest r = memory_request(*most, {.context = 200});
+  const MemoryNeeds& gpu = r.memories.front();
+  const std::uint64_t needed = gpu.weight_bytes + gpu.work_bytes + cache_bytes(r, gpu, 200);
+  Loader enough(file, needed), less(file, needed - 1);
+  CHECK(contains(enough(fitting)->placement(), "GPU: 5 of 6 layers"));
+  CHECK(contains(less(fitting)->placement(), "GPU: 1 of 6 layers"));
+}
+
 TEST_CASE("memory is counted where things lie", "[placement]") {
   TinyOptions options = narrow("qwen3moe");
   Loader load(tiny_model(options));

@@ -4,9 +4,13 @@
 #include <limits>
 #include <set>
 
+#include "gguf/file.h"
 #include "support/catch.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
 
 using namespace llm;
+using namespace llm::test;
 
 namespace {
 
@@ -94,4 +98,34 @@ TEST_CASE("what acts is what changes something") {
   CHECK(acting_samplers(o) == std::vector<K>{K::TopK, K::TopP, K::MinP, K::Temperature});
   o.mirostat = 1;
   CHECK(acting_samplers(o) == std::vector<K>{K::Temperature});
+}
+
+TEST_CASE("tokens that a file forbids are never drawn") {
+  const TempDir folder;
+  TinyFile file = tiny_model();
+  const auto read = [&](SamplerOptions& options) {
+    file.write(folder / "model.gguf");
+    Warnings warnings;
+    const GgufFile opened = GgufFile::open(folder / "model.gguf", warnings);
+    return apply_file_sampling(opened.metadata(), options, warnings);
+  };
+  SamplerOptions none, some;
+  CHECK(read(none).empty());
+  CHECK(none.logit_bias.empty());
+  file.set_array("tokenizer.ggml.suppress_tokens", std::vector<std::int32_t>{7, 260});
+  CHECK(read(some) == std::vector<std::string_view>{"suppress_tokens"});
+  REQUIRE(some.logit_bias.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(some.logit_bias[i].token == (i == 0 ? 7 : 260));
+    CHECK(some.logit_bias[i].bias == -std::numeric_limits<float>::infinity());
+  }
+  file.set_array("tokenizer.ggml.suppress_tokens", std::vector<std::int32_t>{-1});
+  try {
+    SamplerOptions wrong;
+    read(wrong);
+    FAIL("accepted");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Model);
+    CHECK(e.parts().subject.find("suppress_tokens") != std::string::npos);
+  }
 }

@@ -98,14 +98,26 @@ struct Family {
   std::vector<std::string> norms = {"attn_norm", "ffn_norm"};
   QkNorm qk_norm = QkNorm::None;
   bool qkv_biases = false, always_experts = false;
+  enum class Norms { Rms, Layer, BiasedLayer } kind = Norms::Rms;
+  bool ungated = false, all_biases = false;
+  bool has_layer_norms() const { return kind != Norms::Rms; }
 };
 
 const Family& family(std::string_view arch) {
   static const std::vector<std::string> after = {"post_attention_norm", "post_ffw_norm"};
+  static const std::vector<std::string> around = {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"};
   static const std::vector<Family> families = {
-      {.arch = "gemma3",
-       .norms = {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"},
-       .qk_norm = QkNorm::Heads},
+      {.arch = "arcee", .ungated = true},
+      {.arch = "cohere2", .norms = {"attn_norm"}, .kind = Family::Norms::Layer},
+      {.arch = "command-r", .norms = {"attn_norm"}, .kind = Family::Norms::Layer},
+      {.arch = "gemma2", .norms = around},
+      {.arch = "gemma3", .norms = around, .qk_norm = QkNorm::Heads},
+      {.arch = "gemma4", .norms = around, .qk_norm = QkNorm::Heads},
+      {.arch = "glm4", .norms = around, .qkv_biases = true},
+      {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
+      {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
+      {.arch = "stablelm", .kind = Family::Norms::BiasedLayer},
+      {.arch = "starcoder2", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
       {.arch = "qwen2", .qkv_biases = true},
       {.arch = "qwen2vl", .qkv_biases = true},
       {.arch = "qwen3", .qk_norm = QkNorm::Heads},
@@ -153,7 +165,7 @@ class Builder {
     set("feed_forward_length", o_.d_ff);
     set("attention.head_count", o_.heads);
     set("attention.head_count_kv", o_.kv_heads);
-    set("attention.layer_norm_rms_epsilon", 1e-5f);
+    set(family_.has_layer_norms() ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5f);
     set("rope.dimension_count", o_.head_dim);
     set("rope.freq_base", 10000.0f);
     if (o_.head_dim * o_.heads != o_.n_embd) {
@@ -164,7 +176,7 @@ class Builder {
     if (experts_ > 0) {
       set("expert_count", experts_);
       set("expert_used_count", o_.experts_used);
-      if (o_.arch == "qwen3moe" || o_.arch == "qwen3vlmoe" || o_.arch == "gpt-oss")
+      if (o_.arch == "qwen3moe" || o_.arch == "qwen3vlmoe" || o_.arch == "gpt-oss" || o_.arch == "gemma4")
         set("expert_feed_forward_length", o_.d_ff);
     }
     set_own();
@@ -179,7 +191,13 @@ class Builder {
     if (arch == "gemma3") set("rope.freq_base_swa", 1000.0f);
     if (arch == "gemma3" || (o_.window > 0 && (arch == "olmo2" || arch == "exaone4")))
       set("attention.sliding_window_pattern", 2);
-    if (arch == "gpt-oss" && o_.window == 0) set("attention.sliding_window", 16);
+    if ((arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") && o_.window == 0)
+      set("attention.sliding_window", 16);
+    if (arch == "cohere2") set("attention.sliding_window_pattern", 2);
+    if (arch == "cohere2" || arch == "command-r") set("logit_scale", 0.25f);
+    if (arch == "gemma2") set("attn_logit_softcapping", 5.0f);
+    if (arch == "gemma2" || arch == "gemma4") set("final_logit_softcapping", 10.0f);
+    if (arch == "gemma4") set_gemma4();
     if (arch == "granite" || arch == "granitemoe") {
       set("embedding_scale", 12.0f);
       set("residual_scale", 0.25f);
@@ -194,6 +212,25 @@ class Builder {
     }
   }
 
+  // Layers of gemma4: every other one sees all, by heads of twice the width; the last of three or more keep no keys.
+  bool is_wide(int layer) const { return o_.arch == "gemma4" && layer % 2 == 1; }
+  int head_dim(int layer) const { return (is_wide(layer) ? 2 : 1) * o_.head_dim; }
+  int shared_layers() const { return o_.arch == "gemma4" ? (o_.layers - 1) / 2 : 0; }
+  bool keeps(int layer) const { return layer < o_.layers - shared_layers(); }
+
+  void set_gemma4() {
+    std::vector<std::uint32_t> local;
+    for (int i = 0; i < o_.layers; ++i) local.push_back(is_wide(i) ? 0 : 1);
+    file_.set_array(o_.arch + ".attention.sliding_window_pattern", local);
+    for (const char* key : {"attention.key_length", "attention.value_length", "rope.dimension_count"}) {
+      set(key, head_dim(1));
+      set(std::string(key) + "_swa", head_dim(0));
+    }
+    set("rope.freq_base_swa", 1000.0f);
+    set("attention.shared_kv_layers", shared_layers());
+    set("embedding_length_per_layer_input", o_.n_embd);
+  }
+
   void set_rope() {
     if (o_.rope != TinyRope::Linear && o_.rope != TinyRope::Yarn) return;
     file_.set(o_.arch + ".rope.scaling.type", o_.rope == TinyRope::Yarn ? "yarn" : "linear");
@@ -203,29 +240,41 @@ class Builder {
 
   void add_tensors() {
     matrix("token_embd.weight", {o_.n_embd, vocab_});
-    vector("output_norm.weight", o_.n_embd, 1, 0.2f);
+    norm("output_norm");
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
+    if (o_.arch == "phi2") vector("output.bias", vocab_, 0, 0.2f);
     if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
-    for (int i = 0; i < o_.layers; ++i) add_layer("blk." + std::to_string(i) + ".");
+    if (o_.arch == "gemma4") {
+      vector("rope_freqs.weight", o_.head_dim, 4.5f, 3.5f);
+      matrix("per_layer_token_embd.weight", {o_.layers * o_.n_embd, vocab_});
+      matrix("per_layer_model_proj.weight", {o_.n_embd, o_.layers * o_.n_embd});
+      vector("per_layer_proj_norm.weight", o_.n_embd, 1, 0.2f);
+    }
+    for (int i = 0; i < o_.layers; ++i) add_layer("blk." + std::to_string(i) + ".", i);
   }
 
-  void add_layer(const std::string& blk) {
-    const int q = o_.heads * o_.head_dim, kv = o_.kv_heads * o_.head_dim;
-    const bool qkv_biases = o_.biases || family_.qkv_biases;
-    for (const std::string& norm : family_.norms) vector(blk + norm + ".weight", o_.n_embd, 1, 0.2f);
+  void add_layer(const std::string& blk, int layer) {
+    const int q = o_.heads * head_dim(layer), kv = o_.kv_heads * head_dim(layer);
+    const bool biases = o_.biases || family_.all_biases, qkv_biases = biases || family_.qkv_biases;
+    const bool fused = o_.arch == "phi3" || o_.arch == "glm4";  // gate and up are one matrix
+    for (const std::string& name : family_.norms) norm(blk + name);
     if (o_.arch == "phi3") {
       linear(blk + "attn_qkv", o_.n_embd, q + 2 * kv, qkv_biases);
     } else {
       linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
-      linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
-      linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
+      if (keeps(layer)) linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
+      if (keeps(layer) && !is_wide(layer)) linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
     }
-    linear(blk + "attn_output", q, o_.n_embd, o_.biases || o_.arch == "gpt-oss");
+    linear(blk + "attn_output", q, o_.n_embd, biases || o_.arch == "gpt-oss");
     if (o_.arch == "gpt-oss") vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
     if (family_.qk_norm != QkNorm::None) {
       const bool whole = family_.qk_norm == QkNorm::Whole;
-      vector(blk + "attn_q_norm.weight", whole ? q : o_.head_dim, 1, 0.2f);
-      vector(blk + "attn_k_norm.weight", whole ? kv : o_.head_dim, 1, 0.2f);
+      vector(blk + "attn_q_norm.weight", whole ? q : head_dim(layer), 1, 0.2f);
+      if (keeps(layer)) vector(blk + "attn_k_norm.weight", whole ? kv : head_dim(layer), 1, 0.2f);
+    }
+    if (o_.arch == "gemma4") {
+      add_gemma4(blk);
+      return;
     }
     if (experts_ > 0) {
       add({blk + "ffn_gate_inp.weight", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
@@ -244,12 +293,34 @@ class Builder {
         linear(blk + "ffn_down_shexp", 2 * o_.d_ff, o_.n_embd, false);
       }
     } else {
-      if (o_.arch != "phi3") linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, o_.biases);
-      linear(blk + "ffn_up", o_.n_embd, (o_.arch == "phi3" ? 2 : 1) * o_.d_ff, o_.biases);
-      linear(blk + "ffn_down", o_.d_ff, o_.n_embd, o_.biases);
+      if (!fused && !family_.ungated) linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, biases);
+      linear(blk + "ffn_up", o_.n_embd, (fused ? 2 : 1) * o_.d_ff, biases);
+      linear(blk + "ffn_down", o_.d_ff, o_.n_embd, biases);
     }
   }
 
+  void add_gemma4(const std::string& blk) {
+    linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, false);
+    linear(blk + "ffn_up", o_.n_embd, o_.d_ff, false);
+    linear(blk + "ffn_down", o_.d_ff, o_.n_embd, false);
+    linear(blk + "inp_gate", o_.n_embd, o_.n_embd, false);
+    linear(blk + "proj", o_.n_embd, o_.n_embd, false);
+    vector(blk + "post_norm.weight", o_.n_embd, 1, 0.2f);
+    vector(blk + "layer_output_scale.weight", 1, 0.8f, 0.2f);
+    if (experts_ == 0) return;
+    for (const char* norm : {"pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"})
+      vector(blk + norm + ".weight", o_.n_embd, 1, 0.2f);
+    add({blk + "ffn_gate_inp.weight", {DType::F32, {o_.n_embd, experts_}}, 0, 2});
+    vector(blk + "ffn_gate_inp.scale", o_.n_embd, 1, 0.2f);
+    matrix(blk + "ffn_gate_up_exps.weight", {o_.n_embd, 2 * o_.d_ff, experts_});
+    matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
+    vector(blk + "ffn_down_exps.scale", experts_, 1, 0.2f);
+  }
+
+  void norm(const std::string& name) {
+    vector(name + ".weight", o_.n_embd, 1, 0.2f);
+    if (family_.kind == Family::Norms::BiasedLayer) vector(name + ".bias", o_.n_embd, 0, 0.2f);
+  }
   void add(TinyTensor tensor) { file_.add_tensor(std::move(tensor)); }
   void vector(const std::string& name, int n, float center, float spread) {
     add({name, {DType::F32, {n}}, center, spread});

@@ -32,6 +32,7 @@ class AttentionInstruction final : public Instruction {
     args_.head_dim_k = c.head_dim_k;
     args_.head_dim_v = c.head_dim_v;
     args_.scale = op.scale;
+    args_.soft_cap = op.soft_cap;
     args_.window = op.window;
     args_.k_element = cache_element(site.cache.k);
     args_.v_element = cache_element(site.cache.v);
@@ -60,7 +61,8 @@ class AttentionInstruction final : public Instruction {
   std::string describe() const override {
     return "attention heads=" + std::to_string(args_.heads) + "/" + std::to_string(args_.kv_heads) +
            " head_dim=" + std::to_string(args_.head_dim_k) + " cache " + type_ + ", tiles of " +
-           std::to_string(tile_tokens_) + " tokens" + (sinks_ != kNoSinks ? ", sinks" : "");
+           std::to_string(tile_tokens_) + " tokens" + (args_.soft_cap > 0 ? ", capped" : "") +
+           (sinks_ != kNoSinks ? ", sinks" : "");
   }
 
  private:

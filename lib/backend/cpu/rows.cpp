@@ -87,6 +87,13 @@ class MapInstruction final : public Instruction {
   std::int64_t row_elems_;
 };
 
+std::unique_ptr<Instruction> unary(const InstructionSite& site, std::string description, UnaryFn fn) {
+  return by_elements(site, std::move(description),
+                     [=, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+                       fn(f.f32(x) + begin, f.f32(y) + begin, end - begin);
+                     });
+}
+
 std::unique_ptr<Instruction> binary(const InstructionSite& site, std::string description, BinaryFn fn) {
   return by_elements(site, std::move(description),
                      [=, a = site.in[0], b = site.in[1], y = site.out[0]](const Frame& f, auto begin, auto end) {
@@ -110,13 +117,28 @@ struct Make {
                    });
   }
 
+  std::unique_ptr<Instruction> operator()(const LayerNorm& op) const {
+    const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    const std::int64_t weights = site.in_info(1).type.shape.rows();
+    return by_rows(site, "layer_norm",
+                   [=, fn = site.kernels.layer_norm, x = site.in[0], w = site.in[1], bias = optional_in(2),
+                    y = site.out[0]](const Frame& f, auto begin, auto end) {
+                     const float* const b = optional(f, bias);
+                     for (auto r = begin * vectors; r < end * vectors; ++r) {
+                       const auto own = r % weights * n;
+                       fn(f.f32(x) + r * n, f.f32(w) + own, b != nullptr ? b + own : nullptr, f.f32(y) + r * n, n,
+                          op.eps);
+                     }
+                   });
+  }
+
   std::unique_ptr<Instruction> operator()(const RmsNorm& op) const {
     const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
     return by_rows(site, "rms_norm",
-                   [=, fn = site.kernels.rms_norm, x = site.in[0], w = site.in[1], y = site.out[0]](
+                   [=, fn = site.kernels.rms_norm, x = site.in[0], w = optional_in(1), y = site.out[0]](
                        const Frame& f, auto begin, auto end) {
                      for (auto r = begin * vectors; r < end * vectors; ++r)
-                       fn(f.f32(x) + r * n, f.f32(w), f.f32(y) + r * n, n, op.eps);
+                       fn(f.f32(x) + r * n, optional(f, w), f.f32(y) + r * n, n, op.eps);
                    });
   }
 
@@ -143,13 +165,32 @@ struct Make {
     }
     return nullptr;
   }
+  std::unique_ptr<Instruction> operator()(const Activate& op) const {
+    switch (op.function) {
+      case Nonlinearity::Gelu:
+        return unary(site, "gelu", site.kernels.gelu);
+      case Nonlinearity::SquaredRelu:
+        return unary(site, "squared_relu", site.kernels.squared_relu);
+    }
+    return nullptr;
+  }
   std::unique_ptr<Instruction> operator()(const Add&) const { return binary(site, "add", site.kernels.add); }
 
   std::unique_ptr<Instruction> operator()(const Scale& op) const {
+    return by_elements(site, "scale",
+                       [=, fn = site.kernels.scale, x = site.in[0], w = optional_in(1), y = site.out[0]](
+                           const Frame& f, auto begin, auto end) {
+                         const float* const weight = optional(f, w);
+                         fn(f.f32(x) + begin, f.f32(y) + begin, end - begin,
+                            weight != nullptr ? op.factor * *weight : op.factor);
+                       });
+  }
+
+  std::unique_ptr<Instruction> operator()(const SoftCap& op) const {
     return by_elements(
-        site, "scale",
-        [=, fn = site.kernels.scale, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
-          fn(f.f32(x) + begin, f.f32(y) + begin, end - begin, op.factor);
+        site, "soft_cap",
+        [=, fn = site.kernels.soft_cap, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+          fn(f.f32(x) + begin, f.f32(y) + begin, end - begin, op.cap);
         });
   }
 
@@ -232,12 +273,25 @@ struct Make {
         });
   }
 
+  std::unique_ptr<Instruction> operator()(const Slice& op) const {
+    const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    return by_rows(site, "slice", [=, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+      for (auto r = begin * vectors; r < end * vectors; ++r)
+        std::copy_n(f.f32(x) + r * n + op.begin, op.width, f.f32(y) + r * op.width);
+    });
+  }
+
   template <class T>
   std::unique_ptr<Instruction> operator()(const T&) const {
     return nullptr;
   }
 
  private:
+  /// An operand that not every node has.
+  static constexpr int kAbsent = -1;
+  int optional_in(std::size_t i) const { return i < site.in.size() ? site.in[i] : kAbsent; }
+  static const float* optional(const Frame& f, int slot) { return slot == kAbsent ? nullptr : f.f32(slot); }
+
   /// How many of the first tokens have places side by side in one block of the cache, or none; at least one.
   static std::int64_t neighbours(std::span<const std::int32_t> slots) {
     std::size_t n = 1;

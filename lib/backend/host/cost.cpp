@@ -57,10 +57,12 @@ class Costing {
     }
   }
   void operator()(const Combine&) { operations_ += 2 * elements(node_.in[0]); }
+  void operator()(const LayerNorm&) { operations_ += 6 * elements(node_.in[0]); }
   void operator()(const RmsNorm&) { operations_ += 4 * elements(node_.in[0]); }
   void operator()(const AddRmsNorm&) { operations_ += 5 * elements(node_.in[0]); }
   void operator()(const Rope&) { operations_ += 3 * elements(node_.in[0]); }
   void operator()(const Reshape&) { bytes_ = 0; }
+  void operator()(const Slice&) { bytes_ = 2 * elements(node_.out[0]) * 4; }
   void operator()(const Rows&) { bytes_ = (2 * elements(node_.out[0]) + rows_.outputs) * 4; }
   template <class Other>
   void operator()(const Other&) {

@@ -96,8 +96,21 @@ class CommonKernels {
     };
   }
 
+  Run operator()(const LayerNorm& op) const {
+    return [op, w = vector(1), bias = vector(2), weights = site_.in(1).type.shape.rows(),
+            loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &y = run.out[0];
+      const std::int64_t n = x.width();
+      loop.run(x.vectors(), n, [&](std::int64_t i, int) {
+        const std::int64_t own = i % weights * n;
+        layer_norm<Acc>(x.f32() + i * n, w.data() + own, bias.data() ? bias.data() + own : nullptr, y.f32_out() + i * n,
+                        n, op.eps);
+      });
+    };
+  }
+
   Run operator()(const RmsNorm& op) const {
-    return [op, w = VectorWeight(site_.in(1), site_.weights), loop = loop_](const NodeRun& run) {
+    return [op, w = vector(1), loop = loop_](const NodeRun& run) {
       const Operand &x = run.in[0], &y = run.out[0];
       const std::int64_t n = x.width();
       loop.run(x.vectors(), n,
@@ -126,8 +139,17 @@ class CommonKernels {
     };
   }
 
+  Run operator()(const Activate& op) const {
+    return [op, loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &y = run.out[0];
+      const std::int64_t n = x.width();
+      loop.run(x.vectors(), 16 * n,
+               [&](std::int64_t i, int) { activate<Acc>(op.function, x.f32() + i * n, y.f32_out() + i * n, n); });
+    };
+  }
+
   Run operator()(const RopeTable& op) const {
-    const VectorWeight factors = site_.node.in.size() > 1 ? VectorWeight(site_.in(1), site_.weights) : VectorWeight();
+    const VectorWeight factors = vector(1);
     return [angles = RopeAngles(op, factors.data()), loop = loop_](const NodeRun& run) {
       const Operand &positions = run.in[0], &y = run.out[0];
       loop.run(y.rows, 40 * y.row_elems,
@@ -163,11 +185,12 @@ class CommonKernels {
     head.k = sides.k;
     head.v = sides.v;
     head.scale = op.scale;
+    head.soft_cap = op.soft_cap;
     const AttentionPlan plan{.window = op.window,
                              .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
                              .attend = attention_head_for<Acc>(site_.cache.format()),
                              .scratch = AttentionScratch<Acc>(cache)};
-    const VectorWeight sinks = site_.node.in.size() > 2 ? VectorWeight(site_.in(2), site_.weights) : VectorWeight();
+    const VectorWeight sinks = vector(2);
     return [head, plan, sinks, loop = loop_](const NodeRun& run) {
       const StateGroup& group = run.step.groups[0];
       for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
@@ -208,10 +231,22 @@ class CommonKernels {
   }
 
   Run operator()(const Scale& op) const {
-    return [op](const NodeRun& run) {
+    return [op, w = vector(1)](const NodeRun& run) {
       const float* const x = run.in[0].f32();
       float* const y = run.out[0].f32_out();
-      for (std::int64_t i = 0; i < run.out[0].elements(); ++i) y[i] = x[i] * op.factor;
+      const float factor = w.data() != nullptr ? op.factor * w.data()[0] : op.factor;
+      for (std::int64_t i = 0; i < run.out[0].elements(); ++i) y[i] = x[i] * factor;
+    };
+  }
+
+  Run operator()(const SoftCap& op) const {
+    return [op, loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &y = run.out[0];
+      const std::int64_t n = x.width();
+      loop.run(x.vectors(), 16 * n, [&](std::int64_t row, int) {
+        for (std::int64_t i = row * n; i < (row + 1) * n; ++i)
+          y.f32_out()[i] = static_cast<float>(soft_capped<Acc>(x.f32()[i], op.cap));
+      });
     };
   }
 
@@ -234,6 +269,14 @@ class CommonKernels {
     };
   }
 
+  Run operator()(const Slice& op) const {
+    return [op](const NodeRun& run) {
+      const Operand &x = run.in[0], &y = run.out[0];
+      for (std::int64_t i = 0; i < x.vectors(); ++i)
+        std::copy_n(x.f32() + i * x.width() + op.begin, op.width, y.f32_out() + i * op.width);
+    };
+  }
+
   /// The memory plan lets both sides share their bytes, except where the caller brings memory for both.
   Run operator()(const Reshape&) const {
     return [](const NodeRun& run) {
@@ -243,6 +286,11 @@ class CommonKernels {
   }
 
  protected:
+  /// Operand i, a weight; nothing where the node has not so many.
+  VectorWeight vector(std::size_t i) const {
+    return i < site_.node.in.size() ? VectorWeight(site_.in(i), site_.weights) : VectorWeight();
+  }
+
   NodeSite site_;
   Loop loop_;
 

@@ -39,10 +39,23 @@ Acc dot(const A* a, const B* b, std::int64_t n) {
   return lanes[0];
 }
 
+/// w may be null.
 template <class Acc>
 void rms_norm(const float* x, const float* w, float* y, std::int64_t n, float eps) {
   const Acc factor = 1 / std::sqrt(dot<Acc>(x, x, n) / static_cast<Acc>(n) + static_cast<Acc>(eps));
-  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i] * factor * w[i]);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i] * factor * (w ? Acc(w[i]) : Acc(1)));
+}
+
+/// The variance is that of the differences from the mean: a mean far from 0 costs no digits. bias may be null.
+template <class Acc>
+void layer_norm(const float* x, const float* w, const float* bias, float* y, std::int64_t n, float eps) {
+  Acc sum = 0, squares = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += x[i];
+  const Acc mean = sum / static_cast<Acc>(n);
+  for (std::int64_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const Acc factor = 1 / std::sqrt(squares / static_cast<Acc>(n) + static_cast<Acc>(eps));
+  for (std::int64_t i = 0; i < n; ++i)
+    y[i] = static_cast<float>((x[i] - mean) * factor * w[i] + (bias ? Acc(bias[i]) : Acc(0)));
 }
 
 /// The norm is that of the sum as stored, so that the fused form equals Add followed by RmsNorm.
@@ -88,6 +101,25 @@ template <class Acc>
 void glu(Activation activation, const float* gate, const float* up, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i)
     y[i] = static_cast<float>(activated(activation, static_cast<Acc>(gate[i]), static_cast<Acc>(up[i])));
+}
+
+template <class Acc>
+void activate(Nonlinearity function, const float* x, float* y, std::int64_t n) {
+  const auto f = [=](Acc v) -> Acc {
+    switch (function) {
+      case Nonlinearity::Gelu:
+        return gelu(v);
+      case Nonlinearity::SquaredRelu:
+        return v < 0 ? Acc(0) : v * v;  // NaN stays NaN
+    }
+    return 0;
+  };
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(f(static_cast<Acc>(x[i])));
+}
+
+template <class Acc>
+Acc soft_capped(Acc x, Acc cap) {
+  return cap * std::tanh(x / cap);
 }
 
 /// One head; `table` holds cos and sin of each pair.
@@ -144,7 +176,7 @@ struct AttentionHead {
   float* y = nullptr;        ///< [v.head_dim]
   CacheRows k, v;
   std::int64_t kv_head = 0;
-  float scale = 0;
+  float scale = 0, soft_cap = 0;
   std::int64_t first_key = 0, end_key = 0;
   const std::int32_t* blocks = nullptr;  ///< physical block of each logical block of the sequence
   const float* sink = nullptr;           ///< of this head
@@ -166,6 +198,7 @@ void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
     Acc raised = max;
     for (std::int64_t i = 0; i < n; ++i, k += a.k.row_bytes()) {
       scores[i] = static_cast<Acc>(a.scale) * dot<Acc>(a.q, K::read(a.k, k, buffer), a.k.head_dim);
+      if (a.soft_cap > 0) scores[i] = soft_capped(scores[i], static_cast<Acc>(a.soft_cap));
       raised = std::max(raised, scores[i]);
     }
     if (raised > max) {

@@ -1,6 +1,7 @@
 // Softmax attention of a tile of (token, head) pairs over one KV head, chunk by chunk. The order of operations of one
 // pair, which nothing else in the call changes (law 6):
-//   score    = (fused multiply-adds over d, ascending) * scale; over quantised keys as attention_keys.cpp says
+//   score    = (fused multiply-adds over d, ascending) * scale; over quantised keys as attention_keys.cpp says; then,
+//              with a cap, cap * tanh(score / cap)
 //   weight   = exp(score - maximum of the chunk's visible keys)
 //   sum      : key p of the chunk in lane p % 16, ascending, then the lanes as a tree (vec.h)
 //   value[d] : fused multiply-adds over the visible keys, ascending; of quantised ones as attention_values.cpp says
@@ -65,6 +66,10 @@ static_assert(sizeof(float) *
                       (kQueryTile * (kKeyChunk + kMaxHeadDim + 3 * kMaxHeadDim / 32) + kMaxHeadDim * kKeyChunk / 2) +
                   kQueryTile * kMaxHeadDim + kValueTile * kMaxHeadDim / 32 * kKeyChunk * sizeof(std::int16_t) <=
               kScratchBytes);
+
+void cap_scores(float* scores, Span span, float cap) {
+  each_vector(span, [&](int k, const auto&) { store(scores + k, set1(cap) * tanh(load(scores + k) / set1(cap))); });
+}
 
 /// Scores become weights.
 State soften(float* scores, Span span) {
@@ -132,7 +137,11 @@ void run_chunk(const AttentionArgs& a, std::int32_t kv_head, const Query* querie
   keys.after = values.block[values.first()];
   values.after = more ? block_of(a, a.k, a.k_block_bytes, kv_head, (chunk + 1) * kChunkBlocks) : keys.after;
   kScore[static_cast<int>(a.k_element)](a, keys, work);
-  for (int p = 0; p < work.n; ++p) work.state[p] = soften(work.scores + p * kKeyChunk, work.span[p]);
+  for (int p = 0; p < work.n; ++p) {
+    float* const scores = work.scores + p * kKeyChunk;
+    if (a.soft_cap > 0) cap_scores(scores, work.span[p], a.soft_cap);
+    work.state[p] = soften(scores, work.span[p]);
+  }
   kAddValues[static_cast<int>(a.v_element)](a, values, work);
 }
 

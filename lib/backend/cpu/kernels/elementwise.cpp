@@ -15,11 +15,44 @@ template <class F>
     store_first(y + i, rest, f(load_first(a + i, rest), load_first(b + i, rest)));
 }
 
+/// y[i] = f(x[i])
+template <class F>
+[[gnu::always_inline]] inline void each(const float* x, float* y, std::int64_t n, const F& f) {
+  each(x, x, y, n, [&](F32x16 u, F32x16) { return f(u); });
+}
+
+/// The 16 partial sums of squares.
+F32x16 squares_of(const float* x, std::int64_t n) {
+  F32x16 squares = zero();
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const F32x16 v = load(x + i);
+    squares = fma(v, v, squares);
+  }
+  if (const int rest = static_cast<int>(n - i); rest > 0) {
+    const F32x16 v = load_first(x + i, rest);
+    squares = fma(v, v, squares);
+  }
+  return squares;
+}
+
+/// 1 / sqrt(mean + eps) from the 16 partial sums of squares.
+F32x16 norm_factor(F32x16 squares, std::int64_t n, float eps) {
+  const F32x16 mean = set1(sum(squares)) / set1(static_cast<float>(n));
+  return set1(1.0f) / sqrt(mean + set1(eps));
+}
+
 /// y = x * w / sqrt(mean(x^2) + eps) from the 16 partial sums of squares.
 void scale_by_root_mean(const float* x, const float* w, float* y, std::int64_t n, float eps, F32x16 squares) {
-  const F32x16 mean = set1(sum(squares)) / set1(static_cast<float>(n));
-  const F32x16 factor = set1(1.0f) / sqrt(mean + set1(eps));
+  const F32x16 factor = norm_factor(squares, n, eps);
+  if (w == nullptr) return each(x, y, n, [&](F32x16 a) { return a * factor; });
   each(x, w, y, n, [&](F32x16 a, F32x16 b) { return a * factor * b; });
+}
+
+/// (1 + tanh(t)) / 2 = sigmoid(2 t), with t = sqrt(2 / pi) u (1 + 0.044715 u^2)
+inline F32x16 gelu(F32x16 u) {
+  const F32x16 cubic = fma(set1(0.044715f) * u, u, set1(1.0f));
+  return u * sigmoid(set1(1.59576912160573f) * u * cubic);
 }
 
 template <class T>
@@ -33,17 +66,21 @@ void store_row(const float* x, std::byte* dst, std::int64_t n) {
 }  // namespace
 
 void rms_norm(const float* x, const float* w, float* y, std::int64_t n, float eps) {
-  F32x16 squares = zero();
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const F32x16 v = load(x + i);
-    squares = fma(v, v, squares);
-  }
-  if (const int rest = static_cast<int>(n - i); rest > 0) {
-    const F32x16 v = load_first(x + i, rest);
-    squares = fma(v, v, squares);
-  }
-  scale_by_root_mean(x, w, y, n, eps, squares);
+  scale_by_root_mean(x, w, y, n, eps, squares_of(x, n));
+}
+
+/// The differences from the mean are kept in y between the passes: x may be y.
+void layer_norm(const float* x, const float* w, const float* bias, float* y, std::int64_t n, float eps) {
+  F32x16 total = zero();
+  each(x, y, n, [&](F32x16 v) {
+    total = total + v;
+    return v;
+  });
+  const F32x16 mean = set1(sum(total)) / set1(static_cast<float>(n));
+  each(y, y, n, [&](F32x16 v) { return v - mean; });
+  const F32x16 factor = norm_factor(squares_of(y, n), n, eps);
+  each(y, w, y, n, [&](F32x16 v, F32x16 gain) { return v * factor * gain; });
+  if (bias != nullptr) add(y, bias, y, n);
 }
 
 void add_rms_norm(const float* a, const float* b, const float* w, float* sum, float* y, std::int64_t n, float eps) {
@@ -65,10 +102,17 @@ void silu_mul(const float* a, const float* b, float* y, std::int64_t n) {
 }
 
 void gelu_mul(const float* a, const float* b, float* y, std::int64_t n) {
-  // (1 + tanh(t)) / 2 = sigmoid(2 t), with t = sqrt(2 / pi) u (1 + 0.044715 u^2)
-  each(a, b, y, n, [](F32x16 u, F32x16 v) {
-    const F32x16 cubic = fma(set1(0.044715f) * u, u, set1(1.0f));
-    return u * sigmoid(set1(1.59576912160573f) * u * cubic) * v;
+  each(a, b, y, n, [](F32x16 u, F32x16 v) { return gelu(u) * v; });
+}
+
+void gelu(const float* x, float* y, std::int64_t n) {
+  each(x, y, n, [](F32x16 u) { return gelu(u); });
+}
+
+void squared_relu(const float* x, float* y, std::int64_t n) {
+  each(x, y, n, [](F32x16 u) {
+    const F32x16 positive = max(zero(), u);  // NaN stays
+    return positive * positive;
   });
 }
 
@@ -81,7 +125,11 @@ void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n) 
 }
 
 void scale(const float* x, float* y, std::int64_t n, float factor) {
-  each(x, x, y, n, [&](F32x16 u, F32x16) { return u * set1(factor); });
+  each(x, y, n, [&](F32x16 u) { return u * set1(factor); });
+}
+
+void soft_cap(const float* x, float* y, std::int64_t n, float cap) {
+  each(x, y, n, [&](F32x16 u) { return set1(cap) * tanh(u / set1(cap)); });
 }
 
 void axpy(float factor, const float* x, float* y, std::int64_t n) {

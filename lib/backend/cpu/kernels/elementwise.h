@@ -7,6 +7,9 @@ namespace llm::cpu::LLM_ISA {
 
 void rms_norm(const float* x, const float* w, float* y, std::int64_t n, float eps);
 void add_rms_norm(const float* a, const float* b, const float* w, float* sum, float* y, std::int64_t n, float eps);
+void layer_norm(const float* x, const float* w, const float* bias, float* y, std::int64_t n, float eps);
+void gelu(const float* x, float* y, std::int64_t n);
+void squared_relu(const float* x, float* y, std::int64_t n);
 void add(const float* a, const float* b, float* y, std::int64_t n);
 void silu_mul(const float* a, const float* b, float* y, std::int64_t n);
 /// The tanh form: gelu(a) = a / 2 (1 + tanh(sqrt(2 / pi) (a + 0.044715 a^3))).
@@ -14,6 +17,7 @@ void gelu_mul(const float* a, const float* b, float* y, std::int64_t n);
 /// As Activation::ClampedSilu, which clamps b, too.
 void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n);
 void scale(const float* x, float* y, std::int64_t n, float factor);
+void soft_cap(const float* x, float* y, std::int64_t n, float cap);
 void axpy(float factor, const float* x, float* y, std::int64_t n);
 /// y may be x. Elements of a head from n_rot on are copied.
 void rope_interleaved(const float* x, float* y, const float* table, std::int64_t heads, std::int64_t head_dim,

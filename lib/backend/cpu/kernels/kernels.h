@@ -72,14 +72,19 @@ inline constexpr std::int64_t kRowTile = 32;
 using QuantizeRowsFn = void (*)(const float* x, std::int64_t ldx, std::byte* act, const ActLayout&,
                                 std::int64_t row_begin, std::int64_t row_end);
 
-/// y = x * w / sqrt(mean(x^2) + eps), one row of n. The sum of squares is taken in 16 interleaved f32 partial sums over
-/// k, added pairwise at the end, on every instruction set.
+/// y = x * w / sqrt(mean(x^2) + eps), one row of n; w may be null. The sum of squares is taken in 16 interleaved f32
+/// partial sums over k, added pairwise at the end, on every instruction set.
 using RmsNormFn = void (*)(const float* x, const float* w, float* y, std::int64_t n, float eps);
 /// sum = a + b; y = norm(sum)
 using AddRmsNormFn = void (*)(const float* a, const float* b, const float* w, float* sum, float* y, std::int64_t n,
                               float eps);
+/// y = (x - mean) * w / sqrt(variance + eps) + bias, one row of n; bias may be null. Sums are taken as RmsNormFn takes
+/// its own.
+using LayerNormFn = void (*)(const float* x, const float* w, const float* bias, float* y, std::int64_t n, float eps);
+using UnaryFn = void (*)(const float* x, float* y, std::int64_t n);                   ///< gelu(x); max(x, 0)^2
 using BinaryFn = void (*)(const float* a, const float* b, float* y, std::int64_t n);  ///< add; silu(a) * b; gelu(a) * b
-using ScaleFn = void (*)(const float* x, float* y, std::int64_t n, float factor);
+/// x * number; number * tanh(x / number)
+using ScaleFn = void (*)(const float* x, float* y, std::int64_t n, float number);
 /// y += factor * x with one fused multiply-add per element
 using AxpyFn = void (*)(float factor, const float* x, float* y, std::int64_t n);
 /// Rotates the first n_rot elements of each of `heads` heads of one token; `table` has n_rot values: cos, sin of each
@@ -105,6 +110,7 @@ struct AttentionArgs {
   std::size_t k_block_bytes = 0, v_block_bytes = 0;
   std::int32_t heads = 0, kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
   float scale = 0;
+  float soft_cap = 0;                       ///< 0: none
   std::int32_t window = 0;                  ///< 0: all
   const float* sinks = nullptr;             ///< [heads]; nullptr: none
   const std::int32_t* positions = nullptr;  ///< [tokens]
@@ -140,8 +146,10 @@ struct Kernels {
   QuantizeRowsFn quantize_rows[4];  ///< by ActFormat; F32 copies
   RmsNormFn rms_norm;
   AddRmsNormFn add_rms_norm;
+  LayerNormFn layer_norm;
+  UnaryFn gelu, squared_relu;
   BinaryFn add, silu_mul, gelu_mul, clamped_silu_mul;
-  ScaleFn scale;
+  ScaleFn scale, soft_cap;
   AxpyFn axpy;
   RopeFn rope_interleaved, rope_halves;
   StoreRowFn store_row[kFloatCacheElements];

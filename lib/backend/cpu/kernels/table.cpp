@@ -82,11 +82,15 @@ constexpr Kernels make_table() {
   k.quantize_rows[static_cast<int>(ActFormat::Q8x256)] = quantize_rows_q8x256;
   k.rms_norm = rms_norm;
   k.add_rms_norm = add_rms_norm;
+  k.layer_norm = layer_norm;
+  k.gelu = gelu;
+  k.squared_relu = squared_relu;
   k.add = add;
   k.silu_mul = silu_mul;
   k.gelu_mul = gelu_mul;
   k.clamped_silu_mul = clamped_silu_mul;
   k.scale = scale;
+  k.soft_cap = soft_cap;
   k.axpy = axpy;
   k.rope_interleaved = rope_interleaved;
   k.rope_halves = rope_halves;

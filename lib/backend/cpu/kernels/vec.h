@@ -45,11 +45,14 @@ template <int N, int I = 0, class F>
   }
 }
 
-/// e^x within 1 ulp over the whole range, subnormal results included; -inf gives 0, NaN gives NaN. x = n ln 2 + r, and
-/// e^r = 1 + r + r^2 q(r) with q of degree 4 fitted by Remez' exchange for |r| <= 0.347 (relative error 3.1e-9).
-inline F32x16 exp(F32x16 x) {
-  x = min(set1(89.0f), max(set1(-104.0f), x));  // 2^-150 and 2^128 lie just outside
-  const F32x16 magic = set1(0x1.8p23f);         // adding it rounds to an integer
+/// e^x = 2^n (1 + p)
+struct Exponential {
+  F32x16 n, p;
+};
+/// |x| <= 104. x = n ln 2 + r, and p = e^r - 1 = r + r^2 q(r) with q of degree 4 fitted by Remez' exchange for |r| <=
+/// 0.347 (relative error of e^r: 3.1e-9).
+inline Exponential exponential(F32x16 x) {
+  const F32x16 magic = set1(0x1.8p23f);  // adding it rounds to an integer
   const F32x16 n = fma(x, set1(0x1.715476p+0f), magic) - magic;
   F32x16 r = fma(n, set1(-0x1.62e430p-1f), x);
   r = fma(n, set1(0x1.05c610p-29f), r);
@@ -58,13 +61,30 @@ inline F32x16 exp(F32x16 x) {
   q = fma(q, r, set1(0x1.5558f6p-5f));
   q = fma(q, r, set1(0x1.555490p-3f));
   q = fma(q, r, set1(0x1.fffffcp-2f));
-  return times_power_of_2(fma(q, r * r, r) + set1(1.0f), n);
+  return {n, fma(q, r * r, r)};
+}
+
+/// e^x within 1 ulp over the whole range, subnormal results included; -inf gives 0, NaN gives NaN.
+inline F32x16 exp(F32x16 x) {
+  x = min(set1(89.0f), max(set1(-104.0f), x));  // 2^-150 and 2^128 lie just outside
+  const auto [n, p] = exponential(x);
+  return times_power_of_2(p + set1(1.0f), n);
 }
 
 /// 1 / (1 + e^-x) from e^-|x|, which cannot overflow.
 inline F32x16 sigmoid(F32x16 x) {
   const F32x16 e = exp(negate_magnitude(x));
   return if_negative(x, e, set1(1.0f)) / (set1(1.0f) + e);
+}
+
+/// Within 3 ulp, small x included: tanh |x| = -m / (2 + m) with m = e^(-2 |x|) - 1, which loses no digits. From |x|
+/// = 9.02 on it is 1 in f32.
+inline F32x16 tanh(F32x16 x) {
+  const F32x16 half = max(set1(-10.0f), negate_magnitude(x));  // NaN stays
+  const auto [n, p] = exponential(half + half);
+  const F32x16 power = times_power_of_2(set1(1.0f), n);
+  const F32x16 m = fma(power, p, power - set1(1.0f));
+  return if_negative(x, m, zero() - m) / (set1(2.0f) + m);
 }
 
 }  // namespace llm::cpu::LLM_ISA

@@ -1,0 +1,39 @@
+// gemma: Gemma 1 and 1.1, CodeGemma. The embedding is scaled by the root of its width; heads need not share it out.
+#include <cmath>
+
+#include "model/blocks.h"
+
+namespace llm {
+namespace {
+
+DecoderConfig configure(const Metadata& md) {
+  DecoderConfig c = read_decoder_config(md, "gemma");
+  refuse_experts(md, c);
+  refuse_window(md, c);
+  return c;
+}
+
+Act forward(Net& net, const DecoderConfig& c) {
+  const Step step = net.step();
+  const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
+  Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
+  x = net.top(Role::Embed).scale("embed_scaled", x, std::sqrt(static_cast<float>(c.n_embd)));
+  for (int i = 0; i < c.n_layers; ++i) {
+    Scope a = net.layer(i, Role::Attention);
+    x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
+    Scope f = net.layer(i, Role::Ffn);
+    const Act y = f.rms_norm("ffn_norm", x, c.norm_eps);
+    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Gelu, y, c.d_ff, c.n_embd));
+  }
+  x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
+  return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+}
+
+}  // namespace
+
+ModelSpec open_gemma(const Metadata& md) {
+  const DecoderConfig c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }};
+}
+
+}  // namespace llm

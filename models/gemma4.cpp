@@ -1,0 +1,199 @@
+// gemma4: Gemma 4, the text part, from E2B to 31B. Layers that see all have wider heads than those that see a window;
+// queries, keys and values are normalised by heads. Small models have more embeddings of each token, a part for each
+// layer, and their last layers read the keys and values of earlier ones. In those with experts a dense block runs
+// beside the experts.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/blocks.h"
+#include "model/hyper_parameters.h"
+
+namespace llm {
+namespace {
+
+constexpr float kLocalBase = 10000;  // of files without a key for it
+
+struct Config : DecoderConfig {
+  RopeTable local_rope;
+  int local_head_dim = 0;
+  std::vector<std::int64_t> layer_kv_heads, layer_d_ff;
+  int keeping_layers = 0;  ///< the first ones, which keep keys and values; the others read those of the last of them
+  std::int64_t d_per_layer = 0;  ///< width of a layer's part of the second embeddings; 0: there are none
+  float logit_cap = 0;           ///< 0: none
+
+  int head_dim_of(int layer) const { return is_local(layer) ? local_head_dim : head_dim; }
+  /// Whose keys and values a layer reads: its own, or of the last that keeps some and sees as much.
+  int kept_by(int layer) const {
+    int by = std::min(layer, keeping_layers - 1);
+    while (layer >= keeping_layers && by > 0 && is_local(by) != is_local(layer)) --by;
+    return by;
+  }
+};
+
+/// Values are as long as keys, of which they may be made.
+int head_length(const HyperParameters& hp, std::string_view key, std::string_view value_key) {
+  const auto keys = hp.integer({key, 2, 1 << 16}), values = hp.integer({value_key, 2, 1 << 16});
+  if (keys != values)
+    hp.fail(value_key,
+            "value " + std::to_string(values) + " is not that of " + std::string(key) + ", " + std::to_string(keys));
+  return static_cast<int>(keys);
+}
+
+void read_layers(const HyperParameters& hp, Config& c) {
+  c.layer_d_ff = hp.in_each({"feed_forward_length", 1, 1 << 28}, c.n_layers);
+  const IntegerRule kv_heads{"attention.head_count_kv", 1, c.heads};
+  c.layer_kv_heads = hp.in_each(kv_heads, c.n_layers);
+  for (const std::int64_t n : c.layer_kv_heads)
+    if (c.heads % n != 0)
+      hp.fail(kv_heads.key, "value " + std::to_string(n) + " does not divide head_count " + std::to_string(c.heads));
+  c.kv_heads = static_cast<int>(c.layer_kv_heads[0]);
+  const IntegerRule shared{"attention.shared_kv_layers", 0, c.n_layers - 1};
+  c.keeping_layers = c.n_layers - static_cast<int>(hp.optional_integer(shared).value_or(0));
+  for (int i = c.keeping_layers; i < c.n_layers; ++i)
+    if (c.is_local(c.kept_by(i)) != c.is_local(i))
+      hp.fail(shared.key, "leaves no layer whose keys and values layer " + std::to_string(i) + " could read");
+}
+
+Config configure(const Metadata& md) {
+  Config c;
+  static_cast<DecoderConfig&>(c) =
+      read_decoder_config(md, "gemma4",
+                          {"attention.head_count_kv", "attention.shared_kv_layers", "attention.sliding_window_pattern",
+                           "embedding_length_per_layer_input", "feed_forward_length", "final_logit_softcapping"});
+  const HyperParameters hp(md, "gemma4");
+  hp.integer({"attention.sliding_window", 1, std::numeric_limits<std::uint32_t>::max()});
+  if (const auto local = hp.optional_flags("attention.sliding_window_pattern", c.n_layers))
+    c.local = *local;
+  else
+    hp.fail("attention.sliding_window_pattern", "an array with a flag for each layer is required");
+  read_layers(hp, c);
+  head_length(hp, "attention.key_length", "attention.value_length");
+  c.local_head_dim = head_length(hp, "attention.key_length_swa", "attention.value_length_swa");
+  const IntegerRule local_rotated{"rope.dimension_count_swa", 2, c.local_head_dim};
+  c.local_rope = {.n_rot = static_cast<int>(hp.optional_integer(local_rotated).value_or(c.local_head_dim)),
+                  .base = hp.optional_real({"rope.freq_base_swa", 0, kUnbounded}).value_or(kLocalBase)};
+  if (c.local_rope.n_rot % 2 != 0) hp.fail(local_rotated.key, "is odd, but elements are rotated in pairs");
+  if (!hp.has("attention.scale")) c.attention_scale = 1;  // the norm of queries takes its place
+  c.moe = read_moe_config(md, c, /*d_ff=*/0, RouteWeights::Renormalized);
+  c.d_per_layer = hp.optional_integer({"embedding_length_per_layer_input", 0, 1 << 20}).value_or(0);
+  c.logit_cap = hp.nonzero_real({"final_logit_softcapping", 0, kUnbounded}).value_or(0.0f);
+  return c;
+}
+
+/// The second embeddings of the tokens and what is made of the first, [d_per_layer * layers, tokens].
+Act per_layer_inputs(Net& net, const Config& c, Index tokens, Act x) {
+  Scope s = net.top(Role::Embed);
+  const std::int64_t all = c.d_per_layer * c.n_layers;
+  Act own = net.embed("per_layer_token_embd", tokens, c.vocab, all);
+  own = s.scale("per_layer_embed_scaled", own, std::sqrt(static_cast<float>(c.d_per_layer)));
+  Act made = s.linear("per_layer_model_proj", x, all);
+  made = s.scale("per_layer_proj_scaled", made, 1 / std::sqrt(static_cast<float>(c.n_embd)));
+  made = s.split_heads("per_layer_proj_parts", made, c.n_layers);
+  made = s.flatten_heads("per_layer_proj_flat", s.rms_norm("per_layer_proj_norm", made, c.norm_eps));
+  return s.scale("per_layer_inputs", s.add("per_layer_sum", made, own), std::sqrt(0.5f));
+}
+
+/// What a layer adds for its part of them.
+Act per_layer_part(Scope s, const Config& c, Act x, Act inputs) {
+  const Act part = s.slice("per_layer_input", inputs, {.begin = s.layer() * c.d_per_layer, .width = c.d_per_layer});
+  const Act gate = s.linear("inp_gate", x, c.d_per_layer);
+  const Act y = s.linear("proj", s.glu(Activation::Gelu, gate, part, "per_layer_glu"), c.n_embd);
+  return s.rms_norm("post_norm", y, c.norm_eps);
+}
+
+/// Keys and values of a layer that keeps some. Without values of their own, keys serve as such before they are
+/// normalised and rotated.
+Cache keep(Scope s, const Config& c, const Rotary& rot, Act x) {
+  const auto heads = static_cast<int>(c.layer_kv_heads[static_cast<std::size_t>(s.layer())]);
+  const std::int64_t width = heads * c.head_dim_of(s.layer());
+  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, width), heads);
+  Act v = s.has("attn_v.weight") ? s.split_heads("attn_v_heads", s.linear("attn_v", x, width), heads) : k;
+  k = s.rope("attn_k_rope", s.rms_norm("attn_k_norm", k, c.norm_eps), rot);
+  v = s.unit_rms_norm("attn_v_norm", v, c.norm_eps);
+  return s.kv_append(k, v);
+}
+
+using Caches = std::map<int, Cache>;  ///< by layer
+
+Act attention(Scope s, const Config& c, const Rotary& rot, Caches& caches, Act x) {
+  const int i = s.layer();
+  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim_of(i)), c.heads);
+  q = s.rope("attn_q_rope", s.rms_norm("attn_q_norm", q, c.norm_eps), rot);
+  if (i < c.keeping_layers) caches.emplace(i, keep(s, c, rot, x));
+  const Act y = s.attention(q, caches.at(c.kept_by(i)), {.scale = c.attention_scale, .window = c.window_of(i)});
+  return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
+}
+
+/// Experts over their own norm of x; their router's logits are of another one.
+Act experts(Scope s, const Config& c, Act x) {
+  const MoeConfig& m = *c.moe;
+  Scope in = s.with(Role::Experts), router = s.with(Role::Router);
+  Act logits = router.rms_norm("ffn_gate_norm", x, c.norm_eps, "ffn_gate_inp.scale");
+  logits = router.scale("ffn_gate_scaled", logits, 1 / std::sqrt(static_cast<float>(c.n_embd)));
+  logits = router.unscaled_linear("ffn_gate_inp", logits, m.experts);
+  const Routes routes =
+      router.route(logits, {.top_k = m.active, .gating = m.gate, .weights = m.weights, .scale = m.scale});
+  const Act y = s.rms_norm("pre_ffw_norm_2", x, c.norm_eps);
+  const auto product = [&](std::string_view name, Act from, std::int64_t k, std::int64_t n) {
+    return in.expert_linear(name, from, routes, in.expert_weight(name, k, n, m.experts));
+  };
+  Act gate, up;
+  if (in.has("ffn_gate_up_exps.weight")) {
+    const Act both = product("ffn_gate_up_exps", y, c.n_embd, 2 * m.d_ff);
+    gate = in.slice("ffn_gate_exps", both, {.begin = 0, .width = m.d_ff});
+    up = in.slice("ffn_up_exps", both, {.begin = m.d_ff, .width = m.d_ff});
+  } else {
+    gate = product("ffn_gate_exps", y, c.n_embd, m.d_ff);
+    up = product("ffn_up_exps", y, c.n_embd, m.d_ff);
+  }
+  const Act down = product("ffn_down_exps", in.glu(Activation::Gelu, gate, up, "ffn_glu_exps"), m.d_ff, c.n_embd);
+  return s.rms_norm("post_ffw_norm_2", in.combine(down, routes), c.norm_eps);
+}
+
+Act ffn(Scope s, const Config& c, Act x) {
+  const std::int64_t d_ff = c.layer_d_ff[static_cast<std::size_t>(s.layer())];
+  Act y = glu_ffn(s, Activation::Gelu, s.rms_norm("ffn_norm", x, c.norm_eps), d_ff, c.n_embd);
+  if (!c.moe) return y;
+  y = s.rms_norm("post_ffw_norm_1", y, c.norm_eps);
+  return s.add("ffn_sum", y, experts(s, c, x));
+}
+
+Act forward(Net& net, const Config& c) {
+  const Step step = net.step();
+  const Rotary global = net.rotary(c.rope, RopePairing::Halves, "rope_freqs");
+  const Rotary local = net.rotary(c.local_rope, RopePairing::Halves, {}, "rope_table_local");
+  Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
+  x = net.top(Role::Embed).scale("embed_scaled", x, std::sqrt(static_cast<float>(c.n_embd)));
+  const std::optional<Act> inputs =
+      c.d_per_layer > 0 ? std::optional(per_layer_inputs(net, c, step.tokens, x)) : std::nullopt;
+  Caches caches;
+  for (int i = 0; i < c.n_layers; ++i) {
+    Scope a = net.layer(i, Role::Attention);
+    Act y = attention(a, c, c.is_local(i) ? local : global, caches, a.rms_norm("attn_norm", x, c.norm_eps));
+    x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
+    Scope f = net.layer(i, Role::Ffn);
+    x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", ffn(f, c, x), c.norm_eps));
+    if (inputs) x = f.add("per_layer_residual", x, per_layer_part(f, c, x, *inputs));
+    x = f.scale("layer_output", x, "layer_output_scale");
+  }
+  x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
+  x = net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+  return capped_logits(net, x, c.logit_cap);
+}
+
+}  // namespace
+
+ModelSpec open_gemma4(const Metadata& md) {
+  const Config c = configure(md);
+  // Some files hold projections of layers that read those of others.
+  return {.dims = c.dims(),
+          .build = [c](Net& net) { return forward(net, c); },
+          .ignorable = {"blk.*.attn_k.weight", "blk.*.attn_v.weight", "blk.*.attn_k_norm.weight"}};
+}
+
+}  // namespace llm

@@ -1,0 +1,44 @@
+// phi2: Phi-1, 1.5 and 2. Attention and feed-forward network read one norm, whose mean is subtracted, and are added
+// together; everything has a bias, logits, too; part of each head is rotated. Older files keep queries, keys and values
+// in one matrix.
+#include "model/blocks.h"
+
+namespace llm {
+namespace {
+
+DecoderConfig configure(const Metadata& md) {
+  DecoderConfig c = read_decoder_config(md, "phi2", {"attention.layer_norm_rms_epsilon"});
+  refuse_experts(md, c);
+  refuse_window(md, c);
+  c.norm_eps = read_layer_norm_epsilon(md, c);
+  return c;
+}
+
+Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  return s.has("attn_qkv.weight") ? fused_attention(s, c, rot, x) : rotary_attention(s, c, rot, x);
+}
+
+Act forward(Net& net, const DecoderConfig& c) {
+  const Step step = net.step();
+  const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
+  Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
+  for (int i = 0; i < c.n_layers; ++i) {
+    Scope a = net.layer(i, Role::Attention);
+    const Act y = a.layer_norm("attn_norm", x, c.norm_eps);
+    const Act attended = attention(a, c, rot, y);
+    Scope f = net.layer(i, Role::Ffn);
+    x = f.add("ffn_residual", x, ungated_ffn(f, Nonlinearity::Gelu, y, c.d_ff, c.n_embd));
+    x = f.add("attn_residual", x, attended);
+  }
+  x = net.top(Role::Head).layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
+  return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+}
+
+}  // namespace
+
+ModelSpec open_phi2(const Metadata& md) {
+  const DecoderConfig c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }};
+}
+
+}  // namespace llm
