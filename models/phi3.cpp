@@ -26,36 +26,17 @@ Config configure(const Metadata& md) {
   return c;
 }
 
-Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  const std::int64_t q_rows = c.heads * c.head_dim, k_rows = c.kv_heads * c.head_dim,
-                     v_rows = c.kv_heads * c.head_dim_v;
-  const auto heads = [&](std::string_view name, RowRange rows, int n) {
-    const Act y = s.linear_rows(name, "attn_qkv", q_rows + k_rows + v_rows, x, rows);
-    return s.split_heads(std::string(name) + "_heads", y, n);
-  };
-  Act q = heads("attn_q", {0, q_rows}, c.heads);
-  Act k = heads("attn_k", {q_rows, k_rows}, c.kv_heads);
-  Act v = heads("attn_v", {q_rows + k_rows, v_rows}, c.kv_heads);
-  q = s.rope("attn_q_rope", q, rot);
-  k = s.rope("attn_k_rope", k, rot);
-  return attend(s, c, q, k, v);
-}
-
-Act ffn(Scope s, const DecoderConfig& c, Act x) {
-  Act gate = s.linear_rows("ffn_gate", "ffn_up", 2 * c.d_ff, x, {0, c.d_ff});
-  Act up = s.linear_rows("ffn_up", "ffn_up", 2 * c.d_ff, x, {c.d_ff, c.d_ff});
-  return s.linear("ffn_down", s.glu(Activation::Silu, gate, up), c.n_embd);
-}
-
 Act forward(Net& net, const Config& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves, c.factors);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    x = a.add("attn_residual", x, attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
+    Act y = a.rms_norm("attn_norm", x, c.norm_eps);
+    x = a.add("attn_residual", x, rotary_attention(a, c, rot, fused_attention_heads(a, c, y)));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
+    y = f.rms_norm("ffn_norm", x, c.norm_eps);
+    x = f.add("ffn_residual", x, fused_glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

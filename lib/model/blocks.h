@@ -9,17 +9,40 @@
 
 namespace llm {
 
+/// Queries, keys and values by heads.
+struct AttentionHeads {
+  Act q, k, v;
+};
+/// attn_q, attn_k, attn_v.
+AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x);
+/// The same by rows of attn_qkv, one after another.
+AttentionHeads fused_attention_heads(Scope s, const DecoderConfig& c, Act x);
+
 /// Grouped-query attention with rotary positions over x [n_embd, tokens]: attn_q, attn_k, attn_v, attn_output.
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
+Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads);
 /// The same with each head of q and k normalised before it is rotated: attn_q_norm, attn_k_norm [head_dim].
 Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
+Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads);
+/// The same with q and k normalised over their whole width before they are split into heads.
+Act whole_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
+/// The same with each head of q and k normalised after it is rotated.
+Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 /// From q, k, v by heads to the projection back to n_embd: stores keys and values, attends, attn_output.
 Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v);
 
 /// down(activation(gate(x)) * up(x)): ffn_gate, ffn_up, ffn_down.
 Act glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
-/// The same, with the configured activation, by the experts that the router ffn_gate_inp chooses for each token:
-/// ffn_gate_exps, ffn_up_exps, ffn_down_exps.
+/// The same with gate and up as rows of ffn_up, one after the other.
+Act fused_glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
+/// The same as glu_ffn(), with the configured activation, by the experts that the router ffn_gate_inp chooses for each
+/// token, with exp_probs_b where the file has it: ffn_gate_exps, ffn_up_exps, ffn_down_exps.
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
+/// The expert that all tokens share: ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp.
+Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
+/// Both, or the experts alone where none is shared.
+Act shared_moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
+/// For families of which some layers are dense: one or the other, as c.moe says.
+Act moe_or_dense_ffn(Scope s, const DecoderConfig& c, Act x);
 
 }  // namespace llm

@@ -38,6 +38,8 @@ GraphBuilder& Scope::place() {
   return net_.builder_;
 }
 
+bool Scope::has(std::string_view name) const { return net_.has(full_name(name) + ".weight"); }
+
 Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
   const Weight w = net_.matrix(full_name(name) + ".weight", {net_.builder_.type(x).shape[0], n});
   return net_.linear(*this, name, x, w, n);
@@ -62,6 +64,13 @@ Act Scope::linear_rows(std::string_view name, std::string_view fused, std::int64
       name, y, pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
 }
 
+Act Scope::head_linear(std::string_view name, Act x, std::int64_t n) {
+  const Shape shape = net_.builder_.type(x).shape;
+  const Weight w = expert_weight(name, shape[0], n, static_cast<int>(shape[1]));
+  const Index ids = place().head_ids(x, std::string(name) + "_ids");
+  return expert_linear(name, x, {.expert = ids, .weight = {}}, w);
+}
+
 Act Scope::rms_norm(std::string_view name, Act x, float eps) {
   const Weight w = net_.f32(full_name(name) + ".weight", {net_.builder_.type(x).shape[0]});
   return place().rms_norm(x, w, eps, name);
@@ -70,6 +79,10 @@ Act Scope::rms_norm(std::string_view name, Act x, float eps) {
 Act Scope::split_heads(std::string_view name, Act x, int heads) { return place().split_heads(x, heads, name); }
 
 Act Scope::flatten_heads(std::string_view name, Act x) { return place().flatten_heads(x, name); }
+
+Act Scope::slice(std::string_view name, Act x, const Slice& attributes) { return place().slice(x, attributes, name); }
+
+Act Scope::concat(std::string_view name, Act a, Act b) { return place().concat(a, b, name); }
 
 Act Scope::rope(std::string_view name, Act x, const Rotary& rotary) {
   return place().rope(x, rotary.table, rotary.pairing, name);
@@ -102,7 +115,14 @@ Act Scope::add(std::string_view name, Act a, Act b) { return place().add(a, b, n
 
 Act Scope::scale(std::string_view name, Act x, float factor) { return place().scale(x, factor, name); }
 
-Routes Scope::route(Act logits, const Route& attributes) { return place().route(logits, attributes, "ffn_routes"); }
+Routes Scope::route(std::string_view name, Act logits, const Route& attributes) {
+  return place().route(logits, attributes, name);
+}
+
+Routes Scope::route(std::string_view name, Act logits, const Route& attributes, std::string_view bias) {
+  const std::optional<Weight> b = net_.optional_f32(full_name(bias) + ".bias", {net_.builder_.type(logits).shape[0]});
+  return place().route(logits, attributes, name, b ? &*b : nullptr);
+}
 
 Weight Scope::expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts) {
   return net_.matrix(full_name(name) + ".weight", {k, n, experts});
@@ -119,7 +139,9 @@ Act Scope::expert_linear(std::string_view name, Act x, const Routes& routes, Wei
       name, multiply(x, p.operand()), pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
 }
 
-Act Scope::combine(Act x, const Routes& routes) { return place().combine(x, routes.weight, "ffn_moe"); }
+Act Scope::combine(std::string_view name, Act x, const Routes& routes) {
+  return place().combine(x, routes.weight, name);
+}
 
 Net::Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters)
     : file_(file), builder_(bucket), adapters_(adapters) {}
@@ -172,13 +194,11 @@ void Net::require_adapters_used() const {
   }
 }
 
-std::vector<std::string> Net::unused(std::span<const std::string_view> ignorable) const {
+std::vector<std::string> Net::unused(std::span<const std::string> ignorable) const {
   std::vector<std::string> out;
   for (const TensorInfo& t : file_.tensors().all()) {
     std::string name(t.name);
-    const auto matches = [&](std::string_view pattern) {
-      return fnmatch(std::string(pattern).c_str(), name.c_str(), 0) == 0;
-    };
+    const auto matches = [&](const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; };
     if (!used_.contains(name) && std::ranges::none_of(ignorable, matches)) out.push_back(std::move(name));
   }
   return out;

@@ -45,6 +45,10 @@ std::vector<ModelCase> cases() {
       {"gpt-oss F16, Q8_0 cache", wide("gpt-oss", DType::F16, 3), {DType::Q8_0, DType::Q8_0}},
       {"olmo2 window Q4_K", olmo3},
       {"granitemoe Q8_0", {.arch = "granitemoe", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"deepseek2 Q8_0", {.arch = "deepseek2", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"deepseek2 Q8_0, keys and values of heads",
+       {.arch = "deepseek2", .layers = 2, .context = 512, .type = DType::Q8_0, .tied = true}},
+      {"bailingmoe2 Q4_K", wide("bailingmoe2", DType::Q4_K)},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
   };
 }
