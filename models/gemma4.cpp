@@ -100,7 +100,7 @@ Act per_layer_inputs(Net& net, const Config& c, Index tokens, Act x) {
 
 /// What a layer adds for its part of them.
 Act per_layer_part(Scope s, const Config& c, Act x, Act inputs) {
-  const Act part = s.slice("per_layer_input", inputs, {.begin = s.layer() * c.d_per_layer, .width = c.d_per_layer});
+  const Act part = s.slice("per_layer_input", inputs, {.begin = s.layer() * c.d_per_layer, .n = c.d_per_layer});
   const Act gate = s.linear("inp_gate", x, c.d_per_layer);
   const Act y = s.linear("proj", s.glu(Activation::Gelu, gate, part, "per_layer_glu"), c.n_embd);
   return s.rms_norm("post_norm", y, c.norm_eps);
@@ -112,7 +112,7 @@ Cache keep(Scope s, const Config& c, const Rotary& rot, Act x) {
   const auto heads = static_cast<int>(c.layer_kv_heads[static_cast<std::size_t>(s.layer())]);
   const std::int64_t width = heads * c.head_dim_of(s.layer());
   Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, width), heads);
-  Act v = s.has("attn_v.weight") ? s.split_heads("attn_v_heads", s.linear("attn_v", x, width), heads) : k;
+  Act v = s.has("attn_v") ? s.split_heads("attn_v_heads", s.linear("attn_v", x, width), heads) : k;
   k = s.rope("attn_k_rope", s.rms_norm("attn_k_norm", k, c.norm_eps), rot);
   v = s.unit_rms_norm("attn_v_norm", v, c.norm_eps);
   return s.kv_append(k, v);
@@ -137,22 +137,22 @@ Act experts(Scope s, const Config& c, Act x) {
   logits = router.scale("ffn_gate_scaled", logits, 1 / std::sqrt(static_cast<float>(c.n_embd)));
   logits = router.unscaled_linear("ffn_gate_inp", logits, m.experts);
   const Routes routes =
-      router.route(logits, {.top_k = m.active, .gating = m.gate, .weights = m.weights, .scale = m.scale});
+      router.route("ffn_routes", logits, {.top_k = m.active, .gating = m.gate, .weights = m.weights, .scale = m.scale});
   const Act y = s.rms_norm("pre_ffw_norm_2", x, c.norm_eps);
   const auto product = [&](std::string_view name, Act from, std::int64_t k, std::int64_t n) {
     return in.expert_linear(name, from, routes, in.expert_weight(name, k, n, m.experts));
   };
   Act gate, up;
-  if (in.has("ffn_gate_up_exps.weight")) {
+  if (in.has("ffn_gate_up_exps")) {
     const Act both = product("ffn_gate_up_exps", y, c.n_embd, 2 * m.d_ff);
-    gate = in.slice("ffn_gate_exps", both, {.begin = 0, .width = m.d_ff});
-    up = in.slice("ffn_up_exps", both, {.begin = m.d_ff, .width = m.d_ff});
+    gate = in.slice("ffn_gate_exps", both, {.begin = 0, .n = m.d_ff});
+    up = in.slice("ffn_up_exps", both, {.begin = m.d_ff, .n = m.d_ff});
   } else {
     gate = product("ffn_gate_exps", y, c.n_embd, m.d_ff);
     up = product("ffn_up_exps", y, c.n_embd, m.d_ff);
   }
   const Act down = product("ffn_down_exps", in.glu(Activation::Gelu, gate, up, "ffn_glu_exps"), m.d_ff, c.n_embd);
-  return s.rms_norm("post_ffw_norm_2", in.combine(down, routes), c.norm_eps);
+  return s.rms_norm("post_ffw_norm_2", in.combine("ffn_moe", down, routes), c.norm_eps);
 }
 
 Act ffn(Scope s, const Config& c, Act x) {

@@ -1,29 +1,47 @@
-// glm4: GLM-4 0414, 9B and 32B, and GLM-Z1. Each block's result is normalised, too, before it is added; half of each
-// head is rotated; gate and up are rows of one matrix.
+// glm4: GLM-4-0414 and GLM-Z1, and the text part of GLM-4.1V. Blocks have norms on both sides, gate and up are rows of
+// one matrix; queries, keys and values are, too, in some files. Files with sections of the rotation, for pictures, have
+// their elements in another order.
+#include <algorithm>
+#include <vector>
+
 #include "model/blocks.h"
 #include "model/hyper_parameters.h"
 
 namespace llm {
 namespace {
 
-DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "glm4");
+struct Config : DecoderConfig {
+  RopePairing pairing = RopePairing::Interleaved;
+};
+
+Config configure(const Metadata& md) {
+  Config c{read_decoder_config(md, "glm4", {"nextn_predict_layers"}), {}};
   refuse_experts(md, c);
   refuse_window(md, c);
-  HyperParameters(md, "glm4").expect_neutral("rope.dimension_sections", 0, 0);  // of models that see
+  const HyperParameters hp(md, "glm4");
+  constexpr std::string_view kSections = "rope.dimension_sections";
+  if (!hp.has(kSections)) return c;
+  const auto sections = md.array<std::int64_t>(hp.key(kSections));
+  if (std::ranges::any_of(sections, [](std::int64_t n) { return n != 0; })) c.pairing = RopePairing::Halves;
   return c;
 }
 
-Act forward(Net& net, const DecoderConfig& c) {
+Act attention(Scope s, const Config& c, const Rotary& rot, Act x) {
+  const bool fused = s.has("attn_qkv");
+  return rotary_attention(s, c, rot, fused ? fused_attention_heads(s, c, x) : attention_heads(s, c, x));
+}
+
+Act forward(Net& net, const Config& c) {
   const Step step = net.step();
-  const Rotary rot = net.rotary(c.rope, RopePairing::Interleaved);
+  const Rotary rot = net.rotary(c.rope, c.pairing);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    Act y = rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps));
+    Act y = attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps));
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
-    y = fused_glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd);
+    y = f.rms_norm("ffn_norm", x, c.norm_eps);
+    y = fused_glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd);
     x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", y, c.norm_eps));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
@@ -33,8 +51,9 @@ Act forward(Net& net, const DecoderConfig& c) {
 }  // namespace
 
 ModelSpec open_glm4(const Metadata& md) {
-  const DecoderConfig c = configure(md);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }};
+  Config c = configure(md);
+  std::vector<std::string> unread = leave_prediction_layers_out(md, c);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = std::move(unread)};
 }
 
 }  // namespace llm

@@ -16,13 +16,11 @@ DecoderConfig configure(const Metadata& md) {
 }
 
 Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  q = s.rope("attn_q_rope", q, rot);
-  k = s.rope("attn_k_rope", k, rot);
+  const AttentionHeads heads = attention_heads(s, c, x);
+  const Act q = s.rope("attn_q_rope", heads.q, rot);
+  const Act k = s.rope("attn_k_rope", heads.k, rot);
   const Attention attributes{.scale = c.attention_scale, .window = c.window_of(s.layer())};
-  const Act y = s.attention(q, s.kv_append(k, v), attributes, "attn_sinks");
+  const Act y = s.attention(q, s.kv_append(k, heads.v), attributes, "attn_sinks");
   return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
 }
 

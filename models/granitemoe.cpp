@@ -9,7 +9,6 @@ namespace {
 
 struct Config : DecoderConfig {
   float embedding_scale = 1, residual_scale = 1, logit_scale = 1;
-  std::int64_t d_shared = 0;  ///< width of the shared expert; 0: there is none
 };
 
 Config configure(const Metadata& md) {
@@ -21,20 +20,9 @@ Config configure(const Metadata& md) {
   c.embedding_scale = hp.nonzero_real({"embedding_scale", 0, kUnbounded}).value_or(1.0f);
   c.residual_scale = hp.nonzero_real({"residual_scale", 0, kUnbounded}).value_or(1.0f);
   c.logit_scale = hp.nonzero_real({"logit_scale", 0, kUnbounded}).value_or(1.0f);
-  c.d_shared = hp.optional_integer({"expert_shared_feed_forward_length", 0, 1 << 28}).value_or(0);
+  c.moe->d_shared = hp.optional_integer({"expert_shared_feed_forward_length", 0, 1 << 28}).value_or(0);
   hp.expect_neutral("rope.scaling.finetuned", 1, 1);  // 0: without positions
   return c;
-}
-
-Act shared_expert(Scope s, const Config& c, Act x) {
-  Act gate = s.linear("ffn_gate_shexp", x, c.d_shared);
-  Act up = s.linear("ffn_up_shexp", x, c.d_shared);
-  return s.linear("ffn_down_shexp", s.glu(Activation::Silu, gate, up, "ffn_glu_shexp"), c.n_embd);
-}
-
-Act ffn(Scope s, const Config& c, Act x) {
-  Act y = moe_ffn(s, *c.moe, x, c.n_embd);
-  return c.d_shared > 0 ? s.add("ffn_sum", y, shared_expert(s, c, x)) : y;
 }
 
 Act forward(Net& net, const Config& c) {
@@ -47,7 +35,7 @@ Act forward(Net& net, const Config& c) {
     Act y = rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps));
     x = a.add("attn_residual", x, a.scale("attn_scaled", y, c.residual_scale));
     Scope f = net.layer(i, Role::Ffn);
-    y = ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps));
+    y = shared_moe_ffn(f, *c.moe, f.rms_norm("ffn_norm", x, c.norm_eps), c.n_embd);
     x = f.add("ffn_residual", x, f.scale("ffn_scaled", y, c.residual_scale));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

@@ -11,22 +11,13 @@ DecoderConfig configure(const Metadata& md) {
   return c;
 }
 
-Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  q = s.rms_norm("attn_q_norm", s.rope("attn_q_rope", q, rot), c.norm_eps);
-  k = s.rms_norm("attn_k_norm", s.rope("attn_k_rope", k, rot), c.norm_eps);
-  return attend(s, c, q, k, v);
-}
-
 Act forward(Net& net, const DecoderConfig& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    x = a.add("attn_residual", x, attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
+    x = a.add("attn_residual", x, norm_rotated_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd));
   }

@@ -17,15 +17,6 @@ DecoderConfig configure(const Metadata& md) {
   return c;
 }
 
-Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  Act q = s.rms_norm("attn_q_norm", s.linear("attn_q", x, c.heads * c.head_dim), c.norm_eps);
-  Act k = s.rms_norm("attn_k_norm", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.norm_eps);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  q = s.rope("attn_q_rope", s.split_heads("attn_q_heads", q, c.heads), rot);
-  k = s.rope("attn_k_rope", s.split_heads("attn_k_heads", k, c.kv_heads), rot);
-  return attend(s, c, q, k, v);
-}
-
 Act forward(Net& net, const DecoderConfig& c) {
   const Step step = net.step();
   const Rotary global = net.rotary(c.rope, RopePairing::Halves);
@@ -35,7 +26,7 @@ Act forward(Net& net, const DecoderConfig& c) {
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    Act y = attention(a, c, c.is_local(i) ? local : global, x);
+    Act y = whole_norm_attention(a, c, c.is_local(i) ? local : global, x);
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
     y = glu_ffn(f, Activation::Silu, x, c.d_ff, c.n_embd);

@@ -12,22 +12,13 @@ DecoderConfig configure(const Metadata& md) {
   return c;
 }
 
-Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  Act q = s.rms_norm("attn_q_norm", s.linear("attn_q", x, c.heads * c.head_dim), c.norm_eps);
-  Act k = s.rms_norm("attn_k_norm", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.norm_eps);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  q = s.rope("attn_q_rope", s.split_heads("attn_q_heads", q, c.heads), rot);
-  k = s.rope("attn_k_rope", s.split_heads("attn_k_heads", k, c.kv_heads), rot);
-  return attend(s, c, q, k, v);
-}
-
 Act forward(Net& net, const DecoderConfig& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    x = a.add("attn_residual", x, attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
+    x = a.add("attn_residual", x, whole_norm_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     x = f.add("ffn_residual", x, moe_ffn(f, *c.moe, f.rms_norm("ffn_norm", x, c.norm_eps), c.n_embd));
   }

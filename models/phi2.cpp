@@ -15,7 +15,7 @@ DecoderConfig configure(const Metadata& md) {
 }
 
 Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  return s.has("attn_qkv.weight") ? fused_attention(s, c, rot, x) : rotary_attention(s, c, rot, x);
+  return rotary_attention(s, c, rot, s.has("attn_qkv") ? fused_attention_heads(s, c, x) : attention_heads(s, c, x));
 }
 
 Act forward(Net& net, const DecoderConfig& c) {

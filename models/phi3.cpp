@@ -32,9 +32,10 @@ Act forward(Net& net, const Config& c) {
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    x = a.add("attn_residual", x, fused_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
+    Act y = a.rms_norm("attn_norm", x, c.norm_eps);
+    x = a.add("attn_residual", x, rotary_attention(a, c, rot, fused_attention_heads(a, c, y)));
     Scope f = net.layer(i, Role::Ffn);
-    const Act y = f.rms_norm("ffn_norm", x, c.norm_eps);
+    y = f.rms_norm("ffn_norm", x, c.norm_eps);
     x = f.add("ffn_residual", x, fused_glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

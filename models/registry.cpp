@@ -34,6 +34,15 @@
   X(olmo2, "olmo2")                 \
   X(granite, "granite")             \
   X(granitemoe, "granitemoe")       \
+  X(bailingmoe2, "bailingmoe2")     \
+  X(deepseek2, "deepseek2")         \
+  X(dots1, "dots1")                 \
+  X(ernie4_5_moe, "ernie4_5-moe")   \
+  X(glm4, "glm4")                   \
+  X(glm4moe, "glm4moe")             \
+  X(hunyuan_moe, "hunyuan-moe")     \
+  X(minimax_m2, "minimax-m2")       \
+  X(qwen2moe, "qwen2moe")           \
   X(seed_oss, "seed_oss")           \
   X(ernie4_5, "ernie4_5")           \
   X(hunyuan_dense, "hunyuan-dense") \

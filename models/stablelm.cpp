@@ -15,7 +15,7 @@ DecoderConfig configure(const Metadata& md) {
 
 /// Files say by a norm of its own which input the feed-forward network has; a key of theirs is wrong in some.
 Act ffn_input(Scope s, const DecoderConfig& c, Act x, Act attention_input) {
-  return s.has("ffn_norm.weight") ? s.layer_norm("ffn_norm", x, c.norm_eps) : attention_input;
+  return s.has("ffn_norm") ? s.layer_norm("ffn_norm", x, c.norm_eps) : attention_input;
 }
 
 Act forward(Net& net, const DecoderConfig& c) {

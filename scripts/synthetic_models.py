@@ -130,11 +130,15 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
 
 def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
-            tied=False, fused=False, fused_gate=False, ungated=False, sinks=False, factors=()):
+            tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
+            latent=None):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
-    normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts and their router among them; `experts`: (how many,
-    how many of them are used, width); `fused`: q, k and v are one matrix, gate and up another; `fused_gate`: the latter alone; `ungated`: there is no gate; `factors`: (tensor,
-    largest), divisors of the rotary frequencies from 1 on."""
+    normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
+    and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
+    one matrix, "ffn", gate and up are one; `ungated`: there is no gate; `factors`: (tensor, largest), divisors of the
+    rotary frequencies from 1 on; `dense`: layers without experts; `choice_bias`: the deviation of exp_probs_b;
+    `shared_gate`: the shared expert has a gate of its own; `latent`: what attention is of instead, the sizes of
+    latent_attention()."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -146,38 +150,33 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         all_keys |= {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width}
     if d_shared:
         all_keys["expert_shared_feed_forward_length"] = d_shared
+    all_keys |= keys or {}
     matrix = 0.02 * (512 / d) ** 0.5  # of the same effect for any width
-    products = {"attn_q": (q, d, 3 * matrix), "attn_k": (kv, d, 3 * matrix), "attn_v": (kv, d, matrix),
-                "attn_output": (d, q, matrix)}
-    if not experts:
-        products |= {"ffn_gate": (d_ff, d, matrix), "ffn_up": (d_ff, d, matrix), "ffn_down": (d, d_ff, matrix)}
-    if fused:
-        products = {"attn_qkv": (q + 2 * kv, d, 2 * matrix), "attn_output": products["attn_output"],
-                    "ffn_up": (2 * d_ff, d, matrix), "ffn_down": products["ffn_down"]}
-    if fused_gate or ungated:
-        del products["ffn_gate"]
-        products["ffn_up"] = (2 * d_ff if fused_gate else d_ff, d, matrix)
-    if d_shared:
-        products |= {"ffn_gate_shexp": (d_shared, d, matrix), "ffn_up_shexp": (d_shared, d, matrix),
-                     "ffn_down_shexp": (d, d_shared, matrix)}
-    block = [(name + ".weight", (d,), 0.1, 1.0) for name in norms]
-    block += [(name + ".weight", (n, k), deviation, 0.0) for name, (n, k, deviation) in products.items()]
-    block += [(name + ".bias", (products[name][0],), 0.3, 0.0) for name in biases if name in products]
-    block += [(name + ".bias", (d,), 0.3, 0.0) for name in biases if name in norms]
+    products = {"attn_q": (q, d, 3 * matrix), "attn_k": (kv, d, 3 * matrix), "attn_v": (kv, d, matrix)}
+    if "qkv" in fused:
+        products = {"attn_qkv": (q + 2 * kv, d, 2 * matrix)}
+    products["attn_output"] = (d, q, matrix)
+    attention = [(name + ".weight", (d,), 0.1, 1.0) for name in norms] + of_products(products, biases)
+    attention += [(name + ".bias", (d,), 0.3, 0.0) for name in biases if name in norms]
     if sinks:
-        block.append(("attn_sinks.weight", (heads,), 2.0, 0.0))
+        attention.append(("attn_sinks.weight", (heads,), 2.0, 0.0))
     if qk_norm:  # weights around 1 would give attention that is nearly flat
         shapes = {"heads": ((head_dim,), (head_dim,)), "whole": ((q,), (kv,)),
                   "each": ((heads, head_dim), (kv_heads, head_dim))}[qk_norm]
-        block += [(f"attn_{x}_norm.weight", shape, 0.3, 1.5) for x, shape in zip("qk", shapes)]
-    if experts:
-        block += [("ffn_gate_inp.weight", (count, d), 6 * matrix, 0.0),
-                  ("ffn_gate_exps.weight", (count, width, d), matrix, 0.0),
-                  ("ffn_up_exps.weight", (count, width, d), matrix, 0.0),
-                  ("ffn_down_exps.weight", (count, d, width), matrix, 0.0)]
-        shapes = {"ffn_gate_inp": (count,), "ffn_gate_exps": (count, width), "ffn_up_exps": (count, width),
-                  "ffn_down_exps": (count, d)}
-        block += [(name + ".bias", shapes[name], 0.3, 0.0) for name in biases if name in shapes]
+        attention += [(f"attn_{x}_norm.weight", shape, 0.3, 1.5) for x, shape in zip("qk", shapes)]
+    if latent:
+        latent_keys, products = latent_attention(d, heads, matrix, **latent)
+        all_keys = all_keys | latent_keys | (keys or {})
+        attention = [(name + ".weight", (d,), 0.1, 1.0) for name in norms] + products
+    ffn = dense_ffn(d, d_ff, matrix, "ffn" in fused)
+    if ungated:
+        del ffn["ffn_gate"]
+    ffn = of_products(ffn, biases)
+    moe = of_experts(d, experts, matrix, biases, choice_bias) if experts else ffn
+    if experts and (d_shared or "expert_shared_count" in all_keys):
+        moe += of_products(dense_ffn(d, d_shared or width * all_keys["expert_shared_count"], matrix, False, "_shexp"), ())
+    if shared_gate:
+        moe.append(("ffn_gate_inp_shexp.weight", (d,), 2 * matrix, 0.0))
     tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
     if "output_norm" in biases:
         tensors.append(("output_norm.bias", (d,), 0.3, 0.0))
@@ -186,9 +185,63 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if "output" in biases:
         tensors.append(("output.bias", (n_vocab,), 0.3, 0.0))
     for i in range(layers):
+        block = attention + (ffn if i in dense else moe)
         tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block]
     divisors = [(f"{name}.weight", np.linspace(1, largest, head_dim // 2, dtype=np.float32)) for name, largest in factors]
-    random_file(target, vocabulary, architecture, all_keys | (keys or {}), tensors, quantized, given=divisors)
+    random_file(target, vocabulary, architecture, all_keys, tensors, quantized, given=divisors)
+
+
+def latent_attention(d, heads, matrix, query, kv, plain, rotated, value, cached):
+    """Keys and tensors of multi-head latent attention. `query`: what queries are made from, 0 for the input itself;
+    `cached`: the newer form, whose cache holds what keys and values are made from."""
+    key = plain + rotated
+    keys = {"attention.kv_lora_rank": kv, "rope.dimension_count": rotated,
+            "attention.head_count_kv": 1 if cached else heads,
+            "attention.key_length": kv + rotated if cached else key, "attention.value_length": kv if cached else value}
+    if cached:
+        keys |= {"attention.key_length_mla": key, "attention.value_length_mla": value}
+    sharp = 3 * matrix * d ** 0.5  # of what a product makes of a normalised input
+    block = [("attn_kv_a_mqa.weight", (kv + rotated, d), 3 * matrix, 0.0), ("attn_kv_a_norm.weight", (kv,), 0.1, 1.0),
+             ("attn_output.weight", (d, heads * value), matrix, 0.0)]
+    if query:
+        keys["attention.q_lora_rank"] = query
+        block += [("attn_q_a.weight", (query, d), matrix, 0.0), ("attn_q_a_norm.weight", (query,), 0.1, 1.0),
+                  ("attn_q_b.weight", (heads * key, query), sharp / query ** 0.5, 0.0)]
+    else:
+        block.append(("attn_q.weight", (heads * key, d), 3 * matrix, 0.0))
+    if cached:
+        block += [("attn_k_b.weight", (heads, kv, plain), sharp / kv ** 0.5, 0.0),
+                  ("attn_v_b.weight", (heads, value, kv), sharp / 3 / kv ** 0.5, 0.0)]
+    else:
+        block.append(("attn_kv_b.weight", (heads * (plain + value), kv), sharp / 2 / kv ** 0.5, 0.0))
+    return keys, block
+
+
+def of_products(products, biases):
+    """Tensors of {name: (rows, row length, deviation)}."""
+    block = [(name + ".weight", (n, k), deviation, 0.0) for name, (n, k, deviation) in products.items()]
+    return block + [(name + ".bias", (products[name][0],), 0.3, 0.0) for name in biases if name in products]
+
+
+def dense_ffn(d, d_ff, matrix, fused=False, suffix=""):
+    if fused:
+        return {"ffn_up": (2 * d_ff, d, matrix), "ffn_down": (d, d_ff, matrix)}
+    return {f"ffn_gate{suffix}": (d_ff, d, matrix), f"ffn_up{suffix}": (d_ff, d, matrix),
+            f"ffn_down{suffix}": (d, d_ff, matrix)}
+
+
+def of_experts(d, experts, matrix, biases, choice_bias):
+    count, _, width = experts
+    block = [("ffn_gate_inp.weight", (count, d), 6 * matrix, 0.0),
+             ("ffn_gate_exps.weight", (count, width, d), matrix, 0.0),
+             ("ffn_up_exps.weight", (count, width, d), matrix, 0.0),
+             ("ffn_down_exps.weight", (count, d, width), matrix, 0.0)]
+    shapes = {"ffn_gate_inp": (count,), "ffn_gate_exps": (count, width), "ffn_up_exps": (count, width),
+              "ffn_down_exps": (count, d)}
+    block += [(name + ".bias", shapes[name], 0.3, 0.0) for name in biases if name in shapes]
+    if choice_bias:
+        block.append(("exp_probs_b.bias", (count,), choice_bias, 0.0))
+    return block
 
 
 def gemma4(target, vocabulary, keys=None, own_values=True, d_per_layer=0, shared=0, experts=None, fused=True, d=512,

@@ -87,7 +87,7 @@ Workload measure_workload(const Model& model, std::string_view backend, std::uin
   const Graph graph = model.graph(Bucket{});
   for (const Node& node : graph.nodes()) {
     if (std::holds_alternative<Embed>(node.op)) continue;
-    const bool experts = std::holds_alternative<ExpertLinear>(node.op);
+    const bool experts = node.role == Role::Experts;
     Multiplied& sum = graph.info(node.out[0]).rows == RowSpace::Outputs ? w.wanted : w.all;
     for (const std::uint32_t id : node.in) {
       const ValueInfo& v = graph.info(id);

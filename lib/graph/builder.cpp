@@ -143,9 +143,11 @@ Act GraphBuilder::attention(Act q, Cache cache, const Attention& attributes, std
   return append_one(attributes, std::move(in), name);
 }
 
-Routes GraphBuilder::route(Act logits, const Route& attributes, std::string_view name) {
+Routes GraphBuilder::route(Act logits, const Route& attributes, std::string_view name, const Weight* bias) {
   const std::string weights = std::string(name) + "_weights";
-  const auto out = append<2>(attributes, {logits.id}, {name, weights});
+  std::vector<std::uint32_t> in{logits.id};
+  if (bias) in.push_back(bias->id);
+  const auto out = append<2>(attributes, std::move(in), {name, weights});
   return {.expert = {{out[0]}}, .weight = {{out[1]}}};
 }
 
@@ -170,6 +172,8 @@ Act GraphBuilder::rows(Act x, Index out_rows, std::string_view name) {
 Act GraphBuilder::slice(Act x, const Slice& attributes, std::string_view name) {
   return append_one(attributes, {x.id}, name);
 }
+Act GraphBuilder::concat(Act a, Act b, std::string_view name) { return append_one(Concat{}, {a.id, b.id}, name); }
+Index GraphBuilder::head_ids(Act x, std::string_view name) { return {{append<1>(HeadIds{}, {x.id}, {name})[0]}}; }
 
 Act GraphBuilder::reshape(Act x, Shape shape, std::string_view name) {
   check(type(x).shape.elements() == shape.elements(),

@@ -41,7 +41,7 @@ class GraphBuilder {
   Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
-  Routes route(Act logits, const Route& attributes, std::string_view name);
+  Routes route(Act logits, const Route& attributes, std::string_view name, const Weight* bias = nullptr);
   Act expert_linear(Act x, Index expert, LinearOperand operand);
   Act combine(Act x, Act weights, std::string_view name);
   Act add(Act a, Act b, std::string_view name);
@@ -51,6 +51,8 @@ class GraphBuilder {
   Act map(Act x, Map function, std::string_view name);
   Act rows(Act x, Index out_rows, std::string_view name);
   Act slice(Act x, const Slice& attributes, std::string_view name);
+  Act concat(Act a, Act b, std::string_view name);
+  Index head_ids(Act x, std::string_view name);
   /// [heads * head_dim, tokens] -> [head_dim, heads, tokens]
   Act split_heads(Act x, int heads, std::string_view name);
   /// [head_dim, heads, tokens] -> [heads * head_dim, tokens]

@@ -32,6 +32,8 @@ struct Name {
   std::string_view operator()(const Map&) const { return "map"; }
   std::string_view operator()(const Rows&) const { return "rows"; }
   std::string_view operator()(const Slice&) const { return "slice"; }
+  std::string_view operator()(const Concat&) const { return "concat"; }
+  std::string_view operator()(const HeadIds&) const { return "head_ids"; }
   std::string_view operator()(const Reshape&) const { return "reshape"; }
 };
 
@@ -78,16 +80,21 @@ struct Attributes {
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
   std::string operator()(const Route& a) const {
-    return "softmax top_k=" + std::to_string(a.top_k) +
-           (a.weights == RouteWeights::Renormalized ? " renormalized" : "") +
-           (a.scale != 1 ? " scale=" + number(a.scale) : "");
+    std::string text = std::string(llm::name(a.gating)) + " top_k=" + std::to_string(a.top_k);
+    if (a.weights == RouteWeights::Renormalized) text += " renormalized";
+    if (a.scale != 1) text += " scale=" + number(a.scale);
+    if (a.groups > 1) {
+      text += " groups=" + std::to_string(a.groups_used) + "/" + std::to_string(a.groups) +
+              " group_best=" + std::to_string(a.group_best);
+    }
+    return text;
   }
   std::string operator()(const ExpertLinear& a) const { return (*this)(Linear{a.products}); }
   std::string operator()(const Scale& a) const { return "factor=" + number(a.factor); }
   std::string operator()(const SoftCap& a) const { return "cap=" + number(a.cap); }
   std::string operator()(const Map& a) const { return a.name; }
   std::string operator()(const Slice& a) const {
-    return "begin=" + std::to_string(a.begin) + " width=" + std::to_string(a.width);
+    return "begin=" + std::to_string(a.begin) + " n=" + std::to_string(a.n);
   }
 };
 
@@ -143,6 +150,8 @@ std::string_view name(Nonlinearity f) {
   }
   return "";
 }
+
+std::string_view name(Gating g) { return g == Gating::Softmax ? "softmax" : "sigmoid"; }
 
 std::string_view name(Role role) {
   switch (role) {

@@ -129,20 +129,26 @@ struct Attention {
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 
-enum class Gating : std::uint8_t { Softmax };
+enum class Gating : std::uint8_t { Softmax, Sigmoid };
+std::string_view name(Gating);
 enum class RouteWeights : std::uint8_t {
   AsGated,       ///< the gate's value of each chosen expert
   Renormalized,  ///< divided by their sum over the chosen experts
 };
-/// (logits [experts, tokens]) -> (expert ids [top_k, tokens], weights [top_k, tokens]), best first, ties to the lowest
-/// id
+/// (logits [experts, tokens] [, bias [experts]]) -> (expert ids [top_k, tokens], weights [top_k, tokens]), best first,
+/// ties to the lowest id. Best is the gate's value plus the bias, which the weights know nothing of. Of experts in
+/// groups, as many in each, those of the best `groups_used` groups alone are chosen from; a group is as good as the sum
+/// of its `group_best` best experts (arXiv:2412.19437), ties to the first.
 struct Route {
   int top_k = 0;
   Gating gating = Gating::Softmax;
   RouteWeights weights = RouteWeights::AsGated;
   float scale = 1;
+  int groups = 1, groups_used = 1, group_best = 2;
   friend bool operator==(const Route&, const Route&) = default;
 };
+/// Of gates by a sigmoid, which may all be next to nothing: added to their sum before they are divided by it.
+inline constexpr float kLeastGates = 1e-20f;
 
 /// (x [k, tokens] or [k, top_k, tokens], expert ids, w_i [k, n_i, experts] ..., then bias_i [n_i, experts] and scale_i
 /// [experts] as in Linear) -> y_i [n_i, top_k, tokens]
@@ -186,10 +192,22 @@ struct Rows {
   friend bool operator==(const Rows&, const Rows&) = default;
 };
 
-/// (x [n, ..., rows]) -> [width, ..., rows]: `width` elements of dimension 0 from `begin` on
+/// (x [m, ..., rows]) -> [n, ..., rows]: elements [begin, begin + n) of dimension 0
 struct Slice {
-  std::int64_t begin = 0, width = 0;
+  std::int64_t begin = 0, n = 0;
   friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+/// (a [m, heads, rows], b [n, heads or 1, rows]) -> [m + n, heads, rows]: each head of a, behind it that of b or b's
+/// only one
+struct Concat {
+  friend bool operator==(const Concat&, const Concat&) = default;
+};
+
+/// (x [n, heads, rows]) -> ids [heads, rows], those of the heads: by them an ExpertLinear multiplies each head of x by
+/// a matrix of its own
+struct HeadIds {
+  friend bool operator==(const HeadIds&, const HeadIds&) = default;
 };
 
 /// (x) -> the same data under another shape; rows stay rows
@@ -197,8 +215,9 @@ struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using AnyOp = std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, Rope, KvAppend,
-                           Attention, Route, ExpertLinear, Combine, Add, Scale, SoftCap, Map, Rows, Slice, Reshape>;
+using AnyOp =
+    std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, Rope, KvAppend, Attention,
+                 Route, ExpertLinear, Combine, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

@@ -94,10 +94,16 @@ class Rule {
     return act({c.head_dim_v, q[1], q[2]}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const Route& a) const {
-    count(1);
+    need(in_.size() == 1 || in_.size() == 2, 0, "needs logits and at most one tensor of biases");
     f32(0);
     const Shape& x = in_[0]->type.shape;
+    if (in_.size() == 2) vector(1, x[0]);
     need(a.top_k >= 1 && a.top_k <= x[0], 0, "top_k must be between 1 and the number of experts");
+    need(a.groups >= 1 && x[0] % a.groups == 0, 0, "groups must share out the experts");
+    const std::int64_t of_group = x[0] / a.groups;
+    need(a.groups_used >= 1 && a.groups_used <= a.groups && a.top_k <= a.groups_used * of_group, 0,
+         "the groups used must hold top_k experts");
+    need(a.groups == 1 || (a.group_best >= 1 && a.group_best <= of_group), 0, "group_best must be at most a group");
     const Shape shape{a.top_k, x[1]};
     return {{ValueKind::Result, {DType::I32, shape}, in_[0]->rows},
             {ValueKind::Result, {DType::F32, shape}, in_[0]->rows}};
@@ -161,11 +167,25 @@ class Rule {
     count(1);
     f32(0);
     const Shape& x = in_[0]->type.shape;
-    need(x.n_dims() >= 2, 0, "has rows of one element");
-    need(a.begin >= 0 && a.width > 0 && a.begin <= x[0] - a.width, 0, "is not as wide as what is taken of it");
-    Shape shape{a.width};
+    need(x.n_dims() >= 2 && a.begin >= 0 && a.n >= 1 && a.begin + a.n <= x[0], 0, "has no such elements in a row");
+    Shape shape{a.n};
     for (int i = 1; i < x.n_dims(); ++i) shape.push_back(x[i]);
     return act(shape, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const Concat&) const {
+    count(2);
+    heads(0);
+    heads(1);
+    const Shape &a = in_[0]->type.shape, &b = in_[1]->type.shape;
+    need((b[1] == a[1] || b[1] == 1) && b[2] == a[2] && in_[0]->rows == in_[1]->rows, 1,
+         "has other heads than " + in_[0]->name);
+    return act({a[0] + b[0], a[1], a[2]}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const HeadIds&) const {
+    count(1);
+    heads(0);
+    const Shape& x = in_[0]->type.shape;
+    return {{ValueKind::Result, {DType::I32, {x[1], x[2]}}, in_[0]->rows}};
   }
 
  private:
@@ -179,6 +199,10 @@ class Rule {
   void f32(std::size_t i) const {
     need(in_[i]->kind != ValueKind::Weight && in_[i]->kind != ValueKind::State && in_[i]->type.dtype == DType::F32, i,
          "is not an activation");
+  }
+  void heads(std::size_t i) const {
+    f32(i);
+    need(in_[i]->type.shape.n_dims() == 3, i, "needs [n, heads, rows]");
   }
   void index(std::size_t i) const { need(in_[i]->type.dtype == DType::I32, i, "is not an index"); }
   void matrix(std::size_t i) const {

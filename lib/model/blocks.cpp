@@ -4,58 +4,75 @@
 
 namespace llm {
 
-Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  q = s.rope("attn_q_rope", q, rot);
-  k = s.rope("attn_k_rope", k, rot);
-  return attend(s, c, q, k, v);
+AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x) {
+  const Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
+  const Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
+  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
+  return {q, k, v};
 }
 
-Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  q = s.rms_norm("attn_q_norm", q, c.norm_eps);
-  k = s.rms_norm("attn_k_norm", k, c.norm_eps);
-  q = s.rope("attn_q_rope", q, rot);
-  k = s.rope("attn_k_rope", k, rot);
-  return attend(s, c, q, k, v);
-}
-
-Act own_norms_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  const auto normed = [&](std::string_view name, Act heads) {
-    return s.has(std::string(name) + ".weight") ? s.head_layer_norm(name, heads, c.norm_eps) : heads;
-  };
-  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  q = s.rope("attn_q_rope", normed("attn_q_norm", q), rot);
-  k = s.rope("attn_k_rope", normed("attn_k_norm", k), rot);
-  return attend(s, c, q, k, v);
-}
-
-Act fused_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+AttentionHeads fused_attention_heads(Scope s, const DecoderConfig& c, Act x) {
   const std::int64_t q_rows = c.heads * c.head_dim, k_rows = c.kv_heads * c.head_dim,
                      v_rows = c.kv_heads * c.head_dim_v;
   const auto heads = [&](std::string_view name, RowRange rows, int n) {
     const Act y = s.linear_rows(name, "attn_qkv", q_rows + k_rows + v_rows, x, rows);
     return s.split_heads(std::string(name) + "_heads", y, n);
   };
-  Act q = heads("attn_q", {0, q_rows}, c.heads);
-  Act k = heads("attn_k", {q_rows, k_rows}, c.kv_heads);
-  Act v = heads("attn_v", {q_rows + k_rows, v_rows}, c.kv_heads);
-  q = s.rope("attn_q_rope", q, rot);
-  k = s.rope("attn_k_rope", k, rot);
+  const Act q = heads("attn_q", {0, q_rows}, c.heads);
+  const Act k = heads("attn_k", {q_rows, k_rows}, c.kv_heads);
+  const Act v = heads("attn_v", {q_rows + k_rows, v_rows}, c.kv_heads);
+  return {q, k, v};
+}
+
+Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  return rotary_attention(s, c, rot, attention_heads(s, c, x));
+}
+
+Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads) {
+  const Act q = s.rope("attn_q_rope", heads.q, rot);
+  const Act k = s.rope("attn_k_rope", heads.k, rot);
+  return attend(s, c, q, k, heads.v);
+}
+
+Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  return head_norm_attention(s, c, rot, attention_heads(s, c, x));
+}
+
+Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads) {
+  const Act q = s.rms_norm("attn_q_norm", heads.q, c.norm_eps);
+  const Act k = s.rms_norm("attn_k_norm", heads.k, c.norm_eps);
+  return rotary_attention(s, c, rot, {q, k, heads.v});
+}
+
+Act whole_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  Act q = s.rms_norm("attn_q_norm", s.linear("attn_q", x, c.heads * c.head_dim), c.norm_eps);
+  Act k = s.rms_norm("attn_k_norm", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.norm_eps);
+  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
+  q = s.rope("attn_q_rope", s.split_heads("attn_q_heads", q, c.heads), rot);
+  k = s.rope("attn_k_rope", s.split_heads("attn_k_heads", k, c.kv_heads), rot);
   return attend(s, c, q, k, v);
 }
 
+Act own_norms_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  const AttentionHeads heads = attention_heads(s, c, x);
+  const auto normed = [&](std::string_view name, Act part) {
+    return s.has(name) ? s.head_layer_norm(name, part, c.norm_eps) : part;
+  };
+  const Act q = s.rope("attn_q_rope", normed("attn_q_norm", heads.q), rot);
+  const Act k = s.rope("attn_k_rope", normed("attn_k_norm", heads.k), rot);
+  return attend(s, c, q, k, heads.v);
+}
+
 Act unrotated_attention(Scope s, const DecoderConfig& c, Act x) {
-  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  return attend(s, c, q, k, v);
+  const AttentionHeads heads = attention_heads(s, c, x);
+  return attend(s, c, heads.q, heads.k, heads.v);
+}
+
+Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  const AttentionHeads heads = attention_heads(s, c, x);
+  const Act q = s.rms_norm("attn_q_norm", s.rope("attn_q_rope", heads.q, rot), c.norm_eps);
+  const Act k = s.rms_norm("attn_k_norm", s.rope("attn_k_rope", heads.k, rot), c.norm_eps);
+  return attend(s, c, q, k, heads.v);
 }
 
 Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v) {
@@ -94,12 +111,35 @@ Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
   const Weight w_up = experts.expert_weight("ffn_up_exps", n_embd, m.d_ff, m.experts);
   const Weight w_down = experts.expert_weight("ffn_down_exps", m.d_ff, n_embd, m.experts);
 
+  const Route choice{.top_k = m.active,
+                     .gating = m.gate,
+                     .weights = m.weights,
+                     .scale = m.scale,
+                     .groups = m.groups,
+                     .groups_used = m.groups_used,
+                     .group_best = m.group_best};
   Act logits = router.linear("ffn_gate_inp", x, m.experts);
-  Routes routes = router.route(logits, {.top_k = m.active, .gating = m.gate, .weights = m.weights, .scale = m.scale});
+  Routes routes = router.route("ffn_routes", logits, choice, "exp_probs_b");
   Act gate = experts.expert_linear("ffn_gate_exps", x, routes, w_gate);  // [d_ff, active, tokens]
   Act up = experts.expert_linear("ffn_up_exps", x, routes, w_up);
   Act down = experts.expert_linear("ffn_down_exps", experts.glu(m.activation, gate, up), routes, w_down);
-  return experts.combine(down, routes);  // the weighted sum over the active experts: [n_embd, tokens]
+  return experts.combine("ffn_moe", down, routes);  // the weighted sum over the active experts: [n_embd, tokens]
+}
+
+Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
+  Act gate = s.linear("ffn_gate_shexp", x, m.d_shared);
+  Act up = s.linear("ffn_up_shexp", x, m.d_shared);
+  return s.linear("ffn_down_shexp", s.glu(m.activation, gate, up, "ffn_glu_shexp"), n_embd);
+}
+
+Act shared_moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
+  const Act y = moe_ffn(s, m, x, n_embd);
+  return m.d_shared > 0 ? s.add("ffn_sum", y, shared_expert(s, m, x, n_embd)) : y;
+}
+
+Act moe_or_dense_ffn(Scope s, const DecoderConfig& c, Act x) {
+  if (c.moe->is_in(s.layer())) return shared_moe_ffn(s, *c.moe, x, c.n_embd);
+  return glu_ffn(s, c.moe->activation, x, c.d_ff, c.n_embd);
 }
 
 }  // namespace llm

@@ -9,15 +9,28 @@
 
 namespace llm {
 
+/// Queries, keys and values by heads.
+struct AttentionHeads {
+  Act q, k, v;
+};
+/// attn_q, attn_k, attn_v.
+AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x);
+/// The same by rows of attn_qkv, one after another.
+AttentionHeads fused_attention_heads(Scope s, const DecoderConfig& c, Act x);
+
 /// Grouped-query attention with rotary positions over x [n_embd, tokens]: attn_q, attn_k, attn_v, attn_output.
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
+Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads);
 /// The same with each head of q and k normalised before it is rotated: attn_q_norm, attn_k_norm [head_dim].
 Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
+Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads);
+/// The same with q and k normalised over their whole width before they are split into heads.
+Act whole_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
+/// The same with each head of q and k normalised after it is rotated.
+Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 /// The same with each head normalised by a layer norm with weights of its own, attn_q_norm and attn_k_norm [head_dim,
 /// heads], where the file has them.
 Act own_norms_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
-/// The same by the rows of one matrix: attn_qkv.
-Act fused_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 /// rotary_attention() without positions: nothing is rotated.
 Act unrotated_attention(Scope s, const DecoderConfig& c, Act x);
 /// From q, k, v by heads to the projection back to n_embd: stores keys and values, attends, attn_output.
@@ -28,12 +41,18 @@ Act capped_logits(Net& net, Act logits, float cap);
 
 /// down(activation(gate(x)) * up(x)): ffn_gate, ffn_up, ffn_down.
 Act glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
-/// The same where gate and up are rows of one matrix, ffn_up, gate first.
+/// The same with gate and up as rows of ffn_up, one after the other.
 Act fused_glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
 /// down(function(up(x))): ffn_up, ffn_down.
 Act ungated_ffn(Scope s, Nonlinearity function, Act x, std::int64_t d_ff, std::int64_t n_embd);
-/// glu_ffn(), with the configured activation, by the experts that the router ffn_gate_inp chooses for each token:
-/// ffn_gate_exps, ffn_up_exps, ffn_down_exps.
+/// The same as glu_ffn(), with the configured activation, by the experts that the router ffn_gate_inp chooses for each
+/// token, with exp_probs_b where the file has it: ffn_gate_exps, ffn_up_exps, ffn_down_exps.
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
+/// The expert that all tokens share: ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp.
+Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
+/// Both, or the experts alone where none is shared.
+Act shared_moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
+/// For families of which some layers are dense: one or the other, as c.moe says.
+Act moe_or_dense_ffn(Scope s, const DecoderConfig& c, Act x);
 
 }  // namespace llm

@@ -33,6 +33,9 @@ constexpr IntegerRule kExpertFeedForward{"expert_feed_forward_length", 0, 1 << 2
 constexpr IntegerRule kGating{"expert_gating_func", 0, kMaxU32};
 constexpr RealRule kExpertScale{"expert_weights_scale", 0, kUnbounded};
 constexpr std::string_view kExpertsNormalized = "expert_weights_norm";
+constexpr IntegerRule kShared{"expert_shared_count", 0, 1024};
+constexpr IntegerRule kSharedFeedForward{"expert_shared_feed_forward_length", 0, 1 << 28};
+constexpr IntegerRule kGroups{"expert_group_count", 0, 4096};
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 
 /// Keys of other families' features with the values that leave a model alone: 0 is what writers put who list every key.
@@ -52,10 +55,11 @@ constexpr Neutral kForeign[] = {
     {"attention.value_scale", 0, 1},
     {"embedding_length_per_layer_input", 0, 0},
     {"embedding_scale", 0, 1},
-    {"expert_group_count", 0, 1},
+    {kGating.key, 0, 1},  // not set, softmax
+    {kGroups.key, 0, 1},
     {"expert_latent_length", 0, 0},
-    {"expert_shared_count", 0, 0},
-    {"expert_shared_feed_forward_length", 0, 0},
+    {kShared.key, 0, 0},
+    {kSharedFeedForward.key, 0, 0},
     {"final_logit_softcapping", 0, 0},
     {"interleave_moe_layer_step", 0, 1},
     {"leading_dense_block_count", 0, 0},
@@ -63,6 +67,7 @@ constexpr Neutral kForeign[] = {
     {"moe_every_n_layers", 0, 1},
     {"nextn_predict_layers", 0, 0},
     {"residual_scale", 0, 1},
+    {"rope.scaling.yarn_log_multiplier", 0, 0},
     {"router_logit_softcapping", 0, 0},
     {"use_parallel_residual", 0, 0},
 };
@@ -167,8 +172,6 @@ std::optional<MoeConfig> read_moe_config(const Metadata& md, const DecoderConfig
   m.d_ff = hp.optional_same_in_all(kExpertFeedForward, c.n_layers).value_or(0);
   if (m.d_ff == 0) m.d_ff = d_ff;
   if (m.d_ff == 0) hp.fail(kExpertFeedForward.key, "is missing");
-  if (const auto gating = hp.optional_integer(kGating); gating && *gating > 1)  // 0: not set, 1: softmax
-    hp.fail(kGating.key, "value " + std::to_string(*gating) + " is not supported, only 1 (softmax)");
   // Only true says something: writers that list every key put false for families that always normalise, too.
   m.weights = hp.flag(kExpertsNormalized, false) ? RouteWeights::Renormalized : weights;
   m.scale = hp.nonzero_real(kExpertScale).value_or(1.0f);
@@ -178,6 +181,49 @@ std::optional<MoeConfig> read_moe_config(const Metadata& md, const DecoderConfig
 MoeConfig require_moe_config(const Metadata& md, const DecoderConfig& c, std::int64_t d_ff, RouteWeights weights) {
   HyperParameters(md, c.architecture).integer({kExperts.key, 1, kExperts.max});
   return *read_moe_config(md, c, d_ff, weights);
+}
+
+void read_gating(const Metadata& md, DecoderConfig& c, Gating otherwise) {
+  const HyperParameters hp(md, c.architecture);
+  const std::int64_t value = hp.optional_integer(kGating).value_or(0);
+  if (value > 2)
+    hp.fail(kGating.key, "value " + std::to_string(value) + " is not supported, only 1 (softmax) and 2 (sigmoid)");
+  c.moe->gate = value == 0 ? otherwise : value == 1 ? Gating::Softmax : Gating::Sigmoid;
+}
+
+void read_shared_experts(const Metadata& md, DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  const std::int64_t width = hp.optional_integer(kSharedFeedForward).value_or(0);
+  c.moe->d_shared = hp.optional_integer(kShared).value_or(0) * (width > 0 ? width : c.moe->d_ff);
+}
+
+void read_leading_dense(const Metadata& md, DecoderConfig& c) {
+  const IntegerRule rule{"leading_dense_block_count", 0, kBlocks.max};
+  c.moe->leading_dense = static_cast<int>(HyperParameters(md, c.architecture).optional_integer(rule).value_or(0));
+}
+
+void read_expert_groups(const Metadata& md, DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  MoeConfig& m = *c.moe;
+  m.groups = std::max(1, static_cast<int>(hp.optional_integer(kGroups).value_or(1)));
+  if (m.groups == 1) return;
+  const int of_group = m.experts / m.groups;
+  if (m.experts % m.groups != 0 || of_group < m.group_best)
+    hp.fail(kGroups.key, "value " + std::to_string(m.groups) + " does not share out " + std::to_string(m.experts) +
+                             " experts in groups of at least " + std::to_string(m.group_best));
+  const IntegerRule used{"expert_group_used_count", 1, m.groups};
+  m.groups_used = static_cast<int>(hp.integer(used));
+  if (m.groups_used * of_group < m.active)
+    hp.fail(used.key, "value " + std::to_string(m.groups_used) + ": that many groups of " + std::to_string(of_group) +
+                          " experts do not hold expert_used_count, " + std::to_string(m.active));
+}
+
+std::vector<std::string> leave_prediction_layers_out(const Metadata& md, DecoderConfig& c) {
+  const IntegerRule rule{"nextn_predict_layers", 0, c.n_layers - 1};
+  const std::int64_t n = HyperParameters(md, c.architecture).optional_integer(rule).value_or(0);
+  std::vector<std::string> patterns;
+  for (std::int64_t i = 0; i < n; ++i) patterns.push_back("blk." + std::to_string(--c.n_layers) + ".*");
+  return patterns;
 }
 
 void refuse_experts(const Metadata& md, const DecoderConfig& c) {

@@ -17,11 +17,16 @@ namespace llm {
 struct MoeConfig {
   int experts = 0;
   int active = 0;
-  std::int64_t d_ff = 0;  ///< of one expert
+  std::int64_t d_ff = 0;      ///< of one expert
+  std::int64_t d_shared = 0;  ///< of the expert that all tokens share; 0: there is none
   Gating gate = Gating::Softmax;
   RouteWeights weights = RouteWeights::AsGated;
   float scale = 1;
+  int groups = 1, groups_used = 1, group_best = 2;
   Activation activation = Activation::Silu;
+  int leading_dense = 0;  ///< layers that have no experts
+  int period = 1;         ///< of those behind them, every so manieth layer has experts
+  bool is_in(int layer) const { return layer >= leading_dense && (layer + 1) % period == 0; }
 };
 
 struct DecoderConfig {
@@ -65,6 +70,21 @@ std::optional<MoeConfig> read_moe_config(const Metadata&, const DecoderConfig&, 
                                          RouteWeights weights);
 /// The same for families that are nothing without experts: expert_count is required.
 MoeConfig require_moe_config(const Metadata&, const DecoderConfig&, std::int64_t d_ff, RouteWeights weights);
+
+// Keys of single families' experts, for those that name them as their own; each needs c.moe.
+
+/// expert_gating_func; `otherwise` where the file does not say.
+void read_gating(const Metadata&, DecoderConfig& c, Gating otherwise);
+/// expert_shared_count experts in one, each of the width of the others or of expert_shared_feed_forward_length.
+void read_shared_experts(const Metadata&, DecoderConfig& c);
+/// leading_dense_block_count.
+void read_leading_dense(const Metadata&, DecoderConfig& c);
+/// expert_group_count and expert_group_used_count.
+void read_expert_groups(const Metadata&, DecoderConfig& c);
+
+/// nextn_predict_layers: the last blocks of the file guess tokens further on. They are not read; the patterns of their
+/// tensors are those that a file may hold unread.
+std::vector<std::string> leave_prediction_layers_out(const Metadata&, DecoderConfig& c);
 
 /// For families whose layers are all dense: refuses a file that counts experts.
 void refuse_experts(const Metadata&, const DecoderConfig&);

@@ -33,12 +33,12 @@ std::string Scope::full_name(std::string_view name) const {
   return layer_ < 0 ? std::string(name) : "blk." + std::to_string(layer_) + "." + std::string(name);
 }
 
-bool Scope::has(std::string_view tensor) const { return net_.has(full_name(tensor)); }
-
 GraphBuilder& Scope::place() {
   net_.builder_.set_place(layer_, role_, full_name(""));
   return net_.builder_;
 }
+
+bool Scope::has(std::string_view name) const { return net_.has(full_name(name) + ".weight"); }
 
 Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
   const Weight w = net_.matrix(full_name(name) + ".weight", {net_.builder_.type(x).shape[0], n});
@@ -69,6 +69,13 @@ Act Scope::linear_rows(std::string_view name, std::string_view fused, std::int64
       name, y, pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
 }
 
+Act Scope::head_linear(std::string_view name, Act x, std::int64_t n) {
+  const Shape shape = net_.builder_.type(x).shape;
+  const Weight w = expert_weight(name, shape[0], n, static_cast<int>(shape[1]));
+  const Index ids = place().head_ids(x, std::string(name) + "_ids");
+  return expert_linear(name, x, {.expert = ids, .weight = {}}, w);
+}
+
 Act Scope::rms_norm(std::string_view name, Act x, float eps) {
   return rms_norm(name, x, eps, std::string(name) + ".weight");
 }
@@ -96,6 +103,10 @@ Act Scope::head_layer_norm(std::string_view name, Act x, float eps) {
 Act Scope::split_heads(std::string_view name, Act x, int heads) { return place().split_heads(x, heads, name); }
 
 Act Scope::flatten_heads(std::string_view name, Act x) { return place().flatten_heads(x, name); }
+
+Act Scope::slice(std::string_view name, Act x, const Slice& attributes) { return place().slice(x, attributes, name); }
+
+Act Scope::concat(std::string_view name, Act a, Act b) { return place().concat(a, b, name); }
 
 Act Scope::rope(std::string_view name, Act x, const Rotary& rotary) {
   return place().rope(x, rotary.table, rotary.pairing, name);
@@ -137,9 +148,14 @@ Act Scope::scale(std::string_view name, Act x, std::string_view weight) {
 
 Act Scope::soft_cap(std::string_view name, Act x, float cap) { return place().soft_cap(x, cap, name); }
 
-Act Scope::slice(std::string_view name, Act x, const Slice& part) { return place().slice(x, part, name); }
+Routes Scope::route(std::string_view name, Act logits, const Route& attributes) {
+  return place().route(logits, attributes, name);
+}
 
-Routes Scope::route(Act logits, const Route& attributes) { return place().route(logits, attributes, "ffn_routes"); }
+Routes Scope::route(std::string_view name, Act logits, const Route& attributes, std::string_view bias) {
+  const std::optional<Weight> b = net_.optional_f32(full_name(bias) + ".bias", {net_.builder_.type(logits).shape[0]});
+  return place().route(logits, attributes, name, b ? &*b : nullptr);
+}
 
 Weight Scope::expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts) {
   return net_.matrix(full_name(name) + ".weight", {k, n, experts});
@@ -156,7 +172,9 @@ Act Scope::expert_linear(std::string_view name, Act x, const Routes& routes, Wei
       name, multiply(x, p.operand()), pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
 }
 
-Act Scope::combine(Act x, const Routes& routes) { return place().combine(x, routes.weight, "ffn_moe"); }
+Act Scope::combine(std::string_view name, Act x, const Routes& routes) {
+  return place().combine(x, routes.weight, name);
+}
 
 Net::Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters)
     : file_(file), builder_(bucket), adapters_(adapters) {}
@@ -209,13 +227,11 @@ void Net::require_adapters_used() const {
   }
 }
 
-std::vector<std::string> Net::unused(std::span<const std::string_view> ignorable) const {
+std::vector<std::string> Net::unused(std::span<const std::string> ignorable) const {
   std::vector<std::string> out;
   for (const TensorInfo& t : file_.tensors().all()) {
     std::string name(t.name);
-    const auto matches = [&](std::string_view pattern) {
-      return fnmatch(std::string(pattern).c_str(), name.c_str(), 0) == 0;
-    };
+    const auto matches = [&](const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; };
     if (!used_.contains(name) && std::ranges::none_of(ignorable, matches)) out.push_back(std::move(name));
   }
   return out;

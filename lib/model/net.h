@@ -36,8 +36,8 @@ class Net;
 class Scope {
  public:
   int layer() const { return layer_; }
-  /// Whether the file has a tensor of this name here.
-  bool has(std::string_view tensor) const;
+  /// Whether the file has `name`.weight, for what only some files of a family have.
+  bool has(std::string_view name) const;
   /// The same layer under another role.
   Scope with(Role role) const { return Scope(net_, layer_, role); }
 
@@ -58,8 +58,12 @@ class Scope {
   Act layer_norm(std::string_view name, Act x, float eps);
   /// x [n, heads, tokens] by `name`.weight [n, heads].
   Act head_layer_norm(std::string_view name, Act x, float eps);
+  /// x [k, heads, rows] -> [n, heads, rows], each head by a matrix of its own: `name`.weight [k, n, heads].
+  Act head_linear(std::string_view name, Act x, std::int64_t n);
   Act split_heads(std::string_view name, Act x, int heads);
   Act flatten_heads(std::string_view name, Act x);
+  Act slice(std::string_view name, Act x, const Slice&);
+  Act concat(std::string_view name, Act a, Act b);
   Act rope(std::string_view name, Act x, const Rotary&);
   Cache kv_append(Act k, Act v);                  ///< k, v [head_dim, kv_heads, tokens]; one cache per layer
   Act attention(Act q, Cache, const Attention&);  ///< over this layer's cache or an earlier one's
@@ -72,13 +76,14 @@ class Scope {
   /// By `weight`.weight [1] if the file has it.
   Act scale(std::string_view name, Act x, std::string_view weight);
   Act soft_cap(std::string_view name, Act x, float cap);
-  Act slice(std::string_view name, Act x, const Slice&);
-  Routes route(Act logits, const Route&);
+  Routes route(std::string_view name, Act logits, const Route&);
+  /// With `bias`.bias [experts], which the choice alone knows, if the file has it.
+  Routes route(std::string_view name, Act logits, const Route&, std::string_view bias);
   /// Declares `name`.weight [k, n, experts] ahead of its use.
   Weight expert_weight(std::string_view name, std::int64_t k, std::int64_t n, int experts);
   /// And by `name`.scale [experts] and `name`.bias [n, experts] if the file has them.
   Act expert_linear(std::string_view name, Act x, const Routes&, Weight);
-  Act combine(Act x, const Routes&);
+  Act combine(std::string_view name, Act x, const Routes&);
 
  private:
   friend class Net;
@@ -113,7 +118,7 @@ class Net {
   /// Throws ErrorKind::Model for a pair of an adapter that changes nothing which was built.
   void require_adapters_used() const;
   /// Tensors of the file that no node used and that are not in `ignorable` (shell patterns).
-  std::vector<std::string> unused(std::span<const std::string_view> ignorable) const;
+  std::vector<std::string> unused(std::span<const std::string> ignorable) const;
 
  private:
   friend class Scope;

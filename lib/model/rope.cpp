@@ -54,7 +54,6 @@ void read_yarn(const HyperParameters& hp, std::int64_t context, RopeTable& rope)
   if (rope.beta_fast <= rope.beta_slow)
     hp.fail(kBetaFast.key, "value " + value_text(rope.beta_fast) + " is not above that of yarn_beta_slow, " +
                                value_text(rope.beta_slow));
-  hp.expect_neutral("rope.scaling.yarn_log_multiplier", 0, 0);
   hp.expect_neutral(kUnmixedFactor, 1, -1);
 }
 

@@ -138,7 +138,7 @@ std::vector<WeightPlan> plan_weights(const Graph& graph, const Backend& backend)
 std::uint64_t bytes_per_token(const Node& node, const ValueInfo& weight, const ModelDims& dims) {
   const std::uint64_t bytes = weight.type.bytes();
   if (std::holds_alternative<Embed>(node.op)) return weight.type.row_bytes();
-  if (std::holds_alternative<ExpertLinear>(node.op) && dims.experts > 0) {
+  if (node.role == Role::Experts && dims.experts > 0) {
     return bytes / static_cast<std::uint64_t>(dims.experts) * static_cast<std::uint64_t>(dims.experts_used);
   }
   return bytes;

@@ -203,15 +203,16 @@ void bench_routes(Bench& b) {
     step.counts = b.result<std::int32_t>(std::size_t{16} << 20);
     const std::size_t bytes = static_cast<std::size_t>(tokens) * kExperts * 4,
                       x_bytes = static_cast<std::size_t>(tokens) * kTopK * kWidth * 4;
-    b.row("route" + of + ", 8 of 128", static_cast<double>(bytes) + tokens * 64.0,
-          [&](int i, const Launch& at) { route(op, b.operand<float>(i, bytes), kExperts, tokens, ids, weights, at); });
+    b.row("route" + of + ", 8 of 128", static_cast<double>(bytes) + tokens * 64.0, [&](int i, const Launch& at) {
+      route({op}, b.operand<float>(i, bytes), kExperts, tokens, ids, weights, at);
+    });
     b.row("group_routes" + of, tokens * 64.0, [&](int, const Launch& at) {
       group_routes(ids, kExperts, tokens, kTopK, 8, step, b.result<std::byte>(std::size_t{256} << 20), at);
     });
     if (groups_while_routing(kExperts, tokens, kTopK)) {
       b.row("route_and_group" + of + ", 8 of 128", static_cast<double>(bytes) + tokens * 128.0,
             [&](int i, const Launch& at) {
-              route_and_group(op, b.operand<float>(i, bytes), kExperts, tokens, 8, step, ids, weights,
+              route_and_group({op}, b.operand<float>(i, bytes), kExperts, tokens, 8, step, ids, weights,
                               b.result<std::byte>(std::size_t{256} << 20), at);
             });
     }

@@ -294,10 +294,10 @@ TEST_CASE("routes are made and grouped in one kernel") {
     const std::size_t words = route_groups_bytes(c.experts, c.max_tokens, c.top_k) / sizeof(std::int32_t);
     const OnDevice<std::int32_t> ids(routes), expected_ids(routes), memory(words), expected_memory(words);
     const OnDevice<float> weights(routes), expected_weights(routes);
-    route(op, device_logits.data(), c.experts, c.max_tokens, expected_ids.data(), expected_weights.data(), kLaunch);
+    route({op}, device_logits.data(), c.experts, c.max_tokens, expected_ids.data(), expected_weights.data(), kLaunch);
     const RouteGroups expected = group_routes(expected_ids.data(), c.experts, c.max_tokens, c.top_k, c.columns, step,
                                               bytes_of(expected_memory), kLaunch);
-    const RouteGroups found = route_and_group(op, device_logits.data(), c.experts, c.max_tokens, c.columns, step,
+    const RouteGroups found = route_and_group({op}, device_logits.data(), c.experts, c.max_tokens, c.columns, step,
                                               ids.data(), weights.data(), bytes_of(memory), kLaunch);
     INFO("experts " << c.experts << ", tokens " << c.tokens << ", top_k " << c.top_k);
     REQUIRE(ids.read() == expected_ids.read());
@@ -515,6 +515,15 @@ TEST_CASE("a norm that others read, or that has the experts' sum in it, stays a 
     REQUIRE(o.norm.has_value() == (products.back() == "blk.0.q"));
   }
   REQUIRE(products == std::vector<std::string>{"blk.0.q", "blk.0.o", "blk.1.o"});
+}
+
+TEST_CASE("experts of a router that does more than compare logits are launches of their own") {
+  const TokenKernels kernels{always, always, [](const ExpertShapes&) { return true; }};
+  Graph g = Layers(DType::Q8_0, {1, 1, 1}).run(2);
+  REQUIRE(find_fusions(g, kernels).token_experts.size() == 2);
+  for (Node& n : g.mutable_nodes())
+    if (Route* op = std::get_if<Route>(&n.op)) op->gating = Gating::Sigmoid;
+  REQUIRE(find_fusions(g, kernels).token_experts.empty());
 }
 
 TEST_CASE("one token's experts are two launches, and the router makes the norm that it shares with them") {

@@ -425,7 +425,7 @@ TEST_CASE("the router chooses as the definition does") {
       for (int i = 0; i < experts; ++i) logits[static_cast<std::size_t>(experts) * (kTokens - 2) + i] = -kNan;
       const OnDevice<float> device_logits(logits), device_weights(static_cast<std::size_t>(op.top_k) * kTokens);
       const OnDevice<std::int32_t> device_ids(static_cast<std::size_t>(op.top_k) * kTokens);
-      route(op, device_logits.data(), experts, kTokens, device_ids.data(), device_weights.data(), kLaunch);
+      route({op}, device_logits.data(), experts, kTokens, device_ids.data(), device_weights.data(), kLaunch);
       const std::vector<std::int32_t> ids = device_ids.read();
       const std::vector<float> found = device_weights.read();
       for (int token = 0; token < kTokens; ++token) {
@@ -440,10 +440,50 @@ TEST_CASE("the router chooses as the definition does") {
         }
         std::vector<std::int32_t> expected_ids(op.top_k);
         std::vector<float> expected(op.top_k);
-        host::route_token<double>(op, logits.data() + static_cast<std::ptrdiff_t>(token) * experts, experts,
-                                  expected_ids.data(), expected.data());
+        std::vector<double> scores(experts);
+        host::route_token(op, logits.data() + static_cast<std::ptrdiff_t>(token) * experts, nullptr, experts,
+                          expected_ids.data(), expected.data(), scores.data());
         REQUIRE(std::equal(expected_ids.begin(), expected_ids.end(), ids.begin() + at));
         REQUIRE(worst(expected, {found.begin() + at, found.begin() + at + op.top_k}, experts) <= 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("the router chooses by gates with a bias and from groups as the definition does") {
+  if (no_device()) return;
+  Random random(8);
+  constexpr int kTokens = 33;
+  for (const Gating gating : {Gating::Softmax, Gating::Sigmoid}) {
+    for (const auto& [experts, groups, used, best] :
+         {std::array{20, 1, 1, 1}, {160, 1, 1, 1}, {160, 8, 3, 1}, {256, 8, 4, 2}, {15, 5, 3, 2}, {384, 32, 9, 2}}) {
+      for (const bool biased : {false, true}) {
+        const Route op{.top_k = 6,
+                       .gating = gating,
+                       .weights = RouteWeights::Renormalized,
+                       .scale = 2.5f,
+                       .groups = groups,
+                       .groups_used = used,
+                       .group_best = best};
+        const std::vector<float> logits = random.floats(static_cast<std::size_t>(experts) * kTokens, 2);
+        const std::vector<float> biases = random.floats(static_cast<std::size_t>(experts), 0.4f);
+        const OnDevice<float> device_logits(logits), device_biases(biases), device_weights(6 * kTokens);
+        const OnDevice<std::int32_t> device_ids(6 * kTokens);
+        const Router router{op, biased ? device_biases.data() : nullptr};
+        route(router, device_logits.data(), experts, kTokens, device_ids.data(), device_weights.data(), kLaunch);
+        const std::vector<std::int32_t> ids = device_ids.read();
+        const std::vector<float> found = device_weights.read();
+        for (int token = 0; token < kTokens; ++token) {
+          INFO(name(gating) << ", " << experts << " experts in " << groups << " groups, token " << token);
+          std::vector<std::int32_t> expected_ids(6);
+          std::vector<float> expected(6);
+          std::vector<double> scores(static_cast<std::size_t>(experts));
+          host::route_token(op, logits.data() + static_cast<std::ptrdiff_t>(token) * experts,
+                            biased ? biases.data() : nullptr, experts, expected_ids.data(), expected.data(),
+                            scores.data());
+          REQUIRE(std::equal(expected_ids.begin(), expected_ids.end(), ids.begin() + token * 6));
+          REQUIRE(worst(expected, {found.begin() + token * 6, found.begin() + token * 6 + 6}, experts) <= 1);
+        }
       }
     }
   }

@@ -77,7 +77,7 @@ class Layer {
     StepView step;
     step.counts = counts.data();
     const OnDevice<std::uint8_t> memory(route_groups_bytes(s_.experts, 1, s_.top_k));
-    RouteGroups groups = route_and_group(op(), logits.data(), s_.experts, 1, 8, step, r.ids.data(), r.weights.data(),
+    RouteGroups groups = route_and_group({op()}, logits.data(), s_.experts, 1, 8, step, r.ids.data(), r.weights.data(),
                                          reinterpret_cast<std::byte*>(memory.data()), at);
     const auto form_of = [](DType type, int k, int columns) {
       return OnDevice<std::uint8_t>(quantized_bytes(info(type).activation, k, columns));

@@ -97,7 +97,7 @@ TEST_CASE("the builder refuses operands that do not fit, naming the op and the o
   CHECK_THROWS_AS(b.soft_cap(x, 0, "c"), Error);
   for (const Slice part : {Slice{-1, 4}, Slice{0, 0}, Slice{29, 4}, Slice{0, 33}})
     CHECK_THROWS_AS(b.slice(x, part, "p"), Error);
-  CHECK(b.type(b.slice(heads, {.begin = 5, .width = 3}, "part")) == f32({3, 4, 4}));
+  CHECK(b.type(b.slice(heads, {.begin = 5, .n = 3}, "part")) == f32({3, 4, 4}));
 }
 
 TEST_CASE("verify finds every kind of broken graph") {
@@ -167,6 +167,35 @@ TEST_CASE("merge_linears gives one node for q, k, v and one for gate, up, with o
   CHECK(g.info(qkv->in[2]).name == "blk.0.k.weight");
   CHECK(g.info(qkv->in[3]).name == "blk.0.v.weight");
   CHECK(g.info(qkv->out[2]).name == "blk.0.v");
+}
+
+TEST_CASE("routers, parts of heads and what is put behind them refuse what does not fit") {
+  GraphBuilder b({4, 1, 1});
+  const Act x = b.embed(b.weight("table", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
+  const Act logits = b.linear(x, {.weight = b.weight("router", f32({32, 12})), .bias = nullptr, .name = "logits"});
+  const Weight bias = b.weight("bias", f32({12})), short_bias = b.weight("short", f32({11}));
+  const Route grouped{.top_k = 4, .groups = 4, .groups_used = 2};
+  b.route(logits, grouped, "fine", &bias);
+  CHECK_THROWS_WITH(b.route(logits, grouped, "r", &short_bias), contains("operand short"));
+  const auto refused = [&](int top_k, int groups, int used, int best, const char* why) {
+    const Route op{.top_k = top_k, .groups = groups, .groups_used = used, .group_best = best};
+    CHECK_THROWS_WITH(b.route(logits, op, "r"), contains(why));
+  };
+  refused(4, 5, 2, 2, "share out");
+  refused(4, 4, 5, 2, "hold top_k");
+  refused(7, 4, 2, 2, "hold top_k");
+  refused(4, 4, 2, 4, "group_best");
+
+  const Act heads = b.split_heads(x, 4, "heads"), other = b.split_heads(x, 2, "other");
+  CHECK(b.type(b.slice(heads, {2, 6}, "part")).shape == Shape({6, 4, 4}));
+  CHECK(b.type(b.slice(x, {2, 6}, "columns")).shape == Shape({6, 4}));
+  CHECK_THROWS_WITH(b.slice(heads, {3, 6}, "s"), contains("no such elements"));
+  CHECK_THROWS_WITH(b.slice(heads, {0, 0}, "s"), contains("no such elements"));
+  CHECK(b.type(b.concat(heads, b.split_heads(x, 1, "one"), "joined")).shape == Shape({40, 4, 4}));
+  CHECK_THROWS_WITH(b.concat(heads, other, "c"), contains("has other heads"));
+  CHECK_THROWS_WITH(b.concat(x, other, "c"), contains("needs [n, heads, rows]"));
+  CHECK(b.graph().info(b.head_ids(heads, "ids")).type == TensorType{DType::I32, {4, 4}});
+  CHECK_THROWS_WITH(b.head_ids(x, "ids"), contains("needs [n, heads, rows]"));
 }
 
 TEST_CASE("merge_linears keeps each bias with its weight") {

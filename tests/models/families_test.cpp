@@ -151,9 +151,9 @@ TEST_CASE("phi3 has one set of factors: the long one where the context may be lo
 
 TEST_CASE("rotary pairs: neighbours for llama and its kin, halves for the others") {
   const TempDir folder;
-  const std::set<std::string_view> neighbours = {"arcee",    "glm4",     "cohere2",   "command-r",
-                                                 "llama",    "smollm3",  "granite",   "granitemoe",
-                                                 "ernie4_5", "mistral3", "internlm2", "xverse"};
+  const std::set<std::string_view> neighbours = {"arcee",        "cohere2",  "command-r", "deepseek2",  "ernie4_5",
+                                                 "ernie4_5-moe", "glm4",     "granite",   "granitemoe", "internlm2",
+                                                 "llama",        "mistral3", "smollm3",   "xverse"};
   for (const Architecture& a : architectures()) {
     INFO(a.name);
     const RopePairing pairing = neighbours.contains(a.name) ? RopePairing::Interleaved : RopePairing::Halves;
@@ -445,6 +445,129 @@ TEST_CASE("weights of the chosen experts: renormalised, or as olmoe leaves them"
   CHECK(route(listed).weights == RouteWeights::Renormalized);
   listed.set("qwen3moe.expert_gating_func", std::uint32_t{1});
   CHECK(route(listed).gating == Gating::Softmax);
+}
+
+TEST_CASE("gates by sigmoids, biases for the choice, groups") {
+  const TempDir folder;
+  const auto route = [&](const TinyFile& f) { return all<Route>(open_tiny(folder, f).graph).at(0); };
+  const Route by_sigmoid{2, Gating::Sigmoid, RouteWeights::Renormalized, 2.5f};
+  TinyFile glm = tiny_model({.arch = "glm4moe"});
+  CHECK(route(glm) == by_sigmoid);
+  CHECK(producers(open_tiny(folder, glm).graph, "blk.0.ffn_routes") ==
+        std::vector<std::string>{"blk.0.ffn_gate_inp", "blk.0.exp_probs_b.bias"});
+  glm.erase("glm4moe.expert_gating_func");
+  CHECK(route(glm) == by_sigmoid);
+  glm.set("glm4moe.expert_gating_func", std::uint32_t{1});
+  glm.erase("glm4moe.expert_weights_norm");
+  CHECK(route(glm) == Route{2, Gating::Softmax, RouteWeights::AsGated, 2.5f});
+  Route grouped = by_sigmoid;
+  grouped.groups = 2;
+  CHECK(route(tiny_model({.arch = "bailingmoe2"})) == grouped);
+  CHECK(route(tiny_model({.arch = "minimax-m2"})) == Route{2, Gating::Sigmoid, RouteWeights::Renormalized, 1});
+  CHECK(route(tiny_model({.arch = "ernie4_5-moe"})) == Route{2, Gating::Softmax, RouteWeights::Renormalized, 1});
+  // The shared expert's own gate is one that is always chosen.
+  const Graph qwen = open_tiny(folder, tiny_model({.arch = "qwen2moe"})).graph;
+  CHECK(all<Route>(qwen).at(0) == Route{2, Gating::Softmax, RouteWeights::AsGated, 1});
+  CHECK(all<Route>(qwen).at(1) == Route{1, Gating::Sigmoid, RouteWeights::AsGated, 1});
+}
+
+TEST_CASE("layers without experts, and those that nobody reads") {
+  const TempDir folder;
+  const auto with_experts = [&](const TinyFile& f) {
+    std::vector<int> layers;
+    for (const Node& n : open_tiny(folder, f).graph.nodes())
+      if (std::holds_alternative<Combine>(n.op)) layers.push_back(n.layer);
+    return layers;
+  };
+  using Layers = std::vector<int>;
+  TinyFile glm = tiny_model({.arch = "glm4moe", .layers = 4});
+  CHECK(with_experts(glm) == Layers{1, 2, 3});
+  glm.set("glm4moe.nextn_predict_layers", std::uint32_t{1});
+  CHECK(with_experts(glm) == Layers{1, 2});
+  CHECK(open_tiny(folder, glm).unused.empty());
+  CHECK(open_tiny(folder, glm).spec.dims.n_layers == 3);
+  TinyFile ernie = tiny_model({.arch = "ernie4_5-moe", .layers = 4});
+  for (const char* part : {"gate", "up", "down"}) {
+    const bool down = std::string_view(part) == "down";
+    ernie.add_tensor(
+        {std::string("blk.2.ffn_") + part + ".weight", {DType::F32, down ? Shape{64, 32} : Shape{32, 64}}});
+  }
+  ernie.set("ernie4_5-moe.interleave_moe_layer_step", std::uint32_t{2});
+  CHECK(with_experts(ernie) == Layers{1, 3});
+}
+
+TEST_CASE("deepseek2 keeps what keys and values are made from, or those of every head where files are older") {
+  const TempDir folder;
+  const auto cache = [&](const TinyFile& f) {
+    const Graph g = open_tiny(folder, f).graph;
+    for (const ValueInfo& v : g.values())
+      if (v.kind == ValueKind::State) return v.cache;
+    return CacheType{};
+  };
+  const TinyFile newer = tiny_model({.arch = "deepseek2"}), older = tiny_model({.arch = "deepseek2", .tied = true});
+  CHECK(cache(newer) == CacheType{.layer = 0, .kv_heads = 1, .head_dim_k = 40, .head_dim_v = 32});
+  CHECK(cache(older) == CacheType{.layer = 0, .kv_heads = 4, .head_dim_k = 40, .head_dim_v = 16});
+  TinyFile plain = newer;
+  plain.erase("deepseek2.attention.q_lora_rank");
+  plain.erase_tensor("blk.0.attn_q_a.weight");
+  plain.erase_tensor("blk.0.attn_q_a_norm.weight");
+  plain.rename("blk.0.attn_q_b.weight", "blk.0.attn_q.weight");
+  CHECK(producers(open_tiny(folder, plain).graph, "blk.0.attn_q")[0] == "blk.0.attn_norm");
+}
+
+TEST_CASE(
+    "scores of deepseek2 are scaled by the length of whole heads, and by yarn's logarithm instead of the angles") {
+  const TempDir folder;
+  for (const bool older : {false, true}) {
+    TinyFile f = tiny_model({.arch = "deepseek2", .tied = older, .rope = TinyRope::Yarn});
+    const auto attributes = [&] {
+      const Graph g = open_tiny(folder, f).graph;
+      return std::pair(all<Attention>(g).at(0).scale, all<RopeTable>(g).at(0).attention_factor);
+    };
+    const double whole = 1 / std::sqrt(40.0), log_factor = std::log(4.0);
+    CHECK(attributes().first == Approx(whole));
+    CHECK(attributes().second == 1);
+    f.set("deepseek2.rope.scaling.yarn_log_multiplier", 0.0707f);
+    const double length = 1 + 0.0707 * log_factor;
+    CHECK(attributes().first == Approx(whole * length * length));
+    CHECK(attributes().second == Approx(1 / (1 + 0.1 * log_factor)));
+  }
+}
+
+TEST_CASE("groups of deepseek2 are as good as their best expert by softmax, as their best two by sigmoids") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "deepseek2"});
+  f.set("deepseek2.expert_group_count", std::uint32_t{2});
+  f.set("deepseek2.expert_group_used_count", std::uint32_t{1});
+  CHECK(all<Route>(open_tiny(folder, f).graph).at(0).group_best == 2);
+  f.erase("deepseek2.expert_gating_func");
+  CHECK(all<Route>(open_tiny(folder, f).graph).at(0).group_best == 1);
+  CHECK(all<Route>(open_tiny(folder, f).graph).at(0).gating == Gating::Softmax);
+}
+
+TEST_CASE("files of glm4: q, k and v in one matrix, sections of the rotation") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "glm4"});
+  f.set_array("glm4.rope.dimension_sections", std::vector<std::uint32_t>{0, 0, 0, 0});
+  CHECK(all<Rope>(open_tiny(folder, f).graph).at(0).pairing == RopePairing::Interleaved);
+  f.set_array("glm4.rope.dimension_sections", std::vector<std::uint32_t>{2, 1, 1, 0});
+  CHECK(all<Rope>(open_tiny(folder, f).graph).at(0).pairing == RopePairing::Halves);
+  for (const char* kind : {"weight", "bias"})
+    for (const char* name : {"k", "v"}) f.erase_tensor(std::string("blk.0.attn_") + name + "." + kind);
+  f.rename("blk.0.attn_q.weight", "blk.0.attn_qkv.weight");
+  f.resize("blk.0.attn_qkv.weight", {32, 64});
+  f.rename("blk.0.attn_q.bias", "blk.0.attn_qkv.bias");
+  f.resize("blk.0.attn_qkv.bias", {64});
+  CHECK(producers(open_tiny(folder, f).graph, "blk.0.attn_k")[1] == "blk.0.attn_qkv.weight[32+16]");
+  CHECK(open_tiny(folder, f).unused.empty());
+}
+
+TEST_CASE("heads of glm4moe are normalised where the file has the weights") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "glm4moe"});
+  CHECK(producers(open_tiny(folder, f).graph, "blk.0.attn_q_rope")[0] == "blk.0.attn_q_norm");
+  for (const char* x : {"q", "k"}) f.erase_tensor(std::string("blk.0.attn_") + x + "_norm.weight");
+  CHECK(producers(open_tiny(folder, f).graph, "blk.0.attn_q_rope")[0] == "blk.0.attn_q_heads");
 }
 
 TEST_CASE("roles tell the experts and the router from the rest") {

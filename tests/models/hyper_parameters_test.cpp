@@ -269,11 +269,6 @@ TEST_CASE("features that no family here follows are refused unless their values 
         set("command-r.attention.sliding_window", std::uint32_t{32})},
        {"scale", "command-r.logit_scale", "-1", set("command-r.logit_scale", -1.0f)}},
       {.arch = "command-r"});
-  run({{"positions in three dimensions", "glm4.rope.dimension_sections", "not supported",
-        [](TinyFile& f) {
-          f.set_array("glm4.rope.dimension_sections", std::vector<std::uint32_t>{1, 1, 1, 0});
-        }}},
-      {.arch = "glm4"});
   run({{"parallel", "nemotron.use_parallel_residual", "1", set("nemotron.use_parallel_residual", true)}},
       {.arch = "nemotron"});
   run({{"shared caches", "qwen3.attention.shared_kv_layers", "2",
@@ -283,6 +278,47 @@ TEST_CASE("features that no family here follows are refused unless their values 
       {.arch = "qwen3"});
   run({{"alpha", "hunyuan-dense.rope.scaling.alpha", "1000", set("hunyuan-dense.rope.scaling.alpha", 1000.0f)}},
       {.arch = "hunyuan-dense"});
+  run({{"gating", "glm4moe.expert_gating_func", "3 is not supported",
+        set("glm4moe.expert_gating_func", std::uint32_t{3})},
+       {"prediction layers", "glm4moe.nextn_predict_layers", "outside of 0 to 1",
+        set("glm4moe.nextn_predict_layers", std::uint32_t{2})},
+       {"groups", "glm4moe.expert_group_count", "not supported", set("glm4moe.expert_group_count", std::uint32_t{2})},
+       {"shared", "blk.1.ffn_gate_shexp.weight", "[32, 64], needs [32, 128]",
+        set("glm4moe.expert_shared_count", std::uint32_t{2})},
+       {"dense", "blk.0.ffn_gate_exps.weight", "missing", set("glm4moe.leading_dense_block_count", std::uint32_t{0})},
+       {"bias", "blk.1.exp_probs_b.bias", "[5], needs [4]",
+        [](TinyFile& f) { f.resize("blk.1.exp_probs_b.bias", {5}); }}},
+      {.arch = "glm4moe", .layers = 2});
+  run({{"heads", "deepseek2.attention.head_count_kv", "needs 1",
+        set("deepseek2.attention.head_count_kv", std::uint32_t{4})},
+       {"keys", "deepseek2.attention.key_length", "needs 40", set("deepseek2.attention.key_length", std::uint32_t{48})},
+       {"values", "deepseek2.attention.value_length", "needs 32",
+        set("deepseek2.attention.value_length", std::uint32_t{16})},
+       {"no value", "deepseek2.attention.value_length_mla", "missing", erase("deepseek2.attention.value_length_mla")},
+       {"no latents", "deepseek2.attention.kv_lora_rank", "missing", erase("deepseek2.attention.kv_lora_rank")},
+       {"rotated", "deepseek2.rope.dimension_count", "leaves nothing",
+        set("deepseek2.attention.key_length_mla", std::uint32_t{8})},
+       {"scale", "deepseek2.attention.scale", "0.5", set("deepseek2.attention.scale", 0.5f)},
+       {"multiplier", "deepseek2.rope.scaling.yarn_log_multiplier", "yarn alone",
+        set("deepseek2.rope.scaling.yarn_log_multiplier", 0.1f)},
+       {"temperature", "deepseek2.attention.temperature_scale", "not supported",
+        set("deepseek2.attention.temperature_scale", 0.1f)},
+       {"product", "blk.0.attn_k_b.weight", "[32, 32, 3], needs [32, 32, 4]",
+        [](TinyFile& f) {
+          f.resize("blk.0.attn_k_b.weight", {32, 32, 3});
+        }}},
+      {.arch = "deepseek2"});
+  run({{"heads", "deepseek2.attention.head_count_kv", "needs 4",
+        set("deepseek2.attention.head_count_kv", std::uint32_t{2})}},
+      {.arch = "deepseek2", .tied = true});
+  run({{"groups", "bailingmoe2.expert_group_count", "share out 4 experts",
+        set("bailingmoe2.expert_group_count", std::uint32_t{3})},
+       {"single ones", "bailingmoe2.expert_group_count", "of at least 2",
+        set("bailingmoe2.expert_group_count", std::uint32_t{4})},
+       {"too few", "bailingmoe2.expert_group_used_count", "do not hold expert_used_count, 3",
+        set("bailingmoe2.expert_used_count", std::uint32_t{3})},
+       {"none used", "bailingmoe2.expert_group_used_count", "missing", erase("bailingmoe2.expert_group_used_count")}},
+      {.arch = "bailingmoe2"});
   run({{"shared", "qwen3vlmoe.expert_shared_count", "1", set("qwen3vlmoe.expert_shared_count", std::uint32_t{1})}},
       {.arch = "qwen3vlmoe"});
   const TempDir folder;

@@ -212,6 +212,36 @@ OpScene gate_up_scene(DType gate, DType up, int rows) {
   return scene;
 }
 
+/// A product per head, of slices of them, beside which what all heads share is put.
+OpScene heads_scene(DType dtype, std::int64_t k, int heads, int rows) {
+  constexpr std::int64_t kOut = 35, kRest = 6;
+  Stage s(rows);
+  const Act x = s.builder.split_heads(s.input("x", (k + kRest) * heads, 41), heads, "x_heads");
+  const Act first = s.builder.slice(x, {0, k}, "first");
+  const Act rest = s.builder.slice(x, {k, kRest}, "rest");
+  const Act one = s.builder.split_heads(s.input("z", 5, 42), 1, "one");
+  const Index ids = s.builder.head_ids(first, "ids");
+  const Act y = s.builder.expert_linear(first, ids, {s.weight("w", dtype, {k, kOut, heads}, 43), nullptr, "product"});
+  const Act both = s.builder.concat(y, rest, "both");
+  const Act all = s.builder.concat(both, one, "all");
+  OpScene scene = std::move(s).finish(s.builder.scale(all, 1.0f, "y"), full_and_partial(rows), k);
+  scene.observed = {"first", "rest", "ids", "product", "both", "all"};
+  scene.magnitude = std::sqrt(static_cast<double>(k));
+  return scene;
+}
+
+void add_heads(std::vector<OpCase>& cases) {
+  for (const DType type : {DType::F32, DType::BF16, DType::Q8_0, DType::Q4_K}) {
+    const std::int64_t k = info(type).quantized() ? info(type).block_elems : 37;
+    for (const int heads : {1, 7}) {
+      for (const int rows : {1, 9, 40}) {
+        cases.push_back({label("heads", {{"k", k}, {"heads", heads}, {"rows", rows}}, name(type)),
+                         [=] { return heads_scene(type, k, heads, rows); }});
+      }
+    }
+  }
+}
+
 void add_experts(std::vector<OpCase>& cases) {
   for (const DTypeInfo& type : dtypes()) {
     if (type.use != DTypeUse::Weight) continue;
@@ -333,7 +363,7 @@ void add_elementwise(std::vector<OpCase>& cases) {
     cases.push_back({label("slice", {{"n", n}}), [=] {
                        Stage s(4);
                        const Act x = s.input("x", n + 40, 155);
-                       return std::move(s).finish(s.builder.slice(x, {.begin = 37, .width = n}, "y"), one_step(4), 0);
+                       return std::move(s).finish(s.builder.slice(x, {.begin = 37, .n = n}, "y"), one_step(4), 0);
                      }});
     cases.push_back({label("map", {{"n", n}}), [=] {
                        Stage s(4);
@@ -346,7 +376,7 @@ void add_elementwise(std::vector<OpCase>& cases) {
   cases.push_back({"slice of each head", [] {
                      Stage s(5);
                      const Act heads = s.builder.split_heads(s.input("x", 3 * 48, 156), 3, "heads");
-                     const Act part = s.builder.slice(heads, {.begin = 16, .width = 20}, "part");
+                     const Act part = s.builder.slice(heads, {.begin = 16, .n = 20}, "part");
                      return std::move(s).finish(s.builder.scale(part, 1.0f, "y"), one_step(5), 0);
                    }});
   cases.push_back({"glu of extremes", [] {
@@ -458,13 +488,15 @@ void add_attention(std::vector<OpCase>& cases) {
       {4, 2, 24, 16, 0},       {3, 3, 5, 7, 0},           {4, 2, 128, 128, 0},        {4, 2, 32, 32, 20},
       {4, 2, 32, 32, 1},       {4, 2, 16, 16, 100},       {6, 2, 96, 64, 0},          {8, 2, 64, 64, 0, 4},
       {4, 4, 16, 16, 20, 4},   {16, 2, 64, 64, 128, 90},  {8, 2, 64, 64, 0, 0, 1.5f}, {4, 2, 128, 128, 20, 0, 50},
-      {4, 4, 16, 16, 0, 4, 2}, {2, 1, 256, 256, 0, 0, 3}, {4, 2, 40, 40, 0, 0, 1}};
+      {4, 4, 16, 16, 0, 4, 2}, {2, 1, 256, 256, 0, 0, 3}, {4, 2, 40, 40, 0, 0, 1},    {2, 2, 192, 128, 0},
+      {80, 1, 576, 512, 0}};
   const auto fits = [](DType t, int dim) { return dim % static_cast<int>(info(t).block_elems) == 0; };
   for (const AttentionShape& a : kShapes) {
     for (const DType k : kCacheTypes) {
       for (const DType v : kCacheTypes) {
         if (!fits(k, a.dim_k) || !fits(v, a.dim_v)) continue;
-        if (k != v && a.dim_k != 40 && a.dim_k != 96) continue;  // mixed formats with two shapes
+        if (k != v && a.dim_k != 40 && a.dim_k != 96) continue;              // mixed formats with two shapes
+        if (a.dim_k > 128 && k != DType::F16 && k != DType::Q8_0) continue;  // wide heads with a type of each kind
         cases.push_back({label("attention",
                                {{"heads", a.heads},
                                 {"kv", a.kv_heads},
@@ -482,9 +514,26 @@ void add_attention(std::vector<OpCase>& cases) {
   }
 }
 
+enum class Biases { None, Some };
+
+OpScene route_scene(const Route& op, int experts, Biases biases) {
+  Stage s(12);
+  std::optional<Weight> bias;
+  if (biases == Biases::Some) bias = s.weight("bias", DType::F32, {experts}, 82, 0.4f);
+  const Routes r = s.builder.route(s.input("x", experts, 81, 2.0f), op, "routes", bias ? &*bias : nullptr);
+  OpScene scene = std::move(s).finish(r.weight, one_step(12), experts);
+  scene.observed = {"routes"};
+  return scene;
+}
+
 void add_route(std::vector<OpCase>& cases) {
   struct Shape {
     int experts, top_k;
+  };
+  const auto add = [&](const Route& op, int experts, Biases biases) {
+    cases.push_back(
+        {"route " + attributes(Op(op)) + (biases == Biases::Some ? " bias of " : " of ") + std::to_string(experts),
+         [=] { return route_scene(op, experts, biases); }});
   };
   constexpr Shape kShapes[] = {{1, 1}, {8, 2}, {17, 5}, {128, 8}, {6, 6}};
   for (const Shape shape : kShapes) {
@@ -500,6 +549,24 @@ void add_route(std::vector<OpCase>& cases) {
                          scene.observed = {"routes"};
                          return scene;
                        }});
+    }
+  }
+  for (const Gating gating : {Gating::Softmax, Gating::Sigmoid}) {
+    for (const RouteWeights w : {RouteWeights::AsGated, RouteWeights::Renormalized}) {
+      const Route plain{.top_k = 6, .gating = gating, .weights = w, .scale = 2.5f};
+      const auto grouped = [&](int groups, int used, int best) {
+        Route op = plain;
+        op.groups = groups, op.groups_used = used, op.group_best = best;
+        return op;
+      };
+      for (const Biases biases : {Biases::None, Biases::Some}) {
+        add(plain, 20, biases);
+        add(plain, 160, biases);
+        add(grouped(8, 3, 1), 160, biases);
+        add(grouped(8, 4, 2), 256, biases);
+        add(grouped(5, 3, 2), 15, biases);
+        add(grouped(6, 6, 2), 12, biases);
+      }
     }
   }
   cases.push_back({"route with ties", [] {
@@ -520,6 +587,7 @@ std::vector<OpCase> op_cases() {
   add_embed(cases);
   add_linear(cases);
   add_merged_linear(cases);
+  add_heads(cases);
   add_experts(cases);
   add_norms(cases);
   add_elementwise(cases);

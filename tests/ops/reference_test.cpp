@@ -283,6 +283,92 @@ TEST_CASE("reference: routes, expert products and their weighted sum") {
   }
 }
 
+TEST_CASE("reference: products of each head, parts of heads and what is put behind them") {
+  constexpr std::int64_t kHeads = 3, kWidth = 5, kOut = 2;
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  const Act x = b.split_heads(input(b, weights, "x", kHeads * kWidth, 1), kHeads, "heads");
+  const Act one = b.split_heads(input(b, weights, "one", 2, 2), 1, "one_head");
+  const Act part = b.slice(x, {1, 3}, "part");
+  const Index ids = b.head_ids(part, "ids");
+  const Weight w = b.weight("w", weights.add_random("w", {DType::F32, {3, kOut, kHeads}}, 3));
+  const Act y = b.expert_linear(part, ids, {w, nullptr, "y"});
+  const Act own = b.concat(part, y, "own");
+  const Graph graph = std::move(b).finish(b.scale(b.concat(own, one, "all"), 1, "out"));
+  const Results results = run_once(graph, weights, {"ids", "part", "all"});
+  const std::vector<float> xs = weights.decoded("x"), ones = weights.decoded("one"), ws = weights.decoded("w");
+  std::vector<float> expected_ids, parts;
+  std::vector<double> all;
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    for (std::int64_t h = 0; h < kHeads; ++h) {
+      expected_ids.push_back(static_cast<float>(h));
+      for (std::int64_t i = 0; i < 3; ++i) parts.push_back(xs[at((t * kHeads + h) * kWidth + 1 + i)]);
+      const float* const of_head = parts.data() + parts.size() - 3;
+      all.insert(all.end(), of_head, of_head + 3);
+      for (std::int64_t n = 0; n < kOut; ++n) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < 3; ++k) sum += double{of_head[k]} * ws[at((h * kOut + n) * 3 + k)];
+        all.push_back(sum);
+      }
+      for (std::int64_t i = 0; i < 2; ++i) all.push_back(ones[at(t * 2 + i)]);
+    }
+  }
+  CHECK(results.at("ids") == expected_ids);
+  CHECK(results.at("part") == parts);
+  check_close(results.at("all"), all);
+}
+
+TEST_CASE("reference: gates by a sigmoid, a bias for the choice alone, groups of experts") {
+  constexpr int kExperts = 12, kTop = 4;
+  for (const bool biased : {false, true}) {
+    for (const int best : {1, 2}) {
+      for (const int used : {2, 3, 4}) {
+        INFO((biased ? "biased, " : "") << used << " groups of 4 by their best " << best);
+        MemoryWeights weights;
+        GraphBuilder b({kTokens, 1, kTokens});
+        const Act logits = input(b, weights, "logits", kExperts, 3);
+        const Weight bias = b.weight("bias", weights.add_random("bias", {DType::F32, {kExperts}}, 4));
+        const Route op{.top_k = kTop,
+                       .gating = Gating::Sigmoid,
+                       .weights = RouteWeights::Renormalized,
+                       .scale = 2.5f,
+                       .groups = 4,
+                       .groups_used = used,
+                       .group_best = best};
+        const Routes r = b.route(logits, op, "routes", biased ? &bias : nullptr);
+        const Graph graph = std::move(b).finish(r.weight);
+        const Results results = run_once(graph, weights, {"routes", "routes_weights"});
+        const std::vector<float> ls = weights.decoded("logits"), bs = weights.decoded("bias");
+        std::vector<float> ids;
+        std::vector<double> gates;
+        for (std::int64_t t = 0; t < kTokens; ++t) {
+          const auto gate = [&](int e) { return 1 / (1 + std::exp(-double{ls[at(t * kExperts + e)]})); };
+          const auto score = [&](int e) { return gate(e) + (biased ? double{bs[at(e)]} : 0); };
+          std::vector<std::pair<double, int>> groups, experts;
+          for (int g = 0; g < 4; ++g) {
+            std::vector<double> of_group = {score(3 * g), score(3 * g + 1), score(3 * g + 2)};
+            std::ranges::sort(of_group, std::greater<>());
+            groups.emplace_back(of_group[0] + (best == 2 ? of_group[1] : 0), g);
+          }
+          std::ranges::sort(groups, std::greater<>());
+          for (int i = 0; i < used; ++i)
+            for (int e = 3 * groups[at(i)].second; e < 3 * groups[at(i)].second + 3; ++e)
+              experts.emplace_back(score(e), e);
+          std::ranges::sort(experts, std::greater<>());
+          double total = 0;
+          for (int slot = 0; slot < kTop; ++slot) total += gate(experts[at(slot)].second);
+          for (int slot = 0; slot < kTop; ++slot) {
+            ids.push_back(static_cast<float>(experts[at(slot)].second));
+            gates.push_back(2.5 * gate(experts[at(slot)].second) / total);
+          }
+        }
+        CHECK(results.at("routes") == ids);
+        check_close(results.at("routes_weights"), gates);
+      }
+    }
+  }
+}
+
 TEST_CASE("reference: equal logits go to the lowest expert") {
   MemoryWeights weights;
   GraphBuilder b({1, 1, 1});

@@ -52,6 +52,10 @@ std::vector<ModelCase> cases() {
       {"gemma4 experts Q6_K, Q8_0 cache", gemma4, {DType::Q8_0, DType::Q8_0}},
       {"cohere2 F16", {.arch = "cohere2", .layers = 3, .context = 512, .type = DType::F16}},
       {"granitemoe Q8_0", {.arch = "granitemoe", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"deepseek2 Q8_0", {.arch = "deepseek2", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"deepseek2 Q8_0, keys and values of heads",
+       {.arch = "deepseek2", .layers = 2, .context = 512, .type = DType::Q8_0, .tied = true}},
+      {"bailingmoe2 Q4_K", wide("bailingmoe2", DType::Q4_K)},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
   };
 }

@@ -100,6 +100,11 @@ struct Family {
   bool qkv_biases = false, always_experts = false;
   enum class Norms { Rms, Layer, BiasedLayer } kind = Norms::Rms;
   bool ungated = false, all_biases = false;
+  bool expert_width = false;  ///< a key for it; else experts are feed_forward_length wide
+  int shared = 0;             ///< the shared expert in widths of the others
+  bool mixed = false;         ///< the first of several layers is dense, experts are chosen with a bias
+  bool fused_qkv = false, fused_ffn = false;
+  bool latent = false;  ///< attention of deepseek2
   bool has_layer_norms() const { return kind != Norms::Rms; }
 };
 
@@ -112,8 +117,8 @@ const Family& family(std::string_view arch) {
       {.arch = "command-r", .norms = {"attn_norm"}, .kind = Family::Norms::Layer},
       {.arch = "gemma2", .norms = around},
       {.arch = "gemma3", .norms = around, .qk_norm = QkNorm::Heads},
-      {.arch = "gemma4", .norms = around, .qk_norm = QkNorm::Heads},
-      {.arch = "glm4", .norms = around, .qkv_biases = true},
+      {.arch = "gemma4", .norms = around, .qk_norm = QkNorm::Heads, .expert_width = true},
+      {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
       {.arch = "stablelm", .kind = Family::Norms::BiasedLayer},
@@ -121,13 +126,44 @@ const Family& family(std::string_view arch) {
       {.arch = "qwen2", .qkv_biases = true},
       {.arch = "qwen2vl", .qkv_biases = true},
       {.arch = "qwen3", .qk_norm = QkNorm::Heads},
-      {.arch = "qwen3moe", .qk_norm = QkNorm::Heads, .always_experts = true},
+      {.arch = "qwen3moe", .qk_norm = QkNorm::Heads, .always_experts = true, .expert_width = true},
       {.arch = "qwen3vl", .qk_norm = QkNorm::Heads},
-      {.arch = "qwen3vlmoe", .qk_norm = QkNorm::Heads, .always_experts = true},
+      {.arch = "qwen3vlmoe", .qk_norm = QkNorm::Heads, .always_experts = true, .expert_width = true},
       {.arch = "olmoe", .qk_norm = QkNorm::Whole, .always_experts = true},
       {.arch = "olmo2", .norms = after, .qk_norm = QkNorm::Whole},
-      {.arch = "granitemoe", .always_experts = true},
-      {.arch = "gpt-oss", .norms = {"attn_norm", "post_attention_norm"}, .qkv_biases = true, .always_experts = true},
+      {.arch = "granitemoe", .always_experts = true, .shared = 2},
+      {.arch = "gpt-oss",
+       .norms = {"attn_norm", "post_attention_norm"},
+       .qkv_biases = true,
+       .always_experts = true,
+       .expert_width = true},
+      {.arch = "bailingmoe2",
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 2,
+       .mixed = true,
+       .fused_qkv = true},
+      {.arch = "deepseek2", .always_experts = true, .expert_width = true, .shared = 1, .mixed = true, .latent = true},
+      {.arch = "dots1",
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 2,
+       .mixed = true},
+      {.arch = "ernie4_5-moe", .always_experts = true, .expert_width = true, .shared = 2, .mixed = true},
+      {.arch = "glm4moe",
+       .norms = {"attn_norm", "post_attention_norm"},
+       .qk_norm = QkNorm::Heads,
+       .qkv_biases = true,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 1,
+       .mixed = true},
+      {.arch = "hunyuan-moe", .qk_norm = QkNorm::Heads, .always_experts = true, .shared = 1},
+      {.arch = "minimax-m2", .qk_norm = QkNorm::Whole, .always_experts = true},
+      {.arch = "phi3", .fused_qkv = true, .fused_ffn = true},
+      {.arch = "qwen2moe", .qkv_biases = true, .always_experts = true, .expert_width = true, .shared = 2},
       {.arch = "seed_oss", .norms = {"attn_norm", "post_attention_norm"}, .qkv_biases = true},
       {.arch = "hunyuan-dense", .qk_norm = QkNorm::Heads},
       {.arch = "exaone4", .norms = after, .qk_norm = QkNorm::Heads},
@@ -176,13 +212,33 @@ class Builder {
     if (experts_ > 0) {
       set("expert_count", experts_);
       set("expert_used_count", o_.experts_used);
-      if (o_.arch == "qwen3moe" || o_.arch == "qwen3vlmoe" || o_.arch == "gpt-oss" || o_.arch == "gemma4")
-        set("expert_feed_forward_length", o_.d_ff);
+      if (family_.expert_width) set("expert_feed_forward_length", o_.d_ff);
+      set_experts();
     }
     set_own();
     set_rope();
     if (o_.tokenizer == TinyTokenizer::Spm) set_spm_tokenizer(file_);
     if (o_.tokenizer == TinyTokenizer::Bpe) set_bpe_tokenizer(file_);
+  }
+
+  /// Keys of families with experts.
+  void set_experts() {
+    const std::string_view arch = o_.arch;
+    const bool by_sigmoid =
+        arch == "bailingmoe2" || arch == "deepseek2" || arch == "dots1" || arch == "glm4moe" || arch == "minimax-m2";
+    if (by_sigmoid) set("expert_gating_func", 2);
+    if (by_sigmoid && arch != "minimax-m2") {
+      set("expert_shared_count", family_.shared);
+      set("expert_weights_scale", 2.5f);
+      file_.set(o_.arch + ".expert_weights_norm", true);
+    }
+    if (arch == "granitemoe" || arch == "ernie4_5-moe" || arch == "hunyuan-moe" || arch == "qwen2moe")
+      set("expert_shared_feed_forward_length", family_.shared * o_.d_ff);
+    if (family_.mixed && o_.layers > 1) set("leading_dense_block_count", 1);
+    if (arch == "bailingmoe2") {
+      set("expert_group_count", 2);
+      set("expert_group_used_count", 1);
+    }
   }
 
   /// Keys that single families have.
@@ -191,6 +247,7 @@ class Builder {
     if (arch == "gemma3") set("rope.freq_base_swa", 1000.0f);
     if (arch == "gemma3" || (o_.window > 0 && (arch == "olmo2" || arch == "exaone4")))
       set("attention.sliding_window_pattern", 2);
+    if (family_.latent) set_latent();
     if ((arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") && o_.window == 0)
       set("attention.sliding_window", 16);
     if (arch == "cohere2") set("attention.sliding_window_pattern", 2);
@@ -203,13 +260,46 @@ class Builder {
       set("residual_scale", 0.25f);
       set("attention.scale", 0.125f);
       set("logit_scale", 8.0f);
-      if (arch == "granitemoe") set("expert_shared_feed_forward_length", 2 * o_.d_ff);
     }
     if (arch == "qwen2vl" || arch.starts_with("qwen3vl")) {
       const std::uint32_t third = u32(o_.head_dim / 2) / 3;
       file_.set_array(o_.arch + ".rope.dimension_sections",
                       std::vector<std::uint32_t>{u32(o_.head_dim / 2) - 2 * third, third, third, 0});
     }
+  }
+
+  // Sizes of deepseek2: what queries, and keys and values, are made from; the parts of a key; a value.
+  int latent() const { return o_.n_embd; }
+  int plain() const { return o_.n_embd; }
+  int value() const { return o_.n_embd / 2; }
+
+  void set_latent() {
+    const int key = plain() + o_.head_dim;
+    set("attention.q_lora_rank", latent());
+    set("attention.kv_lora_rank", latent());
+    set("attention.head_count_kv", o_.tied ? o_.heads : 1);
+    set("attention.key_length", o_.tied ? key : latent() + o_.head_dim);
+    set("attention.value_length", o_.tied ? value() : latent());
+    if (o_.tied) return;
+    set("attention.key_length_mla", key);
+    set("attention.value_length_mla", value());
+  }
+
+  /// Files of both forms: with one table for embedding and logits the older.
+  void add_latent_attention(const std::string& blk) {
+    const int key = plain() + o_.head_dim;
+    linear(blk + "attn_q_a", o_.n_embd, latent(), false);
+    vector(blk + "attn_q_a_norm.weight", latent(), 1, 0.2f);
+    linear(blk + "attn_q_b", latent(), o_.heads * key, false);
+    linear(blk + "attn_kv_a_mqa", o_.n_embd, latent() + o_.head_dim, false);
+    vector(blk + "attn_kv_a_norm.weight", latent(), 1, 0.2f);
+    if (o_.tied) {
+      linear(blk + "attn_kv_b", latent(), o_.heads * (plain() + value()), false);
+    } else {
+      matrix(blk + "attn_k_b.weight", {plain(), latent(), o_.heads});
+      matrix(blk + "attn_v_b.weight", {latent(), value(), o_.heads});
+    }
+    linear(blk + "attn_output", o_.heads * value(), o_.n_embd, false);
   }
 
   // Layers of gemma4: every other one sees all, by heads of twice the width; the last of three or more keep no keys.
@@ -250,53 +340,64 @@ class Builder {
       matrix("per_layer_model_proj.weight", {o_.n_embd, o_.layers * o_.n_embd});
       vector("per_layer_proj_norm.weight", o_.n_embd, 1, 0.2f);
     }
-    for (int i = 0; i < o_.layers; ++i) add_layer("blk." + std::to_string(i) + ".", i);
+    for (int i = 0; i < o_.layers; ++i) {
+      const std::string blk = "blk." + std::to_string(i) + ".";
+      add_attention(blk, i);
+      if (o_.arch == "gemma4")
+        add_gemma4(blk);
+      else if (experts_ > 0 && !(family_.mixed && o_.layers > 1 && i == 0))
+        add_experts(blk);
+      else
+        add_ffn(blk);
+    }
   }
 
-  void add_layer(const std::string& blk, int layer) {
+  bool has_biases() const { return o_.biases || family_.all_biases; }
+
+  void add_attention(const std::string& blk, int layer) {
     const int q = o_.heads * head_dim(layer), kv = o_.kv_heads * head_dim(layer);
-    const bool biases = o_.biases || family_.all_biases, qkv_biases = biases || family_.qkv_biases;
-    const bool fused = o_.arch == "phi3" || o_.arch == "glm4";  // gate and up are one matrix
+    const bool qkv_biases = has_biases() || family_.qkv_biases;
     for (const std::string& name : family_.norms) norm(blk + name);
-    if (o_.arch == "phi3") {
+    if (family_.latent) return add_latent_attention(blk);
+    if (family_.fused_qkv) {
       linear(blk + "attn_qkv", o_.n_embd, q + 2 * kv, qkv_biases);
     } else {
       linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
       if (keeps(layer)) linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
       if (keeps(layer) && !is_wide(layer)) linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
     }
-    linear(blk + "attn_output", q, o_.n_embd, biases || o_.arch == "gpt-oss");
+    linear(blk + "attn_output", q, o_.n_embd, has_biases() || o_.arch == "gpt-oss");
     if (o_.arch == "gpt-oss") vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
     if (family_.qk_norm != QkNorm::None) {
       const bool whole = family_.qk_norm == QkNorm::Whole;
       vector(blk + "attn_q_norm.weight", whole ? q : head_dim(layer), 1, 0.2f);
       if (keeps(layer)) vector(blk + "attn_k_norm.weight", whole ? kv : head_dim(layer), 1, 0.2f);
     }
-    if (o_.arch == "gemma4") {
-      add_gemma4(blk);
-      return;
+  }
+
+  void add_experts(const std::string& blk) {
+    add({blk + "ffn_gate_inp.weight", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
+    matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
+    matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
+    matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
+    if (family_.mixed || o_.arch == "minimax-m2") vector(blk + "exp_probs_b.bias", experts_, 0, 0.3f);
+    if (o_.arch == "gpt-oss") {
+      vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
+      add({blk + "ffn_gate_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
+      add({blk + "ffn_up_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
+      add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
     }
-    if (experts_ > 0) {
-      add({blk + "ffn_gate_inp.weight", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
-      matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
-      matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
-      matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
-      if (o_.arch == "gpt-oss") {
-        vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
-        add({blk + "ffn_gate_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
-        add({blk + "ffn_up_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
-        add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
-      }
-      if (o_.arch == "granitemoe") {
-        linear(blk + "ffn_gate_shexp", o_.n_embd, 2 * o_.d_ff, false);
-        linear(blk + "ffn_up_shexp", o_.n_embd, 2 * o_.d_ff, false);
-        linear(blk + "ffn_down_shexp", 2 * o_.d_ff, o_.n_embd, false);
-      }
-    } else {
-      if (!fused && !family_.ungated) linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, biases);
-      linear(blk + "ffn_up", o_.n_embd, (fused ? 2 : 1) * o_.d_ff, biases);
-      linear(blk + "ffn_down", o_.d_ff, o_.n_embd, biases);
-    }
+    if (family_.shared == 0) return;
+    linear(blk + "ffn_gate_shexp", o_.n_embd, family_.shared * o_.d_ff, false);
+    linear(blk + "ffn_up_shexp", o_.n_embd, family_.shared * o_.d_ff, false);
+    linear(blk + "ffn_down_shexp", family_.shared * o_.d_ff, o_.n_embd, false);
+    if (o_.arch == "qwen2moe") vector(blk + "ffn_gate_inp_shexp.weight", o_.n_embd, 0, 0.5f);
+  }
+
+  void add_ffn(const std::string& blk) {
+    if (!family_.fused_ffn && !family_.ungated) linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, has_biases());
+    linear(blk + "ffn_up", o_.n_embd, (family_.fused_ffn ? 2 : 1) * o_.d_ff, has_biases());
+    linear(blk + "ffn_down", o_.d_ff, o_.n_embd, has_biases());
   }
 
   void add_gemma4(const std::string& blk) {

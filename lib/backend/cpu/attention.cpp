@@ -14,8 +14,16 @@ static_assert(kBlockPositions == kKeyBlock, "the kernels' block of keys is the c
 /// Chunks of one token that can be computed apart, 262,144 positions; and of all sequences and KV heads of a step.
 constexpr std::int32_t kMaxSplitChunks = 1024;
 constexpr std::int64_t kMostPartials = 8192;
+/// What these leave for each other takes no more than this: where 128 heads share one of 512, each leaves 257 KiB.
+constexpr std::int64_t kMostPartialBytes = std::int64_t{512} << 20;
 /// Below this many (sequence, KV head) pairs per thread a step of single tokens is split by chunks.
 constexpr std::int32_t kPairsPerThread = 4;
+
+/// Floats that a chunk of a KV head's keys leaves.
+std::int64_t partial_floats(std::int64_t group, std::int64_t head_dim_v) { return group * (2 + head_dim_v); }
+std::int64_t most_partials(std::int64_t floats) {
+  return std::min(kMostPartials, kMostPartialBytes / (floats * static_cast<std::int64_t>(sizeof(float))));
+}
 
 class AttentionInstruction final : public Instruction {
  public:
@@ -44,7 +52,7 @@ class AttentionInstruction final : public Instruction {
     type_ = std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v));
     group_ = args_.heads / args_.kv_heads;
     tile_tokens_ = std::max(1, kQueryTile / group_);
-    partial_floats_ = static_cast<std::int64_t>(group_) * (2 + c.head_dim_v);
+    partial_floats_ = partial_floats(group_, c.head_dim_v);
   }
 
   void run(const Frame& f, const Worker& w) override {
@@ -83,7 +91,7 @@ class AttentionInstruction final : public Instruction {
       if (s.n_tokens != 1 || chunks(s, d) > kMaxSplitChunks) return false;
       any = any || chunks(s, d) > 1;
     }
-    return any && count(d, true) <= kMostPartials;
+    return any && count(d, true) <= most_partials(partial_floats_);
   }
 
   std::int64_t tasks_of(const SequenceSpan& s, const StepData& d, bool split) const {
@@ -161,10 +169,9 @@ class AttentionInstruction final : public Instruction {
 
 std::size_t attention_scratch_bytes(const Graph& g, const Node& n, int threads) {
   const CacheType& c = g.info(n.in[1]).cache;
-  const auto group = static_cast<std::size_t>(g.info(n.in[0]).type.shape[1] / c.kv_heads);
+  const std::int64_t floats = partial_floats(g.info(n.in[0]).type.shape[1] / c.kv_heads, c.head_dim_v);
   const std::int64_t pairs = std::min(kPairsPerThread * threads, g.bucket().sequences * c.kv_heads);
-  const auto partials = static_cast<std::size_t>(std::min(pairs * kMaxSplitChunks, kMostPartials));
-  return partials * group * static_cast<std::size_t>(2 + c.head_dim_v) * sizeof(float);
+  return static_cast<std::size_t>(std::min(pairs * kMaxSplitChunks, most_partials(floats)) * floats) * sizeof(float);
 }
 
 std::unique_ptr<Instruction> make_attention(const InstructionSite& site) {

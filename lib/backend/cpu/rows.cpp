@@ -1,8 +1,6 @@
-// Instructions that work row by row: embedding, norms, gates, rotary embedding, the cache's rows, routing.
+// Instructions that work row by row: embedding, norms, gates, rotary embedding, the cache's rows.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <span>
 
 #include "backend/cpu/cache_writer.h"
@@ -236,16 +234,7 @@ struct Make {
     return nullptr;
   }
 
-  std::unique_ptr<Instruction> operator()(const Route& op) const {
-    const std::int64_t experts = site.in_info(0).type.shape[0];
-    return by_rows(site, "route top " + std::to_string(op.top_k),
-                   [=, x = site.in[0], ids = site.out[0], weights = site.out[1]](const Frame& f, auto begin, auto end) {
-                     for (auto r = begin; r < end; ++r) {
-                       route(op, f.f32(x) + r * experts, experts, f.i32(ids) + r * op.top_k,
-                             f.f32(weights) + r * op.top_k);
-                     }
-                   });
-  }
+  std::unique_ptr<Instruction> operator()(const Route&) const { return make_route(site); }
 
   std::unique_ptr<Instruction> operator()(const Combine&) const {
     const Shape& s = site.in_info(0).type.shape;
@@ -274,10 +263,29 @@ struct Make {
   }
 
   std::unique_ptr<Instruction> operator()(const Slice& op) const {
-    const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    const std::int64_t m = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / m;
     return by_rows(site, "slice", [=, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
-      for (auto r = begin * vectors; r < end * vectors; ++r)
-        std::copy_n(f.f32(x) + r * n + op.begin, op.width, f.f32(y) + r * op.width);
+      for (auto i = begin * vectors; i < end * vectors; ++i)
+        std::copy_n(f.f32(x) + i * m + op.begin, op.n, f.f32(y) + i * op.n);
+    });
+  }
+
+  std::unique_ptr<Instruction> operator()(const Concat&) const {
+    const Shape &first = site.in_info(0).type.shape, &second = site.in_info(1).type.shape;
+    const std::int64_t m = first[0], n = second[0], heads = first[1], of_one = second[1] == 1 ? heads : 1;
+    return by_rows(site, "concat",
+                   [=, a = site.in[0], b = site.in[1], y = site.out[0]](const Frame& f, auto begin, auto end) {
+                     for (auto i = begin * heads; i < end * heads; ++i) {
+                       float* const to = std::copy_n(f.f32(a) + i * m, m, f.f32(y) + i * (m + n));
+                       std::copy_n(f.f32(b) + i / of_one * n, n, to);
+                     }
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const HeadIds&) const {
+    const std::int64_t heads = site.out_info(0).type.shape[0];
+    return by_rows(site, "head_ids", [=, y = site.out[0]](const Frame& f, auto begin, auto end) {
+      for (auto i = begin * heads; i < end * heads; ++i) f.i32(y)[i] = static_cast<std::int32_t>(i % heads);
     });
   }
 
@@ -308,29 +316,6 @@ struct Make {
     for (std::int64_t h = 0; h < kv_heads; ++h, block += bytes) {
       writer.store(heads + h * head_dim, kv_heads * head_dim, block, first, first + static_cast<std::int32_t>(tokens));
     }
-  }
-
-  /// Softmax over all experts, then the best: always distinct and in range. A NaN logit makes every weight NaN, so that
-  /// the fault shows in the logits instead of in the choice.
-  static void route(const Route& op, const float* logits, std::int64_t experts, std::int32_t* ids, float* weights) {
-    float top = -std::numeric_limits<float>::infinity(), sum = 0;
-    for (std::int64_t e = 0; e < experts; ++e) top = std::max(top, logits[e]);
-    for (std::int64_t e = 0; e < experts; ++e) sum += std::exp(logits[e] - top);
-    for (int j = 0; j < op.top_k; ++j) ids[j] = best(logits, experts, ids, j);
-    float chosen = 0;
-    for (int j = 0; j < op.top_k; ++j) chosen += weights[j] = std::exp(logits[ids[j]] - top) / sum;
-    const float factor = (op.weights == RouteWeights::Renormalized ? 1 / chosen : 1) * op.scale;
-    for (int j = 0; j < op.top_k; ++j) weights[j] *= factor;
-  }
-
-  /// The largest logit that is not among the n chosen, the lowest id among equals; NaN counts as the smallest.
-  static std::int32_t best(const float* logits, std::int64_t experts, const std::int32_t* chosen, int n) {
-    std::int32_t found = -1;
-    for (std::int32_t e = 0; e < experts; ++e) {
-      if (std::find(chosen, chosen + n, e) != chosen + n) continue;
-      if (found < 0 || logits[e] > logits[found] || (std::isnan(logits[found]) && !std::isnan(logits[e]))) found = e;
-    }
-    return found;
   }
 };
 

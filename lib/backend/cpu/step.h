@@ -77,6 +77,7 @@ std::unique_ptr<Instruction> make_expert_linear(const InstructionSite&);
 std::size_t expert_linear_scratch_bytes(const Graph&, const Node&);
 std::unique_ptr<Instruction> make_attention(const InstructionSite&);
 std::size_t attention_scratch_bytes(const Graph&, const Node&, int threads);
+std::unique_ptr<Instruction> make_route(const InstructionSite&);
 std::unique_ptr<Instruction> make_row_instruction(const InstructionSite&);  ///< everything that works row by row
 
 /// Weight rows of one task of a product of so many rows. With few columns longer tasks let the next rows be fetched

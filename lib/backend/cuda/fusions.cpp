@@ -102,7 +102,7 @@ class Finder {
   std::optional<TokenExpertsNodes> experts_before(std::size_t combine) const {
     const Node& node = g_.nodes()[combine];
     const auto down = sole_use<ExpertLinear>(node.in[0]), route = sole_use<Route>(node.in[1]);
-    if (!down || !route) return std::nullopt;
+    if (!down || !route || !is_plain(*route)) return std::nullopt;
     const auto glu = sole_use<Glu>(g_.nodes()[*down].in[0]);
     if (!glu) return std::nullopt;
     const auto gate_up = sole_use<ExpertLinear>(g_.nodes()[*glu].in[0]);
@@ -110,6 +110,13 @@ class Finder {
     const std::uint32_t ids = g_.nodes()[*route].out[0];
     const bool routed = g_.nodes()[*gate_up].in[1] == ids && g_.nodes()[*down].in[1] == ids && readers_[ids] == 2;
     return routed ? std::optional(TokenExpertsNodes{*route, *gate_up, *glu, *down, combine}) : std::nullopt;
+  }
+
+  /// Whether the kernel that chooses on the way to the experts' matrices can: the registers of more would cost it time.
+  bool is_plain(std::size_t route) const {
+    const Node& node = g_.nodes()[route];
+    const auto& op = std::get<Route>(node.op);
+    return node.in.size() == 1 && op.groups == 1 && op.gating == Gating::Softmax;
   }
 
   ExpertShapes shapes_of(const TokenExpertsNodes& m) const {

@@ -119,10 +119,11 @@ class NodeCompiler : NodeSite {
 
   void operator()(const Route& op) {
     const int experts = width(node_.in[0]);
+    const Router router{op, node_.in.size() > 1 ? vector(1) : nullptr};
     auto* const ids = reinterpret_cast<std::int32_t*>(value_data(site_, node_.out[0]));
     float *const logits = f32(in(0)), *const weights = f32(out(1));
     const Count count = tokens(out(0));
-    const auto route_alone = [=](const StepLaunch& s) { route(op, logits, experts, count(s), ids, weights, s.at); };
+    const auto route_alone = [=](const StepLaunch& s) { route(router, logits, experts, count(s), ids, weights, s.at); };
     std::byte* const memory = form(node_.out[0], Form::RouteGroups);
     if (memory == nullptr) return add("route", route_alone);
     if (!groups_while_routing(experts, static_cast<int>(row_capacity(out(0))), op.top_k)) {
@@ -131,7 +132,7 @@ class NodeCompiler : NodeSite {
     }
     const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
     add("route, grouped by expert", [=, columns = group_columns(), step = counted_step()](const StepLaunch& s) {
-      *groups = route_and_group(op, logits, experts, count(s), columns, step, ids, weights, memory, s.at);
+      *groups = route_and_group(router, logits, experts, count(s), columns, step, ids, weights, memory, s.at);
     });
   }
 
@@ -165,6 +166,31 @@ class NodeCompiler : NodeSite {
       select_rows(x, n, step, s.outputs, y, s.at);
     });
     convert(node_.out[0]);
+  }
+
+  void operator()(const Slice& op) {
+    const int m = width(node_.in[0]), n = static_cast<int>(op.n), begin = static_cast<int>(op.begin);
+    add("slice", [=, x = f32(in(0)), y = f32(out(0)), count = elements(out(0))](const StepLaunch& s) {
+      slice(x, m, begin, n, count(s) / n, y, s.at);
+    });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const Concat&) {
+    const int m = width(node_.in[0]), n = width(node_.in[1]);
+    const int of_one = in(1).type.shape[1] == 1 ? static_cast<int>(in(0).type.shape[1]) : 1;
+    add("concat", [=, a = f32(in(0)), b = f32(in(1)), y = f32(out(0)), count = elements(out(0))](const StepLaunch& s) {
+      concat(a, m, b, n, of_one, count(s) / (m + n), y, s.at);
+    });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const HeadIds&) {
+    auto* const ids = reinterpret_cast<std::int32_t*>(value_data(site_, node_.out[0]));
+    add("head_ids", [=, heads = width(node_.out[0]), count = elements(out(0))](const StepLaunch& s) {
+      head_ids(heads, count(s), ids, s.at);
+    });
+    if (form(node_.out[0], Form::RouteGroups) != nullptr) group(experts_of(node_.out[0]));
   }
 
   /// The plan gives both sides the same bytes.
@@ -430,6 +456,8 @@ std::string refusal(const Graph& graph, const Node& node) {
     if (experts > kMostExperts)
       return "the GPU's router takes up to " + std::to_string(kMostExperts) + " experts, not " +
              std::to_string(experts);
+    if (std::get<Route>(node.op).groups > kMostRouteGroups)
+      return "the GPU's router takes up to " + std::to_string(kMostRouteGroups) + " groups of experts";
   }
   for (const std::uint32_t id : node.in) {
     const ValueInfo& v = graph.info(id);

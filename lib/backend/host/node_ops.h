@@ -69,8 +69,11 @@ struct AttentionScratch {
 /// Scratch of the ops in this file.
 template <class Acc>
 std::size_t common_scratch_bytes(const Graph& graph, const Node& node, int threads) {
-  if (!std::holds_alternative<Attention>(node.op)) return 0;
-  return static_cast<std::size_t>(threads) * AttentionScratch<Acc>(graph.info(node.in[1]).cache).bytes();
+  std::size_t bytes = 0;
+  if (std::holds_alternative<Attention>(node.op)) bytes = AttentionScratch<Acc>(graph.info(node.in[1]).cache).bytes();
+  if (std::holds_alternative<Route>(node.op))
+    bytes = static_cast<std::size_t>(graph.info(node.in[0]).type.shape[0]) * sizeof(Acc);
+  return static_cast<std::size_t>(threads) * bytes;
 }
 
 /// Visitor over Op. The matrix products are the subclass's business.
@@ -203,11 +206,13 @@ class CommonKernels {
   }
 
   Run operator()(const Route& op) const {
-    return [op, loop = loop_](const NodeRun& run) {
+    const VectorWeight bias = site_.node.in.size() > 1 ? VectorWeight(site_.in(1), site_.weights) : VectorWeight();
+    return [op, bias, loop = loop_](const NodeRun& run) {
       const Operand &logits = run.in[0], &ids = run.out[0], &weights = run.out[1];
       const std::int64_t n = logits.width();
-      loop.run(logits.rows, n * (op.top_k + 16), [&](std::int64_t i, int) {
-        route_token<Acc>(op, logits.f32() + i * n, n, ids.i32_out() + i * op.top_k, weights.f32_out() + i * op.top_k);
+      loop.run(logits.rows, n * (op.top_k + 16), [&](std::int64_t i, int thread) {
+        route_token(op, logits.f32() + i * n, bias.data(), n, ids.i32_out() + i * op.top_k,
+                    weights.f32_out() + i * op.top_k, reinterpret_cast<Acc*>(run.scratch) + thread * n);
       });
     };
   }
@@ -272,8 +277,26 @@ class CommonKernels {
   Run operator()(const Slice& op) const {
     return [op](const NodeRun& run) {
       const Operand &x = run.in[0], &y = run.out[0];
-      for (std::int64_t i = 0; i < x.vectors(); ++i)
-        std::copy_n(x.f32() + i * x.width() + op.begin, op.width, y.f32_out() + i * op.width);
+      for (std::int64_t i = 0; i < y.vectors(); ++i)
+        std::copy_n(x.f32() + i * x.width() + op.begin, op.n, y.f32_out() + i * op.n);
+    };
+  }
+
+  Run operator()(const Concat&) const {
+    return [](const NodeRun& run) {
+      const Operand &a = run.in[0], &b = run.in[1], &y = run.out[0];
+      const std::int64_t of_one = b.shape()[1] == 1 ? a.shape()[1] : 1;  // heads of a to one of b
+      for (std::int64_t i = 0; i < y.vectors(); ++i) {
+        float* const to = std::copy_n(a.f32() + i * a.width(), a.width(), y.f32_out() + i * y.width());
+        std::copy_n(b.f32() + i / of_one * b.width(), b.width(), to);
+      }
+    };
+  }
+
+  Run operator()(const HeadIds&) const {
+    return [](const NodeRun& run) {
+      const Operand& ids = run.out[0];
+      for (std::int64_t i = 0; i < ids.elements(); ++i) ids.i32_out()[i] = static_cast<std::int32_t>(i % ids.row_elems);
     };
   }
 

@@ -218,29 +218,68 @@ void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
   for (std::int64_t d = 0; d < a.v.head_dim; ++d) a.y[d] = static_cast<float>(sums[d] / total);
 }
 
-/// One token. Experts are chosen by their logits, so that equal logits give equal choices whatever the gate's
-/// precision.
+/// The gate of one expert. `top` is the largest logit, `all` the sum of the exponentials of all logits less that.
 template <class Acc>
-void route_token(const Route& op, const float* logits, std::int64_t n_experts, std::int32_t* ids, float* weights) {
+Acc gate_of(Gating gating, Acc logit, Acc top, Acc all) {
+  return gating == Gating::Softmax ? std::exp(logit - top) / all : 1 / (1 + std::exp(-logit));
+}
+
+/// The sum of the `count` largest of n scores.
+template <class Acc>
+Acc sum_of_best(const Acc* scores, std::int64_t n, int count) {
+  Acc sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::int64_t better = 0;
+    for (std::int64_t j = 0; j < n; ++j) better += scores[j] > scores[i] || (scores[j] == scores[i] && j < i) ? 1 : 0;
+    if (better < count) sum += scores[i];
+  }
+  return sum;
+}
+
+/// Gives the experts of groups that are not used a score below all others.
+template <class Acc>
+void leave_groups_out(const Route& op, Acc* scores, std::int64_t n_experts) {
+  const std::int64_t n = n_experts / op.groups;
+  for (int left = op.groups; left > op.groups_used; --left) {
+    int worst = -1;
+    Acc least = 0;
+    for (int g = 0; g < op.groups; ++g) {
+      if (scores[g * n] == -std::numeric_limits<Acc>::infinity()) continue;
+      const Acc score = sum_of_best(scores + g * n, n, op.group_best);
+      if (worst < 0 || score <= least) worst = g, least = score;
+    }
+    std::fill_n(scores + worst * n, n, -std::numeric_limits<Acc>::infinity());
+  }
+}
+
+/// One token. Where nothing is added to the gates, experts are chosen by their logits, so that equal logits give equal
+/// choices whatever the gate's precision. `bias` may be null; `scores` has n_experts elements.
+template <class Acc>
+void route_token(const Route& op, const float* logits, const float* bias, std::int64_t n_experts, std::int32_t* ids,
+                 float* weights, Acc* scores) {
+  const Acc top = *std::max_element(logits, logits + n_experts);
+  Acc all = 0;
+  for (std::int64_t e = 0; e < n_experts; ++e) all += std::exp(static_cast<Acc>(logits[e]) - top);
+  const auto gate = [&](std::int64_t e) { return gate_of(op.gating, static_cast<Acc>(logits[e]), top, all); };
+  const bool by_logits = bias == nullptr && op.groups == 1;
+  for (std::int64_t e = 0; e < n_experts; ++e)
+    scores[e] = by_logits ? static_cast<Acc>(logits[e]) : gate(e) + (bias ? static_cast<Acc>(bias[e]) : 0);
+  if (op.groups > 1) leave_groups_out(op, scores, n_experts);
   for (int slot = 0; slot < op.top_k; ++slot) {
     std::int32_t best = -1;
     for (std::int32_t e = 0; e < n_experts; ++e) {
       if (std::find(ids, ids + slot, e) != ids + slot) continue;
-      if (best < 0 || logits[e] > logits[best]) best = e;
+      if (best < 0 || scores[e] > scores[best]) best = e;
     }
     ids[slot] = best;
   }
-  const Acc max = logits[ids[0]];
-  const auto gate = [&](std::int64_t e) { return std::exp(static_cast<Acc>(logits[e]) - max); };
-  Acc total = 0;
+  Acc total = 1;
   if (op.weights == RouteWeights::Renormalized) {
+    total = op.gating == Gating::Sigmoid ? static_cast<Acc>(kLeastGates) : 0;
     for (int slot = 0; slot < op.top_k; ++slot) total += gate(ids[slot]);
-  } else {
-    for (std::int64_t e = 0; e < n_experts; ++e) total += gate(e);
   }
-  for (int slot = 0; slot < op.top_k; ++slot) {
+  for (int slot = 0; slot < op.top_k; ++slot)
     weights[slot] = static_cast<float>(gate(ids[slot]) / total * static_cast<Acc>(op.scale));
-  }
 }
 
 /// One token: the sum over the slots of weights[slot] * x[slot][i], in the order of the slots.

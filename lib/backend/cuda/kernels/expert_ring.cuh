@@ -101,7 +101,7 @@ __device__ __forceinline__ void find_experts(const ExpertRing& p, const ChosenEx
   }
   wait_for_previous();
   const auto choose = [&]<int most>(std::integral_constant<int, most>) {
-    return choose_experts<most / kWarp>(route.op, route.logits, route.experts, to.ids, to.weights, [](int) {});
+    return choose_experts<most / kWarp>(route.op, route.logits, nullptr, route.experts, to.ids, to.weights, [](int) {});
   };
   const RouteTotals totals = route.experts <= 128 ? choose(std::integral_constant<int, 128>())
                                                   : choose(std::integral_constant<int, kMostRingExperts>());
@@ -113,7 +113,7 @@ __device__ __forceinline__ void find_experts(const ExpertRing& p, const ChosenEx
 __device__ __forceinline__ bool publishes_experts(const ExpertRing& p) { return p.routes && blockIdx.x == 0; }
 __device__ __forceinline__ void publish_experts(const TokenRoute& route, const ChosenExperts& chosen) {
   const int lane = lane_id();
-  finish_weights(route.op, *chosen.totals, chosen.weights);
+  finish_weights(route.op, Gating::Softmax, *chosen.totals, chosen.weights);
   if (lane < route.op.top_k) {
     route.ids[lane] = chosen.ids[lane];
     route.weights[lane] = chosen.weights[lane];

@@ -17,16 +17,16 @@ namespace {
 constexpr int kRouteTokens = 4;  ///< of a block of threads, a warp each
 constexpr int kMaxExpertsPerLane = kMostExperts / kWarp;
 
-template <int kPerLane>
+template <int kPerLane, Choice choice>
 __global__ void __launch_bounds__(kRouteTokens* kWarp)
-    route_kernel(const Route op, const float* logits, const int experts, const int tokens, std::int32_t* ids,
-                 float* weights) {
+    route_kernel(const Route op, const float* logits, const float* bias, const int experts, const int tokens,
+                 std::int32_t* ids, float* weights) {
   let_next_start();
   wait_for_previous();
   const std::int64_t token = std::int64_t{blockIdx.x} * kRouteTokens + threadIdx.x / kWarp;
   if (token >= tokens) return;
-  route_token<kPerLane>(op, logits + token * experts, experts, ids + token * op.top_k, weights + token * op.top_k,
-                        [](int) {});
+  route_token<kPerLane, choice>(op, logits + token * experts, bias, experts, ids + token * op.top_k,
+                                weights + token * op.top_k, [](int) {});
 }
 
 constexpr int kMaxSortWarps = 16;
@@ -137,10 +137,11 @@ constexpr int route_group_warps(int per_lane) { return per_lane <= 8 ? 32 : 16; 
 /// Both steps for few tokens, in one block of threads: a warp routes a token and marks it at the experts that it
 /// chooses. How many tokens an expert has, and which of them a token is, are bits counted; a sum over the experts
 /// before gives the places.
-template <int kPerLane>
+template <int kPerLane, Choice choice>
 __global__ void __launch_bounds__(route_group_warps(kPerLane) * kWarp, 1)
-    route_group_kernel(const Route op, const float* logits, const int experts, const int tokens, std::int32_t* ids,
-                       float* weights, const int columns, const std::int32_t* counts, const GroupMemory out) {
+    route_group_kernel(const Route op, const float* logits, const float* bias, const int experts, const int tokens,
+                       std::int32_t* ids, float* weights, const int columns, const std::int32_t* counts,
+                       const GroupMemory out) {
   let_next_start();
   constexpr int kMostExperts = kPerLane * kWarp;
   __shared__ unsigned long long chosen_by[kMostExperts];
@@ -154,10 +155,10 @@ __global__ void __launch_bounds__(route_group_warps(kPerLane) * kWarp, 1)
   const int grouped = min(counts[0], tokens);
   for (int token = warp; token < tokens; token += warps) {
     const bool marks = token < grouped;
-    route_token<kPerLane>(op, logits + token * experts, experts, ids + token * op.top_k, weights + token * op.top_k,
-                          [&](int e) {
-                            if (marks) atomicOr(chosen_by + e, 1ull << token);
-                          });
+    route_token<kPerLane, choice>(op, logits + token * experts, bias, experts, ids + token * op.top_k,
+                                  weights + token * op.top_k, [&](int e) {
+                                    if (marks) atomicOr(chosen_by + e, 1ull << token);
+                                  });
   }
   if (tokens == 1) {  // what decoding runs: every route is a group of its own, nothing is to be sorted
     if (warp > 0) return;
@@ -248,19 +249,31 @@ RouteGroups groups_in(const GroupMemory& memory, int experts, int routes, int co
 }
 
 void check_router(const Route& op, int experts) {
-  check(op.top_k >= 1 && op.top_k <= experts && experts <= kMostExperts,
+  check(op.top_k >= 1 && op.top_k <= experts && experts <= kMostExperts && op.groups <= kMostRouteGroups,
         "routers of more experts were refused when the model was loaded");
+}
+
+/// run(p, c) as with_experts_per_lane(), c.value the choice of the router.
+template <class F>
+void with_router(const Router& router, int experts, F&& run) {
+  with_experts_per_lane(experts, [&](auto per_lane) {
+    if (chooses_by_logits(router.op, router.bias))
+      run(per_lane, std::integral_constant<Choice, Choice::Logits>{});
+    else
+      run(per_lane, std::integral_constant<Choice, Choice::Scores>{});
+  });
 }
 
 }  // namespace
 
-void route(const Route& op, const float* logits, int experts, int tokens, std::int32_t* ids, float* weights,
+void route(const Router& router, const float* logits, int experts, int tokens, std::int32_t* ids, float* weights,
            const Launch& at) {
-  check_router(op, experts);
+  check_router(router.op, experts);
   if (tokens == 0) return;
   const dim3 grid((tokens + kRouteTokens - 1) / kRouteTokens), threads(kRouteTokens * kWarp);
-  with_experts_per_lane(experts, [&](auto per_lane) {
-    launch(route_kernel<per_lane.value>, grid, threads, 0, at, op, logits, experts, tokens, ids, weights);
+  with_router(router, experts, [&](auto per_lane, auto choice) {
+    launch(route_kernel<per_lane.value, choice.value>, grid, threads, 0, at, router.op, logits, router.bias, experts,
+           tokens, ids, weights);
   });
 }
 
@@ -268,17 +281,18 @@ bool groups_while_routing(int experts, int max_tokens, int top_k) {
   return experts <= kMostExperts && max_tokens <= kGroupedTokens && max_tokens * top_k <= kGroupedRoutes;
 }
 
-RouteGroups route_and_group(const Route& op, const float* logits, int experts, int max_tokens, int columns,
+RouteGroups route_and_group(const Router& router, const float* logits, int experts, int max_tokens, int columns,
                             const StepView& step, std::int32_t* ids, float* weights, std::byte* memory,
                             const Launch& at) {
-  check_router(op, experts);
-  check(groups_while_routing(experts, max_tokens, op.top_k) && columns >= 1, "few routes are grouped as they are made");
-  const int routes = max_tokens * op.top_k;
+  const int top_k = router.op.top_k;
+  check_router(router.op, experts);
+  check(groups_while_routing(experts, max_tokens, top_k) && columns >= 1, "few routes are grouped as they are made");
+  const int routes = max_tokens * top_k;
   const GroupMemory out = group_memory(memory, routes);
-  with_experts_per_lane(experts, [&](auto per_lane) {
+  with_router(router, experts, [&](auto per_lane, auto choice) {
     const int warps = std::clamp(max_tokens, 1, route_group_warps(per_lane.value));
-    launch(route_group_kernel<per_lane.value>, dim3(1), dim3(warps * kWarp), 0, at, op, logits, experts, max_tokens,
-           ids, weights, columns, step.counts, out);
+    launch(route_group_kernel<per_lane.value, choice.value>, dim3(1), dim3(warps * kWarp), 0, at, router.op, logits,
+           router.bias, experts, max_tokens, ids, weights, columns, step.counts, out);
   });
   return groups_in(out, experts, routes, columns);
 }

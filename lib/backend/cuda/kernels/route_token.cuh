@@ -5,6 +5,7 @@
 
 #include "backend/cuda/kernels/forms.cuh"
 #include "backend/cuda/kernels/norm.cuh"
+#include "backend/cuda/kernels/rows.h"
 #include "graph/op.h"
 
 namespace llm::cuda {
@@ -19,18 +20,70 @@ LLM_HOST_DEVICE unsigned order_of(float logit, unsigned bits) {
 /// The logit at this place in the order; of both zeros the positive one.
 LLM_HOST_DEVICE unsigned logit_bits(unsigned order) { return (order >> 31) != 0 ? order & 0x7fffffffu : ~order; }
 
+__device__ __forceinline__ float sigmoid_gate(float logit) { return 1.0f / (1.0f + expf(-logit)); }
+
+/// Of the lane's experts: 0 in `order` for those of groups that are not used. Expert e is in lane e % 32, the sum of
+/// group g in lane g.
+static_assert(kMostRouteGroups == kWarp);
+template <int kPerLane>
+__device__ __forceinline__ void leave_groups_out(const Route& op, const int experts, unsigned (&order)[kPerLane]) {
+  const int lane = lane_id(), n = experts / op.groups;
+  unsigned left = 0;  // the order of the lane's group; 0: none, or used already
+#pragma unroll 1
+  for (int g = 0; g < op.groups; ++g) {
+    unsigned taken[kPerLane];
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) taken[j] = (lane + kWarp * j) / n == g ? order[j] : 0;
+    float sum = 0;
+#pragma unroll 1
+    for (int i = 0; i < op.group_best; ++i) {
+      unsigned mine = 0;
+#pragma unroll
+      for (int j = 0; j < kPerLane; ++j) mine = max(mine, taken[j]);
+      const unsigned largest = __reduce_max_sync(kWholeWarp, mine);
+      sum += __uint_as_float(logit_bits(largest));
+      if (__ffs(static_cast<int>(__ballot_sync(kWholeWarp, mine == largest))) - 1 != lane) continue;
+      bool once = true;
+#pragma unroll
+      for (int j = 0; j < kPerLane; ++j) {
+        if (!once || taken[j] != largest) continue;
+        taken[j] = 0;
+        once = false;
+      }
+    }
+    if (lane == g) left = order_of(sum, __float_as_uint(sum));
+  }
+  unsigned used = 0;
+#pragma unroll 1
+  for (int i = 0; i < op.groups_used; ++i) {
+    const unsigned largest = __reduce_max_sync(kWholeWarp, left);
+    const int group = __ffs(static_cast<int>(__ballot_sync(kWholeWarp, left == largest))) - 1;
+    used |= 1u << group;
+    if (lane == group) left = 0;
+  }
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    if ((used >> ((lane + kWarp * j) / n % kMostRouteGroups) & 1) == 0) order[j] = 0;
+  }
+}
+
 /// What a token's weights are made with: the largest logit and, where all experts count, the sum of all gates.
 struct RouteTotals {
   float top, all;
   int fault;  ///< a NaN among the logits
 };
 
+/// Whether experts are chosen by their logits as they are.
+LLM_HOST_DEVICE bool chooses_by_logits(const Route& op, const float* bias) { return bias == nullptr && op.groups == 1; }
+
 /// One token's experts by a warp; expert e is in lane e % 32, which writes the slot that e gets: the id, and the logit
 /// in place of a weight; it also calls `chose(e)`. All lanes see all slots afterwards. This is the way to the experts'
-/// matrices: what can be done later, finish_weights() does.
-template <int kPerLane, class Chose>
-__device__ __forceinline__ RouteTotals choose_experts(const Route& op, const float* row, const int experts,
-                                                      std::int32_t* token_ids, float* token_weights, Chose&& chose) {
+/// matrices: what can be done later, finish_weights() does. `Choice`: what the experts are chosen by.
+enum class Choice { Logits, Scores };
+template <int kPerLane, Choice choice = Choice::Logits, class Chose>
+__device__ __forceinline__ RouteTotals choose_experts(const Route& op, const float* row, const float* bias,
+                                                      const int experts, std::int32_t* token_ids, float* token_weights,
+                                                      Chose&& chose) {
   const int lane = lane_id();
   float logit[kPerLane];
   unsigned order[kPerLane];  // 0: none, or chosen already
@@ -45,6 +98,28 @@ __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const flo
   for (int j = 0; j < kPerLane; ++j) {
     if (order[j] != 0) lowest = min(lowest, order[j]);
     best = max(best, order[j]);
+  }
+  RouteTotals totals{};
+  const auto sum_gates = [&] {
+    totals.top = __uint_as_float(logit_bits(__reduce_max_sync(kWholeWarp, best)));
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      if (lane + kWarp * j < experts) totals.all += expf(logit[j] - totals.top);
+    }
+    totals.all = warp_sum(totals.all);
+  };
+  if constexpr (choice == Choice::Scores) {
+    sum_gates();
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      const int e = lane + kWarp * j;
+      if (e >= experts) continue;
+      const bool softmax = op.gating == Gating::Softmax;
+      const float gate = softmax ? expf(logit[j] - totals.top) / totals.all : sigmoid_gate(logit[j]);
+      const float score = bias != nullptr ? gate + bias[e] : gate;
+      order[j] = order_of(score, __float_as_uint(score));
+    }
+    if (op.groups > 1) leave_groups_out(op, experts, order);
   }
 #pragma unroll 1
   for (int slot = 0; slot < op.top_k; ++slot) {
@@ -61,52 +136,57 @@ __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const flo
     unsigned expert = own;
     if (__popc(__ballot_sync(kWholeWarp, own != kNone)) > 1) expert = __reduce_min_sync(kWholeWarp, own);
     if (own == kNone || expert != own) continue;
+    float chosen = __uint_as_float(logit_bits(largest));
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
-      if (own == static_cast<unsigned>(lane + kWarp * j)) order[j] = 0;
+      if (own != static_cast<unsigned>(lane + kWarp * j)) continue;
+      order[j] = 0;
+      if constexpr (choice == Choice::Scores) chosen = logit[j];
     }
     chose(static_cast<int>(own));
     token_ids[slot] = static_cast<std::int32_t>(own);
-    token_weights[slot] = __uint_as_float(logit_bits(largest));
+    token_weights[slot] = chosen;
   }
   __syncwarp();
-  RouteTotals totals{__uint_as_float(logit_bits(__reduce_max_sync(kWholeWarp, best))), 0,
-                     __reduce_min_sync(kWholeWarp, lowest) == 1 ? 1 : 0};
-  if (op.weights != RouteWeights::Renormalized) {
-#pragma unroll
-    for (int j = 0; j < kPerLane; ++j) {
-      if (lane + kWarp * j < experts) totals.all += expf(logit[j] - totals.top);
-    }
-    totals.all = warp_sum(totals.all);
-  }
+  totals.fault = __reduce_min_sync(kWholeWarp, lowest) == 1 ? 1 : 0;
+  if constexpr (choice == Choice::Scores) return totals;
+  if (op.weights != RouteWeights::Renormalized)
+    sum_gates();
+  else
+    totals.top = __uint_as_float(logit_bits(__reduce_max_sync(kWholeWarp, best)));
   return totals;
 }
 
 /// By a warp, of which lane s % 32 reads and writes slot s. A NaN among the logits makes all weights NaN, so that the
-/// fault shows; the ids are valid and distinct all the same.
-__device__ __forceinline__ void finish_weights(const Route& op, const RouteTotals& totals, float* token_weights) {
-  float chosen = 0;
+/// fault shows; the ids are valid and distinct all the same. `gating` is op's: where it is known, the other's code is not
+/// there.
+__device__ __forceinline__ void finish_weights(const Route& op, const Gating gating, const RouteTotals& totals,
+                                               float* token_weights) {
+  const bool sigmoid = gating == Gating::Sigmoid;
+  float chosen = sigmoid ? kLeastGates : 0.0f;
 #pragma unroll 1
   for (int first = 0; first < op.top_k; first += kWarp) {
     const int slot = first + lane_id(), end = min(kWarp, op.top_k - first);
-    const float gate = slot < op.top_k ? expf(token_weights[slot] - totals.top) : 0.0f;
+    const float logit = slot < op.top_k ? token_weights[slot] : 0.0f;
+    const float gate = slot >= op.top_k ? 0.0f : sigmoid ? sigmoid_gate(logit) : expf(logit - totals.top);
     if (slot < op.top_k) token_weights[slot] = gate;
 #pragma unroll 8
     for (int i = 0; i < end; ++i) chosen += __shfl_sync(kWholeWarp, gate, i);
   }
   const bool renormalized = op.weights == RouteWeights::Renormalized;
-  const float total = totals.fault != 0 ? __uint_as_float(0x7fc00000u) : renormalized ? chosen : totals.all;
+  const float all = sigmoid ? 1.0f : totals.all;
+  const float total = totals.fault != 0 ? __uint_as_float(0x7fc00000u) : renormalized ? chosen : all;
 #pragma unroll 1
   for (int slot = lane_id(); slot < op.top_k; slot += kWarp)
     token_weights[slot] = token_weights[slot] / total * op.scale;
 }
 
 /// Both.
-template <int kPerLane, class Chose>
-__device__ __forceinline__ void route_token(const Route& op, const float* row, int experts, std::int32_t* token_ids,
-                                            float* token_weights, Chose&& chose) {
-  const RouteTotals totals = choose_experts<kPerLane>(op, row, experts, token_ids, token_weights, chose);
-  finish_weights(op, totals, token_weights);
+template <int kPerLane, Choice choice, class Chose>
+__device__ __forceinline__ void route_token(const Route& op, const float* row, const float* bias, int experts,
+                                            std::int32_t* token_ids, float* token_weights, Chose&& chose) {
+  const RouteTotals totals = choose_experts<kPerLane, choice>(op, row, bias, experts, token_ids, token_weights, chose);
+  finish_weights(op, op.gating, totals, token_weights);
 }
 
 }  // namespace llm::cuda

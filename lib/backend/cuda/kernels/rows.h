@@ -39,6 +39,12 @@ void glu(Activation, const float* gate, const float* up, int n, int rows, const 
 
 void add(const float* a, const float* b, float* y, std::int64_t elements, const Launch&);
 void scale(const float* x, float factor, float* y, std::int64_t elements, const Launch&);
+/// y [vectors][n]: elements [begin, begin + n) of each row of x [vectors][m].
+void slice(const float* x, int m, int begin, int n, std::int64_t vectors, float* y, const Launch&);
+/// y [vectors][m + n]: each row of a [vectors][m], behind it row i / of_one of b.
+void concat(const float* a, int m, const float* b, int n, int of_one, std::int64_t vectors, float* y, const Launch&);
+/// ids[i] = i % heads
+void head_ids(int heads, std::int64_t n, std::int32_t* ids, const Launch&);
 /// y[i] = x[step.out_rows[i]]
 void select_rows(const float* x, int n, const StepView&, int outputs, float* y, const Launch&);
 
@@ -49,9 +55,13 @@ void rope_table(const double* theta, double magnitude, int n_rot, const StepView
 void rope(const Rope&, const float* x, const float* table, int heads, int head_dim, int tokens, float* y,
           const Launch&);
 
-inline constexpr int kMostExperts = 1024;  ///< of a router
+inline constexpr int kMostExperts = 1024, kMostRouteGroups = 32;  ///< of a router
+struct Router {
+  Route op;
+  const float* bias = nullptr;  ///< [experts]; null: none
+};
 /// ids and weights [tokens][top_k] from logits [tokens][experts].
-void route(const Route&, const float* logits, int experts, int tokens, std::int32_t* ids, float* weights,
+void route(const Router&, const float* logits, int experts, int tokens, std::int32_t* ids, float* weights,
            const Launch&);
 /// Sorts the routes of the step's tokens (step.counts[0] of them) by expert into groups. `memory` has
 /// route_groups_bytes(); the result points into it. Deterministic: routes of an expert ascend.
@@ -60,7 +70,7 @@ RouteGroups group_routes(const std::int32_t* ids, int experts, int max_tokens, i
                          std::byte* memory, const Launch&);
 /// Both in one kernel, where the step can have few routes only.
 bool groups_while_routing(int experts, int max_tokens, int top_k);
-RouteGroups route_and_group(const Route&, const float* logits, int experts, int max_tokens, int columns,
+RouteGroups route_and_group(const Router&, const float* logits, int experts, int max_tokens, int columns,
                             const StepView&, std::int32_t* ids, float* weights, std::byte* memory, const Launch&);
 /// y [tokens][n]: the sum over slots of weights[slot] * x[token][slot][n], in the order of the slots.
 void combine(const float* x, const float* weights, int top_k, int n, int tokens, float* y, const Launch&);
