@@ -134,7 +134,7 @@ struct Token {
 /// y of one token by the scalar definition; `q` [heads][dim_k]. With `magnitudes` values and results are absolute: what
 /// errors of weights are multiplied with.
 std::vector<float> expected(const Scene& s, const Token& t, const float* q, float scale, int window, ActFormat format,
-                            bool magnitudes = false) {
+                            bool magnitudes = false, float soft_cap = 0) {
   const HeadShape& shape = s.shape;
   std::vector<float> y(static_cast<std::size_t>(shape.heads * shape.dim_v));
   std::vector<float> query(static_cast<std::size_t>(shape.dim_k)), values;
@@ -154,6 +154,7 @@ std::vector<float> expected(const Scene& s, const Token& t, const float* q, floa
            shape.dim_v};
     a.kv_head = h / (shape.heads / shape.kv_heads);
     a.scale = scale;
+    a.soft_cap = soft_cap;
     a.first_key = window > 0 ? std::max(0, t.position - window + 1) : 0;
     a.end_key = t.position + 1;
     a.blocks = s.table.data() + t.sequence * s.stride;
@@ -241,18 +242,22 @@ double worst(const std::vector<float>& expected, const float* actual, double lim
   return most;
 }
 
-void check_attend(const Scene& s, int window, const std::vector<Token>& tokens, ActFormat format, std::uint32_t seed) {
+void check_attend(const Scene& s, int window, const std::vector<Token>& tokens, ActFormat format, std::uint32_t seed,
+                  float soft_cap = 0) {
   std::mt19937 bits(seed);
   const float scale = 1 / std::sqrt(static_cast<float>(s.shape.dim_k));
   const std::size_t q_row = static_cast<std::size_t>(s.shape.heads * s.shape.dim_k);
   const std::size_t y_row = static_cast<std::size_t>(s.shape.heads * s.shape.dim_v);
   const std::vector<float> q = random_floats(tokens.size() * q_row, bits, 2.0f);
   const DeviceCache cache(s);
-  const std::vector<float> y = run_attend(s, cache, tokens, q, {s.shape.heads, scale, window, format});
+  const cuda::AttentionShape shape{
+      .heads = s.shape.heads, .scale = scale, .window = window, .query = format, .soft_cap = soft_cap};
+  const std::vector<float> y = run_attend(s, cache, tokens, q, shape);
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     if (tokens[t].sequence < 0) continue;
-    const std::vector<float> e = expected(s, tokens[t], q.data() + t * q_row, scale, window, format);
-    INFO(words(s.shape, s.k_type, s.v_type) << " window " << window << ", token " << t << " at " << tokens[t].position);
+    const std::vector<float> e = expected(s, tokens[t], q.data() + t * q_row, scale, window, format, false, soft_cap);
+    INFO(words(s.shape, s.k_type, s.v_type)
+         << " cap " << soft_cap << " window " << window << ", token " << t << " at " << tokens[t].position);
     CHECK(worst(e, y.data() + t * y_row, f32_limit(s.shape.dim_k) * largest(e)) <= 1);
   }
 }
@@ -314,7 +319,7 @@ TEST_CASE("a token's chunks are each taken once") {
 TEST_CASE("plans of attention fit their device") {
   for (const std::size_t limit : {std::size_t{101376}, std::size_t{232448}}) {
     for (const int group : {1, 2, 3, 4, 5, 7, 8, 12, 16, 71}) {
-      for (const int dim : {4, 64, 80, 128, 192, 256}) {
+      for (const int dim : {4, 64, 80, 128, 192, 256, 320, 512}) {
         for (const DType type : kTypes) {
           if (!fits(type, dim)) continue;
           for (const int tokens : {1, 4, 33, 512}) {
@@ -457,6 +462,7 @@ TEST_CASE("what a cache cannot be is refused in words") {
   CHECK(cuda::cache_refusal(DType::F8_E4M3, DType::Q4_0, 7, 32) == nullptr);
   CHECK(cuda::cache_refusal(DType::Q6_K, DType::F16, 256, 256) != nullptr);
   CHECK(cuda::cache_refusal(DType::F16, DType::Q8_0, 128, 40) != nullptr);
+  CHECK(cuda::cache_refusal(DType::F16, DType::F16, 512, 512) == nullptr);
   CHECK(cuda::cache_refusal(DType::F16, DType::F16, 576, 512) != nullptr);
 }
 
@@ -528,7 +534,8 @@ TEST_CASE("attention equals its definition: types and heads and dimensions") {
   constexpr HeadShape kShapes[] = {{1, 1, 8, 8},     {4, 4, 16, 16},   {6, 2, 20, 20},    {3, 1, 5, 7},
                                    {10, 2, 40, 40},  {7, 1, 64, 64},   {8, 1, 64, 96},    {6, 2, 96, 64},
                                    {4, 2, 128, 128}, {12, 1, 32, 32},  {16, 2, 128, 128}, {2, 2, 80, 80},
-                                   {5, 1, 192, 128}, {4, 2, 256, 256}, {12, 1, 128, 128}, {7, 1, 256, 256}};
+                                   {5, 1, 192, 128}, {4, 2, 256, 256}, {12, 1, 128, 128}, {7, 1, 256, 256},
+                                   {8, 1, 512, 512}, {4, 2, 320, 512}, {2, 1, 512, 64}};
   const std::vector<int> lengths = {1, 65, 300};
   for (const HeadShape& shape : kShapes) {
     for (const DType k : kTypes) {
@@ -539,6 +546,18 @@ TEST_CASE("attention equals its definition: types and heads and dimensions") {
         check_attend(s, 0, some_tokens(lengths), ActFormat::F32, 5);
         if (info(k).quantized()) check_attend(s, 0, {{2, 299}}, ActFormat::Q8x32, 6);
       }
+    }
+  }
+}
+
+TEST_CASE("attention equals its definition: caps of scores") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {1, 65, 300};
+  for (const HeadShape& shape : {HeadShape{8, 2, 64, 64}, {4, 1, 128, 128}, {4, 2, 256, 256}, {3, 1, 40, 40}}) {
+    for (const DType type : kTypes) {
+      if (!fits(type, shape.dim_k)) continue;
+      const Scene s(shape, type, type, lengths, 25);
+      for (const float cap : {1.5f, 50.0f}) check_attend(s, 0, some_tokens(lengths), ActFormat::F32, 5, cap);
     }
   }
 }
@@ -753,7 +772,8 @@ float rounded(float x, bool bfloat16) { return bfloat16 ? to_float(to_bfloat16(x
 /// of f32 sums, which tensor cores truncate: for every result
 ///   |y - reference| <= u sum(p |v|) / sum(p) + 2^-25 n max|v| + 4 (bound of attend())
 /// since sum(p) >= 1, the weights being relative to the largest.
-void check_prompt(const Scene& s, int window, ActFormat format, const std::vector<cuda::PromptSpan>& spans) {
+void check_prompt(const Scene& s, int window, ActFormat format, const std::vector<cuda::PromptSpan>& spans,
+                  float soft_cap = 0) {
   std::mt19937 bits(99);
   const bool bfloat16 = s.k_type == DType::BF16;
   const float scale = 1 / std::sqrt(static_cast<float>(s.shape.dim_k));
@@ -770,16 +790,18 @@ void check_prompt(const Scene& s, int window, ActFormat format, const std::vecto
   }
   const DeviceStep step(s, {});
   const Device<float> queries(q), y(poison(tokens * row));
-  cuda::attend_prompt(queries.data(), y.data(), cache.view, {s.shape.heads, scale, window, format}, step.view(),
-                      spans.data(), static_cast<int>(spans.size()), {});
+  const cuda::AttentionShape shape{
+      .heads = s.shape.heads, .scale = scale, .window = window, .query = format, .soft_cap = soft_cap};
+  cuda::attend_prompt(queries.data(), y.data(), cache.view, shape, step.view(), spans.data(),
+                      static_cast<int>(spans.size()), {});
   const std::vector<float> result = y.read();
   // So many more that CTAs take twice as many rows, which must not show.
   std::vector<cuda::PromptSpan> repeated;
   for (int i = 0; i <= cuda::device_limits().multiprocessors; ++i)
     repeated.insert(repeated.end(), spans.begin(), spans.end());
   const Device<float> again(poison(tokens * row));
-  cuda::attend_prompt(queries.data(), again.data(), cache.view, {s.shape.heads, scale, window, format}, step.view(),
-                      repeated.data(), static_cast<int>(repeated.size()), {});
+  cuda::attend_prompt(queries.data(), again.data(), cache.view, shape, step.view(), repeated.data(),
+                      static_cast<int>(repeated.size()), {});
   const std::vector<float> of_many = again.read();
   REQUIRE(std::memcmp(result.data(), of_many.data(), result.size() * sizeof(float)) == 0);
 
@@ -798,9 +820,10 @@ void check_prompt(const Scene& s, int window, ActFormat format, const std::vecto
     for (int t = 0; t < span.n_tokens; ++t) {
       const Token token{span.sequence, span.first_position + t};
       const std::size_t at = static_cast<std::size_t>(span.first_token + t) * row;
-      const std::vector<float> e = expected(exact, token, seen.data() + at, scale, window, ActFormat::F32);
+      const std::vector<float> e =
+          expected(exact, token, seen.data() + at, scale, window, ActFormat::F32, false, soft_cap);
       const std::vector<float> magnitude =
-          expected(exact, token, seen.data() + at, scale, window, ActFormat::F32, true);
+          expected(exact, token, seen.data() + at, scale, window, ActFormat::F32, true, soft_cap);
       const double rest =
           (bfloat16 ? 0 : 0x1p-25 * (token.position + 1) * most_v) + 4 * f32_limit(s.shape.dim_k) * largest(e);
       double over = 0;
@@ -836,6 +859,16 @@ TEST_CASE("prompts on tensor cores equal the definition within rounding: heads a
     }
   }
   check_prompt(Scene({4, 1, 64, 64}, DType::Q8_0, DType::Q8_0, lengths, 72), 0, ActFormat::Q8x32, spans);
+}
+
+TEST_CASE("prompts on tensor cores equal the definition within rounding: caps of scores") {
+  if (no_device()) return;
+  for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+    for (const int dim : {64, 128, 256}) {
+      const Scene s({4, 2, dim, dim}, type, type, {200}, 45);
+      for (const float cap : {1.5f, 50.0f}) check_prompt(s, 0, ActFormat::F32, {{0, 150, 50, 0}}, cap);
+    }
+  }
 }
 
 TEST_CASE("prompts on tensor cores equal the definition within rounding: windows and many spans") {

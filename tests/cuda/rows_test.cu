@@ -320,6 +320,78 @@ TEST_CASE("gates") {
   }
 }
 
+TEST_CASE("caps, activations without a gate, products with a weight, parts of rows") {
+  if (no_device()) return;
+  Random random(14);
+  for (const int n : {1, 33, 256, 1021}) {
+    constexpr int kRows = 5;
+    const auto size = static_cast<std::size_t>(n) * kRows;
+    std::vector<float> x = random.floats(size, 4);
+    x[random.below(n)] = kNan;
+    const OnDevice<float> dx(x), factor(std::vector<float>{1.25f}), y(size);
+    std::vector<float> expected(size);
+    const auto check = [&] {
+      INFO("n " << n);
+      REQUIRE(worst(expected, y.read(), 1) <= 1);
+    };
+    for (const float cap : {1.0f, 30.0f}) {
+      for (std::size_t i = 0; i < size; ++i) expected[i] = static_cast<float>(host::soft_capped<double>(x[i], cap));
+      soft_cap(dx.data(), cap, y.data(), static_cast<std::int64_t>(size), kLaunch);
+      check();
+    }
+    for (const Nonlinearity f : {Nonlinearity::Gelu, Nonlinearity::SquaredRelu}) {
+      host::activate<double>(f, x.data(), expected.data(), static_cast<std::int64_t>(size));
+      activate(f, dx.data(), y.data(), static_cast<std::int64_t>(size), kLaunch);
+      check();
+    }
+    for (std::size_t i = 0; i < size; ++i) expected[i] = x[i] * (0.5f * 1.25f);
+    scale(dx.data(), 0.5f, factor.data(), y.data(), static_cast<std::int64_t>(size), kLaunch);
+    REQUIRE(first_difference(expected, y.read()) == -1);
+    const int begin = n / 3, width = n - begin;
+    const OnDevice<float> part(static_cast<std::size_t>(width) * kRows);
+    slice(dx.data(), n, begin, width, kRows, part.data(), kLaunch);
+    const std::vector<float> found = part.read();
+    for (int row = 0; row < kRows; ++row) {
+      for (int i = 0; i < width; ++i)
+        REQUIRE(
+            same(found[static_cast<std::size_t>(row * width + i)], x[static_cast<std::size_t>(row * n + begin + i)]));
+    }
+  }
+}
+
+TEST_CASE("layer norms, and norms without weights") {
+  if (no_device()) return;
+  Random random(15);
+  for (const int n : {1, 33, 256, 1021, 4096, 17001}) {
+    for (const int weights : {1, 3}) {
+      constexpr int kRows = 6;
+      const auto size = static_cast<std::size_t>(n) * kRows;
+      std::vector<float> x = random.floats(size, 3);
+      for (float& v : x) v += 20;
+      const std::vector<float> w = random.floats(static_cast<std::size_t>(n) * weights), bias = random.floats(w.size());
+      const OnDevice<float> dx(x), dw(w), db(bias), y(size);
+      std::vector<float> expected(size);
+      for (const bool biased : {false, true}) {
+        for (int row = 0; row < kRows; ++row) {
+          const std::ptrdiff_t at = std::ptrdiff_t{row} * n, own = std::ptrdiff_t{row % weights} * n;
+          host::layer_norm<double>(x.data() + at, w.data() + own, biased ? bias.data() + own : nullptr,
+                                   expected.data() + at, n, 1e-5f);
+        }
+        layer_norm(dx.data(), dw.data(), biased ? db.data() : nullptr, weights, 1e-5f, n, kRows, y.data(), kLaunch);
+        INFO("n " << n << ", " << weights << " weights");
+        REQUIRE(worst(expected, y.read(), n) <= 1);
+      }
+      const AllForms forms(n, kRows, true);
+      for (int row = 0; row < kRows; ++row)
+        host::rms_norm<double>(x.data() + std::ptrdiff_t{row} * n, nullptr, expected.data() + std::ptrdiff_t{row} * n,
+                               n, 1e-5f);
+      rms_norm(dx.data(), nullptr, 1e-5f, n, kRows, forms.forms, kLaunch);
+      REQUIRE(worst(expected, forms.f32.read(), n) <= 1);
+      forms.expect(forms.f32.read());
+    }
+  }
+}
+
 TEST_CASE("sums, products with a number, rows picked out") {
   if (no_device()) return;
   Random random(5);
@@ -335,7 +407,7 @@ TEST_CASE("sums, products with a number, rows picked out") {
     for (const std::size_t offset : {0, 1}) {
       const OnDevice<float> da(a, offset), db(b, offset), y(size, offset), z(size, offset);
       add(da.data(), db.data(), y.data(), static_cast<std::int64_t>(size), kLaunch);
-      scale(da.data(), 0.3f, z.data(), static_cast<std::int64_t>(size), kLaunch);
+      scale(da.data(), 0.3f, nullptr, z.data(), static_cast<std::int64_t>(size), kLaunch);
       REQUIRE(first_difference(sum, y.read()) == -1);
       REQUIRE(first_difference(scaled, z.read()) == -1);
       add(da.data(), db.data(), da.data(), static_cast<std::int64_t>(size), kLaunch);

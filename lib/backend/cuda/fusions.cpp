@@ -4,6 +4,7 @@
 #include <array>
 #include <variant>
 
+#include "backend/cuda/kernels/act_layout.h"
 #include "backend/cuda/kernels/column_products.h"
 
 namespace llm::cuda {
@@ -23,11 +24,13 @@ class Finder {
   std::optional<RopeAppendNodes> rope_append(std::size_t append) const {
     const auto rope_k = sole_use<Rope>(g_.nodes()[append].in[0]);
     const auto rope_q = rope_k ? rope_like(*rope_k, append) : std::nullopt;
-    if (!rope_q) return std::nullopt;
+    if (!rope_q || g_.info(g_.nodes()[append].in[0]).type.shape[0] > kBlockK) return std::nullopt;
     const std::uint32_t q = g_.nodes()[*rope_q].in[0], k = g_.nodes()[*rope_k].in[0];
     RopeAppendNodes found{*rope_q, *rope_k, append, std::nullopt, q, k, attention_behind(*rope_q, append)};
     const auto norm_q = sole_use<RmsNorm>(q), norm_k = sole_use<RmsNorm>(k);
-    if (norm_q && norm_k && g_.nodes()[*norm_q].op == g_.nodes()[*norm_k].op) {
+    const auto has_weight = [&](std::size_t norm) { return g_.nodes()[norm].in.size() == 2; };
+    const bool alike = norm_q && norm_k && g_.nodes()[*norm_q].op == g_.nodes()[*norm_k].op;
+    if (alike && has_weight(*norm_q) && has_weight(*norm_k)) {
       RopeAppendNodes with_norms = found;
       with_norms.norms = {*norm_q, *norm_k};
       with_norms.q = g_.nodes()[*norm_q].in[0];
@@ -69,7 +72,7 @@ class Finder {
       if (!found.gates(*maker)) return std::nullopt;
     } else if (std::holds_alternative<RmsNorm>(before.op) ||
                (std::holds_alternative<AddRmsNorm>(before.op) && before.out[1] == x)) {
-      if (*maker + 1 != linear || found.combines(*maker)) return std::nullopt;
+      if (*maker + 1 != linear || found.combines(*maker) || before.in.size() == 1) return std::nullopt;
       if (kernels_.makes_norms(matrices)) own.norm = *maker;
     }
     if (own.shared && !own.norm) return std::nullopt;

@@ -50,10 +50,19 @@ class NodeCompiler : NodeSite {
     convert(node_.out[0]);
   }
 
+  void operator()(const LayerNorm& op) {
+    const std::uint32_t y = node_.out[0];
+    const int n = width(y), weights = static_cast<int>(in(1).type.shape.rows());
+    add("layer_norm",
+        [=, x = f32(in(0)), w = vector(1), bias = optional_vector(2), to = f32(out(0)),
+         count = counter(y)](const StepLaunch& s) { layer_norm(x, w, bias, weights, op.eps, n, count(s), to, s.at); });
+    convert(y);
+  }
+
   void operator()(const RmsNorm& op) {
     const std::uint32_t y = node_.out[0];
     const int n = width(y);
-    add("rms_norm" + forms_text(y), [=, x = f32(in(0)), w = vector(1), forms = forms(y), count = counter(y)](
+    add("rms_norm" + forms_text(y), [=, x = f32(in(0)), w = optional_vector(1), forms = forms(y), count = counter(y)](
                                         const StepLaunch& s) { rms_norm(x, w, op.eps, n, count(s), forms, s.at); });
   }
 
@@ -71,6 +80,12 @@ class NodeCompiler : NodeSite {
     const int n = width(y);
     add("glu" + forms_text(y), [=, gate = f32(in(0)), up = f32(in(1)), forms = forms(y), count = counter(y)](
                                    const StepLaunch& s) { glu(op.activation, gate, up, n, count(s), forms, s.at); });
+  }
+
+  void operator()(const Activate& op) {
+    add(std::string(name(op.function)), [=, x = f32(in(0)), y = f32(out(0)), count = elements(out(0))](
+                                            const StepLaunch& s) { activate(op.function, x, y, count(s), s.at); });
+    convert(node_.out[0]);
   }
 
   void operator()(const RopeTable& op) {
@@ -151,8 +166,14 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const Scale& op) {
-    add("scale", [=, x = f32(in(0)), y = f32(out(0)), count = elements(out(0))](const StepLaunch& s) {
-      scale(x, op.factor, y, count(s), s.at);
+    add("scale", [=, x = f32(in(0)), w = optional_vector(1), y = f32(out(0)),
+                  count = elements(out(0))](const StepLaunch& s) { scale(x, op.factor, w, y, count(s), s.at); });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const SoftCap& op) {
+    add("soft_cap", [=, x = f32(in(0)), y = f32(out(0)), count = elements(out(0))](const StepLaunch& s) {
+      soft_cap(x, op.cap, y, count(s), s.at);
     });
     convert(node_.out[0]);
   }

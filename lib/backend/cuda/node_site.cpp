@@ -11,7 +11,8 @@ AttentionShape attention_shape(const Graph& graph, const Node& attention, const 
   return {.heads = static_cast<int>(graph.info(attention.in[0]).type.shape[1]),
           .scale = op.scale,
           .window = op.window,
-          .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32};
+          .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32,
+          .soft_cap = op.soft_cap};
 }
 
 std::byte* value_data(const Site& site, std::uint32_t value) {

@@ -37,6 +37,8 @@ class NodeSite {
     return weight.streamed ? site_.streamed.matrices.at(weight.name) : site_.weights.matrix(weight.name);
   }
   const float* vector(std::size_t i) const { return vector_of(node_.in[i]); }
+  /// Null where the node has not so many operands.
+  const float* optional_vector(std::size_t i) const { return i < node_.in.size() ? vector(i) : nullptr; }
   const float* vector_of(std::uint32_t weight) const {
     const float* const data = site_.weights.vector(graph_.info(weight).name);
     check(data != nullptr, "a vector lies as f32");

@@ -1,7 +1,6 @@
 // attend(): which of its kernels, over which grid.
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "backend/cuda/kernels/attend_halves.cuh"
 #include "backend/cuda/kernels/attend_kernel.cuh"
@@ -16,6 +15,7 @@ using AttendKernel = void (*)(AttendArgs);
 
 template <CacheSource kK, CacheSource kV>
 AttendKernel kernel_for(const AttendPlan& p) {
+  if (p.units == 2) return attend_kernel<kK, kV, 32, 1, 2>;
   if (p.lanes == 32) {
     return p.tile_heads == 1 ? attend_kernel<kK, kV, 32, 1> : attend_kernel<kK, kV, 32, 4>;
   }
@@ -131,7 +131,8 @@ AttendArgs arguments_of(const float* q, float* y, const CacheView& c, const Atte
   a.stage_bytes = p.stage_bytes;
   a.window = s.window;
   a.sinks = s.sinks;
-  a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
+  a.scale_log2 = score_factor(s);
+  a.cap_factor = cap_factor(s);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
   a.stripes = p.stripes;
   a.splits = p.splits;

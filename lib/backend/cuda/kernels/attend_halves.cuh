@@ -310,7 +310,8 @@ class AttendHalves {
     rotate(x, kDims, angles, a.raw.turn, row, [=](int i, float y) { row[i] = y; });
     __syncwarp();
   }
-  /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them. What is neither a
+  /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them, or with a cap the
+  /// arguments of tangents. What is neither a
   /// number nor finite stays so.
   __device__ __forceinline__ void divide_queries(float (&x)[kDims / 32]) {
     if (warp < kHeads) {
@@ -333,7 +334,7 @@ class AttendHalves {
         store(1, parts.two >> 16);
         if constexpr (kBFloat16) store(2, parts.third);
       }
-      if (lane == 0) factors[warp] = a.scale_log2 / Tiles::kOne * down;
+      if (lane == 0) factors[warp] = (a.cap_factor != 0 ? a.cap_factor : a.scale_log2) / Tiles::kOne * down;
     }
     __syncthreads();
   }
@@ -387,6 +388,11 @@ class AttendHalves {
   /// before are to be multiplied with.
   __device__ __forceinline__ float soften(int first, int end, float factor, float (&s)[2 * kHalves], float& max,
                                           float& total) const {
+    if (a.cap_factor != 0) {
+#pragma unroll
+      for (int i = 0; i < 2 * kHalves; ++i) s[i] = tanhf(s[i] * factor);
+      factor = a.scale_log2;
+    }
     float most = -INFINITY;
 #pragma unroll
     for (int i = 0; i < 2 * kHalves; ++i) {

@@ -5,7 +5,7 @@
 // Rows of the cache come through a ring of four stages in shared memory, a stage being up to 64 rows of keys or values
 // that lie contiguous in a block; the copies run ahead over the borders of chunks. For a chunk first all keys pass:
 // 8, 16 or 32 lanes share a row and multiply it with all heads; then the softmax of the chunk; then the values, lanes
-// owning 8 elements of the sums each.
+// owning 8 elements of the sums each, or of heads wider than 256, which CTAs take one by one, 16.
 //
 // Bytes: keys and values once per head tile. Measured on an H200 with 4 heads of 128 per KV head, at position 32,768,
 // when chunks were still folded between reads: 31 % of what reading allows in F32, 7 % in Q4_0.
@@ -49,9 +49,10 @@ __device__ __forceinline__ int reduce_scatter(float (&s)[NV], int lane) {
   return first;
 }
 
-template <CacheSource kK, CacheSource kV, int kLanes, int kHeads>
+/// `kUnits`: of 8 elements, that a lane has of a row; those of all lanes lie side by side.
+template <CacheSource kK, CacheSource kV, int kLanes, int kHeads, int kUnits>
 class Attend {
-  static constexpr int kDims = 8 * kLanes;                     ///< of a padded head
+  static constexpr int kDims = 8 * kLanes * kUnits;            ///< of a padded head
   static constexpr int kRowGroups = kWarps * 32 / kLanes;      ///< row r of a block belongs to group r % kRowGroups
   static constexpr int kGroupRows = kCacheBlock / kRowGroups;  ///< rows of a block and group
   static constexpr int kMostScores = kHeads == 8 ? 16 : 32;    ///< that a lane sums at a time
@@ -166,6 +167,9 @@ class Attend {
 
   // --- one chunk ---
 
+  /// The first of the elements that the lane has of a row's unit.
+  __device__ __forceinline__ int element(int unit) const { return (unit * kLanes + lane % kLanes) * 8; }
+
   __device__ __forceinline__ void load_queries() {
     const float* const q = a.q + (static_cast<std::int64_t>(token) * a.heads + results.first_head()) * a.head_dim_k;
     for (int i = thread; i < kSums; i += kThreads) {
@@ -184,11 +188,11 @@ class Attend {
     for (int s = begin; s < end; ++s) score_rows(next_stage(), s * a.stage_rows - base, hi);
     __syncthreads();
     if (warp < kHeads) soften(warp, lo, hi);
-    float sums[kHeads][8];
+    float sums[kHeads][8 * kUnits];
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sums[h][i] = 0;
+      for (int i = 0; i < 8 * kUnits; ++i) sums[h][i] = 0;
     }
     for (int s = begin; s < end; ++s) add_rows(next_stage(), s * a.stage_rows - base, lo, hi, sums);
     collect(sums, result);
@@ -197,16 +201,18 @@ class Attend {
   /// Scores of the rows of a stage that begins at position `first` of its chunk; rows from `hi` on are not there, and
   /// what is written for them is not read.
   __device__ __forceinline__ void score_rows(const unsigned char* stage, int first, int hi) {
-    const int in_row = lane % kLanes, group = thread / kLanes;
-    const bool idle = in_row * 8 >= a.head_dim_k;
-    const int e0 = idle ? 0 : in_row * 8;
-    float q[kHeads][8];
+    const int group = thread / kLanes;
+    float q[kHeads][8 * kUnits];
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
-      const float4* const from = reinterpret_cast<const float4*>(queries + h * kDims + in_row * 8);
-      const float4 low = from[0], high = from[1];
-      q[h][0] = low.x, q[h][1] = low.y, q[h][2] = low.z, q[h][3] = low.w;
-      q[h][4] = high.x, q[h][5] = high.y, q[h][6] = high.z, q[h][7] = high.w;
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        const float4* const from = reinterpret_cast<const float4*>(queries + h * kDims + element(u));
+        const float4 low = from[0], high = from[1];
+        float* const to = q[h] + 8 * u;
+        to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+        to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+      }
     }
     const int rows = min(a.stage_rows, hi - first);
     for (int r0 = 0; r0 < rows; r0 += kBatch * kRowGroups) {
@@ -214,19 +220,26 @@ class Attend {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int r = min(r0 + i * kRowGroups + group, rows - 1);
-        float x[8];
-        decode8<kK>(a.k_type, stage + r * a.k_row_bytes, e0, a.head_dim_k, x);
 #pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-          float sum = q[h][0] * x[0];
+        for (int u = 0; u < kUnits; ++u) {
+          const bool idle = element(u) >= a.head_dim_k;
+          float x[8];
+          decode8<kK>(a.k_type, stage + r * a.k_row_bytes, idle ? 0 : element(u), a.head_dim_k, x);
 #pragma unroll
-          for (int j = 1; j < 8; ++j) sum = fmaf(q[h][j], x[j], sum);
-          s[i * kHeads + h] = sum;
+          for (int h = 0; h < kHeads; ++h) {
+            float sum = q[h][8 * u] * x[0];
+#pragma unroll
+            for (int j = 1; j < 8; ++j) sum = fmaf(q[h][8 * u + j], x[j], sum);
+            if (u == 0)
+              s[i * kHeads + h] = sum;
+            else
+              s[i * kHeads + h] += idle ? 0.0f : sum;
+          }
         }
       }
-      if (a.head_dim_k <= kDims - 8) {
+      if (a.head_dim_k <= 8 * kLanes - 8) {  // then there is one unit, or the others are idle as well
 #pragma unroll
-        for (int i = 0; i < kBatch * kHeads; ++i) s[i] = idle ? 0.0f : s[i];
+        for (int i = 0; i < kBatch * kHeads; ++i) s[i] = element(0) >= a.head_dim_k ? 0.0f : s[i];
       }
       const int value = reduce_scatter<kLanes>(s, lane);
       constexpr int kLeft = kBatch * kHeads > kLanes ? kBatch * kHeads / kLanes : 1;
@@ -247,6 +260,7 @@ class Attend {
       const int p = i * 32 + lane;
       const bool seen = p >= lo && p < hi;
       dots[i] = seen ? scores[p * kHeads + head] : 0.0f;
+      if (a.cap_factor != 0) dots[i] = tanhf(dots[i] * a.cap_factor);
       if (seen) max = fmaxf(max, dots[i] * a.scale_log2);
     }
     for (int offset = 16; offset > 0; offset /= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, offset));
@@ -266,10 +280,8 @@ class Attend {
     }
   }
 
-  __device__ __forceinline__ void add_row(const unsigned char* row, const float* weights, int e0,
-                                          float (&sums)[kHeads][8]) {
-    float x[8];
-    decode8<kV>(a.v_type, row, e0, a.head_dim_v, x);
+  __device__ __forceinline__ void add_row(const unsigned char* row, const float* weights,
+                                          float (&sums)[kHeads][8 * kUnits]) {
     float w[kHeads];
     if constexpr (kHeads == 1) {
       w[0] = weights[0];
@@ -281,47 +293,55 @@ class Attend {
       }
     }
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
+    for (int u = 0; u < kUnits; ++u) {
+      float x[8];
+      decode8<kV>(a.v_type, row, element(u) < a.head_dim_v ? element(u) : 0, a.head_dim_v, x);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) sums[h][j] = fmaf(w[h], x[j], sums[h][j]);
+      for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sums[h][8 * u + j] = fmaf(w[h], x[j], sums[h][8 * u + j]);
+      }
     }
   }
 
   __device__ __forceinline__ void add_rows(const unsigned char* stage, int first, int lo, int hi,
-                                           float (&sums)[kHeads][8]) {
-    const int in_row = lane % kLanes, group = thread / kLanes;
-    const int e0 = in_row * 8 < a.head_dim_v ? in_row * 8 : 0;
+                                           float (&sums)[kHeads][8 * kUnits]) {
+    const int group = thread / kLanes;
     const unsigned char* const row = stage + group * a.v_row_bytes;
     const float* const weights = scores + (first + group) * kHeads;
     if (a.stage_rows == kCacheBlock && first >= lo && first + kCacheBlock <= hi) {
 #pragma unroll
       for (int i = 0; i < kGroupRows; ++i) {
-        add_row(row + i * kRowGroups * a.v_row_bytes, weights + i * kRowGroups * kHeads, e0, sums);
+        add_row(row + i * kRowGroups * a.v_row_bytes, weights + i * kRowGroups * kHeads, sums);
       }
       return;
     }
     for (int r = group; r < a.stage_rows; r += kRowGroups) {
       if (first + r < lo || first + r >= hi) continue;  // not there, or not seen: its values must not count, NaN or not
-      add_row(stage + r * a.v_row_bytes, scores + (first + r) * kHeads, e0, sums);
+      add_row(stage + r * a.v_row_bytes, scores + (first + r) * kHeads, sums);
     }
   }
 
   /// Sums over the groups of rows: inside a warp as a tree, then over the warps in their order.
-  __device__ __forceinline__ void collect(float (&sums)[kHeads][8], Result& result) {
+  __device__ __forceinline__ void collect(float (&sums)[kHeads][8 * kUnits], Result& result) {
 #pragma unroll
     for (int offset = kLanes; offset < 32; offset *= 2) {
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) sums[h][i] += __shfl_xor_sync(kAll, sums[h][i], offset);
+        for (int i = 0; i < 8 * kUnits; ++i) sums[h][i] += __shfl_xor_sync(kAll, sums[h][i], offset);
       }
     }
     if (lane < kLanes) {
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
-        float4* const to = reinterpret_cast<float4*>(warp_sums + warp * kSums + h * kDims + lane * 8);
-        to[0] = make_float4(sums[h][0], sums[h][1], sums[h][2], sums[h][3]);
-        to[1] = make_float4(sums[h][4], sums[h][5], sums[h][6], sums[h][7]);
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) {
+          const float* const of_unit = sums[h] + 8 * u;
+          float4* const to = reinterpret_cast<float4*>(warp_sums + warp * kSums + h * kDims + element(u));
+          to[0] = make_float4(of_unit[0], of_unit[1], of_unit[2], of_unit[3]);
+          to[1] = make_float4(of_unit[4], of_unit[5], of_unit[6], of_unit[7]);
+        }
       }
     }
     __syncthreads();
@@ -352,7 +372,7 @@ class Attend {
   int blocks, next_blocks, filling, reading;
 };
 
-template <CacheSource kK, CacheSource kV, int kLanes, int kHeads>
+template <CacheSource kK, CacheSource kV, int kLanes, int kHeads, int kUnits = 1>
 __global__ void __launch_bounds__(kThreads, 2) attend_kernel(const __grid_constant__ AttendArgs a) {
   let_next_start();
   unsigned char* const shared = dynamic_shared();
@@ -365,11 +385,11 @@ __global__ void __launch_bounds__(kThreads, 2) attend_kernel(const __grid_consta
     // A short cache leaves all but one CTA of a pair idle: each takes one head instead, reading the same rows from L2.
     // What is done for a head does not depend on those beside it, so the bits are the same.
     if (gridDim.x >= kHeads && TokenChunks(position, a.window, a.stripes).chunks == 1) {
-      if (split < kHeads) Attend<kK, kV, kLanes, 1>(a, shared, token, position, sequence, 0, split).run();
+      if (split < kHeads) Attend<kK, kV, kLanes, 1, kUnits>(a, shared, token, position, sequence, 0, split).run();
       return;
     }
   }
-  Attend<kK, kV, kLanes, kHeads>(a, shared, token, position, sequence, split, 0).run();
+  Attend<kK, kV, kLanes, kHeads, kUnits>(a, shared, token, position, sequence, split, 0).run();
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 // its own that the CTA has, up to 128 / group - 1: a weight of 0 times it is not a number either.
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_prompt.cuh"
@@ -42,6 +41,7 @@ struct PromptArgs {
   int window;
   const float* sinks;  ///< [heads]; null: none
   float scale_log2;
+  float cap_factor;  ///< where scores have a cap: products times this are a tangent's argument
   bool round_query;
   PromptSpans spans;
 };
@@ -55,7 +55,8 @@ struct Side {
   int row_bytes;
 };
 
-template <bool kBFloat16, int kDim, int kRows>
+/// `kCapped`: scores have a cap. Others have kernels of their own: those without are short of registers.
+template <bool kBFloat16, bool kCapped, int kDim, int kRows>
 class Prompt {
   static constexpr int kRowTiles = kDim <= 128 && kRows == kPromptRows ? 2 : 1;  ///< of 16 rows, of a warp
   static constexpr int kWarps = kRows / (16 * kRowTiles);
@@ -114,6 +115,7 @@ class Prompt {
       if (more) start_copy(keys(), tile + 1, 1 - turn);
       commit_copies();
       score(k, s);
+      if constexpr (kCapped) cap(s);
       if (tile * kKeys + kKeys - 1 > first_position || (a.window > 0 && tile * kKeys <= last_position - a.window)) {
         mask(tile * kKeys, s);
       }
@@ -273,6 +275,17 @@ class Prompt {
     }
   }
 
+  __device__ __forceinline__ void cap(float (&s)[kRowTiles][kKeyTiles][4]) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) s[m][n][j] = tanhf(s[m][n][j] * a.cap_factor);
+      }
+    }
+  }
+
   /// Keys that a row does not see get minus infinity.
   __device__ __forceinline__ void mask(int first_key, float (&s)[kRowTiles][kKeyTiles][4]) const {
 #pragma unroll
@@ -404,13 +417,13 @@ class Prompt {
   float maxima[kRowTiles][2], totals[kRowTiles][2];
 };
 
-template <bool kBFloat16, int kDim, int kRows>
-__global__ void __launch_bounds__(Prompt<kBFloat16, kDim, kRows>::kThreads, kDim <= 128 ? 2 : 1)
+template <bool kBFloat16, bool kCapped, int kDim, int kRows>
+__global__ void __launch_bounds__(Prompt<kBFloat16, kCapped, kDim, kRows>::kThreads, kDim <= 128 ? 2 : 1)
     prompt_kernel(const __grid_constant__ PromptArgs a) {
   let_next_start();
   unsigned char* const shared = dynamic_shared();
   wait_for_previous();
-  Prompt<kBFloat16, kDim, kRows>(a, shared).run();
+  Prompt<kBFloat16, kCapped, kDim, kRows>(a, shared).run();
 }
 
 using PromptKernel = void (*)(PromptArgs);
@@ -418,33 +431,39 @@ struct Choice {
   PromptKernel kernel = nullptr;
   int threads = 0;
 };
-template <bool kBFloat16, int kDim>
+template <bool kBFloat16, bool kCapped, int kDim>
 Choice choice(int rows) {
   if (rows == kPromptRows)
-    return {prompt_kernel<kBFloat16, kDim, kPromptRows>, Prompt<kBFloat16, kDim, kPromptRows>::kThreads};
-  return {prompt_kernel<kBFloat16, kDim, kFewPromptRows>, Prompt<kBFloat16, kDim, kFewPromptRows>::kThreads};
+    return {prompt_kernel<kBFloat16, kCapped, kDim, kPromptRows>,
+            Prompt<kBFloat16, kCapped, kDim, kPromptRows>::kThreads};
+  return {prompt_kernel<kBFloat16, kCapped, kDim, kFewPromptRows>,
+          Prompt<kBFloat16, kCapped, kDim, kFewPromptRows>::kThreads};
 }
 /// For CTAs of kPromptRows or kFewPromptRows.
-template <bool kBFloat16>
+template <bool kBFloat16, bool kCapped>
 Choice choose(int head_dim, int rows) {
   switch (head_dim) {
     case 64:
-      return choice<kBFloat16, 64>(rows);
+      return choice<kBFloat16, kCapped, 64>(rows);
     case 80:
-      return choice<kBFloat16, 80>(rows);
+      return choice<kBFloat16, kCapped, 80>(rows);
     case 96:
-      return choice<kBFloat16, 96>(rows);
+      return choice<kBFloat16, kCapped, 96>(rows);
     case 112:
-      return choice<kBFloat16, 112>(rows);
+      return choice<kBFloat16, kCapped, 112>(rows);
     case 128:
-      return choice<kBFloat16, 128>(rows);
+      return choice<kBFloat16, kCapped, 128>(rows);
     case 192:
-      return choice<kBFloat16, 192>(rows);
+      return choice<kBFloat16, kCapped, 192>(rows);
     case 256:
-      return choice<kBFloat16, 256>(rows);
+      return choice<kBFloat16, kCapped, 256>(rows);
     default:
       return {};
   }
+}
+template <bool kBFloat16>
+Choice choose(int head_dim, int rows, const AttentionShape& s) {
+  return s.soft_cap > 0 ? choose<kBFloat16, true>(head_dim, rows) : choose<kBFloat16, false>(head_dim, rows);
 }
 
 int span_tiles(const PromptSpan& span, int group, int rows) { return (span.n_tokens * group + rows - 1) / rows; }
@@ -460,7 +479,7 @@ int rows_for(const CacheView& c, const PromptSpan* spans, int n_spans, int group
 
 const char* prompt_attention_refusal(const CacheView& c) {
   if (c.head_dim_k != c.head_dim_v) return "heads of keys and of values differ in size";
-  if (choose<false>(c.head_dim_k, kPromptRows).kernel == nullptr)
+  if (choose<false, false>(c.head_dim_k, kPromptRows).kernel == nullptr)
     return "heads are not of 64, 80, 96, 112, 128, 192 or 256";
   if (const char* refusal = cache_refusal(c.k_type, c.v_type, c.head_dim_k, c.head_dim_v)) return refusal;
   const auto exact = [](DType t) { return t == DType::F32; };
@@ -493,11 +512,12 @@ void attend_prompt(const float* q, float* y, const CacheView& c, const Attention
   a.v_row_bytes = cache_row_bytes(c.v_type, c.head_dim_v);
   a.window = s.window;
   a.sinks = s.sinks;
-  a.scale_log2 = static_cast<float>(static_cast<double>(s.scale) * std::numbers::log2e);
+  a.scale_log2 = score_factor(s);
+  a.cap_factor = cap_factor(s);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
 
   const int rows = rows_for(c, spans, n_spans, a.group);
-  const Choice chosen = all_bfloat16(c) ? choose<true>(c.head_dim_k, rows) : choose<false>(c.head_dim_k, rows);
+  const Choice chosen = all_bfloat16(c) ? choose<true>(c.head_dim_k, rows, s) : choose<false>(c.head_dim_k, rows, s);
   const auto shared = static_cast<std::size_t>(prompt_shared_bytes(c, rows));
   check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),

@@ -41,7 +41,8 @@ struct AttendArgs {
   int stage_rows, stage_bytes;
   int window;
   const float* sinks;  ///< [heads]; null: none
-  float scale_log2;    ///< the scale times log2(e): weights are powers of 2
+  float scale_log2;    ///< the scale, or with a cap this, times log2(e): weights are powers of 2
+  float cap_factor;    ///< products times this are a tangent's argument; 0: no cap
   bool round_query;    ///< to Q8x32
   int stripes, splits;
   RawHeads raw;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numbers>
 
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/kernels/step_view.h"
@@ -30,7 +31,16 @@ struct AttentionShape {
   int window = 0;                    ///< keys at positions > pos - window are seen; 0 sees all
   ActFormat query = ActFormat::F32;  ///< how queries are rounded where keys are quantised (graph/op.h)
   const float* sinks = nullptr;      ///< [heads], weights (graph/op.h); null: none
+  float soft_cap = 0;                ///< scores s become soft_cap * tanh(s / soft_cap); 0: none
 };
+
+/// What products of queries and keys are multiplied with: as the argument of a tangent where scores have a cap, else 0;
+/// and these tangents, or the products where there are none, so that powers of 2 of the result are weights.
+inline float cap_factor(const AttentionShape& s) { return s.soft_cap > 0 ? s.scale / s.soft_cap : 0.0f; }
+inline float score_factor(const AttentionShape& s) {
+  const float factor = s.soft_cap > 0 ? s.soft_cap : s.scale;
+  return static_cast<float>(static_cast<double>(factor) * std::numbers::log2e);
+}
 
 /// Bytes that attend() wants beside its operands: `scratch` may hold anything, `arrivals` must be zero before the first
 /// call and is zero again after each. Calls that follow one another in one stream may share both.

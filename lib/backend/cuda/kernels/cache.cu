@@ -163,7 +163,7 @@ const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v) {
     return "the GPU keeps keys and values as F32, F16, BF16, F8_E4M3, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 or IQ4_NL";
   }
   if (head_dim_k < 1 || head_dim_v < 1 || head_dim_k > kMaxHeadDim || head_dim_v > kMaxHeadDim) {
-    return "attention heads are wider than 256, the most that the GPU's kernels take";
+    return "attention heads are wider than 512, the most that the GPU's kernels take";
   }
   if ((cache_block_bytes(k) != 0 && head_dim_k % 32 != 0) || (cache_block_bytes(v) != 0 && head_dim_v % 32 != 0)) {
     return "quantised keys and values need heads of a multiple of 32";

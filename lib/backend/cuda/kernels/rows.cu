@@ -116,6 +116,13 @@ __device__ __forceinline__ void store_factors(const Forms& y, int row, unsigned 
   if (y.f8 != nullptr) y.f8_scale[row] = f8_scale(largest);
 }
 
+/// Of a norm; without one 1 throughout.
+__device__ __forceinline__ BlockPart load_weight(const float* w, int block, int n, bool wide) {
+  if (w != nullptr) return load_part(w, block, n, wide);
+  const float4 ones = make_float4(1, 1, 1, 1);
+  return {ones, ones};
+}
+
 struct RowShape {
   int n, rows;
   int warps;  ///< of a row
@@ -135,7 +142,7 @@ __global__ void __maxnreg__(kHeld == 1 && Source::kOperands <= 2 ? 40 : 64)
   const bool wide = kFew || shape.wide;
   const auto load_weights = [&] {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) weight[i] = load_part(w, i * shape.warps + part, shape.n, wide);
+    for (int i = 0; i < kHeld; ++i) weight[i] = load_weight(w, i * shape.warps + part, shape.n, wide);
   };
   constexpr bool kWeightsAhead = kHeld == 1 && (kFew || Source::kOperands <= 2);  // as registers allow
   if constexpr (kNorm && kWeightsAhead) load_weights();
@@ -185,7 +192,7 @@ __global__ void __launch_bounds__(1024)
   }
   const auto value = [&](int block) {
     const BlockPart v = source.again(row, block, shape.n, shape.wide);
-    return kNorm ? normed(v, load_part(w, block, shape.n, shape.wide), factor, block, shape.n) : v;
+    return kNorm ? normed(v, load_weight(w, block, shape.n, shape.wide), factor, block, shape.n) : v;
   };
   unsigned largest = 0;
   if (by_row(y)) {
@@ -277,6 +284,35 @@ void launch_forms(const Source& source, int n, int rows, bool wide, const Forms&
 
 constexpr int kThreads = 256;
 
+/// A row per block of threads, read three times: the second and third time from L2. Sums are taken thread by thread,
+/// over the lanes, over the warps.
+__global__ void __launch_bounds__(kThreads)
+    layer_norm_kernel(const float* x, const float* w, const float* bias, const int weights, const float eps,
+                      const int n, float* y) {
+  let_next_start();
+  wait_for_previous();
+  __shared__ float of_warps[2][kThreads / kWarp];
+  const int row = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x), warp = thread / kWarp;
+  const float* const from = x + static_cast<std::int64_t>(row) * n;
+  const auto sum_of = [&](float(&parts)[kThreads / kWarp], const auto& f) {
+    float sum = 0;
+    for (int i = thread; i < n; i += kThreads) sum += f(from[i]);
+    sum = warp_sum(sum);
+    if (lane_id() == 0) parts[warp] = sum;
+    __syncthreads();
+    float all = 0;
+    for (const float part : parts) all += part;
+    return all;
+  };
+  const float mean = quotient(sum_of(of_warps[0], [](float v) { return v; }), static_cast<float>(n));
+  const float squares = sum_of(of_warps[1], [=](float v) { return (v - mean) * (v - mean); });
+  const float factor = norm_factor(squares, n, eps);
+  const std::int64_t own = static_cast<std::int64_t>(row % weights) * n;
+  float* const to = y + static_cast<std::int64_t>(row) * n;
+  for (int i = thread; i < n; i += kThreads)
+    to[i] = fmaf((from[i] - mean) * factor, w[own + i], bias != nullptr ? bias[own + i] : 0.0f);
+}
+
 /// y[i] = f(a[i], b[i]), four per thread; y may be a or b.
 template <class F>
 __global__ void __launch_bounds__(kThreads)
@@ -297,7 +333,18 @@ struct AddTwo {
 };
 struct Multiply {
   float factor;
-  __device__ float operator()(float a, float) const { return a * factor; }
+  const float* w;  ///< null: none
+  __device__ float operator()(float a, float) const { return a * (w != nullptr ? factor * __ldg(w) : factor); }
+};
+struct Gelu {
+  __device__ float operator()(float a, float) const { return gelu(a); }
+};
+struct SquaredRelu {
+  __device__ float operator()(float a, float) const { return a < 0 ? 0.0f : a * a; }
+};
+struct Cap {
+  float cap;
+  __device__ float operator()(float a, float) const { return cap * tanhf(a / cap); }
 };
 
 template <class F>
@@ -328,6 +375,12 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const float* x, const 
 
 void make_forms(const float* x, int n, int rows, const Forms& y, const Launch& at) {
   launch_forms(Plain{x}, n, rows, wide_rows(n, y, {x}), y, at);
+}
+
+void layer_norm(const float* x, const float* w, const float* bias, int weights, float eps, int n, int rows, float* y,
+                const Launch& at) {
+  if (rows == 0) return;
+  launch(layer_norm_kernel, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, at, x, w, bias, weights, eps, n, y);
 }
 
 void rms_norm(const float* x, const float* w, float eps, int n, int rows, const Forms& y, const Launch& at) {
@@ -367,8 +420,21 @@ void add(const float* a, const float* b, float* y, std::int64_t elements, const 
   launch_elements(a, b, y, elements, AddTwo{}, at);
 }
 
-void scale(const float* x, float factor, float* y, std::int64_t elements, const Launch& at) {
-  launch_elements(x, x, y, elements, Multiply{factor}, at);
+void activate(Nonlinearity function, const float* x, float* y, std::int64_t elements, const Launch& at) {
+  switch (function) {
+    case Nonlinearity::Gelu:
+      return launch_elements(x, x, y, elements, Gelu{}, at);
+    case Nonlinearity::SquaredRelu:
+      return launch_elements(x, x, y, elements, SquaredRelu{}, at);
+  }
+}
+
+void scale(const float* x, float factor, const float* w, float* y, std::int64_t elements, const Launch& at) {
+  launch_elements(x, x, y, elements, Multiply{factor, w}, at);
+}
+
+void soft_cap(const float* x, float cap, float* y, std::int64_t elements, const Launch& at) {
+  launch_elements(x, x, y, elements, Cap{cap}, at);
 }
 
 namespace {

@@ -28,7 +28,11 @@ struct Forms {
 
 /// x [rows][n] in other forms.
 void make_forms(const float* x, int n, int rows, const Forms&, const Launch&);
-/// y = rms_norm(x) * w, or of the sum: sum = a + b is stored, the norm is that of the stored sum.
+/// y = (x - mean) / sqrt(variance + eps) * w + bias, of rows of n; row i has row i % weights of w and bias, which may
+/// be null.
+void layer_norm(const float* x, const float* w, const float* bias, int weights, float eps, int n, int rows, float* y,
+                const Launch&);
+/// y = rms_norm(x) * w, where w may be null, or of the sum: sum = a + b is stored, the norm is that of the stored sum.
 void rms_norm(const float* x, const float* w, float eps, int n, int rows, const Forms& y, const Launch&);
 void add_rms_norm(const float* a, const float* b, const float* w, float eps, int n, int rows, float* sum,
                   const Forms& y, const Launch&);
@@ -38,7 +42,11 @@ void combine_add_rms_norm(const float* x, const float* weights, int top_k, const
 void glu(Activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch&);
 
 void add(const float* a, const float* b, float* y, std::int64_t elements, const Launch&);
-void scale(const float* x, float factor, float* y, std::int64_t elements, const Launch&);
+void activate(Nonlinearity, const float* x, float* y, std::int64_t elements, const Launch&);
+/// x * factor * *w; w may be null.
+void scale(const float* x, float factor, const float* w, float* y, std::int64_t elements, const Launch&);
+/// cap * tanh(x / cap)
+void soft_cap(const float* x, float cap, float* y, std::int64_t elements, const Launch&);
 /// y [vectors][n]: elements [begin, begin + n) of each row of x [vectors][m].
 void slice(const float* x, int m, int begin, int n, std::int64_t vectors, float* y, const Launch&);
 /// y [vectors][m + n]: each row of a [vectors][m], behind it row i / of_one of b.
