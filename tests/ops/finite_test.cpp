@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "backends.h"
 #include "graph/builder.h"
@@ -62,6 +63,41 @@ TEST_CASE("results that are not finite are never said to be, and products of the
             if (!finite) CHECK(runner.program().may_be_non_finite());
             if (finite && looks) CHECK_FALSE(runner.program().may_be_non_finite());
           }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a NaN among a token's logits of the router makes all of its weights NaN, the experts stay valid") {
+  constexpr int kExperts = 12, kTop = 3;
+  std::vector<float> logits = random_values(kExperts * kVocab, 3);
+  logits[kNan * kExperts + 7] = std::numeric_limits<float>::quiet_NaN();
+  for (const NamedBackend& named : available_backends()) {
+    if (named.activations != Activations::Quantized) continue;  // the others are there to be compared with
+    for (const Gating gating : {Gating::Softmax, Gating::Sigmoid}) {
+      for (const RouteWeights mode : {RouteWeights::AsGated, RouteWeights::Renormalized}) {
+        for (const int groups : {1, 4}) {
+          INFO(named.name << ", " << name(gating) << ", " << groups << " groups");
+          MemoryWeights memory;
+          memory.add("table", {DType::F32, {kExperts, kVocab}}, logits);
+          GraphBuilder b({kVocab, 1, kVocab});
+          const Act x =
+              b.embed(b.weight("table", {DType::F32, {kExperts, kVocab}}), b.step_input(StepInput::Tokens), "x");
+          const Route op{
+              .top_k = kTop, .gating = gating, .weights = mode, .groups = groups, .groups_used = (groups + 1) / 2};
+          const Routes routes = b.route(x, op, "routes");
+          const auto backend = named.make();
+          GraphRunner runner(*backend, std::move(b).finish(routes.weight), memory, 1, {}, {"routes"});
+          const Results results = runner.run(step_of({1, kNan}));
+          const std::vector<float>&weights = results.at("routes_weights"), &ids = results.at("routes");
+          for (int slot = 0; slot < kTop; ++slot) {
+            CHECK(std::isfinite(weights[static_cast<std::size_t>(slot)]));
+            CHECK(std::isnan(weights[static_cast<std::size_t>(kTop + slot)]));
+          }
+          const std::set<float> distinct(ids.begin() + kTop, ids.end());
+          CHECK(distinct.size() == kTop);
+          CHECK((*distinct.begin() >= 0 && *distinct.rbegin() < kExperts));
         }
       }
     }

@@ -200,7 +200,7 @@ TEST_CASE("weights of long steps are brought, not kept", "[placement]") {
 }
 
 TEST_CASE("parts of other kinds of backends agree with the reference", "[placement]") {
-  for (const char* arch : {"llama", "qwen3moe"}) {
+  for (const char* arch : {"llama", "qwen3moe", "deepseek2"}) {
     INFO(arch);
     Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 128}));
     const auto logits = [&](Model& model) {
@@ -223,7 +223,7 @@ TEST_CASE("parts of other kinds of backends agree with the reference", "[placeme
 }
 
 TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[placement]") {
-  for (const char* arch : {"llama", "qwen2", "qwen3", "qwen3moe", "olmoe"}) {
+  for (const char* arch : {"llama", "qwen2", "qwen3", "qwen3moe", "olmoe", "glm4moe"}) {
     INFO(arch);
     Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 256}));
     const auto tokens = random_tokens(kShortPrompt, 259, 3);

@@ -158,8 +158,8 @@ __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const flo
 }
 
 /// By a warp, of which lane s % 32 reads and writes slot s. A NaN among the logits makes all weights NaN, so that the
-/// fault shows; the ids are valid and distinct all the same. `gating` is op's: where it is known, the other's code is not
-/// there.
+/// fault shows; the ids are valid and distinct all the same. `gating` is op's: where it is known, the other's code is
+/// not there.
 __device__ __forceinline__ void finish_weights(const Route& op, const Gating gating, const RouteTotals& totals,
                                                float* token_weights) {
   const bool sigmoid = gating == Gating::Sigmoid;
