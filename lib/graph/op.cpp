@@ -23,6 +23,8 @@ struct Name {
   std::string_view operator()(const Rope&) const { return "rope"; }
   std::string_view operator()(const KvAppend&) const { return "kv_append"; }
   std::string_view operator()(const Attention&) const { return "attention"; }
+  std::string_view operator()(const ShortConv&) const { return "short_conv"; }
+  std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
   std::string_view operator()(const Route&) const { return "route"; }
   std::string_view operator()(const ExpertLinear&) const { return "expert_linear"; }
   std::string_view operator()(const Combine&) const { return "combine"; }
@@ -78,6 +80,10 @@ struct Attributes {
     return "scale=" + number(a.scale) + (a.soft_cap != 0 ? " soft_cap=" + number(a.soft_cap) : "") +
            (a.window ? " window=" + std::to_string(a.window) : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
+  }
+  std::string operator()(const GatedDelta& a) const {
+    return "key_heads=" + std::to_string(a.key_heads) + (a.sharing == HeadSharing::Tiled ? " tiled" : " grouped") +
+           " eps=" + number(a.eps);
   }
   std::string operator()(const Route& a) const {
     std::string text = std::string(llm::name(a.gating)) + " top_k=" + std::to_string(a.top_k);
@@ -137,6 +143,8 @@ std::string_view name(Activation a) {
       return "gelu";
     case Activation::ClampedSilu:
       return "clamped silu";
+    case Activation::Sigmoid:
+      return "sigmoid";
   }
   return "";
 }
