@@ -33,6 +33,12 @@ struct StateGroup {
   std::span<const std::int32_t> slots;  ///< [n_tokens]: block * block_positions + offset; -1 stores nothing
 };
 
+/// Where the recurrent states of one sequence are: a step reads those of slot `from` (-1: zeros, of a sequence without
+/// tokens yet) and leaves those after its tokens in slot `to`, which may be the same one.
+struct StateMove {
+  std::int32_t from = -1, to = -1;
+};
+
 /// All that differs between two runs of a program.
 struct StepData {
   std::span<const std::int32_t> tokens;     ///< [n_tokens]; with draws perhaps drawn_by(row)
@@ -42,6 +48,8 @@ struct StepData {
   std::span<const std::int32_t> out_rows;  ///< [n_outputs]: ascending token indices whose results are wanted
   /// [n_outputs]: the tokens drawn from the rows of the graph's only output are wanted in its place; nothing: the rows.
   std::span<const DrawRule> draws = {};
+  /// [n_sequences] where the graph has recurrent states: no slot that is written is another sequence's of the step.
+  std::span<const StateMove> states = {};
 };
 
 /// Caller's memory for a graph input or output, f32 or int32 as its type says, large enough for the step's rows: the
@@ -116,6 +124,16 @@ class CacheKeeper {
   virtual void write_rows(const CacheSlice&, const std::byte* k, const std::byte* v) = 0;
 };
 
+/// What sequences leave behind in a backend: keys and values in blocks, recurrent states in slots.
+struct StateRequest {
+  std::span<const CacheType> caches = {};
+  CacheFormat format = {};
+  std::int32_t n_blocks = 0;        ///< of every cache
+  std::int64_t most_positions = 0;  ///< one sequence has at most the blocks of so many
+  std::span<const RecurrentType> recurrent = {};
+  std::int32_t n_slots = 0;  ///< of every recurrent state
+};
+
 class StateStore {
  public:
   virtual ~StateStore() = default;
@@ -130,6 +148,10 @@ class StateStore {
   /// All rows of a block as bytes_per_block() bytes, which only a store of the same backend, caches and format takes.
   virtual void read_block(std::int32_t block, std::span<std::byte> dst) const = 0;
   virtual void write_block(std::int32_t block, std::span<const std::byte> src) = 0;
+  virtual std::size_t bytes_per_slot() const { return 0; }  ///< over all layers
+  /// The states of a slot as bytes_per_slot() bytes, which only a store of the same backend and states takes.
+  virtual void read_slot(std::int32_t /*slot*/, std::span<std::byte> /*dst*/) const {}
+  virtual void write_slot(std::int32_t /*slot*/, std::span<const std::byte> /*src*/) {}
 };
 
 /// Memory of activations, shared by the programs of all buckets.
@@ -208,6 +230,7 @@ struct MemoryShare {
   std::uint64_t weights = 0;     ///< bytes that are still to come out of `available`
   std::uint64_t workspace = 0;   ///< bytes
   std::vector<CacheType> caches = {};
+  std::vector<RecurrentType> recurrent = {};
 };
 
 inline constexpr int kMostStepsAtOnce = 8;
@@ -254,10 +277,8 @@ class Backend {
   /// Of the steps that compute so many tokens soonest.
   virtual int step_tokens(std::int64_t /*all*/) const { return most_step_tokens(); }
   virtual std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) = 0;
-  /// Room for `n_blocks` blocks of every cache, of which one sequence has at most those of `most_positions`; host
-  /// memory is taken as blocks fill. Throws ErrorKind::Memory.
-  virtual std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks,
-                                               std::int64_t most_positions) = 0;
+  /// Host memory is taken as blocks and slots fill. Throws ErrorKind::Memory.
+  virtual std::unique_ptr<StateStore> allocate(const StateRequest&) = 0;
   /// One workspace serves programs of these graphs, of any bucket up to theirs, of which `at_once` steps, as
   /// steps_at_once() counts them, are on their way; address space only until used.
   virtual std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) = 0;

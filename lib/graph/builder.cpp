@@ -50,6 +50,11 @@ Cache GraphBuilder::cache(CacheType type) {
   return {{graph_.add_value({.kind = ValueKind::State, .name = name, .cache = type})}};
 }
 
+Recurrent GraphBuilder::recurrent(RecurrentType type) {
+  const std::string label = std::string(name(type.part)) + "_state." + std::to_string(type.layer);
+  return {{graph_.add_value({.kind = ValueKind::Recurrent, .name = label, .recurrent = type})}};
+}
+
 Act GraphBuilder::result(TensorType type, RowSpace rows, std::string_view name) {
   return {{graph_.add_value({.kind = ValueKind::Result, .name = full_name(name), .type = type, .rows = rows})}};
 }
@@ -129,6 +134,14 @@ Act GraphBuilder::attention(Act q, Cache cache, const Attention& attributes, std
   return append_one(attributes, std::move(in), name);
 }
 
+Act GraphBuilder::short_conv(Act x, Weight w, Recurrent state, std::string_view name) {
+  return append_one(ShortConv{}, {x.id, w.id, state.id}, name);
+}
+
+Act GraphBuilder::gated_delta(const DeltaOperands& o, const GatedDelta& attributes, std::string_view name) {
+  return append_one(attributes, {o.qkv.id, o.alpha.id, o.beta.id, o.a.id, o.bias.id, o.state.id}, name);
+}
+
 Routes GraphBuilder::route(Act logits, const Route& attributes, std::string_view name) {
   const std::string weights = std::string(name) + "_weights";
   const auto out = append<2>(attributes, {logits.id}, {name, weights});
@@ -149,6 +162,10 @@ Act GraphBuilder::map(Act x, Map function, std::string_view name) {
 }
 Act GraphBuilder::rows(Act x, Index out_rows, std::string_view name) {
   return append_one(Rows{}, {x.id, out_rows.id}, name);
+}
+
+Act GraphBuilder::slice(Act x, const Slice& attributes, std::string_view name) {
+  return append_one(attributes, {x.id}, name);
 }
 
 Act GraphBuilder::reshape(Act x, Shape shape, std::string_view name) {

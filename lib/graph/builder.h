@@ -23,6 +23,7 @@ class GraphBuilder {
   Index step_input(StepInput);                       ///< one value per kind, made on first use
   Weight weight(std::string name, TensorType type);  ///< one value per name
   Cache cache(CacheType type);
+  Recurrent recurrent(RecurrentType type);
 
   Act embed(Weight table, Index tokens, std::string_view name);
   struct LinearOperand {
@@ -38,6 +39,13 @@ class GraphBuilder {
   Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
+  Act short_conv(Act x, Weight w, Recurrent state, std::string_view name);
+  struct DeltaOperands {
+    Act qkv, alpha, beta;
+    Weight a, bias;
+    Recurrent state;
+  };
+  Act gated_delta(const DeltaOperands& operands, const GatedDelta& attributes, std::string_view name);
   Routes route(Act logits, const Route& attributes, std::string_view name);
   Act expert_linear(Act x, Index expert, LinearOperand operand);
   Act combine(Act x, Act weights, std::string_view name);
@@ -45,6 +53,7 @@ class GraphBuilder {
   Act scale(Act x, float factor, std::string_view name);
   Act map(Act x, Map function, std::string_view name);
   Act rows(Act x, Index out_rows, std::string_view name);
+  Act slice(Act x, const Slice& attributes, std::string_view name);
   /// [heads * head_dim, tokens] -> [head_dim, heads, tokens]
   Act split_heads(Act x, int heads, std::string_view name);
   /// [head_dim, heads, tokens] -> [heads * head_dim, tokens]

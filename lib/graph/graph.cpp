@@ -39,6 +39,8 @@ void add_op(Hash& h, const Node& n) {
 
 }  // namespace
 
+std::string_view name(RecurrentType::Part part) { return part == RecurrentType::Part::Conv ? "conv" : "delta"; }
+
 std::uint32_t Graph::add_value(ValueInfo info) {
   values_.push_back(std::move(info));
   return static_cast<std::uint32_t>(values_.size() - 1);
@@ -104,6 +106,7 @@ std::uint64_t structural_hash(const Graph& g, const LayerRange& range) {
         h.add(info.type);
         for (int d : {info.cache.kv_heads, info.cache.head_dim_k, info.cache.head_dim_v})
           h.add(static_cast<std::uint64_t>(d));
+        if (info.kind == ValueKind::Recurrent) h.add({DType::F32, info.recurrent.shape});
       }
     }
   }

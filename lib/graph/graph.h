@@ -21,12 +21,22 @@ struct Act : Value {};    ///< f32 activations
 struct Index : Value {};  ///< int32: tokens, positions, rows, expert ids
 struct Weight : Value {};
 struct Cache : Value {};
+struct Recurrent : Value {};
 struct Routes {
   Index expert;  ///< [top_k, tokens]
   Act weight;    ///< [top_k, tokens]
 };
 
-enum class ValueKind : std::uint8_t { Input, Weight, State, Result };
+enum class ValueKind : std::uint8_t {
+  Input,
+  Weight,
+  State,      ///< a cache, of a row per position
+  Recurrent,  ///< a state of one size, whatever the sequence's length
+  Result,
+};
+
+/// Whether a value is no memory of a step's own: it outlives the step.
+constexpr bool outlives_step(ValueKind k) { return k == ValueKind::State || k == ValueKind::Recurrent; }
 
 /// What the last dimension of a value counts. Its size in the type is the bucket's capacity; a step fills fewer rows.
 enum class RowSpace : std::uint8_t { None, Tokens, Outputs };
@@ -44,13 +54,25 @@ struct CacheType {
   friend bool operator==(const CacheType&, const CacheType&) = default;
 };
 
+/// What a layer remembers of a sequence beside keys and values: f32, and never more of it. A node reads and writes it.
+struct RecurrentType {
+  enum class Part : std::uint8_t { Conv, Delta };
+  int layer = 0;
+  Part part = Part::Conv;
+  Shape shape;
+  std::size_t bytes() const { return TensorType{DType::F32, shape}.bytes(); }
+  friend bool operator==(const RecurrentType&, const RecurrentType&) = default;
+};
+std::string_view name(RecurrentType::Part);
+
 struct ValueInfo {
   ValueKind kind = ValueKind::Result;
   std::string name = {};  ///< unique; a weight's tensor name, a result's "blk.3.ffn_norm"
-  TensorType type = {};   ///< State: unused
+  TensorType type = {};   ///< State, Recurrent: unused
   RowSpace rows = RowSpace::None;
   StepInput input = StepInput::None;  ///< Input only; None is a value handed over by another segment
   CacheType cache = {};               ///< State only
+  RecurrentType recurrent = {};       ///< Recurrent only
   bool streamed = false;              ///< Weight only: each step brings it to the device, which does not keep it
 };
 

@@ -21,6 +21,8 @@ struct Name {
   std::string_view operator()(const Rope&) const { return "rope"; }
   std::string_view operator()(const KvAppend&) const { return "kv_append"; }
   std::string_view operator()(const Attention&) const { return "attention"; }
+  std::string_view operator()(const ShortConv&) const { return "short_conv"; }
+  std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
   std::string_view operator()(const Route&) const { return "route"; }
   std::string_view operator()(const ExpertLinear&) const { return "expert_linear"; }
   std::string_view operator()(const Combine&) const { return "combine"; }
@@ -28,6 +30,7 @@ struct Name {
   std::string_view operator()(const Scale&) const { return "scale"; }
   std::string_view operator()(const Map&) const { return "map"; }
   std::string_view operator()(const Rows&) const { return "rows"; }
+  std::string_view operator()(const Slice&) const { return "slice"; }
   std::string_view operator()(const Reshape&) const { return "reshape"; }
 };
 
@@ -70,6 +73,10 @@ struct Attributes {
     return "scale=" + number(a.scale) + (a.window ? " window=" + std::to_string(a.window) : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
+  std::string operator()(const GatedDelta& a) const {
+    return "key_heads=" + std::to_string(a.key_heads) + (a.sharing == HeadSharing::Tiled ? " tiled" : " grouped") +
+           " eps=" + number(a.eps);
+  }
   std::string operator()(const Route& a) const {
     return "softmax top_k=" + std::to_string(a.top_k) +
            (a.weights == RouteWeights::Renormalized ? " renormalized" : "") +
@@ -78,6 +85,9 @@ struct Attributes {
   std::string operator()(const ExpertLinear& a) const { return (*this)(Linear{a.products}); }
   std::string operator()(const Scale& a) const { return "factor=" + number(a.factor); }
   std::string operator()(const Map& a) const { return a.name; }
+  std::string operator()(const Slice& a) const {
+    return "begin=" + std::to_string(a.begin) + " n=" + std::to_string(a.n);
+  }
 };
 
 template <class Products, class AnyOp>
@@ -119,6 +129,8 @@ std::string_view name(Activation a) {
       return "gelu";
     case Activation::ClampedSilu:
       return "clamped silu";
+    case Activation::Sigmoid:
+      return "sigmoid";
   }
   return "";
 }

@@ -53,10 +53,11 @@ enum class Activation : std::uint8_t {
   Silu,
   Gelu,
   ClampedSilu,  ///< of gpt-oss: g * sigmoid(1.702 g) with g = min(gate, 7), and for up min(max(up, -7), 7) + 1
+  Sigmoid,
 };
 inline constexpr float kClampedSiluSlope = 1.702f, kClampedSiluLimit = 7;
 std::string_view name(Activation);
-/// (gate [n, rows], up [n, rows]) -> activation(gate) * up
+/// (gate [n, rows] or [1, rows], up [n, rows]) -> activation(gate) * up; a single gate is that of all n
 struct Glu {
   Activation activation = Activation::Silu;
   friend bool operator==(const Glu&, const Glu&) = default;
@@ -106,6 +107,30 @@ struct Attention {
   int window = 0;                    ///< keys at positions > pos - window are seen; 0 sees all
   ActFormat query = ActFormat::F32;  ///< of queries where the cache's keys are quantised; a backend's to set
   friend bool operator==(const Attention&, const Attention&) = default;
+};
+
+/// (x [channels, tokens], w [width, channels], state [channels, width - 1]) -> y [channels, tokens], a causal
+/// convolution along each sequence: y_t = silu(sum_i w_i x_(t - width + 1 + i)). The state holds the sequence's last
+/// width - 1 rows of x, oldest first; before its first token there are zeros.
+struct ShortConv {
+  friend bool operator==(const ShortConv&, const ShortConv&) = default;
+};
+
+/// Which key head a value head goes with.
+enum class HeadSharing : std::uint8_t {
+  Grouped,  ///< value head h: key head h / (value_heads / key_heads)
+  Tiled,    ///< value head h: key head h % key_heads
+};
+/// (qkv [2 * key_heads * dk + value_heads * dv, tokens], alpha [value_heads, tokens], beta [value_heads, tokens], a
+/// [value_heads], bias [value_heads], state [dv, dk, value_heads]) -> y [dv, value_heads, tokens]: the gated delta rule
+/// (arXiv:2412.06464) along each sequence, whose state begins with zeros. Of a token, qkv holds the heads of q, those
+/// of k and those of v, one after another. With q and k divided by sqrt(|.|^2 + eps), q by sqrt(dk) as well, for each
+/// value head: S = exp(a * softplus(alpha + bias)) S, then S += k (sigmoid(beta) (v - S^T k))^T, then y = S^T q.
+struct GatedDelta {
+  int key_heads = 0;
+  HeadSharing sharing = HeadSharing::Grouped;
+  float eps = 0;
+  friend bool operator==(const GatedDelta&, const GatedDelta&) = default;
 };
 
 enum class Gating : std::uint8_t { Softmax };
@@ -159,13 +184,19 @@ struct Rows {
   friend bool operator==(const Rows&, const Rows&) = default;
 };
 
+/// (x [m, ..., rows]) -> [n, ..., rows]: elements [begin, begin + n) of dimension 0
+struct Slice {
+  std::int64_t begin = 0, n = 0;
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
 /// (x) -> the same data under another shape; rows stay rows
 struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using AnyOp = std::variant<Embed, Linear, RmsNorm, AddRmsNorm, Glu, RopeTable, Rope, KvAppend, Attention, Route,
-                           ExpertLinear, Combine, Add, Scale, Map, Rows, Reshape>;
+using AnyOp = std::variant<Embed, Linear, RmsNorm, AddRmsNorm, Glu, RopeTable, Rope, KvAppend, Attention, ShortConv,
+                           GatedDelta, Route, ExpertLinear, Combine, Add, Scale, Map, Rows, Slice, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

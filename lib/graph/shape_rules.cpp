@@ -47,8 +47,16 @@ class Rule {
   }
   std::vector<ResultType> operator()(const Glu&) const {
     count(2);
-    alike(0, 1);
-    return same(0);
+    const Shape& gate = in_[0]->type.shape;
+    if (gate[0] == 1 && in_[1]->type.shape[0] != 1) {
+      f32(0);
+      f32(1);
+      need(in_[1]->type.shape == Shape({in_[1]->type.shape[0], gate[1]}) && in_[0]->rows == in_[1]->rows, 1,
+           "has other rows than " + in_[0]->name);
+    } else {
+      alike(0, 1);
+    }
+    return same(1);
   }
   std::vector<ResultType> operator()(const RopeTable& a) const {
     need(in_.size() == 1 || in_.size() == 2, 0, "needs positions and at most one tensor of factors");
@@ -82,6 +90,31 @@ class Rule {
     need(q[1] % c.kv_heads == 0, 0, "heads are not a multiple of the cache's");
     if (in_.size() == 3) f32_weight(2, {q[1]});
     return act({c.head_dim_v, q[1], q[2]}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const ShortConv&) const {
+    count(3);
+    tokens(0);
+    const Shape& x = in_[0]->type.shape;
+    const std::int64_t width = in_[1]->type.shape[0];
+    need(x.n_dims() == 2, 0, "is not [channels, tokens]");
+    f32_weight(1, {width, x[0]});
+    need(width >= 2, 1, "is no convolution: its width is 1");
+    recurrent(2, RecurrentType::Part::Conv, {x[0], width - 1});
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const GatedDelta& a) const {
+    count(6);
+    for (std::size_t i = 0; i < 3; ++i) tokens(i);
+    need(in_[5]->kind == ValueKind::Recurrent, 5, "is not a state");
+    const Shape state = in_[5]->recurrent.shape;
+    const std::int64_t dv = state[0], dk = state[1], heads = state[2], rows = in_[0]->type.shape[1];
+    recurrent(5, RecurrentType::Part::Delta, {dv, dk, heads});
+    need(a.key_heads >= 1 && heads % a.key_heads == 0, 5, "has heads that are not a multiple of the key heads");
+    need(in_[0]->type.shape == Shape({2 * a.key_heads * dk + heads * dv, rows}), 0, "is not q, k and v of the state");
+    for (std::size_t i = 1; i < 3; ++i)
+      need(in_[i]->type.shape == Shape({heads, rows}), i, "is not [value_heads, tokens]");
+    for (std::size_t i = 3; i < 5; ++i) vector(i, heads);
+    return act({dv, heads, rows}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const Route& a) const {
     count(1);
@@ -128,6 +161,15 @@ class Rule {
   std::vector<ResultType> operator()(const Scale&) const { return unary(); }
   std::vector<ResultType> operator()(const Map&) const { return unary(); }
   std::vector<ResultType> operator()(const Reshape&) const { return unary(); }
+  std::vector<ResultType> operator()(const Slice& a) const {
+    count(1);
+    f32(0);
+    const Shape& x = in_[0]->type.shape;
+    need(x.n_dims() >= 2 && a.begin >= 0 && a.n >= 1 && a.begin + a.n <= x[0], 0, "has no such elements in a row");
+    Shape shape{a.n};
+    for (int i = 1; i < x.n_dims(); ++i) shape.push_back(x[i]);
+    return act(shape, in_[0]->rows);
+  }
   std::vector<ResultType> operator()(const Rows&) const {
     count(2);
     index(1);
@@ -148,8 +190,17 @@ class Rule {
   }
   void count(std::size_t n) const { need(in_.size() == n, in_.size(), "has the wrong number of operands"); }
   void f32(std::size_t i) const {
-    need(in_[i]->kind != ValueKind::Weight && in_[i]->kind != ValueKind::State && in_[i]->type.dtype == DType::F32, i,
+    need(in_[i]->kind != ValueKind::Weight && !outlives_step(in_[i]->kind) && in_[i]->type.dtype == DType::F32, i,
          "is not an activation");
+  }
+  /// What goes on along a sequence needs all of its tokens.
+  void tokens(std::size_t i) const {
+    f32(i);
+    need(in_[i]->rows == RowSpace::Tokens, i, "has no row for every token");
+  }
+  void recurrent(std::size_t i, RecurrentType::Part part, const Shape& shape) const {
+    need(in_[i]->kind == ValueKind::Recurrent && in_[i]->recurrent.part == part && in_[i]->recurrent.shape == shape, i,
+         "is not a state " + to_string(shape));
   }
   void index(std::size_t i) const { need(in_[i]->type.dtype == DType::I32, i, "is not an index"); }
   void matrix(std::size_t i) const {

@@ -65,6 +65,10 @@ class Verifier {
     need(types.size() == n.out.size(), [&] { return where() + " has the wrong number of results"; });
     for (std::size_t i = 0; i < types.size(); ++i) result(where, n, types[i], n.out[i]);
     if (std::holds_alternative<KvAppend>(n.op)) cache_order(where, n);
+    for (const std::uint32_t v : n.in) {
+      if (g_.info(v).kind != ValueKind::Recurrent) continue;
+      need(advanced_.insert(v).second, [&] { return where() + ": " + g_.info(v).name + " goes on twice in a step"; });
+    }
     if (std::holds_alternative<Attention>(n.op)) {
       need(!stale_.contains(n.in[1]), [&] { return where() + " reads a cache that this step's rows are not in"; });
     }
@@ -95,8 +99,9 @@ class Verifier {
 
   const Graph& g_;
   std::vector<bool> ready_;
-  std::set<int> appended_;                   ///< layers
-  std::unordered_set<std::uint32_t> stale_;  ///< caches as they were before this step's rows
+  std::set<int> appended_;                      ///< layers
+  std::unordered_set<std::uint32_t> stale_;     ///< caches as they were before this step's rows
+  std::unordered_set<std::uint32_t> advanced_;  ///< recurrent states
 };
 
 }  // namespace

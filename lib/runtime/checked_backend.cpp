@@ -39,6 +39,17 @@ struct CheckedStates final : StateStore {
     tested->write_block(block, src.first(n));
     reference->write_block(block, src.subspan(n));
   }
+  std::size_t bytes_per_slot() const override { return tested->bytes_per_slot() + reference->bytes_per_slot(); }
+  void read_slot(std::int32_t slot, std::span<std::byte> dst) const override {
+    const std::size_t n = tested->bytes_per_slot();
+    tested->read_slot(slot, dst.first(n));
+    reference->read_slot(slot, dst.subspan(n));
+  }
+  void write_slot(std::int32_t slot, std::span<const std::byte> src) override {
+    const std::size_t n = tested->bytes_per_slot();
+    tested->write_slot(slot, src.first(n));
+    reference->write_slot(slot, src.subspan(n));
+  }
   std::unique_ptr<StateStore> tested, reference;
 };
 
@@ -161,10 +172,9 @@ class CheckedBackend final : public Backend {
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     return std::make_unique<CheckedWeights>(tested_->load(source, plans), reference_->load(source, plans));
   }
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
-                                       std::int64_t most_positions) override {
-    return std::make_unique<CheckedStates>(tested_->allocate(types, format, n_blocks, most_positions),
-                                           reference_->allocate(types, format, n_blocks, most_positions));
+  std::unique_ptr<StateStore> allocate(const StateRequest& request) override {
+    auto tested = tested_->allocate(request);
+    return std::make_unique<CheckedStates>(std::move(tested), reference_->allocate(request));
   }
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {
     return std::make_unique<CheckedWorkspace>(tested_->make_workspace(largest, at_once),

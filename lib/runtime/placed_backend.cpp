@@ -22,7 +22,7 @@ struct PlacedWeights final : WeightStore {
   std::vector<std::unique_ptr<WeightStore>> parts;
 };
 
-/// One book-keeping, several storages: a block is the same number in all of them.
+/// One book-keeping, several storages: a block, or a slot, is the same number in all of them.
 struct PlacedStates final : StateStore {
   std::size_t bytes_per_block() const override {
     std::size_t bytes = 0;
@@ -42,6 +42,23 @@ struct PlacedStates final : StateStore {
     for (const auto& part : parts) {
       part->write_block(block, src.first(part->bytes_per_block()));
       src = src.subspan(part->bytes_per_block());
+    }
+  }
+  std::size_t bytes_per_slot() const override {
+    std::size_t bytes = 0;
+    for (const auto& part : parts) bytes += part->bytes_per_slot();
+    return bytes;
+  }
+  void read_slot(std::int32_t slot, std::span<std::byte> dst) const override {
+    for (const auto& part : parts) {
+      part->read_slot(slot, dst.first(part->bytes_per_slot()));
+      dst = dst.subspan(part->bytes_per_slot());
+    }
+  }
+  void write_slot(std::int32_t slot, std::span<const std::byte> src) override {
+    for (const auto& part : parts) {
+      part->write_slot(slot, src.first(part->bytes_per_slot()));
+      src = src.subspan(part->bytes_per_slot());
     }
   }
   std::vector<std::unique_ptr<StateStore>> parts;
@@ -369,16 +386,22 @@ class PlacedBackend final : public Backend {
     return weights;
   }
 
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
-                                       std::int64_t most_positions) override {
+  std::unique_ptr<StateStore> allocate(const StateRequest& request) override {
     auto states = std::make_unique<PlacedStates>();
     for (std::size_t d = 0; d < devices_.size(); ++d) {
-      std::vector<CacheType> own;
-      for (const CacheType& type : types) {
-        if (contents_[d].layers.contains(type.layer)) own.push_back(type);
+      std::vector<CacheType> caches;
+      std::vector<RecurrentType> recurrent;
+      for (const CacheType& type : request.caches) {
+        if (contents_[d].layers.contains(type.layer)) caches.push_back(type);
       }
-      for (const auto& [layer, type] : contents_[d].fleeting) own.push_back(type);
-      states->parts.push_back(devices_[d]->allocate(own, format, n_blocks, most_positions));
+      for (const auto& [layer, type] : contents_[d].fleeting) caches.push_back(type);
+      for (const RecurrentType& type : request.recurrent) {
+        if (std::ranges::find(contents_[d].recurrent, type) != contents_[d].recurrent.end()) recurrent.push_back(type);
+      }
+      StateRequest own = request;
+      own.caches = caches;
+      own.recurrent = recurrent;
+      states->parts.push_back(devices_[d]->allocate(own));
     }
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       if (!contents_[d].fleeting.empty()) states->parts[d]->keep_fleeting_in(keeper(*states));
@@ -425,6 +448,7 @@ class PlacedBackend final : public Backend {
     std::set<std::string> weights, streamed;
     std::set<int> layers;               ///< that keep keys and values there
     std::map<int, CacheType> fleeting;  ///< of layers that another device keeps
+    std::vector<RecurrentType> recurrent;
   };
 
   struct Parts {
@@ -439,6 +463,7 @@ class PlacedBackend final : public Backend {
         if (v.kind == ValueKind::Weight) (v.streamed ? there.streamed : there.weights).insert(v.name);
         if (v.kind == ValueKind::State && !v.cache.fleeting) there.layers.insert(v.cache.layer);
         if (v.kind == ValueKind::State && v.cache.fleeting) there.fleeting[v.cache.layer] = v.cache;
+        if (v.kind == ValueKind::Recurrent) there.recurrent.push_back(v.recurrent);
       }
     }
   }
@@ -479,6 +504,7 @@ void merge(std::vector<MemoryShare>& all, MemoryShare&& share) {
   same->weights += share.weights;
   same->workspace += share.workspace;
   same->caches.insert(same->caches.end(), share.caches.begin(), share.caches.end());
+  same->recurrent.insert(same->recurrent.end(), share.recurrent.begin(), share.recurrent.end());
 }
 
 }  // namespace

@@ -149,8 +149,10 @@ struct Session::Impl {
       try {
         std::int64_t blocks = whole_blocks(choice.context) * sequences;
         if (o.pool) blocks = std::min(blocks, pool_blocks(request, choice.context, *o.pool));
-        state = model.backend().allocate(types, o.cache, static_cast<std::int32_t>(blocks),
-                                         whole_blocks(choice.context) * kBlockPositions);
+        state = model.backend().allocate({.caches = types,
+                                          .format = o.cache,
+                                          .n_blocks = static_cast<std::int32_t>(blocks),
+                                          .most_positions = whole_blocks(choice.context) * kBlockPositions});
         cache.emplace(static_cast<std::int32_t>(blocks), kBlockPositions, sequences);
         return;
       } catch (const Error& error) {

@@ -88,6 +88,55 @@ TEST_CASE("the builder refuses operands that do not fit, naming the op and the o
   CHECK_THROWS_AS(b.split_heads(x, 5, "h"), Error);
 }
 
+TEST_CASE("recurrent layers are refused what does not fit their state") {
+  GraphBuilder b({4, 1, 2});
+  const Act x = b.embed(b.weight("table", f32({12, 10})), b.step_input(StepInput::Tokens), "x");
+  const auto conv = [&](Act in, Weight w, Shape state) {
+    return b.short_conv(in, w, b.recurrent({0, RecurrentType::Part::Conv, state}), "conv");
+  };
+  const Weight w = b.weight("w", f32({4, 12}));
+  CHECK_THROWS_WITH(conv(x, w, {12, 4}), contains("is not a state [12, 3]"));
+  CHECK_THROWS_WITH(conv(x, b.weight("other", f32({4, 11})), {12, 3}), contains("short_conv: operand other"));
+  CHECK_THROWS_WITH(conv(x, b.weight("thin", f32({1, 12})), {12, 0}), contains("no convolution"));
+  const Act wanted = b.rows(x, b.step_input(StepInput::OutRows), "wanted");
+  CHECK_THROWS_WITH(conv(wanted, w, {12, 3}), contains("no row for every token"));
+
+  // Two value heads of 4 and one key head of 2: 2 * 2 + 2 * 4.
+  const Act two = b.slice(x, {.begin = 3, .n = 2}, "two");
+  const Weight v = b.weight("v", f32({2}));
+  const auto delta = [&](Act qkv, Act alpha, Weight a, int key_heads, Shape state) {
+    const GraphBuilder::DeltaOperands o{qkv, alpha, two, a, v, b.recurrent({0, RecurrentType::Part::Delta, state})};
+    return b.type(b.gated_delta(o, {.key_heads = key_heads, .eps = 1e-6F}, "y")).shape;
+  };
+  CHECK(delta(x, two, v, 1, {4, 2, 2}) == Shape{4, 2, 4});
+  CHECK_THROWS_WITH(delta(x, two, v, 1, {4, 3, 2}), contains("is not q, k and v of the state"));
+  CHECK_THROWS_WITH(delta(x, x, v, 1, {4, 2, 2}), contains("is not [value_heads, tokens]"));
+  CHECK_THROWS_WITH(delta(x, two, w, 1, {4, 2, 2}), contains("gated_delta: operand w"));
+  CHECK_THROWS_WITH(delta(x, two, v, 3, {4, 2, 2}), contains("not a multiple of the key heads"));
+  CHECK_THROWS_WITH(b.slice(x, {.begin = 10, .n = 3}, "s"), contains("no such elements"));
+  CHECK_THROWS_WITH(b.slice(x, {.begin = -1, .n = 3}, "s"), contains("no such elements"));
+  CHECK(b.type(b.glu(Activation::Sigmoid, b.slice(x, {.begin = 0, .n = 1}, "one"), x, "g")).shape == Shape{12, 4});
+  CHECK_THROWS_AS(b.glu(Activation::Sigmoid, two, x, "g2"), Error);
+}
+
+TEST_CASE("a recurrent state goes on once in a step, and all tokens of it are needed") {
+  GraphBuilder b({4, 1, 2});
+  const Act x = b.embed(b.weight("table", f32({12, 10})), b.step_input(StepInput::Tokens), "x");
+  const Weight w = b.weight("w", f32({4, 12}));
+  const Recurrent state = b.recurrent({0, RecurrentType::Part::Conv, {12, 3}});
+  const Act y = b.short_conv(x, w, state, "y");
+  SECTION("rows are selected behind it") {
+    const Act scaled = b.scale(y, 2, "scaled");
+    const Graph g = rows_early(std::move(b).finish(b.rows(scaled, b.step_input(StepInput::OutRows), "wanted")));
+    CHECK(find(g, "y")->rows == RowSpace::Tokens);
+    CHECK(find(g, "scaled")->rows == RowSpace::Outputs);
+  }
+  SECTION("twice") {
+    const Act z = b.short_conv(y, w, state, "z");
+    CHECK_THROWS_WITH(std::move(b).finish(z), contains("conv_state.0 goes on twice"));
+  }
+}
+
 TEST_CASE("verify finds every kind of broken graph") {
   const Graph good = decoder(1);
   REQUIRE_NOTHROW(verify(good));

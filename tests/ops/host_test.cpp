@@ -46,9 +46,56 @@ TEST_CASE("pages are zero, writable to the last byte and refused where they cann
   CHECK(kind_of([] { const host::Pages pages{std::size_t{1} << 62}; }) == ErrorKind::Memory);
 }
 
+TEST_CASE("a slot holds the states of every layer, and nothing of another slot") {
+  const std::vector<CacheType> caches{{3, 1, 4, 4}};
+  const std::vector<RecurrentType> states{{0, RecurrentType::Part::Conv, {5, 3}},
+                                          {0, RecurrentType::Part::Delta, {4, 4, 2}},
+                                          {1, RecurrentType::Part::Conv, {5, 3}}};
+  host::HostCache store({.caches = caches, .n_blocks = 1, .recurrent = states, .n_slots = 3});
+  REQUIRE(store.bytes_per_slot() == (15 + 32 + 15) * sizeof(float));
+  std::vector<std::byte> written(store.bytes_per_slot()), read(store.bytes_per_slot());
+  for (std::size_t i = 0; i < written.size(); ++i) written[i] = static_cast<std::byte>(1 + i % 251);
+  store.write_slot(1, written);
+  store.read_slot(1, read);
+  CHECK(read == written);
+  for (const std::int32_t other : {0, 2}) {
+    store.read_slot(other, read);
+    CHECK(std::ranges::all_of(read, [](std::byte b) { return b == std::byte{0}; }));
+  }
+  const std::byte* const second =
+      store.recurrent(states[1]) + states[1].bytes();  // of slot 1, behind the convolution's
+  CHECK(std::equal(second, second + states[1].bytes(), written.begin() + 15 * sizeof(float)));
+  CHECK(kind_of([&] { store.recurrent({2, RecurrentType::Part::Conv, {5, 3}}); }) == ErrorKind::Internal);
+  CHECK(kind_of([&] { store.read_slot(3, read); }) == ErrorKind::Internal);
+}
+
+TEST_CASE("a step's moves of states name slots that no two sequences write") {
+  const std::int32_t tokens[]{1, 2, 3}, positions[]{0, 1, 9};
+  const SequenceSpan sequences[]{{0, 2, 2}, {2, 1, 10}};
+  const auto refused = [&](StateMove first, StateMove second) {
+    const StateMove moves[]{first, second};
+    StepData step{tokens, positions, sequences, {}, {}};
+    step.states = moves;
+    try {
+      host::check_states(step, 4);
+      return false;
+    } catch (const Error& e) {
+      return e.kind() == ErrorKind::Internal;
+    }
+  };
+  CHECK_FALSE(refused({-1, 0}, {1, 1}));
+  CHECK_FALSE(refused({-1, 0}, {1, 3}));
+  CHECK(refused({2, 0}, {1, 1}));    // a sequence that begins has none
+  CHECK(refused({-1, 0}, {-1, 1}));  // one that goes on has
+  CHECK(refused({-1, 0}, {1, 0}));
+  CHECK(refused({-1, 1}, {1, 2}));
+  CHECK(refused({-1, 4}, {1, 1}));
+  CHECK(refused({-1, 0}, {4, 1}));
+}
+
 TEST_CASE("a cache block is copied in every layer, keys and values, and nothing else changes") {
   const std::vector<CacheType> types{{0, 2, 4, 3}, {5, 1, 8, 8}};
-  host::HostCache cache(types, {DType::F16, DType::F32}, 4);
+  host::HostCache cache({.caches = types, .format = {DType::F16, DType::F32}, .n_blocks = 4});
   CHECK(cache.bytes_per_block() == 64 * (2 * (4 * 2 + 3 * 4) + 1 * (8 * 2 + 8 * 4)));
   struct Area {
     std::byte* data;
@@ -76,7 +123,7 @@ TEST_CASE("a cache block is copied in every layer, keys and values, and nothing 
 
 TEST_CASE("a cache gives and takes rows of some positions of all heads") {
   const std::vector<CacheType> types{{0, 3, 4, 2}, {7, 2, 8, 4}};
-  host::HostCache cache(types, {DType::F16, DType::F32}, 3);
+  host::HostCache cache({.caches = types, .format = {DType::F16, DType::F32}, .n_blocks = 3});
   const auto fill = [](std::byte* data, std::size_t bytes, std::size_t seed) {
     for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(i * 13 + i / 97 + seed);
   };
@@ -112,29 +159,36 @@ TEST_CASE("a cache gives and takes rows of some positions of all heads") {
 TEST_CASE("a fleeting cache in the same memory is the rows that are kept") {
   const CacheFormat format{DType::F16, DType::F16};
   std::vector<CacheType> types{{0, 2, 8, 8}, {1, 2, 8, 8}};
-  host::HostCache keeper(types, format, 4);
+  host::HostCache keeper({.caches = types, .format = format, .n_blocks = 4});
   types[1].fleeting = true;
   types[0].layer = 2;
-  host::HostCache cache(types, format, 4);
+  host::HostCache cache({.caches = types, .format = format, .n_blocks = 4});
   CHECK(kind_of([&] { cache.k(1); }) == ErrorKind::Internal);
   cache.keep_fleeting_in(keeper);
   CHECK(cache.k(1) == keeper.k(1));
   CHECK(cache.v(1) == keeper.v(1));
   CHECK(cache.k(2) != keeper.k(0));
   CHECK(cache.bytes_per_block() == keeper.bytes_per_block() / 2);
-  host::HostCache shorter(types, format, 3), other(types, {DType::F32, DType::F16}, 4);
+  host::HostCache shorter({.caches = types, .format = format, .n_blocks = 3}),
+      other({.caches = types, .format = {DType::F32, DType::F16}, .n_blocks = 4});
   CHECK(kind_of([&] { shorter.keep_fleeting_in(keeper); }) == ErrorKind::Internal);
   CHECK(kind_of([&] { other.keep_fleeting_in(keeper); }) == ErrorKind::Internal);
 }
 
 TEST_CASE("cache formats and sizes that cannot be are refused") {
   const std::vector<CacheType> types{{0, 8, 128, 128}};
-  CHECK(kind_of([&] { host::HostCache(types, {DType::Q4_K, DType::F16}, 1); }) == ErrorKind::Internal);
+  CHECK(kind_of([&] {
+          host::HostCache({.caches = types, .format = {DType::Q4_K, DType::F16}, .n_blocks = 1});
+        }) == ErrorKind::Internal);
   const std::vector<CacheType> narrow{{0, 8, 128, 80}};
-  CHECK(kind_of([&] { host::HostCache(narrow, {DType::F16, DType::Q8_0}, 1); }) == ErrorKind::Internal);
-  CHECK(host::HostCache(narrow, {DType::Q8_0, DType::F16}, 1).bytes_per_block() == 64 * 8 * (4 * 34 + 160));
+  CHECK(kind_of([&] {
+          host::HostCache({.caches = narrow, .format = {DType::F16, DType::Q8_0}, .n_blocks = 1});
+        }) == ErrorKind::Internal);
+  CHECK(host::HostCache({.caches = narrow, .format = {DType::Q8_0, DType::F16}, .n_blocks = 1}).bytes_per_block() ==
+        64 * 8 * (4 * 34 + 160));
   const std::vector<CacheType> enormous{{0, 1 << 30, 1 << 30, 1}};
-  CHECK(kind_of([&] { host::HostCache(enormous, {}, 1 << 30); }) == ErrorKind::Memory);
+  CHECK(kind_of([&] { host::HostCache({.caches = enormous, .format = {}, .n_blocks = 1 << 30}); }) ==
+        ErrorKind::Memory);
 }
 
 TEST_CASE("rotary angles: plain, divided, with factors") {

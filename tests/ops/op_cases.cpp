@@ -266,7 +266,7 @@ void add_norms(std::vector<OpCase>& cases) {
 
 void add_elementwise(std::vector<OpCase>& cases) {
   for (const std::int64_t n : {1, 31, 64, 333}) {
-    for (const Activation a : {Activation::Silu, Activation::Gelu, Activation::ClampedSilu}) {
+    for (const Activation a : {Activation::Silu, Activation::Gelu, Activation::ClampedSilu, Activation::Sigmoid}) {
       cases.push_back({label("glu " + std::string(name(a)), {{"n", n}}), [=] {
                          Stage s(4);
                          const float spread = a == Activation::ClampedSilu ? 6.0f : 1.0f;  // some are clamped
@@ -275,6 +275,11 @@ void add_elementwise(std::vector<OpCase>& cases) {
                          return std::move(s).finish(y, one_step(4), 1);
                        }});
     }
+    cases.push_back({label("glu by one gate", {{"n", n}}), [=] {
+                       Stage s(4);
+                       const Act gate = s.input("gate", 1, 59, 4.0f), up = s.input("up", n, 60);
+                       return std::move(s).finish(s.builder.glu(Activation::Sigmoid, gate, up, "y"), one_step(4), 1);
+                     }});
     cases.push_back({label("add", {{"n", n}}), [=] {
                        Stage s(4);
                        const Act y = s.builder.add(s.input("a", n, 53), s.input("b", n, 54), "y");
@@ -452,6 +457,79 @@ void add_route(std::vector<OpCase>& cases) {
                    }});
 }
 
+/// Sequences that begin, go on in uneven chunks and by single tokens, beside one another.
+std::vector<Parts> recurrent_steps() {
+  return {{{0, some_tokens(5)}, {2, some_tokens(1, 3)}},
+          {{1, some_tokens(33, 5)}, {0, some_tokens(1, 9)}},
+          {{2, some_tokens(7, 2)}, {1, some_tokens(1, 8)}, {0, some_tokens(2, 4)}},
+          {{1, some_tokens(2, 6)}, {2, some_tokens(1, 7)}},
+          {{0, some_tokens(1, 1)}, {1, some_tokens(1, 2)}, {2, some_tokens(1, 3)}}};
+}
+constexpr int kRecurrentTokens = 34, kRecurrentSequences = 3;
+
+OpScene conv_scene(std::int64_t channels, std::int64_t width) {
+  Stage s(kRecurrentTokens, kRecurrentSequences);
+  const Act x = s.input("x", channels, 91);
+  const Weight w = s.weight("w", DType::F32, {width, channels}, 92);
+  const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Conv, {channels, width - 1}});
+  OpScene scene = std::move(s).finish(s.builder.short_conv(x, w, state, "y"), recurrent_steps(), width);
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+struct DeltaShape {
+  int heads, key_heads, dk, dv;
+  HeadSharing sharing = HeadSharing::Grouped;
+};
+
+OpScene delta_scene(const DeltaShape& d) {
+  Stage s(kRecurrentTokens, kRecurrentSequences);
+  const Act qkv = s.input("qkv", 2 * d.key_heads * d.dk + d.heads * d.dv, 93);
+  const Act alpha = s.input("alpha", d.heads, 94, 2.0f), beta = s.input("beta", d.heads, 95, 2.0f);
+  std::vector<float> decays = random_values(d.heads, 96);
+  for (float& a : decays) a = -std::exp(a);
+  s.scene.weights.add("a", {DType::F32, {d.heads}}, decays);
+  const GraphBuilder::DeltaOperands operands{
+      .qkv = qkv,
+      .alpha = alpha,
+      .beta = beta,
+      .a = s.builder.weight("a", {DType::F32, {d.heads}}),
+      .bias = s.weight("bias", DType::F32, {d.heads}, 97),
+      .state = s.builder.recurrent({0, RecurrentType::Part::Delta, {d.dv, d.dk, d.heads}})};
+  const Act heads =
+      s.builder.gated_delta(operands, {.key_heads = d.key_heads, .sharing = d.sharing, .eps = 1e-3f}, "heads");
+  // Roundings of one token's state are there in all that follow.
+  OpScene scene = std::move(s).finish(s.builder.scale(s.builder.flatten_heads(heads, "flat"), 1.0f, "y"),
+                                      recurrent_steps(), 8 * d.dk);
+  scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+void add_recurrent(std::vector<OpCase>& cases) {
+  for (const std::int64_t channels : {1, 16, 45, 300}) {
+    for (const std::int64_t width : {2, 4, 7})
+      cases.push_back({label("short conv", {{"channels", channels}, {"width", width}}),
+                       [=] { return conv_scene(channels, width); }});
+  }
+  constexpr DeltaShape kShapes[] = {{1, 1, 1, 1},
+                                    {2, 2, 5, 7},
+                                    {6, 2, 16, 16},
+                                    {6, 2, 18, 40, HeadSharing::Tiled},
+                                    {4, 2, 128, 128, HeadSharing::Tiled},
+                                    {4, 1, 67, 33}};
+  for (const DeltaShape& d : kShapes) {
+    cases.push_back({label(d.sharing == HeadSharing::Tiled ? "gated delta tiled" : "gated delta",
+                           {{"heads", d.heads}, {"key heads", d.key_heads}, {"k", d.dk}, {"v", d.dv}}),
+                     [=] { return delta_scene(d); }});
+  }
+  cases.push_back({"slice", [] {
+                     Stage s(5);
+                     const Act heads = s.builder.split_heads(s.input("x", 3 * 20, 98), 3, "heads");
+                     const Act part = s.builder.slice(heads, {.begin = 7, .n = 11}, "part");
+                     return std::move(s).finish(s.builder.scale(part, 1.0f, "y"), full_and_partial(5), 0);
+                   }});
+}
+
 }  // namespace
 
 std::vector<OpCase> op_cases() {
@@ -465,6 +543,7 @@ std::vector<OpCase> op_cases() {
   add_rope(cases);
   add_attention(cases);
   add_route(cases);
+  add_recurrent(cases);
   return cases;
 }
 

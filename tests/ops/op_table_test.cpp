@@ -16,7 +16,8 @@ namespace {
 
 std::vector<Results> run_steps(Backend& backend, const OpScene& scene, const Graph& graph) {
   TestSequences sequences(scene.n_sequences, 512);
-  GraphRunner runner(backend, graph, scene.weights, sequences.n_blocks(), scene.format, scene.observed);
+  GraphRunner runner(backend, graph, scene.weights, sequences.n_blocks(), scene.format, scene.observed,
+                     sequences.n_slots());
   std::vector<Results> results;
   for (const auto& parts : scene.steps) results.push_back(runner.run(sequences.step(parts, scene.outputs)));
   return results;
@@ -71,7 +72,8 @@ bool refuses(Backend& backend, const OpScene& scene) {
     if (!backend.supports(scene.graph, node).ok) return true;
   }
   try {
-    backend.allocate(GraphRunner::caches(scene.graph), scene.format, 1, kBlockPositions);
+    const auto caches = GraphRunner::caches(scene.graph);
+    backend.allocate({.caches = caches, .format = scene.format, .n_blocks = 1, .most_positions = kBlockPositions});
     return false;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::Usage) throw;

@@ -32,7 +32,7 @@ Results run_once(const Graph& graph, const MemoryWeights& weights, std::set<std:
                  CacheFormat format = {}) {
   const auto backend = make_reference_backend();
   TestSequences sequences(1, graph.bucket().tokens);
-  GraphRunner runner(*backend, graph, weights, sequences.n_blocks(), format, std::move(observed));
+  GraphRunner runner(*backend, graph, weights, sequences.n_blocks(), format, std::move(observed), sequences.n_slots());
   const std::vector<TestSequences::Part> parts{{0, all_tokens(graph.bucket().tokens)}};
   return runner.run(sequences.step(parts));
 }
@@ -233,6 +233,130 @@ TEST_CASE("reference: a sequence's attention does not depend on its chunks, its 
   append(65, 139, {{1, {1, 2}}});
   append(139, 140, {{1, {3}}});
   CHECK(chunked == whole);
+}
+
+TEST_CASE("reference: a short convolution is silu of the sum over a token and those before it") {
+  constexpr std::int64_t kChannels = 5, kWidth = 3;
+  GraphBuilder b({kTokens, 1, kTokens});
+  MemoryWeights weights;
+  const Act x = input(b, weights, "x", kChannels, 41);
+  const Weight w = b.weight("w", weights.add_random("w", {DType::F32, {kWidth, kChannels}}, 42));
+  const Recurrent state = b.recurrent({0, RecurrentType::Part::Conv, {kChannels, kWidth - 1}});
+  const Graph graph = std::move(b).finish(b.short_conv(x, w, state, "y"));
+  const std::vector<float> xs = weights.decoded("x"), ws = weights.decoded("w");
+  std::vector<double> expected;
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    for (std::int64_t c = 0; c < kChannels; ++c) {
+      double sum = 0;
+      for (std::int64_t back = 0; back < kWidth && back <= t; ++back)
+        sum += double{ws[at(c * kWidth + kWidth - 1 - back)]} * double{xs[at((t - back) * kChannels + c)]};
+      expected.push_back(sum / (1 + std::exp(-sum)));
+    }
+  }
+  check_close(run_once(graph, weights)["y"], expected);
+}
+
+namespace {
+
+struct DeltaSizes {
+  std::int64_t heads, key_heads, dk, dv;
+  HeadSharing sharing;
+};
+constexpr float kDeltaEps = 0.25f;
+
+Graph delta_graph(const DeltaSizes& d, MemoryWeights& weights, int tokens, int sequences = 1) {
+  GraphBuilder b({tokens, sequences, tokens});
+  const Act qkv = input(b, weights, "qkv", 2 * d.key_heads * d.dk + d.heads * d.dv, 51, tokens);
+  const Act alpha = input(b, weights, "alpha", d.heads, 52, tokens),
+            beta = input(b, weights, "beta", d.heads, 53, tokens);
+  const Weight a = b.weight("a", weights.add_random("a", {DType::F32, {d.heads}}, 54));
+  const Weight bias = b.weight("bias", weights.add_random("bias", {DType::F32, {d.heads}}, 55));
+  const Recurrent state = b.recurrent({0, RecurrentType::Part::Delta, {d.dv, d.dk, d.heads}});
+  const Act y =
+      b.gated_delta({qkv, alpha, beta, a, bias, state},
+                    {.key_heads = static_cast<int>(d.key_heads), .sharing = d.sharing, .eps = kDeltaEps}, "y");
+  return std::move(b).finish(b.scale(b.flatten_heads(y, "flat"), 1, "all"));
+}
+
+/// S_t = S_(t-1) decay (1 - beta k k^T) + beta v k^T and o = S q, the form of arXiv:2412.06464, by whole matrices.
+std::vector<double> delta_by_matrices(const DeltaSizes& d, const MemoryWeights& weights, std::int64_t tokens) {
+  const std::vector<float> qkv = weights.decoded("qkv"), alpha = weights.decoded("alpha"),
+                           beta = weights.decoded("beta"), a = weights.decoded("a"), bias = weights.decoded("bias");
+  const std::int64_t width = 2 * d.key_heads * d.dk + d.heads * d.dv;
+  std::vector<double> y(at(tokens * d.heads * d.dv));
+  for (std::int64_t h = 0; h < d.heads; ++h) {
+    const std::int64_t shared = d.heads / d.key_heads;
+    const std::int64_t key_head = d.sharing == HeadSharing::Grouped ? h / shared : h % d.key_heads;
+    std::vector<double> state(at(d.dv * d.dk));  // [dv][dk]
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const auto unit = [&](std::int64_t first) {
+        std::vector<double> x(qkv.begin() + t * width + first, qkv.begin() + t * width + first + d.dk);
+        const double length = std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), double{kDeltaEps}));
+        for (double& e : x) e /= length;
+        return x;
+      };
+      const std::vector<double> q = unit(key_head * d.dk), k = unit((d.key_heads + key_head) * d.dk);
+      const double gate = double{alpha[at(t * d.heads + h)]} + double{bias[at(h)]};
+      const double decay = std::exp(double{a[at(h)]} * std::log(1 + std::exp(gate)));
+      const double rate = 1 / (1 + std::exp(-double{beta[at(t * d.heads + h)]}));
+      for (std::int64_t j = 0; j < d.dv; ++j) {
+        const double v = qkv[at(t * width + 2 * d.key_heads * d.dk + h * d.dv + j)];
+        std::vector<double> row(at(d.dk));
+        for (std::int64_t i = 0; i < d.dk; ++i) {
+          for (std::int64_t l = 0; l < d.dk; ++l)
+            row[at(i)] += state[at(j * d.dk + l)] * decay * ((l == i ? 1 : 0) - rate * k[at(l)] * k[at(i)]);
+          row[at(i)] += rate * v * k[at(i)];
+        }
+        std::copy(row.begin(), row.end(), state.begin() + j * d.dk);
+        for (std::int64_t i = 0; i < d.dk; ++i)
+          y[at((t * d.heads + h) * d.dv + j)] += row[at(i)] * q[at(i)] / std::sqrt(static_cast<double>(d.dk));
+      }
+    }
+  }
+  return y;
+}
+
+}  // namespace
+
+TEST_CASE("reference: the gated delta rule is that of the paper, token by token") {
+  for (const HeadSharing sharing : {HeadSharing::Grouped, HeadSharing::Tiled}) {
+    const DeltaSizes sizes{6, 2, 5, 3, sharing};
+    MemoryWeights weights;
+    const Graph graph = delta_graph(sizes, weights, kTokens);
+    const std::vector<float> actual = run_once(graph, weights)["all"];
+    const std::vector<double> expected = delta_by_matrices(sizes, weights, kTokens);
+    REQUIRE(actual.size() == expected.size());
+    double largest = 0;
+    for (const double y : expected) largest = std::max(largest, std::fabs(y));
+    // The state is rounded after every token.
+    for (std::size_t i = 0; i < actual.size(); ++i) CHECK(std::fabs(actual[i] - expected[i]) < 1e-6 * largest);
+  }
+}
+
+TEST_CASE("reference: what goes on along a sequence does not depend on its chunks or its neighbours") {
+  constexpr int kAll = 20;
+  const DeltaSizes sizes{4, 2, 8, 6, HeadSharing::Grouped};
+  MemoryWeights weights;
+  const Graph graph = delta_graph(sizes, weights, kAll, 2);
+  const auto backend = make_reference_backend();
+  const std::vector<std::int32_t> tokens = all_tokens(kAll);
+  TestSequences alone(2, kAll);
+  GraphRunner whole(*backend, graph, weights, alone.n_blocks(), {}, {}, alone.n_slots());
+  const std::vector<TestSequences::Part> at_once{{0, tokens}};
+  const std::vector<float> expected = whole.run(alone.step(at_once))["all"];
+  for (const std::size_t chunk : {1, 3, 7}) {
+    TestSequences together(2, kAll);
+    GraphRunner parts(*backend, graph, weights, together.n_blocks(), {}, {}, together.n_slots());
+    std::vector<float> got;
+    for (std::size_t i = 0; i < tokens.size(); i += chunk) {
+      const std::size_t n = std::min(chunk, tokens.size() - i);
+      const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(i);
+      const std::vector<TestSequences::Part> step{{1, {5, 2}}, {0, {first, first + static_cast<std::ptrdiff_t>(n)}}};
+      const std::vector<float> y = parts.run(together.step(step))["all"];
+      got.insert(got.end(), y.begin() + 2 * sizes.heads * sizes.dv, y.end());
+    }
+    CHECK(got == expected);
+  }
 }
 
 TEST_CASE("reference: routes, expert products and their weighted sum") {

@@ -83,11 +83,10 @@ class Device final : public Backend {
     own->inner = inner_->load(own->copies, plans);
     return own;
   }
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
-                                       std::int64_t most_positions) override {
+  std::unique_ptr<StateStore> allocate(const StateRequest& request) override {
     fleeting = 0;
-    for (const CacheType& type : types) fleeting += type.fleeting;
-    return inner_->allocate(types, format, n_blocks, most_positions);
+    for (const CacheType& type : request.caches) fleeting += type.fleeting;
+    return inner_->allocate(request);
   }
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {
     return inner_->make_workspace(largest, at_once);

@@ -106,8 +106,9 @@ struct TestStep {
   std::vector<std::int32_t> tokens, positions, block_table, slots, out_rows;
   std::vector<SequenceSpan> sequences;
   std::vector<StateGroup> groups;
+  std::vector<StateMove> states;
 
-  StepData data() const { return {tokens, positions, sequences, groups, out_rows}; }
+  StepData data() const { return {tokens, positions, sequences, groups, out_rows, {}, states}; }
 };
 
 /// Sequences over one paged cache. Every sequence has the same number of logical blocks; their physical blocks are
@@ -117,12 +118,14 @@ class TestSequences {
   TestSequences(int n_sequences, int max_positions, std::uint32_t seed = 1)
       : stride_((max_positions + kBlockPositions - 1) / kBlockPositions),
         kv_len_(static_cast<std::size_t>(n_sequences), 0),
+        slot_(static_cast<std::size_t>(n_sequences), -1),
         blocks_(static_cast<std::size_t>(n_sequences * stride_)) {
     std::iota(blocks_.begin(), blocks_.end(), 0);
     std::mt19937 bits(seed);
     for (std::size_t i = blocks_.size(); i > 1; --i) std::swap(blocks_[i - 1], blocks_[bits() % i]);
   }
 
+  std::int32_t n_slots() const { return static_cast<std::int32_t>(2 * kv_len_.size()); }
   std::int32_t n_blocks() const { return static_cast<std::int32_t>(blocks_.size()); }
   std::int32_t kv_len(int sequence) const { return kv_len_[static_cast<std::size_t>(sequence)]; }
   /// Forgets the positions from `kv_len` on.
@@ -158,10 +161,21 @@ class TestSequences {
     }
     kv_len_[q] += n;
     s.sequences.push_back({first, n, kv_len_[q]});
+    s.states.push_back(move(q));
+  }
+
+  /// A state stays in its slot in every other step, and goes to the sequence's other one in those between.
+  StateMove move(std::size_t sequence) {
+    std::int32_t& slot = slot_[sequence];
+    const std::int32_t from = slot, first = static_cast<std::int32_t>(2 * sequence);
+    if (from == -1 || ++moves_ % 2 == 0) slot = from == first ? first + 1 : first;
+    return {from, slot};
   }
 
   std::int32_t stride_;
   std::vector<std::int32_t> kv_len_;
+  std::vector<std::int32_t> slot_;  ///< of recurrent states
+  int moves_ = 0;
   std::vector<std::int32_t> blocks_;
 };
 
@@ -189,10 +203,17 @@ class Recorder final : public Observer {
 class GraphRunner {
  public:
   GraphRunner(Backend& backend, const Graph& graph, const MemoryWeights& weights, std::int32_t n_blocks = 1,
-              CacheFormat format = {}, std::set<std::string> observed = {})
+              CacheFormat format = {}, std::set<std::string> observed = {}, std::int32_t n_slots = 1)
       : graph_(graph), recorder_(std::move(observed)) {
     store_ = backend.load(weights, weights.plans(graph));
-    state_ = backend.allocate(caches(graph), format, n_blocks, std::int64_t{n_blocks} * kBlockPositions);
+    const auto cached = caches(graph);
+    const auto remembered = recurrent(graph);
+    state_ = backend.allocate({.caches = cached,
+                               .format = format,
+                               .n_blocks = n_blocks,
+                               .most_positions = std::int64_t{n_blocks} * kBlockPositions,
+                               .recurrent = remembered,
+                               .n_slots = n_slots});
     workspace_ = backend.make_workspace(graph);
     program_ = backend.compile(graph, *store_, *state_, *workspace_);
     program_->observe(&recorder_);
@@ -233,6 +254,14 @@ class GraphRunner {
     for (const ValueInfo& v : graph.values()) {
       if (v.kind == ValueKind::State && std::find(types.begin(), types.end(), v.cache) == types.end())
         types.push_back(v.cache);
+    }
+    return types;
+  }
+
+  static std::vector<RecurrentType> recurrent(const Graph& graph) {
+    std::vector<RecurrentType> types;
+    for (const ValueInfo& v : graph.values()) {
+      if (v.kind == ValueKind::Recurrent) types.push_back(v.recurrent);
     }
     return types;
   }

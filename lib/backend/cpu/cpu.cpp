@@ -27,6 +27,16 @@ Support supports_heads(const CacheType& c) {
   return {.ok = false, .reason = "attention heads are wider than " + std::to_string(kMaxHeadDim)};
 }
 
+Support supports_width(std::int64_t width) {
+  if (width <= kMaxConvWidth) return {};
+  return {.ok = false, .reason = "a convolution is wider than " + std::to_string(kMaxConvWidth)};
+}
+
+Support supports_keys(const Shape& state) {
+  if (state[1] <= kMaxDeltaKey) return {};
+  return {.ok = false, .reason = "keys of the delta rule are longer than " + std::to_string(kMaxDeltaKey)};
+}
+
 /// Keeps rows in the order that the kernels read.
 class CpuCache final : public host::HostCache {
  public:
@@ -67,6 +77,8 @@ class CpuBackend final : public Backend {
   Support supports(const Graph& g, const Node& n) const override {
     const Support support = host::supports_on_host(g, n);
     if (support.ok && std::holds_alternative<Attention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
+    if (support.ok && std::holds_alternative<ShortConv>(n.op)) return supports_width(g.info(n.in[1]).type.shape[0]);
+    if (support.ok && std::holds_alternative<GatedDelta>(n.op)) return supports_keys(g.info(n.in[5]).recurrent.shape);
     if (!support.ok || !(std::holds_alternative<Linear>(n.op) || std::holds_alternative<ExpertLinear>(n.op)))
       return support;
     for (std::uint32_t v : n.in) {
@@ -92,9 +104,8 @@ class CpuBackend final : public Backend {
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     return std::make_unique<host::HostWeights>(source, plans);
   }
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
-                                       std::int64_t /*most_positions*/) override {
-    return std::make_unique<CpuCache>(types, format, n_blocks);
+  std::unique_ptr<StateStore> allocate(const StateRequest& request) override {
+    return std::make_unique<CpuCache>(request);
   }
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int /*at_once*/) override {
     return std::make_unique<CpuWorkspace>(activation_bytes(largest), threads_);

@@ -128,7 +128,10 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       stored_position_bytes_(position_bytes<KvAppend>(graph_, cache.format())) {
   const MemoryPlan memory = plan_program_memory(graph_, most_threads());
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
-  for (const ValueInfo& v : graph_.values()) uses_cache_ = uses_cache_ || v.kind == ValueKind::State;
+  for (const ValueInfo& v : graph_.values()) {
+    uses_cache_ = uses_cache_ || v.kind == ValueKind::State;
+    uses_states_ = uses_states_ || v.kind == ValueKind::Recurrent;
+  }
   roots_.resize(graph_.values().size());
   std::iota(roots_.begin(), roots_.end(), 0u);
   for (const Node& n : graph_.nodes()) {
@@ -149,6 +152,8 @@ Slot Program::place(std::uint32_t value, const MemoryPlan& memory, const host::H
       return {.data = const_cast<std::byte*>(weights.data(v.name)), .values = nullptr};  // only read
     case ValueKind::State:
       return {.data = cache_.k(v.cache.layer), .values = cache_.v(v.cache.layer)};
+    case ValueKind::Recurrent:
+      return {.data = cache_.recurrent(v.recurrent), .values = nullptr};
     case ValueKind::Input:
       return {};
     case ValueKind::Result:
@@ -226,6 +231,7 @@ std::vector<bool> Program::find_barriers(const LayerRange& range, const MemoryPl
       const std::uint64_t at = kOutside + static_cast<std::uint64_t>(info.cache.layer) * 2;
       return {at, at + 1};
     }
+    if (info.kind == ValueKind::Recurrent) return {kOutside, kOutside};  // of one node
     if (memory.offset[v] == MemoryPlan::kNone) return {2 * kOutside + roots_[v], 2 * kOutside + roots_[v] + 1};
     return {memory.offset[v], memory.offset[v] + info.type.bytes()};
   };
@@ -289,6 +295,7 @@ void Program::bind(const StepData& step, const host::StepRows& rows, std::span<c
 Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) {
   const host::StepRows rows = host::check_step(step, graph_.bucket());
   if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
+  if (uses_states_) host::check_states(step, cache_.n_slots());
   for (std::int32_t t : step.tokens) check(t >= 0 && t < vocab_, "token ids are rows of the embedding");
   bind(step, rows, in, out);
   non_finite_.store(false, std::memory_order_relaxed);
@@ -379,7 +386,7 @@ void Program::observe_node(const Node& n, const Frame& f, const Layer& layer, do
   }
   for (std::uint32_t v : n.out) {
     const ValueInfo& info = graph_.info(v);
-    if (info.kind == ValueKind::State || !observer_->wants_value(info.name)) continue;
+    if (outlives_step(info.kind) || !observer_->wants_value(info.name)) continue;
     TensorView view{.type = info.type, .data = data(v)};
     if (info.rows != RowSpace::None) {
       Shape shape;

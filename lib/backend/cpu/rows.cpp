@@ -132,16 +132,31 @@ struct Make {
                    });
   }
 
-  std::unique_ptr<Instruction> operator()(const Glu& op) const {
-    switch (op.activation) {
+  BinaryFn glu(Activation activation) const {
+    switch (activation) {
       case Activation::Silu:
-        return binary(site, "silu_mul", site.kernels.silu_mul);
+        return site.kernels.silu_mul;
       case Activation::Gelu:
-        return binary(site, "gelu_mul", site.kernels.gelu_mul);
+        return site.kernels.gelu_mul;
       case Activation::ClampedSilu:
-        return binary(site, "clamped_silu_mul", site.kernels.clamped_silu_mul);
+        return site.kernels.clamped_silu_mul;
+      case Activation::Sigmoid:
+        return site.kernels.sigmoid_mul;
     }
     return nullptr;
+  }
+  std::unique_ptr<Instruction> operator()(const Glu& op) const {
+    std::string text(name(op.activation));
+    std::ranges::replace(text, ' ', '_');
+    text += "_mul";
+    const std::int64_t n = site.in_info(1).type.shape[0];
+    if (site.in_info(0).type.shape[0] == n) return binary(site, std::move(text), glu(op.activation));
+    return by_rows(site, text + " by one gate",
+                   [=, fn = glu(op.activation), gate = site.in[0], up = site.in[1], y = site.out[0]](
+                       const Frame& f, auto begin, auto end) {
+                     for (auto r = begin; r < end; ++r)
+                       glu_of_one(fn, f.f32(gate)[r], f.f32(up) + r * n, f.f32(y) + r * n, n);
+                   });
   }
   std::unique_ptr<Instruction> operator()(const Add&) const { return binary(site, "add", site.kernels.add); }
 
@@ -221,6 +236,15 @@ struct Make {
                    });
   }
 
+  std::unique_ptr<Instruction> operator()(const Slice& op) const {
+    const std::int64_t width = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / width;
+    return by_rows(site, "slice", [=, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+      for (auto r = begin * vectors; r < end * vectors; ++r)
+        std::memcpy(f.f32(y) + r * op.n, f.f32(x) + r * width + op.begin,
+                    static_cast<std::size_t>(op.n) * sizeof(float));
+    });
+  }
+
   std::unique_ptr<Instruction> operator()(const Rows&) const {
     const auto bytes = static_cast<std::size_t>(row_elems(site.in_info(0))) * sizeof(float);
     return by_rows(
@@ -238,6 +262,14 @@ struct Make {
   }
 
  private:
+  /// A row by one gate, of which there are as many copies as a stretch of it is long.
+  static void glu_of_one(BinaryFn fn, float gate, const float* up, float* y, std::int64_t n) {
+    constexpr std::int64_t kStretch = 256;
+    float gates[kStretch];
+    std::fill_n(gates, std::min(n, kStretch), gate);
+    for (std::int64_t i = 0; i < n; i += kStretch) fn(gates, up + i, y + i, std::min(kStretch, n - i));
+  }
+
   /// How many of the first tokens have places side by side in one block of the cache, or none; at least one.
   static std::int64_t neighbours(std::span<const std::int32_t> slots) {
     std::size_t n = 1;
@@ -290,6 +322,7 @@ std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
   if (std::holds_alternative<Linear>(n.op)) return linear_scratch_bytes(g, n);
   if (std::holds_alternative<ExpertLinear>(n.op)) return expert_linear_scratch_bytes(g, n);
   if (std::holds_alternative<Attention>(n.op)) return attention_scratch_bytes(g, n, threads);
+  if (std::holds_alternative<GatedDelta>(n.op)) return gated_delta_scratch_bytes(g, n);
   return 0;
 }
 
@@ -297,6 +330,8 @@ std::unique_ptr<Instruction> make_instruction(const InstructionSite& site) {
   if (std::holds_alternative<Linear>(site.node.op)) return make_linear(site);
   if (std::holds_alternative<ExpertLinear>(site.node.op)) return make_expert_linear(site);
   if (std::holds_alternative<Attention>(site.node.op)) return make_attention(site);
+  if (std::holds_alternative<ShortConv>(site.node.op)) return make_short_conv(site);
+  if (std::holds_alternative<GatedDelta>(site.node.op)) return make_gated_delta(site);
   return make_row_instruction(site);
 }
 

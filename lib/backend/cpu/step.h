@@ -22,7 +22,7 @@ namespace llm::cpu {
 
 /// Where an operand is in this layer.
 struct Slot {
-  std::byte* data = nullptr;    ///< of a cache: its keys
+  std::byte* data = nullptr;    ///< of a cache: its keys; of a recurrent state: slot 0
   std::byte* values = nullptr;  ///< of a cache: its values
 };
 
@@ -77,6 +77,9 @@ std::unique_ptr<Instruction> make_expert_linear(const InstructionSite&);
 std::size_t expert_linear_scratch_bytes(const Graph&, const Node&);
 std::unique_ptr<Instruction> make_attention(const InstructionSite&);
 std::size_t attention_scratch_bytes(const Graph&, const Node&, int threads);
+std::unique_ptr<Instruction> make_short_conv(const InstructionSite&);
+std::unique_ptr<Instruction> make_gated_delta(const InstructionSite&);
+std::size_t gated_delta_scratch_bytes(const Graph&, const Node&);
 std::unique_ptr<Instruction> make_row_instruction(const InstructionSite&);  ///< everything that works row by row
 
 /// Weight rows of one task of a product of so many rows. With few columns longer tasks let the next rows be fetched

@@ -217,10 +217,10 @@ class CudaBackend final : public Backend {
     return weights;
   }
 
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
-                                       std::int64_t most_positions) override {
+  std::unique_ptr<StateStore> allocate(const StateRequest& r) override {
     use_device(device_);
-    return std::make_unique<CudaCache>(types, format, n_blocks, most_positions, readers());
+    check(r.recurrent.empty(), "recurrent states on the GPU");
+    return std::make_unique<CudaCache>(r.caches, r.format, r.n_blocks, r.most_positions, readers());
   }
 
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {

@@ -156,6 +156,9 @@ class NodeCompiler : NodeSite {
     convert(node_.out[0]);
   }
 
+  void operator()(const ShortConv&) { check(false, "recurrent layers were refused when the model was loaded"); }
+  void operator()(const GatedDelta&) { check(false, "recurrent layers were refused when the model was loaded"); }
+  void operator()(const Slice&) { check(false, "slices were refused when the model was loaded"); }
   void operator()(const Map&) { check(false, "a Map was refused when the model was loaded"); }
 
   void operator()(const Rows&) {
@@ -423,6 +426,11 @@ Compiled compile_nodes(const Site& site) {
 
 std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
+  if (std::holds_alternative<ShortConv>(node.op) || std::holds_alternative<GatedDelta>(node.op))
+    return "the GPU has no kernels for recurrent layers";
+  if (std::holds_alternative<Slice>(node.op)) return "the GPU has no kernel for slices of rows";
+  if (const auto* glu = std::get_if<Glu>(&node.op); glu != nullptr && glu->activation == Activation::Sigmoid)
+    return "the GPU has no kernel for gates by a sigmoid";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {

@@ -56,6 +56,17 @@ class Costing {
           keys * cache.kv_heads * (cache_bytes(cache.head_dim_k, format_.k) + cache_bytes(cache.head_dim_v, format_.v));
     }
   }
+  void operator()(const ShortConv&) {
+    const RecurrentType& state = graph_.info(node_.in[2]).recurrent;
+    operations_ += 2 * type(node_.in[1]).shape[0] * elements(node_.in[0]);
+    bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(state.bytes());
+  }
+  /// Of every element of the state a token multiplies and adds three times, and scales it once.
+  void operator()(const GatedDelta&) {
+    const RecurrentType& state = graph_.info(node_.in[5]).recurrent;
+    operations_ += 7 * state.shape.elements() * rows_.tokens;
+    bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(state.bytes());
+  }
   void operator()(const Combine&) { operations_ += 2 * elements(node_.in[0]); }
   void operator()(const RmsNorm&) { operations_ += 4 * elements(node_.in[0]); }
   void operator()(const AddRmsNorm&) { operations_ += 5 * elements(node_.in[0]); }
@@ -88,7 +99,7 @@ class Costing {
   /// Activations and whole weights; the tables and matrices of which only a part is read are left to their ops.
   void add_operand(std::uint32_t id) {
     const ValueInfo& v = graph_.info(id);
-    if (v.kind == ValueKind::State) return;
+    if (outlives_step(v.kind)) return;
     if (v.kind != ValueKind::Weight) {
       bytes_ += elements(id) * 4;
     } else if (!std::holds_alternative<Embed>(node_.op) && !std::holds_alternative<ExpertLinear>(node_.op)) {

@@ -41,6 +41,8 @@ void add_contents(MemoryShare& share, std::span<const Graph> graphs,
         const auto counted_already = [&](const CacheType& c) { return c == v.cache || share_place(c, v.cache); };
         if (v.kind == ValueKind::State && std::none_of(share.caches.begin(), share.caches.end(), counted_already))
           share.caches.push_back(v.cache);
+        if (v.kind == ValueKind::Recurrent && std::ranges::find(share.recurrent, v.recurrent) == share.recurrent.end())
+          share.recurrent.push_back(v.recurrent);
         if (v.kind == ValueKind::Weight && !v.streamed && counted.insert(v.name).second)
           share.weights += weight_bytes(v.type);
       }
@@ -83,14 +85,13 @@ bool share_place(CacheType a, const CacheType& b) {
   return a.fleeting && a == b;
 }
 
-HostCache::HostCache(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks)
-    : format_(format), n_blocks_(n_blocks) {
-  check(n_blocks > 0, "a cache has blocks");
-  const auto blocks = static_cast<std::size_t>(n_blocks);
-  layers_.reserve(types.size());
-  for (const CacheType& type : types) {
-    const std::size_t k_bytes = block_bytes(type.kv_heads, type.head_dim_k, format.k);
-    const std::size_t v_bytes = block_bytes(type.kv_heads, type.head_dim_v, format.v);
+HostCache::HostCache(const StateRequest& r) : format_(r.format), n_blocks_(r.n_blocks), n_slots_(r.n_slots) {
+  check(n_blocks_ > 0, "a cache has blocks");
+  const auto blocks = static_cast<std::size_t>(n_blocks_);
+  layers_.reserve(r.caches.size());
+  for (const CacheType& type : r.caches) {
+    const std::size_t k_bytes = block_bytes(type.kv_heads, type.head_dim_k, format_.k);
+    const std::size_t v_bytes = block_bytes(type.kv_heads, type.head_dim_v, format_.v);
     check(!by_layer_.contains(type.layer) && !fleeting_.contains(type.layer), "one cache per layer");
     if (type.fleeting) {
       fleeting_.insert(type.layer);
@@ -99,6 +100,45 @@ HostCache::HostCache(std::span<const CacheType> types, CacheFormat format, std::
     by_layer_[type.layer] = layers_.size();
     layers_.push_back({type, k_bytes, v_bytes, Pages(checked_product(k_bytes, blocks), PageUse::Sparse),
                        Pages(checked_product(v_bytes, blocks), PageUse::Sparse)});
+  }
+  check(r.recurrent.empty() || n_slots_ > 0, "recurrent states have slots");
+  for (const RecurrentType& type : r.recurrent)
+    states_.push_back({type, Pages(checked_product(type.bytes(), static_cast<std::size_t>(n_slots_)))});
+}
+
+std::byte* HostCache::recurrent(const RecurrentType& type) const {
+  const auto found = std::ranges::find(states_, type, &States::type);
+  check(found != states_.end(), "the layer has a state");
+  return found->slots.data();
+}
+
+std::size_t HostCache::bytes_per_slot() const {
+  std::size_t bytes = 0;
+  for (const States& s : states_) bytes += s.type.bytes();
+  return bytes;
+}
+
+std::vector<std::span<std::byte>> HostCache::slot_parts(std::int32_t slot) const {
+  check(slot >= 0 && slot < n_slots_, "a slot of the states");
+  std::vector<std::span<std::byte>> parts;
+  for (const States& s : states_)
+    parts.emplace_back(s.slots.data() + static_cast<std::size_t>(slot) * s.type.bytes(), s.type.bytes());
+  return parts;
+}
+
+void HostCache::read_slot(std::int32_t slot, std::span<std::byte> dst) const {
+  check(dst.size() == bytes_per_slot(), "room for a slot");
+  for (const std::span<std::byte> part : slot_parts(slot)) {
+    std::ranges::copy(part, dst.begin());
+    dst = dst.subspan(part.size());
+  }
+}
+
+void HostCache::write_slot(std::int32_t slot, std::span<const std::byte> src) {
+  check(src.size() == bytes_per_slot(), "the bytes of a slot");
+  for (const std::span<std::byte> part : slot_parts(slot)) {
+    std::ranges::copy(src.first(part.size()), part.begin());
+    src = src.subspan(part.size());
   }
 }
 
@@ -266,6 +306,20 @@ void check_blocks(const StepData& step, std::int32_t n_blocks) {
     for (std::int32_t b = 0; b < blocks; ++b) {
       check(row[b] >= 0 && row[b] < n_blocks, "a block table names blocks of the cache");
     }
+  }
+}
+
+void check_states(const StepData& step, std::int32_t n_slots) {
+  check(step.states.size() == step.sequences.size(), "a step moves the states of its sequences");
+  for (std::size_t s = 0; s < step.states.size(); ++s) {
+    const StateMove& move = step.states[s];
+    const bool begins = step.sequences[s].kv_len == step.sequences[s].n_tokens;
+    check(begins ? move.from == -1 : move.from >= 0 && move.from < n_slots,
+          "the state of a sequence with tokens is in a slot");
+    check(move.to >= 0 && move.to < n_slots, "a state goes to a slot");
+    for (std::size_t other = 0; other < step.states.size(); ++other)
+      check(other == s || (step.states[other].from != move.to && step.states[other].to != move.to),
+            "a slot that is written is one sequence's");
   }
 }
 

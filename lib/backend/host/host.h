@@ -17,7 +17,8 @@
 
 namespace llm::host {
 
-/// Adds the weights that are kept and the caches of the graphs, each once; a weight takes what `weight_bytes` says.
+/// Adds the weights that are kept, the caches and the recurrent states of the graphs, each once; a weight takes what
+/// `weight_bytes` says.
 void add_contents(MemoryShare&, std::span<const Graph>,
                   const std::function<std::uint64_t(const TensorType&)>& weight_bytes);
 /// This machine's memory, in which mapped weights have their place too.
@@ -62,11 +63,17 @@ bool share_place(CacheType, const CacheType&);
 /// a head's part of a block is the backend's to choose; here rows of head_dim elements, position after position
 /// (cache_row in ops.h).
 /// Fleeting caches of another such store are these rows themselves: one memory needs no copies.
+/// Recurrent states are f32 in the order of their shape, slot after slot.
 class HostCache : public StateStore, public CacheKeeper {
  public:
-  HostCache(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks);
+  explicit HostCache(const StateRequest&);
   std::byte* k(int layer) const;
   std::byte* v(int layer) const;
+  std::byte* recurrent(const RecurrentType&) const;  ///< of slot 0
+  std::int32_t n_slots() const { return n_slots_; }
+  std::size_t bytes_per_slot() const override;
+  void read_slot(std::int32_t slot, std::span<std::byte> dst) const override;
+  void write_slot(std::int32_t slot, std::span<const std::byte> src) override;
   CacheFormat format() const { return format_; }
   std::int32_t n_blocks() const { return n_blocks_; }
   std::size_t bytes_per_block() const override;
@@ -102,9 +109,15 @@ class HostCache : public StateStore, public CacheKeeper {
   void for_each_head(const CacheSlice&, F&& f) const;
   /// The part of a block in each layer's keys and values, in turn.
   std::vector<std::span<std::byte>> parts(std::int32_t block) const;
+  struct States {
+    RecurrentType type;
+    Pages slots;
+  };
+  std::vector<std::span<std::byte>> slot_parts(std::int32_t slot) const;
   CacheFormat format_;
-  std::int32_t n_blocks_;
+  std::int32_t n_blocks_, n_slots_;
   std::vector<Layer> layers_;
+  std::vector<States> states_;
   std::unordered_map<int, std::size_t> by_layer_;
   std::unordered_set<int> fleeting_;  ///< layers that `kept_` has
   const HostCache* kept_ = nullptr;
@@ -146,5 +159,8 @@ struct StepRows {
 StepRows check_step(const StepData&, const Bucket&);
 /// Checks that the block tables name blocks of a cache of `n_blocks`; throws ErrorKind::Internal.
 void check_blocks(const StepData&, std::int32_t n_blocks);
+/// Checks that the step moves the state of each of its sequences between slots of `n_slots`, none of them in two ways;
+/// throws ErrorKind::Internal.
+void check_states(const StepData&, std::int32_t n_slots);
 
 }  // namespace llm::host

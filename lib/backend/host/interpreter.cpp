@@ -118,6 +118,9 @@ class Interpreter final : public Executable {
       if (plan.scratch_offset[i] != MemoryPlan::kNone) scratch_[i] = workspace.data() + plan.scratch_offset[i];
       const Node& node = graph_.nodes()[i];
       uses_cache_ = uses_cache_ || is_cache_op(node.op);
+      uses_states_ = uses_states_ || std::ranges::any_of(node.in, [&](std::uint32_t id) {
+                       return graph_.info(id).kind == ValueKind::Recurrent;
+                     });
       for (const std::uint32_t id : node.in) runs_[i].in.push_back(operand(id));
       for (const std::uint32_t id : node.out) runs_[i].out.push_back(operand(id));
     }
@@ -126,6 +129,7 @@ class Interpreter final : public Executable {
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     const StepRows rows = check_step(step, graph_.bucket());
     if (uses_cache_) check_blocks(step, cache_.n_blocks());
+    if (uses_states_) check_states(step, cache_.n_slots());
     StepData known = step;
     known.tokens = drawing_.known(step.tokens);
     const Binding logits = drawing_.logits();
@@ -158,7 +162,7 @@ class Interpreter final : public Executable {
     o.info = &v;
     o.data = locations_[id].fixed;
     o.rows = 1;
-    o.row_elems = v.kind == ValueKind::State ? 0 : v.type.shape.elements() / capacity(graph_, v);
+    o.row_elems = outlives_step(v.kind) ? 0 : v.type.shape.elements() / capacity(graph_, v);
     return o;
   }
 
@@ -175,7 +179,7 @@ class Interpreter final : public Executable {
         if (!read[id]) continue;
         // Reading is all that happens to weights; one pointer type serves all operands.
         at = {.place = Place::Weight, .fixed = const_cast<std::byte*>(weights.data(v.name))};
-      } else if (v.kind == ValueKind::State) {
+      } else if (outlives_step(v.kind)) {
         at.place = Place::State;
       } else if (v.kind == ValueKind::Input && v.input != StepInput::None) {
         at = {.place = Place::StepInput, .input = v.input};
@@ -262,8 +266,7 @@ class Interpreter final : public Executable {
           {name(node.op), graph_.info(node.out[0]).name, node.layer, taken.count(), cost.bytes, cost.operations});
     }
     for (const Operand& o : run.out) {
-      if (o.info->kind != ValueKind::State && observer_->wants_value(o.info->name))
-        observer_->value(o.info->name, view(o));
+      if (!outlives_step(o.info->kind) && observer_->wants_value(o.info->name)) observer_->value(o.info->name, view(o));
     }
   }
 
@@ -285,7 +288,7 @@ class Interpreter final : public Executable {
   std::size_t n_inputs_ = 0;
   std::vector<NodeOperands> runs_;  ///< per node
   std::vector<std::byte*> scratch_;
-  bool uses_cache_ = false;
+  bool uses_cache_ = false, uses_states_ = false;
   Observer* observer_ = nullptr;
   Drawing drawing_;
   std::uint64_t submitted_ = 0, waited_ = 0;
@@ -365,9 +368,8 @@ std::unique_ptr<WeightStore> InterpretedBackend::load(const WeightSource& source
   return std::make_unique<HostWeights>(source, plans);
 }
 
-std::unique_ptr<StateStore> InterpretedBackend::allocate(std::span<const CacheType> types, CacheFormat format,
-                                                         std::int32_t n_blocks, std::int64_t /*most_positions*/) {
-  return std::make_unique<HostCache>(types, format, n_blocks);
+std::unique_ptr<StateStore> InterpretedBackend::allocate(const StateRequest& request) {
+  return std::make_unique<HostCache>(request);
 }
 
 std::vector<std::uint64_t> InterpretedBackend::node_scratch(const Graph& graph) const {

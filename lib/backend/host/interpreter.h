@@ -77,8 +77,7 @@ class InterpretedBackend : public Backend {
   Layout choose_layout(const WeightUse&) const override { return Layout::File; }
   std::vector<MemoryShare> memory(std::span<const Graph> largest) const override;
   std::unique_ptr<WeightStore> load(const WeightSource&, std::span<const WeightPlan>) override;
-  std::unique_ptr<StateStore> allocate(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks,
-                                       std::int64_t most_positions) override;
+  std::unique_ptr<StateStore> allocate(const StateRequest&) override;
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override;
   std::unique_ptr<Executable> compile(const Graph&, const WeightStore&, StateStore&, Workspace&) override;
 

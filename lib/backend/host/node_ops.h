@@ -66,11 +66,24 @@ struct AttentionScratch {
   }
 };
 
+/// Of each thread, in elements: a channel with what was before it; what delta_token() works with.
+inline std::size_t line_elements(const Graph& graph, const Node& node) {
+  return static_cast<std::size_t>(graph.info(node.in[1]).type.shape[0] + graph.bucket().tokens);
+}
+inline std::size_t delta_elements(const Graph& graph, const Node& node) {
+  const Shape& state = graph.info(node.in[5]).recurrent.shape;
+  return static_cast<std::size_t>(2 * (state[0] + state[1]));
+}
+
 /// Scratch of the ops in this file.
 template <class Acc>
 std::size_t common_scratch_bytes(const Graph& graph, const Node& node, int threads) {
-  if (!std::holds_alternative<Attention>(node.op)) return 0;
-  return static_cast<std::size_t>(threads) * AttentionScratch<Acc>(graph.info(node.in[1]).cache).bytes();
+  const auto of_all = [&](std::size_t bytes) { return static_cast<std::size_t>(threads) * bytes; };
+  if (std::holds_alternative<Attention>(node.op))
+    return of_all(AttentionScratch<Acc>(graph.info(node.in[1]).cache).bytes());
+  if (std::holds_alternative<ShortConv>(node.op)) return of_all(line_elements(graph, node) * sizeof(float));
+  if (std::holds_alternative<GatedDelta>(node.op)) return of_all(delta_elements(graph, node) * sizeof(Acc));
+  return 0;
 }
 
 /// Visitor over Op. The matrix products are the subclass's business.
@@ -119,9 +132,15 @@ class CommonKernels {
   Run operator()(const Glu& op) const {
     return [op, loop = loop_](const NodeRun& run) {
       const Operand &gate = run.in[0], &up = run.in[1], &y = run.out[0];
-      const std::int64_t n = gate.width();
-      loop.run(gate.vectors(), 16 * n, [&](std::int64_t i, int) {
-        glu<Acc>(op.activation, gate.f32() + i * n, up.f32() + i * n, y.f32_out() + i * n, n);
+      const std::int64_t n = up.width();
+      loop.run(up.vectors(), 16 * n, [&](std::int64_t i, int) {
+        const float* const x = up.f32() + i * n;
+        float* const out = y.f32_out() + i * n;
+        if (gate.width() == n) {
+          glu<Acc>(op.activation, gate.f32() + i * n, x, out, n);
+        } else {
+          glu_of_one<Acc>(op.activation, gate.f32()[i], x, out, n);
+        }
       });
     };
   }
@@ -175,6 +194,55 @@ class CommonKernels {
         sequence.blocks = group.block_table.data() + s * static_cast<std::size_t>(group.stride);
         sequence.sink = sinks.data();
         attend_sequence(run, run.step.sequences[s], sequence, plan, loop);
+      }
+    };
+  }
+
+  Run operator()(const ShortConv&) const {
+    ConvRun conv;
+    conv.channels = site_.in(0).type.shape[0];
+    conv.width = site_.in(1).type.shape[0];
+    return [conv, w = VectorWeight(site_.in(1), site_.weights), states = states_of(site_.in(2)),
+            line = line_elements(site_.graph, site_.node), loop = loop_](const NodeRun& run) {
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        const SequenceSpan& span = run.step.sequences[s];
+        ConvRun c = conv;
+        c.w = w.data();
+        c.tokens = span.n_tokens;
+        c.x = run.in[0].f32() + span.first_token * c.channels;
+        c.y = run.out[0].f32_out() + span.first_token * c.channels;
+        c.from = states.from(run.step.states[s]);
+        c.to = states.at(run.step.states[s].to);
+        loop.run(c.channels, c.tokens * (2 * c.width + 16), [&](std::int64_t channel, int thread) {
+          convolve_channel<Acc>(c, channel,
+                                reinterpret_cast<float*>(run.scratch) + static_cast<std::size_t>(thread) * line);
+        });
+      }
+    };
+  }
+
+  Run operator()(const GatedDelta& op) const {
+    const Shape& shape = site_.in(5).recurrent.shape;
+    const DeltaPlan plan{
+        .op = op, .dk = shape[1], .dv = shape[0], .heads = shape[2], .work = delta_elements(site_.graph, site_.node)};
+    return [plan, a = VectorWeight(site_.in(3), site_.weights), bias = VectorWeight(site_.in(4), site_.weights),
+            states = states_of(site_.in(5)), loop = loop_](const NodeRun& run) {
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        const SequenceSpan& span = run.step.sequences[s];
+        const StateMove& move = run.step.states[s];
+        const std::int64_t size = plan.dk * plan.dv;
+        loop.run(plan.heads, 8 * size * span.n_tokens, [&](std::int64_t h, int thread) {
+          float* const state = states.at(move.to) + h * size;
+          if (move.from < 0) {
+            std::fill_n(state, size, 0.0f);
+          } else if (move.from != move.to) {
+            std::copy_n(states.at(move.from) + h * size, size, state);
+          }
+          Acc* const work = reinterpret_cast<Acc*>(run.scratch) + static_cast<std::size_t>(thread) * plan.work;
+          for (std::int64_t t = span.first_token; t < span.first_token + span.n_tokens; ++t)
+            delta_token(delta_operands(run, plan, a.data(), bias.data(), t, h), state, plan.dk, plan.dv, plan.op.eps,
+                        work);
+        });
       }
     };
   }
@@ -234,6 +302,14 @@ class CommonKernels {
     };
   }
 
+  Run operator()(const Slice& op) const {
+    return [op](const NodeRun& run) {
+      const Operand &x = run.in[0], &y = run.out[0];
+      for (std::int64_t i = 0; i < y.vectors(); ++i)
+        std::copy_n(x.f32() + i * x.width() + op.begin, op.n, y.f32_out() + i * op.n);
+    };
+  }
+
   /// The memory plan lets both sides share their bytes, except where the caller brings memory for both.
   Run operator()(const Reshape&) const {
     return [](const NodeRun& run) {
@@ -257,6 +333,38 @@ class CommonKernels {
     std::byte* const values = site_.cache.v(c.layer);
     const CacheFormat format = site_.cache.format();
     return {keys, values, {keys, format.k, c.kv_heads, c.head_dim_k}, {values, format.v, c.kv_heads, c.head_dim_v}};
+  }
+
+  /// A layer's recurrent state, slot by slot.
+  struct States {
+    float* first;
+    std::int64_t elements;
+    float* at(std::int32_t slot) const { return first + slot * elements; }
+    const float* from(const StateMove& move) const { return move.from < 0 ? nullptr : at(move.from); }
+  };
+  States states_of(const ValueInfo& v) const {
+    return {reinterpret_cast<float*>(site_.cache.recurrent(v.recurrent)), v.recurrent.shape.elements()};
+  }
+
+  struct DeltaPlan {
+    GatedDelta op;
+    std::int64_t dk, dv, heads;
+    std::size_t work;
+  };
+  /// Of token t and value head h.
+  static DeltaToken<Acc> delta_operands(const NodeRun& run, const DeltaPlan& p, const float* a, const float* bias,
+                                        std::int64_t t, std::int64_t h) {
+    const std::int64_t key_head =
+        p.op.sharing == HeadSharing::Tiled ? h % p.op.key_heads : h / (p.heads / p.op.key_heads);
+    const float* const qkv = run.in[0].f32() + t * run.in[0].row_elems;
+    const auto alpha = static_cast<Acc>(run.in[1].f32()[t * p.heads + h]);
+    const auto beta = static_cast<Acc>(run.in[2].f32()[t * p.heads + h]);
+    return {.q = qkv + key_head * p.dk,
+            .k = qkv + (p.op.key_heads + key_head) * p.dk,
+            .v = qkv + 2 * p.op.key_heads * p.dk + h * p.dv,
+            .decay = std::exp(static_cast<Acc>(a[h]) * softplus(alpha + static_cast<Acc>(bias[h]))),
+            .beta = sigmoid(beta),
+            .y = run.out[0].f32_out() + (t * p.heads + h) * p.dv};
   }
 
   /// Stores x [head_dim, kv_heads, tokens] at the step's slots.

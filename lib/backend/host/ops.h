@@ -53,8 +53,16 @@ void add_rms_norm(const float* a, const float* b, const float* w, float* sum, fl
 }
 
 template <class Acc>
+Acc sigmoid(Acc x) {
+  return 1 / (1 + std::exp(-x));
+}
+template <class Acc>
 Acc silu(Acc x) {
   return x / (1 + std::exp(-x));
+}
+template <class Acc>
+Acc softplus(Acc x) {
+  return std::max(x, Acc(0)) + std::log1p(std::exp(-std::abs(x)));
 }
 /// The tanh form of the Gaussian error linear unit (arXiv:1606.08415, section 2), which models are trained with.
 template <class Acc>
@@ -80,6 +88,8 @@ Acc activated(Activation activation, Acc gate, Acc up) {
       return gelu(gate) * up;
     case Activation::ClampedSilu:
       return clamped_silu(gate, up);
+    case Activation::Sigmoid:
+      return sigmoid(gate) * up;
   }
   return 0;
 }
@@ -88,6 +98,12 @@ template <class Acc>
 void glu(Activation activation, const float* gate, const float* up, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i)
     y[i] = static_cast<float>(activated(activation, static_cast<Acc>(gate[i]), static_cast<Acc>(up[i])));
+}
+/// All of a row by one gate.
+template <class Acc>
+void glu_of_one(Activation activation, float gate, const float* up, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i)
+    y[i] = static_cast<float>(activated(activation, static_cast<Acc>(gate), static_cast<Acc>(up[i])));
 }
 
 /// One head; `table` holds cos and sin of each pair.
@@ -183,6 +199,64 @@ void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
     begin = end;
   }
   for (std::int64_t d = 0; d < a.v.head_dim; ++d) a.y[d] = static_cast<float>(sums[d] / total);
+}
+
+/// Tokens of one sequence: x, y [channels, tokens], w [width, channels], state [channels, width - 1] before and after
+/// them, which may be in the same place; a null `from` is zeros.
+struct ConvRun {
+  const float* x = nullptr;
+  const float* w = nullptr;
+  const float* from = nullptr;
+  float* to = nullptr;
+  float* y = nullptr;
+  std::int64_t channels = 0, width = 0, tokens = 0;
+};
+/// Of one channel. `line` has width - 1 + tokens elements.
+template <class Acc>
+void convolve_channel(const ConvRun& c, std::int64_t channel, float* line) {
+  const std::int64_t kept = c.width - 1;
+  for (std::int64_t i = 0; i < kept; ++i) line[i] = c.from ? c.from[i * c.channels + channel] : 0;
+  for (std::int64_t t = 0; t < c.tokens; ++t) line[kept + t] = c.x[t * c.channels + channel];
+  for (std::int64_t t = 0; t < c.tokens; ++t) {
+    Acc sum = 0;
+    for (std::int64_t i = 0; i < c.width; ++i) sum += static_cast<Acc>(c.w[channel * c.width + i]) * line[t + i];
+    c.y[t * c.channels + channel] = static_cast<float>(silu(sum));
+  }
+  for (std::int64_t i = 0; i < kept; ++i) c.to[i * c.channels + channel] = line[c.tokens + i];
+}
+
+/// One token of a value head.
+template <class Acc>
+struct DeltaToken {
+  const float *q = nullptr, *k = nullptr, *v = nullptr;
+  Acc decay = 0, beta = 0;
+  float* y = nullptr;
+};
+/// y = x * factor / sqrt(|x|^2 + eps)
+template <class Acc>
+void unit_row(const float* x, Acc* y, std::int64_t n, float eps, Acc factor) {
+  const Acc scale = factor / std::sqrt(dot<Acc>(x, x, n) + static_cast<Acc>(eps));
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * scale;
+}
+/// `state` [dk][dv] is f32 after every token, wherever a step ends; `work` has 2 * dk + 2 * dv elements.
+template <class Acc>
+void delta_token(const DeltaToken<Acc>& t, float* state, std::int64_t dk, std::int64_t dv, float eps, Acc* work) {
+  Acc *const q = work, *const k = q + dk, *const d = k + dk, *const y = d + dv;
+  unit_row<Acc>(t.q, q, dk, eps, 1 / std::sqrt(static_cast<Acc>(dk)));
+  unit_row<Acc>(t.k, k, dk, eps, 1);
+  std::fill_n(d, 2 * dv, Acc(0));
+  for (std::int64_t i = 0; i < dk; ++i) {
+    for (std::int64_t j = 0; j < dv; ++j) d[j] += state[i * dv + j] * k[i];
+  }
+  for (std::int64_t j = 0; j < dv; ++j) d[j] = t.beta * (t.v[j] - t.decay * d[j]);
+  for (std::int64_t i = 0; i < dk; ++i) {
+    for (std::int64_t j = 0; j < dv; ++j) {
+      float& s = state[i * dv + j];
+      s = static_cast<float>(s * t.decay + k[i] * d[j]);
+      y[j] += s * q[i];
+    }
+  }
+  for (std::int64_t j = 0; j < dv; ++j) t.y[j] = static_cast<float>(y[j]);
 }
 
 /// One token. Experts are chosen by their logits, so that equal logits give equal choices whatever the gate's

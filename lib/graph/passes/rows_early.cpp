@@ -4,14 +4,15 @@
 namespace llm {
 namespace {
 
-/// Each row of the result depends on the same row of the operands alone. (An attention's rows also depend on their
-/// sequences.)
+/// Each row of the result depends on the same row of the operands alone. (Rows of what attends, or goes on along a
+/// sequence, depend on others of it.)
 bool row_wise(const Op& op) {
   return std::visit(
       [](const auto& o) {
         using T = std::decay_t<decltype(o)>;
         return !(std::is_same_v<T, Embed> || std::is_same_v<T, RopeTable> || std::is_same_v<T, KvAppend> ||
-                 std::is_same_v<T, Attention> || std::is_same_v<T, Rows>);
+                 std::is_same_v<T, Attention> || std::is_same_v<T, ShortConv> || std::is_same_v<T, GatedDelta> ||
+                 std::is_same_v<T, Rows>);
       },
       op);
 }

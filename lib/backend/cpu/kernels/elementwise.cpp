@@ -80,6 +80,10 @@ void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n) 
   });
 }
 
+void sigmoid_mul(const float* a, const float* b, float* y, std::int64_t n) {
+  each(a, b, y, n, [](F32x16 u, F32x16 v) { return sigmoid(u) * v; });
+}
+
 void scale(const float* x, float* y, std::int64_t n, float factor) {
   each(x, x, y, n, [&](F32x16 u, F32x16) { return u * set1(factor); });
 }

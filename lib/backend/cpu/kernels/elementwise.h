@@ -13,6 +13,7 @@ void silu_mul(const float* a, const float* b, float* y, std::int64_t n);
 void gelu_mul(const float* a, const float* b, float* y, std::int64_t n);
 /// As Activation::ClampedSilu, which clamps b, too.
 void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n);
+void sigmoid_mul(const float* a, const float* b, float* y, std::int64_t n);
 void scale(const float* x, float* y, std::int64_t n, float factor);
 void axpy(float factor, const float* x, float* y, std::int64_t n);
 /// y may be x. Elements of a head from n_rot on are copied.

@@ -131,6 +131,39 @@ inline constexpr std::int32_t kKeyBlock = 64;
 /// Head dimensions that fit the scratch of the attention kernels.
 inline constexpr std::int32_t kMaxHeadDim = 1024;
 
+/// Tokens of one sequence through a causal convolution and silu, and the rows of x before them; from == nullptr: zeros.
+struct ShortConvArgs {
+  const float* x = nullptr;     ///< [tokens][channels]
+  const float* w = nullptr;     ///< [channels][width]
+  const float* from = nullptr;  ///< [width - 1][channels], the oldest first
+  float* to = nullptr;          ///< may be `from`
+  float* y = nullptr;           ///< [tokens][channels]
+  std::int64_t channels = 0, width = 0, tokens = 0;
+};
+/// Channels [begin, end): products from the oldest row to the newest, the first one rounded, the others fused.
+using ShortConvFn = void (*)(const ShortConvArgs&, std::int64_t begin, std::int64_t end);
+inline constexpr std::int64_t kMaxConvWidth = 16;
+
+/// Tokens of one value head of one sequence through the gated delta rule; from == nullptr: zeros.
+struct GatedDeltaArgs {
+  const float* q = nullptr;  ///< [tokens][ld_key], divided by their lengths, q by sqrt(dk) as well
+  const float* k = nullptr;
+  const float* v = nullptr;      ///< [tokens][ld_v]
+  const float* gates = nullptr;  ///< [tokens][ld_gates]: the decay, the rate
+  float* y = nullptr;            ///< [tokens][ld_y]
+  const float* from = nullptr;   ///< [dk][dv]
+  float* to = nullptr;           ///< may be `from`
+  std::int64_t ld_key = 0, ld_v = 0, ld_gates = 0, ld_y = 0;
+  std::int64_t dk = 0, dv = 0, tokens = 0;
+};
+/// Columns [begin, begin + kDeltaColumns) of the values, as far as there are. For each token: r = S^T k in four sums
+/// over every fourth element of k, added in pairs; d = rate * (v - decay * r); S = fma(k, d, S * decay); S^T q
+/// likewise.
+using GatedDeltaFn = void (*)(const GatedDeltaArgs&, std::int64_t begin, std::byte* scratch);
+inline constexpr std::int64_t kDeltaColumns = 32;
+/// Longer keys would not fit the scratch.
+inline constexpr std::int64_t kMaxDeltaKey = 1024;
+
 /// One row per storage type of tensor/dtypes.def (nullptr where the type cannot be a matrix).
 inline constexpr int kMaxDTypes = 64;
 
@@ -140,7 +173,7 @@ struct Kernels {
   QuantizeRowsFn quantize_rows[4];  ///< by ActFormat; F32 copies
   RmsNormFn rms_norm;
   AddRmsNormFn add_rms_norm;
-  BinaryFn add, silu_mul, gelu_mul, clamped_silu_mul;
+  BinaryFn add, silu_mul, gelu_mul, clamped_silu_mul, sigmoid_mul;
   ScaleFn scale;
   AxpyFn axpy;
   RopeFn rope_interleaved, rope_halves;
@@ -148,6 +181,8 @@ struct Kernels {
   AttentionFn attention;
   AttentionChunkFn attention_chunk;
   AttentionMergeFn attention_merge;
+  ShortConvFn short_conv;
+  GatedDeltaFn gated_delta;
 };
 
 /// Layout of `rows` activation rows of length k; `act_format` is static_cast<int>(ActFormat).

@@ -6,6 +6,7 @@
 #include "backend/cpu/kernels/float_linear.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/quant_linear.h"
+#include "backend/cpu/kernels/recurrent.h"
 #include "tensor/dtype.h"
 
 #define LLM_TEXT_OF(x) #x
@@ -86,10 +87,13 @@ constexpr Kernels make_table() {
   k.silu_mul = silu_mul;
   k.gelu_mul = gelu_mul;
   k.clamped_silu_mul = clamped_silu_mul;
+  k.sigmoid_mul = sigmoid_mul;
   k.scale = scale;
   k.axpy = axpy;
   k.rope_interleaved = rope_interleaved;
   k.rope_halves = rope_halves;
+  k.short_conv = short_conv;
+  k.gated_delta = gated_delta;
   k.store_row[static_cast<int>(CacheElement::F32)] = store_row_f32;
   k.store_row[static_cast<int>(CacheElement::F16)] = store_row_f16;
   k.store_row[static_cast<int>(CacheElement::BF16)] = store_row_bf16;

@@ -1,0 +1,140 @@
+#include "backend/cpu/kernels/recurrent.h"
+
+#include "backend/cpu/kernels/vec.h"
+
+namespace llm::cpu::LLM_ISA {
+
+namespace {
+
+constexpr int kLanes = 16;
+
+/// `n` channels from `channel` on, at most kLanes.
+void convolve(const ShortConvArgs& a, std::int64_t channel, int n) {
+  alignas(64) float taps[kMaxConvWidth][kLanes] = {};
+  F32x16 rows[kMaxConvWidth];  // the last ones, the newest at the end
+  const int width = static_cast<int>(a.width);
+  for (int i = 0; i < n; ++i) {
+    for (int t = 0; t < width; ++t) taps[t][i] = a.w[(channel + i) * a.width + t];
+  }
+  for (int t = 0; t + 1 < width; ++t)
+    rows[t + 1] = a.from == nullptr ? zero() : load_first(a.from + t * a.channels + channel, n);
+  for (std::int64_t token = 0; token < a.tokens; ++token) {
+    const std::int64_t at = token * a.channels + channel;
+    for (int t = 0; t + 1 < width; ++t) rows[t] = rows[t + 1];
+    rows[width - 1] = load_first(a.x + at, n);
+    F32x16 sum = rows[0] * load(taps[0]);
+    for (int t = 1; t < width; ++t) sum = fma(rows[t], load(taps[t]), sum);
+    store_first(a.y + at, n, sum * sigmoid(sum));
+  }
+  for (int t = 0; t + 1 < width; ++t) store_first(a.to + t * a.channels + channel, n, rows[t + 1]);
+}
+
+constexpr int kVectors = kDeltaColumns / kLanes;
+/// A row of the tile that a task works on: the columns of one element of k.
+using Row = F32x16[kVectors];
+constexpr int kSums = 4;
+
+/// Columns that lie behind the last one are zero, in the tile and in what is read.
+struct Columns {
+  int n[kVectors];
+  Columns(std::int64_t dv, std::int64_t begin) {
+    for (int c = 0; c < kVectors; ++c) {
+      const std::int64_t left = dv - begin - c * kLanes;
+      n[c] = static_cast<int>(left < 0 ? 0 : left > kLanes ? kLanes : left);
+    }
+  }
+  void load_row(const float* from, Row& row) const {
+    for (int c = 0; c < kVectors; ++c) row[c] = n[c] > 0 ? load_first(from + c * kLanes, n[c]) : zero();
+  }
+  void store_row(float* to, const Row& row) const {
+    for (int c = 0; c < kVectors; ++c) {
+      if (n[c] > 0) store_first(to + c * kLanes, n[c], row[c]);
+    }
+  }
+};
+
+/// One sum of every fourth row for each column, until they are added.
+struct Sums {
+  F32x16 of[kSums][kVectors];
+  Sums() {
+    unroll<kSums>([&](auto s) { unroll<kVectors>([&](auto c) { of[s.value][c.value] = zero(); }); });
+  }
+  void total(Row& y) const {
+    unroll<kVectors>(
+        [&](auto c) { y[c.value] = (of[0][c.value] + of[1][c.value]) + (of[2][c.value] + of[3][c.value]); });
+  }
+};
+
+/// f(row, index of its sum) for the rows of the tile.
+template <class F>
+[[gnu::always_inline]] inline void each_row(std::int64_t dk, const F& f) {
+  std::int64_t i = 0;
+  for (; i + kSums <= dk; i += kSums) unroll<kSums>([&](auto s) { f(i + s.value, s); });
+  if (i < dk) f(i, Index<0>{});
+  if (i + 1 < dk) f(i + 1, Index<1>{});
+  if (i + 2 < dk) f(i + 2, Index<2>{});
+}
+
+/// S^T k
+void read_tile(const float* tile, const float* k, std::int64_t dk, Row& y) {
+  Sums sums;
+  each_row(dk, [&](std::int64_t i, auto s) {
+    const F32x16 factor = set1(k[i]);
+    unroll<kVectors>([&](auto c) {
+      F32x16& sum = sums.of[s.value][c.value];
+      sum = fma(load(tile + i * kDeltaColumns + c.value * kLanes), factor, sum);
+    });
+  });
+  sums.total(y);
+}
+
+/// S = decay S + k d^T, then S^T q
+void write_tile(float* tile, const float* k, const float* q, F32x16 decay, const Row& d, std::int64_t dk, Row& y) {
+  Sums sums;
+  each_row(dk, [&](std::int64_t i, auto s) {
+    const F32x16 key = set1(k[i]), query = set1(q[i]);
+    unroll<kVectors>([&](auto c) {
+      float* const at = tile + i * kDeltaColumns + c.value * kLanes;
+      const F32x16 state = fma(key, d[c.value], load(at) * decay);
+      store(at, state);
+      F32x16& sum = sums.of[s.value][c.value];
+      sum = fma(state, query, sum);
+    });
+  });
+  sums.total(y);
+}
+
+}  // namespace
+
+void short_conv(const ShortConvArgs& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t c = begin; c < end; c += kLanes)
+    convolve(a, c, static_cast<int>(end - c < kLanes ? end - c : kLanes));
+}
+
+void gated_delta(const GatedDeltaArgs& a, std::int64_t begin, std::byte* scratch) {
+  float* const tile = reinterpret_cast<float*>(scratch);  // stays in the first cache while the tokens pass
+  const Columns columns(a.dv, begin);
+  for (std::int64_t i = 0; i < a.dk; ++i) {
+    Row row;
+    unroll<kVectors>([&](auto c) { row[c.value] = zero(); });
+    if (a.from != nullptr) columns.load_row(a.from + i * a.dv + begin, row);
+    unroll<kVectors>([&](auto c) { store(tile + i * kDeltaColumns + c.value * kLanes, row[c.value]); });
+  }
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    const float* const gates = a.gates + t * a.ld_gates;
+    const F32x16 decay = set1(gates[0]), rate = set1(gates[1]);
+    Row v, seen, d, y;
+    columns.load_row(a.v + t * a.ld_v + begin, v);
+    read_tile(tile, a.k + t * a.ld_key, a.dk, seen);
+    unroll<kVectors>([&](auto c) { d[c.value] = rate * (v[c.value] - decay * seen[c.value]); });
+    write_tile(tile, a.k + t * a.ld_key, a.q + t * a.ld_key, decay, d, a.dk, y);
+    columns.store_row(a.y + t * a.ld_y + begin, y);
+  }
+  for (std::int64_t i = 0; i < a.dk; ++i) {
+    Row row;
+    unroll<kVectors>([&](auto c) { row[c.value] = load(tile + i * kDeltaColumns + c.value * kLanes); });
+    columns.store_row(a.to + i * a.dv + begin, row);
+  }
+}
+
+}  // namespace llm::cpu::LLM_ISA

@@ -1,0 +1,11 @@
+// Kernels of layers with a recurrent state: the short convolution and the gated delta rule.
+#pragma once
+
+#include "backend/cpu/kernels/kernels.h"
+
+namespace llm::cpu::LLM_ISA {
+
+void short_conv(const ShortConvArgs&, std::int64_t begin, std::int64_t end);
+void gated_delta(const GatedDeltaArgs&, std::int64_t begin, std::byte* scratch);
+
+}  // namespace llm::cpu::LLM_ISA

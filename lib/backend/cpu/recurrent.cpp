@@ -1,0 +1,176 @@
+// Layers with a recurrent state. A sequence's tokens are taken one after another, in tiles of channels or of columns of
+// values that know nothing of each other: no bit depends on how a prompt was cut or who computed what.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/step.h"
+#include "backend/host/ops.h"
+
+namespace llm::cpu {
+namespace {
+
+/// A recurrent state in a slot; null for slot -1.
+float* slot_of(const Frame& f, int state, std::int32_t slot, std::int64_t elements) {
+  return slot < 0 ? nullptr : f.f32(state) + slot * elements;
+}
+
+class ShortConvInstruction final : public Instruction {
+ public:
+  explicit ShortConvInstruction(const InstructionSite& site)
+      : x_(site.in[0]), w_(site.in[1]), state_(site.in[2]), y_(site.out[0]), fn_(site.kernels.short_conv) {
+    args_.channels = site.in_info(0).type.shape[0];
+    args_.width = site.in_info(1).type.shape[0];
+    parts_ = (args_.channels + kChannels - 1) / kChannels;
+  }
+
+  void run(const Frame& f, const Worker& w) override {
+    TaskQueue& queue = queues_.open(f.turn, w.thread);
+    const std::int64_t tasks = parts_ * std::ssize(f.step->sequences);
+    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
+      const std::int64_t begin = task % parts_ * kChannels;
+      fn_(args_for(f, static_cast<std::size_t>(task / parts_)), begin, std::min(begin + kChannels, args_.channels));
+    }
+  }
+  std::string describe() const override {
+    return "short_conv of " + std::to_string(args_.channels) + " channels, width " + std::to_string(args_.width);
+  }
+
+ private:
+  static constexpr std::int64_t kChannels = 128;  ///< of a task: eight lines of a row
+
+  ShortConvArgs args_for(const Frame& f, std::size_t sequence) const {
+    const SequenceSpan& span = f.step->sequences[sequence];
+    const StateMove& move = f.step->states[sequence];
+    ShortConvArgs a = args_;
+    a.x = f.f32(x_) + span.first_token * a.channels;
+    a.y = f.f32(y_) + span.first_token * a.channels;
+    a.w = f.f32(w_);
+    a.from = slot_of(f, state_, move.from, (a.width - 1) * a.channels);
+    a.to = slot_of(f, state_, move.to, (a.width - 1) * a.channels);
+    a.tokens = span.n_tokens;
+    return a;
+  }
+
+  int x_, w_, state_, y_;
+  ShortConvFn fn_;
+  ShortConvArgs args_;
+  std::int64_t parts_ = 0;
+  TaskQueues queues_;
+};
+
+class GatedDeltaInstruction final : public Instruction {
+ public:
+  explicit GatedDeltaInstruction(const InstructionSite& site)
+      : in_(site.in),
+        y_(site.out[0]),
+        scratch_(site.scratch),
+        op_(std::get<GatedDelta>(site.node.op)),
+        rms_norm_(site.kernels.rms_norm),
+        fn_(site.kernels.gated_delta) {
+    const Shape& state = site.in_info(5).recurrent.shape;
+    dv_ = state[0], dk_ = state[1], heads_ = state[2];
+    parts_ = (dv_ + kDeltaColumns - 1) / kDeltaColumns;
+    width_ = site.in_info(0).type.shape[0];
+    // Of length: x / sqrt(|x|^2 + eps) is the root mean square norm with weights of 1 / sqrt(n) and eps / n.
+    const auto n = static_cast<double>(dk_);
+    q_weights_.assign(static_cast<std::size_t>(dk_), static_cast<float>(1 / n));
+    k_weights_.assign(static_cast<std::size_t>(dk_), static_cast<float>(1 / std::sqrt(n)));
+    norm_eps_ = static_cast<float>(static_cast<double>(op_.eps) / n);
+  }
+
+  void run(const Frame& f, const Worker& w) override {
+    TaskQueue& queue = queues_.open(f.turn, w.thread);
+    const auto [begin, end] = w.share(f.rows.tokens * op_.key_heads);
+    for (std::int64_t item = begin; item < end; ++item) prepare(f, item / op_.key_heads, item % op_.key_heads);
+    w.sync();
+    const std::int64_t tasks = parts_ * heads_ * std::ssize(f.step->sequences);
+    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
+      const std::int64_t head = task / parts_ % heads_;
+      fn_(args_for(f, static_cast<std::size_t>(task / parts_ / heads_), head), task % parts_ * kDeltaColumns,
+          w.scratch);
+    }
+  }
+  std::string describe() const override {
+    return "gated_delta heads=" + std::to_string(heads_) + "/" + std::to_string(op_.key_heads) + " state " +
+           std::to_string(dk_) + "x" + std::to_string(dv_) + ", tiles of " + std::to_string(kDeltaColumns) + " columns";
+  }
+
+ private:
+  /// Of a token: q and k of its key heads, then decay and rate of its value heads.
+  std::int64_t row() const { return 2 * (op_.key_heads * dk_ + heads_); }
+  float* prepared(const Frame& f, std::int64_t token) const {
+    return reinterpret_cast<float*>(f.slots[scratch_].data) + token * row();
+  }
+  float* gates(const Frame& f, std::int64_t token) const { return prepared(f, token) + 2 * op_.key_heads * dk_; }
+
+  /// A key head of a token, and its share of the value heads' gates.
+  void prepare(const Frame& f, std::int64_t token, std::int64_t key_head) const {
+    const float* const q = f.f32(in_[0]) + token * width_ + key_head * dk_;
+    const std::int64_t to_k = op_.key_heads * dk_, shared = heads_ / op_.key_heads;
+    float* const to = prepared(f, token) + key_head * dk_;
+    rms_norm_(q, q_weights_.data(), to, dk_, norm_eps_);
+    rms_norm_(q + to_k, k_weights_.data(), to + to_k, dk_, norm_eps_);
+    for (std::int64_t h = key_head * shared; h < (key_head + 1) * shared; ++h) {
+      const float alpha = f.f32(in_[1])[token * heads_ + h] + f.f32(in_[4])[h];
+      gates(f, token)[2 * h] = std::exp(f.f32(in_[3])[h] * host::softplus(alpha));
+      gates(f, token)[2 * h + 1] = host::sigmoid(f.f32(in_[2])[token * heads_ + h]);
+    }
+  }
+
+  GatedDeltaArgs args_for(const Frame& f, std::size_t sequence, std::int64_t head) const {
+    const SequenceSpan& span = f.step->sequences[sequence];
+    const StateMove& move = f.step->states[sequence];
+    const std::int64_t key_head =
+        op_.sharing == HeadSharing::Tiled ? head % op_.key_heads : head / (heads_ / op_.key_heads);
+    const std::int64_t size = dk_ * dv_, first = span.first_token;
+    const auto state = [&](std::int32_t slot) {
+      float* const all = slot_of(f, in_[5], slot, heads_ * size);
+      return all == nullptr ? nullptr : all + head * size;
+    };
+    const float* const q = prepared(f, first) + key_head * dk_;
+    return {.q = q,
+            .k = q + op_.key_heads * dk_,
+            .v = f.f32(in_[0]) + first * width_ + 2 * op_.key_heads * dk_ + head * dv_,
+            .gates = gates(f, first) + 2 * head,
+            .y = f.f32(y_) + (first * heads_ + head) * dv_,
+            .from = state(move.from),
+            .to = state(move.to),
+            .ld_key = row(),
+            .ld_v = width_,
+            .ld_gates = row(),
+            .ld_y = heads_ * dv_,
+            .dk = dk_,
+            .dv = dv_,
+            .tokens = span.n_tokens};
+  }
+
+  std::vector<int> in_;
+  int y_, scratch_;
+  GatedDelta op_;
+  RmsNormFn rms_norm_;
+  GatedDeltaFn fn_;
+  std::int64_t dk_ = 0, dv_ = 0, heads_ = 0, parts_ = 0, width_ = 0;
+  std::vector<float> q_weights_, k_weights_;
+  float norm_eps_ = 0;
+  TaskQueues queues_;
+};
+
+}  // namespace
+
+std::size_t gated_delta_scratch_bytes(const Graph& g, const Node& n) {
+  const Shape& state = g.info(n.in[5]).recurrent.shape;
+  const std::int64_t row = 2 * (std::get<GatedDelta>(n.op).key_heads * state[1] + state[2]);
+  return static_cast<std::size_t>(g.bucket().tokens * row) * sizeof(float);
+}
+
+std::unique_ptr<Instruction> make_short_conv(const InstructionSite& site) {
+  return std::make_unique<ShortConvInstruction>(site);
+}
+
+std::unique_ptr<Instruction> make_gated_delta(const InstructionSite& site) {
+  return std::make_unique<GatedDeltaInstruction>(site);
+}
+
+}  // namespace llm::cpu
