@@ -319,9 +319,9 @@ TEST_CASE("a token's chunks are each taken once") {
 TEST_CASE("plans of attention fit their device") {
   for (const std::size_t limit : {std::size_t{101376}, std::size_t{232448}}) {
     for (const int group : {1, 2, 3, 4, 5, 7, 8, 12, 16, 71}) {
-      for (const int dim : {4, 64, 80, 128, 192, 256, 320, 512}) {
+      for (const int dim : {4, 64, 80, 128, 192, 256, 320, 512, 576}) {
         for (const DType type : kTypes) {
-          if (!fits(type, dim)) continue;
+          if (!fits(type, dim) || (dim > 512 && type == DType::F32)) continue;
           for (const int tokens : {1, 4, 33, 512}) {
             const int bytes = cuda::cache_row_bytes(type, dim);
             REQUIRE(bytes == static_cast<int>(TensorType{type, {dim}}.bytes()));
@@ -463,7 +463,9 @@ TEST_CASE("what a cache cannot be is refused in words") {
   CHECK(cuda::cache_refusal(DType::Q6_K, DType::F16, 256, 256) != nullptr);
   CHECK(cuda::cache_refusal(DType::F16, DType::Q8_0, 128, 40) != nullptr);
   CHECK(cuda::cache_refusal(DType::F16, DType::F16, 512, 512) == nullptr);
-  CHECK(cuda::cache_refusal(DType::F16, DType::F16, 576, 512) != nullptr);
+  CHECK(cuda::cache_refusal(DType::F16, DType::F16, 576, 512) == nullptr);
+  CHECK(cuda::cache_refusal(DType::F32, DType::F16, 576, 512) != nullptr);
+  CHECK(cuda::cache_refusal(DType::F16, DType::F16, 800, 512) != nullptr);
 }
 
 TEST_CASE("appended rows have the bytes that the host would store") {
@@ -535,13 +537,14 @@ TEST_CASE("attention equals its definition: types and heads and dimensions") {
                                    {10, 2, 40, 40},  {7, 1, 64, 64},   {8, 1, 64, 96},    {6, 2, 96, 64},
                                    {4, 2, 128, 128}, {12, 1, 32, 32},  {16, 2, 128, 128}, {2, 2, 80, 80},
                                    {5, 1, 192, 128}, {4, 2, 256, 256}, {12, 1, 128, 128}, {7, 1, 256, 256},
-                                   {8, 1, 512, 512}, {4, 2, 320, 512}, {2, 1, 512, 64}};
+                                   {8, 1, 512, 512}, {4, 2, 320, 512}, {2, 1, 512, 64},  {9, 1, 576, 512}};
   const std::vector<int> lengths = {1, 65, 300};
   for (const HeadShape& shape : kShapes) {
     for (const DType k : kTypes) {
       for (const DType v : kTypes) {
         if (!fits(k, shape.dim_k) || !fits(v, shape.dim_v)) continue;
         if (k != v && shape.dim_k != 96 && shape.dim_k != 40) continue;
+        if (cuda::cache_refusal(k, v, shape.dim_k, shape.dim_v) != nullptr) continue;
         const Scene s(shape, k, v, lengths, 21);
         check_attend(s, 0, some_tokens(lengths), ActFormat::F32, 5);
         if (info(k).quantized()) check_attend(s, 0, {{2, 299}}, ActFormat::Q8x32, 6);

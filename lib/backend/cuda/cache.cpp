@@ -24,33 +24,50 @@ std::size_t aligned(std::size_t n) { return (n + 255) / 256 * 256; }
 
 }  // namespace
 
-CudaCache::CudaCache(std::span<const CacheType> types, CacheFormat format, std::int32_t n_blocks,
-                     std::int64_t most_positions, int carriers)
+CudaCache::CudaCache(const StateRequest& r, int carriers)
     : device_(current_device()),
-      format_(format),
-      n_blocks_(n_blocks),
-      most_positions_(most_positions),
+      format_(r.format),
+      n_blocks_(r.n_blocks),
+      n_slots_(r.n_slots),
+      most_positions_(r.most_positions),
       carriers_(carriers) {
   std::size_t total = 0;
-  for (const CacheType& c : types) {
-    if (const char* reason = cache_refusal(format.k, format.v, c.head_dim_k, c.head_dim_v))
+  for (const CacheType& c : r.caches) {
+    if (const char* reason = cache_refusal(format_.k, format_.v, c.head_dim_k, c.head_dim_v))
       throw Error(ErrorKind::Usage, "backend cuda: " + std::string(reason));
     const auto shared =
         std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return host::share_place(l.type, c); });
     by_layer_[c.layer] = static_cast<std::size_t>(shared - layers_.begin());
     if (shared != layers_.end()) continue;
-    Layer layer{c, head_block_bytes(c.kv_heads, c.head_dim_k, format.k),
-                head_block_bytes(c.kv_heads, c.head_dim_v, format.v), 0, 0};
+    Layer layer{c, head_block_bytes(c.kv_heads, c.head_dim_k, format_.k),
+                head_block_bytes(c.kv_heads, c.head_dim_v, format_.v), 0, 0};
     layer.k_offset = total;
-    total += aligned(checked_product(layer.k_block_bytes, static_cast<std::size_t>(n_blocks)));
+    total += aligned(checked_product(layer.k_block_bytes, static_cast<std::size_t>(n_blocks_)));
     layer.v_offset = total;
-    total += aligned(checked_product(layer.v_block_bytes, static_cast<std::size_t>(n_blocks)));
+    total += aligned(checked_product(layer.v_block_bytes, static_cast<std::size_t>(n_blocks_)));
     if (!c.fleeting) block_bytes_ += layer.k_block_bytes + layer.v_block_bytes;
     layers_.push_back(layer);
   }
+  total = place_states(r.recurrent, total);
   memory_ = DeviceBuffer(total);
   // Rows that nothing wrote are never attended to, but tiles that hold them are multiplied by probabilities of zero.
   if (total > 0) fill_device(memory_.data(), 0, total, "clearing the cache");
+}
+
+std::size_t CudaCache::place_states(std::span<const RecurrentType> types, std::size_t total) {
+  check(types.empty() || n_slots_ > 0, "recurrent states have slots");
+  for (const RecurrentType& type : types) {
+    states_.push_back({type, total});
+    slot_bytes_ += type.bytes();
+    total += aligned(checked_product(type.bytes(), static_cast<std::size_t>(n_slots_)));
+  }
+  return total;
+}
+
+float* CudaCache::recurrent(const RecurrentType& type) const {
+  const auto found = std::ranges::find(states_, type, &States::type);
+  check(found != states_.end(), "a layer with a state");
+  return reinterpret_cast<float*>(memory_.data() + found->offset);
 }
 
 void CudaCache::keep_fleeting_in(CacheKeeper& keeper) {
@@ -119,6 +136,34 @@ void CudaCache::write_block(std::int32_t block, std::span<const std::byte> src) 
   const std::byte* from = src.data();
   for_each_part(block, [&](std::byte* part, std::size_t bytes) {
     copy_to_device(part, from, bytes, "writing a block of the cache");
+    from += bytes;
+  });
+}
+
+template <class F>
+void CudaCache::for_each_state(std::int32_t slot, F&& f) const {
+  check(slot >= 0 && slot < n_slots_, "a slot of the states");
+  use_device(device_);
+  for (const States& state : states_) {
+    const std::size_t bytes = state.type.bytes();
+    f(memory_.data() + state.offset + static_cast<std::size_t>(slot) * bytes, bytes);
+  }
+}
+
+void CudaCache::read_slot(std::int32_t slot, std::span<std::byte> dst) const {
+  check(dst.size() == slot_bytes_, "memory for a slot");
+  std::byte* to = dst.data();
+  for_each_state(slot, [&](const std::byte* state, std::size_t bytes) {
+    check_cuda(cudaMemcpy(to, state, bytes, cudaMemcpyDeviceToHost), "reading a slot of the states");
+    to += bytes;
+  });
+}
+
+void CudaCache::write_slot(std::int32_t slot, std::span<const std::byte> src) {
+  check(src.size() == slot_bytes_, "the bytes of a slot");
+  const std::byte* from = src.data();
+  for_each_state(slot, [&](std::byte* state, std::size_t bytes) {
+    copy_to_device(state, from, bytes, "writing a slot of the states");
     from += bytes;
   });
 }

@@ -1,4 +1,4 @@
-// The paged cache in device memory, and what attention over it needs beside.
+// The paged cache and the recurrent states in device memory, and what attention needs beside.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,11 @@ namespace llm::cuda {
 class CudaCache final : public StateStore {
  public:
   /// Where caches are fleeting, `carriers` threads bring their rows and send them back.
-  CudaCache(std::span<const CacheType>, CacheFormat, std::int32_t n_blocks, std::int64_t most_positions, int carriers);
+  CudaCache(const StateRequest&, int carriers);
 
   CacheView view(int layer) const;
+  /// Slot after slot, each as RecurrentType has it.
+  float* recurrent(const RecurrentType&) const;
   CacheFormat format() const { return format_; }
   std::int32_t n_blocks() const { return n_blocks_; }
   /// Of one sequence.
@@ -33,9 +35,16 @@ class CudaCache final : public StateStore {
   void copy_block(std::int32_t from, std::int32_t to) override;
   void read_block(std::int32_t block, std::span<std::byte> dst) const override;
   void write_block(std::int32_t block, std::span<const std::byte> src) override;
+  std::size_t bytes_per_slot() const override { return slot_bytes_; }
+  void read_slot(std::int32_t slot, std::span<std::byte> dst) const override;
+  void write_slot(std::int32_t slot, std::span<const std::byte> src) override;
   void keep_fleeting_in(CacheKeeper&) override;
 
  private:
+  struct States {
+    RecurrentType type;
+    std::size_t offset;
+  };
   struct Layer {
     CacheType type;
     std::size_t k_block_bytes, v_block_bytes, k_offset, v_offset;
@@ -44,13 +53,19 @@ class CudaCache final : public StateStore {
   /// The part of a block in each layer's keys and values, in turn.
   template <class F>
   void for_each_part(std::int32_t block, F&& f) const;
+  /// Where a slot's states are, in turn.
+  template <class F>
+  void for_each_state(std::int32_t slot, F&& f) const;
+  /// Their places behind `total` bytes; what all take then.
+  std::size_t place_states(std::span<const RecurrentType>, std::size_t total);
 
   int device_;
   CacheFormat format_;
-  std::int32_t n_blocks_;
+  std::int32_t n_blocks_, n_slots_;
   std::int64_t most_positions_;
-  std::size_t block_bytes_ = 0;
+  std::size_t block_bytes_ = 0, slot_bytes_ = 0;
   std::vector<Layer> layers_;
+  std::vector<States> states_;
   std::unordered_map<int, std::size_t> by_layer_;
   int carriers_;
   DeviceBuffer memory_;

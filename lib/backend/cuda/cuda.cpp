@@ -219,8 +219,7 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<StateStore> allocate(const StateRequest& r) override {
     use_device(device_);
-    check(r.recurrent.empty(), "recurrent states on the GPU");
-    return std::make_unique<CudaCache>(r.caches, r.format, r.n_blocks, r.most_positions, readers());
+    return std::make_unique<CudaCache>(r, readers());
   }
 
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {

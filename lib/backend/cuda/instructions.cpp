@@ -10,6 +10,7 @@
 #include "backend/cuda/kernels/grouped_products.h"
 #include "backend/cuda/kernels/matrix.h"
 #include "backend/cuda/kernels/products.h"
+#include "backend/cuda/kernels/recurrent.h"
 #include "backend/cuda/kernels/rows.h"
 #include "backend/cuda/kernels/wgmma_experts.h"
 #include "backend/cuda/kernels/wgmma_products.h"
@@ -77,9 +78,14 @@ class NodeCompiler : NodeSite {
 
   void operator()(const Glu& op) {
     const std::uint32_t y = node_.out[0];
-    const int n = width(y);
-    add("glu" + forms_text(y), [=, gate = f32(in(0)), up = f32(in(1)), forms = forms(y), count = counter(y)](
-                                   const StepLaunch& s) { glu(op.activation, gate, up, n, count(s), forms, s.at); });
+    const int n = width(y), gates = width(node_.in[0]);
+    add("glu" + forms_text(y),
+        [=, gate = f32(in(0)), up = f32(in(1)), forms = forms(y), count = counter(y)](const StepLaunch& s) {
+          if (gates == n)
+            glu(op.activation, gate, up, n, count(s), forms, s.at);
+          else
+            glu_of_one(op.activation, gate, up, n, count(s), forms, s.at);
+        });
   }
 
   void operator()(const Activate& op) {
@@ -178,8 +184,34 @@ class NodeCompiler : NodeSite {
     convert(node_.out[0]);
   }
 
-  void operator()(const ShortConv&) { check(false, "recurrent layers were refused when the model was loaded"); }
-  void operator()(const GatedDelta&) { check(false, "recurrent layers were refused when the model was loaded"); }
+  void operator()(const ShortConv&) {
+    const ConvShape shape{.channels = width(node_.in[0]),
+                          .width = static_cast<int>(in(1).type.shape[0]),
+                          .sequences = graph_.bucket().sequences};
+    add("short_conv",
+        [=, x = f32(in(0)), w = vector(1), states = site_.cache.recurrent(in(2).recurrent), y = f32(out(0)),
+         step = site_.step](const StepLaunch& s) { short_conv(shape, x, w, states, step, s.tokens, y, s.at); });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const GatedDelta& op) {
+    const Shape& state = in(5).recurrent.shape;
+    const DeltaShape shape{.heads = static_cast<int>(state[2]),
+                           .dk = static_cast<int>(state[1]),
+                           .dv = static_cast<int>(state[0]),
+                           .sequences = graph_.bucket().sequences,
+                           .op = op};
+    const DeltaOperands operands{.qkv = f32(in(0)),
+                                 .alpha = f32(in(1)),
+                                 .beta = f32(in(2)),
+                                 .a = vector(3),
+                                 .bias = vector(4),
+                                 .states = site_.cache.recurrent(in(5).recurrent)};
+    add("gated_delta",
+        [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) { gated_delta(shape, operands, step, y, s.at); });
+    convert(node_.out[0]);
+  }
+
   void operator()(const Map&) { check(false, "a Map was refused when the model was loaded"); }
 
   void operator()(const Rows&) {
@@ -472,10 +504,10 @@ Compiled compile_nodes(const Site& site) {
 
 std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
-  if (std::holds_alternative<ShortConv>(node.op) || std::holds_alternative<GatedDelta>(node.op))
-    return "the GPU has no kernels for recurrent layers";
-  if (const auto* glu = std::get_if<Glu>(&node.op); glu != nullptr && glu->activation == Activation::Sigmoid)
-    return "the GPU has no kernel for gates by a sigmoid";
+  if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.shape[0] > kMostConvWidth)
+    return "the GPU's convolutions are up to " + std::to_string(kMostConvWidth) + " wide";
+  if (std::holds_alternative<GatedDelta>(node.op) && graph.info(node.in[5]).recurrent.shape[1] > kMostDeltaKeys)
+    return "the GPU takes keys of up to " + std::to_string(kMostDeltaKeys) + " elements in recurrent layers";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {

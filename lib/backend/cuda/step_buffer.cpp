@@ -10,6 +10,7 @@ namespace llm::cuda {
 namespace {
 
 constexpr std::size_t kCounts = 2;
+constexpr std::size_t kRunWords = sizeof(SequenceRun) / sizeof(std::int32_t);
 constexpr int kRuleWords = sizeof(DeviceRule) / sizeof(std::int32_t);
 constexpr std::size_t kEditWords = 3;
 static_assert(sizeof(LogitEdit) == kEditWords * sizeof(std::int32_t), "an edit as kernels/draw.cu reads it");
@@ -25,6 +26,8 @@ StepBuffer::StepBuffer(const Bucket& bucket, int table_stride, int drawn, const 
   static_assert(kCounts * sizeof(std::int32_t) % alignof(DeviceRule) == 0);
   std::size_t next = kCounts;
   const auto take = [&](int n) { return std::exchange(next, next + static_cast<std::size_t>(n)); };
+  next = (next + kRunWords - 1) / kRunWords * kRunWords;  // read as wholes
+  runs_ = take(bucket.sequences * static_cast<int>(kRunWords));
   rules_ = take(drawn * kRuleWords);
   tokens_ = take(bucket.tokens);
   positions_ = take(bucket.tokens);
@@ -69,6 +72,7 @@ void StepBuffer::upload(const StepData& step, int turn, cudaStream_t stream) {
   fill(host(slots_), step.groups.empty() ? std::span<const std::int32_t>() : step.groups[0].slots, bucket_.tokens, -1);
   fill(host(out_rows_), step.out_rows, bucket_.outputs, 0);
   std::fill_n(host(sequence_), bucket_.tokens, -1);
+  std::fill_n(reinterpret_cast<SequenceRun*>(host(runs_)), bucket_.sequences, SequenceRun());
   spans_.clear();
   std::size_t used = table_;
   for (std::size_t s = 0; s < step.sequences.size(); ++s) {
@@ -78,6 +82,8 @@ void StepBuffer::upload(const StepData& step, int turn, cudaStream_t stream) {
                       .n_tokens = span.n_tokens,
                       .first_position = span.kv_len - span.n_tokens,
                       .sequence = static_cast<std::int32_t>(s)});
+    const StateMove move = step.states.empty() ? StateMove() : step.states[s];
+    reinterpret_cast<SequenceRun*>(host(runs_))[s] = {span.first_token, span.n_tokens, move.from, move.to};
     if (step.groups.empty() || table_stride_ == 0) continue;
     const StateGroup& group = step.groups[0];
     const std::int32_t blocks = (span.kv_len + kBlockPositions - 1) / kBlockPositions;
@@ -97,6 +103,7 @@ StepView StepBuffer::view() const {
           .sequence = device_ + sequence_,
           .out_rows = device_ + out_rows_,
           .block_table = device_ + table_,
+          .runs = reinterpret_cast<const SequenceRun*>(device_ + runs_),
           .counts = device_,
           .rules = reinterpret_cast<const DeviceRule*>(device_ + rules_),
           .drawn = draws_.drawn,

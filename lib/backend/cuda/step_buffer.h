@@ -37,7 +37,7 @@ class StepBuffer {
   int table_stride_;
   DrawMemory draws_;
   /// Offsets; counts come first, edits of rules last.
-  std::size_t rules_, tokens_, positions_, slots_, sequence_, out_rows_, table_, end_;
+  std::size_t runs_, rules_, tokens_, positions_, slots_, sequence_, out_rows_, table_, end_;
   StepStaging& staging_;
   std::int32_t* host_ = nullptr;  ///< of the step that is uploaded
   const std::int32_t* device_ = nullptr;

@@ -9,7 +9,11 @@ namespace llm::cuda {
 __device__ __forceinline__ void copy16_async(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
 }
-/// The same where `wanted`, otherwise 16 zeros.
+/// 4 bytes, both addresses multiples of 4.
+__device__ __forceinline__ void copy4_async(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+}
+/// 16 bytes as above where `wanted`, otherwise 16 zeros.
 __device__ __forceinline__ void copy16_or_zero_async(void* shared, const void* global, bool wanted) {
   const int bytes = wanted ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)

@@ -15,6 +15,7 @@ using AttendKernel = void (*)(AttendArgs);
 
 template <CacheSource kK, CacheSource kV>
 AttendKernel kernel_for(const AttendPlan& p) {
+  if (p.units == 3) return attend_kernel<kK, kV, 32, 1, 3>;
   if (p.units == 2) return attend_kernel<kK, kV, 32, 1, 2>;
   if (p.lanes == 32) {
     return p.tile_heads == 1 ? attend_kernel<kK, kV, 32, 1> : attend_kernel<kK, kV, 32, 4>;

@@ -25,7 +25,7 @@ struct AttendPlan {
   int head_tiles = 1;   ///< CTAs that a KV head's query heads are spread over
   int tile_heads = 1;   ///< query heads of a CTA: 1, 4 or 8
   int lanes = 8;        ///< that share a row of keys or values, `units` times 8 elements each: 8, 16 or 32
-  int units = 1;        ///< 2 for heads wider than 256
+  int units = 1;        ///< 2 or 3 for heads wider than 256
   int stage_rows = 64;  ///< positions of one stage of the ring
   int stage_bytes = 0;  ///< with 16 behind the rows, see plan_attend()
   int tile_bytes = 0;   ///< by tensor cores: of a tile
@@ -79,8 +79,8 @@ inline void divide_keys(AttendPlan& p, const AttendWork& w, std::int64_t slots) 
 
 inline void spread_heads(AttendPlan& p, const AttendWork& w) {
   p.lanes = w.widest_head <= 64 ? 8 : w.widest_head <= 128 ? 16 : 32;
-  p.units = w.widest_head <= 256 ? 1 : 2;
-  const int most = p.units == 2 ? 1 : p.lanes == 32 ? 4 : 8;  // 8 heads of 256 do not fit in registers
+  p.units = (w.widest_head + 255) / 256;
+  const int most = p.units > 1 ? 1 : p.lanes == 32 ? 4 : 8;  // 8 heads of 256 do not fit in registers
   p.head_tiles = (w.group + most - 1) / most;
   const int heads = (w.group + p.head_tiles - 1) / p.head_tiles;
   p.tile_heads = heads == 1 ? 1 : heads <= 4 ? 4 : 8;

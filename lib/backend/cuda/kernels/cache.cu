@@ -3,6 +3,8 @@
 // A warp takes 32 neighbouring elements of a row, one per lane: a block of the quantised types. A token of 8 KV heads
 // of 128 is 64 warps for 8 KB read: the kernel's time is that of its launch; a prompt of 8,192 tokens moves 64 MB of
 // f32 and half as much F16, 95 MB, 21 us at the read limit.
+#include <algorithm>
+
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/cache.cuh"
 #include "backend/cuda/kernels/launch.cuh"
@@ -163,8 +165,11 @@ const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v) {
     return "the GPU keeps keys and values as F32, F16, BF16, F8_E4M3, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 or IQ4_NL";
   }
   if (head_dim_k < 1 || head_dim_v < 1 || head_dim_k > kMaxHeadDim || head_dim_v > kMaxHeadDim) {
-    return "attention heads are wider than 512, the most that the GPU's kernels take";
+    return "attention heads are wider than 768, the most that the GPU's kernels take";
   }
+  // Some GPUs have too little shared memory for them.
+  if ((k == DType::F32 || v == DType::F32) && std::max(head_dim_k, head_dim_v) > 512)
+    return "F32 keys and values of heads wider than 512";
   if ((cache_block_bytes(k) != 0 && head_dim_k % 32 != 0) || (cache_block_bytes(v) != 0 && head_dim_v % 32 != 0)) {
     return "quantised keys and values need heads of a multiple of 32";
   }

@@ -15,7 +15,7 @@
 namespace llm::cuda {
 
 inline constexpr int kCacheBlock = 64;   ///< positions of a block of the cache
-inline constexpr int kMaxHeadDim = 512;  ///< widest head
+inline constexpr int kMaxHeadDim = 768;  ///< widest head
 
 /// Where the rows of (block, KV head) begin; its 64 rows lie one behind the other.
 LLM_HOST_DEVICE std::size_t cache_rows_offset(std::int64_t block, int kv_heads, int kv_head, int row_bytes) {

@@ -205,6 +205,8 @@ __device__ __forceinline__ void finish_visit(const ExpertRing& p, const ExpertVi
       case Activation::ClampedSilu:
         y = gated<Activation::ClampedSilu>(kept, total);
         break;
+      case Activation::Sigmoid:  // of no experts that come here (fusions.cpp)
+        break;
     }
   }
 }

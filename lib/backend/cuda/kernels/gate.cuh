@@ -15,6 +15,7 @@ __device__ __forceinline__ float silu(float x) {
   const float y = quotient(fmaxf(x, -89.0f), fminf(1.0f + expf(-x), 0x1p126f));
   return fabsf(x) < INFINITY ? y : x < 0 ? NAN : x;
 }
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 /// As host::gelu has it.
 __device__ __forceinline__ float gelu(float x) {
   constexpr float kSqrt2OverPi = 0.7978845608028654f;
@@ -32,6 +33,8 @@ template <Activation kActivation>
 __device__ __forceinline__ float gated(float gate, float up) {
   if constexpr (kActivation == Activation::ClampedSilu)
     return clamped_silu(gate, up);
+  else if constexpr (kActivation == Activation::Sigmoid)
+    return sigmoid(gate) * up;
   else
     return (kActivation == Activation::Silu ? silu(gate) : gelu(gate)) * up;
 }

@@ -86,6 +86,19 @@ struct Gated {
   __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
 };
 
+/// A row's gate is one.
+template <Activation kActivation>
+struct GatedByOne {
+  static constexpr int kOperands = 1;
+  const float *gate, *up;
+  __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
+    const float g = __ldcg(gate + row);
+    const BlockPart u = load_part(up + row * n, block, n, wide);
+    return map(u, u, [=](float p, float) { return gated<kActivation>(g, p); });
+  }
+  __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
+};
+
 /// Reductions over the `warps` warps of a row; every thread gets the result. Rows of one warp need no other thread.
 __device__ __forceinline__ float row_sum(float x, int warps) {
   __shared__ float4 of_warps[kMaxWarps / 4];
@@ -357,6 +370,21 @@ void launch_elements(const float* a, const float* b, float* y, std::int64_t elem
          aligned({a, b, y}, 16), f);
 }
 
+template <template <Activation> class Source>
+void launch_gated(Activation activation, const float* gate, const float* up, int n, int rows, bool wide, const Forms& y,
+                  const Launch& at) {
+  switch (activation) {
+    case Activation::Silu:
+      return launch_forms(Source<Activation::Silu>{gate, up}, n, rows, wide, y, at);
+    case Activation::Gelu:
+      return launch_forms(Source<Activation::Gelu>{gate, up}, n, rows, wide, y, at);
+    case Activation::ClampedSilu:
+      return launch_forms(Source<Activation::ClampedSilu>{gate, up}, n, rows, wide, y, at);
+    case Activation::Sigmoid:
+      return launch_forms(Source<Activation::Sigmoid>{gate, up}, n, rows, wide, y, at);
+  }
+}
+
 /// A block of threads per (row, kCopied elements).
 constexpr int kCopied = 2048;
 __global__ void __launch_bounds__(kThreads) select_kernel(const float* x, const int n, const std::int32_t* out_rows,
@@ -405,15 +433,12 @@ void combine_add_rms_norm(const float* x, const float* weights, int top_k, const
 }
 
 void glu(Activation activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch& at) {
-  const bool wide = wide_rows(n, y, {gate, up});
-  switch (activation) {
-    case Activation::Silu:
-      return launch_forms(Gated<Activation::Silu>{gate, up}, n, rows, wide, y, at);
-    case Activation::Gelu:
-      return launch_forms(Gated<Activation::Gelu>{gate, up}, n, rows, wide, y, at);
-    case Activation::ClampedSilu:
-      return launch_forms(Gated<Activation::ClampedSilu>{gate, up}, n, rows, wide, y, at);
-  }
+  launch_gated<Gated>(activation, gate, up, n, rows, wide_rows(n, y, {gate, up}), y, at);
+}
+
+void glu_of_one(Activation activation, const float* gate, const float* up, int n, int rows, const Forms& y,
+                const Launch& at) {
+  launch_gated<GatedByOne>(activation, gate, up, n, rows, wide_rows(n, y, {up}), y, at);
 }
 
 void add(const float* a, const float* b, float* y, std::int64_t elements, const Launch& at) {

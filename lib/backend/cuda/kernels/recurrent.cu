@@ -1,0 +1,304 @@
+// Tokens of a sequence go one after another whatever a step has of them, so bits do not depend on how a prompt was cut
+// or on what else is in the step.
+//
+// Gated delta rule. A CTA has 32 columns of a value head's state in registers while a sequence's tokens pass: four
+// lanes share a column, of whose rows each has every fourth group of four. Keys, queries and values of the next tokens
+// are copied into shared memory meanwhile; lengths of keys and queries come with the sums, so that nobody divides them
+// before. Bytes: the state twice, 128 KB for a head of 128 x 128, and of each token q, k and v, which columns and value
+// heads read again from the second cache. Operations: 7 for each element of the state and token; with 32 elements to a
+// lane a token was expected to take 250 to 350 cycles, latency of the two sums over lanes included.
+#include <cmath>
+
+#include "backend/cuda/kernels/async_copy.cuh"
+#include "backend/cuda/kernels/gate.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/recurrent.h"
+#include "base/error.h"
+
+namespace llm::cuda {
+namespace {
+
+// --- the convolution ---
+
+constexpr int kConvThreads = 128;
+constexpr int kConvTokens = 32;  ///< of a CTA
+
+__device__ __forceinline__ SequenceRun run_of(const StepView& step, unsigned sequence) {
+  const int4 r = __ldcg(reinterpret_cast<const int4*>(step.runs) + sequence);
+  return {r.x, r.y, r.z, r.w};
+}
+
+/// Row `t` of a sequence's inputs, of which those before the step are in the state.
+struct ConvLine {
+  const float *x, *state;  ///< null: zeros
+  int channels, kept;
+  __device__ __forceinline__ float at(int t) const {
+    if (t >= 0) return __ldcg(x + static_cast<std::int64_t>(t) * channels);
+    return state == nullptr ? 0.0f : __ldcg(state + static_cast<std::int64_t>(t + kept) * channels);
+  }
+};
+
+__device__ __forceinline__ ConvLine line_of(const ConvShape& s, const SequenceRun& run, const float* x,
+                                            const float* states, int channel) {
+  const std::int64_t slot = std::int64_t{s.width - 1} * s.channels;
+  return {x + static_cast<std::int64_t>(run.first_token) * s.channels + channel,
+          run.from < 0 ? nullptr : states + run.from * slot + channel, s.channels, s.width - 1};
+}
+
+/// The last inputs become the state. A channel's are read before any is written: the slot may be the same.
+__device__ __forceinline__ void keep_last(const ConvShape& s, const SequenceRun& run, const ConvLine& line,
+                                          float* states, int channel) {
+  float kept[kMostConvWidth - 1];
+#pragma unroll
+  for (int i = 0; i < kMostConvWidth - 1; ++i) {
+    if (i < line.kept) kept[i] = line.at(run.n_tokens - line.kept + i);
+  }
+  float* const to = states + run.to * (std::int64_t{line.kept} * s.channels) + channel;
+#pragma unroll
+  for (int i = 0; i < kMostConvWidth - 1; ++i) {
+    if (i < line.kept) __stcg(to + static_cast<std::int64_t>(i) * s.channels, kept[i]);
+  }
+}
+
+/// Grid: channels, sequences, pieces of kConvTokens tokens. With one piece, the state is kept here as well.
+__global__ void __launch_bounds__(kConvThreads)
+    conv_kernel(const __grid_constant__ ConvShape s, const __grid_constant__ StepView step, const float* x,
+                const float* w, float* states, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const SequenceRun run = run_of(step, blockIdx.y);
+  const int channel = static_cast<int>(blockIdx.x) * kConvThreads + static_cast<int>(threadIdx.x);
+  const int begin = static_cast<int>(blockIdx.z) * kConvTokens, end = min(begin + kConvTokens, run.n_tokens);
+  if (channel >= s.channels || begin >= end) return;
+  const ConvLine line = line_of(s, run, x, states, channel);
+  float taps[kMostConvWidth], rows[kMostConvWidth];  // the newest row at the end
+#pragma unroll
+  for (int i = 0; i < kMostConvWidth; ++i) {
+    const int tap = i - (kMostConvWidth - s.width);
+    taps[i] = tap < 0 ? 0.0f : w[static_cast<std::int64_t>(channel) * s.width + tap];
+    rows[i] = i + 1 < kMostConvWidth && tap >= 0 ? line.at(begin + tap - line.kept) : 0.0f;
+  }
+  float* const to = y + static_cast<std::int64_t>(run.first_token) * s.channels + channel;
+  for (int t = begin; t < end; ++t) {
+    rows[kMostConvWidth - 1] = line.at(t);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kMostConvWidth; ++i) {
+      if (i >= kMostConvWidth - s.width) sum = fmaf(rows[i], taps[i], sum);
+    }
+    to[static_cast<std::int64_t>(t) * s.channels] = silu(sum);
+#pragma unroll
+    for (int i = 0; i + 1 < kMostConvWidth; ++i) rows[i] = rows[i + 1];
+  }
+  if (gridDim.z == 1) keep_last(s, run, line, states, channel);
+}
+
+/// Behind conv_kernel(), whose pieces all may read the slot that is written.
+__global__ void __launch_bounds__(kConvThreads)
+    conv_state_kernel(const __grid_constant__ ConvShape s, const __grid_constant__ StepView step, const float* x,
+                      float* states) {
+  let_next_start();
+  wait_for_previous();
+  const SequenceRun run = run_of(step, blockIdx.y);
+  const int channel = static_cast<int>(blockIdx.x) * kConvThreads + static_cast<int>(threadIdx.x);
+  if (channel >= s.channels || run.n_tokens == 0) return;
+  keep_last(s, run, line_of(s, run, x, states, channel), states, channel);
+}
+
+// --- the gated delta rule ---
+
+constexpr int kDeltaColumns = 32;  ///< of a CTA
+constexpr int kParts = 4;          ///< lanes that share a column
+constexpr int kDeltaThreads = kDeltaColumns * kParts;
+constexpr int kChunk = 8;  ///< tokens copied at a time, in one of two places
+
+/// What a CTA has of a chunk of tokens.
+template <int kKeys>
+struct DeltaChunk {
+  float k[kChunk][kKeys], q[kChunk][kKeys];
+  float v[kChunk][kDeltaColumns];
+  float decay[kChunk], rate[kChunk];
+};
+
+/// As host::softplus has it.
+__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+
+/// Over the lanes of a column.
+__device__ __forceinline__ float sum_parts(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+template <int kKeys>
+class Delta {
+  static constexpr int kRows = kKeys / kParts;  ///< of a lane
+  using Chunk = DeltaChunk<kKeys>;
+
+ public:
+  __device__ __forceinline__ Delta(const DeltaShape& shape, const DeltaOperands& operands, const SequenceRun& sequence,
+                                   float* y, Chunk* places)
+      : s(shape),
+        o(operands),
+        run(sequence),
+        y(y),
+        places(places),
+        thread(static_cast<int>(threadIdx.x)),
+        head(static_cast<int>(blockIdx.y)),
+        key_head(s.op.sharing == HeadSharing::Tiled ? head % s.op.key_heads : head / (s.heads / s.op.key_heads)),
+        first_column(static_cast<int>(blockIdx.x) * kDeltaColumns),
+        column(thread / kParts),
+        part(thread % kParts),
+        width(2 * s.op.key_heads * s.dk + s.heads * s.dv) {}
+
+  __device__ __forceinline__ void go() {
+    clear_beyond();
+    load_state();
+    copy(0);
+    for (int t = 0; t < run.n_tokens; t += kChunk) {
+      copy(t + kChunk);
+      wait_for_copies<1>();
+      __syncthreads();
+      const Chunk& chunk = places[t / kChunk % 2];
+      const int n = min(kChunk, run.n_tokens - t);
+      for (int i = 0; i < n; ++i) take(chunk, i, t + i);
+      __syncthreads();  // the place is filled again
+    }
+    store_state();
+  }
+
+ private:
+  /// Rows 4 (4 m + part) .. + 3, for m = 0 .. kRows / 4 - 1: a warp reads 64 neighbouring bytes of a key at a time.
+  __device__ __forceinline__ int row_of(int i) const { return (i / 4 * kParts + part) * 4 + i % 4; }
+
+  /// What no copy reaches counts as 0.
+  __device__ __forceinline__ void clear_beyond() {
+    for (int place = 0; place < 2; ++place) {
+      for (int i = thread; i < kChunk * kKeys; i += kDeltaThreads) {
+        if (i % kKeys < s.dk) continue;
+        places[place].k[i / kKeys][i % kKeys] = 0;
+        places[place].q[i / kKeys][i % kKeys] = 0;
+      }
+      for (int i = thread; i < kChunk * kDeltaColumns; i += kDeltaThreads) {
+        if (first_column + i % kDeltaColumns >= s.dv) places[place].v[i / kDeltaColumns][i % kDeltaColumns] = 0;
+      }
+    }
+  }
+
+  __device__ __forceinline__ float* state_of(int slot) const {
+    const std::int64_t size = std::int64_t{s.dk} * s.dv;
+    return o.states + (std::int64_t{slot} * s.heads + head) * size + first_column + column;
+  }
+  __device__ __forceinline__ bool inside(int i) const { return row_of(i) < s.dk && first_column + column < s.dv; }
+  __device__ __forceinline__ void load_state() {
+    const float* const from = state_of(run.from);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      state[i] = run.from >= 0 && inside(i) ? __ldcg(from + static_cast<std::int64_t>(row_of(i)) * s.dv) : 0.0f;
+  }
+  __device__ __forceinline__ void store_state() const {
+    float* const to = state_of(run.to);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (inside(i)) __stcg(to + static_cast<std::int64_t>(row_of(i)) * s.dv, state[i]);
+    }
+  }
+
+  /// Starts the copies of the tokens from `begin` on, if there are some, and makes their gates.
+  __device__ __forceinline__ void copy(int begin) {
+    const int n = min(kChunk, run.n_tokens - begin);
+    Chunk& to = places[begin / kChunk % 2];
+    for (int t = 0; t < n; ++t) {
+      const std::int64_t token = run.first_token + begin + t;
+      const float* const q = o.qkv + token * width + key_head * s.dk;
+      const float* const k = q + s.op.key_heads * s.dk;
+      for (int i = thread; i < s.dk; i += kDeltaThreads) {
+        copy4_async(&to.q[t][i], q + i);
+        copy4_async(&to.k[t][i], k + i);
+      }
+      const float* const v = o.qkv + token * width + 2 * s.op.key_heads * s.dk + head * s.dv + first_column;
+      if (thread < kDeltaColumns && first_column + thread < s.dv) copy4_async(&to.v[t][thread], v + thread);
+    }
+    if (thread < n) {
+      const std::int64_t at = static_cast<std::int64_t>(run.first_token + begin + thread) * s.heads + head;
+      to.decay[thread] = expf(o.a[head] * softplus(__ldcg(o.alpha + at) + o.bias[head]));
+      to.rate[thread] = sigmoid(__ldcg(o.beta + at));
+    }
+    commit_copies();
+  }
+
+  __device__ __forceinline__ static void load(const float* row, int part, float (&to)[kRows]) {
+#pragma unroll
+    for (int m = 0; m < kRows / 4; ++m) {
+      const float4 four = reinterpret_cast<const float4*>(row)[m * kParts + part];
+      to[4 * m] = four.x, to[4 * m + 1] = four.y, to[4 * m + 2] = four.z, to[4 * m + 3] = four.w;
+    }
+  }
+  /// Four chains, then their sum, then that over the lanes.
+  template <class F>
+  __device__ __forceinline__ static float sum(const F& product) {
+    float sums[4] = {};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) sums[i % 4] = product(i, sums[i % 4]);
+    return sum_parts((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  }
+
+  __device__ __forceinline__ void take(const Chunk& chunk, int i, int t) {
+    float k[kRows], q[kRows];
+    load(chunk.k[i], part, k);
+    load(chunk.q[i], part, q);
+    const float decay = chunk.decay[i];
+    const float seen = sum([&](int r, float c) { return fmaf(state[r], k[r], c); });
+    const float key = 1.0f / sqrtf(sum([&](int r, float c) { return fmaf(k[r], k[r], c); }) + s.op.eps);
+    const float query = 1.0f / sqrtf((sum([&](int r, float c) { return fmaf(q[r], q[r], c); }) + s.op.eps) * s.dk);
+    const float add = chunk.rate[i] * (chunk.v[i][column] - decay * (key * seen)) * key;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) state[r] = fmaf(k[r], add, state[r] * decay);
+    const float result = query * sum([&](int r, float c) { return fmaf(state[r], q[r], c); });
+    if (part == 0 && first_column + column < s.dv)
+      y[(static_cast<std::int64_t>(run.first_token + t) * s.heads + head) * s.dv + first_column + column] = result;
+  }
+
+  const DeltaShape& s;
+  const DeltaOperands& o;
+  const SequenceRun run;
+  float* const y;
+  Chunk* const places;
+  const int thread, head, key_head, first_column, column, part;
+  const std::int64_t width;
+  float state[kRows];
+};
+
+/// Grid: columns, heads, sequences.
+template <int kKeys>
+__global__ void __launch_bounds__(kDeltaThreads)
+    delta_kernel(const __grid_constant__ DeltaShape s, const __grid_constant__ DeltaOperands o,
+                 const __grid_constant__ StepView step, float* y) {
+  __shared__ __align__(16) DeltaChunk<kKeys> places[2];
+  let_next_start();
+  wait_for_previous();
+  const SequenceRun run = run_of(step, blockIdx.z);
+  if (run.n_tokens == 0) return;
+  Delta<kKeys>(s, o, run, y, places).go();
+}
+
+}  // namespace
+
+void short_conv(const ConvShape& s, const float* x, const float* w, float* states, const StepView& step, int tokens,
+                float* y, const Launch& at) {
+  check(s.width <= kMostConvWidth, "a convolution of a width that was not refused");
+  if (tokens == 0) return;
+  const auto over = [](int n, int of) { return static_cast<unsigned>((n + of - 1) / of); };
+  const dim3 grid(over(s.channels, kConvThreads), static_cast<unsigned>(s.sequences), over(tokens, kConvTokens));
+  launch(conv_kernel, grid, dim3(kConvThreads), 0, at, s, step, x, w, states, y);
+  if (grid.z > 1) launch(conv_state_kernel, dim3(grid.x, grid.y), dim3(kConvThreads), 0, at, s, step, x, states);
+}
+
+void gated_delta(const DeltaShape& s, const DeltaOperands& o, const StepView& step, float* y, const Launch& at) {
+  check(s.dk <= kMostDeltaKeys, "keys of a width that was not refused");
+  const dim3 grid(static_cast<unsigned>((s.dv + kDeltaColumns - 1) / kDeltaColumns), static_cast<unsigned>(s.heads),
+                  static_cast<unsigned>(s.sequences));
+  const auto kernel = s.dk <= 64 ? delta_kernel<64> : s.dk <= 128 ? delta_kernel<128> : delta_kernel<256>;
+  launch(kernel, grid, dim3(kDeltaThreads), 0, at, s, o, step, y);
+}
+
+}  // namespace llm::cuda
