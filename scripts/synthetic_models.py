@@ -126,13 +126,27 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
     finish(writer)
 
 
+def delta_layer(architecture, d, key_heads, value_heads, length, matrix):
+    """What a layer with the gated delta rule has in place of attention. Its decays are about 0.85."""
+    keys, values = key_heads * length, value_heads * length
+    tensors = [("attn_qkv.weight", (2 * keys + values, d), 2 * matrix, 0.0),
+               ("attn_gate.weight", (values, d), 2 * matrix, 0.0), ("ssm_conv1d.weight", (2 * keys + values, 4), 0.5, 0.0),
+               ("ssm_a", (value_heads,), 0.05, -0.2), ("ssm_dt.bias", (value_heads,), 0.5, 0.0),
+               ("ssm_norm.weight", (length,), 0.1, 1.0), ("ssm_out.weight", (d, values), matrix, 0.0)]
+    if architecture == "qwen3next":
+        return tensors + [("ssm_ba.weight", (2 * value_heads, d), 2 * matrix, 0.0)]
+    return tensors + [(f"ssm_{x}.weight", (value_heads, d), 2 * matrix, 0.0) for x in ("alpha", "beta")]
+
+
 def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
-            tied=False, fused=False, sinks=False, factors=()):
+            tied=False, fused=False, sinks=False, factors=(), delta=None, predicting=0):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over; `biases`: the products that have one, experts and their router among them; `experts`: (how many,
     how many of them are used, width); `fused`: q, k and v are one matrix, gate and up another; `factors`: (tensor,
-    largest), divisors of the rotary frequencies from 1 on."""
+    largest), divisors of the rotary frequencies from 1 on; `delta`: (key heads, value heads, their length, every how
+    many layers one attends), the others go by the gated delta rule; `predicting`: layers behind these, for tokens
+    ahead."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -144,9 +158,18 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         all_keys |= {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width}
     if d_shared:
         all_keys["expert_shared_feed_forward_length"] = d_shared
+    if delta:
+        key_heads, value_heads, length, interval = delta
+        all_keys |= {"ssm.conv_kernel": 4, "ssm.state_size": length, "ssm.group_count": key_heads,
+                     "ssm.time_step_rank": value_heads, "ssm.inner_size": value_heads * length,
+                     "full_attention_interval": interval}
+    if predicting:
+        all_keys |= {"block_count": layers + predicting, "nextn_predict_layers": predicting}
     matrix = 0.02 * (512 / d) ** 0.5  # of the same effect for any width
     products = {"attn_q": (q, d, 3 * matrix), "attn_k": (kv, d, 3 * matrix), "attn_v": (kv, d, matrix),
                 "attn_output": (d, q, matrix)}
+    if delta:  # each head of q with its gate
+        products["attn_q"] = (2 * q, d, 3 * matrix)
     if not experts:
         products |= {"ffn_gate": (d_ff, d, matrix), "ffn_up": (d_ff, d, matrix), "ffn_down": (d, d_ff, matrix)}
     if fused:
@@ -171,11 +194,22 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         shapes = {"ffn_gate_inp": (count,), "ffn_gate_exps": (count, width), "ffn_up_exps": (count, width),
                   "ffn_down_exps": (count, d)}
         block += [(name + ".bias", shapes[name], 0.3, 0.0) for name in biases if name in shapes]
+    if delta and d_shared:
+        block.append(("ffn_gate_inp_shexp.weight", (d,), 6 * matrix, 0.0))
+    attention = ("attn_q.", "attn_k.", "attn_v.", "attn_output.", "attn_q_norm.", "attn_k_norm.")
+    recurrent = [b for b in block if not b[0].startswith(attention)]
+    if delta:
+        recurrent += delta_layer(architecture, d, key_heads, value_heads, length, matrix)
     tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
     if not tied:
         tensors.append(("output.weight", (n_vocab, d), 0.05, 0.0))
     for i in range(layers):
-        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block]
+        tensors += [(f"blk.{i}.{name}", *rest)
+                    for name, *rest in (recurrent if delta and (i + 1) % interval else block)]
+    ahead = [("nextn.eh_proj.weight", (d, 2 * d), matrix, 0.0), ("nextn.enorm.weight", (d,), 0.1, 1.0),
+             ("nextn.hnorm.weight", (d,), 0.1, 1.0)]
+    for i in range(layers, layers + predicting):
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block + ahead]
     divisors = [(f"{name}.weight", np.linspace(1, largest, head_dim // 2, dtype=np.float32)) for name, largest in factors]
     random_file(target, vocabulary, architecture, all_keys | (keys or {}), tensors, quantized, given=divisors)
 

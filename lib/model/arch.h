@@ -27,8 +27,8 @@ struct ModelDims {
 
 struct ModelSpec {
   ModelDims dims;
-  std::function<Act(Net&)> build;                ///< gives the logits
-  std::vector<std::string_view> ignorable = {};  ///< shell patterns of tensors that a file may hold unread
+  std::function<Act(Net&)> build;           ///< gives the logits
+  std::vector<std::string> ignorable = {};  ///< shell patterns of tensors that a file may hold unread
 };
 
 struct Architecture {

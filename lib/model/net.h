@@ -53,6 +53,12 @@ class Scope {
   Act attention(Act q, Cache, const Attention&);
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
+  /// Elements of dimension 0.
+  Act slice(std::string_view name, Act x, const Slice&);
+  /// By `name`.weight [width, channels].
+  Act short_conv(std::string_view name, Act x, int width);
+  /// With ssm_a [value_heads] and ssm_dt.bias [value_heads]; `state` [dv, dk, value_heads].
+  Act gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta&, Shape state);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
@@ -96,7 +102,7 @@ class Net {
   /// Throws ErrorKind::Model for a pair of an adapter that changes nothing which was built.
   void require_adapters_used() const;
   /// Tensors of the file that no node used and that are not in `ignorable` (shell patterns).
-  std::vector<std::string> unused(std::span<const std::string_view> ignorable) const;
+  std::vector<std::string> unused(std::span<const std::string> ignorable) const;
 
  private:
   friend class Scope;

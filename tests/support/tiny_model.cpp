@@ -98,6 +98,7 @@ struct Family {
   std::vector<std::string> norms = {"attn_norm", "ffn_norm"};
   QkNorm qk_norm = QkNorm::None;
   bool qkv_biases = false, always_experts = false;
+  bool delta = false;  ///< every second layer attends, the others go by the gated delta rule
 };
 
 const Family& family(std::string_view arch) {
@@ -119,6 +120,17 @@ const Family& family(std::string_view arch) {
       {.arch = "seed_oss", .norms = {"attn_norm", "post_attention_norm"}, .qkv_biases = true},
       {.arch = "hunyuan-dense", .qk_norm = QkNorm::Heads},
       {.arch = "exaone4", .norms = after, .qk_norm = QkNorm::Heads},
+      {.arch = "qwen35", .norms = {"attn_norm", "post_attention_norm"}, .qk_norm = QkNorm::Heads, .delta = true},
+      {.arch = "qwen35moe",
+       .norms = {"attn_norm", "post_attention_norm"},
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .delta = true},
+      {.arch = "qwen3next",
+       .norms = {"attn_norm", "post_attention_norm"},
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .delta = true},
   };
   static const Family plain = {};
   const auto at = std::ranges::find(families, arch, &Family::arch);
@@ -164,7 +176,7 @@ class Builder {
     if (experts_ > 0) {
       set("expert_count", experts_);
       set("expert_used_count", o_.experts_used);
-      if (o_.arch == "qwen3moe" || o_.arch == "qwen3vlmoe" || o_.arch == "gpt-oss")
+      if (o_.arch == "qwen3moe" || o_.arch == "qwen3vlmoe" || o_.arch == "gpt-oss" || family_.delta)
         set("expert_feed_forward_length", o_.d_ff);
     }
     set_own();
@@ -187,10 +199,27 @@ class Builder {
       set("logit_scale", 8.0f);
       if (arch == "granitemoe") set("expert_shared_feed_forward_length", 2 * o_.d_ff);
     }
+    if (family_.delta) set_delta();
     if (arch == "qwen2vl" || arch.starts_with("qwen3vl")) {
       const std::uint32_t third = u32(o_.head_dim / 2) / 3;
       file_.set_array(o_.arch + ".rope.dimension_sections",
                       std::vector<std::uint32_t>{u32(o_.head_dim / 2) - 2 * third, third, third, 0});
+    }
+  }
+
+  void set_delta() {
+    set("ssm.conv_kernel", 4);
+    set("ssm.state_size", delta_length());
+    set("ssm.group_count", kKeyHeads);
+    set("ssm.time_step_rank", kValueHeads);
+    set("ssm.inner_size", kValueHeads * delta_length());
+    set("full_attention_interval", kInterval);
+    set("rope.dimension_count", o_.head_dim / 2);
+    if (experts_ > 0) set("expert_shared_feed_forward_length", 2 * o_.d_ff);
+    if (o_.arch != "qwen3next") {
+      const std::uint32_t pairs = u32(o_.head_dim / 4), third = pairs / 3;
+      file_.set_array(o_.arch + ".rope.dimension_sections",
+                      std::vector<std::uint32_t>{pairs - (pairs + 1) / 3 - third, (pairs + 1) / 3, third, 0});
     }
   }
 
@@ -206,17 +235,39 @@ class Builder {
     vector("output_norm.weight", o_.n_embd, 1, 0.2f);
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
     if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
-    for (int i = 0; i < o_.layers; ++i) add_layer("blk." + std::to_string(i) + ".");
+    for (int i = 0; i < o_.layers; ++i) {
+      const std::string blk = "blk." + std::to_string(i) + ".";
+      const bool recurrent = family_.delta && (i + 1) % kInterval != 0;
+      for (const std::string& norm : family_.norms) vector(blk + norm + ".weight", o_.n_embd, 1, 0.2f);
+      recurrent ? add_delta(blk) : add_attention(blk);
+      add_ffn(blk);
+    }
   }
 
-  void add_layer(const std::string& blk) {
+  void add_delta(const std::string& blk) {
+    const int keys = kKeyHeads * delta_length(), values = kValueHeads * delta_length();
+    linear(blk + "attn_qkv", o_.n_embd, 2 * keys + values, false);
+    linear(blk + "attn_gate", o_.n_embd, values, false);
+    add({blk + "ssm_conv1d.weight", {DType::F32, {4, 2 * keys + values}}, 0, 0.9f});
+    vector(blk + "ssm_a", kValueHeads, -0.3f, 0.2f);
+    vector(blk + "ssm_dt.bias", kValueHeads, 0, 1);
+    if (o_.arch == "qwen3next") {
+      linear(blk + "ssm_ba", o_.n_embd, 2 * kValueHeads, false);
+    } else {
+      linear(blk + "ssm_alpha", o_.n_embd, kValueHeads, false);
+      linear(blk + "ssm_beta", o_.n_embd, kValueHeads, false);
+    }
+    vector(blk + "ssm_norm.weight", delta_length(), 1, 0.2f);
+    linear(blk + "ssm_out", values, o_.n_embd, false);
+  }
+
+  void add_attention(const std::string& blk) {
     const int q = o_.heads * o_.head_dim, kv = o_.kv_heads * o_.head_dim;
     const bool qkv_biases = o_.biases || family_.qkv_biases;
-    for (const std::string& norm : family_.norms) vector(blk + norm + ".weight", o_.n_embd, 1, 0.2f);
     if (o_.arch == "phi3") {
       linear(blk + "attn_qkv", o_.n_embd, q + 2 * kv, qkv_biases);
     } else {
-      linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
+      linear(blk + "attn_q", o_.n_embd, family_.delta ? 2 * q : q, qkv_biases);
       linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
       linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
     }
@@ -227,6 +278,9 @@ class Builder {
       vector(blk + "attn_q_norm.weight", whole ? q : o_.head_dim, 1, 0.2f);
       vector(blk + "attn_k_norm.weight", whole ? kv : o_.head_dim, 1, 0.2f);
     }
+  }
+
+  void add_ffn(const std::string& blk) {
     if (experts_ > 0) {
       add({blk + "ffn_gate_inp.weight", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
       matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
@@ -238,7 +292,8 @@ class Builder {
         add({blk + "ffn_up_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
         add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
       }
-      if (o_.arch == "granitemoe") {
+      if (family_.delta) add({blk + "ffn_gate_inp_shexp.weight", {DType::F32, {o_.n_embd}}, 0, 0.5f});
+      if (o_.arch == "granitemoe" || family_.delta) {
         linear(blk + "ffn_gate_shexp", o_.n_embd, 2 * o_.d_ff, false);
         linear(blk + "ffn_up_shexp", o_.n_embd, 2 * o_.d_ff, false);
         linear(blk + "ffn_down_shexp", 2 * o_.d_ff, o_.n_embd, false);
@@ -265,6 +320,10 @@ class Builder {
     matrix(name + ".weight", {k, n});
     if (bias) vector(name + ".bias", n, 0, 0.2f);
   }
+
+  static constexpr int kInterval = 2, kKeyHeads = 2, kValueHeads = 6;
+  /// A value head's results are a row that quantised weights multiply.
+  int delta_length() const { return o_.head_dim; }
 
   const TinyOptions& o_;
   const Family& family_;
