@@ -50,7 +50,10 @@
   X(exaone4, "exaone4")             \
   X(mistral3, "mistral3")           \
   X(internlm2, "internlm2")         \
-  X(xverse, "xverse")
+  X(xverse, "xverse")               \
+  X(qwen3next, "qwen3next")         \
+  X(qwen35, "qwen35")               \
+  X(qwen35moe, "qwen35moe")
 
 namespace llm {
 

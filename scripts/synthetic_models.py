@@ -128,17 +128,30 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
     finish(writer)
 
 
+def delta_layer(architecture, d, key_heads, value_heads, length, matrix):
+    """What a layer with the gated delta rule has in place of attention. Its decays are about 0.85."""
+    keys, values = key_heads * length, value_heads * length
+    tensors = [("attn_qkv.weight", (2 * keys + values, d), 2 * matrix, 0.0),
+               ("attn_gate.weight", (values, d), 2 * matrix, 0.0), ("ssm_conv1d.weight", (2 * keys + values, 4), 0.5, 0.0),
+               ("ssm_a", (value_heads,), 0.05, -0.2), ("ssm_dt.bias", (value_heads,), 0.5, 0.0),
+               ("ssm_norm.weight", (length,), 0.1, 1.0), ("ssm_out.weight", (d, values), matrix, 0.0)]
+    if architecture == "qwen3next":
+        return tensors + [("ssm_ba.weight", (2 * value_heads, d), 2 * matrix, 0.0)]
+    return tensors + [(f"ssm_{x}.weight", (value_heads, d), 2 * matrix, 0.0) for x in ("alpha", "beta")]
+
+
 def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
-            latent=None):
+            latent=None, delta=None, predicting=0):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
     one matrix, "ffn", gate and up are one; `ungated`: there is no gate; `factors`: (tensor, largest), divisors of the
     rotary frequencies from 1 on; `dense`: layers without experts; `choice_bias`: the deviation of exp_probs_b;
     `shared_gate`: the shared expert has a gate of its own; `latent`: what attention is of instead, the sizes of
-    latent_attention()."""
+    latent_attention(); `delta`: (key heads, value heads, their length, every how many layers one attends), the others go
+    by the gated delta rule; `predicting`: layers behind these, for tokens ahead."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -150,14 +163,24 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         all_keys |= {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width}
     if d_shared:
         all_keys["expert_shared_feed_forward_length"] = d_shared
+    if delta:
+        key_heads, value_heads, length, interval = delta
+        all_keys |= {"ssm.conv_kernel": 4, "ssm.state_size": length, "ssm.group_count": key_heads,
+                     "ssm.time_step_rank": value_heads, "ssm.inner_size": value_heads * length,
+                     "full_attention_interval": interval}
+    if predicting:
+        all_keys |= {"block_count": layers + predicting, "nextn_predict_layers": predicting}
     all_keys |= keys or {}
     matrix = 0.02 * (512 / d) ** 0.5  # of the same effect for any width
     products = {"attn_q": (q, d, 3 * matrix), "attn_k": (kv, d, 3 * matrix), "attn_v": (kv, d, matrix)}
     if "qkv" in fused:
         products = {"attn_qkv": (q + 2 * kv, d, 2 * matrix)}
+    if delta:  # each head of q with its gate
+        products["attn_q"] = (2 * q, d, 3 * matrix)
     products["attn_output"] = (d, q, matrix)
-    attention = [(name + ".weight", (d,), 0.1, 1.0) for name in norms] + of_products(products, biases)
-    attention += [(name + ".bias", (d,), 0.3, 0.0) for name in biases if name in norms]
+    block_norms = [(name + ".weight", (d,), 0.1, 1.0) for name in norms]
+    block_norms += [(name + ".bias", (d,), 0.3, 0.0) for name in biases if name in norms]
+    attention = of_products(products, biases)
     if sinks:
         attention.append(("attn_sinks.weight", (heads,), 2.0, 0.0))
     if qk_norm:  # weights around 1 would give attention that is nearly flat
@@ -167,7 +190,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if latent:
         latent_keys, products = latent_attention(d, heads, matrix, **latent)
         all_keys = all_keys | latent_keys | (keys or {})
-        attention = [(name + ".weight", (d,), 0.1, 1.0) for name in norms] + products
+        attention = products
     ffn = dense_ffn(d, d_ff, matrix, "ffn" in fused)
     if ungated:
         del ffn["ffn_gate"]
@@ -177,6 +200,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         moe += of_products(dense_ffn(d, d_shared or width * all_keys["expert_shared_count"], matrix, False, "_shexp"), ())
     if shared_gate:
         moe.append(("ffn_gate_inp_shexp.weight", (d,), 2 * matrix, 0.0))
+    recurrent = delta_layer(architecture, d, key_heads, value_heads, length, matrix) if delta else []
     tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
     if "output_norm" in biases:
         tensors.append(("output_norm.bias", (d,), 0.3, 0.0))
@@ -185,8 +209,12 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if "output" in biases:
         tensors.append(("output.bias", (n_vocab,), 0.3, 0.0))
     for i in range(layers):
-        block = attention + (ffn if i in dense else moe)
-        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block]
+        mixing = recurrent if delta and (i + 1) % interval else attention
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + mixing + (ffn if i in dense else moe)]
+    ahead = [("nextn.eh_proj.weight", (d, 2 * d), matrix, 0.0), ("nextn.enorm.weight", (d,), 0.1, 1.0),
+             ("nextn.hnorm.weight", (d,), 0.1, 1.0)]
+    for i in range(layers, layers + predicting):
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + attention + moe + ahead]
     divisors = [(f"{name}.weight", np.linspace(1, largest, head_dim // 2, dtype=np.float32)) for name, largest in factors]
     random_file(target, vocabulary, architecture, all_keys, tensors, quantized, given=divisors)
 

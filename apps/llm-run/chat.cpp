@@ -426,6 +426,8 @@ void Chat::tell_end(const GenerateResult& r, bool said) {
     note("the answer is cut: the context of " + number_text(talk_.context()) + " tokens is full");
   }
   verbose(timing(*last_, last_seed_));
+  if (talk_.read_again() > 0)
+    verbose(number_text(talk_.read_again()) + " tokens read again so far, which recurrent layers had to see again");
   if (p_.speculation != nullptr) verbose(p_.speculation->describe());
 }
 

@@ -72,6 +72,7 @@ class Conversation {
   std::vector<MessageSize> sizes() const;
   std::int64_t cached_tokens() const { return static_cast<std::int64_t>(tokens_.size()); }
   std::int64_t context() const { return session_.context(); }
+  std::int64_t read_again() const { return session_.read_again(); }
 
  private:
   void append_begun(Prompt&, const ChatMessage&) const;

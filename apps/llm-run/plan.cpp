@@ -38,11 +38,18 @@ std::string weights_line(const ContextRequest& r, const MemoryNeeds& m) {
                 bytes_text(m.weight_bytes) + (mapped ? ", in the file's own pages" : ", in " + owned_text(m.name)));
 }
 
+/// What is there whatever the context.
+std::string fixed_lines(const ContextRequest& r, const MemoryNeeds& m) {
+  return (m.state_bytes > 0 ? figure(r, m, "recurrent states", bytes_text(m.state_bytes)) : "") +
+         figure(r, m, "work buffers", bytes_text(m.work_bytes));
+}
+
 std::string full_lines(const ContextRequest& r, const MemoryNeeds& m, std::int64_t positions) {
   const std::uint64_t cache = cache_bytes(r, m, positions);
-  return figure(r, m, "cache when full", bytes_text(cache)) + figure(r, m, "work buffers", bytes_text(m.work_bytes)) +
+  return figure(r, m, "cache when full", bytes_text(cache)) + fixed_lines(r, m) +
          figure(r, m, "in all",
-                bytes_text(m.weight_bytes + cache + m.work_bytes) + " of " + bytes_text(m.available) + " available");
+                bytes_text(m.weight_bytes + cache + m.state_bytes + m.work_bytes) + " of " + bytes_text(m.available) +
+                    " available");
 }
 
 std::string context_lines(const ContextRequest& r, const ContextChoice& choice, const CacheUse& positions,
@@ -84,7 +91,7 @@ int print_plan(Model& model, const SessionOptions& options, const std::string& d
     return 0;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Memory) throw;
-    for (const MemoryNeeds& m : request.memories) text += figure(request, m, "work buffers", bytes_text(m.work_bytes));
+    for (const MemoryNeeds& m : request.memories) text += fixed_lines(request, m);
     text += plan_line("longest that fits", number_text(longest) + " tokens beside the weights") +
             plan_line("fits", std::string("no: ") + error.what());
     write_stdout(text);

@@ -16,6 +16,8 @@ struct Alternative {
 };
 constexpr Alternative kAlternatives[] = {
     {"attn_q.weight", "attn_qkv.weight", "fused attention projections are not supported for this architecture"},
+    {"attn_qkv.weight", "ssm_in.weight",
+     "projections in the order of the first converters; convert the model again to get them in order"},
     {"ffn_gate_exps.weight", "ffn_gate.0.weight",
      "experts in tensors of their own are an old form of the format; convert the model again to get stacked ones"},
     {"ffn_gate_exps.weight", "ffn_gate_up_exps.weight",
@@ -129,6 +131,22 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
 Act Scope::attention(Act q, Cache cache, const Attention& attributes, std::string_view sinks) {
   const Weight w = net_.f32(full_name(sinks) + ".weight", {net_.builder_.type(q).shape[1]});
   return place().attention(q, cache, attributes, "attn", &w);
+}
+
+Act Scope::slice(std::string_view name, Act x, const Slice& attributes) { return place().slice(x, attributes, name); }
+
+Act Scope::short_conv(std::string_view name, Act x, int width) {
+  const std::int64_t channels = net_.builder_.type(x).shape[0];
+  const Weight w = net_.f32(full_name(name) + ".weight", {width, channels});
+  const Recurrent state = net_.builder_.recurrent({layer_, RecurrentType::Part::Conv, {channels, width - 1}});
+  return place().short_conv(x, w, state, name);
+}
+
+Act Scope::gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta& attributes, Shape state) {
+  const Weight a = net_.f32(full_name("ssm_a"), {state[2]});
+  const Weight bias = net_.f32(full_name("ssm_dt.bias"), {state[2]});
+  const Recurrent memory = net_.builder_.recurrent({layer_, RecurrentType::Part::Delta, state});
+  return place().gated_delta({qkv, alpha, beta, a, bias, memory}, attributes, "delta");
 }
 
 Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {

@@ -69,6 +69,12 @@ class Scope {
   Act attention(Act q, Cache, const Attention&);  ///< over this layer's cache or an earlier one's
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
+  /// Elements of dimension 0.
+  Act slice(std::string_view name, Act x, const Slice&);
+  /// By `name`.weight [width, channels].
+  Act short_conv(std::string_view name, Act x, int width);
+  /// With ssm_a [value_heads] and ssm_dt.bias [value_heads]; `state` [dv, dk, value_heads].
+  Act gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta&, Shape state);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
   Act activate(std::string_view name, Nonlinearity, Act x);
   Act add(std::string_view name, Act a, Act b);

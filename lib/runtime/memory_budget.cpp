@@ -22,11 +22,14 @@ std::uint64_t left_by_weights(const MemoryNeeds& m) {
   return m.available > m.weight_bytes ? m.available - m.weight_bytes : 0;
 }
 
+/// Of whatever context.
+std::uint64_t fixed_bytes(const MemoryNeeds& m) { return m.work_bytes + m.state_bytes; }
+
 bool holds(const ContextRequest& r, const MemoryNeeds& m, std::int64_t context) {
   const std::uint64_t available = left_by_weights(m);
   const bool kept = m.weights == MemoryNeeds::Weights::Kept;
   if (kept && m.weight_bytes > m.available) return false;
-  return m.work_bytes <= available && cache_bytes(r, m, context) <= available - m.work_bytes;
+  return fixed_bytes(m) <= available && cache_bytes(r, m, context) <= available - fixed_bytes(m);
 }
 
 /// Which memory a figure is of, where a model is in several: " in the GPU's memory".
@@ -39,13 +42,14 @@ std::string where(const ContextRequest& r, const MemoryNeeds& m) {
       std::find_if(r.memories.begin(), r.memories.end(), [&](const MemoryNeeds& m) { return !holds(r, m, context); });
   const MemoryNeeds& m = full == r.memories.end() ? r.memories.front() : *full;
   const std::uint64_t cache = cache_bytes(r, m, context);
-  const std::uint64_t needed = checked_add(cache, m.work_bytes).value_or(~std::uint64_t{0});
+  const std::uint64_t needed = checked_add(cache, fixed_bytes(m)).value_or(~std::uint64_t{0});
   const std::string weights = "weights of " + bytes_text(m.weight_bytes);
   const bool mapped = m.weights == MemoryNeeds::Weights::Mapped;
   throw Error(ErrorKind::Memory,
               "a context of " + number_text(context) + " tokens" +
                   (r.sequences > 1 ? " for each of " + std::to_string(r.sequences) + " sequences" : "") +
-                  " needs more memory than is available" + where(r, m) + ": cache " + bytes_text(cache) + " + work " +
+                  " needs more memory than is available" + where(r, m) + ": cache " + bytes_text(cache) +
+                  (m.state_bytes > 0 ? " + recurrent states " + bytes_text(m.state_bytes) : "") + " + work " +
                   bytes_text(m.work_bytes) + " = " + bytes_text(needed) + "; " + bytes_text(left_by_weights(m)) +
                   (mapped ? " available (" + weights + " stay in the file and are not counted)"
                           : " available" + (m.weight_bytes > 0 ? " beside " + weights : "")));
@@ -61,9 +65,9 @@ ContextChoice explicit_context(const ContextRequest& r) {
 std::uint64_t fitting_positions(const ContextRequest& r, const MemoryNeeds& m) {
   const std::uint64_t beside_weights = m.available > m.weight_bytes ? m.available - m.weight_bytes : 0;
   const bool mapped = m.weights == MemoryNeeds::Weights::Mapped;
-  const std::uint64_t least = mapped ? std::min(m.available, m.work_bytes + m.available / 8) : 0;
+  const std::uint64_t least = mapped ? std::min(m.available, fixed_bytes(m) + m.available / 8) : 0;
   const std::uint64_t budget = std::max(beside_weights, least);
-  const std::uint64_t cache_budget = budget > m.work_bytes ? budget - m.work_bytes : 0;
+  const std::uint64_t cache_budget = budget > fixed_bytes(m) ? budget - fixed_bytes(m) : 0;
   const std::uint64_t per_position =
       std::max<std::uint64_t>(1, m.bytes_per_position) * static_cast<std::uint64_t>(r.sequences);
   return std::min(cache_budget / per_position, static_cast<std::uint64_t>(most_positions(r.sequences)));
@@ -86,10 +90,11 @@ std::uint64_t sum_over(const ContextRequest& r, F&& figure) {
 
 }  // namespace
 
-MemoryNeeds needs_of(const MemoryShare& share, CacheFormat format) {
+MemoryNeeds needs_of(const MemoryShare& share, CacheFormat format, std::int32_t slots) {
   return {.name = share.name,
           .bytes_per_position = bytes_per_position(share.caches, format),
           .work_bytes = share.workspace,
+          .state_bytes = state_bytes(share.recurrent) * static_cast<std::uint64_t>(slots),
           .weight_bytes = share.weights,
           .weights = share.layout == Layout::Device ? MemoryNeeds::Weights::Kept : MemoryNeeds::Weights::Mapped,
           .available = share.available};
@@ -102,6 +107,7 @@ void add_needs(ContextRequest& r, std::span<const MemoryNeeds> others) {
     if (same == r.memories.end()) continue;
     same->bytes_per_position += other.bytes_per_position;
     same->work_bytes += other.work_bytes;
+    same->state_bytes += other.state_bytes;
     same->weight_bytes += other.weight_bytes;
   }
 }
@@ -111,6 +117,9 @@ std::uint64_t weight_bytes(const ContextRequest& r) {
 }
 std::uint64_t work_bytes(const ContextRequest& r) {
   return sum_over(r, [](const MemoryNeeds& m) { return m.work_bytes; });
+}
+std::uint64_t state_bytes(const ContextRequest& r) {
+  return sum_over(r, [](const MemoryNeeds& m) { return m.state_bytes; });
 }
 std::uint64_t bytes_per_position(const ContextRequest& r) {
   return sum_over(r, [](const MemoryNeeds& m) { return m.bytes_per_position; });
@@ -133,6 +142,20 @@ std::vector<CacheType> cache_types(const Graph& graph) {
     if (value.kind == ValueKind::State && is_new) types.push_back(value.cache);
   }
   return types;
+}
+
+std::vector<RecurrentType> recurrent_types(const Graph& graph) {
+  std::vector<RecurrentType> types;
+  for (const ValueInfo& value : graph.values()) {
+    if (value.kind == ValueKind::Recurrent) types.push_back(value.recurrent);
+  }
+  return types;
+}
+
+std::uint64_t state_bytes(std::span<const RecurrentType> types) {
+  std::uint64_t bytes = 0;
+  for (const RecurrentType& type : types) bytes += type.bytes();
+  return bytes;
 }
 
 std::int64_t whole_blocks(std::int64_t positions) { return (positions + kBlockPositions - 1) / kBlockPositions; }

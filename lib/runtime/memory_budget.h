@@ -13,6 +13,10 @@ namespace llm {
 
 /// The caches of a graph, one per layer: it has a value for a cache before and after the step's rows were stored.
 std::vector<CacheType> cache_types(const Graph&);
+/// The recurrent states of a graph.
+std::vector<RecurrentType> recurrent_types(const Graph&);
+/// Bytes of a slot that holds all of them.
+std::uint64_t state_bytes(std::span<const RecurrentType>);
 /// Bytes of all layers' keys and values at one position. Throws ErrorKind::Usage if heads are no whole blocks of the
 /// format.
 std::uint64_t bytes_per_position(std::span<const CacheType>, CacheFormat);
@@ -21,7 +25,8 @@ std::uint64_t bytes_per_position(std::span<const CacheType>, CacheFormat);
 struct MemoryNeeds {
   std::string name = "CPU";  ///< MemoryShare::name
   std::uint64_t bytes_per_position = 0;
-  std::uint64_t work_bytes = 0;  ///< workspace and logits
+  std::uint64_t work_bytes = 0;   ///< workspace and logits
+  std::uint64_t state_bytes = 0;  ///< recurrent states of all sequences
   std::uint64_t weight_bytes = 0;
   enum class Weights : std::uint8_t {
     Mapped,  ///< page cache: reclaimable, but better kept
@@ -29,8 +34,8 @@ struct MemoryNeeds {
   } weights = Weights::Mapped;
   std::uint64_t available = 0;
 };
-/// Throws as bytes_per_position() does.
-MemoryNeeds needs_of(const MemoryShare&, CacheFormat);
+/// With so many slots of recurrent states. Throws as bytes_per_position() does.
+MemoryNeeds needs_of(const MemoryShare&, CacheFormat, std::int32_t slots);
 
 struct ContextRequest {
   std::int64_t context = 0;  ///< 0: choose
@@ -43,6 +48,7 @@ void add_needs(ContextRequest&, std::span<const MemoryNeeds> others);
 /// Of all memories.
 std::uint64_t weight_bytes(const ContextRequest&);
 std::uint64_t work_bytes(const ContextRequest&);
+std::uint64_t state_bytes(const ContextRequest&);
 std::uint64_t bytes_per_position(const ContextRequest&);
 
 /// Bytes of `context` positions in every sequence; the largest number if that overflows.

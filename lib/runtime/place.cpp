@@ -67,6 +67,16 @@ int streamed_from(const Devices& devices, const PlaceRequest& r, const Graph& la
   return all ? tokens : 0;
 }
 
+/// Whether long steps find recurrent states where short ones left them: they do not move, as keys and values may.
+bool states_stay(const LayerPlan& plan, ModelLayers layers, const Graph& graph) {
+  const StepRules rules = placement_rules(plan, layers);
+  return std::ranges::all_of(graph.nodes(), [&](const Node& n) {
+    const bool recurrent =
+        std::ranges::any_of(n.in, [&](std::uint32_t v) { return graph.info(v).kind == ValueKind::Recurrent; });
+    return !recurrent || backend_of(n, rules.rules) == backend_of(n, rules.streaming);
+  });
+}
+
 [[noreturn]] void refuse_any_part(const std::vector<MemoryShare>& memories, ModelLayers layers) {
   std::string where, free;
   for (const MemoryShare& m : memories) {
@@ -125,7 +135,7 @@ LayerPlan make_plan(Devices& devices, const PlaceRequest& r) {
   if (fitting) keep_caches_together(plan, r.layers, largest);
   if (plan.streamed_from > 0) {
     const LayerPlan bringing = plan;
-    const bool possible = !is_nothing(plan.layers) && fit(plan.layers);
+    const bool possible = !is_nothing(plan.layers) && fit(plan.layers) && states_stay(plan, r.layers, largest);
     plan.streamed_from = 0;
     plan.layers = plan_layers(r.wish, all, free, fit);
     if (possible && has_host_part(plan, r.layers)) plan = bringing;

@@ -7,6 +7,7 @@
 #include "runtime/figures.h"
 #include "runtime/memory_budget.h"
 #include "runtime/placed_backend.h"
+#include "runtime/recurrent_states.h"
 
 namespace llm {
 namespace {
@@ -205,7 +206,8 @@ bool fits(const LayerPlan& p, ModelLayers m, const PlacementOptions::Room& room,
   ContextRequest r{.context = context, .trained = trained_context, .sequences = room.sequences, .memories = {}};
   for (const MemoryShare& share : placed_memory(devices, placement_rules(p, m), {&largest, 1})) {
     // What stays in the host's memory is no reason to move more there.
-    if (share.layout == Layout::Device) r.memories.push_back(needs_of(share, room.cache));
+    if (share.layout == Layout::Device)
+      r.memories.push_back(needs_of(share, room.cache, recurrent_slots(room.sequences, true)));
   }
   return fits(r, context);
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <iterator>
+#include <limits>
 #include <list>
 #include <utility>
 
@@ -101,6 +102,7 @@ class Scheduler {
   // One step.
   void step();
   std::vector<Append> compose(std::int64_t room);
+  std::int64_t before_shared_end(const RunningRow&) const;
   void make_room(std::vector<Append>& work);
   void preempt_last();
   void eval(std::span<const Append> work);
@@ -260,7 +262,7 @@ void Scheduler::step() {
 std::vector<Append> Scheduler::compose(std::int64_t room) {
   std::vector<Append> work;
   const auto add = [&](const RunningRow& r) {
-    const std::int64_t left = pending(r), n = std::min(left, room);
+    const std::int64_t left = pending(r), n = std::min({left, room, before_shared_end(r)});
     if (n == 0) return;
     const std::span<const Token> input = std::span(r.input).last(static_cast<std::size_t>(left));
     work.push_back({r.sequence, input.first(static_cast<std::size_t>(n)), n == left ? Logits::Last : Logits::None});
@@ -273,6 +275,16 @@ std::vector<Append> Scheduler::compose(std::int64_t room) {
     if (pending(r) > 1) add(r);
   }
   return work;
+}
+
+/// Tokens of a row up to the end of what the next row begins with as well, if its step is to end there: a recurrent
+/// state can be had of a place where a step ended.
+std::int64_t Scheduler::before_shared_end(const RunningRow& r) const {
+  const bool shares = r.place + 1 == next_ && next_ < plan_.size() && plan_[next_].shared >= kLeastShared;
+  const std::int64_t left = shares && session_.state_bytes() > 0
+                                ? static_cast<std::int64_t>(plan_[next_].shared) - session_.length(r.sequence)
+                                : 0;
+  return left > 0 ? left : std::numeric_limits<std::int64_t>::max();
 }
 
 /// Gives back memory until the step fits: first what waits for a row to come, then the youngest rows.

@@ -12,6 +12,7 @@
 #include "runtime/fault.h"
 #include "runtime/figures.h"
 #include "runtime/memory_budget.h"
+#include "runtime/recurrent_states.h"
 #include "runtime/screening.h"
 
 namespace llm {
@@ -56,7 +57,9 @@ Bucket bucket_of(int tokens, int sequences) {
 ContextRequest request_for(Model& model, const SessionOptions& o, const Graph& largest) {
   ContextRequest r{
       .context = o.context, .trained = model.dims().context, .sequences = o.pool ? 1 : o.sequences, .memories = {}};
-  for (const MemoryShare& share : model.backend().memory({&largest, 1})) r.memories.push_back(needs_of(share, o.cache));
+  const std::int32_t slots = recurrent_slots(o.sequences, model.backend().draws());
+  for (const MemoryShare& share : model.backend().memory({&largest, 1}))
+    r.memories.push_back(needs_of(share, o.cache, slots));
   for (MemoryNeeds& m : r.memories) {
     if (m.weights != MemoryNeeds::Weights::Mapped) continue;
     m.available += std::min(model.held_bytes(), m.weight_bytes);
@@ -81,6 +84,12 @@ struct Begun {
   Ticket ticket;
   std::size_t rows;
   std::vector<std::pair<SequenceId, std::int64_t>> lengths;  ///< of its sequences before it
+  /// A token of it that the step before draws: where it is in the text.
+  struct Unknown {
+    SequenceId sequence;
+    std::size_t position;
+  };
+  std::vector<Unknown> unknown = {};
 };
 constexpr std::size_t kMostBegun = 2;
 
@@ -88,12 +97,14 @@ constexpr std::size_t kMostBegun = 2;
 struct StepWork {
   std::vector<std::int32_t> tokens, positions, slots, out_rows, table;
   std::vector<SequenceSpan> spans;
-  std::vector<SequenceId> ids;  ///< per span
+  std::vector<StateMove> moves;  ///< per span, of recurrent states
+  std::vector<SequenceId> ids;   ///< per span
   StateGroup group;
 
   void clear() {
     for (auto* v : {&tokens, &positions, &slots, &out_rows, &table}) v->clear();
     spans.clear();
+    moves.clear();
     ids.clear();
   }
   /// Valid until the step is another.
@@ -109,7 +120,12 @@ StepData StepWork::data(const KvCache& cache) {
     std::copy(blocks.begin(), blocks.end(), table.begin() + static_cast<std::ptrdiff_t>(i * stride));
   }
   group = {.block_table = table, .stride = static_cast<std::int32_t>(stride), .slots = slots};
-  return {.tokens = tokens, .positions = positions, .sequences = spans, .groups = {&group, 1}, .out_rows = out_rows};
+  return {.tokens = tokens,
+          .positions = positions,
+          .sequences = spans,
+          .groups = {&group, 1},
+          .out_rows = out_rows,
+          .states = moves};
 }
 
 /// A step whose logits are wanted, on its way.
@@ -120,6 +136,22 @@ struct Evaluating {
   std::int64_t done = 0;  ///< tokens of the evaluation up to its end
   Binding rows;
 };
+
+/// Tokens that a sequence goes on with: those of an Append, and in front of them what its recurrent state has to see
+/// again, whose keys and values are there.
+struct Reading {
+  SequenceId sequence;
+  std::span<const Token> tokens;
+  Logits logits;
+  std::size_t again = 0;  ///< of the tokens
+};
+
+/// Where a text is cut so that a state stays behind that a next prompt can go on from: before its end, which a next one
+/// often has in other words (of a chat, the beginning of the answer).
+std::int64_t state_kept_before(std::int64_t end) {
+  constexpr std::int64_t kOftenChanged = 16;
+  return std::max<std::int64_t>(0, end - kOftenChanged) / kBlockPositions * kBlockPositions;
+}
 
 std::int64_t rows_wanted(const Append& a) {
   if (a.tokens.empty() || a.logits == Logits::None) return 0;
@@ -139,10 +171,16 @@ struct Session::Impl {
     const Graph largest = model.graph(largest_bucket(model.backend(), o));
     const ContextRequest request = request_for(model, o, largest);  // before anything is taken
     workspace = model.backend().make_workspace(largest);
-    allocate(cache_types(largest), request, o);
+    const std::vector<RecurrentType> types = recurrent_types(largest);
+    const std::int32_t slots = recurrent_slots(o.sequences, m.backend().draws());
+    allocate(cache_types(largest), types, slots, request, o);
+    if (types.empty()) return;
+    recurrent.emplace(slots, o.sequences);
+    texts.resize(static_cast<std::size_t>(o.sequences));
   }
 
-  void allocate(const std::vector<CacheType>& types, const ContextRequest& request, const SessionOptions& o) {
+  void allocate(const std::vector<CacheType>& types, std::span<const RecurrentType> remembered, std::int32_t slots,
+                const ContextRequest& request, const SessionOptions& o) {
     position_bytes = bytes_per_position(types, o.cache);
     choice = choose_context(request);
     for (;;) {
@@ -152,7 +190,9 @@ struct Session::Impl {
         state = model.backend().allocate({.caches = types,
                                           .format = o.cache,
                                           .n_blocks = static_cast<std::int32_t>(blocks),
-                                          .most_positions = whole_blocks(choice.context) * kBlockPositions});
+                                          .most_positions = whole_blocks(choice.context) * kBlockPositions,
+                                          .recurrent = remembered,
+                                          .n_slots = slots});
         cache.emplace(static_cast<std::int32_t>(blocks), kBlockPositions, sequences);
         return;
       } catch (const Error& error) {
@@ -181,10 +221,26 @@ struct Session::Impl {
   void require_context(std::int64_t tokens) const;
   void check_work(std::span<const Append> work) const;
   bool is_token(Token) const;
+  bool is_begun(SequenceId) const;
   std::span<const float> eval(std::span<const Append> work, const GoOn&, Observer* observer);
-  bool run_all(std::span<const Append> work, float* rows, float* spare, const GoOn&, Observer* observer);
-  /// Adds tokens [first, first + n) of an append to the step; their rows of logits as the append wants them.
-  void add(const Append& a, std::size_t first, std::size_t n);
+  bool compute(std::span<const Reading> work, float* rows, float* spare, const GoOn&, Observer* observer);
+  bool run_all(std::span<const Reading> work, float* rows, float* spare, const GoOn&, Observer* observer);
+  /// Adds tokens [first, first + n) of a reading to the step; their rows of logits as it wants them.
+  void add(const Reading& r, std::size_t first, std::size_t n);
+  std::int64_t position_of_next(SequenceId id) const { return recurrent ? recurrent->seen(id) : cache->length(id); }
+  std::vector<Reading> readings(std::span<const Append> work);
+  std::size_t tokens_before_cut(std::span<const Reading> work, const Reading& r, std::size_t first,
+                                std::size_t n) const;
+  SequenceId create();
+  SequenceId fork(SequenceId from, std::int64_t length);
+  void remove(SequenceId);
+  void rewind(SequenceId, std::int64_t length);
+  void restore(SequenceId, const Restored&);
+  std::vector<Token>& text(SequenceId id) { return texts[static_cast<std::size_t>(id)]; }
+  void catch_up(std::span<const Append> work, Observer* observer);
+  void abandon();
+  void learn(std::span<const Token> drawn);
+  void pass_on(const Begun& ended, std::span<const Token> drawn);
   int tokens_of_steps(std::int64_t all) const { return std::min(batch_tokens, model.backend().step_tokens(all)); }
   /// Tokens that the step can still take.
   std::size_t room_in_step(Logits wanted) const;
@@ -214,6 +270,10 @@ struct Session::Impl {
   int step_tokens = 0;                       ///< most of it
   std::int64_t submitted = 0, computed = 0;  ///< tokens of the evaluation in steps that were begun, and that have ended
   std::vector<KvCache::BlockCopy> copies;
+  std::optional<RecurrentStates> recurrent;
+  std::vector<std::vector<Token>> texts;  ///< per sequence, where there are recurrent states
+  std::vector<std::vector<Token>> again;  ///< memory of readings
+  std::int64_t read_again = 0;
   LogitRows logits;
   std::deque<Evaluating> evaluating;
   std::deque<Begun> begun;
@@ -254,27 +314,70 @@ std::span<const float> Session::Impl::eval(std::span<const Append> work, const G
   const std::size_t wanted = static_cast<std::size_t>(n_rows) * vocab;
   // Spare rows serve steps that nobody wants logits of.
   float* rows = logits.reserve(model.backend(), wanted + steps.size() * vocab);
-  std::vector<std::int64_t> lengths;
-  for (const Append& a : work) lengths.push_back(cache->length(a.sequence));
+  const std::vector<Reading> all = readings(work);
+  return compute(all, rows, rows + wanted, go_on, observer) ? std::span<const float>{rows, wanted}
+                                                            : std::span<const float>{};
+}
+
+/// Runs it all, or leaves every sequence as it was. False: `go_on` ended it.
+bool Session::Impl::compute(std::span<const Reading> work, float* rows, float* spare, const GoOn& go_on,
+                            Observer* observer) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> before;  // positions, and those that the state has seen
+  for (const Reading& r : work) {
+    before.emplace_back(cache->length(r.sequence), position_of_next(r.sequence));
+    if (recurrent) recurrent->hold(r.sequence, before.back().second);
+  }
+  const auto release = [&] {
+    for (const Reading& r : work) {
+      if (recurrent) recurrent->release(r.sequence);
+    }
+  };
   try {
-    if (!run_all(work, rows, rows + wanted, go_on, observer)) return {};
+    const bool all = run_all(work, rows, spare, go_on, observer);
+    release();
+    return all;
   } catch (...) {
     abandon_steps();
-    for (std::size_t i = 0; i < work.size(); ++i) cache->truncate(work[i].sequence, lengths[i]);
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      rewind(work[i].sequence, before[i].first);
+      if (recurrent) recurrent->truncate(work[i].sequence, before[i].second);
+    }
+    release();
     throw;
   }
-  return {rows, wanted};
+}
+
+/// The work, with what recurrent states have to see again.
+std::vector<Reading> Session::Impl::readings(std::span<const Append> work) {
+  std::vector<Reading> all;
+  again.resize(std::max(again.size(), work.size()));
+  for (const Append& a : work) {
+    all.push_back({a.sequence, a.tokens, a.logits});
+    const auto length = static_cast<std::size_t>(cache->length(a.sequence));
+    const auto seen = static_cast<std::size_t>(position_of_next(a.sequence));
+    if (seen == length || a.tokens.empty()) continue;
+    std::vector<Token>& tokens = again[all.size() - 1];
+    const std::vector<Token>& known = text(a.sequence);
+    tokens.assign(known.begin() + static_cast<std::ptrdiff_t>(seen), known.end());
+    tokens.insert(tokens.end(), a.tokens.begin(), a.tokens.end());
+    all.back().tokens = tokens;
+    all.back().again = length - seen;
+    read_again += static_cast<std::int64_t>(length - seen);
+  }
+  return all;
 }
 
 /// False: `go_on` ended it.
-bool Session::Impl::run_all(std::span<const Append> work, float* rows, float* spare, const GoOn& go_on,
+bool Session::Impl::run_all(std::span<const Reading> work, float* rows, float* spare, const GoOn& go_on,
                             Observer* observer) {
   const auto vocab = static_cast<std::size_t>(model.dims().vocab);
   std::int64_t asked = 0;
+  std::int64_t all = 0, repeated = 0;
+  for (const Reading& r : work) all += std::ssize(r.tokens), repeated += static_cast<std::int64_t>(r.again);
   const auto wanted = [&] {
     if (!go_on || computed == asked) return true;
     asked = computed;
-    return go_on(computed);
+    return go_on(std::max<std::int64_t>(0, computed - repeated));
   };
   const auto flush = [&] {
     if (step().tokens.empty()) return true;
@@ -293,16 +396,16 @@ bool Session::Impl::run_all(std::span<const Append> work, float* rows, float* sp
     }
   };
   step().clear();
+  if (recurrent) recurrent->next_step();
   submitted = computed = 0;
-  std::int64_t all = 0;
-  for (const Append& a : work) all += std::ssize(a.tokens);
   step_tokens = tokens_of_steps(all);
-  for (const Append& a : work) {
-    for (std::size_t first = 0; first < a.tokens.size();) {
-      const std::size_t n = std::min(room_in_step(a.logits), a.tokens.size() - first);
-      add(a, first, n);
+  for (const Reading& r : work) {
+    for (std::size_t first = 0; first < r.tokens.size();) {
+      const std::size_t room = std::min(room_in_step(r.logits), r.tokens.size() - first);
+      const std::size_t n = tokens_before_cut(work, r, first, room);
+      add(r, first, n);
       first += n;
-      if (room_in_step(Logits::All) > 0 || flush() || submitted == all) continue;
+      if ((n == room && room_in_step(Logits::All) > 0) || flush() || submitted == all) continue;
       finish();
       return false;
     }
@@ -317,6 +420,18 @@ void Session::Impl::next_step() {
   if (evaluating.size() == steps.size()) finish_oldest();
   ++step_number;
   step().clear();
+  if (recurrent) recurrent->next_step();
+}
+
+/// Of the `n` tokens of a reading from `first` on, those up to where a state is to stay behind. Of a text that is read
+/// alone: a batch's prompts have no next one.
+std::size_t Session::Impl::tokens_before_cut(std::span<const Reading> work, const Reading& r, std::size_t first,
+                                             std::size_t n) const {
+  if (!recurrent || work.size() > 1) return n;
+  const std::int64_t begin = recurrent->seen(r.sequence),
+                     end = begin + static_cast<std::int64_t>(r.tokens.size() - first);
+  const std::int64_t before_cut = state_kept_before(end) - begin;
+  return before_cut > 0 ? std::min(n, static_cast<std::size_t>(before_cut)) : n;
 }
 
 std::size_t Session::Impl::room_in_step(Logits wanted) const {
@@ -325,24 +440,29 @@ std::size_t Session::Impl::room_in_step(Logits wanted) const {
   return wanted == Logits::All ? std::min(tokens, outputs) : tokens;
 }
 
-void Session::Impl::add(const Append& a, std::size_t first, std::size_t n) {
+void Session::Impl::add(const Reading& r, std::size_t first, std::size_t n) {
   StepWork& to = step();
-  const std::int64_t position = cache->length(a.sequence);
+  const std::int64_t position = position_of_next(r.sequence);
+  const std::size_t stored = std::min(n, r.again - std::min(first, r.again));
+  to.slots.insert(to.slots.end(), stored, -1);
   copies.clear();
-  check(cache->append(a.sequence, static_cast<std::int64_t>(n), to.slots, copies), "the cache has no block left");
+  check(cache->append(r.sequence, static_cast<std::int64_t>(n - stored), to.slots, copies),
+        "the cache has no block left");
   if (!copies.empty()) settle();
   for (const KvCache::BlockCopy& c : copies) state->copy_block(c.from, c.to);
   to.spans.push_back({.first_token = static_cast<std::int32_t>(to.tokens.size()),
                       .n_tokens = static_cast<std::int32_t>(n),
-                      .kv_len = static_cast<std::int32_t>(cache->length(a.sequence))});
-  to.ids.push_back(a.sequence);
+                      .kv_len = static_cast<std::int32_t>(position + static_cast<std::int64_t>(n))});
+  to.ids.push_back(r.sequence);
+  if (recurrent) to.moves.push_back(recurrent->advance(r.sequence, static_cast<std::int64_t>(n)));
   for (std::size_t i = 0; i < n; ++i) {
-    const bool last = first + i + 1 == a.tokens.size();
-    if (a.logits == Logits::All || (a.logits == Logits::Last && last)) {
+    const bool last = first + i + 1 == r.tokens.size();
+    if ((r.logits == Logits::All && first + i >= r.again) || (r.logits == Logits::Last && last)) {
       to.out_rows.push_back(static_cast<std::int32_t>(to.tokens.size()));
     }
-    to.tokens.push_back(a.tokens[first + i]);
+    to.tokens.push_back(r.tokens[first + i]);
     to.positions.push_back(static_cast<std::int32_t>(position + static_cast<std::int64_t>(i)));
+    if (recurrent && i >= stored) text(r.sequence).push_back(r.tokens[first + i]);
   }
 }
 
@@ -375,12 +495,19 @@ void Session::Impl::fail_numeric(const Evaluating& failed, std::size_t row) {
   settle();
   const StepData& data = failed.data;
   const std::int32_t position = data.positions[static_cast<std::size_t>(data.out_rows[row])];
-  Executable& program = *failed.program->executable;
-  FirstBadValue watcher;
-  program.observe(&watcher);
-  program.wait(program.submit(data, {}, {&failed.rows, 1}));  // writes the same rows to the same slots again
-  program.observe(nullptr);
-  const std::string cause = watcher.explain(failed.program->graph);
+  // A recurrent state that the step, or one behind it, has gone on with is no longer what the step read.
+  const bool repeatable =
+      data.states.empty() ||
+      (evaluating.empty() && std::ranges::all_of(data.states, [](StateMove m) { return m.from != m.to; }));
+  std::string cause;
+  if (repeatable) {
+    Executable& program = *failed.program->executable;
+    FirstBadValue watcher;
+    program.observe(&watcher);
+    program.wait(program.submit(data, {}, {&failed.rows, 1}));  // writes the same rows to the same slots again
+    program.observe(nullptr);
+    cause = watcher.explain(failed.program->graph);
+  }
   throw Error(ErrorKind::Numeric, ErrorParts{.file = model.file().metadata().file(),
                                              .problem = "non-finite logits at token " + std::to_string(position) +
                                                         (cause.empty() ? "" : ": " + cause)});
@@ -408,11 +535,21 @@ void Session::Impl::begin(std::span<const Drawing> work, Observer* observer) {
   }
   check(!rules.empty() && rules.size() <= kMaxOutputs && tokens <= batch_tokens, "work of one step that draws");
   check_work(appends);
+  catch_up(appends, observer);
   Begun next{.program = nullptr, .ticket = {}, .rows = rules.size(), .lengths = {}};
-  for (const Append& a : appends) next.lengths.emplace_back(a.sequence, cache->length(a.sequence));
+  for (const Append& a : appends) {
+    next.lengths.emplace_back(a.sequence, cache->length(a.sequence));
+    for (std::size_t i = 0; recurrent && i < a.tokens.size(); ++i) {
+      if (a.tokens[i] < 0) next.unknown.push_back({a.sequence, text(a.sequence).size() + i});
+    }
+  }
   step().clear();
+  if (recurrent) recurrent->next_step();
   try {
-    for (const Append& a : appends) add(a, 0, a.tokens.size());
+    for (const Append& a : appends) {
+      if (recurrent && !is_begun(a.sequence)) recurrent->hold(a.sequence, cache->length(a.sequence));
+      add({a.sequence, a.tokens, a.logits}, 0, a.tokens.size());
+    }
     Program& p = program(tokens);
     StepData data = step().data(*cache);
     data.draws = rules;
@@ -420,10 +557,112 @@ void Session::Impl::begin(std::span<const Drawing> work, Observer* observer) {
     next.program = p.executable.get();
     next.ticket = p.executable->submit(data, {}, {});
   } catch (...) {
-    for (const auto& [sequence, length] : next.lengths) cache->truncate(sequence, length);
+    for (const auto& [sequence, length] : next.lengths) rewind(sequence, length);
     throw;
   }
   begun.push_back(std::move(next));
+}
+
+/// States of sequences that were taken back see again what they missed, so that a step of the work's tokens is left.
+void Session::Impl::catch_up(std::span<const Append> work, Observer* observer) {
+  if (!recurrent) return;
+  std::vector<Reading> missed;
+  for (const Append& a : work) {
+    const std::vector<Token>& known = text(a.sequence);
+    const std::size_t n = known.size() - static_cast<std::size_t>(recurrent->seen(a.sequence));
+    if (n > 0) missed.push_back({a.sequence, std::span(known).last(n), Logits::None, n});
+    read_again += static_cast<std::int64_t>(n);
+  }
+  if (missed.empty()) return;
+  settle();
+  float* const spare = logits.reserve(model.backend(), steps.size() * static_cast<std::size_t>(model.dims().vocab));
+  compute(missed, spare, spare, {}, observer);
+}
+
+/// Whether a step on its way has tokens of the sequence.
+bool Session::Impl::is_begun(SequenceId id) const {
+  return std::ranges::any_of(begun, [id](const Begun& b) {
+    return std::ranges::any_of(b.lengths, [id](const auto& l) { return l.first == id; });
+  });
+}
+
+/// Tokens of the step that is now the oldest one begun, which the one before it drew.
+void Session::Impl::learn(std::span<const Token> drawn) {
+  if (begun.empty()) return;
+  for (const Begun::Unknown& u : begun.front().unknown) {
+    std::vector<Token>& known = text(u.sequence);
+    if (u.position >= known.size() || known[u.position] >= 0) continue;  // taken back meanwhile
+    known[u.position] = drawn[static_cast<std::size_t>(~known[u.position])];
+  }
+}
+
+void Session::Impl::abandon() {
+  for (; !begun.empty();) {
+    const Begun oldest = std::move(begun.front());
+    begun.pop_front();
+    oldest.program->wait(oldest.ticket);
+    if (recurrent && !oldest.program->may_be_non_finite()) learn(oldest.program->drawn());
+    for (const auto& [sequence, length] : oldest.lengths) {
+      if (recurrent) recurrent->release(sequence);
+    }
+  }
+}
+
+void Session::Impl::restore(SequenceId id, const Restored& from) {
+  check(cache->length(id) == 0, "only an empty sequence is restored");
+  const std::int64_t length = std::ssize(from.tokens);
+  require_context(length);
+  std::vector<std::int32_t> slots;
+  copies.clear();
+  if (!cache->append(id, length, slots, copies))
+    throw Error(ErrorKind::Context, "the cache has no room for " + number_text(length) + " positions");
+  const std::span<const std::int32_t> blocks = cache->blocks(id);
+  settle();
+  for (std::size_t i = 0; i < blocks.size(); ++i) state->write_block(blocks[i], from.block(i));
+  if (!recurrent) return;
+  text(id).assign(from.tokens.begin(), from.tokens.end());
+  recurrent->next_step();
+  for (std::size_t i = 0; i < from.remembered.size() && from.remembered[i] <= length; ++i) {
+    if (from.remembered[i] == 0) continue;
+    const std::int32_t slot = recurrent->put(id, from.remembered[i]);
+    state->write_slot(slot, from.state(i));
+    recurrent->next_step();
+  }
+}
+
+SequenceId Session::Impl::create() {
+  const SequenceId id = cache->create();
+  if (recurrent) {
+    recurrent->create(id);
+    text(id).clear();
+  }
+  return id;
+}
+
+SequenceId Session::Impl::fork(SequenceId from, std::int64_t length) {
+  const SequenceId id = cache->fork(from, length);
+  if (recurrent) {
+    recurrent->fork(from, id, length);
+    text(id).assign(text(from).begin(), text(from).begin() + length);
+  }
+  return id;
+}
+
+void Session::Impl::remove(SequenceId id) {
+  cache->remove(id);
+  if (recurrent) recurrent->remove(id);
+  // Another sequence may get the id, which no step that is taken back concerns.
+  for (Begun& b : begun) {
+    std::erase_if(b.lengths, [id](const auto& l) { return l.first == id; });
+    std::erase_if(b.unknown, [id](const auto& u) { return u.sequence == id; });
+  }
+}
+
+void Session::Impl::rewind(SequenceId id, std::int64_t length) {
+  cache->truncate(id, length);
+  if (!recurrent) return;
+  recurrent->truncate(id, length);
+  text(id).resize(static_cast<std::size_t>(length));
 }
 
 std::optional<std::span<const Token>> Session::Impl::collect() {
@@ -431,15 +670,29 @@ std::optional<std::span<const Token>> Session::Impl::collect() {
   const Begun oldest = std::move(begun.front());
   begun.pop_front();
   oldest.program->wait(oldest.ticket);
-  if (!oldest.program->may_be_non_finite()) return oldest.program->drawn();
+  if (!oldest.program->may_be_non_finite()) {
+    const std::span<const Token> drawn = oldest.program->drawn();
+    if (recurrent) pass_on(oldest, drawn);
+    return drawn;
+  }
   settle();
   begun.push_front(oldest);
   for (; !begun.empty(); begun.pop_back()) {
     for (const auto& [sequence, length] : begun.back().lengths) {
-      if (cache->alive(sequence)) cache->truncate(sequence, std::min(length, cache->length(sequence)));
+      if (!cache->alive(sequence)) continue;
+      rewind(sequence, std::min(length, cache->length(sequence)));
+      if (recurrent) recurrent->release(sequence);
     }
   }
   return std::nullopt;
+}
+
+/// A step has ended well: the one behind it goes on with what it drew, and goes back to where it began.
+void Session::Impl::pass_on(const Begun& ended, std::span<const Token> drawn) {
+  learn(drawn);
+  for (const auto& [sequence, length] : ended.lengths) recurrent->release(sequence);
+  if (begun.empty()) return;
+  for (const auto& [sequence, length] : begun.front().lengths) recurrent->hold(sequence, length);
 }
 
 /// Until the steps on their way have ended: blocks are read and copied beside them.
@@ -460,15 +713,11 @@ Session::Session(Model& model, SessionOptions options) : impl_(std::make_unique<
 Session::~Session() = default;
 
 std::int64_t Session::context() const { return impl_->choice.context; }
-SequenceId Session::create() { return impl_->cache->create(); }
-SequenceId Session::fork(SequenceId from, std::int64_t length) { return impl_->cache->fork(from, length); }
-void Session::remove(SequenceId id) {
-  impl_->cache->remove(id);
-  // Another sequence may get the id, which no step that is taken back concerns.
-  for (Begun& b : impl_->begun) std::erase_if(b.lengths, [id](const auto& l) { return l.first == id; });
-}
+SequenceId Session::create() { return impl_->create(); }
+SequenceId Session::fork(SequenceId from, std::int64_t length) { return impl_->fork(from, length); }
+void Session::remove(SequenceId id) { impl_->remove(id); }
 std::int64_t Session::length(SequenceId id) const { return impl_->cache->length(id); }
-void Session::rewind(SequenceId id, std::int64_t length) { impl_->cache->truncate(id, length); }
+void Session::rewind(SequenceId id, std::int64_t length) { impl_->rewind(id, length); }
 std::span<const float> Session::eval(std::span<const Append> work, const GoOn& go_on) {
   return impl_->eval(work, go_on, observer);
 }
@@ -477,10 +726,7 @@ bool Session::draws() const { return impl_->model.backend().draws() && impl_->mo
 void Session::begin(std::span<const Drawing> work) { impl_->begin(work, observer); }
 std::optional<std::span<const Token>> Session::collect() { return impl_->collect(); }
 int Session::begun() const { return static_cast<int>(impl_->begun.size()); }
-void Session::abandon() {
-  impl_->settle();
-  impl_->begun.clear();
-}
+void Session::abandon() { impl_->abandon(); }
 
 void Session::require_context(std::int64_t tokens) const { impl_->require_context(tokens); }
 
@@ -505,18 +751,23 @@ void Session::read_block(SequenceId id, std::size_t index, std::span<std::byte> 
   impl_->state->read_block(blocks[index], dst);
 }
 
-void Session::restore(SequenceId id, std::int64_t length,
-                      const std::function<std::span<const std::byte>(std::size_t)>& block) {
-  check(impl_->cache->length(id) == 0, "only an empty sequence is restored");
-  impl_->require_context(length);
-  std::vector<std::int32_t> slots;
-  std::vector<KvCache::BlockCopy> copies;
-  if (!impl_->cache->append(id, length, slots, copies))
-    throw Error(ErrorKind::Context, "the cache has no room for " + number_text(length) + " positions");
-  const std::span<const std::int32_t> blocks = impl_->cache->blocks(id);
-  impl_->settle();
-  for (std::size_t i = 0; i < blocks.size(); ++i) impl_->state->write_block(blocks[i], block(i));
+std::size_t Session::state_bytes() const { return impl_->recurrent ? impl_->state->bytes_per_slot() : 0; }
+
+std::vector<std::int64_t> Session::remembered(SequenceId id) const {
+  std::vector<std::int64_t> lengths;
+  if (!impl_->recurrent) return lengths;
+  for (const auto& kept : impl_->recurrent->kept(id)) lengths.push_back(kept.length);
+  return lengths;
 }
+
+void Session::read_state(SequenceId id, std::size_t index, std::span<std::byte> dst) const {
+  impl_->settle();
+  impl_->state->read_slot(impl_->recurrent->kept(id).at(index).slot, dst);
+}
+
+void Session::restore(SequenceId id, const Restored& from) { impl_->restore(id, from); }
+
+std::int64_t Session::read_again() const { return impl_->read_again; }
 
 std::size_t Session::programs() const { return impl_->programs.size(); }
 
@@ -529,6 +780,10 @@ std::uint64_t Session::cache_bytes_per_position() const { return impl_->position
 std::string Session::describe() const {
   std::string text = "context " + number_text(context()) + " (" + impl_->choice.reason + "), workspace " +
                      bytes_text(impl_->workspace->bytes()) + "\n";
+  if (impl_->recurrent) {
+    text += "recurrent states of " + bytes_text(state_bytes()) + " a sequence; " + number_text(read_again()) +
+            " tokens read again\n";
+  }
   for (const auto& [tokens, program] : impl_->programs) {
     text += "program for up to " + std::to_string(tokens) + (tokens == 1 ? " token:\n" : " tokens:\n");
     text += program.executable->describe();

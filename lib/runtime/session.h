@@ -69,7 +69,8 @@ class Session {
   SequenceId fork(SequenceId, std::int64_t length);
   void remove(SequenceId);
   std::int64_t length(SequenceId) const;
-  /// Forgets all positions from `length` on.
+  /// Forgets all positions from `length` on. Layers with a recurrent state may have to see some of the tokens before it
+  /// again, as after fork(): that happens where the sequence goes on next (read_again()).
   void rewind(SequenceId, std::int64_t length);
 
   /// Runs the tokens through the model, in as many steps as they need; a sequence may occur once in `work`. Rows of
@@ -113,9 +114,22 @@ class Session {
   /// last may be partly filled.
   std::size_t cache_block_bytes() const;
   void read_block(SequenceId, std::size_t index, std::span<std::byte> dst) const;
-  /// Fills an empty sequence with the first `length` positions of one that another session of the same model, backend
-  /// and CacheFormat held: `block(i)` gives what read_block() gave. Throws ErrorKind::Context if the cache has no room.
-  void restore(SequenceId, std::int64_t length, const std::function<std::span<const std::byte>(std::size_t)>& block);
+  /// What recurrent layers remember of a sequence, state_bytes() of it (0 of models without such layers) at each of
+  /// these lengths.
+  std::size_t state_bytes() const;
+  std::vector<std::int64_t> remembered(SequenceId) const;
+  void read_state(SequenceId, std::size_t index, std::span<std::byte> dst) const;
+  /// What another session of the same model, backend and CacheFormat held of a sequence.
+  struct Restored {
+    std::span<const Token> tokens;                                 ///< its first ones, of which the blocks are
+    std::function<std::span<const std::byte>(std::size_t)> block;  ///< what read_block() gave
+    std::span<const std::int64_t> remembered = {};                 ///< ascending; those beyond the tokens are no use
+    std::function<std::span<const std::byte>(std::size_t)> state = {};  ///< what read_state() gave
+  };
+  /// Fills an empty sequence. Throws ErrorKind::Context if the cache has no room.
+  void restore(SequenceId, const Restored&);
+  /// Tokens that were computed once more for the sake of recurrent layers.
+  std::int64_t read_again() const;
 
   /// Compiled so far: a step that compiles one takes longer than others.
   std::size_t programs() const;

@@ -1,5 +1,7 @@
 // Layout, numbers little-endian as in memory: the magic, then strings (32-bit length, bytes) and numbers that say whose
-// it is, the tokens (32 bits each), the blocks of the cache, and the SHA-256 of all of that as 64 digits.
+// it is, the tokens (32 bits each), the blocks of the cache, and the SHA-256 of all of that as 64 digits. Of models
+// with recurrent layers another magic, and behind the blocks what they remember: how many states, after how many tokens
+// each, the states.
 #include "runtime/state_file.h"
 
 #include <algorithm>
@@ -16,7 +18,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files of states are written as they are in memory");
 
-constexpr std::string_view kMagic = "llm-run state 1\n";
+constexpr std::string_view kMagic = "llm-run state 1\n", kRecurrentMagic = "llm-run state 2\n";
+static_assert(kMagic.size() == kRecurrentMagic.size());
 constexpr std::size_t kSumDigits = 64;
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string problem) {
@@ -34,7 +37,10 @@ MappedFile map(const std::filesystem::path& path) {
 struct Owner {
   std::string model, model_name, backend, cache;
   std::uint64_t block_positions = kBlockPositions, block_bytes = 0;
+  std::uint64_t state_bytes = 0;  ///< of recurrent layers
 };
+
+std::string_view magic_of(const Session& session) { return session.state_bytes() > 0 ? kRecurrentMagic : kMagic; }
 
 Owner owner_of(Model& model, const Session& session) {
   const CacheFormat& format = session.cache_format();
@@ -45,7 +51,8 @@ Owner owner_of(Model& model, const Session& session) {
           .model_name = model.title(),
           .backend = std::move(backend),
           .cache = std::string(name(format.k)) + "/" + std::string(name(format.v)),
-          .block_bytes = session.cache_block_bytes()};
+          .block_bytes = session.cache_block_bytes(),
+          .state_bytes = session.state_bytes()};
 }
 
 class Writer {
@@ -102,8 +109,11 @@ class Reader {
   std::size_t at_ = 0;
 };
 
+bool begins_with(std::span<const std::byte> bytes, std::string_view magic) {
+  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+}
 bool begins_as_state(std::span<const std::byte> bytes) {
-  return bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+  return begins_with(bytes, kMagic) || begins_with(bytes, kRecurrentMagic);
 }
 
 std::span<const std::byte> checked_content(const std::filesystem::path& path, std::span<const std::byte> all) {
@@ -128,13 +138,39 @@ void require_owner(const std::filesystem::path& path, const Owner& made, const O
   if (made.model != here.model) differs("the model", made.model_name, here.model_name);
   if (made.backend != here.backend) differs("backend", made.backend, here.backend);
   if (made.cache != here.cache) differs("types", made.cache, here.cache);
-  if (made.block_positions != here.block_positions || made.block_bytes != here.block_bytes)
+  if (made.block_positions != here.block_positions || made.block_bytes != here.block_bytes ||
+      made.state_bytes != here.state_bytes)
     refuse(path, "was written by another version of this program: remove it");
 }
 
 std::size_t blocks_for(std::size_t tokens) {
   constexpr std::size_t kPositions = kBlockPositions;
   return (tokens + kPositions - 1) / kPositions;
+}
+
+/// Of the states of a sequence of `n` tokens.
+std::vector<std::int64_t> read_lengths(const std::filesystem::path& path, Reader& in, std::uint64_t n) {
+  std::vector<std::int64_t> lengths;
+  const auto states = in.number<std::uint64_t>();
+  if (states > n) refuse(path, "holds more states than tokens");
+  for (std::uint64_t i = 0; i < states; ++i) {
+    const auto length = in.number<std::uint64_t>();
+    if (length == 0 || length > n || (i > 0 && static_cast<std::int64_t>(length) <= lengths.back()))
+      refuse(path, "holds states in no order");
+    lengths.push_back(static_cast<std::int64_t>(length));
+  }
+  return lengths;
+}
+
+void write_states(Writer& out, const Session& session, SequenceId sequence) {
+  const std::vector<std::int64_t> remembered = session.remembered(sequence);
+  out.number(static_cast<std::uint64_t>(remembered.size()));
+  for (const std::int64_t length : remembered) out.number(static_cast<std::uint64_t>(length));
+  std::vector<std::byte> state(session.state_bytes());
+  for (std::size_t i = 0; i < remembered.size(); ++i) {
+    session.read_state(sequence, i, state);
+    out.bytes(state);
+  }
 }
 
 }  // namespace
@@ -152,10 +188,11 @@ void save_state(const std::filesystem::path& path, Model& model, const Session& 
   check(session.length(sequence) == static_cast<std::int64_t>(tokens.size()), "the tokens are those of the sequence");
   const Owner owner = owner_of(model, session);
   Writer out(path);
-  out.bytes(std::as_bytes(std::span(kMagic)));
+  out.bytes(std::as_bytes(std::span(magic_of(session))));
   for (const std::string* t : {&owner.model, &owner.model_name, &owner.backend, &owner.cache}) out.text(*t);
   out.number(owner.block_positions);
   out.number(owner.block_bytes);
+  if (owner.state_bytes > 0) out.number(owner.state_bytes);
   out.number(static_cast<std::uint64_t>(tokens.size()));
   for (const Token t : tokens) out.number(static_cast<std::int32_t>(t));
   std::vector<std::byte> block(owner.block_bytes);
@@ -163,17 +200,19 @@ void save_state(const std::filesystem::path& path, Model& model, const Session& 
     session.read_block(sequence, i, block);
     out.bytes(block);
   }
+  if (owner.state_bytes > 0) write_states(out, session, sequence);
   out.finish();
 }
 
 StateFile StateFile::open(const std::filesystem::path& path, Model& model, const Session& session) {
   StateFile state(map(path));
   Reader in(path, checked_content(path, state.file_.bytes()));
-  (void)in.bytes(kMagic.size());
+  const bool recurrent = begins_with(in.bytes(kMagic.size()), kRecurrentMagic);
   Owner made;
   for (std::string* t : {&made.model, &made.model_name, &made.backend, &made.cache}) *t = in.text();
   made.block_positions = in.number<std::uint64_t>();
   made.block_bytes = in.number<std::uint64_t>();
+  if (recurrent) made.state_bytes = in.number<std::uint64_t>();
   require_owner(path, made, owner_of(model, session));
   const auto n = in.number<std::uint64_t>();
   if (n > in.left() / sizeof(std::int32_t)) refuse(path, "ends too early");
@@ -183,15 +222,25 @@ StateFile StateFile::open(const std::filesystem::path& path, Model& model, const
     if (t < 0 || t >= model.dims().vocab) refuse(path, "holds a token that the model does not have");
   }
   state.first_block_ = in.offset();
-  if (in.left() != blocks_for(n) * made.block_bytes) refuse(path, "has not the size that its tokens ask for");
+  if (recurrent) {
+    (void)in.bytes(blocks_for(n) * made.block_bytes);
+    state.remembered_ = read_lengths(path, in, n);
+    state.first_state_ = in.offset();
+  }
+  const std::uint64_t rest = recurrent ? state.remembered_.size() * made.state_bytes : blocks_for(n) * made.block_bytes;
+  if (in.left() != rest) refuse(path, "has not the size that its tokens ask for");
   return state;
 }
 
 void StateFile::restore(Session& session, SequenceId sequence, std::int64_t n) const {
   check(n >= 0 && n <= static_cast<std::int64_t>(tokens_.size()), "as many tokens as the file has");
   if (n == 0) return;
-  const std::size_t bytes = session.cache_block_bytes();
-  session.restore(sequence, n, [&](std::size_t i) { return file_.bytes().subspan(first_block_ + i * bytes, bytes); });
+  const std::size_t bytes = session.cache_block_bytes(), state = session.state_bytes();
+  session.restore(sequence,
+                  {.tokens = tokens().first(static_cast<std::size_t>(n)),
+                   .block = [&](std::size_t i) { return file_.bytes().subspan(first_block_ + i * bytes, bytes); },
+                   .remembered = remembered_,
+                   .state = [&](std::size_t i) { return file_.bytes().subspan(first_state_ + i * state, state); }});
 }
 
 }  // namespace llm

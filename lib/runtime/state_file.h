@@ -33,7 +33,9 @@ class StateFile {
   explicit StateFile(MappedFile file) : file_(std::move(file)) {}
   MappedFile file_;
   std::vector<Token> tokens_;
-  std::size_t first_block_ = 0;  ///< offset
+  std::size_t first_block_ = 0;           ///< offset
+  std::vector<std::int64_t> remembered_;  ///< lengths of the sequence that it has states of
+  std::size_t first_state_ = 0;
 };
 
 }  // namespace llm

@@ -83,6 +83,7 @@ class Probe {
   }
   void read_first_block();
   void fill(int n, std::int64_t depth);
+  void restore(SequenceId, std::int64_t depth);
   void fork_to(int n, std::int64_t depth);
   double reading(std::int64_t n, std::int64_t depth);
   double generating(int n);
@@ -102,7 +103,7 @@ class Probe {
   std::vector<Token> text_;
   std::vector<SequenceId> sequences_;
   std::vector<std::optional<Answer>> answers_;
-  std::vector<std::byte> block_;
+  std::vector<std::byte> block_, state_;
   std::int64_t shallow_ = 0;
   double done_ = 0;
 };
@@ -116,6 +117,10 @@ void Probe::read_first_block() {
   (void)session_.eval({&work, 1});
   block_.resize(session_.cache_block_bytes());
   session_.read_block(sequences_.front(), 0, block_);
+  if (session_.state_bytes() > 0) {
+    state_.resize(session_.state_bytes());
+    session_.read_state(sequences_.front(), session_.remembered(sequences_.front()).size() - 1, state_);
+  }
   clear();
 }
 
@@ -124,8 +129,16 @@ void Probe::fill(int n, std::int64_t depth) {
   clear();
   for (int i = 0; i < n; ++i) {
     sequences_.push_back(session_.create());
-    if (depth > 0) session_.restore(sequences_.back(), depth, [this](std::size_t) { return std::span(block_); });
+    if (depth > 0) restore(sequences_.back(), depth);
   }
+}
+
+void Probe::restore(SequenceId sequence, std::int64_t depth) {
+  const std::vector<Token> text = tokens(0, depth);
+  session_.restore(sequence, {.tokens = text,
+                              .block = [this](std::size_t) { return std::span(block_); },
+                              .remembered = {&depth, 1},
+                              .state = [this](std::size_t) { return std::span(state_); }});
 }
 
 void Probe::fork_to(int n, std::int64_t depth) {

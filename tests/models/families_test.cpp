@@ -128,9 +128,11 @@ TEST_CASE("rotary pairs: neighbours for llama and its kin, halves for the others
   for (const Architecture& a : architectures()) {
     INFO(a.name);
     const RopePairing pairing = neighbours.contains(a.name) ? RopePairing::Interleaved : RopePairing::Halves;
-    const auto ropes = all<Rope>(open_tiny(folder, tiny_model({.arch = std::string(a.name)})).graph);
+    const bool mixed = a.name.starts_with("qwen35") || a.name == "qwen3next";  // the first layer does not attend
+    const Opened model = open_tiny(folder, tiny_model({.arch = std::string(a.name), .layers = mixed ? 2 : 1}));
+    const auto ropes = all<Rope>(model.graph);
     REQUIRE(ropes.size() == 2);
-    for (const Rope& r : ropes) CHECK(r == Rope{pairing, 8});
+    for (const Rope& r : ropes) CHECK(r == Rope{pairing, mixed ? 4 : 8});
   }
 }
 
@@ -227,6 +229,68 @@ TEST_CASE("granitemoe: with a shared expert, or without; granite may have its wi
   TinyFile dense = tiny_model({.arch = "granite"});
   dense.set("granite.expert_shared_feed_forward_length", std::uint32_t{64});
   CHECK(open_tiny(folder, dense).graph.hash() == open_tiny(folder, tiny_model({.arch = "granite"})).graph.hash());
+}
+
+TEST_CASE("layers of qwen35 and qwen3next: those that attend, and the gated delta rule in the others") {
+  const TempDir folder;
+  const auto attending = [&](const TinyFile& file) {
+    std::vector<int> layers;
+    for (const Node& n : open_tiny(folder, file).graph.nodes()) {
+      if (std::holds_alternative<Attention>(n.op)) layers.push_back(n.layer);
+      if (const auto* delta = std::get_if<GatedDelta>(&n.op)) CHECK(delta->key_heads == 2);
+    }
+    return layers;
+  };
+  TinyFile file = tiny_model({.arch = "qwen35", .layers = 4});
+  CHECK(attending(file) == std::vector<int>{1, 3});
+  file.set_array("qwen35.attention.recurrent_layers", std::vector<std::uint32_t>{1, 0, 1, 0});
+  file.erase("qwen35.full_attention_interval");
+  CHECK(attending(file) == std::vector<int>{1, 3});
+
+  const auto sharing = [&](const char* arch) {
+    const Opened model = open_tiny(folder, tiny_model({.arch = arch}));
+    return all<GatedDelta>(model.graph).front().sharing;
+  };
+  CHECK(sharing("qwen3next") == HeadSharing::Grouped);
+  CHECK(sharing("qwen35") == HeadSharing::Tiled);
+  CHECK(sharing("qwen35moe") == HeadSharing::Tiled);
+}
+
+TEST_CASE("layers of qwen35 that predict tokens ahead are not read, and are no layers of the model") {
+  const TempDir folder;
+  TinyFile file = tiny_model({.arch = "qwen35", .layers = 2});
+  file.set("qwen35.block_count", std::uint32_t{3});
+  file.set("qwen35.nextn_predict_layers", std::uint32_t{1});
+  file.add_tensor({"blk.2.nextn.eh_proj.weight", {DType::F32, {64, 32}}});
+  file.add_tensor({"blk.2.attn_q.weight", {DType::F32, {32, 64}}});
+  const Opened model = open_tiny(folder, file);
+  CHECK(model.unused.empty());
+  CHECK(model.spec.dims.n_layers == 2);
+}
+
+TEST_CASE("files of qwen35 that make no sense, or another one than is known, are refused by the key") {
+  const TempDir folder;
+  const auto opened_with = [&](const std::function<void(TinyFile&)>& change) {
+    TinyFile file = tiny_model({.arch = "qwen35", .layers = 2});
+    change(file);
+    open_tiny(folder, file);
+  };
+  const auto with_key = [&](const char* key, std::uint32_t value) {
+    opened_with([&](TinyFile& f) { f.set(std::string("qwen35.") + key, value); });
+  };
+  CHECK_NOTHROW(with_key("ssm.conv_kernel", 4));
+  CHECK_THROWS_WITH(with_key("ssm.conv_kernel", 1), contains("ssm.conv_kernel"));
+  CHECK_THROWS_WITH(with_key("ssm.inner_size", 56), contains("ssm.inner_size"));
+  CHECK_THROWS_WITH(with_key("ssm.group_count", 4), contains("ssm.group_count"));
+  CHECK_THROWS_WITH(with_key("attention.value_length", 16), contains("attention.value_length"));
+  CHECK_THROWS_WITH(with_key("nextn_predict_layers", 2), contains("nextn_predict_layers"));
+  CHECK_THROWS_WITH(opened_with([](TinyFile& f) { f.erase("qwen35.ssm.state_size"); }), contains("ssm.state_size"));
+  CHECK_THROWS_WITH(opened_with([](TinyFile& f) {
+                      f.set_array("qwen35.rope.dimension_sections", std::vector<std::uint32_t>{0, 2, 0, 0});
+                    }),
+                    contains("rope.dimension_sections"));
+  CHECK_THROWS_WITH(opened_with([](TinyFile& f) { f.rename("blk.0.attn_qkv.weight", "blk.0.ssm_in.weight"); }),
+                    contains("convert"));
 }
 
 TEST_CASE("weights of the chosen experts: renormalised, or as olmoe leaves them") {

@@ -229,7 +229,8 @@ inline std::vector<float> everything(Model& model, const CacheFormat& cache) {
   }
   session.remove(fork);
   const SequenceId restored = session.create();
-  session.restore(restored, 100, [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); });
+  session.restore(restored, {.tokens = std::span(prompt).first(100),
+                             .block = [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); }});
   keep(logits_in_chunks(session, restored, std::span(prompt).subspan(100), 20));
   return all;
 }

@@ -94,6 +94,24 @@ TEST_CASE("a model in parts has the bits of the whole", "[placement]") {
   }
 }
 
+TEST_CASE("recurrent layers in parts have the bits of the whole, and long steps leave their states where they are",
+          "[placement]") {
+  for (const char* const arch : {"qwen35", "qwen35moe"}) {
+    INFO(arch);
+    Loader load(tiny_model({.arch = arch, .layers = kLayers, .context = 512}));
+    const auto whole = load({}, "cpu");
+    const std::vector<float> expected = everything(*whole, {});
+    load.streams_from = 64;
+    for (const PlacementOptions& p : placements(whole->dims().experts > 0)) {
+      INFO("layers " << p.layers << ", host's experts " << p.host_experts);
+      const auto parts = load(p);
+      const bool layers_on_host = p.layers >= 1 && p.layers <= kLayers;
+      CHECK(contains(parts->placement(), "weights long prompts bring") != layers_on_host);
+      CHECK(same_bits(everything(*parts, {}), expected));
+    }
+  }
+}
+
 TEST_CASE("long steps compute on a device with weights of the host, and have the bits of the whole", "[placement]") {
   for (const ModelCase& c : placed_cases()) {
     INFO(c.name);
@@ -258,7 +276,8 @@ TEST_CASE("on a GPU and the CPU, parts of a model agree with the reference", "[p
         blocks.emplace_back(session.cache_block_bytes());
         session.read_block(first, b, blocks.back());
       }
-      session.restore(copy, 100, [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); });
+      session.restore(copy, {.tokens = std::span(tokens).first(100),
+                             .block = [&](std::size_t b) { return std::span<const std::byte>(blocks[b]); }});
       const auto rest = std::span(tokens).subspan(100);
       CHECK(same_bits(logits_in_chunks(session, copy, rest, 25), logits_in_chunks(session, first, rest, 25)));
     }

@@ -108,7 +108,8 @@ class QueuedExecutable final : public Executable {
           out_rows(step.out_rows.begin(), step.out_rows.end()),
           sequences(step.sequences.begin(), step.sequences.end()),
           groups(step.groups.begin(), step.groups.end()),
-          draws(step.draws.begin(), step.draws.end()) {
+          draws(step.draws.begin(), step.draws.end()),
+          states(step.states.begin(), step.states.end()) {
       for (StateGroup& group : groups) {
         tables.emplace_back(group.block_table.begin(), group.block_table.end());
         slots.emplace_back(group.slots.begin(), group.slots.end());
@@ -120,7 +121,8 @@ class QueuedExecutable final : public Executable {
               .sequences = sequences,
               .groups = groups,
               .out_rows = out_rows,
-              .draws = draws};
+              .draws = draws,
+              .states = states};
     }
     OwnStep(const OwnStep&) = delete;
     OwnStep& operator=(const OwnStep&) = delete;
@@ -131,6 +133,7 @@ class QueuedExecutable final : public Executable {
     std::deque<std::vector<std::int32_t>> tables, slots;
     std::vector<DrawRule> draws;
     std::deque<std::vector<LogitEdit>> edits;
+    std::vector<StateMove> states;
     StepData data;
   };
   struct Drawn {

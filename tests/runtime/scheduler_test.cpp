@@ -104,13 +104,19 @@ TEST_CASE("a row of a batch says what it says alone") {
     int batch_tokens;
     CacheFormat cache = {};
     const char* backend = "cpu";  ///< the reference draws tokens itself
+    const char* arch = "llama";
   };
-  const auto s = GENERATE(Setting{1, 0, 512}, Setting{3, 0, 64}, Setting{8, 0, 512}, Setting{32, 0, 512},
-                          Setting{8, 512, 512}, Setting{32, 640, 16}, Setting{8, 0, 512, kQuantizedCache},
-                          Setting{32, 640, 16, kQuantizedCache}, Setting{1, 0, 512, {}, "reference"},
-                          Setting{5, 512, 64, {}, "reference"}, Setting{32, 640, 16, {}, "reference"});
-  CAPTURE(s.parallel, s.pool, s.batch_tokens, name(s.cache.k), s.backend);
-  const auto model = load_tiny(folder, tiny_model(with_wide_heads(2)), 1, s.backend);
+  const auto s =
+      GENERATE(Setting{1, 0, 512}, Setting{3, 0, 64}, Setting{8, 0, 512}, Setting{32, 0, 512}, Setting{8, 512, 512},
+               Setting{32, 640, 16}, Setting{8, 0, 512, kQuantizedCache}, Setting{32, 640, 16, kQuantizedCache},
+               Setting{1, 0, 512, {}, "reference"}, Setting{5, 512, 64, {}, "reference"},
+               Setting{32, 640, 16, {}, "reference"}, Setting{1, 0, 512, {}, "cpu", "qwen35"},
+               Setting{8, 0, 64, {}, "cpu", "qwen35"}, Setting{32, 640, 16, {}, "cpu", "qwen35"},
+               Setting{5, 512, 64, {}, "reference", "qwen35"}, Setting{32, 640, 16, {}, "reference", "qwen35"});
+  CAPTURE(s.parallel, s.pool, s.batch_tokens, name(s.cache.k), s.backend, s.arch);
+  TinyOptions tiny = with_wide_heads(2);
+  tiny.arch = s.arch;
+  const auto model = load_tiny(folder, tiny_model(tiny), 1, s.backend);
   const auto rows = rows_with_prefixes(model->dims().vocab);
   for (const BatchRow& row : rows) expected.push_back(alone(*model, row, s.cache));
   CHECK(expected[0] != expected[3]);

@@ -46,9 +46,14 @@ TinyFile two_layers() { return tiny_model({.layers = 2, .context = kContext}); }
 TEST_CASE("what follows a restored beginning has the bits of a whole evaluation") {
   const TempDir folder;
   const auto path = folder / "state";
-  for (const CacheFormat format :
-       {CacheFormat{}, CacheFormat{DType::F32, DType::BF16}, CacheFormat{DType::F8_E4M3, DType::F8_E4M3}}) {
-    const Saved s = save(folder, two_layers(), path, format);
+  struct Kind {
+    CacheFormat format;
+    const char* arch = "llama";
+  };
+  for (const auto& [format, arch] :
+       {Kind{}, Kind{{DType::F32, DType::BF16}}, Kind{{DType::F8_E4M3, DType::F8_E4M3}}, Kind{{}, "qwen35"}}) {
+    INFO(arch);
+    const Saved s = save(folder, tiny_model({.arch = arch, .layers = 2, .context = kContext}), path, format);
     const SessionOptions options{.context = kContext, .sequences = 2, .cache = format};
     for (const std::size_t kept : {1u, 63u, 64u, 65u, 128u, 150u}) {
       INFO(kept);
@@ -75,7 +80,8 @@ TEST_CASE("what follows a restored beginning has the bits of a whole evaluation"
 TEST_CASE("a damaged state is refused wherever it is damaged") {
   const TempDir folder;
   const auto path = folder / "state";
-  const Saved s = save(folder, two_layers(), path, {});
+  const char* const arch = GENERATE("llama", "qwen35");
+  const Saved s = save(folder, tiny_model({.arch = arch, .layers = 2, .context = kContext}), path, {});
   Session session(*s.model, {.context = kContext});
   const std::string whole = read_bytes(path);
   for (std::size_t at = 0; at < whole.size(); at += at < 300 || at + 70 > whole.size() ? 1 : 997) {

@@ -105,6 +105,7 @@ struct Family {
   bool mixed = false;         ///< the first of several layers is dense, experts are chosen with a bias
   bool fused_qkv = false, fused_ffn = false;
   bool latent = false;  ///< attention of deepseek2
+  bool delta = false;   ///< every second layer attends, the others go by the gated delta rule
   bool has_layer_norms() const { return kind != Norms::Rms; }
 };
 
@@ -167,6 +168,21 @@ const Family& family(std::string_view arch) {
       {.arch = "seed_oss", .norms = {"attn_norm", "post_attention_norm"}, .qkv_biases = true},
       {.arch = "hunyuan-dense", .qk_norm = QkNorm::Heads},
       {.arch = "exaone4", .norms = after, .qk_norm = QkNorm::Heads},
+      {.arch = "qwen35", .norms = {"attn_norm", "post_attention_norm"}, .qk_norm = QkNorm::Heads, .delta = true},
+      {.arch = "qwen35moe",
+       .norms = {"attn_norm", "post_attention_norm"},
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 2,
+       .delta = true},
+      {.arch = "qwen3next",
+       .norms = {"attn_norm", "post_attention_norm"},
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 2,
+       .delta = true},
   };
   static const Family plain = {};
   const auto at = std::ranges::find(families, arch, &Family::arch);
@@ -261,6 +277,7 @@ class Builder {
       set("attention.scale", 0.125f);
       set("logit_scale", 8.0f);
     }
+    if (family_.delta) set_delta();
     if (arch == "qwen2vl" || arch.starts_with("qwen3vl")) {
       const std::uint32_t third = u32(o_.head_dim / 2) / 3;
       file_.set_array(o_.arch + ".rope.dimension_sections",
@@ -321,6 +338,22 @@ class Builder {
     set("embedding_length_per_layer_input", o_.n_embd);
   }
 
+  void set_delta() {
+    set("ssm.conv_kernel", 4);
+    set("ssm.state_size", delta_length());
+    set("ssm.group_count", kKeyHeads);
+    set("ssm.time_step_rank", kValueHeads);
+    set("ssm.inner_size", kValueHeads * delta_length());
+    set("full_attention_interval", kInterval);
+    set("rope.dimension_count", o_.head_dim / 2);
+    if (experts_ > 0) set("expert_shared_feed_forward_length", 2 * o_.d_ff);
+    if (o_.arch != "qwen3next") {
+      const std::uint32_t pairs = u32(o_.head_dim / 4), third = pairs / 3;
+      file_.set_array(o_.arch + ".rope.dimension_sections",
+                      std::vector<std::uint32_t>{pairs - (pairs + 1) / 3 - third, (pairs + 1) / 3, third, 0});
+    }
+  }
+
   void set_rope() {
     if (o_.rope != TinyRope::Linear && o_.rope != TinyRope::Yarn) return;
     file_.set(o_.arch + ".rope.scaling.type", o_.rope == TinyRope::Yarn ? "yarn" : "linear");
@@ -342,7 +375,8 @@ class Builder {
     }
     for (int i = 0; i < o_.layers; ++i) {
       const std::string blk = "blk." + std::to_string(i) + ".";
-      add_attention(blk, i);
+      for (const std::string& name : family_.norms) norm(blk + name);
+      family_.delta && (i + 1) % kInterval != 0 ? add_delta(blk) : add_attention(blk, i);
       if (o_.arch == "gemma4")
         add_gemma4(blk);
       else if (experts_ > 0 && !(family_.mixed && o_.layers > 1 && i == 0))
@@ -354,15 +388,31 @@ class Builder {
 
   bool has_biases() const { return o_.biases || family_.all_biases; }
 
+  void add_delta(const std::string& blk) {
+    const int keys = kKeyHeads * delta_length(), values = kValueHeads * delta_length();
+    linear(blk + "attn_qkv", o_.n_embd, 2 * keys + values, false);
+    linear(blk + "attn_gate", o_.n_embd, values, false);
+    add({blk + "ssm_conv1d.weight", {DType::F32, {4, 2 * keys + values}}, 0, 0.9f});
+    vector(blk + "ssm_a", kValueHeads, -0.3f, 0.2f);
+    vector(blk + "ssm_dt.bias", kValueHeads, 0, 1);
+    if (o_.arch == "qwen3next") {
+      linear(blk + "ssm_ba", o_.n_embd, 2 * kValueHeads, false);
+    } else {
+      linear(blk + "ssm_alpha", o_.n_embd, kValueHeads, false);
+      linear(blk + "ssm_beta", o_.n_embd, kValueHeads, false);
+    }
+    vector(blk + "ssm_norm.weight", delta_length(), 1, 0.2f);
+    linear(blk + "ssm_out", values, o_.n_embd, false);
+  }
+
   void add_attention(const std::string& blk, int layer) {
     const int q = o_.heads * head_dim(layer), kv = o_.kv_heads * head_dim(layer);
     const bool qkv_biases = has_biases() || family_.qkv_biases;
-    for (const std::string& name : family_.norms) norm(blk + name);
     if (family_.latent) return add_latent_attention(blk);
     if (family_.fused_qkv) {
       linear(blk + "attn_qkv", o_.n_embd, q + 2 * kv, qkv_biases);
     } else {
-      linear(blk + "attn_q", o_.n_embd, q, qkv_biases);
+      linear(blk + "attn_q", o_.n_embd, family_.delta ? 2 * q : q, qkv_biases);
       if (keeps(layer)) linear(blk + "attn_k", o_.n_embd, kv, qkv_biases);
       if (keeps(layer) && !is_wide(layer)) linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
     }
@@ -391,7 +441,7 @@ class Builder {
     linear(blk + "ffn_gate_shexp", o_.n_embd, family_.shared * o_.d_ff, false);
     linear(blk + "ffn_up_shexp", o_.n_embd, family_.shared * o_.d_ff, false);
     linear(blk + "ffn_down_shexp", family_.shared * o_.d_ff, o_.n_embd, false);
-    if (o_.arch == "qwen2moe") vector(blk + "ffn_gate_inp_shexp.weight", o_.n_embd, 0, 0.5f);
+    if (o_.arch == "qwen2moe" || family_.delta) vector(blk + "ffn_gate_inp_shexp.weight", o_.n_embd, 0, 0.5f);
   }
 
   void add_ffn(const std::string& blk) {
@@ -437,6 +487,10 @@ class Builder {
     matrix(name + ".weight", {k, n});
     if (bias) vector(name + ".bias", n, 0, 0.2f);
   }
+
+  static constexpr int kInterval = 2, kKeyHeads = 2, kValueHeads = 6;
+  /// A value head's results are a row that quantised weights multiply.
+  int delta_length() const { return o_.head_dim; }
 
   const TinyOptions& o_;
   const Family& family_;

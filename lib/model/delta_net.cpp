@@ -1,0 +1,124 @@
+#include "model/delta_net.h"
+
+#include <cstdint>
+#include <string>
+
+#include "model/hyper_parameters.h"
+
+namespace llm {
+namespace {
+
+constexpr std::int64_t kMostHeads = 4096;
+constexpr IntegerRule kConvKernel{"ssm.conv_kernel", 2, 1 << 10};
+constexpr IntegerRule kStateSize{"ssm.state_size", 1, 1 << 16};
+constexpr IntegerRule kKeyHeads{"ssm.group_count", 1, kMostHeads};
+constexpr IntegerRule kValueHeads{"ssm.time_step_rank", 1, kMostHeads};
+constexpr IntegerRule kInnerSize{"ssm.inner_size", 1, 1 << 28};
+constexpr IntegerRule kInterval{"full_attention_interval", 1, 1024};
+constexpr std::string_view kRecurrentLayers = "attention.recurrent_layers";
+constexpr std::string_view kPredicting = "nextn_predict_layers";
+constexpr std::string_view kSharedWidth = "expert_shared_feed_forward_length";
+constexpr std::string_view kSections = "rope.dimension_sections";
+
+/// Every fourth layer attends, unless the file says otherwise.
+std::vector<bool> recurrent_layers(const HyperParameters& hp, int layers, int of_file) {
+  if (auto flags = hp.optional_flags(kRecurrentLayers, of_file)) {
+    flags->resize(static_cast<std::size_t>(layers));
+    return *flags;
+  }
+  const std::int64_t interval = hp.optional_integer(kInterval).value_or(4);
+  std::vector<bool> recurrent(static_cast<std::size_t>(layers));
+  for (int i = 0; i < layers; ++i) recurrent[static_cast<std::size_t>(i)] = (i + 1) % interval != 0;
+  return recurrent;
+}
+
+void read_delta(const HyperParameters& hp, DeltaConfig& c) {
+  c.conv_width = static_cast<int>(hp.integer(kConvKernel));
+  c.head_length = static_cast<int>(hp.integer(kStateSize));
+  c.key_heads = static_cast<int>(hp.integer(kKeyHeads));
+  c.value_heads = static_cast<int>(hp.integer(kValueHeads));
+  if (c.value_heads % c.key_heads != 0)
+    hp.fail(kKeyHeads.key, "value " + std::to_string(c.key_heads) + " does not divide ssm.time_step_rank " +
+                               std::to_string(c.value_heads));
+  if (const std::int64_t inner = hp.integer(kInnerSize); inner != c.values())
+    hp.fail(kInnerSize.key, "value " + std::to_string(inner) + " is not ssm.time_step_rank times ssm.state_size, " +
+                                std::to_string(c.values()) + ": values of another length than keys are not supported");
+}
+
+}  // namespace
+
+std::vector<std::string> DeltaConfig::ignorable() const {
+  std::vector<std::string> patterns;
+  for (int i = 0; i < predicting; ++i) patterns.push_back("blk." + std::to_string(n_layers + i) + ".*");
+  return patterns;
+}
+
+DeltaConfig read_delta_config(const Metadata& md, std::string_view arch) {
+  DeltaConfig c{read_decoder_config(md, arch, {kPredicting, kSharedWidth})};
+  const HyperParameters hp(md, arch);
+  refuse_window(md, c);
+  if (c.head_dim_v != c.head_dim)
+    hp.fail("attention.value_length", "value " + std::to_string(c.head_dim_v) + " is not attention.key_length " +
+                                          std::to_string(c.head_dim) + ", which gates of results are as long as");
+  read_delta(hp, c);
+  const int of_file = c.n_layers;
+  c.predicting = static_cast<int>(hp.optional_integer({kPredicting, 0, of_file - 1}).value_or(0));
+  c.n_layers -= c.predicting;
+  c.recurrent = recurrent_layers(hp, c.n_layers, of_file);
+  c.d_shared = hp.optional_integer({kSharedWidth, 0, 1 << 28}).value_or(0);
+  return c;
+}
+
+/// Sections take turns, pair after pair, until they are used up; a pair of a section that is used up has the position
+/// of the fourth one, which a token of text has not.
+void require_text_sections(const Metadata& md, const DeltaConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  const std::string key = hp.key(kSections);
+  if (!md.has(key)) return;
+  const std::vector<std::int64_t> sections = md.array<std::int64_t>(key);
+  std::int64_t all = 0;
+  for (const std::int64_t s : sections) all += s;
+  for (std::int64_t pair = 0; all > 0 && pair < c.rope.n_rot / 2; ++pair) {
+    const std::int64_t place = pair % all;
+    if (static_cast<std::size_t>(place % 3) < sections.size() &&
+        place < 3 * sections[static_cast<std::size_t>(place % 3)])
+      continue;
+    hp.fail(kSections, "leaves pair " + std::to_string(place) + " of a head without a position in text");
+  }
+}
+
+Act gated_attention(Scope s, const DeltaConfig& c, const Rotary& rot, Act x) {
+  const Act both = s.split_heads("attn_q_heads", s.linear("attn_q", x, 2 * c.heads * c.head_dim), c.heads);
+  Act q = s.slice("attn_q_query", both, {.begin = 0, .n = c.head_dim});
+  const Act gate = s.slice("attn_q_gate", both, {.begin = c.head_dim, .n = c.head_dim});
+  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
+  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim), c.kv_heads);
+  q = s.rope("attn_q_rope", s.rms_norm("attn_q_norm", q, c.norm_eps), rot);
+  k = s.rope("attn_k_rope", s.rms_norm("attn_k_norm", k, c.norm_eps), rot);
+  const Cache kv = s.kv_append(k, v);
+  const Act y = s.flatten_heads("attn_flat", s.attention(q, kv, {.scale = c.attention_scale}));
+  const Act gates = s.flatten_heads("attn_gates", gate);
+  return s.linear("attn_output", s.glu(Activation::Sigmoid, gates, y, "attn_gated"), c.n_embd);
+}
+
+Act delta_layer(Scope s, const DeltaConfig& c, Act x, const DeltaGates& gates, HeadSharing sharing) {
+  const Act qkv = s.short_conv("ssm_conv1d", s.linear("attn_qkv", x, 2 * c.keys() + c.values()), c.conv_width);
+  const Act z = s.linear("attn_gate", x, c.values());
+  const Act y =
+      s.gated_delta(qkv, gates.alpha, gates.beta, {.key_heads = c.key_heads, .sharing = sharing, .eps = c.norm_eps},
+                    {c.head_length, c.head_length, c.value_heads});
+  const Act normal = s.flatten_heads("delta_flat", s.rms_norm("ssm_norm", y, c.norm_eps));
+  return s.linear("ssm_out", s.glu(Activation::Silu, z, normal, "delta_gated"), c.n_embd);
+}
+
+Act gated_shared_moe_ffn(Scope s, const DeltaConfig& c, Act x) {
+  const Act routed = moe_ffn(s, *c.moe, x, c.n_embd);
+  const std::int64_t width = c.d_shared > 0 ? c.d_shared : c.moe->d_ff;
+  const Act up_gate = s.linear("ffn_gate_shexp", x, width);
+  const Act up = s.linear("ffn_up_shexp", x, width);
+  const Act shared = s.linear("ffn_down_shexp", s.glu(Activation::Silu, up_gate, up, "ffn_glu_shexp"), c.n_embd);
+  const Act gate = s.linear("ffn_gate_inp_shexp", x, 1);
+  return s.add("ffn_sum", routed, s.glu(Activation::Sigmoid, gate, shared, "ffn_shexp_gated"));
+}
+
+}  // namespace llm
