@@ -133,8 +133,6 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes, std::strin
   return place().attention(q, cache, attributes, "attn", &w);
 }
 
-Act Scope::slice(std::string_view name, Act x, const Slice& attributes) { return place().slice(x, attributes, name); }
-
 Act Scope::short_conv(std::string_view name, Act x, int width) {
   const std::int64_t channels = net_.builder_.type(x).shape[0];
   const Weight w = net_.f32(full_name(name) + ".weight", {width, channels});

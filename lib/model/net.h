@@ -70,7 +70,6 @@ class Scope {
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
   /// Elements of dimension 0.
-  Act slice(std::string_view name, Act x, const Slice&);
   /// By `name`.weight [width, channels].
   Act short_conv(std::string_view name, Act x, int width);
   /// With ssm_a [value_heads] and ssm_dt.bias [value_heads]; `state` [dv, dk, value_heads].

@@ -30,13 +30,13 @@ class RopeTableInstruction final : public Instruction {
   int positions_, y_;
 };
 
-/// Bytes of a position in the caches that nodes of this op read or write.
+/// Bytes of a position in the caches that nodes of this op read or write; `cache`: which operand that is.
 template <class CacheOp>
-std::uint64_t position_bytes(const Graph& g, CacheFormat format) {
+std::uint64_t position_bytes(const Graph& g, std::size_t cache, CacheFormat format) {
   std::uint64_t bytes = 0;
   for (const Node& n : g.nodes()) {
     if (!std::holds_alternative<CacheOp>(n.op)) continue;
-    const CacheType& c = g.info(n.in.back()).cache;
+    const CacheType& c = g.info(n.in[cache]).cache;
     bytes += TensorType{format.k, {c.head_dim_k, c.kv_heads}}.bytes() +
              TensorType{format.v, {c.head_dim_v, c.kv_heads}}.bytes();
   }
@@ -124,8 +124,8 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       prompt_threads_(options.prompt_threads > 0 ? options.prompt_threads : options.threads),
       bytes_per_thread_(options.bytes_per_thread),
       weight_bytes_(product_bytes(graph_)),
-      read_position_bytes_(position_bytes<Attention>(graph_, cache.format())),
-      stored_position_bytes_(position_bytes<KvAppend>(graph_, cache.format())) {
+      read_position_bytes_(position_bytes<Attention>(graph_, 1, cache.format())),
+      stored_position_bytes_(position_bytes<KvAppend>(graph_, 2, cache.format())) {
   const MemoryPlan memory = plan_program_memory(graph_, most_threads());
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
   for (const ValueInfo& v : graph_.values()) {
