@@ -435,7 +435,7 @@ void add_attention(std::vector<OpCase>& cases) {
     for (const DType k : kCacheTypes) {
       for (const DType v : kCacheTypes) {
         if (!fits(k, a.dim_k) || !fits(v, a.dim_v)) continue;
-        if (k != v && a.dim_k != 40 && a.dim_k != 96) continue;  // mixed formats with two shapes
+        if (k != v && a.dim_k != 40 && a.dim_k != 96) continue;              // mixed formats with two shapes
         if (a.dim_k > 128 && k != DType::F16 && k != DType::Q8_0) continue;  // wide heads with a type of each kind
         cases.push_back({label("attention",
                                {{"heads", a.heads},
