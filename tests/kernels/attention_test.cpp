@@ -53,6 +53,7 @@ struct AttentionProblem {
     a.v_block_bytes = v.writer.layout().block_bytes();
     a.heads = s.heads;
     a.kv_heads = s.kv_heads;
+    a.group = s.heads / s.kv_heads;
     a.head_dim_k = s.head_dim_k;
     a.head_dim_v = s.head_dim_v;
     a.scale = scale();
@@ -73,6 +74,21 @@ struct AttentionProblem {
     for (int h = 0; h < s.kv_heads; ++h) {
       for (int t = 0; t < s.tokens; t += tokens_per_call)
         kernels.attention(args(y.data()), h, t, std::min(s.tokens, t + tokens_per_call), scratch.data());
+    }
+    return y;
+  }
+
+  /// The heads that share a KV head one by one, as threads that share them.
+  std::vector<float> run_heads() const {
+    Scratch scratch;
+    std::vector<float> y(y_size(), kNan);
+    for (int h = 0; h < s.heads; ++h) {
+      const int group = s.heads / s.kv_heads, before = h % group;
+      AttentionArgs a = args(y.data() + before * s.head_dim_v);
+      a.q += before * s.head_dim_k;
+      a.group = 1;
+      for (int t = 0; t < s.tokens; t += kQueryTile)
+        kernels.attention(a, h / group, t, std::min(s.tokens, t + kQueryTile), scratch.data());
     }
     return y;
   }
@@ -221,6 +237,7 @@ TEST_CASE("an attention result has the same bits in any tile, in chunks and on e
     CHECK(same_bits(single, portable));
     for (const int tokens : {2, 3, std::max(1, kQueryTile / (p.s.heads / p.s.kv_heads))})
       CHECK(same_bits(p.run(tokens), single));
+    CHECK(same_bits(p.run_heads(), single));
     CHECK(same_bits(p.run_chunks(), single));
   });
 }

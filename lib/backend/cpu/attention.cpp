@@ -14,16 +14,21 @@ static_assert(kBlockPositions == kKeyBlock, "the kernels' block of keys is the c
 /// Chunks of one token that can be computed apart, 262,144 positions; and of all sequences and KV heads of a step.
 constexpr std::int32_t kMaxSplitChunks = 1024;
 constexpr std::int64_t kMostPartials = 8192;
-/// What these leave for each other takes no more than this: where 128 heads share one of 512, each leaves 257 KiB.
-constexpr std::int64_t kMostPartialBytes = std::int64_t{512} << 20;
-/// Below this many (sequence, KV head) pairs per thread a step of single tokens is split by chunks.
+/// Query heads that are a task's: where more share a KV head, as all do whose keys are latents, threads share the
+/// heads.
+constexpr std::int32_t kMostHeads = 16, kLeastHeads = 8;
+/// Below this many (sequence, group) pairs per thread a step of single tokens is split by chunks.
 constexpr std::int32_t kPairsPerThread = 4;
 
-/// Floats that a chunk of a KV head's keys leaves.
-std::int64_t partial_floats(std::int64_t group, std::int64_t head_dim_v) { return group * (2 + head_dim_v); }
-std::int64_t most_partials(std::int64_t floats) {
-  return std::min(kMostPartials, kMostPartialBytes / (floats * static_cast<std::int64_t>(sizeof(float))));
+/// Query heads of a group: all of a KV head's, or as many as divide them. Fewer would read its keys too often.
+std::int32_t heads_of_group(std::int32_t all) {
+  for (std::int32_t n = kMostHeads; n >= kLeastHeads; --n)
+    if (all > kMostHeads && all % n == 0) return n;
+  return all;
 }
+
+/// Floats that a chunk of keys leaves for a group.
+std::int64_t partial_floats(std::int64_t group, std::int64_t head_dim_v) { return group * (2 + head_dim_v); }
 
 class AttentionInstruction final : public Instruction {
  public:
@@ -50,9 +55,10 @@ class AttentionInstruction final : public Instruction {
     chunk_fn_ = site.kernels.attention_chunk;
     merge_fn_ = site.kernels.attention_merge;
     type_ = std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v));
-    group_ = args_.heads / args_.kv_heads;
-    tile_tokens_ = std::max(1, kQueryTile / group_);
-    partial_floats_ = partial_floats(group_, c.head_dim_v);
+    args_.group = heads_of_group(args_.heads / args_.kv_heads);
+    groups_ = args_.heads / args_.group;
+    tile_tokens_ = std::max(1, kQueryTile / args_.group);
+    partial_floats_ = partial_floats(args_.group, c.head_dim_v);
   }
 
   void run(const Frame& f, const Worker& w) override {
@@ -62,7 +68,7 @@ class AttentionInstruction final : public Instruction {
     for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) run_task(f, w, task, split);
     if (!split) return;
     w.sync();
-    const auto [begin, end] = w.share(static_cast<std::int64_t>(f.step->sequences.size()) * args_.kv_heads);
+    const auto [begin, end] = w.share(static_cast<std::int64_t>(f.step->sequences.size()) * groups_);
     for (std::int64_t pair = begin; pair < end; ++pair) merge(f, pair);
   }
 
@@ -84,19 +90,19 @@ class AttentionInstruction final : public Instruction {
   }
 
   bool splits(const StepData& d, int threads) const {
-    if (threads == 1 || static_cast<std::int64_t>(d.sequences.size()) * args_.kv_heads >= kPairsPerThread * threads)
+    if (threads == 1 || static_cast<std::int64_t>(d.sequences.size()) * groups_ >= kPairsPerThread * threads)
       return false;
     bool any = false;
     for (const SequenceSpan& s : d.sequences) {
       if (s.n_tokens != 1 || chunks(s, d) > kMaxSplitChunks) return false;
       any = any || chunks(s, d) > 1;
     }
-    return any && count(d, true) <= most_partials(partial_floats_);
+    return any && count(d, true) <= kMostPartials;
   }
 
   std::int64_t tasks_of(const SequenceSpan& s, const StepData& d, bool split) const {
     const std::int64_t parts = split ? chunks(s, d) : (s.n_tokens + tile_tokens_ - 1) / tile_tokens_;
-    return parts * args_.kv_heads;
+    return parts * groups_;
   }
   std::int64_t count(const StepData& d, bool split) const {
     std::int64_t n = 0;
@@ -104,18 +110,22 @@ class AttentionInstruction final : public Instruction {
     return n;
   }
 
-  AttentionArgs args_for(const Frame& f, std::size_t sequence) const {
+  /// Query heads from the group's first on.
+  AttentionArgs args_for(const Frame& f, std::size_t sequence, std::int32_t group) const {
     AttentionArgs a = args_;
-    const StateGroup& group = f.step->groups[0];
-    a.q = f.f32(q_);
-    a.y = f.f32(y_);
-    if (sinks_ != kNoSinks) a.sinks = f.f32(sinks_);
+    const std::int64_t heads = std::int64_t{group % (groups_ / a.kv_heads)} * a.group;
+    const StateGroup& state = f.step->groups[0];
+    a.q = f.f32(q_) + heads * a.head_dim_k;
+    a.y = f.f32(y_) + heads * a.head_dim_v;
+    if (sinks_ != kNoSinks) a.sinks = f.f32(sinks_) + heads;
     a.k = f.slots[cache_].data;
     a.v = f.slots[cache_].values;
     a.positions = f.step->positions.data();
-    a.blocks = group.block_table.data() + sequence * static_cast<std::size_t>(group.stride);
+    a.blocks = state.block_table.data() + sequence * static_cast<std::size_t>(state.stride);
     return a;
   }
+
+  std::int32_t kv_head(std::int32_t group) const { return group / (groups_ / args_.kv_heads); }
 
   void run_task(const Frame& f, const Worker& w, std::int64_t task, bool split) const {
     std::size_t sequence = 0;
@@ -125,32 +135,33 @@ class AttentionInstruction final : public Instruction {
       before += n;
     }
     const SequenceSpan& s = f.step->sequences[sequence];
-    const AttentionArgs a = args_for(f, sequence);
-    const auto head = static_cast<std::int32_t>(task % args_.kv_heads);
-    auto part = static_cast<std::int32_t>(task / args_.kv_heads);
+    const auto group = static_cast<std::int32_t>(task % groups_);
+    auto part = static_cast<std::int32_t>(task / groups_);
+    const AttentionArgs a = args_for(f, sequence, group);
     if (split) {
-      float* partial = partials(f, before + std::int64_t{head} * chunks(s, *f.step) + part);
-      chunk_fn_(a, head, s.first_token, first_chunk(s, *f.step) + part, partial, w.scratch);
+      float* partial = partials(f, before + std::int64_t{group} * chunks(s, *f.step) + part);
+      chunk_fn_(a, kv_head(group), s.first_token, first_chunk(s, *f.step) + part, partial, w.scratch);
       return;
     }
     part = (s.n_tokens + tile_tokens_ - 1) / tile_tokens_ - 1 - part;  // the longest first
     const std::int32_t begin = s.first_token + part * tile_tokens_;
-    tile_fn_(a, head, begin, std::min(begin + tile_tokens_, s.first_token + s.n_tokens), w.scratch);
+    tile_fn_(a, kv_head(group), begin, std::min(begin + tile_tokens_, s.first_token + s.n_tokens), w.scratch);
   }
 
-  /// From the n-th on: [sequence][KV head][chunk].
+  /// From the n-th on: [sequence][group][chunk].
   float* partials(const Frame& f, std::int64_t n) const {
     return reinterpret_cast<float*>(f.slots[scratch_].data) + n * partial_floats_;
   }
 
   void merge(const Frame& f, std::int64_t pair) const {
-    const auto sequence = static_cast<std::size_t>(pair / args_.kv_heads);
-    const auto head = static_cast<std::int32_t>(pair % args_.kv_heads);
+    const auto sequence = static_cast<std::size_t>(pair / groups_);
+    const auto group = static_cast<std::int32_t>(pair % groups_);
     std::int64_t before = 0;
     for (std::size_t i = 0; i < sequence; ++i) before += tasks_of(f.step->sequences[i], *f.step, true);
     const SequenceSpan& s = f.step->sequences[sequence];
     const std::int32_t n = chunks(s, *f.step);
-    merge_fn_(args_for(f, sequence), head, s.first_token, n, partials(f, before + std::int64_t{head} * n));
+    merge_fn_(args_for(f, sequence, group), kv_head(group), s.first_token, n,
+              partials(f, before + std::int64_t{group} * n));
   }
 
   static constexpr int kNoSinks = -1;
@@ -160,7 +171,7 @@ class AttentionInstruction final : public Instruction {
   AttentionChunkFn chunk_fn_;
   AttentionMergeFn merge_fn_;
   std::string type_;
-  std::int32_t group_ = 1, tile_tokens_ = 1;
+  std::int32_t groups_ = 1, tile_tokens_ = 1;  ///< groups_: of all KV heads
   std::int64_t partial_floats_ = 0;
   TaskQueues queues_;
 };
@@ -169,9 +180,11 @@ class AttentionInstruction final : public Instruction {
 
 std::size_t attention_scratch_bytes(const Graph& g, const Node& n, int threads) {
   const CacheType& c = g.info(n.in[1]).cache;
-  const std::int64_t floats = partial_floats(g.info(n.in[0]).type.shape[1] / c.kv_heads, c.head_dim_v);
-  const std::int64_t pairs = std::min(kPairsPerThread * threads, g.bucket().sequences * c.kv_heads);
-  return static_cast<std::size_t>(std::min(pairs * kMaxSplitChunks, most_partials(floats)) * floats) * sizeof(float);
+  const auto heads = static_cast<std::int32_t>(g.info(n.in[0]).type.shape[1]);
+  const std::int32_t group = heads_of_group(heads / c.kv_heads);
+  const std::int64_t floats = partial_floats(group, c.head_dim_v);
+  const std::int64_t pairs = std::min(kPairsPerThread * threads, g.bucket().sequences * (heads / group));
+  return static_cast<std::size_t>(std::min(pairs * kMaxSplitChunks, kMostPartials) * floats) * sizeof(float);
 }
 
 std::unique_ptr<Instruction> make_attention(const InstructionSite& site) {

@@ -102,7 +102,7 @@ void measure(const Options& o, const Kernels& kernels, CacheFormat cache, double
   a.v_element = cache_element(cache.v);
   a.k_block_bytes = k.writer.layout().block_bytes();
   a.v_block_bytes = v.writer.layout().block_bytes();
-  a.heads = o.heads;
+  a.heads = a.group = o.heads;
   a.kv_heads = 1;
   a.head_dim_k = a.head_dim_v = o.dim;
   a.scale = 1 / std::sqrt(static_cast<float>(o.dim));

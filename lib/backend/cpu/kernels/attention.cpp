@@ -183,10 +183,9 @@ void finish(State state, const Query& query, int n) {
   combine(query.y, query.y, n, [&](F32x16 o, F32x16) { return o / set1(state.sum); });
 }
 
-/// Query head `head` of the KV head's group.
+/// Query head `head` of the group.
 Query query_of(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token, int head) {
-  const std::int32_t group = a.heads / a.kv_heads, position = a.positions[token];
-  const std::int32_t of_token = kv_head * group + head;
+  const std::int32_t position = a.positions[token], of_token = kv_head * (a.heads / a.kv_heads) + head;
   const std::ptrdiff_t row = std::ptrdiff_t{token} * a.heads + of_token;
   const std::int32_t first = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
   return {a.q + row * a.head_dim_k, a.y + row * a.head_dim_v, first, position,
@@ -219,7 +218,7 @@ void run_tile(const AttentionArgs& a, std::int32_t kv_head, const Query* queries
 
 void attention(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token_begin, std::int32_t token_end,
                std::byte* scratch) {
-  const int group = a.heads / a.kv_heads;
+  const int group = a.group;
   Query queries[kQueryTile];
   int n = 0;
   for (std::int32_t token = token_begin; token < token_end; ++token) {
@@ -234,7 +233,7 @@ void attention(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token_
 
 void attention_chunk(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token, std::int32_t chunk,
                      float* partial, std::byte* scratch) {
-  const int group = a.heads / a.kv_heads;
+  const int group = a.group;
   ChunkWork work;
   place(work, a, scratch);
   for (int begin = 0; begin < group; begin += kQueryTile) {
@@ -255,7 +254,7 @@ void attention_chunk(const AttentionArgs& a, std::int32_t kv_head, std::int32_t 
 
 void attention_merge(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token, std::int32_t n_chunks,
                      const float* partials) {
-  const int group = a.heads / a.kv_heads;
+  const int group = a.group;
   const std::ptrdiff_t stride = 2 + a.head_dim_v;
   for (int head = 0; head < group; ++head) {
     const Query query = query_of(a, kv_head, token, head);

@@ -109,6 +109,8 @@ struct AttentionArgs {
   CacheElement k_element = CacheElement::F16, v_element = CacheElement::F16;
   std::size_t k_block_bytes = 0, v_block_bytes = 0;
   std::int32_t heads = 0, kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
+  /// Query heads of a call: all that share a KV head, or some of them, the first in q, y and sinks.
+  std::int32_t group = 0;
   float scale = 0;
   float soft_cap = 0;                       ///< 0: none
   std::int32_t window = 0;                  ///< 0: all
@@ -118,17 +120,17 @@ struct AttentionArgs {
 };
 /// Keys are taken in chunks of this many absolute positions, each with its own maximum and sum, merged in order.
 inline constexpr std::int32_t kKeyChunk = 256;
-/// One KV head, query tokens [token_begin, token_end) of one sequence, all query heads that share it.
+/// One KV head, query tokens [token_begin, token_end) of one sequence, a group of the query heads that share it.
 /// Per (query, chunk): scores in f32, maximum, exp, sum and weighted values; then chunks are merged in ascending order.
 /// The bits of a query's result do not depend on which queries share the call. At most kQueryTile (token, head) pairs a
 /// call.
 using AttentionFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token_begin,
                              std::int32_t token_end, std::byte* scratch);
-/// For one token over a long cache the chunks are spread over threads: the partial result of one chunk for all query
-/// heads of a KV head, as `group` times {maximum, sum, weighted values [head_dim_v]} floats.
+/// For one token over a long cache the chunks are spread over threads: the partial result of one chunk for the query
+/// heads of a group, as `group` times {maximum, sum, weighted values [head_dim_v]} floats.
 using AttentionChunkFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, std::int32_t chunk,
                                   float* partial, std::byte* scratch);
-/// Merges the partials [n_chunks] of a KV head (first chunk given) into y, with the operations that AttentionFn uses.
+/// Merges the partials [n_chunks] of a group (first chunk given) into y, with the operations that AttentionFn uses.
 using AttentionMergeFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, std::int32_t n_chunks,
                                   const float* partials);
 inline constexpr std::int32_t kQueryTile = 64;
