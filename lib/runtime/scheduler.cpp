@@ -277,14 +277,21 @@ std::vector<Append> Scheduler::compose(std::int64_t room) {
   return work;
 }
 
-/// Tokens of a row up to the end of what the next row begins with as well, if its step is to end there: a recurrent
-/// state can be had of a place where a step ended.
+/// Tokens of a row up to where one of the next rows parts from it, if its step is to end there: a recurrent state can
+/// be had of a place where a step ended.
 std::int64_t Scheduler::before_shared_end(const RunningRow& r) const {
-  const bool shares = r.place + 1 == next_ && next_ < plan_.size() && plan_[next_].shared >= kLeastShared;
-  const std::int64_t left = shares && session_.state_bytes() > 0
-                                ? static_cast<std::int64_t>(plan_[next_].shared) - session_.length(r.sequence)
-                                : 0;
-  return left > 0 ? left : std::numeric_limits<std::int64_t>::max();
+  std::int64_t before = std::numeric_limits<std::int64_t>::max();
+  if (session_.state_bytes() == 0) return before;
+  const std::size_t end = std::min(plan_.size(), r.place + 1 + parallel_);
+  std::size_t shared = r.input.size();
+  for (std::size_t place = r.place + 1; place < end; ++place) {
+    shared = std::min(shared, plan_[place].shared);
+    if (shared < kLeastShared) break;
+    const std::size_t taken = std::min(shared, rows_[plan_[place].prompt].prompt.size() - 1);  // as begin_next() does
+    const std::int64_t left = static_cast<std::int64_t>(taken) - session_.length(r.sequence);
+    if (left > 0) before = std::min(before, left);
+  }
+  return before;
 }
 
 /// Gives back memory until the step fits: first what waits for a row to come, then the youngest rows.

@@ -95,6 +95,26 @@ std::size_t common_length(std::span<const Token> a, std::span<const Token> b) {
 
 }  // namespace
 
+TEST_CASE("rows that begin alike share recurrent states, too") {
+  const TempDir folder;
+  const char* const backend = GENERATE("cpu", "reference");
+  const auto model = load_tiny(folder, tiny_model({.arch = "qwen35", .layers = 2, .context = 512}), 1, backend);
+  const auto common = random_tokens(150, model->dims().vocab, 1), more = joined(common, random_tokens(60, 200, 2));
+  std::vector<BatchRow> rows;
+  for (unsigned i = 0; i < 8; ++i) {
+    const std::vector<Token>& beginning = i < 4 ? common : more;
+    rows.push_back({joined(beginning, random_tokens(10 + i, model->dims().vocab, 10 + i)), options(i, 5)});
+  }
+  for (const int parallel : {1, 3}) {
+    INFO(backend << ", " << parallel << " at once");
+    Session session(*model, {.context = 512, .sequences = batch_sequences(parallel), .batch_tokens = 64, .pool = 0});
+    BatchProgress last;
+    run_all(*model, session, rows, parallel, &last);
+    CHECK(last.shared_tokens >= 4 * 150 + 3 * 210);
+    CHECK(session.read_again() == 0);
+  }
+}
+
 TEST_CASE("a row of a batch says what it says alone") {
   const TempDir folder;
   std::vector<std::string> expected;
