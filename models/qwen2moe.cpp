@@ -17,20 +17,6 @@ DecoderConfig configure(const Metadata& md) {
   return c;
 }
 
-/// The shared expert as one that is always chosen, by a sigmoid: ffn_gate_inp_shexp [n_embd].
-Act gated_expert(Scope s, const DecoderConfig& c, Act x) {
-  Scope router = s.with(Role::Router);
-  const Act logit = router.linear("ffn_gate_inp_shexp", x, 1);
-  const Routes always = router.route("ffn_route_shexp", logit, {.top_k = 1, .gating = Gating::Sigmoid});
-  const Act y = s.split_heads("ffn_shexp", shared_expert(s, *c.moe, x, c.n_embd), 1);
-  return s.combine("ffn_gated_shexp", y, always);
-}
-
-Act ffn(Scope s, const DecoderConfig& c, Act x) {
-  const Act y = moe_ffn(s, *c.moe, x, c.n_embd);
-  return s.add("ffn_sum", y, gated_expert(s, c, x));
-}
-
 Act forward(Net& net, const DecoderConfig& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
@@ -39,7 +25,8 @@ Act forward(Net& net, const DecoderConfig& c) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
+    const Act y = f.rms_norm("ffn_norm", x, c.norm_eps);
+    x = f.add("ffn_residual", x, gated_shared_moe_ffn(f, *c.moe, y, c.n_embd));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

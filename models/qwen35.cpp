@@ -41,7 +41,7 @@ Act forward(Net& net, const DeltaConfig& c) {
 
 ModelSpec open_qwen35(const Metadata& md) {
   const DeltaConfig c = configure(md);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.ignorable()};
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
 }
 
 }  // namespace llm

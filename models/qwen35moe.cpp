@@ -7,7 +7,7 @@ namespace {
 
 DeltaConfig configure(const Metadata& md) {
   DeltaConfig c = read_delta_config(md, "qwen35moe");
-  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::Renormalized);
+  read_delta_experts(md, c);
   require_text_sections(md, c);
   return c;
 }
@@ -30,7 +30,8 @@ Act forward(Net& net, const DeltaConfig& c) {
         "attn_residual", x,
         recurrent ? delta_layer(a, c, y, delta_gates(a, c, y), HeadSharing::Tiled) : gated_attention(a, c, rot, y));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, gated_shared_moe_ffn(f, c, f.rms_norm("post_attention_norm", x, c.norm_eps)));
+    const Act normal = f.rms_norm("post_attention_norm", x, c.norm_eps);
+    x = f.add("ffn_residual", x, gated_shared_moe_ffn(f, *c.moe, normal, c.n_embd));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
@@ -40,7 +41,7 @@ Act forward(Net& net, const DeltaConfig& c) {
 
 ModelSpec open_qwen35moe(const Metadata& md) {
   const DeltaConfig c = configure(md);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.ignorable()};
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
 }
 
 }  // namespace llm

@@ -132,6 +132,13 @@ Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
   return s.linear("ffn_down_shexp", s.glu(m.activation, gate, up, "ffn_glu_shexp"), n_embd);
 }
 
+Act gated_shared_moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
+  const Act routed = moe_ffn(s, m, x, n_embd);
+  const Act shared = shared_expert(s, m, x, n_embd);
+  const Act gate = s.linear("ffn_gate_inp_shexp", x, 1);
+  return s.add("ffn_sum", routed, s.glu(Activation::Sigmoid, gate, shared, "ffn_shexp_gated"));
+}
+
 Act shared_moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
   const Act y = moe_ffn(s, m, x, n_embd);
   return m.d_shared > 0 ? s.add("ffn_sum", y, shared_expert(s, m, x, n_embd)) : y;

@@ -52,6 +52,8 @@ Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
 Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
 /// Both, or the experts alone where none is shared.
 Act shared_moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
+/// Both, the shared one behind a gate of its own, a sigmoid: ffn_gate_inp_shexp [n_embd].
+Act gated_shared_moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
 /// For families of which some layers are dense: one or the other, as c.moe says.
 Act moe_or_dense_ffn(Scope s, const DecoderConfig& c, Act x);
 

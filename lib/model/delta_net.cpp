@@ -47,12 +47,6 @@ void read_delta(const HyperParameters& hp, DeltaConfig& c) {
 
 }  // namespace
 
-std::vector<std::string> DeltaConfig::ignorable() const {
-  std::vector<std::string> patterns;
-  for (int i = 0; i < predicting; ++i) patterns.push_back("blk." + std::to_string(n_layers + i) + ".*");
-  return patterns;
-}
-
 DeltaConfig read_delta_config(const Metadata& md, std::string_view arch) {
   DeltaConfig c{read_decoder_config(md, arch, {kPredicting, kSharedWidth})};
   const HyperParameters hp(md, arch);
@@ -62,11 +56,16 @@ DeltaConfig read_delta_config(const Metadata& md, std::string_view arch) {
                                           std::to_string(c.head_dim) + ", which gates of results are as long as");
   read_delta(hp, c);
   const int of_file = c.n_layers;
-  c.predicting = static_cast<int>(hp.optional_integer({kPredicting, 0, of_file - 1}).value_or(0));
-  c.n_layers -= c.predicting;
+  c.unread = leave_prediction_layers_out(md, c);
   c.recurrent = recurrent_layers(hp, c.n_layers, of_file);
-  c.d_shared = hp.optional_integer({kSharedWidth, 0, 1 << 28}).value_or(0);
   return c;
+}
+
+void read_delta_experts(const Metadata& md, DeltaConfig& c) {
+  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::Renormalized);
+  const HyperParameters hp(md, c.architecture);
+  const std::int64_t shared = hp.optional_integer({kSharedWidth, 0, 1 << 28}).value_or(0);
+  c.moe->d_shared = shared > 0 ? shared : c.moe->d_ff;
 }
 
 /// Sections take turns, pair after pair, until they are used up; a pair of a section that is used up has the position
@@ -109,16 +108,6 @@ Act delta_layer(Scope s, const DeltaConfig& c, Act x, const DeltaGates& gates, H
                     {c.head_length, c.head_length, c.value_heads});
   const Act normal = s.flatten_heads("delta_flat", s.rms_norm("ssm_norm", y, c.norm_eps));
   return s.linear("ssm_out", s.glu(Activation::Silu, z, normal, "delta_gated"), c.n_embd);
-}
-
-Act gated_shared_moe_ffn(Scope s, const DeltaConfig& c, Act x) {
-  const Act routed = moe_ffn(s, *c.moe, x, c.n_embd);
-  const std::int64_t width = c.d_shared > 0 ? c.d_shared : c.moe->d_ff;
-  const Act up_gate = s.linear("ffn_gate_shexp", x, width);
-  const Act up = s.linear("ffn_up_shexp", x, width);
-  const Act shared = s.linear("ffn_down_shexp", s.glu(Activation::Silu, up_gate, up, "ffn_glu_shexp"), c.n_embd);
-  const Act gate = s.linear("ffn_gate_inp_shexp", x, 1);
-  return s.add("ffn_sum", routed, s.glu(Activation::Sigmoid, gate, shared, "ffn_shexp_gated"));
 }
 
 }  // namespace llm

@@ -13,19 +13,18 @@ namespace llm {
 struct DeltaConfig : DecoderConfig {
   int conv_width = 0;
   int key_heads = 0, value_heads = 0;
-  int head_length = 0;               ///< of keys and of values
-  std::vector<bool> recurrent = {};  ///< layers
-  int predicting = 0;                ///< layers behind the model's own, which predict tokens ahead: not used
-  std::int64_t d_shared = 0;         ///< width of the expert that all tokens share; 0: as another one
+  int head_length = 0;                   ///< of keys and of values
+  std::vector<bool> recurrent = {};      ///< layers
+  std::vector<std::string> unread = {};  ///< tensors of the layers that predict tokens ahead
 
   std::int64_t keys() const { return std::int64_t{key_heads} * head_length; }
   std::int64_t values() const { return std::int64_t{value_heads} * head_length; }
-  /// Tensors of the layers that predict.
-  std::vector<std::string> ignorable() const;
 };
 
 /// The configuration of an architecture whose files have the keys ssm.* and full_attention_interval.
 DeltaConfig read_delta_config(const Metadata&, std::string_view arch);
+/// Experts in every layer, whose weights sum to 1, and a shared one.
+void read_delta_experts(const Metadata&, DeltaConfig&);
 /// Refuses rope.dimension_sections that would leave pairs without a token's position.
 void require_text_sections(const Metadata&, const DeltaConfig&);
 
@@ -39,8 +38,5 @@ struct DeltaGates {
 };
 /// attn_qkv, the convolution ssm_conv1d, the rule, ssm_norm gated by attn_gate, ssm_out.
 Act delta_layer(Scope s, const DeltaConfig& c, Act x, const DeltaGates& gates, HeadSharing sharing);
-/// moe_ffn() and an expert that all tokens share, gated by a sigmoid of its own: ffn_gate_inp_shexp [n_embd],
-/// ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp.
-Act gated_shared_moe_ffn(Scope s, const DeltaConfig& c, Act x);
 
 }  // namespace llm

@@ -97,7 +97,9 @@ struct Sequence {
 };
 
 struct Scene {
-  Scene(int n_layers, const std::vector<Sequence>& sequences) : cache(types(n_layers), kFormat, kBlocks, 512, 4) {
+  Scene(int n_layers, const std::vector<Sequence>& sequences)
+      : types(types_of(n_layers)),
+        cache({.caches = types, .format = kFormat, .n_blocks = kBlocks, .most_positions = 512}, 4) {
     cache.keep_fleeting_in(keeper);
     for (int i = 0; i < n_layers; ++i) {
       const auto node = static_cast<std::size_t>(3 * i);
@@ -123,7 +125,7 @@ struct Scene {
       late.emplace_back(kPlaceBytes);
     }
   }
-  static std::vector<CacheType> types(int n) {
+  static std::vector<CacheType> types_of(int n) {
     std::vector<CacheType> all;
     for (int i = 0; i < n; ++i) all.push_back(type_of(i));
     return all;
@@ -192,6 +194,7 @@ struct Scene {
   static constexpr std::size_t kRows = kBlocks * kHeads * kBlockPositions, kKeyBytes = kRows * kKeyRow,
                                kPlaceBytes = kRows * (kKeyRow + kValueRow);
   Keeper keeper;
+  std::vector<CacheType> types;
   CudaCache cache;
   Stream stream;
   std::vector<FleetingLayer> layers;
