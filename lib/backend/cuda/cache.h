@@ -22,6 +22,7 @@ class CudaCache final : public StateStore {
   float* recurrent(const RecurrentType&) const;
   CacheFormat format() const { return format_; }
   std::int32_t n_blocks() const { return n_blocks_; }
+  std::int32_t n_slots() const { return n_slots_; }
   /// Of one sequence.
   std::int64_t most_positions() const { return most_positions_; }
   /// Null where no cache is fleeting.

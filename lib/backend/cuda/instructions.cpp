@@ -207,8 +207,9 @@ class NodeCompiler : NodeSite {
                                  .a = vector(3),
                                  .bias = vector(4),
                                  .states = site_.cache.recurrent(in(5).recurrent)};
-    add("gated_delta",
-        [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) { gated_delta(shape, operands, step, y, s.at); });
+    add("gated_delta", [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+      gated_delta(shape, operands, step, s.tokens, y, s.at);
+    });
     convert(node_.out[0]);
   }
 

@@ -50,6 +50,7 @@ class CudaProgram final : public Executable {
     check(plan_.bytes <= workspace.activation_bytes(), "the workspace was made for a bucket at least as large");
     for (const Node& node : graph_.nodes()) {
       uses_cache_ |= std::holds_alternative<Attention>(node.op);
+      uses_states_ |= std::holds_alternative<ShortConv>(node.op) || std::holds_alternative<GatedDelta>(node.op);
       if (is_arrival(node)) arrivals_.push_back(node.out[0]);
     }
     compiled_ = compile_fused(site_);
@@ -75,6 +76,7 @@ class CudaProgram final : public Executable {
     use_device(device_);
     const host::StepRows rows = host::check_step(step, graph_.bucket());
     if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
+    if (uses_states_) host::check_states(step, cache_.n_slots());
     Pending& next = pending(++submitted_);
     next.ticket = submitted_;
     next.drawn = step.draws.size();
@@ -388,7 +390,7 @@ class CudaProgram final : public Executable {
   PinnedBuffer found_here_;        ///< of each pending step
   std::vector<std::uint32_t> arrivals_;
   std::vector<Bound> bound_;
-  bool uses_cache_ = false;
+  bool uses_cache_ = false, uses_states_ = false;
   Observer* observer_ = nullptr;
   PinnedBuffer drawn_here_;
   std::optional<DrawResults> draws_;  ///< in it, where the graph ends in logits

@@ -310,9 +310,8 @@ class AttendHalves {
     rotate(x, kDims, angles, a.raw.turn, row, [=](int i, float y) { row[i] = y; });
     __syncwarp();
   }
-  /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them, or with a cap the
-  /// arguments of tangents. What is neither a
-  /// number nor finite stays so.
+  /// Parts of the heads' queries times a power of 2 each, and the scale that makes scores of them, or with a cap what
+  /// tanh is taken of. What is neither a number nor finite stays so.
   __device__ __forceinline__ void divide_queries(float (&x)[kDims / 32]) {
     if (warp < kHeads) {
       int bits = 0;

@@ -41,7 +41,7 @@ struct PromptArgs {
   int window;
   const float* sinks;  ///< [heads]; null: none
   float scale_log2;
-  float cap_factor;  ///< where scores have a cap: products times this are a tangent's argument
+  float cap_factor;  ///< where scores have a cap: products times this are what tanh is taken of
   bool round_query;
   PromptSpans spans;
 };

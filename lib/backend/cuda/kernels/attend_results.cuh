@@ -42,7 +42,7 @@ struct AttendArgs {
   int window;
   const float* sinks;  ///< [heads]; null: none
   float scale_log2;    ///< the scale, or with a cap this, times log2(e): weights are powers of 2
-  float cap_factor;    ///< products times this are a tangent's argument; 0: no cap
+  float cap_factor;    ///< products times this are what tanh is taken of; 0: no cap
   bool round_query;    ///< to Q8x32
   int stripes, splits;
   RawHeads raw;

@@ -34,8 +34,8 @@ struct AttentionShape {
   float soft_cap = 0;                ///< scores s become soft_cap * tanh(s / soft_cap); 0: none
 };
 
-/// What products of queries and keys are multiplied with: as the argument of a tangent where scores have a cap, else 0;
-/// and these tangents, or the products where there are none, so that powers of 2 of the result are weights.
+/// What products of queries and keys are multiplied with where scores have a cap, before tanh is taken of them, else 0;
+/// and what is then, or the products where there is no cap, so that powers of 2 of the result are weights.
 inline float cap_factor(const AttentionShape& s) { return s.soft_cap > 0 ? s.scale / s.soft_cap : 0.0f; }
 inline float score_factor(const AttentionShape& s) {
   const float factor = s.soft_cap > 0 ? s.soft_cap : s.scale;

@@ -169,7 +169,7 @@ const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v) {
   }
   // Some GPUs have too little shared memory for them.
   if ((k == DType::F32 || v == DType::F32) && std::max(head_dim_k, head_dim_v) > 512)
-    return "F32 keys and values of heads wider than 512";
+    return "F32 keys and values of heads wider than 512 need more shared memory than some GPUs have";
   if ((cache_block_bytes(k) != 0 && head_dim_k % 32 != 0) || (cache_block_bytes(v) != 0 && head_dim_v % 32 != 0)) {
     return "quantised keys and values need heads of a multiple of 32";
   }

@@ -3,15 +3,18 @@
 //
 // Gated delta rule. A CTA has 32 columns of a value head's state in registers while a sequence's tokens pass: four
 // lanes share a column, of whose rows each has every fourth group of four. Keys, queries and values of the next tokens
-// are copied into shared memory meanwhile; lengths of keys and queries come with the sums, so that nobody divides them
-// before. Bytes: the state twice, 128 KB for a head of 128 x 128, and of each token q, k and v, which columns and value
-// heads read again from the second cache. Operations: 7 for each element of the state and token; with 32 elements to a
-// lane a token was expected to take 250 to 350 cycles, latency of the two sums over lanes included.
+// are copied into shared memory meanwhile, and what a token has but one of (its gates, lengths of key and query, their
+// product) is made for 16 tokens at a time. A result is taken of the state before its token and of the token,
+//   S' q = decay (S q) + (k q) d, where S' = decay S + k d,
+// so that one sum over lanes, that of S k and S q, is all that a token waits for. Bytes: the state twice, 128 KB for a
+// head of 128 x 128, and of each token q, k and v, which columns and value heads read again from the second cache.
+// Operations: 8 for each element of the state and token.
 #include <cmath>
 
 #include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/gate.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/recurrent.h"
 #include "base/error.h"
 
@@ -110,14 +113,20 @@ __global__ void __launch_bounds__(kConvThreads)
 constexpr int kDeltaColumns = 32;  ///< of a CTA
 constexpr int kParts = 4;          ///< lanes that share a column
 constexpr int kDeltaThreads = kDeltaColumns * kParts;
-constexpr int kChunk = 8;  ///< tokens copied at a time, in one of two places
+
+/// Of a token with keys and queries as they are: with s = S k and t = S q before it, d = rate (v - seen s), then
+/// S = decay S + k d, and y = kept t + added d.
+struct alignas(16) DeltaToken {
+  float decay, rate, seen, kept, added;
+};
 
 /// What a CTA has of a chunk of tokens.
 template <int kKeys>
 struct DeltaChunk {
+  static constexpr int kChunk = kKeys <= 128 ? 16 : 8;
   float k[kChunk][kKeys], q[kChunk][kKeys];
   float v[kChunk][kDeltaColumns];
-  float decay[kChunk], rate[kChunk];
+  DeltaToken token[kChunk];
 };
 
 /// As host::softplus has it.
@@ -133,6 +142,7 @@ template <int kKeys>
 class Delta {
   static constexpr int kRows = kKeys / kParts;  ///< of a lane
   using Chunk = DeltaChunk<kKeys>;
+  static constexpr int kChunk = Chunk::kChunk;  ///< tokens copied at a time, to one of two places
 
  public:
   __device__ __forceinline__ Delta(const DeltaShape& shape, const DeltaOperands& operands, const SequenceRun& sequence,
@@ -153,14 +163,18 @@ class Delta {
   __device__ __forceinline__ void go() {
     clear_beyond();
     load_state();
-    copy(0);
+    Gates gates = copy(0);
     for (int t = 0; t < run.n_tokens; t += kChunk) {
-      copy(t + kChunk);
+      const Gates next = copy(t + kChunk);
       wait_for_copies<1>();
       __syncthreads();
-      const Chunk& chunk = places[t / kChunk % 2];
+      Chunk& chunk = places[t / kChunk % 2];
+      prepare(chunk, gates);
+      __syncthreads();
       const int n = min(kChunk, run.n_tokens - t);
+#pragma unroll 2
       for (int i = 0; i < n; ++i) take(chunk, i, t + i);
+      gates = next;
       __syncthreads();  // the place is filled again
     }
     store_state();
@@ -203,8 +217,15 @@ class Delta {
     }
   }
 
-  /// Starts the copies of the tokens from `begin` on, if there are some, and makes their gates.
-  __device__ __forceinline__ void copy(int begin) {
+  /// What the gates of a token are made of.
+  struct Gates {
+    float alpha, beta;
+  };
+  static constexpr int kLanes = kDeltaThreads / kChunk;  ///< that prepare a token
+
+  /// Starts the copies of the tokens from `begin` on, if there are some. Gives the gates of the one that the thread
+  /// prepares.
+  __device__ __forceinline__ Gates copy(int begin) {
     const int n = min(kChunk, run.n_tokens - begin);
     Chunk& to = places[begin / kChunk % 2];
     for (int t = 0; t < n; ++t) {
@@ -218,12 +239,35 @@ class Delta {
       const float* const v = o.qkv + token * width + 2 * s.op.key_heads * s.dk + head * s.dv + first_column;
       if (thread < kDeltaColumns && first_column + thread < s.dv) copy4_async(&to.v[t][thread], v + thread);
     }
-    if (thread < n) {
-      const std::int64_t at = static_cast<std::int64_t>(run.first_token + begin + thread) * s.heads + head;
-      to.decay[thread] = expf(o.a[head] * softplus(__ldcg(o.alpha + at) + o.bias[head]));
-      to.rate[thread] = sigmoid(__ldcg(o.beta + at));
-    }
     commit_copies();
+    if (thread / kLanes >= n) return {0, 0};
+    const std::int64_t at = static_cast<std::int64_t>(run.first_token + begin + thread / kLanes) * s.heads + head;
+    return {__ldcg(o.alpha + at), __ldcg(o.beta + at)};
+  }
+
+  /// Of tokens beyond the last nobody reads what is made.
+  __device__ __forceinline__ void prepare(Chunk& chunk, const Gates& gates) const {
+    const int token = thread / kLanes;
+    const auto* const keys = reinterpret_cast<const float4*>(chunk.k[token]);
+    const auto* const queries = reinterpret_cast<const float4*>(chunk.q[token]);
+    float kk = 0, qq = 0, kq = 0;
+#pragma unroll
+    for (int i = thread % kLanes; i < kKeys / 4; i += kLanes) {
+      const float4 k = keys[i], q = queries[i];
+      kk = fmaf(k.x, k.x, fmaf(k.y, k.y, fmaf(k.z, k.z, fmaf(k.w, k.w, kk))));
+      qq = fmaf(q.x, q.x, fmaf(q.y, q.y, fmaf(q.z, q.z, fmaf(q.w, q.w, qq))));
+      kq = fmaf(k.x, q.x, fmaf(k.y, q.y, fmaf(k.z, q.z, fmaf(k.w, q.w, kq))));
+    }
+#pragma unroll
+    for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+      kk += __shfl_xor_sync(0xffffffffu, kk, offset);
+      qq += __shfl_xor_sync(0xffffffffu, qq, offset);
+      kq += __shfl_xor_sync(0xffffffffu, kq, offset);
+    }
+    if (thread % kLanes != 0) return;
+    const float key = rsqrtf(kk + s.op.eps), query = rsqrtf((qq + s.op.eps) * s.dk);
+    const float decay = expf(o.a[head] * softplus(gates.alpha + o.bias[head]));
+    chunk.token[token] = {decay, sigmoid(gates.beta) * key, decay * key, query * decay, query * kq};
   }
 
   __device__ __forceinline__ static void load(const float* row, int part, float (&to)[kRows]) {
@@ -246,16 +290,15 @@ class Delta {
     float k[kRows], q[kRows];
     load(chunk.k[i], part, k);
     load(chunk.q[i], part, q);
-    const float decay = chunk.decay[i];
+    const DeltaToken& token = chunk.token[i];
     const float seen = sum([&](int r, float c) { return fmaf(state[r], k[r], c); });
-    const float key = 1.0f / sqrtf(sum([&](int r, float c) { return fmaf(k[r], k[r], c); }) + s.op.eps);
-    const float query = 1.0f / sqrtf((sum([&](int r, float c) { return fmaf(q[r], q[r], c); }) + s.op.eps) * s.dk);
-    const float add = chunk.rate[i] * (chunk.v[i][column] - decay * (key * seen)) * key;
+    const float before = sum([&](int r, float c) { return fmaf(state[r], q[r], c); });
+    const float add = token.rate * (chunk.v[i][column] - token.seen * seen);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) state[r] = fmaf(k[r], add, state[r] * decay);
-    const float result = query * sum([&](int r, float c) { return fmaf(state[r], q[r], c); });
+    for (int r = 0; r < kRows; ++r) state[r] = fmaf(k[r], add, state[r] * token.decay);
     if (part == 0 && first_column + column < s.dv)
-      y[(static_cast<std::int64_t>(run.first_token + t) * s.heads + head) * s.dv + first_column + column] = result;
+      y[(static_cast<std::int64_t>(run.first_token + t) * s.heads + head) * s.dv + first_column + column] =
+          fmaf(token.kept, before, token.added * add);
   }
 
   const DeltaShape& s;
@@ -293,12 +336,17 @@ void short_conv(const ConvShape& s, const float* x, const float* w, float* state
   if (grid.z > 1) launch(conv_state_kernel, dim3(grid.x, grid.y), dim3(kConvThreads), 0, at, s, step, x, states);
 }
 
-void gated_delta(const DeltaShape& s, const DeltaOperands& o, const StepView& step, float* y, const Launch& at) {
+void gated_delta(const DeltaShape& s, const DeltaOperands& o, const StepView& step, int tokens, float* y,
+                 const Launch& at) {
   check(s.dk <= kMostDeltaKeys, "keys of a width that was not refused");
   const dim3 grid(static_cast<unsigned>((s.dv + kDeltaColumns - 1) / kDeltaColumns), static_cast<unsigned>(s.heads),
                   static_cast<unsigned>(s.sequences));
   const auto kernel = s.dk <= 64 ? delta_kernel<64> : s.dk <= 128 ? delta_kernel<128> : delta_kernel<256>;
-  launch(kernel, grid, dim3(kDeltaThreads), 0, at, s, o, step, y);
+  Launch spread = at;
+  // Blocks that start as those of the convolution end share the few multiprocessors that are free first, and wait for
+  // each other there for all tokens of a prompt.
+  if (tokens > kMaxColumns) spread.overlap = false;
+  launch(kernel, grid, dim3(kDeltaThreads), 0, spread, s, o, step, y);
 }
 
 }  // namespace llm::cuda

@@ -29,6 +29,7 @@ struct DeltaOperands {
   const float *a, *bias;  ///< [heads], weights
   float* states;
 };
-void gated_delta(const DeltaShape&, const DeltaOperands&, const StepView&, float* y, const Launch&);
+/// Of `tokens` tokens at most.
+void gated_delta(const DeltaShape&, const DeltaOperands&, const StepView&, int tokens, float* y, const Launch&);
 
 }  // namespace llm::cuda

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/cuda/kernels/forms.cuh"
+#include "backend/cuda/kernels/gate.cuh"
 #include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/rows.h"
 #include "graph/op.h"
@@ -19,8 +20,6 @@ LLM_HOST_DEVICE unsigned order_of(float logit, unsigned bits) {
 
 /// The logit at this place in the order; of both zeros the positive one.
 LLM_HOST_DEVICE unsigned logit_bits(unsigned order) { return (order >> 31) != 0 ? order & 0x7fffffffu : ~order; }
-
-__device__ __forceinline__ float sigmoid_gate(float logit) { return 1.0f / (1.0f + expf(-logit)); }
 
 /// Of the lane's experts: 0 in `order` for those of groups that are not used. Expert e is in lane e % 32, the sum of
 /// group g in lane g.
@@ -115,7 +114,7 @@ __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const flo
       const int e = lane + kWarp * j;
       if (e >= experts) continue;
       const bool softmax = op.gating == Gating::Softmax;
-      const float gate = softmax ? expf(logit[j] - totals.top) / totals.all : sigmoid_gate(logit[j]);
+      const float gate = softmax ? expf(logit[j] - totals.top) / totals.all : sigmoid(logit[j]);
       const float score = bias != nullptr ? gate + bias[e] : gate;
       order[j] = order_of(score, __float_as_uint(score));
     }
@@ -162,19 +161,19 @@ __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const flo
 /// not there.
 __device__ __forceinline__ void finish_weights(const Route& op, const Gating gating, const RouteTotals& totals,
                                                float* token_weights) {
-  const bool sigmoid = gating == Gating::Sigmoid;
-  float chosen = sigmoid ? kLeastGates : 0.0f;
+  const bool softmax = gating == Gating::Softmax;
+  float chosen = !softmax ? kLeastGates : 0.0f;
 #pragma unroll 1
   for (int first = 0; first < op.top_k; first += kWarp) {
     const int slot = first + lane_id(), end = min(kWarp, op.top_k - first);
     const float logit = slot < op.top_k ? token_weights[slot] : 0.0f;
-    const float gate = slot >= op.top_k ? 0.0f : sigmoid ? sigmoid_gate(logit) : expf(logit - totals.top);
+    const float gate = slot >= op.top_k ? 0.0f : softmax ? expf(logit - totals.top) : sigmoid(logit);
     if (slot < op.top_k) token_weights[slot] = gate;
 #pragma unroll 8
     for (int i = 0; i < end; ++i) chosen += __shfl_sync(kWholeWarp, gate, i);
   }
   const bool renormalized = op.weights == RouteWeights::Renormalized;
-  const float all = sigmoid ? 1.0f : totals.all;
+  const float all = softmax ? totals.all : 1.0f;
   const float total = totals.fault != 0 ? __uint_as_float(0x7fc00000u) : renormalized ? chosen : all;
 #pragma unroll 1
   for (int slot = lane_id(); slot < op.top_k; slot += kWarp)

@@ -399,6 +399,35 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const float* x, const 
   for (int k = begin; k < begin + kCopied; k += 4 * kThreads) store_quad(to, k, n, wide, load_quad(from, k, n, wide));
 }
 
+/// A thread per element of the result.
+__global__ void __launch_bounds__(kThreads)
+    slice_kernel(const float* x, const int m, const int begin, const int n, const std::int64_t elements, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < elements) y[i] = x[i / n * m + begin + i % n];
+}
+
+__global__ void __launch_bounds__(kThreads) concat_kernel(const float* a, const int m, const float* b, const int n,
+                                                          const int of_one, const std::int64_t elements, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= elements) return;
+  const std::int64_t row = i / (m + n);
+  const int k = static_cast<int>(i % (m + n));
+  y[i] = k < m ? a[row * m + k] : b[row / of_one * n + k - m];
+}
+
+__global__ void __launch_bounds__(kThreads) head_ids_kernel(const int heads, const std::int64_t n, std::int32_t* ids) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < n) ids[i] = static_cast<std::int32_t>(i % heads);
+}
+
+dim3 copy_grid(std::int64_t elements) { return dim3(static_cast<unsigned>((elements + kThreads - 1) / kThreads)); }
+
 }  // namespace
 
 void make_forms(const float* x, int n, int rows, const Forms& y, const Launch& at) {
@@ -462,59 +491,21 @@ void soft_cap(const float* x, float cap, float* y, std::int64_t elements, const 
   launch_elements(x, x, y, elements, Cap{cap}, at);
 }
 
-namespace {
-
-constexpr int kCopyThreads = 256;
-
-/// A thread per element of the result.
-__global__ void __launch_bounds__(kCopyThreads)
-    slice_kernel(const float* x, const int m, const int begin, const int n, const std::int64_t elements, float* y) {
-  let_next_start();
-  wait_for_previous();
-  const std::int64_t i = std::int64_t{blockIdx.x} * kCopyThreads + threadIdx.x;
-  if (i < elements) y[i] = x[i / n * m + begin + i % n];
-}
-
-__global__ void __launch_bounds__(kCopyThreads) concat_kernel(const float* a, const int m, const float* b, const int n,
-                                                              const int of_one, const std::int64_t elements, float* y) {
-  let_next_start();
-  wait_for_previous();
-  const std::int64_t i = std::int64_t{blockIdx.x} * kCopyThreads + threadIdx.x;
-  if (i >= elements) return;
-  const std::int64_t row = i / (m + n);
-  const int k = static_cast<int>(i % (m + n));
-  y[i] = k < m ? a[row * m + k] : b[row / of_one * n + k - m];
-}
-
-__global__ void __launch_bounds__(kCopyThreads)
-    head_ids_kernel(const int heads, const std::int64_t n, std::int32_t* ids) {
-  let_next_start();
-  wait_for_previous();
-  const std::int64_t i = std::int64_t{blockIdx.x} * kCopyThreads + threadIdx.x;
-  if (i < n) ids[i] = static_cast<std::int32_t>(i % heads);
-}
-
-dim3 copy_grid(std::int64_t elements) {
-  return dim3(static_cast<unsigned>((elements + kCopyThreads - 1) / kCopyThreads));
-}
-
-}  // namespace
-
 void slice(const float* x, int m, int begin, int n, std::int64_t vectors, float* y, const Launch& at) {
   if (vectors == 0) return;
-  launch(slice_kernel, copy_grid(vectors * n), dim3(kCopyThreads), 0, at, x, m, begin, n, vectors * n, y);
+  launch(slice_kernel, copy_grid(vectors * n), dim3(kThreads), 0, at, x, m, begin, n, vectors * n, y);
 }
 
 void concat(const float* a, int m, const float* b, int n, int of_one, std::int64_t vectors, float* y,
             const Launch& at) {
   if (vectors == 0) return;
   const std::int64_t elements = vectors * (m + n);
-  launch(concat_kernel, copy_grid(elements), dim3(kCopyThreads), 0, at, a, m, b, n, of_one, elements, y);
+  launch(concat_kernel, copy_grid(elements), dim3(kThreads), 0, at, a, m, b, n, of_one, elements, y);
 }
 
 void head_ids(int heads, std::int64_t n, std::int32_t* ids, const Launch& at) {
   if (n == 0) return;
-  launch(head_ids_kernel, copy_grid(n), dim3(kCopyThreads), 0, at, heads, n, ids);
+  launch(head_ids_kernel, copy_grid(n), dim3(kThreads), 0, at, heads, n, ids);
 }
 
 void select_rows(const float* x, int n, const StepView& step, int outputs, float* y, const Launch& at) {
