@@ -336,10 +336,12 @@ TEST_CASE("gates by sigmoids, biases for the choice, groups") {
   CHECK(route(tiny_model({.arch = "bailingmoe2"})) == grouped);
   CHECK(route(tiny_model({.arch = "minimax-m2"})) == Route{2, Gating::Sigmoid, RouteWeights::Renormalized, 1});
   CHECK(route(tiny_model({.arch = "ernie4_5-moe"})) == Route{2, Gating::Softmax, RouteWeights::Renormalized, 1});
-  // The shared expert's own gate is one that is always chosen.
   const Graph qwen = open_tiny(folder, tiny_model({.arch = "qwen2moe"})).graph;
   CHECK(all<Route>(qwen).at(0) == Route{2, Gating::Softmax, RouteWeights::AsGated, 1});
-  CHECK(all<Route>(qwen).at(1) == Route{1, Gating::Sigmoid, RouteWeights::AsGated, 1});
+  // The shared expert has a gate of its own.
+  CHECK(producers(qwen, "blk.0.ffn_shexp_gated") ==
+        std::vector<std::string>{"blk.0.ffn_gate_inp_shexp", "blk.0.ffn_down_shexp"});
+  CHECK(all<Glu>(qwen).back().activation == Activation::Sigmoid);
 }
 
 TEST_CASE("layers without experts, and those that nobody reads") {
