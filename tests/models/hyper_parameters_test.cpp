@@ -126,7 +126,7 @@ TEST_CASE("scaling of rotary positions that makes no sense") {
           {"shrinking", "llama.rope.scaling.factor", "below 1", yarn(f32("rope.scaling.factor", 0.5f))},
           {"linear", "llama.rope.scaling.factor", "inf", f32("rope.scaling.factor", kInf)},
           {"old key", "llama.rope.scale_linear", "-1", f32("rope.scale_linear", -1)},
-          {"betas", "llama.rope.scaling.yarn_beta_fast", "beta_slow", yarn(f32("rope.scaling.yarn_beta_fast", 0.5f))},
+          {"betas", "llama.rope.scaling.yarn_beta_fast", "is below", yarn(f32("rope.scaling.yarn_beta_fast", 0.5f))},
           {"extrapolation", "llama.rope.scaling.yarn_ext_factor", "nan",
            yarn(f32("rope.scaling.yarn_ext_factor", kNan))},
           {"unmixed factor", "llama.rope.scaling.yarn_attn_factor", "2", yarn(f32("rope.scaling.yarn_attn_factor", 2))},
