@@ -40,7 +40,9 @@ GraphBuilder& Scope::place() {
   return net_.builder_;
 }
 
-bool Scope::has(std::string_view name) const { return net_.has(full_name(name) + ".weight"); }
+bool Scope::has(std::string_view name) const { return has_tensor(std::string(name) + ".weight"); }
+
+bool Scope::has_tensor(std::string_view name) const { return net_.has(full_name(name)); }
 
 Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
   const Weight w = net_.matrix(full_name(name) + ".weight", {net_.builder_.type(x).shape[0], n});

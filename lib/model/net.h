@@ -38,6 +38,8 @@ class Scope {
   int layer() const { return layer_; }
   /// Whether the file has `name`.weight, for what only some files of a family have.
   bool has(std::string_view name) const;
+  /// Whether the file has this tensor.
+  bool has_tensor(std::string_view name) const;
   /// The same layer under another role.
   Scope with(Role role) const { return Scope(net_, layer_, role); }
 

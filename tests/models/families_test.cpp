@@ -412,27 +412,58 @@ TEST_CASE("groups of deepseek2 are as good as their best expert by softmax, as t
   TinyFile f = tiny_model({.arch = "deepseek2"});
   f.set("deepseek2.expert_group_count", std::uint32_t{2});
   f.set("deepseek2.expert_group_used_count", std::uint32_t{1});
-  CHECK(all<Route>(open_tiny(folder, f).graph).at(0).group_best == 2);
-  f.erase("deepseek2.expert_gating_func");
-  CHECK(all<Route>(open_tiny(folder, f).graph).at(0).group_best == 1);
-  CHECK(all<Route>(open_tiny(folder, f).graph).at(0).gating == Gating::Softmax);
+  const auto route = [&] { return all<Route>(open_tiny(folder, f).graph).at(0); };
+  CHECK(route().group_best == 2);
+  f.set("deepseek2.expert_gating_func", std::uint32_t{1});
+  CHECK(route().group_best == 1);
+  CHECK(route().gating == Gating::Softmax);
 }
 
-TEST_CASE("files of glm4: q, k and v in one matrix, sections of the rotation") {
+TEST_CASE("files of deepseek2 that do not say how experts are gated: by sigmoids where the choice has a bias") {
+  const TempDir folder;
+  for (const int layers : {1, 3}) {
+    TinyFile f = tiny_model({.arch = "deepseek2", .layers = layers});
+    f.set("deepseek2.expert_group_count", std::uint32_t{2});
+    f.set("deepseek2.expert_group_used_count", std::uint32_t{1});
+    f.erase("deepseek2.expert_gating_func");
+    const auto route = [&] { return all<Route>(open_tiny(folder, f).graph).at(0); };
+    CHECK(route().gating == Gating::Sigmoid);  // GLM-4.7-Flash
+    CHECK(route().group_best == 2);
+    f.set("deepseek2.expert_gating_func", std::uint32_t{0});  // not set
+    CHECK(route().gating == Gating::Sigmoid);
+    for (int i = layers > 1 ? 1 : 0; i < layers; ++i) f.erase_tensor("blk." + std::to_string(i) + ".exp_probs_b.bias");
+    CHECK(route().gating == Gating::Softmax);  // DeepSeek V2
+    CHECK(route().group_best == 1);
+  }
+}
+
+TEST_CASE("deepseek2 without experts") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "deepseek2", .layers = 2});
+  for (const char* key : {"expert_count", "expert_used_count", "expert_gating_func", "expert_weights_scale"})
+    f.erase(std::string("deepseek2.") + key);
+  f.set("deepseek2.expert_shared_count", std::uint32_t{0});
+  f.set("deepseek2.leading_dense_block_count", std::uint32_t{2});
+  const std::vector<TinyTensor> tensors = f.tensors();
+  for (const TinyTensor& t : tensors)
+    if (t.name.starts_with("blk.1.ffn_") && t.name != "blk.1.ffn_norm.weight") f.erase_tensor(t.name);
+  f.erase_tensor("blk.1.exp_probs_b.bias");
+  for (const char* part : {"gate", "up"})
+    f.add_tensor({std::string("blk.1.ffn_") + part + ".weight", {DType::F32, {32, 64}}});
+  f.add_tensor({"blk.1.ffn_down.weight", {DType::F32, {64, 32}}});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  CHECK(model.spec.dims.experts == 0);
+  CHECK(all<Route>(model.graph).empty());
+}
+
+TEST_CASE("files of glm4: sections of the rotation") {
   const TempDir folder;
   TinyFile f = tiny_model({.arch = "glm4"});
   f.set_array("glm4.rope.dimension_sections", std::vector<std::uint32_t>{0, 0, 0, 0});
   CHECK(all<Rope>(open_tiny(folder, f).graph).at(0).pairing == RopePairing::Interleaved);
   f.set_array("glm4.rope.dimension_sections", std::vector<std::uint32_t>{2, 1, 1, 0});
   CHECK(all<Rope>(open_tiny(folder, f).graph).at(0).pairing == RopePairing::Halves);
-  for (const char* kind : {"weight", "bias"})
-    for (const char* name : {"k", "v"}) f.erase_tensor(std::string("blk.0.attn_") + name + "." + kind);
-  f.rename("blk.0.attn_q.weight", "blk.0.attn_qkv.weight");
-  f.resize("blk.0.attn_qkv.weight", {32, 64});
-  f.rename("blk.0.attn_q.bias", "blk.0.attn_qkv.bias");
-  f.resize("blk.0.attn_qkv.bias", {64});
-  CHECK(producers(open_tiny(folder, f).graph, "blk.0.attn_k")[1] == "blk.0.attn_qkv.weight[32+16]");
-  CHECK(open_tiny(folder, f).unused.empty());
 }
 
 TEST_CASE("heads of glm4moe are normalised where the file has the weights") {
@@ -499,6 +530,13 @@ TEST_CASE("scaling of rotary positions") {
                           .beta_fast = 16,
                           .beta_slow = 2,
                           .attention_factor = 0.5f});
+  // Of Kimi K2.
+  CHECK(with([](TinyFile& f) {
+          f.set("qwen3.rope.scaling.type", "yarn");
+          f.set("qwen3.rope.scaling.factor", 32.0f);
+          f.set("qwen3.rope.scaling.yarn_beta_fast", 1.0f);
+          f.set("qwen3.rope.scaling.yarn_beta_slow", 1.0f);
+        }).beta_fast == 1);
   // How far angles are mixed decides, whatever the type is called; without a mix another factor is the magnitude's,
   // too.
   const auto scaled = [&](const char* type, const std::function<void(TinyFile&)>& more) {
@@ -583,13 +621,6 @@ TEST_CASE("tensors keep their storage types") {
 }
 
 TEST_CASE("version 1 and big-endian files give the same graph") {
-  // Of Kimi K2.
-  CHECK(with([](TinyFile& f) {
-          f.set("qwen3.rope.scaling.type", "yarn");
-          f.set("qwen3.rope.scaling.factor", 32.0f);
-          f.set("qwen3.rope.scaling.yarn_beta_fast", 1.0f);
-          f.set("qwen3.rope.scaling.yarn_beta_slow", 1.0f);
-        }).beta_fast == 1);
   const TempDir folder;
   const TinyFile tiny = tiny_model({.arch = "qwen3moe"});
   const std::uint64_t hash = open_tiny(folder, tiny).graph.hash();
