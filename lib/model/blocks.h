@@ -43,10 +43,19 @@ Act capped_logits(Net& net, Act logits, float cap);
 Act glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
 /// The same with gate and up as rows of ffn_up, one after the other.
 Act fused_glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
+/// The weights of experts, declared ahead of their use: ffn_gate_exps, ffn_up_exps, ffn_down_exps.
+struct ExpertWeights {
+  Weight gate, up, down;
+  bool merged = false;  ///< `gate` is ffn_gate_up_exps: its rows, then those of `up`, which is not there
+};
+ExpertWeights expert_weights(Scope s, const MoeConfig& m, std::int64_t n_embd);
+/// The same as glu_ffn(), with the configured activation, by experts that are already chosen. `glu`: of that node.
+Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes,
+               std::string_view glu = "ffn_glu");
 /// down(function(up(x))): ffn_up, ffn_down.
 Act ungated_ffn(Scope s, Nonlinearity function, Act x, std::int64_t d_ff, std::int64_t n_embd);
 /// The same as glu_ffn(), with the configured activation, by the experts that the router ffn_gate_inp chooses for each
-/// token, with exp_probs_b where the file has it: ffn_gate_exps, ffn_up_exps, ffn_down_exps.
+/// token, with exp_probs_b where the file has it.
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
 /// The expert that all tokens share: ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp.
 Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);

@@ -20,8 +20,6 @@ constexpr Alternative kAlternatives[] = {
      "projections in the order of the first converters; convert the model again to get them in order"},
     {"ffn_gate_exps.weight", "ffn_gate.0.weight",
      "experts in tensors of their own are an old form of the format; convert the model again to get stacked ones"},
-    {"ffn_gate_exps.weight", "ffn_gate_up_exps.weight",
-     "fused expert projections are not supported for this architecture"},
 };
 
 void require_matrix_type(const GgufFile& file, const TensorInfo& t) {

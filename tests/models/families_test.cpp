@@ -457,6 +457,30 @@ TEST_CASE("deepseek2 without experts") {
   CHECK(all<Route>(model.graph).empty());
 }
 
+TEST_CASE("experts whose gate and up are one matrix, gate first") {
+  const TempDir folder;
+  using Names = std::vector<std::string>;
+  TinyFile f = tiny_model({.arch = "gpt-oss"});  // with biases
+  for (const char* kind : {"weight", "bias"}) {
+    f.erase_tensor(std::string("blk.0.ffn_up_exps.") + kind);
+    f.rename(std::string("blk.0.ffn_gate_exps.") + kind, std::string("blk.0.ffn_gate_up_exps.") + kind);
+  }
+  f.resize("blk.0.ffn_gate_up_exps.weight", {32, 128, 4});
+  f.resize("blk.0.ffn_gate_up_exps.bias", {128, 4});
+  TinyFile plain = tiny_model({.arch = "qwen3moe"});
+  plain.erase_tensor("blk.0.ffn_up_exps.weight");
+  plain.rename("blk.0.ffn_gate_exps.weight", "blk.0.ffn_gate_up_exps.weight");
+  plain.resize("blk.0.ffn_gate_up_exps.weight", {32, 128, 4});
+  for (const TinyFile& file : {f, plain}) {
+    const Opened model = open_tiny(folder, file);
+    CHECK(model.unused.empty());
+    CHECK(producers(model.graph, "blk.0.ffn_glu") == Names{"blk.0.ffn_gate_exps", "blk.0.ffn_up_exps"});
+    CHECK(producers(model.graph, "blk.0.ffn_gate_exps") == Names{"blk.0.ffn_gate_up_exps"});
+    CHECK(all<Slice>(model.graph) == std::vector<Slice>{{.begin = 0, .n = 64}, {.begin = 64, .n = 64}});
+  }
+  CHECK(producers(open_tiny(folder, f).graph, "blk.0.ffn_gate_up_exps").back() == "blk.0.ffn_gate_up_exps.bias");
+}
+
 TEST_CASE("files of glm4: sections of the rotation") {
   const TempDir folder;
   TinyFile f = tiny_model({.arch = "glm4"});
