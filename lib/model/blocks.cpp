@@ -4,13 +4,9 @@
 
 namespace llm {
 
-AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x) {
-  const Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  const Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  return {q, k, v};
-}
+namespace {
 
+/// By rows of attn_qkv.
 AttentionHeads fused_attention_heads(Scope s, const DecoderConfig& c, Act x) {
   const std::int64_t q_rows = c.heads * c.head_dim, k_rows = c.kv_heads * c.head_dim,
                      v_rows = c.kv_heads * c.head_dim_v;
@@ -21,6 +17,16 @@ AttentionHeads fused_attention_heads(Scope s, const DecoderConfig& c, Act x) {
   const Act q = heads("attn_q", {0, q_rows}, c.heads);
   const Act k = heads("attn_k", {q_rows, k_rows}, c.kv_heads);
   const Act v = heads("attn_v", {q_rows + k_rows, v_rows}, c.kv_heads);
+  return {q, k, v};
+}
+
+}  // namespace
+
+AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x) {
+  if (s.has("attn_qkv")) return fused_attention_heads(s, c, x);
+  const Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
+  const Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
+  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
   return {q, k, v};
 }
 

@@ -481,6 +481,29 @@ TEST_CASE("experts whose gate and up are one matrix, gate first") {
   CHECK(producers(open_tiny(folder, f).graph, "blk.0.ffn_gate_up_exps").back() == "blk.0.ffn_gate_up_exps.bias");
 }
 
+TEST_CASE("queries, keys and values may be rows of one matrix") {
+  const TempDir folder;
+  for (const Architecture& a : architectures()) {
+    INFO(a.name);
+    TinyFile f = tiny_model({.arch = std::string(a.name)});
+    const auto& tensors = f.tensors();
+    const auto has = [&](std::string_view name) {
+      return std::ranges::find(tensors, name, &TinyTensor::name) != tensors.end();
+    };
+    const bool whole = a.name == "olmoe" || a.name == "olmo2" || a.name == "minimax-m2";  // norms of the width
+    if (!has("blk.0.attn_k.weight") || whole || a.name == "gemma4") continue;
+    for (const std::string kind : {".weight", ".bias"}) {
+      if (!has("blk.0.attn_q" + kind)) continue;
+      for (const char* name : {"blk.0.attn_k", "blk.0.attn_v"}) f.erase_tensor(name + kind);
+      f.rename("blk.0.attn_q" + kind, "blk.0.attn_qkv" + kind);
+      f.resize("blk.0.attn_qkv" + kind, kind == ".bias" ? Shape{64} : Shape{32, 64});
+    }
+    const Opened model = open_tiny(folder, f);
+    CHECK(producers(model.graph, "blk.0.attn_k")[1] == "blk.0.attn_qkv.weight[32+16]");
+    CHECK(model.unused.empty());
+  }
+}
+
 TEST_CASE("files of glm4: sections of the rotation") {
   const TempDir folder;
   TinyFile f = tiny_model({.arch = "glm4"});
