@@ -263,7 +263,8 @@ TEST_CASE("features that no family here follows are refused unless their values 
   run({{"cap", "gemma2.attn_logit_softcapping", "nan", set("gemma2.attn_logit_softcapping", kNan)}},
       {.arch = "gemma2"});
   run({{"no window", "cohere2.attention.sliding_window", "missing", erase("cohere2.attention.sliding_window")},
-       {"epsilon", "cohere2.attention.layer_norm_epsilon", "missing", erase("cohere2.attention.layer_norm_epsilon")}},
+       {"epsilon", "cohere2.attention.layer_norm_epsilon", "missing", erase("cohere2.attention.layer_norm_epsilon")},
+       {"scale", "cohere2.logit_scale", "missing", erase("cohere2.logit_scale")}},
       {.arch = "cohere2"});
   run({{"window", "command-r.attention.sliding_window", "window",
         set("command-r.attention.sliding_window", std::uint32_t{32})},
