@@ -504,6 +504,12 @@ TEST_CASE("queries, keys and values may be rows of one matrix") {
   }
 }
 
+TEST_CASE("each architecture is registered once, in the order of the alphabet") {
+  std::vector<std::string_view> names;
+  for (const Architecture& a : architectures()) names.push_back(a.name);
+  CHECK(std::ranges::is_sorted(names, std::less_equal<>()));
+}
+
 TEST_CASE("files of glm4: sections of the rotation") {
   const TempDir folder;
   TinyFile f = tiny_model({.arch = "glm4"});
