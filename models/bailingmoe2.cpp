@@ -19,17 +19,13 @@ DecoderConfig configure(const Metadata& md) {
   return c;
 }
 
-Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  return head_norm_attention(s, c, rot, fused_attention_heads(s, c, x));
-}
-
 Act forward(Net& net, const DecoderConfig& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    x = a.add("attn_residual", x, attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
+    x = a.add("attn_residual", x, head_norm_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     x = f.add("ffn_residual", x, moe_or_dense_ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
   }

@@ -24,7 +24,7 @@ Config configure(const Metadata& md) {
   c.norm_eps = read_layer_norm_epsilon(md, c);
   hp.integer({"attention.sliding_window", 1, std::numeric_limits<std::uint32_t>::max()});
   read_local_layers(md, c, kPeriod);
-  c.logit_scale = hp.nonzero_real({"logit_scale", 0, kUnbounded}).value_or(1.0f);
+  c.logit_scale = hp.real({"logit_scale", 0, kUnbounded});
   return c;
 }
 

@@ -1,11 +1,14 @@
-// deepseek2: DeepSeek V2 and V3, Kimi K2 and others with multi-head latent attention (arXiv:2405.04434): keys and
-// values of all heads are products of one short vector, beside which only the rotated part of the keys, which the heads
-// share, has to be known of a position. Behind the dense layers, experts and one that all tokens share.
+// deepseek2: DeepSeek V2 and V3, Kimi K2, GLM-4.7-Flash and others with multi-head latent attention (arXiv:2405.04434):
+// keys and values of all heads are products of one short vector, beside which only the rotated part of the keys, which
+// the heads share, has to be known of a position. Behind the dense layers, experts and one that all tokens share;
+// Youtu-LLM has dense layers alone.
 //
 // Of newer files, attention works on that vector: attn_k_b brings queries to it, attn_v_b the results from it, and the
 // cache holds kv_lora_rank + n_rot and kv_lora_rank elements a position. Older ones have attn_kv_b, which makes keys
 // and values from it, and theirs are kept. Which it is the keys say: attention.key_length_mla is the newer ones'.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/blocks.h"
 #include "model/hyper_parameters.h"
@@ -15,9 +18,11 @@ namespace {
 
 constexpr std::string_view kMultiplier = "rope.scaling.yarn_log_multiplier";
 constexpr IntegerRule kLatent{"attention.kv_lora_rank", 1, 1 << 16}, kQueryLatent{"attention.q_lora_rank", 0, 1 << 16},
+    kGatingFunction{"expert_gating_func", 0, std::numeric_limits<std::uint32_t>::max()},
     kHeadKey{"attention.key_length_mla", 1, 1 << 16}, kHeadValue{"attention.value_length_mla", 1, 1 << 16};
 
 struct Config : DecoderConfig {
+  bool gating_known = true;                   ///< by the file's keys
   bool latent_cache = false;                  ///< attention works on what the keys and values are made from
   std::int64_t latent = 0, query_latent = 0;  ///< query_latent: 0 if queries are made from the input itself
   std::int64_t head_key = 0, head_value = 0;  ///< of one head, the rotated part of the key among the former
@@ -61,20 +66,40 @@ void read_scale(const HyperParameters& hp, Config& c) {
   c.rope.attention_factor = 1 / (1 + 0.1f * log_factor);
 }
 
+/// V2 goes by a group's best expert, V3 by its best two.
+void set_gating(MoeConfig& m, Gating gate) {
+  m.gate = gate;
+  m.group_best = gate == Gating::Softmax ? 1 : 2;
+}
+
+void read_experts(const Metadata& md, Config& c) {
+  c.gating_known = HyperParameters(md, "deepseek2").optional_integer(kGatingFunction).value_or(0) != 0;
+  read_gating(md, c, Gating::Sigmoid);
+  set_gating(*c.moe, c.moe->gate);
+  read_expert_groups(md, c);
+  read_shared_experts(md, c);
+  read_leading_dense(md, c);
+}
+
 Config configure(const Metadata& md) {
   Config c{read_decoder_config(md, "deepseek2",
-                               {"expert_gating_func", "expert_group_count", "expert_shared_count",
+                               {kGatingFunction.key, "expert_group_count", "expert_shared_count",
                                 "leading_dense_block_count", "nextn_predict_layers", kMultiplier})};
   const HyperParameters hp(md, "deepseek2");
   read_heads(hp, c);
   read_scale(hp, c);
-  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
-  read_gating(md, c, Gating::Softmax);
-  c.moe->group_best = c.moe->gate == Gating::Softmax ? 1 : 2;  // V2 goes by a group's best expert, V3 by its best two
-  read_expert_groups(md, c);
-  read_shared_experts(md, c);
-  read_leading_dense(md, c);
+  c.moe = read_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
+  if (c.moe) read_experts(md, c);
   refuse_window(md, c);
+  return c;
+}
+
+/// Neither files of V2 nor those of GLM-4.7-Flash say how experts are gated; only sigmoids come with a bias of the
+/// choice.
+Config with_gating(Net& net, Config c) {
+  if (!c.moe || c.gating_known) return c;
+  const Scope first = net.layer(std::min(c.moe->leading_dense, c.n_layers - 1), Role::Router);
+  set_gating(*c.moe, first.has_tensor("exp_probs_b.bias") ? Gating::Sigmoid : Gating::Softmax);
   return c;
 }
 
@@ -140,7 +165,8 @@ Act forward(Net& net, const Config& c) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, moe_or_dense_ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
+    const Act y = f.rms_norm("ffn_norm", x, c.norm_eps);
+    x = f.add("ffn_residual", x, c.moe ? moe_or_dense_ffn(f, c, y) : glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
@@ -151,7 +177,9 @@ Act forward(Net& net, const Config& c) {
 ModelSpec open_deepseek2(const Metadata& md) {
   Config c = configure(md);
   std::vector<std::string> unread = leave_prediction_layers_out(md, c);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = std::move(unread)};
+  return {.dims = c.dims(),
+          .build = [c](Net& net) { return forward(net, with_gating(net, c)); },
+          .ignorable = std::move(unread)};
 }
 
 }  // namespace llm

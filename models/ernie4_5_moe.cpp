@@ -16,7 +16,7 @@ DecoderConfig configure(const Metadata& md) {
   refuse_window(md, c);
   c.moe->period = static_cast<int>(hp.optional_integer({"interleave_moe_layer_step", 1, 1024}).value_or(1));
   // Of all shared ones together, whose number the files say as well.
-  c.moe->d_shared = hp.optional_integer({"expert_shared_feed_forward_length", 0, 1 << 28}).value_or(0);
+  c.moe->d_shared = read_shared_width(md, c);
   return c;
 }
 

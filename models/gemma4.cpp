@@ -80,6 +80,7 @@ Config configure(const Metadata& md) {
   if (c.local_rope.n_rot % 2 != 0) hp.fail(local_rotated.key, "is odd, but elements are rotated in pairs");
   if (!hp.has("attention.scale")) c.attention_scale = 1;  // the norm of queries takes its place
   c.moe = read_moe_config(md, c, /*d_ff=*/0, RouteWeights::Renormalized);
+  if (c.moe) c.moe->activation = Activation::Gelu;
   c.d_per_layer = hp.optional_integer({"embedding_length_per_layer_input", 0, 1 << 20}).value_or(0);
   c.logit_cap = hp.nonzero_real({"final_logit_softcapping", 0, kUnbounded}).value_or(0.0f);
   return c;
@@ -132,27 +133,15 @@ Act attention(Scope s, const Config& c, const Rotary& rot, Caches& caches, Act x
 /// Experts over their own norm of x; their router's logits are of another one.
 Act experts(Scope s, const Config& c, Act x) {
   const MoeConfig& m = *c.moe;
-  Scope in = s.with(Role::Experts), router = s.with(Role::Router);
+  Scope router = s.with(Role::Router);
   Act logits = router.rms_norm("ffn_gate_norm", x, c.norm_eps, "ffn_gate_inp.scale");
   logits = router.scale("ffn_gate_scaled", logits, 1 / std::sqrt(static_cast<float>(c.n_embd)));
   logits = router.unscaled_linear("ffn_gate_inp", logits, m.experts);
   const Routes routes =
       router.route("ffn_routes", logits, {.top_k = m.active, .gating = m.gate, .weights = m.weights, .scale = m.scale});
   const Act y = s.rms_norm("pre_ffw_norm_2", x, c.norm_eps);
-  const auto product = [&](std::string_view name, Act from, std::int64_t k, std::int64_t n) {
-    return in.expert_linear(name, from, routes, in.expert_weight(name, k, n, m.experts));
-  };
-  Act gate, up;
-  if (in.has("ffn_gate_up_exps")) {
-    const Act both = product("ffn_gate_up_exps", y, c.n_embd, 2 * m.d_ff);
-    gate = in.slice("ffn_gate_exps", both, {.begin = 0, .n = m.d_ff});
-    up = in.slice("ffn_up_exps", both, {.begin = m.d_ff, .n = m.d_ff});
-  } else {
-    gate = product("ffn_gate_exps", y, c.n_embd, m.d_ff);
-    up = product("ffn_up_exps", y, c.n_embd, m.d_ff);
-  }
-  const Act down = product("ffn_down_exps", in.glu(Activation::Gelu, gate, up, "ffn_glu_exps"), m.d_ff, c.n_embd);
-  return s.rms_norm("post_ffw_norm_2", in.combine("ffn_moe", down, routes), c.norm_eps);
+  const Act sum = expert_ffn(s, m, expert_weights(s, m, c.n_embd), y, routes, "ffn_glu_exps");
+  return s.rms_norm("post_ffw_norm_2", sum, c.norm_eps);
 }
 
 Act ffn(Scope s, const Config& c, Act x) {

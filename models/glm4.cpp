@@ -26,18 +26,13 @@ Config configure(const Metadata& md) {
   return c;
 }
 
-Act attention(Scope s, const Config& c, const Rotary& rot, Act x) {
-  const bool fused = s.has("attn_qkv");
-  return rotary_attention(s, c, rot, fused ? fused_attention_heads(s, c, x) : attention_heads(s, c, x));
-}
-
 Act forward(Net& net, const Config& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, c.pairing);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    Act y = attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps));
+    Act y = rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps));
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
     y = f.rms_norm("ffn_norm", x, c.norm_eps);

@@ -20,7 +20,7 @@ Config configure(const Metadata& md) {
   c.embedding_scale = hp.nonzero_real({"embedding_scale", 0, kUnbounded}).value_or(1.0f);
   c.residual_scale = hp.nonzero_real({"residual_scale", 0, kUnbounded}).value_or(1.0f);
   c.logit_scale = hp.nonzero_real({"logit_scale", 0, kUnbounded}).value_or(1.0f);
-  c.moe->d_shared = hp.optional_integer({"expert_shared_feed_forward_length", 0, 1 << 28}).value_or(0);
+  c.moe->d_shared = read_shared_width(md, c);
   hp.expect_neutral("rope.scaling.finetuned", 1, 1);  // 0: without positions
   return c;
 }

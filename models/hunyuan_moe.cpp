@@ -1,7 +1,6 @@
 // hunyuan-moe: Hunyuan-A13B. Heads of q and k are normalised after they are rotated; every layer has experts, whose
 // weights sum to 1, and one that all tokens share.
 #include "model/blocks.h"
-#include "model/hyper_parameters.h"
 
 namespace llm {
 namespace {
@@ -11,9 +10,7 @@ DecoderConfig configure(const Metadata& md) {
       read_decoder_config(md, "hunyuan-moe", {"expert_shared_count", "expert_shared_feed_forward_length"});
   c.moe = require_moe_config(md, c, c.d_ff, RouteWeights::Renormalized);
   refuse_window(md, c);
-  const std::int64_t shared = HyperParameters(md, "hunyuan-moe")
-                                  .optional_integer({"expert_shared_feed_forward_length", 0, 1 << 28})
-                                  .value_or(0);
+  const std::int64_t shared = read_shared_width(md, c);
   c.moe->d_shared = shared > 0 ? shared : c.d_ff;
   return c;
 }

@@ -1,4 +1,4 @@
-// nemotron: Nemotron 3 and 4, Minitron. Norms subtract the mean and have biases, part of each head is rotated, and the
+// nemotron: Minitron, Nemotron-4. Norms subtract the mean and have biases, part of each head is rotated, and the
 // feed-forward network has no gate: it takes the squares of what is positive.
 #include "model/blocks.h"
 

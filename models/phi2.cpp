@@ -14,10 +14,6 @@ DecoderConfig configure(const Metadata& md) {
   return c;
 }
 
-Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  return rotary_attention(s, c, rot, s.has("attn_qkv") ? fused_attention_heads(s, c, x) : attention_heads(s, c, x));
-}
-
 Act forward(Net& net, const DecoderConfig& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
@@ -25,7 +21,7 @@ Act forward(Net& net, const DecoderConfig& c) {
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     const Act y = a.layer_norm("attn_norm", x, c.norm_eps);
-    const Act attended = attention(a, c, rot, y);
+    const Act attended = rotary_attention(a, c, rot, y);
     Scope f = net.layer(i, Role::Ffn);
     x = f.add("ffn_residual", x, ungated_ffn(f, Nonlinearity::Gelu, y, c.d_ff, c.n_embd));
     x = f.add("attn_residual", x, attended);

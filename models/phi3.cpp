@@ -33,7 +33,7 @@ Act forward(Net& net, const Config& c) {
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     Act y = a.rms_norm("attn_norm", x, c.norm_eps);
-    x = a.add("attn_residual", x, rotary_attention(a, c, rot, fused_attention_heads(a, c, y)));
+    x = a.add("attn_residual", x, rotary_attention(a, c, rot, y));
     Scope f = net.layer(i, Role::Ffn);
     y = f.rms_norm("ffn_norm", x, c.norm_eps);
     x = f.add("ffn_residual", x, fused_glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));

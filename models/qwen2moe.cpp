@@ -12,7 +12,7 @@ DecoderConfig configure(const Metadata& md) {
   const std::int64_t used = hp.optional_integer({"expert_used_count", 1, 4096}).value_or(1);
   c.moe = require_moe_config(md, c, c.d_ff / used, RouteWeights::AsGated);  // of files that do not say it
   refuse_window(md, c);
-  const std::int64_t shared = hp.optional_integer({"expert_shared_feed_forward_length", 0, 1 << 28}).value_or(0);
+  const std::int64_t shared = read_shared_width(md, c);
   c.moe->d_shared = shared > 0 ? shared : c.d_ff;
   return c;
 }

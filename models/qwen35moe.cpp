@@ -12,12 +12,6 @@ DeltaConfig configure(const Metadata& md) {
   return c;
 }
 
-DeltaGates delta_gates(Scope s, const DeltaConfig& c, Act x) {
-  const Act alpha = s.linear("ssm_alpha", x, c.value_heads);
-  const Act beta = s.linear("ssm_beta", x, c.value_heads);
-  return {alpha, beta};
-}
-
 Act forward(Net& net, const DeltaConfig& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves);

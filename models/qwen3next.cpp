@@ -12,7 +12,7 @@ DeltaConfig configure(const Metadata& md) {
 }
 
 /// ssm_ba has, for each key head, the beta of its value heads, then their alpha.
-DeltaGates delta_gates(Scope s, const DeltaConfig& c, Act x) {
+DeltaGates gates_by_key_heads(Scope s, const DeltaConfig& c, Act x) {
   const int shared = c.value_heads / c.key_heads;
   const Act both = s.split_heads("ssm_ba_heads", s.linear("ssm_ba", x, 2 * c.value_heads), c.key_heads);
   const Act beta = s.slice("ssm_beta", both, {.begin = 0, .n = shared});
@@ -29,9 +29,9 @@ Act forward(Net& net, const DeltaConfig& c) {
     Scope a = net.layer(i, Role::Attention);
     const Act y = a.rms_norm("attn_norm", x, c.norm_eps);
     const bool recurrent = c.recurrent[static_cast<std::size_t>(i)];
-    x = a.add(
-        "attn_residual", x,
-        recurrent ? delta_layer(a, c, y, delta_gates(a, c, y), HeadSharing::Grouped) : gated_attention(a, c, rot, y));
+    x = a.add("attn_residual", x,
+              recurrent ? delta_layer(a, c, y, gates_by_key_heads(a, c, y), HeadSharing::Grouped)
+                        : gated_attention(a, c, rot, y));
     Scope f = net.layer(i, Role::Ffn);
     const Act normal = f.rms_norm("post_attention_norm", x, c.norm_eps);
     x = f.add("ffn_residual", x, gated_shared_moe_ffn(f, *c.moe, normal, c.n_embd));

@@ -8,52 +8,51 @@
 /// THE list: each line X(name, "architecture") is one value of general.architecture, opened by open_<name>() of
 /// models/<name>.cpp.
 #define LLM_ARCHITECTURES(X)        \
-  X(llama, "llama")                 \
-  X(qwen2, "qwen2")                 \
-  X(qwen3, "qwen3")                 \
-  X(qwen3moe, "qwen3moe")           \
-  X(olmoe, "olmoe")                 \
+  X(arcee, "arcee")                 \
+  X(bailingmoe2, "bailingmoe2")     \
+  X(cohere2, "cohere2")             \
+  X(command_r, "command-r")         \
+  X(deepseek2, "deepseek2")         \
+  X(dots1, "dots1")                 \
+  X(ernie4_5, "ernie4_5")           \
+  X(ernie4_5_moe, "ernie4_5-moe")   \
+  X(exaone, "exaone")               \
+  X(exaone4, "exaone4")             \
   X(gemma, "gemma")                 \
   X(gemma2, "gemma2")               \
   X(gemma3, "gemma3")               \
   X(gemma4, "gemma4")               \
-  X(cohere2, "cohere2")             \
-  X(command_r, "command-r")         \
-  X(arcee, "arcee")                 \
-  X(glm4, "glm4")                   \
-  X(nemotron, "nemotron")           \
-  X(phi2, "phi2")                   \
-  X(stablelm, "stablelm")           \
-  X(starcoder2, "starcoder2")       \
-  X(gpt_oss, "gpt-oss")             \
-  X(phi3, "phi3")                   \
-  X(qwen2vl, "qwen2vl")             \
-  X(qwen3vl, "qwen3vl")             \
-  X(qwen3vlmoe, "qwen3vlmoe")       \
-  X(smollm3, "smollm3")             \
-  X(olmo2, "olmo2")                 \
-  X(granite, "granite")             \
-  X(granitemoe, "granitemoe")       \
-  X(bailingmoe2, "bailingmoe2")     \
-  X(deepseek2, "deepseek2")         \
-  X(dots1, "dots1")                 \
-  X(ernie4_5_moe, "ernie4_5-moe")   \
   X(glm4, "glm4")                   \
   X(glm4moe, "glm4moe")             \
-  X(hunyuan_moe, "hunyuan-moe")     \
-  X(minimax_m2, "minimax-m2")       \
-  X(qwen2moe, "qwen2moe")           \
-  X(seed_oss, "seed_oss")           \
-  X(ernie4_5, "ernie4_5")           \
+  X(gpt_oss, "gpt-oss")             \
+  X(granite, "granite")             \
+  X(granitemoe, "granitemoe")       \
   X(hunyuan_dense, "hunyuan-dense") \
-  X(exaone, "exaone")               \
-  X(exaone4, "exaone4")             \
-  X(mistral3, "mistral3")           \
+  X(hunyuan_moe, "hunyuan-moe")     \
   X(internlm2, "internlm2")         \
-  X(xverse, "xverse")               \
-  X(qwen3next, "qwen3next")         \
+  X(llama, "llama")                 \
+  X(minimax_m2, "minimax-m2")       \
+  X(mistral3, "mistral3")           \
+  X(nemotron, "nemotron")           \
+  X(olmo2, "olmo2")                 \
+  X(olmoe, "olmoe")                 \
+  X(phi2, "phi2")                   \
+  X(phi3, "phi3")                   \
+  X(qwen2, "qwen2")                 \
+  X(qwen2moe, "qwen2moe")           \
+  X(qwen2vl, "qwen2vl")             \
+  X(qwen3, "qwen3")                 \
   X(qwen35, "qwen35")               \
-  X(qwen35moe, "qwen35moe")
+  X(qwen35moe, "qwen35moe")         \
+  X(qwen3moe, "qwen3moe")           \
+  X(qwen3next, "qwen3next")         \
+  X(qwen3vl, "qwen3vl")             \
+  X(qwen3vlmoe, "qwen3vlmoe")       \
+  X(seed_oss, "seed_oss")           \
+  X(smollm3, "smollm3")             \
+  X(stablelm, "stablelm")           \
+  X(starcoder2, "starcoder2")       \
+  X(xverse, "xverse")
 
 namespace llm {
 

@@ -1,5 +1,5 @@
-// starcoder2: StarCoder2, 3B to 15B, and Granite Code from 20B on. Norms subtract the mean, everything has a bias, the
-// feed-forward network has no gate.
+// starcoder2: StarCoder2, 3B to 15B. Norms subtract the mean, everything has a bias, the feed-forward network has no
+// gate.
 #include "model/blocks.h"
 
 namespace llm {

@@ -4,13 +4,9 @@
 
 namespace llm {
 
-AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x) {
-  const Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  const Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  return {q, k, v};
-}
+namespace {
 
+/// By rows of attn_qkv.
 AttentionHeads fused_attention_heads(Scope s, const DecoderConfig& c, Act x) {
   const std::int64_t q_rows = c.heads * c.head_dim, k_rows = c.kv_heads * c.head_dim,
                      v_rows = c.kv_heads * c.head_dim_v;
@@ -21,6 +17,16 @@ AttentionHeads fused_attention_heads(Scope s, const DecoderConfig& c, Act x) {
   const Act q = heads("attn_q", {0, q_rows}, c.heads);
   const Act k = heads("attn_k", {q_rows, k_rows}, c.kv_heads);
   const Act v = heads("attn_v", {q_rows + k_rows, v_rows}, c.kv_heads);
+  return {q, k, v};
+}
+
+}  // namespace
+
+AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x) {
+  if (s.has("attn_qkv")) return fused_attention_heads(s, c, x);
+  const Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
+  const Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
+  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
   return {q, k, v};
 }
 
@@ -103,14 +109,38 @@ Act ungated_ffn(Scope s, Nonlinearity function, Act x, std::int64_t d_ff, std::i
   return s.linear("ffn_down", s.activate("ffn_activated", function, up), n_embd);
 }
 
+ExpertWeights expert_weights(Scope s, const MoeConfig& m, std::int64_t n_embd) {
+  Scope in = s.with(Role::Experts);
+  const auto from_input = [&](std::string_view name, std::int64_t n) {
+    return in.expert_weight(name, n_embd, n, m.experts);
+  };
+  ExpertWeights w;
+  w.merged = in.has("ffn_gate_up_exps");
+  w.gate = w.merged ? from_input("ffn_gate_up_exps", 2 * m.d_ff) : from_input("ffn_gate_exps", m.d_ff);
+  if (!w.merged) w.up = from_input("ffn_up_exps", m.d_ff);
+  w.down = in.expert_weight("ffn_down_exps", m.d_ff, n_embd, m.experts);
+  return w;
+}
+
+Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes, std::string_view glu) {
+  Scope in = s.with(Role::Experts);
+  Act gate, up;  // [d_ff, active, tokens]
+  if (w.merged) {
+    const Act both = in.expert_linear("ffn_gate_up_exps", x, routes, w.gate);
+    gate = in.slice("ffn_gate_exps", both, {.begin = 0, .n = m.d_ff});
+    up = in.slice("ffn_up_exps", both, {.begin = m.d_ff, .n = m.d_ff});
+  } else {
+    gate = in.expert_linear("ffn_gate_exps", x, routes, w.gate);
+    up = in.expert_linear("ffn_up_exps", x, routes, w.up);
+  }
+  const Act down = in.expert_linear("ffn_down_exps", in.glu(m.activation, gate, up, glu), routes, w.down);
+  return in.combine("ffn_moe", down, routes);  // the weighted sum over the active experts: [n_embd, tokens]
+}
+
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
-  Scope experts = s.with(Role::Experts);
   Scope router = s.with(Role::Router);
   // Before the router, so that a wrong expert_count is reported on the experts themselves.
-  const Weight w_gate = experts.expert_weight("ffn_gate_exps", n_embd, m.d_ff, m.experts);
-  const Weight w_up = experts.expert_weight("ffn_up_exps", n_embd, m.d_ff, m.experts);
-  const Weight w_down = experts.expert_weight("ffn_down_exps", m.d_ff, n_embd, m.experts);
-
+  const ExpertWeights weights = expert_weights(s, m, n_embd);
   const Route choice{.top_k = m.active,
                      .gating = m.gate,
                      .weights = m.weights,
@@ -118,12 +148,8 @@ Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
                      .groups = m.groups,
                      .groups_used = m.groups_used,
                      .group_best = m.group_best};
-  Act logits = router.linear("ffn_gate_inp", x, m.experts);
-  Routes routes = router.route("ffn_routes", logits, choice, "exp_probs_b");
-  Act gate = experts.expert_linear("ffn_gate_exps", x, routes, w_gate);  // [d_ff, active, tokens]
-  Act up = experts.expert_linear("ffn_up_exps", x, routes, w_up);
-  Act down = experts.expert_linear("ffn_down_exps", experts.glu(m.activation, gate, up), routes, w_down);
-  return experts.combine("ffn_moe", down, routes);  // the weighted sum over the active experts: [n_embd, tokens]
+  const Act logits = router.linear("ffn_gate_inp", x, m.experts);
+  return expert_ffn(s, m, weights, x, router.route("ffn_routes", logits, choice, "exp_probs_b"));
 }
 
 Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {

@@ -13,12 +13,10 @@ namespace llm {
 struct AttentionHeads {
   Act q, k, v;
 };
-/// attn_q, attn_k, attn_v.
+/// attn_q, attn_k, attn_v, or the rows of attn_qkv, one after another, where the file has it.
 AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x);
-/// The same by rows of attn_qkv, one after another.
-AttentionHeads fused_attention_heads(Scope s, const DecoderConfig& c, Act x);
 
-/// Grouped-query attention with rotary positions over x [n_embd, tokens]: attn_q, attn_k, attn_v, attn_output.
+/// Grouped-query attention with rotary positions over x [n_embd, tokens]: attention_heads(), attn_output.
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads);
 /// The same with each head of q and k normalised before it is rotated: attn_q_norm, attn_k_norm [head_dim].
@@ -45,8 +43,17 @@ Act glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64
 Act fused_glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
 /// down(function(up(x))): ffn_up, ffn_down.
 Act ungated_ffn(Scope s, Nonlinearity function, Act x, std::int64_t d_ff, std::int64_t n_embd);
+/// The weights of experts, declared ahead of their use: ffn_gate_exps, ffn_up_exps, ffn_down_exps.
+struct ExpertWeights {
+  Weight gate, up, down;
+  bool merged = false;  ///< `gate` is ffn_gate_up_exps: its rows, then those of `up`, which is not there
+};
+ExpertWeights expert_weights(Scope s, const MoeConfig& m, std::int64_t n_embd);
+/// The same as glu_ffn(), with the configured activation, by experts that are already chosen. `glu`: of that node.
+Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes,
+               std::string_view glu = "ffn_glu");
 /// The same as glu_ffn(), with the configured activation, by the experts that the router ffn_gate_inp chooses for each
-/// token, with exp_probs_b where the file has it: ffn_gate_exps, ffn_up_exps, ffn_down_exps.
+/// token, with exp_probs_b where the file has it.
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
 /// The expert that all tokens share: ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp.
 Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);

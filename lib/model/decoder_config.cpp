@@ -191,9 +191,13 @@ void read_gating(const Metadata& md, DecoderConfig& c, Gating otherwise) {
   c.moe->gate = value == 0 ? otherwise : value == 1 ? Gating::Softmax : Gating::Sigmoid;
 }
 
+std::int64_t read_shared_width(const Metadata& md, const DecoderConfig& c) {
+  return HyperParameters(md, c.architecture).optional_integer(kSharedFeedForward).value_or(0);
+}
+
 void read_shared_experts(const Metadata& md, DecoderConfig& c) {
   const HyperParameters hp(md, c.architecture);
-  const std::int64_t width = hp.optional_integer(kSharedFeedForward).value_or(0);
+  const std::int64_t width = read_shared_width(md, c);
   c.moe->d_shared = hp.optional_integer(kShared).value_or(0) * (width > 0 ? width : c.moe->d_ff);
 }
 

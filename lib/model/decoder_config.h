@@ -75,7 +75,9 @@ MoeConfig require_moe_config(const Metadata&, const DecoderConfig&, std::int64_t
 
 /// expert_gating_func; `otherwise` where the file does not say.
 void read_gating(const Metadata&, DecoderConfig& c, Gating otherwise);
-/// expert_shared_count experts in one, each of the width of the others or of expert_shared_feed_forward_length.
+/// expert_shared_feed_forward_length, of all shared experts together; 0 where the file does not say.
+std::int64_t read_shared_width(const Metadata&, const DecoderConfig&);
+/// expert_shared_count experts in one, each of the width of the others or of read_shared_width().
 void read_shared_experts(const Metadata&, DecoderConfig& c);
 /// leading_dense_block_count.
 void read_leading_dense(const Metadata&, DecoderConfig& c);

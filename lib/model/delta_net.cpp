@@ -63,8 +63,7 @@ DeltaConfig read_delta_config(const Metadata& md, std::string_view arch) {
 
 void read_delta_experts(const Metadata& md, DeltaConfig& c) {
   c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::Renormalized);
-  const HyperParameters hp(md, c.architecture);
-  const std::int64_t shared = hp.optional_integer({kSharedWidth, 0, 1 << 28}).value_or(0);
+  const std::int64_t shared = read_shared_width(md, c);
   c.moe->d_shared = shared > 0 ? shared : c.moe->d_ff;
 }
 
@@ -98,6 +97,12 @@ Act gated_attention(Scope s, const DeltaConfig& c, const Rotary& rot, Act x) {
   const Act y = s.flatten_heads("attn_flat", s.attention(q, kv, {.scale = c.attention_scale}));
   const Act gates = s.flatten_heads("attn_gates", gate);
   return s.linear("attn_output", s.glu(Activation::Sigmoid, gates, y, "attn_gated"), c.n_embd);
+}
+
+DeltaGates delta_gates(Scope s, const DeltaConfig& c, Act x) {
+  const Act alpha = s.linear("ssm_alpha", x, c.value_heads);
+  const Act beta = s.linear("ssm_beta", x, c.value_heads);
+  return {alpha, beta};
 }
 
 Act delta_layer(Scope s, const DeltaConfig& c, Act x, const DeltaGates& gates, HeadSharing sharing) {

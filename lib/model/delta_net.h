@@ -36,6 +36,8 @@ Act gated_attention(Scope s, const DeltaConfig& c, const Rotary& rot, Act x);
 struct DeltaGates {
   Act alpha, beta;
 };
+/// ssm_alpha, ssm_beta.
+DeltaGates delta_gates(Scope s, const DeltaConfig& c, Act x);
 /// attn_qkv, the convolution ssm_conv1d, the rule, ssm_norm gated by attn_gate, ssm_out.
 Act delta_layer(Scope s, const DeltaConfig& c, Act x, const DeltaGates& gates, HeadSharing sharing);
 

@@ -20,8 +20,6 @@ constexpr Alternative kAlternatives[] = {
      "projections in the order of the first converters; convert the model again to get them in order"},
     {"ffn_gate_exps.weight", "ffn_gate.0.weight",
      "experts in tensors of their own are an old form of the format; convert the model again to get stacked ones"},
-    {"ffn_gate_exps.weight", "ffn_gate_up_exps.weight",
-     "fused expert projections are not supported for this architecture"},
 };
 
 void require_matrix_type(const GgufFile& file, const TensorInfo& t) {
@@ -40,7 +38,9 @@ GraphBuilder& Scope::place() {
   return net_.builder_;
 }
 
-bool Scope::has(std::string_view name) const { return net_.has(full_name(name) + ".weight"); }
+bool Scope::has(std::string_view name) const { return has_tensor(std::string(name) + ".weight"); }
+
+bool Scope::has_tensor(std::string_view name) const { return net_.has(full_name(name)); }
 
 Act Scope::linear(std::string_view name, Act x, std::int64_t n) {
   const Weight w = net_.matrix(full_name(name) + ".weight", {net_.builder_.type(x).shape[0], n});

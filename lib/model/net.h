@@ -38,6 +38,8 @@ class Scope {
   int layer() const { return layer_; }
   /// Whether the file has `name`.weight, for what only some files of a family have.
   bool has(std::string_view name) const;
+  /// Whether the file has this tensor.
+  bool has_tensor(std::string_view name) const;
   /// The same layer under another role.
   Scope with(Role role) const { return Scope(net_, layer_, role); }
 
@@ -62,6 +64,7 @@ class Scope {
   Act head_linear(std::string_view name, Act x, std::int64_t n);
   Act split_heads(std::string_view name, Act x, int heads);
   Act flatten_heads(std::string_view name, Act x);
+  /// Elements of dimension 0.
   Act slice(std::string_view name, Act x, const Slice&);
   Act concat(std::string_view name, Act a, Act b);
   Act rope(std::string_view name, Act x, const Rotary&);
@@ -69,7 +72,6 @@ class Scope {
   Act attention(Act q, Cache, const Attention&);  ///< over this layer's cache or an earlier one's
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
-  /// Elements of dimension 0.
   /// By `name`.weight [width, channels].
   Act short_conv(std::string_view name, Act x, int width);
   /// With ssm_a [value_heads] and ssm_dt.bias [value_heads]; `state` [dv, dk, value_heads].

@@ -51,9 +51,9 @@ void read_yarn(const HyperParameters& hp, std::int64_t context, RopeTable& rope)
   rope.original_context = static_cast<float>(original > 0 ? original : context);
   rope.beta_fast = hp.optional_real(kBetaFast).value_or(rope.beta_fast);
   rope.beta_slow = hp.optional_real(kBetaSlow).value_or(rope.beta_slow);
-  if (rope.beta_fast <= rope.beta_slow)
-    hp.fail(kBetaFast.key, "value " + value_text(rope.beta_fast) + " is not above that of yarn_beta_slow, " +
-                               value_text(rope.beta_slow));
+  if (rope.beta_fast < rope.beta_slow)
+    hp.fail(kBetaFast.key,
+            "value " + value_text(rope.beta_fast) + " is below that of yarn_beta_slow, " + value_text(rope.beta_slow));
   hp.expect_neutral(kUnmixedFactor, 1, -1);
 }
 

@@ -336,10 +336,12 @@ TEST_CASE("gates by sigmoids, biases for the choice, groups") {
   CHECK(route(tiny_model({.arch = "bailingmoe2"})) == grouped);
   CHECK(route(tiny_model({.arch = "minimax-m2"})) == Route{2, Gating::Sigmoid, RouteWeights::Renormalized, 1});
   CHECK(route(tiny_model({.arch = "ernie4_5-moe"})) == Route{2, Gating::Softmax, RouteWeights::Renormalized, 1});
-  // The shared expert's own gate is one that is always chosen.
   const Graph qwen = open_tiny(folder, tiny_model({.arch = "qwen2moe"})).graph;
   CHECK(all<Route>(qwen).at(0) == Route{2, Gating::Softmax, RouteWeights::AsGated, 1});
-  CHECK(all<Route>(qwen).at(1) == Route{1, Gating::Sigmoid, RouteWeights::AsGated, 1});
+  // The shared expert has a gate of its own.
+  CHECK(producers(qwen, "blk.0.ffn_shexp_gated") ==
+        std::vector<std::string>{"blk.0.ffn_gate_inp_shexp", "blk.0.ffn_down_shexp"});
+  CHECK(all<Glu>(qwen).back().activation == Activation::Sigmoid);
 }
 
 TEST_CASE("layers without experts, and those that nobody reads") {
@@ -410,27 +412,111 @@ TEST_CASE("groups of deepseek2 are as good as their best expert by softmax, as t
   TinyFile f = tiny_model({.arch = "deepseek2"});
   f.set("deepseek2.expert_group_count", std::uint32_t{2});
   f.set("deepseek2.expert_group_used_count", std::uint32_t{1});
-  CHECK(all<Route>(open_tiny(folder, f).graph).at(0).group_best == 2);
-  f.erase("deepseek2.expert_gating_func");
-  CHECK(all<Route>(open_tiny(folder, f).graph).at(0).group_best == 1);
-  CHECK(all<Route>(open_tiny(folder, f).graph).at(0).gating == Gating::Softmax);
+  const auto route = [&] { return all<Route>(open_tiny(folder, f).graph).at(0); };
+  CHECK(route().group_best == 2);
+  f.set("deepseek2.expert_gating_func", std::uint32_t{1});
+  CHECK(route().group_best == 1);
+  CHECK(route().gating == Gating::Softmax);
 }
 
-TEST_CASE("files of glm4: q, k and v in one matrix, sections of the rotation") {
+TEST_CASE("files of deepseek2 that do not say how experts are gated: by sigmoids where the choice has a bias") {
+  const TempDir folder;
+  for (const int layers : {1, 3}) {
+    TinyFile f = tiny_model({.arch = "deepseek2", .layers = layers});
+    f.set("deepseek2.expert_group_count", std::uint32_t{2});
+    f.set("deepseek2.expert_group_used_count", std::uint32_t{1});
+    f.erase("deepseek2.expert_gating_func");
+    const auto route = [&] { return all<Route>(open_tiny(folder, f).graph).at(0); };
+    CHECK(route().gating == Gating::Sigmoid);  // GLM-4.7-Flash
+    CHECK(route().group_best == 2);
+    f.set("deepseek2.expert_gating_func", std::uint32_t{0});  // not set
+    CHECK(route().gating == Gating::Sigmoid);
+    for (int i = layers > 1 ? 1 : 0; i < layers; ++i) f.erase_tensor("blk." + std::to_string(i) + ".exp_probs_b.bias");
+    CHECK(route().gating == Gating::Softmax);  // DeepSeek V2
+    CHECK(route().group_best == 1);
+  }
+}
+
+TEST_CASE("deepseek2 without experts") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "deepseek2", .layers = 2});
+  for (const char* key : {"expert_count", "expert_used_count", "expert_gating_func", "expert_weights_scale"})
+    f.erase(std::string("deepseek2.") + key);
+  f.set("deepseek2.expert_shared_count", std::uint32_t{0});
+  f.set("deepseek2.leading_dense_block_count", std::uint32_t{2});
+  const std::vector<TinyTensor> tensors = f.tensors();
+  for (const TinyTensor& t : tensors)
+    if (t.name.starts_with("blk.1.ffn_") && t.name != "blk.1.ffn_norm.weight") f.erase_tensor(t.name);
+  f.erase_tensor("blk.1.exp_probs_b.bias");
+  for (const char* part : {"gate", "up"})
+    f.add_tensor({std::string("blk.1.ffn_") + part + ".weight", {DType::F32, {32, 64}}});
+  f.add_tensor({"blk.1.ffn_down.weight", {DType::F32, {64, 32}}});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  CHECK(model.spec.dims.experts == 0);
+  CHECK(all<Route>(model.graph).empty());
+}
+
+TEST_CASE("experts whose gate and up are one matrix, gate first") {
+  const TempDir folder;
+  using Names = std::vector<std::string>;
+  TinyFile f = tiny_model({.arch = "gpt-oss"});  // with biases
+  for (const char* kind : {"weight", "bias"}) {
+    f.erase_tensor(std::string("blk.0.ffn_up_exps.") + kind);
+    f.rename(std::string("blk.0.ffn_gate_exps.") + kind, std::string("blk.0.ffn_gate_up_exps.") + kind);
+  }
+  f.resize("blk.0.ffn_gate_up_exps.weight", {32, 128, 4});
+  f.resize("blk.0.ffn_gate_up_exps.bias", {128, 4});
+  TinyFile plain = tiny_model({.arch = "qwen3moe"});
+  plain.erase_tensor("blk.0.ffn_up_exps.weight");
+  plain.rename("blk.0.ffn_gate_exps.weight", "blk.0.ffn_gate_up_exps.weight");
+  plain.resize("blk.0.ffn_gate_up_exps.weight", {32, 128, 4});
+  for (const TinyFile& file : {f, plain}) {
+    const Opened model = open_tiny(folder, file);
+    CHECK(model.unused.empty());
+    CHECK(producers(model.graph, "blk.0.ffn_glu") == Names{"blk.0.ffn_gate_exps", "blk.0.ffn_up_exps"});
+    CHECK(producers(model.graph, "blk.0.ffn_gate_exps") == Names{"blk.0.ffn_gate_up_exps"});
+    CHECK(all<Slice>(model.graph) == std::vector<Slice>{{.begin = 0, .n = 64}, {.begin = 64, .n = 64}});
+  }
+  CHECK(producers(open_tiny(folder, f).graph, "blk.0.ffn_gate_up_exps").back() == "blk.0.ffn_gate_up_exps.bias");
+}
+
+TEST_CASE("queries, keys and values may be rows of one matrix") {
+  const TempDir folder;
+  for (const Architecture& a : architectures()) {
+    INFO(a.name);
+    TinyFile f = tiny_model({.arch = std::string(a.name)});
+    const auto& tensors = f.tensors();
+    const auto has = [&](std::string_view name) {
+      return std::ranges::find(tensors, name, &TinyTensor::name) != tensors.end();
+    };
+    const bool whole = a.name == "olmoe" || a.name == "olmo2" || a.name == "minimax-m2";  // norms of the width
+    if (!has("blk.0.attn_k.weight") || whole || a.name == "gemma4") continue;
+    for (const std::string kind : {".weight", ".bias"}) {
+      if (!has("blk.0.attn_q" + kind)) continue;
+      for (const char* name : {"blk.0.attn_k", "blk.0.attn_v"}) f.erase_tensor(name + kind);
+      f.rename("blk.0.attn_q" + kind, "blk.0.attn_qkv" + kind);
+      f.resize("blk.0.attn_qkv" + kind, kind == ".bias" ? Shape{64} : Shape{32, 64});
+    }
+    const Opened model = open_tiny(folder, f);
+    CHECK(producers(model.graph, "blk.0.attn_k")[1] == "blk.0.attn_qkv.weight[32+16]");
+    CHECK(model.unused.empty());
+  }
+}
+
+TEST_CASE("each architecture is registered once, in the order of the alphabet") {
+  std::vector<std::string_view> names;
+  for (const Architecture& a : architectures()) names.push_back(a.name);
+  CHECK(std::ranges::is_sorted(names, std::less_equal<>()));
+}
+
+TEST_CASE("files of glm4: sections of the rotation") {
   const TempDir folder;
   TinyFile f = tiny_model({.arch = "glm4"});
   f.set_array("glm4.rope.dimension_sections", std::vector<std::uint32_t>{0, 0, 0, 0});
   CHECK(all<Rope>(open_tiny(folder, f).graph).at(0).pairing == RopePairing::Interleaved);
   f.set_array("glm4.rope.dimension_sections", std::vector<std::uint32_t>{2, 1, 1, 0});
   CHECK(all<Rope>(open_tiny(folder, f).graph).at(0).pairing == RopePairing::Halves);
-  for (const char* kind : {"weight", "bias"})
-    for (const char* name : {"k", "v"}) f.erase_tensor(std::string("blk.0.attn_") + name + "." + kind);
-  f.rename("blk.0.attn_q.weight", "blk.0.attn_qkv.weight");
-  f.resize("blk.0.attn_qkv.weight", {32, 64});
-  f.rename("blk.0.attn_q.bias", "blk.0.attn_qkv.bias");
-  f.resize("blk.0.attn_qkv.bias", {64});
-  CHECK(producers(open_tiny(folder, f).graph, "blk.0.attn_k")[1] == "blk.0.attn_qkv.weight[32+16]");
-  CHECK(open_tiny(folder, f).unused.empty());
 }
 
 TEST_CASE("heads of glm4moe are normalised where the file has the weights") {
@@ -497,6 +583,13 @@ TEST_CASE("scaling of rotary positions") {
                           .beta_fast = 16,
                           .beta_slow = 2,
                           .attention_factor = 0.5f});
+  // Of Kimi K2.
+  CHECK(with([](TinyFile& f) {
+          f.set("qwen3.rope.scaling.type", "yarn");
+          f.set("qwen3.rope.scaling.factor", 32.0f);
+          f.set("qwen3.rope.scaling.yarn_beta_fast", 1.0f);
+          f.set("qwen3.rope.scaling.yarn_beta_slow", 1.0f);
+        }).beta_fast == 1);
   // How far angles are mixed decides, whatever the type is called; without a mix another factor is the magnitude's,
   // too.
   const auto scaled = [&](const char* type, const std::function<void(TinyFile&)>& more) {

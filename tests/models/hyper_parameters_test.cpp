@@ -126,7 +126,7 @@ TEST_CASE("scaling of rotary positions that makes no sense") {
           {"shrinking", "llama.rope.scaling.factor", "below 1", yarn(f32("rope.scaling.factor", 0.5f))},
           {"linear", "llama.rope.scaling.factor", "inf", f32("rope.scaling.factor", kInf)},
           {"old key", "llama.rope.scale_linear", "-1", f32("rope.scale_linear", -1)},
-          {"betas", "llama.rope.scaling.yarn_beta_fast", "beta_slow", yarn(f32("rope.scaling.yarn_beta_fast", 0.5f))},
+          {"betas", "llama.rope.scaling.yarn_beta_fast", "is below", yarn(f32("rope.scaling.yarn_beta_fast", 0.5f))},
           {"extrapolation", "llama.rope.scaling.yarn_ext_factor", "nan",
            yarn(f32("rope.scaling.yarn_ext_factor", kNan))},
           {"unmixed factor", "llama.rope.scaling.yarn_attn_factor", "2", yarn(f32("rope.scaling.yarn_attn_factor", 2))},
@@ -263,7 +263,8 @@ TEST_CASE("features that no family here follows are refused unless their values 
   run({{"cap", "gemma2.attn_logit_softcapping", "nan", set("gemma2.attn_logit_softcapping", kNan)}},
       {.arch = "gemma2"});
   run({{"no window", "cohere2.attention.sliding_window", "missing", erase("cohere2.attention.sliding_window")},
-       {"epsilon", "cohere2.attention.layer_norm_epsilon", "missing", erase("cohere2.attention.layer_norm_epsilon")}},
+       {"epsilon", "cohere2.attention.layer_norm_epsilon", "missing", erase("cohere2.attention.layer_norm_epsilon")},
+       {"scale", "cohere2.logit_scale", "missing", erase("cohere2.logit_scale")}},
       {.arch = "cohere2"});
   run({{"window", "command-r.attention.sliding_window", "window",
         set("command-r.attention.sliding_window", std::uint32_t{32})},
@@ -358,11 +359,6 @@ TEST_CASE("tensors that do not fit") {
           {"sums", "blk.0.attn_k.weight", "Q8_1", retype("blk.0.attn_k.weight", DType::Q8_1)},
           {"integers", "token_embd.weight", "I8", retype("token_embd.weight", DType::I8)},
           {"no layer tensor", "blk.0.attn_v.weight", "missing", drop("blk.0.attn_v.weight")},
-          {"fused", "blk.0.attn_q.weight", "fused",
-           [](TinyFile& f) {
-             f.resize("blk.0.attn_q.weight", {32, 64});
-             f.rename("blk.0.attn_q.weight", "blk.0.attn_qkv.weight");
-           }},
           {"bias", "blk.0.attn_q.bias", "[16], needs [32]",
            [](TinyFile& f) {
              f.add_tensor({"blk.0.attn_q.bias", {DType::F32, {16}}});
@@ -379,6 +375,15 @@ TEST_CASE("tensors that do not fit") {
       {});
 }
 
+TEST_CASE("families whose queries cannot be rows of one matrix with keys and values say so") {
+  run({{"fused", "blk.0.attn_q.weight", "fused",
+        [](TinyFile& f) {
+          f.resize("blk.0.attn_q.weight", {32, 64});
+          f.rename("blk.0.attn_q.weight", "blk.0.attn_qkv.weight");
+        }}},
+      {.arch = "olmoe"});
+}
+
 TEST_CASE("the vocabulary's size is needed") {
   run({{"none", "tokenizer.ggml.tokens", "missing", erase("tokenizer.ggml.tokens")},
        {"empty", "tokenizer.ggml.tokens", "strings",
@@ -390,7 +395,7 @@ TEST_CASE("the vocabulary's size is needed") {
 TEST_CASE("architectures that nobody knows") {
   run({{"B29", "general.architecture", "missing", erase("general.architecture")},
        {"B30", "general.architecture", "not supported", set("general.architecture", "")},
-       {"B31", "general.architecture", "\"foo\" is not supported; known are llama, qwen2, qwen3, qwen3moe, olmoe",
+       {"B31", "general.architecture", "\"foo\" is not supported; known are arcee, bailingmoe2, cohere2, command-r",
         set("general.architecture", "foo")},
        {"escape", "general.architecture", "\\x1b", set("general.architecture", "\x1b[2J")},
        {"B32", "general.architecture", "string", set("general.architecture", std::uint32_t{1})}},

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "backend/host/legalize.h"
@@ -252,6 +253,30 @@ TEST_CASE("rotary angles: YaRN that mixes in less of the original angle, and a m
     host::RopeAngles(loud, nullptr).row(8, row);
     const double by = scaling == RopeScaling::None ? 8 : 2;
     for (int i = 0; i < 4; ++i) CHECK(row[2 * i] == Approx(1.5 * std::cos(by * theta[i])).margin(2e-7));
+  }
+}
+
+TEST_CASE("rotary angles: YaRN with one bound for both ends of the ramp") {
+  // Kimi K2's numbers: 64 ln(4096 / 2 pi) / (2 ln 50000) = 19.16, so that the ramp goes from pair 19 to pair 20. An
+  // original context of less than a turn has no ramp at all: behind the first pair everything is divided.
+  RopeTable table{.n_rot = 64,
+                  .base = 50000,
+                  .scaling = RopeScaling::Yarn,
+                  .factor = 32,
+                  .original_context = 4096,
+                  .beta_fast = 1,
+                  .beta_slow = 1};
+  const double magnitude = 1 + 0.1 * std::log(32.0);
+  for (const auto& [context, kept] : {std::pair{4096.0f, 20}, {4.0f, 1}}) {
+    table.original_context = context;
+    float row[64];
+    host::RopeAngles(table, nullptr).row(5, row);
+    for (int i = 0; i < 32; ++i) {
+      INFO(context << ", pair " << i);
+      const double angle = 5 * std::pow(50000.0, -i / 32.0) / (i < kept ? 1 : 32);
+      CHECK(row[2 * i] == Approx(magnitude * std::cos(angle)).margin(3e-7));
+      CHECK(row[2 * i + 1] == Approx(magnitude * std::sin(angle)).margin(3e-7));
+    }
   }
 }
 
