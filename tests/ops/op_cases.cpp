@@ -593,14 +593,30 @@ std::vector<Parts> recurrent_steps() {
           {{1, some_tokens(2, 6)}, {2, some_tokens(1, 7)}},
           {{0, some_tokens(1, 1)}, {1, some_tokens(1, 2)}, {2, some_tokens(1, 3)}}};
 }
-constexpr int kRecurrentTokens = 34, kRecurrentSequences = 3;
+/// Long enough for the ways that prompts go on a GPU: what a sequence has is cut into pieces there.
+std::vector<Parts> recurrent_prompts() {
+  return {{{0, some_tokens(70)}, {2, some_tokens(1, 3)}},
+          {{1, some_tokens(33, 5)}, {0, some_tokens(66, 9)}},
+          {{2, some_tokens(97, 2)}, {1, some_tokens(2, 8)}, {0, some_tokens(1, 4)}}};
+}
+constexpr int kRecurrentSequences = 3;
 
-OpScene conv_scene(std::int64_t channels, std::int64_t width) {
-  Stage s(kRecurrentTokens, kRecurrentSequences);
+int most_tokens(const std::vector<Parts>& steps) {
+  int most = 0;
+  for (const Parts& step : steps) {
+    int all = 0;
+    for (const auto& [sequence, tokens] : step) all += static_cast<int>(tokens.size());
+    most = std::max(most, all);
+  }
+  return most;
+}
+
+OpScene conv_scene(std::int64_t channels, std::int64_t width, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
   const Act x = s.input("x", channels, 91);
   const Weight w = s.weight("w", DType::F32, {width, channels}, 92);
   const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Conv, {channels, width - 1}});
-  OpScene scene = std::move(s).finish(s.builder.short_conv(x, w, state, "y"), recurrent_steps(), width);
+  OpScene scene = std::move(s).finish(s.builder.short_conv(x, w, state, "y"), steps, width);
   scene.n_sequences = kRecurrentSequences;
   return scene;
 }
@@ -610,8 +626,8 @@ struct DeltaShape {
   HeadSharing sharing = HeadSharing::Grouped;
 };
 
-OpScene delta_scene(const DeltaShape& d) {
-  Stage s(kRecurrentTokens, kRecurrentSequences);
+OpScene delta_scene(const DeltaShape& d, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
   const Act qkv = s.input("qkv", 2 * d.key_heads * d.dk + d.heads * d.dv, 93);
   const Act alpha = s.input("alpha", d.heads, 94, 2.0f), beta = s.input("beta", d.heads, 95, 2.0f);
   std::vector<float> decays = random_values(d.heads, 96);
@@ -627,8 +643,8 @@ OpScene delta_scene(const DeltaShape& d) {
   const Act heads =
       s.builder.gated_delta(operands, {.key_heads = d.key_heads, .sharing = d.sharing, .eps = 1e-3f}, "heads");
   // Roundings of one token's state are there in all that follow.
-  OpScene scene = std::move(s).finish(s.builder.scale(s.builder.flatten_heads(heads, "flat"), 1.0f, "y"),
-                                      recurrent_steps(), 8 * d.dk);
+  OpScene scene =
+      std::move(s).finish(s.builder.scale(s.builder.flatten_heads(heads, "flat"), 1.0f, "y"), steps, 8 * d.dk);
   scene.n_sequences = kRecurrentSequences;
   return scene;
 }
@@ -637,8 +653,9 @@ void add_recurrent(std::vector<OpCase>& cases) {
   for (const std::int64_t channels : {1, 16, 45, 300}) {
     for (const std::int64_t width : {2, 4, 7})
       cases.push_back({label("short conv", {{"channels", channels}, {"width", width}}),
-                       [=] { return conv_scene(channels, width); }});
+                       [=] { return conv_scene(channels, width, recurrent_steps()); }});
   }
+  cases.push_back({"short conv of prompts", [] { return conv_scene(300, 4, recurrent_prompts()); }});
   constexpr DeltaShape kShapes[] = {{1, 1, 1, 1},
                                     {2, 2, 5, 7},
                                     {6, 2, 16, 16},
@@ -648,7 +665,12 @@ void add_recurrent(std::vector<OpCase>& cases) {
   for (const DeltaShape& d : kShapes) {
     cases.push_back({label(d.sharing == HeadSharing::Tiled ? "gated delta tiled" : "gated delta",
                            {{"heads", d.heads}, {"key heads", d.key_heads}, {"k", d.dk}, {"v", d.dv}}),
-                     [=] { return delta_scene(d); }});
+                     [=] { return delta_scene(d, recurrent_steps()); }});
+  }
+  for (const int dk : {67, 128}) {
+    cases.push_back({label("gated delta of prompts", {{"k", dk}}), [=] {
+                       return delta_scene({4, 2, dk, 40}, recurrent_prompts());
+                     }});
   }
   cases.push_back({"slice", [] {
                      Stage s(5);
