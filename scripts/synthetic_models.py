@@ -148,7 +148,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
-    one matrix, "ffn", gate and up are one; `ungated`: there is no gate; `factors`: (tensor, largest), divisors of the
+    one matrix, "ffn", gate and up are one, "experts", those of experts are; `ungated`: there is no gate; `factors`: (tensor, largest), divisors of the
     rotary frequencies from 1 on; `dense`: layers without experts; `choice_bias`: the deviation of exp_probs_b;
     `shared_gate`: the shared expert has a gate of its own; `latent`: what attention is of instead, the sizes of
     latent_attention(); `delta`: (key heads, value heads, their length, every how many layers one attends), the others go
@@ -196,7 +196,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if ungated:
         del ffn["ffn_gate"]
     ffn = of_products(ffn, biases)
-    moe = of_experts(d, experts, matrix, biases, choice_bias) if experts else ffn
+    moe = of_experts(d, experts, matrix, biases, choice_bias, "experts" in fused) if experts else ffn
     if experts and (d_shared or "expert_shared_count" in all_keys):
         moe += of_products(dense_ffn(d, d_shared or width * all_keys["expert_shared_count"], matrix, False, "_shexp"), ())
     if shared_gate:
@@ -259,11 +259,11 @@ def dense_ffn(d, d_ff, matrix, fused=False, suffix=""):
             f"ffn_down{suffix}": (d, d_ff, matrix)}
 
 
-def of_experts(d, experts, matrix, biases, choice_bias):
+def of_experts(d, experts, matrix, biases, choice_bias, fused=False):
     count, _, width = experts
+    both = [("ffn_gate_up_exps", 2 * width)] if fused else [("ffn_gate_exps", width), ("ffn_up_exps", width)]
     block = [("ffn_gate_inp.weight", (count, d), 6 * matrix, 0.0),
-             ("ffn_gate_exps.weight", (count, width, d), matrix, 0.0),
-             ("ffn_up_exps.weight", (count, width, d), matrix, 0.0),
+             *((f"{name}.weight", (count, n, d), matrix, 0.0) for name, n in both),
              ("ffn_down_exps.weight", (count, d, width), matrix, 0.0)]
     shapes = {"ffn_gate_inp": (count,), "ffn_gate_exps": (count, width), "ffn_up_exps": (count, width),
               "ffn_down_exps": (count, d)}
