@@ -11,7 +11,8 @@
 namespace llm::cpu {
 namespace {
 
-constexpr float kLeftOut = -std::numeric_limits<float>::infinity();
+/// The score of experts in groups that are not used, which no bias gives one.
+constexpr float kLeftOut = std::numeric_limits<float>::quiet_NaN();
 
 /// Of one token.
 struct Gates {
@@ -66,10 +67,11 @@ void leave_groups_out(const Route& op, const Gates& g, std::int64_t experts) {
     std::int64_t worst = -1;
     float least = 0;
     for (std::int64_t first = 0; first < experts; first += n) {
-      if (g.scores[first] == kLeftOut) continue;
+      if (std::isnan(g.scores[first])) continue;
       const float sum = sum_of_best(g.scores + first, n, op.group_best);
       if (worst < 0 || sum <= least) worst = first, least = sum;
     }
+    if (worst < 0) return;  // logits that are NaN
     std::fill_n(g.scores + worst, n, kLeftOut);
   }
 }
