@@ -262,7 +262,7 @@ void convolve_channel(const ConvRun& c, std::int64_t channel, float* line) {
 template <class Acc>
 struct DeltaToken {
   const float *q = nullptr, *k = nullptr, *v = nullptr;
-  Acc decay = 0, beta = 0;
+  Acc decay = 0, rate = 0;
   float* y = nullptr;
 };
 /// y = x * factor / sqrt(|x|^2 + eps)
@@ -281,7 +281,7 @@ void delta_token(const DeltaToken<Acc>& t, float* state, std::int64_t dk, std::i
   for (std::int64_t i = 0; i < dk; ++i) {
     for (std::int64_t j = 0; j < dv; ++j) d[j] += state[i * dv + j] * k[i];
   }
-  for (std::int64_t j = 0; j < dv; ++j) d[j] = t.beta * (t.v[j] - t.decay * d[j]);
+  for (std::int64_t j = 0; j < dv; ++j) d[j] = t.rate * (t.v[j] - t.decay * d[j]);
   for (std::int64_t i = 0; i < dk; ++i) {
     for (std::int64_t j = 0; j < dv; ++j) {
       float& s = state[i * dv + j];
