@@ -425,10 +425,10 @@ void Session::Impl::next_step() {
 }
 
 /// Of the `n` tokens of a reading from `first` on, those up to where a state is to stay behind. Of a text that is read
-/// alone: a batch's prompts have no next one.
+/// alone: a batch's prompts have no next one. Nor has a text all of whose logits are wanted, a draft or a measurement.
 std::size_t Session::Impl::tokens_before_cut(std::span<const Reading> work, const Reading& r, std::size_t first,
                                              std::size_t n) const {
-  if (!recurrent || work.size() > 1) return n;
+  if (!recurrent || work.size() > 1 || r.logits == Logits::All) return n;
   const std::int64_t begin = recurrent->seen(r.sequence),
                      end = begin + static_cast<std::int64_t>(r.tokens.size() - first);
   const std::int64_t before_cut = state_kept_before(end) - begin;
