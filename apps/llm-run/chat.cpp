@@ -126,6 +126,7 @@ class Chat {
   std::optional<Conversation::Answered> last_;
   std::string last_seed_;  ///< its seed_text(), if the seed was drawn
   std::int64_t answers_ = 0, evaluated_ = 0, cached_ = 0, generated_ = 0;
+  std::int64_t read_again_ = 0;  ///< by the session, up to the last answer
 };
 
 void Chat::tell(const std::string& text) const {
@@ -426,8 +427,8 @@ void Chat::tell_end(const GenerateResult& r, bool said) {
     note("the answer is cut: the context of " + number_text(talk_.context()) + " tokens is full");
   }
   verbose(timing(*last_, last_seed_));
-  if (talk_.read_again() > 0)
-    verbose(number_text(talk_.read_again()) + " tokens read again so far, which recurrent layers had to see again");
+  if (const std::int64_t again = talk_.read_again() - std::exchange(read_again_, talk_.read_again()); again > 0)
+    verbose(number_text(again) + (again == 1 ? " token" : " tokens") + " read again for recurrent layers");
   if (p_.speculation != nullptr) verbose(p_.speculation->describe());
 }
 

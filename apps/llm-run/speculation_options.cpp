@@ -166,8 +166,10 @@ std::vector<MemoryNeeds> Drafting::memory() const {
 std::string Drafting::memory_text() const {
   if (!draft_) return "";
   const ContextRequest request = memory_request(*draft_, {.context = 1, .cache = cache_});
+  const std::uint64_t states = state_bytes(request);
   return "weights " + bytes_text(weight_bytes(request)) + ", cache " + bytes_text(bytes_per_position(request) * 1000) +
-         " per 1,000 tokens, work buffers " + bytes_text(work_bytes(request));
+         " per 1,000 tokens, " + (states > 0 ? "recurrent states " + bytes_text(states) + ", " : "") + "work buffers " +
+         bytes_text(work_bytes(request));
 }
 
 Speculation* Drafting::start(std::int64_t context) {

@@ -163,7 +163,8 @@ enum class RouteWeights : std::uint8_t {
 /// (logits [experts, tokens] [, bias [experts]]) -> (expert ids [top_k, tokens], weights [top_k, tokens]), best first,
 /// ties to the lowest id. Best is the gate's value plus the bias, which the weights know nothing of. Of experts in
 /// groups, as many in each, those of the best `groups_used` groups alone are chosen from; a group is as good as the sum
-/// of its `group_best` best experts (arXiv:2412.19437), ties to the first.
+/// of its `group_best` best experts (arXiv:2412.19437), ties to the first. A NaN among a token's logits makes all of
+/// its weights NaN, chosen or not; its ids stay valid and distinct.
 struct Route {
   int top_k = 0;
   Gating gating = Gating::Softmax;

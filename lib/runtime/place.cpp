@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "runtime/figures.h"
+#include "runtime/memory_budget.h"
 #include "runtime/placed_backend.h"
 #include "runtime/session.h"
 
@@ -54,8 +55,9 @@ std::optional<std::vector<int>> override_places(const PlacementOptions& wish, st
 }
 
 /// From how many tokens on the host's weights are brought to devices; 0 where they are not to be, no step has so many,
-/// a device cannot compute with them, or layers read the keys and values of others, which are brought for their own
-/// layer alone.
+/// a device cannot compute with them, layers read the keys and values of others, which are brought for their own layer
+/// alone, or layers are recurrent: their states do not move, and what they see again is read with keys and values that
+/// no step has just made, of which a device that is brought them has but those before the step.
 int streamed_from(const Devices& devices, const PlaceRequest& r, const Graph& largest) {
   const Backend& device = *devices.front();
   const int tokens = r.wish.streams ? device.streams_from(r.layers.experts) : 0;
@@ -64,17 +66,7 @@ int streamed_from(const Devices& devices, const PlaceRequest& r, const Graph& la
   const auto nodes = graph.nodes();
   const bool all = std::all_of(nodes.begin(), nodes.end(),
                                [&](const Node& n) { return device.supports(graph, n).ok && !earlier_cache(graph, n); });
-  return all ? tokens : 0;
-}
-
-/// Whether long steps find recurrent states where short ones left them: they do not move, as keys and values may.
-bool states_stay(const LayerPlan& plan, ModelLayers layers, const Graph& graph) {
-  const StepRules rules = placement_rules(plan, layers);
-  return std::ranges::all_of(graph.nodes(), [&](const Node& n) {
-    const bool recurrent =
-        std::ranges::any_of(n.in, [&](std::uint32_t v) { return graph.info(v).kind == ValueKind::Recurrent; });
-    return !recurrent || backend_of(n, rules.rules) == backend_of(n, rules.streaming);
-  });
+  return all && recurrent_types(graph).empty() ? tokens : 0;
 }
 
 [[noreturn]] void refuse_any_part(const std::vector<MemoryShare>& memories, ModelLayers layers) {
@@ -135,7 +127,7 @@ LayerPlan make_plan(Devices& devices, const PlaceRequest& r) {
   if (fitting) keep_caches_together(plan, r.layers, largest);
   if (plan.streamed_from > 0) {
     const LayerPlan bringing = plan;
-    const bool possible = !is_nothing(plan.layers) && fit(plan.layers) && states_stay(plan, r.layers, largest);
+    const bool possible = !is_nothing(plan.layers) && fit(plan.layers);
     plan.streamed_from = 0;
     plan.layers = plan_layers(r.wish, all, free, fit);
     if (possible && has_host_part(plan, r.layers)) plan = bringing;

@@ -113,6 +113,7 @@ void Sampler::list_edits(int unseen) {
     return found != edits_.end() ? *found : edits_.emplace_back(LogitEdit{.token = token});
   };
   for (const LogitBias& b : options_.logit_bias) entry(b.token).bias += b.bias;
+  for (const Token t : options_.forbidden) entry(t).bias = kNever;
   if (std::find(stages_.begin(), stages_.end(), SamplerKind::Penalties) == stages_.end()) return;
   if (recent_.counts().size() > static_cast<std::size_t>(2 * kMostEdits)) {
     edits_.resize(static_cast<std::size_t>(kMostEdits) + 1);  // too many: not worth the list
@@ -129,7 +130,7 @@ void Sampler::list_edits(int unseen) {
 void Sampler::run(std::span<const float> logits, std::uint64_t index) {
   check(!logits.empty(), "no logits to sample from");
   candidates_.reset(logits);
-  if (!options_.logit_bias.empty()) add_bias(logits);
+  if (!options_.logit_bias.empty() || !options_.forbidden.empty()) add_bias(logits);
   for (const SamplerKind stage : stages_) apply(stage, index);
   if (options_.mirostat == 1) keep_mirostat_1(candidates_, mu_.back(), logits.size());
   if (options_.mirostat == 2) keep_mirostat_2(candidates_, mu_.back());
@@ -141,6 +142,9 @@ void Sampler::add_bias(std::span<const float> logits) {
   for (const LogitBias& b : options_.logit_bias) {
     if (b.token < 0 || static_cast<std::size_t>(b.token) >= biased.size()) continue;
     biased[static_cast<std::size_t>(b.token)] += b.bias;
+  }
+  for (const Token t : options_.forbidden) {
+    if (t >= 0 && static_cast<std::size_t>(t) < biased.size()) biased[static_cast<std::size_t>(t)] = kNever;
   }
   if (candidates_.best().logit == kNever) candidates_.keep_only(best_of(logits));  // nothing else is left
 }

@@ -174,7 +174,7 @@ bool suppress_tokens(const Metadata& metadata, SamplerOptions& options) {
   for (const std::int64_t t : tokens) {
     if (t < 0 || t > std::numeric_limits<Token>::max())
       metadata.fail(kSuppressed, "holds " + std::to_string(t) + ", which is no token");
-    options.logit_bias.push_back({static_cast<Token>(t), -std::numeric_limits<float>::infinity()});
+    options.forbidden.push_back(static_cast<Token>(t));
   }
   return !tokens.empty();
 }
@@ -335,7 +335,8 @@ bool is_read(const SamplerOptions& options, const SamplingParameter& p) {
 }
 
 std::string describe(const SamplerOptions& options) {
-  std::string text;
+  const std::size_t n = options.forbidden.size();
+  std::string text = n == 0 ? "" : "forbid " + std::to_string(n) + (n == 1 ? " token -> " : " tokens -> ");
   for (const LogitBias& b : options.logit_bias) {
     if (text.size() > 200) {
       text += "... -> ";

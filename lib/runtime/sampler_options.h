@@ -51,6 +51,7 @@ struct SamplerOptions {
   int min_keep = 0;             ///< candidates that a filter leaves at least; 0 counts as 1
   std::vector<SamplerKind> order = default_sampler_order();
   std::vector<LogitBias> logit_bias = {};  ///< several for a token add up
+  std::vector<Token> forbidden = {};       ///< by the file: never sampled, whatever the biases are
   std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
 };
 

@@ -134,6 +134,11 @@ class Scheduler {
     for (const auto& w : work) needed += session_.positions_needed(w.sequence, std::ssize(w.tokens));
     return needed <= session_.free_positions();
   }
+  /// Whether recurrent layers have to see tokens again first: eval() has them do so in the same steps, and tells which
+  /// row has a fault.
+  bool lags(const auto& work) const {
+    return std::ranges::any_of(work, [&](const auto& w) { return session_.to_read_again(w.sequence) > 0; });
+  }
   RunningRow& running(SequenceId id) {
     return *std::find_if(running_.begin(), running_.end(), [id](const RunningRow& r) { return r.sequence == id; });
   }
@@ -327,8 +332,9 @@ void Scheduler::eval(std::span<const Append> work) {
   }
 }
 
-/// Tokens of a step that the backend draws. False, and no step on its way, where a row takes its logits, where several
-/// steps at once compute the tokens sooner, or where logits are not finite: then those of each row are looked at.
+/// Tokens of a step that the backend draws. False, and no step on its way, where a row takes its logits, where one has
+/// a recurrent state that lags, where several steps at once compute the tokens sooner, or where logits are not finite:
+/// then those of each row are looked at.
 bool Scheduler::step_drawn() {
   if (drawing_.empty() && !begin_first()) return false;
   if (drawing_.size() == 1 && !begin_second()) together_ = grouped_;
@@ -354,7 +360,7 @@ bool Scheduler::begin_first() {
   std::vector<Append> work = compose(session_.batch_tokens());
   make_room(work);
   StepToDraw step;
-  if (!add_known(work, step) || is_cut(step)) return false;
+  if (lags(work) || !add_known(work, step) || is_cut(step)) return false;
   grouped_ = !std::exchange(together_, false) && groups_of_rows(model_, step.places.size()) > 1;
   if (grouped_) step.keep_first((work.size() + 1) / 2);
   if (step.places.empty()) return false;
@@ -364,14 +370,14 @@ bool Scheduler::begin_first() {
 
 /// While a step is on its way: the tokens after those that it draws, unless the rows are in groups, and whatever is
 /// known of other rows. False where the step after this one is rather one of all rows: groups pay now, or no more; a
-/// row takes its logits; several steps compute the tokens sooner; groups have become uneven; the cache has to make
-/// room.
+/// row takes its logits or has a recurrent state that lags; several steps compute the tokens sooner; groups have become
+/// uneven; the cache has to make room.
 bool Scheduler::begin_second() {
   if (grouped_ != in_groups()) return false;
   StepToDraw next;
   if (!grouped_ && !add_next_drawn(next)) return false;
   const std::vector<Append> known = compose(session_.batch_tokens() - std::ssize(next.work));
-  if (!add_known(known, next) || next.places.empty() || is_cut(next) || !fits(next.work)) return false;
+  if (lags(known) || !add_known(known, next) || next.places.empty() || is_cut(next) || !fits(next.work)) return false;
   const std::size_t one = drawing_.front().places.size(), other = next.places.size();
   if (grouped_ && std::max(one, other) > 2 * std::min(one, other)) return false;
   begin(next);

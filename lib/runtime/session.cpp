@@ -228,6 +228,7 @@ struct Session::Impl {
   /// Adds tokens [first, first + n) of a reading to the step; their rows of logits as it wants them.
   void add(const Reading& r, std::size_t first, std::size_t n);
   std::int64_t position_of_next(SequenceId id) const { return recurrent ? recurrent->seen(id) : cache->length(id); }
+  std::int64_t to_read_again(SequenceId id) const { return cache->length(id) - position_of_next(id); }
   std::vector<Reading> readings(std::span<const Append> work);
   std::size_t tokens_before_cut(std::span<const Reading> work, const Reading& r, std::size_t first,
                                 std::size_t n) const;
@@ -424,10 +425,10 @@ void Session::Impl::next_step() {
 }
 
 /// Of the `n` tokens of a reading from `first` on, those up to where a state is to stay behind. Of a text that is read
-/// alone: a batch's prompts have no next one.
+/// alone: a batch's prompts have no next one. Nor has a text all of whose logits are wanted, a draft or a measurement.
 std::size_t Session::Impl::tokens_before_cut(std::span<const Reading> work, const Reading& r, std::size_t first,
                                              std::size_t n) const {
-  if (!recurrent || work.size() > 1) return n;
+  if (!recurrent || work.size() > 1 || r.logits == Logits::All) return n;
   const std::int64_t begin = recurrent->seen(r.sequence),
                      end = begin + static_cast<std::int64_t>(r.tokens.size() - first);
   const std::int64_t before_cut = state_kept_before(end) - begin;
@@ -557,24 +558,27 @@ void Session::Impl::begin(std::span<const Drawing> work, Observer* observer) {
     next.program = p.executable.get();
     next.ticket = p.executable->submit(data, {}, {});
   } catch (...) {
-    for (const auto& [sequence, length] : next.lengths) rewind(sequence, length);
+    for (const auto& [sequence, length] : next.lengths) {
+      rewind(sequence, length);
+      if (recurrent && !is_begun(sequence)) recurrent->release(sequence);  // what a step begun holds is still its own
+    }
     throw;
   }
   begun.push_back(std::move(next));
 }
 
 /// States of sequences that were taken back see again what they missed, so that a step of the work's tokens is left.
+/// That takes steps of its own, and a program knows those begun last alone: none may wait to be collected.
 void Session::Impl::catch_up(std::span<const Append> work, Observer* observer) {
   if (!recurrent) return;
   std::vector<Reading> missed;
   for (const Append& a : work) {
-    const std::vector<Token>& known = text(a.sequence);
-    const std::size_t n = known.size() - static_cast<std::size_t>(recurrent->seen(a.sequence));
-    if (n > 0) missed.push_back({a.sequence, std::span(known).last(n), Logits::None, n});
-    read_again += static_cast<std::int64_t>(n);
+    const auto n = static_cast<std::size_t>(to_read_again(a.sequence));
+    if (n > 0) missed.push_back({a.sequence, std::span(text(a.sequence)).last(n), Logits::None, n});
   }
   if (missed.empty()) return;
-  settle();
+  check(begun.empty(), "states that lag while a step is on its way");
+  for (const Reading& r : missed) read_again += std::ssize(r.tokens);
   float* const spare = logits.reserve(model.backend(), steps.size() * static_cast<std::size_t>(model.dims().vocab));
   compute(missed, spare, spare, {}, observer);
 }
@@ -768,6 +772,7 @@ void Session::read_state(SequenceId id, std::size_t index, std::span<std::byte> 
 void Session::restore(SequenceId id, const Restored& from) { impl_->restore(id, from); }
 
 std::int64_t Session::read_again() const { return impl_->read_again; }
+std::int64_t Session::to_read_again(SequenceId id) const { return impl_->to_read_again(id); }
 
 std::size_t Session::programs() const { return impl_->programs.size(); }
 

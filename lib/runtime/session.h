@@ -84,8 +84,9 @@ class Session {
   /// has seen what the one before it drew.
   bool draws() const;
   /// Begins a step, of at most batch_tokens() tokens and with a rule at least; rows are numbered in the order of `work`
-  /// over those with a rule. Two steps can be begun at once. Throws ErrorKind::Context as eval() does. Whatever rewinds
-  /// a sequence, removes it or gives its blocks to others may be called while steps run; eval() may not.
+  /// over those with a rule. Two steps can be begun at once, the second of sequences without tokens to_read_again().
+  /// Throws ErrorKind::Context as eval() does. Whatever rewinds a sequence, removes it or gives its blocks to others
+  /// may be called while steps run; eval() may not.
   void begin(std::span<const Drawing> work);
   /// The tokens that the rows of the oldest step begun drew, once it has ended; valid until the next call. Nothing if
   /// its logits were not finite: every step begun is taken back then, and eval() of the same tokens says why.
@@ -130,6 +131,8 @@ class Session {
   void restore(SequenceId, const Restored&);
   /// Tokens that were computed once more for the sake of recurrent layers.
   std::int64_t read_again() const;
+  /// Those of a sequence that are still to be, where it goes on next: then no step of it begins behind another.
+  std::int64_t to_read_again(SequenceId) const;
 
   /// Compiled so far: a step that compiles one takes longer than others.
   std::size_t programs() const;

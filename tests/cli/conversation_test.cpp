@@ -15,6 +15,7 @@
 #include "support/temp_dir.h"
 #include "support/terminal.h"
 #include "support/text.h"
+#include "support/tiny_model.h"
 
 using namespace llm::test;
 using llm::app::columns_of;
@@ -112,6 +113,30 @@ TEST_CASE("going back costs no evaluation") {
   const std::string one = bench.pipe("Tell me a story.\n", {"-n", "12", "-s", "5", "-q"}).out;
   const std::string told = quiet.out;
   CHECK(told == one + one + one);
+}
+
+TEST_CASE("what recurrent layers see again is told of the answer that took it") {
+  const TempDir folder;
+  TinyFile file = tiny_model({.arch = "qwen35", .layers = 2, .context = 512, .tokenizer = TinyTokenizer::Bpe});
+  file.set("tokenizer.chat_template", "{% for m in messages %}{{ m.content }};{% endfor %}>");
+  file.write(folder / "tiny.gguf");
+  const Outcome o = run({.program = program("llm-run"),
+                         .arguments = {"-m", (folder / "tiny.gguf").string(), "-i", "-t", "1", "-n", "2", "--temp", "0",
+                                       "--ignore-eos", "-v"},
+                         .environment = {{"XDG_STATE_HOME", (folder / "state").string()}},
+                         .input_file = folder.write("input", "abcdefgh\n/regen\nijkl\n/regen\n").string()});
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  static const std::regex line(R"((\d+) tokens? read again for recurrent layers\n)");
+  std::vector<int> counts;
+  for (std::sregex_iterator i(o.err.begin(), o.err.end(), line), end; i != end; ++i)
+    counts.push_back(std::stoi((*i)[1]));
+  // Nothing is as long as a block, so that no state stays behind but those at the ends, which are taken back.
+  std::vector<int> cached;
+  for (const auto& [evaluated, reused] : prompts(o.err)) cached.push_back(reused);
+  REQUIRE(cached.size() == 4);
+  CHECK(cached[0] == 0);
+  CHECK(counts == std::vector<int>(cached.begin() + 1, cached.end()));
 }
 
 TEST_CASE("an answer that was cut goes on as if it had not been") {

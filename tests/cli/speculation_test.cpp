@@ -174,6 +174,13 @@ TEST_CASE("the memory of a draft model is part of the plan", "[speculation]") {
   CHECK(contains(line(drafted.out, "of it a draft model"), "weights 5.9 MiB, cache "));
   CHECK(plain.out.substr(0, plain.out.find('\n')) != drafted.out.substr(0, drafted.out.find('\n')));
   CHECK(line(plain.out, "work buffers") != line(drafted.out, "work buffers"));
+  CHECK_FALSE(contains(line(drafted.out, "of it a draft model"), "recurrent states"));
+  const TempDir folder;
+  const auto path = folder / "tiny.gguf";
+  tiny_model({.arch = "qwen35", .layers = 2, .tokenizer = TinyTokenizer::Bpe}).write(path);
+  const Outcome recurrent = SpeculationBench(path)({"--dry-run", "-md", path.string()});
+  REQUIRE(recurrent.code == 0);
+  CHECK(contains(line(recurrent.out, "of it a draft model"), " per 1,000 tokens, recurrent states "));
 }
 
 TEST_CASE("what was drafted is said", "[speculation]") {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "backend/reference/reference.h"
 #include "backends.h"
 #include "graph/builder.h"
 #include "support/catch.h"
@@ -33,6 +34,12 @@ MemoryWeights weights(DType type) {
   weights.add("table", {DType::F32, {kEmbd, kVocab}}, table);
   weights.add_random("w", {type, {kEmbd, kOutputs}}, 2);
   return weights;
+}
+
+std::vector<NamedBackend> with_reference(std::vector<NamedBackend> backends) {
+  backends.push_back(
+      {"reference", Activations::Plain, NamedBackend::Duty::Everything, [] { return make_reference_backend(); }});
+  return backends;
 }
 
 TestStep step_of(std::vector<std::int32_t> tokens) {
@@ -73,8 +80,7 @@ TEST_CASE("a NaN among a token's logits of the router makes all of its weights N
   constexpr int kExperts = 12, kTop = 3;
   std::vector<float> logits = random_values(kExperts * kVocab, 3);
   logits[kNan * kExperts + 7] = std::numeric_limits<float>::quiet_NaN();
-  for (const NamedBackend& named : available_backends()) {
-    if (named.activations != Activations::Quantized) continue;  // the others are there to be compared with
+  for (const NamedBackend& named : with_reference(available_backends())) {
     for (const Gating gating : {Gating::Softmax, Gating::Sigmoid}) {
       for (const RouteWeights mode : {RouteWeights::AsGated, RouteWeights::Renormalized}) {
         for (const int groups : {1, 4}) {
@@ -100,6 +106,39 @@ TEST_CASE("a NaN among a token's logits of the router makes all of its weights N
           CHECK((*distinct.begin() >= 0 && *distinct.rbegin() < kExperts));
         }
       }
+    }
+  }
+}
+
+TEST_CASE("experts that a bias of -inf forbids come behind the others of the groups used, which are the best") {
+  constexpr int kExperts = 8, kTop = 2;
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  struct Case {
+    std::vector<float> bias;
+    int groups_used;
+    std::vector<float> ids;
+  };
+  // The gates are all the same; a group is as good as its best expert.
+  const Case cases[] = {{{0, 0, 0, 1, 0, 2, kNever, 3}, 2, {7, 5}},
+                        {{kNever, 0, kNever, 1, kNever, 2, kNever, 3}, 2, {7, 5}},
+                        {{3, kNever, kNever, 1, kNever, 0, kNever, 2}, 2, {0, 7}},
+                        {{kNever, kNever, kNever, kNever, kNever, 2, kNever, 3}, 2, {7, 5}},
+                        {{kNever, kNever, kNever, kNever, kNever, kNever, kNever, 3}, 1, {7, 6}}};
+  for (const NamedBackend& named : with_reference(available_backends())) {
+    for (const Case& c : cases) {
+      INFO(named.name << ", case " << &c - cases);
+      MemoryWeights memory;
+      memory.add("table", {DType::F32, {kExperts, kVocab}}, std::vector<float>(kExperts * kVocab, 0));
+      memory.add("bias", {DType::F32, {kExperts}}, c.bias);
+      GraphBuilder b({kVocab, 1, kVocab});
+      const Act x = b.embed(b.weight("table", {DType::F32, {kExperts, kVocab}}), b.step_input(StepInput::Tokens), "x");
+      const Weight bias = b.weight("bias", {DType::F32, {kExperts}});
+      const Route op{
+          .top_k = kTop, .gating = Gating::Sigmoid, .groups = 4, .groups_used = c.groups_used, .group_best = 1};
+      const Routes routes = b.route(x, op, "routes", &bias);
+      const auto backend = named.make();
+      GraphRunner runner(*backend, std::move(b).finish(routes.weight), memory, 1, {}, {"routes"});
+      CHECK(runner.run(step_of({1})).at("routes") == c.ids);
     }
   }
 }

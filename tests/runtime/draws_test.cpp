@@ -320,6 +320,31 @@ TEST_CASE("a step that is taken back leaves a sequence alone that got the id of 
   CHECK(session.length(donor) == 70);
 }
 
+TEST_CASE("no step begins behind another for a sequence whose state lags", "[draws]") {
+  const TempDir folder;
+  const auto model = load_drawing(folder, tiny_model({.arch = "qwen35", .layers = 2, .context = 256}), "reference");
+  Session session(*model, {.context = 200, .sequences = 2});
+  const std::vector<Token> text = random_tokens(60, model->dims().vocab, 1);
+  const SequenceId one = session.create(), other = session.create();
+  const std::array<Append, 2> read{{{one, text}, {other, text}}};
+  session.eval(read);
+  session.rewind(other, 50);
+  CHECK(session.to_read_again(one) == 0);
+  CHECK(session.to_read_again(other) == 50);
+  const DrawRule best{.n_tokens = static_cast<std::int32_t>(model->dims().vocab)};
+  const std::array<Drawing, 1> first{{{one, std::span(text).first(1), best}}},
+      second{{{other, std::span(text).first(1), best}}};
+  session.begin(first);
+  CHECK_THROWS_AS(session.begin(second), Error);
+  CHECK(session.begun() == 1);
+  CHECK(session.collect());
+  session.begin(second);
+  CHECK(session.to_read_again(other) == 0);
+  CHECK(session.collect());
+  CHECK(session.length(one) == 61);
+  CHECK(session.length(other) == 51);
+}
+
 TEST_CASE("steps that draw run ahead of their reader", "[draws]") {
   const TempDir folder;
   const auto model = load_drawing(folder, tiny_model({.layers = 2, .context = 256, .tokenizer = TinyTokenizer::Bpe}),

@@ -138,7 +138,8 @@ TEST_CASE("a text goes on from any place, and little before that is read again")
   const std::vector<float> expected = whole(*model, text);
   Session session(*model, {.context = 512, .sequences = 3});
   const SequenceId id = session.create();
-  (void)logits_in_chunks(session, id, std::span(text).first(250), 250);
+  const Append prompt{id, std::span(text).first(250), Logits::Last};
+  (void)session.eval({&prompt, 1});
   CHECK(session.read_again() == 0);
   for (std::size_t i = 250; i < 260; ++i) (void)logits_in_chunks(session, id, std::span(text).subspan(i, 1), 1);
   // As a chat does that writes the last answer anew, with a few other tokens in front of it.
@@ -168,6 +169,19 @@ TEST_CASE("a text goes on from any place, and little before that is read again")
       session.remove(fork);
     }
   }
+}
+
+TEST_CASE("a state stays behind inside of a prompt, not of a text whose logits are all wanted") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_recurrent());
+  const auto text = random_tokens(150, model->dims().vocab, 1);
+  Session session(*model, {.context = 512, .sequences = 2});
+  const SequenceId prompt = session.create(), all = session.create();
+  const Append last{prompt, text, Logits::Last}, every{all, text, Logits::All};
+  (void)session.eval({&last, 1});
+  (void)session.eval({&every, 1});
+  CHECK(session.remembered(prompt) == std::vector<std::int64_t>{128, 150});
+  CHECK(session.remembered(all) == std::vector<std::int64_t>{150});
 }
 
 TEST_CASE("a step that fails leaves the states of before it") {

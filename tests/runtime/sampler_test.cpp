@@ -462,6 +462,13 @@ TEST_CASE("biases are added, and what is forbidden is not sampled unless nothing
   CHECK(tokens_of(Sampler(o).candidates(std::vector<float>{0, 9, 1, 8})) == std::vector<Token>{2, 0});
   o.logit_bias = {{0, kNever}, {1, kNever}, {2, kNever}, {3, kNever}};
   CHECK(Sampler(o).sample(std::vector<float>{0, 9, 1, 8}, 0) == 1);
+  o.logit_bias = {{1, 100}, {3, std::numeric_limits<float>::infinity()}};
+  o.forbidden = {1, 3, 99};
+  CHECK(tokens_of(Sampler(o).candidates(std::vector<float>{0, 9, 1, 8})) == std::vector<Token>{2, 0});
+  o.logit_bias.clear();
+  CHECK(tokens_of(Sampler(o).candidates(std::vector<float>{0, 9, 1, 8})) == std::vector<Token>{2, 0});
+  o.forbidden = {0, 1, 2, 3};
+  CHECK(Sampler(o).sample(std::vector<float>{0, 9, 1, 8}, 0) == 1);
 }
 
 TEST_CASE("a draw depends on seed, row and index alone") {

@@ -115,6 +115,29 @@ TEST_CASE("rows that begin alike share recurrent states, too") {
   }
 }
 
+TEST_CASE("a row whose state lags waits until no step is on its way") {
+  const TempDir folder;
+  const char* const backend = GENERATE("reference", "two devices");
+  const auto model = load_drawing(folder, tiny_model({.arch = "qwen35", .layers = 2, .context = 512}), backend);
+  const auto common = random_tokens(260, model->dims().vocab, 1);
+  std::vector<BatchRow> rows;
+  // More places where a row parts from the one before than states are kept of.
+  for (unsigned i = 12; i-- > 0;) {
+    rows.push_back({joined(std::span(common).first(20 + 20 * i), random_tokens(10, model->dims().vocab, 10 + i)),
+                    options(rows.size(), 30 + 7 * (i % 3))});
+  }
+  for (const int parallel : {2, 4}) {
+    CAPTURE(backend, parallel);
+    Session session(*model, {.context = 512, .sequences = batch_sequences(parallel), .batch_tokens = 16, .pool = 0});
+    const auto results = run_all(*model, session, rows, parallel);
+    CHECK(session.read_again() > 0);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      CAPTURE(i);
+      CHECK(results.at(i).text == alone(*model, rows[i]));
+    }
+  }
+}
+
 TEST_CASE("a row of a batch says what it says alone") {
   const TempDir folder;
   std::vector<std::string> expected;

@@ -33,11 +33,7 @@ std::int64_t partial_floats(std::int64_t group, std::int64_t head_dim_v) { retur
 class AttentionInstruction final : public Instruction {
  public:
   explicit AttentionInstruction(const InstructionSite& site)
-      : q_(site.in[0]),
-        cache_(site.in[1]),
-        sinks_(site.in.size() > 2 ? site.in[2] : kNoSinks),
-        y_(site.out[0]),
-        scratch_(site.scratch) {
+      : q_(site.in[0]), cache_(site.in[1]), sinks_(site.optional_in(2)), y_(site.out[0]), scratch_(site.scratch) {
     const CacheType& c = site.in_info(1).cache;
     const auto& op = std::get<Attention>(site.node.op);
     args_.heads = static_cast<std::int32_t>(site.in_info(0).type.shape[1]);
@@ -76,7 +72,7 @@ class AttentionInstruction final : public Instruction {
     return "attention heads=" + std::to_string(args_.heads) + "/" + std::to_string(args_.kv_heads) +
            " head_dim=" + std::to_string(args_.head_dim_k) + " cache " + type_ + ", tiles of " +
            std::to_string(tile_tokens_) + " tokens" + (args_.soft_cap > 0 ? ", capped" : "") +
-           (sinks_ != kNoSinks ? ", sinks" : "");
+           (sinks_ != InstructionSite::kAbsent ? ", sinks" : "");
   }
 
  private:
@@ -117,7 +113,7 @@ class AttentionInstruction final : public Instruction {
     const StateGroup& state = f.step->groups[0];
     a.q = f.f32(q_) + heads * a.head_dim_k;
     a.y = f.f32(y_) + heads * a.head_dim_v;
-    if (sinks_ != kNoSinks) a.sinks = f.f32(sinks_) + heads;
+    if (sinks_ != InstructionSite::kAbsent) a.sinks = f.f32(sinks_) + heads;
     a.k = f.slots[cache_].data;
     a.v = f.slots[cache_].values;
     a.positions = f.step->positions.data();
@@ -164,7 +160,6 @@ class AttentionInstruction final : public Instruction {
               partials(f, before + std::int64_t{group} * n));
   }
 
-  static constexpr int kNoSinks = -1;
   int q_, cache_, sinks_, y_, scratch_;
   AttentionArgs args_;
   AttentionFn tile_fn_;

@@ -11,7 +11,8 @@
 namespace llm::cpu {
 namespace {
 
-constexpr float kLeftOut = -std::numeric_limits<float>::infinity();
+/// The score of experts in groups that are not used, which no bias gives one.
+constexpr float kLeftOut = std::numeric_limits<float>::quiet_NaN();
 
 /// Of one token.
 struct Gates {
@@ -66,10 +67,11 @@ void leave_groups_out(const Route& op, const Gates& g, std::int64_t experts) {
     std::int64_t worst = -1;
     float least = 0;
     for (std::int64_t first = 0; first < experts; first += n) {
-      if (g.scores[first] == kLeftOut) continue;
+      if (std::isnan(g.scores[first])) continue;
       const float sum = sum_of_best(g.scores + first, n, op.group_best);
       if (worst < 0 || sum <= least) worst = first, least = sum;
     }
+    if (worst < 0) return;  // logits that are NaN
     std::fill_n(g.scores + worst, n, kLeftOut);
   }
 }
@@ -98,7 +100,7 @@ class RouteInstruction final : public Instruction {
         experts_(site.in_info(0).type.shape[0]),
         rows_(site.in_info(0).rows),
         logits_(site.in[0]),
-        bias_(site.in.size() > 1 ? site.in[1] : kNoBias),
+        bias_(site.optional_in(1)),
         ids_(site.out[0]),
         weights_(site.out[1]) {
     check(2 * static_cast<std::size_t>(experts_) * sizeof(float) <= kScratchBytes, "a token's gates fit the scratch");
@@ -107,7 +109,7 @@ class RouteInstruction final : public Instruction {
   void run(const Frame& f, const Worker& w) override {
     const auto [begin, end] = w.share(f.rows.count(rows_));
     float* const values = reinterpret_cast<float*>(w.scratch);
-    const float* const bias = bias_ == kNoBias ? nullptr : f.f32(bias_);
+    const float* const bias = f.optional(bias_);
     for (auto r = begin; r < end; ++r) {
       const float* const logits = f.f32(logits_) + r * experts_;
       const Gates gates =
@@ -122,12 +124,11 @@ class RouteInstruction final : public Instruction {
 
   std::string describe() const override {
     return "route top " + std::to_string(op_.top_k) + (op_.gating == Gating::Sigmoid ? ", sigmoid" : "") +
-           (bias_ == kNoBias ? "" : ", bias") +
+           (bias_ == InstructionSite::kAbsent ? "" : ", bias") +
            (op_.groups > 1 ? ", groups " + std::to_string(op_.groups_used) + "/" + std::to_string(op_.groups) : "");
   }
 
  private:
-  static constexpr int kNoBias = -1;
   Route op_;
   std::int64_t experts_;
   RowSpace rows_;

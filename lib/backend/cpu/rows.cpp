@@ -119,9 +119,9 @@ struct Make {
     const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
     const std::int64_t weights = site.in_info(1).type.shape.rows();
     return by_rows(site, "layer_norm",
-                   [=, fn = site.kernels.layer_norm, x = site.in[0], w = site.in[1], bias = optional_in(2),
+                   [=, fn = site.kernels.layer_norm, x = site.in[0], w = site.in[1], bias = site.optional_in(2),
                     y = site.out[0]](const Frame& f, auto begin, auto end) {
-                     const float* const b = optional(f, bias);
+                     const float* const b = f.optional(bias);
                      for (auto r = begin * vectors; r < end * vectors; ++r) {
                        const auto own = r % weights * n;
                        fn(f.f32(x) + r * n, f.f32(w) + own, b != nullptr ? b + own : nullptr, f.f32(y) + r * n, n,
@@ -133,10 +133,10 @@ struct Make {
   std::unique_ptr<Instruction> operator()(const RmsNorm& op) const {
     const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
     return by_rows(site, "rms_norm",
-                   [=, fn = site.kernels.rms_norm, x = site.in[0], w = optional_in(1), y = site.out[0]](
+                   [=, fn = site.kernels.rms_norm, x = site.in[0], w = site.optional_in(1), y = site.out[0]](
                        const Frame& f, auto begin, auto end) {
                      for (auto r = begin * vectors; r < end * vectors; ++r)
-                       fn(f.f32(x) + r * n, optional(f, w), f.f32(y) + r * n, n, op.eps);
+                       fn(f.f32(x) + r * n, f.optional(w), f.f32(y) + r * n, n, op.eps);
                    });
   }
 
@@ -192,9 +192,9 @@ struct Make {
 
   std::unique_ptr<Instruction> operator()(const Scale& op) const {
     return by_elements(site, "scale",
-                       [=, fn = site.kernels.scale, x = site.in[0], w = optional_in(1), y = site.out[0]](
+                       [=, fn = site.kernels.scale, x = site.in[0], w = site.optional_in(1), y = site.out[0]](
                            const Frame& f, auto begin, auto end) {
-                         const float* const weight = optional(f, w);
+                         const float* const weight = f.optional(w);
                          fn(f.f32(x) + begin, f.f32(y) + begin, end - begin,
                             weight != nullptr ? op.factor * *weight : op.factor);
                        });
@@ -311,11 +311,6 @@ struct Make {
   }
 
  private:
-  /// An operand that not every node has.
-  static constexpr int kAbsent = -1;
-  int optional_in(std::size_t i) const { return i < site.in.size() ? site.in[i] : kAbsent; }
-  static const float* optional(const Frame& f, int slot) { return slot == kAbsent ? nullptr : f.f32(slot); }
-
   /// A row by one gate, of which there are as many copies as a stretch of it is long.
   static void glu_of_one(BinaryFn fn, float gate, const float* up, float* y, std::int64_t n) {
     constexpr std::int64_t kStretch = 256;

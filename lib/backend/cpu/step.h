@@ -36,6 +36,8 @@ struct Frame {
   std::atomic<bool>* non_finite = nullptr;  ///< set by products that look at what they give (looks_at_results)
 
   float* f32(int slot) const { return reinterpret_cast<float*>(slots[slot].data); }
+  /// Null for InstructionSite::kAbsent.
+  const float* optional(int slot) const { return slot < 0 ? nullptr : f32(slot); }
   std::int32_t* i32(int slot) const { return reinterpret_cast<std::int32_t*>(slots[slot].data); }
 };
 
@@ -57,6 +59,9 @@ struct InstructionSite {
   CacheFormat cache;
   int threads;
 
+  static constexpr int kAbsent = -1;
+  /// An operand that not every node has.
+  int optional_in(std::size_t i) const { return i < in.size() ? in[i] : kAbsent; }
   const ValueInfo& in_info(std::size_t i) const { return graph.info(node.in[i]); }
   const ValueInfo& out_info(std::size_t i) const { return graph.info(node.out[i]); }
 };

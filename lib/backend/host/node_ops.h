@@ -273,8 +273,7 @@ class CommonKernels {
   }
 
   Run operator()(const Route& op) const {
-    const VectorWeight bias = site_.node.in.size() > 1 ? VectorWeight(site_.in(1), site_.weights) : VectorWeight();
-    return [op, bias, loop = loop_](const NodeRun& run) {
+    return [op, bias = vector(1), loop = loop_](const NodeRun& run) {
       const Operand &logits = run.in[0], &ids = run.out[0], &weights = run.out[1];
       const std::int64_t n = logits.width();
       loop.run(logits.rows, n * (op.top_k + 16), [&](std::int64_t i, int thread) {
@@ -420,12 +419,12 @@ class CommonKernels {
         p.op.sharing == HeadSharing::Tiled ? h % p.op.key_heads : h / (p.heads / p.op.key_heads);
     const float* const qkv = run.in[0].f32() + t * run.in[0].row_elems;
     const auto alpha = static_cast<Acc>(run.in[1].f32()[t * p.heads + h]);
-    const auto beta = static_cast<Acc>(run.in[2].f32()[t * p.heads + h]);
+    const auto rate = static_cast<Acc>(run.in[2].f32()[t * p.heads + h]);
     return {.q = qkv + key_head * p.dk,
             .k = qkv + (p.op.key_heads + key_head) * p.dk,
             .v = qkv + 2 * p.op.key_heads * p.dk + h * p.dv,
             .decay = std::exp(static_cast<Acc>(a[h]) * softplus(alpha + static_cast<Acc>(bias[h]))),
-            .beta = sigmoid(beta),
+            .rate = sigmoid(rate),
             .y = run.out[0].f32_out() + (t * p.heads + h) * p.dv};
   }
 

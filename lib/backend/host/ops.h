@@ -262,7 +262,7 @@ void convolve_channel(const ConvRun& c, std::int64_t channel, float* line) {
 template <class Acc>
 struct DeltaToken {
   const float *q = nullptr, *k = nullptr, *v = nullptr;
-  Acc decay = 0, beta = 0;
+  Acc decay = 0, rate = 0;
   float* y = nullptr;
 };
 /// y = x * factor / sqrt(|x|^2 + eps)
@@ -281,7 +281,7 @@ void delta_token(const DeltaToken<Acc>& t, float* state, std::int64_t dk, std::i
   for (std::int64_t i = 0; i < dk; ++i) {
     for (std::int64_t j = 0; j < dv; ++j) d[j] += state[i * dv + j] * k[i];
   }
-  for (std::int64_t j = 0; j < dv; ++j) d[j] = t.beta * (t.v[j] - t.decay * d[j]);
+  for (std::int64_t j = 0; j < dv; ++j) d[j] = t.rate * (t.v[j] - t.decay * d[j]);
   for (std::int64_t i = 0; i < dk; ++i) {
     for (std::int64_t j = 0; j < dv; ++j) {
       float& s = state[i * dv + j];
@@ -310,7 +310,7 @@ Acc sum_of_best(const Acc* scores, std::int64_t n, int count) {
   return sum;
 }
 
-/// Gives the experts of groups that are not used a score below all others.
+/// Makes the scores NaN of the experts in groups that are not used: a bias may give any other one, -infinity too.
 template <class Acc>
 void leave_groups_out(const Route& op, Acc* scores, std::int64_t n_experts) {
   const std::int64_t n = n_experts / op.groups;
@@ -318,16 +318,18 @@ void leave_groups_out(const Route& op, Acc* scores, std::int64_t n_experts) {
     int worst = -1;
     Acc least = 0;
     for (int g = 0; g < op.groups; ++g) {
-      if (scores[g * n] == -std::numeric_limits<Acc>::infinity()) continue;
+      if (std::isnan(scores[g * n])) continue;
       const Acc score = sum_of_best(scores + g * n, n, op.group_best);
       if (worst < 0 || score <= least) worst = g, least = score;
     }
-    std::fill_n(scores + worst * n, n, -std::numeric_limits<Acc>::infinity());
+    if (worst < 0) return;  // logits that are NaN
+    std::fill_n(scores + worst * n, n, std::numeric_limits<Acc>::quiet_NaN());
   }
 }
 
 /// One token. Where nothing is added to the gates, experts are chosen by their logits, so that equal logits give equal
-/// choices whatever the gate's precision. `bias` may be null; `scores` has n_experts elements.
+/// choices whatever the gate's precision; a score that is NaN counts as the smallest. `bias` may be null; `scores` has
+/// n_experts elements.
 template <class Acc>
 void route_token(const Route& op, const float* logits, const float* bias, std::int64_t n_experts, std::int32_t* ids,
                  float* weights, Acc* scores) {
@@ -343,9 +345,13 @@ void route_token(const Route& op, const float* logits, const float* bias, std::i
     std::int32_t best = -1;
     for (std::int32_t e = 0; e < n_experts; ++e) {
       if (std::find(ids, ids + slot, e) != ids + slot) continue;
-      if (best < 0 || scores[e] > scores[best]) best = e;
+      if (best < 0 || scores[e] > scores[best] || (std::isnan(scores[best]) && !std::isnan(scores[e]))) best = e;
     }
     ids[slot] = best;
+  }
+  if (std::any_of(logits, logits + n_experts, [](float l) { return std::isnan(l); })) {
+    std::fill_n(weights, op.top_k, std::numeric_limits<float>::quiet_NaN());
+    return;
   }
   Acc total = 1;
   if (op.weights == RouteWeights::Renormalized) {
