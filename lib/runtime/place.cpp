@@ -55,9 +55,8 @@ std::optional<std::vector<int>> override_places(const PlacementOptions& wish, st
 }
 
 /// From how many tokens on the host's weights are brought to devices; 0 where they are not to be, no step has so many,
-/// a device cannot compute with them, layers read the keys and values of others, which are brought for their own layer
-/// alone, or layers are recurrent: their states do not move, and what they see again is read with keys and values that
-/// no step has just made, of which a device that is brought them has but those before the step.
+/// a device cannot compute with them, or layers read the keys and values of others, which are brought for their own
+/// layer alone.
 int streamed_from(const Devices& devices, const PlaceRequest& r, const Graph& largest) {
   const Backend& device = *devices.front();
   const int tokens = r.wish.streams ? device.streams_from(r.layers.experts) : 0;
@@ -66,7 +65,20 @@ int streamed_from(const Devices& devices, const PlaceRequest& r, const Graph& la
   const auto nodes = graph.nodes();
   const bool all = std::all_of(nodes.begin(), nodes.end(),
                                [&](const Node& n) { return device.supports(graph, n).ok && !earlier_cache(graph, n); });
-  return all && recurrent_types(graph).empty() ? tokens : 0;
+  return all ? tokens : 0;
+}
+
+/// Whether long steps find what a model with recurrent layers remembers where short ones left it. Recurrent states do
+/// not move, and what such layers see again is read with keys and values that the step does not make, of which a device
+/// that is brought them has but those before the step.
+bool memory_stays(const LayerPlan& plan, ModelLayers layers, const Graph& graph) {
+  if (recurrent_types(graph).empty()) return true;
+  const StepRules rules = placement_rules(plan, layers);
+  return std::ranges::all_of(graph.nodes(), [&](const Node& n) {
+    const bool remembers =
+        std::ranges::any_of(n.in, [&](std::uint32_t v) { return outlives_step(graph.info(v).kind); });
+    return !remembers || backend_of(n, rules.rules) == backend_of(n, rules.streaming);
+  });
 }
 
 [[noreturn]] void refuse_any_part(const std::vector<MemoryShare>& memories, ModelLayers layers) {
@@ -127,7 +139,7 @@ LayerPlan make_plan(Devices& devices, const PlaceRequest& r) {
   if (fitting) keep_caches_together(plan, r.layers, largest);
   if (plan.streamed_from > 0) {
     const LayerPlan bringing = plan;
-    const bool possible = !is_nothing(plan.layers) && fit(plan.layers);
+    const bool possible = !is_nothing(plan.layers) && fit(plan.layers) && memory_stays(plan, r.layers, largest);
     plan.streamed_from = 0;
     plan.layers = plan_layers(r.wish, all, free, fit);
     if (possible && has_host_part(plan, r.layers)) plan = bringing;
