@@ -160,7 +160,8 @@ TEST_CASE(
   const TempDir folder;
   const auto rotated = [&](const TinyOptions& o) {
     std::vector<int> layers;
-    for (const Node& n : open_tiny(folder, tiny_model(o)).graph.nodes())
+    const Graph g = open_tiny(folder, tiny_model(o)).graph;
+    for (const Node& n : g.nodes())
       if (std::holds_alternative<Rope>(n.op)) layers.push_back(n.layer);
     return layers;
   };
@@ -235,7 +236,8 @@ TEST_CASE("layers of qwen35 and qwen3next: those that attend, and the gated delt
   const TempDir folder;
   const auto attending = [&](const TinyFile& file) {
     std::vector<int> layers;
-    for (const Node& n : open_tiny(folder, file).graph.nodes()) {
+    const Graph g = open_tiny(folder, file).graph;
+    for (const Node& n : g.nodes()) {
       if (std::holds_alternative<Attention>(n.op)) layers.push_back(n.layer);
       if (const auto* delta = std::get_if<GatedDelta>(&n.op)) CHECK(delta->key_heads == 2);
     }
@@ -348,7 +350,8 @@ TEST_CASE("layers without experts, and those that nobody reads") {
   const TempDir folder;
   const auto with_experts = [&](const TinyFile& f) {
     std::vector<int> layers;
-    for (const Node& n : open_tiny(folder, f).graph.nodes())
+    const Graph g = open_tiny(folder, f).graph;
+    for (const Node& n : g.nodes())
       if (std::holds_alternative<Combine>(n.op)) layers.push_back(n.layer);
     return layers;
   };
