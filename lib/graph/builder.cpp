@@ -47,7 +47,7 @@ Weight GraphBuilder::weight(std::string name, TensorType type) {
 
 Cache GraphBuilder::cache(CacheType type) {
   const std::string name = "cache." + std::to_string(type.layer);
-  return {{graph_.add_value({.kind = ValueKind::State, .name = name, .cache = type})}};
+  return {{graph_.add_value({.kind = ValueKind::Cache, .name = name, .cache = type})}};
 }
 
 Recurrent GraphBuilder::recurrent(RecurrentType type) {
@@ -136,7 +136,7 @@ Cache GraphBuilder::kv_append(Act k, Act v, Cache cache, std::string_view name) 
   const ValueInfo* operands[] = {&graph_.info(k), &graph_.info(v), &graph_.info(cache)};
   infer(KvAppend{}, operands, graph_.bucket());
   const Cache stored{
-      {graph_.add_value({.kind = ValueKind::State, .name = full_name(name), .cache = graph_.info(cache).cache})}};
+      {graph_.add_value({.kind = ValueKind::Cache, .name = full_name(name), .cache = graph_.info(cache).cache})}};
   node(KvAppend{}, {k.id, v.id, cache.id}, {stored.id});
   return stored;
 }

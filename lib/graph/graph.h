@@ -30,13 +30,13 @@ struct Routes {
 enum class ValueKind : std::uint8_t {
   Input,
   Weight,
-  State,      ///< a cache, of a row per position
+  Cache,      ///< of a row per position
   Recurrent,  ///< a state of one size, whatever the sequence's length
   Result,
 };
 
 /// Whether a value is no memory of a step's own: it outlives the step.
-constexpr bool outlives_step(ValueKind k) { return k == ValueKind::State || k == ValueKind::Recurrent; }
+constexpr bool outlives_step(ValueKind k) { return k == ValueKind::Cache || k == ValueKind::Recurrent; }
 
 /// What the last dimension of a value counts. Its size in the type is the bucket's capacity; a step fills fewer rows.
 enum class RowSpace : std::uint8_t { None, Tokens, Outputs };
@@ -68,10 +68,10 @@ std::string_view name(RecurrentType::Part);
 struct ValueInfo {
   ValueKind kind = ValueKind::Result;
   std::string name = {};  ///< unique; a weight's tensor name, a result's "blk.3.ffn_norm"
-  TensorType type = {};   ///< State, Recurrent: unused
+  TensorType type = {};   ///< Cache, Recurrent: unused
   RowSpace rows = RowSpace::None;
   StepInput input = StepInput::None;  ///< Input only; None is a value handed over by another segment
-  CacheType cache = {};               ///< State only
+  CacheType cache = {};               ///< Cache only
   RecurrentType recurrent = {};       ///< Recurrent only
   bool streamed = false;              ///< Weight only: each step brings it to the device, which does not keep it
 };

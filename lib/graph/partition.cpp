@@ -147,7 +147,7 @@ std::optional<int> cache_elsewhere(const Graph& g, const Node& n, std::span<cons
 Graph with_fleeting_caches(const Graph& graph, int layers) {
   Graph g = graph;
   for (ValueInfo& v : g.mutable_values()) {
-    if (v.kind == ValueKind::State) v.cache.fleeting = v.cache.layer < layers;
+    if (v.kind == ValueKind::Cache) v.cache.fleeting = v.cache.layer < layers;
   }
   return g;
 }

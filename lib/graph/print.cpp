@@ -23,7 +23,7 @@ std::string dims(const ValueInfo& v) {
 
 std::string type_text(const ValueInfo& v) {
   if (v.kind == ValueKind::Recurrent) return "state " + to_string(v.recurrent.shape);
-  if (v.kind != ValueKind::State) return std::string(name(v.type.dtype)) + " " + dims(v);
+  if (v.kind != ValueKind::Cache) return std::string(name(v.type.dtype)) + " " + dims(v);
   return "cache k [" + std::to_string(v.cache.head_dim_k) + ", " + std::to_string(v.cache.kv_heads) +
          ", positions] v [" + std::to_string(v.cache.head_dim_v) + ", " + std::to_string(v.cache.kv_heads) +
          ", positions]";

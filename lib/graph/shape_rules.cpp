@@ -88,7 +88,7 @@ class Rule {
     const std::int64_t tokens = in_[0]->type.shape[2];
     need(in_[0]->type.shape == Shape({c.head_dim_k, c.kv_heads, tokens}), 0, "is not [head_dim_k, kv_heads, tokens]");
     need(in_[1]->type.shape == Shape({c.head_dim_v, c.kv_heads, tokens}), 1, "is not [head_dim_v, kv_heads, tokens]");
-    return {{ValueKind::State, {}, RowSpace::None}};
+    return {{ValueKind::Cache, {}, RowSpace::None}};
   }
   std::vector<ResultType> operator()(const Attention& a) const {
     need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache and at most one tensor of sinks");
@@ -266,7 +266,7 @@ class Rule {
     need(in_[a]->type == in_[b]->type && in_[a]->rows == in_[b]->rows, b, "differs in shape from " + in_[a]->name);
   }
   const CacheType& cache(std::size_t i) const {
-    need(in_[i]->kind == ValueKind::State, i, "is not a cache");
+    need(in_[i]->kind == ValueKind::Cache, i, "is not a cache");
     return in_[i]->cache;
   }
   std::vector<ResultType> act(Shape shape, RowSpace rows) const {

@@ -94,7 +94,7 @@ MemoryNeeds needs_of(const MemoryShare& share, CacheFormat format, std::int32_t 
   return {.name = share.name,
           .bytes_per_position = bytes_per_position(share.caches, format),
           .work_bytes = share.workspace,
-          .state_bytes = state_bytes(share.recurrent) * static_cast<std::uint64_t>(slots),
+          .state_bytes = bytes_per_state(share.recurrent) * static_cast<std::uint64_t>(slots),
           .weight_bytes = share.weights,
           .weights = share.layout == Layout::Device ? MemoryNeeds::Weights::Kept : MemoryNeeds::Weights::Mapped,
           .available = share.available};
@@ -139,7 +139,7 @@ std::vector<CacheType> cache_types(const Graph& graph) {
   std::vector<CacheType> types;
   for (const ValueInfo& value : graph.values()) {
     const bool is_new = std::find(types.begin(), types.end(), value.cache) == types.end();
-    if (value.kind == ValueKind::State && is_new) types.push_back(value.cache);
+    if (value.kind == ValueKind::Cache && is_new) types.push_back(value.cache);
   }
   return types;
 }
@@ -152,7 +152,7 @@ std::vector<RecurrentType> recurrent_types(const Graph& graph) {
   return types;
 }
 
-std::uint64_t state_bytes(std::span<const RecurrentType> types) {
+std::uint64_t bytes_per_state(std::span<const RecurrentType> types) {
   std::uint64_t bytes = 0;
   for (const RecurrentType& type : types) bytes += type.bytes();
   return bytes;

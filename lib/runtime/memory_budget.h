@@ -16,7 +16,7 @@ std::vector<CacheType> cache_types(const Graph&);
 /// The recurrent states of a graph.
 std::vector<RecurrentType> recurrent_types(const Graph&);
 /// Bytes of a slot that holds all of them.
-std::uint64_t state_bytes(std::span<const RecurrentType>);
+std::uint64_t bytes_per_state(std::span<const RecurrentType>);
 /// Bytes of all layers' keys and values at one position. Throws ErrorKind::Usage if heads are no whole blocks of the
 /// format.
 std::uint64_t bytes_per_position(std::span<const CacheType>, CacheFormat);

@@ -286,7 +286,7 @@ std::vector<Append> Scheduler::compose(std::int64_t room) {
 /// be had of a place where a step ended.
 std::int64_t Scheduler::before_shared_end(const RunningRow& r) const {
   std::int64_t before = std::numeric_limits<std::int64_t>::max();
-  if (session_.state_bytes() == 0) return before;
+  if (session_.bytes_per_state() == 0) return before;
   const std::size_t end = std::min(plan_.size(), r.place + 1 + parallel_);
   std::size_t shared = r.input.size();
   for (std::size_t place = r.place + 1; place < end; ++place) {

@@ -755,7 +755,7 @@ void Session::read_block(SequenceId id, std::size_t index, std::span<std::byte> 
   impl_->state->read_block(blocks[index], dst);
 }
 
-std::size_t Session::state_bytes() const { return impl_->recurrent ? impl_->state->bytes_per_slot() : 0; }
+std::size_t Session::bytes_per_state() const { return impl_->recurrent ? impl_->state->bytes_per_slot() : 0; }
 
 std::vector<std::int64_t> Session::remembered(SequenceId id) const {
   std::vector<std::int64_t> lengths;
@@ -786,7 +786,7 @@ std::string Session::describe() const {
   std::string text = "context " + number_text(context()) + " (" + impl_->choice.reason + "), workspace " +
                      bytes_text(impl_->workspace->bytes()) + "\n";
   if (impl_->recurrent) {
-    text += "recurrent states of " + bytes_text(state_bytes()) + " a sequence; " + number_text(read_again()) +
+    text += "recurrent states of " + bytes_text(bytes_per_state()) + " a sequence; " + number_text(read_again()) +
             " tokens read again\n";
   }
   for (const auto& [tokens, program] : impl_->programs) {

@@ -115,9 +115,9 @@ class Session {
   /// last may be partly filled.
   std::size_t cache_block_bytes() const;
   void read_block(SequenceId, std::size_t index, std::span<std::byte> dst) const;
-  /// What recurrent layers remember of a sequence, state_bytes() of it (0 of models without such layers) at each of
+  /// What recurrent layers remember of a sequence, bytes_per_state() of it (0 of models without such layers) at each of
   /// these lengths.
-  std::size_t state_bytes() const;
+  std::size_t bytes_per_state() const;
   std::vector<std::int64_t> remembered(SequenceId) const;
   void read_state(SequenceId, std::size_t index, std::span<std::byte> dst) const;
   /// What another session of the same model, backend and CacheFormat held of a sequence.

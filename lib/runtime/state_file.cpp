@@ -37,10 +37,10 @@ MappedFile map(const std::filesystem::path& path) {
 struct Owner {
   std::string model, model_name, backend, cache;
   std::uint64_t block_positions = kBlockPositions, block_bytes = 0;
-  std::uint64_t state_bytes = 0;  ///< of recurrent layers
+  std::uint64_t bytes_per_state = 0;  ///< of recurrent layers
 };
 
-std::string_view magic_of(const Session& session) { return session.state_bytes() > 0 ? kRecurrentMagic : kMagic; }
+std::string_view magic_of(const Session& session) { return session.bytes_per_state() > 0 ? kRecurrentMagic : kMagic; }
 
 Owner owner_of(Model& model, const Session& session) {
   const CacheFormat& format = session.cache_format();
@@ -52,7 +52,7 @@ Owner owner_of(Model& model, const Session& session) {
           .backend = std::move(backend),
           .cache = std::string(name(format.k)) + "/" + std::string(name(format.v)),
           .block_bytes = session.cache_block_bytes(),
-          .state_bytes = session.state_bytes()};
+          .bytes_per_state = session.bytes_per_state()};
 }
 
 class Writer {
@@ -139,7 +139,7 @@ void require_owner(const std::filesystem::path& path, const Owner& made, const O
   if (made.backend != here.backend) differs("backend", made.backend, here.backend);
   if (made.cache != here.cache) differs("types", made.cache, here.cache);
   if (made.block_positions != here.block_positions || made.block_bytes != here.block_bytes ||
-      made.state_bytes != here.state_bytes)
+      made.bytes_per_state != here.bytes_per_state)
     refuse(path, "was written by another version of this program: remove it");
 }
 
@@ -166,7 +166,7 @@ void write_states(Writer& out, const Session& session, SequenceId sequence) {
   const std::vector<std::int64_t> remembered = session.remembered(sequence);
   out.number(static_cast<std::uint64_t>(remembered.size()));
   for (const std::int64_t length : remembered) out.number(static_cast<std::uint64_t>(length));
-  std::vector<std::byte> state(session.state_bytes());
+  std::vector<std::byte> state(session.bytes_per_state());
   for (std::size_t i = 0; i < remembered.size(); ++i) {
     session.read_state(sequence, i, state);
     out.bytes(state);
@@ -192,7 +192,7 @@ void save_state(const std::filesystem::path& path, Model& model, const Session& 
   for (const std::string* t : {&owner.model, &owner.model_name, &owner.backend, &owner.cache}) out.text(*t);
   out.number(owner.block_positions);
   out.number(owner.block_bytes);
-  if (owner.state_bytes > 0) out.number(owner.state_bytes);
+  if (owner.bytes_per_state > 0) out.number(owner.bytes_per_state);
   out.number(static_cast<std::uint64_t>(tokens.size()));
   for (const Token t : tokens) out.number(static_cast<std::int32_t>(t));
   std::vector<std::byte> block(owner.block_bytes);
@@ -200,7 +200,7 @@ void save_state(const std::filesystem::path& path, Model& model, const Session& 
     session.read_block(sequence, i, block);
     out.bytes(block);
   }
-  if (owner.state_bytes > 0) write_states(out, session, sequence);
+  if (owner.bytes_per_state > 0) write_states(out, session, sequence);
   out.finish();
 }
 
@@ -212,7 +212,7 @@ StateFile StateFile::open(const std::filesystem::path& path, Model& model, const
   for (std::string* t : {&made.model, &made.model_name, &made.backend, &made.cache}) *t = in.text();
   made.block_positions = in.number<std::uint64_t>();
   made.block_bytes = in.number<std::uint64_t>();
-  if (recurrent) made.state_bytes = in.number<std::uint64_t>();
+  if (recurrent) made.bytes_per_state = in.number<std::uint64_t>();
   require_owner(path, made, owner_of(model, session));
   const auto n = in.number<std::uint64_t>();
   if (n > in.left() / sizeof(std::int32_t)) refuse(path, "ends too early");
@@ -227,7 +227,8 @@ StateFile StateFile::open(const std::filesystem::path& path, Model& model, const
     state.remembered_ = read_lengths(path, in, n);
     state.first_state_ = in.offset();
   }
-  const std::uint64_t rest = recurrent ? state.remembered_.size() * made.state_bytes : blocks_for(n) * made.block_bytes;
+  const std::uint64_t rest =
+      recurrent ? state.remembered_.size() * made.bytes_per_state : blocks_for(n) * made.block_bytes;
   if (in.left() != rest) refuse(path, "has not the size that its tokens ask for");
   return state;
 }
@@ -235,7 +236,7 @@ StateFile StateFile::open(const std::filesystem::path& path, Model& model, const
 void StateFile::restore(Session& session, SequenceId sequence, std::int64_t n) const {
   check(n >= 0 && n <= static_cast<std::int64_t>(tokens_.size()), "as many tokens as the file has");
   if (n == 0) return;
-  const std::size_t bytes = session.cache_block_bytes(), state = session.state_bytes();
+  const std::size_t bytes = session.cache_block_bytes(), state = session.bytes_per_state();
   session.restore(sequence,
                   {.tokens = tokens().first(static_cast<std::size_t>(n)),
                    .block = [&](std::size_t i) { return file_.bytes().subspan(first_block_ + i * bytes, bytes); },

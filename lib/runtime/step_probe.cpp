@@ -117,8 +117,8 @@ void Probe::read_first_block() {
   (void)session_.eval({&work, 1});
   block_.resize(session_.cache_block_bytes());
   session_.read_block(sequences_.front(), 0, block_);
-  if (session_.state_bytes() > 0) {
-    state_.resize(session_.state_bytes());
+  if (session_.bytes_per_state() > 0) {
+    state_.resize(session_.bytes_per_state());
     session_.read_state(sequences_.front(), session_.remembered(sequences_.front()).size() - 1, state_);
   }
   clear();

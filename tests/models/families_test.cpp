@@ -377,7 +377,7 @@ TEST_CASE("deepseek2 keeps what keys and values are made from, or those of every
   const auto cache = [&](const TinyFile& f) {
     const Graph g = open_tiny(folder, f).graph;
     for (const ValueInfo& v : g.values())
-      if (v.kind == ValueKind::State) return v.cache;
+      if (v.kind == ValueKind::Cache) return v.cache;
     return CacheType{};
   };
   const TinyFile newer = tiny_model({.arch = "deepseek2"}), older = tiny_model({.arch = "deepseek2", .tied = true});
@@ -647,7 +647,7 @@ TEST_CASE("values may be as long as the file says") {
   f.resize("blk.0.attn_v.weight", {32, 24});
   f.resize("blk.0.attn_output.weight", {48, 32});
   const Graph g = open_tiny(folder, f).graph;
-  const auto state = std::ranges::find(g.values(), ValueKind::State, &ValueInfo::kind);
+  const auto state = std::ranges::find(g.values(), ValueKind::Cache, &ValueInfo::kind);
   REQUIRE(state != g.values().end());
   CHECK(state->cache == CacheType{.layer = 0, .kv_heads = 2, .head_dim_k = 8, .head_dim_v = 12});
 }

@@ -252,7 +252,7 @@ class GraphRunner {
   static std::vector<CacheType> caches(const Graph& graph) {
     std::vector<CacheType> types;
     for (const ValueInfo& v : graph.values()) {
-      if (v.kind == ValueKind::State && std::find(types.begin(), types.end(), v.cache) == types.end())
+      if (v.kind == ValueKind::Cache && std::find(types.begin(), types.end(), v.cache) == types.end())
         types.push_back(v.cache);
     }
     return types;

@@ -129,7 +129,7 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
   const MemoryPlan memory = plan_program_memory(graph_, most_threads());
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
   for (const ValueInfo& v : graph_.values()) {
-    uses_cache_ = uses_cache_ || v.kind == ValueKind::State;
+    uses_cache_ = uses_cache_ || v.kind == ValueKind::Cache;
     uses_states_ = uses_states_ || v.kind == ValueKind::Recurrent;
   }
   roots_.resize(graph_.values().size());
@@ -150,7 +150,7 @@ Slot Program::place(std::uint32_t value, const MemoryPlan& memory, const host::H
   switch (v.kind) {
     case ValueKind::Weight:
       return {.data = const_cast<std::byte*>(weights.data(v.name)), .values = nullptr};  // only read
-    case ValueKind::State:
+    case ValueKind::Cache:
       return {.data = cache_.k(v.cache.layer), .values = cache_.v(v.cache.layer)};
     case ValueKind::Recurrent:
       return {.data = cache_.recurrent(v.recurrent), .values = nullptr};
@@ -227,7 +227,7 @@ std::vector<bool> Program::find_barriers(const LayerRange& range, const MemoryPl
   constexpr std::uint64_t kOutside = std::uint64_t{1} << 62;  // caches and bound values: places of their own
   auto range_of = [&](std::uint32_t v) -> Range {
     const ValueInfo& info = graph_.info(v);
-    if (info.kind == ValueKind::State) {
+    if (info.kind == ValueKind::Cache) {
       const std::uint64_t at = kOutside + static_cast<std::uint64_t>(info.cache.layer) * 2;
       return {at, at + 1};
     }

@@ -31,7 +31,7 @@ class RowInstruction final : public Instruction {
 
 template <class Body>
 std::unique_ptr<Instruction> by_rows(const InstructionSite& site, std::string description, Body body) {
-  const RowSpace rows = site.out_info(0).kind == ValueKind::State ? site.in_info(0).rows : site.out_info(0).rows;
+  const RowSpace rows = site.out_info(0).kind == ValueKind::Cache ? site.in_info(0).rows : site.out_info(0).rows;
   return std::make_unique<RowInstruction<Body>>(rows, std::move(description), std::move(body));
 }
 

@@ -505,10 +505,10 @@ Compiled compile_nodes(const Site& site) {
 
 std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
-  if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.shape[0] > kMostConvWidth)
-    return "the GPU's convolutions are up to " + std::to_string(kMostConvWidth) + " wide";
-  if (std::holds_alternative<GatedDelta>(node.op) && graph.info(node.in[5]).recurrent.shape[1] > kMostDeltaKeys)
-    return "the GPU takes keys of up to " + std::to_string(kMostDeltaKeys) + " elements in recurrent layers";
+  if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.shape[0] > kMaxConvWidth)
+    return "the GPU's convolutions are up to " + std::to_string(kMaxConvWidth) + " wide";
+  if (std::holds_alternative<GatedDelta>(node.op) && graph.info(node.in[5]).recurrent.shape[1] > kMaxDeltaKey)
+    return "the GPU takes keys of up to " + std::to_string(kMaxDeltaKey) + " elements in recurrent layers";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {
@@ -521,7 +521,7 @@ std::string refusal(const Graph& graph, const Node& node) {
   }
   for (const std::uint32_t id : node.in) {
     const ValueInfo& v = graph.info(id);
-    if (v.kind != ValueKind::State) continue;
+    if (v.kind != ValueKind::Cache) continue;
     // Types other than the default are the user's wish and refused when the cache is made.
     const char* reason = cache_refusal(DType::F16, DType::F16, v.cache.head_dim_k, v.cache.head_dim_v);
     if (reason != nullptr) return reason;

@@ -359,7 +359,7 @@ class CudaProgram final : public Executable {
     }
     for (const std::uint32_t id : node.out) {
       const ValueInfo& v = graph_.info(id);
-      if (v.kind == ValueKind::State || !observer_->wants_value(v.name)) continue;
+      if (v.kind == ValueKind::Cache || !observer_->wants_value(v.name)) continue;
       const std::vector<std::byte> bytes = fetch(id, rows);
       TensorType type = v.type;
       if (v.rows != RowSpace::None) {

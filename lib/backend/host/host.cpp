@@ -39,7 +39,7 @@ void add_contents(MemoryShare& share, std::span<const Graph> graphs,
       for (const std::uint32_t id : node.in) {
         const ValueInfo& v = graph.info(id);
         const auto counted_already = [&](const CacheType& c) { return c == v.cache || share_place(c, v.cache); };
-        if (v.kind == ValueKind::State && std::none_of(share.caches.begin(), share.caches.end(), counted_already))
+        if (v.kind == ValueKind::Cache && std::none_of(share.caches.begin(), share.caches.end(), counted_already))
           share.caches.push_back(v.cache);
         if (v.kind == ValueKind::Recurrent && std::ranges::find(share.recurrent, v.recurrent) == share.recurrent.end())
           share.recurrent.push_back(v.recurrent);

@@ -51,14 +51,14 @@ __device__ __forceinline__ ConvLine line_of(const ConvShape& s, const SequenceRu
 /// The last inputs become the state. A channel's are read before any is written: the slot may be the same.
 __device__ __forceinline__ void keep_last(const ConvShape& s, const SequenceRun& run, const ConvLine& line,
                                           float* states, int channel) {
-  float kept[kMostConvWidth - 1];
+  float kept[kMaxConvWidth - 1];
 #pragma unroll
-  for (int i = 0; i < kMostConvWidth - 1; ++i) {
+  for (int i = 0; i < kMaxConvWidth - 1; ++i) {
     if (i < line.kept) kept[i] = line.at(run.n_tokens - line.kept + i);
   }
   float* const to = states + run.to * (std::int64_t{line.kept} * s.channels) + channel;
 #pragma unroll
-  for (int i = 0; i < kMostConvWidth - 1; ++i) {
+  for (int i = 0; i < kMaxConvWidth - 1; ++i) {
     if (i < line.kept) __stcg(to + static_cast<std::int64_t>(i) * s.channels, kept[i]);
   }
 }
@@ -74,24 +74,24 @@ __global__ void __launch_bounds__(kConvThreads)
   const int begin = static_cast<int>(blockIdx.z) * kConvTokens, end = min(begin + kConvTokens, run.n_tokens);
   if (channel >= s.channels || begin >= end) return;
   const ConvLine line = line_of(s, run, x, states, channel);
-  float taps[kMostConvWidth], rows[kMostConvWidth];  // the newest row at the end
+  float taps[kMaxConvWidth], rows[kMaxConvWidth];  // the newest row at the end
 #pragma unroll
-  for (int i = 0; i < kMostConvWidth; ++i) {
-    const int tap = i - (kMostConvWidth - s.width);
+  for (int i = 0; i < kMaxConvWidth; ++i) {
+    const int tap = i - (kMaxConvWidth - s.width);
     taps[i] = tap < 0 ? 0.0f : w[static_cast<std::int64_t>(channel) * s.width + tap];
-    rows[i] = i + 1 < kMostConvWidth && tap >= 0 ? line.at(begin + tap - line.kept) : 0.0f;
+    rows[i] = i + 1 < kMaxConvWidth && tap >= 0 ? line.at(begin + tap - line.kept) : 0.0f;
   }
   float* const to = y + static_cast<std::int64_t>(run.first_token) * s.channels + channel;
   for (int t = begin; t < end; ++t) {
-    rows[kMostConvWidth - 1] = line.at(t);
+    rows[kMaxConvWidth - 1] = line.at(t);
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kMostConvWidth; ++i) {
-      if (i >= kMostConvWidth - s.width) sum = fmaf(rows[i], taps[i], sum);
+    for (int i = 0; i < kMaxConvWidth; ++i) {
+      if (i >= kMaxConvWidth - s.width) sum = fmaf(rows[i], taps[i], sum);
     }
     to[static_cast<std::int64_t>(t) * s.channels] = silu(sum);
 #pragma unroll
-    for (int i = 0; i + 1 < kMostConvWidth; ++i) rows[i] = rows[i + 1];
+    for (int i = 0; i + 1 < kMaxConvWidth; ++i) rows[i] = rows[i + 1];
   }
   if (gridDim.z == 1) keep_last(s, run, line, states, channel);
 }
@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
 
 void short_conv(const ConvShape& s, const float* x, const float* w, float* states, const StepView& step, int tokens,
                 float* y, const Launch& at) {
-  check(s.width <= kMostConvWidth, "a convolution of a width that was not refused");
+  check(s.width <= kMaxConvWidth, "a convolution of a width that was not refused");
   if (tokens == 0) return;
   const auto over = [](int n, int of) { return static_cast<unsigned>((n + of - 1) / of); };
   const dim3 grid(over(s.channels, kConvThreads), static_cast<unsigned>(s.sequences), over(tokens, kConvTokens));
@@ -338,7 +338,7 @@ void short_conv(const ConvShape& s, const float* x, const float* w, float* state
 
 void gated_delta(const DeltaShape& s, const DeltaOperands& o, const StepView& step, int tokens, float* y,
                  const Launch& at) {
-  check(s.dk <= kMostDeltaKeys, "keys of a width that was not refused");
+  check(s.dk <= kMaxDeltaKey, "keys of a width that was not refused");
   const dim3 grid(static_cast<unsigned>((s.dv + kDeltaColumns - 1) / kDeltaColumns), static_cast<unsigned>(s.heads),
                   static_cast<unsigned>(s.sequences));
   const auto kernel = s.dk <= 64 ? delta_kernel<64> : s.dk <= 128 ? delta_kernel<128> : delta_kernel<256>;

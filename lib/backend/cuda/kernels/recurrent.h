@@ -7,8 +7,8 @@
 
 namespace llm::cuda {
 
-inline constexpr int kMostConvWidth = 8;
-inline constexpr int kMostDeltaKeys = 256;  ///< elements of a key
+inline constexpr int kMaxConvWidth = 8;
+inline constexpr int kMaxDeltaKey = 256;  ///< elements of a key
 
 /// x, y [tokens][channels], w [channels][width]; a slot of `states` has [width - 1][channels]. `sequences`: most of a
 /// step.
