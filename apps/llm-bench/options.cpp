@@ -11,7 +11,7 @@
 #include "common/cache_type.h"
 #include "common/messages.h"
 #include "common/numbers.h"
-#include "runtime/session.h"
+#include "runtime/programs.h"
 
 namespace llm::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include "commands.h"
 #include "common/app.h"
 #include "common/numbers.h"
-#include "runtime/session.h"
+#include "runtime/programs.h"
 #include "split_merge.h"
 #include "verify.h"
 

@@ -27,6 +27,7 @@
 #include "prompt.h"
 #include "prompt_cache.h"
 #include "runtime/generator.h"
+#include "runtime/programs.h"
 #include "tuning.h"
 
 namespace llm::app {

@@ -9,52 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
-#include "runtime/kv_cache.h"
-#include "runtime/memory_budget.h"
 #include "runtime/model.h"
+#include "runtime/session_memory.h"
+#include "runtime/work.h"
 
 namespace llm {
-
-/// Capacity of the largest program.
-inline constexpr int kMaxBatchTokens = 4096;
-
-struct SessionOptions {
-  std::int64_t context = 0;  ///< positions per sequence; 0: as many as the model was trained for and memory can hold
-  int sequences = 1;         ///< that can be alive at once
-  int batch_tokens = 0;      ///< most tokens of one step; 0, and more than the backend's, counts as the backend's most
-  /// Positions that all sequences have together, at least one context; 0: what memory holds. Who uses such a pool minds
-  /// free_positions(). Without it every sequence can reach the context.
-  std::optional<std::int64_t> pool = {};
-  CacheFormat cache = {};
-  /// What others need at the same time; their bytes per position are of each of this session's.
-  std::vector<MemoryNeeds> beside = {};
-};
-
-/// What a session with these options asks of this machine's memory now: its constructor's own figures.
-ContextRequest memory_request(Model&, const SessionOptions&);
-
-/// The largest step of a session with these options.
-Bucket largest_bucket(const Backend&, const SessionOptions&);
-
-enum class Logits : std::uint8_t { None, Last, All };
-
-/// Tokens to append to one sequence.
-struct Append {
-  SequenceId sequence;
-  std::span<const Token> tokens;
-  Logits logits = Logits::Last;
-};
-
-/// Tokens to append to one sequence by a step whose tokens the backend draws.
-struct Drawing {
-  SequenceId sequence;
-  std::span<const Token> tokens;  ///< of them drawn_by(row): what a row of the step begun before draws
-  std::optional<DrawRule> rule;   ///< for the token after the last one
-};
-
-/// Asked when a step of several has ended, with the number of tokens computed so far.
-using GoOn = std::function<bool(std::int64_t)>;
 
 class Session {
  public:

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/answer.h"
+#include "runtime/programs.h"
 
 namespace llm {
 namespace {

@@ -1,0 +1,35 @@
+// What sessions are given to do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "backend/backend.h"
+#include "runtime/kv_cache.h"
+#include "text/tokenizer.h"
+
+namespace llm {
+
+/// Which of the appended tokens rows of logits are wanted of.
+enum class Logits : std::uint8_t { None, Last, All };
+
+/// Tokens to append to one sequence.
+struct Append {
+  SequenceId sequence;
+  std::span<const Token> tokens;
+  Logits logits = Logits::Last;
+};
+
+/// Tokens to append to one sequence by a step whose tokens the backend draws.
+struct Drawing {
+  SequenceId sequence;
+  std::span<const Token> tokens;  ///< of them drawn_by(row): what a row of the step begun before draws
+  std::optional<DrawRule> rule;   ///< for the token after the last one
+};
+
+/// Asked when a step of several has ended, with the number of tokens computed so far.
+using GoOn = std::function<bool(std::int64_t)>;
+
+}  // namespace llm
