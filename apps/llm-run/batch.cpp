@@ -168,6 +168,7 @@ class BatchRun {
   void put(std::size_t index, const Json& line);
   void drop_held();
   void save_state(std::string status);
+  bool ends_early() const;
   bool too_many_failures() const;
   void say_summary(double seconds) const;
 
@@ -438,7 +439,7 @@ void BatchRun::add_choices(const BatchRequest& r, RowPrompted prompt, Work& work
 
 void BatchRun::encode_rows() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (output_ && too_many_failures()) return;  // a plan counts them all
+    if (ends_early()) return;
     if (!known_[i]) encode(i);
   }
 }
@@ -505,6 +506,9 @@ void BatchRun::drop_held() {
        " rows were done before their turn came; they are not written and will be run again");
   held_.clear();
 }
+
+/// Of a plan: never, it counts all rows.
+bool BatchRun::ends_early() const { return output_ && (too_many_failures() || stop_requested().load()); }
 
 bool BatchRun::too_many_failures() const {
   if (!options_.batch.max_failures) return false;
@@ -621,7 +625,7 @@ int BatchRun::run() {
   try {
     on_signal(OnSignal::AskToStop);
     encode_rows();
-    if (!too_many_failures()) compute();
+    if (!ends_early()) compute();
     output_->sync();
   } catch (...) {
     drop_held();

@@ -408,6 +408,7 @@ void Chat::keep(ChatMessage made) {
     talk_.messages.push_back(std::move(made));
     return;
   }
+  if (made.text.empty() && made.thinking.empty() && made.tokens.empty()) return;
   ChatMessage& begun = talk_.messages.back();
   const bool known = !begun.tokens.empty() && !made.tokens.empty();
   begun.text += made.text;

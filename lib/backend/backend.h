@@ -203,8 +203,9 @@ class Executable {
  public:
   virtual ~Executable() = default;
   /// Runs the step; `out` has a binding for every output of the graph, unless the step draws, `in` for every input that
-  /// StepData does not fill. Beside other steps on their way both are host_memory() or device_memory(). No allocation,
-  /// no decisions. Throws ErrorKind::Internal if the step exceeds the bucket.
+  /// StepData does not fill. Beside other steps on their way both are host_memory() or device_memory(). The StepData is
+  /// the caller's again when this returns, bound memory when the step has ended. No allocation, no decisions. Throws
+  /// ErrorKind::Internal if the step exceeds the bucket.
   virtual Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) = 0;
   /// What is submitted next begins when that step of another program has ended, which the host need not wait for.
   /// False: it must.

@@ -75,7 +75,6 @@ std::optional<std::span<const Token>> DrawingSteps::collect() {
 
 void DrawingSteps::take_back(const Begun& step) {
   for (const auto& [sequence, length] : step.lengths) {
-    if (!sequences_.cache().alive(sequence)) continue;
     sequences_.rewind(sequence, std::min(length, sequences_.length(sequence)));
     sequences_.release(sequence);
   }

@@ -26,8 +26,6 @@
 namespace llm {
 namespace {
 
-constexpr int kLargestBucket = 512;
-
 /// The weights of a model's files, and how many bytes of those planned were asked for.
 class FileWeights final : public WeightSource {
  public:
@@ -345,7 +343,7 @@ Graph Model::graph(Bucket bucket) const { return optimize(graph_before_passes(bu
 /// Asks for the smallest and the largest bucket: what a backend can do may depend on the number of tokens.
 void Model::check_support() const {
   std::vector<std::string> reasons;
-  for (const int tokens : {1, kLargestBucket}) {
+  for (const int tokens : {1, most_step_tokens(*backend_, {})}) {
     const Graph g = graph({.tokens = tokens, .sequences = tokens, .outputs = tokens});
     for (const Node& node : g.nodes()) {
       const Support support = backend_->supports(g, node);

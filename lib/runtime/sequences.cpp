@@ -26,6 +26,7 @@ SequenceId Sequences::fork(SequenceId from, std::int64_t length) {
   if (!states_) return id;
   states_->fork(from, id, length);
   text(id).assign(text(from).begin(), text(from).begin() + length);
+  check(std::ranges::all_of(text(id), [](Token t) { return t >= 0; }), "a fork has tokens that a step is yet to draw");
   return id;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/host/legalize.h"
+#include "backend/host/step_check.h"
 #include "base/error.h"
 #include "graph/builder.h"
 #include "support/catch.h"
@@ -73,12 +74,15 @@ TEST_CASE("a slot holds the states of every layer, and nothing of another slot")
 TEST_CASE("a step's moves of states name slots that no two sequences write") {
   const std::int32_t tokens[]{1, 2, 3}, positions[]{0, 1, 9};
   const SequenceSpan sequences[]{{0, 2, 2}, {2, 1, 10}};
+  Graph graph;
+  graph.set_bucket({4, 2, 2});
+  graph.add_value({.kind = ValueKind::Recurrent, .name = "state"});
   const auto refused = [&](StateMove first, StateMove second) {
     const StateMove moves[]{first, second};
     StepData step{tokens, positions, sequences, {}, {}};
     step.states = moves;
     try {
-      host::check_states(step, 4);
+      host::StepCheck(graph, 0, 4)(step);
       return false;
     } catch (const Error& e) {
       return e.kind() == ErrorKind::Internal;
@@ -303,7 +307,9 @@ struct Step {
 
   host::StepRows check() const {
     const std::vector<StateGroup> groups{{table, stride, slots}};
-    return host::check_step({tokens, positions, sequences, groups, out_rows}, bucket);
+    Graph graph;
+    graph.set_bucket(bucket);
+    return host::StepCheck(graph, 0, 0)({tokens, positions, sequences, groups, out_rows});
   }
 };
 

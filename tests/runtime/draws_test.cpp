@@ -320,6 +320,46 @@ TEST_CASE("a step that is taken back leaves a sequence alone that got the id of 
   CHECK(session.length(donor) == 70);
 }
 
+TEST_CASE("a step that fails behind another leaves its sequences where that one brought them", "[draws]") {
+  const TempDir folder;
+  const auto path = folder / "model.gguf";
+  tiny_model({.arch = GENERATE("llama", "qwen35"), .layers = 2, .context = 512}).write(path);
+  patch(path, "token_embd.weight", std::size_t{7} * 32 * sizeof(float), kNanF32);
+  Warnings warnings;
+  const auto model = Model::load(drawing_options(path, "reference"), warnings);
+  Session session(*model, {.context = 128, .sequences = 2, .pool = 128}), plain(*model, {.context = 128});
+  const SequenceId one = session.create(), same = plain.create();
+  const std::vector<Token> text(70, 8);  // all blocks of the pool
+  const auto logits = [](Session& s, SequenceId id, std::span<const Token> tokens) {
+    const std::array<Append, 1> work{{{id, tokens}}};
+    const std::span<const float> rows = s.eval(work);
+    return std::vector<float>(rows.begin(), rows.end());
+  };
+  CHECK(logits(session, one, text) == logits(plain, same, text));
+  const DrawRule best{.n_tokens = static_cast<std::int32_t>(model->dims().vocab)};
+  const std::array<Token, 1> bad{7}, good{9};
+  const std::array<Drawing, 1> first{{{one, good, best}}}, not_finite{{{one, bad, best}}};
+  SECTION("for what it computed") {
+    session.begin(first);
+    session.begin(not_finite);
+    CHECK(session.collect());
+    CHECK_FALSE(session.collect());
+  }
+  SECTION("for the room in the cache") {
+    session.begin(first);
+    const SequenceId other = session.create();
+    const std::array<Drawing, 2> too_much{{{one, good, best}, {other, good, best}}};
+    CHECK_THROWS_AS(session.begin(too_much), Error);
+    CHECK(session.length(other) == 0);
+    CHECK(session.begun() == 1);
+    CHECK(session.collect());
+  }
+  CHECK(session.length(one) == 71);
+  CHECK(session.to_read_again(one) == 0);
+  logits(plain, same, good);
+  CHECK(logits(session, one, good) == logits(plain, same, good));
+}
+
 TEST_CASE("no step begins behind another for a sequence whose state lags", "[draws]") {
   const TempDir folder;
   const auto model = load_drawing(folder, tiny_model({.arch = "qwen35", .layers = 2, .context = 256}), "reference");

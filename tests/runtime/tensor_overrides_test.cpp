@@ -120,6 +120,7 @@ TEST_CASE("tensors that are named lie where they were sent, all others with thei
   };
   CHECK(on_device(with("ffn_up_exps=CPU")) ==
         named(file, [](const std::string& n) { return !contains(n, "ffn_up_exps"); }));
+  CHECK(on_device(with("ffn_norm=CPU")) == named(file, [](const std::string& n) { return !contains(n, "ffn_norm"); }));
   // The first that names a tensor counts, before -ncmoe and -ngl, too.
   CHECK(on_device(with(R"(blk\.1\.ffn_gate_exps=CUDA0,blk\.[01]\..*_exps=CPU)")) ==
         named(file, [](const std::string& n) {

@@ -7,7 +7,7 @@
 #include <exception>
 #include <numeric>
 
-#include "backend/host/cost.h"
+#include "backend/host/report.h"
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -119,6 +119,7 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
                  const CpuWorkspace& workspace, const Kernels& kernels, const BackendOptions& options)
     : graph_(std::move(graph)),
       cache_(cache),
+      check_(graph_, cache.n_blocks(), cache.n_slots()),
       workspace_(workspace),
       threads_(options.threads),
       prompt_threads_(options.prompt_threads > 0 ? options.prompt_threads : options.threads),
@@ -128,10 +129,6 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       stored_position_bytes_(position_bytes<KvAppend>(graph_, 2, cache.format())) {
   const MemoryPlan memory = plan_program_memory(graph_, most_threads());
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
-  for (const ValueInfo& v : graph_.values()) {
-    uses_cache_ = uses_cache_ || v.kind == ValueKind::Cache;
-    uses_states_ = uses_states_ || v.kind == ValueKind::Recurrent;
-  }
   roots_.resize(graph_.values().size());
   std::iota(roots_.begin(), roots_.end(), 0u);
   for (const Node& n : graph_.nodes()) {
@@ -293,9 +290,7 @@ void Program::bind(const StepData& step, const host::StepRows& rows, std::span<c
 }
 
 Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) {
-  const host::StepRows rows = host::check_step(step, graph_.bucket());
-  if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
-  if (uses_states_) host::check_states(step, cache_.n_slots());
+  const host::StepRows rows = check_(step);
   for (std::int32_t t : step.tokens) check(t >= 0 && t < vocab_, "token ids are rows of the embedding");
   bind(step, rows, in, out);
   non_finite_.store(false, std::memory_order_relaxed);
@@ -375,27 +370,10 @@ std::exception_ptr Program::execute(const StepData& step, const host::StepRows& 
 
 void Program::observe_node(const Node& n, const Frame& f, const Layer& layer, double seconds) {
   const std::vector<std::uint32_t> values = range_values(graph_, layer.range);
-  auto data = [&](std::uint32_t v) {
+  const auto data = [&](std::uint32_t v) -> const std::byte* {
     return layer.slots[static_cast<std::size_t>(std::find(values.begin(), values.end(), v) - values.begin())].data;
   };
-  if (observer_->wants_timings()) {
-    const auto* experts =
-        std::holds_alternative<ExpertLinear>(n.op) ? reinterpret_cast<const std::int32_t*>(data(n.in[1])) : nullptr;
-    const host::NodeCost cost = host::node_cost(graph_, n, *f.step, f.rows, cache_.format(), experts);
-    observer_->timing({name(n.op), graph_.info(n.out[0]).name, n.layer, seconds, cost.bytes, cost.operations});
-  }
-  for (std::uint32_t v : n.out) {
-    const ValueInfo& info = graph_.info(v);
-    if (outlives_step(info.kind) || !observer_->wants_value(info.name)) continue;
-    TensorView view{.type = info.type, .data = data(v)};
-    if (info.rows != RowSpace::None) {
-      Shape shape;
-      for (int d = 0; d + 1 < info.type.shape.n_dims(); ++d) shape.push_back(info.type.shape[d]);
-      shape.push_back(f.rows.count(info.rows));
-      view.type.shape = shape;
-    }
-    observer_->value(info.name, view);
-  }
+  host::report(*observer_, graph_, n, *f.step, f.rows, cache_.format(), seconds, data);
 }
 
 std::string Program::describe() const {

@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/step.h"
 #include "backend/host/host.h"
+#include "backend/host/step_check.h"
 #include "graph/memory_plan.h"
 
 namespace llm::cpu {
@@ -82,6 +83,7 @@ class Program final : public Executable {
 
   Graph graph_;
   const host::HostCache& cache_;
+  host::StepCheck check_;
   const CpuWorkspace& workspace_;
   int threads_, prompt_threads_;
   std::uint64_t bytes_per_thread_;
@@ -89,7 +91,6 @@ class Program final : public Executable {
   std::uint64_t weight_bytes_ = 0;  ///< that a step of one token reads
   /// Of a position in all caches that the graph reads, and that it writes.
   std::uint64_t read_position_bytes_ = 0, stored_position_bytes_ = 0;
-  bool uses_cache_ = false, uses_states_ = false;
   std::int64_t vocab_ = std::numeric_limits<std::int64_t>::max();  ///< rows of the smallest table that tokens index
   std::vector<std::uint32_t> roots_;  ///< per value: the one whose bytes it shares, through reshapes
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;

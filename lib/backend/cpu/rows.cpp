@@ -305,10 +305,15 @@ struct Make {
     });
   }
 
-  template <class T>
-  std::unique_ptr<Instruction> operator()(const T&) const {
-    return nullptr;
-  }
+  /// The plan gives both sides the same bytes.
+  std::unique_ptr<Instruction> operator()(const Reshape&) const { return nullptr; }
+
+  // Instructions in files of their own.
+  std::unique_ptr<Instruction> operator()(const Linear&) const { return make_linear(site); }
+  std::unique_ptr<Instruction> operator()(const ExpertLinear&) const { return make_expert_linear(site); }
+  std::unique_ptr<Instruction> operator()(const Attention&) const { return make_attention(site); }
+  std::unique_ptr<Instruction> operator()(const ShortConv&) const { return make_short_conv(site); }
+  std::unique_ptr<Instruction> operator()(const GatedDelta&) const { return make_gated_delta(site); }
 
  private:
   /// A row by one gate, of which there are as many copies as a stretch of it is long.
@@ -340,10 +345,6 @@ struct Make {
 
 }  // namespace
 
-std::unique_ptr<Instruction> make_row_instruction(const InstructionSite& site) {
-  return std::visit(Make{site}, site.node.op);
-}
-
 std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
   if (std::holds_alternative<Linear>(n.op)) return linear_scratch_bytes(g, n);
   if (std::holds_alternative<ExpertLinear>(n.op)) return expert_linear_scratch_bytes(g, n);
@@ -353,12 +354,7 @@ std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
 }
 
 std::unique_ptr<Instruction> make_instruction(const InstructionSite& site) {
-  if (std::holds_alternative<Linear>(site.node.op)) return make_linear(site);
-  if (std::holds_alternative<ExpertLinear>(site.node.op)) return make_expert_linear(site);
-  if (std::holds_alternative<Attention>(site.node.op)) return make_attention(site);
-  if (std::holds_alternative<ShortConv>(site.node.op)) return make_short_conv(site);
-  if (std::holds_alternative<GatedDelta>(site.node.op)) return make_gated_delta(site);
-  return make_row_instruction(site);
+  return std::visit(Make{site}, site.node.op);
 }
 
 }  // namespace llm::cpu

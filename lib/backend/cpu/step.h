@@ -16,6 +16,7 @@
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/team.h"
 #include "backend/host/host.h"
+#include "backend/host/step_check.h"
 #include "graph/graph.h"
 
 namespace llm::cpu {
@@ -86,7 +87,6 @@ std::unique_ptr<Instruction> make_route(const InstructionSite&);
 std::unique_ptr<Instruction> make_short_conv(const InstructionSite&);
 std::unique_ptr<Instruction> make_gated_delta(const InstructionSite&);
 std::size_t gated_delta_scratch_bytes(const Graph&, const Node&);
-std::unique_ptr<Instruction> make_row_instruction(const InstructionSite&);  ///< everything that works row by row
 
 /// Weight rows of one task of a product of so many rows. With few columns longer tasks let the next rows be fetched
 /// while the last ones are multiplied. With many each task also reads all activations, so that longer tasks read them

@@ -137,7 +137,7 @@ Stream::~Stream() {
 }
 void Stream::synchronize(std::string_view doing) const { check_cuda(cudaStreamSynchronize(stream_), doing); }
 
-Event::Event() { check_cuda(cudaEventCreate(&event_), "making an event"); }
+Event::Event() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
 Event::Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
 Event::~Event() {
   if (event_ != nullptr) cudaEventDestroy(event_);

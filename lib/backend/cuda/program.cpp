@@ -15,8 +15,8 @@
 #include "backend/cuda/kernels/screen.h"
 #include "backend/cuda/recording.h"
 #include "backend/cuda/step_buffer.h"
-#include "backend/host/cost.h"
-#include "backend/host/host.h"
+#include "backend/host/report.h"
+#include "backend/host/step_check.h"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -35,6 +35,7 @@ class CudaProgram final : public Executable {
       : device_(current_device()),
         graph_(keep_single_rows(graph)),
         cache_(cache),
+        check_(graph_, cache.n_blocks(), cache.n_slots()),
         stream_(stream),
         overlap_(options.overlap),
         plan_(plan_step(graph_, options.many, token_kernels())),
@@ -49,8 +50,6 @@ class CudaProgram final : public Executable {
               streamed_, view_,   gemm,  options.many, options.prompt_attention} {
     check(plan_.bytes <= workspace.activation_bytes(), "the workspace was made for a bucket at least as large");
     for (const Node& node : graph_.nodes()) {
-      uses_cache_ |= std::holds_alternative<Attention>(node.op);
-      uses_states_ |= std::holds_alternative<ShortConv>(node.op) || std::holds_alternative<GatedDelta>(node.op);
       if (is_arrival(node)) arrivals_.push_back(node.out[0]);
     }
     compiled_ = compile_fused(site_);
@@ -74,9 +73,7 @@ class CudaProgram final : public Executable {
 
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     use_device(device_);
-    const host::StepRows rows = host::check_step(step, graph_.bucket());
-    if (uses_cache_) host::check_blocks(step, cache_.n_blocks());
-    if (uses_states_) host::check_states(step, cache_.n_slots());
+    const host::StepRows rows = check_(step);
     Pending& next = pending(++submitted_);
     next.ticket = submitted_;
     next.drawn = step.draws.size();
@@ -349,31 +346,18 @@ class CudaProgram final : public Executable {
   }
 
   void report(const Node& node, double seconds, const StepData& step, const host::StepRows& rows) {
-    if (observer_->wants_timings()) {
-      std::vector<std::byte> ids;
-      if (std::holds_alternative<ExpertLinear>(node.op)) ids = fetch(node.in[1], rows);
-      const auto* const experts = ids.empty() ? nullptr : reinterpret_cast<const std::int32_t*>(ids.data());
-      const host::NodeCost cost = host::node_cost(graph_, node, step, rows, cache_.format(), experts);
-      observer_->timing(
-          {name(node.op), graph_.info(node.out[0]).name, node.layer, seconds, cost.bytes, cost.operations});
-    }
-    for (const std::uint32_t id : node.out) {
-      const ValueInfo& v = graph_.info(id);
-      if (v.kind == ValueKind::Cache || !observer_->wants_value(v.name)) continue;
-      const std::vector<std::byte> bytes = fetch(id, rows);
-      TensorType type = v.type;
-      if (v.rows != RowSpace::None) {
-        type.shape = {};
-        for (int d = 0; d + 1 < v.type.shape.n_dims(); ++d) type.shape.push_back(v.type.shape[d]);
-        type.shape.push_back(rows.count(v.rows));
-      }
-      observer_->value(v.name, {type, bytes.data()});
-    }
+    std::vector<std::byte> fetched;
+    const auto data = [&](std::uint32_t id) -> const std::byte* {
+      fetched = fetch(id, rows);
+      return fetched.empty() ? nullptr : fetched.data();
+    };
+    host::report(*observer_, graph_, node, step, rows, cache_.format(), seconds, data);
   }
 
   int device_;
   Graph graph_;
   CudaCache& cache_;
+  host::StepCheck check_;
   const Stream& stream_;
   bool overlap_;
   StepPlan plan_;
@@ -390,7 +374,6 @@ class CudaProgram final : public Executable {
   PinnedBuffer found_here_;        ///< of each pending step
   std::vector<std::uint32_t> arrivals_;
   std::vector<Bound> bound_;
-  bool uses_cache_ = false, uses_states_ = false;
   Observer* observer_ = nullptr;
   PinnedBuffer drawn_here_;
   std::optional<DrawResults> draws_;  ///< in it, where the graph ends in logits
@@ -400,16 +383,9 @@ class CudaProgram final : public Executable {
 };
 
 std::string CudaProgram::describe() const {
-  std::vector<std::pair<std::string, int>> kinds;  // in the order of their first appearance
-  for (const Instruction& i : compiled_.instructions) {
-    const std::string line = std::string(name(graph_.nodes()[i.node].op)) + ": " + i.how;
-    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == line; });
-    if (found == kinds.end()) {
-      kinds.emplace_back(line, 1);
-    } else {
-      ++found->second;
-    }
-  }
+  std::vector<std::string> lines;
+  for (const Instruction& i : compiled_.instructions)
+    lines.push_back(std::string(name(graph_.nodes()[i.node].op)) + ": " + i.how);
   std::string text = recording_.recorded()
                          ? "one recorded step of " + std::to_string(recording_.kernels()) + " kernels, replayed\n"
                          : "launched kernel by kernel: products and attention "
@@ -419,8 +395,7 @@ std::string CudaProgram::describe() const {
             std::to_string(streams_.size.slot * StreamPlan::kSlots >> 20) + " MiB\n";
   if (!fleeting_.empty())
     text += "keys and values of " + std::to_string(fleeting_.size()) + " layers are brought and sent back\n";
-  for (const auto& [line, count] : kinds) text += std::to_string(count) + " x " + line + "\n";
-  return text;
+  return text + host::counted_lines(lines);
 }
 
 }  // namespace

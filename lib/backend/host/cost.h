@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
-#include "backend/host/host.h"
+#include "backend/host/step_check.h"
 #include "graph/graph.h"
 
 namespace llm::host {

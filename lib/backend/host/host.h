@@ -150,17 +150,4 @@ class RopeAngles {
   double magnitude_ = 1;
 };
 
-/// Rows that a step brings in each row space.
-struct StepRows {
-  std::int64_t tokens = 0, outputs = 0;
-  std::int64_t count(RowSpace s) const { return s == RowSpace::Tokens ? tokens : s == RowSpace::Outputs ? outputs : 1; }
-};
-/// Checks a step against the bucket and the spans against each other; throws ErrorKind::Internal.
-StepRows check_step(const StepData&, const Bucket&);
-/// Checks that the block tables name blocks of a cache of `n_blocks`; throws ErrorKind::Internal.
-void check_blocks(const StepData&, std::int32_t n_blocks);
-/// Checks that the step moves the state of each of its sequences between slots of `n_slots`, none of them in two ways;
-/// throws ErrorKind::Internal.
-void check_states(const StepData&, std::int32_t n_slots);
-
 }  // namespace llm::host

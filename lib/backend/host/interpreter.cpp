@@ -9,8 +9,9 @@
 #include <utility>
 #include <variant>
 
-#include "backend/host/cost.h"
 #include "backend/host/draw.h"
+#include "backend/host/report.h"
+#include "backend/host/step_check.h"
 #include "base/error.h"
 #include "graph/memory_plan.h"
 #include "tensor/activation.h"
@@ -36,8 +37,6 @@ std::byte* bytes_of(std::span<const std::int32_t> values) {
   // Inputs are only read; one pointer type serves all operands.
   return reinterpret_cast<std::byte*>(const_cast<std::int32_t*>(values.data()));
 }
-
-bool is_cache_op(const Op& op) { return std::holds_alternative<KvAppend>(op) || std::holds_alternative<Attention>(op); }
 
 /// What a program draws of its steps.
 class Drawing {
@@ -107,6 +106,7 @@ class Interpreter final : public Executable {
               std::vector<std::int32_t>* drawn_last)
       : graph_(graph),
         cache_(cache),
+        check_(graph_, cache.n_blocks(), cache.n_slots()),
         kernels_(std::move(kernels)),
         prologue_(std::move(prologue)),
         drawing_(graph_, drawn_last) {
@@ -117,19 +117,13 @@ class Interpreter final : public Executable {
     for (std::size_t i = 0; i < n_nodes; ++i) {
       if (plan.scratch_offset[i] != MemoryPlan::kNone) scratch_[i] = workspace.data() + plan.scratch_offset[i];
       const Node& node = graph_.nodes()[i];
-      uses_cache_ = uses_cache_ || is_cache_op(node.op);
-      uses_states_ = uses_states_ || std::ranges::any_of(node.in, [&](std::uint32_t id) {
-                       return graph_.info(id).kind == ValueKind::Recurrent;
-                     });
       for (const std::uint32_t id : node.in) runs_[i].in.push_back(operand(id));
       for (const std::uint32_t id : node.out) runs_[i].out.push_back(operand(id));
     }
   }
 
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
-    const StepRows rows = check_step(step, graph_.bucket());
-    if (uses_cache_) check_blocks(step, cache_.n_blocks());
-    if (uses_states_) check_states(step, cache_.n_slots());
+    const StepRows rows = check_(step);
     StepData known = step;
     known.tokens = drawing_.known(step.tokens);
     const Binding logits = drawing_.logits();
@@ -259,28 +253,19 @@ class Interpreter final : public Executable {
     const auto begin = std::chrono::steady_clock::now();
     kernels_[i].run(run);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    if (observer_->wants_timings()) {
-      const std::int32_t* experts = std::holds_alternative<ExpertLinear>(node.op) ? run.in[1].i32() : nullptr;
-      const NodeCost cost = node_cost(graph_, node, run.step, rows, cache_.format(), experts);
-      observer_->timing(
-          {name(node.op), graph_.info(node.out[0]).name, node.layer, taken.count(), cost.bytes, cost.operations});
-    }
-    for (const Operand& o : run.out) {
-      if (!outlives_step(o.info->kind) && observer_->wants_value(o.info->name)) observer_->value(o.info->name, view(o));
-    }
-  }
-
-  static TensorView view(const Operand& o) {
-    const Shape& full = o.info->type.shape;
-    if (o.info->rows == RowSpace::None) return {o.info->type, o.data};
-    TensorType type{o.info->type.dtype, {}};
-    for (int d = 0; d + 1 < full.n_dims(); ++d) type.shape.push_back(full[d]);
-    type.shape.push_back(o.rows);
-    return {type, o.data};
+    const auto data = [&](std::uint32_t id) -> const std::byte* {
+      for (const auto operands : {run.in, run.out}) {
+        const auto found = std::ranges::find(operands, &graph_.info(id), &Operand::info);
+        if (found != operands.end()) return found->data;
+      }
+      return nullptr;
+    };
+    report(*observer_, graph_, node, run.step, rows, cache_.format(), taken.count(), data);
   }
 
   Graph graph_;  ///< a copy: operands point into it
   const HostCache& cache_;
+  StepCheck check_;
   std::vector<NodeKernel> kernels_;
   std::function<void()> prologue_;
   std::vector<Location> locations_;  ///< per value
@@ -288,27 +273,18 @@ class Interpreter final : public Executable {
   std::size_t n_inputs_ = 0;
   std::vector<NodeOperands> runs_;  ///< per node
   std::vector<std::byte*> scratch_;
-  bool uses_cache_ = false, uses_states_ = false;
   Observer* observer_ = nullptr;
   Drawing drawing_;
   std::uint64_t submitted_ = 0, waited_ = 0;
 };
 
 std::string Interpreter::describe() const {
-  std::vector<std::pair<std::string, int>> kinds;  // in the order of their first appearance
+  std::vector<std::string> lines;
   for (std::size_t i = 0; i < kernels_.size(); ++i) {
     const std::string& how = kernels_[i].description;
-    const std::string line = std::string(name(graph_.nodes()[i].op)) + (how.empty() ? "" : ": " + how);
-    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == line; });
-    if (found == kinds.end()) {
-      kinds.emplace_back(line, 1);
-    } else {
-      ++found->second;
-    }
+    lines.push_back(std::string(name(graph_.nodes()[i].op)) + (how.empty() ? "" : ": " + how));
   }
-  std::string text = std::to_string(kernels_.size()) + " nodes, one after another\n";
-  for (const auto& [line, count] : kinds) text += std::to_string(count) + " x " + line + "\n";
-  return text;
+  return std::to_string(kernels_.size()) + " nodes, one after another\n" + counted_lines(lines);
 }
 
 Support refuse(std::string reason) { return {false, std::move(reason)}; }

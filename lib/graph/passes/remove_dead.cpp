@@ -4,13 +4,25 @@
 
 namespace llm {
 
+namespace {
+
+/// Whether a step leaves something behind by it.
+bool leaves_state(const Graph& g, const Node& n) {
+  const auto any = [&](const std::vector<std::uint32_t>& values, ValueKind kind) {
+    return std::any_of(values.begin(), values.end(), [&](std::uint32_t v) { return g.info(v).kind == kind; });
+  };
+  return any(n.out, ValueKind::Cache) || any(n.in, ValueKind::Recurrent);
+}
+
+}  // namespace
+
 Graph remove_dead(const Graph& g) {
   std::vector<bool> needed(g.values().size(), false);
   for (std::uint32_t v : g.outputs()) needed[v] = true;
   std::vector<Node> kept;
   for (auto n = g.nodes().rbegin(); n != g.nodes().rend(); ++n) {
-    const bool state = std::holds_alternative<KvAppend>(n->op);
-    if (!state && std::none_of(n->out.begin(), n->out.end(), [&](std::uint32_t v) { return needed[v]; })) continue;
+    const auto is_needed = [&](std::uint32_t v) { return needed[v]; };
+    if (!leaves_state(g, *n) && std::none_of(n->out.begin(), n->out.end(), is_needed)) continue;
     for (std::uint32_t v : n->in) needed[v] = true;
     for (std::uint32_t v : n->out) needed[v] = true;
     kept.push_back(*n);
