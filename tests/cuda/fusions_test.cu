@@ -517,18 +517,35 @@ TEST_CASE("a norm that others read, or that has the experts' sum in it, stays a 
   REQUIRE(products == std::vector<std::string>{"blk.0.q", "blk.0.o", "blk.1.o"});
 }
 
-TEST_CASE("experts of a router that does more than compare logits are launches of their own") {
+TEST_CASE("a router that does more than compare logits is a launch of its own before those of one token's experts") {
   const TokenKernels kernels{always, always, [](const ExpertShapes&) { return true; }};
   Graph g = Layers(DType::Q8_0, {1, 1, 1}).run(2);
-  REQUIRE(find_fusions(g, kernels).token_experts.size() == 2);
-  for (Node& n : g.mutable_nodes())
-    if (Route* op = std::get_if<Route>(&n.op)) op->gating = Gating::Sigmoid;
-  REQUIRE(find_fusions(g, kernels).token_experts.empty());
+  const auto of_logits = [&](const TokenExpertsNodes& m) {
+    const std::vector<LateUse> late = late_uses(g, find_fusions(g, kernels));
+    return std::any_of(late.begin(), late.end(),
+                       [&](const LateUse& l) { return l.value == g.nodes()[m.route].in[0] && l.node == m.glu; });
+  };
+  for (const bool chooses : {true, false}) {
+    if (!chooses) {
+      for (Node& n : g.mutable_nodes())
+        if (Route* op = std::get_if<Route>(&n.op)) op->gating = Gating::Sigmoid;
+    }
+    const Fusions found = find_fusions(g, kernels);
+    REQUIRE(found.token_experts.size() == 2);
+    for (const TokenExpertsNodes& m : found.token_experts) {
+      REQUIRE(m.chooses == chooses);
+      REQUIRE(of_logits(m) == chooses);
+    }
+  }
+  REQUIRE_FALSE(chooses_token_experts({.top_k = 2}, true, 8));
+  REQUIRE_FALSE(chooses_token_experts({.top_k = 2, .groups = 2}, false, 8));
+  REQUIRE_FALSE(chooses_token_experts({.top_k = 2}, false, 257));
+  REQUIRE(chooses_token_experts({.top_k = 2}, false, 256));
 }
 
 TEST_CASE("one token's experts are two launches, and the router makes the norm that it shares with them") {
   const auto any_experts = [](const ExpertShapes& s) {
-    return s.gate.type == s.up.type && s.experts == kExperts && s.top_k == 2 && s.gate.n == kFf && s.down.n == kEmbd;
+    return s.gate.type == s.up.type && s.top_k == 2 && s.gate.n == kFf && s.down.n == kEmbd;
   };
   const TokenKernels kernels{always, always, any_experts};
   const Graph g = Layers(DType::Q8_0, {1, 1, 1}).run(2);

@@ -32,6 +32,7 @@ struct Shape {
   bool extras = false;  ///< biases and scales
   Activation activation = Activation::Silu;
   RouteWeights weights = RouteWeights::Renormalized;
+  Gating gating = Gating::Softmax;
 };
 
 /// A layer's experts and what one token gives them, computed in either way.
@@ -97,7 +98,7 @@ class Layer {
     return r.read();
   }
 
-  ExpertShapes shapes() const { return {gate_type(), gate_type(), down_type(), s_.experts, s_.top_k}; }
+  ExpertShapes shapes() const { return {gate_type(), gate_type(), down_type(), s_.top_k}; }
 
  private:
   struct Results {
@@ -111,7 +112,11 @@ class Layer {
     OnDevice<float> weights, glu, y;
   };
   void enqueue(const OnDevice<float>& logits, const Results& r, const OnDevice<float>& y, const Launch& at) const {
-    const TokenRoute route{op(), s_.experts, logits.data(), r.ids.data(), r.weights.data()};
+    TokenRoute route{op(), s_.experts, logits.data(), r.ids.data(), r.weights.data()};
+    if (!chooses_token_experts(op(), false, s_.experts)) {
+      cuda::route({op()}, logits.data(), s_.experts, 1, r.ids.data(), r.weights.data(), at);
+      route.logits = nullptr;
+    }
     token_gate_up(gate(), up(), route, x_.data(), {.y = r.glu.data(), .activation = s_.activation}, at);
     Target last = down();
     last.y = y.data();
@@ -123,7 +128,7 @@ class Layer {
     f.capacity = capacity;
     return f;
   }
-  Route op() const { return {.top_k = s_.top_k, .gating = Gating::Softmax, .weights = s_.weights, .scale = 1.5f}; }
+  Route op() const { return {.top_k = s_.top_k, .gating = s_.gating, .weights = s_.weights, .scale = 1.5f}; }
   MatrixType gate_type() const { return {s_.gate, s_.embd, s_.ff}; }
   MatrixType down_type() const { return {s_.down, s_.ff, s_.embd}; }
   Target target(const MatrixType& type, const DeviceBuffer& matrix, bool bias, bool scale) const {
@@ -170,7 +175,10 @@ TEST_CASE("one token's experts in two launches give the bits of a kernel for eac
         Shape{DType::MXFP4, DType::MXFP4, 2880, 2880, 6, 4}, Shape{DType::Q3_K, DType::Q2_K, 4096, 1536, 4, 2, true},
         Shape{DType::Q6_K, DType::Q4_K, 512, 9472, 3, 2}, Shape{DType::IQ4_XS, DType::IQ2_S, 1280, 256, 40, 10},
         Shape{DType::Q4_K, DType::Q5_K, 9472, 256, 2, 1},
-        Shape{DType::Q4_K, DType::Q6_K, 256, 512, 200, 32, false, Activation::Silu, RouteWeights::AsGated}}) {
+        Shape{DType::Q4_K, DType::Q6_K, 256, 512, 200, 32, false, Activation::Silu, RouteWeights::AsGated},
+        Shape{DType::Q4_K, DType::Q6_K, 2048, 768, 16, 8, false, Activation::Silu, RouteWeights::Renormalized,
+              Gating::Sigmoid},
+        Shape{DType::Q4_K, DType::Q4_K, 256, 256, 300, 9}}) {
     INFO(name(s.gate) << ", " << name(s.down) << ", " << s.embd << " x " << s.ff << ", " << s.top_k << " of "
                       << s.experts);
     expect_same(Layer(s, random), stream);
@@ -183,7 +191,9 @@ TEST_CASE("experts of one token after another, overlapping", "[experts]") {
   Random random(13);
   const Stream stream;
   for (const Shape& s :
-       {Shape{DType::Q4_K, DType::Q6_K, 2048, 768, 16, 8}, Shape{DType::Q8_0, DType::Q8_0, 256, 256, 8, 2}}) {
+       {Shape{DType::Q4_K, DType::Q6_K, 2048, 768, 16, 8}, Shape{DType::Q8_0, DType::Q8_0, 256, 256, 8, 2},
+        Shape{DType::Q4_K, DType::Q6_K, 2048, 768, 16, 8, false, Activation::Silu, RouteWeights::Renormalized,
+              Gating::Sigmoid}}) {
     INFO(s.embd << " x " << s.ff);
     const Layer layer(s, random);
     std::vector<OnDevice<float>> logits;
@@ -218,12 +228,11 @@ TEST_CASE("one token's experts of every type", "[experts]") {
 TEST_CASE("which experts one token takes in two launches", "[experts]") {
   if (!has_ring()) return;
   const MatrixType gate{DType::Q4_K, 2048, 768}, down{DType::Q6_K, 768, 2048};
-  REQUIRE(takes_token_experts({gate, gate, down, 128, 8}));
-  REQUIRE_FALSE(takes_token_experts({gate, {DType::Q6_K, 2048, 768}, down, 128, 8}));
-  REQUIRE_FALSE(takes_token_experts({gate, gate, down, 512, 8}));
-  REQUIRE_FALSE(takes_token_experts({gate, gate, down, 128, 33}));
-  REQUIRE_FALSE(takes_token_experts({gate, gate, {DType::F16, 768, 2048}, 128, 8}));
-  REQUIRE_FALSE(takes_token_experts({gate, gate, {DType::Q4_K, 1 << 20, 2048}, 128, 8}));
+  REQUIRE(takes_token_experts({gate, gate, down, 8}));
+  REQUIRE_FALSE(takes_token_experts({gate, {DType::Q6_K, 2048, 768}, down, 8}));
+  REQUIRE_FALSE(takes_token_experts({gate, gate, down, 33}));
+  REQUIRE_FALSE(takes_token_experts({gate, gate, {DType::F16, 768, 2048}, 8}));
+  REQUIRE_FALSE(takes_token_experts({gate, gate, {DType::Q4_K, 1 << 20, 2048}, 8}));
 }
 
 }  // namespace llm::cuda::test

@@ -88,13 +88,17 @@ class FusedCompiler : NodeSite {
     for (const std::uint32_t y : node_.out) convert(y);
   }
 
+  /// This node is the Route of them, which the launch at the Glu does not choose by.
+  void token_route() { route_alone(); }
+
   /// This node is the Glu of them.
   void token_gate_up(const TokenExpertsNodes& nodes) {
     const Node& linear = graph_.nodes()[nodes.gate_up];
     std::vector<Target> targets = make_targets(linear);
     if (node_.in[0] != linear.out[0]) std::swap(targets[0], targets[1]);
     const GatedResult gated{.y = f32(out(0)), .activation = std::get<Glu>(node_.op).activation};
-    add("one token's experts, which it finds: " + few_text(targets) + ", glu behind",
+    add("one token's experts, " + std::string(nodes.chooses ? "which it finds: " : "") + few_text(targets) +
+            ", glu behind",
         [=, route = token_route(nodes), x = f32(graph_.info(linear.in[0])),
          count = tokens(out(0))](const StepLaunch& s) {
           if (count(s) > 0) cuda::token_gate_up(targets[0], targets[1], route, x, gated, s.at);
@@ -135,7 +139,7 @@ class FusedCompiler : NodeSite {
     const Node& route = graph_.nodes()[nodes.route];
     return {.op = std::get<Route>(route.op),
             .experts = width(route.in[0]),
-            .logits = f32(graph_.info(route.in[0])),
+            .logits = nodes.chooses ? f32(graph_.info(route.in[0])) : nullptr,
             .ids = reinterpret_cast<std::int32_t*>(value_data(site_, route.out[0])),
             .weights = f32(graph_.info(route.out[1]))};
   }
@@ -177,7 +181,11 @@ Compiled compile_fused(const Site& site) {
     instead[m.norm] = [&m](FusedCompiler& c) { c.combine_norm(m); };
   }
   for (const TokenExpertsNodes& m : fusions.token_experts) {
-    instead[m.route] = instead[m.gate_up] = instead[m.down] = nothing;
+    if (m.chooses)
+      instead[m.route] = nothing;
+    else
+      instead[m.route] = [](FusedCompiler& c) { c.token_route(); };
+    instead[m.gate_up] = instead[m.down] = nothing;
     instead[m.glu] = [&m](FusedCompiler& c) { c.token_gate_up(m); };
     instead[m.combine] = [&m](FusedCompiler& c) { c.token_down(m); };
   }

@@ -105,21 +105,21 @@ class Finder {
   std::optional<TokenExpertsNodes> experts_before(std::size_t combine) const {
     const Node& node = g_.nodes()[combine];
     const auto down = sole_use<ExpertLinear>(node.in[0]), route = sole_use<Route>(node.in[1]);
-    if (!down || !route || !is_plain(*route)) return std::nullopt;
+    if (!down || !route) return std::nullopt;
     const auto glu = sole_use<Glu>(g_.nodes()[*down].in[0]);
     if (!glu) return std::nullopt;
     const auto gate_up = sole_use<ExpertLinear>(g_.nodes()[*glu].in[0]);
     if (!gate_up || !gates(*gate_up, *glu)) return std::nullopt;
     const std::uint32_t ids = g_.nodes()[*route].out[0];
     const bool routed = g_.nodes()[*gate_up].in[1] == ids && g_.nodes()[*down].in[1] == ids && readers_[ids] == 2;
-    return routed ? std::optional(TokenExpertsNodes{*route, *gate_up, *glu, *down, combine}) : std::nullopt;
+    if (!routed) return std::nullopt;
+    return TokenExpertsNodes{*route, *gate_up, *glu, *down, combine, chooses(*route)};
   }
 
-  /// Whether the kernel that chooses on the way to the experts' matrices can: the registers of more would cost it time.
-  bool is_plain(std::size_t route) const {
+  bool chooses(std::size_t route) const {
     const Node& node = g_.nodes()[route];
-    const auto& op = std::get<Route>(node.op);
-    return node.in.size() == 1 && op.groups == 1 && op.gating == Gating::Softmax;
+    const std::int64_t experts = g_.info(node.in[0]).type.shape[0];
+    return chooses_token_experts(std::get<Route>(node.op), node.in.size() > 1, static_cast<int>(experts));
   }
 
   ExpertShapes shapes_of(const TokenExpertsNodes& m) const {
@@ -129,7 +129,6 @@ class Finder {
     return {.gate = matrix_type(gate_up.in[first[0].weight]),
             .up = matrix_type(gate_up.in[first[1].weight]),
             .down = matrix_type(last),
-            .experts = static_cast<int>(g_.info(last).type.shape[2]),
             .top_k = std::get<Route>(g_.nodes()[m.route].op).top_k};
   }
 
@@ -265,8 +264,8 @@ std::vector<LateUse> late_uses(const Graph& g, const Fusions& fusions) {
     for (const std::uint32_t value : g.nodes()[m.combine].in) uses.push_back({value, m.norm});
   }
   for (const TokenExpertsNodes& m : fusions.token_experts) {
-    for (const std::uint32_t value : {g.nodes()[m.route].in[0], g.nodes()[m.gate_up].in[0]})
-      uses.push_back({value, m.glu});
+    uses.push_back({g.nodes()[m.gate_up].in[0], m.glu});
+    if (m.chooses) uses.push_back({g.nodes()[m.route].in[0], m.glu});
     uses.push_back({g.nodes()[m.down].in[0], m.combine});
     for (const std::uint32_t value : g.nodes()[m.route].out) uses.push_back({value, m.combine});
   }

@@ -34,9 +34,10 @@ struct CombineNormNodes {
 };
 
 /// What one token's experts do (token_experts.h), in two launches: at the Glu and at the Combine. Nothing else uses
-/// what they give each other.
+/// what they give each other. A route that the first one does not choose by stays a kernel of its own.
 struct TokenExpertsNodes {
   std::size_t route, gate_up, glu, down, combine;
+  bool chooses = false;
 };
 
 /// A Linear of one column that makes the form of the column that it reads itself (column_products()): it alone reads

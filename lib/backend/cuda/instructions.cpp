@@ -139,21 +139,17 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const Route& op) {
-    const int experts = width(node_.in[0]);
-    const Router router{op, node_.in.size() > 1 ? vector(1) : nullptr};
-    auto* const ids = reinterpret_cast<std::int32_t*>(value_data(site_, node_.out[0]));
-    float *const logits = f32(in(0)), *const weights = f32(out(1));
-    const Count count = tokens(out(0));
-    const auto route_alone = [=](const StepLaunch& s) { route(router, logits, experts, count(s), ids, weights, s.at); };
     std::byte* const memory = form(node_.out[0], Form::RouteGroups);
-    if (memory == nullptr) return add("route", route_alone);
-    if (!groups_while_routing(experts, static_cast<int>(row_capacity(out(0))), op.top_k)) {
-      add("route", route_alone);
-      return group(experts);
+    if (memory == nullptr) return route_alone();
+    const RouteSite r = route_site();
+    if (!groups_while_routing(r.experts, static_cast<int>(row_capacity(out(0))), op.top_k)) {
+      route_alone();
+      return group(r.experts);
     }
     const auto groups = into_.routes[node_.out[0]] = std::make_shared<RouteGroups>();
     add("route, grouped by expert", [=, columns = group_columns(), step = counted_step()](const StepLaunch& s) {
-      *groups = route_and_group(router, logits, experts, count(s), columns, step, ids, weights, memory, s.at);
+      *groups =
+          route_and_group(r.router, r.logits, r.experts, r.count(s), columns, step, r.ids, r.weights, memory, s.at);
     });
   }
 

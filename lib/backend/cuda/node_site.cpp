@@ -59,6 +59,21 @@ NodeSite::AttentionSite NodeSite::attention_site() const {
           site_.cache.arrivals(memory.arrivals)};
 }
 
+NodeSite::RouteSite NodeSite::route_site() const {
+  return {.router = {std::get<Route>(node_.op), optional_vector(1)},
+          .experts = width(node_.in[0]),
+          .logits = f32(in(0)),
+          .ids = reinterpret_cast<std::int32_t*>(value_data(site_, node_.out[0])),
+          .weights = f32(out(1)),
+          .count = tokens(out(0))};
+}
+
+void NodeSite::route_alone() {
+  add("route", [r = route_site()](const StepLaunch& s) {
+    route(r.router, r.logits, r.experts, r.count(s), r.ids, r.weights, s.at);
+  });
+}
+
 void NodeSite::add(std::string how, Emit launch) {
   into_.instructions.push_back({index_, std::move(how), std::move(launch)});
 }

@@ -68,6 +68,18 @@ class NodeSite {
     std::byte *scratch, *arrivals;
   };
   AttentionSite attention_site() const;
+  /// What a Route reads and writes.
+  struct RouteSite {
+    Router router;
+    int experts;
+    const float* logits;
+    std::int32_t* ids;
+    float* weights;
+    Count count;
+  };
+  RouteSite route_site() const;
+  /// The experts that this Route chooses, not grouped.
+  void route_alone();
   void add(std::string how, Emit launch);
   /// That a value's own kernel writes.
   Forms forms(std::uint32_t value) const;

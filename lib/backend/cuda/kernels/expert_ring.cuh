@@ -2,8 +2,8 @@
 // other; the roles of its warps and the bits are the same, but
 //   producer      finds the experts first, with all its lanes (route_token.cuh), or reads who they are, while the
 //                 others make the columns: which weights to fetch is not known before. The first launch of the two
-//                 lets the second start when its first block has written who they are, so that the second reads them,
-//                 and fills its ring, while the first one ends.
+//                 lets the second start when its first block knows that who they are is written, so that the second
+//                 reads it, and fills its ring, while the first one ends.
 //   8 consumers   of matrices of fewer than 8 pieces begin each visit at the warp after the last one's, so that visits
 //                 that follow one another share the warps. Where a block has few visits (users_of_visits()), a warp
 //                 waits for none of which it has no piece.
@@ -89,11 +89,12 @@ struct ChosenExperts {
   RouteTotals* totals;
 };
 
-/// By one warp. What an earlier launch published needs no waiting for.
+/// By one warp.
 __device__ __forceinline__ void find_experts(const ExpertRing& p, const ChosenExperts& to) {
   const TokenRoute& route = p.route;
   const int lane = lane_id();
-  if (!p.routes) {
+  if (p.experts_from != ExpertsFrom::Logits) {
+    if (p.experts_from == ExpertsFrom::Before) wait_for_previous();
     if (lane >= route.op.top_k) return;
     to.ids[lane] = __ldcg(route.ids + lane);
     to.weights[lane] = __ldcg(route.weights + lane);
@@ -108,9 +109,11 @@ __device__ __forceinline__ void find_experts(const ExpertRing& p, const ChosenEx
   if (lane == 0) *to.totals = totals;
 }
 
-/// Whether the block is the one that writes which experts the launch chose. It lets the next launch start when it has,
-/// the other blocks do so at once: blocks of the next launch find them written, whether or not this one has ended.
-__device__ __forceinline__ bool publishes_experts(const ExpertRing& p) { return p.routes && blockIdx.x == 0; }
+/// Whether the block is the one that lets the next launch start when which experts were chosen is written; the other
+/// blocks do so at once. Blocks of the next launch find it written, whether or not this one has ended.
+__device__ __forceinline__ bool publishes_experts(const ExpertRing& p) {
+  return p.experts_from != ExpertsFrom::Published && blockIdx.x == 0;
+}
 __device__ __forceinline__ void publish_experts(const TokenRoute& route, const ChosenExperts& chosen) {
   const int lane = lane_id();
   finish_weights(route.op, Gating::Softmax, *chosen.totals, chosen.weights);
@@ -119,8 +122,6 @@ __device__ __forceinline__ void publish_experts(const TokenRoute& route, const C
     route.weights[lane] = chosen.weights[lane];
   }
   __threadfence();
-  __syncwarp();
-  let_next_start();
 }
 
 /// By `warps` warps, of which the caller is number `warp`.
@@ -252,7 +253,11 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_ring_kernel(const __gr
   RingPosition area(kExpertAreas);
   if (warp == kEpilogueWarp) {
     wait_barrier(routed_barrier(barriers), 0);
-    if (publishes_experts(p)) publish_experts(p.route, chosen);
+    if (publishes_experts(p)) {
+      if (p.experts_from == ExpertsFrom::Logits) publish_experts(p.route, chosen);
+      __syncwarp();
+      let_next_start();
+    }
     float kept = 0;
     for_visits(p, places.n_pieces, [&](const ExpertVisit& v) {
       const Target& to = p.target[v.target];

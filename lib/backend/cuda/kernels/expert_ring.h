@@ -8,13 +8,20 @@ namespace llm::cuda {
 
 inline constexpr int kMostRingExperts = 256, kMostRingRoutes = 32;
 
+/// How a launch learns which experts were chosen.
+enum class ExpertsFrom : std::uint8_t {
+  Logits,     ///< chooses them
+  Before,     ///< a launch before has written them: when the previous one has ended they are there
+  Published,  ///< they were there before the previous launch let this one start
+};
+
 /// A block goes through its turns: a strip of 16 rows, for some of the experts chosen and each of the targets, which
 /// are a gate and what it lets through for one expert, or one matrix for all of them, whose results are added up.
 struct ExpertRing {
   Target target[2];
   int targets = 1;
   TokenRoute route;
-  bool routes = false;       ///< whether the launch finds the experts itself
+  ExpertsFrom experts_from = ExpertsFrom::Published;
   const float* x = nullptr;  ///< [columns][k]
   int columns = 1;           ///< 1: of all experts the same; else top_k
   float* y = nullptr;        ///< gated: [top_k][n]; added up: [n]

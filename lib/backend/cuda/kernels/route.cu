@@ -257,7 +257,7 @@ void check_router(const Route& op, int experts) {
 template <class F>
 void with_router(const Router& router, int experts, F&& run) {
   with_experts_per_lane(experts, [&](auto per_lane) {
-    if (chooses_by_logits(router.op, router.bias))
+    if (chooses_by_logits(router.op, router.bias != nullptr))
       run(per_lane, std::integral_constant<Choice, Choice::Logits>{});
     else
       run(per_lane, std::integral_constant<Choice, Choice::Scores>{});

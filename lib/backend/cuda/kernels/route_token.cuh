@@ -73,7 +73,7 @@ struct RouteTotals {
 };
 
 /// Whether experts are chosen by their logits as they are.
-LLM_HOST_DEVICE bool chooses_by_logits(const Route& op, const float* bias) { return bias == nullptr && op.groups == 1; }
+LLM_HOST_DEVICE bool chooses_by_logits(const Route& op, bool has_bias) { return !has_bias && op.groups == 1; }
 
 /// One token's experts by a warp; expert e is in lane e % 32, which writes the slot that e gets: the id, and the logit
 /// in place of a weight; it also calls `chose(e)`. All lanes see all slots afterwards. This is the way to the experts'

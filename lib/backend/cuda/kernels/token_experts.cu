@@ -1,4 +1,5 @@
 #include "backend/cuda/kernels/expert_ring.h"
+#include "backend/cuda/kernels/route_token.cuh"
 #include "backend/cuda/kernels/token_experts.h"
 #include "backend/cuda/kernels/with_tile.cuh"
 #include "base/error.h"
@@ -11,7 +12,8 @@ bool launch_ring(DType type, const ExpertRing& ring, const Launch* at) {
 }
 
 ExpertRing gate_up_ring(const Target& gate, const Target& up, const TokenRoute& route) {
-  return {.target = {gate, up}, .targets = 2, .route = route, .routes = true, .columns = 1};
+  const ExpertsFrom from = route.logits != nullptr ? ExpertsFrom::Logits : ExpertsFrom::Before;
+  return {.target = {gate, up}, .targets = 2, .route = route, .experts_from = from, .columns = 1};
 }
 ExpertRing down_ring(const Target& down, const TokenRoute& route) {
   return {.target = {down}, .targets = 1, .route = route, .columns = route.op.top_k};
@@ -20,13 +22,17 @@ ExpertRing down_ring(const Target& down, const TokenRoute& route) {
 }  // namespace
 
 bool takes_token_experts(const ExpertShapes& s) {
-  const bool known = s.experts >= 1 && s.experts <= kMostRingExperts && s.top_k >= 1 && s.top_k <= kMostRingRoutes;
-  if (!known || s.gate.type != s.up.type || s.gate.n != s.up.n || s.gate.k != s.up.k || s.down.k != s.gate.n)
+  if (s.top_k < 1 || s.top_k > kMostRingRoutes || s.gate.type != s.up.type || s.gate.n != s.up.n ||
+      s.gate.k != s.up.k || s.down.k != s.gate.n)
     return false;
   if (s.gate.n == 0 || s.down.n == 0) return false;
-  const TokenRoute route{.op = {.top_k = s.top_k}, .experts = s.experts};
+  const TokenRoute route{.op = {.top_k = s.top_k}};
   return launch_ring(s.gate.type, gate_up_ring({.type = s.gate}, {.type = s.up}, route), nullptr) &&
          launch_ring(s.down.type, down_ring({.type = s.down}, route), nullptr);
+}
+
+bool chooses_token_experts(const Route& op, bool has_bias, int experts) {
+  return chooses_by_logits(op, has_bias) && op.gating == Gating::Softmax && experts <= kMostRingExperts;
 }
 
 void token_gate_up(const Target& gate, const Target& up, const TokenRoute& route, const float* x, const GatedResult& y,
