@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace llm::app {
@@ -28,7 +29,7 @@ class EventPace {
   bool due(bool is_last);
 
  private:
-  std::chrono::steady_clock::time_point last_{};
+  Clock::time_point last_{};
 };
 
 }  // namespace llm::app

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/machine.h"
 #include "common/peak_loops.h"
 
@@ -25,9 +26,7 @@ constexpr int kReadPasses = 3, kPeakPasses = 2;
 constexpr std::int64_t kPeakIterations = 4'000'000;  ///< 10 ms at 4 GHz and two instructions a cycle
 constexpr std::size_t kPage = 4096;
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double seconds_now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
 std::size_t last_level_cache() {
   for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {

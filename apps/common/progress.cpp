@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/clock.h"
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/status_line.h"
@@ -15,7 +16,7 @@ constexpr double kSlowSeconds = 2;  // work that ends sooner shows nothing
 constexpr double kRedrawSeconds = 0.1;
 constexpr int kBarWidth = 30;
 
-double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
+double seconds_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "common/messages.h"
 #include "common/progress.h"
@@ -149,13 +150,13 @@ double Runner::timed(const Test& test) {
   std::vector<Token> tokens = random_tokens(test.tokens());
   const SpecialTokens& special = model_.tokenizer().special();
   if (test.depth == 0 && special.add_bos) std::fill_n(tokens.begin(), test.parallel, special.bos);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   if (test.kind == Test::Kind::Prompt) {
     prompt(sequences_.front(), tokens);
   } else {
     generate(tokens, test.parallel);
   }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_since(start);
 }
 
 void Runner::prompt(SequenceId sequence, std::span<const Token> tokens) {

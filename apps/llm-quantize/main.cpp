@@ -2,6 +2,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/clock.h"
 #include "common/app.h"
 #include "common/messages.h"
 #include "common/model_output.h"
@@ -44,10 +45,10 @@ int body(int argc, char** argv) {
   app::check_outputs(plan.paths(), options.existing);
   app::print_warnings(plan.warnings());
   app::install_signal_handlers();
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   app::write_models(plan.files(), plan.paths(), "quantising");
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  app::say(plan.summary() + ", " + fixed_text(seconds.count(), 1) + " s");
+  const double seconds = seconds_since(start);
+  app::say(plan.summary() + ", " + fixed_text(seconds, 1) + " s");
   return 0;
 }
 

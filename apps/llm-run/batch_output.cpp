@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/output_file.h"
 #include "batch_state.h"
@@ -178,14 +179,14 @@ void BatchOutput::append(std::string_view line) {
 }
 
 void BatchOutput::sync_when_due() {
-  if (unsynced_ && std::chrono::steady_clock::now() - synced_ >= std::chrono::seconds(1)) sync();
+  if (unsynced_ && Clock::now() - synced_ >= std::chrono::seconds(1)) sync();
 }
 
 void BatchOutput::sync() {
   if (!owned_) return;
   if (::fdatasync(fd_) != 0 && errno != EINVAL) fail("cannot bring results to the disk");  // EINVAL: a pipe
   unsynced_ = false;
-  synced_ = std::chrono::steady_clock::now();
+  synced_ = Clock::now();
 }
 
 }  // namespace llm::app

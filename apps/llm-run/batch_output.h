@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "batch_request.h"
 
 namespace llm::app {
@@ -60,7 +61,7 @@ class BatchOutput {
   std::string kept_;   ///< until prepare(): the lines that stay
   bool gaps_ = false;  ///< there are lines between them that go
   bool unsynced_ = false;
-  std::chrono::steady_clock::time_point synced_ = std::chrono::steady_clock::now();
+  Clock::time_point synced_ = Clock::now();
   std::map<std::string, RowOutcome> known_;
 };
 

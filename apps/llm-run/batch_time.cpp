@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "common/messages.h"
 #include "common/output.h"
@@ -104,9 +105,9 @@ std::string estimate(Model& model, const SessionOptions& options, std::span<cons
   ProbeOptions probe = probe_of(plan, parallel);
   Progress bar("measuring steps");
   probe.progress = [&](double fraction) { bar.update(fraction); };
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const StepSpeeds speeds = measure_steps(model, session, rows, probe);
-  const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double spent = seconds_since(start);
   std::string text = plan_line("time", time_text(plan, limits, speeds)) +
                      plan_line("it rests on", "steps measured here just now, for " + duration_text(spent) + ": " +
                                                   speeds_text(speeds, parallel));

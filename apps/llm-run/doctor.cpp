@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/registry/registry.h"
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/instruction_sets.h"
 #include "base/machine.h"
@@ -208,7 +209,7 @@ void keep_best(std::optional<double>& best, const std::optional<double>& value) 
 }
 
 Speed measure(int threads) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const LimitMeter meter(threads);
   Speed s;
   do {
@@ -218,7 +219,7 @@ Speed measure(int threads) {
     keep_best(s.limits.f32_ops, l.f32_ops);
     keep_best(s.clock_alone, LimitMeter::clock(1));
     keep_best(s.clock_together, LimitMeter::clock(threads));
-  } while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < kSpeedSeconds);
+  } while (seconds_since(start) < kSpeedSeconds);
   return s;
 }
 

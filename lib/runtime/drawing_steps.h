@@ -20,7 +20,7 @@ class DrawingSteps {
   DrawingSteps(Sequences& sequences, Programs& programs, StateStore& store)
       : sequences_(sequences), programs_(programs), store_(store) {}
 
-  /// As Session::begin() does, which has checked the work; no sequence of it has tokens unseen().
+  /// As Session::begin() does, which has checked the work; no sequence of it has tokens to_read_again().
   void begin(std::span<const Drawing> work, Observer*);
   /// As Session::collect() does.
   std::optional<std::span<const Token>> collect();

@@ -60,9 +60,9 @@ std::span<const float> Evaluator::eval(std::span<const Append> work, const GoOn&
 void Evaluator::catch_up(std::span<const Append> work, Observer* observer) {
   std::vector<Reading> missed;
   for (const Append& a : work) {
-    const std::span<const Token> unseen = sequences_.unseen(a.sequence);
-    if (!unseen.empty()) missed.push_back({a.sequence, unseen, Logits::None, unseen.size()});
-    read_again_ += std::ssize(unseen);
+    const std::span<const Token> again = sequences_.to_read_again(a.sequence);
+    if (!again.empty()) missed.push_back({a.sequence, again, Logits::None, again.size()});
+    read_again_ += std::ssize(again);
   }
   if (missed.empty()) return;
   float* const spare = logits_.reserve(model_.backend(), steps_.size() * vocab());
@@ -75,14 +75,14 @@ std::vector<Reading> Evaluator::readings(std::span<const Append> work) {
   again_.resize(std::max(again_.size(), work.size()));
   for (const Append& a : work) {
     all.push_back({a.sequence, a.tokens, a.logits});
-    const std::span<const Token> unseen = sequences_.unseen(a.sequence);
-    if (unseen.empty() || a.tokens.empty()) continue;
+    const std::span<const Token> again = sequences_.to_read_again(a.sequence);
+    if (again.empty() || a.tokens.empty()) continue;
     std::vector<Token>& tokens = again_[all.size() - 1];
-    tokens.assign(unseen.begin(), unseen.end());
+    tokens.assign(again.begin(), again.end());
     tokens.insert(tokens.end(), a.tokens.begin(), a.tokens.end());
     all.back().tokens = tokens;
-    all.back().again = unseen.size();
-    read_again_ += std::ssize(unseen);
+    all.back().again = again.size();
+    read_again_ += std::ssize(again);
   }
   return all;
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "runtime/answer.h"
 #include "runtime/session.h"
 #include "runtime/speculation.h"
@@ -22,7 +23,7 @@ struct GenerateOptions {
   const std::atomic<bool>* cancel = nullptr;
   std::int64_t cached = 0;  ///< tokens of the prompt, from its first on, that are in the sequence already: not all
   /// The answer ends as TimeUp at the first step that would begin later.
-  std::optional<std::chrono::steady_clock::time_point> deadline = {};
+  std::optional<Clock::time_point> deadline = {};
   /// When the context is full, the older half of what follows its first `keep` positions is forgotten and the rest
   /// evaluated again; nothing: the answer ends.
   std::optional<std::int64_t> keep = {};

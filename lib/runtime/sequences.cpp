@@ -55,7 +55,7 @@ void Sequences::go_back(SequenceId id, Place to) {
   if (states_) states_->truncate(id, to.seen);
 }
 
-std::span<const Token> Sequences::unseen(SequenceId id) const {
+std::span<const Token> Sequences::to_read_again(SequenceId id) const {
   if (!states_) return {};
   return std::span(text(id)).subspan(static_cast<std::size_t>(states_->seen(id)));
 }

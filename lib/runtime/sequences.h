@@ -38,7 +38,7 @@ class Sequences {
   /// To one where it was before, at which hold() kept its state.
   void go_back(SequenceId, Place);
   /// The tokens that its state has to see again; valid until the sequence is another.
-  std::span<const Token> unseen(SequenceId) const;
+  std::span<const Token> to_read_again(SequenceId) const;
 
   /// What follows belongs to another step.
   void next_step();
@@ -47,9 +47,9 @@ class Sequences {
     std::int64_t position = 0;  ///< of the first one
     StateMove move;             ///< of its recurrent state
   };
-  /// Gives a step a sequence's next tokens: first those unseen(), whose slots are -1, then new ones. Slots go to the
-  /// end of `slots`, blocks that have to be copied before the step to that of `copies`. Throws ErrorKind::Internal if
-  /// the cache has no room.
+  /// Gives a step a sequence's next tokens: first those to_read_again(), whose slots are -1, then new ones. Slots go to
+  /// the end of `slots`, blocks that have to be copied before the step to that of `copies`. Throws ErrorKind::Internal
+  /// if the cache has no room.
   Appended append(SequenceId, std::span<const Token> tokens, std::vector<std::int32_t>& slots,
                   std::vector<KvCache::BlockCopy>& copies);
   /// Gives an empty sequence its tokens without a step; false, changing nothing, if the cache has no room.

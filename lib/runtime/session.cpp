@@ -80,7 +80,7 @@ void Session::Impl::check_work(std::span<const Append> work) const {
 void Session::Impl::begin(std::span<const Drawing> work, Observer* observer) {
   check(draws() && drawing.begun() < kMostBegun, "a step that draws, one of two");
   std::vector<Append> appends;
-  std::int64_t tokens = 0, rules = 0, unseen = 0;
+  std::int64_t tokens = 0, rules = 0, again = 0;
   for (const Drawing& d : work) {
     appends.push_back({d.sequence, d.tokens, d.rule ? Logits::Last : Logits::None});
     tokens += std::ssize(d.tokens);
@@ -88,8 +88,8 @@ void Session::Impl::begin(std::span<const Drawing> work, Observer* observer) {
   }
   check(rules > 0 && rules <= kMaxOutputs && tokens <= batch_tokens, "work of one step that draws");
   check_work(appends);
-  for (const Append& a : appends) unseen += std::ssize(sequences.unseen(a.sequence));
-  if (unseen > 0) {
+  for (const Append& a : appends) again += std::ssize(sequences.to_read_again(a.sequence));
+  if (again > 0) {
     // That takes steps of their own, and a program knows those begun last alone: none may wait to be collected.
     check(drawing.begun() == 0, "states that lag while a step is on its way");
     evaluator.catch_up(appends, observer);
@@ -186,7 +186,7 @@ void Session::read_state(SequenceId id, std::size_t index, std::span<std::byte> 
 void Session::restore(SequenceId id, const Restored& from) { impl_->restore(id, from); }
 
 std::int64_t Session::read_again() const { return impl_->evaluator.read_again(); }
-std::int64_t Session::to_read_again(SequenceId id) const { return std::ssize(impl_->sequences.unseen(id)); }
+std::int64_t Session::to_read_again(SequenceId id) const { return std::ssize(impl_->sequences.to_read_again(id)); }
 
 std::size_t Session::programs() const { return impl_->programs.compiled(); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace llm {
@@ -47,7 +48,7 @@ void Window::enter(Token token) {
 /// What the backend draws after `token`, whose step may have begun with the call before. Nothing, and nothing begun,
 /// where logits are to be had: the answer wants them, a draft is in sight, the context is full, or they are not finite.
 std::optional<Token> Window::drawn(Token token, std::size_t more, Answer& answer) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const std::size_t programs = session_.programs();
   if (session_.begun() == 0) {
     take_back();
@@ -86,8 +87,8 @@ std::size_t Window::longest_draft(std::size_t more) const {
   return std::min(room, std::max<std::size_t>(more, 1) - 1);
 }
 
-void Window::stepped(std::chrono::steady_clock::time_point start, std::size_t programs_before) {
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+void Window::stepped(Clock::time_point start, std::size_t programs_before) {
+  const double seconds = seconds_since(start);
   options_.speculation->stepped(
       seconds, session_.programs() == programs_before ? Speculation::Step::Usual : Speculation::Step::Compiled);
 }
@@ -128,7 +129,7 @@ std::span<const float> Window::step(Token token, std::size_t more) {
     const auto draft = options_.speculation->draft(longest_draft(more));
     ahead_.insert(ahead_.end(), draft.begin(), draft.end());
     const std::size_t programs = session_.programs();
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     rows_ = eval(ahead_);
     stepped(start, programs);
   }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "runtime/answer.h"
 #include "runtime/session.h"
 #include "runtime/speculation.h"
@@ -60,7 +61,7 @@ class Window {
   std::optional<Token> drawn(Token, std::size_t more, Answer&);
   bool begin(Token, Answer&, int unseen);
   std::size_t longest_draft(std::size_t more) const;
-  void stepped(std::chrono::steady_clock::time_point start, std::size_t programs_before);
+  void stepped(Clock::time_point start, std::size_t programs_before);
   bool expects_draft(std::size_t more);
 
   Session& session_;

@@ -7,14 +7,14 @@
 #include <chrono>
 #include <climits>
 
+#include "base/clock.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 namespace llm::cpu {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// What the threads of a step are usually apart, and less than waking one takes. Longer spinning gains nothing on a
 /// quiet machine, and on a busy one keeps the core from whoever is waited for.

@@ -17,6 +17,7 @@
 #include "backend/cuda/step_buffer.h"
 #include "backend/host/report.h"
 #include "backend/host/step_check.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace llm::cuda {
@@ -330,7 +331,7 @@ class CudaProgram final : public Executable {
     if (brings()) bringing.emplace(*this, step);
     auto next = observed_.instructions.begin();
     for (std::size_t i = 0; i < graph_.nodes().size(); ++i) {
-      const auto begin = std::chrono::steady_clock::now();
+      const auto begin = Clock::now();
       const auto end =
           std::find_if(next, observed_.instructions.end(), [&](const Instruction& other) { return other.node != i; });
       if (bringing)
@@ -339,8 +340,8 @@ class CudaProgram final : public Executable {
         for (auto each = next; each != end; ++each) each->launch(at);
       next = end;
       stream_.synchronize("running a node");
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-      if (!is_arrival(graph_.nodes()[i])) report(graph_.nodes()[i], taken.count(), step, rows);
+      const double taken = seconds_since(begin);
+      if (!is_arrival(graph_.nodes()[i])) report(graph_.nodes()[i], taken, step, rows);
     }
     if (bringing) finish(*bringing);
   }

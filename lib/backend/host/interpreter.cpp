@@ -12,6 +12,7 @@
 #include "backend/host/draw.h"
 #include "backend/host/report.h"
 #include "backend/host/step_check.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "graph/memory_plan.h"
 #include "tensor/activation.h"
@@ -250,9 +251,9 @@ class Interpreter final : public Executable {
 
   void run_observed(std::size_t i, const NodeRun& run, const StepRows& rows) {
     const Node& node = graph_.nodes()[i];
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     kernels_[i].run(run);
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    const double taken = seconds_since(begin);
     const auto data = [&](std::uint32_t id) -> const std::byte* {
       for (const auto operands : {run.in, run.out}) {
         const auto found = std::ranges::find(operands, &graph_.info(id), &Operand::info);
@@ -260,7 +261,7 @@ class Interpreter final : public Executable {
       }
       return nullptr;
     };
-    report(*observer_, graph_, node, run.step, rows, cache_.format(), taken.count(), data);
+    report(*observer_, graph_, node, run.step, rows, cache_.format(), taken, data);
   }
 
   Graph graph_;  ///< a copy: operands point into it
