@@ -178,7 +178,7 @@ TEST_CASE("windows of olmo2 and exaone4: in three of four layers, or as the file
     INFO(arch);
     const auto windows = [&](const TinyFile& f) {
       std::vector<int> out;
-      for (const Attention& a : all<Attention>(open_tiny(folder, f).graph)) out.push_back(a.window);
+      for (const Attention& a : all<Attention>(open_tiny(folder, f).graph)) out.push_back(a.window.length);
       return out;
     };
     using Windows = std::vector<int>;

@@ -54,7 +54,7 @@ TEST_CASE("gemma4: wide heads see all, later layers attend to what earlier ones 
     CHECK(a->scale == 1);
     layers.push_back(g.info(n.in[1]).cache.layer);
     widths.push_back(static_cast<int>(g.info(n.in[0]).type.shape[0]));
-    windows.push_back(a->window);
+    windows.push_back(a->window.length);
   }
   using Numbers = std::vector<int>;
   CHECK(layers == Numbers{0, 1, 2, 1, 2});
