@@ -40,6 +40,7 @@
   X(phi3, "phi3")                   \
   X(qwen2, "qwen2")                 \
   X(qwen2moe, "qwen2moe")           \
+  X(deepseek2, "mistral4")          \
   X(qwen2vl, "qwen2vl")             \
   X(qwen3, "qwen3")                 \
   X(qwen35, "qwen35")               \

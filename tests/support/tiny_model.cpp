@@ -157,6 +157,8 @@ const Family& family(std::string_view arch) {
        .norms = {"attn_norm", "post_attention_norm"},
        .qk_norm = QkNorm::Heads,
        .qkv_biases = true,
+      {.arch = "mistral4", .always_experts = true, .expert_width = true, .shared = 1, .mixed = true, .latent = true},
+      {.arch = "deepseek", .always_experts = true, .expert_width = true, .shared = 2, .mixed = true},
        .always_experts = true,
        .expert_width = true,
        .shared = 1,
