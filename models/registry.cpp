@@ -8,6 +8,7 @@
 /// THE list: each line X(name, "architecture") is one value of general.architecture, opened by open_<name>() of
 /// models/<name>.cpp.
 #define LLM_ARCHITECTURES(X)        \
+  X(afmoe, "afmoe")                 \
   X(arcee, "arcee")                 \
   X(bailingmoe2, "bailingmoe2")     \
   X(cohere2, "cohere2")             \

@@ -144,7 +144,7 @@ def delta_layer(architecture, d, key_heads, value_heads, length, matrix):
 def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
-            latent=None, delta=None, predicting=0):
+            latent=None, delta=None, predicting=0, gated=False):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -152,7 +152,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     rotary frequencies from 1 on; `dense`: layers without experts; `choice_bias`: the deviation of exp_probs_b;
     `shared_gate`: the shared expert has a gate of its own; `latent`: what attention is of instead, the sizes of
     latent_attention(); `delta`: (key heads, value heads, their length, every how many layers one attends), the others go
-    by the gated delta rule; `predicting`: layers behind these, for tokens ahead."""
+    by the gated delta rule; `predicting`: layers behind these, for tokens ahead; `gated`: what attention gives has a
+    gate, attn_gate."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -178,6 +179,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         products = {"attn_qkv": (q + 2 * kv, d, 2 * matrix)}
     if delta:  # each head of q with its gate
         products["attn_q"] = (2 * q, d, 3 * matrix)
+    if gated:
+        products["attn_gate"] = (q, d, 3 * matrix)
     products["attn_output"] = (d, q, matrix)
     block_norms = [(name + ".weight", (d,), 0.1, 1.0) for name in norms]
     block_norms += [(name + ".bias", (d,), 0.3, 0.0) for name in biases if name in norms]

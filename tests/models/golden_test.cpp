@@ -24,6 +24,8 @@ struct Variant {
 std::vector<Variant> variants() {
   return {
       {"llama", {.layers = 2}},
+      {"afmoe", {.arch = "afmoe", .layers = 2, .head_dim = 16}},
+      {"llama4", {.arch = "llama4", .layers = 2}},
       {"llama-llama3", {.layers = 2, .tied = true, .biases = true, .rope = TinyRope::Llama3}},
       {"llama-experts", {.layers = 2, .experts = 4, .window = 16}},
       {"qwen2", {.arch = "qwen2", .layers = 2, .tied = true}},

@@ -114,6 +114,13 @@ const Family& family(std::string_view arch) {
   static const std::vector<std::string> around = {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"};
   static const std::vector<Family> families = {
       {.arch = "arcee", .ungated = true},
+      {.arch = "afmoe",
+       .norms = around,
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 1,
+       .mixed = true},
       {.arch = "cohere2", .norms = {"attn_norm"}, .kind = Family::Norms::Layer},
       {.arch = "command-r", .norms = {"attn_norm"}, .kind = Family::Norms::Layer},
       {.arch = "gemma2", .norms = around},
@@ -168,6 +175,7 @@ const Family& family(std::string_view arch) {
       {.arch = "phi3", .fused_qkv = true, .fused_ffn = true},
       {.arch = "qwen2moe", .qkv_biases = true, .always_experts = true, .expert_width = true, .shared = 2},
       {.arch = "seed_oss", .norms = {"attn_norm", "post_attention_norm"}, .qkv_biases = true},
+      {.arch = "llama4", .always_experts = true, .expert_width = true, .shared = 1},
       {.arch = "hunyuan-dense", .qk_norm = QkNorm::Heads},
       {.arch = "exaone4", .norms = after, .qk_norm = QkNorm::Heads},
       {.arch = "qwen35", .norms = {"attn_norm", "post_attention_norm"}, .qk_norm = QkNorm::Heads, .delta = true},
@@ -229,7 +237,7 @@ class Builder {
     if (o_.window > 0) set("attention.sliding_window", o_.window);
     if (experts_ > 0) {
       set("expert_count", experts_);
-      set("expert_used_count", o_.experts_used);
+      set("expert_used_count", o_.arch == "llama4" ? 1 : o_.experts_used);
       if (family_.expert_width) set("expert_feed_forward_length", o_.d_ff);
       set_experts();
     }
@@ -242,8 +250,8 @@ class Builder {
   /// Keys of families with experts.
   void set_experts() {
     const std::string_view arch = o_.arch;
-    const bool by_sigmoid =
-        arch == "bailingmoe2" || arch == "deepseek2" || arch == "dots1" || arch == "glm4moe" || arch == "minimax-m2";
+    const bool by_sigmoid = arch == "afmoe" || arch == "bailingmoe2" || family_.latent || arch == "dots1" ||
+                            arch == "glm4moe" || arch == "minimax-m2";
     if (by_sigmoid) set("expert_gating_func", 2);
     if (by_sigmoid && arch != "minimax-m2") {
       set("expert_shared_count", family_.shared);
@@ -266,9 +274,12 @@ class Builder {
     if (arch == "gemma3" || (o_.window > 0 && (arch == "olmo2" || arch == "exaone4")))
       set("attention.sliding_window_pattern", 2);
     if (family_.latent) set_latent();
-    if ((arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") && o_.window == 0)
+    if (arch == "llama4") set_llama4();
+    if (arch == "mistral3") set("attention.temperature_scale", 0.5f);
+    if (arch == "mistral3") set("attention.temperature_length", 4);
+    if ((arch == "afmoe" || arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") && o_.window == 0)
       set("attention.sliding_window", 16);
-    if (arch == "cohere2") set("attention.sliding_window_pattern", 2);
+    if (arch == "afmoe" || arch == "cohere2") set("attention.sliding_window_pattern", 2);
     if (arch == "cohere2" || arch == "command-r") set("logit_scale", 0.25f);
     if (arch == "gemma2") set("attn_logit_softcapping", 5.0f);
     if (arch == "gemma2" || arch == "gemma4") set("final_logit_softcapping", 10.0f);
@@ -381,7 +392,7 @@ class Builder {
       family_.delta && (i + 1) % kInterval != 0 ? add_delta(blk) : add_attention(blk, i);
       if (o_.arch == "gemma4")
         add_gemma4(blk);
-      else if (experts_ > 0 && !(family_.mixed && o_.layers > 1 && i == 0))
+      else if (experts_ > 0 && !is_dense(i))
         add_experts(blk);
       else
         add_ffn(blk);
@@ -436,6 +447,11 @@ class Builder {
     if (o_.arch == "gpt-oss") {
       vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
       add({blk + "ffn_gate_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
+  bool is_dense(int layer) const {
+    if (o_.arch == "llama4") return o_.layers > 1 && layer % 2 == 0;
+    return family_.mixed && o_.layers > 1 && layer == 0;
+  }
+
       add({blk + "ffn_up_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
       add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
     }
@@ -467,6 +483,7 @@ class Builder {
     vector(blk + "ffn_gate_inp.scale", o_.n_embd, 1, 0.2f);
     matrix(blk + "ffn_gate_up_exps.weight", {o_.n_embd, 2 * o_.d_ff, experts_});
     matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
+    if (o_.arch == "afmoe") linear(blk + "attn_gate", o_.n_embd, q, false);
     vector(blk + "ffn_down_exps.scale", experts_, 1, 0.2f);
   }
 
