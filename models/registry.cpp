@@ -24,6 +24,7 @@
   X(gemma3, "gemma3")               \
   X(gemma4, "gemma4")               \
   X(glm4, "glm4")                   \
+  X(gemma3n, "gemma3n")             \
   X(glm4moe, "glm4moe")             \
   X(gpt_oss, "gpt-oss")             \
   X(granite, "granite")             \

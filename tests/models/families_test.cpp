@@ -570,7 +570,7 @@ TEST_CASE("queries, keys and values may be rows of one matrix") {
       return std::ranges::find(tensors, name, &TinyTensor::name) != tensors.end();
     };
     const bool whole = a.name == "olmoe" || a.name == "olmo2" || a.name == "minimax-m2";  // norms of the width
-    if (!has("blk.0.attn_k.weight") || whole || a.name == "gemma4") continue;
+    if (!has("blk.0.attn_k.weight") || whole || a.name == "gemma3n" || a.name == "gemma4") continue;
     for (const std::string kind : {".weight", ".bias"}) {
       if (!has("blk.0.attn_q" + kind)) continue;
       for (const char* name : {"blk.0.attn_k", "blk.0.attn_v"}) f.erase_tensor(name + kind);

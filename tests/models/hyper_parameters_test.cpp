@@ -231,6 +231,25 @@ TEST_CASE("features that no family here follows are refused unless their values 
        {"multiplier", "mistral3.rope.scaling.yarn_log_multiplier", "-1",
         set("mistral3.rope.scaling.yarn_log_multiplier", -1.0f)}},
       {.arch = "mistral3", .rope = TinyRope::Yarn});
+  run({{"experts", "llama4.expert_count", "missing", erase("llama4.expert_count")},
+       {"several", "llama4.expert_used_count", "only 1", set("llama4.expert_used_count", std::uint32_t{2})},
+       {"step", "llama4.interleave_moe_layer_step", "missing", erase("llama4.interleave_moe_layer_step")},
+       {"all", "llama4.attention.sliding_window", "not supported",
+        set("llama4.attention.sliding_window", std::uint32_t{0})}},
+      {.arch = "llama4"});
+  run({{"streams", "gemma3n.altup.num_inputs", "not supported", set("gemma3n.altup.num_inputs", std::uint32_t{2})},
+       {"active", "gemma3n.altup.active_idx", "not supported", set("gemma3n.altup.active_idx", std::uint32_t{1})},
+       {"no window", "gemma3n.attention.sliding_window", "missing", erase("gemma3n.attention.sliding_window")},
+       {"part", "gemma3n.embedding_length_per_layer_input", "missing",
+        erase("gemma3n.embedding_length_per_layer_input")},
+       {"sparsity", "gemma3n.activation_sparsity_scale", "one for each of 1",
+        [](TinyFile& f) {
+          f.set_array("gemma3n.activation_sparsity_scale", std::vector<float>{1, 1});
+        }}},
+      {.arch = "gemma3n"});
+  run({{"experts", "afmoe.expert_count", "missing", erase("afmoe.expert_count")},
+       {"embedding", "afmoe.embedding_scale", "not supported", set("afmoe.embedding_scale", 2.0f)}},
+      {.arch = "afmoe"});
   run({{"base", "olmo2.rope.freq_base_swa", "5000", set("olmo2.rope.freq_base_swa", 5000.0f)},
        {"pattern", "olmo2.attention.sliding_window_pattern", "3 elements",
         [](TinyFile& f) {

@@ -126,6 +126,7 @@ const Family& family(std::string_view arch) {
       {.arch = "gemma2", .norms = around},
       {.arch = "gemma3", .norms = around, .qk_norm = QkNorm::Heads},
       {.arch = "gemma4", .norms = around, .qk_norm = QkNorm::Heads, .expert_width = true},
+      {.arch = "gemma3n", .norms = around, .qk_norm = QkNorm::Heads},
       {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
@@ -335,7 +336,7 @@ class Builder {
   // Layers of gemma4: every other one sees all, by heads of twice the width; the last of three or more keep no keys.
   bool is_wide(int layer) const { return o_.arch == "gemma4" && layer % 2 == 1; }
   int head_dim(int layer) const { return (is_wide(layer) ? 2 : 1) * o_.head_dim; }
-  int shared_layers() const { return o_.arch == "gemma4" ? (o_.layers - 1) / 2 : 0; }
+  int shared_layers() const { return o_.arch == "gemma4" || o_.arch == "gemma3n" ? (o_.layers - 1) / 2 : 0; }
   bool keeps(int layer) const { return layer < o_.layers - shared_layers(); }
 
   void set_gemma4() {
@@ -361,6 +362,38 @@ class Builder {
     set("rope.dimension_count", o_.head_dim / 2);
     if (experts_ > 0) set("expert_shared_feed_forward_length", 2 * o_.d_ff);
     if (o_.arch != "qwen3next") {
+  /// Every other layer has its chunk and experts.
+  void set_llama4() {
+    if (o_.window == 0) set("attention.sliding_window", 16);
+    set("attention.sliding_window_pattern", 2);
+    set("attention.temperature_scale", 0.5f);
+    set("attention.temperature_length", 4);
+    set("interleave_moe_layer_step", std::min(2, o_.layers));
+  }
+
+  void set_gemma3n() {
+    if (o_.window == 0) set("attention.sliding_window", 16);
+    set("attention.sliding_window_pattern", 2);
+    set("attention.shared_kv_layers", shared_layers());
+    set("embedding_length_per_layer_input", o_.n_embd);
+    set("rope.freq_base_swa", 1000.0f);
+    std::vector<float> deviations(static_cast<std::size_t>(o_.layers), -std::numeric_limits<float>::infinity());
+    deviations[0] = 0.5f;
+    file_.set_array(o_.arch + ".activation_sparsity_scale", deviations);
+  }
+
+  void add_gemma3n(const std::string& blk) {
+    linear(blk + "inp_gate", o_.n_embd, o_.n_embd, false);
+    linear(blk + "proj", o_.n_embd, o_.n_embd, false);
+    for (const char* norm : {"post_norm", "altup_correct_scale", "altup_router_norm", "laurel_post_norm"})
+      vector(blk + norm + ".weight", o_.n_embd, 1, 0.2f);
+    add({blk + "altup_router.weight", {DType::F32, {o_.n_embd, kStreams}}, 0, 4});
+    add({blk + "altup_predict_coef.weight", {DType::F32, {kStreams, kStreams * kStreams}}, 0, 0.3f});
+    add({blk + "altup_correct_coef.weight", {DType::F32, {kStreams, kStreams}}, 0, 0.5f});
+    linear(blk + "laurel_l", o_.n_embd, kNarrow, false);
+    linear(blk + "laurel_r", kNarrow, o_.n_embd, false);
+  }
+
       const std::uint32_t pairs = u32(o_.head_dim / 4), third = pairs / 3;
       file_.set_array(o_.arch + ".rope.dimension_sections",
                       std::vector<std::uint32_t>{pairs - (pairs + 1) / 3 - third, (pairs + 1) / 3, third, 0});
@@ -380,8 +413,12 @@ class Builder {
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
     if (o_.arch == "phi2") vector("output.bias", vocab_, 0, 0.2f);
     if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
-    if (o_.arch == "gemma4") {
-      vector("rope_freqs.weight", o_.head_dim, 4.5f, 3.5f);
+    if (o_.arch == "gemma4") vector("rope_freqs.weight", o_.head_dim, 4.5f, 3.5f);
+    if (o_.arch == "gemma3n") {
+      matrix("altup_proj.weight", {o_.n_embd, o_.n_embd, kStreams - 1});
+      matrix("altup_unembd_proj.weight", {o_.n_embd, o_.n_embd, kStreams - 1});
+    }
+    if (o_.arch == "gemma4" || o_.arch == "gemma3n") {
       matrix("per_layer_token_embd.weight", {o_.layers * o_.n_embd, vocab_});
       matrix("per_layer_model_proj.weight", {o_.n_embd, o_.layers * o_.n_embd});
       vector("per_layer_proj_norm.weight", o_.n_embd, 1, 0.2f);
@@ -400,6 +437,7 @@ class Builder {
   }
 
   bool has_biases() const { return o_.biases || family_.all_biases; }
+      if (o_.arch == "gemma3n") add_gemma3n(blk);
 
   void add_delta(const std::string& blk) {
     const int keys = kKeyHeads * delta_length(), values = kValueHeads * delta_length();
@@ -518,6 +556,7 @@ class Builder {
 };
 
 std::vector<std::byte> encoded(const TinyTensor& t, std::uint64_t seed) {
+  static constexpr int kStreams = 4, kNarrow = 64;  // of gemma3n
   const std::vector<float> values = tiny_values(t, seed);
   std::vector<std::byte> out(t.type.bytes());
   encode(t.type.dtype, values.data(), out.data(), static_cast<std::int64_t>(values.size()));
