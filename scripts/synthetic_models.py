@@ -178,9 +178,9 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         products = {"attn_qkv": (q + 2 * kv, d, 2 * matrix)}
     if delta:  # each head of q with its gate
         products["attn_q"] = (2 * q, d, 3 * matrix)
+    products["attn_output"] = (d, q, matrix)
     if gated:
         products["attn_gate"] = (q, d, 3 * matrix)
-    products["attn_output"] = (d, q, matrix)
     block_norms = [(name + ".weight", (d,), 0.1, 1.0) for name in norms]
     block_norms += [(name + ".bias", (d,), 0.3, 0.0) for name in biases if name in norms]
     attention = of_products(products, biases)

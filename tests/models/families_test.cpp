@@ -122,9 +122,10 @@ TEST_CASE("phi3 has one set of factors: the long one where the context may be lo
 
 TEST_CASE("rotary pairs: neighbours for llama and its kin, halves for the others") {
   const TempDir folder;
-  const std::set<std::string_view> neighbours = {"arcee",        "cohere2",  "command-r", "deepseek2",  "ernie4_5",
-                                                 "ernie4_5-moe", "glm4",     "granite",   "granitemoe", "internlm2",
-                                                 "llama",        "mistral3", "smollm3",   "xverse"};
+  const std::set<std::string_view> neighbours = {"arcee",    "chatglm",    "cohere2",   "command-r",    "deepseek",
+                                                 "minicpm",  "deepseek2",  "ernie4_5",  "ernie4_5-moe", "glm4",
+                                                 "granite",  "granitemoe", "internlm2", "llama",        "llama4",
+                                                 "mistral3", "mistral4",   "smollm3",   "xverse"};
   for (const Architecture& a : architectures()) {
     INFO(a.name);
     const RopePairing pairing = neighbours.contains(a.name) ? RopePairing::Interleaved : RopePairing::Halves;
@@ -172,7 +173,6 @@ TEST_CASE(
   CHECK(rotated({.arch = "cohere2", .layers = 4}) == Layers{0, 0, 2, 2});
 }
 
-TEST_CASE("windows of olmo2 and exaone4: in three of four layers, or as the file says") {
 TEST_CASE("queries grow with the position: attention.temperature_scale and its length") {
   const TempDir folder;
   for (const std::string arch : {"mistral3", "deepseek2"}) {
@@ -249,6 +249,7 @@ TEST_CASE("afmoe: a gate behind attention; layers that see all are not rotated")
   CHECK(all<Rope>(open_tiny(folder, f).graph).size() == 2);
 }
 
+TEST_CASE("windows of olmo2 and exaone4: in three of four layers, or as the file says") {
   const TempDir folder;
   for (const std::string arch : {"olmo2", "exaone4"}) {
     INFO(arch);

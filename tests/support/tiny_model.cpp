@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <stdexcept>
 
 #include "tensor/dtype.h"
@@ -113,7 +114,6 @@ const Family& family(std::string_view arch) {
   static const std::vector<std::string> after = {"post_attention_norm", "post_ffw_norm"};
   static const std::vector<std::string> around = {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"};
   static const std::vector<Family> families = {
-      {.arch = "arcee", .ungated = true},
       {.arch = "afmoe",
        .norms = around,
        .qk_norm = QkNorm::Heads,
@@ -121,12 +121,15 @@ const Family& family(std::string_view arch) {
        .expert_width = true,
        .shared = 1,
        .mixed = true},
+      {.arch = "arcee", .ungated = true},
       {.arch = "cohere2", .norms = {"attn_norm"}, .kind = Family::Norms::Layer},
       {.arch = "command-r", .norms = {"attn_norm"}, .kind = Family::Norms::Layer},
       {.arch = "gemma2", .norms = around},
       {.arch = "gemma3", .norms = around, .qk_norm = QkNorm::Heads},
-      {.arch = "gemma4", .norms = around, .qk_norm = QkNorm::Heads, .expert_width = true},
       {.arch = "gemma3n", .norms = around, .qk_norm = QkNorm::Heads},
+      {.arch = "gemma4", .norms = around, .qk_norm = QkNorm::Heads, .expert_width = true},
+      {.arch = "chatglm", .qkv_biases = true, .fused_qkv = true, .fused_ffn = true},
+      {.arch = "gptneox", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
       {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
@@ -154,6 +157,8 @@ const Family& family(std::string_view arch) {
        .mixed = true,
        .fused_qkv = true},
       {.arch = "deepseek2", .always_experts = true, .expert_width = true, .shared = 1, .mixed = true, .latent = true},
+      {.arch = "mistral4", .always_experts = true, .expert_width = true, .shared = 1, .mixed = true, .latent = true},
+      {.arch = "deepseek", .always_experts = true, .expert_width = true, .shared = 2, .mixed = true},
       {.arch = "dots1",
        .qk_norm = QkNorm::Heads,
        .always_experts = true,
@@ -165,18 +170,16 @@ const Family& family(std::string_view arch) {
        .norms = {"attn_norm", "post_attention_norm"},
        .qk_norm = QkNorm::Heads,
        .qkv_biases = true,
-      {.arch = "mistral4", .always_experts = true, .expert_width = true, .shared = 1, .mixed = true, .latent = true},
-      {.arch = "deepseek", .always_experts = true, .expert_width = true, .shared = 2, .mixed = true},
        .always_experts = true,
        .expert_width = true,
        .shared = 1,
        .mixed = true},
       {.arch = "hunyuan-moe", .qk_norm = QkNorm::Heads, .always_experts = true, .shared = 1},
+      {.arch = "llama4", .always_experts = true, .expert_width = true, .shared = 1},
       {.arch = "minimax-m2", .qk_norm = QkNorm::Whole, .always_experts = true},
       {.arch = "phi3", .fused_qkv = true, .fused_ffn = true},
       {.arch = "qwen2moe", .qkv_biases = true, .always_experts = true, .expert_width = true, .shared = 2},
       {.arch = "seed_oss", .norms = {"attn_norm", "post_attention_norm"}, .qkv_biases = true},
-      {.arch = "llama4", .always_experts = true, .expert_width = true, .shared = 1},
       {.arch = "hunyuan-dense", .qk_norm = QkNorm::Heads},
       {.arch = "exaone4", .norms = after, .qk_norm = QkNorm::Heads},
       {.arch = "qwen35", .norms = {"attn_norm", "post_attention_norm"}, .qk_norm = QkNorm::Heads, .delta = true},
@@ -254,6 +257,7 @@ class Builder {
     const bool by_sigmoid = arch == "afmoe" || arch == "bailingmoe2" || family_.latent || arch == "dots1" ||
                             arch == "glm4moe" || arch == "minimax-m2";
     if (by_sigmoid) set("expert_gating_func", 2);
+    if (arch == "deepseek") set("expert_shared_count", family_.shared);
     if (by_sigmoid && arch != "minimax-m2") {
       set("expert_shared_count", family_.shared);
       set("expert_weights_scale", 2.5f);
@@ -285,6 +289,12 @@ class Builder {
     if (arch == "gemma2") set("attn_logit_softcapping", 5.0f);
     if (arch == "gemma2" || arch == "gemma4") set("final_logit_softcapping", 10.0f);
     if (arch == "gemma4") set_gemma4();
+    if (arch == "gemma3n") set_gemma3n();
+    if (arch == "minicpm") {
+      set("embedding_scale", 12.0f);
+      set("residual_scale", 0.25f);
+      set("logit_scale", 8.0f);
+    }
     if (arch == "granite" || arch == "granitemoe") {
       set("embedding_scale", 12.0f);
       set("residual_scale", 0.25f);
@@ -352,16 +362,6 @@ class Builder {
     set("embedding_length_per_layer_input", o_.n_embd);
   }
 
-  void set_delta() {
-    set("ssm.conv_kernel", 4);
-    set("ssm.state_size", delta_length());
-    set("ssm.group_count", kKeyHeads);
-    set("ssm.time_step_rank", kValueHeads);
-    set("ssm.inner_size", kValueHeads * delta_length());
-    set("full_attention_interval", kInterval);
-    set("rope.dimension_count", o_.head_dim / 2);
-    if (experts_ > 0) set("expert_shared_feed_forward_length", 2 * o_.d_ff);
-    if (o_.arch != "qwen3next") {
   /// Every other layer has its chunk and experts.
   void set_llama4() {
     if (o_.window == 0) set("attention.sliding_window", 16);
@@ -394,6 +394,16 @@ class Builder {
     linear(blk + "laurel_r", kNarrow, o_.n_embd, false);
   }
 
+  void set_delta() {
+    set("ssm.conv_kernel", 4);
+    set("ssm.state_size", delta_length());
+    set("ssm.group_count", kKeyHeads);
+    set("ssm.time_step_rank", kValueHeads);
+    set("ssm.inner_size", kValueHeads * delta_length());
+    set("full_attention_interval", kInterval);
+    set("rope.dimension_count", o_.head_dim / 2);
+    if (experts_ > 0) set("expert_shared_feed_forward_length", 2 * o_.d_ff);
+    if (o_.arch != "qwen3next") {
       const std::uint32_t pairs = u32(o_.head_dim / 4), third = pairs / 3;
       file_.set_array(o_.arch + ".rope.dimension_sections",
                       std::vector<std::uint32_t>{pairs - (pairs + 1) / 3 - third, (pairs + 1) / 3, third, 0});
@@ -427,6 +437,7 @@ class Builder {
       const std::string blk = "blk." + std::to_string(i) + ".";
       for (const std::string& name : family_.norms) norm(blk + name);
       family_.delta && (i + 1) % kInterval != 0 ? add_delta(blk) : add_attention(blk, i);
+      if (o_.arch == "gemma3n") add_gemma3n(blk);
       if (o_.arch == "gemma4")
         add_gemma4(blk);
       else if (experts_ > 0 && !is_dense(i))
@@ -436,8 +447,12 @@ class Builder {
     }
   }
 
+  bool is_dense(int layer) const {
+    if (o_.arch == "llama4") return o_.layers > 1 && layer % 2 == 0;
+    return family_.mixed && o_.layers > 1 && layer == 0;
+  }
+
   bool has_biases() const { return o_.biases || family_.all_biases; }
-      if (o_.arch == "gemma3n") add_gemma3n(blk);
 
   void add_delta(const std::string& blk) {
     const int keys = kKeyHeads * delta_length(), values = kValueHeads * delta_length();
@@ -468,6 +483,7 @@ class Builder {
       if (keeps(layer) && !is_wide(layer)) linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
     }
     linear(blk + "attn_output", q, o_.n_embd, has_biases() || o_.arch == "gpt-oss");
+    if (o_.arch == "afmoe") linear(blk + "attn_gate", o_.n_embd, q, false);
     if (o_.arch == "gpt-oss") vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
     if (family_.qk_norm != QkNorm::None) {
       const bool whole = family_.qk_norm == QkNorm::Whole;
@@ -481,15 +497,11 @@ class Builder {
     matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
-    if (family_.mixed || o_.arch == "minimax-m2") vector(blk + "exp_probs_b.bias", experts_, 0, 0.3f);
+    if ((family_.mixed && o_.arch != "deepseek") || o_.arch == "minimax-m2")
+      vector(blk + "exp_probs_b.bias", experts_, 0, 0.3f);
     if (o_.arch == "gpt-oss") {
       vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
       add({blk + "ffn_gate_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
-  bool is_dense(int layer) const {
-    if (o_.arch == "llama4") return o_.layers > 1 && layer % 2 == 0;
-    return family_.mixed && o_.layers > 1 && layer == 0;
-  }
-
       add({blk + "ffn_up_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
       add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
     }
@@ -521,7 +533,6 @@ class Builder {
     vector(blk + "ffn_gate_inp.scale", o_.n_embd, 1, 0.2f);
     matrix(blk + "ffn_gate_up_exps.weight", {o_.n_embd, 2 * o_.d_ff, experts_});
     matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
-    if (o_.arch == "afmoe") linear(blk + "attn_gate", o_.n_embd, q, false);
     vector(blk + "ffn_down_exps.scale", experts_, 1, 0.2f);
   }
 
@@ -545,6 +556,7 @@ class Builder {
     if (bias) vector(name + ".bias", n, 0, 0.2f);
   }
 
+  static constexpr int kStreams = 4, kNarrow = 64;  // of gemma3n
   static constexpr int kInterval = 2, kKeyHeads = 2, kValueHeads = 6;
   /// A value head's results are a row that quantised weights multiply.
   int delta_length() const { return o_.head_dim; }
@@ -556,7 +568,6 @@ class Builder {
 };
 
 std::vector<std::byte> encoded(const TinyTensor& t, std::uint64_t seed) {
-  static constexpr int kStreams = 4, kNarrow = 64;  // of gemma3n
   const std::vector<float> values = tiny_values(t, seed);
   std::vector<std::byte> out(t.type.bytes());
   encode(t.type.dtype, values.data(), out.data(), static_cast<std::int64_t>(values.size()));
