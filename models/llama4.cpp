@@ -12,7 +12,7 @@
 namespace llm {
 namespace {
 
-// Of all published models; files have no keys for them.
+// Of all published models; most files have no keys for them.
 constexpr int kPeriod = 4, kChunk = 8192, kGrowthLength = 8192, kExpertsOfMaverick = 128;
 constexpr float kGrowthSlope = 0.1f;
 
@@ -34,6 +34,8 @@ Config configure(const Metadata& md) {
   c.moe->period = static_cast<int>(hp.integer({"interleave_moe_layer_step", 1, 1024}));
   if (hp.has("attention.sliding_window") && c.window == 0)
     hp.fail("attention.sliding_window", "value 0: layers that all see all positions are not supported for llama4");
+  const IntegerRule chunk{"attention.chunk_size", 1, std::numeric_limits<std::int32_t>::max()};  // of some writers
+  if (const auto length = hp.optional_integer(chunk)) c.window = static_cast<int>(*length);
   if (c.window == 0) c.window = kChunk;
   c.window_form = KeyWindow::Form::Chunked;
   read_local_layers(md, c, kPeriod);

@@ -230,6 +230,8 @@ TEST_CASE("llama4: chunks with positions and heads of unit length, and between t
   CHECK(windows() == std::vector<KeyWindow>{published, published, published, 0});
   CHECK(all<PositionScale>(open_tiny(folder, f).graph).at(0) ==
         PositionScale{.slope = 0.1f, .length = 8192, .offset = 1});
+  f.set("llama4.attention.chunk_size", std::uint32_t{4096});
+  CHECK(windows().at(0) == KeyWindow{4096, KeyWindow::Form::Chunked});
   CHECK(all<RmsNorm>(open_tiny(folder, f).graph).size() == 3 * 2 + 4 * 2 + 1);
   CHECK(all<RmsNorm>(open_tiny(folder, tiny_model({.arch = "llama4", .layers = 4, .experts = 128})).graph).size() ==
         4 * 2 + 1);  // Maverick
