@@ -1,7 +1,7 @@
-// deepseek2: DeepSeek V2 and V3, Kimi K2, GLM-4.7-Flash and others with multi-head latent attention (arXiv:2405.04434):
-// keys and values of all heads are products of one short vector, beside which only the rotated part of the keys, which
-// the heads share, has to be known of a position. Behind the dense layers, experts and one that all tokens share;
-// Youtu-LLM has dense layers alone.
+// deepseek2: DeepSeek V2 and V3, Kimi K2, GLM-4.7-Flash, Mistral Large 3, with mistral4 Mistral Small 4, and others
+// with multi-head latent attention (arXiv:2405.04434): keys and values of all heads are products of one short vector,
+// beside which only the rotated part of the keys, which the heads share, has to be known of a position. Behind the
+// dense layers, experts and one that all tokens share; Youtu-LLM has dense layers alone.
 //
 // Of newer files, attention works on that vector: attn_k_b brings queries to it, attn_v_b the results from it, and the
 // cache holds kv_lora_rank + n_rot and kv_lora_rank elements a position. Older ones have attn_kv_b, which makes keys
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "model/blocks.h"
 #include "model/hyper_parameters.h"
@@ -25,6 +26,7 @@ struct Config : DecoderConfig {
   bool gating_known = true;                   ///< by the file's keys
   bool latent_cache = false;                  ///< attention works on what the keys and values are made from
   std::int64_t latent = 0, query_latent = 0;  ///< query_latent: 0 if queries are made from the input itself
+  std::optional<PositionScale> growth = {};   ///< of queries: Mistral Large 3
   std::int64_t head_key = 0, head_value = 0;  ///< of one head, the rotated part of the key among the former
   std::int64_t unrotated() const { return head_key - rope.n_rot; }
 };
@@ -73,7 +75,7 @@ void set_gating(MoeConfig& m, Gating gate) {
 }
 
 void read_experts(const Metadata& md, Config& c) {
-  c.gating_known = HyperParameters(md, "deepseek2").optional_integer(kGatingFunction).value_or(0) != 0;
+  c.gating_known = HyperParameters(md, c.architecture).optional_integer(kGatingFunction).value_or(0) != 0;
   read_gating(md, c, Gating::Sigmoid);
   set_gating(*c.moe, c.moe->gate);
   read_expert_groups(md, c);
@@ -82,12 +84,15 @@ void read_experts(const Metadata& md, Config& c) {
 }
 
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(md, "deepseek2",
-                               {kGatingFunction.key, "expert_group_count", "expert_shared_count",
-                                "leading_dense_block_count", "nextn_predict_layers", kMultiplier})};
-  const HyperParameters hp(md, "deepseek2");
+  const auto arch = md.get<std::string_view>("general.architecture");
+  Config c{read_decoder_config(
+      md, arch,
+      {kGatingFunction.key, "expert_group_count", "expert_shared_count", "leading_dense_block_count",
+       "nextn_predict_layers", kMultiplier, "attention.temperature_scale"})};
+  const HyperParameters hp(md, arch);
   read_heads(hp, c);
   read_scale(hp, c);
+  c.growth = read_position_scale(md, c);
   c.moe = read_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
   if (c.moe) read_experts(md, c);
   refuse_window(md, c);
@@ -132,38 +137,41 @@ Latent latent(Scope s, const Config& c, const Rotary& rot, Act x) {
   return {kv, s.rope("attn_k_rope", rest, rot)};
 }
 
-Act attend_to_latents(Scope s, const Config& c, const Queries& q, const Latent& from) {
+using Growth = std::optional<Act>;  ///< of queries with the position
+
+Act attend_to_latents(Scope s, const Config& c, const Growth& growth, const Queries& q, const Latent& from) {
   const Act brought = s.head_linear("attn_k_b", q.plain, c.latent);
-  const Act query = s.concat("attn_query", brought, q.rotated);
+  const Act query = scale_queries(s, s.concat("attn_query", brought, q.rotated), growth);
   const Act value = s.split_heads("attn_value", from.kv, 1);
   const Act key = s.concat("attn_key", value, from.rotated);
   const Act seen = s.attention(query, s.kv_append(key, value), {.scale = c.attention_scale});
   return s.head_linear("attn_v_b", seen, c.head_value);
 }
 
-Act attend_to_heads(Scope s, const Config& c, const Queries& q, const Latent& from) {
+Act attend_to_heads(Scope s, const Config& c, const Growth& growth, const Queries& q, const Latent& from) {
   const Act kv = s.linear("attn_kv_b", from.kv, c.heads * (c.unrotated() + c.head_value));
   const Act heads = s.split_heads("attn_kv_heads", kv, c.heads);
   const Act key = s.concat("attn_key", s.slice("attn_k_plain", heads, {0, c.unrotated()}), from.rotated);
   const Act value = s.slice("attn_value", heads, {c.unrotated(), c.head_value});
-  const Act query = s.concat("attn_query", q.plain, q.rotated);
+  const Act query = scale_queries(s, s.concat("attn_query", q.plain, q.rotated), growth);
   return s.attention(query, s.kv_append(key, value), {.scale = c.attention_scale});
 }
 
-Act attention(Scope s, const Config& c, const Rotary& rot, Act x) {
+Act attention(Scope s, const Config& c, const Rotary& rot, const Growth& growth, Act x) {
   const Queries q = queries(s, c, rot, x);
   const Latent from = latent(s, c, rot, x);
-  const Act y = c.latent_cache ? attend_to_latents(s, c, q, from) : attend_to_heads(s, c, q, from);
+  const Act y = c.latent_cache ? attend_to_latents(s, c, growth, q, from) : attend_to_heads(s, c, growth, q, from);
   return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
 }
 
 Act forward(Net& net, const Config& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Interleaved);
+  const Growth growth = c.growth ? Growth(net.position_scale(*c.growth)) : std::nullopt;
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    x = a.add("attn_residual", x, attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
+    x = a.add("attn_residual", x, attention(a, c, rot, growth, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     const Act y = f.rms_norm("ffn_norm", x, c.norm_eps);
     x = f.add("ffn_residual", x, c.moe ? moe_or_dense_ffn(f, c, y) : glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));

@@ -2,7 +2,6 @@
 // queries, keys and values are normalised by heads. Small models have more embeddings of each token, a part for each
 // layer, and their last layers read the keys and values of earlier ones. In those with experts a dense block runs
 // beside the experts.
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "model/blocks.h"
+#include "model/gemma.h"
 #include "model/hyper_parameters.h"
 
 namespace llm {
@@ -18,21 +18,11 @@ namespace {
 
 constexpr float kLocalBase = 10000;  // of files without a key for it
 
-struct Config : DecoderConfig {
-  RopeTable local_rope;
+struct Config : GemmaConfig {
   int local_head_dim = 0;
   std::vector<std::int64_t> layer_kv_heads, layer_d_ff;
-  int keeping_layers = 0;  ///< the first ones, which keep keys and values; the others read those of the last of them
-  std::int64_t d_per_layer = 0;  ///< width of a layer's part of the second embeddings; 0: there are none
-  float logit_cap = 0;           ///< 0: none
 
   int head_dim_of(int layer) const { return is_local(layer) ? local_head_dim : head_dim; }
-  /// Whose keys and values a layer reads: its own, or of the last that keeps some and sees as much.
-  int kept_by(int layer) const {
-    int by = std::min(layer, keeping_layers - 1);
-    while (layer >= keeping_layers && by > 0 && is_local(by) != is_local(layer)) --by;
-    return by;
-  }
 };
 
 /// Values are as long as keys, of which they may be made.
@@ -52,11 +42,6 @@ void read_layers(const HyperParameters& hp, Config& c) {
     if (c.heads % n != 0)
       hp.fail(kv_heads.key, "value " + std::to_string(n) + " does not divide head_count " + std::to_string(c.heads));
   c.kv_heads = static_cast<int>(c.layer_kv_heads[0]);
-  const IntegerRule shared{"attention.shared_kv_layers", 0, c.n_layers - 1};
-  c.keeping_layers = c.n_layers - static_cast<int>(hp.optional_integer(shared).value_or(0));
-  for (int i = c.keeping_layers; i < c.n_layers; ++i)
-    if (c.is_local(c.kept_by(i)) != c.is_local(i))
-      hp.fail(shared.key, "leaves no layer whose keys and values layer " + std::to_string(i) + " could read");
 }
 
 Config configure(const Metadata& md) {
@@ -72,6 +57,7 @@ Config configure(const Metadata& md) {
   else
     hp.fail("attention.sliding_window_pattern", "an array with a flag for each layer is required");
   read_layers(hp, c);
+  read_gemma(md, c, /*shared=*/0);
   head_length(hp, "attention.key_length", "attention.value_length");
   c.local_head_dim = head_length(hp, "attention.key_length_swa", "attention.value_length_swa");
   const IntegerRule local_rotated{"rope.dimension_count_swa", 2, c.local_head_dim};
@@ -81,30 +67,7 @@ Config configure(const Metadata& md) {
   if (!hp.has("attention.scale")) c.attention_scale = 1;  // the norm of queries takes its place
   c.moe = read_moe_config(md, c, /*d_ff=*/0, RouteWeights::Renormalized);
   if (c.moe) c.moe->activation = Activation::Gelu;
-  c.d_per_layer = hp.optional_integer({"embedding_length_per_layer_input", 0, 1 << 20}).value_or(0);
-  c.logit_cap = hp.nonzero_real({"final_logit_softcapping", 0, kUnbounded}).value_or(0.0f);
   return c;
-}
-
-/// The second embeddings of the tokens and what is made of the first, [d_per_layer * layers, tokens].
-Act per_layer_inputs(Net& net, const Config& c, Index tokens, Act x) {
-  Scope s = net.top(Role::Embed);
-  const std::int64_t all = c.d_per_layer * c.n_layers;
-  Act own = net.embed("per_layer_token_embd", tokens, c.vocab, all);
-  own = s.scale("per_layer_embed_scaled", own, std::sqrt(static_cast<float>(c.d_per_layer)));
-  Act made = s.linear("per_layer_model_proj", x, all);
-  made = s.scale("per_layer_proj_scaled", made, 1 / std::sqrt(static_cast<float>(c.n_embd)));
-  made = s.split_heads("per_layer_proj_parts", made, c.n_layers);
-  made = s.flatten_heads("per_layer_proj_flat", s.rms_norm("per_layer_proj_norm", made, c.norm_eps));
-  return s.scale("per_layer_inputs", s.add("per_layer_sum", made, own), std::sqrt(0.5f));
-}
-
-/// What a layer adds for its part of them.
-Act per_layer_part(Scope s, const Config& c, Act x, Act inputs) {
-  const Act part = s.slice("per_layer_input", inputs, {.begin = s.layer() * c.d_per_layer, .n = c.d_per_layer});
-  const Act gate = s.linear("inp_gate", x, c.d_per_layer);
-  const Act y = s.linear("proj", s.glu(Activation::Gelu, gate, part, "per_layer_glu"), c.n_embd);
-  return s.rms_norm("post_norm", y, c.norm_eps);
 }
 
 /// Keys and values of a layer that keeps some. Without values of their own, keys serve as such before they are

@@ -5,7 +5,8 @@ namespace llm {
 namespace {
 
 DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "llama");
+  DecoderConfig c = read_decoder_config(md, "llama", {"rope.scaling.yarn_log_multiplier"});
+  read_log_multiplier(md, c);
   c.moe = read_moe_config(md, c, c.d_ff, RouteWeights::Renormalized);
   return c;
 }

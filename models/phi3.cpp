@@ -1,28 +1,18 @@
 // phi3: Phi-3, 3.5 and 4, dense. Queries, keys and values are rows of one matrix, gate and up of another; files for
 // long contexts have two sets of divisors of the rotary frequencies (arXiv:2402.13753).
-#include <cstdint>
-#include <limits>
-
 #include "model/blocks.h"
-#include "model/hyper_parameters.h"
 
 namespace llm {
 namespace {
-
-constexpr IntegerRule kOriginalContext{"rope.scaling.original_context_length", 0,
-                                       std::numeric_limits<std::uint32_t>::max()};
 
 struct Config : DecoderConfig {
   std::string_view factors;  ///< the tensor, where a file has it
 };
 
-/// Keys in the cache are turned once, so a model has one set for all positions: the long one if it may go beyond the
-/// context that the short one is for.
 Config configure(const Metadata& md) {
   Config c{read_decoder_config(md, "phi3", {"rope.scaling.type"}), {}};
   refuse_experts(md, c);
-  const std::int64_t original = HyperParameters(md, "phi3").optional_integer(kOriginalContext).value_or(0);
-  c.factors = original > 0 && c.context > original ? "rope_factors_long" : "rope_factors_short";
+  c.factors = longrope_factors(md, c);
   return c;
 }
 

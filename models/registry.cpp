@@ -8,10 +8,13 @@
 /// THE list: each line X(name, "architecture") is one value of general.architecture, opened by open_<name>() of
 /// models/<name>.cpp.
 #define LLM_ARCHITECTURES(X)        \
+  X(afmoe, "afmoe")                 \
   X(arcee, "arcee")                 \
   X(bailingmoe2, "bailingmoe2")     \
+  X(chatglm, "chatglm")             \
   X(cohere2, "cohere2")             \
   X(command_r, "command-r")         \
+  X(deepseek, "deepseek")           \
   X(deepseek2, "deepseek2")         \
   X(dots1, "dots1")                 \
   X(ernie4_5, "ernie4_5")           \
@@ -21,18 +24,23 @@
   X(gemma, "gemma")                 \
   X(gemma2, "gemma2")               \
   X(gemma3, "gemma3")               \
+  X(gemma3n, "gemma3n")             \
   X(gemma4, "gemma4")               \
   X(glm4, "glm4")                   \
   X(glm4moe, "glm4moe")             \
   X(gpt_oss, "gpt-oss")             \
+  X(gptneox, "gptneox")             \
   X(granite, "granite")             \
   X(granitemoe, "granitemoe")       \
   X(hunyuan_dense, "hunyuan-dense") \
   X(hunyuan_moe, "hunyuan-moe")     \
   X(internlm2, "internlm2")         \
   X(llama, "llama")                 \
+  X(llama4, "llama4")               \
+  X(minicpm, "minicpm")             \
   X(minimax_m2, "minimax-m2")       \
   X(mistral3, "mistral3")           \
+  X(deepseek2, "mistral4")          \
   X(nemotron, "nemotron")           \
   X(olmo2, "olmo2")                 \
   X(olmoe, "olmoe")                 \

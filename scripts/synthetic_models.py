@@ -95,12 +95,11 @@ def add_key(writer, key, value):
     kinds = gguf.GGUFValueType
     if value is None:  # a key of decoder() that the family has not
         return
+    of = {bool: kinds.BOOL, int: kinds.UINT32, float: kinds.FLOAT32, str: kinds.STRING}
     if isinstance(value, list):
-        kind = kinds.BOOL if isinstance(value[0], bool) else kinds.UINT32
-        writer.add_key_value(key, value, kinds.ARRAY, sub_type=kind)
-        return
-    kind = {bool: kinds.BOOL, int: kinds.UINT32, float: kinds.FLOAT32, str: kinds.STRING}[type(value)]
-    writer.add_key_value(key, value, kind)
+        writer.add_key_value(key, value, kinds.ARRAY, sub_type=of[type(value[0])])
+    else:
+        writer.add_key_value(key, value, of[type(value)])
 
 
 def random_file(target, vocabulary, architecture, keys, tensors, quantized=None, seed=1, given=()):
@@ -144,7 +143,7 @@ def delta_layer(architecture, d, key_heads, value_heads, length, matrix):
 def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
-            latent=None, delta=None, predicting=0):
+            latent=None, delta=None, predicting=0, gated=False):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -152,7 +151,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     rotary frequencies from 1 on; `dense`: layers without experts; `choice_bias`: the deviation of exp_probs_b;
     `shared_gate`: the shared expert has a gate of its own; `latent`: what attention is of instead, the sizes of
     latent_attention(); `delta`: (key heads, value heads, their length, every how many layers one attends), the others go
-    by the gated delta rule; `predicting`: layers behind these, for tokens ahead."""
+    by the gated delta rule; `predicting`: layers behind these, for tokens ahead; `gated`: what attention gives has a
+    gate, attn_gate."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -179,6 +179,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if delta:  # each head of q with its gate
         products["attn_q"] = (2 * q, d, 3 * matrix)
     products["attn_output"] = (d, q, matrix)
+    if gated:
+        products["attn_gate"] = (q, d, 3 * matrix)
     block_norms = [(name + ".weight", (d,), 0.1, 1.0) for name in norms]
     block_norms += [(name + ".bias", (d,), 0.3, 0.0) for name in biases if name in norms]
     attention = of_products(products, biases)
@@ -326,6 +328,42 @@ def gemma4(target, vocabulary, keys=None, own_values=True, d_per_layer=0, shared
     turned = dim[False] // 8  # of half a head: a quarter of the pairs
     divisors = np.array([1.0] * turned + [1e30] * (dim[False] // 2 - turned), np.float32)
     random_file(target, vocabulary, "gemma4", all_keys | (keys or {}), tensors, given=[("rope_freqs.weight", divisors)])
+
+
+def gemma3n(target, vocabulary, keys=None, d=256, d_ff=512, heads=4, h=64, layers=22):
+    """The peer takes the sizes of AltUp, LAuReL and the second embeddings to be those of the published models, the first
+    20 layers to keep keys and the first 10 to be sparse. Gates are so large that nearly none is looked up in the peer's
+    table of half floats."""
+    n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
+    narrow, streams, per_layer, kv = 64, 4, 256, 2
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+                "attention.head_count": heads, "attention.head_count_kv": kv, "attention.key_length": h,
+                "attention.value_length": h, "attention.layer_norm_rms_epsilon": 1e-6, "attention.sliding_window": 96,
+                "attention.sliding_window_pattern": [i % 5 != 4 for i in range(layers)],
+                "attention.shared_kv_layers": layers - 20, "embedding_length_per_layer_input": per_layer,
+                "altup.num_inputs": streams, "altup.active_idx": 0, "rope.dimension_count": h, "rope.freq_base": 1e6,
+                "activation_sparsity_scale": [1.6448533535003662] * 10 + [float("-inf")] * (layers - 10)}
+    matrix = 0.03
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0),
+               ("altup_proj.weight", (streams - 1, d, d), 0.06, 0.0),
+               ("altup_unembd_proj.weight", (streams - 1, d, d), 0.06, 0.0),
+               ("per_layer_token_embd.weight", (n_vocab, layers * per_layer), 0.1, 0.0),
+               ("per_layer_model_proj.weight", (layers * per_layer, d), 1.0, 0.0),
+               ("per_layer_proj_norm.weight", (per_layer,), 0.1, 1.0)]
+    norms = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "altup_router_norm", "laurel_post_norm",
+             "post_norm", "altup_correct_scale")
+    block = [(f"{name}.weight", (d,), 0.1, 1.0) for name in norms]
+    block += [("attn_q.weight", (heads * h, d), matrix, 0.0), ("attn_k.weight", (kv * h, d), matrix, 0.0),
+              ("attn_v.weight", (kv * h, d), matrix, 0.0), ("attn_output.weight", (d, heads * h), matrix, 0.0),
+              ("attn_q_norm.weight", (h,), 0.1, 0.5), ("attn_k_norm.weight", (h,), 0.1, 0.5),
+              ("ffn_gate.weight", (d_ff, d), 100.0, 0.0), ("ffn_up.weight", (d_ff, d), matrix, 0.0),
+              ("ffn_down.weight", (d, d_ff), matrix, 0.0), ("inp_gate.weight", (per_layer, d), 100.0, 0.0),
+              ("proj.weight", (d, per_layer), 0.1, 0.0), ("altup_router.weight", (streams, d), 10.0, 0.0),
+              ("altup_predict_coef.weight", (streams * streams, streams), 0.1, 0.0),
+              ("altup_correct_coef.weight", (streams, streams), 0.3, 0.0),
+              ("laurel_l.weight", (narrow, d), matrix, 0.0), ("laurel_r.weight", (d, narrow), 0.1, 0.0)]
+    tensors += [(f"blk.{i}.{name}", *rest) for i in range(layers) for name, *rest in block]
+    random_file(target, vocabulary, "gemma3n", all_keys | (keys or {}), tensors)
 
 
 def synthetic(generator, target, shape, mix, vocabulary, layers=None):

@@ -128,6 +128,10 @@ Act GraphBuilder::rope_table(const RopeTable& attributes, Index positions, const
   return append_one(attributes, std::move(in), name);
 }
 
+Act GraphBuilder::position_scale(const PositionScale& attributes, Index positions, std::string_view name) {
+  return append_one(attributes, {positions.id}, name);
+}
+
 Act GraphBuilder::rope(Act x, Act table, RopePairing pairing, std::string_view name) {
   return append_one(Rope{pairing, static_cast<int>(type(table).shape[0])}, {x.id, table.id}, name);
 }
@@ -170,6 +174,15 @@ Act GraphBuilder::expert_linear(Act x, Index expert, LinearOperand operand) {
 
 Act GraphBuilder::combine(Act x, Act weights, std::string_view name) {
   return append_one(Combine{}, {x.id, weights.id}, name);
+}
+Act GraphBuilder::mix(Act x, Act w, std::string_view name) { return append_one(Mix{}, {x.id, w.id}, name); }
+Act GraphBuilder::spread(Act x, Act y, const Act* w, const Spread& attributes, std::string_view name) {
+  std::vector<std::uint32_t> in{x.id, y.id};
+  if (w) in.push_back(w->id);
+  return append_one(attributes, std::move(in), name);
+}
+Act GraphBuilder::gaussian_top(Act x, float deviations, std::string_view name) {
+  return append_one(GaussianTop{deviations}, {x.id}, name);
 }
 Act GraphBuilder::add(Act a, Act b, std::string_view name) { return append_one(Add{}, {a.id, b.id}, name); }
 Act GraphBuilder::scale(Act x, float factor, std::string_view name) { return append_one(Scale{factor}, {x.id}, name); }

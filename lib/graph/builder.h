@@ -39,6 +39,7 @@ class GraphBuilder {
   Act glu(Activation activation, Act gate, Act up, std::string_view name);
   Act activate(Nonlinearity function, Act x, std::string_view name);
   Act rope_table(const RopeTable& attributes, Index positions, const Weight* factors, std::string_view name);
+  Act position_scale(const PositionScale& attributes, Index positions, std::string_view name);
   Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
@@ -52,6 +53,9 @@ class GraphBuilder {
   Routes route(Act logits, const Route& attributes, std::string_view name, const Weight* bias = nullptr);
   Act expert_linear(Act x, Index expert, LinearOperand operand);
   Act combine(Act x, Act weights, std::string_view name);
+  Act mix(Act x, Act w, std::string_view name);
+  Act spread(Act x, Act y, const Act* w, const Spread& attributes, std::string_view name);
+  Act gaussian_top(Act x, float deviations, std::string_view name);
   Act add(Act a, Act b, std::string_view name);
   Act scale(Act x, float factor, std::string_view name);
   Act scale(Act x, Weight w, std::string_view name);

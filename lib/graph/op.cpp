@@ -11,6 +11,10 @@ std::string number(float x) {
   return text;
 }
 
+std::string window_text(const KeyWindow& w) {
+  return (w.form == KeyWindow::Form::Chunked ? " chunk=" : " window=") + std::to_string(w.length);
+}
+
 struct Name {
   std::string_view operator()(const Embed&) const { return "embed"; }
   std::string_view operator()(const Linear&) const { return "linear"; }
@@ -20,6 +24,7 @@ struct Name {
   std::string_view operator()(const Glu&) const { return "glu"; }
   std::string_view operator()(const Activate&) const { return "activate"; }
   std::string_view operator()(const RopeTable&) const { return "rope_table"; }
+  std::string_view operator()(const PositionScale&) const { return "position_scale"; }
   std::string_view operator()(const Rope&) const { return "rope"; }
   std::string_view operator()(const KvAppend&) const { return "kv_append"; }
   std::string_view operator()(const Attention&) const { return "attention"; }
@@ -28,6 +33,9 @@ struct Name {
   std::string_view operator()(const Route&) const { return "route"; }
   std::string_view operator()(const ExpertLinear&) const { return "expert_linear"; }
   std::string_view operator()(const Combine&) const { return "combine"; }
+  std::string_view operator()(const Mix&) const { return "mix"; }
+  std::string_view operator()(const Spread&) const { return "spread"; }
+  std::string_view operator()(const GaussianTop&) const { return "gaussian_top"; }
   std::string_view operator()(const Add&) const { return "add"; }
   std::string_view operator()(const Scale&) const { return "scale"; }
   std::string_view operator()(const SoftCap&) const { return "soft_cap"; }
@@ -72,13 +80,17 @@ struct Attributes {
       text += " attention_factor=" + number(a.attention_factor);
     return text;
   }
+  std::string operator()(const PositionScale& a) const {
+    return "slope=" + number(a.slope) + " length=" + std::to_string(a.length) +
+           (a.offset != 0 ? " offset=" + std::to_string(a.offset) : "");
+  }
   std::string operator()(const Rope& a) const {
     return std::string(a.pairing == RopePairing::Interleaved ? "interleaved" : "halves") +
            " n_rot=" + std::to_string(a.n_rot);
   }
   std::string operator()(const Attention& a) const {
     return "scale=" + number(a.scale) + (a.soft_cap != 0 ? " soft_cap=" + number(a.soft_cap) : "") +
-           (a.window ? " window=" + std::to_string(a.window) : "") +
+           (a.window.length ? window_text(a.window) : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
   std::string operator()(const GatedDelta& a) const {
@@ -96,6 +108,8 @@ struct Attributes {
     return text;
   }
   std::string operator()(const ExpertLinear& a) const { return (*this)(Linear{a.products}); }
+  std::string operator()(const Spread& a) const { return "first=" + std::to_string(a.first); }
+  std::string operator()(const GaussianTop& a) const { return "deviations=" + number(a.deviations); }
   std::string operator()(const Scale& a) const { return "factor=" + number(a.factor); }
   std::string operator()(const SoftCap& a) const { return "cap=" + number(a.cap); }
   std::string operator()(const Map& a) const { return a.name; }
@@ -145,6 +159,8 @@ std::string_view name(Activation a) {
       return "clamped silu";
     case Activation::Sigmoid:
       return "sigmoid";
+    case Activation::Identity:
+      return "identity";
   }
   return "";
 }

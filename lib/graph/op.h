@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "graph/key_window.h"
 #include "tensor/dtype.h"
 
 namespace llm {
@@ -61,6 +62,7 @@ enum class Activation : std::uint8_t {
   Gelu,
   ClampedSilu,  ///< of gpt-oss: g * sigmoid(1.702 g) with g = min(gate, 7), and for up min(max(up, -7), 7) + 1
   Sigmoid,
+  Identity,  ///< gate * up
 };
 inline constexpr float kClampedSiluSlope = 1.702f, kClampedSiluLimit = 7;
 std::string_view name(Activation);
@@ -104,6 +106,15 @@ struct RopeTable {
   friend bool operator==(const RopeTable&, const RopeTable&) = default;
 };
 
+/// (positions) -> [1, tokens], what queries are multiplied with so that scores grow with the position: 1 + slope *
+/// log(1 + floor((pos + offset) / length)).
+struct PositionScale {
+  float slope = 0;
+  int length = 1;
+  int offset = 0;
+  friend bool operator==(const PositionScale&, const PositionScale&) = default;
+};
+
 /// (x [head_dim, heads, tokens], table [n_rot, tokens]) -> the same shape, the first n_rot elements of each head
 /// rotated
 struct Rope {
@@ -125,7 +136,7 @@ struct KvAppend {
 struct Attention {
   float scale = 0;
   float soft_cap = 0;                ///< of scores, which stay below it; 0: none
-  int window = 0;                    ///< keys at positions > pos - window are seen; 0 sees all
+  KeyWindow window = {};             ///< the keys that are seen
   ActFormat query = ActFormat::F32;  ///< of queries where the cache's keys are quantised; a backend's to set
   friend bool operator==(const Attention&, const Attention&) = default;
 };
@@ -188,12 +199,31 @@ struct Combine {
   friend bool operator==(const Combine&, const Combine&) = default;
 };
 
+/// (x [n, m, rows], w [m, k, rows]) -> y [n, k, rows]: of a row's m vectors, k sums: y_j = sum_i w_ij x_i
+struct Mix {
+  friend bool operator==(const Mix&, const Mix&) = default;
+};
+
+/// (x [n, m, rows], y [n, rows] [, w [m, rows]]) -> [n, m, rows]: x_i + (1 + w_i) y to a row's vectors from the
+/// `first` on, the others as they are
+struct Spread {
+  int first = 0;
+  friend bool operator==(const Spread&, const Spread&) = default;
+};
+
+/// (x [n, rows]) -> max(0, x - (mean + deviations * s)), s^2 = sum((x - mean)^2) / (n - 1) of a row: of a normal
+/// distribution, the share that lies so far out stays
+struct GaussianTop {
+  float deviations = 0;
+  friend bool operator==(const GaussianTop&, const GaussianTop&) = default;
+};
+
 /// (a, b) -> a + b
 struct Add {
   friend bool operator==(const Add&, const Add&) = default;
 };
 
-/// (x [, w [1]]) -> x * factor * w
+/// (x [n, ..., rows] [, w [1] or [n]]) -> x * factor * w
 struct Scale {
   float factor = 1;
   friend bool operator==(const Scale&, const Scale&) = default;
@@ -241,9 +271,9 @@ struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using AnyOp = std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, Rope, KvAppend,
-                           Attention, ShortConv, GatedDelta, Route, ExpertLinear, Combine, Add, Scale, SoftCap, Map,
-                           Rows, Slice, Concat, HeadIds, Reshape>;
+using AnyOp = std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope,
+                           KvAppend, Attention, ShortConv, GatedDelta, Route, ExpertLinear, Combine, Mix, Spread,
+                           GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

@@ -31,7 +31,8 @@ std::vector<std::uint32_t> deciding_weights(const Graph& g, const Node& n) {
 
 /// Nodes that take no longer than bringing what they make; another shape takes nothing.
 bool is_made_anew(const Node& n) {
-  return std::holds_alternative<RopeTable>(n.op) || std::holds_alternative<Reshape>(n.op);
+  return std::holds_alternative<RopeTable>(n.op) || std::holds_alternative<PositionScale>(n.op) ||
+         std::holds_alternative<Reshape>(n.op);
 }
 
 /// By a node at `end` or behind it, perhaps through one that is made anew there.

@@ -73,6 +73,12 @@ class Rule {
     if (in_.size() == 2) vector(1, a.n_rot / 2);
     return act({a.n_rot, in_[0]->type.shape[0]}, in_[0]->rows);
   }
+  std::vector<ResultType> operator()(const PositionScale& a) const {
+    count(1);
+    index(0);
+    need(a.length >= 1 && a.offset >= 0, 0, "is scaled by lengths of at least 1 and an offset that is not negative");
+    return act({1, in_[0]->type.shape[0]}, in_[0]->rows);
+  }
   std::vector<ResultType> operator()(const Rope& a) const {
     count(2);
     f32(0);
@@ -93,6 +99,7 @@ class Rule {
   std::vector<ResultType> operator()(const Attention& a) const {
     need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache and at most one tensor of sinks");
     need(a.soft_cap >= 0, 0, "soft_cap must not be negative");
+    need(a.window.length >= 0, 0, "a window must not be negative");
     f32(0);
     const CacheType& c = cache(1);
     const Shape& q = in_[0]->type.shape;
@@ -169,6 +176,30 @@ class Rule {
     need(in_[1]->type.shape == Shape({x[1], x[2]}), 1, "does not match the routes");
     return act({x[0], x[2]}, in_[0]->rows);
   }
+  std::vector<ResultType> operator()(const Mix&) const {
+    count(2);
+    heads(0);
+    heads(1);
+    const Shape &x = in_[0]->type.shape, &w = in_[1]->type.shape;
+    need(w[0] == x[1] && w[2] == x[2] && in_[0]->rows == in_[1]->rows, 1, "is not [m, k, rows]");
+    return act({x[0], w[1], x[2]}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const Spread& a) const {
+    need(in_.size() == 2 || in_.size() == 3, 0, "needs one vector and at most one operand of weights");
+    heads(0);
+    const Shape& x = in_[0]->type.shape;
+    need(a.first >= 0 && a.first < x[1], 0, "has no vector from the first on");
+    for (std::size_t i = 1; i < in_.size(); ++i) {
+      f32(i);
+      need(in_[i]->type.shape == Shape({i == 1 ? x[0] : x[1], x[2]}) && in_[i]->rows == in_[0]->rows, i,
+           i == 1 ? "is not [n, rows]" : "is not [m, rows]");
+    }
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const GaussianTop&) const {
+    need(in_.size() == 1 && in_[0]->type.shape[0] >= 2, 0, "needs rows of at least 2");
+    return unary();
+  }
   std::vector<ResultType> operator()(const Add&) const {
     count(2);
     alike(0, 1);
@@ -177,7 +208,7 @@ class Rule {
   std::vector<ResultType> operator()(const Scale&) const {
     need(in_.size() == 1 || in_.size() == 2, 0, "needs at most one weight");
     f32(0);
-    if (in_.size() == 2) vector(1, 1);
+    if (in_.size() == 2) vector(1, in_[1]->type.shape == Shape({1}) ? 1 : in_[0]->type.shape[0]);
     return same(0);
   }
   std::vector<ResultType> operator()(const SoftCap& a) const {

@@ -81,9 +81,16 @@ Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, A
   return attend(s, c, q, k, heads.v);
 }
 
+Act scale_queries(Scope s, Act q, const std::optional<Act>& scale) {
+  if (!scale) return q;
+  const auto heads = static_cast<int>(s.shape(q)[1]);
+  const Act flat = s.glu(Activation::Identity, *scale, s.flatten_heads("attn_q_flat", q), "attn_q_grown");
+  return s.split_heads("attn_q_scaled", flat, heads);
+}
+
 Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v) {
   Cache kv = s.kv_append(k, v);
-  const int window = c.window_of(s.layer());
+  const KeyWindow window = c.window_of(s.layer());
   Act y = s.attention(q, kv, {.scale = c.attention_scale, .soft_cap = c.score_cap, .window = window});
   return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
 }
@@ -122,7 +129,8 @@ ExpertWeights expert_weights(Scope s, const MoeConfig& m, std::int64_t n_embd) {
   return w;
 }
 
-Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes, std::string_view glu) {
+Act expert_results(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes,
+                   std::string_view glu) {
   Scope in = s.with(Role::Experts);
   Act gate, up;  // [d_ff, active, tokens]
   if (w.merged) {
@@ -133,8 +141,12 @@ Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const
     gate = in.expert_linear("ffn_gate_exps", x, routes, w.gate);
     up = in.expert_linear("ffn_up_exps", x, routes, w.up);
   }
-  const Act down = in.expert_linear("ffn_down_exps", in.glu(m.activation, gate, up, glu), routes, w.down);
-  return in.combine("ffn_moe", down, routes);  // the weighted sum over the active experts: [n_embd, tokens]
+  return in.expert_linear("ffn_down_exps", in.glu(m.activation, gate, up, glu), routes, w.down);
+}
+
+Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes, std::string_view glu) {
+  const Act y = expert_results(s, m, w, x, routes, glu);
+  return s.with(Role::Experts).combine("ffn_moe", y, routes);  // the weighted sum over the active experts
 }
 
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {

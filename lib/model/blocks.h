@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "model/decoder_config.h"
 #include "model/net.h"
@@ -31,6 +32,8 @@ Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, A
 Act own_norms_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 /// rotary_attention() without positions: nothing is rotated.
 Act unrotated_attention(Scope s, const DecoderConfig& c, Act x);
+/// q times `scale`, net.position_scale(), where there is one.
+Act scale_queries(Scope s, Act q, const std::optional<Act>& scale);
 /// From q, k, v by heads to the projection back to n_embd: stores keys and values, attends, attn_output.
 Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v);
 
@@ -49,7 +52,11 @@ struct ExpertWeights {
   bool merged = false;  ///< `gate` is ffn_gate_up_exps: its rows, then those of `up`, which is not there
 };
 ExpertWeights expert_weights(Scope s, const MoeConfig& m, std::int64_t n_embd);
-/// The same as glu_ffn(), with the configured activation, by experts that are already chosen. `glu`: of that node.
+/// What experts that are already chosen make of x by glu_ffn() with the configured activation: [n_embd, active,
+/// tokens]. `glu`: of that node.
+Act expert_results(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes,
+                   std::string_view glu = "ffn_glu");
+/// The weighted sum of these: [n_embd, tokens].
 Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes,
                std::string_view glu = "ffn_glu");
 /// The same as glu_ffn(), with the configured activation, by the experts that the router ffn_gate_inp chooses for each

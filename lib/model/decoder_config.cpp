@@ -36,6 +36,10 @@ constexpr std::string_view kExpertsNormalized = "expert_weights_norm";
 constexpr IntegerRule kShared{"expert_shared_count", 0, 1024};
 constexpr IntegerRule kSharedFeedForward{"expert_shared_feed_forward_length", 0, 1 << 28};
 constexpr IntegerRule kGroups{"expert_group_count", 0, 4096};
+constexpr RealRule kTemperatureScale{"attention.temperature_scale", 0, kUnbounded};
+constexpr IntegerRule kTemperatureLength{"attention.temperature_length", 0, kMaxU32};
+constexpr IntegerRule kOriginal{"rope.scaling.original_context_length", 0, kMaxU32};
+constexpr RealRule kLogMultiplier{"rope.scaling.yarn_log_multiplier", 0, kUnbounded};
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 
 /// Keys of other families' features with the values that leave a model alone: 0 is what writers put who list every key.
@@ -50,7 +54,7 @@ constexpr Neutral kForeign[] = {
     {"attention.max_alibi_bias", 0, 0},
     {"attention.output_scale", 0, 1},
     {kWindowPattern, 0, 0},
-    {"attention.temperature_scale", 0, 0},
+    {kTemperatureScale.key, 0, 0},
     {"attention.shared_kv_layers", 0, 0},
     {"attention.value_scale", 0, 1},
     {"embedding_length_per_layer_input", 0, 0},
@@ -67,7 +71,7 @@ constexpr Neutral kForeign[] = {
     {"moe_every_n_layers", 0, 1},
     {"nextn_predict_layers", 0, 0},
     {"residual_scale", 0, 1},
-    {"rope.scaling.yarn_log_multiplier", 0, 0},
+    {kLogMultiplier.key, 0, 0},
     {"router_logit_softcapping", 0, 0},
     {"use_parallel_residual", 0, 0},
 };
@@ -228,6 +232,27 @@ std::vector<std::string> leave_prediction_layers_out(const Metadata& md, Decoder
   std::vector<std::string> patterns;
   for (std::int64_t i = 0; i < n; ++i) patterns.push_back("blk." + std::to_string(--c.n_layers) + ".*");
   return patterns;
+}
+
+std::optional<PositionScale> read_position_scale(const Metadata& md, const DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  const float slope = hp.nonzero_real(kTemperatureScale).value_or(0.0f);
+  if (slope == 0) return std::nullopt;
+  const std::int64_t given = hp.optional_integer(kTemperatureLength).value_or(0);
+  const std::int64_t original = hp.optional_integer(kOriginal).value_or(0);
+  const std::int64_t length = given > 0 ? given : original > 0 ? original : c.context;
+  return PositionScale{.slope = slope,
+                       .length = static_cast<int>(std::min<std::int64_t>(length, std::numeric_limits<int>::max()))};
+}
+
+std::string_view longrope_factors(const Metadata& md, const DecoderConfig& c) {
+  const std::int64_t original = HyperParameters(md, c.architecture).optional_integer(kOriginal).value_or(0);
+  return original > 0 && c.context > original ? "rope_factors_long" : "rope_factors_short";
+}
+
+void read_log_multiplier(const Metadata& md, DecoderConfig& c) {
+  const float multiplier = HyperParameters(md, c.architecture).nonzero_real(kLogMultiplier).value_or(0.0f);
+  if (c.rope.scaling == RopeScaling::Yarn) c.rope.attention_factor /= 1 + 0.1f * multiplier * std::log(c.rope.factor);
 }
 
 void refuse_experts(const Metadata& md, const DecoderConfig& c) {

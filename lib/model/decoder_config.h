@@ -38,15 +38,16 @@ struct DecoderConfig {
   int head_dim = 0;    ///< of keys
   int head_dim_v = 0;  ///< of values
   float norm_eps = 0;
-  float attention_scale = 0;     ///< attention.scale, or 1/sqrt(head_dim)
-  float score_cap = 0;           ///< of attention, for families that read it; 0: none
-  int window = 0;                ///< attention.sliding_window; 0 sees all
+  float attention_scale = 0;  ///< attention.scale, or 1/sqrt(head_dim)
+  float score_cap = 0;        ///< of attention, for families that read it; 0: none
+  int window = 0;             ///< attention.sliding_window; 0 sees all
+  KeyWindow::Form window_form = KeyWindow::Form::Sliding;
   std::vector<bool> local = {};  ///< layers that the window counts for, by read_local_layers(); empty: all
   RopeTable rope;
   std::optional<MoeConfig> moe;  ///< filled by families that have experts
   ModelDims dims() const;
   bool is_local(int layer) const { return window > 0 && (local.empty() || local[static_cast<std::size_t>(layer)]); }
-  int window_of(int layer) const { return is_local(layer) ? window : 0; }
+  KeyWindow window_of(int layer) const { return is_local(layer) ? KeyWindow(window, window_form) : KeyWindow(); }
 };
 
 /// Keys under `arch`.: ranges and relations by the loader contract; throws ErrorKind::Model naming the key. Keys that
@@ -87,6 +88,19 @@ void read_expert_groups(const Metadata&, DecoderConfig& c);
 /// nextn_predict_layers: the last blocks of the file guess tokens further on. They are not read; the patterns of their
 /// tensors are those that a file may hold unread.
 std::vector<std::string> leave_prediction_layers_out(const Metadata&, DecoderConfig& c);
+
+// Keys of single families' attention.
+
+/// attention.temperature_scale: how queries grow with the position; nothing where the file has none or 0. The length
+/// is attention.temperature_length, or the context that rope.scaling.original_context_length says.
+std::optional<PositionScale> read_position_scale(const Metadata&, const DecoderConfig&);
+/// Which of two tensors has the divisors of the rotary frequencies, for families with a set for long contexts and one
+/// for short ones: keys in the cache are turned once, so a model has one for all positions. It is the long one if the
+/// context may be longer than the one that the short set is for.
+std::string_view longrope_factors(const Metadata&, const DecoderConfig&);
+/// rope.scaling.yarn_log_multiplier m, of families whose files mean by it that YaRN's magnitude is divided by 1 + 0.1 m
+/// ln(factor).
+void read_log_multiplier(const Metadata&, DecoderConfig&);
 
 /// For families whose layers are all dense: refuses a file that counts experts.
 void refuse_experts(const Metadata&, const DecoderConfig&);

@@ -102,6 +102,8 @@ Act Scope::head_layer_norm(std::string_view name, Act x, float eps) {
   return place().layer_norm(x, net_.f32(full_name(name) + ".weight", {s[0], s[1]}), nullptr, eps, name);
 }
 
+const Shape& Scope::shape(Value v) const { return net_.builder_.type(v).shape; }
+
 Act Scope::split_heads(std::string_view name, Act x, int heads) { return place().split_heads(x, heads, name); }
 
 Act Scope::flatten_heads(std::string_view name, Act x) { return place().flatten_heads(x, name); }
@@ -153,6 +155,20 @@ Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {
 
 Act Scope::activate(std::string_view name, Nonlinearity function, Act x) { return place().activate(function, x, name); }
 
+Act Scope::mix(std::string_view name, Act x, Act w) { return place().mix(x, w, name); }
+
+Act Scope::spread(std::string_view name, Act x, Act y, const Spread& attributes) {
+  return place().spread(x, y, nullptr, attributes, name);
+}
+
+Act Scope::spread(std::string_view name, Act x, Act y, Act w, const Spread& attributes) {
+  return place().spread(x, y, &w, attributes, name);
+}
+
+Act Scope::gaussian_top(std::string_view name, Act x, float deviations) {
+  return place().gaussian_top(x, deviations, name);
+}
+
 Act Scope::add(std::string_view name, Act a, Act b) { return place().add(a, b, name); }
 
 Act Scope::scale(std::string_view name, Act x, float factor) { return place().scale(x, factor, name); }
@@ -160,6 +176,10 @@ Act Scope::scale(std::string_view name, Act x, float factor) { return place().sc
 Act Scope::scale(std::string_view name, Act x, std::string_view weight) {
   const std::optional<Weight> w = net_.optional_f32(full_name(weight) + ".weight", {1});
   return w ? place().scale(x, *w, name) : x;
+}
+
+Act Scope::scale_elements(std::string_view name, Act x, std::string_view weight) {
+  return place().scale(x, net_.f32(full_name(weight) + ".weight", {net_.builder_.type(x).shape[0]}), name);
 }
 
 Act Scope::soft_cap(std::string_view name, Act x, float cap) { return place().soft_cap(x, cap, name); }
@@ -207,6 +227,11 @@ Rotary Net::rotary(const RopeTable& attributes, RopePairing pairing, std::string
   const Index positions = builder_.step_input(StepInput::Positions);
   GraphBuilder& builder = top(Role::Attention).place();
   return {.table = builder.rope_table(attributes, positions, weight ? &*weight : nullptr, name), .pairing = pairing};
+}
+
+Act Net::position_scale(const PositionScale& attributes) {
+  const Index positions = builder_.step_input(StepInput::Positions);
+  return top(Role::Attention).place().position_scale(attributes, positions, "position_scale");
 }
 
 Act Net::embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd) {

@@ -40,6 +40,7 @@ class Scope {
   bool has(std::string_view name) const;
   /// Whether the file has this tensor.
   bool has_tensor(std::string_view name) const;
+  const Shape& shape(Value) const;
   /// The same layer under another role.
   Scope with(Role role) const { return Scope(net_, layer_, role); }
 
@@ -78,10 +79,16 @@ class Scope {
   Act gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta&, Shape state);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
   Act activate(std::string_view name, Nonlinearity, Act x);
+  Act mix(std::string_view name, Act x, Act w);
+  Act spread(std::string_view name, Act x, Act y, const Spread&);
+  Act spread(std::string_view name, Act x, Act y, Act w, const Spread&);
+  Act gaussian_top(std::string_view name, Act x, float deviations);
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
   /// By `weight`.weight [1] if the file has it.
   Act scale(std::string_view name, Act x, std::string_view weight);
+  /// Each vector by `weight`.weight [n].
+  Act scale_elements(std::string_view name, Act x, std::string_view weight);
   Act soft_cap(std::string_view name, Act x, float cap);
   Routes route(std::string_view name, Act logits, const Route&);
   /// With `bias`.bias [experts], which the choice alone knows, if the file has it.
@@ -112,6 +119,8 @@ class Net {
   /// `name`: of the table, for families with more than one.
   Rotary rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors = {},
                 std::string_view name = "rope_table");
+  /// What queries are multiplied with, for families whose scores grow with the position.
+  Act position_scale(const PositionScale& attributes);
   Act embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd);
   Scope layer(int i, Role role) { return Scope(*this, i, role); }
   Scope top(Role role) { return Scope(*this, -1, role); }

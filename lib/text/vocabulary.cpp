@@ -17,6 +17,7 @@ namespace {
 // tokenizer.ggml.eot_token_id.
 constexpr std::string_view kEndOfTurn[] = {
     "<|eot_id|>",
+    "<|eot|>",  // Llama 4
     "<|im_end|>",
     "<|end|>",
     "<end_of_turn>",
@@ -34,7 +35,7 @@ constexpr std::string_view kEndOfTurn[] = {
 constexpr std::string_view kStartOfTurn[] = {"<start_of_turn>", "<|turn>", "<|im_start|>", "<|start_header_id|>"};
 // Other texts at which generation ends.
 constexpr std::string_view kEndOfMessage[] = {
-    "<|eom_id|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<|tool_response>", "[EOS]", "[e~[",
+    "<|eom_id|>", "<|eom|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<|tool_response>", "[EOS]", "[e~[",
 };
 // The same, if the file types them as special: some vocabularies have them as plain text. Those after "<eos>" end a
 // fill-in-the-middle answer.

@@ -131,10 +131,15 @@ struct Token {
   int sequence, position;
 };
 
+int first_seen(const KeyWindow& window, int position) {
+  if (window.form == KeyWindow::Form::Chunked) return position - position % window.length;
+  return window.length > 0 ? std::max(0, position - window.length + 1) : 0;
+}
+
 /// y of one token by the scalar definition; `q` [heads][dim_k]. With `magnitudes` values and results are absolute: what
 /// errors of weights are multiplied with.
-std::vector<float> expected(const Scene& s, const Token& t, const float* q, float scale, int window, ActFormat format,
-                            bool magnitudes = false, float soft_cap = 0) {
+std::vector<float> expected(const Scene& s, const Token& t, const float* q, float scale, const KeyWindow& window,
+                            ActFormat format, bool magnitudes = false, float soft_cap = 0) {
   const HeadShape& shape = s.shape;
   std::vector<float> y(static_cast<std::size_t>(shape.heads * shape.dim_v));
   std::vector<float> query(static_cast<std::size_t>(shape.dim_k)), values;
@@ -155,7 +160,7 @@ std::vector<float> expected(const Scene& s, const Token& t, const float* q, floa
     a.kv_head = h / (shape.heads / shape.kv_heads);
     a.scale = scale;
     a.soft_cap = soft_cap;
-    a.first_key = window > 0 ? std::max(0, t.position - window + 1) : 0;
+    a.first_key = first_seen(window, t.position);
     a.end_key = t.position + 1;
     a.blocks = s.table.data() + t.sequence * s.stride;
     host::attention_head<double, host::PlainRow<float>, host::PlainRow<float>>(a, sums.data(), nullptr);
@@ -242,8 +247,8 @@ double worst(const std::vector<float>& expected, const float* actual, double lim
   return most;
 }
 
-void check_attend(const Scene& s, int window, const std::vector<Token>& tokens, ActFormat format, std::uint32_t seed,
-                  float soft_cap = 0) {
+void check_attend(const Scene& s, const KeyWindow& window, const std::vector<Token>& tokens, ActFormat format,
+                  std::uint32_t seed, float soft_cap = 0) {
   std::mt19937 bits(seed);
   const float scale = 1 / std::sqrt(static_cast<float>(s.shape.dim_k));
   const std::size_t q_row = static_cast<std::size_t>(s.shape.heads * s.shape.dim_k);
@@ -257,7 +262,7 @@ void check_attend(const Scene& s, int window, const std::vector<Token>& tokens, 
     if (tokens[t].sequence < 0) continue;
     const std::vector<float> e = expected(s, tokens[t], q.data() + t * q_row, scale, window, format, false, soft_cap);
     INFO(words(s.shape, s.k_type, s.v_type)
-         << " cap " << soft_cap << " window " << window << ", token " << t << " at " << tokens[t].position);
+         << " cap " << soft_cap << " window " << window.length << ", token " << t << " at " << tokens[t].position);
     CHECK(worst(e, y.data() + t * y_row, f32_limit(s.shape.dim_k) * largest(e)) <= 1);
   }
 }
@@ -537,7 +542,7 @@ TEST_CASE("attention equals its definition: types and heads and dimensions") {
                                    {10, 2, 40, 40},  {7, 1, 64, 64},   {8, 1, 64, 96},    {6, 2, 96, 64},
                                    {4, 2, 128, 128}, {12, 1, 32, 32},  {16, 2, 128, 128}, {2, 2, 80, 80},
                                    {5, 1, 192, 128}, {4, 2, 256, 256}, {12, 1, 128, 128}, {7, 1, 256, 256},
-                                   {8, 1, 512, 512}, {4, 2, 320, 512}, {2, 1, 512, 64},  {9, 1, 576, 512}};
+                                   {8, 1, 512, 512}, {4, 2, 320, 512}, {2, 1, 512, 64},   {9, 1, 576, 512}};
   const std::vector<int> lengths = {1, 65, 300};
   for (const HeadShape& shape : kShapes) {
     for (const DType k : kTypes) {
@@ -573,6 +578,7 @@ TEST_CASE("attention equals its definition: windows") {
       const Scene s({4, 2, dim, dim}, type, type, lengths, 31);
       for (const int window : {1, 20, 64, 100, 257, 600, 1299, 1300, 5000}) {
         check_attend(s, window, some_tokens(lengths), ActFormat::F32, 8);
+        check_attend(s, {window, KeyWindow::Form::Chunked}, some_tokens(lengths), ActFormat::F32, 8);
       }
     }
   }
@@ -775,7 +781,7 @@ float rounded(float x, bool bfloat16) { return bfloat16 ? to_float(to_bfloat16(x
 /// of f32 sums, which tensor cores truncate: for every result
 ///   |y - reference| <= u sum(p |v|) / sum(p) + 2^-25 n max|v| + 4 (bound of attend())
 /// since sum(p) >= 1, the weights being relative to the largest.
-void check_prompt(const Scene& s, int window, ActFormat format, const std::vector<cuda::PromptSpan>& spans,
+void check_prompt(const Scene& s, const KeyWindow& window, ActFormat format, const std::vector<cuda::PromptSpan>& spans,
                   float soft_cap = 0) {
   std::mt19937 bits(99);
   const bool bfloat16 = s.k_type == DType::BF16;
@@ -835,7 +841,7 @@ void check_prompt(const Scene& s, int window, ActFormat format, const std::vecto
         over = std::max(over, std::isnan(d) ? 1e9 : d / (unit * magnitude[i] + rest));
       }
       INFO(words(s.shape, s.k_type, s.v_type)
-           << " window " << window << ", sequence " << token.sequence << " at " << token.position);
+           << " window " << window.length << ", sequence " << token.sequence << " at " << token.position);
       CHECK(over <= 1);
       if (over > 1) return;
     }
@@ -880,6 +886,7 @@ TEST_CASE("prompts on tensor cores equal the definition within rounding: windows
   const Scene s({4, 2, 64, 64}, DType::F16, DType::F16, lengths, 81);
   for (const int window : {1, 20, 64, 100, 300, 1000}) {
     check_prompt(s, window, ActFormat::F32, {{0, 90, 0, 0}, {90, 200, 300, 0}});
+    check_prompt(s, {window, KeyWindow::Form::Chunked}, ActFormat::F32, {{0, 90, 0, 0}, {90, 200, 300, 0}});
   }
   std::vector<cuda::PromptSpan> spans;
   for (int i = 0; i < 150; ++i) spans.push_back({3 * i, 3, 3 * i, 0});

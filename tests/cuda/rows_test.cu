@@ -428,6 +428,20 @@ TEST_CASE("sums, products with a number, rows picked out") {
   }
 }
 
+TEST_CASE("scales of queries grow with the position") {
+  if (no_device()) return;
+  const std::vector<std::int32_t> positions = {0, 1, 17, 8190, 8191, 1000000};
+  const int tokens = static_cast<int>(positions.size());
+  const OnDevice<std::int32_t> device_positions(positions);
+  StepView step;
+  step.positions = device_positions.data();
+  const OnDevice<float> y(positions.size());
+  position_scale({.slope = 0.1f, .length = 8192, .offset = 1}, step, tokens, y.data(), kLaunch);
+  const std::vector<float> scales = y.read();
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    REQUIRE(std::fabs(scales[i] - (1 + 0.1f * std::log(std::floor((positions[i] + 1) / 8192.0) + 1))) <= 1e-6);
+}
+
 TEST_CASE("rotary embedding") {
   if (no_device()) return;
   Random random(6);

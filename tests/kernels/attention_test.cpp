@@ -17,7 +17,7 @@ struct Shape {
   int heads, kv_heads, head_dim_k, head_dim_v;
   int length;  ///< positions in the cache
   int tokens;  ///< the last so many positions ask
-  int window;
+  KeyWindow window = {};
   DType k, v;
   float soft_cap = 0;
 };
@@ -64,7 +64,11 @@ struct AttentionProblem {
     return a;
   }
   float scale() const { return 1 / std::sqrt(static_cast<float>(s.head_dim_k)); }
-  int first_visible(int position) const { return s.window > 0 ? std::max(0, position - s.window + 1) : 0; }
+  int first_visible(int position) const {
+    const int n = s.window.length;
+    if (s.window.form == KeyWindow::Form::Chunked) return position - position % n;
+    return n > 0 ? std::max(0, position - n + 1) : 0;
+  }
   std::size_t y_size() const { return static_cast<std::size_t>(s.tokens * s.heads * s.head_dim_v); }
 
   /// Calls of so many tokens each.
@@ -168,7 +172,9 @@ const Shape kShapes[] = {
     {4, 1, 64, 64, 600, 16, 5, kF16, kF16},
     {4, 2, 64, 64, 600, 16, 100, kF32, kF32},
     {4, 1, 72, 64, 600, 16, 300, kF16, kBF16},
-    {2, 1, 32, 32, 530, 32, 20, kF16, kF16},   // the window leaves chunk 0 and 1 within the tile
+    {2, 1, 32, 32, 530, 32, 20, kF16, kF16},  // the window leaves chunk 0 and 1 within the tile
+    {4, 1, 64, 64, 600, 16, {5, KeyWindow::Form::Chunked}, kF16, kF16},
+    {4, 2, 64, 64, 600, 64, {280, KeyWindow::Form::Chunked}, kF32, kF32},
     {70, 1, 16, 16, 65, 2, 0, kF16, kF16},     // more heads than a tile has pairs
     {2, 1, 1024, 1024, 20, 2, 0, kF32, kF32},  // kMaxHeadDim
     {8, 2, 64, 64, 600, 8, 0, kF8, kF8},

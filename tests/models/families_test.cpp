@@ -122,9 +122,10 @@ TEST_CASE("phi3 has one set of factors: the long one where the context may be lo
 
 TEST_CASE("rotary pairs: neighbours for llama and its kin, halves for the others") {
   const TempDir folder;
-  const std::set<std::string_view> neighbours = {"arcee",        "cohere2",  "command-r", "deepseek2",  "ernie4_5",
-                                                 "ernie4_5-moe", "glm4",     "granite",   "granitemoe", "internlm2",
-                                                 "llama",        "mistral3", "smollm3",   "xverse"};
+  const std::set<std::string_view> neighbours = {"arcee",    "chatglm",    "cohere2",   "command-r",    "deepseek",
+                                                 "minicpm",  "deepseek2",  "ernie4_5",  "ernie4_5-moe", "glm4",
+                                                 "granite",  "granitemoe", "internlm2", "llama",        "llama4",
+                                                 "mistral3", "mistral4",   "smollm3",   "xverse"};
   for (const Architecture& a : architectures()) {
     INFO(a.name);
     const RopePairing pairing = neighbours.contains(a.name) ? RopePairing::Interleaved : RopePairing::Halves;
@@ -172,13 +173,91 @@ TEST_CASE(
   CHECK(rotated({.arch = "cohere2", .layers = 4}) == Layers{0, 0, 2, 2});
 }
 
+TEST_CASE("queries grow with the position: attention.temperature_scale and its length") {
+  const TempDir folder;
+  for (const std::string arch : {"mistral3", "deepseek2"}) {
+    INFO(arch);
+    TinyFile f = tiny_model({.arch = arch, .layers = 2, .rope = TinyRope::Yarn});
+    const auto scales = [&] { return all<PositionScale>(open_tiny(folder, f).graph); };
+    using Scales = std::vector<PositionScale>;
+    f.set(arch + ".attention.temperature_scale", 0.25f);
+    f.set(arch + ".attention.temperature_length", std::uint32_t{32});
+    CHECK(scales() == Scales{{.slope = 0.25f, .length = 32}});
+    f.erase(arch + ".attention.temperature_length");
+    f.set(arch + ".rope.scaling.original_context_length", std::uint32_t{24});
+    CHECK(scales() == Scales{{.slope = 0.25f, .length = 24}});
+    const Graph g = open_tiny(folder, f).graph;
+    CHECK(producers(g, "blk.1.attn_q_grown")[0] == "position_scale");
+    f.set(arch + ".attention.temperature_scale", 0.0f);
+    CHECK(scales().empty());
+  }
+}
+
+TEST_CASE("yarn's magnitude is divided by that of rope.scaling.yarn_log_multiplier") {
+  const TempDir folder;
+  for (const std::string arch : {"mistral3", "llama"}) {
+    INFO(arch);
+    TinyFile f = tiny_model({.arch = arch, .rope = TinyRope::Yarn});
+    const auto factor = [&] { return all<RopeTable>(open_tiny(folder, f).graph).at(0).attention_factor; };
+    CHECK(factor() == 1);
+    for (const float m : {1.0f, 0.5f}) {
+      f.set(arch + ".rope.scaling.yarn_log_multiplier", m);
+      CHECK(std::fabs(factor() - 1 / (1 + 0.1 * m * std::log(4.0))) < 1e-6);
+    }
+    f.set(arch + ".rope.scaling.type", "linear");
+    CHECK(factor() == 1);
+  }
+}
+
+TEST_CASE("llama4: chunks with positions and heads of unit length, and between them layers that see all") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "llama4", .layers = 4});
+  const auto windows = [&] {
+    std::vector<KeyWindow> out;
+    for (const Attention& a : all<Attention>(open_tiny(folder, f).graph)) out.push_back(a.window);
+    return out;
+  };
+  const KeyWindow chunk{16, KeyWindow::Form::Chunked}, published{8192, KeyWindow::Form::Chunked};
+  CHECK(windows() == std::vector<KeyWindow>{chunk, 0, chunk, 0});
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(producers(g, "blk.0.attn_q_norm") == std::vector<std::string>{"blk.0.attn_q_rope"});
+  CHECK(producers(g, "blk.1.attn_q_grown")[0] == "position_scale");
+  CHECK(producers(g, "blk.1.attn")[0] == "blk.1.attn_q_scaled");
+  CHECK(all<PositionScale>(g) == std::vector<PositionScale>{{.slope = 0.5f, .length = 4, .offset = 1}});
+  CHECK(producers(g, "blk.1.ffn_gate_exps")[0] == "blk.1.ffn_gated_input");  // not its result
+  for (const char* key : {"sliding_window", "sliding_window_pattern", "temperature_scale", "temperature_length"})
+    f.erase(std::string("llama4.attention.") + key);
+  CHECK(windows() == std::vector<KeyWindow>{published, published, published, 0});
+  CHECK(all<PositionScale>(open_tiny(folder, f).graph).at(0) ==
+        PositionScale{.slope = 0.1f, .length = 8192, .offset = 1});
+  f.set("llama4.attention.chunk_size", std::uint32_t{4096});
+  CHECK(windows().at(0) == KeyWindow{4096, KeyWindow::Form::Chunked});
+  CHECK(all<RmsNorm>(open_tiny(folder, f).graph).size() == 3 * 2 + 4 * 2 + 1);
+  CHECK(all<RmsNorm>(open_tiny(folder, tiny_model({.arch = "llama4", .layers = 4, .experts = 128})).graph).size() ==
+        4 * 2 + 1);  // Maverick
+}
+
+TEST_CASE("afmoe: a gate behind attention; layers that see all are not rotated") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "afmoe", .layers = 2});
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(producers(g, "blk.0.attn_gated") == std::vector<std::string>{"blk.0.attn_gate", "blk.0.attn_flat"});
+  CHECK(producers(g, "blk.0.attn_output")[0] == "blk.0.attn_gated");
+  std::vector<int> rotated;
+  for (const Node& n : g.nodes())
+    if (std::holds_alternative<Rope>(n.op)) rotated.push_back(n.layer);
+  CHECK(rotated == std::vector<int>{0, 0});
+  f.erase("afmoe.attention.sliding_window");  // no window: rotated as before
+  CHECK(all<Rope>(open_tiny(folder, f).graph).size() == 2);
+}
+
 TEST_CASE("windows of olmo2 and exaone4: in three of four layers, or as the file says") {
   const TempDir folder;
   for (const std::string arch : {"olmo2", "exaone4"}) {
     INFO(arch);
     const auto windows = [&](const TinyFile& f) {
       std::vector<int> out;
-      for (const Attention& a : all<Attention>(open_tiny(folder, f).graph)) out.push_back(a.window);
+      for (const Attention& a : all<Attention>(open_tiny(folder, f).graph)) out.push_back(a.window.length);
       return out;
     };
     using Windows = std::vector<int>;
@@ -494,7 +573,7 @@ TEST_CASE("queries, keys and values may be rows of one matrix") {
       return std::ranges::find(tensors, name, &TinyTensor::name) != tensors.end();
     };
     const bool whole = a.name == "olmoe" || a.name == "olmo2" || a.name == "minimax-m2";  // norms of the width
-    if (!has("blk.0.attn_k.weight") || whole || a.name == "gemma4") continue;
+    if (!has("blk.0.attn_k.weight") || whole || a.name == "gemma3n" || a.name == "gemma4") continue;
     for (const std::string kind : {".weight", ".bias"}) {
       if (!has("blk.0.attn_q" + kind)) continue;
       for (const char* name : {"blk.0.attn_k", "blk.0.attn_v"}) f.erase_tensor(name + kind);

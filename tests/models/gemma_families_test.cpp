@@ -44,6 +44,36 @@ TEST_CASE("gemma2: every other layer sees a window, of 4096 where the file says 
   CHECK(largest.at(0).scale == 0.25f);  // 64 over 4 heads
 }
 
+TEST_CASE("gemma3n: gates that stand out in the first layers, streams that predict one another") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "gemma3n", .layers = 5});
+  const Opened model = open_tiny(folder, f);
+  const Graph& g = model.graph;
+  CHECK(model.unused.empty());
+  std::vector<int> layers, windows;
+  for (const Node& n : g.nodes()) {
+    const Attention* a = std::get_if<Attention>(&n.op);
+    if (a == nullptr) continue;
+    CHECK(a->scale == 1);
+    layers.push_back(g.info(n.in[1]).cache.layer);
+    windows.push_back(a->window.length);
+  }
+  CHECK(layers == std::vector<int>{0, 1, 2, 1, 2});
+  CHECK(windows == std::vector<int>{16, 0, 16, 0, 16});
+  using Names = std::vector<std::string>;
+  CHECK(producers(g, "blk.0.ffn_glu") == Names{"blk.0.ffn_gate_top", "blk.0.ffn_up"});
+  CHECK(producers(g, "blk.1.ffn_glu") == Names{"blk.1.ffn_gate", "blk.1.ffn_up"});
+  CHECK(producers(g, "blk.0.altup_predicted") == Names{"blk.0.altup_mixed", "altup_streams"});
+  CHECK(producers(g, "blk.1.altup_predicted") == Names{"blk.1.altup_mixed", "blk.0.layer_output"});
+  CHECK(all<Spread>(g).at(0) == Spread{.first = 0});
+  CHECK(all<Spread>(g).at(1) == Spread{.first = 1});
+  CHECK(all<SoftCap>(g).back().cap == 30);  // of files without a key
+  f.erase("gemma3n.activation_sparsity_scale");
+  const auto tops = all<GaussianTop>(open_tiny(folder, f).graph);
+  CHECK(tops.size() == 5);
+  CHECK(std::fabs(std::erfc(-tops.at(0).deviations / std::sqrt(2.0)) / 2 - 0.95) < 1e-7);
+}
+
 TEST_CASE("gemma4: wide heads see all, later layers attend to what earlier ones keep") {
   const TempDir folder;
   const Graph g = open_tiny(folder, tiny_model({.arch = "gemma4", .layers = 5})).graph;
@@ -54,7 +84,7 @@ TEST_CASE("gemma4: wide heads see all, later layers attend to what earlier ones 
     CHECK(a->scale == 1);
     layers.push_back(g.info(n.in[1]).cache.layer);
     widths.push_back(static_cast<int>(g.info(n.in[0]).type.shape[0]));
-    windows.push_back(a->window);
+    windows.push_back(a->window.length);
   }
   using Numbers = std::vector<int>;
   CHECK(layers == Numbers{0, 1, 2, 1, 2});

@@ -24,6 +24,8 @@ struct Variant {
 std::vector<Variant> variants() {
   return {
       {"llama", {.layers = 2}},
+      {"afmoe", {.arch = "afmoe", .layers = 2, .head_dim = 16}},
+      {"llama4", {.arch = "llama4", .layers = 2}},
       {"llama-llama3", {.layers = 2, .tied = true, .biases = true, .rope = TinyRope::Llama3}},
       {"llama-experts", {.layers = 2, .experts = 4, .window = 16}},
       {"qwen2", {.arch = "qwen2", .layers = 2, .tied = true}},
@@ -33,8 +35,13 @@ std::vector<Variant> variants() {
       {"gemma", {.arch = "gemma", .layers = 2, .head_dim = 16, .tied = true}},
       {"gemma2", {.arch = "gemma2", .layers = 2, .head_dim = 16, .tied = true, .window = 16}},
       {"gemma3", {.arch = "gemma3", .layers = 2, .head_dim = 16, .tied = true, .window = 16}},
+      {"gemma3n", {.arch = "gemma3n", .layers = 3, .head_dim = 16, .tied = true}},
       {"gemma4", {.arch = "gemma4", .layers = 3, .head_dim = 16, .tied = true}},
       {"gemma4-experts", {.arch = "gemma4", .layers = 1, .experts = 4}},
+      {"deepseek", {.arch = "deepseek", .layers = 2}},
+      {"minicpm", {.arch = "minicpm", .layers = 2, .tied = true}},
+      {"chatglm", {.arch = "chatglm", .layers = 2}},
+      {"gptneox", {.arch = "gptneox", .layers = 2}},
       {"cohere2", {.arch = "cohere2", .layers = 2, .tied = true}},
       {"command-r", {.arch = "command-r", .layers = 2, .tied = true}},
       {"arcee", {.arch = "arcee", .layers = 2, .rope = TinyRope::Yarn}},
@@ -104,8 +111,9 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     INFO(v.name);
     const std::string& arch = v.options.arch;
     // Layers differ: some have a window, or no positions, or no experts.
-    const std::set<std::string_view> mixed = {"bailingmoe2", "cohere2", "deepseek2", "dots1",  "ernie4_5-moe",
-                                              "gemma4",      "glm4moe", "gpt-oss",   "smollm3"};
+    const std::set<std::string_view> mixed = {"afmoe",  "bailingmoe2",  "cohere2", "deepseek", "deepseek2",
+                                              "dots1",  "ernie4_5-moe", "gemma3n", "llama4",   "mistral4",
+                                              "gemma4", "glm4moe",      "gpt-oss", "smollm3"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -130,8 +130,6 @@ TEST_CASE("scaling of rotary positions that makes no sense") {
           {"extrapolation", "llama.rope.scaling.yarn_ext_factor", "nan",
            yarn(f32("rope.scaling.yarn_ext_factor", kNan))},
           {"unmixed factor", "llama.rope.scaling.yarn_attn_factor", "2", yarn(f32("rope.scaling.yarn_attn_factor", 2))},
-          {"multiplier", "llama.rope.scaling.yarn_log_multiplier", "0.1",
-           yarn(f32("rope.scaling.yarn_log_multiplier", 0.1f))},
           {"attention factor", "llama.rope.scaling.attn_factor", "-2", f32("rope.scaling.attn_factor", -2)},
       },
       {});
@@ -212,6 +210,9 @@ TEST_CASE("features that no family here follows are refused unless their values 
           {"prediction layers", "llama.nextn_predict_layers", "1", u32("nextn_predict_layers", 1)},
       },
       {});
+  run({{"multiplier", "qwen3.rope.scaling.yarn_log_multiplier", "not supported",
+        set("qwen3.rope.scaling.yarn_log_multiplier", 0.1f)}},
+      {.arch = "qwen3", .rope = TinyRope::Yarn});
   run({{"window", "qwen3.attention.sliding_window", "window",
         set("qwen3.attention.sliding_window", std::uint32_t{32})}},
       {.arch = "qwen3"});
@@ -225,11 +226,30 @@ TEST_CASE("features that no family here follows are refused unless their values 
   run({{"shared", "blk.0.ffn_gate_shexp.weight", "[32, 128], needs [32, 96]",
         set("granitemoe.expert_shared_feed_forward_length", std::uint32_t{96})}},
       {.arch = "granitemoe"});
-  run({{"temperature", "mistral3.attention.temperature_scale", "0.1",
-        set("mistral3.attention.temperature_scale", 0.1f)},
-       {"multiplier", "mistral3.rope.scaling.yarn_log_multiplier", "1",
-        set("mistral3.rope.scaling.yarn_log_multiplier", 1.0f)}},
+  run({{"temperature", "mistral3.attention.temperature_scale", "-0.1",
+        set("mistral3.attention.temperature_scale", -0.1f)},
+       {"multiplier", "mistral3.rope.scaling.yarn_log_multiplier", "-1",
+        set("mistral3.rope.scaling.yarn_log_multiplier", -1.0f)}},
       {.arch = "mistral3", .rope = TinyRope::Yarn});
+  run({{"experts", "llama4.expert_count", "missing", erase("llama4.expert_count")},
+       {"several", "llama4.expert_used_count", "only 1", set("llama4.expert_used_count", std::uint32_t{2})},
+       {"step", "llama4.interleave_moe_layer_step", "missing", erase("llama4.interleave_moe_layer_step")},
+       {"all", "llama4.attention.sliding_window", "not supported",
+        set("llama4.attention.sliding_window", std::uint32_t{0})}},
+      {.arch = "llama4"});
+  run({{"streams", "gemma3n.altup.num_inputs", "not supported", set("gemma3n.altup.num_inputs", std::uint32_t{2})},
+       {"active", "gemma3n.altup.active_idx", "not supported", set("gemma3n.altup.active_idx", std::uint32_t{1})},
+       {"no window", "gemma3n.attention.sliding_window", "missing", erase("gemma3n.attention.sliding_window")},
+       {"part", "gemma3n.embedding_length_per_layer_input", "missing",
+        erase("gemma3n.embedding_length_per_layer_input")},
+       {"sparsity", "gemma3n.activation_sparsity_scale", "one for each of 1",
+        [](TinyFile& f) {
+          f.set_array("gemma3n.activation_sparsity_scale", std::vector<float>{1, 1});
+        }}},
+      {.arch = "gemma3n"});
+  run({{"experts", "afmoe.expert_count", "missing", erase("afmoe.expert_count")},
+       {"embedding", "afmoe.embedding_scale", "not supported", set("afmoe.embedding_scale", 2.0f)}},
+      {.arch = "afmoe"});
   run({{"base", "olmo2.rope.freq_base_swa", "5000", set("olmo2.rope.freq_base_swa", 5000.0f)},
        {"pattern", "olmo2.attention.sliding_window_pattern", "3 elements",
         [](TinyFile& f) {
@@ -302,8 +322,8 @@ TEST_CASE("features that no family here follows are refused unless their values 
        {"scale", "deepseek2.attention.scale", "0.5", set("deepseek2.attention.scale", 0.5f)},
        {"multiplier", "deepseek2.rope.scaling.yarn_log_multiplier", "yarn alone",
         set("deepseek2.rope.scaling.yarn_log_multiplier", 0.1f)},
-       {"temperature", "deepseek2.attention.temperature_scale", "not supported",
-        set("deepseek2.attention.temperature_scale", 0.1f)},
+       {"temperature", "deepseek2.attention.temperature_scale", "nan",
+        set("deepseek2.attention.temperature_scale", std::numeric_limits<float>::quiet_NaN())},
        {"product", "blk.0.attn_k_b.weight", "[32, 32, 3], needs [32, 32, 4]",
         [](TinyFile& f) {
           f.resize("blk.0.attn_k_b.weight", {32, 32, 3});
@@ -395,7 +415,7 @@ TEST_CASE("the vocabulary's size is needed") {
 TEST_CASE("architectures that nobody knows") {
   run({{"B29", "general.architecture", "missing", erase("general.architecture")},
        {"B30", "general.architecture", "not supported", set("general.architecture", "")},
-       {"B31", "general.architecture", "\"foo\" is not supported; known are arcee, bailingmoe2, cohere2, command-r",
+       {"B31", "general.architecture", "\"foo\" is not supported; known are afmoe, arcee, bailingmoe2, chatglm",
         set("general.architecture", "foo")},
        {"escape", "general.architecture", "\\x1b", set("general.architecture", "\x1b[2J")},
        {"B32", "general.architecture", "string", set("general.architecture", std::uint32_t{1})}},

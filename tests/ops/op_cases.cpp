@@ -323,7 +323,8 @@ void add_norms(std::vector<OpCase>& cases) {
 
 void add_elementwise(std::vector<OpCase>& cases) {
   for (const std::int64_t n : {1, 31, 64, 333}) {
-    for (const Activation a : {Activation::Silu, Activation::Gelu, Activation::ClampedSilu, Activation::Sigmoid}) {
+    for (const Activation a :
+         {Activation::Silu, Activation::Gelu, Activation::ClampedSilu, Activation::Sigmoid, Activation::Identity}) {
       cases.push_back({label("glu " + std::string(name(a)), {{"n", n}}), [=] {
                          Stage s(4);
                          const float spread = a == Activation::ClampedSilu ? 6.0f : 1.0f;  // some are clamped
@@ -332,11 +333,13 @@ void add_elementwise(std::vector<OpCase>& cases) {
                          return std::move(s).finish(y, one_step(4), 1);
                        }});
     }
-    cases.push_back({label("glu by one gate", {{"n", n}}), [=] {
-                       Stage s(4);
-                       const Act gate = s.input("gate", 1, 59, 4.0f), up = s.input("up", n, 60);
-                       return std::move(s).finish(s.builder.glu(Activation::Sigmoid, gate, up, "y"), one_step(4), 1);
-                     }});
+    for (const Activation a : {Activation::Sigmoid, Activation::Identity}) {
+      cases.push_back({label("glu by one gate, " + std::string(name(a)), {{"n", n}}), [=] {
+                         Stage s(4);
+                         const Act gate = s.input("gate", 1, 59, 4.0f), up = s.input("up", n, 60);
+                         return std::move(s).finish(s.builder.glu(a, gate, up, "y"), one_step(4), 1);
+                       }});
+    }
     cases.push_back({label("add", {{"n", n}}), [=] {
                        Stage s(4);
                        const Act y = s.builder.add(s.input("a", n, 53), s.input("b", n, 54), "y");
@@ -420,6 +423,62 @@ OpScene rope_scene(RopePairing pairing, const RopeTable& table, int head_dim, bo
   return scene;
 }
 
+OpScene position_scale_scene(const PositionScale& op) {
+  constexpr int kTokens = 11;
+  Stage s(kTokens);
+  const Act y = s.builder.position_scale(op, s.builder.step_input(StepInput::Positions), "scale");
+  const Act x = s.input("x", 5, 63);
+  OpScene scene = std::move(s).finish(s.builder.glu(Activation::Identity, y, x, "y"), {}, 2);
+  for (int step = 0; step < 9; ++step) scene.steps.push_back({{0, some_tokens(kTokens, step)}});
+  scene.observed = {"scale"};
+  return scene;
+}
+
+OpScene mix_scene(std::int64_t n, int m, int k) {
+  Stage s(5);
+  const Act x = s.builder.split_heads(s.input("x", n * m, 64), m, "vectors");
+  const Act w = s.builder.split_heads(s.input("w", std::int64_t{m} * k, 65), k, "weights");
+  const Act y = s.builder.flatten_heads(s.builder.mix(x, w, "mixed"), "flat");
+  return std::move(s).finish(s.builder.scale(y, 1.0f, "y"), one_step(5), m);
+}
+
+enum class Weights { None, Some };
+
+OpScene spread_scene(std::int64_t n, int m, int first, Weights weights) {
+  Stage s(5);
+  const Act x = s.builder.split_heads(s.input("x", n * m, 66), m, "vectors");
+  const Act added = s.input("added", n, 67), w = s.input("w", m, 68);
+  const Act y = s.builder.spread(x, added, weights == Weights::Some ? &w : nullptr, {.first = first}, "spread");
+  return std::move(s).finish(s.builder.scale(s.builder.flatten_heads(y, "flat"), 1.0f, "y"), one_step(5), 3);
+}
+
+/// What gemma3n has.
+void add_streams(std::vector<OpCase>& cases) {
+  for (const std::int64_t n : {1, 5, 16, 67, 300}) {
+    for (const int m : {1, 4, 7}) {
+      for (const int k : {1, 4})
+        cases.push_back({label("mix", {{"n", n}, {"m", m}, {"k", k}}), [=] { return mix_scene(n, m, k); }});
+      for (const Weights w : {Weights::None, Weights::Some})
+        cases.push_back({label(w == Weights::Some ? "spread by weights" : "spread", {{"n", n}, {"m", m}}),
+                         [=] { return spread_scene(n, m, m / 3, w); }});
+    }
+  }
+  cases.push_back({"mix as a product", [] { return mix_scene(1, 300, 1); }});
+  for (const std::int64_t n : {2, 31, 300, 5000}) {
+    for (const float deviations : {0.3f, 1.6448533f})
+      cases.push_back({label("gaussian top", {{"n", n}, {"hundredths", static_cast<int>(100 * deviations)}}), [=] {
+                         Stage s(4);
+                         return std::move(s).finish(s.builder.gaussian_top(s.input("x", n, 69, 2.0f), deviations, "y"),
+                                                    one_step(4), n);
+                       }});
+    cases.push_back({label("scale elements", {{"n", n}}), [=] {
+                       Stage s(4);
+                       const Weight w = s.gains("w", n, 70);
+                       return std::move(s).finish(s.builder.scale(s.input("x", n, 75), w, "y"), one_step(4), 1);
+                     }});
+  }
+}
+
 void add_rope(std::vector<OpCase>& cases) {
   const RopeTable plain{.n_rot = 16, .base = 10000};
   const RopeTable linear{.n_rot = 16, .base = 10000, .scaling = RopeScaling::Linear, .factor = 4};
@@ -442,10 +501,14 @@ void add_rope(std::vector<OpCase>& cases) {
     cases.push_back({"rope linear with a magnitude" + pairing, [=] { return rope_scene(p, loud, 16, false); }});
     cases.push_back({"rope with factors" + pairing, [=] { return rope_scene(p, plain, 24, true); }});
   }
+  for (const PositionScale& op : {PositionScale{.slope = 0.1f, .length = 16},
+                                  PositionScale{.slope = 0.7f, .length = 7, .offset = 1}, PositionScale{.slope = 1}})
+    cases.push_back({"position scale " + attributes(Op(op)), [=] { return position_scale_scene(op); }});
 }
 
 struct AttentionShape {
-  int heads, kv_heads, dim_k, dim_v, window;
+  int heads, kv_heads, dim_k, dim_v;
+  KeyWindow window = {};
   float sinks = 0;     ///< their spread; 0: none
   float soft_cap = 0;  ///< 0: none
 };
@@ -488,13 +551,14 @@ OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer
 }
 
 void add_attention(std::vector<OpCase>& cases) {
+  constexpr KeyWindow kChunks{20, KeyWindow::Form::Chunked}, kLongChunks{64, KeyWindow::Form::Chunked};
   constexpr AttentionShape kShapes[] = {
       {1, 1, 8, 8, 0},         {4, 4, 16, 16, 0},         {6, 2, 40, 40, 0},          {8, 1, 64, 64, 0},
       {4, 2, 24, 16, 0},       {3, 3, 5, 7, 0},           {4, 2, 128, 128, 0},        {4, 2, 32, 32, 20},
       {4, 2, 32, 32, 1},       {4, 2, 16, 16, 100},       {6, 2, 96, 64, 0},          {8, 2, 64, 64, 0, 4},
       {4, 4, 16, 16, 20, 4},   {16, 2, 64, 64, 128, 90},  {8, 2, 64, 64, 0, 0, 1.5f}, {4, 2, 128, 128, 20, 0, 50},
       {4, 4, 16, 16, 0, 4, 2}, {2, 1, 256, 256, 0, 0, 3}, {4, 2, 40, 40, 0, 0, 1},    {2, 2, 192, 128, 0},
-      {80, 1, 576, 512, 0}};
+      {80, 1, 576, 512, 0},    {4, 2, 32, 32, kChunks},   {6, 2, 40, 40, kLongChunks}};
   const auto fits = [](DType t, int dim) { return dim % static_cast<int>(info(t).block_elems) == 0; };
   for (const AttentionShape& a : kShapes) {
     for (const DType k : kCacheTypes) {
@@ -507,7 +571,7 @@ void add_attention(std::vector<OpCase>& cases) {
                                 {"kv", a.kv_heads},
                                 {"k", a.dim_k},
                                 {"v", a.dim_v},
-                                {"window", a.window},
+                                {a.window.form == KeyWindow::Form::Chunked ? "chunk" : "window", a.window.length},
                                 {"sinks", static_cast<int>(a.sinks)},
                                 {"cap", static_cast<int>(a.soft_cap)}},
                                std::string(name(k)) + "/" + std::string(name(v))),
@@ -692,6 +756,7 @@ std::vector<OpCase> op_cases() {
   add_norms(cases);
   add_elementwise(cases);
   add_rope(cases);
+  add_streams(cases);
   add_attention(cases);
   add_route(cases);
   add_recurrent(cases);

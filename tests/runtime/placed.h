@@ -195,7 +195,8 @@ inline std::vector<ModelCase> placed_cases() {
           {"qwen3 Q5_1, F8_E4M3 cache", narrow("qwen3", DType::Q5_1), {DType::F8_E4M3, DType::F8_E4M3}},
           {"qwen3moe Q4_K", wide("qwen3moe", DType::Q4_K, kLayers)},
           {"olmoe F16", narrow("olmoe", DType::F16)},
-          {"deepseek2 Q8_0", narrow("deepseek2", DType::Q8_0)}};
+          {"deepseek2 Q8_0", narrow("deepseek2", DType::Q8_0)},
+          {"llama4 Q8_0", narrow("llama4", DType::Q8_0)}};
 }
 
 inline Error error_of(const std::function<void()>& f) {

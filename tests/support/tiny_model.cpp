@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <stdexcept>
 
 #include "tensor/dtype.h"
@@ -113,12 +114,22 @@ const Family& family(std::string_view arch) {
   static const std::vector<std::string> after = {"post_attention_norm", "post_ffw_norm"};
   static const std::vector<std::string> around = {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"};
   static const std::vector<Family> families = {
+      {.arch = "afmoe",
+       .norms = around,
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 1,
+       .mixed = true},
       {.arch = "arcee", .ungated = true},
       {.arch = "cohere2", .norms = {"attn_norm"}, .kind = Family::Norms::Layer},
       {.arch = "command-r", .norms = {"attn_norm"}, .kind = Family::Norms::Layer},
       {.arch = "gemma2", .norms = around},
       {.arch = "gemma3", .norms = around, .qk_norm = QkNorm::Heads},
+      {.arch = "gemma3n", .norms = around, .qk_norm = QkNorm::Heads},
       {.arch = "gemma4", .norms = around, .qk_norm = QkNorm::Heads, .expert_width = true},
+      {.arch = "chatglm", .qkv_biases = true, .fused_qkv = true, .fused_ffn = true},
+      {.arch = "gptneox", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
       {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
@@ -146,6 +157,8 @@ const Family& family(std::string_view arch) {
        .mixed = true,
        .fused_qkv = true},
       {.arch = "deepseek2", .always_experts = true, .expert_width = true, .shared = 1, .mixed = true, .latent = true},
+      {.arch = "mistral4", .always_experts = true, .expert_width = true, .shared = 1, .mixed = true, .latent = true},
+      {.arch = "deepseek", .always_experts = true, .expert_width = true, .shared = 2, .mixed = true},
       {.arch = "dots1",
        .qk_norm = QkNorm::Heads,
        .always_experts = true,
@@ -162,6 +175,7 @@ const Family& family(std::string_view arch) {
        .shared = 1,
        .mixed = true},
       {.arch = "hunyuan-moe", .qk_norm = QkNorm::Heads, .always_experts = true, .shared = 1},
+      {.arch = "llama4", .always_experts = true, .expert_width = true, .shared = 1},
       {.arch = "minimax-m2", .qk_norm = QkNorm::Whole, .always_experts = true},
       {.arch = "phi3", .fused_qkv = true, .fused_ffn = true},
       {.arch = "qwen2moe", .qkv_biases = true, .always_experts = true, .expert_width = true, .shared = 2},
@@ -227,7 +241,7 @@ class Builder {
     if (o_.window > 0) set("attention.sliding_window", o_.window);
     if (experts_ > 0) {
       set("expert_count", experts_);
-      set("expert_used_count", o_.experts_used);
+      set("expert_used_count", o_.arch == "llama4" ? 1 : o_.experts_used);
       if (family_.expert_width) set("expert_feed_forward_length", o_.d_ff);
       set_experts();
     }
@@ -240,9 +254,10 @@ class Builder {
   /// Keys of families with experts.
   void set_experts() {
     const std::string_view arch = o_.arch;
-    const bool by_sigmoid =
-        arch == "bailingmoe2" || arch == "deepseek2" || arch == "dots1" || arch == "glm4moe" || arch == "minimax-m2";
+    const bool by_sigmoid = arch == "afmoe" || arch == "bailingmoe2" || family_.latent || arch == "dots1" ||
+                            arch == "glm4moe" || arch == "minimax-m2";
     if (by_sigmoid) set("expert_gating_func", 2);
+    if (arch == "deepseek") set("expert_shared_count", family_.shared);
     if (by_sigmoid && arch != "minimax-m2") {
       set("expert_shared_count", family_.shared);
       set("expert_weights_scale", 2.5f);
@@ -264,13 +279,22 @@ class Builder {
     if (arch == "gemma3" || (o_.window > 0 && (arch == "olmo2" || arch == "exaone4")))
       set("attention.sliding_window_pattern", 2);
     if (family_.latent) set_latent();
-    if ((arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") && o_.window == 0)
+    if (arch == "llama4") set_llama4();
+    if (arch == "mistral3") set("attention.temperature_scale", 0.5f);
+    if (arch == "mistral3") set("attention.temperature_length", 4);
+    if ((arch == "afmoe" || arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") && o_.window == 0)
       set("attention.sliding_window", 16);
-    if (arch == "cohere2") set("attention.sliding_window_pattern", 2);
+    if (arch == "afmoe" || arch == "cohere2") set("attention.sliding_window_pattern", 2);
     if (arch == "cohere2" || arch == "command-r") set("logit_scale", 0.25f);
     if (arch == "gemma2") set("attn_logit_softcapping", 5.0f);
     if (arch == "gemma2" || arch == "gemma4") set("final_logit_softcapping", 10.0f);
     if (arch == "gemma4") set_gemma4();
+    if (arch == "gemma3n") set_gemma3n();
+    if (arch == "minicpm") {
+      set("embedding_scale", 12.0f);
+      set("residual_scale", 0.25f);
+      set("logit_scale", 8.0f);
+    }
     if (arch == "granite" || arch == "granitemoe") {
       set("embedding_scale", 12.0f);
       set("residual_scale", 0.25f);
@@ -322,7 +346,7 @@ class Builder {
   // Layers of gemma4: every other one sees all, by heads of twice the width; the last of three or more keep no keys.
   bool is_wide(int layer) const { return o_.arch == "gemma4" && layer % 2 == 1; }
   int head_dim(int layer) const { return (is_wide(layer) ? 2 : 1) * o_.head_dim; }
-  int shared_layers() const { return o_.arch == "gemma4" ? (o_.layers - 1) / 2 : 0; }
+  int shared_layers() const { return o_.arch == "gemma4" || o_.arch == "gemma3n" ? (o_.layers - 1) / 2 : 0; }
   bool keeps(int layer) const { return layer < o_.layers - shared_layers(); }
 
   void set_gemma4() {
@@ -336,6 +360,38 @@ class Builder {
     set("rope.freq_base_swa", 1000.0f);
     set("attention.shared_kv_layers", shared_layers());
     set("embedding_length_per_layer_input", o_.n_embd);
+  }
+
+  /// Every other layer has its chunk and experts.
+  void set_llama4() {
+    if (o_.window == 0) set("attention.sliding_window", 16);
+    set("attention.sliding_window_pattern", 2);
+    set("attention.temperature_scale", 0.5f);
+    set("attention.temperature_length", 4);
+    set("interleave_moe_layer_step", std::min(2, o_.layers));
+  }
+
+  void set_gemma3n() {
+    if (o_.window == 0) set("attention.sliding_window", 16);
+    set("attention.sliding_window_pattern", 2);
+    set("attention.shared_kv_layers", shared_layers());
+    set("embedding_length_per_layer_input", o_.n_embd);
+    set("rope.freq_base_swa", 1000.0f);
+    std::vector<float> deviations(static_cast<std::size_t>(o_.layers), -std::numeric_limits<float>::infinity());
+    deviations[0] = 0.5f;
+    file_.set_array(o_.arch + ".activation_sparsity_scale", deviations);
+  }
+
+  void add_gemma3n(const std::string& blk) {
+    linear(blk + "inp_gate", o_.n_embd, o_.n_embd, false);
+    linear(blk + "proj", o_.n_embd, o_.n_embd, false);
+    for (const char* norm : {"post_norm", "altup_correct_scale", "altup_router_norm", "laurel_post_norm"})
+      vector(blk + norm + ".weight", o_.n_embd, 1, 0.2f);
+    add({blk + "altup_router.weight", {DType::F32, {o_.n_embd, kStreams}}, 0, 4});
+    add({blk + "altup_predict_coef.weight", {DType::F32, {kStreams, kStreams * kStreams}}, 0, 0.3f});
+    add({blk + "altup_correct_coef.weight", {DType::F32, {kStreams, kStreams}}, 0, 0.5f});
+    linear(blk + "laurel_l", o_.n_embd, kNarrow, false);
+    linear(blk + "laurel_r", kNarrow, o_.n_embd, false);
   }
 
   void set_delta() {
@@ -367,8 +423,12 @@ class Builder {
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
     if (o_.arch == "phi2") vector("output.bias", vocab_, 0, 0.2f);
     if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
-    if (o_.arch == "gemma4") {
-      vector("rope_freqs.weight", o_.head_dim, 4.5f, 3.5f);
+    if (o_.arch == "gemma4") vector("rope_freqs.weight", o_.head_dim, 4.5f, 3.5f);
+    if (o_.arch == "gemma3n") {
+      matrix("altup_proj.weight", {o_.n_embd, o_.n_embd, kStreams - 1});
+      matrix("altup_unembd_proj.weight", {o_.n_embd, o_.n_embd, kStreams - 1});
+    }
+    if (o_.arch == "gemma4" || o_.arch == "gemma3n") {
       matrix("per_layer_token_embd.weight", {o_.layers * o_.n_embd, vocab_});
       matrix("per_layer_model_proj.weight", {o_.n_embd, o_.layers * o_.n_embd});
       vector("per_layer_proj_norm.weight", o_.n_embd, 1, 0.2f);
@@ -377,13 +437,19 @@ class Builder {
       const std::string blk = "blk." + std::to_string(i) + ".";
       for (const std::string& name : family_.norms) norm(blk + name);
       family_.delta && (i + 1) % kInterval != 0 ? add_delta(blk) : add_attention(blk, i);
+      if (o_.arch == "gemma3n") add_gemma3n(blk);
       if (o_.arch == "gemma4")
         add_gemma4(blk);
-      else if (experts_ > 0 && !(family_.mixed && o_.layers > 1 && i == 0))
+      else if (experts_ > 0 && !is_dense(i))
         add_experts(blk);
       else
         add_ffn(blk);
     }
+  }
+
+  bool is_dense(int layer) const {
+    if (o_.arch == "llama4") return o_.layers > 1 && layer % 2 == 0;
+    return family_.mixed && o_.layers > 1 && layer == 0;
   }
 
   bool has_biases() const { return o_.biases || family_.all_biases; }
@@ -417,6 +483,7 @@ class Builder {
       if (keeps(layer) && !is_wide(layer)) linear(blk + "attn_v", o_.n_embd, kv, qkv_biases);
     }
     linear(blk + "attn_output", q, o_.n_embd, has_biases() || o_.arch == "gpt-oss");
+    if (o_.arch == "afmoe") linear(blk + "attn_gate", o_.n_embd, q, false);
     if (o_.arch == "gpt-oss") vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
     if (family_.qk_norm != QkNorm::None) {
       const bool whole = family_.qk_norm == QkNorm::Whole;
@@ -430,7 +497,8 @@ class Builder {
     matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
-    if (family_.mixed || o_.arch == "minimax-m2") vector(blk + "exp_probs_b.bias", experts_, 0, 0.3f);
+    if ((family_.mixed && o_.arch != "deepseek") || o_.arch == "minimax-m2")
+      vector(blk + "exp_probs_b.bias", experts_, 0, 0.3f);
     if (o_.arch == "gpt-oss") {
       vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
       add({blk + "ffn_gate_exps.bias", {DType::F32, {o_.d_ff, experts_}}, 0, 2});
@@ -488,6 +556,7 @@ class Builder {
     if (bias) vector(name + ".bias", n, 0, 0.2f);
   }
 
+  static constexpr int kStreams = 4, kNarrow = 64;  // of gemma3n
   static constexpr int kInterval = 2, kKeyHeads = 2, kValueHeads = 6;
   /// A value head's results are a row that quantised weights multiply.
   int delta_length() const { return o_.head_dim; }

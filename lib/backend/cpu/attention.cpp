@@ -77,8 +77,7 @@ class AttentionInstruction final : public Instruction {
 
  private:
   std::int32_t first_chunk(const SequenceSpan& s, const StepData& d) const {
-    if (args_.window == 0) return 0;
-    return std::max(0, d.positions[static_cast<std::size_t>(s.first_token)] - args_.window + 1) / kKeyChunk;
+    return args_.window.first_key(d.positions[static_cast<std::size_t>(s.first_token)]) / kKeyChunk;
   }
   std::int32_t chunks(const SequenceSpan& s, const StepData& d) const {
     const std::int32_t last = d.positions[static_cast<std::size_t>(s.first_token + s.n_tokens - 1)] / kKeyChunk;

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cache_writer.h"
 #include "backend/cpu/step.h"
+#include "backend/host/ops.h"
 #include "base/error.h"
 #include "tensor/decode.h"
 
@@ -162,6 +163,8 @@ struct Make {
         return site.kernels.clamped_silu_mul;
       case Activation::Sigmoid:
         return site.kernels.sigmoid_mul;
+      case Activation::Identity:
+        return site.kernels.mul;
     }
     return nullptr;
   }
@@ -190,7 +193,57 @@ struct Make {
   }
   std::unique_ptr<Instruction> operator()(const Add&) const { return binary(site, "add", site.kernels.add); }
 
+  std::unique_ptr<Instruction> operator()(const Mix&) const {
+    const Shape &x = site.in_info(0).type.shape, &w = site.in_info(1).type.shape;
+    const std::int64_t n = x[0], m = x[1], k = w[1];
+    return by_rows(site, "mix",
+                   [=, axpy = site.kernels.axpy, x = site.in[0], w = site.in[1], y = site.out[0]](
+                       const Frame& f, auto begin, auto end) {
+                     for (auto r = begin; r < end; ++r)
+                       mix_row(axpy, f.f32(x) + r * n * m, f.f32(w) + r * m * k, n, m, k, f.f32(y) + r * n * k);
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const Spread& op) const {
+    const Shape& s = site.in_info(0).type.shape;
+    const std::int64_t n = s[0], m = s[1];
+    return by_rows(site, "spread",
+                   [=, axpy = site.kernels.axpy, x = site.in[0], added = site.in[1], w = site.optional_in(2),
+                    y = site.out[0]](const Frame& f, auto begin, auto end) {
+                     const float* const weights = f.optional(w);
+                     for (auto r = begin; r < end; ++r) {
+                       float* const row = f.f32(y) + r * n * m;
+                       std::copy_n(f.f32(x) + r * n * m, n * m, row);
+                       for (std::int64_t i = op.first; i < m; ++i) {
+                         const float factor = weights != nullptr ? 1 + weights[r * m + i] : 1;
+                         axpy(factor, f.f32(added) + r * n, row + i * n, n);
+                       }
+                     }
+                   });
+  }
+
+  std::unique_ptr<Instruction> operator()(const GaussianTop& op) const {
+    const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    return by_rows(site, "gaussian_top", [=, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+      for (auto r = begin * vectors; r < end * vectors; ++r)
+        host::gaussian_top<double>(f.f32(x) + r * n, f.f32(y) + r * n, n, op.deviations);
+    });
+  }
+
+  std::unique_ptr<Instruction> scale_elements(const Scale& op) const {
+    const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    return by_rows(site, "scale elements",
+                   [=, mul = site.kernels.mul, scale = site.kernels.scale, x = site.in[0], w = site.in[1],
+                    y = site.out[0]](const Frame& f, auto begin, auto end) {
+                     for (auto r = begin * vectors; r < end * vectors; ++r) {
+                       float* const row = f.f32(y) + r * n;
+                       mul(f.f32(x) + r * n, f.f32(w), row, n);
+                       if (op.factor != 1) scale(row, row, n, op.factor);
+                     }
+                   });
+  }
   std::unique_ptr<Instruction> operator()(const Scale& op) const {
+    if (site.in.size() > 1 && site.in_info(1).type.shape[0] > 1) return scale_elements(op);
     return by_elements(site, "scale",
                        [=, fn = site.kernels.scale, x = site.in[0], w = site.optional_in(1), y = site.out[0]](
                            const Frame& f, auto begin, auto end) {
@@ -248,6 +301,14 @@ struct Make {
   std::unique_ptr<Instruction> operator()(const RopeTable&) const {
     check(false, "rope_table instructions are made by the program, which knows its weights");
     return nullptr;
+  }
+
+  std::unique_ptr<Instruction> operator()(const PositionScale& op) const {
+    return by_rows(site, "position_scale " + attributes(site.node.op),
+                   [=, positions = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+                     for (auto r = begin; r < end; ++r)
+                       f.f32(y)[r] = static_cast<float>(host::position_scale<double>(op, f.i32(positions)[r]));
+                   });
   }
 
   std::unique_ptr<Instruction> operator()(const Route&) const { return make_route(site); }
@@ -322,6 +383,17 @@ struct Make {
     float gates[kStretch];
     std::fill_n(gates, std::min(n, kStretch), gate);
     for (std::int64_t i = 0; i < n; i += kStretch) fn(gates, up + i, y + i, std::min(kStretch, n - i));
+  }
+
+  /// Long vectors are added up one after another, short ones element by element.
+  static void mix_row(AxpyFn axpy, const float* x, const float* w, std::int64_t n, std::int64_t m, std::int64_t k,
+                      float* y) {
+    constexpr std::int64_t kLong = 16;
+    if (n < kLong) return host::mix_row<double>(x, w, n, m, k, y);
+    std::fill_n(y, n * k, 0.0F);
+    for (std::int64_t j = 0; j < k; ++j) {
+      for (std::int64_t i = 0; i < m; ++i) axpy(w[j * m + i], x + i * n, y + j * n, n);
+    }
   }
 
   /// How many of the first tokens have places side by side in one block of the cache, or none; at least one.

@@ -145,7 +145,8 @@ class Finder {
     const Node &node = g_.nodes()[product], &next = g_.nodes()[glu];
     const auto* const activation = std::get_if<Glu>(&next.op);
     if (node.out.size() != 2 || activation == nullptr || next.in[0] == next.in[1]) return false;
-    if (activation->activation == Activation::Sigmoid) return false;  // of no feed-forward network
+    if (activation->activation == Activation::Sigmoid || activation->activation == Activation::Identity)
+      return false;  // of no feed-forward network
     if (!std::is_permutation(next.in.begin(), next.in.end(), node.out.begin(), node.out.end())) return false;
     const auto operands = product_operands(node.op);
     return readers_[next.in[0]] == 1 && readers_[next.in[1]] == 1 &&

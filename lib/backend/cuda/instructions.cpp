@@ -12,6 +12,7 @@
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/recurrent.h"
 #include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/kernels/streams.h"
 #include "backend/cuda/kernels/wgmma_experts.h"
 #include "backend/cuda/kernels/wgmma_products.h"
 #include "backend/cuda/node_site.h"
@@ -37,6 +38,10 @@ void for_calls(std::span<const Target> targets, const F& f) {
 /// Most routes of a group, of products that are not grouped_products(). A token chooses an expert once, so that eight
 /// tokens never need more than 8. Where there are more, 16 take little longer than 8, and 32 longer than two passes.
 constexpr int few_group_columns(std::int64_t tokens) { return tokens <= 8 ? 8 : 16; }
+
+Streams streams_of(const ValueInfo& x) {
+  return {.n = static_cast<int>(x.type.shape[0]), .m = static_cast<int>(x.type.shape[1])};
+}
 
 /// Makes the instructions of one node.
 class NodeCompiler : NodeSite {
@@ -105,6 +110,11 @@ class NodeCompiler : NodeSite {
          step = site_.step](const StepLaunch& s) { rope_table(theta, magnitude, op.n_rot, step, s.tokens, y, s.at); });
   }
 
+  void operator()(const PositionScale& op) {
+    add("position_scale",
+        [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) { position_scale(op, step, s.tokens, y, s.at); });
+  }
+
   void operator()(const Rope& op) {
     const ValueInfo& x = in(0);
     const int head_dim = static_cast<int>(x.type.shape[0]), heads = static_cast<int>(x.type.shape[1]);
@@ -167,9 +177,42 @@ class NodeCompiler : NodeSite {
     convert(node_.out[0]);
   }
 
+  void operator()(const Mix&) {
+    const Streams streams = streams_of(in(0));
+    const int k = static_cast<int>(in(1).type.shape[1]);
+    add("mix", [=, x = f32(in(0)), w = f32(in(1)), y = f32(out(0)), count = tokens(out(0))](const StepLaunch& s) {
+      mix(streams, x, w, k, count(s), y, s.at);
+    });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const Spread& op) {
+    const Streams streams = streams_of(in(0));
+    add("spread",
+        [=, x = f32(in(0)), added = f32(in(1)), w = node_.in.size() > 2 ? f32(in(2)) : nullptr, y = f32(out(0)),
+         count = tokens(out(0))](const StepLaunch& s) { spread(op, streams, x, added, w, count(s), y, s.at); });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const GaussianTop& op) {
+    const int n = width(node_.out[0]);
+    add("gaussian_top", [=, x = f32(in(0)), y = f32(out(0)), count = counter(node_.out[0])](const StepLaunch& s) {
+      gaussian_top(x, op.deviations, n, count(s), y, s.at);
+    });
+    convert(node_.out[0]);
+  }
+
   void operator()(const Scale& op) {
+    if (node_.in.size() > 1 && in(1).type.shape[0] > 1) return scale_each(op);
     add("scale", [=, x = f32(in(0)), w = optional_vector(1), y = f32(out(0)),
                   count = elements(out(0))](const StepLaunch& s) { scale(x, op.factor, w, y, count(s), s.at); });
+    convert(node_.out[0]);
+  }
+
+  void scale_each(const Scale& op) {
+    const int n = width(node_.out[0]);
+    add("scale elements", [=, x = f32(in(0)), w = vector(1), y = f32(out(0)), count = counter(node_.out[0])](
+                              const StepLaunch& s) { scale_elements(x, op.factor, w, n, count(s), y, s.at); });
     convert(node_.out[0]);
   }
 

@@ -87,7 +87,8 @@ class Costing {
     return elements / info(t).block_elems * info(t).block_bytes;
   }
   static std::int64_t seen(const Attention& op, std::int64_t keys) {
-    return op.window > 0 ? std::min<std::int64_t>(keys, op.window) : keys;
+    const auto last = static_cast<std::int32_t>(keys - 1);
+    return keys - op.window.first_key(last);
   }
 
   std::int64_t elements(std::uint32_t id) const {

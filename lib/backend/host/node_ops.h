@@ -178,6 +178,14 @@ class CommonKernels {
     };
   }
 
+  Run operator()(const PositionScale& op) const {
+    return [op](const NodeRun& run) {
+      const Operand &positions = run.in[0], &y = run.out[0];
+      for (std::int64_t i = 0; i < y.rows; ++i)
+        y.f32_out()[i] = static_cast<float>(position_scale<Acc>(op, positions.i32()[i]));
+    };
+  }
+
   Run operator()(const Rope& op) const {
     return [op, loop = loop_](const NodeRun& run) {
       const Operand &x = run.in[0], &table = run.in[1], &y = run.out[0];
@@ -293,6 +301,36 @@ class CommonKernels {
     };
   }
 
+  Run operator()(const Mix&) const {
+    const Shape &x_shape = site_.in(0).type.shape, &w_shape = site_.in(1).type.shape;
+    return [n = x_shape[0], m = x_shape[1], k = w_shape[1], loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &w = run.in[1], &y = run.out[0];
+      loop.run(y.rows, n * m * k, [&](std::int64_t i, int) {
+        mix_row<Acc>(x.f32() + i * n * m, w.f32() + i * m * k, n, m, k, y.f32_out() + i * n * k);
+      });
+    };
+  }
+
+  Run operator()(const Spread& op) const {
+    const Shape& shape = site_.in(0).type.shape;
+    return [op, weighted = site_.node.in.size() > 2, n = shape[0], m = shape[1], loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &added = run.in[1], &y = run.out[0];
+      loop.run(y.rows, n * m, [&](std::int64_t i, int) {
+        const float* const w = weighted ? run.in[2].f32() + i * m : nullptr;
+        spread_row<Acc>(op, x.f32() + i * n * m, added.f32() + i * n, w, n, m, y.f32_out() + i * n * m);
+      });
+    };
+  }
+
+  Run operator()(const GaussianTop& op) const {
+    return [op, loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &y = run.out[0];
+      const std::int64_t n = x.width();
+      loop.run(x.vectors(), 4 * n,
+               [&](std::int64_t i, int) { gaussian_top<Acc>(x.f32() + i * n, y.f32_out() + i * n, n, op.deviations); });
+    };
+  }
+
   Run operator()(const Add&) const {
     return [](const NodeRun& run) {
       const float *a = run.in[0].f32(), *b = run.in[1].f32();
@@ -302,11 +340,12 @@ class CommonKernels {
   }
 
   Run operator()(const Scale& op) const {
-    return [op, w = vector(1)](const NodeRun& run) {
+    const std::int64_t weights = site_.node.in.size() > 1 ? site_.in(1).type.shape[0] : 1;
+    return [op, weights, w = vector(1)](const NodeRun& run) {
       const float* const x = run.in[0].f32();
       float* const y = run.out[0].f32_out();
-      const float factor = w.data() != nullptr ? op.factor * w.data()[0] : op.factor;
-      for (std::int64_t i = 0; i < run.out[0].elements(); ++i) y[i] = x[i] * factor;
+      for (std::int64_t i = 0; i < run.out[0].elements(); ++i)
+        y[i] = x[i] * (w.data() != nullptr ? op.factor * w.data()[i % weights] : op.factor);
     };
   }
 
@@ -441,7 +480,7 @@ class CommonKernels {
   }
 
   struct AttentionPlan {
-    std::int64_t window;
+    KeyWindow window = {};
     ActFormat query;
     AttentionHeadFn<Acc> attend;
     AttentionScratch<Acc> scratch;
@@ -454,7 +493,7 @@ class CommonKernels {
     const std::int64_t heads = q.row_elems / dim_k, group = heads / sequence.k.kv_heads;
     loop.run(span.n_tokens * heads, span.kv_len * (dim_k + dim_v), [&](std::int64_t item, int thread) {
       const std::int64_t token = span.first_token + item / heads, h = item % heads;
-      const std::int64_t position = run.step.positions[static_cast<std::size_t>(token)];
+      const std::int32_t position = run.step.positions[static_cast<std::size_t>(token)];
       Acc* const sums = reinterpret_cast<Acc*>(run.scratch + static_cast<std::size_t>(thread) * plan.scratch.bytes());
       float* const row = reinterpret_cast<float*>(sums + plan.scratch.sums);
       float* const query = row + plan.scratch.row;
@@ -464,7 +503,7 @@ class CommonKernels {
       head.y = y.f32_out() + token * y.row_elems + h * dim_v;
       head.kv_head = h / group;
       if (sequence.sink) head.sink = sequence.sink + h;
-      head.first_key = plan.window > 0 ? std::max<std::int64_t>(0, position - plan.window + 1) : 0;
+      head.first_key = plan.window.first_key(position);
       head.end_key = position + 1;
       plan.attend(head, sums, row);
     });

@@ -103,6 +103,8 @@ Acc activated(Activation activation, Acc gate, Acc up) {
       return clamped_silu(gate, up);
     case Activation::Sigmoid:
       return sigmoid(gate) * up;
+    case Activation::Identity:
+      return gate * up;
   }
   return 0;
 }
@@ -136,6 +138,12 @@ void activate(Nonlinearity function, const float* x, float* y, std::int64_t n) {
 template <class Acc>
 Acc soft_capped(Acc x, Acc cap) {
   return cap * std::tanh(x / cap);
+}
+
+template <class Acc>
+Acc position_scale(const PositionScale& op, std::int32_t position) {
+  const std::int64_t lengths = (std::int64_t{position} + op.offset) / op.length;
+  return 1 + static_cast<Acc>(op.slope) * std::log1p(static_cast<Acc>(lengths));
 }
 
 /// One head; `table` holds cos and sin of each pair.
@@ -360,6 +368,37 @@ void route_token(const Route& op, const float* logits, const float* bias, std::i
   }
   for (int slot = 0; slot < op.top_k; ++slot)
     weights[slot] = static_cast<float>(gate(ids[slot]) / total * static_cast<Acc>(op.scale));
+}
+
+/// One row of Mix, Spread and GaussianTop.
+template <class Acc>
+void mix_row(const float* x, const float* w, std::int64_t n, std::int64_t m, std::int64_t k, float* y) {
+  for (std::int64_t j = 0; j < k; ++j) {
+    for (std::int64_t e = 0; e < n; ++e) {
+      Acc sum = 0;
+      for (std::int64_t i = 0; i < m; ++i) sum += static_cast<Acc>(w[j * m + i]) * x[i * n + e];
+      y[j * n + e] = static_cast<float>(sum);
+    }
+  }
+}
+/// w may be null.
+template <class Acc>
+void spread_row(const Spread& op, const float* x, const float* y, const float* w, std::int64_t n, std::int64_t m,
+                float* to) {
+  for (std::int64_t i = 0; i < m; ++i) {
+    const Acc factor = i < op.first ? Acc(0) : 1 + (w ? static_cast<Acc>(w[i]) : Acc(0));
+    for (std::int64_t e = 0; e < n; ++e)
+      to[i * n + e] = i < op.first ? x[i * n + e] : static_cast<float>(x[i * n + e] + factor * y[e]);
+  }
+}
+template <class Acc>
+void gaussian_top(const float* x, float* y, std::int64_t n, float deviations) {
+  Acc sum = 0, squares = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += x[i];
+  const Acc mean = sum / static_cast<Acc>(n);
+  for (std::int64_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const Acc cut = mean + static_cast<Acc>(deviations) * std::sqrt(squares / static_cast<Acc>(n - 1));
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] < cut ? 0.0f : static_cast<float>(x[i] - cut);  // NaN stays NaN
 }
 
 /// One token: the sum over the slots of weights[slot] * x[slot][i], in the order of the slots.

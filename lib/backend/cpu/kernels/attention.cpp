@@ -187,8 +187,7 @@ void finish(State state, const Query& query, int n) {
 Query query_of(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token, int head) {
   const std::int32_t position = a.positions[token], of_token = kv_head * (a.heads / a.kv_heads) + head;
   const std::ptrdiff_t row = std::ptrdiff_t{token} * a.heads + of_token;
-  const std::int32_t first = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
-  return {a.q + row * a.head_dim_k, a.y + row * a.head_dim_v, first, position,
+  return {a.q + row * a.head_dim_k, a.y + row * a.head_dim_v, a.window.first_key(position), position,
           a.sinks != nullptr ? a.sinks + of_token : nullptr};
 }
 

@@ -97,6 +97,10 @@ void add(const float* a, const float* b, float* y, std::int64_t n) {
   each(a, b, y, n, [](F32x16 u, F32x16 v) { return u + v; });
 }
 
+void mul(const float* a, const float* b, float* y, std::int64_t n) {
+  each(a, b, y, n, [](F32x16 u, F32x16 v) { return u * v; });
+}
+
 void silu_mul(const float* a, const float* b, float* y, std::int64_t n) {
   each(a, b, y, n, [](F32x16 u, F32x16 v) { return u * sigmoid(u) * v; });
 }

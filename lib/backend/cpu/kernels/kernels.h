@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "graph/key_window.h"
+
 namespace llm::cpu {
 
 /// Quantised or plain activations of some rows, as quantize_rows leaves them and linear reads them.
@@ -112,8 +114,8 @@ struct AttentionArgs {
   /// Query heads of a call: all that share a KV head, or some of them, the first in q, y and sinks.
   std::int32_t group = 0;
   float scale = 0;
-  float soft_cap = 0;                       ///< 0: none
-  std::int32_t window = 0;                  ///< 0: all
+  float soft_cap = 0;  ///< 0: none
+  KeyWindow window = {};
   const float* sinks = nullptr;             ///< [heads]; nullptr: none
   const std::int32_t* positions = nullptr;  ///< [tokens]
   const std::int32_t* blocks = nullptr;     ///< physical block of each logical block of the sequence
@@ -183,7 +185,7 @@ struct Kernels {
   AddRmsNormFn add_rms_norm;
   LayerNormFn layer_norm;
   UnaryFn gelu, squared_relu;
-  BinaryFn add, silu_mul, gelu_mul, clamped_silu_mul, sigmoid_mul;
+  BinaryFn add, mul, silu_mul, gelu_mul, clamped_silu_mul, sigmoid_mul;
   ScaleFn scale, soft_cap;
   AxpyFn axpy;
   RopeFn rope_interleaved, rope_halves;

@@ -87,6 +87,7 @@ constexpr Kernels make_table() {
   k.gelu = gelu;
   k.squared_relu = squared_relu;
   k.add = add;
+  k.mul = mul;
   k.silu_mul = silu_mul;
   k.gelu_mul = gelu_mul;
   k.clamped_silu_mul = clamped_silu_mul;

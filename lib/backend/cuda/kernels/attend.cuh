@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "backend/cuda/kernels/cache.cuh"
+#include "graph/key_window.h"
 
 namespace llm::cuda {
 
@@ -176,8 +177,8 @@ inline AttendPlan plan_attend_by_tensor_cores(const AttendWork& w) {
 struct TokenChunks {
   int first_key, end_key, first_chunk, chunks, most_stripes;
 
-  LLM_HOST_DEVICE TokenChunks(int position, int window, int most_stripes)
-      : first_key(window > 0 && position - window + 1 > 0 ? position - window + 1 : 0),
+  LLM_HOST_DEVICE TokenChunks(int position, const KeyWindow& window, int most_stripes)
+      : first_key(window.first_key(position)),
         end_key(position + 1),
         first_chunk(first_key / kChunkKeys),
         chunks(position / kChunkKeys - first_chunk + 1),

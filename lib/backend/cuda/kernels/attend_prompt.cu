@@ -38,7 +38,7 @@ struct PromptArgs {
   int table_stride;
   int heads, kv_heads, group;
   int k_row_bytes, v_row_bytes;
-  int window;
+  KeyWindow window = {};
   const float* sinks;  ///< [heads]; null: none
   float scale_log2;
   float cap_factor;  ///< where scores have a cap: products times this are what tanh is taken of
@@ -87,7 +87,7 @@ class Prompt {
   }
 
   __device__ __forceinline__ void run() {
-    const int begin = a.window > 0 ? max(0, first_position - a.window + 1) / kKeys : 0;
+    const int begin = a.window.first_key(first_position) / kKeys;
     const int end = last_position / kKeys + 1;
     start_copy(keys(), begin, 0);
     commit_copies();
@@ -116,7 +116,7 @@ class Prompt {
       commit_copies();
       score(k, s);
       if constexpr (kCapped) cap(s);
-      if (tile * kKeys + kKeys - 1 > first_position || (a.window > 0 && tile * kKeys <= last_position - a.window)) {
+      if (tile * kKeys + kKeys - 1 > first_position || tile * kKeys < a.window.first_key(last_position)) {
         mask(tile * kKeys, s);
       }
       soften(s);
@@ -293,13 +293,13 @@ class Prompt {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int position = span.first_position + (first_row + row_of(m, half)) / a.group;
-        const int least = a.window > 0 ? position - a.window : -1;  // the first key is behind it
+        const int first_seen = a.window.first_key(position);
 #pragma unroll
         for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
             const int key = first_key + n * 8 + lane % 4 * 2 + j;
-            if (key > position || key <= least) s[m][n][2 * half + j] = -INFINITY;
+            if (key > position || key < first_seen) s[m][n][2 * half + j] = -INFINITY;
           }
         }
       }

@@ -39,7 +39,7 @@ struct AttendArgs {
   int tile_group;  ///< heads of a group in each of its head tiles but the last
   int head_dim_k, head_dim_v, k_row_bytes, v_row_bytes;
   int stage_rows, stage_bytes;
-  int window;
+  KeyWindow window = {};
   const float* sinks;  ///< [heads]; null: none
   float scale_log2;    ///< the scale, or with a cap this, times log2(e): weights are powers of 2
   float cap_factor;    ///< products times this are what tanh is taken of; 0: no cap

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/kernels/launch.h"
 #include "backend/cuda/kernels/step_view.h"
+#include "graph/key_window.h"
 #include "tensor/dtype.h"
 
 namespace llm::cuda {
@@ -28,7 +29,7 @@ void append_to_cache(const float* k, const float* v, const CacheView&, const Ste
 struct AttentionShape {
   int heads = 0;
   float scale = 0;
-  int window = 0;                    ///< keys at positions > pos - window are seen; 0 sees all
+  KeyWindow window = {};             ///< the keys that are seen
   ActFormat query = ActFormat::F32;  ///< how queries are rounded where keys are quantised (graph/op.h)
   const float* sinks = nullptr;      ///< [heads], weights (graph/op.h); null: none
   float soft_cap = 0;                ///< scores s become soft_cap * tanh(s / soft_cap); 0: none

@@ -1,4 +1,4 @@
-// Rotary embedding: the step's table of cosines and sines, and turning heads by it.
+// What positions give: the step's table of cosines and sines, and turning heads by it; scales of queries.
 //
 // The table is a few hundred elements per token, in double precision. Turning reads and writes 4 bytes per element:
 // bound by memory for many tokens, by latency for one.
@@ -27,6 +27,16 @@ __global__ void __launch_bounds__(kThreads) table_kernel(const double* theta, co
   sincos(positions[token] * theta[pair], &sin, &cos);
   y[2 * i] = static_cast<float>(cos * magnitude);
   y[2 * i + 1] = static_cast<float>(sin * magnitude);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    position_scale_kernel(const PositionScale op, const std::int32_t* positions, const int tokens, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const int token = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (token >= tokens) return;
+  const std::int64_t lengths = (std::int64_t{positions[token]} + op.offset) / op.length;
+  y[token] = static_cast<float>(1 + double{op.slope} * log1p(static_cast<double>(lengths)));
 }
 
 struct HeadShape {
@@ -115,6 +125,12 @@ void rope_table(const double* theta, double magnitude, int n_rot, const StepView
   const std::int64_t items = static_cast<std::int64_t>(tokens) * (n_rot / 2);
   launch(table_kernel, dim3(static_cast<unsigned>((items + kThreads - 1) / kThreads)), dim3(kThreads), 0, at, theta,
          magnitude, n_rot / 2, step.positions, tokens, y);
+}
+
+void position_scale(const PositionScale& op, const StepView& step, int tokens, float* y, const Launch& at) {
+  if (tokens == 0) return;
+  launch(position_scale_kernel, dim3(static_cast<unsigned>((tokens + kThreads - 1) / kThreads)), dim3(kThreads), 0, at,
+         op, step.positions, tokens, y);
 }
 
 void rope(const Rope& op, const float* x, const float* table, int heads, int head_dim, int tokens, float* y,

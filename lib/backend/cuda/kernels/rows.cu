@@ -382,6 +382,8 @@ void launch_gated(Activation activation, const float* gate, const float* up, int
       return launch_forms(Source<Activation::ClampedSilu>{gate, up}, n, rows, wide, y, at);
     case Activation::Sigmoid:
       return launch_forms(Source<Activation::Sigmoid>{gate, up}, n, rows, wide, y, at);
+    case Activation::Identity:
+      return launch_forms(Source<Activation::Identity>{gate, up}, n, rows, wide, y, at);
   }
 }
 
@@ -424,6 +426,14 @@ __global__ void __launch_bounds__(kThreads) head_ids_kernel(const int heads, con
   wait_for_previous();
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < n) ids[i] = static_cast<std::int32_t>(i % heads);
+}
+
+__global__ void __launch_bounds__(kThreads) scale_elements_kernel(const float* x, const float factor, const float* w,
+                                                                  const int n, const std::int64_t elements, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < elements) y[i] = x[i] * (factor * __ldg(w + i % n));
 }
 
 dim3 copy_grid(std::int64_t elements) { return dim3(static_cast<unsigned>((elements + kThreads - 1) / kThreads)); }
@@ -485,6 +495,12 @@ void activate(Nonlinearity function, const float* x, float* y, std::int64_t elem
 
 void scale(const float* x, float factor, const float* w, float* y, std::int64_t elements, const Launch& at) {
   launch_elements(x, x, y, elements, Multiply{factor, w}, at);
+}
+
+void scale_elements(const float* x, float factor, const float* w, int n, std::int64_t vectors, float* y,
+                    const Launch& at) {
+  if (vectors == 0) return;
+  launch(scale_elements_kernel, copy_grid(vectors * n), dim3(kThreads), 0, at, x, factor, w, n, vectors * n, y);
 }
 
 void soft_cap(const float* x, float cap, float* y, std::int64_t elements, const Launch& at) {

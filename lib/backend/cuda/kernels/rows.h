@@ -47,6 +47,8 @@ void add(const float* a, const float* b, float* y, std::int64_t elements, const 
 void activate(Nonlinearity, const float* x, float* y, std::int64_t elements, const Launch&);
 /// x * factor * *w; w may be null.
 void scale(const float* x, float factor, const float* w, float* y, std::int64_t elements, const Launch&);
+/// Each row of x [vectors][n] times factor * w [n].
+void scale_elements(const float* x, float factor, const float* w, int n, std::int64_t vectors, float* y, const Launch&);
 /// cap * tanh(x / cap)
 void soft_cap(const float* x, float cap, float* y, std::int64_t elements, const Launch&);
 /// y [vectors][n]: elements [begin, begin + n) of each row of x [vectors][m].
@@ -61,6 +63,8 @@ void select_rows(const float* x, int n, const StepView&, int outputs, float* y, 
 /// cos and sin of every token's pairs: y [tokens][n_rot]. `theta` [n_rot / 2] in double and `magnitude` are
 /// made by the host as backend/host/rope_angles.cpp makes them.
 void rope_table(const double* theta, double magnitude, int n_rot, const StepView&, int tokens, float* y, const Launch&);
+/// y [tokens], of every token's position.
+void position_scale(const PositionScale&, const StepView&, int tokens, float* y, const Launch&);
 /// x, y [tokens][heads][head_dim]; y may be x.
 void rope(const Rope&, const float* x, const float* table, int heads, int head_dim, int tokens, float* y,
           const Launch&);

@@ -1,0 +1,112 @@
+// Mixing a row's vectors, adding to them, and what lies far out of a row: few operations for each element that is read.
+#include <cstdint>
+
+#include "backend/cuda/kernels/forms.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/norm.cuh"
+#include "backend/cuda/kernels/streams.h"
+
+namespace llm::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+dim3 grid_of(std::int64_t items) { return dim3(static_cast<unsigned>((items + kThreads - 1) / kThreads)); }
+
+/// A thread per element of the result.
+__global__ void __launch_bounds__(kThreads)
+    mix_kernel(const Streams s, const float* x, const float* w, const int k, const std::int64_t elements, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= elements) return;
+  const std::int64_t row = i / (std::int64_t{s.n} * k), vector = i / s.n;
+  const float* const from = x + row * s.m * s.n + i % s.n;
+  float sum = 0;
+  for (int j = 0; j < s.m; ++j) sum = fmaf(w[vector * s.m + j], from[std::int64_t{j} * s.n], sum);
+  y[i] = sum;
+}
+
+/// Of vectors of one element, which are dot products: a block per result.
+__global__ void __launch_bounds__(kThreads)
+    dot_kernel(const int m, const float* x, const float* w, const int k, float* y) {
+  let_next_start();
+  wait_for_previous();
+  __shared__ float of_warps[kThreads / kWarp];
+  const std::int64_t result = blockIdx.x, row = result / k;
+  float sum = 0;
+  for (int j = static_cast<int>(threadIdx.x); j < m; j += kThreads) sum = fmaf(w[result * m + j], x[row * m + j], sum);
+  sum = warp_sum(sum);
+  if (lane_id() == 0) of_warps[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  float all = 0;
+  for (const float part : of_warps) all += part;
+  y[result] = all;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    spread_kernel(const Spread op, const Streams s, const float* x, const float* added, const float* w,
+                  const std::int64_t elements, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= elements) return;
+  const std::int64_t vector = i / s.n, row = vector / s.m;
+  if (vector % s.m < op.first) {
+    y[i] = x[i];
+  } else {
+    y[i] = fmaf(w != nullptr ? 1.0f + w[vector] : 1.0f, added[row * s.n + i % s.n], x[i]);
+  }
+}
+
+/// A row per block.
+__global__ void __launch_bounds__(kThreads)
+    gaussian_top_kernel(const float* x, const float deviations, const int n, float* y) {
+  let_next_start();
+  wait_for_previous();
+  __shared__ float of_warps[2][kThreads / kWarp];
+  const int thread = static_cast<int>(threadIdx.x);
+  const float* const from = x + static_cast<std::int64_t>(blockIdx.x) * n;
+  const auto sum_of = [&](float(&parts)[kThreads / kWarp], const auto& f) {
+    float sum = 0;
+    for (int i = thread; i < n; i += kThreads) sum += f(from[i]);
+    sum = warp_sum(sum);
+    if (lane_id() == 0) parts[thread / kWarp] = sum;
+    __syncthreads();
+    float all = 0;
+    for (const float part : parts) all += part;
+    return all;
+  };
+  const float mean = sum_of(of_warps[0], [](float v) { return v; }) / static_cast<float>(n);
+  const float squares = sum_of(of_warps[1], [=](float v) { return (v - mean) * (v - mean); });
+  const float cut = mean + deviations * sqrtf(squares / static_cast<float>(n - 1));
+  float* const to = y + static_cast<std::int64_t>(blockIdx.x) * n;
+  for (int i = thread; i < n; i += kThreads) to[i] = from[i] < cut ? 0.0f : from[i] - cut;  // NaN stays NaN
+}
+
+}  // namespace
+
+void mix(const Streams& s, const float* x, const float* w, int k, int rows, float* y, const Launch& at) {
+  if (rows == 0) return;
+  if (s.n == 1) {
+    launch(dot_kernel, dim3(static_cast<unsigned>(rows * k)), dim3(kThreads), 0, at, s.m, x, w, k, y);
+    return;
+  }
+  const std::int64_t elements = std::int64_t{rows} * k * s.n;
+  launch(mix_kernel, grid_of(elements), dim3(kThreads), 0, at, s, x, w, k, elements, y);
+}
+
+void spread(const Spread& op, const Streams& s, const float* x, const float* added, const float* w, int rows, float* y,
+            const Launch& at) {
+  if (rows == 0) return;
+  const std::int64_t elements = std::int64_t{rows} * s.m * s.n;
+  launch(spread_kernel, grid_of(elements), dim3(kThreads), 0, at, op, s, x, added, w, elements, y);
+}
+
+void gaussian_top(const float* x, float deviations, int n, int rows, float* y, const Launch& at) {
+  if (rows == 0) return;
+  launch(gaussian_top_kernel, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, at, x, deviations, n, y);
+}
+
+}  // namespace llm::cuda

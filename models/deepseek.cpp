@@ -1,0 +1,38 @@
+// deepseek: DeepSeek-MoE-16B. Behind the dense layers, experts
+// by softmax whose weights do not sum to 1, and some that all tokens share.
+#include "model/blocks.h"
+
+namespace llm {
+namespace {
+
+DecoderConfig configure(const Metadata& md) {
+  DecoderConfig c = read_decoder_config(md, "deepseek", {"expert_shared_count", "leading_dense_block_count"});
+  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
+  read_shared_experts(md, c);
+  read_leading_dense(md, c);
+  refuse_window(md, c);
+  return c;
+}
+
+Act forward(Net& net, const DecoderConfig& c) {
+  const Step step = net.step();
+  const Rotary rot = net.rotary(c.rope, RopePairing::Interleaved, "rope_freqs");
+  Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
+  for (int i = 0; i < c.n_layers; ++i) {
+    Scope a = net.layer(i, Role::Attention);
+    x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
+    Scope f = net.layer(i, Role::Ffn);
+    x = f.add("ffn_residual", x, moe_or_dense_ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
+  }
+  x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
+  return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+}
+
+}  // namespace
+
+ModelSpec open_deepseek(const Metadata& md) {
+  const DecoderConfig c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }};
+}
+
+}  // namespace llm
