@@ -25,6 +25,7 @@ struct Name {
   std::string_view operator()(const Attention&) const { return "attention"; }
   std::string_view operator()(const ShortConv&) const { return "short_conv"; }
   std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
+  std::string_view operator()(const SelectiveScan&) const { return "selective_scan"; }
   std::string_view operator()(const Route&) const { return "route"; }
   std::string_view operator()(const ExpertLinear&) const { return "expert_linear"; }
   std::string_view operator()(const Combine&) const { return "combine"; }
@@ -81,6 +82,10 @@ struct Attributes {
            (a.window ? " window=" + std::to_string(a.window) : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
+  std::string operator()(const ShortConv& a) const {
+    return a.activation == Activation::Silu ? std::string() : std::string(llm::name(a.activation));
+  }
+  std::string operator()(const SelectiveScan& a) const { return "groups=" + std::to_string(a.groups); }
   std::string operator()(const GatedDelta& a) const {
     return "key_heads=" + std::to_string(a.key_heads) + (a.sharing == HeadSharing::Tiled ? " tiled" : " grouped") +
            " eps=" + number(a.eps);
@@ -145,6 +150,8 @@ std::string_view name(Activation a) {
       return "clamped silu";
     case Activation::Sigmoid:
       return "sigmoid";
+    case Activation::Identity:
+      return "identity";
   }
   return "";
 }

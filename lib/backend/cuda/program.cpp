@@ -50,7 +50,8 @@ class CudaProgram final : public Executable {
     check(plan_.bytes <= workspace.activation_bytes(), "the workspace was made for a bucket at least as large");
     for (const Node& node : graph_.nodes()) {
       uses_cache_ |= std::holds_alternative<Attention>(node.op);
-      uses_states_ |= std::holds_alternative<ShortConv>(node.op) || std::holds_alternative<GatedDelta>(node.op);
+      uses_states_ |= std::holds_alternative<ShortConv>(node.op) || std::holds_alternative<GatedDelta>(node.op) ||
+                      std::holds_alternative<SelectiveScan>(node.op);
       if (is_arrival(node)) arrivals_.push_back(node.out[0]);
     }
     compiled_ = compile_fused(site_);

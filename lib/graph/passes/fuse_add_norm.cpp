@@ -4,11 +4,11 @@
 namespace llm {
 namespace {
 
-/// The first norm with a weight that reads a node's sum, or kNone.
+/// The first norm with one weight for all rows that reads a node's sum, or kNone.
 std::size_t norm_of_sum(const Graph& g, const Uses& uses, const Node& add) {
   for (std::size_t i : uses.consumers[add.out[0]]) {
     const Node& n = g.nodes()[i];
-    if (std::holds_alternative<RmsNorm>(n.op) && n.in.size() == 2) return i;
+    if (std::holds_alternative<RmsNorm>(n.op) && n.in.size() == 2 && g.info(n.in[1]).type.shape.n_dims() == 1) return i;
   }
   return Uses::kNone;
 }

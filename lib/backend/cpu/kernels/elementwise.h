@@ -11,6 +11,7 @@ void layer_norm(const float* x, const float* w, const float* bias, float* y, std
 void gelu(const float* x, float* y, std::int64_t n);
 void squared_relu(const float* x, float* y, std::int64_t n);
 void add(const float* a, const float* b, float* y, std::int64_t n);
+void mul(const float* a, const float* b, float* y, std::int64_t n);
 void silu_mul(const float* a, const float* b, float* y, std::int64_t n);
 /// The tanh form: gelu(a) = a / 2 (1 + tanh(sqrt(2 / pi) (a + 0.044715 a^3))).
 void gelu_mul(const float* a, const float* b, float* y, std::int64_t n);

@@ -206,6 +206,7 @@ __device__ __forceinline__ void finish_visit(const ExpertRing& p, const ExpertVi
         y = gated<Activation::ClampedSilu>(kept, total);
         break;
       case Activation::Sigmoid:  // of no experts that come here (fusions.cpp)
+      case Activation::Identity:
         break;
     }
   }

@@ -35,6 +35,8 @@ __device__ __forceinline__ float gated(float gate, float up) {
     return clamped_silu(gate, up);
   else if constexpr (kActivation == Activation::Sigmoid)
     return sigmoid(gate) * up;
+  else if constexpr (kActivation == Activation::Identity)
+    return gate * up;
   else
     return (kActivation == Activation::Silu ? silu(gate) : gelu(gate)) * up;
 }
