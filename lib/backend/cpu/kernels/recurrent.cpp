@@ -45,6 +45,7 @@ struct Columns {
       n[c] = static_cast<int>(left < 0 ? 0 : left > kLanes ? kLanes : left);
     }
   }
+  bool whole() const { return n[kVectors - 1] == kLanes; }
   void load_row(const float* from, Row& row) const {
     for (int c = 0; c < kVectors; ++c) row[c] = n[c] > 0 ? load_first(from + c * kLanes, n[c]) : zero();
   }
@@ -108,15 +109,22 @@ void read_tile(const float* tile, const float* k, std::int64_t dk, Row& y) {
   sums.total(y);
 }
 
+/// Whole rows of a tile, `width` apart, as they are and as they become; these may be the same.
+struct StateRows {
+  const float* from;
+  float* to;
+  std::int64_t width;
+};
 /// S = decay S + k d^T, then S^T q
-void write_tile(float* tile, const float* k, const float* q, F32x16 decay, const Row& d, std::int64_t dk, Row& y) {
+void write_rows(const StateRows& rows, const float* k, const float* q, F32x16 decay, const Row& d, std::int64_t dk,
+                Row& y) {
   Sums sums;
   each_row(dk, [&](std::int64_t i, auto s) {
     const F32x16 key = set1(k[i]), query = set1(q[i]);
     unroll<kVectors>([&](auto c) {
-      float* const at = tile + i * kDeltaColumns + c.value * kLanes;
-      const F32x16 state = fma(key, d[c.value], load(at) * decay);
-      store(at, state);
+      const std::int64_t at = i * rows.width + c.value * kLanes;
+      const F32x16 state = fma(key, d[c.value], load(rows.from + at) * decay);
+      store(rows.to + at, state);
       F32x16& sum = sums.of[s.value][c.value];
       sum = fma(state, query, sum);
     });
@@ -142,7 +150,7 @@ void gated_delta(const GatedDeltaArgs& a, std::int64_t begin, std::byte* scratch
     columns.load_row(a.v + t * a.ld_v + begin, v);
     read_tile(tile, a.k + t * a.ld_key, a.dk, seen);
     unroll<kVectors>([&](auto c) { d[c.value] = rate * (v[c.value] - decay * seen[c.value]); });
-    write_tile(tile, a.k + t * a.ld_key, a.q + t * a.ld_key, decay, d, a.dk, y);
+    write_rows({tile, tile, kDeltaColumns}, a.k + t * a.ld_key, a.q + t * a.ld_key, decay, d, a.dk, y);
     columns.store_row(a.y + t * a.ld_y + begin, y);
   }
   store_tile(tile, a.dk, a.dv, columns, a.to + begin);
@@ -152,18 +160,23 @@ void selective_scan(const SelectiveScanArgs& a, std::int64_t begin, std::byte* s
   float* const tile = reinterpret_cast<float*>(scratch);
   const Columns columns(a.p, begin);
   const F32x16 skip = set1(a.skip);
-  load_tile(at_column(a.from, begin), a.n, a.p, columns, tile);
+  const bool in_place = a.tokens == 1 && a.from != nullptr && columns.whole();
+  if (!in_place) load_tile(at_column(a.from, begin), a.n, a.p, columns, tile);
   for (std::int64_t t = 0; t < a.tokens; ++t) {
     const float* const gates = a.gates + t * a.ld_gates;
     const F32x16 decay = set1(gates[0]), step = set1(gates[1]);
+    const float *const b = a.b + t * a.ld_in, *const c_row = a.c + t * a.ld_in;
     Row x, d, y;
     columns.load_row(a.x + t * a.ld_in + begin, x);
     unroll<kVectors>([&](auto c) { d[c.value] = step * x[c.value]; });
-    write_tile(tile, a.b + t * a.ld_in, a.c + t * a.ld_in, decay, d, a.n, y);
+    if (in_place)
+      write_rows({a.from + begin, a.to + begin, a.p}, b, c_row, decay, d, a.n, y);
+    else
+      write_rows({tile, tile, kDeltaColumns}, b, c_row, decay, d, a.n, y);
     unroll<kVectors>([&](auto c) { y[c.value] = fma(skip, x[c.value], y[c.value]); });
     columns.store_row(a.y + t * a.ld_y + begin, y);
   }
-  store_tile(tile, a.n, a.p, columns, a.to + begin);
+  if (!in_place) store_tile(tile, a.n, a.p, columns, a.to + begin);
 }
 
 }  // namespace llm::cpu::LLM_ISA
