@@ -118,7 +118,8 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
     for name, shape, deviation, mean in tensors:
         rng = np.random.default_rng([seed, *name.encode()])
         data = rng.normal(mean, deviation, shape).astype(np.float32)
-        is_float = "ffn_gate_inp" in name or "ssm_conv1d" in name  # in every file
+        is_float = any(part in name for part in ("ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "ssm_a", "ssm_d",
+                                                 "ssm_norm"))  # in every file
         if quantized is not None and len(shape) > 1 and not is_float:
             writer.add_tensor(name, gguf.quantize(data, quantized), raw_dtype=quantized)
         else:
@@ -140,10 +141,31 @@ def delta_layer(architecture, d, key_heads, value_heads, length, matrix):
     return tensors + [(f"ssm_{x}.weight", (value_heads, d), 2 * matrix, 0.0) for x in ("alpha", "beta")]
 
 
+def mixing_layer(d, matrix, conv=None, mamba=None, ssm_norm=True):
+    """Keys and tensors of a layer that remembers. `conv`: width of a gated short convolution; `mamba`: heads, their
+    length, state of an element, groups of Mamba-2. Its decays are about 0.6."""
+    if conv:
+        return {"shortconv.l_cache": conv}, [
+            ("shortconv.in_proj.weight", (3 * d, d), 2 * matrix, 0.0), ("shortconv.conv.weight", (d, conv), 0.6, 0.0),
+            ("shortconv.out_proj.weight", (d, d), matrix, 0.0)]
+    heads, length, state, groups = mamba
+    inner, channels = heads * length, heads * length + 2 * groups * state
+    keys = {"ssm.conv_kernel": 4, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": heads,
+            "ssm.group_count": groups}
+    tensors = [("ssm_in.weight", (inner + channels + heads, d), 3 * matrix, 0.0),
+               ("ssm_conv1d.weight", (channels, 4), 0.5, 0.0), ("ssm_conv1d.bias", (channels,), 0.2, 0.0),
+               ("ssm_dt.bias", (heads,), 0.5, 0.0), ("ssm_a", (heads, 1), 0.1, -0.7), ("ssm_d", (heads, 1), 0.3, 1.0),
+               ("ssm_out.weight", (d, inner), matrix, 0.0)]
+    if ssm_norm:
+        tensors.append(("ssm_norm.weight", (groups, inner // groups), 0.1, 1.0))
+    return keys, tensors
+
+
 def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
-            latent=None, delta=None, predicting=0, gated=False):
+             latent=None, delta=None, predicting=0, gated=False, hybrid=None, attends=None, kinds="",
+             final_norm="output_norm"):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -151,8 +173,10 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     rotary frequencies from 1 on; `dense`: layers without experts; `choice_bias`: the deviation of exp_probs_b;
     `shared_gate`: the shared expert has a gate of its own; `latent`: what attention is of instead, the sizes of
     latent_attention(); `delta`: (key heads, value heads, their length, every how many layers one attends), the others go
-    by the gated delta rule; `predicting`: layers behind these, for tokens ahead; `gated`: what attention gives has a
-    gate, attn_gate."""
+    by the gated delta rule; `predicting`: layers behind these, for tokens ahead; `gated`: what attention
+    gives has a gate, attn_gate; `hybrid`: what mixing_layer() is given, for
+    the layers that are not in `attends`, or without that beside attention in every layer; `kinds`: each layer is one of
+    M (hybrid), * (attention) and - (no such); `final_norm`: of the output."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -169,6 +193,16 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         all_keys |= {"ssm.conv_kernel": 4, "ssm.state_size": length, "ssm.group_count": key_heads,
                      "ssm.time_step_rank": value_heads, "ssm.inner_size": value_heads * length,
                      "full_attention_interval": interval}
+    mixer = []
+    if kinds:
+        layers, attends = len(kinds), [i for i, kind in enumerate(kinds) if kind == "*"]
+        all_keys |= {"block_count": layers,
+                     "feed_forward_length": [(experts[2] if experts else d_ff) if kind == "-" else 0 for kind in kinds]}
+    if hybrid:
+        mixing_keys, mixer = mixing_layer(d, 0.02 * (512 / d) ** 0.5, **hybrid)
+        all_keys |= mixing_keys
+    if attends is not None:
+        all_keys["attention.head_count_kv"] = [kv_heads if i in attends else 0 for i in range(layers)]
     if predicting:
         all_keys |= {"block_count": layers + predicting, "nextn_predict_layers": predicting}
     all_keys |= keys or {}
@@ -181,7 +215,9 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     products["attn_output"] = (d, q, matrix)
     if gated:
         products["attn_gate"] = (q, d, 3 * matrix)
-    block_norms = [(name + ".weight", (d,), 0.1, 1.0) for name in norms]
+    # The peer wants this one of falcon-h1 without the end of its name, as converters write it.
+    bare = {"ffn_norm"} if architecture == "falcon-h1" else set()
+    block_norms = [(name if name in bare else name + ".weight", (d,), 0.1, 1.0) for name in norms]
     block_norms += [(name + ".bias", (d,), 0.3, 0.0) for name in biases if name in norms]
     attention = of_products(products, biases)
     if sinks:
@@ -198,13 +234,19 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if ungated:
         del ffn["ffn_gate"]
     ffn = of_products(ffn, biases)
-    moe = of_experts(d, experts, matrix, biases, choice_bias, "experts" in fused) if experts else ffn
+    moe = ffn
+    if experts:
+        moe = of_experts(d, experts, matrix, biases, choice_bias, "experts" in fused, gated=not ungated,
+                         latent=all_keys.get("moe_latent_size", 0))
     if experts and (d_shared or "expert_shared_count" in all_keys):
-        moe += of_products(dense_ffn(d, d_shared or width * all_keys["expert_shared_count"], matrix, False, "_shexp"), ())
+        shared = dense_ffn(d, d_shared or width * all_keys["expert_shared_count"], matrix, False, "_shexp")
+        if ungated:
+            del shared["ffn_gate_shexp"]
+        moe += of_products(shared, ())
     if shared_gate:
         moe.append(("ffn_gate_inp_shexp.weight", (d,), 2 * matrix, 0.0))
     recurrent = delta_layer(architecture, d, key_heads, value_heads, length, matrix) if delta else []
-    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), (final_norm + ".weight", (d,), 0.05, 1.0)]
     if "output_norm" in biases:
         tensors.append(("output_norm.bias", (d,), 0.3, 0.0))
     if not tied:
@@ -213,7 +255,14 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         tensors.append(("output.bias", (n_vocab,), 0.3, 0.0))
     for i in range(layers):
         mixing = recurrent if delta and (i + 1) % interval else attention
-        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + mixing + (ffn if i in dense else moe)]
+        feeding = ffn if i in dense else moe
+        if attends is not None and i not in attends:
+            mixing = mixer
+        elif hybrid and attends is None:
+            mixing = attention + mixer
+        if kinds:
+            mixing, feeding = ([], feeding) if kinds[i] == "-" else (mixing, [])
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + mixing + feeding]
     ahead = [("nextn.eh_proj.weight", (d, 2 * d), matrix, 0.0), ("nextn.enorm.weight", (d,), 0.1, 1.0),
              ("nextn.hnorm.weight", (d,), 0.1, 1.0)]
     for i in range(layers, layers + predicting):
@@ -261,12 +310,18 @@ def dense_ffn(d, d_ff, matrix, fused=False, suffix=""):
             f"ffn_down{suffix}": (d, d_ff, matrix)}
 
 
-def of_experts(d, experts, matrix, biases, choice_bias, fused=False):
+def of_experts(d, experts, matrix, biases, choice_bias, fused=False, gated=True, latent=0):
+    """`latent`: what experts read and give, if it is not as wide as what the router reads."""
     count, _, width = experts
+    inside = latent or d
     both = [("ffn_gate_up_exps", 2 * width)] if fused else [("ffn_gate_exps", width), ("ffn_up_exps", width)]
+    if not gated:
+        both = [("ffn_up_exps", width)]
     block = [("ffn_gate_inp.weight", (count, d), 6 * matrix, 0.0),
-             *((f"{name}.weight", (count, n, d), matrix, 0.0) for name, n in both),
-             ("ffn_down_exps.weight", (count, d, width), matrix, 0.0)]
+             *((f"{name}.weight", (count, n, inside), matrix, 0.0) for name, n in both),
+             ("ffn_down_exps.weight", (count, inside, width), matrix, 0.0)]
+    if inside != d:
+        block += [("ffn_latent_down.weight", (inside, d), matrix, 0.0), ("ffn_latent_up.weight", (d, inside), matrix, 0.0)]
     shapes = {"ffn_gate_inp": (count,), "ffn_gate_exps": (count, width), "ffn_up_exps": (count, width),
               "ffn_down_exps": (count, d)}
     block += [(name + ".bias", shapes[name], 0.3, 0.0) for name in biases if name in shapes]

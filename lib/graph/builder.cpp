@@ -152,12 +152,19 @@ Act GraphBuilder::attention(Act q, Cache cache, const Attention& attributes, std
   return append_one(attributes, std::move(in), name);
 }
 
-Act GraphBuilder::short_conv(Act x, Weight w, Recurrent state, std::string_view name) {
-  return append_one(ShortConv{}, {x.id, w.id, state.id}, name);
+Act GraphBuilder::short_conv(Act x, Weight w, Recurrent state, std::string_view name, const ShortConv& attributes,
+                             const Weight* bias) {
+  std::vector<std::uint32_t> in{x.id, w.id, state.id};
+  if (bias) in.push_back(bias->id);
+  return append_one(attributes, std::move(in), name);
 }
 
 Act GraphBuilder::gated_delta(const DeltaOperands& o, const GatedDelta& attributes, std::string_view name) {
   return append_one(attributes, {o.qkv.id, o.alpha.id, o.beta.id, o.a.id, o.bias.id, o.state.id}, name);
+}
+
+Act GraphBuilder::selective_scan(const ScanOperands& o, const SelectiveScan& attributes, std::string_view name) {
+  return append_one(attributes, {o.xbc.id, o.dt.id, o.a.id, o.d.id, o.bias.id, o.state.id}, name);
 }
 
 Routes GraphBuilder::route(Act logits, const Route& attributes, std::string_view name, const Weight* bias) {

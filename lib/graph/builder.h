@@ -43,13 +43,20 @@ class GraphBuilder {
   Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
-  Act short_conv(Act x, Weight w, Recurrent state, std::string_view name);
+  Act short_conv(Act x, Weight w, Recurrent state, std::string_view name, const ShortConv& attributes = {},
+                 const Weight* bias = nullptr);
   struct DeltaOperands {
     Act qkv, alpha, beta;
     Weight a, bias;
     Recurrent state;
   };
   Act gated_delta(const DeltaOperands& operands, const GatedDelta& attributes, std::string_view name);
+  struct ScanOperands {
+    Act xbc, dt;
+    Weight a, d, bias;
+    Recurrent state;
+  };
+  Act selective_scan(const ScanOperands& operands, const SelectiveScan& attributes, std::string_view name);
   Routes route(Act logits, const Route& attributes, std::string_view name, const Weight* bias = nullptr);
   Act expert_linear(Act x, Index expert, LinearOperand operand);
   Act combine(Act x, Act weights, std::string_view name);

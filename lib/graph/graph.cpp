@@ -39,7 +39,17 @@ void add_op(Hash& h, const Node& n) {
 
 }  // namespace
 
-std::string_view name(RecurrentType::Part part) { return part == RecurrentType::Part::Conv ? "conv" : "delta"; }
+std::string_view name(RecurrentType::Part part) {
+  switch (part) {
+    case RecurrentType::Part::Conv:
+      return "conv";
+    case RecurrentType::Part::Delta:
+      return "delta";
+    case RecurrentType::Part::Scan:
+      return "scan";
+  }
+  return "";
+}
 
 std::uint32_t Graph::add_value(ValueInfo info) {
   values_.push_back(std::move(info));

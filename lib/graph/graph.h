@@ -56,7 +56,7 @@ struct CacheType {
 
 /// What a layer remembers of a sequence beside keys and values: f32, and never more of it. A node reads and writes it.
 struct RecurrentType {
-  enum class Part : std::uint8_t { Conv, Delta };
+  enum class Part : std::uint8_t { Conv, Delta, Scan };
   int layer = 0;
   Part part = Part::Conv;
   Shape shape;

@@ -30,6 +30,7 @@ struct Name {
   std::string_view operator()(const Attention&) const { return "attention"; }
   std::string_view operator()(const ShortConv&) const { return "short_conv"; }
   std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
+  std::string_view operator()(const SelectiveScan&) const { return "selective_scan"; }
   std::string_view operator()(const Route&) const { return "route"; }
   std::string_view operator()(const ExpertLinear&) const { return "expert_linear"; }
   std::string_view operator()(const Combine&) const { return "combine"; }
@@ -93,6 +94,10 @@ struct Attributes {
            (a.window.length ? window_text(a.window) : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
+  std::string operator()(const ShortConv& a) const {
+    return a.activation == Activation::Silu ? std::string() : std::string(llm::name(a.activation));
+  }
+  std::string operator()(const SelectiveScan& a) const { return "groups=" + std::to_string(a.groups); }
   std::string operator()(const GatedDelta& a) const {
     return "key_heads=" + std::to_string(a.key_heads) + (a.sharing == HeadSharing::Tiled ? " tiled" : " grouped") +
            " eps=" + number(a.eps);

@@ -45,7 +45,8 @@ struct LayerNorm {
   friend bool operator==(const LayerNorm&, const LayerNorm&) = default;
 };
 
-/// (x [n, ..., rows] [, w [n]]) -> x * w / sqrt(mean(x^2) + eps) over dimension 0
+/// (x [n, ..., rows] [, w [n]]) -> x * w / sqrt(mean(x^2) + eps) over dimension 0. Where x is [n, m, rows], w may have
+/// [n, m] elements of its own.
 struct RmsNorm {
   float eps = 0;
   friend bool operator==(const RmsNorm&, const RmsNorm&) = default;
@@ -141,10 +142,11 @@ struct Attention {
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 
-/// (x [channels, tokens], w [width, channels], state [channels, width - 1]) -> y [channels, tokens], a causal
-/// convolution along each sequence: y_t = silu(sum_i w_i x_(t - width + 1 + i)). The state holds the sequence's last
-/// width - 1 rows of x, oldest first; before its first token there are zeros.
+/// (x [channels, tokens], w [width, channels], state [channels, width - 1] [, bias [channels]]) -> y [channels,
+/// tokens], a causal convolution along each sequence: y_t = activation(sum_i w_i x_(t - width + 1 + i) + bias). The
+/// state holds the sequence's last width - 1 rows of x, oldest first; before its first token there are zeros.
 struct ShortConv {
+  Activation activation = Activation::Silu;  ///< or Identity
   friend bool operator==(const ShortConv&, const ShortConv&) = default;
 };
 
@@ -163,6 +165,16 @@ struct GatedDelta {
   HeadSharing sharing = HeadSharing::Grouped;
   float eps = 0;
   friend bool operator==(const GatedDelta&, const GatedDelta&) = default;
+};
+
+/// (xbc [heads * p + 2 * groups * n, tokens], dt [heads, tokens], a [1, heads], d [1, heads], bias [heads], state [p,
+/// n, heads]) -> y [p, heads, tokens]: the selective state space of Mamba-2 (arXiv:2405.21060) along each sequence,
+/// whose state begins with zeros. Of a token, xbc holds the heads of x, the groups of B and those of C, one after
+/// another; head h goes with group h / (heads / groups). With s = softplus(dt + bias), for each head: S = exp(a s) S +
+/// B (s x)^T, then y = S^T C + d x.
+struct SelectiveScan {
+  int groups = 1;
+  friend bool operator==(const SelectiveScan&, const SelectiveScan&) = default;
 };
 
 enum class Gating : std::uint8_t { Softmax, Sigmoid };
@@ -272,8 +284,8 @@ struct Reshape {
 };
 
 using AnyOp = std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope,
-                           KvAppend, Attention, ShortConv, GatedDelta, Route, ExpertLinear, Combine, Mix, Spread,
-                           GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+                           KvAppend, Attention, ShortConv, GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, Mix,
+                           Spread, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

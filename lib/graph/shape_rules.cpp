@@ -36,15 +36,14 @@ class Rule {
   std::vector<ResultType> operator()(const LayerNorm&) const {
     need(in_.size() == 2 || in_.size() == 3, 0, "needs a weight and at most one bias");
     f32(0);
-    const Shape& x = in_[0]->type.shape;
-    const bool of_each = x.n_dims() == 3 && in_[1]->type.shape == Shape({x[0], x[1]});
-    for (std::size_t i = 1; i < in_.size(); ++i) f32_weight(i, of_each ? Shape{x[0], x[1]} : Shape{x[0]});
+    norm_weight(1);
+    if (in_.size() == 3) f32_weight(2, in_[1]->type.shape);
     return same(0);
   }
   std::vector<ResultType> operator()(const RmsNorm&) const {
     need(in_.size() == 1 || in_.size() == 2, 0, "needs at most one weight");
     f32(0);
-    if (in_.size() == 2) vector(1, in_[0]->type.shape[0]);
+    if (in_.size() == 2) norm_weight(1);
     return same(0);
   }
   std::vector<ResultType> operator()(const AddRmsNorm&) const {
@@ -108,8 +107,10 @@ class Rule {
     if (in_.size() == 3) f32_weight(2, {q[1]});
     return act({c.head_dim_v, q[1], q[2]}, in_[0]->rows);
   }
-  std::vector<ResultType> operator()(const ShortConv&) const {
-    count(3);
+  std::vector<ResultType> operator()(const ShortConv& a) const {
+    need(in_.size() == 3 || in_.size() == 4, 0, "needs a weight, a state and at most one bias");
+    need(a.activation == Activation::Silu || a.activation == Activation::Identity, 0,
+         "is activated by silu or not at all");
     tokens(0);
     const Shape& x = in_[0]->type.shape;
     const std::int64_t width = in_[1]->type.shape[0];
@@ -117,6 +118,7 @@ class Rule {
     f32_weight(1, {width, x[0]});
     need(width >= 2, 1, "is no convolution: its width is 1");
     recurrent(2, RecurrentType::Part::Conv, {x[0], width - 1});
+    if (in_.size() == 4) vector(3, x[0]);
     return same(0);
   }
   std::vector<ResultType> operator()(const GatedDelta& a) const {
@@ -132,6 +134,20 @@ class Rule {
       need(in_[i]->type.shape == Shape({heads, rows}), i, "is not [value_heads, tokens]");
     for (std::size_t i = 3; i < 5; ++i) vector(i, heads);
     return act({dv, heads, rows}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const SelectiveScan& a) const {
+    count(6);
+    for (std::size_t i = 0; i < 2; ++i) tokens(i);
+    need(in_[5]->kind == ValueKind::Recurrent, 5, "is not a state");
+    const Shape state = in_[5]->recurrent.shape;
+    const std::int64_t p = state[0], n = state[1], heads = state[2], rows = in_[0]->type.shape[1];
+    recurrent(5, RecurrentType::Part::Scan, {p, n, heads});
+    need(a.groups >= 1 && heads % a.groups == 0, 5, "has heads that are not a multiple of the groups");
+    need(in_[0]->type.shape == Shape({heads * p + 2 * a.groups * n, rows}), 0, "is not x, B and C of the state");
+    need(in_[1]->type.shape == Shape({heads, rows}), 1, "is not [heads, tokens]");
+    for (std::size_t i = 2; i < 4; ++i) f32_weight(i, {1, heads});
+    vector(4, heads);
+    return act({p, heads, rows}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const Route& a) const {
     need(in_.size() == 1 || in_.size() == 2, 0, "needs logits and at most one tensor of biases");
@@ -282,6 +298,12 @@ class Rule {
     need(in_[i]->kind == ValueKind::Weight && in_[i]->type.shape.n_dims() == 2, i, "is not a weight matrix");
   }
   void vector(std::size_t i, std::int64_t n) const { f32_weight(i, {n}); }
+  /// As long as a row of the first operand, or of rows of its own for each of that one's.
+  void norm_weight(std::size_t i) const {
+    const Shape& x = in_[0]->type.shape;
+    const bool of_each = x.n_dims() == 3 && in_[i]->type.shape == Shape({x[0], x[1]});
+    f32_weight(i, of_each ? Shape{x[0], x[1]} : Shape{x[0]});
+  }
   void f32_weight(std::size_t i, const Shape& shape) const {
     need(in_[i]->kind == ValueKind::Weight && in_[i]->type == TensorType{DType::F32, shape}, i,
          "is not a weight " + to_string(TensorType{DType::F32, shape}));

@@ -149,10 +149,8 @@ Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const
   return s.with(Role::Experts).combine("ffn_moe", y, routes);  // the weighted sum over the active experts
 }
 
-Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
+Routes choose_experts(Scope s, const MoeConfig& m, Act x) {
   Scope router = s.with(Role::Router);
-  // Before the router, so that a wrong expert_count is reported on the experts themselves.
-  const ExpertWeights weights = expert_weights(s, m, n_embd);
   const Route choice{.top_k = m.active,
                      .gating = m.gate,
                      .weights = m.weights,
@@ -161,7 +159,13 @@ Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
                      .groups_used = m.groups_used,
                      .group_best = m.group_best};
   const Act logits = router.linear("ffn_gate_inp", x, m.experts);
-  return expert_ffn(s, m, weights, x, router.route("ffn_routes", logits, choice, "exp_probs_b"));
+  return router.route("ffn_routes", logits, choice, "exp_probs_b");
+}
+
+Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
+  // Before the router, so that a wrong expert_count is reported on the experts themselves.
+  const ExpertWeights weights = expert_weights(s, m, n_embd);
+  return expert_ffn(s, m, weights, x, choose_experts(s, m, x));
 }
 
 Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {

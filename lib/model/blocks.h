@@ -52,6 +52,8 @@ struct ExpertWeights {
   bool merged = false;  ///< `gate` is ffn_gate_up_exps: its rows, then those of `up`, which is not there
 };
 ExpertWeights expert_weights(Scope s, const MoeConfig& m, std::int64_t n_embd);
+/// Those that the router ffn_gate_inp chooses for each token, with exp_probs_b where the file has it.
+Routes choose_experts(Scope s, const MoeConfig& m, Act x);
 /// What experts that are already chosen make of x by glu_ffn() with the configured activation: [n_embd, active,
 /// tokens]. `glu`: of that node.
 Act expert_results(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes,
@@ -59,8 +61,7 @@ Act expert_results(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, c
 /// The weighted sum of these: [n_embd, tokens].
 Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes,
                std::string_view glu = "ffn_glu");
-/// The same as glu_ffn(), with the configured activation, by the experts that the router ffn_gate_inp chooses for each
-/// token, with exp_probs_b where the file has it.
+/// The same as glu_ffn(), with the configured activation, by choose_experts().
 Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);
 /// The expert that all tokens share: ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp.
 Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd);

@@ -59,6 +59,8 @@ Act Scope::linear_rows(std::string_view name, std::string_view fused, std::int64
   require_matrix_type(net_.file_, matrix);
   const Weight weight =
       net_.builder_.weight(rows_name(full + ".weight", rows), {matrix.type.dtype, {shape[0], rows.n}});
+  const std::optional<Weight> scale = net_.optional_f32(full + ".scale", {1});
+  net_.used_.insert(full + ".input_scale");  // as in product()
   std::optional<Weight> bias;
   if (net_.has(full + ".bias")) {
     net_.require_f32(full + ".bias", {all});
@@ -66,7 +68,8 @@ Act Scope::linear_rows(std::string_view name, std::string_view fused, std::int64
   }
   const auto multiply = [&](Act in, const GraphBuilder::LinearOperand& operand) { return place().linear(in, operand); };
   const auto pairs = net_.adaptations(full + ".weight", shape, &LoraAdapter::require_product, rows);
-  const Act y = multiply(x, {.weight = weight, .bias = bias ? &*bias : nullptr, .name = name});
+  const Act y = multiply(
+      x, {.weight = weight, .bias = bias ? &*bias : nullptr, .name = name, .scale = scale ? &*scale : nullptr});
   return net_.adapted(
       name, y, pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
 }
@@ -95,6 +98,11 @@ Act Scope::layer_norm(std::string_view name, Act x, float eps) {
   const Weight w = net_.f32(full + ".weight", shape);
   const std::optional<Weight> bias = net_.optional_f32(full + ".bias", shape);
   return place().layer_norm(x, w, bias ? &*bias : nullptr, eps, name);
+}
+
+Act Scope::head_rms_norm(std::string_view name, Act x, float eps) {
+  const Shape& s = net_.builder_.type(x).shape;
+  return place().rms_norm(x, net_.f32(full_name(name) + ".weight", {s[0], s[1]}), eps, name);
 }
 
 Act Scope::head_layer_norm(std::string_view name, Act x, float eps) {
@@ -135,11 +143,12 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes, std::strin
   return place().attention(q, cache, attributes, "attn", &w);
 }
 
-Act Scope::short_conv(std::string_view name, Act x, int width) {
+Act Scope::short_conv(std::string_view name, Act x, int width, const ShortConv& attributes) {
   const std::int64_t channels = net_.builder_.type(x).shape[0];
   const Weight w = net_.f32(full_name(name) + ".weight", {width, channels});
   const Recurrent state = net_.builder_.recurrent({layer_, RecurrentType::Part::Conv, {channels, width - 1}});
-  return place().short_conv(x, w, state, name);
+  const std::optional<Weight> bias = net_.optional_f32(full_name(name) + ".bias", {channels});
+  return place().short_conv(x, w, state, name, attributes, bias ? &*bias : nullptr);
 }
 
 Act Scope::gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta& attributes, Shape state) {
@@ -147,6 +156,14 @@ Act Scope::gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta& attribute
   const Weight bias = net_.f32(full_name("ssm_dt.bias"), {state[2]});
   const Recurrent memory = net_.builder_.recurrent({layer_, RecurrentType::Part::Delta, state});
   return place().gated_delta({qkv, alpha, beta, a, bias, memory}, attributes, "delta");
+}
+
+Act Scope::selective_scan(Act xbc, Act dt, const SelectiveScan& attributes, Shape state) {
+  const Weight a = net_.f32(full_name("ssm_a"), {1, state[2]});
+  const Weight d = net_.f32(full_name("ssm_d"), {1, state[2]});
+  const Weight bias = net_.f32(full_name("ssm_dt.bias"), {state[2]});
+  const Recurrent memory = net_.builder_.recurrent({layer_, RecurrentType::Part::Scan, state});
+  return place().selective_scan({xbc, dt, a, d, bias, memory}, attributes, "scan");
 }
 
 Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {

@@ -73,10 +73,14 @@ class Scope {
   Act attention(Act q, Cache, const Attention&);  ///< over this layer's cache or an earlier one's
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
-  /// By `name`.weight [width, channels].
-  Act short_conv(std::string_view name, Act x, int width);
+  /// x [n, heads, tokens] by `name`.weight [n, heads].
+  Act head_rms_norm(std::string_view name, Act x, float eps);
+  /// By `name`.weight [width, channels], with `name`.bias if the file has it.
+  Act short_conv(std::string_view name, Act x, int width, const ShortConv& attributes = {});
   /// With ssm_a [value_heads] and ssm_dt.bias [value_heads]; `state` [dv, dk, value_heads].
   Act gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta&, Shape state);
+  /// With ssm_a, ssm_d [1, heads] and ssm_dt.bias [heads]; `state` [p, n, heads].
+  Act selective_scan(Act xbc, Act dt, const SelectiveScan&, Shape state);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
   Act activate(std::string_view name, Nonlinearity, Act x);
   Act mix(std::string_view name, Act x, Act w);

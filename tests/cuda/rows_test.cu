@@ -381,6 +381,11 @@ TEST_CASE("layer norms, and norms without weights") {
         INFO("n " << n << ", " << weights << " weights");
         REQUIRE(worst(expected, y.read(), n) <= 1);
       }
+      for (int row = 0; row < kRows; ++row)
+        host::rms_norm<double>(x.data() + std::ptrdiff_t{row} * n, w.data() + std::ptrdiff_t{row % weights} * n,
+                               expected.data() + std::ptrdiff_t{row} * n, n, 1e-5f);
+      rms_norm_of_each(dx.data(), dw.data(), weights, 1e-5f, n, kRows, y.data(), kLaunch);
+      REQUIRE(worst(expected, y.read(), n) <= 1);
       const AllForms forms(n, kRows, true);
       for (int row = 0; row < kRows; ++row)
         host::rms_norm<double>(x.data() + std::ptrdiff_t{row} * n, nullptr, expected.data() + std::ptrdiff_t{row} * n,

@@ -93,6 +93,8 @@ TEST_CASE("the builder refuses operands that do not fit, naming the op and the o
   const Act heads = b.split_heads(x, 4, "heads");
   CHECK_NOTHROW(b.layer_norm(heads, of_heads, nullptr, 1e-5F, "head_norm"));
   CHECK_THROWS_AS(b.layer_norm(heads, gain, nullptr, 1e-5F, "n"), Error);
+  CHECK_NOTHROW(b.rms_norm(heads, of_heads, 1e-5F, "head_rms_norm"));
+  CHECK_THROWS_AS(b.rms_norm(x, of_heads, 1e-5F, "n"), Error);
   CHECK_THROWS_AS(b.scale(x, two, "s"), Error);
   CHECK_THROWS_AS(b.soft_cap(x, 0, "c"), Error);
   for (const Slice part : {Slice{-1, 4}, Slice{0, 0}, Slice{29, 4}, Slice{0, 33}})
@@ -112,6 +114,11 @@ TEST_CASE("recurrent layers are refused what does not fit their state") {
   CHECK_THROWS_WITH(conv(x, b.weight("thin", f32({1, 12})), {12, 0}), contains("no convolution"));
   const Act wanted = b.rows(x, b.step_input(StepInput::OutRows), "wanted");
   CHECK_THROWS_WITH(conv(wanted, w, {12, 3}), contains("no row for every token"));
+  const Recurrent last_rows = b.recurrent({0, RecurrentType::Part::Conv, {12, 3}});
+  const Weight short_bias = b.weight("short_bias", f32({11}));
+  CHECK_THROWS_WITH(b.short_conv(x, w, last_rows, "biased", {}, &short_bias), contains("operand short_bias"));
+  CHECK_THROWS_WITH(b.short_conv(x, w, last_rows, "gelu", {.activation = Activation::Gelu}),
+                    contains("by silu or not"));
 
   // Two value heads of 4 and one key head of 2: 2 * 2 + 2 * 4.
   const Act two = b.slice(x, {.begin = 3, .n = 2}, "two");
@@ -125,6 +132,19 @@ TEST_CASE("recurrent layers are refused what does not fit their state") {
   CHECK_THROWS_WITH(delta(x, x, v, 1, {4, 2, 2}), contains("is not [value_heads, tokens]"));
   CHECK_THROWS_WITH(delta(x, two, w, 1, {4, 2, 2}), contains("gated_delta: operand w"));
   CHECK_THROWS_WITH(delta(x, two, v, 3, {4, 2, 2}), contains("not a multiple of the key heads"));
+
+  // Two heads of 3 and one group of states of 3: 2 * 3 + 2 * 3.
+  const Weight ones = b.weight("ones", f32({1, 2}));
+  const auto scan = [&](Act xbc, Act dt, Weight a, int groups, Shape state) {
+    const GraphBuilder::ScanOperands o{xbc, dt, a, ones, v, b.recurrent({0, RecurrentType::Part::Scan, state})};
+    return b.type(b.selective_scan(o, {.groups = groups}, "scan")).shape;
+  };
+  CHECK(scan(x, two, ones, 1, {3, 3, 2}) == Shape{3, 2, 4});
+  CHECK_THROWS_WITH(scan(x, two, ones, 1, {3, 4, 2}), contains("is not x, B and C of the state"));
+  CHECK_THROWS_WITH(scan(x, x, ones, 1, {3, 3, 2}), contains("is not [heads, tokens]"));
+  CHECK_THROWS_WITH(scan(x, two, v, 1, {3, 3, 2}), contains("selective_scan: operand v"));
+  CHECK_THROWS_WITH(scan(x, two, ones, 3, {3, 3, 2}), contains("not a multiple of the groups"));
+  CHECK_THROWS_WITH(scan(wanted, two, ones, 1, {3, 3, 2}), contains("no row for every token"));
   CHECK_THROWS_WITH(b.slice(x, {.begin = 10, .n = 3}, "s"), contains("no such elements"));
   CHECK_THROWS_WITH(b.slice(x, {.begin = -1, .n = 3}, "s"), contains("no such elements"));
   CHECK(b.type(b.glu(Activation::Sigmoid, b.slice(x, {.begin = 0, .n = 1}, "one"), x, "g")).shape == Shape{12, 4});

@@ -66,6 +66,14 @@ TEST_CASE("scales beside weights, of one number or one per expert, are read; tho
   CHECK(producers(model.graph, "output") == Names{"output_norm", "output.weight", "output.scale"});
   CHECK(producers(model.graph, "blk.0.ffn_up_exps") ==
         Names{"blk.0.ffn_norm", "blk.0.ffn_routes", "blk.0.ffn_up_exps.weight", "blk.0.ffn_up_exps.scale"});
+
+  TinyFile fused = tiny_model({.arch = "phi3"});
+  for (const char* name : {"blk.0.attn_qkv.scale", "blk.0.attn_qkv.input_scale"})
+    fused.add_tensor({name, {DType::F32, {1}}, 1});
+  const Opened rows = open_tiny(folder, fused);
+  CHECK(rows.unused.empty());
+  CHECK(producers(rows.graph, "blk.0.attn_k") ==
+        Names{"blk.0.attn_norm", "blk.0.attn_qkv.weight[32+16]", "blk.0.attn_qkv.scale"});
 }
 
 TEST_CASE("dimensions are the file's") {
@@ -126,8 +134,13 @@ TEST_CASE("rotary pairs: neighbours for llama and its kin, halves for the others
                                                  "minicpm",  "deepseek2",  "ernie4_5",  "ernie4_5-moe", "glm4",
                                                  "granite",  "granitemoe", "internlm2", "llama",        "llama4",
                                                  "mistral3", "mistral4",   "smollm3",   "xverse"};
+  const std::set<std::string_view> without = {"granitehybrid", "nemotron_h", "nemotron_h_moe"};  // positions
   for (const Architecture& a : architectures()) {
     INFO(a.name);
+    if (without.contains(a.name)) {
+      CHECK(all<Rope>(open_tiny(folder, tiny_model({.arch = std::string(a.name)})).graph).empty());
+      continue;
+    }
     const RopePairing pairing = neighbours.contains(a.name) ? RopePairing::Interleaved : RopePairing::Halves;
     const bool mixed = a.name.starts_with("qwen35") || a.name == "qwen3next";  // the first layer does not attend
     const Opened model = open_tiny(folder, tiny_model({.arch = std::string(a.name), .layers = mixed ? 2 : 1}));
@@ -372,6 +385,85 @@ TEST_CASE("files of qwen35 that make no sense, or another one than is known, are
                     contains("rope.dimension_sections"));
   CHECK_THROWS_WITH(opened_with([](TinyFile& f) { f.rename("blk.0.attn_qkv.weight", "blk.0.ssm_in.weight"); }),
                     contains("convert"));
+}
+
+TEST_CASE("layers of hybrids are told apart by their heads of keys, and by the widths of feed-forward networks") {
+  const TempDir folder;
+  const auto kinds = [&](const TinyFile& file) {
+    std::string text;
+    const Graph g = open_tiny(folder, file).graph;
+    int layer = -1;
+    for (const Node& n : g.nodes()) {
+      const char kind = std::holds_alternative<Attention>(n.op)       ? 'a'
+                        : std::holds_alternative<SelectiveScan>(n.op) ? 's'
+                        : std::holds_alternative<ShortConv>(n.op)     ? 'c'
+                        : n.role == Role::Ffn                         ? 'f'
+                                                                      : ' ';
+      if (kind == ' ' || (n.layer == layer && text.back() == kind)) continue;
+      if (n.layer != layer && layer >= 0) text += ' ';
+      layer = n.layer;
+      text += kind;
+    }
+    return text;
+  };
+  TinyFile lfm = tiny_model({.arch = "lfm2", .layers = 4});
+  CHECK(kinds(lfm) == "cf af cf af");
+  lfm.set_array("lfm2.attention.head_count_kv", std::vector<std::uint32_t>{0, 2, 0, 4});
+  CHECK_THROWS_WITH(kinds(lfm), contains("lfm2.attention.head_count_kv"));
+  lfm.set_array("lfm2.attention.head_count_kv", std::vector<std::uint32_t>{0, 0, 0, 0});
+  CHECK_THROWS_WITH(kinds(lfm), contains("none attends"));
+  lfm.set_array("lfm2.attention.head_count_kv", std::vector<std::uint32_t>{0, 3, 0, 3});
+  CHECK_THROWS_WITH(kinds(lfm), contains("does not divide head_count"));
+  CHECK(kinds(tiny_model({.arch = "granitehybrid", .layers = 3})) == "af csf af");
+  CHECK(kinds(tiny_model({.arch = "falcon-h1", .layers = 2})) == "csaf csaf");
+  CHECK(kinds(tiny_model({.arch = "nemotron_h", .layers = 4})) == "a f cs a");
+  TinyFile rotated = tiny_model({.arch = "granitehybrid"});
+  rotated.erase("granitehybrid.rope.scaling.finetuned");
+  CHECK(all<Rope>(open_tiny(folder, rotated).graph).at(0).pairing == RopePairing::Interleaved);
+}
+
+TEST_CASE("files of hybrids that make no sense, or another one than is known, are refused by the key") {
+  const TempDir folder;
+  const auto with_key = [&](const char* arch, const char* key, std::uint32_t value) {
+    TinyFile file = tiny_model({.arch = arch, .layers = 2});
+    file.set(std::string(arch) + "." + key, value);
+    return open_tiny(folder, file).unused;
+  };
+  CHECK(with_key("lfm2", "shortconv.l_cache", 3).empty());
+  CHECK_THROWS_WITH(with_key("lfm2", "shortconv.l_cache", 1), contains("shortconv.l_cache"));
+  CHECK_THROWS_WITH(with_key("lfm2", "attention.sliding_window", 32), contains("attention.sliding_window"));
+  CHECK_THROWS_WITH(with_key("lfm2", "expert_count", 4), contains("expert_count"));
+  CHECK_THROWS_WITH(with_key("falcon-h1", "ssm.group_count", 3), contains("ssm.group_count"));
+  CHECK_THROWS_WITH(with_key("falcon-h1", "ssm.time_step_rank", 3), contains("ssm.time_step_rank"));
+  CHECK_THROWS_WITH(with_key("falcon-h1", "ssm.has_mup", 1), contains("ssm.has_mup"));
+  CHECK_THROWS_WITH(with_key("falcon-h1", "ssm.inner_size", 128), contains("blk.0.ssm_in.weight"));
+  CHECK_THROWS_WITH(with_key("nemotron_h_moe", "expert_group_count", 4), contains("expert_group_count"));
+  CHECK_THROWS_WITH(with_key("nemotron_h_moe", "nextn_predict_layers", 2), contains("nextn_predict_layers"));
+}
+
+TEST_CASE("experts of nemotron_h_moe may be narrower inside, and layers that predict tokens ahead are not read") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "nemotron_h_moe", .layers = 3});
+  using Names = std::vector<std::string>;
+  CHECK(producers(open_tiny(folder, f).graph, "blk.0.ffn_up_exps")[0] == "blk.0.attn_norm");
+  f.set("nemotron_h_moe.moe_latent_size", std::uint32_t{16});
+  f.add_tensor({"blk.0.ffn_latent_down.weight", {DType::F32, {32, 16}}, 0, 0.3f});
+  f.add_tensor({"blk.0.ffn_latent_up.weight", {DType::F32, {16, 32}}, 0, 0.3f});
+  f.resize("blk.0.ffn_up_exps.weight", {16, 64, 4});
+  f.resize("blk.0.ffn_down_exps.weight", {64, 16, 4});
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(producers(g, "blk.0.ffn_up_exps")[0] == "blk.0.ffn_latent_down");
+  CHECK(producers(g, "blk.0.ffn_latent_up")[0] == "blk.0.ffn_moe");
+  CHECK(producers(g, "blk.0.ffn_sum") == Names{"blk.0.ffn_latent_up", "blk.0.ffn_down_shexp"});
+
+  f.set("nemotron_h_moe.block_count", std::uint32_t{4});
+  f.set("nemotron_h_moe.nextn_predict_layers", std::uint32_t{1});
+  f.set_array("nemotron_h_moe.attention.head_count_kv", std::vector<std::uint32_t>{0, 0, 2, 2});
+  f.set_array("nemotron_h_moe.feed_forward_length", std::vector<std::uint32_t>{64, 0, 0, 64});
+  f.add_tensor({"blk.3.nextn.eh_proj.weight", {DType::F32, {64, 32}}});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.unused.empty());
+  CHECK(model.spec.dims.n_layers == 3);
 }
 
 TEST_CASE("weights of the chosen experts: renormalised, or as olmoe leaves them") {

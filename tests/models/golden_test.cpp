@@ -66,6 +66,13 @@ std::vector<Variant> variants() {
       {"exaone4", {.arch = "exaone4", .layers = 2, .tied = true, .rope = TinyRope::Llama3}},
       {"exaone4-window", {.arch = "exaone4", .layers = 2, .window = 16}},
       {"mistral3", {.arch = "mistral3", .layers = 2, .head_dim = 16, .rope = TinyRope::Yarn}},
+      {"lfm2", {.arch = "lfm2", .layers = 2, .tied = true}},
+      {"lfm2moe", {.arch = "lfm2moe", .layers = 2, .tied = true}},
+      {"granitehybrid", {.arch = "granitehybrid", .layers = 2, .tied = true}},
+      {"granitehybrid-experts", {.arch = "granitehybrid", .layers = 2, .experts = 4}},
+      {"falcon-h1", {.arch = "falcon-h1", .layers = 2, .head_dim = 16}},
+      {"nemotron_h", {.arch = "nemotron_h", .layers = 3}},
+      {"nemotron_h_moe", {.arch = "nemotron_h_moe", .layers = 3}},
       {"internlm2", {.arch = "internlm2", .layers = 2}},
       {"xverse", {.arch = "xverse", .layers = 2}},
       {"bailingmoe2", {.arch = "bailingmoe2", .layers = 2}},
@@ -113,7 +120,7 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     // Layers differ: some have a window, or no positions, or no experts.
     const std::set<std::string_view> mixed = {"afmoe",  "bailingmoe2",  "cohere2", "deepseek", "deepseek2",
                                               "dots1",  "ernie4_5-moe", "gemma3n", "llama4",   "mistral4",
-                                              "gemma4", "glm4moe",      "gpt-oss", "smollm3"};
+                                              "gemma4", "glm4moe",      "gpt-oss", "lfm2moe",  "smollm3"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;
@@ -122,7 +129,9 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     for (const LayerRange& r : layer_ranges(graph))
       if (r.layer >= 0) layers.push_back(r);
     REQUIRE(layers.size() == 4);
-    const std::size_t kinds = arch.starts_with("qwen35") || arch == "qwen3next" ? 2 : 1;  // in turns
+    const bool two_kinds =
+        arch.starts_with("qwen35") || arch == "qwen3next" || arch == "lfm2" || arch == "granitehybrid";
+    const std::size_t kinds = arch.starts_with("nemotron_h") ? 3 : two_kinds ? 2 : 1;  // in turns
     for (std::size_t i = 0; i < layers.size(); ++i)
       CHECK(structural_hash(graph, layers[i]) == structural_hash(graph, layers[i % kinds]));
   }

@@ -313,6 +313,12 @@ void add_norms(std::vector<OpCase>& cases) {
                      const Act norm = s.builder.rms_norm(heads, s.gains("w", 40, 47), 1e-6f, "norm");
                      return std::move(s).finish(s.builder.scale(norm, 1.0f, "y"), one_step(5), 40);
                    }});
+  cases.push_back({"rms_norm of heads with weights of their own", [] {
+                     Stage s(5);
+                     const Act heads = s.builder.split_heads(s.input("x", 3 * 40, 148), 3, "heads");
+                     const Act norm = s.builder.rms_norm(heads, s.weight("w", DType::F32, {40, 3}, 149), 1e-6f, "norm");
+                     return std::move(s).finish(s.builder.scale(norm, 1.0f, "y"), full_and_partial(5), 40);
+                   }});
   cases.push_back({"rms_norm of zeros", [] {
                      Stage s(2);
                      const std::vector<float> zeros(kInputRows * 24, 0.0f);
@@ -675,13 +681,42 @@ int most_tokens(const std::vector<Parts>& steps) {
   return most;
 }
 
-OpScene conv_scene(std::int64_t channels, std::int64_t width, const std::vector<Parts>& steps) {
+enum class ConvBias { Absent, Present };
+OpScene conv_scene(std::int64_t channels, std::int64_t width, const std::vector<Parts>& steps, const ShortConv& op = {},
+                   ConvBias with = ConvBias::Absent) {
   Stage s(most_tokens(steps), kRecurrentSequences);
   const Act x = s.input("x", channels, 91);
   const Weight w = s.weight("w", DType::F32, {width, channels}, 92);
   const Recurrent state = s.builder.recurrent({0, RecurrentType::Part::Conv, {channels, width - 1}});
-  OpScene scene = std::move(s).finish(s.builder.short_conv(x, w, state, "y"), steps, width);
+  const Weight bias = s.weight("bias", DType::F32, {channels}, 150);
+  const Act y = s.builder.short_conv(x, w, state, "y", op, with == ConvBias::Present ? &bias : nullptr);
+  OpScene scene = std::move(s).finish(y, steps, width);
   scene.n_sequences = kRecurrentSequences;
+  return scene;
+}
+
+struct ScanShape {
+  int heads, groups, n, p;
+};
+
+OpScene scan_scene(const ScanShape& d, const std::vector<Parts>& steps) {
+  Stage s(most_tokens(steps), kRecurrentSequences);
+  const Act xbc = s.input("xbc", d.heads * d.p + 2 * d.groups * d.n, 151), dt = s.input("dt", d.heads, 152, 2.0f);
+  std::vector<float> decays = random_values(d.heads, 153);
+  for (float& a : decays) a = -std::exp(a);
+  s.scene.weights.add("a", {DType::F32, {1, d.heads}}, decays);
+  const GraphBuilder::ScanOperands operands{
+      .xbc = xbc,
+      .dt = dt,
+      .a = s.builder.weight("a", {DType::F32, {1, d.heads}}),
+      .d = s.weight("d", DType::F32, {1, d.heads}, 154),
+      .bias = s.weight("bias", DType::F32, {d.heads}, 155),
+      .state = s.builder.recurrent({0, RecurrentType::Part::Scan, {d.p, d.n, d.heads}})};
+  const Act heads = s.builder.selective_scan(operands, {.groups = d.groups}, "heads");
+  OpScene scene =
+      std::move(s).finish(s.builder.scale(s.builder.flatten_heads(heads, "flat"), 1.0f, "y"), steps, 8 * d.n);
+  scene.n_sequences = kRecurrentSequences;
+  scene.magnitude = std::sqrt(static_cast<double>(d.n));
   return scene;
 }
 
@@ -720,6 +755,25 @@ void add_recurrent(std::vector<OpCase>& cases) {
                        [=] { return conv_scene(channels, width, recurrent_steps()); }});
   }
   cases.push_back({"short conv of prompts", [] { return conv_scene(300, 4, recurrent_prompts()); }});
+  for (const Activation a : {Activation::Silu, Activation::Identity}) {
+    cases.push_back({"short conv with a bias, " + std::string(name(a)),
+                     [=] { return conv_scene(45, 4, recurrent_steps(), {.activation = a}, ConvBias::Present); }});
+    cases.push_back({"short conv of prompts with a bias, " + std::string(name(a)),
+                     [=] { return conv_scene(45, 3, recurrent_prompts(), {.activation = a}, ConvBias::Present); }});
+  }
+  cases.push_back(
+      {"short conv alone", [] { return conv_scene(45, 3, recurrent_steps(), {.activation = Activation::Identity}); }});
+  constexpr ScanShape kScans[] = {{1, 1, 1, 1},    {2, 2, 5, 7},    {6, 2, 16, 16}, {6, 3, 18, 40},
+                                  {4, 1, 128, 64}, {2, 1, 256, 80}, {4, 2, 67, 33}};
+  for (const ScanShape& d : kScans) {
+    cases.push_back({label("selective scan", {{"heads", d.heads}, {"groups", d.groups}, {"n", d.n}, {"p", d.p}}),
+                     [=] { return scan_scene(d, recurrent_steps()); }});
+  }
+  for (const int n : {67, 128, 200}) {
+    cases.push_back({label("selective scan of prompts", {{"n", n}}), [=] {
+                       return scan_scene({4, 2, n, 40}, recurrent_prompts());
+                     }});
+  }
   constexpr DeltaShape kShapes[] = {{1, 1, 1, 1},
                                     {2, 2, 5, 7},
                                     {6, 2, 16, 16},

@@ -359,6 +359,77 @@ TEST_CASE("reference: what goes on along a sequence does not depend on its chunk
   }
 }
 
+TEST_CASE("reference: a convolution may have a bias and no activation") {
+  constexpr std::int64_t kChannels = 3, kWidth = 2;
+  GraphBuilder b({kTokens, 1, kTokens});
+  MemoryWeights weights;
+  const Act x = input(b, weights, "x", kChannels, 61);
+  const Weight w = b.weight("w", weights.add_random("w", {DType::F32, {kWidth, kChannels}}, 62));
+  const Weight bias = b.weight("bias", weights.add_random("bias", {DType::F32, {kChannels}}, 63));
+  const Recurrent state = b.recurrent({0, RecurrentType::Part::Conv, {kChannels, kWidth - 1}});
+  const Act y = b.short_conv(x, w, state, "y", {.activation = Activation::Identity}, &bias);
+  const Graph graph = std::move(b).finish(y);
+  const std::vector<float> xs = weights.decoded("x"), ws = weights.decoded("w"), offsets = weights.decoded("bias");
+  std::vector<double> expected;
+  for (std::int64_t i = 0; i < kTokens * kChannels; ++i) {
+    const std::int64_t c = i % kChannels;
+    const double before = i < kChannels ? 0 : double{xs[at(i - kChannels)]};
+    expected.push_back(double{ws[at(c * kWidth)]} * before + double{ws[at(c * kWidth + 1)]} * double{xs[at(i)]} +
+                       double{offsets[at(c)]});
+  }
+  check_close(run_once(graph, weights)["y"], expected);
+}
+
+TEST_CASE("reference: a selective state space is a sum over the tokens before, weighted by what decayed since") {
+  constexpr std::int64_t kHeads = 4, kGroups = 2, kN = 5, kP = 3;
+  GraphBuilder b({kTokens, 1, kTokens});
+  MemoryWeights weights;
+  const std::int64_t width = kHeads * kP + 2 * kGroups * kN;
+  const Act xbc = input(b, weights, "xbc", width, 71), dt = input(b, weights, "dt", kHeads, 72);
+  const auto of_heads = [&](const char* name, Shape shape, std::uint32_t seed) {
+    return b.weight(name, weights.add_random(name, {DType::F32, shape}, seed));
+  };
+  const Weight a = of_heads("a", {1, kHeads}, 73), d = of_heads("d", {1, kHeads}, 74),
+               bias = of_heads("bias", {kHeads}, 75);
+  const Recurrent state = b.recurrent({0, RecurrentType::Part::Scan, {kP, kN, kHeads}});
+  const Act y = b.selective_scan({xbc, dt, a, d, bias, state}, {.groups = kGroups}, "y");
+  const Graph graph = std::move(b).finish(b.scale(b.flatten_heads(y, "flat"), 1, "all"));
+  const auto all = weights.decoded("xbc"), steps = weights.decoded("dt"), as = weights.decoded("a"),
+             ds = weights.decoded("d"), biases = weights.decoded("bias");
+  // y_t = sum over s <= t of (C_t B_s) exp(a (step_(s+1) + ... + step_t)) step_s x_s + d x_t: the dual form of
+  // arXiv:2405.21060, section 3.
+  std::vector<double> expected(at(kTokens * kHeads * kP));
+  for (std::int64_t h = 0; h < kHeads; ++h) {
+    const std::int64_t group = h / (kHeads / kGroups);
+    const auto step = [&](std::int64_t t) {
+      return std::log(1 + std::exp(double{steps[at(t * kHeads + h)]} + double{biases[at(h)]}));
+    };
+    const auto b_of = [&](std::int64_t t, std::int64_t i) {
+      return double{all[at(t * width + kHeads * kP + group * kN + i)]};
+    };
+    const auto c_of = [&](std::int64_t t, std::int64_t i) {
+      return double{all[at(t * width + kHeads * kP + (kGroups + group) * kN + i)]};
+    };
+    for (std::int64_t t = 0; t < kTokens; ++t) {
+      for (std::int64_t s = 0; s <= t; ++s) {
+        double product = 0, since = 0;
+        for (std::int64_t i = 0; i < kN; ++i) product += c_of(t, i) * b_of(s, i);
+        for (std::int64_t u = s + 1; u <= t; ++u) since += step(u);
+        for (std::int64_t j = 0; j < kP; ++j)
+          expected[at((t * kHeads + h) * kP + j)] +=
+              product * std::exp(double{as[at(h)]} * since) * step(s) * double{all[at(s * width + h * kP + j)]};
+      }
+      for (std::int64_t j = 0; j < kP; ++j)
+        expected[at((t * kHeads + h) * kP + j)] += double{ds[at(h)]} * double{all[at(t * width + h * kP + j)]};
+    }
+  }
+  const std::vector<float> actual = run_once(graph, weights)["all"];
+  REQUIRE(actual.size() == expected.size());
+  double largest = 0;
+  for (const double e : expected) largest = std::max(largest, std::fabs(e));
+  for (std::size_t i = 0; i < actual.size(); ++i) CHECK(std::fabs(actual[i] - expected[i]) < 1e-6 * largest);
+}
+
 TEST_CASE("reference: routes, expert products and their weighted sum") {
   constexpr std::int64_t kWidth = 12, kOut = 3;
   constexpr int kExperts = 5, kTop = 2;

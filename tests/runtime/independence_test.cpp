@@ -62,6 +62,10 @@ std::vector<ModelCase> cases() {
       {"qwen35 F32", {.arch = "qwen35", .layers = 3, .context = 512}},
       {"qwen3next Q8_0", {.arch = "qwen3next", .layers = 2, .head_dim = 16, .context = 512, .type = DType::Q8_0}},
       {"qwen35moe Q5_1", {.arch = "qwen35moe", .layers = 2, .head_dim = 16, .context = 512, .type = DType::Q5_1}},
+      {"lfm2 Q8_0", {.arch = "lfm2", .layers = 4, .context = 512, .type = DType::Q8_0}},
+      {"granitehybrid F32", {.arch = "granitehybrid", .layers = 4, .context = 512}},
+      {"falcon-h1 Q8_0", {.arch = "falcon-h1", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"nemotron_h_moe Q5_1", {.arch = "nemotron_h_moe", .layers = 5, .context = 512, .type = DType::Q5_1}},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
   };
 }

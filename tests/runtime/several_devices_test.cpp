@@ -59,6 +59,7 @@ std::uint64_t needed(Model& model, const std::string& name) {
 std::vector<ModelCase> split_cases() {
   std::vector<ModelCase> all = placed_cases();
   all.push_back({"qwen35 F32", narrow("qwen35")});
+  all.push_back({"nemotron_h_moe F32", narrow("nemotron_h_moe")});
   return all;
 }
 

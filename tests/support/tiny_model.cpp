@@ -107,6 +107,10 @@ struct Family {
   bool fused_qkv = false, fused_ffn = false;
   bool latent = false;  ///< attention of deepseek2
   bool delta = false;   ///< every second layer attends, the others go by the gated delta rule
+  /// What else does not attend. From the last layer backwards, layers attend and mix in turns; or attend, mix and are
+  /// feed-forward networks; or do the first two beside each other.
+  enum class Mixer { None, Conv, Mamba } mixer = Mixer::None;
+  enum class Layers { InTurns, Single, BothInEach } layers = Layers::InTurns;
   bool has_layer_norms() const { return kind != Norms::Rms; }
 };
 
@@ -182,6 +186,31 @@ const Family& family(std::string_view arch) {
       {.arch = "seed_oss", .norms = {"attn_norm", "post_attention_norm"}, .qkv_biases = true},
       {.arch = "hunyuan-dense", .qk_norm = QkNorm::Heads},
       {.arch = "exaone4", .norms = after, .qk_norm = QkNorm::Heads},
+      {.arch = "lfm2", .qk_norm = QkNorm::Heads, .mixer = Family::Mixer::Conv},
+      {.arch = "lfm2moe",
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .mixed = true,
+       .mixer = Family::Mixer::Conv},
+      {.arch = "granitehybrid", .shared = 2, .mixer = Family::Mixer::Mamba},
+      {.arch = "falcon-h1",
+       .norms = {"attn_norm"},
+       .mixer = Family::Mixer::Mamba,
+       .layers = Family::Layers::BothInEach},
+      {.arch = "nemotron_h",
+       .norms = {"attn_norm"},
+       .ungated = true,
+       .mixer = Family::Mixer::Mamba,
+       .layers = Family::Layers::Single},
+      {.arch = "nemotron_h_moe",
+       .norms = {"attn_norm"},
+       .always_experts = true,
+       .ungated = true,
+       .expert_width = true,
+       .shared = 2,
+       .mixer = Family::Mixer::Mamba,
+       .layers = Family::Layers::Single},
       {.arch = "qwen35", .norms = {"attn_norm", "post_attention_norm"}, .qk_norm = QkNorm::Heads, .delta = true},
       {.arch = "qwen35moe",
        .norms = {"attn_norm", "post_attention_norm"},
@@ -256,14 +285,15 @@ class Builder {
     const std::string_view arch = o_.arch;
     const bool by_sigmoid = arch == "afmoe" || arch == "bailingmoe2" || family_.latent || arch == "dots1" ||
                             arch == "glm4moe" || arch == "minimax-m2";
-    if (by_sigmoid) set("expert_gating_func", 2);
+    if (by_sigmoid || arch == "lfm2moe") set("expert_gating_func", 2);
     if (arch == "deepseek") set("expert_shared_count", family_.shared);
-    if (by_sigmoid && arch != "minimax-m2") {
-      set("expert_shared_count", family_.shared);
+    if ((by_sigmoid && arch != "minimax-m2") || arch == "nemotron_h_moe") {
+      set("expert_shared_count", arch == "nemotron_h_moe" ? 1 : family_.shared);
       set("expert_weights_scale", 2.5f);
       file_.set(o_.arch + ".expert_weights_norm", true);
     }
-    if (arch == "granitemoe" || arch == "ernie4_5-moe" || arch == "hunyuan-moe" || arch == "qwen2moe")
+    if (arch == "granitemoe" || arch == "ernie4_5-moe" || arch == "hunyuan-moe" || arch == "qwen2moe" ||
+        arch == "granitehybrid" || arch == "nemotron_h_moe")
       set("expert_shared_feed_forward_length", family_.shared * o_.d_ff);
     if (family_.mixed && o_.layers > 1) set("leading_dense_block_count", 1);
     if (arch == "bailingmoe2") {
@@ -295,13 +325,15 @@ class Builder {
       set("residual_scale", 0.25f);
       set("logit_scale", 8.0f);
     }
-    if (arch == "granite" || arch == "granitemoe") {
+    if (arch == "granitehybrid") file_.set(o_.arch + ".rope.scaling.finetuned", false);
+    if (arch.starts_with("granite")) {
       set("embedding_scale", 12.0f);
       set("residual_scale", 0.25f);
       set("attention.scale", 0.125f);
       set("logit_scale", 8.0f);
     }
     if (family_.delta) set_delta();
+    if (family_.mixer != Family::Mixer::None) set_mixer();
     if (arch == "qwen2vl" || arch.starts_with("qwen3vl")) {
       const std::uint32_t third = u32(o_.head_dim / 2) / 3;
       file_.set_array(o_.arch + ".rope.dimension_sections",
@@ -410,6 +442,55 @@ class Builder {
     }
   }
 
+  // Layers that mix otherwise than by attention: by a convolution, or by Mamba-2.
+  bool is_single() const { return family_.layers == Family::Layers::Single; }
+  int turn(int layer) const { return (o_.layers - 1 - layer) % (is_single() ? 3 : 2); }
+  bool mixes(int layer) const {
+    if (family_.mixer == Family::Mixer::None) return false;
+    return family_.layers == Family::Layers::BothInEach || turn(layer) == 1;
+  }
+  bool attends(int layer) const {
+    if (family_.delta) return (layer + 1) % kInterval == 0;
+    if (family_.mixer == Family::Mixer::None || family_.layers == Family::Layers::BothInEach) return true;
+    return turn(layer) == 0;
+  }
+  bool feeds(int layer) const { return !is_single() || turn(layer) == 2; }
+  int inner() const { return 2 * o_.n_embd; }
+  int convolved() const { return inner() + 2 * kGroups * kState; }
+
+  void set_mixer() {
+    std::vector<std::uint32_t> kv, widths;
+    for (int i = 0; i < o_.layers; ++i) {
+      kv.push_back(attends(i) ? u32(o_.kv_heads) : 0);
+      widths.push_back(feeds(i) ? u32(o_.d_ff) : 0);
+    }
+    if (family_.layers != Family::Layers::BothInEach) file_.set_array(o_.arch + ".attention.head_count_kv", kv);
+    if (is_single()) file_.set_array(o_.arch + ".feed_forward_length", widths);
+    if (family_.mixer == Family::Mixer::Conv) return set("shortconv.l_cache", 3);
+    set("ssm.conv_kernel", 4);
+    set("ssm.inner_size", inner());
+    set("ssm.state_size", kState);
+    set("ssm.time_step_rank", kScanHeads);
+    set("ssm.group_count", kGroups);
+  }
+
+  void add_mixer(const std::string& blk) {
+    if (family_.mixer == Family::Mixer::Conv) {
+      linear(blk + "shortconv.in_proj", o_.n_embd, 3 * o_.n_embd, false);
+      add({blk + "shortconv.conv.weight", {DType::F32, {3, o_.n_embd}}, 0, 0.9f});
+      return linear(blk + "shortconv.out_proj", o_.n_embd, o_.n_embd, false);
+    }
+    linear(blk + "ssm_in", o_.n_embd, inner() + convolved() + kScanHeads, false);
+    add({blk + "ssm_conv1d.weight", {DType::F32, {4, convolved()}}, 0, 0.9f});
+    vector(blk + "ssm_conv1d.bias", convolved(), 0, 0.3f);
+    vector(blk + "ssm_dt.bias", kScanHeads, 0, 1);
+    add({blk + "ssm_a", {DType::F32, {1, kScanHeads}}, -0.5f, 0.4f});
+    add({blk + "ssm_d", {DType::F32, {1, kScanHeads}}, 1, 0.5f});
+    if (family_.layers != Family::Layers::BothInEach)
+      add({blk + "ssm_norm.weight", {DType::F32, {inner() / kGroups, kGroups}}, 1, 0.2f});
+    linear(blk + "ssm_out", inner(), o_.n_embd, false);
+  }
+
   void set_rope() {
     if (o_.rope != TinyRope::Linear && o_.rope != TinyRope::Yarn) return;
     file_.set(o_.arch + ".rope.scaling.type", o_.rope == TinyRope::Yarn ? "yarn" : "linear");
@@ -419,7 +500,7 @@ class Builder {
 
   void add_tensors() {
     matrix("token_embd.weight", {o_.n_embd, vocab_});
-    norm("output_norm");
+    norm(o_.arch.starts_with("lfm2") ? "token_embd_norm" : "output_norm");
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
     if (o_.arch == "phi2") vector("output.bias", vocab_, 0, 0.2f);
     if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
@@ -436,8 +517,12 @@ class Builder {
     for (int i = 0; i < o_.layers; ++i) {
       const std::string blk = "blk." + std::to_string(i) + ".";
       for (const std::string& name : family_.norms) norm(blk + name);
-      family_.delta && (i + 1) % kInterval != 0 ? add_delta(blk) : add_attention(blk, i);
+      if (o_.arch == "falcon-h1") vector(blk + "ffn_norm", o_.n_embd, 1, 0.2f);  // as converters name it
+      if (attends(i)) add_attention(blk, i);
+      if (family_.delta && !attends(i)) add_delta(blk);
+      if (mixes(i)) add_mixer(blk);
       if (o_.arch == "gemma3n") add_gemma3n(blk);
+      if (!feeds(i)) continue;
       if (o_.arch == "gemma4")
         add_gemma4(blk);
       else if (experts_ > 0 && !is_dense(i))
@@ -494,10 +579,10 @@ class Builder {
 
   void add_experts(const std::string& blk) {
     add({blk + "ffn_gate_inp.weight", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
-    matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
+    if (!family_.ungated) matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
-    if ((family_.mixed && o_.arch != "deepseek") || o_.arch == "minimax-m2")
+    if ((family_.mixed && o_.arch != "deepseek") || o_.arch == "minimax-m2" || o_.arch == "nemotron_h_moe")
       vector(blk + "exp_probs_b.bias", experts_, 0, 0.3f);
     if (o_.arch == "gpt-oss") {
       vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
@@ -506,7 +591,7 @@ class Builder {
       add({blk + "ffn_down_exps.bias", {DType::F32, {o_.n_embd, experts_}}, 0, 0.5f});
     }
     if (family_.shared == 0) return;
-    linear(blk + "ffn_gate_shexp", o_.n_embd, family_.shared * o_.d_ff, false);
+    if (!family_.ungated) linear(blk + "ffn_gate_shexp", o_.n_embd, family_.shared * o_.d_ff, false);
     linear(blk + "ffn_up_shexp", o_.n_embd, family_.shared * o_.d_ff, false);
     linear(blk + "ffn_down_shexp", family_.shared * o_.d_ff, o_.n_embd, false);
     if (o_.arch == "qwen2moe" || family_.delta) vector(blk + "ffn_gate_inp_shexp.weight", o_.n_embd, 0, 0.5f);
@@ -558,6 +643,7 @@ class Builder {
 
   static constexpr int kStreams = 4, kNarrow = 64;  // of gemma3n
   static constexpr int kInterval = 2, kKeyHeads = 2, kValueHeads = 6;
+  static constexpr int kScanHeads = 4, kGroups = 2, kState = 8;
   /// A value head's results are a row that quantised weights multiply.
   int delta_length() const { return o_.head_dim; }
 

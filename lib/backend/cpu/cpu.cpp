@@ -32,9 +32,9 @@ Support supports_width(std::int64_t width) {
   return {.ok = false, .reason = "a convolution is wider than " + std::to_string(kMaxConvWidth)};
 }
 
-Support supports_keys(const Shape& state) {
+Support supports_state(const Shape& state) {
   if (state[1] <= kMaxDeltaKey) return {};
-  return {.ok = false, .reason = "keys of the delta rule are longer than " + std::to_string(kMaxDeltaKey)};
+  return {.ok = false, .reason = "states of recurrent layers have more than " + std::to_string(kMaxDeltaKey) + " rows"};
 }
 
 /// Keeps rows in the order that the kernels read.
@@ -78,7 +78,8 @@ class CpuBackend final : public Backend {
     const Support support = host::supports_on_host(g, n);
     if (support.ok && std::holds_alternative<Attention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
     if (support.ok && std::holds_alternative<ShortConv>(n.op)) return supports_width(g.info(n.in[1]).type.shape[0]);
-    if (support.ok && std::holds_alternative<GatedDelta>(n.op)) return supports_keys(g.info(n.in[5]).recurrent.shape);
+    if (support.ok && (std::holds_alternative<GatedDelta>(n.op) || std::holds_alternative<SelectiveScan>(n.op)))
+      return supports_state(g.info(n.in[5]).recurrent.shape);
     if (!support.ok || !(std::holds_alternative<Linear>(n.op) || std::holds_alternative<ExpertLinear>(n.op)))
       return support;
     for (std::uint32_t v : n.in) {

@@ -19,7 +19,13 @@ float* slot_of(const Frame& f, int state, std::int32_t slot, std::int64_t elemen
 class ShortConvInstruction final : public Instruction {
  public:
   explicit ShortConvInstruction(const InstructionSite& site)
-      : x_(site.in[0]), w_(site.in[1]), state_(site.in[2]), y_(site.out[0]), fn_(site.kernels.short_conv) {
+      : x_(site.in[0]),
+        w_(site.in[1]),
+        state_(site.in[2]),
+        bias_(site.optional_in(3)),
+        y_(site.out[0]),
+        fn_(site.kernels.short_conv) {
+    args_.silu = std::get<ShortConv>(site.node.op).activation == Activation::Silu;
     args_.channels = site.in_info(0).type.shape[0];
     args_.width = site.in_info(1).type.shape[0];
     parts_ = (args_.channels + kChannels - 1) / kChannels;
@@ -47,13 +53,14 @@ class ShortConvInstruction final : public Instruction {
     a.x = f.f32(x_) + span.first_token * a.channels;
     a.y = f.f32(y_) + span.first_token * a.channels;
     a.w = f.f32(w_);
+    a.bias = f.optional(bias_);
     a.from = slot_of(f, state_, move.from, (a.width - 1) * a.channels);
     a.to = slot_of(f, state_, move.to, (a.width - 1) * a.channels);
     a.tokens = span.n_tokens;
     return a;
   }
 
-  int x_, w_, state_, y_;
+  int x_, w_, state_, bias_, y_;
   ShortConvFn fn_;
   ShortConvArgs args_;
   std::int64_t parts_ = 0;
@@ -157,6 +164,81 @@ class GatedDeltaInstruction final : public Instruction {
   TaskQueues queues_;
 };
 
+class SelectiveScanInstruction final : public Instruction {
+ public:
+  explicit SelectiveScanInstruction(const InstructionSite& site)
+      : in_(site.in),
+        y_(site.out[0]),
+        scratch_(site.scratch),
+        groups_(std::get<SelectiveScan>(site.node.op).groups),
+        width_(site.in_info(0).type.shape[0]),
+        fn_(site.kernels.selective_scan) {
+    const Shape& state = site.in_info(5).recurrent.shape;
+    p_ = state[0], n_ = state[1], heads_ = state[2];
+    parts_ = (p_ + kDeltaColumns - 1) / kDeltaColumns;
+  }
+
+  void run(const Frame& f, const Worker& w) override {
+    TaskQueue& queue = queues_.open(f.turn, w.thread);
+    const auto [begin, end] = w.share(f.rows.tokens * heads_);
+    for (std::int64_t item = begin; item < end; ++item) prepare(f, item, item % heads_);
+    w.sync();
+    const std::int64_t tasks = parts_ * heads_ * std::ssize(f.step->sequences);
+    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
+      const std::int64_t head = task / parts_ % heads_;
+      fn_(args_for(f, static_cast<std::size_t>(task / parts_ / heads_), head), task % parts_ * kDeltaColumns,
+          w.scratch);
+    }
+  }
+  std::string describe() const override {
+    return "selective_scan heads=" + std::to_string(heads_) + "/" + std::to_string(groups_) + " state " +
+           std::to_string(n_) + "x" + std::to_string(p_) + ", tiles of " + std::to_string(kDeltaColumns) + " columns";
+  }
+
+ private:
+  /// Decay and step of each token's heads.
+  float* gates(const Frame& f) const { return reinterpret_cast<float*>(f.slots[scratch_].data); }
+
+  void prepare(const Frame& f, std::int64_t item, std::int64_t head) const {
+    const float step = host::softplus(f.f32(in_[1])[item] + f.f32(in_[4])[head]);
+    gates(f)[2 * item] = std::exp(f.f32(in_[2])[head] * step);
+    gates(f)[2 * item + 1] = step;
+  }
+
+  SelectiveScanArgs args_for(const Frame& f, std::size_t sequence, std::int64_t head) const {
+    const SequenceSpan& span = f.step->sequences[sequence];
+    const StateMove& move = f.step->states[sequence];
+    const std::int64_t size = n_ * p_, first = span.first_token;
+    const auto state = [&](std::int32_t slot) {
+      float* const all = slot_of(f, in_[5], slot, heads_ * size);
+      return all == nullptr ? nullptr : all + head * size;
+    };
+    const float* const x = f.f32(in_[0]) + first * width_;
+    const float* const b = x + heads_ * p_ + head / (heads_ / groups_) * n_;
+    return {.x = x + head * p_,
+            .b = b,
+            .c = b + groups_ * n_,
+            .gates = gates(f) + 2 * (first * heads_ + head),
+            .y = f.f32(y_) + (first * heads_ + head) * p_,
+            .from = state(move.from),
+            .to = state(move.to),
+            .skip = f.f32(in_[3])[head],
+            .ld_in = width_,
+            .ld_gates = 2 * heads_,
+            .ld_y = heads_ * p_,
+            .n = n_,
+            .p = p_,
+            .tokens = span.n_tokens};
+  }
+
+  std::vector<int> in_;
+  int y_, scratch_;
+  std::int64_t groups_, width_;
+  SelectiveScanFn fn_;
+  std::int64_t n_ = 0, p_ = 0, heads_ = 0, parts_ = 0;
+  TaskQueues queues_;
+};
+
 }  // namespace
 
 std::size_t gated_delta_scratch_bytes(const Graph& g, const Node& n) {
@@ -167,6 +249,14 @@ std::size_t gated_delta_scratch_bytes(const Graph& g, const Node& n) {
 
 std::unique_ptr<Instruction> make_short_conv(const InstructionSite& site) {
   return std::make_unique<ShortConvInstruction>(site);
+}
+
+std::size_t selective_scan_scratch_bytes(const Graph& g, const Node& n) {
+  return static_cast<std::size_t>(g.bucket().tokens * 2 * g.info(n.in[5]).recurrent.shape[2]) * sizeof(float);
+}
+
+std::unique_ptr<Instruction> make_selective_scan(const InstructionSite& site) {
+  return std::make_unique<SelectiveScanInstruction>(site);
 }
 
 std::unique_ptr<Instruction> make_gated_delta(const InstructionSite& site) {

@@ -133,11 +133,15 @@ struct Make {
 
   std::unique_ptr<Instruction> operator()(const RmsNorm& op) const {
     const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
+    const std::int64_t weights = site.node.in.size() > 1 ? site.in_info(1).type.shape.rows() : 1;
     return by_rows(site, "rms_norm",
                    [=, fn = site.kernels.rms_norm, x = site.in[0], w = site.optional_in(1), y = site.out[0]](
                        const Frame& f, auto begin, auto end) {
-                     for (auto r = begin * vectors; r < end * vectors; ++r)
-                       fn(f.f32(x) + r * n, f.optional(w), f.f32(y) + r * n, n, op.eps);
+                     const float* const of_all = f.optional(w);
+                     for (auto r = begin * vectors; r < end * vectors; ++r) {
+                       const float* const own = of_all != nullptr ? of_all + r % weights * n : nullptr;
+                       fn(f.f32(x) + r * n, own, f.f32(y) + r * n, n, op.eps);
+                     }
                    });
   }
 
@@ -375,6 +379,7 @@ struct Make {
   std::unique_ptr<Instruction> operator()(const Attention&) const { return make_attention(site); }
   std::unique_ptr<Instruction> operator()(const ShortConv&) const { return make_short_conv(site); }
   std::unique_ptr<Instruction> operator()(const GatedDelta&) const { return make_gated_delta(site); }
+  std::unique_ptr<Instruction> operator()(const SelectiveScan&) const { return make_selective_scan(site); }
 
  private:
   /// A row by one gate, of which there are as many copies as a stretch of it is long.
@@ -422,6 +427,7 @@ std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
   if (std::holds_alternative<ExpertLinear>(n.op)) return expert_linear_scratch_bytes(g, n);
   if (std::holds_alternative<Attention>(n.op)) return attention_scratch_bytes(g, n, threads);
   if (std::holds_alternative<GatedDelta>(n.op)) return gated_delta_scratch_bytes(g, n);
+  if (std::holds_alternative<SelectiveScan>(n.op)) return selective_scan_scratch_bytes(g, n);
   return 0;
 }
 

@@ -28,7 +28,10 @@ class Finder {
     const std::uint32_t q = g_.nodes()[*rope_q].in[0], k = g_.nodes()[*rope_k].in[0];
     RopeAppendNodes found{*rope_q, *rope_k, append, std::nullopt, q, k, attention_behind(*rope_q, append)};
     const auto norm_q = sole_use<RmsNorm>(q), norm_k = sole_use<RmsNorm>(k);
-    const auto has_weight = [&](std::size_t norm) { return g_.nodes()[norm].in.size() == 2; };
+    const auto has_weight = [&](std::size_t norm) {
+      const Node& node = g_.nodes()[norm];
+      return node.in.size() == 2 && g_.info(node.in[1]).type.shape.n_dims() == 1;
+    };
     const bool alike = norm_q && norm_k && g_.nodes()[*norm_q].op == g_.nodes()[*norm_k].op;
     if (alike && has_weight(*norm_q) && has_weight(*norm_k)) {
       RopeAppendNodes with_norms = found;
@@ -145,8 +148,8 @@ class Finder {
     const Node &node = g_.nodes()[product], &next = g_.nodes()[glu];
     const auto* const activation = std::get_if<Glu>(&next.op);
     if (node.out.size() != 2 || activation == nullptr || next.in[0] == next.in[1]) return false;
-    if (activation->activation == Activation::Sigmoid || activation->activation == Activation::Identity)
-      return false;  // of no feed-forward network
+    // Of no feed-forward network.
+    if (activation->activation == Activation::Sigmoid || activation->activation == Activation::Identity) return false;
     if (!std::is_permutation(next.in.begin(), next.in.end(), node.out.begin(), node.out.end())) return false;
     const auto operands = product_operands(node.op);
     return readers_[next.in[0]] == 1 && readers_[next.in[1]] == 1 &&

@@ -67,7 +67,14 @@ class NodeCompiler : NodeSite {
 
   void operator()(const RmsNorm& op) {
     const std::uint32_t y = node_.out[0];
-    const int n = width(y);
+    const int n = width(y), weights = node_.in.size() > 1 ? static_cast<int>(in(1).type.shape.rows()) : 1;
+    if (weights > 1) {
+      add("rms_norm, weights of each row",
+          [=, x = f32(in(0)), w = vector(1), to = f32(out(0)), count = counter(y)](const StepLaunch& s) {
+            rms_norm_of_each(x, w, weights, op.eps, n, count(s), to, s.at);
+          });
+      return convert(y);
+    }
     add("rms_norm" + forms_text(y), [=, x = f32(in(0)), w = optional_vector(1), forms = forms(y), count = counter(y)](
                                         const StepLaunch& s) { rms_norm(x, w, op.eps, n, count(s), forms, s.at); });
   }
@@ -223,13 +230,16 @@ class NodeCompiler : NodeSite {
     convert(node_.out[0]);
   }
 
-  void operator()(const ShortConv&) {
+  void operator()(const ShortConv& op) {
     const ConvShape shape{.channels = width(node_.in[0]),
                           .width = static_cast<int>(in(1).type.shape[0]),
-                          .sequences = graph_.bucket().sequences};
-    add("short_conv",
-        [=, x = f32(in(0)), w = vector(1), states = site_.cache.recurrent(in(2).recurrent), y = f32(out(0)),
-         step = site_.step](const StepLaunch& s) { short_conv(shape, x, w, states, step, s.tokens, y, s.at); });
+                          .sequences = graph_.bucket().sequences,
+                          .activation = op.activation};
+    const ConvOperands operands{
+        .x = f32(in(0)), .w = vector(1), .bias = optional_vector(3), .states = site_.cache.recurrent(in(2).recurrent)};
+    add("short_conv", [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+      short_conv(shape, operands, step, s.tokens, y, s.at);
+    });
     convert(node_.out[0]);
   }
 
@@ -248,6 +258,25 @@ class NodeCompiler : NodeSite {
                                  .states = site_.cache.recurrent(in(5).recurrent)};
     add("gated_delta", [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
       gated_delta(shape, operands, step, s.tokens, y, s.at);
+    });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const SelectiveScan& op) {
+    const Shape& state = in(5).recurrent.shape;
+    const ScanShape shape{.heads = static_cast<int>(state[2]),
+                          .n = static_cast<int>(state[1]),
+                          .p = static_cast<int>(state[0]),
+                          .groups = op.groups,
+                          .sequences = graph_.bucket().sequences};
+    const ScanOperands operands{.xbc = f32(in(0)),
+                                .dt = f32(in(1)),
+                                .a = vector(2),
+                                .d = vector(3),
+                                .bias = vector(4),
+                                .states = site_.cache.recurrent(in(5).recurrent)};
+    add("selective_scan", [=, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+      selective_scan(shape, operands, step, s.tokens, y, s.at);
     });
     convert(node_.out[0]);
   }
@@ -546,8 +575,9 @@ std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
   if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.shape[0] > kMaxConvWidth)
     return "the GPU's convolutions are up to " + std::to_string(kMaxConvWidth) + " wide";
-  if (std::holds_alternative<GatedDelta>(node.op) && graph.info(node.in[5]).recurrent.shape[1] > kMaxDeltaKey)
-    return "the GPU takes keys of up to " + std::to_string(kMaxDeltaKey) + " elements in recurrent layers";
+  const bool has_rows = std::holds_alternative<GatedDelta>(node.op) || std::holds_alternative<SelectiveScan>(node.op);
+  if (has_rows && graph.info(node.in[5]).recurrent.shape[1] > kMaxStateRows)
+    return "the GPU takes keys and states of up to " + std::to_string(kMaxStateRows) + " elements in recurrent layers";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {

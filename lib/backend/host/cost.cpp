@@ -67,6 +67,12 @@ class Costing {
     operations_ += 7 * state.shape.elements() * rows_.tokens;
     bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(state.bytes());
   }
+  /// Of every element of the state a token multiplies and adds twice, and scales it once.
+  void operator()(const SelectiveScan&) {
+    const RecurrentType& state = graph_.info(node_.in[5]).recurrent;
+    operations_ += 5 * state.shape.elements() * rows_.tokens;
+    bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(state.bytes());
+  }
   void operator()(const Combine&) { operations_ += 2 * elements(node_.in[0]); }
   void operator()(const LayerNorm&) { operations_ += 6 * elements(node_.in[0]); }
   void operator()(const RmsNorm&) { operations_ += 4 * elements(node_.in[0]); }

@@ -125,11 +125,13 @@ class CommonKernels {
   }
 
   Run operator()(const RmsNorm& op) const {
-    return [op, w = vector(1), loop = loop_](const NodeRun& run) {
+    const std::int64_t weights = site_.node.in.size() > 1 ? site_.in(1).type.shape.rows() : 1;
+    return [op, w = vector(1), weights, loop = loop_](const NodeRun& run) {
       const Operand &x = run.in[0], &y = run.out[0];
       const std::int64_t n = x.width();
-      loop.run(x.vectors(), n,
-               [&](std::int64_t i, int) { rms_norm<Acc>(x.f32() + i * n, w.data(), y.f32_out() + i * n, n, op.eps); });
+      loop.run(x.vectors(), n, [&](std::int64_t i, int) {
+        rms_norm<Acc>(x.f32() + i * n, w.data() ? w.data() + i % weights * n : nullptr, y.f32_out() + i * n, n, op.eps);
+      });
     };
   }
 
@@ -231,16 +233,18 @@ class CommonKernels {
     };
   }
 
-  Run operator()(const ShortConv&) const {
+  Run operator()(const ShortConv& op) const {
     ConvRun conv;
+    conv.activation = op.activation;
     conv.channels = site_.in(0).type.shape[0];
     conv.width = site_.in(1).type.shape[0];
-    return [conv, w = VectorWeight(site_.in(1), site_.weights), states = states_of(site_.in(2)),
+    return [conv, w = VectorWeight(site_.in(1), site_.weights), bias = vector(3), states = states_of(site_.in(2)),
             line = line_elements(site_.graph, site_.node), loop = loop_](const NodeRun& run) {
       for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
         const SequenceSpan& span = run.step.sequences[s];
         ConvRun c = conv;
         c.w = w.data();
+        c.bias = bias.data();
         c.tokens = span.n_tokens;
         c.x = run.in[0].f32() + span.first_token * c.channels;
         c.y = run.out[0].f32_out() + span.first_token * c.channels;
@@ -265,16 +269,29 @@ class CommonKernels {
         const StateMove& move = run.step.states[s];
         const std::int64_t size = plan.dk * plan.dv;
         loop.run(plan.heads, 8 * size * span.n_tokens, [&](std::int64_t h, int thread) {
-          float* const state = states.at(move.to) + h * size;
-          if (move.from < 0) {
-            std::fill_n(state, size, 0.0f);
-          } else if (move.from != move.to) {
-            std::copy_n(states.at(move.from) + h * size, size, state);
-          }
+          float* const state = states.begin(move, h, size);
           Acc* const work = reinterpret_cast<Acc*>(run.scratch) + static_cast<std::size_t>(thread) * plan.work;
           for (std::int64_t t = span.first_token; t < span.first_token + span.n_tokens; ++t)
             delta_token(delta_operands(run, plan, a.data(), bias.data(), t, h), state, plan.dk, plan.dv, plan.op.eps,
                         work);
+        });
+      }
+    };
+  }
+
+  Run operator()(const SelectiveScan& op) const {
+    const Shape& shape = site_.in(5).recurrent.shape;
+    const ScanPlan plan{.groups = op.groups, .n = shape[1], .p = shape[0], .heads = shape[2]};
+    return [plan, a = vector(2), d = vector(3), bias = vector(4), states = states_of(site_.in(5)),
+            loop = loop_](const NodeRun& run) {
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        const SequenceSpan& span = run.step.sequences[s];
+        const std::int64_t size = plan.n * plan.p;
+        loop.run(plan.heads, 5 * size * span.n_tokens, [&](std::int64_t h, int) {
+          float* const state = states.begin(run.step.states[s], h, size);
+          for (std::int64_t t = span.first_token; t < span.first_token + span.n_tokens; ++t)
+            scan_token(scan_operands(run, plan, {a.data()[h], d.data()[h], bias.data()[h]}, t, h), state, plan.n,
+                       plan.p);
         });
       }
     };
@@ -441,6 +458,16 @@ class CommonKernels {
     std::int64_t elements;
     float* at(std::int32_t slot) const { return first + slot * elements; }
     const float* from(const StateMove& move) const { return move.from < 0 ? nullptr : at(move.from); }
+    /// Part `i` of a slot's parts of `size` elements where a step leaves it, with what it was before the step.
+    float* begin(const StateMove& move, std::int64_t i, std::int64_t size) const {
+      float* const state = at(move.to) + i * size;
+      if (move.from < 0) {
+        std::fill_n(state, size, 0.0f);
+      } else if (move.from != move.to) {
+        std::copy_n(at(move.from) + i * size, size, state);
+      }
+      return state;
+    }
   };
   States states_of(const ValueInfo& v) const {
     return {reinterpret_cast<float*>(site_.cache.recurrent(v.recurrent)), v.recurrent.shape.elements()};
@@ -465,6 +492,28 @@ class CommonKernels {
             .decay = std::exp(static_cast<Acc>(a[h]) * softplus(alpha + static_cast<Acc>(bias[h]))),
             .rate = sigmoid(rate),
             .y = run.out[0].f32_out() + (t * p.heads + h) * p.dv};
+  }
+
+  struct ScanPlan {
+    std::int64_t groups, n, p, heads;
+  };
+  /// Weights of a head.
+  struct ScanHead {
+    float a, d, bias;
+  };
+  /// Of token t and head h.
+  static ScanToken<Acc> scan_operands(const NodeRun& run, const ScanPlan& p, const ScanHead& head, std::int64_t t,
+                                      std::int64_t h) {
+    const float* const x = run.in[0].f32() + t * run.in[0].row_elems;
+    const float* const b = x + p.heads * p.p + h / (p.heads / p.groups) * p.n;
+    const Acc step = softplus(static_cast<Acc>(run.in[1].f32()[t * p.heads + h]) + static_cast<Acc>(head.bias));
+    return {.x = x + h * p.p,
+            .b = b,
+            .c = b + p.groups * p.n,
+            .decay = std::exp(static_cast<Acc>(head.a) * step),
+            .step = step,
+            .skip = head.d,
+            .y = run.out[0].f32_out() + (t * p.heads + h) * p.p};
   }
 
   /// Stores x [head_dim, kv_heads, tokens] at the step's slots.

@@ -242,11 +242,13 @@ void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
   for (std::int64_t d = 0; d < a.v.head_dim; ++d) a.y[d] = static_cast<float>(sums[d] / total);
 }
 
-/// Tokens of one sequence: x, y [channels, tokens], w [width, channels], state [channels, width - 1] before and after
-/// them, which may be in the same place; a null `from` is zeros.
+/// Tokens of one sequence: x, y [channels, tokens], w [width, channels], bias [channels] or null, state [channels,
+/// width - 1] before and after them, which may be in the same place; a null `from` is zeros.
 struct ConvRun {
+  Activation activation = Activation::Silu;
   const float* x = nullptr;
   const float* w = nullptr;
+  const float* bias = nullptr;
   const float* from = nullptr;
   float* to = nullptr;
   float* y = nullptr;
@@ -261,7 +263,8 @@ void convolve_channel(const ConvRun& c, std::int64_t channel, float* line) {
   for (std::int64_t t = 0; t < c.tokens; ++t) {
     Acc sum = 0;
     for (std::int64_t i = 0; i < c.width; ++i) sum += static_cast<Acc>(c.w[channel * c.width + i]) * line[t + i];
-    c.y[t * c.channels + channel] = static_cast<float>(silu(sum));
+    if (c.bias) sum += static_cast<Acc>(c.bias[channel]);
+    c.y[t * c.channels + channel] = static_cast<float>(c.activation == Activation::Silu ? silu(sum) : sum);
   }
   for (std::int64_t i = 0; i < kept; ++i) c.to[i * c.channels + channel] = line[c.tokens + i];
 }
@@ -298,6 +301,28 @@ void delta_token(const DeltaToken<Acc>& t, float* state, std::int64_t dk, std::i
     }
   }
   for (std::int64_t j = 0; j < dv; ++j) t.y[j] = static_cast<float>(y[j]);
+}
+
+/// One token of a head of a selective state space, with x [p], b and c [n].
+template <class Acc>
+struct ScanToken {
+  const float *x = nullptr, *b = nullptr, *c = nullptr;
+  Acc decay = 0, step = 0, skip = 0;
+  float* y = nullptr;
+};
+/// `state` [n][p] is f32 after every token, wherever a step ends.
+template <class Acc>
+void scan_token(const ScanToken<Acc>& t, float* state, std::int64_t n, std::int64_t p) {
+  for (std::int64_t j = 0; j < p; ++j) {
+    const Acc x = t.x[j];
+    Acc y = t.skip * x;
+    for (std::int64_t i = 0; i < n; ++i) {
+      float& s = state[i * p + j];
+      s = static_cast<float>(s * t.decay + t.b[i] * (t.step * x));
+      y += static_cast<Acc>(s) * t.c[i];
+    }
+    t.y[j] = static_cast<float>(y);
+  }
 }
 
 /// The gate of one expert. `top` is the largest logit, `all` the sum of the exponentials of all logits less that.

@@ -4,13 +4,13 @@
 namespace llm {
 namespace {
 
-/// The first norm with a weight that reads a node's sum, or kNone. One that is sent somewhere by its weight's name may
-/// run elsewhere.
+/// The first norm with one weight for all rows that reads a node's sum, or kNone. One that is sent somewhere by its
+/// weight's name may run elsewhere.
 std::size_t norm_of_sum(const Graph& g, const Uses& uses, const Node& add) {
   for (std::size_t i : uses.consumers[add.out[0]]) {
     const Node& n = g.nodes()[i];
     const bool has_weight = std::holds_alternative<RmsNorm>(n.op) && n.in.size() == 2;
-    if (has_weight && n.tensor_override == add.tensor_override) return i;
+    if (has_weight && g.info(n.in[1]).type.shape.n_dims() == 1 && n.tensor_override == add.tensor_override) return i;
   }
   return Uses::kNone;
 }

@@ -141,16 +141,20 @@ inline constexpr std::int32_t kKeyBlock = 64;
 /// Head dimensions that fit the scratch of the attention kernels.
 inline constexpr std::int32_t kMaxHeadDim = 1024;
 
-/// Tokens of one sequence through a causal convolution and silu, and the rows of x before them; from == nullptr: zeros.
+/// Tokens of one sequence through a causal convolution and perhaps silu, and the rows of x before them; from ==
+/// nullptr: zeros.
 struct ShortConvArgs {
   const float* x = nullptr;     ///< [tokens][channels]
   const float* w = nullptr;     ///< [channels][width]
+  const float* bias = nullptr;  ///< [channels], or null
   const float* from = nullptr;  ///< [width - 1][channels], the oldest first
   float* to = nullptr;          ///< may be `from`
   float* y = nullptr;           ///< [tokens][channels]
   std::int64_t channels = 0, width = 0, tokens = 0;
+  bool silu = true;  ///< of the sum
 };
-/// Channels [begin, end): products from the oldest row to the newest, the first one rounded, the others fused.
+/// Channels [begin, end): products from the oldest row to the newest, the first one rounded, the others fused, then the
+/// bias is added.
 using ShortConvFn = void (*)(const ShortConvArgs&, std::int64_t begin, std::int64_t end);
 inline constexpr std::int64_t kMaxConvWidth = 16;
 
@@ -174,6 +178,22 @@ inline constexpr std::int64_t kDeltaColumns = 32;
 /// Longer keys would not fit the scratch.
 inline constexpr std::int64_t kMaxDeltaKey = 1024;
 
+/// Tokens of one head of one sequence through a selective state space; from == nullptr: zeros.
+struct SelectiveScanArgs {
+  const float *x = nullptr, *b = nullptr, *c = nullptr;  ///< [tokens][ld_in]
+  const float* gates = nullptr;                          ///< [tokens][ld_gates]: the decay, the step
+  float* y = nullptr;                                    ///< [tokens][ld_y]
+  const float* from = nullptr;                           ///< [n][p]
+  float* to = nullptr;                                   ///< may be `from`
+  float skip = 0;
+  std::int64_t ld_in = 0, ld_gates = 0, ld_y = 0;
+  std::int64_t n = 0, p = 0, tokens = 0;
+};
+/// Columns [begin, begin + kDeltaColumns) of x, as far as there are, with states of up to kMaxDeltaKey rows. For each
+/// token: S = fma(b, step * x, S * decay), then S^T c in four sums over every fourth row, added in pairs, then
+/// fma(skip, x, ...).
+using SelectiveScanFn = void (*)(const SelectiveScanArgs&, std::int64_t begin, std::byte* scratch);
+
 /// One row per storage type of tensor/dtypes.def (nullptr where the type cannot be a matrix).
 inline constexpr int kMaxDTypes = 64;
 
@@ -195,6 +215,7 @@ struct Kernels {
   AttentionMergeFn attention_merge;
   ShortConvFn short_conv;
   GatedDeltaFn gated_delta;
+  SelectiveScanFn selective_scan;
 };
 
 /// Layout of `rows` activation rows of length k; `act_format` is static_cast<int>(ActFormat).

@@ -18,13 +18,15 @@ void convolve(const ShortConvArgs& a, std::int64_t channel, int n) {
   }
   for (int t = 0; t + 1 < width; ++t)
     rows[t + 1] = a.from == nullptr ? zero() : load_first(a.from + t * a.channels + channel, n);
+  const F32x16 bias = a.bias == nullptr ? zero() : load_first(a.bias + channel, n);
   for (std::int64_t token = 0; token < a.tokens; ++token) {
     const std::int64_t at = token * a.channels + channel;
     for (int t = 0; t + 1 < width; ++t) rows[t] = rows[t + 1];
     rows[width - 1] = load_first(a.x + at, n);
     F32x16 sum = rows[0] * load(taps[0]);
     for (int t = 1; t < width; ++t) sum = fma(rows[t], load(taps[t]), sum);
-    store_first(a.y + at, n, sum * sigmoid(sum));
+    if (a.bias != nullptr) sum = sum + bias;
+    store_first(a.y + at, n, a.silu ? sum * sigmoid(sum) : sum);
   }
   for (int t = 0; t + 1 < width; ++t) store_first(a.to + t * a.channels + channel, n, rows[t + 1]);
 }
@@ -43,6 +45,7 @@ struct Columns {
       n[c] = static_cast<int>(left < 0 ? 0 : left > kLanes ? kLanes : left);
     }
   }
+  bool whole() const { return n[kVectors - 1] == kLanes; }
   void load_row(const float* from, Row& row) const {
     for (int c = 0; c < kVectors; ++c) row[c] = n[c] > 0 ? load_first(from + c * kLanes, n[c]) : zero();
   }
@@ -75,6 +78,24 @@ template <class F>
   if (i + 2 < dk) f(i + 2, Index<2>{});
 }
 
+/// The columns of a state [rows][width], zeros where there is none.
+void load_tile(const float* from, std::int64_t rows, std::int64_t width, const Columns& columns, float* tile) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    Row row;
+    unroll<kVectors>([&](auto c) { row[c.value] = zero(); });
+    if (from != nullptr) columns.load_row(from + i * width, row);
+    unroll<kVectors>([&](auto c) { store(tile + i * kDeltaColumns + c.value * kLanes, row[c.value]); });
+  }
+}
+void store_tile(const float* tile, std::int64_t rows, std::int64_t width, const Columns& columns, float* to) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    Row row;
+    unroll<kVectors>([&](auto c) { row[c.value] = load(tile + i * kDeltaColumns + c.value * kLanes); });
+    columns.store_row(to + i * width, row);
+  }
+}
+const float* at_column(const float* state, std::int64_t begin) { return state == nullptr ? nullptr : state + begin; }
+
 /// S^T k
 void read_tile(const float* tile, const float* k, std::int64_t dk, Row& y) {
   Sums sums;
@@ -88,15 +109,22 @@ void read_tile(const float* tile, const float* k, std::int64_t dk, Row& y) {
   sums.total(y);
 }
 
+/// Whole rows of a tile, `width` apart, as they are and as they become; these may be the same.
+struct StateRows {
+  const float* from;
+  float* to;
+  std::int64_t width;
+};
 /// S = decay S + k d^T, then S^T q
-void write_tile(float* tile, const float* k, const float* q, F32x16 decay, const Row& d, std::int64_t dk, Row& y) {
+void write_rows(const StateRows& rows, const float* k, const float* q, F32x16 decay, const Row& d, std::int64_t dk,
+                Row& y) {
   Sums sums;
   each_row(dk, [&](std::int64_t i, auto s) {
     const F32x16 key = set1(k[i]), query = set1(q[i]);
     unroll<kVectors>([&](auto c) {
-      float* const at = tile + i * kDeltaColumns + c.value * kLanes;
-      const F32x16 state = fma(key, d[c.value], load(at) * decay);
-      store(at, state);
+      const std::int64_t at = i * rows.width + c.value * kLanes;
+      const F32x16 state = fma(key, d[c.value], load(rows.from + at) * decay);
+      store(rows.to + at, state);
       F32x16& sum = sums.of[s.value][c.value];
       sum = fma(state, query, sum);
     });
@@ -114,12 +142,7 @@ void short_conv(const ShortConvArgs& a, std::int64_t begin, std::int64_t end) {
 void gated_delta(const GatedDeltaArgs& a, std::int64_t begin, std::byte* scratch) {
   float* const tile = reinterpret_cast<float*>(scratch);  // stays in the first cache while the tokens pass
   const Columns columns(a.dv, begin);
-  for (std::int64_t i = 0; i < a.dk; ++i) {
-    Row row;
-    unroll<kVectors>([&](auto c) { row[c.value] = zero(); });
-    if (a.from != nullptr) columns.load_row(a.from + i * a.dv + begin, row);
-    unroll<kVectors>([&](auto c) { store(tile + i * kDeltaColumns + c.value * kLanes, row[c.value]); });
-  }
+  load_tile(at_column(a.from, begin), a.dk, a.dv, columns, tile);
   for (std::int64_t t = 0; t < a.tokens; ++t) {
     const float* const gates = a.gates + t * a.ld_gates;
     const F32x16 decay = set1(gates[0]), rate = set1(gates[1]);
@@ -127,14 +150,33 @@ void gated_delta(const GatedDeltaArgs& a, std::int64_t begin, std::byte* scratch
     columns.load_row(a.v + t * a.ld_v + begin, v);
     read_tile(tile, a.k + t * a.ld_key, a.dk, seen);
     unroll<kVectors>([&](auto c) { d[c.value] = rate * (v[c.value] - decay * seen[c.value]); });
-    write_tile(tile, a.k + t * a.ld_key, a.q + t * a.ld_key, decay, d, a.dk, y);
+    write_rows({tile, tile, kDeltaColumns}, a.k + t * a.ld_key, a.q + t * a.ld_key, decay, d, a.dk, y);
     columns.store_row(a.y + t * a.ld_y + begin, y);
   }
-  for (std::int64_t i = 0; i < a.dk; ++i) {
-    Row row;
-    unroll<kVectors>([&](auto c) { row[c.value] = load(tile + i * kDeltaColumns + c.value * kLanes); });
-    columns.store_row(a.to + i * a.dv + begin, row);
+  store_tile(tile, a.dk, a.dv, columns, a.to + begin);
+}
+
+void selective_scan(const SelectiveScanArgs& a, std::int64_t begin, std::byte* scratch) {
+  float* const tile = reinterpret_cast<float*>(scratch);
+  const Columns columns(a.p, begin);
+  const F32x16 skip = set1(a.skip);
+  const bool in_place = a.tokens == 1 && a.from != nullptr && columns.whole();
+  if (!in_place) load_tile(at_column(a.from, begin), a.n, a.p, columns, tile);
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    const float* const gates = a.gates + t * a.ld_gates;
+    const F32x16 decay = set1(gates[0]), step = set1(gates[1]);
+    const float *const b = a.b + t * a.ld_in, *const c_row = a.c + t * a.ld_in;
+    Row x, d, y;
+    columns.load_row(a.x + t * a.ld_in + begin, x);
+    unroll<kVectors>([&](auto c) { d[c.value] = step * x[c.value]; });
+    if (in_place)
+      write_rows({a.from + begin, a.to + begin, a.p}, b, c_row, decay, d, a.n, y);
+    else
+      write_rows({tile, tile, kDeltaColumns}, b, c_row, decay, d, a.n, y);
+    unroll<kVectors>([&](auto c) { y[c.value] = fma(skip, x[c.value], y[c.value]); });
+    columns.store_row(a.y + t * a.ld_y + begin, y);
   }
+  if (!in_place) store_tile(tile, a.n, a.p, columns, a.to + begin);
 }
 
 }  // namespace llm::cpu::LLM_ISA

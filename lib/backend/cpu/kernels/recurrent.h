@@ -1,4 +1,4 @@
-// Kernels of layers with a recurrent state: the short convolution and the gated delta rule.
+// Kernels of layers with a recurrent state: the short convolution, the gated delta rule, selective state spaces.
 #pragma once
 
 #include "backend/cpu/kernels/kernels.h"
@@ -7,5 +7,6 @@ namespace llm::cpu::LLM_ISA {
 
 void short_conv(const ShortConvArgs&, std::int64_t begin, std::int64_t end);
 void gated_delta(const GatedDeltaArgs&, std::int64_t begin, std::byte* scratch);
+void selective_scan(const SelectiveScanArgs&, std::int64_t begin, std::byte* scratch);
 
 }  // namespace llm::cpu::LLM_ISA

@@ -9,6 +9,11 @@
 // so that one sum over lanes, that of S k and S q, is all that a token waits for. Bytes: the state twice, 128 KB for a
 // head of 128 x 128, and of each token q, k and v, which columns and value heads read again from the second cache.
 // Operations: 8 for each element of the state and token.
+//
+// Selective state space. The same columns of x and rows of B and C; the state knows nothing of what was read of it, so
+// that a token waits for one multiplication and addition of the one before it, and sums over lanes lie beside that.
+// Bytes: the state twice, of each token x, B and C, which columns and heads read again from the second cache.
+// Operations: 5 for each element of the state and token.
 #include <cmath>
 
 #include "backend/cuda/kernels/async_copy.cuh"
@@ -65,20 +70,21 @@ __device__ __forceinline__ void keep_last(const ConvShape& s, const SequenceRun&
 
 /// Grid: channels, sequences, pieces of kConvTokens tokens. With one piece, the state is kept here as well.
 __global__ void __launch_bounds__(kConvThreads)
-    conv_kernel(const __grid_constant__ ConvShape s, const __grid_constant__ StepView step, const float* x,
-                const float* w, float* states, float* y) {
+    conv_kernel(const __grid_constant__ ConvShape s, const __grid_constant__ ConvOperands o,
+                const __grid_constant__ StepView step, float* y) {
   let_next_start();
   wait_for_previous();
   const SequenceRun run = run_of(step, blockIdx.y);
   const int channel = static_cast<int>(blockIdx.x) * kConvThreads + static_cast<int>(threadIdx.x);
   const int begin = static_cast<int>(blockIdx.z) * kConvTokens, end = min(begin + kConvTokens, run.n_tokens);
   if (channel >= s.channels || begin >= end) return;
-  const ConvLine line = line_of(s, run, x, states, channel);
+  const ConvLine line = line_of(s, run, o.x, o.states, channel);
+  const float bias = o.bias == nullptr ? 0.0f : o.bias[channel];
   float taps[kMaxConvWidth], rows[kMaxConvWidth];  // the newest row at the end
 #pragma unroll
   for (int i = 0; i < kMaxConvWidth; ++i) {
     const int tap = i - (kMaxConvWidth - s.width);
-    taps[i] = tap < 0 ? 0.0f : w[static_cast<std::int64_t>(channel) * s.width + tap];
+    taps[i] = tap < 0 ? 0.0f : o.w[static_cast<std::int64_t>(channel) * s.width + tap];
     rows[i] = i + 1 < kMaxConvWidth && tap >= 0 ? line.at(begin + tap - line.kept) : 0.0f;
   }
   float* const to = y + static_cast<std::int64_t>(run.first_token) * s.channels + channel;
@@ -89,11 +95,12 @@ __global__ void __launch_bounds__(kConvThreads)
     for (int i = 0; i < kMaxConvWidth; ++i) {
       if (i >= kMaxConvWidth - s.width) sum = fmaf(rows[i], taps[i], sum);
     }
-    to[static_cast<std::int64_t>(t) * s.channels] = silu(sum);
+    sum += bias;
+    to[static_cast<std::int64_t>(t) * s.channels] = s.activation == Activation::Silu ? silu(sum) : sum;
 #pragma unroll
     for (int i = 0; i + 1 < kMaxConvWidth; ++i) rows[i] = rows[i + 1];
   }
-  if (gridDim.z == 1) keep_last(s, run, line, states, channel);
+  if (gridDim.z == 1) keep_last(s, run, line, o.states, channel);
 }
 
 /// Behind conv_kernel(), whose pieces all may read the slot that is written.
@@ -108,11 +115,80 @@ __global__ void __launch_bounds__(kConvThreads)
   keep_last(s, run, line_of(s, run, x, states, channel), states, channel);
 }
 
-// --- the gated delta rule ---
+// --- columns of a state ---
 
-constexpr int kDeltaColumns = 32;  ///< of a CTA
-constexpr int kParts = 4;          ///< lanes that share a column
-constexpr int kDeltaThreads = kDeltaColumns * kParts;
+constexpr int kColumns = 32;  ///< of a CTA
+constexpr int kParts = 4;     ///< lanes that share a column
+constexpr int kColumnThreads = kColumns * kParts;
+
+/// As host::softplus has it.
+__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+
+/// Over the lanes of a column.
+__device__ __forceinline__ float sum_parts(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+/// A lane's rows of a column of one head's state [rows][width], in registers.
+template <int kStateRows>
+class StateColumn {
+ protected:
+  static constexpr int kRows = kStateRows / kParts;  ///< of a lane
+
+  __device__ __forceinline__ StateColumn(int rows, int width)
+      : rows(rows),
+        width(width),
+        head(static_cast<int>(blockIdx.y)),
+        first_column(static_cast<int>(blockIdx.x) * kColumns),
+        column(static_cast<int>(threadIdx.x) / kParts),
+        part(static_cast<int>(threadIdx.x) % kParts) {}
+
+  /// Rows 4 (4 m + part) .. + 3, for m = 0 .. kRows / 4 - 1: a warp reads 64 neighbouring bytes of a key at a time.
+  __device__ __forceinline__ int row_of(int i) const { return (i / 4 * kParts + part) * 4 + i % 4; }
+  __device__ __forceinline__ bool has_column() const { return first_column + column < width; }
+  __device__ __forceinline__ bool inside(int i) const { return row_of(i) < rows && has_column(); }
+
+  __device__ __forceinline__ float* column_of(float* states, int slot) const {
+    const std::int64_t size = std::int64_t{rows} * width;
+    return states + (std::int64_t{slot} * gridDim.y + head) * size + first_column + column;
+  }
+  __device__ __forceinline__ void load_state(float* states, int slot) {
+    const float* const from = column_of(states, slot);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      state[i] = slot >= 0 && inside(i) ? __ldcg(from + static_cast<std::int64_t>(row_of(i)) * width) : 0.0f;
+  }
+  __device__ __forceinline__ void store_state(float* states, int slot) const {
+    float* const to = column_of(states, slot);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (inside(i)) __stcg(to + static_cast<std::int64_t>(row_of(i)) * width, state[i]);
+    }
+  }
+
+  /// The lane's rows of a key in shared memory.
+  __device__ __forceinline__ void load(const float* key, float (&to)[kRows]) const {
+#pragma unroll
+    for (int m = 0; m < kRows / 4; ++m) {
+      const float4 four = reinterpret_cast<const float4*>(key)[m * kParts + part];
+      to[4 * m] = four.x, to[4 * m + 1] = four.y, to[4 * m + 2] = four.z, to[4 * m + 3] = four.w;
+    }
+  }
+  /// Four chains, then their sum, then that over the lanes.
+  template <class F>
+  __device__ __forceinline__ static float sum(const F& product) {
+    float sums[4] = {};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) sums[i % 4] = product(i, sums[i % 4]);
+    return sum_parts((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  }
+
+  const int rows, width, head, first_column, column, part;
+  float state[kRows];
+};
+
+// --- the gated delta rule ---
 
 /// Of a token with keys and queries as they are: with s = S k and t = S q before it, d = rate (v - seen s), then
 /// S = decay S + k d, and y = kept t + added d.
@@ -125,44 +201,33 @@ template <int kKeys>
 struct DeltaChunk {
   static constexpr int kChunk = kKeys <= 128 ? 16 : 8;
   float k[kChunk][kKeys], q[kChunk][kKeys];
-  float v[kChunk][kDeltaColumns];
+  float v[kChunk][kColumns];
   DeltaToken token[kChunk];
 };
 
-/// As host::softplus has it.
-__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
-
-/// Over the lanes of a column.
-__device__ __forceinline__ float sum_parts(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
 template <int kKeys>
-class Delta {
-  static constexpr int kRows = kKeys / kParts;  ///< of a lane
+class Delta : StateColumn<kKeys> {
+  using Base = StateColumn<kKeys>;
+  using Base::column, Base::first_column, Base::head, Base::kRows, Base::load, Base::part, Base::state, Base::sum;
   using Chunk = DeltaChunk<kKeys>;
   static constexpr int kChunk = Chunk::kChunk;  ///< tokens copied at a time, to one of two places
 
  public:
   __device__ __forceinline__ Delta(const DeltaShape& shape, const DeltaOperands& operands, const SequenceRun& sequence,
                                    float* y, Chunk* places)
-      : s(shape),
+      : Base(shape.dk, shape.dv),
+        s(shape),
         o(operands),
         run(sequence),
         y(y),
         places(places),
         thread(static_cast<int>(threadIdx.x)),
-        head(static_cast<int>(blockIdx.y)),
         key_head(s.op.sharing == HeadSharing::Tiled ? head % s.op.key_heads : head / (s.heads / s.op.key_heads)),
-        first_column(static_cast<int>(blockIdx.x) * kDeltaColumns),
-        column(thread / kParts),
-        part(thread % kParts),
-        width(2 * s.op.key_heads * s.dk + s.heads * s.dv) {}
+        row_width(2 * s.op.key_heads * s.dk + s.heads * s.dv) {}
 
   __device__ __forceinline__ void go() {
     clear_beyond();
-    load_state();
+    this->load_state(o.states, run.from);
     Gates gates = copy(0);
     for (int t = 0; t < run.n_tokens; t += kChunk) {
       const Gates next = copy(t + kChunk);
@@ -177,43 +242,21 @@ class Delta {
       gates = next;
       __syncthreads();  // the place is filled again
     }
-    store_state();
+    this->store_state(o.states, run.to);
   }
 
  private:
-  /// Rows 4 (4 m + part) .. + 3, for m = 0 .. kRows / 4 - 1: a warp reads 64 neighbouring bytes of a key at a time.
-  __device__ __forceinline__ int row_of(int i) const { return (i / 4 * kParts + part) * 4 + i % 4; }
-
   /// What no copy reaches counts as 0.
   __device__ __forceinline__ void clear_beyond() {
     for (int place = 0; place < 2; ++place) {
-      for (int i = thread; i < kChunk * kKeys; i += kDeltaThreads) {
+      for (int i = thread; i < kChunk * kKeys; i += kColumnThreads) {
         if (i % kKeys < s.dk) continue;
         places[place].k[i / kKeys][i % kKeys] = 0;
         places[place].q[i / kKeys][i % kKeys] = 0;
       }
-      for (int i = thread; i < kChunk * kDeltaColumns; i += kDeltaThreads) {
-        if (first_column + i % kDeltaColumns >= s.dv) places[place].v[i / kDeltaColumns][i % kDeltaColumns] = 0;
+      for (int i = thread; i < kChunk * kColumns; i += kColumnThreads) {
+        if (first_column + i % kColumns >= s.dv) places[place].v[i / kColumns][i % kColumns] = 0;
       }
-    }
-  }
-
-  __device__ __forceinline__ float* state_of(int slot) const {
-    const std::int64_t size = std::int64_t{s.dk} * s.dv;
-    return o.states + (std::int64_t{slot} * s.heads + head) * size + first_column + column;
-  }
-  __device__ __forceinline__ bool inside(int i) const { return row_of(i) < s.dk && first_column + column < s.dv; }
-  __device__ __forceinline__ void load_state() {
-    const float* const from = state_of(run.from);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      state[i] = run.from >= 0 && inside(i) ? __ldcg(from + static_cast<std::int64_t>(row_of(i)) * s.dv) : 0.0f;
-  }
-  __device__ __forceinline__ void store_state() const {
-    float* const to = state_of(run.to);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      if (inside(i)) __stcg(to + static_cast<std::int64_t>(row_of(i)) * s.dv, state[i]);
     }
   }
 
@@ -221,7 +264,7 @@ class Delta {
   struct Gates {
     float alpha, beta;
   };
-  static constexpr int kLanes = kDeltaThreads / kChunk;  ///< that prepare a token
+  static constexpr int kLanes = kColumnThreads / kChunk;  ///< that prepare a token
 
   /// Starts the copies of the tokens from `begin` on, if there are some. Gives the gates of the one that the thread
   /// prepares.
@@ -230,14 +273,14 @@ class Delta {
     Chunk& to = places[begin / kChunk % 2];
     for (int t = 0; t < n; ++t) {
       const std::int64_t token = run.first_token + begin + t;
-      const float* const q = o.qkv + token * width + key_head * s.dk;
+      const float* const q = o.qkv + token * row_width + key_head * s.dk;
       const float* const k = q + s.op.key_heads * s.dk;
-      for (int i = thread; i < s.dk; i += kDeltaThreads) {
+      for (int i = thread; i < s.dk; i += kColumnThreads) {
         copy4_async(&to.q[t][i], q + i);
         copy4_async(&to.k[t][i], k + i);
       }
-      const float* const v = o.qkv + token * width + 2 * s.op.key_heads * s.dk + head * s.dv + first_column;
-      if (thread < kDeltaColumns && first_column + thread < s.dv) copy4_async(&to.v[t][thread], v + thread);
+      const float* const v = o.qkv + token * row_width + 2 * s.op.key_heads * s.dk + head * s.dv + first_column;
+      if (thread < kColumns && first_column + thread < s.dv) copy4_async(&to.v[t][thread], v + thread);
     }
     commit_copies();
     if (thread / kLanes >= n) return {0, 0};
@@ -270,33 +313,17 @@ class Delta {
     chunk.token[token] = {decay, sigmoid(gates.beta) * key, decay * key, query * decay, query * kq};
   }
 
-  __device__ __forceinline__ static void load(const float* row, int part, float (&to)[kRows]) {
-#pragma unroll
-    for (int m = 0; m < kRows / 4; ++m) {
-      const float4 four = reinterpret_cast<const float4*>(row)[m * kParts + part];
-      to[4 * m] = four.x, to[4 * m + 1] = four.y, to[4 * m + 2] = four.z, to[4 * m + 3] = four.w;
-    }
-  }
-  /// Four chains, then their sum, then that over the lanes.
-  template <class F>
-  __device__ __forceinline__ static float sum(const F& product) {
-    float sums[4] = {};
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) sums[i % 4] = product(i, sums[i % 4]);
-    return sum_parts((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  }
-
   __device__ __forceinline__ void take(const Chunk& chunk, int i, int t) {
     float k[kRows], q[kRows];
-    load(chunk.k[i], part, k);
-    load(chunk.q[i], part, q);
+    load(chunk.k[i], k);
+    load(chunk.q[i], q);
     const DeltaToken& token = chunk.token[i];
     const float seen = sum([&](int r, float c) { return fmaf(state[r], k[r], c); });
     const float before = sum([&](int r, float c) { return fmaf(state[r], q[r], c); });
     const float add = token.rate * (chunk.v[i][column] - token.seen * seen);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) state[r] = fmaf(k[r], add, state[r] * token.decay);
-    if (part == 0 && first_column + column < s.dv)
+    if (part == 0 && this->has_column())
       y[(static_cast<std::int64_t>(run.first_token + t) * s.heads + head) * s.dv + first_column + column] =
           fmaf(token.kept, before, token.added * add);
   }
@@ -306,14 +333,13 @@ class Delta {
   const SequenceRun run;
   float* const y;
   Chunk* const places;
-  const int thread, head, key_head, first_column, column, part;
-  const std::int64_t width;
-  float state[kRows];
+  const int thread, key_head;
+  const std::int64_t row_width;
 };
 
 /// Grid: columns, heads, sequences.
 template <int kKeys>
-__global__ void __launch_bounds__(kDeltaThreads)
+__global__ void __launch_bounds__(kColumnThreads)
     delta_kernel(const __grid_constant__ DeltaShape s, const __grid_constant__ DeltaOperands o,
                  const __grid_constant__ StepView step, float* y) {
   __shared__ __align__(16) DeltaChunk<kKeys> places[2];
@@ -324,29 +350,171 @@ __global__ void __launch_bounds__(kDeltaThreads)
   Delta<kKeys>(s, o, run, y, places).go();
 }
 
+// --- the selective state space ---
+
+/// What a CTA has of a chunk of tokens.
+template <int kState>
+struct ScanChunk {
+  static constexpr int kChunk = kState <= 128 ? 16 : 8;
+  float b[kChunk][kState], c[kChunk][kState];
+  float x[kChunk][kColumns];
+  float2 gates[kChunk];  ///< the decay, the step
+};
+
+template <int kState>
+class Scan : StateColumn<kState> {
+  using Base = StateColumn<kState>;
+  using Base::column, Base::first_column, Base::head, Base::kRows, Base::load, Base::part, Base::state, Base::sum;
+  using Chunk = ScanChunk<kState>;
+  static constexpr int kChunk = Chunk::kChunk;  ///< tokens copied at a time, to one of two places
+
+ public:
+  __device__ __forceinline__ Scan(const ScanShape& shape, const ScanOperands& operands, const SequenceRun& sequence,
+                                  float* y, Chunk* places)
+      : Base(shape.n, shape.p),
+        s(shape),
+        o(operands),
+        run(sequence),
+        y(y),
+        places(places),
+        thread(static_cast<int>(threadIdx.x)),
+        group(head / (s.heads / s.groups)),
+        row_width(s.heads * s.p + 2 * s.groups * s.n),
+        skip(o.d[head]) {}
+
+  __device__ __forceinline__ void go() {
+    clear_beyond();
+    this->load_state(o.states, run.from);
+    float dt = copy(0);
+    for (int t = 0; t < run.n_tokens; t += kChunk) {
+      Chunk& chunk = places[t / kChunk % 2];
+      if (thread < kChunk) chunk.gates[thread] = gates_of(dt);
+      dt = copy(t + kChunk);
+      wait_for_copies<1>();
+      __syncthreads();
+      const int n = min(kChunk, run.n_tokens - t);
+#pragma unroll 2
+      for (int i = 0; i < n; ++i) take(chunk, i, t + i);
+      __syncthreads();  // the place is filled again
+    }
+    this->store_state(o.states, run.to);
+  }
+
+ private:
+  /// What no copy reaches counts as 0.
+  __device__ __forceinline__ void clear_beyond() {
+    for (int place = 0; place < 2; ++place) {
+      for (int i = thread; i < kChunk * kState; i += kColumnThreads) {
+        if (i % kState < s.n) continue;
+        places[place].b[i / kState][i % kState] = 0;
+        places[place].c[i / kState][i % kState] = 0;
+      }
+      for (int i = thread; i < kChunk * kColumns; i += kColumnThreads) {
+        if (first_column + i % kColumns >= s.p) places[place].x[i / kColumns][i % kColumns] = 0;
+      }
+    }
+  }
+
+  /// Starts the copies of the tokens from `begin` on, if there are some. Gives the thread's own one's dt.
+  __device__ __forceinline__ float copy(int begin) {
+    const int n = min(kChunk, run.n_tokens - begin);
+    Chunk& to = places[begin / kChunk % 2];
+    for (int t = 0; t < n; ++t) {
+      const float* const row = o.xbc + (run.first_token + begin + t) * row_width;
+      const float* const b = row + s.heads * s.p + group * s.n;
+      for (int i = thread; i < s.n; i += kColumnThreads) {
+        copy4_async(&to.b[t][i], b + i);
+        copy4_async(&to.c[t][i], b + s.groups * s.n + i);
+      }
+      const int own = first_column + thread;
+      if (thread < kColumns && own < s.p) copy4_async(&to.x[t][thread], row + head * s.p + own);
+    }
+    commit_copies();
+    if (thread >= n) return 0;
+    return __ldcg(o.dt + static_cast<std::int64_t>(run.first_token + begin + thread) * s.heads + head);
+  }
+
+  __device__ __forceinline__ float2 gates_of(float dt) const {
+    const float step = softplus(dt + o.bias[head]);
+    return make_float2(expf(o.a[head] * step), step);
+  }
+
+  __device__ __forceinline__ void take(const Chunk& chunk, int i, int t) {
+    float b[kRows], c[kRows];
+    load(chunk.b[i], b);
+    load(chunk.c[i], c);
+    const float2 gates = chunk.gates[i];
+    const float x = chunk.x[i][column], add = gates.y * x;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) state[r] = fmaf(b[r], add, state[r] * gates.x);
+    const float seen = sum([&](int r, float of) { return fmaf(state[r], c[r], of); });
+    if (part == 0 && this->has_column())
+      y[(static_cast<std::int64_t>(run.first_token + t) * s.heads + head) * s.p + first_column + column] =
+          fmaf(skip, x, seen);
+  }
+
+  const ScanShape& s;
+  const ScanOperands& o;
+  const SequenceRun run;
+  float* const y;
+  Chunk* const places;
+  const int thread, group;
+  const std::int64_t row_width;
+  const float skip;
+};
+
+/// Grid: columns, heads, sequences.
+template <int kState>
+__global__ void __launch_bounds__(kColumnThreads)
+    scan_kernel(const __grid_constant__ ScanShape s, const __grid_constant__ ScanOperands o,
+                const __grid_constant__ StepView step, float* y) {
+  __shared__ __align__(16) ScanChunk<kState> places[2];
+  let_next_start();
+  wait_for_previous();
+  const SequenceRun run = run_of(step, blockIdx.z);
+  if (run.n_tokens == 0) return;
+  Scan<kState>(s, o, run, y, places).go();
+}
+
+dim3 column_grid(int width, int heads, int sequences) {
+  return dim3(static_cast<unsigned>((width + kColumns - 1) / kColumns), static_cast<unsigned>(heads),
+              static_cast<unsigned>(sequences));
+}
+
+/// Blocks that start as those of the convolution end share the few multiprocessors that are free first, and wait for
+/// each other there for all tokens of a prompt.
+Launch spread_launch(const Launch& at, int tokens) {
+  Launch spread = at;
+  if (tokens > kMaxColumns) spread.overlap = false;
+  return spread;
+}
+
 }  // namespace
 
-void short_conv(const ConvShape& s, const float* x, const float* w, float* states, const StepView& step, int tokens,
-                float* y, const Launch& at) {
+void short_conv(const ConvShape& s, const ConvOperands& o, const StepView& step, int tokens, float* y,
+                const Launch& at) {
   check(s.width <= kMaxConvWidth, "a convolution of a width that was not refused");
   if (tokens == 0) return;
   const auto over = [](int n, int of) { return static_cast<unsigned>((n + of - 1) / of); };
   const dim3 grid(over(s.channels, kConvThreads), static_cast<unsigned>(s.sequences), over(tokens, kConvTokens));
-  launch(conv_kernel, grid, dim3(kConvThreads), 0, at, s, step, x, w, states, y);
-  if (grid.z > 1) launch(conv_state_kernel, dim3(grid.x, grid.y), dim3(kConvThreads), 0, at, s, step, x, states);
+  launch(conv_kernel, grid, dim3(kConvThreads), 0, at, s, o, step, y);
+  if (grid.z > 1) launch(conv_state_kernel, dim3(grid.x, grid.y), dim3(kConvThreads), 0, at, s, step, o.x, o.states);
 }
 
 void gated_delta(const DeltaShape& s, const DeltaOperands& o, const StepView& step, int tokens, float* y,
                  const Launch& at) {
-  check(s.dk <= kMaxDeltaKey, "keys of a width that was not refused");
-  const dim3 grid(static_cast<unsigned>((s.dv + kDeltaColumns - 1) / kDeltaColumns), static_cast<unsigned>(s.heads),
-                  static_cast<unsigned>(s.sequences));
+  check(s.dk <= kMaxStateRows, "keys of a width that was not refused");
   const auto kernel = s.dk <= 64 ? delta_kernel<64> : s.dk <= 128 ? delta_kernel<128> : delta_kernel<256>;
-  Launch spread = at;
-  // Blocks that start as those of the convolution end share the few multiprocessors that are free first, and wait for
-  // each other there for all tokens of a prompt.
-  if (tokens > kMaxColumns) spread.overlap = false;
-  launch(kernel, grid, dim3(kDeltaThreads), 0, spread, s, o, step, y);
+  launch(kernel, column_grid(s.dv, s.heads, s.sequences), dim3(kColumnThreads), 0, spread_launch(at, tokens), s, o,
+         step, y);
+}
+
+void selective_scan(const ScanShape& s, const ScanOperands& o, const StepView& step, int tokens, float* y,
+                    const Launch& at) {
+  check(s.n <= kMaxStateRows, "states of a size that was not refused");
+  const auto kernel = s.n <= 64 ? scan_kernel<64> : s.n <= 128 ? scan_kernel<128> : scan_kernel<256>;
+  launch(kernel, column_grid(s.p, s.heads, s.sequences), dim3(kColumnThreads), 0, spread_launch(at, tokens), s, o, step,
+         y);
 }
 
 }  // namespace llm::cuda

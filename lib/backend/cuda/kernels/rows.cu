@@ -298,10 +298,10 @@ void launch_forms(const Source& source, int n, int rows, bool wide, const Forms&
 constexpr int kThreads = 256;
 
 /// A row per block of threads, read three times: the second and third time from L2. Sums are taken thread by thread,
-/// over the lanes, over the warps.
-__global__ void __launch_bounds__(kThreads)
-    layer_norm_kernel(const float* x, const float* w, const float* bias, const int weights, const float eps,
-                      const int n, float* y) {
+/// over the lanes, over the warps. Without the mean, it is the root mean square norm.
+template <bool kMean>
+__global__ void __launch_bounds__(kThreads) own_norm_kernel(const float* x, const float* w, const float* bias,
+                                                            const int weights, const float eps, const int n, float* y) {
   let_next_start();
   wait_for_previous();
   __shared__ float of_warps[2][kThreads / kWarp];
@@ -317,7 +317,8 @@ __global__ void __launch_bounds__(kThreads)
     for (const float part : parts) all += part;
     return all;
   };
-  const float mean = quotient(sum_of(of_warps[0], [](float v) { return v; }), static_cast<float>(n));
+  float mean = 0;
+  if constexpr (kMean) mean = quotient(sum_of(of_warps[0], [](float v) { return v; }), static_cast<float>(n));
   const float squares = sum_of(of_warps[1], [=](float v) { return (v - mean) * (v - mean); });
   const float factor = norm_factor(squares, n, eps);
   const std::int64_t own = static_cast<std::int64_t>(row % weights) * n;
@@ -447,7 +448,16 @@ void make_forms(const float* x, int n, int rows, const Forms& y, const Launch& a
 void layer_norm(const float* x, const float* w, const float* bias, int weights, float eps, int n, int rows, float* y,
                 const Launch& at) {
   if (rows == 0) return;
-  launch(layer_norm_kernel, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, at, x, w, bias, weights, eps, n, y);
+  launch(own_norm_kernel<true>, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, at, x, w, bias, weights, eps, n,
+         y);
+}
+
+void rms_norm_of_each(const float* x, const float* w, int weights, float eps, int n, int rows, float* y,
+                      const Launch& at) {
+  if (rows == 0) return;
+  const float* const no_bias = nullptr;
+  launch(own_norm_kernel<false>, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, at, x, w, no_bias, weights, eps,
+         n, y);
 }
 
 void rms_norm(const float* x, const float* w, float eps, int n, int rows, const Forms& y, const Launch& at) {

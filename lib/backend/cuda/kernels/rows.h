@@ -34,6 +34,8 @@ void layer_norm(const float* x, const float* w, const float* bias, int weights, 
                 const Launch&);
 /// y = rms_norm(x) * w, where w may be null, or of the sum: sum = a + b is stored, the norm is that of the stored sum.
 void rms_norm(const float* x, const float* w, float eps, int n, int rows, const Forms& y, const Launch&);
+/// The same by weights of each row's own: row i has row i % weights of w.
+void rms_norm_of_each(const float* x, const float* w, int weights, float eps, int n, int rows, float* y, const Launch&);
 void add_rms_norm(const float* a, const float* b, const float* w, float eps, int n, int rows, float* sum,
                   const Forms& y, const Launch&);
 /// add_rms_norm() of `residual` and what combine() makes of the other operands, bit for bit.

@@ -1,0 +1,114 @@
+#include "model/hybrid.h"
+
+#include <string>
+
+#include "model/hyper_parameters.h"
+
+namespace llm {
+namespace {
+
+constexpr std::int64_t kMostScanHeads = 1 << 16;
+constexpr IntegerRule kConvRows{"shortconv.l_cache", 2, 1 << 10};
+constexpr IntegerRule kScanConv{"ssm.conv_kernel", 2, 1 << 10};
+constexpr IntegerRule kScanState{"ssm.state_size", 1, 1 << 16};
+constexpr IntegerRule kScanGroups{"ssm.group_count", 1, kMostScanHeads};
+constexpr IntegerRule kScanHeads{"ssm.time_step_rank", 1, kMostScanHeads};
+constexpr IntegerRule kScanInner{"ssm.inner_size", 1, 1 << 28};
+
+void require_divides(const HyperParameters& hp, const IntegerRule& part, std::int64_t n, const IntegerRule& all,
+                     std::int64_t of) {
+  if (of % n != 0)
+    hp.fail(part.key,
+            "value " + std::to_string(n) + " does not divide " + std::string(all.key) + " " + std::to_string(of));
+}
+
+}  // namespace
+
+std::vector<bool> read_attending_layers(const Metadata& md, DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  const IntegerRule rule{"attention.head_count_kv", 0, c.heads};
+  std::vector<bool> attends;
+  for (const std::int64_t n : hp.in_each(rule, c.n_layers)) {
+    attends.push_back(n > 0);
+    if (n == 0) continue;
+    if (c.kv_heads == 0) c.kv_heads = static_cast<int>(n);
+    if (n != c.kv_heads)
+      hp.fail(rule.key, "is " + std::to_string(c.kv_heads) + " and " + std::to_string(n) +
+                            ": layers that attend by different heads are not supported for this architecture");
+  }
+  if (c.kv_heads == 0) hp.fail(rule.key, "is 0 in every layer: a model of which none attends is not supported");
+  if (c.heads % c.kv_heads != 0)
+    hp.fail(rule.key, "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
+  return attends;
+}
+
+ConvConfig read_conv_config(const Metadata& md, std::string_view arch, std::initializer_list<std::string_view> own) {
+  ConvConfig c{read_decoder_config(md, arch, own)};
+  refuse_window(md, c);
+  c.attends = read_attending_layers(md, c);
+  c.conv_width = static_cast<int>(HyperParameters(md, arch).integer(kConvRows));
+  return c;
+}
+
+Act gated_short_conv(Scope s, const ConvConfig& c, Act x) {
+  const auto part = [&](std::string_view name, int i) {
+    return s.linear_rows(name, "shortconv.in_proj", 3 * c.n_embd, x, {i * c.n_embd, c.n_embd});
+  };
+  const Act b = part("shortconv_b", 0);
+  const Act gate = part("shortconv_c", 1);
+  const Act in = s.glu(Activation::Identity, b, part("shortconv_x", 2), "shortconv_in");
+  const Act y = s.short_conv("shortconv.conv", in, c.conv_width, {.activation = Activation::Identity});
+  return s.linear("shortconv.out_proj", s.glu(Activation::Identity, gate, y, "shortconv_gated"), c.n_embd);
+}
+
+MambaConfig read_mamba_config(const Metadata& md, std::string_view arch, std::initializer_list<std::string_view> own) {
+  MambaConfig c{read_decoder_config(md, arch, own)};
+  const HyperParameters hp(md, arch);
+  refuse_window(md, c);
+  c.conv_width = static_cast<int>(hp.integer(kScanConv));
+  c.state = hp.integer(kScanState);
+  c.groups = static_cast<int>(hp.integer(kScanGroups));
+  c.ssm_heads = static_cast<int>(hp.integer(kScanHeads));
+  c.inner = hp.integer(kScanInner);
+  require_divides(hp, kScanHeads, c.ssm_heads, kScanInner, c.inner);
+  require_divides(hp, kScanGroups, c.groups, kScanHeads, c.ssm_heads);
+  return c;
+}
+
+Act mamba_layer(Scope s, const MambaConfig& c, Act x) {
+  const std::int64_t all = c.inner + c.conv_channels() + c.ssm_heads;
+  const Act z = s.linear_rows("ssm_z", "ssm_in", all, x, {0, c.inner});
+  const Act xbc = s.linear_rows("ssm_xbc", "ssm_in", all, x, {c.inner, c.conv_channels()});
+  const Act dt = s.linear_rows("ssm_dt", "ssm_in", all, x, {c.inner + c.conv_channels(), c.ssm_heads});
+  const Act convolved = s.short_conv("ssm_conv1d", xbc, c.conv_width);
+  const Act scanned =
+      s.selective_scan(convolved, dt, {.groups = c.groups}, {c.ssm_head_length(), c.state, c.ssm_heads});
+  Act y = s.glu(Activation::Silu, z, s.flatten_heads("scan_flat", scanned), "scan_gated");
+  if (s.has("ssm_norm")) {
+    const Act by_groups = s.split_heads("scan_groups", y, c.groups);
+    y = s.flatten_heads("scan_normal", s.head_rms_norm("ssm_norm", by_groups, c.norm_eps));
+  }
+  return s.linear("ssm_out", y, c.n_embd);
+}
+
+SingleConfig read_single_config(const Metadata& md, std::string_view arch,
+                                std::initializer_list<std::string_view> own) {
+  SingleConfig c{read_mamba_config(md, arch, own)};
+  const std::vector<bool> attends = read_attending_layers(md, c);
+  c.layer_d_ff = HyperParameters(md, arch).in_each({"feed_forward_length", 0, 1 << 28}, c.n_layers);
+  for (std::size_t i = 0; i < attends.size(); ++i) {
+    const bool feeds = c.layer_d_ff[i] > 0;
+    c.kinds.push_back(feeds        ? SingleConfig::Kind::Ffn
+                      : attends[i] ? SingleConfig::Kind::Attention
+                                   : SingleConfig::Kind::Scan);
+  }
+  c.unread = leave_prediction_layers_out(md, c);
+  return c;
+}
+
+Act single_layer(Scope s, const SingleConfig& c, Act x) {
+  const bool attends = c.kinds[static_cast<std::size_t>(s.layer())] == SingleConfig::Kind::Attention;
+  return attends ? unrotated_attention(s, c, x) : mamba_layer(s, c, x);
+}
+
+}  // namespace llm
