@@ -494,7 +494,7 @@ void add_attention(std::vector<OpCase>& cases) {
       {4, 2, 32, 32, 1},       {4, 2, 16, 16, 100},       {6, 2, 96, 64, 0},          {8, 2, 64, 64, 0, 4},
       {4, 4, 16, 16, 20, 4},   {16, 2, 64, 64, 128, 90},  {8, 2, 64, 64, 0, 0, 1.5f}, {4, 2, 128, 128, 20, 0, 50},
       {4, 4, 16, 16, 0, 4, 2}, {2, 1, 256, 256, 0, 0, 3}, {4, 2, 40, 40, 0, 0, 1},    {2, 2, 192, 128, 0},
-      {80, 1, 576, 512, 0}};
+      {80, 1, 576, 512, 0},    {8, 2, 512, 512, 20, 4, 3}};
   const auto fits = [](DType t, int dim) { return dim % static_cast<int>(info(t).block_elems) == 0; };
   for (const AttentionShape& a : kShapes) {
     for (const DType k : kCacheTypes) {
