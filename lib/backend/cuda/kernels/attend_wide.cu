@@ -14,80 +14,103 @@ constexpr int kFoldThreads = 128;
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, 1) attend_wide_kernel(const __grid_constant__ WideArgs a) {
   let_next_start();
-  unsigned char* const shared = dynamic_shared();
-  wait_for_previous();
+  // The step's data was copied before its first kernel.
   const int token = static_cast<int>(blockIdx.z), of_token = static_cast<int>(blockIdx.y);
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
-  if (sequence < 0) return;
+  if (sequence < 0) return wait_for_previous();
   const int first_row = of_token % a.head_tiles * Shape::kRows;
   const WideRows rows{token, position, sequence, of_token / a.head_tiles, first_row,
                       min(Shape::kRows, a.group - first_row)};
-  Wide<Shape>(a, shared, rows, static_cast<std::int64_t>(token) * gridDim.y + of_token)
-      .run(static_cast<int>(blockIdx.x));
+  Wide<Shape>(a, wide_shared(), rows, static_cast<std::int64_t>(token) * gridDim.y + of_token)
+      .run(static_cast<int>(blockIdx.x), gridDim.z == 1 ? position : 0);
 }
 
-/// Published stripes, in their order, of one head's 128 elements: as Wide::fold() does it.
-__global__ void __launch_bounds__(kFoldThreads) fold_wide_kernel(const __grid_constant__ WideArgs a, int tile_rows) {
-  constexpr int kAhead = 16, kDims = 512;
-  let_next_start();
-  wait_for_previous();
-  const int token = static_cast<int>(blockIdx.z), head = static_cast<int>(blockIdx.y);
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
-  if (sequence < 0) return;
-  const WideTiles keys(position, position, a.window, a.stripes);
-  const int n = keys.stripes();
-  if (n == 1) return;  // its CTA has written y
-  __shared__ float old_shares[kFoldThreads], stripe_shares[kFoldThreads], totals[kFoldThreads];
-  __shared__ float warp_max[kFoldThreads / 32];
-  const int row = head % a.group % tile_rows;
-  const std::int64_t pair =
-      static_cast<std::int64_t>(token * a.kv_heads + head / a.group) * a.head_tiles + head % a.group / tile_rows;
-  const int slot_floats = a.slot_rows * (kDims + 2);
-  const float* const first = a.partials + pair * a.stripes * slot_floats;
-  const float* const stats = first + std::int64_t{min(thread, n - 1)} * slot_floats + a.slot_rows * kDims + row;
-  const float max = __ldcg(stats);
-  float until = max;  // the maximum up to the thread's stripe
+/// Published stripes, in their order, of 128 elements of a head: as Wide::fold() does it.
+class FoldedStripes {
+  static constexpr int kDims = 512, kWarps = kFoldThreads / 32;
+
+ public:
+  static constexpr int kMostStripes = kFoldThreads;
+  static constexpr int kSharedBytes = kMostStripes * kFoldThreads * static_cast<int>(sizeof(float));
+
+  __device__ __forceinline__ FoldedStripes(const WideArgs& args, float* sums, int token, int head, int tile_rows)
+      : a(args),
+        sums(sums),
+        head(head),
+        row(head % args.group % tile_rows),
+        slot_floats(args.slot_floats),
+        first(args.partials + (static_cast<std::int64_t>(token * args.kv_heads + head / args.group) * args.head_tiles +
+                               head % args.group / tile_rows) *
+                                  args.stripes * slot_floats),
+        thread(static_cast<int>(threadIdx.x)),
+        lane(thread % 32),
+        warp(thread / 32) {}
+
+  /// Of element d, which is the thread's.
+  __device__ __forceinline__ float result(int n, int d) {
+    __shared__ float old_shares[kMostStripes], stripe_shares[kMostStripes], totals[kMostStripes], warp_max[kWarps];
+    copy_sums(n, d - thread);
+    const float* const stats = first + std::int64_t{min(thread, n - 1)} * slot_floats + a.slot_rows * kDims + row;
+    const float max = __ldcg(stats);
+    totals[thread] = __ldcg(stats + a.slot_rows);
+    float until = max;  // the maximum up to the thread's stripe
 #pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const float other = __shfl_up_sync(kAll, until, offset);
-    if (lane >= offset) until = fmaxf(other, until);
-  }
-  if (lane == 31) warp_max[warp] = until;
-  __syncthreads();
-  float before = __shfl_up_sync(kAll, until, 1);
-  if (lane == 0) before = -INFINITY;
-  for (int w = 0; w < warp; ++w) before = fmaxf(warp_max[w], before);
-  const WideFold f = wide_fold(before, max);
-  old_shares[thread] = f.old_share;
-  stripe_shares[thread] = f.share;
-  totals[thread] = __ldcg(stats + a.slot_rows);
-  __syncthreads();
-  const int d = static_cast<int>(blockIdx.x) * kFoldThreads + thread;
-  const float* const from = first + row * kDims + d;
-  float sum = 0, total = 0;
-#pragma unroll 1
-  for (int begin = 0; begin < n; begin += kAhead) {
-    float next[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) next[i] = begin + i < n ? __ldcg(from + std::int64_t{begin + i} * slot_floats) : 0;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int s = begin + i;
-      if (s >= n) break;
-      const WideFold of_stripe{old_shares[s], stripe_shares[s]};
-      sum = folded(s == 0, sum, next[i], of_stripe);
-      total = folded(s == 0, total, totals[s], of_stripe);
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const float other = __shfl_up_sync(kAll, until, offset);
+      if (lane >= offset) until = fmaxf(other, until);
     }
+    if (lane == 31) warp_max[warp] = until;
+    __syncthreads();
+    float before = __shfl_up_sync(kAll, until, 1);
+    if (lane == 0) before = -INFINITY;
+    float whole_max = -INFINITY;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      if (w == warp) before = fmaxf(whole_max, before);
+      whole_max = fmaxf(whole_max, warp_max[w]);
+    }
+    const WideFold f = wide_fold(before, max);
+    old_shares[thread] = f.old_share;
+    stripe_shares[thread] = f.share;
+    wait_for_copies<0>();
+    __syncthreads();
+    float sum = sums[thread], total = totals[0];
+#pragma unroll 8
+    for (int s = 1; s < n; ++s) {
+      const WideFold of_stripe{old_shares[s], stripe_shares[s]};
+      sum = folded(false, sum, sums[s * kFoldThreads + thread], of_stripe);
+      total = folded(false, total, totals[s], of_stripe);
+    }
+    return sum * wide_result_factor(a.sinks != nullptr ? a.sinks + head : nullptr, kOneWeight, whole_max, total);
   }
-  if (a.sinks != nullptr) {
-    float whole_max = warp_max[0];
-    for (int w = 1; w < kFoldThreads / 32; ++w) whole_max = fmaxf(whole_max, warp_max[w]);
-    const WideSink sink = with_wide_sink(a.sinks[head], kOneWeight, whole_max, total);
-    total = sink.total;
-    sum *= sink.share;
+
+ private:
+  /// All on their way at once: a warp has every fourth stripe.
+  __device__ __forceinline__ void copy_sums(int n, int d) {
+    const float* const from = first + row * kDims + d + lane * 4;
+#pragma unroll 4
+    for (int s = warp; s < n; s += kWarps)
+      copy16_async(sums + s * kFoldThreads + lane * 4, from + std::int64_t{s} * slot_floats);
+    commit_copies();
   }
-  a.y[(static_cast<std::int64_t>(token) * a.heads + head) * kDims + d] = quotient(sum, total);
+
+  const WideArgs& a;
+  float* const sums;  ///< [stripes][kFoldThreads]
+  const int head, row, slot_floats;
+  const float* const first;  ///< of the head tile's slots
+  const int thread, lane, warp;
+};
+
+__global__ void __launch_bounds__(kFoldThreads) fold_wide_kernel(const __grid_constant__ WideArgs a, int tile_rows) {
+  let_next_start();
+  const int token = static_cast<int>(blockIdx.z), head = static_cast<int>(blockIdx.y);
+  const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
+  const int n = WideTiles(position, position, a.window, a.stripes).stripes();
+  wait_for_previous();
+  if (sequence < 0 || n == 1) return;  // where there is one stripe its CTA has written y
+  const int d = static_cast<int>(blockIdx.x * kFoldThreads + threadIdx.x);
+  FoldedStripes stripes(a, reinterpret_cast<float*>(wide_shared()), token, head, tile_rows);
+  a.y[(static_cast<std::int64_t>(token) * a.heads + head) * (gridDim.x * kFoldThreads) + d] = stripes.result(n, d);
 }
 
 using WideKernel = void (*)(WideArgs);
@@ -132,6 +155,7 @@ void attend_wide(const float* q, float* y, const CacheView& c, const AttentionSh
   a.partials = reinterpret_cast<float*>(scratch);
   a.head_tiles = p.head_tiles;
   a.slot_rows = p.slot_rows;
+  a.slot_floats = p.slot_floats();
   a.stripes = p.stripes;
   a.splits = p.splits;
   const WideChoice chosen = wide_choice(c, p.rows);
@@ -143,10 +167,13 @@ void attend_wide(const float* q, float* y, const CacheView& c, const AttentionSh
               static_cast<unsigned>(tokens)),
          dim3(kThreads), static_cast<std::size_t>(chosen.shared_bytes), at, a);
   if (p.splits == 1) return;
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(fold_wide_kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, FoldedStripes::kSharedBytes),
+             "giving attention its shared memory");
   launch(fold_wide_kernel,
          dim3(static_cast<unsigned>(c.head_dim_v / kFoldThreads), static_cast<unsigned>(s.heads),
               static_cast<unsigned>(tokens)),
-         dim3(kFoldThreads), 0, at, a, p.rows);
+         dim3(kFoldThreads), FoldedStripes::kSharedBytes, at, a, p.rows);
 }
 
 }  // namespace llm::cuda

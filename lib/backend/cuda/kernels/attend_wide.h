@@ -43,7 +43,8 @@ struct WidePlan {
 
   std::int64_t pairs = 0;  ///< (token, KV head, head tile)
   int head_dim_v = 0;
-  int slot_floats() const { return slot_rows * (head_dim_v + 2); }  ///< of a stripe: sums, maxima, totals
+  /// Of a stripe: sums, maxima, totals.
+  int slot_floats() const { return slot_rows * head_dim_v + (2 * slot_rows + 3) / 4 * 4; }
   std::size_t scratch_bytes() const {
     return splits == 1 ? 0
                        : static_cast<std::size_t>(pairs) * static_cast<std::size_t>(stripes) *

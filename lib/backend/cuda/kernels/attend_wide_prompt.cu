@@ -19,8 +19,6 @@ struct WidePromptArgs {
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, 1) wide_prompt_kernel(const __grid_constant__ WidePromptArgs a) {
   let_next_start();
-  unsigned char* const shared = dynamic_shared();
-  wait_for_previous();
   const int kv_heads = a.all.kv_heads;
   const int tile = a.spans.first_tile[a.spans.n] - 1 - static_cast<int>(blockIdx.x) / kv_heads;  // the longest first
   int s = 0;
@@ -33,7 +31,7 @@ __global__ void __launch_bounds__(kThreads, 1) wide_prompt_kernel(const __grid_c
                       static_cast<int>(blockIdx.x) % kv_heads,
                       first_row,
                       min(kWideRows, span.n_tokens * a.all.group - first_row)};
-  Wide<Shape>(a.all, shared, rows, 0).run(0);
+  Wide<Shape>(a.all, wide_shared(), rows, 0).run(0, 0);
 }
 
 using WidePromptKernel = void (*)(WidePromptArgs);
