@@ -1,5 +1,5 @@
-// Scenes of attention over a paged cache for the tests of its kernels, the scalar definition in double, and how far from
-// it results may be.
+// Scenes of attention over a paged cache for the tests of its kernels, the scalar definition in double, and how far
+// from it results may be.
 #pragma once
 
 #include <algorithm>
@@ -139,8 +139,9 @@ struct Token {
 
 /// y of one token by the scalar definition; `q` [heads][dim_k]. With `magnitudes` values and results are absolute: what
 /// errors of weights are multiplied with.
-inline std::vector<float> expected(const Scene& s, const Token& t, const float* q, float scale, int window, ActFormat format,
-                            bool magnitudes = false, float soft_cap = 0, const std::vector<float>& sinks = {}) {
+inline std::vector<float> expected(const Scene& s, const Token& t, const float* q, float scale, int window,
+                                   ActFormat format, bool magnitudes = false, float soft_cap = 0,
+                                   const std::vector<float>& sinks = {}) {
   const HeadShape& shape = s.shape;
   std::vector<float> y(static_cast<std::size_t>(shape.heads * shape.dim_v));
   std::vector<float> query(static_cast<std::size_t>(shape.dim_k)), values;
@@ -214,7 +215,7 @@ struct DeviceCache {
 };
 
 inline std::vector<float> run_attend(const Scene& s, const DeviceCache& cache, const std::vector<Token>& tokens,
-                              const std::vector<float>& q, const cuda::AttentionShape& shape) {
+                                     const std::vector<float>& q, const cuda::AttentionShape& shape) {
   const DeviceStep step(s, tokens);
   const Device<float> queries(q), y(poison(tokens.size() * static_cast<std::size_t>(s.shape.heads * s.shape.dim_v)));
   const int n = static_cast<int>(tokens.size());
@@ -236,7 +237,9 @@ inline double largest(const std::vector<float>& x) {
 }
 
 /// The bound of the table of operations: a score's error of eps |q||k| becomes a relative error of its weight.
-inline double f32_limit(int dim_k) { return (4 * std::sqrt(16.0 * dim_k) + 16) * std::numeric_limits<float>::epsilon(); }
+inline double f32_limit(int dim_k) {
+  return (4 * std::sqrt(16.0 * dim_k) + 16) * std::numeric_limits<float>::epsilon();
+}
 
 /// Largest difference over the bound; infinite where something is not a number.
 inline double worst(const std::vector<float>& expected, const float* actual, double limit) {
@@ -249,8 +252,8 @@ inline double worst(const std::vector<float>& expected, const float* actual, dou
   return most;
 }
 
-inline void check_attend(const Scene& s, int window, const std::vector<Token>& tokens, ActFormat format, std::uint32_t seed,
-                  float soft_cap = 0, const std::vector<float>& sinks = {}) {
+inline void check_attend(const Scene& s, int window, const std::vector<Token>& tokens, ActFormat format,
+                         std::uint32_t seed, float soft_cap = 0, const std::vector<float>& sinks = {}) {
   std::mt19937 bits(seed);
   const float scale = 1 / std::sqrt(static_cast<float>(s.shape.dim_k));
   const std::size_t q_row = static_cast<std::size_t>(s.shape.heads * s.shape.dim_k);
@@ -267,7 +270,8 @@ inline void check_attend(const Scene& s, int window, const std::vector<Token>& t
   const std::vector<float> y = run_attend(s, cache, tokens, q, shape);
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     if (tokens[t].sequence < 0) continue;
-    const std::vector<float> e = expected(s, tokens[t], q.data() + t * q_row, scale, window, format, false, soft_cap, sinks);
+    const std::vector<float> e =
+        expected(s, tokens[t], q.data() + t * q_row, scale, window, format, false, soft_cap, sinks);
     INFO(words(s.shape, s.k_type, s.v_type)
          << " cap " << soft_cap << " window " << window << ", token " << t << " at " << tokens[t].position);
     CHECK(worst(e, y.data() + t * y_row, f32_limit(s.shape.dim_k) * largest(e)) <= 1);
@@ -295,7 +299,7 @@ inline float rounded(float x, bool bfloat16) { return bfloat16 ? to_float(to_bfl
 ///   |y - reference| <= u sum(p |v|) / sum(p) + 2^-25 n max|v| + 4 (bound of attend())
 /// since sum(p) >= 1, the weights being relative to the largest.
 inline void check_prompt(const Scene& s, int window, ActFormat format, const std::vector<cuda::PromptSpan>& spans,
-                  float soft_cap = 0, const std::vector<float>& sinks = {}) {
+                         float soft_cap = 0, const std::vector<float>& sinks = {}) {
   std::mt19937 bits(99);
   const bool bfloat16 = s.k_type == DType::BF16;
   const float scale = 1 / std::sqrt(static_cast<float>(s.shape.dim_k));

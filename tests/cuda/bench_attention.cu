@@ -1,6 +1,6 @@
 // Times of the cache's kernels and of attention, beside what reading costs in the same run; with the word "wide" of
-// heads of 512 and 576 elements alone. A few seconds. Every launch of a graph reads other blocks of the cache, more than the L2 cache holds in all; kernels
-// overlap as in the engine.
+// heads of 512 and 576 elements alone. A few seconds. Every launch of a graph reads other blocks of the cache, more
+// than the L2 cache holds in all; kernels overlap as in the engine.
 #include <algorithm>
 #include <cstdio>
 #include <functional>

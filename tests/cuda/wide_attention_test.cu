@@ -214,6 +214,54 @@ TEST_CASE("a token's bits of wide heads depend neither on the step around it nor
   }
 }
 
+TEST_CASE("rows of wide heads that a step appends are seen by its tokens, whatever is copied before they are written") {
+  if (!has_wide_kernels()) return;
+  constexpr int kDim = 512;
+  for (const DType type : kExactTypes) {
+    for (const int n : {1, 5}) {
+      for (const int length : {5, 64, 65, 300, 9000}) {
+        Scene s({4, 2, kDim, kDim}, type, type, {length, 700}, 91);
+        std::vector<Token> tokens;
+        for (int i = 0; i < n; ++i) tokens.push_back({0, length - n + i});
+        const std::size_t row_bytes = TensorType{type, {kDim}}.bytes(), rows = tokens.size();
+        for (const Token& t : tokens) {
+          for (int h = 0; h < 2; ++h) {
+            const std::size_t at = s.row(0, t.position, h) * row_bytes;
+            std::fill_n(s.k_bytes.data() + at, row_bytes, std::byte{0xff});
+            std::fill_n(s.v_bytes.data() + at, row_bytes, std::byte{0xff});
+          }
+        }
+        std::mt19937 bits(8);
+        const std::size_t q_row = 4 * kDim, kv_row = 2 * kDim;
+        const Device<float> q(random_floats(rows * q_row, bits)), k(random_floats(rows * kv_row, bits)),
+            v(random_floats(rows * kv_row, bits));
+        const Device<float> y(poison(rows * q_row)), again(poison(rows * q_row)), other(poison(rows * q_row));
+        const DeviceCache cache(s);
+        const DeviceStep step(s, tokens), before(s, std::vector<Token>(rows, Token{1, 699}));
+        const cuda::AttentionShape attention{4, 0.04f, 0, ActFormat::F32};
+        const std::int64_t most = std::int64_t{s.stride} * 64;
+        const Device<std::byte> scratch(
+            std::vector<std::byte>(cuda::attention_memory(cache.view, attention, n, most).scratch, std::byte{0xff}));
+        const cuda::Stream stream;
+        const cuda::Launch at{stream.get(), true};
+        const auto run = [&](const DeviceStep& of, const Device<float>& to) {
+          cuda::attend(q.data(), to.data(), cache.view, attention, of.view(), n, most, scratch.data(), nullptr, at);
+        };
+        run(before, other);  // what is appended waits for it, what is attended begins meanwhile
+        cuda::append_to_cache(k.data(), v.data(), cache.view, step.view(), n, at);
+        run(step, y);
+        stream.synchronize("attending");
+        run(step, again);
+        stream.synchronize("attending");
+        const std::vector<float> first = y.read(), second = again.read();
+        INFO(name(type) << ", " << n << " of " << length);
+        CHECK(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)) == 0);
+        CHECK(std::none_of(first.begin(), first.end(), [](float x) { return std::isnan(x); }));
+      }
+    }
+  }
+}
+
 TEST_CASE("a key or value of wide heads that is not a number shows in what sees it and nowhere else") {
   if (!has_wide_kernels()) return;
   for (const DType type : kExactTypes) {
@@ -230,8 +278,7 @@ TEST_CASE("a key or value of wide heads that is not a number shows in what sees 
       const std::vector<Token> tokens = {{0, 289}, {0, 290}, {0, 599}};
       const std::vector<float> q = random_floats(3 * width, bits);
       const std::vector<float> y = run_attend(s, cache, tokens, q, {2, 0.2f, 0, ActFormat::F32});
-      for (std::size_t i = 0; i < y.size(); ++i)
-        REQUIRE(std::isnan(y[i]) == (i >= width && (!values || i % dim == 3)));
+      for (std::size_t i = 0; i < y.size(); ++i) REQUIRE(std::isnan(y[i]) == (i >= width && (!values || i % dim == 3)));
       const std::vector<float> behind = run_attend(s, cache, tokens, q, {2, 0.2f, 309, ActFormat::F32});  // 291 on
       for (std::size_t i = 2 * width; i < behind.size(); ++i) REQUIRE_FALSE(std::isnan(behind[i]));
     }
@@ -243,8 +290,7 @@ TEST_CASE("prompts of wide heads equal the definition within rounding: heads and
   // A whole prompt, one that continues, a single token, one that ends with a block.
   const std::vector<int> lengths = {70, 400, 1, 128};
   const std::vector<cuda::PromptSpan> spans = {{0, 70, 0, 0}, {75, 67, 333, 1}, {70, 1, 0, 2}, {150, 30, 98, 3}};
-  for (const HeadShape& shape :
-       {HeadShape{4, 1, 512, 512}, {6, 2, 512, 512}, {5, 1, 576, 512}, {20, 1, 576, 512}}) {
+  for (const HeadShape& shape : {HeadShape{4, 1, 512, 512}, {6, 2, 512, 512}, {5, 1, 576, 512}, {20, 1, 576, 512}}) {
     for (const DType k : {DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0, DType::Q5_1}) {
       for (const DType v : {DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
         if ((k == DType::BF16) != (v == DType::BF16)) continue;

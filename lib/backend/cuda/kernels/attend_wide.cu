@@ -1,9 +1,8 @@
 // Attention of wide heads for decoding: a CTA has up to 32 query heads of one KV head of one token over stripes of its
 // tiles; where a token's stripes are several CTAs' work, a second kernel folds them. A stripe's operations and their
 // order are the same however many CTAs there are, so the bits are. Keys and values are read once for each head tile.
-#include "backend/cuda/kernels/attend_wide.h"
-
 #include "backend/cuda/kernels/attend_wide.cuh"
+#include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/launch.cuh"
 
 namespace llm::cuda {
@@ -19,10 +18,11 @@ __global__ void __launch_bounds__(kThreads, 1) attend_wide_kernel(const __grid_c
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
   if (sequence < 0) return wait_for_previous();
   const int first_row = of_token % a.head_tiles * Shape::kRows;
-  const WideRows rows{token, position, sequence, of_token / a.head_tiles, first_row,
-                      min(Shape::kRows, a.group - first_row)};
-  Wide<Shape>(a, wide_shared(), rows, static_cast<std::int64_t>(token) * gridDim.y + of_token)
-      .run(static_cast<int>(blockIdx.x), gridDim.z == 1 ? position : 0);
+  const WideRows rows{
+      token, position, sequence, of_token / a.head_tiles, first_row, min(Shape::kRows, a.group - first_row)};
+  const std::int64_t pair = static_cast<std::int64_t>(token) * gridDim.y + of_token;
+  if constexpr (kHasRoom)
+    Wide<Shape>(a, wide_shared(), rows, pair).run(static_cast<int>(blockIdx.x), gridDim.z == 1 ? position : 0);
 }
 
 /// Published stripes, in their order, of 128 elements of a head: as Wide::fold() does it.
@@ -148,8 +148,8 @@ bool attends_wide(const CacheView& c) {
   return wide_choice(c, rows).shared_bytes <= device_limits().block_bytes;
 }
 
-void attend_wide(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step, int tokens,
-                 std::int64_t max_positions, std::byte* scratch, const Launch& at) {
+void attend_wide(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step,
+                 int tokens, std::int64_t max_positions, std::byte* scratch, const Launch& at) {
   const WidePlan p = plan_attend_wide(c, s.heads, tokens, max_positions, device_limits().multiprocessors);
   WideArgs a = wide_arguments(q, y, c, s, step);
   a.partials = reinterpret_cast<float*>(scratch);

@@ -1,11 +1,11 @@
 // Attention of heads of 512 or 576 elements on tensor cores, one CTA of 8 warps to a multiprocessor: the softmax of up
 // to 64 rows, a row being a query head of a token, over tiles of 64 keys.
 //
-// A tile's scores first: each warp has 16 of the rows and some of the keys, since all of a key's elements are needed for
-// one. Maxima and weights go through shared memory. Then the values: each warp has 64 of their 512 dimensions of all
-// rows, whose sums fill its registers. Tiles come by asynchronous copies into two slots, one of keys and one of values,
-// which are filled again as soon as all warps are done with them. Rows that are no F16 or BF16 numbers are decoded on
-// their way. Where values are the first elements of keys (CacheView::values_in_keys) they are not copied.
+// A tile's scores first: each warp has 16 of the rows and some of the keys, since all of a key's elements are needed
+// for one. Maxima and weights go through shared memory. Then the values: each warp has 64 of their 512 dimensions of
+// all rows, whose sums fill its registers. Tiles come by asynchronous copies into two slots, one of keys and one of
+// values, which are filled again as soon as all warps are done with them. Rows that are no F16 or BF16 numbers are
+// decoded on their way. Where values are the first elements of keys (CacheView::values_in_keys) they are not copied.
 //
 // For prompts queries and weights are rounded to F16 or BF16 (one part). For decoding each is the sum of two F16 or
 // three BF16 numbers, and what a tile adds is rounded once: as exact as f32 (attend_halves.cuh says how and why). A
@@ -51,6 +51,12 @@ constexpr bool kHasWarpgroups = true;
 #else
 constexpr bool kHasWarpgroups = false;
 #endif
+/// Others have too little shared memory, so that nobody starts these kernels there.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+constexpr bool kHasRoom = true;
+#else
+constexpr bool kHasRoom = false;
+#endif
 constexpr int kWideDims = 64;  ///< of the values, of a warp
 
 /// `kParts`: of queries and weights, 1 for prompts. `kInKeys`: values are the first elements of keys. `kDecoded`: rows
@@ -60,13 +66,15 @@ struct WideShape {
   static constexpr bool kBFloat16 = kBFloat16_, kInKeys = kInKeys_, kDecoded = kDecoded_, kExact = kParts_ > 1;
   static constexpr int kParts = kParts_, kRows = kRows_, kDimK = kDimK_, kDimV = kWideDims * kWarps;
   static constexpr int kRowTiles = kRows / 16;
-  static constexpr int kGroups = kWarps / kRowTiles;          ///< of keys, of a tile's scores
-  static constexpr int kKeyTiles = kWideKeys / kGroups / 8;   ///< of 8 keys, of a warp
-  /// Products of four warps that have 16 of 64 rows each and one half of the dimensions, else of single warps that have
-  /// all rows and kWideDims.
-  static constexpr bool kByWarpgroups = kHasWarpgroups && !kExact && kRows == 64;
-  static constexpr int kSumRows = kByWarpgroups ? 1 : kRowTiles;              ///< of 16 rows, of a warp's results
-  static constexpr int kDimTiles = kWideDims / 8 * kRowTiles / kSumRows;      ///< of 8 elements, of them
+  /// Scores by products of four warps, of 64 rows: those of a prompt, or the two parts of 32 queries.
+  static constexpr bool kByWarpgroups = kHasWarpgroups && kParts * kRows == 64;
+  static constexpr int kGroups = kByWarpgroups ? 2 : kWarps / kRowTiles;  ///< of keys, of a tile's scores
+  static constexpr int kKeyTiles = kWideKeys / kGroups / 8;               ///< of 8 keys, of a warp
+  /// Sums by products of four warps that have 16 rows each and one half of the dimensions, else of single warps that
+  /// have all rows and kWideDims.
+  static constexpr bool kSumsByWarpgroups = kByWarpgroups && !kExact;
+  static constexpr int kSumRows = kSumsByWarpgroups ? 1 : kRowTiles;      ///< of 16 rows, of a warp's results
+  static constexpr int kDimTiles = kWideDims / 8 * kRowTiles / kSumRows;  ///< of 8 elements, of them
   static constexpr int kSlotBytes = kWideKeys * 2 * (kInKeys || kDimK > kDimV ? kDimK : kDimV);
   static constexpr int kQueryBytes = kRows * 2 * kDimK, kWeightBytes = kRows * kWideKeys * 2;  ///< of a part
   static constexpr int kStats = kRows * (2 * kGroups + 8);
@@ -113,7 +121,7 @@ class Wide {
   static constexpr int kParts = Shape::kParts, kRows = Shape::kRows, kRowTiles = Shape::kRowTiles;
   static constexpr int kGroups = Shape::kGroups, kKeyTiles = Shape::kKeyTiles, kDimTiles = Shape::kDimTiles;
   static constexpr int kSumRows = Shape::kSumRows;
-  static constexpr bool kByWarpgroups = Shape::kByWarpgroups;
+  static constexpr bool kByWarpgroups = Shape::kByWarpgroups, kSumsByWarpgroups = Shape::kSumsByWarpgroups;
   static constexpr int kDimK = Shape::kDimK, kDimV = Shape::kDimV;
   static constexpr int kChains = kExact ? 3 : 1;
   using Scores = float[kKeyTiles][4];
@@ -133,7 +141,8 @@ class Wide {
         lane(thread % 32),
         warp(thread / 32),
         row_tile(warp % kRowTiles),
-        group(warp / kRowTiles),
+        group(kByWarpgroups ? warp / 4 : warp / kRowTiles),
+        part(kByWarpgroups ? warp % 4 / kRowTiles : 0),
         slots(shared),
         queries(shared + 2 * Shape::kSlotBytes),
         weights(queries + kParts * Shape::kQueryBytes),
@@ -183,8 +192,8 @@ class Wide {
   static __device__ __forceinline__ int unit_at(int rows, int row, int unit) {
     return (unit / 8 * rows + row) * 128 + ((unit % 8 ^ row % 8) << 4);
   }
-  /// Starts a copy into a slot, if there is such a tile. Rows that no token of this CTA sees become zeros: a weight of 0
-  /// does not cover what is not a number.
+  /// Starts a copy into a slot, if there is such a tile. Rows that no token of this CTA sees become zeros: a weight of
+  /// 0 does not cover what is not a number.
   __device__ __forceinline__ void copy_keys(unsigned char* slot) const {
     if (copied.tile < keys.tiles) copy<kDimK>(slot, a.k, a.k_type, a.k_row_bytes);
     commit_copies();
@@ -198,17 +207,16 @@ class Wide {
     copy<kDimV>(slot, a.v, a.v_type, a.v_row_bytes);
     commit_copies();
   }
-  /// A warp has every eighth row, a lane of it one unit of 16 bytes in 32; what is left of rows of 72 units is shared out
-  /// over all threads.
+  /// A warp has every eighth row, a lane of it one unit of 16 bytes in 32; what is left of rows of 72 units is shared
+  /// out over all threads.
   template <int kDim>
   __device__ __forceinline__ void copy(unsigned char* to, const unsigned char* cache, DType type, int row_bytes) const {
     const unsigned char* const from = cache + cache_rows_offset(copied.block, a.kv_heads, mine.kv_head, row_bytes);
     const int base = (keys.first + copied.tile) * kWideKeys, begin = keys.first_key - base, end = keys.end_key - base;
     const auto there = [=](int row) { return row >= begin && row < end; };
     if constexpr (!Shape::kDecoded) {
-      for_each_unit<kDim, 8>([=](int row, int u, int at) {
-        copy16_or_zero_async(to + at, from + row * 2 * kDim + u * 16, there(row));
-      });
+      for_each_unit<kDim, 8>(
+          [=](int row, int u, int at) { copy16_or_zero_async(to + at, from + row * 2 * kDim + u * 16, there(row)); });
     } else if (kExact || type == DType::F8_E4M3) {
       for_each_unit<kDim, 4>([=](int row, int u, int at) {
         const auto* const eight = reinterpret_cast<const uint2*>(from + row * kDim) + u;
@@ -268,9 +276,9 @@ class Wide {
     return static_cast<std::int64_t>(mine.first_token + (mine.first_row + row) / a.group) * a.heads + head(row);
   }
   /// As parts, and the factor that makes scores of a row's products, or with a cap what tanh is taken of. A warp has
-  /// every eighth row, two of them at a time, a lane pairs of neighbours.
+  /// every eighth row, some of them at a time, a lane pairs of neighbours.
   __device__ __forceinline__ void load_queries() {
-    constexpr int kPairs = kDimK / 64, kAhead = 2;
+    constexpr int kPairs = kDimK / 64, kAhead = kRows == 64 ? 4 : 2;
 #pragma unroll 1
     for (int first = warp; first < kRows; first += kAhead * kWarps) {
       float2 x[kAhead][kPairs];
@@ -302,12 +310,11 @@ class Wide {
     }
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      const int at = unit_at(kRows, row, i * 8 + lane / 4) + lane % 4 * 4;
+      const int at = unit_at(kParts * kRows, row, i * 8 + lane / 4) + lane % 4 * 4;
       std::uint32_t parts[kParts];
       divide(x[i].x * up, x[i].y * up, parts);
 #pragma unroll
-      for (int p = 0; p < kParts; ++p)
-        *reinterpret_cast<std::uint32_t*>(queries + p * Shape::kQueryBytes + at) = parts[p];
+      for (int p = 0; p < kParts; ++p) *reinterpret_cast<std::uint32_t*>(queries + p * kRows * 128 + at) = parts[p];
     }
     // Not zero, or what is masked would not stay infinite.
     if (lane == 0) factors[row] = fmaxf((a.cap_factor != 0 ? a.cap_factor : a.scale_log2) * down, 0x1p-126f);
@@ -368,7 +375,7 @@ class Wide {
     publish_maxima(s);
     __syncthreads();
     if constexpr (!Shape::kInKeys) copy_next_keys(k);
-    soften(s);
+    if (part == 0) soften(s);
     if constexpr (!Shape::kInKeys) wait_for_copies<1>();
     publish();
     __syncthreads();
@@ -391,8 +398,8 @@ class Wide {
   __device__ __forceinline__ void multiply_keys(const unsigned char* k, Scores& s) {
     float sum[kKeyTiles][kChains][4] = {};
     const int matrix = lane / 8, in_matrix = lane % 8;
-    const std::uint32_t q_at = shared_address(queries) +
-                               static_cast<std::uint32_t>((row_tile * 16 + matrix % 2 * 8 + in_matrix) * 128);
+    const std::uint32_t q_at =
+        shared_address(queries) + static_cast<std::uint32_t>((row_tile * 16 + matrix % 2 * 8 + in_matrix) * 128);
     // With one tile of 8 keys a load has two steps' elements of them.
     constexpr bool kTwoSteps = kKeyTiles == 1;
     const int first = group * kKeyTiles * 8 + in_matrix + (kTwoSteps ? 0 : matrix / 2 * 8);
@@ -412,7 +419,8 @@ class Wide {
         std::uint32_t q[kParts][4];
 #pragma unroll
         for (int p = 0; p < kParts; ++p)
-          load_matrices(q[p], q_at + panel * kRows * 128 + q_unit[step] + static_cast<std::uint32_t>(p * Shape::kQueryBytes));
+          load_matrices(
+              q[p], q_at + panel * kParts * kRows * 128 + q_unit[step] + static_cast<std::uint32_t>(p * kRows * 128));
         const auto multiply = [&](float(&to)[kChains][4], std::uint32_t b0, std::uint32_t b1) {
 #pragma unroll
           for (int p = 0; p < kParts; ++p)
@@ -454,11 +462,26 @@ class Wide {
 #pragma unroll
     for (std::uint32_t step = 0; step < kDimK / 16; ++step) {
       const std::uint32_t in_panel = step % 4 * 32;
-      multiply_lines<kBFloat16>(s, operand_of_lines(q_at + step / 4 * kRows * 128 + in_panel),
+      multiply_lines<kBFloat16>(s, operand_of_lines(q_at + step / 4 * kParts * kRows * 128 + in_panel),
                                 operand_of_lines(k_at + step / 4 * kWideKeys * 128 + in_panel));
     }
     commit_products();
     wait_for_products<0>();
+    if constexpr (kParts > 1) join_parts(s);
+  }
+  /// Scores of the second part are added to those of the first, by way of where weights will be.
+  __device__ __forceinline__ void join_parts(Scores& s) {
+    static_assert(kParts == 2 && 2 * kRowTiles * kKeyTiles * 4 * 32 * sizeof(float) == kParts * Shape::kWeightBytes);
+    float* const at = reinterpret_cast<float*>(weights) + (group * kRowTiles + row_tile) * kKeyTiles * 4 * 32 + lane;
+#pragma unroll
+    for (int i = 0; i < kKeyTiles * 4; ++i) {
+      if (part == 1) at[i * 32] = s[i / 4][i % 4];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kKeyTiles * 4; ++i) {
+      if (part == 0) s[i / 4][i % 4] += at[i * 32];
+    }
   }
   __device__ __forceinline__ void add_by_warpgroups(const unsigned char* v) {
     constexpr std::uint32_t kPanel = kWideKeys * 128;
@@ -513,15 +536,15 @@ class Wide {
       const float factor = exponent_factor(half);
       float max = -INFINITY;
 #pragma unroll
-      for (int n = 0; n < kKeyTiles; ++n)
-        max = fmaxf(max, fmaxf(s[n][2 * half] * factor, s[n][2 * half + 1] * factor));
+      for (int n = 0; n < kKeyTiles; ++n) max = fmaxf(max, fmaxf(s[n][2 * half] * factor, s[n][2 * half + 1] * factor));
       max = fmaxf(max, __shfl_xor_sync(kAll, max, 1));
       max = fmaxf(max, __shfl_xor_sync(kAll, max, 2));
-      if (lane % 4 == 0) group_max[group * kRows + row_of(half)] = max;
+      if (lane % 4 == 0 && part == 0) group_max[group * kRows + row_of(half)] = max;
     }
   }
 
-  /// Scores become weights, times kOne, in shared memory as parts; what was summed under a smaller maximum is to shrink.
+  /// Scores become weights, times kOne, in shared memory as parts; what was summed under a smaller maximum is to
+  /// shrink.
   __device__ __forceinline__ void soften(Scores& s) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -542,11 +565,9 @@ class Wide {
         total += high;
         std::uint32_t parts[kParts];
         divide(low, high, parts);
-        unsigned char* const to =
-            weights + unit_at(kRows, row, group * kKeyTiles + n) + lane % 4 * 4;
+        unsigned char* const to = weights + unit_at(kRows, row, group * kKeyTiles + n) + lane % 4 * 4;
 #pragma unroll
-        for (int p = 0; p < kParts; ++p)
-          *reinterpret_cast<std::uint32_t*>(to + p * Shape::kWeightBytes) = parts[p];
+        for (int p = 0; p < kParts; ++p) *reinterpret_cast<std::uint32_t*>(to + p * Shape::kWeightBytes) = parts[p];
       }
       totals[half] = fmaf(totals[half], shrink, total);  // of this lane's keys
       if (group == 0 && lane % 4 == 0) shrinks[row] = shrink;
@@ -556,19 +577,19 @@ class Wide {
   /// sums = sums * shrink + weights times values, of the warp's dimensions.
   __device__ __forceinline__ void add(const unsigned char* v) {
     const int matrix = lane / 8, in_matrix = lane % 8;
-    const std::uint32_t p_at = shared_address(weights) +
-                               static_cast<std::uint32_t>((matrix % 2 * 8 + in_matrix) * kWideKeys * 2);
-    const std::uint32_t v_at = shared_address(v) +
-                               static_cast<std::uint32_t>((warp * kWideKeys + matrix % 2 * 8 + in_matrix) * 128);
+    const std::uint32_t p_at =
+        shared_address(weights) + static_cast<std::uint32_t>((matrix % 2 * 8 + in_matrix) * kWideKeys * 2);
+    const std::uint32_t v_at =
+        shared_address(v) + static_cast<std::uint32_t>((warp * kWideKeys + matrix % 2 * 8 + in_matrix) * 128);
     const auto load_weights = [&](std::uint32_t(&to)[4], int part, int m, int k) {
       load_matrices(to, p_at + static_cast<std::uint32_t>(part * Shape::kWeightBytes + m * 16 * kWideKeys * 2 +
                                                           (((2 * k + matrix / 2) ^ in_matrix) << 4)));
     };
     const auto load_values = [&](std::uint32_t(&to)[4], int k, int i) {  // of dimension tiles i and i + 1
-      load_matrices_transposed(to, v_at + static_cast<std::uint32_t>(k * 16 * 128 +
-                                                                     (((i + matrix / 2) ^ in_matrix) << 4)));
+      load_matrices_transposed(to,
+                               v_at + static_cast<std::uint32_t>(k * 16 * 128 + (((i + matrix / 2) ^ in_matrix) << 4)));
     };
-    if constexpr (kByWarpgroups) {
+    if constexpr (kSumsByWarpgroups) {
       shrink_sums();
       add_by_warpgroups(v);
     } else if constexpr (kExact) {
@@ -595,10 +616,10 @@ class Wide {
   }
   /// Row of the CTA, and first dimension, that a lane's sums belong to.
   __device__ __forceinline__ int sum_row(int m, int half) const {
-    return kByWarpgroups ? row_of(half) : m * 16 + half * 8 + lane / 4;
+    return kSumsByWarpgroups ? row_of(half) : m * 16 + half * 8 + lane / 4;
   }
   __device__ __forceinline__ int first_dimension() const {
-    return (kByWarpgroups ? group * kDimV / 2 : warp * kWideDims) + lane % 4 * 2;
+    return (kSumsByWarpgroups ? group * kDimV / 2 : warp * kWideDims) + lane % 4 * 2;
   }
   __device__ __forceinline__ void shrink_sums() {
 #pragma unroll
@@ -663,7 +684,7 @@ class Wide {
       float total = totals[half];
       total += __shfl_xor_sync(kAll, total, 1);
       total += __shfl_xor_sync(kAll, total, 2);
-      if (lane % 4 != 0) continue;
+      if (lane % 4 != 0 || part != 0) continue;
       group_total[group * kRows + row_of(half)] = total;
       if (group == 0) stripe_max[row_of(half)] = maxima[half];
     }
@@ -681,8 +702,7 @@ class Wide {
   }
   __device__ __forceinline__ void keep_stripe(int s) {
     float* const slot = a.partials + (pair * a.stripes + s) * a.slot_floats;
-    for_each_pair([=](int row) { return slot + row * kDimV; },
-                  [](int, float2* to, float2 x) { __stcg(to, x); });
+    for_each_pair([=](int row) { return slot + row * kDimV; }, [](int, float2* to, float2 x) { __stcg(to, x); });
     if (thread >= mine.rows) return;
     float* const stats = slot + a.slot_rows * kDimV;
     __stcg(stats + thread, stripe_max[thread]);
@@ -744,6 +764,7 @@ class Wide {
   const std::int64_t pair;
   const int thread, lane, warp;
   const int row_tile, group;  ///< of the warp's scores
+  const int part;             ///< of the queries that it multiplies; the warps of the first have the scores
   unsigned char* const slots;
   unsigned char* const queries;  ///< [kParts][kRows][kDimK], units of 16 bytes at ^ row % 8, as in all tiles
   unsigned char* const weights;  ///< [kParts][kRows][kWideKeys]

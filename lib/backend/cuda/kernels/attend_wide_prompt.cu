@@ -25,13 +25,10 @@ __global__ void __launch_bounds__(kThreads, 1) wide_prompt_kernel(const __grid_c
   while (a.spans.first_tile[s + 1] <= tile) ++s;
   const PromptSpan& span = a.spans.span[s];
   const int first_row = (tile - a.spans.first_tile[s]) * kWideRows;
-  const WideRows rows{span.first_token,
-                      span.first_position,
-                      span.sequence,
-                      static_cast<int>(blockIdx.x) % kv_heads,
-                      first_row,
-                      min(kWideRows, span.n_tokens * a.all.group - first_row)};
-  Wide<Shape>(a.all, wide_shared(), rows, 0).run(0, 0);
+  const WideRows rows{span.first_token, span.first_position,
+                      span.sequence,    static_cast<int>(blockIdx.x) % kv_heads,
+                      first_row,        min(kWideRows, span.n_tokens * a.all.group - first_row)};
+  if constexpr (kHasRoom) Wide<Shape>(a.all, wide_shared(), rows, 0).run(0, 0);
 }
 
 using WidePromptKernel = void (*)(WidePromptArgs);
@@ -47,8 +44,9 @@ WidePromptChoice wide_prompt_choice() {
 template <int kDimK, bool kInKeys>
 WidePromptChoice wide_prompt_choice(const CacheView& c) {
   if (all_bfloat16(c)) return wide_prompt_choice<true, kDimK, kInKeys, false>();
-  return prompt_decodes(c, c.k_type) || prompt_decodes(c, c.v_type) ? wide_prompt_choice<false, kDimK, kInKeys, true>()
-                                                                    : wide_prompt_choice<false, kDimK, kInKeys, false>();
+  return prompt_decodes(c, c.k_type) || prompt_decodes(c, c.v_type)
+             ? wide_prompt_choice<false, kDimK, kInKeys, true>()
+             : wide_prompt_choice<false, kDimK, kInKeys, false>();
 }
 WidePromptChoice choose_wide_prompt(const CacheView& c) {
   if (c.head_dim_k == 512) return wide_prompt_choice<512, false>(c);
