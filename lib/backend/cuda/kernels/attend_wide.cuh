@@ -3,17 +3,22 @@
 //
 // A tile's scores first: each warp has 16 of the rows and some of the keys, since all of a key's elements are needed
 // for one. Maxima and weights go through shared memory. Then the values: each warp has 64 of their 512 dimensions of
-// all rows, whose sums fill its registers. Tiles come by asynchronous copies into two slots, one of keys and one of
-// values, which are filled again as soon as all warps are done with them. Rows that are no F16 or BF16 numbers are
-// decoded on their way. Where values are the first elements of keys (CacheView::values_in_keys) they are not copied.
+// all rows, whose sums fill its registers. On compute capability 9.0 products of 64 rows are four warps' (wgmma): the
+// scores of prompts, those of the two parts of 32 queries, and the sums of prompts, of which a warp has 16 rows then
+// and one half of the dimensions.
+//
+// Tiles come by asynchronous copies into two slots, one of keys and one of values, which are filled again as soon as
+// all warps are done with them. Rows that are no F16 or BF16 numbers are decoded on their way. Where values are the
+// first elements of keys (CacheView::values_in_keys) they are not copied.
 //
 // For prompts queries and weights are rounded to F16 or BF16 (one part). For decoding each is the sum of two F16 or
 // three BF16 numbers, and what a tile adds is rounded once: as exact as f32 (attend_halves.cuh says how and why). A
-// score has two chains of up to 18 products of the first parts and one of the others.
+// score has two chains of up to 18 products of the first parts and one of the others, or by wgmma one of 36 of each.
 //
-// Rows are padded to 16. Operations of a tile with 64 rows of a prompt, or 32 of decoding: 2,176 products of 576/512,
-// 4,350 cycles at the rate of mma.sync, and 570 KB of fragments from shared memory, 4,480 cycles; copies take 2,200 to
+// Operations of a tile with 64 rows of a prompt, or 32 of decoding: 2,176 products of 576/512, 4,350 cycles at the rate
+// of mma.sync and half of that at wgmma's; fragments from shared memory 4,480 cycles, or 2,400. Copies take 2,200 to
 // 3,700 cycles of what the second cache gives, and where the cache is read from memory, as in decoding, 4,000 to 7,400.
+// Code counts as well: what is unrolled around the tiles is fetched by every CTA (docs/cuda.md).
 #pragma once
 
 #include <cstdint>
@@ -266,6 +271,7 @@ class Wide {
       for (int j = 0; j < 4; ++j) x[i + j] = d * signed_byte(word, j);
     }
   }
+
   // --- queries ---
 
   __device__ __forceinline__ int head(int row) const {
@@ -382,7 +388,7 @@ class Wide {
     add(Shape::kInKeys ? k : other);
   }
 
-  /// s = queries times keys, times what makes scores of them but for what weights() multiplies with.
+  /// s = queries times keys, or with a cap the tanh of that: times exponent_factor() exponents of weights.
   __device__ __forceinline__ void score(const unsigned char* k, Scores& s) {
     if constexpr (kByWarpgroups)
       multiply_by_warpgroups(k, s);
