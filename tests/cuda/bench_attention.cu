@@ -1,6 +1,6 @@
-// Times of the cache's kernels and of attention, beside what reading costs in the same run. No arguments; a few
-// seconds. Every launch of a graph reads other blocks of the cache, more than the L2 cache holds in all; kernels
-// overlap as in the engine.
+// Times of the cache's kernels and of attention, beside what reading costs in the same run; with the word "wide" of
+// heads of 512 and 576 elements alone. A few seconds. Every launch of a graph reads other blocks of the cache, more
+// than the L2 cache holds in all; kernels overlap as in the engine.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -83,6 +83,13 @@ struct Case {
   int heads, kv_heads, dim;
   DType type;
   int sequences, positions;
+  int dim_v = 0;         ///< 0: as of keys
+  bool in_keys = false;  ///< values are the first elements of keys
+  int values() const { return dim_v == 0 ? dim : dim_v; }
+  double position_bytes() const {
+    const auto bytes = [this](int n) { return static_cast<double>(TensorType{type, {n}}.bytes()); };
+    return kv_heads * (bytes(dim) + (in_keys ? 0 : bytes(values())));
+  }
 };
 
 /// `turns` caches of a case in one: blocks in scattered order, filled with random rows.
@@ -94,10 +101,9 @@ class Bench {
     for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<std::int32_t>(i);
     std::shuffle(table.begin(), table.end(), std::mt19937(1));
     const std::size_t rows = table.size() * 64 * static_cast<std::size_t>(c.kv_heads);
-    const std::size_t row_bytes = TensorType{c.type, {c.dim}}.bytes();
-    k_ = DeviceBuffer(rows * row_bytes);
-    v_ = DeviceBuffer(rows * row_bytes);
-    view_ = {k_.data(), v_.data(), c.type, c.type, c.kv_heads, c.dim, c.dim};
+    k_ = DeviceBuffer(rows * TensorType{c.type, {c.dim}}.bytes());
+    v_ = DeviceBuffer(rows * TensorType{c.type, {c.values()}}.bytes());
+    view_ = {k_.data(), v_.data(), c.type, c.type, c.kv_heads, c.dim, c.values(), c.in_keys};
     step_.block_table = upload(table_, table);
     step_.table_stride = per_sequence;
 
@@ -115,7 +121,7 @@ class Bench {
       check_cuda(cudaDeviceSynchronize(), "filling the cache");
     }
     q = random_buffer(q_, std::int64_t{tokens} * c.heads * c.dim, 1.0f);
-    y_ = DeviceBuffer(static_cast<std::size_t>(tokens * c.heads * c.dim) * sizeof(float));
+    y_ = DeviceBuffer(static_cast<std::size_t>(tokens * c.heads * c.values()) * sizeof(float));
     std::vector<std::int32_t> positions, sequence;
     for (int i = 0; i < tokens; ++i) {
       positions.push_back(c.positions - 1);
@@ -142,8 +148,7 @@ class Bench {
 };
 
 void bench_attend(const Case& c, double read_gbs) {
-  const double bytes =
-      2.0 * c.sequences * c.positions * c.kv_heads * static_cast<double>(TensorType{c.type, {c.dim}}.bytes());
+  const double bytes = c.position_bytes() * c.sequences * c.positions;
   const int turns = std::clamp(static_cast<int>(260e6 / bytes), 2, 64);
   const Bench b(c, turns, c.sequences);
   const AttentionShape shape{c.heads, 0.088f, 0, ActFormat::F32};
@@ -155,9 +160,9 @@ void bench_attend(const Case& c, double read_gbs) {
   const double us = microseconds(n, [&](const Launch& at, int i) {
     attend(b.q, b.y(), b.view(), shape, b.step(i % turns), c.sequences, most, scratch.data(), arrivals.data(), at);
   });
-  std::printf("attend  %-5s %2d/%d heads of %3d, %3d x %6d positions: %8.2f us, %7.1f MB, %3.0f %% of reading\n",
-              std::string(name(c.type)).c_str(), c.heads, c.kv_heads, c.dim, c.sequences, c.positions, us, bytes / 1e6,
-              100 * bytes / (us * 1e3) / read_gbs);
+  std::printf("attend  %-5s %2d/%d heads of %3d/%3d%s, %3d x %6d positions: %8.2f us, %7.1f MB, %3.0f %% of reading\n",
+              std::string(name(c.type)).c_str(), c.heads, c.kv_heads, c.dim, c.values(), c.in_keys ? " in keys" : "",
+              c.sequences, c.positions, us, bytes / 1e6, 100 * bytes / (us * 1e3) / read_gbs);
 }
 
 void bench_prompt(const Case& c) {
@@ -170,9 +175,10 @@ void bench_prompt(const Case& c) {
   const PromptSpan span{0, c.positions, 0, 0};
   const double us = microseconds(
       4, [&](const Launch& at, int) { attend_prompt(b.q, b.y(), b.view(), shape, b.step(0), &span, 1, at); });
-  const double operations = 4.0 * c.heads * c.dim * (0.5 * c.positions * (c.positions + 1.0));
-  std::printf("prompt  %-5s %2d/%d heads of %3d, %6d tokens: %9.1f us, %5.0f TFLOP/s (causal half counted)\n",
-              std::string(name(c.type)).c_str(), c.heads, c.kv_heads, c.dim, c.positions, us, operations / us / 1e6);
+  const double operations = 2.0 * c.heads * (c.dim + c.values()) * (0.5 * c.positions * (c.positions + 1.0));
+  std::printf("prompt  %-5s %2d/%d heads of %3d/%3d%s, %6d tokens: %9.1f us, %5.0f TFLOP/s (causal half counted)\n",
+              std::string(name(c.type)).c_str(), c.heads, c.kv_heads, c.dim, c.values(), c.in_keys ? " in keys" : "",
+              c.positions, us, operations / us / 1e6);
 }
 
 void bench_append(DType type, int tokens) {
@@ -201,7 +207,33 @@ double read_limit() {
 
 }  // namespace
 
-int main() {
+/// Heads as global layers of Gemma 4 31B have them, and GLM-4.7-Flash and DeepSeek V3, whose caches hold what keys and
+/// values of all heads are made of.
+void bench_wide(double limit) {
+  const auto shapes = [](DType type, int sequences, int positions) {
+    return std::vector<Case>{{32, 4, 512, type, sequences, positions},
+                             {20, 1, 576, type, sequences, positions, 512, true},
+                             {20, 1, 576, type, sequences, positions, 512},
+                             {128, 1, 576, type, sequences, positions, 512, true}};
+  };
+  for (const int positions : {64, 512, 8192, 32768}) {
+    for (const Case& c : shapes(DType::F16, 1, positions)) bench_attend(c, limit);
+  }
+  for (const int sequences : {8, 32}) {
+    for (const Case& c : shapes(DType::F16, sequences, 2048)) bench_attend(c, limit);
+  }
+  for (const DType type : {DType::BF16, DType::F8_E4M3}) {
+    for (const Case& c : shapes(type, 1, 8192)) bench_attend(c, limit);
+  }
+  for (const int tokens : {512, 2048, 8192}) {
+    for (const Case& c : shapes(DType::F16, 1, tokens)) bench_prompt(c);
+  }
+  for (const DType type : {DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
+    for (const Case& c : shapes(type, 1, 2048)) bench_prompt(c);
+  }
+}
+
+int main(int count, char** words) {
   int n = 0;
   if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
     std::printf("SKIPPED: no CUDA device\n");
@@ -209,6 +241,10 @@ int main() {
   }
   const double limit = read_limit();
   std::printf("reading 2 GiB: %.0f GB/s\n", limit);
+  if (count > 1 && std::string(words[1]) == "wide") {
+    bench_wide(limit);
+    return 0;
+  }
   for (const DType type : {DType::F16, DType::F8_E4M3, DType::Q8_0, DType::F32}) {
     for (const int tokens : {1, 8192}) bench_append(type, tokens);
   }

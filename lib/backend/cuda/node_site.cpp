@@ -15,6 +15,25 @@ AttentionShape attention_shape(const Graph& graph, const Node& attention, const 
           .soft_cap = op.soft_cap};
 }
 
+namespace {
+
+/// The node that makes a value, if it is of this kind.
+template <class Kind>
+const Node* maker(const Graph& graph, std::uint32_t value) {
+  for (const Node& n : graph.nodes()) {
+    if (std::ranges::find(n.out, value) != n.out.end()) return std::holds_alternative<Kind>(n.op) ? &n : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool values_in_keys(const Graph& graph, const Node& attention, const CacheView& cache) {
+  const Node* const append = maker<KvAppend>(graph, attention.in[1]);
+  const Node* const key = append != nullptr ? maker<Concat>(graph, append->in[0]) : nullptr;
+  return key != nullptr && key->in[0] == append->in[1] && cache.k_type == cache.v_type;
+}
+
 std::byte* value_data(const Site& site, std::uint32_t value) {
   const std::uint64_t offset = site.plan.memory.offset[value];
   check(offset != MemoryPlan::kNone, "a result has memory");
@@ -45,13 +64,14 @@ AttentionMemory NodeSite::attention_memory(const CacheView& cache, const Attenti
   for (int tokens = capacity > kMaxColumns ? 1 : capacity; tokens <= capacity; ++tokens) {
     const AttentionMemory m = cuda::attention_memory(cache, shape, tokens, site_.cache.most_positions());
     most = {std::max(most.scratch, m.scratch), std::max(most.arrivals, m.arrivals)};
-    if (tokens > kMaxColumns && m.arrivals == 0) break;  // more tokens are split no more
+    if (tokens > kMaxColumns && m.arrivals == 0 && m.scratch == 0) break;  // more tokens are split no more
   }
   return most;
 }
 
 NodeSite::AttentionSite NodeSite::attention_site() const {
-  const CacheView cache = site_.cache.view(in(1).cache.layer);
+  CacheView cache = site_.cache.view(in(1).cache.layer);
+  cache.values_in_keys = values_in_keys(graph_, node_, cache);
   AttentionShape shape = attention_shape(graph_, node_, cache);
   if (node_.in.size() > 2) shape.sinks = vector(2);
   const AttentionMemory memory = attention_memory(cache, shape);

@@ -99,5 +99,7 @@ class NodeSite {
 
 /// Of an Attention node over a cache.
 AttentionShape attention_shape(const Graph&, const Node& attention, const CacheView&);
+/// Whether what the node's graph appends to the cache are keys that begin with their value, both in one type.
+bool values_in_keys(const Graph&, const Node& attention, const CacheView&);
 
 }  // namespace llm::cuda

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/kernels/attend_halves.cuh"
 #include "backend/cuda/kernels/attend_kernel.cuh"
+#include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/rope_append.h"
 #include "base/error.h"
@@ -98,6 +99,8 @@ AttendPlan plan_for(const CacheView& c, const AttentionShape& s, int tokens, std
 }  // namespace
 
 AttentionMemory attention_memory(const CacheView& c, const AttentionShape& s, int tokens, std::int64_t max_positions) {
+  if (attends_wide(c))
+    return {plan_attend_wide(c, s.heads, tokens, max_positions, device_limits().multiprocessors).scratch_bytes(), 0};
   const AttendPlan p = plan_for(c, s, tokens, max_positions);
   return {p.scratch_bytes(), p.arrivals_bytes()};
 }
@@ -157,6 +160,7 @@ void launch_attention(const AttendArgs& a, const CacheView& c, const AttendPlan&
 void attend(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step, int tokens,
             std::int64_t max_positions, std::byte* scratch, std::byte* arrivals, const Launch& at) {
   if (tokens <= 0) return;
+  if (attends_wide(c)) return attend_wide(q, y, c, s, step, tokens, max_positions, scratch, at);
   const AttendPlan p = plan_for(c, s, tokens, max_positions);
   launch_attention(arguments_of(q, y, c, s, step, p, scratch, arrivals), c, p, tokens, at);
 }

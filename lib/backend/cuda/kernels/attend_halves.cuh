@@ -38,7 +38,6 @@ using TilesOf = std::conditional_t<kSource == CacheSource::Q8_0, QuantizedTiles<
                                    std::conditional_t<kSource == CacheSource::F8, Float8Tiles<kDims, kHeads>,
                                                       PlainTiles<kSource == CacheSource::BF16, kDims, kHeads>>>;
 
-constexpr float kOneWeight = 0x1p15f;
 constexpr int kKeyWarp = kWarps - 1, kValueWarp = kWarps - 2;  ///< that bring those of the token into the cache
 
 /// CTAs that a multiprocessor has shared memory for.
@@ -222,16 +221,6 @@ class AttendHalves {
 
   // --- queries ---
 
-  /// Exponent of the power of 2 that brings a query, by the biased exponent of its largest element, to where its parts
-  /// lose nothing: F16 to 2^14, within what f32 allows; BF16, whose range is that of f32, away from its smallest
-  /// numbers.
-  static __device__ __forceinline__ int query_power(int biased) {
-    if constexpr (kBFloat16) {
-      return biased < 127 - 60 ? 60 : 0;
-    } else {
-      return min(14 + 127 - biased, 126);
-    }
-  }
   /// Words of part `part` of a head's query: pairs of neighbouring elements.
   __device__ __forceinline__ std::uint32_t* query(int head, int part) const {
     return reinterpret_cast<std::uint32_t*>(sums) + (head * kParts + part) * kQueryWords;
@@ -321,7 +310,7 @@ class AttendHalves {
         bits = max(bits, __float_as_int(x[i]) & 0x7fffffff);
       }
       bits = __reduce_max_sync(kAll, bits);
-      const int power = bits < 0x7f800000 ? query_power(bits >> 23) : 0;
+      const int power = bits < 0x7f800000 ? query_power<kBFloat16>(bits >> 23) : 0;
       const float up = __int_as_float((127 + power) << 23), down = __int_as_float((127 - power) << 23);
 #pragma unroll
       for (int i = 0; i < kDims / 32; ++i) {

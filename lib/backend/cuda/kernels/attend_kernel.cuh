@@ -1,5 +1,5 @@
 // Attention of tokens over the paged cache in f32 arithmetic: any type of cache and any width of heads. F16, BF16, E4M3
-// and Q8_0 of usual widths have a kernel of their own (attend_halves.cuh).
+// and Q8_0 of usual widths have kernels of their own (attend_halves.cuh, attend_wide.cuh).
 //
 // A CTA of 8 warps takes the query heads of one KV head (at most 8) of one token over chunks of 256 keys (attend.cuh).
 // Rows of the cache come through a ring of four stages in shared memory, a stage being up to 64 rows of keys or values

@@ -19,6 +19,7 @@
 
 #include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/attend_prompt.cuh"
+#include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/attention_asm.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -466,8 +467,6 @@ Choice choose(int head_dim, int rows, const AttentionShape& s) {
   return s.soft_cap > 0 ? choose<kBFloat16, true>(head_dim, rows) : choose<kBFloat16, false>(head_dim, rows);
 }
 
-int span_tiles(const PromptSpan& span, int group, int rows) { return (span.n_tokens * group + rows - 1) / rows; }
-
 /// Of a CTA.
 int rows_for(const CacheView& c, const PromptSpan* spans, int n_spans, int group) {
   int tiles = 0;
@@ -478,22 +477,25 @@ int rows_for(const CacheView& c, const PromptSpan* spans, int n_spans, int group
 }  // namespace
 
 const char* prompt_attention_refusal(const CacheView& c) {
-  if (c.head_dim_k != c.head_dim_v) return "heads of keys and of values differ in size";
-  if (choose<false, false>(c.head_dim_k, kPromptRows).kernel == nullptr)
-    return "heads are not of 64, 80, 96, 112, 128, 192 or 256";
+  const bool wide = has_wide_heads(c);
+  if (!wide && c.head_dim_k != c.head_dim_v) return "heads of keys and of values differ in size";
+  if (!wide && choose<false, false>(c.head_dim_k, kPromptRows).kernel == nullptr)
+    return "heads are not of 64, 80, 96, 112, 128, 192, 256, 512 or of 576 with values of 512";
   if (const char* refusal = cache_refusal(c.k_type, c.v_type, c.head_dim_k, c.head_dim_v)) return refusal;
   const auto exact = [](DType t) { return t == DType::F32; };
   if (exact(c.k_type) || exact(c.v_type)) return "F32 keys and values are not rounded for tensor cores";
   if (!all_bfloat16(c) && (c.k_type == DType::BF16 || c.v_type == DType::BF16)) {
     return "only one of keys and values is BF16";
   }
-  if (prompt_shared_bytes(c, kFewPromptRows) > device_limits().block_bytes)
+  const int block_bytes = device_limits().block_bytes;
+  if (wide ? !has_room_for_wide_prompts(c) : prompt_shared_bytes(c, kFewPromptRows) > block_bytes)
     return "the GPU has too little shared memory";
   return nullptr;
 }
 
 void attend_prompt(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step,
                    const PromptSpan* spans, int n_spans, const Launch& at) {
+  if (has_wide_heads(c)) return attend_wide_prompt(q, y, c, s, step, spans, n_spans, at);
   PromptArgs a{};
   a.q = q;
   a.y = y;
@@ -523,14 +525,7 @@ void attend_prompt(const float* q, float* y, const CacheView& c, const Attention
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
              "giving attention its shared memory");
   for (int first = 0; first < n_spans; first += kPromptSpans) {
-    a.spans.n = 0;
-    for (int i = first; i < std::min(n_spans, first + kPromptSpans); ++i) {
-      if (spans[i].n_tokens <= 0) continue;
-      const int tiles = span_tiles(spans[i], a.group, rows);
-      a.spans.span[a.spans.n] = spans[i];
-      a.spans.first_tile[a.spans.n + 1] = a.spans.first_tile[a.spans.n] + tiles;
-      ++a.spans.n;
-    }
+    take_spans(spans + first, std::min(n_spans - first, kPromptSpans), a.group, rows, a.spans);
     const int tiles = a.spans.first_tile[a.spans.n];
     if (tiles == 0) continue;
     launch(chosen.kernel, dim3(static_cast<unsigned>(tiles * c.kv_heads)), dim3(static_cast<unsigned>(chosen.threads)),

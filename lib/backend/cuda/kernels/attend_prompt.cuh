@@ -23,6 +23,17 @@ struct PromptSpans {
   int first_tile[kPromptSpans + 1];  ///< CTAs' tiles of rows before each span
   int n;
 };
+inline int span_tiles(const PromptSpan& span, int group, int rows) { return (span.n_tokens * group + rows - 1) / rows; }
+/// Those of `n` spans that have tokens, in CTAs of `rows`.
+inline void take_spans(const PromptSpan* spans, int n, int group, int rows, PromptSpans& to) {
+  to.n = 0;
+  for (int i = 0; i < n; ++i) {
+    if (spans[i].n_tokens <= 0) continue;
+    to.span[to.n] = spans[i];
+    to.first_tile[to.n + 1] = to.first_tile[to.n] + span_tiles(spans[i], group, rows);
+    ++to.n;
+  }
+}
 
 /// Of rows in shared memory: an odd number of 16-byte words, so that eight neighbouring rows lie in different banks.
 LLM_HOST_DEVICE int prompt_pitch(int head_dim) { return head_dim * 2 + 16; }

@@ -41,6 +41,18 @@ struct Parts {
   }
 };
 
+constexpr float kOneWeight = 0x1p15f;
+/// Exponent of the power of 2 that brings a query, by the biased exponent of its largest element, to where its parts
+/// lose nothing: F16 to 2^14, within what f32 allows; BF16, whose range is that of f32, away from its smallest numbers.
+template <bool kBFloat16>
+__device__ __forceinline__ int query_power(int biased) {
+  if constexpr (kBFloat16) {
+    return biased < 127 - 60 ? 60 : 0;
+  } else {
+    return min(14 + 127 - biased, 126);
+  }
+}
+
 constexpr int kHalves = kStripKeys / kTileKeys;  ///< tiles of a strip
 static_assert(kHalves == 2 && kWarps * kStripKeys == kChunkKeys && kCacheBlock % kStripKeys == 0);
 

@@ -18,6 +18,8 @@ struct CacheView {
   std::byte* v = nullptr;
   DType k_type = DType::F16, v_type = DType::F16;
   int kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
+  /// A position's value is the first elements of its key, in the same type: whoever likes reads it there.
+  bool values_in_keys = false;
 };
 
 /// Why a cache of these types and dimensions is not possible here; null if it is.

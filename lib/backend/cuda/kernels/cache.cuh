@@ -198,15 +198,19 @@ __device__ __forceinline__ void decode8(DType t, const unsigned char* row, int e
   }
 }
 
-/// Queries are rounded as round_trip_activation() does, 32 elements at a time, one per lane.
-__device__ __forceinline__ float round_q8x32(float x) {
-  int bits = __float_as_int(x) & 0x7fffffff;
-  for (int offset = 16; offset > 0; offset /= 2) bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, offset));
+/// Of 32 elements whose largest magnitude has these bits, as round_trip_activation() rounds them.
+__device__ __forceinline__ float rounded_q8x32(float x, int bits) {
   if (bits >= 0x7f800000) return __int_as_float(0x7fffffff);
   const float amax = __int_as_float(bits);
   if (amax < 0x1p-100f) return 0.0f;
   const float q = rintf(__fmul_rn(x, __fdiv_rn(127.0f, amax)));
   return __fmul_rn(__fdiv_rn(amax, 127.0f), q);
+}
+/// Queries are rounded so, 32 elements at a time, one per lane.
+__device__ __forceinline__ float round_q8x32(float x) {
+  int bits = __float_as_int(x) & 0x7fffffff;
+  for (int offset = 16; offset > 0; offset /= 2) bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, offset));
+  return rounded_q8x32(x, bits);
 }
 
 }  // namespace llm::cuda
