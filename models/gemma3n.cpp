@@ -68,7 +68,7 @@ Act first_of(Scope s, const Config& c, std::string_view name, Act streams) {
 Act as_long_as(Scope s, const Config& c, const std::string& name, Act vectors, Act x) {
   const auto n = static_cast<int>(c.n_embd);
   const Act unit = s.split_heads(name + "_unit", s.unit_rms_norm(name + "_direction", x, 0), 1);
-  const Act product = s.mix(name + "_product", s.split_heads(name + "_elements", x, n), unit);
+  const Act product = s.stream_mix(name + "_product", s.split_heads(name + "_elements", x, n), unit);
   const Act length = s.scale(name + "_length", s.flatten_heads(name + "_sum", product), 1 / static_cast<float>(n));
   const Act flat = s.flatten_heads(name + "_flat", s.unit_rms_norm(name + "_normed", vectors, 0));
   return s.glu(Activation::Identity, length, flat, name);
@@ -119,7 +119,7 @@ Act modalities(Scope s, const Config& c, const std::string& name, Act x) {
 Act predicted(Scope s, const Config& c, Act streams) {
   const Act kinds = modalities(s, c, "altup_predict", first_of(s, c, "altup_active", streams));
   const Act w = s.linear("altup_predict_coef", kinds, kStreams * kStreams);
-  const Act mixed = s.mix("altup_mixed", streams, s.split_heads("altup_mix", w, kStreams));
+  const Act mixed = s.stream_mix("altup_mixed", streams, s.split_heads("altup_mix", w, kStreams));
   return s.add("altup_predicted", mixed, streams);
 }
 
@@ -128,7 +128,7 @@ Act corrected(Scope s, const Config& c, Act prediction, Act first, Act y) {
   const Act kinds = modalities(s, c, "altup_correct", y);
   const Act w = s.linear("altup_correct_coef", kinds, kStreams);
   const Act off = s.add("altup_innovation", y, s.scale("altup_expected", first, -1));
-  return s.spread("altup_corrected", prediction, off, w, {.first = 0});
+  return s.stream_add("altup_corrected", prediction, off, w, {.first = 0});
 }
 
 /// x and a narrow product of it.
@@ -189,7 +189,7 @@ Act forward(Net& net, const Config& c) {
     streams = corrected(f, c, prediction, active, y);
     const Act first = f.scale_elements("altup_scaled", first_of(f, c, "altup_result", streams), "altup_correct_scale");
     const Act part = per_layer_part(f, c, first, inputs);
-    streams = f.spread("layer_output", streams, part, {.first = 1});
+    streams = f.stream_add("layer_output", streams, part, {.first = 1});
   }
   x = merged(net, c, net.rows(streams, step.out_rows));
   x = net.top(Role::Head).rms_norm("output_norm", x, c.norm_eps);

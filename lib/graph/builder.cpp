@@ -182,8 +182,10 @@ Act GraphBuilder::expert_linear(Act x, Index expert, LinearOperand operand) {
 Act GraphBuilder::combine(Act x, Act weights, std::string_view name) {
   return append_one(Combine{}, {x.id, weights.id}, name);
 }
-Act GraphBuilder::mix(Act x, Act w, std::string_view name) { return append_one(Mix{}, {x.id, w.id}, name); }
-Act GraphBuilder::spread(Act x, Act y, const Act* w, const Spread& attributes, std::string_view name) {
+Act GraphBuilder::stream_mix(Act x, Act w, std::string_view name) {
+  return append_one(StreamMix{}, {x.id, w.id}, name);
+}
+Act GraphBuilder::stream_add(Act x, Act y, const Act* w, const StreamAdd& attributes, std::string_view name) {
   std::vector<std::uint32_t> in{x.id, y.id};
   if (w) in.push_back(w->id);
   return append_one(attributes, std::move(in), name);

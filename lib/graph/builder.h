@@ -60,8 +60,8 @@ class GraphBuilder {
   Routes route(Act logits, const Route& attributes, std::string_view name, const Weight* bias = nullptr);
   Act expert_linear(Act x, Index expert, LinearOperand operand);
   Act combine(Act x, Act weights, std::string_view name);
-  Act mix(Act x, Act w, std::string_view name);
-  Act spread(Act x, Act y, const Act* w, const Spread& attributes, std::string_view name);
+  Act stream_mix(Act x, Act w, std::string_view name);
+  Act stream_add(Act x, Act y, const Act* w, const StreamAdd& attributes, std::string_view name);
   Act gaussian_top(Act x, float deviations, std::string_view name);
   Act add(Act a, Act b, std::string_view name);
   Act scale(Act x, float factor, std::string_view name);

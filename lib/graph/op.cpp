@@ -34,8 +34,8 @@ struct Name {
   std::string_view operator()(const Route&) const { return "route"; }
   std::string_view operator()(const ExpertLinear&) const { return "expert_linear"; }
   std::string_view operator()(const Combine&) const { return "combine"; }
-  std::string_view operator()(const Mix&) const { return "mix"; }
-  std::string_view operator()(const Spread&) const { return "spread"; }
+  std::string_view operator()(const StreamMix&) const { return "stream_mix"; }
+  std::string_view operator()(const StreamAdd&) const { return "stream_add"; }
   std::string_view operator()(const GaussianTop&) const { return "gaussian_top"; }
   std::string_view operator()(const Add&) const { return "add"; }
   std::string_view operator()(const Scale&) const { return "scale"; }
@@ -113,7 +113,7 @@ struct Attributes {
     return text;
   }
   std::string operator()(const ExpertLinear& a) const { return (*this)(Linear{a.products}); }
-  std::string operator()(const Spread& a) const { return "first=" + std::to_string(a.first); }
+  std::string operator()(const StreamAdd& a) const { return "first=" + std::to_string(a.first); }
   std::string operator()(const GaussianTop& a) const { return "deviations=" + number(a.deviations); }
   std::string operator()(const Scale& a) const { return "factor=" + number(a.factor); }
   std::string operator()(const SoftCap& a) const { return "cap=" + number(a.cap); }

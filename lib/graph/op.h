@@ -212,15 +212,15 @@ struct Combine {
 };
 
 /// (x [n, m, rows], w [m, k, rows]) -> y [n, k, rows]: of a row's m vectors, k sums: y_j = sum_i w_ij x_i
-struct Mix {
-  friend bool operator==(const Mix&, const Mix&) = default;
+struct StreamMix {
+  friend bool operator==(const StreamMix&, const StreamMix&) = default;
 };
 
 /// (x [n, m, rows], y [n, rows] [, w [m, rows]]) -> [n, m, rows]: x_i + (1 + w_i) y to a row's vectors from the
 /// `first` on, the others as they are
-struct Spread {
+struct StreamAdd {
   int first = 0;
-  friend bool operator==(const Spread&, const Spread&) = default;
+  friend bool operator==(const StreamAdd&, const StreamAdd&) = default;
 };
 
 /// (x [n, rows]) -> max(0, x - (mean + deviations * s)), s^2 = sum((x - mean)^2) / (n - 1) of a row: of a normal
@@ -283,9 +283,10 @@ struct Reshape {
   friend bool operator==(const Reshape&, const Reshape&) = default;
 };
 
-using AnyOp = std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope,
-                           KvAppend, Attention, ShortConv, GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, Mix,
-                           Spread, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+using AnyOp =
+    std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope, KvAppend,
+                 Attention, ShortConv, GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd,
+                 GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

@@ -192,7 +192,7 @@ class Rule {
     need(in_[1]->type.shape == Shape({x[1], x[2]}), 1, "does not match the routes");
     return act({x[0], x[2]}, in_[0]->rows);
   }
-  std::vector<ResultType> operator()(const Mix&) const {
+  std::vector<ResultType> operator()(const StreamMix&) const {
     count(2);
     heads(0);
     heads(1);
@@ -200,7 +200,7 @@ class Rule {
     need(w[0] == x[1] && w[2] == x[2] && in_[0]->rows == in_[1]->rows, 1, "is not [m, k, rows]");
     return act({x[0], w[1], x[2]}, in_[0]->rows);
   }
-  std::vector<ResultType> operator()(const Spread& a) const {
+  std::vector<ResultType> operator()(const StreamAdd& a) const {
     need(in_.size() == 2 || in_.size() == 3, 0, "needs one vector and at most one operand of weights");
     heads(0);
     const Shape& x = in_[0]->type.shape;

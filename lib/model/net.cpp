@@ -172,14 +172,14 @@ Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {
 
 Act Scope::activate(std::string_view name, Nonlinearity function, Act x) { return place().activate(function, x, name); }
 
-Act Scope::mix(std::string_view name, Act x, Act w) { return place().mix(x, w, name); }
+Act Scope::stream_mix(std::string_view name, Act x, Act w) { return place().stream_mix(x, w, name); }
 
-Act Scope::spread(std::string_view name, Act x, Act y, const Spread& attributes) {
-  return place().spread(x, y, nullptr, attributes, name);
+Act Scope::stream_add(std::string_view name, Act x, Act y, const StreamAdd& attributes) {
+  return place().stream_add(x, y, nullptr, attributes, name);
 }
 
-Act Scope::spread(std::string_view name, Act x, Act y, Act w, const Spread& attributes) {
-  return place().spread(x, y, &w, attributes, name);
+Act Scope::stream_add(std::string_view name, Act x, Act y, Act w, const StreamAdd& attributes) {
+  return place().stream_add(x, y, &w, attributes, name);
 }
 
 Act Scope::gaussian_top(std::string_view name, Act x, float deviations) {

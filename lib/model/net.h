@@ -83,9 +83,9 @@ class Scope {
   Act selective_scan(Act xbc, Act dt, const SelectiveScan&, Shape state);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
   Act activate(std::string_view name, Nonlinearity, Act x);
-  Act mix(std::string_view name, Act x, Act w);
-  Act spread(std::string_view name, Act x, Act y, const Spread&);
-  Act spread(std::string_view name, Act x, Act y, Act w, const Spread&);
+  Act stream_mix(std::string_view name, Act x, Act w);
+  Act stream_add(std::string_view name, Act x, Act y, const StreamAdd&);
+  Act stream_add(std::string_view name, Act x, Act y, Act w, const StreamAdd&);
   Act gaussian_top(std::string_view name, Act x, float deviations);
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);

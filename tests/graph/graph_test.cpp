@@ -264,14 +264,14 @@ TEST_CASE("routers, parts of heads and what is put behind them refuse what does 
   CHECK_THROWS_WITH(b.concat(heads, other, "c"), contains("has other heads"));
   CHECK_THROWS_WITH(b.concat(x, other, "c"), contains("needs [n, heads, rows]"));
   const Act weights = b.split_heads(b.slice(x, {0, 12}, "twelve"), 3, "weights");  // [4, 3, 4]
-  CHECK(b.type(b.mix(heads, weights, "mixed")).shape == Shape({8, 3, 4}));
-  CHECK_THROWS_WITH(b.mix(weights, heads, "m"), contains("is not [m, k, rows]"));
-  CHECK_THROWS_WITH(b.mix(heads, x, "m"), contains("needs [n, heads, rows]"));
+  CHECK(b.type(b.stream_mix(heads, weights, "mixed")).shape == Shape({8, 3, 4}));
+  CHECK_THROWS_WITH(b.stream_mix(weights, heads, "m"), contains("is not [m, k, rows]"));
+  CHECK_THROWS_WITH(b.stream_mix(heads, x, "m"), contains("needs [n, heads, rows]"));
   const Act row = b.slice(x, {0, 8}, "row"), each = b.slice(x, {0, 4}, "each");
-  CHECK(b.type(b.spread(heads, row, &each, {.first = 3}, "spread")).shape == Shape({8, 4, 4}));
-  CHECK_THROWS_WITH(b.spread(heads, each, nullptr, {}, "s"), contains("is not [n, rows]"));
-  CHECK_THROWS_WITH(b.spread(heads, row, &row, {}, "s"), contains("is not [m, rows]"));
-  CHECK_THROWS_WITH(b.spread(heads, row, nullptr, {.first = 4}, "s"), contains("from the first on"));
+  CHECK(b.type(b.stream_add(heads, row, &each, {.first = 3}, "spread")).shape == Shape({8, 4, 4}));
+  CHECK_THROWS_WITH(b.stream_add(heads, each, nullptr, {}, "s"), contains("is not [n, rows]"));
+  CHECK_THROWS_WITH(b.stream_add(heads, row, &row, {}, "s"), contains("is not [m, rows]"));
+  CHECK_THROWS_WITH(b.stream_add(heads, row, nullptr, {.first = 4}, "s"), contains("from the first on"));
   CHECK_THROWS_WITH(b.gaussian_top(b.slice(x, {0, 1}, "one"), 1, "g"), contains("at least 2"));
   const Index positions = b.step_input(StepInput::Positions);
   CHECK(b.type(b.position_scale({.slope = 1, .length = 2}, positions, "scales")).shape == Shape({1, 4}));

@@ -65,8 +65,8 @@ TEST_CASE("gemma3n: gates that stand out in the first layers, streams that predi
   CHECK(producers(g, "blk.1.ffn_glu") == Names{"blk.1.ffn_gate", "blk.1.ffn_up"});
   CHECK(producers(g, "blk.0.altup_predicted") == Names{"blk.0.altup_mixed", "altup_streams"});
   CHECK(producers(g, "blk.1.altup_predicted") == Names{"blk.1.altup_mixed", "blk.0.layer_output"});
-  CHECK(all<Spread>(g).at(0) == Spread{.first = 0});
-  CHECK(all<Spread>(g).at(1) == Spread{.first = 1});
+  CHECK(all<StreamAdd>(g).at(0) == StreamAdd{.first = 0});
+  CHECK(all<StreamAdd>(g).at(1) == StreamAdd{.first = 1});
   CHECK(all<SoftCap>(g).back().cap == 30);  // of files without a key
   f.erase("gemma3n.activation_sparsity_scale");
   const auto tops = all<GaussianTop>(open_tiny(folder, f).graph);

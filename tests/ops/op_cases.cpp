@@ -444,7 +444,7 @@ OpScene mix_scene(std::int64_t n, int m, int k) {
   Stage s(5);
   const Act x = s.builder.split_heads(s.input("x", n * m, 64), m, "vectors");
   const Act w = s.builder.split_heads(s.input("w", std::int64_t{m} * k, 65), k, "weights");
-  const Act y = s.builder.flatten_heads(s.builder.mix(x, w, "mixed"), "flat");
+  const Act y = s.builder.flatten_heads(s.builder.stream_mix(x, w, "mixed"), "flat");
   return std::move(s).finish(s.builder.scale(y, 1.0f, "y"), one_step(5), m);
 }
 
@@ -454,7 +454,7 @@ OpScene spread_scene(std::int64_t n, int m, int first, Weights weights) {
   Stage s(5);
   const Act x = s.builder.split_heads(s.input("x", n * m, 66), m, "vectors");
   const Act added = s.input("added", n, 67), w = s.input("w", m, 68);
-  const Act y = s.builder.spread(x, added, weights == Weights::Some ? &w : nullptr, {.first = first}, "spread");
+  const Act y = s.builder.stream_add(x, added, weights == Weights::Some ? &w : nullptr, {.first = first}, "spread");
   return std::move(s).finish(s.builder.scale(s.builder.flatten_heads(y, "flat"), 1.0f, "y"), one_step(5), 3);
 }
 
@@ -463,13 +463,13 @@ void add_streams(std::vector<OpCase>& cases) {
   for (const std::int64_t n : {1, 5, 16, 67, 300}) {
     for (const int m : {1, 4, 7}) {
       for (const int k : {1, 4})
-        cases.push_back({label("mix", {{"n", n}, {"m", m}, {"k", k}}), [=] { return mix_scene(n, m, k); }});
+        cases.push_back({label("stream_mix", {{"n", n}, {"m", m}, {"k", k}}), [=] { return mix_scene(n, m, k); }});
       for (const Weights w : {Weights::None, Weights::Some})
-        cases.push_back({label(w == Weights::Some ? "spread by weights" : "spread", {{"n", n}, {"m", m}}),
+        cases.push_back({label(w == Weights::Some ? "stream_add by weights" : "stream_add", {{"n", n}, {"m", m}}),
                          [=] { return spread_scene(n, m, m / 3, w); }});
     }
   }
-  cases.push_back({"mix as a product", [] { return mix_scene(1, 300, 1); }});
+  cases.push_back({"stream_mix as a product", [] { return mix_scene(1, 300, 1); }});
   for (const std::int64_t n : {2, 31, 300, 5000}) {
     for (const float deviations : {0.3f, 1.6448533f})
       cases.push_back({label("gaussian top", {{"n", n}, {"hundredths", static_cast<int>(100 * deviations)}}), [=] {

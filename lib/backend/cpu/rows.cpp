@@ -197,10 +197,10 @@ struct Make {
   }
   std::unique_ptr<Instruction> operator()(const Add&) const { return binary(site, "add", site.kernels.add); }
 
-  std::unique_ptr<Instruction> operator()(const Mix&) const {
+  std::unique_ptr<Instruction> operator()(const StreamMix&) const {
     const Shape &x = site.in_info(0).type.shape, &w = site.in_info(1).type.shape;
     const std::int64_t n = x[0], m = x[1], k = w[1];
-    return by_rows(site, "mix",
+    return by_rows(site, "stream_mix",
                    [=, axpy = site.kernels.axpy, x = site.in[0], w = site.in[1], y = site.out[0]](
                        const Frame& f, auto begin, auto end) {
                      for (auto r = begin; r < end; ++r)
@@ -208,10 +208,10 @@ struct Make {
                    });
   }
 
-  std::unique_ptr<Instruction> operator()(const Spread& op) const {
+  std::unique_ptr<Instruction> operator()(const StreamAdd& op) const {
     const Shape& s = site.in_info(0).type.shape;
     const std::int64_t n = s[0], m = s[1];
-    return by_rows(site, "spread",
+    return by_rows(site, "stream_add",
                    [=, axpy = site.kernels.axpy, x = site.in[0], added = site.in[1], w = site.optional_in(2),
                     y = site.out[0]](const Frame& f, auto begin, auto end) {
                      const float* const weights = f.optional(w);

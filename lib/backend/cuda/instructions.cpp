@@ -184,20 +184,19 @@ class NodeCompiler : NodeSite {
     convert(node_.out[0]);
   }
 
-  void operator()(const Mix&) {
+  void operator()(const StreamMix&) {
     const Streams streams = streams_of(in(0));
     const int k = static_cast<int>(in(1).type.shape[1]);
-    add("mix", [=, x = f32(in(0)), w = f32(in(1)), y = f32(out(0)), count = tokens(out(0))](const StepLaunch& s) {
-      mix(streams, x, w, k, count(s), y, s.at);
-    });
+    add("stream_mix", [=, x = f32(in(0)), w = f32(in(1)), y = f32(out(0)), count = tokens(out(0))](
+                          const StepLaunch& s) { stream_mix(streams, x, w, k, count(s), y, s.at); });
     convert(node_.out[0]);
   }
 
-  void operator()(const Spread& op) {
+  void operator()(const StreamAdd& op) {
     const Streams streams = streams_of(in(0));
-    add("spread",
+    add("stream_add",
         [=, x = f32(in(0)), added = f32(in(1)), w = node_.in.size() > 2 ? f32(in(2)) : nullptr, y = f32(out(0)),
-         count = tokens(out(0))](const StepLaunch& s) { spread(op, streams, x, added, w, count(s), y, s.at); });
+         count = tokens(out(0))](const StepLaunch& s) { stream_add(op, streams, x, added, w, count(s), y, s.at); });
     convert(node_.out[0]);
   }
 

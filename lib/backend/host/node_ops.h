@@ -318,7 +318,7 @@ class CommonKernels {
     };
   }
 
-  Run operator()(const Mix&) const {
+  Run operator()(const StreamMix&) const {
     const Shape &x_shape = site_.in(0).type.shape, &w_shape = site_.in(1).type.shape;
     return [n = x_shape[0], m = x_shape[1], k = w_shape[1], loop = loop_](const NodeRun& run) {
       const Operand &x = run.in[0], &w = run.in[1], &y = run.out[0];
@@ -328,7 +328,7 @@ class CommonKernels {
     };
   }
 
-  Run operator()(const Spread& op) const {
+  Run operator()(const StreamAdd& op) const {
     const Shape& shape = site_.in(0).type.shape;
     return [op, weighted = site_.node.in.size() > 2, n = shape[0], m = shape[1], loop = loop_](const NodeRun& run) {
       const Operand &x = run.in[0], &added = run.in[1], &y = run.out[0];

@@ -395,7 +395,7 @@ void route_token(const Route& op, const float* logits, const float* bias, std::i
     weights[slot] = static_cast<float>(gate(ids[slot]) / total * static_cast<Acc>(op.scale));
 }
 
-/// One row of Mix, Spread and GaussianTop.
+/// One row of StreamMix, StreamAdd and GaussianTop.
 template <class Acc>
 void mix_row(const float* x, const float* w, std::int64_t n, std::int64_t m, std::int64_t k, float* y) {
   for (std::int64_t j = 0; j < k; ++j) {
@@ -408,7 +408,7 @@ void mix_row(const float* x, const float* w, std::int64_t n, std::int64_t m, std
 }
 /// w may be null.
 template <class Acc>
-void spread_row(const Spread& op, const float* x, const float* y, const float* w, std::int64_t n, std::int64_t m,
+void spread_row(const StreamAdd& op, const float* x, const float* y, const float* w, std::int64_t n, std::int64_t m,
                 float* to) {
   for (std::int64_t i = 0; i < m; ++i) {
     const Acc factor = i < op.first ? Acc(0) : 1 + (w ? static_cast<Acc>(w[i]) : Acc(0));

@@ -14,8 +14,8 @@ constexpr int kThreads = 256;
 dim3 grid_of(std::int64_t items) { return dim3(static_cast<unsigned>((items + kThreads - 1) / kThreads)); }
 
 /// A thread per element of the result.
-__global__ void __launch_bounds__(kThreads)
-    mix_kernel(const Streams s, const float* x, const float* w, const int k, const std::int64_t elements, float* y) {
+__global__ void __launch_bounds__(kThreads) stream_mix_kernel(const Streams s, const float* x, const float* w,
+                                                              const int k, const std::int64_t elements, float* y) {
   let_next_start();
   wait_for_previous();
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    spread_kernel(const Spread op, const Streams s, const float* x, const float* added, const float* w,
-                  const std::int64_t elements, float* y) {
+    stream_add_kernel(const StreamAdd op, const Streams s, const float* x, const float* added, const float* w,
+                      const std::int64_t elements, float* y) {
   let_next_start();
   wait_for_previous();
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -87,21 +87,21 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void mix(const Streams& s, const float* x, const float* w, int k, int rows, float* y, const Launch& at) {
+void stream_mix(const Streams& s, const float* x, const float* w, int k, int rows, float* y, const Launch& at) {
   if (rows == 0) return;
   if (s.n == 1) {
     launch(dot_kernel, dim3(static_cast<unsigned>(rows * k)), dim3(kThreads), 0, at, s.m, x, w, k, y);
     return;
   }
   const std::int64_t elements = std::int64_t{rows} * k * s.n;
-  launch(mix_kernel, grid_of(elements), dim3(kThreads), 0, at, s, x, w, k, elements, y);
+  launch(stream_mix_kernel, grid_of(elements), dim3(kThreads), 0, at, s, x, w, k, elements, y);
 }
 
-void spread(const Spread& op, const Streams& s, const float* x, const float* added, const float* w, int rows, float* y,
-            const Launch& at) {
+void stream_add(const StreamAdd& op, const Streams& s, const float* x, const float* added, const float* w, int rows,
+                float* y, const Launch& at) {
   if (rows == 0) return;
   const std::int64_t elements = std::int64_t{rows} * s.m * s.n;
-  launch(spread_kernel, grid_of(elements), dim3(kThreads), 0, at, op, s, x, added, w, elements, y);
+  launch(stream_add_kernel, grid_of(elements), dim3(kThreads), 0, at, op, s, x, added, w, elements, y);
 }
 
 void gaussian_top(const float* x, float deviations, int n, int rows, float* y, const Launch& at) {

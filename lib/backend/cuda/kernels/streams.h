@@ -1,4 +1,5 @@
-// Rows of several vectors each, which are mixed and added to (graph/op.h: Mix, Spread), and what lies far out of a row.
+// Rows of several vectors each, which are mixed and added to (graph/op.h: StreamMix, StreamAdd), and what lies far out
+// of a row.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,10 @@ struct Streams {
 };
 
 /// y [rows][k][n] of x [rows][m][n] and w [rows][k][m].
-void mix(const Streams&, const float* x, const float* w, int k, int rows, float* y, const Launch&);
+void stream_mix(const Streams&, const float* x, const float* w, int k, int rows, float* y, const Launch&);
 /// y [rows][m][n] of x, `added` [rows][n] and w [rows][m], which may be null.
-void spread(const Spread&, const Streams&, const float* x, const float* added, const float* w, int rows, float* y,
-            const Launch&);
+void stream_add(const StreamAdd&, const Streams&, const float* x, const float* added, const float* w, int rows,
+                float* y, const Launch&);
 /// x, y [rows][n].
 void gaussian_top(const float* x, float deviations, int n, int rows, float* y, const Launch&);
 
