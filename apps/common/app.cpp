@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/address_limit.h"
 #include "common/affinity.h"
 #include "common/events.h"
 #include "common/file_loading.h"
@@ -119,9 +121,18 @@ std::unique_ptr<Model> load_on(const BackendChoice& choice, Model::Opened opened
   return model;
 }
 
+/// Threads that wait for a CPU while the others wait for them.
+void note_too_many_threads(int threads) {
+  const long cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (cpus <= 0 || threads <= 2 * cpus) return;
+  note("-t " + std::to_string(threads) + ": there are " + std::to_string(cpus) + (cpus == 1 ? " CPU" : " CPUs") +
+       " here, and more threads make it slower; without -t the number fits");
+}
+
 std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOptions::Weights weights) {
   using Failure = BackendChoice::Failure;
   refuse_contradictions(options);
+  note_too_many_threads(options.threads);
   const LoadOptions load = load_options(options, weights);
   require_adapters(load.adapters);
   auto opening = std::async([&load] { return Model::open(load); });  // while GPUs are looked for
@@ -172,7 +183,7 @@ int run(std::string_view program, int argc, char** argv, const std::function<int
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    return report(Error(ErrorKind::Memory, "out of memory"));
+    return report(Error(ErrorKind::Memory, "out of memory" + address_limit_advice()));
   } catch (const std::exception& error) {
     return report(Error(ErrorKind::Internal, std::string("unexpected: ") + error.what()));
   } catch (...) {
