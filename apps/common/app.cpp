@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/address_limit.h"
 #include "common/affinity.h"
 #include "common/events.h"
 #include "common/file_loading.h"
@@ -183,7 +182,7 @@ int run(std::string_view program, int argc, char** argv, const std::function<int
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    return report(Error(ErrorKind::Memory, "out of memory" + address_limit_advice()));
+    return report(Error(ErrorKind::Memory, "out of memory"));
   } catch (const std::exception& error) {
     return report(Error(ErrorKind::Internal, std::string("unexpected: ") + error.what()));
   } catch (...) {

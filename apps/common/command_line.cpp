@@ -49,7 +49,7 @@ std::string unexpected_argument(const CLI::App& cli, const std::string& taken) {
   const std::string problem = "unexpected argument \"" + escaped(word) + "\"";
   if (const auto entered = cli.get_subcommands(); !entered.empty())
     return problem + ": nothing goes behind " + entered.front()->get_name() + " but options";
-  if (!taken.empty()) return problem + ": " + taken + " as its value; \"\" is an empty one";
+  if (!taken.empty()) return problem + ": " + taken + " as its value; an empty text is \"\"";
   std::vector<std::string> commands;
   for (const CLI::App* sub : cli.get_subcommands([](const CLI::App*) { return true; }))
     commands.push_back(sub->get_name());

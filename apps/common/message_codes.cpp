@@ -1,5 +1,7 @@
 #include "common/message_codes.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -98,9 +100,19 @@ bool says_what_to_do(std::string_view text) {
   return false;
 }
 
+/// Where memory lacks because the shell has set a limit, no figure of the machine's memory shows it.
+std::string hint_of_address_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  constexpr rlim_t kUnit = 1024;  // as the shell counts it
+  return "ulimit -v is " + std::to_string(limit.rlim_cur / kUnit) +
+         " (KiB) here, for the model's file and all memory: raise it, or ulimit -v unlimited";
+}
+
 /// Of a file that is there: at an offset it cannot be read on, elsewhere it is sound and holds something else.
 std::string hint_of_model_file(const ErrorParts& parts, std::string_view program) {
   if (program == "llm-inspect") return {};
+  if (parts.subject == "magic") return "this is no model in GGUF: name another file, or fetch it again";
   if (parts.offset) return "what lies behind that place was not read: fetch the file again, or convert it again";
   return "llm-inspect show FILE lists the keys and tensors that it has";
 }
@@ -123,6 +135,9 @@ std::string hint_for(const Error& error, std::string_view program) {
   if (error.kind() == ErrorKind::Usage && !parts.file.empty()) return {};  // what a file holds is no option's fault
   if (error.kind() == ErrorKind::Model && (parts.offset || !parts.subject.empty()))
     return hint_of_model_file(parts, program);
+  if (error.kind() == ErrorKind::Memory) {
+    if (std::string limit = hint_of_address_limit(); !limit.empty()) return limit;
+  }
   std::string hint(error_code(error.kind()).hint);
   if (const std::size_t at = hint.find("{}"); at != std::string::npos) hint.replace(at, 2, program);
   return hint;

@@ -14,7 +14,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/address_limit.h"
 #include "base/error.h"
 
 namespace llm {
@@ -108,10 +107,7 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   if (data == MAP_FAILED) {
     const int error = errno;
     const ErrorKind kind = error == ENOMEM ? ErrorKind::Memory : ErrorKind::Model;
-    refuse(path,
-           "cannot be mapped (" + std::to_string(size) + " bytes): " + system_text(error) +
-               (error == ENOMEM ? address_limit_advice() : ""),
-           kind);
+    refuse(path, "cannot be mapped (" + std::to_string(size) + " bytes): " + system_text(error), kind);
   }
   // Advice only. Where the file system keeps a file in large pages, reading all of it takes a page walk per 2 MiB.
   ::madvise(data, size, MADV_HUGEPAGE);

@@ -27,8 +27,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 namespace {
 
-/// "schema" of "--json-schema", "system" of "--system-prompt": a whole word of it, or several, as they are written.
+/// "schema" of "--json-schema": a whole word of it, or several, as they are written; of the first one a part is enough.
 bool has_words(std::string_view name, std::string_view words) {
+  name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
+  if (name.starts_with(words)) return true;
   const auto is_edge = [&](std::size_t at) { return at >= name.size() || name[at] == '-' || name[at] == '_'; };
   for (std::size_t at = name.find(words); at != std::string_view::npos; at = name.find(words, at + 1)) {
     if ((at == 0 || is_edge(at - 1)) && is_edge(at + words.size())) return true;

@@ -97,6 +97,7 @@ TEST_CASE("a file that cannot be read on is to be fetched again, one of another 
   CHECK_THAT(cut, contains("hint: what lies behind that place was not read: fetch the file again"));
   CHECK_THAT(cut, !contains("llm-inspect verify"));
   CHECK_THAT(told(write_file(folder / "empty.gguf", "")), contains("the file is empty"));
+  CHECK_THAT(told(write_file(folder / "text.gguf", "{\"a\": 1}")), contains("hint: this is no model in GGUF"));
   for (const auto& [type, words] : std::vector<std::pair<std::string, std::string>>{
            {"imatrix", "is an importance matrix, no model; llm-quantize --imatrix"},
            {"adapter", "is an adapter, no model; --lora reads it"}}) {

@@ -342,7 +342,7 @@ TEST_CASE("options that are unknown, reserved or misspelt") {
   CHECK(stray.code == 2);
   CHECK(contains(stray.err, "unexpected argument \"stray\": -m names the model, -p gives the prompt"));
   CHECK(contains(bench({"-p", "-n", "5"}).err,
-                 "unexpected argument \"5\": -p took \"-n\" as its value; \"\" is an empty one"));
+                 "unexpected argument \"5\": -p took \"-n\" as its value; an empty text is \"\""));
   CHECK(contains(bench({"-p", "a", "-N", "1"}).err, "did you mean -n?"));
   for (const auto& [name, meant] : std::vector<std::pair<std::string, std::string>>{{"--system", "--system-prompt"},
                                                                                     {"--schema", "--json-schema"},
@@ -521,7 +521,7 @@ TEST_CASE("a limit of addresses that a file has no place in is named", "[cli]") 
                                                  bench.model().string() + "' -p a -n 1"}});
   INFO(o.err);
   CHECK(o.code == 4);
-  CHECK(contains(o.err, "ulimit -v is 1000000 (KiB) here"));
+  CHECK(contains(o.err, "hint: ulimit -v is 1000000 (KiB) here"));
   CHECK_FALSE(contains(o.err, "-ctk"));
 }
 #endif
