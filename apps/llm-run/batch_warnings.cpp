@@ -56,8 +56,10 @@ const std::vector<std::string>& known_roles() {
 }
 
 /// As templates compare roles with theirs.
-bool is_named(const std::string& role, const std::string& source) {
-  return source.find("'" + role + "'") != std::string::npos || source.find('"' + role + '"') != std::string::npos;
+bool is_known(const std::string& role, const std::string& source) {
+  const std::vector<std::string>& roles = known_roles();
+  return std::find(roles.begin(), roles.end(), role) != roles.end() ||
+         source.find("'" + role + "'") != std::string::npos || source.find('"' + role + '"') != std::string::npos;
 }
 
 }  // namespace
@@ -116,7 +118,7 @@ Warnings warnings_of_unknown_roles(std::span<const BatchRequest> requests, const
   std::map<std::string, std::set<std::size_t>> lines;  // by the role
   for (const BatchRequest& r : requests) {
     for (const std::string& role : roles_of(r)) {
-      if (!is_one_of(role, known_roles()) && !is_named(role, template_source)) lines[role].insert(r.line);
+      if (!is_known(role, template_source)) lines[role].insert(r.line);
     }
   }
   Warnings warnings;
