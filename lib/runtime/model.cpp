@@ -166,20 +166,6 @@ OverriddenWeights resolve(std::vector<TensorOverride>& overrides, const Graph& g
   return overridden_weights(overrides, graph);
 }
 
-/// What GGUF files hold beside models, by general.type. Most models have no such key.
-void refuse_other_files(const Metadata& metadata) {
-  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
-      {"imatrix", "is an importance matrix, no model; llm-quantize --imatrix reads it"},
-      {"adapter", "is an adapter, no model; --lora reads it, -m takes the model that it is for"},
-      {"mmproj", "is a projector of images, no model; models read text only here"},
-  };
-  const auto type = metadata.get_or<std::string_view>("general.type", {});
-  for (const auto& [name, problem] : kOthers) {
-    if (type == name)
-      throw Error(ErrorKind::Model, ErrorParts{.file = metadata.file(), .problem = std::string(problem)});
-  }
-}
-
 std::vector<LoraAdapter> open_adapters(const LoadOptions& options, const Metadata& model, Warnings& warnings) {
   std::vector<LoraAdapter> adapters;
   const auto architecture = model.get<std::string_view>("general.architecture");
@@ -203,7 +189,6 @@ Model::Model(Opened&& opened)
 Model::Opened Model::open(const LoadOptions& options) {
   Warnings warnings;
   GgufFile file = GgufFile::open(options.path, warnings);
-  refuse_other_files(file.metadata());
   if (options.prepare) options.prepare(file, warnings);
   if (options.examine) options.examine(file);
   ModelSpec spec = open_model(file.metadata());

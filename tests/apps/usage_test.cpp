@@ -99,13 +99,13 @@ TEST_CASE("a file that cannot be read on is to be fetched again, one of another 
   CHECK_THAT(told(write_file(folder / "empty.gguf", "")), contains("the file is empty"));
   CHECK_THAT(told(write_file(folder / "text.gguf", "{\"a\": 1}")), contains("hint: this is no model in GGUF"));
   for (const auto& [type, words] : std::vector<std::pair<std::string, std::string>>{
-           {"imatrix", "is an importance matrix, no model; llm-quantize --imatrix"},
-           {"adapter", "is an adapter, no model; --lora reads it"}}) {
+           {"imatrix", "the file is an importance matrix, no model; llm-quantize --imatrix"},
+           {"adapter", "the file is an adapter, which changes a model and is none"}}) {
     TinyFile file = tiny_model();
     file.set("general.type", type);
     file.write(folder / "other.gguf");
     const std::string path = (folder / "other.gguf").string();
-    check_fails(3, path + ": " + words, "llm-run", {"-m", path, "-p", "a"});
+    check_fails(3, words, "llm-run", {"-m", path, "-p", "a"});
   }
 }
 
