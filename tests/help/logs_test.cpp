@@ -223,8 +223,7 @@ TEST_CASE("options that ask for what is so anyway are accepted, for anything els
   refused({"-fa", "maybe"}, "option --flash-attn: \"maybe\" is not on or auto");
   refused({"--prio", "high"}, "option --prio: \"high\" is not 0");
   refused({"--prio", "2"}, "option --prio 2 is recognised, not supported: nice(1)");
-  refused({"-lm", "dio"},
-          "option --load-mode dio is recognised, not supported: the file is mapped, or read through");
+  refused({"-lm", "dio"}, "option --load-mode dio is recognised, not supported: the file is mapped, or read through");
   refused({"-lm", "fast"}, "option --load-mode: \"fast\" is not mmap, none or mlock");
   refused({"-lzm", "off"}, "option --lazy-mode off is recognised, not supported: a mapped file is read where");
   refused({"--repack"}, "option --repack is recognised, not supported: weights always stay as they are");
