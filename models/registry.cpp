@@ -83,14 +83,23 @@ constexpr Architecture kArchitectures[] = {
 #undef LLM_ROW
 };
 
+/// What GGUF files hold beside models.
+void refuse_other_files(const Metadata& md) {
+  constexpr std::string_view kType = "general.type";
+  const auto type = md.get_or<std::string_view>(kType, "model");
+  if (type == "adapter")
+    md.fail(kType,
+            "the file is an adapter, which changes a model and is none; -m takes the model, --lora its adapters");
+  if (type == "imatrix") md.fail(kType, "the file is an importance matrix, no model; llm-quantize --imatrix reads it");
+  if (type == "mmproj") md.fail(kType, "the file is a projector of images, no model; models read text only here");
+}
+
 }  // namespace
 
 std::span<const Architecture> architectures() { return kArchitectures; }
 
 ModelSpec open_model(const Metadata& md) {
-  if (md.get_or<std::string_view>("general.type", "model") == "adapter")
-    md.fail("general.type",
-            "the file is an adapter, which changes a model and is none; -m takes the model, --lora its adapters");
+  refuse_other_files(md);
   const auto wanted = md.get<std::string_view>(kKey);
   std::string known;
   for (const Architecture& a : kArchitectures) {

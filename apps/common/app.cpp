@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -119,9 +120,18 @@ std::unique_ptr<Model> load_on(const BackendChoice& choice, Model::Opened opened
   return model;
 }
 
+/// Threads that wait for a CPU while the others wait for them.
+void note_too_many_threads(int threads) {
+  const long cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (cpus <= 0 || threads <= 2 * cpus) return;
+  note("-t " + std::to_string(threads) + ": there are " + std::to_string(cpus) + (cpus == 1 ? " CPU" : " CPUs") +
+       " here, and more threads make it slower; without -t the number fits");
+}
+
 std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOptions::Weights weights) {
   using Failure = BackendChoice::Failure;
   refuse_contradictions(options);
+  note_too_many_threads(options.threads);
   const LoadOptions load = load_options(options, weights);
   require_adapters(load.adapters);
   auto opening = std::async([&load] { return Model::open(load); });  // while GPUs are looked for

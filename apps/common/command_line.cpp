@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -40,11 +41,20 @@ std::string in_our_words(const std::string& problem) {
          problem.substr(type, problem.size() - kEnd.size() - type);
 }
 
-/// What stands where an option was expected: a prompt or a model without its option, most often.
-std::string unexpected_argument(const CLI::App& cli) {
+/// What stands where an option was expected: a prompt or a model without its option, most often, or a command.
+/// `taken`: an option that became the value of another, or empty.
+std::string unexpected_argument(const CLI::App& cli, const std::string& taken) {
   const std::vector<std::string> extras = cli.remaining(true);
-  std::string problem = "unexpected argument";
-  if (!extras.empty()) problem += " \"" + escaped(extras.front()) + "\"";
+  const std::string word = extras.empty() ? "" : extras.front();
+  const std::string problem = "unexpected argument \"" + escaped(word) + "\"";
+  if (const auto entered = cli.get_subcommands(); !entered.empty())
+    return problem + ": nothing goes behind " + entered.front()->get_name() + " but options";
+  if (!taken.empty()) return problem + ": " + taken + " as its value; an empty text is \"\"";
+  std::vector<std::string> commands;
+  for (const CLI::App* sub : cli.get_subcommands([](const CLI::App*) { return true; }))
+    commands.push_back(sub->get_name());
+  if (const std::string nearest = nearest_name(word, commands); !nearest.empty())
+    return problem + "; did you mean " + nearest + "?";
   const bool answers = cli.get_option_no_throw("--model") != nullptr && cli.get_option_no_throw("--prompt") != nullptr;
   return problem + (answers ? ": -m names the model, -p gives the prompt, -f - takes it from stdin" : "");
 }
@@ -80,13 +90,28 @@ std::string missing_argument(const Command& cli, const std::string& problem, con
 
 [[noreturn]] void usage_error(std::string problem) { throw Error(ErrorKind::Usage, problem + " (see --help)"); }
 
+/// What other programs call an option of ours, in names that are nowhere near it.
+std::string own_name(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kOwn[] = {
+      {"--max-tokens --max-new-tokens --num-predict", "--predict"},
+      {"--num-ctx --context-length --max-context", "--ctx-size"},
+      {"--json --format", "--output-format"},
+  };
+  for (const auto& [others, own] : kOwn) {
+    if (has_name(others, name)) return std::string(own);
+  }
+  return {};
+}
+
 [[noreturn]] void unknown_option(const Command& cli, std::span<const Alias> aliases, std::string_view name) {
   std::vector<std::string> names;
   for (const OptionGroup& group : option_groups(cli, aliases)) {
     for (const OptionRow& row : group.rows) names.insert(names.end(), row.names.begin(), row.names.end());
   }
   if (name.size() > 2) std::erase_if(names, [](const std::string& n) { return n.size() == 2; });
-  const std::string nearest = nearest_name(name, names);
+  const std::string own = own_name(name);
+  const bool has_own = !own.empty() && std::find(names.begin(), names.end(), own) != names.end();
+  const std::string nearest = has_own ? own : nearest_name(name, names);
   usage_error("unknown option " + escaped(name) + (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
@@ -148,6 +173,7 @@ class ArgumentWalk {
       if (takes_next(out.back()) && i + 1 < args.size()) {
         out.emplace_back(args[++i]);
         refuse_empty(arg, *find_option(*command_, out[out.size() - 2]), out.back());
+        if (taken_option_.empty() && is_option(out.back())) taken_option_ = arg + " took \"" + out.back() + "\"";
         if (out[out.size() - 2] == "--config") config_ = out.back();
       } else if (out.back().starts_with("--config=")) {
         config_ = out.back().substr(out.back().find('=') + 1);
@@ -162,8 +188,14 @@ class ArgumentWalk {
   const std::string& config() const { return config_; }
   /// The first word that stands where a command could, and is none.
   const std::string& no_command() const { return no_command_; }
+  /// "-p took "-n"": the first option that is another one's value. A variable of the shell was empty there, most often.
+  const std::string& taken_option() const { return taken_option_; }
 
  private:
+  bool is_option(const std::string& word) const {
+    return word.size() > 1 && word[0] == '-' && has_option(*command_, meant_by(word, aliases_));
+  }
+
   void enter_subcommand(const std::string& word) {
     for (const Command* sub : command_->subcommands()) {
       if (sub->name() == word) {
@@ -226,7 +258,7 @@ class ArgumentWalk {
   const Command* command_;
   std::span<const Alias> aliases_;
   std::set<const CLI::Option*> given_;
-  std::string config_, no_command_;
+  std::string config_, no_command_, taken_option_;
 };
 
 /// The file of --log-file, which is opened when the whole line is known.
@@ -345,7 +377,7 @@ std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) 
     write_stdout(completion_script(cli, page, asked.shell));
     return 0;
   } catch (const CLI::ExtrasError&) {
-    usage_error(unexpected_argument(parser));
+    usage_error(unexpected_argument(parser, walk.taken_option()));
   } catch (const CLI::RequiredError& error) {
     usage_error(missing_argument(cli, error.what(), walk.no_command()));
   } catch (const CLI::ParseError& error) {

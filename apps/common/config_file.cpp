@@ -49,7 +49,9 @@ std::vector<ConfigEntry> read_config_file(const std::string& path) {
       entries.push_back(std::move(entry));
     }
   } catch (const toml::parse_error& e) {
-    refuse(path, e.source().begin.line, std::string(e.description()) + " (a text stands in quotes)");
+    const std::string problem(e.description());
+    const bool twice = problem.find("redefine") != std::string::npos;
+    refuse(path, e.source().begin.line, problem + (twice ? "" : " (a text stands in quotes)"));
   }
   std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.line < b.line; });
   return entries;

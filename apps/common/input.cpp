@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
@@ -95,8 +96,19 @@ std::string read_text(const std::string& path, std::size_t most) {
         ErrorKind::Usage,
         ErrorParts{.file = file, .problem = "is UTF-16, texts here are UTF-8: iconv -f UTF-16 -t UTF-8 converts it"});
   }
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) {  // says how the file is written, and is none of its text
+    text.erase(0, kByteOrderMark.size());
+    verbose(escaped(file, 200) + ": the byte order mark at its beginning is left out");
+  }
   if (const std::size_t valid = utf8::valid_prefix(text); valid != text.size()) warn_of_bytes(file, text, valid);
   return text;
+}
+
+std::string home_expanded(std::string_view path) {
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || !path.starts_with("~/")) return std::string(path);
+  return home + std::string(path.substr(1));
 }
 
 std::string read_matching(const std::string& pattern) {

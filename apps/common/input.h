@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <string_view>
 
 namespace llm::app {
 
@@ -16,9 +17,12 @@ inline constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
 /// `most`, ErrorKind::Memory for more than a quarter of the free memory, ErrorKind::Io for stdin.
 std::string read_input(const std::string& path, std::size_t most = kAnySize);
 
-/// The same of a text. Warns of one that is not UTF-8; its bytes stay as they are. Throws ErrorKind::Usage for one that
-/// begins as UTF-16 does.
+/// The same of a text, without a byte order mark at its beginning. Warns of one that is not UTF-8; its bytes stay as
+/// they are. Throws ErrorKind::Usage for one that begins as UTF-16 does.
 std::string read_text(const std::string& path, std::size_t most = kAnySize);
+
+/// As a shell reads "~/name", where no shell has seen it.
+std::string home_expanded(std::string_view path);
 
 /// The texts of all files that a shell's pattern names, each under its path. Throws ErrorKind::Usage if it names none.
 std::string read_matching(const std::string& pattern);

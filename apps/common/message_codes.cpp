@@ -1,5 +1,7 @@
 #include "common/message_codes.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -15,7 +17,7 @@ constexpr ErrorCode kErrors[] = {
     {ErrorKind::Memory, "E-MEM", "memory", "llm-run --dry-run says what a run takes; -c and -ctk make it less"},
     {ErrorKind::Context, "E-CTX", "context", "-c gives a longer context"},
     {ErrorKind::Notation, "E-NOTATION", "notation",
-     "docs/structured-output.md and docs/chat-templates.md say what can be written"},
+     "chat-templates.md, of the documentation, says what templates may hold"},
     {ErrorKind::Io, "E-IO", "io", ""},
     {ErrorKind::Device, "E-DEVICE", "device", "llm-run doctor says what there is here to run a model"},
     {ErrorKind::Numeric, "E-NUMERIC", "numeric", "LLM_RUN_CHECK=1 finds the first step that goes wrong"},
@@ -55,6 +57,7 @@ constexpr WarningCode kWarnings[] = {
     {"token-not-utf8", "texts of tokens are not UTF-8"},
     {"trailing-data", "the file goes on behind its last tensor"},
     {"tune", "what --tune found is not kept"},
+    {"unknown-role", "a message of a batch has a role that nobody knows, the chat template neither"},
     {"unknown-token-type", "a token has a type that nobody knows"},
     {"unknown-variable", "an environment variable looks like a setting and is none"},
     {"unread-key", "nothing reads a key that --override-kv sets"},
@@ -64,12 +67,18 @@ constexpr WarningCode kWarnings[] = {
     {"unused-tensors", "the model does not use tensors of the file"},
 };
 
-/// What is known better than by the kind alone: of errors whose problem has these words.
+constexpr std::string_view kForms = "structured-output.md, of the documentation, says what can be written";
+
+/// What is known better than by the kind alone: of errors that have these words.
 struct Cause {
   ErrorKind kind;
   std::string_view words, hint;
 };
 constexpr Cause kCauses[] = {
+    {ErrorKind::Notation, "grammar, line", kForms},
+    {ErrorKind::Notation, "JSON schema", kForms},
+    {ErrorKind::Notation, "regular expression", kForms},
+    {ErrorKind::Notation, "choices", kForms},
     {ErrorKind::Io, "No space left on device", "df -h shows which disks are full"},
     {ErrorKind::Io, "Permission denied", "ls -ld shows who may read and write there"},
     {ErrorKind::Io, "No such file or directory",
@@ -91,6 +100,23 @@ bool says_what_to_do(std::string_view text) {
   return false;
 }
 
+/// Where memory lacks because the shell has set a limit, no figure of the machine's memory shows it.
+std::string hint_of_address_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  constexpr rlim_t kUnit = 1024;  // as the shell counts it
+  return "ulimit -v is " + std::to_string(limit.rlim_cur / kUnit) +
+         " (KiB) here, for the model's file and all memory: raise it, or ulimit -v unlimited";
+}
+
+/// Of a file that is there: at an offset it cannot be read on, elsewhere it is sound and holds something else.
+std::string hint_of_model_file(const ErrorParts& parts, std::string_view program) {
+  if (program == "llm-inspect") return {};
+  if (parts.subject == "magic") return "this is no model in GGUF: name another file, or fetch it again";
+  if (parts.offset) return "what lies behind that place was not read: fetch the file again, or convert it again";
+  return "llm-inspect show FILE lists the keys and tensors that it has";
+}
+
 }  // namespace
 
 std::span<const ErrorCode> error_codes() { return kErrors; }
@@ -102,14 +128,16 @@ const ErrorCode& error_code(ErrorKind kind) {
 std::string hint_for(const Error& error, std::string_view program) {
   if (error.kind() != ErrorKind::Internal && says_what_to_do(error.parts().problem)) return {};
   const ErrorParts& parts = error.parts();
-  // A field or a tensor: the file is there and may have more of that.
-  const bool in_the_file = error.kind() == ErrorKind::Model && (parts.offset || !parts.subject.empty());
   const auto cause = std::find_if(std::begin(kCauses), std::end(kCauses), [&](const Cause& c) {
-    return c.kind == error.kind() && parts.problem.find(c.words) != std::string::npos;
+    return c.kind == error.kind() && std::string_view(error.what()).find(c.words) != std::string_view::npos;
   });
   if (cause != std::end(kCauses)) return std::string(cause->hint);
   if (error.kind() == ErrorKind::Usage && !parts.file.empty()) return {};  // what a file holds is no option's fault
-  if (in_the_file) return program == "llm-inspect" ? "" : "llm-inspect verify FILE lists all that is wrong with it";
+  if (error.kind() == ErrorKind::Model && (parts.offset || !parts.subject.empty()))
+    return hint_of_model_file(parts, program);
+  if (error.kind() == ErrorKind::Memory) {
+    if (std::string limit = hint_of_address_limit(); !limit.empty()) return limit;
+  }
   std::string hint(error_code(error.kind()).hint);
   if (const std::size_t at = hint.find("{}"); at != std::string::npos) hint.replace(at, 2, program);
   return hint;

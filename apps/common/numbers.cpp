@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -64,8 +65,11 @@ std::int64_t parse_integer(std::string_view option, std::string_view text, std::
 
 double parse_real(std::string_view option, std::string_view text, double min, double max) {
   const auto value = real(text);
-  if (!value || *value < min || *value > max)
-    fail(option, text, "a number from " + shortest(min) + " to " + shortest(max));
+  if (!value || *value < min || *value > max) {
+    const bool no_end = max >= std::numeric_limits<float>::max();
+    fail(option, text,
+         "a number " + (no_end ? "of at least " + shortest(min) : "from " + shortest(min) + " to " + shortest(max)));
+  }
   return *value;
 }
 

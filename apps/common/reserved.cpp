@@ -10,12 +10,18 @@ constexpr LlamaOption kLlamaOptions[] = {
 #include "common/llama_options.inc"
 };
 
+constexpr LlamaOption kEarlierOptions[] = {
+    {"--mmap", "--no-mmap", "LLAMA_ARG_MMAP", LlamaProgram::Run},
+    {"--mlock", "", "LLAMA_ARG_MLOCK", LlamaProgram::Run},
+    {"-dio --direct-io", "", "LLAMA_ARG_DIO", LlamaProgram::Run},
+};
+
 /// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
 constexpr std::string_view kOthers =
     "--mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
     "--log-enable --log-new --log-append -pg";
 
-/// What to say beside "recognised, not supported yet".
+/// What to say beside "recognised, not supported".
 struct Reason {
   std::string_view names, text;
 };
@@ -91,6 +97,8 @@ constexpr Reason kReasons[] = {
 
 std::span<const LlamaOption> llama_options() { return kLlamaOptions; }
 
+std::span<const LlamaOption> earlier_llama_options() { return kEarlierOptions; }
+
 bool has_name(std::string_view names, std::string_view name) {
   for (std::size_t at = names.find(name); at != std::string_view::npos; at = names.find(name, at + 1)) {
     const std::size_t end = at + name.size();
@@ -105,9 +113,9 @@ std::optional<std::string> reserved_because(std::string_view name) {
   if (option == std::end(kLlamaOptions) && !has_name(kOthers, name)) return std::nullopt;
   const auto reason = std::find_if(std::begin(kReasons), std::end(kReasons),
                                    [name](const Reason& r) { return has_name(r.names, name); });
-  if (reason != std::end(kReasons)) return "is recognised, not supported yet: " + std::string(reason->text);
+  if (reason != std::end(kReasons)) return "is recognised, not supported: " + std::string(reason->text);
   if (option != std::end(kLlamaOptions) && option->program == LlamaProgram::Server) {
-    return "is recognised, not supported yet: it belongs to llama.cpp's server";
+    return "is recognised, not supported: it belongs to llama.cpp's server";
   }
   return "is recognised, not supported yet";
 }

@@ -23,6 +23,8 @@ struct LlamaOption {
   LlamaProgram program;
 };
 std::span<const LlamaOption> llama_options();
+/// Those of earlier releases whose environment variables may still be set.
+std::span<const LlamaOption> earlier_llama_options();
 bool has_name(std::string_view names, std::string_view name);
 
 /// What to say of an option that this program does not have; nothing if nobody knows its name.

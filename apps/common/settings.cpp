@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "common/config_file.h"
+#include "common/input.h"
 #include "common/messages.h"
 #include "common/reserved.h"
 
@@ -21,7 +22,7 @@ namespace llm::app {
 namespace {
 
 constexpr std::string_view kOurs = "LLM_RUN_", kLlamas = "LLAMA_ARG_", kConfig = "--config",
-                           kNotSupported = "recognised, not supported yet";
+                           kNotSupported = "recognised, not supported";
 
 struct Setting {
   std::string variable, file;  ///< one of them: where it is set; `file` with the line
@@ -69,6 +70,18 @@ std::vector<std::string> keys(const CLI::App& cli) {
   return names;
 }
 
+bool names_file(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return type.find("FILE") != std::string::npos || type.find("MODEL") != std::string::npos;
+}
+
+/// A file has the long names only: "n" means predict.
+std::string meant_key(const CLI::App& cli, const std::string& key) {
+  const CLI::Option* of_letter = key.size() == 1 ? cli.get_option_no_throw("-" + key) : nullptr;
+  const bool has_name = of_letter != nullptr && !of_letter->get_lnames().empty();
+  return has_name ? of_letter->get_lnames().front() : nearest_name(key, keys(cli));
+}
+
 void add_file(CLI::App& cli, const std::string& path, std::vector<Setting>& settings) {
   for (ConfigEntry& entry : read_config_file(path)) {
     Setting s{
@@ -77,10 +90,11 @@ void add_file(CLI::App& cli, const std::string& path, std::vector<Setting>& sett
     s.option = cli.get_option_no_throw(name);
     if (s.option == nullptr) {
       if (const auto why = reserved_because(name)) refuse(s, entry.key + " " + *why);
-      const std::string nearest = nearest_name(entry.key, keys(cli));
+      const std::string nearest = meant_key(cli, entry.key);
       refuse(s,
              "there is no option --" + escaped(entry.key) + (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
     }
+    if (names_file(*s.option)) std::transform(s.values.begin(), s.values.end(), s.values.begin(), home_expanded);
     if (asks_for_page(cli, *s.option)) refuse(s, entry.key + " prints something and ends: it is no setting");
     if (name == kConfig) refuse(s, "a configuration file cannot name another one");
     settings.push_back(std::move(s));
@@ -118,8 +132,10 @@ CLI::Option* shared_option(CLI::App& cli, const Page& page, std::string_view nam
 /// LLAMA_ARG_NO_X is set to switch X off, whatever its value.
 const LlamaOption* llama_option(const std::string& variable, bool& off) {
   const auto find = [](const std::string& name) -> const LlamaOption* {
-    for (const LlamaOption& o : llama_options()) {
-      if (o.variable == name) return &o;
+    for (const auto options : {llama_options(), earlier_llama_options()}) {
+      const auto found =
+          std::find_if(options.begin(), options.end(), [&](const auto& o) { return o.variable == name; });
+      if (found != options.end()) return &*found;
     }
     return nullptr;
   };

@@ -143,10 +143,11 @@ void require_sound_tensors(const GgufFile& file, int threads) {
   const auto first = std::ranges::find_if(bad, [](const BadBlocks& b) { return b.count > 0; });
   if (first == bad.end()) return verbose("tensors: all scales are numbers");
   const TensorInfo& tensor = tensors[static_cast<std::size_t>(first - bad.begin())];
-  throw Error(ErrorKind::Model, ErrorParts{.file = file.shards()[tensor.shard].path().string(),
-                                           .offset = offset_of(tensor, *first),
-                                           .subject = tensor_subject(tensor.name),
-                                           .problem = problem_of(tensor, *first)});
+  throw Error(ErrorKind::Model,
+              ErrorParts{.file = file.shards()[tensor.shard].path().string(),
+                         .offset = offset_of(tensor, *first),
+                         .subject = tensor_subject(tensor.name),
+                         .problem = problem_of(tensor, *first) + "; llm-inspect verify FILE lists all such places"});
 }
 
 }  // namespace llm::app

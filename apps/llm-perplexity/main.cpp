@@ -65,7 +65,7 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   app::add_common_options(cli);
   if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
   if (o.text.empty() == o.tokens.empty())
-    throw Error(ErrorKind::Usage, "give a text with -f FILE, or token ids with --tokens FILE");
+    throw Error(ErrorKind::Usage, "give a text with -f FILE (-f - reads stdin), or token ids with --tokens FILE");
   app::refuse_overwriting(o.save_logits, {o.model.path, o.text, o.tokens, o.kl_base});
   app::refuse_overwriting(o.save_logits, o.model.adapters);
   require_npy_or_nothing(o.save_logits);

@@ -62,15 +62,29 @@ TypeOverride override_of(const std::string& text) {
 
 bool is_mix_name(const std::string& text) { return upper_case(text) == kCopy || find_mix(text) != nullptr; }
 
+/// Numbers that llama-quantize takes for types are those of general.file_type.
+void refuse_number(const std::string& type) {
+  for (const Mix& m : mixes()) {
+    if (type != std::to_string(static_cast<int>(m.file_type))) continue;
+    throw Error(ErrorKind::Usage,
+                "type \"" + type + "\": types are given by their names here; that number is " + std::string(m.name));
+  }
+}
+
 /// IN OUT TYPE, or IN TYPE where nothing is written.
 void take_positionals(const std::vector<std::string>& words, Options& o) {
   const bool without_output = words.size() == 2 && (o.dry_run || is_mix_name(words[1]));
   if (without_output && !o.dry_run)
     throw Error(ErrorKind::Usage, "give the file to write: llm-quantize IN.gguf OUT.gguf TYPE");
+  if (words.size() == 4) {
+    throw Error(ErrorKind::Usage, "\"" + escaped(words[3]) + "\" stands behind the type, where nothing is expected; " +
+                                      "-t N gives the number of threads");
+  }
   if (words.size() != 3 && !without_output) throw Error(ErrorKind::Usage, "give IN.gguf OUT.gguf TYPE (see --help)");
   o.input = words[0];
   if (words.size() == 3) o.output = words[1];
   const std::string& type = words.back();
+  refuse_number(type);
   if (!is_mix_name(type)) unknown_name("type", type, mix_names());
   if (upper_case(type) != kCopy) o.mix = find_mix(type);
 }

@@ -3,13 +3,10 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -21,6 +18,8 @@
 #include "batch_response.h"
 #include "batch_state.h"
 #include "batch_time.h"
+#include "batch_warnings.h"
+#include "chat_report.h"
 #include "common/messages.h"
 #include "common/signals.h"
 #include "constrain/token_masks.h"
@@ -90,32 +89,6 @@ Json shaping_options(const RunOptions& o, const SamplerOptions& sampling, const 
   return options;
 }
 
-/// What a row may call this model: by its file, by the name that it was found by, by what its file calls it.
-std::vector<std::string> names_of_model(const ModelOptions& options, const Metadata& metadata) {
-  const std::filesystem::path file(metadata.file());
-  std::vector<std::string> names{file.filename().string(), file.stem().string()};
-  if (!options.hub_name.empty()) names.push_back(options.hub_name);
-  for (const char* key : {"general.name", "general.basename"}) {
-    const Metadata::Entry* entry = metadata.find(key);
-    if (entry == nullptr || entry->type != GgufType::String) continue;
-    const std::string name(metadata.get<std::string_view>(key));
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  }
-  return names;
-}
-
-bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
-  const auto same = [&](const std::string& own) {
-    return std::equal(own.begin(), own.end(), name.begin(), name.end(),
-                      [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
-  };
-  return std::any_of(names.begin(), names.end(), same);
-}
-
-std::string more_like_it(std::size_t rows) {
-  return rows > 1 ? ", and " + std::to_string(rows - 1) + " more like it" : "";
-}
-
 bool was_stopped(const BatchResult& r) { return r.reason == StopReason::Cancelled; }
 bool was_late(const BatchResult& r) { return r.reason == StopReason::TimeUp; }
 
@@ -140,8 +113,8 @@ class BatchRun {
   void skip_known();
   void require_same_rows() const;
   void load(std::optional<Grammar>, LoadOptions::Weights);
-  void warn_of_other_models() const;
-  void warn_of_unread_variables() const;
+  void warn_of_what_is_lost() const;
+  void fail_what_is_too_long(const SessionOptions&);
   BatchState new_state() const;
   void open_state();
   void plan_of_what_is_done();
@@ -165,6 +138,7 @@ class BatchRun {
   BatchControl after_step(const BatchProgress&, BatchProgressLine&);
   void say_rows_at_once(int parallel, const Session&) const;
   void fail_row(std::size_t index, const RowFailure&);
+  void remember_failure(std::size_t index, const RowFailure&);
   void put(std::size_t index, const Json& line);
   void drop_held();
   void save_state(std::string status);
@@ -193,6 +167,7 @@ class BatchRun {
   std::map<std::size_t, Json> held_;  ///< lines that wait for their turn, by index
   std::size_t next_in_order_ = 0;
   std::size_t answered_ = 0, failed_ = 0;  ///< in this run
+  std::string first_failure_;              ///< its line, and why
   BatchProgress progress_;
   bool draining_ = false;
 };
@@ -213,20 +188,7 @@ void BatchRun::read_rows() {
   const BatchOptions& o = options_.batch;
   const RowRules rules{.template_row = o.template_row};
   requests_ = read_batch(o.input, batch_format(o.format, o.input), rules, o.limit);
-  std::map<std::string, std::size_t> ignored;
-  std::set<std::string> told;
-  Warnings warnings;
-  for (const BatchRequest& r : requests_) {
-    for (const std::string& key : r.ignored_keys) ++ignored[key];
-    for (const Warning& w : r.warnings) {
-      if (told.insert(w.text).second) warnings.push_back({w.code, "line " + std::to_string(r.line) + ": " + w.text});
-    }
-  }
-  for (const auto& [key, count] : ignored) {
-    warnings.push_back({"ignored-key", "key \"" + escaped(key) + "\" of " + std::to_string(count) +
-                                           (count == 1 ? " row" : " rows") + " has no meaning here"});
-  }
-  print_warnings(warnings);
+  print_warnings(warnings_of_keys(requests_));
 }
 
 void BatchRun::skip_known() {
@@ -236,14 +198,17 @@ void BatchRun::skip_known() {
     print_warnings({{"no-state", state_path(options_.batch.output) +
                                      " is missing: nobody knows if the results that are there had these options"}});
   }
-  std::size_t found = 0;
+  std::size_t found = 0, failed = 0;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (output_->known().count(requests_[i].id) == 0) continue;
+    const auto known = output_->known().find(requests_[i].id);
+    if (known == output_->known().end()) continue;
     known_[i] = true;
     ++found;
+    if (known->second == RowOutcome::Failed) ++failed;
   }
   require_same_rows();
-  say(std::to_string(found) + " of " + std::to_string(requests_.size()) + " rows are done");
+  say(std::to_string(found) + " of " + std::to_string(requests_.size()) + " rows are done" +
+      (failed > 0 ? ", " + std::to_string(failed) + " of them failed; --retry-failed runs those again" : ""));
   const std::size_t strangers = output_->known().size() - found;
   if (strangers > 0) note(std::to_string(strangers) + " results are of rows that the input does not have");
 }
@@ -284,42 +249,14 @@ void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights
   if (std::any_of(requests_.begin(), requests_.end(), any_does)) prompts_->say_what_is_lost();
   auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
   common_ = answer_options(options_, choices_, std::move(constraint), *model_);
-  warn_of_other_models();
-  warn_of_unread_variables();
+  warn_of_what_is_lost();
 }
 
-/// A row's tools, and what else it gives to a chat template that has no use for it, would be lost without a word.
-void BatchRun::warn_of_unread_variables() const {
+void BatchRun::warn_of_what_is_lost() const {
+  print_warnings(warnings_of_other_models(requests_, options_.model, model_->file().metadata()));
   if (!prompts_->has_template()) return;
-  std::map<std::string, std::vector<std::size_t>> lines;  // by the variable
-  for (const BatchRequest& r : requests_) {
-    const auto* chat = r.prompts.empty() ? nullptr : std::get_if<ChatPrompt>(&r.prompts.front());
-    if (chat == nullptr || r.failure) continue;
-    for (const auto& [name, value] : chat->variables.items()) {
-      if (!prompts_->reads(name, chat->variables.contains("tools")) && !value.empty()) lines[name].push_back(r.line);
-    }
-  }
-  Warnings warnings;
-  for (const auto& [name, of] : lines) {
-    warnings.push_back({"unread-variable", "line " + std::to_string(of.front()) +
-                                               ": the chat template does not read \"" + escaped(name) + "\"" +
-                                               more_like_it(of.size()) + "; the model learns nothing of it"});
-  }
-  print_warnings(warnings);
-}
-
-/// A row may say which model it was written for. All run on this one; once it is said that they name another.
-void BatchRun::warn_of_other_models() const {
-  const std::vector<std::string> own = names_of_model(options_.model, model_->file().metadata());
-  const auto is_other = [&](const BatchRequest& r) { return !r.model.empty() && !is_one_of(r.model, own); };
-  const auto first = std::find_if(requests_.begin(), requests_.end(), is_other);
-  if (first == requests_.end()) return;
-  const auto n = std::count_if(requests_.begin(), requests_.end(), is_other);
-  std::string names;
-  for (const std::string& name : own) names += (names.empty() ? "\"" : ", \"") + escaped(name) + "\"";
-  print_warnings({{"other-model", "line " + std::to_string(first->line) + ": \"model\" is \"" + escaped(first->model) +
-                                      "\"" + more_like_it(static_cast<std::size_t>(n)) +
-                                      "; this model, which runs all rows, is known as " + names}});
+  print_warnings(warnings_of_unread_variables(requests_, *prompts_));
+  print_warnings(warnings_of_unknown_roles(requests_, template_source(options_.chat, *model_)));
 }
 
 BatchState BatchRun::new_state() const {
@@ -445,12 +382,18 @@ void BatchRun::encode_rows() {
 }
 
 void BatchRun::fail_row(std::size_t index, const RowFailure& failure) {
+  remember_failure(index, failure);
   if (output_) {
     put(index, failure_line(requests_[index], failure, index + 1));
   } else {
     print_warnings({{"bad-row", "line " + std::to_string(requests_[index].line) + ": " + failure.message}});
   }
   ++failed_;
+}
+
+void BatchRun::remember_failure(std::size_t index, const RowFailure& failure) {
+  if (first_failure_.empty())
+    first_failure_ = "line " + std::to_string(requests_[index].line) + ", " + failure.code + ": " + failure.message;
 }
 
 /// Lines go out as they come, or wait for those of the rows before them.
@@ -489,8 +432,10 @@ void BatchRun::finished(BatchResult&& result) {
                              .seed = common_.sampling.seed};
   const std::size_t number = work.index + 1;
   if (std::any_of(choices.begin(), choices.end(), was_late)) {
-    put(work.index,
-        timeout_line(request, choices, number, model, work.shape, work.prompt_tokens, *options_.output.max_seconds));
+    const Json line =
+        timeout_line(request, choices, number, model, work.shape, work.prompt_tokens, *options_.output.max_seconds);
+    remember_failure(work.index, {"timeout", line["error"]["message"].get<std::string>()});
+    put(work.index, line);
     ++failed_;
     return;
   }
@@ -559,6 +504,22 @@ void BatchRun::plan_of_what_is_done() {
   print_batch_progress(answered, failed, requests_.size() - answered - failed);
 }
 
+/// Of a plan: rows that the run would find too long for its context.
+void BatchRun::fail_what_is_too_long(const SessionOptions& session) {
+  const std::optional<std::int64_t> context = context_of(*model_, session);
+  std::map<std::size_t, std::int64_t> too_long;  // the tokens, by the work
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const std::int64_t tokens = std::ssize(rows_[i].prompt);
+    if (context && tokens > *context) too_long.emplace(choice_of_[i].first, tokens);
+  }
+  for (const auto& [work, tokens] : too_long) fail_row(work_[work].index, too_long_for(*context, tokens));
+  std::vector<BatchRow> kept;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (!too_long.contains(choice_of_[i].first)) kept.push_back(std::move(rows_[i]));
+  }
+  rows_ = std::move(kept);
+}
+
 /// What run() would do, without touching the output.
 int BatchRun::plan() {
   choose_seed();
@@ -568,6 +529,7 @@ int BatchRun::plan() {
   if (before_) require_same_run(state_path(options_.batch.output), *before_, new_state());
   plan_of_what_is_done();
   encode_rows();
+  if (!rows_.empty()) fail_what_is_too_long(session_of(rows_at_once()));
   std::vector<std::span<const Token>> prompts;
   for (const BatchRow& row : rows_) prompts.emplace_back(row.prompt);
   print_batch_plan(measure_batch(prompts), requests_.size(), failed_);
@@ -610,6 +572,9 @@ void BatchRun::say_summary(double seconds) const {
       " failed · prompts " + number_text(progress_.prompt_tokens) + " tok (shared " +
       number_text(progress_.shared_tokens) + ") · gen " + number_text(progress_.generated_tokens) + " tok " +
       fixed_text(speed, 1) + " t/s · " + fixed_text(seconds, 1) + " s");
+  if (failed_ == 0 || first_failure_.empty()) return;
+  say((failed_ > 1 ? "the first failure: " : "the failure: ") + first_failure_ +
+      (output_->is_file() ? "; --retry-failed runs what failed again" : ""));
 }
 
 int BatchRun::run() {

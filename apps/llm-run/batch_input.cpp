@@ -16,11 +16,6 @@
 namespace llm::app {
 namespace {
 
-std::string_view without_byte_order_mark(std::string_view text) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  return text.substr(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
-}
-
 /// Gets one line after the other with its number, from 1; false ends it. A carriage return before the line feed is no
 /// part of the line.
 void for_each_line(std::string_view text, const std::function<bool(std::string_view, std::size_t)>& visit) {
@@ -93,7 +88,7 @@ class CsvReader {
     if (header_.empty()) {
       header_ = std::move(fields);
       refuse_equal_columns();
-      require_template_columns();
+      require_columns();
       return;
     }
     if (fields.size() == 1 && fields[0].empty()) return;
@@ -119,13 +114,17 @@ class CsvReader {
     return fields.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
-  void require_template_columns() const {
-    if (!rules_.template_row) return;
+  void require_columns() const {
+    if (!rules_.template_row) {
+      if (std::find_if(header_.begin(), header_.end(), is_content) != header_.end()) return;
+      throw Error(ErrorKind::Usage, ErrorParts{.file = path_, .problem = no_content_column(header_)});
+    }
     for (const std::string& name : template_columns(*rules_.template_row)) {
       if (std::find(header_.begin(), header_.end(), name) != header_.end()) continue;
       throw Error(ErrorKind::Usage, ErrorParts{.file = path_, .problem = no_column(name, header_)});
     }
   }
+  static bool is_content(const std::string& name) { return name == "prompt" || name == "messages"; }
 
   void refuse_equal_columns() const {
     std::set<std::string_view> names;
@@ -170,13 +169,15 @@ void refuse_duplicates(const std::string& path, const std::vector<BatchRequest>&
   }
 }
 
-/// A name that no row has is a mistake of the template, not of the rows.
+/// A name that no row has is a mistake of the template, not of the rows. Lines that are no rows say nothing of it.
 void refuse_unknown_columns(const std::string& path, const std::vector<BatchRequest>& rows) {
-  const BatchRequest& first = rows.front();
-  const bool all = !first.missing_column.empty() && std::all_of(rows.begin(), rows.end(), [&](const BatchRequest& r) {
-    return r.missing_column == first.missing_column;
-  });
-  if (all) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = first.failure->message});
+  const BatchRequest* first = nullptr;
+  for (const BatchRequest& r : rows) {
+    if (r.failure && r.missing_column.empty()) continue;
+    if (r.missing_column.empty() || (first != nullptr && r.missing_column != first->missing_column)) return;
+    if (first == nullptr) first = &r;
+  }
+  if (first != nullptr) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = first->failure->message});
 }
 
 /// One document over many lines is a mistake of the file, not of its lines. Deep ones do no harm: nothing is built.
@@ -205,8 +206,7 @@ BatchFormat batch_format(const std::string& name, const std::string& path) {
 
 std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format, const RowRules& rules,
                                      std::size_t limit) {
-  const std::string bytes = read_text(path);
-  const std::string_view text = without_byte_order_mark(bytes);
+  const std::string text = read_text(path);
   std::vector<BatchRequest> rows;
   const auto add = [&](BatchRequest r, std::string_view says) {
     r.digest = digest_of(says);

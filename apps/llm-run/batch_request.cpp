@@ -145,12 +145,24 @@ ChatPrompt& chat(BatchRequest& r, std::string_view key) {
   return *prompt;
 }
 
+/// Calls of tools take its place in an assistant's; what else a template knows, it knows by other roles.
+bool lacks_content(const Json& message) {
+  if (message.contains("content")) return false;
+  const std::string role = message["role"].get<std::string>();
+  constexpr std::array<std::string_view, 4> kAlways{"system", "user", "tool", "developer"};
+  return std::find(kAlways.begin(), kAlways.end(), role) != kAlways.end() ||
+         (role == "assistant" && message.size() == 1);
+}
+
 void read_messages(BatchRequest& r, const Json& value) {
   if (!value.is_array() || value.empty()) invalid("\"messages\" is not an array with a message in it");
-  for (const Json& message : value) {
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const Json& message = value[i];
+    const std::string which = "message " + std::to_string(i + 1);
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
-      invalid("a message is not an object with a \"role\"");
+      invalid(which + " is not an object with a \"role\"");
     }
+    if (lacks_content(message)) invalid(which + " has no \"content\"");
   }
   r.prompts = {ChatPrompt{value, Json::object()}};
 }
@@ -417,6 +429,13 @@ BatchRequest guarded(std::size_t line, const std::function<void(BatchRequest&)>&
   return r;
 }
 
+std::string list_of(std::span<const std::string> columns) {
+  constexpr std::size_t kNamed = 12;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(kNamed, columns.size()); ++i) list += (i == 0 ? "" : ", ") + in_key(columns[i]);
+  return list + (columns.size() > kNamed ? ", ..." : "");
+}
+
 }  // namespace
 
 BatchRequest request_from_json(std::string_view text, std::size_t line, const RowRules& rules) {
@@ -483,15 +502,22 @@ std::vector<std::string> template_columns(std::string_view text) {
 }
 
 std::string no_column(const std::string& name, std::span<const std::string> columns) {
-  constexpr std::size_t kNamed = 12;
-  std::string list;
-  for (std::size_t i = 0; i < std::min(kNamed, columns.size()); ++i) list += (i == 0 ? "" : ", ") + in_key(columns[i]);
-  if (columns.size() > kNamed) list += ", ...";
+  const std::string list = list_of(columns);
   const std::string nearest = nearest_name(name, columns);
   return "no column is called " + in_key(name) + ", which --template-row names; " +
          (nearest.empty()
               ? "there " + std::string(columns.size() == 1 ? "is " : "are ") + (list.empty() ? "none" : list)
               : "did you mean " + in_key(nearest) + "? There are " + list);
+}
+
+std::string no_content_column(std::span<const std::string> columns) {
+  const std::string there = "no column is called \"prompt\" or \"messages\"";
+  if (columns.size() == 1 && columns[0].find_first_of(";\t") != std::string::npos) {
+    return there + ": the header is the one column " + in_key(columns[0]) +
+           "; columns are separated by commas, not by semicolons or tabs";
+  }
+  return there + ", there " + (columns.size() == 1 ? "is " : "are ") + list_of(columns) +
+         "; --template-row 'TEXT {COLUMN}' makes prompts of such columns";
 }
 
 PromptText fill_template(std::string_view text, const Json& columns) {

@@ -91,6 +91,9 @@ std::vector<std::string> template_columns(std::string_view text);
 /// That a row template names a column that is not there, and what may be meant.
 std::string no_column(const std::string& name, std::span<const std::string> columns);
 
+/// That a table has no prompts, and what may be meant.
+std::string no_content_column(std::span<const std::string> columns);
+
 /// `{name}` replaced by that column, which is the user's text, `{{` and `}}` by braces. All of template_columns() must
 /// be there.
 PromptText fill_template(std::string_view text, const Json& columns);

@@ -100,6 +100,10 @@ Json failure_line(const BatchRequest& r, const RowFailure& failure, std::size_t 
           {"error", {{"code", failure.code}, {"message", failure.message}, {"line", r.line}}}};
 }
 
+RowFailure too_long_for(std::int64_t context, std::int64_t tokens) {
+  return {"context_length_exceeded", "prompt " + number_text(tokens) + " tokens, context " + number_text(context)};
+}
+
 RowFailure failure_of(const Error& error) {
   if (error.kind() == ErrorKind::Context) return {"context_length_exceeded", error.what()};
   if (error.kind() == ErrorKind::Notation) return {"template_error", error.what()};

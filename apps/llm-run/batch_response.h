@@ -23,6 +23,7 @@ Json answer_line(const BatchRequest&, std::span<const BatchResult> choices, std:
 Json timeout_line(const BatchRequest&, std::span<const BatchResult> choices, std::size_t number, const AnsweringModel&,
                   AnswerShape, std::int64_t prompt_tokens, double max_seconds);
 Json failure_line(const BatchRequest&, const RowFailure&, std::size_t number);
+RowFailure too_long_for(std::int64_t context, std::int64_t tokens);
 /// What an error of the library means for a row.
 RowFailure failure_of(const Error&);
 

@@ -4,17 +4,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <utility>
 
 #include "answer_options.h"
 #include "answer_printer.h"
 #include "base/clock.h"
 #include "base/output_file.h"
+#include "chat_branches.h"
 #include "chat_commands.h"
 #include "chat_file.h"
 #include "chat_input.h"
 #include "chat_report.h"
+#include "chat_room.h"
 #include "chat_settings.h"
 #include "common/escapes.h"
 #include "common/help_page.h"
@@ -49,8 +50,6 @@ bool ends_only_the_turn(const Error& error) {
   }
 }
 
-std::string turns_text(std::size_t n) { return std::to_string(n) + (n == 1 ? " turn" : " turns"); }
-
 class Chat {
  public:
   struct Parts {
@@ -76,9 +75,9 @@ class Chat {
   void send(std::string text);
   /// Answers the last message, or goes on with the last answer. False if there is no answer to keep.
   bool answer();
-  Prompt fitting_prompt();
-  [[noreturn]] void refuse_last_turn(std::int64_t size) const;
+  bool begins_with_read() const;
   AnswerOptions options_for_answer(const Prompt&);
+  ChatMessage::End end_of(StopReason) const;
   void keep(ChatMessage);
   void tell_end(const GenerateResult&, bool said);
 
@@ -112,15 +111,9 @@ class Chat {
   Parts p_;
   Conversation talk_;
   MessageReader input_;
-  std::string pending_;  ///< of /read and /glob, for the next message
-  std::uint64_t attempts_ = 0;
+  std::string pending_;                                          ///< of /read and /glob, for the next message
   std::optional<Clock::time_point> last_interrupt_, last_stop_;  ///< Ctrl-C at the prompt, and in an answer
-  struct Branch {
-    std::vector<ChatMessage> messages;
-    std::string system;
-  };
-  std::string branch_ = "main";
-  std::map<std::string, Branch> branches_;  ///< but the current one
+  ChatBranches branches_;
   bool leave_ = false;
   std::optional<int> failure_;  ///< of the first message without an answer
   std::optional<Conversation::Answered> last_;
@@ -156,6 +149,7 @@ int Chat::run(const std::optional<std::string>& first) {
 
 int Chat::converse(const std::optional<std::string>& first) {
   greet();
+  if (!p_.options.chat.saved.empty()) load(p_.options.chat.saved);
   if (first) take(*first);
   while (!leave_) {
     if (p_.editor != nullptr && forget_interrupt()) {  // it came too late to stop the answer
@@ -269,7 +263,7 @@ void Chat::command(const ChatLine& line) {
       export_chat(line.text, p_.prompts.system(), talk_.messages);
       return tell("written to " + line.text + "\n");
     case ChatCommand::Context:
-      return tell(context_table(talk_, p_.session, width()));
+      return tell(context_table(talk_, p_.session, {pending_, p_.model.tokenizer()}, width()));
     case ChatCommand::Stats:
       return stats();
     case ChatCommand::Why:
@@ -298,56 +292,24 @@ void Chat::send(std::string text) {
   }
 }
 
-/// Asks before anything is forgotten, and throws ErrorKind::Context if nothing may be or if it would not help.
-Prompt Chat::fitting_prompt() {
-  Prompt prompt = talk_.prompt();
-  constexpr std::int64_t kWorthAnAnswer = 16;
-  const auto size = static_cast<std::int64_t>(prompt.tokens.ids.size()), limit = talk_.context();
-  const std::int64_t most = p_.settings.answer.max_tokens < 0 ? limit : p_.settings.answer.max_tokens;
-  if (size < limit && (p_.editor == nullptr || size + std::min(kWorthAnAnswer, most) <= limit)) return prompt;
-  const std::size_t n = talk_.turns_too_many(std::clamp<std::int64_t>(most, 1, limit / 4 + 1));
-  if (n == 0 && size < limit) return prompt;
-  if (const std::int64_t last = talk_.last_turn_size(); n == 0 || last >= limit) refuse_last_turn(last);
-  const std::string problem =
-      "the conversation takes " + number_text(size) + " tokens, the context holds " + number_text(limit);
-  if (p_.editor != nullptr) {
-    const std::string question =
-        problem + ".\nDrop the oldest " + std::to_string(n) + " of " + std::to_string(talk_.turns()) + " turns? [y/n] ";
-    tell(question.substr(0, question.find('\n') + 1));
-    const LineEditor::Input reply = p_.editor->read(question.substr(question.find('\n') + 1));
-    if (reply.outcome == Outcome::Line && (reply.text == "y" || reply.text == "yes")) {
-      talk_.drop_oldest(n);
-      prompt = talk_.prompt();
-      if (static_cast<std::int64_t>(prompt.tokens.ids.size()) < limit) return prompt;
-    } else if (size < limit) {
-      return prompt;  // the answer will be cut, and say so
-    }
-  }
-  throw Error(ErrorKind::Context, problem + "; /undo and /clear make room, -c gives a longer one");
-}
-
-/// Whatever else is dropped, it does not fit.
-void Chat::refuse_last_turn(std::int64_t size) const {
-  const std::string problem = "the last turn alone, with the system text, takes " + number_text(size) +
-                              " tokens, the context holds " + number_text(talk_.context()) + "; -c gives a longer one";
-  const bool has_pending = !pending_.empty() && talk_.messages.back().text.starts_with(pending_);
-  const std::string pending = "; what was read before it still waits for the next message, /undo drops it";
-  throw Error(ErrorKind::Context, problem + (has_pending ? pending : ""));
-}
+/// The message that is to be answered begins with what /read and /glob have read.
+bool Chat::begins_with_read() const { return !pending_.empty() && talk_.messages.back().text.starts_with(pending_); }
 
 AnswerOptions Chat::options_for_answer(const Prompt& prompt) {
+  using Seed = ChatSettings::Seed;
+  if (p_.settings.seed == Seed::Used) ++p_.settings.answer.sampling.seed;
+  if (p_.settings.seed == Seed::Drawn) p_.settings.seed = Seed::Used;
   AnswerOptions options = p_.settings.answer;
   options.reasoning = prompt.reasoning;
   // A place in the conversation has draws of its own; so has the rest of an answer that goes on.
   const ChatMessage& last = talk_.messages.back();
   options.row =
       talk_.turns() + (std::uint64_t{last.role == Role::Assistant ? last.text.size() + last.thinking.size() : 0} << 16);
-  if (p_.settings.seed == ChatSettings::Seed::Drawn) options.sampling.seed += attempts_++;
   return options;
 }
 
 bool Chat::answer() {
-  const Prompt prompt = fitting_prompt();
+  const Prompt prompt = prompt_with_room(talk_, {p_.settings.answer.max_tokens, p_.editor, begins_with_read()});
   AnswerPrinter printer(thinking_style(p_.options.chat.reasoning.show), AnswerPrinter::Start::WithoutLineFeeds);
   ChatMessage made{Role::Assistant, {}};
   on_signal(p_.editor != nullptr ? OnSignal::AskAgain : OnSignal::AskToStop);
@@ -364,7 +326,7 @@ bool Chat::answer() {
   const auto is_empty = [&] { return made.text.empty() && made.thinking.empty(); };
   Conversation::Answered answered;
   AnswerOptions options = options_for_answer(prompt);
-  std::string seed = p_.settings.seed == ChatSettings::Seed::Drawn ? seed_text(options.sampling) : "";
+  std::string seed = p_.settings.seed != ChatSettings::Seed::Given ? seed_text(options.sampling) : "";
   try {
     GenerateOptions generation{
         .answer = std::move(options), .cancel = &stop_requested(), .speculation = p_.speculation, .step = step};
@@ -390,9 +352,12 @@ bool Chat::answer() {
   last_seed_ = std::move(seed);
   const bool nothing = r.reason == StopReason::Cancelled && is_empty();
   const bool said = !made.text.empty();
+  made.end = end_of(r.reason);
   if (nothing) {
     --answers_;
-    tell("\n(stopped before there was an answer: the message is not kept)\n");
+    const std::string waiting =
+        begins_with_read() ? "; what was read before it still waits for the next one, /undo drops it" : "";
+    tell("\n(stopped before there was an answer: the message is not kept" + waiting + ")\n");
   } else {
     printer.finish();
     keep(std::move(made));
@@ -408,8 +373,9 @@ void Chat::keep(ChatMessage made) {
     talk_.messages.push_back(std::move(made));
     return;
   }
-  if (made.text.empty() && made.thinking.empty() && made.tokens.empty()) return;
   ChatMessage& begun = talk_.messages.back();
+  begun.end = made.end;
+  if (made.text.empty() && made.thinking.empty() && made.tokens.empty()) return;
   const bool known = !begun.tokens.empty() && !made.tokens.empty();
   begun.text += made.text;
   begun.thinking += made.thinking;
@@ -417,10 +383,18 @@ void Chat::keep(ChatMessage made) {
   if (!known) begun.tokens.clear();
 }
 
+ChatMessage::End Chat::end_of(StopReason reason) const {
+  if (reason == StopReason::EndOfGeneration) return ChatMessage::End::Complete;
+  return p_.settings.answer.constraint ? ChatMessage::End::InForm : ChatMessage::End::Open;
+}
+
 void Chat::tell_end(const GenerateResult& r, bool said) {
-  if (r.reason == StopReason::Cancelled) tell("(stopped: /continue goes on)\n");
+  const bool formed = p_.settings.answer.constraint != nullptr;  // its form begins with it
+  if (r.reason == StopReason::Cancelled)
+    tell(formed ? "(stopped: /regen answers again)\n" : "(stopped: /continue goes on)\n");
   if (r.reason == StopReason::Length && p_.editor != nullptr)
-    tell("(cut after " + number_text(r.generated_tokens) + " tokens: /continue goes on)\n");
+    tell("(cut after " + number_text(r.generated_tokens) +
+         " tokens: " + (formed ? "/set predict N gives more, /regen answers again" : "/continue goes on") + ")\n");
   if (!said && r.reason == StopReason::EndOfGeneration && r.thinking_tokens > 0) {
     tell("(the model ended inside its thinking: there is no answer)\n");
   }
@@ -493,8 +467,11 @@ void Chat::go_on() {
   if (talk_.messages.empty() || talk_.messages.back().role == Role::User) {
     throw Error(ErrorKind::Usage, "there is no answer to go on with");
   }
-  if (p_.settings.answer.constraint) {
-    throw Error(ErrorKind::Usage, "an answer that must have a form cannot go on: its form begins with it");
+  const ChatMessage::End end = talk_.messages.back().end;
+  if (end == ChatMessage::End::Complete) return tell("(the answer is complete: the model ended it there)\n");
+  if (p_.settings.answer.constraint || end == ChatMessage::End::InForm) {
+    throw Error(ErrorKind::Usage,
+                "an answer that has a form cannot go on, the form begins with it; /regen answers again");
   }
   last_.reset();  // of an answer that ends in an error there is none
   const bool whole =
@@ -551,7 +528,7 @@ void Chat::stop(const std::string& text) {
   }
   std::string list;
   for (const std::string& s : stops) list += " \"" + escaped(s) + "\"";
-  tell(list.empty() ? "answers end before no text\n" : "answers end before" + list + "\n");
+  tell(list.empty() ? "no text ends answers any more\n" : "answers end before" + list + "\n");
 }
 
 void Chat::think(const std::string& what) {
@@ -626,23 +603,7 @@ void Chat::restore_thinking() {
 }
 
 void Chat::fork(const std::string& name) {
-  if (name.empty()) {
-    std::string list = "* " + branch_ + ", " + turns_text(talk_.turns()) + "\n";
-    for (const auto& [other, kept] : branches_)
-      list += "  " + other + ", " + turns_text((kept.messages.size() + 1) / 2) + "\n";
-    return tell(list);
-  }
-  if (name == branch_) throw Error(ErrorKind::Usage, "this is " + escaped(name) + " already");
-  const auto known = branches_.find(name);
-  const bool back = known != branches_.end();
-  branches_[branch_] = {talk_.messages, p_.prompts.system()};
-  if (back) {
-    talk_.messages = known->second.messages;
-    p_.prompts.set_system(known->second.system);
-    branches_.erase(known);
-  }
-  tell((back ? "back in " : "a copy of " + branch_ + ", ") + name + ", " + turns_text(talk_.turns()) + "\n");
-  branch_ = name;
+  tell(name.empty() ? branches_.list(talk_) : branches_.enter(name, talk_, p_.prompts));
 }
 
 void Chat::why(const std::string& number) {

@@ -1,13 +1,13 @@
 #include "chat_commands.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 
 #include "base/error.h"
 #include "base/nearest.h"
 #include "common/help_page.h"
+#include "common/input.h"
 
 namespace llm::app {
 namespace {
@@ -81,13 +81,6 @@ std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\n";
   text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
-}
-
-/// As a shell reads "~/name": no shell has seen what is typed here.
-std::string home_expanded(std::string_view path) {
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || !path.starts_with("~/")) return std::string(path);
-  return home + std::string(path.substr(1));
 }
 
 std::vector<std::string> paths_from(std::string_view typed) {

@@ -30,10 +30,32 @@ Ordered message_json(std::string_view role, const std::string& text, const std::
   return json;
 }
 
-Ordered messages_json(const std::string& system, std::span<const ChatMessage> messages) {
+/// By these names in files; an answer without one can go on.
+constexpr std::pair<std::string_view, ChatMessage::End> kEnds[] = {{"complete", ChatMessage::End::Complete},
+                                                                   {"in form", ChatMessage::End::InForm}};
+
+ChatMessage::End read_end(const Ordered& name) {
+  for (const auto& [known, end] : kEnds) {
+    if (name == known) return end;
+  }
+  return ChatMessage::End::Open;
+}
+
+/// To read, or to go on with: then an answer says how it ended.
+enum class Purpose : std::uint8_t { Reading, GoingOn };
+
+Ordered saved_json(const ChatMessage& m, Purpose purpose) {
+  Ordered json = message_json(name(m.role), m.text, m.thinking);
+  for (const auto& [known, end] : kEnds) {
+    if (purpose == Purpose::GoingOn && m.end == end) json["end"] = known;
+  }
+  return json;
+}
+
+Ordered messages_json(const std::string& system, std::span<const ChatMessage> messages, Purpose purpose) {
   Ordered list = Ordered::array();
   if (!system.empty()) list.push_back(message_json("system", system));
-  for (const ChatMessage& m : messages) list.push_back(message_json(name(m.role), m.text, m.thinking));
+  for (const ChatMessage& m : messages) list.push_back(saved_json(m, purpose));
   return list;
 }
 
@@ -70,7 +92,8 @@ void read_messages(const std::string& path, const Ordered& list, SavedChat& chat
     const Ordered thinking = m.value("reasoning_content", Ordered());
     chat.messages.push_back({.role = users_turn ? ChatMessage::Role::User : ChatMessage::Role::Assistant,
                              .text = text.get<std::string>(),
-                             .thinking = thinking.is_string() ? thinking.get<std::string>() : ""});
+                             .thinking = thinking.is_string() ? thinking.get<std::string>() : "",
+                             .end = read_end(m.value("end", Ordered()))});
   }
 }
 
@@ -86,7 +109,7 @@ std::string markdown(const std::string& system, std::span<const ChatMessage> mes
 
 std::string json_lines(const std::string& system, std::span<const ChatMessage> messages) {
   std::string text;
-  for (const Ordered& m : messages_json(system, messages)) text += json_text(m);
+  for (const Ordered& m : messages_json(system, messages, Purpose::Reading)) text += json_text(m);
   return text;
 }
 
@@ -129,7 +152,7 @@ void save_chat(const std::string& path, const SavedChat& chat, const Model& mode
   json["model"] = describe_model(model);
   json["settings"] = settings_json(chat.settings);
   if (!chat.cache.empty()) json["cache"] = std::filesystem::path(chat.cache).filename().string();
-  json["messages"] = messages_json(chat.system, chat.messages);
+  json["messages"] = messages_json(chat.system, chat.messages, Purpose::GoingOn);
   write_file(path, json_text(json, 2));
 }
 
@@ -139,14 +162,16 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
   read_messages(path, json.value("messages", Ordered()), chat);
   const Ordered saved_model = json.value("model", Ordered());
   const bool same_model = saved_model == Ordered(describe_model(model));
+  bool biased = false;
   if (Ordered saved = json.value("settings", Ordered()); saved.is_object()) {
+    biased = saved.value("logit_bias", Ordered("")) != "";
     if (!same_model) saved.erase("logit_bias");  // of tokens that have other numbers here
     read_settings(saved, chat.settings, model.tokenizer());
   }
   if (!same_model) {
     const Ordered name = saved_model.is_object() ? saved_model.value("name", Ordered()) : Ordered();
     note("the chat was saved with another model" + (name.is_string() ? ", " + escaped(name.get<std::string>()) : "") +
-         ": it will be read again, a logit_bias is left out");
+         ": it will be read again" + (biased ? ", its logit_bias is left out" : ""));
   } else if (const Ordered cache = json.value("cache", Ordered()); cache.is_string()) {
     // Beside the chat, wherever both were moved, and by the chat's name if both were renamed.
     const auto file_name = std::filesystem::path(cache.get<std::string>()).filename();

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "common/columns.h"
+#include "common/help_page.h"
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/numbers.h"
@@ -55,7 +56,8 @@ std::string license_text(const Model& model) {
   return std::string(metadata.get<std::string_view>("general.license")) + "\n";
 }
 
-std::string context_table(const Conversation& talk, const Session& session, std::size_t width) {
+std::string context_table(const Conversation& talk, const Session& session, const PendingText& pending,
+                          std::size_t width) {
   constexpr std::size_t kTextColumn = 22;
   std::string table;
   std::int64_t used = 0;
@@ -64,8 +66,15 @@ std::string context_table(const Conversation& talk, const Session& session, std:
     table += right(number_text(m.tokens), 9) + "  " + std::string(m.role) + std::string(11 - m.role.size(), ' ') +
              escaped_to_fit(m.text, width - kTextColumn) + "\n";
   }
-  return table + right(number_text(used), 9) + "  of " + number_text(talk.context()) + " tokens; " +
-         number_text(talk.cached_tokens()) + " in the cache (" + bytes_text(session.cache_bytes_in_use()) + ")\n";
+  table += right(number_text(used), 9) + "  of " + number_text(talk.context()) + " tokens; " +
+           number_text(talk.cached_tokens()) + " in the cache (" + bytes_text(session.cache_bytes_in_use()) + ")\n";
+  if (used >= talk.context())
+    table += wrapped("The context is full: the oldest turns go before the next answer.", width, 0) + "\n";
+  if (pending.text.empty()) return table;
+  const std::size_t tokens = pending.tokenizer.encode(pending.text).size();
+  constexpr std::size_t kColumn = 11;
+  return table + right(number_text(tokens), kColumn - 2) + "  " +
+         wrapped("wait before the next message (/read, /glob); /undo drops them", width, kColumn) + "\n";
 }
 
 std::string token_list(std::span<const Token> tokens, const Tokenizer& tokenizer) {

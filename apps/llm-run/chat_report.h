@@ -14,8 +14,13 @@ std::string model_info(const RunOptions&, Model&, const Session&, const PromptMa
 /// The Jinja text of the chat template in use.
 std::string template_source(const ChatOptions&, const Model&);
 std::string license_text(const Model&);
-/// Tokens of each message, of all, of the context, in lines of at most `width` columns.
-std::string context_table(const Conversation&, const Session&, std::size_t width);
+/// What /read and /glob have read for the next message.
+struct PendingText {
+  const std::string& text;
+  const Tokenizer& tokenizer;
+};
+/// Tokens of each message, of all, of the context, of what waits, in lines of at most `width` columns.
+std::string context_table(const Conversation&, const Session&, const PendingText&, std::size_t width);
 /// The tokens of an answer, numbered from 1.
 std::string token_list(std::span<const Token>, const Tokenizer&);
 /// The likeliest tokens in the place of one, with what the model gives them.

@@ -133,14 +133,15 @@ void change_setting(ChatSettings& settings, const std::string& name, const std::
 std::string list_settings(const ChatSettings& settings, std::size_t width) {
   constexpr std::size_t kColumn = 22;
   const std::string chain = "Samplers: ";
-  const Json json = settings_json(settings);
+  Json json = settings_json(settings);
+  json.erase("seed_drawn");  // which the last line says
   std::string text;
   for (const auto& [name, value] : json.items()) {
     // A stop string may be half of a character.
     const std::string shown = terminal_safe(value.dump(-1, ' ', false, Json::error_handler_t::replace));
     text += name + std::string(kColumn - name.size(), ' ') + folded(shown, width, kColumn) + "\n";
   }
-  if (settings.seed == ChatSettings::Seed::Drawn) text += "The seed was drawn: /regen gives another answer.\n";
+  if (settings.seed != ChatSettings::Seed::Given) text += "The seed was drawn: /regen gives another answer.\n";
   return text + chain + folded(describe(settings.answer.sampling), width, chain.size()) + "\n";
 }
 
@@ -148,6 +149,7 @@ Json settings_json(const ChatSettings& settings) {
   Json json;
   json["predict"] = settings.answer.max_tokens;
   json["seed"] = settings.answer.sampling.seed;
+  if (settings.seed != ChatSettings::Seed::Given) json["seed_drawn"] = true;
   json["stop"] = settings.answer.stop_strings;
   json["reasoning"] = name(settings.thinking);
   json["reasoning_budget"] = settings.thinking_budget;
@@ -171,6 +173,8 @@ void read_settings(const Json& json, ChatSettings& settings, const Tokenizer& to
       } else if (name == "seed") {
         changed.answer.sampling.seed = value.get<std::uint64_t>();
         changed.seed = ChatSettings::Seed::Given;
+      } else if (name == "seed_drawn") {  // behind the seed
+        changed.seed = value.get<bool>() ? ChatSettings::Seed::Used : ChatSettings::Seed::Given;
       } else if (name == "reasoning") {
         changed.thinking = thinking_wish("reasoning", value.get<std::string>());
       } else if (name == "reasoning_budget") {

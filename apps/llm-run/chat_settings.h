@@ -15,8 +15,8 @@ namespace llm::app {
 struct ChatSettings {
   AnswerOptions answer;
   /// With a seed that somebody gave, an answer depends on the conversation alone: /regen repeats it. One that was drawn
-  /// gives another with each attempt.
-  enum class Seed : std::uint8_t { Given, Drawn } seed = Seed::Drawn;
+  /// gives another with each attempt: once an answer has Used it, the next one counts on from it.
+  enum class Seed : std::uint8_t { Given, Drawn, Used } seed = Seed::Drawn;
   ThinkingWish thinking = ThinkingWish::Auto;
   std::int64_t thinking_budget = kNoBudget;
 };

@@ -19,6 +19,9 @@ struct ChatMessage {
   std::string text;
   std::vector<Token> tokens = {};  ///< of an answer, as they were sampled; nothing if it came from a file
   std::string thinking = {};       ///< before the text of an answer
+  /// Whether an answer can go on: not behind the model's own end, and not where its text must have a form, which begins
+  /// with the answer.
+  enum class End : std::uint8_t { Open, Complete, InForm } end = End::Open;
 };
 std::string_view name(ChatMessage::Role);
 

@@ -97,6 +97,13 @@ void add_chat_options(Command& cli, ChatOptions& o) {
   cli.add_flag_callback("--single-turn", one_turn,
                         "one message, one answer; on a terminal without -p the message is asked for")
       ->trigger_on_parse();
+  const auto saved = [&o](const std::string& file) {
+    o.saved = file;
+    o.interactive = true;
+  };
+  cli.add_option_function<std::string>("--load", saved, "chat, going on with what /save wrote, as /load does")
+      ->type_name("FILE")
+      ->take_last();
   cli.add_flag_callback(
       "--no-history", [&o] { o.keep_history = false; },
       "neither read nor write the history of what was typed in chats");
@@ -176,6 +183,9 @@ void check_mode(RunOptions& o) {
   }
   if (o.chat.interactive && o.chat.format == ChatOptions::Format::Raw) {
     throw Error(ErrorKind::Usage, "-i needs a chat template, and -no-cnv asks for none");
+  }
+  if (!o.chat.saved.empty() && !wants_chat(o)) {
+    throw Error(ErrorKind::Usage, "--load goes on with a chat, and --dry-run and --explain-prompt begin none");
   }
   if (wants_chat(o)) {
     if (o.output.control_tokens == AnswerOptions::ControlTokens::Shown)

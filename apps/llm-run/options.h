@@ -35,6 +35,7 @@ struct ChatOptions {
   bool interactive = false;  ///< -i
   bool single_turn = false;  ///< -st: one answer
   bool keep_history = true;  ///< of the lines typed
+  std::string saved;         ///< chat to go on with; empty: none
 };
 
 /// For -n: no end but the model's or the context's.

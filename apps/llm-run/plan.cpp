@@ -112,6 +112,15 @@ int print_memory_plan(Model& model, const SessionOptions& options,
   });
 }
 
+std::optional<std::int64_t> context_of(Model& model, const SessionOptions& options) {
+  try {
+    return choose_context(memory_request(model, options)).context;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Memory) throw;
+    return std::nullopt;
+  }
+}
+
 void print_batch_progress(std::size_t answered, std::size_t failed, std::size_t left) {
   write_stdout(plan_line(
       "done", number_text(answered) + " answered, " + number_text(failed) + " failed; " + number_text(left) + " left"));

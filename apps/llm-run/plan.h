@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ int print_memory_plan(Model&, const SessionOptions&, const std::string& draft_mo
 /// The same for a batch, whose rows come to hold so many positions of the cache in such a context.
 int print_memory_plan(Model&, const SessionOptions&,
                       const std::function<std::int64_t(std::int64_t context)>& positions);
+
+/// Positions of a sequence in such a session. Nothing where none can be made, which print_memory_plan() says.
+std::optional<std::int64_t> context_of(Model&, const SessionOptions&);
 
 struct BatchWork {
   std::size_t rows = 0;            ///< answers: a row may ask for several

@@ -25,6 +25,33 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+namespace {
+
+/// "schema" of "--json-schema": a whole word of it, or several, as they are written; of the first one a part is enough.
+bool has_words(std::string_view name, std::string_view words) {
+  name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
+  if (name.starts_with(words)) return true;
+  const auto is_edge = [&](std::size_t at) { return at >= name.size() || name[at] == '-' || name[at] == '_'; };
+  for (std::size_t at = name.find(words); at != std::string_view::npos; at = name.find(words, at + 1)) {
+    if ((at == 0 || is_edge(at - 1)) && is_edge(at + words.size())) return true;
+  }
+  return false;
+}
+
+/// The shortest of those with such words; dashes before them do not count, nor do one or two letters.
+std::string with_words(std::string_view given, std::span<const std::string> known) {
+  constexpr std::size_t kTooFew = 3;
+  given.remove_prefix(std::min(given.find_first_not_of('-'), given.size()));
+  std::string best;
+  for (const std::string& name : known) {
+    const bool better = best.empty() || name.size() < best.size();
+    if (given.size() >= kTooFew && better && has_words(name, given)) best = name;
+  }
+  return best;
+}
+
+}  // namespace
+
 std::string nearest_name(std::string_view given, std::span<const std::string> known) {
   const auto same_letters = [&](const std::string& name) {
     return std::equal(name.begin(), name.end(), given.begin(), given.end(),
@@ -40,6 +67,9 @@ std::string nearest_name(std::string_view given, std::span<const std::string> kn
     if (distance >= least) continue;
     least = distance;
     best = name;
+  }
+  if (best.empty() || least > 1) {
+    if (std::string words = with_words(given, known); !words.empty()) return words;
   }
   return best;
 }

@@ -76,7 +76,8 @@ class SplitNames {
     const std::string suffix = split_suffix(split.no, split.count);
     if (!file_name.ends_with(suffix))
       given.content.metadata.fail(kSplitNo, "the file is " + describe(split) + ", but its name does not end in \"" +
-                                                suffix + "\", so that the other splits cannot be found");
+                                                suffix +
+                                                "\", so that the other splits cannot be found; give it such a name");
     prefix_ = file_name.substr(0, file_name.size() - suffix.size());
   }
 

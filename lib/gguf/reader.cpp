@@ -89,6 +89,7 @@ GgufContent GgufReader::read() {
 
 void GgufReader::recognize_other_formats() const {
   const auto refuse = [&](std::string what) { in_.fail(0, "magic", std::move(what)); };
+  if (bytes_.empty()) refuse("the file is empty, its size is 0");
   if (starts_with(bytes_, "version https://git-lfs"))
     refuse(
         "this is a git-lfs pointer, a text file that stands for the model; fetch the model itself with \"git lfs "

@@ -97,7 +97,7 @@ DeviceWish::Split parse_split(std::string_view option, std::string_view text) {
   if (text == "layer") return DeviceWish::Split::Layers;
   if (text == "row" || text == "tensor") {
     throw Error(ErrorKind::Usage, "option " + std::string(option) + " " + std::string(text) +
-                                      " is recognised, not supported yet: the parts of one matrix stay together, whole "
+                                      " is recognised, not supported: the parts of one matrix stay together, whole "
                                       "layers go to different GPUs (layer)");
   }
   refuse(option, text, "is not none or layer");

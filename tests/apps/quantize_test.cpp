@@ -198,6 +198,9 @@ TEST_CASE("mistakes on the command line", "[quantize]") {
   };
   refused(2, "unknown type \"Q4_KM\"; did you mean Q4_K_M?", {model, out, "Q4_KM"});
   refused(2, "unknown type \"everything\" (see --help)", {model, out, "everything"});
+  refused(2, "types are given by their names here; that number is Q8_0", {model, out, "7"});  // as in llama.cpp
+  refused(2, "that number is Q4_K_M", {model, out, "15"});
+  refused(2, "\"2\" stands behind the type, where nothing is expected; -t N gives", {model, out, "Q8_0", "2"});
   refused(2, "give the file to write", {model, "Q4_K_M"});
   refused(2, "give IN.gguf OUT.gguf TYPE", {model});
   refused(2, "unknown storage type \"Q4_K_M\"; did you mean Q4_K?", {model, out, "Q4_0", "--tensor-type", "a=Q4_K_M"});

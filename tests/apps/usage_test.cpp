@@ -41,7 +41,7 @@ TEST_CASE("usage errors end with code 2", "[apps]") {
   check_fails(2, "\"\"", "llm-bench", {"-m", model, "-p", "8,"});
   check_fails(2, "sql", "llm-bench", {"-m", model, "-o", "sql"});
   check_fails(2, "nothing to measure", "llm-bench", {"-m", model, "-p", "0", "-n", "0"});
-  check_fails(2, "--tokens", "llm-perplexity", {"-m", model});
+  check_fails(2, "-f FILE (-f - reads stdin), or token ids with --tokens", "llm-perplexity", {"-m", model});
   check_fails(2, "--tokens", "llm-perplexity", {"-m", model, "-f", text, "--tokens", text});
   check_fails(2, "-c", "llm-perplexity", {"-m", model, "-f", text, "-c", "3"});
   check_fails(2, "No such file", "llm-perplexity", {"-m", model, "-f", (folder / "none").string()});
@@ -89,8 +89,28 @@ TEST_CASE("a file that is missing or no model ends with code 3", "[apps]") {
   }
 }
 
-TEST_CASE("a backend that is not there ends with code 9", "[apps]") {
+TEST_CASE("a file that cannot be read on is to be fetched again, one of another kind says of which", "[apps]") {
   TempDir folder;
   const std::string model = write_model(folder, tiny_model());
-  check_fails(9, "abacus", "llm-bench", {"-m", model, "--backend", "abacus"});
+  const auto told = [&](const std::string& file) { return run_program("llm-run", {"-m", file, "-p", "a"}).err; };
+  const std::string cut = told(write_file(folder / "cut.gguf", contents(model).substr(0, 500)));
+  CHECK_THAT(cut, contains("hint: what lies behind that place was not read: fetch the file again"));
+  CHECK_THAT(cut, !contains("llm-inspect verify"));
+  CHECK_THAT(told(write_file(folder / "empty.gguf", "")), contains("the file is empty"));
+  CHECK_THAT(told(write_file(folder / "text.gguf", "{\"a\": 1}")), contains("hint: this is no model in GGUF"));
+  for (const auto& [type, words] : std::vector<std::pair<std::string, std::string>>{
+           {"imatrix", "the file is an importance matrix, no model; llm-quantize --imatrix"},
+           {"adapter", "the file is an adapter, which changes a model and is none"}}) {
+    TinyFile file = tiny_model();
+    file.set("general.type", type);
+    file.write(folder / "other.gguf");
+    const std::string path = (folder / "other.gguf").string();
+    check_fails(3, words, "llm-run", {"-m", path, "-p", "a"});
+  }
+}
+
+TEST_CASE("a backend that nobody knows is a wrong word, as others are", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model());
+  check_fails(2, "unknown backend \"abacus\"; there are: cpu, ", "llm-bench", {"-m", model, "--backend", "abacus"});
 }

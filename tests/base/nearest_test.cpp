@@ -23,3 +23,15 @@ TEST_CASE("a name is suggested if it is near") {
   CHECK(nearest_name("x", known).empty());
   CHECK(nearest_name("x", {}).empty());
 }
+
+TEST_CASE("a name is suggested that has the words of the one that is given") {
+  const std::vector<std::string> known{"--system-prompt-file", "--system-prompt", "--json-schema", "--lora",
+                                       "--load-mode",          "--top-k"};
+  CHECK(nearest_name("--system", known) == "--system-prompt");
+  CHECK(nearest_name("--system-pro", known) == "--system-prompt");
+  CHECK(nearest_name("--schema", known) == "--json-schema");
+  CHECK(nearest_name("--load", known) == "--load-mode");  // and not --lora
+  CHECK(nearest_name("--tok-k", known) == "--top-k");
+  CHECK(nearest_name("--mode-of", known).empty());
+  CHECK(nearest_name("--p", known).empty());
+}

@@ -190,7 +190,7 @@ TEST_CASE("tables as spreadsheets write them") {
   const Outcome quoted = run("id,prompt\n\n\n1,a\"b\n");
   CHECK(quoted.code == 2);
   CHECK(contains(quoted.err, "line 4: a field with quotes in it must be quoted"));
-  const Outcome other_kind = run("id;prompt\n1;ab, cd\n2;a, b\n");
+  const Outcome other_kind = run("prompt\n1;ab, cd\n2;a, b\n");
   CHECK(other_kind.code == 2);
   CHECK(other_kind.err.find("line 2: 2 fields, the header has 1, and so it is of all rows") != std::string::npos);
   const Outcome misfits = run("id,prompt\n1,ab\n\n\n2,a,b\n3\n4,ab\n");
@@ -211,6 +211,42 @@ TEST_CASE("tables as spreadsheets write them") {
   CHECK(contains(message(rows.at("line-2")), "\"id\" is not UTF-8"));
   CHECK(message(rows.at("b")).empty());  // the model gets the bytes
   CHECK(message(rows.at("c")) == "column \"user\" is not UTF-8");
+}
+
+TEST_CASE("a table without prompts is refused as a whole, and says what would make some") {
+  const Bench bench;
+  const auto refusal = [&](std::string_view text) {
+    const Outcome o = bench({"--batch", bench.file("in.csv", text).string()});
+    CHECK(o.code == 2);
+    CHECK(o.out.empty());
+    return o.err;
+  };
+  const std::string columns = refusal("text,label\na,b\nc,d\n");
+  CHECK(contains(columns, "no column is called \"prompt\" or \"messages\""));
+  CHECK(contains(columns, "\"text\", \"label\""));
+  CHECK(contains(columns, "--template-row"));
+  CHECK(contains(refusal("text;label\na;b\n"), "columns are separated by commas, not by semicolons"));
+}
+
+TEST_CASE("a message without content is the row's fault, and a role that nobody knows is told of once") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"id":"none","messages":[{"role":"user","content":"a"},{"role":"user"}]}
+{"id":"typo","messages":[{"role":"usr","content":"ab"}]}
+{"id":"again","messages":[{"role":"usr","content":"ab"}]}
+{"id":"tools","messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[]},{"role":"tool","content":"b"}]}
+)");
+  const Outcome o = bench({"--batch", input.string(), "--chat-template", "chatml"});
+  CHECK(o.code == 7);
+  const auto lines = lines_by_id(o);
+  REQUIRE(lines.size() == 4);
+  CHECK(lines.at("none")["error"]["code"] == "invalid_request");
+  CHECK(message(lines.at("none")) == "message 2 has no \"content\"");
+  CHECK(message(lines.at("typo")).empty());
+  CHECK(contains(o.err, "warning[unknown-role]: line 2: a message has the role \"usr\", and 1 more like it"));
+  CHECK(contains(o.err, "did you mean \"user\"?"));
+  CHECK(o.err.find("unknown-role") == o.err.rfind("unknown-role"));
+  const char* named = "{% for m in messages %}{% if m.role == 'usr' %}{{ m.content }}{% endif %}{% endfor %}>";
+  CHECK_FALSE(contains(bench({"--batch", input.string(), "--chat-template", named}).err, "unknown-role"));
 }
 
 TEST_CASE("rows under DRY say what they say alone, and a note tells of variables that no template reads") {

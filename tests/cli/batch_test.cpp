@@ -181,6 +181,21 @@ TEST_CASE("a bad line is a failed row, and so many of them end the batch") {
   CHECK(contains(stopped.err, "--max-failures"));
 }
 
+TEST_CASE("rows that fail say which was the first, and why a batch that goes on has failed rows") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", "{\"id\":\"ok\",\"prompt\":\"a\"}\n{\"id\":\"bad\",\"prompt\":3}\n{]\n");
+  const std::vector<std::string> command{"--batch", input.string(), "-o", bench.path("out.jsonl").string()};
+  const Outcome first = bench(command);
+  CHECK(first.code == 7);
+  CHECK(contains(first.err, "1 row answered, 2 failed"));
+  CHECK(contains(first.err, "the first failure: line 2, invalid_request: \"prompt\" is neither"));
+  CHECK(contains(first.err, "; --retry-failed runs what failed again\n"));
+  const Outcome resumed = bench(with(command, {"--resume"}));
+  CHECK(resumed.code == 7);
+  CHECK(contains(resumed.err, "3 of 3 rows are done, 2 of them failed; --retry-failed runs those again\n"));
+  CHECK_FALSE(contains(bench({"--batch", input.string()}).err, "--retry-failed"));  // there is no file to go on with
+}
+
 TEST_CASE("a row with a choice that was stopped is no answer") {
   const Bench bench;
   // Two choices are done when the third and the row that is too long begin; that one stops the batch.
@@ -298,6 +313,9 @@ TEST_CASE("columns fill the prompt of a row") {
   const Outcome none = objects("{\"id\":\"a\",\"word\":\"x\"}\n{\"id\":\"b\",\"word\":\"y\"}\n", "{wrd}");
   CHECK(none.code == 2);
   CHECK(contains(none.err, "did you mean \"word\"?"));
+  const Outcome broken = objects("{]\n{\"id\":\"a\",\"word\":\"x\"}\n", "{foo}");  // a line that is no row says nothing
+  CHECK(broken.code == 2);
+  CHECK(contains(broken.err, "no column is called \"foo\""));
   const Outcome some = objects("{\"id\":\"a\",\"word\":\"x\"}\n{\"id\":\"b\",\"other\":\"y\"}\n", "{word}");
   CHECK(some.code == 7);
   CHECK(contains(some.out, "no column is called \\\"word\\\""));

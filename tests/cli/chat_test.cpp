@@ -59,6 +59,11 @@ TEST_CASE("a file's chat template formats the prompt unless raw completion is as
   CHECK(bench.prompt({"-p", "a\\nb", "-sys", "c\\td"}) == "(s:c\td<|end|>)(u:a\nb<|end|>)>");
   const std::string file = bench.write("system.txt", "from a file\n");
   CHECK(bench.prompt({"-p", "b", "-sysf", file}) == "(s:from a file<|end|>)(u:b<|end|>)>");
+  // How an editor marks a file is none of its text.
+  const std::string marked = bench.write("marked.txt",
+                                         "\xEF\xBB\xBF"
+                                         "abc\n");
+  CHECK(bench.prompt({"-f", marked, "-sysf", marked}) == "(s:abc<|end|>)(u:abc<|end|>)>");
   const Outcome o = bench({"-p", "a"});
   CHECK(o.code == 0);
   CHECK_FALSE(has(o.err, "template"));

@@ -82,7 +82,7 @@ TEST_CASE("forms that cannot be used end with code 6 before a model is loaded") 
   CHECK(refusal({"--grammar", "root = \"a\""}) ==
         "llm-run: error[E-NOTATION]: grammar, line 1, column 6: expected \"::=\" after the rule's name, at \"= "
         "\\\"a\\\"\"\n"
-        "llm-run: hint: docs/structured-output.md and docs/chat-templates.md say what can be written\n");
+        "llm-run: hint: structured-output.md, of the documentation, says what can be written\n");
   const std::string path = bench.file("bad.gbnf", "root ::= x\n");
   CHECK_THAT(refusal({"--grammar-file", path}),
              contains("bad.gbnf: grammar, line 1, column 10: the rule \"x\" is not defined"));
@@ -101,6 +101,13 @@ TEST_CASE("an answer has one form, and files of forms exist") {
   o = bench({"--choice", "yes|caf\xe9"}, "/no/model");
   CHECK(o.code == 2);
   CHECK_THAT(o.err, contains("option --choice: \"caf\\xe9\" is not UTF-8"));
+  const std::string grammar = bench.file("good.gbnf", "root ::= \"a\""), schema = bench.file("good.json", "{}");
+  o = bench({"--grammar", grammar}, "/no/model");
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, contains("option --grammar: \"" + grammar + "\" is a file; --grammar-file reads it"));
+  o = bench({"-j", schema}, "/no/model");
+  CHECK(o.code == 2);
+  CHECK_THAT(o.err, contains("\" is a file; --json-schema-file (-jf) reads it"));
   o = bench({"-jf", "/no/schema.json"}, "/no/model");
   CHECK(o.code == 2);
   CHECK_THAT(o.err, contains("/no/schema.json"));

@@ -247,3 +247,16 @@ TEST_CASE("a plan of a batch counts tokens and what prompts share, and leaves th
   CHECK(plan_value(o.out, "fits") == "yes");
   CHECK_FALSE(std::filesystem::exists(output));
 }
+
+TEST_CASE("a plan of a batch counts rows that are too long among those that cannot be run") {
+  const ContextBench bench;
+  const std::string rows = "{\"prompt\": \"" + kForty + "\", \"n\": 2}\n{\"prompt\": \"ab\", \"max_tokens\": 2}\n";
+  const std::vector<std::string> batch{"-no-cnv", "--batch", bench.file("in.jsonl", rows).string(), "-c", "32"};
+  const Outcome plan = bench(with(batch, {"--dry-run"}));
+  CHECK(plan.code == 0);
+  CHECK(plan_value(plan.out, "rows") == "2, of which 1 cannot be run; answers 1");
+  CHECK(contains(plan.err, "warning[bad-row]: line 1: prompt 40 tokens, context 32"));
+  const Outcome o = bench(batch);
+  CHECK(o.code == 7);
+  CHECK(contains(o.err, "1 row answered, 1 failed"));
+}

@@ -5,67 +5,18 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <thread>
 
 #include "common/columns.h"
+#include "conversation_bench.h"
 #include "support/catch.h"
-#include "support/paths.h"
-#include "support/process.h"
-#include "support/temp_dir.h"
-#include "support/terminal.h"
-#include "support/text.h"
 #include "support/tiny_model.h"
 
 using namespace llm::test;
 using llm::app::columns_of;
 using Json = nlohmann::json;
-
-namespace {
-
-constexpr std::string_view kEnd = "\x04", kInterrupt = "\x03";
-
-class ConversationBench {
- public:
-  Command command(std::vector<std::string> arguments) const {
-    const std::string model = (source_dir() / "models" / "samples" / "fable-dense.gguf").string();
-    arguments.insert(arguments.begin(), {"-m", model, "-i", "-t", "1"});
-    return {.program = program("llm-run"),
-            .arguments = std::move(arguments),
-            .environment = {{"XDG_STATE_HOME", (folder_ / "state").string()}}};
-  }
-  Outcome pipe(std::string_view lines, std::vector<std::string> arguments) const {
-    Command c = command(std::move(arguments));
-    c.input_file = folder_.write("input", lines).string();
-    return run(c);
-  }
-  std::filesystem::path path(std::string_view name) const { return folder_ / name; }
-  std::filesystem::path write(std::string_view name, std::string_view text) const { return folder_.write(name, text); }
-
- private:
-  TempDir folder_;
-};
-
-const std::vector<std::string> kShort{"-n", "12", "--temp", "0", "-q"};
-
-/// Tokens evaluated and tokens reused for each prompt, from -v.
-std::vector<std::pair<int, int>> prompts(const std::string& err) {
-  std::vector<std::pair<int, int>> found;
-  static const std::regex line(R"(prompt (\d+) tok[^(\n]*\(cached (\d+)\))");
-  for (std::sregex_iterator i(err.begin(), err.end(), line), end; i != end; ++i) {
-    found.emplace_back(std::stoi((*i)[1]), std::stoi((*i)[2]));
-  }
-  return found;
-}
-
-/// Keys count as keys from the moment the prompt is seen.
-std::string to_prompt(Terminal& t) {
-  std::string seen = t.until("> ");
-  REQUIRE_FALSE(t.is_cooked());
-  return seen;
-}
-
-}  // namespace
 
 TEST_CASE("a chat in a pipe: an answer per line, and the end of the file ends it") {
   const ConversationBench bench;
@@ -157,6 +108,58 @@ TEST_CASE("an answer that the model ended has nothing to go on with, and the cha
   REQUIRE(o.code == 0);
   CHECK(contains(o.err, "the answer is complete"));
   CHECK_FALSE(contains(bench.pipe("Tell me a story.\n/continue\n", kShort).err, "complete"));
+}
+
+TEST_CASE("an answer that the model ended stays complete whatever is set, also behind /load") {
+  const ConversationBench bench;
+  const std::string saved = bench.path("chat.json").string(), ask = "Tell me a story.\n";
+  const std::vector<std::string> options{"-n", "2000", "--temp", "0"};
+  const std::string answer = bench.pipe(ask, options).out;
+  const Outcome hot = bench.pipe(ask + "/save " + saved + "\n/set temp 3\n/set top-k 0\n/continue\n", options);
+  CHECK(hot.out == answer);
+  CHECK(contains(hot.err, "the answer is complete"));
+  const Outcome loaded = bench.pipe("/load " + saved + "\n/set temp 3\n/set top-k 0\n/continue\n", options);
+  CHECK(loaded.out.empty());
+  CHECK(contains(loaded.err, "the answer is complete"));
+}
+
+TEST_CASE("an answer of a form does not go on, neither under it nor without it, and nothing advises that") {
+  const ConversationBench bench;
+  const std::string grammar = bench.write("g.gbnf", "root ::= \"a\"+").string();
+  const Outcome o =
+      bench.pipe("/grammar " + grammar + "\nTell me a story.\n/continue\n/grammar off\n/continue\n", kShort);
+  CHECK(o.code == 2);
+  CHECK(std::count(o.out.begin(), o.out.end(), '\n') == 1);
+  const std::string refusal = "an answer that has a form cannot go on";
+  CHECK(o.err.find(refusal) != o.err.rfind(refusal));
+  Terminal t(bench.command({"-n", "12", "--temp", "0", "--grammar", "root ::= \"a\"+"}));
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  CHECK_FALSE(contains(t.until("(cut after 12 tokens: "), "/continue"));
+  CHECK(contains(to_prompt(t), "/set predict N gives more, /regen answers again)"));
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("a saved chat keeps a seed that was drawn as one, and that of its last answer") {
+  const ConversationBench bench;
+  const std::string saved = bench.path("chat.json").string();
+  const std::vector<std::string> options{"-n", "12", "--temp", "1.5", "--top-k", "0", "--top-p", "1", "-v"};
+  const Outcome o = bench.pipe("Tell me a story.\n/regen\n/save " + saved + "\n/set\n", options);
+  REQUIRE(o.code == 0);
+  static const std::regex line(R"(· seed (\d+)\b)");
+  const std::sregex_iterator first(o.err.begin(), o.err.end(), line), second = std::next(first);
+  CHECK(contains(o.err, "seed: " + (*first)[1].str() + "\n"));  // that of the model's first answer, told before it
+  const std::string last_seed = (*second)[1];
+  CHECK(Json::parse(read_file(saved))["settings"]["seed"].dump() == last_seed);
+  CHECK(contains(o.err, "\nseed                  " + last_seed + "\n"));
+  const Outcome loaded = bench.pipe("/load " + saved + "\n/regen\n/regen\n/set\n", options);
+  CHECK(contains(loaded.err, "The seed was drawn"));
+  // Neither that answer nor the one before it comes again.
+  std::set<std::string> seeds;
+  const std::string err = o.err + loaded.err;
+  for (std::sregex_iterator i(err.begin(), err.end(), line), end; i != end; ++i) seeds.insert((*i)[1]);
+  CHECK(seeds.size() == 4);
 }
 
 TEST_CASE("commands are never sent, and a wrong one is told with the nearest") {
@@ -252,6 +255,9 @@ TEST_CASE("chats are saved, loaded and exported") {
   const Outcome again = bench.pipe("/load " + saved.string() + "\nWhy?\n", kShort);
   CHECK(again.code == 0);
   CHECK(o.out.ends_with(again.out));
+  CHECK(bench.pipe("Why?\n", with(kShort, {"--load", saved.string()})).out == again.out);
+  CHECK(bench.pipe("", with(kShort, {"--load", bench.path("none").string()})).code == 2);
+  CHECK(bench.pipe("", with(kShort, {"--load", saved.string(), "--dry-run"})).code == 2);
   const auto other = bench.write("notes.md", "mine");
   CHECK(bench.pipe("/save " + other.string() + "\n/export " + other.string() + "\n", kShort).code == 2);
   CHECK(read_file(other) == "mine");
@@ -849,66 +855,4 @@ TEST_CASE("SIGTERM at the prompt gives the terminal back") {
   t.send(SIGTERM);
   CHECK(t.end() == 143);
   CHECK(t.is_cooked());
-}
-
-TEST_CASE("a full context is asked about") {
-  const ConversationBench bench;
-  Terminal t(bench.command({"-n", "12", "--temp", "0", "-q", "-c", "48"}));
-  to_prompt(t);
-  t.type("Tell me a story about a dog and a cat.\r");
-  to_prompt(t);
-  t.type("Now tell me one about a big bird and a small fish, please.\r");
-  t.until("the context holds 48");
-  t.until("Drop the oldest 1 of 2 turns? [y/n] ");
-  t.type("n\r");
-  to_prompt(t);
-  t.type("Now tell me one about a big bird and a small fish, please.\r");
-  t.until("[y/n] ");
-  t.type("y\r");
-  to_prompt(t);
-  t.type("/context\r");
-  const std::string table = t.until("in the cache");
-  CHECK_FALSE(contains(table, "a dog"));
-  CHECK(contains(table, "big bird"));
-  to_prompt(t);
-  t.type(kEnd);
-  CHECK(t.end() == 0);
-}
-
-TEST_CASE("a text of /read that fits no context is told, not asked about, and /undo drops it alone") {
-  const ConversationBench bench;
-  std::string many;
-  for (int i = 0; i < 200; ++i) many += "word ";
-  const std::string file = bench.write("long.txt", many).string();
-  Terminal t(bench.command({"-n", "8", "--temp", "0", "-q", "-c", "64"}));
-  to_prompt(t);
-  t.type("Tell me a story.\r");
-  to_prompt(t);
-  for (int i = 0; i < 2; ++i) {
-    t.type((i == 0 ? "/read " + file : "") + "\r");
-    to_prompt(t);
-    t.type("What is it?\r");
-    const std::string told = to_prompt(t);
-    CHECK(contains(told, "the last turn alone, with the system text, takes "));
-    CHECK(contains(told, "/undo drops it"));
-    CHECK_FALSE(contains(told, "[y/n]"));
-  }
-  t.type("/undo\r");
-  t.until("dropped what was read");
-  to_prompt(t);
-  t.type("/context\r");
-  t.until("user       Tell me a story.");
-  to_prompt(t);
-  t.type("/undo\r");
-  t.until("removed 1 turn, 0 left");
-  to_prompt(t);
-  t.type("/read " + file + "\r");
-  t.until("1,000 bytes");
-  to_prompt(t);
-  t.type("/undo 2\r");
-  t.until("dropped what was read");
-  t.until("nothing to undo");
-  to_prompt(t);
-  t.type(kEnd);
-  CHECK(t.end() == 0);
 }

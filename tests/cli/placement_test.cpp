@@ -231,7 +231,7 @@ TEST_CASE("what cannot be and contradictions are usage errors") {
   check_refusal(bench({"-dev", "CUDA0", "-nkvo"}), 2, "--device CUDA0 and --no-kv-offload contradict");
   for (const char* mode : {"row", "tensor"}) {
     check_refusal(bench({"-sm", mode}), 2,
-                  "option --split-mode " + std::string(mode) + " is recognised, not supported yet: the parts of one");
+                  "option --split-mode " + std::string(mode) + " is recognised, not supported: the parts of one");
   }
   check_refusal(bench({"-sm", "rows"}), 2, "option --split-mode: \"rows\" is not none or layer");
   check_refusal(bench({"-ts", "1,-1"}), 2, "option --tensor-split: \"1,-1\" is not a list of shares such as 3,1");

@@ -336,12 +336,25 @@ TEST_CASE("options that are unknown, reserved or misspelt") {
     INFO(reserved);
     const Outcome o = bench({"-p", "a", reserved, "1"});
     CHECK(o.code == 2);
-    CHECK(contains(o.err, "recognised, not supported yet"));
+    CHECK(contains(o.err, "recognised, not supported"));
   }
   const Outcome stray = bench({"-p", "a", "stray", "other"});
   CHECK(stray.code == 2);
   CHECK(contains(stray.err, "unexpected argument \"stray\": -m names the model, -p gives the prompt"));
+  CHECK(contains(bench({"-p", "-n", "5"}).err,
+                 "unexpected argument \"5\": -p took \"-n\" as its value; an empty text is \"\""));
   CHECK(contains(bench({"-p", "a", "-N", "1"}).err, "did you mean -n?"));
+  for (const auto& [name, meant] : std::vector<std::pair<std::string, std::string>>{{"--system", "--system-prompt"},
+                                                                                    {"--schema", "--json-schema"},
+                                                                                    {"--max-tokens", "--predict"},
+                                                                                    {"--num-ctx", "--ctx-size"}}) {
+    CHECK(contains(bench({"-p", "a", name, "x"}).err, "unknown option " + name + "; did you mean " + meant + "?"));
+  }
+  const auto alone = [](std::vector<std::string> words) {
+    return run({.program = program("llm-run"), .arguments = std::move(words)}).err;
+  };
+  CHECK(contains(alone({"doctr"}), "unexpected argument \"doctr\"; did you mean doctor?"));
+  CHECK(contains(alone({"doctor", "extra"}), "unexpected argument \"extra\": nothing goes behind doctor but options"));
   CHECK(contains(bench({"-p", "a", "-np", "2"}).err, "--parallel is for a batch: give --batch FILE"));
   CHECK(bench({"-p", "-ngl", "-n", "1", "-q"}).code == 0);  // a value may look like an option
   CHECK(bench({"-n1", "-p", "a", "--temp=0", "-q"}).code == 0);
@@ -388,7 +401,8 @@ TEST_CASE("exit codes of models, memory, context, devices and numbers") {
   CHECK(contains(context.err, ", context 8"));
   CHECK(context.out.empty());
 
-  CHECK(bench({"-p", "a", "--backend", "abacus"}).code == 9);
+  CHECK(bench({"-p", "a", "-dev", "CUDA99"}).code == 9);
+  CHECK(bench({"-p", "a", "--backend", "abacus"}).code == 2);  // a wrong word, as others are
   Command isa = bench.command({"-p", "a"});
   isa.environment = {{"LLM_RUN_ISA", "mmx"}};
   CHECK(run(isa).code == 9);
@@ -497,5 +511,17 @@ TEST_CASE("a small address space is an error or enough, never a program that doe
   INFO(blas.err);
   const bool built = blas.err.find("without OpenBLAS") == std::string::npos;
   CHECK(blas.code == (built ? 4 : 9));
+}
+
+TEST_CASE("a limit of addresses that a file has no place in is named", "[cli]") {
+  const RunBench bench;
+  std::filesystem::resize_file(bench.model(), std::uintmax_t{2} << 30);
+  const Outcome o = run({.program = "/bin/bash",
+                         .arguments = {"-c", "ulimit -v 1000000; exec '" + program("llm-run").string() + "' -m '" +
+                                                 bench.model().string() + "' -p a -n 1"}});
+  INFO(o.err);
+  CHECK(o.code == 4);
+  CHECK(contains(o.err, "hint: ulimit -v is 1000000 (KiB) here"));
+  CHECK_FALSE(contains(o.err, "-ctk"));
 }
 #endif

@@ -217,7 +217,7 @@ TEST_CASE("names of kinds of drafts", "[speculation]") {
   refused({"--spec-type", "draft-mtp"}, "draft-mtp is recognised, not supported yet");
   refused({"--spec-draft-n-max", "64"}, "--spec-draft-n-max");
   refused({"--spec-draft-n-max", "2", "--spec-draft-n-min", "3"}, "there would be no draft");
-  refused({"--spec-ngram-mod-n-match", "3"}, "is recognised, not supported yet");
+  refused({"--spec-ngram-mod-n-match", "3"}, "is recognised, not supported: ");
 
   CHECK(ask({"--backend", "reference", "--spec-type", "ngram"}).code == 0);
   const Outcome batch = bench({"--batch", "none.jsonl", "--spec-type", "ngram"});

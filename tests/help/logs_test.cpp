@@ -218,19 +218,18 @@ TEST_CASE("options that ask for what is so anyway are accepted, for anything els
     CHECK(o.code == 2);
     CHECK(contains(o.err, part));
   };
-  refused({"-fit", "on"}, "option --fit on is recognised, not supported yet: -ngl auto fits layers");
-  refused({"-fa", "off"}, "option --flash-attn off is recognised, not supported yet: attention never writes");
+  refused({"-fit", "on"}, "option --fit on is recognised, not supported: -ngl auto fits layers");
+  refused({"-fa", "off"}, "option --flash-attn off is recognised, not supported: attention never writes");
   refused({"-fa", "maybe"}, "option --flash-attn: \"maybe\" is not on or auto");
   refused({"--prio", "high"}, "option --prio: \"high\" is not 0");
-  refused({"--prio", "2"}, "option --prio 2 is recognised, not supported yet");
-  refused({"-lm", "dio"},
-          "option --load-mode dio is recognised, not supported yet: the file is mapped, or read through");
+  refused({"--prio", "2"}, "option --prio 2 is recognised, not supported: nice(1)");
+  refused({"-lm", "dio"}, "option --load-mode dio is recognised, not supported: the file is mapped, or read through");
   refused({"-lm", "fast"}, "option --load-mode: \"fast\" is not mmap, none or mlock");
-  refused({"-lzm", "off"}, "option --lazy-mode off is recognised, not supported yet: a mapped file is read where");
-  refused({"--repack"}, "option --repack is recognised, not supported yet: weights always stay as they are");
+  refused({"-lzm", "off"}, "option --lazy-mode off is recognised, not supported: a mapped file is read where");
+  refused({"--repack"}, "option --repack is recognised, not supported: weights always stay as they are");
   refused({"-td", "2"}, "-t, -tb, -C and -Cr count for a draft model, too");
   refused({"--spec-ngram-mod-n-max", "2"}, "follows from what came of them");
-  refused({"--port", "80"}, "it belongs to llama.cpp's server");
+  refused({"--port", "80"}, "option --port is recognised, not supported: it belongs to llama.cpp's server");
   refused({"--control-vector", "x"}, "option --control-vector is recognised, not supported yet");
 }
 

@@ -146,9 +146,11 @@ TEST_CASE("errors name the variable, or the file and line") {
   };
   file("seed = 1\nctx-size = \"many\"\n", ":2: \"many\" is not a whole number");
   file("\n\nctx-sise = 5\n", ":3: there is no option --ctx-sise; did you mean ctx-size?");
+  file("n = 5\n", ":1: there is no option --n; did you mean predict?");
   file("control-vector = \"x\"\n", ":1: control-vector is recognised, not supported yet");
   file("seed = [1, 2]\n", ":1: takes one value, an array is given");
   file("seed = 1\nseed = 2\n", ":2: ");
+  CHECK_FALSE(contains(bench({"--config", bench.config("seed = 1\nseed = 2\n")}).err, "quotes"));
   file("[sampling]\nseed = 1\n", ":1: tables are not used here");
   file("seed == 1\n", ":1: ");
   file("seed = 1979-05-27\n", ":1: is not a text, a number");
@@ -166,6 +168,17 @@ TEST_CASE("errors name the variable, or the file and line") {
           "an answer has one form only (--grammar is set by LLM_RUN_GRAMMAR)");
 }
 
+TEST_CASE("paths of a configuration file may begin in the home folder") {
+  const SettingsBench bench;
+  bench.folder.write("said.txt", "abab");
+  const Outcome o = run({.program = program("llm-run"),
+                         .arguments = {"--config", bench.config("model = \"~/tiny.gguf\"\nfile = [\"~/said.txt\"]\n"),
+                                       "-no-cnv", "-n", "1"},
+                         .environment = {{"HOME", bench.folder.path().string()}}});
+  INFO(o.err);
+  CHECK(o.code == 0);
+}
+
 TEST_CASE("variables without effect are mentioned, those of other programs and of the library are not") {
   const SettingsBench bench;
   const Outcome typo = bench({"-n", "1"}, {{"LLM_RUN_TOPK", "3"}});
@@ -178,8 +191,18 @@ TEST_CASE("variables without effect are mentioned, those of other programs and o
                  "warning[unknown-variable]: LLAMA_ARG_CTX_SZIE has no effect: there is no such setting; did you mean "
                  "LLAMA_ARG_CTX_SIZE?"));
   CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_SPLIT_MODE", "row"}}).err,
-                 "note: LLAMA_ARG_SPLIT_MODE has no effect: option --split-mode row is recognised, not supported yet: "
+                 "note: LLAMA_ARG_SPLIT_MODE has no effect: option --split-mode row is recognised, not supported: "
                  "the parts of one matrix stay together"));
+  // Of releases of llama.cpp that still had these.
+  CHECK(contains(bench({"-n", "1"}, {{"LLAMA_ARG_DIO", "1"}}).err,
+                 "note: LLAMA_ARG_DIO has no effect: option --direct-io is recognised, not supported: the file is"));
+  for (const auto& [variable, value] : Environment{{"LLAMA_ARG_NO_MMAP", "1"}, {"LLAMA_ARG_MMAP", "0"}}) {
+    const Outcome o = bench({"-n", "1", "-v"}, {{variable, value}});
+    INFO(o.err);
+    CHECK(contains(o.err, "setting: --no-mmap true (" + variable + ")"));
+    CHECK_FALSE(contains(o.err, "warning"));
+  }
+  CHECK(contains(bench({"-n", "1", "-v"}, {{"LLAMA_ARG_MLOCK", "1"}}).err, "setting: --mlock 1 (LLAMA_ARG_MLOCK)"));
   for (const char* page : {"LLM_RUN_VERSION", "LLM_RUN_HELP", "LLM_RUN_LIST_DEVICES"}) {
     const Outcome o = bench({"-n", "1"}, {{page, "1.2.3"}});  // as images of containers set them
     CHECK(o.code == 0);

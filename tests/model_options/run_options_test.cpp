@@ -1,6 +1,7 @@
 // --threads-batch, --check-tensors and --tune, as real processes.
 #include <cstdint>
 #include <fstream>
+#include <thread>
 
 #include "base/error.h"
 #include "gguf/file.h"
@@ -61,6 +62,15 @@ TEST_CASE("threads of prompts change no bit and are told") {
   const Outcome bad = answer(model, {"-tb", "many"});
   CHECK(bad.code == 2);
   CHECK(contains(bad.err, "-tb"));
+}
+
+TEST_CASE("many more threads than there are CPUs are told of") {
+  const TempDir folder;
+  const auto model = folder / "m.gguf";
+  tiny_model({.layers = 1}).write(model);
+  const unsigned cpus = std::thread::hardware_concurrency();
+  CHECK(contains(answer(model, {"-t", std::to_string(2 * cpus + 1)}).err, "more threads make it slower"));
+  CHECK_FALSE(contains(answer(model, {"-t", "1"}).err, "more threads"));
 }
 
 TEST_CASE("--check-tensors finds a scale that is no number before the model runs") {

@@ -134,7 +134,7 @@ TEST_CASE("lists of GPUs and of shares are read, or refused", "[placement]") {
   CHECK(parse_split("-sm", "none") == Split::None);
   CHECK(parse_split("-sm", "layer") == Split::Layers);
   for (const char* text : {"row", "tensor"})
-    CHECK(contains(error_of([&] { parse_split("-sm", text); }).what(), "is recognised, not supported yet: "));
+    CHECK(contains(error_of([&] { parse_split("-sm", text); }).what(), "is recognised, not supported: "));
   CHECK(contains(error_of([] { parse_split("-sm", "rows"); }).what(), "is not none or layer"));
 }
 

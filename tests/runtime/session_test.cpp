@@ -337,6 +337,6 @@ TEST_CASE("an answer past its deadline ends for that reason") {
 TEST_CASE("a backend that does not exist is named") {
   const TempDir folder;
   const Error e = error_of([&] { load_tiny(folder, tiny_model(), 1, "abacus"); });
-  CHECK(e.kind() == ErrorKind::Device);
+  CHECK(e.kind() == ErrorKind::Usage);
   CHECK(mentions(e, "abacus"));
 }

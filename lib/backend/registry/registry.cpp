@@ -37,7 +37,7 @@ std::unique_ptr<Backend> make_backend(std::string_view name, const BackendOption
   }
   std::string known;
   for (std::string_view n : backend_names()) known += (known.empty() ? "" : ", ") + std::string(n);
-  throw Error(ErrorKind::Device, "unknown backend " + escaped(name) + "; there are: " + known);
+  throw Error(ErrorKind::Usage, "unknown backend \"" + escaped(name) + "\"; there are: " + known);
 }
 
 }  // namespace llm

@@ -1,0 +1,23 @@
+// What rows ask for and do not get, told once before they run.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "batch_request.h"
+#include "options.h"
+#include "prompt.h"
+
+namespace llm::app {
+
+/// Keys of rows that mean nothing, and what schemas have that has no effect.
+Warnings warnings_of_keys(std::span<const BatchRequest>);
+/// A row may say which model it was written for. All run on this one.
+Warnings warnings_of_other_models(std::span<const BatchRequest>, const ModelOptions&, const Metadata&);
+/// A row's tools, and what else it gives to a chat template that has no use for it, would be lost without a word.
+Warnings warnings_of_unread_variables(std::span<const BatchRequest>, const PromptMaker&);
+/// A role that neither everybody knows nor the chat template names is a slip, most often: models answer it all the
+/// same.
+Warnings warnings_of_unknown_roles(std::span<const BatchRequest>, const std::string& template_source);
+
+}  // namespace llm::app

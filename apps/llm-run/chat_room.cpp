@@ -1,0 +1,64 @@
+#include "chat_room.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "common/numbers.h"
+#include "common/terminal.h"
+
+namespace llm::app {
+namespace {
+
+std::int64_t size_of(const Prompt& prompt) { return static_cast<std::int64_t>(prompt.tokens.ids.size()); }
+
+/// Whatever else is dropped, it does not fit.
+[[noreturn]] void refuse_last_turn(std::int64_t size, const Conversation& talk, bool begins_with_read) {
+  const std::string problem = "the last turn alone, with the system text, takes " + number_text(size) +
+                              " tokens, the context holds " + number_text(talk.context()) + "; -c gives a longer one";
+  const std::string waits = "; what was read before it still waits for the next message, /undo drops it";
+  throw Error(ErrorKind::Context, problem + (begins_with_read ? waits : ""));
+}
+
+/// What is neither yes nor no may have been meant for the model, or be a command: it is no answer, and not lost.
+bool says_yes(LineEditor& editor, const std::string& question) {
+  for (;;) {
+    const LineEditor::Input reply = editor.read(question);
+    if (reply.outcome != LineEditor::Outcome::Line) return false;
+    if (reply.text == "y" || reply.text == "yes") return true;
+    if (reply.text == "n" || reply.text == "no") return false;
+    if (reply.text.empty()) continue;
+    editor.remember(reply.text);
+    editor.write("(y or n first; what you typed was not sent, the up arrow brings it back)\n");
+  }
+}
+
+}  // namespace
+
+Prompt prompt_with_room(Conversation& talk, const RoomWanted& wanted) {
+  Prompt prompt = talk.prompt();
+  constexpr std::int64_t kWorthAnAnswer = 16;
+  const std::int64_t size = size_of(prompt), limit = talk.context(), left = limit - size;
+  const std::int64_t most = wanted.most_tokens < 0 ? limit : wanted.most_tokens;
+  if (left > 0 && (wanted.editor == nullptr || left >= std::min(kWorthAnAnswer, most))) return prompt;
+  const std::size_t n = talk.turns_too_many(std::clamp<std::int64_t>(most, 1, limit / 4 + 1));
+  if (n == 0 && left > 0) return prompt;
+  if (const std::int64_t last = talk.last_turn_size(); n == 0 || last >= limit)
+    refuse_last_turn(last, talk, wanted.begins_with_read);
+  const std::string problem =
+      "the conversation takes " + number_text(size) + " tokens, the context holds " + number_text(limit);
+  if (wanted.editor != nullptr) {
+    const std::string room = left > 0 ? ", which leaves " + number_text(left) + " for the answer" : "";
+    wanted.editor->write(terminal_safe(problem + room + ".\n"));
+    if (says_yes(*wanted.editor,
+                 "Drop the oldest " + std::to_string(n) + " of " + std::to_string(talk.turns()) + " turns? [y/n] ")) {
+      talk.drop_oldest(n);
+      prompt = talk.prompt();
+      if (size_of(prompt) < limit) return prompt;
+    } else if (left > 0) {
+      return prompt;  // the answer will be cut, and say so
+    }
+  }
+  throw Error(ErrorKind::Context, problem + "; /undo and /clear make room, -c gives a longer one");
+}
+
+}  // namespace llm::app
