@@ -578,6 +578,7 @@ void Chat::load(const std::string& path) {
   SavedChat chat = load_chat(path, p_.settings, p_.model);
   p_.prompts.set_system(chat.system);
   talk_.messages = std::move(chat.messages);
+  const bool changed = settings_json(chat.settings) != settings_json(p_.settings);
   p_.settings = std::move(chat.settings);
   restore_thinking();
   std::string cached;
@@ -589,7 +590,8 @@ void Chat::load(const std::string& path) {
       note(std::string(error.what()) + "; the conversation will be read again");
     }
   }
-  tell("loaded " + turns_text(talk_.turns()) + cached + "\n");
+  tell("loaded " + turns_text(talk_.turns()) + (changed ? " and the settings of then (/set lists them)" : "") + cached +
+       "\n");
 }
 
 /// As the chat had it, if this template can.

@@ -255,6 +255,7 @@ TEST_CASE("chats are saved, loaded and exported") {
   const Outcome again = bench.pipe("/load " + saved.string() + "\nWhy?\n", kShort);
   CHECK(again.code == 0);
   CHECK(o.out.ends_with(again.out));
+  CHECK(contains(again.err, "loaded 1 turn and the settings of then (/set lists them)"));
   CHECK(bench.pipe("Why?\n", with(kShort, {"--load", saved.string()})).out == again.out);
   CHECK(bench.pipe("", with(kShort, {"--load", bench.path("none").string()})).code == 2);
   CHECK(bench.pipe("", with(kShort, {"--load", saved.string(), "--dry-run"})).code == 2);
