@@ -130,6 +130,25 @@ __device__ __forceinline__ float sum_parts(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+/// Starts copies of `n` floats of each of `tokens` rows, which are `stride` floats apart, by all threads of the CTA: of
+/// one row those of single floats begin sooner.
+template <int kWidth>
+__device__ __forceinline__ void copy_rows(float (*to)[kWidth], const float* from, int n, std::int64_t stride,
+                                          int tokens) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool by_fours = n % 4 == 0 && stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
+  if (tokens == 1 || !by_fours) {
+    for (int t = 0; t < tokens; ++t)
+      for (int i = thread; i < n; i += kColumnThreads) copy4_async(&to[t][i], from + t * stride + i);
+    return;
+  }
+  const int fours = n / 4;
+  for (int i = thread; i < tokens * fours; i += kColumnThreads) {
+    const int t = i / fours, at = i % fours * 4;
+    copy16_async(&to[t][at], from + t * stride + at);
+  }
+}
+
 /// A lane's rows of a column of one head's state [rows][width], in registers.
 template <int kStateRows>
 class StateColumn {
@@ -211,6 +230,10 @@ class Delta : StateColumn<kKeys> {
   using Base::column, Base::first_column, Base::head, Base::kRows, Base::load, Base::part, Base::state, Base::sum;
   using Chunk = DeltaChunk<kKeys>;
   static constexpr int kChunk = Chunk::kChunk;  ///< tokens copied at a time, to one of two places
+  /// What the gates of a token are made of.
+  struct Gates {
+    float alpha, beta;
+  };
 
  public:
   __device__ __forceinline__ Delta(const DeltaShape& shape, const DeltaOperands& operands, const SequenceRun& sequence,
@@ -226,28 +249,33 @@ class Delta : StateColumn<kKeys> {
         row_width(2 * s.op.key_heads * s.dk + s.heads * s.dv) {}
 
   __device__ __forceinline__ void go() {
-    clear_beyond();
     this->load_state(o.states, run.from);
-    Gates gates = copy(0);
-    for (int t = 0; t < run.n_tokens; t += kChunk) {
-      const Gates next = copy(t + kChunk);
-      wait_for_copies<1>();
-      __syncthreads();
-      Chunk& chunk = places[t / kChunk % 2];
-      prepare(chunk, gates);
-      __syncthreads();
-      const int n = min(kChunk, run.n_tokens - t);
-#pragma unroll 2
-      for (int i = 0; i < n; ++i) take(chunk, i, t + i);
+    clear_beyond();
+    Gates gates{};
+    for (int begin = 0; begin < run.n_tokens + kChunk; begin += kChunk) {  // copies are a chunk ahead
+      const Gates next = copy(begin);
+      if (begin > 0) take_chunk(begin - kChunk, gates);
       gates = next;
-      __syncthreads();  // the place is filled again
     }
     this->store_state(o.states, run.to);
   }
 
  private:
+  __device__ __forceinline__ void take_chunk(int begin, const Gates& gates) {
+    wait_for_copies<1>();
+    __syncthreads();
+    Chunk& chunk = places[begin / kChunk % 2];
+    prepare(chunk, gates);
+    __syncthreads();
+    const int n = min(kChunk, run.n_tokens - begin);
+#pragma unroll 2
+    for (int i = 0; i < n; ++i) take(chunk, i, begin + i);
+    __syncthreads();  // the place is filled again
+  }
+
   /// What no copy reaches counts as 0.
   __device__ __forceinline__ void clear_beyond() {
+    if (s.dk == kKeys && first_column + kColumns <= s.dv) return;
     for (int place = 0; place < 2; ++place) {
       for (int i = thread; i < kChunk * kKeys; i += kColumnThreads) {
         if (i % kKeys < s.dk) continue;
@@ -260,10 +288,6 @@ class Delta : StateColumn<kKeys> {
     }
   }
 
-  /// What the gates of a token are made of.
-  struct Gates {
-    float alpha, beta;
-  };
   static constexpr int kLanes = kColumnThreads / kChunk;  ///< that prepare a token
 
   /// Starts the copies of the tokens from `begin` on, if there are some. Gives the gates of the one that the thread
@@ -271,16 +295,13 @@ class Delta : StateColumn<kKeys> {
   __device__ __forceinline__ Gates copy(int begin) {
     const int n = min(kChunk, run.n_tokens - begin);
     Chunk& to = places[begin / kChunk % 2];
-    for (int t = 0; t < n; ++t) {
-      const std::int64_t token = run.first_token + begin + t;
-      const float* const q = o.qkv + token * row_width + key_head * s.dk;
-      const float* const k = q + s.op.key_heads * s.dk;
-      for (int i = thread; i < s.dk; i += kColumnThreads) {
-        copy4_async(&to.q[t][i], q + i);
-        copy4_async(&to.k[t][i], k + i);
-      }
-      const float* const v = o.qkv + token * row_width + 2 * s.op.key_heads * s.dk + head * s.dv + first_column;
-      if (thread < kColumns && first_column + thread < s.dv) copy4_async(&to.v[t][thread], v + thread);
+    if (n > 0) {
+      const float* const row = o.qkv + (run.first_token + begin) * row_width;
+      const float* const q = row + key_head * s.dk;
+      copy_rows(to.q, q, s.dk, row_width, n);
+      copy_rows(to.k, q + s.op.key_heads * s.dk, s.dk, row_width, n);
+      copy_rows(to.v, row + 2 * s.op.key_heads * s.dk + head * s.dv + first_column, min(kColumns, s.dv - first_column),
+                row_width, n);
     }
     commit_copies();
     if (thread / kLanes >= n) return {0, 0};
@@ -383,26 +404,32 @@ class Scan : StateColumn<kState> {
         skip(o.d[head]) {}
 
   __device__ __forceinline__ void go() {
-    clear_beyond();
     this->load_state(o.states, run.from);
-    float dt = copy(0);
-    for (int t = 0; t < run.n_tokens; t += kChunk) {
-      Chunk& chunk = places[t / kChunk % 2];
-      if (thread < kChunk) chunk.gates[thread] = gates_of(dt);
-      dt = copy(t + kChunk);
-      wait_for_copies<1>();
-      __syncthreads();
-      const int n = min(kChunk, run.n_tokens - t);
-#pragma unroll 2
-      for (int i = 0; i < n; ++i) take(chunk, i, t + i);
-      __syncthreads();  // the place is filled again
+    clear_beyond();
+    float dt = 0;
+    for (int begin = 0; begin < run.n_tokens + kChunk; begin += kChunk) {  // copies are a chunk ahead
+      const float next = copy(begin);
+      if (begin > 0) take_chunk(begin - kChunk, dt);
+      dt = next;
     }
     this->store_state(o.states, run.to);
   }
 
  private:
+  __device__ __forceinline__ void take_chunk(int begin, float dt) {
+    Chunk& chunk = places[begin / kChunk % 2];
+    if (thread < kChunk) chunk.gates[thread] = gates_of(dt);
+    wait_for_copies<1>();
+    __syncthreads();
+    const int n = min(kChunk, run.n_tokens - begin);
+#pragma unroll 2
+    for (int i = 0; i < n; ++i) take(chunk, i, begin + i);
+    __syncthreads();  // the place is filled again
+  }
+
   /// What no copy reaches counts as 0.
   __device__ __forceinline__ void clear_beyond() {
+    if (s.n == kState && first_column + kColumns <= s.p) return;
     for (int place = 0; place < 2; ++place) {
       for (int i = thread; i < kChunk * kState; i += kColumnThreads) {
         if (i % kState < s.n) continue;
@@ -419,15 +446,12 @@ class Scan : StateColumn<kState> {
   __device__ __forceinline__ float copy(int begin) {
     const int n = min(kChunk, run.n_tokens - begin);
     Chunk& to = places[begin / kChunk % 2];
-    for (int t = 0; t < n; ++t) {
-      const float* const row = o.xbc + (run.first_token + begin + t) * row_width;
+    if (n > 0) {
+      const float* const row = o.xbc + (run.first_token + begin) * row_width;
       const float* const b = row + s.heads * s.p + group * s.n;
-      for (int i = thread; i < s.n; i += kColumnThreads) {
-        copy4_async(&to.b[t][i], b + i);
-        copy4_async(&to.c[t][i], b + s.groups * s.n + i);
-      }
-      const int own = first_column + thread;
-      if (thread < kColumns && own < s.p) copy4_async(&to.x[t][thread], row + head * s.p + own);
+      copy_rows(to.b, b, s.n, row_width, n);
+      copy_rows(to.c, b + s.groups * s.n, s.n, row_width, n);
+      copy_rows(to.x, row + head * s.p + first_column, min(kColumns, s.p - first_column), row_width, n);
     }
     commit_copies();
     if (thread >= n) return 0;
