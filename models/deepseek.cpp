@@ -1,5 +1,5 @@
-// deepseek: DeepSeek-MoE-16B. Behind the dense layers, experts
-// by softmax whose weights do not sum to 1, and some that all tokens share.
+// deepseek: DeepSeek-MoE-16B. Behind the dense layers, experts by softmax whose weights do not sum to 1, and some that
+// all tokens share.
 #include "model/blocks.h"
 
 namespace llm {

@@ -32,7 +32,6 @@ class Sequences {
   /// Where a sequence is: its tokens, and those of them that its recurrent state has seen: all where there is none.
   struct Place {
     std::int64_t length = 0, seen = 0;
-    friend bool operator==(const Place&, const Place&) = default;
   };
   Place place(SequenceId) const;
   /// To one where it was before, at which hold() kept its state.

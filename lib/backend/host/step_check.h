@@ -20,7 +20,6 @@ class StepCheck {
   StepCheck(const Graph&, std::int32_t n_blocks, std::int32_t n_slots);
   /// Throws ErrorKind::Internal.
   StepRows operator()(const StepData&) const;
-  bool uses_cache() const { return uses_cache_; }
 
  private:
   Bucket bucket_;
