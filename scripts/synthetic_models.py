@@ -104,9 +104,8 @@ def add_key(writer, key, value):
 
 def random_file(target, vocabulary, architecture, keys, tensors, quantized=None, seed=1, given=()):
     """A file of random weights. `keys`: without "<architecture>."; `tensors`: (name, shape as numpy has it, deviation,
-    mean); `quantized`: a type of gguf.GGMLQuantizationType that gguf can write, for the matrices; `given`: (name,
-    array). A tensor's values depend on its name and the seed alone, so files that differ in a key have the same
-    weights."""
+    mean); `quantized`: what makes the matrices' blocks, as quantizer() or RandomBlocks; `given`: (name, array). A
+    tensor's values depend on its name and the seed alone, so files that differ in a key have the same weights."""
     reader = gguf.GGUFReader(vocabulary)
     writer = gguf.GGUFWriter(target, architecture)
     writer.add_name("random")  # the peer takes some names for those of models whose vocabulary it corrects
@@ -116,17 +115,52 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
         if field.name.startswith("tokenizer."):
             copy_field(writer, field)
     for name, shape, deviation, mean in tensors:
-        rng = np.random.default_rng([seed, *name.encode()])
-        data = rng.normal(mean, deviation, shape).astype(np.float32)
+        def values():
+            rng = np.random.default_rng([seed, *name.encode()])
+            return rng.normal(mean, deviation, shape).astype(np.float32)
         is_float = any(part in name for part in ("ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "ssm_a", "ssm_d",
                                                  "ssm_norm"))  # in every file
         if quantized is not None and len(shape) > 1 and not is_float:
-            writer.add_tensor(name, gguf.quantize(data, quantized), raw_dtype=quantized)
+            data, kind = quantized(name, shape, values)
+            writer.add_tensor(name, data, raw_dtype=kind)
         else:
-            writer.add_tensor(name, data)
+            writer.add_tensor(name, values())
     for name, data in given:
         writer.add_tensor(name, data)
     finish(writer)
+
+
+def quantizer(kind):
+    """Matrices of a gguf.GGMLQuantizationType that gguf can write."""
+    return lambda name, shape, values: (gguf.quantize(values(), kind), kind)
+
+
+class RandomBlocks:
+    """Matrices of random blocks, made at once whatever their size: for files whose speed is measured, not their text.
+    `generator`: shared/tools/synth_gguf.py, whose mixes these are; `experts`: the mix of experts, if it is another."""
+
+    def __init__(self, generator, mix, layers, tied, experts=None):
+        self.generator, self.mix, self.layers, self.tied, self.experts = generator, mix, layers, tied, experts
+        self.rng = generator.random.Random(1)
+        self.pools = {}
+
+    def __call__(self, name, shape, values):
+        parts = name.split(".")
+        layer = int(parts[1]) if parts[0] == "blk" else None
+        mix = self.experts if self.experts and "_exps" in name else self.mix
+        kind = self.generator.pick_type(mix, parts[-2] if layer is not None else name, layer, self.layers, shape[-1],
+                                        self.tied)
+        number, weights, size, _ = self.generator.TYPES[kind]
+        if kind not in self.pools:
+            blocks = self.generator.random_blocks(self.rng, kind, name, 65537 if weights == 1 else 16411)
+            self.pools[kind] = np.frombuffer(blocks, np.uint8)
+        start = self.rng.randrange(len(self.pools[kind]) // size) * size
+        row = shape[-1] // weights * size
+        data = np.resize(np.roll(self.pools[kind], -start), (*shape[:-1], row))
+        of_floats = {"F32": np.float32, "F16": np.float16}
+        if kind in of_floats:
+            return data.view(of_floats[kind]), None
+        return data, gguf.GGMLQuantizationType(number)
 
 
 def delta_layer(architecture, d, key_heads, value_heads, length, matrix):

@@ -30,6 +30,7 @@ constexpr WarningCode kWarnings[] = {
     {"bos-added", "the file lacks the key that asks for a token that begins texts, and gets it"},
     {"control-token-type", "a token that ends answers is not typed as control in the file"},
     {"ctx-shift", "the answer went on in a full context, without the older half of the text"},
+    {"draft-model", "the draft model computes what is no number, and guesses no more"},
     {"duplicate-tokens", "several tokens have the same text"},
     {"empty-tokens", "tokens have no text"},
     {"fallback-type", "rows do not fit a storage type's blocks, and get another type"},

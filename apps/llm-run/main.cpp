@@ -227,6 +227,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   if (cache.wanted()) on_signal(OnSignal::AskToStop);  // what was read until then is kept
   const GenerateResult result = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
   warn_of_shifts(result.shifts, session.context());
+  warn_of_drafts(generation.speculation);
   cache.keep(sequence, prompt.tokens.ids, result);
   std::string programs = session.describe();
   if (programs.ends_with('\n')) programs.pop_back();

@@ -189,6 +189,13 @@ Speculation* Drafting::start(std::int64_t context) {
   return speculation_.get();
 }
 
+void warn_of_drafts(Speculation* speculation) {
+  if (speculation == nullptr) return;
+  for (const std::string& fault : speculation->take_faults()) {
+    print_warnings({{"draft-model", "the draft model guesses no more: " + fault}});
+  }
+}
+
 std::string drafted_text(const SpeculationCounts& c) {
   if (c.drafted == 0) return "";
   return " (" + number_text(c.accepted) + " of " + number_text(c.drafted) + " drafted tokens came true)";

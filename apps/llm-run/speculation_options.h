@@ -58,6 +58,8 @@ class Drafting {
   std::unique_ptr<Speculation> speculation_;
 };
 
+/// Behind an answer: of a draft model that was found to be at fault. Null: there is none.
+void warn_of_drafts(Speculation*);
 /// For the line of timings: " (250 of 430 drafted tokens came true)"; nothing was drafted: nothing.
 std::string drafted_text(const SpeculationCounts&);
 

@@ -241,7 +241,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
   virtual std::string describe() const = 0;  ///< e.g. "cpu: avx512, 2 threads"
-  /// An option by which its numbers differ from those of the same backend without it; empty for none.
+  /// An option or an instruction set by which its numbers differ from those of the same backend without it; empty for
+  /// none.
   virtual std::string_view variant() const { return {}; }
   /// What this machine lacks that would make long steps faster by as much as is worth a warning; empty: nothing.
   virtual std::string lacks() const { return {}; }

@@ -196,7 +196,8 @@ struct Route {
   int groups = 1, groups_used = 1, group_best = 2;
   friend bool operator==(const Route&, const Route&) = default;
 };
-/// Of gates by a sigmoid, which may all be next to nothing: added to their sum before they are divided by it.
+/// Chosen gates may all be next to nothing, by a sigmoid or where a bias chose: added to their sum before they are
+/// divided by it.
 inline constexpr float kLeastGates = 1e-20f;
 
 /// (x [k, tokens] or [k, top_k, tokens], expert ids, w_i [k, n_i, experts] ..., then bias_i [n_i, experts] and scale_i

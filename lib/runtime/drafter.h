@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "text/tokenizer.h"
@@ -29,6 +30,8 @@ class Drafter {
   virtual std::optional<Guess> guess(std::span<const Token> ahead) = 0;
   /// Of the next guess, before it is made: 1 where finding out costs nothing.
   virtual double outlook() const { return 1; }
+  /// Why it guesses no more, told once; empty: it does.
+  virtual std::string take_fault() { return {}; }
 };
 
 }  // namespace llm

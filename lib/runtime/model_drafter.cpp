@@ -86,14 +86,23 @@ void ModelDrafter::start_at(std::size_t place) {
   session_.rewind(sequence_, 0);
 }
 
-void ModelDrafter::read(std::span<const Token> tokens, Logits wanted) {
+bool ModelDrafter::read(std::span<const Token> tokens, Logits wanted) {
   const Append work{sequence_, tokens, wanted};
-  logits_ = session_.eval({&work, 1});
+  try {
+    logits_ = session_.eval({&work, 1});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Numeric) throw;
+    faulty_ = true;
+    fault_ = error.what();
+    return false;
+  }
   read_.insert(read_.end(), tokens.begin(), tokens.end());
+  return true;
 }
 
 bool ModelDrafter::ready() {
   made_.clear();
+  if (faulty_) return true;
   const auto context = static_cast<std::size_t>(session_.context());
   if (part() + std::min(kFew, context / 4) >= context) start_at(text_.size() - context / 2);
   // The last token is read again in any case: its logits are needed.
@@ -102,19 +111,20 @@ bool ModelDrafter::ready() {
   session_.rewind(sequence_, static_cast<std::int64_t>(agreed_));
   if (part() - agreed_ <= kFew) return true;
   const std::size_t n = std::min(kChunk, part() - agreed_ - 1);
-  read(std::span(text_).subspan(start_ + agreed_, n), Logits::None);
+  if (!read(std::span(text_).subspan(start_ + agreed_, n), Logits::None)) return true;
   agreed_ += n;
   return part() - agreed_ <= kFew;
 }
 
 std::optional<Guess> ModelDrafter::guess(std::span<const Token> ahead) {
+  if (faulty_) return std::nullopt;
   const std::size_t wanted = part() + ahead.size();
   if (wanted > static_cast<std::size_t>(session_.context())) return std::nullopt;
   next_.clear();
   for (std::size_t i = read_.size(); i < wanted; ++i) {
     next_.push_back(i < part() ? text_[start_ + i] : ahead[i - part()]);
   }
-  read(next_, Logits::Last);
+  if (!read(next_, Logits::Last)) return std::nullopt;
   agreed_ = part();
 
   const std::span<const float> logits = logits_.first(n_tokens_);

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/drafter.h"
@@ -32,7 +34,8 @@ class ModelDrafter final : public Drafter {
   void append(Token) override;
   bool ready() override;
   std::optional<Guess> guess(std::span<const Token> ahead) override;
-  double outlook() const override { return outlook_.rate(); }
+  double outlook() const override { return faulty_ ? 0 : outlook_.rate(); }
+  std::string take_fault() override { return std::exchange(fault_, {}); }
 
  private:
   struct Made {
@@ -43,12 +46,15 @@ class ModelDrafter final : public Drafter {
   /// Tokens of the text from start_ on.
   std::size_t part() const { return text_.size() - start_; }
   void start_at(std::size_t place);
-  void read(std::span<const Token> tokens, Logits wanted);
+  /// False if the draft model computes what is no number.
+  bool read(std::span<const Token> tokens, Logits wanted);
 
   std::size_t n_tokens_;  ///< those that both models have
   Session session_;
   SequenceId sequence_;
   double p_min_;
+  bool faulty_ = false;
+  std::string fault_;  ///< that nobody has been told
   std::vector<Token> text_;
   std::size_t start_ = 0;    ///< of the part of the text that the draft model looks at
   std::vector<Token> read_;  ///< what its cache holds

@@ -176,6 +176,14 @@ std::optional<Guess> Speculation::timed_guess(Source& s, std::span<const Token> 
 
 double Speculation::in_steps(double seconds) const { return costs_.one() > 0 ? seconds / costs_.one() : 0; }
 
+std::vector<std::string> Speculation::take_faults() {
+  std::vector<std::string> faults;
+  for (const Source& source : sources_) {
+    if (std::string fault = source.drafter->take_fault(); !fault.empty()) faults.push_back(std::move(fault));
+  }
+  return faults;
+}
+
 std::string Speculation::describe() const {
   const SpeculationCounts& c = counts_;
   std::string text = "speculation:";

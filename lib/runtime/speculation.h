@@ -55,6 +55,8 @@ class Speculation {
   void stepped(double seconds, Step);
 
   const SpeculationCounts& counts() const { return counts_; }
+  /// Why drafters guess no more, each told once.
+  std::vector<std::string> take_faults();
   std::string describe() const;  ///< what was drafted, and what steps cost
 
  private:

@@ -33,7 +33,7 @@ MappedFile map(const std::filesystem::path& path) {
   return MappedFile::open(path);
 }
 
-/// Whose numbers these are. Kernels of all instruction sets give the same bits.
+/// Whose numbers these are.
 struct Owner {
   std::string model, model_name, backend, cache;
   std::uint64_t block_positions = kBlockPositions, block_bytes = 0;

@@ -143,4 +143,28 @@ TEST_CASE("experts that a bias of -inf forbids come behind the others of the gro
   }
 }
 
+TEST_CASE("experts that a bias alone chose have weights of nothing where their gates are nothing") {
+  constexpr std::int64_t kExperts = 8, kVocab = 4;
+  const std::vector<float> logits{300, 0, 0, 0, 0, 0, 0, 0};
+  std::vector<float> bias(kExperts, 0);
+  bias[3] = 5, bias[6] = 4;
+  for (const NamedBackend& named : with_reference(available_backends())) {
+    INFO(named.name);
+    MemoryWeights memory;
+    std::vector<float> table;
+    for (int i = 0; i < kVocab; ++i) table.insert(table.end(), logits.begin(), logits.end());
+    memory.add("table", {DType::F32, {kExperts, kVocab}}, table);
+    memory.add("bias", {DType::F32, {kExperts}}, bias);
+    GraphBuilder b({kVocab, 1, kVocab});
+    const Act x = b.embed(b.weight("table", {DType::F32, {kExperts, kVocab}}), b.step_input(StepInput::Tokens), "x");
+    const Weight w = b.weight("bias", {DType::F32, {kExperts}});
+    const Routes routes = b.route(x, {.top_k = 2, .weights = RouteWeights::Renormalized}, "routes", &w);
+    const auto backend = named.make();
+    GraphRunner runner(*backend, std::move(b).finish(routes.weight), memory, 1, {}, {"routes", "routes_weights"});
+    const auto results = runner.run(step_of({1}));
+    CHECK(results.at("routes") == std::vector<float>{3, 6});
+    for (const float weight : results.at("routes_weights")) CHECK((weight >= 0 && weight <= 1));
+  }
+}
+
 }  // namespace llm::test

@@ -473,6 +473,32 @@ TEST_CASE("a draft model changes nothing, and as its own draft it is always righ
   CHECK(right == checked);
 }
 
+TEST_CASE("a draft model that computes what is no number guesses no more and changes nothing", "[speculation]") {
+  const TempDir folder, draft_folder;
+  TinyFile file = tiny_model({.layers = 1, .context = 256, .tokenizer = TinyTokenizer::Bpe});
+  const auto model = load_tiny(folder, file);
+  const auto path = draft_folder / "model.gguf";
+  file.write(path);
+  patch(path, "output_norm.weight", 0, kNanF32);
+  Warnings warnings;
+  const auto draft = Model::load({.path = path, .backend = "cpu", .threads = 1, .progress = {}}, warnings);
+  Asked asked;
+  asked.answer.max_tokens = 20;
+  asked.answer.sampling.temperature = 0;
+  for (const std::size_t length : {3U, 200U}) {  // guesses at once, and behind a prompt that is read first
+    const auto prompt = random_tokens(length, 256, 4);
+    const auto s = speculation(std::make_unique<ModelDrafter>(*model, *draft, ModelDrafter::Options{}),
+                               {.most = 3, .length = Length::Fixed});
+    SpeculationCounts counts;
+    check_same(show(*model, prompt, asked, s.get(), &counts), show(*model, prompt, asked, nullptr));
+    CHECK(counts.drafted == 0);
+    const auto faults = s->take_faults();
+    REQUIRE(faults.size() == 1);
+    CHECK(faults.front().find("non-finite logits") != std::string::npos);
+    CHECK(s->take_faults().empty());
+  }
+}
+
 TEST_CASE("a draft model's context may be shorter than the text", "[speculation]") {
   const TempDir folder;
   const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 1024, .tokenizer = TinyTokenizer::Bpe}));

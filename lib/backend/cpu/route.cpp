@@ -87,7 +87,7 @@ std::int32_t best(const float* scores, std::int64_t experts, const std::int32_t*
 }
 
 void weigh(const Route& op, const Gates& g, const std::int32_t* ids, float* weights) {
-  float chosen = op.gating == Gating::Sigmoid ? kLeastGates : 0;
+  float chosen = kLeastGates;
   for (int j = 0; j < op.top_k; ++j) chosen += weights[j] = g.values[ids[j]];
   const float factor = (op.weights == RouteWeights::Renormalized ? 1 / chosen : 1) * op.scale;
   for (int j = 0; j < op.top_k; ++j) weights[j] = std::isnan(g.sum) ? g.sum : weights[j] * factor;

@@ -388,7 +388,7 @@ void route_token(const Route& op, const float* logits, const float* bias, std::i
   }
   Acc total = 1;
   if (op.weights == RouteWeights::Renormalized) {
-    total = op.gating == Gating::Sigmoid ? static_cast<Acc>(kLeastGates) : 0;
+    total = static_cast<Acc>(kLeastGates);
     for (int slot = 0; slot < op.top_k; ++slot) total += gate(ids[slot]);
   }
   for (int slot = 0; slot < op.top_k; ++slot)

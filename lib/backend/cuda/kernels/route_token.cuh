@@ -162,7 +162,7 @@ __device__ __forceinline__ RouteTotals choose_experts(const Route& op, const flo
 __device__ __forceinline__ void finish_weights(const Route& op, const Gating gating, const RouteTotals& totals,
                                                float* token_weights) {
   const bool softmax = gating == Gating::Softmax;
-  float chosen = !softmax ? kLeastGates : 0.0f;
+  float chosen = kLeastGates;
 #pragma unroll 1
   for (int first = 0; first < op.top_k; first += kWarp) {
     const int slot = first + lane_id(), end = min(kWarp, op.top_k - first);
