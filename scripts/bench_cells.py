@@ -12,6 +12,7 @@ import tarfile
 import time
 from pathlib import Path
 
+import family_shapes
 from peer import ROOT
 
 
@@ -122,8 +123,11 @@ def make_model(a, cell):
         raise RuntimeError(f"{path} is not there, and neither is {a.synth} to make it: give --models or --synth")
     a.models.mkdir(parents=True, exist_ok=True)
     print(f"making {path.name}", file=sys.stderr)
-    layers = ["--layers", cell.layers] if cell.layers else []
     with whole(path) as part:
+        if cell.shape in family_shapes.SHAPES:
+            family_shapes.write(a.synth, part, cell.shape, cell.mix, vocabulary(a), cell.layers)
+            return
+        layers = ["--layers", cell.layers] if cell.layers else []
         run([sys.executable, a.synth, "--shape", cell.shape, "--mix", cell.mix, "--vocab", vocabulary(a), *layers, part])
 
 

@@ -1,8 +1,6 @@
 """Shapes of published models of families that shared/tools/synth_gguf.py does not write, for the tables of
 benchmarks: sizes as their configurations have them, weights of random blocks."""
 
-import synthetic_models as synthetic
-
 QKV = ("attn_q", "attn_k", "attn_v")
 BY_SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True}
 GRANITE = {"logit_scale": 0.125, "embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.0078125,
@@ -54,10 +52,12 @@ EXPERTS_MIX = {"gpt-oss-20b": "MXFP4"}  # published files have theirs in it, wha
 
 
 def write(generator, path, shape, mix, vocabulary, layers=0):
-    """A file of one of SHAPES; `layers`: fewer than it has, of those whose layers are alike."""
+    """A file of one of SHAPES. `generator`: the path of synth_gguf.py; `layers`: fewer than it has, of those whose
+    layers are alike."""
+    import synthetic_models as synthetic  # needs packages that the cells of other shapes do without
     architecture, sizes = SHAPES[shape]
     if layers:
         sizes = sizes | {"layers": layers}
     number = len(sizes["kinds"]) if "kinds" in sizes else sizes["layers"]
-    blocks = synthetic.RandomBlocks(generator, mix, number, sizes.get("tied", False), EXPERTS_MIX.get(shape))
+    blocks = synthetic.RandomBlocks(synthetic.load_generator(generator), mix, number, sizes.get("tied", False), EXPERTS_MIX.get(shape))
     synthetic.decoder(path, vocabulary, architecture, quantized=blocks, **sizes)

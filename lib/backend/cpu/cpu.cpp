@@ -68,7 +68,10 @@ class CpuBackend final : public Backend {
 
   std::string_view name() const override { return "cpu"; }
   /// Tiles add products of BF16 in an order of their own; other instruction sets give the same bits as one another.
-  std::string_view variant() const override { return kernels_.isa == "amx" ? kernels_.isa : ""; }
+  std::string_view variant() const override {
+    const std::string_view isa = kernels_.isa;
+    return isa == "amx" ? isa : "";
+  }
   std::string describe() const override {
     const int threads = options_.threads, prompts = options_.prompt_threads;
     return "cpu: " + std::string(kernels_.isa) + ", " + std::to_string(threads) +
