@@ -52,8 +52,7 @@ class Walk {
   }
 
   bool has_room(std::int64_t tokens, std::int64_t shared) const {
-    const std::int64_t growth = (std::ssize(running_) + 2) * kBlockPositions;
-    return tokens - shared / kBlockPositions * kBlockPositions + growth <= free();
+    return positions_to_begin(tokens, shared, std::ssize(running_)) <= free();
   }
 
   std::size_t drop_ended() {

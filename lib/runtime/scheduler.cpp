@@ -200,11 +200,10 @@ void Scheduler::begin_rows() {
   finish_ended();
 }
 
-/// Whether a row of so many tokens, `shared` of them in the cache, leaves every row a block to grow into.
+/// For a row of so many tokens, `shared` of them in the cache.
 bool Scheduler::has_room(std::size_t tokens, std::size_t shared) const {
-  const std::size_t own = tokens - shared / kBlockPositions * kBlockPositions;
-  const std::size_t growth = (running_.size() + 2) * kBlockPositions;
-  return static_cast<std::int64_t>(own + growth) <= session_.free_positions();
+  return positions_to_begin(static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(shared),
+                            std::ssize(running_)) <= session_.free_positions();
 }
 
 std::optional<SequenceId> Scheduler::donor_of(std::size_t place) const {
