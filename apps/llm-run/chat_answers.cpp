@@ -1,0 +1,142 @@
+#include "chat_answers.h"
+
+#include <utility>
+
+#include "answer_printer.h"
+#include "chat_report.h"
+#include "chat_room.h"
+#include "common/help_page.h"
+#include "common/messages.h"
+#include "common/progress.h"
+#include "common/signals.h"
+
+namespace llm::app {
+
+AnswerOptions ChatAnswers::next_options(const Prompt& prompt) {
+  using Seed = ChatSettings::Seed;
+  ChatSettings& settings = chat_.settings;
+  if (settings.seed == Seed::Used) ++settings.answer.sampling.seed;
+  if (settings.seed == Seed::Drawn) settings.seed = Seed::Used;
+  AnswerOptions options = settings.answer;
+  options.reasoning = prompt.reasoning;
+  // A place in the conversation has draws of its own; so has the rest of an answer that goes on.
+  const ChatMessage& last = chat_.talk.messages.back();
+  const bool goes_on = last.role == ChatMessage::Role::Assistant;
+  options.row = chat_.talk.turns() + (std::uint64_t{goes_on ? last.text.size() + last.thinking.size() : 0} << 16);
+  return options;
+}
+
+bool ChatAnswers::answer() {
+  LineEditor* const editor = chat_.editor;
+  const Prompt prompt =
+      prompt_with_room(chat_.talk, {chat_.settings.answer.max_tokens, editor, chat_.begins_with_read()});
+  AnswerPrinter printer(thinking_style(chat_.options.chat.reasoning.show), AnswerPrinter::Start::WithoutLineFeeds);
+  ChatMessage made{ChatMessage::Role::Assistant, {}};
+  on_signal(editor != nullptr ? OnSignal::AskAgain : OnSignal::AskToStop);
+  std::optional<Progress> bar(std::in_place, "reading the prompt");
+  const auto progress = [&](std::int64_t done, std::int64_t total) {
+    bar->update(static_cast<double>(done) / static_cast<double>(total));
+    if (done == total) bar.reset();
+  };
+  const auto step = [&](const Answer&, const AnswerText& piece) {
+    printer.write(piece);
+    made.text += piece.text;
+    made.thinking += piece.thinking;
+  };
+  const auto is_empty = [&] { return made.text.empty() && made.thinking.empty(); };
+  Conversation::Answered answered;
+  AnswerOptions options = next_options(prompt);
+  std::string seed = chat_.settings.seed != ChatSettings::Seed::Given ? seed_text(options.sampling) : "";
+  try {
+    GenerateOptions generation{
+        .answer = std::move(options), .cancel = &stop_requested(), .speculation = chat_.speculation, .step = step};
+    answered = chat_.talk.answer(prompt, std::move(generation), progress);
+  } catch (const Error& error) {
+    bar.reset();
+    if (!is_empty()) printer.finish();
+    if (is_empty() || !ends_only_the_turn(error)) throw;
+    chat_.tell_failure(error);
+    keep(std::move(made));
+    return true;
+  }
+  bar.reset();
+  add_figures(std::move(answered), std::move(seed));
+  const GenerateResult& r = last_->result;
+  // Tokens of a stop string are not in the text.
+  if (r.reason != StopReason::StopString) made.tokens = r.tokens;
+  made.end = end_of(r.reason);
+  const bool nothing = r.reason == StopReason::Cancelled && is_empty();
+  if (nothing) {
+    const std::string waiting =
+        chat_.begins_with_read() ? "; what was read before it still waits for the next one, /undo drops it" : "";
+    chat_.tell("\n(stopped before there was an answer: the message is not kept" + waiting + ")\n");
+  } else {
+    ++count_;
+    printer.finish();
+    const bool said = !made.text.empty();
+    keep(std::move(made));
+    tell_end(r, said);
+  }
+  if (editor != nullptr && forget_interrupt()) last_stop_ = Clock::now();
+  return !nothing;
+}
+
+ChatMessage::End ChatAnswers::end_of(StopReason reason) const {
+  if (reason == StopReason::EndOfGeneration) return ChatMessage::End::Complete;
+  return chat_.settings.answer.constraint ? ChatMessage::End::InForm : ChatMessage::End::Open;
+}
+
+void ChatAnswers::add_figures(Conversation::Answered answered, std::string seed) {
+  evaluated_ += answered.result.prompt_tokens;
+  cached_ += answered.cached;
+  generated_ += answered.result.generated_tokens;
+  last_ = std::move(answered);
+  last_seed_ = std::move(seed);
+}
+
+/// As the answer to the last message, or behind the answer that it goes on with.
+void ChatAnswers::keep(ChatMessage made) {
+  std::vector<ChatMessage>& messages = chat_.talk.messages;
+  if (messages.back().role == ChatMessage::Role::User) {
+    messages.push_back(std::move(made));
+    return;
+  }
+  ChatMessage& begun = messages.back();
+  begun.end = made.end;
+  if (made.text.empty() && made.thinking.empty() && made.tokens.empty()) return;
+  const bool known = !begun.tokens.empty() && !made.tokens.empty();
+  begun.text += made.text;
+  begun.thinking += made.thinking;
+  begun.tokens.insert(begun.tokens.end(), made.tokens.begin(), made.tokens.end());
+  if (!known) begun.tokens.clear();
+}
+
+void ChatAnswers::tell_end(const GenerateResult& r, bool said) {
+  const bool formed = chat_.settings.answer.constraint != nullptr;  // its form begins with it
+  if (r.reason == StopReason::Cancelled)
+    chat_.tell(formed ? "(stopped: /regen answers again)\n" : "(stopped: /continue goes on)\n");
+  if (r.reason == StopReason::Length && chat_.editor != nullptr)
+    chat_.tell("(cut after " + number_text(r.generated_tokens) + " tokens: " +
+               (formed ? "/set predict N gives more, /regen answers again" : "/continue goes on") + ")\n");
+  if (!said && r.reason == StopReason::EndOfGeneration && r.thinking_tokens > 0) {
+    chat_.tell("(the model ended inside its thinking: there is no answer)\n");
+  }
+  if (r.reason == StopReason::ContextFull) {
+    note("the answer is cut: the context of " + number_text(chat_.talk.context()) + " tokens is full");
+  }
+  verbose(timing(*last_, last_seed_));
+  const std::int64_t all_again = chat_.talk.read_again();
+  if (const std::int64_t again = all_again - std::exchange(read_again_, all_again); again > 0)
+    verbose(number_text(again) + (again == 1 ? " token" : " tokens") + " read again for recurrent layers");
+  if (chat_.speculation != nullptr) verbose(chat_.speculation->describe());
+}
+
+std::string ChatAnswers::stats(std::size_t width) const {
+  if (!last_) return "there is no answer yet\n";
+  const std::string title = "last: ";
+  return title + wrapped(timing(*last_, last_seed_), width, title.size()) + "\nall:  " + number_text(count_) +
+         " answers, prompts " + number_text(evaluated_) + " tok (cached " + number_text(cached_) + "), generated " +
+         number_text(generated_) + " tok\n";
+}
+
+}  // namespace llm::app

@@ -1,0 +1,97 @@
+#include "chat_controls.h"
+
+#include <algorithm>
+
+#include "common/escapes.h"
+#include "common/numbers.h"
+#include "constrain/grammar.h"
+#include "constrain/token_masks.h"
+
+namespace llm::app {
+
+void ChatControls::system(const std::string& text) {
+  PromptMaker& prompts = chat_.prompts;
+  if (text.empty()) {
+    return chat_.tell(prompts.system().empty() ? "there is no system text\n" : prompts.system() + "\n");
+  }
+  const std::string before = prompts.system();
+  prompts.set_system(text == "\"\"" ? "" : text);
+  try {
+    chat_.talk.require_renders();
+  } catch (const Error&) {
+    prompts.set_system(before);
+    throw;
+  }
+  chat_.tell(prompts.system().empty() ? "no system text any more\n" : "the system text is replaced\n");
+}
+
+void ChatControls::set(const std::string& text) {
+  if (text.empty()) return chat_.tell(list_settings(chat_.settings, chat_.width()));
+  const std::size_t space = std::min(text.find_first_of(" \t="), text.size());
+  const std::size_t value = std::min(text.find_first_not_of(" \t=", space), text.size());
+  const std::string given = text.substr(0, space), name = setting_name(given);
+  if (name == "stop" || name == "reverse_prompt" || name == "r") return stop(text.substr(value));
+  if (value == text.size()) throw Error(ErrorKind::Usage, "/set needs a name and a value: /set temp 0.7");
+  if (name.starts_with("reasoning")) return set_reasoning(name, text.substr(value));
+  const Escapes escapes = chat_.options.escape ? Escapes::Processed : Escapes::Kept;
+  change_setting(chat_.settings, name, text.substr(value), {escapes, chat_.model.tokenizer(), given});
+  chat_.tell(name + " is " + text.substr(value) + "\n");
+}
+
+void ChatControls::set_reasoning(const std::string& name, const std::string& value) {
+  if (name == "reasoning_effort") {
+    chat_.prompts.set_reasoning_effort(reasoning_effort("/set " + name, value));
+    return chat_.tell(chat_.prompts.describe_thinking() + "\n");
+  }
+  if (name != "reasoning" && name != "reasoning_budget") {
+    throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) +
+                                      "\"; there are reasoning, reasoning_budget and reasoning_effort");
+  }
+  think(value);
+}
+
+void ChatControls::stop(const std::string& text) {
+  std::vector<std::string>& stops = chat_.settings.answer.stop_strings;
+  if (text == "off") {
+    stops.clear();
+  } else if (!text.empty()) {
+    stops.push_back(chat_.options.escape ? process_escapes(text) : text);
+  }
+  std::string list;
+  for (const std::string& s : stops) list += " \"" + escaped(s) + "\"";
+  chat_.tell(list.empty() ? "no text ends answers any more\n" : "answers end before" + list + "\n");
+}
+
+void ChatControls::think(const std::string& what) {
+  if (what == "on" || what == "off" || what == "auto") {
+    set_thinking(thinking_wish("/think", what), kNoBudget);
+  } else if (!what.empty()) {
+    if (what.find_first_not_of("-0123456789") != std::string::npos) {
+      throw Error(ErrorKind::Usage, "/think takes on, off, auto or a number of tokens");
+    }
+    const ThinkingWish wish = chat_.settings.thinking;
+    set_thinking(wish == ThinkingWish::Off ? ThinkingWish::Auto : wish,
+                 parse_integer("/think", what, kNoBudget, kMaxInt32));
+  }
+  chat_.tell(chat_.prompts.describe_thinking() + "\n");
+}
+
+void ChatControls::set_thinking(ThinkingWish wish, std::int64_t budget) {
+  chat_.prompts.set_thinking(wish, budget);
+  chat_.settings.thinking = wish;
+  chat_.settings.thinking_budget = budget;
+}
+
+void ChatControls::constrain(const ChatLine& line) {
+  if (line.text == "off") {
+    chat_.settings.answer.constraint.reset();
+    return chat_.tell("answers have no given form\n");
+  }
+  ConstraintChoice choice;
+  (*line.command == ChatCommand::Json ? choice.schema_file : choice.grammar_file) = line.text;
+  finish_constraint(choice, Escapes::Kept);
+  chat_.settings.answer.constraint = constraint_for(*compile_constraint(choice), chat_.model);
+  chat_.tell("answers have the form of " + line.text + "\n");
+}
+
+}  // namespace llm::app

@@ -1,0 +1,65 @@
+#include "chat_storage.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "chat_branches.h"
+#include "chat_file.h"
+#include "common/messages.h"
+
+namespace llm::app {
+namespace {
+
+/// As the chat had it, if this template can.
+void restore_thinking(ChatState& chat) {
+  try {
+    chat.prompts.set_thinking(chat.settings.thinking, chat.settings.thinking_budget);
+  } catch (const Error& error) {
+    note(error.what());
+    chat.settings.thinking = ThinkingWish::Auto;
+  }
+}
+
+/// What there is to tell of it.
+std::string restore_cache(const std::string& path, Conversation& talk) {
+  if (path.empty()) return "";
+  try {
+    talk.load_cache(path);
+    return ", " + number_text(talk.cached_tokens()) + " tokens are in the cache";
+  } catch (const Error& error) {  // the text does not depend on it
+    note(std::string(error.what()) + "; the conversation will be read again");
+    return "";
+  }
+}
+
+}  // namespace
+
+void store_chat(const std::string& path, const ChatState& chat) {
+  SavedChat saved{chat.prompts.system(), chat.talk.messages, chat.settings};
+  require_saved_chat_or_nothing(path);
+  if (chat.talk.cached_tokens() > 0) {
+    saved.cache = cache_of(path);
+    chat.talk.save_cache(saved.cache);
+  }
+  save_chat(path, saved, chat.model);
+  chat.tell("saved in " + path +
+            (saved.cache.empty()
+                 ? ""
+                 : ", the cache (" + bytes_text(std::filesystem::file_size(saved.cache)) + ") in " + saved.cache) +
+            "\n");
+}
+
+void restore_chat(const std::string& path, ChatState& chat) {
+  SavedChat saved = load_chat(path, chat.settings, chat.model);
+  chat.prompts.set_system(saved.system);
+  chat.talk.messages = std::move(saved.messages);
+  const bool changed = settings_json(saved.settings) != settings_json(chat.settings);
+  chat.settings = std::move(saved.settings);
+  restore_thinking(chat);
+  const std::string cached = restore_cache(saved.cache, chat.talk);
+  chat.tell("loaded " + turns_text(chat.talk.turns()) + (changed ? " and the settings of then (/set lists them)" : "") +
+            cached + "\n");
+}
+
+}  // namespace llm::app

@@ -1,0 +1,14 @@
+// /save and /load: a chat with the model's cache of it.
+#pragma once
+
+#include <string>
+
+#include "chat_state.h"
+
+namespace llm::app {
+
+void store_chat(const std::string& path, const ChatState&);
+/// In place of the messages and settings there are.
+void restore_chat(const std::string& path, ChatState&);
+
+}  // namespace llm::app
