@@ -32,15 +32,11 @@ void DrawingSteps::begin(std::span<const Drawing> work, Observer* observer) {
 
 void DrawingSteps::submit(std::span<const Drawing> work, Begun& next, Observer* observer) {
   rules_.clear();
-  copies_.clear();
   for (const Drawing& d : work) {
     if (d.rule) rules_.push_back(*d.rule);
     if (!is_begun(d.sequence)) sequences_.hold(d.sequence, sequences_.length(d.sequence));
     const Reading reading{d.sequence, d.tokens, d.rule ? Logits::Last : Logits::None};
-    step_.add(reading, 0, d.tokens.size(), sequences_, copies_);
-    if (!copies_.empty()) settle();
-    for (const KvCache::BlockCopy& c : copies_) store_.copy_block(c.from, c.to);
-    copies_.clear();
+    step_.add(reading, 0, d.tokens.size(), sequences_, store_, [this] { settle(); });
   }
   Program& p = programs_.of(static_cast<std::int64_t>(step_.tokens()));
   StepData data = step_.data(sequences_.cache());

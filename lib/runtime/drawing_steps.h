@@ -59,7 +59,6 @@ class DrawingSteps {
   StateStore& store_;
   StepWork step_;
   std::vector<DrawRule> rules_;
-  std::vector<KvCache::BlockCopy> copies_;
   std::deque<Begun> begun_;
 };
 

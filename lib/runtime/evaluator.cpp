@@ -145,7 +145,7 @@ bool Evaluator::run_all(std::span<const Reading> work, float* rows, float* spare
     for (std::size_t first = 0; first < r.tokens.size();) {
       const std::size_t room = std::min(room_in_step(r.logits), r.tokens.size() - first);
       const std::size_t n = tokens_before_cut(work, r, first, room);
-      add(r, first, n);
+      step().add(r, first, n, sequences_, store_, [this] { settle(); });
       first += n;
       if ((n == room && room_in_step(Logits::All) > 0) || flush() || submitted_ == all) continue;
       finish();
@@ -180,13 +180,6 @@ std::size_t Evaluator::room_in_step(Logits wanted) const {
   const std::size_t tokens = static_cast<std::size_t>(step_tokens_) - step().tokens();
   const std::size_t outputs = kMaxOutputs - step().outputs();
   return wanted == Logits::All ? std::min(tokens, outputs) : tokens;
-}
-
-void Evaluator::add(const Reading& r, std::size_t first, std::size_t n) {
-  copies_.clear();
-  step().add(r, first, n, sequences_, copies_);
-  if (!copies_.empty()) settle();
-  for (const KvCache::BlockCopy& c : copies_) store_.copy_block(c.from, c.to);
 }
 
 void Evaluator::submit_step(float* rows, Observer* observer) {

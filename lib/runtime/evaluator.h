@@ -57,7 +57,6 @@ class Evaluator {
   std::size_t tokens_before_cut(std::span<const Reading> work, const Reading&, std::size_t first, std::size_t n) const;
   /// Tokens that the step can still take.
   std::size_t room_in_step(Logits wanted) const;
-  void add(const Reading&, std::size_t first, std::size_t n);
   void submit_step(float* rows, Observer*);
   void next_step();
   void finish_oldest();
@@ -72,12 +71,11 @@ class Evaluator {
   Programs& programs_;
   StateStore& store_;
   int most_step_tokens_;
-  std::vector<StepWork> steps_;  ///< that may be on their way at once, in turns
-  std::size_t step_number_ = 0;  ///< of the one that is being put together
-  int step_tokens_ = 0;          ///< most of it
-  std::int64_t submitted_ = 0,
-               computed_ = 0;  ///< tokens of the evaluation in steps begun, and in those that have ended
-  std::vector<KvCache::BlockCopy> copies_;
+  std::vector<StepWork> steps_;            ///< that may be on their way at once, in turns
+  std::size_t step_number_ = 0;            ///< of the one that is being put together
+  int step_tokens_ = 0;                    ///< most of it
+  std::int64_t submitted_ = 0;             ///< tokens of the evaluation in steps begun
+  std::int64_t computed_ = 0;              ///< and in those that have ended
   std::vector<std::vector<Token>> again_;  ///< memory of readings
   std::int64_t read_again_ = 0;
   LogitRows logits_;

@@ -11,10 +11,13 @@ void StepWork::clear() {
   ids_.clear();
 }
 
-void StepWork::add(const Reading& r, std::size_t first, std::size_t n, Sequences& sequences,
-                   std::vector<KvCache::BlockCopy>& copies) {
+void StepWork::add(const Reading& r, std::size_t first, std::size_t n, Sequences& sequences, StateStore& store,
+                   const std::function<void()>& settle) {
   const std::span<const Token> tokens = r.tokens.subspan(first, n);
-  const Sequences::Appended at = sequences.append(r.sequence, tokens, slots_, copies);
+  copies_.clear();
+  const Sequences::Appended at = sequences.append(r.sequence, tokens, slots_, copies_);
+  if (!copies_.empty()) settle();
+  for (const KvCache::BlockCopy& c : copies_) store.copy_block(c.from, c.to);
   spans_.push_back({.first_token = static_cast<std::int32_t>(tokens_.size()),
                     .n_tokens = static_cast<std::int32_t>(n),
                     .kv_len = static_cast<std::int32_t>(at.position + std::ssize(tokens))});

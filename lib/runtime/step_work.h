@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -28,8 +29,10 @@ class StepWork {
   std::size_t outputs() const { return out_rows_.size(); }
 
   /// Adds tokens [first, first + n) of a reading, and their rows of logits as it wants them; a sequence once at most.
-  /// Blocks that have to be copied before the step go to the end of `copies`.
-  void add(const Reading&, std::size_t first, std::size_t n, Sequences&, std::vector<KvCache::BlockCopy>& copies);
+  /// Blocks that it shares with other sequences and writes are copied in the store first, behind the steps on their
+  /// way: `settle` waits for these.
+  void add(const Reading&, std::size_t first, std::size_t n, Sequences&, StateStore&,
+           const std::function<void()>& settle);
   /// The logits of the last token added.
   void want_last();
   /// Valid until the step is another.
@@ -41,6 +44,7 @@ class StepWork {
   std::vector<SequenceSpan> spans_;
   std::vector<StateMove> moves_;  ///< per span, of recurrent states
   std::vector<SequenceId> ids_;   ///< per span
+  std::vector<KvCache::BlockCopy> copies_;
   StateGroup group_;
 };
 
