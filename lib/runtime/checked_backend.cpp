@@ -1,5 +1,6 @@
 #include "runtime/checked_backend.h"
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <unordered_map>
@@ -7,58 +8,15 @@
 
 #include "base/error.h"
 #include "graph/partition.h"
+#include "runtime/composite_stores.h"
 
 namespace llm {
 namespace {
 
 constexpr double kTolerance = 1e-4;
 
-// Two of each kind: what the tested backend made, and the reference's.
-
-struct CheckedWeights final : WeightStore {
-  CheckedWeights(std::unique_ptr<WeightStore> t, std::unique_ptr<WeightStore> r)
-      : tested(std::move(t)), reference(std::move(r)) {}
-  std::unique_ptr<WeightStore> tested, reference;
-};
-
-struct CheckedStates final : StateStore {
-  CheckedStates(std::unique_ptr<StateStore> t, std::unique_ptr<StateStore> r)
-      : tested(std::move(t)), reference(std::move(r)) {}
-  std::size_t bytes_per_block() const override { return tested->bytes_per_block() + reference->bytes_per_block(); }
-  void copy_block(std::int32_t from, std::int32_t to) override {
-    tested->copy_block(from, to);
-    reference->copy_block(from, to);
-  }
-  void read_block(std::int32_t block, std::span<std::byte> dst) const override {
-    const std::size_t n = tested->bytes_per_block();
-    tested->read_block(block, dst.first(n));
-    reference->read_block(block, dst.subspan(n));
-  }
-  void write_block(std::int32_t block, std::span<const std::byte> src) override {
-    const std::size_t n = tested->bytes_per_block();
-    tested->write_block(block, src.first(n));
-    reference->write_block(block, src.subspan(n));
-  }
-  std::size_t bytes_per_slot() const override { return tested->bytes_per_slot() + reference->bytes_per_slot(); }
-  void read_slot(std::int32_t slot, std::span<std::byte> dst) const override {
-    const std::size_t n = tested->bytes_per_slot();
-    tested->read_slot(slot, dst.first(n));
-    reference->read_slot(slot, dst.subspan(n));
-  }
-  void write_slot(std::int32_t slot, std::span<const std::byte> src) override {
-    const std::size_t n = tested->bytes_per_slot();
-    tested->write_slot(slot, src.first(n));
-    reference->write_slot(slot, src.subspan(n));
-  }
-  std::unique_ptr<StateStore> tested, reference;
-};
-
-struct CheckedWorkspace final : Workspace {
-  CheckedWorkspace(std::unique_ptr<Workspace> t, std::unique_ptr<Workspace> r)
-      : tested(std::move(t)), reference(std::move(r)) {}
-  std::size_t bytes() const override { return tested->bytes() + reference->bytes(); }
-  std::unique_ptr<Workspace> tested, reference;
-};
+/// Of what there is two of each kind.
+enum Part : std::uint8_t { kTested, kReference };
 
 /// Keeps a copy of every value of a step, and passes everything on to the caller's observer.
 class Recorder final : public Observer {
@@ -170,21 +128,25 @@ class CheckedBackend final : public Backend {
   int most_step_tokens() const override { return tested_->most_step_tokens(); }
 
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
-    return std::make_unique<CheckedWeights>(tested_->load(source, plans), reference_->load(source, plans));
+    auto weights = std::make_unique<CompositeWeights>();
+    for (Backend* backend : both()) weights->parts.push_back(backend->load(source, plans));
+    return weights;
   }
   std::unique_ptr<StateStore> allocate(const StateRequest& request) override {
-    auto tested = tested_->allocate(request);
-    return std::make_unique<CheckedStates>(std::move(tested), reference_->allocate(request));
+    auto states = std::make_unique<CompositeStates>();
+    for (Backend* backend : both()) states->parts.push_back(backend->allocate(request));
+    return states;
   }
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {
-    return std::make_unique<CheckedWorkspace>(tested_->make_workspace(largest, at_once),
-                                              reference_->make_workspace(largest, at_once));
+    auto workspace = std::make_unique<CompositeWorkspace>();
+    for (Backend* backend : both()) workspace->parts.push_back(backend->make_workspace(largest, at_once));
+    return workspace;
   }
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {
-    const auto& w = dynamic_cast<const CheckedWeights&>(weights);
-    auto& s = dynamic_cast<CheckedStates&>(states);
-    auto& m = dynamic_cast<CheckedWorkspace&>(workspace);
+    const auto& w = dynamic_cast<const CompositeWeights&>(weights).parts;
+    const auto& s = dynamic_cast<CompositeStates&>(states).parts;
+    const auto& m = dynamic_cast<CompositeWorkspace&>(workspace).parts;
     // Legalised: the reference quantises the activations that the tested backend does, so that rounding is all that is
     // left.
     const Graph legal = tested_->legalize(g);
@@ -193,11 +155,15 @@ class CheckedBackend final : public Backend {
       if (std::holds_alternative<Reshape>(legal.nodes()[i].op)) continue;
       checks.push_back({cut(legal, i, i + 1), nullptr});
     }
-    for (NodeCheck& c : checks) c.reference = reference_->compile(c.graph, *w.reference, *s.reference, *m.reference);
-    return std::make_unique<CheckedExecutable>(tested_->compile(g, *w.tested, *s.tested, *m.tested), std::move(checks));
+    for (NodeCheck& c : checks)
+      c.reference = reference_->compile(c.graph, *w[kReference], *s[kReference], *m[kReference]);
+    return std::make_unique<CheckedExecutable>(tested_->compile(g, *w[kTested], *s[kTested], *m[kTested]),
+                                               std::move(checks));
   }
 
  private:
+  std::array<Backend*, 2> both() const { return {tested_.get(), reference_.get()}; }  // in the order of Part
+
   std::unique_ptr<Backend> tested_, reference_;
 };
 

@@ -12,57 +12,10 @@
 
 #include "base/error.h"
 #include "runtime/borders.h"
+#include "runtime/composite_stores.h"
 
 namespace llm {
 namespace {
-
-// One of each kind per device; null where a device has no part of the model.
-
-struct PlacedWeights final : WeightStore {
-  std::vector<std::unique_ptr<WeightStore>> parts;
-};
-
-/// One book-keeping, several storages: a block, or a slot, is the same number in all of them.
-struct PlacedStates final : StateStore {
-  std::size_t bytes_per_block() const override {
-    std::size_t bytes = 0;
-    for (const auto& part : parts) bytes += part->bytes_per_block();
-    return bytes;
-  }
-  void copy_block(std::int32_t from, std::int32_t to) override {
-    for (const auto& part : parts) part->copy_block(from, to);
-  }
-  void read_block(std::int32_t block, std::span<std::byte> dst) const override {
-    for (const auto& part : parts) {
-      part->read_block(block, dst.first(part->bytes_per_block()));
-      dst = dst.subspan(part->bytes_per_block());
-    }
-  }
-  void write_block(std::int32_t block, std::span<const std::byte> src) override {
-    for (const auto& part : parts) {
-      part->write_block(block, src.first(part->bytes_per_block()));
-      src = src.subspan(part->bytes_per_block());
-    }
-  }
-  std::size_t bytes_per_slot() const override {
-    std::size_t bytes = 0;
-    for (const auto& part : parts) bytes += part->bytes_per_slot();
-    return bytes;
-  }
-  void read_slot(std::int32_t slot, std::span<std::byte> dst) const override {
-    for (const auto& part : parts) {
-      part->read_slot(slot, dst.first(part->bytes_per_slot()));
-      dst = dst.subspan(part->bytes_per_slot());
-    }
-  }
-  void write_slot(std::int32_t slot, std::span<const std::byte> src) override {
-    for (const auto& part : parts) {
-      part->write_slot(slot, src.first(part->bytes_per_slot()));
-      src = src.subspan(part->bytes_per_slot());
-    }
-  }
-  std::vector<std::unique_ptr<StateStore>> parts;
-};
 
 /// A segment on its way, or one that has ended.
 struct Submitted {
@@ -76,12 +29,7 @@ struct Submitted {
   }
 };
 
-struct PlacedWorkspace final : Workspace {
-  std::size_t bytes() const override {
-    std::size_t sum = 0;
-    for (const auto& part : parts) sum += part == nullptr ? 0 : part->bytes();
-    return sum;
-  }
+struct PlacedWorkspace final : CompositeWorkspace {
   /// Values on their way from one segment to another lie there; a memory's number is that of Borders.
   struct Border {
     std::byte* data;
@@ -93,7 +41,6 @@ struct PlacedWorkspace final : Workspace {
     const auto address = reinterpret_cast<std::uintptr_t>(border->data());
     return {border->data() + ((kBorderAlign - address % kBorderAlign) % kBorderAlign), stride};
   }
-  std::vector<std::unique_ptr<Workspace>> parts;
   std::unique_ptr<HostMemory> border;
   std::map<int, std::unique_ptr<DeviceMemory>> device_borders;
   std::map<int, std::uint64_t> border_bytes;  ///< of one step
@@ -387,13 +334,13 @@ class PlacedBackend final : public Backend {
       loading.push_back(
           std::async([&device = *devices_[d], &source, own = std::move(own)] { return device.load(source, own); }));
     }
-    auto weights = std::make_unique<PlacedWeights>();
+    auto weights = std::make_unique<CompositeWeights>();
     for (auto& part : loading) weights->parts.push_back(part.get());
     return weights;
   }
 
   std::unique_ptr<StateStore> allocate(const StateRequest& request) override {
-    auto states = std::make_unique<PlacedStates>();
+    auto states = std::make_unique<CompositeStates>();
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       std::vector<CacheType> caches;
       std::vector<RecurrentType> recurrent;
@@ -435,7 +382,7 @@ class PlacedBackend final : public Backend {
 
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {
-    const Parts parts{dynamic_cast<const PlacedWeights&>(weights), dynamic_cast<PlacedStates&>(states),
+    const Parts parts{dynamic_cast<const CompositeWeights&>(weights), dynamic_cast<CompositeStates&>(states),
                       dynamic_cast<PlacedWorkspace&>(workspace)};
     auto program = std::make_unique<PlacedExecutable>(segments_of(g, rules_), g, parts.workspace, devices_);
     for (std::size_t i = 0; i < program->segments().size(); ++i) {
@@ -458,8 +405,8 @@ class PlacedBackend final : public Backend {
   };
 
   struct Parts {
-    const PlacedWeights& weights;
-    const PlacedStates& states;
+    const CompositeWeights& weights;
+    const CompositeStates& states;
     PlacedWorkspace& workspace;
   };
   void add_contents(std::span<const Segment> segments) {
@@ -475,7 +422,7 @@ class PlacedBackend final : public Backend {
   }
 
   /// The host, which is the last device.
-  static CacheKeeper& keeper(PlacedStates& states) {
+  static CacheKeeper& keeper(CompositeStates& states) {
     CacheKeeper* const host = states.parts.back()->keeper();
     check(host != nullptr, "the host keeps the caches of its layers");
     return *host;
