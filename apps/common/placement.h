@@ -9,7 +9,7 @@
 #include "backend/cuda/gpus.h"
 #include "common/command.h"
 #include "runtime/device_choice.h"
-#include "runtime/placement.h"
+#include "runtime/placement_options.h"
 
 namespace llm::app {
 

@@ -8,7 +8,7 @@ namespace llm {
 namespace {
 
 /// The writer's device, if all readers reach it: so what a device keeps does not depend on the devices before it, which
-/// get their layers later (placement.h).
+/// get their layers later (layer_plan.h).
 int memory_of(const std::vector<int>& users, std::span<const std::unique_ptr<Backend>> devices) {
   const int writer = users.front();
   const Backend& there = *devices[static_cast<std::size_t>(writer)];

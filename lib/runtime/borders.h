@@ -1,4 +1,4 @@
-// Where values lie on their way from one segment of a placed model to the next: in memory of this machine, or of a
+// Where values lie on their way from one segment of a model in parts to the next: in memory of this machine, or of a
 // device that all of their segments reach.
 #pragma once
 

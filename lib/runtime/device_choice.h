@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/placement.h"
+#include "runtime/placement_options.h"
 
 namespace llm {
 

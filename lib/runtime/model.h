@@ -16,7 +16,7 @@
 #include "gguf/file.h"
 #include "model/arch.h"
 #include "model/lora.h"
-#include "runtime/placement.h"
+#include "runtime/placement_options.h"
 #include "text/tokenizer.h"
 
 namespace llm {

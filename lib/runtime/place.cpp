@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/composite_backend.h"
 #include "runtime/figures.h"
 #include "runtime/memory_budget.h"
-#include "runtime/placed_backend.h"
 #include "runtime/session.h"
 
 namespace llm {
@@ -73,7 +73,7 @@ int streamed_from(const Devices& devices, const PlaceRequest& r, const Graph& la
 /// that is brought them has but those before the step.
 bool memory_stays(const LayerPlan& plan, ModelLayers layers, const Graph& graph) {
   if (recurrent_types(graph).empty()) return true;
-  const StepRules rules = placement_rules(plan, layers);
+  const StepRules rules = step_rules(plan, layers);
   return std::ranges::all_of(graph.nodes(), [&](const Node& n) {
     const bool remembers =
         std::ranges::any_of(n.in, [&](std::uint32_t v) { return outlives_step(graph.info(v).kind); });
@@ -165,13 +165,12 @@ Placed place(std::unique_ptr<Backend> preferred, const PlaceRequest& r) {
   if (plan.layers.size() == 1 && !with_host) {
     placed.backend = std::move(devices.front());
   } else {
-    std::string name =
-        placement_name(plan, r.layers, r.wish.overrides, devices.front()->name(), devices.back()->name());
+    std::string name = plan_name(plan, r.layers, r.wish.overrides, devices.front()->name(), devices.back()->name());
     if (!with_host) devices.pop_back();
-    placed.backend = make_placed_backend(std::move(devices), placement_rules(plan, r.layers), graph, std::move(name));
+    placed.backend = make_composite_backend(std::move(devices), step_rules(plan, r.layers), graph, std::move(name));
   }
   if (with_host || r.wish.devices.size() > 1)
-    placed.text = placement_text(plan, r.layers, r.wish.overrides, labels, placed.backend->memory({&graph, 1}));
+    placed.text = plan_text(plan, r.layers, r.wish.overrides, labels, placed.backend->memory({&graph, 1}));
   return placed;
 }
 

@@ -7,7 +7,8 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "runtime/placement.h"
+#include "runtime/layer_plan.h"
+#include "runtime/placement_options.h"
 
 namespace llm {
 

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/gpus.h"
 #include "placed.h"
+#include "runtime/layer_plan.h"
 #include "support/catch.h"
 
 using namespace llm;

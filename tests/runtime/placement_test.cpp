@@ -1,7 +1,5 @@
 // A model whose parts run on different backends: the same bits as on one where both are of one kind, whatever the cut;
 // memory counted where things lie; as many layers as fit.
-#include "runtime/placement.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,6 +15,7 @@
 #include "backend/cuda/gpus.h"
 #include "placed.h"
 #include "runtime/generator.h"
+#include "runtime/placement_options.h"
 #include "runtime/state_file.h"
 #include "support/catch.h"
 

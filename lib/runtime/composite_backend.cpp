@@ -1,4 +1,4 @@
-#include "runtime/placed_backend.h"
+#include "runtime/composite_backend.h"
 
 #include <algorithm>
 #include <array>
@@ -29,7 +29,7 @@ struct Submitted {
   }
 };
 
-struct PlacedWorkspace final : CompositeWorkspace {
+struct BorderedWorkspace final : CompositeWorkspace {
   /// Values on their way from one segment to another lie there; a memory's number is that of Borders.
   struct Border {
     std::byte* data;
@@ -50,10 +50,10 @@ struct PlacedWorkspace final : CompositeWorkspace {
   Submitted drew;                             ///< the last segment of the step that drew last
 };
 
-class PlacedExecutable final : public Executable {
+class CompositeExecutable final : public Executable {
  public:
-  PlacedExecutable(std::vector<Segment> segments, const Graph& whole, PlacedWorkspace& workspace,
-                   std::span<const std::unique_ptr<Backend>> devices)
+  CompositeExecutable(std::vector<Segment> segments, const Graph& whole, BorderedWorkspace& workspace,
+                      std::span<const std::unique_ptr<Backend>> devices)
       : segments_(std::move(segments)), workspace_(workspace), last_(workspace.last), drew_(workspace.drew) {
     const Borders borders(segments_, whole, devices);
     for (const auto& [memory, bytes] : borders.bytes())
@@ -133,10 +133,10 @@ class PlacedExecutable final : public Executable {
     std::vector<Place> in, out;
   };
 
-  static Place place(const ValueInfo& v, const Borders& borders, const PlacedWorkspace& workspace) {
+  static Place place(const ValueInfo& v, const Borders& borders, const BorderedWorkspace& workspace) {
     const auto [memory, offset] = borders.place(v.name);
     if (offset == MemoryPlan::kNone) return {.binding = {.value = v.name}, .is_callers = true};
-    const PlacedWorkspace::Border border = workspace.border_of(memory);
+    const BorderedWorkspace::Border border = workspace.border_of(memory);
     return {.binding = {.value = v.name, .data = border.data + offset, .bytes = v.type.bytes()},
             .stride = border.stride};
   }
@@ -175,14 +175,14 @@ class PlacedExecutable final : public Executable {
   std::vector<Piece> pieces_;
   std::vector<Binding> in_, out_;
   std::vector<std::int32_t> known_;
-  PlacedWorkspace& workspace_;
+  BorderedWorkspace& workspace_;
   Submitted &last_, &drew_;
   std::array<Submitted, kMostStepsAtOnce> ends_;  ///< last segments of the last steps
   std::uint64_t submitted_ = 0;
 };
 
 /// Equal segments once: with experts elsewhere there are two of every layer.
-std::string PlacedExecutable::describe() const {
+std::string CompositeExecutable::describe() const {
   std::vector<std::pair<std::string, std::vector<std::size_t>>> kinds;  // in the order of their first appearance
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     std::string text = " on " + pieces_[i].label + ":\n" + pieces_[i].program->describe();
@@ -242,9 +242,9 @@ std::vector<std::vector<Graph>> by_device(std::size_t n_devices, const StepRules
   return parts;
 }
 
-class PlacedBackend final : public Backend {
+class CompositeBackend final : public Backend {
  public:
-  PlacedBackend(std::vector<std::unique_ptr<Backend>> devices, StepRules rules, const Graph& model, std::string name)
+  CompositeBackend(std::vector<std::unique_ptr<Backend>> devices, StepRules rules, const Graph& model, std::string name)
       : devices_(std::move(devices)),
         rules_(std::move(rules)),
         name_(std::move(name)),
@@ -289,7 +289,7 @@ class PlacedBackend final : public Backend {
   }
 
   std::vector<MemoryShare> memory(std::span<const Graph> largest) const override {
-    return placed_memory(devices_, rules_, largest);
+    return composite_memory(devices_, rules_, largest);
   }
 
   /// Of the first device: results and what crosses borders are copied to and from it.
@@ -363,7 +363,7 @@ class PlacedBackend final : public Backend {
   }
 
   std::unique_ptr<Workspace> make_workspace(std::span<const Graph> largest, int at_once) override {
-    auto workspace = std::make_unique<PlacedWorkspace>();
+    auto workspace = std::make_unique<BorderedWorkspace>();
     const auto parts = by_device(devices_.size(), rules_, largest);
     for (std::size_t d = 0; d < devices_.size(); ++d)
       workspace->parts.push_back(parts[d].empty() ? nullptr : devices_[d]->make_workspace(parts[d], at_once));
@@ -383,8 +383,8 @@ class PlacedBackend final : public Backend {
   std::unique_ptr<Executable> compile(const Graph& g, const WeightStore& weights, StateStore& states,
                                       Workspace& workspace) override {
     const Parts parts{dynamic_cast<const CompositeWeights&>(weights), dynamic_cast<CompositeStates&>(states),
-                      dynamic_cast<PlacedWorkspace&>(workspace)};
-    auto program = std::make_unique<PlacedExecutable>(segments_of(g, rules_), g, parts.workspace, devices_);
+                      dynamic_cast<BorderedWorkspace&>(workspace)};
+    auto program = std::make_unique<CompositeExecutable>(segments_of(g, rules_), g, parts.workspace, devices_);
     for (std::size_t i = 0; i < program->segments().size(); ++i) {
       const Segment& segment = program->segments()[i];
       const auto d = static_cast<std::size_t>(segment.backend);
@@ -407,7 +407,7 @@ class PlacedBackend final : public Backend {
   struct Parts {
     const CompositeWeights& weights;
     const CompositeStates& states;
-    PlacedWorkspace& workspace;
+    BorderedWorkspace& workspace;
   };
   void add_contents(std::span<const Segment> segments) {
     for (const Segment& s : segments) {
@@ -462,8 +462,8 @@ void merge(std::vector<MemoryShare>& all, MemoryShare&& share) {
 
 }  // namespace
 
-std::vector<MemoryShare> placed_memory(std::span<const std::unique_ptr<Backend>> devices, const StepRules& rules,
-                                       std::span<const Graph> largest) {
+std::vector<MemoryShare> composite_memory(std::span<const std::unique_ptr<Backend>> devices, const StepRules& rules,
+                                          std::span<const Graph> largest) {
   const auto parts = by_device(devices.size(), rules, largest);
   std::vector<MemoryShare> all;
   std::vector<std::string> names;  // of each device's own memory
@@ -484,10 +484,10 @@ std::vector<MemoryShare> placed_memory(std::span<const std::unique_ptr<Backend>>
   return all;
 }
 
-std::unique_ptr<Backend> make_placed_backend(std::vector<std::unique_ptr<Backend>> devices, StepRules rules,
-                                             const Graph& model, std::string name) {
+std::unique_ptr<Backend> make_composite_backend(std::vector<std::unique_ptr<Backend>> devices, StepRules rules,
+                                                const Graph& model, std::string name) {
   check(!devices.empty(), "a model is placed on something");
-  return std::make_unique<PlacedBackend>(std::move(devices), std::move(rules), model, std::move(name));
+  return std::make_unique<CompositeBackend>(std::move(devices), std::move(rules), model, std::move(name));
 }
 
 }  // namespace llm

@@ -1,52 +1,19 @@
-// Which part of a model computes where: from what was asked for, and from what fits, to the rules that cut its graphs.
+// Which layers of a model compute where: from what was asked for, and from what fits, to the rules that cut its graphs.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "graph/partition.h"
+#include "runtime/placement_options.h"
 #include "runtime/tensor_overrides.h"
 
 namespace llm {
-
-/// Layers are counted as llama.cpp counts them: the head that makes the logits is one more, behind the others.
-struct PlacementOptions {
-  static constexpr int kAll = std::numeric_limits<int>::max(), kFitting = -1;
-  /// So many of the last ones run on the devices, the rest on the host; with kAll the embedding, too. kFitting: as many
-  /// as fit into their memory.
-  int layers = kAll;
-  /// Layers, from the first, whose experts are the host's.
-  int host_experts = 0;
-  /// Before all else; of several that name a tensor the first one counts. Devices are among `devices`.
-  std::vector<TensorOverride> overrides = {};
-  /// What kFitting makes room for.
-  struct Room {
-    std::optional<std::int64_t> context = {};  ///< 0: the trained one; nothing: 4,096 of it at least
-    int sequences = 1;
-    CacheFormat cache = {};
-    int batch_tokens = 0;  ///< most tokens of one step, as SessionOptions has them
-  } room = {};
-  /// Devices of the backend, by number, that may be used, in the order in which they get layers.
-  std::vector<int> devices = {0};
-  /// Index in `devices` of the one that gets the model where one is enough.
-  int preferred = 0;
-  enum class Split : std::uint8_t {
-    WhereNeeded,  ///< only a model that does not fit on the preferred device
-    Always,
-  } split = Split::WhereNeeded;
-  /// Of `devices` in the layers; nothing: by what is free.
-  std::vector<double> shares = {};
-  /// Whether devices compute with the host's weights where steps are long enough to bring them; never with those of a
-  /// file in foreign byte order.
-  bool streams = true;
-};
 
 /// Layers of a model, and whether they have experts.
 struct ModelLayers {
@@ -70,10 +37,10 @@ struct LayerPlan {
 bool has_host_part(const LayerPlan&, ModelLayers);
 
 /// For the plan's devices, behind which comes the host.
-StepRules placement_rules(const LayerPlan&, ModelLayers);
+StepRules step_rules(const LayerPlan&, ModelLayers);
 /// "cuda and cpu, cuda from layer 12, cpu the experts of layers 0-3": no two placements of a model have the same.
-std::string placement_name(const LayerPlan&, ModelLayers, std::span<const TensorOverride>, std::string_view device,
-                           std::string_view host);
+std::string plan_name(const LayerPlan&, ModelLayers, std::span<const TensorOverride>, std::string_view device,
+                      std::string_view host);
 
 /// As llama.cpp shares them out: layer i of n goes where i / n falls among the shares.
 std::vector<int> share_layers(int layers, std::span<const double> shares);
@@ -93,7 +60,7 @@ bool fits(const LayerPlan&, ModelLayers, const PlacementOptions::Room&,
 
 /// "GPU: 20 of 33 layers, 7.1 GiB; CPU: the rest", of the memories that hold the model: the devices', by their names,
 /// then perhaps the host's.
-std::string placement_text(const LayerPlan&, ModelLayers, std::span<const TensorOverride>,
-                           std::span<const std::string> devices, std::span<const MemoryShare>);
+std::string plan_text(const LayerPlan&, ModelLayers, std::span<const TensorOverride>,
+                      std::span<const std::string> devices, std::span<const MemoryShare>);
 
 }  // namespace llm

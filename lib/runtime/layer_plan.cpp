@@ -1,12 +1,12 @@
-#include "runtime/placement.h"
+#include "runtime/layer_plan.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
+#include "runtime/composite_backend.h"
 #include "runtime/figures.h"
 #include "runtime/memory_budget.h"
-#include "runtime/placed_backend.h"
 #include "runtime/recurrent_states.h"
 
 namespace llm {
@@ -100,7 +100,7 @@ bool has_host_part(const LayerPlan& p, ModelLayers m) {
   return !is_whole(p, m) || experts_end(p, m) > first_layer(p, m) || std::ranges::any_of(p.overrides, on_host);
 }
 
-StepRules placement_rules(const LayerPlan& p, ModelLayers m) {
+StepRules step_rules(const LayerPlan& p, ModelLayers m) {
   const int host = static_cast<int>(p.layers.size());
   const int device = static_cast<int>(first_used(p.layers)), first = first_layer(p, m);
   // What is outside the layers has the number -1: the embedding and the angles stay where the first layer is.
@@ -136,8 +136,8 @@ StepRules placement_rules(const LayerPlan& p, ModelLayers m) {
           .fleeting_layers = std::min(first, m.count)};
 }
 
-std::string placement_name(const LayerPlan& p, ModelLayers m, std::span<const TensorOverride> overrides,
-                           std::string_view device, std::string_view host) {
+std::string plan_name(const LayerPlan& p, ModelLayers m, std::span<const TensorOverride> overrides,
+                      std::string_view device, std::string_view host) {
   const std::string on_device(device), on_host(host);
   const std::size_t devices = p.layers.size();
   std::string text = devices == 1 ? on_device : std::to_string(devices) + " x " + on_device;
@@ -193,7 +193,7 @@ std::vector<int> plan_layers(const PlacementOptions& o, int all, std::span<const
 }
 
 bool parts_caches(const LayerPlan& p, ModelLayers m, const Graph& graph) {
-  const StepRules rules = placement_rules(p, m);
+  const StepRules rules = step_rules(p, m);
   return std::ranges::any_of(graph.nodes(),
                              [&](const Node& n) { return cache_elsewhere(graph, n, rules.rules).has_value(); });
 }
@@ -204,7 +204,7 @@ bool fits(const LayerPlan& p, ModelLayers m, const PlacementOptions::Room& room,
                                : *room.context > 0 ? *room.context
                                                    : trained_context;
   ContextRequest r{.context = context, .trained = trained_context, .sequences = room.sequences, .memories = {}};
-  for (const MemoryShare& share : placed_memory(devices, placement_rules(p, m), {&largest, 1})) {
+  for (const MemoryShare& share : composite_memory(devices, step_rules(p, m), {&largest, 1})) {
     // What stays in the host's memory is no reason to move more there.
     if (share.layout == Layout::Device)
       r.memories.push_back(needs_of(share, room.cache, recurrent_slots(room.sequences, true)));
@@ -212,8 +212,8 @@ bool fits(const LayerPlan& p, ModelLayers m, const PlacementOptions::Room& room,
   return fits(r, context);
 }
 
-std::string placement_text(const LayerPlan& p, ModelLayers m, std::span<const TensorOverride> overrides,
-                           std::span<const std::string> devices, std::span<const MemoryShare> memories) {
+std::string plan_text(const LayerPlan& p, ModelLayers m, std::span<const TensorOverride> overrides,
+                      std::span<const std::string> devices, std::span<const MemoryShare> memories) {
   const auto weights_in = [&](const std::string& memory) {
     const auto share =
         std::find_if(memories.begin(), memories.end(), [&](const MemoryShare& s) { return s.name == memory; });
