@@ -25,7 +25,6 @@ class QuantizedInputs {
     return inputs_.size() - 1;
   }
 
-  bool quantized() const { return scratch_bytes_ > 0; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   const ActLayout& layout(std::size_t i) const { return inputs_[i].layout; }
   const std::byte* data(std::size_t i, const float* x, const std::byte* scratch) const {

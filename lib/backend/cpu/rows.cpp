@@ -4,6 +4,7 @@
 #include <span>
 
 #include "backend/cpu/cache_writer.h"
+#include "backend/cpu/products.h"
 #include "backend/cpu/step.h"
 #include "backend/host/ops.h"
 #include "base/error.h"
@@ -423,7 +424,7 @@ struct Make {
 }  // namespace
 
 std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
-  if (std::holds_alternative<Linear>(n.op)) return linear_scratch_bytes(g, n);
+  if (std::holds_alternative<Linear>(n.op)) return Products::scratch_bytes(g, n);
   if (std::holds_alternative<ExpertLinear>(n.op)) return expert_linear_scratch_bytes(g, n);
   if (std::holds_alternative<Attention>(n.op)) return attention_scratch_bytes(g, n, threads);
   if (std::holds_alternative<GatedDelta>(n.op)) return gated_delta_scratch_bytes(g, n);

@@ -78,7 +78,6 @@ std::unique_ptr<Instruction> make_instruction(const InstructionSite&);
 
 // By kind of op; each file holds the instructions of one.
 std::unique_ptr<Instruction> make_linear(const InstructionSite&);
-std::size_t linear_scratch_bytes(const Graph&, const Node&);
 std::unique_ptr<Instruction> make_expert_linear(const InstructionSite&);
 std::size_t expert_linear_scratch_bytes(const Graph&, const Node&);
 std::unique_ptr<Instruction> make_attention(const InstructionSite&);
