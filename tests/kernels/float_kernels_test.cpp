@@ -89,6 +89,28 @@ TEST_CASE("activations without a gate, NaN among what they are given") {
   CHECK(std::isnan(squares.back()));
 }
 
+TEST_CASE("exponentials and what is made of them are as exact as f32 allows, NaN among what they are given") {
+  std::vector<float> x;
+  for (float v = -110; v <= 88.5f; v += 0.0137f) x.push_back(v);
+  for (float v : {0.0f, -0.0f, 1e-30f, -1e-30f, -3e38f, -kInf, kNan}) x.push_back(v);
+  const auto n = static_cast<std::int64_t>(x.size());
+  const auto compare = [&](UnaryFn Kernels::*kernel, double most, const auto& exact) {
+    const auto y = on_all_tables(x.size(), [&](const Kernels& k, float* out) { (k.*kernel)(x.data(), out, n); });
+    double worst = 0;
+    for (std::size_t i = 0; i + 1 < x.size(); ++i) {
+      INFO("x = " << x[i]);
+      const double error = error_in_epsilons(y[i], exact(static_cast<double>(x[i])));
+      CHECK(error < most);
+      worst = std::max(worst, error);
+    }
+    CHECK(worst > 0.5);  // it is f32, or nothing was compared
+    CHECK(std::isnan(y.back()));
+  };
+  compare(&Kernels::exp, 3, [](double v) { return std::exp(v); });
+  compare(&Kernels::sigmoid, 6, [](double v) { return 1 / (1 + std::exp(-v)); });
+  compare(&Kernels::softplus, 8, [](double v) { return std::max(v, 0.0) + std::log1p(std::exp(-std::abs(v))); });
+}
+
 TEST_CASE("soft caps are as exact as f32 allows, for small numbers, too") {
   std::vector<float> x;
   for (float v = -400; v <= 400; v += 0.0973f) x.push_back(v);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/cpu/step.h"
-#include "backend/host/ops.h"
+#include "base/error.h"
 
 namespace llm::cpu {
 namespace {
@@ -67,6 +67,22 @@ class ShortConvInstruction final : public Instruction {
   TaskQueues queues_;
 };
 
+void check_gates_fit(std::int64_t heads) {
+  check(2 * static_cast<std::size_t>(heads) * sizeof(float) <= kScratchBytes, "a token's gates fit the scratch");
+}
+
+/// Gates of some heads of a token while they are computed, in a thread's scratch: the decays, and the rates or steps.
+struct GateRows {
+  GateRows(const Worker& w, std::int64_t n) : n(n), decays(reinterpret_cast<float*>(w.scratch)), others(decays + n) {}
+  /// As kernels read them.
+  void interleave(float* gates) const {
+    for (std::int64_t i = 0; i < n; ++i) gates[2 * i] = decays[i], gates[2 * i + 1] = others[i];
+  }
+
+  std::int64_t n;
+  float *decays, *others;
+};
+
 class GatedDeltaInstruction final : public Instruction {
  public:
   explicit GatedDeltaInstruction(const InstructionSite& site)
@@ -74,10 +90,10 @@ class GatedDeltaInstruction final : public Instruction {
         y_(site.out[0]),
         scratch_(site.scratch),
         op_(std::get<GatedDelta>(site.node.op)),
-        rms_norm_(site.kernels.rms_norm),
-        fn_(site.kernels.gated_delta) {
+        kernels_(site.kernels) {
     const Shape& state = site.in_info(5).recurrent.shape;
     dv_ = state[0], dk_ = state[1], heads_ = state[2];
+    check_gates_fit(heads_);
     parts_ = (dv_ + kDeltaColumns - 1) / kDeltaColumns;
     width_ = site.in_info(0).type.shape[0];
     // Of length: x / sqrt(|x|^2 + eps) is the root mean square norm with weights of 1 / sqrt(n) and eps / n.
@@ -90,13 +106,13 @@ class GatedDeltaInstruction final : public Instruction {
   void run(const Frame& f, const Worker& w) override {
     TaskQueue& queue = queues_.open(f.turn, w.thread);
     const auto [begin, end] = w.share(f.rows.tokens * op_.key_heads);
-    for (std::int64_t item = begin; item < end; ++item) prepare(f, item / op_.key_heads, item % op_.key_heads);
+    for (std::int64_t item = begin; item < end; ++item) prepare(f, w, item / op_.key_heads, item % op_.key_heads);
     w.sync();
     const std::int64_t tasks = parts_ * heads_ * std::ssize(f.step->sequences);
     for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
       const std::int64_t head = task / parts_ % heads_;
-      fn_(args_for(f, static_cast<std::size_t>(task / parts_ / heads_), head), task % parts_ * kDeltaColumns,
-          w.scratch);
+      kernels_.gated_delta(args_for(f, static_cast<std::size_t>(task / parts_ / heads_), head),
+                           task % parts_ * kDeltaColumns, w.scratch);
     }
   }
   std::string describe() const override {
@@ -113,17 +129,20 @@ class GatedDeltaInstruction final : public Instruction {
   float* gates(const Frame& f, std::int64_t token) const { return prepared(f, token) + 2 * op_.key_heads * dk_; }
 
   /// A key head of a token, and its share of the value heads' gates.
-  void prepare(const Frame& f, std::int64_t token, std::int64_t key_head) const {
+  void prepare(const Frame& f, const Worker& w, std::int64_t token, std::int64_t key_head) const {
     const float* const q = f.f32(in_[0]) + token * width_ + key_head * dk_;
     const std::int64_t to_k = op_.key_heads * dk_, shared = heads_ / op_.key_heads;
     float* const to = prepared(f, token) + key_head * dk_;
-    rms_norm_(q, q_weights_.data(), to, dk_, norm_eps_);
-    rms_norm_(q + to_k, k_weights_.data(), to + to_k, dk_, norm_eps_);
-    for (std::int64_t h = key_head * shared; h < (key_head + 1) * shared; ++h) {
-      const float alpha = f.f32(in_[1])[token * heads_ + h] + f.f32(in_[4])[h];
-      gates(f, token)[2 * h] = std::exp(f.f32(in_[3])[h] * host::softplus(alpha));
-      gates(f, token)[2 * h + 1] = host::sigmoid(f.f32(in_[2])[token * heads_ + h]);
-    }
+    kernels_.rms_norm(q, q_weights_.data(), to, dk_, norm_eps_);
+    kernels_.rms_norm(q + to_k, k_weights_.data(), to + to_k, dk_, norm_eps_);
+    const std::int64_t first = key_head * shared, here = token * heads_ + first;
+    const GateRows rows(w, shared);
+    kernels_.add(f.f32(in_[1]) + here, f.f32(in_[4]) + first, rows.decays, shared);
+    kernels_.softplus(rows.decays, rows.decays, shared);
+    kernels_.mul(f.f32(in_[3]) + first, rows.decays, rows.decays, shared);
+    kernels_.exp(rows.decays, rows.decays, shared);
+    kernels_.sigmoid(f.f32(in_[2]) + here, rows.others, shared);
+    rows.interleave(gates(f, token) + 2 * first);
   }
 
   GatedDeltaArgs args_for(const Frame& f, std::size_t sequence, std::int64_t head) const {
@@ -156,8 +175,7 @@ class GatedDeltaInstruction final : public Instruction {
   std::vector<int> in_;
   int y_, scratch_;
   GatedDelta op_;
-  RmsNormFn rms_norm_;
-  GatedDeltaFn fn_;
+  const Kernels& kernels_;
   std::int64_t dk_ = 0, dv_ = 0, heads_ = 0, parts_ = 0, width_ = 0;
   std::vector<float> q_weights_, k_weights_;
   float norm_eps_ = 0;
@@ -172,22 +190,23 @@ class SelectiveScanInstruction final : public Instruction {
         scratch_(site.scratch),
         groups_(std::get<SelectiveScan>(site.node.op).groups),
         width_(site.in_info(0).type.shape[0]),
-        fn_(site.kernels.selective_scan) {
+        kernels_(site.kernels) {
     const Shape& state = site.in_info(5).recurrent.shape;
     p_ = state[0], n_ = state[1], heads_ = state[2];
+    check_gates_fit(heads_);
     parts_ = (p_ + kDeltaColumns - 1) / kDeltaColumns;
   }
 
   void run(const Frame& f, const Worker& w) override {
     TaskQueue& queue = queues_.open(f.turn, w.thread);
-    const auto [begin, end] = w.share(f.rows.tokens * heads_);
-    for (std::int64_t item = begin; item < end; ++item) prepare(f, item, item % heads_);
+    const auto [begin, end] = w.share(f.rows.tokens);
+    for (std::int64_t token = begin; token < end; ++token) prepare(f, w, token);
     w.sync();
     const std::int64_t tasks = parts_ * heads_ * std::ssize(f.step->sequences);
     for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
       const std::int64_t head = task / parts_ % heads_;
-      fn_(args_for(f, static_cast<std::size_t>(task / parts_ / heads_), head), task % parts_ * kDeltaColumns,
-          w.scratch);
+      kernels_.selective_scan(args_for(f, static_cast<std::size_t>(task / parts_ / heads_), head),
+                              task % parts_ * kDeltaColumns, w.scratch);
     }
   }
   std::string describe() const override {
@@ -199,10 +218,13 @@ class SelectiveScanInstruction final : public Instruction {
   /// Decay and step of each token's heads.
   float* gates(const Frame& f) const { return reinterpret_cast<float*>(f.slots[scratch_].data); }
 
-  void prepare(const Frame& f, std::int64_t item, std::int64_t head) const {
-    const float step = host::softplus(f.f32(in_[1])[item] + f.f32(in_[4])[head]);
-    gates(f)[2 * item] = std::exp(f.f32(in_[2])[head] * step);
-    gates(f)[2 * item + 1] = step;
+  void prepare(const Frame& f, const Worker& w, std::int64_t token) const {
+    const GateRows rows(w, heads_);
+    kernels_.add(f.f32(in_[1]) + token * heads_, f.f32(in_[4]), rows.others, heads_);
+    kernels_.softplus(rows.others, rows.others, heads_);
+    kernels_.mul(f.f32(in_[2]), rows.others, rows.decays, heads_);
+    kernels_.exp(rows.decays, rows.decays, heads_);
+    rows.interleave(gates(f) + 2 * token * heads_);
   }
 
   SelectiveScanArgs args_for(const Frame& f, std::size_t sequence, std::int64_t head) const {
@@ -234,7 +256,7 @@ class SelectiveScanInstruction final : public Instruction {
   std::vector<int> in_;
   int y_, scratch_;
   std::int64_t groups_, width_;
-  SelectiveScanFn fn_;
+  const Kernels& kernels_;
   std::int64_t n_ = 0, p_ = 0, heads_ = 0, parts_ = 0;
   TaskQueues queues_;
 };

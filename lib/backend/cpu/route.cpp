@@ -22,17 +22,20 @@ struct Gates {
   float sum;      ///< of all values, which NaN makes NaN
 };
 
-Gates softmax(const float* logits, std::int64_t experts, float* values, float* scores) {
+Gates softmax(const Kernels& k, const float* logits, std::int64_t experts, float* values, float* scores) {
   float top = -std::numeric_limits<float>::infinity(), sum = 0;
   for (std::int64_t e = 0; e < experts; ++e) top = std::max(top, logits[e]);
-  for (std::int64_t e = 0; e < experts; ++e) sum += values[e] = std::exp(logits[e] - top);
+  for (std::int64_t e = 0; e < experts; ++e) values[e] = logits[e] - top;
+  k.exp(values, values, experts);
+  for (std::int64_t e = 0; e < experts; ++e) sum += values[e];
   for (std::int64_t e = 0; e < experts; ++e) values[e] /= sum;
   return {logits, values, scores, sum};
 }
 
-Gates sigmoid(const float* logits, std::int64_t experts, float* values, float* scores) {
+Gates sigmoid(const Kernels& k, const float* logits, std::int64_t experts, float* values, float* scores) {
   float sum = 0;
-  for (std::int64_t e = 0; e < experts; ++e) sum += values[e] = 1 / (1 + std::exp(-logits[e]));
+  k.sigmoid(logits, values, experts);
+  for (std::int64_t e = 0; e < experts; ++e) sum += values[e];
   return {logits, values, scores, sum};
 }
 
@@ -96,7 +99,8 @@ void weigh(const Route& op, const Gates& g, const std::int32_t* ids, float* weig
 class RouteInstruction final : public Instruction {
  public:
   explicit RouteInstruction(const InstructionSite& site)
-      : op_(std::get<Route>(site.node.op)),
+      : kernels_(site.kernels),
+        op_(std::get<Route>(site.node.op)),
         experts_(site.in_info(0).type.shape[0]),
         rows_(site.in_info(0).rows),
         logits_(site.in[0]),
@@ -113,7 +117,7 @@ class RouteInstruction final : public Instruction {
     for (auto r = begin; r < end; ++r) {
       const float* const logits = f.f32(logits_) + r * experts_;
       const Gates gates =
-          (op_.gating == Gating::Softmax ? softmax : sigmoid)(logits, experts_, values, values + experts_);
+          (op_.gating == Gating::Softmax ? softmax : sigmoid)(kernels_, logits, experts_, values, values + experts_);
       score(gates, experts_, bias, op_.groups);
       if (op_.groups > 1) leave_groups_out(op_, gates, experts_);
       std::int32_t* const ids = f.i32(ids_) + r * op_.top_k;
@@ -129,6 +133,7 @@ class RouteInstruction final : public Instruction {
   }
 
  private:
+  const Kernels& kernels_;
   Route op_;
   std::int64_t experts_;
   RowSpace rows_;

@@ -10,6 +10,10 @@ void add_rms_norm(const float* a, const float* b, const float* w, float* sum, fl
 void layer_norm(const float* x, const float* w, const float* bias, float* y, std::int64_t n, float eps);
 void gelu(const float* x, float* y, std::int64_t n);
 void squared_relu(const float* x, float* y, std::int64_t n);
+void exp(const float* x, float* y, std::int64_t n);
+void sigmoid(const float* x, float* y, std::int64_t n);
+/// log(1 + e^x)
+void softplus(const float* x, float* y, std::int64_t n);
 void add(const float* a, const float* b, float* y, std::int64_t n);
 void mul(const float* a, const float* b, float* y, std::int64_t n);
 void silu_mul(const float* a, const float* b, float* y, std::int64_t n);

@@ -83,7 +83,8 @@ using AddRmsNormFn = void (*)(const float* a, const float* b, const float* w, fl
 /// y = (x - mean) * w / sqrt(variance + eps) + bias, one row of n; bias may be null. Sums are taken as RmsNormFn takes
 /// its own.
 using LayerNormFn = void (*)(const float* x, const float* w, const float* bias, float* y, std::int64_t n, float eps);
-using UnaryFn = void (*)(const float* x, float* y, std::int64_t n);                   ///< gelu(x); max(x, 0)^2
+/// gelu(x); max(x, 0)^2; e^x; 1 / (1 + e^-x); log(1 + e^x)
+using UnaryFn = void (*)(const float* x, float* y, std::int64_t n);
 using BinaryFn = void (*)(const float* a, const float* b, float* y, std::int64_t n);  ///< add; silu(a) * b; gelu(a) * b
 /// x * number; number * tanh(x / number)
 using ScaleFn = void (*)(const float* x, float* y, std::int64_t n, float number);
@@ -204,7 +205,7 @@ struct Kernels {
   RmsNormFn rms_norm;
   AddRmsNormFn add_rms_norm;
   LayerNormFn layer_norm;
-  UnaryFn gelu, squared_relu;
+  UnaryFn gelu, squared_relu, exp, sigmoid, softplus;
   BinaryFn add, mul, silu_mul, gelu_mul, clamped_silu_mul, sigmoid_mul;
   ScaleFn scale, soft_cap;
   AxpyFn axpy;

@@ -86,6 +86,9 @@ constexpr Kernels make_table() {
   k.layer_norm = layer_norm;
   k.gelu = gelu;
   k.squared_relu = squared_relu;
+  k.exp = exp;
+  k.sigmoid = sigmoid;
+  k.softplus = softplus;
   k.add = add;
   k.mul = mul;
   k.silu_mul = silu_mul;
