@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -16,6 +16,7 @@
 #include "batch_output.h"
 #include "batch_progress.h"
 #include "batch_response.h"
+#include "batch_rows.h"
 #include "batch_state.h"
 #include "batch_time.h"
 #include "batch_warnings.h"
@@ -27,7 +28,7 @@
 #include "prompt.h"
 #include "runtime/batch_outlook.h"
 #include "runtime/scheduler.h"
-#include "text/chat_template.h"
+#include "shaping_options.h"
 
 namespace llm::app {
 namespace {
@@ -41,53 +42,6 @@ BatchStart start_mode(const BatchOptions& o) {
 }
 
 bool goes_on(BatchStart start) { return start == BatchStart::Resume || start == BatchStart::RetryFailed; }
-
-/// A text, or what tells a long one from others.
-std::string known_by(const std::string& text) {
-  constexpr std::size_t kShort = 200;
-  return text.size() <= kShort ? text : "of " + number_text(text.size()) + " bytes, digest " + digest_of(text);
-}
-
-/// Everything that shapes an answer, by the options' names: what is in files, not what they are called.
-Json shaping_options(const RunOptions& o, const SamplerOptions& sampling, const PromptMaker& prompts,
-                     const Backend& backend) {
-  Json options{{"--predict", o.max_tokens},
-               {"--ignore-eos", o.ignore_end},
-               {"--logprobs", o.output.logprobs ? Json(*o.output.logprobs) : Json()},
-               {"--cache-type-k", std::string(name(o.context.cache.k))},
-               {"--cache-type-v", std::string(name(o.context.cache.v))},
-               {"--no-cnv", o.chat.format == ChatOptions::Format::Raw},
-               {"--stop", o.stop_strings},
-               {"--chat-template", known_by(prompts.given_template())},
-               {"--chat-template-kwargs", o.chat.template_kwargs},
-               {"--system-prompt", known_by(prompts.system())},
-               {"--grammar", known_by(o.constraint.grammar.value_or(""))},
-               {"--json-schema", known_by(o.constraint.schema.value_or(""))},
-               {"--regex", o.constraint.regex.value_or("")},
-               {"--choice", o.constraint.choices},
-               {"--template-row", o.batch.template_row ? Json(*o.batch.template_row) : Json()},
-               {"--backend", backend.name()}};
-  if (o.context.size) options["--ctx-size"] = *o.context.size;
-  if (o.output.control_tokens == AnswerOptions::ControlTokens::Shown) options["--special"] = true;
-  if (backend.variant() == "FP8") options["--fp8"] = true;
-  if (backend.variant() == "deterministic") options["--deterministic"] = true;
-  const ReasoningChoice& r = o.chat.reasoning;
-  if (r.wish != ThinkingWish::Auto) options["--reasoning"] = name(r.wish);
-  if (r.keep != ThinkingWish::Auto) options["--reasoning-preserve"] = name(r.keep);
-  if (!r.effort.empty()) options["--reasoning-effort"] = r.effort;
-  if (r.budget != kNoBudget) options["--reasoning-budget"] = r.budget;
-  if (!r.budget_message.empty()) options["--reasoning-budget-message"] = r.budget_message;
-  if (r.is_in_text()) options["--reasoning-format"] = r.is_apart() ? "deepseek-legacy" : "none";
-  for (const SamplingParameter& p : sampling_parameters()) options[std::string(p.name)] = value(sampling, p);
-  for (const SamplerKind kind : sampling.order) options["--samplers"].push_back(std::string(name(kind)));
-  options["--dry-sequence-breaker"] = sampling.dry_sequence_breakers;
-  for (const LogitBias& b : sampling.logit_bias) {
-    // JSON has no infinity
-    options["--logit-bias"].push_back(
-        {b.token, std::isfinite(b.bias) ? Json(b.bias) : Json(b.bias < 0 ? "-inf" : "inf")});
-  }
-  return options;
-}
 
 bool was_stopped(const BatchResult& r) { return r.reason == StopReason::Cancelled; }
 bool was_late(const BatchResult& r) { return r.reason == StopReason::TimeUp; }
@@ -120,17 +74,6 @@ class BatchRun {
   void plan_of_what_is_done();
   void encode_rows();
   void encode(std::size_t index);
-  void require_token(Token) const;
-  struct RowPrompted {
-    std::vector<Token> tokens;
-    AnswerShape shape = AnswerShape::Completion;
-    std::optional<ReasoningOptions> reasoning = {};
-  };
-  RowPrompted prompt_of(const RowPrompt&) const;
-  std::vector<RowPrompted> prompts_of(const BatchRequest&) const;
-  void add_choices(const BatchRequest&, RowPrompted, Work&);
-  std::shared_ptr<TokenMasks> constraint_of(const RowChanges&);
-  std::shared_ptr<const SequenceBreakers> breakers_of(const SamplerOptions&);
   int rows_at_once() const;
   SessionOptions session_of(int parallel) const;
   void compute();
@@ -156,9 +99,7 @@ class BatchRun {
   std::optional<BatchOutput> output_;
   std::unique_ptr<Model> model_;
   std::optional<PromptMaker> prompts_;
-  std::map<std::string, std::shared_ptr<TokenMasks>> constraints_;  ///< of rows, by their form
-  std::shared_ptr<const TokenTree> tree_;
-  std::shared_ptr<const SequenceBreakers> breakers_;
+  std::optional<BatchRowMaker> row_maker_;
   BatchState state_;
 
   std::vector<BatchRow> rows_;
@@ -249,6 +190,7 @@ void BatchRun::load(std::optional<Grammar> grammar, LoadOptions::Weights weights
   if (std::any_of(requests_.begin(), requests_.end(), any_does)) prompts_->say_what_is_lost();
   auto constraint = grammar ? constraint_for(*std::move(grammar), *model_) : nullptr;
   common_ = answer_options(options_, choices_, std::move(constraint), *model_);
+  row_maker_.emplace(*model_, *prompts_, common_, options_.output.max_seconds);
   warn_of_what_is_lost();
 }
 
@@ -289,89 +231,19 @@ void BatchRun::save_state(std::string status) {
   if (output_->is_file()) write_state(state_path(options_.batch.output), state_);
 }
 
-void BatchRun::require_token(Token token) const {
-  const std::size_t n = model_->tokenizer().n_vocab();
-  if (static_cast<std::size_t>(token) < n) return;
-  throw Error(ErrorKind::Usage,
-              "token id " + std::to_string(token) + " is not in the vocabulary of " + number_text(n) + " tokens");
-}
-
-BatchRun::RowPrompted BatchRun::prompt_of(const RowPrompt& given) const {
-  if (const auto* ids = std::get_if<TokenPrompt>(&given)) {
-    for (const Token t : *ids) require_token(t);
-    return {.tokens = *ids};
-  }
-  if (const auto* text = std::get_if<PromptText>(&given)) return {.tokens = model_->tokenizer().encode(*text).ids};
-  if (const auto* plain = std::get_if<PlainPrompt>(&given)) {
-    Prompt made = prompts_->from_text(plain->text);
-    return {.tokens = std::move(made.tokens.ids),
-            .shape = prompts_->has_template() ? AnswerShape::Chat : AnswerShape::Completion,
-            .reasoning = std::move(made.reasoning)};
-  }
-  const ChatPrompt& chat = std::get<ChatPrompt>(given);
-  Json input{{"messages", chat.messages}};
-  input.update(chat.variables);
-  Prompt made = prompts_->from_chat(read_chat_input(input.dump(), ""));
-  return {.tokens = std::move(made.tokens.ids), .shape = AnswerShape::Chat, .reasoning = std::move(made.reasoning)};
-}
-
-std::vector<BatchRun::RowPrompted> BatchRun::prompts_of(const BatchRequest& r) const {
-  std::vector<RowPrompted> prompts;
-  for (const RowPrompt& given : r.prompts) {
-    prompts.push_back(prompt_of(given));
-    if (prompts.back().tokens.empty()) throw Error(ErrorKind::Usage, "the prompt is empty");
-  }
-  return prompts;
-}
-
-/// Rows with the same form share what is known about it.
-std::shared_ptr<TokenMasks> BatchRun::constraint_of(const RowChanges& changes) {
-  if (!changes.grammar) return common_.constraint;
-  std::shared_ptr<TokenMasks>& masks = constraints_[changes.form];
-  if (!tree_) tree_ = std::make_shared<const TokenTree>(model_->tokenizer());
-  if (!masks) masks = std::make_shared<TokenMasks>(changes.grammar, tree_);
-  return masks;
-}
-
-/// The breakers' texts are those of all rows: what they are in the vocabulary is found once.
-std::shared_ptr<const SequenceBreakers> BatchRun::breakers_of(const SamplerOptions& sampling) {
-  const std::vector<SamplerKind> acting = acting_samplers(sampling);
-  if (std::find(acting.begin(), acting.end(), SamplerKind::Dry) == acting.end()) return nullptr;
-  if (!breakers_) {
-    breakers_ = std::make_shared<const SequenceBreakers>(
-        find_sequence_breakers(model_->tokenizer(), common_.sampling.dry_sequence_breakers));
-  }
-  return breakers_;
-}
-
 void BatchRun::encode(std::size_t index) {
   const BatchRequest& r = requests_[index];
   if (r.failure) return fail_row(index, *r.failure);
-  std::vector<RowPrompted> prompts;
-  try {
-    for (const LogitBias& b : r.changes.logit_bias) require_token(b.token);
-    prompts = prompts_of(r);
-  } catch (const Error& error) {
-    return fail_row(index, failure_of(error));
-  }
-  Work work{.index = index, .choices = {}, .missing = 0, .shape = prompts.front().shape, .prompt_tokens = 0};
-  for (RowPrompted& prompt : prompts) add_choices(r, std::move(prompt), work);
-  work.choices.resize(work.missing);
-  work_.push_back(std::move(work));
-}
-
-void BatchRun::add_choices(const BatchRequest& r, RowPrompted prompt, Work& work) {
-  work.prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
-  for (int i = 0; i < r.choices; ++i) {
-    const std::size_t choice = work.missing++;
-    BatchRow row{prompt.tokens, answer_options(r, common_), options_.output.max_seconds};
-    row.answer.reasoning = prompt.reasoning;
-    row.answer.row += choice;
-    row.answer.constraint = constraint_of(r.changes);
-    row.answer.breakers = breakers_of(row.answer.sampling);
-    rows_.push_back(std::move(row));
-    choice_of_.emplace_back(work_.size(), choice);
-  }
+  RequestRows made = row_maker_->rows_of(r);
+  if (made.failure) return fail_row(index, *made.failure);
+  const std::size_t n = made.rows.size();
+  for (std::size_t choice = 0; choice < n; ++choice) choice_of_.emplace_back(work_.size(), choice);
+  std::move(made.rows.begin(), made.rows.end(), std::back_inserter(rows_));
+  work_.push_back({.index = index,
+                   .choices = std::vector<std::optional<BatchResult>>(n),
+                   .missing = n,
+                   .shape = made.shape,
+                   .prompt_tokens = made.prompt_tokens});
 }
 
 void BatchRun::encode_rows() {
