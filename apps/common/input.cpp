@@ -88,6 +88,13 @@ std::string read_input(const std::string& path, std::size_t most) {
   }
 }
 
+bool drop_byte_order_mark(std::string& text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (!text.starts_with(kMark)) return false;
+  text.erase(0, kMark.size());
+  return true;
+}
+
 std::string read_text(const std::string& path, std::size_t most) {
   std::string text = read_input(path, most);
   const std::string file = path == "-" ? "stdin" : path;
@@ -96,11 +103,7 @@ std::string read_text(const std::string& path, std::size_t most) {
         ErrorKind::Usage,
         ErrorParts{.file = file, .problem = "is UTF-16, texts here are UTF-8: iconv -f UTF-16 -t UTF-8 converts it"});
   }
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) {  // says how the file is written, and is none of its text
-    text.erase(0, kByteOrderMark.size());
-    verbose(escaped(file, 200) + ": the byte order mark at its beginning is left out");
-  }
+  if (drop_byte_order_mark(text)) verbose(escaped(file, 200) + ": the byte order mark at its beginning is left out");
   if (const std::size_t valid = utf8::valid_prefix(text); valid != text.size()) warn_of_bytes(file, text, valid);
   return text;
 }

@@ -17,6 +17,9 @@ inline constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
 /// `most`, ErrorKind::Memory for more than a quarter of the free memory, ErrorKind::Io for stdin.
 std::string read_input(const std::string& path, std::size_t most = kAnySize);
 
+/// It says how a text is written, and is none of it. False: there was none.
+bool drop_byte_order_mark(std::string& text);
+
 /// The same of a text, without a byte order mark at its beginning. Warns of one that is not UTF-8; its bytes stay as
 /// they are. Throws ErrorKind::Usage for one that begins as UTF-16 does.
 std::string read_text(const std::string& path, std::size_t most = kAnySize);

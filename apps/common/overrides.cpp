@@ -180,10 +180,16 @@ class RopeKeys {
       warn(choice_.original_context->option, "nothing is mixed without yarn");
   }
 
+  /// Said, and of an effect.
+  const Said<std::int64_t>* original_context() const {
+    return mixes_ && choice_.original_context && choice_.original_context->value > 0 ? &*choice_.original_context
+                                                                                     : nullptr;
+  }
+
   /// The context before any scaling: what yarn goes by. Where the file does not say, yarn takes its context as it is,
   /// as llama.cpp does; of a file with another scaling that is the scaled one.
   std::int64_t unscaled() const {
-    if (choice_.original_context && choice_.original_context->value > 0) return choice_.original_context->value;
+    if (const auto* said = original_context()) return said->value;
     if (const std::int64_t original = integer("rope.scaling.original_context_length"); original > 0) return original;
     const std::int64_t context = integer("context_length");
     if (mixes_ || text("rope.scaling.type", "linear") != "linear") return context;
@@ -193,10 +199,10 @@ class RopeKeys {
   /// The file's context_length is that after its own scaling.
   void set_context() {
     const Said<double>* by = choice_.factor ? &*choice_.factor : nullptr;
-    if (!by && !choice_.scaling && !choice_.original_context) return;
+    if (!by && !choice_.scaling && original_context() == nullptr) return;
     const std::string& option = by                ? by->option
                                 : choice_.scaling ? choice_.scaling->option
-                                                  : choice_.original_context->option;
+                                                  : original_context()->option;
     const double factor = type_ == "none" ? 1 : by ? by->value : factor_of_file();
     const std::int64_t original = unscaled();
     const double context = std::clamp(std::round(static_cast<double>(original) * factor), 1.0,

@@ -232,7 +232,11 @@ void Chat::fork(const std::string& name) {
 void Chat::why(const std::string& number) {
   const std::span<const Token> tokens = state_.talk.last_answer();
   const Tokenizer& tokenizer = state_.model.tokenizer();
-  if (tokens.empty()) throw Error(ErrorKind::Usage, "there is no answer yet");
+  if (tokens.empty()) {
+    const bool loaded = state_.talk.turns() > 0 && state_.talk.messages.back().role == ChatMessage::Role::Assistant;
+    throw Error(ErrorKind::Usage,
+                loaded ? "the last answer was not made here; /regen answers again" : "there is no answer yet");
+  }
   if (number.empty()) return tell(token_list(tokens, tokenizer));
   constexpr std::size_t kShown = 10;
   const auto n = parse_integer("/why", number, 1, static_cast<std::int64_t>(tokens.size()));

@@ -66,7 +66,10 @@ bool ChatAnswers::answer() {
   if (r.reason != StopReason::StopString) made.tokens = r.tokens;
   made.end = end_of(r.reason);
   const bool nothing = r.reason == StopReason::Cancelled && is_empty();
-  if (nothing) {
+  const bool went_on = chat_.talk.messages.back().role == ChatMessage::Role::Assistant;
+  if (nothing && went_on) {
+    chat_.tell("\n(stopped before the answer went on)\n");
+  } else if (nothing) {
     const std::string waiting =
         chat_.begins_with_read() ? "; what was read before it still waits for the next one, /undo drops it" : "";
     chat_.tell("\n(stopped before there was an answer: the message is not kept" + waiting + ")\n");
@@ -118,9 +121,9 @@ void ChatAnswers::tell_end(const GenerateResult& r, bool said) {
   if (r.reason == StopReason::Length && chat_.editor != nullptr)
     chat_.tell("(cut after " + number_text(r.generated_tokens) + " tokens: " +
                (formed ? "/set predict N gives more, /regen answers again" : "/continue goes on") + ")\n");
-  if (!said && r.reason == StopReason::EndOfGeneration && r.thinking_tokens > 0) {
-    chat_.tell("(the model ended inside its thinking: there is no answer)\n");
-  }
+  if (!said && r.reason == StopReason::EndOfGeneration)
+    chat_.tell(r.thinking_tokens > 0 ? "(the model ended without an answer to its thinking)\n"
+                                     : "(the answer is empty: the model ended it at once)\n");
   if (r.reason == StopReason::ContextFull) {
     note("the answer is cut: the context of " + number_text(chat_.talk.context()) + " tokens is full");
   }
@@ -128,6 +131,7 @@ void ChatAnswers::tell_end(const GenerateResult& r, bool said) {
   const std::int64_t all_again = chat_.talk.read_again();
   if (const std::int64_t again = all_again - std::exchange(read_again_, all_again); again > 0)
     verbose(number_text(again) + (again == 1 ? " token" : " tokens") + " read again for recurrent layers");
+  warn_of_drafts(chat_.speculation);
   if (chat_.speculation != nullptr) verbose(chat_.speculation->describe());
 }
 

@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "common/descriptor_io.h"
+#include "common/input.h"
 #include "common/messages.h"
 #include "common/output.h"
 #include "common/terminal.h"
@@ -42,6 +44,7 @@ LineEditor::Input MessageReader::line(std::string_view prompt) {
     ended_ = more.empty();
     buffered_ += more;
   }
+  if (!std::exchange(begun_, true)) drop_byte_order_mark(buffered_);
   if (buffered_.empty()) return {Outcome::EndOfFile, {}};
   const std::size_t end = std::min(buffered_.find('\n'), buffered_.size());
   std::string text = buffered_.substr(0, end);
@@ -67,6 +70,7 @@ LineEditor::Input MessageReader::next() {
       break;
     }
     if (!block) {
+      if (text.ends_with('\n')) text.pop_back();  // of a paste
       if (!text.ends_with('\\')) break;
       text.pop_back();
     }

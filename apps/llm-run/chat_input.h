@@ -21,7 +21,7 @@ class MessageReader {
   LineEditor::Input line(std::string_view prompt);
   LineEditor* editor_;
   std::string buffered_;  ///< of stdin
-  bool ended_ = false;
+  bool begun_ = false, ended_ = false;
 };
 
 /// Where lines typed are kept: in $XDG_STATE_HOME, or else in ~/.local/state. Empty if neither is known.

@@ -11,6 +11,8 @@ void ChatState::tell(const std::string& text) const {
   const std::string safe = terminal_safe(text);
   if (editor != nullptr) {
     editor->write(safe);
+  } else if (log_is_json()) {
+    show(std::string_view(text).substr(0, text.find_last_not_of('\n') + 1));
   } else {
     print_text(text);
   }

@@ -48,12 +48,15 @@ void store_chat(const std::string& path, const ChatState& chat) {
                  ? ""
                  : ", the cache (" + bytes_text(std::filesystem::file_size(saved.cache)) + ") in " + saved.cache) +
             "\n");
+  if (chat.settings.answer.constraint != nullptr)
+    chat.tell("(the form of the answers is not saved with them: /grammar or /json gives it again)\n");
 }
 
 void restore_chat(const std::string& path, ChatState& chat) {
   SavedChat saved = load_chat(path, chat.settings, chat.model);
   chat.prompts.set_system(saved.system);
   chat.talk.messages = std::move(saved.messages);
+  chat.talk.forget_answer();
   const bool changed = settings_json(saved.settings) != settings_json(chat.settings);
   chat.settings = std::move(saved.settings);
   restore_thinking(chat);

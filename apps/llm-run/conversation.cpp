@@ -99,7 +99,7 @@ Conversation::Answered Conversation::answer(const Prompt& prompt, GenerateOption
   Answered answered;
   answered.cached = options.cached = keep_common_prefix(ids);
   tokens_ = ids;
-  answer_.clear();
+  forget_answer();
   try {
     answered.result = generate(session_, model_, sequence_, ids, options, {}, progress);
   } catch (...) {
@@ -107,11 +107,16 @@ Conversation::Answered Conversation::answer(const Prompt& prompt, GenerateOption
     throw;
   }
   const std::vector<Token>& more = answered.result.tokens;
-  answer_begin_ = answer_begin(prompt);
   tokens_.insert(tokens_.end(), more.begin(), more.end());
-  answer_.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(answer_begin_), tokens_.end());
+  text_ = tokens_;
+  answer_begin_ = answer_begin(prompt);
   settle();
   return answered;
+}
+
+void Conversation::forget_answer() {
+  text_.clear();
+  answer_begin_ = 0;
 }
 
 void Conversation::settle() {
@@ -120,14 +125,19 @@ void Conversation::settle() {
 }
 
 Logprobs Conversation::explain(std::size_t n, std::size_t count) {
-  const std::size_t at = answer_begin_ + n;  // its place in the text; the logits are those after the token before
-  check(n < answer_.size() && at >= 1 && at <= tokens_.size(), "a token of the last answer");
-  session_.rewind(sequence_, static_cast<std::int64_t>(at) - 1);
+  const std::size_t at = answer_begin_ + n, held = tokens_.size();  // the logits are those after the token before
+  check(at >= 1 && at < text_.size(), "a token of the last answer");
+  const std::span<const Token> text(text_);
+  const std::size_t kept = std::min(held, at - 1);
+  session_.rewind(sequence_, static_cast<std::int64_t>(kept));
   try {
-    const Append before{sequence_, std::span(tokens_).subspan(at - 1, 1), Logits::Last};
-    const Logprobs found = logprobs(session_.eval({&before, 1}), answer_[n], count);
-    const Append rest{sequence_, std::span(tokens_).subspan(at), Logits::None};
-    if (!rest.tokens.empty()) (void)session_.eval({&rest, 1});
+    const Append before{sequence_, text.subspan(kept, at - kept), Logits::Last};
+    const Logprobs found = logprobs(session_.eval({&before, 1}), text_[at], count);
+    if (held > at) {
+      const Append rest{sequence_, text.subspan(at, held - at), Logits::None};
+      (void)session_.eval({&rest, 1});
+    }
+    tokens_.assign(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::max(held, at)));
     return found;
   } catch (...) {
     settle();
@@ -142,7 +152,7 @@ void Conversation::load_cache(const std::string& path) {
   const std::int64_t n = std::min<std::int64_t>(static_cast<std::int64_t>(file.tokens().size()), context());
   session_.rewind(sequence_, 0);
   tokens_.clear();
-  answer_.clear();
+  forget_answer();
   file.restore(session_, sequence_, n);
   tokens_.assign(file.tokens().begin(), file.tokens().begin() + n);
 }

@@ -63,7 +63,9 @@ class Conversation {
   std::size_t turns() const;
 
   /// The tokens of the last answer, as they were sampled, from its beginning on where it went on.
-  std::span<const Token> last_answer() const { return answer_; }
+  std::span<const Token> last_answer() const { return std::span(text_).subspan(answer_begin_); }
+  /// The messages are others now.
+  void forget_answer();
   /// What the model gave the n-th of them (from 0) and the `count` likeliest in its place: evaluates it again.
   Logprobs explain(std::size_t n, std::size_t count);
 
@@ -90,9 +92,9 @@ class Conversation {
   Session& session_;
   PromptMaker& prompts_;
   SequenceId sequence_;
-  std::vector<Token> tokens_;  ///< what the sequence holds
-  std::vector<Token> answer_;  ///< the last one
-  std::size_t answer_begin_ = 0;
+  std::vector<Token> tokens_;     ///< what the sequence holds
+  std::vector<Token> text_;       ///< the last prompt and its answer, which begins with tokens_
+  std::size_t answer_begin_ = 0;  ///< in it
 };
 
 }  // namespace llm::app

@@ -64,12 +64,17 @@ std::string thinking_text(const GenerateResult& r) {
   return r.thinking_tokens > 0 ? " (" + number_text(r.thinking_tokens) + " thinking)" : "";
 }
 
-/// What is cut inside of the thinking has nothing to show.
+/// What ends inside of the thinking, or right behind it, has nothing to show.
 void say_if_only_thought(const GenerateResult& r, bool said) {
   const bool cut = r.reason == StopReason::Cancelled || r.reason == StopReason::TimeUp;
   if (r.thinking_tokens == 0 || said || cut) return;
-  note("the answer ended inside its thinking, after " + number_text(r.generated_tokens) +
-       " tokens: a larger -n or a --reasoning-budget leaves room for what it would say");
+  const std::string after = ", after " + number_text(r.generated_tokens) + " tokens";
+  if (r.reason == StopReason::Length || r.reason == StopReason::ContextFull) {
+    note("the answer ended inside its thinking" + after +
+         ": a larger -n or a --reasoning-budget leaves room for what it would say");
+  } else {
+    note("the model ended without an answer to its thinking" + after);
+  }
 }
 
 void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const std::string& seed) {

@@ -114,6 +114,14 @@ void check_speculation_options(const SpeculationChoice& o) {
   if (wants(o, Type::Draft) && o.draft_model.empty()) {
     throw Error(ErrorKind::Usage, "--spec-type draft needs --model-draft FILE");
   }
+  if (o.draft_model.empty()) {
+    const auto warn = [](const char* option) {
+      print_warnings({{"no-effect", std::string(option) + " has no effect without --model-draft"}});
+    };
+    if (o.draft_layers) warn("--gpu-layers-draft");
+    if (!o.draft_overrides.empty()) warn("--override-tensor-draft");
+    if (o.p_min > 0) warn("--spec-draft-p-min");
+  }
   if (o.most && o.least && *o.least > *o.most) {
     throw Error(ErrorKind::Usage, "--spec-draft-n-min is larger than --spec-draft-n-max: there would be no draft");
   }

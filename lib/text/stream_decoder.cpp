@@ -10,6 +10,7 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool with_special, Stre
 
 std::string StreamDecoder::push(Token token) {
   std::string piece = tokenizer_.piece(token, with_special_);
+  if (piece.empty()) return finish();
   if (drop_space_ && !piece.empty()) {
     if (piece.front() == ' ') piece.erase(0, 1);
     drop_space_ = false;

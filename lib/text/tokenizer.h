@@ -145,7 +145,8 @@ class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool with_special = false,
                          StreamStart start = StreamStart::Beginning);
-  /// Text that became complete with this token; may be empty. Bytes that can never become UTF-8 come out as U+FFFD.
+  /// Text that became complete with this token; may be empty. Bytes that can never become UTF-8 come out as U+FFFD; no
+  /// character goes on behind a token without text.
   std::string push(Token);
   /// What is left at the end: an incomplete sequence becomes U+FFFD.
   std::string finish();

@@ -55,6 +55,31 @@ TEST_CASE("a context that is nearly full says how little it leaves for an answer
   CHECK(t.end() == 0);
 }
 
+TEST_CASE("the tokens of an answer can be explained where going on with it was stopped while its prompt was read") {
+  const ConversationBench bench;
+  std::string many;
+  for (int i = 0; i < 800; ++i) many += "word ";
+  const std::string file = bench.write("long.txt", many).string();
+  Terminal t(bench.command({"-n", "8", "--temp", "0", "-q", "-c", "8192", "-b", "16"}));
+  to_prompt(t);
+  t.type("/read " + file + "\r");
+  to_prompt(t);
+  t.type("What is it?\r");
+  to_prompt(t);
+  t.type("/system Be brief.\r");  // all that follows is read anew
+  to_prompt(t);
+  t.type("/continue\r");
+  t.until("\x1b[?2004l");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until the terminal sends signals again
+  t.type(kInterrupt);
+  t.until("(stopped before the answer went on)");
+  to_prompt(t);
+  t.type("/why 8\r");
+  CHECK(contains(to_prompt(t), " %  \""));
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
 TEST_CASE("a text of /read waits on where its message was stopped, and /context shows it") {
   const ConversationBench bench;
   std::string many;

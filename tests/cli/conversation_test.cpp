@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "conversation_bench.h"
 #include "support/catch.h"
@@ -419,6 +420,19 @@ TEST_CASE("what the model gave a token is what --logprobs says of it") {
     }
   }
   CHECK(o.out == bench.pipe("Tell me a story.\nWhy?\n", kShort).out);  // nothing is changed by looking
+}
+
+TEST_CASE("a chat through a pipe drops a byte order mark, and all that it tells is JSON where that is asked for") {
+  const ConversationBench bench;
+  const Outcome o = bench.pipe("\xEF\xBB\xBF/set temp 0\nTell me a story.\n/context\n", {"-n", "4", "--log-jsonl"});
+  CHECK(o.code == 0);
+  CHECK(o.out == bench.pipe("Tell me a story.\n", {"-n", "4", "--temp", "0"}).out);
+  std::istringstream lines(o.err);
+  std::string line;
+  int n = 0;
+  for (; std::getline(lines, line); ++n) CHECK_NOTHROW(Json::parse(line));
+  CHECK(n >= 2);
+  CHECK(contains(o.err, "temp is 0"));
 }
 
 TEST_CASE("the tokens of an answer that went on are numbered from its beginning") {

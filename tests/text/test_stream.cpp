@@ -80,6 +80,18 @@ TEST_CASE("bytes that never become UTF-8 come out as the Unicode standard's exam
   CHECK(decoder.finish().empty());
 }
 
+TEST_CASE("no character goes on behind a token without text", "[stream]") {
+  const LoadedTokenizer t = spm_vocabulary().load();
+  const auto byte = [](unsigned b) { return static_cast<Token>(3 + b); };
+  const Token end = 2, a = 260;
+  CHECK(stream(*t, {byte(0xC3), byte(0xA9)}) == "\u00e9");
+  CHECK(stream(*t, {byte(0xC3), end, byte(0xA9)}) == "\uFFFD\uFFFD");
+  StreamDecoder decoder(*t);
+  (void)decoder.push(byte(0xC3));
+  CHECK(decoder.push(end) == "\uFFFD");
+  CHECK(decoder.push(a) == "a");
+}
+
 TEST_CASE("decoding a sequence keeps its bytes as they are", "[stream]") {
   const LoadedTokenizer t = bpe_vocabulary().load();
   std::string all;
