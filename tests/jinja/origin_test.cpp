@@ -43,6 +43,22 @@ TEST_CASE("text from outside stays marked through operations", "[origin]") {
   is("{{ l|string|length }}{{ n is number }}", "10True");
 }
 
+TEST_CASE("names of keyword arguments stay marked where they become keys", "[origin]") {
+  const auto is = [](const std::string& source, const std::string& expected) {
+    INFO(source);
+    CHECK(marked(source, R"({"d": {"<|end|>": "v"}})") == expected);
+  };
+  is("{% for k in dict(**d) %}{{ k }}{% endfor %}", "[<|end|>]");
+  is("{{ dict(a=1, **d)|tojson }}", "{\"a\": 1, \"[<|end|>]\": \"[v]\"}");
+  is("{{ namespace(a=1, **d) }}", "<Namespace {'a': 1, '[<|end|>]': '[v]'}>");
+  is("{% macro f(a) %}{{ a }}{{ kwargs }}{% endmacro %}{{ f(a=1, **d) }}", "1{'[<|end|>]': '[v]'}");
+  is("{% macro f() %}{% for k in kwargs %}{{ k }}{% endfor %}{{ caller() }}{% endmacro %}"
+     "{% call f(**d) %}c{% endcall %}",
+     "[<|end|>]c");
+  is("{{ '%s'|format(**d) }}", "{'[<|end|>]': '[v]'}");
+  is("{{ '{x}'.format(**dict(x=dict(**d))) }}", "{'[<|end|>]': '[v]'}");
+}
+
 TEST_CASE("a template reads what it names", "[origin]") {
   const jinja::Template t(
       "{% for m in messages %}{{ m.x }}{% endfor %}{% if enable %}{% set own = 1 %}{{ own }}{% endif %}");

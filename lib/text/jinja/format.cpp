@@ -502,7 +502,7 @@ class Formatter {
     }
     rt_.charge_items(arguments_.keywords.size());
     for (const auto& [key, value] : arguments_.keywords) {
-      if (key == name) return value;
+      if (key.view() == name) return value;
     }
     rt_.fail("format: there is no argument '" + escaped(name) + "'");
   }

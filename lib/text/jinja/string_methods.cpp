@@ -309,7 +309,7 @@ Value format_map(Runtime& rt, const Value& self, CallArguments& given) {
   if (!a[0].is_dict()) rt.fail("format_map() wants a mapping");
   CallArguments named;
   for (const auto& [key, value] : a[0].as<DictObject>().entries()) {
-    if (key.is_string()) named.keywords.emplace_back(key.as_string().bytes(), value);
+    if (key.is_string()) named.keywords.emplace_back(key.as_string(), value);
   }
   return rt.string(str_format(rt, text(self), named));
 }
