@@ -308,10 +308,7 @@ BatchRun::RowPrompted BatchRun::prompt_of(const RowPrompt& given) const {
             .shape = prompts_->has_template() ? AnswerShape::Chat : AnswerShape::Completion,
             .reasoning = std::move(made.reasoning)};
   }
-  const ChatPrompt& chat = std::get<ChatPrompt>(given);
-  Json input{{"messages", chat.messages}};
-  input.update(chat.variables);
-  Prompt made = prompts_->from_chat(read_chat_input(input.dump(), ""));
+  Prompt made = prompts_->from_chat(read_chat_input(std::get<ChatPrompt>(given).text(), ""));
   return {.tokens = std::move(made.tokens.ids), .shape = AnswerShape::Chat, .reasoning = std::move(made.reasoning)};
 }
 
