@@ -196,7 +196,7 @@ class Printf {
     while (peek(at) == 'h' || peek(at) == 'l' || peek(at) == 'L') ++at;
     const char type = peek(at++);
     if (type == '%') {
-      out_.append("%", Origin::Template);
+      out_.append(format_, at - 1, 1);
       return;
     }
     convert(type, f, next());
@@ -306,20 +306,21 @@ class Printf {
 // ---- text.format()
 
 struct Spec {
-  std::string fill = " ";
+  Str fill = Str(" ");
   char align = 0;
   bool zero = false;
   int width = 0;
   NumberStyle number;
 };
 
-Spec parse_spec(Runtime& rt, std::string_view s) {
+Spec parse_spec(Runtime& rt, const Str& text) {
   Spec spec;
+  const std::string_view s = text.view();
   const auto is_align = [](char c) { return c == '<' || c == '>' || c == '=' || c == '^'; };
   std::size_t at = 0;
   const std::size_t second = s.empty() ? 0 : next_character(s, 0);
   if (second < s.size() && is_align(s[second])) {
-    spec.fill = s.substr(0, second);
+    spec.fill = text.substr(0, second);
     spec.align = s[second];
     at = second + 1;
   } else if (!s.empty() && is_align(s[0])) {
@@ -335,7 +336,7 @@ Spec parse_spec(Runtime& rt, std::string_view s) {
   if (take("0") != 0) {
     spec.zero = true;
     if (spec.align == 0) {
-      spec.fill = "0";
+      spec.fill = Str("0");
       spec.align = '=';
     }
   }
@@ -356,7 +357,7 @@ void append_aligned(const Str& prefix, const Str& body, const Spec& spec, char d
   const std::size_t padding = width > size ? width - size : 0;
   const char align = spec.align == 0 ? default_align : spec.align;
   const auto pad = [&](std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) out.append(spec.fill, Origin::Template);
+    for (std::size_t i = 0; i < n; ++i) out.append(spec.fill);
   };
   const std::size_t left = align == '>' ? padding : align == '^' ? padding / 2 : 0;
   pad(left);
@@ -380,7 +381,7 @@ void format_text(Runtime& rt, const Str& s, const Spec& spec, Str& out) {
 
 /// Grouped digits filled with zeros up to the width are grouped as a whole.
 std::string zero_filled(std::string digits, const Spec& spec, std::size_t prefix) {
-  if (spec.fill != "0" || spec.align != '=' || spec.number.grouping == 0) return digits;
+  if (spec.fill.view() != "0" || spec.align != '=' || spec.number.grouping == 0) return digits;
   const std::size_t whole_end = std::min(digits.find_first_of(".e"), digits.size());
   std::string whole = digits.substr(0, whole_end);
   std::erase(whole, spec.number.grouping);
@@ -402,7 +403,7 @@ void format_number(Runtime& rt, const Value& v, const Spec& spec, Str& out) {
   append_aligned(Str(n.prefix, v.origin()), Str(n.digits, v.origin()), spec, '>', out);
 }
 
-void format_value(Runtime& rt, const Value& v, std::string_view spec, Str& out) {
+void format_value(Runtime& rt, const Value& v, const Str& spec, Str& out) {
   if (spec.empty()) return append_str(rt, v, out);
   if (v.is_string()) return format_text(rt, v.as_string(), parse_spec(rt, spec), out);
   if (v.is_number()) return format_number(rt, v, parse_spec(rt, spec), out);
@@ -470,7 +471,7 @@ class Formatter {
     rt_.charge_reading(named);
     const Value value = converted(named, conversion);
     const Str spec = at < view.size() ? run(inside.substr(at + 1), levels - 1) : Str();
-    format_value(rt_, value, spec.view(), out);
+    format_value(rt_, value, spec, out);
     return end + 1;
   }
 
