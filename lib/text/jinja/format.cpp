@@ -313,6 +313,13 @@ struct Spec {
   NumberStyle number;
 };
 
+void require_grouping(Runtime& rt, const NumberStyle& style) {
+  if (style.grouping == 0 || style.type == 0) return;
+  const std::string_view with = style.grouping == '_' ? "deEfFgG%boxX" : "deEfFgG%";
+  if (with.find(style.type) != std::string_view::npos) return;
+  rt.fail(std::string("Cannot specify '") + style.grouping + "' with '" + escaped(std::string(1, style.type)) + "'");
+}
+
 Spec parse_spec(Runtime& rt, const Str& text) {
   Spec spec;
   const std::string_view s = text.view();
@@ -348,6 +355,7 @@ Spec parse_spec(Runtime& rt, const Str& text) {
   }
   if (at < s.size()) spec.number.type = s[at++];
   if (at < s.size() || coerce_zero) rt.fail("Invalid format specifier");
+  require_grouping(rt, spec.number);
   return spec;
 }
 
@@ -379,10 +387,14 @@ void format_text(Runtime& rt, const Str& s, const Spec& spec, Str& out) {
                  out);
 }
 
-/// Grouped digits filled with zeros up to the width are grouped as a whole.
-std::string zero_filled(std::string digits, const Spec& spec, std::size_t prefix) {
+/// Grouped digits filled with zeros up to the width are grouped as a whole: those before a point or an exponent, which
+/// integers do not have, and none of inf and nan.
+std::string zero_filled(std::string digits, const Spec& spec, std::size_t prefix, bool is_float) {
   if (spec.fill.view() != "0" || spec.align != '=' || spec.number.grouping == 0) return digits;
-  const std::size_t whole_end = std::min(digits.find_first_of(".e"), digits.size());
+  const auto belongs = [&](char c) { return !is_float || is_ascii_digit(c) || c == spec.number.grouping; };
+  const auto whole_end =
+      static_cast<std::size_t>(std::find_if_not(digits.begin(), digits.end(), belongs) - digits.begin());
+  if (whole_end == 0) return digits;
   std::string whole = digits.substr(0, whole_end);
   std::erase(whole, spec.number.grouping);
   const std::string rest = digits.substr(whole_end);
@@ -399,7 +411,7 @@ void format_number(Runtime& rt, const Value& v, const Spec& spec, Str& out) {
   const bool as_float =
       v.is(Kind::Float) || (type != 0 && std::string_view("eEfFgG%").find(type) != std::string_view::npos);
   NumberText n = as_float ? format_float(rt, to_double(rt, v), spec.number) : format_integer(rt, v, spec.number);
-  n.digits = zero_filled(std::move(n.digits), spec, n.prefix.size());
+  n.digits = zero_filled(std::move(n.digits), spec, n.prefix.size(), as_float);
   append_aligned(Str(n.prefix, v.origin()), Str(n.digits, v.origin()), spec, '>', out);
 }
 
@@ -567,6 +579,7 @@ NumberText format_integer(Runtime& rt, const Value& v, const NumberStyle& style)
       out.digits = magnitude.get_str(-16);
       break;
     case 'c':
+      if (style.sign != '-' || style.alternate) rt.fail("Invalid format specifier for a character");
       if (n < 0 || n > 0x10ffff) rt.fail("%c arg not in range(0x110000)");
       append_utf8(out.digits, static_cast<std::int32_t>(n.get_si()));
       return {"", out.digits};
