@@ -207,9 +207,11 @@ class Printf {
     rt_.charge_reading(v);
     switch (type) {
       case 's':
+        return text(str(rt_, v), f);
       case 'r':
+        return text(repr(rt_, v), f);
       case 'a':
-        return text(type == 's' ? str(rt_, v) : repr(rt_, v), f);
+        return text(ascii(rt_, v), f);
       case 'c':
         return text(character(v), f);
       case 'd':
@@ -494,8 +496,9 @@ class Formatter {
       case 's':
         return Value::string(str(rt_, v));
       case 'r':
-      case 'a':
         return Value::string(repr(rt_, v));
+      case 'a':
+        return Value::string(ascii(rt_, v));
       default:
         rt_.fail("Unknown conversion specifier");
     }
