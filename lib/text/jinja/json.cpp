@@ -164,7 +164,7 @@ class Writer {
         return;
       }
     }
-    if ((code >= 0 && code < 0x20) || (code >= 0x7f && style_.ensure_ascii && code != 0x7f)) {
+    if ((code >= 0 && code < 0x20) || (code >= 0x7f && style_.ensure_ascii)) {
       text += unicode_escape(code);
     } else {
       text += bytes;
