@@ -26,6 +26,8 @@ std::vector<Value> split_string(Runtime&, const Str&, const Value& separator, st
 std::vector<Value> split_string_right(Runtime&, const Str&, const Value& separator, std::int64_t most);
 
 namespace detail {
+/// Python has it, no chat template needs it: refused where it is called.
+Value unsupported_method(Runtime&, const Value&, CallArguments&);
 MethodObject::Body find_string_method(std::string_view name);
 MethodObject::Body find_container_method(const Value&, std::string_view name);
 }  // namespace detail

@@ -320,6 +320,7 @@ constexpr Row kMethods[] = {
     {"casefold", change<Case::Fold>},
     {"center", justify<'^'>},
     {"count", count},
+    {"encode", detail::unsupported_method},
     {"endswith", affix<false>},
     {"expandtabs", expandtabs},
     {"find", find_in<false, Missing::Negative>},
@@ -342,6 +343,7 @@ constexpr Row kMethods[] = {
     {"ljust", justify<'<'>},
     {"lower", change<Case::Lower>},
     {"lstrip", strip<1>},
+    {"maketrans", detail::unsupported_method},
     {"partition", partition<false>},
     {"removeprefix", without_affix<true>},
     {"removesuffix", without_affix<false>},
@@ -358,6 +360,7 @@ constexpr Row kMethods[] = {
     {"strip", strip<3>},
     {"swapcase", swapcase},
     {"title", title},
+    {"translate", detail::unsupported_method},
     {"upper", change<Case::Upper>},
     {"zfill", zfill},
 };
