@@ -154,8 +154,9 @@ bool lacks_content(const Json& message) {
          (role == "assistant" && message.size() == 1);
 }
 
-void read_messages(BatchRequest& r, const Json& value) {
+void read_messages(BatchRequest& r, const Json& value, const std::string& written) {
   if (!value.is_array() || value.empty()) invalid("\"messages\" is not an array with a message in it");
+  ChatPrompt prompt{.roles = {}, .messages_text = written};
   for (std::size_t i = 0; i < value.size(); ++i) {
     const Json& message = value[i];
     const std::string which = "message " + std::to_string(i + 1);
@@ -163,8 +164,9 @@ void read_messages(BatchRequest& r, const Json& value) {
       invalid(which + " is not an object with a \"role\"");
     }
     if (lacks_content(message)) invalid(which + " has no \"content\"");
+    prompt.roles.push_back(message["role"].get<std::string>());
   }
-  r.prompts = {ChatPrompt{value, Json::object()}};
+  r.prompts = {std::move(prompt)};
 }
 
 /// Keys that ask for something; the table is the format.
@@ -224,13 +226,18 @@ void read_logprobs(BatchRequest& r, const Json& v, std::string_view key) {
 void read_top_logprobs(BatchRequest& r, const Json& v, std::string_view key) {
   r.changes.logprobs = static_cast<int>(integer(v, key, 0, kMostLogprobs));
 }
-void read_template_variables(BatchRequest& r, const Json& v, std::string_view key) {
+void read_template_variables(BatchRequest& r, const Json& v, std::string_view written, std::string_view key) {
   if (!v.is_object()) invalid(in_key(key) + " is not an object");
   if (v.contains("messages")) invalid(in_key(key) + " has \"messages\", which are the row's");
-  chat(r, key).variables.update(v);
+  ChatPrompt& prompt = chat(r, key);
+  prompt.variables.update(v);
+  const std::size_t first = written.find('{') + 1;
+  if (!v.empty()) prompt.variables_text.append(",").append(written.substr(first, written.rfind('}') - first));
 }
-void read_template_variable(BatchRequest& r, const Json& v, std::string_view key) {
-  chat(r, key).variables[std::string(key)] = v;
+void read_template_variable(BatchRequest& r, const Json& v, std::string_view written, std::string_view key) {
+  ChatPrompt& prompt = chat(r, key);
+  prompt.variables[std::string(key)] = v;
+  prompt.variables_text.append(",\"").append(key).append("\":").append(written);
 }
 
 /// One form for an answer; the text of it is what rows with the same form share its automaton by.
@@ -246,26 +253,28 @@ void set_form(BatchRequest& r, std::string_view key, const std::string& text,
   r.changes.form = std::string(key) + ":" + text;
   for (Warning& w : warnings) r.warnings.push_back(std::move(w));
 }
-void read_schema(BatchRequest& r, const Json& v, std::string_view key) {
+void read_schema(BatchRequest& r, const Json& v, std::string_view written, std::string_view key) {
   if (!v.is_object() && !v.is_boolean()) throw BadRow{{"schema_invalid", in_key(key) + " is not an object"}};
-  const std::string text = v.dump();
-  set_form(r, key, text, [&](Warnings& warnings) {
-    return v.is_object() && v.empty() ? grammar_of_json_objects() : grammar_from_json_schema(text, warnings);
+  set_form(r, key, std::string(written), [&](Warnings& warnings) {
+    return v.is_object() && v.empty() ? grammar_of_json_objects() : grammar_from_json_schema(written, warnings);
   });
 }
 void read_grammar(BatchRequest& r, const Json& v, std::string_view key) {
   const std::string text = string(v, key);
   set_form(r, key, text, [&](Warnings&) { return grammar_from_gbnf(text); });
 }
-void read_response_format(BatchRequest& r, const Json& v, std::string_view key) {
+void read_response_format(BatchRequest& r, const Json& v, std::string_view written, std::string_view key) {
   const Json type = v.is_object() ? v.value("type", Json()) : Json();
   if (type == "text") return;
-  if (type == "json_object") return read_schema(r, v.value("schema", Json::object()), key);
+  if (type == "json_object") {
+    if (!v.contains("schema")) return read_schema(r, Json::object(), "{}", key);
+    return read_schema(r, v["schema"], written_members(written).at("schema"), key);
+  }
   if (type != "json_schema") invalid(in_key(key) + " has no \"type\" text, json_object or json_schema");
   const Json given = v.value("json_schema", Json());
   if (!given.is_object() || !given.contains("schema"))
     invalid(in_key(key) + " has no \"json_schema\" with a \"schema\"");
-  read_schema(r, given["schema"], key);
+  read_schema(r, given["schema"], written_members(written_members(written).at("json_schema")).at("schema"), key);
 }
 
 constexpr std::array kKeys{
@@ -279,12 +288,20 @@ constexpr std::array kKeys{
     Key{"logit_bias", read_logit_bias},
     Key{"logprobs", read_logprobs},
     Key{"top_logprobs", read_top_logprobs},
-    Key{"json_schema", read_schema},
     Key{"grammar", read_grammar},
-    Key{"response_format", read_response_format},
-    Key{"chat_template_kwargs", read_template_variables},
-    Key{"tools", read_template_variable},
-    Key{"reasoning_effort", read_template_variable},
+};
+
+/// Keys whose values go on as they are written.
+struct WrittenKey {
+  std::string_view name;
+  void (*read)(BatchRequest&, const Json&, std::string_view written, std::string_view key);
+};
+constexpr std::array kWrittenKeys{
+    WrittenKey{"json_schema", read_schema},
+    WrittenKey{"response_format", read_response_format},
+    WrittenKey{"chat_template_kwargs", read_template_variables},
+    WrittenKey{"tools", read_template_variable},
+    WrittenKey{"reasoning_effort", read_template_variable},
 };
 
 /// Settings of sampling by the names of their table.
@@ -306,7 +323,7 @@ bool read_sampling(BatchRequest& r, const std::string& name, const Json& v) {
 constexpr std::array<std::string_view, 12> kOtherKeys{"id",     "custom_id", "method", "url",  "body",  "prompt",
                                                       "system", "messages",  "model",  "user", "store", "metadata"};
 
-void read_keys(BatchRequest& r, const Json& object) {
+void read_keys(BatchRequest& r, const Json& object, const WrittenMembers& written) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_null()) continue;
     bool known = std::find(kOtherKeys.begin(), kOtherKeys.end(), name) != kOtherKeys.end();
@@ -316,16 +333,21 @@ void read_keys(BatchRequest& r, const Json& object) {
       key.read(r, value, key.name);
       known = true;
     }
+    for (const WrittenKey& key : kWrittenKeys) {
+      if (key.name != name) continue;
+      key.read(r, value, written.at(name), key.name);
+      known = true;
+    }
     const bool asks_for_nothing = name == "stream" && value == false;
     if (!known && !asks_for_nothing) r.ignored_keys.push_back(name);
   }
 }
 
-void read_content(BatchRequest& r, const Json& object) {
+void read_content(BatchRequest& r, const Json& object, const WrittenMembers& written) {
   const bool messages = has_value(object, "messages"), prompt = has_value(object, "prompt");
   if (messages && prompt) invalid("both \"messages\" and \"prompt\"");
   if (messages) {
-    read_messages(r, object["messages"]);
+    read_messages(r, object["messages"], written.at("messages"));
   } else if (prompt) {
     r.prompts = read_prompts(object["prompt"]);
   } else {
@@ -334,18 +356,20 @@ void read_content(BatchRequest& r, const Json& object) {
   if (has_value(object, "system")) {
     const std::string text = string(object["system"], "system");
     if (!messages) invalid("\"system\" goes with \"messages\"");
-    Json& all = std::get<ChatPrompt>(r.prompts.front()).messages;
-    all.insert(all.begin(), Json{{"role", "system"}, {"content", text}});
+    auto& conversation = std::get<ChatPrompt>(r.prompts.front());
+    conversation.roles.insert(conversation.roles.begin(), "system");
+    std::string& all = conversation.messages_text;
+    all.insert(all.find('[') + 1, Json{{"role", "system"}, {"content", text}}.dump() + ",");
   }
 }
 
-void read_flat(BatchRequest& r, const Json& object) {
-  read_content(r, object);
+void read_flat(BatchRequest& r, const Json& object, const WrittenMembers& written) {
+  read_content(r, object, written);
   if (has_value(object, "model")) r.model = string(object["model"], "model");
-  read_keys(r, object);
+  read_keys(r, object, written);
 }
 
-void read_openai(BatchRequest& r, const Json& line) {
+void read_openai(BatchRequest& r, const Json& line, const WrittenMembers& written) {
   constexpr std::array<std::string_view, 2> kEndpoints{"/v1/chat/completions", "/v1/completions"};
   if (has_value(line, "method") && line["method"] != "POST") invalid("\"method\" is not POST");
   if (has_value(line, "url")) {
@@ -359,11 +383,11 @@ void read_openai(BatchRequest& r, const Json& line) {
   for (const auto& [name, value] : line.items()) {
     if (std::find(kAround.begin(), kAround.end(), name) == kAround.end()) r.ignored_keys.push_back(name);
   }
-  read_flat(r, line["body"]);
+  read_flat(r, line["body"], written_members(written.at("body")));
 }
 
 /// Cells have no types: an empty one is not given, one that reads as JSON is that, unless it is text by its name.
-Json typed(const Json& columns) {
+Json typed(const Json& columns, WrittenMembers& written) {
   constexpr std::array<std::string_view, 8> kTexts{"prompt", "system",  "custom_id",        "id",
                                                    "stop",   "grammar", "reasoning_effort", "model"};
   Json out = Json::object();
@@ -375,14 +399,16 @@ Json typed(const Json& columns) {
     std::string twice;
     Json parsed = text ? Json() : Json::parse(cell, RowReader(twice), false);
     if (!parsed.is_discarded()) refuse_twice(twice);
-    out[name] = text || parsed.is_discarded() || parsed.is_string() ? value : std::move(parsed);
+    const bool stays = text || parsed.is_discarded() || parsed.is_string();
+    written[name] = !stays ? cell : utf8::valid(cell) ? value.dump() : "";
+    out[name] = stays ? value : std::move(parsed);
   }
   return out;
 }
 
-void read_columns(BatchRequest& r, const Json& columns, const RowRules& rules) {
+void read_columns(BatchRequest& r, const Json& columns, const WrittenMembers& written, const RowRules& rules) {
   if (!rules.template_row) {
-    read_flat(r, columns);
+    read_flat(r, columns, written);
     return;
   }
   for (const std::string& name : template_columns(*rules.template_row)) {
@@ -392,7 +418,7 @@ void read_columns(BatchRequest& r, const Json& columns, const RowRules& rules) {
     r.missing_column = name;
     invalid(no_column(name, names));
   }
-  r.prompts = {PlainPrompt{fill_template(*rules.template_row, columns)}};
+  r.prompts = {PlainPrompt{fill_template(*rules.template_row, columns, written)}};
 }
 
 /// Ids are what results are found by again.
@@ -445,12 +471,13 @@ BatchRequest request_from_json(std::string_view text, std::size_t line, const Ro
     if (!object.is_object()) invalid("the line is not a JSON object");
     if (twice != in_key("id") && twice != in_key("custom_id")) read_id(r, object);
     refuse_twice(twice);
+    const WrittenMembers written = written_members(text);
     if (rules.template_row) {
-      read_columns(r, object, rules);
+      read_columns(r, object, written, rules);
     } else if (object.contains("body")) {
-      read_openai(r, object);
+      read_openai(r, object, written);
     } else {
-      read_flat(r, object);
+      read_flat(r, object, written);
     }
   });
 }
@@ -458,7 +485,9 @@ BatchRequest request_from_json(std::string_view text, std::size_t line, const Ro
 BatchRequest request_from_columns(const Json& columns, std::size_t line, const RowRules& rules) {
   return guarded(line, [&](BatchRequest& r) {
     read_id(r, columns);
-    read_columns(r, rules.template_row ? columns : typed(columns), rules);
+    WrittenMembers written;
+    const Json object = rules.template_row ? columns : typed(columns, written);
+    read_columns(r, object, written, rules);
   });
 }
 
@@ -520,7 +549,7 @@ std::string no_content_column(std::span<const std::string> columns) {
          "; --template-row 'TEXT {COLUMN}' makes prompts of such columns";
 }
 
-PromptText fill_template(std::string_view text, const Json& columns) {
+PromptText fill_template(std::string_view text, const Json& columns, const WrittenMembers& written) {
   PromptText out;
   for (std::size_t i = 0; i < text.size();) {
     const std::string_view rest = text.substr(i);
@@ -535,9 +564,10 @@ PromptText fill_template(std::string_view text, const Json& columns) {
       continue;
     }
     const std::size_t end = rest.find('}');
-    const Json& value = columns.at(std::string(rest.substr(1, end - 1)));
+    const std::string name(rest.substr(1, end - 1));
+    const Json& value = columns.at(name);
     const std::size_t begin = out.text.size();
-    out.text += value.is_string() ? value.get<std::string>() : value.dump();
+    out.text += value.is_string() ? value.get<std::string>() : written.at(name);
     out.user.push_back({begin, out.text.size()});
     i += end + 1;
   }

@@ -17,6 +17,7 @@
 #include "runtime/answer.h"
 #include "runtime/sampler_options.h"
 #include "text/tokenizer.h"
+#include "written_json.h"
 
 namespace llm::app {
 
@@ -29,8 +30,13 @@ struct RowFailure {
 };
 
 struct ChatPrompt {
-  Json messages;                    ///< array
+  std::vector<std::string> roles;   ///< of the messages
+  std::string messages_text;        ///< as they are written (written_json.h): an array
   Json variables = Json::object();  ///< for the template, beside the messages: tools, chat_template_kwargs
+  std::string variables_text = {};  ///< as they are written: further members of an object
+
+  /// What the template is given, an object of JSON.
+  std::string text() const { return "{\"messages\":" + messages_text + variables_text + "}"; }
 };
 using TokenPrompt = std::vector<Token>;
 /// A line, or a filled row template: what a user says where the model has a chat template, else the text to complete.
@@ -94,8 +100,8 @@ std::string no_column(const std::string& name, std::span<const std::string> colu
 /// That a table has no prompts, and what may be meant.
 std::string no_content_column(std::span<const std::string> columns);
 
-/// `{name}` replaced by that column, which is the user's text, `{{` and `}}` by braces. All of template_columns() must
-/// be there.
-PromptText fill_template(std::string_view text, const Json& columns);
+/// `{name}` replaced by that column, which is the user's text, `{{` and `}}` by braces; what is no text as it is
+/// written. All of template_columns() must be there.
+PromptText fill_template(std::string_view text, const Json& columns, const WrittenMembers& written);
 
 }  // namespace llm::app

@@ -27,10 +27,7 @@ BatchRowMaker::RowPrompted BatchRowMaker::prompt_of(const RowPrompt& given) cons
             .shape = prompts_.has_template() ? AnswerShape::Chat : AnswerShape::Completion,
             .reasoning = std::move(made.reasoning)};
   }
-  const ChatPrompt& chat = std::get<ChatPrompt>(given);
-  Json input{{"messages", chat.messages}};
-  input.update(chat.variables);
-  Prompt made = prompts_.from_chat(read_chat_input(input.dump(), ""));
+  Prompt made = prompts_.from_chat(read_chat_input(std::get<ChatPrompt>(given).text(), ""));
   return {.tokens = std::move(made.tokens.ids), .shape = AnswerShape::Chat, .reasoning = std::move(made.reasoning)};
 }
 

@@ -44,10 +44,7 @@ std::string on_line(std::size_t line) { return "line " + std::to_string(line) + 
 /// The roles of a row's messages, where it has any and can be run.
 std::vector<std::string> roles_of(const BatchRequest& r) {
   const auto* chat = r.prompts.empty() ? nullptr : std::get_if<ChatPrompt>(&r.prompts.front());
-  std::vector<std::string> roles;
-  if (chat == nullptr || r.failure) return roles;
-  for (const Json& message : chat->messages) roles.push_back(message.at("role").get<std::string>());
-  return roles;
+  return chat == nullptr || r.failure ? std::vector<std::string>() : chat->roles;
 }
 
 const std::vector<std::string>& known_roles() {

@@ -238,11 +238,18 @@ const Json* FactsReader::find(const Schema& s, const char* keyword) const {
   return found == s.node->end() ? nullptr : &*found;
 }
 
+void FactsReader::require_exact(const Schema& s, std::string_view keyword) {
+  const SchemaDocument::Inexact* number = document_.inexact(s, keyword);
+  if (number == nullptr) return;
+  problem(s, keyword, escaped(number->written, 60) + " would become " + number->kept + ": no more digits are kept");
+}
+
 std::optional<std::uint64_t> FactsReader::count(const Schema& s, const char* keyword) {
   const Json* value = find(s, keyword);
   if (value == nullptr) return std::nullopt;
   if (value->is_number_unsigned()) return value->get<std::uint64_t>();
   if (value->is_number_float()) {
+    require_exact(s, keyword);
     const double d = value->get<double>();
     if (d >= 0 && d < 0x1p53 && Decimal::of(d).fraction.empty()) return static_cast<std::uint64_t>(d);
   }
@@ -254,7 +261,11 @@ std::optional<Decimal> FactsReader::number(const Schema& s, const char* keyword)
   if (value == nullptr) return std::nullopt;
   if (value->is_number_unsigned()) return Decimal::of(value->get<std::uint64_t>());
   if (value->is_number_integer()) return Decimal::of(value->get<std::int64_t>());
-  if (value->is_number_float()) return Decimal::of(value->get<double>());
+  if (value->is_number_float()) {
+    const Decimal d = Decimal::of(value->get<double>());
+    if (d.whole.size() <= 16) require_exact(s, keyword);  // between longer ones no text tells
+    return d;
+  }
   document_.fail(s, keyword, "expected a number, found " + shown(*value));
 }
 
@@ -312,9 +323,13 @@ void FactsReader::merge_values(State& state, const Schema& s) {
   };
   if (const Json* list = find(s, "enum")) {
     if (!list->is_array()) document_.fail(s, "enum", "expected a list of values");
+    require_exact(s, "enum");
     restrict_to({list->begin(), list->end()});
   }
-  if (const Json* value = find(s, "const")) restrict_to({*value});
+  if (const Json* value = find(s, "const")) {
+    require_exact(s, "const");
+    restrict_to({*value});
+  }
 }
 
 void FactsReader::merge_strings(State& state, const Schema& s) {
@@ -463,8 +478,10 @@ void FactsReader::merge_not(State& state, const Schema& s) {
     merge_types(types, inner);
     facts.types &= ~types.types;
   } else if (alone && inner.node->contains("const")) {
+    require_exact(inner, "const");
     facts.excluded.push_back((*inner.node)["const"]);
   } else if (alone && inner.node->contains("enum") && (*inner.node)["enum"].is_array()) {
+    require_exact(inner, "enum");
     for (const Json& value : (*inner.node)["enum"]) facts.excluded.push_back(value);
   } else if (alone && inner.node->contains("required") && texts(inner, "required").size() == 1) {
     facts.types &= static_cast<unsigned>(kObjectType);  // `required` holds for everything that is no object

@@ -150,6 +150,8 @@ class FactsReader {
   bool are_disjoint(const Schemas&, const Schemas&);
 
   const Json* find(const Schema&, const char* keyword) const;
+  /// Numbers that would mean others are a problem.
+  void require_exact(const Schema&, std::string_view keyword);
   std::optional<std::uint64_t> count(const Schema&, const char* keyword);
   std::optional<Decimal> number(const Schema&, const char* keyword);
   Schemas schemas(const Schema&, const char* keyword);

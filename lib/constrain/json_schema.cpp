@@ -89,7 +89,7 @@ class SchemaCompiler {
     if (allows(kNumberTypes)) ways.push_back(number(facts));
     const auto add_constant = [&](const Json& constant) {
       if (allows(type_of(constant)) && reader_.fits(facts, constant).value_or(false)) {
-        ways.push_back(p_.literal(constant.dump()));
+        ways.push_back(p_.literal(literal_text(constant)));
       }
     };
     add_constant(true);
@@ -109,7 +109,7 @@ class SchemaCompiler {
       const std::optional<bool> fits = reader_.listed_value_fits(facts, value);
       if (!fits)
         reader_.problem(where, value.is_array() ? "items" : "properties", "not beside enum or const with such values");
-      if (fits.value_or(true)) ways.push_back(p_.literal(value.dump()));
+      if (fits.value_or(true)) ways.push_back(p_.literal(literal_text(value)));
     }
     return p_.choice(std::move(ways));
   }

@@ -1,5 +1,9 @@
 #include "constrain/json_schema_document.h"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
+
 #include "constrain/source_text.h"
 
 namespace llm {
@@ -55,7 +59,113 @@ const std::string* text_of(const Json& node, const char* key) {
   return found == node.end() ? nullptr : found->get_ptr<const std::string*>();
 }
 
+/// A decimal number without the zeros around its digits, times that power of ten.
+struct Digits {
+  bool negative = false;
+  std::string digits;
+  std::int64_t exponent = 0;
+  bool operator==(const Digits&) const = default;
+};
+
+Digits digits_of(std::string_view number) {
+  Digits d{.negative = number.starts_with('-'), .digits = {}, .exponent = 0};
+  const std::size_t e = std::min(number.find_first_of("eE"), number.size());
+  if (e < number.size()) {
+    const std::string_view power = number.substr(number[e + 1] == '+' ? e + 2 : e + 1);
+    const auto read = std::from_chars(power.data(), power.data() + power.size(), d.exponent);
+    constexpr std::int64_t kFar = 1'000'000'000;  // no double is as large or as small
+    if (read.ec != std::errc()) d.exponent = power.starts_with('-') ? -kFar : kFar;
+  }
+  bool fraction = false;
+  for (const char c : number.substr(0, e)) {
+    if (c == '.') fraction = true;
+    if (c < '0' || c > '9') continue;
+    if (!d.digits.empty() || c != '0') d.digits += c;
+    if (fraction) --d.exponent;
+  }
+  if (d.digits.empty()) return {};
+  for (; d.digits.back() == '0'; ++d.exponent) d.digits.pop_back();
+  return d;
+}
+
+/// The decimal of fewest digits that reads as this double: nlohmann's own is longer for a few.
+std::string shortest(double value) {
+  const std::string usual = Json(value).dump();
+  std::array<char, 32> buffer;
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general).ptr;
+  std::string text(buffer.data(), end);
+  if (digits_of(text) == digits_of(usual)) return usual;
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+/// Follows a parser for numbers that are others once they are parsed.
+class InexactNumbers : public nlohmann::json_sax<Json> {
+ public:
+  std::map<std::string, SchemaDocument::Inexact> found;
+
+  bool null() override { return next(); }
+  bool boolean(bool) override { return next(); }
+  bool number_integer(number_integer_t) override { return next(); }
+  bool number_unsigned(number_unsigned_t) override { return next(); }
+  bool number_float(number_float_t value, const string_t& written) override {
+    std::string kept = shortest(value);
+    if (digits_of(written) != digits_of(kept))
+      found.insert_or_assign(pointer(), SchemaDocument::Inexact{written, std::move(kept)});
+    return next();
+  }
+  bool string(string_t&) override { return next(); }
+  bool binary(binary_t&) override { return next(); }
+  bool key(string_t& name) override {
+    open_.back().key = name;
+    return true;
+  }
+  bool start_object(std::size_t) override { return open(false); }
+  bool start_array(std::size_t) override { return open(true); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  struct Open {
+    bool is_array;
+    std::size_t index = 0;
+    std::string key = {};
+  };
+
+  bool open(bool is_array) {
+    open_.push_back({.is_array = is_array});
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return next();
+  }
+  bool next() {
+    if (!open_.empty()) ++open_.back().index;
+    return true;
+  }
+  std::string pointer() const {
+    std::string text = "#";
+    for (const Open& o : open_) text += "/" + (o.is_array ? std::to_string(o.index) : escaped_part(o.key));
+    return text;
+  }
+
+  std::vector<Open> open_;
+};
+
 }  // namespace
+
+std::string literal_text(const Json& value) {
+  if (value.is_number_float()) return shortest(value.get<double>());
+  if (!value.is_structured()) return value.dump();
+  std::string inside;
+  for (const auto& [key, v] : value.items()) {
+    if (!inside.empty()) inside += ',';
+    if (value.is_object()) inside += Json(key).dump() + ":";
+    inside += literal_text(v);
+  }
+  return value.is_object() ? "{" + inside + "}" : "[" + inside + "]";
+}
 
 SchemaDocument::SchemaDocument(std::string_view text, std::string_view file) : file_(file) {
   const SourceText source("JSON schema", text, file);
@@ -78,6 +188,9 @@ SchemaDocument::SchemaDocument(std::string_view text, std::string_view file) : f
     fail("a number in it is larger than any that can be stored");
   }
   if (!document_.is_object() && !document_.is_boolean()) fail("a schema is an object, true or false");
+  InexactNumbers numbers;
+  Json::sax_parse(text, &numbers);
+  inexact_ = std::move(numbers.found);
   index(document_, "#", &document_, 0);
 }
 
@@ -159,6 +272,14 @@ Schema SchemaDocument::referenced(const Schema& from, const std::string& referen
     begin = end + 1;
   }
   return at;
+}
+
+const SchemaDocument::Inexact* SchemaDocument::inexact(const Schema& s, std::string_view keyword) const {
+  const std::string here = s.pointer + "/" + escaped_part(keyword), inside = here + "/";
+  auto found = inexact_.find(here);
+  if (found == inexact_.end()) found = inexact_.lower_bound(inside);
+  const bool is_there = found != inexact_.end() && (found->first == here || found->first.starts_with(inside));
+  return is_there ? &found->second : nullptr;
 }
 
 void SchemaDocument::fail(const Schema& at, std::string_view keyword, const std::string& problem) const {

@@ -23,6 +23,9 @@ struct Schema {
 };
 using Schemas = std::vector<Schema>;
 
+/// A value as an answer writes it, without white space: numbers as few digits tell them from all others.
+std::string literal_text(const Json&);
+
 class SchemaDocument {
  public:
   /// Throws ErrorKind::Notation with line and column for what is not JSON, is nested too deep or no schema at all.
@@ -35,6 +38,12 @@ class SchemaDocument {
   /// What `$ref` at this schema means: a pointer or an anchor in this document, nothing is ever fetched.
   Schema referenced(const Schema& from, const std::string& reference) const;
 
+  /// A number under this keyword that the parsed node does not hold, since no double is that number.
+  struct Inexact {
+    std::string written, kept;
+  };
+  const Inexact* inexact(const Schema&, std::string_view keyword) const;
+
   [[noreturn]] void fail(const Schema&, std::string_view keyword, const std::string& problem) const;
   /// For several at once.
   [[noreturn]] void fail(const std::string& problem) const;
@@ -46,6 +55,7 @@ class SchemaDocument {
 
   std::string file_;
   Json document_;
+  std::map<std::string, Inexact> inexact_;                         ///< by pointer
   std::map<std::string, Schema, std::less<>> resources_;           ///< by $id
   std::map<std::pair<const Json*, std::string>, Schema> anchors_;  ///< by resource and name
 };

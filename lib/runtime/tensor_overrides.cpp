@@ -19,9 +19,17 @@ std::optional<int> device_named(std::string_view name) {
   return gpu_number(name);
 }
 
+/// The = between a pattern and its device. Names of tensors have none, so that a pattern's stand in look-aheads alone.
+std::size_t device_sign(std::string_view text) {
+  constexpr std::string_view kLookAhead = "(?=";
+  std::size_t at = text.find('=');
+  while (at != std::string_view::npos && text.substr(0, at + 1).ends_with(kLookAhead)) at = text.find('=', at + 1);
+  return at;
+}
+
 /// Up to a comma behind a device: patterns have commas, too, as in {1,2}.
 std::string_view first_part(std::string_view text) {
-  const std::size_t equals = text.find('=');
+  const std::size_t equals = device_sign(text);
   return equals == std::string_view::npos ? text : text.substr(0, text.find(',', equals));
 }
 
@@ -57,7 +65,7 @@ std::vector<TensorOverride> parse_tensor_overrides(std::string_view option, std:
   std::vector<TensorOverride> overrides;
   for (;;) {
     const std::string_view part = first_part(text);
-    const std::size_t equals = part.rfind('=');
+    const std::size_t equals = device_sign(part);
     if (equals == std::string_view::npos || equals == 0)
       refuse(part, "is not a pattern and where its tensors go, such as exps=CPU");
     const std::optional<int> device = device_named(part.substr(equals + 1));

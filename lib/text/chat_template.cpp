@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <ctime>
+#include <set>
 
 #include "text/jinja/json.h"
 #include "text/known_templates.h"
@@ -124,13 +125,45 @@ Value with_content(const Value& messages, bool (*are)(const Value&), Content&& c
 }
 Value no_text(const Value&) { return user_text(""); }
 
-std::string mark(std::size_t n) { return "[text " + std::to_string(n) + "]"; }
-constexpr std::string_view kUnknownKey = "[key]";
+/// What stands for texts of parts in a trial. Neither what a template is given nor its own text has any of it.
+class Marks {
+ public:
+  void keep_apart_from(std::string_view text) {
+    for (std::size_t at = text.find(kBegin); at != std::string_view::npos; at = text.find(kBegin, at)) {
+      at += kBegin.size();
+      std::size_t number = 0;
+      const auto read = std::from_chars(text.data() + at, text.data() + text.size(), number);
+      if (read.ec == std::errc()) taken_.insert(number);
+    }
+    while (taken_.contains(free_)) ++free_;
+  }
+  void keep_apart_from(const Value& v) {
+    if (v.is_string()) keep_apart_from(v.as_string().view());
+    if (v.is_sequence()) {
+      for (const Value& item : v.items()) keep_apart_from(item);
+    }
+    if (!v.is_dict()) return;
+    for (const auto& [key, value] : v.as<jinja::DictObject>().entries()) {
+      keep_apart_from(key);
+      keep_apart_from(value);
+    }
+  }
+  std::string text(std::size_t n) const { return begin() + "/" + std::to_string(n) + "]"; }
+  /// The value of a key that no template knows.
+  std::string unknown() const { return begin() + "]"; }
+
+ private:
+  static constexpr std::string_view kBegin = "[part ";
+  std::string begin() const { return std::string(kBegin) + std::to_string(free_); }
+  std::set<std::size_t> taken_;  ///< numbers behind kBegin
+  std::size_t free_ = 0;
+};
+
 /// Parts with marks in place of their texts, counted from `n` on, and with a key that no template knows.
-Value marked(const Value& parts, std::size_t& n) {
+Value marked(const Value& parts, const Marks& marks, std::size_t& n) {
   std::vector<Value> out;
   for (const Value& part : parts.items())
-    out.push_back(with_values(part, {{"text", user_text(mark(n++))}, {"trial", user_text(kUnknownKey)}}));
+    out.push_back(with_values(part, {{"text", user_text(marks.text(n++))}, {"trial", user_text(marks.unknown())}}));
   return chat_messages(std::move(out));
 }
 
@@ -356,15 +389,20 @@ jinja::Rendered ChatTemplate::rendered(const ChatInput& input, const Value& mess
 /// Found out with marks for texts: a template that knows parts writes all of them, and any other fails at them, leaves
 /// some out (those of one role, or all but the first), or writes them with all their keys.
 bool ChatTemplate::writes_parts(const ChatInput& input, const Value& messages) const {
+  Marks marks;
+  for (const Value& v : {messages, input.tools}) marks.keep_apart_from(v);
+  for (const auto& [name, value] : input.variables) marks.keep_apart_from(value);
+  for (const std::string_view text : {std::string_view(input.bos), std::string_view(input.eos), template_.source()})
+    marks.keep_apart_from(text);
   std::size_t n = 0;
   const Value trial = with_content(with_content(messages, has_null, no_text), has_parts,
-                                   [&n](const Value& parts) { return marked(parts, n); });
+                                   [&](const Value& parts) { return marked(parts, marks, n); });
   try {
     const std::string text = rendered(input, trial).text;
     for (std::size_t i = 0; i < n; ++i) {
-      if (count(text, mark(i)) == 0) return false;
+      if (count(text, marks.text(i)) == 0) return false;
     }
-    return n > 0 && count(text, kUnknownKey) == 0;
+    return n > 0 && count(text, marks.unknown()) == 0;
   } catch (const Error&) {
     return false;
   }

@@ -104,6 +104,61 @@ TEST_CASE("messages in OpenAI's forms are what they say") {
   }
 }
 
+TEST_CASE("numbers of a row reach templates and schemas as they are written") {
+  const Bench bench;
+  const auto answers_of = [&](const std::string& name, const std::string& rows, std::vector<std::string> arguments) {
+    const auto path = bench.file(name, rows);
+    arguments.insert(arguments.begin(), {"--batch", path.string(), "--temp", "0"});
+    return lines_by_id(bench(arguments));
+  };
+  const auto said = [](const std::map<std::string, Json>& lines, const std::string& id) {
+    INFO(message(lines.at(id)));
+    CHECK(lines.at(id)["error"].is_null());
+    const Json& body = lines.at(id)["response"]["body"];
+    return body["usage"]["prompt_tokens"].dump() + body["choices"].dump();
+  };
+  const std::string big = "123456789012345678901234567890";
+  // A template writes a number of a message, of tools, of its variables as it writes the same digits in a string.
+  const std::string source =
+      "{{ messages[-1].n }}|{{ tools[0].n }}|{{ k }}|{{ messages[-1].content }}|{{ messages[0].content }}";
+  const auto row = [](const std::string& id, const std::string& n) {
+    return R"({"id":")" + id + R"(","system":"s\"é","messages" : [{"role":"user","content":"ab","n":)" + n +
+           R"(}],"tools":[{"n":)" + n + R"(}],"chat_template_kwargs":{"k":)" + n + "}}\n";
+  };
+  const auto chats =
+      answers_of("in.jsonl", row("number", big) + row("text", '"' + big + '"') + row("other", "\"1e29\""),
+                 {"--chat-template", source});
+  CHECK(said(chats, "number") == said(chats, "text"));
+  CHECK(said(chats, "number") != said(chats, "other"));
+
+  const auto cell = [](const std::string& n) {
+    return R"("[{""role"":""user"",""content"":""ab"",""n"":)" + n + R"(}]")";
+  };
+  const auto table = answers_of(
+      "in.csv", "id,messages,tools\nnumber," + cell(big) + ",[1]\ntext," + cell("\"\"" + big + "\"\"") + ",[1]\n",
+      {"--chat-template", "{{ messages[0].n }}{{ tools }}"});
+  CHECK(said(table, "number") == said(table, "text"));
+
+  const auto filled = answers_of(
+      "in.jsonl",
+      R"({"id":"number","n":)" + big + R"(,"m" : 0.10})" + "\n" + R"({"id":"text","n":")" + big + R"(","m":"0.10"})",
+      {"--template-row", "{n} {m}"});
+  CHECK(said(filled, "number") == said(filled, "text"));
+
+  const auto formed = answers_of(
+      "in.jsonl",
+      R"({"id":"schema","prompt":"ab","json_schema":{"const":)" + big + "}}\n" +
+          R"({"id":"format","prompt":"ab","response_format":{"type":"json_schema","json_schema":{"schema":{"const":)" +
+          big + "}}}}\n" +
+          R"({"id":"object","prompt":"ab","response_format":{"type":"json_object","schema":{"enum":[)" + big + "]}}}\n",
+      {});
+  for (const char* id : {"schema", "format", "object"}) {
+    INFO(id);
+    CHECK(formed.at(id)["error"]["code"] == "schema_invalid");
+    CHECK(contains(message(formed.at(id)), big + " would become 1.2345678901234568e+29"));
+  }
+}
+
 TEST_CASE("a row of several prompts has the answers of each") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", R"({"id":"a","prompt":"ab","temperature":0}

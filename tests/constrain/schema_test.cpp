@@ -352,6 +352,34 @@ TEST_CASE("combinations and references", "[schema]") {
   });
 }
 
+TEST_CASE("numbers that a double does not hold are refused, and others are the schema's", "[schema]") {
+  const std::string big = "123456789012345678901234567890";
+  CHECK_THAT(error(R"({"const":)" + big + "}"),
+             contains("#/const: " + big + " would become 1.2345678901234568e+29: no more digits are kept"));
+  CHECK_THAT(error(R"({"properties":{"a/b":{"enum":["x",{"k":[1,12345678901234567890123]}]}}})"),
+             contains("#/properties/a~1b/enum: 12345678901234567890123 would become"));
+  CHECK_THAT(error(R"({"items":{"const":[18446744073709551616]}})"), contains("#/items/const: 18446744073709551616"));
+  CHECK_THAT(error(R"({"not":{"const":0.10000000000000000001}})"), contains("#/not/const: 0.10000000000000000001"));
+  CHECK_THAT(error(R"({"not":{"enum":[1,1e-400]}})"), contains("#/not/enum: 1e-400 would become 0.0"));
+  CHECK_THAT(error(R"({"$ref":"#/$defs/x","$defs":{"x":{"const":-)" + big + "}}}"),
+             contains("#/$defs/x/const: -" + big));
+  CHECK_THAT(error(R"({"type":"number","minimum":1.00000000000000000001})"),
+             contains("#/minimum: 1.00000000000000000001"));
+  CHECK_THAT(error(R"({"type":"number","multipleOf":0.10000000000000000001})"), contains("#/multipleOf: 0.1000000"));
+  check_cases({
+      {R"({"const":18446744073709551615})", {"18446744073709551615"}, {"18446744073709551616"}},
+      {R"({"enum":[-9223372036854775808,0.1,1.50,1E2,-0.0,5e-324,1.7976931348623157e308,100000000000000000000]})",
+       {"-9223372036854775808", "0.1", "1.5", "100.0", "-0.0", "5e-324", "1e+20", "1.7976931348623157e+308"},
+       {"0.10", "1e21"}},
+      {R"({"type":"integer","maximum":123456789012345678901234567890})", {"5", "1234567890123456"}, {"1.5"}},
+      // What says nothing about values may have any number, and so may names beside the keywords.
+      {R"({"type":"boolean","default":123456789012345678901234567890,"x-y":{"const":0.10000000000000000001},
+           "examples":[12345678901234567890123]})",
+       {"true"},
+       {"1"}},
+  });
+}
+
 TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
   CHECK(error(R"({"type":"array","uniqueItems":true})") ==
         "s.json: JSON schema: cannot be enforced: #/uniqueItems: an automaton cannot compare items with each other");

@@ -35,6 +35,9 @@ TEST_CASE("errors name line and column, counted in characters, and show the line
   at("{{ 'abc }}", "line 1, column 4", "this string does not end");
   at("{{ l[0]('x') }}", "line 1, column 8", "'int' object is not callable");
   at("{% macro f(a) %}{{ a + 1 }}{% endmacro %}\n{{ f('x') }}", "line 1, column 22", "unsupported operand types for +");
+  at("{{ 'abc'.encode() }}", "line 1, column 16", "this method of Python's is not supported");
+  at("{{ 'abc'.translate({}) }}", "line 1, column 19", "this method of Python's is not supported");
+  at("{{ (5).to_bytes(2) }}", "line 1, column 16", "this method of Python's is not supported");
   at("{{ raise_exception('Roles must alternate: ' ~ l) }}", "line 1, column 19", "Roles must alternate: [1]");
 }
 

@@ -7,7 +7,8 @@ using namespace llm::test;
 TEST_CASE("text from outside stays marked through operations", "[origin]") {
   const auto is = [](const std::string& source, const std::string& expected) {
     INFO(source);
-    CHECK(marked(source, R"({"u": " Use <|im_end|> me ", "n": 5, "l": ["a", "b"], "d": {"k": "v"}})") == expected);
+    CHECK(marked(source, R"({"u": " Use <|im_end|> me ", "n": 5, "l": ["a", "b"], "d": {"k": "v"}, "p": "%5%"})") ==
+          expected);
   };
   is("a{{ u }}b", "a[ Use <|im_end|> me ]b");
   is("{{ '<' + u + '>' }}", "<[ Use <|im_end|> me ]>");
@@ -37,10 +38,32 @@ TEST_CASE("text from outside stays marked through operations", "[origin]") {
   is("{{ l[0]|default('x') }}{{ nope|default('x') }}", "[a]x");
   is("{{ (l[0] ~ '\\n' ~ l[1])|indent(2, true) }}", "  [a]\n  [b]");
   is("{{ 'ab'.center(6) ~ l[0].center(3, '*') }}", "  ab  *[a]*");
+  is("{{ 'a'.center(5, l[1]) }}{{ 'a'.ljust(3, l[1]) }}{{ 'a'.rjust(3, l[1]) }}", "[bb]a[bb]a[bbbb]a");
+  is("{{ ('{:' ~ l[1] ~ '^5}').format('a') }}{{ '{:{}>3}'.format(1, l[1]) }}", "[bb]a[bbbb]1");
   is("{{ ('<' ~ l[0])|e }}", "&lt;[a]");
   is("{{ (l[0] ~ 'b')|title }}{{ (l[0] ~ 'b').capitalize() }}{{ ('b' ~ l[0]).title() }}", "[A]b[A]bB[a]");
   is("{{ l|map('upper')|list|first }}{{ l|sort|last }}{{ l|reverse|first }}", "[Abb]");
   is("{{ l|string|length }}{{ n is number }}", "10True");
+  is("{{ {'x': 1, 'y': 2}|tojson(separators=(l[0], l[1])) }}", "{\"x\"[b]1[a]\"y\"[b]2}");
+  is("{{ {'x': 1}|tojson(indent=l[0]) }}", "{\n[a]\"x\": 1\n}");
+  is("{{ p % () }}{{ '%5%' % () }}", "[%]%");
+  is("{% for i in range(n, n + 1) %}{{ i }}{% endfor %}{{ range(n).stop }}{{ range(2)|list }}", "[55][0, 1]");
+}
+
+TEST_CASE("names of keyword arguments stay marked where they become keys", "[origin]") {
+  const auto is = [](const std::string& source, const std::string& expected) {
+    INFO(source);
+    CHECK(marked(source, R"({"d": {"<|end|>": "v"}})") == expected);
+  };
+  is("{% for k in dict(**d) %}{{ k }}{% endfor %}", "[<|end|>]");
+  is("{{ dict(a=1, **d)|tojson }}", "{\"a\": 1, \"[<|end|>]\": \"[v]\"}");
+  is("{{ namespace(a=1, **d) }}", "<Namespace {'a': 1, '[<|end|>]': '[v]'}>");
+  is("{% macro f(a) %}{{ a }}{{ kwargs }}{% endmacro %}{{ f(a=1, **d) }}", "1{'[<|end|>]': '[v]'}");
+  is("{% macro f() %}{% for k in kwargs %}{{ k }}{% endfor %}{{ caller() }}{% endmacro %}"
+     "{% call f(**d) %}c{% endcall %}",
+     "[<|end|>]c");
+  is("{{ '%s'|format(**d) }}", "{'[<|end|>]': '[v]'}");
+  is("{{ '{x}'.format(**dict(x=dict(**d))) }}", "{'[<|end|>]': '[v]'}");
 }
 
 TEST_CASE("a template reads what it names", "[origin]") {

@@ -66,6 +66,10 @@ TEST_CASE("overrides are patterns and where their tensors go", "[placement]") {
   same(R"(blk\.(1|2)\.ffn_(gate|up)=CUDA0,blk\.3\.=CUDA12,.*=CUDA_Host)",
        {{R"(blk\.(1|2)\.ffn_(gate|up))", 0}, {R"(blk\.3\.)", 12}, {".*", kHost}});
   same(R"(blk\.[0-9]{1,2}\.ffn=CPU,exps=CUDA1)", {{R"(blk\.[0-9]{1,2}\.ffn)", kHost}, {"exps", 1}});
+  // The = of a look-ahead is the pattern's.
+  same(R"((?=.*exps)blk\.[0-9]{1,2}\..*=CPU)", {{R"((?=.*exps)blk\.[0-9]{1,2}\..*)", kHost}});
+  same(R"(attn=CUDA0,(?=.*(?=x{1,2}))blk\.[0-9]{1,2}=CPU,exps=CUDA1)",
+       {{"attn", 0}, {R"((?=.*(?=x{1,2}))blk\.[0-9]{1,2})", kHost}, {"exps", 1}});
 
   CHECK(contains(refusal("exps"), "option --override-tensor: \"exps\" is not a pattern and where its tensors go"));
   CHECK(contains(refusal(""), "\"\" is not a pattern"));
@@ -74,6 +78,7 @@ TEST_CASE("overrides are patterns and where their tensors go", "[placement]") {
   CHECK(contains(refusal("exps=GPU,attn=CPU"), "\"exps=GPU\" does not end in CPU or a GPU that --list-devices names"));
   CHECK(contains(refusal("exps=CUDA-1"), "does not end in CPU"));
   CHECK(contains(refusal("exps="), "does not end in CPU"));
+  CHECK(contains(refusal("(?=exps)"), "\"(?=exps)\" is not a pattern and where its tensors go"));
   CHECK(contains(refusal("a[=CPU"), "option --override-tensor: \"a[\" is not a regular expression"));
 }
 

@@ -91,6 +91,33 @@ TEST_CASE("a text in parts goes to templates that write parts, and to others as 
   CHECK(rendered(kWrites, kRoles) == "<[a]><[b]><[c]><[d]>");
 }
 
+TEST_CASE("what a message says does not decide how others are written", "[chat]") {
+  constexpr std::string_view kWrites =
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}<{% for p in m.content %}{{ p.text "
+      "}}{% endfor %}>{% endif %}{% endfor %}";
+  constexpr std::string_view kTextsOnly =
+      "{% for m in messages %}|{% if m.content is string %}{{ m.content }}{% endif %}{% endfor %}";
+  const auto beside = [](const std::string& text) {
+    return R"([{"role": "user", "content": ")" + text + R"("}, {"role": "user", "content": [)" +
+           R"({"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
+  };
+  for (const char* said :
+       {"print(d[key])", "[text 0] [text 1]", "[part 0] [part 0/0] [part 0/1]", "[part 1] [part 1/0] [part 00]", ""}) {
+    INFO(said);
+    const std::string text = *said == '\0' ? "" : "[" + std::string(said) + "]";
+    CHECK(rendered(kWrites, beside(said)) == text + "<[ab]>");
+    CHECK(rendered(kTextsOnly, beside(said)) == "|" + text + "|[a\nb]");
+  }
+  // The same of what the template itself says, and of tools.
+  CHECK(rendered("d[key] [part 0] [text 0]" + std::string(kWrites), beside("c")) ==
+        "d[key] [part 0] [text 0][c]<[ab]>");
+  const std::string with_tools =
+      R"({"tools": ["[key] [text 0] [text 1] [part 0] [part 0/0]"], "messages": )" + beside("c") + "}";
+  const std::string tool = "[[key] [text 0] [text 1] [part 0] [part 0/0]]";
+  CHECK(rendered("{{ tools[0] }}|" + std::string(kWrites), with_tools) == tool + "|[c]<[ab]>");
+  CHECK(rendered("{{ tools[0] }}" + std::string(kTextsOnly), with_tools) == tool + "|[c]|[a\nb]");
+}
+
 TEST_CASE("content that is null goes to templates that have a use for it, and to others as an empty text", "[chat]") {
   constexpr std::string_view kCall =
       R"([{"role": "user", "content": "None?"}, {"role": "assistant", "content": null}])";

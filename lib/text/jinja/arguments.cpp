@@ -17,12 +17,12 @@ Arguments::Arguments(Runtime& rt, std::string_view function, const CallArguments
   }
   for (std::size_t i = 0; i < given.positional.size(); ++i) values_[i] = &given.positional[i];
   for (const auto& [name, value] : given.keywords) {
-    const auto place = std::find(names.begin(), names.end(), name);
+    const auto place = std::find(names.begin(), names.end(), name.view());
     if (place == names.end() || name.empty()) {
-      rt.fail(called + "() got an unexpected keyword argument '" + escaped(name) + "'");
+      rt.fail(called + "() got an unexpected keyword argument '" + escaped(name.view()) + "'");
     }
     const auto i = static_cast<std::size_t>(place - names.begin());
-    if (values_[i] != nullptr) rt.fail(called + "() got multiple values for argument '" + name + "'");
+    if (values_[i] != nullptr) rt.fail(called + "() got multiple values for argument '" + name.bytes() + "'");
     values_[i] = &value;
   }
   for (std::size_t i = 0; i < required; ++i) {

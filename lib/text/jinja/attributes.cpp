@@ -50,9 +50,9 @@ std::optional<Value> number_attribute(const Value& v, std::string_view name) {
 
 std::optional<Value> range_attribute(const Value& v, std::string_view name) {
   const auto& r = v.as<RangeObject>();
-  if (name == "start") return Value::integer(r.start);
-  if (name == "stop") return Value::integer(r.stop);
-  if (name == "step") return Value::integer(r.step);
+  if (name == "start") return Value::integer(r.start, v.origin());
+  if (name == "stop") return Value::integer(r.stop, v.origin());
+  if (name == "step") return Value::integer(r.step, v.origin());
   return std::nullopt;
 }
 
@@ -137,7 +137,7 @@ std::optional<Value> subscript(Runtime& rt, const Value& v, const Value& key) {
       const auto& r = v.as<RangeObject>();
       const std::int64_t i = key.as_int() < 0 ? key.as_int() + r.count : key.as_int();
       if (i < 0 || i >= r.count) return std::nullopt;
-      return Value::integer(r.at(i));
+      return Value::integer(r.at(i), v.origin());
     }
     default:
       return std::nullopt;
@@ -234,7 +234,7 @@ Value get_slice(Runtime& rt, const Value& v, const SliceBounds& b) {
     if (__builtin_mul_overflow(r.step, steps.step, &out->step)) rt.fail_limit("digits of a range");
     out->count = steps.count;
     out->stop = at(steps.stop);
-    return Value::object(Kind::Range, std::move(out));
+    return Value::object(Kind::Range, std::move(out), v.origin());
   }
   if (!v.is_sequence()) rt.fail("'" + std::string(type_name(v)) + "' object cannot be sliced");
   const Steps steps = slice_steps(rt, b, std::ssize(v.items()));

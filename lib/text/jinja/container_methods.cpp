@@ -125,8 +125,18 @@ constexpr Row kDict[] = {{"get", get},
                          {"values", view<ViewObject::Of::Values>},
                          {"copy", copy},
                          {"fromkeys", fromkeys}};
-constexpr Row kInteger[] = {{"bit_length", bit_length}, {"conjugate", copy}};
-constexpr Row kFloat[] = {{"is_integer", is_integer}, {"conjugate", copy}};
+constexpr Row kInteger[] = {{"bit_length", bit_length},
+                            {"conjugate", copy},
+                            {"as_integer_ratio", detail::unsupported_method},
+                            {"bit_count", detail::unsupported_method},
+                            {"from_bytes", detail::unsupported_method},
+                            {"to_bytes", detail::unsupported_method}};
+constexpr Row kFloat[] = {{"is_integer", is_integer},
+                          {"conjugate", copy},
+                          {"as_integer_ratio", detail::unsupported_method},
+                          {"fromhex", detail::unsupported_method},
+                          {"hex", detail::unsupported_method}};
+constexpr Row kView[] = {{"isdisjoint", detail::unsupported_method}};
 constexpr Row kLoop[] = {{"cycle", cycle}, {"changed", changed}};
 constexpr Row kCycler[] = {{"next", cycler_next}, {"reset", cycler_reset}};
 constexpr Row kDictFunction[] = {{"fromkeys", fromkeys}};
@@ -141,6 +151,10 @@ constexpr std::string_view kListChanges[] = {"append", "clear", "extend", "inser
 constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 
 }  // namespace
+
+Value detail::unsupported_method(Runtime& rt, const Value&, CallArguments&) {
+  rt.fail("this method of Python's is not supported in chat templates");
+}
 
 MethodObject::Body detail::find_container_method(const Value& v, std::string_view name) {
   switch (v.kind()) {
@@ -157,6 +171,8 @@ MethodObject::Body detail::find_container_method(const Value& v, std::string_vie
       return in(kInteger, name);
     case Kind::Float:
       return in(kFloat, name);
+    case Kind::View:
+      return v.as<ViewObject>().of == ViewObject::Of::Values ? nullptr : in(kView, name);
     case Kind::Loop:
       return in(kLoop, name);
     case Kind::Cycler:

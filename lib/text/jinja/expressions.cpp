@@ -150,9 +150,10 @@ CallArguments Interpreter::eval_arguments(const ArgumentList& list) {
     charge_items(n);  // each is looked for among the others
     for (const auto& [key, v] : more.as<DictObject>().entries()) {
       if (!key.is_string()) fail("keywords must be strings");
-      const std::string& name = key.as_string().bytes();
+      const Str& name = key.as_string();
       for (const auto& given : a.keywords) {
-        if (given.first == name) fail("got multiple values for keyword argument '" + escaped(name) + "'");
+        if (given.first.view() == name.view())
+          fail("got multiple values for keyword argument '" + escaped(name.view()) + "'");
       }
       a.keywords.emplace_back(name, v);
     }
@@ -166,7 +167,7 @@ Value Interpreter::eval_call(const CallExpr& e, const Value* caller) {
   set_position(e.offset);
   if (caller != nullptr) {
     for (const auto& given : arguments.keywords) {
-      if (given.first == "caller") fail("got multiple values for keyword argument 'caller'");
+      if (given.first.view() == "caller") fail("got multiple values for keyword argument 'caller'");
     }
     arguments.keywords.emplace_back("caller", *caller);
   }

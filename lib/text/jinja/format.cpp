@@ -196,7 +196,7 @@ class Printf {
     while (peek(at) == 'h' || peek(at) == 'l' || peek(at) == 'L') ++at;
     const char type = peek(at++);
     if (type == '%') {
-      out_.append("%", Origin::Template);
+      out_.append(format_, at - 1, 1);
       return;
     }
     convert(type, f, next());
@@ -207,9 +207,11 @@ class Printf {
     rt_.charge_reading(v);
     switch (type) {
       case 's':
+        return text(str(rt_, v), f);
       case 'r':
+        return text(repr(rt_, v), f);
       case 'a':
-        return text(type == 's' ? str(rt_, v) : repr(rt_, v), f);
+        return text(ascii(rt_, v), f);
       case 'c':
         return text(character(v), f);
       case 'd':
@@ -306,20 +308,28 @@ class Printf {
 // ---- text.format()
 
 struct Spec {
-  std::string fill = " ";
+  Str fill = Str(" ");
   char align = 0;
   bool zero = false;
   int width = 0;
   NumberStyle number;
 };
 
-Spec parse_spec(Runtime& rt, std::string_view s) {
+void require_grouping(Runtime& rt, const NumberStyle& style) {
+  if (style.grouping == 0 || style.type == 0) return;
+  const std::string_view with = style.grouping == '_' ? "deEfFgG%boxX" : "deEfFgG%";
+  if (with.find(style.type) != std::string_view::npos) return;
+  rt.fail(std::string("Cannot specify '") + style.grouping + "' with '" + escaped(std::string(1, style.type)) + "'");
+}
+
+Spec parse_spec(Runtime& rt, const Str& text) {
   Spec spec;
+  const std::string_view s = text.view();
   const auto is_align = [](char c) { return c == '<' || c == '>' || c == '=' || c == '^'; };
   std::size_t at = 0;
   const std::size_t second = s.empty() ? 0 : next_character(s, 0);
   if (second < s.size() && is_align(s[second])) {
-    spec.fill = s.substr(0, second);
+    spec.fill = text.substr(0, second);
     spec.align = s[second];
     at = second + 1;
   } else if (!s.empty() && is_align(s[0])) {
@@ -335,7 +345,7 @@ Spec parse_spec(Runtime& rt, std::string_view s) {
   if (take("0") != 0) {
     spec.zero = true;
     if (spec.align == 0) {
-      spec.fill = "0";
+      spec.fill = Str("0");
       spec.align = '=';
     }
   }
@@ -347,6 +357,7 @@ Spec parse_spec(Runtime& rt, std::string_view s) {
   }
   if (at < s.size()) spec.number.type = s[at++];
   if (at < s.size() || coerce_zero) rt.fail("Invalid format specifier");
+  require_grouping(rt, spec.number);
   return spec;
 }
 
@@ -356,7 +367,7 @@ void append_aligned(const Str& prefix, const Str& body, const Spec& spec, char d
   const std::size_t padding = width > size ? width - size : 0;
   const char align = spec.align == 0 ? default_align : spec.align;
   const auto pad = [&](std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) out.append(spec.fill, Origin::Template);
+    for (std::size_t i = 0; i < n; ++i) out.append(spec.fill);
   };
   const std::size_t left = align == '>' ? padding : align == '^' ? padding / 2 : 0;
   pad(left);
@@ -378,10 +389,14 @@ void format_text(Runtime& rt, const Str& s, const Spec& spec, Str& out) {
                  out);
 }
 
-/// Grouped digits filled with zeros up to the width are grouped as a whole.
-std::string zero_filled(std::string digits, const Spec& spec, std::size_t prefix) {
-  if (spec.fill != "0" || spec.align != '=' || spec.number.grouping == 0) return digits;
-  const std::size_t whole_end = std::min(digits.find_first_of(".e"), digits.size());
+/// Grouped digits filled with zeros up to the width are grouped as a whole: those before a point or an exponent, which
+/// integers do not have, and none of inf and nan.
+std::string zero_filled(std::string digits, const Spec& spec, std::size_t prefix, bool is_float) {
+  if (spec.fill.view() != "0" || spec.align != '=' || spec.number.grouping == 0) return digits;
+  const auto belongs = [&](char c) { return !is_float || is_ascii_digit(c) || c == spec.number.grouping; };
+  const auto whole_end =
+      static_cast<std::size_t>(std::find_if_not(digits.begin(), digits.end(), belongs) - digits.begin());
+  if (whole_end == 0) return digits;
   std::string whole = digits.substr(0, whole_end);
   std::erase(whole, spec.number.grouping);
   const std::string rest = digits.substr(whole_end);
@@ -398,11 +413,11 @@ void format_number(Runtime& rt, const Value& v, const Spec& spec, Str& out) {
   const bool as_float =
       v.is(Kind::Float) || (type != 0 && std::string_view("eEfFgG%").find(type) != std::string_view::npos);
   NumberText n = as_float ? format_float(rt, to_double(rt, v), spec.number) : format_integer(rt, v, spec.number);
-  n.digits = zero_filled(std::move(n.digits), spec, n.prefix.size());
+  n.digits = zero_filled(std::move(n.digits), spec, n.prefix.size(), as_float);
   append_aligned(Str(n.prefix, v.origin()), Str(n.digits, v.origin()), spec, '>', out);
 }
 
-void format_value(Runtime& rt, const Value& v, std::string_view spec, Str& out) {
+void format_value(Runtime& rt, const Value& v, const Str& spec, Str& out) {
   if (spec.empty()) return append_str(rt, v, out);
   if (v.is_string()) return format_text(rt, v.as_string(), parse_spec(rt, spec), out);
   if (v.is_number()) return format_number(rt, v, parse_spec(rt, spec), out);
@@ -470,7 +485,7 @@ class Formatter {
     rt_.charge_reading(named);
     const Value value = converted(named, conversion);
     const Str spec = at < view.size() ? run(inside.substr(at + 1), levels - 1) : Str();
-    format_value(rt_, value, spec.view(), out);
+    format_value(rt_, value, spec, out);
     return end + 1;
   }
 
@@ -481,8 +496,9 @@ class Formatter {
       case 's':
         return Value::string(str(rt_, v));
       case 'r':
-      case 'a':
         return Value::string(repr(rt_, v));
+      case 'a':
+        return Value::string(ascii(rt_, v));
       default:
         rt_.fail("Unknown conversion specifier");
     }
@@ -502,7 +518,7 @@ class Formatter {
     }
     rt_.charge_items(arguments_.keywords.size());
     for (const auto& [key, value] : arguments_.keywords) {
-      if (key == name) return value;
+      if (key.view() == name) return value;
     }
     rt_.fail("format: there is no argument '" + escaped(name) + "'");
   }
@@ -566,6 +582,7 @@ NumberText format_integer(Runtime& rt, const Value& v, const NumberStyle& style)
       out.digits = magnitude.get_str(-16);
       break;
     case 'c':
+      if (style.sign != '-' || style.alternate) rt.fail("Invalid format specifier for a character");
       if (n < 0 || n > 0x10ffff) rt.fail("%c arg not in range(0x110000)");
       append_utf8(out.digits, static_cast<std::int32_t>(n.get_si()));
       return {"", out.digits};

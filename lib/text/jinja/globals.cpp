@@ -28,7 +28,9 @@ Value range(Runtime& rt, CallArguments& given) {
     rt.fail("template limit: a range of more than " + std::to_string(rt.limits().range_items) + " items");
   }
   r->count = static_cast<std::int64_t>(count);
-  return Value::object(Kind::Range, std::move(r));
+  Origin origin = Origin::Template;
+  for (const Value& bound : given.positional) origin = combined(origin, bound.origin());
+  return Value::object(Kind::Range, std::move(r), origin);
 }
 
 /// As dict() takes its arguments: a mapping or pairs, then keywords.

@@ -397,7 +397,7 @@ namespace {
 /// Takes a keyword argument out of those given.
 std::optional<Value> take_keyword(CallArguments& arguments, std::string_view name) {
   const auto found = std::find_if(arguments.keywords.begin(), arguments.keywords.end(),
-                                  [&](const auto& k) { return k.first == name; });
+                                  [&](const auto& k) { return k.first.view() == name; });
   if (found == arguments.keywords.end()) return std::nullopt;
   Value v = std::move(found->second);
   arguments.keywords.erase(found);
@@ -432,7 +432,8 @@ Value Interpreter::call_macro(const MacroObject& macro, CallArguments& arguments
     for (auto& [name, value] : arguments.keywords) rest->set(Value::string(name), std::move(value));
     own(*f.kwargs_slot) = dict(std::move(rest));
   } else if (!arguments.keywords.empty()) {
-    fail("macro " + macro_name(macro) + " takes no keyword argument '" + escaped(arguments.keywords[0].first) + "'");
+    fail("macro " + macro_name(macro) + " takes no keyword argument '" + escaped(arguments.keywords[0].first.view()) +
+         "'");
   }
   const auto rest = arguments.positional.begin() + static_cast<std::ptrdiff_t>(given);
   if (f.varargs_slot) {

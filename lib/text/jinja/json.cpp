@@ -164,21 +164,27 @@ class Writer {
         return;
       }
     }
-    if ((code >= 0 && code < 0x20) || (code >= 0x7f && style_.ensure_ascii && code != 0x7f)) {
+    if ((code >= 0 && code < 0x20) || (code >= 0x7f && style_.ensure_ascii)) {
       text += unicode_escape(code);
     } else {
       text += bytes;
     }
   }
 
+  /// What stands between values is from outside if they are, or if it is itself.
+  void sign(const Str& s, Origin around) {
+    if (around == Origin::User) return out_.append(s.view(), around);
+    out_.append(s);
+  }
+
   void line(Origin around) {
     if (!style_.indent) return;
     out_.append("\n", around);
-    for (int i = 0; i < level_; ++i) out_.append(*style_.indent, around);
+    for (int i = 0; i < level_; ++i) sign(*style_.indent, around);
   }
 
   void between(bool first, Origin around) {
-    if (!first) out_.append(style_.item_separator, around);
+    if (!first) sign(style_.item_separator, around);
     line(around);
   }
 
@@ -220,7 +226,7 @@ class Writer {
       between(first, v.origin());
       first = false;
       key(entry->first, v.origin());
-      out_.append(style_.key_separator, v.origin());
+      sign(style_.key_separator, v.origin());
       value(entry->second, v.origin());
     }
     --level_;

@@ -15,9 +15,9 @@ Value from_json(std::string_view text, Origin origin, const std::string& name);
 
 struct JsonStyle {
   bool ensure_ascii = false;
-  std::optional<std::string> indent;
-  std::string item_separator = ", ";
-  std::string key_separator = ": ";
+  std::optional<Str> indent;
+  Str item_separator = Str(", ");
+  Str key_separator = Str(": ");
   bool sort_keys = false;
 };
 Str to_json(Runtime&, const Value&, const JsonStyle&);

@@ -20,12 +20,14 @@ std::vector<Value> lines_of(Runtime&, const Str&, bool keep_ends);
 /// At least one character of the case, and no cased one of another.
 bool is_in_case(const Str&, bool (*wanted)(std::int32_t));
 Str capitalized(const Str&);
-Value centered(Runtime&, const Str&, std::int64_t width, std::string_view fill);
+Value centered(Runtime&, const Str&, std::int64_t width, const Str& fill);
 /// str.split with `separator` None for white space; at most `most` cuts, -1: any number.
 std::vector<Value> split_string(Runtime&, const Str&, const Value& separator, std::int64_t most);
 std::vector<Value> split_string_right(Runtime&, const Str&, const Value& separator, std::int64_t most);
 
 namespace detail {
+/// Python has it, no chat template needs it: refused where it is called.
+Value unsupported_method(Runtime&, const Value&, CallArguments&);
 MethodObject::Body find_string_method(std::string_view name);
 MethodObject::Body find_container_method(const Value&, std::string_view name);
 }  // namespace detail

@@ -147,6 +147,22 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+/// What Python reads a number from: without the space around it, digits of any script as those of ASCII.
+std::string ascii_number(std::string_view text) {
+  text = trimmed(text);
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const Character c = character_at(text, at);
+    if (c.code >= 0x80 && is_decimal(c.code)) {
+      out += static_cast<char>('0' + decimal_value(c.code));
+    } else {
+      out += text.substr(at, c.length);
+    }
+    at += c.length;
+  }
+  return out;
+}
+
 /// Digits with single underscores between them become digits alone.
 bool remove_underscores(std::string_view text, std::string& digits) {
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -241,8 +257,9 @@ std::string float_text(double f) {
   return out + digits.substr(0, point) + "." + digits.substr(point);
 }
 
-std::optional<mpz_class> parse_integer(std::string_view text, int base) {
-  text = trimmed(text);
+std::optional<mpz_class> parse_integer(std::string_view given, int base) {
+  const std::string plain = ascii_number(given);
+  std::string_view text = plain;
   bool negative = false;
   if (!text.empty() && (text[0] == '-' || text[0] == '+')) {
     negative = text[0] == '-';
@@ -264,9 +281,8 @@ std::optional<mpz_class> parse_integer(std::string_view text, int base) {
 }
 
 std::optional<double> parse_float(std::string_view text) {
-  text = trimmed(text);
   std::string digits;
-  if (!remove_underscores(text, digits) || digits.empty()) return std::nullopt;
+  if (!remove_underscores(ascii_number(text), digits) || digits.empty()) return std::nullopt;
   std::string_view number = digits;
   const bool negative = number[0] == '-';
   if (number[0] == '-' || number[0] == '+') number.remove_prefix(1);

@@ -197,6 +197,23 @@ Str repr(Runtime& rt, const Value& v) {
   return out;
 }
 
+Str ascii(Runtime& rt, const Value& v) {
+  const Str text = repr(rt, v);
+  Str out;
+  std::size_t at = 0;
+  for (const Run& run : text.runs()) {
+    std::string piece;
+    while (at < run.end) {
+      const Character c = character_at(text.view(), at);
+      piece += c.code < 0x80 ? std::string(text.view().substr(at, c.length)) : code_escape(c.code);
+      at += c.length;
+    }
+    out.append(piece, run.origin);
+  }
+  rt.require_string(out.size());
+  return out;
+}
+
 std::string short_repr(const Value& v) {
   if (v.is_string()) return "'" + escaped(v.as_string().view(), 60) + "'";
   if (v.is(Kind::Int)) return std::to_string(v.as_int());

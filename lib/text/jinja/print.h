@@ -11,6 +11,8 @@ namespace llm::jinja {
 void append_str(Runtime&, const Value&, Str& out);
 Str str(Runtime&, const Value&);
 Str repr(Runtime&, const Value&);
+/// repr() with escapes for what is not ASCII.
+Str ascii(Runtime&, const Value&);
 /// A value in a message: short, escaped, without looking into containers.
 std::string short_repr(const Value&);
 

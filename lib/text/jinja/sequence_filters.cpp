@@ -313,7 +313,7 @@ Value map(Runtime& rt, const Value& v, CallArguments& given) {
   const auto prepare = [](Runtime& r, State& s) {
     auto& keywords = s.arguments.keywords;
     const auto attribute =
-        std::find_if(keywords.begin(), keywords.end(), [](const auto& k) { return k.first == "attribute"; });
+        std::find_if(keywords.begin(), keywords.end(), [](const auto& k) { return k.first.view() == "attribute"; });
     if (!s.arguments.positional.empty()) {
       s.filter = s.arguments.positional.front();
       s.arguments.positional.erase(s.arguments.positional.begin());

@@ -184,11 +184,8 @@ template <char align>
 Value justify(Runtime& rt, const Value& self, CallArguments& given) {
   const Arguments a(rt, "ljust", given, {"", ""}, 1);
   const Str& s = text(self);
-  std::string_view fill = " ";
-  if (a.has(1)) {
-    fill = a.string(1).view();
-    if (a.string(1).length() != 1) rt.fail("The fill character must be exactly one character long");
-  }
+  const Str fill = a.has(1) ? a.string(1) : Str(" ");
+  if (fill.length() != 1) rt.fail("The fill character must be exactly one character long");
   const std::int64_t width = a.integer(0, 0);
   if (align == '^') return centered(rt, s, width, fill);
   const auto n = static_cast<std::int64_t>(s.length());
@@ -196,7 +193,7 @@ Value justify(Runtime& rt, const Value& self, CallArguments& given) {
   if (width > static_cast<std::int64_t>(rt.limits().string_bytes)) rt.fail_limit("strings");
   rt.require_string(s.size() + static_cast<std::size_t>(width - n) * fill.size());
   Str padding;
-  for (std::int64_t i = n; i < width; ++i) padding.append(fill, a.has(1) ? a.string(1).origin() : Origin::Template);
+  for (std::int64_t i = n; i < width; ++i) padding.append(fill);
   Str out = align == '<' ? s : padding;
   out.append(align == '<' ? padding : s);
   return Value::string(std::move(out).as_markup(s.markup()));
@@ -309,7 +306,7 @@ Value format_map(Runtime& rt, const Value& self, CallArguments& given) {
   if (!a[0].is_dict()) rt.fail("format_map() wants a mapping");
   CallArguments named;
   for (const auto& [key, value] : a[0].as<DictObject>().entries()) {
-    if (key.is_string()) named.keywords.emplace_back(key.as_string().bytes(), value);
+    if (key.is_string()) named.keywords.emplace_back(key.as_string(), value);
   }
   return rt.string(str_format(rt, text(self), named));
 }
@@ -323,6 +320,7 @@ constexpr Row kMethods[] = {
     {"casefold", change<Case::Fold>},
     {"center", justify<'^'>},
     {"count", count},
+    {"encode", detail::unsupported_method},
     {"endswith", affix<false>},
     {"expandtabs", expandtabs},
     {"find", find_in<false, Missing::Negative>},
@@ -345,6 +343,7 @@ constexpr Row kMethods[] = {
     {"ljust", justify<'<'>},
     {"lower", change<Case::Lower>},
     {"lstrip", strip<1>},
+    {"maketrans", detail::unsupported_method},
     {"partition", partition<false>},
     {"removeprefix", without_affix<true>},
     {"removesuffix", without_affix<false>},
@@ -361,6 +360,7 @@ constexpr Row kMethods[] = {
     {"strip", strip<3>},
     {"swapcase", swapcase},
     {"title", title},
+    {"translate", detail::unsupported_method},
     {"upper", change<Case::Upper>},
     {"zfill", zfill},
 };
@@ -480,15 +480,15 @@ Str capitalized(const Str& s) {
   return std::move(out).as_markup(s.markup());
 }
 
-Value centered(Runtime& rt, const Str& s, std::int64_t width, std::string_view fill) {
+Value centered(Runtime& rt, const Str& s, std::int64_t width, const Str& fill) {
   const auto n = static_cast<std::int64_t>(s.length());
   if (width <= n) return Value::string(s);
   if (width > static_cast<std::int64_t>(rt.limits().string_bytes)) rt.fail_limit("strings");
   const std::int64_t padding = width - n, left = padding / 2 + (padding & width & 1);
   Str out;
-  for (std::int64_t i = 0; i < left; ++i) out.append(fill, Origin::Template);
+  for (std::int64_t i = 0; i < left; ++i) out.append(fill);
   out.append(s);
-  for (std::int64_t i = left; i < padding; ++i) out.append(fill, Origin::Template);
+  for (std::int64_t i = left; i < padding; ++i) out.append(fill);
   return rt.string(std::move(out).as_markup(s.markup()));
 }
 

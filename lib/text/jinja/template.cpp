@@ -28,6 +28,8 @@ Rendered Template::render(const Context& context, const Now& now, const Limits& 
   return {out.bytes(), out.runs()};
 }
 
+std::string_view Template::source() const { return parsed_->source.text; }
+
 bool Template::reads(std::string_view variable) const {
   const auto& names = parsed_->tree.context_names;
   return std::find(names.begin(), names.end(), variable) != names.end();

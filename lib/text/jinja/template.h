@@ -31,6 +31,8 @@ class Template {
   Rendered render(const Context&, const Now&, const Limits& = {}) const;
   /// Whether the template asks for a variable of this name from outside.
   bool reads(std::string_view variable) const;
+  /// Its text; line ends are \n.
+  std::string_view source() const;
 
  private:
   struct Parsed;

@@ -82,7 +82,7 @@ Value escape(Runtime& rt, const Value& v, CallArguments& given) {
 
 Value center(Runtime& rt, const Value& v, CallArguments& given) {
   const Arguments a(rt, "center", given, {"width"});
-  return centered(rt, str(rt, v), a.integer(0, 80), " ");
+  return centered(rt, str(rt, v), a.integer(0, 80), Str(" "));
 }
 
 Value format(Runtime& rt, const Value& v, CallArguments& given) {
@@ -345,20 +345,20 @@ Value tojson(Runtime& rt, const Value& v, CallArguments& given) {
   style.ensure_ascii = a.flag(0, false);
   if (a.given(1)) {
     if (a[1].is_string()) {
-      style.indent = a[1].as_string().bytes();
+      style.indent = a[1].as_string();
     } else {
       const std::int64_t width = a.integer(1, 0);
       if (width > 1000) rt.fail_limit("spaces of an indentation");
-      style.indent = std::string(static_cast<std::size_t>(std::max<std::int64_t>(width, 0)), ' ');
+      style.indent = Str(std::string(static_cast<std::size_t>(std::max<std::int64_t>(width, 0)), ' '));
     }
-    style.item_separator = ",";
+    style.item_separator = Str(",");
   }
   if (a.given(2)) {
     const std::vector<Value> two = to_items(rt, a[2]);
     if (two.size() != 2 || !two[0].is_string() || !two[1].is_string())
       rt.fail("tojson: separators must be two strings");
-    style.item_separator = two[0].as_string().bytes();
-    style.key_separator = two[1].as_string().bytes();
+    style.item_separator = two[0].as_string();
+    style.key_separator = two[1].as_string();
   }
   style.sort_keys = a.flag(3, false);
   return rt.string(to_json(rt, v, style));

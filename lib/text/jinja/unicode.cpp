@@ -144,6 +144,13 @@ bool is_alpha(std::int32_t c) {
 
 bool is_decimal(std::int32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 
+/// Every script's ten digits are neighbours in their order, and so are their styles in mathematics.
+int decimal_value(std::int32_t c) {
+  std::int32_t zero = c;
+  while (is_decimal(zero - 1)) --zero;
+  return (c - zero) % 10;
+}
+
 bool is_digit(std::int32_t c) { return is_decimal(c) || in(kDigits, c); }
 
 bool is_numeric(std::int32_t c) {

@@ -21,6 +21,8 @@ void append_utf8(std::string& out, std::int32_t code);
 bool is_space(std::int32_t code);
 bool is_alpha(std::int32_t code);
 bool is_decimal(std::int32_t code);
+/// 0 to 9, of a character that is_decimal().
+int decimal_value(std::int32_t code);
 bool is_digit(std::int32_t code);
 bool is_numeric(std::int32_t code);
 bool is_upper(std::int32_t code);

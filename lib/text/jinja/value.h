@@ -200,7 +200,7 @@ struct JoinerObject : Nested {
 /// Arguments of a call as they were given.
 struct CallArguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> keywords;
+  std::vector<std::pair<Str, Value>> keywords;  ///< ** takes their names from outside, and they may become keys
 };
 
 struct FunctionObject : Object {
