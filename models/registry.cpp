@@ -30,6 +30,7 @@
   X(glm4, "glm4")                     \
   X(glm4moe, "glm4moe")               \
   X(gpt_oss, "gpt-oss")               \
+  X(gpt2, "gpt2")                     \
   X(gptneox, "gptneox")               \
   X(granite, "granite")               \
   X(granitehybrid, "granitehybrid")   \
@@ -65,6 +66,7 @@
   X(seed_oss, "seed_oss")             \
   X(smollm3, "smollm3")               \
   X(stablelm, "stablelm")             \
+  X(gpt2, "starcoder")                \
   X(starcoder2, "starcoder2")         \
   X(xverse, "xverse")
 

@@ -73,6 +73,8 @@ std::vector<Variant> variants() {
       {"falcon-h1", {.arch = "falcon-h1", .layers = 2, .head_dim = 16}},
       {"nemotron_h", {.arch = "nemotron_h", .layers = 3}},
       {"nemotron_h_moe", {.arch = "nemotron_h_moe", .layers = 3}},
+      {"gpt2", {.arch = "gpt2", .layers = 2, .tied = true}},
+      {"starcoder", {.arch = "starcoder", .layers = 2, .kv_heads = 1}},
       {"internlm2", {.arch = "internlm2", .layers = 2}},
       {"xverse", {.arch = "xverse", .layers = 2}},
       {"bailingmoe2", {.arch = "bailingmoe2", .layers = 2}},

@@ -134,6 +134,8 @@ const Family& family(std::string_view arch) {
       {.arch = "gemma4", .norms = around, .qk_norm = QkNorm::Heads, .expert_width = true},
       {.arch = "chatglm", .qkv_biases = true, .fused_qkv = true, .fused_ffn = true},
       {.arch = "gptneox", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
+      {.arch = "gpt2", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
+      {.arch = "starcoder", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
       {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
@@ -503,6 +505,7 @@ class Builder {
     norm(o_.arch.starts_with("lfm2") ? "token_embd_norm" : "output_norm");
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
     if (o_.arch == "phi2") vector("output.bias", vocab_, 0, 0.2f);
+    if (o_.arch == "gpt2" || o_.arch == "starcoder") matrix("position_embd.weight", {o_.n_embd, o_.context});
     if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
     if (o_.arch == "gemma4") vector("rope_freqs.weight", o_.head_dim, 4.5f, 3.5f);
     if (o_.arch == "gemma3n") {
