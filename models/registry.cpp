@@ -9,11 +9,13 @@
 /// models/<name>.cpp.
 #define LLM_ARCHITECTURES(X)          \
   X(afmoe, "afmoe")                   \
+  X(apertus, "apertus")               \
   X(arcee, "arcee")                   \
   X(bailingmoe2, "bailingmoe2")       \
   X(chatglm, "chatglm")               \
   X(cohere2, "cohere2")               \
   X(command_r, "command-r")           \
+  X(dbrx, "dbrx")                     \
   X(deepseek, "deepseek")             \
   X(deepseek2, "deepseek2")           \
   X(dots1, "dots1")                   \
@@ -49,6 +51,7 @@
   X(nemotron, "nemotron")             \
   X(nemotron_h, "nemotron_h")         \
   X(nemotron_h_moe, "nemotron_h_moe") \
+  X(olmo, "olmo")                     \
   X(olmo2, "olmo2")                   \
   X(olmoe, "olmoe")                   \
   X(phi2, "phi2")                     \

@@ -111,7 +111,7 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
     writer = gguf.GGUFWriter(target, architecture)
     writer.add_name("random")  # the peer takes some names for those of models whose vocabulary it corrects
     for key, value in keys.items():
-        add_key(writer, f"{architecture}.{key}", value)
+        add_key(writer, key if key.startswith("xielu.") else f"{architecture}.{key}", value)
     for field in reader.fields.values():
         if field.name.startswith("tokenizer."):
             copy_field(writer, field)
@@ -247,7 +247,9 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if shared_gate:
         moe.append(("ffn_gate_inp_shexp.weight", (d,), 2 * matrix, 0.0))
     recurrent = delta_layer(architecture, d, key_heads, value_heads, length, matrix) if delta else []
-    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), (final_norm + ".weight", (d,), 0.05, 1.0)]
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0)]
+    if final_norm:
+        tensors.append((final_norm + ".weight", (d,), 0.05, 1.0))
     if positions:
         tensors.append(("position_embd.weight", (all_keys["context_length"], d), 0.05, 0.0))
     if "output_norm" in biases:

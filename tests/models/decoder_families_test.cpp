@@ -41,3 +41,44 @@ TEST_CASE("gpt2 and starcoder: embeddings of positions, as many as the context h
     check_refused(folder, f, "position_embd.weight", "[32, 64], needs [32, 65]");
   }
 }
+
+TEST_CASE("olmo and dbrx: a limit of queries, keys and values, which olmo's files need not have") {
+  const TempDir folder;
+  for (const std::string arch : {"olmo", "dbrx"}) {
+    INFO(arch);
+    TinyFile f = tiny_model({.arch = arch});
+    const Graph limited = open_tiny(folder, f).graph;
+    const Activate clamp{.function = Nonlinearity::Clamp, .limit = 1.5f};
+    CHECK(all<Activate>(limited) == std::vector<Activate>(3, clamp));
+    CHECK(producers(limited, "blk.0.attn_q_rope")[0] == "blk.0.attn_q_clamped");
+    CHECK(producers(limited, "blk.0.kv") == NodeNames{"blk.0.attn_k_rope", "blk.0.attn_v_clamped", "cache.0"});
+    f.erase(arch + ".attention.clamp_kqv");
+    CHECK(all<Activate>(open_tiny(folder, f).graph).empty());
+    f.set(arch + ".attention.clamp_kqv", -1.0f);
+    check_refused(folder, f, arch + ".attention.clamp_kqv", "-1");
+  }
+  const Graph olmo = open_tiny(folder, tiny_model({.arch = "olmo"})).graph;
+  CHECK(producers(olmo, "blk.0.attn_norm") == NodeNames{"token_embd"});
+  CHECK(producers(olmo, "output_norm") == NodeNames{"output_rows"});
+}
+
+TEST_CASE("apertus: each layer's xIELU is made of softplus of what the file has") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "apertus", .layers = 2});
+  const auto curves = all<Activate>(open_tiny(folder, f).graph);
+  REQUIRE(curves.size() == 2);
+  const auto softplus = [](double x) { return std::log1p(std::exp(x)); };
+  for (int i = 0; i < 2; ++i) {
+    const XieluCurve& c = curves[static_cast<std::size_t>(i)].xielu;
+    CHECK(std::abs(c.positive - softplus(0.2 * (i + 1))) < 1e-6);
+    CHECK(std::abs(c.negative - (0.5 + softplus(0.5 - 0.3 * i))) < 1e-6);
+    CHECK(c.slope == 0.5f);
+    CHECK(c.below == -1e-6f);
+  }
+  f.set_array("xielu.alpha_n", std::vector<float>{1});
+  check_refused(folder, f, "xielu.alpha_n", "array of 1 values");
+  f.set("xielu.alpha_n", std::nanf(""));
+  check_refused(folder, f, "xielu.alpha_n", "nan");
+  f.erase("xielu.alpha_n");
+  check_refused(folder, f, "xielu.alpha_n", "missing");
+}

@@ -136,6 +136,13 @@ const Family& family(std::string_view arch) {
       {.arch = "gptneox", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
       {.arch = "gpt2", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
       {.arch = "starcoder", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
+      {.arch = "olmo", .norms = {}, .kind = Family::Norms::Layer},
+      {.arch = "dbrx",
+       .norms = {"attn_norm", "attn_output_norm"},
+       .always_experts = true,
+       .kind = Family::Norms::Layer,
+       .fused_qkv = true},
+      {.arch = "apertus", .qk_norm = QkNorm::Heads, .ungated = true},
       {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
@@ -334,6 +341,8 @@ class Builder {
       set("attention.scale", 0.125f);
       set("logit_scale", 8.0f);
     }
+    if (arch == "olmo" || arch == "dbrx") set("attention.clamp_kqv", 1.5f);
+    if (arch == "apertus") set_apertus();
     if (family_.delta) set_delta();
     if (family_.mixer != Family::Mixer::None) set_mixer();
     if (arch == "qwen2vl" || arch.starts_with("qwen3vl")) {
@@ -428,6 +437,18 @@ class Builder {
     linear(blk + "laurel_r", kNarrow, o_.n_embd, false);
   }
 
+  void set_apertus() {
+    std::vector<float> positive, negative;
+    for (int i = 0; i < o_.layers; ++i) {
+      positive.push_back(0.2f * static_cast<float>(i + 1));
+      negative.push_back(0.5f - 0.3f * static_cast<float>(i));
+    }
+    file_.set_array("xielu.alpha_p", positive);
+    file_.set_array("xielu.alpha_n", negative);
+    file_.set("xielu.beta", 0.5f);
+    file_.set("xielu.eps", -1e-6f);
+  }
+
   void set_delta() {
     set("ssm.conv_kernel", 4);
     set("ssm.state_size", delta_length());
@@ -502,7 +523,7 @@ class Builder {
 
   void add_tensors() {
     matrix("token_embd.weight", {o_.n_embd, vocab_});
-    norm(o_.arch.starts_with("lfm2") ? "token_embd_norm" : "output_norm");
+    if (o_.arch != "olmo") norm(o_.arch.starts_with("lfm2") ? "token_embd_norm" : "output_norm");
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
     if (o_.arch == "phi2") vector("output.bias", vocab_, 0, 0.2f);
     if (o_.arch == "gpt2" || o_.arch == "starcoder") matrix("position_embd.weight", {o_.n_embd, o_.context});
