@@ -11,6 +11,8 @@
   X(afmoe, "afmoe")                   \
   X(apertus, "apertus")               \
   X(arcee, "arcee")                   \
+  X(baichuan, "baichuan")             \
+  X(deepseek, "bailingmoe")           \
   X(bailingmoe2, "bailingmoe2")       \
   X(chatglm, "chatglm")               \
   X(cohere2, "cohere2")               \
@@ -22,7 +24,9 @@
   X(ernie4_5, "ernie4_5")             \
   X(ernie4_5_moe, "ernie4_5-moe")     \
   X(exaone, "exaone")                 \
+  X(exaone_moe, "exaone-moe")         \
   X(exaone4, "exaone4")               \
+  X(falcon, "falcon")                 \
   X(falcon_h1, "falcon-h1")           \
   X(gemma, "gemma")                   \
   X(gemma2, "gemma2")                 \
@@ -54,6 +58,7 @@
   X(olmo, "olmo")                     \
   X(olmo2, "olmo2")                   \
   X(olmoe, "olmoe")                   \
+  X(orion, "orion")                   \
   X(phi2, "phi2")                     \
   X(phi3, "phi3")                     \
   X(qwen2, "qwen2")                   \

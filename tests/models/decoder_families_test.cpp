@@ -42,6 +42,21 @@ TEST_CASE("gpt2 and starcoder: embeddings of positions, as many as the context h
   }
 }
 
+TEST_CASE("falcon: attention reads a norm of its own where the file has it, and both blocks are added to one stream") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "falcon", .kv_heads = 1});
+  const Graph large = open_tiny(folder, f).graph;
+  CHECK(producers(large, "blk.0.attn_q")[0] == "blk.0.attn_norm_2");
+  CHECK(producers(large, "blk.0.ffn_up")[0] == "blk.0.attn_norm");
+  CHECK(producers(large, "blk.0.attn_norm")[0] == "token_embd");
+  CHECK(producers(large, "blk.0.attn_norm_2")[0] == "token_embd");
+  CHECK(producers(large, "blk.0.attn_residual") == NodeNames{"blk.0.ffn_residual", "blk.0.attn_output"});
+  for (const char* kind : {".weight", ".bias"}) f.erase_tensor(std::string("blk.0.attn_norm_2") + kind);
+  const Graph small = open_tiny(folder, f).graph;
+  CHECK(producers(small, "blk.0.attn_q")[0] == "blk.0.attn_norm");
+  CHECK(producers(small, "blk.0.ffn_up")[0] == "blk.0.attn_norm");
+}
+
 TEST_CASE("olmo and dbrx: a limit of queries, keys and values, which olmo's files need not have") {
   const TempDir folder;
   for (const std::string arch : {"olmo", "dbrx"}) {
@@ -81,4 +96,31 @@ TEST_CASE("apertus: each layer's xIELU is made of softplus of what the file has"
   check_refused(folder, f, "xielu.alpha_n", "nan");
   f.erase("xielu.alpha_n");
   check_refused(folder, f, "xielu.alpha_n", "missing");
+}
+
+TEST_CASE("exaone-moe: layers with a window are rotated, those that predict ahead are not read and have no flags") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "exaone-moe", .layers = 5});
+  f.erase("exaone-moe.attention.sliding_window_pattern");
+  f.set("exaone-moe.nextn_predict_layers", std::uint32_t{1});
+  const Opened model = open_tiny(folder, f);
+  CHECK(model.spec.dims.n_layers == 4);
+  CHECK(model.unused.empty());
+  const auto windows = all<Attention>(model.graph);
+  REQUIRE(windows.size() == 4);
+  for (int i = 0; i < 4; ++i) CHECK(windows[static_cast<std::size_t>(i)].window.length == (i == 3 ? 0 : 16));
+  CHECK(producers(model.graph, "blk.2.attn_q_rope")[0] == "blk.2.attn_q_norm");
+  CHECK(producers(model.graph, "blk.3.attn")[0] == "blk.3.attn_q_norm");
+  f.set_array("exaone-moe.attention.sliding_window_pattern", std::vector<std::uint32_t>{1, 0, 0, 1});
+  CHECK(all<Rope>(open_tiny(folder, f).graph).size() == 4);
+  f.erase("exaone-moe.attention.sliding_window");
+  check_refused(folder, f, "exaone-moe.attention.sliding_window", "missing");
+}
+
+TEST_CASE("bailingmoe: weights of the chosen experts sum to 1 where the file says so") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "bailingmoe"});
+  CHECK(all<Route>(open_tiny(folder, f).graph)[0].weights == RouteWeights::AsGated);
+  f.set("bailingmoe.expert_weights_norm", true);
+  CHECK(all<Route>(open_tiny(folder, f).graph)[0].weights == RouteWeights::Renormalized);
 }

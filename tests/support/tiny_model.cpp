@@ -143,6 +143,19 @@ const Family& family(std::string_view arch) {
        .kind = Family::Norms::Layer,
        .fused_qkv = true},
       {.arch = "apertus", .qk_norm = QkNorm::Heads, .ungated = true},
+      {.arch = "falcon",
+       .norms = {"attn_norm", "attn_norm_2"},
+       .kind = Family::Norms::BiasedLayer,
+       .ungated = true,
+       .fused_qkv = true},
+      {.arch = "exaone-moe",
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 1,
+       .mixed = true},
+      {.arch = "bailingmoe", .always_experts = true, .expert_width = true, .shared = 2, .mixed = true},
+      {.arch = "orion", .kind = Family::Norms::BiasedLayer},
       {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
@@ -293,16 +306,16 @@ class Builder {
   void set_experts() {
     const std::string_view arch = o_.arch;
     const bool by_sigmoid = arch == "afmoe" || arch == "bailingmoe2" || family_.latent || arch == "dots1" ||
-                            arch == "glm4moe" || arch == "minimax-m2";
+                            arch == "exaone-moe" || arch == "glm4moe" || arch == "minimax-m2";
     if (by_sigmoid || arch == "lfm2moe") set("expert_gating_func", 2);
-    if (arch == "deepseek") set("expert_shared_count", family_.shared);
+    if (arch == "deepseek" || arch == "bailingmoe") set("expert_shared_count", family_.shared);
     if ((by_sigmoid && arch != "minimax-m2") || arch == "nemotron_h_moe") {
       set("expert_shared_count", arch == "nemotron_h_moe" ? 1 : family_.shared);
       set("expert_weights_scale", 2.5f);
       file_.set(o_.arch + ".expert_weights_norm", true);
     }
     if (arch == "granitemoe" || arch == "ernie4_5-moe" || arch == "hunyuan-moe" || arch == "qwen2moe" ||
-        arch == "granitehybrid" || arch == "nemotron_h_moe")
+        arch == "granitehybrid" || arch == "nemotron_h_moe" || arch == "exaone-moe")
       set("expert_shared_feed_forward_length", family_.shared * o_.d_ff);
     if (family_.mixed && o_.layers > 1) set("leading_dense_block_count", 1);
     if (arch == "bailingmoe2") {
@@ -321,9 +334,10 @@ class Builder {
     if (arch == "llama4") set_llama4();
     if (arch == "mistral3") set("attention.temperature_scale", 0.5f);
     if (arch == "mistral3") set("attention.temperature_length", 4);
-    if ((arch == "afmoe" || arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") && o_.window == 0)
+    if ((arch == "afmoe" || arch == "exaone-moe" || arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") &&
+        o_.window == 0)
       set("attention.sliding_window", 16);
-    if (arch == "afmoe" || arch == "cohere2") set("attention.sliding_window_pattern", 2);
+    if (arch == "afmoe" || arch == "cohere2" || arch == "exaone-moe") set("attention.sliding_window_pattern", 2);
     if (arch == "cohere2" || arch == "command-r") set("logit_scale", 0.25f);
     if (arch == "gemma2") set("attn_logit_softcapping", 5.0f);
     if (arch == "gemma2" || arch == "gemma4") set("final_logit_softcapping", 10.0f);
@@ -606,7 +620,8 @@ class Builder {
     if (!family_.ungated) matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
-    if ((family_.mixed && o_.arch != "deepseek") || o_.arch == "minimax-m2" || o_.arch == "nemotron_h_moe")
+    const bool unbiased = o_.arch == "deepseek" || o_.arch == "bailingmoe";
+    if ((family_.mixed && !unbiased) || o_.arch == "minimax-m2" || o_.arch == "nemotron_h_moe")
       vector(blk + "exp_probs_b.bias", experts_, 0, 0.3f);
     if (o_.arch == "gpt-oss") {
       vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
