@@ -18,6 +18,7 @@
   X(cohere2, "cohere2")               \
   X(command_r, "command-r")           \
   X(dbrx, "dbrx")                     \
+  X(deci, "deci")                     \
   X(deepseek, "deepseek")             \
   X(deepseek2, "deepseek2")           \
   X(dots1, "dots1")                   \
@@ -58,6 +59,7 @@
   X(olmo, "olmo")                     \
   X(olmo2, "olmo2")                   \
   X(olmoe, "olmoe")                   \
+  X(openelm, "openelm")               \
   X(orion, "orion")                   \
   X(phi2, "phi2")                     \
   X(phi3, "phi3")                     \

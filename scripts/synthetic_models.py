@@ -390,6 +390,35 @@ def gemma4(target, vocabulary, keys=None, own_values=True, d_per_layer=0, shared
     random_file(target, vocabulary, "gemma4", all_keys | (keys or {}), tensors, given=[("rope_freqs.weight", divisors)])
 
 
+def layered(target, vocabulary, architecture, sizes, fused=False, qk_norm=False, tied=False, d=512, h=64):
+    """Each layer has `sizes` of its own: heads, heads of keys, width of the feed-forward network, 0 for none. With heads
+    but none of keys there is a product in place of attention."""
+    n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
+    heads, kv_heads, widths = (list(x) for x in zip(*sizes))
+    keys = {"block_count": len(sizes), "context_length": 4096, "embedding_length": d, "feed_forward_length": widths,
+            "attention.head_count": heads, "attention.head_count_kv": kv_heads, "attention.key_length": h,
+            "attention.value_length": h, "attention.layer_norm_rms_epsilon": 1e-6, "rope.dimension_count": h,
+            "rope.freq_base": 1e6}
+    matrix = 0.02
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
+    if not tied:
+        tensors.append(("output.weight", (n_vocab, d), 0.05, 0.0))
+    for i, (q, kv, width) in enumerate(sizes):
+        block = [("attn_norm.weight", (d,), 0.1, 1.0)] if q else []
+        products = {"attn_output": (d, q * h, matrix)} if q else {}
+        if kv and fused:
+            products["attn_qkv"] = ((q + 2 * kv) * h, d, 2 * matrix)
+        elif kv:
+            products |= {"attn_q": (q * h, d, 3 * matrix), "attn_k": (kv * h, d, 3 * matrix), "attn_v": (kv * h, d, matrix)}
+        if kv and qk_norm:
+            block += [("attn_q_norm.weight", (h,), 0.3, 1.5), ("attn_k_norm.weight", (h,), 0.3, 1.5)]
+        if width:
+            block.append(("ffn_norm.weight", (d,), 0.1, 1.0))
+            products |= dense_ffn(d, width, matrix)
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block + of_products(products, ())]
+    random_file(target, vocabulary, architecture, keys, tensors)
+
+
 def gemma3n(target, vocabulary, keys=None, d=256, d_ff=512, heads=4, h=64, layers=22):
     """The peer takes the sizes of AltUp, LAuReL and the second embeddings to be those of the published models, the first
     20 layers to keep keys and the first 10 to be sparse. Gates are so large that nearly none is looked up in the peer's

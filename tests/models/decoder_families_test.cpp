@@ -124,3 +124,45 @@ TEST_CASE("bailingmoe: weights of the chosen experts sum to 1 where the file say
   f.set("bailingmoe.expert_weights_norm", true);
   CHECK(all<Route>(open_tiny(folder, f).graph)[0].weights == RouteWeights::Renormalized);
 }
+
+TEST_CASE("layers of deci attend, have a product in place of that, or none, and need not have a feed-forward network") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "deci", .layers = 4});
+  const Opened model = open_tiny(folder, f);
+  const Graph& g = model.graph;
+  CHECK(model.spec.dims.heads == 4);
+  CHECK(model.spec.dims.kv_heads == 2);
+  CHECK(all<Attention>(g).size() == 1);
+  CHECK(producers(g, "blk.1.ffn_norm")[0] == "token_embd");  // the first layer has nothing at all
+  CHECK(producers(g, "blk.2.attn_output") == NodeNames{"blk.2.attn_norm", "blk.2.attn_output.weight"});
+  CHECK(producers(g, "blk.2.attn_residual") == NodeNames{"blk.1.ffn_residual", "blk.2.attn_output"});
+  CHECK(producers(g, "blk.3.attn_q")[0] == "blk.3.attn_norm");
+
+  using Sizes = std::vector<std::uint32_t>;
+  f.set_array("deci.feed_forward_length", Sizes{0, 64, 64, 0});
+  for (const char* name : {"norm", "gate", "up", "down"}) f.erase_tensor(std::string("blk.3.ffn_") + name + ".weight");
+  CHECK(producers(open_tiny(folder, f).graph, "output_rows")[0] == "blk.3.attn_residual");
+
+  f.set_array("deci.attention.head_count_kv", Sizes{0, 0, 0, 3});
+  check_refused(folder, f, "deci.attention.head_count_kv", "3 does not divide head_count 4 of layer 3");
+  f.set_array("deci.attention.head_count_kv", Sizes{0, 2, 0, 2});
+  check_refused(folder, f, "deci.attention.head_count_kv", "2 does not divide head_count 0 of layer 1");
+  f.set_array("deci.attention.head_count_kv", Sizes{0, 0, 0, 0});
+  check_refused(folder, f, "deci.attention.head_count_kv", "none attends");
+  f.set_array("deci.attention.head_count", Sizes{0, 0, 0, 0});
+  check_refused(folder, f, "deci.attention.head_count", "none attends");
+}
+
+TEST_CASE("layers of openelm have heads and widths of their own, and none has none") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "openelm", .layers = 2});
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(producers(g, "blk.0.attn_k")[1] == "blk.0.attn_qkv.weight[64+32]");
+  CHECK(producers(g, "blk.1.attn_k")[1] == "blk.1.attn_qkv.weight[32+16]");
+  using Sizes = std::vector<std::uint32_t>;
+  f.set_array("openelm.attention.head_count_kv", Sizes{4, 0});
+  check_refused(folder, f, "openelm.attention.head_count_kv", "all layers attend");
+  f.set_array("openelm.attention.head_count_kv", Sizes{4, 2});
+  f.set_array("openelm.feed_forward_length", Sizes{0, 64});
+  check_refused(folder, f, "openelm.feed_forward_length", "feed-forward network");
+}

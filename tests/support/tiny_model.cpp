@@ -156,6 +156,7 @@ const Family& family(std::string_view arch) {
        .mixed = true},
       {.arch = "bailingmoe", .always_experts = true, .expert_width = true, .shared = 2, .mixed = true},
       {.arch = "orion", .kind = Family::Norms::BiasedLayer},
+      {.arch = "openelm", .qk_norm = QkNorm::Heads, .fused_qkv = true},
       {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
@@ -297,6 +298,7 @@ class Builder {
       set_experts();
     }
     set_own();
+    if (differs()) set_layers();
     set_rope();
     if (o_.tokenizer == TinyTokenizer::Spm) set_spm_tokenizer(file_);
     if (o_.tokenizer == TinyTokenizer::Bpe) set_bpe_tokenizer(file_);
@@ -406,6 +408,26 @@ class Builder {
   int shared_layers() const { return o_.arch == "gemma4" || o_.arch == "gemma3n" ? (o_.layers - 1) / 2 : 0; }
   bool keeps(int layer) const { return layer < o_.layers - shared_layers(); }
 
+  // Layers of deci, from the last backwards: plain, with a product for attention, without attention, with nothing.
+  // Those of openelm before the last have twice the heads and the width.
+  bool differs() const { return o_.arch == "deci" || o_.arch == "openelm"; }
+  int deci_turn(int layer) const { return o_.arch == "deci" ? (o_.layers - 1 - layer) % 4 : 0; }
+  int times(int layer) const { return o_.arch == "openelm" && layer + 1 < o_.layers ? 2 : 1; }
+
+  void set_layers() {
+    std::vector<std::uint32_t> heads, kv_heads, widths;
+    for (int i = 0; i < o_.layers; ++i) {
+      heads.push_back(deci_turn(i) < 2 ? u32(times(i) * o_.heads) : 0);
+      kv_heads.push_back(deci_turn(i) == 0 ? u32(times(i) * o_.kv_heads) : 0);
+      widths.push_back(deci_turn(i) < 3 ? u32(times(i) * o_.d_ff) : 0);
+    }
+    file_.set_array(o_.arch + ".attention.head_count", heads);
+    file_.set_array(o_.arch + ".attention.head_count_kv", kv_heads);
+    file_.set_array(o_.arch + ".feed_forward_length", widths);
+    set("attention.key_length", o_.head_dim);
+    set("attention.value_length", o_.head_dim);
+  }
+
   void set_gemma4() {
     std::vector<std::uint32_t> local;
     for (int i = 0; i < o_.layers; ++i) local.push_back(is_wide(i) ? 0 : 1);
@@ -488,10 +510,11 @@ class Builder {
   }
   bool attends(int layer) const {
     if (family_.delta) return (layer + 1) % kInterval == 0;
+    if (deci_turn(layer) > 0) return false;
     if (family_.mixer == Family::Mixer::None || family_.layers == Family::Layers::BothInEach) return true;
     return turn(layer) == 0;
   }
-  bool feeds(int layer) const { return !is_single() || turn(layer) == 2; }
+  bool feeds(int layer) const { return deci_turn(layer) < 3 && (!is_single() || turn(layer) == 2); }
   int inner() const { return 2 * o_.n_embd; }
   int convolved() const { return inner() + 2 * kGroups * kState; }
 
@@ -554,9 +577,11 @@ class Builder {
     }
     for (int i = 0; i < o_.layers; ++i) {
       const std::string blk = "blk." + std::to_string(i) + ".";
-      for (const std::string& name : family_.norms) norm(blk + name);
+      for (const std::string& name : family_.norms)
+        if (has_norm(name, i)) norm(blk + name);
       if (o_.arch == "falcon-h1") vector(blk + "ffn_norm", o_.n_embd, 1, 0.2f);  // as converters name it
       if (attends(i)) add_attention(blk, i);
+      if (deci_turn(i) == 1) linear(blk + "attn_output", o_.n_embd, o_.n_embd, false);
       if (family_.delta && !attends(i)) add_delta(blk);
       if (mixes(i)) add_mixer(blk);
       if (o_.arch == "gemma3n") add_gemma3n(blk);
@@ -566,9 +591,11 @@ class Builder {
       else if (experts_ > 0 && !is_dense(i))
         add_experts(blk);
       else
-        add_ffn(blk);
+        add_ffn(blk, times(i) * o_.d_ff);
     }
   }
+
+  bool has_norm(std::string_view name, int layer) const { return deci_turn(layer) < (name == "attn_norm" ? 2 : 3); }
 
   bool is_dense(int layer) const {
     if (o_.arch == "llama4") return o_.layers > 1 && layer % 2 == 0;
@@ -595,7 +622,7 @@ class Builder {
   }
 
   void add_attention(const std::string& blk, int layer) {
-    const int q = o_.heads * head_dim(layer), kv = o_.kv_heads * head_dim(layer);
+    const int q = times(layer) * o_.heads * head_dim(layer), kv = times(layer) * o_.kv_heads * head_dim(layer);
     const bool qkv_biases = has_biases() || family_.qkv_biases;
     if (family_.latent) return add_latent_attention(blk);
     if (family_.fused_qkv) {
@@ -636,10 +663,10 @@ class Builder {
     if (o_.arch == "qwen2moe" || family_.delta) vector(blk + "ffn_gate_inp_shexp.weight", o_.n_embd, 0, 0.5f);
   }
 
-  void add_ffn(const std::string& blk) {
-    if (!family_.fused_ffn && !family_.ungated) linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, has_biases());
-    linear(blk + "ffn_up", o_.n_embd, (family_.fused_ffn ? 2 : 1) * o_.d_ff, has_biases());
-    linear(blk + "ffn_down", o_.d_ff, o_.n_embd, has_biases());
+  void add_ffn(const std::string& blk, int d_ff) {
+    if (!family_.fused_ffn && !family_.ungated) linear(blk + "ffn_gate", o_.n_embd, d_ff, has_biases());
+    linear(blk + "ffn_up", o_.n_embd, (family_.fused_ffn ? 2 : 1) * d_ff, has_biases());
+    linear(blk + "ffn_down", d_ff, o_.n_embd, has_biases());
   }
 
   void add_gemma4(const std::string& blk) {
