@@ -14,6 +14,7 @@
   X(baichuan, "baichuan")             \
   X(deepseek, "bailingmoe")           \
   X(bailingmoe2, "bailingmoe2")       \
+  X(bloom, "bloom")                   \
   X(chatglm, "chatglm")               \
   X(cohere2, "cohere2")               \
   X(command_r, "command-r")           \
@@ -45,6 +46,7 @@
   X(hunyuan_dense, "hunyuan-dense")   \
   X(hunyuan_moe, "hunyuan-moe")       \
   X(internlm2, "internlm2")           \
+  X(jais, "jais")                     \
   X(lfm2, "lfm2")                     \
   X(lfm2moe, "lfm2moe")               \
   X(llama, "llama")                   \
@@ -53,6 +55,7 @@
   X(minimax_m2, "minimax-m2")         \
   X(mistral3, "mistral3")             \
   X(deepseek2, "mistral4")            \
+  X(mpt, "mpt")                       \
   X(nemotron, "nemotron")             \
   X(nemotron_h, "nemotron_h")         \
   X(nemotron_h_moe, "nemotron_h_moe") \

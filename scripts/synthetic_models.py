@@ -165,7 +165,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
              latent=None, delta=None, predicting=0, gated=False, hybrid=None, attends=None, kinds="",
-             final_norm="output_norm", positions=False):
+             final_norm="output_norm", positions=False, embed_norm=False):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -177,7 +177,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     gives has a gate, attn_gate; `hybrid`: what mixing_layer() is given, for
     the layers that are not in `attends`, or without that beside attention in every layer; `kinds`: each layer is one of
     M (hybrid), * (attention) and - (no such); `final_norm`: of the output, None if it has no weights; `positions`:
-    have embeddings."""
+    have embeddings; `embed_norm`: a norm of the embedding."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -250,6 +250,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0)]
     if final_norm:
         tensors.append((final_norm + ".weight", (d,), 0.05, 1.0))
+    if embed_norm:
+        tensors += [("token_embd_norm.weight", (d,), 0.1, 1.0), ("token_embd_norm.bias", (d,), 0.1, 0.0)]
     if positions:
         tensors.append(("position_embd.weight", (all_keys["context_length"], d), 0.05, 0.0))
     if "output_norm" in biases:

@@ -125,6 +125,34 @@ TEST_CASE("bailingmoe: weights of the chosen experts sum to 1 where the file say
   CHECK(all<Route>(open_tiny(folder, f).graph)[0].weights == RouteWeights::Renormalized);
 }
 
+TEST_CASE(
+    "ALiBi: bloom's by its family, baichuan's by its layers, jais' and mpt's by a key, without which mpt embeds") {
+  const TempDir folder;
+  const auto biases = [&](const TinyFile& f) {
+    const Graph g = open_tiny(folder, f).graph;
+    CHECK(all<Rope>(g).empty());
+    return all<Attention>(g).at(0).max_bias;
+  };
+  CHECK(biases(tiny_model({.arch = "bloom"})) == 8);
+  CHECK(biases(tiny_model({.arch = "baichuan", .layers = 40})) == 8);
+  CHECK(all<Rope>(open_tiny(folder, tiny_model({.arch = "baichuan", .layers = 39})).graph).size() == 2 * 39);
+  TinyFile jais = tiny_model({.arch = "jais"}), mpt = tiny_model({.arch = "mpt"});
+  CHECK(biases(jais) == 8);
+  CHECK(all<Attention>(open_tiny(folder, jais).graph)[0].scale == 0.125f);  // of heads of 8
+  CHECK(biases(mpt) == 8);
+  CHECK(open_tiny(folder, mpt).spec.dims.positions == 0);
+  mpt.set("mpt.attention.max_alibi_bias", 0.0f);
+  check_refused(folder, mpt, "position_embd.weight", "missing");
+  mpt.add_tensor({"position_embd.weight", {DType::F32, {32, 64}}, 0, 1});
+  CHECK(biases(mpt) == 0);
+  CHECK(open_tiny(folder, mpt).spec.dims.positions == 64);
+  jais.erase("jais.attention.max_alibi_bias");
+  check_refused(folder, jais, "jais.attention.max_alibi_bias", "missing");
+  TinyFile llama = tiny_model();
+  llama.set("llama.attention.max_alibi_bias", 8.0f);
+  check_refused(folder, llama, "llama.attention.max_alibi_bias", "not supported for llama");
+}
+
 TEST_CASE("layers of deci attend, have a product in place of that, or none, and need not have a feed-forward network") {
   const TempDir folder;
   TinyFile f = tiny_model({.arch = "deci", .layers = 4});

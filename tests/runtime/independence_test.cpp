@@ -69,6 +69,7 @@ std::vector<ModelCase> cases() {
       {"gpt2 Q8_0", {.arch = "gpt2", .layers = 2, .context = 512, .type = DType::Q8_0}},
       {"apertus Q8_0", {.arch = "apertus", .layers = 2, .context = 512, .type = DType::Q8_0}},
       {"deci Q8_0", {.arch = "deci", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"mpt Q8_0, Q8_0 cache", wide("mpt", DType::Q8_0), {DType::Q8_0, DType::Q8_0}},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
   };
 }

@@ -157,6 +157,9 @@ const Family& family(std::string_view arch) {
       {.arch = "bailingmoe", .always_experts = true, .expert_width = true, .shared = 2, .mixed = true},
       {.arch = "orion", .kind = Family::Norms::BiasedLayer},
       {.arch = "openelm", .qk_norm = QkNorm::Heads, .fused_qkv = true},
+      {.arch = "bloom", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
+      {.arch = "jais", .kind = Family::Norms::BiasedLayer, .all_biases = true, .fused_qkv = true},
+      {.arch = "mpt", .kind = Family::Norms::Layer, .ungated = true, .fused_qkv = true},
       {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
@@ -359,6 +362,7 @@ class Builder {
     }
     if (arch == "olmo" || arch == "dbrx") set("attention.clamp_kqv", 1.5f);
     if (arch == "apertus") set_apertus();
+    if (arch == "jais" || arch == "mpt") set("attention.max_alibi_bias", 8.0f);
     if (family_.delta) set_delta();
     if (family_.mixer != Family::Mixer::None) set_mixer();
     if (arch == "qwen2vl" || arch.starts_with("qwen3vl")) {
@@ -562,6 +566,7 @@ class Builder {
     matrix("token_embd.weight", {o_.n_embd, vocab_});
     if (o_.arch != "olmo") norm(o_.arch.starts_with("lfm2") ? "token_embd_norm" : "output_norm");
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
+    if (o_.arch == "bloom") norm("token_embd_norm");
     if (o_.arch == "phi2") vector("output.bias", vocab_, 0, 0.2f);
     if (o_.arch == "gpt2" || o_.arch == "starcoder") matrix("position_embd.weight", {o_.n_embd, o_.context});
     if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
