@@ -1,12 +1,15 @@
-// deepseek: DeepSeek-MoE-16B. Behind the dense layers, experts by softmax whose weights do not sum to 1, and some that
-// all tokens share.
+// deepseek, bailingmoe: DeepSeek-MoE-16B; Ling 1. Behind the dense layers, experts by softmax, whose weights sum to 1
+// if the file says so, and some that all tokens share.
+#include <string_view>
+
 #include "model/blocks.h"
 
 namespace llm {
 namespace {
 
 DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "deepseek", {"expert_shared_count", "leading_dense_block_count"});
+  const auto arch = md.get<std::string_view>("general.architecture");
+  DecoderConfig c = read_decoder_config(md, arch, {"expert_shared_count", "leading_dense_block_count"});
   c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
   read_shared_experts(md, c);
   read_leading_dense(md, c);

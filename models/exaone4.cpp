@@ -15,15 +15,6 @@ DecoderConfig configure(const Metadata& md) {
   return c;
 }
 
-Act unrotated_head_norm_attention(Scope s, const DecoderConfig& c, Act x) {
-  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  q = s.rms_norm("attn_q_norm", q, c.norm_eps);
-  k = s.rms_norm("attn_k_norm", k, c.norm_eps);
-  return attend(s, c, q, k, v);
-}
-
 Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
   if (c.window > 0 && !c.is_local(s.layer())) return unrotated_head_norm_attention(s, c, x);
   return head_norm_attention(s, c, rot, x);

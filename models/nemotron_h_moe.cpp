@@ -33,8 +33,8 @@ Act routed_ffn(Scope s, const Config& c, Act x) {
   const Weight down = in.expert_weight("ffn_down_exps", m.d_ff, width, m.experts);
   const Routes routes = choose_experts(s, m, x);
   const Act low = c.latent > 0 ? s.linear("ffn_latent_down", x, width) : x;
-  const Act h =
-      in.activate("ffn_exps_activated", Nonlinearity::SquaredRelu, in.expert_linear("ffn_up_exps", low, routes, up));
+  const Act h = in.activate("ffn_exps_activated", {.function = Nonlinearity::SquaredRelu},
+                            in.expert_linear("ffn_up_exps", low, routes, up));
   const Act y = in.combine("ffn_moe", in.expert_linear("ffn_down_exps", h, routes, down), routes);
   return c.latent > 0 ? s.linear("ffn_latent_up", y, c.n_embd) : y;
 }
@@ -43,7 +43,7 @@ Act ffn(Scope s, const Config& c, Act x) {
   const Act routed = routed_ffn(s, c, x);
   if (c.moe->d_shared == 0) return routed;
   const Act up = s.linear("ffn_up_shexp", x, c.moe->d_shared);
-  const Act h = s.activate("ffn_shexp_activated", Nonlinearity::SquaredRelu, up);
+  const Act h = s.activate("ffn_shexp_activated", {.function = Nonlinearity::SquaredRelu}, up);
   return s.add("ffn_sum", routed, s.linear("ffn_down_shexp", h, c.n_embd));
 }
 

@@ -9,18 +9,26 @@
 /// models/<name>.cpp.
 #define LLM_ARCHITECTURES(X)          \
   X(afmoe, "afmoe")                   \
+  X(apertus, "apertus")               \
   X(arcee, "arcee")                   \
+  X(baichuan, "baichuan")             \
+  X(deepseek, "bailingmoe")           \
   X(bailingmoe2, "bailingmoe2")       \
+  X(bloom, "bloom")                   \
   X(chatglm, "chatglm")               \
   X(cohere2, "cohere2")               \
   X(command_r, "command-r")           \
+  X(dbrx, "dbrx")                     \
+  X(deci, "deci")                     \
   X(deepseek, "deepseek")             \
   X(deepseek2, "deepseek2")           \
   X(dots1, "dots1")                   \
   X(ernie4_5, "ernie4_5")             \
   X(ernie4_5_moe, "ernie4_5-moe")     \
   X(exaone, "exaone")                 \
+  X(exaone_moe, "exaone-moe")         \
   X(exaone4, "exaone4")               \
+  X(falcon, "falcon")                 \
   X(falcon_h1, "falcon-h1")           \
   X(gemma, "gemma")                   \
   X(gemma2, "gemma2")                 \
@@ -30,6 +38,7 @@
   X(glm4, "glm4")                     \
   X(glm4moe, "glm4moe")               \
   X(gpt_oss, "gpt-oss")               \
+  X(gpt2, "gpt2")                     \
   X(gptneox, "gptneox")               \
   X(granite, "granite")               \
   X(granitehybrid, "granitehybrid")   \
@@ -37,6 +46,7 @@
   X(hunyuan_dense, "hunyuan-dense")   \
   X(hunyuan_moe, "hunyuan-moe")       \
   X(internlm2, "internlm2")           \
+  X(jais, "jais")                     \
   X(lfm2, "lfm2")                     \
   X(lfm2moe, "lfm2moe")               \
   X(llama, "llama")                   \
@@ -45,11 +55,15 @@
   X(minimax_m2, "minimax-m2")         \
   X(mistral3, "mistral3")             \
   X(deepseek2, "mistral4")            \
+  X(mpt, "mpt")                       \
   X(nemotron, "nemotron")             \
   X(nemotron_h, "nemotron_h")         \
   X(nemotron_h_moe, "nemotron_h_moe") \
+  X(olmo, "olmo")                     \
   X(olmo2, "olmo2")                   \
   X(olmoe, "olmoe")                   \
+  X(openelm, "openelm")               \
+  X(orion, "orion")                   \
   X(phi2, "phi2")                     \
   X(phi3, "phi3")                     \
   X(qwen2, "qwen2")                   \
@@ -65,6 +79,7 @@
   X(seed_oss, "seed_oss")             \
   X(smollm3, "smollm3")               \
   X(stablelm, "stablelm")             \
+  X(gpt2, "starcoder")                \
   X(starcoder2, "starcoder2")         \
   X(xverse, "xverse")
 

@@ -110,7 +110,7 @@ def random_file(target, vocabulary, architecture, keys, tensors, quantized=None,
     writer = gguf.GGUFWriter(target, architecture)
     writer.add_name("random")  # the peer takes some names for those of models whose vocabulary it corrects
     for key, value in keys.items():
-        add_key(writer, f"{architecture}.{key}", value)
+        add_key(writer, key if key.startswith("xielu.") else f"{architecture}.{key}", value)
     for field in reader.fields.values():
         if field.name.startswith("tokenizer."):
             copy_field(writer, field)
@@ -199,7 +199,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
              latent=None, delta=None, predicting=0, gated=False, hybrid=None, attends=None, kinds="",
-             final_norm="output_norm"):
+             final_norm="output_norm", positions=False, embed_norm=False):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -210,7 +210,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     by the gated delta rule; `predicting`: layers behind these, for tokens ahead; `gated`: what attention
     gives has a gate, attn_gate; `hybrid`: what mixing_layer() is given, for
     the layers that are not in `attends`, or without that beside attention in every layer; `kinds`: each layer is one of
-    M (hybrid), * (attention) and - (no such); `final_norm`: of the output."""
+    M (hybrid), * (attention) and - (no such); `final_norm`: of the output, None if it has no weights; `positions`:
+    have embeddings; `embed_norm`: a norm of the embedding."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -280,7 +281,13 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     if shared_gate:
         moe.append(("ffn_gate_inp_shexp.weight", (d,), 2 * matrix, 0.0))
     recurrent = delta_layer(architecture, d, key_heads, value_heads, length, matrix) if delta else []
-    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), (final_norm + ".weight", (d,), 0.05, 1.0)]
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0)]
+    if final_norm:
+        tensors.append((final_norm + ".weight", (d,), 0.05, 1.0))
+    if embed_norm:
+        tensors += [("token_embd_norm.weight", (d,), 0.1, 1.0), ("token_embd_norm.bias", (d,), 0.1, 0.0)]
+    if positions:
+        tensors.append(("position_embd.weight", (all_keys["context_length"], d), 0.05, 0.0))
     if "output_norm" in biases:
         tensors.append(("output_norm.bias", (d,), 0.3, 0.0))
     if not tied:
@@ -417,6 +424,35 @@ def gemma4(target, vocabulary, keys=None, own_values=True, d_per_layer=0, shared
     turned = dim[False] // 8  # of half a head: a quarter of the pairs
     divisors = np.array([1.0] * turned + [1e30] * (dim[False] // 2 - turned), np.float32)
     random_file(target, vocabulary, "gemma4", all_keys | (keys or {}), tensors, given=[("rope_freqs.weight", divisors)])
+
+
+def layered(target, vocabulary, architecture, sizes, fused=False, qk_norm=False, tied=False, d=512, h=64):
+    """Each layer has `sizes` of its own: heads, heads of keys, width of the feed-forward network, 0 for none. With heads
+    but none of keys there is a product in place of attention."""
+    n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
+    heads, kv_heads, widths = (list(x) for x in zip(*sizes))
+    keys = {"block_count": len(sizes), "context_length": 4096, "embedding_length": d, "feed_forward_length": widths,
+            "attention.head_count": heads, "attention.head_count_kv": kv_heads, "attention.key_length": h,
+            "attention.value_length": h, "attention.layer_norm_rms_epsilon": 1e-6, "rope.dimension_count": h,
+            "rope.freq_base": 1e6}
+    matrix = 0.02
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0)]
+    if not tied:
+        tensors.append(("output.weight", (n_vocab, d), 0.05, 0.0))
+    for i, (q, kv, width) in enumerate(sizes):
+        block = [("attn_norm.weight", (d,), 0.1, 1.0)] if q else []
+        products = {"attn_output": (d, q * h, matrix)} if q else {}
+        if kv and fused:
+            products["attn_qkv"] = ((q + 2 * kv) * h, d, 2 * matrix)
+        elif kv:
+            products |= {"attn_q": (q * h, d, 3 * matrix), "attn_k": (kv * h, d, 3 * matrix), "attn_v": (kv * h, d, matrix)}
+        if kv and qk_norm:
+            block += [("attn_q_norm.weight", (h,), 0.3, 1.5), ("attn_k_norm.weight", (h,), 0.3, 1.5)]
+        if width:
+            block.append(("ffn_norm.weight", (d,), 0.1, 1.0))
+            products |= dense_ffn(d, width, matrix)
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block + of_products(products, ())]
+    random_file(target, vocabulary, architecture, keys, tensors)
 
 
 def gemma3n(target, vocabulary, keys=None, d=256, d_ff=512, heads=4, h=64, layers=22):

@@ -13,10 +13,10 @@
 namespace llm::app {
 namespace {
 
-/// As if the model had been trained with any length. Nothing fits: 0.
+/// As if the model had been trained with any length that it has positions for. Nothing fits: 0.
 std::int64_t longest_context(ContextRequest request) {
   request.context = 0;
-  request.trained = std::numeric_limits<std::int32_t>::max();
+  request.trained = request.most > 0 ? request.most : std::numeric_limits<std::int32_t>::max();
   try {
     return choose_context(request).context;
   } catch (const Error&) {

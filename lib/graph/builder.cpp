@@ -105,6 +105,10 @@ Act GraphBuilder::layer_norm(Act x, Weight w, const Weight* bias, float eps, std
   return append_one(LayerNorm{eps}, std::move(in), name);
 }
 
+Act GraphBuilder::unit_layer_norm(Act x, float eps, std::string_view name) {
+  return append_one(LayerNorm{eps}, {x.id}, name);
+}
+
 Act GraphBuilder::rms_norm(Act x, Weight w, float eps, std::string_view name) {
   return append_one(RmsNorm{eps}, {x.id, w.id}, name);
 }
@@ -117,8 +121,8 @@ Act GraphBuilder::glu(Activation activation, Act gate, Act up, std::string_view 
   return append_one(Glu{activation}, {gate.id, up.id}, name);
 }
 
-Act GraphBuilder::activate(Nonlinearity function, Act x, std::string_view name) {
-  return append_one(Activate{function}, {x.id}, name);
+Act GraphBuilder::activate(const Activate& attributes, Act x, std::string_view name) {
+  return append_one(attributes, {x.id}, name);
 }
 
 Act GraphBuilder::rope_table(const RopeTable& attributes, Index positions, const Weight* factors,

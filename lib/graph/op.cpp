@@ -1,5 +1,7 @@
 #include "graph/op.h"
 
+#include <bit>
+#include <cmath>
 #include <cstdio>
 
 namespace llm {
@@ -68,7 +70,14 @@ struct Attributes {
   std::string operator()(const RmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const AddRmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const Glu& a) const { return std::string(llm::name(a.activation)); }
-  std::string operator()(const Activate& a) const { return std::string(llm::name(a.function)); }
+  std::string operator()(const Activate& a) const {
+    std::string text(llm::name(a.function));
+    if (a.function == Nonlinearity::Clamp) text += " limit=" + number(a.limit);
+    if (a.function == Nonlinearity::Xielu)
+      text += " positive=" + number(a.xielu.positive) + " negative=" + number(a.xielu.negative) +
+              " slope=" + number(a.xielu.slope) + " below=" + number(a.xielu.below);
+    return text;
+  }
   std::string operator()(const RopeTable& a) const {
     std::string text = "n_rot=" + std::to_string(a.n_rot) + " base=" + number(a.base);
     if (a.scaling == RopeScaling::Linear) text += " linear factor=" + number(a.factor);
@@ -91,7 +100,7 @@ struct Attributes {
   }
   std::string operator()(const Attention& a) const {
     return "scale=" + number(a.scale) + (a.soft_cap != 0 ? " soft_cap=" + number(a.soft_cap) : "") +
-           (a.window.length ? window_text(a.window) : "") +
+           (a.max_bias != 0 ? " max_bias=" + number(a.max_bias) : "") + (a.window.length ? window_text(a.window) : "") +
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
   std::string operator()(const ShortConv& a) const {
@@ -170,12 +179,22 @@ std::string_view name(Activation a) {
   return "";
 }
 
+float alibi_slope(float max_bias, int heads, int head) {
+  const int whole = static_cast<int>(std::bit_floor(static_cast<unsigned>(heads)));
+  const int steps = head < whole ? 2 * (head + 1) : 2 * (head - whole) + 1;  // halves of the factor's
+  return std::exp2(-max_bias * static_cast<float>(steps) / static_cast<float>(2 * whole));
+}
+
 std::string_view name(Nonlinearity f) {
   switch (f) {
     case Nonlinearity::Gelu:
       return "gelu";
     case Nonlinearity::SquaredRelu:
       return "squared relu";
+    case Nonlinearity::Clamp:
+      return "clamp";
+    case Nonlinearity::Xielu:
+      return "xielu";
   }
   return "";
 }

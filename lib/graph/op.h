@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "graph/key_window.h"
+#include "graph/xielu_curve.h"
 #include "tensor/dtype.h"
 
 namespace llm {
 
-/// (table [d, vocab], tokens) -> [d, tokens]
+/// (table [d, rows], tokens or positions) -> [d, tokens]
 struct Embed {
   friend bool operator==(const Embed&, const Embed&) = default;
 };
@@ -38,8 +39,8 @@ struct Linear {
   friend bool operator==(const Linear&, const Linear&) = default;
 };
 
-/// (x [n, ..., rows], w [n] [, bias [n]]) -> (x - mean(x)) * w / sqrt(variance(x) + eps) + bias over dimension 0. Where
-/// x is [n, m, rows], w and bias may have [n, m] elements of their own.
+/// (x [n, ..., rows] [, w [n] [, bias [n]]]) -> (x - mean(x)) * w / sqrt(variance(x) + eps) + bias over dimension 0.
+/// Where x is [n, m, rows], w and bias may have [n, m] elements of their own.
 struct LayerNorm {
   float eps = 0;
   friend bool operator==(const LayerNorm&, const LayerNorm&) = default;
@@ -77,11 +78,15 @@ struct Glu {
 enum class Nonlinearity : std::uint8_t {
   Gelu,         ///< as Activation::Gelu
   SquaredRelu,  ///< max(x, 0)^2 (arXiv:2109.08668)
+  Clamp,        ///< min(max(x, -limit), limit)
+  Xielu,        ///< XieluCurve
 };
 std::string_view name(Nonlinearity);
 /// (x) -> f(x)
 struct Activate {
   Nonlinearity function = Nonlinearity::Gelu;
+  float limit = 0;        ///< Clamp
+  XieluCurve xielu = {};  ///< Xielu
   friend bool operator==(const Activate&, const Activate&) = default;
 };
 
@@ -132,15 +137,19 @@ struct KvAppend {
 
 /// (q [head_dim, heads, tokens], cache [, sinks [heads]]) -> [head_dim_v, heads, tokens]. Causal inside each sequence,
 /// keys and values read back from the cache, query head h uses KV head h / (heads / kv_heads). The cache may be that of
-/// an earlier layer. A score s becomes soft_cap * tanh(s / soft_cap). A head's sink is the score of one more key that
-/// every token sees, whose value is 0 (arXiv:2309.17453).
+/// an earlier layer. A score s becomes soft_cap * tanh(s / soft_cap), then s - alibi_slope() * distance of the key. A
+/// head's sink is the score of one more key that every token sees, whose value is 0 (arXiv:2309.17453).
 struct Attention {
   float scale = 0;
   float soft_cap = 0;                ///< of scores, which stay below it; 0: none
+  float max_bias = 0;                ///< of ALiBi; 0: none
   KeyWindow window = {};             ///< the keys that are seen
   ActFormat query = ActFormat::F32;  ///< of queries where the cache's keys are quantised; a backend's to set
   friend bool operator==(const Attention&, const Attention&) = default;
 };
+/// ALiBi (arXiv:2108.12409): slopes fall from head to head by the same factor, down to 2^-max_bias. Of heads whose
+/// number is no power of two, those beyond one have slopes halfway between the first.
+float alibi_slope(float max_bias, int heads, int head);
 
 /// (x [channels, tokens], w [width, channels], state [channels, width - 1] [, bias [channels]]) -> y [channels,
 /// tokens], a causal convolution along each sequence: y_t = activation(sum_i w_i x_(t - width + 1 + i) + bias). The

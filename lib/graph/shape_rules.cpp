@@ -34,9 +34,9 @@ class Rule {
     return out;
   }
   std::vector<ResultType> operator()(const LayerNorm&) const {
-    need(in_.size() == 2 || in_.size() == 3, 0, "needs a weight and at most one bias");
+    need(in_.size() >= 1 && in_.size() <= 3, 0, "needs at most a weight and a bias");
     f32(0);
-    norm_weight(1);
+    if (in_.size() > 1) norm_weight(1);
     if (in_.size() == 3) f32_weight(2, in_[1]->type.shape);
     return same(0);
   }
@@ -65,7 +65,10 @@ class Rule {
     }
     return same(1);
   }
-  std::vector<ResultType> operator()(const Activate&) const { return unary(); }
+  std::vector<ResultType> operator()(const Activate& a) const {
+    need(a.function != Nonlinearity::Clamp || a.limit > 0, 0, "is clamped to a limit above 0");
+    return unary();
+  }
   std::vector<ResultType> operator()(const RopeTable& a) const {
     need(in_.size() == 1 || in_.size() == 2, 0, "needs positions and at most one tensor of factors");
     index(0);
@@ -98,6 +101,7 @@ class Rule {
   std::vector<ResultType> operator()(const Attention& a) const {
     need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache and at most one tensor of sinks");
     need(a.soft_cap >= 0, 0, "soft_cap must not be negative");
+    need(a.max_bias >= 0, 0, "max_bias must not be negative");
     need(a.window.length >= 0, 0, "a window must not be negative");
     f32(0);
     const CacheType& c = cache(1);

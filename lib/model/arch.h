@@ -18,7 +18,8 @@ namespace llm {
 struct ModelDims {
   std::string architecture;
   std::int64_t vocab = 0;
-  std::int64_t context = 0;  ///< that the model was trained with (after scaling)
+  std::int64_t context = 0;    ///< that the model was trained with (after scaling)
+  std::int64_t positions = 0;  ///< that have an embedding each; 0: positions are not embedded, any can be
   std::int64_t n_embd = 0;
   int n_layers = 0;
   int heads = 0, kv_heads = 0;

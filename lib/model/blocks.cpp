@@ -30,6 +30,14 @@ AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x) {
   return {q, k, v};
 }
 
+AttentionHeads clamp_heads(Scope s, const AttentionHeads& heads, float limit) {
+  if (limit == 0) return heads;
+  const Activate clamp{.function = Nonlinearity::Clamp, .limit = limit};
+  const Act q = s.activate("attn_q_clamped", clamp, heads.q);
+  const Act k = s.activate("attn_k_clamped", clamp, heads.k);
+  return {q, k, s.activate("attn_v_clamped", clamp, heads.v)};
+}
+
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
   return rotary_attention(s, c, rot, attention_heads(s, c, x));
 }
@@ -74,6 +82,13 @@ Act unrotated_attention(Scope s, const DecoderConfig& c, Act x) {
   return attend(s, c, heads.q, heads.k, heads.v);
 }
 
+Act unrotated_head_norm_attention(Scope s, const DecoderConfig& c, Act x) {
+  const AttentionHeads heads = attention_heads(s, c, x);
+  const Act q = s.rms_norm("attn_q_norm", heads.q, c.norm_eps);
+  const Act k = s.rms_norm("attn_k_norm", heads.k, c.norm_eps);
+  return attend(s, c, q, k, heads.v);
+}
+
 Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
   const AttentionHeads heads = attention_heads(s, c, x);
   const Act q = s.rms_norm("attn_q_norm", s.rope("attn_q_rope", heads.q, rot), c.norm_eps);
@@ -91,7 +106,9 @@ Act scale_queries(Scope s, Act q, const std::optional<Act>& scale) {
 Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v) {
   Cache kv = s.kv_append(k, v);
   const KeyWindow window = c.window_of(s.layer());
-  Act y = s.attention(q, kv, {.scale = c.attention_scale, .soft_cap = c.score_cap, .window = window});
+  const Attention attributes{
+      .scale = c.attention_scale, .soft_cap = c.score_cap, .max_bias = c.max_bias, .window = window};
+  const Act y = s.attention(q, kv, attributes);
   return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
 }
 
@@ -113,7 +130,7 @@ Act fused_glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std:
 
 Act ungated_ffn(Scope s, Nonlinearity function, Act x, std::int64_t d_ff, std::int64_t n_embd) {
   const Act up = s.linear("ffn_up", x, d_ff);
-  return s.linear("ffn_down", s.activate("ffn_activated", function, up), n_embd);
+  return s.linear("ffn_down", s.activate("ffn_activated", {.function = function}, up), n_embd);
 }
 
 ExpertWeights expert_weights(Scope s, const MoeConfig& m, std::int64_t n_embd) {

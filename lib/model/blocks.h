@@ -17,6 +17,9 @@ struct AttentionHeads {
 /// attn_q, attn_k, attn_v, or the rows of attn_qkv, one after another, where the file has it.
 AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x);
 
+/// Every element kept within limit of 0; all as they are where it is 0.
+AttentionHeads clamp_heads(Scope s, const AttentionHeads& heads, float limit);
+
 /// Grouped-query attention with rotary positions over x [n_embd, tokens]: attention_heads(), attn_output.
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads);
@@ -32,6 +35,8 @@ Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, A
 Act own_norms_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 /// rotary_attention() without positions: nothing is rotated.
 Act unrotated_attention(Scope s, const DecoderConfig& c, Act x);
+/// head_norm_attention() without positions.
+Act unrotated_head_norm_attention(Scope s, const DecoderConfig& c, Act x);
 /// q times `scale`, net.position_scale(), where there is one.
 Act scale_queries(Scope s, Act q, const std::optional<Act>& scale);
 /// From q, k, v by heads to the projection back to n_embd: stores keys and values, attends, attn_output.

@@ -36,6 +36,8 @@ constexpr std::string_view kExpertsNormalized = "expert_weights_norm";
 constexpr IntegerRule kShared{"expert_shared_count", 0, 1024};
 constexpr IntegerRule kSharedFeedForward{"expert_shared_feed_forward_length", 0, 1 << 28};
 constexpr IntegerRule kGroups{"expert_group_count", 0, 4096};
+constexpr RealRule kClamp{"attention.clamp_kqv", 0, kUnbounded};
+constexpr RealRule kMaxBias{"attention.max_alibi_bias", 0, kUnbounded};
 constexpr RealRule kTemperatureScale{"attention.temperature_scale", 0, kUnbounded};
 constexpr IntegerRule kTemperatureLength{"attention.temperature_length", 0, kMaxU32};
 constexpr IntegerRule kOriginal{"rope.scaling.original_context_length", 0, kMaxU32};
@@ -50,8 +52,8 @@ struct Neutral {
 constexpr Neutral kForeign[] = {
     {"attn_logit_softcapping", 0, 0},
     {"attention.causal", 1, 1},
-    {"attention.clamp_kqv", 0, 0},
-    {"attention.max_alibi_bias", 0, 0},
+    {kClamp.key, 0, 0},
+    {kMaxBias.key, 0, 0},
     {"attention.output_scale", 0, 1},
     {kWindowPattern, 0, 0},
     {kTemperatureScale.key, 0, 0},
@@ -100,8 +102,16 @@ void read_kv_heads(const HyperParameters& hp, DecoderConfig& c) {
     hp.fail(kKvHeads, "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
 }
 
+/// Of layers that may have none.
+int most_heads(const HyperParameters& hp, int layers) {
+  const std::vector<std::int64_t> heads = hp.in_each({kHeads.key, 0, kHeads.max}, layers);
+  const std::int64_t most = *std::max_element(heads.begin(), heads.end());
+  if (most == 0) hp.fail(kHeads.key, "is 0 in every layer: a model of which none attends is not supported");
+  return static_cast<int>(most);
+}
+
+/// c.heads is known.
 void read_attention(const HyperParameters& hp, DecoderConfig& c) {
-  c.heads = static_cast<int>(hp.same_in_all(kHeads, c.n_layers));
   c.head_dim = head_length(hp, kKeyLength, c);
   c.head_dim_v = head_length(hp, kValueLength, c);
   c.attention_scale = hp.nonzero_real(kAttentionScale).value_or(1.0f / std::sqrt(static_cast<float>(c.head_dim)));
@@ -135,6 +145,7 @@ DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
   c.n_layers = static_cast<int>(hp.integer(kBlocks));
   if (!is_own(kFeedForward.key) && (!hp.has(kExpertFeedForward.key) || hp.has(kFeedForward.key)))
     c.d_ff = hp.same_in_all(kFeedForward, c.n_layers);
+  c.heads = is_own(kHeads.key) ? most_heads(hp, c.n_layers) : static_cast<int>(hp.same_in_all(kHeads, c.n_layers));
   read_attention(hp, c);
   if (!is_own(kKvHeads)) read_kv_heads(hp, c);
   if (!is_own(kNormEpsilon.key)) c.norm_eps = hp.real(kNormEpsilon);
@@ -145,6 +156,23 @@ DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
     if (!is_own(n.key)) hp.expect_neutral(n.key, n.value, n.other);
   }
   return c;
+}
+
+std::vector<DecoderConfig> read_layers(const Metadata& md, const DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  const std::vector<std::int64_t> heads = hp.in_each({kHeads.key, 0, kHeads.max}, c.n_layers),
+                                  kv_heads = hp.in_each({kKvHeads, 0, kHeads.max}, c.n_layers),
+                                  d_ff = hp.in_each({kFeedForward.key, 0, kFeedForward.max}, c.n_layers);
+  std::vector<DecoderConfig> layers(heads.size(), c);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i].heads = static_cast<int>(heads[i]);
+    layers[i].kv_heads = static_cast<int>(kv_heads[i]);
+    layers[i].d_ff = d_ff[i];
+    if (kv_heads[i] > 0 && (heads[i] == 0 || heads[i] % kv_heads[i] != 0))
+      hp.fail(kKvHeads, "value " + std::to_string(kv_heads[i]) + " does not divide head_count " +
+                            std::to_string(heads[i]) + " of layer " + std::to_string(i));
+  }
+  return layers;
 }
 
 float read_layer_norm_epsilon(const Metadata& md, const DecoderConfig& c) {
@@ -232,6 +260,15 @@ std::vector<std::string> leave_prediction_layers_out(const Metadata& md, Decoder
   std::vector<std::string> patterns;
   for (std::int64_t i = 0; i < n; ++i) patterns.push_back("blk." + std::to_string(--c.n_layers) + ".*");
   return patterns;
+}
+
+float read_clamp(const Metadata& md, const DecoderConfig& c) {
+  return HyperParameters(md, c.architecture).nonzero_real(kClamp).value_or(0.0f);
+}
+
+float read_max_bias(const Metadata& md, const DecoderConfig& c, float otherwise) {
+  const HyperParameters hp(md, c.architecture);
+  return hp.has(kMaxBias.key) ? hp.nonzero_real(kMaxBias).value_or(0.0f) : otherwise;
 }
 
 std::optional<PositionScale> read_position_scale(const Metadata& md, const DecoderConfig& c) {

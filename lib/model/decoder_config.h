@@ -40,6 +40,7 @@ struct DecoderConfig {
   float norm_eps = 0;
   float attention_scale = 0;  ///< attention.scale, or 1/sqrt(head_dim)
   float score_cap = 0;        ///< of attention, for families that read it; 0: none
+  float max_bias = 0;         ///< of ALiBi, for families that have it; 0: none
   int window = 0;             ///< attention.sliding_window; 0 sees all
   KeyWindow::Form window_form = KeyWindow::Form::Sliding;
   std::vector<bool> local = {};  ///< layers that the window counts for, by read_local_layers(); empty: all
@@ -52,10 +53,14 @@ struct DecoderConfig {
 
 /// Keys under `arch`.: ranges and relations by the loader contract; throws ErrorKind::Model naming the key. Keys that
 /// would change the computation in a way that no family here follows are refused, never ignored, but for those of
-/// `own`, which the family reads itself. Of the keys that every decoder has, feed_forward_length,
-/// attention.head_count_kv and attention.layer_norm_rms_epsilon may be among these.
+/// `own`, which the family reads itself. Of the keys that every decoder has, feed_forward_length, attention.head_count
+/// (of which the largest is taken), attention.head_count_kv and attention.layer_norm_rms_epsilon may be among these.
 DecoderConfig read_decoder_config(const Metadata&, std::string_view arch,
                                   std::initializer_list<std::string_view> own = {});
+
+/// For families whose layers differ in attention.head_count, attention.head_count_kv and feed_forward_length, which
+/// must be among their `own` keys: the configuration of each layer, in which these may be 0.
+std::vector<DecoderConfig> read_layers(const Metadata&, const DecoderConfig&);
 
 /// attention.layer_norm_epsilon, for families whose norms subtract the mean.
 float read_layer_norm_epsilon(const Metadata&, const DecoderConfig&);
@@ -91,6 +96,11 @@ std::vector<std::string> leave_prediction_layers_out(const Metadata&, DecoderCon
 
 // Keys of single families' attention.
 
+/// attention.clamp_kqv, what no element of queries, keys and values exceeds; 0: there is no such limit.
+float read_clamp(const Metadata&, const DecoderConfig&);
+
+/// attention.max_alibi_bias; `otherwise` where the file does not say.
+float read_max_bias(const Metadata&, const DecoderConfig&, float otherwise);
 /// attention.temperature_scale: how queries grow with the position; nothing where the file has none or 0. The length
 /// is attention.temperature_length, or the context that rope.scaling.original_context_length says.
 std::optional<PositionScale> read_position_scale(const Metadata&, const DecoderConfig&);

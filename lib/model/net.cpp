@@ -100,6 +100,8 @@ Act Scope::layer_norm(std::string_view name, Act x, float eps) {
   return place().layer_norm(x, w, bias ? &*bias : nullptr, eps, name);
 }
 
+Act Scope::unit_layer_norm(std::string_view name, Act x, float eps) { return place().unit_layer_norm(x, eps, name); }
+
 Act Scope::head_rms_norm(std::string_view name, Act x, float eps) {
   const Shape& s = net_.builder_.type(x).shape;
   return place().rms_norm(x, net_.f32(full_name(name) + ".weight", {s[0], s[1]}), eps, name);
@@ -170,7 +172,9 @@ Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {
   return place().glu(activation, gate, up, name);
 }
 
-Act Scope::activate(std::string_view name, Nonlinearity function, Act x) { return place().activate(function, x, name); }
+Act Scope::activate(std::string_view name, const Activate& attributes, Act x) {
+  return place().activate(attributes, x, name);
+}
 
 Act Scope::stream_mix(std::string_view name, Act x, Act w) { return place().stream_mix(x, w, name); }
 

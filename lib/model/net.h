@@ -59,6 +59,8 @@ class Scope {
   Act unit_rms_norm(std::string_view name, Act x, float eps);
   /// With `name`.bias if the file has it.
   Act layer_norm(std::string_view name, Act x, float eps);
+  /// By nothing: the mean becomes 0 and the variance 1.
+  Act unit_layer_norm(std::string_view name, Act x, float eps);
   /// x [n, heads, tokens] by `name`.weight [n, heads].
   Act head_layer_norm(std::string_view name, Act x, float eps);
   /// x [k, heads, rows] -> [n, heads, rows], each head by a matrix of its own: `name`.weight [k, n, heads].
@@ -82,7 +84,7 @@ class Scope {
   /// With ssm_a, ssm_d [1, heads] and ssm_dt.bias [heads]; `state` [p, n, heads].
   Act selective_scan(Act xbc, Act dt, const SelectiveScan&, Shape state);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
-  Act activate(std::string_view name, Nonlinearity, Act x);
+  Act activate(std::string_view name, const Activate&, Act x);
   Act stream_mix(std::string_view name, Act x, Act w);
   Act stream_add(std::string_view name, Act x, Act y, const StreamAdd&);
   Act stream_add(std::string_view name, Act x, Act y, Act w, const StreamAdd&);

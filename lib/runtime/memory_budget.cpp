@@ -56,6 +56,9 @@ std::string where(const ContextRequest& r, const MemoryNeeds& m) {
 }
 
 ContextChoice explicit_context(const ContextRequest& r) {
+  if (r.most > 0 && r.context > r.most)
+    throw Error(ErrorKind::Usage, "a context of " + number_text(r.context) + " tokens is longer than the " +
+                                      number_text(r.most) + " positions that the model has embeddings of");
   if (r.context > most_positions(r.sequences) || !fits(r, r.context)) does_not_fit(r, r.context);
   return {r.context, "as asked for"};
 }

@@ -40,6 +40,7 @@ MemoryNeeds needs_of(const MemoryShare&, CacheFormat, std::int32_t slots);
 struct ContextRequest {
   std::int64_t context = 0;  ///< 0: choose
   std::int64_t trained = 0;  ///< what the model was trained with
+  std::int64_t most = 0;     ///< ModelDims::positions
   int sequences = 1;
   std::vector<MemoryNeeds> memories;  ///< at least one; the cache has as many positions in each
 };
@@ -66,7 +67,8 @@ std::int64_t whole_blocks(std::int64_t positions);
 /// chosen for this request.
 std::int64_t pool_blocks(const ContextRequest&, std::int64_t context, std::int64_t positions);
 
-/// Throws ErrorKind::Memory with the figures if what was asked for, or a single block, does not fit.
+/// Throws ErrorKind::Memory with the figures if what was asked for, or a single block, does not fit, ErrorKind::Usage
+/// for more positions than the model has.
 ContextChoice choose_context(const ContextRequest&);
 
 }  // namespace llm

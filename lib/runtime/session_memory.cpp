@@ -10,8 +10,11 @@ namespace llm {
 namespace {
 
 ContextRequest request_for(Model& model, const SessionOptions& o, const Graph& largest) {
-  ContextRequest r{
-      .context = o.context, .trained = model.dims().context, .sequences = o.pool ? 1 : o.sequences, .memories = {}};
+  ContextRequest r{.context = o.context,
+                   .trained = model.dims().context,
+                   .most = model.dims().positions,
+                   .sequences = o.pool ? 1 : o.sequences,
+                   .memories = {}};
   const std::int32_t slots = recurrent_slots(o.sequences, model.backend().draws());
   for (const MemoryShare& share : model.backend().memory({&largest, 1}))
     r.memories.push_back(needs_of(share, o.cache, slots));

@@ -146,7 +146,7 @@ inline int first_seen(const KeyWindow& window, int position) {
 /// errors of weights are multiplied with.
 inline std::vector<float> expected(const Scene& s, const Token& t, const float* q, float scale, const KeyWindow& window,
                                    ActFormat format, bool magnitudes = false, float soft_cap = 0,
-                                   const std::vector<float>& sinks = {}) {
+                                   const std::vector<float>& sinks = {}, float max_bias = 0) {
   const HeadShape& shape = s.shape;
   std::vector<float> y(static_cast<std::size_t>(shape.heads * shape.dim_v));
   std::vector<float> query(static_cast<std::size_t>(shape.dim_k)), values;
@@ -167,6 +167,7 @@ inline std::vector<float> expected(const Scene& s, const Token& t, const float* 
     a.kv_head = h / (shape.heads / shape.kv_heads);
     a.scale = scale;
     a.soft_cap = soft_cap;
+    if (max_bias > 0) a.slope = alibi_slope(max_bias, shape.heads, h);
     if (!sinks.empty()) a.sink = sinks.data() + h;
     a.first_key = first_seen(window, t.position);
     a.end_key = t.position + 1;
@@ -258,7 +259,8 @@ inline double worst(const std::vector<float>& expected, const float* actual, dou
 }
 
 inline void check_attend(const Scene& s, const KeyWindow& window, const std::vector<Token>& tokens, ActFormat format,
-                         std::uint32_t seed, float soft_cap = 0, const std::vector<float>& sinks = {}) {
+                         std::uint32_t seed, float soft_cap = 0, const std::vector<float>& sinks = {},
+                         float max_bias = 0) {
   std::mt19937 bits(seed);
   const float scale = 1 / std::sqrt(static_cast<float>(s.shape.dim_k));
   const std::size_t q_row = static_cast<std::size_t>(s.shape.heads * s.shape.dim_k);
@@ -271,14 +273,15 @@ inline void check_attend(const Scene& s, const KeyWindow& window, const std::vec
                                    .window = window,
                                    .query = format,
                                    .sinks = sinks.empty() ? nullptr : of_heads.data(),
-                                   .soft_cap = soft_cap};
+                                   .soft_cap = soft_cap,
+                                   .max_bias = max_bias};
   const std::vector<float> y = run_attend(s, cache, tokens, q, shape);
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     if (tokens[t].sequence < 0) continue;
     const std::vector<float> e =
-        expected(s, tokens[t], q.data() + t * q_row, scale, window, format, false, soft_cap, sinks);
-    INFO(words(s.shape, s.k_type, s.v_type)
-         << " cap " << soft_cap << " window " << window.length << ", token " << t << " at " << tokens[t].position);
+        expected(s, tokens[t], q.data() + t * q_row, scale, window, format, false, soft_cap, sinks, max_bias);
+    INFO(words(s.shape, s.k_type, s.v_type) << " cap " << soft_cap << " bias " << max_bias << " window "
+                                            << window.length << ", token " << t << " at " << tokens[t].position);
     CHECK(worst(e, y.data() + t * y_row, f32_limit(s.shape.dim_k) * largest(e)) <= 1);
   }
 }

@@ -315,6 +315,20 @@ TEST_CASE("attention equals its definition: caps of scores") {
   }
 }
 
+TEST_CASE("attention equals its definition: ALiBi") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {1, 63, 300, 700};
+  for (const HeadShape shape :
+       {HeadShape{8, 8, 64, 64}, HeadShape{6, 1, 128, 128}, HeadShape{12, 2, 40, 40}, HeadShape{4, 2, 512, 512}}) {
+    for (const DType type : {DType::F16, DType::Q8_0}) {
+      if (type == DType::Q8_0 && shape.dim_k % 32 != 0) continue;
+      const Scene s(shape, type, type, lengths, 44);
+      for (const float bias : {8.0f, 3.0f}) check_attend(s, 0, some_tokens(lengths), ActFormat::F32, 12, 0, {}, bias);
+      check_attend(s, 70, some_tokens(lengths), ActFormat::F32, 13, 20, {}, 8);
+    }
+  }
+}
+
 TEST_CASE("attention equals its definition: windows") {
   if (no_device()) return;
   const std::vector<int> lengths = {40, 64, 700, 1300};

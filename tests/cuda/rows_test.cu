@@ -339,7 +339,9 @@ TEST_CASE("caps, activations without a gate, products with a weight, parts of ro
       soft_cap(dx.data(), cap, y.data(), static_cast<std::int64_t>(size), kLaunch);
       check();
     }
-    for (const Nonlinearity f : {Nonlinearity::Gelu, Nonlinearity::SquaredRelu}) {
+    for (const Activate& f : {Activate{.function = Nonlinearity::Gelu}, Activate{.function = Nonlinearity::SquaredRelu},
+                              Activate{.function = Nonlinearity::Clamp, .limit = 2.5f},
+                              Activate{.function = Nonlinearity::Xielu, .xielu = {0.7f, 1.1f, 0.5f, -1e-6f}}}) {
       host::activate<double>(f, x.data(), expected.data(), static_cast<std::int64_t>(size));
       activate(f, dx.data(), y.data(), static_cast<std::int64_t>(size), kLaunch);
       check();
@@ -381,6 +383,12 @@ TEST_CASE("layer norms, and norms without weights") {
         INFO("n " << n << ", " << weights << " weights");
         REQUIRE(worst(expected, y.read(), n) <= 1);
       }
+      for (int row = 0; row < kRows; ++row) {
+        const std::ptrdiff_t at = std::ptrdiff_t{row} * n;
+        host::layer_norm<double>(x.data() + at, nullptr, nullptr, expected.data() + at, n, 1e-5f);
+      }
+      layer_norm(dx.data(), nullptr, nullptr, 1, 1e-5f, n, kRows, y.data(), kLaunch);
+      REQUIRE(worst(expected, y.read(), n) <= 1);
       for (int row = 0; row < kRows; ++row)
         host::rms_norm<double>(x.data() + std::ptrdiff_t{row} * n, w.data() + std::ptrdiff_t{row % weights} * n,
                                expected.data() + std::ptrdiff_t{row} * n, n, 1e-5f);

@@ -93,9 +93,11 @@ TEST_CASE("the builder refuses operands that do not fit, naming the op and the o
   const Act heads = b.split_heads(x, 4, "heads");
   CHECK_NOTHROW(b.layer_norm(heads, of_heads, nullptr, 1e-5F, "head_norm"));
   CHECK_THROWS_AS(b.layer_norm(heads, gain, nullptr, 1e-5F, "n"), Error);
+  CHECK_NOTHROW(b.unit_layer_norm(heads, 1e-5F, "unit_norm"));
   CHECK_NOTHROW(b.rms_norm(heads, of_heads, 1e-5F, "head_rms_norm"));
   CHECK_THROWS_AS(b.rms_norm(x, of_heads, 1e-5F, "n"), Error);
   CHECK_THROWS_AS(b.scale(x, two, "s"), Error);
+  CHECK_THROWS_AS(b.activate({.function = Nonlinearity::Clamp}, x, "limit"), Error);
   CHECK_THROWS_AS(b.soft_cap(x, 0, "c"), Error);
   for (const Slice part : {Slice{-1, 4}, Slice{0, 0}, Slice{29, 4}, Slice{0, 33}})
     CHECK_THROWS_AS(b.slice(x, part, "p"), Error);

@@ -20,6 +20,7 @@ struct Shape {
   KeyWindow window = {};
   DType k, v;
   float soft_cap = 0;
+  float max_bias = 0;
 };
 
 /// A cache filled with random keys and values, and the queries of its last positions.
@@ -39,6 +40,15 @@ struct AttentionProblem {
     }
     q = random_floats(static_cast<std::size_t>(s.tokens * s.heads * s.head_dim_k), rng, 3);
     for (int t = 0; t < s.tokens; ++t) positions.push_back(s.length - s.tokens + t);
+    for (int h = 0; s.max_bias > 0 && h < s.heads; ++h) slopes.push_back(static_cast<float>(slope(h)));
+  }
+
+  /// 2^(-max_bias i / n) for the first n heads, a power of two; those behind have odd i of 2 n.
+  double slope(int head) const {
+    int n = 1;
+    while (2 * n <= s.heads) n *= 2;
+    const double power = head < n ? (head + 1.0) / n : (2.0 * (head - n) + 1) / (2 * n);
+    return std::pow(2.0, -static_cast<double>(s.max_bias) * power);
   }
 
   AttentionArgs args(float* y) const {
@@ -58,6 +68,7 @@ struct AttentionProblem {
     a.head_dim_v = s.head_dim_v;
     a.scale = scale();
     a.soft_cap = s.soft_cap;
+    if (!slopes.empty()) a.slopes = slopes.data();
     a.window = s.window;
     a.positions = positions.data();
     a.blocks = k.blocks.data();
@@ -90,6 +101,7 @@ struct AttentionProblem {
       const int group = s.heads / s.kv_heads, before = h % group;
       AttentionArgs a = args(y.data() + before * s.head_dim_v);
       a.q += before * s.head_dim_k;
+      if (a.slopes != nullptr) a.slopes += before;
       a.group = 1;
       for (int t = 0; t < s.tokens; t += kQueryTile)
         kernels.attention(a, h / group, t, std::min(s.tokens, t + kQueryTile), scratch.data());
@@ -134,7 +146,8 @@ struct AttentionProblem {
       double score = 0;
       for (int i = 0; i < s.head_dim_k; ++i)
         score += static_cast<double>(query[static_cast<std::size_t>(i)]) * k.at(kv_head, p, i);
-      scores.push_back(capped(score * static_cast<double>(scale())));
+      score = capped(score * static_cast<double>(scale()));
+      scores.push_back(s.max_bias > 0 ? score - slope(head) * (position - p) : score);
     }
     const double largest = *std::max_element(scores.begin(), scores.end());
     double sum = 0, value = 0;
@@ -152,6 +165,7 @@ struct AttentionProblem {
   PagedCache k, v;
   std::vector<float> q;
   std::vector<std::int32_t> positions;
+  std::vector<float> slopes;
 };
 
 constexpr DType kF32 = DType::F32, kF16 = DType::F16, kBF16 = DType::BF16, kF8 = DType::F8_E4M3;
@@ -203,6 +217,10 @@ const Shape kShapes[] = {
     {4, 2, 72, 64, 300, 5, 0, kF8, DType::Q8_0},
     {4, 2, 64, 72, 300, 5, 0, DType::Q4_0, kF8},
     {2, 1, 1024, 1024, 20, 2, 0, DType::Q5_1, DType::Q8_0},
+    // with ALiBi
+    {8, 2, 64, 64, 600, 8, 0, kF16, kF16, 0, 8},
+    {6, 1, 80, 80, 300, 21, 100, kF32, kF32, 0, 8},
+    {12, 2, 64, 64, 600, 8, 0, DType::Q8_0, DType::Q8_0, 2, 4},
 };
 
 void each_problem(const std::function<void(AttentionProblem&)>& f) {

@@ -73,6 +73,21 @@ std::vector<Variant> variants() {
       {"falcon-h1", {.arch = "falcon-h1", .layers = 2, .head_dim = 16}},
       {"nemotron_h", {.arch = "nemotron_h", .layers = 3}},
       {"nemotron_h_moe", {.arch = "nemotron_h_moe", .layers = 3}},
+      {"gpt2", {.arch = "gpt2", .layers = 2, .tied = true}},
+      {"starcoder", {.arch = "starcoder", .layers = 2, .kv_heads = 1}},
+      {"olmo", {.arch = "olmo", .layers = 2, .tied = true}},
+      {"dbrx", {.arch = "dbrx", .layers = 2}},
+      {"apertus", {.arch = "apertus", .layers = 2, .rope = TinyRope::Llama3}},
+      {"falcon", {.arch = "falcon", .layers = 2, .kv_heads = 1, .tied = true}},
+      {"exaone-moe", {.arch = "exaone-moe", .layers = 2}},
+      {"bailingmoe", {.arch = "bailingmoe", .layers = 2}},
+      {"baichuan", {.arch = "baichuan", .layers = 2, .kv_heads = 4}},
+      {"orion", {.arch = "orion", .layers = 2}},
+      {"deci", {.arch = "deci", .layers = 4}},
+      {"openelm", {.arch = "openelm", .layers = 2, .tied = true}},
+      {"bloom", {.arch = "bloom", .layers = 2, .tied = true}},
+      {"jais", {.arch = "jais", .layers = 2}},
+      {"mpt", {.arch = "mpt", .layers = 2, .tied = true}},
       {"internlm2", {.arch = "internlm2", .layers = 2}},
       {"xverse", {.arch = "xverse", .layers = 2}},
       {"bailingmoe2", {.arch = "bailingmoe2", .layers = 2}},
@@ -118,9 +133,10 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     INFO(v.name);
     const std::string& arch = v.options.arch;
     // Layers differ: some have a window, or no positions, or no experts.
-    const std::set<std::string_view> mixed = {"afmoe",  "bailingmoe2",  "cohere2", "deepseek", "deepseek2",
-                                              "dots1",  "ernie4_5-moe", "gemma3n", "llama4",   "mistral4",
-                                              "gemma4", "glm4moe",      "gpt-oss", "lfm2moe",  "smollm3"};
+    const std::set<std::string_view> mixed = {"openelm", "deci",         "bailingmoe", "exaone-moe", "apertus",
+                                              "afmoe",   "bailingmoe2",  "cohere2",    "deepseek",   "deepseek2",
+                                              "dots1",   "ernie4_5-moe", "gemma3n",    "llama4",     "mistral4",
+                                              "gemma4",  "glm4moe",      "gpt-oss",    "lfm2moe",    "smollm3"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -415,7 +415,7 @@ TEST_CASE("the vocabulary's size is needed") {
 TEST_CASE("architectures that nobody knows") {
   run({{"B29", "general.architecture", "missing", erase("general.architecture")},
        {"B30", "general.architecture", "not supported", set("general.architecture", "")},
-       {"B31", "general.architecture", "\"foo\" is not supported; known are afmoe, arcee, bailingmoe2, chatglm",
+       {"B31", "general.architecture", "\"foo\" is not supported; known are afmoe, apertus, arcee, baichuan",
         set("general.architecture", "foo")},
        {"escape", "general.architecture", "\\x1b", set("general.architecture", "\x1b[2J")},
        {"B32", "general.architecture", "string", set("general.architecture", std::uint32_t{1})}},

@@ -92,6 +92,12 @@ void add_embed(std::vector<OpCase>& cases) {
                        }});
     }
   }
+  cases.push_back({"embed of positions", [] {
+                     Stage s(9);
+                     const Weight table = s.weight("table", DType::F32, {37, 14}, 4);
+                     const Act y = s.builder.embed(table, s.builder.step_input(StepInput::Positions), "y");
+                     return std::move(s).finish(y, full_and_partial(9), 0);
+                   }});
 }
 
 OpScene linear_scene(DType dtype, std::int64_t k, std::int64_t n, int rows) {
@@ -300,6 +306,13 @@ void add_norms(std::vector<OpCase>& cases) {
                        }});
     }
   }
+  for (const std::int64_t n : {37, 512}) {
+    cases.push_back({label("layer_norm without a weight", {{"n", n}}), [=] {
+                       Stage s(6);
+                       const Act y = s.builder.unit_layer_norm(s.input("x", n, 157, 3.0f), 1e-5f, "y");
+                       return std::move(s).finish(y, one_step(6), n);
+                     }});
+  }
   cases.push_back({"layer_norm of heads with weights of their own", [] {
                      Stage s(5);
                      const Act heads = s.builder.split_heads(s.input("x", 3 * 40, 146), 3, "heads");
@@ -325,6 +338,14 @@ void add_norms(std::vector<OpCase>& cases) {
                      const Act y = s.builder.rms_norm(s.input_rows("x", 24, zeros), s.gains("w", 24, 48), 1e-6f, "y");
                      return std::move(s).finish(y, one_step(2), 24);
                    }});
+}
+
+std::vector<Activate> activations() {
+  const XieluCurve curve{.positive = 0.7f, .negative = 1.1f, .slope = 0.5f, .below = -1e-6f};
+  return {{.function = Nonlinearity::Gelu},
+          {.function = Nonlinearity::SquaredRelu},
+          {.function = Nonlinearity::Clamp, .limit = 2.5f},
+          {.function = Nonlinearity::Xielu, .xielu = curve}};
 }
 
 void add_elementwise(std::vector<OpCase>& cases) {
@@ -367,10 +388,10 @@ void add_elementwise(std::vector<OpCase>& cases) {
                          return std::move(s).finish(y, one_step(4), 1);
                        }});
     }
-    for (const Nonlinearity f : {Nonlinearity::Gelu, Nonlinearity::SquaredRelu}) {
-      cases.push_back({label("activate " + std::string(name(f)), {{"n", n}}), [=] {
+    for (const Activate& op : activations()) {
+      cases.push_back({label("activate " + std::string(name(op.function)), {{"n", n}}), [=] {
                          Stage s(4);
-                         const Act y = s.builder.activate(f, s.input("x", n, 154, 4.0f), "y");
+                         const Act y = s.builder.activate(op, s.input("x", n, 154, 4.0f), "y");
                          return std::move(s).finish(y, one_step(4), 1);
                        }});
     }
@@ -517,6 +538,7 @@ struct AttentionShape {
   KeyWindow window = {};
   float sinks = 0;     ///< their spread; 0: none
   float soft_cap = 0;  ///< 0: none
+  float max_bias = 0;  ///< 0: none
 };
 
 /// Sequences of different lengths in one step, prompts in uneven chunks, then single tokens, over more than one key
@@ -544,7 +566,7 @@ OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer
   const float scale = 1 / std::sqrt(static_cast<float>(a.dim_k));
   std::optional<Weight> sinks;
   if (a.sinks > 0) sinks = s.weight("sinks", DType::F32, {a.heads}, 74, a.sinks);
-  const Attention attributes{.scale = scale, .soft_cap = a.soft_cap, .window = a.window};
+  const Attention attributes{.scale = scale, .soft_cap = a.soft_cap, .max_bias = a.max_bias, .window = a.window};
   const Act seen = s.builder.attention(q, stored, attributes, "seen", sinks ? &*sinks : nullptr);
   const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
   // A score's error of eps * |q||k| becomes a relative error of its weight. The cpu backend takes weights of quantised
@@ -556,6 +578,31 @@ OpScene attention_scene(const AttentionShape& a, CacheFormat format, bool longer
   return scene;
 }
 
+/// With the types that a cache can have.
+void add_attention(const AttentionShape& a, std::vector<OpCase>& cases) {
+  const auto fits = [](DType t, int dim) { return dim % static_cast<int>(info(t).block_elems) == 0; };
+  for (const DType k : kCacheTypes) {
+    for (const DType v : kCacheTypes) {
+      if (!fits(k, a.dim_k) || !fits(v, a.dim_v)) continue;
+      if (k != v && a.dim_k != 40 && a.dim_k != 96) continue;              // mixed formats with two shapes
+      if (a.dim_k > 128 && k != DType::F16 && k != DType::Q8_0) continue;  // wide heads with a type of each kind
+      cases.push_back({label("attention",
+                             {{"heads", a.heads},
+                              {"kv", a.kv_heads},
+                              {"k", a.dim_k},
+                              {"v", a.dim_v},
+                              {a.window.form == KeyWindow::Form::Chunked ? "chunk" : "window", a.window.length},
+                              {"sinks", static_cast<int>(a.sinks)},
+                              {"cap", static_cast<int>(a.soft_cap)},
+                              {"alibi", static_cast<int>(a.max_bias)}},
+                             std::string(name(k)) + "/" + std::string(name(v))),
+                       [=] {
+                         return attention_scene(a, {k, v}, a.dim_k == 16 || a.dim_k == 32);
+                       }});
+    }
+  }
+}
+
 void add_attention(std::vector<OpCase>& cases) {
   constexpr KeyWindow kChunks{20, KeyWindow::Form::Chunked}, kLongChunks{64, KeyWindow::Form::Chunked};
   constexpr AttentionShape kShapes[] = {
@@ -565,28 +612,10 @@ void add_attention(std::vector<OpCase>& cases) {
       {4, 4, 16, 16, 20, 4},   {16, 2, 64, 64, 128, 90},  {8, 2, 64, 64, 0, 0, 1.5f},  {4, 2, 128, 128, 20, 0, 50},
       {4, 4, 16, 16, 0, 4, 2}, {2, 1, 256, 256, 0, 0, 3}, {4, 2, 40, 40, 0, 0, 1},     {2, 2, 192, 128, 0},
       {80, 1, 576, 512, 0},    {4, 2, 32, 32, kChunks},   {6, 2, 40, 40, kLongChunks}, {8, 2, 512, 512, 20, 4, 3}};
-  const auto fits = [](DType t, int dim) { return dim % static_cast<int>(info(t).block_elems) == 0; };
-  for (const AttentionShape& a : kShapes) {
-    for (const DType k : kCacheTypes) {
-      for (const DType v : kCacheTypes) {
-        if (!fits(k, a.dim_k) || !fits(v, a.dim_v)) continue;
-        if (k != v && a.dim_k != 40 && a.dim_k != 96) continue;              // mixed formats with two shapes
-        if (a.dim_k > 128 && k != DType::F16 && k != DType::Q8_0) continue;  // wide heads with a type of each kind
-        cases.push_back({label("attention",
-                               {{"heads", a.heads},
-                                {"kv", a.kv_heads},
-                                {"k", a.dim_k},
-                                {"v", a.dim_v},
-                                {a.window.form == KeyWindow::Form::Chunked ? "chunk" : "window", a.window.length},
-                                {"sinks", static_cast<int>(a.sinks)},
-                                {"cap", static_cast<int>(a.soft_cap)}},
-                               std::string(name(k)) + "/" + std::string(name(v))),
-                         [=] {
-                           return attention_scene(a, {k, v}, a.dim_k == 16 || a.dim_k == 32);
-                         }});
-      }
-    }
-  }
+  constexpr AttentionShape kAlibi[] = {
+      {8, 8, 64, 64, 0, 0, 0, 8}, {6, 1, 40, 40, 20, 0, 0, 8}, {12, 2, 16, 16, 0, 0, 2, 4}};
+  for (const AttentionShape& a : kShapes) add_attention(a, cases);
+  for (const AttentionShape& a : kAlibi) add_attention(a, cases);
 }
 
 enum class Biases { None, Some };

@@ -66,6 +66,10 @@ std::vector<ModelCase> cases() {
       {"granitehybrid F32", {.arch = "granitehybrid", .layers = 4, .context = 512}},
       {"falcon-h1 Q8_0", {.arch = "falcon-h1", .layers = 2, .context = 512, .type = DType::Q8_0}},
       {"nemotron_h_moe Q5_1", {.arch = "nemotron_h_moe", .layers = 5, .context = 512, .type = DType::Q5_1}},
+      {"gpt2 Q8_0", {.arch = "gpt2", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"apertus Q8_0", {.arch = "apertus", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"deci Q8_0", {.arch = "deci", .layers = 2, .context = 512, .type = DType::Q8_0}},
+      {"mpt Q8_0, Q8_0 cache", wide("mpt", DType::Q8_0), {DType::Q8_0, DType::Q8_0}},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
   };
 }

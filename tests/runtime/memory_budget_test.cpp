@@ -53,6 +53,22 @@ TEST_CASE("without a wish the context is the model's, or what fits beside the we
   CHECK(small.reason.find("memory") != std::string::npos);
 }
 
+TEST_CASE("a context is no longer than the positions that a model has embeddings of") {
+  const auto choice = [](std::int64_t context) {
+    ContextRequest r = llama8b(context, 64 * kGiB);
+    r.most = 1024;
+    return choose_context(r).context;
+  };
+  CHECK(choice(1024) == 1024);
+  try {
+    choice(1025);
+    FAIL("not refused");
+  } catch (const Error& e) {
+    CHECK(e.kind() == ErrorKind::Usage);
+    CHECK(std::string(e.what()).find("1,025 tokens is longer than the 1,024 positions") != std::string::npos);
+  }
+}
+
 TEST_CASE("weights larger than memory leave an eighth of it for the cache") {
   CHECK(choose_context(llama8b(0, 4 * kGiB)).context == 512 * 8);
   // Less than the work takes, and what was asked for would fit as well.

@@ -334,6 +334,19 @@ TEST_CASE("an answer past its deadline ends for that reason") {
   CHECK(result.generated_tokens == 0);
 }
 
+TEST_CASE("positions that have embeddings are the longest context") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.arch = "gpt2", .context = 80}));
+  CHECK(Session(*model, {}).context() == 80);
+  Session session(*model, {.context = 80});
+  const auto tokens = random_tokens(80, model->dims().vocab, 5);
+  const Append work{session.create(), tokens, Logits::Last};
+  CHECK_NOTHROW(session.eval({&work, 1}));
+  const Error e = error_of([&] { Session(*model, {.context = 81}); });
+  CHECK(e.kind() == ErrorKind::Usage);
+  CHECK(mentions(e, "81 tokens is longer than the 80 positions"));
+}
+
 TEST_CASE("a backend that does not exist is named") {
   const TempDir folder;
   const Error e = error_of([&] { load_tiny(folder, tiny_model(), 1, "abacus"); });

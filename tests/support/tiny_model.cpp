@@ -134,6 +134,32 @@ const Family& family(std::string_view arch) {
       {.arch = "gemma4", .norms = around, .qk_norm = QkNorm::Heads, .expert_width = true},
       {.arch = "chatglm", .qkv_biases = true, .fused_qkv = true, .fused_ffn = true},
       {.arch = "gptneox", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
+      {.arch = "gpt2", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
+      {.arch = "starcoder", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
+      {.arch = "olmo", .norms = {}, .kind = Family::Norms::Layer},
+      {.arch = "dbrx",
+       .norms = {"attn_norm", "attn_output_norm"},
+       .always_experts = true,
+       .kind = Family::Norms::Layer,
+       .fused_qkv = true},
+      {.arch = "apertus", .qk_norm = QkNorm::Heads, .ungated = true},
+      {.arch = "falcon",
+       .norms = {"attn_norm", "attn_norm_2"},
+       .kind = Family::Norms::BiasedLayer,
+       .ungated = true,
+       .fused_qkv = true},
+      {.arch = "exaone-moe",
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 1,
+       .mixed = true},
+      {.arch = "bailingmoe", .always_experts = true, .expert_width = true, .shared = 2, .mixed = true},
+      {.arch = "orion", .kind = Family::Norms::BiasedLayer},
+      {.arch = "openelm", .qk_norm = QkNorm::Heads, .fused_qkv = true},
+      {.arch = "bloom", .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true, .fused_qkv = true},
+      {.arch = "jais", .kind = Family::Norms::BiasedLayer, .all_biases = true, .fused_qkv = true},
+      {.arch = "mpt", .kind = Family::Norms::Layer, .ungated = true, .fused_qkv = true},
       {.arch = "glm4", .norms = around, .qkv_biases = true, .fused_ffn = true},
       {.arch = "nemotron", .kind = Family::Norms::BiasedLayer, .ungated = true},
       {.arch = "phi2", .norms = {"attn_norm"}, .kind = Family::Norms::BiasedLayer, .ungated = true, .all_biases = true},
@@ -275,6 +301,7 @@ class Builder {
       set_experts();
     }
     set_own();
+    if (differs()) set_layers();
     set_rope();
     if (o_.tokenizer == TinyTokenizer::Spm) set_spm_tokenizer(file_);
     if (o_.tokenizer == TinyTokenizer::Bpe) set_bpe_tokenizer(file_);
@@ -284,16 +311,16 @@ class Builder {
   void set_experts() {
     const std::string_view arch = o_.arch;
     const bool by_sigmoid = arch == "afmoe" || arch == "bailingmoe2" || family_.latent || arch == "dots1" ||
-                            arch == "glm4moe" || arch == "minimax-m2";
+                            arch == "exaone-moe" || arch == "glm4moe" || arch == "minimax-m2";
     if (by_sigmoid || arch == "lfm2moe") set("expert_gating_func", 2);
-    if (arch == "deepseek") set("expert_shared_count", family_.shared);
+    if (arch == "deepseek" || arch == "bailingmoe") set("expert_shared_count", family_.shared);
     if ((by_sigmoid && arch != "minimax-m2") || arch == "nemotron_h_moe") {
       set("expert_shared_count", arch == "nemotron_h_moe" ? 1 : family_.shared);
       set("expert_weights_scale", 2.5f);
       file_.set(o_.arch + ".expert_weights_norm", true);
     }
     if (arch == "granitemoe" || arch == "ernie4_5-moe" || arch == "hunyuan-moe" || arch == "qwen2moe" ||
-        arch == "granitehybrid" || arch == "nemotron_h_moe")
+        arch == "granitehybrid" || arch == "nemotron_h_moe" || arch == "exaone-moe")
       set("expert_shared_feed_forward_length", family_.shared * o_.d_ff);
     if (family_.mixed && o_.layers > 1) set("leading_dense_block_count", 1);
     if (arch == "bailingmoe2") {
@@ -312,9 +339,10 @@ class Builder {
     if (arch == "llama4") set_llama4();
     if (arch == "mistral3") set("attention.temperature_scale", 0.5f);
     if (arch == "mistral3") set("attention.temperature_length", 4);
-    if ((arch == "afmoe" || arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") && o_.window == 0)
+    if ((arch == "afmoe" || arch == "exaone-moe" || arch == "gpt-oss" || arch == "cohere2" || arch == "gemma4") &&
+        o_.window == 0)
       set("attention.sliding_window", 16);
-    if (arch == "afmoe" || arch == "cohere2") set("attention.sliding_window_pattern", 2);
+    if (arch == "afmoe" || arch == "cohere2" || arch == "exaone-moe") set("attention.sliding_window_pattern", 2);
     if (arch == "cohere2" || arch == "command-r") set("logit_scale", 0.25f);
     if (arch == "gemma2") set("attn_logit_softcapping", 5.0f);
     if (arch == "gemma2" || arch == "gemma4") set("final_logit_softcapping", 10.0f);
@@ -332,6 +360,9 @@ class Builder {
       set("attention.scale", 0.125f);
       set("logit_scale", 8.0f);
     }
+    if (arch == "olmo" || arch == "dbrx") set("attention.clamp_kqv", 1.5f);
+    if (arch == "apertus") set_apertus();
+    if (arch == "jais" || arch == "mpt") set("attention.max_alibi_bias", 8.0f);
     if (family_.delta) set_delta();
     if (family_.mixer != Family::Mixer::None) set_mixer();
     if (arch == "qwen2vl" || arch.starts_with("qwen3vl")) {
@@ -381,6 +412,26 @@ class Builder {
   int shared_layers() const { return o_.arch == "gemma4" || o_.arch == "gemma3n" ? (o_.layers - 1) / 2 : 0; }
   bool keeps(int layer) const { return layer < o_.layers - shared_layers(); }
 
+  // Layers of deci, from the last backwards: plain, with a product for attention, without attention, with nothing.
+  // Those of openelm before the last have twice the heads and the width.
+  bool differs() const { return o_.arch == "deci" || o_.arch == "openelm"; }
+  int deci_turn(int layer) const { return o_.arch == "deci" ? (o_.layers - 1 - layer) % 4 : 0; }
+  int times(int layer) const { return o_.arch == "openelm" && layer + 1 < o_.layers ? 2 : 1; }
+
+  void set_layers() {
+    std::vector<std::uint32_t> heads, kv_heads, widths;
+    for (int i = 0; i < o_.layers; ++i) {
+      heads.push_back(deci_turn(i) < 2 ? u32(times(i) * o_.heads) : 0);
+      kv_heads.push_back(deci_turn(i) == 0 ? u32(times(i) * o_.kv_heads) : 0);
+      widths.push_back(deci_turn(i) < 3 ? u32(times(i) * o_.d_ff) : 0);
+    }
+    file_.set_array(o_.arch + ".attention.head_count", heads);
+    file_.set_array(o_.arch + ".attention.head_count_kv", kv_heads);
+    file_.set_array(o_.arch + ".feed_forward_length", widths);
+    set("attention.key_length", o_.head_dim);
+    set("attention.value_length", o_.head_dim);
+  }
+
   void set_gemma4() {
     std::vector<std::uint32_t> local;
     for (int i = 0; i < o_.layers; ++i) local.push_back(is_wide(i) ? 0 : 1);
@@ -426,6 +477,18 @@ class Builder {
     linear(blk + "laurel_r", kNarrow, o_.n_embd, false);
   }
 
+  void set_apertus() {
+    std::vector<float> positive, negative;
+    for (int i = 0; i < o_.layers; ++i) {
+      positive.push_back(0.2f * static_cast<float>(i + 1));
+      negative.push_back(0.5f - 0.3f * static_cast<float>(i));
+    }
+    file_.set_array("xielu.alpha_p", positive);
+    file_.set_array("xielu.alpha_n", negative);
+    file_.set("xielu.beta", 0.5f);
+    file_.set("xielu.eps", -1e-6f);
+  }
+
   void set_delta() {
     set("ssm.conv_kernel", 4);
     set("ssm.state_size", delta_length());
@@ -451,10 +514,11 @@ class Builder {
   }
   bool attends(int layer) const {
     if (family_.delta) return (layer + 1) % kInterval == 0;
+    if (deci_turn(layer) > 0) return false;
     if (family_.mixer == Family::Mixer::None || family_.layers == Family::Layers::BothInEach) return true;
     return turn(layer) == 0;
   }
-  bool feeds(int layer) const { return !is_single() || turn(layer) == 2; }
+  bool feeds(int layer) const { return deci_turn(layer) < 3 && (!is_single() || turn(layer) == 2); }
   int inner() const { return 2 * o_.n_embd; }
   int convolved() const { return inner() + 2 * kGroups * kState; }
 
@@ -500,9 +564,11 @@ class Builder {
 
   void add_tensors() {
     matrix("token_embd.weight", {o_.n_embd, vocab_});
-    norm(o_.arch.starts_with("lfm2") ? "token_embd_norm" : "output_norm");
+    if (o_.arch != "olmo") norm(o_.arch.starts_with("lfm2") ? "token_embd_norm" : "output_norm");
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
+    if (o_.arch == "bloom") norm("token_embd_norm");
     if (o_.arch == "phi2") vector("output.bias", vocab_, 0, 0.2f);
+    if (o_.arch == "gpt2" || o_.arch == "starcoder") matrix("position_embd.weight", {o_.n_embd, o_.context});
     if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
     if (o_.arch == "gemma4") vector("rope_freqs.weight", o_.head_dim, 4.5f, 3.5f);
     if (o_.arch == "gemma3n") {
@@ -516,9 +582,11 @@ class Builder {
     }
     for (int i = 0; i < o_.layers; ++i) {
       const std::string blk = "blk." + std::to_string(i) + ".";
-      for (const std::string& name : family_.norms) norm(blk + name);
+      for (const std::string& name : family_.norms)
+        if (has_norm(name, i)) norm(blk + name);
       if (o_.arch == "falcon-h1") vector(blk + "ffn_norm", o_.n_embd, 1, 0.2f);  // as converters name it
       if (attends(i)) add_attention(blk, i);
+      if (deci_turn(i) == 1) linear(blk + "attn_output", o_.n_embd, o_.n_embd, false);
       if (family_.delta && !attends(i)) add_delta(blk);
       if (mixes(i)) add_mixer(blk);
       if (o_.arch == "gemma3n") add_gemma3n(blk);
@@ -528,9 +596,11 @@ class Builder {
       else if (experts_ > 0 && !is_dense(i))
         add_experts(blk);
       else
-        add_ffn(blk);
+        add_ffn(blk, times(i) * o_.d_ff);
     }
   }
+
+  bool has_norm(std::string_view name, int layer) const { return deci_turn(layer) < (name == "attn_norm" ? 2 : 3); }
 
   bool is_dense(int layer) const {
     if (o_.arch == "llama4") return o_.layers > 1 && layer % 2 == 0;
@@ -557,7 +627,7 @@ class Builder {
   }
 
   void add_attention(const std::string& blk, int layer) {
-    const int q = o_.heads * head_dim(layer), kv = o_.kv_heads * head_dim(layer);
+    const int q = times(layer) * o_.heads * head_dim(layer), kv = times(layer) * o_.kv_heads * head_dim(layer);
     const bool qkv_biases = has_biases() || family_.qkv_biases;
     if (family_.latent) return add_latent_attention(blk);
     if (family_.fused_qkv) {
@@ -582,7 +652,8 @@ class Builder {
     if (!family_.ungated) matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
-    if ((family_.mixed && o_.arch != "deepseek") || o_.arch == "minimax-m2" || o_.arch == "nemotron_h_moe")
+    const bool unbiased = o_.arch == "deepseek" || o_.arch == "bailingmoe";
+    if ((family_.mixed && !unbiased) || o_.arch == "minimax-m2" || o_.arch == "nemotron_h_moe")
       vector(blk + "exp_probs_b.bias", experts_, 0, 0.3f);
     if (o_.arch == "gpt-oss") {
       vector(blk + "ffn_gate_inp.bias", experts_, 0, 0.5f);
@@ -597,10 +668,10 @@ class Builder {
     if (o_.arch == "qwen2moe" || family_.delta) vector(blk + "ffn_gate_inp_shexp.weight", o_.n_embd, 0, 0.5f);
   }
 
-  void add_ffn(const std::string& blk) {
-    if (!family_.fused_ffn && !family_.ungated) linear(blk + "ffn_gate", o_.n_embd, o_.d_ff, has_biases());
-    linear(blk + "ffn_up", o_.n_embd, (family_.fused_ffn ? 2 : 1) * o_.d_ff, has_biases());
-    linear(blk + "ffn_down", o_.d_ff, o_.n_embd, has_biases());
+  void add_ffn(const std::string& blk, int d_ff) {
+    if (!family_.fused_ffn && !family_.ungated) linear(blk + "ffn_gate", o_.n_embd, d_ff, has_biases());
+    linear(blk + "ffn_up", o_.n_embd, (family_.fused_ffn ? 2 : 1) * d_ff, has_biases());
+    linear(blk + "ffn_down", d_ff, o_.n_embd, has_biases());
   }
 
   void add_gemma4(const std::string& blk) {

@@ -1,6 +1,7 @@
 // Attention over the paged cache: tiles of query tokens share the reading of a KV head; a single token over a long
 // cache is split by chunks of keys instead. Both give the same bits (kernels.h), so the choice is one of speed alone.
 #include <algorithm>
+#include <vector>
 
 #include "backend/cpu/cache_layout.h"
 #include "backend/cpu/step.h"
@@ -42,6 +43,8 @@ class AttentionInstruction final : public Instruction {
     args_.head_dim_v = c.head_dim_v;
     args_.scale = op.scale;
     args_.soft_cap = op.soft_cap;
+    for (int h = 0; op.max_bias > 0 && h < args_.heads; ++h)
+      slopes_.push_back(alibi_slope(op.max_bias, args_.heads, h));
     args_.window = op.window;
     args_.k_element = cache_element(site.cache.k);
     args_.v_element = cache_element(site.cache.v);
@@ -72,7 +75,7 @@ class AttentionInstruction final : public Instruction {
     return "attention heads=" + std::to_string(args_.heads) + "/" + std::to_string(args_.kv_heads) +
            " head_dim=" + std::to_string(args_.head_dim_k) + " cache " + type_ + ", tiles of " +
            std::to_string(tile_tokens_) + " tokens" + (args_.soft_cap > 0 ? ", capped" : "") +
-           (sinks_ != InstructionSite::kAbsent ? ", sinks" : "");
+           (slopes_.empty() ? "" : ", ALiBi") + (sinks_ != InstructionSite::kAbsent ? ", sinks" : "");
   }
 
  private:
@@ -113,6 +116,7 @@ class AttentionInstruction final : public Instruction {
     a.q = f.f32(q_) + heads * a.head_dim_k;
     a.y = f.f32(y_) + heads * a.head_dim_v;
     if (sinks_ != InstructionSite::kAbsent) a.sinks = f.f32(sinks_) + heads;
+    if (!slopes_.empty()) a.slopes = slopes_.data() + heads;
     a.k = f.slots[cache_].data;
     a.v = f.slots[cache_].values;
     a.positions = f.step->positions.data();
@@ -161,6 +165,7 @@ class AttentionInstruction final : public Instruction {
 
   int q_, cache_, sinks_, y_, scratch_;
   AttentionArgs args_;
+  std::vector<float> slopes_;  ///< of the heads, with ALiBi
   AttentionFn tile_fn_;
   AttentionChunkFn chunk_fn_;
   AttentionMergeFn merge_fn_;

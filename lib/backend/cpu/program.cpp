@@ -133,7 +133,9 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
   std::iota(roots_.begin(), roots_.end(), 0u);
   for (const Node& n : graph_.nodes()) {
     if (std::holds_alternative<Reshape>(n.op)) roots_[n.out[0]] = roots_[n.in[0]];
-    if (std::holds_alternative<Embed>(n.op)) vocab_ = std::min(vocab_, graph_.info(n.in[0]).type.shape[1]);
+    if (!std::holds_alternative<Embed>(n.op)) continue;
+    std::int64_t& ids = graph_.info(n.in[1]).input == StepInput::Positions ? positions_ : vocab_;
+    ids = std::min(ids, graph_.info(n.in[0]).type.shape[1]);
   }
   looks_at_outputs_ = looks_at_outputs(graph_);
   std::vector<std::uint64_t> hashes;
@@ -292,6 +294,7 @@ void Program::bind(const StepData& step, const host::StepRows& rows, std::span<c
 Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) {
   const host::StepRows rows = check_(step);
   for (std::int32_t t : step.tokens) check(t >= 0 && t < vocab_, "token ids are rows of the embedding");
+  for (std::int32_t p : step.positions) check(p < positions_, "positions are rows of their embedding");
   bind(step, rows, in, out);
   non_finite_.store(false, std::memory_order_relaxed);
   const int team = team_size(step, rows);

@@ -91,7 +91,8 @@ class Program final : public Executable {
   std::uint64_t weight_bytes_ = 0;  ///< that a step of one token reads
   /// Of a position in all caches that the graph reads, and that it writes.
   std::uint64_t read_position_bytes_ = 0, stored_position_bytes_ = 0;
-  std::int64_t vocab_ = std::numeric_limits<std::int64_t>::max();  ///< rows of the smallest table that tokens index
+  /// Rows of the smallest tables that tokens and positions index.
+  std::int64_t vocab_ = std::numeric_limits<std::int64_t>::max(), positions_ = vocab_;
   std::vector<std::uint32_t> roots_;  ///< per value: the one whose bytes it shares, through reshapes
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   std::vector<Layer> layers_;

@@ -94,6 +94,13 @@ std::unique_ptr<Instruction> unary(const InstructionSite& site, std::string desc
                      });
 }
 
+std::unique_ptr<Instruction> by_number(const InstructionSite& site, std::string description, ScaleFn fn, float number) {
+  return by_elements(site, std::move(description),
+                     [=, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
+                       fn(f.f32(x) + begin, f.f32(y) + begin, end - begin, number);
+                     });
+}
+
 std::unique_ptr<Instruction> binary(const InstructionSite& site, std::string description, BinaryFn fn) {
   return by_elements(site, std::move(description),
                      [=, a = site.in[0], b = site.in[1], y = site.out[0]](const Frame& f, auto begin, auto end) {
@@ -103,6 +110,9 @@ std::unique_ptr<Instruction> binary(const InstructionSite& site, std::string des
 
 struct Make {
   const InstructionSite& site;
+
+  /// Of a norm: vectors that its weight has, one where it has none.
+  std::int64_t norm_weights() const { return site.node.in.size() > 1 ? site.in_info(1).type.shape.rows() : 1; }
 
   std::unique_ptr<Instruction> operator()(const Embed&) const {
     const TensorType& table = site.in_info(0).type;
@@ -119,22 +129,22 @@ struct Make {
 
   std::unique_ptr<Instruction> operator()(const LayerNorm& op) const {
     const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
-    const std::int64_t weights = site.in_info(1).type.shape.rows();
+    const std::int64_t weights = norm_weights();
     return by_rows(site, "layer_norm",
-                   [=, fn = site.kernels.layer_norm, x = site.in[0], w = site.in[1], bias = site.optional_in(2),
-                    y = site.out[0]](const Frame& f, auto begin, auto end) {
-                     const float* const b = f.optional(bias);
+                   [=, fn = site.kernels.layer_norm, x = site.in[0], gains = site.optional_in(1),
+                    bias = site.optional_in(2), y = site.out[0]](const Frame& f, auto begin, auto end) {
+                     const float *const w = f.optional(gains), *const b = f.optional(bias);
                      for (auto r = begin * vectors; r < end * vectors; ++r) {
                        const auto own = r % weights * n;
-                       fn(f.f32(x) + r * n, f.f32(w) + own, b != nullptr ? b + own : nullptr, f.f32(y) + r * n, n,
-                          op.eps);
+                       fn(f.f32(x) + r * n, w != nullptr ? w + own : nullptr, b != nullptr ? b + own : nullptr,
+                          f.f32(y) + r * n, n, op.eps);
                      }
                    });
   }
 
   std::unique_ptr<Instruction> operator()(const RmsNorm& op) const {
     const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
-    const std::int64_t weights = site.node.in.size() > 1 ? site.in_info(1).type.shape.rows() : 1;
+    const std::int64_t weights = norm_weights();
     return by_rows(site, "rms_norm",
                    [=, fn = site.kernels.rms_norm, x = site.in[0], w = site.optional_in(1), y = site.out[0]](
                        const Frame& f, auto begin, auto end) {
@@ -193,6 +203,13 @@ struct Make {
         return unary(site, "gelu", site.kernels.gelu);
       case Nonlinearity::SquaredRelu:
         return unary(site, "squared_relu", site.kernels.squared_relu);
+      case Nonlinearity::Clamp:
+        return by_number(site, "clamp", site.kernels.clamp, op.limit);
+      case Nonlinearity::Xielu:
+        return by_elements(
+            site, "xielu",
+            [=, fn = site.kernels.xielu, curve = op.xielu, x = site.in[0], y = site.out[0]](
+                const Frame& f, auto begin, auto end) { fn(f.f32(x) + begin, f.f32(y) + begin, end - begin, curve); });
     }
     return nullptr;
   }
@@ -259,11 +276,7 @@ struct Make {
   }
 
   std::unique_ptr<Instruction> operator()(const SoftCap& op) const {
-    return by_elements(
-        site, "soft_cap",
-        [=, fn = site.kernels.soft_cap, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
-          fn(f.f32(x) + begin, f.f32(y) + begin, end - begin, op.cap);
-        });
+    return by_number(site, "soft_cap", site.kernels.soft_cap, op.cap);
   }
 
   std::unique_ptr<Instruction> operator()(const Map& op) const {

@@ -50,17 +50,19 @@ class NodeCompiler : NodeSite {
 
   void operator()(const Embed&) {
     const CudaWeights::Matrix& table = matrix(0);
-    add("gather " + type_text(table), [table, y = f32(out(0)), step = site_.step](const StepLaunch& s) {
-      gather_rows(table.type, table.data, step.tokens, step.drawn, s.tokens, y, s.at);
-    });
+    const StepView& step = site_.step;
+    const bool places = in(1).input == StepInput::Positions;  // which no draw gives
+    add("gather " + type_text(table),
+        [table, y = f32(out(0)), ids = places ? step.positions : step.tokens, drawn = places ? nullptr : step.drawn](
+            const StepLaunch& s) { gather_rows(table.type, table.data, ids, drawn, s.tokens, y, s.at); });
     convert(node_.out[0]);
   }
 
   void operator()(const LayerNorm& op) {
     const std::uint32_t y = node_.out[0];
-    const int n = width(y), weights = static_cast<int>(in(1).type.shape.rows());
+    const int n = width(y), weights = node_.in.size() > 1 ? static_cast<int>(in(1).type.shape.rows()) : 1;
     add("layer_norm",
-        [=, x = f32(in(0)), w = vector(1), bias = optional_vector(2), to = f32(out(0)),
+        [=, x = f32(in(0)), w = optional_vector(1), bias = optional_vector(2), to = f32(out(0)),
          count = counter(y)](const StepLaunch& s) { layer_norm(x, w, bias, weights, op.eps, n, count(s), to, s.at); });
     convert(y);
   }
@@ -102,7 +104,7 @@ class NodeCompiler : NodeSite {
 
   void operator()(const Activate& op) {
     add(std::string(name(op.function)), [=, x = f32(in(0)), y = f32(out(0)), count = elements(out(0))](
-                                            const StepLaunch& s) { activate(op.function, x, y, count(s), s.at); });
+                                            const StepLaunch& s) { activate(op, x, y, count(s), s.at); });
     convert(node_.out[0]);
   }
 
@@ -140,8 +142,8 @@ class NodeCompiler : NodeSite {
 
   void operator()(const Attention&) {
     const AttentionSite at = attention_site();
-    const bool tensor_cores =
-        site_.prompt_attention && graph_.bucket().tokens > kMaxColumns && prompt_attention_refusal(at.cache) == nullptr;
+    const bool tensor_cores = site_.prompt_attention && graph_.bucket().tokens > kMaxColumns &&
+                              at.shape.max_bias == 0 && prompt_attention_refusal(at.cache) == nullptr;
     add(tensor_cores ? "attention: by tensor cores, single tokens in f32" : "attention in f32",
         [=, q = f32(in(0)), y = f32(out(0)), step = site_.step](const StepLaunch& s) {
           const bool prompt =

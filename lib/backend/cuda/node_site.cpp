@@ -12,7 +12,8 @@ AttentionShape attention_shape(const Graph& graph, const Node& attention, const 
           .scale = op.scale,
           .window = op.window,
           .query = info(cache.k_type).quantized() ? op.query : ActFormat::F32,
-          .soft_cap = op.soft_cap};
+          .soft_cap = op.soft_cap,
+          .max_bias = op.max_bias};
 }
 
 namespace {

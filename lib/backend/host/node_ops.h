@@ -99,33 +99,33 @@ class CommonKernels {
   Run operator()(const Embed&) const {
     const TensorType table = site_.in(0).type;
     return [table, decode = decoder(table.dtype), loop = loop_](const NodeRun& run) {
-      const Operand &tokens = run.in[1], &y = run.out[0];
+      const Operand &ids = run.in[1], &y = run.out[0];
       const std::byte* const rows = run.in[0].data;
       for (std::int64_t i = 0; i < y.rows; ++i) {
-        check(tokens.i32()[i] >= 0 && tokens.i32()[i] < table.shape[1], "a token is a row of the embedding");
+        check(ids.i32()[i] >= 0 && ids.i32()[i] < table.shape[1], "a token or position is a row of its embedding");
       }
       loop.run(y.rows, y.row_elems, [&](std::int64_t i, int) {
-        const auto token = static_cast<std::size_t>(tokens.i32()[i]);
-        decode(rows + token * table.row_bytes(), y.f32_out() + i * y.row_elems, y.row_elems);
+        const auto id = static_cast<std::size_t>(ids.i32()[i]);
+        decode(rows + id * table.row_bytes(), y.f32_out() + i * y.row_elems, y.row_elems);
       });
     };
   }
 
   Run operator()(const LayerNorm& op) const {
-    return [op, w = vector(1), bias = vector(2), weights = site_.in(1).type.shape.rows(),
-            loop = loop_](const NodeRun& run) {
+    const std::int64_t weights = norm_weights();
+    return [op, w = vector(1), bias = vector(2), weights, loop = loop_](const NodeRun& run) {
       const Operand &x = run.in[0], &y = run.out[0];
       const std::int64_t n = x.width();
       loop.run(x.vectors(), n, [&](std::int64_t i, int) {
         const std::int64_t own = i % weights * n;
-        layer_norm<Acc>(x.f32() + i * n, w.data() + own, bias.data() ? bias.data() + own : nullptr, y.f32_out() + i * n,
-                        n, op.eps);
+        layer_norm<Acc>(x.f32() + i * n, w.data() ? w.data() + own : nullptr, bias.data() ? bias.data() + own : nullptr,
+                        y.f32_out() + i * n, n, op.eps);
       });
     };
   }
 
   Run operator()(const RmsNorm& op) const {
-    const std::int64_t weights = site_.node.in.size() > 1 ? site_.in(1).type.shape.rows() : 1;
+    const std::int64_t weights = norm_weights();
     return [op, w = vector(1), weights, loop = loop_](const NodeRun& run) {
       const Operand &x = run.in[0], &y = run.out[0];
       const std::int64_t n = x.width();
@@ -167,7 +167,7 @@ class CommonKernels {
       const Operand &x = run.in[0], &y = run.out[0];
       const std::int64_t n = x.width();
       loop.run(x.vectors(), 16 * n,
-               [&](std::int64_t i, int) { activate<Acc>(op.function, x.f32() + i * n, y.f32_out() + i * n, n); });
+               [&](std::int64_t i, int) { activate<Acc>(op, x.f32() + i * n, y.f32_out() + i * n, n); });
     };
   }
 
@@ -218,6 +218,7 @@ class CommonKernels {
     head.scale = op.scale;
     head.soft_cap = op.soft_cap;
     const AttentionPlan plan{.window = op.window,
+                             .max_bias = op.max_bias,
                              .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
                              .attend = attention_head_for<Acc>(site_.cache.format()),
                              .scratch = AttentionScratch<Acc>(cache)};
@@ -435,6 +436,8 @@ class CommonKernels {
   VectorWeight vector(std::size_t i) const {
     return i < site_.node.in.size() ? VectorWeight(site_.in(i), site_.weights) : VectorWeight();
   }
+  /// Of a norm: vectors that its weight has, one where it has none.
+  std::int64_t norm_weights() const { return site_.node.in.size() > 1 ? site_.in(1).type.shape.rows() : 1; }
 
   NodeSite site_;
   Loop loop_;
@@ -530,6 +533,7 @@ class CommonKernels {
 
   struct AttentionPlan {
     KeyWindow window = {};
+    float max_bias = 0;
     ActFormat query;
     AttentionHeadFn<Acc> attend;
     AttentionScratch<Acc> scratch;
@@ -551,6 +555,7 @@ class CommonKernels {
       head.q = query;
       head.y = y.f32_out() + token * y.row_elems + h * dim_v;
       head.kv_head = h / group;
+      if (plan.max_bias > 0) head.slope = alibi_slope(plan.max_bias, static_cast<int>(heads), static_cast<int>(h));
       if (sequence.sink) head.sink = sequence.sink + h;
       head.first_key = plan.window.first_key(position);
       head.end_key = position + 1;

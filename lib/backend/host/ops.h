@@ -46,7 +46,7 @@ void rms_norm(const float* x, const float* w, float* y, std::int64_t n, float ep
   for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i] * factor * (w ? Acc(w[i]) : Acc(1)));
 }
 
-/// The variance is that of the differences from the mean: a mean far from 0 costs no digits. bias may be null.
+/// The variance is that of the differences from the mean: a mean far from 0 costs no digits. w and bias may be null.
 template <class Acc>
 void layer_norm(const float* x, const float* w, const float* bias, float* y, std::int64_t n, float eps) {
   Acc sum = 0, squares = 0;
@@ -55,7 +55,7 @@ void layer_norm(const float* x, const float* w, const float* bias, float* y, std
   for (std::int64_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
   const Acc factor = 1 / std::sqrt(squares / static_cast<Acc>(n) + static_cast<Acc>(eps));
   for (std::int64_t i = 0; i < n; ++i)
-    y[i] = static_cast<float>((x[i] - mean) * factor * w[i] + (bias ? Acc(bias[i]) : Acc(0)));
+    y[i] = static_cast<float>((x[i] - mean) * factor * (w ? Acc(w[i]) : Acc(1)) + (bias ? Acc(bias[i]) : Acc(0)));
 }
 
 /// The norm is that of the sum as stored, so that the fused form equals Add followed by RmsNorm.
@@ -122,13 +122,23 @@ void glu_of_one(Activation activation, float gate, const float* up, float* y, st
 }
 
 template <class Acc>
-void activate(Nonlinearity function, const float* x, float* y, std::int64_t n) {
-  const auto f = [=](Acc v) -> Acc {
-    switch (function) {
+Acc xielu(const XieluCurve& c, Acc x) {
+  if (x > 0) return c.positive * x * x + c.slope * x;
+  return c.negative * (std::expm1(x < c.below ? x : Acc(c.below)) - x) + c.slope * x;
+}
+
+template <class Acc>
+void activate(const Activate& op, const float* x, float* y, std::int64_t n) {
+  const auto f = [&](Acc v) -> Acc {
+    switch (op.function) {
       case Nonlinearity::Gelu:
         return gelu(v);
       case Nonlinearity::SquaredRelu:
         return v < 0 ? Acc(0) : v * v;  // NaN stays NaN
+      case Nonlinearity::Clamp:
+        return v > op.limit ? Acc(op.limit) : v < -op.limit ? -Acc(op.limit) : v;
+      case Nonlinearity::Xielu:
+        return xielu(op.xielu, v);
     }
     return 0;
   };
@@ -201,6 +211,7 @@ struct AttentionHead {
   CacheRows k, v;
   std::int64_t kv_head = 0;
   float scale = 0, soft_cap = 0;
+  float slope = 0;  ///< of ALiBi; 0: none
   std::int64_t first_key = 0, end_key = 0;
   const std::int32_t* blocks = nullptr;  ///< physical block of each logical block of the sequence
   const float* sink = nullptr;           ///< of this head
@@ -223,6 +234,7 @@ void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
     for (std::int64_t i = 0; i < n; ++i, k += a.k.row_bytes()) {
       scores[i] = static_cast<Acc>(a.scale) * dot<Acc>(a.q, K::read(a.k, k, buffer), a.k.head_dim);
       if (a.soft_cap > 0) scores[i] = soft_capped(scores[i], static_cast<Acc>(a.soft_cap));
+      scores[i] -= static_cast<Acc>(a.slope) * static_cast<Acc>(a.end_key - 1 - (begin + i));
       raised = std::max(raised, scores[i]);
     }
     if (raised > max) {

@@ -1,7 +1,7 @@
 // Softmax attention of a tile of (token, head) pairs over one KV head, chunk by chunk. The order of operations of one
 // pair, which nothing else in the call changes (law 6):
 //   score    = (fused multiply-adds over d, ascending) * scale; over quantised keys as attention_keys.cpp says; then,
-//              with a cap, cap * tanh(score / cap)
+//              with a cap, cap * tanh(score / cap); then, with ALiBi, slope * (key - position) + score, fused
 //   weight   = exp(score - maximum of the chunk's visible keys)
 //   sum      : key p of the chunk in lane p % 16, ascending, then the lanes as a tree (vec.h)
 //   value[d] : fused multiply-adds over the visible keys, ascending; of quantised ones as attention_values.cpp says
@@ -44,6 +44,7 @@ struct Query {
   float* y;
   std::int32_t first, last;  ///< positions it sees
   const float* sink;         ///< nullptr: none
+  float slope;               ///< 0 without ALiBi
 };
 
 inline int round_up_16(int n) { return (n + 15) / 16 * 16; }
@@ -69,6 +70,16 @@ static_assert(sizeof(float) *
 
 void cap_scores(float* scores, Span span, float cap) {
   each_vector(span, [&](int k, const auto&) { store(scores + k, set1(cap) * tanh(load(scores + k) / set1(cap))); });
+}
+
+/// Distances are whole numbers, which f32 holds. `last`: the position of the query, from the chunk's start on.
+void bias_scores(float* scores, Span span, float slope, std::int32_t last) {
+  static constexpr float kLanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const F32x16 lanes = load(kLanes);
+  each_vector(span, [&](int k, const auto&) {
+    const F32x16 behind = set1(static_cast<float>(k - last)) + lanes;
+    store(scores + k, fma(set1(slope), behind, load(scores + k)));
+  });
 }
 
 /// Scores become weights.
@@ -140,6 +151,8 @@ void run_chunk(const AttentionArgs& a, std::int32_t kv_head, const Query* querie
   for (int p = 0; p < work.n; ++p) {
     float* const scores = work.scores + p * kKeyChunk;
     if (a.soft_cap > 0) cap_scores(scores, work.span[p], a.soft_cap);
+    const Query& query = queries[work.index[p]];
+    if (a.slopes != nullptr) bias_scores(scores, work.span[p], query.slope, query.last - start);
     work.state[p] = soften(scores, work.span[p]);
   }
   kAddValues[static_cast<int>(a.v_element)](a, values, work);
@@ -187,8 +200,12 @@ void finish(State state, const Query& query, int n) {
 Query query_of(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token, int head) {
   const std::int32_t position = a.positions[token], of_token = kv_head * (a.heads / a.kv_heads) + head;
   const std::ptrdiff_t row = std::ptrdiff_t{token} * a.heads + of_token;
-  return {a.q + row * a.head_dim_k, a.y + row * a.head_dim_v, a.window.first_key(position), position,
-          a.sinks != nullptr ? a.sinks + of_token : nullptr};
+  return {a.q + row * a.head_dim_k,
+          a.y + row * a.head_dim_v,
+          a.window.first_key(position),
+          position,
+          a.sinks != nullptr ? a.sinks + of_token : nullptr,
+          a.slopes != nullptr ? a.slopes[of_token] : 0.0f};
 }
 
 /// All chunks of up to kQueryTile pairs.

@@ -94,6 +94,7 @@ void layer_norm(const float* x, const float* w, const float* bias, float* y, std
   const F32x16 mean = set1(sum(total)) / set1(static_cast<float>(n));
   each(y, y, n, [&](F32x16 v) { return v - mean; });
   const F32x16 factor = norm_factor(squares_of(y, n), n, eps);
+  if (w == nullptr) return each(y, y, n, [&](F32x16 v) { return v * factor; });
   each(y, w, y, n, [&](F32x16 v, F32x16 gain) { return v * factor * gain; });
   if (bias != nullptr) add(y, bias, y, n);
 }
@@ -165,6 +166,22 @@ void scale(const float* x, float* y, std::int64_t n, float factor) {
 
 void soft_cap(const float* x, float* y, std::int64_t n, float cap) {
   each(x, y, n, [&](F32x16 u) { return set1(cap) * tanh(u / set1(cap)); });
+}
+
+void clamp(const float* x, float* y, std::int64_t n, float limit) {
+  each(x, y, n, [&](F32x16 u) { return min(set1(limit), max(set1(-limit), u)); });  // NaN stays
+}
+
+/// e^z - 1 as tanh() has it: it loses no digits for small z.
+void xielu(const float* x, float* y, std::int64_t n, const XieluCurve& c) {
+  each(x, y, n, [&](F32x16 u) {
+    const auto [k, p] = exponential(max(set1(-104.0f), min(set1(c.below), u)));  // NaN stays
+    const F32x16 power = times_power_of_2(set1(1.0f), k);
+    const F32x16 grown = fma(power, p, power - set1(1.0f));
+    const F32x16 left = fma(set1(c.slope), u, set1(c.negative) * (grown - u));
+    const F32x16 right = fma(set1(c.positive), u, set1(c.slope)) * u;
+    return if_negative(zero() - u, right, left);
+  });
 }
 
 void axpy(float factor, const float* x, float* y, std::int64_t n) {

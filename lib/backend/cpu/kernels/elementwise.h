@@ -24,6 +24,8 @@ void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n);
 void sigmoid_mul(const float* a, const float* b, float* y, std::int64_t n);
 void scale(const float* x, float* y, std::int64_t n, float factor);
 void soft_cap(const float* x, float* y, std::int64_t n, float cap);
+void clamp(const float* x, float* y, std::int64_t n, float limit);
+void xielu(const float* x, float* y, std::int64_t n, const XieluCurve& curve);
 void axpy(float factor, const float* x, float* y, std::int64_t n);
 /// y may be x. Elements of a head from n_rot on are copied.
 void rope_interleaved(const float* x, float* y, const float* table, std::int64_t heads, std::int64_t head_dim,

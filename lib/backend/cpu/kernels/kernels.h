@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "graph/key_window.h"
+#include "graph/xielu_curve.h"
 
 namespace llm::cpu {
 
@@ -86,8 +87,9 @@ using LayerNormFn = void (*)(const float* x, const float* w, const float* bias, 
 /// gelu(x); max(x, 0)^2; e^x; 1 / (1 + e^-x); log(1 + e^x)
 using UnaryFn = void (*)(const float* x, float* y, std::int64_t n);
 using BinaryFn = void (*)(const float* a, const float* b, float* y, std::int64_t n);  ///< add; silu(a) * b; gelu(a) * b
-/// x * number; number * tanh(x / number)
+/// x * number; number * tanh(x / number); min(max(x, -number), number)
 using ScaleFn = void (*)(const float* x, float* y, std::int64_t n, float number);
+using XieluFn = void (*)(const float* x, float* y, std::int64_t n, const XieluCurve& curve);
 /// y += factor * x with one fused multiply-add per element
 using AxpyFn = void (*)(float factor, const float* x, float* y, std::int64_t n);
 /// Rotates the first n_rot elements of each of `heads` heads of one token; `table` has n_rot values: cos, sin of each
@@ -112,12 +114,13 @@ struct AttentionArgs {
   CacheElement k_element = CacheElement::F16, v_element = CacheElement::F16;
   std::size_t k_block_bytes = 0, v_block_bytes = 0;
   std::int32_t heads = 0, kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
-  /// Query heads of a call: all that share a KV head, or some of them, the first in q, y and sinks.
+  /// Query heads of a call: all that share a KV head, or some of them, the first in q, y, sinks and slopes.
   std::int32_t group = 0;
   float scale = 0;
   float soft_cap = 0;  ///< 0: none
   KeyWindow window = {};
   const float* sinks = nullptr;             ///< [heads]; nullptr: none
+  const float* slopes = nullptr;            ///< [heads], of ALiBi; nullptr: none
   const std::int32_t* positions = nullptr;  ///< [tokens]
   const std::int32_t* blocks = nullptr;     ///< physical block of each logical block of the sequence
 };
@@ -207,7 +210,8 @@ struct Kernels {
   LayerNormFn layer_norm;
   UnaryFn gelu, squared_relu, exp, sigmoid, softplus;
   BinaryFn add, mul, silu_mul, gelu_mul, clamped_silu_mul, sigmoid_mul;
-  ScaleFn scale, soft_cap;
+  ScaleFn scale, soft_cap, clamp;
+  XieluFn xielu;
   AxpyFn axpy;
   RopeFn rope_interleaved, rope_halves;
   StoreRowFn store_row[kFloatCacheElements];

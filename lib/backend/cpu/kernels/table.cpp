@@ -97,6 +97,8 @@ constexpr Kernels make_table() {
   k.sigmoid_mul = sigmoid_mul;
   k.scale = scale;
   k.soft_cap = soft_cap;
+  k.clamp = clamp;
+  k.xielu = xielu;
   k.axpy = axpy;
   k.rope_interleaved = rope_interleaved;
   k.rope_halves = rope_halves;

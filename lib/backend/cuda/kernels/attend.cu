@@ -1,6 +1,8 @@
 // attend(): which of its kernels, over which grid.
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <numbers>
 
 #include "backend/cuda/kernels/attend_halves.cuh"
 #include "backend/cuda/kernels/attend_kernel.cuh"
@@ -89,7 +91,7 @@ AttendPlan plan_for(const CacheView& c, const AttentionShape& s, int tokens, std
                         .max_positions = max_positions,
                         .multiprocessors = device.multiprocessors,
                         .shared_limit = static_cast<std::size_t>(device.block_bytes)};
-  if (suits_tensor_cores(c)) {
+  if (suits_tensor_cores(c) && s.max_bias == 0) {
     const AttendPlan p = plan_attend_by_tensor_cores(work);
     if (p.tiles > 0) return p;
   }
@@ -99,13 +101,21 @@ AttendPlan plan_for(const CacheView& c, const AttentionShape& s, int tokens, std
 }  // namespace
 
 AttentionMemory attention_memory(const CacheView& c, const AttentionShape& s, int tokens, std::int64_t max_positions) {
-  if (attends_wide(c))
+  if (attends_wide(c) && s.max_bias == 0)
     return {plan_attend_wide(c, s.heads, tokens, max_positions, device_limits().multiprocessors).scratch_bytes(), 0};
   const AttendPlan p = plan_for(c, s, tokens, max_positions);
   return {p.scratch_bytes(), p.arrivals_bytes()};
 }
 
 namespace {
+
+/// 0 everywhere without a bias.
+Alibi alibi_of(const AttentionShape& s) {
+  const auto whole = static_cast<int>(std::bit_floor(static_cast<unsigned>(s.heads)));
+  return {.step = s.max_bias / static_cast<float>(2 * whole),
+          .whole = whole,
+          .factor = static_cast<float>(std::numbers::log2e / static_cast<double>(score_factor(s)))};
+}
 
 AttendArgs arguments_of(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step,
                         const AttendPlan& p, std::byte* scratch, std::byte* arrivals) {
@@ -137,6 +147,7 @@ AttendArgs arguments_of(const float* q, float* y, const CacheView& c, const Atte
   a.sinks = s.sinks;
   a.scale_log2 = score_factor(s);
   a.cap_factor = cap_factor(s);
+  a.alibi = alibi_of(s);
   a.round_query = s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
   a.stripes = p.stripes;
   a.splits = p.splits;
@@ -160,7 +171,7 @@ void launch_attention(const AttendArgs& a, const CacheView& c, const AttendPlan&
 void attend(const float* q, float* y, const CacheView& c, const AttentionShape& s, const StepView& step, int tokens,
             std::int64_t max_positions, std::byte* scratch, std::byte* arrivals, const Launch& at) {
   if (tokens <= 0) return;
-  if (attends_wide(c)) return attend_wide(q, y, c, s, step, tokens, max_positions, scratch, at);
+  if (attends_wide(c) && s.max_bias == 0) return attend_wide(q, y, c, s, step, tokens, max_positions, scratch, at);
   const AttendPlan p = plan_for(c, s, tokens, max_positions);
   launch_attention(arguments_of(q, y, c, s, step, p, scratch, arrivals), c, p, tokens, at);
 }

@@ -187,7 +187,7 @@ class Attend {
     const int begin = first_stage(c), end = end_stage(c);
     for (int s = begin; s < end; ++s) score_rows(next_stage(), s * a.stage_rows - base, hi);
     __syncthreads();
-    if (warp < kHeads) soften(warp, lo, hi);
+    if (warp < kHeads) soften(warp, lo, hi, base - (keys.end_key - 1));
     float sums[kHeads][8 * kUnits];
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
@@ -251,8 +251,10 @@ class Attend {
     }
   }
 
-  /// Scores of a head become weights, 0 outside [lo, hi); their maximum and sum.
-  __device__ __forceinline__ void soften(int head, int lo, int hi) {
+  /// Scores of a head become weights, 0 outside [lo, hi); their maximum and sum. `ahead`: of the chunk's first key
+  /// before the token, 0 or less.
+  __device__ __forceinline__ void soften(int head, int lo, int hi, int ahead) {
+    const float slope = a.alibi.slope(results.first_head() + head);
     float dots[kChunkKeys / 32];
     float max = -INFINITY;
 #pragma unroll
@@ -261,6 +263,7 @@ class Attend {
       const bool seen = p >= lo && p < hi;
       dots[i] = seen ? scores[p * kHeads + head] : 0.0f;
       if (a.cap_factor != 0) dots[i] = tanhf(dots[i] * a.cap_factor);
+      if (slope != 0) dots[i] = fmaf(slope, static_cast<float>(ahead + p), dots[i]);
       if (seen) max = fmaxf(max, dots[i] * a.scale_log2);
     }
     for (int offset = 16; offset > 0; offset /= 2) max = fmaxf(max, __shfl_xor_sync(kAll, max, offset));

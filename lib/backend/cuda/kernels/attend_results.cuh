@@ -26,6 +26,18 @@ struct RawHeads {
   Turn turn;
 };
 
+/// Scores become smaller by a head's slope for each position that the key is behind (alibi_slope()).
+struct Alibi {
+  float step;    ///< between the logarithms of two slopes, half of that of neighbours; 0: there is none
+  int whole;     ///< heads that are a power of 2
+  float factor;  ///< of what is added to products, before these are multiplied with AttendArgs::scale_log2
+  /// Of the head; 0 where there is none.
+  __device__ __forceinline__ float slope(int head) const {
+    const int steps = head < whole ? 2 * (head + 1) : 2 * (head - whole) + 1;
+    return step == 0 ? 0.0f : factor * exp2f(-step * static_cast<float>(steps));
+  }
+};
+
 struct AttendArgs {
   const float* q;
   float* y;
@@ -43,7 +55,8 @@ struct AttendArgs {
   const float* sinks;  ///< [heads]; null: none
   float scale_log2;    ///< the scale, or with a cap this, times log2(e): weights are powers of 2
   float cap_factor;    ///< products times this are what tanh is taken of; 0: no cap
-  bool round_query;    ///< to Q8x32
+  Alibi alibi;
+  bool round_query;  ///< to Q8x32
   int stripes, splits;
   RawHeads raw;
 };

@@ -35,6 +35,7 @@ struct AttentionShape {
   ActFormat query = ActFormat::F32;  ///< how queries are rounded where keys are quantised (graph/op.h)
   const float* sinks = nullptr;      ///< [heads], weights (graph/op.h); null: none
   float soft_cap = 0;                ///< scores s become soft_cap * tanh(s / soft_cap); 0: none
+  float max_bias = 0;                ///< of ALiBi (graph/op.h), which attend() alone knows; 0: none
 };
 
 /// What products of queries and keys are multiplied with where scores have a cap, before tanh is taken of them, else 0;

@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(kThreads) own_norm_kernel(const float* x, cons
   const std::int64_t own = static_cast<std::int64_t>(row % weights) * n;
   float* const to = y + static_cast<std::int64_t>(row) * n;
   for (int i = thread; i < n; i += kThreads)
-    to[i] = fmaf((from[i] - mean) * factor, w[own + i], bias != nullptr ? bias[own + i] : 0.0f);
+    to[i] = fmaf((from[i] - mean) * factor, w != nullptr ? w[own + i] : 1.0f, bias != nullptr ? bias[own + i] : 0.0f);
 }
 
 /// y[i] = f(a[i], b[i]), four per thread; y may be a or b.
@@ -355,6 +355,17 @@ struct Gelu {
 };
 struct SquaredRelu {
   __device__ float operator()(float a, float) const { return a < 0 ? 0.0f : a * a; }
+};
+struct Clamp {
+  float limit;
+  __device__ float operator()(float a, float) const { return a > limit ? limit : a < -limit ? -limit : a; }
+};
+struct Xielu {
+  XieluCurve c;
+  __device__ float operator()(float a, float) const {
+    if (a > 0) return fmaf(c.positive, a, c.slope) * a;
+    return fmaf(c.slope, a, c.negative * (expm1f(a < c.below ? a : c.below) - a));  // NaN stays
+  }
 };
 struct Cap {
   float cap;
@@ -494,12 +505,16 @@ void add(const float* a, const float* b, float* y, std::int64_t elements, const 
   launch_elements(a, b, y, elements, AddTwo{}, at);
 }
 
-void activate(Nonlinearity function, const float* x, float* y, std::int64_t elements, const Launch& at) {
-  switch (function) {
+void activate(const Activate& op, const float* x, float* y, std::int64_t elements, const Launch& at) {
+  switch (op.function) {
     case Nonlinearity::Gelu:
       return launch_elements(x, x, y, elements, Gelu{}, at);
     case Nonlinearity::SquaredRelu:
       return launch_elements(x, x, y, elements, SquaredRelu{}, at);
+    case Nonlinearity::Clamp:
+      return launch_elements(x, x, y, elements, Clamp{op.limit}, at);
+    case Nonlinearity::Xielu:
+      return launch_elements(x, x, y, elements, Xielu{op.xielu}, at);
   }
 }
 

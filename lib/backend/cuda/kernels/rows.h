@@ -28,8 +28,8 @@ struct Forms {
 
 /// x [rows][n] in other forms.
 void make_forms(const float* x, int n, int rows, const Forms&, const Launch&);
-/// y = (x - mean) / sqrt(variance + eps) * w + bias, of rows of n; row i has row i % weights of w and bias, which may
-/// be null.
+/// y = (x - mean) / sqrt(variance + eps) * w + bias, of rows of n; row i has row i % weights of w and bias, both of
+/// which may be null.
 void layer_norm(const float* x, const float* w, const float* bias, int weights, float eps, int n, int rows, float* y,
                 const Launch&);
 /// y = rms_norm(x) * w, where w may be null, or of the sum: sum = a + b is stored, the norm is that of the stored sum.
@@ -46,7 +46,7 @@ void glu(Activation, const float* gate, const float* up, int n, int rows, const 
 void glu_of_one(Activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch&);
 
 void add(const float* a, const float* b, float* y, std::int64_t elements, const Launch&);
-void activate(Nonlinearity, const float* x, float* y, std::int64_t elements, const Launch&);
+void activate(const Activate&, const float* x, float* y, std::int64_t elements, const Launch&);
 /// x * factor * *w; w may be null.
 void scale(const float* x, float factor, const float* w, float* y, std::int64_t elements, const Launch&);
 /// Each row of x [vectors][n] times factor * w [n].

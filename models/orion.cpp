@@ -1,0 +1,37 @@
+// orion: Orion-14B. Norms subtract the mean and have biases.
+#include "model/blocks.h"
+
+namespace llm {
+namespace {
+
+DecoderConfig configure(const Metadata& md) {
+  DecoderConfig c = read_decoder_config(md, "orion", {"attention.layer_norm_rms_epsilon"});
+  refuse_experts(md, c);
+  refuse_window(md, c);
+  c.norm_eps = read_layer_norm_epsilon(md, c);
+  return c;
+}
+
+Act forward(Net& net, const DecoderConfig& c) {
+  const Step step = net.step();
+  const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
+  Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
+  for (int i = 0; i < c.n_layers; ++i) {
+    Scope a = net.layer(i, Role::Attention);
+    x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.layer_norm("attn_norm", x, c.norm_eps)));
+    Scope f = net.layer(i, Role::Ffn);
+    const Act y = f.layer_norm("ffn_norm", x, c.norm_eps);
+    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
+  }
+  x = net.top(Role::Head).layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
+  return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+}
+
+}  // namespace
+
+ModelSpec open_orion(const Metadata& md) {
+  const DecoderConfig c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }};
+}
+
+}  // namespace llm
