@@ -335,8 +335,8 @@ Act Net::linear(Scope& scope, Act x, const Product& p) {
   const auto multiply = [&](Act in, const GraphBuilder::LinearOperand& operand) {
     return scope.place().linear(in, operand);
   };
-  const auto pairs =
-      adaptations(scope.full_name(p.name) + ".weight", builder_.type(p.weight).shape, &LoraAdapter::require_product);
+  const Shape weight = builder_.type(p.weight).shape;  // not the graph's own: weights of adapters move what it holds
+  const auto pairs = adaptations(scope.full_name(p.name) + ".weight", weight, &LoraAdapter::require_product);
   return adapted(
       p.name, multiply(x, p.operand()), pairs, [&](const auto& a) { return multiply(x, a); }, multiply);
 }
