@@ -312,7 +312,12 @@ void Scheduler::make_room(std::vector<Append>& work) {
 }
 
 void Scheduler::preempt_last() {
-  session_.remove(running_.back().sequence);
+  RunningRow& last = running_.back();
+  if (!last.first_token) {  // it reads all of its prompt again
+    progress_.prompt_tokens -= session_.length(last.sequence) - last.shared;
+    progress_.shared_tokens -= std::exchange(last.shared, 0);
+  }
+  session_.remove(last.sequence);
   preempted_.splice(preempted_.begin(), running_, std::prev(running_.end()));
   ++progress_.preempted;
 }

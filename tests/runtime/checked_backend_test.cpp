@@ -2,6 +2,8 @@
 // not.
 #include "runtime/checked_backend.h"
 
+#include <limits>
+
 #include "backend/cpu/cpu.h"
 #include "backend/reference/reference.h"
 #include "graph/builder.h"
@@ -60,4 +62,31 @@ TEST_CASE("a node that computes something else than the reference is named") {
     CHECK(e.kind() == ErrorKind::Internal);
     CHECK(std::string(e.what()).find("value \"mapped\" diverges") != std::string::npos);
   }
+}
+
+TEST_CASE("infinities that the reference has as well are no divergence, others are") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto mapped = [](std::function<float(float)> function) {
+    GraphBuilder b({4, 1, 4});
+    const Act x = b.embed(b.weight("table", {DType::F32, {kEmbd, kVocab}}), b.step_input(StepInput::Tokens), "x");
+    const auto shared = std::make_shared<const std::function<float(float)>>(std::move(function));
+    return std::move(b).finish(b.map(x, {.name = "f", .function = shared}, "y"));
+  };
+  const auto checked = make_checked_backend(cpu(), make_reference_backend());
+  CHECK_NOTHROW(run(mapped([&](float x) { return x > 0 ? infinity : x; }), *checked));
+  const auto calls = std::make_shared<int>(0);
+  const auto first_only = [=](float x) { return ++*calls == 1 ? infinity : x; };
+  CHECK_THROWS_AS(run(mapped(first_only), *checked), Error);
+  *calls = 0;
+  const auto later_only = [=](float x) { return ++*calls > 3 * kEmbd ? infinity : x; };
+  CHECK_THROWS_AS(run(mapped(later_only), *checked), Error);
+}
+
+TEST_CASE("the memory of a checked run is that of both backends") {
+  const Graph graph = graph_with([](float x) { return x; });
+  const auto workspace = [&](const Backend& backend) { return backend.memory({&graph, 1}).front().workspace; };
+  const auto plain = cpu(), reference = make_reference_backend();
+  const auto checked = make_checked_backend(cpu(), make_reference_backend());
+  CHECK(checked->memory({&graph, 1}).size() == 1);
+  CHECK(workspace(*checked) == workspace(*plain) + workspace(*reference));
 }

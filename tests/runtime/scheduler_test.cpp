@@ -370,6 +370,7 @@ TEST_CASE("rows that outgrow the memory are computed again, and say the same") {
   BatchProgress last;
   const auto results = run_all(*model, session, rows, 8, &last);
   CHECK(last.preempted > 0);
+  CHECK(last.prompt_tokens + last.shared_tokens == 9 * 75);
   REQUIRE(results.size() == rows.size());
   for (const auto& [row, result] : results) {
     CAPTURE(row);
