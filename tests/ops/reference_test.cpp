@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <complex>
+#include <limits>
 #include <numbers>
 #include <numeric>
 #include <vector>
@@ -164,14 +165,18 @@ TEST_CASE("reference: rotation is multiplication by a complex number") {
 }
 
 TEST_CASE("reference: attention over a paged half-precision cache is softmax over the stored rows") {
-  constexpr int kHeads = 4, kKv = 2, kDimK = 6, kDimV = 5, kLength = 150, kWindow = 90;
+  constexpr int kHeads = 4, kKv = 2, kDimK = 6, kDimV = 5, kLength = 150, kWindow = 60;
+  const KeyWindow::Form form = GENERATE(KeyWindow::Form::Sliding, KeyWindow::Form::Chunked);
+  const auto sees = [&](int t, int s) {
+    return form == KeyWindow::Form::Sliding ? t - s < kWindow : t / kWindow == s / kWindow;
+  };
   MemoryWeights weights;
   GraphBuilder b({kLength, 1, kLength});
   const Act q = b.split_heads(input(b, weights, "q", kHeads * kDimK, 1, kLength), kHeads, "qh");
   const Act k = b.split_heads(input(b, weights, "k", kKv * kDimK, 2, kLength), kKv, "kh");
   const Act v = b.split_heads(input(b, weights, "v", kKv * kDimV, 3, kLength), kKv, "vh");
   const Cache cache = b.kv_append(k, v, b.cache({3, kKv, kDimK, kDimV}), "stored");
-  const Act seen = b.attention(q, cache, {.scale = 0.7f, .window = kWindow}, "seen");
+  const Act seen = b.attention(q, cache, {.scale = 0.7f, .window = {kWindow, form}}, "seen");
   const Graph graph = std::move(b).finish(b.scale(seen, 1, "y"));
   const std::vector<float> y = run_once(graph, weights, {}, {DType::F16, DType::BF16}).at("y");
 
@@ -183,7 +188,8 @@ TEST_CASE("reference: attention over a paged half-precision cache is softmax ove
     for (int h = 0; h < kHeads; ++h) {
       std::vector<double> weight(kLength, 0.0);
       double total = 0;
-      for (int s = std::max(0, t - kWindow + 1); s <= t; ++s) {
+      for (int s = 0; s <= t; ++s) {
+        if (!sees(t, s)) continue;
         double score = 0;
         for (int d = 0; d < kDimK; ++d) {
           score += qs[at((t * kHeads + h) * kDimK + d)] * ks[at((s * kKv + h / 2) * kDimK + d)];
@@ -428,6 +434,81 @@ TEST_CASE("reference: a selective state space is a sum over the tokens before, w
   double largest = 0;
   for (const double e : expected) largest = std::max(largest, std::fabs(e));
   for (std::size_t i = 0; i < actual.size(); ++i) CHECK(std::fabs(actual[i] - expected[i]) < 1e-6 * largest);
+}
+
+TEST_CASE("reference: streams are added to from one on, and mixed by weights of each row") {
+  constexpr std::int64_t kWidth = 5, kStreams = 3, kMixed = 2;
+  constexpr int kFirst = 1;
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  const Act x = b.split_heads(input(b, weights, "x", kWidth * kStreams, 1), kStreams, "streams");
+  const Act w = b.split_heads(input(b, weights, "w", kStreams * kMixed, 2), kMixed, "of_mixed");
+  const Act added = input(b, weights, "added", kWidth, 3), gains = input(b, weights, "gains", kStreams, 4);
+  const Act plain = b.stream_add(x, added, nullptr, {.first = kFirst}, "plain");
+  const Act gained = b.stream_add(plain, added, &gains, {.first = kFirst}, "gained");
+  const Graph graph = std::move(b).finish(b.scale(b.stream_mix(gained, w, "mixed"), 1, "y"));
+  const Results results = run_once(graph, weights, {"plain", "gained"});
+  const auto xs = weights.decoded("x"), ws = weights.decoded("w"), as = weights.decoded("added"),
+             gs = weights.decoded("gains");
+  std::vector<double> sums, gained_sums, mixes;
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    for (std::int64_t i = 0; i < kStreams; ++i) {
+      for (std::int64_t e = 0; e < kWidth; ++e) {
+        const double more = i >= kFirst ? double{as[at(t * kWidth + e)]} : 0;
+        sums.push_back(double{xs[at((t * kStreams + i) * kWidth + e)]} + more);
+        gained_sums.push_back(static_cast<float>(sums.back()) + (1 + double{gs[at(t * kStreams + i)]}) * more);
+      }
+    }
+    for (std::int64_t j = 0; j < kMixed; ++j) {
+      for (std::int64_t e = 0; e < kWidth; ++e) {
+        double sum = 0;
+        for (std::int64_t i = 0; i < kStreams; ++i)
+          sum += double{ws[at((t * kMixed + j) * kStreams + i)]} *
+                 static_cast<float>(gained_sums[at((t * kStreams + i) * kWidth + e)]);
+        mixes.push_back(sum);
+      }
+    }
+  }
+  check_close(results.at("plain"), sums);
+  check_close(results.at("gained"), gained_sums);
+  check_close(results.at("y"), mixes);
+}
+
+TEST_CASE("reference: what stands out of a row is what lies above its mean by so many deviations") {
+  // Of 1, 2, 3, 4, 10: the mean is 4, the variance 50 / 4; 2 and 4 are 3 and a variance of 2.
+  const auto top = [](const std::vector<float>& row, float deviations) {
+    const auto n = static_cast<std::int64_t>(row.size());
+    MemoryWeights weights;
+    weights.add("x", {DType::F32, {n, 1}}, row);
+    GraphBuilder b({1, 1, 1});
+    const Act x = b.embed(b.weight("x", {DType::F32, {n, 1}}), b.step_input(StepInput::Tokens), "in");
+    const Graph graph = std::move(b).finish(b.gaussian_top(x, deviations, "y"));
+    return run_once(graph, weights).at("y");
+  };
+  check_close(top({1, 2, 3, 4, 10}, 0.5f), {0, 0, 0, 0, 6 - 0.5 * std::sqrt(12.5)});
+  check_close(top({1, 10, 3, 4, 2}, 0), {0, 6, 0, 0, 0});
+  check_close(top({2, 4}, 0.5f), {0, 1 - 0.5 * std::numbers::sqrt2});
+  check_close(top({2, 4}, -2), {-1 + 2 * std::numbers::sqrt2, 1 + 2 * std::numbers::sqrt2});
+  for (const float y : top({1, std::numeric_limits<float>::quiet_NaN(), 3}, 1)) CHECK(std::isnan(y));
+}
+
+TEST_CASE("reference: the scale of a position grows with the logarithm of its lengths of context") {
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  const Act x = input(b, weights, "x", 3, 1);
+  const Index positions = b.step_input(StepInput::Positions);
+  const Act late = b.position_scale({.slope = 0.3f, .length = 3}, positions, "late");
+  const Act early = b.position_scale({.slope = 2, .length = 3, .offset = 1}, positions, "early");
+  const Act scaled = b.glu(Activation::Identity, late, x, "scaled");
+  const Graph graph = std::move(b).finish(b.glu(Activation::Identity, early, scaled, "y"));
+  const Results results = run_once(graph, weights, {"late", "early", "scaled"});
+  const double one = std::numbers::ln2, two = std::log(3.0), slope = double{0.3f};
+  check_close(results.at("late"), {1, 1, 1, 1 + slope * one, 1 + slope * one, 1 + slope * one, 1 + slope * two});
+  check_close(results.at("early"), {1, 1, 1 + 2 * one, 1 + 2 * one, 1 + 2 * one, 1 + 2 * two, 1 + 2 * two});
+  std::vector<double> products;
+  for (std::size_t i = 0; i < at(kTokens * 3); ++i)
+    products.push_back(double{weights.decoded("x")[i]} * results.at("late")[i / 3]);
+  check_close(results.at("scaled"), products);
 }
 
 TEST_CASE("reference: routes, expert products and their weighted sum") {
