@@ -58,19 +58,23 @@ TEST_CASE("a context that is nearly full says how little it leaves for an answer
 TEST_CASE("the tokens of an answer can be explained where going on with it was stopped while its prompt was read") {
   const ConversationBench bench;
   std::string many;
-  for (int i = 0; i < 800; ++i) many += "word ";
+  for (int i = 0; i < 150; ++i) many += "word ";
   const std::string file = bench.write("long.txt", many).string();
-  Terminal t(bench.command({"-n", "8", "--temp", "0", "-q", "-c", "8192", "-b", "16"}));
+  Terminal t(bench.command({"-n", "8", "--temp", "0", "-q", "-c", "8192", "--backend", "reference", "-b", "16",
+                            "--chat-template", "{% for m in messages %}{{ m.content }}\n{% endfor %}"}));
   to_prompt(t);
   t.type("/read " + file + "\r");
+  t.until("bytes go before the next message");
   to_prompt(t);
   t.type("What is it?\r");
+  t.until("(cut after 8 tokens");
   to_prompt(t);
   t.type("/system Be brief.\r");  // all that follows is read anew
+  t.until("the system text is replaced");
   to_prompt(t);
   t.type("/continue\r");
   t.until("\x1b[?2004l");
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until the terminal sends signals again
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until the terminal sends signals again
   t.type(kInterrupt);
   t.until("(stopped before the answer went on)");
   to_prompt(t);
