@@ -80,6 +80,7 @@ class GatedDeltaInstruction final : public Instruction {
     dv_ = state[0], dk_ = state[1], heads_ = state[2];
     parts_ = (dv_ + kDeltaColumns - 1) / kDeltaColumns;
     width_ = site.in_info(0).type.shape[0];
+    of_rows_ = site.in_info(1).type.shape[0] != heads_;
     // Of length: x / sqrt(|x|^2 + eps) is the root mean square norm with weights of 1 / sqrt(n) and eps / n.
     const auto n = static_cast<double>(dk_);
     q_weights_.assign(static_cast<std::size_t>(dk_), static_cast<float>(1 / n));
@@ -101,16 +102,26 @@ class GatedDeltaInstruction final : public Instruction {
   }
   std::string describe() const override {
     return "gated_delta heads=" + std::to_string(heads_) + "/" + std::to_string(op_.key_heads) + " state " +
-           std::to_string(dk_) + "x" + std::to_string(dv_) + ", tiles of " + std::to_string(kDeltaColumns) + " columns";
+           std::to_string(dk_) + "x" + std::to_string(dv_) + (of_rows_ ? ", decays of rows" : "") + ", tiles of " +
+           std::to_string(kDeltaColumns) + " columns";
   }
 
  private:
-  /// Of a token: q and k of its key heads, then decay and rate of its value heads.
-  std::int64_t row() const { return 2 * (op_.key_heads * dk_ + heads_); }
+  /// Of a token: q and k of its key heads, then decay and rate of its value heads, then perhaps decays of their rows.
+  std::int64_t row() const { return 2 * (op_.key_heads * dk_ + heads_) + (of_rows_ ? heads_ * dk_ : 0); }
   float* prepared(const Frame& f, std::int64_t token) const {
     return reinterpret_cast<float*>(f.slots[scratch_].data) + token * row();
   }
   float* gates(const Frame& f, std::int64_t token) const { return prepared(f, token) + 2 * op_.key_heads * dk_; }
+
+  float* decays(const Frame& f, std::int64_t token) const { return gates(f, token) + 2 * heads_; }
+  /// `n` decays of value head h, from the token's alpha on.
+  void decay(const Frame& f, std::int64_t token, std::int64_t from, std::int64_t n, std::int64_t h, float* to) const {
+    const float* const alpha = f.f32(in_[1]) + token * heads_ * (of_rows_ ? dk_ : 1) + from;
+    const float* const bias = f.f32(in_[4]) + from;
+    const float a = f.f32(in_[3])[h];
+    for (std::int64_t i = 0; i < n; ++i) to[i] = std::exp(a * host::softplus(alpha[i] + bias[i]));
+  }
 
   /// A key head of a token, and its share of the value heads' gates.
   void prepare(const Frame& f, std::int64_t token, std::int64_t key_head) const {
@@ -120,8 +131,10 @@ class GatedDeltaInstruction final : public Instruction {
     rms_norm_(q, q_weights_.data(), to, dk_, norm_eps_);
     rms_norm_(q + to_k, k_weights_.data(), to + to_k, dk_, norm_eps_);
     for (std::int64_t h = key_head * shared; h < (key_head + 1) * shared; ++h) {
-      const float alpha = f.f32(in_[1])[token * heads_ + h] + f.f32(in_[4])[h];
-      gates(f, token)[2 * h] = std::exp(f.f32(in_[3])[h] * host::softplus(alpha));
+      if (of_rows_)
+        decay(f, token, h * dk_, dk_, h, decays(f, token) + h * dk_);
+      else
+        decay(f, token, h, 1, h, gates(f, token) + 2 * h);
       gates(f, token)[2 * h + 1] = host::sigmoid(f.f32(in_[2])[token * heads_ + h]);
     }
   }
@@ -141,6 +154,7 @@ class GatedDeltaInstruction final : public Instruction {
             .k = q + op_.key_heads * dk_,
             .v = f.f32(in_[0]) + first * width_ + 2 * op_.key_heads * dk_ + head * dv_,
             .gates = gates(f, first) + 2 * head,
+            .decays = of_rows_ ? decays(f, first) + head * dk_ : nullptr,
             .y = f.f32(y_) + (first * heads_ + head) * dv_,
             .from = state(move.from),
             .to = state(move.to),
@@ -159,6 +173,7 @@ class GatedDeltaInstruction final : public Instruction {
   RmsNormFn rms_norm_;
   GatedDeltaFn fn_;
   std::int64_t dk_ = 0, dv_ = 0, heads_ = 0, parts_ = 0, width_ = 0;
+  bool of_rows_ = false;  ///< decays
   std::vector<float> q_weights_, k_weights_;
   float norm_eps_ = 0;
   TaskQueues queues_;
@@ -175,13 +190,14 @@ class SelectiveScanInstruction final : public Instruction {
         fn_(site.kernels.selective_scan) {
     const Shape& state = site.in_info(5).recurrent.shape;
     p_ = state[0], n_ = state[1], heads_ = state[2];
+    of_elements_ = scans_elements(site.in_info(2).type.shape, state);
     parts_ = (p_ + kDeltaColumns - 1) / kDeltaColumns;
   }
 
   void run(const Frame& f, const Worker& w) override {
     TaskQueue& queue = queues_.open(f.turn, w.thread);
-    const auto [begin, end] = w.share(f.rows.tokens * heads_);
-    for (std::int64_t item = begin; item < end; ++item) prepare(f, item, item % heads_);
+    const auto [begin, end] = w.share(f.rows.tokens * steps());
+    for (std::int64_t item = begin; item < end; ++item) prepare(f, item, item % steps());
     w.sync();
     const std::int64_t tasks = parts_ * heads_ * std::ssize(f.step->sequences);
     for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
@@ -196,12 +212,18 @@ class SelectiveScanInstruction final : public Instruction {
   }
 
  private:
-  /// Decay and step of each token's heads.
+  /// Of a token.
+  std::int64_t steps() const { return heads_ * (of_elements_ ? p_ : 1); }
+  /// Decay and step of each token's heads, or steps of its elements.
   float* gates(const Frame& f) const { return reinterpret_cast<float*>(f.slots[scratch_].data); }
 
-  void prepare(const Frame& f, std::int64_t item, std::int64_t head) const {
-    const float step = host::softplus(f.f32(in_[1])[item] + f.f32(in_[4])[head]);
-    gates(f)[2 * item] = std::exp(f.f32(in_[2])[head] * step);
+  void prepare(const Frame& f, std::int64_t item, std::int64_t of_token) const {
+    const float step = host::softplus(f.f32(in_[1])[item] + f.f32(in_[4])[of_token]);
+    if (of_elements_) {
+      gates(f)[item] = step;
+      return;
+    }
+    gates(f)[2 * item] = std::exp(f.f32(in_[2])[of_token] * step);
     gates(f)[2 * item + 1] = step;
   }
 
@@ -215,16 +237,18 @@ class SelectiveScanInstruction final : public Instruction {
     };
     const float* const x = f.f32(in_[0]) + first * width_;
     const float* const b = x + heads_ * p_ + head / (heads_ / groups_) * n_;
+    const std::int64_t row = of_elements_ ? steps() : 2 * heads_, own = of_elements_ ? head * p_ : head;
     return {.x = x + head * p_,
             .b = b,
             .c = b + groups_ * n_,
-            .gates = gates(f) + 2 * (first * heads_ + head),
+            .gates = gates(f) + first * row + (of_elements_ ? own : 2 * head),
+            .a = of_elements_ ? f.f32(in_[2]) + own * n_ : nullptr,
+            .skips = f.f32(in_[3]) + own,
             .y = f.f32(y_) + (first * heads_ + head) * p_,
             .from = state(move.from),
             .to = state(move.to),
-            .skip = f.f32(in_[3])[head],
             .ld_in = width_,
-            .ld_gates = 2 * heads_,
+            .ld_gates = row,
             .ld_y = heads_ * p_,
             .n = n_,
             .p = p_,
@@ -236,6 +260,7 @@ class SelectiveScanInstruction final : public Instruction {
   std::int64_t groups_, width_;
   SelectiveScanFn fn_;
   std::int64_t n_ = 0, p_ = 0, heads_ = 0, parts_ = 0;
+  bool of_elements_ = false;
   TaskQueues queues_;
 };
 
@@ -243,7 +268,9 @@ class SelectiveScanInstruction final : public Instruction {
 
 std::size_t gated_delta_scratch_bytes(const Graph& g, const Node& n) {
   const Shape& state = g.info(n.in[5]).recurrent.shape;
-  const std::int64_t row = 2 * (std::get<GatedDelta>(n.op).key_heads * state[1] + state[2]);
+  const std::int64_t decays = g.info(n.in[1]).type.shape[0];
+  const std::int64_t row =
+      2 * (std::get<GatedDelta>(n.op).key_heads * state[1] + state[2]) + (decays != state[2] ? decays : 0);
   return static_cast<std::size_t>(g.bucket().tokens * row) * sizeof(float);
 }
 
@@ -252,7 +279,9 @@ std::unique_ptr<Instruction> make_short_conv(const InstructionSite& site) {
 }
 
 std::size_t selective_scan_scratch_bytes(const Graph& g, const Node& n) {
-  return static_cast<std::size_t>(g.bucket().tokens * 2 * g.info(n.in[5]).recurrent.shape[2]) * sizeof(float);
+  const Shape& state = g.info(n.in[5]).recurrent.shape;
+  const bool of_elements = scans_elements(g.info(n.in[2]).type.shape, state);
+  return static_cast<std::size_t>(g.bucket().tokens * state[2] * (of_elements ? state[0] : 2)) * sizeof(float);
 }
 
 std::unique_ptr<Instruction> make_selective_scan(const InstructionSite& site) {
