@@ -86,6 +86,16 @@ std::int64_t read_vocab(const HyperParameters& hp) {
   return static_cast<std::int64_t>(tokens->count);
 }
 
+DecoderConfig read_sizes(const HyperParameters& hp) {
+  DecoderConfig c;
+  c.architecture = hp.arch();
+  c.vocab = read_vocab(hp);
+  c.context = hp.integer(kContext);
+  c.n_embd = hp.integer(kEmbedding);
+  c.n_layers = static_cast<int>(hp.integer(kBlocks));
+  return c;
+}
+
 int head_length(const HyperParameters& hp, const IntegerRule& rule, const DecoderConfig& c) {
   if (const auto given = hp.optional_integer(rule)) return static_cast<int>(*given);
   if (c.n_embd % c.heads != 0)
@@ -100,8 +110,9 @@ void read_kv_heads(const HyperParameters& hp, DecoderConfig& c) {
     hp.fail(kKvHeads, "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
 }
 
-void read_attention(const HyperParameters& hp, DecoderConfig& c) {
-  c.heads = static_cast<int>(hp.same_in_all(kHeads, c.n_layers));
+/// Of layers that differ, the first one's.
+void read_attention(const HyperParameters& hp, DecoderConfig& c, bool layers_differ) {
+  c.heads = static_cast<int>(layers_differ ? hp.in_each(kHeads, c.n_layers)[0] : hp.same_in_all(kHeads, c.n_layers));
   c.head_dim = head_length(hp, kKeyLength, c);
   c.head_dim_v = head_length(hp, kValueLength, c);
   c.attention_scale = hp.nonzero_real(kAttentionScale).value_or(1.0f / std::sqrt(static_cast<float>(c.head_dim)));
@@ -123,19 +134,24 @@ ModelDims DecoderConfig::dims() const {
           .experts_used = moe ? moe->active : 0};
 }
 
+DecoderConfig read_recurrent_config(const Metadata& md, std::string_view arch) {
+  const HyperParameters hp(md, arch);
+  DecoderConfig c = read_sizes(hp);
+  c.norm_eps = hp.real(kNormEpsilon);
+  for (const IntegerRule& rule : {kFeedForward, kHeads}) hp.expect_neutral(rule.key, 0, 0);
+  for (const Neutral& n : kForeign) hp.expect_neutral(n.key, n.value, n.other);
+  refuse_experts(md, c);
+  return c;
+}
+
 DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
                                   std::initializer_list<std::string_view> own) {
   const HyperParameters hp(md, arch);
   const auto is_own = [&](std::string_view key) { return std::find(own.begin(), own.end(), key) != own.end(); };
-  DecoderConfig c;
-  c.architecture = arch;
-  c.vocab = read_vocab(hp);
-  c.context = hp.integer(kContext);
-  c.n_embd = hp.integer(kEmbedding);
-  c.n_layers = static_cast<int>(hp.integer(kBlocks));
+  DecoderConfig c = read_sizes(hp);
   if (!is_own(kFeedForward.key) && (!hp.has(kExpertFeedForward.key) || hp.has(kFeedForward.key)))
     c.d_ff = hp.same_in_all(kFeedForward, c.n_layers);
-  read_attention(hp, c);
+  read_attention(hp, c, is_own(kHeads.key));
   if (!is_own(kKvHeads)) read_kv_heads(hp, c);
   if (!is_own(kNormEpsilon.key)) c.norm_eps = hp.real(kNormEpsilon);
   c.rope = read_rope(hp, c.head_dim, c.context);
@@ -144,6 +160,27 @@ DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
   for (const Neutral& n : kForeign) {
     if (!is_own(n.key)) hp.expect_neutral(n.key, n.value, n.other);
   }
+  return c;
+}
+
+std::vector<LayerHeads> read_layer_heads(const Metadata& md, DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  const auto heads = hp.in_each(kHeads, c.n_layers), kv_heads = hp.in_each({kKvHeads, 1, kHeads.max}, c.n_layers);
+  std::vector<LayerHeads> layers;
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    if (heads[i] % kv_heads[i] != 0)
+      hp.fail(kKvHeads,
+              "value " + std::to_string(kv_heads[i]) + " does not divide head_count " + std::to_string(heads[i]));
+    layers.push_back({static_cast<int>(heads[i]), static_cast<int>(kv_heads[i])});
+  }
+  c.heads = layers[0].heads;
+  c.kv_heads = layers[0].kv_heads;
+  return layers;
+}
+
+DecoderConfig with_heads(DecoderConfig c, const LayerHeads& layer) {
+  c.heads = layer.heads;
+  c.kv_heads = layer.kv_heads;
   return c;
 }
 
@@ -160,6 +197,14 @@ void read_local_layers(const Metadata& md, DecoderConfig& c, int period) {
   }
   const std::int64_t every = hp.optional_integer({kWindowPattern, 1, kBlocks.max}).value_or(period);
   for (int i = 0; i < c.n_layers; ++i) c.local[static_cast<std::size_t>(i)] = i % every != every - 1;
+}
+
+void require_local_layers(const Metadata& md, DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  hp.integer({kWindow.key, 1, kMaxU32});
+  const auto flags = hp.optional_flags(kWindowPattern, c.n_layers);
+  if (!flags) hp.fail(kWindowPattern, "an array with a flag for each layer is required");
+  c.local = *flags;
 }
 
 std::optional<MoeConfig> read_moe_config(const Metadata& md, const DecoderConfig& c, std::int64_t d_ff,
