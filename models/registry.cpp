@@ -13,6 +13,7 @@
   X(bailingmoe2, "bailingmoe2")       \
   X(chatglm, "chatglm")               \
   X(cohere2, "cohere2")               \
+  X(cohere2moe, "cohere2moe")         \
   X(command_r, "command-r")           \
   X(deepseek, "deepseek")             \
   X(deepseek2, "deepseek2")           \
@@ -34,14 +35,20 @@
   X(granite, "granite")               \
   X(granitehybrid, "granitehybrid")   \
   X(granitemoe, "granitemoe")         \
+  X(grok, "grok")                     \
   X(hunyuan_dense, "hunyuan-dense")   \
   X(hunyuan_moe, "hunyuan-moe")       \
   X(internlm2, "internlm2")           \
+  X(jamba, "jamba")                   \
+  X(kimi_linear, "kimi-linear")       \
   X(lfm2, "lfm2")                     \
   X(lfm2moe, "lfm2moe")               \
   X(llama, "llama")                   \
   X(llama4, "llama4")                 \
+  X(mamba2, "mamba2")                 \
+  X(mimo2, "mimo2")                   \
   X(minicpm, "minicpm")               \
+  X(minicpm3, "minicpm3")             \
   X(minimax_m2, "minimax-m2")         \
   X(mistral3, "mistral3")             \
   X(deepseek2, "mistral4")            \
@@ -52,6 +59,7 @@
   X(olmoe, "olmoe")                   \
   X(phi2, "phi2")                     \
   X(phi3, "phi3")                     \
+  X(phimoe, "phimoe")                 \
   X(qwen2, "qwen2")                   \
   X(qwen2moe, "qwen2moe")             \
   X(qwen2vl, "qwen2vl")               \
@@ -63,9 +71,11 @@
   X(qwen3vl, "qwen3vl")               \
   X(qwen3vlmoe, "qwen3vlmoe")         \
   X(seed_oss, "seed_oss")             \
+  X(smallthinker, "smallthinker")     \
   X(smollm3, "smollm3")               \
   X(stablelm, "stablelm")             \
   X(starcoder2, "starcoder2")         \
+  X(step35, "step35")                 \
   X(xverse, "xverse")
 
 namespace llm {
