@@ -356,7 +356,8 @@ void add_elementwise(std::vector<OpCase>& cases) {
                          const Act gate = s.builder.split_heads(s.input("gate", 3, 59, 4.0f), 3, "gates");
                          const Act up = s.builder.split_heads(s.input("up", 3 * n, 60), 3, "heads");
                          const Act y = s.builder.glu(a, gate, up, "gated");
-                         return std::move(s).finish(s.builder.flatten_heads(y, "y"), one_step(4), 1);
+                         return std::move(s).finish(s.builder.scale(s.builder.flatten_heads(y, "flat"), 1.0f, "y"),
+                                                    one_step(4), 1);
                        }});
     }
     cases.push_back({label("add", {{"n", n}}), [=] {
