@@ -92,7 +92,8 @@ struct LimitedGate {
   float limit;
   __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
     const BlockPart g = load_part(gate + row * n, block, n, wide), u = load_part(up + row * n, block, n, wide);
-    return map(g, u, [=](float p, float q) { return limited_silu(p, q, limit); });
+    const float most = limit;
+    return map(g, u, [=](float p, float q) { return limited_silu(p, q, most); });
   }
   __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
 };
