@@ -165,7 +165,7 @@ TEST_CASE("logits have the same bits whatever is around them") {
       session.observer = &watcher;
       CHECK(same_bits(logits_in_chunks(session, first, prompt, 250), expected));
       session.observer = nullptr;
-      CHECK(watcher.seen.count("blk.1.attn_output") + watcher.seen.count("blk.1.ssm_out") == 1);
+      CHECK(watcher.seen.count("blk.1.attn_output") + watcher.seen.count("blk.1.ssm_out") >= 1);
       CHECK(watcher.timings > 10);
     }
     {
@@ -313,7 +313,7 @@ TEST_CASE("on a GPU, logits have the same bits for any steps of up to 64 tokens"
       session->observer = &watcher;
       CHECK(same_bits(logits_in_chunks(*session, first, prompt, 50), expected));
       session->observer = nullptr;
-      CHECK(watcher.seen.count("blk.1.attn_output") + watcher.seen.count("blk.1.ssm_out") == 1);
+      CHECK(watcher.seen.count("blk.1.attn_output") + watcher.seen.count("blk.1.ssm_out") >= 1);
     }
     {
       INFO("blocks written back");
