@@ -3,7 +3,6 @@
 // layer, and their last layers read the keys and values of earlier ones. In those with experts a dense block runs
 // beside the experts.
 #include <cmath>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -51,11 +50,7 @@ Config configure(const Metadata& md) {
                           {"attention.head_count_kv", "attention.shared_kv_layers", "attention.sliding_window_pattern",
                            "embedding_length_per_layer_input", "feed_forward_length", "final_logit_softcapping"});
   const HyperParameters hp(md, "gemma4");
-  hp.integer({"attention.sliding_window", 1, std::numeric_limits<std::uint32_t>::max()});
-  if (const auto local = hp.optional_flags("attention.sliding_window_pattern", c.n_layers))
-    c.local = *local;
-  else
-    hp.fail("attention.sliding_window_pattern", "an array with a flag for each layer is required");
+  require_local_layers(md, c);
   read_layers(hp, c);
   read_gemma(md, c, /*shared=*/0);
   head_length(hp, "attention.key_length", "attention.value_length");

@@ -17,6 +17,7 @@
   X(bloom, "bloom")                   \
   X(chatglm, "chatglm")               \
   X(cohere2, "cohere2")               \
+  X(cohere2moe, "cohere2moe")         \
   X(command_r, "command-r")           \
   X(dbrx, "dbrx")                     \
   X(deci, "deci")                     \
@@ -43,15 +44,21 @@
   X(granite, "granite")               \
   X(granitehybrid, "granitehybrid")   \
   X(granitemoe, "granitemoe")         \
+  X(grok, "grok")                     \
   X(hunyuan_dense, "hunyuan-dense")   \
   X(hunyuan_moe, "hunyuan-moe")       \
   X(internlm2, "internlm2")           \
   X(jais, "jais")                     \
+  X(jamba, "jamba")                   \
+  X(kimi_linear, "kimi-linear")       \
   X(lfm2, "lfm2")                     \
   X(lfm2moe, "lfm2moe")               \
   X(llama, "llama")                   \
   X(llama4, "llama4")                 \
+  X(mamba2, "mamba2")                 \
+  X(mimo2, "mimo2")                   \
   X(minicpm, "minicpm")               \
+  X(minicpm3, "minicpm3")             \
   X(minimax_m2, "minimax-m2")         \
   X(mistral3, "mistral3")             \
   X(deepseek2, "mistral4")            \
@@ -66,6 +73,7 @@
   X(orion, "orion")                   \
   X(phi2, "phi2")                     \
   X(phi3, "phi3")                     \
+  X(phimoe, "phimoe")                 \
   X(qwen2, "qwen2")                   \
   X(qwen2moe, "qwen2moe")             \
   X(qwen2vl, "qwen2vl")               \
@@ -77,10 +85,12 @@
   X(qwen3vl, "qwen3vl")               \
   X(qwen3vlmoe, "qwen3vlmoe")         \
   X(seed_oss, "seed_oss")             \
+  X(smallthinker, "smallthinker")     \
   X(smollm3, "smollm3")               \
   X(stablelm, "stablelm")             \
   X(gpt2, "starcoder")                \
   X(starcoder2, "starcoder2")         \
+  X(step35, "step35")                 \
   X(xverse, "xverse")
 
 namespace llm {

@@ -117,8 +117,8 @@ Act GraphBuilder::unit_rms_norm(Act x, float eps, std::string_view name) {
   return append_one(RmsNorm{eps}, {x.id}, name);
 }
 
-Act GraphBuilder::glu(Activation activation, Act gate, Act up, std::string_view name) {
-  return append_one(Glu{activation}, {gate.id, up.id}, name);
+Act GraphBuilder::glu(const Glu& attributes, Act gate, Act up, std::string_view name) {
+  return append_one(attributes, {gate.id, up.id}, name);
 }
 
 Act GraphBuilder::activate(const Activate& attributes, Act x, std::string_view name) {

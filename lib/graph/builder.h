@@ -37,7 +37,10 @@ class GraphBuilder {
   Act unit_layer_norm(Act x, float eps, std::string_view name);  ///< without a weight
   Act rms_norm(Act x, Weight w, float eps, std::string_view name);
   Act unit_rms_norm(Act x, float eps, std::string_view name);  ///< without a weight
-  Act glu(Activation activation, Act gate, Act up, std::string_view name);
+  Act glu(const Glu& attributes, Act gate, Act up, std::string_view name);
+  Act glu(Activation activation, Act gate, Act up, std::string_view name) {
+    return glu(Glu{activation}, gate, up, name);
+  }
   Act activate(const Activate& attributes, Act x, std::string_view name);
   Act rope_table(const RopeTable& attributes, Index positions, const Weight* factors, std::string_view name);
   Act position_scale(const PositionScale& attributes, Index positions, std::string_view name);

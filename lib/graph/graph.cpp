@@ -43,6 +43,10 @@ std::string_view name(RecurrentType::Part part) {
   switch (part) {
     case RecurrentType::Part::Conv:
       return "conv";
+    case RecurrentType::Part::ConvKeys:
+      return "conv_keys";
+    case RecurrentType::Part::ConvValues:
+      return "conv_values";
     case RecurrentType::Part::Delta:
       return "delta";
     case RecurrentType::Part::Scan:

@@ -56,7 +56,8 @@ struct CacheType {
 
 /// What a layer remembers of a sequence beside keys and values: f32, and never more of it. A node reads and writes it.
 struct RecurrentType {
-  enum class Part : std::uint8_t { Conv, Delta, Scan };
+  /// ConvKeys, ConvValues: of layers with convolutions of their own for these.
+  enum class Part : std::uint8_t { Conv, ConvKeys, ConvValues, Delta, Scan };
   int layer = 0;
   Part part = Part::Conv;
   Shape shape;

@@ -69,7 +69,9 @@ struct Attributes {
   std::string operator()(const LayerNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const RmsNorm& a) const { return "eps=" + number(a.eps); }
   std::string operator()(const AddRmsNorm& a) const { return "eps=" + number(a.eps); }
-  std::string operator()(const Glu& a) const { return std::string(llm::name(a.activation)); }
+  std::string operator()(const Glu& a) const {
+    return std::string(llm::name(a.activation)) + (a.limit > 0 ? " limit=" + number(a.limit) : "");
+  }
   std::string operator()(const Activate& a) const {
     std::string text(llm::name(a.function));
     if (a.function == Nonlinearity::Clamp) text += " limit=" + number(a.limit);
@@ -114,6 +116,7 @@ struct Attributes {
   std::string operator()(const Route& a) const {
     std::string text = std::string(llm::name(a.gating)) + " top_k=" + std::to_string(a.top_k);
     if (a.weights == RouteWeights::Renormalized) text += " renormalized";
+    if (a.weights == RouteWeights::NearBest) text += " near_best";
     if (a.scale != 1) text += " scale=" + number(a.scale);
     if (a.groups > 1) {
       text += " groups=" + std::to_string(a.groups_used) + "/" + std::to_string(a.groups) +
@@ -171,6 +174,8 @@ std::string_view name(Activation a) {
       return "gelu";
     case Activation::ClampedSilu:
       return "clamped silu";
+    case Activation::Relu:
+      return "relu";
     case Activation::Sigmoid:
       return "sigmoid";
     case Activation::Identity:

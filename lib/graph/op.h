@@ -15,6 +15,7 @@
 #include "graph/key_window.h"
 #include "graph/xielu_curve.h"
 #include "tensor/dtype.h"
+#include "tensor/tensor.h"
 
 namespace llm {
 
@@ -63,14 +64,17 @@ enum class Activation : std::uint8_t {
   Silu,
   Gelu,
   ClampedSilu,  ///< of gpt-oss: g * sigmoid(1.702 g) with g = min(gate, 7), and for up min(max(up, -7), 7) + 1
+  Relu,         ///< max(gate, 0)
   Sigmoid,
   Identity,  ///< gate * up
 };
 inline constexpr float kClampedSiluSlope = 1.702f, kClampedSiluLimit = 7;
 std::string_view name(Activation);
-/// (gate [n, rows] or [1, rows], up [n, rows]) -> activation(gate) * up; a single gate is that of all n
+/// (gate [n, ..., rows] or [1, ..., rows], up [n, ..., rows]) -> activation(gate) * up; a single gate is that of all n.
+/// With a limit, of Silu alone: min(silu(gate), limit) * min(max(up, -limit), limit).
 struct Glu {
   Activation activation = Activation::Silu;
+  float limit = 0;  ///< 0: none
   friend bool operator==(const Glu&, const Glu&) = default;
 };
 
@@ -96,10 +100,10 @@ enum class RopePairing : std::uint8_t {
 };
 enum class RopeScaling : std::uint8_t { None, Linear, Yarn };
 
-/// Angles of every token once per step: (positions [, factors [n_rot/2]]) -> [n_rot, tokens], cos and sin of pair i at
-/// 2i and 2i+1. angle_i(pos) = pos * theta_i, theta_i = base^(-2i/n_rot) / factor_i, then scaled: Linear divides by
-/// `factor`; Yarn mixes the divided and the original angle per pair by a ramp and multiplies cos and sin by its
-/// magnitude, 1 + 0.1 ln(factor) (YaRN, arXiv:2309.00071).
+/// Angles of every token once per step: (positions [, factors [n_rot/2 or more]]) -> [n_rot, tokens], cos and sin of
+/// pair i at 2i and 2i+1. angle_i(pos) = pos * theta_i, theta_i = base^(-2i/n_rot) / factor_i, then scaled: Linear
+/// divides by `factor`; Yarn mixes the divided and the original angle per pair by a ramp and multiplies cos and sin by
+/// its magnitude, 1 + 0.1 ln(factor) (YaRN, arXiv:2309.00071).
 struct RopeTable {
   int n_rot = 0;
   float base = 10000;
@@ -164,11 +168,13 @@ enum class HeadSharing : std::uint8_t {
   Grouped,  ///< value head h: key head h / (value_heads / key_heads)
   Tiled,    ///< value head h: key head h % key_heads
 };
-/// (qkv [2 * key_heads * dk + value_heads * dv, tokens], alpha [value_heads, tokens], beta [value_heads, tokens], a
-/// [value_heads], bias [value_heads], state [dv, dk, value_heads]) -> y [dv, value_heads, tokens]: the gated delta rule
-/// (arXiv:2412.06464) along each sequence, whose state begins with zeros. Of a token, qkv holds the heads of q, those
-/// of k and those of v, one after another. With q and k divided by sqrt(|.|^2 + eps), q by sqrt(dk) as well, for each
-/// value head: S = exp(a * softplus(alpha + bias)) S, then S += k (sigmoid(beta) (v - S^T k))^T, then y = S^T q.
+/// (qkv [2 * key_heads * dk + value_heads * dv, tokens], alpha [value_heads or dk * value_heads, tokens], beta
+/// [value_heads, tokens], a [value_heads], bias as long as alpha, state [dv, dk, value_heads]) -> y [dv, value_heads,
+/// tokens]: the gated delta rule (arXiv:2412.06464) along each sequence, whose state begins with zeros. Of a token, qkv
+/// holds the heads of q, those of k and those of v, one after another. With q and k divided by sqrt(|.|^2 + eps), q by
+/// sqrt(dk) as well, for each value head: S = exp(a * softplus(alpha + bias)) S, then S += k (sigmoid(beta) (v - S^T
+/// k))^T, then y = S^T q. Where a head has dk of alpha, each row of S decays by its own (Kimi Delta Attention,
+/// arXiv:2510.26692).
 struct GatedDelta {
   int key_heads = 0;
   HeadSharing sharing = HeadSharing::Grouped;
@@ -180,18 +186,26 @@ struct GatedDelta {
 /// n, heads]) -> y [p, heads, tokens]: the selective state space of Mamba-2 (arXiv:2405.21060) along each sequence,
 /// whose state begins with zeros. Of a token, xbc holds the heads of x, the groups of B and those of C, one after
 /// another; head h goes with group h / (heads / groups). With s = softplus(dt + bias), for each head: S = exp(a s) S +
-/// B (s x)^T, then y = S^T C + d x.
+/// B (s x)^T, then y = S^T C + d x. Or, as Mamba has it (arXiv:2312.00752), each element of x has a step and a d of its
+/// own and each element of S an a: dt [p * heads, tokens], a [n, p * heads], d and bias [p * heads].
 struct SelectiveScan {
   int groups = 1;
   friend bool operator==(const SelectiveScan&, const SelectiveScan&) = default;
 };
+/// Whether a scan is one of elements with steps of their own, by the shapes of a and of the state.
+inline bool scans_elements(const Shape& a, const Shape& state) {
+  return a != Shape{1, state[2]} && a == Shape{state[1], state[0] * state[2]};
+}
 
 enum class Gating : std::uint8_t { Softmax, Sigmoid };
 std::string_view name(Gating);
 enum class RouteWeights : std::uint8_t {
   AsGated,       ///< the gate's value of each chosen expert
   Renormalized,  ///< divided by their sum over the chosen experts
+  NearBest,  ///< of each choice, softmax's value among the experts not chosen before it whose logits are near its own
 };
+/// Of logits l at most t: near it if (t - l) / max(|l|, t) is no more (arXiv:2409.12136, at inference).
+inline constexpr float kNearBest = 0.02f;
 /// (logits [experts, tokens] [, bias [experts]]) -> (expert ids [top_k, tokens], weights [top_k, tokens]), best first,
 /// ties to the lowest id. Best is the gate's value plus the bias, which the weights know nothing of. Of experts in
 /// groups, as many in each, those of the best `groups_used` groups alone are chosen from; a group is as good as the sum

@@ -1,5 +1,7 @@
 #include "graph/shape_rules.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace llm {
@@ -52,14 +54,16 @@ class Rule {
     vector(2, in_[0]->type.shape[0]);
     return {same(0)[0], same(0)[0]};
   }
-  std::vector<ResultType> operator()(const Glu&) const {
+  std::vector<ResultType> operator()(const Glu& a) const {
     count(2);
     const Shape& gate = in_[0]->type.shape;
+    const bool may_be_limited = a.activation == Activation::Silu && gate == in_[1]->type.shape;
+    need(a.limit == 0 || (a.limit > 0 && may_be_limited), 0, "is limited where it is silu and has a gate per element");
     if (gate[0] == 1 && in_[1]->type.shape[0] != 1) {
       f32(0);
       f32(1);
-      need(in_[1]->type.shape == Shape({in_[1]->type.shape[0], gate[1]}) && in_[0]->rows == in_[1]->rows, 1,
-           "has other rows than " + in_[0]->name);
+      const Shape& up = in_[1]->type.shape;
+      need(gate == Shape({1, up[1], up[2]}) && in_[0]->rows == in_[1]->rows, 1, "has other rows than " + in_[0]->name);
     } else {
       alike(0, 1);
     }
@@ -72,7 +76,7 @@ class Rule {
   std::vector<ResultType> operator()(const RopeTable& a) const {
     need(in_.size() == 1 || in_.size() == 2, 0, "needs positions and at most one tensor of factors");
     index(0);
-    if (in_.size() == 2) vector(1, a.n_rot / 2);
+    if (in_.size() == 2) vector(1, std::max(in_[1]->type.shape[0], std::int64_t{a.n_rot / 2}));
     return act({a.n_rot, in_[0]->type.shape[0]}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const PositionScale& a) const {
@@ -121,7 +125,10 @@ class Rule {
     need(x.n_dims() == 2, 0, "is not [channels, tokens]");
     f32_weight(1, {width, x[0]});
     need(width >= 2, 1, "is no convolution: its width is 1");
-    recurrent(2, RecurrentType::Part::Conv, {x[0], width - 1});
+    const RecurrentType::Part part = in_[2]->recurrent.part;
+    using enum RecurrentType::Part;
+    need(part == Conv || part == ConvKeys || part == ConvValues, 2, "is not a state of a convolution");
+    recurrent(2, part, {x[0], width - 1});
     if (in_.size() == 4) vector(3, x[0]);
     return same(0);
   }
@@ -134,9 +141,11 @@ class Rule {
     recurrent(5, RecurrentType::Part::Delta, {dv, dk, heads});
     need(a.key_heads >= 1 && heads % a.key_heads == 0, 5, "has heads that are not a multiple of the key heads");
     need(in_[0]->type.shape == Shape({2 * a.key_heads * dk + heads * dv, rows}), 0, "is not q, k and v of the state");
-    for (std::size_t i = 1; i < 3; ++i)
-      need(in_[i]->type.shape == Shape({heads, rows}), i, "is not [value_heads, tokens]");
-    for (std::size_t i = 3; i < 5; ++i) vector(i, heads);
+    const std::int64_t decays = in_[1]->type.shape[0] == dk * heads ? dk * heads : heads;
+    need(in_[1]->type.shape == Shape({decays, rows}), 1, "is not [value_heads, tokens] or [dk * value_heads, tokens]");
+    need(in_[2]->type.shape == Shape({heads, rows}), 2, "is not [value_heads, tokens]");
+    vector(3, heads);
+    vector(4, decays);
     return act({dv, heads, rows}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const SelectiveScan& a) const {
@@ -148,9 +157,15 @@ class Rule {
     recurrent(5, RecurrentType::Part::Scan, {p, n, heads});
     need(a.groups >= 1 && heads % a.groups == 0, 5, "has heads that are not a multiple of the groups");
     need(in_[0]->type.shape == Shape({heads * p + 2 * a.groups * n, rows}), 0, "is not x, B and C of the state");
-    need(in_[1]->type.shape == Shape({heads, rows}), 1, "is not [heads, tokens]");
-    for (std::size_t i = 2; i < 4; ++i) f32_weight(i, {1, heads});
-    vector(4, heads);
+    if (scans_elements(in_[2]->type.shape, state)) {
+      need(in_[1]->type.shape == Shape({p * heads, rows}), 1, "is not [p * heads, tokens]");
+      f32_weight(2, {n, p * heads});
+      for (std::size_t i = 3; i < 5; ++i) vector(i, p * heads);
+    } else {
+      need(in_[1]->type.shape == Shape({heads, rows}), 1, "is not [heads, tokens]");
+      for (std::size_t i = 2; i < 4; ++i) f32_weight(i, {1, heads});
+      vector(4, heads);
+    }
     return act({p, heads, rows}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const Route& a) const {
@@ -164,6 +179,9 @@ class Rule {
     need(a.groups_used >= 1 && a.groups_used <= a.groups && a.top_k <= a.groups_used * of_group, 0,
          "the groups used must hold top_k experts");
     need(a.groups == 1 || (a.group_best >= 1 && a.group_best <= of_group), 0, "group_best must be at most a group");
+    const bool by_logits = a.gating == Gating::Softmax && a.groups == 1 && in_.size() == 1;
+    need(a.weights != RouteWeights::NearBest || by_logits, 0,
+         "has weights of near logits where these alone are chosen by");
     const Shape shape{a.top_k, x[1]};
     return {{ValueKind::Result, {DType::I32, shape}, in_[0]->rows},
             {ValueKind::Result, {DType::F32, shape}, in_[0]->rows}};

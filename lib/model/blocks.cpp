@@ -158,7 +158,8 @@ Act expert_results(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, c
     gate = in.expert_linear("ffn_gate_exps", x, routes, w.gate);
     up = in.expert_linear("ffn_up_exps", x, routes, w.up);
   }
-  return in.expert_linear("ffn_down_exps", in.glu(m.activation, gate, up, glu), routes, w.down);
+  const Glu gated{.activation = m.activation, .limit = m.limit};
+  return in.expert_linear("ffn_down_exps", in.glu(gated, gate, up, glu), routes, w.down);
 }
 
 Act expert_ffn(Scope s, const MoeConfig& m, const ExpertWeights& w, Act x, const Routes& routes, std::string_view glu) {
@@ -188,7 +189,8 @@ Act moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
 Act shared_expert(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
   Act gate = s.linear("ffn_gate_shexp", x, m.d_shared);
   Act up = s.linear("ffn_up_shexp", x, m.d_shared);
-  return s.linear("ffn_down_shexp", s.glu(m.activation, gate, up, "ffn_glu_shexp"), n_embd);
+  const Glu gated{.activation = m.activation, .limit = m.shared_limit};
+  return s.linear("ffn_down_shexp", s.glu(gated, gate, up, "ffn_glu_shexp"), n_embd);
 }
 
 Act gated_shared_moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {

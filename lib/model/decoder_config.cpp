@@ -88,6 +88,16 @@ std::int64_t read_vocab(const HyperParameters& hp) {
   return static_cast<std::int64_t>(tokens->count);
 }
 
+DecoderConfig read_sizes(const HyperParameters& hp) {
+  DecoderConfig c;
+  c.architecture = hp.arch();
+  c.vocab = read_vocab(hp);
+  c.context = hp.integer(kContext);
+  c.n_embd = hp.integer(kEmbedding);
+  c.n_layers = static_cast<int>(hp.integer(kBlocks));
+  return c;
+}
+
 int head_length(const HyperParameters& hp, const IntegerRule& rule, const DecoderConfig& c) {
   if (const auto given = hp.optional_integer(rule)) return static_cast<int>(*given);
   if (c.n_embd % c.heads != 0)
@@ -133,16 +143,21 @@ ModelDims DecoderConfig::dims() const {
           .experts_used = moe ? moe->active : 0};
 }
 
+DecoderConfig read_recurrent_config(const Metadata& md, std::string_view arch) {
+  const HyperParameters hp(md, arch);
+  DecoderConfig c = read_sizes(hp);
+  c.norm_eps = hp.real(kNormEpsilon);
+  for (const IntegerRule& rule : {kFeedForward, kHeads}) hp.expect_neutral(rule.key, 0, 0);
+  for (const Neutral& n : kForeign) hp.expect_neutral(n.key, n.value, n.other);
+  refuse_experts(md, c);
+  return c;
+}
+
 DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
                                   std::initializer_list<std::string_view> own) {
   const HyperParameters hp(md, arch);
   const auto is_own = [&](std::string_view key) { return std::find(own.begin(), own.end(), key) != own.end(); };
-  DecoderConfig c;
-  c.architecture = arch;
-  c.vocab = read_vocab(hp);
-  c.context = hp.integer(kContext);
-  c.n_embd = hp.integer(kEmbedding);
-  c.n_layers = static_cast<int>(hp.integer(kBlocks));
+  DecoderConfig c = read_sizes(hp);
   if (!is_own(kFeedForward.key) && (!hp.has(kExpertFeedForward.key) || hp.has(kFeedForward.key)))
     c.d_ff = hp.same_in_all(kFeedForward, c.n_layers);
   c.heads = is_own(kHeads.key) ? most_heads(hp, c.n_layers) : static_cast<int>(hp.same_in_all(kHeads, c.n_layers));
@@ -175,6 +190,17 @@ std::vector<DecoderConfig> read_layers(const Metadata& md, const DecoderConfig& 
   return layers;
 }
 
+std::vector<DecoderConfig> read_attending_layers(const Metadata& md, const DecoderConfig& c) {
+  std::vector<DecoderConfig> layers = read_layers(md, c);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].heads == 0 || layers[i].kv_heads == 0)
+      HyperParameters(md, c.architecture)
+          .fail(layers[i].heads == 0 ? kHeads.key : kKvHeads,
+                "is 0 for layer " + std::to_string(i) + ", which attends");
+  }
+  return layers;
+}
+
 float read_layer_norm_epsilon(const Metadata& md, const DecoderConfig& c) {
   return HyperParameters(md, c.architecture).real(kLayerNormEpsilon);
 }
@@ -188,6 +214,14 @@ void read_local_layers(const Metadata& md, DecoderConfig& c, int period) {
   }
   const std::int64_t every = hp.optional_integer({kWindowPattern, 1, kBlocks.max}).value_or(period);
   for (int i = 0; i < c.n_layers; ++i) c.local[static_cast<std::size_t>(i)] = i % every != every - 1;
+}
+
+void require_local_layers(const Metadata& md, DecoderConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  hp.integer({kWindow.key, 1, kMaxU32});
+  const auto flags = hp.optional_flags(kWindowPattern, c.n_layers);
+  if (!flags) hp.fail(kWindowPattern, "an array with a flag for each layer is required");
+  c.local = *flags;
 }
 
 std::optional<MoeConfig> read_moe_config(const Metadata& md, const DecoderConfig& c, std::int64_t d_ff,

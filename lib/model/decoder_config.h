@@ -24,8 +24,9 @@ struct MoeConfig {
   float scale = 1;
   int groups = 1, groups_used = 1, group_best = 2;
   Activation activation = Activation::Silu;
-  int leading_dense = 0;  ///< layers that have no experts
-  int period = 1;         ///< of those behind them, every so manieth layer has experts
+  float limit = 0, shared_limit = 0;  ///< Glu::limit of the experts, and of the one that all tokens share
+  int leading_dense = 0;              ///< layers that have no experts
+  int period = 1;                     ///< of those behind them, every so manieth layer has experts
   bool is_in(int layer) const { return layer >= leading_dense && (layer + 1) % period == 0; }
 };
 
@@ -58,9 +59,14 @@ struct DecoderConfig {
 DecoderConfig read_decoder_config(const Metadata&, std::string_view arch,
                                   std::initializer_list<std::string_view> own = {});
 
+/// The same of models in which no layer attends, whose files have 0 for heads and for widths of feed-forward networks.
+DecoderConfig read_recurrent_config(const Metadata&, std::string_view arch);
+
 /// For families whose layers differ in attention.head_count, attention.head_count_kv and feed_forward_length, which
 /// must be among their `own` keys: the configuration of each layer, in which these may be 0.
 std::vector<DecoderConfig> read_layers(const Metadata&, const DecoderConfig&);
+/// The same where every layer attends: 0 is refused.
+std::vector<DecoderConfig> read_attending_layers(const Metadata&, const DecoderConfig&);
 
 /// attention.layer_norm_epsilon, for families whose norms subtract the mean.
 float read_layer_norm_epsilon(const Metadata&, const DecoderConfig&);
@@ -68,6 +74,8 @@ float read_layer_norm_epsilon(const Metadata&, const DecoderConfig&);
 /// attention.sliding_window_pattern, for families in which some layers see all positions: a flag for each layer, or a
 /// period, of whose layers the last one sees all. `period` is the family's where the file does not say.
 void read_local_layers(const Metadata&, DecoderConfig&, int period);
+/// The same for families whose files have a window and a flag for each layer.
+void require_local_layers(const Metadata&, DecoderConfig&);
 
 /// Expert keys, for families that have experts; nothing if expert_count is absent or 0. `d_ff` is an expert's width
 /// where the file has no expert_feed_forward_length, 0 if the family's files always have it. `weights` is the family's

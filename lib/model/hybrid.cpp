@@ -22,6 +22,16 @@ void require_divides(const HyperParameters& hp, const IntegerRule& part, std::in
             "value " + std::to_string(n) + " does not divide " + std::string(all.key) + " " + std::to_string(of));
 }
 
+void read_scan(const HyperParameters& hp, MambaConfig& c) {
+  c.conv_width = static_cast<int>(hp.integer(kScanConv));
+  c.state = hp.integer(kScanState);
+  c.groups = static_cast<int>(hp.integer(kScanGroups));
+  c.ssm_heads = static_cast<int>(hp.integer(kScanHeads));
+  c.inner = hp.integer(kScanInner);
+  require_divides(hp, kScanHeads, c.ssm_heads, kScanInner, c.inner);
+  require_divides(hp, kScanGroups, c.groups, kScanHeads, c.ssm_heads);
+}
+
 }  // namespace
 
 std::vector<bool> read_attending_layers(const Metadata& md, DecoderConfig& c) {
@@ -63,15 +73,14 @@ Act gated_short_conv(Scope s, const ConvConfig& c, Act x) {
 
 MambaConfig read_mamba_config(const Metadata& md, std::string_view arch, std::initializer_list<std::string_view> own) {
   MambaConfig c{read_decoder_config(md, arch, own)};
-  const HyperParameters hp(md, arch);
   refuse_window(md, c);
-  c.conv_width = static_cast<int>(hp.integer(kScanConv));
-  c.state = hp.integer(kScanState);
-  c.groups = static_cast<int>(hp.integer(kScanGroups));
-  c.ssm_heads = static_cast<int>(hp.integer(kScanHeads));
-  c.inner = hp.integer(kScanInner);
-  require_divides(hp, kScanHeads, c.ssm_heads, kScanInner, c.inner);
-  require_divides(hp, kScanGroups, c.groups, kScanHeads, c.ssm_heads);
+  read_scan(HyperParameters(md, arch), c);
+  return c;
+}
+
+MambaConfig read_mamba_alone(const Metadata& md, std::string_view arch) {
+  MambaConfig c{read_recurrent_config(md, arch)};
+  read_scan(HyperParameters(md, arch), c);
   return c;
 }
 

@@ -36,6 +36,8 @@ struct MambaConfig : DecoderConfig {
 };
 /// The keys ssm.*; `own` as read_decoder_config() has it.
 MambaConfig read_mamba_config(const Metadata&, std::string_view arch, std::initializer_list<std::string_view> own);
+/// The same of models in which no layer attends.
+MambaConfig read_mamba_alone(const Metadata&, std::string_view arch);
 /// ssm_in, the convolution ssm_conv1d, the scan, its result gated and then normalised by groups (ssm_norm, if the file
 /// has it), ssm_out.
 Act mamba_layer(Scope s, const MambaConfig& c, Act x);

@@ -145,31 +145,37 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes, std::strin
   return place().attention(q, cache, attributes, "attn", &w);
 }
 
-Act Scope::short_conv(std::string_view name, Act x, int width, const ShortConv& attributes) {
+Act Scope::short_conv(std::string_view name, Act x, int width, const ShortConv& attributes, RecurrentType::Part part) {
   const std::int64_t channels = net_.builder_.type(x).shape[0];
-  const Weight w = net_.f32(full_name(name) + ".weight", {width, channels});
-  const Recurrent state = net_.builder_.recurrent({layer_, RecurrentType::Part::Conv, {channels, width - 1}});
+  const Weight w = net_.f32_as(full_name(name) + ".weight", {width, channels}, {width, 1, channels});
+  const Recurrent state = net_.builder_.recurrent({layer_, part, {channels, width - 1}});
   const std::optional<Weight> bias = net_.optional_f32(full_name(name) + ".bias", {channels});
   return place().short_conv(x, w, state, name, attributes, bias ? &*bias : nullptr);
 }
 
 Act Scope::gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta& attributes, Shape state) {
-  const Weight a = net_.f32(full_name("ssm_a"), {state[2]});
-  const Weight bias = net_.f32(full_name("ssm_dt.bias"), {state[2]});
+  const Weight a = net_.f32_as(full_name("ssm_a"), {state[2]}, {1, state[2]});
+  const Weight bias = net_.f32(full_name("ssm_dt.bias"), {net_.builder_.type(alpha).shape[0]});
   const Recurrent memory = net_.builder_.recurrent({layer_, RecurrentType::Part::Delta, state});
   return place().gated_delta({qkv, alpha, beta, a, bias, memory}, attributes, "delta");
 }
 
 Act Scope::selective_scan(Act xbc, Act dt, const SelectiveScan& attributes, Shape state) {
-  const Weight a = net_.f32(full_name("ssm_a"), {1, state[2]});
-  const Weight d = net_.f32(full_name("ssm_d"), {1, state[2]});
-  const Weight bias = net_.f32(full_name("ssm_dt.bias"), {state[2]});
+  const std::int64_t steps = net_.builder_.type(dt).shape[0];
+  const bool of_elements = steps != state[2];
+  const Weight a = net_.f32(full_name("ssm_a"), {of_elements ? state[1] : 1, steps});
+  const Weight d = net_.f32(full_name("ssm_d"), of_elements ? Shape{steps} : Shape{1, steps});
+  const Weight bias = net_.f32(full_name("ssm_dt.bias"), {steps});
   const Recurrent memory = net_.builder_.recurrent({layer_, RecurrentType::Part::Scan, state});
   return place().selective_scan({xbc, dt, a, d, bias, memory}, attributes, "scan");
 }
 
 Act Scope::glu(Activation activation, Act gate, Act up, std::string_view name) {
   return place().glu(activation, gate, up, name);
+}
+
+Act Scope::glu(const Glu& attributes, Act gate, Act up, std::string_view name) {
+  return place().glu(attributes, gate, up, name);
 }
 
 Act Scope::activate(std::string_view name, const Activate& attributes, Act x) {
@@ -243,8 +249,13 @@ Step Net::step() {
 }
 
 Rotary Net::rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors, std::string_view name) {
+  return rotary(attributes, pairing, factors, attributes.n_rot / 2, name);
+}
+
+Rotary Net::rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors, std::int64_t n_factors,
+                   std::string_view name) {
   std::optional<Weight> weight;
-  if (!factors.empty()) weight = optional_f32(std::string(factors) + ".weight", {attributes.n_rot / 2});
+  if (!factors.empty()) weight = optional_f32(std::string(factors) + ".weight", {n_factors});
   const Index positions = builder_.step_input(StepInput::Positions);
   GraphBuilder& builder = top(Role::Attention).place();
   return {.table = builder.rope_table(attributes, positions, weight ? &*weight : nullptr, name), .pairing = pairing};
@@ -312,6 +323,12 @@ void Net::require_f32(const std::string& name, const Shape& shape) {
 
 Weight Net::f32(const std::string& name, const Shape& shape) {
   require_f32(name, shape);
+  return builder_.weight(name, {DType::F32, shape});
+}
+
+Weight Net::f32_as(const std::string& name, const Shape& shape, const Shape& also) {
+  const TensorInfo* t = file_.tensors().find(name);
+  require_f32(name, t != nullptr && t->type.shape == also ? also : shape);
   return builder_.weight(name, {DType::F32, shape});
 }
 

@@ -78,12 +78,15 @@ class Scope {
   /// x [n, heads, tokens] by `name`.weight [n, heads].
   Act head_rms_norm(std::string_view name, Act x, float eps);
   /// By `name`.weight [width, channels], with `name`.bias if the file has it.
-  Act short_conv(std::string_view name, Act x, int width, const ShortConv& attributes = {});
-  /// With ssm_a [value_heads] and ssm_dt.bias [value_heads]; `state` [dv, dk, value_heads].
+  Act short_conv(std::string_view name, Act x, int width, const ShortConv& attributes = {},
+                 RecurrentType::Part part = RecurrentType::Part::Conv);
+  /// With ssm_a [value_heads] and ssm_dt.bias, as long as alpha; `state` [dv, dk, value_heads].
   Act gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta&, Shape state);
-  /// With ssm_a, ssm_d [1, heads] and ssm_dt.bias [heads]; `state` [p, n, heads].
+  /// With ssm_a, ssm_d [1, heads] and ssm_dt.bias [heads], or as many as dt has, each element of x with its own;
+  /// `state` [p, n, heads].
   Act selective_scan(Act xbc, Act dt, const SelectiveScan&, Shape state);
   Act glu(Activation, Act gate, Act up, std::string_view name = "ffn_glu");
+  Act glu(const Glu&, Act gate, Act up, std::string_view name);
   Act activate(std::string_view name, const Activate&, Act x);
   Act stream_mix(std::string_view name, Act x, Act w);
   Act stream_add(std::string_view name, Act x, Act y, const StreamAdd&);
@@ -125,6 +128,9 @@ class Net {
   /// `name`: of the table, for families with more than one.
   Rotary rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors = {},
                 std::string_view name = "rope_table");
+  /// The same with a tensor that has more factors than there are pairs, which go by the first ones.
+  Rotary rotary(const RopeTable& attributes, RopePairing pairing, std::string_view factors, std::int64_t n_factors,
+                std::string_view name);
   /// What queries are multiplied with, for families whose scores grow with the position.
   Act position_scale(const PositionScale& attributes);
   Act embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd);
@@ -147,6 +153,8 @@ class Net {
   /// Declares a weight: missing, of another shape, or of a type that cannot serve throws ErrorKind::Model.
   Weight matrix(const std::string& name, Shape shape);
   Weight f32(const std::string& name, const Shape& shape);
+  /// Which some files have under another shape, of the same elements in the same order.
+  Weight f32_as(const std::string& name, const Shape& shape, const Shape& also);
   void require_f32(const std::string& name, const Shape& shape);
   std::optional<Weight> optional_f32(const std::string& name, const Shape& shape);
   /// A product's weight and what the file has beside it.

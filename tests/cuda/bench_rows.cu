@@ -130,8 +130,8 @@ void bench_rows(Bench& b) {
           [&](int i, const Launch& at) { make_forms(b.operand<float>(i, bytes), kWidth, rows, q, at); });
     for (const auto& [form, name, out] : {std::tuple{q, "Q8x256", 1.25}, std::tuple{f16, "F16", 2.0}}) {
       b.row("silu" + of + "14336 to " + name, wide_elements * (8 + out), [&](int i, const Launch& at) {
-        glu(Activation::Silu, b.operand<float>(i, wide_bytes), b.operand<float>(i, wide_bytes, 1), kWide, rows, form,
-            at);
+        glu({.activation = Activation::Silu}, b.operand<float>(i, wide_bytes), b.operand<float>(i, wide_bytes, 1),
+            kWide, rows, form, at);
       });
     }
     b.row("add" + of + "4096", elements * 12, [&](int i, const Launch& at) {

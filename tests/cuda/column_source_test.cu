@@ -252,7 +252,7 @@ TEST_CASE("products with a gate behind them give the bits of glu()", "[column]")
         REQUIRE(std::isnan(gate.read()[0]));  // results without the gate are not written
         c.make(forms_of(format, q), at);
         tile_products(targets, reinterpret_cast<const std::byte*>(q.data()), 1, 1, at);
-        glu(activation, gate.data(), up.data(), n, 1, {.f32 = expected.data()}, at);
+        glu({.activation = activation}, gate.data(), up.data(), n, 1, {.f32 = expected.data()}, at);
         INFO(name(type) << " n " << n << " activation " << static_cast<int>(activation));
         REQUIRE(first_difference(expected.read(), y.read()) == -1);
         REQUIRE_FALSE(std::isnan(y.read()[size - 1]));
@@ -395,7 +395,7 @@ TEST_CASE("products of float rows with a gate behind them give the bits of glu()
         column_products(targets, c.source, at, {.y = y.data(), .activation = activation});
         const std::vector<float> found = y.read();
         expect_written(c, type, targets, at);
-        glu(activation, gate.data(), up.data(), n, 1, {.f32 = expected.data()}, at);
+        glu({.activation = activation}, gate.data(), up.data(), n, 1, {.f32 = expected.data()}, at);
         INFO(name(type) << " n " << n << " activation " << static_cast<int>(activation));
         REQUIRE(first_difference(expected.read(), found) == -1);
         REQUIRE_FALSE(std::isnan(found.back()));

@@ -151,6 +151,10 @@ TEST_CASE("recurrent layers are refused what does not fit their state") {
   CHECK_THROWS_WITH(b.slice(x, {.begin = -1, .n = 3}, "s"), contains("no such elements"));
   CHECK(b.type(b.glu(Activation::Sigmoid, b.slice(x, {.begin = 0, .n = 1}, "one"), x, "g")).shape == Shape{12, 4});
   CHECK_THROWS_AS(b.glu(Activation::Sigmoid, two, x, "g2"), Error);
+  const Glu limited{.activation = Activation::Silu, .limit = 1};
+  CHECK(b.type(b.glu(limited, x, x, "g3")).shape == Shape{12, 4});
+  CHECK_THROWS_WITH(b.glu(limited, b.slice(x, {.begin = 0, .n = 1}, "one"), x, "g4"), contains("limited"));
+  CHECK_THROWS_WITH(b.glu({.activation = Activation::Relu, .limit = 1}, x, x, "g5"), contains("limited"));
 }
 
 TEST_CASE("a recurrent state goes on once in a step, and all tokens of it are needed") {

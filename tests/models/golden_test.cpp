@@ -103,6 +103,16 @@ std::vector<Variant> variants() {
       {"qwen3next", {.arch = "qwen3next", .layers = 2}},
       {"qwen35", {.arch = "qwen35", .layers = 2, .tied = true}},
       {"qwen35moe", {.arch = "qwen35moe", .layers = 2}},
+      {"step35", {.arch = "step35", .layers = 2, .head_dim = 16, .rope = TinyRope::Llama3}},
+      {"mimo2", {.arch = "mimo2", .layers = 2, .head_dim = 16}},
+      {"smallthinker", {.arch = "smallthinker", .layers = 2, .window = 16}},
+      {"grok", {.arch = "grok", .layers = 2}},
+      {"mamba2", {.arch = "mamba2", .layers = 2, .tied = true}},
+      {"kimi-linear", {.arch = "kimi-linear", .layers = 2}},
+      {"jamba", {.arch = "jamba", .layers = 2, .experts = 4}},
+      {"cohere2moe", {.arch = "cohere2moe", .layers = 2, .tied = true}},
+      {"minicpm3", {.arch = "minicpm3", .layers = 2}},
+      {"phimoe", {.arch = "phimoe", .layers = 2}},
   };
 }
 
@@ -133,10 +143,10 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     INFO(v.name);
     const std::string& arch = v.options.arch;
     // Layers differ: some have a window, or no positions, or no experts.
-    const std::set<std::string_view> mixed = {"openelm", "deci",         "bailingmoe", "exaone-moe", "apertus",
-                                              "afmoe",   "bailingmoe2",  "cohere2",    "deepseek",   "deepseek2",
-                                              "dots1",   "ernie4_5-moe", "gemma3n",    "llama4",     "mistral4",
-                                              "gemma4",  "glm4moe",      "gpt-oss",    "lfm2moe",    "smollm3"};
+    const std::set<std::string_view> mixed = {
+        "openelm",  "deci",      "bailingmoe", "exaone-moe",   "apertus", "afmoe",  "bailingmoe2", "cohere2",
+        "deepseek", "deepseek2", "dots1",      "ernie4_5-moe", "gemma3n", "llama4", "mistral4",    "gemma4",
+        "glm4moe",  "gpt-oss",   "lfm2moe",    "smollm3",      "mimo2",   "step35", "kimi-linear", "cohere2moe"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;
@@ -145,8 +155,8 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     for (const LayerRange& r : layer_ranges(graph))
       if (r.layer >= 0) layers.push_back(r);
     REQUIRE(layers.size() == 4);
-    const bool two_kinds =
-        arch.starts_with("qwen35") || arch == "qwen3next" || arch == "lfm2" || arch == "granitehybrid";
+    const bool two_kinds = arch.starts_with("qwen35") || arch == "qwen3next" || arch == "lfm2" ||
+                           arch == "granitehybrid" || arch == "jamba";
     const std::size_t kinds = arch.starts_with("nemotron_h") ? 3 : two_kinds ? 2 : 1;  // in turns
     for (std::size_t i = 0; i < layers.size(); ++i)
       CHECK(structural_hash(graph, layers[i]) == structural_hash(graph, layers[i % kinds]));

@@ -297,6 +297,12 @@ TEST_CASE("features that no family here follows are refused unless their values 
        {"second embeddings", "qwen3.embedding_length_per_layer_input", "64",
         set("qwen3.embedding_length_per_layer_input", std::uint32_t{64})}},
       {.arch = "qwen3"});
+  run({{"heads", "mamba2.attention.head_count", "4", set("mamba2.attention.head_count", std::uint32_t{4})},
+       {"groups", "mamba2.ssm.group_count", "missing", erase("mamba2.ssm.group_count")}},
+      {.arch = "mamba2"});
+  run({{"latents", "minicpm3.attention.key_length_mla", "not supported",
+        set("minicpm3.attention.key_length_mla", std::uint32_t{40})}},
+      {.arch = "minicpm3"});
   run({{"alpha", "hunyuan-dense.rope.scaling.alpha", "1000", set("hunyuan-dense.rope.scaling.alpha", 1000.0f)}},
       {.arch = "hunyuan-dense"});
   run({{"gating", "glm4moe.expert_gating_func", "3 is not supported",

@@ -350,8 +350,8 @@ std::vector<Activate> activations() {
 
 void add_elementwise(std::vector<OpCase>& cases) {
   for (const std::int64_t n : {1, 31, 64, 333}) {
-    for (const Activation a :
-         {Activation::Silu, Activation::Gelu, Activation::ClampedSilu, Activation::Sigmoid, Activation::Identity}) {
+    for (const Activation a : {Activation::Silu, Activation::Gelu, Activation::ClampedSilu, Activation::Relu,
+                               Activation::Sigmoid, Activation::Identity}) {
       cases.push_back({label("glu " + std::string(name(a)), {{"n", n}}), [=] {
                          Stage s(4);
                          const float spread = a == Activation::ClampedSilu ? 6.0f : 1.0f;  // some are clamped
@@ -360,11 +360,25 @@ void add_elementwise(std::vector<OpCase>& cases) {
                          return std::move(s).finish(y, one_step(4), 1);
                        }});
     }
+    cases.push_back({label("glu silu, limited", {{"n", n}}), [=] {
+                       Stage s(4);
+                       const Act gate = s.input("gate", n, 51, 6.0f), up = s.input("up", n, 52, 6.0f);
+                       const Glu limited{.activation = Activation::Silu, .limit = 2.5f};
+                       return std::move(s).finish(s.builder.glu(limited, gate, up, "y"), one_step(4), 1);
+                     }});
     for (const Activation a : {Activation::Sigmoid, Activation::Identity}) {
       cases.push_back({label("glu by one gate, " + std::string(name(a)), {{"n", n}}), [=] {
                          Stage s(4);
                          const Act gate = s.input("gate", 1, 59, 4.0f), up = s.input("up", n, 60);
                          return std::move(s).finish(s.builder.glu(a, gate, up, "y"), one_step(4), 1);
+                       }});
+      cases.push_back({label("glu by one gate of each head, " + std::string(name(a)), {{"n", n}}), [=] {
+                         Stage s(4);
+                         const Act gate = s.builder.split_heads(s.input("gate", 3, 59, 4.0f), 3, "gates");
+                         const Act up = s.builder.split_heads(s.input("up", 3 * n, 60), 3, "heads");
+                         const Act y = s.builder.glu(a, gate, up, "gated");
+                         return std::move(s).finish(s.builder.scale(s.builder.flatten_heads(y, "flat"), 1.0f, "y"),
+                                                    one_step(4), 1);
                        }});
     }
     cases.push_back({label("add", {{"n", n}}), [=] {
@@ -439,7 +453,8 @@ OpScene rope_scene(RopePairing pairing, const RopeTable& table, int head_dim, bo
   constexpr int kHeads = 3, kTokens = 11;
   Stage s(kTokens);
   std::optional<Weight> factors;
-  if (with_factors) factors = s.gains("factors", table.n_rot / 2, 61);
+  const int spare = pairing == RopePairing::Halves ? 3 : 0;  // factors that are of no pair
+  if (with_factors) factors = s.gains("factors", table.n_rot / 2 + spare, 61);
   const Act angles =
       s.builder.rope_table(table, s.builder.step_input(StepInput::Positions), factors ? &*factors : nullptr, "angles");
   const Act x = s.builder.split_heads(s.input("x", kHeads * head_dim, 62), kHeads, "heads");
@@ -655,6 +670,8 @@ void add_route(std::vector<OpCase>& cases) {
                        }});
     }
   }
+  for (const int top_k : {1, 2, 5})
+    add({.top_k = top_k, .weights = RouteWeights::NearBest, .scale = 1.5f}, 60, Biases::None);
   for (const Gating gating : {Gating::Softmax, Gating::Sigmoid}) {
     for (const RouteWeights w : {RouteWeights::AsGated, RouteWeights::Renormalized}) {
       const Route plain{.top_k = 6, .gating = gating, .weights = w, .scale = 2.5f};
@@ -724,22 +741,28 @@ OpScene conv_scene(std::int64_t channels, std::int64_t width, const std::vector<
   return scene;
 }
 
+enum class Steps : std::uint8_t { OfHeads, OfElements };
 struct ScanShape {
   int heads, groups, n, p;
+  Steps steps = Steps::OfHeads;
 };
 
 OpScene scan_scene(const ScanShape& d, const std::vector<Parts>& steps) {
   Stage s(most_tokens(steps), kRecurrentSequences);
-  const Act xbc = s.input("xbc", d.heads * d.p + 2 * d.groups * d.n, 151), dt = s.input("dt", d.heads, 152, 2.0f);
-  std::vector<float> decays = random_values(d.heads, 153);
+  const Act xbc = s.input("xbc", d.heads * d.p + 2 * d.groups * d.n, 151);
+  const bool of_elements = d.steps == Steps::OfElements;
+  const int steps_of = d.heads * (of_elements ? d.p : 1);
+  const Shape of_a{of_elements ? d.n : 1, steps_of}, of_d = of_elements ? Shape{steps_of} : of_a;
+  const Act dt = s.input("dt", steps_of, 152, 2.0f);
+  std::vector<float> decays = random_values(of_a.elements(), 153);
   for (float& a : decays) a = -std::exp(a);
-  s.scene.weights.add("a", {DType::F32, {1, d.heads}}, decays);
+  s.scene.weights.add("a", {DType::F32, of_a}, decays);
   const GraphBuilder::ScanOperands operands{
       .xbc = xbc,
       .dt = dt,
-      .a = s.builder.weight("a", {DType::F32, {1, d.heads}}),
-      .d = s.weight("d", DType::F32, {1, d.heads}, 154),
-      .bias = s.weight("bias", DType::F32, {d.heads}, 155),
+      .a = s.builder.weight("a", {DType::F32, of_a}),
+      .d = s.weight("d", DType::F32, of_d, 154),
+      .bias = s.weight("bias", DType::F32, {steps_of}, 155),
       .state = s.builder.recurrent({0, RecurrentType::Part::Scan, {d.p, d.n, d.heads}})};
   const Act heads = s.builder.selective_scan(operands, {.groups = d.groups}, "heads");
   OpScene scene =
@@ -749,15 +772,18 @@ OpScene scan_scene(const ScanShape& d, const std::vector<Parts>& steps) {
   return scene;
 }
 
+enum class Decays : std::uint8_t { OfHeads, OfRows };
 struct DeltaShape {
   int heads, key_heads, dk, dv;
   HeadSharing sharing = HeadSharing::Grouped;
+  Decays decays = Decays::OfHeads;
 };
 
 OpScene delta_scene(const DeltaShape& d, const std::vector<Parts>& steps) {
   Stage s(most_tokens(steps), kRecurrentSequences);
   const Act qkv = s.input("qkv", 2 * d.key_heads * d.dk + d.heads * d.dv, 93);
-  const Act alpha = s.input("alpha", d.heads, 94, 2.0f), beta = s.input("beta", d.heads, 95, 2.0f);
+  const int n_decays = d.heads * (d.decays == Decays::OfRows ? d.dk : 1);
+  const Act alpha = s.input("alpha", n_decays, 94, 2.0f), beta = s.input("beta", d.heads, 95, 2.0f);
   std::vector<float> decays = random_values(d.heads, 96);
   for (float& a : decays) a = -std::exp(a);
   s.scene.weights.add("a", {DType::F32, {d.heads}}, decays);
@@ -766,7 +792,7 @@ OpScene delta_scene(const DeltaShape& d, const std::vector<Parts>& steps) {
       .alpha = alpha,
       .beta = beta,
       .a = s.builder.weight("a", {DType::F32, {d.heads}}),
-      .bias = s.weight("bias", DType::F32, {d.heads}, 97),
+      .bias = s.weight("bias", DType::F32, {n_decays}, 97),
       .state = s.builder.recurrent({0, RecurrentType::Part::Delta, {d.dv, d.dk, d.heads}})};
   const Act heads =
       s.builder.gated_delta(operands, {.key_heads = d.key_heads, .sharing = d.sharing, .eps = 1e-3f}, "heads");
@@ -792,15 +818,26 @@ void add_recurrent(std::vector<OpCase>& cases) {
   }
   cases.push_back(
       {"short conv alone", [] { return conv_scene(45, 3, recurrent_steps(), {.activation = Activation::Identity}); }});
-  constexpr ScanShape kScans[] = {{1, 1, 1, 1},    {2, 2, 5, 7},    {6, 2, 16, 16}, {6, 3, 18, 40},
-                                  {4, 1, 128, 64}, {2, 1, 256, 80}, {4, 2, 67, 33}};
+  constexpr ScanShape kScans[] = {{1, 1, 1, 1},
+                                  {2, 2, 5, 7},
+                                  {6, 2, 16, 16},
+                                  {6, 3, 18, 40},
+                                  {4, 1, 128, 64},
+                                  {2, 1, 256, 80},
+                                  {4, 2, 67, 33},
+                                  {1, 1, 16, 77, Steps::OfElements},
+                                  {2, 1, 18, 40, Steps::OfElements}};
   for (const ScanShape& d : kScans) {
-    cases.push_back({label("selective scan", {{"heads", d.heads}, {"groups", d.groups}, {"n", d.n}, {"p", d.p}}),
+    const char* const kind = d.steps == Steps::OfElements ? "selective scan of elements" : "selective scan";
+    cases.push_back({label(kind, {{"heads", d.heads}, {"groups", d.groups}, {"n", d.n}, {"p", d.p}}),
                      [=] { return scan_scene(d, recurrent_steps()); }});
   }
   for (const int n : {67, 128, 200}) {
     cases.push_back({label("selective scan of prompts", {{"n", n}}), [=] {
                        return scan_scene({4, 2, n, 40}, recurrent_prompts());
+                     }});
+    cases.push_back({label("selective scan of prompts, of elements", {{"n", n}}), [=] {
+                       return scan_scene({1, 1, n, 40, Steps::OfElements}, recurrent_prompts());
                      }});
   }
   constexpr DeltaShape kShapes[] = {{1, 1, 1, 1},
@@ -808,15 +845,22 @@ void add_recurrent(std::vector<OpCase>& cases) {
                                     {6, 2, 16, 16},
                                     {6, 2, 18, 40, HeadSharing::Tiled},
                                     {4, 2, 128, 128, HeadSharing::Tiled},
-                                    {4, 1, 67, 33}};
+                                    {4, 1, 67, 33},
+                                    {3, 3, 18, 40, HeadSharing::Grouped, Decays::OfRows},
+                                    {6, 2, 67, 33, HeadSharing::Grouped, Decays::OfRows}};
   for (const DeltaShape& d : kShapes) {
-    cases.push_back({label(d.sharing == HeadSharing::Tiled ? "gated delta tiled" : "gated delta",
-                           {{"heads", d.heads}, {"key heads", d.key_heads}, {"k", d.dk}, {"v", d.dv}}),
+    const char* const kind = d.decays == Decays::OfRows        ? "gated delta, decays of rows"
+                             : d.sharing == HeadSharing::Tiled ? "gated delta tiled"
+                                                               : "gated delta";
+    cases.push_back({label(kind, {{"heads", d.heads}, {"key heads", d.key_heads}, {"k", d.dk}, {"v", d.dv}}),
                      [=] { return delta_scene(d, recurrent_steps()); }});
   }
   for (const int dk : {67, 128}) {
     cases.push_back({label("gated delta of prompts", {{"k", dk}}), [=] {
                        return delta_scene({4, 2, dk, 40}, recurrent_prompts());
+                     }});
+    cases.push_back({label("gated delta of prompts, decays of rows", {{"k", dk}}), [=] {
+                       return delta_scene({2, 2, dk, 40, HeadSharing::Grouped, Decays::OfRows}, recurrent_prompts());
                      }});
   }
   cases.push_back({"slice", [] {

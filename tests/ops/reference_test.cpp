@@ -100,11 +100,15 @@ TEST_CASE("reference: rms_norm, glu, add, combine") {
   const Act norm = b.rms_norm(x, b.weight("w", weights.add_random("w", {DType::F32, {kWidth}}, 3)), 0.25f, "norm");
   const Act silu = b.glu(Activation::Silu, x, z, "silu");
   const Act gelu = b.glu(Activation::Gelu, x, z, "gelu");
-  const Graph graph = std::move(b).finish(b.add(norm, b.add(silu, gelu, "glus"), "y"));
-  const Results r = run_once(graph, weights, {"norm", "silu", "gelu"});
+  const Act relu = b.glu(Activation::Relu, x, z, "relu");
+  const Act limited = b.glu({.activation = Activation::Silu, .limit = 0.25f}, x, z, "limited");
+  const Act more = b.add(relu, limited, "more");
+  const Act glus = b.add(silu, gelu, "glus");
+  const Graph graph = std::move(b).finish(b.add(more, b.add(norm, glus, "y"), "all"));
+  const Results r = run_once(graph, weights, {"norm", "silu", "gelu", "relu", "limited", "y"});
 
   const std::vector<float> xs = weights.decoded("x"), zs = weights.decoded("z"), w = weights.decoded("w");
-  std::vector<double> norms, silus, gelus;
+  std::vector<double> norms, silus, gelus, relus, limiteds;
   for (std::int64_t i = 0; i < kTokens * kWidth; ++i) {
     const std::int64_t row = i / kWidth * kWidth;
     double squares = 0;
@@ -114,7 +118,11 @@ TEST_CASE("reference: rms_norm, glu, add, combine") {
     silus.push_back(v / (1 + std::exp(-v)) * zs[at(i)]);
     gelus.push_back(0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v))) *
                     zs[at(i)]);
+    relus.push_back(std::max(v, 0.0) * zs[at(i)]);
+    limiteds.push_back(std::min(v / (1 + std::exp(-v)), 0.25) * std::clamp(double{zs[at(i)]}, -0.25, 0.25));
   }
+  check_close(r.at("relu"), relus);
+  check_close(r.at("limited"), limiteds);
   check_close(r.at("norm"), norms);
   check_close(r.at("silu"), silus);
   check_close(r.at("gelu"), gelus);
@@ -267,16 +275,17 @@ namespace {
 struct DeltaSizes {
   std::int64_t heads, key_heads, dk, dv;
   HeadSharing sharing;
+  std::int64_t decays = 1;  ///< of a head; or dk
 };
 constexpr float kDeltaEps = 0.25f;
 
 Graph delta_graph(const DeltaSizes& d, MemoryWeights& weights, int tokens, int sequences = 1) {
   GraphBuilder b({tokens, sequences, tokens});
   const Act qkv = input(b, weights, "qkv", 2 * d.key_heads * d.dk + d.heads * d.dv, 51, tokens);
-  const Act alpha = input(b, weights, "alpha", d.heads, 52, tokens),
+  const Act alpha = input(b, weights, "alpha", d.heads * d.decays, 52, tokens),
             beta = input(b, weights, "beta", d.heads, 53, tokens);
   const Weight a = b.weight("a", weights.add_random("a", {DType::F32, {d.heads}}, 54));
-  const Weight bias = b.weight("bias", weights.add_random("bias", {DType::F32, {d.heads}}, 55));
+  const Weight bias = b.weight("bias", weights.add_random("bias", {DType::F32, {d.heads * d.decays}}, 55));
   const Recurrent state = b.recurrent({0, RecurrentType::Part::Delta, {d.dv, d.dk, d.heads}});
   const Act y =
       b.gated_delta({qkv, alpha, beta, a, bias, state},
@@ -284,7 +293,8 @@ Graph delta_graph(const DeltaSizes& d, MemoryWeights& weights, int tokens, int s
   return std::move(b).finish(b.scale(b.flatten_heads(y, "flat"), 1, "all"));
 }
 
-/// S_t = S_(t-1) decay (1 - beta k k^T) + beta v k^T and o = S q, the form of arXiv:2412.06464, by whole matrices.
+/// S_t = S_(t-1) decay (1 - beta k k^T) + beta v k^T and o = S q, the form of arXiv:2412.06464, by whole matrices;
+/// decay is a number or, as arXiv:2510.26692 has it, a diagonal matrix.
 std::vector<double> delta_by_matrices(const DeltaSizes& d, const MemoryWeights& weights, std::int64_t tokens) {
   const std::vector<float> qkv = weights.decoded("qkv"), alpha = weights.decoded("alpha"),
                            beta = weights.decoded("beta"), a = weights.decoded("a"), bias = weights.decoded("bias");
@@ -302,15 +312,18 @@ std::vector<double> delta_by_matrices(const DeltaSizes& d, const MemoryWeights& 
         return x;
       };
       const std::vector<double> q = unit(key_head * d.dk), k = unit((d.key_heads + key_head) * d.dk);
-      const double gate = double{alpha[at(t * d.heads + h)]} + double{bias[at(h)]};
-      const double decay = std::exp(double{a[at(h)]} * std::log(1 + std::exp(gate)));
+      const auto decay = [&](std::int64_t l) {
+        const std::int64_t own = h * d.decays + l % d.decays;
+        const double gate = double{alpha[at(t * d.heads * d.decays + own)]} + double{bias[at(own)]};
+        return std::exp(double{a[at(h)]} * std::log(1 + std::exp(gate)));
+      };
       const double rate = 1 / (1 + std::exp(-double{beta[at(t * d.heads + h)]}));
       for (std::int64_t j = 0; j < d.dv; ++j) {
         const double v = qkv[at(t * width + 2 * d.key_heads * d.dk + h * d.dv + j)];
         std::vector<double> row(at(d.dk));
         for (std::int64_t i = 0; i < d.dk; ++i) {
           for (std::int64_t l = 0; l < d.dk; ++l)
-            row[at(i)] += state[at(j * d.dk + l)] * decay * ((l == i ? 1 : 0) - rate * k[at(l)] * k[at(i)]);
+            row[at(i)] += state[at(j * d.dk + l)] * decay(l) * ((l == i ? 1 : 0) - rate * k[at(l)] * k[at(i)]);
           row[at(i)] += rate * v * k[at(i)];
         }
         std::copy(row.begin(), row.end(), state.begin() + j * d.dk);
@@ -325,8 +338,10 @@ std::vector<double> delta_by_matrices(const DeltaSizes& d, const MemoryWeights& 
 }  // namespace
 
 TEST_CASE("reference: the gated delta rule is that of the paper, token by token") {
-  for (const HeadSharing sharing : {HeadSharing::Grouped, HeadSharing::Tiled}) {
-    const DeltaSizes sizes{6, 2, 5, 3, sharing};
+  constexpr DeltaSizes kSizes[] = {{6, 2, 5, 3, HeadSharing::Grouped},
+                                   {6, 2, 5, 3, HeadSharing::Tiled},
+                                   {3, 3, 5, 3, HeadSharing::Grouped, /*decays=*/5}};
+  for (const DeltaSizes& sizes : kSizes) {
     MemoryWeights weights;
     const Graph graph = delta_graph(sizes, weights, kTokens);
     const std::vector<float> actual = run_once(graph, weights)["all"];
@@ -511,6 +526,46 @@ TEST_CASE("reference: the scale of a position grows with the logarithm of its le
   check_close(results.at("scaled"), products);
 }
 
+TEST_CASE("reference: a selective state space whose elements have steps of their own") {
+  constexpr std::int64_t kN = 5, kP = 6;
+  GraphBuilder b({kTokens, 1, kTokens});
+  MemoryWeights weights;
+  const std::int64_t width = kP + 2 * kN;
+  const Act xbc = input(b, weights, "xbc", width, 76), dt = input(b, weights, "dt", kP, 77);
+  const auto made = [&](const char* name, Shape shape, std::uint32_t seed) {
+    return b.weight(name, weights.add_random(name, {DType::F32, shape}, seed));
+  };
+  const Weight a = made("a", {kN, kP}, 78), d = made("d", {kP}, 79), bias = made("bias", {kP}, 80);
+  const Recurrent state = b.recurrent({0, RecurrentType::Part::Scan, {kP, kN, 1}});
+  const Act y = b.selective_scan({xbc, dt, a, d, bias, state}, {.groups = 1}, "y");
+  const Graph graph = std::move(b).finish(b.scale(b.flatten_heads(y, "flat"), 1, "all"));
+  const auto all = weights.decoded("xbc"), steps = weights.decoded("dt"), as = weights.decoded("a"),
+             ds = weights.decoded("d"), biases = weights.decoded("bias");
+  // h_t = exp(step_t a) h_(t-1) + step_t B_t x_t and y_t = C_t h_t + d x_t: arXiv:2312.00752, section 2, unrolled.
+  std::vector<double> expected(at(kTokens * kP));
+  for (std::int64_t j = 0; j < kP; ++j) {
+    const auto step = [&](std::int64_t t) {
+      return std::log(1 + std::exp(double{steps[at(t * kP + j)]} + double{biases[at(j)]}));
+    };
+    for (std::int64_t t = 0; t < kTokens; ++t) {
+      double& sum = expected[at(t * kP + j)];
+      sum = double{ds[at(j)]} * double{all[at(t * width + j)]};
+      for (std::int64_t s = 0; s <= t; ++s) {
+        double since = 0;
+        for (std::int64_t u = s + 1; u <= t; ++u) since += step(u);
+        for (std::int64_t i = 0; i < kN; ++i)
+          sum += double{all[at(t * width + kP + kN + i)]} * std::exp(double{as[at(j * kN + i)]} * since) * step(s) *
+                 double{all[at(s * width + kP + i)]} * double{all[at(s * width + j)]};
+      }
+    }
+  }
+  const std::vector<float> actual = run_once(graph, weights)["all"];
+  REQUIRE(actual.size() == expected.size());
+  double largest = 0;
+  for (const double e : expected) largest = std::max(largest, std::fabs(e));
+  for (std::size_t i = 0; i < actual.size(); ++i) CHECK(std::fabs(actual[i] - expected[i]) < 1e-6 * largest);
+}
+
 TEST_CASE("reference: routes, expert products and their weighted sum") {
   constexpr std::int64_t kWidth = 12, kOut = 3;
   constexpr int kExperts = 5, kTop = 2;
@@ -557,6 +612,38 @@ TEST_CASE("reference: routes, expert products and their weighted sum") {
     check_close(results.at("each"), each);
     for (std::size_t i = 0; i < sums.size(); ++i) CHECK(results.at("y")[i] == Approx(sums[i]).epsilon(2e-7));
   }
+}
+
+TEST_CASE("reference: weights of the logits near the best") {
+  // Of each choice: a softmax from which the experts chosen before, and those too far from the best one, are left out.
+  struct Case {
+    std::vector<float> logits;
+    double first, second;
+  };
+  const auto of = [](double others) { return 1 / (1 + others); };
+  const double sixteenth = std::exp(-0.0625), half_of_it = std::exp(-0.03125);
+  const std::vector<Case> cases = {
+      {{5, 1, 4, 2}, 1, 1},
+      {{5, 4.9375f, 4, 2}, of(sixteenth), 1},
+      {{4, 4.0625f, 4.03125f, 4}, of(half_of_it + 2 * sixteenth), of(2 * half_of_it)},
+      {{-2, -2.03125f, -9, -3}, of(half_of_it), 1},
+      {{0, 0, 0, 0}, of(3), of(2)},
+  };
+  std::vector<float> rows;
+  std::vector<double> expected;
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    const Case& c = cases[at(t) % cases.size()];
+    rows.insert(rows.end(), c.logits.begin(), c.logits.end());
+    for (const double weight : {c.first, c.second}) expected.push_back(weight);
+  }
+  MemoryWeights weights;
+  GraphBuilder b({kTokens, 1, kTokens});
+  weights.add("rows", {DType::F32, {4, kTokens}}, rows);
+  const Weight table = b.weight("rows", {DType::F32, {4, kTokens}});
+  const Act logits = b.embed(table, b.step_input(StepInput::Tokens), "logits");
+  const Routes r = b.route(logits, {.top_k = 2, .weights = RouteWeights::NearBest}, "routes");
+  const Graph graph = std::move(b).finish(b.scale(r.weight, 1, "y"));
+  check_close(run_once(graph, weights)["y"], expected);
 }
 
 TEST_CASE("reference: products of each head, parts of heads and what is put behind them") {

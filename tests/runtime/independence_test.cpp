@@ -70,7 +70,13 @@ std::vector<ModelCase> cases() {
       {"apertus Q8_0", {.arch = "apertus", .layers = 2, .context = 512, .type = DType::Q8_0}},
       {"deci Q8_0", {.arch = "deci", .layers = 2, .context = 512, .type = DType::Q8_0}},
       {"mpt Q8_0, Q8_0 cache", wide("mpt", DType::Q8_0), {DType::Q8_0, DType::Q8_0}},
+      {"step35 F32", {.arch = "step35", .layers = 4, .context = 512, .window = 70}},
+      {"mimo2 Q8_0", {.arch = "mimo2", .layers = 3, .context = 512, .type = DType::Q8_0, .window = 70}},
+      {"mamba2 Q8_0", {.arch = "mamba2", .layers = 3, .context = 512, .type = DType::Q8_0}},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
+      // Refused on a GPU, where that ends the test.
+      {"kimi-linear F32", {.arch = "kimi-linear", .layers = 4, .context = 512}},
+      {"jamba Q8_0", {.arch = "jamba", .layers = 4, .context = 512, .experts = 4, .type = DType::Q8_0}},
   };
 }
 
@@ -163,7 +169,7 @@ TEST_CASE("logits have the same bits whatever is around them") {
       session.observer = &watcher;
       CHECK(same_bits(logits_in_chunks(session, first, prompt, 250), expected));
       session.observer = nullptr;
-      CHECK(watcher.seen.count("blk.1.attn_output") == 1);
+      CHECK(watcher.seen.count("blk.1.attn_output") + watcher.seen.count("blk.1.ssm_out") >= 1);
       CHECK(watcher.timings > 10);
     }
     {
@@ -311,7 +317,7 @@ TEST_CASE("on a GPU, logits have the same bits for any steps of up to 64 tokens"
       session->observer = &watcher;
       CHECK(same_bits(logits_in_chunks(*session, first, prompt, 50), expected));
       session->observer = nullptr;
-      CHECK(watcher.seen.count("blk.1.attn_output") == 1);
+      CHECK(watcher.seen.count("blk.1.attn_output") + watcher.seen.count("blk.1.ssm_out") >= 1);
     }
     {
       INFO("blocks written back");

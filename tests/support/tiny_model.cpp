@@ -109,8 +109,8 @@ struct Family {
   bool delta = false;   ///< every second layer attends, the others go by the gated delta rule
   /// What else does not attend. From the last layer backwards, layers attend and mix in turns; or attend, mix and are
   /// feed-forward networks; or do the first two beside each other.
-  enum class Mixer { None, Conv, Mamba } mixer = Mixer::None;
-  enum class Layers { InTurns, Single, BothInEach } layers = Layers::InTurns;
+  enum class Mixer { None, Conv, Mamba, Mamba1, Kimi } mixer = Mixer::None;
+  enum class Layers { InTurns, Single, BothInEach, MixersAlone } layers = Layers::InTurns;
   bool has_layer_norms() const { return kind != Norms::Rms; }
 };
 
@@ -252,6 +252,36 @@ const Family& family(std::string_view arch) {
        .expert_width = true,
        .shared = 2,
        .delta = true},
+      {.arch = "cohere2moe",
+       .norms = {"attn_norm"},
+       .always_experts = true,
+       .kind = Family::Norms::Layer,
+       .expert_width = true,
+       .shared = 2,
+       .mixed = true},
+      {.arch = "grok",
+       .norms = {"attn_norm", "attn_output_norm", "ffn_norm", "post_ffw_norm"},
+       .always_experts = true,
+       .expert_width = true},
+      {.arch = "jamba", .mixer = Family::Mixer::Mamba1},
+      {.arch = "kimi-linear",
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 1,
+       .mixed = true,
+       .latent = true,
+       .mixer = Family::Mixer::Kimi},
+      {.arch = "mamba2", .norms = {"attn_norm"}, .mixer = Family::Mixer::Mamba, .layers = Family::Layers::MixersAlone},
+      {.arch = "mimo2", .always_experts = true, .expert_width = true, .mixed = true},
+      {.arch = "minicpm3", .latent = true},
+      {.arch = "phimoe", .always_experts = true, .kind = Family::Norms::BiasedLayer, .all_biases = true},
+      {.arch = "smallthinker", .always_experts = true, .expert_width = true},
+      {.arch = "step35",
+       .qk_norm = QkNorm::Heads,
+       .always_experts = true,
+       .expert_width = true,
+       .shared = 1,
+       .mixed = true},
   };
   static const Family plain = {};
   const auto at = std::ranges::find(families, arch, &Family::arch);
@@ -286,7 +316,8 @@ class Builder {
     set("feed_forward_length", o_.d_ff);
     set("attention.head_count", o_.heads);
     set("attention.head_count_kv", o_.kv_heads);
-    set(family_.has_layer_norms() ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5f);
+    const bool layer_epsilon = family_.has_layer_norms() && o_.arch != "phimoe";
+    set(layer_epsilon ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5f);
     set("rope.dimension_count", o_.head_dim);
     set("rope.freq_base", 10000.0f);
     if (o_.head_dim * o_.heads != o_.n_embd) {
@@ -322,7 +353,9 @@ class Builder {
     if (arch == "granitemoe" || arch == "ernie4_5-moe" || arch == "hunyuan-moe" || arch == "qwen2moe" ||
         arch == "granitehybrid" || arch == "nemotron_h_moe" || arch == "exaone-moe")
       set("expert_shared_feed_forward_length", family_.shared * o_.d_ff);
-    if (family_.mixed && o_.layers > 1) set("leading_dense_block_count", 1);
+    if (arch == "cohere2moe") set("expert_shared_count", family_.shared);
+    if (arch == "cohere2moe" || arch == "step35") set("expert_shared_feed_forward_length", family_.shared * o_.d_ff);
+    if (family_.mixed && o_.layers > 1 && arch != "mimo2") set("leading_dense_block_count", 1);
     if (arch == "bailingmoe2") {
       set("expert_group_count", 2);
       set("expert_group_used_count", 1);
@@ -336,6 +369,9 @@ class Builder {
     if (arch == "gemma3" || (o_.window > 0 && (arch == "olmo2" || arch == "exaone4")))
       set("attention.sliding_window_pattern", 2);
     if (family_.latent) set_latent();
+    if (differs()) set_differing();
+    if (arch == "cohere2moe") set_cohere2moe();
+    if (arch == "grok") set_grok();
     if (arch == "llama4") set_llama4();
     if (arch == "mistral3") set("attention.temperature_scale", 0.5f);
     if (arch == "mistral3") set("attention.temperature_length", 4);
@@ -377,33 +413,82 @@ class Builder {
   int plain() const { return o_.n_embd; }
   int value() const { return o_.n_embd / 2; }
 
+  /// Files of both forms: with one table for embedding and logits the older.
+  bool keeps_heads() const { return o_.arch == "minicpm3" || (o_.tied && o_.arch != "kimi-linear"); }
+
   void set_latent() {
     const int key = plain() + o_.head_dim;
-    set("attention.q_lora_rank", latent());
+    if (o_.arch != "kimi-linear") set("attention.q_lora_rank", latent());
     set("attention.kv_lora_rank", latent());
-    set("attention.head_count_kv", o_.tied ? o_.heads : 1);
-    set("attention.key_length", o_.tied ? key : latent() + o_.head_dim);
-    set("attention.value_length", o_.tied ? value() : latent());
-    if (o_.tied) return;
+    set("attention.head_count_kv", keeps_heads() ? o_.heads : 1);
+    set("attention.key_length", keeps_heads() ? key : latent() + o_.head_dim);
+    set("attention.value_length", keeps_heads() ? value() : latent());
+    if (keeps_heads()) return;
     set("attention.key_length_mla", key);
     set("attention.value_length_mla", value());
   }
 
-  /// Files of both forms: with one table for embedding and logits the older.
   void add_latent_attention(const std::string& blk) {
     const int key = plain() + o_.head_dim;
-    linear(blk + "attn_q_a", o_.n_embd, latent(), false);
-    vector(blk + "attn_q_a_norm.weight", latent(), 1, 0.2f);
-    linear(blk + "attn_q_b", latent(), o_.heads * key, false);
+    if (o_.arch == "kimi-linear") {
+      linear(blk + "attn_q", o_.n_embd, o_.heads * key, false);
+    } else {
+      linear(blk + "attn_q_a", o_.n_embd, latent(), false);
+      vector(blk + "attn_q_a_norm.weight", latent(), 1, 0.2f);
+      linear(blk + "attn_q_b", latent(), o_.heads * key, false);
+    }
     linear(blk + "attn_kv_a_mqa", o_.n_embd, latent() + o_.head_dim, false);
     vector(blk + "attn_kv_a_norm.weight", latent(), 1, 0.2f);
-    if (o_.tied) {
+    if (keeps_heads()) {
       linear(blk + "attn_kv_b", latent(), o_.heads * (plain() + value()), false);
     } else {
       matrix(blk + "attn_k_b.weight", {plain(), latent(), o_.heads});
       matrix(blk + "attn_v_b.weight", {latent(), value(), o_.heads});
     }
     linear(blk + "attn_output", o_.heads * value(), o_.n_embd, false);
+  }
+
+  // Of mimo2 and step35, every other layer sees all, with half the heads of keys, of step35 with half of all heads.
+  bool differs() const { return o_.arch == "mimo2" || o_.arch == "step35"; }
+  bool sees_all(int layer) const { return differs() && layer % 2 == 1; }
+  int heads(int layer) const { return sees_all(layer) && o_.arch == "step35" ? o_.heads / 2 : o_.heads; }
+  int kv_heads(int layer) const { return sees_all(layer) ? o_.kv_heads / 2 : o_.kv_heads; }
+
+  void set_differing() {
+    std::vector<std::uint32_t> all, kv, local;
+    for (int i = 0; i < o_.layers; ++i) {
+      all.push_back(u32(heads(i)));
+      kv.push_back(u32(kv_heads(i)));
+      local.push_back(sees_all(i) ? 0 : 1);
+    }
+    file_.set_array(o_.arch + ".attention.head_count", all);
+    file_.set_array(o_.arch + ".attention.head_count_kv", kv);
+    file_.set_array(o_.arch + ".attention.sliding_window_pattern", local);
+    if (o_.window == 0) set("attention.sliding_window", 16);
+    set("rope.freq_base_swa", 1000.0f);
+    set("attention.key_length", o_.head_dim);
+    set("attention.value_length", o_.head_dim);
+    if (o_.arch != "step35") return set("attention.value_scale", 0.5f);
+    const std::vector<float> limits(static_cast<std::size_t>(o_.layers), 0.25f);
+    file_.set_array(o_.arch + ".swiglu_clamp_exp", limits);
+    file_.set_array(o_.arch + ".swiglu_clamp_shexp", limits);
+  }
+
+  void set_cohere2moe() {
+    if (o_.window == 0) set("attention.sliding_window", 16);
+    std::vector<std::uint32_t> local;
+    for (int i = 0; i < o_.layers; ++i) local.push_back(i % 2 == 0 ? 1 : 0);
+    file_.set_array(o_.arch + ".attention.sliding_window_pattern", local);
+    set("logit_scale", 0.25f);
+  }
+
+  void set_grok() {
+    set("attn_logit_softcapping", 5.0f);
+    set("router_logit_softcapping", 2.0f);
+    set("final_logit_softcapping", 10.0f);
+    set("attention.output_scale", 0.125f);
+    set("embedding_scale", 12.0f);
+    set("logit_scale", 2.0f);
   }
 
   // Layers of gemma4: every other one sees all, by heads of twice the width; the last of three or more keep no keys.
@@ -510,35 +595,78 @@ class Builder {
   int turn(int layer) const { return (o_.layers - 1 - layer) % (is_single() ? 3 : 2); }
   bool mixes(int layer) const {
     if (family_.mixer == Family::Mixer::None) return false;
-    return family_.layers == Family::Layers::BothInEach || turn(layer) == 1;
+    return family_.layers == Family::Layers::BothInEach || mixes_alone() || turn(layer) == 1;
   }
+  bool mixes_alone() const { return family_.layers == Family::Layers::MixersAlone; }
   bool attends(int layer) const {
     if (family_.delta) return (layer + 1) % kInterval == 0;
     if (deci_turn(layer) > 0) return false;
     if (family_.mixer == Family::Mixer::None || family_.layers == Family::Layers::BothInEach) return true;
-    return turn(layer) == 0;
+    return turn(layer) == 0 && !mixes_alone();
   }
-  bool feeds(int layer) const { return deci_turn(layer) < 3 && (!is_single() || turn(layer) == 2); }
+  bool feeds(int layer) const { return deci_turn(layer) < 3 && (!is_single() || turn(layer) == 2) && !mixes_alone(); }
   int inner() const { return 2 * o_.n_embd; }
   int convolved() const { return inner() + 2 * kGroups * kState; }
 
   void set_mixer() {
     std::vector<std::uint32_t> kv, widths;
     for (int i = 0; i < o_.layers; ++i) {
-      kv.push_back(attends(i) ? u32(o_.kv_heads) : 0);
+      kv.push_back(!attends(i) ? 0 : family_.latent ? 1 : u32(o_.kv_heads));
       widths.push_back(feeds(i) ? u32(o_.d_ff) : 0);
     }
-    if (family_.layers != Family::Layers::BothInEach) file_.set_array(o_.arch + ".attention.head_count_kv", kv);
+    if (family_.layers == Family::Layers::InTurns || is_single())
+      file_.set_array(o_.arch + ".attention.head_count_kv", kv);
     if (is_single()) file_.set_array(o_.arch + ".feed_forward_length", widths);
+    if (mixes_alone()) {
+      set("feed_forward_length", 0);
+      set("attention.head_count", 0);
+      file_.erase(o_.arch + ".attention.head_count_kv");
+    }
     if (family_.mixer == Family::Mixer::Conv) return set("shortconv.l_cache", 3);
     set("ssm.conv_kernel", 4);
+    if (family_.mixer == Family::Mixer::Kimi) return set("kda.head_dim", kimi_head());
     set("ssm.inner_size", inner());
     set("ssm.state_size", kState);
-    set("ssm.time_step_rank", kScanHeads);
-    set("ssm.group_count", kGroups);
+    set("ssm.time_step_rank", family_.mixer == Family::Mixer::Mamba ? kScanHeads : o_.n_embd);
+    if (family_.mixer == Family::Mixer::Mamba) set("ssm.group_count", kGroups);
+  }
+
+  /// A row that quantised weights multiply.
+  int kimi_head() const { return o_.n_embd; }
+  void add_kimi(const std::string& blk) {
+    const int head = kimi_head(), width = o_.heads * head;
+    for (const char* x : {"q", "k", "v"}) {
+      linear(blk + "attn_" + x, o_.n_embd, width, false);
+      add({blk + "ssm_conv1d_" + x + ".weight", {DType::F32, {4, 1, width}}, 0, 0.9f});
+    }
+    for (const char* x : {"ssm_f", "ssm_g"}) {
+      linear(blk + x + "_a", o_.n_embd, head, false);
+      linear(blk + x + "_b", head, width, false);
+    }
+    linear(blk + "ssm_beta", o_.n_embd, o_.heads, false);
+    add({blk + "ssm_a", {DType::F32, {1, o_.heads}}, -0.3f, 0.2f});
+    vector(blk + "ssm_dt.bias", width, 0, 1);
+    vector(blk + "ssm_norm.weight", head, 1, 0.2f);
+    linear(blk + "attn_output", width, o_.n_embd, false);
+  }
+
+  void add_mamba1(const std::string& blk) {
+    linear(blk + "ssm_in", o_.n_embd, 2 * inner(), false);
+    add({blk + "ssm_conv1d.weight", {DType::F32, {4, inner()}}, 0, 0.9f});
+    vector(blk + "ssm_conv1d.bias", inner(), 0, 0.2f);
+    linear(blk + "ssm_x", inner(), o_.n_embd + 2 * kState, false);
+    vector(blk + "ssm_dt_norm.weight", o_.n_embd, 1, 0.2f);
+    vector(blk + "ssm_b_norm.weight", kState, 1, 0.2f);
+    vector(blk + "ssm_c_norm.weight", kState, 1, 0.2f);
+    linear(blk + "ssm_dt", o_.n_embd, inner(), true);
+    add({blk + "ssm_a", {DType::F32, {kState, inner()}}, -0.5f, 0.4f});
+    vector(blk + "ssm_d", inner(), 1, 0.5f);
+    linear(blk + "ssm_out", inner(), o_.n_embd, false);
   }
 
   void add_mixer(const std::string& blk) {
+    if (family_.mixer == Family::Mixer::Kimi) return add_kimi(blk);
+    if (family_.mixer == Family::Mixer::Mamba1) return add_mamba1(blk);
     if (family_.mixer == Family::Mixer::Conv) {
       linear(blk + "shortconv.in_proj", o_.n_embd, 3 * o_.n_embd, false);
       add({blk + "shortconv.conv.weight", {DType::F32, {3, o_.n_embd}}, 0, 0.9f});
@@ -567,7 +695,7 @@ class Builder {
     if (o_.arch != "olmo") norm(o_.arch.starts_with("lfm2") ? "token_embd_norm" : "output_norm");
     if (!o_.tied) matrix("output.weight", {o_.n_embd, vocab_});
     if (o_.arch == "bloom") norm("token_embd_norm");
-    if (o_.arch == "phi2") vector("output.bias", vocab_, 0, 0.2f);
+    if (o_.arch == "phi2" || o_.arch == "phimoe") vector("output.bias", vocab_, 0, 0.2f);
     if (o_.arch == "gpt2" || o_.arch == "starcoder") matrix("position_embd.weight", {o_.n_embd, o_.context});
     if (o_.rope == TinyRope::Llama3) vector("rope_freqs.weight", o_.head_dim / 2, 4.5f, 3.5f);
     if (o_.arch == "gemma4") vector("rope_freqs.weight", o_.head_dim, 4.5f, 3.5f);
@@ -591,12 +719,12 @@ class Builder {
       if (mixes(i)) add_mixer(blk);
       if (o_.arch == "gemma3n") add_gemma3n(blk);
       if (!feeds(i)) continue;
-      if (o_.arch == "gemma4")
+      if (o_.arch == "gemma4") {
         add_gemma4(blk);
-      else if (experts_ > 0 && !is_dense(i))
-        add_experts(blk);
-      else
-        add_ffn(blk, times(i) * o_.d_ff);
+        continue;
+      }
+      if (experts_ > 0 && !is_dense(i)) add_experts(blk);
+      if (experts_ == 0 || is_dense(i) || o_.arch == "grok") add_ffn(blk, times(i) * o_.d_ff);
     }
   }
 
@@ -604,6 +732,7 @@ class Builder {
 
   bool is_dense(int layer) const {
     if (o_.arch == "llama4") return o_.layers > 1 && layer % 2 == 0;
+    if (o_.arch == "jamba") return layer % 2 == 0;
     return family_.mixed && o_.layers > 1 && layer == 0;
   }
 
@@ -627,7 +756,7 @@ class Builder {
   }
 
   void add_attention(const std::string& blk, int layer) {
-    const int q = times(layer) * o_.heads * head_dim(layer), kv = times(layer) * o_.kv_heads * head_dim(layer);
+    const int q = times(layer) * heads(layer) * head_dim(layer), kv = times(layer) * kv_heads(layer) * head_dim(layer);
     const bool qkv_biases = has_biases() || family_.qkv_biases;
     if (family_.latent) return add_latent_attention(blk);
     if (family_.fused_qkv) {
@@ -639,7 +768,9 @@ class Builder {
     }
     linear(blk + "attn_output", q, o_.n_embd, has_biases() || o_.arch == "gpt-oss");
     if (o_.arch == "afmoe") linear(blk + "attn_gate", o_.n_embd, q, false);
-    if (o_.arch == "gpt-oss") vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
+    if (o_.arch == "step35") linear(blk + "attn_gate", o_.n_embd, heads(layer), false);
+    if (o_.arch == "gpt-oss" || (o_.arch == "mimo2" && !sees_all(layer)))
+      vector(blk + "attn_sinks.weight", o_.heads, 0, 2);
     if (family_.qk_norm != QkNorm::None) {
       const bool whole = family_.qk_norm == QkNorm::Whole;
       vector(blk + "attn_q_norm.weight", whole ? q : head_dim(layer), 1, 0.2f);
@@ -652,7 +783,7 @@ class Builder {
     if (!family_.ungated) matrix(blk + "ffn_gate_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_up_exps.weight", {o_.n_embd, o_.d_ff, experts_});
     matrix(blk + "ffn_down_exps.weight", {o_.d_ff, o_.n_embd, experts_});
-    const bool unbiased = o_.arch == "deepseek" || o_.arch == "bailingmoe";
+    const bool unbiased = o_.arch == "deepseek" || o_.arch == "bailingmoe" || o_.arch == "cohere2moe";
     if ((family_.mixed && !unbiased) || o_.arch == "minimax-m2" || o_.arch == "nemotron_h_moe")
       vector(blk + "exp_probs_b.bias", experts_, 0, 0.3f);
     if (o_.arch == "gpt-oss") {

@@ -32,9 +32,9 @@ Support supports_width(std::int64_t width) {
   return {.ok = false, .reason = "a convolution is wider than " + std::to_string(kMaxConvWidth)};
 }
 
-Support supports_state(const Shape& state) {
-  if (state[1] <= kMaxDeltaKey) return {};
-  return {.ok = false, .reason = "states of recurrent layers have more than " + std::to_string(kMaxDeltaKey) + " rows"};
+Support supports_state(const Shape& state, std::int64_t most) {
+  if (state[1] <= most) return {};
+  return {.ok = false, .reason = "states of recurrent layers have more than " + std::to_string(most) + " rows"};
 }
 
 /// Keeps rows in the order that the kernels read.
@@ -83,8 +83,12 @@ class CpuBackend final : public Backend {
     const Support support = host::supports_on_host(g, n);
     if (support.ok && std::holds_alternative<Attention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
     if (support.ok && std::holds_alternative<ShortConv>(n.op)) return supports_width(g.info(n.in[1]).type.shape[0]);
-    if (support.ok && (std::holds_alternative<GatedDelta>(n.op) || std::holds_alternative<SelectiveScan>(n.op)))
-      return supports_state(g.info(n.in[5]).recurrent.shape);
+    if (support.ok && std::holds_alternative<GatedDelta>(n.op))
+      return supports_state(g.info(n.in[5]).recurrent.shape, kMaxDeltaKey);
+    if (support.ok && std::holds_alternative<SelectiveScan>(n.op)) {
+      const Shape& state = g.info(n.in[5]).recurrent.shape;
+      return supports_state(state, scans_elements(g.info(n.in[2]).type.shape, state) ? kMaxDeltaKey / 2 : kMaxDeltaKey);
+    }
     if (!support.ok || !(std::holds_alternative<Linear>(n.op) || std::holds_alternative<ExpertLinear>(n.op)))
       return support;
     for (std::uint32_t v : n.in) {

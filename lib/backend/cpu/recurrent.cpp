@@ -96,6 +96,7 @@ class GatedDeltaInstruction final : public Instruction {
     check_gates_fit(heads_);
     parts_ = (dv_ + kDeltaColumns - 1) / kDeltaColumns;
     width_ = site.in_info(0).type.shape[0];
+    of_rows_ = site.in_info(1).type.shape[0] != heads_;
     // Of length: x / sqrt(|x|^2 + eps) is the root mean square norm with weights of 1 / sqrt(n) and eps / n.
     const auto n = static_cast<double>(dk_);
     q_weights_.assign(static_cast<std::size_t>(dk_), static_cast<float>(1 / n));
@@ -117,16 +118,27 @@ class GatedDeltaInstruction final : public Instruction {
   }
   std::string describe() const override {
     return "gated_delta heads=" + std::to_string(heads_) + "/" + std::to_string(op_.key_heads) + " state " +
-           std::to_string(dk_) + "x" + std::to_string(dv_) + ", tiles of " + std::to_string(kDeltaColumns) + " columns";
+           std::to_string(dk_) + "x" + std::to_string(dv_) + (of_rows_ ? ", decays of rows" : "") + ", tiles of " +
+           std::to_string(kDeltaColumns) + " columns";
   }
 
  private:
-  /// Of a token: q and k of its key heads, then decay and rate of its value heads.
-  std::int64_t row() const { return 2 * (op_.key_heads * dk_ + heads_); }
+  /// Of a token: q and k of its key heads, then decay and rate of its value heads, then perhaps decays of their rows.
+  std::int64_t row() const { return 2 * (op_.key_heads * dk_ + heads_) + (of_rows_ ? heads_ * dk_ : 0); }
   float* prepared(const Frame& f, std::int64_t token) const {
     return reinterpret_cast<float*>(f.slots[scratch_].data) + token * row();
   }
   float* gates(const Frame& f, std::int64_t token) const { return prepared(f, token) + 2 * op_.key_heads * dk_; }
+
+  float* decays(const Frame& f, std::int64_t token) const { return gates(f, token) + 2 * heads_; }
+  /// Of `n` value heads from `first` on.
+  void decays_of_rows(const Frame& f, std::int64_t token, std::int64_t first, std::int64_t n) const {
+    float* const to = decays(f, token) + first * dk_;
+    kernels_.add(f.f32(in_[1]) + (token * heads_ + first) * dk_, f.f32(in_[4]) + first * dk_, to, n * dk_);
+    kernels_.softplus(to, to, n * dk_);
+    for (std::int64_t h = 0; h < n; ++h) kernels_.scale(to + h * dk_, to + h * dk_, dk_, f.f32(in_[3])[first + h]);
+    kernels_.exp(to, to, n * dk_);
+  }
 
   /// A key head of a token, and its share of the value heads' gates.
   void prepare(const Frame& f, const Worker& w, std::int64_t token, std::int64_t key_head) const {
@@ -137,11 +149,16 @@ class GatedDeltaInstruction final : public Instruction {
     kernels_.rms_norm(q + to_k, k_weights_.data(), to + to_k, dk_, norm_eps_);
     const std::int64_t first = key_head * shared, here = token * heads_ + first;
     const GateRows rows(w, shared);
-    kernels_.add(f.f32(in_[1]) + here, f.f32(in_[4]) + first, rows.decays, shared);
-    kernels_.softplus(rows.decays, rows.decays, shared);
-    kernels_.mul(f.f32(in_[3]) + first, rows.decays, rows.decays, shared);
-    kernels_.exp(rows.decays, rows.decays, shared);
     kernels_.sigmoid(f.f32(in_[2]) + here, rows.others, shared);
+    if (of_rows_) {
+      decays_of_rows(f, token, first, shared);
+      std::fill_n(rows.decays, shared, 1.0f);  // nobody reads them
+    } else {
+      kernels_.add(f.f32(in_[1]) + here, f.f32(in_[4]) + first, rows.decays, shared);
+      kernels_.softplus(rows.decays, rows.decays, shared);
+      kernels_.mul(f.f32(in_[3]) + first, rows.decays, rows.decays, shared);
+      kernels_.exp(rows.decays, rows.decays, shared);
+    }
     rows.interleave(gates(f, token) + 2 * first);
   }
 
@@ -160,6 +177,7 @@ class GatedDeltaInstruction final : public Instruction {
             .k = q + op_.key_heads * dk_,
             .v = f.f32(in_[0]) + first * width_ + 2 * op_.key_heads * dk_ + head * dv_,
             .gates = gates(f, first) + 2 * head,
+            .decays = of_rows_ ? decays(f, first) + head * dk_ : nullptr,
             .y = f.f32(y_) + (first * heads_ + head) * dv_,
             .from = state(move.from),
             .to = state(move.to),
@@ -177,6 +195,7 @@ class GatedDeltaInstruction final : public Instruction {
   GatedDelta op_;
   const Kernels& kernels_;
   std::int64_t dk_ = 0, dv_ = 0, heads_ = 0, parts_ = 0, width_ = 0;
+  bool of_rows_ = false;  ///< decays
   std::vector<float> q_weights_, k_weights_;
   float norm_eps_ = 0;
   TaskQueues queues_;
@@ -194,6 +213,7 @@ class SelectiveScanInstruction final : public Instruction {
     const Shape& state = site.in_info(5).recurrent.shape;
     p_ = state[0], n_ = state[1], heads_ = state[2];
     check_gates_fit(heads_);
+    of_elements_ = scans_elements(site.in_info(2).type.shape, state);
     parts_ = (p_ + kDeltaColumns - 1) / kDeltaColumns;
   }
 
@@ -215,12 +235,21 @@ class SelectiveScanInstruction final : public Instruction {
   }
 
  private:
-  /// Decay and step of each token's heads.
+  /// Of a token.
+  std::int64_t steps() const { return heads_ * (of_elements_ ? p_ : 1); }
+  /// Decay and step of each token's heads, or steps of its elements.
   float* gates(const Frame& f) const { return reinterpret_cast<float*>(f.slots[scratch_].data); }
 
   void prepare(const Frame& f, const Worker& w, std::int64_t token) const {
+    const float* const dt = f.f32(in_[1]) + token * steps();
+    if (of_elements_) {
+      float* const to = gates(f) + token * steps();
+      kernels_.add(dt, f.f32(in_[4]), to, steps());
+      kernels_.softplus(to, to, steps());
+      return;
+    }
     const GateRows rows(w, heads_);
-    kernels_.add(f.f32(in_[1]) + token * heads_, f.f32(in_[4]), rows.others, heads_);
+    kernels_.add(dt, f.f32(in_[4]), rows.others, heads_);
     kernels_.softplus(rows.others, rows.others, heads_);
     kernels_.mul(f.f32(in_[2]), rows.others, rows.decays, heads_);
     kernels_.exp(rows.decays, rows.decays, heads_);
@@ -237,16 +266,18 @@ class SelectiveScanInstruction final : public Instruction {
     };
     const float* const x = f.f32(in_[0]) + first * width_;
     const float* const b = x + heads_ * p_ + head / (heads_ / groups_) * n_;
+    const std::int64_t row = of_elements_ ? steps() : 2 * heads_, own = of_elements_ ? head * p_ : head;
     return {.x = x + head * p_,
             .b = b,
             .c = b + groups_ * n_,
-            .gates = gates(f) + 2 * (first * heads_ + head),
+            .gates = gates(f) + first * row + (of_elements_ ? own : 2 * head),
+            .a = of_elements_ ? f.f32(in_[2]) + own * n_ : nullptr,
+            .skips = f.f32(in_[3]) + own,
             .y = f.f32(y_) + (first * heads_ + head) * p_,
             .from = state(move.from),
             .to = state(move.to),
-            .skip = f.f32(in_[3])[head],
             .ld_in = width_,
-            .ld_gates = 2 * heads_,
+            .ld_gates = row,
             .ld_y = heads_ * p_,
             .n = n_,
             .p = p_,
@@ -258,6 +289,7 @@ class SelectiveScanInstruction final : public Instruction {
   std::int64_t groups_, width_;
   const Kernels& kernels_;
   std::int64_t n_ = 0, p_ = 0, heads_ = 0, parts_ = 0;
+  bool of_elements_ = false;
   TaskQueues queues_;
 };
 
@@ -265,7 +297,9 @@ class SelectiveScanInstruction final : public Instruction {
 
 std::size_t gated_delta_scratch_bytes(const Graph& g, const Node& n) {
   const Shape& state = g.info(n.in[5]).recurrent.shape;
-  const std::int64_t row = 2 * (std::get<GatedDelta>(n.op).key_heads * state[1] + state[2]);
+  const std::int64_t decays = g.info(n.in[1]).type.shape[0];
+  const std::int64_t row =
+      2 * (std::get<GatedDelta>(n.op).key_heads * state[1] + state[2]) + (decays != state[2] ? decays : 0);
   return static_cast<std::size_t>(g.bucket().tokens * row) * sizeof(float);
 }
 
@@ -274,7 +308,9 @@ std::unique_ptr<Instruction> make_short_conv(const InstructionSite& site) {
 }
 
 std::size_t selective_scan_scratch_bytes(const Graph& g, const Node& n) {
-  return static_cast<std::size_t>(g.bucket().tokens * 2 * g.info(n.in[5]).recurrent.shape[2]) * sizeof(float);
+  const Shape& state = g.info(n.in[5]).recurrent.shape;
+  const bool of_elements = scans_elements(g.info(n.in[2]).type.shape, state);
+  return static_cast<std::size_t>(g.bucket().tokens * state[2] * (of_elements ? state[0] : 2)) * sizeof(float);
 }
 
 std::unique_ptr<Instruction> make_selective_scan(const InstructionSite& site) {

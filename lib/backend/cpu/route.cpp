@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "backend/cpu/step.h"
+#include "backend/host/ops.h"
 #include "base/error.h"
 
 namespace llm::cpu {
@@ -89,6 +90,11 @@ std::int32_t best(const float* scores, std::int64_t experts, const std::int32_t*
   return found;
 }
 
+void weigh_near_best(const Route& op, const Gates& g, std::int64_t experts, const std::int32_t* ids, float* weights) {
+  for (int j = 0; j < op.top_k; ++j)
+    weights[j] = std::isnan(g.sum) ? g.sum : host::near_best<float>(g.logits, experts, ids, j) * op.scale;
+}
+
 void weigh(const Route& op, const Gates& g, const std::int32_t* ids, float* weights) {
   float chosen = kLeastGates;
   for (int j = 0; j < op.top_k; ++j) chosen += weights[j] = g.values[ids[j]];
@@ -122,7 +128,11 @@ class RouteInstruction final : public Instruction {
       if (op_.groups > 1) leave_groups_out(op_, gates, experts_);
       std::int32_t* const ids = f.i32(ids_) + r * op_.top_k;
       for (int j = 0; j < op_.top_k; ++j) ids[j] = best(gates.scores, experts_, ids, j);
-      weigh(op_, gates, ids, f.f32(weights_) + r * op_.top_k);
+      float* const weights = f.f32(weights_) + r * op_.top_k;
+      if (op_.weights == RouteWeights::NearBest)
+        weigh_near_best(op_, gates, experts_, ids, weights);
+      else
+        weigh(op_, gates, ids, weights);
     }
   }
 

@@ -176,6 +176,8 @@ struct Make {
         return site.kernels.gelu_mul;
       case Activation::ClampedSilu:
         return site.kernels.clamped_silu_mul;
+      case Activation::Relu:
+        return site.kernels.relu_mul;
       case Activation::Sigmoid:
         return site.kernels.sigmoid_mul;
       case Activation::Identity:
@@ -183,16 +185,24 @@ struct Make {
     }
     return nullptr;
   }
+  std::unique_ptr<Instruction> limited_glu(const Glu& op) const {
+    return by_elements(site, "limited silu_mul",
+                       [=, fn = site.kernels.limited_silu_mul, limit = op.limit, gate = site.in[0], up = site.in[1],
+                        y = site.out[0]](const Frame& f, auto begin, auto end) {
+                         fn(f.f32(gate) + begin, f.f32(up) + begin, f.f32(y) + begin, end - begin, limit);
+                       });
+  }
   std::unique_ptr<Instruction> operator()(const Glu& op) const {
+    if (op.limit > 0) return limited_glu(op);
     std::string text(name(op.activation));
     std::ranges::replace(text, ' ', '_');
     text += "_mul";
-    const std::int64_t n = site.in_info(1).type.shape[0];
+    const std::int64_t n = site.in_info(1).type.shape[0], vectors = row_elems(site.in_info(1)) / n;
     if (site.in_info(0).type.shape[0] == n) return binary(site, std::move(text), glu(op.activation));
     return by_rows(site, text + " by one gate",
                    [=, fn = glu(op.activation), gate = site.in[0], up = site.in[1], y = site.out[0]](
                        const Frame& f, auto begin, auto end) {
-                     for (auto r = begin; r < end; ++r)
+                     for (auto r = begin * vectors; r < end * vectors; ++r)
                        glu_of_one(fn, f.f32(gate)[r], f.f32(up) + r * n, f.f32(y) + r * n, n);
                    });
   }

@@ -139,7 +139,8 @@ class Finder {
   std::optional<std::size_t> gate_behind(std::size_t linear) const {
     const std::size_t next = linear + 1;
     if (next >= g_.nodes().size() || !gates(linear, next)) return std::nullopt;
-    if (std::get<Glu>(g_.nodes()[next].op).activation == Activation::ClampedSilu) return std::nullopt;
+    const Activation activation = std::get<Glu>(g_.nodes()[next].op).activation;
+    if (activation == Activation::ClampedSilu || activation == Activation::Relu) return std::nullopt;
     return next;
   }
 
@@ -148,6 +149,7 @@ class Finder {
     const Node &node = g_.nodes()[product], &next = g_.nodes()[glu];
     const auto* const activation = std::get_if<Glu>(&next.op);
     if (node.out.size() != 2 || activation == nullptr || next.in[0] == next.in[1]) return false;
+    if (activation->limit > 0) return false;
     // Of no feed-forward network.
     if (activation->activation == Activation::Sigmoid || activation->activation == Activation::Identity) return false;
     if (!std::is_permutation(next.in.begin(), next.in.end(), node.out.begin(), node.out.end())) return false;

@@ -96,7 +96,7 @@ class NodeCompiler : NodeSite {
     add("glu" + forms_text(y),
         [=, gate = f32(in(0)), up = f32(in(1)), forms = forms(y), count = counter(y)](const StepLaunch& s) {
           if (gates == n)
-            glu(op.activation, gate, up, n, count(s), forms, s.at);
+            glu(op, gate, up, n, count(s), forms, s.at);
           else
             glu_of_one(op.activation, gate, up, n, count(s), forms, s.at);
         });
@@ -579,6 +579,12 @@ std::string refusal(const Graph& graph, const Node& node) {
   const bool has_rows = std::holds_alternative<GatedDelta>(node.op) || std::holds_alternative<SelectiveScan>(node.op);
   if (has_rows && graph.info(node.in[5]).recurrent.shape[1] > kMaxStateRows)
     return "the GPU takes keys and states of up to " + std::to_string(kMaxStateRows) + " elements in recurrent layers";
+  if (std::holds_alternative<GatedDelta>(node.op) &&
+      graph.info(node.in[1]).type.shape[0] != graph.info(node.in[5]).recurrent.shape[2])
+    return "the GPU's gated delta rule has one decay for all elements of a key, here each has its own";
+  if (std::holds_alternative<SelectiveScan>(node.op) &&
+      scans_elements(graph.info(node.in[2]).type.shape, graph.info(node.in[5]).recurrent.shape))
+    return "the GPU's selective scan has one step for all elements of a head, as Mamba-2 has it, not one for each";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {
@@ -586,6 +592,8 @@ std::string refusal(const Graph& graph, const Node& node) {
     if (experts > kMostExperts)
       return "the GPU's router takes up to " + std::to_string(kMostExperts) + " experts, not " +
              std::to_string(experts);
+    if (std::get<Route>(node.op).weights == RouteWeights::NearBest)
+      return "the GPU's router has no weights that go by the logits near the best one";
     if (std::get<Route>(node.op).groups > kMostRouteGroups)
       return "the GPU's router takes up to " + std::to_string(kMostRouteGroups) + " groups of experts";
   }

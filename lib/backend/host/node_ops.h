@@ -72,7 +72,7 @@ inline std::size_t line_elements(const Graph& graph, const Node& node) {
 }
 inline std::size_t delta_elements(const Graph& graph, const Node& node) {
   const Shape& state = graph.info(node.in[5]).recurrent.shape;
-  return static_cast<std::size_t>(2 * (state[0] + state[1]));
+  return static_cast<std::size_t>(2 * state[0] + 3 * state[1]);
 }
 
 /// Scratch of the ops in this file.
@@ -154,9 +154,9 @@ class CommonKernels {
         const float* const x = up.f32() + i * n;
         float* const out = y.f32_out() + i * n;
         if (gate.width() == n) {
-          glu<Acc>(op.activation, gate.f32() + i * n, x, out, n);
+          glu<Acc>(op, gate.f32() + i * n, x, out, n);
         } else {
-          glu_of_one<Acc>(op.activation, gate.f32()[i], x, out, n);
+          glu_of_one<Acc>(op, gate.f32()[i], x, out, n);
         }
       });
     };
@@ -282,7 +282,11 @@ class CommonKernels {
 
   Run operator()(const SelectiveScan& op) const {
     const Shape& shape = site_.in(5).recurrent.shape;
-    const ScanPlan plan{.groups = op.groups, .n = shape[1], .p = shape[0], .heads = shape[2]};
+    const ScanPlan plan{.groups = op.groups,
+                        .n = shape[1],
+                        .p = shape[0],
+                        .heads = shape[2],
+                        .of_elements = scans_elements(site_.in(2).type.shape, shape)};
     return [plan, a = vector(2), d = vector(3), bias = vector(4), states = states_of(site_.in(5)),
             loop = loop_](const NodeRun& run) {
       for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
@@ -291,8 +295,7 @@ class CommonKernels {
         loop.run(plan.heads, 5 * size * span.n_tokens, [&](std::int64_t h, int) {
           float* const state = states.begin(run.step.states[s], h, size);
           for (std::int64_t t = span.first_token; t < span.first_token + span.n_tokens; ++t)
-            scan_token(scan_operands(run, plan, {a.data()[h], d.data()[h], bias.data()[h]}, t, h), state, plan.n,
-                       plan.p);
+            scan_token(scan_operands(run, plan, {a.data(), d.data(), bias.data()}, t, h), state, plan.n, plan.p);
         });
       }
     };
@@ -487,35 +490,41 @@ class CommonKernels {
     const std::int64_t key_head =
         p.op.sharing == HeadSharing::Tiled ? h % p.op.key_heads : h / (p.heads / p.op.key_heads);
     const float* const qkv = run.in[0].f32() + t * run.in[0].row_elems;
-    const auto alpha = static_cast<Acc>(run.in[1].f32()[t * p.heads + h]);
+    const std::int64_t decays = run.in[1].row_elems / p.heads;
     const auto rate = static_cast<Acc>(run.in[2].f32()[t * p.heads + h]);
     return {.q = qkv + key_head * p.dk,
             .k = qkv + (p.op.key_heads + key_head) * p.dk,
             .v = qkv + 2 * p.op.key_heads * p.dk + h * p.dv,
-            .decay = std::exp(static_cast<Acc>(a[h]) * softplus(alpha + static_cast<Acc>(bias[h]))),
+            .alpha = run.in[1].f32() + (t * p.heads + h) * decays,
+            .bias = bias + h * decays,
+            .decays = decays,
+            .a = static_cast<Acc>(a[h]),
             .rate = sigmoid(rate),
             .y = run.out[0].f32_out() + (t * p.heads + h) * p.dv};
   }
 
   struct ScanPlan {
     std::int64_t groups, n, p, heads;
+    bool of_elements;
   };
-  /// Weights of a head.
-  struct ScanHead {
-    float a, d, bias;
+  /// Of all heads.
+  struct ScanWeights {
+    const float *a, *d, *bias;
   };
   /// Of token t and head h.
-  static ScanToken<Acc> scan_operands(const NodeRun& run, const ScanPlan& p, const ScanHead& head, std::int64_t t,
+  static ScanToken<Acc> scan_operands(const NodeRun& run, const ScanPlan& p, const ScanWeights& w, std::int64_t t,
                                       std::int64_t h) {
     const float* const x = run.in[0].f32() + t * run.in[0].row_elems;
     const float* const b = x + p.heads * p.p + h / (p.heads / p.groups) * p.n;
-    const Acc step = softplus(static_cast<Acc>(run.in[1].f32()[t * p.heads + h]) + static_cast<Acc>(head.bias));
+    const std::int64_t own = p.of_elements ? p.p : 1;
     return {.x = x + h * p.p,
             .b = b,
             .c = b + p.groups * p.n,
-            .decay = std::exp(static_cast<Acc>(head.a) * step),
-            .step = step,
-            .skip = head.d,
+            .dt = run.in[1].f32() + (t * p.heads + h) * own,
+            .a = w.a + h * own * (p.of_elements ? p.n : 1),
+            .d = w.d + h * own,
+            .bias = w.bias + h * own,
+            .of_elements = p.of_elements,
             .y = run.out[0].f32_out() + (t * p.heads + h) * p.p};
   }
 

@@ -92,15 +92,24 @@ Acc clamped_silu(Acc gate, Acc up) {
   return g / (1 + std::exp(-Acc(kClampedSiluSlope) * g)) * ((up > kLimit ? kLimit : up < -kLimit ? -kLimit : up) + 1);
 }
 
+/// Glu::limit; NaN stays NaN.
 template <class Acc>
-Acc activated(Activation activation, Acc gate, Acc up) {
-  switch (activation) {
+Acc limited_silu(Acc gate, Acc up, Acc limit) {
+  const Acc g = silu(gate);
+  return (g > limit ? limit : g) * (up > limit ? limit : up < -limit ? -limit : up);
+}
+
+template <class Acc>
+Acc activated(const Glu& op, Acc gate, Acc up) {
+  switch (op.activation) {
     case Activation::Silu:
-      return silu(gate) * up;
+      return op.limit > 0 ? limited_silu(gate, up, Acc(op.limit)) : silu(gate) * up;
     case Activation::Gelu:
       return gelu(gate) * up;
     case Activation::ClampedSilu:
       return clamped_silu(gate, up);
+    case Activation::Relu:
+      return (gate < 0 ? Acc(0) : gate) * up;  // NaN stays NaN
     case Activation::Sigmoid:
       return sigmoid(gate) * up;
     case Activation::Identity:
@@ -110,15 +119,15 @@ Acc activated(Activation activation, Acc gate, Acc up) {
 }
 
 template <class Acc>
-void glu(Activation activation, const float* gate, const float* up, float* y, std::int64_t n) {
+void glu(const Glu& op, const float* gate, const float* up, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i)
-    y[i] = static_cast<float>(activated(activation, static_cast<Acc>(gate[i]), static_cast<Acc>(up[i])));
+    y[i] = static_cast<float>(activated(op, static_cast<Acc>(gate[i]), static_cast<Acc>(up[i])));
 }
 /// All of a row by one gate.
 template <class Acc>
-void glu_of_one(Activation activation, float gate, const float* up, float* y, std::int64_t n) {
+void glu_of_one(const Glu& op, float gate, const float* up, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i)
-    y[i] = static_cast<float>(activated(activation, static_cast<Acc>(gate), static_cast<Acc>(up[i])));
+    y[i] = static_cast<float>(activated(op, static_cast<Acc>(gate), static_cast<Acc>(up[i])));
 }
 
 template <class Acc>
@@ -285,7 +294,9 @@ void convolve_channel(const ConvRun& c, std::int64_t channel, float* line) {
 template <class Acc>
 struct DeltaToken {
   const float *q = nullptr, *k = nullptr, *v = nullptr;
-  Acc decay = 0, rate = 0;
+  const float *alpha = nullptr, *bias = nullptr;  ///< of the head
+  std::int64_t decays = 1;                        ///< 1, or dk: each row has its own
+  Acc a = 0, rate = 0;
   float* y = nullptr;
 };
 /// y = x * factor / sqrt(|x|^2 + eps)
@@ -294,21 +305,24 @@ void unit_row(const float* x, Acc* y, std::int64_t n, float eps, Acc factor) {
   const Acc scale = factor / std::sqrt(dot<Acc>(x, x, n) + static_cast<Acc>(eps));
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * scale;
 }
-/// `state` [dk][dv] is f32 after every token, wherever a step ends; `work` has 2 * dk + 2 * dv elements.
+/// `state` [dk][dv] is f32 after every token, wherever a step ends; `work` has 3 * dk + 2 * dv elements.
 template <class Acc>
 void delta_token(const DeltaToken<Acc>& t, float* state, std::int64_t dk, std::int64_t dv, float eps, Acc* work) {
-  Acc *const q = work, *const k = q + dk, *const d = k + dk, *const y = d + dv;
+  Acc *const q = work, *const k = q + dk, *const decay = k + dk, *const d = decay + dk, *const y = d + dv;
   unit_row<Acc>(t.q, q, dk, eps, 1 / std::sqrt(static_cast<Acc>(dk)));
   unit_row<Acc>(t.k, k, dk, eps, 1);
+  for (std::int64_t i = 0; i < t.decays; ++i)
+    decay[i] = std::exp(t.a * softplus(static_cast<Acc>(t.alpha[i]) + static_cast<Acc>(t.bias[i])));
+  std::fill_n(decay + t.decays, dk - t.decays, decay[0]);
   std::fill_n(d, 2 * dv, Acc(0));
   for (std::int64_t i = 0; i < dk; ++i) {
-    for (std::int64_t j = 0; j < dv; ++j) d[j] += state[i * dv + j] * k[i];
+    for (std::int64_t j = 0; j < dv; ++j) d[j] += state[i * dv + j] * decay[i] * k[i];
   }
-  for (std::int64_t j = 0; j < dv; ++j) d[j] = t.rate * (t.v[j] - t.decay * d[j]);
+  for (std::int64_t j = 0; j < dv; ++j) d[j] = t.rate * (t.v[j] - d[j]);
   for (std::int64_t i = 0; i < dk; ++i) {
     for (std::int64_t j = 0; j < dv; ++j) {
       float& s = state[i * dv + j];
-      s = static_cast<float>(s * t.decay + k[i] * d[j]);
+      s = static_cast<float>(s * decay[i] + k[i] * d[j]);
       y[j] += s * q[i];
     }
   }
@@ -319,7 +333,8 @@ void delta_token(const DeltaToken<Acc>& t, float* state, std::int64_t dk, std::i
 template <class Acc>
 struct ScanToken {
   const float *x = nullptr, *b = nullptr, *c = nullptr;
-  Acc decay = 0, step = 0, skip = 0;
+  const float *dt = nullptr, *a = nullptr, *d = nullptr, *bias = nullptr;  ///< of the head
+  bool of_elements = false;  ///< dt, d and bias are [p], a [p][n]; else a number each
   float* y = nullptr;
 };
 /// `state` [n][p] is f32 after every token, wherever a step ends.
@@ -327,10 +342,13 @@ template <class Acc>
 void scan_token(const ScanToken<Acc>& t, float* state, std::int64_t n, std::int64_t p) {
   for (std::int64_t j = 0; j < p; ++j) {
     const Acc x = t.x[j];
-    Acc y = t.skip * x;
+    const std::int64_t own = t.of_elements ? j : 0;
+    const Acc step = softplus(static_cast<Acc>(t.dt[own]) + static_cast<Acc>(t.bias[own]));
+    Acc y = static_cast<Acc>(t.d[own]) * x;
     for (std::int64_t i = 0; i < n; ++i) {
       float& s = state[i * p + j];
-      s = static_cast<float>(s * t.decay + t.b[i] * (t.step * x));
+      const Acc decay = std::exp(static_cast<Acc>(t.of_elements ? t.a[j * n + i] : t.a[0]) * step);
+      s = static_cast<float>(s * decay + t.b[i] * (step * x));
       y += static_cast<Acc>(s) * t.c[i];
     }
     t.y[j] = static_cast<float>(y);
@@ -372,6 +390,20 @@ void leave_groups_out(const Route& op, Acc* scores, std::int64_t n_experts) {
   }
 }
 
+/// RouteWeights::NearBest of the expert in `slot`.
+template <class Acc>
+Acc near_best(const float* logits, std::int64_t n_experts, const std::int32_t* ids, int slot) {
+  const Acc top = logits[ids[slot]];
+  Acc sum = 0;
+  for (std::int32_t e = 0; e < n_experts; ++e) {
+    if (std::find(ids, ids + slot, e) != ids + slot) continue;
+    const Acc l = logits[e];
+    const bool far = (top - l) / std::max(std::abs(l), top) > static_cast<Acc>(kNearBest);  // not of 0 / 0
+    if (!far) sum += std::exp(l - top);
+  }
+  return 1 / sum;
+}
+
 /// One token. Where nothing is added to the gates, experts are chosen by their logits, so that equal logits give equal
 /// choices whatever the gate's precision; a score that is NaN counts as the smallest. `bias` may be null; `scores` has
 /// n_experts elements.
@@ -396,6 +428,11 @@ void route_token(const Route& op, const float* logits, const float* bias, std::i
   }
   if (std::any_of(logits, logits + n_experts, [](float l) { return std::isnan(l); })) {
     std::fill_n(weights, op.top_k, std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
+  if (op.weights == RouteWeights::NearBest) {
+    for (int slot = 0; slot < op.top_k; ++slot)
+      weights[slot] = static_cast<float>(near_best<Acc>(logits, n_experts, ids, slot) * static_cast<Acc>(op.scale));
     return;
   }
   Acc total = 1;

@@ -156,6 +156,16 @@ void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n) 
   });
 }
 
+void limited_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float limit) {
+  each(a, b, y, n, [&](F32x16 u, F32x16 v) {  // NaN stays
+    return min(set1(limit), u * sigmoid(u)) * min(set1(limit), max(set1(-limit), v));
+  });
+}
+
+void relu_mul(const float* a, const float* b, float* y, std::int64_t n) {
+  each(a, b, y, n, [](F32x16 u, F32x16 v) { return max(zero(), u) * v; });  // NaN stays
+}
+
 void sigmoid_mul(const float* a, const float* b, float* y, std::int64_t n) {
   each(a, b, y, n, [](F32x16 u, F32x16 v) { return sigmoid(u) * v; });
 }

@@ -21,6 +21,9 @@ void silu_mul(const float* a, const float* b, float* y, std::int64_t n);
 void gelu_mul(const float* a, const float* b, float* y, std::int64_t n);
 /// As Activation::ClampedSilu, which clamps b, too.
 void clamped_silu_mul(const float* a, const float* b, float* y, std::int64_t n);
+void relu_mul(const float* a, const float* b, float* y, std::int64_t n);
+/// As Glu::limit of silu_mul().
+void limited_silu_mul(const float* a, const float* b, float* y, std::int64_t n, float limit);
 void sigmoid_mul(const float* a, const float* b, float* y, std::int64_t n);
 void scale(const float* x, float* y, std::int64_t n, float factor);
 void soft_cap(const float* x, float* y, std::int64_t n, float cap);

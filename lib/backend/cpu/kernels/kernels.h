@@ -87,6 +87,7 @@ using LayerNormFn = void (*)(const float* x, const float* w, const float* bias, 
 /// gelu(x); max(x, 0)^2; e^x; 1 / (1 + e^-x); log(1 + e^x)
 using UnaryFn = void (*)(const float* x, float* y, std::int64_t n);
 using BinaryFn = void (*)(const float* a, const float* b, float* y, std::int64_t n);  ///< add; silu(a) * b; gelu(a) * b
+using LimitedFn = void (*)(const float* a, const float* b, float* y, std::int64_t n, float limit);
 /// x * number; number * tanh(x / number); min(max(x, -number), number)
 using ScaleFn = void (*)(const float* x, float* y, std::int64_t n, float number);
 using XieluFn = void (*)(const float* x, float* y, std::int64_t n, const XieluCurve& curve);
@@ -166,17 +167,18 @@ inline constexpr std::int64_t kMaxConvWidth = 16;
 struct GatedDeltaArgs {
   const float* q = nullptr;  ///< [tokens][ld_key], divided by their lengths, q by sqrt(dk) as well
   const float* k = nullptr;
-  const float* v = nullptr;      ///< [tokens][ld_v]
-  const float* gates = nullptr;  ///< [tokens][ld_gates]: the decay, the rate
-  float* y = nullptr;            ///< [tokens][ld_y]
-  const float* from = nullptr;   ///< [dk][dv]
-  float* to = nullptr;           ///< may be `from`
+  const float* v = nullptr;       ///< [tokens][ld_v]
+  const float* gates = nullptr;   ///< [tokens][ld_gates]: the decay, the rate
+  const float* decays = nullptr;  ///< [tokens][ld_gates]: of each element of k, instead of the one; or null
+  float* y = nullptr;             ///< [tokens][ld_y]
+  const float* from = nullptr;    ///< [dk][dv]
+  float* to = nullptr;            ///< may be `from`
   std::int64_t ld_key = 0, ld_v = 0, ld_gates = 0, ld_y = 0;
   std::int64_t dk = 0, dv = 0, tokens = 0;
 };
 /// Columns [begin, begin + kDeltaColumns) of the values, as far as there are. For each token: r = S^T k in four sums
 /// over every fourth element of k, added in pairs; d = rate * (v - decay * r); S = fma(k, d, S * decay); S^T q
-/// likewise.
+/// likewise. With decays of each element, r is S^T (k * decay) instead and d = rate * (v - r).
 using GatedDeltaFn = void (*)(const GatedDeltaArgs&, std::int64_t begin, std::byte* scratch);
 inline constexpr std::int64_t kDeltaColumns = 32;
 /// Longer keys would not fit the scratch.
@@ -185,17 +187,18 @@ inline constexpr std::int64_t kMaxDeltaKey = 1024;
 /// Tokens of one head of one sequence through a selective state space; from == nullptr: zeros.
 struct SelectiveScanArgs {
   const float *x = nullptr, *b = nullptr, *c = nullptr;  ///< [tokens][ld_in]
-  const float* gates = nullptr;                          ///< [tokens][ld_gates]: the decay, the step
-  float* y = nullptr;                                    ///< [tokens][ld_y]
-  const float* from = nullptr;                           ///< [n][p]
-  float* to = nullptr;                                   ///< may be `from`
-  float skip = 0;
+  const float* gates = nullptr;  ///< [tokens][ld_gates]: the decay, the step; with `a` the steps of the elements of x
+  const float* a = nullptr;      ///< [p][n]: exp(a * step) are the decays; or null
+  const float* skips = nullptr;  ///< [p] with `a`, else one
+  float* y = nullptr;            ///< [tokens][ld_y]
+  const float* from = nullptr;   ///< [n][p]
+  float* to = nullptr;           ///< may be `from`
   std::int64_t ld_in = 0, ld_gates = 0, ld_y = 0;
   std::int64_t n = 0, p = 0, tokens = 0;
 };
-/// Columns [begin, begin + kDeltaColumns) of x, as far as there are, with states of up to kMaxDeltaKey rows. For each
-/// token: S = fma(b, step * x, S * decay), then S^T c in four sums over every fourth row, added in pairs, then
-/// fma(skip, x, ...).
+/// Columns [begin, begin + kDeltaColumns) of x, as far as there are, with states of up to kMaxDeltaKey rows, half of
+/// that with `a`. For each token: S = fma(b, step * x, S * decay), then S^T c in four sums over every fourth row, added
+/// in pairs, then fma(skip, x, ...).
 using SelectiveScanFn = void (*)(const SelectiveScanArgs&, std::int64_t begin, std::byte* scratch);
 
 /// One row per storage type of tensor/dtypes.def (nullptr where the type cannot be a matrix).
@@ -209,7 +212,8 @@ struct Kernels {
   AddRmsNormFn add_rms_norm;
   LayerNormFn layer_norm;
   UnaryFn gelu, squared_relu, exp, sigmoid, softplus;
-  BinaryFn add, mul, silu_mul, gelu_mul, clamped_silu_mul, sigmoid_mul;
+  BinaryFn add, mul, silu_mul, gelu_mul, clamped_silu_mul, relu_mul, sigmoid_mul;
+  LimitedFn limited_silu_mul;
   ScaleFn scale, soft_cap, clamp;
   XieluFn xielu;
   AxpyFn axpy;

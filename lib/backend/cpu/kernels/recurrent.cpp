@@ -96,11 +96,32 @@ void store_tile(const float* tile, std::int64_t rows, std::int64_t width, const 
 }
 const float* at_column(const float* state, std::int64_t begin) { return state == nullptr ? nullptr : state + begin; }
 
-/// S^T k
-void read_tile(const float* tile, const float* k, std::int64_t dk, Row& y) {
+/// Of all rows of a state, or of each its own.
+struct OneDecay {
+  F32x16 all;
+  F32x16 key(const float* k, std::int64_t i) const { return set1(k[i]); }
+  F32x16 row(std::int64_t, int) const { return all; }
+  F32x16 seen(F32x16 sum) const { return all * sum; }
+};
+struct RowDecays {
+  const float* of;
+  F32x16 key(const float* k, std::int64_t i) const { return set1(k[i] * of[i]); }
+  F32x16 row(std::int64_t i, int) const { return set1(of[i]); }
+  F32x16 seen(F32x16 sum) const { return sum; }
+};
+/// Of each element: exp(a * step), with a tile of a.
+struct ElementDecays {
+  const float* a;
+  const Row& step;
+  F32x16 row(std::int64_t i, int c) const { return exp(load(a + i * kDeltaColumns + c * kLanes) * step[c]); }
+};
+
+/// S^T k, but for what Decay::seen() makes of it.
+template <class Decay>
+void read_tile(const float* tile, const float* k, const Decay& decay, std::int64_t dk, Row& y) {
   Sums sums;
   each_row(dk, [&](std::int64_t i, auto s) {
-    const F32x16 factor = set1(k[i]);
+    const F32x16 factor = decay.key(k, i);
     unroll<kVectors>([&](auto c) {
       F32x16& sum = sums.of[s.value][c.value];
       sum = fma(load(tile + i * kDeltaColumns + c.value * kLanes), factor, sum);
@@ -116,20 +137,58 @@ struct StateRows {
   std::int64_t width;
 };
 /// S = decay S + k d^T, then S^T q
-void write_rows(const StateRows& rows, const float* k, const float* q, F32x16 decay, const Row& d, std::int64_t dk,
-                Row& y) {
+template <class Decay>
+void write_rows(const StateRows& rows, const float* k, const float* q, const Decay& decay, const Row& d,
+                std::int64_t dk, Row& y) {
   Sums sums;
   each_row(dk, [&](std::int64_t i, auto s) {
     const F32x16 key = set1(k[i]), query = set1(q[i]);
     unroll<kVectors>([&](auto c) {
       const std::int64_t at = i * rows.width + c.value * kLanes;
-      const F32x16 state = fma(key, d[c.value], load(rows.from + at) * decay);
+      const F32x16 state = fma(key, d[c.value], load(rows.from + at) * decay.row(i, c.value));
       store(rows.to + at, state);
       F32x16& sum = sums.of[s.value][c.value];
       sum = fma(state, query, sum);
     });
   });
   sums.total(y);
+}
+
+template <class Decay>
+void delta_token(const GatedDeltaArgs& a, std::int64_t t, const Columns& columns, std::int64_t begin, float* tile,
+                 const Decay& decay) {
+  const F32x16 rate = set1(a.gates[t * a.ld_gates + 1]);
+  const float* const k = a.k + t * a.ld_key;
+  Row v, seen, d, y;
+  columns.load_row(a.v + t * a.ld_v + begin, v);
+  read_tile(tile, k, decay, a.dk, seen);
+  unroll<kVectors>([&](auto c) { d[c.value] = rate * (v[c.value] - decay.seen(seen[c.value])); });
+  write_rows({tile, tile, kDeltaColumns}, k, a.q + t * a.ld_key, decay, d, a.dk, y);
+  columns.store_row(a.y + t * a.ld_y + begin, y);
+}
+
+/// Each element of x with a step of its own.
+void scan_elements(const SelectiveScanArgs& a, std::int64_t begin, float* tile) {
+  const Columns columns(a.p, begin);
+  float* const decays = tile + a.n * kDeltaColumns;  // a, as the tile lies
+  for (std::int64_t i = 0; i < a.n; ++i) {
+    for (std::int64_t j = 0; j < kDeltaColumns; ++j)
+      decays[i * kDeltaColumns + j] = begin + j < a.p ? a.a[(begin + j) * a.n + i] : 0;
+  }
+  Row skip;
+  columns.load_row(a.skips + begin, skip);
+  load_tile(at_column(a.from, begin), a.n, a.p, columns, tile);
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    const float *const b = a.b + t * a.ld_in, *const c_row = a.c + t * a.ld_in;
+    Row step, x, d, y;
+    columns.load_row(a.gates + t * a.ld_gates + begin, step);
+    columns.load_row(a.x + t * a.ld_in + begin, x);
+    unroll<kVectors>([&](auto c) { d[c.value] = step[c.value] * x[c.value]; });
+    write_rows({tile, tile, kDeltaColumns}, b, c_row, ElementDecays{decays, step}, d, a.n, y);
+    unroll<kVectors>([&](auto c) { y[c.value] = fma(skip[c.value], x[c.value], y[c.value]); });
+    columns.store_row(a.y + t * a.ld_y + begin, y);
+  }
+  store_tile(tile, a.n, a.p, columns, a.to + begin);
 }
 
 }  // namespace
@@ -144,27 +203,25 @@ void gated_delta(const GatedDeltaArgs& a, std::int64_t begin, std::byte* scratch
   const Columns columns(a.dv, begin);
   load_tile(at_column(a.from, begin), a.dk, a.dv, columns, tile);
   for (std::int64_t t = 0; t < a.tokens; ++t) {
-    const float* const gates = a.gates + t * a.ld_gates;
-    const F32x16 decay = set1(gates[0]), rate = set1(gates[1]);
-    Row v, seen, d, y;
-    columns.load_row(a.v + t * a.ld_v + begin, v);
-    read_tile(tile, a.k + t * a.ld_key, a.dk, seen);
-    unroll<kVectors>([&](auto c) { d[c.value] = rate * (v[c.value] - decay * seen[c.value]); });
-    write_rows({tile, tile, kDeltaColumns}, a.k + t * a.ld_key, a.q + t * a.ld_key, decay, d, a.dk, y);
-    columns.store_row(a.y + t * a.ld_y + begin, y);
+    if (a.decays != nullptr)
+      delta_token(a, t, columns, begin, tile, RowDecays{a.decays + t * a.ld_gates});
+    else
+      delta_token(a, t, columns, begin, tile, OneDecay{set1(a.gates[t * a.ld_gates])});
   }
   store_tile(tile, a.dk, a.dv, columns, a.to + begin);
 }
 
 void selective_scan(const SelectiveScanArgs& a, std::int64_t begin, std::byte* scratch) {
+  if (a.a != nullptr) return scan_elements(a, begin, reinterpret_cast<float*>(scratch));
   float* const tile = reinterpret_cast<float*>(scratch);
   const Columns columns(a.p, begin);
-  const F32x16 skip = set1(a.skip);
+  const F32x16 skip = set1(*a.skips);
   const bool in_place = a.tokens == 1 && a.from != nullptr && columns.whole();
   if (!in_place) load_tile(at_column(a.from, begin), a.n, a.p, columns, tile);
   for (std::int64_t t = 0; t < a.tokens; ++t) {
     const float* const gates = a.gates + t * a.ld_gates;
-    const F32x16 decay = set1(gates[0]), step = set1(gates[1]);
+    const OneDecay decay{set1(gates[0])};
+    const F32x16 step = set1(gates[1]);
     const float *const b = a.b + t * a.ld_in, *const c_row = a.c + t * a.ld_in;
     Row x, d, y;
     columns.load_row(a.x + t * a.ld_in + begin, x);

@@ -94,6 +94,8 @@ constexpr Kernels make_table() {
   k.silu_mul = silu_mul;
   k.gelu_mul = gelu_mul;
   k.clamped_silu_mul = clamped_silu_mul;
+  k.relu_mul = relu_mul;
+  k.limited_silu_mul = limited_silu_mul;
   k.sigmoid_mul = sigmoid_mul;
   k.scale = scale;
   k.soft_cap = soft_cap;

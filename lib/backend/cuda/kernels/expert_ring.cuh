@@ -206,6 +206,9 @@ __device__ __forceinline__ void finish_visit(const ExpertRing& p, const ExpertVi
       case Activation::ClampedSilu:
         y = gated<Activation::ClampedSilu>(kept, total);
         break;
+      case Activation::Relu:
+        y = gated<Activation::Relu>(kept, total);
+        break;
       case Activation::Sigmoid:  // of no experts that come here (fusions.cpp)
       case Activation::Identity:
         break;

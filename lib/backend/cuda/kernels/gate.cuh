@@ -29,10 +29,18 @@ __device__ __forceinline__ float clamped_silu(float gate, float up) {
   return silu(kClampedSiluSlope * g) * (1.0f / kClampedSiluSlope) * (u + 1.0f);
 }
 
+/// As host::limited_silu has it; NaN passes the comparisons.
+__device__ __forceinline__ float limited_silu(float gate, float up, float limit) {
+  const float g = silu(gate);
+  return (g > limit ? limit : g) * (up > limit ? limit : up < -limit ? -limit : up);
+}
+
 template <Activation kActivation>
 __device__ __forceinline__ float gated(float gate, float up) {
   if constexpr (kActivation == Activation::ClampedSilu)
     return clamped_silu(gate, up);
+  else if constexpr (kActivation == Activation::Relu)
+    return (gate < 0 ? 0.0f : gate) * up;
   else if constexpr (kActivation == Activation::Sigmoid)
     return sigmoid(gate) * up;
   else if constexpr (kActivation == Activation::Identity)

@@ -86,6 +86,18 @@ struct Gated {
   __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
 };
 
+struct LimitedGate {
+  static constexpr int kOperands = 2;
+  const float *gate, *up;
+  float limit;
+  __device__ BlockPart first(std::int64_t row, int block, int n, bool wide) const {
+    const BlockPart g = load_part(gate + row * n, block, n, wide), u = load_part(up + row * n, block, n, wide);
+    const float most = limit;
+    return map(g, u, [=](float p, float q) { return limited_silu(p, q, most); });
+  }
+  __device__ BlockPart again(std::int64_t row, int block, int n, bool wide) const { return first(row, block, n, wide); }
+};
+
 /// A row's gate is one.
 template <Activation kActivation>
 struct GatedByOne {
@@ -392,6 +404,8 @@ void launch_gated(Activation activation, const float* gate, const float* up, int
       return launch_forms(Source<Activation::Gelu>{gate, up}, n, rows, wide, y, at);
     case Activation::ClampedSilu:
       return launch_forms(Source<Activation::ClampedSilu>{gate, up}, n, rows, wide, y, at);
+    case Activation::Relu:
+      return launch_forms(Source<Activation::Relu>{gate, up}, n, rows, wide, y, at);
     case Activation::Sigmoid:
       return launch_forms(Source<Activation::Sigmoid>{gate, up}, n, rows, wide, y, at);
     case Activation::Identity:
@@ -492,8 +506,10 @@ void combine_add_rms_norm(const float* x, const float* weights, int top_k, const
                     y, at);
 }
 
-void glu(Activation activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch& at) {
-  launch_gated<Gated>(activation, gate, up, n, rows, wide_rows(n, y, {gate, up}), y, at);
+void glu(const Glu& op, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch& at) {
+  const bool wide = wide_rows(n, y, {gate, up});
+  if (op.limit > 0) return launch_forms(LimitedGate{gate, up, op.limit}, n, rows, wide, y, at);
+  launch_gated<Gated>(op.activation, gate, up, n, rows, wide, y, at);
 }
 
 void glu_of_one(Activation activation, const float* gate, const float* up, int n, int rows, const Forms& y,

@@ -41,7 +41,7 @@ void add_rms_norm(const float* a, const float* b, const float* w, float eps, int
 /// add_rms_norm() of `residual` and what combine() makes of the other operands, bit for bit.
 void combine_add_rms_norm(const float* x, const float* weights, int top_k, const float* residual, const float* w,
                           float eps, int n, int rows, float* sum, const Forms& y, const Launch&);
-void glu(Activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch&);
+void glu(const Glu&, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch&);
 /// The same with one gate for all of a row.
 void glu_of_one(Activation, const float* gate, const float* up, int n, int rows, const Forms& y, const Launch&);
 

@@ -1,0 +1,99 @@
+#include "model/latent_attention.h"
+
+#include <string>
+#include <string_view>
+
+#include "model/hyper_parameters.h"
+
+namespace llm {
+namespace {
+
+constexpr IntegerRule kLatent{"attention.kv_lora_rank", 1, 1 << 16}, kQueryLatent{"attention.q_lora_rank", 0, 1 << 16},
+    kHeadKey{"attention.key_length_mla", 1, 1 << 16}, kHeadValue{"attention.value_length_mla", 1, 1 << 16};
+
+void expect_of_cache(const HyperParameters& hp, std::string_view key, std::int64_t value, std::int64_t needed) {
+  if (value != needed)
+    hp.fail(key, "value " + std::to_string(value) + ", but what the cache holds needs " + std::to_string(needed));
+}
+
+/// Of each head: its own part, and what meets the part of the keys that heads share.
+struct LatentQueries {
+  Act own, shared;
+};
+
+Act turned(Scope s, std::string_view name, Act x, const std::optional<Rotary>& rot) {
+  return rot ? s.rope(name, x, *rot) : x;
+}
+
+LatentQueries latent_queries(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, Act x) {
+  if (c.query_latent > 0) x = s.rms_norm("attn_q_a_norm", s.linear("attn_q_a", x, c.query_latent), c.norm_eps);
+  const Act q = s.linear(c.query_latent > 0 ? "attn_q_b" : "attn_q", x, c.heads * c.head_key);
+  const Act heads = s.split_heads("attn_q_heads", q, c.heads);
+  const Act own = s.slice("attn_q_plain", heads, {0, c.unshared()});
+  const Act rest = s.slice("attn_q_rest", heads, {c.unshared(), c.rope.n_rot});
+  return {own, turned(s, "attn_q_rope", rest, rot)};
+}
+
+/// What a position's keys and values are made from.
+struct Latents {
+  Act kv;      ///< [latent, tokens]
+  Act shared;  ///< [n_rot, 1, tokens], of the keys of all heads
+};
+
+Latents latents(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, Act x) {
+  const auto part = [&](std::string_view name, std::int64_t begin, std::int64_t n) {
+    return s.linear_rows(name, "attn_kv_a_mqa", c.latent + c.rope.n_rot, x, {begin, n});
+  };
+  const Act kv = s.rms_norm("attn_kv_a_norm", part("attn_kv_latent", 0, c.latent), c.norm_eps);
+  const Act rest = s.split_heads("attn_k_rest", part("attn_k_shared", c.latent, c.rope.n_rot), 1);
+  return {kv, turned(s, "attn_k_rope", rest, rot)};
+}
+
+Act attend_to_latents(Scope s, const LatentConfig& c, const std::optional<Act>& growth, const LatentQueries& q,
+                      const Latents& from) {
+  const Act brought = s.head_linear("attn_k_b", q.own, c.latent);
+  const Act query = scale_queries(s, s.concat("attn_query", brought, q.shared), growth);
+  const Act value = s.split_heads("attn_value", from.kv, 1);
+  const Act key = s.concat("attn_key", value, from.shared);
+  const Act seen = s.attention(query, s.kv_append(key, value), {.scale = c.attention_scale});
+  return s.head_linear("attn_v_b", seen, c.head_value);
+}
+
+Act attend_to_heads(Scope s, const LatentConfig& c, const std::optional<Act>& growth, const LatentQueries& q,
+                    const Latents& from) {
+  const Act kv = s.linear("attn_kv_b", from.kv, c.heads * (c.unshared() + c.head_value));
+  const Act heads = s.split_heads("attn_kv_heads", kv, c.heads);
+  const Act key = s.concat("attn_key", s.slice("attn_k_plain", heads, {0, c.unshared()}), from.shared);
+  const Act value = s.slice("attn_value", heads, {c.unshared(), c.head_value});
+  const Act query = scale_queries(s, s.concat("attn_query", q.own, q.shared), growth);
+  return s.attention(query, s.kv_append(key, value), {.scale = c.attention_scale});
+}
+
+}  // namespace
+
+void read_latent_heads(const Metadata& md, LatentConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  c.latent = hp.integer(kLatent);
+  c.query_latent = hp.optional_integer(kQueryLatent).value_or(0);
+  c.latent_cache = hp.has(kHeadKey.key);
+  c.head_key = c.latent_cache ? hp.integer(kHeadKey) : c.head_dim;
+  c.head_value = c.latent_cache ? hp.integer(kHeadValue) : c.head_dim_v;
+  expect_of_cache(hp, "attention.head_count_kv", c.kv_heads, c.latent_cache ? 1 : c.heads);
+  if (c.latent_cache) {
+    expect_of_cache(hp, "attention.key_length", c.head_dim, c.latent + c.rope.n_rot);
+    expect_of_cache(hp, "attention.value_length", c.head_dim_v, c.latent);
+  }
+  if (c.unshared() < 1)
+    hp.fail("rope.dimension_count",
+            "value " + std::to_string(c.rope.n_rot) + " leaves nothing of heads of " + std::to_string(c.head_key));
+}
+
+Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
+                     Act x) {
+  const LatentQueries q = latent_queries(s, c, rot, x);
+  const Latents from = latents(s, c, rot, x);
+  const Act y = c.latent_cache ? attend_to_latents(s, c, growth, q, from) : attend_to_heads(s, c, growth, q, from);
+  return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
+}
+
+}  // namespace llm

@@ -1,0 +1,185 @@
+"""Small GGUF files with random weights of families whose layers differ in more than synthetic_models.decoder() knows."""
+
+import gguf
+import numpy as np
+
+from synthetic_models import dense_ffn, latent_attention, of_experts, of_products, random_file
+
+
+def sizes(vocabulary):
+    return len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
+
+
+def ends(n_vocab, d):
+    return [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output_norm.weight", (d,), 0.05, 1.0),
+            ("output.weight", (n_vocab, d), 0.05, 0.0)]
+
+
+def of_layers(blocks):
+    return [(f"blk.{i}.{name}", *rest) for i, block in enumerate(blocks) for name, *rest in block]
+
+
+def norms(d, *names):
+    return [(name + ".weight", (d,), 0.1, 1.0) for name in names]
+
+
+def windows(target, vocabulary, architecture, local, heads, kv_heads, head_dim=64, value_dim=64, gates=False,
+            qk_norm=False, sinks=False, shared=0, d=512, d_ff=1024, experts=(32, 4, 128), keys=None, quantized=None,
+            choice_bias=0.2):
+    """Experts behind a dense layer. `local`: flags of the layers; `heads`, `kv_heads`: by such a flag; `gates`: of each
+    head's result; `sinks`: of layers with a window; `shared`: width of the expert of all tokens."""
+    matrix = 0.02
+    count, used, width = experts
+    all_keys = {"block_count": len(local), "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+                "attention.head_count": [heads[x] for x in local],
+                "attention.head_count_kv": [kv_heads[x] for x in local], "attention.key_length": head_dim,
+                "attention.value_length": value_dim, "attention.layer_norm_rms_epsilon": 1e-6,
+                "attention.sliding_window": 96, "attention.sliding_window_pattern": local, "rope.freq_base": 1e6,
+                "rope.freq_base_swa": 1e4, "rope.dimension_count": head_dim, "expert_count": count,
+                "expert_used_count": used, "expert_feed_forward_length": width}
+    if shared:
+        all_keys["expert_shared_feed_forward_length"] = shared
+    blocks = []
+    for i, flag in enumerate(local):
+        q, k, v, out = (n * size for n, size in ((heads[flag], head_dim), (kv_heads[flag], head_dim),
+                                                 (kv_heads[flag], value_dim), (heads[flag], value_dim)))
+        block = norms(d, "attn_norm", "ffn_norm") + of_products(
+            {"attn_q": (q, d, 3 * matrix), "attn_k": (k, d, 3 * matrix), "attn_v": (v, d, matrix),
+             "attn_output": (d, out, matrix)}, ())
+        if gates:
+            block += of_products({"attn_gate": (heads[flag], d, 3 * matrix)}, ())
+        if qk_norm:
+            block += [(f"attn_{x}_norm.weight", (head_dim,), 0.3, 1.5) for x in "qk"]
+        if sinks and flag:
+            block.append(("attn_sinks.weight", (heads[flag],), 2.0, 0.0))
+        if i == 0:
+            block += of_products(dense_ffn(d, d_ff, matrix), ())
+        else:
+            block += of_experts(d, experts, matrix, (), choice_bias)
+            if shared:
+                block += of_products(dense_ffn(d, shared, matrix, suffix="_shexp"), ())
+        blocks.append(block)
+    random_file(target, vocabulary, architecture, all_keys | (keys or {}),
+                ends(sizes(vocabulary), d) + of_layers(blocks), quantized)
+
+
+def grok(target, vocabulary, keys=None, quantized=None, dense=True, d=512, d_ff=1024, heads=8, kv_heads=2, layers=3,
+         experts=(8, 8, 256)):
+    """All of a token's experts are used: the peer takes GELU from a table, which would let it choose others."""
+    matrix, head_dim = 0.02, d // heads
+    count, used, width = experts
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+                "attention.head_count": heads, "attention.head_count_kv": kv_heads,
+                "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e6, "rope.dimension_count": head_dim,
+                "expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width,
+                "embedding_scale": 9.0, "logit_scale": 0.7, "attention.output_scale": 0.2,
+                "attn_logit_softcapping": 6.0, "router_logit_softcapping": 0.0, "final_logit_softcapping": 8.0}
+    block = norms(d, "attn_norm", "attn_output_norm", "ffn_norm", "post_ffw_norm") + of_products(
+        {"attn_q": (heads * head_dim, d, 3 * matrix), "attn_k": (kv_heads * head_dim, d, 3 * matrix),
+         "attn_v": (kv_heads * head_dim, d, matrix), "attn_output": (d, heads * head_dim, matrix)}, ())
+    block += of_experts(d, experts, matrix, (), 0.0)
+    if dense:
+        block += of_products(dense_ffn(d, d_ff, matrix), ())
+    random_file(target, vocabulary, "grok", all_keys | (keys or {}),
+                ends(sizes(vocabulary), d) + of_layers([block] * layers), quantized)
+
+
+def kimi_linear(target, vocabulary, keys=None, quantized=None, layers=5, d=256, d_ff=512, heads=4, head=64, kernel=4,
+                experts=(32, 4, 128)):
+    """Every fourth layer attends to latents, the others go by Kimi Delta Attention, with decays about 0.85."""
+    matrix = 0.02 * (512 / d) ** 0.5
+    count, used, width = experts
+    latent_keys, latent = latent_attention(d, heads, matrix, query=0, kv=128, plain=64, rotated=32, value=48,
+                                           cached=True)
+    attends = [i % 4 == 3 for i in range(layers)]
+    all_keys = latent_keys | {
+        "block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+        "attention.head_count": heads, "attention.head_count_kv": [int(x) for x in attends],
+        "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e4, "ssm.conv_kernel": kernel,
+        "attention.value_length": 72, "kda.head_dim": head, "expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width,
+        "expert_shared_count": 1, "leading_dense_block_count": 1, "expert_weights_scale": 2.446,
+        "expert_gating_func": 2}
+    n = heads * head
+    delta = of_products({f"attn_{x}": (n, d, 2 * matrix) for x in "qkv"}, ())
+    delta += [(f"ssm_conv1d_{x}.weight", (1, n, 1, kernel), 0.5, 0.0) for x in "qkv"]
+    delta += of_products({"ssm_f_a": (head, d, matrix), "ssm_f_b": (n, head, 3 * matrix), "ssm_g_a": (head, d, matrix),
+                          "ssm_g_b": (n, head, 3 * matrix), "ssm_beta": (heads, d, 2 * matrix),
+                          "attn_output": (d, n, matrix)}, ())
+    delta += [("ssm_a", (heads, 1), 0.05, -0.2), ("ssm_dt.bias", (n,), 0.5, 0.0), ("ssm_norm.weight", (head,), 0.1, 1.0)]
+    blocks = []
+    for i in range(layers):
+        block = norms(d, "attn_norm", "ffn_norm") + (latent if attends[i] else delta)
+        if i == 0:
+            block += of_products(dense_ffn(d, d_ff, matrix), ())
+        else:
+            block += of_experts(d, experts, matrix, (), 0.2)
+            block += of_products(dense_ffn(d, width, matrix, suffix="_shexp"), ())
+        blocks.append(block)
+    random_file(target, vocabulary, "kimi-linear", all_keys | (keys or {}),
+                ends(sizes(vocabulary), d) + of_layers(blocks), quantized)
+
+
+def centered(rng, shape, deviation, axis):
+    """Random values whose mean along an axis is 0."""
+    data = rng.normal(0.0, deviation, shape)
+    return (data - data.mean(axis=axis, keepdims=True)).astype(np.float32)
+
+
+def phimoe(target, vocabulary, keys=None, d=512, d_ff=512, heads=8, kv_heads=2, layers=3, original=4096):
+    """The peer does not subtract the mean in norms and has other weights of experts: here vectors have a mean of 0, and
+    there is one expert. It has all biases."""
+    matrix, head_dim, n_vocab = 0.02, d // heads, sizes(vocabulary)
+    q, kv = heads * head_dim, kv_heads * head_dim
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+                "attention.head_count": heads, "attention.head_count_kv": kv_heads,
+                "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e6, "rope.dimension_count": head_dim,
+                "rope.scaling.original_context_length": original, "rope.scaling.attn_factor": 1.19,
+                "attention.sliding_window": 4096, "expert_count": 1, "expert_used_count": 1}
+    tensors = [("output_norm.weight", (d,), 0.05, 1.0), ("output_norm.bias", (d,), 0.3, 0.0),
+               ("output.weight", (n_vocab, d), 0.05, 0.0), ("output.bias", (n_vocab,), 0.3, 0.0)]
+    block = norms(d, "attn_norm", "ffn_norm") + [(f"{x}_norm.bias", (d,), 0.3, 0.0) for x in ("attn", "ffn")]
+    block += of_products({"attn_q": (q, d, 3 * matrix), "attn_k": (kv, d, 3 * matrix), "attn_v": (kv, d, matrix)},
+                         ("attn_q", "attn_k", "attn_v"))
+    block += [("ffn_gate_inp.weight", (1, d), 6 * matrix, 0.0), ("ffn_gate_exps.weight", (1, d_ff, d), matrix, 0.0),
+              ("ffn_up_exps.weight", (1, d_ff, d), matrix, 0.0)]
+    rng = np.random.default_rng(7)
+    given = [("token_embd.weight", centered(rng, (n_vocab, d), 0.05, 1))]
+    for i in range(layers):
+        given += [(f"blk.{i}.attn_output.weight", centered(rng, (d, q), matrix, 0)),
+                  (f"blk.{i}.attn_output.bias", centered(rng, (d,), 0.3, 0)),
+                  (f"blk.{i}.ffn_down_exps.weight", centered(rng, (1, d, d_ff), matrix, 1))]
+    given += [(f"rope_factors_{name}.weight", np.linspace(1, largest, head_dim // 2, dtype=np.float32))
+              for name, largest in (("long", 12.0), ("short", 1.5))]
+    random_file(target, vocabulary, "phimoe", all_keys | (keys or {}), tensors + of_layers([block] * layers),
+                given=given)
+
+
+def jamba(target, vocabulary, keys=None, quantized=None, layers=6, d=256, d_ff=512, heads=4, kv_heads=2, state=16,
+          rank=64, kernel=4, experts=(16, 2)):
+    """The third layer of four attends; every second layer has experts. The peer wants an inner width of 2 d."""
+    matrix, inner, head_dim = 0.02 * (512 / d) ** 0.5, 2 * d, d // heads
+    attends = [i % 4 == 2 for i in range(layers)]
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
+                "attention.head_count": heads, "attention.head_count_kv": [kv_heads if x else 0 for x in attends],
+                "attention.layer_norm_rms_epsilon": 1e-6, "ssm.conv_kernel": kernel, "ssm.inner_size": inner,
+                "ssm.state_size": state, "ssm.time_step_rank": rank, "expert_count": experts[0],
+                "expert_used_count": experts[1]}
+    attention = of_products({"attn_q": (heads * head_dim, d, 3 * matrix), "attn_k": (kv_heads * head_dim, d, 3 * matrix),
+                             "attn_v": (kv_heads * head_dim, d, matrix), "attn_output": (d, heads * head_dim, matrix)},
+                            ())
+    scan = of_products({"ssm_in": (2 * inner, d, 3 * matrix), "ssm_x": (rank + 2 * state, inner, 2 * matrix),
+                        "ssm_dt": (inner, rank, 2 * matrix), "ssm_out": (d, inner, matrix)}, ())
+    scan += [("ssm_conv1d.weight", (inner, kernel), 0.5, 0.0), ("ssm_conv1d.bias", (inner,), 0.2, 0.0),
+             ("ssm_dt_norm.weight", (rank,), 0.1, 1.0), ("ssm_b_norm.weight", (state,), 0.1, 1.0),
+             ("ssm_c_norm.weight", (state,), 0.1, 1.0), ("ssm_dt.bias", (inner,), 0.5, 0.0),
+             ("ssm_a", (inner, state), 0.1, -0.7), ("ssm_d", (inner,), 0.3, 1.0)]
+    blocks = []
+    for i in range(layers):
+        block = norms(d, "attn_norm", "ffn_norm") + (attention if attends[i] else scan)
+        if i % 2:
+            block += of_experts(d, (*experts, d_ff), matrix, (), 0.0)
+        else:
+            block += of_products(dense_ffn(d, d_ff, matrix), ())
+        blocks.append(block)
+    random_file(target, vocabulary, "jamba", all_keys | (keys or {}), ends(sizes(vocabulary), d) + of_layers(blocks),
+                quantized)

@@ -1,0 +1,117 @@
+// What graphs of families are made of whose layers are of several kinds.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph_parts.h"
+#include "open_file.h"
+#include "support/catch.h"
+
+using namespace llm;
+using namespace llm::test;
+
+TEST_CASE("layers of step35 and mimo2 that see a window have other heads and bases than those that see all") {
+  const TempDir folder;
+  TinyFile step = tiny_model({.arch = "step35", .layers = 2, .rope = TinyRope::Llama3});
+  const auto heads = [](const Graph& g) {
+    std::vector<std::int64_t> out;  // of queries, of keys
+    for (const Node& n : g.nodes()) {
+      if (!std::holds_alternative<Rope>(n.op)) continue;
+      out.push_back(g.info(n.out[0]).type.shape[1]);
+    }
+    return out;
+  };
+  const Graph g = open_tiny(folder, step).graph;
+  CHECK(heads(g) == std::vector<std::int64_t>{4, 2, 2, 1});
+  CHECK(all<RopeTable>(g) == std::vector<RopeTable>{{.n_rot = 4}, {.n_rot = 8, .base = 1000}});
+  CHECK(producers(g, "rope_table").back() == "rope_freqs.weight");
+  CHECK(producers(g, "rope_table_local").size() == 1);
+  CHECK(producers(g, "blk.0.attn_q_rope")[1] == "rope_table_local");
+  CHECK(producers(g, "blk.1.attn_q_rope")[1] == "rope_table");
+  CHECK(producers(g, "blk.0.attn_gated") == std::vector<std::string>{"blk.0.attn_gate_heads", "blk.0.attn"});
+  std::vector<float> limits;
+  for (const Glu& glu : all<Glu>(g)) limits.push_back(glu.limit);
+  CHECK(limits == std::vector<float>{0, 0.25f, 0, 0.25f, 0.25f});  // gates of heads have none
+  step.set_array("step35.swiglu_clamp_exp", std::vector<float>{0, -1});
+  CHECK_THROWS_WITH(open_tiny(folder, step), contains("step35.swiglu_clamp_exp"));
+  step.erase("step35.swiglu_clamp_exp");
+  step.set_array("step35.attention.head_count_kv", std::vector<std::uint32_t>{2, 3});
+  CHECK_THROWS_WITH(open_tiny(folder, step), contains("step35.attention.head_count_kv"));
+
+  TinyFile mimo = tiny_model({.arch = "mimo2", .layers = 3});
+  const Graph m = open_tiny(folder, mimo).graph;
+  CHECK(heads(m) == std::vector<std::int64_t>{4, 2, 4, 1, 4, 2});
+  CHECK(producers(m, "blk.0.attn").back() == "blk.0.attn_sinks.weight");
+  CHECK(producers(m, "blk.1.attn").size() == 2);
+  CHECK(producers(m, "blk.0.attn_residual")[1] == "blk.0.attn_scaled");
+  mimo.set("mimo2.attention.value_scale", 1.0f);
+  CHECK(producers(open_tiny(folder, mimo).graph, "blk.0.attn_residual")[1] == "blk.0.attn_output");
+  mimo.erase("mimo2.attention.sliding_window_pattern");
+  CHECK_THROWS_WITH(open_tiny(folder, mimo), contains("mimo2.attention.sliding_window_pattern"));
+}
+
+TEST_CASE("smallthinker: experts chosen by what the layer was given; with a window, every fourth layer is not turned") {
+  const TempDir folder;
+  const Graph g = open_tiny(folder, tiny_model({.arch = "smallthinker", .layers = 5, .window = 16})).graph;
+  CHECK(producers(g, "blk.1.ffn_gate_inp")[0] == "blk.0.ffn_residual");
+  std::vector<int> turned, windows;
+  for (const Node& n : g.nodes()) {
+    if (std::holds_alternative<Rope>(n.op)) turned.push_back(n.layer);
+    if (const auto* a = std::get_if<Attention>(&n.op)) windows.push_back(a->window.length);
+  }
+  CHECK(turned == std::vector<int>{1, 1, 2, 2, 3, 3});
+  CHECK(windows == std::vector<int>{0, 16, 16, 16, 0});
+  CHECK(all<Rope>(open_tiny(folder, tiny_model({.arch = "smallthinker", .layers = 5})).graph).size() == 10);
+}
+
+TEST_CASE("grok: caps and scales, a dense network beside the experts; positions end where scores would grow") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "grok"});
+  const Opened model = open_tiny(folder, f);
+  CHECK(producers(model.graph, "blk.0.ffn_routes")[0] == "blk.0.ffn_gate_capped");
+  CHECK(producers(model.graph, "blk.0.ffn_sum") == std::vector<std::string>{"blk.0.ffn_down", "blk.0.ffn_moe"});
+  CHECK(all<Attention>(model.graph)[0] == Attention{.scale = 0.125f, .soft_cap = 5});
+  CHECK(all<SoftCap>(model.graph) == std::vector<SoftCap>{{2}, {10}});
+  CHECK(model.spec.dims.context == 64);
+  f.set("grok.attention.temperature_length", std::uint32_t{48});
+  CHECK(open_tiny(folder, f).spec.dims.context == 48);
+  for (const char* key : {"attn_logit_softcapping", "router_logit_softcapping", "final_logit_softcapping",
+                          "attention.output_scale", "embedding_scale", "logit_scale"})
+    f.erase(std::string("grok.") + key);  // Grok-1
+  const Graph first = open_tiny(folder, f).graph;
+  CHECK(all<SoftCap>(first) == std::vector<SoftCap>{{30}});
+  CHECK(all<Attention>(first)[0].soft_cap == 30);
+  f.set("grok.router_logit_softcapping", 0.0f);
+  CHECK(all<SoftCap>(open_tiny(folder, f).graph).empty());
+}
+
+TEST_CASE("kimi-linear: decays of elements, convolutions of their own, latents that are not turned") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "kimi-linear", .layers = 2});
+  const Graph g = open_tiny(folder, f).graph;
+  CHECK(all<ShortConv>(g).size() == 3);
+  CHECK(all<Rope>(g).empty());
+  CHECK(producers(g, "blk.0.delta")[1] == "blk.0.ssm_f_b");
+  CHECK(producers(g, "blk.0.delta_gated") == std::vector<std::string>{"blk.0.ssm_g_b", "blk.0.delta_flat"});
+  f.set("kimi-linear.kda.safe_gate", true);
+  CHECK_THROWS_WITH(open_tiny(folder, f), contains("kimi-linear.kda.safe_gate"));
+}
+
+TEST_CASE("cohere2moe: the first, dense layers turn heads whatever they see; norms of either kind") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "cohere2moe", .layers = 4});
+  const auto rotated = [&] {
+    std::vector<int> layers;
+    const Graph g = open_tiny(folder, f).graph;
+    for (const Node& n : g.nodes())
+      if (std::holds_alternative<Rope>(n.op)) layers.push_back(n.layer);
+    return layers;
+  };
+  CHECK(rotated() == std::vector<int>{0, 0, 2, 2});
+  f.set_array("cohere2moe.attention.sliding_window_pattern", std::vector<std::uint32_t>{0, 0, 1, 1});
+  CHECK(rotated() == std::vector<int>{0, 0, 2, 2, 3, 3});
+  CHECK(producers(open_tiny(folder, f).graph, "blk.1.ffn_residual")[1] == "blk.1.ffn_mean");
+  CHECK(all<RmsNorm>(open_tiny(folder, f).graph).empty());
+  f.set("cohere2moe.attention.layer_norm_rms_epsilon", 1e-5f);
+  CHECK(all<LayerNorm>(open_tiny(folder, f).graph).empty());
+}
