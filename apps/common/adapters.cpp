@@ -6,7 +6,7 @@
 
 #include "base/output_file.h"
 #include "common/numbers.h"
-#include "common/output.h"
+#include "common/run_files.h"
 
 namespace llm::app {
 namespace {
@@ -87,11 +87,12 @@ std::vector<AdapterFile> Adapters::all() const {
 void add_adapter_options(Command& cli, Adapters& adapters) {
   const auto add = [&cli](const char* name, std::vector<AdapterFile>& target,
                           std::vector<AdapterFile> (*parse)(const std::string&), const char* type, const char* help) {
-    const auto set = [&target, parse](const std::vector<std::string>& given) {
+    const auto set = [name, &target, parse](const std::vector<std::string>& given) {
       target.clear();
       for (const std::string& text : given) {
         for (AdapterFile& one : parse(text)) target.push_back(std::move(one));
       }
+      for (const AdapterFile& one : target) will_read(name, one.path.string());
     };
     cli.add_option_function<std::vector<std::string>>(name, set, help)->option_text(type)->one_value();
   };
@@ -99,10 +100,6 @@ void add_adapter_options(Command& cli, Adapters& adapters) {
       "LoRA adapters for the model, whose changes add up; repeatable");
   add(kScaled, adapters.scaled, parse_scaled_adapters, "FILE:SCALE,...",
       "the same, each with the factor of what it changes; repeatable");
-}
-
-void refuse_overwriting(const std::string& output, const Adapters& adapters) {
-  for (const AdapterFile& a : adapters.all()) refuse_overwriting(output, {a.path.string()});
 }
 
 void require_adapters(const std::vector<AdapterFile>& adapters) {

@@ -16,9 +16,6 @@ struct Adapters {
 
 void add_adapter_options(Command&, Adapters&);
 
-/// Throws ErrorKind::Usage if `output` is one of the adapters' files, under whatever name.
-void refuse_overwriting(const std::string& output, const Adapters&);
-
 /// The adapters of "FILE,FILE:SCALE,..." A name with commas or colons means the file by that name, if there is one.
 /// Throws ErrorKind::Usage for what can be no scale.
 std::vector<AdapterFile> parse_adapters(const std::string& text);

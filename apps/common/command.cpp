@@ -93,7 +93,12 @@ Command* Command::fallthrough() {
 
 void Command::require_subcommand() { app_->require_subcommand(1); }
 
-void Command::final_callback(const std::function<void()>& callback) { app_->final_callback(callback); }
+void Command::final_callback(const std::function<void()>& callback) {
+  finals_.push_back(callback);
+  app_->final_callback([this] {
+    for (const std::function<void()>& final : finals_) final();
+  });
+}
 
 std::size_t Command::times_given(const std::string& name) const { return app_->get_option(name)->count(); }
 bool Command::parsed() const { return app_->parsed(); }

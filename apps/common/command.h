@@ -52,7 +52,7 @@ class Command {
   Command* add_subcommand(const std::string& name, const std::string& help);
   Command* fallthrough();  ///< options that it does not have are looked for in what it belongs to
   void require_subcommand();
-  /// Called when all options are known.
+  /// Called when all options are known; several in their order.
   void final_callback(const std::function<void()>&);
 
   bool parsed() const;                                     ///< of a subcommand: it was given
@@ -71,6 +71,7 @@ class Command {
   std::unique_ptr<CLI::App> own_;  ///< of a program
   CLI::App* app_;
   const Command* parent_ = nullptr;
+  std::vector<std::function<void()>> finals_;
   std::vector<std::unique_ptr<Option>> options_;
   std::vector<std::unique_ptr<Command>> subcommands_;
 };

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <sstream>
 #include <vector>
 
 #include "base/error.h"
@@ -21,6 +22,7 @@
 #include "common/output.h"
 #include "common/reserved.h"
 #include "common/settings.h"
+#include "common/run_files.h"
 #include "common/terminal.h"
 
 namespace llm::app {
@@ -267,34 +269,48 @@ std::string& log_file() {
   return path;
 }
 
-/// The names of files that the line gives a command and its subcommands; of --log-file's own there is none.
-std::vector<std::string> files_named_in(const Command& cli, const Page& page) {
-  std::vector<std::string> files;
-  const auto add = [&](const OptionRow& row) {
-    files.insert(files.end(), row.option->results().begin(), row.option->results().end());
-  };
-  for (const OptionGroup& group : option_groups(cli, page.aliases)) {
-    for (const OptionRow& row : group.rows) {
-      if ((row.takes_file || row.takes_model) && !row.option->check_name("--log-file")) add(row);
-    }
+/// What an option or a positional argument writes is no file for stdout, but for the one that says so.
+void declare_written(const std::string& by, const std::string& path, bool takes_stdout) {
+  if (path == "-" && !takes_stdout) {
+    usage_error("option " + by + ": stdout is for what the program prints; name a file (./- is one of that name) or " +
+                "/dev/stderr");
   }
-  for (const OptionRow& row : positionals(cli)) add(row);
-  for (const Command* c : cli.subcommands()) {
-    for (std::string& file : files_named_in(*c, page)) files.push_back(std::move(file));
-  }
-  return files;
+  will_write(by, path);
 }
 
-/// It replaces what the file held: no file that the program reads or writes may be it.
-void begin_log_file(const Command& cli, const Page& page, const std::string& settings_file) {
-  if (log_file().empty()) return;
-  std::vector<std::string> others = files_named_in(cli, page);
-  others.push_back(settings_file);
-  for (const std::string& other : others) {
-    if (!is_same_file(log_file(), other)) continue;
-    throw Error(ErrorKind::Usage, ErrorParts{.file = log_file(), .problem = "would be overwritten by --log-file"});
+void declare_option(const OptionRow& row, const Page& page) {
+  const auto is_one = [&](std::string_view name) { return row.option->check_name(std::string(name)); };
+  const std::string& by = row.names.front();
+  const bool written = is_one("--log-file") || std::any_of(page.written.begin(), page.written.end(), is_one);
+  for (const std::string& file : row.option->reduced_results()) {
+    if (written) {
+      declare_written(by, file, !page.takes_stdout.empty() && is_one(page.takes_stdout));
+    } else {
+      will_read(by, file);
+    }
   }
-  open_log_file(log_file());
+}
+
+/// "MODEL OUT TYPE": a word for each of the values, and what is said of it.
+void declare_positional(const OptionRow& row) {
+  std::istringstream kinds(row.value);
+  std::string kind;
+  for (const std::string& value : row.option->results()) {
+    if (!(kinds >> kind)) return;
+    if (kind == "MODEL" || kind == "FILE") will_read(kind, value);
+    if (kind == "OUT") will_write(kind, value);
+  }
+}
+
+/// The files that the line and the settings name for a command and its subcommands.
+void declare_files(const Command& cli, const Page& page) {
+  for (const OptionGroup& group : option_groups(cli, page.aliases)) {
+    for (const OptionRow& row : group.rows) {
+      if (row.takes_file || row.takes_model) declare_option(row, page);
+    }
+  }
+  for (const OptionRow& row : positionals(cli)) declare_positional(row);
+  for (const Command* c : cli.subcommands()) declare_files(*c, page);
 }
 
 /// llama.cpp's levels: 0 and 1 errors, 2 warnings, 3 more, 4 and 5 all.
@@ -383,7 +399,9 @@ std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) 
   } catch (const CLI::ParseError& error) {
     usage_error(in_our_words(error.what()));
   }
-  begin_log_file(cli, page, settings_file);
+  will_read("--config", settings_file);
+  declare_files(cli, page);
+  if (!log_file().empty()) open_log_file(log_file());
   say_settings();
   return std::nullopt;
 }

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/output_file.h"
-#include "common/output.h"
 #include "common/progress.h"
 #include "common/signals.h"
 #include "gguf/split.h"
@@ -43,10 +42,6 @@ void check_outputs(std::span<const std::filesystem::path> paths, Existing existi
                   ErrorParts{.file = path.string(), .problem = "already exists; --force replaces it"});
     }
   }
-}
-
-void refuse_overwriting(const std::filesystem::path& output, const GgufFile& model) {
-  for (const MappedFile& shard : model.shards()) refuse_overwriting(output.string(), {shard.path().string()});
 }
 
 void write_models(std::span<const GgufWriter> files, std::span<const std::filesystem::path> paths,

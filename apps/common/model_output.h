@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 
-#include "gguf/file.h"
 #include "gguf/writer.h"
 
 namespace llm::app {
@@ -17,9 +16,6 @@ enum class Existing : std::uint8_t { Refuse, Replace };
 /// Throws ErrorKind::Usage for a file that is there already, ErrorKind::Io for one whose folder is not: to be called
 /// before the work is done.
 void check_outputs(std::span<const std::filesystem::path>, Existing);
-
-/// Throws ErrorKind::Usage if `output` is one of the model's files, under whatever name.
-void refuse_overwriting(const std::filesystem::path& output, const GgufFile& model);
 
 /// Writes the files with progress on stderr (`what` is its label) and puts them in place together.
 void write_models(std::span<const GgufWriter>, std::span<const std::filesystem::path>, const std::string& what);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "common/hub_cache.h"
 #include "common/messages.h"
+#include "common/run_files.h"
 #include "common/settings.h"
 
 namespace llm::app {
@@ -38,6 +39,7 @@ void resolve(ModelPlace& place) {
   }
   if (!place.path.empty()) throw Error(ErrorKind::Usage, "--model and --hf-repo both name a model: give one of them");
   place.path = find_in_caches(place.hub_name, place.hub_file);
+  will_read("-hf", place.path);
   say("model: " + escaped(place.path, 4096));
 }
 

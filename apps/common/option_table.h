@@ -29,6 +29,9 @@ struct Page {
   std::string_view usage = {};                    ///< lines of "llm-run ..."; empty: made of the positional arguments
   std::span<const std::string_view> common = {};  ///< options that --help shows; empty: all
   enum class Settings : std::uint8_t { None, FromElsewhere } settings = Settings::None;  ///< variables and --config
+  /// Options whose files are written, those of all others are read; and the one of them for which - is stdout.
+  std::span<const std::string_view> written = {};
+  std::string_view takes_stdout = {};
   /// From elsewhere, options of this group count only beside this option.
   struct Gate {
     std::string_view group, option;

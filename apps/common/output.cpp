@@ -53,12 +53,4 @@ bool is_same_file(const std::string& a, const std::string& b) {
   return std::filesystem::weakly_canonical(a, missing) == std::filesystem::weakly_canonical(b, missing);
 }
 
-void refuse_overwriting(const std::string& output, std::initializer_list<std::string> inputs) {
-  for (const std::string& input : inputs) {
-    std::error_code missing;  // what does not exist is not the same file
-    if (output.empty() || input.empty() || !std::filesystem::equivalent(output, input, missing)) continue;
-    throw Error(ErrorKind::Usage, ErrorParts{.file = output, .problem = "would be overwritten while it is read"});
-  }
-}
-
 }  // namespace llm::app

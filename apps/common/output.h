@@ -1,8 +1,6 @@
-// What programs write: stdout, where every byte goes out at once and every failure is seen, and files that must not be
-// their own input.
+// What programs write to stdout, where every byte goes out at once and every failure is seen.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -23,8 +21,5 @@ bool stderr_is_terminal();
 /// Whether two names are one file, or would be if it were made. The empty name, "-", devices and pipes
 /// are none.
 bool is_same_file(const std::string& a, const std::string& b);
-/// Throws ErrorKind::Usage if `output` is one of the files that the program reads, under whatever name. Empty names are
-/// no files.
-void refuse_overwriting(const std::string& output, std::initializer_list<std::string> inputs);
 
 }  // namespace llm::app

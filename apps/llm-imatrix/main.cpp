@@ -1,5 +1,6 @@
 // llm-imatrix: how much each column of a model's matrices matters on a text, for llm-quantize.
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "common/numbers.h"
 #include "common/output.h"
 #include "common/progress.h"
+#include "common/run_files.h"
 #include "common/signals.h"
 #include "common/token_input.h"
 #include "quantize/imatrix.h"
@@ -57,9 +59,9 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   cli.add_flag_callback(
       "--force", [&o] { o.existing = app::Existing::Replace; }, "replace a file that exists");
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv)) return code;
-  app::refuse_overwriting(o.output, {o.model.path, o.text});
-  for (const std::string& file : o.earlier) app::refuse_overwriting(o.output, {file});
+  constexpr std::array<std::string_view, 1> kWritten{"--output-file"};
+  if (const auto code = app::parse(cli, argc, argv, {.written = kWritten, .takes_stdout = kWritten[0]})) return code;
+  if (cli.times_given("--output-file") == 0) app::will_write("-o", o.output);
   const std::filesystem::path output = o.output;
   app::check_outputs({&output, 1}, o.existing);
   return std::nullopt;
@@ -137,7 +139,6 @@ int body(int argc, char** argv) {
   app::install_signal_handlers();
   o.model.placement.room = {.context = o.chunk};
   const std::unique_ptr<Model> model = app::load_model(o.model);
-  app::refuse_overwriting(o.output, model->file());  // also one of its other parts
   std::vector<ImportanceMatrix> earlier;
   Warnings warnings;
   for (const std::string& file : o.earlier) earlier.push_back(ImportanceMatrix::read(file, warnings));

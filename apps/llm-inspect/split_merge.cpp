@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "common/messages.h"
 #include "common/output.h"
+#include "common/run_files.h"
 #include "common/signals.h"
 #include "gguf/file.h"
 
@@ -53,7 +54,7 @@ void split(const SplitOptions& o) {
   const std::vector<GgufWriter> files = file_set(content, counts);
   const std::vector<std::filesystem::path> paths = split_paths(o.prefix, counts.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
-    app::refuse_overwriting(paths[i], file);
+    app::will_write("PREFIX", paths[i].string());
     if (o.limits.bytes == 0 || files[i].file_bytes() <= o.limits.bytes) continue;
     app::print_warnings({{"split-size", escaped(paths[i].string(), 4096) + " has " +
                                             number_text(files[i].file_bytes()) + " bytes, more than --max-size: " +
@@ -72,7 +73,6 @@ void merge(const MergeOptions& o) {
   if (file.shards().size() == 1 && !file.metadata().has(kSplitCount))
     throw Error(ErrorKind::Usage,
                 ErrorParts{.file = o.file, .problem = "is not one of a set of files: nothing to merge"});
-  app::refuse_overwriting(o.output, file);
   const ModelContent content = content_of(file);
   const GgufWriter writer = single_file(content);
   const std::filesystem::path path = o.output;

@@ -45,6 +45,7 @@ struct Options {
   bool json = false;
 };
 
+constexpr std::array<std::string_view, 1> kWritten{"--save-logits"};
 constexpr std::array kAliases{app::Alias{"-ctk", "--cache-type-k"}, app::Alias{"-ctv", "--cache-type-v"}};
 
 std::optional<int> read_options(int argc, char** argv, Options& o) {
@@ -63,11 +64,9 @@ std::optional<int> read_options(int argc, char** argv, Options& o) {
   add_file("--kl-base", o.kl_base, "compare with the logits in this .npy file");
   app::add_cache_types(cli, o.cache.k, o.cache.v);
   app::add_common_options(cli);
-  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases})) return code;
+  if (const auto code = app::parse(cli, argc, argv, {.aliases = kAliases, .written = kWritten})) return code;
   if (o.text.empty() == o.tokens.empty())
     throw Error(ErrorKind::Usage, "give a text with -f FILE (-f - reads stdin), or token ids with --tokens FILE");
-  app::refuse_overwriting(o.save_logits, {o.model.path, o.text, o.tokens, o.kl_base});
-  app::refuse_overwriting(o.save_logits, o.model.adapters);
   require_npy_or_nothing(o.save_logits);
   return std::nullopt;
 }
@@ -161,7 +160,6 @@ int body(int argc, char** argv) {
   app::install_signal_handlers();
   options.model.placement.room = {.context = options.window, .cache = options.cache};
   const std::unique_ptr<Model> model = app::load_model(options.model);
-  if (!options.save_logits.empty()) app::refuse_overwriting(options.save_logits, model->file());
   const ModelDims& dims = model->dims();
   const Windows windows(read_tokens(options, *model), options.window, model->tokenizer(), options.chunks);
   if (windows.size() > dims.context) {

@@ -7,6 +7,7 @@
 #include "common/messages.h"
 #include "common/model_output.h"
 #include "common/output.h"
+#include "common/run_files.h"
 #include "common/signals.h"
 #include "gguf/file.h"
 #include "options.h"
@@ -19,13 +20,6 @@ namespace {
 std::optional<ImportanceMatrix> read_importance(const Options& o, Warnings& warnings) {
   if (o.imatrix.empty()) return std::nullopt;
   return ImportanceMatrix::read(o.imatrix, warnings);
-}
-
-void refuse_inputs(const Plan& plan, const GgufFile& file, const Options& o) {
-  for (const std::filesystem::path& path : plan.paths()) {
-    app::refuse_overwriting(path.string(), {o.imatrix});
-    app::refuse_overwriting(path, file);
-  }
 }
 
 int body(int argc, char** argv) {
@@ -41,7 +35,7 @@ int body(int argc, char** argv) {
     app::write_stdout(plan.table());
     return 0;
   }
-  refuse_inputs(plan, file, options);
+  for (const std::filesystem::path& path : plan.paths()) app::will_write("OUT", path.string());
   app::check_outputs(plan.paths(), options.existing);
   app::print_warnings(plan.warnings());
   app::install_signal_handlers();

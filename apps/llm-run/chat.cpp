@@ -22,6 +22,7 @@
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
+#include "common/run_files.h"
 #include "common/signals.h"
 #include "common/terminal.h"
 #include "constrain/grammar.h"
@@ -193,6 +194,7 @@ void Chat::command(const ChatLine& line) {
       return fork(line.text);
     case ChatCommand::Export:
       export_chat(line.text, state_.prompts.system(), state_.talk.messages);
+      will_write("/export", line.text);
       return tell("written to " + line.text + "\n");
     case ChatCommand::Context:
       return tell(

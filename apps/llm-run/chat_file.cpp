@@ -91,6 +91,15 @@ void read_messages(const std::string& path, const Ordered& list, SavedChat& chat
     }
     const Ordered thinking = m.value("reasoning_content", Ordered());
     chat.messages.push_back({.role = users_turn ? ChatMessage::Role::User : ChatMessage::Role::Assistant,
+/// Beside the chat, wherever both were moved, and by the chat's name if both were renamed.
+std::string cache_named_in(const Ordered& json, const std::string& path) {
+  const Ordered cache = json.value("cache", Ordered());
+  if (!cache.is_string()) return {};
+  const auto file_name = std::filesystem::path(cache.get<std::string>()).filename();
+  const std::string named = (std::filesystem::path(path).parent_path() / file_name).string();
+  return !is_there(named) && is_there(cache_of(path)) ? cache_of(path) : named;
+}
+
                              .text = text.get<std::string>(),
                              .thinking = thinking.is_string() ? thinking.get<std::string>() : "",
                              .end = read_end(m.value("end", Ordered()))});
@@ -138,6 +147,12 @@ void require_beginning_or_nothing(const std::string& path, const std::string& te
 }  // namespace
 
 void require_saved_chat_or_nothing(const std::string& path) {
+std::string cache_of_saved(const std::string& path) try {
+  return is_file(path) ? cache_named_in(read_saved(path), path) : "";
+} catch (const Error&) {
+  return {};  // is told when the chat is loaded
+}
+
   if (!is_there(path)) return;
   if (!is_file(path) || !is_saved_chat(path)) refuse_file(path, "is there already and is no saved chat");
 }
@@ -172,11 +187,8 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
     const Ordered name = saved_model.is_object() ? saved_model.value("name", Ordered()) : Ordered();
     note("the chat was saved with another model" + (name.is_string() ? ", " + escaped(name.get<std::string>()) : "") +
          ": it will be read again" + (biased ? ", its logit_bias is left out" : ""));
-  } else if (const Ordered cache = json.value("cache", Ordered()); cache.is_string()) {
-    // Beside the chat, wherever both were moved, and by the chat's name if both were renamed.
-    const auto file_name = std::filesystem::path(cache.get<std::string>()).filename();
-    chat.cache = (std::filesystem::path(path).parent_path() / file_name).string();
-    if (!is_there(chat.cache) && is_there(cache_of(path))) chat.cache = cache_of(path);
+  } else {
+    chat.cache = cache_named_in(json, path);
   }
   return chat;
 }

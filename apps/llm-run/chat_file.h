@@ -19,6 +19,8 @@ struct SavedChat {
 
 /// Where the cache of a chat that is saved in `path` goes.
 std::string cache_of(const std::string& path);
+/// That which goes with a saved chat, wherever it is; empty: none.
+std::string cache_of_saved(const std::string& path);
 /// Throws ErrorKind::Usage if another file than a saved chat is there: none is replaced.
 void require_saved_chat_or_nothing(const std::string& path);
 /// Replaces a saved chat, nothing else. Throws ErrorKind::Usage, ErrorKind::Io.

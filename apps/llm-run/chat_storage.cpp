@@ -7,6 +7,7 @@
 #include "chat_branches.h"
 #include "chat_file.h"
 #include "common/messages.h"
+#include "common/run_files.h"
 
 namespace llm::app {
 namespace {
@@ -38,6 +39,8 @@ std::string restore_cache(const std::string& path, Conversation& talk) {
 void store_chat(const std::string& path, const ChatState& chat) {
   SavedChat saved{chat.prompts.system(), chat.talk.messages, chat.settings};
   require_saved_chat_or_nothing(path);
+  will_write("/save", path);
+  will_write("/save", cache_of(path));
   if (chat.talk.cached_tokens() > 0) {
     saved.cache = cache_of(path);
     chat.talk.save_cache(saved.cache);
@@ -54,6 +57,8 @@ void store_chat(const std::string& path, const ChatState& chat) {
 
 void restore_chat(const std::string& path, ChatState& chat) {
   SavedChat saved = load_chat(path, chat.settings, chat.model);
+  was_read(path);
+  was_read(saved.cache);
   chat.prompts.set_system(saved.system);
   chat.talk.messages = std::move(saved.messages);
   chat.talk.forget_answer();

@@ -6,11 +6,15 @@
 #include <array>
 
 #include "accepted_options.h"
+#include "base/output_file.h"
+#include "batch_state.h"
+#include "chat_file.h"
 #include "common/escapes.h"
 #include "common/events.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
+#include "common/run_files.h"
 #include "doctor.h"
 
 namespace llm::app {
@@ -61,6 +65,8 @@ constexpr std::array<std::string_view, 38> kCommon{"--model",          "--thread
                                                    "--help",           "--help-all",
                                                    "--version",        "--dry-run"};
 
+constexpr std::array<std::string_view, 4> kWritten{"--output", "--events", "--dump-graph", "--prompt-cache"};
+
 constexpr Page kPage{.aliases = kAliases,
                      .usage =
                          "llm-run -m MODEL [-p TEXT | -f FILE | < FILE]      one answer\n"
@@ -69,6 +75,8 @@ constexpr Page kPage{.aliases = kAliases,
                          "llm-run doctor | completion SHELL                  for machine and shell",
                      .common = kCommon,
                      .settings = Page::Settings::FromElsewhere,
+                     .written = kWritten,
+                     .takes_stdout = "--output",
                      .gate = {.group = "Batch", .option = "--batch"}};
 
 void add_length_options(Command& cli, RunOptions& o) {
@@ -189,6 +197,7 @@ void check_mode(RunOptions& o) {
   }
   if (wants_chat(o)) {
     if (o.output.control_tokens == AnswerOptions::ControlTokens::Shown)
+    if (!o.prompt.reads_stdin()) will_read("the chat", "-");
       throw Error(ErrorKind::Usage, "--special is for one answer or a batch: in a chat its text would become messages");
     return refuse_options_of_one_answer(o, "a chat");
   }
@@ -201,31 +210,20 @@ void check_mode(RunOptions& o) {
                 "--prefill together with a grammar, schema, regex or choice: that one says how the answer begins");
   }
   if (o.dry_run && !o.prompt.given()) return;
-  if (!find_prompt(o.prompt)) {
+  const bool by_default = !o.prompt.given();
+  if (find_prompt(o.prompt)) {
+    if (by_default) will_read("the prompt", "-");
+  } else {
     throw Error(ErrorKind::Usage,
                 "no prompt: give one with -p TEXT, or -f FILE (- for stdin), or many with --batch FILE");
   }
 }
 
-void refuse_overwriting_inputs(const RunOptions& o) {
-  for (const std::string& output : {o.dump_graph, o.batch.output, o.prompt_cache.file, o.output.events}) {
-    refuse_overwriting(output, {o.model.path, o.speculation.draft_model, o.batch.input, o.chat.system_file,
-                                o.chat.template_file, o.constraint.grammar_file, o.constraint.schema_file});
-    for (const PromptFile& file : o.prompt.files) refuse_overwriting(output, {file.path});
-    refuse_overwriting(output, o.model.adapters);
-  }
-  const std::pair<const char*, const std::string&> outputs[] = {{"--dump-graph", o.dump_graph},
-                                                                {"-o", o.batch.output},
-                                                                {"--prompt-cache", o.prompt_cache.file},
-                                                                {"--events", o.output.events}};
-  for (const auto& [option, file] : outputs) {
-    for (const auto& [other_option, other] : outputs) {
-      if (&file == &other || !is_same_file(file, other)) continue;
-      throw Error(ErrorKind::Usage, ErrorParts{.file = file,
-                                               .problem = std::string("is the file of ") + option + " and of " +
-                                                          other_option + ": each needs one of its own"});
-    }
-  }
+/// What is read and written beside the files that options name.
+void declare_more_files(const RunOptions& o) {
+  const bool batch_file = o.batch.wanted() && !o.batch.output.empty() && o.batch.output != "-";
+  if (batch_file) will_write("-o", state_path(o.batch.output));
+  if (!o.chat.saved.empty()) will_read("--load", cache_of_saved(o.chat.saved));
 }
 
 }  // namespace
@@ -286,9 +284,9 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   add_accepted_options(cli);
   add_common_options(cli);
   if (const auto code = parse(cli, argc, argv, kPage)) return code;
+  cli.final_callback([&o] { declare_more_files(o); });
   if (doctor_command->parsed()) return run_doctor(doctor, o.model.threads);
   check_mode(o);
-  refuse_overwriting_inputs(o);
   require_writable_cache(o.prompt_cache);
   finish_texts(o);
   o.model.placement.room = {

@@ -9,18 +9,16 @@
 #include "base/error.h"
 #include "common/input.h"
 #include "common/messages.h"
+#include "common/run_files.h"
 
 namespace llm::app {
 namespace {
 
-bool reads_stdin(const PromptInput& input) {
-  return std::any_of(input.files.begin(), input.files.end(), [](const PromptFile& f) { return f.path == "-"; });
-}
-
-void add_file(PromptInput& input, const std::string& path, PromptFile::Content content) {
-  if (path == "-" && reads_stdin(input)) {
+void add_file(PromptInput& input, const std::string& by, const std::string& path, PromptFile::Content content) {
+  if (path == "-" && input.reads_stdin()) {
     throw Error(ErrorKind::Usage, "stdin can be a part of the prompt only once: -f - is given twice");
   }
+  will_read(by, path);
   input.files.push_back({path, content});
 }
 
@@ -47,17 +45,22 @@ void add_prompt_input(Command& cli, PromptInput& input) {
                  "the message, or with -no-cnv the text to complete; special tokens in that are recognised")
       ->type_name("TEXT")
       ->take_last();
-  const auto file = [&](const std::string& names, PromptFile::Content content, const std::string& help) {
+  const auto file = [&](const std::string& names, const char* by, PromptFile::Content content,
+                        const std::string& help) {
     cli.add_option_function<std::string>(
-           names, [&input, content](const std::string& path) { add_file(input, path, content); }, help)
+           names, [&input, by, content](const std::string& path) { add_file(input, by, path, content); }, help)
         ->type_name("FILE")
         ->take_last()
         ->trigger_on_parse();  // each of several, in their order
   };
-  file("-f,--file", PromptFile::Content::Text,
+  file("-f,--file", "-f", PromptFile::Content::Text,
        "file with it, - for stdin; one line feed at its end is dropped; repeatable (default: stdin, unless it is a "
        "terminal)");
-  file("--binary-file", PromptFile::Content::Bytes, "file with it, every byte as it is; repeatable");
+  file("--binary-file", "-bf", PromptFile::Content::Bytes, "file with it, every byte as it is; repeatable");
+}
+
+bool PromptInput::reads_stdin() const {
+  return std::any_of(files.begin(), files.end(), [](const PromptFile& f) { return f.path == "-"; });
 }
 
 bool find_prompt(PromptInput& input) {
@@ -69,7 +72,7 @@ bool find_prompt(PromptInput& input) {
 }
 
 std::string read_prompt(const PromptInput& input) {
-  if (!reads_stdin(input)) mention_unread_stdin();
+  if (!input.reads_stdin()) mention_unread_stdin();
   std::optional<std::string> prompt = input.text;
   for (const PromptFile& file : input.files) {
     const std::string text = read_part(file);

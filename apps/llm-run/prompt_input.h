@@ -24,6 +24,7 @@ struct PromptInput {
   bool by_default = false;        ///< it is stdin, and nobody said so
 
   bool given() const { return text || !files.empty(); }
+  bool reads_stdin() const;
 };
 
 /// -p, -f, -bf.

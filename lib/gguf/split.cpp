@@ -38,6 +38,17 @@ std::string split_suffix(std::uint32_t no, std::uint32_t count) {
   return text.data();
 }
 
+std::vector<std::filesystem::path> split_siblings(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  unsigned no = 0, count = 0;
+  const std::size_t of = name.rfind("-of-"), dash = of == std::string::npos || of == 0 ? of : name.rfind('-', of - 1);
+  const bool numbered = dash != std::string::npos &&
+                        std::sscanf(name.c_str() + dash, "-%u-of-%u.gguf", &no, &count) == 2 && no > 0 && no <= count &&
+                        count <= kMostFiles && name.substr(dash) == split_suffix(no - 1, count);
+  if (!numbered) return {path};
+  return split_paths(path.parent_path() / name.substr(0, dash), count);
+}
+
 std::vector<std::filesystem::path> split_paths(const std::filesystem::path& prefix, std::size_t count) {
   const std::filesystem::path stem =
       prefix.extension() == ".gguf" ? std::filesystem::path(prefix).replace_extension() : prefix;

@@ -22,6 +22,8 @@ bool is_split_key(std::string_view key);
 
 /// "-00002-of-00005.gguf" for no = 1, count = 5
 std::string split_suffix(std::uint32_t no, std::uint32_t count);
+/// The names of the set whose naming this file's name follows, its own among them; that alone, if it follows none.
+std::vector<std::filesystem::path> split_siblings(const std::filesystem::path&);
 /// The names of a set with this prefix; a ".gguf" at its end is dropped.
 std::vector<std::filesystem::path> split_paths(const std::filesystem::path& prefix, std::size_t count);
 

@@ -95,9 +95,9 @@ TEST_CASE("split and merge refuse what would lose something", "[files]") {
   output_of("llm-inspect", {"split", model, prefix, "--max-tensors", "6", "--force"});
   check_fails(2, "already exists; --force", "llm-inspect", {"merge", first, model});
   for (const char* force : {"--force", "-q"})
-    check_fails(2, "would be overwritten while it is read", "llm-inspect", {"merge", first, first, force});
+    check_fails(2, "would be overwritten by OUT while it is read", "llm-inspect", {"merge", first, first, force});
   std::filesystem::create_hard_link(first, folder / "link");
-  check_fails(2, "would be overwritten while it is read", "llm-inspect",
+  check_fails(2, "would be overwritten by OUT while it is read", "llm-inspect",
               {"merge", first, (folder / "link").string(), "--force"});
   check_fails(8, "cannot be created", "llm-inspect", {"merge", first, (folder / "no/folder").string()});
   check_fails(8, "cannot be created: Not a directory", "llm-inspect", {"merge", first, model + "/out.gguf"});

@@ -192,10 +192,10 @@ TEST_CASE("what llm-imatrix refuses", "[imatrix]") {
   const std::string of_wide = collect(folder, wide, {}, "wide.imatrix");
   check_fails(3, "; the matrix is of another model\n", "llm-imatrix",
               {"-m", model, "-f", (folder / "none").string(), "-o", out, "--in-file", of_wide});
-  check_fails(2, "would be overwritten while it is read", "llm-imatrix",
+  check_fails(2, "would be overwritten by -o while it is read", "llm-imatrix",
               {"-m", model, "-f", text, "-o", model, "--force"});
   output_of("llm-inspect", {"split", model, (folder / "part").string(), "--max-tensors", "6"});
-  check_fails(2, "would be overwritten while it is read", "llm-imatrix",
+  check_fails(2, "would be overwritten by -o while it is read", "llm-imatrix",
               {"-m", (folder / "part-00001-of-00002.gguf").string(), "-f", text, "-o",
                (folder / "part-00002-of-00002.gguf").string(), "--force"});
   CHECK_FALSE(std::filesystem::exists(out));

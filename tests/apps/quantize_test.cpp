@@ -210,7 +210,7 @@ TEST_CASE("mistakes on the command line", "[quantize]") {
   refused(2, "\"a[\" is not a regular expression", {model, out, "Q4_0", "--tensor-type", "a[=Q4_K"});
   refused(2, "unknown option --imatix; did you mean --imatrix?", {model, out, "Q4_0", "--imatix", "x"});
   refused(2, "IQ2_XS without an importance matrix is not worth having", {model, out, "IQ2_XS"});
-  refused(2, "would be overwritten while it is read", {model, model, "Q4_0", "--force"});
+  refused(2, "would be overwritten by OUT while it is read", {model, model, "Q4_0", "--force"});
   refused(2, "exists and is not a regular file", {model, folder.path().string(), "Q4_0", "--force"});
   refused(2, "option --tensor-type with COPY, which leaves every tensor as it is",
           {model, out, "COPY", "--tensor-type", "a=Q8_0"});

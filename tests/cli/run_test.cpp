@@ -166,11 +166,11 @@ TEST_CASE("an output that is an input is refused") {
   const auto size = std::filesystem::file_size(bench.model());
   const Outcome o = bench({"-p", "ab", "-n", "1", "--dump-graph", bench.model().string()});
   CHECK(o.code == 2);
-  CHECK(contains(o.err, "would be overwritten while it is read"));
+  CHECK(contains(o.err, "would be overwritten by --dump-graph while it is read"));
   const auto out = std::filesystem::path(bench.model()).replace_extension("out").string();
   const Outcome twice = bench({"-p", "ab", "-n", "1", "-o", out, "--events", out});
   CHECK(twice.code == 2);
-  CHECK(contains(twice.err, "is the file of -o and of --events"));
+  CHECK(contains(twice.err, "would be overwritten by -o and by --events"));
   CHECK(std::filesystem::file_size(bench.model()) == size);
 }
 
