@@ -32,6 +32,7 @@ void write_stdout(std::string_view bytes) {
 void write_stderr(std::string_view bytes) { (void)write_all(STDERR_FILENO, bytes); }
 
 void redirect_stdout(const std::string& path) {
+  if (path.empty() || path == "-") return;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0 || ::dup2(fd, STDOUT_FILENO) < 0) {
     throw Error(ErrorKind::Io,

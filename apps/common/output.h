@@ -13,7 +13,8 @@ struct BrokenPipe {};
 void write_stdout(std::string_view bytes);
 /// The same to stderr, where nothing that goes wrong is told.
 void write_stderr(std::string_view bytes);
-/// From here on stdout is this file, which loses what it held. Throws ErrorKind::Io.
+/// From here on stdout is this file, which loses what it held; the empty name and "-" change nothing. Throws
+/// ErrorKind::Io.
 void redirect_stdout(const std::string& path);
 bool stdout_is_terminal();
 bool stderr_is_terminal();

@@ -81,6 +81,7 @@ int Chat::run(const std::optional<std::string>& first) {
 int Chat::converse(const std::optional<std::string>& first) {
   greet();
   if (!state_.options.chat.saved.empty()) restore_chat(state_.options.chat.saved, state_);
+  redirect_stdout(state_.options.batch.output);  // from here on nothing is refused any more
   if (first) take(*first);
   while (!leave_) {
     if (state_.editor != nullptr && forget_interrupt()) {  // it came too late to stop the answer
@@ -269,7 +270,6 @@ int run_chat(const RunOptions& options) {
   settings.thinking = options.chat.reasoning.wish;
   settings.thinking_budget = options.chat.reasoning.budget;
   if (!options.sampling.seed_drawn) settings.seed = ChatSettings::Seed::Given;
-  if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
   Drafting drafting(options.speculation, options.model, *model, options.context.cache);
   SessionOptions session_settings = session_options(options, *model);
   session_settings.beside = drafting.memory();

@@ -1,5 +1,7 @@
 // llm-run: one prompt, one answer. Only the answer goes to stdout.
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -38,6 +40,7 @@ void dump_graph(const Model& model, const std::string& path, std::int64_t tokens
   const int n = static_cast<int>(std::min<std::int64_t>(tokens, kMaxBatchTokens));
   const Bucket bucket{.tokens = n, .sequences = 1, .outputs = n};
   const Graph before = model.graph_before_passes(bucket), after = model.graph(bucket);
+  errno = 0;
   std::ofstream out(path, std::ios::binary);
   if (path.ends_with(".dot")) {
     out << to_dot(before) << to_dot(after);
@@ -45,7 +48,9 @@ void dump_graph(const Model& model, const std::string& path, std::int64_t tokens
     out << "# before passes\n" << to_text(before) << "# after passes\n" << to_text(after);
   }
   out.flush();
-  if (!out) throw Error(ErrorKind::Io, ErrorParts{.file = path, .problem = "cannot write the graph"});
+  if (!out)
+    throw Error(ErrorKind::Io,
+                ErrorParts{.file = path, .problem = std::string("cannot write the graph: ") + std::strerror(errno)});
 }
 
 /// Needs no weights.
@@ -202,7 +207,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   const SequenceId sequence = session.create();
   const std::int64_t cached = cache.take(sequence, prompt.tokens.ids);
   // From here on nothing is refused any more.
-  if (!options.batch.output.empty() && options.batch.output != "-") redirect_stdout(options.batch.output);
+  redirect_stdout(options.batch.output);
   const double load_seconds = seconds_since(start);
 
   Profile profile;

@@ -289,6 +289,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   check_mode(o);
   require_writable_cache(o.prompt_cache);
   finish_texts(o);
+  if (!o.dump_graph.empty()) require_openable(o.dump_graph);
   o.model.placement.room = {
       .context = o.context.size, .cache = o.context.cache, .batch_tokens = o.context.batch_tokens()};
   if (!o.output.events.empty()) open_events(o.output.events);

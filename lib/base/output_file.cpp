@@ -76,6 +76,20 @@ void OutputFile::write(std::span<const std::byte> data) {
   }
 }
 
+void require_openable(const std::filesystem::path& path) {
+  std::error_code unknown;
+  if (!is_there(path) || std::filesystem::is_directory(path, unknown)) return require_writable(path);
+  if (::access(path.c_str(), W_OK) == 0) return;
+  throw Error(ErrorKind::Io, ErrorParts{.file = path.string(),
+                                        .problem = "cannot be written: " + std::generic_category().message(errno)});
+}
+
+void replace_file(const std::filesystem::path& path, std::string_view content) {
+  OutputFile out(path);
+  out.write(std::as_bytes(std::span(content)));
+  out.put_in_place();
+}
+
 void OutputFile::close() {
   if (fd_ < 0) return;
   if (::fsync(fd_) != 0) fail("cannot be written", errno);

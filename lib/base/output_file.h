@@ -25,6 +25,11 @@ class OutputFile {
  public:
   /// Creates the temporary file. Throws ErrorKind::Io naming the final path, as all others here.
   explicit OutputFile(const std::filesystem::path& final_path);
+/// The same of a file, device or pipe that is to be written in its place.
+void require_openable(const std::filesystem::path&);
+
+/// Writes all of it as an OutputFile.
+void replace_file(const std::filesystem::path&, std::string_view content);
   OutputFile(OutputFile&&) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   /// Removes what was not put in place.

@@ -177,3 +177,31 @@ TEST_CASE("what stdout has no place for makes no file called -") {
   CHECK(contains(in_folder("llm-run", {"-m", "tiny.gguf", "-p", "a", "-n", "1", "--events", "/dev/stderr"}).err,
                  "\"event\":\"done\""));
 }
+
+TEST_CASE("a graph that could not be written is refused before the model is loaded") {
+  const FilesBench bench;
+  for (const std::string& file : {std::string("/nonexistent/g"), bench.folder().string()}) {
+    const Outcome o = bench("llm-run", {"-m", bench.path("none.gguf"), "-p", "a", "--dump-graph", file});
+    CHECK(o.code == 8);
+    CHECK(contains(o.err, file == "/nonexistent/g" ? "No such file or directory" : "Is a directory"));
+  }
+  const Outcome full = bench("llm-run", {"-m", bench.model().string(), "-p", "a", "--dump-graph", "/dev/full"});
+  CHECK(full.code == 8);
+  CHECK(contains(full.err, "No space left on device"));
+}
+
+TEST_CASE("the file of a chat keeps what it has until the chat begins") {
+  const ConversationBench bench;
+  const std::string out = bench.write("out", "old\n").string();
+  const auto refused = [&](int code, std::vector<std::string> more) {
+    more.insert(more.end(), {"-o", out});
+    CHECK(bench.pipe("Why?\n", with(kShort, more)).code == code);
+    CHECK(read_file(out) == "old\n");
+  };
+  refused(4, {"-c", "2000000000"});
+  refused(2, {"--load", bench.path("none").string()});
+  tiny_model({}).write(bench.path("other.gguf"));
+  refused(2, {"-md", bench.path("other.gguf").string()});
+  CHECK(bench.pipe("Why?\n", with(kShort, {"-o", out})).code == 0);
+  CHECK(read_file(out) != "old\n");
+}
