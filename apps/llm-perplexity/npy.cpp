@@ -16,6 +16,8 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/output_file.h"
+#include "common/input.h"
 
 namespace llm::perplexity {
 namespace {
@@ -78,22 +80,15 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> two_numbers(std::string_v
   return std::pair{n[0], n[1]};
 }
 
-/// Where a symbolic link leads; other names as they are.
-std::string final_path(const std::string& path) {
-  std::error_code missing;
-  const std::filesystem::path target = std::filesystem::canonical(path, missing);
-  return missing ? path : target.string();
-}
-
 }  // namespace
 
 NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns, const std::string& source)
-    : path_(final_path(path)) {
+    : path_(std::move(path)) {
   // Devices and pipes are written as they are: a rename would put a file in their place.
   std::error_code unknown;  // is told when the file is opened
   const auto kind = std::filesystem::status(path_, unknown).type();
   const bool replaceable = kind == std::filesystem::file_type::not_found || kind == std::filesystem::file_type::regular;
-  temporary_ = replaceable ? path_ + ".part-" + std::to_string(::getpid()) : path_;
+  temporary_ = replaceable ? temporary_name(path_).string() : path_;
   const std::filesystem::path removed = temporary_;
   if (replaceable) removed_.emplace(std::span(&removed, 1));
   out_.open(temporary_, std::ios::binary | std::ios::trunc);
@@ -121,7 +116,7 @@ void NpyWriter::write(std::span<const float> values) {
 void NpyWriter::finish() {
   out_.close();
   check_stream();
-  if (temporary_ != path_ && std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (temporary_ != path_ && std::rename(temporary_.c_str(), link_target(path_).c_str()) != 0) {
     throw Error(ErrorKind::Io,
                 ErrorParts{.file = path_, .problem = std::string("cannot write: ") + std::strerror(errno)});
   }

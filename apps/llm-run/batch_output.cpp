@@ -144,13 +144,12 @@ void BatchOutput::mend_end() {
 /// Rows that failed leave gaps: the others go to a file that then takes its place.
 void BatchOutput::replace() {
   const std::filesystem::path temporary = temporary_name(path_);
-  const int fd = open_temporary(temporary);
+  const int fd = open_temporary(path_);
   if (fd < 0) fail("cannot write beside it");
   struct stat status {};
   const auto put = [&] {
-    return ::fstat(fd_, &status) == 0 && ::fchmod(fd, status.st_mode & 07777) == 0 && write_all(fd, kept_) == 0 &&
-           ::fcntl(fd, F_SETFL, O_APPEND) == 0 && ::fdatasync(fd) == 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-           std::rename(temporary.c_str(), path_.c_str()) == 0;
+    return write_all(fd, kept_) == 0 && ::fcntl(fd, F_SETFL, O_APPEND) == 0 && ::fdatasync(fd) == 0 &&
+           ::flock(fd, LOCK_EX | LOCK_NB) == 0 && std::rename(temporary.c_str(), link_target(path_).c_str()) == 0;
   };
   if (!put()) {
     const int error = errno;

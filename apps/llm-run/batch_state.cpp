@@ -90,10 +90,7 @@ void write_state(const std::string& path, const BatchState& state) {
             {"model", state.model},       {"options", state.options}, {"pid", ::getpid()}};
   Json& digests = json["digests"] = Json::array();
   for (const auto& [id, digest] : state.digests) digests.push_back(digest + " " + id);
-  const std::string text = text_of(json) + "\n";
-  OutputFile out(path);
-  out.write(std::as_bytes(std::span(text)));
-  out.put_in_place();
+  replace_file(path, text_of(json) + "\n");
 }
 
 namespace {

@@ -59,12 +59,6 @@ Ordered messages_json(const std::string& system, std::span<const ChatMessage> me
   return list;
 }
 
-void write_file(const std::string& path, std::string_view content) {
-  OutputFile out(path);
-  out.write(std::as_bytes(std::span(content)));
-  out.put_in_place();
-}
-
 Ordered read_saved(const std::string& path) {
   Ordered json = Ordered::parse(read_input(path), nullptr, false);
   if (!json.is_object() || json.value("format", Ordered()) != kChatFormat) refuse_file(path, "is no saved chat");
@@ -91,6 +85,12 @@ void read_messages(const std::string& path, const Ordered& list, SavedChat& chat
     }
     const Ordered thinking = m.value("reasoning_content", Ordered());
     chat.messages.push_back({.role = users_turn ? ChatMessage::Role::User : ChatMessage::Role::Assistant,
+                             .text = text.get<std::string>(),
+                             .thinking = thinking.is_string() ? thinking.get<std::string>() : "",
+                             .end = read_end(m.value("end", Ordered()))});
+  }
+}
+
 /// Beside the chat, wherever both were moved, and by the chat's name if both were renamed.
 std::string cache_named_in(const Ordered& json, const std::string& path) {
   const Ordered cache = json.value("cache", Ordered());
@@ -98,12 +98,6 @@ std::string cache_named_in(const Ordered& json, const std::string& path) {
   const auto file_name = std::filesystem::path(cache.get<std::string>()).filename();
   const std::string named = (std::filesystem::path(path).parent_path() / file_name).string();
   return !is_there(named) && is_there(cache_of(path)) ? cache_of(path) : named;
-}
-
-                             .text = text.get<std::string>(),
-                             .thinking = thinking.is_string() ? thinking.get<std::string>() : "",
-                             .end = read_end(m.value("end", Ordered()))});
-  }
 }
 
 std::string markdown(const std::string& system, std::span<const ChatMessage> messages) {
@@ -147,17 +141,17 @@ void require_beginning_or_nothing(const std::string& path, const std::string& te
 }  // namespace
 
 void require_saved_chat_or_nothing(const std::string& path) {
-std::string cache_of_saved(const std::string& path) try {
-  return is_file(path) ? cache_named_in(read_saved(path), path) : "";
-} catch (const Error&) {
-  return {};  // is told when the chat is loaded
-}
-
   if (!is_there(path)) return;
   if (!is_file(path) || !is_saved_chat(path)) refuse_file(path, "is there already and is no saved chat");
 }
 
 std::string cache_of(const std::string& path) { return path + ".cache"; }
+
+std::string cache_of_saved(const std::string& path) try {
+  return is_file(path) ? cache_named_in(read_saved(path), path) : "";
+} catch (const Error&) {
+  return {};  // is told when the chat is loaded
+}
 
 void save_chat(const std::string& path, const SavedChat& chat, const Model& model) {
   require_saved_chat_or_nothing(path);
@@ -168,7 +162,7 @@ void save_chat(const std::string& path, const SavedChat& chat, const Model& mode
   json["settings"] = settings_json(chat.settings);
   if (!chat.cache.empty()) json["cache"] = std::filesystem::path(chat.cache).filename().string();
   json["messages"] = messages_json(chat.system, chat.messages, Purpose::GoingOn);
-  write_file(path, json_text(json, 2));
+  replace_file(path, json_text(json, 2));
 }
 
 SavedChat load_chat(const std::string& path, const ChatSettings& settings, const Model& model) {
@@ -197,7 +191,7 @@ void export_chat(const std::string& path, const std::string& system, std::span<c
   if (!path.ends_with(".md") && !path.ends_with(".jsonl")) refuse_file(path, "ends neither in .md nor in .jsonl");
   const std::string text = path.ends_with(".md") ? markdown(system, messages) : json_lines(system, messages);
   require_beginning_or_nothing(path, text);
-  write_file(path, text);
+  replace_file(path, text);
 }
 
 }  // namespace llm::app

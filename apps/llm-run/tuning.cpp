@@ -185,10 +185,7 @@ void store(const fs::path& path, const Json& json) {
   try {
     std::error_code none;
     fs::create_directories(path.parent_path(), none);
-    OutputFile out(path);
-    const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-    out.write(std::as_bytes(std::span(text)));
-    out.put_in_place();
+    replace_file(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   } catch (const Error& e) {
     print_warnings({{"tune", std::string("what --tune found is not kept: ") + e.what()}});
   }

@@ -1,6 +1,7 @@
 #include "base/output_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,20 +15,44 @@
 namespace llm {
 namespace {
 
+constexpr mode_t kPermissions = 0777;
 constexpr std::size_t kLargestWrite = std::size_t{1} << 30;  // Linux writes no more than 2 GiB at once
 
 }  // namespace
 
+std::filesystem::path link_target(const std::filesystem::path& path) {
+  constexpr int kMostLinks = 40;  // as Linux follows
+  std::filesystem::path file = path;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(file, error); ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(file, error);
+    if (error) return path;
+    file = next.is_absolute() ? next : file.parent_path() / next;
+  }
+  return file;
+}
+
 std::filesystem::path temporary_name(const std::filesystem::path& final_path) {
-  std::filesystem::path name = final_path;
+  std::filesystem::path name = link_target(final_path);
   return name += ".tmp" + std::to_string(::getpid());
 }
 
-int open_temporary(const std::filesystem::path& temporary) {
-  const auto create = [&] { return ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); };
-  const int fd = create();
-  if (fd >= 0 || errno != EEXIST || ::unlink(temporary.c_str()) != 0) return fd;
-  return create();
+int open_temporary(const std::filesystem::path& final_path) {
+  const std::filesystem::path temporary = temporary_name(final_path);
+  struct stat there {};
+  const bool replaces = ::stat(final_path.c_str(), &there) == 0;
+  const mode_t mode = replaces ? there.st_mode & kPermissions : 0666;
+  const auto create = [&] { return ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode); };
+  int fd = create();
+  if (fd < 0 && errno == EEXIST && ::unlink(temporary.c_str()) == 0) fd = create();
+  if (fd < 0 || !replaces) return fd;
+  (void)!::fchown(fd, there.st_uid, there.st_gid);
+  if (::fchmod(fd, mode) == 0) return fd;  // also what the umask took
+  const int error = errno;
+  ::close(fd);
+  ::unlink(temporary.c_str());
+  errno = error;
+  return -1;
 }
 
 bool is_there(const std::filesystem::path& path) {
@@ -36,7 +61,7 @@ bool is_there(const std::filesystem::path& path) {
 }
 
 void require_writable(const std::filesystem::path& final_path) {
-  const std::filesystem::path parent = final_path.parent_path(), folder = parent.empty() ? "." : parent;
+  const std::filesystem::path parent = link_target(final_path).parent_path(), folder = parent.empty() ? "." : parent;
   std::error_code unknown;
   int error = 0;
   if (std::filesystem::is_directory(final_path, unknown)) {
@@ -51,9 +76,27 @@ void require_writable(const std::filesystem::path& final_path) {
                                         .problem = "cannot be created: " + std::generic_category().message(error)});
 }
 
+void require_openable(const std::filesystem::path& path) {
+  std::error_code unknown;
+  if (!is_there(path) || std::filesystem::is_directory(path, unknown)) return require_writable(path);
+  if (::access(path.c_str(), W_OK) == 0) return;
+  throw Error(ErrorKind::Io, ErrorParts{.file = path.string(),
+                                        .problem = "cannot be written: " + std::generic_category().message(errno)});
+}
+
+void replace_file(const std::filesystem::path& path, std::string_view content) {
+  OutputFile out(path);
+  out.write(std::as_bytes(std::span(content)));
+  out.put_in_place();
+}
+
 OutputFile::OutputFile(const std::filesystem::path& final_path)
     : final_(final_path), temporary_(temporary_name(final_path)) {
-  fd_ = open_temporary(temporary_);
+  std::error_code unknown;
+  const auto there = std::filesystem::status(final_path, unknown);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    fail("cannot be replaced", std::filesystem::is_directory(there) ? EISDIR : EINVAL);
+  fd_ = open_temporary(final_);
   if (fd_ < 0) fail("cannot be created", errno);
 }
 
@@ -76,20 +119,6 @@ void OutputFile::write(std::span<const std::byte> data) {
   }
 }
 
-void require_openable(const std::filesystem::path& path) {
-  std::error_code unknown;
-  if (!is_there(path) || std::filesystem::is_directory(path, unknown)) return require_writable(path);
-  if (::access(path.c_str(), W_OK) == 0) return;
-  throw Error(ErrorKind::Io, ErrorParts{.file = path.string(),
-                                        .problem = "cannot be written: " + std::generic_category().message(errno)});
-}
-
-void replace_file(const std::filesystem::path& path, std::string_view content) {
-  OutputFile out(path);
-  out.write(std::as_bytes(std::span(content)));
-  out.put_in_place();
-}
-
 void OutputFile::close() {
   if (fd_ < 0) return;
   if (::fsync(fd_) != 0) fail("cannot be written", errno);
@@ -98,7 +127,7 @@ void OutputFile::close() {
 
 void OutputFile::put_in_place() {
   close();
-  if (::rename(temporary_.c_str(), final_.c_str()) != 0) fail("cannot be put in place", errno);
+  if (::rename(temporary_.c_str(), link_target(final_).c_str()) != 0) fail("cannot be put in place", errno);
   temporary_.clear();
 }
 

@@ -315,13 +315,13 @@ TEST_CASE("a signal ends a long window at once, and leaves no part of a file wit
   const std::string path = write_model(folder, tiny_model());
   const std::string ids = id_file(folder, random_ids(200'000, 267));
   const std::string program_path = program("llm-perplexity").string(), out = (folder / "out.npy").string();
-  const Outcome ended = run(
-      {.program = "/bin/sh",
-       .arguments = {"-c", "'" + program_path + "' -m '" + path + "' --tokens '" + ids +
-                               "' -c 200000 -t 1 --save-logits '" + out + "' & p=$!\n" + "until ls '" + out +
-                               "'.part-* >/dev/null 2>&1; do\n  kill -0 $p || exit 99; done\nsleep 1; kill -TERM $p; "
-                               "wait $p"},
-       .limit = std::chrono::seconds(30)});
+  const Outcome ended =
+      run({.program = "/bin/sh",
+           .arguments = {"-c", "'" + program_path + "' -m '" + path + "' --tokens '" + ids +
+                                   "' -c 200000 -t 1 --save-logits '" + out + "' & p=$!\n" + "until ls '" + out +
+                                   "'.tmp* >/dev/null 2>&1; do\n  kill -0 $p || exit 99; done\nsleep 1; kill -TERM $p; "
+                                   "wait $p"},
+           .limit = std::chrono::seconds(30)});
   CHECK(ended.code == 128 + SIGTERM);
   CHECK(folder.entries() == 2);
 }

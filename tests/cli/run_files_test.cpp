@@ -205,3 +205,34 @@ TEST_CASE("the file of a chat keeps what it has until the chat begins") {
   CHECK(bench.pipe("Why?\n", with(kShort, {"-o", out})).code == 0);
   CHECK(read_file(out) != "old\n");
 }
+
+TEST_CASE("files that are replaced keep their permissions and their links") {
+  const ConversationBench bench;
+  const auto make = [&](const char* name, std::string_view text) {
+    const fs::path file = bench.write(name, text);
+    fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+    return file;
+  };
+  const fs::path chat = bench.path("chat.json"), text = make("chat.md", ""), cache = bench.path("pc");
+  REQUIRE(bench.pipe("Why?\n/save " + chat.string() + "\n", with(kShort, {"--prompt-cache", cache.string()})).code ==
+          0);
+  for (const fs::path& file : {chat, fs::path(chat.string() + ".cache"), cache})
+    fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  const std::string before = read_file(chat), kept = read_file(cache);
+  fs::create_symlink("chat.json", bench.path("link.json"));
+  fs::create_symlink("pc", bench.path("link.pc"));
+  const Outcome o = bench.pipe("/load " + bench.path("link.json").string() + "\nTell me a story.\n/save " +
+                                   bench.path("link.json").string() + "\n/export " + text.string() + "\n",
+                               with(kShort, {"--prompt-cache", bench.path("link.pc").string()}));
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  CHECK(fs::is_symlink(bench.path("link.json")));
+  CHECK(fs::is_symlink(bench.path("link.pc")));
+  CHECK(read_file(chat).size() > before.size());
+  CHECK(read_file(cache) != kept);
+  CHECK(!read_file(text).empty());
+  for (const fs::path& file : {chat, text, cache}) {
+    INFO(file);
+    CHECK(mode_of(file) == 0600);
+  }
+}
