@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/mapped_file.h"
 #include "base/utf8.h"
 #include "common/descriptor_io.h"
 #include "common/messages.h"
@@ -108,6 +109,14 @@ std::string read_text(const std::string& path, std::size_t most) {
   return text;
 }
 
+const std::string& regular_file(const std::string& path) {
+  if (const char* kind = special_kind(path)) {
+    throw Error(ErrorKind::Usage,
+                ErrorParts{.file = path, .problem = std::string("is ") + kind + ", a regular file is required"});
+  }
+  return path;
+}
+
 std::string home_expanded(std::string_view path) {
   const char* home = std::getenv("HOME");
   if (home == nullptr || !path.starts_with("~/")) return std::string(path);
@@ -123,8 +132,7 @@ std::string read_matching(const std::string& pattern) {
     throw Error(ErrorKind::Io, "what matches \"" + escaped(pattern) + "\" cannot be listed");
   std::string text;
   for (const std::string& path : paths) {
-    std::error_code unknown;
-    if (std::filesystem::is_directory(path, unknown)) continue;
+    if (special_kind(path) != nullptr) continue;
     text += path + ":\n" + read_text(path, kMostText);
     text += text.ends_with('\n') ? "\n" : "\n\n";
   }

@@ -24,6 +24,10 @@ bool drop_byte_order_mark(std::string& text);
 /// they are. Throws ErrorKind::Usage for one that begins as UTF-16 does.
 std::string read_text(const std::string& path, std::size_t most = kAnySize);
 
+/// The path again, for what somebody waits for at a prompt: a pipe or a device might never end. Throws
+/// ErrorKind::Usage for what is no regular file.
+const std::string& regular_file(const std::string& path);
+
 /// As a shell reads "~/name", where no shell has seen it.
 std::string home_expanded(std::string_view path);
 

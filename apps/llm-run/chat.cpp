@@ -184,18 +184,18 @@ void Chat::command(const ChatLine& line) {
     case ChatCommand::Stop:
       return controls_.stop(line.text);
     case ChatCommand::Read:
-      return wait_for_message(read_text(line.text, kMostText));
+      return wait_for_message(read_text(regular_file(line.text), kMostText));
     case ChatCommand::Glob:
       return wait_for_message(read_matching(line.text));
     case ChatCommand::Save:
       return store_chat(line.text, state_);
     case ChatCommand::Load:
-      return restore_chat(line.text, state_);
+      return restore_chat(regular_file(line.text), state_);
     case ChatCommand::Fork:
       return fork(line.text);
     case ChatCommand::Export:
-      export_chat(line.text, state_.prompts.system(), state_.talk.messages);
       will_write("/export", line.text);
+      export_chat(line.text, state_.prompts.system(), state_.talk.messages);
       return tell("written to " + line.text + "\n");
     case ChatCommand::Context:
       return tell(

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/escapes.h"
+#include "common/input.h"
 #include "common/numbers.h"
 #include "constrain/grammar.h"
 #include "constrain/token_masks.h"
@@ -88,7 +89,7 @@ void ChatControls::constrain(const ChatLine& line) {
     return chat_.tell("answers have no given form\n");
   }
   ConstraintChoice choice;
-  (*line.command == ChatCommand::Json ? choice.schema_file : choice.grammar_file) = line.text;
+  (*line.command == ChatCommand::Json ? choice.schema_file : choice.grammar_file) = regular_file(line.text);
   finish_constraint(choice, Escapes::Kept);
   chat_.settings.answer.constraint = constraint_for(*compile_constraint(choice), chat_.model);
   chat_.tell("answers have the form of " + line.text + "\n");

@@ -35,15 +35,19 @@ std::string system_text(int error) { return std::generic_category().message(erro
   refuse(path, "cannot be opened: " + system_text(error));
 }
 
+const char* special_kind(mode_t mode) {
+  if (S_ISREG(mode)) return nullptr;
+  return S_ISDIR(mode)    ? "a directory"
+         : S_ISFIFO(mode) ? "a pipe"
+         : S_ISSOCK(mode) ? "a socket"
+         : S_ISCHR(mode)  ? "a character device"
+         : S_ISBLK(mode)  ? "a block device"
+                          : "a special file";
+}
+
 void require_regular(const std::filesystem::path& path, const struct stat& st) {
-  if (S_ISREG(st.st_mode)) return;
-  const char* what = S_ISDIR(st.st_mode)    ? "a directory"
-                     : S_ISFIFO(st.st_mode) ? "a pipe"
-                     : S_ISSOCK(st.st_mode) ? "a socket"
-                     : S_ISCHR(st.st_mode)  ? "a character device"
-                     : S_ISBLK(st.st_mode)  ? "a block device"
-                                            : "a special file";
-  refuse(path, std::string("is ") + what + ", a regular file is required");
+  if (const char* what = special_kind(st.st_mode))
+    refuse(path, std::string("is ") + what + ", a regular file is required");
 }
 
 long long modified_ns(const struct stat& st) {
@@ -82,6 +86,11 @@ class Anonymous {
 };
 
 }  // namespace
+
+const char* special_kind(const std::filesystem::path& path) {
+  struct stat st {};
+  return ::stat(path.c_str(), &st) == 0 ? special_kind(st.st_mode) : nullptr;
+}
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   struct stat st {};

@@ -9,6 +9,9 @@
 
 namespace llm {
 
+/// "a pipe": what a file is that is there and is no regular one; nullptr for all others.
+const char* special_kind(const std::filesystem::path&);
+
 class MappedFile {
  public:
   /// Throws ErrorKind::Model naming the path: missing, unreadable, not a regular file. An empty file maps to an empty

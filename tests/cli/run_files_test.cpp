@@ -236,3 +236,17 @@ TEST_CASE("files that are replaced keep their permissions and their links") {
     CHECK(mode_of(file) == 0600);
   }
 }
+
+TEST_CASE("a chat waits for no pipe") {
+  const ConversationBench bench;
+  const std::string fifo = bench.path("fifo").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  for (const char* command : {"/read ", "/load ", "/grammar ", "/json "}) {
+    const Outcome o = bench.pipe(command + fifo + "\nWhy?\n", kShort);
+    INFO(command << o.err);
+    CHECK(o.code == 2);
+    CHECK(contains(o.err, fifo + ": is a pipe, a regular file is required"));
+    CHECK(!o.out.empty());
+  }
+  CHECK(bench.pipe("/glob " + bench.path("*").string() + "\nWhy?\n", kShort).code == 0);
+}
