@@ -48,7 +48,7 @@ std::string state_path(const std::string& results) { return results + ".state"; 
 
 std::optional<BatchState> read_state(const std::string& path) {
   if (!is_there(path)) return std::nullopt;
-  const std::string text = read_input(path, kMostText);
+  const std::string text = read_input(path);
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat || !json.at("options").is_object()) throw Error(ErrorKind::Usage, "");
@@ -73,7 +73,7 @@ std::optional<BatchState> read_state(const std::string& path) {
 }
 
 std::optional<int> writer_of(const std::string& path) try {
-  const Json json = Json::parse(read_input(path, kMostText), nullptr, false);
+  const Json json = Json::parse(read_input(path), nullptr, false);
   if (!json.is_object() || json.value("status", Json()) != "running") return std::nullopt;
   const Json pid = json.value("pid", Json());
   const std::int64_t process = pid.is_number_integer() ? pid.get<std::int64_t>() : 0;

@@ -153,6 +153,51 @@ TEST_CASE("rows that wait for their turn when a batch is stopped are not said to
   CHECK(state["status"] == "interrupted");
 }
 
+TEST_CASE("rows that are wanted in their order are run in it") {
+  const Bench bench;
+  // By their beginnings the third would be run behind the first; it fails, which stops the batch.
+  const std::string alike(40, 'a'), rows = Json{{"id", 1}, {"prompt", alike}}.dump() + "\n" +
+                                           Json{{"id", 2}, {"prompt", "b"}}.dump() + "\n" +
+                                           Json{{"id", 3}, {"prompt", alike + std::string(5000, 'z')}}.dump() + "\n";
+  const auto input = bench.file("in.jsonl", rows), out = bench.path("out.jsonl");
+  const Outcome o = bench(
+      {"--batch", input.string(), "-o", out.string(), "-np", "1", "--batch-order", "input", "--max-failures", "0"});
+  INFO(o.err);
+  CHECK(o.code == 7);
+  CHECK(contains(o.err, "2 rows answered, 1 failed"));
+  CHECK(parse_lines(read_file(out)).size() == 3);
+}
+
+TEST_CASE("a batch that is refused leaves no file of results") {
+  const Bench bench;
+  const auto input = bench.file("in.txt", "ab\n"), out = bench.path("out.jsonl");
+  const auto refused = [&](int code, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--batch", input.string(), "-o", out.string()});
+    CHECK(bench(more).code == code);
+    CHECK_FALSE(std::filesystem::exists(out));
+  };
+  refused(3, {"-m", bench.path("none.gguf").string()});
+  refused(2, {"-dev", "none-such"});
+  bench.file("out.jsonl", "");  // one that was there stays
+  CHECK(bench({"--batch", input.string(), "-o", out.string(), "-m", bench.path("none.gguf").string()}).code == 3);
+  CHECK(std::filesystem::exists(out));
+}
+
+TEST_CASE("a batch goes on however large its state is") {
+  const Bench bench;
+  const auto input = bench.file("in.txt", "ab\nb\n"), out = bench.path("out.jsonl");
+  CHECK(bench({"--batch", input.string(), "-o", out.string()}).code == 0);
+  const auto state = bench.path("out.jsonl.state");
+  auto json = nlohmann::ordered_json::parse(read_file(state));
+  json["digests"].push_back("0 " + std::string(std::size_t{65} << 20, 'r'));
+  bench.file("out.jsonl.state", json.dump());
+  const Outcome o = bench({"--batch", input.string(), "-o", out.string(), "--resume"});
+  INFO(o.err.substr(0, 1000));
+  CHECK(o.code == 0);
+  CHECK(contains(o.err, "2 of 2 rows are done"));
+  CHECK(bench({"--batch", input.string(), "-o", out.string(), "--retry-failed", "--dry-run"}).code == 0);
+}
+
 TEST_CASE("a bad line is a failed row, and so many of them end the batch") {
   const Bench bench;
   const auto input = bench.file("in.jsonl", many_rows(24));
