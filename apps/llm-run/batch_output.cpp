@@ -65,6 +65,7 @@ BatchOutput::BatchOutput(std::string path, BatchStart start) : path_(std::move(p
 }
 
 BatchOutput::~BatchOutput() {
+  if (made_) ::unlink(link_target(path_).c_str());  // while it is locked
   if (owned_) ::close(fd_);
 }
 
@@ -73,7 +74,10 @@ void BatchOutput::fail(std::string_view what) const {
 }
 
 void BatchOutput::open() {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  constexpr int kFlags = O_RDWR | O_APPEND | O_CLOEXEC;
+  fd_ = ::open(path_.c_str(), kFlags);
+  made_ = fd_ < 0 && errno == ENOENT;
+  if (made_) fd_ = ::open(path_.c_str(), kFlags | O_CREAT, 0666);
   if (fd_ < 0) fail("cannot open for results");
   owned_ = true;
   struct stat status {};
@@ -99,6 +103,7 @@ void BatchOutput::open() {
 }
 
 void BatchOutput::prepare() {
+  made_ = false;
   if (!regular_) return;
   if (gaps_) {
     replace();
@@ -146,7 +151,6 @@ void BatchOutput::replace() {
   const std::filesystem::path temporary = temporary_name(path_);
   const int fd = open_temporary(path_);
   if (fd < 0) fail("cannot write beside it");
-  struct stat status {};
   const auto put = [&] {
     return write_all(fd, kept_) == 0 && ::fcntl(fd, F_SETFL, O_APPEND) == 0 && ::fdatasync(fd) == 0 &&
            ::flock(fd, LOCK_EX | LOCK_NB) == 0 && std::rename(temporary.c_str(), link_target(path_).c_str()) == 0;

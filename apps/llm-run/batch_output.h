@@ -24,9 +24,10 @@ enum class RowOutcome : std::uint8_t { Answered, Failed };
 
 class BatchOutput {
  public:
-  /// Opens and locks `path` (empty or "-": stdout, which is never looked at) and changes nothing in it. Throws
-  /// ErrorKind::Usage if there are results and nothing says what to do with them or a line is no result of a batch,
-  /// ErrorKind::Io if it cannot be opened or another process writes to it.
+  /// Opens and locks `path` (empty or "-": stdout, which is never looked at) and changes nothing in it; one that it
+  /// made goes with it unless prepare() was called. Throws ErrorKind::Usage if there are results and nothing says what
+  /// to do with them or a line is no result of a batch, ErrorKind::Io if it cannot be opened or another process writes
+  /// to it.
   BatchOutput(std::string path, BatchStart start);
   BatchOutput(const BatchOutput&) = delete;
   BatchOutput& operator=(const BatchOutput&) = delete;
@@ -57,6 +58,7 @@ class BatchOutput {
   int fd_ = -1;
   bool owned_ = false;    ///< fd_ is ours to close
   bool regular_ = false;  ///< a file proper: locked, and begun where it ends
+  bool made_ = false;     ///< by us, for a run that may still be refused: then it goes again
   std::uint64_t end_ = 0;
   std::string kept_;   ///< until prepare(): the lines that stay
   bool gaps_ = false;  ///< there are lines between them that go
