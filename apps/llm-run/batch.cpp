@@ -75,6 +75,7 @@ class BatchRun {
   void encode_rows();
   void encode(std::size_t index);
   int rows_at_once() const;
+  RowOrder row_order() const;
   SessionOptions session_of(int parallel) const;
   void compute();
   void finished(BatchResult&&);
@@ -354,6 +355,11 @@ int BatchRun::rows_at_once() const {
   return static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(wanted), rows_.size()));
 }
 
+/// Lines that wait for their turn are lost if the run ends: in that order rows are run as well.
+RowOrder BatchRun::row_order() const {
+  return options_.batch.order == BatchOptions::Order::Input ? RowOrder::AsGiven : RowOrder::ByBeginning;
+}
+
 SessionOptions BatchRun::session_of(int parallel) const {
   SessionOptions o = session_options(options_, *model_);
   o.sequences = batch_sequences(parallel);
@@ -404,13 +410,13 @@ int BatchRun::plan() {
   if (!rows_.empty()) fail_what_is_too_long(session_of(rows_at_once()));
   std::vector<std::span<const Token>> prompts;
   for (const BatchRow& row : rows_) prompts.emplace_back(row.prompt);
-  print_batch_plan(measure_batch(prompts), requests_.size(), failed_);
+  print_batch_plan(measure_batch(prompts, row_order()), requests_.size(), failed_);
   if (rows_.empty()) return 0;
   const int parallel = rows_at_once();
   const SessionOptions session = session_of(parallel);
   const int code = print_memory_plan(*model_, session,
                                      [&](std::int64_t context) { return most_positions(rows_, parallel, context); });
-  if (code == 0) print_time_plan(*model_, session, rows_, parallel);
+  if (code == 0) print_time_plan(*model_, session, rows_, row_order(), parallel);
   return code;
 }
 
@@ -434,7 +440,8 @@ void BatchRun::compute() {
                    line.row_ended(r);
                    finished(std::move(r));
                  },
-             .progress = [&](const BatchProgress& p) { return after_step(p, line); }});
+             .progress = [&](const BatchProgress& p) { return after_step(p, line); }},
+            row_order());
 }
 
 void BatchRun::say_summary(double seconds) const {

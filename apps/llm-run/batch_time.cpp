@@ -32,11 +32,11 @@ bool may_end_early(const AnswerOptions& a) {
   return a.end_token == AnswerOptions::EndToken::Stops || !a.stop_strings.empty() || a.constraint;
 }
 
-Plan plan_of(std::span<const BatchRow> rows, std::int64_t context) {
+Plan plan_of(std::span<const BatchRow> rows, RowOrder order, std::int64_t context) {
   std::vector<std::span<const Token>> prompts;
   for (const BatchRow& row : rows) prompts.emplace_back(row.prompt);
   Plan plan;
-  for (const PrefixStep& step : prefix_order(prompts)) {
+  for (const PrefixStep& step : prefix_order(prompts, order)) {
     const BatchRow& row = rows[step.prompt];
     const std::size_t shared = std::min(step.shared, row.prompt.size() - 1);
     plan.rows.push_back({.prompt = static_cast<std::int64_t>(row.prompt.size()),
@@ -93,13 +93,14 @@ bool weights_stay(const ContextRequest& request) {
                      [](const MemoryNeeds& m) { return m.weight_bytes <= m.available; });
 }
 
-std::string estimate(Model& model, const SessionOptions& options, std::span<const BatchRow> rows, int parallel) {
+std::string estimate(Model& model, const SessionOptions& options, std::span<const BatchRow> rows, RowOrder order,
+                     int parallel) {
   if (!weights_stay(memory_request(model, options))) {
     return plan_line("time", "not estimated: it hangs on the disk, which the weights are read from again and again");
   }
   model.load_weights();
   Session session(model, options);
-  const Plan plan = plan_of(rows, session.context());
+  const Plan plan = plan_of(rows, order, session.context());
   const ForecastLimits limits{
       .parallel = parallel, .pool = session.free_positions(), .step_tokens = session.batch_tokens()};
   ProbeOptions probe = probe_of(plan, parallel);
@@ -120,10 +121,11 @@ std::string estimate(Model& model, const SessionOptions& options, std::span<cons
 
 }  // namespace
 
-void print_time_plan(Model& model, const SessionOptions& options, std::span<const BatchRow> rows, int parallel) {
+void print_time_plan(Model& model, const SessionOptions& options, std::span<const BatchRow> rows, RowOrder order,
+                     int parallel) {
   std::string text;
   try {
-    text = estimate(model, options, rows, parallel);
+    text = estimate(model, options, rows, order, parallel);
   } catch (const Error& error) {
     const bool of_the_rows = error.kind() == ErrorKind::Numeric || error.kind() == ErrorKind::Runtime;
     if (!of_the_rows) throw;

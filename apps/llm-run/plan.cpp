@@ -135,9 +135,9 @@ void print_batch_plan(const BatchWork& work, std::size_t rows, std::size_t faile
       plan_line("to be computed", number_text(work.prompt_tokens - work.shared_tokens) + " prompt tokens"));
 }
 
-BatchWork measure_batch(std::span<const std::span<const Token>> prompts) {
+BatchWork measure_batch(std::span<const std::span<const Token>> prompts, RowOrder order) {
   BatchWork work{.rows = prompts.size()};
-  for (const PrefixStep& step : prefix_order(prompts)) {
+  for (const PrefixStep& step : prefix_order(prompts, order)) {
     const auto tokens = static_cast<std::int64_t>(prompts[step.prompt].size());
     work.prompt_tokens += tokens;
     work.longest_prompt = std::max(work.longest_prompt, tokens);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/model.h"
+#include "runtime/prefix_order.h"
 #include "runtime/session.h"
 
 namespace llm::app {
@@ -33,7 +34,7 @@ struct BatchWork {
   std::int64_t shared_tokens = 0;  ///< of those, in common with another prompt and computed once
   std::int64_t longest_prompt = 0;
 };
-BatchWork measure_batch(std::span<const std::span<const Token>> prompts);
+BatchWork measure_batch(std::span<const std::span<const Token>> prompts, RowOrder);
 void print_batch_plan(const BatchWork&, std::size_t rows, std::size_t failed);
 /// Of a batch that goes on: rows that the results have, and those left to run.
 void print_batch_progress(std::size_t answered, std::size_t failed, std::size_t left);

@@ -60,16 +60,22 @@ std::vector<std::size_t> walk(Prompts prompts) {
   return order;
 }
 
+std::vector<std::size_t> as_given(Prompts prompts) {
+  std::vector<std::size_t> order(prompts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  return order;
+}
+
 std::size_t common(std::span<const Token> a, std::span<const Token> b) {
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
 }  // namespace
 
-std::vector<PrefixStep> prefix_order(Prompts prompts) {
+std::vector<PrefixStep> prefix_order(Prompts prompts, RowOrder order) {
   std::vector<PrefixStep> steps;
   steps.reserve(prompts.size());
-  for (const std::size_t p : walk(prompts)) {
+  for (const std::size_t p : order == RowOrder::AsGiven ? as_given(prompts) : walk(prompts)) {
     steps.push_back({p, steps.empty() ? 0 : common(prompts[steps.back().prompt], prompts[p])});
   }
   return steps;

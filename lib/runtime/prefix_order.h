@@ -1,8 +1,9 @@
-// The order in which prompts are run so that beginnings in common are computed once: a walk through the tree of their
-// tokens, branches in the order in which they first appear. Prompts that have nothing in common keep their order.
+// The order in which prompts are run. So that beginnings in common are computed once it is a walk through the tree of
+// their tokens, branches in the order in which they first appear; prompts that have nothing in common keep their order.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -12,10 +13,16 @@ namespace llm {
 
 struct PrefixStep {
   std::size_t prompt;  ///< index of the prompt that is next
-  /// Tokens that it begins with as the prompt before it does; no earlier prompt has more in common with it.
+  /// Tokens that it begins with as the prompt before it does. By beginnings, no earlier prompt has more in common with
+  /// it.
   std::size_t shared;
 };
 
-std::vector<PrefixStep> prefix_order(std::span<const std::span<const Token>> prompts);
+enum class RowOrder : std::uint8_t {
+  ByBeginning,
+  AsGiven,  ///< for results that are wanted in this order: a row ends soon after those before it
+};
+
+std::vector<PrefixStep> prefix_order(std::span<const std::span<const Token>> prompts, RowOrder = RowOrder::ByBeginning);
 
 }  // namespace llm

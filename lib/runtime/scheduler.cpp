@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "runtime/prefix_order.h"
 
 namespace llm {
 namespace {
@@ -67,13 +66,13 @@ std::vector<std::span<const Token>> prompts_of(std::span<const BatchRow> rows) {
 class Scheduler {
  public:
   Scheduler(Model& model, Session& session, std::span<const BatchRow> rows, int parallel,
-            const BatchCallbacks& callbacks)
+            const BatchCallbacks& callbacks, RowOrder order)
       : model_(model),
         session_(session),
         rows_(rows),
         parallel_(static_cast<std::size_t>(parallel)),
         callbacks_(callbacks),
-        plan_(prefix_order(prompts_of(rows))) {
+        plan_(prefix_order(prompts_of(rows), order)) {
     check(parallel >= 1, "a batch of no rows at once");
   }
   Scheduler(const Scheduler&) = delete;
@@ -543,8 +542,8 @@ int groups_of_rows(const Model& model, std::size_t rows) {
 }
 
 void run_batch(Model& model, Session& session, std::span<const BatchRow> rows, int parallel,
-               const BatchCallbacks& callbacks) {
-  Scheduler(model, session, rows, parallel, callbacks).run();
+               const BatchCallbacks& callbacks, RowOrder order) {
+  Scheduler(model, session, rows, parallel, callbacks, order).run();
 }
 
 }  // namespace llm

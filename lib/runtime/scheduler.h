@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "runtime/answer.h"
+#include "runtime/prefix_order.h"
 #include "runtime/session.h"
 
 namespace llm {
@@ -75,6 +76,7 @@ int groups_of_rows(const Model&, std::size_t rows);
 
 /// Runs all rows, at most `parallel` at once. The session has batch_sequences(parallel) free sequences, which are free
 /// again afterwards, also after an exception.
-void run_batch(Model&, Session&, std::span<const BatchRow> rows, int parallel, const BatchCallbacks&);
+void run_batch(Model&, Session&, std::span<const BatchRow> rows, int parallel, const BatchCallbacks&,
+               RowOrder = RowOrder::ByBeginning);
 
 }  // namespace llm

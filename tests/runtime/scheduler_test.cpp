@@ -538,6 +538,12 @@ TEST_CASE("the order of prompts follows the tree of their tokens") {
   const std::vector<std::span<const Token>> five{a, b, c, d, e};
   for (const PrefixStep& s : prefix_order(five)) indices.push_back(s.prompt);
   CHECK(indices == std::vector<std::size_t>{4, 0, 2, 1, 3});
+  const std::vector<Token> f{3, 8};
+  const std::vector<std::span<const Token>> six{a, b, c, d, f, e};
+  const auto given = prefix_order(six, RowOrder::AsGiven);
+  for (std::size_t i = 0; i < six.size(); ++i) CHECK(given[i].prompt == i);
+  CHECK(given[3].shared == 0);
+  CHECK(given[4].shared == 1);  // with the one before it
 }
 
 TEST_CASE("prompts a hundred thousand tokens deep need no stack") {
