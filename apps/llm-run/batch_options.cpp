@@ -58,7 +58,9 @@ void add_batch_options(Command& cli, BatchOptions& o) {
   text(
       "--template-row",
       [&o](const std::string& t) {
-        (void)template_columns(t);
+        if (template_columns(t).empty())
+          throw Error(ErrorKind::Usage,
+                      "option --template-row: no {COLUMN} in it: every row would have the same prompt");
         o.template_row = t;
       },
       "a row's prompt, made of its columns: 'Translate: {text}'", "TEXT");

@@ -176,7 +176,11 @@ struct Key {
 };
 
 void read_max_tokens(BatchRequest& r, const Json& v, std::string_view key) {
-  r.changes.max_tokens = integer(v, key, -1, kMaxInt32);
+  const std::int64_t n = integer(v, key, -1, kMaxInt32);
+  if (r.changes.max_tokens.value_or(n) != n)
+    invalid(in_key(key) + " is " + std::to_string(n) + ", another key of the same meaning " +
+            std::to_string(*r.changes.max_tokens));
+  r.changes.max_tokens = n;
 }
 void read_seed(BatchRequest& r, const Json& v, std::string_view key) {
   r.changes.seed = static_cast<std::uint64_t>(integer(v, key, 0, std::numeric_limits<std::int64_t>::max()));
@@ -386,6 +390,12 @@ void read_openai(BatchRequest& r, const Json& line, const WrittenMembers& writte
   read_flat(r, line["body"], written_members(written.at("body")));
 }
 
+/// Texts that may stand in one cell as a list: what else reads as JSON is such a text itself.
+bool is_list_of_texts(const Json& value) {
+  return value.is_array() && !value.empty() &&
+         std::all_of(value.begin(), value.end(), [](const Json& text) { return text.is_string(); });
+}
+
 /// Cells have no types: an empty one is not given, one that reads as JSON is that, unless it is text by its name.
 Json typed(const Json& columns, WrittenMembers& written) {
   constexpr std::array<std::string_view, 8> kTexts{"prompt", "system",  "custom_id",        "id",
@@ -399,7 +409,9 @@ Json typed(const Json& columns, WrittenMembers& written) {
     std::string twice;
     Json parsed = text ? Json() : Json::parse(cell, RowReader(twice), false);
     if (!parsed.is_discarded()) refuse_twice(twice);
-    const bool stays = text || parsed.is_discarded() || parsed.is_string();
+    if (name == "stop") parsed = Json::parse(cell, nullptr, false);
+    const bool stays = name == "stop" ? !is_list_of_texts(parsed)
+                                      : text || parsed.is_discarded() || parsed.is_string();
     written[name] = !stays ? cell : utf8::valid(cell) ? value.dump() : "";
     out[name] = stays ? value : std::move(parsed);
   }
@@ -412,6 +424,7 @@ void read_columns(BatchRequest& r, const Json& columns, const WrittenMembers& wr
     return;
   }
   for (const std::string& name : template_columns(*rules.template_row)) {
+    if (columns.contains(name) && columns[name].is_null()) invalid(in_key(name) + " is null, and the prompt needs it");
     if (columns.contains(name)) continue;
     std::vector<std::string> names;
     for (const auto& [known, any] : columns.items()) names.push_back(known);

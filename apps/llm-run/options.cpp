@@ -157,6 +157,7 @@ void finish_texts(RunOptions& o) {
   o.output.prefill = process_escapes(o.output.prefill);
   if (o.prompt.text) o.prompt.text = process_escapes(*o.prompt.text);
   if (o.chat.system) o.chat.system = process_escapes(*o.chat.system);
+  if (o.batch.template_row) o.batch.template_row = process_escapes(*o.batch.template_row);
   o.chat.reasoning.budget_message = process_escapes(o.chat.reasoning.budget_message);
   for (std::string& stop : o.stop_strings) stop = process_escapes(stop);
 }
@@ -196,8 +197,8 @@ void check_mode(RunOptions& o) {
     throw Error(ErrorKind::Usage, "--load goes on with a chat, and --dry-run and --explain-prompt begin none");
   }
   if (wants_chat(o)) {
-    if (o.output.control_tokens == AnswerOptions::ControlTokens::Shown)
     if (!o.prompt.reads_stdin()) will_read("the chat", "-");
+    if (o.output.control_tokens == AnswerOptions::ControlTokens::Shown)
       throw Error(ErrorKind::Usage, "--special is for one answer or a batch: in a chat its text would become messages");
     return refuse_options_of_one_answer(o, "a chat");
   }
@@ -283,13 +284,13 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   begin_group(cli, "Accepted, since it is so anyway");
   add_accepted_options(cli);
   add_common_options(cli);
-  if (const auto code = parse(cli, argc, argv, kPage)) return code;
   cli.final_callback([&o] { declare_more_files(o); });
+  if (const auto code = parse(cli, argc, argv, kPage)) return code;
   if (doctor_command->parsed()) return run_doctor(doctor, o.model.threads);
   check_mode(o);
   require_writable_cache(o.prompt_cache);
-  finish_texts(o);
   if (!o.dump_graph.empty()) require_openable(o.dump_graph);
+  finish_texts(o);
   o.model.placement.room = {
       .context = o.context.size, .cache = o.context.cache, .batch_tokens = o.context.batch_tokens()};
   if (!o.output.events.empty()) open_events(o.output.events);

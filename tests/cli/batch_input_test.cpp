@@ -239,6 +239,32 @@ TEST_CASE("tables as spreadsheets write them") {
   CHECK(lines.count("7") == 1);
   CHECK(lines.at("line-4")["response"]["body"]["choices"][0]["text"] == "null");
 
+  // A text that ends the answer, or several: the first character of what is answered without that is one byte.
+  const auto answer = [](const Outcome& o) {
+    INFO(o.err);
+    return lines_by_id(o).at("line-2")["response"]["body"]["choices"][0];
+  };
+  const std::string whole = answer(run("prompt,temperature\nab,0\n"))["text"];
+  const auto ascii = std::find_if(whole.begin() + 1, whole.end(), [](char c) { return c > ' ' && c != '"'; });
+  REQUIRE(ascii != whole.end());
+  const std::string end(1, *ascii);
+  const Json cell = Json::array({"\x01", end});
+  std::string quoted_cell = cell.dump();
+  for (std::size_t at = 0; (at = quoted_cell.find('"', at)) != std::string::npos; at += 2) quoted_cell.insert(at, "\"");
+  const Json stopped = answer(run("prompt,temperature,stop\nab,0,\"" + quoted_cell + "\"\n"));
+  CHECK(stopped["finish_reason"] == "stop");
+  CHECK(stopped["text"] == whole.substr(0, whole.find(end)));
+  CHECK(answer(run("prompt,temperature,stop\nab,0,[1]\n"))["text"] == whole);  // a text
+
+  const Outcome lengths =
+      bench({"--batch", bench
+                            .file("in.jsonl",
+                                  "{\"id\":\"a\",\"prompt\":\"ab\",\"max_tokens\":2,\"n_predict\":5}\n"
+                                  "{\"id\":\"b\",\"prompt\":\"ab\",\"max_tokens\":2,\"n_predict\":2}\n")
+                            .string()});
+  CHECK(message(lines_by_id(lengths).at("a")) == "\"n_predict\" is 5, another key of the same meaning 2");
+  CHECK(message(lines_by_id(lengths).at("b")).empty());
+
   const Outcome twice = run("id,prompt,id\n1,ab,2\n");
   CHECK(twice.code == 2);
   CHECK(contains(twice.err, "line 1: two columns are called \"id\""));

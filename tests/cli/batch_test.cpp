@@ -365,6 +365,14 @@ TEST_CASE("columns fill the prompt of a row") {
   CHECK(some.code == 7);
   CHECK(contains(some.out, "no column is called \\\"word\\\""));
 
+  const Outcome same = objects("{\"id\":\"a\",\"word\":\"x\"}\n", "word {{word}}");
+  CHECK(same.code == 2);
+  CHECK(contains(same.err, "option --template-row: no {COLUMN} in it: every row would have the same prompt"));
+  const Outcome null = objects("{\"id\":\"a\",\"word\":\"x\"}\n{\"id\":\"b\",\"word\":null}\n", "{word}\\nB:");
+  CHECK(null.code == 7);
+  CHECK(contains(null.out, "\\\"word\\\" is null, and the prompt needs it"));
+  CHECK(Json::parse(answers(null.out).at("a"))[0]["text"] == alone("x\nB:"));  // escapes are processed
+
   const auto lines = bench.file("in.txt", "ab\n\nabc\n");
   const auto by_line = answers(bench({"--batch", lines.string(), "--temp", "0"}).out);
   CHECK(Json::parse(by_line.at("line-3"))[0]["text"].get<std::string>() == alone("abc"));
