@@ -128,7 +128,29 @@ void note_too_many_threads(int threads) {
        " here, and more threads make it slower; without -t the number fits");
 }
 
-std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOptions::Weights weights) {
+/// Whether the file, as it is, would do.
+bool loads_without_overrides(LoadOptions load) {
+  load.prepare = {};
+  load.weights = LoadOptions::Weights::Leave;
+  load.backend = "cpu";
+  try {
+    Warnings ignored;
+    (void)Model::load(Model::open(load), load, ignored);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// A file that lacks what only a changed key asks for is not to blame. Where the key itself is refused, that is said
+/// already.
+[[noreturn]] void refuse_overrides(const Error& error) {
+  ErrorParts parts = error.parts();
+  parts.problem += "; with the file's own values, without --override-kv, it is sound";
+  throw Error(ErrorKind::Usage, std::move(parts));
+}
+
+std::unique_ptr<Model> load_by_choice(const ModelOptions& options, LoadOptions::Weights weights) {
   using Failure = BackendChoice::Failure;
   refuse_contradictions(options);
   note_too_many_threads(options.threads);
@@ -145,6 +167,16 @@ std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOp
     warn_of_cpu(error.parts().problem);
   }
   return load_on({"cpu"}, Model::open(load), load);
+}
+
+std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOptions::Weights weights) {
+  try {
+    return load_by_choice(options, weights);
+  } catch (const Error& error) {
+    const bool of_a_key = error.kind() == ErrorKind::Model && !options.overrides.keys.empty();
+    if (!of_a_key || !loads_without_overrides(load_options(options, weights))) throw;
+    refuse_overrides(error);
+  }
 }
 
 int report(const Error& error) {

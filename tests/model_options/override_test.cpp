@@ -125,6 +125,11 @@ TEST_CASE("what cannot be is refused by name, what nothing reads is warned about
   refused("llama.context_length=int:0", "(the value is that of --override-kv)");
   refused("llama.rope.scaling.type=str:zzz", "known are none, linear and yarn (the value is that of --override-kv)");
   refused("general.architecture=str:mamba", "mamba");
+  // What only follows from the value is not the file's fault either.
+  for (const char* key : {"block_count=int:9", "embedding_length=int:9000", "feed_forward_length=int:9"}) {
+    refused("llama." + std::string(key), "; with the file's own values, without --override-kv, it is sound");
+    CHECK_FALSE(contains(bench(model(), {"--override-kv", "llama." + std::string(key)}).err, "hint: "));
+  }
 
   const Outcome odd = bench(model(), {"--override-kv", "llama.context_lenght=int:32"});
   CHECK(odd.code == 0);
