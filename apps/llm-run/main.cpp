@@ -160,7 +160,10 @@ void show_prompt(const Prompt& prompt) {
 int dry_run(const RunOptions& options) {
   std::optional<std::string> text;
   if (options.prompt.given()) text = read_prompt(options.prompt);
+  std::optional<Grammar> grammar = compile_constraint(options.constraint);
   const std::unique_ptr<Model> model = load_model(options.model, LoadOptions::Weights::Leave);
+  (void)answer_options(options, options.sampling, grammar ? constraint_for(*std::move(grammar), *model) : nullptr,
+                       *model);  // what the answer would be refused for
   const Drafting drafting(options.speculation, options.model, *model, options.context.cache,
                           LoadOptions::Weights::Leave);
   SessionOptions session = session_options(options, *model);

@@ -525,3 +525,12 @@ TEST_CASE("a limit of addresses that a file has no place in is named", "[cli]") 
   CHECK_FALSE(contains(o.err, "-ctk"));
 }
 #endif
+
+TEST_CASE("a dry run refuses what the run would refuse") {
+  const RunBench bench;
+  CHECK(bench({"-p", "a", "--dry-run"}).code == 0);
+  CHECK(bench({"-p", "a", "--dry-run", "--grammar", "root ::= ("}).code == 6);
+  CHECK(bench({"--dry-run", "--regex", "("}).code == 6);
+  CHECK(bench({"--dry-run", "-l", "99999+1"}).code == bench({"-p", "a", "-n", "1", "-l", "99999+1"}).code);
+  CHECK(bench({"--dry-run", "-l", "99999+1"}).code == 2);
+}
