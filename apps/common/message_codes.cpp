@@ -70,6 +70,8 @@ constexpr WarningCode kWarnings[] = {
 
 constexpr std::string_view kForms = "structured-output.md, of the documentation, says what can be written";
 
+constexpr std::string_view kRights = "ls -ld shows who may read and write there";
+
 /// What is known better than by the kind alone: of errors that have these words.
 struct Cause {
   ErrorKind kind;
@@ -81,7 +83,9 @@ constexpr Cause kCauses[] = {
     {ErrorKind::Notation, "regular expression", kForms},
     {ErrorKind::Notation, "choices", kForms},
     {ErrorKind::Io, "No space left on device", "df -h shows which disks are full"},
-    {ErrorKind::Io, "Permission denied", "ls -ld shows who may read and write there"},
+    {ErrorKind::Io, "Permission denied", kRights},
+    {ErrorKind::Model, "Permission denied", kRights},
+    {ErrorKind::Usage, "Permission denied", kRights},
     {ErrorKind::Io, "No such file or directory",
      "files are not written into folders that do not exist; mkdir -p makes one"},
 };

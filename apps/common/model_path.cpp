@@ -49,9 +49,12 @@ std::string model_file(const std::string& path) {
   std::error_code none;
   if (!fs::is_directory(path, none)) return path;
   std::vector<std::string> models;
-  for (const fs::directory_entry& e : fs::directory_iterator(path, none)) {
+  std::error_code failure;
+  for (const fs::directory_entry& e : fs::directory_iterator(path, failure)) {
     if (names_model(e.path().filename().string())) models.push_back(e.path().string());
   }
+  if (failure)
+    throw Error(ErrorKind::Model, ErrorParts{.file = path, .problem = "cannot be listed: " + failure.message()});
   if (models.empty())
     throw Error(ErrorKind::Model, ErrorParts{.file = path, .problem = "is a folder without a model's .gguf file"});
   std::sort(models.begin(), models.end());

@@ -135,10 +135,23 @@ class OldReader {
   Cursor in_;
 };
 
+/// What is no file, or a folder, was hardly meant.
+MappedFile open_matrix(const std::filesystem::path& path) {
+  try {
+    return MappedFile::open(path);
+  } catch (const Error& error) {
+    std::error_code unknown;
+    if (std::filesystem::is_regular_file(path, unknown)) throw;
+    ErrorParts parts = error.parts();
+    parts.problem += "; an importance matrix is what llm-imatrix writes";
+    throw Error(error.kind(), std::move(parts));
+  }
+}
+
 }  // namespace
 
 ImportanceMatrix ImportanceMatrix::read(const std::filesystem::path& path, Warnings& warnings) {
-  const MappedFile file = MappedFile::open(path);
+  const MappedFile file = open_matrix(path);
   const std::span<const std::byte> bytes = file.bytes();
   const bool gguf = bytes.size() >= 4 && std::memcmp(bytes.data(), "GGUF", 4) == 0;
   ImportanceMatrix out = gguf ? read_gguf(path, warnings) : OldReader(path.string(), bytes).read();

@@ -219,7 +219,10 @@ TEST_CASE("mistakes on the command line", "[quantize]") {
   refused(2, "option --pure with COPY", {model, out, "COPY", "--pure"});
   refused(2, "option --imatrix with COPY", {model, out, "COPY", "--imatrix", model});
   refused(3, "no such file", {(folder / "none").string(), out, "Q4_0"});
-  refused(3, "no such file", {model, out, "Q4_0", "--imatrix", (folder / "none").string()});
+  refused(3, "no such file; an importance matrix is what llm-imatrix writes",
+          {model, out, "Q4_0", "--imatrix", (folder / "none").string()});
+  refused(3, "is a directory, a regular file is required; an importance matrix is what llm-imatrix writes",
+          {model, out, "Q4_0", "--imatrix", folder.path().string()});
   refused(3, "is not an importance matrix", {model, out, "Q4_0", "--imatrix", model});
   refused(8, "cannot be created", {model, (folder / "no/o.gguf").string(), "Q4_0"});
   CHECK(folder.entries() == 1);

@@ -189,6 +189,25 @@ TEST_CASE("paths that are not model files are refused") {
   CHECK(failures.empty());
 }
 
+TEST_CASE("what may not be read is told as that") {
+  if (::geteuid() != 0) return;  // who is not root cannot become somebody else for the test
+  const TempDir folder;
+  ::chmod(folder.path().c_str(), 0755);
+  folder.write("closed/m.gguf", "");
+  folder.write("m.gguf", text_of(tiny_llama().build()));
+  REQUIRE(::chmod((folder / "closed").c_str(), 0) == 0);
+  REQUIRE(::chmod((folder / "m.gguf").c_str(), 0) == 0);
+  const std::string as_nobody = "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" -m \"$1\" -p a";
+  for (const char* name : {"closed", "m.gguf"}) {
+    const ProcessResult o =
+        run_process("/bin/sh", {"-c", as_nobody, program("llm-run").string(), (folder / name).string()}, kLimit);
+    INFO(o.err);
+    CHECK(o.exit_code == 3);
+    CHECK(o.err.find("Permission denied") != std::string::npos);
+    CHECK(o.err.find("hint: ls -ld shows who may read and write there") != std::string::npos);
+  }
+}
+
 TEST_CASE("a file name with line feed and escape is shown escaped") {
   REQUIRE(std::filesystem::exists(program("llm-run")));
   const TempDir folder;
