@@ -91,6 +91,7 @@ NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns
   temporary_ = replaceable ? temporary_name(path_).string() : path_;
   const std::filesystem::path removed = temporary_;
   if (replaceable) removed_.emplace(std::span(&removed, 1));
+  if (const int made = replaceable ? open_temporary(path_) : -1; made >= 0) ::close(made);
   out_.open(temporary_, std::ios::binary | std::ios::trunc);
   out_ << header(rows, columns, source);
   check_stream();
@@ -132,7 +133,7 @@ void require_npy_or_nothing(const std::string& path) {
   throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = "is there already and is no .npy file"});
 }
 
-NpyReader::NpyReader(std::string path) : path_(std::move(path)), in_(path_, std::ios::binary) {
+NpyReader::NpyReader(std::string path) : path_(std::move(path)), in_(app::regular_file(path_), std::ios::binary) {
   if (!in_) {
     throw Error(ErrorKind::Usage,
                 ErrorParts{.file = path_, .problem = std::string("cannot read: ") + std::strerror(errno)});
@@ -171,7 +172,8 @@ void NpyReader::read_header() {
 }
 
 void NpyReader::read(std::span<float> values) {
-  read_bytes(reinterpret_cast<char*>(values.data()), values.size_bytes());
+  if (in_.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()))) return;
+  throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = "was cut while it was read"});
 }
 
 void NpyReader::read_bytes(char* data, std::size_t n) {
@@ -179,7 +181,7 @@ void NpyReader::read_bytes(char* data, std::size_t n) {
 }
 
 void NpyReader::fail(std::string problem) const {
-  throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = std::move(problem)});
+  throw Error(ErrorKind::Usage, ErrorParts{.file = path_, .problem = std::move(problem)});
 }
 
 }  // namespace llm::perplexity

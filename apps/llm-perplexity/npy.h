@@ -37,7 +37,7 @@ void require_npy_or_nothing(const std::string& path);
 
 class NpyReader {
  public:
-  /// Throws ErrorKind::Usage if the file cannot be opened, ErrorKind::Io if it is no matrix of f32 in C order.
+  /// Throws ErrorKind::Usage if the file cannot be opened, or is no matrix of f32 in C order.
   explicit NpyReader(std::string path);
   std::uint64_t rows() const { return rows_; }
   std::uint64_t columns() const { return columns_; }

@@ -236,17 +236,23 @@ TEST_CASE("bases that do not fit are refused", "[apps]") {
   check_fails(2, "[5, 267]", "llm-perplexity", with(npy(Matrix(5, std::vector<float>(267)))));
   check_fails(2, "[6, 266]", "llm-perplexity", with(npy(Matrix(6, std::vector<float>(266)))));
   const std::string good = npy(rows);
-  check_fails(8, "cut short", "llm-perplexity", with(good.substr(0, good.size() - 1)));
-  check_fails(8, "cut short", "llm-perplexity", with(good.substr(0, 9)));
-  check_fails(8, "not an .npy", "llm-perplexity", with(std::string(200, 'x')));
+  check_fails(2, "cut short", "llm-perplexity", with(good.substr(0, good.size() - 1)));
+  check_fails(2, "cut short", "llm-perplexity", with(good.substr(0, 9)));
+  check_fails(2, "not an .npy", "llm-perplexity", with(std::string(200, 'x')));
   const auto replaced = [&](const std::string& from, const std::string& to) {
     std::string bytes = good;
     bytes.replace(bytes.find(from), from.size(), to);
     return bytes;
   };
-  check_fails(8, "f32", "llm-perplexity", with(replaced("<f4", "<f8")));
-  check_fails(8, "C order", "llm-perplexity", with(replaced("False", "True ")));
-  check_fails(8, "matrix", "llm-perplexity", with(replaced("(6, 267)", "(1602,) ")));
+  check_fails(2, "f32", "llm-perplexity", with(replaced("<f4", "<f8")));
+  check_fails(2, "C order", "llm-perplexity", with(replaced("False", "True ")));
+  check_fails(2, "matrix", "llm-perplexity", with(replaced("(6, 267)", "(1602,) ")));
+  check_fails(2, "is cut short", "llm-perplexity", with(""));
+  const auto base_is = [&](const std::string& file) {
+    return std::vector<std::string>{"-m", path, "--tokens", ids, "-c", "8", "--kl-base", file};
+  };
+  check_fails(2, "is a directory, a regular file is required", "llm-perplexity", base_is(folder.path().string()));
+  check_fails(2, "No such file", "llm-perplexity", base_is((folder / "none").string()));
   check_fails(8, "row 3", "llm-perplexity", with(saved_with(path, ids, 3, std::nanf(""))));
 }
 
