@@ -6,9 +6,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 #include <set>
-#include <utility>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -21,8 +22,8 @@
 #include "common/numbers.h"
 #include "common/output.h"
 #include "common/reserved.h"
-#include "common/settings.h"
 #include "common/run_files.h"
+#include "common/settings.h"
 #include "common/terminal.h"
 
 namespace llm::app {
@@ -409,11 +410,15 @@ std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) 
 void add_completion_command(Command& cli) {
   std::string shells;
   for (const std::string_view shell : shell_names()) shells += (shells.empty() ? "" : "|") + std::string(shell);
-  const auto print = [](const std::string& shell) -> void { throw CompletionAsked{shell}; };
-  cli.add_subcommand("completion", "prints a script that completes command lines: source <(llm-run completion bash)")
-      ->add_option_function<std::string>("shell", print, "the shell that is to read it")
+  Command* command = cli.add_subcommand(
+      "completion", "prints a script that completes command lines: source <(llm-run completion bash)");
+  const auto shell = std::make_shared<std::string>();
+  command
+      ->add_option_function<std::string>(
+          "shell", [shell](const std::string& word) { *shell = word; }, "the shell that is to read it")
       ->type_name(shells)
       ->required();
+  command->final_callback([shell] { throw CompletionAsked{*shell}; });  // when no word is left over
 }
 
 void begin_group(Command& cli, const std::string& name) { cli.parser().option_defaults()->group(name); }

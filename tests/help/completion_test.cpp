@@ -106,6 +106,13 @@ TEST_CASE("llm-run prints the scripts that the build installs, and llama.cpp's n
   CHECK(run({.program = program("llm-run"), .arguments = {"completion"}}).code == 2);
 }
 
+TEST_CASE("a script is for one shell") {
+  const Outcome o = run({.program = program("llm-run"), .arguments = {"completion", "bash", "zsh"}});
+  CHECK(o.code == 2);
+  CHECK(o.out.empty());
+  CHECK(o.err.find("unexpected argument \"zsh\"") != std::string::npos);
+}
+
 TEST_CASE("fish completes options, their values, files and commands") {
   if (!has_shell("/usr/bin/fish")) return;
   const Desk desk("fish");
