@@ -90,6 +90,14 @@ std::string indented(std::string_view lines, std::string_view first) {
   return text + "\n";
 }
 
+/// "  Q4_K_M      the usual": what is too long goes on below its second column.
+std::string table_line(const std::string& line, std::size_t width) {
+  const std::size_t name = std::min(line.find_first_not_of(' '), line.size()), gap = line.find("  ", name);
+  if (columns_of(line) <= width || gap == std::string::npos) return line;
+  const std::size_t column = line.find_first_not_of(' ', gap);
+  return line.substr(0, column) + wrapped(line.substr(column), width, column);
+}
+
 std::string paragraphs(const std::string& text, std::size_t width) {
   std::istringstream lines(text);
   std::string out, paragraph;
@@ -100,7 +108,7 @@ std::string paragraphs(const std::string& text, std::size_t width) {
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || line.front() == ' ' || line.back() == ':') {  // a line of its own
       flush();
-      out += line + "\n";
+      out += table_line(line, width) + "\n";
     } else {
       paragraph += (paragraph.empty() ? "" : " ") + line;
     }

@@ -8,6 +8,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
+#include "support/terminal.h"
 #include "support/text.h"
 
 using namespace llm::test;
@@ -116,6 +117,22 @@ TEST_CASE("mandoc finds nothing in the manual pages, and groff neither") {
       CHECK(o.err == "");
     } else {
       std::printf("skipped, no groff\n");
+    }
+  }
+}
+
+TEST_CASE("help fits a narrow terminal, tables too") {
+  const std::string narrow = "stty cols 60; \"$0\" --help";
+  for (const char* name : {"llm-quantize", "llm-run"}) {
+    INFO(name);
+    Terminal t({.program = "/bin/sh", .arguments = {"-c", narrow, program(name).string()}});
+    std::string page = t.until("Examples:");
+    std::erase(page, '\r');
+    CHECK(contains(page, "Usage: "));
+    for (const std::string& line : lines(page)) {
+      INFO(line);
+      const bool example = line.starts_with("  llm-") || line.starts_with("Usage: ") || line.starts_with("       llm-");
+      CHECK((example || line.size() <= 60));
     }
   }
 }
