@@ -46,6 +46,8 @@ void add_parameter(Command& cli, const SamplingParameter& p, SamplingChoices& ch
 void add_order_options(Command& cli, SamplingChoices& choices) {
   const auto named = [&choices](std::string_view option, auto parse) {
     return [&choices, option, parse](const std::string& text) {
+      if (text.empty())
+        refuse(option, "the value is empty, a sampler is required; temperature and --temp 1 change no probability");
       try {
         choices.order = parse(text);
       } catch (const Error& e) {

@@ -64,7 +64,6 @@ TEST_CASE("sampling options make the chain that they name") {
   CHECK(of({}) == "top_k 40 -> top_p 0.95 -> min_p 0.05 -> temperature 0.8 -> draw");
   CHECK(of({"--samplers", "min-p;temp,top_k"}) == "min_p 0.05 -> temperature 0.8 -> top_k 40 -> draw");
   CHECK(of({"--sampler-seq", "tp"}) == "temperature 0.8 -> top_p 0.95 -> draw");
-  CHECK(of({"--samplers", ""}) == "draw");
   CHECK(of({"--top-k", "0", "--top-p", "1", "--min-p", "0", "--temp", "1", "--repeat-penalty", "1.1",
             "--presence-penalty", "0.5", "--frequency-penalty", "-0.25", "--repeat-last-n", "-1"}) ==
         "penalties 1.1/0.5/-0.25 of -1 -> draw");
@@ -137,6 +136,8 @@ TEST_CASE("what a file recommends in error is warned about and left out") {
 
 TEST_CASE("wrong sampling options are told before a model is loaded") {
   CHECK(contains(refusal({"--samplers", "top_k;top_q"}), "no sampler is called \"top_q\"; did you mean top_k?"));
+  for (const char* option : {"--samplers", "--sampler-seq"})
+    CHECK(contains(refusal({option, ""}), "the value is empty, a sampler is required"));
   CHECK(contains(refusal({"--samplers", "magic"}), "there are penalties, dry, top_n_sigma"));
   CHECK(contains(refusal({"--samplers", "infill"}), "\"infill\" is recognised, not supported"));
   CHECK(contains(refusal({"--samplers", "adaptive-p"}), "\"adaptive-p\" is recognised, not supported"));
