@@ -125,6 +125,53 @@ Value with_content(const Value& messages, bool (*are)(const Value&), Content&& c
 }
 Value no_text(const Value&) { return user_text(""); }
 
+/// The arguments of a call of a tool, where they are JSON in a text, as OpenAI's API has them: what the text says.
+std::optional<Value> written_arguments(const Value& call) {
+  const Value* function = call.is_dict() ? find(call.as<jinja::DictObject>(), "function") : nullptr;
+  if (function == nullptr || !function->is_dict()) return std::nullopt;
+  const Value* arguments = find(function->as<jinja::DictObject>(), "arguments");
+  if (arguments == nullptr || !arguments->is_string()) return std::nullopt;
+  try {
+    Value object = jinja::from_json(arguments->as_string().view(), arguments->origin(), "arguments");
+    return object.is_dict() ? std::optional(std::move(object)) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;  // any text may stand there
+  }
+}
+const Value* calls_of(const Value& message) {
+  const Value* calls = find(message.as<jinja::DictObject>(), "tool_calls");
+  return calls != nullptr && calls->is(Kind::List) ? calls : nullptr;
+}
+bool has_written_arguments(const Value& message) {
+  const Value* calls = calls_of(message);
+  return calls != nullptr && std::any_of(calls->items().begin(), calls->items().end(),
+                                         [](const Value& call) { return written_arguments(call).has_value(); });
+}
+/// The messages with other arguments in place of those that are JSON in a text.
+template <class Arguments>
+Value with_arguments(const Value& messages, Arguments&& other) {
+  std::vector<Value> out;
+  for (const Value& m : messages.items()) {
+    if (!has_written_arguments(m)) {
+      out.push_back(m);
+      continue;
+    }
+    std::vector<Value> calls;
+    for (const Value& call : calls_of(m)->items()) {
+      std::optional<Value> said = written_arguments(call);
+      if (!said) {
+        calls.push_back(call);
+        continue;
+      }
+      const Value& function = *find(call.as<jinja::DictObject>(), "function");
+      calls.push_back(
+          with_values(call, {{"function", with_values(function, {{"arguments", other(*std::move(said))}})}}));
+    }
+    out.push_back(with_values(m, {{"tool_calls", chat_messages(std::move(calls))}}));
+  }
+  return chat_messages(std::move(out));
+}
+
 /// What stands for texts of parts in a trial. Neither what a template is given nor its own text has any of it.
 class Marks {
  public:
@@ -158,6 +205,15 @@ class Marks {
   std::set<std::size_t> taken_;  ///< numbers behind kBegin
   std::size_t free_ = 0;
 };
+
+Marks marks_for(const ChatInput& input, const Value& messages, std::string_view source) {
+  Marks marks;
+  for (const Value& v : {messages, input.tools}) marks.keep_apart_from(v);
+  for (const auto& [name, value] : input.variables) marks.keep_apart_from(value);
+  for (const std::string_view text : {std::string_view(input.bos), std::string_view(input.eos), source})
+    marks.keep_apart_from(text);
+  return marks;
+}
 
 /// Parts with marks in place of their texts, counted from `n` on, and with a key that no template knows.
 Value marked(const Value& parts, const Marks& marks, std::size_t& n) {
@@ -386,14 +442,24 @@ jinja::Rendered ChatTemplate::rendered(const ChatInput& input, const Value& mess
   return template_.render(context, input.now, limits_for(input));
 }
 
+/// Found out with a mark in JSON: a template that knows arguments in a text writes this as it is, or no arguments at
+/// all; any other fails at it, or writes it as a text in quotes.
+bool ChatTemplate::writes_arguments(const ChatInput& input, const Value& messages) const {
+  const std::string mark = marks_for(input, messages, template_.source()).unknown(), written = "{\"" + mark + "\": 0}";
+  const Value trial =
+      with_arguments(with_content(messages, has_null, no_text), [&](const Value&) { return user_text(written); });
+  try {
+    const std::string text = rendered(input, trial).text;
+    return count(text, written) > 0 || count(text, mark) == 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 /// Found out with marks for texts: a template that knows parts writes all of them, and any other fails at them, leaves
 /// some out (those of one role, or all but the first), or writes them with all their keys.
 bool ChatTemplate::writes_parts(const ChatInput& input, const Value& messages) const {
-  Marks marks;
-  for (const Value& v : {messages, input.tools}) marks.keep_apart_from(v);
-  for (const auto& [name, value] : input.variables) marks.keep_apart_from(value);
-  for (const std::string_view text : {std::string_view(input.bos), std::string_view(input.eos), template_.source()})
-    marks.keep_apart_from(text);
+  const Marks marks = marks_for(input, messages, template_.source());
   std::size_t n = 0;
   const Value trial = with_content(with_content(messages, has_null, no_text), has_parts,
                                    [&](const Value& parts) { return marked(parts, marks, n); });
@@ -425,6 +491,8 @@ jinja::Rendered ChatTemplate::rendered_with_nulls(const ChatInput& input, const 
 PromptText ChatTemplate::render(const ChatInput& input) const {
   Value messages = prepared_messages(input.messages);
   if (any(messages, has_parts) && !writes_parts(input, messages)) messages = with_content(messages, has_parts, joined);
+  if (any(messages, has_written_arguments) && !writes_arguments(input, messages))
+    messages = with_arguments(messages, [](Value said) { return said; });
   return prompt_of(any(messages, has_null) ? rendered_with_nulls(input, messages) : rendered(input, messages));
 }
 

@@ -65,6 +65,7 @@ class ChatTemplate {
  private:
   jinja::Rendered rendered(const ChatInput&, const jinja::Value& messages) const;
   bool writes_parts(const ChatInput&, const jinja::Value& messages) const;
+  bool writes_arguments(const ChatInput&, const jinja::Value& messages) const;
   jinja::Rendered rendered_with_nulls(const ChatInput&, const jinja::Value& messages) const;
 
   jinja::Template template_;

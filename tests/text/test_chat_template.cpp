@@ -128,6 +128,30 @@ TEST_CASE("content that is null goes to templates that have a use for it, and to
                kCall) == "[None?]call");
 }
 
+TEST_CASE("arguments of calls that are JSON in a text are what the template can take", "[chat]") {
+  const auto call = [](std::string_view arguments) {
+    return R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls": [{"type": "function",
+               "function": {"name": "f", "arguments": )" +
+           std::string(arguments) + "}}]}]";
+  };
+  const std::string object = call(R"({"b": 1.0, "a": "x"})"), text = call(R"("{\"b\": 1.0, \"a\": \"x\"}")");
+  const auto source = [](std::string_view write) {
+    return "{% for m in messages %}{% for c in m.tool_calls or [] %}{% set a = c.function.arguments %}" +
+           std::string(write) + "{% endfor %}{% endfor %}";
+  };
+  for (const std::string& given : {object, text}) {
+    CAPTURE(given);
+    CHECK(rendered(source("{% for k, v in a.items() %}({{ k }}:{{ v }}){% endfor %}"), given) ==
+          "([b]:[1.0])([a]:[x])");
+    CHECK(rendered(source("{{ a | tojson }}"), given) == R"([{"b": 1.0, "a": "x"}])");
+    CHECK(rendered(source("{{ a if a is string else a | tojson }}"), given) == R"([{"b": 1.0, "a": "x"}])");
+    CHECK(rendered(source("-"), given) == "-");
+  }
+  CHECK(rendered(source("{{ a }}"), text) == R"([{"b": 1.0, "a": "x"}])");  // the text itself, no mapping of Python's
+  CHECK(rendered(source("{{ a }}"), call(R"("x")")) == "[x]");
+  CHECK(rendered(source("{{ a }}"), call(R"("[1]")")) == "[[1]]");
+}
+
 TEST_CASE("parts that are no text are refused by their type", "[chat]") {
   const auto refused = [](std::string_view part, const std::string& why) {
     const std::string message = R"({"role": "user", "content": [{"type": "text", "text": "a"}, )" + std::string(part);
