@@ -369,7 +369,7 @@ class Builder {
     if (arch == "gemma3" || (o_.window > 0 && (arch == "olmo2" || arch == "exaone4")))
       set("attention.sliding_window_pattern", 2);
     if (family_.latent) set_latent();
-    if (differs()) set_differing();
+    if (alternates()) set_differing();
     if (arch == "cohere2moe") set_cohere2moe();
     if (arch == "grok") set_grok();
     if (arch == "llama4") set_llama4();
@@ -449,8 +449,8 @@ class Builder {
   }
 
   // Of mimo2 and step35, every other layer sees all, with half the heads of keys, of step35 with half of all heads.
-  bool differs() const { return o_.arch == "mimo2" || o_.arch == "step35"; }
-  bool sees_all(int layer) const { return differs() && layer % 2 == 1; }
+  bool alternates() const { return o_.arch == "mimo2" || o_.arch == "step35"; }
+  bool sees_all(int layer) const { return alternates() && layer % 2 == 1; }
   int heads(int layer) const { return sees_all(layer) && o_.arch == "step35" ? o_.heads / 2 : o_.heads; }
   int kv_heads(int layer) const { return sees_all(layer) ? o_.kv_heads / 2 : o_.kv_heads; }
 
