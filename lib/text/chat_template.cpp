@@ -132,7 +132,7 @@ std::optional<Value> written_arguments(const Value& call) {
   const Value* arguments = find(function->as<jinja::DictObject>(), "arguments");
   if (arguments == nullptr || !arguments->is_string()) return std::nullopt;
   try {
-    Value object = jinja::from_json(arguments->as_string().view(), arguments->origin(), "arguments");
+    Value object = jinja::from_json(arguments->as_string().view(), Origin::User, "arguments");
     return object.is_dict() ? std::optional(std::move(object)) : std::nullopt;
   } catch (const Error&) {
     return std::nullopt;  // any text may stand there
