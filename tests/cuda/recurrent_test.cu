@@ -32,13 +32,13 @@ void scan_by_tokens(const ScanShape& s, const SequenceRun& run, const std::vecto
     for (int t = run.first_token; t < run.first_token + run.n_tokens; ++t) {
       const float* const x = xbc.data() + t * width;
       const float* const b = x + s.heads * s.p + h / (s.heads / s.groups) * s.n;
-      const double step = host::softplus(double{dt[static_cast<std::size_t>(t * s.heads + h)]} + double{w.bias[h]});
       host::scan_token<double>({.x = x + h * s.p,
                                 .b = b,
                                 .c = b + s.groups * s.n,
-                                .decay = std::exp(double{w.a[h]} * step),
-                                .step = step,
-                                .skip = w.d[h],
+                                .dt = dt.data() + t * s.heads + h,
+                                .a = w.a.data() + h,
+                                .d = w.d.data() + h,
+                                .bias = w.bias.data() + h,
                                 .y = y.data() + (std::int64_t{t} * s.heads + h) * s.p},
                                &*at(run.to), s.n, s.p);
     }

@@ -282,10 +282,11 @@ TEST_CASE("gates of infinite and of very large numbers") {
                                    -88.0f, -89.0f, -110.0f, 0.0f,  -0.0f,  1e-30f};
   const std::vector<float> up(gate.size(), 2.0f);
   std::vector<float> expected(gate.size());
-  host::glu<double>(Activation::Silu, gate.data(), up.data(), expected.data(), static_cast<std::int64_t>(gate.size()));
+  host::glu<double>({.activation = Activation::Silu}, gate.data(), up.data(), expected.data(),
+                    static_cast<std::int64_t>(gate.size()));
   const OnDevice<float> device_gate(gate), device_up(up), y(gate.size());
   const int n = static_cast<int>(gate.size());
-  glu(Activation::Silu, device_gate.data(), device_up.data(), n, 1, {.f32 = y.data()}, kLaunch);
+  glu({.activation = Activation::Silu}, device_gate.data(), device_up.data(), n, 1, {.f32 = y.data()}, kLaunch);
   const std::vector<float> found = y.read();
   for (std::size_t i = 0; i < gate.size(); ++i) {
     INFO("silu(" << gate[i] << ") * 2 = " << found[i] << ", expected " << expected[i]);
@@ -308,10 +309,11 @@ TEST_CASE("gates") {
         std::vector<float> up = random.floats(gate.size());
         up[random.below(n)] = kNan;
         std::vector<float> expected(gate.size());
-        host::glu<double>(activation, gate.data(), up.data(), expected.data(), static_cast<std::int64_t>(gate.size()));
+        host::glu<double>({.activation = activation}, gate.data(), up.data(), expected.data(),
+                          static_cast<std::int64_t>(gate.size()));
         const OnDevice<float> device_gate(gate), device_up(up);
         const AllForms y(n, kRows, with_f16);
-        glu(activation, device_gate.data(), device_up.data(), n, kRows, y.forms, kLaunch);
+        glu({.activation = activation}, device_gate.data(), device_up.data(), n, kRows, y.forms, kLaunch);
         INFO("n " << n);
         REQUIRE(worst(expected, y.f32.read(), 1) <= 1);
         y.expect(y.f32.read());

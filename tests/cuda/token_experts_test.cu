@@ -89,7 +89,8 @@ class Layer {
     Target first[] = {gate(), up()};
     first[0].y = g.data(), first[1].y = u.data();
     expert_tile_products(first, reinterpret_cast<const std::byte*>(x_form.data()), 1, groups, at);
-    glu(s_.activation, g.data(), u.data(), s_.ff, s_.top_k, forms(s_.down, h_form, s_.top_k, r.glu.data()), at);
+    glu({.activation = s_.activation}, g.data(), u.data(), s_.ff, s_.top_k,
+        forms(s_.down, h_form, s_.top_k, r.glu.data()), at);
     groups.routes_per_row = 1;
     Target last = down();
     last.y = d.data();
