@@ -66,8 +66,7 @@ Runner::Runner(Model& model, const Threads& threads, std::span<const Test> tests
     : model_(model),
       session_(model, session_options(tests, cache)),
       threads_(threads),
-      workload_(measure_workload(model, model.backend().name(), session_.cache_bytes_per_position(),
-                                 session_.batch_tokens())) {
+      workload_(measure_workload(model, session_)) {
   for (const Test& t : tests) {
     if (positions(t) > session_.free_positions())
       throw Error(ErrorKind::Memory, t.name() + " takes a cache of " + number_text(positions(t)) +

@@ -78,10 +78,10 @@ std::string Test::name() const {
   return text;
 }
 
-Workload measure_workload(const Model& model, std::string_view backend, std::uint64_t cache_bytes_per_position,
-                          int step_tokens) {
+Workload measure_workload(const Model& model, const Session& session) {
+  const std::string_view backend = model.backend().name();
   Workload w;
-  w.step_tokens = step_tokens;
+  w.step_tokens = session.batch_tokens();
   const ModelDims& dims = model.dims();
   if (dims.experts > 0) w.expert_share = static_cast<double>(dims.experts_used) / dims.experts;
   const Graph graph = model.graph(Bucket{});
@@ -98,7 +98,8 @@ Workload measure_workload(const Model& model, std::string_view backend, std::uin
     }
   }
   w.shared_bytes = static_cast<double>(model.weight_bytes_per_token()) - w.expert_bytes * w.expert_share;
-  w.bytes_per_position = static_cast<double>(cache_bytes_per_position);
+  w.bytes_per_position = static_cast<double>(session.cache_bytes_per_position());
+  w.bytes_per_state = static_cast<double>(session.bytes_per_state());
   return w;
 }
 
@@ -106,12 +107,13 @@ double read_bytes(const Workload& w, const Test& test) {
   if (test.kind == Test::Kind::Prompt) {
     double bytes = 0;
     for (int done = 0; done < test.n; done += w.step_tokens)
-      bytes += step_bytes(w, std::min(test.n - done, w.step_tokens)) + (test.depth + done) * w.bytes_per_position;
+      bytes += step_bytes(w, std::min(test.n - done, w.step_tokens)) + (test.depth + done) * w.bytes_per_position +
+               (test.depth + done > 0 ? w.bytes_per_state : 0);
     return bytes;
   }
   const double mean_length = test.depth + (test.n + 1) / 2.0;
   return test.n * step_bytes(w, test.parallel) +
-         static_cast<double>(test.tokens()) * mean_length * w.bytes_per_position;
+         static_cast<double>(test.tokens()) * (mean_length * w.bytes_per_position + w.bytes_per_state);
 }
 
 std::string_view name(Bound bound) {

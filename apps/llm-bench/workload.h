@@ -8,6 +8,7 @@
 
 #include "common/machine_limits.h"
 #include "runtime/model.h"
+#include "runtime/session.h"
 
 namespace llm::bench {
 
@@ -40,13 +41,14 @@ struct Workload {
   double expert_bytes = 0;        ///< of all experts
   double expert_share = 0;        ///< of the experts that one token uses
   double bytes_per_position = 0;  ///< of the cache
+  double bytes_per_state = 0;     ///< of a sequence's recurrent layers
   int step_tokens = 1;            ///< most tokens of a step
 };
-Workload measure_workload(const Model&, std::string_view backend, std::uint64_t cache_bytes_per_position,
-                          int step_tokens);
+/// Of steps of a session, by the products of its model's backend.
+Workload measure_workload(const Model&, const Session&);
 
 /// Bytes that a test reads at least: weights in every step (of experts as many as random routes would touch), the cache
-/// of what lies before a prompt's batch, or of a generating sequence at its mean length.
+/// of what lies before a prompt's batch, or of a generating sequence at its mean length, and its recurrent state.
 double read_bytes(const Workload&, const Test&);
 
 struct Ceiling {

@@ -77,6 +77,18 @@ TEST_CASE("a row for every test, with every field", "[apps]") {
   CHECK(rows[3]["read_bytes_per_token"].get<double>() == Approx(weights / 2 + 2 * position));
 }
 
+TEST_CASE("what recurrent layers remember of a sequence is read for each of its tokens", "[apps]") {
+  TempDir folder;
+  const TinyOptions shape{.arch = "lfm2", .layers = 2};  // a convolution over 3 tokens, then attention
+  const std::string path = write_model(folder, tiny_model(shape));
+  const Json rows =
+      json_of("llm-bench", {"-m", path, "-p", "8", "-n", "3", "-np", "1,2", "-r", "1", "-t", "1", "-o", "json"});
+  const auto read = [&](std::size_t row) { return rows[row]["read_bytes_per_token"].get<double>(); };
+  const double position = shape.kv_heads * shape.head_dim * 2.0 * 2.0, state = 2.0 * shape.n_embd * 4;
+  CHECK(2 * read(2) - read(1) == Approx(2 * position + state));
+  CHECK(8 * read(0) == Approx(read(1) - 2 * position - state));  // a prompt begins without any
+}
+
 TEST_CASE("rows as lines of JSON, and as CSV with the same names in the first line", "[apps]") {
   TempDir folder;
   const std::string path = (folder / "a,\"b\".gguf").string();
