@@ -2,7 +2,6 @@
 benchmarks: sizes as their configurations have them, weights of random blocks."""
 
 QKV = ("attn_q", "attn_k", "attn_v")
-BY_SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True}
 GRANITE = {"logit_scale": 0.125, "embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.0078125,
            "rope.scaling.finetuned": False}
 GEMMA3 = {"norms": ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"), "qk_norm": "heads",
