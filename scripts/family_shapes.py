@@ -1,22 +1,17 @@
 """Shapes of published models of families that shared/tools/synth_gguf.py does not write, for the tables of
 benchmarks: sizes as their configurations have them, weights of random blocks."""
 
-QKV = ("attn_q", "attn_k", "attn_v")
+from family_forms import with_form
+
 GRANITE = {"logit_scale": 0.125, "embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.0078125,
            "rope.scaling.finetuned": False}
-GEMMA3 = {"norms": ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"), "qk_norm": "heads",
-          "head_dim": 256, "tied": True}
-QWEN35 = {"norms": ("attn_norm", "post_attention_norm"), "qk_norm": "heads", "head_dim": 256,
-          "keys": {"rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0]}}
 
-# name: (architecture, arguments of synthetic_models.decoder)
+# name: (architecture, arguments of synthetic_models.decoder beside those of family_forms)
 SHAPES = {
     "lfm2-1.2b": ("lfm2", {
-        "layers": 16, "d": 2048, "d_ff": 8192, "heads": 32, "kv_heads": 8, "qk_norm": "heads", "tied": True,
-        "hybrid": {"conv": 3}, "attends": (2, 5, 8, 10, 12, 14), "final_norm": "token_embd_norm"}),
+        "layers": 16, "d": 2048, "d_ff": 8192, "heads": 32, "kv_heads": 8, "attends": (2, 5, 8, 10, 12, 14)}),
     "lfm2-8b-a1b": ("lfm2moe", {
-        "layers": 24, "d": 2048, "d_ff": 7168, "heads": 32, "kv_heads": 8, "qk_norm": "heads", "tied": True,
-        "hybrid": {"conv": 3}, "attends": (2, 6, 10, 14, 18, 21), "final_norm": "token_embd_norm",
+        "layers": 24, "d": 2048, "d_ff": 7168, "heads": 32, "kv_heads": 8, "attends": (2, 6, 10, 14, 18, 21),
         "experts": (32, 4, 1792), "choice_bias": 0.1, "dense": (0, 1),
         "keys": {"expert_gating_func": 2, "leading_dense_block_count": 2}}),
     "granite-4.0-h-tiny": ("granitehybrid", {
@@ -27,21 +22,21 @@ SHAPES = {
         "layers": 24, "d": 2048, "d_ff": 4096, "heads": 8, "kv_heads": 2, "head_dim": 128,
         "hybrid": {"mamba": (48, 64, 256, 1), "ssm_norm": False}}),
     "nemotron-nano-9b-v2": ("nemotron_h", {
-        "norms": ("attn_norm",), "ungated": True, "d": 4480, "d_ff": 15680, "heads": 40, "kv_heads": 8,
-        "head_dim": 128, "hybrid": {"mamba": (128, 80, 128, 8)}, "keys": {"attention.layer_norm_epsilon": 1e-5},
+        "d": 4480, "d_ff": 15680, "heads": 40, "kv_heads": 8, "head_dim": 128,
+        "hybrid": {"mamba": (128, 80, 128, 8)}, "keys": {"attention.layer_norm_epsilon": 1e-5},
         "kinds": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-"}),
-    "qwen3.5-4b": ("qwen35", QWEN35 | {
-        "layers": 32, "d": 2560, "d_ff": 9216, "heads": 16, "kv_heads": 4, "delta": (16, 32, 128, 4), "tied": True}),
-    "gemma3-4b": ("gemma3", GEMMA3 | {
-        "layers": 34, "d": 2560, "d_ff": 10240, "heads": 8, "kv_heads": 4,
+    "qwen3.5-4b": ("qwen35", {
+        "layers": 32, "d": 2560, "d_ff": 9216, "heads": 16, "kv_heads": 4, "head_dim": 256,
+        "delta": (16, 32, 128, 4), "tied": True,
+        "keys": {"rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0]}}),
+    "gemma3-4b": ("gemma3", {
+        "layers": 34, "d": 2560, "d_ff": 10240, "heads": 8, "kv_heads": 4, "head_dim": 256,
         "keys": {"attention.sliding_window": 1024}}),
     "gpt-oss-20b": ("gpt-oss", {
-        "norms": ("attn_norm", "post_attention_norm"), "layers": 24, "d": 2880, "d_ff": 2880, "heads": 64,
-        "kv_heads": 8, "experts": (32, 4, 2880), "sinks": True, "keys": {"attention.sliding_window": 128},
-        "biases": QKV + ("attn_output", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")}),
+        "layers": 24, "d": 2880, "d_ff": 2880, "heads": 64, "kv_heads": 8, "experts": (32, 4, 2880),
+        "keys": {"attention.sliding_window": 128}}),
     "phi-4-mini": ("phi3", {
-        "layers": 32, "d": 3072, "d_ff": 8192, "heads": 24, "kv_heads": 8, "head_dim": 128, "tied": True,
-        "fused": ("qkv", "ffn")}),
+        "layers": 32, "d": 3072, "d_ff": 8192, "heads": 24, "kv_heads": 8, "head_dim": 128, "tied": True}),
     "deepseek-v2-lite": ("deepseek2", {
         "layers": 27, "d": 2048, "d_ff": 10944, "heads": 16, "experts": (64, 6, 1408), "dense": (0,),
         "latent": {"query": 0, "kv": 512, "plain": 128, "rotated": 64, "value": 128, "cached": True},
@@ -55,6 +50,7 @@ def write(generator, path, shape, mix, vocabulary, layers=0):
     layers are alike."""
     import synthetic_models as synthetic  # needs packages that the cells of other shapes do without
     architecture, sizes = SHAPES[shape]
+    sizes = with_form(architecture, sizes)
     if layers:
         sizes = sizes | {"layers": layers}
     number = len(sizes["kinds"]) if "kinds" in sizes else sizes["layers"]
