@@ -1,0 +1,197 @@
+// What options have a say in of single families.
+#include "support/tiny_family_parts.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace llm::test {
+namespace {
+
+constexpr int kStreams = 4, kNarrow = 64;  // of gemma3n
+
+int layers_without_keys(const TinyOptions& o) { return (o.layers - 1) / 2; }
+
+void add_per_layer_embeddings(TinyWriter& w) {
+  const int all = w.o.layers * w.o.n_embd;
+  w.matrix("per_layer_token_embd.weight", {all, tiny_vocabulary(w.o.tokenizer)});
+  w.matrix("per_layer_model_proj.weight", {w.o.n_embd, all});
+  w.vector("per_layer_proj_norm.weight", w.o.n_embd, 1, 0.2f);
+}
+
+void add_per_layer_part(TinyWriter& w, const std::string& blk) {
+  w.linear(blk + "inp_gate", w.o.n_embd, w.o.n_embd);
+  w.linear(blk + "proj", w.o.n_embd, w.o.n_embd);
+  w.vector(blk + "post_norm.weight", w.o.n_embd, 1, 0.2f);
+}
+
+}  // namespace
+
+// Layers.
+
+/// From the last backwards: plain, with a product for attention, without attention, with nothing.
+void arrange_deci(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    TinyLayer& l = layers[i];
+    const int turn = (o.layers - 1 - static_cast<int>(i)) % 4;
+    l.attends = turn == 0;
+    l.feeds = turn < 3;
+    if (turn > 0) l.kv_heads = 0;
+    if (turn > 1) l.heads = 0;
+    if (turn == 2) l.norms = {"ffn_norm"};
+    if (turn == 3) l.d_ff = 0, l.norms = {};
+  }
+}
+
+void add_deci_product(TinyWriter& w, int layer) {
+  if (w.layer(layer).heads > 0 && !w.layer(layer).attends)
+    w.linear(w.block(layer) + "attn_output", w.o.n_embd, w.o.n_embd);
+}
+
+/// Those before the last have twice the heads and the width.
+void arrange_openelm(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  for (std::size_t i = 0; i + 1 < layers.size(); ++i)
+    layers[i].heads = 2 * o.heads, layers[i].kv_heads = 2 * o.kv_heads, layers[i].d_ff = 2 * o.d_ff;
+}
+
+/// Those that see all have half the heads of keys.
+void arrange_mimo2(const TinyOptions&, std::vector<TinyLayer>& layers) {
+  if (layers.size() > 1) layers[0].dense = true;  // of which the files say nothing
+  for (std::size_t i = 1; i < layers.size(); i += 2) layers[i].kv_heads /= 2;
+}
+
+/// And half of all heads.
+void arrange_step35(const TinyOptions&, std::vector<TinyLayer>& layers) {
+  for (std::size_t i = 1; i < layers.size(); i += 2) layers[i].kv_heads /= 2, layers[i].heads /= 2;
+}
+
+void arrange_llama4(const TinyOptions&, std::vector<TinyLayer>& layers) {
+  for (std::size_t i = 0; layers.size() > 1 && i < layers.size(); i += 2) layers[i].dense = true;
+}
+
+void arrange_jamba(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  arrange_in_turns(o, layers);
+  for (std::size_t i = 0; i < layers.size(); i += 2) layers[i].dense = true;
+}
+
+void arrange_kimi(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  arrange_in_turns(o, layers);
+  for (TinyLayer& l : layers)
+    if (l.attends) l.kv_heads = 1;
+}
+
+/// The last of three or more keep no keys.
+void arrange_gemma3n(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  for (auto l = layers.end() - layers_without_keys(o); l != layers.end(); ++l) l->keys = l->values = false;
+}
+
+/// And those that see all have heads of twice the length, of which keys are the values.
+void arrange_gemma4(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  arrange_gemma3n(o, layers);
+  for (std::size_t i = 1; i < layers.size(); i += 2) layers[i].head_dim = 2 * o.head_dim, layers[i].values = false;
+}
+
+// Keys.
+
+void set_step35(TinyWriter& w) {
+  const std::vector<float> limits(w.layers.size(), 0.25f);
+  w.set_array("swiglu_clamp_exp", limits);
+  w.set_array("swiglu_clamp_shexp", limits);
+}
+
+void set_llama4(TinyWriter& w) { w.set("interleave_moe_layer_step", std::min(2, w.o.layers)); }
+
+void set_apertus(TinyWriter& w) {
+  std::vector<float> positive, negative;
+  for (int i = 0; i < w.o.layers; ++i) {
+    positive.push_back(0.2f * static_cast<float>(i + 1));
+    negative.push_back(0.5f - 0.3f * static_cast<float>(i));
+  }
+  w.file.set_array("xielu.alpha_p", positive);
+  w.file.set_array("xielu.alpha_n", negative);
+  w.file.set("xielu.beta", 0.5f);
+  w.file.set("xielu.eps", -1e-6f);
+}
+
+void set_pictures(TinyWriter& w) {
+  const int pairs = w.o.head_dim / 2, third = pairs / 3;
+  w.set_sections({pairs - 2 * third, third, third, 0});
+}
+
+void set_qwen35(TinyWriter& w) {
+  const int pairs = w.o.head_dim / 4, third = pairs / 3, second = (pairs + 1) / 3;
+  w.set_sections({pairs - second - third, second, third, 0});
+}
+
+/// No layer attends, or has a feed-forward network.
+void set_mamba2(TinyWriter& w) {
+  w.set("feed_forward_length", 0);
+  w.set("attention.head_count", 0);
+  w.file.erase(w.o.arch + ".attention.head_count_kv");
+}
+
+void set_gemma3n(TinyWriter& w) {
+  w.set("attention.shared_kv_layers", layers_without_keys(w.o));
+  w.set("embedding_length_per_layer_input", w.o.n_embd);
+  std::vector<float> deviations(w.layers.size(), -std::numeric_limits<float>::infinity());
+  deviations[0] = 0.5f;
+  w.set_array("activation_sparsity_scale", deviations);
+}
+
+void set_gemma4(TinyWriter& w) {
+  for (const std::string key : {"attention.key_length", "attention.value_length", "rope.dimension_count"}) {
+    w.set(key, 2 * w.o.head_dim);
+    w.set(key + "_swa", w.o.head_dim);
+  }
+  w.set("attention.shared_kv_layers", layers_without_keys(w.o));
+  w.set("embedding_length_per_layer_input", w.o.n_embd);
+}
+
+// Tensors.
+
+void add_ffn_norm(TinyWriter& w, int layer) {
+  w.vector(w.block(layer) + "ffn_norm", w.o.n_embd, 1, 0.2f);  // as converters name it
+}
+
+void add_gemma3n_ends(TinyWriter& w) {
+  w.matrix("altup_proj.weight", {w.o.n_embd, w.o.n_embd, kStreams - 1});
+  w.matrix("altup_unembd_proj.weight", {w.o.n_embd, w.o.n_embd, kStreams - 1});
+  add_per_layer_embeddings(w);
+}
+
+void add_gemma3n(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd;
+  add_per_layer_part(w, blk);
+  for (const char* norm : {"altup_correct_scale", "altup_router_norm", "laurel_post_norm"})
+    w.vector(blk + norm + ".weight", n, 1, 0.2f);
+  w.add({blk + "altup_router.weight", {DType::F32, {n, kStreams}}, 0, 4});
+  w.add({blk + "altup_predict_coef.weight", {DType::F32, {kStreams, kStreams * kStreams}}, 0, 0.3f});
+  w.add({blk + "altup_correct_coef.weight", {DType::F32, {kStreams, kStreams}}, 0, 0.5f});
+  w.linear(blk + "laurel_l", n, kNarrow);
+  w.linear(blk + "laurel_r", kNarrow, n);
+}
+
+void add_gemma4_ends(TinyWriter& w) {
+  w.vector("rope_freqs.weight", w.o.head_dim, 4.5f, 3.5f);
+  add_per_layer_embeddings(w);
+}
+
+void add_gemma4(TinyWriter& w, int layer) {
+  add_per_layer_part(w, w.block(layer));
+  w.vector(w.block(layer) + "layer_output_scale.weight", 1, 0.8f, 0.2f);
+}
+
+void add_gemma4_experts(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd;
+  for (const char* norm : {"pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"})
+    w.vector(blk + norm + ".weight", n, 1, 0.2f);
+  w.add({blk + "ffn_gate_inp.weight", {DType::F32, {n, w.experts}}, 0, 2});
+  w.vector(blk + "ffn_gate_inp.scale", n, 1, 0.2f);
+  w.matrix(blk + "ffn_gate_up_exps.weight", {n, 2 * w.o.d_ff, w.experts});
+  w.matrix(blk + "ffn_down_exps.weight", {w.o.d_ff, n, w.experts});
+  w.vector(blk + "ffn_down_exps.scale", w.experts, 1, 0.2f);
+}
+
+}  // namespace llm::test

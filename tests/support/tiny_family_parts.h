@@ -1,0 +1,37 @@
+// What options have a say in of single families: their layers, keys and tensors, as TinyFamily calls them.
+#pragma once
+
+#include <vector>
+
+#include "support/tiny_writer.h"
+
+namespace llm::test {
+
+void arrange_deci(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_openelm(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_mimo2(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_step35(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_llama4(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_jamba(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_kimi(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_gemma3n(const TinyOptions&, std::vector<TinyLayer>&);
+void arrange_gemma4(const TinyOptions&, std::vector<TinyLayer>&);
+
+void set_step35(TinyWriter&);
+void set_llama4(TinyWriter&);
+void set_apertus(TinyWriter&);
+void set_pictures(TinyWriter&);
+void set_qwen35(TinyWriter&);
+void set_mamba2(TinyWriter&);
+void set_gemma3n(TinyWriter&);
+void set_gemma4(TinyWriter&);
+
+void add_deci_product(TinyWriter&, int layer);
+void add_ffn_norm(TinyWriter&, int layer);
+void add_gemma3n_ends(TinyWriter&);
+void add_gemma3n(TinyWriter&, int layer);
+void add_gemma4_ends(TinyWriter&);
+void add_gemma4(TinyWriter&, int layer);
+void add_gemma4_experts(TinyWriter&, int layer);
+
+}  // namespace llm::test

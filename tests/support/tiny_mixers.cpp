@@ -1,0 +1,216 @@
+// What layers of tiny models have in place of the usual attention: latents, convolutions, state spaces, delta rules.
+#include <string>
+#include <vector>
+
+#include "support/tiny_writer.h"
+
+namespace llm::test {
+namespace {
+
+constexpr int kScanHeads = 4, kGroups = 2, kState = 8;        // of state spaces
+constexpr int kKeyHeads = 2, kValueHeads = 6, kInterval = 2;  // of the delta rule
+
+int from_last(const TinyOptions& o, std::size_t layer) { return o.layers - 1 - static_cast<int>(layer); }
+
+void leave_to_mixer(TinyLayer& layer) {
+  layer.attends = false;
+  layer.mixes = true;
+  layer.kv_heads = 0;
+}
+
+// Sizes of latents: what queries, and keys and values, are made from; the parts of a key; a value.
+int latent_width(const TinyWriter& w) { return w.o.n_embd; }
+int own_key(const TinyWriter& w) { return w.o.n_embd; }
+int whole_key(const TinyWriter& w) { return own_key(w) + w.o.head_dim; }
+int latent_value(const TinyWriter& w) { return w.o.n_embd / 2; }
+/// Where there are files of both forms, those with one table for embedding and logits have the older.
+bool keeps_heads(const TinyWriter& w) {
+  return w.family.latents == TinyFamily::Latents::Heads ||
+         (w.family.latents == TinyFamily::Latents::EitherForm && w.o.tied);
+}
+
+void set_conv(TinyWriter& w) { w.set("shortconv.l_cache", 3); }
+
+void add_conv(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer) + "shortconv.";
+  const int n = w.o.n_embd;
+  w.linear(blk + "in_proj", n, 3 * n);
+  w.add({blk + "conv.weight", {DType::F32, {3, n}}, 0, 0.9f});
+  w.linear(blk + "out_proj", n, n);
+}
+
+int inner(const TinyWriter& w) { return 2 * w.o.n_embd; }
+
+void set_state_space(TinyWriter& w, int rank) {
+  w.set("ssm.conv_kernel", 4);
+  w.set("ssm.inner_size", inner(w));
+  w.set("ssm.state_size", kState);
+  w.set("ssm.time_step_rank", rank);
+}
+
+void set_mamba(TinyWriter& w) {
+  set_state_space(w, kScanHeads);
+  w.set("ssm.group_count", kGroups);
+}
+
+void add_mamba(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int convolved = inner(w) + 2 * kGroups * kState;
+  w.linear(blk + "ssm_in", w.o.n_embd, inner(w) + convolved + kScanHeads);
+  w.add({blk + "ssm_conv1d.weight", {DType::F32, {4, convolved}}, 0, 0.9f});
+  w.vector(blk + "ssm_conv1d.bias", convolved, 0, 0.3f);
+  w.vector(blk + "ssm_dt.bias", kScanHeads, 0, 1);
+  w.add({blk + "ssm_a", {DType::F32, {1, kScanHeads}}, -0.5f, 0.4f});
+  w.add({blk + "ssm_d", {DType::F32, {1, kScanHeads}}, 1, 0.5f});
+  if (!w.layer(layer).attends)  // beside attention it has none
+    w.add({blk + "ssm_norm.weight", {DType::F32, {inner(w) / kGroups, kGroups}}, 1, 0.2f});
+  w.linear(blk + "ssm_out", inner(w), w.o.n_embd);
+}
+
+void set_mamba1(TinyWriter& w) { set_state_space(w, w.o.n_embd); }
+
+void add_mamba1(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd;
+  w.linear(blk + "ssm_in", n, 2 * inner(w));
+  w.add({blk + "ssm_conv1d.weight", {DType::F32, {4, inner(w)}}, 0, 0.9f});
+  w.vector(blk + "ssm_conv1d.bias", inner(w), 0, 0.2f);
+  w.linear(blk + "ssm_x", inner(w), n + 2 * kState);
+  w.vector(blk + "ssm_dt_norm.weight", n, 1, 0.2f);
+  w.vector(blk + "ssm_b_norm.weight", kState, 1, 0.2f);
+  w.vector(blk + "ssm_c_norm.weight", kState, 1, 0.2f);
+  w.linear(blk + "ssm_dt", n, inner(w), true);
+  w.add({blk + "ssm_a", {DType::F32, {kState, inner(w)}}, -0.5f, 0.4f});
+  w.vector(blk + "ssm_d", inner(w), 1, 0.5f);
+  w.linear(blk + "ssm_out", inner(w), n);
+}
+
+/// A head of Kimi's delta rule is a row that quantised weights multiply.
+int kimi_head(const TinyWriter& w) { return w.o.n_embd; }
+
+void set_kimi(TinyWriter& w) {
+  w.set("ssm.conv_kernel", 4);
+  w.set("kda.head_dim", kimi_head(w));
+}
+
+void add_kimi(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd, head = kimi_head(w), width = w.o.heads * head;
+  for (const char* x : {"q", "k", "v"}) {
+    w.linear(blk + "attn_" + x, n, width);
+    w.add({blk + "ssm_conv1d_" + x + ".weight", {DType::F32, {4, 1, width}}, 0, 0.9f});
+  }
+  for (const char* x : {"ssm_f", "ssm_g"}) {
+    w.linear(blk + x + "_a", n, head);
+    w.linear(blk + x + "_b", head, width);
+  }
+  w.linear(blk + "ssm_beta", n, w.o.heads);
+  w.add({blk + "ssm_a", {DType::F32, {1, w.o.heads}}, -0.3f, 0.2f});
+  w.vector(blk + "ssm_dt.bias", width, 0, 1);
+  w.vector(blk + "ssm_norm.weight", head, 1, 0.2f);
+  w.linear(blk + "attn_output", width, n);
+}
+
+/// A value head's results are a row that quantised weights multiply.
+int delta_length(const TinyWriter& w) { return w.o.head_dim; }
+
+void set_delta(TinyWriter& w) {
+  w.set("ssm.conv_kernel", 4);
+  w.set("ssm.state_size", delta_length(w));
+  w.set("ssm.group_count", kKeyHeads);
+  w.set("ssm.time_step_rank", kValueHeads);
+  w.set("ssm.inner_size", kValueHeads * delta_length(w));
+  w.set("full_attention_interval", kInterval);
+  w.set("rope.dimension_count", w.o.head_dim / 2);
+}
+
+void add_delta(TinyWriter& w, int layer, bool joint_gates) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd, keys = kKeyHeads * delta_length(w), values = kValueHeads * delta_length(w);
+  w.linear(blk + "attn_qkv", n, 2 * keys + values);
+  w.linear(blk + "attn_gate", n, values);
+  w.add({blk + "ssm_conv1d.weight", {DType::F32, {4, 2 * keys + values}}, 0, 0.9f});
+  w.vector(blk + "ssm_a", kValueHeads, -0.3f, 0.2f);
+  w.vector(blk + "ssm_dt.bias", kValueHeads, 0, 1);
+  if (joint_gates) {
+    w.linear(blk + "ssm_ba", n, 2 * kValueHeads);
+  } else {
+    w.linear(blk + "ssm_alpha", n, kValueHeads);
+    w.linear(blk + "ssm_beta", n, kValueHeads);
+  }
+  w.vector(blk + "ssm_norm.weight", delta_length(w), 1, 0.2f);
+  w.linear(blk + "ssm_out", values, n);
+}
+
+void add_delta_apart(TinyWriter& w, int layer) { add_delta(w, layer, /*joint_gates=*/false); }
+void add_delta_joint(TinyWriter& w, int layer) { add_delta(w, layer, /*joint_gates=*/true); }
+
+}  // namespace
+
+const TinyMixer kTinyConv{set_conv, add_conv}, kTinyMamba{set_mamba, add_mamba}, kTinyMamba1{set_mamba1, add_mamba1},
+    kTinyKimi{set_kimi, add_kimi}, kTinyDelta{set_delta, add_delta_apart}, kTinyJointDelta{set_delta, add_delta_joint};
+
+void arrange_in_turns(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    if (from_last(o, i) % 2 == 1) leave_to_mixer(layers[i]);
+}
+
+void arrange_singles(const TinyOptions& o, std::vector<TinyLayer>& layers) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const int turn = from_last(o, i) % 3;
+    layers[i].feeds = turn == 2;
+    if (turn != 2) layers[i].d_ff = 0;
+    if (turn != 0) leave_to_mixer(layers[i]);
+    if (turn == 2) layers[i].mixes = false;
+  }
+}
+
+void arrange_both(const TinyOptions&, std::vector<TinyLayer>& layers) {
+  for (TinyLayer& layer : layers) layer.mixes = true;
+}
+
+void arrange_mixers(const TinyOptions&, std::vector<TinyLayer>& layers) {
+  for (TinyLayer& layer : layers) {
+    leave_to_mixer(layer);
+    layer.feeds = false;
+  }
+}
+
+void arrange_delta(const TinyOptions&, std::vector<TinyLayer>& layers) {
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    if ((i + 1) % kInterval != 0) leave_to_mixer(layers[i]);
+}
+
+void set_tiny_latents(TinyWriter& w) {
+  if (!w.family.whole_queries) w.set("attention.q_lora_rank", latent_width(w));
+  w.set("attention.kv_lora_rank", latent_width(w));
+  w.set("attention.head_count_kv", keeps_heads(w) ? w.o.heads : 1);
+  w.set("attention.key_length", keeps_heads(w) ? whole_key(w) : latent_width(w) + w.o.head_dim);
+  w.set("attention.value_length", keeps_heads(w) ? latent_value(w) : latent_width(w));
+  if (keeps_heads(w)) return;
+  w.set("attention.key_length_mla", whole_key(w));
+  w.set("attention.value_length_mla", latent_value(w));
+}
+
+void add_tiny_latents(TinyWriter& w, int layer) {
+  const std::string blk = w.block(layer);
+  const int n = w.o.n_embd, heads = w.o.heads, latent = latent_width(w), value = latent_value(w);
+  if (w.family.whole_queries) {
+    w.linear(blk + "attn_q", n, heads * whole_key(w));
+  } else {
+    w.linear(blk + "attn_q_a", n, latent);
+    w.vector(blk + "attn_q_a_norm.weight", latent, 1, 0.2f);
+    w.linear(blk + "attn_q_b", latent, heads * whole_key(w));
+  }
+  w.linear(blk + "attn_kv_a_mqa", n, latent + w.o.head_dim);
+  w.vector(blk + "attn_kv_a_norm.weight", latent, 1, 0.2f);
+  if (keeps_heads(w)) {
+    w.linear(blk + "attn_kv_b", latent, heads * (own_key(w) + value));
+  } else {
+    w.matrix(blk + "attn_k_b.weight", {own_key(w), latent, heads});
+    w.matrix(blk + "attn_v_b.weight", {latent, value, heads});
+  }
+  w.linear(blk + "attn_output", heads * value, n);
+}
+
+}  // namespace llm::test

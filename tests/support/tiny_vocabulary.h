@@ -1,0 +1,18 @@
+// The vocabularies of tiny models.
+#pragma once
+
+#include "support/tiny_file.h"
+
+namespace llm::test {
+
+enum class TinyTokenizer {
+  Spm,  ///< 267 tokens: <unk>, <s>, </s>, 256 bytes, 8 pieces
+  Bpe,  ///< 259 tokens: 256 bytes, "ab", "abc", <|end|>; merges "a b" and "ab c"
+};
+
+/// How many tokens it has.
+int tiny_vocabulary(TinyTokenizer);
+/// The keys tokenizer.ggml.*.
+void set_tiny_vocabulary(TinyFile&, TinyTokenizer);
+
+}  // namespace llm::test
