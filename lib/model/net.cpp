@@ -103,16 +103,16 @@ Act Scope::layer_norm(std::string_view name, Act x, float eps) {
 Act Scope::unit_layer_norm(std::string_view name, Act x, float eps) { return place().unit_layer_norm(x, eps, name); }
 
 Act Scope::head_rms_norm(std::string_view name, Act x, float eps) {
-  const Shape& s = net_.builder_.type(x).shape;
+  const Shape s = net_.builder_.type(x).shape;
   return place().rms_norm(x, net_.f32(full_name(name) + ".weight", {s[0], s[1]}), eps, name);
 }
 
 Act Scope::head_layer_norm(std::string_view name, Act x, float eps) {
-  const Shape& s = net_.builder_.type(x).shape;
+  const Shape s = net_.builder_.type(x).shape;
   return place().layer_norm(x, net_.f32(full_name(name) + ".weight", {s[0], s[1]}), nullptr, eps, name);
 }
 
-const Shape& Scope::shape(Value v) const { return net_.builder_.type(v).shape; }
+Shape Scope::shape(Value v) const { return net_.builder_.type(v).shape; }
 
 Act Scope::split_heads(std::string_view name, Act x, int heads) { return place().split_heads(x, heads, name); }
 
@@ -127,8 +127,8 @@ Act Scope::rope(std::string_view name, Act x, const Rotary& rotary) {
 }
 
 Cache Scope::kv_append(Act k, Act v) {
-  const Shape& ks = net_.builder_.type(k).shape;
-  const Shape& vs = net_.builder_.type(v).shape;
+  const Shape ks = net_.builder_.type(k).shape;
+  const Shape vs = net_.builder_.type(v).shape;
   const Cache cache = net_.builder_.cache({.layer = layer_,
                                            .kv_heads = static_cast<int>(ks[1]),
                                            .head_dim_k = static_cast<int>(ks[0]),

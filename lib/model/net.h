@@ -40,7 +40,8 @@ class Scope {
   bool has(std::string_view name) const;
   /// Whether the file has this tensor.
   bool has_tensor(std::string_view name) const;
-  const Shape& shape(Value) const;
+  /// Not a reference: the next node moves what it would point to.
+  Shape shape(Value) const;
   /// The same layer under another role.
   Scope with(Role role) const { return Scope(net_, layer_, role); }
 
