@@ -354,6 +354,16 @@ TEST_CASE("a step that fails behind another leaves its sequences where that one 
     CHECK(session.begun() == 1);
     CHECK(session.collect());
   }
+  SECTION("for the room, while one is on its way that fails, too") {
+    session.begin(first);
+    CHECK(session.collect());
+    session.begin(not_finite);
+    const std::array<Drawing, 2> too_much{{{one, good, best}, {session.create(), good, best}}};
+    CHECK_THROWS_AS(session.begin(too_much), Error);
+    session.begin(first);  // forgets what nobody holds
+    CHECK_FALSE(session.collect());
+    CHECK(session.begun() == 0);
+  }
   CHECK(session.length(one) == 71);
   CHECK(session.to_read_again(one) == 0);
   logits(plain, same, good);
