@@ -14,25 +14,18 @@ DecoderConfig configure(const Metadata& md) {
   DecoderConfig c = read_decoder_config(
       md, "afmoe",
       {"attention.sliding_window_pattern", "expert_gating_func", "expert_shared_count", "leading_dense_block_count"});
-  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
-  read_gating(md, c, Gating::Sigmoid);
-  read_shared_experts(md, c);
-  read_leading_dense(md, c);
+  read_sigmoid_experts(md, c);
   read_local_layers(md, c, kPeriod);
   return c;
 }
 
 Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
   const AttentionHeads heads = attention_heads(s, c, x);
-  const Act gate = s.linear("attn_gate", x, c.heads * c.head_dim_v);
-  Act q = s.rms_norm("attn_q_norm", heads.q, c.norm_eps);
-  Act k = s.rms_norm("attn_k_norm", heads.k, c.norm_eps);
-  if (c.local[static_cast<std::size_t>(s.layer())]) {
-    q = s.rope("attn_q_rope", q, rot);
-    k = s.rope("attn_k_rope", k, rot);
-  }
-  const Attention attributes{.scale = c.attention_scale, .window = c.window_of(s.layer())};
-  const Act y = s.flatten_heads("attn_flat", s.attention(q, s.kv_append(k, heads.v), attributes));
+  const Act gate = s.linear("attn_gate", x, c.of(s.layer()).heads * c.head_dim_v);
+  const AttentionHeads normal = normalize_heads(s, c, heads);
+  const bool turns = c.local[static_cast<std::size_t>(s.layer())];
+  const Act results = results_by_heads(s, c, turns ? rotate_heads(s, normal, rot) : normal);
+  const Act y = s.flatten_heads("attn_flat", results);
   return s.linear("attn_output", s.glu(Activation::Sigmoid, gate, y, "attn_gated"), c.n_embd);
 }
 

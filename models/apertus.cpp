@@ -40,16 +40,15 @@ std::vector<XieluCurve> read_curves(const Metadata& md, int layers) {
 }
 
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(md, "apertus")};
-  refuse_experts(md, c);
-  refuse_window(md, c);
+  Config c{read_dense_config(md, "apertus")};
   c.curves = read_curves(md, c.n_layers);
   return c;
 }
 
 Act feed_forward(Scope s, const Config& c, Act x) {
   const Activate xielu{.function = Nonlinearity::Xielu, .xielu = c.curves[static_cast<std::size_t>(s.layer())]};
-  return s.linear("ffn_down", s.activate("ffn_activated", xielu, s.linear("ffn_up", x, c.d_ff)), c.n_embd);
+  return s.linear("ffn_down", s.activate("ffn_activated", xielu, s.linear("ffn_up", x, c.of(s.layer()).d_ff)),
+                  c.n_embd);
 }
 
 Act forward(Net& net, const Config& c) {

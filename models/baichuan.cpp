@@ -28,7 +28,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     const Act y = a.rms_norm("attn_norm", x, c.norm_eps);
     x = a.add("attn_residual", x, rot ? rotary_attention(a, c, *rot, y) : unrotated_attention(a, c, y));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps)));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

@@ -1,20 +1,34 @@
-// bailingmoe2: Ling and Ring 2.0. Queries, keys and values are rows of one matrix, heads are normalised; behind the
-// dense layers, experts chosen from groups by sigmoids and a bias, beside them one that all tokens share.
+// bailingmoe2, dots1: Ling and Ring 2.0; dots.llm1. Heads are normalised; behind the dense layers, experts chosen by
+// sigmoids and a bias, of Ling and Ring from groups, beside them one that all tokens share. Of Ling and Ring queries,
+// keys and values are rows of one matrix.
+#include <string_view>
+
 #include "model/blocks.h"
 
 namespace llm {
 namespace {
 
-DecoderConfig configure(const Metadata& md) {
+DecoderConfig configure_dots(const Metadata& md) {
+  DecoderConfig c =
+      read_decoder_config(md, "dots1", {"expert_gating_func", "expert_shared_count", "leading_dense_block_count"});
+  read_sigmoid_experts(md, c);
+  return c;
+}
+
+DecoderConfig configure_bailing(const Metadata& md) {
   DecoderConfig c =
       read_decoder_config(md, "bailingmoe2",
                           {"expert_gating_func", "expert_group_count", "expert_shared_count",
                            "expert_shared_feed_forward_length", "leading_dense_block_count", "nextn_predict_layers"});
-  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
-  read_gating(md, c, Gating::Sigmoid);
+  read_sigmoid_experts(md, c);
   read_expert_groups(md, c);
-  read_shared_experts(md, c);
-  read_leading_dense(md, c);
+  leave_prediction_layers_out(md, c);
+  return c;
+}
+
+DecoderConfig configure(const Metadata& md) {
+  const bool dots = md.get<std::string_view>("general.architecture") == "dots1";
+  DecoderConfig c = dots ? configure_dots(md) : configure_bailing(md);
   refuse_window(md, c);
   return c;
 }
@@ -36,9 +50,8 @@ Act forward(Net& net, const DecoderConfig& c) {
 }  // namespace
 
 ModelSpec open_bailingmoe2(const Metadata& md) {
-  DecoderConfig c = configure(md);
-  std::vector<std::string> unread = leave_prediction_layers_out(md, c);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = std::move(unread)};
+  const DecoderConfig c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
 }
 
 }  // namespace llm

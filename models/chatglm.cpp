@@ -5,12 +5,7 @@
 namespace llm {
 namespace {
 
-DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "chatglm");
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  return c;
-}
+DecoderConfig configure(const Metadata& md) { return read_dense_config(md, "chatglm"); }
 
 Act forward(Net& net, const DecoderConfig& c) {
   const Step step = net.step();
@@ -21,7 +16,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     const Act y = f.rms_norm("ffn_norm", x, c.norm_eps);
-    x = f.add("ffn_residual", x, fused_glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, fused_glu_ffn(f, c, Activation::Silu, y));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

@@ -37,7 +37,7 @@ Act forward(Net& net, const Config& c) {
     const Act y = a.layer_norm("attn_norm", x, c.norm_eps);
     const Act attended = c.is_local(i) ? rotary_attention(a, c, rot, y) : unrotated_attention(a, c, y);
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, y));
     x = f.add("attn_residual", x, attended);
   }
   x = net.top(Role::Head).layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

@@ -2,9 +2,7 @@
 // squares; layers that see a window turn heads, and so do the dense layers, the first ones, whatever they see. Experts
 // chosen by sigmoids; the mean of what they and the expert that all tokens share give.
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "model/blocks.h"
 #include "model/hyper_parameters.h"
@@ -15,12 +13,11 @@ namespace {
 struct Config : DecoderConfig {
   bool layer_norms = false;
   float logit_scale = 1;
-  std::vector<std::string> unread = {};  ///< tensors of the layers that predict tokens ahead
 };
 
 void read_experts(const Metadata& md, Config& c) {
   const HyperParameters hp(md, c.architecture);
-  c.moe = require_moe_config(md, c, c.d_ff, RouteWeights::AsGated);
+  c.moe = require_moe_config(md, c, c.most().d_ff, RouteWeights::AsGated);
   read_gating(md, c, Gating::Sigmoid);
   read_leading_dense(md, c);
   const std::int64_t shared = hp.optional_integer({"expert_shared_count", 0, 1024}).value_or(0);
@@ -38,7 +35,7 @@ Config configure(const Metadata& md) {
   c.layer_norms = !epsilon;
   c.norm_eps = epsilon ? *epsilon : read_layer_norm_epsilon(md, c);
   read_experts(md, c);
-  c.unread = leave_prediction_layers_out(md, c);
+  leave_prediction_layers_out(md, c);
   require_local_layers(md, c);
   c.logit_scale = hp.real({"logit_scale", 0, kUnbounded});
   return c;

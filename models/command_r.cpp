@@ -11,11 +11,8 @@ struct Config : DecoderConfig {
 };
 
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(md, "command-r", {"attention.layer_norm_rms_epsilon", "logit_scale"})};
+  Config c{read_layer_norm_config(md, "command-r", {"logit_scale"})};
   const HyperParameters hp(md, "command-r");
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  c.norm_eps = read_layer_norm_epsilon(md, c);
   c.logit_scale = hp.nonzero_real({"logit_scale", 0, kUnbounded}).value_or(1.0f);
   return c;
 }
@@ -29,7 +26,7 @@ Act forward(Net& net, const Config& c) {
     const Act y = a.layer_norm("attn_norm", x, c.norm_eps);
     const Act attended = own_norms_attention(a, c, rot, y);
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, y));
     x = f.add("attn_residual", x, attended);
   }
   x = net.top(Role::Head).layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

@@ -14,7 +14,7 @@ Config configure(const Metadata& md) {
   refuse_window(md, c);
   c.norm_eps = read_layer_norm_epsilon(md, c);
   c.clamp = read_clamp(md, c);
-  c.moe = require_moe_config(md, c, c.d_ff, RouteWeights::Renormalized);
+  c.moe = require_moe_config(md, c, c.most().d_ff, RouteWeights::Renormalized);
   return c;
 }
 

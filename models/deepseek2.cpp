@@ -64,6 +64,7 @@ Config configure(const Metadata& md) {
   c.moe = read_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
   if (c.moe) read_experts(md, c);
   refuse_window(md, c);
+  leave_prediction_layers_out(md, c);
   return c;
 }
 
@@ -87,7 +88,7 @@ Act forward(Net& net, const Config& c) {
     x = a.add("attn_residual", x, latent_attention(a, c, rot, growth, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     const Act y = f.rms_norm("ffn_norm", x, c.norm_eps);
-    x = f.add("ffn_residual", x, c.moe ? moe_or_dense_ffn(f, c, y) : glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, c.moe ? moe_or_dense_ffn(f, c, y) : glu_ffn(f, c, Activation::Silu, y));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
@@ -96,11 +97,9 @@ Act forward(Net& net, const Config& c) {
 }  // namespace
 
 ModelSpec open_deepseek2(const Metadata& md) {
-  Config c = configure(md);
-  std::vector<std::string> unread = leave_prediction_layers_out(md, c);
-  return {.dims = c.dims(),
-          .build = [c](Net& net) { return forward(net, with_gating(net, c)); },
-          .ignorable = std::move(unread)};
+  const Config c = configure(md);
+  return {
+      .dims = c.dims(), .build = [c](Net& net) { return forward(net, with_gating(net, c)); }, .ignorable = c.unread};
 }
 
 }  // namespace llm

@@ -28,8 +28,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", attention(a, c, rot, x), c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x,
-              f.rms_norm("post_ffw_norm", glu_ffn(f, Activation::Silu, x, c.d_ff, c.n_embd), c.norm_eps));
+    x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", glu_ffn(f, c, Activation::Silu, x), c.norm_eps));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

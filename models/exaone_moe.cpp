@@ -24,6 +24,8 @@ DecoderConfig configure(const Metadata& md) {
   c.moe->d_shared = shared > 0 ? shared : c.moe->d_ff;
   HyperParameters(md, c.architecture)
       .integer({"attention.sliding_window", 1, std::numeric_limits<std::uint32_t>::max()});
+  leave_prediction_layers_out(md, c);
+  read_local_layers(md, c, kPeriod);  // of the layers that are left: files have no flags for the others
   return c;
 }
 
@@ -48,10 +50,8 @@ Act forward(Net& net, const DecoderConfig& c) {
 }  // namespace
 
 ModelSpec open_exaone_moe(const Metadata& md) {
-  DecoderConfig c = configure(md);
-  std::vector<std::string> unread = leave_prediction_layers_out(md, c);
-  read_local_layers(md, c, kPeriod);  // of the layers that are left: files have no flags for the others
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = std::move(unread)};
+  const DecoderConfig c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
 }
 
 }  // namespace llm

@@ -29,7 +29,7 @@ Act forward(Net& net, const MambaConfig& c) {
     // Converters leave out the end of this tensor's name.
     const std::string_view norm = f.has("ffn_norm") ? "ffn_norm.weight" : "ffn_norm";
     const Act normal = f.rms_norm("ffn_normal", x, c.norm_eps, norm);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, normal, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, normal));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "model/blocks.h"
+#include "model/gemma.h"
 #include "model/hyper_parameters.h"
 
 namespace llm {
@@ -27,9 +28,7 @@ Config configure(const Metadata& md) {
   };
   c.score_cap = cap("attn_logit_softcapping", kScoreCap);
   c.logit_cap = cap("final_logit_softcapping", kLogitCap);
-  // The largest model scales as if its heads shared out the embedding; no key says so.
-  if (c.n_layers == kLayersOf27B && !hp.has("attention.scale"))
-    c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.n_embd / c.heads));
+  if (c.n_layers == kLayersOf27B) read_scale_of_27b(md, c);
   return c;
 }
 
@@ -43,7 +42,7 @@ Act forward(Net& net, const Config& c) {
     Act y = rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps));
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
-    y = glu_ffn(f, Activation::Gelu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd);
+    y = glu_ffn(f, c, Activation::Gelu, f.rms_norm("ffn_norm", x, c.norm_eps));
     x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", y, c.norm_eps));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "model/blocks.h"
+#include "model/gemma.h"
 #include "model/hyper_parameters.h"
 
 namespace llm {
@@ -21,11 +22,8 @@ Config configure(const Metadata& md) {
   const HyperParameters hp(md, "gemma3");
   refuse_experts(md, c);
   read_local_layers(md, c, kPeriod);
-  c.local_rope = {.n_rot = c.rope.n_rot,
-                  .base = hp.optional_real({"rope.freq_base_swa", 0, kUnbounded}).value_or(kLocalBase)};
-  // The largest model scales as if its heads shared out the embedding; no key says so.
-  if (c.n_layers == kLayersOf27B && !hp.has("attention.scale"))
-    c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.n_embd / c.heads));
+  c.local_rope = {.n_rot = c.rope.n_rot, .base = read_local_base(md, c, kLocalBase)};
+  if (c.n_layers == kLayersOf27B) read_scale_of_27b(md, c);
   c.logit_cap = hp.nonzero_real({"final_logit_softcapping", 0, kUnbounded}).value_or(0.0f);
   return c;
 }
@@ -41,7 +39,7 @@ Act forward(Net& net, const Config& c) {
     Act y = head_norm_attention(a, c, c.is_local(i) ? local : global, a.rms_norm("attn_norm", x, c.norm_eps));
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
-    y = glu_ffn(f, Activation::Gelu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd);
+    y = glu_ffn(f, c, Activation::Gelu, f.rms_norm("ffn_norm", x, c.norm_eps));
     x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", y, c.norm_eps));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

@@ -4,7 +4,6 @@
 // have an embedding for each layer, and the last layers read the keys and values of earlier ones.
 #include <cmath>
 #include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -51,8 +50,7 @@ Config configure(const Metadata& md) {
   if (c.d_per_layer == 0) hp.fail("embedding_length_per_layer_input", "is missing");
   if (!hp.has("final_logit_softcapping")) c.logit_cap = kLogitCap;
   if (!hp.has("attention.scale")) c.attention_scale = 1;  // the norm of queries takes its place
-  c.local_rope = {.n_rot = c.rope.n_rot,
-                  .base = hp.optional_real({"rope.freq_base_swa", 0, kUnbounded}).value_or(kLocalBase)};
+  c.local_rope = {.n_rot = c.rope.n_rot, .base = read_local_base(md, c, kLocalBase)};
   hp.expect_neutral("altup.num_inputs", kStreams, kStreams);
   hp.expect_neutral("altup.active_idx", 0, 0);
   c.deviations = read_deviations(hp, c.n_layers);
@@ -137,30 +135,11 @@ Act laurel(Scope s, const Config& c, Act x) {
   return s.add("laurel_out", x, s.rms_norm("laurel_post_norm", y, c.norm_eps));
 }
 
-Cache keep(Scope s, const Config& c, const Rotary& rot, Act x) {
-  const std::int64_t width = c.kv_heads * c.head_dim;
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, width), c.kv_heads);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, width), c.kv_heads);
-  k = s.rope("attn_k_rope", s.rms_norm("attn_k_norm", k, c.norm_eps), rot);
-  v = s.unit_rms_norm("attn_v_norm", v, c.norm_eps);
-  return s.kv_append(k, v);
-}
-
-using Caches = std::map<int, Cache>;  ///< by layer
-
-Act attention(Scope s, const Config& c, const Rotary& rot, Caches& caches, Act x) {
-  const int i = s.layer();
-  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  q = s.rope("attn_q_rope", s.rms_norm("attn_q_norm", q, c.norm_eps), rot);
-  if (i < c.keeping_layers) caches.emplace(i, keep(s, c, rot, x));
-  const Act y = s.attention(q, caches.at(c.kept_by(i)), {.scale = c.attention_scale, .window = c.window_of(i)});
-  return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
-}
-
 Act ffn(Scope s, const Config& c, Act x) {
   const float deviations = c.deviations[static_cast<std::size_t>(s.layer())];
-  Act gate = s.linear("ffn_gate", x, c.d_ff);
-  const Act up = s.linear("ffn_up", x, c.d_ff);
+  const std::int64_t d_ff = c.of(s.layer()).d_ff;
+  Act gate = s.linear("ffn_gate", x, d_ff);
+  const Act up = s.linear("ffn_up", x, d_ff);
   if (deviations != 0) gate = s.gaussian_top("ffn_gate_top", gate, deviations);
   return s.linear("ffn_down", s.glu(Activation::Gelu, gate, up), c.n_embd);
 }
@@ -173,14 +152,14 @@ Act forward(Net& net, const Config& c) {
   x = net.top(Role::Embed).scale("embed_scaled", x, std::sqrt(static_cast<float>(c.n_embd)));
   const Act inputs = per_layer_inputs(net, c, step.tokens, x);
   Act streams = streams_of(net, c, x);
-  Caches caches;
+  KeptCaches caches;
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     const Act prediction = predicted(a, c, streams);
     const Act active = first_of(a, c, "altup_prediction", prediction);
     const Act in = a.rms_norm("attn_norm", active, c.norm_eps);
     const Act side = laurel(a, c, in);
-    Act y = attention(a, c, c.is_local(i) ? local : global, caches, in);
+    Act y = kept_attention(a, c, c.is_local(i) ? local : global, caches, in);
     y = a.add("attn_residual", active, a.rms_norm("post_attention_norm", y, c.norm_eps));
     y = a.scale("attn_laurel", a.add("laurel_residual", y, side), std::sqrt(0.5f));
     Scope f = net.layer(i, Role::Ffn);

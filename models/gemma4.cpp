@@ -3,10 +3,8 @@
 // layer, and their last layers read the keys and values of earlier ones. In those with experts a dense block runs
 // beside the experts.
 #include <cmath>
-#include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "model/blocks.h"
 #include "model/gemma.h"
@@ -17,13 +15,6 @@ namespace {
 
 constexpr float kLocalBase = 10000;  // of files without a key for it
 
-struct Config : GemmaConfig {
-  int local_head_dim = 0;
-  std::vector<std::int64_t> layer_kv_heads, layer_d_ff;
-
-  int head_dim_of(int layer) const { return is_local(layer) ? local_head_dim : head_dim; }
-};
-
 /// Values are as long as keys, of which they may be made.
 int head_length(const HyperParameters& hp, std::string_view key, std::string_view value_key) {
   const auto keys = hp.integer({key, 2, 1 << 16}), values = hp.integer({value_key, 2, 1 << 16});
@@ -33,31 +24,22 @@ int head_length(const HyperParameters& hp, std::string_view key, std::string_vie
   return static_cast<int>(keys);
 }
 
-void read_layers(const HyperParameters& hp, Config& c) {
-  c.layer_d_ff = hp.in_each({"feed_forward_length", 1, 1 << 28}, c.n_layers);
-  const IntegerRule kv_heads{"attention.head_count_kv", 1, c.heads};
-  c.layer_kv_heads = hp.in_each(kv_heads, c.n_layers);
-  for (const std::int64_t n : c.layer_kv_heads)
-    if (c.heads % n != 0)
-      hp.fail(kv_heads.key, "value " + std::to_string(n) + " does not divide head_count " + std::to_string(c.heads));
-  c.kv_heads = static_cast<int>(c.layer_kv_heads[0]);
-}
-
-Config configure(const Metadata& md) {
-  Config c;
-  static_cast<DecoderConfig&>(c) =
+GemmaConfig configure(const Metadata& md) {
+  GemmaConfig c{
       read_decoder_config(md, "gemma4",
                           {"attention.head_count_kv", "attention.shared_kv_layers", "attention.sliding_window_pattern",
-                           "embedding_length_per_layer_input", "feed_forward_length", "final_logit_softcapping"});
+                           "embedding_length_per_layer_input", "feed_forward_length", "final_logit_softcapping"})};
   const HyperParameters hp(md, "gemma4");
+  require_all_attend(md, c);
+  require_all_feed(md, c);
   require_local_layers(md, c);
-  read_layers(hp, c);
   read_gemma(md, c, /*shared=*/0);
+  c.spares_values = true;
   head_length(hp, "attention.key_length", "attention.value_length");
   c.local_head_dim = head_length(hp, "attention.key_length_swa", "attention.value_length_swa");
   const IntegerRule local_rotated{"rope.dimension_count_swa", 2, c.local_head_dim};
   c.local_rope = {.n_rot = static_cast<int>(hp.optional_integer(local_rotated).value_or(c.local_head_dim)),
-                  .base = hp.optional_real({"rope.freq_base_swa", 0, kUnbounded}).value_or(kLocalBase)};
+                  .base = read_local_base(md, c, kLocalBase)};
   if (c.local_rope.n_rot % 2 != 0) hp.fail(local_rotated.key, "is odd, but elements are rotated in pairs");
   if (!hp.has("attention.scale")) c.attention_scale = 1;  // the norm of queries takes its place
   c.moe = read_moe_config(md, c, /*d_ff=*/0, RouteWeights::Renormalized);
@@ -65,31 +47,8 @@ Config configure(const Metadata& md) {
   return c;
 }
 
-/// Keys and values of a layer that keeps some. Without values of their own, keys serve as such before they are
-/// normalised and rotated.
-Cache keep(Scope s, const Config& c, const Rotary& rot, Act x) {
-  const auto heads = static_cast<int>(c.layer_kv_heads[static_cast<std::size_t>(s.layer())]);
-  const std::int64_t width = heads * c.head_dim_of(s.layer());
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, width), heads);
-  Act v = s.has("attn_v") ? s.split_heads("attn_v_heads", s.linear("attn_v", x, width), heads) : k;
-  k = s.rope("attn_k_rope", s.rms_norm("attn_k_norm", k, c.norm_eps), rot);
-  v = s.unit_rms_norm("attn_v_norm", v, c.norm_eps);
-  return s.kv_append(k, v);
-}
-
-using Caches = std::map<int, Cache>;  ///< by layer
-
-Act attention(Scope s, const Config& c, const Rotary& rot, Caches& caches, Act x) {
-  const int i = s.layer();
-  Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim_of(i)), c.heads);
-  q = s.rope("attn_q_rope", s.rms_norm("attn_q_norm", q, c.norm_eps), rot);
-  if (i < c.keeping_layers) caches.emplace(i, keep(s, c, rot, x));
-  const Act y = s.attention(q, caches.at(c.kept_by(i)), {.scale = c.attention_scale, .window = c.window_of(i)});
-  return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
-}
-
 /// Experts over their own norm of x; their router's logits are of another one.
-Act experts(Scope s, const Config& c, Act x) {
+Act experts(Scope s, const GemmaConfig& c, Act x) {
   const MoeConfig& m = *c.moe;
   Scope router = s.with(Role::Router);
   Act logits = router.rms_norm("ffn_gate_norm", x, c.norm_eps, "ffn_gate_inp.scale");
@@ -102,15 +61,14 @@ Act experts(Scope s, const Config& c, Act x) {
   return s.rms_norm("post_ffw_norm_2", sum, c.norm_eps);
 }
 
-Act ffn(Scope s, const Config& c, Act x) {
-  const std::int64_t d_ff = c.layer_d_ff[static_cast<std::size_t>(s.layer())];
-  Act y = glu_ffn(s, Activation::Gelu, s.rms_norm("ffn_norm", x, c.norm_eps), d_ff, c.n_embd);
+Act ffn(Scope s, const GemmaConfig& c, Act x) {
+  Act y = glu_ffn(s, c, Activation::Gelu, s.rms_norm("ffn_norm", x, c.norm_eps));
   if (!c.moe) return y;
   y = s.rms_norm("post_ffw_norm_1", y, c.norm_eps);
   return s.add("ffn_sum", y, experts(s, c, x));
 }
 
-Act forward(Net& net, const Config& c) {
+Act forward(Net& net, const GemmaConfig& c) {
   const Step step = net.step();
   const Rotary global = net.rotary(c.rope, RopePairing::Halves, "rope_freqs");
   const Rotary local = net.rotary(c.local_rope, RopePairing::Halves, {}, "rope_table_local");
@@ -118,10 +76,10 @@ Act forward(Net& net, const Config& c) {
   x = net.top(Role::Embed).scale("embed_scaled", x, std::sqrt(static_cast<float>(c.n_embd)));
   const std::optional<Act> inputs =
       c.d_per_layer > 0 ? std::optional(per_layer_inputs(net, c, step.tokens, x)) : std::nullopt;
-  Caches caches;
+  KeptCaches caches;
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
-    Act y = attention(a, c, c.is_local(i) ? local : global, caches, a.rms_norm("attn_norm", x, c.norm_eps));
+    Act y = kept_attention(a, c, c.is_local(i) ? local : global, caches, a.rms_norm("attn_norm", x, c.norm_eps));
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
     x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", ffn(f, c, x), c.norm_eps));
@@ -136,7 +94,7 @@ Act forward(Net& net, const Config& c) {
 }  // namespace
 
 ModelSpec open_gemma4(const Metadata& md) {
-  const Config c = configure(md);
+  const GemmaConfig c = configure(md);
   // Some files hold projections of layers that read those of others.
   return {.dims = c.dims(),
           .build = [c](Net& net) { return forward(net, c); },

@@ -2,7 +2,6 @@
 // one matrix; queries, keys and values are, too, in some files. Files with sections of the rotation, for pictures, have
 // their elements in another order.
 #include <algorithm>
-#include <vector>
 
 #include "model/blocks.h"
 #include "model/hyper_parameters.h"
@@ -15,9 +14,8 @@ struct Config : DecoderConfig {
 };
 
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(md, "glm4", {"nextn_predict_layers"}), {}};
-  refuse_experts(md, c);
-  refuse_window(md, c);
+  Config c{read_dense_config(md, "glm4", {"nextn_predict_layers"}), {}};
+  leave_prediction_layers_out(md, c);
   const HyperParameters hp(md, "glm4");
   constexpr std::string_view kSections = "rope.dimension_sections";
   if (!hp.has(kSections)) return c;
@@ -36,7 +34,7 @@ Act forward(Net& net, const Config& c) {
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
     y = f.rms_norm("ffn_norm", x, c.norm_eps);
-    y = fused_glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd);
+    y = fused_glu_ffn(f, c, Activation::Silu, y);
     x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", y, c.norm_eps));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
@@ -46,9 +44,8 @@ Act forward(Net& net, const Config& c) {
 }  // namespace
 
 ModelSpec open_glm4(const Metadata& md) {
-  Config c = configure(md);
-  std::vector<std::string> unread = leave_prediction_layers_out(md, c);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = std::move(unread)};
+  const Config c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
 }
 
 }  // namespace llm

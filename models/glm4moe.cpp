@@ -9,11 +9,9 @@ DecoderConfig configure(const Metadata& md) {
   DecoderConfig c = read_decoder_config(
       md, "glm4moe",
       {"expert_gating_func", "expert_shared_count", "leading_dense_block_count", "nextn_predict_layers"});
-  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
-  read_gating(md, c, Gating::Sigmoid);
-  read_shared_experts(md, c);
-  read_leading_dense(md, c);
+  read_sigmoid_experts(md, c);
   refuse_window(md, c);
+  leave_prediction_layers_out(md, c);
   return c;
 }
 
@@ -38,9 +36,8 @@ Act forward(Net& net, const DecoderConfig& c) {
 }  // namespace
 
 ModelSpec open_glm4moe(const Metadata& md) {
-  DecoderConfig c = configure(md);
-  std::vector<std::string> unread = leave_prediction_layers_out(md, c);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = std::move(unread)};
+  const DecoderConfig c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
 }
 
 }  // namespace llm

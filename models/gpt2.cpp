@@ -9,12 +9,7 @@ namespace llm {
 namespace {
 
 DecoderConfig configure(const Metadata& md) {
-  const auto arch = md.get<std::string_view>("general.architecture");
-  DecoderConfig c = read_decoder_config(md, arch, {"attention.layer_norm_rms_epsilon"});
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  c.norm_eps = read_layer_norm_epsilon(md, c);
-  return c;
+  return read_layer_norm_config(md, md.get<std::string_view>("general.architecture"));
 }
 
 Act forward(Net& net, const DecoderConfig& c) {
@@ -27,7 +22,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     x = a.add("attn_residual", x, unrotated_attention(a, c, a.layer_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     const Act y = f.layer_norm("ffn_norm", x, c.norm_eps);
-    x = f.add("ffn_residual", x, ungated_ffn(f, Nonlinearity::Gelu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, ungated_ffn(f, c, Nonlinearity::Gelu, y));
   }
   x = net.top(Role::Head).layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

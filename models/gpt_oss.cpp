@@ -16,12 +16,8 @@ DecoderConfig configure(const Metadata& md) {
 }
 
 Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  const AttentionHeads heads = attention_heads(s, c, x);
-  const Act q = s.rope("attn_q_rope", heads.q, rot);
-  const Act k = s.rope("attn_k_rope", heads.k, rot);
-  const Attention attributes{.scale = c.attention_scale, .window = c.window_of(s.layer())};
-  const Act y = s.attention(q, s.kv_append(k, heads.v), attributes, "attn_sinks");
-  return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
+  const AttentionHeads heads = rotate_heads(s, attention_heads(s, c, x), rot);
+  return attention_output(s, c, results_with_sinks(s, c, heads));
 }
 
 Act forward(Net& net, const DecoderConfig& c) {

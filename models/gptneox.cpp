@@ -13,10 +13,7 @@ struct Config : DecoderConfig {
 
 Config configure(const Metadata& md) {
   constexpr std::string_view kParallel = "use_parallel_residual";
-  Config c{read_decoder_config(md, "gptneox", {"attention.layer_norm_rms_epsilon", kParallel})};
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  c.norm_eps = read_layer_norm_epsilon(md, c);
+  Config c{read_layer_norm_config(md, "gptneox", {kParallel})};
   c.parallel = HyperParameters(md, "gptneox").flag(kParallel, true);
   return c;
 }
@@ -31,7 +28,7 @@ Act forward(Net& net, const Config& c) {
         a.add("attn_residual", x, rotary_attention(a, c, rot, a.layer_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     const Act y = f.layer_norm("ffn_norm", c.parallel ? x : attended, c.norm_eps);
-    x = f.add("ffn_residual", attended, ungated_ffn(f, Nonlinearity::Gelu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", attended, ungated_ffn(f, c, Nonlinearity::Gelu, y));
   }
   x = net.top(Role::Head).layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

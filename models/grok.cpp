@@ -40,7 +40,7 @@ Config configure(const Metadata& md) {
   c.logit_cap = real("final_logit_softcapping", 0);
   c.embedding_scale = hp.optional_real({"embedding_scale", 0, kUnbounded}).value_or(kEmbeddingScale);
   c.logit_scale = hp.optional_real({"logit_scale", 0, kUnbounded}).value_or(kLogitScale);
-  c.moe = require_moe_config(md, c, c.d_ff, RouteWeights::Renormalized);
+  c.moe = require_moe_config(md, c, c.most().d_ff, RouteWeights::Renormalized);
   c.moe->activation = Activation::Gelu;
   const IntegerRule length{"attention.temperature_length", 0, std::numeric_limits<std::uint32_t>::max()};
   if (const auto n = hp.optional_integer(length).value_or(0); n > 0) c.context = std::min(c.context, n);
@@ -60,7 +60,7 @@ Act experts(Scope s, const Config& c, Act x) {
 Act ffn(Scope s, const Config& c, Act x) {
   const Act routed = experts(s, c, x);
   if (!s.has("ffn_up")) return routed;
-  const Act dense = glu_ffn(s, Activation::Gelu, x, c.d_ff, c.n_embd);
+  const Act dense = glu_ffn(s, c, Activation::Gelu, x);
   return s.scale("ffn_halved", s.add("ffn_sum", dense, routed), std::numbers::sqrt2_v<float> / 2);
 }
 

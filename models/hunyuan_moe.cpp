@@ -8,10 +8,10 @@ namespace {
 DecoderConfig configure(const Metadata& md) {
   DecoderConfig c =
       read_decoder_config(md, "hunyuan-moe", {"expert_shared_count", "expert_shared_feed_forward_length"});
-  c.moe = require_moe_config(md, c, c.d_ff, RouteWeights::Renormalized);
+  c.moe = require_moe_config(md, c, c.most().d_ff, RouteWeights::Renormalized);
   refuse_window(md, c);
   const std::int64_t shared = read_shared_width(md, c);
-  c.moe->d_shared = shared > 0 ? shared : c.d_ff;
+  c.moe->d_shared = shared > 0 ? shared : c.most().d_ff;
   return c;
 }
 

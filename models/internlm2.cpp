@@ -1,14 +1,14 @@
-// internlm2: InternLM2 and 2.5, in all but the name llama without experts.
+// internlm2, xverse, ernie4_5: InternLM2 and 2.5; XVERSE; the dense ERNIE 4.5 models. In all but the name llama without
+// experts, and without its factors of the rotary frequencies.
+#include <string_view>
+
 #include "model/blocks.h"
 
 namespace llm {
 namespace {
 
 DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "internlm2");
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  return c;
+  return read_dense_config(md, md.get<std::string_view>("general.architecture"));
 }
 
 Act forward(Net& net, const DecoderConfig& c) {
@@ -19,7 +19,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps)));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

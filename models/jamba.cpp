@@ -1,7 +1,6 @@
 // jamba: Jamba. Most layers are selective state spaces of Mamba (arXiv:2312.00752), with norms of what steps and states
 // are made of; a few attend, without positions. Some feed-forward networks route their tokens to experts.
 #include <cstdint>
-#include <vector>
 
 #include "model/hybrid.h"
 #include "model/hyper_parameters.h"
@@ -10,7 +9,6 @@ namespace llm {
 namespace {
 
 struct Config : DecoderConfig {
-  std::vector<bool> attends = {};  ///< layers
   int conv_width = 0;
   std::int64_t inner = 0, state = 0;
   std::int64_t rank = 0;  ///< of what steps are made of
@@ -20,12 +18,12 @@ Config configure(const Metadata& md) {
   Config c{read_decoder_config(md, "jamba", {"attention.head_count_kv"})};
   const HyperParameters hp(md, "jamba");
   refuse_window(md, c);
-  c.attends = read_attending_layers(md, c);
+  require_alike_heads(md, c);
   c.conv_width = static_cast<int>(hp.integer({"ssm.conv_kernel", 2, 1 << 10}));
   c.inner = hp.integer({"ssm.inner_size", 1, 1 << 28});
   c.state = hp.integer({"ssm.state_size", 1, 1 << 16});
   c.rank = hp.integer({"ssm.time_step_rank", 1, 1 << 16});
-  c.moe = read_moe_config(md, c, c.d_ff, RouteWeights::AsGated);
+  c.moe = read_moe_config(md, c, c.most().d_ff, RouteWeights::AsGated);
   return c;
 }
 
@@ -50,7 +48,7 @@ Act scan(Scope s, const Config& c, Act x) {
 
 Act ffn(Scope s, const Config& c, Act x) {
   if (c.moe && s.has("ffn_gate_inp")) return moe_ffn(s, *c.moe, x, c.n_embd);
-  return glu_ffn(s, Activation::Silu, x, c.d_ff, c.n_embd);
+  return glu_ffn(s, c, Activation::Silu, x);
 }
 
 Act forward(Net& net, const Config& c) {
@@ -59,8 +57,7 @@ Act forward(Net& net, const Config& c) {
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     const Act y = a.rms_norm("attn_norm", x, c.norm_eps);
-    x = a.add("attn_residual", x,
-              c.attends[static_cast<std::size_t>(i)] ? unrotated_attention(a, c, y) : scan(a, c, y));
+    x = a.add("attn_residual", x, c.attends(i) ? unrotated_attention(a, c, y) : scan(a, c, y));
     Scope f = net.layer(i, Role::Ffn);
     x = f.add("ffn_residual", x, ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
   }

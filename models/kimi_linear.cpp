@@ -5,7 +5,6 @@
 #include <cmath>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "model/hybrid.h"
 #include "model/hyper_parameters.h"
@@ -15,9 +14,9 @@ namespace llm {
 namespace {
 
 struct Config : LatentConfig {
-  std::vector<bool> attends = {};  ///< layers
   int conv_width = 0, delta_head = 0;
-  std::int64_t delta_width() const { return std::int64_t{heads} * delta_head; }
+  int heads() const { return most().heads; }  // all layers have as many
+  std::int64_t delta_width() const { return std::int64_t{heads()} * delta_head; }
 };
 
 Config configure(const Metadata& md) {
@@ -28,17 +27,14 @@ Config configure(const Metadata& md) {
   for (const char* key : {"kda.safe_gate", "kda.gate_lower_bound", "moe_latent_size", "attn_res_block_size"})
     hp.expect_neutral(key, 0, 0);
   refuse_window(md, c);
-  c.attends = read_attending_layers(md, c);
+  require_alike_heads(md, c);
   hp.integer({"attention.key_length_mla", 1, 1 << 16});  // of files whose cache holds latents
   c.head_dim_v = static_cast<int>(hp.integer({"attention.kv_lora_rank", 1, 1 << 16}));  // converters write another
   read_latent_heads(md, c);
   c.attention_scale = 1 / std::sqrt(static_cast<float>(c.head_key));
   c.conv_width = static_cast<int>(hp.integer({"ssm.conv_kernel", 2, 1 << 10}));
   c.delta_head = static_cast<int>(hp.integer({"kda.head_dim", 1, 1 << 16}));
-  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::Renormalized);
-  read_gating(md, c, Gating::Sigmoid);
-  read_shared_experts(md, c);
-  read_leading_dense(md, c);
+  read_sigmoid_experts(md, c, RouteWeights::Renormalized);
   return c;
 }
 
@@ -62,9 +58,9 @@ Act delta_attention(Scope s, const Config& c, Act x) {
   const Act qk = s.concat("delta_qk", q, k);
   const Act qkv = s.flatten_heads("delta_qkv", s.concat("delta_all", qk, v));
   const Act alpha = of_low_rank(s, c, "ssm_f_a", "ssm_f_b", x);
-  const Act beta = s.linear("ssm_beta", x, c.heads);
-  const Act y =
-      s.gated_delta(qkv, alpha, beta, {.key_heads = c.heads, .eps = c.norm_eps}, {c.delta_head, c.delta_head, c.heads});
+  const Act beta = s.linear("ssm_beta", x, c.heads());
+  const Act y = s.gated_delta(qkv, alpha, beta, {.key_heads = c.heads(), .eps = c.norm_eps},
+                              {c.delta_head, c.delta_head, c.heads()});
   const Act normal = s.flatten_heads("delta_flat", s.rms_norm("ssm_norm", y, c.norm_eps));
   const Act gate = of_low_rank(s, c, "ssm_g_a", "ssm_g_b", x);
   return s.linear("attn_output", s.glu(Activation::Sigmoid, gate, normal, "delta_gated"), c.n_embd);
@@ -76,8 +72,7 @@ Act forward(Net& net, const Config& c) {
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     const Act y = a.rms_norm("attn_norm", x, c.norm_eps);
-    const bool attends = c.attends[static_cast<std::size_t>(i)];
-    x = a.add("attn_residual", x, attends ? latent_attention(a, c, {}, {}, y) : delta_attention(a, c, y));
+    x = a.add("attn_residual", x, c.attends(i) ? latent_attention(a, c, {}, {}, y) : delta_attention(a, c, y));
     Scope f = net.layer(i, Role::Ffn);
     x = f.add("ffn_residual", x, moe_or_dense_ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
   }

@@ -7,13 +7,13 @@ namespace {
 DecoderConfig configure(const Metadata& md) {
   DecoderConfig c = read_decoder_config(md, "llama", {"rope.scaling.yarn_log_multiplier"});
   read_log_multiplier(md, c);
-  c.moe = read_moe_config(md, c, c.d_ff, RouteWeights::Renormalized);
+  c.moe = read_moe_config(md, c, c.most().d_ff, RouteWeights::Renormalized);
   return c;
 }
 
 Act ffn(Scope s, const DecoderConfig& c, Act x) {
   if (c.moe) return moe_ffn(s, *c.moe, x, c.n_embd);
-  return glu_ffn(s, Activation::Silu, x, c.d_ff, c.n_embd);
+  return glu_ffn(s, c, Activation::Silu, x);
 }
 
 Act forward(Net& net, const DecoderConfig& c) {

@@ -47,20 +47,16 @@ Config configure(const Metadata& md) {
 
 /// With positions.
 Act local_attention(Scope s, const Config& c, const Rotary& rot, Act x) {
-  const AttentionHeads heads = attention_heads(s, c, x);
-  Act q = s.rope("attn_q_rope", heads.q, rot);
-  Act k = s.rope("attn_k_rope", heads.k, rot);
-  if (c.normalised_heads) {
-    q = s.unit_rms_norm("attn_q_norm", q, c.norm_eps);
-    k = s.unit_rms_norm("attn_k_norm", k, c.norm_eps);
-  }
-  return attend(s, c, q, k, heads.v);
+  const AttentionHeads heads = rotate_heads(s, attention_heads(s, c, x), rot);
+  if (!c.normalised_heads) return attend(s, c, heads);
+  const Act q = s.unit_rms_norm("attn_q_norm", heads.q, c.norm_eps);
+  const Act k = s.unit_rms_norm("attn_k_norm", heads.k, c.norm_eps);
+  return attend(s, c, {q, k, heads.v});
 }
 
 Act global_attention(Scope s, const Config& c, Act growth, Act x) {
   const AttentionHeads heads = attention_heads(s, c, x);
-  const Act q = scale_queries(s, heads.q, growth);
-  return attend(s, c, q, heads.k, heads.v);
+  return attend(s, c, {scale_queries(s, heads.q, growth), heads.k, heads.v});
 }
 
 /// The chosen expert, of an input that is multiplied with its gate.
@@ -77,7 +73,7 @@ Act expert(Scope s, const Config& c, Act x) {
 }
 
 Act ffn(Scope s, const Config& c, Act x) {
-  if (!c.moe->is_in(s.layer())) return glu_ffn(s, c.moe->activation, x, c.d_ff, c.n_embd);
+  if (!c.moe->is_in(s.layer())) return glu_ffn(s, c, c.moe->activation, x);
   const Act y = expert(s, c, x);
   return s.add("ffn_sum", y, shared_expert(s, *c.moe, x, c.n_embd));
 }

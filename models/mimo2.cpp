@@ -1,10 +1,6 @@
 // mimo2: MiMo-V2-Flash. Most layers see a window, with a sink in every head and more heads of keys than the others
 // have, which see all; both turn a part of each head, by bases of their own. Values are shorter than keys. Behind a
 // dense layer, experts chosen by sigmoids and a bias.
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "model/blocks.h"
 #include "model/hyper_parameters.h"
 
@@ -12,7 +8,6 @@ namespace llm {
 namespace {
 
 struct Config : DecoderConfig {
-  std::vector<DecoderConfig> layers = {};
   RopeTable local_rope = {};  ///< of layers with a window
   float value_scale = 1;      ///< of what attention gives
 };
@@ -26,27 +21,24 @@ Config configure(const Metadata& md) {
   read_gating(md, c, Gating::Sigmoid);
   require_local_layers(md, c);
   c.local_rope = c.rope;
-  c.local_rope.base = hp.optional_real({"rope.freq_base_swa", 0, kUnbounded}).value_or(c.rope.base);
+  c.local_rope.base = read_local_base(md, c, c.rope.base);
   c.value_scale = hp.nonzero_real({"attention.value_scale", 0, kUnbounded}).value_or(1.0f);
-  c.layers = read_attending_layers(md, c);
+  require_all_attend(md, c);
+  leave_prediction_layers_out(md, c);
   return c;
 }
 
 Act attention(Scope s, const Config& c, const Rotary& rot, Act x) {
-  const AttentionHeads heads = attention_heads(s, c.layers[static_cast<std::size_t>(s.layer())], x);
-  const Act q = s.rope("attn_q_rope", heads.q, rot);
-  const Act k = s.rope("attn_k_rope", heads.k, rot);
-  const Cache kv = s.kv_append(k, heads.v);
-  const Attention attributes{.scale = c.attention_scale, .window = c.window_of(s.layer())};
-  const Act y = s.has("attn_sinks") ? s.attention(q, kv, attributes, "attn_sinks") : s.attention(q, kv, attributes);
-  const Act out = s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
+  const AttentionHeads heads = rotate_heads(s, attention_heads(s, c, x), rot);
+  const Act y = s.has("attn_sinks") ? results_with_sinks(s, c, heads) : results_by_heads(s, c, heads);
+  const Act out = attention_output(s, c, y);
   return c.value_scale == 1 ? out : s.scale("attn_scaled", out, c.value_scale);
 }
 
 /// Files do not say how many layers are dense.
 Act ffn(Scope s, const Config& c, Act x) {
   if (s.has("ffn_gate_inp")) return moe_ffn(s, *c.moe, x, c.n_embd);
-  return glu_ffn(s, Activation::Silu, x, c.d_ff, c.n_embd);
+  return glu_ffn(s, c, Activation::Silu, x);
 }
 
 Act forward(Net& net, const Config& c) {
@@ -68,9 +60,8 @@ Act forward(Net& net, const Config& c) {
 }  // namespace
 
 ModelSpec open_mimo2(const Metadata& md) {
-  Config c = configure(md);
-  std::vector<std::string> unread = leave_prediction_layers_out(md, c);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = std::move(unread)};
+  const Config c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
 }
 
 }  // namespace llm

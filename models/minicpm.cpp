@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "model/blocks.h"
-#include "model/hyper_parameters.h"
 
 namespace llm {
 namespace {
@@ -12,20 +11,16 @@ namespace {
 constexpr float kEmbeddingScale = 12, kDepth = 1.4f, kBaseWidth = 256;  // of files from before they had keys
 
 struct Config : DecoderConfig {
-  float embedding_scale = 1, residual_scale = 1, logit_scale = 1;
+  Scales scales = {};
   std::string_view factors = {};
 };
 
 Config configure(const Metadata& md) {
-  Config c{
-      read_decoder_config(md, "minicpm", {"embedding_scale", "residual_scale", "logit_scale", "rope.scaling.type"})};
-  const HyperParameters hp(md, "minicpm");
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  c.embedding_scale = hp.nonzero_real({"embedding_scale", 0, kUnbounded}).value_or(kEmbeddingScale);
-  c.residual_scale =
-      hp.nonzero_real({"residual_scale", 0, kUnbounded}).value_or(kDepth / std::sqrt(static_cast<float>(c.n_layers)));
-  c.logit_scale = hp.nonzero_real({"logit_scale", 0, kUnbounded}).value_or(static_cast<float>(c.n_embd) / kBaseWidth);
+  Config c{read_dense_config(md, "minicpm", {"embedding_scale", "residual_scale", "logit_scale", "rope.scaling.type"})};
+  c.scales = read_scales(md, c,
+                         {.embedding = kEmbeddingScale,
+                          .residual = kDepth / std::sqrt(static_cast<float>(c.n_layers)),
+                          .logits = static_cast<float>(c.n_embd) / kBaseWidth});
   c.factors = longrope_factors(md, c);
   return c;
 }
@@ -34,18 +29,18 @@ Act forward(Net& net, const Config& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Interleaved, c.factors);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
-  x = net.top(Role::Embed).scale("embed_scaled", x, c.embedding_scale);
+  x = net.top(Role::Embed).scale("embed_scaled", x, c.scales.embedding);
   for (int i = 0; i < c.n_layers; ++i) {
     Scope a = net.layer(i, Role::Attention);
     Act y = rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps));
-    x = a.add("attn_residual", x, a.scale("attn_scaled", y, c.residual_scale));
+    x = a.add("attn_residual", x, a.scale("attn_scaled", y, c.scales.residual));
     Scope f = net.layer(i, Role::Ffn);
-    y = glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd);
-    x = f.add("ffn_residual", x, f.scale("ffn_scaled", y, c.residual_scale));
+    y = glu_ffn(f, c, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps));
+    x = f.add("ffn_residual", x, f.scale("ffn_scaled", y, c.scales.residual));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   x = net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
-  return net.top(Role::Head).scale("output_scaled", x, 1 / c.logit_scale);
+  return net.top(Role::Head).scale("output_scaled", x, 1 / c.scales.logits);
 }
 
 }  // namespace

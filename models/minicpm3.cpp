@@ -17,10 +17,8 @@ struct Config : LatentConfig {
 };
 
 Config configure(const Metadata& md) {
-  Config c{{read_decoder_config(md, "minicpm3", {"rope.scaling.type"})}};
+  Config c{{read_dense_config(md, "minicpm3", {"rope.scaling.type"})}};
   const HyperParameters hp(md, "minicpm3");
-  refuse_experts(md, c);
-  refuse_window(md, c);
   if (hp.has("attention.key_length_mla"))
     hp.fail("attention.key_length_mla", "a cache of latents is not supported for minicpm3");
   read_latent_heads(md, c);
@@ -40,7 +38,7 @@ Act forward(Net& net, const Config& c) {
     Act y = latent_attention(a, c, rot, /*growth=*/{}, a.rms_norm("attn_norm", x, c.norm_eps));
     x = a.add("attn_residual", x, a.scale("attn_scaled", y, c.residual_scale));
     Scope f = net.layer(i, Role::Ffn);
-    y = glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd);
+    y = glu_ffn(f, c, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps));
     x = f.add("ffn_residual", x, f.scale("ffn_scaled", y, c.residual_scale));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

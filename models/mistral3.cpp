@@ -12,11 +12,9 @@ struct Config : DecoderConfig {
 };
 
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(md, "mistral3", {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"})};
+  Config c{read_dense_config(md, "mistral3", {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"})};
   read_log_multiplier(md, c);
   c.growth = read_position_scale(md, c);
-  refuse_experts(md, c);
-  refuse_window(md, c);
   return c;
 }
 
@@ -34,7 +32,7 @@ Act forward(Net& net, const Config& c) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, attention(a, c, rot, growth, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps)));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

@@ -11,19 +11,14 @@ struct Config : DecoderConfig {
 };
 
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(
-      md, "mpt", {"attention.clamp_kqv", "attention.layer_norm_rms_epsilon", "attention.max_alibi_bias"})};
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  c.norm_eps = read_layer_norm_epsilon(md, c);
+  Config c{read_layer_norm_config(md, "mpt", {"attention.clamp_kqv", "attention.max_alibi_bias"})};
   c.clamp = read_clamp(md, c);
   c.max_bias = read_max_bias(md, c, /*otherwise=*/0);
   return c;
 }
 
 Act attention(Scope s, const Config& c, Act x) {
-  const AttentionHeads heads = clamp_heads(s, attention_heads(s, c, x), c.clamp);
-  return attend(s, c, heads.q, heads.k, heads.v);
+  return attend(s, c, clamp_heads(s, attention_heads(s, c, x), c.clamp));
 }
 
 Act embed(Net& net, const Config& c, const Step& step) {
@@ -41,7 +36,7 @@ Act forward(Net& net, const Config& c) {
     x = a.add("attn_residual", x, attention(a, c, a.layer_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     const Act y = f.layer_norm("ffn_norm", x, c.norm_eps);
-    x = f.add("ffn_residual", x, ungated_ffn(f, Nonlinearity::Gelu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, ungated_ffn(f, c, Nonlinearity::Gelu, y));
   }
   x = net.top(Role::Head).layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

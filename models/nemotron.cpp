@@ -1,19 +1,25 @@
-// nemotron: Minitron, Nemotron-4. Norms subtract the mean and have biases, part of each head is rotated, and the
-// feed-forward network has no gate: it takes the squares of what is positive.
+// nemotron, starcoder2: Minitron, Nemotron-4; StarCoder2, 3B to 15B. Norms subtract the mean and have biases, and the
+// feed-forward network has no gate. Of Nemotron it takes the squares of what is positive, and part of each head is
+// rotated; of StarCoder2 everything has a bias.
+#include <string_view>
+
 #include "model/blocks.h"
 
 namespace llm {
 namespace {
 
-DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "nemotron", {"attention.layer_norm_rms_epsilon"});
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  c.norm_eps = read_layer_norm_epsilon(md, c);
+struct Config : DecoderConfig {
+  Nonlinearity function = Nonlinearity::Gelu;  ///< of the feed-forward network
+};
+
+Config configure(const Metadata& md) {
+  const auto arch = md.get<std::string_view>("general.architecture");
+  Config c{read_layer_norm_config(md, arch)};
+  if (arch == "nemotron") c.function = Nonlinearity::SquaredRelu;
   return c;
 }
 
-Act forward(Net& net, const DecoderConfig& c) {
+Act forward(Net& net, const Config& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
@@ -22,7 +28,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.layer_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
     const Act y = f.layer_norm("ffn_norm", x, c.norm_eps);
-    x = f.add("ffn_residual", x, ungated_ffn(f, Nonlinearity::SquaredRelu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, ungated_ffn(f, c, c.function, y));
   }
   x = net.top(Role::Head).layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
@@ -31,7 +37,7 @@ Act forward(Net& net, const DecoderConfig& c) {
 }  // namespace
 
 ModelSpec open_nemotron(const Metadata& md) {
-  const DecoderConfig c = configure(md);
+  const Config c = configure(md);
   return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }};
 }
 

@@ -10,10 +10,7 @@ struct Config : DecoderConfig {
 };
 
 Config configure(const Metadata& md) {
-  Config c{read_decoder_config(md, "olmo", {"attention.clamp_kqv", "attention.layer_norm_rms_epsilon"})};
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  c.norm_eps = read_layer_norm_epsilon(md, c);
+  Config c{read_layer_norm_config(md, "olmo", {"attention.clamp_kqv"})};
   c.clamp = read_clamp(md, c);
   return c;
 }
@@ -28,7 +25,7 @@ Act forward(Net& net, const Config& c) {
     x = a.add("attn_residual", x, rotary_attention(a, c, rot, clamp_heads(a, heads, c.clamp)));
     Scope f = net.layer(i, Role::Ffn);
     const Act y = f.unit_layer_norm("ffn_norm", x, c.norm_eps);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, y));
   }
   x = net.top(Role::Head).unit_layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

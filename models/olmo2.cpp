@@ -29,7 +29,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     Act y = whole_norm_attention(a, c, c.is_local(i) ? local : global, x);
     x = a.add("attn_residual", x, a.rms_norm("post_attention_norm", y, c.norm_eps));
     Scope f = net.layer(i, Role::Ffn);
-    y = glu_ffn(f, Activation::Silu, x, c.d_ff, c.n_embd);
+    y = glu_ffn(f, c, Activation::Silu, x);
     x = f.add("ffn_residual", x, f.rms_norm("post_ffw_norm", y, c.norm_eps));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);

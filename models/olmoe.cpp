@@ -1,13 +1,29 @@
-// olmoe: OLMoE 1B-7B. q and k are normalised over their whole width before they are split into heads, and the chosen
-// experts keep the weights that the softmax over all experts gave them.
+// olmoe, minimax-m2: OLMoE 1B-7B; MiniMax-M2. q and k are normalised over their whole width before they are split into
+// heads, and every layer has experts. Those chosen keep the weights that the softmax over all experts gave them; of
+// MiniMax they are chosen by sigmoids and a bias, and their weights sum to 1.
+#include <string_view>
+
 #include "model/blocks.h"
 
 namespace llm {
 namespace {
 
-DecoderConfig configure(const Metadata& md) {
+DecoderConfig configure_olmoe(const Metadata& md) {
   DecoderConfig c = read_decoder_config(md, "olmoe");
-  c.moe = require_moe_config(md, c, c.d_ff, RouteWeights::AsGated);
+  c.moe = require_moe_config(md, c, c.most().d_ff, RouteWeights::AsGated);
+  return c;
+}
+
+DecoderConfig configure_minimax(const Metadata& md) {
+  DecoderConfig c = read_decoder_config(md, "minimax-m2", {"expert_gating_func"});
+  c.moe = require_moe_config(md, c, c.most().d_ff, RouteWeights::Renormalized);
+  read_gating(md, c, Gating::Sigmoid);
+  return c;
+}
+
+DecoderConfig configure(const Metadata& md) {
+  const bool olmoe = md.get<std::string_view>("general.architecture") == "olmoe";
+  DecoderConfig c = olmoe ? configure_olmoe(md) : configure_minimax(md);
   refuse_window(md, c);
   return c;
 }

@@ -26,7 +26,7 @@ Act forward(Net& net, const Config& c) {
     x = a.add("attn_residual", x, rotary_attention(a, c, rot, y));
     Scope f = net.layer(i, Role::Ffn);
     y = f.rms_norm("ffn_norm", x, c.norm_eps);
-    x = f.add("ffn_residual", x, fused_glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, fused_glu_ffn(f, c, Activation::Silu, y));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

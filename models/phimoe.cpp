@@ -14,7 +14,7 @@ struct Config : DecoderConfig {
 
 Config configure(const Metadata& md) {
   Config c{read_decoder_config(md, "phimoe", {"rope.scaling.type"})};
-  c.moe = require_moe_config(md, c, c.d_ff, RouteWeights::NearBest);
+  c.moe = require_moe_config(md, c, c.most().d_ff, RouteWeights::NearBest);
   c.factors = longrope_factors(md, c);
   return c;
 }

@@ -10,10 +10,10 @@ DecoderConfig configure(const Metadata& md) {
   DecoderConfig c = read_decoder_config(md, "qwen2moe", {"expert_shared_feed_forward_length"});
   const HyperParameters hp(md, "qwen2moe");
   const std::int64_t used = hp.optional_integer({"expert_used_count", 1, 4096}).value_or(1);
-  c.moe = require_moe_config(md, c, c.d_ff / used, RouteWeights::AsGated);  // of files that do not say it
+  c.moe = require_moe_config(md, c, c.most().d_ff / used, RouteWeights::AsGated);  // of files that do not say it
   refuse_window(md, c);
   const std::int64_t shared = read_shared_width(md, c);
-  c.moe->d_shared = shared > 0 ? shared : c.d_ff;
+  c.moe->d_shared = shared > 0 ? shared : c.most().d_ff;
   return c;
 }
 

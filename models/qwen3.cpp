@@ -1,14 +1,25 @@
-// qwen3: the dense Qwen3 models. Each head of q and k is normalised; no biases.
+// qwen3, qwen3moe, qwen3vl, qwen3vlmoe: the Qwen3 models, dense and with experts (30B-A3B, 235B-A22B), and the text
+// part of Qwen3-VL. Each head of q and k is normalised; no biases. With experts, every layer routes its tokens, and the
+// weights of the chosen ones sum to 1; none is shared. A token of text has one position in all of
+// rope.dimension_sections, so the rotation is the plain one; the layers of n_deepstack_layers take in pictures alone.
+#include <string_view>
+
 #include "model/blocks.h"
 
 namespace llm {
 namespace {
 
 DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "qwen3");
-  refuse_experts(md, c);
+  const auto arch = md.get<std::string_view>("general.architecture");
+  if (!arch.ends_with("moe")) return read_dense_config(md, arch);
+  DecoderConfig c = read_decoder_config(md, arch);
+  c.moe = require_moe_config(md, c, /*d_ff=*/0, RouteWeights::Renormalized);
   refuse_window(md, c);
   return c;
+}
+
+Act ffn(Scope s, const DecoderConfig& c, Act x) {
+  return c.moe ? moe_ffn(s, *c.moe, x, c.n_embd) : glu_ffn(s, c, Activation::Silu, x);
 }
 
 Act forward(Net& net, const DecoderConfig& c) {
@@ -19,7 +30,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, head_norm_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, ffn(f, c, f.rms_norm("ffn_norm", x, c.norm_eps)));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

@@ -1,15 +1,26 @@
-// qwen35: the dense Qwen3.5 models, the text part. Three of four layers go by the gated delta rule instead of
-// attention; value heads lie so that heads of one key are apart.
+// qwen35, qwen35moe: the Qwen3.5 models, dense and with experts, the text part. Three of four layers go by the gated
+// delta rule instead of attention; value heads lie so that heads of one key are apart. With experts, every layer routes
+// its tokens, the weights of the chosen ones sum to 1, and beside them there is one that all tokens share.
+#include <string_view>
+
 #include "model/delta_net.h"
 
 namespace llm {
 namespace {
 
 DeltaConfig configure(const Metadata& md) {
-  DeltaConfig c = read_delta_config(md, "qwen35");
-  refuse_experts(md, c);
+  const auto arch = md.get<std::string_view>("general.architecture");
+  DeltaConfig c = read_delta_config(md, arch);
+  if (arch == "qwen35moe")
+    read_delta_experts(md, c);
+  else
+    refuse_experts(md, c);
   require_text_sections(md, c);
   return c;
+}
+
+Act ffn(Scope s, const DeltaConfig& c, Act x) {
+  return c.moe ? gated_shared_moe_ffn(s, *c.moe, x, c.n_embd) : glu_ffn(s, c, Activation::Silu, x);
 }
 
 Act forward(Net& net, const DeltaConfig& c) {
@@ -24,8 +35,7 @@ Act forward(Net& net, const DeltaConfig& c) {
         "attn_residual", x,
         recurrent ? delta_layer(a, c, y, delta_gates(a, c, y), HeadSharing::Tiled) : gated_attention(a, c, rot, y));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x,
-              glu_ffn(f, Activation::Silu, f.rms_norm("post_attention_norm", x, c.norm_eps), c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, ffn(f, c, f.rms_norm("post_attention_norm", x, c.norm_eps)));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

@@ -4,12 +4,7 @@
 namespace llm {
 namespace {
 
-DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "seed_oss");
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  return c;
-}
+DecoderConfig configure(const Metadata& md) { return read_dense_config(md, "seed_oss"); }
 
 Act forward(Net& net, const DecoderConfig& c) {
   const Step step = net.step();
@@ -19,8 +14,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, rotary_attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x,
-              glu_ffn(f, Activation::Silu, f.rms_norm("post_attention_norm", x, c.norm_eps), c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, f.rms_norm("post_attention_norm", x, c.norm_eps)));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

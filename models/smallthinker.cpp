@@ -10,7 +10,7 @@ constexpr int kPeriod = 4;
 
 DecoderConfig configure(const Metadata& md) {
   DecoderConfig c = read_decoder_config(md, "smallthinker", {"expert_gating_func"});
-  c.moe = require_moe_config(md, c, c.d_ff, RouteWeights::Renormalized);
+  c.moe = require_moe_config(md, c, c.most().d_ff, RouteWeights::Renormalized);
   c.moe->activation = Activation::Relu;
   read_gating(md, c, Gating::Softmax);
   for (int i = 0; i < c.n_layers; ++i) c.local.push_back(i % kPeriod != 0);

@@ -6,12 +6,7 @@ namespace {
 
 constexpr int kPeriod = 4;  // no key of the format says it
 
-DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "smollm3");
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  return c;
-}
+DecoderConfig configure(const Metadata& md) { return read_dense_config(md, "smollm3"); }
 
 Act attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
   if (s.layer() % kPeriod == kPeriod - 1) return unrotated_attention(s, c, x);
@@ -26,7 +21,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     Scope a = net.layer(i, Role::Attention);
     x = a.add("attn_residual", x, attention(a, c, rot, a.rms_norm("attn_norm", x, c.norm_eps)));
     Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps), c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, f.rms_norm("ffn_norm", x, c.norm_eps)));
   }
   x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

@@ -6,11 +6,7 @@ namespace llm {
 namespace {
 
 DecoderConfig configure(const Metadata& md) {
-  DecoderConfig c = read_decoder_config(md, "stablelm", {"attention.layer_norm_rms_epsilon", "use_parallel_residual"});
-  refuse_experts(md, c);
-  refuse_window(md, c);
-  c.norm_eps = read_layer_norm_epsilon(md, c);
-  return c;
+  return read_layer_norm_config(md, "stablelm", {"use_parallel_residual"});
 }
 
 /// Files say by a norm of its own which input the feed-forward network has; a key of theirs is wrong in some.
@@ -28,7 +24,7 @@ Act forward(Net& net, const DecoderConfig& c) {
     x = a.add("attn_residual", x, own_norms_attention(a, c, rot, y));
     Scope f = net.layer(i, Role::Ffn);
     y = ffn_input(f, c, x, y);
-    x = f.add("ffn_residual", x, glu_ffn(f, Activation::Silu, y, c.d_ff, c.n_embd));
+    x = f.add("ffn_residual", x, glu_ffn(f, c, Activation::Silu, y));
   }
   x = net.top(Role::Head).layer_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
   return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");

@@ -16,13 +16,10 @@ namespace llm {
 namespace {
 
 struct Config : DecoderConfig {
-  std::vector<DecoderConfig> layers = {};
   RopeTable local_rope = {};              ///< of layers with a window
   std::int64_t n_factors = 0;             ///< of the tensor of Llama 3's factors, as many as any layer needs
   std::vector<float> limits = {};         ///< Glu::limit of each layer's experts
   std::vector<float> shared_limits = {};  ///< and of its other networks
-
-  const DecoderConfig& of(int layer) const { return layers[static_cast<std::size_t>(layer)]; }
 };
 
 /// Zeros where the file has none.
@@ -37,10 +34,11 @@ std::vector<float> read_limits(const HyperParameters& hp, std::string_view key, 
 }
 
 /// rope.dimension_count is that of layers with a window.
-void read_rotations(const HyperParameters& hp, Config& c) {
+void read_rotations(const Metadata& md, Config& c) {
+  const HyperParameters hp(md, c.architecture);
   const IntegerRule local{"rope.dimension_count_swa", 2, c.head_dim};
   c.local_rope = {.n_rot = static_cast<int>(hp.optional_integer(local).value_or(c.rope.n_rot)),
-                  .base = hp.optional_real({"rope.freq_base_swa", 0, kUnbounded}).value_or(c.rope.base)};
+                  .base = read_local_base(md, c, c.rope.base)};
   if (c.rope.n_rot % 4 != 0 || c.local_rope.n_rot % 2 != 0)
     hp.fail("rope.dimension_count", "value " + std::to_string(c.rope.n_rot) +
                                         ": half of it, and that of rope.dimension_count_swa, are rotated in pairs");
@@ -59,31 +57,33 @@ Config configure(const Metadata& md) {
   c.moe->d_shared = read_shared_width(md, c);
   read_leading_dense(md, c);
   require_local_layers(md, c);
-  read_rotations(hp, c);
+  read_rotations(md, c);
   c.limits = read_limits(hp, "swiglu_clamp_exp", c.n_layers);
   c.shared_limits = read_limits(hp, "swiglu_clamp_shexp", c.n_layers);
-  c.layers = read_attending_layers(md, c);
+  require_all_attend(md, c);
+  leave_prediction_layers_out(md, c);
   return c;
 }
 
 Act attention(Scope s, const Config& c, const Rotary& rot, Act x) {
-  const DecoderConfig& n = c.of(s.layer());
-  const AttentionHeads heads = attention_heads(s, n, x);
+  const AttentionHeads heads = attention_heads(s, c, x);
   const auto normed = [&](std::string_view name, Act part) {
     return s.has(name) ? s.rms_norm(name, part, c.norm_eps) : part;
   };
   const Act q = s.rope("attn_q_rope", normed("attn_q_norm", heads.q), rot);
   const Act k = s.rope("attn_k_rope", normed("attn_k_norm", heads.k), rot);
-  Act y = s.attention(q, s.kv_append(k, heads.v), {.scale = c.attention_scale, .window = c.window_of(s.layer())});
+  Act y = results_by_heads(s, c, {q, k, heads.v});
   if (s.has("attn_gate")) {
-    const Act gate = s.split_heads("attn_gate_heads", s.linear("attn_gate", x, n.heads), n.heads);
+    const int n = c.of(s.layer()).heads;
+    const Act gate = s.split_heads("attn_gate_heads", s.linear("attn_gate", x, n), n);
     y = s.glu(Activation::Sigmoid, gate, y, "attn_gated");
   }
-  return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
+  return attention_output(s, c, y);
 }
 
 Act dense_ffn(Scope s, const Config& c, float limit, Act x) {
-  const Act gate = s.linear("ffn_gate", x, c.d_ff), up = s.linear("ffn_up", x, c.d_ff);
+  const std::int64_t d_ff = c.of(s.layer()).d_ff;
+  const Act gate = s.linear("ffn_gate", x, d_ff), up = s.linear("ffn_up", x, d_ff);
   const Act h = s.glu({.activation = Activation::Silu, .limit = limit}, gate, up, "ffn_glu");
   return s.linear("ffn_down", h, c.n_embd);
 }
@@ -116,9 +116,8 @@ Act forward(Net& net, const Config& c) {
 }  // namespace
 
 ModelSpec open_step35(const Metadata& md) {
-  Config c = configure(md);
-  std::vector<std::string> unread = leave_prediction_layers_out(md, c);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = std::move(unread)};
+  const Config c = configure(md);
+  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
 }
 
 }  // namespace llm

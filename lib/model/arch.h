@@ -22,7 +22,7 @@ struct ModelDims {
   std::int64_t positions = 0;  ///< that have an embedding each; 0: positions are not embedded, any can be
   std::int64_t n_embd = 0;
   int n_layers = 0;
-  int heads = 0, kv_heads = 0;
+  int heads = 0, kv_heads = 0;  ///< the most that any layer has
   int experts = 0, experts_used = 0;
 };
 

@@ -8,25 +8,32 @@ namespace {
 
 /// By rows of attn_qkv.
 AttentionHeads fused_attention_heads(Scope s, const DecoderConfig& c, Act x) {
-  const std::int64_t q_rows = c.heads * c.head_dim, k_rows = c.kv_heads * c.head_dim,
-                     v_rows = c.kv_heads * c.head_dim_v;
+  const LayerSizes& n = c.of(s.layer());
+  const std::int64_t q_rows = n.heads * c.head_dim, k_rows = n.kv_heads * c.head_dim,
+                     v_rows = n.kv_heads * c.head_dim_v;
   const auto heads = [&](std::string_view name, RowRange rows, int n) {
     const Act y = s.linear_rows(name, "attn_qkv", q_rows + k_rows + v_rows, x, rows);
     return s.split_heads(std::string(name) + "_heads", y, n);
   };
-  const Act q = heads("attn_q", {0, q_rows}, c.heads);
-  const Act k = heads("attn_k", {q_rows, k_rows}, c.kv_heads);
-  const Act v = heads("attn_v", {q_rows + k_rows, v_rows}, c.kv_heads);
+  const Act q = heads("attn_q", {0, q_rows}, n.heads);
+  const Act k = heads("attn_k", {q_rows, k_rows}, n.kv_heads);
+  const Act v = heads("attn_v", {q_rows + k_rows, v_rows}, n.kv_heads);
   return {q, k, v};
+}
+
+Attention attention_attributes(const Scope& s, const DecoderConfig& c) {
+  return {
+      .scale = c.attention_scale, .soft_cap = c.score_cap, .max_bias = c.max_bias, .window = c.window_of(s.layer())};
 }
 
 }  // namespace
 
 AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x) {
   if (s.has("attn_qkv")) return fused_attention_heads(s, c, x);
-  const Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, c.heads * c.head_dim), c.heads);
-  const Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
+  const LayerSizes& n = c.of(s.layer());
+  const Act q = s.split_heads("attn_q_heads", s.linear("attn_q", x, n.heads * c.head_dim), n.heads);
+  const Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, n.kv_heads * c.head_dim), n.kv_heads);
+  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, n.kv_heads * c.head_dim_v), n.kv_heads);
   return {q, k, v};
 }
 
@@ -38,62 +45,16 @@ AttentionHeads clamp_heads(Scope s, const AttentionHeads& heads, float limit) {
   return {q, k, s.activate("attn_v_clamped", clamp, heads.v)};
 }
 
-Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  return rotary_attention(s, c, rot, attention_heads(s, c, x));
+AttentionHeads normalize_heads(Scope s, const DecoderConfig& c, const AttentionHeads& heads) {
+  const Act q = s.rms_norm("attn_q_norm", heads.q, c.norm_eps);
+  const Act k = s.rms_norm("attn_k_norm", heads.k, c.norm_eps);
+  return {q, k, heads.v};
 }
 
-Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads) {
+AttentionHeads rotate_heads(Scope s, const AttentionHeads& heads, const Rotary& rot) {
   const Act q = s.rope("attn_q_rope", heads.q, rot);
   const Act k = s.rope("attn_k_rope", heads.k, rot);
-  return attend(s, c, q, k, heads.v);
-}
-
-Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  return head_norm_attention(s, c, rot, attention_heads(s, c, x));
-}
-
-Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads) {
-  const Act q = s.rms_norm("attn_q_norm", heads.q, c.norm_eps);
-  const Act k = s.rms_norm("attn_k_norm", heads.k, c.norm_eps);
-  return rotary_attention(s, c, rot, {q, k, heads.v});
-}
-
-Act whole_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  Act q = s.rms_norm("attn_q_norm", s.linear("attn_q", x, c.heads * c.head_dim), c.norm_eps);
-  Act k = s.rms_norm("attn_k_norm", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.norm_eps);
-  Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim_v), c.kv_heads);
-  q = s.rope("attn_q_rope", s.split_heads("attn_q_heads", q, c.heads), rot);
-  k = s.rope("attn_k_rope", s.split_heads("attn_k_heads", k, c.kv_heads), rot);
-  return attend(s, c, q, k, v);
-}
-
-Act own_norms_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  const AttentionHeads heads = attention_heads(s, c, x);
-  const auto normed = [&](std::string_view name, Act part) {
-    return s.has(name) ? s.head_layer_norm(name, part, c.norm_eps) : part;
-  };
-  const Act q = s.rope("attn_q_rope", normed("attn_q_norm", heads.q), rot);
-  const Act k = s.rope("attn_k_rope", normed("attn_k_norm", heads.k), rot);
-  return attend(s, c, q, k, heads.v);
-}
-
-Act unrotated_attention(Scope s, const DecoderConfig& c, Act x) {
-  const AttentionHeads heads = attention_heads(s, c, x);
-  return attend(s, c, heads.q, heads.k, heads.v);
-}
-
-Act unrotated_head_norm_attention(Scope s, const DecoderConfig& c, Act x) {
-  const AttentionHeads heads = attention_heads(s, c, x);
-  const Act q = s.rms_norm("attn_q_norm", heads.q, c.norm_eps);
-  const Act k = s.rms_norm("attn_k_norm", heads.k, c.norm_eps);
-  return attend(s, c, q, k, heads.v);
-}
-
-Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
-  const AttentionHeads heads = attention_heads(s, c, x);
-  const Act q = s.rms_norm("attn_q_norm", s.rope("attn_q_rope", heads.q, rot), c.norm_eps);
-  const Act k = s.rms_norm("attn_k_norm", s.rope("attn_k_rope", heads.k, rot), c.norm_eps);
-  return attend(s, c, q, k, heads.v);
+  return {q, k, heads.v};
 }
 
 Act scale_queries(Scope s, Act q, const std::optional<Act>& scale) {
@@ -103,34 +64,88 @@ Act scale_queries(Scope s, Act q, const std::optional<Act>& scale) {
   return s.split_heads("attn_q_scaled", flat, heads);
 }
 
-Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v) {
-  Cache kv = s.kv_append(k, v);
-  const KeyWindow window = c.window_of(s.layer());
-  const Attention attributes{
-      .scale = c.attention_scale, .soft_cap = c.score_cap, .max_bias = c.max_bias, .window = window};
-  const Act y = s.attention(q, kv, attributes);
-  return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
+Act results_by_heads(Scope s, const DecoderConfig& c, const AttentionHeads& heads) {
+  return s.attention(heads.q, s.kv_append(heads.k, heads.v), attention_attributes(s, c));
+}
+
+Act results_with_sinks(Scope s, const DecoderConfig& c, const AttentionHeads& heads) {
+  return s.attention(heads.q, s.kv_append(heads.k, heads.v), attention_attributes(s, c), "attn_sinks");
+}
+
+Act attention_output(Scope s, const DecoderConfig& c, Act results) {
+  return s.linear("attn_output", s.flatten_heads("attn_flat", results), c.n_embd);
+}
+
+Act attend(Scope s, const DecoderConfig& c, const AttentionHeads& heads) {
+  return attention_output(s, c, results_by_heads(s, c, heads));
+}
+
+Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  return rotary_attention(s, c, rot, attention_heads(s, c, x));
+}
+
+Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads) {
+  return attend(s, c, rotate_heads(s, heads, rot));
+}
+
+Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  return rotary_attention(s, c, rot, normalize_heads(s, c, attention_heads(s, c, x)));
+}
+
+Act whole_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  const LayerSizes& n = c.of(s.layer());
+  Act q = s.rms_norm("attn_q_norm", s.linear("attn_q", x, n.heads * c.head_dim), c.norm_eps);
+  Act k = s.rms_norm("attn_k_norm", s.linear("attn_k", x, n.kv_heads * c.head_dim), c.norm_eps);
+  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, n.kv_heads * c.head_dim_v), n.kv_heads);
+  q = s.rope("attn_q_rope", s.split_heads("attn_q_heads", q, n.heads), rot);
+  k = s.rope("attn_k_rope", s.split_heads("attn_k_heads", k, n.kv_heads), rot);
+  return attend(s, c, {q, k, v});
+}
+
+Act own_norms_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  const AttentionHeads heads = attention_heads(s, c, x);
+  const auto normed = [&](std::string_view name, Act part) {
+    return s.has(name) ? s.head_layer_norm(name, part, c.norm_eps) : part;
+  };
+  const Act q = s.rope("attn_q_rope", normed("attn_q_norm", heads.q), rot);
+  const Act k = s.rope("attn_k_rope", normed("attn_k_norm", heads.k), rot);
+  return attend(s, c, {q, k, heads.v});
+}
+
+Act unrotated_attention(Scope s, const DecoderConfig& c, Act x) { return attend(s, c, attention_heads(s, c, x)); }
+
+Act unrotated_head_norm_attention(Scope s, const DecoderConfig& c, Act x) {
+  return attend(s, c, normalize_heads(s, c, attention_heads(s, c, x)));
+}
+
+Act norm_rotated_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x) {
+  const AttentionHeads heads = attention_heads(s, c, x);
+  const Act q = s.rms_norm("attn_q_norm", s.rope("attn_q_rope", heads.q, rot), c.norm_eps);
+  const Act k = s.rms_norm("attn_k_norm", s.rope("attn_k_rope", heads.k, rot), c.norm_eps);
+  return attend(s, c, {q, k, heads.v});
 }
 
 Act capped_logits(Net& net, Act logits, float cap) {
   return cap > 0 ? net.top(Role::Head).soft_cap("output_capped", logits, cap) : logits;
 }
 
-Act glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd) {
-  Act gate = s.linear("ffn_gate", x, d_ff);
-  Act up = s.linear("ffn_up", x, d_ff);
-  return s.linear("ffn_down", s.glu(activation, gate, up), n_embd);
-}
-
-Act fused_glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd) {
-  Act gate = s.linear_rows("ffn_gate", "ffn_up", 2 * d_ff, x, {0, d_ff});
-  Act up = s.linear_rows("ffn_up", "ffn_up", 2 * d_ff, x, {d_ff, d_ff});
-  return s.linear("ffn_down", s.glu(activation, gate, up), n_embd);
-}
-
-Act ungated_ffn(Scope s, Nonlinearity function, Act x, std::int64_t d_ff, std::int64_t n_embd) {
+Act glu_ffn(Scope s, const DecoderConfig& c, Activation activation, Act x) {
+  const std::int64_t d_ff = c.of(s.layer()).d_ff;
+  const Act gate = s.linear("ffn_gate", x, d_ff);
   const Act up = s.linear("ffn_up", x, d_ff);
-  return s.linear("ffn_down", s.activate("ffn_activated", {.function = function}, up), n_embd);
+  return s.linear("ffn_down", s.glu(activation, gate, up), c.n_embd);
+}
+
+Act fused_glu_ffn(Scope s, const DecoderConfig& c, Activation activation, Act x) {
+  const std::int64_t d_ff = c.of(s.layer()).d_ff;
+  const Act gate = s.linear_rows("ffn_gate", "ffn_up", 2 * d_ff, x, {0, d_ff});
+  const Act up = s.linear_rows("ffn_up", "ffn_up", 2 * d_ff, x, {d_ff, d_ff});
+  return s.linear("ffn_down", s.glu(activation, gate, up), c.n_embd);
+}
+
+Act ungated_ffn(Scope s, const DecoderConfig& c, Nonlinearity function, Act x) {
+  const Act up = s.linear("ffn_up", x, c.of(s.layer()).d_ff);
+  return s.linear("ffn_down", s.activate("ffn_activated", {.function = function}, up), c.n_embd);
 }
 
 ExpertWeights expert_weights(Scope s, const MoeConfig& m, std::int64_t n_embd) {
@@ -207,7 +222,7 @@ Act shared_moe_ffn(Scope s, const MoeConfig& m, Act x, std::int64_t n_embd) {
 
 Act moe_or_dense_ffn(Scope s, const DecoderConfig& c, Act x) {
   if (c.moe->is_in(s.layer())) return shared_moe_ffn(s, *c.moe, x, c.n_embd);
-  return glu_ffn(s, c.moe->activation, x, c.d_ff, c.n_embd);
+  return glu_ffn(s, c, c.moe->activation, x);
 }
 
 }  // namespace llm

@@ -1,5 +1,5 @@
 // Parts of a layer that several families share. A family that differs writes its own block in its own file: no
-// switches.
+// switches. Heads and widths are those of the scope's layer.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,27 @@ AttentionHeads attention_heads(Scope s, const DecoderConfig& c, Act x);
 
 /// Every element kept within limit of 0; all as they are where it is 0.
 AttentionHeads clamp_heads(Scope s, const AttentionHeads& heads, float limit);
+/// Each head of q and k normalised: attn_q_norm, attn_k_norm [head_dim].
+AttentionHeads normalize_heads(Scope s, const DecoderConfig& c, const AttentionHeads& heads);
+/// q and k rotated.
+AttentionHeads rotate_heads(Scope s, const AttentionHeads& heads, const Rotary& rot);
+/// q times `scale`, net.position_scale(), where there is one.
+Act scale_queries(Scope s, Act q, const std::optional<Act>& scale);
+
+/// Stores keys and values and attends: [head_dim_v, heads, tokens].
+Act results_by_heads(Scope s, const DecoderConfig& c, const AttentionHeads& heads);
+/// The same with a sink in each head: attn_sinks.
+Act results_with_sinks(Scope s, const DecoderConfig& c, const AttentionHeads& heads);
+/// From these back to [n_embd, tokens]: attn_output.
+Act attention_output(Scope s, const DecoderConfig& c, Act results);
+/// attention_output() of results_by_heads().
+Act attend(Scope s, const DecoderConfig& c, const AttentionHeads& heads);
 
 /// Grouped-query attention with rotary positions over x [n_embd, tokens]: attention_heads(), attn_output.
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 Act rotary_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads);
 /// The same with each head of q and k normalised before it is rotated: attn_q_norm, attn_k_norm [head_dim].
 Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
-Act head_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, const AttentionHeads& heads);
 /// The same with q and k normalised over their whole width before they are split into heads.
 Act whole_norm_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act x);
 /// The same with each head of q and k normalised after it is rotated.
@@ -37,20 +51,16 @@ Act own_norms_attention(Scope s, const DecoderConfig& c, const Rotary& rot, Act 
 Act unrotated_attention(Scope s, const DecoderConfig& c, Act x);
 /// head_norm_attention() without positions.
 Act unrotated_head_norm_attention(Scope s, const DecoderConfig& c, Act x);
-/// q times `scale`, net.position_scale(), where there is one.
-Act scale_queries(Scope s, Act q, const std::optional<Act>& scale);
-/// From q, k, v by heads to the projection back to n_embd: stores keys and values, attends, attn_output.
-Act attend(Scope s, const DecoderConfig& c, Act q, Act k, Act v);
 
 /// cap * tanh(logits / cap); the logits where cap is 0.
 Act capped_logits(Net& net, Act logits, float cap);
 
-/// down(activation(gate(x)) * up(x)): ffn_gate, ffn_up, ffn_down.
-Act glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
+/// down(activation(gate(x)) * up(x)), as wide as the layer's d_ff: ffn_gate, ffn_up, ffn_down.
+Act glu_ffn(Scope s, const DecoderConfig& c, Activation activation, Act x);
 /// The same with gate and up as rows of ffn_up, one after the other.
-Act fused_glu_ffn(Scope s, Activation activation, Act x, std::int64_t d_ff, std::int64_t n_embd);
+Act fused_glu_ffn(Scope s, const DecoderConfig& c, Activation activation, Act x);
 /// down(function(up(x))): ffn_up, ffn_down.
-Act ungated_ffn(Scope s, Nonlinearity function, Act x, std::int64_t d_ff, std::int64_t n_embd);
+Act ungated_ffn(Scope s, const DecoderConfig& c, Nonlinearity function, Act x);
 /// The weights of experts, declared ahead of their use: ffn_gate_exps, ffn_up_exps, ffn_down_exps.
 struct ExpertWeights {
   Weight gate, up, down;

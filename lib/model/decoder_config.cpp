@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "model/hyper_parameters.h"
 #include "model/rope.h"
@@ -98,29 +99,70 @@ DecoderConfig read_sizes(const HyperParameters& hp) {
   return c;
 }
 
+/// The keys of LayerSizes. Where layers may differ in one, each may have 0.
+class LayersReader {
+ public:
+  LayersReader(const HyperParameters& hp, DecoderConfig& c) : hp_(hp), c_(c) {
+    c_.layers.resize(static_cast<std::size_t>(c_.n_layers));
+  }
+
+  void widths(bool may_differ) {
+    if (may_differ) return each({kFeedForward.key, 0, kFeedForward.max}, &LayerSizes::d_ff);
+    if (hp_.has(kExpertFeedForward.key) && !hp_.has(kFeedForward.key)) return;
+    all(hp_.same_in_all(kFeedForward, c_.n_layers), &LayerSizes::d_ff);
+  }
+
+  void heads(bool may_differ) {
+    if (!may_differ) return all(hp_.same_in_all(kHeads, c_.n_layers), &LayerSizes::heads);
+    each({kHeads.key, 0, kHeads.max}, &LayerSizes::heads);
+    if (c_.most().heads == 0) fail_none_attends(kHeads.key);
+  }
+
+  /// `heads_differ`: those of queries, which have been read.
+  void kv_heads(bool may_differ, bool heads_differ) {
+    const int most = c_.most().heads;
+    if (may_differ) {
+      each({kKvHeads, 0, heads_differ ? kHeads.max : most}, &LayerSizes::kv_heads);
+      if (c_.most().kv_heads == 0) fail_none_attends(kKvHeads);
+    } else {
+      all(hp_.optional_same_in_all({kKvHeads, 1, most}, c_.n_layers).value_or(most), &LayerSizes::kv_heads);
+    }
+    for (int i = 0; i < c_.n_layers; ++i) require_divides(i, may_differ);
+  }
+
+ private:
+  template <class Size>
+  void each(const IntegerRule& rule, Size LayerSizes::*member) {
+    const std::vector<std::int64_t> values = hp_.in_each(rule, c_.n_layers);
+    for (std::size_t i = 0; i < values.size(); ++i) c_.layers[i].*member = static_cast<Size>(values[i]);
+  }
+  template <class Size>
+  void all(std::int64_t value, Size LayerSizes::*member) {
+    for (LayerSizes& layer : c_.layers) layer.*member = static_cast<Size>(value);
+  }
+  void require_divides(int layer, bool may_differ) const {
+    const auto& [heads, kv_heads, d_ff] = c_.of(layer);
+    if (kv_heads == 0 || (heads > 0 && heads % kv_heads == 0)) return;
+    hp_.fail(kKvHeads, "value " + std::to_string(kv_heads) + " does not divide head_count " + std::to_string(heads) +
+                           (may_differ ? " of layer " + std::to_string(layer) : ""));
+  }
+  [[noreturn]] void fail_none_attends(std::string_view key) const {
+    hp_.fail(key, "is 0 in every layer: a model of which none attends is not supported");
+  }
+  const HyperParameters& hp_;
+  DecoderConfig& c_;
+};
+
 int head_length(const HyperParameters& hp, const IntegerRule& rule, const DecoderConfig& c) {
   if (const auto given = hp.optional_integer(rule)) return static_cast<int>(*given);
-  if (c.n_embd % c.heads != 0)
-    hp.fail(kHeads.key, "value " + std::to_string(c.heads) + " does not divide embedding_length " +
+  const int heads = c.most().heads;
+  if (c.n_embd % heads != 0)
+    hp.fail(kHeads.key, "value " + std::to_string(heads) + " does not divide embedding_length " +
                             std::to_string(c.n_embd) + ", and " + std::string(rule.key) + " is not given");
-  return static_cast<int>(c.n_embd / c.heads);
+  return static_cast<int>(c.n_embd / heads);
 }
 
-void read_kv_heads(const HyperParameters& hp, DecoderConfig& c) {
-  c.kv_heads = static_cast<int>(hp.optional_same_in_all({kKvHeads, 1, c.heads}, c.n_layers).value_or(c.heads));
-  if (c.heads % c.kv_heads != 0)
-    hp.fail(kKvHeads, "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
-}
-
-/// Of layers that may have none.
-int most_heads(const HyperParameters& hp, int layers) {
-  const std::vector<std::int64_t> heads = hp.in_each({kHeads.key, 0, kHeads.max}, layers);
-  const std::int64_t most = *std::max_element(heads.begin(), heads.end());
-  if (most == 0) hp.fail(kHeads.key, "is 0 in every layer: a model of which none attends is not supported");
-  return static_cast<int>(most);
-}
-
-/// c.heads is known.
+/// The heads of queries are known.
 void read_attention(const HyperParameters& hp, DecoderConfig& c) {
   c.head_dim = head_length(hp, kKeyLength, c);
   c.head_dim_v = head_length(hp, kValueLength, c);
@@ -129,40 +171,16 @@ void read_attention(const HyperParameters& hp, DecoderConfig& c) {
   c.window = static_cast<int>(std::min<std::int64_t>(window, std::numeric_limits<int>::max()));
 }
 
-}  // namespace
-
-ModelDims DecoderConfig::dims() const {
-  return {.architecture = architecture,
-          .vocab = vocab,
-          .context = context,
-          .n_embd = n_embd,
-          .n_layers = n_layers,
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .experts = moe ? moe->experts : 0,
-          .experts_used = moe ? moe->active : 0};
-}
-
-DecoderConfig read_recurrent_config(const Metadata& md, std::string_view arch) {
+/// read_decoder_config() with keys in any number.
+DecoderConfig read_config(const Metadata& md, std::string_view arch, std::span<const std::string_view> own) {
   const HyperParameters hp(md, arch);
+  const auto is_own = [&](std::string_view key) { return std::ranges::find(own, key) != own.end(); };
   DecoderConfig c = read_sizes(hp);
-  c.norm_eps = hp.real(kNormEpsilon);
-  for (const IntegerRule& rule : {kFeedForward, kHeads}) hp.expect_neutral(rule.key, 0, 0);
-  for (const Neutral& n : kForeign) hp.expect_neutral(n.key, n.value, n.other);
-  refuse_experts(md, c);
-  return c;
-}
-
-DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
-                                  std::initializer_list<std::string_view> own) {
-  const HyperParameters hp(md, arch);
-  const auto is_own = [&](std::string_view key) { return std::find(own.begin(), own.end(), key) != own.end(); };
-  DecoderConfig c = read_sizes(hp);
-  if (!is_own(kFeedForward.key) && (!hp.has(kExpertFeedForward.key) || hp.has(kFeedForward.key)))
-    c.d_ff = hp.same_in_all(kFeedForward, c.n_layers);
-  c.heads = is_own(kHeads.key) ? most_heads(hp, c.n_layers) : static_cast<int>(hp.same_in_all(kHeads, c.n_layers));
+  LayersReader layers(hp, c);
+  layers.widths(is_own(kFeedForward.key));
+  layers.heads(is_own(kHeads.key));
   read_attention(hp, c);
-  if (!is_own(kKvHeads)) read_kv_heads(hp, c);
+  layers.kv_heads(is_own(kKvHeads), is_own(kHeads.key));
   if (!is_own(kNormEpsilon.key)) c.norm_eps = hp.real(kNormEpsilon);
   c.rope = read_rope(hp, c.head_dim, c.context);
   if (hp.text(kScalingType, "") == "longrope" && !is_own(kScalingType))
@@ -173,32 +191,84 @@ DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch,
   return c;
 }
 
-std::vector<DecoderConfig> read_layers(const Metadata& md, const DecoderConfig& c) {
-  const HyperParameters hp(md, c.architecture);
-  const std::vector<std::int64_t> heads = hp.in_each({kHeads.key, 0, kHeads.max}, c.n_layers),
-                                  kv_heads = hp.in_each({kKvHeads, 0, kHeads.max}, c.n_layers),
-                                  d_ff = hp.in_each({kFeedForward.key, 0, kFeedForward.max}, c.n_layers);
-  std::vector<DecoderConfig> layers(heads.size(), c);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    layers[i].heads = static_cast<int>(heads[i]);
-    layers[i].kv_heads = static_cast<int>(kv_heads[i]);
-    layers[i].d_ff = d_ff[i];
-    if (kv_heads[i] > 0 && (heads[i] == 0 || heads[i] % kv_heads[i] != 0))
-      hp.fail(kKvHeads, "value " + std::to_string(kv_heads[i]) + " does not divide head_count " +
-                            std::to_string(heads[i]) + " of layer " + std::to_string(i));
-  }
-  return layers;
+}  // namespace
+
+LayerSizes DecoderConfig::most() const {
+  LayerSizes most;
+  for (const LayerSizes& layer : layers)
+    most = {.heads = std::max(most.heads, layer.heads),
+            .kv_heads = std::max(most.kv_heads, layer.kv_heads),
+            .d_ff = std::max(most.d_ff, layer.d_ff)};
+  return most;
 }
 
-std::vector<DecoderConfig> read_attending_layers(const Metadata& md, const DecoderConfig& c) {
-  std::vector<DecoderConfig> layers = read_layers(md, c);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (layers[i].heads == 0 || layers[i].kv_heads == 0)
+ModelDims DecoderConfig::dims() const {
+  return {.architecture = architecture,
+          .vocab = vocab,
+          .context = context,
+          .n_embd = n_embd,
+          .n_layers = n_layers,
+          .heads = most().heads,
+          .kv_heads = most().kv_heads,
+          .experts = moe ? moe->experts : 0,
+          .experts_used = moe ? moe->active : 0};
+}
+
+DecoderConfig read_recurrent_config(const Metadata& md, std::string_view arch) {
+  const HyperParameters hp(md, arch);
+  DecoderConfig c = read_sizes(hp);
+  c.norm_eps = hp.real(kNormEpsilon);
+  c.layers.resize(static_cast<std::size_t>(c.n_layers));
+  for (const IntegerRule& rule : {kFeedForward, kHeads}) hp.expect_neutral(rule.key, 0, 0);
+  for (const Neutral& n : kForeign) hp.expect_neutral(n.key, n.value, n.other);
+  refuse_experts(md, c);
+  return c;
+}
+
+DecoderConfig read_decoder_config(const Metadata& md, std::string_view arch, OwnKeys own) {
+  return read_config(md, arch, own);
+}
+
+DecoderConfig read_dense_config(const Metadata& md, std::string_view arch, OwnKeys own) {
+  DecoderConfig c = read_decoder_config(md, arch, own);
+  refuse_experts(md, c);
+  refuse_window(md, c);
+  return c;
+}
+
+DecoderConfig read_layer_norm_config(const Metadata& md, std::string_view arch, OwnKeys own) {
+  std::vector<std::string_view> keys(own);
+  keys.push_back(kNormEpsilon.key);
+  DecoderConfig c = read_config(md, arch, keys);
+  refuse_experts(md, c);
+  refuse_window(md, c);
+  c.norm_eps = read_layer_norm_epsilon(md, c);
+  return c;
+}
+
+void require_all_attend(const Metadata& md, const DecoderConfig& c) {
+  for (int i = 0; i < c.n_layers; ++i)
+    if (!c.attends(i))
       HyperParameters(md, c.architecture)
-          .fail(layers[i].heads == 0 ? kHeads.key : kKvHeads,
-                "is 0 for layer " + std::to_string(i) + ", which attends");
-  }
-  return layers;
+          .fail(c.of(i).heads == 0 ? kHeads.key : kKvHeads,
+                "is 0 for layer " + std::to_string(i) + ", and all layers attend");
+}
+
+void require_all_feed(const Metadata& md, const DecoderConfig& c) {
+  for (int i = 0; i < c.n_layers; ++i)
+    if (c.of(i).d_ff == 0)
+      HyperParameters(md, c.architecture)
+          .fail(kFeedForward.key,
+                "is 0 for layer " + std::to_string(i) + ", and all layers have a feed-forward network");
+}
+
+void require_alike_heads(const Metadata& md, const DecoderConfig& c) {
+  const int most = c.most().kv_heads;
+  for (const LayerSizes& layer : c.layers)
+    if (layer.kv_heads != 0 && layer.kv_heads != most)
+      HyperParameters(md, c.architecture)
+          .fail(kKvHeads, "is " + std::to_string(layer.kv_heads) + " and " + std::to_string(most) +
+                              ": layers that attend by different heads are not supported for this architecture");
 }
 
 float read_layer_norm_epsilon(const Metadata& md, const DecoderConfig& c) {
@@ -222,6 +292,10 @@ void require_local_layers(const Metadata& md, DecoderConfig& c) {
   const auto flags = hp.optional_flags(kWindowPattern, c.n_layers);
   if (!flags) hp.fail(kWindowPattern, "an array with a flag for each layer is required");
   c.local = *flags;
+}
+
+float read_local_base(const Metadata& md, const DecoderConfig& c, float otherwise) {
+  return HyperParameters(md, c.architecture).optional_real({"rope.freq_base_swa", 0, kUnbounded}).value_or(otherwise);
 }
 
 std::optional<MoeConfig> read_moe_config(const Metadata& md, const DecoderConfig& c, std::int64_t d_ff,
@@ -288,12 +362,28 @@ void read_expert_groups(const Metadata& md, DecoderConfig& c) {
                           " experts do not hold expert_used_count, " + std::to_string(m.active));
 }
 
-std::vector<std::string> leave_prediction_layers_out(const Metadata& md, DecoderConfig& c) {
+void read_sigmoid_experts(const Metadata& md, DecoderConfig& c, RouteWeights weights) {
+  c.moe = require_moe_config(md, c, /*d_ff=*/0, weights);
+  read_gating(md, c, Gating::Sigmoid);
+  read_shared_experts(md, c);
+  read_leading_dense(md, c);
+}
+
+void leave_prediction_layers_out(const Metadata& md, DecoderConfig& c) {
   const IntegerRule rule{"nextn_predict_layers", 0, c.n_layers - 1};
   const std::int64_t n = HyperParameters(md, c.architecture).optional_integer(rule).value_or(0);
-  std::vector<std::string> patterns;
-  for (std::int64_t i = 0; i < n; ++i) patterns.push_back("blk." + std::to_string(--c.n_layers) + ".*");
-  return patterns;
+  for (std::int64_t i = 0; i < n; ++i) c.unread.push_back("blk." + std::to_string(--c.n_layers) + ".*");
+  c.layers.resize(static_cast<std::size_t>(c.n_layers));
+}
+
+Scales read_scales(const Metadata& md, const DecoderConfig& c, const Scales& otherwise) {
+  const HyperParameters hp(md, c.architecture);
+  const auto read = [&](std::string_view key, float absent) {
+    return hp.nonzero_real({key, 0, kUnbounded}).value_or(absent);
+  };
+  return {.embedding = read("embedding_scale", otherwise.embedding),
+          .residual = read("residual_scale", otherwise.residual),
+          .logits = read("logit_scale", otherwise.logits)};
 }
 
 float read_clamp(const Metadata& md, const DecoderConfig& c) {

@@ -1,6 +1,7 @@
 // Hyper-parameters that every decoder-only family shares, read and validated from one table before any is used.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -30,14 +31,19 @@ struct MoeConfig {
   bool is_in(int layer) const { return layer >= leading_dense && (layer + 1) % period == 0; }
 };
 
+/// What layers may differ in.
+struct LayerSizes {
+  int heads = 0, kv_heads = 0;  ///< a layer that does not attend has no kv_heads
+  std::int64_t d_ff = 0;        ///< of the dense feed-forward network; 0: the file gives none
+};
+
 struct DecoderConfig {
   std::string architecture;
   std::int64_t vocab = 0, context = 0, n_embd = 0;
-  std::int64_t d_ff = 0;  ///< 0 where the file has only expert_feed_forward_length
   int n_layers = 0;
-  int heads = 0, kv_heads = 0;
-  int head_dim = 0;    ///< of keys
-  int head_dim_v = 0;  ///< of values
+  std::vector<LayerSizes> layers = {};  ///< of every layer; a model has none, since layers may differ
+  int head_dim = 0;                     ///< of keys
+  int head_dim_v = 0;                   ///< of values
   float norm_eps = 0;
   float attention_scale = 0;  ///< attention.scale, or 1/sqrt(head_dim)
   float score_cap = 0;        ///< of attention, for families that read it; 0: none
@@ -46,27 +52,42 @@ struct DecoderConfig {
   KeyWindow::Form window_form = KeyWindow::Form::Sliding;
   std::vector<bool> local = {};  ///< layers that the window counts for, by read_local_layers(); empty: all
   RopeTable rope;
-  std::optional<MoeConfig> moe;  ///< filled by families that have experts
+  std::optional<MoeConfig> moe;          ///< filled by families that have experts
+  std::vector<std::string> unread = {};  ///< patterns of tensors of layers that leave_prediction_layers_out() took away
+
+  const LayerSizes& of(int layer) const { return layers[static_cast<std::size_t>(layer)]; }
+  /// Of each size the largest that any layer has: what reports say of a model, and the size where all have the same.
+  LayerSizes most() const;
+  bool attends(int layer) const { return of(layer).kv_heads > 0; }
   ModelDims dims() const;
   bool is_local(int layer) const { return window > 0 && (local.empty() || local[static_cast<std::size_t>(layer)]); }
   KeyWindow window_of(int layer) const { return is_local(layer) ? KeyWindow(window, window_form) : KeyWindow(); }
 };
 
+/// Keys that a family reads itself, or in which its layers differ.
+using OwnKeys = std::initializer_list<std::string_view>;
+
 /// Keys under `arch`.: ranges and relations by the loader contract; throws ErrorKind::Model naming the key. Keys that
 /// would change the computation in a way that no family here follows are refused, never ignored, but for those of
-/// `own`, which the family reads itself. Of the keys that every decoder has, feed_forward_length, attention.head_count
-/// (of which the largest is taken), attention.head_count_kv and attention.layer_norm_rms_epsilon may be among these.
-DecoderConfig read_decoder_config(const Metadata&, std::string_view arch,
-                                  std::initializer_list<std::string_view> own = {});
-
+/// `own`. attention.layer_norm_rms_epsilon may be among these, and then is not read. So may be attention.head_count,
+/// attention.head_count_kv and feed_forward_length: in such a key layers may differ, and may have 0, of which
+/// require_all_attend() and its neighbours say what it means to the family. At least one layer attends.
+DecoderConfig read_decoder_config(const Metadata&, std::string_view arch, OwnKeys own = {});
+/// The same of families whose layers are all dense and see all positions.
+DecoderConfig read_dense_config(const Metadata&, std::string_view arch, OwnKeys own = {});
+/// The same of those of them whose norms subtract the mean, and whose epsilon is attention.layer_norm_epsilon.
+DecoderConfig read_layer_norm_config(const Metadata&, std::string_view arch, OwnKeys own = {});
 /// The same of models in which no layer attends, whose files have 0 for heads and for widths of feed-forward networks.
 DecoderConfig read_recurrent_config(const Metadata&, std::string_view arch);
 
-/// For families whose layers differ in attention.head_count, attention.head_count_kv and feed_forward_length, which
-/// must be among their `own` keys: the configuration of each layer, in which these may be 0.
-std::vector<DecoderConfig> read_layers(const Metadata&, const DecoderConfig&);
-/// The same where every layer attends: 0 is refused.
-std::vector<DecoderConfig> read_attending_layers(const Metadata&, const DecoderConfig&);
+// Of families whose layers differ.
+
+/// Refuses layers without heads of queries or keys.
+void require_all_attend(const Metadata&, const DecoderConfig&);
+/// Refuses layers without a feed-forward network.
+void require_all_feed(const Metadata&, const DecoderConfig&);
+/// Refuses layers that attend by another number of heads than others that attend.
+void require_alike_heads(const Metadata&, const DecoderConfig&);
 
 /// attention.layer_norm_epsilon, for families whose norms subtract the mean.
 float read_layer_norm_epsilon(const Metadata&, const DecoderConfig&);
@@ -76,6 +97,9 @@ float read_layer_norm_epsilon(const Metadata&, const DecoderConfig&);
 void read_local_layers(const Metadata&, DecoderConfig&, int period);
 /// The same for families whose files have a window and a flag for each layer.
 void require_local_layers(const Metadata&, DecoderConfig&);
+
+/// rope.freq_base_swa, by which layers with a window turn; `otherwise` where the file does not say.
+float read_local_base(const Metadata&, const DecoderConfig&, float otherwise);
 
 /// Expert keys, for families that have experts; nothing if expert_count is absent or 0. `d_ff` is an expert's width
 /// where the file has no expert_feed_forward_length, 0 if the family's files always have it. `weights` is the family's
@@ -97,10 +121,21 @@ void read_shared_experts(const Metadata&, DecoderConfig& c);
 void read_leading_dense(const Metadata&, DecoderConfig& c);
 /// expert_group_count and expert_group_used_count.
 void read_expert_groups(const Metadata&, DecoderConfig& c);
+/// All of them but the groups, of the kind that DeepSeek V3 has: behind the dense layers experts by sigmoids, and some
+/// that all tokens share.
+void read_sigmoid_experts(const Metadata&, DecoderConfig& c, RouteWeights weights = RouteWeights::AsGated);
 
-/// nextn_predict_layers: the last blocks of the file guess tokens further on. They are not read; the patterns of their
-/// tensors are those that a file may hold unread.
-std::vector<std::string> leave_prediction_layers_out(const Metadata&, DecoderConfig& c);
+/// nextn_predict_layers: the last blocks of the file guess tokens further on. They are not read: their tensors are
+/// those of c.unread.
+void leave_prediction_layers_out(const Metadata&, DecoderConfig& c);
+
+/// What single families multiply with: the embedding, each block's result before it is added, and the logits, which are
+/// divided by theirs.
+struct Scales {
+  float embedding = 1, residual = 1, logits = 1;
+};
+/// embedding_scale, residual_scale and logit_scale; `otherwise` where the file does not say.
+Scales read_scales(const Metadata&, const DecoderConfig&, const Scales& otherwise = {});
 
 // Keys of single families' attention.
 

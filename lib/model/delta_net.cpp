@@ -56,7 +56,7 @@ DeltaConfig read_delta_config(const Metadata& md, std::string_view arch) {
                                           std::to_string(c.head_dim) + ", which gates of results are as long as");
   read_delta(hp, c);
   const int of_file = c.n_layers;
-  c.unread = leave_prediction_layers_out(md, c);
+  leave_prediction_layers_out(md, c);
   c.recurrent = recurrent_layers(hp, c.n_layers, of_file);
   return c;
 }
@@ -86,15 +86,15 @@ void require_text_sections(const Metadata& md, const DeltaConfig& c) {
 }
 
 Act gated_attention(Scope s, const DeltaConfig& c, const Rotary& rot, Act x) {
-  const Act both = s.split_heads("attn_q_heads", s.linear("attn_q", x, 2 * c.heads * c.head_dim), c.heads);
+  const LayerSizes& n = c.of(s.layer());
+  const Act both = s.split_heads("attn_q_heads", s.linear("attn_q", x, 2 * n.heads * c.head_dim), n.heads);
   Act q = s.slice("attn_q_query", both, {.begin = 0, .n = c.head_dim});
   const Act gate = s.slice("attn_q_gate", both, {.begin = c.head_dim, .n = c.head_dim});
-  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, c.kv_heads * c.head_dim), c.kv_heads);
-  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, c.kv_heads * c.head_dim), c.kv_heads);
+  Act k = s.split_heads("attn_k_heads", s.linear("attn_k", x, n.kv_heads * c.head_dim), n.kv_heads);
+  const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, n.kv_heads * c.head_dim), n.kv_heads);
   q = s.rope("attn_q_rope", s.rms_norm("attn_q_norm", q, c.norm_eps), rot);
   k = s.rope("attn_k_rope", s.rms_norm("attn_k_norm", k, c.norm_eps), rot);
-  const Cache kv = s.kv_append(k, v);
-  const Act y = s.flatten_heads("attn_flat", s.attention(q, kv, {.scale = c.attention_scale}));
+  const Act y = s.flatten_heads("attn_flat", results_by_heads(s, c, {q, k, v}));
   const Act gates = s.flatten_heads("attn_gates", gate);
   return s.linear("attn_output", s.glu(Activation::Sigmoid, gates, y, "attn_gated"), c.n_embd);
 }

@@ -13,9 +13,8 @@ namespace llm {
 struct DeltaConfig : DecoderConfig {
   int conv_width = 0;
   int key_heads = 0, value_heads = 0;
-  int head_length = 0;                   ///< of keys and of values
-  std::vector<bool> recurrent = {};      ///< layers
-  std::vector<std::string> unread = {};  ///< tensors of the layers that predict tokens ahead
+  int head_length = 0;               ///< of keys and of values
+  std::vector<bool> recurrent = {};  ///< layers
 
   std::int64_t keys() const { return std::int64_t{key_heads} * head_length; }
   std::int64_t values() const { return std::int64_t{value_heads} * head_length; }

@@ -34,28 +34,10 @@ void read_scan(const HyperParameters& hp, MambaConfig& c) {
 
 }  // namespace
 
-std::vector<bool> read_attending_layers(const Metadata& md, DecoderConfig& c) {
-  const HyperParameters hp(md, c.architecture);
-  const IntegerRule rule{"attention.head_count_kv", 0, c.heads};
-  std::vector<bool> attends;
-  for (const std::int64_t n : hp.in_each(rule, c.n_layers)) {
-    attends.push_back(n > 0);
-    if (n == 0) continue;
-    if (c.kv_heads == 0) c.kv_heads = static_cast<int>(n);
-    if (n != c.kv_heads)
-      hp.fail(rule.key, "is " + std::to_string(c.kv_heads) + " and " + std::to_string(n) +
-                            ": layers that attend by different heads are not supported for this architecture");
-  }
-  if (c.kv_heads == 0) hp.fail(rule.key, "is 0 in every layer: a model of which none attends is not supported");
-  if (c.heads % c.kv_heads != 0)
-    hp.fail(rule.key, "value " + std::to_string(c.kv_heads) + " does not divide head_count " + std::to_string(c.heads));
-  return attends;
-}
-
-ConvConfig read_conv_config(const Metadata& md, std::string_view arch, std::initializer_list<std::string_view> own) {
+ConvConfig read_conv_config(const Metadata& md, std::string_view arch, OwnKeys own) {
   ConvConfig c{read_decoder_config(md, arch, own)};
   refuse_window(md, c);
-  c.attends = read_attending_layers(md, c);
+  require_alike_heads(md, c);
   c.conv_width = static_cast<int>(HyperParameters(md, arch).integer(kConvRows));
   return c;
 }
@@ -71,9 +53,10 @@ Act gated_short_conv(Scope s, const ConvConfig& c, Act x) {
   return s.linear("shortconv.out_proj", s.glu(Activation::Identity, gate, y, "shortconv_gated"), c.n_embd);
 }
 
-MambaConfig read_mamba_config(const Metadata& md, std::string_view arch, std::initializer_list<std::string_view> own) {
+MambaConfig read_mamba_config(const Metadata& md, std::string_view arch, OwnKeys own) {
   MambaConfig c{read_decoder_config(md, arch, own)};
   refuse_window(md, c);
+  require_alike_heads(md, c);
   read_scan(HyperParameters(md, arch), c);
   return c;
 }
@@ -98,26 +81,6 @@ Act mamba_layer(Scope s, const MambaConfig& c, Act x) {
     y = s.flatten_heads("scan_normal", s.head_rms_norm("ssm_norm", by_groups, c.norm_eps));
   }
   return s.linear("ssm_out", y, c.n_embd);
-}
-
-SingleConfig read_single_config(const Metadata& md, std::string_view arch,
-                                std::initializer_list<std::string_view> own) {
-  SingleConfig c{read_mamba_config(md, arch, own)};
-  const std::vector<bool> attends = read_attending_layers(md, c);
-  c.layer_d_ff = HyperParameters(md, arch).in_each({"feed_forward_length", 0, 1 << 28}, c.n_layers);
-  for (std::size_t i = 0; i < attends.size(); ++i) {
-    const bool feeds = c.layer_d_ff[i] > 0;
-    c.kinds.push_back(feeds        ? SingleConfig::Kind::Ffn
-                      : attends[i] ? SingleConfig::Kind::Attention
-                                   : SingleConfig::Kind::Scan);
-  }
-  c.unread = leave_prediction_layers_out(md, c);
-  return c;
-}
-
-Act single_layer(Scope s, const SingleConfig& c, Act x) {
-  const bool attends = c.kinds[static_cast<std::size_t>(s.layer())] == SingleConfig::Kind::Attention;
-  return attends ? unrotated_attention(s, c, x) : mamba_layer(s, c, x);
 }
 
 }  // namespace llm

@@ -27,8 +27,9 @@ Act turned(Scope s, std::string_view name, Act x, const std::optional<Rotary>& r
 
 LatentQueries latent_queries(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, Act x) {
   if (c.query_latent > 0) x = s.rms_norm("attn_q_a_norm", s.linear("attn_q_a", x, c.query_latent), c.norm_eps);
-  const Act q = s.linear(c.query_latent > 0 ? "attn_q_b" : "attn_q", x, c.heads * c.head_key);
-  const Act heads = s.split_heads("attn_q_heads", q, c.heads);
+  const int n = c.of(s.layer()).heads;
+  const Act q = s.linear(c.query_latent > 0 ? "attn_q_b" : "attn_q", x, n * c.head_key);
+  const Act heads = s.split_heads("attn_q_heads", q, n);
   const Act own = s.slice("attn_q_plain", heads, {0, c.unshared()});
   const Act rest = s.slice("attn_q_rest", heads, {c.unshared(), c.rope.n_rot});
   return {own, turned(s, "attn_q_rope", rest, rot)};
@@ -61,8 +62,9 @@ Act attend_to_latents(Scope s, const LatentConfig& c, const std::optional<Act>& 
 
 Act attend_to_heads(Scope s, const LatentConfig& c, const std::optional<Act>& growth, const LatentQueries& q,
                     const Latents& from) {
-  const Act kv = s.linear("attn_kv_b", from.kv, c.heads * (c.unshared() + c.head_value));
-  const Act heads = s.split_heads("attn_kv_heads", kv, c.heads);
+  const int n = c.of(s.layer()).heads;
+  const Act kv = s.linear("attn_kv_b", from.kv, n * (c.unshared() + c.head_value));
+  const Act heads = s.split_heads("attn_kv_heads", kv, n);
   const Act key = s.concat("attn_key", s.slice("attn_k_plain", heads, {0, c.unshared()}), from.shared);
   const Act value = s.slice("attn_value", heads, {c.unshared(), c.head_value});
   const Act query = scale_queries(s, s.concat("attn_query", q.own, q.shared), growth);
@@ -78,7 +80,7 @@ void read_latent_heads(const Metadata& md, LatentConfig& c) {
   c.latent_cache = hp.has(kHeadKey.key);
   c.head_key = c.latent_cache ? hp.integer(kHeadKey) : c.head_dim;
   c.head_value = c.latent_cache ? hp.integer(kHeadValue) : c.head_dim_v;
-  expect_of_cache(hp, "attention.head_count_kv", c.kv_heads, c.latent_cache ? 1 : c.heads);
+  expect_of_cache(hp, "attention.head_count_kv", c.most().kv_heads, c.latent_cache ? 1 : c.most().heads);
   if (c.latent_cache) {
     expect_of_cache(hp, "attention.key_length", c.head_dim, c.latent + c.rope.n_rot);
     expect_of_cache(hp, "attention.value_length", c.head_dim_v, c.latent);
@@ -93,7 +95,7 @@ Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>
   const LatentQueries q = latent_queries(s, c, rot, x);
   const Latents from = latents(s, c, rot, x);
   const Act y = c.latent_cache ? attend_to_latents(s, c, growth, q, from) : attend_to_heads(s, c, growth, q, from);
-  return s.linear("attn_output", s.flatten_heads("attn_flat", y), c.n_embd);
+  return attention_output(s, c, y);
 }
 
 }  // namespace llm

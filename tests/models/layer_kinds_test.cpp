@@ -23,6 +23,8 @@ TEST_CASE("layers of step35 and mimo2 that see a window have other heads and bas
   };
   const Graph g = open_tiny(folder, step).graph;
   CHECK(heads(g) == std::vector<std::int64_t>{4, 2, 2, 1});
+  CHECK(open_tiny(folder, step).spec.dims.heads == 4);  // the most that any layer has
+  CHECK(open_tiny(folder, step).spec.dims.kv_heads == 2);
   CHECK(all<RopeTable>(g) == std::vector<RopeTable>{{.n_rot = 4}, {.n_rot = 8, .base = 1000}});
   CHECK(producers(g, "rope_table").back() == "rope_freqs.weight");
   CHECK(producers(g, "rope_table_local").size() == 1);
@@ -37,6 +39,8 @@ TEST_CASE("layers of step35 and mimo2 that see a window have other heads and bas
   step.erase("step35.swiglu_clamp_exp");
   step.set_array("step35.attention.head_count_kv", std::vector<std::uint32_t>{2, 3});
   CHECK_THROWS_WITH(open_tiny(folder, step), contains("step35.attention.head_count_kv"));
+  step.set_array("step35.attention.head_count_kv", std::vector<std::uint32_t>{2, 0});
+  CHECK_THROWS_WITH(open_tiny(folder, step), contains("is 0 for layer 1"));
 
   TinyFile mimo = tiny_model({.arch = "mimo2", .layers = 3});
   const Graph m = open_tiny(folder, mimo).graph;
