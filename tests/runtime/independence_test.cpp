@@ -74,9 +74,9 @@ std::vector<ModelCase> cases() {
       {"mimo2 Q8_0", {.arch = "mimo2", .layers = 3, .context = 512, .type = DType::Q8_0, .window = 70}},
       {"mamba2 Q8_0", {.arch = "mamba2", .layers = 3, .context = 512, .type = DType::Q8_0}},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
-      // Refused on a GPU, where that ends the test.
       {"kimi-linear F32", {.arch = "kimi-linear", .layers = 4, .context = 512}},
       {"jamba Q8_0", {.arch = "jamba", .layers = 4, .context = 512, .experts = 4, .type = DType::Q8_0}},
+      {"phimoe Q8_0", {.arch = "phimoe", .layers = 2, .context = 512, .type = DType::Q8_0}},
   };
 }
 

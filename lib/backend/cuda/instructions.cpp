@@ -250,7 +250,8 @@ class NodeCompiler : NodeSite {
                            .dk = static_cast<int>(state[1]),
                            .dv = static_cast<int>(state[0]),
                            .sequences = graph_.bucket().sequences,
-                           .op = op};
+                           .op = op,
+                           .decays = width(node_.in[1]) == state[2] ? Decays::OfHeads : Decays::OfRows};
     const DeltaOperands operands{.qkv = f32(in(0)),
                                  .alpha = f32(in(1)),
                                  .beta = f32(in(2)),
@@ -269,7 +270,8 @@ class NodeCompiler : NodeSite {
                           .n = static_cast<int>(state[1]),
                           .p = static_cast<int>(state[0]),
                           .groups = op.groups,
-                          .sequences = graph_.bucket().sequences};
+                          .sequences = graph_.bucket().sequences,
+                          .steps = scans_elements(in(2).type.shape, state) ? Steps::OfElements : Steps::OfHeads};
     const ScanOperands operands{.xbc = f32(in(0)),
                                 .dt = f32(in(1)),
                                 .a = vector(2),
@@ -579,12 +581,6 @@ std::string refusal(const Graph& graph, const Node& node) {
   const bool has_rows = std::holds_alternative<GatedDelta>(node.op) || std::holds_alternative<SelectiveScan>(node.op);
   if (has_rows && graph.info(node.in[5]).recurrent.shape[1] > kMaxStateRows)
     return "the GPU takes keys and states of up to " + std::to_string(kMaxStateRows) + " elements in recurrent layers";
-  if (std::holds_alternative<GatedDelta>(node.op) &&
-      graph.info(node.in[1]).type.shape[0] != graph.info(node.in[5]).recurrent.shape[2])
-    return "the GPU's gated delta rule has one decay for all elements of a key, here each has its own";
-  if (std::holds_alternative<SelectiveScan>(node.op) &&
-      scans_elements(graph.info(node.in[2]).type.shape, graph.info(node.in[5]).recurrent.shape))
-    return "the GPU's selective scan has one step for all elements of a head, as Mamba-2 has it, not one for each";
   if (std::holds_alternative<Attention>(node.op) && graph.info(node.in[0]).rows != RowSpace::Tokens)
     return "Attention needs a query for every token";
   if (std::holds_alternative<Route>(node.op)) {
@@ -592,8 +588,6 @@ std::string refusal(const Graph& graph, const Node& node) {
     if (experts > kMostExperts)
       return "the GPU's router takes up to " + std::to_string(kMostExperts) + " experts, not " +
              std::to_string(experts);
-    if (std::get<Route>(node.op).weights == RouteWeights::NearBest)
-      return "the GPU's router has no weights that go by the logits near the best one";
     if (std::get<Route>(node.op).groups > kMostRouteGroups)
       return "the GPU's router takes up to " + std::to_string(kMostRouteGroups) + " groups of experts";
   }

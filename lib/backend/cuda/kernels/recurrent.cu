@@ -8,13 +8,15 @@
 //   S' q = decay (S q) + (k q) d, where S' = decay S + k d,
 // so that one sum over lanes, that of S k and S q, is all that a token waits for. Bytes: the state twice, 128 KB for a
 // head of 128 x 128, and of each token q, k and v, which columns and value heads read again from the second cache.
-// Operations: 8 for each element of the state and token.
+// Operations: 8 for each element of the state and token. Where each row has a decay of its own, the state decays first,
+// and half as many tokens are copied at a time.
 //
 // Selective state space. The same columns of x and rows of B and C; the state knows nothing of what was read of it, so
 // that a token waits for one multiplication and addition of the one before it, and sums over lanes lie beside that.
 // Bytes: the state twice, of each token x, B and C, which columns and heads read again from the second cache.
-// Operations: 5 for each element of the state and token.
+// Operations: 5 for each element of the state and token; where each element of x has a step, an exponential besides.
 #include <cmath>
+#include <type_traits>
 
 #include "backend/cuda/kernels/async_copy.cuh"
 #include "backend/cuda/kernels/gate.cuh"
@@ -210,25 +212,35 @@ class StateColumn {
 // --- the gated delta rule ---
 
 /// Of a token with keys and queries as they are: with s = S k and t = S q before it, d = rate (v - seen s), then
-/// S = decay S + k d, and y = kept t + added d.
+/// S = decay S + k d, and y = kept t + added d. Rows with decays of their own have decayed before.
 struct alignas(16) DeltaToken {
   float decay, rate, seen, kept, added;
 };
 
 /// What a CTA has of a chunk of tokens.
-template <int kKeys>
+template <int kKeys, Decays decays>
 struct DeltaChunk {
-  static constexpr int kChunk = kKeys <= 128 ? 16 : 8;
+  static constexpr bool kOfRows = decays == Decays::OfRows;
+  static constexpr int kChunk = (kKeys <= 128 ? 16 : 8) / (kOfRows ? 2 : 1);
   float k[kChunk][kKeys], q[kChunk][kKeys];
   float v[kChunk][kColumns];
   DeltaToken token[kChunk];
 };
-
 template <int kKeys>
+struct RowDecayChunk : DeltaChunk<kKeys, Decays::OfRows> {
+  float decay[DeltaChunk<kKeys, Decays::OfRows>::kChunk][kKeys];  ///< until it is prepared, alpha
+};
+
+template <int kKeys, Decays decays>
 class Delta : StateColumn<kKeys> {
   using Base = StateColumn<kKeys>;
   using Base::column, Base::first_column, Base::head, Base::kRows, Base::load, Base::part, Base::state, Base::sum;
-  using Chunk = DeltaChunk<kKeys>;
+
+ public:
+  using Chunk = std::conditional_t<decays == Decays::OfRows, RowDecayChunk<kKeys>, DeltaChunk<kKeys, decays>>;
+
+ private:
+  static constexpr bool kOfRows = Chunk::kOfRows;
   static constexpr int kChunk = Chunk::kChunk;  ///< tokens copied at a time, to one of two places
   /// What the gates of a token are made of.
   struct Gates {
@@ -281,6 +293,7 @@ class Delta : StateColumn<kKeys> {
         if (i % kKeys < s.dk) continue;
         places[place].k[i / kKeys][i % kKeys] = 0;
         places[place].q[i / kKeys][i % kKeys] = 0;
+        if constexpr (kOfRows) places[place].decay[i / kKeys][i % kKeys] = 0;
       }
       for (int i = thread; i < kChunk * kColumns; i += kColumnThreads) {
         if (first_column + i % kColumns >= s.dv) places[place].v[i / kColumns][i % kColumns] = 0;
@@ -302,16 +315,26 @@ class Delta : StateColumn<kKeys> {
       copy_rows(to.k, q + s.op.key_heads * s.dk, s.dk, row_width, n);
       copy_rows(to.v, row + 2 * s.op.key_heads * s.dk + head * s.dv + first_column, min(kColumns, s.dv - first_column),
                 row_width, n);
+      const std::int64_t first = static_cast<std::int64_t>(run.first_token + begin) * s.heads + head;
+      if constexpr (kOfRows) copy_rows(to.decay, o.alpha + first * s.dk, s.dk, std::int64_t{s.heads} * s.dk, n);
     }
     commit_copies();
     if (thread / kLanes >= n) return {0, 0};
     const std::int64_t at = static_cast<std::int64_t>(run.first_token + begin + thread / kLanes) * s.heads + head;
-    return {__ldcg(o.alpha + at), __ldcg(o.beta + at)};
+    return {kOfRows ? 0.0f : __ldcg(o.alpha + at), __ldcg(o.beta + at)};
+  }
+
+  __device__ __forceinline__ float decay_of(float alpha, int bias) const {
+    return expf(o.a[head] * softplus(alpha + o.bias[bias]));
   }
 
   /// Of tokens beyond the last nobody reads what is made.
   __device__ __forceinline__ void prepare(Chunk& chunk, const Gates& gates) const {
     const int token = thread / kLanes;
+    if constexpr (kOfRows) {
+      for (int i = thread % kLanes; i < s.dk; i += kLanes)
+        chunk.decay[token][i] = decay_of(chunk.decay[token][i], head * s.dk + i);
+    }
     const auto* const keys = reinterpret_cast<const float4*>(chunk.k[token]);
     const auto* const queries = reinterpret_cast<const float4*>(chunk.q[token]);
     float kk = 0, qq = 0, kq = 0;
@@ -330,11 +353,19 @@ class Delta : StateColumn<kKeys> {
     }
     if (thread % kLanes != 0) return;
     const float key = rsqrtf(kk + s.op.eps), query = rsqrtf((qq + s.op.eps) * s.dk);
-    const float decay = expf(o.a[head] * softplus(gates.alpha + o.bias[head]));
+    const float decay = kOfRows ? 1.0f : decay_of(gates.alpha, head);
     chunk.token[token] = {decay, sigmoid(gates.beta) * key, decay * key, query * decay, query * kq};
   }
 
+  __device__ __forceinline__ void decay_rows(const float* decays_of_token) {
+    float decay[kRows];
+    load(decays_of_token, decay);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) state[r] *= decay[r];
+  }
+
   __device__ __forceinline__ void take(const Chunk& chunk, int i, int t) {
+    if constexpr (kOfRows) decay_rows(chunk.decay[i]);
     float k[kRows], q[kRows];
     load(chunk.k[i], k);
     load(chunk.q[i], q);
@@ -343,7 +374,7 @@ class Delta : StateColumn<kKeys> {
     const float before = sum([&](int r, float c) { return fmaf(state[r], q[r], c); });
     const float add = token.rate * (chunk.v[i][column] - token.seen * seen);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) state[r] = fmaf(k[r], add, state[r] * token.decay);
+    for (int r = 0; r < kRows; ++r) state[r] = fmaf(k[r], add, kOfRows ? state[r] : state[r] * token.decay);
     if (part == 0 && this->has_column())
       y[(static_cast<std::int64_t>(run.first_token + t) * s.heads + head) * s.dv + first_column + column] =
           fmaf(token.kept, before, token.added * add);
@@ -359,35 +390,41 @@ class Delta : StateColumn<kKeys> {
 };
 
 /// Grid: columns, heads, sequences.
-template <int kKeys>
+template <int kKeys, Decays decays>
 __global__ void __launch_bounds__(kColumnThreads)
     delta_kernel(const __grid_constant__ DeltaShape s, const __grid_constant__ DeltaOperands o,
                  const __grid_constant__ StepView step, float* y) {
-  __shared__ __align__(16) DeltaChunk<kKeys> places[2];
+  __shared__ __align__(16) typename Delta<kKeys, decays>::Chunk places[2];
   let_next_start();
   wait_for_previous();
   const SequenceRun run = run_of(step, blockIdx.z);
   if (run.n_tokens == 0) return;
-  Delta<kKeys>(s, o, run, y, places).go();
+  Delta<kKeys, decays>(s, o, run, y, places).go();
+}
+
+template <Decays decays>
+auto delta_kernel_for(int dk) {
+  return dk <= 64 ? delta_kernel<64, decays> : dk <= 128 ? delta_kernel<128, decays> : delta_kernel<256, decays>;
 }
 
 // --- the selective state space ---
 
 /// What a CTA has of a chunk of tokens.
-template <int kState>
+template <int kState, Steps steps>
 struct ScanChunk {
   static constexpr int kChunk = kState <= 128 ? 16 : 8;
   float b[kChunk][kState], c[kChunk][kState];
   float x[kChunk][kColumns];
-  float2 gates[kChunk];  ///< the decay, the step
+  std::conditional_t<steps == Steps::OfHeads, float2[kChunk], float[kChunk][kColumns]> gates;  ///< the decay, the step
 };
 
-template <int kState>
+template <int kState, Steps steps>
 class Scan : StateColumn<kState> {
   using Base = StateColumn<kState>;
   using Base::column, Base::first_column, Base::head, Base::kRows, Base::load, Base::part, Base::state, Base::sum;
-  using Chunk = ScanChunk<kState>;
+  using Chunk = ScanChunk<kState, steps>;
   static constexpr int kChunk = Chunk::kChunk;  ///< tokens copied at a time, to one of two places
+  static constexpr bool kOfElements = steps == Steps::OfElements;
 
  public:
   __device__ __forceinline__ Scan(const ScanShape& shape, const ScanOperands& operands, const SequenceRun& sequence,
@@ -401,10 +438,11 @@ class Scan : StateColumn<kState> {
         thread(static_cast<int>(threadIdx.x)),
         group(head / (s.heads / s.groups)),
         row_width(s.heads * s.p + 2 * s.groups * s.n),
-        skip(o.d[head]) {}
+        weight(kOfElements ? head * s.p + min(first_column + column, s.p - 1) : head) {}
 
   __device__ __forceinline__ void go() {
     this->load_state(o.states, run.from);
+    load_weights();
     clear_beyond();
     float dt = 0;
     for (int begin = 0; begin < run.n_tokens + kChunk; begin += kChunk) {  // copies are a chunk ahead
@@ -416,9 +454,21 @@ class Scan : StateColumn<kState> {
   }
 
  private:
+  __device__ __forceinline__ void load_weights() {
+    skip = o.d[weight];
+    if constexpr (kOfElements) {
+      bias = o.bias[weight];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+        a[r] = this->inside(r) ? o.a[static_cast<std::int64_t>(weight) * s.n + this->row_of(r)] : 0.0f;
+    }
+  }
+
   __device__ __forceinline__ void take_chunk(int begin, float dt) {
     Chunk& chunk = places[begin / kChunk % 2];
-    if (thread < kChunk) chunk.gates[thread] = gates_of(dt);
+    if constexpr (!kOfElements) {
+      if (thread < kChunk) chunk.gates[thread] = gates_of(dt);
+    }
     wait_for_copies<1>();
     __syncthreads();
     const int n = min(kChunk, run.n_tokens - begin);
@@ -437,25 +487,31 @@ class Scan : StateColumn<kState> {
         places[place].c[i / kState][i % kState] = 0;
       }
       for (int i = thread; i < kChunk * kColumns; i += kColumnThreads) {
-        if (first_column + i % kColumns >= s.p) places[place].x[i / kColumns][i % kColumns] = 0;
+        if (first_column + i % kColumns < s.p) continue;
+        places[place].x[i / kColumns][i % kColumns] = 0;
+        if constexpr (kOfElements) places[place].gates[i / kColumns][i % kColumns] = 0;
       }
     }
   }
 
-  /// Starts the copies of the tokens from `begin` on, if there are some. Gives the thread's own one's dt.
+  /// Starts the copies of the tokens from `begin` on, if there are some. Gives the thread's own one's dt, where that is
+  /// one for the head.
   __device__ __forceinline__ float copy(int begin) {
-    const int n = min(kChunk, run.n_tokens - begin);
+    const int n = min(kChunk, run.n_tokens - begin), columns = min(kColumns, s.p - first_column);
     Chunk& to = places[begin / kChunk % 2];
+    const std::int64_t first = static_cast<std::int64_t>(run.first_token + begin) * s.heads + head;
     if (n > 0) {
       const float* const row = o.xbc + (run.first_token + begin) * row_width;
       const float* const b = row + s.heads * s.p + group * s.n;
       copy_rows(to.b, b, s.n, row_width, n);
       copy_rows(to.c, b + s.groups * s.n, s.n, row_width, n);
-      copy_rows(to.x, row + head * s.p + first_column, min(kColumns, s.p - first_column), row_width, n);
+      copy_rows(to.x, row + head * s.p + first_column, columns, row_width, n);
+      if constexpr (kOfElements)
+        copy_rows(to.gates, o.dt + first * s.p + first_column, columns, std::int64_t{s.heads} * s.p, n);
     }
     commit_copies();
-    if (thread >= n) return 0;
-    return __ldcg(o.dt + static_cast<std::int64_t>(run.first_token + begin + thread) * s.heads + head);
+    if (kOfElements || thread >= n) return 0;
+    return __ldcg(o.dt + first + static_cast<std::int64_t>(thread) * s.heads);
   }
 
   __device__ __forceinline__ float2 gates_of(float dt) const {
@@ -467,10 +523,17 @@ class Scan : StateColumn<kState> {
     float b[kRows], c[kRows];
     load(chunk.b[i], b);
     load(chunk.c[i], c);
-    const float2 gates = chunk.gates[i];
-    const float x = chunk.x[i][column], add = gates.y * x;
+    const float x = chunk.x[i][column];
+    if constexpr (kOfElements) {
+      const float step = softplus(chunk.gates[i][column] + bias), add = step * x;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) state[r] = fmaf(b[r], add, state[r] * gates.x);
+      for (int r = 0; r < kRows; ++r) state[r] = fmaf(b[r], add, state[r] * expf(a[r] * step));
+    } else {
+      const float2 gates = chunk.gates[i];
+      const float add = gates.y * x;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) state[r] = fmaf(b[r], add, state[r] * gates.x);
+    }
     const float seen = sum([&](int r, float of) { return fmaf(state[r], c[r], of); });
     if (part == 0 && this->has_column())
       y[(static_cast<std::int64_t>(run.first_token + t) * s.heads + head) * s.p + first_column + column] =
@@ -484,20 +547,31 @@ class Scan : StateColumn<kState> {
   Chunk* const places;
   const int thread, group;
   const std::int64_t row_width;
-  const float skip;
+  const int weight;  ///< the head's, or the column's
+  float skip = 0, bias = 0;
+  float a[kOfElements ? kRows : 1];  ///< of the lane's rows
 };
 
 /// Grid: columns, heads, sequences.
-template <int kState>
+template <int kState, Steps steps>
 __global__ void __launch_bounds__(kColumnThreads)
     scan_kernel(const __grid_constant__ ScanShape s, const __grid_constant__ ScanOperands o,
                 const __grid_constant__ StepView step, float* y) {
-  __shared__ __align__(16) ScanChunk<kState> places[2];
+  __shared__ __align__(16) ScanChunk<kState, steps> places[2];
   let_next_start();
   wait_for_previous();
   const SequenceRun run = run_of(step, blockIdx.z);
   if (run.n_tokens == 0) return;
-  Scan<kState>(s, o, run, y, places).go();
+  Scan<kState, steps>(s, o, run, y, places).go();
+}
+
+/// States of single elements are small as a rule: of 16.
+template <Steps steps>
+auto scan_kernel_for(int n) {
+  if constexpr (steps == Steps::OfElements) {
+    if (n <= 16) return scan_kernel<16, steps>;
+  }
+  return n <= 64 ? scan_kernel<64, steps> : n <= 128 ? scan_kernel<128, steps> : scan_kernel<256, steps>;
 }
 
 dim3 column_grid(int width, int heads, int sequences) {
@@ -528,7 +602,8 @@ void short_conv(const ConvShape& s, const ConvOperands& o, const StepView& step,
 void gated_delta(const DeltaShape& s, const DeltaOperands& o, const StepView& step, int tokens, float* y,
                  const Launch& at) {
   check(s.dk <= kMaxStateRows, "keys of a width that was not refused");
-  const auto kernel = s.dk <= 64 ? delta_kernel<64> : s.dk <= 128 ? delta_kernel<128> : delta_kernel<256>;
+  const bool of_rows = s.decays == Decays::OfRows;
+  const auto kernel = of_rows ? delta_kernel_for<Decays::OfRows>(s.dk) : delta_kernel_for<Decays::OfHeads>(s.dk);
   launch(kernel, column_grid(s.dv, s.heads, s.sequences), dim3(kColumnThreads), 0, spread_launch(at, tokens), s, o,
          step, y);
 }
@@ -536,7 +611,8 @@ void gated_delta(const DeltaShape& s, const DeltaOperands& o, const StepView& st
 void selective_scan(const ScanShape& s, const ScanOperands& o, const StepView& step, int tokens, float* y,
                     const Launch& at) {
   check(s.n <= kMaxStateRows, "states of a size that was not refused");
-  const auto kernel = s.n <= 64 ? scan_kernel<64> : s.n <= 128 ? scan_kernel<128> : scan_kernel<256>;
+  const bool of_elements = s.steps == Steps::OfElements;
+  const auto kernel = of_elements ? scan_kernel_for<Steps::OfElements>(s.n) : scan_kernel_for<Steps::OfHeads>(s.n);
   launch(kernel, column_grid(s.p, s.heads, s.sequences), dim3(kColumnThreads), 0, spread_launch(at, tokens), s, o, step,
          y);
 }

@@ -180,11 +180,39 @@ __device__ __forceinline__ void finish_weights(const Route& op, const Gating gat
     token_weights[slot] = token_weights[slot] / total * op.scale;
 }
 
-/// Both.
+/// RouteWeights::NearBest in place of finish_weights(): of each choice, softmax over the experts that were not chosen
+/// before it and whose logits are near its own.
+template <int kPerLane>
+__device__ __forceinline__ void weigh_near_best(const Route& op, const float* row, int experts, int fault,
+                                                const std::int32_t* token_ids, float* token_weights) {
+  float logit[kPerLane];
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    const int e = lane_id() + kWarp * j;
+    logit[j] = e < experts ? __ldcg(row + e) : -INFINITY;
+  }
+#pragma unroll 1
+  for (int slot = 0; slot < op.top_k; ++slot) {
+    const float top = token_weights[slot];
+    float near = 0;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      const bool far = (top - logit[j]) / fmaxf(fabsf(logit[j]), top) > kNearBest;  // not of 0 / 0
+      if (!far) near += expf(logit[j] - top);
+      if (token_ids[slot] == lane_id() + kWarp * j) logit[j] = -INFINITY;
+    }
+    near = warp_sum(near);
+    if (lane_id() == 0) token_weights[slot] = fault != 0 ? __uint_as_float(0x7fc00000u) : op.scale / near;
+  }
+}
+
+/// Chosen and weighed.
 template <int kPerLane, Choice choice, class Chose>
 __device__ __forceinline__ void route_token(const Route& op, const float* row, const float* bias, int experts,
                                             std::int32_t* token_ids, float* token_weights, Chose&& chose) {
   const RouteTotals totals = choose_experts<kPerLane, choice>(op, row, bias, experts, token_ids, token_weights, chose);
+  if (op.weights == RouteWeights::NearBest)
+    return weigh_near_best<kPerLane>(op, row, experts, totals.fault, token_ids, token_weights);
   finish_weights(op, op.gating, totals, token_weights);
 }
 

@@ -32,7 +32,8 @@ bool takes_token_experts(const ExpertShapes& s) {
 }
 
 bool chooses_token_experts(const Route& op, bool has_bias, int experts) {
-  return chooses_by_logits(op, has_bias) && op.gating == Gating::Softmax && experts <= kMostRingExperts;
+  return chooses_by_logits(op, has_bias) && op.gating == Gating::Softmax && op.weights != RouteWeights::NearBest &&
+         experts <= kMostRingExperts;
 }
 
 void token_gate_up(const Target& gate, const Target& up, const TokenRoute& route, const float* x, const GatedResult& y,
