@@ -1,5 +1,5 @@
-// The measurements run on OpenMP's threads, those that the backends use: other threads would compete with them, and
-// would inherit the one core that the first thread is bound to under OMP_PROC_BIND.
+// The measurements run on OpenMP's threads: others would inherit the one core that the first thread is bound to under
+// OMP_PROC_BIND.
 #include "common/machine_limits.h"
 
 #include <omp.h>

@@ -270,8 +270,6 @@ class Backend {
   /// From so many tokens of a bucket on it pays to bring weights here for a step that the host keeps, all experts of a
   /// layer if the model has some; 0: it never does.
   virtual int streams_from(bool /*experts*/) const { return 0; }
-  /// Until something is submitted again, threads need not be ready for it: another device wants the processors.
-  virtual void rest() {}
   /// Rows of a batch that are best computed at once: with more, a step of a token each takes longer by as much.
   virtual int rows_at_once() const { return 32; }
   /// Tokens of the largest step that pays.

@@ -206,7 +206,7 @@ class CompositeBackend final : public Backend {
       program->set_program(i,
                            devices_[d]->compile(segment.graph, *parts.weights.parts[d], *parts.states.parts[d],
                                                 *parts.workspace.parts[d]),
-                           *devices_[d], label(d));
+                           label(d));
     }
     return program;
   }

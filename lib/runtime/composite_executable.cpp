@@ -26,8 +26,6 @@ CompositeExecutable::CompositeExecutable(std::vector<Segment> segments, const Gr
       if (is_handed_over(v)) piece.in.push_back(place(v, borders, workspace));
     }
     for (const std::uint32_t id : s.graph.outputs()) piece.out.push_back(place(s.graph.info(id), borders, workspace));
-    piece.brings =
-        std::any_of(s.graph.values().begin(), s.graph.values().end(), [](const ValueInfo& v) { return v.streamed; });
     pieces_.push_back(std::move(piece));
   }
   known_.reserve(static_cast<std::size_t>(whole.bucket().tokens));
@@ -41,10 +39,8 @@ CompositeExecutable::Place CompositeExecutable::place(const ValueInfo& v, const 
   return {.binding = {.value = v.name, .data = border.data + offset, .bytes = v.type.bytes()}, .stride = border.stride};
 }
 
-void CompositeExecutable::set_program(std::size_t segment, std::unique_ptr<Executable> program, Backend& device,
-                                      std::string label) {
+void CompositeExecutable::set_program(std::size_t segment, std::unique_ptr<Executable> program, std::string label) {
   pieces_[segment].program = std::move(program);
-  pieces_[segment].device = &device;
   pieces_[segment].label = std::move(label);
 }
 
@@ -57,7 +53,6 @@ Ticket CompositeExecutable::submit(const StepData& step, std::span<const Binding
   inner.draws = {};
   for (Piece& piece : pieces_) {
     if (&piece != &pieces_.front()) follow(piece);
-    if (piece.brings && last_.device != nullptr && last_.device != piece.device) last_.device->rest();
     const bool draws = &piece == &pieces_.back() && !step.draws.empty();
     if (draws) inner.draws = step.draws;
     for (auto* list : {&piece.in, &piece.out}) {
@@ -67,7 +62,7 @@ Ticket CompositeExecutable::submit(const StepData& step, std::span<const Binding
     }
     const Ticket ticket = piece.program->submit(inner, bindings(piece.in, turn, in_),
                                                 draws ? std::span<const Binding>() : bindings(piece.out, turn, out_));
-    last_ = {.program = piece.program.get(), .device = piece.device, .ticket = ticket, .ended = false};
+    last_ = {.program = piece.program.get(), .ticket = ticket, .ended = false};
   }
   ends_[++submitted_ % ends_.size()] = last_;
   if (!step.draws.empty()) drew_ = last_;

@@ -21,7 +21,6 @@ namespace llm {
 /// A segment on its way, or one that has ended.
 struct Submitted {
   Executable* program = nullptr;
-  Backend* device = nullptr;
   Ticket ticket = {};
   bool ended = true;
 
@@ -53,7 +52,7 @@ class CompositeExecutable final : public Executable {
                       std::span<const std::unique_ptr<Backend>> devices);
 
   const std::vector<Segment>& segments() const { return segments_; }
-  void set_program(std::size_t segment, std::unique_ptr<Executable> program, Backend& device, std::string label);
+  void set_program(std::size_t segment, std::unique_ptr<Executable> program, std::string label);
 
   Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) override;
   void wait(Ticket) override;
@@ -71,9 +70,7 @@ class CompositeExecutable final : public Executable {
   };
   struct Piece {
     std::unique_ptr<Executable> program;
-    Backend* device = nullptr;
     std::string label;    ///< of the device
-    bool brings = false;  ///< weights to the device
     std::vector<Place> in, out;
   };
 

@@ -7,20 +7,13 @@
 #include "backend/cpu/cache_layout.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/program.h"
+#include "backend/cpu/team.h"
 #include "backend/host/interpreter.h"
 #include "backend/host/legalize.h"
 #include "base/error.h"
 
 namespace llm::cpu {
 namespace {
-
-/// Threads that a parallel region gets, of which OMP_THREAD_LIMIT and the like may allow fewer than asked for: by
-/// OpenMP's rules for a team of the outermost level, without starting one. That takes milliseconds, which a model on a
-/// GPU need not wait for.
-int granted_threads(int wanted) {
-  omp_set_dynamic(0);
-  return omp_get_max_active_levels() < 1 ? 1 : std::min(wanted, omp_get_thread_limit());
-}
 
 Support supports_heads(const CacheType& c) {
   if (c.head_dim_k <= kMaxHeadDim && c.head_dim_v <= kMaxHeadDim) return {};
@@ -57,13 +50,14 @@ class CpuCache final : public host::HostCache {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const BackendOptions& options) : kernels_(choose_kernels(options.isa)), options_(options) {
-    const int wanted = std::max(options.threads, options.prompt_threads);
-    threads_ = granted_threads(wanted);
-    if (threads_ != wanted) {
-      throw Error(ErrorKind::Device, "asked for " + std::to_string(wanted) + " threads, the OpenMP runtime grants " +
-                                         std::to_string(threads_) + "; check OMP_THREAD_LIMIT or pass " +
-                                         (wanted == options.threads ? "-t " : "-tb ") + std::to_string(threads_));
+    threads_ = std::max(options.threads, options.prompt_threads);
+    if (threads_ > omp_get_thread_limit()) {
+      throw Error(ErrorKind::Device, "asked for " + std::to_string(threads_) + " threads, OMP_THREAD_LIMIT allows " +
+                                         std::to_string(omp_get_thread_limit()) + "; change it or pass " +
+                                         (threads_ == options.threads ? "-t " : "-tb ") +
+                                         std::to_string(omp_get_thread_limit()));
     }
+    team_ = std::make_shared<Team>(threads_);
   }
 
   std::string_view name() const override { return "cpu"; }
@@ -106,11 +100,6 @@ class CpuBackend final : public Backend {
         host::machine_memory(largest, activation_bytes(largest) + static_cast<std::size_t>(threads_) * kScratchBytes)};
   }
 
-  /// The runtime's threads look for work for milliseconds after a step; without them there are none that do.
-  void rest() override {
-    if (threads_ > 1) omp_pause_resource(omp_pause_soft, omp_get_initial_device());
-  }
-
   std::unique_ptr<WeightStore> load(const WeightSource& source, std::span<const WeightPlan> plans) override {
     return std::make_unique<host::HostWeights>(source, plans);
   }
@@ -124,7 +113,7 @@ class CpuBackend final : public Backend {
                                       Workspace& workspace) override {
     return std::make_unique<Program>(legalize(g), dynamic_cast<const host::HostWeights&>(weights),
                                      dynamic_cast<const host::HostCache&>(states),
-                                     dynamic_cast<CpuWorkspace&>(workspace), kernels_, options_);
+                                     dynamic_cast<CpuWorkspace&>(workspace), kernels_, options_, team_);
   }
 
  private:
@@ -137,7 +126,8 @@ class CpuBackend final : public Backend {
 
   const Kernels& kernels_;
   BackendOptions options_;
-  int threads_;  ///< of the largest team
+  int threads_;  ///< of the largest step
+  std::shared_ptr<Team> team_;
 };
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "backend/cpu/program.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -116,7 +114,8 @@ MemoryPlan plan_program_memory(const Graph& g, int threads) {
 }
 
 Program::Program(Graph graph, const host::HostWeights& weights, const host::HostCache& cache,
-                 const CpuWorkspace& workspace, const Kernels& kernels, const BackendOptions& options)
+                 const CpuWorkspace& workspace, const Kernels& kernels, const BackendOptions& options,
+                 std::shared_ptr<Team> team)
     : graph_(std::move(graph)),
       cache_(cache),
       check_(graph_, cache.n_blocks(), cache.n_slots()),
@@ -126,7 +125,8 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       bytes_per_thread_(options.bytes_per_thread),
       weight_bytes_(product_bytes(graph_)),
       read_position_bytes_(position_bytes<Attention>(graph_, 1, cache.format())),
-      stored_position_bytes_(position_bytes<KvAppend>(graph_, 2, cache.format())) {
+      stored_position_bytes_(position_bytes<KvAppend>(graph_, 2, cache.format())),
+      team_(std::move(team)) {
   const MemoryPlan memory = plan_program_memory(graph_, most_threads());
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
   roots_.resize(graph_.values().size());
@@ -299,25 +299,13 @@ Ticket Program::submit(const StepData& step, std::span<const Binding> in, std::s
   non_finite_.store(false, std::memory_order_relaxed);
   const int team = team_size(step, rows);
   barrier_.set_threads(team);
-  std::exception_ptr failure;  // of code that is not ours, on thread 0: exceptions must not leave the parallel region
-  int granted = team;
-#pragma omp parallel num_threads(team) if (team > 1)
-  {
-    const int thread = omp_get_thread_num();
+  std::exception_ptr failure;  // of code that is not ours, on thread 0
+  team_->run(team, [&](int thread) {
     const Worker worker{
         .thread = thread, .n_threads = team, .scratch = workspace_.scratch(thread), .barrier = &barrier_};
-    if (omp_get_num_threads() == team) {
-      const std::exception_ptr caught = execute(step, rows, worker);
-      if (thread == 0) failure = caught;
-    } else if (thread == 0) {
-      granted = omp_get_num_threads();
-    }
-  }
-  if (granted != team) {
-    throw Error(ErrorKind::Device, "the OpenMP runtime grants " + std::to_string(granted) + " of " +
-                                       std::to_string(team) +
-                                       " threads here; is this a parallel region of the caller?");
-  }
+    const std::exception_ptr caught = execute(step, rows, worker);
+    if (thread == 0) failure = caught;
+  });
   for (auto& [key, plan] : plans_) plan->runs += plan->users;  // their queues were used, whatever failed
   if (failure) std::rethrow_exception(failure);
   return {++submitted_};

@@ -1,4 +1,4 @@
-// A compiled graph: a flat list of instructions, executed by all threads in one parallel region.
+// A compiled graph: a flat list of instructions, executed by all threads of a team.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/step.h"
+#include "backend/cpu/team.h"
 #include "backend/host/host.h"
 #include "backend/host/step_check.h"
 #include "graph/memory_plan.h"
@@ -37,7 +38,7 @@ MemoryPlan plan_program_memory(const Graph&, int threads);
 class Program final : public Executable {
  public:
   Program(Graph graph, const host::HostWeights&, const host::HostCache&, const CpuWorkspace&, const Kernels&,
-          const BackendOptions&);
+          const BackendOptions&, std::shared_ptr<Team>);
   ~Program() override;
   Ticket submit(const StepData&, std::span<const Binding> in, std::span<const Binding> out) override;
   void wait(Ticket) override {}
@@ -97,6 +98,7 @@ class Program final : public Executable {
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   std::vector<Layer> layers_;
   std::vector<Bound> bound_;
+  std::shared_ptr<Team> team_;
   Barrier barrier_;
   bool looks_at_outputs_ = false;  ///< all of them are looked at as they are made
   std::atomic<bool> non_finite_ = false;

@@ -1,10 +1,14 @@
-// The threads of one step: a barrier that spins, then sleeps, and the ways in which work is shared out.
+// The threads of steps, how they wait for each other (they spin, then sleep), and the ways in which work is shared out.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace llm::cpu {
 
@@ -19,6 +23,53 @@ class Barrier {
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<std::uint32_t> round_{0};
   alignas(64) std::atomic<int> sleepers_{0};
+};
+
+/// A count that other threads raise and one thread waits for.
+class alignas(64) Signal {
+ public:
+  void raise();
+  /// Until it has been raised once more. Spins as long as waits were short of late.
+  void wait();
+
+ private:
+  std::atomic<std::uint32_t> raised_{0};
+  std::atomic<bool> asleep_{false};
+  std::uint32_t seen_ = 0;
+  bool waits_are_short_ = false;
+};
+
+/// The threads that steps run on: the caller's and others, which are made when a step first wants them and sleep
+/// between steps. OpenMP's would spin for milliseconds there, and where one cannot be made end the process. Where
+/// OpenMP's variables bind threads to places, these are bound likewise.
+class Team {
+ public:
+  /// `threads`: of the largest step, the caller's among them.
+  explicit Team(int threads);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  /// work(i) on thread i for i = 0 .. n - 1, the caller being thread 0; returns when all have ended. `work` throws
+  /// nothing. Error of kind Device where the system grants fewer threads. By one thread at a time.
+  void run(int n, const std::function<void(int)>& work);
+
+ private:
+  struct Seat {
+    Signal call;
+    std::thread thread;
+  };
+
+  void hire(int n);
+  void serve(int thread);
+  /// Each member wakes two others, so that all are awake after a few turns.
+  void call_next(int thread);
+
+  std::vector<std::unique_ptr<Seat>> seats_;  ///< [0] is the caller's, and stays without a thread
+  int hired_ = 1, members_ = 0;
+  const std::function<void(int)>* work_ = nullptr;  ///< null: threads end
+  alignas(64) std::atomic<int> at_work_{0};
+  Signal done_;
 };
 
 /// A queue of task numbers that threads take from. Reset by one thread while no other uses it.
