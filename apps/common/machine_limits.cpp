@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/machine.h"
+#include "common/parallel.h"
 #include "common/peak_loops.h"
 
 namespace llm::app {
@@ -125,6 +126,7 @@ Limits LimitMeter::measure() const {
   if (const PeakLoop loop = int8_peak_loop(); loop.run) limits.int8_ops = peak(loop, threads_);
   if (const PeakLoop loop = bf16_peak_loop(); loop.run) limits.bf16_ops = peak(loop, threads_);
   if (const PeakLoop loop = f32_peak_loop(); loop.run) limits.f32_ops = peak(loop, threads_);
+  end_parallel();
   return limits;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "common/messages.h"
+#include "common/parallel.h"
 #include "common/progress.h"
 
 namespace llm::perplexity {
@@ -75,6 +76,7 @@ class Evaluation {
       const std::span<const float> base = streams_.base ? std::span(base_).subspan(begin, vocab_) : std::span<float>();
       scores_[static_cast<std::size_t>(i)] = score(logits.subspan(begin, vocab_), windows_.next(w, first + i), base);
     }
+    app::end_parallel();
     for (const RowScore& s : scores_) add(s);  // in order, so that sums do not depend on the number of threads
   }
 

@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <omp.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,9 +27,11 @@ namespace {
 /// quiet machine, and on a busy one keeps the core from whoever is waited for.
 constexpr auto kSpinTime = std::chrono::microseconds(20);
 constexpr int kSpins = 16;  ///< between two looks at the clock
-/// Between steps there is what a caller does, or a GPU. Where that is regularly done within this time, waking threads
-/// each time would cost as much again.
-constexpr auto kShortWait = std::chrono::microseconds(200);
+/// Between steps, which a caller or a GPU takes this long for as a rule: waking a thread takes up to a tenth of a
+/// millisecond on a virtual machine, and a processor that was idle is slower at first.
+constexpr auto kPatience = std::chrono::milliseconds(5);
+/// How long others are taken to want a processor after they had one.
+constexpr auto kContentionLasts = std::chrono::milliseconds(200);
 
 void pause() {
 #if defined(__x86_64__)
@@ -78,15 +81,22 @@ void Signal::raise() {
   if (asleep_.load()) futex(raised_, FUTEX_WAKE_PRIVATE, 1);
 }
 
-void Signal::wait() {
-  const auto begin = Clock::now();
-  if (!spin_while(raised_, seen_, waits_are_short_ ? kShortWait : kSpinTime)) {
+void Signal::wait(std::chrono::microseconds spin) {
+  if (!spin_while(raised_, seen_, spin)) {
     asleep_.store(true);
     while (raised_.load() == seen_) futex(raised_, FUTEX_WAIT_PRIVATE, seen_);
     asleep_.store(false);
   }
   ++seen_;
-  waits_are_short_ = Clock::now() - begin < kShortWait;
+}
+
+bool Contention::now() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto time = Clock::now();
+  if (taken_ >= 0 && used.ru_nivcsw != taken_) since_ = time;
+  taken_ = used.ru_nivcsw;
+  return time - since_ < kContentionLasts;
 }
 
 namespace {
@@ -137,12 +147,13 @@ Team::~Team() {
 void Team::run(int n, const std::function<void(int)>& work) {
   if (n == 1) return work(0);
   hire(n);
+  patient_.store(!contention_.now(), std::memory_order_relaxed);
   work_ = &work;
   members_ = n;
   at_work_.store(n, std::memory_order_relaxed);
   call_next(0);
   work(0);
-  if (at_work_.fetch_sub(1, std::memory_order_acq_rel) > 1) done_.wait();
+  if (at_work_.fetch_sub(1, std::memory_order_acq_rel) > 1) done_.wait(kSpinTime);
 }
 
 void Team::hire(int n) {
@@ -166,7 +177,7 @@ void Team::hire(int n) {
 void Team::serve(int thread) {
   Signal& call = seats_[static_cast<std::size_t>(thread)]->call;
   for (;;) {
-    call.wait();
+    call.wait(patient_.load(std::memory_order_relaxed) ? kPatience : kSpinTime);
     call_next(thread);
     if (work_ == nullptr) return;
     (*work_)(thread);

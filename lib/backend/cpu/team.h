@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "base/clock.h"
 
 namespace llm::cpu {
 
@@ -29,19 +32,29 @@ class Barrier {
 class alignas(64) Signal {
  public:
   void raise();
-  /// Until it has been raised once more. Spins as long as waits were short of late.
-  void wait();
+  /// Until it has been raised once more; spins so long, then sleeps.
+  void wait(std::chrono::microseconds spin);
 
  private:
   std::atomic<std::uint32_t> raised_{0};
   std::atomic<bool> asleep_{false};
   std::uint32_t seen_ = 0;
-  bool waits_are_short_ = false;
 };
 
-/// The threads that steps run on: the caller's and others, which are made when a step first wants them and sleep
-/// between steps. OpenMP's would spin for milliseconds there, and where one cannot be made end the process. Where
-/// OpenMP's variables bind threads to places, these are bound likewise.
+/// Whether others want the processors: whether the system has lately taken one from a thread of this program that still
+/// wanted it.
+class Contention {
+ public:
+  bool now();
+
+ private:
+  long taken_ = -1;  ///< so often
+  Clock::time_point since_{};
+};
+
+/// The threads that steps run on: the caller's and others, which are made when a step first wants them. Between steps
+/// they spin for a while, as OpenMP's would, but not where others want the processors; and one that cannot be made is
+/// an error, not the process's end. Where OpenMP's variables bind threads to places, these are bound likewise.
 class Team {
  public:
   /// `threads`: of the largest step, the caller's among them.
@@ -68,6 +81,8 @@ class Team {
   std::vector<std::unique_ptr<Seat>> seats_;  ///< [0] is the caller's, and stays without a thread
   int hired_ = 1, members_ = 0;
   const std::function<void(int)>* work_ = nullptr;  ///< null: threads end
+  Contention contention_;
+  std::atomic<bool> patient_{true};  ///< between steps
   alignas(64) std::atomic<int> at_work_{0};
   Signal done_;
 };
