@@ -4,7 +4,6 @@
 // dense layers, experts and one that all tokens share; Youtu-LLM has dense layers alone. Files are of both forms of
 // model/latent_attention.h.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <optional>
 
@@ -15,26 +14,11 @@
 namespace llm {
 namespace {
 
-constexpr std::string_view kMultiplier = "rope.scaling.yarn_log_multiplier";
 constexpr IntegerRule kGatingFunction{"expert_gating_func", 0, std::numeric_limits<std::uint32_t>::max()};
 
 struct Config : LatentConfig {
   bool gating_known = true;  ///< by the file's keys
 };
-
-/// What YaRN does to the length of keys and queries is done to the scale of all scores instead, by a multiplier of the
-/// file's.
-void read_scale(const HyperParameters& hp, Config& c) {
-  hp.expect_neutral("attention.scale", 0, 0);
-  c.attention_scale = 1 / std::sqrt(static_cast<float>(c.head_key));
-  const float multiplier = hp.nonzero_real({kMultiplier, 0, kUnbounded}).value_or(0.0f);
-  if (multiplier == 0) return;
-  if (c.rope.scaling != RopeScaling::Yarn) hp.fail(kMultiplier, "is of rope.scaling.type yarn alone");
-  hp.expect_neutral("rope.scaling.attn_factor", 0, 1);
-  const float log_factor = std::log(c.rope.factor), length = 1 + multiplier * log_factor;
-  c.attention_scale *= length * length;
-  c.rope.attention_factor = 1 / (1 + 0.1f * log_factor);
-}
 
 /// V2 goes by a group's best expert, V3 by its best two.
 void set_gating(MoeConfig& m, Gating gate) {
@@ -56,10 +40,9 @@ Config configure(const Metadata& md) {
   Config c{{read_decoder_config(
       md, arch,
       {kGatingFunction.key, "expert_group_count", "expert_shared_count", "leading_dense_block_count",
-       "nextn_predict_layers", kMultiplier, "attention.temperature_scale"})}};
-  const HyperParameters hp(md, arch);
+       "nextn_predict_layers", kLatentMultiplier, "attention.temperature_scale"})}};
   read_latent_heads(md, c);
-  read_scale(hp, c);
+  read_latent_scale(md, c);
   c.growth = read_position_scale(md, c);
   c.moe = read_moe_config(md, c, /*d_ff=*/0, RouteWeights::AsGated);
   if (c.moe) read_experts(md, c);

@@ -23,6 +23,7 @@
   X(deci, "deci")                   \
   X(deepseek, "deepseek")           \
   X(deepseek2, "deepseek2")         \
+  X(deepseek32, "deepseek32")       \
   X(bailingmoe2, "dots1")           \
   X(internlm2, "ernie4_5")          \
   X(ernie4_5_moe, "ernie4_5-moe")   \
@@ -36,6 +37,7 @@
   X(gemma3, "gemma3")               \
   X(gemma3n, "gemma3n")             \
   X(gemma4, "gemma4")               \
+  X(deepseek32, "glm-dsa")          \
   X(glm4, "glm4")                   \
   X(glm4moe, "glm4moe")             \
   X(gpt_oss, "gpt-oss")             \

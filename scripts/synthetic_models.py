@@ -199,7 +199,7 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
              latent=None, delta=None, predicting=0, gated=False, hybrid=None, attends=None, kinds="",
-             final_norm="output_norm", positions=False, embed_norm=False):
+             final_norm="output_norm", positions=False, embed_norm=False, indexer=None, indexed=None):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
     and their router among them; `experts`: (how many, how many of them are used, width); `fused`: "qkv", q, k and v are
@@ -211,7 +211,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     gives has a gate, attn_gate; `hybrid`: what mixing_layer() is given, for
     the layers that are not in `attends`, or without that beside attention in every layer; `kinds`: each layer is one of
     M (hybrid), * (attention) and - (no such); `final_norm`: of the output, None if it has no weights; `positions`:
-    have embeddings; `embed_norm`: a norm of the embedding."""
+    have embeddings; `embed_norm`: a norm of the embedding; `indexer`: beside `latent`, the sizes of lightning_indexer();
+    `indexed`: the layers that have one, if not all."""
     n_vocab = len(gguf.GGUFReader(vocabulary).get_field("tokenizer.ggml.tokens").data)
     q, kv = heads * head_dim, kv_heads * head_dim
     all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "feed_forward_length": d_ff,
@@ -265,6 +266,10 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         latent_keys, products = latent_attention(d, heads, matrix, **latent)
         all_keys = all_keys | latent_keys | (keys or {})
         attention = products
+    selecting = []
+    if indexer:
+        index_keys, selecting = lightning_indexer(d, latent["query"], matrix, **indexer)
+        all_keys = index_keys | all_keys
     ffn = dense_ffn(d, d_ff, matrix, "ffn" in fused)
     if ungated:
         del ffn["ffn_gate"]
@@ -301,13 +306,15 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
             mixing = mixer
         elif hybrid and attends is None:
             mixing = attention + mixer
+        if indexed is None or i in indexed:
+            mixing = mixing + selecting
         if kinds:
             mixing, feeding = ([], feeding) if kinds[i] == "-" else (mixing, [])
         tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + mixing + feeding]
     ahead = [("nextn.eh_proj.weight", (d, 2 * d), matrix, 0.0), ("nextn.enorm.weight", (d,), 0.1, 1.0),
              ("nextn.hnorm.weight", (d,), 0.1, 1.0)]
     for i in range(layers, layers + predicting):
-        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + attention + moe + ahead]
+        tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + attention + selecting + moe + ahead]
     divisors = [(f"{name}.weight", np.linspace(1, largest, head_dim // 2, dtype=np.float32)) for name, largest in factors]
     random_file(target, vocabulary, architecture, all_keys, tensors, quantized, given=divisors)
 
@@ -336,6 +343,16 @@ def latent_attention(d, heads, matrix, query, kv, plain, rotated, value, cached)
     else:
         block.append(("attn_kv_b.weight", (heads * (plain + value), kv), sharp / 2 / kv ** 0.5, 0.0))
     return keys, block
+
+
+def lightning_indexer(d, query, matrix, heads, length, top_k):
+    """Keys and tensors of what selects the keys that are attended to. `query`: what its queries are made from."""
+    keys = {"attention.indexer.head_count": heads, "attention.indexer.key_length": length,
+            "attention.indexer.top_k": top_k}
+    sharp = 3 * matrix * d ** 0.5
+    return keys, [("indexer.attn_q_b.weight", (heads * length, query), sharp / query ** 0.5, 0.0),
+                  ("indexer.attn_k.weight", (length, d), 3 * matrix, 0.0), ("indexer.k_norm.weight", (length,), 0.1, 1.0),
+                  ("indexer.k_norm.bias", (length,), 0.3, 0.0), ("indexer.proj.weight", (heads, d), 3 * matrix, 0.0)]
 
 
 def of_products(products, biases):

@@ -46,7 +46,7 @@ Weight GraphBuilder::weight(std::string name, TensorType type) {
 }
 
 Cache GraphBuilder::cache(CacheType type) {
-  const std::string name = "cache." + std::to_string(type.layer);
+  const std::string name = (type.part == CacheType::Part::Index ? "index." : "cache.") + std::to_string(type.layer);
   return {{graph_.add_value({.kind = ValueKind::Cache, .name = name, .cache = type})}};
 }
 
@@ -140,13 +140,32 @@ Act GraphBuilder::rope(Act x, Act table, RopePairing pairing, std::string_view n
   return append_one(Rope{pairing, static_cast<int>(type(table).shape[0])}, {x.id, table.id}, name);
 }
 
-Cache GraphBuilder::kv_append(Act k, Act v, Cache cache, std::string_view name) {
-  const ValueInfo* operands[] = {&graph_.info(k), &graph_.info(v), &graph_.info(cache)};
+/// `in`: the rows, then the cache.
+Cache GraphBuilder::append_rows(std::vector<std::uint32_t> in, std::string_view name) {
+  std::vector<const ValueInfo*> operands;
+  for (const std::uint32_t id : in) operands.push_back(&graph_.info(id));
   infer(KvAppend{}, operands, graph_.bucket());
-  const Cache stored{
-      {graph_.add_value({.kind = ValueKind::Cache, .name = full_name(name), .cache = graph_.info(cache).cache})}};
-  node(KvAppend{}, {k.id, v.id, cache.id}, {stored.id});
+  const CacheType type = operands.back()->cache;
+  const Cache stored{{graph_.add_value({.kind = ValueKind::Cache, .name = full_name(name), .cache = type})}};
+  node(KvAppend{}, std::move(in), {stored.id});
   return stored;
+}
+
+Cache GraphBuilder::kv_append(Act k, Act v, Cache cache, std::string_view name) {
+  return append_rows({k.id, v.id, cache.id}, name);
+}
+
+Cache GraphBuilder::index_append(Act k, Cache index, std::string_view name) {
+  return append_rows({k.id, index.id}, name);
+}
+
+Index GraphBuilder::select_keys(Act q, Act w, Cache index, int top_k, std::string_view name) {
+  return {{append<1>(SelectKeys{.top_k = top_k}, {q.id, w.id, index.id}, {name})[0]}};
+}
+
+Act GraphBuilder::selected_attention(Act q, Cache cache, Index positions, const Attention& attributes,
+                                     std::string_view name) {
+  return append_one(attributes, {q.id, cache.id, positions.id}, name);
 }
 
 Act GraphBuilder::attention(Act q, Cache cache, const Attention& attributes, std::string_view name,

@@ -46,7 +46,10 @@ class GraphBuilder {
   Act position_scale(const PositionScale& attributes, Index positions, std::string_view name);
   Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
+  Cache index_append(Act k, Cache index, std::string_view name);
+  Index select_keys(Act q, Act w, Cache index, int top_k, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
+  Act selected_attention(Act q, Cache cache, Index positions, const Attention& attributes, std::string_view name);
   Act short_conv(Act x, Weight w, Recurrent state, std::string_view name, const ShortConv& attributes = {},
                  const Weight* bias = nullptr);
   struct DeltaOperands {
@@ -93,6 +96,7 @@ class GraphBuilder {
                                       const std::array<std::string_view, N>& names);
   Act append_one(Op op, std::vector<std::uint32_t> in, std::string_view name);
   void node(Op op, std::vector<std::uint32_t> in, std::vector<std::uint32_t> out);
+  Cache append_rows(std::vector<std::uint32_t> in, std::string_view name);
   /// `in`: what comes before the weight
   template <class Op>
   Act product(std::vector<std::uint32_t> in, const LinearOperand& operand);

@@ -120,6 +120,8 @@ std::uint64_t structural_hash(const Graph& g, const LayerRange& range) {
         h.add(info.type);
         for (int d : {info.cache.kv_heads, info.cache.head_dim_k, info.cache.head_dim_v})
           h.add(static_cast<std::uint64_t>(d));
+        h.add(static_cast<std::uint64_t>(info.cache.part));
+        h.add(static_cast<std::uint64_t>(info.cache.access));
         if (info.kind == ValueKind::Recurrent) h.add({DType::F32, info.recurrent.shape});
       }
     }

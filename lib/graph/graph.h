@@ -46,10 +46,16 @@ enum class StepInput : std::uint8_t { None, Tokens, Positions, OutRows };
 
 /// Keys and values of one layer: what a state store has to keep.
 struct CacheType {
+  /// Index: of what keys are selected by, keys without values, beside those that are attended to.
+  enum class Part : std::uint8_t { KeysValues, Index };
+  /// Selected: position by position, those of a selection.
+  enum class Access : std::uint8_t { Whole, Selected };
   int layer = 0;
   int kv_heads = 0;
   int head_dim_k = 0;
-  int head_dim_v = 0;
+  int head_dim_v = 0;  ///< 0 of an Index
+  Part part = Part::KeysValues;
+  Access access = Access::Whole;
   bool fleeting = false;  ///< kept elsewhere, here only while a step works on the layer: layers may share places
   friend bool operator==(const CacheType&, const CacheType&) = default;
 };

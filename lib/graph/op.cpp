@@ -29,6 +29,7 @@ struct Name {
   std::string_view operator()(const PositionScale&) const { return "position_scale"; }
   std::string_view operator()(const Rope&) const { return "rope"; }
   std::string_view operator()(const KvAppend&) const { return "kv_append"; }
+  std::string_view operator()(const SelectKeys&) const { return "select_keys"; }
   std::string_view operator()(const Attention&) const { return "attention"; }
   std::string_view operator()(const ShortConv&) const { return "short_conv"; }
   std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
@@ -99,6 +100,10 @@ struct Attributes {
   std::string operator()(const Rope& a) const {
     return std::string(a.pairing == RopePairing::Interleaved ? "interleaved" : "halves") +
            " n_rot=" + std::to_string(a.n_rot);
+  }
+  std::string operator()(const SelectKeys& a) const {
+    return "top_k=" + std::to_string(a.top_k) +
+           (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
   std::string operator()(const Attention& a) const {
     return "scale=" + number(a.scale) + (a.soft_cap != 0 ? " soft_cap=" + number(a.soft_cap) : "") +

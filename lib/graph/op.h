@@ -134,15 +134,27 @@ struct Rope {
 };
 
 /// (k [head_dim, kv_heads, tokens], v [head_dim_v, kv_heads, tokens], cache) -> the cache with the step's rows stored
-/// at its slots
+/// at its slots. Where the cache is an index there is no v.
 struct KvAppend {
   friend bool operator==(const KvAppend&, const KvAppend&) = default;
+};
+
+/// (q [head_dim, heads, tokens], w [heads, tokens], index) -> positions [top_k, tokens]: the keys that a token is to
+/// attend to, the lightning indexer of DeepSeek V3.2 (arXiv:2512.02556). Of those up to its own, keys read back from
+/// the index, the top_k with the greatest sums over the heads of w * max(q . key, 0), of equal ones the earlier; a sum
+/// that is NaN counts as -infinity. They are in ascending order, behind them -1.
+struct SelectKeys {
+  int top_k = 0;
+  ActFormat query = ActFormat::F32;  ///< as in Attention
+  friend bool operator==(const SelectKeys&, const SelectKeys&) = default;
 };
 
 /// (q [head_dim, heads, tokens], cache [, sinks [heads]]) -> [head_dim_v, heads, tokens]. Causal inside each sequence,
 /// keys and values read back from the cache, query head h uses KV head h / (heads / kv_heads). The cache may be that of
 /// an earlier layer. A score s becomes soft_cap * tanh(s / soft_cap), then s - alibi_slope() * distance of the key. A
 /// head's sink is the score of one more key that every token sees, whose value is 0 (arXiv:2309.17453).
+/// (q, cache, positions [top_k, tokens]), with a cache whose access is Selected: of these keys alone, as SelectKeys
+/// gives them, perhaps an earlier layer's; then there are no windows, sinks or ALiBi.
 struct Attention {
   float scale = 0;
   float soft_cap = 0;                ///< of scores, which stay below it; 0: none
@@ -309,8 +321,8 @@ struct Reshape {
 
 using AnyOp =
     std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope, KvAppend,
-                 Attention, ShortConv, GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, StreamMix, StreamAdd,
-                 GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+                 SelectKeys, Attention, ShortConv, GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, StreamMix,
+                 StreamAdd, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

@@ -24,9 +24,12 @@ std::string dims(const ValueInfo& v) {
 std::string type_text(const ValueInfo& v) {
   if (v.kind == ValueKind::Recurrent) return "state " + to_string(v.recurrent.shape);
   if (v.kind != ValueKind::Cache) return std::string(name(v.type.dtype)) + " " + dims(v);
-  return "cache k [" + std::to_string(v.cache.head_dim_k) + ", " + std::to_string(v.cache.kv_heads) +
-         ", positions] v [" + std::to_string(v.cache.head_dim_v) + ", " + std::to_string(v.cache.kv_heads) +
-         ", positions]";
+  const auto side = [&](int head_dim) {
+    return "[" + std::to_string(head_dim) + ", " + std::to_string(v.cache.kv_heads) + ", positions]";
+  };
+  if (v.cache.part == CacheType::Part::Index) return "index k " + side(v.cache.head_dim_k);
+  return "cache k " + side(v.cache.head_dim_k) + " v " + side(v.cache.head_dim_v) +
+         (v.cache.access == CacheType::Access::Selected ? " selected" : "");
 }
 
 std::string quoted(const std::string& text) {

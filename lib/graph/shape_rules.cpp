@@ -95,15 +95,30 @@ class Rule {
     return same(0);
   }
   std::vector<ResultType> operator()(const KvAppend&) const {
-    count(3);
-    const CacheType& c = cache(2);
+    need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache, and values where it is no index");
+    const CacheType& c = cache(in_.size() - 1);
+    const bool is_index = c.part == CacheType::Part::Index;
+    need(is_index == (in_.size() == 2) && is_index == (c.head_dim_v == 0), in_.size() - 1,
+         "has values if it is no index");
     const std::int64_t tokens = in_[0]->type.shape[2];
     need(in_[0]->type.shape == Shape({c.head_dim_k, c.kv_heads, tokens}), 0, "is not [head_dim_k, kv_heads, tokens]");
-    need(in_[1]->type.shape == Shape({c.head_dim_v, c.kv_heads, tokens}), 1, "is not [head_dim_v, kv_heads, tokens]");
+    need(is_index || in_[1]->type.shape == Shape({c.head_dim_v, c.kv_heads, tokens}), 1,
+         "is not [head_dim_v, kv_heads, tokens]");
     return {{ValueKind::Cache, {}, RowSpace::None}};
   }
+  std::vector<ResultType> operator()(const SelectKeys& a) const {
+    count(3);
+    for (std::size_t i = 0; i < 2; ++i) tokens(i);
+    const CacheType& c = cache(2);
+    need(c.part == CacheType::Part::Index && c.kv_heads == 1, 2, "is not an index of one head");
+    const Shape &q = in_[0]->type.shape, &w = in_[1]->type.shape;
+    need(q.n_dims() == 3 && q[0] == c.head_dim_k, 0, "is not [head_dim, heads, tokens] of the index");
+    need(w == Shape({q[1], q[2]}), 1, "is not [heads, tokens]");
+    need(a.top_k >= 1, 0, "top_k must be at least 1");
+    return {{ValueKind::Result, {DType::I32, {a.top_k, q[2]}}, in_[0]->rows}};
+  }
   std::vector<ResultType> operator()(const Attention& a) const {
-    need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache and at most one tensor of sinks");
+    need(in_.size() == 2 || in_.size() == 3, 0, "needs a cache and at most one tensor of sinks or positions");
     need(a.soft_cap >= 0, 0, "soft_cap must not be negative");
     need(a.max_bias >= 0, 0, "max_bias must not be negative");
     need(a.window.length >= 0, 0, "a window must not be negative");
@@ -112,7 +127,12 @@ class Rule {
     const Shape& q = in_[0]->type.shape;
     need(q.n_dims() == 3 && q[0] == c.head_dim_k, 0, "is not [head_dim_k, heads, tokens]");
     need(q[1] % c.kv_heads == 0, 0, "heads are not a multiple of the cache's");
-    if (in_.size() == 3) f32_weight(2, {q[1]});
+    need(c.part == CacheType::Part::KeysValues, 1, "has no values");
+    if (c.access == CacheType::Access::Selected) {
+      selection(a, q);
+    } else if (in_.size() == 3) {
+      f32_weight(2, {q[1]});
+    }
     return act({c.head_dim_v, q[1], q[2]}, in_[0]->rows);
   }
   std::vector<ResultType> operator()(const ShortConv& a) const {
@@ -310,6 +330,14 @@ class Rule {
   void tokens(std::size_t i) const {
     f32(i);
     need(in_[i]->rows == RowSpace::Tokens, i, "has no row for every token");
+  }
+  /// Of an Attention over a cache that is read by selections.
+  void selection(const Attention& a, const Shape& q) const {
+    count(3);
+    index(2);
+    const Shape& positions = in_[2]->type.shape;
+    need(positions.n_dims() == 2 && positions[1] == q[2] && in_[2]->rows == in_[0]->rows, 2, "is not [top_k, tokens]");
+    need(a.window.length == 0 && a.max_bias == 0, 0, "has neither a window nor ALiBi with a selection");
   }
   void recurrent(std::size_t i, RecurrentType::Part part, const Shape& shape) const {
     need(in_[i]->kind == ValueKind::Recurrent && in_[i]->recurrent.part == part && in_[i]->recurrent.shape == shape, i,

@@ -19,7 +19,7 @@ class Verifier {
   void run() {
     values();
     for (const Node& n : g_.nodes()) {
-      if (std::holds_alternative<KvAppend>(n.op)) stale_.insert(n.in[2]);
+      if (std::holds_alternative<KvAppend>(n.op)) stale_.insert(n.in.back());
     }
     for (const Node& n : g_.nodes()) node(n);
     need(!g_.outputs().empty() || !appended_.empty(), [] { return "the graph has no output"; });
@@ -69,9 +69,9 @@ class Verifier {
       if (g_.info(v).kind != ValueKind::Recurrent) continue;
       need(advanced_.insert(v).second, [&] { return where() + ": " + g_.info(v).name + " goes on twice in a step"; });
     }
-    if (std::holds_alternative<Attention>(n.op)) {
-      need(!stale_.contains(n.in[1]), [&] { return where() + " reads a cache that this step's rows are not in"; });
-    }
+    if (std::holds_alternative<KvAppend>(n.op)) return;
+    for (const std::uint32_t v : n.in)
+      need(!stale_.contains(v), [&] { return where() + " reads a cache that this step's rows are not in"; });
   }
 
   template <class F>
@@ -92,14 +92,15 @@ class Verifier {
   /// A cache is appended to once.
   template <class F>
   void cache_order(const F& where, const Node& n) {
-    need(g_.info(n.in[2]).cache == g_.info(n.out[0]).cache, [&] { return where() + " changes the cache's type"; });
-    need(appended_.insert(g_.info(n.out[0]).cache.layer).second,
+    const CacheType& cache = g_.info(n.out[0]).cache;
+    need(g_.info(n.in.back()).cache == cache, [&] { return where() + " changes the cache's type"; });
+    need(appended_.insert({cache.layer, cache.part}).second,
          [&] { return where() + ": a second append to one layer's cache"; });
   }
 
   const Graph& g_;
   std::vector<bool> ready_;
-  std::set<int> appended_;                      ///< layers
+  std::set<std::pair<int, CacheType::Part>> appended_;
   std::unordered_set<std::uint32_t> stale_;     ///< caches as they were before this step's rows
   std::unordered_set<std::uint32_t> advanced_;  ///< recurrent states
 };

@@ -53,6 +53,7 @@ struct Neutral {
 constexpr Neutral kForeign[] = {
     {"attn_logit_softcapping", 0, 0},
     {"attention.causal", 1, 1},
+    {"attention.indexer.top_k", 0, 0},
     {kClamp.key, 0, 0},
     {kMaxBias.key, 0, 0},
     {"attention.output_scale", 0, 1},

@@ -1,5 +1,6 @@
 #include "model/latent_attention.h"
 
+#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -25,8 +26,8 @@ Act turned(Scope s, std::string_view name, Act x, const std::optional<Rotary>& r
   return rot ? s.rope(name, x, *rot) : x;
 }
 
+/// x: query_latents().
 LatentQueries latent_queries(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, Act x) {
-  if (c.query_latent > 0) x = s.rms_norm("attn_q_a_norm", s.linear("attn_q_a", x, c.query_latent), c.norm_eps);
   const int n = c.of(s.layer()).heads;
   const Act q = s.linear(c.query_latent > 0 ? "attn_q_b" : "attn_q", x, n * c.head_key);
   const Act heads = s.split_heads("attn_q_heads", q, n);
@@ -50,13 +51,22 @@ Latents latents(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot
   return {kv, turned(s, "attn_k_rope", rest, rot)};
 }
 
-Act attend_to_latents(Scope s, const LatentConfig& c, const std::optional<Act>& growth, const LatentQueries& q,
-                      const Latents& from) {
+struct LatentOperands {
+  Act query, key, value;
+};
+
+LatentOperands latent_operands(Scope s, const LatentConfig& c, const std::optional<Act>& growth, const LatentQueries& q,
+                               const Latents& from) {
   const Act brought = s.head_linear("attn_k_b", q.own, c.latent);
   const Act query = scale_queries(s, s.concat("attn_query", brought, q.shared), growth);
   const Act value = s.split_heads("attn_value", from.kv, 1);
-  const Act key = s.concat("attn_key", value, from.shared);
-  const Act seen = s.attention(query, s.kv_append(key, value), {.scale = c.attention_scale});
+  return {query, s.concat("attn_key", value, from.shared), value};
+}
+
+Act attend_to_latents(Scope s, const LatentConfig& c, const std::optional<Act>& growth, const LatentQueries& q,
+                      const Latents& from) {
+  const LatentOperands o = latent_operands(s, c, growth, q, from);
+  const Act seen = s.attention(o.query, s.kv_append(o.key, o.value), {.scale = c.attention_scale});
   return s.head_linear("attn_v_b", seen, c.head_value);
 }
 
@@ -90,12 +100,39 @@ void read_latent_heads(const Metadata& md, LatentConfig& c) {
             "value " + std::to_string(c.rope.n_rot) + " leaves nothing of heads of " + std::to_string(c.head_key));
 }
 
+void read_latent_scale(const Metadata& md, LatentConfig& c) {
+  const HyperParameters hp(md, c.architecture);
+  hp.expect_neutral("attention.scale", 0, 0);
+  c.attention_scale = 1 / std::sqrt(static_cast<float>(c.head_key));
+  const float multiplier = hp.nonzero_real({kLatentMultiplier, 0, kUnbounded}).value_or(0.0f);
+  if (multiplier == 0) return;
+  if (c.rope.scaling != RopeScaling::Yarn) hp.fail(kLatentMultiplier, "is of rope.scaling.type yarn alone");
+  hp.expect_neutral("rope.scaling.attn_factor", 0, 1);
+  const float log_factor = std::log(c.rope.factor), length = 1 + multiplier * log_factor;
+  c.attention_scale *= length * length;
+  c.rope.attention_factor = 1 / (1 + 0.1f * log_factor);
+}
+
+Act query_latents(Scope s, const LatentConfig& c, Act x) {
+  if (c.query_latent == 0) return x;
+  return s.rms_norm("attn_q_a_norm", s.linear("attn_q_a", x, c.query_latent), c.norm_eps);
+}
+
 Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
                      Act x) {
-  const LatentQueries q = latent_queries(s, c, rot, x);
+  const LatentQueries q = latent_queries(s, c, rot, query_latents(s, c, x));
   const Latents from = latents(s, c, rot, x);
   const Act y = c.latent_cache ? attend_to_latents(s, c, growth, q, from) : attend_to_heads(s, c, growth, q, from);
   return attention_output(s, c, y);
+}
+
+Act selected_latent_attention(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
+                              Index selected) {
+  const LatentQueries q = latent_queries(s, c, rot, query_latents);
+  const LatentOperands o = latent_operands(s, c, {}, q, latents(s, c, rot, x));
+  const Cache cache = s.selected_kv_append(o.key, o.value);
+  const Act seen = s.selected_attention(o.query, cache, selected, {.scale = c.attention_scale});
+  return attention_output(s, c, s.head_linear("attn_v_b", seen, c.head_value));
 }
 
 }  // namespace llm

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "model/blocks.h"
 
@@ -24,8 +25,18 @@ struct LatentConfig : DecoderConfig {
 /// The keys of latents and of heads; key_length, value_length and head_count_kv are the cache's, of the newer files
 /// those of a head have other keys.
 void read_latent_heads(const Metadata&, LatentConfig&);
+inline constexpr std::string_view kLatentMultiplier = "rope.scaling.yarn_log_multiplier";
+/// Behind read_latent_heads(): what YaRN does to the length of keys and queries is done to the scale of all scores
+/// instead, by a multiplier of the file's.
+void read_latent_scale(const Metadata&, LatentConfig&);
+/// What queries are made from.
+Act query_latents(Scope s, const LatentConfig& c, Act x);
 /// Without `rot` nothing is rotated; without `growth` queries are the same everywhere.
 Act latent_attention(Scope s, const LatentConfig& c, const std::optional<Rotary>& rot, const std::optional<Act>& growth,
                      Act x);
+/// The same of files with a latent cache, each token attending to selected keys alone, with what its queries are made
+/// from already there.
+Act selected_latent_attention(Scope s, const LatentConfig& c, const Rotary& rot, Act x, Act query_latents,
+                              Index selected);
 
 }  // namespace llm

@@ -126,14 +126,42 @@ Act Scope::rope(std::string_view name, Act x, const Rotary& rotary) {
   return place().rope(x, rotary.table, rotary.pairing, name);
 }
 
-Cache Scope::kv_append(Act k, Act v) {
+CacheType Scope::cache_of(Act k, Act v) const {
   const Shape ks = net_.builder_.type(k).shape;
   const Shape vs = net_.builder_.type(v).shape;
-  const Cache cache = net_.builder_.cache({.layer = layer_,
+  return {.layer = layer_,
+          .kv_heads = static_cast<int>(ks[1]),
+          .head_dim_k = static_cast<int>(ks[0]),
+          .head_dim_v = static_cast<int>(vs[0])};
+}
+
+Cache Scope::kv_append(Act k, Act v) {
+  const Cache cache = net_.builder_.cache(cache_of(k, v));
+  return place().kv_append(k, v, cache, "kv");
+}
+
+Cache Scope::selected_kv_append(Act k, Act v) {
+  CacheType type = cache_of(k, v);
+  type.access = CacheType::Access::Selected;
+  const Cache cache = net_.builder_.cache(type);
+  return place().kv_append(k, v, cache, "kv");
+}
+
+Act Scope::selected_attention(Act q, Cache cache, Index positions, const Attention& attributes) {
+  return place().selected_attention(q, cache, positions, attributes, "attn");
+}
+
+Cache Scope::index_append(Act k) {
+  const Shape ks = net_.builder_.type(k).shape;
+  const Cache index = net_.builder_.cache({.layer = layer_,
                                            .kv_heads = static_cast<int>(ks[1]),
                                            .head_dim_k = static_cast<int>(ks[0]),
-                                           .head_dim_v = static_cast<int>(vs[0])});
-  return place().kv_append(k, v, cache, "kv");
+                                           .part = CacheType::Part::Index});
+  return place().index_append(k, index, "index");
+}
+
+Index Scope::select_keys(Act q, Act w, Cache index, int top_k) {
+  return place().select_keys(q, w, index, top_k, "selected");
 }
 
 Act Scope::attention(Act q, Cache cache, const Attention& attributes) {

@@ -74,6 +74,11 @@ class Scope {
   Act rope(std::string_view name, Act x, const Rotary&);
   Cache kv_append(Act k, Act v);                  ///< k, v [head_dim, kv_heads, tokens]; one cache per layer
   Act attention(Act q, Cache, const Attention&);  ///< over this layer's cache or an earlier one's
+  /// The same as kv_append() and attention() where each token attends to selected keys alone.
+  Cache selected_kv_append(Act k, Act v);
+  Act selected_attention(Act q, Cache, Index positions, const Attention&);
+  Cache index_append(Act k);  ///< k [head_dim, 1, tokens]; one index per layer
+  Index select_keys(Act q, Act w, Cache index, int top_k);
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
   /// x [n, heads, tokens] by `name`.weight [n, heads].
@@ -114,6 +119,7 @@ class Scope {
   Scope(Net& net, int layer, Role role) : net_(net), layer_(layer), role_(role) {}
   std::string full_name(std::string_view name) const;
   GraphBuilder& place();
+  CacheType cache_of(Act k, Act v) const;
   Net& net_;
   int layer_;
   Role role_;

@@ -162,7 +162,7 @@ class CompositeBackend final : public Backend {
       for (const CacheType& type : request.caches) {
         if (contents_[d].layers.contains(type.layer)) caches.push_back(type);
       }
-      for (const auto& [layer, type] : contents_[d].fleeting) caches.push_back(type);
+      caches.insert(caches.end(), contents_[d].fleeting.begin(), contents_[d].fleeting.end());
       for (const RecurrentType& type : request.recurrent) {
         if (std::ranges::find(contents_[d].recurrent, type) != contents_[d].recurrent.end()) recurrent.push_back(type);
       }
@@ -214,8 +214,8 @@ class CompositeBackend final : public Backend {
  private:
   struct Contents {
     std::set<std::string> weights, streamed;
-    std::set<int> layers;               ///< that keep keys and values there
-    std::map<int, CacheType> fleeting;  ///< of layers that another device keeps
+    std::set<int> layers;             ///< that keep keys and values there
+    std::vector<CacheType> fleeting;  ///< of layers that another device keeps
     std::vector<RecurrentType> recurrent;
   };
 
@@ -230,7 +230,9 @@ class CompositeBackend final : public Backend {
       for (const ValueInfo& v : s.graph.values()) {
         if (v.kind == ValueKind::Weight) (v.streamed ? there.streamed : there.weights).insert(v.name);
         if (v.kind == ValueKind::Cache && !v.cache.fleeting) there.layers.insert(v.cache.layer);
-        if (v.kind == ValueKind::Cache && v.cache.fleeting) there.fleeting[v.cache.layer] = v.cache;
+        if (v.kind == ValueKind::Cache && v.cache.fleeting &&
+            std::ranges::find(there.fleeting, v.cache) == there.fleeting.end())
+          there.fleeting.push_back(v.cache);
         if (v.kind == ValueKind::Recurrent) there.recurrent.push_back(v.recurrent);
       }
     }

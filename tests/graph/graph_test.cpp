@@ -563,3 +563,53 @@ TEST_CASE("the caches of some layers can be fleeting") {
   }
   CHECK(attentions == 3);
 }
+
+TEST_CASE("selections of keys and what attends to them refuse what does not fit") {
+  using enum CacheType::Part;
+  using enum CacheType::Access;
+  GraphBuilder b({4, 1, 1});
+  const Act x = b.embed(b.weight("table", f32({48, 10})), b.step_input(StepInput::Tokens), "x");
+  const Act heads = b.split_heads(x, 3, "heads"), one = b.split_heads(x, 1, "one");
+  const Act w = b.linear(x, {.weight = b.weight("w", f32({48, 3})), .bias = nullptr, .name = "weights"});
+  const Cache index = b.cache({.kv_heads = 1, .head_dim_k = 16, .part = Index});
+  const Cache whole = b.cache({.layer = 1, .kv_heads = 3, .head_dim_k = 16, .head_dim_v = 16});
+  const Cache apart = b.cache({.layer = 2, .kv_heads = 3, .head_dim_k = 16, .head_dim_v = 16, .access = Selected});
+  CHECK_THROWS_WITH(b.index_append(one, index, "i"), contains("operand one"));
+  CHECK_THROWS_WITH(b.index_append(heads, whole, "i"), contains("if it is no index"));
+  CHECK_THROWS_WITH(b.kv_append(heads, heads, index, "i"), contains("if it is no index"));
+  CHECK_THROWS_WITH(b.select_keys(one, w, index, 2, "s"), contains("operand one"));
+  CHECK_THROWS_WITH(b.select_keys(heads, x, index, 2, "s"), contains("operand x"));
+  CHECK_THROWS_WITH(b.select_keys(heads, w, whole, 2, "s"), contains("not an index"));
+  CHECK_THROWS_WITH(b.select_keys(heads, w, index, 0, "s"), contains("top_k"));
+  const llm::Index selected = b.select_keys(heads, w, index, 2, "selected");
+  CHECK(b.type(selected) == TensorType{DType::I32, {2, 4}});
+  b.selected_attention(heads, apart, selected, {.scale = 1}, "fine");
+  CHECK_THROWS_WITH(b.attention(heads, apart, {.scale = 1}, "a"), contains("number of operands"));
+  CHECK_THROWS_WITH(b.attention(heads, index, {.scale = 1}, "a"), contains("no values"));
+  CHECK_THROWS_WITH(b.selected_attention(heads, whole, selected, {.scale = 1}, "a"), contains("operand selected"));
+  CHECK_THROWS_WITH(b.selected_attention(heads, apart, selected, {.scale = 1, .window = 3}, "a"), contains("window"));
+  CHECK_THROWS_WITH(b.selected_attention(heads, apart, b.step_input(StepInput::Tokens), {.scale = 1}, "a"),
+                    contains("operand tokens"));
+}
+
+TEST_CASE("a layer may have an index beside its cache, and selects by what the step has stored") {
+  GraphBuilder b({4, 1, 1});
+  const Act x = b.embed(b.weight("table", f32({16, 10})), b.step_input(StepInput::Tokens), "x");
+  const Act head = b.split_heads(x, 1, "head");
+  const Act w = b.linear(x, {.weight = b.weight("w", f32({16, 1})), .bias = nullptr, .name = "weights"});
+  const Cache index = b.cache({.kv_heads = 1, .head_dim_k = 16, .part = CacheType::Part::Index});
+  const Cache cache =
+      b.cache({.kv_heads = 1, .head_dim_k = 16, .head_dim_v = 16, .access = CacheType::Access::Selected});
+  const Cache indexed = b.index_append(head, index, "indexed");
+  const llm::Index selected = b.select_keys(head, w, indexed, 2, "selected");
+  const Cache stored = b.kv_append(head, head, cache, "stored");
+  const Act seen = b.selected_attention(head, stored, selected, {.scale = 1}, "seen");
+  const Act y = b.flatten_heads(seen, "y");
+  Graph g = std::move(b).finish(y);
+  verify(g);
+  CHECK(to_text(g).find("indexed : index k [16, 1, positions]") != std::string::npos);
+  CHECK(to_text(g).find("v [16, 1, positions] selected") != std::string::npos);
+  for (Node& n : g.mutable_nodes())
+    if (std::holds_alternative<SelectKeys>(n.op)) n.in[2] = index.id;
+  CHECK_THROWS_WITH(verify(g), contains("that this step's rows are not in"));
+}

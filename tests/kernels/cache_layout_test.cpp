@@ -14,12 +14,12 @@ using Bytes = std::vector<std::byte>;
 /// One KV head's part of a block, written in pieces from rows with another head between them, and the rows as their
 /// encoder gives them.
 struct Block {
-  Block(CacheSide side, DType type, int head_dim, std::uint32_t seed)
-      : layout(side, type, head_dim),
+  Block(CacheSide side, DType type, int head_dim, CacheType::Access access, std::uint32_t seed)
+      : layout(side, type, head_dim, access),
         part(layout.block_bytes(), std::byte{0x5a}),
         rows(static_cast<std::size_t>(kKeyBlock) * layout.row_bytes()) {
     std::mt19937 rng(seed);
-    const CacheWriter writer(side, type, head_dim, choose_kernels(""));
+    const CacheWriter writer(side, type, head_dim, choose_kernels(""), access);
     const std::int64_t ldx = 2 * head_dim;
     const std::vector<float> x = random_floats(static_cast<std::size_t>(kKeyBlock * ldx), rng);
     const int cuts[] = {0, 1, 3, 20, 36, kKeyBlock};
@@ -36,14 +36,14 @@ struct Block {
   Bytes part, rows;
 };
 
-TEST_CASE("rows come out of the cache's order and go back into it") {
+void check_order(CacheType::Access access) {
   std::uint32_t seed = 1;
   for (const DType type : kCacheTypes) {
     for (const CacheSide side : {CacheSide::Keys, CacheSide::Values}) {
       for (const int head_dim : {7, 32, 37, 80, 128}) {
         if (info(type).quantized() && head_dim % 32 != 0) continue;
         INFO(name(type) << (side == CacheSide::Keys ? " keys of " : " values of ") << head_dim);
-        const Block block(side, type, head_dim, seed++), other(side, type, head_dim, seed++);
+        const Block block(side, type, head_dim, access, seed++), other(side, type, head_dim, access, seed++);
         for (const auto& [begin, end] : {std::pair{0, kKeyBlock}, {0, 1}, {63, kKeyBlock}, {3, 21}, {9, 9}}) {
           INFO("positions " << begin << " to " << end);
           Bytes got(static_cast<std::size_t>(end - begin) * block.layout.row_bytes());
@@ -61,9 +61,15 @@ TEST_CASE("rows come out of the cache's order and go back into it") {
         Bytes again(block.part.size(), std::byte{0x77});
         block.layout.put(block.rows.data(), again.data(), 0, kKeyBlock);
         CHECK(again == block.part);
+        if (access == CacheType::Access::Selected) CHECK(block.part == block.rows);
       }
     }
   }
+}
+
+TEST_CASE("rows come out of the cache's order and go back into it") {
+  check_order(CacheType::Access::Whole);
+  check_order(CacheType::Access::Selected);
 }
 
 }  // namespace

@@ -93,6 +93,8 @@ std::vector<Variant> variants() {
       {"bailingmoe2", {.arch = "bailingmoe2", .layers = 2}},
       {"deepseek2", {.arch = "deepseek2", .layers = 2}},
       {"deepseek2-heads", {.arch = "deepseek2", .layers = 2, .tied = true}},
+      {"deepseek32", {.arch = "deepseek32", .layers = 2}},
+      {"glm-dsa", {.arch = "glm-dsa", .layers = 2}},
       {"dots1", {.arch = "dots1", .layers = 2}},
       {"ernie4_5-moe", {.arch = "ernie4_5-moe", .layers = 2}},
       {"glm4", {.arch = "glm4", .layers = 2, .head_dim = 16}},
@@ -144,9 +146,10 @@ TEST_CASE("layers of one model share one plan, before and after the passes") {
     const std::string& arch = v.options.arch;
     // Layers differ: some have a window, or no positions, or no experts.
     const std::set<std::string_view> mixed = {
-        "openelm",  "deci",      "bailingmoe", "exaone-moe",   "apertus", "afmoe",  "bailingmoe2", "cohere2",
-        "deepseek", "deepseek2", "dots1",      "ernie4_5-moe", "gemma3n", "llama4", "mistral4",    "gemma4",
-        "glm4moe",  "gpt-oss",   "lfm2moe",    "smollm3",      "mimo2",   "step35", "kimi-linear", "cohere2moe"};
+        "openelm",  "deci",        "bailingmoe", "exaone-moe", "apertus",      "afmoe",   "bailingmoe2",
+        "cohere2",  "deepseek",    "deepseek2",  "dots1",      "ernie4_5-moe", "gemma3n", "llama4",
+        "mistral4", "gemma4",      "glm4moe",    "gpt-oss",    "lfm2moe",      "smollm3", "mimo2",
+        "step35",   "kimi-linear", "cohere2moe", "deepseek32", "glm-dsa"};
     if ((v.options.window > 0 && arch != "llama") || mixed.contains(arch)) continue;
     TinyOptions options = v.options;
     options.layers = 4;

@@ -338,6 +338,36 @@ TEST_CASE("features that no family here follows are refused unless their values 
   run({{"heads", "deepseek2.attention.head_count_kv", "needs 4",
         set("deepseek2.attention.head_count_kv", std::uint32_t{2})}},
       {.arch = "deepseek2", .tied = true});
+  run({{"no heads", "deepseek32.attention.indexer.head_count", "missing",
+        erase("deepseek32.attention.indexer.head_count")},
+       {"no keys", "deepseek32.attention.indexer.key_length", "missing",
+        erase("deepseek32.attention.indexer.key_length")},
+       {"short keys", "deepseek32.attention.indexer.key_length", "7",
+        set("deepseek32.attention.indexer.key_length", std::uint32_t{7})},
+       {"nothing selected", "deepseek32.attention.indexer.top_k", "0",
+        set("deepseek32.attention.indexer.top_k", std::uint32_t{0})},
+       {"no selection", "deepseek32.attention.indexer.top_k", "missing", erase("deepseek32.attention.indexer.top_k")},
+       {"pooled", "deepseek32.attention.indexer.kpool", "4 changes what the model computes",
+        set("deepseek32.attention.indexer.kpool", std::uint32_t{4})},
+       {"of heads", "deepseek32.attention.key_length_mla", "missing", erase("deepseek32.attention.key_length_mla")},
+       {"queries of the input", "deepseek32.attention.q_lora_rank", "missing",
+        erase("deepseek32.attention.q_lora_rank")},
+       {"no experts", "deepseek32.expert_count", "missing", erase("deepseek32.expert_count")},
+       {"index", "blk.0.indexer.attn_k.weight", "missing",
+        [](TinyFile& f) { f.erase_tensor("blk.0.indexer.attn_k.weight"); }},
+       {"norm", "blk.0.indexer.k_norm.weight", "[31], needs [32]",
+        [](TinyFile& f) { f.resize("blk.0.indexer.k_norm.weight", {31}); }}},
+      {.arch = "deepseek32"});
+  const auto types = [](std::vector<std::uint32_t> flags) {
+    return [flags](TinyFile& f) { f.set_array("glm-dsa.attention.indexer.types", flags); };
+  };
+  run({{"first", "glm-dsa.attention.indexer.types", "layer 0", types({0, 1})},
+       {"too many", "glm-dsa.attention.indexer.types", "3 elements for 2 layers", types({1, 0, 0})},
+       {"own", "blk.1.indexer.attn_q_b.weight", "missing", types({1, 1})}},
+      {.arch = "glm-dsa", .layers = 2});
+  run({{"foreign", "deepseek2.attention.indexer.top_k", "not supported for deepseek2",
+        set("deepseek2.attention.indexer.top_k", std::uint32_t{2048})}},
+      {.arch = "deepseek2"});
   run({{"groups", "bailingmoe2.expert_group_count", "share out 4 experts",
         set("bailingmoe2.expert_group_count", std::uint32_t{3})},
        {"single ones", "bailingmoe2.expert_group_count", "of at least 2",

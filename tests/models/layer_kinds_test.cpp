@@ -119,3 +119,50 @@ TEST_CASE("cohere2moe: the first, dense layers turn heads whatever they see; nor
   f.set("cohere2moe.attention.layer_norm_rms_epsilon", 1e-5f);
   CHECK(all<LayerNorm>(open_tiny(folder, f).graph).empty());
 }
+
+TEST_CASE("deepseek32: each layer selects the keys that its tokens attend to, by halves that turn of an index") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "deepseek32", .layers = 2});
+  const Opened model = open_tiny(folder, f);
+  const Graph& g = model.graph;
+  CHECK(model.unused.empty());
+  CHECK(all<SelectKeys>(g) == std::vector<SelectKeys>(2, {.top_k = 8}));
+  CHECK(producers(g, "blk.1.selected") ==
+        std::vector<std::string>{"blk.1.indexer.q_rope", "blk.1.indexer.proj", "blk.1.index"});
+  CHECK(producers(g, "blk.1.indexer.attn_q_b")[0] == "blk.1.attn_q_a_norm");
+  CHECK(producers(g, "blk.1.indexer.attn_k")[0] == "blk.1.attn_norm");
+  CHECK(producers(g, "blk.1.indexer.k_norm").back() == "blk.1.indexer.k_norm.bias");
+  CHECK(producers(g, "blk.1.attn") == std::vector<std::string>{"blk.1.attn_query", "blk.1.kv", "blk.1.selected"});
+  CHECK(all<LayerNorm>(g) == std::vector<LayerNorm>(2, {1e-6f}));
+  using enum RopePairing;  // of the index's queries and keys, then of the latents'
+  const std::vector<Rope> turned{{Halves, 8}, {Halves, 8}, {Interleaved, 8}, {Interleaved, 8}};
+  const std::vector<Rope> ropes = all<Rope>(g);
+  REQUIRE(ropes.size() == 8);
+  CHECK(std::vector<Rope>(ropes.begin(), ropes.begin() + 4) == turned);
+  f.set("deepseek32.nextn_predict_layers", std::uint32_t{1});
+  const Opened shorter = open_tiny(folder, f);
+  CHECK(shorter.spec.dims.n_layers == 1);
+  CHECK(shorter.unused.empty());
+}
+
+TEST_CASE("glm-dsa: layers without an indexer go by what the last one selected, as the file or its tensors say") {
+  const TempDir folder;
+  TinyFile f = tiny_model({.arch = "glm-dsa", .layers = 4});
+  const auto selections = [&] {
+    const Opened model = open_tiny(folder, f);
+    CHECK(model.unused.empty());
+    std::vector<std::string> used;
+    for (int i = 0; i < model.spec.dims.n_layers; ++i)
+      used.push_back(producers(model.graph, "blk." + std::to_string(i) + ".attn").back());
+    return used;
+  };
+  using Names = std::vector<std::string>;
+  const Names shared{"blk.0.selected", "blk.0.selected", "blk.2.selected", "blk.2.selected"};
+  CHECK(selections() == shared);
+  for (const Rope& r : all<Rope>(open_tiny(folder, f).graph)) CHECK(r == Rope{RopePairing::Interleaved, 8});
+  f.erase("glm-dsa.attention.indexer.types");
+  CHECK(selections() == shared);
+  f.set("glm-dsa.nextn_predict_layers", std::uint32_t{1});
+  f.set_array("glm-dsa.attention.indexer.types", std::vector<std::uint32_t>{1, 0, 1});
+  CHECK(selections() == Names{"blk.0.selected", "blk.0.selected", "blk.2.selected"});
+}

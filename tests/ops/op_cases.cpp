@@ -633,6 +633,51 @@ void add_attention(std::vector<OpCase>& cases) {
   for (const AttentionShape& a : kAlibi) add_attention(a, cases);
 }
 
+struct SelectionShape {
+  int heads, dim, top_k;  ///< of the index
+  AttentionShape attention;
+};
+
+OpScene selection_scene(const SelectionShape& x, CacheFormat format) {
+  const AttentionShape& a = x.attention;
+  Stage s(kAttentionTokens, kAttentionSequences);
+  const Act iq = s.builder.split_heads(s.input("iq", x.heads * x.dim, 75), x.heads, "iqh");
+  const Act ik = s.builder.split_heads(s.input("ik", x.dim, 76), 1, "ikh");
+  const Cache index = s.builder.cache({.kv_heads = 1, .head_dim_k = x.dim, .part = CacheType::Part::Index});
+  const Cache indexed = s.builder.index_append(ik, index, "indexed");
+  const Index selected = s.builder.select_keys(iq, s.input("iw", x.heads, 77), indexed, x.top_k, "selected");
+  const Act q = s.builder.split_heads(s.input("q", a.heads * a.dim_k, 71, 2.0f), a.heads, "qh");
+  const Act k = s.builder.split_heads(s.input("k", a.kv_heads * a.dim_k, 72), a.kv_heads, "kh");
+  const Act v = s.builder.split_heads(s.input("v", a.kv_heads * a.dim_v, 73), a.kv_heads, "vh");
+  CacheType type{0, a.kv_heads, a.dim_k, a.dim_v};
+  type.access = CacheType::Access::Selected;
+  const Cache stored = s.builder.kv_append(k, v, s.builder.cache(type), "stored");
+  const Attention attributes{.scale = 1 / std::sqrt(static_cast<float>(a.dim_k)), .soft_cap = a.soft_cap};
+  const Act seen = s.builder.selected_attention(q, stored, selected, attributes, "seen");
+  const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
+  OpScene scene = std::move(s).finish(y, attention_steps(true), info(format.v).quantized() ? 1 << 16 : 16 * a.dim_k);
+  scene.observed = {"selected"};
+  scene.n_sequences = kAttentionSequences;
+  scene.format = format;
+  return scene;
+}
+
+/// Selections that end within a chunk of keys, at its end and behind it.
+void add_selection(std::vector<OpCase>& cases) {
+  constexpr SelectionShape kShapes[] = {
+      {4, 32, 20, {8, 1, 96, 64}}, {6, 64, 256, {4, 2, 32, 32}}, {2, 32, 270, {3, 1, 64, 32, 0, 0, 2}}};
+  for (const SelectionShape& x : kShapes) {
+    for (const DType k : kCacheTypes) {
+      const DType v = k == DType::Q5_0 ? DType::F16 : k;
+      cases.push_back({label("selection", {{"heads", x.heads}, {"dim", x.dim}, {"top_k", x.top_k}},
+                             std::string(name(k)) + "/" + std::string(name(v))),
+                       [=] {
+                         return selection_scene(x, {k, v});
+                       }});
+    }
+  }
+}
+
 enum class Biases { None, Some };
 
 OpScene route_scene(const Route& op, int experts, Biases biases) {
@@ -885,6 +930,7 @@ std::vector<OpCase> op_cases() {
   add_rope(cases);
   add_streams(cases);
   add_attention(cases);
+  add_selection(cases);
   add_route(cases);
   add_recurrent(cases);
   return cases;

@@ -75,6 +75,9 @@ std::vector<ModelCase> cases() {
       {"mamba2 Q8_0", {.arch = "mamba2", .layers = 3, .context = 512, .type = DType::Q8_0}},
       {"olmoe Q4_1", {.arch = "olmoe", .layers = 2, .context = 512, .type = DType::Q4_1}},
       {"kimi-linear F32", {.arch = "kimi-linear", .layers = 4, .context = 512}},
+      {"deepseek32 F32", {.arch = "deepseek32", .layers = 2, .context = 512}},
+      {"deepseek32 Q4_K, Q8_0 cache", wide("deepseek32", DType::Q4_K), {DType::Q8_0, DType::Q8_0}},
+      {"glm-dsa Q8_0, 270 keys", {.arch = "glm-dsa", .layers = 3, .context = 512, .type = DType::Q8_0, .window = 270}},
       {"jamba Q8_0", {.arch = "jamba", .layers = 4, .context = 512, .experts = 4, .type = DType::Q8_0}},
       {"phimoe Q8_0", {.arch = "phimoe", .layers = 2, .context = 512, .type = DType::Q8_0}},
   };

@@ -67,7 +67,10 @@ void set_tiny_metadata(TinyWriter& w) {
     w.set("attention.key_length", o.head_dim);
     w.set("attention.value_length", o.head_dim);
   }
-  set_window(w);
+  if (f.indexer == TinyFamily::Indexer::None)
+    set_window(w);
+  else
+    set_tiny_indexer(w);
   if (w.experts > 0) set_experts(w);
   w.set(f.keys);
   if (f.latents != TinyFamily::Latents::None) set_tiny_latents(w);

@@ -29,6 +29,10 @@ bool keeps_heads(const TinyWriter& w) {
          (w.family.latents == TinyFamily::Latents::EitherForm && w.o.tied);
 }
 
+bool has_indexer(const TinyWriter& w, int layer) {
+  return w.family.indexer == TinyFamily::Indexer::All || layer % 2 == 0;
+}
+
 void set_conv(TinyWriter& w) { w.set("shortconv.l_cache", 3); }
 
 void add_conv(TinyWriter& w, int layer) {
@@ -211,6 +215,27 @@ void add_tiny_latents(TinyWriter& w, int layer) {
     w.matrix(blk + "attn_v_b.weight", {latent, value, heads});
   }
   w.linear(blk + "attn_output", heads * value, n);
+}
+
+void set_tiny_indexer(TinyWriter& w) {
+  w.set("attention.indexer.head_count", w.o.heads);
+  w.set("attention.indexer.key_length", w.o.n_embd);
+  w.set("attention.indexer.top_k", w.o.window > 0 ? w.o.window : 8);
+  if (w.family.indexer == TinyFamily::Indexer::All) return;
+  std::vector<std::uint32_t> own;
+  for (int i = 0; i < w.o.layers; ++i) own.push_back(has_indexer(w, i) ? 1 : 0);
+  w.set_array("attention.indexer.types", own);
+}
+
+void add_tiny_indexer(TinyWriter& w, int layer) {
+  if (!has_indexer(w, layer)) return;
+  const std::string blk = w.block(layer) + "indexer.";
+  const int n = w.o.n_embd;
+  w.linear(blk + "attn_q_b", latent_width(w), w.o.heads * n);
+  w.linear(blk + "attn_k", n, n);
+  w.vector(blk + "k_norm.weight", n, 1, 0.2f);
+  w.vector(blk + "k_norm.bias", n, 0, 0.2f);
+  w.linear(blk + "proj", n, w.o.heads);
 }
 
 }  // namespace llm::test

@@ -34,7 +34,7 @@ struct TinyOptions {
   DType type = DType::F32;  ///< of the matrices; rows must be whole blocks
   bool tied = false;        ///< no output.weight
   bool biases = false;      ///< llama: on every projection (other families have their own)
-  int window = 0;           ///< attention.sliding_window
+  int window = 0;           ///< attention.sliding_window; of families that select keys, how many
   TinyRope rope = TinyRope::Plain;
   TinyTokenizer tokenizer = TinyTokenizer::Spm;
   std::uint64_t seed = 1;

@@ -15,6 +15,7 @@ void add_head_norms(TinyWriter& w, const std::string& blk, const TinyLayer& l, i
 
 void add_attention(TinyWriter& w, int layer) {
   const TinyFamily& f = w.family;
+  if (f.indexer != TinyFamily::Indexer::None) add_tiny_indexer(w, layer);
   if (f.latents != TinyFamily::Latents::None) return add_tiny_latents(w, layer);
   const TinyLayer& l = w.layer(layer);
   const std::string blk = w.block(layer);

@@ -57,6 +57,9 @@ void add_tiny_tensors(TinyWriter&);
 // Latent attention, as deepseek2 has it.
 void set_tiny_latents(TinyWriter&);
 void add_tiny_latents(TinyWriter&, int layer);
+/// What selects the keys of those, as deepseek32 has it: as many as the window's option says.
+void set_tiny_indexer(TinyWriter&);
+void add_tiny_indexer(TinyWriter&, int layer);
 
 // Mixers, and how layers take turns with them: from the last layer backwards they attend and mix; or attend, mix and
 // are feed-forward networks; or every layer does the first two beside each other; or all mix alone. Of the delta rule,

@@ -150,24 +150,25 @@ CacheElement cache_element(DType t) {
   }
 }
 
-CacheLayout::CacheLayout(CacheSide side, DType type, std::int32_t head_dim)
+CacheLayout::CacheLayout(CacheSide side, DType type, std::int32_t head_dim, CacheType::Access access)
     : side_(side),
       type_(type),
       element_(cache_element(type)),
       head_dim_(head_dim),
-      row_bytes_(TensorType{type, {head_dim}}.bytes()) {}
+      row_bytes_(TensorType{type, {head_dim}}.bytes()),
+      in_rows_(access == CacheType::Access::Selected || (side == CacheSide::Values && !info(type).quantized())) {}
 
 std::byte* CacheLayout::whole_row(std::byte* block, std::int32_t position) const {
-  if (info(type_).quantized() || side_ == CacheSide::Keys) return nullptr;
+  if (!in_rows_) return nullptr;
   return block + static_cast<std::size_t>(position) * row_bytes_;
 }
 
 void CacheLayout::put(const std::byte* rows, std::byte* block, std::int32_t begin, std::int32_t end) const {
   if (begin == end) return;  // then there may be no memory at all
-  if (info(type_).quantized()) {
-    for (std::int32_t p = begin; p < end; ++p, rows += row_bytes_) put_quantized(rows, block, p);
-  } else if (side_ == CacheSide::Values) {
+  if (in_rows_) {
     std::memcpy(whole_row(block, begin), rows, static_cast<std::size_t>(end - begin) * row_bytes_);
+  } else if (info(type_).quantized()) {
+    for (std::int32_t p = begin; p < end; ++p, rows += row_bytes_) put_quantized(rows, block, p);
   } else {
     with_bits(type_, [&]<class Element>(Element) { put_float_keys<Element>(rows, block, begin, end); });
   }
@@ -175,11 +176,11 @@ void CacheLayout::put(const std::byte* rows, std::byte* block, std::int32_t begi
 
 void CacheLayout::get(const std::byte* block, std::byte* rows, std::int32_t begin, std::int32_t end) const {
   if (begin == end) return;  // then there may be no memory at all
-  if (info(type_).quantized()) {
-    for (std::int32_t p = begin; p < end; ++p, rows += row_bytes_) get_quantized(block, rows, p);
-  } else if (side_ == CacheSide::Values) {
+  if (in_rows_) {
     std::memcpy(rows, block + static_cast<std::size_t>(begin) * row_bytes_,
                 static_cast<std::size_t>(end - begin) * row_bytes_);
+  } else if (info(type_).quantized()) {
+    for (std::int32_t p = begin; p < end; ++p, rows += row_bytes_) get_quantized(block, rows, p);
   } else {
     with_bits(type_, [&]<class Element>(Element) { get_float_keys<Element>(block, rows, begin, end); });
   }

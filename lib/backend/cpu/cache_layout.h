@@ -1,11 +1,13 @@
 // Where the elements of keys and values lie in the cpu backend's cache: values position after position, keys with
-// positions in lanes (kernels.h, cache_planes.h).
+// positions in lanes (kernels.h, cache_planes.h). Where selections choose the positions, both lie row by row, so that a
+// row can be read alone.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "graph/graph.h"
 #include "tensor/dtype.h"
 
 namespace llm::cpu {
@@ -17,7 +19,7 @@ enum class CacheSide : std::uint8_t { Keys, Values };
 /// Of one side of a layer's cache. A row is a head's elements at one position, in the storage type's own blocks.
 class CacheLayout {
  public:
-  CacheLayout(CacheSide, DType, std::int32_t head_dim);
+  CacheLayout(CacheSide, DType, std::int32_t head_dim, CacheType::Access = CacheType::Access::Whole);
   std::size_t row_bytes() const { return row_bytes_; }
   /// Of one KV head's part of a block.
   std::size_t block_bytes() const { return static_cast<std::size_t>(kKeyBlock) * row_bytes_; }
@@ -40,6 +42,7 @@ class CacheLayout {
   CacheElement element_;
   std::int32_t head_dim_;
   std::size_t row_bytes_;
+  bool in_rows_;  ///< as they are, position after position
 };
 
 }  // namespace llm::cpu

@@ -6,8 +6,9 @@
 
 namespace llm::cpu {
 
-CacheWriter::CacheWriter(CacheSide side, DType type, std::int32_t head_dim, const Kernels& kernels)
-    : layout_(side, type, head_dim),
+CacheWriter::CacheWriter(CacheSide side, DType type, std::int32_t head_dim, const Kernels& kernels,
+                         CacheType::Access access)
+    : layout_(side, type, head_dim, access),
       type_(type),
       head_dim_(head_dim),
       store_float_(info(type).quantized() ? nullptr : kernels.store_row[static_cast<int>(cache_element(type))]) {}

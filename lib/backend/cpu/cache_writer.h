@@ -11,7 +11,7 @@ namespace llm::cpu {
 /// Stores rows of one side of a layer's cache. Quantised rows are those of the other backends, bit for bit.
 class CacheWriter {
  public:
-  CacheWriter(CacheSide, DType, std::int32_t head_dim, const Kernels&);
+  CacheWriter(CacheSide, DType, std::int32_t head_dim, const Kernels&, CacheType::Access = CacheType::Access::Whole);
   const CacheLayout& layout() const { return layout_; }
   /// Rows of x that are `ldx` floats apart, at positions [begin, end) of one KV head's part of a block.
   void store(const float* x, std::int64_t ldx, std::byte* block, std::int32_t begin, std::int32_t end) const;

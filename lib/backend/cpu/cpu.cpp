@@ -37,7 +37,7 @@ class CpuCache final : public host::HostCache {
 
  private:
   static CacheLayout layout(Side side, const HeadPart& part) {
-    return {side == Side::Keys ? CacheSide::Keys : CacheSide::Values, part.type, part.head_dim};
+    return {side == Side::Keys ? CacheSide::Keys : CacheSide::Values, part.type, part.head_dim, part.access};
   }
   void get(Side side, const HeadPart& part, std::byte* rows, std::int32_t begin, std::int32_t end) const override {
     layout(side, part).get(part.data, rows, begin, end);

@@ -31,6 +31,7 @@ class LinearInstruction final : public Instruction {
     const std::int64_t cols = f.rows.count(rows_);
     std::byte* const scratch = scratch_ < 0 ? nullptr : f.slots[scratch_].data;
     TaskQueue& queue = queues_.open(f.turn, w.thread);
+    if (cols == 0) return;
     if (scratch != nullptr) {
       products_.quantize(f, w, cols, scratch);
       w.sync();

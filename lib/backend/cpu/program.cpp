@@ -8,6 +8,7 @@
 #include "backend/host/report.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "graph/needs.h"
 
 namespace llm::cpu {
 namespace {
@@ -28,13 +29,17 @@ class RopeTableInstruction final : public Instruction {
   int positions_, y_;
 };
 
-/// Bytes of a position in the caches that nodes of this op read or write; `cache`: which operand that is.
-template <class CacheOp>
-std::uint64_t position_bytes(const Graph& g, std::size_t cache, CacheFormat format) {
+bool writes_cache(const Node& n) { return std::holds_alternative<KvAppend>(n.op); }
+bool reads_cache(const Node& n) { return !writes_cache(n); }
+
+/// Bytes of a position in the caches that nodes read, or that they write.
+std::uint64_t position_bytes(const Graph& g, bool (*is_counted)(const Node&), CacheFormat format) {
   std::uint64_t bytes = 0;
   for (const Node& n : g.nodes()) {
-    if (!std::holds_alternative<CacheOp>(n.op)) continue;
-    const CacheType& c = g.info(n.in[cache]).cache;
+    if (!is_counted(n)) continue;
+    const auto cache = std::ranges::find_if(n.in, [&](std::uint32_t v) { return g.info(v).kind == ValueKind::Cache; });
+    if (cache == n.in.end()) continue;
+    const CacheType& c = g.info(*cache).cache;
     bytes += TensorType{format.k, {c.head_dim_k, c.kv_heads}}.bytes() +
              TensorType{format.v, {c.head_dim_v, c.kv_heads}}.bytes();
   }
@@ -124,8 +129,8 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
       prompt_threads_(options.prompt_threads > 0 ? options.prompt_threads : options.threads),
       bytes_per_thread_(options.bytes_per_thread),
       weight_bytes_(product_bytes(graph_)),
-      read_position_bytes_(position_bytes<Attention>(graph_, 1, cache.format())),
-      stored_position_bytes_(position_bytes<KvAppend>(graph_, 2, cache.format())),
+      read_position_bytes_(position_bytes(graph_, reads_cache, cache.format())),
+      stored_position_bytes_(position_bytes(graph_, writes_cache, cache.format())),
       team_(std::move(team)) {
   const MemoryPlan memory = plan_program_memory(graph_, most_threads());
   check(memory.bytes <= workspace.activation_bytes(), "a program needs more than its workspace holds");
@@ -138,6 +143,7 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
     ids = std::min(ids, graph_.info(n.in[0]).type.shape[1]);
   }
   looks_at_outputs_ = looks_at_outputs(graph_);
+  needed_from_ = needed_from(graph_);
   std::vector<std::uint64_t> hashes;
   for (const LayerRange& range : layer_ranges(graph_)) add_layer(range, memory, weights, kernels, hashes);
 }
@@ -150,7 +156,7 @@ Slot Program::place(std::uint32_t value, const MemoryPlan& memory, const host::H
     case ValueKind::Weight:
       return {.data = const_cast<std::byte*>(weights.data(v.name)), .values = nullptr};  // only read
     case ValueKind::Cache:
-      return {.data = cache_.k(v.cache.layer), .values = cache_.v(v.cache.layer)};
+      return {.data = cache_.k(v.cache.layer, v.cache.part), .values = cache_.v(v.cache.layer, v.cache.part)};
     case ValueKind::Recurrent:
       return {.data = cache_.recurrent(v.recurrent), .values = nullptr};
     case ValueKind::Input:
@@ -164,7 +170,14 @@ Slot Program::place(std::uint32_t value, const MemoryPlan& memory, const host::H
 
 void Program::add_layer(const LayerRange& range, const MemoryPlan& memory, const host::HostWeights& weights,
                         const Kernels& kernels, std::vector<std::uint64_t>& hashes) {
-  Layer layer{.range = range, .plan = nullptr, .turn = 0, .slots = {}, .sync_before = find_barriers(range, memory)};
+  const auto needed = needed_from_.begin();
+  Layer layer{.range = range,
+              .plan = nullptr,
+              .turn = 0,
+              .slots = {},
+              .sync_before = find_barriers(range, memory),
+              .needed_from = {needed + static_cast<std::ptrdiff_t>(range.begin),
+                              needed + static_cast<std::ptrdiff_t>(range.end)}};
   std::vector<int> slot_of(graph_.values().size(), -1);
   for (std::uint32_t v : range_values(graph_, range)) {
     slot_of[v] = static_cast<int>(layer.slots.size());
@@ -227,7 +240,8 @@ std::vector<bool> Program::find_barriers(const LayerRange& range, const MemoryPl
   auto range_of = [&](std::uint32_t v) -> Range {
     const ValueInfo& info = graph_.info(v);
     if (info.kind == ValueKind::Cache) {
-      const std::uint64_t at = kOutside + static_cast<std::uint64_t>(info.cache.layer) * 2;
+      const std::uint64_t at =
+          kOutside + static_cast<std::uint64_t>(info.cache.layer) * 2 + static_cast<std::uint64_t>(info.cache.part);
       return {at, at + 1};
     }
     if (info.kind == ValueKind::Recurrent) return {kOutside, kOutside};  // of one node
@@ -330,6 +344,7 @@ int Program::team_size(const StepData& step, const host::StepRows& rows) const {
 
 std::exception_ptr Program::execute(const StepData& step, const host::StepRows& rows, const Worker& w) {
   std::exception_ptr failure;  // the other threads wait at barriers: go on and report at the end
+  const std::int32_t furthest = *std::ranges::max_element(step.positions);
   for (const Layer& layer : layers_) {
     const Frame frame{.slots = layer.slots.data(),
                       .step = &step,
@@ -337,12 +352,15 @@ std::exception_ptr Program::execute(const StepData& step, const host::StepRows& 
                       .turn = layer.plan->runs + layer.turn,
                       .failure = &failure,
                       .non_finite = &non_finite_};
+    Frame idle = frame;  // what no token of the step needs is run for none: its queues go on
+    idle.rows = {};
     w.sync();
     for (std::size_t i = 0; i < layer.plan->instructions.size(); ++i) {
       Instruction* instruction = layer.plan->instructions[i].get();
       if (layer.sync_before[i]) w.sync();
       const Clock::time_point begin = observer_ ? Clock::now() : Clock::time_point{};
-      if (instruction) instruction->run(frame, w);
+      const bool needed = layer.needed_from[i] <= furthest || observer_ != nullptr;
+      if (instruction) instruction->run(needed ? frame : idle, w);
       if (!observer_) continue;
       w.sync();
       if (w.thread == 0 && !failure) {

@@ -61,6 +61,7 @@ class Program final : public Executable {
     std::uint32_t turn;  ///< among the plan's users
     std::vector<Slot> slots;
     std::vector<bool> sync_before;  ///< per node: a barrier is needed since it touches what an earlier one touched
+    std::vector<std::int32_t> needed_from;  ///< per node: graph/needs.h
   };
   struct Bound {
     std::uint32_t value;
@@ -94,7 +95,8 @@ class Program final : public Executable {
   std::uint64_t read_position_bytes_ = 0, stored_position_bytes_ = 0;
   /// Rows of the smallest tables that tokens and positions index.
   std::int64_t vocab_ = std::numeric_limits<std::int64_t>::max(), positions_ = vocab_;
-  std::vector<std::uint32_t> roots_;  ///< per value: the one whose bytes it shares, through reshapes
+  std::vector<std::int32_t> needed_from_;  ///< per node
+  std::vector<std::uint32_t> roots_;       ///< per value: the one whose bytes it shares, through reshapes
   std::unordered_map<std::uint64_t, std::unique_ptr<Plan>> plans_;
   std::vector<Layer> layers_;
   std::vector<Bound> bound_;

@@ -308,11 +308,14 @@ struct Make {
   }
 
   std::unique_ptr<Instruction> operator()(const KvAppend&) const {
-    const CacheType c = site.in_info(2).cache;
-    const CacheWriter keys(CacheSide::Keys, site.cache.k, c.head_dim_k, site.kernels);
-    const CacheWriter values(CacheSide::Values, site.cache.v, c.head_dim_v, site.kernels);
-    return by_rows(site, "kv_append " + std::string(name(site.cache.k)) + "/" + std::string(name(site.cache.v)),
-                   [=, k = site.in[0], v = site.in[1], cache = site.in[2]](const Frame& f, auto begin, auto end) {
+    const CacheType c = site.in_info(site.in.size() - 1).cache;
+    const bool is_index = c.part == CacheType::Part::Index;
+    const CacheWriter keys(CacheSide::Keys, site.cache.k, c.head_dim_k, site.kernels, c.access);
+    const CacheWriter values(CacheSide::Values, site.cache.v, c.head_dim_v, site.kernels, c.access);
+    std::string text = (is_index ? "index_append " : "kv_append ") + std::string(name(site.cache.k));
+    if (!is_index) text += "/" + std::string(name(site.cache.v));
+    return by_rows(site, std::move(text),
+                   [=, k = site.in[0], v = site.in[1], cache = site.in.back()](const Frame& f, auto begin, auto end) {
                      const std::span<const std::int32_t> slots = f.step->groups[0].slots;
                      for (std::int64_t r = begin, n = 0; r < end; r += n) {
                        n = neighbours(slots.subspan(static_cast<std::size_t>(r), static_cast<std::size_t>(end - r)));
@@ -320,6 +323,7 @@ struct Make {
                        if (slot < 0) continue;
                        store_heads(keys, f.f32(k) + r * c.kv_heads * c.head_dim_k, n, c.kv_heads, c.head_dim_k, slot,
                                    f.slots[cache].data);
+                       if (is_index) continue;
                        store_heads(values, f.f32(v) + r * c.kv_heads * c.head_dim_v, n, c.kv_heads, c.head_dim_v, slot,
                                    f.slots[cache].values);
                      }
@@ -400,7 +404,11 @@ struct Make {
   // Instructions in files of their own.
   std::unique_ptr<Instruction> operator()(const Linear&) const { return make_linear(site); }
   std::unique_ptr<Instruction> operator()(const ExpertLinear&) const { return make_expert_linear(site); }
-  std::unique_ptr<Instruction> operator()(const Attention&) const { return make_attention(site); }
+  std::unique_ptr<Instruction> operator()(const SelectKeys&) const { return make_select_keys(site); }
+  std::unique_ptr<Instruction> operator()(const Attention&) const {
+    const bool selected = site.in_info(1).cache.access == CacheType::Access::Selected;
+    return selected ? make_selected_attention(site) : make_attention(site);
+  }
   std::unique_ptr<Instruction> operator()(const ShortConv&) const { return make_short_conv(site); }
   std::unique_ptr<Instruction> operator()(const GatedDelta&) const { return make_gated_delta(site); }
   std::unique_ptr<Instruction> operator()(const SelectiveScan&) const { return make_selective_scan(site); }
@@ -449,7 +457,11 @@ struct Make {
 std::size_t scratch_bytes(const Graph& g, const Node& n, int threads) {
   if (std::holds_alternative<Linear>(n.op)) return Products::scratch_bytes(g, n);
   if (std::holds_alternative<ExpertLinear>(n.op)) return expert_linear_scratch_bytes(g, n);
-  if (std::holds_alternative<Attention>(n.op)) return attention_scratch_bytes(g, n, threads);
+  if (std::holds_alternative<SelectKeys>(n.op)) return select_keys_scratch_bytes(g, n, threads);
+  if (std::holds_alternative<Attention>(n.op)) {
+    const bool selected = g.info(n.in[1]).cache.access == CacheType::Access::Selected;
+    return selected ? selected_attention_scratch_bytes(g, n, threads) : attention_scratch_bytes(g, n, threads);
+  }
   if (std::holds_alternative<GatedDelta>(n.op)) return gated_delta_scratch_bytes(g, n);
   if (std::holds_alternative<SelectiveScan>(n.op)) return selective_scan_scratch_bytes(g, n);
   return 0;

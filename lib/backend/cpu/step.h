@@ -82,6 +82,10 @@ std::unique_ptr<Instruction> make_expert_linear(const InstructionSite&);
 std::size_t expert_linear_scratch_bytes(const Graph&, const Node&);
 std::unique_ptr<Instruction> make_attention(const InstructionSite&);
 std::size_t attention_scratch_bytes(const Graph&, const Node&, int threads);
+std::unique_ptr<Instruction> make_select_keys(const InstructionSite&);
+std::size_t select_keys_scratch_bytes(const Graph&, const Node&, int threads);
+std::unique_ptr<Instruction> make_selected_attention(const InstructionSite&);
+std::size_t selected_attention_scratch_bytes(const Graph&, const Node&, int threads);
 std::unique_ptr<Instruction> make_route(const InstructionSite&);
 std::unique_ptr<Instruction> make_short_conv(const InstructionSite&);
 std::unique_ptr<Instruction> make_gated_delta(const InstructionSite&);
@@ -96,6 +100,13 @@ inline std::int64_t task_rows(std::int64_t columns, std::int64_t rows, int threa
   constexpr std::int64_t kUnit = 2 * kRowTile, kMostUnits = 4, kTasksOfThread = 4;  // kernels take two tiles at a time
   if (columns <= 32) return kMostUnits * kUnit;
   return std::clamp<std::int64_t>(rows / (kTasksOfThread * threads * kUnit), 1, kMostUnits) * kUnit;
+}
+
+/// Which sequence of the step a token belongs to.
+inline std::size_t sequence_of(const Frame& f, std::int64_t token) {
+  std::size_t s = 0;
+  while (token >= f.step->sequences[s].first_token + f.step->sequences[s].n_tokens) ++s;
+  return s;
 }
 
 /// Elements of one row of a value.

@@ -134,11 +134,13 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const KvAppend&) {
-    const CacheView cache = site_.cache.view(in(2).cache.layer);
+    const CacheView cache = site_.cache.view(in(2).cache.layer);  // an index was refused
     add("append", [=, k = f32(in(0)), v = f32(in(1)), step = site_.step](const StepLaunch& s) {
       append_to_cache(k, v, cache, step, s.tokens, s.at);
     });
   }
+
+  void operator()(const SelectKeys&) { check(false, "SelectKeys was refused when the model was loaded"); }
 
   void operator()(const Attention&) {
     const AttentionSite at = attention_site();
@@ -575,6 +577,11 @@ Compiled compile_nodes(const Site& site) {
 }
 
 std::string refusal(const Graph& graph, const Node& node) {
+  for (const std::uint32_t id : node.in) {
+    const CacheType& cache = graph.info(id).cache;
+    if (cache.part == CacheType::Part::Index || cache.access == CacheType::Access::Selected)
+      return "the GPU has no kernels that select keys or attend to selected ones (DeepSeek sparse attention)";
+  }
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
   if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.shape[0] > kMaxConvWidth)
     return "the GPU's convolutions are up to " + std::to_string(kMaxConvWidth) + " wide";

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <limits>
 #include <variant>
 
 #include "tensor/dtype.h"
@@ -41,17 +42,32 @@ class Costing {
   }
   void operator()(const Embed&) { bytes_ += static_cast<std::int64_t>(type(node_.in[0]).row_bytes()) * rows_.tokens; }
   void operator()(const KvAppend&) {
-    bytes_ += cache_bytes(elements(node_.in[0]), format_.k) + cache_bytes(elements(node_.in[1]), format_.v);
+    bytes_ += cache_bytes(elements(node_.in[0]), format_.k);
+    if (node_.in.size() > 2) bytes_ += cache_bytes(elements(node_.in[1]), format_.v);
+  }
+  /// Of tokens that see more keys than are selected.
+  void operator()(const SelectKeys& op) {
+    const CacheType& index = graph_.info(node_.in[2]).cache;
+    const std::int64_t heads = type(node_.in[0]).shape[1];
+    for (const SequenceSpan& span : step_.sequences) {
+      std::int64_t pairs = 0;
+      for (std::int64_t keys = span.kv_len - span.n_tokens + 1; keys <= span.kv_len; ++keys)
+        pairs += keys > op.top_k ? keys : 0;
+      operations_ += 2 * pairs * heads * (index.head_dim_k + 1);
+      bytes_ += span.kv_len > op.top_k ? span.kv_len * cache_bytes(index.head_dim_k, format_.k) : 0;
+    }
   }
   void operator()(const Attention& op) {
     const CacheType& cache = graph_.info(node_.in[1]).cache;
-    const std::int64_t heads = type(node_.in[0]).shape[1];
+    const bool selected = cache.access == CacheType::Access::Selected;
+    const std::int64_t heads = type(node_.in[0]).shape[1],
+                       most = selected ? type(node_.in[2]).shape[0] : std::numeric_limits<std::int64_t>::max();
     for (const SequenceSpan& span : step_.sequences) {
       const std::int64_t past = span.kv_len - span.n_tokens;
       std::int64_t pairs = 0;
-      for (std::int64_t i = 0; i < span.n_tokens; ++i) pairs += seen(op, past + i + 1);
+      for (std::int64_t i = 0; i < span.n_tokens; ++i) pairs += std::min(most, seen(op, past + i + 1));
       operations_ += 2 * pairs * heads * (cache.head_dim_k + cache.head_dim_v);
-      const std::int64_t keys = std::min<std::int64_t>(span.kv_len, seen(op, past + 1) + span.n_tokens - 1);
+      const std::int64_t keys = std::min({pairs, std::int64_t{span.kv_len}, seen(op, past + 1) + span.n_tokens - 1});
       bytes_ +=
           keys * cache.kv_heads * (cache_bytes(cache.head_dim_k, format_.k) + cache_bytes(cache.head_dim_v, format_.v));
     }

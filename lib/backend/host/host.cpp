@@ -21,8 +21,9 @@ std::size_t checked_product(std::size_t a, std::size_t b) {
   return *product;
 }
 
+/// Of one side; an index has no values.
 std::size_t block_bytes(int kv_heads, int head_dim, DType type) {
-  check(kv_heads > 0 && head_dim > 0, "a cache has heads and dimensions");
+  check(kv_heads > 0 && head_dim >= 0, "a cache has heads and dimensions");
   check(std::find(kCacheTypes.begin(), kCacheTypes.end(), type) != kCacheTypes.end(), "a cache's type is one of them");
   check(head_dim % static_cast<int>(info(type).block_elems) == 0, "heads are whole blocks of the cache's type");
   const std::size_t rows = checked_product(static_cast<std::size_t>(kv_heads), std::size_t{kBlockPositions});
@@ -90,14 +91,17 @@ HostCache::HostCache(const StateRequest& r) : format_(r.format), n_blocks_(r.n_b
   const auto blocks = static_cast<std::size_t>(n_blocks_);
   layers_.reserve(r.caches.size());
   for (const CacheType& type : r.caches) {
+    const Place place{type.layer, type.part};
+    const bool is_index = type.part == CacheType::Part::Index;
+    check(type.head_dim_k > 0 && is_index == (type.head_dim_v == 0), "a cache has keys, and values if it is no index");
     const std::size_t k_bytes = block_bytes(type.kv_heads, type.head_dim_k, format_.k);
     const std::size_t v_bytes = block_bytes(type.kv_heads, type.head_dim_v, format_.v);
-    check(!by_layer_.contains(type.layer) && !fleeting_.contains(type.layer), "one cache per layer");
+    check(!by_place_.contains(place) && !fleeting_.contains(place), "one cache and one index per layer");
     if (type.fleeting) {
-      fleeting_.insert(type.layer);
+      fleeting_.insert(place);
       continue;
     }
-    by_layer_[type.layer] = layers_.size();
+    by_place_[place] = layers_.size();
     layers_.push_back({type, k_bytes, v_bytes, Pages(checked_product(k_bytes, blocks), PageUse::Sparse),
                        Pages(checked_product(v_bytes, blocks), PageUse::Sparse)});
   }
@@ -147,21 +151,21 @@ void HostCache::keep_fleeting_in(CacheKeeper& keeper) {
   check(kept_ != nullptr && typeid(*kept_) == typeid(*this) && kept_->n_blocks_ == n_blocks_ &&
             kept_->format_.k == format_.k && kept_->format_.v == format_.v,
         "rows that are used in place lie as those of this cache");
-  for (const int number : fleeting_) (void)kept_->layer(number);
+  for (const Place& place : fleeting_) (void)kept_->layer(place);
 }
 
-const HostCache::Layer& HostCache::layer(int number) const {
-  if (fleeting_.contains(number)) {
+const HostCache::Layer& HostCache::layer(Place place) const {
+  if (fleeting_.contains(place)) {
     check(kept_ != nullptr, "what is fleeting is kept somewhere");
-    return kept_->layer(number);
+    return kept_->layer(place);
   }
-  const auto found = by_layer_.find(number);
-  check(found != by_layer_.end(), "the layer has a cache");
+  const auto found = by_place_.find(place);
+  check(found != by_place_.end(), "the layer has a cache");
   return layers_[found->second];
 }
 
-std::byte* HostCache::k(int number) const { return layer(number).k.data(); }
-std::byte* HostCache::v(int number) const { return layer(number).v.data(); }
+std::byte* HostCache::k(int number, CacheType::Part part) const { return layer({number, part}).k.data(); }
+std::byte* HostCache::v(int number, CacheType::Part part) const { return layer({number, part}).v.data(); }
 
 std::size_t HostCache::bytes_per_block() const {
   std::size_t bytes = 0;
@@ -182,7 +186,7 @@ std::vector<std::span<std::byte>> HostCache::parts(std::int32_t block) const {
 
 template <class F>
 void HostCache::for_each_head(const CacheSlice& s, F&& f) const {
-  const Layer& l = layer(s.layer);
+  const Layer& l = layer({s.layer, CacheType::Part::KeysValues});
   check(s.block >= 0 && s.block < n_blocks_ && 0 <= s.begin && s.begin <= s.end && s.end <= kBlockPositions,
         "positions of a block of the cache");
   const auto heads = static_cast<std::size_t>(l.type.kv_heads);
@@ -190,7 +194,7 @@ void HostCache::for_each_head(const CacheSlice& s, F&& f) const {
     const std::size_t head_bytes = bytes / heads, row_bytes = head_bytes / kBlockPositions;
     std::byte* const block = pages.data() + static_cast<std::size_t>(s.block) * bytes;
     for (std::size_t h = 0; h < heads; ++h)
-      f(side, HeadPart{type, head_dim, block + h * head_bytes},
+      f(side, HeadPart{type, head_dim, block + h * head_bytes, l.type.access},
         h * static_cast<std::size_t>(s.end - s.begin) * row_bytes);
   };
   one_side(Side::Keys, l.k, l.k_block_bytes, format_.k, l.type.head_dim_k);

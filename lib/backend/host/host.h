@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -67,8 +69,8 @@ bool share_place(CacheType, const CacheType&);
 class HostCache : public StateStore, public CacheKeeper {
  public:
   explicit HostCache(const StateRequest&);
-  std::byte* k(int layer) const;
-  std::byte* v(int layer) const;
+  std::byte* k(int layer, CacheType::Part = CacheType::Part::KeysValues) const;
+  std::byte* v(int layer, CacheType::Part = CacheType::Part::KeysValues) const;
   std::byte* recurrent(const RecurrentType&) const;  ///< of slot 0
   std::int32_t n_slots() const { return n_slots_; }
   std::size_t bytes_per_slot() const override;
@@ -86,11 +88,12 @@ class HostCache : public StateStore, public CacheKeeper {
   void write_rows(const CacheSlice&, const std::byte* k, const std::byte* v) override;
 
  protected:
-  /// One side of one KV head's part of a block: where it is, and what its rows are.
+  /// One side of one KV head's part of a block: where it is, what its rows are, and how they are read.
   struct HeadPart {
     DType type;
     int head_dim;
     std::byte* data;
+    CacheType::Access access;
   };
   /// Rows [begin, end) of a part, between it and `rows`. Here they lie as they are.
   enum class Side : std::uint8_t { Keys, Values };
@@ -103,7 +106,8 @@ class HostCache : public StateStore, public CacheKeeper {
     std::size_t k_block_bytes, v_block_bytes;
     Pages k, v;
   };
-  const Layer& layer(int) const;
+  using Place = std::pair<int, CacheType::Part>;  ///< a layer's
+  const Layer& layer(Place) const;
   /// Calls f(side, part, offset) for the heads of a slice; its rows are at `offset` of all those of their side.
   template <class F>
   void for_each_head(const CacheSlice&, F&& f) const;
@@ -118,8 +122,8 @@ class HostCache : public StateStore, public CacheKeeper {
   std::int32_t n_blocks_, n_slots_;
   std::vector<Layer> layers_;
   std::vector<States> states_;
-  std::unordered_map<int, std::size_t> by_layer_;
-  std::unordered_set<int> fleeting_;  ///< layers that `kept_` has
+  std::map<Place, std::size_t> by_place_;
+  std::set<Place> fleeting_;  ///< that `kept_` has
   const HostCache* kept_ = nullptr;
 };
 

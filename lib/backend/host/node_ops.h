@@ -49,6 +49,30 @@ AttentionHeadFn<Acc> attention_head_for(CacheFormat format) {
   });
 }
 
+template <class Acc>
+using SelectKeysFn = void (*)(const Selection&, ScoredKey<Acc>* best, float* row);
+template <class Acc>
+SelectKeysFn<Acc> select_keys_for(DType keys) {
+  return with_row(keys, []<class K>(K) -> SelectKeysFn<Acc> { return select_keys<Acc, K>; });
+}
+
+/// One thread's memory in the scratch of a SelectKeys node.
+template <class Acc>
+struct SelectionScratch {
+  std::size_t best = 0;     ///< elements: [top_k + 1]
+  std::size_t row = 0;      ///< a key, decoded
+  std::size_t queries = 0;  ///< of all heads as their format has them
+
+  SelectionScratch(const SelectKeys& op, const Shape& q)
+      : best(static_cast<std::size_t>(op.top_k) + 1),
+        row(static_cast<std::size_t>(q[0])),
+        queries(static_cast<std::size_t>(q[0] * q[1])) {}
+  std::size_t bytes() const {
+    const std::size_t all = best * sizeof(ScoredKey<Acc>) + (row + queries) * sizeof(float);
+    return (all + alignof(ScoredKey<Acc>) - 1) / alignof(ScoredKey<Acc>) * alignof(ScoredKey<Acc>);
+  }
+};
+
 /// One thread's memory in the scratch of an attention node.
 template <class Acc>
 struct AttentionScratch {
@@ -81,6 +105,8 @@ std::size_t common_scratch_bytes(const Graph& graph, const Node& node, int threa
   const auto of_all = [&](std::size_t bytes) { return static_cast<std::size_t>(threads) * bytes; };
   if (std::holds_alternative<Attention>(node.op))
     return of_all(AttentionScratch<Acc>(graph.info(node.in[1]).cache).bytes());
+  if (const auto* select = std::get_if<SelectKeys>(&node.op))
+    return of_all(SelectionScratch<Acc>(*select, graph.info(node.in[0]).type.shape).bytes());
   if (std::holds_alternative<ShortConv>(node.op)) return of_all(line_elements(graph, node) * sizeof(float));
   if (std::holds_alternative<GatedDelta>(node.op)) return of_all(delta_elements(graph, node) * sizeof(Acc));
   if (std::holds_alternative<Route>(node.op))
@@ -202,10 +228,25 @@ class CommonKernels {
   }
 
   Run operator()(const KvAppend&) const {
-    const CacheSides sides = cache_sides(site_.in(2).cache);
+    const CacheSides sides = cache_sides(site_.in(site_.node.in.size() - 1).cache);
     return [sides](const NodeRun& run) {
       append(run, run.in[0], sides.keys, sides.k);
-      append(run, run.in[1], sides.values, sides.v);
+      if (run.in.size() > 2) append(run, run.in[1], sides.values, sides.v);
+    };
+  }
+
+  Run operator()(const SelectKeys& op) const {
+    const CacheSides sides = cache_sides(site_.in(2).cache);
+    const SelectionPlan plan{.top_k = op.top_k,
+                             .index = sides.k,
+                             .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
+                             .select = select_keys_for<Acc>(sides.k.type),
+                             .scratch = SelectionScratch<Acc>(op, site_.in(0).type.shape)};
+    return [plan, loop = loop_](const NodeRun& run) {
+      const StateGroup& group = run.step.groups[0];
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s)
+        select_sequence(run, run.step.sequences[s],
+                        group.block_table.data() + s * static_cast<std::size_t>(group.stride), plan, loop);
     };
   }
 
@@ -217,12 +258,13 @@ class CommonKernels {
     head.v = sides.v;
     head.scale = op.scale;
     head.soft_cap = op.soft_cap;
-    const AttentionPlan plan{.window = op.window,
+    const AttentionPlan plan{.access = cache.access,
+                             .window = op.window,
                              .max_bias = op.max_bias,
                              .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
                              .attend = attention_head_for<Acc>(site_.cache.format()),
                              .scratch = AttentionScratch<Acc>(cache)};
-    const VectorWeight sinks = vector(2);
+    const VectorWeight sinks = cache.access == CacheType::Access::Whole ? vector(2) : VectorWeight();
     return [head, plan, sinks, loop = loop_](const NodeRun& run) {
       const StateGroup& group = run.step.groups[0];
       for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
@@ -452,8 +494,8 @@ class CommonKernels {
     CacheRows k, v;
   };
   CacheSides cache_sides(const CacheType& c) const {
-    std::byte* const keys = site_.cache.k(c.layer);
-    std::byte* const values = site_.cache.v(c.layer);
+    std::byte* const keys = site_.cache.k(c.layer, c.part);
+    std::byte* const values = site_.cache.v(c.layer, c.part);
     const CacheFormat format = site_.cache.format();
     return {keys, values, {keys, format.k, c.kv_heads, c.head_dim_k}, {values, format.v, c.kv_heads, c.head_dim_v}};
   }
@@ -540,7 +582,38 @@ class CommonKernels {
     }
   }
 
+  struct SelectionPlan {
+    std::int64_t top_k;
+    CacheRows index;
+    ActFormat query;
+    SelectKeysFn<Acc> select;
+    SelectionScratch<Acc> scratch;
+  };
+
+  static void select_sequence(const NodeRun& run, const SequenceSpan& span, const std::int32_t* blocks,
+                              const SelectionPlan& plan, const Loop& loop) {
+    const Operand &q = run.in[0], &weights = run.in[1], &positions = run.out[0];
+    loop.run(span.n_tokens, span.kv_len * q.row_elems, [&](std::int64_t item, int thread) {
+      const std::int64_t token = span.first_token + item;
+      auto* const best =
+          reinterpret_cast<ScoredKey<Acc>*>(run.scratch + static_cast<std::size_t>(thread) * plan.scratch.bytes());
+      float* const row = reinterpret_cast<float*>(best + plan.scratch.best);
+      float* const queries = row + plan.scratch.row;
+      round_trip_activation(plan.query, q.f32() + token * q.row_elems, queries, q.row_elems);
+      plan.select({.q = queries,
+                   .weights = weights.f32() + token * weights.row_elems,
+                   .index = plan.index,
+                   .heads = weights.row_elems,
+                   .keys = run.step.positions[static_cast<std::size_t>(token)] + std::int64_t{1},
+                   .top_k = plan.top_k,
+                   .blocks = blocks,
+                   .positions = positions.i32_out() + token * plan.top_k},
+                  best, row);
+    });
+  }
+
   struct AttentionPlan {
+    CacheType::Access access;
     KeyWindow window = {};
     float max_bias = 0;
     ActFormat query;
@@ -568,6 +641,10 @@ class CommonKernels {
       if (sequence.sink) head.sink = sequence.sink + h;
       head.first_key = plan.window.first_key(position);
       head.end_key = position + 1;
+      if (plan.access == CacheType::Access::Selected) {
+        const Operand& selected = run.in[2];
+        head.selected = {selected.i32() + token * selected.row_elems, static_cast<std::size_t>(selected.row_elems)};
+      }
       plan.attend(head, sums, row);
     });
   }

@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <limits>
 #include <numbers>
+#include <span>
+#include <tuple>
+#include <utility>
 
 #include "backend/backend.h"
 #include "base/half.h"
@@ -213,7 +216,30 @@ struct DecodedRow {
   }
 };
 
-/// One query head of one token over keys [first_key, end_key).
+/// Keys of a selection, or all, in stretches that lie side by side in one block.
+struct KeyStretches {
+  std::int64_t next = 0, end = 0;          ///< without a selection
+  std::span<const std::int32_t> selected;  ///< ascending positions, -1 behind them
+
+  /// The next stretch; empty behind the last one.
+  std::pair<std::int64_t, std::int64_t> take() {
+    if (selected.data() == nullptr) {
+      const std::int64_t begin = next;
+      next = std::min(end, (begin / kBlockPositions + 1) * kBlockPositions);
+      return {begin, next};
+    }
+    if (selected.empty() || selected.front() < 0) return {0, 0};
+    const std::int64_t begin = selected.front();
+    std::int64_t behind = begin;
+    while (!selected.empty() && selected.front() == behind && (behind == begin || behind % kBlockPositions != 0)) {
+      ++behind;
+      selected = selected.subspan(1);
+    }
+    return {begin, behind};
+  }
+};
+
+/// One query head of one token over keys [first_key, end_key), or over those of a selection.
 struct AttentionHead {
   const float* q = nullptr;  ///< [k.head_dim]
   float* y = nullptr;        ///< [v.head_dim]
@@ -222,8 +248,9 @@ struct AttentionHead {
   float scale = 0, soft_cap = 0;
   float slope = 0;  ///< of ALiBi; 0: none
   std::int64_t first_key = 0, end_key = 0;
-  const std::int32_t* blocks = nullptr;  ///< physical block of each logical block of the sequence
-  const float* sink = nullptr;           ///< of this head
+  const std::int32_t* blocks = nullptr;         ///< physical block of each logical block of the sequence
+  const float* sink = nullptr;                  ///< of this head
+  std::span<const std::int32_t> selected = {};  ///< KeyStretches
 };
 
 /// Softmax over the keys block by block: the running sums are rescaled where a block raises the maximum.
@@ -232,10 +259,9 @@ template <class Acc, class K, class V>
 void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
   Acc max = a.sink ? Acc(*a.sink) : -std::numeric_limits<Acc>::infinity(), total = a.sink ? 1 : 0;
   std::fill_n(sums, a.v.head_dim, Acc(0));
-  for (std::int64_t begin = a.first_key; begin < a.end_key;) {
-    const std::int64_t block = begin / kBlockPositions;
-    const std::int64_t end = std::min(a.end_key, (block + 1) * kBlockPositions);
-    const std::int64_t n = end - begin;
+  KeyStretches stretches{a.first_key, a.end_key, a.selected};
+  for (auto [begin, end] = stretches.take(); begin < end; std::tie(begin, end) = stretches.take()) {
+    const std::int64_t block = begin / kBlockPositions, n = end - begin;
     const std::byte* k = a.k.data + a.k.row_offset(a.blocks[block], begin, a.kv_head);
     const std::byte* v = a.v.data + a.v.row_offset(a.blocks[block], begin, a.kv_head);
     Acc scores[kBlockPositions];
@@ -258,9 +284,48 @@ void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
       total += p;
       for (std::int64_t d = 0; d < a.v.head_dim; ++d) sums[d] += p * static_cast<Acc>(widen(row[d]));
     }
-    begin = end;
   }
   for (std::int64_t d = 0; d < a.v.head_dim; ++d) a.y[d] = static_cast<float>(sums[d] / total);
+}
+
+/// One token's selection among `keys` keys of an index.
+struct Selection {
+  const float* q = nullptr;        ///< [heads][index.head_dim]
+  const float* weights = nullptr;  ///< [heads]
+  CacheRows index;
+  std::int64_t heads = 0, keys = 0, top_k = 0;
+  const std::int32_t* blocks = nullptr;
+  std::int32_t* positions = nullptr;  ///< [top_k]
+};
+/// A key's worth, and where it is.
+template <class Acc>
+struct ScoredKey {
+  Acc score;
+  std::int32_t position;
+  /// In the order of a selection: all keys differ, so that its first ones are the same however it is sorted.
+  bool before(const ScoredKey& other) const {
+    return score > other.score || (score == other.score && position < other.position);
+  }
+};
+/// `best` has top_k + 1 elements, `row` index.head_dim.
+template <class Acc, class K>
+void select_keys(const Selection& s, ScoredKey<Acc>* best, float* row) {
+  const auto before = [](const ScoredKey<Acc>& a, const ScoredKey<Acc>& b) { return a.before(b); };
+  std::int64_t n = 0;
+  for (std::int64_t p = 0; p < s.keys; ++p) {
+    const std::byte* const bytes = s.index.data + s.index.row_offset(s.blocks[p / kBlockPositions], p, 0);
+    const auto* const key = K::read(s.index, bytes, row);
+    Acc sum = 0;
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const Acc score = dot<Acc>(s.q + h * s.index.head_dim, key, s.index.head_dim);
+      sum += static_cast<Acc>(s.weights[h]) * (score > 0 ? score : Acc(0));
+    }
+    best[n] = {std::isnan(sum) ? -std::numeric_limits<Acc>::infinity() : sum, static_cast<std::int32_t>(p)};
+    std::push_heap(best, best + ++n, before);  // the last in the order on top
+    if (n > s.top_k) std::pop_heap(best, best + n--, before);
+  }
+  for (std::int64_t i = 0; i < s.top_k; ++i) s.positions[i] = i < n ? best[i].position : -1;
+  std::sort(s.positions, s.positions + n);
 }
 
 /// Tokens of one sequence: x, y [channels, tokens], w [width, channels], bias [channels] or null, state [channels,

@@ -1,3 +1,4 @@
+#include "graph/needs.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
@@ -35,6 +36,7 @@ void merge(Node& a, const Node& b) {
 
 Graph merge_linears(const Graph& g) {
   const Uses uses(g);
+  const std::vector<std::int32_t> needed = needed_from(g);  // what a step may leave out stays apart
   std::vector<bool> gone(g.nodes().size(), false);
   std::vector<Node> nodes;
   for (std::size_t i = 0; i < g.nodes().size(); ++i) {
@@ -42,7 +44,7 @@ Graph merge_linears(const Graph& g) {
     Node n = g.nodes()[i];
     if (!products(n.op).empty()) {
       for (std::size_t j : uses.consumers[n.in[0]]) {
-        if (j <= i || gone[j] || !can_merge(n, g.nodes()[j])) continue;
+        if (j <= i || gone[j] || needed[j] != needed[i] || !can_merge(n, g.nodes()[j])) continue;
         gone[j] = true;
         merge(n, g.nodes()[j]);
       }

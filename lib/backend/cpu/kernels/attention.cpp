@@ -283,4 +283,55 @@ void attention_merge(const AttentionArgs& a, std::int32_t kv_head, std::int32_t 
   }
 }
 
+void attention_add(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token, std::int32_t chunk, float* states,
+                   std::byte* scratch) {
+  ChunkWork work;
+  place(work, a, scratch);
+  for (int begin = 0; begin < a.group; begin += kQueryTile) {
+    const int n = smaller(a.group - begin, kQueryTile);
+    Query queries[kQueryTile];
+    for (int i = 0; i < n; ++i) queries[i] = query_of(a, kv_head, token, begin + i);
+    prepare(a, queries, n, work);
+    run_chunk(a, kv_head, queries, n, chunk, work);
+    for (int p = 0; p < work.n; ++p) {
+      const int i = work.index[p];
+      float* const kept = states + 2 * (begin + i);
+      State state{kept[0], kept[1]};
+      merge(state, queries[i].y, work.state[p], work.values + p * work.value_stride, a.head_dim_v);
+      kept[0] = state.maximum;
+      kept[1] = state.sum;
+    }
+  }
+}
+
+void attention_finish(const AttentionArgs& a, std::int32_t kv_head, std::int32_t token, const float* states) {
+  for (int head = 0; head < a.group; ++head)
+    finish({states[2 * head], states[2 * head + 1]}, query_of(a, kv_head, token, head), a.head_dim_v);
+}
+
+void index_scores(const AttentionArgs& a, const float* weights, std::int32_t token, std::int32_t chunk, float* scores,
+                  std::byte* scratch) {
+  ChunkWork work;
+  place(work, a, scratch);
+  const Span keys{0, smaller(a.positions[token] + 1 - chunk * kKeyChunk, kKeyChunk)};
+  ChunkBlocks blocks = find_blocks(a, a.k, a.k_block_bytes, 0, chunk, keys);
+  blocks.after = blocks.block[0];
+  for (int begin = 0; begin < a.heads; begin += kQueryTile) {
+    work.n = smaller(a.heads - begin, kQueryTile);
+    for (int i = 0; i < work.n; ++i) {
+      work.q[i] = a.q + (std::ptrdiff_t{token} * a.heads + begin + i) * a.head_dim_k;
+      work.span[i] = keys;
+      work.index[i] = i;
+      if (is_quantized(a.k_element)) quantize_query(work.q[i], i, a, work.queries);
+    }
+    kScore[static_cast<int>(a.k_element)](a, blocks, work);
+    for (int k = 0; k < keys.end; k += 16) {
+      F32x16 sum = begin == 0 ? zero() : load(scores + k);
+      for (int i = 0; i < work.n; ++i)
+        sum = fma(set1(weights[begin + i]), max(load(work.scores + i * kKeyChunk + k), zero()), sum);
+      store(scores + k, sum);
+    }
+  }
+}
+
 }  // namespace llm::cpu::LLM_ISA

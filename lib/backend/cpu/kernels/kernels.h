@@ -140,6 +140,17 @@ using AttentionChunkFn = void (*)(const AttentionArgs&, std::int32_t kv_head, st
 /// Merges the partials [n_chunks] of a group (first chunk given) into y, with the operations that AttentionFn uses.
 using AttentionMergeFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, std::int32_t n_chunks,
                                   const float* partials);
+/// One chunk of keys for one token and a group: AttentionFn in steps, for keys that are brought chunk by chunk.
+/// `states` are `group` times {maximum, sum}, at first {-infinity, 0}; y holds what the chunks so far add up to.
+using AttentionAddFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, std::int32_t chunk,
+                                float* states, std::byte* scratch);
+/// The end of that, behind the last chunk.
+using AttentionFinishFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, const float* states);
+/// What the keys of one chunk are worth to one token, up to its own position: scores [kKeyChunk], each the fused sum
+/// over the heads, ascending, of weights[head] * max(q . key, 0), with q . key as AttentionFn has it. Of one KV head;
+/// the arguments that are about values, scale and windows are not used.
+using IndexScoresFn = void (*)(const AttentionArgs&, const float* weights, std::int32_t token, std::int32_t chunk,
+                               float* scores, std::byte* scratch);
 inline constexpr std::int32_t kQueryTile = 64;
 /// Positions of one block of the cache.
 inline constexpr std::int32_t kKeyBlock = 64;
@@ -222,6 +233,9 @@ struct Kernels {
   AttentionFn attention;
   AttentionChunkFn attention_chunk;
   AttentionMergeFn attention_merge;
+  AttentionAddFn attention_add;
+  AttentionFinishFn attention_finish;
+  IndexScoresFn index_scores;
   ShortConvFn short_conv;
   GatedDeltaFn gated_delta;
   SelectiveScanFn selective_scan;

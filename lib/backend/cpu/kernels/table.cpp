@@ -62,6 +62,9 @@ constexpr void set_byte_products(Kernels& k) {
   k.attention = attention;
   k.attention_chunk = attention_chunk;
   k.attention_merge = attention_merge;
+  k.attention_add = attention_add;
+  k.attention_finish = attention_finish;
+  k.index_scores = index_scores;
 }
 
 #if !defined(LLM_ISA_neondotprod)

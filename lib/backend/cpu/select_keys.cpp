@@ -1,0 +1,214 @@
+// Which keys a token is to attend to. Threads share the tokens; where there are too few of them, the keys of each,
+// whose best are merged. The choice is that of one order over all keys, so it is the same however it is found.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <span>
+
+#include "backend/cpu/cache_layout.h"
+#include "backend/cpu/step.h"
+
+namespace llm::cpu {
+namespace {
+
+/// A key as one number, the larger the better: its score, then the earlier position.
+std::uint64_t ranked(float score, std::int32_t position) {
+  constexpr std::uint32_t kSign = 0x80000000;
+  if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);  // the zeros are equal
+  const std::uint32_t ascending = (bits & kSign) != 0 ? ~bits : bits | kSign;
+  return std::uint64_t{ascending} << 32 | static_cast<std::uint32_t>(~position);
+}
+std::int32_t position_of(std::uint64_t rank) { return static_cast<std::int32_t>(~static_cast<std::uint32_t>(rank)); }
+
+/// The best keys of those that were added.
+class BestKeys {
+ public:
+  static std::int64_t room(std::int64_t top_k) { return top_k + std::max<std::int64_t>(top_k, kKeyChunk); }
+  BestKeys(std::uint64_t* memory, std::int64_t top_k) : ranks_(memory), top_k_(top_k) {}
+
+  /// At most kKeyChunk, from `position` on.
+  void add(std::span<const float> scores, std::int32_t position) {
+    make_room(std::ssize(scores));
+    for (const float score : scores) keep(ranked(score, position++));
+  }
+  /// At most top_k, from another list.
+  void add(std::span<const std::uint64_t> ranks) {
+    make_room(std::ssize(ranks));
+    for (const std::uint64_t rank : ranks) keep(rank);
+  }
+  std::span<std::uint64_t> best() {
+    drop_others();
+    return {ranks_, static_cast<std::size_t>(n_)};
+  }
+
+ private:
+  void keep(std::uint64_t rank) {
+    if (rank > least_) ranks_[n_++] = rank;
+  }
+  void make_room(std::int64_t more) {
+    if (n_ + more > room(top_k_)) drop_others();
+  }
+  void drop_others() {
+    if (n_ < top_k_) return;
+    std::nth_element(ranks_, ranks_ + top_k_ - 1, ranks_ + n_, std::greater<>());
+    n_ = top_k_;
+    least_ = ranks_[top_k_ - 1];
+  }
+
+  std::uint64_t* ranks_;
+  std::int64_t top_k_, n_ = 0;
+  std::uint64_t least_ = 0;  ///< what ranks no higher is not among the best; no key's rank is 0
+};
+
+class SelectKeysInstruction final : public Instruction {
+ public:
+  explicit SelectKeysInstruction(const InstructionSite& site)
+      : q_(site.in[0]),
+        weights_(site.in[1]),
+        index_(site.in[2]),
+        positions_(site.out[0]),
+        scratch_(site.scratch),
+        top_k_(std::get<SelectKeys>(site.node.op).top_k),
+        score_(site.kernels.index_scores) {
+    const CacheType& c = site.in_info(2).cache;
+    args_.k_element = cache_element(site.cache.k);
+    args_.k_block_bytes = CacheLayout(CacheSide::Keys, site.cache.k, c.head_dim_k).block_bytes();
+    args_.heads = static_cast<std::int32_t>(site.in_info(0).type.shape[1]);
+    args_.kv_heads = 1;
+    args_.head_dim_k = c.head_dim_k;
+    args_.scale = 1;
+    type_ = std::string(name(site.cache.k));
+  }
+
+  void run(const Frame& f, const Worker& w) override {
+    TaskQueue& queue = queues_.open(f.turn, w.thread);
+    const std::int64_t choosing = count_choosing(f);
+    if (choosing == 0 || choosing >= w.n_threads) {
+      for (std::int64_t token = queue.take(); token < f.rows.tokens; token = queue.take()) {
+        if (!chooses(f, token)) {
+          write_all(f, token);
+          continue;
+        }
+        BestKeys best = list(f, w.thread);
+        find(f, w, token, {0, chunks(f, token)}, best);
+        write(f, token, best.best());
+      }
+      return;
+    }
+    const std::int64_t parts = (w.n_threads + choosing - 1) / choosing;
+    const auto [first, last] = w.share(choosing * parts);
+    for (std::int64_t item = first; item < last; ++item) find_part(f, w, item, parts);
+    w.sync();
+    const auto [begin, end] = w.share(f.rows.tokens);
+    for (std::int64_t token = begin, nth = count_choosing(f, begin); token < end; ++token) {
+      if (chooses(f, token))
+        merge(f, token, nth++, parts);
+      else
+        write_all(f, token);
+    }
+  }
+
+  std::string describe() const override {
+    return "select_keys top_k=" + std::to_string(top_k_) + " heads=" + std::to_string(args_.heads) + " index " + type_;
+  }
+
+ private:
+  struct Chunks {
+    std::int64_t begin, end;
+  };
+  static std::int32_t position(const Frame& f, std::int64_t token) {
+    return f.step->positions[static_cast<std::size_t>(token)];
+  }
+  static std::int64_t chunks(const Frame& f, std::int64_t token) { return position(f, token) / kKeyChunk + 1; }
+  bool chooses(const Frame& f, std::int64_t token) const { return position(f, token) >= top_k_; }
+  /// Of the first tokens.
+  std::int64_t count_choosing(const Frame& f, std::int64_t tokens) const {
+    return std::count_if(f.step->positions.begin(), f.step->positions.begin() + tokens,
+                         [&](std::int32_t p) { return p >= top_k_; });
+  }
+  std::int64_t count_choosing(const Frame& f) const { return count_choosing(f, f.rows.tokens); }
+
+  /// Memory of the n-th list of keys, behind the lengths of all.
+  std::uint64_t* list_memory(const Frame& f, std::int64_t n) const {
+    return reinterpret_cast<std::uint64_t*>(f.slots[scratch_].data) + n * BestKeys::room(top_k_);
+  }
+  BestKeys list(const Frame& f, std::int64_t n) const { return {list_memory(f, n), top_k_}; }
+
+  void find(const Frame& f, const Worker& w, std::int64_t token, Chunks part, BestKeys& best) const {
+    const std::size_t sequence = sequence_of(f, token);
+    const StateGroup& state = f.step->groups[0];
+    AttentionArgs a = args_;
+    a.q = f.f32(q_);
+    a.k = f.slots[index_].data;
+    a.positions = f.step->positions.data();
+    a.blocks = state.block_table.data() + sequence * static_cast<std::size_t>(state.stride);
+    float scores[kKeyChunk];
+    for (std::int64_t chunk = part.begin; chunk < part.end; ++chunk) {
+      const auto start = static_cast<std::int32_t>(chunk * kKeyChunk);
+      score_(a, f.f32(weights_) + token * a.heads, static_cast<std::int32_t>(token), static_cast<std::int32_t>(chunk),
+             scores, w.scratch);
+      const std::int32_t n = std::min(kKeyChunk, position(f, token) + 1 - start);
+      best.add(std::span<const float>(scores, static_cast<std::size_t>(n)), start);
+    }
+  }
+
+  /// Leaves the best of a part of the keys in a list of its own, which ends with a 0 if there are fewer than top_k.
+  void find_part(const Frame& f, const Worker& w, std::int64_t item, std::int64_t parts) const {
+    std::int64_t token = 0;
+    for (std::int64_t nth = item / parts; nth > 0 || !chooses(f, token); ++token) nth -= chooses(f, token) ? 1 : 0;
+    const std::int64_t all = chunks(f, token), part = item % parts;
+    BestKeys best = list(f, item);
+    find(f, w, token, {all * part / parts, all * (part + 1) / parts}, best);
+    const std::int64_t n = std::ssize(best.best());
+    if (n < top_k_) list_memory(f, item)[n] = 0;
+  }
+
+  void merge(const Frame& f, std::int64_t token, std::int64_t nth, std::int64_t parts) const {
+    const auto found = [&](std::int64_t part) {
+      const std::uint64_t* const ranks = list_memory(f, nth * parts + part);
+      return std::span(ranks, static_cast<std::size_t>(std::find(ranks, ranks + top_k_, 0u) - ranks));
+    };
+    BestKeys best = list(f, nth * parts);
+    best.add(found(0));  // in place
+    for (std::int64_t part = 1; part < parts; ++part) best.add(found(part));
+    write(f, token, best.best());
+  }
+
+  void write(const Frame& f, std::int64_t token, std::span<const std::uint64_t> best) const {
+    std::int32_t* const to = f.i32(positions_) + token * top_k_;
+    std::ranges::transform(best, to, position_of);
+    std::sort(to, to + top_k_);  // a token that chooses sees more than top_k
+  }
+  /// All keys of a token that sees no more than top_k.
+  void write_all(const Frame& f, std::int64_t token) const {
+    std::int32_t* const to = f.i32(positions_) + token * top_k_;
+    const std::int64_t n = position(f, token) + std::int64_t{1};
+    std::iota(to, to + n, 0);
+    std::fill(to + n, to + top_k_, -1);
+  }
+
+  int q_, weights_, index_, positions_, scratch_;
+  std::int64_t top_k_;
+  IndexScoresFn score_;
+  AttentionArgs args_;
+  std::string type_;
+  TaskQueues queues_;
+};
+
+}  // namespace
+
+/// Lists of twice as many parts as there are threads.
+std::size_t select_keys_scratch_bytes(const Graph&, const Node& n, int threads) {
+  const std::int64_t room = BestKeys::room(std::get<SelectKeys>(n.op).top_k);
+  return static_cast<std::size_t>(2 * threads * room) * sizeof(std::uint64_t);
+}
+
+std::unique_ptr<Instruction> make_select_keys(const InstructionSite& site) {
+  return std::make_unique<SelectKeysInstruction>(site);
+}
+
+}  // namespace llm::cpu

@@ -1,0 +1,24 @@
+#include "graph/needs.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace llm {
+
+std::vector<std::int32_t> needed_from(const Graph& g) {
+  constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
+  std::vector<std::int32_t> read(g.values().size(), kNever), needed(g.nodes().size(), 0);
+  for (const std::uint32_t v : g.outputs()) read[v] = 0;
+  for (std::size_t i = g.nodes().size(); i-- > 0;) {
+    const Node& n = g.nodes()[i];
+    const bool remembers = std::ranges::any_of(n.in, [&](std::uint32_t v) { return outlives_step(g.info(v).kind); });
+    std::int32_t from = remembers ? 0 : kNever;
+    for (const std::uint32_t v : n.out) from = std::min(from, read[v]);
+    needed[i] = from == kNever ? 0 : from;
+    const auto* select = std::get_if<SelectKeys>(&n.op);
+    for (const std::uint32_t v : n.in) read[v] = std::min(read[v], select != nullptr ? select->top_k : needed[i]);
+  }
+  return needed;
+}
+
+}  // namespace llm

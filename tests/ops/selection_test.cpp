@@ -1,0 +1,248 @@
+// Keys that are selected and what attends to them: every backend against formulas in double precision over the stored
+// rows of undivided sequences. Many tokens are equal, so that what is selected ends among keys of equal worth.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "backend/reference/reference.h"
+#include "backends.h"
+#include "graph/builder.h"
+#include "support/catch.h"
+#include "support/graph_runner.h"
+
+namespace llm::test::selection {
+namespace {
+
+constexpr std::int32_t kRows = 43;  // different tokens
+constexpr int kSequences = 2, kTokens = 260;
+constexpr int kNanToken = 11;  // whose weights are
+
+struct Shape {
+  int heads, dim;  ///< of the index
+  int top_k;
+  int query_heads, kv_heads, dim_k, dim_v;
+};
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// A table of rows by token, as a cache of the type keeps it.
+std::vector<float> stored(const MemoryWeights& weights, const std::string& name, DType type, int width) {
+  const std::vector<float> rows = weights.decoded(name);
+  std::vector<float> kept(rows.size());
+  std::vector<std::byte> bytes(TensorType{type, {width}}.bytes());
+  for (std::size_t r = 0; r * at(width) < rows.size(); ++r) {
+    encode(type, rows.data() + r * at(width), bytes.data(), width);
+    decode(type, bytes.data(), kept.data() + r * at(width), width);
+  }
+  return kept;
+}
+
+struct Scene {
+  Shape shape;
+  MemoryWeights weights;
+  Graph graph;
+};
+
+Scene scene_of(const Shape& s) {
+  Scene scene{s, {}, {}};
+  GraphBuilder b({kTokens, kSequences, kTokens});
+  std::uint32_t seed = 1;
+  const auto rows = [&](const char* name, std::int64_t width) {
+    const TensorType& type = scene.weights.add_random(name, {DType::F32, {width, kRows}}, seed++);
+    return b.embed(b.weight(name, type), b.step_input(StepInput::Tokens), std::string(name) + "_in");
+  };
+  const auto heads = [&](const char* name, int n, int dim) {
+    const Act all = rows(name, std::int64_t{n} * dim);
+    return b.split_heads(all, n, std::string(name) + "_heads");
+  };
+  const Act q = heads("iq", s.heads, s.dim), k = heads("ik", 1, s.dim), w = rows("iw", s.heads);
+  const Cache index =
+      b.index_append(k, b.cache({.kv_heads = 1, .head_dim_k = s.dim, .part = CacheType::Part::Index}), "index");
+  const Index selected = b.select_keys(q, w, index, s.top_k, "selected");
+  const Act aq = heads("q", s.query_heads, s.dim_k), ak = heads("k", s.kv_heads, s.dim_k),
+            av = heads("v", s.kv_heads, s.dim_v);
+  const Cache kv = b.kv_append(ak, av,
+                               b.cache({.kv_heads = s.kv_heads,
+                                        .head_dim_k = s.dim_k,
+                                        .head_dim_v = s.dim_v,
+                                        .access = CacheType::Access::Selected}),
+                               "kv");
+  const Act seen = b.selected_attention(aq, kv, selected, {.scale = 0.3f}, "seen");
+  const Act y = b.scale(b.flatten_heads(seen, "flat"), 1.0f, "y");
+  scene.graph = std::move(b).finish(y);
+  std::vector<float> weights = scene.weights.decoded("iw");
+  weights[at(kNanToken * s.heads)] = std::numeric_limits<float>::quiet_NaN();
+  scene.weights.add("iw", {DType::F32, {s.heads, kRows}}, weights);
+  return scene;
+}
+
+/// What one token of a sequence selects and gets; tokens up to its own.
+struct Expected {
+  std::vector<float> selected;
+  std::vector<double> y;
+};
+
+Expected expected(const Scene& scene, DType type, std::span<const std::int32_t> tokens) {
+  const Shape& s = scene.shape;
+  const auto ik = stored(scene.weights, "ik", type, s.dim), k = stored(scene.weights, "k", type, s.kv_heads * s.dim_k),
+             v = stored(scene.weights, "v", type, s.kv_heads * s.dim_v);
+  const auto iq = scene.weights.decoded("iq"), iw = scene.weights.decoded("iw"), q = scene.weights.decoded("q");
+  const auto own = at(tokens.back()), n = tokens.size();
+  const auto product = [](const float* a, const float* b, int length) {
+    double sum = 0;
+    for (int i = 0; i < length; ++i) sum += double{a[i]} * double{b[i]};
+    return sum;
+  };
+  std::vector<double> scores(n, 0);
+  for (std::size_t p = 0; p < n; ++p) {
+    for (int h = 0; h < s.heads; ++h) {
+      const double score = product(&iq[(own * at(s.heads) + at(h)) * at(s.dim)], &ik[at(tokens[p]) * at(s.dim)], s.dim);
+      scores[p] += double{iw[own * at(s.heads) + at(h)]} * std::max(score, 0.0);
+    }
+    if (std::isnan(scores[p])) scores[p] = -std::numeric_limits<double>::infinity();
+  }
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+  order.resize(std::min(n, at(s.top_k)));
+  std::sort(order.begin(), order.end());
+  Expected e;
+  for (std::size_t i = 0; i < at(s.top_k); ++i)
+    e.selected.push_back(i < order.size() ? static_cast<float>(order[i]) : -1.0f);
+  for (int h = 0; h < s.query_heads; ++h) {
+    const auto kv_head = at(h / (s.query_heads / s.kv_heads));
+    std::vector<double> sums(at(s.dim_v), 0);
+    double total = 0;
+    for (const std::size_t p : order) {
+      const auto row = at(tokens[p]) * at(s.kv_heads) + kv_head;
+      const double weight =
+          std::exp(0.3f * product(&q[(own * at(s.query_heads) + at(h)) * at(s.dim_k)], &k[row * at(s.dim_k)], s.dim_k));
+      total += weight;
+      for (std::size_t d = 0; d < at(s.dim_v); ++d) sums[d] += weight * double{v[row * at(s.dim_v) + d]};
+    }
+    for (const double sum : sums) e.y.push_back(sum / total);
+  }
+  return e;
+}
+
+std::vector<std::int32_t> some(int n, int first) {
+  std::vector<std::int32_t> tokens;
+  for (int i = 0; i < n; ++i) tokens.push_back((first + 5 * i + i * i / 7) % kRows);
+  return tokens;
+}
+
+/// Prompts that end before and behind top_k and a chunk of keys, then single tokens, alone and together.
+std::vector<std::vector<TestSequences::Part>> steps() {
+  return {{{0, some(5, 0)}},
+          {{1, some(66, 3)}, {0, some(1, 9)}},
+          {{1, some(250, 1)}, {0, some(10, 4)}},
+          {{0, some(1, kNanToken)}, {1, some(1, kNanToken)}},
+          {{1, some(1, 7)}},
+          {{1, some(2, 8)}, {0, some(1, 2)}},
+          {{1, some(7, 20)}}};
+}
+
+void check_scene(const NamedBackend& named, const Scene& scene, DType type) {
+  const auto backend = named.make();
+  for (const Node& node : scene.graph.nodes()) {
+    if (backend->supports(scene.graph, node).ok) continue;
+    CHECK(named.duty == NamedBackend::Duty::MayRefuse);
+    return;
+  }
+  TestSequences sequences(kSequences, 512);
+  GraphRunner runner(*backend, scene.graph, scene.weights, sequences.n_blocks(), {type, type}, {"selected"});
+  std::vector<std::vector<std::int32_t>> history(kSequences);
+  const auto width = at(scene.shape.query_heads * scene.shape.dim_v), top_k = at(scene.shape.top_k);
+  for (const auto& parts : steps()) {
+    const Results results = runner.run(sequences.step(parts));
+    std::size_t row = 0;
+    for (const TestSequences::Part& part : parts) {
+      for (const std::int32_t token : part.tokens) {
+        std::vector<std::int32_t>& tokens = history[at(part.sequence)];
+        tokens.push_back(token);
+        const Expected e = expected(scene, type, tokens);
+        const auto selected = std::span(results.at("selected")).subspan(row * top_k, top_k);
+        INFO("position " << tokens.size() - 1 << " of sequence " << part.sequence);
+        REQUIRE(std::ranges::equal(selected, e.selected));
+        double worst = 0;
+        for (std::size_t i = 0; i < width; ++i)
+          worst = std::max(worst, std::abs(e.y[i] - double{results.at("y")[row * width + i]}));
+        CHECK(worst < 2e-5);
+        ++row;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("keys of the greatest scores are selected, of equal ones the first, and attended to alone") {
+  std::vector<NamedBackend> backends = available_backends();
+  backends.push_back(
+      {"reference", Activations::Plain, NamedBackend::Duty::Everything, [] { return make_reference_backend(); }});
+  constexpr Shape kShapes[] = {{4, 32, 8, 4, 1, 40, 32},   {3, 16, 1, 2, 2, 8, 8},    {70, 24, 100, 6, 2, 24, 20},
+                               {8, 64, 300, 4, 1, 16, 16}, {2, 8, 64, 80, 1, 72, 64}, {1, 5, 257, 3, 1, 7, 5}};
+  for (const Shape& shape : kShapes) {
+    const Scene scene = scene_of(shape);
+    for (const NamedBackend& named : backends) {
+      for (const DType type : {DType::F32, DType::F16}) {
+        INFO(named.name << ", " << name(type) << ", top_k " << shape.top_k);
+        check_scene(named, scene, type);
+      }
+    }
+  }
+}
+
+TEST_CASE("where no more keys are seen than are selected, attention has the bits of attention to all") {
+  constexpr Shape kShape{4, 32, 300, 6, 2, 40, 32};
+  constexpr int kPrompt = 200;
+  for (const NamedBackend& named : available_backends()) {
+    if (named.duty == NamedBackend::Duty::MayRefuse) continue;
+    for (const DType type : {DType::F32, DType::BF16, DType::F8_E4M3}) {
+      INFO(named.name << ", " << name(type));
+      const auto run = [&](CacheType::Access access) {
+        MemoryWeights weights;
+        GraphBuilder b({kTokens, 1, kTokens});
+        std::uint32_t seed = 1;
+        const auto heads = [&](const char* name, int n, int dim) {
+          const TensorType& type = weights.add_random(name, {DType::F32, {std::int64_t{n} * dim, kRows}}, seed++);
+          const Act all = b.embed(b.weight(name, type), b.step_input(StepInput::Tokens), std::string(name) + "_in");
+          return b.split_heads(all, n, std::string(name) + "_heads");
+        };
+        const Act q = heads("q", kShape.query_heads, kShape.dim_k), k = heads("k", kShape.kv_heads, kShape.dim_k),
+                  v = heads("v", kShape.kv_heads, kShape.dim_v), ik = heads("ik", 1, kShape.dim);
+        const Cache kv = b.kv_append(k, v,
+                                     b.cache({.kv_heads = kShape.kv_heads,
+                                              .head_dim_k = kShape.dim_k,
+                                              .head_dim_v = kShape.dim_v,
+                                              .access = access}),
+                                     "kv");
+        const Cache index = b.index_append(
+            ik, b.cache({.kv_heads = 1, .head_dim_k = kShape.dim, .part = CacheType::Part::Index}), "index");
+        const Act w = b.embed(b.weight("iw", weights.add_random("iw", {DType::F32, {1, kRows}}, 9)),
+                              b.step_input(StepInput::Tokens), "iw_in");
+        const Index all = b.select_keys(ik, w, index, kShape.top_k, "selected");
+        const Attention attributes{.scale = 0.2f, .soft_cap = 3};
+        const Act seen = access == CacheType::Access::Selected ? b.selected_attention(q, kv, all, attributes, "seen")
+                                                               : b.attention(q, kv, attributes, "seen");
+        const Act y = b.scale(b.flatten_heads(seen, "flat"), 1.0f, "y");
+        const Graph graph = std::move(b).finish(y);
+        const auto backend = named.make();
+        TestSequences sequences(1, 320);
+        GraphRunner runner(*backend, graph, weights, sequences.n_blocks(), {type, type});
+        std::vector<float> rows;
+        for (const int n : {kPrompt, 1, 1, 60, 1, 3}) {
+          const TestSequences::Part part{0, some(n, n)};
+          const Results results = runner.run(sequences.step({&part, 1}));
+          rows.insert(rows.end(), results.at("y").begin(), results.at("y").end());
+        }
+        return rows;
+      };
+      CHECK(run(CacheType::Access::Selected) == run(CacheType::Access::Whole));
+    }
+  }
+}
+
+}  // namespace llm::test::selection
