@@ -655,7 +655,9 @@ OpScene selection_scene(const SelectionShape& x, CacheFormat format) {
   const Attention attributes{.scale = 1 / std::sqrt(static_cast<float>(a.dim_k)), .soft_cap = a.soft_cap};
   const Act seen = s.builder.selected_attention(q, stored, selected, attributes, "seen");
   const Act y = s.builder.scale(s.builder.flatten_heads(seen, "flat"), 1.0f, "y");
-  OpScene scene = std::move(s).finish(y, attention_steps(true), info(format.v).quantized() ? 1 << 16 : 16 * a.dim_k);
+  // As in attention_scene(); of quantised values more than 256 are added up, in chunks of other keys.
+  const int terms = info(format.v).quantized() ? 1 << 17 : 16 * a.dim_k;
+  OpScene scene = std::move(s).finish(y, attention_steps(true), terms);
   scene.observed = {"selected"};
   scene.n_sequences = kAttentionSequences;
   scene.format = format;
