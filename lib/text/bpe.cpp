@@ -61,7 +61,7 @@ struct BpeTokenizer::Call {
 
 /// Tokens of other kinds are found as they are written or not at all: user text never becomes one of them, even if
 /// merges could reach it.
-bool spells_bytes(TokenKind kind) { return encodes_text(kind) && kind != TokenKind::UserDefined; }
+bool spells_bytes(const Vocabulary& v, Token id) { return v.encodes_text(id) && v.kind(id) != TokenKind::UserDefined; }
 
 /// Whether people's texts have it, so that its loss is worth a word. Falcon's vocabulary lacks most control characters,
 /// and StarCoder's 0xf1, which begins characters of planes that Unicode has assigned none in, as 0xf2 does; 0xc0, 0xc1
@@ -118,7 +118,7 @@ void BpeTokenizer::decode_texts(Warnings& warnings) {
     const std::string_view text = vocabulary().text(id);
     if (text.empty()) continue;
     const std::size_t start = arena_.size();
-    if (spells_bytes(vocabulary().kind(id)) && byte_map::append_bytes(text, arena_)) {
+    if (spells_bytes(vocabulary(), id) && byte_map::append_bytes(text, arena_)) {
       bytes_[static_cast<std::size_t>(id)] = {arena_.data() + start, arena_.size() - start};
       insert(table_, id, bytes_);
     } else {

@@ -86,7 +86,7 @@ void CharacterBpeTokenizer::index_texts(Warnings& warnings) {
     if (!table_.insert(id, v.texts)) {
       ++duplicates_;
       example = text;
-    } else if (encodes_text(v.kind(id))) {
+    } else if (v.encodes_text(id)) {
       cuts_.add_token(text);
     }
   }
@@ -169,7 +169,7 @@ void CharacterBpeTokenizer::encode_chunk(std::string_view chunk, Call& call) con
   if (call.cache.append_known(chunk, begin, hash, call.out)) return;
   const auto find = [&](std::string_view text) {
     const Token id = table_.find(text, vocabulary().texts);
-    return id != kNoToken && encodes_text(vocabulary().kind(id)) ? id : kNoToken;
+    return id != kNoToken && vocabulary().encodes_text(id) ? id : kNoToken;
   };
   const std::size_t start = call.out.size();
   const Token whole = words_ == WordRule::WholeIfToken ? find(chunk) : kNoToken;

@@ -108,7 +108,7 @@ void MergeReader::find_merge_tokens(std::string_view bytes, std::span<MergeEntry
     m.right = table_.find(right_text(m), m.right_hash, texts_);
     if (m.left == kNoToken || m.right == kNoToken) continue;
     const Token joined = result_of(bytes.substr(m.begin, m.end - m.begin), previous);
-    if (joined == kNoToken || !encodes_text(vocabulary_.kind(joined))) continue;
+    if (joined == kNoToken || !vocabulary_.encodes_text(joined)) continue;
     m.result = previous = joined;
     merges_.prefetch(m.left, m.right);
   }

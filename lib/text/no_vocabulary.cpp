@@ -36,6 +36,7 @@ std::unique_ptr<Tokenizer> load_no_vocabulary(const Metadata& metadata, Warnings
   v.model = metadata.get<std::string_view>(kModelKey);
   v.texts.resize(size);
   v.kinds.resize(size, TokenKind::Undefined);
+  v.markup.resize(size);
   return std::make_unique<NoVocabulary>(std::move(v), metadata.file());
 }
 

@@ -54,7 +54,7 @@ Plamo2Tokenizer::Plamo2Tokenizer(const Metadata& metadata, Vocabulary vocabulary
   for (Token id = 0; id < static_cast<Token>(v.size()); ++id) {
     const auto i = static_cast<std::size_t>(id);
     const double score = v.scores.empty() ? 0 : std::round(static_cast<double>(v.scores[i]) * kScale);
-    if (!encodes_text(v.kind(id)) || !(score > static_cast<double>(kLeast))) continue;
+    if (!v.encodes_text(id) || !(score > static_cast<double>(kLeast))) continue;
     scores_[i] = static_cast<std::int64_t>(std::min(score, -static_cast<double>(kLeast)));
     texts.push_back({v.text(id), id});
   }

@@ -63,8 +63,8 @@ RwkvTokenizer::RwkvTokenizer(Vocabulary vocabulary, Warnings& warnings) : Tokeni
   warn_duplicates(v, warnings);
   for (const std::string_view text : v.texts) bytes_.push_back(unescaped(text));
   std::vector<std::pair<std::string_view, Token>> texts;
-  for (std::size_t i = 0; i < bytes_.size(); ++i) {
-    if (encodes_text(v.kinds[i])) texts.push_back({bytes_[i], static_cast<Token>(i)});
+  for (Token id = 0; id < static_cast<Token>(v.size()); ++id) {
+    if (v.encodes_text(id)) texts.push_back({bytes_[static_cast<std::size_t>(id)], id});
   }
   trie_ = TokenTrie(std::move(texts));
 }

@@ -17,7 +17,7 @@ SpecialMatcher::SpecialMatcher(const Vocabulary& vocabulary) {
   for (Token id = 0; id < static_cast<Token>(vocabulary.size()); ++id) {
     const TokenKind kind = vocabulary.kind(id);
     if (!is_special(kind) || vocabulary.text(id).empty()) continue;
-    specials_.push_back({vocabulary.text(id), id, kind == TokenKind::UserDefined});
+    specials_.push_back({vocabulary.text(id), id, kind == TokenKind::UserDefined, vocabulary.is_markup(id)});
   }
   std::stable_sort(specials_.begin(), specials_.end(),
                    [](const Special& a, const Special& b) { return a.text < b.text; });
@@ -33,8 +33,8 @@ SpecialMatcher::SpecialMatcher(const Vocabulary& vocabulary) {
   }
 }
 
-SpecialMatcher::Match SpecialMatcher::next(std::string_view text, std::size_t from,
-                                           std::span<const TextSpan>& plain) const {
+SpecialMatcher::Match SpecialMatcher::next(std::string_view text, std::size_t from, std::span<const TextSpan>& plain,
+                                           PlainStretches found) const {
   for (std::size_t at = from; at < text.size(); ++at) {
     const std::size_t first = byte(text, at);
     if (!first_byte_[first]) continue;
@@ -42,14 +42,15 @@ SpecialMatcher::Match SpecialMatcher::next(std::string_view text, std::size_t fr
     if (!two && !one_byte_[first]) continue;
     const auto passed = [at](const TextSpan& s) { return s.end <= at || s.begin == s.end; };
     while (!plain.empty() && passed(plain.front())) plain = plain.subspan(1);
-    const Match match = longest_at(text, at, plain.empty() ? text.size() : plain.front().begin);
+    const Match match = longest_at(text, at, plain.empty() ? text.size() : plain.front().begin, found);
     if (match.token != kNoToken) return match;
   }
   return {text.size(), 0, kNoToken};
 }
 
 /// `markup_end`: where the text that may hold markup ends; a place before `at` if it does not begin there.
-SpecialMatcher::Match SpecialMatcher::longest_at(std::string_view text, std::size_t at, std::size_t markup_end) const {
+SpecialMatcher::Match SpecialMatcher::longest_at(std::string_view text, std::size_t at, std::size_t markup_end,
+                                                 PlainStretches found) const {
   Match best{at, 0, kNoToken};
   // The tokens that agree with the text so far are a range of the sorted list; each further byte narrows it.
   auto low = specials_.begin(), high = specials_.end();
@@ -60,7 +61,8 @@ SpecialMatcher::Match SpecialMatcher::longest_at(std::string_view text, std::siz
     high = std::partition_point(low, high, [&](const Special& s) { return at_depth(s) == want; });
     if (low == high) break;
     if (low->text.size() == depth + 1) {  // sorts first among those that it is a prefix of
-      if (low->user_defined || at + depth + 1 <= markup_end) best = {at, depth + 1, low->token};
+      const bool anywhere = found == PlainStretches::NoMarkup ? !low->markup : low->user_defined;
+      if (anywhere || at + depth + 1 <= markup_end) best = {at, depth + 1, low->token};
       ++low;
     }
   }

@@ -1,5 +1,5 @@
-// Finds special tokens in text: at each place the longest one that starts there, from left to right. Control tokens
-// count only where the text may hold markup.
+// Finds special tokens in text: at each place the longest one that starts there, from left to right. Markup counts only
+// where the text may hold any.
 #pragma once
 
 #include <bitset>
@@ -12,6 +12,12 @@
 
 namespace llm {
 
+/// What is found in stretches without markup.
+enum class PlainStretches : std::uint8_t {
+  AnyUserDefined,  ///< as other programs find them
+  NoMarkup,        ///< user-defined tokens that formats are not made of
+};
+
 class SpecialMatcher {
  public:
   explicit SpecialMatcher(const Vocabulary&);
@@ -21,15 +27,15 @@ class SpecialMatcher {
     Token token;
   };
   /// `plain` are the stretches without markup, ascending; those that were passed are taken off its front.
-  Match next(std::string_view text, std::size_t from, std::span<const TextSpan>& plain) const;
+  Match next(std::string_view text, std::size_t from, std::span<const TextSpan>& plain, PlainStretches) const;
 
  private:
   struct Special {
     std::string_view text;
     Token token;
-    bool user_defined;
+    bool user_defined, markup;
   };
-  Match longest_at(std::string_view text, std::size_t at, std::size_t markup_end) const;
+  Match longest_at(std::string_view text, std::size_t at, std::size_t markup_end, PlainStretches) const;
 
   std::vector<Special> specials_;       ///< by text, each text once
   std::bitset<256> one_byte_;           ///< a special token is this byte

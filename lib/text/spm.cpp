@@ -68,7 +68,7 @@ void SpmTokenizer::index_texts(Warnings& warnings) {
       example = text;
       continue;
     }
-    if (!encodes_text(v.kind(id))) continue;
+    if (!v.encodes_text(id)) continue;
     longest_ = std::max(longest_, text.size());
     cuts_.add_token(text);
   }
@@ -94,7 +94,7 @@ void SpmTokenizer::rank_scores() {
 Token SpmTokenizer::find(std::string_view text) const {
   if (text.size() > longest_) return kNoToken;
   const Token id = table_.find(text, vocabulary().texts);
-  return id != kNoToken && encodes_text(vocabulary().kind(id)) ? id : kNoToken;
+  return id != kNoToken && vocabulary().encodes_text(id) ? id : kNoToken;
 }
 
 void SpmTokenizer::append_text(Token token, std::string& out) const {

@@ -43,16 +43,16 @@ Tokenizer::Tokenizer(Vocabulary vocabulary)
 
 Tokenizer::~Tokenizer() = default;
 
-/// The text cut at its special tokens. Control tokens have no byte in the stretches `user`.
-std::vector<Tokenizer::Fragment> Tokenizer::find_fragments(std::string_view text,
-                                                           std::span<const TextSpan> user) const {
+/// The text cut at its special tokens. Markup has no byte in the stretches `plain`.
+std::vector<Tokenizer::Fragment> Tokenizer::find_fragments(std::string_view text, std::span<const TextSpan> plain,
+                                                           PlainStretches found) const {
   if (text.size() > kMaxTextBytes) {
     throw Error(ErrorKind::Context,
                 "text of " + std::to_string(text.size()) + " bytes is too long to be encoded at once");
   }
   std::vector<Fragment> fragments;
   for (std::size_t at = 0; at < text.size();) {
-    const SpecialMatcher::Match match = specials_->next(text, at, user);
+    const SpecialMatcher::Match match = specials_->next(text, at, plain, found);
     std::size_t end = match.at;
     if (match.token != kNoToken && match.token == vocabulary_->trims_before) {
       while (end > at && is_ascii_space(text[end - 1])) --end;
@@ -72,7 +72,7 @@ std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions option
   const SpecialTokens& special = vocabulary_->special;
   const TextSpan everything{0, text.size()};
   const std::span<const TextSpan> plain(&everything, options.parse_special ? 0 : 1);
-  const std::vector<Fragment> fragments = find_fragments(text, plain);
+  const std::vector<Fragment> fragments = find_fragments(text, plain, PlainStretches::AnyUserDefined);
   TokenSink sink(TokenSink::Places::Dropped);
   sink.reserve(text.size() / 4 + 8);
   if (options.add_special && special.add_bos) sink.push(special.bos, 0);
@@ -84,7 +84,7 @@ std::vector<Token> Tokenizer::encode(std::string_view text, EncodeOptions option
 EncodedPrompt Tokenizer::encode(const PromptText& prompt, AddSpecial add) const {
   check_spans(prompt);
   const SpecialTokens& special = vocabulary_->special;
-  const std::vector<Fragment> fragments = find_fragments(prompt.text, prompt.user);
+  const std::vector<Fragment> fragments = find_fragments(prompt.text, prompt.user, PlainStretches::NoMarkup);
   const bool has_bos = !fragments.empty() && fragments.front().token == special.bos;
   const bool has_eos = !fragments.empty() && fragments.back().token == special.eos;
   TokenSink sink(TokenSink::Places::Kept);

@@ -31,8 +31,9 @@ enum class TokenKind : std::uint8_t {
 };
 
 struct EncodeOptions {
-  bool add_special = true;    ///< BOS/EOS as the file's flags ask
-  bool parse_special = true;  ///< text of control tokens becomes those tokens; false: it is plain text
+  bool add_special = true;  ///< BOS/EOS as the file's flags ask
+  /// Text of control tokens becomes those tokens; false: it is plain text, and that of user-defined ones becomes them.
+  bool parse_special = true;
 };
 
 /// Bytes [begin, end) of a text.
@@ -42,9 +43,9 @@ struct TextSpan {
 };
 
 /// A rendered prompt: one text, and which stretches of it were written by somebody else than the template (messages,
-/// documents, results of tools). There, the texts of control tokens are plain text; everywhere else they are markup.
-/// A border between the two changes nothing by itself: the ids are those of the whole text, except that a control
-/// token needs all of its bytes outside of `user`.
+/// documents, results of tools). There, the texts of control tokens are plain text, and so are those of user-defined
+/// ones that formats are made of ("<tool_call>"); everywhere else they are markup. A border between the two changes
+/// nothing by itself: the ids are those of the whole text, except that markup needs all of its bytes outside of `user`.
 struct PromptText {
   std::string text;
   std::vector<TextSpan> user;  ///< ascending, not overlapping, within the text; may touch
@@ -77,6 +78,7 @@ struct SpecialTokens {
 };
 
 struct Vocabulary;
+enum class PlainStretches : std::uint8_t;
 class SpecialMatcher;
 class TokenSink;
 
@@ -128,7 +130,7 @@ class Tokenizer {
   /// Follows the model's name in describe(), e.g. ", pre-tokenizer qwen2".
   virtual std::string details() const { return {}; }
 
-  std::vector<Fragment> find_fragments(std::string_view text, std::span<const TextSpan> user) const;
+  std::vector<Fragment> find_fragments(std::string_view text, std::span<const TextSpan> plain, PlainStretches) const;
   std::vector<TokenSource> sources_of(std::span<const Token>, std::span<const std::uint32_t> ends,
                                       std::span<const TextSpan> user) const;
   void append_piece(Token, bool with_special, std::string& out) const;

@@ -74,7 +74,7 @@ void UgmTokenizer::index_texts() {
   for (Token id = 0; id < static_cast<Token>(v.size()); ++id) {
     const TokenKind kind = v.kind(id);
     const std::string_view text = v.text(id);
-    if (!encodes_text(kind) || kind == TokenKind::Unused || text.empty()) continue;
+    if (!v.encodes_text(id) || kind == TokenKind::Unused || text.empty()) continue;
     float& score = scores_[static_cast<std::size_t>(id)];
     if (kind == TokenKind::UserDefined) score = 0;  // scores are logarithms: the best there is
     if (kind == TokenKind::Normal) worst = std::min(worst, score);

@@ -44,6 +44,14 @@ constexpr std::string_view kEndIfSpecial[] = {
     "<|fim_repo|>", "<|repo_name|>", "<fim-repo>",  "<REPO>",    "<reponame>", "<|file_sep|>",
 };
 
+// Elements of HTML, which some vocabularies have as user-defined tokens since texts are made of them. Not <s>: where it
+// is one of these it begins a text elsewhere.
+constexpr std::string_view kHtml[] = {
+    "a",   "b",   "blockquote", "br",    "caption", "code",  "div", "em",    "h1",  "h2",   "h3",
+    "h4",  "h5",  "h6",         "hr",    "i",       "li",    "ol",  "p",     "pre", "span", "strong",
+    "sub", "sup", "table",      "tbody", "td",      "tfoot", "th",  "thead", "tr",  "u",    "ul",
+};
+
 constexpr std::string_view kEndIdKeys[] = {
     "tokenizer.ggml.eom_token_id",
     "tokenizer.ggml.fim_pad_token_id",
@@ -243,6 +251,40 @@ void find_end_tokens(const Metadata& metadata, Vocabulary& v, Warnings& warnings
                                                 "\") not typed as control, taken for control tokens"});
 }
 
+/// What stands between brackets; nothing if there are none.
+std::string_view in_brackets(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kBrackets[] = {
+      {"<", ">"}, {"[", "]"}, {"\u25c1", "\u25b7"}};  // the last ones: Kimi-VL
+  for (const auto& [open, close] : kBrackets) {
+    if (text.size() <= open.size() + close.size() || !text.starts_with(open) || !text.ends_with(close)) continue;
+    return text.substr(open.size(), text.size() - open.size() - close.size());
+  }
+  return {};
+}
+
+/// Of a user-defined token. Files call so what a person may see in an answer ("<tool_call>", "<think>"), some also
+/// marks of turns ("<|USER_TOKEN|>"); and on the other hand what texts are made of: runs of spaces, letters, HTML.
+bool is_part_of_formats(std::string_view text) {
+  constexpr std::string_view kBars[] = {"|", "\uff5c"};
+  const std::string_view inside = in_brackets(text);
+  if (inside.empty()) return false;
+  for (const std::string_view bar : kBars) {
+    if (inside.starts_with(bar) || inside.ends_with(bar)) return true;
+  }
+  const auto is_word = [](char c) { return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); };
+  const std::string_view element = inside.substr(inside.starts_with('/') ? 1 : 0);
+  return std::any_of(inside.begin(), inside.end(), is_word) && !(text.starts_with('<') && index_in(kHtml, element));
+}
+
+void find_markup(Vocabulary& v) {
+  v.markup.resize(v.size());
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    const TokenKind kind = v.kinds[i];
+    v.markup[i] = kind == TokenKind::Control || kind == TokenKind::Unknown ||
+                  (kind == TokenKind::UserDefined && is_part_of_formats(v.texts[i]));
+  }
+}
+
 bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts) {
   return std::any_of(parts.begin(), parts.end(),
                      [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
@@ -334,6 +376,7 @@ Vocabulary read_vocabulary(const Metadata& metadata, const VocabularyDefaults& d
   read_kinds(metadata, v, warnings);
   read_special_ids(metadata, defaults, v, warnings);
   find_end_tokens(metadata, v, warnings);
+  find_markup(v);
   read_trimming(metadata, v);
   v.special.add_bos = read_add_flag(metadata, "tokenizer.ggml.add_bos_token", "BOS", v.special.bos, defaults.add_bos);
   v.special.add_eos = read_add_flag(metadata, "tokenizer.ggml.add_eos_token", "EOS", v.special.eos, defaults.add_eos);

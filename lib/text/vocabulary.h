@@ -32,6 +32,7 @@ struct Vocabulary {
   std::vector<std::string_view> texts;  ///< [n_vocab], views of the mapped file
   std::vector<float> scores;            ///< [n_vocab] or empty
   std::vector<TokenKind> kinds;         ///< [n_vocab]
+  std::vector<bool> markup;             ///< [n_vocab] control tokens, and user-defined ones that formats are made of
   std::vector<bool> trims_after;        ///< [n_vocab] or empty: white space after this special token is dropped
   Token trims_before = kNoToken;        ///< white space before this special token is dropped
   std::vector<Token> end_tokens;        ///< ascending
@@ -42,13 +43,10 @@ struct Vocabulary {
   std::size_t size() const { return texts.size(); }
   std::string_view text(Token id) const { return texts[static_cast<std::size_t>(id)]; }
   TokenKind kind(Token id) const { return kinds[static_cast<std::size_t>(id)]; }
+  bool is_markup(Token id) const { return markup[static_cast<std::size_t>(id)]; }
+  /// Whether text may become this token. The others have a spelling too, but text that is spelled so stays text.
+  bool encodes_text(Token id) const { return !is_markup(id) && kind(id) != TokenKind::Byte; }
 };
-
-/// Whether text may become a token of this kind. The others have a spelling too, but text that is spelled so stays
-/// text.
-inline bool encodes_text(TokenKind kind) {
-  return kind != TokenKind::Control && kind != TokenKind::Unknown && kind != TokenKind::Byte;
-}
 
 /// The byte of a token of kind Byte, whose text is <0x00> to <0xFF>.
 std::uint8_t byte_value(std::string_view text);

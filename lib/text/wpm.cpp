@@ -76,7 +76,7 @@ WpmTokenizer::WpmTokenizer(Vocabulary vocabulary, Letters letters, Accents accen
   const Vocabulary& v = this->vocabulary();
   std::vector<std::pair<std::string_view, Token>> starts, rests;
   for (Token id = 0; id < static_cast<Token>(v.size()); ++id) {
-    if (!encodes_text(v.kind(id))) continue;
+    if (!v.encodes_text(id)) continue;
     std::string_view text = v.text(id);
     const bool starts_word = text.starts_with(kEscapedSpace) && text.size() > kEscapedSpace.size();
     if (starts_word) text.remove_prefix(kEscapedSpace.size());

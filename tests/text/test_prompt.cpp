@@ -1,4 +1,5 @@
 // Prompts of template and users' text: markup only where the template wrote it, and the source of each token.
+#include <algorithm>
 #include <random>
 
 #include "support/catch.h"
@@ -56,6 +57,44 @@ TEST_CASE("control tokens are parsed in the template's text only", "[prompt]") {
   // Users' stretches that touch, and empty ones.
   CHECK(ids({"", "<|endof", "", "text|>"}) == as_text);
   CHECK(ids({"<|endof", "", "text|>"}) == Ids{258});
+}
+
+TEST_CASE("user-defined tokens are markup if formats are made of them", "[prompt]") {
+  VocabularyFile ugm;  // a vocabulary model that finds its texts without merges
+  ugm.model = "t5";
+  for (const char* text : {"<pad>", "</s>"}) ugm.add(text, TokenKind::Control);
+  ugm.unk = ugm.add("<unk>", TokenKind::Unknown);
+  ugm.eos = 1;
+  for (VocabularyFile v : {bpe_vocabulary(), spm_vocabulary(), ugm}) {
+    CAPTURE(*v.model);
+    Ids markup, text;
+    for (const char* of_formats : {"<|USER_TOKEN|>", "<|tool_call>", "<turn_2|>", "<|\"|>", "<\uff5cUser\uff5c>",
+                                   "</think>", "<tool_call>", "[INST]", "[/INST]", "\u25c1/think\u25b7"}) {
+      markup.push_back(v.add(of_formats, TokenKind::UserDefined));
+    }
+    for (const char* of_texts :
+         {"<table>", "</table>", "<h1>", "    ", "\u00fc", "<=>", "[]", "[...]", "word", "|||"}) {
+      text.push_back(v.add(of_texts, TokenKind::UserDefined));
+    }
+    const LoadedTokenizer t = v.load();
+    const auto found = [&](const PromptText& p, Token id) {
+      const Ids ids = t->encode(p, AddSpecial::Never).ids;
+      return std::count(ids.begin(), ids.end(), id);
+    };
+    for (const Token id : markup) {
+      const std::string written(t->token_text(id));
+      CAPTURE(written);
+      CHECK(found(prompt({written}), id) == 1);
+      CHECK(found(prompt({written, written, written}), id) == 2);
+      CHECK(found(prompt({written.substr(0, 2), written.substr(2)}), id) == 0);
+      const Ids elsewhere = t->encode(written, kPlain);
+      CHECK(std::count(elsewhere.begin(), elsewhere.end(), id) == 1);
+    }
+    for (const Token id : text) {
+      CAPTURE(t->token_text(id));
+      CHECK(found(prompt({"", t->token_text(id)}), id) == 1);
+    }
+  }
 }
 
 TEST_CASE("borders between template and user change no token", "[prompt]") {
