@@ -266,14 +266,19 @@ std::size_t text_bytes(const Value& v) {
   return bytes;
 }
 
-/// A long conversation is no template's fault: it may be written a few times, and read a few times more.
+/// A long conversation is no template's fault: it may be written a few times, and read a few times more. At each of its
+/// messages many templates look at those before it or behind it, for the last one of a user or the result of a call.
 jinja::Limits limits_for(const ChatInput& input) {
-  constexpr std::size_t kCopies = 4, kReadings = 32;
+  constexpr std::size_t kCopies = 4, kReadings = 32, kStepsPerPair = 4;
   const std::size_t bytes = text_bytes(input.messages) + text_bytes(input.tools);
   jinja::Limits limits;
   limits.output_bytes += kCopies * bytes;
   limits.string_bytes += kCopies * bytes;
   limits.steps += kReadings * bytes / jinja::kBytesPerStep;
+  if (input.messages.is_sequence()) {
+    const std::size_t n = input.messages.items().size();
+    limits.steps += kStepsPerPair * n * n;
+  }
   return limits;
 }
 
@@ -451,6 +456,8 @@ bool ChatTemplate::writes_arguments(const ChatInput& input, const Value& message
   try {
     const std::string text = rendered(input, trial).text;
     return count(text, written) > 0 || count(text, mark) == 0;
+  } catch (const jinja::LimitError&) {
+    throw;
   } catch (const Error&) {
     return false;
   }
@@ -469,6 +476,8 @@ bool ChatTemplate::writes_parts(const ChatInput& input, const Value& messages) c
       if (count(text, marks.text(i)) == 0) return false;
     }
     return n > 0 && count(text, marks.unknown()) == 0;
+  } catch (const jinja::LimitError&) {
+    throw;
   } catch (const Error&) {
     return false;
   }
@@ -480,6 +489,8 @@ jinja::Rendered ChatTemplate::rendered_with_nulls(const ChatInput& input, const 
   std::optional<jinja::Rendered> given;
   try {
     given = rendered(input, messages);
+  } catch (const jinja::LimitError&) {
+    throw;
   } catch (const Error&) {
     return rendered(input, texts);
   }

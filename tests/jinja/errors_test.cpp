@@ -168,6 +168,26 @@ TEST_CASE("what costs time or memory counts as steps", "[limits]") {
         "00,000,001|000,000,001|0,000,000,001|0_0001");
 }
 
+TEST_CASE("changes of who wrote a text cost time and memory, too", "[limits]") {
+  const auto limited = [](const std::string& source) {
+    const std::string error = error_of(source, R"({"messages": [{"role": "user", "content": "x"}]})");
+    CHECK(error.find("template limit") != std::string::npos);
+  };
+  const auto doubled = [](const std::string& first, int times) {
+    return "{% set ns = namespace(s=" + first + ", l=[]) %}{% for i in range(" + std::to_string(times) +
+           ") %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
+  };
+  const std::string mixed = doubled("messages[0].content ~ 'y'", 19), all_its_own = doubled("'xy'", 19);
+  for (const std::string repeated : {"{% set ns.l = ns.l + [ns.s ~ 'a'] %}", "{% set t = ns.s|upper %}",
+                                     "{% set t = ns.s|reverse %}", "{% set t = ns.s[1:] %}"}) {
+    CAPTURE(repeated);
+    const std::string often = "{% for i in range(100) %}" + repeated + "{% endfor %}";
+    limited(mixed + often);
+    CHECK(text_of(all_its_own + often + "{{ ns.s|length }}") == "1048576");
+  }
+  limited(mixed + "{{ ([ns.s] * 10)|join }}");
+}
+
 TEST_CASE("numbers at the ends of 64 bits", "[limits]") {
   CHECK(text_of("{{ 'abc'.zfill(-9223372036854775807) }}") == "abc");
   CHECK(text_of("{{ 'hello big world'|truncate(9223372036854775807) }}") == "hello big world");

@@ -203,6 +203,34 @@ TEST_CASE("a conversation may be longer than what a template makes of nothing", 
   CHECK_THROWS_WITH(ChatTemplate(grows, {}).render(input), contains("template limit"));
 }
 
+TEST_CASE("a conversation may have many messages, at each of which a template looks at all of them", "[chat]") {
+  constexpr std::size_t kMessages = 1500;
+  std::vector<jinja::Value> messages;
+  for (std::size_t i = 0; i < kMessages; ++i) messages.push_back(chat_message("user", "a"));
+  ChatInput input;
+  input.messages = chat_messages(std::move(messages));
+  const auto for_each = [](const std::string& inside) { return "{% for m in messages %}" + inside + "{% endfor %}"; };
+  const std::string looks = "{% for o in messages %}{% if o.role == 'tool' %}!{% endif %}{% endfor %}";
+  CHECK(ChatTemplate(for_each(looks + "{{ m.content }}"), {}).render(input).text == std::string(kMessages, 'a'));
+  CHECK_THROWS_WITH(ChatTemplate(for_each(for_each(looks)), {}).render(input), contains("template limit"));
+}
+
+TEST_CASE("a template that asks for too much fails, whatever was tried with it", "[chat]") {
+  const std::string endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
+  const std::string source =
+      "{% if messages[0].content is string %}{{ messages[0].content }}{% else %}" + endless + "{% endif %}";
+  for (const char* content : {R"([{"type": "text", "text": "a"}])", "null"}) {
+    const ChatInput input = input_of(R"([{"role": "user", "content": )" + std::string(content) + "}]");
+    CHECK_THROWS_WITH(ChatTemplate(source, {}).render(input), contains("template limit"));
+  }
+  const ChatInput call = input_of(R"([{"role": "assistant", "content": "", "tool_calls": [{"function":
+                                      {"name": "f", "arguments": "{}"}}]}])");
+  CHECK_THROWS_WITH(
+      ChatTemplate("{% if messages[0].tool_calls[0].function.arguments is string %}" + endless + "{% endif %}", {})
+          .render(call),
+      contains("template limit"));
+}
+
 TEST_CASE("times", "[chat]") {
   const jinja::Now now = parse_now("2025-07-10T12:34:56Z");
   CHECK(now.calendar.tm_wday == 4);

@@ -109,7 +109,7 @@ std::optional<Value> element_at(const std::vector<Value>& items, const Value& ke
 
 std::optional<Value> character_element(Runtime& rt, const Str& s, const Value& key) {
   if (!key.is_integer() || key.is(Kind::BigInt)) return std::nullopt;
-  rt.charge_bytes(s.size());
+  rt.charge_reading(s);
   std::int64_t i = key.as_int();
   if (i < 0) i += static_cast<std::int64_t>(s.length());
   if (i < 0) return std::nullopt;
@@ -168,7 +168,7 @@ Steps slice_steps(Runtime& rt, const SliceBounds& b, std::int64_t n) {
 }
 
 Value slice_string(Runtime& rt, const Str& s, const SliceBounds& b) {
-  rt.charge_bytes(s.size());
+  rt.charge_reading(s);
   const Steps steps = slice_steps(rt, b, static_cast<std::int64_t>(s.length()));
   if (steps.step == 1) {
     const std::size_t from = s.offset(static_cast<std::size_t>(steps.start));

@@ -101,7 +101,7 @@ Value Interpreter::eval_concat(const OperandsExpr& e) {
   Str out;
   for (const Value& v : parts) {
     append_str(*this, v, out);
-    if (out.size() > limits().string_bytes) fail_limit("strings");
+    limit_string(out);
   }
   return string(std::move(out));
 }

@@ -444,7 +444,7 @@ class Formatter {
       if (text[brace] == '}') rt_.fail("Single '}' encountered in format string");
       rt_.step();
       at = field(format, brace + 1, levels, out);
-      if (out.size() > rt_.limits().string_bytes) rt_.fail_limit("strings");
+      rt_.limit_string(out);
     }
     return out;
   }

@@ -25,7 +25,7 @@ Value range(Runtime& rt, CallArguments& given) {
   const bool empty = step > 0 ? distance <= 0 : distance >= 0;
   const __int128 count = empty ? 0 : (distance + step - (step > 0 ? 1 : -1)) / step;
   if (count > rt.limits().range_items) {
-    rt.fail("template limit: a range of more than " + std::to_string(rt.limits().range_items) + " items");
+    rt.fail_limit("ranges: more than " + std::to_string(rt.limits().range_items) + " items");
   }
   r->count = static_cast<std::int64_t>(count);
   Origin origin = Origin::Template;

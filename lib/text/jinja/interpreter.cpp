@@ -195,10 +195,11 @@ Interpreter::Flow Interpreter::exec(const Stmt& s) {
 }
 
 void Interpreter::output(const Value& v) {
-  const std::size_t before = out_->size();
+  const std::size_t bytes = out_->size(), runs = out_->n_runs();
   append_str(*this, v, *out_);
-  charge_bytes(out_->size() - before);
-  require_runs(out_->n_runs());
+  charge_bytes(out_->size() - bytes);
+  charge_runs(out_->n_runs() - runs);
+  limit_runs(out_->n_runs());
   if (out_->size() > limits().output_bytes) fail_limit("characters of output");
 }
 

@@ -106,7 +106,7 @@ class Writer {
   Writer(Runtime& rt, const JsonStyle& style, Str& out) : rt_(rt), style_(style), out_(out) {}
 
   void value(const Value& v, Origin around) {
-    if (out_.size() > rt_.limits().string_bytes) rt_.fail_limit("strings");
+    rt_.limit_string(out_);
     const DepthGuard guard(rt_, depth_);
     switch (v.kind()) {
       case Kind::String:

@@ -21,6 +21,7 @@ inline constexpr int kMaxTreeDepth = 500;          ///< of an expression: a chai
 inline constexpr int kMaxEvaluationDepth = 2000;   ///< statements and expressions in progress, over all calls
 inline constexpr int kMaxValueDepth = 200;         ///< lists in lists
 inline constexpr std::size_t kBytesPerStep = 512;  ///< of a string that is made or searched
+inline constexpr std::size_t kRunsPerStep = 16;    ///< of such a string: changes of who wrote it
 inline constexpr std::size_t kItemsPerStep = 4;    ///< of a list that is made
 inline constexpr std::uint64_t kEvaluationsPerStep = 16;  ///< names, operators and constants of expressions
 inline constexpr std::size_t kVariablesPerStep = 16;      ///< of a scope that is entered

@@ -50,7 +50,7 @@ class Printer {
 
   /// `around`: where the signs between values count as coming from.
   void repr(const Value& v, Origin around) {
-    if (out_.size() > rt_.limits().string_bytes) rt_.fail_limit("strings");
+    rt_.limit_string(out_);
     const DepthGuard guard(rt_, depth_);
     switch (v.kind()) {
       case Kind::String:

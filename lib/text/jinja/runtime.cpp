@@ -6,17 +6,25 @@
 
 namespace llm::jinja {
 
-void Runtime::fail_limit(std::string_view what) const {
-  fail("template limit: too many or too large " + std::string(what));
-}
+void Runtime::fail_limit(std::string_view what) const { source_.fail_limit(position_, what); }
 
 void Runtime::require_string(std::size_t bytes) {
   if (bytes > limits_.string_bytes) fail_limit("strings");
   charge_bytes(bytes);
 }
 
-void Runtime::require_runs(std::size_t runs) const {
+void Runtime::require_runs(std::size_t runs) {
+  limit_runs(runs);
+  charge_runs(runs);
+}
+
+void Runtime::limit_runs(std::size_t runs) const {
   if (runs > kMaxRuns) fail_limit("pieces from the template and from outside in one string");
+}
+
+void Runtime::limit_string(const Str& s) const {
+  if (s.size() > limits_.string_bytes) fail_limit("strings");
+  limit_runs(s.n_runs());
 }
 
 void Runtime::charge_reading(const CallArguments& arguments) {

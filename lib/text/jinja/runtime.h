@@ -36,15 +36,23 @@ class Runtime {
     if (steps_ > limits_.steps) fail_limit("steps");
   }
   void charge_bytes(std::size_t n) { step(n / kBytesPerStep); }
+  void charge_runs(std::size_t n) { step(n / kRunsPerStep); }
   void charge_items(std::size_t n) { step(n / kItemsPerStep); }
-  /// Before something walks over a value's text.
+  /// Before something walks over a text.
+  void charge_reading(const Str& s) {
+    charge_bytes(s.size());
+    charge_runs(s.n_runs());
+  }
   void charge_reading(const Value& v) {
-    if (v.is_string()) charge_bytes(v.as_string().size());
+    if (v.is_string()) charge_reading(v.as_string());
   }
   void charge_reading(const CallArguments& arguments);
-  /// Before a string of so many bytes is made.
+  /// Before a string of so many bytes and runs is made.
   void require_string(std::size_t bytes);
-  void require_runs(std::size_t runs) const;
+  void require_runs(std::size_t runs);
+  void limit_runs(std::size_t runs) const;
+  /// While one is made, which costs steps when it is whole.
+  void limit_string(const Str& s) const;
 
   const Limits& limits() const { return limits_; }
   const Now& now() const { return now_; }

@@ -41,7 +41,7 @@ std::string excerpt(std::string_view text, std::size_t offset) {
 
 Source::Source(TemplateName n, std::string_view raw) : name(std::move(n)), text(normalized(raw)) {}
 
-void Source::fail(std::size_t offset, std::string_view message) const {
+ErrorParts Source::error_at(std::size_t offset, std::string_view message) const {
   offset = std::min(offset, text.size());
   const std::string_view before(text.data(), offset);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -52,7 +52,15 @@ void Source::fail(std::size_t offset, std::string_view message) const {
   subject += "line " + std::to_string(line) + ", column " + std::to_string(column);
   std::string problem(message);
   if (const std::string around = excerpt(text, offset); !around.empty()) problem += "; at \"" + around + "\"";
-  throw Error(ErrorKind::Notation, ErrorParts{.file = name.file, .subject = subject, .problem = problem});
+  return {.file = name.file, .offset = {}, .subject = std::move(subject), .problem = std::move(problem)};
+}
+
+void Source::fail(std::size_t offset, std::string_view message) const {
+  throw Error(ErrorKind::Notation, error_at(offset, message));
+}
+
+void Source::fail_limit(std::size_t offset, std::string_view what) const {
+  throw LimitError(ErrorKind::Notation, error_at(offset, "template limit: too many or too large " + std::string(what)));
 }
 
 }  // namespace llm::jinja

@@ -15,6 +15,12 @@ struct TemplateName {
   std::string subject;
 };
 
+/// A template that asks for too much, as opposed to one that cannot take what it is given.
+class LimitError : public Error {
+ public:
+  using Error::Error;
+};
+
 struct Source {
   TemplateName name;
   std::string text;  ///< line ends are \n, without a single one at the end
@@ -22,6 +28,11 @@ struct Source {
   Source(TemplateName n, std::string_view raw);
   /// ErrorKind::Notation, with line, column (both from 1) and the line's text around it.
   [[noreturn]] void fail(std::size_t offset, std::string_view message) const;
+  /// The same as a LimitError: "template limit: too many or too large ...".
+  [[noreturn]] void fail_limit(std::size_t offset, std::string_view what) const;
+
+ private:
+  ErrorParts error_at(std::size_t offset, std::string_view message) const;
 };
 
 }  // namespace llm::jinja

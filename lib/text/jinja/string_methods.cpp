@@ -233,7 +233,7 @@ Value expandtabs(Runtime& rt, const Value& self, CallArguments& given) {
       column = c == '\n' || c == '\r' ? 0 : column + 1;
     }
     at = end;
-    if (out.size() > rt.limits().string_bytes) rt.fail_limit("strings");
+    rt.limit_string(out);
   }
   return rt.string(std::move(out));
 }
@@ -418,7 +418,7 @@ Value replaced(Runtime& rt, const Str& s, const Str& old, const Str& replacement
   std::size_t at = 0;
   const auto put = [&] {
     out.append(replacement);
-    if (out.size() > rt.limits().string_bytes) rt.fail_limit("strings");
+    rt.limit_string(out);
   };
   for (std::int64_t n = 0; count < 0 || n < count; ++n) {
     if (old.empty()) {  // before each character and at the end
@@ -444,7 +444,7 @@ Value joined(Runtime& rt, const Str& separator, const std::vector<Value>& parts)
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (i > 0) out.append(separator);
     append_str(rt, parts[i], out);
-    if (out.size() > rt.limits().string_bytes) rt.fail_limit("strings");
+    rt.limit_string(out);
   }
   return rt.string(std::move(out).as_markup(separator.markup()));
 }

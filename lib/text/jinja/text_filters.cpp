@@ -116,7 +116,7 @@ Value indent(Runtime& rt, const Value& v, CallArguments& given) {
     if (i > 0) out.append("\n", Origin::Template);
     if (i > 0 && (blank || !line.empty())) out.append(indentation);
     out.append(line);
-    if (out.size() > rt.limits().string_bytes) rt.fail_limit("strings");
+    rt.limit_string(out);
   }
   return rt.string(std::move(out).as_markup(v.as_string().markup()));
 }
@@ -199,7 +199,7 @@ Value urlencode(Runtime& rt, const Value& v, CallArguments& given) {
     out.append(url_quoted(rt, two[0], true));
     out.append("=", Origin::Template);
     out.append(url_quoted(rt, two[1], true));
-    if (out.size() > rt.limits().string_bytes) rt.fail_limit("strings");
+    rt.limit_string(out);
   }
   return rt.string(std::move(out));
 }
@@ -219,7 +219,7 @@ Value xmlattr(Runtime& rt, const Value& v, CallArguments& given) {
     out.append("=\"", Origin::Template);
     out.append(html_escaped(str(rt, value)));
     out.append("\"", Origin::Template);
-    if (out.size() > rt.limits().string_bytes) rt.fail_limit("strings");
+    rt.limit_string(out);
   }
   return rt.string(std::move(out));
 }
