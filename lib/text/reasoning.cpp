@@ -173,7 +173,9 @@ ReasoningParser::Fit ReasoningParser::beginning(std::string_view text, std::size
     if (rest.starts_with(m.header_begin)) {
       const std::size_t end = rest.find(m.header_end, m.header_begin.size());
       if (end != std::string_view::npos) {
-        length += end + m.header_end.size();
+        // A header that names a recipient is a call of a tool, whose name is in it.
+        const bool call = rest.substr(0, end).find(" to=") != std::string_view::npos;
+        if (!call) length += end + m.header_end.size();
         return Fit::Answers;
       }
       maybe = rest.size() < kLongestHeader;

@@ -18,8 +18,8 @@ struct ReasoningMarkers {
   std::string open, close;
   std::string before_close = {}, after_close = {};  ///< white space that the format puts there
   // Where the answer is a message of its own: what begins each message after the first, and a header from
-  // `header_begin` to `header_end` that is not `open`. No header_end: the header is its beginning. Empty: the format
-  // has tags.
+  // `header_begin` to `header_end` that is not `open`. One that names a recipient (" to=functions.f") is part of the
+  // answer: a call of a tool. No header_end: the header is its beginning. Empty: the format has tags.
   std::string turn = {}, header_begin = {}, header_name = {}, header_end = {};
 
   bool has_messages() const { return !turn.empty(); }

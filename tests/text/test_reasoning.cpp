@@ -64,7 +64,12 @@ const std::vector<Case> kCases{
     {kHarmony, Before,
      "<|channel|>analysis<|message|>a <|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant"
      "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}",
-     "a\n\nb", "{}"},
+     "a\n\nb", "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}"},
+    {kHarmony, Before, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}", "",
+     "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}"},
+    {kHarmony, Before,
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}",
+     "a", " to=functions.f<|channel|>commentary json<|message|>{}"},
     {kHarmony, Before,
      "<|channel|>commentary<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>a<|end|>"
      "<|start|>assistant<|channel|>final<|message|>Two.",
