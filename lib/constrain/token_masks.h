@@ -31,6 +31,7 @@ class TokenMasks {
     std::vector<Token> listed;          ///< the same, where few are
     std::vector<Remainder> remainders;  ///< in the order of their bytes
     std::vector<Token> left;
+    void add_remainder(std::string_view bytes, Token);
     std::size_t memory() const;
   };
   /// `count` matters in counted rules, and there only near the limits.
@@ -52,9 +53,25 @@ class TokenMasks {
     }
   };
   using Row = std::array<Stacks::StandingId, 256>;
+  /// What tokens do at a state of a counted rule that calls no others, were any number of repetitions allowed: the mask
+  /// of each count follows from it, without another walk.
+  struct Counted {
+    static constexpr std::uint16_t kLeaves = 0xffff;
+    struct Exit {
+      std::string_view bytes;  ///< that come after the repetitions
+      Token token;
+      std::uint16_t completed;
+    };
+    std::vector<std::uint16_t> begun;  ///< [n_vocab] repetitions that a token goes into; kLeaves if not all of it does
+    std::vector<Exit> exits;           ///< in the order of their bytes
+  };
 
   Key key_of(StateId, std::uint32_t count) const;
-  AtState find(StateId, std::uint32_t count);
+  AtState find(StateId, std::uint32_t count, const Key&);
+  const Counted* counted_at(StateId);
+  std::unique_ptr<const Counted> count_repetitions(StateId) const;
+  void add_exits(std::uint32_t node, const ByteSet& follow, std::uint16_t completed, Counted&) const;
+  void take_within(const Counted&, const Key&, AtState&) const;
   void walk(Stacks::StandingId start, TokenBits& bits, std::vector<std::uint32_t>& exits);
   void collect_remainders(StateId, const TokenBits&, std::span<const std::uint32_t> exits, AtState&) const;
   Stacks::StandingId advance(Stacks::StandingId, std::uint8_t byte);
@@ -66,6 +83,7 @@ class TokenMasks {
   std::vector<std::unique_ptr<Row>> rows_;  ///< [standing], steps that were taken before
   std::size_t n_rows_ = 0;
   std::unordered_map<Key, std::shared_ptr<const AtState>, HashOfKey> found_;
+  std::unordered_map<StateId, std::unique_ptr<const Counted>> counted_;  ///< nullptr: not of this kind
   std::size_t memory_ = 0;
 };
 

@@ -122,6 +122,9 @@ constexpr const char* kGrammars[] = {
     "root ::= (\"- \" [^\\n]+ \"\\n\")+",                         // lists
     "root ::= [α-ωΑ-Ω ]+ | [ぁ-ゟ]+ | [😀-🙏]+",                    // parts of characters
     "root ::= \"(\" root \")\" root | \"x\"?",
+    // Counted, with both bounds so near that a token may reach them.
+    "root ::= \"\\\"\" [^\"]{3,30} \"\\\"\"",
+    "root ::= ([a-z] | \"é\" | \"The \"){13,17} [a-z0-9]{2} [ .]+",
 };
 
 }  // namespace
@@ -144,7 +147,7 @@ TEST_CASE("masks of large vocabularies", "[masks]") {
     const std::string command = "tar -xJf '" + archive->string() + "' -C '" + folder.path().string() + "' " + member;
     REQUIRE(std::system(command.c_str()) == 0);
     const Loaded vocabulary = load(folder / member);
-    for (const std::size_t i : {0u, 1u, 5u})
+    for (const std::size_t i : {0u, 1u, 5u, 7u, 8u})
       compare_on_random_walks(grammar_from_gbnf(kGrammars[i]), vocabulary, 1, 16);
   }
 }
