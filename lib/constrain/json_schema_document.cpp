@@ -9,6 +9,16 @@
 namespace llm {
 namespace {
 
+/// Keywords under which keys are names, whatever keyword they are elsewhere; and those under which no schemas are.
+constexpr std::string_view kSchemasByName[] = {"properties", "patternProperties", "$defs", "definitions",
+                                               "dependentSchemas"};
+constexpr std::string_view kValues[] = {"enum", "const"};
+
+template <std::size_t N>
+bool is_named(const std::string_view (&keywords)[N], std::string_view key) {
+  return std::find(std::begin(keywords), std::end(keywords), key) != std::end(keywords);
+}
+
 /// RFC 6901: ~1 is a slash, ~0 a tilde.
 std::string escaped_part(std::string_view part) {
   std::string out;
@@ -208,7 +218,13 @@ void SchemaDocument::index(const Json& node, const std::string& pointer, const J
       if (anchor != nullptr) anchors_.try_emplace({root, *anchor}, Schema{&node, pointer, root});
     }
     for (const auto& [key, value] : node.items()) {
-      if (key != "enum" && key != "const") index(value, pointer + "/" + escaped_part(key), root, depth + 1);
+      const std::string inside = pointer + "/" + escaped_part(key);
+      if (is_named(kSchemasByName, key) && value.is_object()) {
+        for (const auto& [name, schema] : value.items())
+          index(schema, inside + "/" + escaped_part(name), root, depth + 2);
+      } else if (!is_named(kValues, key)) {
+        index(value, inside, root, depth + 1);
+      }
     }
   } else if (node.is_array()) {
     for (std::size_t i = 0; i < node.size(); ++i) index(node[i], pointer + "/" + std::to_string(i), root, depth + 1);

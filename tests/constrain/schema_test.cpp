@@ -430,3 +430,15 @@ TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings[0].text, contains("#/properties/a: \"requird\" is no keyword"));
 }
+
+TEST_CASE("anchors are found below names that are keywords elsewhere, and not in values", "[schema]") {
+  for (const char* name : {"const", "enum", "properties", "$defs"}) {
+    const std::string schema =
+        R"({"properties":{")" + std::string(name) + R"(":{"$anchor":"x","type":"integer"},"b":{"$ref":"#x"}}})";
+    check_cases({{schema.c_str(), {R"({"b":1})"}, {R"({"b":"1"})"}}});
+    const std::string defined =
+        R"({"$defs":{")" + std::string(name) + R"(":{"$anchor":"x","type":"integer"}},"$ref":"#x"})";
+    check_cases({{defined.c_str(), {"1"}, {"\"1\""}}});
+  }
+  CHECK_THAT(error(R"({"properties":{"a":{"const":{"$anchor":"x"}},"b":{"$ref":"#x"}}})"), contains("no anchor \"x\""));
+}
