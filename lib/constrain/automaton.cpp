@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "constrain/hash.h"
@@ -209,6 +210,49 @@ Automaton renamed(const Automaton& a, const std::vector<StateId>& name, std::siz
   return result;
 }
 
+[[noreturn]] void fail_combination() {
+  throw Error(ErrorKind::Notation,
+              "the combination of two patterns needs more than " + std::to_string(kMaxAutomatonStates) + " states");
+}
+
+using Signatures = std::unordered_map<std::vector<std::uint32_t>, StateId, HashOfVector>;
+
+/// What tells a state from others, where states of one class are equal; `own`: what its edges do not tell.
+std::vector<std::uint32_t> signature_of(const State& state, std::uint32_t own, const std::vector<StateId>& class_of) {
+  std::vector<std::uint32_t> signature{own};
+  for (const auto& e : state.bytes) {
+    const std::size_t size = signature.size();
+    if (size >= 3 && signature[size - 1] == class_of[e.target] && (signature[size - 2] & 0xffu) + 1 == e.first) {
+      signature[size - 2] = (signature[size - 2] & ~0xffu) | e.last;
+      continue;
+    }
+    signature.push_back(static_cast<std::uint32_t>(e.first) << 8 | e.last);
+    signature.push_back(class_of[e.target]);
+  }
+  signature.push_back(~0u);
+  for (const auto& c : state.calls) {
+    signature.push_back(c.rule);
+    signature.push_back(class_of[c.target]);
+  }
+  return signature;
+}
+
+/// One pass does: the classes of a state's targets are known before its own. Numbers of repetitions make long chains of
+/// states, each of which would take refinement a round.
+Automaton minimized_without_cycles(const Automaton& a, const std::vector<StateId>& order) {
+  std::vector<StateId> class_of(a.states.size(), kNone);
+  Signatures seen;
+  for (const StateId s : order) {
+    class_of[s] = seen.try_emplace(signature_of(a.states[s], a.states[s].accepting ? 1 : 0, class_of),
+                                   static_cast<StateId>(seen.size()))
+                      .first->second;
+  }
+  if (seen.size() == a.states.size()) return a;
+  const auto start = static_cast<StateId>(seen.size() - 1);  // the last one: nothing leads back to it
+  for (StateId& c : class_of) c = c == kNone ? kNone : start - c;
+  return renamed(a, class_of, seen.size());
+}
+
 /// Pairs of states of two deterministic automata; kNone stands for the second one's missing state.
 Automaton product(const Automaton& a, const Automaton& b, bool keep_where_b_ends) {
   const auto key = [](StateId x, StateId y) { return std::uint64_t{x} << 32 | y; };
@@ -225,10 +269,7 @@ Automaton product(const Automaton& a, const Automaton& b, bool keep_where_b_ends
   };
   id_of(0, 0);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    if (pairs.size() > kMaxAutomatonStates) {
-      throw Error(ErrorKind::Notation,
-                  "the combination of two patterns needs more than " + std::to_string(kMaxAutomatonStates) + " states");
-    }
+    if (pairs.size() > kMaxAutomatonStates) fail_combination();
     const auto [x, y] = pairs[i];
     const bool b_accepts = y != kNone && b.states[y].accepting;
     result.states[i].accepting = a.states[x].accepting && b_accepts == keep_where_b_ends;
@@ -293,6 +334,7 @@ Automaton trimmed(const Automaton& a) {
 }
 
 Automaton minimized(Automaton a) {
+  if (const auto order = targets_first(a)) return minimized_without_cycles(a, *order);
   // Moore's refinement: states are split until members of a class agree on where their edges lead.
   const std::size_t n = a.states.size();
   constexpr std::size_t kMostWork = 4'000'000;
@@ -300,24 +342,10 @@ Automaton minimized(Automaton a) {
   for (std::size_t s = 0; s < n; ++s) class_of[s] = a.states[s].accepting ? 1 : 0;
   std::size_t classes = 0, work = 0;
   for (;;) {
-    std::unordered_map<std::vector<std::uint32_t>, StateId, HashOfVector> seen;
+    Signatures seen;
     std::vector<StateId> next(n);
     for (std::size_t s = 0; s < n; ++s) {
-      std::vector<std::uint32_t> signature{class_of[s]};
-      for (const auto& e : a.states[s].bytes) {
-        const std::size_t size = signature.size();
-        if (size >= 3 && signature[size - 1] == class_of[e.target] && (signature[size - 2] & 0xffu) + 1 == e.first) {
-          signature[size - 2] = (signature[size - 2] & ~0xffu) | e.last;
-          continue;
-        }
-        signature.push_back(static_cast<std::uint32_t>(e.first) << 8 | e.last);
-        signature.push_back(class_of[e.target]);
-      }
-      signature.push_back(~0u);
-      for (const auto& c : a.states[s].calls) {
-        signature.push_back(c.rule);
-        signature.push_back(class_of[c.target]);
-      }
+      std::vector<std::uint32_t> signature = signature_of(a.states[s], class_of[s], class_of);
       work += signature.size();
       next[s] = seen.try_emplace(std::move(signature), static_cast<StateId>(seen.size())).first->second;
     }
@@ -342,6 +370,26 @@ Automaton difference(const Automaton& a, const Automaton& b) {
   return product(a, b, false);
 }
 
+bool share_a_word(const Automaton& a, const Automaton& b) {
+  check_regular(a);
+  check_regular(b);
+  std::unordered_set<std::uint64_t> seen{0};
+  std::vector<std::pair<StateId, StateId>> todo{{0, 0}};
+  while (!todo.empty()) {
+    const auto [x, y] = todo.back();
+    todo.pop_back();
+    if (a.states[x].accepting && b.states[y].accepting) return true;
+    if (seen.size() > kMaxAutomatonStates) fail_combination();
+    for (const auto& e : a.states[x].bytes) {
+      for (const auto& f : b.states[y].bytes) {
+        if (e.last < f.first || f.last < e.first) continue;
+        if (seen.insert(std::uint64_t{e.target} << 32 | f.target).second) todo.emplace_back(e.target, f.target);
+      }
+    }
+  }
+  return false;
+}
+
 bool is_empty(const Automaton& a) {
   const Automaton t = trimmed(a);
   return t.states.size() == 1 && !t.states[0].accepting;
@@ -363,9 +411,10 @@ bool accepts(const Automaton& a, std::string_view bytes) {
   return std::any_of(at.begin(), at.end(), [&](StateId s) { return a.states[s].accepting; });
 }
 
-bool has_cycle(const Automaton& a) {
+std::optional<std::vector<StateId>> targets_first(const Automaton& a) {
   enum : std::uint8_t { New, Open, Done };
   std::vector<std::uint8_t> mark(a.states.size(), New);
+  std::vector<StateId> order;
   std::vector<std::pair<StateId, StateSet>> path;  // a state and what is left of its targets
   const auto open = [&](StateId s) {
     mark[s] = Open;
@@ -378,15 +427,16 @@ bool has_cycle(const Automaton& a) {
     auto& [state, targets] = path.back();
     if (targets.empty()) {
       mark[state] = Done;
+      order.push_back(state);
       path.pop_back();
       continue;
     }
     const StateId next = targets.back();
     targets.pop_back();
-    if (mark[next] == Open) return true;
+    if (mark[next] == Open) return std::nullopt;
     if (mark[next] == New) open(next);
   }
-  return false;
+  return order;
 }
 
 }  // namespace llm

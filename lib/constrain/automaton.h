@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -53,10 +54,14 @@ Automaton trimmed(const Automaton&);
 Automaton intersection(const Automaton&, const Automaton&);
 Automaton difference(const Automaton&, const Automaton&);
 bool is_empty(const Automaton&);
+/// Whether the intersection is not empty, which is known sooner than the intersection.
+bool share_a_word(const Automaton&, const Automaton&);
 bool accepts(const Automaton&, std::string_view bytes);
 
-/// Some byte string leads back to where it started.
-bool has_cycle(const Automaton&);
+/// The states that the start leads to, every one behind those that its edges lead to; nothing if some byte string leads
+/// back to where it started.
+std::optional<std::vector<StateId>> targets_first(const Automaton&);
+inline bool has_cycle(const Automaton& a) { return !targets_first(a); }
 
 /// What grammars may grow to: enough for any that a person wrote, little enough for a second of work.
 inline constexpr std::size_t kMaxAutomatonStates = 400'000;

@@ -97,8 +97,8 @@ class FactsReader {
   /// Whether there may be properties that have no name in the schema.
   bool is_open(const Facts& facts) const { return is_open(facts, options_.unmentioned); }
   /// Texts between quotes that the patterns and lengths of these facts allow.
-  Automaton strings(const Facts&);
-  Automaton strings(const Facts::Pattern&);
+  const Automaton& strings(const Facts&);
+  const Automaton& strings(const Facts::Pattern&);
   /// Property names that `propertyNames` allows; nothing if it is not there.
   std::optional<Automaton> property_names(const Facts&);
   Automaton numbers(const Facts&, NumberKind);
@@ -142,6 +142,7 @@ class FactsReader {
   /// The values of `propertyNames`, if nothing but listed values is allowed there.
   std::vector<std::string> listed_names(const Facts&);
   bool are_disjoint(const Facts&, const Facts&);
+  bool text_fits(const Facts&, const std::string& text);
   bool share_a_value(const Facts& values, const Facts& other);
   bool are_disjoint_objects(const Facts&, const Facts&);
   bool never_satisfies(const Facts& written, const Facts& other);
@@ -164,7 +165,18 @@ class FactsReader {
   Warnings& warnings_;
   std::vector<std::string> problems_;
   std::set<std::string> noted_;
+  /// All that strings() depends on.
+  struct StringFacts {
+    std::vector<Facts::Pattern> patterns;
+    std::uint64_t min_length, max_length;
+    std::vector<std::string> excluded;
+    bool operator<(const StringFacts& o) const {
+      return std::tie(min_length, max_length, patterns, excluded) <
+             std::tie(o.min_length, o.max_length, o.patterns, o.excluded);
+    }
+  };
   std::map<Facts::Pattern, Automaton> pattern_automata_;
+  std::map<StringFacts, Automaton> string_automata_;
   std::size_t depth_ = 0, alternatives_ = 0, comparisons_ = 0;
 };
 

@@ -85,7 +85,7 @@ class SchemaCompiler {
     const auto allows = [&](unsigned type) { return (facts.types & type) != 0; };
     if (allows(kObjectType)) ways.push_back(object(facts, where));
     if (allows(kArrayType)) ways.push_back(array(facts));
-    if (allows(kStringType)) ways.push_back(string(facts));
+    if (allows(kStringType)) ways.push_back(string(facts, where));
     if (allows(kNumberTypes)) ways.push_back(number(facts));
     const auto add_constant = [&](const Json& constant) {
       if (allows(type_of(constant)) && reader_.fits(facts, constant).value_or(false)) {
@@ -114,14 +114,28 @@ class SchemaCompiler {
     return p_.choice(std::move(ways));
   }
 
-  ExprId string(const Facts& facts) {
+  ExprId string(const Facts& facts, const Schema& where) {
     const bool excludes =
         std::any_of(facts.excluded.begin(), facts.excluded.end(), [](const Json& v) { return v.is_string(); });
     if (!facts.restricts_strings() && !excludes) return json_.string();
     if (facts.patterns.empty() && !excludes) {
       return json_.quoted(p_.repeat(json_.any_character(), facts.min_length, facts.max_length));
     }
-    return json_.quoted(p_.regular(reader_.strings(facts)));
+    const auto [found, is_new] = strings_.try_emplace(&strings(facts, where), RuleId{0});
+    if (is_new) {
+      found->second = p_.declare(where.pointer);
+      p_.define(found->second, json_.quoted(p_.regular(*found->first)));
+    }
+    return p_.call(found->second);
+  }
+
+  const Automaton& strings(const Facts& facts, const Schema& where) {
+    try {
+      return reader_.strings(facts);
+    } catch (const Error& e) {
+      if (!e.parts().subject.empty()) throw;
+      document_.fail(where, "", e.parts().problem);
+    }
   }
 
   ExprId number(const Facts& facts) {
@@ -350,6 +364,7 @@ class SchemaCompiler {
   Productions p_;
   JsonText json_;
   std::map<std::vector<const Json*>, RuleId> rules_;
+  std::map<const Automaton*, RuleId> strings_;  ///< a rule for all places that allow the same
   std::deque<std::pair<RuleId, Schemas>> waiting_;
 };
 

@@ -32,6 +32,32 @@ Automaton content_automaton(const std::string& text) {
   return regular_automaton(p, JsonText(p).content(text));
 }
 
+/// No text between quotes that the automaton takes has more characters; nothing if there is no end to them.
+std::optional<std::uint64_t> most_characters(const Automaton& a) {
+  const auto order = targets_first(a);
+  if (!order) return std::nullopt;
+  std::vector<std::uint64_t> most(a.states.size());
+  for (const StateId s : *order) {
+    for (const auto& e : a.states[s].bytes) {
+      const bool goes_on = e.first >= 0x80 && e.last <= 0xbf;  // with a character; escapes count more than they are
+      most[s] = std::max(most[s], most[e.target] + (goes_on ? 0 : 1));
+    }
+  }
+  return most[0];
+}
+
+std::uint64_t count_of_characters(const std::string& utf8) {
+  return static_cast<std::uint64_t>(
+      std::count_if(utf8.begin(), utf8.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; }));
+}
+
+/// Of an enum or const: such values are compared without automata.
+bool lists_values(const Schemas& schemas) {
+  return std::any_of(schemas.begin(), schemas.end(), [](const Schema& s) {
+    return s.node->is_object() && (s.node->contains("const") || s.node->contains("enum"));
+  });
+}
+
 template <class T>
 bool has(const std::vector<T>& list, const T& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
@@ -103,7 +129,7 @@ std::optional<Schemas> FactsReader::property(const Facts& facts, const std::stri
   return all;
 }
 
-Automaton FactsReader::strings(const Facts::Pattern& pattern) {
+const Automaton& FactsReader::strings(const Facts::Pattern& pattern) {
   if (const auto known = pattern_automata_.find(pattern); known != pattern_automata_.end()) return known->second;
   Productions p;
   JsonText json(p);
@@ -117,19 +143,25 @@ Automaton FactsReader::strings(const Facts::Pattern& pattern) {
   }
 }
 
-Automaton FactsReader::strings(const Facts& facts) {
+const Automaton& FactsReader::strings(const Facts& facts) {
+  StringFacts key{facts.patterns, facts.min_length, facts.max_length, {}};
+  for (const Json& value : facts.excluded) {
+    if (value.is_string()) key.excluded.push_back(value.get<std::string>());
+  }
+  if (const auto known = string_automata_.find(key); known != string_automata_.end()) return known->second;
   std::optional<Automaton> result;
   const auto restrict_to = [&](Automaton a) { result = result ? intersection(*result, a) : std::move(a); };
   for (const Facts::Pattern& pattern : facts.patterns) restrict_to(strings(pattern));
-  if (!result || facts.min_length > 0 || facts.max_length != kUnbounded) {
+  // What the patterns leave may be no longer in any case, as most formats' texts are.
+  const auto most = result ? most_characters(*result) : std::nullopt;
+  const std::uint64_t max_length = most && *most <= facts.max_length ? kUnbounded : facts.max_length;
+  if (!result || facts.min_length > 0 || max_length != kUnbounded) {
     Productions p;
     const ExprId character = JsonText(p).character(CodePoints::all());
-    restrict_to(regular_automaton(p, p.repeat(character, facts.min_length, facts.max_length)));
+    restrict_to(regular_automaton(p, p.repeat(character, facts.min_length, max_length)));
   }
-  for (const Json& value : facts.excluded) {
-    if (value.is_string()) result = difference(*result, content_automaton(value.get<std::string>()));
-  }
-  return *result;
+  for (const std::string& text : key.excluded) result = difference(*result, content_automaton(text));
+  return string_automata_.emplace(std::move(key), *std::move(result)).first->second;
 }
 
 std::optional<Automaton> FactsReader::property_names(const Facts& facts) {
@@ -178,12 +210,20 @@ std::optional<bool> FactsReader::fits(const Facts& facts, const Json& value) {
   return listed_value_fits(facts, value);
 }
 
+/// Without the automaton of their lengths.
+bool FactsReader::text_fits(const Facts& facts, const std::string& text) {
+  const std::uint64_t length = count_of_characters(text);
+  return facts.min_length <= length && length <= facts.max_length &&
+         std::all_of(facts.patterns.begin(), facts.patterns.end(),
+                     [&](const Facts::Pattern& pattern) { return accepts(strings(pattern), quoted_content(text)); });
+}
+
 std::optional<bool> FactsReader::listed_value_fits(const Facts& facts, const Json& value) {
   const unsigned type = type_of(value);
   if ((facts.types & type) == 0 || has_value(facts.excluded, value)) return false;
   switch (type) {
     case kStringType:
-      return !facts.restricts_strings() || accepts(strings(facts), quoted_content(value.get<std::string>()));
+      return text_fits(facts, value.get<std::string>());
     case kIntegerType:
     case kFractionType: {
       const Decimal d = decimal_of(value);
@@ -222,9 +262,9 @@ bool FactsReader::are_disjoint(const Facts& a, const Facts& b) {
   if ((types & (kNullType | kBooleanType)) != 0) return false;
   if ((types & kNumberTypes) != 0) {
     const NumberKind kind = (types & kFractionType) != 0 ? NumberKind::Decimal : NumberKind::Integer;
-    if (!is_empty(intersection(numbers(a, kind), numbers(b, kind)))) return false;
+    if (share_a_word(numbers(a, kind), numbers(b, kind))) return false;
   }
-  if ((types & kStringType) != 0 && !is_empty(intersection(strings(a), strings(b)))) return false;
+  if ((types & kStringType) != 0 && share_a_word(strings(a), strings(b))) return false;
   if ((types & kArrayType) != 0 && a.min_items <= b.max_items && b.min_items <= a.max_items) return false;
   return (types & kObjectType) == 0 || are_disjoint_objects(a, b);
 }
@@ -244,8 +284,13 @@ bool FactsReader::never_satisfies(const Facts& written, const Facts& other) {
     // Where only `other` requires it, a text without it does not satisfy that either.
     return !here || !there || are_disjoint(*here, *there);
   };
-  return std::any_of(other.required.begin(), other.required.end(), tells) ||
-         std::any_of(written.required.begin(), written.required.end(), tells);
+  std::vector<std::string> names = other.required;
+  names.insert(names.end(), written.required.begin(), written.required.end());
+  std::stable_partition(names.begin(), names.end(), [&](const std::string& name) {
+    const auto here = property(written, name);
+    return here && lists_values(*here);
+  });
+  return std::any_of(names.begin(), names.end(), tells);
 }
 
 bool FactsReader::are_disjoint(const Schemas& a, const Schemas& b) {

@@ -20,6 +20,7 @@ class RuleBuilder {
   void build(RuleId root) {
     nullable_.refuse_left_recursion(root);
     for (const RuleId r : callees_first(root)) {
+      current_ = r;
       BuiltRule rule{.name = rules_[r].name, .automaton = automaton_of(productions_.rules()[r].body), .built = true};
       rule.inlined = r != root && worth_inlining(rule.automaton);
       spend(rule.automaton.states.size());
@@ -72,13 +73,24 @@ class RuleBuilder {
 
   void spend(std::size_t states) {
     spent_ += states;
-    if (spent_ <= kMaxAutomatonStates) return;
-    throw Error(ErrorKind::Notation, "it needs more than " + std::to_string(kMaxAutomatonStates) +
-                                         " states; smaller or fewer repetitions may help");
+    if (spent_ > kMaxAutomatonStates) fail_size(states);
+  }
+
+  /// `states`: of the rule that is built now, so far. The largest one is named.
+  [[noreturn]] void fail_size(std::size_t states) const {
+    const std::string* name = current_ < rules_.size() ? &rules_[current_].name : nullptr;
+    for (const BuiltRule& rule : rules_) {
+      if (rule.automaton.states.size() <= states) continue;
+      states = rule.automaton.states.size();
+      name = &rule.name;
+    }
+    throw Error(ErrorKind::Notation, "it needs more than " + std::to_string(kMaxAutomatonStates) + " states" +
+                                         (name == nullptr ? "" : ", most for \"" + escaped(*name) + "\"") +
+                                         "; smaller or fewer repetitions may help");
   }
 
   StateId add_state(Automaton& nfa) {
-    if (nfa.states.size() >= kMaxAutomatonStates) spend(kMaxAutomatonStates + 1);
+    if (nfa.states.size() >= kMaxAutomatonStates) fail_size(nfa.states.size());
     return nfa.add_state();
   }
 
@@ -259,6 +271,7 @@ class RuleBuilder {
   Nullability nullable_;
   std::vector<BuiltRule> rules_;
   std::size_t spent_ = 0;
+  RuleId current_ = ~RuleId{0};
 };
 
 }  // namespace

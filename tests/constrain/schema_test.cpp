@@ -431,6 +431,36 @@ TEST_CASE("what cannot be enforced is refused with its pointer", "[schema]") {
   CHECK_THAT(warnings[0].text, contains("#/properties/a: \"requird\" is no keyword"));
 }
 
+TEST_CASE("lengths beside patterns, formats and listed values", "[schema]") {
+  check_cases({
+      {R"({"enum":["a","abc","\u00e9\ud83d\ude00","\"\n"],"maxLength":2})",
+       {"\"a\"", "\"é😀\"", R"("\"\n")"},
+       {"\"abc\""}},
+      {R"({"enum":["a","ab","b"],"minLength":2,"pattern":"^a"})", {"\"ab\""}, {"\"a\"", "\"b\""}},
+      {R"({"type":"string","pattern":"^(a|b\\n){1,3}$","maxLength":3})",
+       {"\"aaa\"", R"("b\na")"},
+       {R"("b\nb\n")", "\"aaaa\"", "\"\""}},
+      {R"({"type":"string","pattern":"^é{1,3}$","maxLength":2})", {"\"é\"", "\"éé\""}, {"\"ééé\""}},
+      {R"({"type":"string","pattern":"^é{1,3}$","maxLength":3})", {"\"ééé\""}, {"\"éééé\""}},
+  });
+  // A bound that the format keeps in any case, and one that it does not, at several places.
+  const std::string longest = std::string(64, 'l') + "@" + names(3, 62),
+                    shorter = std::string(36, 'l') + "@" + names(1, 63);
+  for (const int most : {254, 100}) {
+    std::string schema = R"({"type":"object","required":["a","b","c","d"],"properties":{)";
+    for (const std::string name : {"a", "b", "c", "d"})
+      schema += (name == "a" ? "\"" : ",\"") + name + R"(":{"type":"string","format":"email","maxLength":)" +
+                std::to_string(most) + "}";
+    const auto text = [&](const std::string& last) {
+      return R"({"a":"a@b","b":"a@b","c":"a@b","d":)" + quoted(last) + "}";
+    };
+    schema += "}}";
+    std::vector<std::string> in{text("a@b"), text(shorter)}, out{text("a"), text("l" + shorter)};
+    if (most == 254) in = {text(longest), text("l" + shorter)}, out = {text("l" + longest)};
+    check_cases({{schema.c_str(), in, out}});
+  }
+}
+
 TEST_CASE("anchors are found below names that are keywords elsewhere, and not in values", "[schema]") {
   for (const char* name : {"const", "enum", "properties", "$defs"}) {
     const std::string schema =
@@ -441,4 +471,21 @@ TEST_CASE("anchors are found below names that are keywords elsewhere, and not in
     check_cases({{defined.c_str(), {"1"}, {"\"1\""}}});
   }
   CHECK_THAT(error(R"({"properties":{"a":{"const":{"$anchor":"x"}},"b":{"$ref":"#x"}}})"), contains("no anchor \"x\""));
+}
+
+TEST_CASE("what needs too many states is named", "[schema]") {
+  CHECK_THAT(error(R"({"type":"object","properties":{"a":{"type":"string"},
+                       "p":{"type":"string","pattern":"^[A-Z].*$","maxLength":65535}}})"),
+             contains("#/properties/p: it needs more than 400000 states"));
+}
+
+TEST_CASE("alternatives of objects are told apart by listed values first", "[schema]") {
+  std::string alternatives;
+  for (int i = 0; i < 30; ++i) {
+    alternatives += std::string(i > 0 ? "," : "") + R"({"type":"object","required":["comment","kind"],"properties":{
+                    "comment":{"type":"string","maxLength":200},"kind":{"const":"k)" +
+                    std::to_string(i) + R"("}}})";
+  }
+  const std::string schema = R"({"oneOf":[)" + alternatives + "]}";
+  check_cases({{schema.c_str(), {R"({"comment":"x","kind":"k29"})"}, {R"({"comment":"x","kind":"k30"})"}}});
 }
