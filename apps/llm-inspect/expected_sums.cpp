@@ -17,6 +17,26 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
+/// sha256sum writes names with a backslash, a line end or a carriage return in them so, behind a line's first
+/// backslash.
+std::string unescaped(std::string_view name) {
+  std::string out;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const char next = name[i] == '\\' && i + 1 < name.size() ? name[i + 1] : '\0';
+    const bool is_escape = next == 'n' || next == 'r' || next == '\\';
+    if (is_escape) ++i;
+    out += !is_escape ? name[i] : next == 'n' ? '\n' : next == 'r' ? '\r' : '\\';
+  }
+  return out;
+}
+
+/// How many parts of a path a line's path is the end of; none if it is not.
+std::size_t parts_in_common(const std::filesystem::path& file, const std::filesystem::path& line) {
+  const std::vector<std::filesystem::path> all(file.begin(), file.end()), end(line.begin(), line.end());
+  const bool fits = end.size() <= all.size() && std::equal(end.rbegin(), end.rend(), all.rbegin());
+  return fits ? end.size() : 0;
+}
+
 [[noreturn]] void fail(const std::string& file, std::string problem) {
   throw Error(ErrorKind::Usage, ErrorParts{.file = file, .subject = "option --sha256", .problem = std::move(problem)});
 }
@@ -40,20 +60,55 @@ ExpectedSums::ExpectedSums(const std::string& given) : given_(given) {
     at = end + 1;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
-    const std::string_view sum = line.substr(0, kDigits);
-    if (!is_sha256(sum)) fail(given, "\"" + escaped(line) + "\" does not begin with the 64 digits of a SHA-256 sum");
-    const std::string_view name = line.substr(kDigits);  // two blanks, or a blank and an asterisk, come before it
-    const std::size_t begin = std::min(name.find_first_not_of(" *"), name.size());
-    lines_.push_back({lower_case(sum), std::filesystem::path(name.substr(begin)).filename().string()});
+    lines_.push_back(read(line));
   }
   if (lines_.empty()) fail(given, "holds no SHA-256 sum");
 }
 
+/// "SUM  NAME", "SUM *NAME", "SUM" or, as --tag writes it, "SHA256 (NAME) = SUM".
+ExpectedSums::Line ExpectedSums::read(std::string_view line) const {
+  constexpr std::string_view kTag = "SHA256 (", kTagEnd = ") = ";
+  const bool has_escapes = line.starts_with('\\');
+  std::string_view rest = line.substr(has_escapes ? 1 : 0), sum, name;
+  const std::size_t tag_end = rest.starts_with(kTag) ? rest.rfind(kTagEnd) : std::string_view::npos;
+  if (tag_end != std::string_view::npos) {
+    sum = rest.substr(tag_end + kTagEnd.size());
+    name = rest.substr(kTag.size(), tag_end - kTag.size());
+  } else {
+    sum = rest.substr(0, kDigits);
+    name = rest.substr(sum.size());  // two blanks, or a blank and an asterisk, come before it
+    name.remove_prefix(std::min(name.find_first_not_of(" *"), name.size()));
+  }
+  if (!is_sha256(sum)) {
+    fail(given_, "\"" + escaped(line) + "\" has not the 64 digits of a SHA-256 sum where sha256sum writes them");
+  }
+  return {lower_case(sum), std::filesystem::path(has_escapes ? unescaped(name) : std::string(name)).lexically_normal()};
+}
+
 std::string ExpectedSums::sum_of(const std::filesystem::path& file, std::size_t n_files) const {
   const std::string name = file.filename().string();
-  const auto line = std::ranges::find(lines_, name, &Line::name);
-  if (line != lines_.end()) return line->sum;
-  const bool one_sum = lines_.size() == 1 && lines_.front().name.empty();
+  const std::filesystem::path whole = std::filesystem::absolute(file).lexically_normal();
+  const Line* best = nullptr;
+  std::size_t most = 0;
+  bool ambiguous = false;
+  for (const Line& line : lines_) {
+    if (line.path.filename() != name) continue;
+    const std::size_t parts = parts_in_common(whole, line.path);
+    if (best == nullptr || parts > most) {
+      best = &line;
+      most = parts;
+      ambiguous = false;
+    } else if (parts == most) {
+      ambiguous = ambiguous || line.sum != best->sum;
+    }
+  }
+  if (ambiguous) {
+    fail(given_, "has several lines for \"" + escaped(name) +
+                     "\" with different sums, of which none has more of the "
+                     "file's path than the others");
+  }
+  if (best != nullptr) return best->sum;
+  const bool one_sum = lines_.size() == 1 && lines_.front().path.empty();
   if (one_sum && n_files == 1) return lines_.front().sum;
   if (one_sum) {
     fail({}, "the model is a set of " + std::to_string(n_files) + " files: give a file with the sum of each");

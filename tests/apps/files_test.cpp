@@ -139,6 +139,24 @@ TEST_CASE("verify compares with sums that are expected", "[files]") {
        {sum, upper, list(sum + "  m.gguf\n"), list(zeros + "  other\n" + sum + " *some/folder/m.gguf\r\n"), list(sum)})
     CHECK_THAT(output_of("llm-inspect", {"verify", model, "--sha256", good}), contains("as expected"));
 
+  // Of files with one name, the one whose path it is; a sum that no path tells apart is none.
+  const std::string folder_name = folder.path().filename().string();
+  for (const std::string& good :
+       {zeros + "  other/m.gguf\n" + sum + "  ./" + folder_name + "/m.gguf\n",
+        zeros + "  m.gguf\n" + sum + "  " + folder_name + "/m.gguf\n", sum + "  a/m.gguf\n" + sum + "  b/m.gguf\n"})
+    CHECK_THAT(output_of("llm-inspect", {"verify", model, "--sha256", list(good)}), contains("as expected"));
+  check_fails(2, "several lines for \"m.gguf\" with different sums", "llm-inspect",
+              {"verify", model, "--sha256", list(sum + "  a/m.gguf\n" + zeros + "  b/m.gguf\n")});
+  // What sha256sum itself writes of a name with a backslash and a line end, both ways.
+  const std::filesystem::path strange = folder / "a\\n\n) = b.gguf";
+  std::filesystem::copy_file(model, strange);
+  for (const char* form : {"--text", "--tag"}) {
+    const Outcome o = run({.program = "/usr/bin/sha256sum", .arguments = {form, model, strange.string()}});
+    REQUIRE(o.code == 0);
+    for (const std::string& file : {model, strange.string()})
+      CHECK_THAT(output_of("llm-inspect", {"verify", file, "--sha256", list(o.out)}), contains("as expected"));
+  }
+
   const Outcome wrong = run_program("llm-inspect", {"verify", model, "--sha256", zeros, "--json"});
   CHECK(wrong.code == 3);
   CHECK_THAT(wrong.err, contains("its SHA-256 sum is " + sum + ", expected " + zeros));
