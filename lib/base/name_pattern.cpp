@@ -12,9 +12,17 @@ std::regex compiled(const std::string& expression) {
   if (expression.size() > kMost)
     throw Error(ErrorKind::Usage, "a pattern of " + std::to_string(expression.size()) + " bytes is longer than " +
                                       std::to_string(kMost) + ": \"" + escaped(expression, 64) + "\"");
+#ifdef __GLIBCXX__
+  // Without going back, which takes for ever with repetitions in one another.
+  constexpr auto kSyntax = std::regex::ECMAScript | std::regex_constants::__polynomial;
+#else
+  constexpr auto kSyntax = std::regex::ECMAScript;
+#endif
   try {
-    return std::regex(expression);
-  } catch (const std::regex_error&) {
+    return std::regex(expression, kSyntax);
+  } catch (const std::regex_error& e) {
+    if (e.code() == std::regex_constants::error_complexity)
+      throw Error(ErrorKind::Usage, "\"" + escaped(expression) + "\" has a back reference, which is not supported");
     throw Error(ErrorKind::Usage, "\"" + escaped(expression) + "\" is not a regular expression");
   }
 }

@@ -9,8 +9,8 @@ namespace llm {
 
 class NamePattern {
  public:
-  /// ECMAScript's grammar, as std::regex has it. Throws ErrorKind::Usage for what is none, or is too long for the
-  /// matcher.
+  /// ECMAScript's grammar, as std::regex has it, without back references. Throws ErrorKind::Usage for what is none, or
+  /// is too long for the matcher.
   explicit NamePattern(const std::string& expression);
   /// Anywhere in the name.
   bool matches(std::string_view name) const;
