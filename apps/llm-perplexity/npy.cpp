@@ -1,13 +1,10 @@
 // Format: NumPy Enhancement Proposal 1 (numpy.lib.format): magic, version, length of the header, a Python dictionary.
 #include "npy.h"
 
-#include <unistd.h>
-
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -16,7 +13,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/output_file.h"
 #include "common/input.h"
 
 namespace llm::perplexity {
@@ -87,41 +83,33 @@ NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns
   // Devices and pipes are written as they are: a rename would put a file in their place.
   std::error_code unknown;  // is told when the file is opened
   const auto kind = std::filesystem::status(path_, unknown).type();
-  const bool replaceable = kind == std::filesystem::file_type::not_found || kind == std::filesystem::file_type::regular;
-  temporary_ = replaceable ? temporary_name(path_).string() : path_;
-  const std::filesystem::path removed = temporary_;
-  if (replaceable) removed_.emplace(std::span(&removed, 1));
-  if (const int made = replaceable ? open_temporary(path_) : -1; made >= 0) ::close(made);
-  out_.open(temporary_, std::ios::binary | std::ios::trunc);
-  out_ << header(rows, columns, source);
-  check_stream();
+  if (kind == std::filesystem::file_type::not_found || kind == std::filesystem::file_type::regular) {
+    const std::filesystem::path temporary = temporary_name(path_);
+    removed_.emplace(std::span(&temporary, 1));
+    file_.emplace(path_);
+  } else {
+    device_.open(path_, std::ios::binary);
+  }
+  const std::string begin = header(rows, columns, source);
+  write(std::as_bytes(std::span(begin)));
 }
 
-NpyWriter::~NpyWriter() {
-  if (finished_ || temporary_ == path_) return;
-  out_.close();
-  std::remove(temporary_.c_str());
-}
-
-void NpyWriter::check_stream() {
-  if (out_) return;
+void NpyWriter::check_device() const {
+  if (device_) return;
   const std::string why = errno != 0 ? std::strerror(errno) : "unknown reason";
-  throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = "cannot write: " + why});
+  throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = "cannot be written: " + why});
 }
 
-void NpyWriter::write(std::span<const float> values) {
-  out_.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
-  check_stream();
+void NpyWriter::write(std::span<const std::byte> bytes) {
+  if (file_) return file_->write(bytes);
+  device_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  check_device();
 }
 
 void NpyWriter::finish() {
-  out_.close();
-  check_stream();
-  if (temporary_ != path_ && std::rename(temporary_.c_str(), link_target(path_).c_str()) != 0) {
-    throw Error(ErrorKind::Io,
-                ErrorParts{.file = path_, .problem = std::string("cannot write: ") + std::strerror(errno)});
-  }
-  finished_ = true;
+  if (file_) return file_->put_in_place();
+  device_.close();
+  check_device();
 }
 
 void require_npy_or_nothing(const std::string& path) {

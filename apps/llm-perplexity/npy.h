@@ -8,28 +8,28 @@
 #include <span>
 #include <string>
 
+#include "base/output_file.h"
 #include "common/signals.h"
 
 namespace llm::perplexity {
 
-/// Writes through a temporary name beside the file, which a signal removes: what has the name is whole. Devices and
-/// pipes are written directly.
+/// Writes as an OutputFile, whose temporary file a signal removes. Devices and pipes are written directly.
 class NpyWriter {
  public:
   /// `source`: hexadecimal digits. Throws ErrorKind::Io, as all of these do.
   NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns, const std::string& source);
   NpyWriter(const NpyWriter&) = delete;
   NpyWriter& operator=(const NpyWriter&) = delete;
-  ~NpyWriter();  ///< removes the temporary file if finish() was not reached
-  void write(std::span<const float> values);
+  void write(std::span<const float> values) { write(std::as_bytes(values)); }
   void finish();
 
  private:
-  void check_stream();
-  std::string path_, temporary_;
+  void write(std::span<const std::byte>);
+  void check_device() const;
+  std::string path_;
   std::optional<app::RemovedOnSignal> removed_;
-  std::ofstream out_;
-  bool finished_ = false;
+  std::optional<OutputFile> file_;
+  std::ofstream device_;  ///< where there is no file
 };
 
 /// Throws ErrorKind::Usage if another file than such a matrix is there: earlier ones are replaced, nothing else.

@@ -297,7 +297,7 @@ TEST_CASE("logits are written whole or not at all", "[apps]") {
                write_file(folder / "base.npy", saved_with(path, ids, 5, INFINITY))});
   CHECK(contents(out) == before);
   CHECK(folder.entries() == 4);  // model, ids, base, out: no temporary file stays
-  check_fails(8, "cannot write", "llm-perplexity",
+  check_fails(8, "cannot be created", "llm-perplexity",
               {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", (folder / "none/out.npy").string()});
   check_fails(8, "/dev/full", "llm-perplexity", {"-m", path, "--tokens", ids, "-c", "8", "--save-logits", "/dev/full"});
   CHECK(std::filesystem::is_character_file("/dev/full"));
