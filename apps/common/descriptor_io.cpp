@@ -31,6 +31,14 @@ int write_all(int fd, std::string_view bytes) {
   return 0;
 }
 
+bool wait_for_input(int fd, const std::atomic<bool>& stop) {
+  while (!stop.load()) {
+    pollfd waiting{fd, POLLIN, 0};
+    if (::poll(&waiting, 1, kSignalDelayMs) > 0) return true;
+  }
+  return false;
+}
+
 ssize_t read_some(int fd, std::span<char> to) {
   for (;;) {
     const ssize_t n = ::read(fd, to.data(), to.size());

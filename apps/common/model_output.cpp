@@ -4,12 +4,9 @@
 
 #include <cerrno>
 #include <system_error>
-#include <vector>
 
 #include "base/error.h"
-#include "base/output_file.h"
 #include "common/progress.h"
-#include "common/signals.h"
 #include "gguf/split.h"
 
 namespace llm::app {
@@ -48,9 +45,6 @@ void write_models(std::span<const GgufWriter> files, std::span<const std::filesy
                   const std::string& what) {
   std::uint64_t total = 0;
   for (const GgufWriter& file : files) total += file.file_bytes();
-  std::vector<std::filesystem::path> temporary;
-  for (const std::filesystem::path& path : paths) temporary.push_back(temporary_name(path));
-  const RemovedOnSignal removed(temporary);
   Progress progress(what);
   write_all(files, paths,
             [&](std::uint64_t written) { progress.update(static_cast<double>(written) / static_cast<double>(total)); });

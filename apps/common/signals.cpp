@@ -7,6 +7,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/output_file.h"
 #include "common/messages.h"
 #include "common/terminal_undo.h"
 
@@ -16,13 +18,12 @@ namespace {
 std::atomic<bool> g_stop{false};
 std::atomic<OnSignal> g_on_signal{OnSignal::ExitAtOnce};
 std::atomic<int> g_signal{0};
-std::atomic<const std::vector<std::string>*> g_removed{nullptr};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<OnSignal>::is_always_lock_free &&
               std::atomic<int>::is_always_lock_free && std::atomic<void*>::is_always_lock_free);
 
 std::atomic<const char*> g_undo_stdout{nullptr}, g_undo_stderr{nullptr};
 
-void write_undo(int fd, const char* bytes) {
+void write_bytes(int fd, const char* bytes) {
   if (bytes == nullptr) return;
   std::size_t n = 0;
   while (bytes[n] != 0) ++n;
@@ -30,11 +31,9 @@ void write_undo(int fd, const char* bytes) {
 }
 
 [[noreturn]] void end_now(int code) {
-  write_undo(STDOUT_FILENO, g_undo_stdout.load());
-  write_undo(STDERR_FILENO, g_undo_stderr.load());
-  if (const std::vector<std::string>* names = g_removed.load()) {
-    for (const std::string& name : *names) ::unlink(name.c_str());
-  }
+  write_bytes(STDOUT_FILENO, g_undo_stdout.load());
+  write_bytes(STDERR_FILENO, g_undo_stderr.load());
+  OutputFile::remove_unfinished();
   ::_exit(code);
 }
 
@@ -84,12 +83,6 @@ void install_signal_handlers() {
     if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup, and jobs in the background
   }
 }
-
-RemovedOnSignal::RemovedOnSignal(std::span<const std::filesystem::path> files) {
-  for (const std::filesystem::path& file : files) names_.push_back(file.string());
-  g_removed.store(&names_);
-}
-RemovedOnSignal::~RemovedOnSignal() { g_removed.store(nullptr); }
 
 void undo_on_signal(int fd, const char* bytes) { (fd == STDOUT_FILENO ? g_undo_stdout : g_undo_stderr).store(bytes); }
 

@@ -1,13 +1,10 @@
 // Ctrl-C and termination. While nothing has been printed that could be cut, a signal ends the program at once; while an
-// answer streams, it asks for a stop after the current token. A second one ends at once, except in a chat.
+// answer streams, it asks for a stop after the current token. A second one ends at once, except in a chat. What ends at
+// once leaves no file behind that is not whole.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
-#include <span>
-#include <string>
-#include <vector>
 
 namespace llm::app {
 
@@ -24,18 +21,6 @@ void on_signal(OnSignal);
 const std::atomic<bool>& stop_requested();
 /// Forgets a Ctrl-C that asked for a stop, once its work has stopped; other signals stay. True if there was one.
 bool forget_interrupt();
-/// While one lives, a signal that ends the program removes these files first: temporary ones, of which there may be
-/// none yet. One at a time.
-class RemovedOnSignal {
- public:
-  explicit RemovedOnSignal(std::span<const std::filesystem::path>);
-  ~RemovedOnSignal();
-  RemovedOnSignal(const RemovedOnSignal&) = delete;
-  RemovedOnSignal& operator=(const RemovedOnSignal&) = delete;
-
- private:
-  std::vector<std::string> names_;
-};
 /// 128 + the signal's number: 130, 143, 129; 0 if none came.
 int signal_exit_code();
 inline constexpr int kInterrupted = 130;  ///< signal_exit_code() of Ctrl-C

@@ -84,32 +84,32 @@ NpyWriter::NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns
   std::error_code unknown;  // is told when the file is opened
   const auto kind = std::filesystem::status(path_, unknown).type();
   if (kind == std::filesystem::file_type::not_found || kind == std::filesystem::file_type::regular) {
-    const std::filesystem::path temporary = temporary_name(path_);
-    removed_.emplace(std::span(&temporary, 1));
     file_.emplace(path_);
   } else {
-    device_.open(path_, std::ios::binary);
+    stream_.open(path_, std::ios::binary | std::ios::trunc);
   }
-  const std::string begin = header(rows, columns, source);
-  write(std::as_bytes(std::span(begin)));
+  const std::string head = header(rows, columns, source);
+  write_bytes(std::as_bytes(std::span(head)));
 }
 
-void NpyWriter::check_device() const {
-  if (device_) return;
+void NpyWriter::check_stream() const {
+  if (stream_) return;
   const std::string why = errno != 0 ? std::strerror(errno) : "unknown reason";
   throw Error(ErrorKind::Io, ErrorParts{.file = path_, .problem = "cannot be written: " + why});
 }
 
-void NpyWriter::write(std::span<const std::byte> bytes) {
+void NpyWriter::write_bytes(std::span<const std::byte> bytes) {
   if (file_) return file_->write(bytes);
-  device_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  check_device();
+  stream_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  check_stream();
 }
+
+void NpyWriter::write(std::span<const float> values) { write_bytes(std::as_bytes(values)); }
 
 void NpyWriter::finish() {
   if (file_) return file_->put_in_place();
-  device_.close();
-  check_device();
+  stream_.close();
+  check_stream();
 }
 
 void require_npy_or_nothing(const std::string& path) {

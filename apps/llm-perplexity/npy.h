@@ -2,6 +2,7 @@
 // from stands as a comment behind the dictionary in the header: NumPy reads the header as Python, others only its keys.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <optional>
@@ -9,27 +10,25 @@
 #include <string>
 
 #include "base/output_file.h"
-#include "common/signals.h"
 
 namespace llm::perplexity {
 
-/// Writes as an OutputFile, whose temporary file a signal removes. Devices and pipes are written directly.
+/// Writes an OutputFile: what has the name is whole. Devices and pipes are written directly.
 class NpyWriter {
  public:
   /// `source`: hexadecimal digits. Throws ErrorKind::Io, as all of these do.
   NpyWriter(std::string path, std::uint64_t rows, std::uint64_t columns, const std::string& source);
   NpyWriter(const NpyWriter&) = delete;
   NpyWriter& operator=(const NpyWriter&) = delete;
-  void write(std::span<const float> values) { write(std::as_bytes(values)); }
+  void write(std::span<const float> values);
   void finish();
 
  private:
-  void write(std::span<const std::byte>);
-  void check_device() const;
+  void write_bytes(std::span<const std::byte>);
+  void check_stream() const;
   std::string path_;
-  std::optional<app::RemovedOnSignal> removed_;
   std::optional<OutputFile> file_;
-  std::ofstream device_;  ///< where there is no file
+  std::ofstream stream_;  ///< where there is no file
 };
 
 /// Throws ErrorKind::Usage if another file than such a matrix is there: earlier ones are replaced, nothing else.

@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -148,21 +147,12 @@ void BatchOutput::mend_end() {
 
 /// Rows that failed leave gaps: the others go to a file that then takes its place.
 void BatchOutput::replace() {
-  const std::filesystem::path temporary = temporary_name(path_);
-  const int fd = open_temporary(path_);
-  if (fd < 0) fail("cannot write beside it");
-  const auto put = [&] {
-    return write_all(fd, kept_) == 0 && ::fcntl(fd, F_SETFL, O_APPEND) == 0 && ::fdatasync(fd) == 0 &&
-           ::flock(fd, LOCK_EX | LOCK_NB) == 0 && std::rename(temporary.c_str(), link_target(path_).c_str()) == 0;
-  };
-  if (!put()) {
-    const int error = errno;
-    ::close(fd);
-    ::unlink(temporary.c_str());
-    errno = error;
+  OutputFile file(path_);
+  file.write(std::as_bytes(std::span(kept_)));
+  const int fd = file.descriptor();
+  if (::fcntl(fd, F_SETFL, O_APPEND) != 0 || ::flock(fd, LOCK_EX | LOCK_NB) != 0)
     fail("cannot drop the rows that failed");
-  }
-  ::close(std::exchange(fd_, fd));
+  ::close(std::exchange(fd_, file.put_in_place_open()));
 }
 
 void BatchOutput::append(std::string_view line) {

@@ -72,10 +72,11 @@ void Chat::greet() const {
 
 int Chat::run(const std::optional<std::string>& first) {
   const PromptCacheOptions& kept = state_.options.prompt_cache;
+  on_signal(OnSignal::AskToStop);  // a state that is half written is none
   if (has_cache_to_read(kept)) state_.talk.load_cache(kept.file);
   const int code = converse(first);
   if (!kept.file.empty() && !kept.read_only && state_.talk.cached_tokens() > 0) state_.talk.save_cache(kept.file);
-  return code;
+  return code != 0 ? code : signal_exit_code();
 }
 
 int Chat::converse(const std::optional<std::string>& first) {
@@ -91,7 +92,7 @@ int Chat::converse(const std::optional<std::string>& first) {
     if (const int code = signal_exit_code(); code != 0 && (state_.editor == nullptr || code != kInterrupted))
       return code;
     if (state_.options.chat.single_turn && (answers_.count() > 0 || state_.failure)) break;
-    on_signal(state_.editor != nullptr ? OnSignal::AskAgain : OnSignal::ExitAtOnce);
+    on_signal(state_.editor != nullptr ? OnSignal::AskAgain : OnSignal::AskToStop);
     using Outcome = LineEditor::Outcome;
     const LineEditor::Input input = input_.next();
     switch (input.outcome) {
@@ -109,7 +110,7 @@ int Chat::converse(const std::optional<std::string>& first) {
         leave_ = true;
         break;
       case Outcome::Signalled:
-        state_.editor->write("\n");
+        if (state_.editor != nullptr) state_.editor->write("\n");
         return signal_exit_code();
     }
   }
@@ -143,7 +144,7 @@ void Chat::take(const std::string& line) {
     const ChatLine read = read_chat_line(line);
     on_files = read.works_on_files;
     if (read.command) {
-      if (state_.editor != nullptr) on_signal(OnSignal::AskToStop);  // what does not look whether it shall stop
+      on_signal(OnSignal::AskToStop);  // what does not look whether it shall stop
       command(read);
     } else {
       turns_.send(read.text);

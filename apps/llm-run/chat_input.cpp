@@ -14,6 +14,7 @@
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/output.h"
+#include "common/signals.h"
 #include "common/terminal.h"
 
 namespace llm::app {
@@ -40,6 +41,7 @@ LineEditor::Input MessageReader::line(std::string_view prompt) {
   if (editor_ != nullptr) return editor_->read(prompt);
   if (simple_io()) write_stderr(prompt);
   while (!ended_ && buffered_.find('\n') == std::string::npos) {
+    if (!wait_for_input(STDIN_FILENO, stop_requested())) return {Outcome::Signalled, {}};
     const std::string more = read_stdin();
     ended_ = more.empty();
     buffered_ += more;

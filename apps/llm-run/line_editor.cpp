@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "common/columns.h"
+#include "common/descriptor_io.h"
 #include "common/input.h"
 #include "common/messages.h"
 #include "common/signals.h"
@@ -30,8 +31,6 @@ namespace llm::app {
 namespace {
 
 constexpr int kHistoryEntries = 1000;
-/// A signal may be delivered to any thread and then interrupts no poll here: how long it may go unseen.
-constexpr int kSignalDelayMs = 200;
 constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l", kPasteEnd = "\x1b[201~";
 
 std::atomic<bool> g_continued{false}, g_resized{false};

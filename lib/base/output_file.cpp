@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -17,6 +18,17 @@ namespace {
 
 constexpr mode_t kPermissions = 0777;
 constexpr std::size_t kLargestWrite = std::size_t{1} << 30;  // Linux writes no more than 2 GiB at once
+
+constinit HandlerList<std::string> g_unfinished;
+
+std::filesystem::path drawn_name(const std::filesystem::path& final_path) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz012345";
+  constexpr int kLength = 8;
+  std::random_device random;
+  std::string suffix = ".tmp";
+  for (int i = 0; i < kLength; ++i) suffix += kLetters[random() % kLetters.size()];
+  return link_target(final_path) += suffix;
+}
 
 }  // namespace
 
@@ -30,29 +42,6 @@ std::filesystem::path link_target(const std::filesystem::path& path) {
     file = next.is_absolute() ? next : file.parent_path() / next;
   }
   return file;
-}
-
-std::filesystem::path temporary_name(const std::filesystem::path& final_path) {
-  std::filesystem::path name = link_target(final_path);
-  return name += ".tmp" + std::to_string(::getpid());
-}
-
-int open_temporary(const std::filesystem::path& final_path) {
-  const std::filesystem::path temporary = temporary_name(final_path);
-  struct stat there {};
-  const bool replaces = ::stat(final_path.c_str(), &there) == 0;
-  const mode_t mode = replaces ? there.st_mode & kPermissions : 0666;
-  const auto create = [&] { return ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode); };
-  int fd = create();
-  if (fd < 0 && errno == EEXIST && ::unlink(temporary.c_str()) == 0) fd = create();
-  if (fd < 0 || !replaces) return fd;
-  (void)!::fchown(fd, there.st_uid, there.st_gid);
-  if (::fchmod(fd, mode) == 0) return fd;  // also what the umask took
-  const int error = errno;
-  ::close(fd);
-  ::unlink(temporary.c_str());
-  errno = error;
-  return -1;
 }
 
 bool is_there(const std::filesystem::path& path) {
@@ -90,24 +79,49 @@ void replace_file(const std::filesystem::path& path, std::string_view content) {
   out.put_in_place();
 }
 
-OutputFile::OutputFile(const std::filesystem::path& final_path)
-    : final_(final_path), temporary_(temporary_name(final_path)) {
+OutputFile::OutputFile(const std::filesystem::path& final_path) : final_(final_path) {
   std::error_code unknown;
   const auto there = std::filesystem::status(final_path, unknown);
   if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
     fail("cannot be replaced", std::filesystem::is_directory(there) ? EISDIR : EINVAL);
-  fd_ = open_temporary(final_);
+  fd_ = create();
   if (fd_ < 0) fail("cannot be created", errno);
+}
+
+/// -1: errno says why not.
+int OutputFile::create() {
+  struct stat there {};
+  const bool replaces = ::stat(final_.c_str(), &there) == 0;
+  const mode_t mode = replaces ? there.st_mode & kPermissions : 0666;
+  int fd = -1;
+  do {
+    temporary_ = drawn_name(final_);
+    unfinished_ = g_unfinished.add(temporary_.string());  // before it is there: a signal may come between
+    fd = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  } while (fd < 0 && errno == EEXIST);
+  if (fd < 0 || !replaces) return fd;
+  (void)!::fchown(fd, there.st_uid, there.st_gid);
+  if (::fchmod(fd, mode) == 0) return fd;  // also what the umask took
+  const int error = errno;
+  ::close(fd);
+  ::unlink(temporary_.c_str());
+  errno = error;
+  return -1;
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : final_(std::move(other.final_)),
       temporary_(std::exchange(other.temporary_, {})),
+      unfinished_(std::move(other.unfinished_)),
       fd_(std::exchange(other.fd_, -1)) {}
 
 OutputFile::~OutputFile() {
   if (fd_ >= 0) ::close(fd_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void OutputFile::remove_unfinished() noexcept {
+  g_unfinished.take_all([](const std::string& name) { ::unlink(name.c_str()); });
 }
 
 void OutputFile::write(std::span<const std::byte> data) {
@@ -121,14 +135,29 @@ void OutputFile::write(std::span<const std::byte> data) {
 
 void OutputFile::close() {
   if (fd_ < 0) return;
-  if (::fsync(fd_) != 0) fail("cannot be written", errno);
+  sync();
   if (::close(std::exchange(fd_, -1)) != 0) fail("cannot be written", errno);
 }
 
 void OutputFile::put_in_place() {
   close();
+  rename();
+}
+
+int OutputFile::put_in_place_open() {
+  sync();
+  rename();
+  return std::exchange(fd_, -1);
+}
+
+void OutputFile::sync() const {
+  if (::fsync(fd_) != 0) fail("cannot be written", errno);
+}
+
+void OutputFile::rename() {
   if (::rename(temporary_.c_str(), link_target(final_).c_str()) != 0) fail("cannot be put in place", errno);
   temporary_.clear();
+  unfinished_.reset();
 }
 
 void OutputFile::fail(const char* what, int error) const {

@@ -117,6 +117,21 @@ TEST_CASE("a prompt cache that cannot be used is an error, and no file is lost")
   CHECK_THAT(other.err, contains("F16/F16"));
 }
 
+TEST_CASE("a chat that a signal ends while it waits for a line keeps its last state") {
+  const PromptCacheBench bench;
+  const std::string answers = bench.write("answers", "").string();
+  // The pipe stays open; the answer ends with a line feed, and what follows it takes no second.
+  const std::string script =
+      "mkfifo \"$1.in\"; \"$0\" -m \"$2\" -i --chat-template chatml -n 4 -q --prompt-cache \"$3\" < \"$1.in\" > "
+      "\"$1\" & exec 3> \"$1.in\"; echo abc >&3; until [ -s \"$1\" ] && [ \"$(tail -c 1 \"$1\" | wc -l)\" = 1 ]; "
+      "do kill -0 $! || exit 99; done; sleep 1; kill -TERM $!; wait $!";
+  const Outcome o = run({.program = "/bin/sh",
+                         .arguments = {"-c", script, program("llm-run").string(), answers, bench.model().string(),
+                                       bench.cache().string()}});
+  CHECK(o.code == 128 + SIGTERM);
+  CHECK(std::filesystem::exists(bench.cache()));
+}
+
 TEST_CASE("a context that was shifted by one token is not kept either") {
   const PromptCacheBench bench;
   // With one of these seeds the end comes between the first shift and the second.
