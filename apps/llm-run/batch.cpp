@@ -457,10 +457,10 @@ void BatchRun::say_summary(double seconds) const {
 }
 
 int BatchRun::run() {
-  choose_seed();
   read_rows();
   std::optional<Grammar> grammar = compile_constraint(options_.constraint);
   output_.emplace(options_.batch.output, start_);
+  choose_seed();  // by a state that nobody else writes now
   skip_known();
   install_signal_handlers();
   load(std::move(grammar), LoadOptions::Weights::Load);

@@ -73,24 +73,12 @@ void BatchOutput::fail(std::string_view what) const {
 }
 
 void BatchOutput::open() {
-  constexpr int kFlags = O_RDWR | O_APPEND | O_CLOEXEC;
-  fd_ = ::open(path_.c_str(), kFlags);
-  made_ = fd_ < 0 && errno == ENOENT;
-  if (made_) fd_ = ::open(path_.c_str(), kFlags | O_CREAT, 0666);
-  if (fd_ < 0) fail("cannot open for results");
-  owned_ = true;
-  struct stat status {};
-  if (::fstat(fd_, &status) != 0) fail("cannot look at");
-  regular_ = S_ISREG(status.st_mode);
-  if (!regular_) return;
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) fail("cannot lock");
-    const std::optional<int> writer = writer_of(state_path(path_));
-    throw Error(ErrorKind::Io,
-                ErrorParts{.file = path_,
-                           .problem = "another batch is writing to it" +
-                                      (writer ? ": process " + std::to_string(*writer) : std::string())});
-  }
+  do {
+    if (owned_) ::close(std::exchange(fd_, -1));
+    open_file();
+    if (!regular_) return;
+    lock();
+  } while (!has_the_name());
   const off_t size = ::lseek(fd_, 0, SEEK_END);  // now that nobody else writes
   if (start_ == BatchStart::Fresh && size != 0) {
     throw Error(ErrorKind::Usage,
@@ -99,6 +87,39 @@ void BatchOutput::open() {
   }
   end_ = static_cast<std::uint64_t>(size);
   if (start_ == BatchStart::Resume || start_ == BatchStart::RetryFailed) read_known();
+}
+
+void BatchOutput::open_file() {
+  constexpr int kFlags = O_RDWR | O_APPEND | O_CLOEXEC;
+  do {
+    fd_ = ::open(path_.c_str(), kFlags);
+    made_ = false;
+    if (fd_ >= 0 || errno != ENOENT) break;
+    fd_ = ::open(link_target(path_).c_str(), kFlags | O_CREAT | O_EXCL, 0666);
+    made_ = fd_ >= 0;
+  } while (fd_ < 0 && errno == EEXIST);  // another batch was faster
+  if (fd_ < 0) fail("cannot open for results");
+  owned_ = true;
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) fail("cannot look at");
+  regular_ = S_ISREG(status.st_mode);
+}
+
+void BatchOutput::lock() {
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+  if (errno != EWOULDBLOCK) fail("cannot lock");
+  const std::optional<int> writer = writer_of(state_path(path_));
+  throw Error(ErrorKind::Io, ErrorParts{.file = path_,
+                                        .problem = "another batch is writing to it" +
+                                                   (writer ? ": process " + std::to_string(*writer) : std::string())});
+}
+
+/// Between opening and locking, a batch that ends may have put another file in its place, or removed it.
+bool BatchOutput::has_the_name() const {
+  struct stat ours {};
+  struct stat there {};
+  if (::fstat(fd_, &ours) != 0) fail("cannot look at");
+  return ::stat(path_.c_str(), &there) == 0 && there.st_dev == ours.st_dev && there.st_ino == ours.st_ino;
 }
 
 void BatchOutput::prepare() {

@@ -48,6 +48,9 @@ class BatchOutput {
 
  private:
   void open();
+  void open_file();
+  void lock();
+  bool has_the_name() const;
   void read_known();
   void mend_end();
   void replace();

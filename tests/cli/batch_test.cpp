@@ -629,6 +629,33 @@ TEST_CASE("one batch writes to a file at a time") {
   CHECK(bench({"--batch", input.string(), "-o", out.string()}).code == 0);
 }
 
+TEST_CASE("the state of a batch is read by the one that writes it") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(3));
+  const auto out = bench.path("out.jsonl");
+  REQUIRE(bench({"--batch", input.string(), "-o", out.string(), "-s", "5"}).code == 0);
+  const auto resume = [&] { return bench({"--batch", input.string(), "-o", out.string(), "-s", "6", "--resume"}); };
+  CHECK(contains(resume().err, "written with the seed 5"));
+  const int fd = ::open(out.c_str(), O_RDWR);
+  REQUIRE(::flock(fd, LOCK_EX) == 0);
+  CHECK(contains(resume().err, "another batch is writing to it"));  // which may have a seed of its own
+  ::close(fd);
+}
+
+#ifdef LLM_TEST_PRELOAD
+TEST_CASE("a batch whose file is replaced before it is locked writes to the one that has the name") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", many_rows(3));
+  const auto out = bench.file("out.jsonl", ""), other = bench.file("other.jsonl", "");
+  Command c = bench.command({"--batch", input.string(), "-o", out.string()});
+  c.environment = {
+      {"LD_PRELOAD", LLM_TEST_PRELOAD}, {"LATE_LOCK_FROM", other.string()}, {"LATE_LOCK_TO", out.string()}};
+  CHECK(run(c).code == 0);
+  CHECK_FALSE(std::filesystem::exists(other));
+  CHECK(parse_lines(read_file(out)).size() == 3);
+}
+#endif
+
 TEST_CASE("an interrupt finishes the rows that run") {
   const Bench bench;
   std::string rows;
