@@ -371,11 +371,15 @@ std::string edit_with_program(const std::string& text) {
   if (program == nullptr) program = "vi";
   std::string path = (std::filesystem::temp_directory_path() / "llm-run-XXXXXX").string();
   const int fd = ::mkstemp(path.data());
-  if (fd < 0) throw Error(ErrorKind::Io, ErrorParts{.file = path, .problem = std::strerror(errno)});
-  const File file(::fdopen(fd, "w"));
-  const std::string content = text + "\n";
-  std::fwrite(content.data(), 1, content.size(), file.get());
-  std::fflush(file.get());
+  int error = errno;
+  if (fd >= 0) {
+    error = write_all(fd, text + "\n");
+    ::close(fd);
+    if (error != 0) ::unlink(path.c_str());
+  }
+  if (error != 0)
+    throw Error(ErrorKind::Runtime,
+                ErrorParts{.file = path, .problem = std::string("cannot be written: ") + std::strerror(error)});
   // system() lets Ctrl-C reach the editor alone.
   std::string quoted = "'";
   for (const char c : path) quoted += c == '\'' ? "'\\''" : std::string(1, c);

@@ -374,6 +374,37 @@ TEST_CASE("a line that the terminal would cut is not sent") {
   CHECK(t.end() == 0);
 }
 
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER  // it maps a file of its own, which a small limit cuts
+#endif
+#endif
+
+#ifndef LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER
+TEST_CASE("what was typed stays where there is no room for the editor's file") {
+  const ConversationBench bench;
+  Command c = bench.command(with(kShort, {"--no-history"}));
+  c.arguments.insert(c.arguments.begin(), {"-c", "ulimit -f 0; exec \"$0\" \"$@\"", c.program.string()});
+  c.program = "/bin/sh";
+  c.environment.emplace_back("VISUAL", "touch '" + bench.path("opened").string() + "'");
+  Terminal t(c);
+  to_prompt(t);
+  t.type("/fork\x07");
+  t.until("cannot be written");
+  t.type("\r");
+  t.until("* main, 0 turns");
+  to_prompt(t);
+  t.type("Why?\r");
+  to_prompt(t);
+  t.type("/edit\r");
+  t.until("cannot be written");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+  CHECK_FALSE(std::filesystem::exists(bench.path("opened")));
+}
+#endif
+
 TEST_CASE("SIGTERM at the prompt gives the terminal back") {
   const ConversationBench bench;
   Terminal t(bench.command(kShort));
