@@ -103,7 +103,15 @@ void say_choices(Model& model, const RunOptions& options) {
 }
 
 /// Behind the answer: among its words a line would be in the way.
-void warn_of_shifts(const Window::Shifts& shifts, std::int64_t context) {
+void warn_of_shifts(const GenerateResult& result, std::int64_t context, std::optional<std::int64_t> keep) {
+  const Window::Shifts& shifts = result.shifts;
+  if (keep && result.reason == StopReason::ContextFull) {
+    const std::string behind =
+        *keep > 0 ? "behind the " + number_text(*keep) + " that stay (--keep, and what begins every text)" : "there";
+    print_warnings(
+        {{"ctx-shift", "the context of " + number_text(context) + " tokens was full, and the answer ended: " + behind +
+                           " is no older half to go on without"}});
+  }
   if (shifts.times == 0) return;
   print_warnings({{"ctx-shift", "the context of " + number_text(context) + " tokens was full " +
                                     (shifts.times == 1 ? "once" : number_text(shifts.times) + " times") +
@@ -239,7 +247,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   generation.cached = cached;
   if (cache.wanted()) on_signal(OnSignal::AskToStop);  // what was read until then is kept
   const GenerateResult result = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
-  warn_of_shifts(result.shifts, session.context());
+  warn_of_shifts(result, session.context(), generation.keep);
   warn_of_drafts(generation.speculation);
   cache.keep(sequence, prompt.tokens.ids, result);
   std::string programs = session.describe();

@@ -116,8 +116,12 @@ TEST_CASE("an answer ends with the context, or goes on without the older half of
   CHECK(with({"--context-shift", "-n", "29", "--strict"}).code == 0);
   CHECK(contains(with({"--context-shift", "--no-context-shift"}).err, "stop: context"));
   CHECK(contains(with({"--context-shift", "-n", "-2"}).err, "stop: context"));
-  CHECK(contains(with({"--context-shift", "--keep", "31", "-f", bench.file("p", kForty.substr(0, 25)).string()}).err,
-                 "stop: context"));  // 31 kept of 31: nothing can be dropped
+  const Outcome kept = with({"--context-shift", "--keep", "31", "-f", bench.file("p", kForty.substr(0, 25)).string()});
+  CHECK(contains(kept.err, "stop: context"));  // 31 kept of 31: nothing can be dropped
+  CHECK(contains(kept.err,
+                 "warning[ctx-shift]: the context of 32 tokens was full, and the answer ended: behind the 31 that stay "
+                 "(--keep, and what begins every text) is no older half to go on without"));
+  CHECK_FALSE(contains(with({}).err, "ctx-shift"));
 }
 
 TEST_CASE("--mlock locks the whole file, or says how far the system let it") {
