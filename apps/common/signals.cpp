@@ -45,7 +45,7 @@ void handle(int signal) {
   g_stop.store(true);
 }
 
-std::string g_lost_file_message;  // made before the handler is installed
+std::string g_error_of_file;  // made before the handler is installed
 
 void handle_bus_error(int signal, siginfo_t* info, void*) {
   if (info->si_code != BUS_ADRERR) {  // failing memory, or a bug: what it is by default
@@ -54,17 +54,17 @@ void handle_bus_error(int signal, siginfo_t* info, void*) {
     ::sigaction(signal, &action, nullptr);
     return;
   }
-  if (::write(STDERR_FILENO, g_lost_file_message.data(), g_lost_file_message.size()) < 0) {
-    // nobody to tell
-  }
+  const char* const file = mapped_file_at(info->si_addr);
+  write_bytes(STDERR_FILENO, g_error_of_file.c_str());
+  write_bytes(STDERR_FILENO, file != nullptr ? file : "a file");
+  write_bytes(STDERR_FILENO, " was cut or became unreadable while it was in use\n");
   end_now(static_cast<int>(ErrorKind::Io));
 }
 
 }  // namespace
 
 void report_lost_files() {
-  g_lost_file_message =
-      std::string(program()) + ": error[E-IO]: the model file was cut or became unreadable while it was in use\n";
+  g_error_of_file = std::string(program()) + ": error[E-IO]: ";
   struct sigaction action {};
   action.sa_sigaction = handle_bus_error;
   action.sa_flags = SA_SIGINFO;

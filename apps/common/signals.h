@@ -15,7 +15,8 @@ enum class OnSignal : std::uint8_t {
 };
 
 void install_signal_handlers();
-/// A mapped file that is cut or whose disk fails while it is in use raises SIGBUS: one line and exit code 8 then.
+/// A mapped file that is cut or whose disk fails while it is in use raises SIGBUS: one line that names it and exit code
+/// 8 then.
 void report_lost_files();
 void on_signal(OnSignal);
 const std::atomic<bool>& stop_requested();

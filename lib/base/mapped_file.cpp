@@ -17,7 +17,16 @@
 #include "base/error.h"
 
 namespace llm {
+
+struct FileMapping {
+  std::span<const std::byte> bytes;
+  std::string name;
+};
+
 namespace {
+
+constinit HandlerList<FileMapping> g_mappings;
+constexpr std::size_t kMaxName = 4096;  // PATH_MAX: a path is shown whole
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string problem, ErrorKind kind = ErrorKind::Model) {
   throw Error(kind, ErrorParts{.file = path.string(), .problem = std::move(problem)});
@@ -92,6 +101,16 @@ const char* special_kind(const std::filesystem::path& path) {
   return ::stat(path.c_str(), &st) == 0 ? special_kind(st.st_mode) : nullptr;
 }
 
+const char* mapped_file_at(const void* address) noexcept {
+  const char* found = nullptr;
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  g_mappings.take_all([&](const FileMapping& mapping) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(mapping.bytes.data());
+    if (at >= begin && at - begin < mapping.bytes.size()) found = mapping.name.c_str();
+  });
+  return found;
+}
+
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   struct stat st {};
   // Before open(), which alone can have effects on a device; and again on the descriptor, which cannot be swapped any
@@ -121,12 +140,14 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   // Advice only. Where the file system keeps a file in large pages, reading all of it takes a page walk per 2 MiB.
   ::madvise(data, size, MADV_HUGEPAGE);
   file.bytes_ = {static_cast<const std::byte*>(data), size};
+  file.mapping_ = g_mappings.add({file.bytes_, escaped(path.string(), kMaxName)});
   return file;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       bytes_(std::exchange(other.bytes_, {})),
+      mapping_(std::move(other.mapping_)),
       fd_(std::exchange(other.fd_, -1)),
       modified_ns_(other.modified_ns_),
       in_memory_(other.in_memory_) {}
@@ -134,6 +155,7 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(bytes_, other.bytes_);
+  std::swap(mapping_, other.mapping_);
   std::swap(fd_, other.fd_);
   std::swap(modified_ns_, other.modified_ns_);
   std::swap(in_memory_, other.in_memory_);
@@ -141,6 +163,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
+  mapping_.reset();
   unmap(bytes_);
   if (fd_ >= 0) ::close(fd_);
 }

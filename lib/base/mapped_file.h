@@ -7,10 +7,18 @@
 #include <functional>
 #include <span>
 
+#include "base/handler_list.h"
+
 namespace llm {
 
 /// "a pipe": what a file is that is there and is no regular one; nullptr for all others.
 const char* special_kind(const std::filesystem::path&);
+
+/// The file, as messages name it, that is mapped at this address; nullptr: none. Only for the handler of a signal after
+/// which the program ends.
+const char* mapped_file_at(const void* address) noexcept;
+
+struct FileMapping;
 
 class MappedFile {
  public:
@@ -40,6 +48,7 @@ class MappedFile {
   std::size_t read_some(std::size_t offset, std::span<std::byte> dst) const;
   std::filesystem::path path_;
   std::span<const std::byte> bytes_;
+  HandlerList<FileMapping>::Entry mapping_;
   int fd_ = -1;
   long long modified_ns_ = 0;
   bool in_memory_ = false;

@@ -9,7 +9,9 @@
 
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "support/catch.h"
@@ -214,4 +216,16 @@ TEST_CASE("released pages leave memory and come back unchanged") {
 
   const std::byte elsewhere{};
   CHECK_NOTHROW(file.release({&elsewhere, 1}));
+}
+
+TEST_CASE("an address tells whose mapping it is in") {
+  const test::TempDir dir;
+  std::optional<MappedFile> gone = MappedFile::open(dir.write("gone", "0123456789"));
+  gone.reset();
+  const MappedFile first = MappedFile::open(dir.write("first", "0123456789"));
+  MappedFile second = MappedFile::open(dir.write("a\nsecond", "0123456789"));
+  const MappedFile moved = std::move(second);
+  const char* const name = mapped_file_at(moved.bytes().data() + 9);  // after this the program ends: only once
+  REQUIRE(name != nullptr);
+  CHECK(std::string(name).ends_with("a\\x0asecond"));
 }
