@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/affinity.h"
+#include "common/command_line.h"
 #include "common/events.h"
 #include "common/file_loading.h"
 #include "common/message_codes.h"
@@ -179,7 +180,8 @@ std::unique_ptr<Model> load_where_it_can_run(const ModelOptions& options, LoadOp
   }
 }
 
-int report(const Error& error) {
+int report(const Error& thrown) {
+  const Error error = as_typed(thrown);
   emit_error(error);
   std::string elsewhere;
   if (error.kind() == ErrorKind::Usage || error.kind() == ErrorKind::Device)

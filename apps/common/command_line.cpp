@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -140,6 +141,12 @@ std::string commands_with(const Command& cli, std::string_view name) {
   return text;
 }
 
+/// By every name of an option that is on the command line: the one that was typed.
+std::map<std::string, std::string>& typed_names() {
+  static std::map<std::string, std::string> names;
+  return names;
+}
+
 bool has_option(const Command& cli, std::string_view name) { return find_option(cli, name) != nullptr; }
 
 /// "-n128" and "-qv": what CLI11 reads as a short option with its value, or several flags.
@@ -219,12 +226,16 @@ class ArgumentWalk {
       usage_error("option " + escaped(name) + ": the value is empty, " + row.value + " is required");
   }
 
+  void remember(const std::string& typed, const CLI::Option& option) const {
+    for (const std::string& name : option_row(*command_, option, aliases_).names) typed_names()[name] = typed;
+  }
+
   std::string option(const std::string& arg) {
-    std::string name = arg.substr(0, arg.find('='));
-    const std::string rest = arg.substr(name.size());
-    name = meant_by(name, aliases_);
+    const std::string typed = arg.substr(0, arg.find('=')), rest = arg.substr(typed.size());
+    const std::string name(meant_by(typed, aliases_));
     if (const CLI::Option* found = find_option(*command_, name)) {
       given_.insert(found);
+      remember(typed, *found);
       if (is_flag(*found) && !rest.empty()) return flag(name, *found, rest.substr(1));
       if (rest == "=") refuse_empty(name, *found, {});
       return name + rest;
@@ -236,6 +247,7 @@ class ArgumentWalk {
     for (const char c : arg.substr(1)) {
       const CLI::Option* one = find_option(*command_, std::string("-") + c);
       given_.insert(one);
+      if (one != nullptr) remember(std::string("-") + c, *one);
       if (one == nullptr || one->get_items_expected_min() > 0) break;  // the rest is its value
     }
     return arg;
@@ -360,6 +372,18 @@ void print_help(const Command& root, const Page& page, HelpDetail detail) {
 }
 
 }  // namespace
+
+Error as_typed(const Error& error) {
+  constexpr std::string_view kOption = "option ";
+  ErrorParts parts = error.parts();
+  std::string& text = parts.subject.empty() ? parts.problem : parts.subject;
+  if (!text.starts_with(kOption)) return error;
+  const std::size_t length = std::min(text.find_first_of(": ", kOption.size()), text.size()) - kOption.size();
+  const auto typed = typed_names().find(text.substr(kOption.size(), length));
+  if (typed == typed_names().end()) return error;
+  text.replace(kOption.size(), length, typed->second);
+  return {error.kind(), std::move(parts)};
+}
 
 std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) {
   CLI::App& parser = cli.parser();

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "common/command.h"
 #include "common/option_table.h"
 
@@ -18,6 +19,9 @@ struct TextAsked {
 /// Parses the command line. Returns the exit code if that is all there was to do (--help, --version). Throws
 /// ErrorKind::Usage: unknown options with the nearest known one, options of llama.cpp's that are not built yet as such.
 std::optional<int> parse(Command&, int argc, char** argv, const Page& = {});
+
+/// The same of the option by the name that was typed, where the error is one of an option.
+Error as_typed(const Error&);
 
 /// -h, --help-all, --version, -q, -v, --error-format, --completion-bash: the last options of every program.
 void add_common_options(Command&);

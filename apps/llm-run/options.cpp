@@ -148,7 +148,8 @@ void add_text_options(Command& cli, RunOptions& o) {
 /// Escapes, once it is known whether they are processed.
 void finish_texts(RunOptions& o) {
   for (const std::string& stop : o.stop_strings) {
-    if (stop.empty()) throw Error(ErrorKind::Usage, "option -r: an empty text would end every answer at once");
+    if (stop.empty())
+      throw Error(ErrorKind::Usage, "option --reverse-prompt: an empty text would end every answer at once");
   }
   const Escapes escapes = o.escape ? Escapes::Processed : Escapes::Kept;
   finish_sampling_choices(o.sampling, escapes);

@@ -14,7 +14,7 @@
 namespace llm::app {
 namespace {
 
-constexpr std::string_view kBiasOption = "-l";
+constexpr std::string_view kBiasOption = "--logit-bias";
 
 [[noreturn]] void refuse(std::string_view option, const std::string& problem) {
   throw Error(ErrorKind::Usage, ErrorParts{.file = {}, .subject = "option " + std::string(option), .problem = problem});

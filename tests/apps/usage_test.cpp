@@ -67,6 +67,23 @@ TEST_CASE("nothing is no name of a file", "[apps]") {
   CHECK(run_program("llm-run", {"-m", model, "-p", "", "-sys", "", "-n", "1"}).code == 0);
 }
 
+TEST_CASE("an error names the option that was typed", "[apps]") {
+  TempDir folder;
+  const std::string model = write_model(folder, tiny_model());
+  const auto typed = [&](const std::string& option, const std::string& value) {
+    check_fails(2, "error[E-USAGE]: option " + option + ": \"" + value + "\"", "llm-run",
+                {"-m", model, "-p", "a", option, value});
+    if (!option.starts_with("--")) return;
+    check_fails(2, "error[E-USAGE]: option " + option + ": \"" + value + "\"", "llm-run",
+                {"-m", model, "-p", "a", option + "=" + value});
+  };
+  for (const char* option :
+       {"-s", "--seed", "-b", "--batch-size", "-n", "--predict", "-tb", "--threads-batch", "--temp"})
+    typed(option, "-x");
+  for (const char* option : {"-l", "--logit-bias"}) typed(option, "5+");  // found wrong when all options are read
+  check_fails(2, "option -s: \"-5\"", "llm-run", {"-m", model, "-p", "a", "-s-5"});
+}
+
 TEST_CASE("--help-all of a program with commands shows the options of all", "[apps]") {
   const std::string page = output_of("llm-inspect", {"--help-all"});
   for (const char* text : {"\nllm-inspect split MODEL PREFIX:\n", "--no-tensor-first-split",
