@@ -1,7 +1,6 @@
 #include "common/affinity.h"
 
 #include <omp.h>
-#include <sched.h>
 
 #include <cctype>
 #include <cstring>
@@ -17,13 +16,9 @@ namespace llm::app {
 namespace {
 
 /// What -C and -Cr have named so far; they add up, as in llama.cpp.
-cpu_set_t& chosen() {
-  static cpu_set_t set = [] {
-    cpu_set_t empty;
-    CPU_ZERO(&empty);
-    return empty;
-  }();
-  return set;
+std::vector<int>& chosen() {
+  static std::vector<int> cpus;
+  return cpus;
 }
 
 [[noreturn]] void refuse(const std::string& option, const std::string& text, const std::string& why) {
@@ -37,20 +32,20 @@ void keep_to_chosen(const std::string& option, const std::string& text) {
                                       ": OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY bind the threads already; give "
                                       "one or the other");
   }
-  if (::sched_setaffinity(0, sizeof chosen(), &chosen()) == 0) return;
+  if (set_affinity(chosen())) return;
   refuse(option, text, std::string("names no processor that may be used here: ") + std::strerror(errno));
 }
 
 /// Hexadecimal digits, four processors each, the last digit those from 0 to 3.
 void set_mask(const std::string& text) {
   const std::string digits = text.starts_with("0x") || text.starts_with("0X") ? text.substr(2) : text;
-  if (digits.empty() || digits.size() * 4 > CPU_SETSIZE) refuse("-C", text, "is not a mask in hexadecimal digits");
+  if (digits.empty() || digits.size() > kMaxCpus / 4) refuse("-C", text, "is not a mask in hexadecimal digits");
   for (std::size_t i = 0; i < digits.size(); ++i) {
     const auto c = static_cast<unsigned char>(digits[digits.size() - 1 - i]);
     if (std::isxdigit(c) == 0) refuse("-C", text, "is not a mask in hexadecimal digits");
     const int value = std::isdigit(c) != 0 ? c - '0' : std::tolower(c) - 'a' + 10;
     for (std::size_t bit = 0; bit < 4; ++bit) {
-      if ((value >> bit & 1) != 0) CPU_SET(i * 4 + bit, &chosen());
+      if ((value >> bit & 1) != 0) chosen().push_back(static_cast<int>(i * 4 + bit));
     }
   }
   keep_to_chosen("-C", text);
@@ -61,11 +56,11 @@ void set_range(const std::string& text) {
   const std::size_t dash = text.find('-');
   if (dash == std::string::npos || text == "-") refuse("-Cr", text, "is not a range like 0-3");
   const auto number = [](const std::string& part, std::int64_t otherwise) {
-    return static_cast<std::size_t>(part.empty() ? otherwise : parse_integer("-Cr", part, 0, CPU_SETSIZE - 1));
+    return static_cast<int>(part.empty() ? otherwise : parse_integer("-Cr", part, 0, kMaxCpus - 1));
   };
-  const std::size_t first = number(text.substr(0, dash), 0), last = number(text.substr(dash + 1), CPU_SETSIZE - 1);
+  const int first = number(text.substr(0, dash), 0), last = number(text.substr(dash + 1), kMaxCpus - 1);
   if (first > last) refuse("-Cr", text, "ends before it begins");
-  for (std::size_t cpu = first; cpu <= last; ++cpu) CPU_SET(cpu, &chosen());
+  for (int cpu = first; cpu <= last; ++cpu) chosen().push_back(cpu);
   keep_to_chosen("-Cr", text);
 }
 

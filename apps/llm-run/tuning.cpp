@@ -1,8 +1,6 @@
 // Results do not depend on threads (law 6 of docs/architecture.md), so that a stored choice changes nothing but time.
 #include "tuning.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -57,11 +55,7 @@ std::string processor() {
   return {};
 }
 
-int logical_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
+int logical_processors() { return std::max(1, static_cast<int>(affinity().size())); }
 
 /// A file per model, processor, share of it that may be used, and version of this program.
 fs::path place_of(const ModelOptions& options) {

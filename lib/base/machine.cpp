@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -26,7 +27,28 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
-constexpr int kMaxCpus = 1 << 16;  // a kernel has at most 8192; a list that claims more is damaged
+static_assert(kMaxCpus > 8192);  // the most of a kernel; a list that claims more than kMaxCpus is damaged
+
+/// As large as is asked for, unlike a cpu_set_t.
+class CpuSet {
+ public:
+  explicit CpuSet(int cpus) : bytes_(CPU_ALLOC_SIZE(cpus)), set_(CPU_ALLOC(static_cast<std::size_t>(cpus))) {
+    if (set_ == nullptr) throw std::bad_alloc();
+    CPU_ZERO_S(bytes_, set_);
+  }
+  CpuSet(const CpuSet&) = delete;
+  CpuSet& operator=(const CpuSet&) = delete;
+  ~CpuSet() { CPU_FREE(set_); }
+
+  void add(int cpu) { CPU_SET_S(static_cast<std::size_t>(cpu), bytes_, set_); }
+  bool has(int cpu) const { return CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes_, set_); }
+  std::size_t bytes() const { return bytes_; }
+  cpu_set_t* get() const { return set_; }
+
+ private:
+  std::size_t bytes_;
+  cpu_set_t* set_;
+};
 
 /// `absolute` as a path below root.
 fs::path below(const fs::path& root, const fs::path& absolute) { return root / absolute.relative_path(); }
@@ -83,27 +105,9 @@ std::vector<int>& counted_cpus() {
   return cpus;
 }
 
-std::vector<int> affinity_of_this_thread() {
-  // The kernel refuses a mask smaller than its own.
-  for (int cpus = 1024; cpus <= kMaxCpus; cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(cpus));
-    if (set == nullptr) return {};
-    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(cpus));
-    std::vector<int> allowed;
-    if (::sched_getaffinity(0, bytes, set) == 0) {
-      for (int cpu = 0; cpu < cpus; ++cpu) {
-        if (CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes, set)) allowed.push_back(cpu);
-      }
-    }
-    CPU_FREE(set);
-    if (!allowed.empty()) return allowed;
-  }
-  return {};
-}
-
 /// Of another root, what its proc/self/status says.
 std::vector<int> allowed_cpus(const fs::path& root) {
-  if (root == "/") return counted_cpus().empty() ? affinity_of_this_thread() : counted_cpus();
+  if (root == "/") return counted_cpus().empty() ? affinity() : counted_cpus();
   std::ifstream in(below(root, "/proc/self/status"));
   constexpr std::string_view kKey = "Cpus_allowed_list:";
   std::string line;
@@ -262,6 +266,25 @@ std::uint64_t system_available(const fs::path& root) {
 }
 
 }  // namespace
+
+std::vector<int> affinity() {
+  // The kernel refuses a mask smaller than its own.
+  std::vector<int> allowed;
+  for (int cpus = 1024; cpus <= kMaxCpus && allowed.empty(); cpus *= 2) {
+    const CpuSet set(cpus);
+    if (::sched_getaffinity(0, set.bytes(), set.get()) != 0) continue;
+    for (int cpu = 0; cpu < cpus; ++cpu) {
+      if (set.has(cpu)) allowed.push_back(cpu);
+    }
+  }
+  return allowed;
+}
+
+bool set_affinity(std::span<const int> cpus) {
+  CpuSet set(kMaxCpus);
+  for (const int cpu : cpus) set.add(cpu);
+  return ::sched_setaffinity(0, set.bytes(), set.get()) == 0;
+}
 
 void count_cpus(std::vector<int> cpus) { counted_cpus() = std::move(cpus); }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,13 @@ struct ThreadChoice {
   int threads;         ///< at least 1
   std::string reason;  ///< e.g. "2 physical cores in the affinity mask, cgroup quota 1.5"
 };
+
+/// More CPUs than any machine has.
+inline constexpr int kMaxCpus = 1 << 16;
+/// The CPUs that this thread may run on.
+std::vector<int> affinity();
+/// Lets this thread, and those that it starts, run on these alone, as far as they are there. False: errno says why not.
+bool set_affinity(std::span<const int> cpus);
 
 /// From here on default_threads() counts these CPUs, not those of this thread's affinity mask: for a thread that was
 /// bound to some of them before main().

@@ -247,6 +247,10 @@ TEST_CASE("-C and -Cr choose processors, and with them the number of threads") {
     CHECK(contains(bench({"-v", "-C", mask}).err, "threads: 1 (1 physical core"));
     CHECK(contains(bench({"-v", "-C", "0x" + mask}).err, "threads: 1 (1 physical core"));
   }
+  // More of them than a cpu_set_t has room for.
+  CHECK(bench({"-Cr", one + "-2000"}).code == 0);
+  if (first < 4) CHECK(bench({"-C", std::string(300, '0') + static_cast<char>('0' + (1 << first))}).code == 0);
+  CHECK(bench({"-Cr", "0-70000"}).code == 2);
   const Outcome by_default = bench({"-v"});
   const std::string choice = by_default.err.substr(by_default.err.find("threads: "));
   CHECK(contains(bench({"-v", "-t", "-1"}).err, choice.substr(0, choice.find('\n'))));
