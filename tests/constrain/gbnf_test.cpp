@@ -187,5 +187,5 @@ TEST_CASE("errors in grammars name line and column", "[gbnf]") {
              contains("left recursion (root, line 1 -> y, line 2 -> root"));
   CHECK_THAT(error("root ::= \"(\" root \")\""), contains("no finite text matches"));
   CHECK_THAT(error("root ::= \"a\" big\nbig ::= ([a-z] | [a-z]+ \"x\"){1000000}"),
-             contains("more than 400000 states, most for \"big\""));
+             contains("more than 400000 states, most for \"big, line 2\""));
 }
