@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -15,9 +16,13 @@
 
 namespace llm {
 
+/// Another one in each process: with a known one a file could have all its tokens in one place of a table. Nothing but
+/// the places in tables depends on it.
+inline const std::uint64_t kHashSeed = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+
 /// 64 bits folded by a multiplication.
 inline std::uint64_t mix(std::uint64_t x) {
-  const unsigned __int128 product = static_cast<unsigned __int128>(x ^ 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
+  const unsigned __int128 product = static_cast<unsigned __int128>(x ^ kHashSeed) * 0xD6E8FEB86659FD93u;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
