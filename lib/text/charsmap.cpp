@@ -40,6 +40,17 @@ Charsmap::Charsmap(const Metadata& metadata) {
   replacements_ = {reinterpret_cast<const char*>(bytes_.data()) + kHeader + array_bytes,
                    bytes_.size() - kHeader - array_bytes};
   if (replacements_.back() != '\0') metadata.fail(kCharsmapKey, "the last replacement is not ended by a zero byte");
+  // SentencePiece's own replace a character by 18 at most; without a bound, a prompt would be multiplied by a file's
+  // size.
+  constexpr std::size_t kLongest = 256;
+  for (std::size_t at = 0; at < replacements_.size();) {
+    const std::size_t end = replacements_.find('\0', at);
+    if (end - at > kLongest) {
+      metadata.fail(kCharsmapKey, "a replacement of " + std::to_string(end - at) + " bytes; at most " +
+                                      std::to_string(kLongest) + " are possible");
+    }
+    at = end + 1;
+  }
 }
 
 std::optional<Charsmap::Match> Charsmap::longest(std::string_view text) const {

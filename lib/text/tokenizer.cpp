@@ -10,9 +10,6 @@
 namespace llm {
 namespace {
 
-/// Positions inside a text are kept in 32 bits, and a space may become three bytes.
-constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
-
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 void check_spans(const PromptText& prompt) {
@@ -46,10 +43,7 @@ Tokenizer::~Tokenizer() = default;
 /// The text cut at its special tokens. Markup has no byte in the stretches `plain`.
 std::vector<Tokenizer::Fragment> Tokenizer::find_fragments(std::string_view text, std::span<const TextSpan> plain,
                                                            PlainStretches found) const {
-  if (text.size() > kMaxTextBytes) {
-    throw Error(ErrorKind::Context,
-                "text of " + std::to_string(text.size()) + " bytes is too long to be encoded at once");
-  }
+  if (text.size() > kMaxTextBytes) fail_length(text.size());
   std::vector<Fragment> fragments;
   for (std::size_t at = 0; at < text.size();) {
     const SpecialMatcher::Match match = specials_->next(text, at, plain, found);

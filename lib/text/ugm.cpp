@@ -107,6 +107,7 @@ void UgmTokenizer::normalize(const Fragment& fragment, MappedText& out) const {
     Charsmap::Match match{valid ? unit.length : 1, valid ? rest.substr(0, unit.length) : utf8::kReplacement};
     if (const auto mapped = charsmap_.longest(rest)) match = *mapped;
     at += match.length;
+    if (out.size() > 3 * kMaxTextBytes) fail_length(out.size());
     for (const char& c : match.replacement) {
       if (c == ' ' && collapse) {
         space_due = space_due || !in_front;

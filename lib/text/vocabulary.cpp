@@ -346,6 +346,10 @@ void append_unescaped(std::string_view text, std::string& out) {
   out.append(text, begin);
 }
 
+void fail_length(std::size_t bytes) {
+  throw Error(ErrorKind::Context, "text of " + std::to_string(bytes) + " bytes is too long to be encoded at once");
+}
+
 std::string counted(std::size_t n, std::string_view noun) {
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
 }

@@ -70,6 +70,10 @@ void warn_duplicates(std::size_t count, std::string_view example, Warnings&);
 /// The same, for those who keep no table of them.
 void warn_duplicates(const Vocabulary&, Warnings&);
 
+/// Positions inside a text are kept in 32 bits, and a space may become three bytes.
+inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
+[[noreturn]] void fail_length(std::size_t bytes);
+
 /// "1 token", "2 tokens".
 std::string counted(std::size_t n, std::string_view noun);
 

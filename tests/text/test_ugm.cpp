@@ -185,3 +185,13 @@ TEST_CASE("maps that are none are refused, damaged ones are safe", "[ugm]") {
     CHECK_NOTHROW(with_map(v, bad)->encode(text, kPlain));
   }
 }
+
+TEST_CASE("a replacement that would multiply a text is refused", "[ugm]") {
+  VocabularyFile v = ugm_vocabulary();
+  v.add_space_prefix = false;
+  v.add("b");
+  const LoadedTokenizer t = with_map(v, charsmap({{"a", std::string(256, 'b')}}));
+  CHECK(t->encode("a", kPlain).size() == 256);
+  CHECK_THROWS_WITH(with_map(v, charsmap({{"a", std::string(257, 'b')}})),
+                    contains("precompiled_charsmap") && contains("a replacement of 257 bytes; at most 256"));
+}
