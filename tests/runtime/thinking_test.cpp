@@ -160,8 +160,8 @@ TEST_CASE("marks that are control tokens divide an answer, other control tokens 
   CHECK(q.reason == StopReason::EndOfGeneration);
   // A call of a tool: its header has the function's name.
   const std::string call = "<|channel|>commentary to=functions.f json<|message|>{}";
-  const Played r = play(harmony, thinks(Before, -1, channels),
-                        harmony.tokens(kHarmony + "hm<|end|><|start|>assistant" + call));
+  const Played r =
+      play(harmony, thinks(Before, -1, channels), harmony.tokens(kHarmony + "hm<|end|><|start|>assistant" + call));
   CHECK(r.thinking == "hm");
   CHECK(r.text == call);
 }
