@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/read_text.h"
 
 namespace llm {
 namespace {
@@ -16,45 +17,19 @@ std::optional<StopReason> cut(const GenerateOptions& options) {
   return std::nullopt;
 }
 
-/// Prompt tokens of one call: all where steps run behind one another, else as many as one step takes, or fewer where a
-/// step takes long, so that progress and cancelling stay alive. Results of the cpu backend do not depend on it; those
-/// of blas may in the last bits.
-class ChunkSize {
- public:
-  ChunkSize(const Session& session, std::size_t prompt)
-      : tokens_(session.steps_at_once() > 1 ? prompt : static_cast<std::size_t>(session.batch_tokens())) {}
-  std::size_t next() const { return tokens_; }
-  void took(double seconds) {
-    constexpr double kLong = 2;
-    constexpr std::size_t kLeast = 64;
-    if (seconds > kLong) tokens_ = std::max(kLeast, tokens_ / 2);
-  }
-
- private:
-  std::size_t tokens_;
-};
-
 /// The logits after the prompt; nothing if it was cut, for `result.reason`. Counts the tokens.
 std::span<const float> prefill(Session& session, SequenceId sequence, std::span<const Token> prompt,
                                const GenerateOptions& options, GenerateResult& result,
                                const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  ChunkSize chunk(session, prompt.size());
-  const std::int64_t before = session.length(sequence);
-  for (std::size_t done = 0; !cut(options);) {
-    const std::size_t n = std::min(chunk.next(), prompt.size() - done);
-    const Append work{sequence, prompt.subspan(done, n), done + n == prompt.size() ? Logits::Last : Logits::None};
-    const auto start = Clock::now();
-    const std::span<const float> logits = session.eval({&work, 1}, [&](std::int64_t computed) {
-      if (progress) progress(static_cast<std::int64_t>(done) + computed, std::ssize(prompt));
-      return !cut(options);
-    });
-    chunk.took(seconds_since(start));
-    done = static_cast<std::size_t>(session.length(sequence) - before);
-    result.prompt_tokens = static_cast<std::int64_t>(done);
-    if (!logits.empty()) return logits;
-  }
-  result.reason = *cut(options);
-  return {};
+  const auto read = [&](std::int64_t done) {
+    result.prompt_tokens = done;
+    if (progress) progress(done, std::ssize(prompt));
+    return !cut(options);
+  };
+  std::span<const float> logits;
+  if (!cut(options)) logits = read_text(session, sequence, prompt, read);
+  if (logits.empty()) result.reason = *cut(options);
+  return logits;
 }
 
 /// Samples until something ends the answer. `first_token` is called once, when there is one.
@@ -95,7 +70,8 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
   result.prompt_seconds = seconds_since(start);
   if (logits.empty()) return result;
   const SpeculationCounts before = options.speculation != nullptr ? options.speculation->counts() : SpeculationCounts{};
-  Window window(session, sequence, prompt, {options.keep, options.speculation});
+  Window window(session, sequence, prompt,
+                {.keep = options.keep, .go_on = [&] { return !cut(options); }, .speculation = options.speculation});
   auto first = Clock::now();
   decode(window, answer, logits, options, text, [&] {
     result.first_token_seconds = seconds_since(start);

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "runtime/read_text.h"
 
 namespace llm {
 
 Window::Window(Session& session, SequenceId sequence, std::span<const Token> prompt, Options options)
-    : session_(session), sequence_(sequence), options_(options), length_(session.length(sequence)) {
+    : session_(session), sequence_(sequence), options_(std::move(options)), length_(session.length(sequence)) {
   if (options_.keep) held_.assign(prompt.begin(), prompt.end());
   if (options_.speculation != nullptr) options_.speculation->begin(prompt);
 }
@@ -114,8 +116,8 @@ std::span<const float> Window::shift() {
   ++shifts_.times;
   shifts_.tokens += dropped();
   session_.rewind(sequence_, *options_.keep);
-  const Append work{sequence_, std::span(held_).subspan(static_cast<std::size_t>(*options_.keep)), Logits::Last};
-  const auto logits = session_.eval({&work, 1});
+  const auto logits = read_text(session_, sequence_, std::span(held_).subspan(static_cast<std::size_t>(*options_.keep)),
+                                [&](std::int64_t) { return !options_.go_on || options_.go_on(); });
   length_ = session_.length(sequence_);
   return logits;
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -21,10 +22,12 @@ class Window {
     /// When the context is full, the older half of what follows its first `keep` positions is forgotten; nothing: it
     /// stays full.
     std::optional<std::int64_t> keep = {};
+    /// Asked while the rest is read again, between steps; no: the sequence then holds what was read, and has no logits.
+    std::function<bool()> go_on = {};
     Speculation* speculation = nullptr;  ///< may be null
   };
   /// `sequence` ends in `prompt`. Whatever becomes of the window, in the end it holds the prompt and the tokens
-  /// appended.
+  /// appended, unless go_on() said no.
   Window(Session&, SequenceId sequence, std::span<const Token> prompt, Options);
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
@@ -39,13 +42,14 @@ class Window {
     std::int64_t times = 0, tokens = 0;
   };
   const Shifts& shifts() const { return shifts_; }
-  /// The logits after one more token, which `more` tokens at most are to follow. Not if full() without can_shift().
+  /// The logits after one more token, which `more` tokens at most are to follow; none if go_on() said no. Not if full()
+  /// without can_shift().
   std::span<const float> append(Token, std::size_t more);
   /// The same, but where the backend draws tokens and the answer leaves that to it, the token it drew; the step after
   /// that has begun then.
   struct Next {
     std::optional<Token> token = {};
-    std::span<const float> logits = {};  ///< if there is no token
+    std::span<const float> logits = {};  ///< if there is no token, and go_on() did not say no
   };
   Next next(Token, std::size_t more, Answer&);
 

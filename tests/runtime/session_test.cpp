@@ -323,6 +323,25 @@ TEST_CASE("a full context goes on without the older half of what it need not kee
   CHECK(sampled == expected);
 }
 
+TEST_CASE("what a shift reads again is read in steps, between which the answer can be stopped") {
+  const TempDir folder;
+  const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 64}));
+  Session session(*model, {.context = 20, .batch_tokens = 4});
+  std::atomic<bool> stop{false};
+  GenerateOptions options;
+  options.cancel = &stop;
+  options.keep = 3;
+  options.answer.end_token = AnswerOptions::EndToken::Ignored;
+  options.step = [&](const Answer& a, const AnswerText&) {
+    stop = a.tokens().size() == 11;
+  };  // for which there is no room
+  const SequenceId id = session.create();
+  const auto result = generate(session, *model, id, random_tokens(10, model->dims().vocab, 2), options, {}, {});
+  CHECK(result.reason == StopReason::Cancelled);
+  CHECK(result.generated_tokens == 11);
+  CHECK(session.length(id) == 3 + 4);
+}
+
 TEST_CASE("an answer past its deadline ends for that reason") {
   const TempDir folder;
   const auto model = load_tiny(folder, tiny_model({.layers = 1, .context = 64}));
