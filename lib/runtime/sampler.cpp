@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -36,11 +37,25 @@ std::vector<SamplerKind> Sampler::stages_of(const SamplerOptions& options) {
   return stages;
 }
 
+/// What biases say of each token, once.
+std::vector<LogitEdit> Sampler::biases_of(const SamplerOptions& options) {
+  std::vector<LogitEdit> edits;
+  std::unordered_map<Token, std::size_t> place;
+  const auto entry = [&](Token token) -> LogitEdit& {
+    const auto [found, added] = place.emplace(token, edits.size());
+    return added ? edits.emplace_back(LogitEdit{.token = token}) : edits[found->second];
+  };
+  for (const LogitBias& b : options.logit_bias) entry(b.token).bias += b.bias;
+  for (const Token t : options.forbidden) entry(t).bias = kNever;
+  return edits;
+}
+
 Sampler::Sampler(SamplerOptions options, std::uint64_t row, std::shared_ptr<const SequenceBreakers> breakers)
     : options_(std::move(options)),
       row_(row),
       breakers_(breakers ? std::move(breakers) : std::make_shared<const SequenceBreakers>()),
       stages_(stages_of(options_)),
+      biases_(biases_of(options_)),
       recent_(options_.repeat_last_n),
       mu_{2 * static_cast<double>(options_.mirostat_tau)} {  // where the paper starts
   check(options_.min_p <= 1 && options_.top_p >= 0 && options_.repeat_penalty > 0 && options_.dry_base >= 1 &&
@@ -95,6 +110,7 @@ bool Sampler::is_rule() const {
   constexpr std::array kOrder{SamplerKind::Penalties, SamplerKind::TopK, SamplerKind::TopP, SamplerKind::MinP,
                               SamplerKind::Temperature};
   if (options_.mirostat != 0 || (options_.temperature > 0 && options_.dynatemp_range > 0)) return false;
+  if (biases_.size() > static_cast<std::size_t>(kMostEdits)) return false;
   auto next = kOrder.begin();
   bool few = options_.temperature <= 0;
   for (const SamplerKind stage : stages_) {
@@ -107,13 +123,11 @@ bool Sampler::is_rule() const {
 
 /// One entry a token: its biases, and how often it is among the recent ones once `unseen` more are there.
 void Sampler::list_edits(int unseen) {
-  edits_.clear();
+  edits_ = biases_;
   const auto entry = [&](Token token) -> LogitEdit& {
     const auto found = std::find_if(edits_.begin(), edits_.end(), [token](const auto& e) { return e.token == token; });
     return found != edits_.end() ? *found : edits_.emplace_back(LogitEdit{.token = token});
   };
-  for (const LogitBias& b : options_.logit_bias) entry(b.token).bias += b.bias;
-  for (const Token t : options_.forbidden) entry(t).bias = kNever;
   if (std::find(stages_.begin(), stages_.end(), SamplerKind::Penalties) == stages_.end()) return;
   if (recent_.counts().size() > static_cast<std::size_t>(2 * kMostEdits)) {
     edits_.resize(static_cast<std::size_t>(kMostEdits) + 1);  // too many: not worth the list

@@ -44,6 +44,7 @@ class Sampler {
 
  private:
   static std::vector<SamplerKind> stages_of(const SamplerOptions&);
+  static std::vector<LogitEdit> biases_of(const SamplerOptions&);
   void run(std::span<const float> logits, std::uint64_t index);
   void apply(SamplerKind, std::uint64_t index);
   void add_bias(std::span<const float> logits);
@@ -56,6 +57,7 @@ class Sampler {
   std::uint64_t row_;
   std::shared_ptr<const SequenceBreakers> breakers_;
   std::vector<SamplerKind> stages_;
+  std::vector<LogitEdit> biases_;
   std::vector<Token> history_;
   RecentTokens recent_;
   std::vector<double> mu_;  ///< by the length of the history; one value if Mirostat is off

@@ -134,6 +134,9 @@ TEST_CASE("what a rule cannot say is left to the sampler", "[draws]") {
   CHECK(refused([](auto& o) {
     for (Token t = 0; t < 300; ++t) o.logit_bias.push_back({t, 1});
   }));
+  CHECK_FALSE(refused([](auto& o) {
+    for (Token t = 0; t < 3000; ++t) o.logit_bias.push_back({t % 30, 1});
+  }));
   CHECK(refused([](auto& o) { o.logit_bias = {{0, 1}, {1, 1}}; }, 2));  // all could be forbidden
 }
 
