@@ -109,6 +109,7 @@ std::uint64_t structural_hash(const Graph& g, const LayerRange& range) {
   for (std::size_t i = range.begin; i < range.end; ++i) {
     const Node& n = g.nodes()[i];
     add_op(h, n);
+    if (const auto* map = std::get_if<Map>(&n.op)) h.add(reinterpret_cast<std::uintptr_t>(map->function.get()));
     for (const auto* list : {&n.in, &n.out}) {
       h.add(list->size());
       for (std::uint32_t v : *list) {

@@ -417,6 +417,22 @@ TEST_CASE("a storage type or an attribute changes the structural hash, a layer n
   CHECK(hash(graph(3, DType::Q8_0, 1e-6F)) != base);
 }
 
+TEST_CASE("two maps of one name with functions of their own hash differently") {
+  using Function = const std::function<float(float)>;
+  GraphBuilder b({4, 1, 1});
+  Act x = b.embed(b.weight("t", f32({32, 10})), b.step_input(StepInput::Tokens), "x");
+  const auto function = std::make_shared<Function>([](float v) { return v; });
+  const auto other = std::make_shared<Function>([](float v) { return -v; });
+  for (int layer = 0; layer < 3; ++layer) {
+    b.set_place(layer, Role::Ffn, "l" + std::to_string(layer) + ".");
+    x = b.map(x, {.name = "f", .function = layer < 2 ? function : other}, "y");
+  }
+  const Graph g = std::move(b).finish(x);
+  const auto hash = [&](std::size_t i) { return structural_hash(g, layer_ranges(g)[i]); };
+  CHECK(hash(1) == hash(2));
+  CHECK(hash(2) != hash(3));
+}
+
 TEST_CASE("the memory plan never lets two living values overlap, and reuses bytes") {
   const Graph g = optimize(decoder(4));
   std::vector<std::uint64_t> scratch(g.nodes().size(), 0);
