@@ -7,7 +7,6 @@
 #include "answer_options.h"
 #include "base/clock.h"
 #include "chat_answers.h"
-#include "chat_branches.h"
 #include "chat_commands.h"
 #include "chat_controls.h"
 #include "chat_file.h"
@@ -56,7 +55,6 @@ class Chat {
   ChatAnswers answers_{state_};
   ChatTurns turns_{state_, answers_};
   ChatControls controls_{state_};
-  ChatBranches branches_;
   MessageReader input_{state_.editor};
   std::optional<Clock::time_point> last_interrupt_;  ///< Ctrl-C at the prompt
   bool leave_ = false;
@@ -72,9 +70,9 @@ void Chat::greet() const {
 
 int Chat::run(const std::optional<std::string>& first) {
   const PromptCacheOptions& kept = state_.options.prompt_cache;
-  on_signal(OnSignal::AskToStop);  // a state that is half written is none
   if (has_cache_to_read(kept)) state_.talk.load_cache(kept.file);
   const int code = converse(first);
+  on_signal(OnSignal::AskToStop);  // a state that is half written is none
   if (!kept.file.empty() && !kept.read_only && state_.talk.cached_tokens() > 0) state_.talk.save_cache(kept.file);
   return code != 0 ? code : signal_exit_code();
 }
@@ -230,7 +228,8 @@ void Chat::wait_for_message(const std::string& text) {
 }
 
 void Chat::fork(const std::string& name) {
-  tell(name.empty() ? branches_.list(state_.talk) : branches_.enter(name, state_.talk, state_.prompts));
+  ChatBranches& branches = state_.branches;
+  tell(name.empty() ? branches.list(state_.talk) : branches.enter(name, state_.talk, state_.prompts));
 }
 
 void Chat::why(const std::string& number) {

@@ -1,7 +1,9 @@
 #include "chat_file.h"
 
 #include <filesystem>
+#include <map>
 #include <sstream>
+#include <utility>
 
 #include "base/output_file.h"
 #include "batch_state.h"
@@ -67,7 +69,8 @@ Ordered read_saved(const std::string& path) {
 }
 
 /// User and assistant in turn, beginning with a user; the system text before them.
-void read_messages(const std::string& path, const Ordered& list, SavedChat& chat) {
+ChatBranch read_messages(const std::string& path, const Ordered& list) {
+  ChatBranch read;
   if (!list.is_array()) refuse_file(path, "\"messages\" is no list");
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Ordered& m = list[i];
@@ -76,19 +79,31 @@ void read_messages(const std::string& path, const Ordered& list, SavedChat& chat
     const std::string which = "message " + std::to_string(i + 1);
     if (!text.is_string()) refuse_file(path, which + " has no text as its content");
     if (role == "system" && i == 0) {
-      chat.system = text.get<std::string>();
+      read.system = text.get<std::string>();
       continue;
     }
-    const bool users_turn = chat.messages.empty() || chat.messages.back().role == ChatMessage::Role::Assistant;
+    const bool users_turn = read.messages.empty() || read.messages.back().role == ChatMessage::Role::Assistant;
     if (role != (users_turn ? "user" : "assistant")) {
       refuse_file(path, which + " should be the " + (users_turn ? "user" : "assistant") + "'s");
     }
     const Ordered thinking = m.value("reasoning_content", Ordered());
-    chat.messages.push_back({.role = users_turn ? ChatMessage::Role::User : ChatMessage::Role::Assistant,
+    read.messages.push_back({.role = users_turn ? ChatMessage::Role::User : ChatMessage::Role::Assistant,
                              .text = text.get<std::string>(),
                              .thinking = thinking.is_string() ? thinking.get<std::string>() : "",
                              .end = read_end(m.value("end", Ordered()))});
   }
+  return read;
+}
+
+/// "branch" names the one whose messages are the file's, "branches" has the others by their names.
+std::optional<ChatBranches> read_branches(const std::string& path, const Ordered& json) {
+  const Ordered current = json.value("branch", Ordered()), list = json.value("branches", Ordered());
+  if (current.is_null() && list.is_null()) return std::nullopt;
+  if (!current.is_string() || !list.is_object() || list.contains(current.get<std::string>()))
+    refuse_file(path, "\"branches\" are not the branches beside \"branch\"");
+  std::map<std::string, ChatBranch> others;
+  for (const auto& [name, messages] : list.items()) others.emplace(name, read_messages(path, messages));
+  return ChatBranches(current.get<std::string>(), std::move(others));
 }
 
 /// Beside the chat, wherever both were moved, and by the chat's name if both were renamed.
@@ -161,14 +176,21 @@ void save_chat(const std::string& path, const SavedChat& chat, const Model& mode
   json["model"] = describe_model(model);
   json["settings"] = settings_json(chat.settings);
   if (!chat.cache.empty()) json["cache"] = std::filesystem::path(chat.cache).filename().string();
-  json["messages"] = messages_json(chat.system, chat.messages, Purpose::GoingOn);
+  json["messages"] = messages_json(chat.shown.system, chat.shown.messages, Purpose::GoingOn);
+  if (chat.branches) {
+    json["branch"] = chat.branches->current();
+    Ordered& others = json["branches"] = Ordered::object();
+    for (const auto& [name, branch] : chat.branches->others())
+      others[name] = messages_json(branch.system, branch.messages, Purpose::GoingOn);
+  }
   replace_file(path, json_text(json, 2));
 }
 
 SavedChat load_chat(const std::string& path, const ChatSettings& settings, const Model& model) {
   const Ordered json = read_saved(path);
-  SavedChat chat{.system = {}, .messages = {}, .settings = settings};
-  read_messages(path, json.value("messages", Ordered()), chat);
+  SavedChat chat{.shown = read_messages(path, json.value("messages", Ordered())),
+                 .settings = settings,
+                 .branches = read_branches(path, json)};
   const Ordered saved_model = json.value("model", Ordered());
   const bool same_model = saved_model == Ordered(describe_model(model));
   bool biased = false;

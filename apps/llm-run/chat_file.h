@@ -1,9 +1,11 @@
 // Conversations in files: to go on with (JSON: messages, settings, the name of the cache's file), and to read.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
+#include "chat_branches.h"
 #include "chat_settings.h"
 #include "conversation.h"
 #include "runtime/model.h"
@@ -11,10 +13,10 @@
 namespace llm::app {
 
 struct SavedChat {
-  std::string system;
-  std::vector<ChatMessage> messages;
+  ChatBranch shown;  ///< that which goes on
   ChatSettings settings;
-  std::string cache = {};  ///< file with what was computed of them; empty: none
+  std::optional<ChatBranches> branches = {};  ///< nothing: there were no others
+  std::string cache = {};                     ///< file with what was computed of them; empty: none
 };
 
 /// Where the cache of a chat that is saved in `path` goes.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "chat_branches.h"
 #include "chat_settings.h"
 #include "conversation.h"
 #include "line_editor.h"
@@ -23,6 +24,7 @@ struct ChatState {
   ChatSettings settings;
   Speculation* speculation;  ///< null: nothing is drafted
   Conversation talk = {model, session, prompts};
+  ChatBranches branches = {};
   std::string pending = {};         ///< of /read and /glob, for the next message
   std::optional<int> failure = {};  ///< exit code of the first message without an answer
 

@@ -34,10 +34,15 @@ std::string restore_cache(const std::string& path, Conversation& talk) {
   }
 }
 
+std::string others_text(std::size_t others) {
+  return " and " + number_text(others) + (others == 1 ? " other branch" : " other branches") + " (/fork lists them)";
+}
+
 }  // namespace
 
 void store_chat(const std::string& path, const ChatState& chat) {
-  SavedChat saved{chat.prompts.system(), chat.talk.messages, chat.settings};
+  SavedChat saved{.shown = {chat.talk.messages, chat.prompts.system()}, .settings = chat.settings};
+  if (!chat.branches.others().empty()) saved.branches = chat.branches;
   require_saved_chat_or_nothing(path);
   will_write("/save", path);
   will_write("/save", cache_of(path));
@@ -59,15 +64,20 @@ void restore_chat(const std::string& path, ChatState& chat) {
   SavedChat saved = load_chat(path, chat.settings, chat.model);
   was_read(path);
   was_read(saved.cache);
-  chat.prompts.set_system(saved.system);
-  chat.talk.messages = std::move(saved.messages);
+  chat.prompts.set_system(saved.shown.system);
+  chat.talk.messages = std::move(saved.shown.messages);
+  std::string others;
+  if (saved.branches) {
+    chat.branches = *std::move(saved.branches);
+    others = others_text(chat.branches.others().size());
+  }
   chat.talk.forget_answer();
   const bool changed = settings_json(saved.settings) != settings_json(chat.settings);
   chat.settings = std::move(saved.settings);
   restore_thinking(chat);
   const std::string cached = restore_cache(saved.cache, chat.talk);
-  chat.tell("loaded " + turns_text(chat.talk.turns()) + (changed ? " and the settings of then (/set lists them)" : "") +
-            cached + "\n");
+  chat.tell("loaded " + turns_text(chat.talk.turns()) + others +
+            (changed ? " and the settings of then (/set lists them)" : "") + cached + "\n");
 }
 
 }  // namespace llm::app

@@ -407,6 +407,35 @@ TEST_CASE("a fork leaves the other conversation as it was") {
   CHECK(o.out == plain.out + why);
 }
 
+TEST_CASE("the branches of a chat are saved and loaded with it") {
+  const ConversationBench bench;
+  const std::vector<std::string> options = with(kShort, {"--chat-template", "chatml"});
+  const std::string saved = bench.path("s.json").string();
+  const Outcome o = bench.pipe("/system Be brief.\nTell me a story.\n/fork other\n/system \"\"\nWhy?\n/save " + saved +
+                                   "\n/fork third\n/load " + saved + "\n/fork\n",
+                               options);
+  REQUIRE(o.code == 0);
+  CHECK(contains(o.err, "loaded 2 turns and 1 other branch (/fork lists them)"));
+  CHECK(o.err.ends_with("* other, 2 turns\n  main, 1 turn\n"));  // those of then, without the third
+  const Outcome later =
+      bench.pipe("/fork\n/fork main\n/system\n/fork other\n/system\n", with(options, {"--load", saved}));
+  CHECK(later.code == 0);
+  CHECK(contains(later.err, "* other, 2 turns\n  main, 1 turn\n"));
+  const std::size_t back = later.err.find("back in main, 1 turn"), system = later.err.find("Be brief.");
+  CHECK(back < system);
+  CHECK(system < later.err.find("back in other, 2 turns"));
+  // One without others leaves those that there are.
+  const std::string plain = bench.path("p.json").string();
+  const Outcome kept = bench.pipe("Why?\n/save " + plain + "\n/fork other\n/load " + plain + "\n/fork\n", options);
+  CHECK(kept.err.ends_with("* other, 1 turn\n  main, 1 turn\n"));
+  CHECK_FALSE(Json::parse(read_file(plain)).contains("branches"));
+  const std::string broken = bench.write("b.json", read_file(saved)).string();
+  Json json = Json::parse(read_file(saved));
+  json["branches"] = Json::array({"main"});
+  bench.write("b.json", json.dump());
+  CHECK(contains(bench.pipe("/load " + broken + "\n", options).err, "are not the branches beside"));
+}
+
 TEST_CASE("what the model gave a token is what --logprobs says of it") {
   const ConversationBench bench;
   const Outcome o = bench.pipe("Tell me a story.\n/why\n/why 1\n/why 5\n/why 13\nWhy?\n", kShort);
