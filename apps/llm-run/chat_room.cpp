@@ -40,7 +40,10 @@ Prompt prompt_with_room(Conversation& talk, const RoomWanted& wanted) {
   const std::int64_t size = size_of(prompt), limit = talk.context(), left = limit - size;
   const std::int64_t most = wanted.most_tokens < 0 ? limit : wanted.most_tokens;
   if (left > 0 && (wanted.editor == nullptr || left >= std::min(kWorthAnAnswer, most))) return prompt;
-  const std::size_t n = talk.turns_too_many(std::clamp<std::int64_t>(most, 1, limit / 4 + 1));
+  // Where nobody can be asked it does not matter how many.
+  const std::size_t n = wanted.editor == nullptr
+                            ? talk.turns() - 1
+                            : talk.turns_too_many(std::clamp<std::int64_t>(most, 1, limit / 4 + 1));
   if (n == 0 && left > 0) return prompt;
   if (const std::int64_t last = talk.last_turn_size(); n == 0 || last >= limit)
     refuse_last_turn(last, talk, wanted.begins_with_read);

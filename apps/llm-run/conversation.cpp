@@ -162,18 +162,25 @@ std::size_t Conversation::turns() const {
 }
 
 std::size_t Conversation::turns_too_many(std::int64_t answer) const {
-  const std::size_t all = turns();
-  std::size_t dropped = 0;
-  auto begin = messages.begin();
-  const auto fits = [&] {
-    const Prompt p = render(std::span(begin, messages.end()), Ending::AnswerBegins);
+  std::vector<std::size_t> begins;  // of the turns
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (is_users(messages[i])) begins.push_back(i);
+  }
+  const auto fits = [&](std::size_t dropped) {
+    const Prompt p = render(std::span(messages).subspan(begins[dropped]), Ending::AnswerBegins);
     return static_cast<std::int64_t>(p.tokens.ids.size()) + answer <= context();
   };
-  while (dropped + 1 < all && !fits()) {
-    begin = std::find_if(begin + 1, messages.end(), is_users);
-    ++dropped;
+  // Where it fits, it does without one turn more: a search in halves, for rendering takes as long as the text is.
+  std::size_t least = 0, most = std::max<std::size_t>(begins.size(), 1) - 1;
+  while (least < most) {
+    const std::size_t middle = (least + most) / 2;
+    if (fits(middle)) {
+      most = middle;
+    } else {
+      least = middle + 1;
+    }
   }
-  return dropped;
+  return most;
 }
 
 std::int64_t Conversation::last_turn_size() const {
