@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "graph/builder.h"
 #include "graph/memory_plan.h"
+#include "graph/needs.h"
 #include "graph/partition.h"
 #include "graph/passes/passes.h"
 #include "graph/print.h"
@@ -628,4 +629,33 @@ TEST_CASE("a layer may have an index beside its cache, and selects by what the s
   for (Node& n : g.mutable_nodes())
     if (std::holds_alternative<SelectKeys>(n.op)) n.in[2] = index.id;
   CHECK_THROWS_WITH(verify(g), contains("that this step's rows are not in"));
+}
+
+TEST_CASE("what leads to a choice of keys alone is needed by tokens that see more of them, and stays apart") {
+  GraphBuilder b({4, 1, 1});
+  const Act x = b.embed(b.weight("table", f32({16, 10})), b.step_input(StepInput::Tokens), "x");
+  const auto linear = [&](const char* name, std::int64_t n) {
+    return b.linear(x,
+                    {.weight = b.weight(std::string(name) + ".weight", f32({16, n})), .bias = nullptr, .name = name});
+  };
+  const Act q = b.split_heads(linear("q", 16), 1, "q_head"), k = b.split_heads(linear("k", 16), 1, "k_head");
+  const Act w = linear("w", 1);
+  const Cache index =
+      b.index_append(k, b.cache({.kv_heads = 1, .head_dim_k = 16, .part = CacheType::Part::Index}), "index");
+  const llm::Index selected = b.select_keys(q, w, index, 3, "selected");
+  const Act own = b.split_heads(linear("own", 16), 1, "own_head");
+  const Cache stored = b.kv_append(
+      own, own, b.cache({.kv_heads = 1, .head_dim_k = 16, .head_dim_v = 16, .access = CacheType::Access::Selected}),
+      "stored");
+  const Act y = b.flatten_heads(b.selected_attention(own, stored, selected, {.scale = 1}, "seen"), "y");
+  const Graph merged = merge_linears(std::move(b).finish(y));
+  verify(merged);
+  std::map<std::string, std::int32_t> from;
+  const std::vector<std::int32_t> needed = needed_from(merged);
+  for (std::size_t i = 0; i < needed.size(); ++i) from[merged.info(merged.nodes()[i].out[0]).name] = needed[i];
+  const std::map<std::string, std::int32_t> expected{{"x", 0},      {"q", 3},     {"q_head", 3},   {"k", 0},
+                                                     {"k_head", 0}, {"index", 0}, {"selected", 0}, {"own_head", 0},
+                                                     {"stored", 0}, {"seen", 0},  {"y", 0}};
+  CHECK(from == expected);  // q and w are one node, k and own another
+  CHECK(count<Linear>(merged) == 2);
 }

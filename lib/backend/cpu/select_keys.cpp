@@ -132,7 +132,7 @@ class SelectKeysInstruction final : public Instruction {
   }
   std::int64_t count_choosing(const Frame& f) const { return count_choosing(f, f.rows.tokens); }
 
-  /// Memory of the n-th list of keys, behind the lengths of all.
+  /// Of the n-th list of keys.
   std::uint64_t* list_memory(const Frame& f, std::int64_t n) const {
     return reinterpret_cast<std::uint64_t*>(f.slots[scratch_].data) + n * BestKeys::room(top_k_);
   }

@@ -1,12 +1,11 @@
 // Attention to selected keys: their rows, which lie apart in the cache, are packed into the blocks that the kernels of
 // attention read, a chunk of kKeyChunk selected keys at a time. A token that sees no more keys than are selected has
 // the bits of attention to all of them. Tiles of such tokens share what is packed; of few tokens threads share the
-// packing, then the heads.
+// chunks or, where these are too few, the packing and then the heads.
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 #include "backend/cpu/cache_layout.h"
 #include "backend/cpu/step.h"
@@ -234,7 +233,7 @@ class SelectedAttention final : public Instruction {
     });
   }
 
-  // --- few tokens: all threads pack, then attend ---
+  // --- few tokens: the parts of each by several threads ---
 
   /// A token and a KV head.
   struct Pair {
@@ -254,32 +253,65 @@ class SelectedAttention final : public Instruction {
            heads * sizes_.chunks * sizes_.partial_floats;
   }
 
+  std::byte* packed_chunk(const Frame& f, const Pair& p, std::int64_t chunk) const {
+    return shared(f, p) + static_cast<std::size_t>(chunk) * sizes_.chunk_bytes();
+  }
+  void pack_block(const Frame& f, const Worker& w, const Pair& p, std::int64_t chunk, std::int32_t block,
+                  std::byte* packed) const {
+    pack_block(f, w, table_of(f, p.sequence), p.kv_head, keys_of(f, p.token), chunk, block, packed);
+  }
+  /// A chunk's part in the results of a task's heads.
+  void attend_part(const Frame& f, const Worker& w, const Pair& p, std::int64_t chunk, std::int64_t part,
+                   const std::byte* packed) const {
+    const std::int32_t last = keys_of(f, p.token).in_chunk(chunk) - 1;
+    if (last < 0) return;
+    kernels_.attention_chunk(task_args(f, p, part, packed, &last), 0, 0, 0,
+                             partials(f, p, part) + chunk * sizes_.partial_floats, w.scratch);
+  }
+  std::int64_t parts() const { return sizes_.group / sizes_.task_group; }
+
   void run_together(const Frame& f, const Worker& w) const {
-    const std::int64_t pairs = f.rows.tokens * sizes_.kv_heads, tasks = sizes_.group / sizes_.task_group;
-    const auto share = [&](std::int64_t of_pair, const auto& fn) {
-      const auto [begin, end] = w.share(pairs * of_pair);
-      for (std::int64_t i = begin; i < end; ++i) fn(pair(f, i / of_pair), i % of_pair);
-    };
-    share(sizes_.chunks * kPackedBlocks, [&](const Pair& p, std::int64_t i) {
-      const std::int64_t chunk = i / kPackedBlocks;
-      pack_block(f, w, table_of(f, p.sequence), p.kv_head, keys_of(f, p.token), chunk,
-                 static_cast<std::int32_t>(i % kPackedBlocks),
-                 shared(f, p) + static_cast<std::size_t>(chunk) * sizes_.chunk_bytes());
-    });
+    const std::int64_t pairs = f.rows.tokens * sizes_.kv_heads;
+    if (pairs * sizes_.chunks >= w.n_threads)
+      take_chunks(f, w, pairs);
+    else
+      share_chunks(f, w, pairs);
     w.sync();
-    share(sizes_.chunks * tasks, [&](const Pair& p, std::int64_t i) {
-      const std::int64_t chunk = i / tasks, part = i % tasks;
-      const std::int32_t last = keys_of(f, p.token).in_chunk(chunk) - 1;
-      if (last < 0) return;
-      const std::byte* const packed = shared(f, p) + static_cast<std::size_t>(chunk) * sizes_.chunk_bytes();
-      kernels_.attention_chunk(task_args(f, p, part, packed, &last), 0, 0, 0,
-                               partials(f, p, part) + chunk * sizes_.partial_floats, w.scratch);
-    });
-    w.sync();
-    share(tasks, [&](const Pair& p, std::int64_t part) {
+    const auto [begin, end] = w.share(pairs * parts());
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Pair p = pair(f, i / parts());
       const std::int32_t none = 0;
-      const auto n = static_cast<std::int32_t>(keys_of(f, p.token).chunks());
-      kernels_.attention_merge(task_args(f, p, part, shared(f, p), &none), 0, 0, n, partials(f, p, part));
+      kernels_.attention_merge(task_args(f, p, i % parts(), shared(f, p), &none), 0, 0,
+                               static_cast<std::int32_t>(keys_of(f, p.token).chunks()), partials(f, p, i % parts()));
+    }
+  }
+
+  /// Each thread takes whole chunks, which it packs in one place, so that they stay in its cache.
+  void take_chunks(const Frame& f, const Worker& w, std::int64_t pairs) const {
+    std::byte* const packed = packed_chunk(f, pair(f, w.thread / sizes_.chunks), w.thread % sizes_.chunks);
+    for (std::int64_t i = w.thread; i < pairs * sizes_.chunks; i += w.n_threads) {
+      const Pair p = pair(f, i / sizes_.chunks);
+      const std::int64_t chunk = i % sizes_.chunks;
+      for (std::int32_t block = 0; block < kPackedBlocks; ++block) pack_block(f, w, p, chunk, block, packed);
+      for (std::int64_t part = 0; part < parts(); ++part) attend_part(f, w, p, chunk, part, packed);
+    }
+  }
+
+  /// All threads pack, then share the heads.
+  void share_chunks(const Frame& f, const Worker& w, std::int64_t pairs) const {
+    const auto share = [&](std::int64_t of_chunk, const auto& fn) {
+      const auto [begin, end] = w.share(pairs * sizes_.chunks * of_chunk);
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t chunk = i / of_chunk;
+        fn(pair(f, chunk / sizes_.chunks), chunk % sizes_.chunks, i % of_chunk);
+      }
+    };
+    share(kPackedBlocks, [&](const Pair& p, std::int64_t chunk, std::int64_t block) {
+      pack_block(f, w, p, chunk, static_cast<std::int32_t>(block), packed_chunk(f, p, chunk));
+    });
+    w.sync();
+    share(parts(), [&](const Pair& p, std::int64_t chunk, std::int64_t part) {
+      attend_part(f, w, p, chunk, part, packed_chunk(f, p, chunk));
     });
   }
   AttentionArgs task_args(const Frame& f, const Pair& p, std::int64_t part, const std::byte* packed,
