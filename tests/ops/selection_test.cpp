@@ -196,11 +196,11 @@ TEST_CASE("keys of the greatest scores are selected, of equal ones the first, an
 }
 
 TEST_CASE("where no more keys are seen than are selected, attention has the bits of attention to all") {
-  constexpr Shape kShape{4, 32, 300, 6, 2, 40, 32};
+  constexpr Shape kShape{4, 32, 300, 6, 2, 64, 32};
   constexpr int kPrompt = 200;
   for (const NamedBackend& named : available_backends()) {
     if (named.duty == NamedBackend::Duty::MayRefuse) continue;
-    for (const DType type : {DType::F32, DType::BF16, DType::F8_E4M3}) {
+    for (const DType type : {DType::F32, DType::BF16, DType::F8_E4M3, DType::Q8_0, DType::Q5_1}) {
       INFO(named.name << ", " << name(type));
       const auto run = [&](CacheType::Access access) {
         MemoryWeights weights;
