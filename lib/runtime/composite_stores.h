@@ -14,7 +14,7 @@ struct CompositeWeights final : WeightStore {
 
 /// One book-keeping, several storages: a block, or a slot, is the same number in all of them. Its bytes are the parts'
 /// one after another.
-struct CompositeStates final : StateStore {
+struct CompositeStates : StateStore {
   std::size_t bytes_per_block() const override;
   void copy_block(std::int32_t from, std::int32_t to) override;
   void read_block(std::int32_t block, std::span<std::byte> dst) const override;

@@ -3,6 +3,7 @@
 #include "runtime/checked_backend.h"
 
 #include <limits>
+#include <numeric>
 
 #include "backend/cpu/cpu.h"
 #include "backend/reference/reference.h"
@@ -80,6 +81,27 @@ TEST_CASE("infinities that the reference has as well are no divergence, others a
   *calls = 0;
   const auto later_only = [=](float x) { return ++*calls > 3 * kEmbd ? infinity : x; };
   CHECK_THROWS_AS(run(mapped(later_only), *checked), Error);
+}
+
+TEST_CASE("what the weights of quantised values lose among many keys is no divergence") {
+  constexpr int kTokens = 512, kDim = 64;
+  GraphBuilder b({kTokens, 1, kTokens});
+  MemoryWeights weights;
+  const auto heads = [&](const std::string& name, std::uint32_t seed, float deviation) {
+    const TensorType type{DType::F32, {kDim, kTokens}};
+    weights.add_random(name, type, seed, deviation);
+    return b.split_heads(b.embed(b.weight(name, type), b.step_input(StepInput::Tokens), name + "x"), 1, name + "h");
+  };
+  const Act q = heads("q", 1, 4), k = heads("k", 2, 1), v = heads("v", 3, 1);
+  const Cache stored = b.kv_append(k, v, b.cache({0, 1, kDim, kDim}), "stored");
+  const Act seen = b.attention(q, stored, {.scale = 0.125F}, "seen");
+  const Graph graph = std::move(b).finish(b.scale(b.flatten_heads(seen, "flat"), 1, "y"));
+  const auto checked = make_checked_backend(cpu(), make_reference_backend());
+  TestSequences sequences(1, kTokens);
+  GraphRunner runner(*checked, graph, weights, sequences.n_blocks(), {DType::Q8_0, DType::Q8_0});
+  TestSequences::Part part{0, std::vector<std::int32_t>(kTokens)};
+  std::iota(part.tokens.begin(), part.tokens.end(), 0);
+  CHECK_NOTHROW(runner.run(sequences.step({&part, 1})));
 }
 
 TEST_CASE("the memory of a checked run is that of both backends") {
