@@ -1,5 +1,6 @@
 // Chats that come to the end of their context, and texts that wait for the next message.
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "conversation_bench.h"
@@ -31,6 +32,37 @@ TEST_CASE("a full context is asked about") {
   to_prompt(t);
   t.type(kEnd);
   CHECK(t.end() == 0);
+}
+
+TEST_CASE("so many turns are to go that the rest just fits") {
+  const ConversationBench bench;
+  constexpr int kTurns = 9;
+  const std::vector<std::string> options{"-n", "12", "--temp", "0"};
+  const std::string saved = bench.path("chat.json").string(), cut = bench.path("cut.json").string();
+  REQUIRE(bench.pipe("Hello\n/save " + saved + "\n", with(options, {"-q"})).code == 0);
+  auto chat = nlohmann::json::parse(read_file(saved));
+  chat.erase("cache");
+  chat["messages"] = nlohmann::json::array();
+  for (int i = 0; i < kTurns - 1; ++i) {
+    chat["messages"].push_back(
+        {{"role", "user"}, {"content", "And" + std::string(static_cast<std::size_t>(3 * i % 10), 'x') + "?"}});
+    chat["messages"].push_back({{"role", "assistant"}, {"content", "Yes."}});
+  }
+  bench.write("chat.json", chat.dump());
+  std::vector<int> sizes;  // without the oldest 0, 1, 2 ... turns
+  for (; !chat["messages"].empty(); chat["messages"].erase(0), chat["messages"].erase(0)) {
+    bench.write("cut.json", chat.dump());
+    const auto [read, cached] = prompts(bench.pipe("Why?\n", with(options, {"-v", "--load", cut})).err).at(0);
+    sizes.push_back(read + cached);
+  }
+  for (int n = 1; n < kTurns - 1; ++n) {
+    INFO(n);
+    Terminal t(bench.command(
+        with(options, {"-q", "--load", saved, "-c", std::to_string(sizes.at(static_cast<std::size_t>(n)) + 12)})));
+    to_prompt(t);
+    t.type("Why?\r");
+    t.until("Drop the oldest " + std::to_string(n) + " of " + std::to_string(kTurns) + " turns? [y/n] ");
+  }
 }
 
 TEST_CASE("a context that is nearly full says how little it leaves for an answer") {

@@ -89,17 +89,16 @@ TEST_CASE("without a GPU auto is the CPU, and all fails with the reason") {
         (report.state == GpuReport::State::Unusable));
   for (const char* layers : {"all", "99", "3", "1", "2"}) {
     check_refusal(bench({"-ngl", layers}), 9,
-                  "option --gpu-layers " + std::string(layers) + ": no GPU can be used: " + report.reason + "; 0 ");
+                  "option -ngl " + std::string(layers) + ": no GPU can be used: " + report.reason + "; 0 ");
   }
   check_refusal(bench({"--backend", "cuda"}), 9, "backend cuda is not available");
   check_refusal(bench({}, {{"LLAMA_ARG_N_GPU_LAYERS", "99"}}), 9, "(--gpu-layers is set by LLAMA_ARG_N_GPU_LAYERS)");
   check_refusal(bench({"-dev", "CUDA0"}), 9,
-                "option --device CUDA0: no GPU can be used: " + report.reason + "; none runs the model on the CPU");
-  check_refusal(bench({"-dev", "CUDA1,CUDA0", "-ngl", "all"}), 9, "option --gpu-layers all: no GPU can be used");
-  check_refusal(bench({"-ot", "ffn=CPU,attn=CUDA0"}), 9,
-                "option --override-tensor attn=CUDA0: no GPU can be used: " + report.reason);
+                "option -dev CUDA0: no GPU can be used: " + report.reason + "; none runs the model on the CPU");
+  check_refusal(bench({"-dev", "CUDA1,CUDA0", "-ngl", "all"}), 9, "option -ngl all: no GPU can be used");
+  check_refusal(bench({"-ot", "ffn=CPU,attn=CUDA0"}), 9, "option -ot attn=CUDA0: no GPU can be used: " + report.reason);
   CHECK(bench({"-ot", "ffn=CPU"}).out == cpu.out);
-  check_refusal(bench({"-md", bench.model(), "-ngl", "0", "-ngld", "all"}), 9, "option --gpu-layers-draft all: ");
+  check_refusal(bench({"-md", bench.model(), "-ngl", "0", "-ngld", "all"}), 9, "option -ngld all: ");
   CHECK(bench({"-md", bench.model(), "-ngld", "0"}).out == cpu.out);
   // How several GPUs would share changes nothing.
   using Arguments = std::vector<std::string>;
@@ -171,7 +170,7 @@ TEST_CASE("on a GPU single tensors stay with the CPU, and --dry-run counts them 
   const Outcome nothing = bench({"-ot", "exps=CPU"});
   CHECK(nothing.code == 0);
   CHECK(contains(nothing.err, "warning[no-effect]: --override-tensor exps=CPU has no effect"));
-  check_refusal(bench({"-ot", "ffn=CUDA77"}), 9, "option --override-tensor ffn=CUDA77: CUDA77 is not among the GPUs");
+  check_refusal(bench({"-ot", "ffn=CUDA77"}), 9, "option -ot ffn=CUDA77: CUDA77 is not among the GPUs");
 }
 
 TEST_CASE("on several GPUs a model is split where it is asked for, and --dry-run counts every memory") {
@@ -197,8 +196,8 @@ TEST_CASE("on several GPUs a model is split where it is asked for, and --dry-run
   const Outcome plan = bench({"-ts", "1,2", "-dev", "CUDA0,CUDA1", "--dry-run"});
   for (const char* line : {"CUDA0 weights ", "CUDA1 weights ", "CUDA0 work buffers ", "CUDA1 in all "})
     CHECK(contains(plan.out, line));
-  check_refusal(bench({"-dev", "CUDA77"}), 9, "option --device: CUDA77 cannot be used here, CUDA0, CUDA1");
-  check_refusal(bench({"-sm", "none", "-mg", "77"}), 9, "option --main-gpu 77: there are ");
+  check_refusal(bench({"-dev", "CUDA77"}), 9, "option -dev: CUDA77 cannot be used here, CUDA0, CUDA1");
+  check_refusal(bench({"-sm", "none", "-mg", "77"}), 9, "option -mg 77: there are ");
 }
 
 TEST_CASE("--dry-run of a model in one place names no memory") {
@@ -212,9 +211,9 @@ TEST_CASE("--dry-run of a model in one place names no memory") {
 
 TEST_CASE("what cannot be and contradictions are usage errors") {
   const PlacementBench bench;
-  check_refusal(bench({"-ncmoe", "-1"}), 2, "option --n-cpu-moe");
-  check_refusal(bench({"-ncmoe", "few"}), 2, "option --n-cpu-moe");
-  check_refusal(bench({"-ngl", "-1"}), 2, "option --gpu-layers: \"-1\" is not auto, all or a number of layers");
+  check_refusal(bench({"-ncmoe", "-1"}), 2, "option -ncmoe");
+  check_refusal(bench({"-ncmoe", "few"}), 2, "option -ncmoe");
+  check_refusal(bench({"-ngl", "-1"}), 2, "option -ngl: \"-1\" is not auto, all or a number of layers");
   check_refusal(bench({"-ngl", "most"}), 2, "\"most\" is not auto, all or");
   check_refusal(bench({"-ngl", "all", "--backend", "cpu"}), 2, "--backend cpu and --gpu-layers all contradict");
   check_refusal(bench({"-ngl", "3", "--backend", "blas"}), 2, "--backend blas and --gpu-layers 3 contradict");
@@ -225,28 +224,28 @@ TEST_CASE("what cannot be and contradictions are usage errors") {
   CHECK(bench({"--backend", "cpu", "-nkvo", "-kvo"}).code == 0);
   CHECK(bench({"--backend", "cuda", "-nkvo", "-kvo"}).err.find("contradict") == std::string::npos);
   check_refusal(bench({"-ngl", "all"}, {{"LLM_RUN_BACKEND", "cpu"}}), 2, "--backend is set by LLM_RUN_BACKEND");
-  check_refusal(bench({"-dev", "GPU0"}), 2, "option --device: \"GPU0\" is not none or GPUs that --list-devices names");
+  check_refusal(bench({"-dev", "GPU0"}), 2, "option -dev: \"GPU0\" is not none or GPUs that --list-devices names");
   check_refusal(bench({"-dev", "CUDA0,CUDA0"}), 2, "names a GPU twice");
   check_refusal(bench({"-dev", "CUDA0", "--backend", "cpu"}), 2, "--backend cpu and --device CUDA0 contradict");
   check_refusal(bench({"-dev", "CUDA0", "-nkvo"}), 2, "--device CUDA0 and --no-kv-offload contradict");
   for (const char* mode : {"row", "tensor"}) {
     check_refusal(bench({"-sm", mode}), 2,
-                  "option --split-mode " + std::string(mode) + " is recognised, not supported: the parts of one");
+                  "option -sm " + std::string(mode) + " is recognised, not supported: the parts of one");
   }
-  check_refusal(bench({"-sm", "rows"}), 2, "option --split-mode: \"rows\" is not none or layer");
-  check_refusal(bench({"-ts", "1,-1"}), 2, "option --tensor-split: \"1,-1\" is not a list of shares such as 3,1");
+  check_refusal(bench({"-sm", "rows"}), 2, "option -sm: \"rows\" is not none or layer");
+  check_refusal(bench({"-ts", "1,-1"}), 2, "option -ts: \"1,-1\" is not a list of shares such as 3,1");
   check_refusal(bench({"-ts", "0,0"}), 2, "gives no GPU a share");
-  check_refusal(bench({"-mg", "-1"}), 2, "option --main-gpu");
+  check_refusal(bench({"-mg", "-1"}), 2, "option -mg");
   check_refusal(bench({"-sm", "none", "-ts", "1,1"}), 2, "--split-mode none and --tensor-split contradict");
   check_refusal(bench({"-sm", "layer", "-mg", "0"}), 2, "--main-gpu and --split-mode layer contradict");
   check_refusal(bench({"-ts", "1", "-mg", "0"}), 2, "--main-gpu and --tensor-split contradict");
   check_refusal(bench({}, {{"LLM_RUN_SPLIT_MODE", "row"}}), 2,
                 "LLM_RUN_SPLIT_MODE: the parts of one matrix stay together");
-  check_refusal(bench({"-ncffn", "-1"}), 2, "option --n-cpu-ffn");
-  check_refusal(bench({"-ot", "1"}), 2, "option --override-tensor: \"1\" is not a pattern and where its tensors go");
+  check_refusal(bench({"-ncffn", "-1"}), 2, "option -ncffn");
+  check_refusal(bench({"-ot", "1"}), 2, "option -ot: \"1\" is not a pattern and where its tensors go");
   check_refusal(bench({"-ot", "exps=GPU"}), 2, "\"exps=GPU\" does not end in CPU or a GPU that --list-devices names");
-  check_refusal(bench({"-ot", "(=CPU"}), 2, "option --override-tensor: \"(\" is not a regular expression");
-  check_refusal(bench({"-otd", "exps"}), 2, "option --override-tensor-draft: \"exps\" is not a pattern");
+  check_refusal(bench({"-ot", "(=CPU"}), 2, "option -ot: \"(\" is not a regular expression");
+  check_refusal(bench({"-otd", "exps"}), 2, "option -otd: \"exps\" is not a pattern");
   check_refusal(bench({}, {{"LLAMA_ARG_OVERRIDE_TENSOR", "exps"}}), 2,
                 "LLAMA_ARG_OVERRIDE_TENSOR: \"exps\" is not a pattern");
   check_refusal(bench({"-ngl", "0", "-ot", "a=CPU", "-ot", "a=CUDA0"}), 2,

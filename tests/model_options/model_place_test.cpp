@@ -154,7 +154,7 @@ TEST_CASE("names that are none, and two models, are refused; what is nowhere is 
   const ModelPlaceBench bench;
   bench.put("m.gguf", 1);
   for (const char* name : {"toy", "ann/", "/toy", "ann/../toy", "../x", "ann/toy:", "a/b/c", "ann/t y"})
-    check_refusal(bench({"-hf", name}), 2, {"--hf-repo", "is not USER/REPO"});
+    check_refusal(bench({"-hf", name}), 2, {"-hf", "is not USER/REPO"});
   check_refusal(bench({"-hf", "ann/toy", "-m", bench.path("m.gguf")}), 2, {"--model and --hf-repo both name a model"});
   check_refusal(bench({"-hff", "toy.gguf", "-m", bench.path("m.gguf")}), 2, {"--hf-file needs --hf-repo"});
   // One that is set elsewhere is for when nothing is said here.
