@@ -578,12 +578,6 @@ TEST_CASE("a device gets rows and no state beside it") {
   CHECK_FALSE(std::filesystem::exists(device.string() + ".state"));
 }
 
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
-#define LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER  // it maps a file of its own, which a small limit cuts
-#endif
-#endif
-
 #ifndef LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER
 TEST_CASE("a full disk leaves whole lines and a batch that can go on") {
   const Bench bench;

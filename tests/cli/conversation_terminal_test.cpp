@@ -374,12 +374,6 @@ TEST_CASE("a line that the terminal would cut is not sent") {
   CHECK(t.end() == 0);
 }
 
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
-#define LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER  // it maps a file of its own, which a small limit cuts
-#endif
-#endif
-
 #ifndef LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER
 TEST_CASE("what was typed stays where there is no room for the editor's file") {
   const ConversationBench bench;

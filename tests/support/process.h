@@ -21,6 +21,12 @@
 
 extern char** environ;
 
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define LLM_TEST_LIMITS_FILES_OF_THE_SANITIZER  // it maps a file of its own, which a small limit cuts
+#endif
+#endif
+
 namespace llm::test {
 
 struct Command {

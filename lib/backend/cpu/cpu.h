@@ -1,5 +1,4 @@
-// The CPU backend: the file's own bytes, kernels of the best instruction set, all threads in one parallel region per
-// step.
+// The CPU backend: the file's own bytes, kernels of the best instruction set, all threads of a team in each step.
 #pragma once
 
 #include <memory>
