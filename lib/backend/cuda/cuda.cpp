@@ -36,7 +36,7 @@ int readers() { return static_cast<int>(std::clamp(std::thread::hardware_concurr
 constexpr int kStreamingTokens = 128, kStreamingExpertTokens = 512;
 /// Of the largest step whose weights are decoded on the way to the tensor cores: whole steps of 1,024 tokens are as
 /// fast by the library, of 2,048 faster, since the GPU then works at its limit of power; in FP8 those of 512 are
-/// (docs/cuda.md).
+/// (docs/cuda-kernels.md).
 constexpr int kWgmmaTokens = 512, kWgmmaTokensBesideF8 = 256;
 
 /// From here on the calling thread's.

@@ -18,7 +18,7 @@
 // Operations of a tile with 64 rows of a prompt, or 32 of decoding: 2,176 products of 576/512, 4,350 cycles at the rate
 // of mma.sync and half of that at wgmma's; fragments from shared memory 4,480 cycles, or 2,400. Copies take 2,200 to
 // 3,700 cycles of what the second cache gives, and where the cache is read from memory, as in decoding, 4,000 to 7,400.
-// Code counts as well: what is unrolled around the tiles is fetched by every CTA (docs/cuda.md).
+// Code counts as well: what is unrolled around the tiles is fetched by every CTA (docs/cuda-kernels.md).
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 namespace llm::cuda {
 namespace {
 
-/// Where the wide ring is faster than one strip a block (docs/cuda.md): the more columns, the sooner; never where few
+/// Where the wide ring is faster than one strip a block (docs/cuda-kernels.md): the more columns, the sooner; never where few
 /// strips share a part of k.
 bool pays_wide(const TileArguments& p) {
   return (p.columns > kRingColumns && p.strips >= 1024) || (p.columns > 2 * kRingColumns && p.strips >= 256);

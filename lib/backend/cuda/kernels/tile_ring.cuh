@@ -222,7 +222,7 @@ __device__ __forceinline__ void for_strips(const RingArguments& p, const F& f) {
 /// Blocks of kRingThreads; shared: RingPlaces. Bytes and operations are those of the pieces, as in tile_kernel.cuh;
 /// measured on an H200 with one column, launches back to back, when two blocks still shared a multiprocessor, of the
 /// read limit: 84 % of 28672 x 4096 in Q4_K, 90 % of 128256 x 4096, but 61 % of 6144 x 4096 and 50 % of 4096 x 4096,
-/// where a block had three strips or two (docs/cuda.md has the ladder).
+/// where a block had three strips or two (docs/cuda-kernels.md has the ladder).
 template <class A, class B, int NB>
 __global__ void __launch_bounds__(kRingThreads, 1) ring_kernel(const __grid_constant__ RingArguments p) {
 #if __CUDA_ARCH__ >= 900
