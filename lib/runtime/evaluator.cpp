@@ -87,13 +87,14 @@ std::vector<Reading> Evaluator::readings(std::span<const Append> work) {
   return all;
 }
 
-/// Runs it all, or leaves every sequence as it was. False: `go_on` ended it.
+/// Runs it all, or leaves every sequence as it was; of one token the recurrent state may have to be made again. False:
+/// `go_on` ended it.
 bool Evaluator::compute(std::span<const Reading> work, float* rows, float* spare, const GoOn& go_on,
                         Observer* observer) {
   std::vector<Sequences::Place> before;
   for (const Reading& r : work) {
     before.push_back(sequences_.place(r.sequence));
-    sequences_.hold(r.sequence, before.back().seen);
+    if (r.tokens.size() > 1) sequences_.hold(r.sequence, before.back().seen);
   }
   const auto release = [&] {
     for (const Reading& r : work) sequences_.release(r.sequence);

@@ -46,6 +46,7 @@ void RecurrentStates::fork(SequenceId from, SequenceId to, std::int64_t length) 
 
 void RecurrentStates::truncate(SequenceId id, std::int64_t length) {
   Sequence& s = at(id);
+  if (!s.saved.empty() && !s.saved.back().mark && s.saved.back().length == length + 1) s.steps_back = length > 0;
   for (; !s.saved.empty() && s.saved.back().length > length; s.saved.pop_back()) drop(s.saved.back());
   if (s.held > length) s.held = -1;
 }
@@ -64,9 +65,15 @@ StateMove RecurrentStates::advance(SequenceId id, std::int64_t n) {
   Sequence& s = at(id);
   const std::int64_t length = seen(id) + n;
   StateMove move;
+  const bool in_place = n == 1 && goes_on_in_place(s);
   if (!s.saved.empty()) {
     s.saved.back().used = step_;
     move.from = s.saved.back().slot;
+  }
+  if (in_place) {
+    s.saved.back().length = length;
+    move.to = move.from;
+    return move;
   }
   move.to = take(s);
   s.saved.push_back({.length = length, .slot = move.to, .used = step_, .mark = n > 1});
@@ -92,6 +99,14 @@ void RecurrentStates::hold(SequenceId id, std::int64_t length) {
 }
 
 void RecurrentStates::release(SequenceId id) { at(id).held = -1; }
+
+/// Memory is read and written then; with a slot of its own for every step's state, what is written has to be fetched
+/// first as well. A step that fails costs its sequence what was read since the last state behind a prompt.
+bool RecurrentStates::goes_on_in_place(const Sequence& s) const {
+  if (s.saved.empty() || s.held >= 0 || s.steps_back) return false;
+  const Saved& last = s.saved.back();
+  return !last.mark && last.used != step_ && references(last.slot) == 1;
+}
 
 bool RecurrentStates::is_needed(const Sequence& s, const Saved& saved) const {
   return saved.length == s.saved.back().length || saved.length == s.held || saved.used == step_;

@@ -39,7 +39,8 @@ class RecurrentStates {
   /// What follows belongs to another step: states that it reads and leaves are none that it overwrites.
   void next_step() { ++step_; }
   /// The step of `n` more tokens. Of steps of several tokens the states are kept as long as there are slots, but for
-  /// the oldest.
+  /// the oldest. One token goes on in the slot of a state that was left by one and is only this sequence's, unless it
+  /// is held or the sequence is one that steps back.
   StateMove advance(SequenceId, std::int64_t n);
   /// A slot for the state after `length` tokens, which is written by the caller.
   std::int32_t put(SequenceId, std::int64_t length);
@@ -58,11 +59,14 @@ class RecurrentStates {
   struct Sequence {
     std::vector<Saved> saved;  ///< by length
     std::int64_t held = -1;    ///< length of the one that is held
+    bool steps_back = false;   ///< was taken back by its last token once
   };
   Sequence& at(SequenceId id) { return sequences_[static_cast<std::size_t>(id)]; }
   const Sequence& at(SequenceId id) const { return sequences_[static_cast<std::size_t>(id)]; }
   std::int32_t& references(std::int32_t slot) { return references_[static_cast<std::size_t>(slot)]; }
+  std::int32_t references(std::int32_t slot) const { return references_[static_cast<std::size_t>(slot)]; }
   bool is_needed(const Sequence&, const Saved&) const;
+  bool goes_on_in_place(const Sequence&) const;
   std::optional<std::uint64_t> worth(std::int32_t slot) const;
   std::int32_t free_slot() const;
   bool evict_one();

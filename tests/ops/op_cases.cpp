@@ -872,6 +872,7 @@ void add_recurrent(std::vector<OpCase>& cases) {
                                   {4, 1, 128, 64},
                                   {2, 1, 256, 80},
                                   {4, 2, 67, 33},
+                                  {3, 1, 67, 192},
                                   {1, 1, 16, 77, Steps::OfElements},
                                   {2, 1, 18, 40, Steps::OfElements}};
   for (const ScanShape& d : kScans) {
@@ -894,7 +895,9 @@ void add_recurrent(std::vector<OpCase>& cases) {
                                     {4, 2, 128, 128, HeadSharing::Tiled},
                                     {4, 1, 67, 33},
                                     {3, 3, 18, 40, HeadSharing::Grouped, Decays::OfRows},
-                                    {6, 2, 67, 33, HeadSharing::Grouped, Decays::OfRows}};
+                                    {6, 2, 67, 33, HeadSharing::Grouped, Decays::OfRows},
+                                    {4, 2, 67, 160},
+                                    {2, 2, 70, 64, HeadSharing::Grouped, Decays::OfRows}};
   for (const DeltaShape& d : kShapes) {
     const char* const kind = d.decays == Decays::OfRows        ? "gated delta, decays of rows"
                              : d.sharing == HeadSharing::Tiled ? "gated delta tiled"

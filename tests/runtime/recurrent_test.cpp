@@ -129,6 +129,46 @@ TEST_CASE("a step reads what its sequence remembers, whatever was forked, forgot
   }
 }
 
+TEST_CASE("a token goes on in the slot of the state before it, unless somebody needs that") {
+  RecurrentStates states(recurrent_slots(2, false), 2);
+  const auto advance = [&](std::int64_t n) {
+    states.next_step();
+    return states.advance(0, n);
+  };
+  const auto in_place = [&] {
+    const StateMove m = advance(1);
+    return m.from == m.to;
+  };
+  states.create(0);
+  (void)advance(30);
+  CHECK_FALSE(in_place());  // the prompt's state is kept
+  CHECK(in_place());
+  CHECK(in_place());
+  CHECK(states.seen(0) == 33);
+  SECTION("held") {
+    states.hold(0, 33);
+    CHECK_FALSE(in_place());
+    CHECK_FALSE(in_place());
+    states.release(0);
+    CHECK(in_place());
+  }
+  SECTION("of two sequences") {
+    states.fork(0, 1, 33);
+    CHECK_FALSE(in_place());
+    CHECK(in_place());
+    CHECK(states.seen(1) == 33);
+  }
+  SECTION("taken back by a token, as a draft model is over and over") {
+    states.truncate(0, 32);
+    CHECK(states.seen(0) == 30);
+    (void)advance(2);
+    CHECK_FALSE(in_place());
+    CHECK_FALSE(in_place());
+    states.truncate(0, 33);
+    CHECK(states.seen(0) == 33);
+  }
+}
+
 TEST_CASE("a text goes on from any place, and little before that is read again") {
   const TempDir folder;
   const char* const backend = GENERATE("cpu", "reference");

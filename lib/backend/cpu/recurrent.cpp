@@ -24,7 +24,8 @@ class ShortConvInstruction final : public Instruction {
         state_(site.in[2]),
         bias_(site.optional_in(3)),
         y_(site.out[0]),
-        fn_(site.kernels.short_conv) {
+        fn_(site.kernels.short_conv),
+        queues_(site.threads) {
     args_.silu = std::get<ShortConv>(site.node.op).activation == Activation::Silu;
     args_.channels = site.in_info(0).type.shape[0];
     args_.width = site.in_info(1).type.shape[0];
@@ -32,9 +33,9 @@ class ShortConvInstruction final : public Instruction {
   }
 
   void run(const Frame& f, const Worker& w) override {
-    TaskQueue& queue = queues_.open(f.turn, w.thread);
     const std::int64_t tasks = parts_ * std::ssize(f.step->sequences);
-    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
+    ShareQueues::Share share = queues_.open(f.turn, w, tasks);
+    for (std::int64_t task = share.take(); task < tasks; task = share.take()) {
       const std::int64_t begin = task % parts_ * kChannels;
       fn_(args_for(f, static_cast<std::size_t>(task / parts_)), begin, std::min(begin + kChannels, args_.channels));
     }
@@ -64,7 +65,7 @@ class ShortConvInstruction final : public Instruction {
   ShortConvFn fn_;
   ShortConvArgs args_;
   std::int64_t parts_ = 0;
-  TaskQueues queues_;
+  ShareQueues queues_;
 };
 
 void check_gates_fit(std::int64_t heads) {
@@ -83,6 +84,24 @@ struct GateRows {
   float *decays, *others;
 };
 
+/// Tasks over the columns of heads' states: tiles, or, where every sequence has one token, whole heads. Threads at
+/// work on neighbouring tiles would then write to lines that the others' prefetchers ask for, and be several times
+/// slower; with more tokens a tile is read and written once for all of them.
+struct ColumnTasks {
+  ColumnTasks(const Frame& f, std::int64_t width, std::int64_t heads)
+      : width(width),
+        columns(f.rows.tokens == std::ssize(f.step->sequences) ? width : kDeltaColumns),
+        parts((width + columns - 1) / columns),
+        heads(heads),
+        n(parts * heads * std::ssize(f.step->sequences)) {}
+  std::size_t sequence(std::int64_t task) const { return static_cast<std::size_t>(task / parts / heads); }
+  std::int64_t head(std::int64_t task) const { return task / parts % heads; }
+  std::int64_t begin(std::int64_t task) const { return task % parts * columns; }
+  std::int64_t end(std::int64_t task) const { return std::min(begin(task) + columns, width); }
+
+  std::int64_t width, columns, parts, heads, n;
+};
+
 class GatedDeltaInstruction final : public Instruction {
  public:
   explicit GatedDeltaInstruction(const InstructionSite& site)
@@ -90,11 +109,11 @@ class GatedDeltaInstruction final : public Instruction {
         y_(site.out[0]),
         scratch_(site.scratch),
         op_(std::get<GatedDelta>(site.node.op)),
-        kernels_(site.kernels) {
+        kernels_(site.kernels),
+        queues_(site.threads) {
     const Shape& state = site.in_info(5).recurrent.shape;
     dv_ = state[0], dk_ = state[1], heads_ = state[2];
     check_gates_fit(heads_);
-    parts_ = (dv_ + kDeltaColumns - 1) / kDeltaColumns;
     width_ = site.in_info(0).type.shape[0];
     of_rows_ = site.in_info(1).type.shape[0] != heads_;
     // Of length: x / sqrt(|x|^2 + eps) is the root mean square norm with weights of 1 / sqrt(n) and eps / n.
@@ -105,16 +124,14 @@ class GatedDeltaInstruction final : public Instruction {
   }
 
   void run(const Frame& f, const Worker& w) override {
-    TaskQueue& queue = queues_.open(f.turn, w.thread);
     const auto [begin, end] = w.share(f.rows.tokens * op_.key_heads);
     for (std::int64_t item = begin; item < end; ++item) prepare(f, w, item / op_.key_heads, item % op_.key_heads);
     w.sync();
-    const std::int64_t tasks = parts_ * heads_ * std::ssize(f.step->sequences);
-    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
-      const std::int64_t head = task / parts_ % heads_;
-      kernels_.gated_delta(args_for(f, static_cast<std::size_t>(task / parts_ / heads_), head),
-                           task % parts_ * kDeltaColumns, w.scratch);
-    }
+    const ColumnTasks tasks(f, dv_, heads_);
+    ShareQueues::Share share = queues_.open(f.turn, w, tasks.n);
+    for (std::int64_t task = share.take(); task < tasks.n; task = share.take())
+      kernels_.gated_delta(args_for(f, tasks.sequence(task), tasks.head(task)), tasks.begin(task), tasks.end(task),
+                           w.scratch);
   }
   std::string describe() const override {
     return "gated_delta heads=" + std::to_string(heads_) + "/" + std::to_string(op_.key_heads) + " state " +
@@ -194,11 +211,11 @@ class GatedDeltaInstruction final : public Instruction {
   int y_, scratch_;
   GatedDelta op_;
   const Kernels& kernels_;
-  std::int64_t dk_ = 0, dv_ = 0, heads_ = 0, parts_ = 0, width_ = 0;
+  std::int64_t dk_ = 0, dv_ = 0, heads_ = 0, width_ = 0;
   bool of_rows_ = false;  ///< decays
   std::vector<float> q_weights_, k_weights_;
   float norm_eps_ = 0;
-  TaskQueues queues_;
+  ShareQueues queues_;
 };
 
 class SelectiveScanInstruction final : public Instruction {
@@ -209,25 +226,23 @@ class SelectiveScanInstruction final : public Instruction {
         scratch_(site.scratch),
         groups_(std::get<SelectiveScan>(site.node.op).groups),
         width_(site.in_info(0).type.shape[0]),
-        kernels_(site.kernels) {
+        kernels_(site.kernels),
+        queues_(site.threads) {
     const Shape& state = site.in_info(5).recurrent.shape;
     p_ = state[0], n_ = state[1], heads_ = state[2];
     check_gates_fit(heads_);
     of_elements_ = scans_elements(site.in_info(2).type.shape, state);
-    parts_ = (p_ + kDeltaColumns - 1) / kDeltaColumns;
   }
 
   void run(const Frame& f, const Worker& w) override {
-    TaskQueue& queue = queues_.open(f.turn, w.thread);
     const auto [begin, end] = w.share(f.rows.tokens);
     for (std::int64_t token = begin; token < end; ++token) prepare(f, w, token);
     w.sync();
-    const std::int64_t tasks = parts_ * heads_ * std::ssize(f.step->sequences);
-    for (std::int64_t task = queue.take(); task < tasks; task = queue.take()) {
-      const std::int64_t head = task / parts_ % heads_;
-      kernels_.selective_scan(args_for(f, static_cast<std::size_t>(task / parts_ / heads_), head),
-                              task % parts_ * kDeltaColumns, w.scratch);
-    }
+    const ColumnTasks tasks(f, p_, heads_);
+    ShareQueues::Share share = queues_.open(f.turn, w, tasks.n);
+    for (std::int64_t task = share.take(); task < tasks.n; task = share.take())
+      kernels_.selective_scan(args_for(f, tasks.sequence(task), tasks.head(task)), tasks.begin(task), tasks.end(task),
+                              w.scratch);
   }
   std::string describe() const override {
     return "selective_scan heads=" + std::to_string(heads_) + "/" + std::to_string(groups_) + " state " +
@@ -288,9 +303,9 @@ class SelectiveScanInstruction final : public Instruction {
   int y_, scratch_;
   std::int64_t groups_, width_;
   const Kernels& kernels_;
-  std::int64_t n_ = 0, p_ = 0, heads_ = 0, parts_ = 0;
+  std::int64_t n_ = 0, p_ = 0, heads_ = 0;
   bool of_elements_ = false;
-  TaskQueues queues_;
+  ShareQueues queues_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The threads of steps, how they wait for each other (they spin, then sleep), and the ways in which work is shared out.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -127,6 +128,56 @@ struct Worker {
   void sync() const {
     if (n_threads > 1) barrier->wait();
   }
+};
+
+/// As TaskQueues, but a thread begins with a share of its own, the same one in each run of as many tasks on as many
+/// threads: what its tasks write stays in its caches, where another would have to fetch it from. Then it helps those
+/// next to it.
+class ShareQueues {
+  struct alignas(64) Taken {
+    std::atomic<std::int64_t> n{0};
+  };
+
+ public:
+  class Share {
+   public:
+    Share(Taken* taken, const Worker& worker, std::int64_t tasks) : taken_(taken), worker_(worker), tasks_(tasks) {}
+    /// A task that nobody has taken; `tasks` when there is none left for this thread.
+    std::int64_t take() {
+      for (; helped_ <= std::min(kHelped, worker_.n_threads - 1); ++helped_) {
+        Worker owner = worker_;
+        owner.thread = (worker_.thread + helped_) % worker_.n_threads;
+        const auto [begin, end] = owner.share(tasks_);
+        std::atomic<std::int64_t>& taken = taken_[owner.thread].n;
+        if (taken.load(std::memory_order_relaxed) >= end - begin) continue;
+        const std::int64_t task = begin + taken.fetch_add(1, std::memory_order_relaxed);
+        if (task < end) return task;
+      }
+      return tasks_;
+    }
+
+   private:
+    static constexpr int kHelped = 3;  ///< others: all of many threads would ask each other
+    Taken* taken_;
+    const Worker& worker_;
+    std::int64_t tasks_;
+    int helped_ = 0;
+  };
+
+  explicit ShareQueues(int threads) : threads_(threads), taken_(2 * static_cast<std::size_t>(threads)) {}
+
+  Share open(std::uint32_t turn, const Worker& w, std::int64_t tasks) {
+    Taken* const next = of(turn + 1);
+    next[w.thread].n.store(0, std::memory_order_relaxed);
+    for (int i = w.n_threads; w.thread == 0 && i < threads_; ++i) next[i].n.store(0, std::memory_order_relaxed);
+    return {of(turn), w, tasks};
+  }
+
+ private:
+  Taken* of(std::uint32_t turn) { return taken_.data() + (turn & 1) * static_cast<std::size_t>(threads_); }
+
+  int threads_;
+  std::vector<Taken> taken_;
 };
 
 }  // namespace llm::cpu

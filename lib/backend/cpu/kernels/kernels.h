@@ -187,10 +187,10 @@ struct GatedDeltaArgs {
   std::int64_t ld_key = 0, ld_v = 0, ld_gates = 0, ld_y = 0;
   std::int64_t dk = 0, dv = 0, tokens = 0;
 };
-/// Columns [begin, begin + kDeltaColumns) of the values, as far as there are. For each token: r = S^T k in four sums
+/// Columns [begin, end) of the values, by tiles of kDeltaColumns. For each token: r = S^T k in four sums
 /// over every fourth element of k, added in pairs; d = rate * (v - decay * r); S = fma(k, d, S * decay); S^T q
 /// likewise. With decays of each element, r is S^T (k * decay) instead and d = rate * (v - r).
-using GatedDeltaFn = void (*)(const GatedDeltaArgs&, std::int64_t begin, std::byte* scratch);
+using GatedDeltaFn = void (*)(const GatedDeltaArgs&, std::int64_t begin, std::int64_t end, std::byte* scratch);
 inline constexpr std::int64_t kDeltaColumns = 32;
 /// Longer keys would not fit the scratch.
 inline constexpr std::int64_t kMaxDeltaKey = 1024;
@@ -207,10 +207,10 @@ struct SelectiveScanArgs {
   std::int64_t ld_in = 0, ld_gates = 0, ld_y = 0;
   std::int64_t n = 0, p = 0, tokens = 0;
 };
-/// Columns [begin, begin + kDeltaColumns) of x, as far as there are, with states of up to kMaxDeltaKey rows, half of
+/// Columns [begin, end) of x, by tiles of kDeltaColumns, with states of up to kMaxDeltaKey rows, half of
 /// that with `a`. For each token: S = fma(b, step * x, S * decay), then S^T c in four sums over every fourth row, added
 /// in pairs, then fma(skip, x, ...).
-using SelectiveScanFn = void (*)(const SelectiveScanArgs&, std::int64_t begin, std::byte* scratch);
+using SelectiveScanFn = void (*)(const SelectiveScanArgs&, std::int64_t begin, std::int64_t end, std::byte* scratch);
 
 /// One row per storage type of tensor/dtypes.def (nullptr where the type cannot be a matrix).
 inline constexpr int kMaxDTypes = 64;

@@ -8,14 +8,30 @@ namespace {
 
 constexpr int kLanes = 16;
 
+using Taps = float[kMaxConvWidth][kLanes];
+/// Of kLanes channels with four each, which is what most models have.
+void load_four_taps(const float* w, Taps& taps) {
+  F32x16 even[2], odd[2], tap[4];
+  for (int half = 0; half < 2; ++half)
+    deinterleave(load(w + 2 * half * kLanes), load(w + (2 * half + 1) * kLanes), even[half], odd[half]);
+  deinterleave(even[0], even[1], tap[0], tap[2]);
+  deinterleave(odd[0], odd[1], tap[1], tap[3]);
+  for (int t = 0; t < 4; ++t) store(taps[t], tap[t]);
+}
+void load_taps(const ShortConvArgs& a, std::int64_t channel, int n, Taps& taps) {
+  const float* const w = a.w + channel * a.width;
+  if (a.width == 4 && n == kLanes) return load_four_taps(w, taps);
+  for (int i = 0; i < n; ++i) {
+    for (int t = 0; t < static_cast<int>(a.width); ++t) taps[t][i] = w[i * a.width + t];
+  }
+}
+
 /// `n` channels from `channel` on, at most kLanes.
 void convolve(const ShortConvArgs& a, std::int64_t channel, int n) {
-  alignas(64) float taps[kMaxConvWidth][kLanes] = {};
+  alignas(64) Taps taps = {};
+  load_taps(a, channel, n, taps);
   F32x16 rows[kMaxConvWidth];  // the last ones, the newest at the end
   const int width = static_cast<int>(a.width);
-  for (int i = 0; i < n; ++i) {
-    for (int t = 0; t < width; ++t) taps[t][i] = a.w[(channel + i) * a.width + t];
-  }
   for (int t = 0; t + 1 < width; ++t)
     rows[t + 1] = a.from == nullptr ? zero() : load_first(a.from + t * a.channels + channel, n);
   const F32x16 bias = a.bias == nullptr ? zero() : load_first(a.bias + channel, n);
@@ -68,14 +84,18 @@ struct Sums {
   }
 };
 
-/// f(row, index of its sum) for the rows of the tile.
+/// Of rows, from a multiple of kSums on, or of columns.
+struct Range {
+  std::int64_t begin, end;
+};
+/// f(row, index of its sum)
 template <class F>
-[[gnu::always_inline]] inline void each_row(std::int64_t dk, const F& f) {
-  std::int64_t i = 0;
-  for (; i + kSums <= dk; i += kSums) unroll<kSums>([&](auto s) { f(i + s.value, s); });
-  if (i < dk) f(i, Index<0>{});
-  if (i + 1 < dk) f(i + 1, Index<1>{});
-  if (i + 2 < dk) f(i + 2, Index<2>{});
+[[gnu::always_inline]] inline void each_row(Range r, const F& f) {
+  std::int64_t i = r.begin;
+  for (; i + kSums <= r.end; i += kSums) unroll<kSums>([&](auto s) { f(i + s.value, s); });
+  if (i < r.end) f(i, Index<0>{});
+  if (i + 1 < r.end) f(i + 1, Index<1>{});
+  if (i + 2 < r.end) f(i + 2, Index<2>{});
 }
 
 /// The columns of a state [rows][width], zeros where there is none.
@@ -116,55 +136,136 @@ struct ElementDecays {
   F32x16 row(std::int64_t i, int c) const { return exp(load(a + i * kDeltaColumns + c * kLanes) * step[c]); }
 };
 
-/// S^T k, but for what Decay::seen() makes of it.
-template <class Decay>
-void read_tile(const float* tile, const float* k, const Decay& decay, std::int64_t dk, Row& y) {
-  Sums sums;
-  each_row(dk, [&](std::int64_t i, auto s) {
-    const F32x16 factor = decay.key(k, i);
-    unroll<kVectors>([&](auto c) {
-      F32x16& sum = sums.of[s.value][c.value];
-      sum = fma(load(tile + i * kDeltaColumns + c.value * kLanes), factor, sum);
-    });
-  });
-  sums.total(y);
-}
-
-/// Whole rows of a tile, `width` apart, as they are and as they become; these may be the same.
+/// Rows of a tile as they are and as they become, which may be the same, `width` apart.
+struct TileRows {
+  const float* from;
+  float* to;
+  std::int64_t width = kDeltaColumns;
+  void ahead(std::int64_t) const {}
+};
+/// In a state as it lies in memory, from which the rows that come next are asked for.
+constexpr std::int64_t kBlockRows = 16;
 struct StateRows {
   const float* from;
   float* to;
   std::int64_t width;
+  void ahead(std::int64_t at) const { prefetch(from + kBlockRows * width + at); }
 };
-/// S = decay S + k d^T, then S^T q
-template <class Decay>
-void write_rows(const StateRows& rows, const float* k, const float* q, const Decay& decay, const Row& d,
-                std::int64_t dk, Row& y) {
-  Sums sums;
-  each_row(dk, [&](std::int64_t i, auto s) {
+/// Adds the rows' part of S^T k, but for what Decay::seen() makes of it.
+template <class Rows, class Decay>
+void read_rows(const Rows& rows, Range range, const float* k, const Decay& decay, Sums& sums) {
+  each_row(range, [&](std::int64_t i, auto s) {
+    const F32x16 factor = decay.key(k, i);
+    unroll<kVectors>([&](auto c) {
+      F32x16& sum = sums.of[s.value][c.value];
+      const std::int64_t at = i * rows.width + c.value * kLanes;
+      rows.ahead(at);
+      sum = fma(load(rows.from + at), factor, sum);
+    });
+  });
+}
+/// S = decay S + k d^T, and adds the rows' part of S^T q
+template <class Rows, class Decay>
+void write_rows(const Rows& rows, Range range, const float* k, const float* q, const Decay& decay, const Row& d,
+                Sums& sums) {
+  each_row(range, [&](std::int64_t i, auto s) {
     const F32x16 key = set1(k[i]), query = set1(q[i]);
     unroll<kVectors>([&](auto c) {
       const std::int64_t at = i * rows.width + c.value * kLanes;
+      rows.ahead(at);
       const F32x16 state = fma(key, d[c.value], load(rows.from + at) * decay.row(i, c.value));
       store(rows.to + at, state);
       F32x16& sum = sums.of[s.value][c.value];
       sum = fma(state, query, sum);
     });
   });
-  sums.total(y);
+}
+
+/// Whole tiles side by side in a state as it lies in memory, for one token: a tile's rows would be read in strides, and
+/// memory wants them in the order of its addresses. So the rows are taken in blocks, of each one tile after another.
+constexpr int kMostTiles = 4;
+class TilesInState {
+ public:
+  TilesInState(const float* from, float* to, Range columns, std::int64_t rows, std::int64_t width)
+      : from_(from + columns.begin),
+        to_(to + columns.begin),
+        rows_(rows),
+        width_(width),
+        tiles_(static_cast<int>((columns.end - columns.begin) / kDeltaColumns)) {}
+
+  int tiles() const { return tiles_; }
+  /// f(tile, its rows, which of them)
+  template <class F>
+  void each_block(const F& f) const {
+    for (std::int64_t first = 0; first < rows_; first += kBlockRows) {
+      const Range block{first, first + kBlockRows < rows_ ? first + kBlockRows : rows_};
+      for (int t = 0; t < tiles_; ++t) {
+        const std::int64_t at = t * kDeltaColumns;
+        f(t, StateRows{from_ + at, to_ + at, width_}, block);
+      }
+    }
+  }
+
+ private:
+  const float* from_;
+  float* to_;
+  std::int64_t rows_, width_;
+  int tiles_;
+};
+
+template <class Decay>
+void new_value(const Row& v, F32x16 rate, const Decay& decay, const Row& seen, Row& d) {
+  unroll<kVectors>([&](auto c) { d[c.value] = rate * (v[c.value] - decay.seen(seen[c.value])); });
 }
 
 template <class Decay>
 void delta_token(const GatedDeltaArgs& a, std::int64_t t, const Columns& columns, std::int64_t begin, float* tile,
                  const Decay& decay) {
-  const F32x16 rate = set1(a.gates[t * a.ld_gates + 1]);
   const float* const k = a.k + t * a.ld_key;
+  const TileRows rows{tile, tile};
   Row v, seen, d, y;
   columns.load_row(a.v + t * a.ld_v + begin, v);
-  read_tile(tile, k, decay, a.dk, seen);
-  unroll<kVectors>([&](auto c) { d[c.value] = rate * (v[c.value] - decay.seen(seen[c.value])); });
-  write_rows({tile, tile, kDeltaColumns}, k, a.q + t * a.ld_key, decay, d, a.dk, y);
+  Sums read, written;
+  read_rows(rows, {0, a.dk}, k, decay, read);
+  read.total(seen);
+  new_value(v, set1(a.gates[t * a.ld_gates + 1]), decay, seen, d);
+  write_rows(rows, {0, a.dk}, k, a.q + t * a.ld_key, decay, d, written);
+  written.total(y);
   columns.store_row(a.y + t * a.ld_y + begin, y);
+}
+
+void delta_tile(const GatedDeltaArgs& a, std::int64_t begin, std::byte* scratch) {
+  float* const tile = reinterpret_cast<float*>(scratch);  // stays in the first cache while the tokens pass
+  const Columns columns(a.dv, begin);
+  load_tile(at_column(a.from, begin), a.dk, a.dv, columns, tile);
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    if (a.decays != nullptr)
+      delta_token(a, t, columns, begin, tile, RowDecays{a.decays + t * a.ld_gates});
+    else
+      delta_token(a, t, columns, begin, tile, OneDecay{set1(a.gates[t * a.ld_gates])});
+  }
+  store_tile(tile, a.dk, a.dv, columns, a.to + begin);
+}
+
+template <class Decay>
+void delta_in_state(const GatedDeltaArgs& a, Range of, const Decay& decay) {
+  const TilesInState state(a.from, a.to, of, a.dk, a.dv);
+  Sums read[kMostTiles], written[kMostTiles];
+  Row d[kMostTiles];
+  state.each_block([&](int t, const StateRows& rows, Range r) { read_rows(rows, r, a.k, decay, read[t]); });
+  for (int t = 0; t < state.tiles(); ++t) {
+    Row v, seen;
+    unroll<kVectors>([&](auto c) { v[c.value] = load(a.v + of.begin + t * kDeltaColumns + c.value * kLanes); });
+    read[t].total(seen);
+    new_value(v, set1(a.gates[1]), decay, seen, d[t]);
+  }
+  state.each_block(
+      [&](int t, const StateRows& rows, Range r) { write_rows(rows, r, a.k, a.q, decay, d[t], written[t]); });
+  for (int t = 0; t < state.tiles(); ++t) {
+    Row y;
+    written[t].total(y);
+    unroll<kVectors>([&](auto c) { store(a.y + of.begin + t * kDeltaColumns + c.value * kLanes, y[c.value]); });
+  }
 }
 
 /// Each element of x with a step of its own.
@@ -184,11 +285,66 @@ void scan_elements(const SelectiveScanArgs& a, std::int64_t begin, float* tile) 
     columns.load_row(a.gates + t * a.ld_gates + begin, step);
     columns.load_row(a.x + t * a.ld_in + begin, x);
     unroll<kVectors>([&](auto c) { d[c.value] = step[c.value] * x[c.value]; });
-    write_rows({tile, tile, kDeltaColumns}, b, c_row, ElementDecays{decays, step}, d, a.n, y);
+    Sums sums;
+    write_rows(TileRows{tile, tile}, {0, a.n}, b, c_row, ElementDecays{decays, step}, d, sums);
+    sums.total(y);
     unroll<kVectors>([&](auto c) { y[c.value] = fma(skip[c.value], x[c.value], y[c.value]); });
     columns.store_row(a.y + t * a.ld_y + begin, y);
   }
   store_tile(tile, a.n, a.p, columns, a.to + begin);
+}
+
+void scan_tile(const SelectiveScanArgs& a, std::int64_t begin, float* tile) {
+  const Columns columns(a.p, begin);
+  const F32x16 skip = set1(*a.skips);
+  load_tile(at_column(a.from, begin), a.n, a.p, columns, tile);
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    const float* const gates = a.gates + t * a.ld_gates;
+    const F32x16 step = set1(gates[1]);
+    const float *const b = a.b + t * a.ld_in, *const c_row = a.c + t * a.ld_in;
+    Row x, d, y;
+    columns.load_row(a.x + t * a.ld_in + begin, x);
+    unroll<kVectors>([&](auto c) { d[c.value] = step * x[c.value]; });
+    Sums sums;
+    write_rows(TileRows{tile, tile}, {0, a.n}, b, c_row, OneDecay{set1(gates[0])}, d, sums);
+    sums.total(y);
+    unroll<kVectors>([&](auto c) { y[c.value] = fma(skip, x[c.value], y[c.value]); });
+    columns.store_row(a.y + t * a.ld_y + begin, y);
+  }
+  store_tile(tile, a.n, a.p, columns, a.to + begin);
+}
+
+void scan_in_state(const SelectiveScanArgs& a, Range of) {
+  const TilesInState state(a.from, a.to, of, a.n, a.p);
+  const OneDecay decay{set1(a.gates[0])};
+  const F32x16 step = set1(a.gates[1]), skip = set1(*a.skips);
+  Sums sums[kMostTiles];
+  Row x[kMostTiles], d[kMostTiles];
+  for (int t = 0; t < state.tiles(); ++t) {
+    unroll<kVectors>([&](auto c) {
+      x[t][c.value] = load(a.x + of.begin + t * kDeltaColumns + c.value * kLanes);
+      d[t][c.value] = step * x[t][c.value];
+    });
+  }
+  state.each_block([&](int t, const StateRows& rows, Range r) { write_rows(rows, r, a.b, a.c, decay, d[t], sums[t]); });
+  for (int t = 0; t < state.tiles(); ++t) {
+    Row y;
+    sums[t].total(y);
+    unroll<kVectors>([&](auto c) {
+      store(a.y + of.begin + t * kDeltaColumns + c.value * kLanes, fma(skip, x[t][c.value], y[c.value]));
+    });
+  }
+}
+
+/// Of one token whose state there is, and of whole tiles.
+bool is_in_state(std::int64_t tokens, const float* from, Range columns) {
+  return tokens == 1 && from != nullptr && (columns.end - columns.begin) % kDeltaColumns == 0;
+}
+/// f(columns of at most so many)
+template <class F>
+void each_part(Range columns, std::int64_t most, const F& f) {
+  for (std::int64_t c = columns.begin; c < columns.end; c += most)
+    f(Range{c, c + most < columns.end ? c + most : columns.end});
 }
 
 }  // namespace
@@ -198,42 +354,23 @@ void short_conv(const ShortConvArgs& a, std::int64_t begin, std::int64_t end) {
     convolve(a, c, static_cast<int>(end - c < kLanes ? end - c : kLanes));
 }
 
-void gated_delta(const GatedDeltaArgs& a, std::int64_t begin, std::byte* scratch) {
-  float* const tile = reinterpret_cast<float*>(scratch);  // stays in the first cache while the tokens pass
-  const Columns columns(a.dv, begin);
-  load_tile(at_column(a.from, begin), a.dk, a.dv, columns, tile);
-  for (std::int64_t t = 0; t < a.tokens; ++t) {
+void gated_delta(const GatedDeltaArgs& a, std::int64_t begin, std::int64_t end, std::byte* scratch) {
+  if (!is_in_state(a.tokens, a.from, {begin, end}))
+    return each_part({begin, end}, kDeltaColumns, [&](Range c) { delta_tile(a, c.begin, scratch); });
+  each_part({begin, end}, kMostTiles * kDeltaColumns, [&](Range c) {
     if (a.decays != nullptr)
-      delta_token(a, t, columns, begin, tile, RowDecays{a.decays + t * a.ld_gates});
+      delta_in_state(a, c, RowDecays{a.decays});
     else
-      delta_token(a, t, columns, begin, tile, OneDecay{set1(a.gates[t * a.ld_gates])});
-  }
-  store_tile(tile, a.dk, a.dv, columns, a.to + begin);
+      delta_in_state(a, c, OneDecay{set1(a.gates[0])});
+  });
 }
 
-void selective_scan(const SelectiveScanArgs& a, std::int64_t begin, std::byte* scratch) {
-  if (a.a != nullptr) return scan_elements(a, begin, reinterpret_cast<float*>(scratch));
+void selective_scan(const SelectiveScanArgs& a, std::int64_t begin, std::int64_t end, std::byte* scratch) {
   float* const tile = reinterpret_cast<float*>(scratch);
-  const Columns columns(a.p, begin);
-  const F32x16 skip = set1(*a.skips);
-  const bool in_place = a.tokens == 1 && a.from != nullptr && columns.whole();
-  if (!in_place) load_tile(at_column(a.from, begin), a.n, a.p, columns, tile);
-  for (std::int64_t t = 0; t < a.tokens; ++t) {
-    const float* const gates = a.gates + t * a.ld_gates;
-    const OneDecay decay{set1(gates[0])};
-    const F32x16 step = set1(gates[1]);
-    const float *const b = a.b + t * a.ld_in, *const c_row = a.c + t * a.ld_in;
-    Row x, d, y;
-    columns.load_row(a.x + t * a.ld_in + begin, x);
-    unroll<kVectors>([&](auto c) { d[c.value] = step * x[c.value]; });
-    if (in_place)
-      write_rows({a.from + begin, a.to + begin, a.p}, b, c_row, decay, d, a.n, y);
-    else
-      write_rows({tile, tile, kDeltaColumns}, b, c_row, decay, d, a.n, y);
-    unroll<kVectors>([&](auto c) { y[c.value] = fma(skip, x[c.value], y[c.value]); });
-    columns.store_row(a.y + t * a.ld_y + begin, y);
-  }
-  if (!in_place) store_tile(tile, a.n, a.p, columns, a.to + begin);
+  if (a.a != nullptr) return each_part({begin, end}, kDeltaColumns, [&](Range c) { scan_elements(a, c.begin, tile); });
+  if (!is_in_state(a.tokens, a.from, {begin, end}))
+    return each_part({begin, end}, kDeltaColumns, [&](Range c) { scan_tile(a, c.begin, tile); });
+  each_part({begin, end}, kMostTiles * kDeltaColumns, [&](Range c) { scan_in_state(a, c); });
 }
 
 }  // namespace llm::cpu::LLM_ISA

@@ -6,7 +6,7 @@
 namespace llm::cpu::LLM_ISA {
 
 void short_conv(const ShortConvArgs&, std::int64_t begin, std::int64_t end);
-void gated_delta(const GatedDeltaArgs&, std::int64_t begin, std::byte* scratch);
-void selective_scan(const SelectiveScanArgs&, std::int64_t begin, std::byte* scratch);
+void gated_delta(const GatedDeltaArgs&, std::int64_t begin, std::int64_t end, std::byte* scratch);
+void selective_scan(const SelectiveScanArgs&, std::int64_t begin, std::int64_t end, std::byte* scratch);
 
 }  // namespace llm::cpu::LLM_ISA
