@@ -52,7 +52,13 @@ function(llm_pages name)
   add_custom_target(${name}-pages ALL DEPENDS ${man} ${bash} ${zsh} ${fish})
   install(FILES ${man} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
   install(FILES ${bash} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-  install(FILES ${zsh} DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+  # Where zsh looks: distributions' packages have a folder of their own, which is known when the prefix is.
+  install(CODE "
+    set(folder site-functions)
+    if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+      set(folder vendor-completions)
+    endif()
+    file(INSTALL \"${zsh}\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/zsh/\${folder}\")")
   install(FILES ${fish} DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endfunction()
 

@@ -45,14 +45,25 @@ std::string in_our_words(const std::string& problem) {
          problem.substr(type, problem.size() - kEnd.size() - type);
 }
 
+/// "tokenize takes MODEL and options, among them --text": of options, the one that takes a text is what was meant.
+std::string what_it_takes(const Command& command) {
+  std::string arguments;
+  for (const OptionRow& row : positionals(command)) arguments += " " + row.value;
+  if (arguments.empty()) return "nothing goes behind " + std::string(command.name()) + " but options";
+  const bool text = command.parser().get_option_no_throw("--text") != nullptr;
+  return std::string(command.name()) + " takes" + arguments + " and options" + (text ? "; --text gives the text" : "");
+}
+
 /// What stands where an option was expected: a prompt or a model without its option, most often, or a command.
 /// `taken`: an option that became the value of another, or empty.
-std::string unexpected_argument(const CLI::App& cli, const std::string& taken) {
+std::string unexpected_argument(const Command& command, const std::string& taken) {
+  const CLI::App& cli = command.parser();
   const std::vector<std::string> extras = cli.remaining(true);
   const std::string word = extras.empty() ? "" : extras.front();
   const std::string problem = "unexpected argument \"" + escaped(word) + "\"";
-  if (const auto entered = cli.get_subcommands(); !entered.empty())
-    return problem + ": nothing goes behind " + entered.front()->get_name() + " but options";
+  for (const Command* sub : command.subcommands()) {
+    if (sub->parsed()) return problem + ": " + what_it_takes(*sub);
+  }
   if (!taken.empty()) return problem + ": " + taken + " as its value; an empty text is \"\"";
   std::vector<std::string> commands;
   for (const CLI::App* sub : cli.get_subcommands([](const CLI::App*) { return true; }))
@@ -100,6 +111,7 @@ std::string own_name(std::string_view name) {
       {"--max-tokens --max-new-tokens --num-predict", "--predict"},
       {"--num-ctx --context-length --max-context", "--ctx-size"},
       {"--json --format", "--output-format"},
+      {"--think --no-think --nothink --enable-thinking", "--reasoning"},
   };
   for (const auto& [others, own] : kOwn) {
     if (has_name(others, name)) return std::string(own);
@@ -226,13 +238,23 @@ class ArgumentWalk {
       usage_error("option " + escaped(name) + ": the value is empty, " + row.value + " is required");
   }
 
+  /// "--top_k" is --top-k, as for llama.cpp.
+  std::string named(const std::string& typed) const {
+    const std::string name(meant_by(typed, aliases_));
+    if (!name.starts_with("--") || has_option(*command_, name)) return name;
+    std::string dashed = typed;
+    std::replace(dashed.begin(), dashed.end(), '_', '-');
+    const std::string other(meant_by(dashed, aliases_));
+    return has_option(*command_, other) ? other : name;
+  }
+
   void remember(const std::string& typed, const CLI::Option& option) const {
     for (const std::string& name : option_row(*command_, option, aliases_).names) typed_names()[name] = typed;
   }
 
   std::string option(const std::string& arg) {
     const std::string typed = arg.substr(0, arg.find('=')), rest = arg.substr(typed.size());
-    const std::string name(meant_by(typed, aliases_));
+    const std::string name = named(typed);
     if (const CLI::Option* found = find_option(*command_, name)) {
       given_.insert(found);
       remember(typed, *found);
@@ -418,7 +440,7 @@ std::optional<int> parse(Command& cli, int argc, char** argv, const Page& page) 
     write_stdout(completion_script(cli, page, asked.shell));
     return 0;
   } catch (const CLI::ExtrasError&) {
-    usage_error(unexpected_argument(parser, walk.taken_option()));
+    usage_error(unexpected_argument(cli, walk.taken_option()));
   } catch (const CLI::RequiredError& error) {
     usage_error(missing_argument(cli, error.what(), walk.no_command()));
   } catch (const CLI::ParseError& error) {

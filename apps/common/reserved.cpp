@@ -19,7 +19,7 @@ constexpr LlamaOption kEarlierOptions[] = {
 /// Names of earlier releases of llama.cpp, and names that a later version of this program will have.
 constexpr std::string_view kOthers =
     "--mmap --no-mmap -dio --direct-io -ins --instruct -cml --chatml --tfs --penalize-nl --no-penalize-nl "
-    "--log-enable --log-new --log-append -pg";
+    "--log-enable --log-new --log-append -pg --stream --cfg-scale --prune-layers --split --merge";
 
 /// What to say beside "recognised, not supported".
 struct Reason {
@@ -32,6 +32,17 @@ constexpr Reason kReasons[] = {
      "--rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow "
      "--yarn-beta-fast",
      "it is for programs that run a model"},
+    {"-m --model", "the file is named without an option"},
+    {"--kl-divergence --save-all-logits --kl-divergence-base",
+     "llm-perplexity --save-logits FILE keeps the logits of one model, --kl-base FILE compares another's with them"},
+    {"-ins --instruct", "-i chats"},
+    {"-cml --chatml", "--chat-template chatml"},
+    {"--tfs", "llama.cpp has no such sampler any more, either; --top-p and --min-p are near it"},
+    {"--penalize-nl --no-penalize-nl", "line feeds are tokens as others are; --logit-bias weakens or helps one"},
+    {"--stream", "an answer is always written as it comes; --output-format jsonl has a line for each token"},
+    {"--cfg-scale", "nothing is generated against a second prompt; -sys says what an answer shall be like"},
+    {"--prune-layers", "all layers are kept"},
+    {"--split --merge", "split and merge are commands of llm-inspect: llm-inspect split --help"},
     {"--lora --lora-scaled", "llm-run, llm-perplexity and llm-bench run models with adapters"},
     {"-cmoe --cpu-moe -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -ot --override-tensor -sm --split-mode -ts --tensor-split "
      "-mg --main-gpu "

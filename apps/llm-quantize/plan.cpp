@@ -29,8 +29,10 @@ std::int64_t matrices(const TensorType& type) { return type.shape[2] * type.shap
 Plan::Plan(const Options& options, const GgufFile& file, const std::optional<ImportanceMatrix>& importance)
     : options_(options), file_(file), importance_(importance) {
   choose();
+  warn_if_nothing_changes();
   warn_of_input();
   warn_of_fallbacks();
+  warn_of_output_options();
   warn_of_overrides();
   warn_of_importance();
   require_importance();
@@ -48,6 +50,14 @@ void Plan::choose() {
   MixOptions choice = options_.choice;
   choice.has_importance = importance_.has_value();
   choices_ = choose_types(*options_.mix, read_mix_model(file_.metadata()), named, choice);
+}
+
+/// A LoRA adapter, most often, whose matrices are small and stay as they are.
+void Plan::warn_if_nothing_changes() {
+  if (options_.mix == nullptr || !info(options_.mix->base).quantized()) return;
+  if (std::ranges::any_of(choices_, [](const TypeChoice& c) { return info(c.type).quantized(); })) return;
+  warnings_.push_back({"nothing-quantized", "no tensor of this file is one that " + std::string(options_.mix->name) +
+                                                " quantises: all keep a type without blocks"});
 }
 
 void Plan::warn_of_input() {
@@ -84,6 +94,18 @@ void Plan::warn_of_fallbacks() {
                                               " do not divide their rows, the first " + tensor_subject(g.first->name) +
                                               " with rows of " + number_text(g.first->type.shape[0])});
   }
+}
+
+void Plan::warn_of_output_options() {
+  const MixOptions& o = options_.choice;
+  const bool tied = file_.tensors().find("output.weight") == nullptr;
+  const auto warn = [&](const std::string& option, const std::string& why) {
+    warnings_.push_back({"unused-option", option + " changes nothing: " + why});
+  };
+  if (o.leave_output && tied) warn("--leave-output-tensor", "the file has no output.weight, its embedding is the head");
+  if (o.output && o.leave_output && !tied) warn("--output-tensor-type", "--leave-output-tensor keeps that tensor");
+  if (o.output && tied && o.token_embedding)
+    warn("--output-tensor-type", "the head is the embedding, whose type --token-embedding-type gives");
 }
 
 void Plan::warn_of_overrides() {

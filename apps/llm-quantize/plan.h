@@ -28,8 +28,10 @@ class Plan {
 
  private:
   void choose();
+  void warn_if_nothing_changes();
   void warn_of_input();
   void warn_of_fallbacks();
+  void warn_of_output_options();
   void warn_of_overrides();
   void warn_of_importance();
   void require_importance();

@@ -219,15 +219,18 @@ void read_logit_bias(BatchRequest& r, const Json& v, std::string_view key) {
     invalid(in_key(key) + " is neither an object nor an array");
   }
 }
+constexpr const char* kTopNeedsAny = "\"top_logprobs\" goes with \"logprobs\": true";
 /// A number for completions; true for chats, where top_logprobs has the number.
 void read_logprobs(BatchRequest& r, const Json& v, std::string_view key) {
   if (v.is_boolean()) {
-    if (v.get<bool>()) r.changes.logprobs = r.changes.logprobs.value_or(0);
+    if (!v.get<bool>() && r.changes.logprobs) invalid(kTopNeedsAny);
+    r.changes.logprobs = v.get<bool>() ? r.changes.logprobs.value_or(0) : kNoLogprobs;
   } else {
     r.changes.logprobs = static_cast<int>(integer(v, key, 0, kMostLogprobs));
   }
 }
 void read_top_logprobs(BatchRequest& r, const Json& v, std::string_view key) {
+  if (r.changes.logprobs == kNoLogprobs) invalid(kTopNeedsAny);
   r.changes.logprobs = static_cast<int>(integer(v, key, 0, kMostLogprobs));
 }
 void read_template_variables(BatchRequest& r, const Json& v, std::string_view written, std::string_view key) {
@@ -410,8 +413,7 @@ Json typed(const Json& columns, WrittenMembers& written) {
     Json parsed = text ? Json() : Json::parse(cell, RowReader(twice), false);
     if (!parsed.is_discarded()) refuse_twice(twice);
     if (name == "stop") parsed = Json::parse(cell, nullptr, false);
-    const bool stays = name == "stop" ? !is_list_of_texts(parsed)
-                                      : text || parsed.is_discarded() || parsed.is_string();
+    const bool stays = name == "stop" ? !is_list_of_texts(parsed) : text || parsed.is_discarded() || parsed.is_string();
     written[name] = !stays ? cell : utf8::valid(cell) ? value.dump() : "";
     out[name] = stays ? value : std::move(parsed);
   }
@@ -520,7 +522,11 @@ AnswerOptions answer_options(const BatchRequest& r, const AnswerOptions& common)
   if (r.changes.seed) a.sampling.seed = *r.changes.seed;
   if (r.changes.max_tokens) a.max_tokens = *r.changes.max_tokens;
   if (r.changes.end_token) a.end_token = *r.changes.end_token;
-  if (r.changes.logprobs) a.logprobs = r.changes.logprobs;
+  if (r.changes.logprobs == kNoLogprobs) {
+    a.logprobs.reset();
+  } else if (r.changes.logprobs) {
+    a.logprobs = r.changes.logprobs;
+  }
   a.stop_strings.insert(a.stop_strings.end(), r.changes.stop_strings.begin(), r.changes.stop_strings.end());
   return a;
 }

@@ -45,6 +45,7 @@ struct PlainPrompt {
 };
 using RowPrompt = std::variant<PromptText, TokenPrompt, ChatPrompt, PlainPrompt>;
 
+constexpr int kNoLogprobs = -1;  ///< asked for by a row whose command line has some
 /// What a row asks for otherwise than the command line.
 struct RowChanges {
   std::vector<std::pair<const SamplingParameter*, double>> sampling;
@@ -53,7 +54,7 @@ struct RowChanges {
   std::optional<std::int64_t> max_tokens;
   std::optional<AnswerOptions::EndToken> end_token;
   std::vector<std::string> stop_strings;  ///< beside those of the command line
-  std::optional<int> logprobs;            ///< the likeliest tokens that are told for each
+  std::optional<int> logprobs;            ///< the likeliest tokens that are told for each, or kNoLogprobs
   std::string form;                       ///< key of the constraint that holds for the answer; empty: none of its own
   std::shared_ptr<const Grammar> grammar;
 };

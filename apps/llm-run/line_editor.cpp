@@ -356,7 +356,8 @@ void LineEditor::remember(const std::string& entry) {
     return;
   }
   std::fseek(file.get(), 0, SEEK_END);  // libedit writes its first line where the position is 0
-  ::history(self.history, &event, H_NSAVE_FP, static_cast<std::size_t>(1), file.get());
+  // The newest: libedit goes back by so many from there before it writes all that follow.
+  ::history(self.history, &event, H_NSAVE_FP, static_cast<std::size_t>(0), file.get());
 }
 
 void LineEditor::write(std::string_view text) { impl_->write(text); }

@@ -188,7 +188,9 @@ int dry_run(const RunOptions& options) {
 }
 
 int answer_prompt(const RunOptions& options, Clock::time_point start) {
+  const Clock::time_point asked = Clock::now();
   const std::string prompt_text = read_prompt(options.prompt);
+  const Clock::duration awaited = Clock::now() - asked;  // of whoever writes it: no part of the time to load
   std::optional<Grammar> grammar = compile_constraint(options.constraint);
   install_signal_handlers();
   if (options.explain_prompt) {
@@ -219,7 +221,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   const std::int64_t cached = cache.take(sequence, prompt.tokens.ids);
   // From here on nothing is refused any more.
   redirect_stdout(options.batch.output);
-  const double load_seconds = seconds_since(start);
+  const double load_seconds = seconds_since(start + awaited);
 
   Profile profile;
   profile.begin("prompt");

@@ -194,6 +194,9 @@ void check_mode(RunOptions& o) {
   if (o.chat.interactive && o.chat.format == ChatOptions::Format::Raw) {
     throw Error(ErrorKind::Usage, "-i needs a chat template, and -no-cnv asks for none");
   }
+  if (wants_chat(o) && o.chat.format == ChatOptions::Format::Raw) {
+    throw Error(ErrorKind::Usage, "-no-cnv completes a text: give it with -p or -f");
+  }
   if (!o.chat.saved.empty() && !wants_chat(o)) {
     throw Error(ErrorKind::Usage, "--load goes on with a chat, and --dry-run and --explain-prompt begin none");
   }

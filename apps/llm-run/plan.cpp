@@ -79,7 +79,7 @@ int print_plan(Model& model, const SessionOptions& options, const std::string& d
   }
   std::uint64_t adapters = 0;
   for (const LoraAdapter& adapter : model.adapters()) adapters += adapter.bytes();
-  if (adapters > 0) text += plan_line("of it adapters", "weights " + bytes_text(adapters));
+  if (adapters > 0) text += plan_line("of the weights", bytes_text(adapters) + " of adapters");
   if (!draft_model.empty()) text += plan_line("of it a draft model", draft_model);
   try {
     const ContextChoice choice = choose_context(request);

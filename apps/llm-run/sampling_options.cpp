@@ -241,8 +241,9 @@ void set_dry_breaker(SamplerOptions& options, const std::string& text, Escapes e
 }
 
 std::string seed_text(const SamplerOptions& options) {
-  const bool draws = options.temperature > 0 || options.mirostat > 0;
-  return draws ? " · seed " + std::to_string(options.seed) : "";
+  const std::vector<SamplerKind> acting = acting_samplers(options);
+  const bool tempered = std::find(acting.begin(), acting.end(), SamplerKind::Temperature) != acting.end();
+  return options.temperature > 0 || options.mirostat > 0 || !tempered ? " · seed " + std::to_string(options.seed) : "";
 }
 
 SamplerOptions resolve_sampling(const SamplingChoices& choices, const Model& model) {

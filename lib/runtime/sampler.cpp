@@ -91,9 +91,8 @@ std::optional<DrawRule> Sampler::rule(std::size_t n_tokens, std::uint64_t index,
   if (!is_rule()) return std::nullopt;
   list_edits(unseen);
   if (edits_.size() > static_cast<std::size_t>(kMostEdits) || edits_.size() >= n_tokens) return std::nullopt;
-  const auto acts = [&](SamplerKind kind) { return std::find(stages_.begin(), stages_.end(), kind) != stages_.end(); };
   return DrawRule{.uniform = counter_uniform(options_.seed, row_, index),
-                  .temperature = std::max(options_.temperature, 0.0F),
+                  .temperature = acts(SamplerKind::Temperature) ? std::max(options_.temperature, 0.0F) : 1,
                   .top_k = acts(SamplerKind::TopK) ? options_.top_k : 1,
                   .top_p = acts(SamplerKind::TopP) ? options_.top_p : 1,
                   .min_p = acts(SamplerKind::MinP) ? options_.min_p : 0,
@@ -105,17 +104,22 @@ std::optional<DrawRule> Sampler::rule(std::size_t n_tokens, std::uint64_t index,
                   .edits = edits_};
 }
 
-/// Penalties, then top-k of few, then what narrows it, in the order that a rule has; or penalties and the best.
+bool Sampler::acts(SamplerKind kind) const { return std::find(stages_.begin(), stages_.end(), kind) != stages_.end(); }
+
+/// Penalties, then top-k of few, then what narrows it, in the order that a rule has, each once; or penalties and the
+/// best.
 bool Sampler::is_rule() const {
   constexpr std::array kOrder{SamplerKind::Penalties, SamplerKind::TopK, SamplerKind::TopP, SamplerKind::MinP,
                               SamplerKind::Temperature};
-  if (options_.mirostat != 0 || (options_.temperature > 0 && options_.dynatemp_range > 0)) return false;
+  const bool tempered = acts(SamplerKind::Temperature), greedy = tempered && options_.temperature <= 0;
+  if (options_.mirostat != 0 || (tempered && !greedy && options_.dynatemp_range > 0)) return false;
   if (biases_.size() > static_cast<std::size_t>(kMostEdits)) return false;
   auto next = kOrder.begin();
-  bool few = options_.temperature <= 0;
+  bool few = greedy;
   for (const SamplerKind stage : stages_) {
     next = std::find(next, kOrder.end(), stage);
     if (next == kOrder.end()) return false;
+    ++next;
     few |= stage == SamplerKind::TopK && options_.top_k <= kMostDrawn;
   }
   return few;
@@ -128,7 +132,7 @@ void Sampler::list_edits(int unseen) {
     const auto found = std::find_if(edits_.begin(), edits_.end(), [token](const auto& e) { return e.token == token; });
     return found != edits_.end() ? *found : edits_.emplace_back(LogitEdit{.token = token});
   };
-  if (std::find(stages_.begin(), stages_.end(), SamplerKind::Penalties) == stages_.end()) return;
+  if (!acts(SamplerKind::Penalties)) return;
   if (recent_.counts().size() > static_cast<std::size_t>(2 * kMostEdits)) {
     edits_.resize(static_cast<std::size_t>(kMostEdits) + 1);  // too many: not worth the list
     return;

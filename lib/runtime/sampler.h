@@ -48,6 +48,7 @@ class Sampler {
   void run(std::span<const float> logits, std::uint64_t index);
   void apply(SamplerKind, std::uint64_t index);
   void add_bias(std::span<const float> logits);
+  bool acts(SamplerKind) const;
   bool is_rule() const;
   void list_edits(int unseen);
   double temperature() const;

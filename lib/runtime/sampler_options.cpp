@@ -140,6 +140,8 @@ std::optional<double> number(const Metadata& metadata, const Metadata::Entry& en
     case GgufType::Array:
     case GgufType::Bool:
       return std::nullopt;
+    case GgufType::U64:
+      return static_cast<double>(metadata.get<std::uint64_t>(entry.key));
     default:
       return static_cast<double>(metadata.get<std::int64_t>(entry.key));
   }

@@ -9,6 +9,7 @@
 #include "gguf/file.h"
 #include "programs.h"
 #include "quantize/mix.h"
+#include "support/tiny_adapter.h"
 
 using namespace llm;
 using namespace llm::test;
@@ -66,6 +67,38 @@ std::string write_imatrix(const TempDir& folder, const std::string& model, float
 }
 
 }  // namespace
+
+TEST_CASE("a file of which nothing is quantised is no quiet success", "[quantize]") {
+  TempDir folder;
+  const TinyFile base = tiny_model(wide(2));
+  const auto adapter = folder / "adapter.gguf";
+  tiny_adapter(base).write(adapter);
+  const auto quantize = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{adapter.string(), (folder / "out.gguf").string(), "Q8_0"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run({.program = program("llm-quantize"), .arguments = words});
+  };
+  CHECK_THAT(quantize({}).err, contains("[nothing-quantized]: no tensor of this file is one that Q8_0 quantises"));
+}
+
+TEST_CASE("options of the head that change nothing are told", "[quantize]") {
+  TempDir folder;
+  TinyOptions tied = wide(2);
+  tied.tied = true;
+  const std::string model = write_model(folder, tiny_model(wide(2))), head = "--output-tensor-type";
+  const TempDir other;
+  const std::string without = write_model(other, tiny_model(tied));
+  const auto told = [&](const std::string& file, std::vector<std::string> more) {
+    std::vector<std::string> words{file, (folder / "out.gguf").string(), "Q4_0", "--dry-run"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run({.program = program("llm-quantize"), .arguments = words}).err;
+  };
+  CHECK_THAT(told(without, {"--leave-output-tensor"}), contains("--leave-output-tensor changes nothing"));
+  CHECK_THAT(told(model, {"--leave-output-tensor", head, "F16"}), contains(head + " changes nothing"));
+  CHECK_THAT(told(without, {"--token-embedding-type", "F16", head, "Q5_0"}), contains(head + " changes nothing"));
+  CHECK(told(model, {"--leave-output-tensor"}).empty());
+  CHECK(told(without, {head, "Q5_0"}).empty());
+}
 
 TEST_CASE("every type and mix is written with the sizes that a dry run gives, and is whole", "[quantize]") {
   TempDir folder;

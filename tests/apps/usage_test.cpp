@@ -31,6 +31,11 @@ TEST_CASE("usage errors end with code 2", "[apps]") {
   check_fails(2, "unexpected argument \"stray\" (see", "llm-bench", {"-m", model, "stray", "other"});
   check_fails(8, "File name too long", "llm-perplexity",
               {"-m", model, "-f", "/proc/version", "-c", "4", "--save-logits", std::string(300, 'a')});
+  check_fails(2, "unexpected argument \"a text\": tokenize takes MODEL and options; --text gives the text (see",
+              "llm-inspect", {"tokenize", model, "a text"});
+  check_fails(2, "option -m is recognised, not supported: the file is named without an option", "llm-inspect",
+              {"tokenize", "-m", model});
+  check_fails(2, "--save-logits FILE keeps", "llm-perplexity", {"-m", model, "-f", text, "--kl-divergence"});
   check_fails(2, "--jsn", "llm-inspect", {"show", model, "--jsn"});
   check_fails(2, "--text", "llm-inspect", {"tokenize", model});
   check_fails(2, "--text", "llm-inspect", {"tokenize", model, "--text", "a", "--stdin"});

@@ -82,6 +82,9 @@ TEST_CASE("a seed that was drawn is told, and gives the same again") {
   const Outcome again = bench({"-p", "abc", "-s", of_one.substr(0, of_one.find(' '))});
   CHECK(again.out == one.out);
   CHECK_FALSE(contains(again.err, "seed"));
+  // A chain without the temperature draws, whatever that is.
+  CHECK(contains(bench({"-p", "abc", "--samplers", "top_k", "--temp", "0"}).err, " · seed "));
+  CHECK_FALSE(contains(bench({"-p", "abc", "--temp", "0"}).err, "seed"));
 }
 
 TEST_CASE("what a batch says of itself: no speed of prompts, and the cache that its rows may take") {
@@ -390,6 +393,25 @@ TEST_CASE("log probabilities are told with their alternatives") {
     CHECK(token["logprob"] < 0);
     CHECK(token["top_logprobs"][0]["logprob"] >= token["top_logprobs"][1]["logprob"]);
   }
+}
+
+TEST_CASE("a row says that it wants no log probabilities") {
+  const Bench bench;
+  const auto input = bench.file("in.jsonl", R"({"prompt":"abc","max_tokens":2,"logprobs":false})"
+                                            "\n"
+                                            R"({"prompt":"abc","max_tokens":2})"
+                                            "\n"
+                                            R"({"prompt":"abc","max_tokens":2,"logprobs":false,"top_logprobs":2})"
+                                            "\n"
+                                            R"({"prompt":"abc","max_tokens":2,"top_logprobs":2,"logprobs":false})"
+                                            "\n");
+  const auto lines = parse_lines(bench({"--batch", input.string(), "--logprobs", "1", "--batch-order", "input"}).out);
+  REQUIRE(lines.size() == 4);
+  const auto choice = [&](std::size_t i) { return lines[i]["response"]["body"]["choices"][0]; };
+  CHECK(choice(0)["logprobs"].is_null());
+  CHECK_FALSE(choice(1)["logprobs"].is_null());
+  CHECK(contains(lines[2].dump(), "goes with"));
+  CHECK(contains(lines[3].dump(), "goes with"));
 }
 
 TEST_CASE("UTF-16 is no text of prompts") {

@@ -50,6 +50,20 @@ TEST_CASE("a chat on a terminal") {
   CHECK(t.is_cooked());
   const std::string history = read_file(bench.path("state") / "llm-run" / "history");
   CHECK(contains(history, "/undoo"));
+  std::istringstream lines(history);
+  std::vector<std::string> typed;
+  for (std::string line; std::getline(lines, line);) typed.push_back(line);
+  CHECK(std::ranges::count(typed, "/undoo") == 1);
+  CHECK(std::ranges::adjacent_find(typed) == typed.end());
+}
+
+TEST_CASE("a text to complete is not asked for on a terminal") {
+  const ConversationBench bench;
+  Command c = bench.command({"-no-cnv"});
+  std::erase(c.arguments, "-i");
+  Terminal t(c);
+  t.until("-no-cnv completes a text: give it with -p or -f");
+  CHECK(t.end() == 2);
 }
 
 TEST_CASE("what is pasted is one message") {

@@ -356,6 +356,9 @@ TEST_CASE("options that are unknown, reserved or misspelt") {
   };
   CHECK(contains(alone({"doctr"}), "unexpected argument \"doctr\"; did you mean doctor?"));
   CHECK(contains(alone({"doctor", "extra"}), "unexpected argument \"extra\": nothing goes behind doctor but options"));
+  CHECK(contains(alone({"--instruct"}), "option --instruct is recognised, not supported: -i chats"));
+  CHECK(bench({"-p", "a", "--n_predict", "2", "--top_k=1"}).code == 0);
+  CHECK(contains(alone({"--no-think"}), "unknown option --no-think; did you mean --reasoning?"));
   CHECK(contains(bench({"-p", "a", "-np", "2"}).err, "--parallel is for a batch: give --batch FILE"));
   CHECK(bench({"-p", "-ngl", "-n", "1", "-q"}).code == 0);  // a value may look like an option
   CHECK(bench({"-n1", "-p", "a", "--temp=0", "-q"}).code == 0);

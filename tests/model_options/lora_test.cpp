@@ -140,7 +140,7 @@ TEST_CASE("what is told of adapters", "[lora]") {
   CHECK_FALSE(contains(bench({"-v"}).err, "adapter: "));
   const Outcome plan = bench({"--lora", a, "--dry-run"});
   CHECK(plan.code == 0);
-  CHECK(contains(plan.out, "\nof it adapters        weights "));
+  CHECK(contains(plan.out, "\nof the weights        "));
   CHECK_FALSE(contains(bench({"--dry-run"}).out, "adapters"));
   const Outcome measured =
       run({.program = program("llm-bench"),

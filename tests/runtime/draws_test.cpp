@@ -72,6 +72,15 @@ std::vector<std::pair<std::string, SamplerOptions>> ruled() {
     o.repeat_penalty = 0.7F;
     o.repeat_last_n = -1;
   });
+  add("no temperature in the chain", [](auto& o) {
+    o.order = {SamplerKind::TopK, SamplerKind::TopP};
+    o.temperature = 0.2F;
+  });
+  add("no temperature in the chain, of 0", [](auto& o) {
+    o.order = {SamplerKind::TopK};
+    o.temperature = 0;
+    o.dynatemp_range = 0.5F;
+  });
   add("bias", [](auto& o) {
     o.logit_bias = {{3, 5}, {4, -std::numeric_limits<float>::infinity()}, {3, 1}, {10'000, 4}};
     o.presence_penalty = 1;
@@ -131,6 +140,16 @@ TEST_CASE("what a rule cannot say is left to the sampler", "[draws]") {
   CHECK(refused([](auto& o) { o.dynatemp_range = 0.3F; }));
   CHECK(refused([](auto& o) { o.order = {SamplerKind::Temperature, SamplerKind::TopK}; }));
   CHECK(refused([](auto& o) { o.order = {SamplerKind::TopP, SamplerKind::TopK, SamplerKind::Temperature}; }));
+  for (const SamplerKind twice : {SamplerKind::TopK, SamplerKind::TopP, SamplerKind::Temperature}) {
+    CHECK(refused([&](auto& o) {
+      o.order = {SamplerKind::TopK, SamplerKind::TopP, SamplerKind::Temperature};
+      o.order.insert(std::ranges::find(o.order, twice), twice);
+    }));
+  }
+  CHECK(refused([](auto& o) {  // without a top-k of few, a temperature that does not act makes no best
+    o.order = {SamplerKind::TopP};
+    o.temperature = 0;
+  }));
   CHECK(refused([](auto& o) {
     for (Token t = 0; t < 300; ++t) o.logit_bias.push_back({t, 1});
   }));

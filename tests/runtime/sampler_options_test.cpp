@@ -100,6 +100,21 @@ TEST_CASE("what acts is what changes something") {
   CHECK(acting_samplers(o) == std::vector<K>{K::Temperature});
 }
 
+TEST_CASE("a recommendation of any number's type is taken or left out with a warning") {
+  const TempDir folder;
+  TinyFile file = tiny_model();
+  file.set("general.sampling.top_k", std::uint64_t{7});
+  file.set("general.sampling.penalty_repeat", std::numeric_limits<std::uint64_t>::max());
+  file.write(folder / "model.gguf");
+  Warnings warnings;
+  SamplerOptions options;
+  const GgufFile opened = GgufFile::open(folder / "model.gguf", warnings);
+  CHECK(apply_file_sampling(opened.metadata(), options, warnings) == std::vector<std::string_view>{"top_k"});
+  CHECK(options.top_k == 7);
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].code == "sampling-key");
+}
+
 TEST_CASE("tokens that a file forbids are never drawn") {
   const TempDir folder;
   TinyFile file = tiny_model();
