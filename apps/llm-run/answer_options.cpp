@@ -13,6 +13,7 @@ AnswerOptions answer_options(const RunOptions& o, const SamplingChoices& samplin
   a.max_tokens = std::max<std::int64_t>(o.max_tokens, -1);
   a.logprobs = o.output.logprobs;
   a.sampling = resolve_sampling(sampling, model);
+  if (!o.batch.wanted()) note_lacking(sampling, a.sampling);
   a.stop_strings = o.stop_strings;
   a.constraint = std::move(constraint);
   a.control_tokens = o.output.control_tokens;

@@ -185,6 +185,16 @@ void note_unread(const SamplingChoices& choices, const SamplerOptions& options) 
 
 }  // namespace
 
+void note_lacking(const SamplingChoices& choices, const SamplerOptions& options) {
+  for (const auto& [p, given] : choices.values) {
+    const std::string_view what = acts(choices, options, *p, given) ? lacking(options, *p) : std::string_view();
+    if (!what.empty())
+      note(std::string(p->options.substr(0, p->options.find(','))) + " does nothing without " + std::string(what));
+  }
+  if (choices.dry_breakers && options.dry_multiplier == 0)
+    note("--dry-sequence-breaker does nothing without --dry-multiplier");
+}
+
 void make_greedy(SamplerOptions& options) {
   options.temperature = 0;
   options.mirostat = 0;

@@ -61,5 +61,8 @@ std::string seed_text(const SamplerOptions&);
 /// The settings for a model. Notes options that change nothing, and with -v the chain and what the file recommends.
 /// Throws ErrorKind::Usage for a bias on a token that the vocabulary lacks.
 SamplerOptions resolve_sampling(const SamplingChoices&, const Model&);
+/// Notes options that change nothing since what they are a part of is off: not for rows of a batch, which may turn it
+/// on.
+void note_lacking(const SamplingChoices&, const SamplerOptions&);
 
 }  // namespace llm::app

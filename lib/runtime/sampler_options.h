@@ -88,6 +88,9 @@ std::vector<std::string_view> apply_file_sampling(const Metadata&, SamplerOption
 std::vector<SamplerKind> acting_samplers(const SamplerOptions&);
 /// Whether the setting changes anything, given the chain.
 bool is_read(const SamplerOptions&, const SamplingParameter&);
+/// What else would have to be set for this value, which is not the default, to change anything, by options: a threshold
+/// of what never happens. Empty: nothing.
+std::string_view lacking(const SamplerOptions&, const SamplingParameter&);
 /// The chain in words: "top_k 40 -> top_p 0.95 -> min_p 0.05 -> temperature 0.8 -> draw".
 std::string describe(const SamplerOptions&);
 

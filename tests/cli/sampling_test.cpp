@@ -186,6 +186,28 @@ TEST_CASE("options that change nothing are noted") {
   CHECK_FALSE(contains(err({"--greedy", "--temp", "0", "--repeat-penalty", "1.1"}), "does nothing"));
   CHECK_FALSE(contains(err({"--mirostat", "2", "--temp", "0.5", "--mirostat-lr", "0.2"}), "does nothing"));
   CHECK_FALSE(contains(err({"--repeat-penalty", "1.1", "--temp", "0.5"}), "does nothing"));
+
+  const auto noted = [&](const std::vector<std::string>& options, const std::string& what) {
+    return contains(err(options), "note: " + options[0] + " does nothing without " + what + "\n");
+  };
+  CHECK(noted({"--repeat-penalty", "1.2", "--repeat-last-n", "0"}, "a --repeat-last-n other than 0"));
+  CHECK(noted({"--repeat-last-n", "9"}, "--repeat-penalty, --presence-penalty or --frequency-penalty"));
+  CHECK(noted({"--xtc-threshold", "0.2"}, "--xtc-probability"));
+  CHECK(noted({"--xtc-probability", "0.2", "--xtc-threshold", "0.6"}, "an --xtc-threshold of at most 0.5"));
+  CHECK(noted({"--dry-base", "2"}, "--dry-multiplier"));
+  CHECK(noted({"--dry-sequence-breaker", "x"}, "--dry-multiplier"));
+  CHECK(noted({"--dry-multiplier", "1", "--dry-penalty-last-n", "0"}, "a --dry-penalty-last-n other than 0"));
+  CHECK(noted({"--dynatemp-range", "0.5", "--temp", "0"}, "a --temp above 0"));
+  CHECK(noted({"--dynatemp-exp", "2"}, "--dynatemp-range"));
+  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+           {"--xtc-threshold", "0.2", "--xtc-probability", "0.5"},
+           {"--repeat-last-n", "9", "--presence-penalty", "0.5"},
+           {"--dry-base", "2", "--dry-multiplier", "1", "--dry-sequence-breaker", "x"},
+           {"--dynatemp-exp", "2", "--dynatemp-range", "0.5"},
+           {"--repeat-last-n", "64", "--xtc-threshold", "0.1", "--dry-base", "1.75", "--dynatemp-exp", "1"}}) {
+    INFO(options[0]);
+    CHECK_FALSE(contains(err(options), "does nothing"));
+  }
 }
 
 TEST_CASE("a bias decides, by token and by text") {
