@@ -35,6 +35,7 @@ constexpr WarningCode kWarnings[] = {
     {"duplicate-tokens", "several tokens have the same text"},
     {"empty-tokens", "tokens have no text"},
     {"fallback-type", "rows do not fit a storage type's blocks, and get another type"},
+    {"form-cut", "an answer was cut before its form was complete"},
     {"gpu", "there is a GPU, and the model runs on the CPU"},
     {"gpu-library", "a library that makes a GPU's prompts faster is not there"},
     {"ignored-key", "a key of a row means nothing"},

@@ -9,6 +9,7 @@
 #include "common/messages.h"
 #include "common/progress.h"
 #include "common/signals.h"
+#include "form_warning.h"
 
 namespace llm::app {
 
@@ -118,13 +119,14 @@ void ChatAnswers::tell_end(const GenerateResult& r, bool said) {
   const bool formed = chat_.settings.answer.constraint != nullptr;  // its form begins with it
   if (r.reason == StopReason::Cancelled)
     chat_.tell(formed ? "(stopped: /regen answers again)\n" : "(stopped: /continue goes on)\n");
-  if (r.reason == StopReason::Length && chat_.editor != nullptr)
+  const bool warned = warn_of_cut_form(r, "/set predict N gives more, /regen answers again");
+  if (r.reason == StopReason::Length && chat_.editor != nullptr && !warned)
     chat_.tell("(cut after " + number_text(r.generated_tokens) + " tokens: " +
                (formed ? "/set predict N gives more, /regen answers again" : "/continue goes on") + ")\n");
   if (!said && r.reason == StopReason::EndOfGeneration)
     chat_.tell(r.thinking_tokens > 0 ? "(the model ended without an answer to its thinking)\n"
                                      : "(the answer is empty: the model ended it at once)\n");
-  if (r.reason == StopReason::ContextFull) {
+  if (r.reason == StopReason::ContextFull && !warned) {
     note("the answer is cut: the context of " + number_text(chat_.talk.context()) + " tokens is full");
   }
   verbose(timing(*last_, last_seed_));

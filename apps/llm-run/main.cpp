@@ -22,6 +22,7 @@
 #include "common/signals.h"
 #include "constrain/grammar.h"
 #include "constrain/token_masks.h"
+#include "form_warning.h"
 #include "graph/print.h"
 #include "options.h"
 #include "plan.h"
@@ -250,6 +251,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   if (cache.wanted()) on_signal(OnSignal::AskToStop);  // what was read until then is kept
   const GenerateResult result = answer(*model, session, sequence, prompt.tokens.ids, generation, *output, profile);
   warn_of_shifts(result, session.context(), generation.keep);
+  warn_of_cut_form(result, "a larger -n gives it room");
   warn_of_drafts(generation.speculation);
   cache.keep(sequence, prompt.tokens.ids, result);
   std::string programs = session.describe();

@@ -134,4 +134,13 @@ bool Constraint::must_end() const {
   return here.complete && here.tops.empty();
 }
 
+bool Constraint::is_whole(std::string_view text) const {
+  Stacks::StandingId at = history_.front();
+  for (const char c : text) {
+    if (at == Stacks::kNowhere) return false;
+    at = shared_->stacks.step(at, static_cast<std::uint8_t>(c));
+  }
+  return at != Stacks::kNowhere && shared_->stacks.standing(at).complete;
+}
+
 }  // namespace llm

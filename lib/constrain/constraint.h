@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "constrain/token_masks.h"
@@ -28,6 +29,8 @@ class Constraint {
   bool can_end() const;
   /// ... and nothing can be added to it.
   bool must_end() const;
+  /// Whether another text, from its first byte on, is whole.
+  bool is_whole(std::string_view text) const;
 
  private:
   struct Shared;

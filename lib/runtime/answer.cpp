@@ -188,7 +188,7 @@ void Answer::take_in(Token token) {
   const bool has_text = thinking_ && thinking_->is_mark(token);  // marks of the thinking do, whatever is shown
   const std::string text = decoder_.push(token) + (has_text ? std::string() : shown(token));
   if (!thinking_) {
-    ready_.text += matcher_.push(text);
+    add_answer(matcher_.push(text));
     if (matcher_.matched()) end(StopReason::StopString);
     return;
   }
@@ -208,9 +208,20 @@ void Answer::take_in(Token token) {
 void Answer::give_out(const ReasoningParser::Parts& parts) {
   ready_.thinking += parts.thinking;
   const bool leaves_answer = !parts.aside.empty() && parts.answer.empty();
-  if (leaves_answer) ready_.text += matcher_.finish();  // a message ends; its text is no part of a stop string
+  if (leaves_answer) add_answer(matcher_.finish());  // a message ends; its text is no part of a stop string
   if (options_.reasoning->text == ReasoningOptions::Text::Everything) ready_.text += parts.aside;
-  ready_.text += matcher_.push(parts.answer);
+  add_answer(matcher_.push(parts.answer));
+}
+
+void Answer::add_answer(const std::string& text) {
+  if (constraint_) formed_ += text;
+  ready_.text += text;
+}
+
+/// A stop string that ended it is no part of the text, but the constraint has seen its tokens.
+bool Answer::form_is_whole() const {
+  if (!constraint_) return true;
+  return reason_ == StopReason::StopString ? constraint_->is_whole(formed_) : constraint_->can_end();
 }
 
 std::span<const float> Answer::allowed_only(std::span<const float> logits) {
@@ -257,9 +268,10 @@ AnswerText Answer::take_text() {
     if (thinking_) {
       give_out(thinking_->finish(rest));
     } else {
-      ready_.text += matcher_.push(rest);
+      add_answer(matcher_.push(rest));
     }
-    ready_.text += matcher_.finish() + std::exchange(end_mark_, {});
+    add_answer(matcher_.finish());
+    ready_.text += std::exchange(end_mark_, {});
   }
   return std::exchange(ready_, {});
 }

@@ -74,6 +74,8 @@ class Answer {
   std::size_t tokens_left() const;
   /// Of each of tokens(), if they were asked for.
   std::span<const Logprobs> token_logprobs() const { return logprobs_; }
+  /// Of an answer that has ended and whose text was taken: it has the form that it must have, to its end.
+  bool form_is_whole() const;
   /// Of tokens(), those of the thinking and its marks.
   std::int64_t thinking_tokens() const { return thinking_ ? thinking_->tokens() : 0; }
   /// The text that became complete since the last call and is no beginning of a stop string: whole UTF-8 sequences; at
@@ -95,6 +97,7 @@ class Answer {
   bool allow(std::span<const float> logits, std::span<const std::uint64_t> tokens);
   void take_in(Token);
   void give_out(const ReasoningParser::Parts&);
+  void add_answer(const std::string& text);
 
   const Tokenizer& tokenizer_;
   AnswerOptions options_;
@@ -110,6 +113,7 @@ class Answer {
   std::vector<Token> tokens_;
   std::vector<Logprobs> logprobs_;
   AnswerText ready_;
+  std::string formed_;    ///< all text of the answer, where that has a form
   std::string end_mark_;  ///< text of the end token, where control tokens are shown
   std::optional<StopReason> reason_;
 };

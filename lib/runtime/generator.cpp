@@ -81,6 +81,7 @@ GenerateResult generate(Session& session, Model& model, SequenceId sequence, std
   if (options.speculation != nullptr) result.speculation = options.speculation->counts().since(before);
   result.shifts = window.shifts();
   result.reason = answer.reason();
+  result.form_is_whole = answer.form_is_whole();
   result.generated_tokens = static_cast<std::int64_t>(answer.tokens().size());
   result.thinking_tokens = answer.thinking_tokens();
   result.tokens.assign(answer.tokens().begin(), answer.tokens().end());

@@ -35,6 +35,7 @@ struct GenerateOptions {
 
 struct GenerateResult {
   StopReason reason = StopReason::Length;
+  bool form_is_whole = true;       ///< false: the answer was cut before it had the form that it must have
   std::int64_t prompt_tokens = 0;  ///< that were evaluated
   std::int64_t generated_tokens = 0;
   std::int64_t thinking_tokens = 0;  ///< of these

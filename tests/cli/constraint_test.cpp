@@ -123,3 +123,29 @@ TEST_CASE("keywords that no draft knows are warned about") {
   CHECK_THAT(bench({"-j", R"({"type":"object","properties":{"a":{"enum":[1],"required":true}}})"}).err,
              contains("warning[schema-keyword]: JSON schema, #/properties/a: \"required\" lists names"));
 }
+
+TEST_CASE("an answer that is cut before its form is complete is warned about") {
+  const ConstraintBench bench;
+  const auto warns = [&](std::vector<std::string> options, const std::string& why) {
+    options.insert(options.end(), {"-q", "--strict"});
+    const Outcome quiet = bench(options);
+    options[options.size() - 2] = "-v";
+    const Outcome o = bench(options);
+    const std::string warning = "warning[form-cut]: the answer ends before its form is complete";
+    const bool told = o.err.find(warning + why) != std::string::npos;
+    CHECK(told == (o.err.find(warning) != std::string::npos));
+    CHECK(o.code == (told ? 10 : 0));
+    CHECK(quiet.code == o.code);
+    return told;
+  };
+  CHECK(warns({"--regex", "[a-c]{9}", "-n", "4"}, ", after 4 tokens; a larger -n gives it room"));
+  CHECK(warns({"--regex", "[a-c]{9}", "-n", "0"}, ", after 0 tokens; a larger -n"));
+  CHECK(warns({"--choice", "bab", "-r", "ab"}, ": a text of -r came in it"));
+  CHECK(warns({"--choice", "bab", "-r", "b"}, ": a text of -r came in it"));
+  CHECK(warns({"--regex", "[a-c]{90}", "-c", "16"}, ": the context is full; -c gives a longer one"));
+  // What is whole as far as it goes is not cut, whatever ended it.
+  CHECK_FALSE(warns({"--regex", "[a-c]{4}"}, ""));
+  CHECK_FALSE(warns({"--regex", "[a-c]{9}", "-n", "9"}, ""));
+  CHECK_FALSE(warns({"--regex", "[a-c]+", "-n", "4", "--ignore-eos"}, ""));
+  CHECK_FALSE(warns({"--regex", "d|dab", "-l", "\"a\"+100", "-r", "ab"}, ""));
+}
