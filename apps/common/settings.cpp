@@ -316,6 +316,12 @@ void say_settings() {
   }
 }
 
+bool is_set_elsewhere(const std::string& option) {
+  return std::any_of(applied().begin(), applied().end(), [&](const Applied& a) {
+    return std::find(a.names.begin(), a.names.end(), option) != a.names.end();
+  });
+}
+
 std::string settings_named_in(const std::string& message) {
   std::string text;
   for (const Applied& a : applied()) {

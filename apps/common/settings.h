@@ -29,6 +29,8 @@ std::string opposite(const CLI::App&, const CLI::Option& flag);
 /// With -v: what came from where.
 void say_settings();
 
+/// Whether this option, "--temp", has its value from there.
+bool is_set_elsewhere(const std::string& option);
 /// For an error's message that names options: which of them were set elsewhere, in words that follow it; or nothing.
 std::string settings_named_in(const std::string& message);
 

@@ -79,7 +79,7 @@ int Chat::run(const std::optional<std::string>& first) {
 
 int Chat::converse(const std::optional<std::string>& first) {
   greet();
-  if (!state_.options.chat.saved.empty()) restore_chat(state_.options.chat.saved, state_);
+  if (!state_.options.chat.saved.empty()) restore_chat(state_.options.chat.saved, state_, state_.options.chat.typed);
   redirect_stdout(state_.options.batch.output);  // from here on nothing is refused any more
   if (first) take(*first);
   while (!leave_) {
@@ -189,7 +189,7 @@ void Chat::command(const ChatLine& line) {
     case ChatCommand::Save:
       return store_chat(line.text, state_);
     case ChatCommand::Load:
-      return restore_chat(regular_file(line.text), state_);
+      return restore_chat(regular_file(line.text), state_, {});
     case ChatCommand::Fork:
       return fork(line.text);
     case ChatCommand::Export:

@@ -186,7 +186,8 @@ void save_chat(const std::string& path, const SavedChat& chat, const Model& mode
   replace_file(path, json_text(json, 2));
 }
 
-SavedChat load_chat(const std::string& path, const ChatSettings& settings, const Model& model) {
+SavedChat load_chat(const std::string& path, const ChatSettings& settings, std::span<const std::string> typed,
+                    const Model& model) {
   const Ordered json = read_saved(path);
   SavedChat chat{.shown = read_messages(path, json.value("messages", Ordered())),
                  .settings = settings,
@@ -195,6 +196,7 @@ SavedChat load_chat(const std::string& path, const ChatSettings& settings, const
   const bool same_model = saved_model == Ordered(describe_model(model));
   bool biased = false;
   if (Ordered saved = json.value("settings", Ordered()); saved.is_object()) {
+    for (const std::string& name : typed) saved.erase(name);
     biased = saved.value("logit_bias", Ordered("")) != "";
     if (!same_model) saved.erase("logit_bias");  // of tokens that have other numbers here
     read_settings(saved, chat.settings, model.tokenizer());

@@ -18,6 +18,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Beside those of sampling_parameters().
+struct OptionSetting {
+  std::string_view option, setting;
+};
+constexpr OptionSetting kOptionSettings[] = {
+    {"--predict", "predict"},       {"--seed", "seed"},
+    {"--seed", "seed_drawn"},       {"--reverse-prompt", "stop"},
+    {"--reasoning", "reasoning"},   {"--reasoning-budget", "reasoning_budget"},
+    {"--samplers", "samplers"},     {"--sampler-seq", "samplers"},
+    {"--logit-bias", "logit_bias"}, {"--dry-sequence-breaker", "dry_sequence_breaker"},
+    {"--greedy", "temperature"},    {"--greedy", "mirostat"},
+    {"--greedy", "samplers"}};
+
 std::vector<std::string> names_of(const SamplingParameter& p) {
   std::vector<std::string> names{std::string(p.name)};
   for (std::string_view options = p.options; !options.empty();) {
@@ -104,6 +117,18 @@ std::string setting_name(std::string_view given) {
   std::string text(given.substr(std::min(given.find_first_not_of('-'), given.size())));
   std::replace(text.begin(), text.end(), '-', '_');
   return text;
+}
+
+std::vector<std::string> settings_of(const std::function<bool(const std::string& option)>& is_typed) {
+  std::vector<std::string> names;
+  for (const OptionSetting& s : kOptionSettings) {
+    if (is_typed(std::string(s.option))) names.emplace_back(s.setting);
+  }
+  for (const SamplingParameter& p : sampling_parameters()) {
+    if (!p.options.empty() && is_typed(std::string(p.options.substr(0, p.options.find(',')))))
+      names.emplace_back(p.name);
+  }
+  return names;
 }
 
 void change_setting(ChatSettings& settings, const std::string& name, const std::string& text, const TextRules& rules) {

@@ -1,9 +1,11 @@
 // What shapes the answers of a chat and can be changed in it, by the names of the options.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "reasoning_options.h"
 #include "runtime/answer.h"
@@ -23,6 +25,9 @@ struct ChatSettings {
 
 /// A setting's name as on the command line or in requests, in one spelling: "--top-k" is "top_k".
 std::string setting_name(std::string_view given);
+
+/// The names in settings_json() that options set, of which `is_typed` says whether they are on the command line.
+std::vector<std::string> settings_of(const std::function<bool(const std::string& option)>& is_typed);
 
 /// `name` is a setting_name(): top_k, temp, predict, seed, samplers, logit_bias. Throws ErrorKind::Usage with the
 /// nearest name or the range.

@@ -60,11 +60,11 @@ void store_chat(const std::string& path, const ChatState& chat) {
     chat.tell("(the form of the answers is not saved with them: /grammar or /json gives it again)\n");
 }
 
-void restore_chat(const std::string& path, ChatState& chat) {
-  SavedChat saved = load_chat(path, chat.settings, chat.model);
+void restore_chat(const std::string& path, ChatState& chat, const TypedSettings& typed) {
+  SavedChat saved = load_chat(path, chat.settings, typed.names, chat.model);
   was_read(path);
   was_read(saved.cache);
-  chat.prompts.set_system(saved.shown.system);
+  if (!typed.system) chat.prompts.set_system(saved.shown.system);
   chat.talk.messages = std::move(saved.shown.messages);
   std::string others;
   if (saved.branches) {

@@ -8,7 +8,7 @@
 namespace llm::app {
 
 void store_chat(const std::string& path, const ChatState&);
-/// In place of the messages and settings there are, and of the branches, if the file has others.
-void restore_chat(const std::string& path, ChatState&);
+/// In place of the messages and settings there are, but for those typed, and of the branches, if the file has others.
+void restore_chat(const std::string& path, ChatState&, const TypedSettings&);
 
 }  // namespace llm::app

@@ -15,6 +15,7 @@
 #include "common/numbers.h"
 #include "common/output.h"
 #include "common/run_files.h"
+#include "common/settings.h"
 #include "doctor.h"
 
 namespace llm::app {
@@ -224,6 +225,13 @@ void check_mode(RunOptions& o) {
   }
 }
 
+TypedSettings typed_settings(const Command& cli) {
+  const auto is_typed = [&cli](const std::string& option) {
+    return cli.times_given(option) > 0 && !is_set_elsewhere(option);
+  };
+  return {.names = settings_of(is_typed), .system = is_typed("--system-prompt") || is_typed("--system-prompt-file")};
+}
+
 /// What is read and written beside the files that options name.
 void declare_more_files(const RunOptions& o) {
   const bool batch_file = o.batch.wanted() && !o.batch.output.empty() && o.batch.output != "-";
@@ -291,6 +299,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   cli.final_callback([&o] { declare_more_files(o); });
   if (const auto code = parse(cli, argc, argv, kPage)) return code;
   if (doctor_command->parsed()) return run_doctor(doctor, o.model.threads);
+  o.chat.typed = typed_settings(cli);
   check_mode(o);
   require_writable_cache(o.prompt_cache);
   if (!o.dump_graph.empty()) require_openable(o.dump_graph);

@@ -19,6 +19,12 @@
 
 namespace llm::app {
 
+/// What options of the command line itself set, which counts more than a saved chat that they stand beside.
+struct TypedSettings {
+  std::vector<std::string> names = {};  ///< of chat_settings.h
+  bool system = false;                  ///< the system text
+};
+
 /// How the prompt becomes a conversation.
 struct ChatOptions {
   enum class Format : std::uint8_t {
@@ -36,6 +42,7 @@ struct ChatOptions {
   bool single_turn = false;  ///< -st: one answer
   bool keep_history = true;  ///< of the lines typed
   std::string saved;         ///< chat to go on with; empty: none
+  TypedSettings typed;       ///< beside that
 };
 
 /// For -n: no end but the model's or the context's.
