@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "batch_state.h"
 #include "common/input.h"
+#include "common/messages.h"
 
 namespace llm::app {
 namespace {
@@ -191,6 +192,15 @@ void refuse_json_document(const std::string& path, std::string_view text, const 
                                     "of an array"});
 }
 
+/// Whoever has a prompt on each line learns from no row's failure what to do.
+void note_plain_lines(const std::string& name, std::string_view text, const std::vector<BatchRequest>& rows) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  const bool none_is_json = std::all_of(
+      rows.begin(), rows.end(), [](const BatchRequest& r) { return r.failure && r.failure->code == kInvalidJson; });
+  if (none_is_json && !text.starts_with('{'))
+    note("no line of " + escaped(name) + " is JSON; with --batch-format lines each line is a prompt");
+}
+
 }  // namespace
 
 BatchFormat batch_format(const std::string& name, const std::string& path) {
@@ -206,7 +216,7 @@ BatchFormat batch_format(const std::string& name, const std::string& path) {
 
 std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format, const RowRules& rules,
                                      std::size_t limit) {
-  const std::string text = read_text(path);
+  const std::string text = read_text(path), name = path == "-" ? "stdin" : path;
   std::vector<BatchRequest> rows;
   const auto add = [&](BatchRequest r, std::string_view says) {
     r.digest = digest_of(says);
@@ -215,7 +225,7 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
   };
   if (format == BatchFormat::Csv) {
     const std::function<bool(BatchRequest, std::string)> row = add;
-    CsvReader(path, rules, row).read(text);
+    CsvReader(name, rules, row).read(text);
   } else {
     for_each_line(text, [&](std::string_view line, std::size_t number) {
       return add(format == BatchFormat::Lines ? request_from_text(std::string(line), number)
@@ -223,10 +233,13 @@ std::vector<BatchRequest> read_batch(const std::string& path, BatchFormat format
                  line);
     });
   }
-  if (rows.empty()) throw Error(ErrorKind::Usage, ErrorParts{.file = path, .problem = "there are no rows in it"});
-  if (format == BatchFormat::Jsonl) refuse_json_document(path, text, rows);
-  refuse_duplicates(path, rows);
-  refuse_unknown_columns(path, rows);
+  if (rows.empty()) throw Error(ErrorKind::Usage, ErrorParts{.file = name, .problem = "there are no rows in it"});
+  if (format == BatchFormat::Jsonl) {
+    refuse_json_document(name, text, rows);
+    note_plain_lines(name, text, rows);
+  }
+  refuse_duplicates(name, rows);
+  refuse_unknown_columns(name, rows);
   return rows;
 }
 

@@ -29,7 +29,7 @@ std::string in_key(std::string_view key) { return "\"" + escaped(key) + "\""; }
 bool is_shallow(int depth, Json::parse_event_t, const Json&) {
   constexpr int kMostNesting = 200;
   if (depth > kMostNesting) {
-    throw BadRow{{"invalid_json", "values are nested more than " + std::to_string(kMostNesting) + " deep"}};
+    throw BadRow{{kInvalidJson, "values are nested more than " + std::to_string(kMostNesting) + " deep"}};
   }
   return true;
 }
@@ -76,7 +76,7 @@ Json parse_json(std::string_view text, std::string& twice) {
     what.erase(0, std::min(what.find("] ") + 2, what.size()));
     constexpr std::string_view kPlace = "parse error at line 1, ";
     if (what.starts_with(kPlace)) what.replace(0, kPlace.size(), "parse error at ");
-    throw BadRow{{"invalid_json", shortened(what)}};
+    throw BadRow{{kInvalidJson, shortened(what)}};
   }
 }
 
@@ -478,6 +478,14 @@ std::string list_of(std::span<const std::string> columns) {
 }
 
 }  // namespace
+
+std::vector<std::string> row_keys() {
+  std::vector<std::string> names(kOtherKeys.begin(), kOtherKeys.end());
+  for (const Key& key : kKeys) names.emplace_back(key.name);
+  for (const WrittenKey& key : kWrittenKeys) names.emplace_back(key.name);
+  for (const SamplingParameter& p : sampling_parameters()) names.emplace_back(p.name);
+  return names;
+}
 
 BatchRequest request_from_json(std::string_view text, std::size_t line, const RowRules& rules) {
   return guarded(line, [&](BatchRequest& r) {

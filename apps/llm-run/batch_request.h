@@ -23,6 +23,9 @@ namespace llm::app {
 
 using Json = nlohmann::ordered_json;
 
+/// The code of a line that cannot be read as JSON.
+inline constexpr const char* kInvalidJson = "invalid_json";
+
 /// Why a row has no answer: a code of the batch format and a sentence.
 struct RowFailure {
   std::string code;
@@ -79,6 +82,8 @@ struct RowRules {
   std::optional<std::string> template_row;
 };
 
+/// The keys that a row may have, for messages.
+std::vector<std::string> row_keys();
 /// A row from a JSON object: OpenAI's batch line, a flat one, or columns for the template.
 BatchRequest request_from_json(std::string_view text, std::size_t line, const RowRules&);
 /// A row from named columns (CSV): those of the template; without one the columns are the keys of a flat row.

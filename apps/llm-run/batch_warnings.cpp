@@ -35,6 +35,10 @@ bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
   return std::any_of(names.begin(), names.end(), same);
 }
 
+struct Ignored {
+  std::size_t rows = 0, first_line = 0;
+};
+
 std::string more_like_it(std::size_t rows) {
   return rows > 1 ? ", and " + std::to_string(rows - 1) + " more like it" : "";
 }
@@ -62,18 +66,27 @@ bool is_known(const std::string& role, const std::string& source) {
 }  // namespace
 
 Warnings warnings_of_keys(std::span<const BatchRequest> requests) {
-  std::map<std::string, std::size_t> ignored;
+  std::map<std::string, Ignored> ignored;
   std::set<std::string> told;
   Warnings warnings;
   for (const BatchRequest& r : requests) {
-    for (const std::string& key : r.ignored_keys) ++ignored[key];
+    for (const std::string& key : r.ignored_keys) {
+      Ignored& of_key = ignored[key];
+      if (of_key.rows++ == 0) of_key.first_line = r.line;
+    }
     for (const Warning& w : r.warnings) {
       if (told.insert(w.text).second) warnings.push_back({w.code, on_line(r.line) + w.text});
     }
   }
-  for (const auto& [key, count] : ignored) {
-    warnings.push_back({"ignored-key", "key \"" + escaped(key) + "\" of " + std::to_string(count) +
-                                           (count == 1 ? " row" : " rows") + " has no meaning here"});
+  const std::vector<std::string> known = row_keys();
+  for (const auto& [key, of] : ignored) {
+    const std::string nearest = nearest_name(key, known);
+    warnings.push_back(
+        {"ignored-key",
+         "key \"" + escaped(key) + "\" of " + std::to_string(of.rows) +
+             (of.rows == 1 ? " row has no meaning here (line " : " rows has no meaning here (first line ") +
+             std::to_string(of.first_line) + ")" +
+             (nearest.empty() || nearest == key ? "" : "; did you mean \"" + nearest + "\"?")});
   }
   return warnings;
 }

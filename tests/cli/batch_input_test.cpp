@@ -400,3 +400,30 @@ TEST_CASE("a document of JSON is no file of rows") {
   }
   CHECK(bench({"--batch", bench.file("in.jsonl", "{\"promt\":\"ab\"}").string()}).code == 7);
 }
+
+TEST_CASE("lines that are no JSON are said to be prompts, if all of them are") {
+  const Bench bench;
+  const std::string advice = "is JSON; with --batch-format lines each line is a prompt";
+  const auto plain = bench.file("plain", "Once upon\na time\n");
+  const Outcome o = bench({"--batch", plain.string()});
+  CHECK(o.code == 7);
+  CHECK(contains(o.err, "note: no line of " + plain.string() + " " + advice));
+  CHECK(bench({"--batch", plain.string(), "--batch-format", "lines"}).code == 0);
+  for (const char* rows : {"Once upon\n{\"prompt\":\"ab\"}\n", "{\"prompt\":\"ab\n"}) {
+    INFO(rows);
+    CHECK_FALSE(contains(bench({"--batch", bench.file("some", rows).string()}).err, advice));
+  }
+  CHECK(contains(bench({"--batch", "-"}).err, "stdin: there are no rows in it"));
+}
+
+TEST_CASE("a key that means nothing is told with its line and the one that is meant") {
+  const Bench bench;
+  const auto rows = bench.file("in.jsonl", R"({"prompt":"ab","max_tokens":1}
+{"prompt":"ab","max_tokens":1,"temprature":0}
+{"prompt":"ab","max_tokens":1,"temprature":0,"whatever":1}
+)");
+  const Outcome o = bench({"--batch", rows.string()});
+  CHECK(contains(o.err,
+                 "key \"temprature\" of 2 rows has no meaning here (first line 2); did you mean \"temperature\"?\n"));
+  CHECK(contains(o.err, "key \"whatever\" of 1 row has no meaning here (line 3)\n"));
+}
