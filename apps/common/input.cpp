@@ -61,14 +61,27 @@ std::size_t what_memory_holds() { return std::max(kMostText, static_cast<std::si
                                        : ", which is more text than any context holds")});
 }
 
-void warn_of_bytes(const std::string& file, std::string_view text, std::size_t at) {
-  const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-  print_warnings({{"not-utf8", escaped(file, 200) + ", line " + number_text(static_cast<std::uint64_t>(line)) +
-                                   ": is not UTF-8; the tokenizer gets the bytes as they are. iconv -t UTF-8 "
-                                   "converts a text, -f says from what"}});
+/// Where a text that comes from `from` has a byte: "stdin, line 3".
+std::string place_of(std::size_t at, std::string_view text, const std::string& from, std::size_t first_line) {
+  const auto before = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  return escaped(from, 200) + ", line " + number_text(first_line + static_cast<std::size_t>(before));
 }
 
 }  // namespace
+
+void warn_of_bytes(const std::string& from, std::string_view text, std::size_t first_line) {
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    print_warnings({{"nul-bytes", place_of(nul, text, from, first_line) +
+                                      ": has NUL bytes, as UTF-16 without a byte order mark has; iconv -f UTF-16LE "
+                                      "-t UTF-8 converts such a text"}});
+    return;
+  }
+  if (const std::size_t valid = utf8::valid_prefix(text); valid != text.size()) {
+    print_warnings({{"not-utf8", place_of(valid, text, from, first_line) +
+                                     ": is not UTF-8; the tokenizer gets the bytes as they are. iconv -t UTF-8 "
+                                     "converts a text, -f says from what"}});
+  }
+}
 
 std::string read_input(const std::string& path, std::size_t most) {
   const Descriptor file(path);
@@ -82,6 +95,7 @@ std::string read_input(const std::string& path, std::size_t most) {
   std::array<char, 1 << 16> buffer;
   for (;;) {
     const ssize_t n = read_some(file.get(), buffer);
+    if (n < 0 && errno == EBADF && path == "-") return text;  // closed: whoever started us has nothing to say
     if (n < 0) fail(path, errno);
     if (n == 0) return text;
     text.append(buffer.data(), static_cast<std::size_t>(n));
@@ -105,7 +119,17 @@ std::string read_text(const std::string& path, std::size_t most) {
         ErrorParts{.file = file, .problem = "is UTF-16, texts here are UTF-8: iconv -f UTF-16 -t UTF-8 converts it"});
   }
   if (drop_byte_order_mark(text)) verbose(escaped(file, 200) + ": the byte order mark at its beginning is left out");
-  if (const std::size_t valid = utf8::valid_prefix(text); valid != text.size()) warn_of_bytes(file, text, valid);
+  warn_of_bytes(file, text);
+  return text;
+}
+
+std::string read_message(const std::string& path) {
+  std::string text = read_text(path, kMostText);
+  if (text.ends_with('\n')) text.resize(text.size() - (text.ends_with("\r\n") ? 2 : 1));
+  if (text.find("\r\n") != std::string::npos) {
+    note(escaped(path == "-" ? "stdin" : path, 200) +
+         ": its lines end in a carriage return and a line feed, and the text keeps both; tr -d '\\r' takes the first");
+  }
   return text;
 }
 

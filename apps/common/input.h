@@ -20,9 +20,17 @@ std::string read_input(const std::string& path, std::size_t most = kAnySize);
 /// It says how a text is written, and is none of it. False: there was none.
 bool drop_byte_order_mark(std::string& text);
 
-/// The same of a text, without a byte order mark at its beginning. Warns of one that is not UTF-8; its bytes stay as
-/// they are. Throws ErrorKind::Usage for one that begins as UTF-16 does.
+/// Warns of a text that is not UTF-8, or has NUL bytes, of which nothing is changed. `first_line`: the number of its
+/// first line where `from` has others before.
+void warn_of_bytes(const std::string& from, std::string_view text, std::size_t first_line = 1);
+
+/// The same as read_input() of a text, without a byte order mark at its beginning. Warns of its bytes. Throws
+/// ErrorKind::Usage for one that begins as UTF-16 does.
 std::string read_text(const std::string& path, std::size_t most = kAnySize);
+
+/// The same of one that is said to a model, without the line end that editors put at its end. Notes that others have a
+/// carriage return.
+std::string read_message(const std::string& path);
 
 /// The path again, for what somebody waits for at a prompt: a pipe or a device might never end. Throws
 /// ErrorKind::Usage for what is no regular file.

@@ -50,6 +50,7 @@ constexpr WarningCode kWarnings[] = {
     {"no-state", "a batch goes on whose options nobody knows"},
     {"no-thinking-switch", "--reasoning on or --reasoning-preserve, and the chat template has no variable for it"},
     {"not-utf8", "a text is not UTF-8"},
+    {"nul-bytes", "a text has NUL bytes: it may be UTF-16"},
     {"other-model", "a row of a batch names another model"},
     {"prompt-cut", "--on-overflow truncate cut the prompt"},
     {"nothing-quantized", "llm-quantize found no tensor to quantise, as in a LoRA adapter"},

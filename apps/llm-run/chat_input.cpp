@@ -51,6 +51,7 @@ LineEditor::Input MessageReader::line(std::string_view prompt) {
   const std::size_t end = std::min(buffered_.find('\n'), buffered_.size());
   std::string text = buffered_.substr(0, end);
   buffered_.erase(0, end + 1);
+  ++lines_;
   if (text.ends_with('\r')) text.pop_back();
   if (text.size() >= kTerminalLine && ::isatty(STDIN_FILENO) == 1) {
     print_error(Error(ErrorKind::Usage, "not sent: with --simple-io the terminal drops what is beyond " +
@@ -64,6 +65,7 @@ LineEditor::Input MessageReader::next() {
   LineEditor::Input input = line(kPrompt);
   if (input.outcome != Outcome::Line) return input;
   std::string text = std::move(input.text);
+  const std::size_t first = lines_;
   const bool block = text.starts_with(kBlock);
   if (block) text.erase(0, kBlock.size());
   for (;;) {
@@ -85,6 +87,8 @@ LineEditor::Input MessageReader::next() {
   if (block && text.starts_with('\n')) text.erase(0, 1);
   if (block && text.ends_with('\n')) text.pop_back();
   if (block && text.starts_with('/')) text.insert(0, 1, '/');  // never a command
+  const bool typed = editor_ != nullptr || ::isatty(STDIN_FILENO) == 1;
+  warn_of_bytes(typed ? "what was typed" : "stdin", text, typed ? 1 : first);
   return {Outcome::Line, std::move(text)};
 }
 

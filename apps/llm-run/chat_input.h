@@ -2,6 +2,7 @@
 // in the next; """ begins and ends a message of several lines.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@ class MessageReader {
   LineEditor* editor_;
   std::string buffered_;  ///< of stdin
   bool begun_ = false, ended_ = false;
+  std::size_t lines_ = 0;  ///< that were taken
 };
 
 /// Where lines typed are kept: in $XDG_STATE_HOME, or else in ~/.local/state. Empty if neither is known.

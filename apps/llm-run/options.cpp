@@ -11,6 +11,7 @@
 #include "chat_file.h"
 #include "common/escapes.h"
 #include "common/events.h"
+#include "common/input.h"
 #include "common/messages.h"
 #include "common/numbers.h"
 #include "common/output.h"
@@ -146,12 +147,21 @@ void add_text_options(Command& cli, RunOptions& o) {
       ->trigger_on_parse();
 }
 
+/// As they were typed: what is written as \xHH is meant.
+void warn_of_typed_bytes(const RunOptions& o) {
+  warn_of_bytes("-p", o.prompt.text.value_or(""));
+  warn_of_bytes("-sys", o.chat.system.value_or(""));
+  warn_of_bytes("--prefill", o.output.prefill);
+  warn_of_bytes("--template-row", o.batch.template_row.value_or(""));
+}
+
 /// Escapes, once it is known whether they are processed.
 void finish_texts(RunOptions& o) {
   for (const std::string& stop : o.stop_strings) {
     if (stop.empty())
       throw Error(ErrorKind::Usage, "option --reverse-prompt: an empty text would end every answer at once");
   }
+  warn_of_typed_bytes(o);
   const Escapes escapes = o.escape ? Escapes::Processed : Escapes::Kept;
   finish_sampling_choices(o.sampling, escapes);
   finish_constraint(o.constraint, escapes);

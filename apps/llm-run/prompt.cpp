@@ -16,8 +16,7 @@ std::string special_text(const Tokenizer& tokenizer, Token token) {
 std::string read_system(const ChatOptions& o) {
   std::string system = o.system.value_or("");
   if (o.system_file.empty()) return system;
-  const std::string more = read_text(o.system_file, kMostText);
-  return system + (system.empty() ? "" : "\n\n") + more.substr(0, more.size() - (more.ends_with('\n') ? 1 : 0));
+  return system + (system.empty() ? "" : "\n\n") + read_message(o.system_file);
 }
 
 bool begins_with_system(const std::vector<jinja::Value>& messages) {

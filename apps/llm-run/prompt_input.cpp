@@ -32,10 +32,7 @@ void mention_unread_stdin() {
 }
 
 std::string read_part(const PromptFile& file) {
-  if (file.content != PromptFile::Content::Text) return read_input(file.path, kMostText);
-  std::string text = read_text(file.path, kMostText);
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
+  return file.content == PromptFile::Content::Text ? read_message(file.path) : read_input(file.path, kMostText);
 }
 
 }  // namespace
@@ -54,7 +51,7 @@ void add_prompt_input(Command& cli, PromptInput& input) {
         ->trigger_on_parse();  // each of several, in their order
   };
   file("-f,--file", "-f", PromptFile::Content::Text,
-       "file with it, - for stdin; one line feed at its end is dropped; repeatable (default: stdin, unless it is a "
+       "file with it, - for stdin; one line end at its end is dropped; repeatable (default: stdin, unless it is a "
        "terminal)");
   file("--binary-file", "-bf", PromptFile::Content::Bytes, "file with it, every byte as it is; repeatable");
 }

@@ -13,7 +13,7 @@ namespace llm::app {
 struct PromptFile {
   std::string path;  ///< "-" is stdin
   enum class Content : std::uint8_t {
-    Text,  ///< one line feed at its end is dropped
+    Text,  ///< one line end at its end is dropped
     Bytes  ///< every byte counts
   } content = Content::Text;
 };

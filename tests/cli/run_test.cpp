@@ -141,6 +141,47 @@ TEST_CASE("prompts come from the command line, a file or stdin") {
   CHECK(bench({"-f", bench.model().parent_path().string()}).code == 2);
 }
 
+TEST_CASE("a line end at a text's end is dropped whole, and others with a carriage return are noted") {
+  const RunBench bench;
+  const std::vector<std::string> options{"-no-cnv", "-n", "9", "--temp", "0", "--no-show-timings"};
+  const auto answer = [&](const std::string& text) {
+    return bench(with({"-f", bench.file("p.txt", text).string()}, options));
+  };
+  const auto raw = [&](const std::string& text) { return bench(with({"-p", text}, options)).out; };
+  CHECK(answer("ab\r\n").out == raw("ab"));
+  CHECK(answer("ab\r\n").err.empty());
+  CHECK(answer("ab\r").out == raw("ab\\r"));
+  CHECK(answer("ab\n\r\n").out == raw("ab\n"));
+  const Outcome inside = answer("ab\r\nc\r\n");
+  CHECK(inside.out == raw("ab\\r\nc"));
+  CHECK(contains(inside.err, "p.txt: its lines end in a carriage return and a line feed, and the text keeps both"));
+}
+
+TEST_CASE("bytes that no text means are warned about wherever they come from") {
+  const RunBench bench;
+  const std::vector<std::string> options{"-no-cnv", "-n", "1", "--strict"};
+  const Outcome typed = bench(with({"-p", "Caf\xe9"}, options));
+  CHECK(typed.code == 10);
+  CHECK(contains(typed.err, "warning[not-utf8]: -p, line 1: is not UTF-8"));
+  CHECK(bench(with({"-p", "Caf\\xe9"}, options)).code == 0);  // written so, it is meant
+  const std::string wide("O\0n\0c\0e\0\n\0", 10);
+  const Outcome nul = bench(with({"-f", bench.file("wide.txt", wide).string()}, options));
+  CHECK(nul.code == 10);
+  CHECK(contains(nul.err, "wide.txt, line 1: has NUL bytes, as UTF-16 without a byte order mark has"));
+  CHECK(contains(nul.err, "warning[nul-bytes]"));
+  CHECK(bench(with({"-bf", bench.file("wide.txt", wide).string()}, options)).code == 0);
+}
+
+TEST_CASE("a closed stdin is an empty one") {
+  const RunBench bench;
+  Command c = bench.command({"-n", "4"});
+  c.arguments.insert(c.arguments.begin(), {"-c", "\"$0\" \"$@\" <&-", c.program.string()});
+  c.program = "/bin/sh";
+  const Outcome o = run(c);
+  CHECK(o.code == 2);
+  CHECK(contains(o.err, "no prompt: stdin is empty"));
+}
+
 TEST_CASE("with -p stdin is left alone") {
   const RunBench bench;
   const std::string script = "printf 'one\\ntwo\\n' | { \"$0\" -m \"$1\" -p ab -n 1 -q >/dev/null; cat; }";
