@@ -186,6 +186,17 @@ void refuse_options_of_one_answer(const RunOptions& o, const std::string& where)
   if (!given.empty()) throw Error(ErrorKind::Usage, given + " is for one answer, not for " + where);
 }
 
+/// Of two that contradict each other the raw text counts, which the others are no part of.
+void say_what_does_nothing(const RunOptions& o) {
+  if (o.chat.format == ChatOptions::Format::Raw) {
+    if (!o.chat.template_file.empty()) note("--chat-template-file does nothing beside -no-cnv");
+    if (!o.chat.template_text.empty()) note("--chat-template does nothing beside -no-cnv");
+    if (o.chat.single_turn) note("-st does nothing beside -no-cnv");
+  }
+  if (o.context.keep != 0 && o.context.overflow == Overflow::Error)
+    note("--keep does nothing without --on-overflow shift or truncate");
+}
+
 void check_mode(RunOptions& o) {
   check_batch_options(o.batch);
   check_prompt_cache_options(o.prompt_cache);
@@ -311,6 +322,7 @@ std::optional<int> read_options(int argc, char** argv, RunOptions& o) {
   if (doctor_command->parsed()) return run_doctor(doctor, o.model.threads);
   o.chat.typed = typed_settings(cli);
   check_mode(o);
+  say_what_does_nothing(o);
   require_writable_cache(o.prompt_cache);
   if (!o.dump_graph.empty()) require_openable(o.dump_graph);
   finish_texts(o);

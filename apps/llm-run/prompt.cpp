@@ -19,6 +19,18 @@ std::string read_system(const ChatOptions& o) {
   return system + (system.empty() ? "" : "\n\n") + read_message(o.system_file);
 }
 
+/// The first that is given of those that only a chat template can do something with; empty: none.
+std::string option_for_template(const ChatOptions& o, const std::string& system) {
+  const ReasoningChoice& r = o.reasoning;
+  if (!system.empty()) return o.system_file.empty() ? "--system-prompt" : "--system-prompt-file";
+  if (!o.template_kwargs.empty()) return "--chat-template-kwargs";
+  if (r.wish != ThinkingWish::Auto) return "--reasoning";
+  if (r.keep != ThinkingWish::Auto)
+    return r.keep == ThinkingWish::On ? "--reasoning-preserve" : "--no-reasoning-preserve";
+  if (!r.effort.empty()) return "--reasoning-effort";
+  return r.budget != kNoBudget ? "--reasoning-budget" : "";
+}
+
 bool begins_with_system(const std::vector<jinja::Value>& messages) {
   if (messages.empty()) return false;
   const jinja::Value* role = messages.front().as<jinja::DictObject>().find("role");
@@ -172,15 +184,10 @@ PromptMaker::Choice PromptMaker::choose(bool with_tools) const {
 void PromptMaker::refuse_without_template() const {
   const ChatOptions& o = options_;
   const bool raw = o.format == ChatOptions::Format::Raw;
-  const ReasoningChoice& r = o.reasoning;
-  const bool thinks =
-      r.wish != ThinkingWish::Auto || r.keep != ThinkingWish::Auto || !r.effort.empty() || r.budget != kNoBudget;
-  const bool needs_one = !system_.empty() || !o.template_kwargs.empty() || thinks;
-  if (raw && needs_one) {
-    throw Error(ErrorKind::Usage,
-                "-sys, --chat-template-kwargs and --reasoning need a chat template, and -no-cnv asks for none");
-  }
-  if (o.format == ChatOptions::Format::Template || needs_one) {
+  const std::string wants_one = option_for_template(o, system_);
+  if (raw && !wants_one.empty())
+    throw Error(ErrorKind::Usage, "option " + wants_one + " needs a chat template, and -no-cnv asks for none");
+  if (o.format == ChatOptions::Format::Template || !wants_one.empty()) {
     throw Error(ErrorKind::Notation,
                 ErrorParts{.file = metadata_.file(),
                            .problem = "has no chat template; give one with --chat-template, e.g. chatml"});
@@ -204,9 +211,38 @@ void PromptMaker::say_what_is_lost() const {
   if (!has_switch_ && wish_ == ThinkingWish::Off) {
     note("the chat template has no variable that turns thinking off: what begins is ended at once");
   }
+  say_what_thinking_lacks();
   for (const auto& [name, value] : variables_) {
     if (!plain_.chosen->reads(name)) note("the chat template does not read the variable \"" + escaped(name) + "\"");
   }
+}
+
+/// The template has marks of thinking, or begins an answer with one.
+bool PromptMaker::may_think() const {
+  if (plain_.chosen->reasoning()) return true;
+  try {
+    return from_text({"a", {}}).reasoning->form == ReasoningOptions::Form::Answer;
+  } catch (const Error&) {  // which the prompt itself meets, or not
+    return true;
+  }
+}
+
+/// A model may think all the same, between the usual marks.
+void PromptMaker::say_what_thinking_lacks() const {
+  const ReasoningChoice& r = options_.reasoning;
+  const auto has_none = [](const char* option) {
+    note(std::string(option) + " does nothing unless the model writes " + usual_reasoning_markers().open +
+         " by itself: the chat template knows no thinking");
+  };
+  if (!has_template() && r.show != ShowThinking::Auto)
+    note("--show-thinking does nothing: raw completion has no thinking");
+  const bool asked = r.budget != kNoBudget || r.show != ShowThinking::Auto;
+  if (asked && has_template() && !may_think()) {
+    if (r.budget != kNoBudget && !reads(std::string(kThinkingBudgetVariable))) has_none("--reasoning-budget");
+    if (r.show != ShowThinking::Auto) has_none("--show-thinking");
+  }
+  if (!r.budget_message.empty() && budget_ == kNoBudget && (wish_ != ThinkingWish::Off || has_switch_))
+    note("--reasoning-budget-message does nothing without --reasoning-budget");
 }
 
 Prompt PromptMaker::from_text(PromptText text) const {

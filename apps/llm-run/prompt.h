@@ -61,6 +61,8 @@ class PromptMaker {
   void switch_thinking();
   ReasoningOptions reasoning_of(const ChatTemplate&, std::string_view prompt) const;
   void refuse_without_template() const;
+  bool may_think() const;
+  void say_what_thinking_lacks() const;
   Prompt finish(Prompt) const;
 
   const ChatOptions& options_;

@@ -67,6 +67,9 @@ TEST_CASE("a prompt that does not fit is refused, or cut with a warning") {
   CHECK(contains(
       o.err,
       "warning[prompt-cut]: prompt 40 tokens, context 32: 12 tokens were cut, from \"cdefghijklmn\" up to \"opq"));
+  const Outcome keeps = bench({"-no-cnv", "-p", "cd", "-n", "1", "--keep", "5"});
+  CHECK(contains(keeps.err, "note: --keep does nothing without --on-overflow shift or truncate"));
+  CHECK_FALSE(contains(cut({"-no-cnv", "--keep", "5"}).err, "does nothing"));
   CHECK(cut({"-no-cnv", "--keep", "5"}).out == answer(kForty.substr(0, 5) + kForty.substr(17)));
   CHECK(cut({"-no-cnv", "--strict"}).code == 10);
   CHECK(bench({"-no-cnv", "-p", "c", "-n", "1", "--strict"}).code == 0);

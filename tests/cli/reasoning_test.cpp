@@ -211,6 +211,21 @@ TEST_CASE("the wish to think goes to the variable that the template reads") {
   CHECK(kept.code == 10);
   const Outcome unread = bench.ask(kAllows, {"--reasoning-effort", "low", "-n", "1"});
   CHECK(contains(unread.err, "does not read the variable \"reasoning_effort\""));
+  const auto notes = [&](const std::string& t, std::vector<std::string> options) {
+    options.insert(options.end(), {"-n", "1"});
+    const Outcome o = bench.ask(t, std::move(options));
+    CHECK(o.code == 0);
+    return o.err;
+  };
+  const std::string plain = "{{ messages[0].content }}:", unless = " does nothing unless the model writes <think>";
+  CHECK(contains(notes(plain, {"--reasoning-budget", "10"}), "note: --reasoning-budget" + unless));
+  CHECK(contains(notes(plain, {"--show-thinking", "hide"}), "note: --show-thinking" + unless));
+  CHECK(contains(notes(kAllows, {"--reasoning-budget-message", "x"}),
+                 "note: --reasoning-budget-message does nothing without --reasoning-budget"));
+  CHECK(contains(notes(plain, {"-no-cnv", "--show-thinking", "hide"}), "note: --show-thinking does nothing: raw"));
+  CHECK(contains(notes(plain, {"-no-cnv"}), "note: --chat-template does nothing beside -no-cnv"));
+  CHECK(contains(notes(plain, {"-st", "-no-cnv"}), "note: -st does nothing beside -no-cnv"));
+  CHECK_FALSE(contains(notes(kAllows, {"--reasoning-budget", "10", "--show-thinking", "hide"}), "does nothing"));
   // Off without a variable ends what the template has begun.
   CHECK_FALSE(bench.json(kOpens, {"-rea", "off", "-n", "12"}).contains("reasoning_content"));
   for (const auto& [options, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
@@ -219,8 +234,10 @@ TEST_CASE("the wish to think goes to the variable that the template reads") {
            {{"--reasoning-format", "x"}, "is not none, deepseek"},
            {{"--show-thinking", "x"}, "is not auto, stderr"},
            {{"--reasoning-budget", "-2"}, "--reasoning-budget"},
-           {{"-no-cnv", "-rea", "on"}, "-no-cnv asks for none"},
-           {{"-no-cnv", "--reasoning-preserve"}, "-no-cnv asks for none"}}) {
+           {{"-no-cnv", "-rea", "on"}, "option -rea needs a chat template, and -no-cnv asks for none"},
+           {{"-no-cnv", "--reasoning-budget", "5"}, "option --reasoning-budget needs a chat template"},
+           {{"-no-cnv", "-sys", "Be kind."}, "option -sys needs a chat template"},
+           {{"-no-cnv", "--reasoning-preserve"}, "option --reasoning-preserve needs a chat template"}}) {
     const Outcome o = bench.ask(kAllows, options);
     CHECK(o.code == 2);
     CHECK(contains(o.err, part));
