@@ -129,7 +129,8 @@ void ChatAnswers::tell_end(const GenerateResult& r, bool said) {
   if (r.reason == StopReason::ContextFull && !warned) {
     note("the answer is cut: the context of " + number_text(chat_.talk.context()) + " tokens is full");
   }
-  verbose(timing(*last_, last_seed_));
+  const auto tell = chat_.options.output.show_timings.value_or(false) ? show : verbose;
+  tell(timing(*last_, last_seed_));
   const std::int64_t all_again = chat_.talk.read_again();
   if (const std::int64_t again = all_again - std::exchange(read_again_, all_again); again > 0)
     verbose(number_text(again) + (again == 1 ? " token" : " tokens") + " read again for recurrent layers");

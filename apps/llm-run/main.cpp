@@ -83,14 +83,14 @@ void say_if_only_thought(const GenerateResult& r, bool said) {
   }
 }
 
-void say_timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const std::string& seed) {
+std::string timing(double load_seconds, std::int64_t cached, const GenerateResult& r, const std::string& seed) {
   const std::string stop(signal_exit_code() != 0 ? "interrupted" : name(r.reason));
-  say("load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
-      speed_text(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
-      " · gen " + std::to_string(r.generated_tokens) + " tok" + thinking_text(r) +
-      speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
-      fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + seed +
-      " · stop: " + stop);
+  return "load " + fixed_text(load_seconds, 1) + "s · prompt " + std::to_string(r.prompt_tokens) + " tok" +
+         speed_text(r.prompt_tokens, r.prompt_seconds) + (cached > 0 ? " (cached " + number_text(cached) + ")" : "") +
+         " · gen " + std::to_string(r.generated_tokens) + " tok" + thinking_text(r) +
+         speed_text(r.generated_tokens - 1, r.generate_seconds) + drafted_text(r.speculation) + " · TTFT " +
+         fixed_text(r.first_token_seconds, 2) + "s · peak " + bytes_text(peak_resident_bytes()) + seed +
+         " · stop: " + stop;
 }
 
 void say_choices(Model& model, const RunOptions& options) {
@@ -162,7 +162,7 @@ GenerateOptions generate_options(const RunOptions& o, AnswerOptions settings, co
 }
 
 void show_prompt(const Prompt& prompt) {
-  say(stderr_is_terminal() ? terminal_safe(prompt.text.text) : prompt.text.text);
+  show(stderr_is_terminal() ? terminal_safe(prompt.text.text) : prompt.text.text);
 }
 
 /// Without weights: the prompt against the context, and what the run would take.
@@ -261,8 +261,11 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
   if (!drafted.empty()) verbose(drafted);
   if (options.profile) show(profile.table() + (drafted.empty() ? "" : "\n" + drafted));
   say_if_only_thought(result, said);
-  if (options.output.show_timings)
-    say_timing(load_seconds, cached, result, options.sampling.seed_drawn ? seed_text(generation.answer.sampling) : "");
+  if (options.output.show_timings.value_or(true)) {
+    const auto tell = options.output.show_timings ? show : say;
+    const std::string seed = options.sampling.seed_drawn ? seed_text(generation.answer.sampling) : "";
+    tell(timing(load_seconds, cached, result, seed));
+  }
   return result.reason == StopReason::TimeUp ? kTimeUp : signal_exit_code();
 }
 

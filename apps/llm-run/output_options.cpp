@@ -52,7 +52,8 @@ void add_output_options(Command& cli, OutputOptions& o) {
   flag(
       "--no-display-prompt", [&o] { o.display_prompt = false; }, "do not (default)");
   flag(
-      "--show-timings", [&o] { o.show_timings = true; }, "the line with figures at the end, on stderr (default)");
+      "--show-timings", [&o] { o.show_timings = true; },
+      "the line with figures at the end, on stderr (default); of a chat behind each answer, if this is given");
   flag(
       "--no-show-timings,--no-perf", [&o] { o.show_timings = false; }, "not that line");
   text(

@@ -27,8 +27,8 @@ struct OutputOptions {
   bool display_prompt = false;
   TextEnd text_end = TextEnd::LineFeed;
   AnswerOptions::ControlTokens control_tokens = AnswerOptions::ControlTokens::Hidden;
-  bool show_timings = true;
-  std::string events;  ///< a file, or fd:N
+  std::optional<bool> show_timings = {};  ///< nothing: nobody said, and -q leaves them out
+  std::string events;                     ///< a file, or fd:N
 };
 
 void add_output_options(Command&, OutputOptions&);

@@ -184,6 +184,16 @@ TEST_CASE("--display-prompt shows the prompt on stderr") {
   CHECK(o.out == chat({"-p", "cd", "-n", "1"}).out);
 }
 
+TEST_CASE("what is asked for is shown with -q, too") {
+  const OutputBench chat(with_template());
+  for (const std::vector<std::string>& quiet : std::vector<std::vector<std::string>>{{"-q"}, {"-lv", "1"}}) {
+    CHECK(chat(with({"-p", "cd", "-n", "1", "--display-prompt"}, quiet)).err == "<cd>\n");
+    CHECK(contains(chat(with({"-p", "cd", "-n", "1", "--show-timings"}, quiet)).err, " \u00b7 stop: length\n"));
+    CHECK(chat(with({"-p", "cd", "-n", "1"}, quiet)).err.empty());
+  }
+  CHECK_FALSE(contains(chat({"-p", "cd", "-n", "1", "--no-show-timings"}).err, "stop: "));
+}
+
 TEST_CASE("--special shows the control tokens of an answer, and the one that ends it") {
   const OutputBench bench(tiny_model({.context = 100}));  // <s> is 1, </s> 2
   const auto answer = [&](std::vector<std::string> more) {
