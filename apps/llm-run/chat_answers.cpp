@@ -23,7 +23,7 @@ AnswerOptions ChatAnswers::next_options(const Prompt& prompt) {
   // A place in the conversation has draws of its own; so has the rest of an answer that goes on.
   const ChatMessage& last = chat_.talk.messages.back();
   const bool goes_on = last.role == ChatMessage::Role::Assistant;
-  options.row = chat_.talk.turns() + (std::uint64_t{goes_on ? last.text.size() + last.thinking.size() : 0} << 16);
+  options.row = chat_.talk.turns() - 1 + (std::uint64_t{goes_on ? last.text.size() + last.thinking.size() : 0} << 16);
   return options;
 }
 
