@@ -65,7 +65,7 @@ void ChatControls::stop(const std::string& text) {
 
 void ChatControls::think(const std::string& what) {
   if (what == "on" || what == "off" || what == "auto") {
-    set_thinking(thinking_wish("/think", what), kNoBudget);
+    set_thinking(thinking_wish("/think", what), chat_.settings.thinking_budget);
   } else if (!what.empty()) {
     if (what.find_first_not_of("-0123456789") != std::string::npos) {
       throw Error(ErrorKind::Usage, "/think takes on, off, auto or a number of tokens");

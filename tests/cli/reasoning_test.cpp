@@ -311,6 +311,10 @@ TEST_CASE("/think says how much to think") {
   REQUIRE(o.code == 0);
   CHECK(contains(o.err, "thinking as the chat template has it\nthinking on\nthinking on, at most 4 tokens\n"));
   CHECK(o.err.ends_with("thinking off\nthinking off\n"));
+  const std::vector<std::string> limited{"--chat-template", t, "--reasoning-budget", "30"};
+  CHECK(bench.pipe("/think off\n/think on\n/think auto\n/think -1\n", limited).err ==
+        "thinking off\nthinking on, at most 30 tokens\nthinking as the chat template has it, at most 30 tokens\n"
+        "thinking as the chat template has it\n");
   const Json json = Json::parse(read_file(saved));
   CHECK(json["messages"][1]["reasoning_content"] ==
         trimmed(bench.behind("HiTrue<think>", 4) /* Jinja drops the last line feed */));
