@@ -81,6 +81,7 @@ int Chat::converse(const std::optional<std::string>& first) {
   greet();
   if (!state_.options.chat.saved.empty()) restore_chat(state_.options.chat.saved, state_, state_.options.chat.typed);
   redirect_stdout(state_.options.batch.output);  // from here on nothing is refused any more
+  if (first && state_.editor != nullptr) tell("> " + *first + "\n");
   if (first) take(*first);
   while (!leave_) {
     if (state_.editor != nullptr && forget_interrupt()) {  // it came too late to stop the answer

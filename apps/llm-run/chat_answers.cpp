@@ -142,8 +142,8 @@ std::string ChatAnswers::stats(std::size_t width) const {
   if (!last_) return "there is no answer yet\n";
   const std::string title = "last: ";
   return title + wrapped(timing(*last_, last_seed_), width, title.size()) + "\nall:  " + number_text(count_) +
-         " answers, prompts " + number_text(evaluated_) + " tok (cached " + number_text(cached_) + "), generated " +
-         number_text(generated_) + " tok\n";
+         (count_ == 1 ? " answer" : " answers") + ", prompts " + number_text(evaluated_) + " tok (cached " +
+         number_text(cached_) + "), generated " + number_text(generated_) + " tok\n";
 }
 
 }  // namespace llm::app

@@ -207,9 +207,29 @@ std::size_t Conversation::drop_newest(std::size_t wanted) {
   return dropped;
 }
 
+/// Nothing if the template makes it a part of the first message, or takes it with messages only.
+std::optional<MessageSize> Conversation::system_size() const {
+  const std::string& system = prompts_.system();
+  if (system.empty()) return std::nullopt;
+  try {
+    const Prompt alone = render({}, Ending::AsItIs);
+    const std::string& text = alone.text.text;
+    const bool goes_on =
+        messages.empty() || render(std::span(messages).first(1), Ending::AsItIs).text.text.starts_with(text);
+    if (!goes_on || text.find(system) == std::string::npos) return std::nullopt;
+    return MessageSize{"system", system, static_cast<std::int64_t>(alone.tokens.ids.size())};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 std::vector<MessageSize> Conversation::sizes() const {
   std::vector<MessageSize> sizes;
   std::int64_t before = 0;
+  if (std::optional<MessageSize> system = system_size()) {
+    before = system->tokens;
+    sizes.push_back(*std::move(system));
+  }
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto all =
         static_cast<std::int64_t>(render(std::span(messages).first(i + 1), Ending::AsItIs).tokens.ids.size());

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,7 @@ class Conversation {
   std::int64_t read_again() const { return session_.read_again(); }
 
  private:
+  std::optional<MessageSize> system_size() const;
   void append_begun(Prompt&, const ChatMessage&) const;
   enum class Ending : std::uint8_t { AnswerBegins, AsItIs };
   Prompt render(std::span<const ChatMessage>, Ending) const;

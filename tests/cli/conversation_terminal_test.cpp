@@ -421,3 +421,12 @@ TEST_CASE("SIGTERM at the prompt gives the terminal back") {
   CHECK(t.end() == 143);
   CHECK(t.is_cooked());
 }
+
+TEST_CASE("a first message of the command line is shown as if it had been typed") {
+  const ConversationBench bench;
+  Terminal t(bench.command(with(kShort, {"-p", "Tell me\na story."})));
+  t.until("> Tell me\r\na story.\r\n");
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
