@@ -47,9 +47,10 @@ std::string shortest(double value) {
   return {buffer.data(), end.ptr};
 }
 
+/// `option` may be a command of a chat, which has its slash.
 [[noreturn]] void fail(std::string_view option, std::string_view text, const std::string& wanted) {
   throw Error(ErrorKind::Usage, ErrorParts{.file = {},
-                                           .subject = "option " + std::string(option),
+                                           .subject = (option.starts_with('/') ? "" : "option ") + std::string(option),
                                            .problem = "\"" + escaped(text) + "\" is not " + wanted});
 }
 

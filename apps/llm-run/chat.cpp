@@ -159,7 +159,7 @@ void Chat::take(const std::string& line) {
 void Chat::command(const ChatLine& line) {
   switch (*line.command) {
     case ChatCommand::Help:
-      return tell(chat_help(state_.width()));
+      return tell(chat_help(line.text, state_.width()));
     case ChatCommand::Exit:
       leave_ = true;
       return;

@@ -20,7 +20,8 @@ AnswerOptions ChatAnswers::next_options(const Prompt& prompt) {
   if (settings.seed == Seed::Drawn) settings.seed = Seed::Used;
   AnswerOptions options = settings.answer;
   options.reasoning = prompt.reasoning;
-  // A place in the conversation has draws of its own; so has the rest of an answer that goes on.
+  // A place in the conversation has draws of its own, the first those of an answer without a chat; so has the rest of
+  // an answer that goes on.
   const ChatMessage& last = chat_.talk.messages.back();
   const bool goes_on = last.role == ChatMessage::Role::Assistant;
   options.row = chat_.talk.turns() - 1 + (std::uint64_t{goes_on ? last.text.size() + last.thinking.size() : 0} << 16);

@@ -23,7 +23,7 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {C::Help, "/help /?", "", "this list"},
+    {C::Help, "/help /?", "[COMMAND]", "this list, or what it says of one"},
     {C::Exit, "/exit /quit /bye", "", "leave (also Ctrl-D)"},
     {C::Clear, "/clear /reset", "", "forget all messages, keep the system text"},
     {C::Regenerate, "/regen /retry", "", "answer the last message again"},
@@ -77,6 +77,20 @@ std::vector<std::string> supported_names() {
   return names;
 }
 
+[[noreturn]] void refuse_command(const std::string& name) {
+  const std::string nearest = nearest_name(name, supported_names());
+  throw Error(ErrorKind::Usage, "no command is called " + escaped(name) +
+                                    (nearest.empty() ? "; /help lists them" : "; did you mean " + nearest + "?") +
+                                    " (//... sends a text that begins with a slash)");
+}
+
+std::string help_of(const Row& row, std::size_t width) {
+  constexpr std::size_t kColumn = 30;
+  const std::string arguments(row.arguments);
+  return entry(std::string(row.names) + (arguments.empty() ? "" : " " + arguments), std::string(row.help), width,
+               kColumn);
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\n";
   text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
@@ -108,12 +122,7 @@ ChatLine read_chat_line(std::string_view line) {
   const std::size_t end = std::min(line.find_first_of(" \t\n"), line.size());
   const std::string name(line.substr(0, end));
   const Row* row = find_row(name);
-  if (row == nullptr) {
-    const std::string nearest = nearest_name(name, supported_names());
-    throw Error(ErrorKind::Usage, "no command is called " + escaped(name) +
-                                      (nearest.empty() ? "; /help lists them" : "; did you mean " + nearest + "?") +
-                                      " (//... sends a text that begins with a slash)");
-  }
+  if (row == nullptr) refuse_command(name);
   if (row->command == C::Unsupported) throw Error(ErrorKind::Usage, name + " is recognised, not supported yet");
   const std::string_view arguments = trimmed(line.substr(end));
   if (row->takes_path && arguments.empty()) {
@@ -146,14 +155,16 @@ std::vector<std::string> complete_chat_line(std::string_view typed) {
   return found;
 }
 
-std::string chat_help(std::size_t width) {
+std::string chat_help(const std::string& name, std::size_t width) {
+  if (!name.empty()) {
+    const std::string command = (name.starts_with('/') ? "" : "/") + name;
+    const Row* row = find_row(command);
+    if (row == nullptr) refuse_command(command);
+    return help_of(*row, width);
+  }
   std::string text;
-  constexpr std::size_t kColumn = 30;
   for (const Row& row : kRows) {
-    if (row.command == C::Unsupported) continue;
-    const std::string arguments(row.arguments);
-    text += entry(std::string(row.names) + (arguments.empty() ? "" : " " + arguments), std::string(row.help), width,
-                  kColumn);
+    if (row.command != C::Unsupported) text += help_of(row, width);
   }
   for (const char* line :
        {"A line that ends in \\ goes on in the next; \"\"\" begins and ends several lines; //... begins with a slash.",

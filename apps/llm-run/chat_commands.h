@@ -50,6 +50,8 @@ ChatLine read_chat_line(std::string_view line);
 /// The commands that `typed` may become, for Tab; after one that takes a file, the paths.
 std::vector<std::string> complete_chat_line(std::string_view typed);
 
-std::string chat_help(std::size_t width);
+/// What /help shows: of the command of this name, with or without its slash, or of all. Throws ErrorKind::Usage for one
+/// that does not exist.
+std::string chat_help(const std::string& name, std::size_t width);
 
 }  // namespace llm::app

@@ -32,23 +32,23 @@ void ChatControls::set(const std::string& text) {
   const std::size_t value = std::min(text.find_first_not_of(" \t=", space), text.size());
   const std::string given = text.substr(0, space), name = setting_name(given);
   if (name == "stop" || name == "reverse_prompt" || name == "r") return stop(text.substr(value));
-  if (value == text.size()) throw Error(ErrorKind::Usage, "/set needs a name and a value: /set temp 0.7");
+  if (name == "parameter")
+    throw Error(ErrorKind::Usage, "/set takes the name itself: /set " + escaped(text.substr(value)));
   if (name.starts_with("reasoning")) return set_reasoning(name, text.substr(value));
+  if (value == text.size()) return chat_.tell(show_setting(chat_.settings, name, chat_.width()));
   const Escapes escapes = chat_.options.escape ? Escapes::Processed : Escapes::Kept;
   change_setting(chat_.settings, name, text.substr(value), {escapes, chat_.model.tokenizer(), given});
   chat_.tell(name + " is " + text.substr(value) + "\n");
 }
 
 void ChatControls::set_reasoning(const std::string& name, const std::string& value) {
-  if (name == "reasoning_effort") {
-    chat_.prompts.set_reasoning_effort(reasoning_effort("/set " + name, value));
-    return chat_.tell(chat_.prompts.describe_thinking() + "\n");
-  }
-  if (name != "reasoning" && name != "reasoning_budget") {
+  if (name != "reasoning" && name != "reasoning_budget" && name != "reasoning_effort") {
     throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) +
                                       "\"; there are reasoning, reasoning_budget and reasoning_effort");
   }
-  think(value);
+  if (name != "reasoning_effort" || value.empty()) return think(value);
+  chat_.prompts.set_reasoning_effort(reasoning_effort("/set " + name, value));
+  chat_.tell(chat_.prompts.describe_thinking() + "\n");
 }
 
 void ChatControls::stop(const std::string& text) {

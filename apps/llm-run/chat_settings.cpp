@@ -12,6 +12,7 @@
 #include "common/columns.h"
 #include "common/messages.h"
 #include "common/numbers.h"
+#include "common/reserved.h"
 
 namespace llm::app {
 namespace {
@@ -49,7 +50,29 @@ const SamplingParameter* find_parameter(const std::string& wanted) {
   return nullptr;
 }
 
+/// What other programs set so, and what is not set in a chat.
+struct SetElsewhere {
+  std::string_view names;  ///< separated by spaces
+  const char* how;
+};
+constexpr SetElsewhere kSetElsewhere[] = {
+    {"system", "/system TEXT sets the system text"},
+    {"think nothink", "/think on and /think off say whether answers begin with thinking"},
+    {"verbose quiet", "/stats shows the times of the last answer, --show-timings before the start those of each"},
+    {"history nohistory", "--no-history before the start keeps none"},
+    {"format noformat", "/json FILE gives answers a form, /json off takes it away"},
+    {"template", "--chat-template before the start gives another"},
+    {"num_predict", "predict is its name"},
+    {"num_ctx ctx_size c", "-c before the start sets the context"},
+    {"num_gpu ngl gpu_layers n_gpu_layers", "-ngl before the start says how many layers the GPU computes"},
+    {"num_thread threads t", "-t before the start sets the threads"},
+};
+
 [[noreturn]] void refuse_name(const std::string& name) {
+  for (const SetElsewhere& s : kSetElsewhere) {
+    if (has_name(s.names, name))
+      throw Error(ErrorKind::Usage, "no setting is called \"" + escaped(name) + "\"; " + s.how);
+  }
   std::vector<std::string> known{
       "predict", "seed", "samplers",       "sampler_seq", "logit_bias",       "dry_sequence_breaker",
       "greedy",  "stop", "reverse_prompt", "reasoning",   "reasoning_budget", "reasoning_effort"};
@@ -101,6 +124,28 @@ std::string order_text(const SamplerOptions& options) {
   std::string text;
   for (const SamplerKind kind : options.order) text += (text.empty() ? "" : ";") + std::string(name(kind));
   return text;
+}
+
+std::string setting_row(const std::string& name, const Json& value, std::size_t width) {
+  constexpr std::size_t kColumn = 22;
+  // A stop string may be half of a character.
+  const std::string shown = terminal_safe(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return name + std::string(kColumn - name.size(), ' ') + folded(shown, width, kColumn) + "\n";
+}
+
+/// The name in settings_json() of one that change_setting() takes.
+std::string key_of(const std::string& name) {
+  constexpr std::pair<std::string_view, const char*> kKeys[] = {{"predict n_predict n", "predict"},
+                                                                {"seed s", "seed"},
+                                                                {"samplers sampler_seq sampling_seq", "samplers"},
+                                                                {"logit_bias l", "logit_bias"},
+                                                                {"dry_sequence_breaker", "dry_sequence_breaker"}};
+  for (const auto& [names, key] : kKeys) {
+    if (has_name(names, name)) return key;
+  }
+  const SamplingParameter* p = find_parameter(name);
+  if (p == nullptr) refuse_name(name);
+  return std::string(p->name);
 }
 
 std::string bias_text(const SamplerOptions& options) {
@@ -155,17 +200,18 @@ void change_setting(ChatSettings& settings, const std::string& name, const std::
   }
 }
 
+std::string show_setting(const ChatSettings& settings, const std::string& name, std::size_t width) {
+  if (name == "greedy") throw Error(ErrorKind::Usage, "greedy takes on: /set greedy on");
+  const std::string key = key_of(name);
+  return setting_row(key, settings_json(settings).at(key), width);
+}
+
 std::string list_settings(const ChatSettings& settings, std::size_t width) {
-  constexpr std::size_t kColumn = 22;
   const std::string chain = "Samplers: ";
   Json json = settings_json(settings);
   json.erase("seed_drawn");  // which the last line says
   std::string text;
-  for (const auto& [name, value] : json.items()) {
-    // A stop string may be half of a character.
-    const std::string shown = terminal_safe(value.dump(-1, ' ', false, Json::error_handler_t::replace));
-    text += name + std::string(kColumn - name.size(), ' ') + folded(shown, width, kColumn) + "\n";
-  }
+  for (const auto& [name, value] : json.items()) text += setting_row(name, value, width);
   if (settings.seed != ChatSettings::Seed::Given) text += "The seed was drawn: /regen gives another answer.\n";
   return text + chain + folded(describe(settings.answer.sampling), width, chain.size()) + "\n";
 }

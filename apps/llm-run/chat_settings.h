@@ -32,6 +32,8 @@ std::vector<std::string> settings_of(const std::function<bool(const std::string&
 /// `name` is a setting_name(): top_k, temp, predict, seed, samplers, logit_bias. Throws ErrorKind::Usage with the
 /// nearest name or the range.
 void change_setting(ChatSettings&, const std::string& name, const std::string& value, const TextRules&);
+/// One of them, as list_settings() shows it. Throws as change_setting() does.
+std::string show_setting(const ChatSettings&, const std::string& name, std::size_t width);
 /// Each setting, then the chain of samplers, in lines of at most `width` columns.
 std::string list_settings(const ChatSettings&, std::size_t width);
 

@@ -526,3 +526,153 @@ TEST_CASE("with the seed that a chat tells, an answer comes again") {
   CHECK(both == drawn.out);
   CHECK_FALSE(contains(bench.pipe("Tell me a story.\n/stats\n", {"-n", "4", "--greedy", "-v"}).err, "\u00b7 seed"));
 }
+
+TEST_CASE("what is typed beside --load counts more than what was saved, and what is set elsewhere does not") {
+  const ConversationBench bench;
+  const std::string file = bench.path("chat.json").string();
+  const std::vector<std::string> then{"-n", "30", "--temp", "0.9", "-s", "5", "-q", "-r", "then"};
+  REQUIRE(bench.pipe("Tell me a story.\n/set logit-bias 300-inf\n/save " + file + "\n", then).code == 0);
+  const auto settings = [&](const std::vector<std::string>& options) {
+    const std::string now = bench.path("now.json").string();
+    const Outcome o = bench.pipe("/save " + now + "\n", with({"--load", file, "-q"}, options));
+    INFO(o.err);
+    REQUIRE(o.code == 0);
+    return Json::parse(read_file(now))["settings"];
+  };
+  const Json saved = settings({}), typed = settings({"--temp", "0", "-s", "7", "-n", "6", "--top-k", "3", "-r", "you",
+                                                     "-l", "301-inf", "--samplers", "top_k"});
+  CHECK(saved["temperature"] == 0.9);
+  CHECK(saved["predict"] == 30);
+  CHECK(saved["stop"] == Json{"then"});
+  CHECK(saved["logit_bias"] == "300-inf");
+  CHECK(typed["temperature"] == 0.0);
+  CHECK(typed["seed"] == 7);
+  CHECK(typed["predict"] == 6);
+  CHECK(typed["top_k"] == 3);
+  CHECK(typed["stop"] == Json{"you"});
+  CHECK(typed["logit_bias"] == "301-inf");
+  CHECK(typed["samplers"] == "top_k");
+  CHECK(typed["min_p"] == saved["min_p"]);
+  CHECK(settings({"--greedy"})["temperature"] == 0.0);
+  CHECK(settings({"-s", "-1"})["seed_drawn"] == true);
+  const Json configured = settings({"--config", bench.write("c.toml", "temp = 0.1\npredict = 3\n").string()});
+  CHECK(configured["temperature"] == 0.9);
+  CHECK(configured["predict"] == 30);
+
+  const std::string shows = "{% for m in messages %}{{ m.content }};{% endfor %}>";
+  const std::vector<std::string> shown = with(kShort, {"--chat-template", shows});
+  REQUIRE(bench.pipe("/system Be kind.\n/save " + file + "\n", shown).code == 0);
+  const std::vector<std::string> loads = with(shown, {"--load", file});
+  CHECK(bench.pipe("/system\n", loads).err.ends_with("Be kind.\n"));
+  CHECK(bench.pipe("/system\n", with(loads, {"-sys", "Be brief."})).err.ends_with("Be brief.\n"));
+}
+
+TEST_CASE("an answer of a chat that is cut before its form is complete is warned about") {
+  const ConversationBench bench;
+  const std::vector<std::string> form{"--temp", "0", "-j", R"({"type":"object","properties":{"a":{"type":"string"}},
+                                                               "required":["a"]})"};
+  const Outcome cut = bench.pipe("Tell me a story.\n", with(form, {"-n", "3", "--strict"}));
+  CHECK(cut.code == 10);
+  CHECK(contains(cut.err,
+                 "warning[form-cut]: the answer ends before its form is complete, after 3 tokens; /set predict"));
+  const Outcome whole = bench.pipe("Tell me a story.\n", {"-n", "3", "--temp", "0", "--strict", "--regex", "[a-z]+"});
+  CHECK(whole.code == 0);
+  CHECK_FALSE(contains(whole.err, "form-cut"));
+  Terminal t(bench.command(with(form, {"-n", "3"})));
+  to_prompt(t);
+  t.type("Tell me a story.\r");
+  CHECK_FALSE(contains(t.until("/regen answers again"), "(cut after"));
+  to_prompt(t);
+  t.type(kEnd);
+  CHECK(t.end() == 0);
+}
+
+TEST_CASE("the first answer of a chat is the one that llm-run gives without a chat, for the same seed") {
+  const ConversationBench bench;
+  const std::vector<std::string> options{"-n", "24", "--temp", "1.5", "--top-k", "0", "-s", "3", "-q"};
+  Command alone = bench.command(with(options, {"-p", "Tell me a story."}));
+  std::erase(alone.arguments, "-i");
+  const std::string expected = run(alone).out;
+  CHECK(bench.pipe("Tell me a story.\n", options).out == expected);
+  // A later turn has draws of its own.
+  CHECK(bench.pipe("Tell me a story.\nTell me a story.\n", options).out != expected + expected);
+}
+
+TEST_CASE("--show-timings shows the figures of each answer of a chat, quiet or not") {
+  const ConversationBench bench;
+  const std::string ask = "Tell me a story.\nWhy?\n";
+  const std::vector<std::string> asked = with(kShort, {"--show-timings"});
+  CHECK(prompts(bench.pipe(ask, asked).err).size() == 2);
+  CHECK(bench.pipe(ask, asked).out == bench.pipe(ask, kShort).out);
+  CHECK(prompts(bench.pipe(ask, {"-n", "12", "--temp", "0"}).err).empty());
+}
+
+TEST_CASE("what other programs set in a chat is answered with what does it here") {
+  const ConversationBench bench;
+  for (const auto& [line, part] : std::vector<std::pair<std::string, std::string>>{
+           {"/set parameter temperature 0.5", "/set takes the name itself: /set temperature 0.5"},
+           {"/set system Be kind.", "no setting is called \"system\"; /system TEXT"},
+           {"/set nothink", "no setting is called \"nothink\"; /think on and /think off"},
+           {"/set verbose", "no setting is called \"verbose\"; /stats"},
+           {"/set history", "no setting is called \"history\"; --no-history"},
+           {"/set num_ctx 4096", "no setting is called \"num_ctx\"; -c before the start"},
+           {"/set ctx-size 4096", "no setting is called \"ctx_size\"; -c before the start"},
+           {"/set num_predict 4", "no setting is called \"num_predict\"; predict"},
+           {"/set temprature", "did you mean temperature?"},
+           {"/set greedy", "/set greedy on"},
+           {"/? unod", "no command is called /unod; did you mean /undo?"},
+           {"/undo x", "E-USAGE]: /undo: \"x\" is not a whole number"},
+           {"Hello\n/why 9999", "E-USAGE]: /why: \"9999\" is not a whole number from 1 to"},
+       }) {
+    INFO(line);
+    const Outcome o = bench.pipe(line + "\n", kShort);
+    CHECK(contains(o.err, part));
+    CHECK(o.code == 2);
+  }
+  const auto err = [&](const std::string& line) {
+    const Outcome o = bench.pipe(line + "\n", kShort);
+    CHECK(o.code == 0);
+    return o.err;
+  };
+  CHECK(err("/set temp") == "temperature           0.0\n");
+  CHECK(err("/set n") == "predict               12\n");
+  CHECK(err("/set sampling-seq").starts_with("samplers              \"penalties;"));
+  CHECK(err("/set reasoning-budget") == "thinking as the chat template has it\n");
+  CHECK(err("/? set").starts_with("  /set [NAME VALUE]"));
+  CHECK(err("/help /undo").starts_with("  /undo [N]"));
+}
+
+TEST_CASE("the system text has its own row among the tokens, where it is no part of the first message") {
+  const ConversationBench bench;
+  const auto rows = [&](const std::string& t) {
+    const Outcome o = bench.pipe("Tell me a story.\n/context\n/stats\n",
+                                 with(kShort, {"--chat-template", t, "-sys", "Be kind and brief."}));
+    INFO(o.err);
+    REQUIRE(o.code == 0);
+    CHECK(contains(o.err, "all:  1 answer, prompts "));
+    static const std::regex row(R"( +(\d+)  (system|user|assistant|of) )");
+    std::vector<std::pair<std::string, int>> found;
+    for (std::sregex_iterator i(o.err.begin(), o.err.end(), row), end; i != end; ++i)
+      found.emplace_back((*i)[2], std::stoi((*i)[1]));
+    return found;
+  };
+  const auto apart = rows("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}");
+  REQUIRE(apart.size() == 4);
+  CHECK(apart[0].first == "system");
+  CHECK(apart[0].second > 4);
+  CHECK(apart[1].first == "user");
+  CHECK(apart[0].second + apart[1].second + apart[2].second == apart[3].second);
+  const auto joined = rows("[{{ messages[0].content }}{% for m in messages[1:] %};{{ m.content }}{% endfor %}]");
+  REQUIRE(joined.size() == 3);
+  CHECK(joined[0].first == "user");
+}
+
+TEST_CASE("a line that is not UTF-8 is warned about in a chat as in a file") {
+  const ConversationBench bench;
+  const Outcome o = bench.pipe("Hello\nH\xe9llo\n", kShort);
+  CHECK(o.code == 0);
+  CHECK(o.err.empty());
+  const Outcome told = bench.pipe("Hello\n/stop a\\\nb\nH\xe9llo\n", {"-n", "3", "--temp", "0", "--strict"});
+  CHECK(told.code == 10);
+  CHECK(contains(told.err, "warning[not-utf8]: stdin, line 4: is not UTF-8"));
+}
