@@ -10,6 +10,7 @@
 #include "model/blocks.h"
 #include "model/hyper_parameters.h"
 #include "model/latent_attention.h"
+#include "model/prediction.h"
 
 namespace llm {
 namespace {
@@ -60,29 +61,49 @@ Config with_gating(Net& net, Config c) {
   return c;
 }
 
+/// What layers make of positions.
+struct Positions {
+  Rotary rot;
+  std::optional<Act> growth;
+};
+
+Positions positions(Net& net, const Config& c) {
+  const Rotary rot = net.rotary(c.rope, RopePairing::Interleaved);
+  return {rot, c.growth ? std::optional(net.position_scale(*c.growth)) : std::nullopt};
+}
+
+/// Layer i.
+Act block(Net& net, const Config& c, const Positions& p, int i, Act x) {
+  Scope a = net.layer(i, Role::Attention);
+  x = a.add("attn_residual", x, latent_attention(a, c, p.rot, p.growth, a.rms_norm("attn_norm", x, c.norm_eps)));
+  Scope f = net.layer(i, Role::Ffn);
+  const Act y = f.rms_norm("ffn_norm", x, c.norm_eps);
+  return f.add("ffn_residual", x, c.moe ? moe_or_dense_ffn(f, c, y) : glu_ffn(f, c, Activation::Silu, y));
+}
+
 Act forward(Net& net, const Config& c) {
   const Step step = net.step();
-  const Rotary rot = net.rotary(c.rope, RopePairing::Interleaved);
-  std::optional<Act> growth;
-  if (c.growth) growth = net.position_scale(*c.growth);
+  const Positions p = positions(net, c);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
-  for (int i = 0; i < c.n_layers; ++i) {
-    Scope a = net.layer(i, Role::Attention);
-    x = a.add("attn_residual", x, latent_attention(a, c, rot, growth, a.rms_norm("attn_norm", x, c.norm_eps)));
-    Scope f = net.layer(i, Role::Ffn);
-    const Act y = f.rms_norm("ffn_norm", x, c.norm_eps);
-    x = f.add("ffn_residual", x, c.moe ? moe_or_dense_ffn(f, c, y) : glu_ffn(f, c, Activation::Silu, y));
-  }
-  x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
-  return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+  for (int i = 0; i < c.n_layers; ++i) x = block(net, c, p, i, x);
+  return net.head("output", final_norm(net, c, x, step.out_rows), c.vocab, /*tied_to=*/"token_embd");
+}
+
+Act predict(Net& net, const Config& c) {
+  const Step step = net.step();
+  const Positions p = positions(net, c);
+  const Act x = block(net, c, p, c.n_layers, prediction_input(net, c, step.tokens));
+  return prediction_logits(net, c, x, step.out_rows);
 }
 
 }  // namespace
 
 ModelSpec open_deepseek2(const Metadata& md) {
   const Config c = configure(md);
-  return {
-      .dims = c.dims(), .build = [c](Net& net) { return forward(net, with_gating(net, c)); }, .ignorable = c.unread};
+  return {.dims = c.dims(),
+          .build = [c](Net& net) { return forward(net, with_gating(net, c)); },
+          .ignorable = c.unread,
+          .predict = [c](Net& net) { return predict(net, with_gating(net, c)); }};
 }
 
 }  // namespace llm

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "model/delta_net.h"
+#include "model/prediction.h"
 
 namespace llm {
 namespace {
@@ -23,29 +24,41 @@ Act ffn(Scope s, const DeltaConfig& c, Act x) {
   return c.moe ? gated_shared_moe_ffn(s, *c.moe, x, c.n_embd) : glu_ffn(s, c, Activation::Silu, x);
 }
 
+/// Layer i. Those that predict attend.
+Act block(Net& net, const DeltaConfig& c, const Rotary& rot, int i, Act x) {
+  Scope a = net.layer(i, Role::Attention);
+  const Act y = a.rms_norm("attn_norm", x, c.norm_eps);
+  const bool recurrent = i < c.n_layers && c.recurrent[static_cast<std::size_t>(i)];
+  x = a.add(
+      "attn_residual", x,
+      recurrent ? delta_layer(a, c, y, delta_gates(a, c, y), HeadSharing::Tiled) : gated_attention(a, c, rot, y));
+  Scope f = net.layer(i, Role::Ffn);
+  return f.add("ffn_residual", x, ffn(f, c, f.rms_norm("post_attention_norm", x, c.norm_eps)));
+}
+
 Act forward(Net& net, const DeltaConfig& c) {
   const Step step = net.step();
   const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
   Act x = net.embed("token_embd", step.tokens, c.vocab, c.n_embd);
-  for (int i = 0; i < c.n_layers; ++i) {
-    Scope a = net.layer(i, Role::Attention);
-    const Act y = a.rms_norm("attn_norm", x, c.norm_eps);
-    const bool recurrent = c.recurrent[static_cast<std::size_t>(i)];
-    x = a.add(
-        "attn_residual", x,
-        recurrent ? delta_layer(a, c, y, delta_gates(a, c, y), HeadSharing::Tiled) : gated_attention(a, c, rot, y));
-    Scope f = net.layer(i, Role::Ffn);
-    x = f.add("ffn_residual", x, ffn(f, c, f.rms_norm("post_attention_norm", x, c.norm_eps)));
-  }
-  x = net.top(Role::Head).rms_norm("output_norm", net.rows(x, step.out_rows), c.norm_eps);
-  return net.head("output", x, c.vocab, /*tied_to=*/"token_embd");
+  for (int i = 0; i < c.n_layers; ++i) x = block(net, c, rot, i, x);
+  return net.head("output", final_norm(net, c, x, step.out_rows), c.vocab, /*tied_to=*/"token_embd");
+}
+
+Act predict(Net& net, const DeltaConfig& c) {
+  const Step step = net.step();
+  const Rotary rot = net.rotary(c.rope, RopePairing::Halves);
+  const Act x = block(net, c, rot, c.n_layers, prediction_input(net, c, step.tokens));
+  return prediction_logits(net, c, x, step.out_rows);
 }
 
 }  // namespace
 
 ModelSpec open_qwen35(const Metadata& md) {
   const DeltaConfig c = configure(md);
-  return {.dims = c.dims(), .build = [c](Net& net) { return forward(net, c); }, .ignorable = c.unread};
+  return {.dims = c.dims(),
+          .build = [c](Net& net) { return forward(net, c); },
+          .ignorable = c.unread,
+          .predict = [c](Net& net) { return predict(net, c); }};
 }
 
 }  // namespace llm

@@ -38,6 +38,13 @@ Index GraphBuilder::step_input(StepInput input) {
   return {{graph_.add_value(std::move(info))}};
 }
 
+Act GraphBuilder::given(std::string name, std::int64_t n) {
+  return {{graph_.add_value({.kind = ValueKind::Input,
+                             .name = std::move(name),
+                             .type = {DType::F32, {n, graph_.bucket().tokens}},
+                             .rows = RowSpace::Tokens})}};
+}
+
 Weight GraphBuilder::weight(std::string name, TensorType type) {
   if (const auto found = weights_.find(name); found != weights_.end()) return {{found->second}};
   const std::uint32_t id = graph_.add_value({.kind = ValueKind::Weight, .name = name, .type = type});
@@ -254,8 +261,10 @@ Act GraphBuilder::flatten_heads(Act x, std::string_view name) {
   return reshape(x, {s[0] * s[1], s[2]}, name);
 }
 
-Graph GraphBuilder::finish(Act logits) && {
-  graph_.set_outputs({logits.id});
+Graph GraphBuilder::finish(std::span<const Act> outputs) && {
+  std::vector<std::uint32_t> ids;
+  for (const Act& a : outputs) ids.push_back(a.id);
+  graph_.set_outputs(std::move(ids));
   verify(graph_);
   return std::move(graph_);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,6 +22,7 @@ class GraphBuilder {
   void set_place(int layer, Role role, std::string prefix);
 
   Index step_input(StepInput);                       ///< one value per kind, made on first use
+  Act given(std::string name, std::int64_t n);       ///< [n, tokens], which the caller binds
   Weight weight(std::string name, TensorType type);  ///< one value per name
   Cache cache(CacheType type);
   Recurrent recurrent(RecurrentType type);
@@ -86,7 +88,9 @@ class GraphBuilder {
 
   const TensorType& type(Value v) const { return graph_.type(v); }
   const Graph& graph() const { return graph_; }
-  Graph finish(Act logits) &&;
+  /// The outputs, the logits first.
+  Graph finish(std::span<const Act> outputs) &&;
+  Graph finish(Act logits) && { return std::move(*this).finish({&logits, 1}); }
 
  private:
   std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }

@@ -30,6 +30,9 @@ struct ModelSpec {
   ModelDims dims;
   std::function<Act(Net&)> build;           ///< gives the logits
   std::vector<std::string> ignorable = {};  ///< shell patterns of tensors that a file may hold unread
+  /// Where the family can guess by its prediction layer: the logits of the token after the next one. `build` then gives
+  /// what the head reads of every token, for a net that asks for it.
+  std::function<Act(Net&)> predict = {};
 };
 
 struct Architecture {
@@ -41,6 +44,10 @@ struct Architecture {
 /// read. Throws ErrorKind::Model naming a tensor that is missing or has another shape or type than the graph needs, or
 /// a pair of an adapter that does not belong to the model.
 Graph build_graph(const ModelSpec&, const GgufFile&, Bucket, std::vector<std::string>* unused = nullptr,
-                  std::span<const LoraAdapter> adapters = {});
+                  std::span<const LoraAdapter> adapters = {}, Net::Outputs outputs = Net::Outputs::Logits);
+/// That of the prediction layer, whose outputs are the logits and what its head reads, both of the rows wanted, and
+/// whose input "hidden_before" is that of every token. `spec` has one.
+Graph build_prediction_graph(const ModelSpec&, const GgufFile&, Bucket, std::vector<std::string>* unused = nullptr,
+                             std::span<const LoraAdapter> adapters = {});
 
 }  // namespace llm

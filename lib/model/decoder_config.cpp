@@ -374,6 +374,7 @@ void leave_prediction_layers_out(const Metadata& md, DecoderConfig& c) {
   const IntegerRule rule{"nextn_predict_layers", 0, c.n_layers - 1};
   const std::int64_t n = HyperParameters(md, c.architecture).optional_integer(rule).value_or(0);
   for (std::int64_t i = 0; i < n; ++i) c.unread.push_back("blk." + std::to_string(--c.n_layers) + ".*");
+  c.ahead.assign(c.layers.begin() + c.n_layers, c.layers.end());
   c.layers.resize(static_cast<std::size_t>(c.n_layers));
 }
 

@@ -55,7 +55,12 @@ struct DecoderConfig {
   std::optional<MoeConfig> moe;          ///< filled by families that have experts
   std::vector<std::string> unread = {};  ///< patterns of tensors of layers that leave_prediction_layers_out() took away
 
-  const LayerSizes& of(int layer) const { return layers[static_cast<std::size_t>(layer)]; }
+  std::vector<LayerSizes> ahead = {};    ///< of these layers, which are numbered behind the model's own
+
+  const LayerSizes& of(int layer) const {
+    return layer < n_layers ? layers[static_cast<std::size_t>(layer)]
+                            : ahead[static_cast<std::size_t>(layer - n_layers)];
+  }
   /// Of each size the largest that any layer has: what reports say of a model, and the size where all have the same.
   LayerSizes most() const;
   bool attends(int layer) const { return of(layer).kv_heads > 0; }
@@ -125,8 +130,9 @@ void read_expert_groups(const Metadata&, DecoderConfig& c);
 /// that all tokens share.
 void read_sigmoid_experts(const Metadata&, DecoderConfig& c, RouteWeights weights = RouteWeights::AsGated);
 
-/// nextn_predict_layers: the last blocks of the file guess tokens further on. They are not read: their tensors are
-/// those of c.unread.
+/// nextn_predict_layers: the last blocks of the file guess tokens further on. They are no part of the model's graph:
+/// their tensors are those of c.unread. Where the family has a graph of them (model/prediction.h), they are numbered on
+/// behind the model's layers.
 void leave_prediction_layers_out(const Metadata&, DecoderConfig& c);
 
 /// What single families multiply with: the embedding, each block's result before it is added, and the logits, which are

@@ -267,8 +267,8 @@ Act Scope::combine(std::string_view name, Act x, const Routes& routes) {
   return place().combine(x, routes.weight, name);
 }
 
-Net::Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters)
-    : file_(file), builder_(bucket), adapters_(adapters) {}
+Net::Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters, Outputs outputs)
+    : file_(file), builder_(bucket), adapters_(adapters), outputs_(outputs) {}
 
 Step Net::step() {
   return {.tokens = builder_.step_input(StepInput::Tokens),
@@ -314,7 +314,18 @@ Act Net::head(std::string_view name, Act x, std::int64_t vocab, std::string_view
   return linear(scope, x, product(scope, name, w, {vocab}, {1}));
 }
 
-Graph Net::finish(Act logits) && { return std::move(builder_).finish(logits); }
+void Net::give_hidden(Act x) {
+  if (gives_hidden()) hidden_ = x;
+}
+
+Graph Net::finish(Act logits) && {
+  std::vector<Act> outputs{logits};
+  if (gives_hidden()) {
+    check(hidden_.has_value(), "a graph that gives what its head reads");
+    outputs.push_back(*hidden_);
+  }
+  return std::move(builder_).finish(outputs);
+}
 
 void Net::require_adapters_used() const {
   for (const LoraAdapter& adapter : adapters_) {

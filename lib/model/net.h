@@ -127,8 +127,10 @@ class Scope {
 
 class Net {
  public:
+  enum class Outputs : std::uint8_t { Logits, LogitsAndHidden };
   /// What a weight gives is changed by the adapters that have a pair for it.
-  Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters = {});
+  Net(const GgufFile& file, Bucket bucket, std::span<const LoraAdapter> adapters = {},
+      Outputs outputs = Outputs::Logits);
 
   Step step();
   /// `factors` names an optional tensor of per-pair factors (Llama 3.1+: "rope_freqs"); empty if the family has none.
@@ -141,6 +143,11 @@ class Net {
   /// What queries are multiplied with, for families whose scores grow with the position.
   Act position_scale(const PositionScale& attributes);
   Act embed(std::string_view name, Index tokens, std::int64_t vocab, std::int64_t n_embd);
+  /// Whether what the head reads is an output, too: give_hidden(), which is nothing otherwise.
+  bool gives_hidden() const { return outputs_ == Outputs::LogitsAndHidden; }
+  void give_hidden(Act x);
+  /// [n_embd, tokens]: of each token the hidden state of the one before it, which the caller has from another graph.
+  Act hidden_before(std::int64_t n_embd) { return builder_.given("hidden_before", n_embd); }
   Scope layer(int i, Role role) { return Scope(*this, i, role); }
   Scope top(Role role) { return Scope(*this, -1, role); }
   /// The rows of x whose results are wanted.
@@ -197,6 +204,8 @@ class Net {
   GraphBuilder builder_;
   std::unordered_set<std::string> used_, adapted_;  ///< adapted_: weights whose pairs were looked for
   std::span<const LoraAdapter> adapters_;
+  Outputs outputs_;
+  std::optional<Act> hidden_;
 };
 
 }  // namespace llm
