@@ -198,7 +198,7 @@ def mixing_layer(d, matrix, conv=None, mamba=None, ssm_norm=True):
 def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=3, d=512, d_ff=1024, heads=8,
             kv_heads=2, head_dim=64, norms=("attn_norm", "ffn_norm"), qk_norm=None, biases=(), experts=None, d_shared=0,
             tied=False, fused=(), ungated=False, sinks=False, factors=(), dense=(), choice_bias=0.0, shared_gate=False,
-             latent=None, delta=None, predicting=0, gated=False, hybrid=None, attends=None, kinds="",
+             latent=None, delta=None, predicting=0, predicting_ends=False, gated=False, hybrid=None, attends=None, kinds="",
              final_norm="output_norm", positions=False, embed_norm=False, indexer=None, indexed=None):
     """A file of the usual layers. `norms`: the vectors of width d; `qk_norm`: "heads" or "whole", what q and k are
     normalised over, or "each" for weights of each head's own; `biases`: the products and norms that have one, experts
@@ -207,7 +207,8 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
     rotary frequencies from 1 on; `dense`: layers without experts; `choice_bias`: the deviation of exp_probs_b;
     `shared_gate`: the shared expert has a gate of its own; `latent`: what attention is of instead, the sizes of
     latent_attention(); `delta`: (key heads, value heads, their length, every how many layers one attends), the others go
-    by the gated delta rule; `predicting`: layers behind these, for tokens ahead; `gated`: what attention
+    by the gated delta rule; `predicting`: layers behind these, for tokens ahead; `predicting_ends`: they have
+    an embedding, a norm and a head of their own; `gated`: what attention
     gives has a gate, attn_gate; `hybrid`: what mixing_layer() is given, for
     the layers that are not in `attends`, or without that beside attention in every layer; `kinds`: each layer is one of
     M (hybrid), * (attention) and - (no such); `final_norm`: of the output, None if it has no weights; `positions`:
@@ -313,6 +314,9 @@ def decoder(target, vocabulary, architecture, keys=None, quantized=None, layers=
         tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + mixing + feeding]
     ahead = [("nextn.eh_proj.weight", (d, 2 * d), matrix, 0.0), ("nextn.enorm.weight", (d,), 0.1, 1.0),
              ("nextn.hnorm.weight", (d,), 0.1, 1.0)]
+    if predicting_ends:
+        ahead += [("nextn.embed_tokens.weight", (n_vocab, d), 0.05, 0.0), ("nextn.shared_head_norm.weight", (d,), 0.1, 1.0),
+                  ("nextn.shared_head_head.weight", (n_vocab, d), 0.05, 0.0)]
     for i in range(layers, layers + predicting):
         tensors += [(f"blk.{i}.{name}", *rest) for name, *rest in block_norms + attention + selecting + moe + ahead]
     divisors = [(f"{name}.weight", np.linspace(1, largest, head_dim // 2, dtype=np.float32)) for name, largest in factors]

@@ -72,6 +72,7 @@ LoadOptions load_options(const ModelOptions& options, LoadOptions::Weights weigh
           .prompt_threads = options.prompt_threads,
           .deterministic = options.deterministic,
           .f8 = options.f8,
+          .predicts = options.predicts,
           .weights = weights,
           .files = options.loading.files,
           .prepare = [&options](GgufFile& file, Warnings& warnings) { options.overrides.apply(file, warnings); },

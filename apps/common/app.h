@@ -42,6 +42,7 @@ struct ModelOptions : ModelPlace {
   FileLoading loading;
   bool deterministic = false;
   bool f8 = false;
+  bool predicts = false;  ///< LoadOptions::predicts
   FileOverrides overrides;
 };
 /// -t

@@ -31,7 +31,7 @@ constexpr WarningCode kWarnings[] = {
     {"control-token-type", "a token that ends answers is not typed as control in the file"},
     {"ctx-shift",
      "the answer went on in a full context, without the older half of the text, or had none to go on without"},
-    {"draft-model", "the draft model computes what is no number, and guesses no more"},
+    {"draft-model", "the draft model, or the prediction layer, computes what is no number, and guesses no more"},
     {"duplicate-tokens", "several tokens have the same text"},
     {"empty-tokens", "tokens have no text"},
     {"fallback-type", "rows do not fit a storage type's blocks, and get another type"},

@@ -286,7 +286,7 @@ int run_chat(const RunOptions& options) {
                   .session = session,
                   .editor = editor.get(),
                   .settings = std::move(settings),
-                  .speculation = drafting.start(session.context())};
+                  .speculation = drafting.start(session)};
   return Chat(state).run(first);
 }
 

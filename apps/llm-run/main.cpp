@@ -239,7 +239,7 @@ int answer_prompt(const RunOptions& options, Clock::time_point start) {
                                           .reasoning = prompt.reasoning},
                                          model->tokenizer());
   GenerateOptions generation = generate_options(options, std::move(settings), prompt, session.context(), start);
-  generation.speculation = drafting.start(session.context());
+  generation.speculation = drafting.start(session);
   EventPace pace;
   bool said = false;
   generation.step = [&](const Answer& a, const AnswerText& piece) {

@@ -201,6 +201,7 @@ void check_mode(RunOptions& o) {
   check_batch_options(o.batch);
   check_prompt_cache_options(o.prompt_cache);
   check_speculation_options(o.speculation);
+  o.model.predicts = wants_prediction(o.speculation) && !o.batch.wanted();
   check_reasoning_options(o.chat.reasoning);
   if (o.batch.wanted()) {
     if (o.prompt.given()) throw Error(ErrorKind::Usage, "a batch has its own prompts: give --batch, or -p and -f");

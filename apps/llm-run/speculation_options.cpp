@@ -10,6 +10,7 @@
 #include "runtime/figures.h"
 #include "runtime/model_drafter.h"
 #include "runtime/ngram_drafter.h"
+#include "runtime/prediction_drafter.h"
 
 namespace llm::app {
 namespace {
@@ -24,8 +25,9 @@ struct TypeName {
 constexpr std::array kTypeNames{TypeName{"ngram", Type::Ngram},         TypeName{"draft", Type::Draft},
                                 TypeName{"ngram-simple", Type::Ngram},  TypeName{"ngram-map-k", Type::Ngram},
                                 TypeName{"ngram-map-k4v", Type::Ngram}, TypeName{"ngram-mod", Type::Ngram},
-                                TypeName{"ngram-cache", Type::Ngram},   TypeName{"draft-simple", Type::Draft}};
-constexpr std::array<std::string_view, 4> kUnsupported{"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"};
+                                TypeName{"ngram-cache", Type::Ngram},   TypeName{"draft-simple", Type::Draft},
+                                TypeName{"draft-mtp", Type::Prediction}};
+constexpr std::array<std::string_view, 3> kUnsupported{"draft-eagle3", "draft-dflash", "draft-dspark"};
 
 Type type_of(std::string_view text) {
   const auto known =
@@ -35,7 +37,7 @@ Type type_of(std::string_view text) {
   throw Error(ErrorKind::Usage, "option --spec-type: " +
                                     (reserved ? std::string(text) + " is recognised, not supported yet: "
                                               : "\"" + escaped(text) + "\" is not ") +
-                                    "none, ngram, draft, or ngram,draft");
+                                    "none, or some of ngram, draft and draft-mtp, such as ngram,draft");
 }
 
 std::vector<Type> types_of(std::string_view text) {
@@ -51,7 +53,7 @@ std::vector<Type> types_of(std::string_view text) {
 }
 
 bool wants(const SpeculationChoice& o, Type type) {
-  if (!o.types) return type == Type::Ngram || !o.draft_model.empty();
+  if (!o.types) return type != Type::Prediction && (type == Type::Ngram || !o.draft_model.empty());
   return std::find(o.types->begin(), o.types->end(), type) != o.types->end();
 }
 
@@ -79,7 +81,8 @@ void add_speculation_options(Command& cli, SpeculationChoice& o) {
   };
   option("--spec-type", "TYPES",
          "what is drafted ahead and checked in one step, which never changes the text: none; ngram: what followed the "
-         "same words before (default); draft: what --model-draft guesses; ngram,draft",
+         "same words before (default); draft: what --model-draft guesses; draft-mtp: what the model's own prediction "
+         "layer guesses, which few files have; or several, such as ngram,draft",
          [&o](const std::string& t) { o.types = types_of(t); });
   option("--model-draft,--spec-draft-model", "FILE",
          "a smaller model with the same vocabulary that drafts; n-grams go on drafting where they promise more",
@@ -103,7 +106,8 @@ void add_speculation_options(Command& cli, SpeculationChoice& o) {
   option("--spec-draft-n-min,--draft-min,--draft-n-min", "N", "drafts of fewer tokens are not used (default 0)",
          [&o](const std::string& t) { o.least = static_cast<int>(parse_integer("--spec-draft-n-min", t, 0, kMost)); });
   option("--spec-draft-p-min,--draft-p-min", "P",
-         "the draft model's drafts end before a token that it finds less likely, 0 to 1 (default 0)",
+         "drafts of a draft model or a prediction layer end before a token that it finds less likely, 0 to 1 (default "
+         "0)",
          [&o](const std::string& t) { o.p_min = static_cast<float>(parse_real("--spec-draft-p-min", t, 0, 1)); });
   flag("--spec-auto,--spec-default", SpeculationOptions::Length::Adaptive,
        "draft what promises to save time, by the measured costs and luck; often nothing (default)");
@@ -120,11 +124,17 @@ void check_speculation_options(const SpeculationChoice& o) {
     };
     if (o.draft_layers) warn("--gpu-layers-draft");
     if (!o.draft_overrides.empty()) warn("--override-tensor-draft");
-    if (o.p_min > 0) warn("--spec-draft-p-min");
+  }
+  if (o.p_min > 0 && !wants(o, Type::Draft) && !wants(o, Type::Prediction)) {
+    print_warnings({{"no-effect", "--spec-draft-p-min has no effect without a draft model or --spec-type draft-mtp"}});
   }
   if (o.most && o.least && *o.least > *o.most) {
     throw Error(ErrorKind::Usage, "--spec-draft-n-min is larger than --spec-draft-n-max: there would be no draft");
   }
+}
+
+bool wants_prediction(const SpeculationChoice& o) {
+  return wants(o, Type::Prediction) && o.most.value_or(1) > 0;
 }
 
 void refuse_speculation_in_batch(const SpeculationChoice& o) {
@@ -134,11 +144,11 @@ void refuse_speculation_in_batch(const SpeculationChoice& o) {
                                     "which leaves no time that drafts could save");
 }
 
-Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options, const Model& model, CacheFormat cache,
+Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options, Model& model, CacheFormat cache,
                    LoadOptions::Weights weights)
     : model_(model), choice_(choice), cache_(cache) {
   if (model.backend().name() == "blas") {
-    if (choice.given.empty() || !(wants(choice, Type::Ngram) || wants(choice, Type::Draft))) return;
+    if (choice.given.empty() || (choice.types && choice.types->empty())) return;
     throw Error(ErrorKind::Usage, choice.given +
                                       ": what the blas backend computes depends on how many tokens a step has, so that "
                                       "drafts would change the text; the others can draft");
@@ -149,6 +159,7 @@ Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options,
   }
   if (most_ == 0 || !wants(choice, Type::Draft)) return;
   ModelOptions draft = options;
+  draft.predicts = false;
   draft.path = model_file(choice.draft_model);
   draft.overrides = {};  // they are about the model's own file
   draft.placement.overrides = choice.draft_overrides;
@@ -163,7 +174,7 @@ Drafting::Drafting(const SpeculationChoice& choice, const ModelOptions& options,
 }
 
 std::vector<MemoryNeeds> Drafting::memory() const {
-  if (most_ == 0 || !(wants(choice_, Type::Ngram) || draft_)) return {};
+  if (most_ == 0 || !(wants(choice_, Type::Ngram) || draft_ || model_.predicts())) return {};
   std::vector<MemoryNeeds> needs;
   if (draft_) needs = memory_request(*draft_, {.context = 1, .cache = cache_}).memories;
   // Logits behind each guess, in this machine's memory.
@@ -180,7 +191,8 @@ std::string Drafting::memory_text() const {
          bytes_text(work_bytes(request));
 }
 
-Speculation* Drafting::start(std::int64_t context) {
+Speculation* Drafting::start(Session& session) {
+  const std::int64_t context = session.context();
   std::vector<std::unique_ptr<Drafter>> drafters;
   if (most_ > 0 && wants(choice_, Type::Ngram)) drafters.push_back(std::make_unique<NgramDrafter>());
   if (draft_) {
@@ -189,6 +201,13 @@ Speculation* Drafting::start(std::int64_t context) {
         std::make_unique<ModelDrafter>(model_, *draft_,
                                        ModelDrafter::Options{.p_min = static_cast<double>(choice_.p_min),
                                                              .session = {.context = own, .cache = cache_}}));
+  }
+  if (most_ > 0 && model_.predicts()) {
+    auto drafter = std::make_unique<PredictionDrafter>(
+        model_, PredictionDrafter::Options{
+                    .p_min = static_cast<double>(choice_.p_min), .context = context, .cache = cache_});
+    session.tell_hidden([&own = *drafter](const HiddenRows& rows) { own.saw(rows); });
+    drafters.push_back(std::move(drafter));
   }
   if (drafters.empty()) return nullptr;
   const auto least = static_cast<std::size_t>(choice_.least.value_or(0));
@@ -200,7 +219,7 @@ Speculation* Drafting::start(std::int64_t context) {
 void warn_of_drafts(Speculation* speculation) {
   if (speculation == nullptr) return;
   for (const std::string& fault : speculation->take_faults()) {
-    print_warnings({{"draft-model", "the draft model guesses no more: " + fault}});
+    print_warnings({{"draft-model", fault}});
   }
 }
 

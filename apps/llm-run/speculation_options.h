@@ -16,7 +16,7 @@
 namespace llm::app {
 
 struct SpeculationChoice {
-  enum class Type : std::uint8_t { Ngram, Draft };
+  enum class Type : std::uint8_t { Ngram, Draft, Prediction };
   std::optional<std::vector<Type>> types;  ///< not given: n-grams, and the draft model if there is one
   std::string draft_model;
   std::optional<int> draft_layers;                   ///< on the GPU, as Placement has them; not given: as the model's
@@ -31,6 +31,8 @@ void add_speculation_options(Command&, SpeculationChoice&);
 /// Throws ErrorKind::Usage for options that contradict each other.
 void check_speculation_options(const SpeculationChoice&);
 void refuse_speculation_in_batch(const SpeculationChoice&);
+/// Whether the model is to be loaded with its prediction layer.
+bool wants_prediction(const SpeculationChoice&);
 
 /// What makes the drafts, if anything does.
 class Drafting {
@@ -38,19 +40,19 @@ class Drafting {
   /// Loads the draft model if there is to be one, with the threads of `options` and placed by the same rules. Nothing
   /// is drafted where that is asked for, and by default on a backend whose results depend on how many tokens a step
   /// has; drafts that are asked for there are ErrorKind::Usage, as is a draft model with another vocabulary.
-  Drafting(const SpeculationChoice&, const ModelOptions& options, const Model& model, CacheFormat cache,
+  Drafting(const SpeculationChoice&, const ModelOptions& options, Model& model, CacheFormat cache,
            LoadOptions::Weights = LoadOptions::Weights::Load);
 
   /// The session whose answers are drafted for counts it where they share a memory.
   std::vector<MemoryNeeds> memory() const;
   /// The draft model's part of that in words; empty: there is none.
   std::string memory_text() const;
-  /// Drafts for a session of this context. Null: there are none.
-  Speculation* start(std::int64_t context);
+  /// Drafts for a session, which must not outlive this. Null: there are none.
+  Speculation* start(Session&);
   std::string describe() const { return speculation_ ? speculation_->describe() : ""; }
 
  private:
-  const Model& model_;
+  Model& model_;
   const SpeculationChoice& choice_;
   CacheFormat cache_;
   std::size_t most_ = 0;  ///< 0: nothing is drafted

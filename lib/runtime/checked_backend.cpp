@@ -34,6 +34,10 @@ class Recorder final : public Observer {
     if (next_ && next_->wants_value(name)) next_->value(name, view);
   }
   std::vector<std::byte>& at(const std::string& name) { return values_.at(name); }
+  /// What the caller gives is a value like those that nodes make.
+  void add(const Binding& given) {
+    values_[std::string(given.value)].assign(given.data, given.data + given.bytes);
+  }
 
  private:
   Observer* next_;
@@ -101,6 +105,7 @@ class CheckedExecutable final : public Executable {
 
   Ticket submit(const StepData& step, std::span<const Binding> in, std::span<const Binding> out) override {
     Recorder recorder(observer_);
+    for (const Binding& b : in) recorder.add(b);
     tested_->observe(&recorder);
     const Ticket ticket = tested_->submit(step, in, out);
     tested_->wait(ticket);

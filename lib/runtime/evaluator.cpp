@@ -23,6 +23,12 @@ std::size_t rows_wanted(const Append& a) {
   return a.logits == Logits::All ? a.tokens.size() : 1;
 }
 
+Binding bound(const Program& p, std::size_t output, float* rows, std::size_t n) {
+  return {.value = p.graph.info(p.graph.outputs()[output]).name,
+          .data = reinterpret_cast<std::byte*>(rows),
+          .bytes = n * sizeof(float)};
+}
+
 }  // namespace
 
 float* LogitRows::reserve(Backend& backend, std::size_t n) {
@@ -41,7 +47,8 @@ Evaluator::Evaluator(Model& model, Sequences& sequences, Programs& programs, Sta
       programs_(programs),
       store_(store),
       most_step_tokens_(most_step_tokens),
-      steps_(static_cast<std::size_t>(model.backend().steps_at_once())) {}
+      // Whoever is told of hidden rows runs programs of its own behind each step.
+      steps_(model.predicts() ? 1 : static_cast<std::size_t>(model.backend().steps_at_once())) {}
 
 int Evaluator::step_tokens(std::int64_t all) const {
   return std::min(most_step_tokens_, model_.backend().step_tokens(all));
@@ -185,15 +192,27 @@ std::size_t Evaluator::room_in_step(Logits wanted) const {
 
 void Evaluator::submit_step(float* rows, Observer* observer) {
   Program& p = programs_.of(static_cast<std::int64_t>(step().tokens()));
-  const Binding out{.value = p.graph.info(p.graph.outputs().front()).name,
-                    .data = reinterpret_cast<std::byte*>(rows),
-                    .bytes = step().outputs() * vocab() * sizeof(float)};
   submitted_ += static_cast<std::int64_t>(step().tokens());
   Evaluating next{
-      .program = &p, .ticket = {}, .data = step().data(sequences_.cache()), .done = submitted_, .rows = out};
+      .program = &p, .ticket = {}, .data = step().data(sequences_.cache()), .done = submitted_};
+  next.out[0] = bound(p, 0, rows, step().outputs() * vocab());
+  if (model_.predicts()) {
+    const std::size_t n = step().tokens() * static_cast<std::size_t>(model_.dims().n_embd);
+    next.out[next.n_out++] = bound(p, 1, hidden_.reserve(model_.backend(), n), n);
+  }
   p.executable->observe(observer);
-  next.ticket = p.executable->submit(next.data, {}, {&out, 1});
+  next.ticket = p.executable->submit(next.data, {}, next.outputs());
   evaluating_.push_back(next);
+}
+
+void Evaluator::tell_hidden(const Evaluating& ended) const {
+  const auto width = static_cast<std::size_t>(model_.dims().n_embd);
+  for (const SequenceSpan& s : ended.data.sequences) {
+    const auto first = static_cast<std::size_t>(s.first_token), n = static_cast<std::size_t>(s.n_tokens);
+    on_hidden({.position = ended.data.positions[first],
+               .tokens = ended.data.tokens.subspan(first, n),
+               .rows = ended.rows(1).subspan(first * width, n * width)});
+  }
 }
 
 void Evaluator::finish_oldest() {
@@ -202,9 +221,10 @@ void Evaluator::finish_oldest() {
   program.wait(oldest.ticket);
   evaluating_.pop_front();
   computed_ = oldest.done;
-  if (!program.may_be_non_finite()) return;
-  const std::span rows(reinterpret_cast<const float*>(oldest.rows.data), oldest.rows.bytes / sizeof(float));
-  if (const auto bad = first_non_finite(rows)) fail_numeric(oldest, *bad / vocab());
+  if (program.may_be_non_finite()) {
+    if (const auto bad = first_non_finite(oldest.rows(0))) fail_numeric(oldest, *bad / vocab());
+  }
+  if (on_hidden && oldest.n_out > 1) tell_hidden(oldest);
 }
 
 void Evaluator::fail_numeric(const Evaluating& failed, std::size_t row) {
@@ -220,7 +240,7 @@ void Evaluator::fail_numeric(const Evaluating& failed, std::size_t row) {
     Executable& program = *failed.program->executable;
     FirstBadValue watcher;
     program.observe(&watcher);
-    program.wait(program.submit(data, {}, {&failed.rows, 1}));  // writes the same rows to the same slots again
+    program.wait(program.submit(data, {}, failed.outputs()));  // writes the same rows to the same slots again
     program.observe(nullptr);
     cause = watcher.explain(failed.program->graph);
   }

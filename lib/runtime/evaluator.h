@@ -1,6 +1,7 @@
 // Runs texts through a model, in as many steps as they need, some of them on their way at once, for rows of logits.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -34,6 +35,7 @@ class Evaluator {
   /// States of the work's sequences that were taken back see again what they missed.
   void catch_up(std::span<const Append> work, Observer*);
   std::int64_t read_again() const { return read_again_; }
+  OnHidden on_hidden;  ///< where the model gives hidden rows; may be empty
 
   /// Most tokens of each step of an evaluation of so many.
   int step_tokens(std::int64_t all) const;
@@ -48,7 +50,13 @@ class Evaluator {
     Ticket ticket;
     StepData data;          ///< of one of steps_
     std::int64_t done = 0;  ///< tokens of the evaluation up to its end
-    Binding rows;
+    std::array<Binding, 2> out = {};  ///< rows of logits; of all tokens hidden ones, if the model gives them
+    std::size_t n_out = 1;
+
+    std::span<const Binding> outputs() const { return std::span(out).first(n_out); }
+    std::span<const float> rows(std::size_t i) const {
+      return {reinterpret_cast<const float*>(out[i].data), out[i].bytes / sizeof(float)};
+    }
   };
 
   std::vector<Reading> readings(std::span<const Append> work);
@@ -58,6 +66,7 @@ class Evaluator {
   /// Tokens that the step can still take.
   std::size_t room_in_step(Logits wanted) const;
   void submit_step(float* rows, Observer*);
+  void tell_hidden(const Evaluating&) const;
   void next_step();
   void finish_oldest();
   void abandon_steps() noexcept;
@@ -78,7 +87,7 @@ class Evaluator {
   std::int64_t computed_ = 0;              ///< and in those that have ended
   std::vector<std::vector<Token>> again_;  ///< memory of readings
   std::int64_t read_again_ = 0;
-  LogitRows logits_;
+  LogitRows logits_, hidden_;
   std::deque<Evaluating> evaluating_;
 };
 

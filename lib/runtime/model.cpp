@@ -94,8 +94,9 @@ void warn_unused(const std::vector<std::string>& unused, const ModelDims& dims, 
 }
 
 /// Mapped weights that are larger than memory are read again and again; those that a backend keeps itself must fit.
-void check_memory(const Backend& backend, const Graph& graph, const std::string& placement, Warnings& warnings) {
-  for (const MemoryShare& share : backend.memory({&graph, 1})) {
+void check_memory(const Backend& backend, std::span<const Graph> graphs, const std::string& placement,
+                  Warnings& warnings) {
+  for (const MemoryShare& share : backend.memory(graphs)) {
     if (share.weights <= share.available) continue;
     const std::string figures = bytes_text(share.weights) + " and " + bytes_text(share.available);
     if (share.layout == Layout::Device) {
@@ -123,11 +124,14 @@ void check_vocabulary(const Tokenizer& tokenizer, const ModelDims& dims, const M
                 number_text(tokenizer.n_vocab()) + " tokens, but the model has rows for " + number_text(dims.vocab));
 }
 
-std::vector<WeightPlan> plan_weights(const Graph& graph, const Backend& backend) {
+std::vector<WeightPlan> plan_weights(std::span<const Graph> graphs, const Backend& backend) {
   std::vector<WeightPlan> plan;
-  for (const ValueInfo& value : graph.values()) {
-    if (value.kind != ValueKind::Weight) continue;
-    plan.push_back({value.name, value.type, backend.choose_layout({value.name, value.type})});
+  std::unordered_set<std::string_view> planned;
+  for (const Graph& graph : graphs) {
+    for (const ValueInfo& value : graph.values()) {
+      if (value.kind != ValueKind::Weight || !planned.insert(value.name).second) continue;
+      plan.push_back({value.name, value.type, backend.choose_layout({value.name, value.type})});
+    }
   }
   return plan;
 }
@@ -176,6 +180,41 @@ std::vector<LoraAdapter> open_adapters(const LoadOptions& options, const Metadat
   return adapters;
 }
 
+/// Drafts go by one prediction layer, of families that have a graph of it.
+void require_prediction_layer(const ModelSpec& spec, const Metadata& md) {
+  const std::string key = spec.dims.architecture + ".nextn_predict_layers";
+  const auto layers = md.get_or<std::int64_t>(key, 0);
+  const auto fail = [&](const std::string& why) {
+    throw Error(ErrorKind::Usage, ErrorParts{.file = md.file(), .problem = why});
+  };
+  if (layers == 0) fail("has no prediction layer to draft by: " + key + " is not there, or 0");
+  if (!spec.predict)
+    fail("drafts by the prediction layers of architecture " + spec.dims.architecture + " are not supported yet");
+  if (layers > 1) fail("has " + number_text(layers) + " prediction layers: drafts by more than one are not supported");
+}
+
+/// What neither graph reads. The prediction layer's tensors may be left unread where it is not wanted alone.
+std::vector<std::string> unused_by_both(const std::vector<std::string>& by_model,
+                                        const std::vector<std::string>& by_prediction) {
+  std::vector<std::string> both;
+  std::ranges::set_intersection(by_model, by_prediction, std::back_inserter(both));
+  return both;
+}
+
+/// The graph of the smallest bucket; `unused` as build_graph() gives it, of both graphs if the model predicts.
+Graph first_graph(ModelSpec& spec, const GgufFile& file, std::span<const LoraAdapter> adapters, bool predicts,
+                  std::vector<std::string>& unused) {
+  if (!predicts) return build_graph(spec, file, Bucket{}, &unused, adapters);
+  spec.ignorable.clear();
+  std::vector<std::string> by_model, by_prediction;
+  Graph graph = build_graph(spec, file, Bucket{}, &by_model, adapters, Net::Outputs::LogitsAndHidden);
+  build_prediction_graph(spec, file, Bucket{}, &by_prediction, adapters);
+  std::ranges::sort(by_model);
+  std::ranges::sort(by_prediction);
+  unused = unused_by_both(by_model, by_prediction);
+  return graph;
+}
+
 ModelLayers layers_of(const ModelDims& dims) { return {.count = dims.n_layers, .experts = dims.experts > 0}; }
 
 }  // namespace
@@ -184,7 +223,8 @@ Model::Model(Opened&& opened)
     : file_(std::move(opened.file)),
       adapters_(std::move(opened.adapters)),
       spec_(std::move(opened.spec)),
-      tokenizer_(std::move(opened.tokenizer)) {}
+      tokenizer_(std::move(opened.tokenizer)),
+      predicts_(opened.predicts) {}
 
 Model::Opened Model::open(const LoadOptions& options) {
   Warnings warnings;
@@ -198,14 +238,15 @@ Model::Opened Model::open(const LoadOptions& options) {
   }
   std::vector<LoraAdapter> adapters = open_adapters(options, file.metadata(), warnings);
   std::vector<std::string> unused;
-  Graph graph = build_graph(spec, file, Bucket{}, &unused, adapters);
+  if (options.predicts) require_prediction_layer(spec, file.metadata());
+  Graph graph = first_graph(spec, file, adapters, options.predicts, unused);
   std::erase_if(adapters, [](const LoraAdapter& a) { return a.scale() == 0; });  // they were checked, and add nothing
   auto tokenizer = Tokenizer::load(file.metadata(), warnings);
   check_vocabulary(*tokenizer, spec.dims, file.metadata());
   refuse_unused_factors(unused, file);
   warn_unused(unused, spec.dims, warnings);
-  return {std::move(file),  std::move(adapters),  std::move(spec),
-          std::move(graph), std::move(tokenizer), std::move(warnings)};
+  return {std::move(file),  std::move(adapters),  std::move(spec),    std::move(graph),
+          options.predicts, std::move(tokenizer), std::move(warnings)};
 }
 
 std::unique_ptr<Model> Model::load(Opened opened, const LoadOptions& options, Warnings& warnings) {
@@ -229,6 +270,7 @@ std::unique_ptr<Model> Model::load(Opened opened, const LoadOptions& options, Wa
   std::unique_ptr<Model> model(new Model(std::move(opened)));
   model->overridden_ = overridden;
   model->place(std::move(wish), options, backend_options, std::move(backend));
+  if (model->predicts()) model->require_one_device();
   model->backend_ = checked_if_wanted(std::move(model->backend_), backend_options);
   model->check_support();
 
@@ -236,7 +278,8 @@ std::unique_ptr<Model> Model::load(Opened opened, const LoadOptions& options, Wa
     warnings.push_back({"gpu-library", "prompts take several times as long as they could: there is no " + lacked});
   model->measure(graph);
   model->files_ = options.files;
-  if (options.files == LoadOptions::Files::Mapped) check_memory(*model->backend_, graph, model->placement_, warnings);
+  if (options.files == LoadOptions::Files::Mapped)
+    check_memory(*model->backend_, model->graphs(Bucket{}), model->placement_, warnings);
   if (options.weights == LoadOptions::Weights::Load) model->load_weights(options.progress);
   return model;
 }
@@ -246,9 +289,9 @@ void Model::load_weights(const std::function<void(double)>& progress) {
   if (reads_files()) {
     read_into_memory(progress);
   }
-  const Graph graph = this->graph(Bucket{});
-  const std::vector<WeightPlan> plan = plan_weights(graph, *backend_);
-  screen_small_weights(file_, adapters_, graph);
+  const std::vector<Graph> graphs = this->graphs(Bucket{});
+  const std::vector<WeightPlan> plan = plan_weights(graphs, *backend_);
+  for (const Graph& graph : graphs) screen_small_weights(file_, adapters_, graph);
   source_ = std::make_unique<FileWeights>(file_, adapters_, weight_bytes_, reads_files() ? nullptr : progress);
   weights_ = backend_->load(*source_, plan);
   for (const GgufFile* file : files()) {
@@ -333,9 +376,28 @@ std::string Model::fingerprint() const {
 }
 
 Graph Model::graph_before_passes(Bucket bucket) const {
-  Graph graph = build_graph(spec_, file_, bucket, nullptr, adapters_);
+  Graph graph = build_graph(spec_, file_, bucket, nullptr, adapters_,
+                            predicts_ ? Net::Outputs::LogitsAndHidden : Net::Outputs::Logits);
   mark_overrides(graph, overridden_);
   return graph;
+}
+
+Graph Model::prediction_graph(Bucket bucket) const {
+  check(predicts_, "a model with its prediction layer");
+  return optimize(build_prediction_graph(spec_, file_, bucket, nullptr, adapters_));
+}
+
+std::vector<Graph> Model::graphs(Bucket bucket) const {
+  std::vector<Graph> all{graph(bucket)};
+  if (predicts_) all.push_back(prediction_graph(bucket));
+  return all;
+}
+
+/// What a composite backend cuts is one graph.
+void Model::require_one_device() const {
+  if (devices_ == 1 && !has_host_part_) return;
+  throw Error(ErrorKind::Usage,
+              "drafts by the prediction layer need one device that computes the whole model; here it is: " + placement_);
 }
 
 Graph Model::graph(Bucket bucket) const { return optimize(graph_before_passes(bucket)); }
@@ -344,13 +406,14 @@ Graph Model::graph(Bucket bucket) const { return optimize(graph_before_passes(bu
 void Model::check_support() const {
   std::vector<std::string> reasons;
   for (const int tokens : {1, most_step_tokens(*backend_, {})}) {
-    const Graph g = graph({.tokens = tokens, .sequences = tokens, .outputs = tokens});
-    for (const Node& node : g.nodes()) {
-      const Support support = backend_->supports(g, node);
-      if (support.ok) continue;
-      const std::string place = node.out.empty() ? std::string(name(node.op)) : g.info(node.out.front()).name;
-      std::string reason = place + ": " + support.reason;
-      if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) reasons.push_back(std::move(reason));
+    for (const Graph& g : graphs({.tokens = tokens, .sequences = tokens, .outputs = tokens})) {
+      for (const Node& node : g.nodes()) {
+        const Support support = backend_->supports(g, node);
+        if (support.ok) continue;
+        const std::string place = node.out.empty() ? std::string(name(node.op)) : g.info(node.out.front()).name;
+        std::string reason = place + ": " + support.reason;
+        if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) reasons.push_back(std::move(reason));
+      }
     }
   }
   if (reasons.empty()) return;

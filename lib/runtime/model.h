@@ -33,6 +33,9 @@ struct LoadOptions {
   std::uint64_t bytes_per_thread = BackendOptions{}.bytes_per_thread;
   bool deterministic = false;  ///< BackendOptions::deterministic
   bool f8 = false;             ///< BackendOptions::f8
+  /// The prediction layer, too: ErrorKind::Usage where the file or the family has none, or where one device does not
+  /// compute the whole model.
+  bool predicts = false;
   enum class Weights : std::uint8_t {
     Load,
     Leave,  ///< nothing beyond the files' headers is read: what a model would need can be told, to run it
@@ -60,6 +63,7 @@ class Model {
     std::vector<LoraAdapter> adapters;  ///< that change something
     ModelSpec spec;
     Graph graph;  ///< of the smallest bucket, as the family wrote it
+    bool predicts = false;
     std::unique_ptr<Tokenizer> tokenizer;
     Warnings warnings;
   };
@@ -91,6 +95,12 @@ class Model {
   const WeightStore& weights() const { return *weights_; }
   /// The optimised graph of a bucket.
   Graph graph(Bucket) const;
+  /// Whether it has its prediction layer: then graph() gives what the head reads of every token as its second output.
+  bool predicts() const { return predicts_; }
+  /// That of the prediction layer (build_prediction_graph()), optimised.
+  Graph prediction_graph(Bucket) const;
+  /// graph(), and prediction_graph() if there is one: what a session's memory is for.
+  std::vector<Graph> graphs(Bucket) const;
   /// The same as the family wrote it.
   Graph graph_before_passes(Bucket) const;
   /// Weights are, or will be, in memory of the process's own.
@@ -120,6 +130,7 @@ class Model {
   void read_into_memory(const std::function<void(double)>& progress);
   void check_support() const;
   void measure(const Graph&);
+  void require_one_device() const;
   GgufFile file_;
   std::vector<LoraAdapter> adapters_;
   ModelSpec spec_;
@@ -132,6 +143,7 @@ class Model {
   LoadOptions::Files files_ = LoadOptions::Files::Mapped;
   int devices_ = 1;
   bool has_host_part_ = false;
+  bool predicts_ = false;
   std::uint64_t weight_bytes_ = 0, weight_bytes_per_token_ = 0, parameter_count_ = 0, held_bytes_ = 0;
 };
 

@@ -19,11 +19,6 @@ std::size_t vocabulary_of(const Model& model) {
   return std::min(static_cast<std::size_t>(model.dims().vocab), model.tokenizer().n_vocab());
 }
 
-std::size_t kind_of(double probability) {
-  if (probability > 0.99) return 10;
-  return std::min<std::size_t>(9, static_cast<std::size_t>(probability * 10));
-}
-
 }  // namespace
 
 void require_same_vocabulary(const Model& model, const Model& draft) {
@@ -52,7 +47,7 @@ Token ModelDrafter::known(Token token) const { return static_cast<std::size_t>(t
 void ModelDrafter::begin(std::span<const Token> text) {
   text_.clear();
   for (const Token t : text) text_.push_back(known(t));
-  made_.clear();
+  record_.forget_guesses();
   if (start_ > 0) return start_at(0);
   agreed_ = static_cast<std::size_t>(std::mismatch(read_.begin(), read_.end(), text_.begin(), text_.end()).first -
                                      read_.begin());
@@ -60,19 +55,7 @@ void ModelDrafter::begin(std::span<const Token> text) {
 
 void ModelDrafter::append(Token token) {
   token = known(token);
-  if (made_.empty()) {
-    constexpr double kForgotten = 0.99;  // nothing was learned: another attempt becomes likelier
-    outlook_.fade(kForgotten);
-  } else {
-    const bool hit = made_.front().token == token;
-    rates_[made_.front().kind].saw(hit);
-    outlook_.saw(hit);
-    if (hit) {
-      made_.erase(made_.begin());
-    } else {
-      made_.clear();
-    }
-  }
+  record_.came(token);
   const bool read = agreed_ == part() && agreed_ < read_.size() && read_[agreed_] == token;
   text_.push_back(token);
   if (read) ++agreed_;
@@ -93,7 +76,7 @@ bool ModelDrafter::read(std::span<const Token> tokens, Logits wanted) {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Numeric) throw;
     faulty_ = true;
-    fault_ = error.what();
+    fault_ = std::string("the draft model guesses no more: ") + error.what();
     return false;
   }
   read_.insert(read_.end(), tokens.begin(), tokens.end());
@@ -101,7 +84,7 @@ bool ModelDrafter::read(std::span<const Token> tokens, Logits wanted) {
 }
 
 bool ModelDrafter::ready() {
-  made_.clear();
+  record_.forget_guesses();
   if (faulty_) return true;
   const auto context = static_cast<std::size_t>(session_.context());
   if (part() + std::min(kFew, context / 4) >= context) start_at(text_.size() - context / 2);
@@ -131,8 +114,7 @@ std::optional<Guess> ModelDrafter::guess(std::span<const Token> ahead) {
   const Candidate best = best_of(logits);
   const double probability = 1 / exp_sums(logits, best.logit).total;
   if (probability < p_min_) return std::nullopt;
-  made_.push_back({best.token, kind_of(probability)});
-  return Guess{best.token, rates_[made_.back().kind].rate()};
+  return Guess{best.token, record_.made(best.token, probability)};
 }
 
 }  // namespace llm

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/drafter.h"
-#include "runtime/hit_rate.h"
+#include "runtime/guess_record.h"
 #include "runtime/session.h"
 
 namespace llm {
@@ -34,14 +34,10 @@ class ModelDrafter final : public Drafter {
   void append(Token) override;
   bool ready() override;
   std::optional<Guess> guess(std::span<const Token> ahead) override;
-  double outlook() const override { return faulty_ ? 0 : outlook_.rate(); }
+  double outlook() const override { return faulty_ ? 0 : record_.outlook(); }
   std::string take_fault() override { return std::exchange(fault_, {}); }
 
  private:
-  struct Made {
-    Token token;
-    std::size_t kind;
-  };
   Token known(Token) const;
   /// Tokens of the text from start_ on.
   std::size_t part() const { return text_.size() - start_; }
@@ -61,13 +57,7 @@ class ModelDrafter final : public Drafter {
   std::size_t agreed_ = 0;   ///< tokens of read_ that are the text's from start_ on
   std::span<const float> logits_;
   std::vector<Token> next_;
-  std::vector<Made> made_;  ///< guesses that no token of the text has been compared with
-  HitRate outlook_{0.7};
-  /// By tenths of the draft model's probability, and a last one above 0.99.
-  static constexpr std::size_t kKinds = 11;
-  std::array<HitRate, kKinds> rates_{HitRate(0.05), HitRate(0.15), HitRate(0.25), HitRate(0.35),
-                                     HitRate(0.45), HitRate(0.55), HitRate(0.65), HitRate(0.75),
-                                     HitRate(0.85), HitRate(0.95), HitRate(0.98)};
+  GuessRecord record_;
 };
 
 }  // namespace llm

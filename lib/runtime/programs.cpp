@@ -20,7 +20,7 @@ Bucket bucket_for(std::int64_t tokens, int sequences) {
 Program& Programs::of(std::int64_t tokens) {
   const Bucket bucket = bucket_for(tokens, sequences_);
   if (const auto found = programs_.find(bucket.tokens); found != programs_.end()) return found->second;
-  Program made{model_.graph(bucket), nullptr};
+  Program made{graph_(bucket), nullptr};
   Program& kept = programs_.emplace(bucket.tokens, std::move(made)).first->second;  // programs may refer to their graph
   try {
     kept.executable = model_.backend().compile(kept.graph, model_.weights(), store_, workspace_);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "runtime/model.h"
 
@@ -25,8 +27,12 @@ struct Program {
 
 class Programs {
  public:
+  using GraphOf = std::function<Graph(Bucket)>;
+  Programs(Model& model, GraphOf graph, int sequences, StateStore& store, Workspace& workspace)
+      : model_(model), graph_(std::move(graph)), sequences_(sequences), store_(store), workspace_(workspace) {}
+  /// Of the model's own graph.
   Programs(Model& model, int sequences, StateStore& store, Workspace& workspace)
-      : model_(model), sequences_(sequences), store_(store), workspace_(workspace) {}
+      : Programs(model, [&model](Bucket b) { return model.graph(b); }, sequences, store, workspace) {}
 
   /// One for a step of so many tokens, at most kMaxBatchTokens; it stays where it is.
   Program& of(std::int64_t tokens);
@@ -35,6 +41,7 @@ class Programs {
 
  private:
   Model& model_;
+  GraphOf graph_;
   int sequences_;
   StateStore& store_;
   Workspace& workspace_;

@@ -2,6 +2,7 @@
 #include "runtime/session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "runtime/drawing_steps.h"
@@ -37,7 +38,10 @@ struct Session::Impl {
     return take_memory(model, o);
   }
 
-  bool draws() const { return model.backend().draws() && model.dims().vocab <= kMostLogits; }
+  /// Whoever guesses by hidden rows wants those of every step, which come with logits.
+  bool draws() const {
+    return model.backend().draws() && model.dims().vocab <= kMostLogits && !model.predicts();
+  }
   void require_context(std::int64_t tokens) const;
   bool is_token(Token) const;
   void check_work(std::span<const Append> work) const;
@@ -184,6 +188,8 @@ void Session::read_state(SequenceId id, std::size_t index, std::span<std::byte> 
 }
 
 void Session::restore(SequenceId id, const Restored& from) { impl_->restore(id, from); }
+
+void Session::tell_hidden(OnHidden f) { impl_->evaluator.on_hidden = std::move(f); }
 
 std::int64_t Session::read_again() const { return impl_->evaluator.read_again(); }
 std::int64_t Session::to_read_again(SequenceId id) const { return std::ssize(impl_->sequences.to_read_again(id)); }

@@ -97,6 +97,8 @@ class Session {
   std::size_t programs() const;
   std::uint64_t cache_bytes_in_use() const;
   std::uint64_t cache_bytes_per_position() const;
+  /// Who is told what the model's head read of every token that is computed from here on, if the model predicts().
+  void tell_hidden(OnHidden);
   Observer* observer = nullptr;  ///< given to the programs of every step
   std::string describe() const;  ///< the context and the programs compiled so far
 

@@ -9,14 +9,14 @@
 namespace llm {
 namespace {
 
-ContextRequest request_for(Model& model, const SessionOptions& o, const Graph& largest) {
+ContextRequest request_for(Model& model, const SessionOptions& o, std::span<const Graph> largest) {
   ContextRequest r{.context = o.context,
                    .trained = model.dims().context,
                    .most = model.dims().positions,
                    .sequences = o.pool ? 1 : o.sequences,
                    .memories = {}};
   const std::int32_t slots = recurrent_slots(o.sequences, model.backend().draws());
-  for (const MemoryShare& share : model.backend().memory({&largest, 1}))
+  for (const MemoryShare& share : model.backend().memory(largest))
     r.memories.push_back(needs_of(share, o.cache, slots));
   for (MemoryNeeds& m : r.memories) {
     if (m.weights != MemoryNeeds::Weights::Mapped) continue;
@@ -58,13 +58,14 @@ Bucket largest_bucket(const Backend& backend, const SessionOptions& o) {
 }
 
 ContextRequest memory_request(Model& model, const SessionOptions& o) {
-  return request_for(model, o, model.graph(largest_bucket(model.backend(), o)));
+  return request_for(model, o, model.graphs(largest_bucket(model.backend(), o)));
 }
 
 SessionMemory take_memory(Model& model, const SessionOptions& o) {
   Backend& backend = model.backend();
-  const Graph largest = model.graph(largest_bucket(backend, o));
-  const ContextRequest request = request_for(model, o, largest);  // before anything is taken
+  const std::vector<Graph> graphs = model.graphs(largest_bucket(backend, o));
+  const ContextRequest request = request_for(model, o, graphs);  // before anything is taken
+  const Graph& largest = graphs.front();
   const std::vector<CacheType> caches = cache_types(largest);
   const std::vector<RecurrentType> recurrent = recurrent_types(largest);
   SessionMemory memory{.context = choose_context(request),

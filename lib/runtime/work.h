@@ -29,6 +29,15 @@ struct Drawing {
   std::optional<DrawRule> rule;   ///< for the token after the last one
 };
 
+/// What the model's head reads of tokens that follow one another in a sequence.
+struct HiddenRows {
+  std::int64_t position = 0;  ///< of the first one
+  std::span<const Token> tokens;
+  std::span<const float> rows;  ///< [tokens][n_embd]
+};
+/// Told of each sequence of a step when the step has ended; it may run other programs.
+using OnHidden = std::function<void(const HiddenRows&)>;
+
 /// Asked when a step of several has ended, with the number of tokens computed so far.
 using GoOn = std::function<bool(std::int64_t)>;
 
