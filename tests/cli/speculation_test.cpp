@@ -192,6 +192,43 @@ TEST_CASE("what was drafted is said", "[speculation]") {
   CHECK_FALSE(contains(bench(with(kStory, {"-n", "5", "--temp", "0", "--spec-type=none", "-v"})).err, "speculation"));
 }
 
+TEST_CASE("the same bytes and the same chat with drafts by the model's prediction layer", "[speculation]") {
+  const TempDir folder;
+  const auto path = folder / "tiny.gguf";
+  tiny_model({.arch = "qwen35", .layers = 4, .context = 256, .predicting = true, .tokenizer = TinyTokenizer::Bpe})
+      .write(path);
+  const SpeculationBench bench(path);
+  const std::vector<std::string> asked{"-no-cnv", "-p", "a story about a ball", "-n", "90", "--temp", "0.8",
+                                       "-s",      "3",  "--ignore-eos"};
+  const std::vector<std::string> drafts{"--spec-type", "draft-mtp", "--no-spec-auto", "--spec-draft-n-max", "3"};
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, {"-c", "64", "--context-shift"}, {"--prompt-cache", (folder / "cache").string()}}) {
+    const Outcome plain = bench(with(with(asked, more), {"--spec-type", "none"}));
+    const Outcome drafted = bench(with(with(with(asked, more), drafts), {"-v"}));
+    INFO(drafted.err);
+    CHECK(drafted.code == 0);
+    CHECK(drafted.out == plain.out);
+    CHECK(contains(drafted.err, "speculation: prediction layer;"));
+    CHECK(contains(drafted.err, " drafted tokens came true"));
+  }
+  CHECK(contains(bench(with(asked, {"--spec-type", "ngram,draft-mtp", "-v"})).err, "ngram, prediction layer;"));
+
+  const auto typed = folder.write("typed", "Tell me.\nAnd now?\n/regen\n/undo\nWhat?\n");
+  const auto chat = [&](const std::vector<std::string>& words) {
+    return run({.program = program("llm-run"),
+                .arguments = with({"-m", path.string(), "-i", "--chat-template", "chatml", "-n", "20", "--temp", "0.4",
+                                   "-s", "3", "--ignore-eos"},
+                                  words),
+                .input_file = typed.string()});
+  };
+  const Outcome plain = chat({"--spec-type", "none"}), drafted = chat(drafts);
+  INFO(drafted.err);
+  CHECK(plain.code == 0);
+  CHECK(drafted.code == 0);
+  CHECK(plain.out.size() > 20);
+  CHECK(drafted.out == plain.out);
+}
+
 TEST_CASE("names of kinds of drafts", "[speculation]") {
   const TempDir folder;
   const auto path = folder / "tiny.gguf";
@@ -211,10 +248,11 @@ TEST_CASE("names of kinds of drafts", "[speculation]") {
     CHECK(contains(o.err, part));
     CHECK(o.out.empty());
   };
-  refused({"--spec-type", "magic"}, "option --spec-type: \"magic\" is not none, ngram, draft, or ngram,draft");
-  refused({"--spec-type", "ngram,"}, "\"\" is not none, ngram");
+  refused({"--spec-type", "magic"}, "option --spec-type: \"magic\" is not none, or some of ngram, draft and draft-mtp");
+  refused({"--spec-type", "ngram,"}, "\"\" is not none");
   refused({"--spec-type", "draft"}, "--spec-type draft needs --model-draft");
-  refused({"--spec-type", "draft-mtp"}, "draft-mtp is recognised, not supported yet");
+  refused({"--spec-type", "draft-eagle3"}, "draft-eagle3 is recognised, not supported yet");
+  refused({"--spec-type", "draft-mtp"}, "has no prediction layer to draft by");
   refused({"--spec-draft-n-max", "64"}, "--spec-draft-n-max");
   refused({"--spec-draft-n-max", "2", "--spec-draft-n-min", "3"}, "there would be no draft");
   refused({"--spec-ngram-mod-n-match", "3"}, "is recognised, not supported: ");

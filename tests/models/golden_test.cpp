@@ -139,6 +139,19 @@ TEST_CASE("graphs of the families are the approved ones") {
   }
 }
 
+TEST_CASE("graphs of prediction layers are the approved ones") {
+  const TempDir folder;
+  for (const char* arch : {"qwen35", "glm4moe", "deepseek2"}) {
+    INFO(arch);
+    const bool latents = std::string_view(arch) == "deepseek2";
+    const Opened model =
+        open_tiny(folder, tiny_model({.arch = arch, .layers = 2, .head_dim = latents ? 8 : 16, .predicting = true}));
+    const Graph graph = build_prediction_graph(model.spec, model.file, {.tokens = 4, .outputs = 2});
+    compare(std::string(arch) + "-prediction", graph);
+    compare(std::string(arch) + "-prediction.optimized", optimize(graph));
+  }
+}
+
 TEST_CASE("layers of one model share one plan, before and after the passes") {
   const TempDir folder;
   for (const Variant& v : variants()) {

@@ -56,6 +56,7 @@ void set_tiny_metadata(TinyWriter& w) {
   w.set("context_length", o.context);
   w.set("embedding_length", o.n_embd);
   w.set("block_count", o.layers);
+  if (o.predicting) w.set("nextn_predict_layers", 1);
   w.set("feed_forward_length", o.d_ff);
   w.set("attention.head_count", o.heads);
   w.set("attention.head_count_kv", o.kv_heads);

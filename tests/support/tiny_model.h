@@ -35,6 +35,7 @@ struct TinyOptions {
   bool tied = false;        ///< no output.weight
   bool biases = false;      ///< llama: on every projection (other families have their own)
   int window = 0;           ///< attention.sliding_window; of families that select keys, how many
+  bool predicting = false;  ///< the last layer guesses ahead: of hybrids one that attends
   TinyRope rope = TinyRope::Plain;
   TinyTokenizer tokenizer = TinyTokenizer::Spm;
   std::uint64_t seed = 1;

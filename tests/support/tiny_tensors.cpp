@@ -86,6 +86,12 @@ void add_layer(TinyWriter& w, int i) {
   if (l.feeds) add_ffn(w, i);
 }
 
+void add_prediction(TinyWriter& w, const std::string& blk) {
+  w.norm(blk + "nextn.enorm");
+  w.norm(blk + "nextn.hnorm");
+  w.linear(blk + "nextn.eh_proj", 2 * w.o.n_embd, w.o.n_embd);
+}
+
 }  // namespace
 
 void add_tiny_tensors(TinyWriter& w) {
@@ -101,6 +107,7 @@ void add_tiny_tensors(TinyWriter& w) {
   if (o.rope == TinyRope::Llama3) w.vector("rope_freqs.weight", o.head_dim / 2, 4.5f, 3.5f);
   if (f.add_ends) f.add_ends(w);
   for (int i = 0; i < o.layers; ++i) add_layer(w, i);
+  if (o.predicting) add_prediction(w, w.block(o.layers - 1));
 }
 
 }  // namespace llm::test
