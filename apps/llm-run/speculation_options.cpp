@@ -133,9 +133,7 @@ void check_speculation_options(const SpeculationChoice& o) {
   }
 }
 
-bool wants_prediction(const SpeculationChoice& o) {
-  return wants(o, Type::Prediction) && o.most.value_or(1) > 0;
-}
+bool wants_prediction(const SpeculationChoice& o) { return wants(o, Type::Prediction) && o.most.value_or(1) > 0; }
 
 void refuse_speculation_in_batch(const SpeculationChoice& o) {
   if (o.given.empty() || (o.types && o.types->empty())) return;
@@ -204,8 +202,8 @@ Speculation* Drafting::start(Session& session) {
   }
   if (most_ > 0 && model_.predicts()) {
     auto drafter = std::make_unique<PredictionDrafter>(
-        model_, PredictionDrafter::Options{
-                    .p_min = static_cast<double>(choice_.p_min), .context = context, .cache = cache_});
+        model_,
+        PredictionDrafter::Options{.p_min = static_cast<double>(choice_.p_min), .context = context, .cache = cache_});
     session.tell_hidden([&own = *drafter](const HiddenRows& rows) { own.saw(rows); });
     drafters.push_back(std::move(drafter));
   }

@@ -55,7 +55,7 @@ struct DecoderConfig {
   std::optional<MoeConfig> moe;          ///< filled by families that have experts
   std::vector<std::string> unread = {};  ///< patterns of tensors of layers that leave_prediction_layers_out() took away
 
-  std::vector<LayerSizes> ahead = {};    ///< of these layers, which are numbered behind the model's own
+  std::vector<LayerSizes> ahead = {};  ///< of these layers, which are numbered behind the model's own
 
   const LayerSizes& of(int layer) const {
     return layer < n_layers ? layers[static_cast<std::size_t>(layer)]

@@ -32,9 +32,8 @@ Act prediction_input(Net& net, const DecoderConfig& c, Index tokens) {
 Act prediction_logits(Net& net, const DecoderConfig& c, Act x, Index out_rows) {
   Scope s = net.layer(c.n_layers, Role::Head);
   const Act rows = net.rows(x, out_rows);
-  const Act hidden = s.has("nextn.shared_head_norm")
-                         ? s.rms_norm("nextn.shared_head_norm", rows, c.norm_eps)
-                         : net.top(Role::Head).rms_norm("output_norm", rows, c.norm_eps);
+  const Act hidden = s.has("nextn.shared_head_norm") ? s.rms_norm("nextn.shared_head_norm", rows, c.norm_eps)
+                                                     : net.top(Role::Head).rms_norm("output_norm", rows, c.norm_eps);
   net.give_hidden(hidden);
   const std::string own = of_layer(c, "nextn.shared_head_head");
   return net.head(s.has("nextn.shared_head_head") ? own : "output", hidden, c.vocab, /*tied_to=*/"token_embd");

@@ -35,9 +35,7 @@ class Recorder final : public Observer {
   }
   std::vector<std::byte>& at(const std::string& name) { return values_.at(name); }
   /// What the caller gives is a value like those that nodes make.
-  void add(const Binding& given) {
-    values_[std::string(given.value)].assign(given.data, given.data + given.bytes);
-  }
+  void add(const Binding& given) { values_[std::string(given.value)].assign(given.data, given.data + given.bytes); }
 
  private:
   Observer* next_;

@@ -24,6 +24,8 @@ class Drafter {
   virtual void begin(std::span<const Token> text) = 0;
   /// The text has one more token.
   virtual void append(Token) = 0;
+  /// Of the text, the session holds this much from now on: the context was full.
+  virtual void shifted(std::span<const Token> /*held*/) {}
   /// Before the first guess behind a text: false if the drafter has to read on first. It has then read a part.
   virtual bool ready() { return true; }
   /// What may follow the text and `ahead`, which are the guesses that this drafter made since the text last grew.

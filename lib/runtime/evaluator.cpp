@@ -193,8 +193,7 @@ std::size_t Evaluator::room_in_step(Logits wanted) const {
 void Evaluator::submit_step(float* rows, Observer* observer) {
   Program& p = programs_.of(static_cast<std::int64_t>(step().tokens()));
   submitted_ += static_cast<std::int64_t>(step().tokens());
-  Evaluating next{
-      .program = &p, .ticket = {}, .data = step().data(sequences_.cache()), .done = submitted_};
+  Evaluating next{.program = &p, .ticket = {}, .data = step().data(sequences_.cache()), .done = submitted_};
   next.out[0] = bound(p, 0, rows, step().outputs() * vocab());
   if (model_.predicts()) {
     const std::size_t n = step().tokens() * static_cast<std::size_t>(model_.dims().n_embd);

@@ -48,8 +48,8 @@ class Evaluator {
   struct Evaluating {
     Program* program;
     Ticket ticket;
-    StepData data;          ///< of one of steps_
-    std::int64_t done = 0;  ///< tokens of the evaluation up to its end
+    StepData data;                    ///< of one of steps_
+    std::int64_t done = 0;            ///< tokens of the evaluation up to its end
     std::array<Binding, 2> out = {};  ///< rows of logits; of all tokens hidden ones, if the model gives them
     std::size_t n_out = 1;
 

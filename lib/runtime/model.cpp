@@ -396,8 +396,9 @@ std::vector<Graph> Model::graphs(Bucket bucket) const {
 /// What a composite backend cuts is one graph.
 void Model::require_one_device() const {
   if (devices_ == 1 && !has_host_part_) return;
-  throw Error(ErrorKind::Usage,
-              "drafts by the prediction layer need one device that computes the whole model; here it is: " + placement_);
+  throw Error(
+      ErrorKind::Usage,
+      "drafts by the prediction layer need one device that computes the whole model; here it is: " + placement_);
 }
 
 Graph Model::graph(Bucket bucket) const { return optimize(graph_before_passes(bucket)); }

@@ -18,9 +18,7 @@ constexpr std::size_t kKeptRows = kMostColumns;
 }  // namespace
 
 PredictionDrafter::PredictionDrafter(Model& model, Options o)
-    : width_(static_cast<std::size_t>(model.dims().n_embd)),
-      steps_(model, o.context, o.cache),
-      p_min_(o.p_min) {}
+    : width_(static_cast<std::size_t>(model.dims().n_embd)), steps_(model, o.context, o.cache), p_min_(o.p_min) {}
 
 void PredictionDrafter::start_at(std::int64_t position) {
   start_ = position;

@@ -36,6 +36,7 @@ class PredictionDrafter final : public Drafter {
   std::string_view name() const override { return "prediction layer"; }
   void begin(std::span<const Token> text) override;
   void append(Token) override;
+  void shifted(std::span<const Token> held) override { begin(held); }
   bool ready() override;
   std::optional<Guess> guess(std::span<const Token> ahead) override;
   double outlook() const override { return faulty_ ? 0 : record_.outlook(); }
@@ -57,13 +58,13 @@ class PredictionDrafter final : public Drafter {
   std::vector<Token> text_;
   // Indices count from position start_ on; pair i is of the tokens i and i + 1.
   std::int64_t start_ = 0;
-  std::vector<Token> told_;    ///< tokens whose rows were told
-  std::vector<float> rows_;    ///< the last of these rows, from index first_row_ on
+  std::vector<Token> told_;  ///< tokens whose rows were told
+  std::vector<float> rows_;  ///< the last of these rows, from index first_row_ on
   std::size_t first_row_ = 0;
   std::vector<Token> paired_;  ///< the second token of each pair that was read with a row of the model's
   std::size_t last_ = 0;       ///< of the text, while there are guesses; 0: there can be none
   std::vector<Token> next_;
-  std::vector<float> chain_;   ///< the layer's own row behind the last guess
+  std::vector<float> chain_;  ///< the layer's own row behind the last guess
 };
 
 }  // namespace llm

@@ -32,7 +32,8 @@ class Programs {
       : model_(model), graph_(std::move(graph)), sequences_(sequences), store_(store), workspace_(workspace) {}
   /// Of the model's own graph.
   Programs(Model& model, int sequences, StateStore& store, Workspace& workspace)
-      : Programs(model, [&model](Bucket b) { return model.graph(b); }, sequences, store, workspace) {}
+      : Programs(
+            model, [&model](Bucket b) { return model.graph(b); }, sequences, store, workspace) {}
 
   /// One for a step of so many tokens, at most kMaxBatchTokens; it stays where it is.
   Program& of(std::int64_t tokens);

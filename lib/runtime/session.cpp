@@ -39,9 +39,7 @@ struct Session::Impl {
   }
 
   /// Whoever guesses by hidden rows wants those of every step, which come with logits.
-  bool draws() const {
-    return model.backend().draws() && model.dims().vocab <= kMostLogits && !model.predicts();
-  }
+  bool draws() const { return model.backend().draws() && model.dims().vocab <= kMostLogits && !model.predicts(); }
   void require_context(std::int64_t tokens) const;
   bool is_token(Token) const;
   void check_work(std::span<const Append> work) const;

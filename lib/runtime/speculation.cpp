@@ -43,6 +43,10 @@ void Speculation::append(Token token) {
   for (const Source& s : sources_) s.drafter->append(token);
 }
 
+void Speculation::shifted(std::span<const Token> held) {
+  for (const Source& s : sources_) s.drafter->shifted(held);
+}
+
 std::span<const Token> Speculation::draft(std::size_t most) {
   draft_.clear();
   checked_ = 0;

@@ -46,11 +46,14 @@ class Speculation {
   void begin(std::span<const Token> text);
   /// It has one more token, drafted or not.
   void append(Token);
+  /// Of it, the session holds this much from now on.
+  void shifted(std::span<const Token> held);
   /// What to evaluate behind its last token: at most so many tokens.
   std::span<const Token> draft(std::size_t most);
   /// The draft given last is not evaluated.
   void withdraw();
-  enum class Step : std::uint8_t { Usual, Compiled };  ///< the second: a program first, so its time is no measure
+  /// Longer: a program was compiled first, or tokens were read again, so its time is no measure.
+  enum class Step : std::uint8_t { Usual, Longer };
   /// A step of the last token and its draft ran.
   void stepped(double seconds, Step);
 

@@ -9,6 +9,14 @@
 #include "runtime/read_text.h"
 
 namespace llm {
+namespace {
+
+/// Where a guess did not come, a recurrent state goes back to before its step, and sees what did come again in the next
+/// one. If that one's guess does not come either, there is more to see, so that beyond this a step has none and leaves
+/// the state where the text is.
+constexpr std::int64_t kMostReadAgain = 4;
+
+}  // namespace
 
 Window::Window(Session& session, SequenceId sequence, std::span<const Token> prompt, Options options)
     : session_(session), sequence_(sequence), options_(std::move(options)), length_(session.length(sequence)) {
@@ -51,7 +59,7 @@ void Window::enter(Token token) {
 /// where logits are to be had: the answer wants them, a draft is in sight, the context is full, or they are not finite.
 std::optional<Token> Window::drawn(Token token, std::size_t more, Answer& answer) {
   const auto start = Clock::now();
-  const std::size_t programs = session_.programs();
+  const StepsSoFar before = steps_so_far();
   if (session_.begun() == 0) {
     take_back();
     if (full() || expects_draft(more) || !begin(token, answer, 0)) return std::nullopt;
@@ -62,7 +70,7 @@ std::optional<Token> Window::drawn(Token token, std::size_t more, Answer& answer
   if (!rows) return std::nullopt;
   const Token drawn = rows->front();
   ++length_;
-  if (options_.speculation != nullptr) stepped(start, programs);
+  if (options_.speculation != nullptr) stepped(start, before);
   return drawn;
 }
 
@@ -85,14 +93,14 @@ bool Window::expects_draft(std::size_t more) {
 
 /// The logits after the last token that may come are never needed.
 std::size_t Window::longest_draft(std::size_t more) const {
+  if (session_.to_read_again(sequence_) > kMostReadAgain) return 0;
   const auto room = static_cast<std::size_t>(session_.context() - length_ - 1);
   return std::min(room, std::max<std::size_t>(more, 1) - 1);
 }
 
-void Window::stepped(Clock::time_point start, std::size_t programs_before) {
-  const double seconds = seconds_since(start);
-  options_.speculation->stepped(
-      seconds, session_.programs() == programs_before ? Speculation::Step::Usual : Speculation::Step::Compiled);
+void Window::stepped(Clock::time_point start, StepsSoFar before) {
+  const bool usual = session_.programs() == before.programs && session_.read_again() == before.read_again;
+  options_.speculation->stepped(seconds_since(start), usual ? Speculation::Step::Usual : Speculation::Step::Longer);
 }
 
 std::span<const float> Window::compute(Token token, std::size_t more) {
@@ -119,6 +127,7 @@ std::span<const float> Window::shift() {
   const auto logits = read_text(session_, sequence_, std::span(held_).subspan(static_cast<std::size_t>(*options_.keep)),
                                 [&](std::int64_t) { return !options_.go_on || options_.go_on(); });
   length_ = session_.length(sequence_);
+  if (options_.speculation != nullptr) options_.speculation->shifted(held_);
   return logits;
 }
 
@@ -130,10 +139,10 @@ std::span<const float> Window::step(Token token, std::size_t more) {
   } else {
     const auto draft = options_.speculation->draft(longest_draft(more));
     ahead_.insert(ahead_.end(), draft.begin(), draft.end());
-    const std::size_t programs = session_.programs();
+    const StepsSoFar before = steps_so_far();
     const auto start = Clock::now();
     rows_ = eval(ahead_);
-    stepped(start, programs);
+    stepped(start, before);
   }
   ++length_;
   return rows_.first(rows_.size() / ahead_.size());

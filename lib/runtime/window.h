@@ -65,7 +65,13 @@ class Window {
   std::optional<Token> drawn(Token, std::size_t more, Answer&);
   bool begin(Token, Answer&, int unseen);
   std::size_t longest_draft(std::size_t more) const;
-  void stepped(Clock::time_point start, std::size_t programs_before);
+  /// What tells whether a step was like others.
+  struct StepsSoFar {
+    std::size_t programs;
+    std::int64_t read_again;
+  };
+  StepsSoFar steps_so_far() const { return {session_.programs(), session_.read_again()}; }
+  void stepped(Clock::time_point start, StepsSoFar before);
   bool expects_draft(std::size_t more);
 
   Session& session_;

@@ -184,6 +184,18 @@ TEST_CASE("what the prediction layer has read is the text's after guesses that d
   }
 }
 
+TEST_CASE("guesses that never come make a recurrent state see few tokens again", "[speculation]") {
+  const TempDir folder;
+  const auto model = load_predicting(write_predicting(folder, "qwen35", Luck::Never));
+  Drafted drafted(*model, 256, 1);
+  const auto text = random_tokens(50, 256, 5);
+  answered(*model, drafted.session, drafted.session.create(), text, 0, &drafted.speculation, 0.9f, 100);
+  const SpeculationCounts& c = drafted.speculation.counts();
+  INFO(c.drafts << " drafts, " << drafted.session.read_again() << " tokens again");
+  CHECK(c.drafts > 70);
+  CHECK(drafted.session.read_again() < 5 * c.drafts);  // of all steps it would be half of their number squared
+}
+
 TEST_CASE("a text that goes on otherwise, further back or on another branch, is read again from there",
           "[speculation]") {
   for (const std::string& arch : kPredicting) {
