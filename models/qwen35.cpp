@@ -29,9 +29,8 @@ Act block(Net& net, const DeltaConfig& c, const Rotary& rot, int i, Act x) {
   Scope a = net.layer(i, Role::Attention);
   const Act y = a.rms_norm("attn_norm", x, c.norm_eps);
   const bool recurrent = i < c.n_layers && c.recurrent[static_cast<std::size_t>(i)];
-  x = a.add(
-      "attn_residual", x,
-      recurrent ? delta_layer(a, c, y, delta_gates(a, c, y), HeadSharing::Tiled) : gated_attention(a, c, rot, y));
+  x = a.add("attn_residual", x,
+            recurrent ? delta_layer(a, c, y, delta_gates(a, c, y), HeadSharing::Tiled) : gated_attention(a, c, rot, y));
   Scope f = net.layer(i, Role::Ffn);
   return f.add("ffn_residual", x, ffn(f, c, f.rms_norm("post_attention_norm", x, c.norm_eps)));
 }
