@@ -111,12 +111,14 @@ inline constexpr int kBlockPositions = 64;
 /// Positions [begin, end) of one block of a layer's cache, in all of its KV heads.
 struct CacheSlice {
   int layer = 0;
+  CacheType::Part part = CacheType::Part::KeysValues;
   std::int32_t block = 0;
   std::int32_t begin = 0, end = kBlockPositions;
 };
 
 /// Keeps keys and values that another device computes with. Outside of it they are rows [kv_heads][positions] of a
-/// head's elements in the cache's storage types, whatever its own order is. Different positions at once are fine.
+/// head's elements in the cache's storage types, whatever its own order is; of an index there are no values. Different
+/// positions at once are fine.
 class CacheKeeper {
  public:
   virtual ~CacheKeeper() = default;

@@ -103,7 +103,7 @@ struct Scene {
     cache.keep_fleeting_in(keeper);
     for (int i = 0; i < n_layers; ++i) {
       const auto node = static_cast<std::size_t>(3 * i);
-      layers.push_back({i, cache.view(i), node, node + 1, node + 2});
+      layers.push_back({i, {{CacheType::Part::KeysValues, cache.view(type_of(i))}}, node, node + 1, node + 2});
     }
     for (const Sequence& s : sequences) {
       spans.push_back({static_cast<std::int32_t>(slots.size()), s.tokens, s.past + s.tokens});
@@ -143,7 +143,7 @@ struct Scene {
       if (node % 3 == 0) look(l, early[node / 3]);
       if (node % 3 == 1) {
         work<<<1, 1, 0, stream.get()>>>();
-        append<<<static_cast<unsigned>(list.size()), 128, 0, stream.get()>>>(l.place.k, l.place.v, l.layer,
+        append<<<static_cast<unsigned>(list.size()), 128, 0, stream.get()>>>(l.places[0].view.k, l.places[0].view.v, l.layer,
                                                                              rows.data());
       }
       if (node % 3 == 2) {
@@ -156,9 +156,9 @@ struct Scene {
   }
   void look(const FleetingLayer& l, const DeviceBuffer& into) {
     std::byte* const to = into.data();
-    check_cuda(cudaMemcpyAsync(to, l.place.k, kKeyBytes, cudaMemcpyDeviceToDevice, stream.get()), "looking");
+    check_cuda(cudaMemcpyAsync(to, l.places[0].view.k, kKeyBytes, cudaMemcpyDeviceToDevice, stream.get()), "looking");
     check_cuda(
-        cudaMemcpyAsync(to + kKeyBytes, l.place.v, kPlaceBytes - kKeyBytes, cudaMemcpyDeviceToDevice, stream.get()),
+        cudaMemcpyAsync(to + kKeyBytes, l.places[0].view.v, kPlaceBytes - kKeyBytes, cudaMemcpyDeviceToDevice, stream.get()),
         "looking");
   }
 

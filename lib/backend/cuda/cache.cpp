@@ -37,7 +37,7 @@ CudaCache::CudaCache(const StateRequest& r, int carriers)
       throw Error(ErrorKind::Usage, "backend cuda: " + std::string(reason));
     const auto shared =
         std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return host::share_place(l.type, c); });
-    by_layer_[c.layer] = static_cast<std::size_t>(shared - layers_.begin());
+    by_place_[{c.layer, c.part}] = static_cast<std::size_t>(shared - layers_.begin());
     if (shared != layers_.end()) continue;
     Layer layer{c, head_block_bytes(c.kv_heads, c.head_dim_k, format_.k),
                 head_block_bytes(c.kv_heads, c.head_dim_v, format_.v), 0, 0};
@@ -72,16 +72,18 @@ float* CudaCache::recurrent(const RecurrentType& type) const {
 
 void CudaCache::keep_fleeting_in(CacheKeeper& keeper) {
   use_device(device_);
-  std::size_t bytes = 0;
+  std::map<CacheType::Part, std::size_t> most;
   for (const Layer& l : layers_) {
-    if (l.type.fleeting) bytes = std::max(bytes, l.k_block_bytes + l.v_block_bytes);
+    if (l.type.fleeting) most[l.type.part] = std::max(most[l.type.part], l.k_block_bytes + l.v_block_bytes);
   }
+  std::size_t bytes = 0;
+  for (const auto& [part, of_part] : most) bytes += of_part;
   stream_ = std::make_unique<CacheStream>(keeper, bytes, carriers_);
 }
 
-CacheView CudaCache::view(int layer) const {
-  const auto found = by_layer_.find(layer);
-  check(found != by_layer_.end(), "a layer with a cache");
+CacheView CudaCache::view(const CacheType& type) const {
+  const auto found = by_place_.find({type.layer, type.part});
+  check(found != by_place_.end(), "a layer with a cache");
   const Layer& l = layers_[found->second];
   return {.k = memory_.data() + l.k_offset,
           .v = memory_.data() + l.v_offset,
@@ -107,7 +109,8 @@ void CudaCache::for_each_part(std::int32_t block, F&& f) const {
   for (const Layer& l : layers_) {
     if (l.type.fleeting) continue;
     f(memory_.data() + l.k_offset + static_cast<std::size_t>(block) * l.k_block_bytes, l.k_block_bytes);
-    f(memory_.data() + l.v_offset + static_cast<std::size_t>(block) * l.v_block_bytes, l.v_block_bytes);
+    if (l.v_block_bytes > 0)
+      f(memory_.data() + l.v_offset + static_cast<std::size_t>(block) * l.v_block_bytes, l.v_block_bytes);
   }
 }
 

@@ -1,8 +1,9 @@
 // The paged cache and the recurrent states in device memory, and what attention needs beside.
 #pragma once
 
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -17,7 +18,7 @@ class CudaCache final : public StateStore {
   /// Where caches are fleeting, `carriers` threads bring their rows and send them back.
   CudaCache(const StateRequest&, int carriers);
 
-  CacheView view(int layer) const;
+  CacheView view(const CacheType&) const;
   /// Slot after slot, each as RecurrentType has it.
   float* recurrent(const RecurrentType&) const;
   CacheFormat format() const { return format_; }
@@ -67,7 +68,7 @@ class CudaCache final : public StateStore {
   std::size_t block_bytes_ = 0, slot_bytes_ = 0;
   std::vector<Layer> layers_;
   std::vector<States> states_;
-  std::unordered_map<int, std::size_t> by_layer_;
+  std::map<std::pair<int, CacheType::Part>, std::size_t> by_place_;  ///< layer, part
   int carriers_;
   DeviceBuffer memory_;
   std::unique_ptr<CacheStream> stream_;

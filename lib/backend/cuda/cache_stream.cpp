@@ -21,24 +21,39 @@ struct Side {
   int kv_heads;
 
   std::size_t head_bytes() const { return kBlockPositions * row_bytes; }
+  bool empty() const { return row_bytes == 0; }  // of an index
   std::size_t block_bytes() const { return static_cast<std::size_t>(kv_heads) * head_bytes(); }
   std::byte* block(std::int32_t b) const { return place + static_cast<std::size_t>(b) * block_bytes(); }
 };
 Side keys(const CacheView& c) { return {c.k, TensorType{c.k_type, {c.head_dim_k}}.row_bytes(), c.kv_heads}; }
-Side values(const CacheView& c) { return {c.v, TensorType{c.v_type, {c.head_dim_v}}.row_bytes(), c.kv_heads}; }
+Side values(const CacheView& c) {
+  return {c.v, c.head_dim_v == 0 ? 0 : TensorType{c.v_type, {c.head_dim_v}}.row_bytes(), c.kv_heads};
+}
 
 /// A whole block.
 void send(const Side& s, std::int32_t block, const std::byte* rows, cudaStream_t stream) {
+  if (s.empty()) return;
   check_cuda(cudaMemcpyAsync(s.block(block), rows, s.block_bytes(), cudaMemcpyHostToDevice, stream),
              "bringing keys and values");
 }
 /// Some positions of every head.
 void fetch(const Side& s, const CacheSlice& slice, std::byte* rows, cudaStream_t stream) {
+  if (s.empty()) return;
   const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * s.row_bytes;
   const std::byte* const from = s.block(slice.block) + static_cast<std::size_t>(slice.begin) * s.row_bytes;
   check_cuda(cudaMemcpy2DAsync(rows, bytes, from, s.head_bytes(), bytes, static_cast<std::size_t>(s.kv_heads),
                                cudaMemcpyDeviceToHost, stream),
              "sending keys and values back");
+}
+
+/// f(place, where its keys of a block are in `rows`, where its values are)
+template <class F>
+void for_each_place(const FleetingLayer& layer, std::byte* rows, const F& f) {
+  for (const FleetingPlace& p : layer.places) {
+    std::byte* const v_rows = rows + keys(p.view).block_bytes();
+    f(p, rows, v_rows);
+    rows = v_rows + values(p.view).block_bytes();
+  }
 }
 
 }  // namespace
@@ -47,16 +62,28 @@ std::vector<FleetingLayer> fleeting_layers(const Graph& graph, const CudaCache& 
   std::vector<FleetingLayer> layers;
   const auto nodes = graph.nodes();
   std::size_t append = 0;
+  std::vector<CacheType> indexes;  // that were appended to since the last attention
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (std::holds_alternative<KvAppend>(nodes[i].op)) append = i;
+    if (std::holds_alternative<KvAppend>(nodes[i].op)) {
+      append = i;
+      const CacheType& appended = graph.info(nodes[i].out[0]).cache;
+      if (appended.part == CacheType::Part::Index) indexes.push_back(appended);
+    }
     if (!std::holds_alternative<Attention>(nodes[i].op)) continue;
     const CacheType& type = graph.info(nodes[i].in[1]).cache;
+    const std::vector<CacheType> own_indexes = std::exchange(indexes, {});
     if (!type.fleeting) continue;
     check(nodes[append].out[0] == nodes[i].in[1], "attention reads what was appended last");
+    std::vector<FleetingPlace> places{{type.part, cache.view(type)}};
+    for (const CacheType& index : own_indexes) {
+      check(index.fleeting && index.layer == type.layer, "an index is brought with its layer's keys and values");
+      places.push_back({index.part, cache.view(index)});
+    }
     const auto first =
         std::find_if(nodes.begin(), nodes.end(), [&](const Node& n) { return n.layer == nodes[i].layer; });
-    layers.push_back({type.layer, cache.view(type.layer), static_cast<std::size_t>(first - nodes.begin()), append, i});
-    if (layers.size() > 1) check(layers.end()[-2].place.k != layers.back().place.k, "layers have places in turns");
+    layers.push_back({type.layer, std::move(places), static_cast<std::size_t>(first - nodes.begin()), append, i});
+    if (layers.size() > 1)
+      check(layers.end()[-2].places[0].view.k != layers.back().places[0].view.k, "layers have places in turns");
   }
   return layers;
 }
@@ -238,32 +265,37 @@ void CacheStream::run(Carrier& c) {
 
 void CacheStream::bring(Carrier& c, std::size_t layer, std::size_t piece) {
   const FleetingLayer& l = layers_[layer];
-  const Side k = keys(l.place), v = values(l.place);
   const std::size_t mine = c.turn++ % c.pinned.size();
-  std::byte *const k_rows = c.pinned[mine].data(), *const v_rows = k_rows + k.block_bytes();
   check_cuda(cudaEventSynchronize(c.copied[mine].get()), "bringing keys and values");
-  keeper_.read_rows({.layer = l.layer, .block = past_[piece]}, k_rows, v_rows);
+  for_each_place(l, c.pinned[mine].data(), [&](const FleetingPlace& p, std::byte* k_rows, std::byte* v_rows) {
+    keeper_.read_rows({.layer = l.layer, .part = p.part, .block = past_[piece]}, k_rows, v_rows);
+  });
   check_cuda(cudaStreamWaitEvent(c.stream.get(), left_events_[place(layer)].get()), "bringing keys and values");
-  send(k, past_[piece], k_rows, c.stream.get());
-  send(v, past_[piece], v_rows, c.stream.get());
+  for_each_place(l, c.pinned[mine].data(), [&](const FleetingPlace& p, std::byte* k_rows, std::byte* v_rows) {
+    send(keys(p.view), past_[piece], k_rows, c.stream.get());
+    send(values(p.view), past_[piece], v_rows, c.stream.get());
+  });
   check_cuda(cudaEventRecord(c.copied[mine].get(), c.stream.get()), "bringing keys and values");
   check_cuda(cudaEventRecord(c.sent[place(layer)].get(), c.stream.get()), "bringing keys and values");
 }
 
 void CacheStream::keep(Carrier& c, std::size_t layer, std::size_t piece) {
   const FleetingLayer& l = layers_[layer];
-  const Side k = keys(l.place), v = values(l.place);
   CacheSlice slice = fresh_[piece];
   slice.layer = l.layer;
   const std::size_t mine = c.turn++ % c.pinned.size();
-  std::byte *const k_rows = c.pinned[mine].data(), *const v_rows = k_rows + k.block_bytes();
   check_cuda(cudaEventSynchronize(c.copied[mine].get()), "sending keys and values back");
   check_cuda(cudaStreamWaitEvent(c.stream.get(), appended_events_[place(layer)].get()), "sending keys and values back");
-  fetch(k, slice, k_rows, c.stream.get());
-  fetch(v, slice, v_rows, c.stream.get());
+  for_each_place(l, c.pinned[mine].data(), [&](const FleetingPlace& p, std::byte* k_rows, std::byte* v_rows) {
+    fetch(keys(p.view), slice, k_rows, c.stream.get());
+    fetch(values(p.view), slice, v_rows, c.stream.get());
+  });
   check_cuda(cudaEventRecord(c.copied[mine].get(), c.stream.get()), "sending keys and values back");
   check_cuda(cudaEventSynchronize(c.copied[mine].get()), "sending keys and values back");
-  keeper_.write_rows(slice, k_rows, v_rows);
+  for_each_place(l, c.pinned[mine].data(), [&](const FleetingPlace& p, std::byte* k_rows, std::byte* v_rows) {
+    slice.part = p.part;
+    keeper_.write_rows(slice, k_rows, v_rows);
+  });
 }
 
 }  // namespace llm::cuda

@@ -23,10 +23,15 @@ namespace llm::cuda {
 
 class CudaCache;
 
-/// A graph's nodes that work on one fleeting cache.
+/// Where one of a layer's fleeting caches lies while a step works on it.
+struct FleetingPlace {
+  CacheType::Part part = CacheType::Part::KeysValues;
+  CacheView view = {};
+};
+/// A graph's nodes that work on one layer's fleeting caches: its keys and values, and perhaps an index.
 struct FleetingLayer {
   int layer = 0;
-  CacheView place = {};
+  std::vector<FleetingPlace> places = {};
   std::size_t first = 0, append = 0, attention = 0;  ///< nodes; the first is of the layer, whatever it does
 };
 /// In the order of their nodes.
@@ -35,7 +40,7 @@ std::vector<FleetingLayer> fleeting_layers(const Graph&, const CudaCache&);
 /// The threads that carry rows, for one program at a time.
 class CacheStream {
  public:
-  /// `block_bytes`: most that a layer's keys and values of a block take.
+  /// `block_bytes`: most that a block of a layer's caches takes.
   CacheStream(CacheKeeper&, std::size_t block_bytes, int threads);
   CacheStream(const CacheStream&) = delete;
   CacheStream& operator=(const CacheStream&) = delete;

@@ -163,6 +163,7 @@ class CudaBackend final : public Backend {
         products(node.op)[i].activation = many ? ActFormat::F32 : info(type).activation;
       }
       if (auto* attention = std::get_if<Attention>(&node.op)) attention->query = ActFormat::Q8x32;
+      if (auto* selection = std::get_if<SelectKeys>(&node.op)) selection->query = ActFormat::Q8x32;
     }
     return legal;
   }

@@ -35,7 +35,7 @@ class FusedCompiler : NodeSite {
   /// This node is the KvAppend of them.
   void rope_append(const RopeAppendNodes& nodes) {
     const RopeAppend fused = raw_heads(nodes);
-    const CacheView cache = site_.cache.view(in(2).cache.layer);
+    const CacheView cache = site_.cache.view(in(2).cache);
     add(fused.norm_q == nullptr ? "with both ropes" : "with both norms and ropes",
         [=, op = rope_of(nodes), step = site_.step](const StepLaunch& s) {
           cuda::rope_append(op, fused, cache, step, s.tokens, s.at);
@@ -147,7 +147,7 @@ class FusedCompiler : NodeSite {
 
 /// Whether attention of one token turns its heads itself.
 bool turns_heads(const Site& site, const Node& attention) {
-  const CacheView cache = site.cache.view(site.graph.info(attention.in[1]).cache.layer);
+  const CacheView cache = site.cache.view(site.graph.info(attention.in[1]).cache);
   return attends_with_rope(cache, attention_shape(site.graph, attention, cache), site.cache.most_positions());
 }
 

@@ -22,6 +22,7 @@ class Finder {
   }
 
   std::optional<RopeAppendNodes> rope_append(std::size_t append) const {
+    if (g_.nodes()[append].in.size() == 2) return std::nullopt;  // to an index, which queries of another kind read
     const auto rope_k = sole_use<Rope>(g_.nodes()[append].in[0]);
     const auto rope_q = rope_k ? rope_like(*rope_k, append) : std::nullopt;
     if (!rope_q || g_.info(g_.nodes()[append].in[0]).type.shape[0] > kBlockK) return std::nullopt;
@@ -173,7 +174,8 @@ class Finder {
     const Node& node = g_.nodes()[next];
     const std::uint32_t rotated = g_.nodes()[rope_q].out[0];
     const bool reads_both =
-        std::holds_alternative<Attention>(node.op) && node.in[0] == rotated && node.in[1] == g_.nodes()[append].out[0];
+        std::holds_alternative<Attention>(node.op) && node.in[0] == rotated && node.in[1] == g_.nodes()[append].out[0] &&
+        g_.info(node.in[1]).cache.access == CacheType::Access::Whole;
     return reads_both && readers_[rotated] == 1 ? std::optional(next) : std::nullopt;
   }
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/column_products.h"
 #include "backend/cuda/kernels/finish.h"
@@ -12,6 +13,7 @@
 #include "backend/cuda/kernels/products.h"
 #include "backend/cuda/kernels/recurrent.h"
 #include "backend/cuda/kernels/rows.h"
+#include "backend/cuda/kernels/select_keys.h"
 #include "backend/cuda/kernels/streams.h"
 #include "backend/cuda/kernels/wgmma_experts.h"
 #include "backend/cuda/kernels/wgmma_products.h"
@@ -38,6 +40,10 @@ void for_calls(std::span<const Target> targets, const F& f) {
 /// Most routes of a group, of products that are not grouped_products(). A token chooses an expert once, so that eight
 /// tokens never need more than 8. Where there are more, 16 take little longer than 8, and 32 longer than two passes.
 constexpr int few_group_columns(std::int64_t tokens) { return tokens <= 8 ? 8 : 16; }
+
+bool is_prompt(const StepLaunch& s) {
+  return s.spans != nullptr && s.tokens >= kPromptTokens * static_cast<int>(s.spans->size());
+}
 
 Streams streams_of(const ValueInfo& x) {
   return {.n = static_cast<int>(x.type.shape[0]), .m = static_cast<int>(x.type.shape[1])};
@@ -134,26 +140,54 @@ class NodeCompiler : NodeSite {
   }
 
   void operator()(const KvAppend&) {
-    const CacheView cache = site_.cache.view(in(2).cache.layer);  // an index was refused
-    add("append", [=, k = f32(in(0)), v = f32(in(1)), step = site_.step](const StepLaunch& s) {
-      append_to_cache(k, v, cache, step, s.tokens, s.at);
-    });
+    const bool is_index = node_.in.size() == 2;
+    const CacheView cache = site_.cache.view(in(is_index ? 1 : 2).cache);
+    add(is_index ? "append to the index" : "append",
+        [=, k = f32(in(0)), v = is_index ? nullptr : f32(in(1)), step = site_.step](const StepLaunch& s) {
+          append_to_cache(k, v, cache, step, s.tokens, s.at);
+        });
   }
 
-  void operator()(const SelectKeys&) { check(false, "SelectKeys was refused when the model was loaded"); }
+  void operator()(const SelectKeys& op) {
+    const CacheView index = site_.cache.view(in(2).cache);
+    const SelectionShape shape{.heads = static_cast<int>(in(0).type.shape[1]), .top_k = op.top_k, .query = op.query};
+    const std::int64_t most = site_.cache.most_positions();
+    std::byte* const scratch = site_.cache.scratch(selection_scratch(index, shape, graph_.bucket().tokens, most));
+    const bool rounds = site_.prompt_attention && graph_.bucket().tokens > kMaxColumns;
+    add(rounds ? "select_keys: prompts by tensor cores, single tokens as in f32" : "select_keys as in f32",
+        [=, q = f32(in(0)), w = f32(in(1)), step = site_.step,
+         to = reinterpret_cast<std::int32_t*>(value_data(site_, node_.out[0]))](const StepLaunch& s) {
+          const Scores scores = rounds && is_prompt(s) ? Scores::Rounded : Scores::Exact;
+          cuda::select_keys(q, w, index, shape, step, s.tokens, most, scores, to, scratch, s.at);
+        });
+  }
 
   void operator()(const Attention&) {
     const AttentionSite at = attention_site();
+    if (at.keys.top_k > 0) return attend_to_selected(at);
     const bool tensor_cores = site_.prompt_attention && graph_.bucket().tokens > kMaxColumns &&
                               at.shape.max_bias == 0 && prompt_attention_refusal(at.cache) == nullptr;
     add(tensor_cores ? "attention: by tensor cores, single tokens in f32" : "attention in f32",
         [=, q = f32(in(0)), y = f32(out(0)), step = site_.step](const StepLaunch& s) {
-          const bool prompt =
-              tensor_cores && s.spans != nullptr && s.tokens >= kPromptTokens * static_cast<int>(s.spans->size());
-          if (prompt) {
+          if (tensor_cores && is_prompt(s)) {
             attend_prompt(q, y, at.cache, at.shape, step, s.spans->data(), static_cast<int>(s.spans->size()), s.at);
           } else {
             attend(q, y, at.cache, at.shape, step, s.tokens, at.positions, at.scratch, at.arrivals, s.at);
+          }
+        });
+    convert(node_.out[0]);
+  }
+
+  void attend_to_selected(const AttentionSite& at) {
+    const bool tensor_cores =
+        site_.prompt_attention && graph_.bucket().tokens > kMaxColumns && attends_prompt_selected(at.cache);
+    add("attention to " + std::to_string(at.keys.top_k) + " selected keys" +
+            (tensor_cores ? ": by tensor cores, single tokens as in f32" : " as in f32"),
+        [=, q = f32(in(0)), y = f32(out(0)), step = site_.step](const StepLaunch& s) {
+          if (tensor_cores && is_prompt(s)) {
+            attend_prompt_selected(q, y, at.cache, at.shape, at.keys, step, s.tokens, s.at);
+          } else {
+            attend_selected(q, y, at.cache, at.shape, at.keys, step, s.tokens, at.scratch, at.arrivals, s.at);
           }
         });
     convert(node_.out[0]);
@@ -577,11 +611,6 @@ Compiled compile_nodes(const Site& site) {
 }
 
 std::string refusal(const Graph& graph, const Node& node) {
-  for (const std::uint32_t id : node.in) {
-    const CacheType& cache = graph.info(id).cache;
-    if (cache.part == CacheType::Part::Index || cache.access == CacheType::Access::Selected)
-      return "the GPU has no kernels that select keys or attend to selected ones (DeepSeek sparse attention)";
-  }
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
   if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.shape[0] > kMaxConvWidth)
     return "the GPU's convolutions are up to " + std::to_string(kMaxConvWidth) + " wide";

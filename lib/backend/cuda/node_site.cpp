@@ -71,12 +71,19 @@ AttentionMemory NodeSite::attention_memory(const CacheView& cache, const Attenti
 }
 
 NodeSite::AttentionSite NodeSite::attention_site() const {
-  CacheView cache = site_.cache.view(in(1).cache.layer);
+  CacheView cache = site_.cache.view(in(1).cache);
   cache.values_in_keys = values_in_keys(graph_, node_, cache);
   AttentionShape shape = attention_shape(graph_, node_, cache);
-  if (node_.in.size() > 2) shape.sinks = vector(2);
-  const AttentionMemory memory = attention_memory(cache, shape);
-  return {cache, shape, site_.cache.most_positions(), site_.cache.scratch(memory.scratch),
+  Selected keys;
+  if (in(1).cache.access == CacheType::Access::Selected) {
+    keys = {reinterpret_cast<const std::int32_t*>(value_data(site_, node_.in[2])), width(node_.in[2])};
+  } else if (node_.in.size() > 2) {
+    shape.sinks = vector(2);
+  }
+  const AttentionMemory memory =
+      keys.top_k > 0 ? selected_attention_memory(cache, shape, keys.top_k, graph_.bucket().tokens)
+                     : attention_memory(cache, shape);
+  return {cache, shape, keys, site_.cache.most_positions(), site_.cache.scratch(memory.scratch),
           site_.cache.arrivals(memory.arrivals)};
 }
 

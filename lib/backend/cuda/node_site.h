@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/instructions.h"
+#include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/rows.h"
 #include "base/error.h"
@@ -64,6 +65,7 @@ class NodeSite {
   struct AttentionSite {
     CacheView cache;
     AttentionShape shape;
+    Selected keys;  ///< top_k is 0: all are seen
     std::int64_t positions;
     std::byte *scratch, *arrivals;
   };

@@ -186,7 +186,7 @@ std::vector<std::span<std::byte>> HostCache::parts(std::int32_t block) const {
 
 template <class F>
 void HostCache::for_each_head(const CacheSlice& s, F&& f) const {
-  const Layer& l = layer({s.layer, CacheType::Part::KeysValues});
+  const Layer& l = layer({s.layer, s.part});
   check(s.block >= 0 && s.block < n_blocks_ && 0 <= s.begin && s.begin <= s.end && s.end <= kBlockPositions,
         "positions of a block of the cache");
   const auto heads = static_cast<std::size_t>(l.type.kv_heads);
@@ -198,7 +198,8 @@ void HostCache::for_each_head(const CacheSlice& s, F&& f) const {
         h * static_cast<std::size_t>(s.end - s.begin) * row_bytes);
   };
   one_side(Side::Keys, l.k, l.k_block_bytes, format_.k, l.type.head_dim_k);
-  one_side(Side::Values, l.v, l.v_block_bytes, format_.v, l.type.head_dim_v);
+  if (l.type.head_dim_v > 0)
+    one_side(Side::Values, l.v, l.v_block_bytes, format_.v, l.type.head_dim_v);
 }
 
 void HostCache::read_rows(const CacheSlice& s, std::byte* k, std::byte* v) const {

@@ -4,6 +4,7 @@
 #include "backend/cuda/kernels/attend_wide.cuh"
 #include "backend/cuda/kernels/attend_wide.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/shared_limit.cuh"
 
 namespace llm::cuda {
 namespace {
@@ -18,8 +19,9 @@ __global__ void __launch_bounds__(kThreads, 1) attend_wide_kernel(const __grid_c
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
   if (sequence < 0) return wait_for_previous();
   const int first_row = of_token % a.head_tiles * Shape::kRows;
-  const WideRows rows{
-      token, position, sequence, of_token / a.head_tiles, first_row, min(Shape::kRows, a.group - first_row)};
+  const WideRows rows{token,     seen_position(a, position),
+                      sequence,  of_token / a.head_tiles,
+                      first_row, min(Shape::kRows, a.group - first_row)};
   const std::int64_t pair = static_cast<std::int64_t>(token) * gridDim.y + of_token;
   if constexpr (kHasRoom)
     Wide<Shape>(a, wide_shared(), rows, pair).run(static_cast<int>(blockIdx.x), gridDim.z == 1 ? position : 0);
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(kFoldThreads) fold_wide_kernel(const __grid_co
   let_next_start();
   const int token = static_cast<int>(blockIdx.z), head = static_cast<int>(blockIdx.y);
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
-  const int n = WideTiles(position, position, a.window, a.stripes).stripes();
+  const int last = seen_position(a, position), n = WideTiles(last, last, a.window, a.stripes).stripes();
   wait_for_previous();
   if (sequence < 0 || n == 1) return;  // where there is one stripe its CTA has written y
   const int d = static_cast<int>(blockIdx.x * kFoldThreads + threadIdx.x);
@@ -118,23 +120,50 @@ struct WideChoice {
   WideKernel kernel;
   int shared_bytes;
 };
-template <bool kBFloat16, int kParts, int kRows, int kDimK, bool kInKeys, bool kDecoded>
-WideChoice wide_choice() {
-  using Shape = WideShape<kBFloat16, kParts, kRows, kDimK, kInKeys, kDecoded>;
-  return {attend_wide_kernel<Shape>, Shape::kSharedBytes};
-}
-template <int kDimK, bool kInKeys>
-WideChoice wide_choice(DType type, int rows) {
-  if (type == DType::BF16) return wide_choice<true, 3, 16, kDimK, kInKeys, false>();
-  if (type == DType::F8_E4M3)
-    return rows == 16 ? wide_choice<false, 2, 16, kDimK, kInKeys, true>()
-                      : wide_choice<false, 2, 32, kDimK, kInKeys, true>();
-  return rows == 16 ? wide_choice<false, 2, 16, kDimK, kInKeys, false>()
-                    : wide_choice<false, 2, 32, kDimK, kInKeys, false>();
-}
+template <int kDimK, bool kInKeys, bool kSelected>
+struct WideChoices {
+  template <bool kBFloat16, int kParts, int kRows, bool kDecoded>
+  static WideChoice choice() {
+    using Shape = WideShape<kBFloat16, kParts, kRows, kDimK, kInKeys, kDecoded, kSelected>;
+    return {attend_wide_kernel<Shape>, Shape::kSharedBytes};
+  }
+  static WideChoice choose(DType type, int rows) {
+    if (type == DType::BF16) return choice<true, 3, 16, false>();
+    if (type == DType::F8_E4M3)
+      return rows == 16 ? choice<false, 2, 16, true>() : choice<false, 2, 32, true>();
+    return rows == 16 ? choice<false, 2, 16, false>() : choice<false, 2, 32, false>();
+  }
+};
 WideChoice wide_choice(const CacheView& c, int rows) {
-  if (c.head_dim_k == 512) return wide_choice<512, false>(c.k_type, rows);
-  return c.values_in_keys ? wide_choice<576, true>(c.k_type, rows) : wide_choice<576, false>(c.k_type, rows);
+  if (c.head_dim_k == 512) return WideChoices<512, false, false>::choose(c.k_type, rows);
+  return c.values_in_keys ? WideChoices<576, true, false>::choose(c.k_type, rows)
+                          : WideChoices<576, false, false>::choose(c.k_type, rows);
+}
+WideChoice selected_choice(const CacheView& c, int rows) {
+  return WideChoices<576, true, true>::choose(c.k_type, rows);
+}
+
+void launch_wide(const WideChoice& chosen, WideArgs& a, const CacheView& c, const WidePlan& p, int tokens,
+                 std::byte* scratch, const Launch& at) {
+  a.partials = reinterpret_cast<float*>(scratch);
+  a.head_tiles = p.head_tiles;
+  a.slot_rows = p.slot_rows;
+  a.slot_floats = p.slot_floats();
+  a.stripes = p.stripes;
+  a.splits = p.splits;
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, chosen.shared_bytes),
+             "giving attention its shared memory");
+  launch(chosen.kernel,
+         dim3(static_cast<unsigned>(p.splits), static_cast<unsigned>(c.kv_heads * p.head_tiles),
+              static_cast<unsigned>(tokens)),
+         dim3(kThreads), static_cast<std::size_t>(chosen.shared_bytes), at, a);
+  if (p.splits == 1) return;
+  allow_shared<fold_wide_kernel>(FoldedStripes::kSharedBytes);
+  launch(fold_wide_kernel,
+         dim3(static_cast<unsigned>(c.head_dim_v / kFoldThreads), static_cast<unsigned>(a.heads),
+              static_cast<unsigned>(tokens)),
+         dim3(kFoldThreads), FoldedStripes::kSharedBytes, at, a, p.rows);
 }
 
 }  // namespace
@@ -152,28 +181,20 @@ void attend_wide(const float* q, float* y, const CacheView& c, const AttentionSh
                  int tokens, std::int64_t max_positions, std::byte* scratch, const Launch& at) {
   const WidePlan p = plan_attend_wide(c, s.heads, tokens, max_positions, device_limits().multiprocessors);
   WideArgs a = wide_arguments(q, y, c, s, step);
-  a.partials = reinterpret_cast<float*>(scratch);
-  a.head_tiles = p.head_tiles;
-  a.slot_rows = p.slot_rows;
-  a.slot_floats = p.slot_floats();
-  a.stripes = p.stripes;
-  a.splits = p.splits;
-  const WideChoice chosen = wide_choice(c, p.rows);
-  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, chosen.shared_bytes),
-             "giving attention its shared memory");
-  launch(chosen.kernel,
-         dim3(static_cast<unsigned>(p.splits), static_cast<unsigned>(c.kv_heads * p.head_tiles),
-              static_cast<unsigned>(tokens)),
-         dim3(kThreads), static_cast<std::size_t>(chosen.shared_bytes), at, a);
-  if (p.splits == 1) return;
-  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(fold_wide_kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, FoldedStripes::kSharedBytes),
-             "giving attention its shared memory");
-  launch(fold_wide_kernel,
-         dim3(static_cast<unsigned>(c.head_dim_v / kFoldThreads), static_cast<unsigned>(s.heads),
-              static_cast<unsigned>(tokens)),
-         dim3(kFoldThreads), FoldedStripes::kSharedBytes, at, a, p.rows);
+  launch_wide(wide_choice(c, p.rows), a, c, p, tokens, scratch, at);
+}
+
+bool attends_wide_selected(const CacheView& c) {
+  return attends_wide(c) && c.head_dim_k == 576 && c.values_in_keys;
+}
+
+void attend_wide_selected(const float* q, float* y, const CacheView& c, const AttentionShape& s, const Selected& keys,
+                          const StepView& step, int tokens, std::byte* scratch, const Launch& at) {
+  const WidePlan p = plan_attend_wide(c, s.heads, tokens, keys.top_k, device_limits().multiprocessors);
+  WideArgs a = wide_arguments(q, y, c, s, step);
+  a.selected = keys.positions;
+  a.top_k = keys.top_k;
+  launch_wide(selected_choice(c, p.rows), a, c, p, tokens, scratch, at);
 }
 
 }  // namespace llm::cuda

@@ -9,7 +9,8 @@
 //
 // Tiles come by asynchronous copies into two slots, one of keys and one of values, which are filled again as soon as
 // all warps are done with them. Rows that are no F16 or BF16 numbers are decoded on their way. Where values are the
-// first elements of keys (CacheView::values_in_keys) they are not copied.
+// first elements of keys (CacheView::values_in_keys) they are not copied. Of selected keys a tile is 64 in the order of
+// the selection, from wherever they lie: a row's position is then its place in that order.
 //
 // For prompts queries and weights are rounded to F16 or BF16 (one part). For decoding each is the sum of two F16 or
 // three BF16 numbers, and what a tile adds is rounded once: as exact as f32 (attend_halves.cuh says how and why). A
@@ -49,7 +50,13 @@ struct WideArgs {
   float cap_factor;    ///< products times this are what tanh is taken of; 0: no cap
   bool round_query;    ///< to Q8x32
   int stripes, splits;
+  const std::int32_t* selected;  ///< [tokens][top_k]; null: all keys are seen
+  int top_k;
 };
+/// Where a token at a position is among the keys that it sees.
+__device__ __forceinline__ int seen_position(const WideArgs& a, int position) {
+  return a.selected != nullptr ? min(position, a.top_k - 1) : position;
+}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 constexpr bool kHasWarpgroups = true;
@@ -65,9 +72,10 @@ constexpr bool kHasRoom = false;
 constexpr int kWideDims = 64;  ///< of the values, of a warp
 
 /// `kParts`: of queries and weights, 1 for prompts. `kInKeys`: values are the first elements of keys. `kDecoded`: rows
-/// are decoded to F16.
-template <bool kBFloat16_, int kParts_, int kRows_, int kDimK_, bool kInKeys_, bool kDecoded_>
+/// are decoded to F16. `kSelected`: a CTA's rows are one token's, over its selected keys.
+template <bool kBFloat16_, int kParts_, int kRows_, int kDimK_, bool kInKeys_, bool kDecoded_, bool kSelected_ = false>
 struct WideShape {
+  static constexpr bool kSelected = kSelected_;
   static constexpr bool kBFloat16 = kBFloat16_, kInKeys = kInKeys_, kDecoded = kDecoded_, kExact = kParts_ > 1;
   static constexpr int kParts = kParts_, kRows = kRows_, kDimK = kDimK_, kDimV = kWideDims * kWarps;
   static constexpr int kRowTiles = kRows / 16;
@@ -164,7 +172,8 @@ class Wide {
   /// From the CTA's stripe `first` on. Of keys and values no kernel of the step has written those before position
   /// `first_written`: their copy begins before earlier kernels have ended.
   __device__ __forceinline__ void run(int first, int first_written) {
-    const bool early = (keys.first + first + 1) * kWideKeys <= first_written;
+    if constexpr (Shape::kSelected) wait_for_previous();
+    const bool early = !Shape::kSelected && (keys.first + first + 1) * kWideKeys <= first_written;
     copied = {first < keys.stripes() ? first : keys.tiles, 0};
     copied.block = load_block(copied.tile);
     if (early) copy_keys(slots);
@@ -185,12 +194,28 @@ class Wide {
  private:
   // --- keys and values ---
 
-  /// The tile whose keys are on their way or there, and its block of the cache.
+  /// The tile whose keys are on their way or there, and its block of the cache. Of selected keys the block and row
+  /// (block * 64 + row) of the key that is row `warp` + 8 (`lane` % 8) of the tile.
   struct Copied {
     int tile, block;
   };
   __device__ __forceinline__ int load_block(int tile) const {
+    if constexpr (Shape::kSelected) {
+      const int i = tile * kWideKeys + warp + lane % 8 * kWarps;
+      if (i >= keys.end_key) return 0;
+      const int position = __ldcg(a.selected + static_cast<std::int64_t>(mine.first_token) * a.top_k + i);
+      return __ldcg(table + position / kCacheBlock) * kCacheBlock + position % kCacheBlock;
+    }
     return tile < keys.tiles ? __ldcg(table + keys.first + tile) : 0;
+  }
+  /// Of row `row` of the tile, one of the warp's.
+  __device__ __forceinline__ const unsigned char* row_at(const unsigned char* cache, int row, int row_bytes) const {
+    int block = copied.block, in_block = row;
+    if constexpr (Shape::kSelected) {
+      const int at = __shfl_sync(kAll, copied.block, row / kWarps);
+      block = at / kCacheBlock, in_block = at % kCacheBlock;
+    }
+    return cache + cache_rows_offset(block, a.kv_heads, mine.kv_head, row_bytes) + in_block * row_bytes;
   }
   /// Where the 16 bytes `unit` of a row lie: in panels of 8 units, the rows of a panel one behind the other, units of
   /// neighbouring rows in different banks.
@@ -212,64 +237,53 @@ class Wide {
     copy<kDimV>(slot, a.v, a.v_type, a.v_row_bytes);
     commit_copies();
   }
-  /// A warp has every eighth row, a lane of it one unit of 16 bytes in 32; what is left of rows of 72 units is shared
-  /// out over all threads.
+  /// A warp has every eighth row, a lane of it one unit of 16 bytes in 32; of what is left of rows of 72 units 8 lanes
+  /// have a row each.
   template <int kDim>
   __device__ __forceinline__ void copy(unsigned char* to, const unsigned char* cache, DType type, int row_bytes) const {
-    const unsigned char* const from = cache + cache_rows_offset(copied.block, a.kv_heads, mine.kv_head, row_bytes);
     const int base = (keys.first + copied.tile) * kWideKeys, begin = keys.first_key - base, end = keys.end_key - base;
     const auto there = [=](int row) { return row >= begin && row < end; };
     if constexpr (!Shape::kDecoded) {
-      for_each_unit<kDim, 8>(
-          [=](int row, int u, int at) { copy16_or_zero_async(to + at, from + row * 2 * kDim + u * 16, there(row)); });
+      for_each_unit<kDim, 8>(cache, 2 * kDim,
+          [=](const unsigned char* from, int row, int u, int at) { copy16_or_zero_async(to + at, from + u * 16, there(row)); });
     } else if (kExact || type == DType::F8_E4M3) {
-      for_each_unit<kDim, 4>([=](int row, int u, int at) {
-        const auto* const eight = reinterpret_cast<const uint2*>(from + row * kDim) + u;
+      for_each_unit<kDim, 4>(cache, kDim, [=](const unsigned char* from, int row, int u, int at) {
+        const auto* const eight = reinterpret_cast<const uint2*>(from) + u;
         *reinterpret_cast<uint4*>(to + at) = there(row) ? f8_eight(__ldcg(eight)) : uint4{};
       });
     } else {
-      for_each_unit<kDim, 1>([=](int row, int u, int at) {
-        *reinterpret_cast<uint4*>(to + at) = there(row) ? decoded(type, from + row * row_bytes, u, kDim) : uint4{};
+      for_each_unit<kDim, 1>(cache, row_bytes, [=](const unsigned char* from, int row, int u, int at) {
+        *reinterpret_cast<uint4*>(to + at) = there(row) ? decoded(type, from, u, kDim) : uint4{};
       });
     }
   }
-  /// f(row, unit of 16 bytes, where it lies)
+  /// f(row in the cache, its number, unit of 16 bytes, where it is to lie)
   template <int kDim, int kUnroll, class F>
-  __device__ __forceinline__ void for_each_unit(const F& f) const {
+  __device__ __forceinline__ void for_each_unit(const unsigned char* cache, int row_bytes, const F& f) const {
     constexpr int kUnits = kDim / 8, kRest = kUnits % 32, kFirst = kUnits - kRest;
     static_assert(kRest == 0 || kRest == 8);
 #pragma unroll kUnroll
     for (int row = warp; row < kWideKeys; row += kWarps) {
+      const unsigned char* const from = row_at(cache, row, row_bytes);
 #pragma unroll
-      for (int u = 0; u < kFirst; u += 32) f(row, u + lane, unit_at(kWideKeys, row, u + lane));
+      for (int u = 0; u < kFirst; u += 32) f(from, row, u + lane, unit_at(kWideKeys, row, u + lane));
     }
     if constexpr (kRest > 0) {
-      const int u = thread % 8;
+      const int u = lane % 8;
 #pragma unroll
-      for (int row = thread / 8; row < kWideKeys; row += kThreads / 8)
-        f(row, kFirst + u, unit_at(kWideKeys, row, kFirst + u));
+      for (int first = 0; first < kWideKeys; first += 4 * kWarps) {
+        const int row = first + lane / 8 * kWarps + warp;
+        f(row_at(cache, row, row_bytes), row, kFirst + u, unit_at(kWideKeys, row, kFirst + u));
+      }
     }
   }
   /// Unit `u` of a row, which has 8 elements.
   static __device__ __forceinline__ uint4 decoded(DType type, const unsigned char* row, int u, int dim) {
     __builtin_assume(type != DType::F8_E4M3);
     float x[8];
-    decode(type, row, u * 8, dim, x);
+    decode8_in_memory(type, row, u * 8, dim, x);
     return make_uint4(pack<false>(x[0], x[1]), pack<false>(x[2], x[3]), pack<false>(x[4], x[5]),
                       pack<false>(x[6], x[7]));
-  }
-  /// As decode8() does, but reads of a row in memory nothing beyond it.
-  static __device__ __forceinline__ void decode(DType type, const unsigned char* row, int e0, int dim, float (&x)[8]) {
-    if (type != DType::Q8_0) return decode8<CacheSource::Any>(type, row, e0, dim, x);
-    const unsigned char* const block = row + e0 / 32 * 34;
-    const unsigned char* const quants = block + 2 + e0 % 32;
-    const float d = half_to_float(bytes2(block));
-#pragma unroll
-    for (int i = 0; i < 8; i += 4) {
-      const std::uint32_t word = (bytes2(quants + i) | bytes2(quants + i + 2) << 16) ^ 0x80808080u;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) x[i + j] = d * signed_byte(word, j);
-    }
   }
 
   // --- queries ---

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/kernels/attend_selected.h"
 #include "backend/cuda/kernels/attention.h"
 #include "backend/cuda/kernels/cache.cuh"
 #include "graph/key_window.h"
@@ -81,10 +82,18 @@ bool attends_wide(const CacheView&);
 void attend_wide(const float* q, float* y, const CacheView&, const AttentionShape&, const StepView&, int tokens,
                  std::int64_t max_positions, std::byte* scratch, const Launch&);
 
+/// Of attend_selected(): latents in a cache of one such type.
+bool attends_wide_selected(const CacheView&);
+void attend_wide_selected(const float* q, float* y, const CacheView&, const AttentionShape&, const Selected&,
+                          const StepView&, int tokens, std::byte* scratch, const Launch&);
+
 /// Of attend_prompt(), any type of cache but F32.
 bool has_wide_heads(const CacheView&);
 bool has_room_for_wide_prompts(const CacheView&);
 void attend_wide_prompt(const float* q, float* y, const CacheView&, const AttentionShape&, const StepView&,
                         const PromptSpan* spans, int n_spans, const Launch&);
+/// Of latents; where keys and values are of two types they are decoded to F16.
+void attend_wide_prompt_selected(const float* q, float* y, const CacheView&, const AttentionShape&, const Selected&,
+                                 const StepView&, int tokens, const Launch&);
 
 }  // namespace llm::cuda

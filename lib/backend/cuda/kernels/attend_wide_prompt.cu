@@ -31,11 +31,41 @@ __global__ void __launch_bounds__(kThreads, 1) wide_prompt_kernel(const __grid_c
   if constexpr (kHasRoom) Wide<Shape>(a.all, wide_shared(), rows, 0).run(0, 0);
 }
 
+/// A CTA has up to 64 heads of a KV head of one token.
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, 1) wide_prompt_selected_kernel(const __grid_constant__ WideArgs a) {
+  let_next_start();
+  const int token = static_cast<int>(blockIdx.y), tile = static_cast<int>(blockIdx.x);
+  const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
+  if (sequence < 0) return wait_for_previous();
+  const int first_row = tile % a.head_tiles * kWideRows;
+  const WideRows rows{token,     seen_position(a, position),
+                      sequence,  tile / a.head_tiles,
+                      first_row, min(kWideRows, a.group - first_row)};
+  if constexpr (kHasRoom) Wide<Shape>(a, wide_shared(), rows, 0).run(0, 0);
+}
+
 using WidePromptKernel = void (*)(WidePromptArgs);
 struct WidePromptChoice {
   WidePromptKernel kernel;
   int shared_bytes;
 };
+using SelectedPromptKernel = void (*)(WideArgs);
+struct SelectedPromptChoice {
+  SelectedPromptKernel kernel;
+  int shared_bytes;
+};
+template <bool kBFloat16, bool kInKeys, bool kDecoded>
+SelectedPromptChoice selected_prompt_choice() {
+  using Shape = WideShape<kBFloat16, 1, kWideRows, 576, kInKeys, kDecoded, true>;
+  return {wide_prompt_selected_kernel<Shape>, Shape::kSharedBytes};
+}
+SelectedPromptChoice choose_selected_prompt(const CacheView& c) {
+  if (!c.values_in_keys) return selected_prompt_choice<false, false, true>();
+  if (c.k_type == DType::BF16) return selected_prompt_choice<true, true, false>();
+  return c.k_type == DType::F16 ? selected_prompt_choice<false, true, false>()
+                                : selected_prompt_choice<false, true, true>();
+}
 template <bool kBFloat16, int kDimK, bool kInKeys, bool kDecoded>
 WidePromptChoice wide_prompt_choice() {
   using Shape = WideShape<kBFloat16, 1, kWideRows, kDimK, kInKeys, kDecoded>;
@@ -74,6 +104,20 @@ void attend_wide_prompt(const float* q, float* y, const CacheView& c, const Atte
     launch(chosen.kernel, dim3(static_cast<unsigned>(tiles * c.kv_heads)), dim3(kThreads),
            static_cast<std::size_t>(chosen.shared_bytes), at, a);
   }
+}
+
+void attend_wide_prompt_selected(const float* q, float* y, const CacheView& c, const AttentionShape& s,
+                                 const Selected& keys, const StepView& step, int tokens, const Launch& at) {
+  WideArgs a = wide_arguments(q, y, c, s, step);
+  a.selected = keys.positions;
+  a.top_k = keys.top_k;
+  a.head_tiles = (a.group + kWideRows - 1) / kWideRows;
+  const SelectedPromptChoice chosen = choose_selected_prompt(c);
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(chosen.kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, chosen.shared_bytes),
+             "giving attention its shared memory");
+  launch(chosen.kernel, dim3(static_cast<unsigned>(c.kv_heads * a.head_tiles), static_cast<unsigned>(tokens)),
+         dim3(kThreads), static_cast<std::size_t>(chosen.shared_bytes), at, a);
 }
 
 }  // namespace llm::cuda

@@ -22,10 +22,10 @@ struct CacheView {
   bool values_in_keys = false;
 };
 
-/// Why a cache of these types and dimensions is not possible here; null if it is.
+/// Why a cache of these types and dimensions is not possible here; null if it is. An index has no values: 0.
 const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v);
 
-/// Stores k [tokens][kv_heads][head_dim_k] and v at the step's slots.
+/// Stores k [tokens][kv_heads][head_dim_k] and v, where the cache has values, at the step's slots.
 void append_to_cache(const float* k, const float* v, const CacheView&, const StepView&, int tokens, const Launch&);
 
 struct AttentionShape {

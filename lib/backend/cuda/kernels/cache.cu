@@ -164,7 +164,7 @@ const char* cache_refusal(DType k, DType v, int head_dim_k, int head_dim_v) {
   if (!known(k) || !known(v)) {
     return "the GPU keeps keys and values as F32, F16, BF16, F8_E4M3, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 or IQ4_NL";
   }
-  if (head_dim_k < 1 || head_dim_v < 1 || head_dim_k > kMaxHeadDim || head_dim_v > kMaxHeadDim) {
+  if (head_dim_k < 1 || head_dim_v < 0 || head_dim_k > kMaxHeadDim || head_dim_v > kMaxHeadDim) {
     return "attention heads are wider than 768, the most that the GPU's kernels take";
   }
   // Some GPUs have too little shared memory for them.

@@ -198,6 +198,21 @@ __device__ __forceinline__ void decode8(DType t, const unsigned char* row, int e
   }
 }
 
+/// As decode8() does, but reads of a row in memory nothing beyond it.
+__device__ __forceinline__ void decode8_in_memory(DType type, const unsigned char* row, int e0, int dim,
+                                                  float (&x)[8]) {
+  if (type != DType::Q8_0) return decode8<CacheSource::Any>(type, row, e0, dim, x);
+  const unsigned char* const block = row + e0 / 32 * 34;
+  const unsigned char* const quants = block + 2 + e0 % 32;
+  const float d = half_to_float(bytes2(block));
+#pragma unroll
+  for (int i = 0; i < 8; i += 4) {
+    const std::uint32_t word = (bytes2(quants + i) | bytes2(quants + i + 2) << 16) ^ 0x80808080u;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[i + j] = d * signed_byte(word, j);
+  }
+}
+
 /// Of 32 elements whose largest magnitude has these bits, as round_trip_activation() rounds them.
 __device__ __forceinline__ float rounded_q8x32(float x, int bits) {
   if (bits >= 0x7f800000) return __int_as_float(0x7fffffff);

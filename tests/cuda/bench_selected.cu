@@ -1,0 +1,126 @@
+// Selecting keys and attending to them, of DeepSeek V3.2's shape: us a layer for one token, for 32 of as many sequences
+// and for a part of a prompt, behind contexts of several lengths.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/kernels/attend_selected.h"
+#include "backend/cuda/kernels/attend_wide.h"
+#include "backend/cuda/kernels/select_keys.h"
+#include "tensor/tensor.h"
+
+namespace {
+using namespace llm;
+using namespace llm::cuda;
+
+constexpr int kTopK = 2048, kHeads = 128, kIndexHeads = 64;
+
+template <class T>
+DeviceBuffer filled(const std::vector<T>& values) {
+  DeviceBuffer b(values.size() * sizeof(T));
+  copy_to_device(b.data(), values.data(), b.bytes(), "copying");
+  return b;
+}
+std::vector<float> floats(std::size_t n) {
+  std::vector<float> x(n);
+  unsigned state = 1;
+  for (float& v : x) v = static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1;
+  return x;
+}
+
+template <class F>
+double microseconds(cudaStream_t stream, const F& f) {
+  constexpr int kRuns = 10;
+  const Event begin, end;
+  for (int i = 0; i < 2; ++i) f();
+  check_cuda(cudaEventRecord(begin.get(), stream), "timing");
+  for (int i = 0; i < kRuns; ++i) f();
+  check_cuda(cudaEventRecord(end.get(), stream), "timing");
+  check_cuda(cudaEventSynchronize(end.get()), "timing");
+  float ms = 0;
+  check_cuda(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing");
+  return 1000.0 * ms / kRuns;
+}
+
+void run(DType type, int tokens, int sequences, int context) {
+  const int last = context + tokens / sequences, stride = (last + 63) / 64;
+  std::vector<std::int32_t> positions, sequence, table;
+  for (int t = 0; t < tokens; ++t) {
+    positions.push_back(context + t % (tokens / sequences));
+    sequence.push_back(t / (tokens / sequences));
+  }
+  for (int i = 0; i < stride * sequences; ++i) table.push_back(static_cast<std::int32_t>(i * 7919LL % (stride * sequences)));
+  const auto bytes = [&](int dim) {
+    return static_cast<std::size_t>(stride) * static_cast<std::size_t>(sequences) * 64 * TensorType{type, {dim}}.bytes();
+  };
+  DeviceBuffer k(bytes(576)), v(bytes(512)), index_keys(bytes(128));
+  fill_device(k.data(), 0x11, k.bytes(), "filling");
+  std::vector<std::uint32_t> noise(index_keys.bytes() / 4);
+  unsigned state = 5;
+  for (std::uint32_t& x : noise) x = (state = state * 1664525u + 1013904223u) & 0xb3ffb3ffu;
+  copy_to_device(index_keys.data(), noise.data(), index_keys.bytes(), "copying");
+  const auto n = static_cast<std::size_t>(tokens);
+  const DeviceBuffer p = filled(positions), s = filled(sequence), b = filled(table), iq = filled(floats(n * kIndexHeads * 128)),
+                     iw = filled(floats(n * kIndexHeads)), q = filled(floats(n * kHeads * 576));
+  DeviceBuffer y(n * kHeads * 512 * 4), chosen(n * kTopK * 4);
+  const CacheView cache{.k = k.data(), .v = v.data(), .k_type = type, .v_type = type, .kv_heads = 1, .head_dim_k = 576,
+                        .head_dim_v = 512, .values_in_keys = true};
+  const CacheView index{.k = index_keys.data(), .k_type = type, .v_type = type, .kv_heads = 1, .head_dim_k = 128};
+  StepView step;
+  step.positions = reinterpret_cast<const std::int32_t*>(p.data());
+  step.sequence = reinterpret_cast<const std::int32_t*>(s.data());
+  step.block_table = reinterpret_cast<const std::int32_t*>(b.data());
+  step.table_stride = stride;
+  const SelectionShape selection{kIndexHeads, kTopK, ActFormat::Q8x32};
+  const AttentionShape attention{.heads = kHeads, .scale = 0.04f, .query = ActFormat::Q8x32};
+  const std::int64_t most = std::int64_t{stride} * 64;
+  const AttentionMemory of_selected = selected_attention_memory(cache, attention, kTopK, tokens),
+                        of_all = attention_memory(cache, attention, tokens, most);
+  DeviceBuffer scratch(std::max({selection_scratch(index, selection, tokens, most), of_selected.scratch, of_all.scratch,
+                                 std::size_t{16}})),
+      arrivals(std::max({of_selected.arrivals, of_all.arrivals, std::size_t{16}}));
+  fill_device(arrivals.data(), 0, arrivals.bytes(), "clearing");
+  const Stream stream;
+  const Launch at{stream.get(), true};
+  const auto f = [](const DeviceBuffer& x) { return reinterpret_cast<float*>(x.data()); };
+  auto* const ids = reinterpret_cast<std::int32_t*>(chosen.data());
+  const bool prompt = tokens / sequences > 16;
+  const Selected keys{ids, kTopK};
+  const double select = microseconds(stream.get(), [&] {
+    select_keys(f(iq), f(iw), index, selection, step, tokens, most, prompt ? Scores::Rounded : Scores::Exact, ids,
+                scratch.data(), at);
+  });
+  const double exact = microseconds(stream.get(), [&] {
+    select_keys(f(iq), f(iw), index, selection, step, tokens, most, Scores::Exact, ids, scratch.data(), at);
+  });
+  const double attend_us = microseconds(stream.get(), [&] {
+    if (prompt && attends_prompt_selected(cache))
+      attend_prompt_selected(f(q), f(y), cache, attention, keys, step, tokens, at);
+    else
+      attend_selected(f(q), f(y), cache, attention, keys, step, tokens, scratch.data(), arrivals.data(), at);
+  });
+  const PromptSpan span{0, tokens, context, 0};
+  const double all = microseconds(stream.get(), [&] {
+    if (prompt)
+      attend_prompt(f(q), f(y), cache, attention, step, &span, 1, at);
+    else
+      attend(f(q), f(y), cache, attention, step, tokens, most, scratch.data(), arrivals.data(), at);
+  });
+  std::printf("%s tokens %d sequences %d context %d: select %.1f (exact %.1f), attend %.1f; to all %.1f us\n",
+              std::string(name(type)).c_str(), tokens, sequences, context, select, exact, attend_us, all);
+}
+
+}  // namespace
+
+int main() {
+  for (const int context : {512, 8192, 32768, 131072}) run(DType::F16, 1, 1, context);
+  for (const int context : {8192, 32768}) run(DType::F16, 32, 32, context);
+  for (const int context : {0, 8192, 32768}) run(DType::F16, 2048, 1, context);
+  for (const DType type : {DType::BF16, DType::F8_E4M3, DType::Q8_0}) {
+    run(type, 1, 1, 8192);
+    run(type, 2048, 1, 8192);
+  }
+  return 0;
+}

@@ -1,0 +1,396 @@
+// Selecting keys and attending to them: the choice against sums that f32 has exactly, so that the order among equal
+// scores shows; attention against its definition in double; both alone and in any step.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "attention_scene.h"
+#include "backend/cuda/kernels/attend_selected.h"
+#include "backend/cuda/kernels/attend_wide.h"
+#include "backend/cuda/kernels/select_keys.h"
+
+namespace llm::attention_test {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// An index and what is asked of it. Whole numbers are exact in every type without blocks, and so are their sums.
+struct IndexScene {
+  Scene keys;
+  int heads, top_k;
+  std::vector<Token> tokens;
+  std::vector<float> q, w;
+
+  IndexScene(int heads, int dim, DType type, int top_k, const std::vector<int>& lengths, std::vector<Token> of,
+             std::uint32_t seed)
+      : keys({heads, 1, dim, 32}, type, DType::F16, lengths, seed), heads(heads), top_k(top_k), tokens(std::move(of)) {
+    std::mt19937 bits(seed + 1);
+    const auto whole = [&](int most) { return static_cast<float>(static_cast<int>(bits() % at(2 * most + 1)) - most); };
+    if (!info(type).quantized()) {
+      const std::size_t row_bytes = TensorType{type, {dim}}.bytes();
+      std::vector<float> x(at(dim));
+      for (std::size_t r = 0; r * at(dim) < keys.k_rows.size(); ++r) {
+        if (std::isnan(keys.k_rows[r * at(dim)])) continue;
+        for (float& e : x) e = bits() % 8 == 0 ? whole(4) : 0.0f;
+        host::store_cache_row(type, x.data(), keys.k_bytes.data() + r * row_bytes, dim);
+        decode(type, keys.k_bytes.data() + r * row_bytes, keys.k_rows.data() + r * at(dim), dim);
+      }
+    }
+    q.resize(tokens.size() * at(heads * dim));
+    w.resize(tokens.size() * at(heads));
+    for (float& e : q) e = whole(4);
+    for (float& e : w) e = whole(3);
+  }
+
+  std::vector<double> scores(std::size_t token) const {
+    const int dim = keys.shape.dim_k;
+    std::vector<double> all;
+    for (int p = 0; p <= tokens[token].position; ++p) {
+      const float* const key = keys.k_rows.data() + keys.row(tokens[token].sequence, p, 0) * at(dim);
+      double sum = 0;
+      for (int h = 0; h < heads; ++h) {
+        const float* const query = q.data() + (token * at(heads) + at(h)) * at(dim);
+        const double dot = std::inner_product(query, query + dim, key, 0.0);
+        sum += double{w[token * at(heads) + at(h)]} * (dot > 0 ? dot : 0.0);
+      }
+      all.push_back(std::isnan(sum) ? -std::numeric_limits<double>::infinity() : sum);
+    }
+    return all;
+  }
+  std::vector<std::int32_t> expected(std::size_t token) const {
+    const std::vector<double> all = scores(token);
+    std::vector<std::int32_t> order(all.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return all[at(a)] > all[at(b)]; });
+    order.resize(std::min(order.size(), at(top_k)));
+    std::sort(order.begin(), order.end());
+    order.resize(at(top_k), -1);
+    return order;
+  }
+
+  std::vector<std::int32_t> run(cuda::Scores kind, std::size_t first, std::size_t n,
+                                ActFormat format = ActFormat::F32) const {
+    const std::vector<Token> some(tokens.begin() + std::ptrdiff_t(first), tokens.begin() + std::ptrdiff_t(first + n));
+    const DeviceCache cache(keys);
+    cuda::CacheView index = cache.view;
+    index.v = nullptr;
+    index.head_dim_v = 0;
+    const DeviceStep step(keys, some);
+    const std::size_t q_row = at(heads * keys.shape.dim_k);
+    const Device<float> queries(std::vector<float>(q.begin() + std::ptrdiff_t(first * q_row), q.end())),
+        weights(std::vector<float>(w.begin() + std::ptrdiff_t(first * at(heads)), w.end()));
+    const Device<std::int32_t> positions(std::vector<std::int32_t>(n * at(top_k), -7));
+    const cuda::SelectionShape shape{heads, top_k, format};
+    const std::int64_t most = std::int64_t{keys.stride} * 64;
+    const Device<std::byte> scratch(std::vector<std::byte>(
+        cuda::selection_scratch(index, shape, static_cast<int>(n), most), std::byte{0xff}));
+    cuda::select_keys(queries.data(), weights.data(), index, shape, step.view(), static_cast<int>(n), most, kind,
+                      positions.data(), scratch.data(), {});
+    return positions.read();
+  }
+};
+
+/// Single tokens of several sequences, one that is none, and a run of one sequence as prompts have it.
+std::vector<Token> index_tokens(const std::vector<int>& lengths, int run) {
+  std::vector<Token> tokens = some_tokens(lengths);
+  const int longest = static_cast<int>(std::max_element(lengths.begin(), lengths.end()) - lengths.begin());
+  for (int i = 0; i < run; ++i) tokens.push_back({longest, lengths[at(longest)] - run + i});
+  return tokens;
+}
+
+void check_choice(const IndexScene& s, cuda::Scores kind) {
+  const std::vector<std::int32_t> chosen = s.run(kind, 0, s.tokens.size());
+  for (std::size_t t = 0; t < s.tokens.size(); ++t) {
+    const std::vector<std::int32_t> own(chosen.begin() + std::ptrdiff_t(t * at(s.top_k)),
+                                        chosen.begin() + std::ptrdiff_t((t + 1) * at(s.top_k)));
+    INFO(s.heads << " heads of " << s.keys.shape.dim_k << " " << name(s.keys.k_type) << ", " << s.top_k
+                 << " keys, token " << t << " at " << s.tokens[t].position);
+    if (s.tokens[t].sequence < 0)
+      CHECK(std::ranges::count(own, -7) == s.top_k);
+    else
+      REQUIRE(own == s.expected(t));
+  }
+}
+
+/// Positions of `top_k` random keys of those that each token sees, or all.
+std::vector<std::int32_t> random_selection(const std::vector<Token>& tokens, int top_k, std::mt19937& bits) {
+  std::vector<std::int32_t> all;
+  for (const Token& t : tokens) {
+    std::vector<std::int32_t> own(at(t.position + 1));
+    std::iota(own.begin(), own.end(), 0);
+    for (std::size_t i = own.size(); i > 1; --i) std::swap(own[i - 1], own[bits() % i]);
+    own.resize(std::min(own.size(), at(top_k)));
+    std::sort(own.begin(), own.end());
+    own.resize(at(top_k), -1);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+std::vector<float> expected_of(const Scene& s, const Token& t, const float* q, float scale,
+                               std::span<const std::int32_t> selected, bool magnitudes = false) {
+  const HeadShape& shape = s.shape;
+  std::vector<float> y(at(shape.heads * shape.dim_v)), values = s.v_rows;
+  std::vector<double> sums(at(shape.dim_v));
+  if (magnitudes) {
+    for (float& v : values) v = std::fabs(v);
+  }
+  for (int h = 0; h < shape.heads; ++h) {
+    host::AttentionHead a;
+    a.q = q + h * shape.dim_k;
+    a.y = y.data() + h * shape.dim_v;
+    a.k = {reinterpret_cast<const std::byte*>(s.k_rows.data()), DType::F32, shape.kv_heads, shape.dim_k};
+    a.v = {reinterpret_cast<const std::byte*>(values.data()), DType::F32, shape.kv_heads, shape.dim_v};
+    a.kv_head = h / (shape.heads / shape.kv_heads);
+    a.scale = scale;
+    a.end_key = t.position + 1;
+    a.blocks = s.table.data() + t.sequence * s.stride;
+    a.selected = selected;
+    host::attention_head<double, host::PlainRow<float>, host::PlainRow<float>>(a, sums.data(), nullptr);
+  }
+  return y;
+}
+
+enum class Kernels { Exact, Prompt };
+std::vector<float> run_selected(const Scene& s, const std::vector<Token>& tokens, const std::vector<float>& q,
+                                const std::vector<std::int32_t>& selected, float scale, Kernels kernels) {
+  const DeviceCache cache(s);
+  const DeviceStep step(s, tokens);
+  const int n = static_cast<int>(tokens.size());
+  const Device<float> queries(q), y(poison(tokens.size() * at(s.shape.heads * s.shape.dim_v)));
+  const Device<std::int32_t> positions(selected);
+  const cuda::Selected keys{positions.data(), static_cast<int>(selected.size() / tokens.size())};
+  const cuda::AttentionShape shape{.heads = s.shape.heads, .scale = scale};
+  if (kernels == Kernels::Prompt) {
+    REQUIRE(cuda::attends_prompt_selected(cache.view));
+    cuda::attend_prompt_selected(queries.data(), y.data(), cache.view, shape, keys, step.view(), n, {});
+    return y.read();
+  }
+  const cuda::AttentionMemory need = cuda::selected_attention_memory(cache.view, shape, keys.top_k, n);
+  const Device<std::byte> scratch(std::vector<std::byte>(need.scratch, std::byte{0xff}));
+  const Device<std::byte> arrivals(std::vector<std::byte>(need.arrivals, std::byte{0}));
+  const cuda::Stream stream;
+  cuda::attend_selected(queries.data(), y.data(), cache.view, shape, keys, step.view(), n, scratch.data(),
+                        arrivals.data(), {stream.get(), true});
+  stream.synchronize("attending");
+  return y.read();
+}
+
+struct AttendScene {
+  Scene s;
+  std::vector<Token> tokens;
+  int top_k;
+  std::vector<float> q;
+  std::vector<std::int32_t> selected;
+  float scale;
+
+  AttendScene(Scene of, std::vector<Token> all, int top_k, std::uint32_t seed)
+      : s(std::move(of)), tokens(std::move(all)), top_k(top_k) {
+    std::mt19937 bits(seed);
+    q = random_floats(tokens.size() * q_row(), bits, 2.0f);
+    selected = random_selection(tokens, top_k, bits);
+    scale = 1 / std::sqrt(static_cast<float>(s.shape.dim_k));
+  }
+  std::size_t q_row() const { return at(s.shape.heads * s.shape.dim_k); }
+  std::size_t y_row() const { return at(s.shape.heads * s.shape.dim_v); }
+  std::span<const std::int32_t> keys(std::size_t t) const { return std::span(selected).subspan(t * at(top_k), at(top_k)); }
+  std::vector<float> run(Kernels kernels) const { return run_selected(s, tokens, q, selected, scale, kernels); }
+};
+
+void check_exact(const AttendScene& a) {
+  const std::vector<float> y = a.run(Kernels::Exact);
+  for (std::size_t t = 0; t < a.tokens.size(); ++t) {
+    INFO(words(a.s.shape, a.s.k_type, a.s.v_type) << ", " << a.top_k << " keys, token " << t << " at "
+                                                  << a.tokens[t].position);
+    const float* const own = y.data() + t * a.y_row();
+    if (a.tokens[t].sequence < 0) {
+      CHECK(std::all_of(own, own + a.y_row(), [](float x) { return std::bit_cast<std::uint32_t>(x) == 0xffffffffu; }));
+      continue;
+    }
+    const std::vector<float> e = expected_of(a.s, a.tokens[t], a.q.data() + t * a.q_row(), a.scale, a.keys(t));
+    CHECK(worst(e, own, f32_limit(a.s.shape.dim_k) * largest(e)) <= 1);
+  }
+}
+
+Scene latents(int heads, DType k, DType v, const std::vector<int>& lengths, std::uint32_t seed) {
+  Scene s({heads, 1, 576, 512}, k, v, lengths, seed);
+  if (k == v) s.put_values_in_keys();
+  return s;
+}
+
+/// As in check_prompt().
+void check_rounded(const AttendScene& a) {
+  const bool bfloat16 = a.s.k_type == DType::BF16 && a.s.v_type == DType::BF16;
+  const std::vector<float> y = a.run(Kernels::Prompt);
+  Scene exact = a.s;
+  for (float& x : exact.k_rows) x = rounded(x, bfloat16);
+  for (float& x : exact.v_rows) x = rounded(x, bfloat16);
+  std::vector<float> q = a.q;
+  for (float& x : q) x = rounded(x, bfloat16);
+  double most_v = 0;
+  for (const float x : exact.v_rows) {
+    if (!std::isnan(x)) most_v = std::max(most_v, std::fabs(double{x}));
+  }
+  for (std::size_t t = 0; t < a.tokens.size(); ++t) {
+    if (a.tokens[t].sequence < 0) continue;
+    INFO(words(a.s.shape, a.s.k_type, a.s.v_type) << ", " << a.top_k << " keys, token " << t << " at "
+                                                  << a.tokens[t].position);
+    const auto of = [&](bool magnitudes) {
+      return expected_of(exact, a.tokens[t], q.data() + t * a.q_row(), a.scale, a.keys(t), magnitudes);
+    };
+    const std::vector<float> e = of(false), magnitude = of(true);
+    const double rest = (bfloat16 ? 0 : 0x1p-25 * a.top_k * most_v) + 4 * f32_limit(576) * largest(e);
+    double over = 0;
+    for (std::size_t i = 0; i < e.size(); ++i) {
+      const double d = std::fabs(double{e[i]} - double{y[t * a.y_row() + i]});
+      over = std::max(over, std::isnan(d) ? 1e9 : d / ((bfloat16 ? 0x1p-8 : 0x1p-11) * double{magnitude[i]} + rest));
+    }
+    CHECK(over <= 1);
+  }
+}
+
+bool has_wide_kernels() {
+  return !no_device() && cuda::attends_wide({nullptr, nullptr, DType::F16, DType::F16, 1, 576, 512});
+}
+
+const std::vector<int> kLengths = {1, 30, 64, 300, 1500};
+
+}  // namespace
+
+TEST_CASE("the keys of the greatest scores are selected, of equal ones the first") {
+  if (no_device()) return;
+  struct Shape {
+    int heads, dim, top_k;
+  };
+  for (const Shape& x : {Shape{64, 128, 100}, {8, 128, 1}, {32, 128, 257}, {5, 128, 64}, {3, 40, 20}, {2, 300, 128}}) {
+    for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3, DType::F32}) {
+      for (const int run : {5, 150}) {
+        const IndexScene s(x.heads, x.dim, type, x.top_k, kLengths, index_tokens(kLengths, run), 7);
+        check_choice(s, cuda::Scores::Exact);
+        check_choice(s, cuda::Scores::Rounded);
+      }
+    }
+  }
+}
+
+TEST_CASE("long contexts, all keys equal, weights that are not numbers") {
+  if (no_device()) return;
+  const std::vector<int> lengths = {40000, 2049};
+  const std::vector<Token> tokens = {{0, 39999}, {1, 2048}, {1, 2047}, {0, 5000}};
+  IndexScene s(16, 128, DType::F16, 2048, lengths, tokens, 3);
+  check_choice(s, cuda::Scores::Exact);
+  IndexScene equal = s;
+  std::fill(equal.w.begin(), equal.w.end(), 0.0f);
+  check_choice(equal, cuda::Scores::Exact);
+  for (std::size_t t = 0; t < tokens.size(); ++t) s.w[t * 16 + t] = std::numeric_limits<float>::quiet_NaN();
+  check_choice(s, cuda::Scores::Exact);
+  check_choice(s, cuda::Scores::Rounded);
+  IndexScene positive = equal;  // queries that are not finite
+  positive.w.assign(positive.w.size(), 1.0f);
+  positive.q[5] = std::numeric_limits<float>::infinity();
+  positive.q[16 * 128 + 3] = std::numeric_limits<float>::quiet_NaN();
+  check_choice(positive, cuda::Scores::Exact);
+}
+
+TEST_CASE("what is chosen of an index of blocks is what its rows and rounded queries say") {
+  if (no_device()) return;
+  for (const DType type : {DType::Q8_0, DType::Q4_0, DType::Q5_1}) {
+    for (const cuda::Scores kind : {cuda::Scores::Exact, cuda::Scores::Rounded}) {
+      IndexScene s(16, 128, type, 100, {300, 1500}, index_tokens({300, 1500}, 70), 19);
+      std::mt19937 bits(5);
+      s.q = random_floats(s.q.size(), bits);
+      const std::vector<std::int32_t> chosen = s.run(kind, 0, s.tokens.size(), ActFormat::Q8x32);
+      std::vector<float> seen(s.q.size());
+      round_trip_activation(ActFormat::Q8x32, s.q.data(), seen.data(), std::ssize(seen));
+      s.q = seen;
+      // Products are rounded to F16 in places: what is left out may be better than what is chosen by so much.
+      for (std::size_t t = 0; t < s.tokens.size(); ++t) {
+        if (s.tokens[t].sequence < 0) continue;
+        const std::vector<double> scores = s.scores(t);
+        double size = 0, least = std::numeric_limits<double>::infinity(), most = -least;
+        for (const double x : scores) size = std::max(size, std::fabs(x));
+        std::vector<bool> in(scores.size());
+        for (int i = 0; i < s.top_k && chosen[t * 100 + at(i)] >= 0; ++i) in[at(chosen[t * 100 + at(i)])] = true;
+        for (std::size_t p = 0; p < scores.size(); ++p) (in[p] ? least : most) = in[p] ? std::min(least, scores[p]) : std::max(most, scores[p]);
+        INFO(name(type) << ", token " << t << " at " << s.tokens[t].position);
+        CHECK(std::count(in.begin(), in.end(), true) == std::min<std::int64_t>(100, std::ssize(scores)));
+        CHECK(most - least <= (kind == cuda::Scores::Exact ? 1e-5 : 2e-3) * size);
+      }
+    }
+  }
+}
+
+TEST_CASE("a token's choice depends neither on the step around it nor on how long it may get") {
+  if (no_device()) return;
+  for (const DType type : {DType::F16, DType::BF16, DType::Q8_0}) {
+    IndexScene s(64, 128, type, 200, {900, 1500}, index_tokens({900, 1500}, 200), 23);
+    std::mt19937 bits(6);
+    s.q = random_floats(s.q.size(), bits);
+    s.w = random_floats(s.w.size(), bits);
+    const std::vector<std::int32_t> all = s.run(cuda::Scores::Exact, 0, s.tokens.size());
+    for (const std::size_t t : {std::size_t{0}, std::size_t{4}, s.tokens.size() - 60}) {
+      const std::vector<std::int32_t> own = s.run(cuda::Scores::Exact, t, 1);
+      CHECK(std::equal(own.begin(), own.end(), all.begin() + std::ptrdiff_t(t * 200)));
+    }
+  }
+}
+
+TEST_CASE("attention to selected keys equals its definition: heads and types") {
+  if (no_device()) return;
+  std::vector<Token> tokens = index_tokens(kLengths, 20);
+  for (const HeadShape& shape : {HeadShape{4, 1, 128, 128}, {6, 2, 40, 24}, {3, 1, 576, 512}, {4, 4, 64, 64}}) {
+    for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0, DType::Q4_1, DType::F32}) {
+      if (!fits(type, shape.dim_k) || !fits(type, shape.dim_v) || (type == DType::F32 && shape.dim_k > 512)) continue;
+      for (const int top_k : {1, 70, 256})
+        check_exact({Scene(shape, type, type, kLengths, 41), tokens, top_k, 3});
+    }
+  }
+  check_exact({Scene({4, 1, 64, 64}, DType::Q8_0, DType::F16, kLengths, 42), tokens, 100, 3});
+}
+
+TEST_CASE("attention of latents to selected keys equals its definition, and that of all where these are no more") {
+  if (!has_wide_kernels()) return;
+  const std::vector<int> lengths = {1, 65, 300, 2500};
+  for (const int heads : {3, 16, 64, 128}) {
+    for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3}) {
+      for (const int top_k : {1, 64, 100, 2048})
+        check_exact({latents(heads, type, type, lengths, 51), index_tokens(lengths, 5), top_k, 9});
+      const AttendScene all(latents(heads, type, type, lengths, 52), index_tokens(lengths, 1), 4096, 10);
+      const std::vector<float> y = all.run(Kernels::Exact);
+      const std::vector<float> whole =
+          run_attend(all.s, DeviceCache(all.s), all.tokens, all.q, {.heads = heads, .scale = all.scale});
+      CHECK(std::memcmp(y.data(), whole.data(), y.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
+TEST_CASE("a token's bits of attention to selected latents do not depend on the step around it") {
+  if (!has_wide_kernels()) return;
+  const std::vector<int> lengths = {65, 300, 3000};
+  for (const DType type : {DType::F16, DType::Q8_0}) {
+    const AttendScene a(latents(64, type, type, lengths, 61), index_tokens(lengths, 150), 1000, 11);
+    const std::vector<float> y = a.run(Kernels::Exact);
+    for (const std::size_t t : {std::size_t{0}, a.tokens.size() - 1}) {
+      const std::vector<float> q(a.q.begin() + std::ptrdiff_t(t * a.q_row()),
+                                 a.q.begin() + std::ptrdiff_t((t + 1) * a.q_row()));
+      const std::vector<std::int32_t> keys(a.keys(t).begin(), a.keys(t).end());
+      const std::vector<float> own = run_selected(a.s, {a.tokens[t]}, q, keys, a.scale, Kernels::Exact);
+      CHECK(std::memcmp(own.data(), y.data() + t * a.y_row(), own.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
+TEST_CASE("prompts' attention to selected latents equals its definition within rounding") {
+  if (!has_wide_kernels()) return;
+  const std::vector<int> lengths = {1, 65, 300, 2500};
+  for (const int heads : {5, 64, 128}) {
+    for (const DType type : {DType::F16, DType::BF16, DType::F8_E4M3, DType::Q8_0, DType::Q5_1}) {
+      for (const int top_k : {1, 100, 1024})
+        check_rounded({latents(heads, type, type, lengths, 71), index_tokens(lengths, 8), top_k, 12});
+    }
+  }
+  check_rounded({latents(20, DType::F16, DType::F8_E4M3, lengths, 72), index_tokens(lengths, 8), 300, 12});
+  check_rounded({latents(20, DType::Q8_0, DType::F16, lengths, 73), index_tokens(lengths, 8), 300, 12});
+}
+
+}  // namespace llm::attention_test
