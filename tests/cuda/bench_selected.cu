@@ -51,9 +51,11 @@ void run(DType type, int tokens, int sequences, int context) {
     positions.push_back(context + t % (tokens / sequences));
     sequence.push_back(t / (tokens / sequences));
   }
-  for (int i = 0; i < stride * sequences; ++i) table.push_back(static_cast<std::int32_t>(i * 7919LL % (stride * sequences)));
+  for (int i = 0; i < stride * sequences; ++i)
+    table.push_back(static_cast<std::int32_t>(i * 7919LL % (stride * sequences)));
   const auto bytes = [&](int dim) {
-    return static_cast<std::size_t>(stride) * static_cast<std::size_t>(sequences) * 64 * TensorType{type, {dim}}.bytes();
+    return static_cast<std::size_t>(stride) * static_cast<std::size_t>(sequences) * 64 *
+           TensorType{type, {dim}}.bytes();
   };
   DeviceBuffer k(bytes(576)), v(bytes(512)), index_keys(bytes(128));
   fill_device(k.data(), 0x11, k.bytes(), "filling");
@@ -62,11 +64,18 @@ void run(DType type, int tokens, int sequences, int context) {
   for (std::uint32_t& x : noise) x = (state = state * 1664525u + 1013904223u) & 0xb3ffb3ffu;
   copy_to_device(index_keys.data(), noise.data(), index_keys.bytes(), "copying");
   const auto n = static_cast<std::size_t>(tokens);
-  const DeviceBuffer p = filled(positions), s = filled(sequence), b = filled(table), iq = filled(floats(n * kIndexHeads * 128)),
-                     iw = filled(floats(n * kIndexHeads)), q = filled(floats(n * kHeads * 576));
+  const DeviceBuffer p = filled(positions), s = filled(sequence), b = filled(table),
+                     iq = filled(floats(n * kIndexHeads * 128)), iw = filled(floats(n * kIndexHeads)),
+                     q = filled(floats(n * kHeads * 576));
   DeviceBuffer y(n * kHeads * 512 * 4), chosen(n * kTopK * 4);
-  const CacheView cache{.k = k.data(), .v = v.data(), .k_type = type, .v_type = type, .kv_heads = 1, .head_dim_k = 576,
-                        .head_dim_v = 512, .values_in_keys = true};
+  const CacheView cache{.k = k.data(),
+                        .v = v.data(),
+                        .k_type = type,
+                        .v_type = type,
+                        .kv_heads = 1,
+                        .head_dim_k = 576,
+                        .head_dim_v = 512,
+                        .values_in_keys = true};
   const CacheView index{.k = index_keys.data(), .k_type = type, .v_type = type, .kv_heads = 1, .head_dim_k = 128};
   StepView step;
   step.positions = reinterpret_cast<const std::int32_t*>(p.data());
@@ -78,8 +87,8 @@ void run(DType type, int tokens, int sequences, int context) {
   const std::int64_t most = std::int64_t{stride} * 64;
   const AttentionMemory of_selected = selected_attention_memory(cache, attention, kTopK, tokens),
                         of_all = attention_memory(cache, attention, tokens, most);
-  DeviceBuffer scratch(std::max({selection_scratch(index, selection, tokens, most), of_selected.scratch, of_all.scratch,
-                                 std::size_t{16}})),
+  DeviceBuffer scratch(std::max(
+      {selection_scratch(index, selection, tokens, most), of_selected.scratch, of_all.scratch, std::size_t{16}})),
       arrivals(std::max({of_selected.arrivals, of_all.arrivals, std::size_t{16}}));
   fill_device(arrivals.data(), 0, arrivals.bytes(), "clearing");
   const Stream stream;

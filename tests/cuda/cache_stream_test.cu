@@ -143,8 +143,8 @@ struct Scene {
       if (node % 3 == 0) look(l, early[node / 3]);
       if (node % 3 == 1) {
         work<<<1, 1, 0, stream.get()>>>();
-        append<<<static_cast<unsigned>(list.size()), 128, 0, stream.get()>>>(l.places[0].view.k, l.places[0].view.v, l.layer,
-                                                                             rows.data());
+        append<<<static_cast<unsigned>(list.size()), 128, 0, stream.get()>>>(l.places[0].view.k, l.places[0].view.v,
+                                                                             l.layer, rows.data());
       }
       if (node % 3 == 2) {
         work<<<1, 1, 0, stream.get()>>>();
@@ -157,9 +157,9 @@ struct Scene {
   void look(const FleetingLayer& l, const DeviceBuffer& into) {
     std::byte* const to = into.data();
     check_cuda(cudaMemcpyAsync(to, l.places[0].view.k, kKeyBytes, cudaMemcpyDeviceToDevice, stream.get()), "looking");
-    check_cuda(
-        cudaMemcpyAsync(to + kKeyBytes, l.places[0].view.v, kPlaceBytes - kKeyBytes, cudaMemcpyDeviceToDevice, stream.get()),
-        "looking");
+    check_cuda(cudaMemcpyAsync(to + kKeyBytes, l.places[0].view.v, kPlaceBytes - kKeyBytes, cudaMemcpyDeviceToDevice,
+                               stream.get()),
+               "looking");
   }
 
   using Rows = std::set<std::pair<int, int>>;  ///< block, position

@@ -173,9 +173,9 @@ class Finder {
     if (g_.bucket().tokens != 1 || next == g_.nodes().size()) return std::nullopt;
     const Node& node = g_.nodes()[next];
     const std::uint32_t rotated = g_.nodes()[rope_q].out[0];
-    const bool reads_both =
-        std::holds_alternative<Attention>(node.op) && node.in[0] == rotated && node.in[1] == g_.nodes()[append].out[0] &&
-        g_.info(node.in[1]).cache.access == CacheType::Access::Whole;
+    const bool reads_both = std::holds_alternative<Attention>(node.op) && node.in[0] == rotated &&
+                            node.in[1] == g_.nodes()[append].out[0] &&
+                            g_.info(node.in[1]).cache.access == CacheType::Access::Whole;
     return reads_both && readers_[rotated] == 1 ? std::optional(next) : std::nullopt;
   }
 

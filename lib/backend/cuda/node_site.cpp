@@ -80,10 +80,14 @@ NodeSite::AttentionSite NodeSite::attention_site() const {
   } else if (node_.in.size() > 2) {
     shape.sinks = vector(2);
   }
-  const AttentionMemory memory =
-      keys.top_k > 0 ? selected_attention_memory(cache, shape, keys.top_k, graph_.bucket().tokens)
-                     : attention_memory(cache, shape);
-  return {cache, shape, keys, site_.cache.most_positions(), site_.cache.scratch(memory.scratch),
+  const AttentionMemory memory = keys.top_k > 0
+                                     ? selected_attention_memory(cache, shape, keys.top_k, graph_.bucket().tokens)
+                                     : attention_memory(cache, shape);
+  return {cache,
+          shape,
+          keys,
+          site_.cache.most_positions(),
+          site_.cache.scratch(memory.scratch),
           site_.cache.arrivals(memory.arrivals)};
 }
 

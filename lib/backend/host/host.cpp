@@ -198,8 +198,7 @@ void HostCache::for_each_head(const CacheSlice& s, F&& f) const {
         h * static_cast<std::size_t>(s.end - s.begin) * row_bytes);
   };
   one_side(Side::Keys, l.k, l.k_block_bytes, format_.k, l.type.head_dim_k);
-  if (l.type.head_dim_v > 0)
-    one_side(Side::Values, l.v, l.v_block_bytes, format_.v, l.type.head_dim_v);
+  if (l.type.head_dim_v > 0) one_side(Side::Values, l.v, l.v_block_bytes, format_.v, l.type.head_dim_v);
 }
 
 void HostCache::read_rows(const CacheSlice& s, std::byte* k, std::byte* v) const {

@@ -67,8 +67,9 @@ __global__ void __launch_bounds__(kPackThreads) pack_keys_kernel(const __grid_co
     return;
   }
   const int key = __ldcg(a.selected + static_cast<std::int64_t>(token) * a.top_k + row);
-  const std::size_t from = row_of(
-      __ldcg(a.block_table + static_cast<std::int64_t>(sequence) * a.table_stride + key / kCacheBlock), key % kCacheBlock);
+  const std::size_t from =
+      row_of(__ldcg(a.block_table + static_cast<std::int64_t>(sequence) * a.table_stride + key / kCacheBlock),
+             key % kCacheBlock);
   copy_row(a.k, from, to, lane);
   copy_row(a.v, from, to, lane);
 }
@@ -166,8 +167,8 @@ void attend_selected(const float* q, float* y, const CacheView& c, const Attenti
            dim3(static_cast<unsigned>((items + kPackWarps - 1) / kPackWarps), static_cast<unsigned>(n)),
            dim3(kPackThreads), 0, at, a);
     // Which reads its step before earlier kernels have ended: here one of them writes it.
-    attend(q + std::int64_t{first} * s.heads * c.head_dim_k, y + std::int64_t{first} * s.heads * c.head_dim_v, packed, s,
-           of_packed, n, positions, scratch + p.bytes(), arrivals, {.stream = at.stream, .overlap = false});
+    attend(q + std::int64_t{first} * s.heads * c.head_dim_k, y + std::int64_t{first} * s.heads * c.head_dim_v, packed,
+           s, of_packed, n, positions, scratch + p.bytes(), arrivals, {.stream = at.stream, .overlap = false});
     a.positions += p.at_once;
     a.sequence += p.at_once;
     a.selected += std::int64_t{p.at_once} * keys.top_k;

@@ -9,7 +9,8 @@
 namespace llm::cuda {
 
 struct Selected {
-  const std::int32_t* positions = nullptr;  ///< [tokens][top_k]: ascending, all up to the token's own if these are fewer
+  const std::int32_t* positions =
+      nullptr;  ///< [tokens][top_k]: ascending, all up to the token's own if these are fewer
   int top_k = 0;
 };
 

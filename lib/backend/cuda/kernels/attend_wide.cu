@@ -129,8 +129,7 @@ struct WideChoices {
   }
   static WideChoice choose(DType type, int rows) {
     if (type == DType::BF16) return choice<true, 3, 16, false>();
-    if (type == DType::F8_E4M3)
-      return rows == 16 ? choice<false, 2, 16, true>() : choice<false, 2, 32, true>();
+    if (type == DType::F8_E4M3) return rows == 16 ? choice<false, 2, 16, true>() : choice<false, 2, 32, true>();
     return rows == 16 ? choice<false, 2, 16, false>() : choice<false, 2, 32, false>();
   }
 };
@@ -184,9 +183,7 @@ void attend_wide(const float* q, float* y, const CacheView& c, const AttentionSh
   launch_wide(wide_choice(c, p.rows), a, c, p, tokens, scratch, at);
 }
 
-bool attends_wide_selected(const CacheView& c) {
-  return attends_wide(c) && c.head_dim_k == 576 && c.values_in_keys;
-}
+bool attends_wide_selected(const CacheView& c) { return attends_wide(c) && c.head_dim_k == 576 && c.values_in_keys; }
 
 void attend_wide_selected(const float* q, float* y, const CacheView& c, const AttentionShape& s, const Selected& keys,
                           const StepView& step, int tokens, std::byte* scratch, const Launch& at) {

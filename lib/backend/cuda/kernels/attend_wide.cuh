@@ -244,8 +244,9 @@ class Wide {
     const int base = (keys.first + copied.tile) * kWideKeys, begin = keys.first_key - base, end = keys.end_key - base;
     const auto there = [=](int row) { return row >= begin && row < end; };
     if constexpr (!Shape::kDecoded) {
-      for_each_unit<kDim, 8>(cache, 2 * kDim,
-          [=](const unsigned char* from, int row, int u, int at) { copy16_or_zero_async(to + at, from + u * 16, there(row)); });
+      for_each_unit<kDim, 8>(cache, 2 * kDim, [=](const unsigned char* from, int row, int u, int at) {
+        copy16_or_zero_async(to + at, from + u * 16, there(row));
+      });
     } else if (kExact || type == DType::F8_E4M3) {
       for_each_unit<kDim, 4>(cache, kDim, [=](const unsigned char* from, int row, int u, int at) {
         const auto* const eight = reinterpret_cast<const uint2*>(from) + u;

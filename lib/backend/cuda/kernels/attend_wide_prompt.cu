@@ -39,8 +39,7 @@ __global__ void __launch_bounds__(kThreads, 1) wide_prompt_selected_kernel(const
   const int position = __ldcg(a.positions + token), sequence = __ldcg(a.sequence + token);
   if (sequence < 0) return wait_for_previous();
   const int first_row = tile % a.head_tiles * kWideRows;
-  const WideRows rows{token,     seen_position(a, position),
-                      sequence,  tile / a.head_tiles,
+  const WideRows rows{token,     seen_position(a, position),         sequence, tile / a.head_tiles,
                       first_row, min(kWideRows, a.group - first_row)};
   if constexpr (kHasRoom) Wide<Shape>(a, wide_shared(), rows, 0).run(0, 0);
 }

@@ -2,16 +2,16 @@
 // positions of the top_k greatest.
 //
 // Scores by tensor cores, where an index has rows of 128 elements: a warp has 32 keys as operands in registers and goes
-// through the heads of one token after another, whose queries lie in shared memory as the lanes read them. Elements of a
-// row are multiplied in another order than they lie in, so that a lane's four are one load of 16 bytes. Of exact scores
-// a query is the sum of two F16 or three BF16 numbers (attend_halves.cuh says how and why). 64 heads: 16.4 kFLOP a key,
-// which is 256 bytes of F16; a token at 8,192 positions 134 MFLOP, twice when exact, 0.5 us, and 2.1 MB, 0.5 us;
+// through the heads of one token after another, whose queries lie in shared memory as the lanes read them. Elements of
+// a row are multiplied in another order than they lie in, so that a lane's four are one load of 16 bytes. Of exact
+// scores a query is the sum of two F16 or three BF16 numbers (attend_halves.cuh says how and why). 64 heads: 16.4 kFLOP
+// a key, which is 256 bytes of F16; a token at 8,192 positions 134 MFLOP, twice when exact, 0.5 us, and 2.1 MB, 0.5 us;
 // 4,096 tokens of a prompt behind 32,768 others 2.3 TFLOP, 4.3 ms at 540 TFLOP/s, and keys read once for four tokens,
 // 8.9 GB from the second cache, 1.6 ms. Other indexes: a warp has four keys in registers, products are f32.
 //
-// The choice: a CTA has a token. Its k-th greatest score is found by digits of 8 bits, counts of which each lane has for
-// itself, then the positions are written in their order, a warp having a stretch of them. Scores are read six times at
-// most: a token at 8,192 positions 197 KB, at 131,072 3.1 MB, which one multiprocessor gets from the second cache in
+// The choice: a CTA has a token. Its k-th greatest score is found by digits of 8 bits, counts of which each lane has
+// for itself, then the positions are written in their order, a warp having a stretch of them. Scores are read six times
+// at most: a token at 8,192 positions 197 KB, at 131,072 3.1 MB, which one multiprocessor gets from the second cache in
 // 2 us and 30 us.
 #include <algorithm>
 
@@ -27,12 +27,12 @@
 namespace llm::cuda {
 namespace {
 
-constexpr int kIndexDim = 128;              ///< of an index whose scores are made by tensor cores
-constexpr int kHeadGroup = 8;               ///< heads of a product
-constexpr int kStrip = 32;                  ///< keys of a warp
+constexpr int kIndexDim = 128;  ///< of an index whose scores are made by tensor cores
+constexpr int kHeadGroup = 8;   ///< heads of a product
+constexpr int kStrip = 32;      ///< keys of a warp
 constexpr int kGroupBytes = kHeadGroup * kIndexDim * 2;
-constexpr int kMostTokens = 8;              ///< of a CTA's queries
-constexpr int kMostQueryBytes = 64 * 1024;  ///< of these where there are several
+constexpr int kMostTokens = 8;                                ///< of a CTA's queries
+constexpr int kMostQueryBytes = 64 * 1024;                    ///< of these where there are several
 constexpr std::size_t kMostScratch = std::size_t{128} << 20;  ///< beyond that tokens are taken some at a time
 constexpr int kChoiceThreads = 1024, kDigits = 256;
 
@@ -62,7 +62,8 @@ __device__ __forceinline__ float positive(float x) { return x > 0 ? x : 0.0f; } 
 
 /// Where a warp's keys begin: those of one block.
 __device__ __forceinline__ const unsigned char* rows_at(const ScoreArgs& a, int sequence, int position) {
-  const int block = __ldcg(a.block_table + static_cast<std::int64_t>(sequence) * a.table_stride + position / kCacheBlock);
+  const int block =
+      __ldcg(a.block_table + static_cast<std::int64_t>(sequence) * a.table_stride + position / kCacheBlock);
   return a.keys + cache_rows_offset(block, 1, 0, a.row_bytes) +
          static_cast<std::size_t>(position % kCacheBlock) * static_cast<std::size_t>(a.row_bytes);
 }
@@ -99,9 +100,8 @@ __global__ void __launch_bounds__(kThreads) index_queries_kernel(const __grid_co
   if (lane == 0) a.weights[head] = __ldcg(a.w + head) * down;
 #pragma unroll
   for (int i = 0; i < 4; ++i) x[i] *= up;
-  unsigned char* const to = a.queries +
-                            (static_cast<std::int64_t>(token) * kParts * groups + group) * kGroupBytes + lane / 8 * 512 +
-                            (g * 4 + lane % 8 / 2) * 16 + lane % 2 * 8;
+  unsigned char* const to = a.queries + (static_cast<std::int64_t>(token) * kParts * groups + group) * kGroupBytes +
+                            lane / 8 * 512 + (g * 4 + lane % 8 / 2) * 16 + lane % 2 * 8;
 #pragma unroll
   for (int p = 0; p < kParts; ++p) {
     *reinterpret_cast<uint2*>(to + static_cast<std::int64_t>(p) * groups * kGroupBytes) =
@@ -506,11 +506,14 @@ bool rounds_query(const CacheView& c, const SelectionShape& s) {
   return s.query == ActFormat::Q8x32 && cache_block_bytes(c.k_type) != 0;
 }
 
+/// Beside what the kernel of scores has of its own.
+int most_shared() { return device_limits().block_bytes - 1024; }
+
 int parts_for(const CacheView& c, const SelectionShape& s, Scores scores) {
   if (c.head_dim_k != kIndexDim || s.heads % kHeadGroup != 0 || c.k_type == DType::F32) return 0;
   if (scores == Scores::Exact && cache_block_bytes(c.k_type) != 0) return 0;
   const int parts = scores == Scores::Rounded ? 1 : c.k_type == DType::BF16 ? 3 : 2;
-  return parts * s.heads * kIndexDim * 2 + s.heads * 4 <= device_limits().block_bytes ? parts : 0;
+  return parts * s.heads * kIndexDim * 2 + s.heads * 4 <= most_shared() ? parts : 0;
 }
 
 ScorePlan plan_scores(const CacheView& c, const SelectionShape& s, int tokens, std::int64_t max_positions,
@@ -573,7 +576,7 @@ void launch_scores(ScoreArgs a, std::int64_t max_positions, const Launch& at) {
   launch(index_queries_kernel<kBFloat16, kParts>,
          dim3(static_cast<unsigned>(a.heads / kHeadGroup), static_cast<unsigned>(a.tokens)), dim3(kThreads), 0, at, a);
   const auto kernel = index_scores_kernel<kBFloat16, kParts, kRows>;
-  allow_shared<index_scores_kernel<kBFloat16, kParts, kRows>>(device_limits().block_bytes);
+  allow_shared<index_scores_kernel<kBFloat16, kParts, kRows>>(most_shared());
   launch(kernel, dim3(splits_for(groups, kStrip, max_positions), static_cast<unsigned>(groups)), dim3(kThreads),
          static_cast<std::size_t>(Own::shared_bytes(a)), at, a);
 }

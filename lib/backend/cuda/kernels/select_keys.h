@@ -15,8 +15,8 @@ struct SelectionShape {
   ActFormat query = ActFormat::F32;  ///< how queries are rounded where keys are quantised
 };
 
-/// Exact: as in f32 throughout, and the same choice in steps of any length. Rounded: for prompts, queries (and keys that
-/// are decoded) rounded to F16, or BF16 where the index is, if its kernels by tensor cores take it.
+/// Exact: as in f32 throughout, and the same choice in steps of any length. Rounded: for prompts, queries (and keys
+/// that are decoded) rounded to F16, or BF16 where the index is, if its kernels by tensor cores take it.
 enum class Scores { Exact, Rounded };
 
 /// Bytes that select_keys() wants, for up to `tokens` of them; they may hold anything.
