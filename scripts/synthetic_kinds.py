@@ -3,7 +3,7 @@
 import gguf
 import numpy as np
 
-from synthetic_models import dense_ffn, latent_attention, of_experts, of_products, random_file
+from synthetic_models import delta_layer, dense_ffn, latent_attention, of_experts, of_products, random_file
 
 
 def sizes(vocabulary):
@@ -183,3 +183,65 @@ def jamba(target, vocabulary, keys=None, quantized=None, layers=6, d=256, d_ff=5
         blocks.append(block)
     random_file(target, vocabulary, "jamba", all_keys | (keys or {}), ends(sizes(vocabulary), d) + of_layers(blocks),
                 quantized)
+
+
+def qwen4exp(target, vocabulary, keys=None, quantized=None, ratios=(4, 4), top_k=60, hashed=1, layers=8, d=512, heads=8,
+             kv_heads=2, head_dim=64, delta=(2, 6, 64), streams=4, rank=96, index=(32, 64), experts=(16, 4, 256),
+             shared=384):
+    """Every fourth layer attends. `ratios`: of these layers, how many keys are selected together, 0 to attend to all;
+    `hashed`: the layer that embeddings of several tokens are added in front of, or None; `rank`: of what gates streams;
+    `index`: heads and their length."""
+    n_vocab, matrix, wide = sizes(vocabulary), 0.02 * (512 / d) ** 0.5, streams * d
+    attends = [i % 4 == 3 for i in range(layers)]
+    of_layer = iter(ratios)
+    count, used, width = experts
+    key_heads, value_heads, length = delta
+    all_keys = {"block_count": layers, "context_length": 4096, "embedding_length": d, "attention.head_count": heads,
+                "attention.head_count_kv": kv_heads, "attention.key_length": head_dim,
+                "attention.value_length": head_dim, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e6,
+                "rope.dimension_count": 32, "rope.dimension_sections": [6, 5, 5, 0], "ssm.conv_kernel": 4,
+                "ssm.state_size": length, "ssm.group_count": key_heads, "ssm.time_step_rank": value_heads,
+                "ssm.inner_size": value_heads * length, "full_attention_interval": 4, "expert_count": count,
+                "expert_used_count": used, "expert_feed_forward_length": width,
+                "expert_shared_feed_forward_length": shared, "hyper_connection.count": streams,
+                "hyper_connection.low_rank": rank, "attention.indexer.head_count": index[0],
+                "attention.indexer.key_length": index[1], "attention.indexer.top_k": top_k,
+                "attention.compress_ratios": [next(of_layer) if x else 0 for x in attends]}
+    wide_norm = lambda name: (name + ".weight", (wide,), 0.2, 1.0)
+    mixing = lambda name: [wide_norm(name + "_norm"), *of_products(
+        {name + "_down": (rank, wide, 3 * matrix), name + "_up": (wide, rank, 30 * matrix)}, ())]
+    injecting = lambda name: mixing(name) + of_products({name + "_inject": (streams, wide, 3 * matrix)}, ())
+    attention = of_products({"attn_q": (2 * heads * head_dim, d, 3 * matrix), "attn_k": (kv_heads * head_dim, d, 3 * matrix),
+                             "attn_v": (kv_heads * head_dim, d, matrix), "attn_output": (d, heads * head_dim, matrix),
+                             "indexer.q_proj": (index[0] * index[1], d, 3 * matrix),
+                             "indexer.k_proj": (index[1], d, 3 * matrix)}, ())
+    attention += [(f"attn_{x}_norm.weight", (head_dim,), 0.3, 1.5) for x in "qk"]
+    attention += [(f"indexer.{x}_norm.weight", (index[1],), 0.3, 1.5) for x in "qk"]
+    ffn = of_experts(d, experts, matrix, (), 0.0) + of_products(dense_ffn(d, shared, matrix, suffix="_shexp"), ())
+    ffn.append(("ffn_gate_inp_shexp.weight", (d,), 2 * matrix, 0.0))
+    blocks = [injecting("hc_attn") + injecting("hc_ffn") + ffn + (attention if x else delta_layer(
+        "qwen4exp", d, *delta, matrix)) for x in attends]
+    tensors = [("token_embd.weight", (n_vocab, d), 0.05, 0.0), ("output.weight", (n_vocab, d), 0.05, 0.0),
+               *mixing("output_hc")]
+    if hashed is not None:
+        of_hash, table = hashed_embedding(n_vocab, d, hashed)
+        all_keys |= of_hash
+        tensors.append(table)
+        blocks[hashed] += of_products({"ple_key": (wide, d, 3 * matrix), "ple_value": (d, d, 2 * matrix)}, ())
+        blocks[hashed] += [wide_norm("ple_norm_" + x) for x in ("key", "query", "conv")]
+        blocks[hashed].append(("ple_conv1d.weight", (wide, 4), 0.5, 0.0))
+    random_file(target, vocabulary, "qwen4exp", all_keys | (keys or {}), tensors + of_layers(blocks), quantized)
+
+
+def hashed_embedding(n_vocab, d, layer, tokens=3, of_each=2):
+    """Keys and the table of embeddings that hashes of the last 2 to `tokens` tokens name. The table has a few rows more."""
+    heads = (tokens - 1) * of_each
+    rows = [101 + 6 * h for h in range(heads)]
+    offsets = [sum(rows[:h]) for h in range(heads)]
+    rng = np.random.default_rng(5)
+    as_u64 = lambda numbers: [np.uint64(n) for n in numbers]
+    keys = {"ple.layers": [layer], "ple.ngram_size": tokens, "ple.heads_per_ngram": of_each, "ple.conv_kernel": 4,
+            "ple.eos_token_id": 5, "embedding_length_per_layer_input": d // heads,
+            "ple.layer_multipliers": as_u64(rng.integers(1 << 44, 1 << 45, tokens)), "ple.head_offsets": as_u64(offsets),
+            "ple.head_vocab_sizes": as_u64(rows)}
+    return keys, ("per_layer_token_embd.weight", (sum(rows) + 3, d // heads), 1.0, 0.0)

@@ -95,7 +95,7 @@ def add_key(writer, key, value):
     kinds = gguf.GGUFValueType
     if value is None:  # a key of decoder() that the family has not
         return
-    of = {bool: kinds.BOOL, int: kinds.UINT32, float: kinds.FLOAT32, str: kinds.STRING}
+    of = {bool: kinds.BOOL, int: kinds.UINT32, float: kinds.FLOAT32, str: kinds.STRING, np.uint64: kinds.UINT64}
     if isinstance(value, list):
         writer.add_key_value(key, value, kinds.ARRAY, sub_type=of[type(value[0])])
     else:

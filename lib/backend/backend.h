@@ -105,9 +105,6 @@ struct CacheFormat {
   DType k = DType::F16, v = DType::F16;
 };
 
-/// Positions per block of a paged cache.
-inline constexpr int kBlockPositions = 64;
-
 /// Positions [begin, end) of one block of a layer's cache, in all of its KV heads.
 struct CacheSlice {
   int layer = 0;

@@ -95,6 +95,10 @@ Act GraphBuilder::embed(Weight table, Index tokens, std::string_view name) {
   return append_one(Embed{}, {table.id, tokens.id}, name);
 }
 
+Index GraphBuilder::hash_ids(Index tokens, Recurrent state, HashIds attributes, std::string_view name) {
+  return {{append<1>(std::move(attributes), {tokens.id, state.id}, {name})[0]}};
+}
+
 template <class Op>
 Act GraphBuilder::product(std::vector<std::uint32_t> in, const LinearOperand& operand) {
   in.push_back(operand.weight.id);
@@ -166,8 +170,11 @@ Cache GraphBuilder::index_append(Act k, Cache index, std::string_view name) {
   return append_rows({k.id, index.id}, name);
 }
 
-Index GraphBuilder::select_keys(Act q, Act w, Cache index, int top_k, std::string_view name) {
-  return {{append<1>(SelectKeys{.top_k = top_k}, {q.id, w.id, index.id}, {name})[0]}};
+Index GraphBuilder::select_keys(Act q, const Act* w, Cache index, int top_k, std::string_view name) {
+  std::vector<std::uint32_t> in{q.id};
+  if (w) in.push_back(w->id);
+  in.push_back(index.id);
+  return {{append<1>(SelectKeys{.top_k = top_k}, std::move(in), {name})[0]}};
 }
 
 Act GraphBuilder::selected_attention(Act q, Cache cache, Index positions, const Attention& attributes,
@@ -187,6 +194,10 @@ Act GraphBuilder::short_conv(Act x, Weight w, Recurrent state, std::string_view 
   std::vector<std::uint32_t> in{x.id, w.id, state.id};
   if (bias) in.push_back(bias->id);
   return append_one(attributes, std::move(in), name);
+}
+
+Act GraphBuilder::window_mean(Act x, Recurrent state, int width, std::string_view name) {
+  return append_one(WindowMean{width}, {x.id, state.id}, name);
 }
 
 Act GraphBuilder::gated_delta(const DeltaOperands& o, const GatedDelta& attributes, std::string_view name) {
@@ -219,6 +230,12 @@ Act GraphBuilder::stream_add(Act x, Act y, const Act* w, const StreamAdd& attrib
   std::vector<std::uint32_t> in{x.id, y.id};
   if (w) in.push_back(w->id);
   return append_one(attributes, std::move(in), name);
+}
+Act GraphBuilder::stream_mean(Act x, Act gate, std::string_view name) {
+  return append_one(StreamMean{}, {x.id, gate.id}, name);
+}
+Act GraphBuilder::match_gate(Act a, Act b, std::string_view name) {
+  return append_one(MatchGate{}, {a.id, b.id}, name);
 }
 Act GraphBuilder::gaussian_top(Act x, float deviations, std::string_view name) {
   return append_one(GaussianTop{deviations}, {x.id}, name);

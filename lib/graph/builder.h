@@ -28,6 +28,7 @@ class GraphBuilder {
   Recurrent recurrent(RecurrentType type);
 
   Act embed(Weight table, Index tokens, std::string_view name);
+  Index hash_ids(Index tokens, Recurrent state, HashIds attributes, std::string_view name);
   struct LinearOperand {
     Weight weight;
     const Weight* bias = nullptr;
@@ -49,11 +50,13 @@ class GraphBuilder {
   Act rope(Act x, Act table, RopePairing pairing, std::string_view name);
   Cache kv_append(Act k, Act v, Cache cache, std::string_view name);
   Cache index_append(Act k, Cache index, std::string_view name);
-  Index select_keys(Act q, Act w, Cache index, int top_k, std::string_view name);
+  /// `w`: perhaps null
+  Index select_keys(Act q, const Act* w, Cache index, int top_k, std::string_view name);
   Act attention(Act q, Cache cache, const Attention& attributes, std::string_view name, const Weight* sinks = nullptr);
   Act selected_attention(Act q, Cache cache, Index positions, const Attention& attributes, std::string_view name);
   Act short_conv(Act x, Weight w, Recurrent state, std::string_view name, const ShortConv& attributes = {},
                  const Weight* bias = nullptr);
+  Act window_mean(Act x, Recurrent state, int width, std::string_view name);
   struct DeltaOperands {
     Act qkv, alpha, beta;
     Weight a, bias;
@@ -71,6 +74,8 @@ class GraphBuilder {
   Act combine(Act x, Act weights, std::string_view name);
   Act stream_mix(Act x, Act w, std::string_view name);
   Act stream_add(Act x, Act y, const Act* w, const StreamAdd& attributes, std::string_view name);
+  Act stream_mean(Act x, Act gate, std::string_view name);
+  Act match_gate(Act a, Act b, std::string_view name);
   Act gaussian_top(Act x, float deviations, std::string_view name);
   Act add(Act a, Act b, std::string_view name);
   Act scale(Act x, float factor, std::string_view name);

@@ -51,6 +51,12 @@ std::string_view name(RecurrentType::Part part) {
       return "delta";
     case RecurrentType::Part::Scan:
       return "scan";
+    case RecurrentType::Part::Mean:
+      return "mean";
+    case RecurrentType::Part::Hash:
+      return "hash";
+    case RecurrentType::Part::ConvHash:
+      return "conv_hash";
   }
   return "";
 }
@@ -119,7 +125,7 @@ std::uint64_t structural_hash(const Graph& g, const LayerRange& range) {
         h.add(static_cast<std::uint64_t>(info.input));
         h.add(static_cast<std::uint64_t>(info.rows));
         h.add(info.type);
-        for (int d : {info.cache.kv_heads, info.cache.head_dim_k, info.cache.head_dim_v})
+        for (int d : {info.cache.kv_heads, info.cache.head_dim_k, info.cache.head_dim_v, info.cache.stride})
           h.add(static_cast<std::uint64_t>(d));
         h.add(static_cast<std::uint64_t>(info.cache.part));
         h.add(static_cast<std::uint64_t>(info.cache.access));

@@ -44,6 +44,9 @@ enum class RowSpace : std::uint8_t { None, Tokens, Outputs };
 /// Inputs of every step, filled from StepData.
 enum class StepInput : std::uint8_t { None, Tokens, Positions, OutRows };
 
+/// Positions per block of a paged cache.
+inline constexpr int kBlockPositions = 64;
+
 /// Keys and values of one layer: what a state store has to keep.
 struct CacheType {
   /// Index: of what keys are selected by, keys without values, beside those that are attended to.
@@ -56,14 +59,16 @@ struct CacheType {
   int head_dim_v = 0;  ///< 0 of an Index
   Part part = Part::KeysValues;
   Access access = Access::Whole;
+  int stride = 1;         ///< of an Index: of so many positions it keeps the row of the last one
   bool fleeting = false;  ///< kept elsewhere, here only while a step works on the layer: layers may share places
   friend bool operator==(const CacheType&, const CacheType&) = default;
 };
 
 /// What a layer remembers of a sequence beside keys and values: f32, and never more of it. A node reads and writes it.
 struct RecurrentType {
-  /// ConvKeys, ConvValues: of layers with convolutions of their own for these.
-  enum class Part : std::uint8_t { Conv, ConvKeys, ConvValues, Delta, Scan };
+  /// ConvKeys, ConvValues: of layers with convolutions of their own for these. Mean: a WindowMean's rows. Hash: the
+  /// tokens that a HashIds goes by; ConvHash: of a convolution of what these gave.
+  enum class Part : std::uint8_t { Conv, ConvKeys, ConvValues, Delta, Scan, Mean, Hash, ConvHash };
   int layer = 0;
   Part part = Part::Conv;
   Shape shape;

@@ -19,6 +19,7 @@ std::string window_text(const KeyWindow& w) {
 
 struct Name {
   std::string_view operator()(const Embed&) const { return "embed"; }
+  std::string_view operator()(const HashIds&) const { return "hash_ids"; }
   std::string_view operator()(const Linear&) const { return "linear"; }
   std::string_view operator()(const LayerNorm&) const { return "layer_norm"; }
   std::string_view operator()(const RmsNorm&) const { return "rms_norm"; }
@@ -32,6 +33,7 @@ struct Name {
   std::string_view operator()(const SelectKeys&) const { return "select_keys"; }
   std::string_view operator()(const Attention&) const { return "attention"; }
   std::string_view operator()(const ShortConv&) const { return "short_conv"; }
+  std::string_view operator()(const WindowMean&) const { return "window_mean"; }
   std::string_view operator()(const GatedDelta&) const { return "gated_delta"; }
   std::string_view operator()(const SelectiveScan&) const { return "selective_scan"; }
   std::string_view operator()(const Route&) const { return "route"; }
@@ -39,6 +41,8 @@ struct Name {
   std::string_view operator()(const Combine&) const { return "combine"; }
   std::string_view operator()(const StreamMix&) const { return "stream_mix"; }
   std::string_view operator()(const StreamAdd&) const { return "stream_add"; }
+  std::string_view operator()(const StreamMean&) const { return "stream_mean"; }
+  std::string_view operator()(const MatchGate&) const { return "match_gate"; }
   std::string_view operator()(const GaussianTop&) const { return "gaussian_top"; }
   std::string_view operator()(const Add&) const { return "add"; }
   std::string_view operator()(const Scale&) const { return "scale"; }
@@ -56,6 +60,14 @@ struct Attributes {
   template <class T>
   std::string operator()(const T&) const {
     return {};
+  }
+  std::string operator()(const HashIds& a) const {
+    std::string text = "stop=" + std::to_string(a.stop) + " multipliers=";
+    for (const std::uint64_t m : a.multipliers) text += std::to_string(m) + ",";
+    text += " heads=";
+    for (std::size_t h = 0; h < a.sizes.size(); ++h)
+      text += std::to_string(a.sizes[h]) + "+" + std::to_string(a.offsets[h]) + ",";
+    return text;
   }
   std::string operator()(const Linear& a) const {
     std::string text;
@@ -91,6 +103,7 @@ struct Attributes {
     }
     if (a.scaling == RopeScaling::Yarn || a.attention_factor != 1)
       text += " attention_factor=" + number(a.attention_factor);
+    if (a.offset != 0) text += " offset=" + std::to_string(a.offset);
     return text;
   }
   std::string operator()(const PositionScale& a) const {
@@ -111,8 +124,11 @@ struct Attributes {
            (a.query != ActFormat::F32 ? " query=" + std::string(llm::name(a.query)) : "");
   }
   std::string operator()(const ShortConv& a) const {
-    return a.activation == Activation::Silu ? std::string() : std::string(llm::name(a.activation));
+    std::string text = a.activation == Activation::Silu ? std::string() : std::string(llm::name(a.activation));
+    if (a.dilation != 1) text += std::string(text.empty() ? "" : " ") + "dilation=" + std::to_string(a.dilation);
+    return text;
   }
+  std::string operator()(const WindowMean& a) const { return "width=" + std::to_string(a.width); }
   std::string operator()(const SelectiveScan& a) const { return "groups=" + std::to_string(a.groups); }
   std::string operator()(const GatedDelta& a) const {
     return "key_heads=" + std::to_string(a.key_heads) + (a.sharing == HeadSharing::Tiled ? " tiled" : " grouped") +

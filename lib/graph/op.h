@@ -19,7 +19,7 @@
 
 namespace llm {
 
-/// (table [d, rows], tokens or positions) -> [d, tokens]
+/// (table [d, rows], tokens or positions) -> [d, tokens]; (table, ids [heads, tokens]) -> [d, heads, tokens]
 struct Embed {
   friend bool operator==(const Embed&, const Embed&) = default;
 };
@@ -78,6 +78,21 @@ struct Glu {
   friend bool operator==(const Glu&, const Glu&) = default;
 };
 
+/// (tokens, state [n - 1]) -> ids [heads, tokens], rows of a table by hashes of the tokens that a sequence ends with: n
+/// of them at most, n the number of multipliers. Some heads, as many of each, go by the last 2 tokens, the next by the
+/// last 3, and so on: with t_i the token i places back, head h has the id offset_h + (t_0 m_0 xor t_1 m_1 xor ... mod
+/// size_h), products of 64 bits. Behind the first `stop` among t_1, t_2, ... and before a sequence's first token, all
+/// tokens are `stop`. The state holds the sequence's last n - 1 tokens, the oldest first, each as its number + 1; before
+/// the first one there are zeros.
+struct HashIds {
+  std::vector<std::uint64_t> multipliers;
+  std::vector<std::int32_t> sizes, offsets;  ///< of every head
+  std::int32_t stop = 0;
+  friend bool operator==(const HashIds&, const HashIds&) = default;
+};
+/// What a state of floats holds exactly, and multipliers.
+inline constexpr std::int64_t kMostHashedTokens = (1 << 24) - 1, kMostMultipliers = 16;
+
 /// Of one operand: activations without a gate.
 enum class Nonlinearity : std::uint8_t {
   Gelu,         ///< as Activation::Gelu
@@ -113,6 +128,7 @@ struct RopeTable {
   float beta_fast = 32, beta_slow = 1;
   float extrapolation = 1;     ///< Yarn: multiplies the original angle's share of the mix
   float attention_factor = 1;  ///< multiplies cos and sin, whatever the scaling
+  int offset = 0;              ///< added to positions
   friend bool operator==(const RopeTable&, const RopeTable&) = default;
 };
 
@@ -134,15 +150,17 @@ struct Rope {
 };
 
 /// (k [head_dim, kv_heads, tokens], v [head_dim_v, kv_heads, tokens], cache) -> the cache with the step's rows stored
-/// at its slots. Where the cache is an index there is no v.
+/// at its slots. Where the cache is an index there is no v; of positions of its stride the last one's row alone is kept.
 struct KvAppend {
   friend bool operator==(const KvAppend&, const KvAppend&) = default;
 };
 
-/// (q [head_dim, heads, tokens], w [heads, tokens], index) -> positions [top_k, tokens]: the keys that a token is to
+/// (q [head_dim, heads, tokens] [, w [heads, tokens]], index) -> positions [top_k, tokens]: the keys that a token is to
 /// attend to, the lightning indexer of DeepSeek V3.2 (arXiv:2512.02556). Of those up to its own, keys read back from
-/// the index, the top_k with the greatest sums over the heads of w * max(q . key, 0), of equal ones the earlier; a sum
-/// that is NaN counts as -infinity. They are in ascending order, behind them -1.
+/// the index, the top_k with the greatest sums over the heads of w * max(q . key, 0), w 1 where there is none, of equal
+/// ones the earlier; a sum that is NaN counts as -infinity. They are in ascending order, behind them -1.
+/// An index of a stride s has a key for each s positions, which are chosen together: the (top_k + 1) / s - 1 best of
+/// those that lie up to the token, and all behind the last of these. So of a token that sees no more than top_k, all.
 struct SelectKeys {
   int top_k = 0;
   ActFormat query = ActFormat::F32;  ///< as in Attention
@@ -167,12 +185,21 @@ struct Attention {
 /// number is no power of two, those beyond one have slopes halfway between the first.
 float alibi_slope(float max_bias, int heads, int head);
 
-/// (x [channels, tokens], w [width, channels], state [channels, width - 1] [, bias [channels]]) -> y [channels,
-/// tokens], a causal convolution along each sequence: y_t = activation(sum_i w_i x_(t - width + 1 + i) + bias). The
-/// state holds the sequence's last width - 1 rows of x, oldest first; before its first token there are zeros.
+/// (x [channels, tokens], w [width, channels], state [channels, (width - 1) * dilation] [, bias [channels]]) -> y
+/// [channels, tokens], a causal convolution along each sequence: y_t = activation(sum_i w_i x_(t - (width - 1 - i) *
+/// dilation) + bias). The state holds the sequence's last rows of x, oldest first; before its first token there are
+/// zeros.
 struct ShortConv {
   Activation activation = Activation::Silu;  ///< or Identity
+  int dilation = 1;
   friend bool operator==(const ShortConv&, const ShortConv&) = default;
+};
+
+/// (x [channels, tokens], state [channels, width - 1]) -> y [channels, tokens]: the mean of a sequence's last `width`
+/// rows of x, a ShortConv whose weights are all the same.
+struct WindowMean {
+  int width = 0;
+  friend bool operator==(const WindowMean&, const WindowMean&) = default;
 };
 
 /// Which key head a value head goes with.
@@ -259,6 +286,18 @@ struct StreamAdd {
   friend bool operator==(const StreamAdd&, const StreamAdd&) = default;
 };
 
+/// (x [n, m, rows], gate [n, m, rows]) -> [n, rows]: the mean of a row's vectors, each element times sigmoid(gate)
+struct StreamMean {
+  friend bool operator==(const StreamMean&, const StreamMean&) = default;
+};
+
+/// (a [n, m, rows], b [n, m, rows]) -> [m, rows]: how well vectors go together (Engram, arXiv:2601.07372), sigmoid(root)
+/// with s = a_i . b_i / sqrt(n), root = sqrt(max(|s|, kLeastMatch)) with the sign of s, 0 where s is 0
+struct MatchGate {
+  friend bool operator==(const MatchGate&, const MatchGate&) = default;
+};
+inline constexpr float kLeastMatch = 1e-6f;
+
 /// (x [n, rows]) -> max(0, x - (mean + deviations * s)), s^2 = sum((x - mean)^2) / (n - 1) of a row: of a normal
 /// distribution, the share that lies so far out stays
 struct GaussianTop {
@@ -320,9 +359,9 @@ struct Reshape {
 };
 
 using AnyOp =
-    std::variant<Embed, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope, KvAppend,
-                 SelectKeys, Attention, ShortConv, GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, StreamMix,
-                 StreamAdd, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
+    std::variant<Embed, HashIds, Linear, LayerNorm, RmsNorm, AddRmsNorm, Glu, Activate, RopeTable, PositionScale, Rope, KvAppend,
+                 SelectKeys, Attention, ShortConv, WindowMean, GatedDelta, SelectiveScan, Route, ExpertLinear, Combine, StreamMix,
+                 StreamAdd, StreamMean, MatchGate, GaussianTop, Add, Scale, SoftCap, Map, Rows, Slice, Concat, HeadIds, Reshape>;
 /// An op. What copies, moves and ends one goes by its kind, so it is compiled once, in op.cpp.
 struct Op : AnyOp {
   using AnyOp::AnyOp;

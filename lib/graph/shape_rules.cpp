@@ -17,7 +17,22 @@ class Rule {
     count(2);
     matrix(0);
     index(1);
-    return act({in_[0]->type.shape[0], in_[1]->type.shape[0]}, in_[1]->rows);
+    Shape shape{in_[0]->type.shape[0]};
+    for (int i = 0; i < in_[1]->type.shape.n_dims(); ++i) shape.push_back(in_[1]->type.shape[i]);
+    return act(shape, in_[1]->rows);
+  }
+  std::vector<ResultType> operator()(const HashIds& a) const {
+    count(2);
+    index(0);
+    const Shape& tokens = in_[0]->type.shape;
+    need(tokens.n_dims() == 1 && in_[0]->rows == RowSpace::Tokens, 0, "is not the step's tokens");
+    const auto n = std::ssize(a.multipliers), heads = std::ssize(a.sizes);
+    need(n >= 2 && n <= kMostMultipliers, 0, "is hashed with 2 to " + std::to_string(kMostMultipliers) + " multipliers");
+    need(heads >= 1 && heads % (n - 1) == 0 && std::ssize(a.offsets) == heads, 0,
+         "has as many heads for each number of tokens, each with its offset");
+    need(std::ranges::all_of(a.sizes, [](std::int32_t size) { return size >= 1; }), 0, "has heads without ids");
+    recurrent(1, RecurrentType::Part::Hash, {n - 1});
+    return {{ValueKind::Result, {DType::I32, {heads, tokens[0]}}, in_[0]->rows}};
   }
   std::vector<ResultType> operator()(const Linear& a) const {
     count_products(1, a.products);
@@ -104,17 +119,21 @@ class Rule {
     need(in_[0]->type.shape == Shape({c.head_dim_k, c.kv_heads, tokens}), 0, "is not [head_dim_k, kv_heads, tokens]");
     need(is_index || in_[1]->type.shape == Shape({c.head_dim_v, c.kv_heads, tokens}), 1,
          "is not [head_dim_v, kv_heads, tokens]");
+    need(c.stride == 1 || (is_index && c.stride > 1 && kBlockPositions % c.stride == 0), in_.size() - 1,
+         "is no index whose stride divides a block");
     return {{ValueKind::Cache, {}, RowSpace::None}};
   }
   std::vector<ResultType> operator()(const SelectKeys& a) const {
-    count(3);
-    for (std::size_t i = 0; i < 2; ++i) tokens(i);
-    const CacheType& c = cache(2);
-    need(c.part == CacheType::Part::Index && c.kv_heads == 1, 2, "is not an index of one head");
-    const Shape &q = in_[0]->type.shape, &w = in_[1]->type.shape;
+    need(in_.size() == 2 || in_.size() == 3, 0, "needs an index and at most one operand of weights");
+    const std::size_t last = in_.size() - 1;
+    for (std::size_t i = 0; i < last; ++i) tokens(i);
+    const CacheType& c = cache(last);
+    need(c.part == CacheType::Part::Index && c.kv_heads == 1, last, "is not an index of one head");
+    const Shape& q = in_[0]->type.shape;
     need(q.n_dims() == 3 && q[0] == c.head_dim_k, 0, "is not [head_dim, heads, tokens] of the index");
-    need(w == Shape({q[1], q[2]}), 1, "is not [heads, tokens]");
-    need(a.top_k >= 1, 0, "top_k must be at least 1");
+    need(last == 1 || in_[1]->type.shape == Shape({q[1], q[2]}), 1, "is not [heads, tokens]");
+    need(a.top_k >= 2 * c.stride - 1 && (a.top_k + 1) % c.stride == 0, 0,
+         "top_k must be at least 1, and one less than a multiple of the index's stride");
     return {{ValueKind::Result, {DType::I32, {a.top_k, q[2]}}, in_[0]->rows}};
   }
   std::vector<ResultType> operator()(const Attention& a) const {
@@ -143,13 +162,23 @@ class Rule {
     const Shape& x = in_[0]->type.shape;
     const std::int64_t width = in_[1]->type.shape[0];
     need(x.n_dims() == 2, 0, "is not [channels, tokens]");
-    f32_weight(1, {width, x[0]});
+    float_weight(1, {width, x[0]});
     need(width >= 2, 1, "is no convolution: its width is 1");
+    need(a.dilation >= 1, 0, "has a dilation of at least 1");
     const RecurrentType::Part part = in_[2]->recurrent.part;
     using enum RecurrentType::Part;
-    need(part == Conv || part == ConvKeys || part == ConvValues, 2, "is not a state of a convolution");
-    recurrent(2, part, {x[0], width - 1});
+    need(part == Conv || part == ConvKeys || part == ConvValues || part == ConvHash, 2,
+         "is not a state of a convolution");
+    recurrent(2, part, {x[0], (width - 1) * a.dilation});
     if (in_.size() == 4) vector(3, x[0]);
+    return same(0);
+  }
+  std::vector<ResultType> operator()(const WindowMean& a) const {
+    count(2);
+    tokens(0);
+    const Shape& x = in_[0]->type.shape;
+    need(x.n_dims() == 2 && a.width >= 2, 0, "is not [channels, tokens], of which at least 2 have a mean");
+    recurrent(1, RecurrentType::Part::Mean, {x[0], a.width - 1});
     return same(0);
   }
   std::vector<ResultType> operator()(const GatedDelta& a) const {
@@ -254,6 +283,18 @@ class Rule {
     }
     return same(0);
   }
+  std::vector<ResultType> operator()(const StreamMean&) const {
+    count(2);
+    heads(0);
+    alike(0, 1);
+    return act({in_[0]->type.shape[0], in_[0]->type.shape[2]}, in_[0]->rows);
+  }
+  std::vector<ResultType> operator()(const MatchGate&) const {
+    count(2);
+    heads(0);
+    alike(0, 1);
+    return act({in_[0]->type.shape[1], in_[0]->type.shape[2]}, in_[0]->rows);
+  }
   std::vector<ResultType> operator()(const GaussianTop&) const {
     need(in_.size() == 1 && in_[0]->type.shape[0] >= 2, 0, "needs rows of at least 2");
     return unary();
@@ -357,6 +398,12 @@ class Rule {
   void f32_weight(std::size_t i, const Shape& shape) const {
     need(in_[i]->kind == ValueKind::Weight && in_[i]->type == TensorType{DType::F32, shape}, i,
          "is not a weight " + to_string(TensorType{DType::F32, shape}));
+  }
+  /// F32, F16 or BF16.
+  void float_weight(std::size_t i, const Shape& shape) const {
+    const DType t = in_[i]->type.dtype;
+    need(t == DType::F32 || t == DType::F16 || t == DType::BF16, i, "is not a weight of floats");
+    need(in_[i]->kind == ValueKind::Weight && in_[i]->type.shape == shape, i, "is not " + to_string(shape));
   }
   void count_products(std::size_t first, std::span<const Product> products) const {
     std::size_t n = first;

@@ -16,8 +16,6 @@ constexpr IntegerRule kValueHeads{"ssm.time_step_rank", 1, kMostHeads};
 constexpr IntegerRule kInnerSize{"ssm.inner_size", 1, 1 << 28};
 constexpr IntegerRule kInterval{"full_attention_interval", 1, 1024};
 constexpr std::string_view kRecurrentLayers = "attention.recurrent_layers";
-constexpr std::string_view kPredicting = "nextn_predict_layers";
-constexpr std::string_view kSharedWidth = "expert_shared_feed_forward_length";
 constexpr std::string_view kSections = "rope.dimension_sections";
 
 /// Every fourth layer attends, unless the file says otherwise.
@@ -47,8 +45,8 @@ void read_delta(const HyperParameters& hp, DeltaConfig& c) {
 
 }  // namespace
 
-DeltaConfig read_delta_config(const Metadata& md, std::string_view arch) {
-  DeltaConfig c{read_decoder_config(md, arch, {kPredicting, kSharedWidth})};
+DeltaConfig read_delta_config(const Metadata& md, std::string_view arch, OwnKeys own) {
+  DeltaConfig c{read_decoder_config(md, arch, own)};
   const HyperParameters hp(md, arch);
   refuse_window(md, c);
   if (c.head_dim_v != c.head_dim)
@@ -85,7 +83,7 @@ void require_text_sections(const Metadata& md, const DeltaConfig& c) {
   }
 }
 
-Act gated_attention(Scope s, const DeltaConfig& c, const Rotary& rot, Act x) {
+GatedHeads gated_heads(Scope s, const DeltaConfig& c, const Rotary& rot, Act x) {
   const LayerSizes& n = c.of(s.layer());
   const Act both = s.split_heads("attn_q_heads", s.linear("attn_q", x, 2 * n.heads * c.head_dim), n.heads);
   Act q = s.slice("attn_q_query", both, {.begin = 0, .n = c.head_dim});
@@ -94,9 +92,18 @@ Act gated_attention(Scope s, const DeltaConfig& c, const Rotary& rot, Act x) {
   const Act v = s.split_heads("attn_v_heads", s.linear("attn_v", x, n.kv_heads * c.head_dim), n.kv_heads);
   q = s.rope("attn_q_rope", s.rms_norm("attn_q_norm", q, c.norm_eps), rot);
   k = s.rope("attn_k_rope", s.rms_norm("attn_k_norm", k, c.norm_eps), rot);
-  const Act y = s.flatten_heads("attn_flat", results_by_heads(s, c, {q, k, v}));
+  return {{q, k, v}, gate};
+}
+
+Act gated_output(Scope s, const DeltaConfig& c, Act results, Act gate) {
+  const Act y = s.flatten_heads("attn_flat", results);
   const Act gates = s.flatten_heads("attn_gates", gate);
   return s.linear("attn_output", s.glu(Activation::Sigmoid, gates, y, "attn_gated"), c.n_embd);
+}
+
+Act gated_attention(Scope s, const DeltaConfig& c, const Rotary& rot, Act x) {
+  const GatedHeads g = gated_heads(s, c, rot, x);
+  return gated_output(s, c, results_by_heads(s, c, g.heads), g.gate);
 }
 
 DeltaGates delta_gates(Scope s, const DeltaConfig& c, Act x) {
@@ -112,7 +119,7 @@ Act delta_layer(Scope s, const DeltaConfig& c, Act x, const DeltaGates& gates, H
       s.gated_delta(qkv, gates.alpha, gates.beta, {.key_heads = c.key_heads, .sharing = sharing, .eps = c.norm_eps},
                     {c.head_length, c.head_length, c.value_heads});
   const Act normal = s.flatten_heads("delta_flat", s.rms_norm("ssm_norm", y, c.norm_eps));
-  return s.linear("ssm_out", s.glu(Activation::Silu, z, normal, "delta_gated"), c.n_embd);
+  return s.linear("ssm_out", s.glu(c.gate, z, normal, "delta_gated"), c.n_embd);
 }
 
 }  // namespace llm

@@ -14,21 +14,32 @@ struct DeltaConfig : DecoderConfig {
   int conv_width = 0;
   int key_heads = 0, value_heads = 0;
   int head_length = 0;               ///< of keys and of values
+  Activation gate = Activation::Silu;  ///< of a layer's results
   std::vector<bool> recurrent = {};  ///< layers
 
   std::int64_t keys() const { return std::int64_t{key_heads} * head_length; }
   std::int64_t values() const { return std::int64_t{value_heads} * head_length; }
 };
 
-/// The configuration of an architecture whose files have the keys ssm.* and full_attention_interval.
-DeltaConfig read_delta_config(const Metadata&, std::string_view arch);
+/// The configuration of an architecture whose files have the keys ssm.* and full_attention_interval. `own` is what these
+/// families read, or more.
+DeltaConfig read_delta_config(const Metadata&, std::string_view arch,
+                              OwnKeys own = {"nextn_predict_layers", "expert_shared_feed_forward_length"});
 /// Experts in every layer, whose weights sum to 1, and a shared one.
 void read_delta_experts(const Metadata&, DeltaConfig&);
 /// Refuses rope.dimension_sections that would leave pairs without a token's position.
 void require_text_sections(const Metadata&, const DeltaConfig&);
 
-/// Attention with each head of q and k normalised, part of it rotated, and each result gated by a sigmoid: a head of
-/// attn_q is its query, then its gate.
+/// Heads of q and k normalised, part of each rotated, and what results are gated by: a head of attn_q is its query, then
+/// its gate.
+struct GatedHeads {
+  AttentionHeads heads;
+  Act gate;
+};
+GatedHeads gated_heads(Scope s, const DeltaConfig& c, const Rotary& rot, Act x);
+/// Results [head_dim, heads, tokens], gated by a sigmoid: attn_output.
+Act gated_output(Scope s, const DeltaConfig& c, Act results, Act gate);
+/// Attention of these to all keys.
 Act gated_attention(Scope s, const DeltaConfig& c, const Rotary& rot, Act x);
 /// What of a layer with the delta rule is made in front of it: of x [n_embd, tokens] `alpha` and `beta` [value_heads,
 /// tokens].

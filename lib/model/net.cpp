@@ -104,7 +104,8 @@ Act Scope::unit_layer_norm(std::string_view name, Act x, float eps) { return pla
 
 Act Scope::head_rms_norm(std::string_view name, Act x, float eps) {
   const Shape s = net_.builder_.type(x).shape;
-  return place().rms_norm(x, net_.f32(full_name(name) + ".weight", {s[0], s[1]}), eps, name);
+  const Weight w = net_.f32_as(full_name(name) + ".weight", {s[0], s[1]}, {s[0] * s[1]});
+  return place().rms_norm(x, w, eps, name);
 }
 
 Act Scope::head_layer_norm(std::string_view name, Act x, float eps) {
@@ -151,17 +152,22 @@ Act Scope::selected_attention(Act q, Cache cache, Index positions, const Attenti
   return place().selected_attention(q, cache, positions, attributes, "attn");
 }
 
-Cache Scope::index_append(Act k) {
+Cache Scope::index_append(Act k, int stride) {
   const Shape ks = net_.builder_.type(k).shape;
   const Cache index = net_.builder_.cache({.layer = layer_,
                                            .kv_heads = static_cast<int>(ks[1]),
                                            .head_dim_k = static_cast<int>(ks[0]),
-                                           .part = CacheType::Part::Index});
+                                           .part = CacheType::Part::Index,
+                                           .stride = stride});
   return place().index_append(k, index, "index");
 }
 
 Index Scope::select_keys(Act q, Act w, Cache index, int top_k) {
-  return place().select_keys(q, w, index, top_k, "selected");
+  return place().select_keys(q, &w, index, top_k, "selected");
+}
+
+Index Scope::select_keys(Act q, Cache index, int top_k) {
+  return place().select_keys(q, nullptr, index, top_k, "selected");
 }
 
 Act Scope::attention(Act q, Cache cache, const Attention& attributes) {
@@ -175,10 +181,31 @@ Act Scope::attention(Act q, Cache cache, const Attention& attributes, std::strin
 
 Act Scope::short_conv(std::string_view name, Act x, int width, const ShortConv& attributes, RecurrentType::Part part) {
   const std::int64_t channels = net_.builder_.type(x).shape[0];
-  const Weight w = net_.f32_as(full_name(name) + ".weight", {width, channels}, {width, 1, channels});
-  const Recurrent state = net_.builder_.recurrent({layer_, part, {channels, width - 1}});
+  const Weight w = net_.floats_as(full_name(name) + ".weight", {width, channels}, {width, 1, channels});
+  const Recurrent state =
+      net_.builder_.recurrent({layer_, part, {channels, std::int64_t{width - 1} * attributes.dilation}});
   const std::optional<Weight> bias = net_.optional_f32(full_name(name) + ".bias", {channels});
   return place().short_conv(x, w, state, name, attributes, bias ? &*bias : nullptr);
+}
+
+Act Scope::window_mean(std::string_view name, Act x, int width) {
+  const std::int64_t channels = net_.builder_.type(x).shape[0];
+  const Recurrent state = net_.builder_.recurrent({layer_, RecurrentType::Part::Mean, {channels, width - 1}});
+  return place().window_mean(x, state, width, name);
+}
+
+Act Scope::embed_hashed(std::string_view name, std::int64_t n, Index tokens, const HashIds& ids) {
+  const std::string target = std::string(name) + ".weight";
+  std::int64_t rows = 0;
+  for (std::size_t h = 0; h < ids.sizes.size(); ++h)
+    rows = std::max(rows, std::int64_t{ids.offsets[h]} + ids.sizes[h]);
+  const TensorInfo* const t = net_.file_.tensors().find(target);
+  if (t != nullptr && t->type.shape.n_dims() == 2) rows = std::max(rows, t->type.shape[1]);  // some are padded
+  const Weight table = net_.matrix(target, {n, rows});
+  const Recurrent state = net_.builder_.recurrent(
+      {layer_, RecurrentType::Part::Hash, {static_cast<std::int64_t>(ids.multipliers.size()) - 1}});
+  const Index rows_of = place().hash_ids(tokens, state, ids, std::string(name) + "_ids");
+  return place().embed(table, rows_of, name);
 }
 
 Act Scope::gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta& attributes, Shape state) {
@@ -219,6 +246,10 @@ Act Scope::stream_add(std::string_view name, Act x, Act y, const StreamAdd& attr
 Act Scope::stream_add(std::string_view name, Act x, Act y, Act w, const StreamAdd& attributes) {
   return place().stream_add(x, y, &w, attributes, name);
 }
+
+Act Scope::stream_mean(std::string_view name, Act x, Act gate) { return place().stream_mean(x, gate, name); }
+
+Act Scope::match_gate(std::string_view name, Act a, Act b) { return place().match_gate(a, b, name); }
 
 Act Scope::gaussian_top(std::string_view name, Act x, float deviations) {
   return place().gaussian_top(x, deviations, name);
@@ -369,6 +400,13 @@ Weight Net::f32_as(const std::string& name, const Shape& shape, const Shape& als
   const TensorInfo* t = file_.tensors().find(name);
   require_f32(name, t != nullptr && t->type.shape == also ? also : shape);
   return builder_.weight(name, {DType::F32, shape});
+}
+
+Weight Net::floats_as(const std::string& name, const Shape& shape, const Shape& also) {
+  const TensorInfo* t = file_.tensors().find(name);
+  if (t == nullptr || (t->type.dtype != DType::F16 && t->type.dtype != DType::BF16)) return f32_as(name, shape, also);
+  require(name, t->type.shape == also ? also : shape);
+  return builder_.weight(name, {t->type.dtype, shape});
 }
 
 std::optional<Weight> Net::optional_f32(const std::string& name, const Shape& shape) {

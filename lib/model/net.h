@@ -77,15 +77,20 @@ class Scope {
   /// The same as kv_append() and attention() where each token attends to selected keys alone.
   Cache selected_kv_append(Act k, Act v);
   Act selected_attention(Act q, Cache, Index positions, const Attention&);
-  Cache index_append(Act k);  ///< k [head_dim, 1, tokens]; one index per layer
+  /// k [head_dim, 1, tokens]; one index per layer
+  Cache index_append(Act k, int stride = 1);
   Index select_keys(Act q, Act w, Cache index, int top_k);
+  Index select_keys(Act q, Cache index, int top_k);
   /// With `sinks`.weight [heads].
   Act attention(Act q, Cache, const Attention&, std::string_view sinks);
-  /// x [n, heads, tokens] by `name`.weight [n, heads].
+  /// x [n, heads, tokens] by `name`.weight [n, heads], which some files have as [n * heads].
   Act head_rms_norm(std::string_view name, Act x, float eps);
+  /// Rows of the file's table `name`.weight [n, rows], which it has as many of as `ids` may name: [n, heads, tokens].
+  Act embed_hashed(std::string_view name, std::int64_t n, Index tokens, const HashIds& ids);
   /// By `name`.weight [width, channels], with `name`.bias if the file has it.
   Act short_conv(std::string_view name, Act x, int width, const ShortConv& attributes = {},
                  RecurrentType::Part part = RecurrentType::Part::Conv);
+  Act window_mean(std::string_view name, Act x, int width);
   /// With ssm_a [value_heads] and ssm_dt.bias, as long as alpha; `state` [dv, dk, value_heads].
   Act gated_delta(Act qkv, Act alpha, Act beta, const GatedDelta&, Shape state);
   /// With ssm_a, ssm_d [1, heads] and ssm_dt.bias [heads], or as many as dt has, each element of x with its own;
@@ -97,6 +102,8 @@ class Scope {
   Act stream_mix(std::string_view name, Act x, Act w);
   Act stream_add(std::string_view name, Act x, Act y, const StreamAdd&);
   Act stream_add(std::string_view name, Act x, Act y, Act w, const StreamAdd&);
+  Act stream_mean(std::string_view name, Act x, Act gate);
+  Act match_gate(std::string_view name, Act a, Act b);
   Act gaussian_top(std::string_view name, Act x, float deviations);
   Act add(std::string_view name, Act a, Act b);
   Act scale(std::string_view name, Act x, float factor);
@@ -169,6 +176,8 @@ class Net {
   Weight f32(const std::string& name, const Shape& shape);
   /// Which some files have under another shape, of the same elements in the same order.
   Weight f32_as(const std::string& name, const Shape& shape, const Shape& also);
+  /// The same of F32, F16 or BF16.
+  Weight floats_as(const std::string& name, const Shape& shape, const Shape& also);
   void require_f32(const std::string& name, const Shape& shape);
   std::optional<Weight> optional_f32(const std::string& name, const Shape& shape);
   /// A product's weight and what the file has beside it.

@@ -475,7 +475,7 @@ TEST_CASE("rotary embedding") {
     StepView step;
     step.positions = device_positions.data();
     const OnDevice<float> table(static_cast<std::size_t>(c.n_rot) * kTokens);
-    rope_table(device_theta.data(), 1.25, c.n_rot, step, kTokens, table.data(), kLaunch);
+    rope_table(device_theta.data(), 1.25, 0, c.n_rot, step, kTokens, table.data(), kLaunch);
     const std::vector<float> angles = table.read();
     for (int token = 0; token < kTokens; ++token) {
       for (int i = 0; i < c.n_rot / 2; ++i) {

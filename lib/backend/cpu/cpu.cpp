@@ -22,7 +22,7 @@ Support supports_heads(const CacheType& c) {
 
 Support supports_width(std::int64_t width) {
   if (width <= kMaxConvWidth) return {};
-  return {.ok = false, .reason = "a convolution is wider than " + std::to_string(kMaxConvWidth)};
+  return {.ok = false, .reason = "a convolution or a mean is wider than " + std::to_string(kMaxConvWidth)};
 }
 
 Support supports_state(const Shape& state, std::int64_t most) {
@@ -76,7 +76,9 @@ class CpuBackend final : public Backend {
   Support supports(const Graph& g, const Node& n) const override {
     const Support support = host::supports_on_host(g, n);
     if (support.ok && std::holds_alternative<Attention>(n.op)) return supports_heads(g.info(n.in[1]).cache);
-    if (support.ok && std::holds_alternative<ShortConv>(n.op)) return supports_width(g.info(n.in[1]).type.shape[0]);
+    if (support.ok && std::holds_alternative<ShortConv>(n.op))
+      return supports_width(g.info(n.in[2]).recurrent.shape[1] + 1);
+    if (support.ok && std::holds_alternative<WindowMean>(n.op)) return supports_width(std::get<WindowMean>(n.op).width);
     if (support.ok && std::holds_alternative<GatedDelta>(n.op))
       return supports_state(g.info(n.in[5]).recurrent.shape, kMaxDeltaKey);
     if (support.ok && std::holds_alternative<SelectiveScan>(n.op)) {

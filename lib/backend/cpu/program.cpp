@@ -138,7 +138,7 @@ Program::Program(Graph graph, const host::HostWeights& weights, const host::Host
   std::iota(roots_.begin(), roots_.end(), 0u);
   for (const Node& n : graph_.nodes()) {
     if (std::holds_alternative<Reshape>(n.op)) roots_[n.out[0]] = roots_[n.in[0]];
-    if (!std::holds_alternative<Embed>(n.op)) continue;
+    if (!std::holds_alternative<Embed>(n.op) || graph_.info(n.in[1]).type.shape.n_dims() > 1) continue;
     std::int64_t& ids = graph_.info(n.in[1]).input == StepInput::Positions ? positions_ : vocab_;
     ids = std::min(ids, graph_.info(n.in[0]).type.shape[1]);
   }

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "backend/cpu/step.h"
+#include "backend/host/ops.h"
 #include "base/error.h"
+#include "tensor/decode.h"
 
 namespace llm::cpu {
 namespace {
@@ -16,36 +18,69 @@ float* slot_of(const Frame& f, int state, std::int32_t slot, std::int64_t elemen
   return slot < 0 ? nullptr : f.f32(state) + slot * elements;
 }
 
-class ShortConvInstruction final : public Instruction {
+/// A ShortConv, or a WindowMean, whose weights are the instruction's own.
+class ConvInstruction final : public Instruction {
  public:
-  explicit ShortConvInstruction(const InstructionSite& site)
+  ConvInstruction(const InstructionSite& site, const ShortConv& op)
       : x_(site.in[0]),
         w_(site.in[1]),
         state_(site.in[2]),
         bias_(site.optional_in(3)),
         y_(site.out[0]),
         fn_(site.kernels.short_conv),
+        w_type_(site.in_info(1).type.dtype),
         queues_(site.threads) {
-    args_.silu = std::get<ShortConv>(site.node.op).activation == Activation::Silu;
-    args_.channels = site.in_info(0).type.shape[0];
+    args_.silu = op.activation == Activation::Silu;
     args_.width = site.in_info(1).type.shape[0];
-    parts_ = (args_.channels + kChannels - 1) / kChannels;
+    args_.dilation = op.dilation;
+    count_channels(site);
+  }
+  ConvInstruction(const InstructionSite& site, const WindowMean& op)
+      : x_(site.in[0]),
+        state_(site.in[1]),
+        y_(site.out[0]),
+        fn_(site.kernels.short_conv),
+        queues_(site.threads) {
+    args_.silu = false;
+    args_.width = op.width;
+    count_channels(site);
+    own_.assign(static_cast<std::size_t>(args_.channels * args_.width), 1 / static_cast<float>(op.width));
   }
 
   void run(const Frame& f, const Worker& w) override {
     const std::int64_t tasks = parts_ * std::ssize(f.step->sequences);
     ShareQueues::Share share = queues_.open(f.turn, w, tasks);
     for (std::int64_t task = share.take(); task < tasks; task = share.take()) {
-      const std::int64_t begin = task % parts_ * kChannels;
-      fn_(args_for(f, static_cast<std::size_t>(task / parts_)), begin, std::min(begin + kChannels, args_.channels));
+      const std::int64_t begin = task % parts_ * kChannels, end = std::min(begin + kChannels, args_.channels);
+      ShortConvArgs a = args_for(f, static_cast<std::size_t>(task / parts_));
+      a.w = weights(f, w, begin, end);
+      fn_(a, begin, end);
     }
   }
   std::string describe() const override {
-    return "short_conv of " + std::to_string(args_.channels) + " channels, width " + std::to_string(args_.width);
+    return std::string(own_.empty() ? "short_conv" : "window_mean") + " of " + std::to_string(args_.channels) +
+           " channels, width " + std::to_string(args_.width) +
+           (args_.dilation > 1 ? ", dilation " + std::to_string(args_.dilation) : "");
   }
 
  private:
   static constexpr std::int64_t kChannels = 128;  ///< of a task: eight lines of a row
+
+  void count_channels(const InstructionSite& site) {
+    args_.channels = site.in_info(0).type.shape[0];
+    parts_ = (args_.channels + kChannels - 1) / kChannels;
+  }
+
+  /// Those of channels [begin, end) are at their places.
+  const float* weights(const Frame& f, const Worker& w, std::int64_t begin, std::int64_t end) const {
+    static_assert(kChannels * kMaxConvWidth * sizeof(float) <= kScratchBytes);
+    if (!own_.empty()) return own_.data();
+    if (w_type_ == DType::F32) return f.f32(w_);
+    const std::size_t bytes = static_cast<std::size_t>(begin * args_.width) * info(w_type_).block_bytes;
+    auto* const decoded = reinterpret_cast<float*>(w.scratch);
+    decode(w_type_, f.slots[w_].data + bytes, decoded, (end - begin) * args_.width);
+    return decoded - begin * args_.width;
+  }
 
   ShortConvArgs args_for(const Frame& f, std::size_t sequence) const {
     const SequenceSpan& span = f.step->sequences[sequence];
@@ -53,19 +88,43 @@ class ShortConvInstruction final : public Instruction {
     ShortConvArgs a = args_;
     a.x = f.f32(x_) + span.first_token * a.channels;
     a.y = f.f32(y_) + span.first_token * a.channels;
-    a.w = f.f32(w_);
     a.bias = f.optional(bias_);
-    a.from = slot_of(f, state_, move.from, (a.width - 1) * a.channels);
-    a.to = slot_of(f, state_, move.to, (a.width - 1) * a.channels);
+    a.from = slot_of(f, state_, move.from, a.kept() * a.channels);
+    a.to = slot_of(f, state_, move.to, a.kept() * a.channels);
     a.tokens = span.n_tokens;
     return a;
   }
 
-  int x_, w_, state_, bias_, y_;
+  int x_, w_ = InstructionSite::kAbsent, state_, bias_ = InstructionSite::kAbsent, y_;
   ShortConvFn fn_;
   ShortConvArgs args_;
+  DType w_type_ = DType::F32;
+  std::vector<float> own_;
   std::int64_t parts_ = 0;
   ShareQueues queues_;
+};
+
+/// One thread: few operations, and a token's go by those before it.
+class HashIdsInstruction final : public Instruction {
+ public:
+  explicit HashIdsInstruction(const InstructionSite& site)
+      : op_(std::get<HashIds>(site.node.op)), tokens_(site.in[0]), state_(site.in[1]), ids_(site.out[0]) {}
+  void run(const Frame& f, const Worker& w) override {
+    if (w.thread != 0) return;
+    const auto kept = static_cast<std::int64_t>(op_.multipliers.size()) - 1;
+    for (std::size_t s = 0; s < f.step->sequences.size(); ++s) {
+      const SequenceSpan& span = f.step->sequences[s];
+      const StateMove& move = f.step->states[s];
+      host::hash_ids(op_, {f.i32(tokens_) + span.first_token, static_cast<std::size_t>(span.n_tokens)},
+                     slot_of(f, state_, move.from, kept), slot_of(f, state_, move.to, kept),
+                     f.i32(ids_) + span.first_token * std::ssize(op_.sizes));
+    }
+  }
+  std::string describe() const override { return "hash_ids heads=" + std::to_string(op_.sizes.size()); }
+
+ private:
+  HashIds op_;
+  int tokens_, state_, ids_;
 };
 
 void check_gates_fit(std::int64_t heads) {
@@ -319,7 +378,13 @@ std::size_t gated_delta_scratch_bytes(const Graph& g, const Node& n) {
 }
 
 std::unique_ptr<Instruction> make_short_conv(const InstructionSite& site) {
-  return std::make_unique<ShortConvInstruction>(site);
+  return std::make_unique<ConvInstruction>(site, std::get<ShortConv>(site.node.op));
+}
+std::unique_ptr<Instruction> make_window_mean(const InstructionSite& site) {
+  return std::make_unique<ConvInstruction>(site, std::get<WindowMean>(site.node.op));
+}
+std::unique_ptr<Instruction> make_hash_ids(const InstructionSite& site) {
+  return std::make_unique<HashIdsInstruction>(site);
 }
 
 std::size_t selective_scan_scratch_bytes(const Graph& g, const Node& n) {

@@ -116,11 +116,11 @@ struct Make {
 
   std::unique_ptr<Instruction> operator()(const Embed&) const {
     const TensorType& table = site.in_info(0).type;
-    const std::int64_t d = table.shape[0];
+    const std::int64_t d = table.shape[0], vectors = row_elems(site.out_info(0)) / d;
     return by_rows(site, "embed " + to_string(table),
                    [=, fn = decoder(table.dtype), row_bytes = table.row_bytes(), w = site.in[0], ids = site.in[1],
                     y = site.out[0]](const Frame& f, auto begin, auto end) {
-                     for (auto r = begin; r < end; ++r) {
+                     for (auto r = begin * vectors; r < end * vectors; ++r) {
                        const auto id = static_cast<std::size_t>(f.i32(ids)[r]);
                        fn(f.slots[w].data + id * row_bytes, f.f32(y) + r * d, d);
                      }
@@ -254,6 +254,40 @@ struct Make {
                    });
   }
 
+  /// The elements of a row, not rows: of a single token there are many.
+  std::unique_ptr<Instruction> operator()(const StreamMean&) const {
+    const Shape& s = site.in_info(0).type.shape;
+    const std::int64_t n = s[0], m = s[1];
+    return by_elements(
+        site, "stream_mean",
+        [=, gated = site.kernels.sigmoid_mul, axpy = site.kernels.axpy, scale = site.kernels.scale, x = site.in[0],
+         gate = site.in[1], y = site.out[0]](const Frame& f, std::int64_t begin, std::int64_t end) {
+          constexpr std::int64_t kStretch = 256;
+          float part[kStretch];
+          for (std::int64_t at = begin, length = 0; at < end; at += length) {
+            length = std::min({kStretch, end - at, n - at % n});
+            const std::int64_t first = at / n * n * m + at % n;
+            float* const sum = f.f32(y) + at;
+            gated(f.f32(gate) + first, f.f32(x) + first, sum, length);
+            for (std::int64_t i = 1; i < m; ++i) {
+              gated(f.f32(gate) + first + i * n, f.f32(x) + first + i * n, part, length);
+              axpy(1, part, sum, length);
+            }
+            scale(sum, sum, length, 1 / static_cast<float>(m));
+          }
+        });
+  }
+
+  std::unique_ptr<Instruction> operator()(const MatchGate&) const {
+    const Shape& s = site.in_info(0).type.shape;
+    const std::int64_t n = s[0], m = s[1];
+    return by_rows(site, "match_gate",
+                   [=, a = site.in[0], b = site.in[1], y = site.out[0]](const Frame& f, auto begin, auto end) {
+                     for (auto i = begin * m; i < end * m; ++i)
+                       f.f32(y)[i] = host::match_gate<double>(f.f32(a) + i * n, f.f32(b) + i * n, n);
+                   });
+  }
+
   std::unique_ptr<Instruction> operator()(const GaussianTop& op) const {
     const std::int64_t n = site.in_info(0).type.shape[0], vectors = row_elems(site.in_info(0)) / n;
     return by_rows(site, "gaussian_top", [=, x = site.in[0], y = site.out[0]](const Frame& f, auto begin, auto end) {
@@ -314,6 +348,7 @@ struct Make {
     const CacheWriter values(CacheSide::Values, site.cache.v, c.head_dim_v, site.kernels, c.access);
     std::string text = (is_index ? "index_append " : "kv_append ") + std::string(name(site.cache.k));
     if (!is_index) text += "/" + std::string(name(site.cache.v));
+    if (c.stride > 1) return append_ends(keys, c, text + " stride " + std::to_string(c.stride));
     return by_rows(site, std::move(text),
                    [=, k = site.in[0], v = site.in[1], cache = site.in.back()](const Frame& f, auto begin, auto end) {
                      const std::span<const std::int32_t> slots = f.step->groups[0].slots;
@@ -326,6 +361,21 @@ struct Make {
                        if (is_index) continue;
                        store_heads(values, f.f32(v) + r * c.kv_heads * c.head_dim_v, n, c.kv_heads, c.head_dim_v, slot,
                                    f.slots[cache].values);
+                     }
+                   });
+  }
+
+  /// To an index of a stride.
+  std::unique_ptr<Instruction> append_ends(const CacheWriter& keys, const CacheType& c, std::string text) const {
+    return by_rows(site, std::move(text),
+                   [=, k = site.in[0], cache = site.in.back()](const Frame& f, auto begin, auto end) {
+                     const std::int64_t n = std::int64_t{c.kv_heads} * c.head_dim_k;
+                     for (auto r = begin; r < end; ++r) {
+                       const std::int32_t slot = f.step->groups[0].slots[static_cast<std::size_t>(r)];
+                       const std::int32_t in_block = slot % kBlockPositions;
+                       if (slot < 0 || (in_block + 1) % c.stride != 0) continue;
+                       store_heads(keys, f.f32(k) + r * n, 1, c.kv_heads, c.head_dim_k,
+                                   slot - in_block + in_block / c.stride, f.slots[cache].data);
                      }
                    });
   }
@@ -410,6 +460,8 @@ struct Make {
     return selected ? make_selected_attention(site) : make_attention(site);
   }
   std::unique_ptr<Instruction> operator()(const ShortConv&) const { return make_short_conv(site); }
+  std::unique_ptr<Instruction> operator()(const WindowMean&) const { return make_window_mean(site); }
+  std::unique_ptr<Instruction> operator()(const HashIds&) const { return make_hash_ids(site); }
   std::unique_ptr<Instruction> operator()(const GatedDelta&) const { return make_gated_delta(site); }
   std::unique_ptr<Instruction> operator()(const SelectiveScan&) const { return make_selective_scan(site); }
 

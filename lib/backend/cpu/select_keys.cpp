@@ -7,35 +7,37 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <vector>
 
 #include "backend/cpu/cache_layout.h"
 #include "backend/cpu/step.h"
+#include "backend/host/ops.h"
 
 namespace llm::cpu {
 namespace {
 
-/// A key as one number, the larger the better: its score, then the earlier position.
-std::uint64_t ranked(float score, std::int32_t position) {
+/// A key as one number, the larger the better: its score, then the earlier place among the index's keys.
+std::uint64_t ranked(float score, std::int32_t place) {
   constexpr std::uint32_t kSign = 0x80000000;
   if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);  // the zeros are equal
   const std::uint32_t ascending = (bits & kSign) != 0 ? ~bits : bits | kSign;
-  return std::uint64_t{ascending} << 32 | static_cast<std::uint32_t>(~position);
+  return std::uint64_t{ascending} << 32 | static_cast<std::uint32_t>(~place);
 }
-std::int32_t position_of(std::uint64_t rank) { return static_cast<std::int32_t>(~static_cast<std::uint32_t>(rank)); }
+std::int32_t place_of(std::uint64_t rank) { return static_cast<std::int32_t>(~static_cast<std::uint32_t>(rank)); }
 
 /// The best keys of those that were added.
 class BestKeys {
  public:
-  static std::int64_t room(std::int64_t top_k) { return top_k + std::max<std::int64_t>(top_k, kKeyChunk); }
-  BestKeys(std::uint64_t* memory, std::int64_t top_k) : ranks_(memory), top_k_(top_k) {}
+  static std::int64_t room(std::int64_t most) { return most + std::max<std::int64_t>(most, kKeyChunk); }
+  BestKeys(std::uint64_t* memory, std::int64_t most) : ranks_(memory), most_(most) {}
 
-  /// At most kKeyChunk, from `position` on.
-  void add(std::span<const float> scores, std::int32_t position) {
+  /// At most kKeyChunk, from `place` on.
+  void add(std::span<const float> scores, std::int32_t place) {
     make_room(std::ssize(scores));
-    for (const float score : scores) keep(ranked(score, position++));
+    for (const float score : scores) keep(ranked(score, place++));
   }
-  /// At most top_k, from another list.
+  /// At most as many as are kept, from another list.
   void add(std::span<const std::uint64_t> ranks) {
     make_room(std::ssize(ranks));
     for (const std::uint64_t rank : ranks) keep(rank);
@@ -50,37 +52,45 @@ class BestKeys {
     if (rank > least_) ranks_[n_++] = rank;
   }
   void make_room(std::int64_t more) {
-    if (n_ + more > room(top_k_)) drop_others();
+    if (n_ + more > room(most_)) drop_others();
   }
   void drop_others() {
-    if (n_ < top_k_) return;
-    std::nth_element(ranks_, ranks_ + top_k_ - 1, ranks_ + n_, std::greater<>());
-    n_ = top_k_;
-    least_ = ranks_[top_k_ - 1];
+    if (n_ < most_) return;
+    std::nth_element(ranks_, ranks_ + most_ - 1, ranks_ + n_, std::greater<>());
+    n_ = most_;
+    least_ = ranks_[most_ - 1];
   }
 
   std::uint64_t* ranks_;
-  std::int64_t top_k_, n_ = 0;
+  std::int64_t most_, n_ = 0;
   std::uint64_t least_ = 0;  ///< what ranks no higher is not among the best; no key's rank is 0
 };
+
+/// Keys of an index that are chosen of those that a token sees.
+std::int64_t choices(const SelectKeys& op, const CacheType& index) {
+  return index.stride == 1 ? op.top_k : (op.top_k + 1) / index.stride - 1;
+}
 
 class SelectKeysInstruction final : public Instruction {
  public:
   explicit SelectKeysInstruction(const InstructionSite& site)
       : q_(site.in[0]),
-        weights_(site.in[1]),
-        index_(site.in[2]),
+        weights_(site.in.size() > 2 ? site.in[1] : InstructionSite::kAbsent),
+        index_(site.in.back()),
         positions_(site.out[0]),
         scratch_(site.scratch),
         top_k_(std::get<SelectKeys>(site.node.op).top_k),
         score_(site.kernels.index_scores) {
-    const CacheType& c = site.in_info(2).cache;
+    const CacheType& c = site.in_info(site.in.size() - 1).cache;
+    choices_ = choices(std::get<SelectKeys>(site.node.op), c);
     args_.k_element = cache_element(site.cache.k);
     args_.k_block_bytes = CacheLayout(CacheSide::Keys, site.cache.k, c.head_dim_k).block_bytes();
     args_.heads = static_cast<std::int32_t>(site.in_info(0).type.shape[1]);
     args_.kv_heads = 1;
     args_.head_dim_k = c.head_dim_k;
     args_.scale = 1;
+    args_.key_stride = c.stride;
+    if (weights_ == InstructionSite::kAbsent) ones_.assign(static_cast<std::size_t>(args_.heads), 1);
     type_ = std::string(name(site.cache.k));
   }
 
@@ -113,7 +123,8 @@ class SelectKeysInstruction final : public Instruction {
   }
 
   std::string describe() const override {
-    return "select_keys top_k=" + std::to_string(top_k_) + " heads=" + std::to_string(args_.heads) + " index " + type_;
+    return "select_keys top_k=" + std::to_string(top_k_) + " heads=" + std::to_string(args_.heads) + " index " + type_ +
+           (args_.key_stride > 1 ? " stride " + std::to_string(args_.key_stride) : "");
   }
 
  private:
@@ -134,9 +145,12 @@ class SelectKeysInstruction final : public Instruction {
 
   /// Of the n-th list of keys.
   std::uint64_t* list_memory(const Frame& f, std::int64_t n) const {
-    return reinterpret_cast<std::uint64_t*>(f.slots[scratch_].data) + n * BestKeys::room(top_k_);
+    return reinterpret_cast<std::uint64_t*>(f.slots[scratch_].data) + n * BestKeys::room(choices_);
   }
-  BestKeys list(const Frame& f, std::int64_t n) const { return {list_memory(f, n), top_k_}; }
+  BestKeys list(const Frame& f, std::int64_t n) const { return {list_memory(f, n), choices_}; }
+  const float* weights(const Frame& f, std::int64_t token) const {
+    return ones_.empty() ? f.f32(weights_) + token * args_.heads : ones_.data();
+  }
 
   void find(const Frame& f, const Worker& w, std::int64_t token, Chunks part, BestKeys& best) const {
     const std::size_t sequence = sequence_of(f, token);
@@ -147,16 +161,20 @@ class SelectKeysInstruction final : public Instruction {
     a.positions = f.step->positions.data();
     a.blocks = state.block_table.data() + sequence * static_cast<std::size_t>(state.stride);
     float scores[kKeyChunk];
+    const std::int32_t of_block = kKeyBlock / a.key_stride, of_chunk = kKeyChunk / a.key_stride;
     for (std::int64_t chunk = part.begin; chunk < part.end; ++chunk) {
-      const auto start = static_cast<std::int32_t>(chunk * kKeyChunk);
-      score_(a, f.f32(weights_) + token * a.heads, static_cast<std::int32_t>(token), static_cast<std::int32_t>(chunk),
-             scores, w.scratch);
-      const std::int32_t n = std::min(kKeyChunk, position(f, token) + 1 - start);
-      best.add(std::span<const float>(scores, static_cast<std::size_t>(n)), start);
+      const auto first = static_cast<std::int32_t>(chunk * of_chunk);
+      score_(a, weights(f, token), static_cast<std::int32_t>(token), static_cast<std::int32_t>(chunk), scores,
+             w.scratch);
+      const std::int32_t n = std::min(of_chunk, (position(f, token) + 1) / a.key_stride - first);
+      for (std::int32_t place = 0; place < n; place += of_block) {
+        const float* const of = scores + place / of_block * kKeyBlock;
+        best.add({of, static_cast<std::size_t>(std::min(of_block, n - place))}, first + place);
+      }
     }
   }
 
-  /// Leaves the best of a part of the keys in a list of its own, which ends with a 0 if there are fewer than top_k.
+  /// Leaves the best of a part of the keys in a list of its own, which ends with a 0 if there are fewer than are chosen.
   void find_part(const Frame& f, const Worker& w, std::int64_t item, std::int64_t parts) const {
     std::int64_t token = 0;
     for (std::int64_t nth = item / parts; nth > 0 || !chooses(f, token); ++token) nth -= chooses(f, token) ? 1 : 0;
@@ -164,13 +182,13 @@ class SelectKeysInstruction final : public Instruction {
     BestKeys best = list(f, item);
     find(f, w, token, {all * part / parts, all * (part + 1) / parts}, best);
     const std::int64_t n = std::ssize(best.best());
-    if (n < top_k_) list_memory(f, item)[n] = 0;
+    if (n < choices_) list_memory(f, item)[n] = 0;
   }
 
   void merge(const Frame& f, std::int64_t token, std::int64_t nth, std::int64_t parts) const {
     const auto found = [&](std::int64_t part) {
       const std::uint64_t* const ranks = list_memory(f, nth * parts + part);
-      return std::span(ranks, static_cast<std::size_t>(std::find(ranks, ranks + top_k_, 0u) - ranks));
+      return std::span(ranks, static_cast<std::size_t>(std::find(ranks, ranks + choices_, 0u) - ranks));
     };
     BestKeys best = list(f, nth * parts);
     best.add(found(0));  // in place
@@ -178,10 +196,12 @@ class SelectKeysInstruction final : public Instruction {
     write(f, token, best.best());
   }
 
-  void write(const Frame& f, std::int64_t token, std::span<const std::uint64_t> best) const {
-    std::int32_t* const to = f.i32(positions_) + token * top_k_;
-    std::ranges::transform(best, to, position_of);
-    std::sort(to, to + top_k_);  // a token that chooses sees more than top_k
+  /// Of a token that chooses, which sees more keys than it chooses.
+  void write(const Frame& f, std::int64_t token, std::span<std::uint64_t> best) const {
+    const std::span positions(f.i32(positions_) + token * top_k_, static_cast<std::size_t>(top_k_));
+    std::ranges::sort(best, {}, place_of);
+    host::write_selection(std::span<const std::uint64_t>(best), place_of, args_.key_stride,
+                          position(f, token) + std::int64_t{1}, positions);
   }
   /// All keys of a token that sees no more than top_k.
   void write_all(const Frame& f, std::int64_t token) const {
@@ -192,7 +212,8 @@ class SelectKeysInstruction final : public Instruction {
   }
 
   int q_, weights_, index_, positions_, scratch_;
-  std::int64_t top_k_;
+  std::int64_t top_k_, choices_ = 0;
+  std::vector<float> ones_;  ///< of heads without weights
   IndexScoresFn score_;
   AttentionArgs args_;
   std::string type_;
@@ -202,8 +223,8 @@ class SelectKeysInstruction final : public Instruction {
 }  // namespace
 
 /// Lists of twice as many parts as there are threads.
-std::size_t select_keys_scratch_bytes(const Graph&, const Node& n, int threads) {
-  const std::int64_t room = BestKeys::room(std::get<SelectKeys>(n.op).top_k);
+std::size_t select_keys_scratch_bytes(const Graph& g, const Node& n, int threads) {
+  const std::int64_t room = BestKeys::room(choices(std::get<SelectKeys>(n.op), g.info(n.in.back()).cache));
   return static_cast<std::size_t>(2 * threads * room) * sizeof(std::uint64_t);
 }
 

@@ -146,7 +146,10 @@ class SelectedAttention final : public Instruction {
   };
   KeyList keys_of(const Frame& f, std::int64_t token) const {
     const std::int64_t seen = f.step->positions[static_cast<std::size_t>(token)] + std::int64_t{1};
-    return {f.i32(selected_) + token * sizes_.top_k, std::min(seen, sizes_.top_k)};
+    const std::int32_t* const positions = f.i32(selected_) + token * sizes_.top_k;
+    std::int64_t n = std::min(seen, sizes_.top_k);
+    while (positions[n - 1] < 0) --n;  // few: keys that are chosen together are not always as many as they may be
+    return {positions, n};
   }
   static const std::int32_t* table_of(const Frame& f, std::size_t sequence) {
     const StateGroup& state = f.step->groups[0];

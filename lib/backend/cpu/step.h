@@ -88,6 +88,8 @@ std::unique_ptr<Instruction> make_selected_attention(const InstructionSite&);
 std::size_t selected_attention_scratch_bytes(const Graph&, const Node&, int threads);
 std::unique_ptr<Instruction> make_route(const InstructionSite&);
 std::unique_ptr<Instruction> make_short_conv(const InstructionSite&);
+std::unique_ptr<Instruction> make_window_mean(const InstructionSite&);
+std::unique_ptr<Instruction> make_hash_ids(const InstructionSite&);
 std::unique_ptr<Instruction> make_gated_delta(const InstructionSite&);
 std::size_t gated_delta_scratch_bytes(const Graph&, const Node&);
 std::unique_ptr<Instruction> make_selective_scan(const InstructionSite&);

@@ -122,7 +122,7 @@ class NodeCompiler : NodeSite {
     copy_to_device(constant.data(), theta.data(), theta.size_bytes(), "copying rotary angles");
     add("rope_table",
         [op, theta = reinterpret_cast<const double*>(constant.data()), magnitude = angles.magnitude(), y = f32(out(0)),
-         step = site_.step](const StepLaunch& s) { rope_table(theta, magnitude, op.n_rot, step, s.tokens, y, s.at); });
+         step = site_.step](const StepLaunch& s) { rope_table(theta, magnitude, op.offset, op.n_rot, step, s.tokens, y, s.at); });
   }
 
   void operator()(const PositionScale& op) {
@@ -161,6 +161,10 @@ class NodeCompiler : NodeSite {
           cuda::select_keys(q, w, index, shape, step, s.tokens, most, scores, to, scratch, s.at);
         });
   }
+
+  void operator()(const HashIds&) { check(false, "HashIds was refused when the model was loaded"); }
+  void operator()(const WindowMean&) { check(false, "WindowMean was refused when the model was loaded"); }
+  void operator()(const MatchGate&) { check(false, "MatchGate was refused when the model was loaded"); }
 
   void operator()(const Attention&) {
     const AttentionSite at = attention_site();
@@ -235,6 +239,13 @@ class NodeCompiler : NodeSite {
     add("stream_add",
         [=, x = f32(in(0)), added = f32(in(1)), w = node_.in.size() > 2 ? f32(in(2)) : nullptr, y = f32(out(0)),
          count = tokens(out(0))](const StepLaunch& s) { stream_add(op, streams, x, added, w, count(s), y, s.at); });
+    convert(node_.out[0]);
+  }
+
+  void operator()(const StreamMean&) {
+    const Streams streams = streams_of(in(0));
+    add("stream_mean", [=, x = f32(in(0)), gate = f32(in(1)), y = f32(out(0)), count = tokens(out(0))](
+                           const StepLaunch& s) { stream_mean(streams, x, gate, count(s), y, s.at); });
     convert(node_.out[0]);
   }
 
@@ -612,6 +623,15 @@ Compiled compile_nodes(const Site& site) {
 
 std::string refusal(const Graph& graph, const Node& node) {
   if (std::holds_alternative<Map>(node.op)) return "Map runs a function of the program, which the GPU cannot call";
+  if (std::holds_alternative<HashIds>(node.op) || std::holds_alternative<MatchGate>(node.op) ||
+      (std::holds_alternative<Embed>(node.op) && graph.info(node.in[1]).type.shape.n_dims() > 1))
+    return "the GPU has no kernels for embeddings of several tokens, whose rows are found by hashes";
+  if (std::holds_alternative<WindowMean>(node.op))
+    return "the GPU has no kernels for means of several tokens, by which keys are selected in blocks";
+  if (const auto* conv = std::get_if<ShortConv>(&node.op); conv != nullptr && conv->dilation != 1)
+    return "the GPU's convolutions are of neighbouring tokens, not of those " + std::to_string(conv->dilation) + " apart";
+  if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.dtype != DType::F32)
+    return "the GPU's convolutions have weights of type F32";
   if (std::holds_alternative<ShortConv>(node.op) && graph.info(node.in[1]).type.shape[0] > kMaxConvWidth)
     return "the GPU's convolutions are up to " + std::to_string(kMaxConvWidth) + " wide";
   const bool has_rows = std::holds_alternative<GatedDelta>(node.op) || std::holds_alternative<SelectiveScan>(node.op);

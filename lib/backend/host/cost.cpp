@@ -40,21 +40,23 @@ class Costing {
       bytes_ += static_cast<std::int64_t>(w.row_bytes()) * w.shape[1] * experts_read(w.shape[2], routes);
     }
   }
-  void operator()(const Embed&) { bytes_ += static_cast<std::int64_t>(type(node_.in[0]).row_bytes()) * rows_.tokens; }
+  void operator()(const Embed&) {
+    bytes_ += static_cast<std::int64_t>(type(node_.in[0]).row_bytes()) * elements(node_.in[1]);
+  }
   void operator()(const KvAppend&) {
-    bytes_ += cache_bytes(elements(node_.in[0]), format_.k);
+    bytes_ += cache_bytes(elements(node_.in[0]), format_.k) / graph_.info(node_.in.back()).cache.stride;
     if (node_.in.size() > 2) bytes_ += cache_bytes(elements(node_.in[1]), format_.v);
   }
   /// Of tokens that see more keys than are selected.
   void operator()(const SelectKeys& op) {
-    const CacheType& index = graph_.info(node_.in[2]).cache;
+    const CacheType& index = graph_.info(node_.in.back()).cache;
     const std::int64_t heads = type(node_.in[0]).shape[1];
     for (const SequenceSpan& span : step_.sequences) {
       std::int64_t pairs = 0;
       for (std::int64_t keys = span.kv_len - span.n_tokens + 1; keys <= span.kv_len; ++keys)
-        pairs += keys > op.top_k ? keys : 0;
+        pairs += keys > op.top_k ? keys / index.stride : 0;
       operations_ += 2 * pairs * heads * (index.head_dim_k + 1);
-      bytes_ += span.kv_len > op.top_k ? span.kv_len * cache_bytes(index.head_dim_k, format_.k) : 0;
+      bytes_ += span.kv_len > op.top_k ? span.kv_len / index.stride * cache_bytes(index.head_dim_k, format_.k) : 0;
     }
   }
   void operator()(const Attention& op) {
@@ -77,6 +79,11 @@ class Costing {
     operations_ += 2 * type(node_.in[1]).shape[0] * elements(node_.in[0]);
     bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(state.bytes());
   }
+  void operator()(const WindowMean& op) {
+    const RecurrentType& state = graph_.info(node_.in[1]).recurrent;
+    operations_ += op.width * elements(node_.in[0]);
+    bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(state.bytes());
+  }
   /// Of every element of the state a token multiplies and adds three times, and scales it once.
   void operator()(const GatedDelta&) {
     const RecurrentType& state = graph_.info(node_.in[5]).recurrent;
@@ -90,6 +97,8 @@ class Costing {
     bytes_ += 2 * std::ssize(step_.sequences) * static_cast<std::int64_t>(state.bytes());
   }
   void operator()(const Combine&) { operations_ += 2 * elements(node_.in[0]); }
+  void operator()(const StreamMean&) { operations_ += 12 * elements(node_.in[0]); }
+  void operator()(const MatchGate&) { operations_ += 2 * elements(node_.in[0]); }
   void operator()(const LayerNorm&) { operations_ += 6 * elements(node_.in[0]); }
   void operator()(const RmsNorm&) { operations_ += 4 * elements(node_.in[0]); }
   void operator()(const AddRmsNorm&) { operations_ += 5 * elements(node_.in[0]); }

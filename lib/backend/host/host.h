@@ -152,6 +152,7 @@ class RopeAngles {
  private:
   std::vector<double> theta_;  ///< angle per position of each pair
   double magnitude_ = 1;
+  int offset_ = 0;
 };
 
 }  // namespace llm::host

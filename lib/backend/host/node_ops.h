@@ -90,9 +90,11 @@ struct AttentionScratch {
   }
 };
 
+/// The operand of a ShortConv or a WindowMean that is its state.
+inline std::size_t conv_state(const Node& node) { return std::holds_alternative<ShortConv>(node.op) ? 2 : 1; }
 /// Of each thread, in elements: a channel with what was before it; what delta_token() works with.
 inline std::size_t line_elements(const Graph& graph, const Node& node) {
-  return static_cast<std::size_t>(graph.info(node.in[1]).type.shape[0] + graph.bucket().tokens);
+  return static_cast<std::size_t>(graph.info(node.in[conv_state(node)]).recurrent.shape[1] + graph.bucket().tokens);
 }
 inline std::size_t delta_elements(const Graph& graph, const Node& node) {
   const Shape& state = graph.info(node.in[5]).recurrent.shape;
@@ -107,7 +109,8 @@ std::size_t common_scratch_bytes(const Graph& graph, const Node& node, int threa
     return of_all(AttentionScratch<Acc>(graph.info(node.in[1]).cache).bytes());
   if (const auto* select = std::get_if<SelectKeys>(&node.op))
     return of_all(SelectionScratch<Acc>(*select, graph.info(node.in[0]).type.shape).bytes());
-  if (std::holds_alternative<ShortConv>(node.op)) return of_all(line_elements(graph, node) * sizeof(float));
+  if (std::holds_alternative<ShortConv>(node.op) || std::holds_alternative<WindowMean>(node.op))
+    return of_all(line_elements(graph, node) * sizeof(float));
   if (std::holds_alternative<GatedDelta>(node.op)) return of_all(delta_elements(graph, node) * sizeof(Acc));
   if (std::holds_alternative<Route>(node.op))
     return of_all(static_cast<std::size_t>(graph.info(node.in[0]).type.shape[0]) * sizeof(Acc));
@@ -127,13 +130,24 @@ class CommonKernels {
     return [table, decode = decoder(table.dtype), loop = loop_](const NodeRun& run) {
       const Operand &ids = run.in[1], &y = run.out[0];
       const std::byte* const rows = run.in[0].data;
-      for (std::int64_t i = 0; i < y.rows; ++i) {
+      for (std::int64_t i = 0; i < y.vectors(); ++i) {
         check(ids.i32()[i] >= 0 && ids.i32()[i] < table.shape[1], "a token or position is a row of its embedding");
       }
-      loop.run(y.rows, y.row_elems, [&](std::int64_t i, int) {
+      loop.run(y.vectors(), y.width(), [&](std::int64_t i, int) {
         const auto id = static_cast<std::size_t>(ids.i32()[i]);
-        decode(rows + id * table.row_bytes(), y.f32_out() + i * y.row_elems, y.row_elems);
+        decode(rows + id * table.row_bytes(), y.f32_out() + i * y.width(), y.width());
       });
+    };
+  }
+
+  Run operator()(const HashIds& op) const {
+    return [op, heads = std::ssize(op.sizes), states = states_of(site_.in(1))](const NodeRun& run) {
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        const SequenceSpan& span = run.step.sequences[s];
+        const StateMove& move = run.step.states[s];
+        hash_ids(op, {run.in[0].i32() + span.first_token, static_cast<std::size_t>(span.n_tokens)}, states.from(move),
+                 states.at(move.to), run.out[0].i32_out() + span.first_token * heads);
+      }
     };
   }
 
@@ -236,8 +250,10 @@ class CommonKernels {
   }
 
   Run operator()(const SelectKeys& op) const {
-    const CacheSides sides = cache_sides(site_.in(2).cache);
-    const SelectionPlan plan{.top_k = op.top_k,
+    const CacheSides sides = cache_sides(site_.in(site_.node.in.size() - 1).cache);
+    const SelectionPlan plan{.weighted = site_.node.in.size() > 2,
+                             .heads = site_.in(0).type.shape[1],
+                             .top_k = op.top_k,
                              .index = sides.k,
                              .query = info(sides.k.type).quantized() ? op.query : ActFormat::F32,
                              .select = select_keys_for<Acc>(sides.k.type),
@@ -279,26 +295,16 @@ class CommonKernels {
   Run operator()(const ShortConv& op) const {
     ConvRun conv;
     conv.activation = op.activation;
-    conv.channels = site_.in(0).type.shape[0];
     conv.width = site_.in(1).type.shape[0];
-    return [conv, w = VectorWeight(site_.in(1), site_.weights), bias = vector(3), states = states_of(site_.in(2)),
-            line = line_elements(site_.graph, site_.node), loop = loop_](const NodeRun& run) {
-      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
-        const SequenceSpan& span = run.step.sequences[s];
-        ConvRun c = conv;
-        c.w = w.data();
-        c.bias = bias.data();
-        c.tokens = span.n_tokens;
-        c.x = run.in[0].f32() + span.first_token * c.channels;
-        c.y = run.out[0].f32_out() + span.first_token * c.channels;
-        c.from = states.from(run.step.states[s]);
-        c.to = states.at(run.step.states[s].to);
-        loop.run(c.channels, c.tokens * (2 * c.width + 16), [&](std::int64_t channel, int thread) {
-          convolve_channel<Acc>(c, channel,
-                                reinterpret_cast<float*>(run.scratch) + static_cast<std::size_t>(thread) * line);
-        });
-      }
-    };
+    conv.dilation = op.dilation;
+    return convolve(conv, VectorWeight(site_.in(1), site_.weights), vector(3));
+  }
+
+  Run operator()(const WindowMean& op) const {
+    ConvRun mean;
+    mean.activation = Activation::Identity;
+    mean.width = op.width;
+    return convolve(mean, {}, {});
   }
 
   Run operator()(const GatedDelta& op) const {
@@ -381,6 +387,26 @@ class CommonKernels {
       loop.run(y.rows, n * m, [&](std::int64_t i, int) {
         const float* const w = weighted ? run.in[2].f32() + i * m : nullptr;
         spread_row<Acc>(op, x.f32() + i * n * m, added.f32() + i * n, w, n, m, y.f32_out() + i * n * m);
+      });
+    };
+  }
+
+  Run operator()(const StreamMean&) const {
+    const Shape& shape = site_.in(0).type.shape;
+    return [n = shape[0], m = shape[1], loop = loop_](const NodeRun& run) {
+      const Operand &x = run.in[0], &gate = run.in[1], &y = run.out[0];
+      loop.run(y.rows, 16 * n * m, [&](std::int64_t i, int) {
+        stream_mean<Acc>(x.f32() + i * n * m, gate.f32() + i * n * m, n, m, y.f32_out() + i * n);
+      });
+    };
+  }
+
+  Run operator()(const MatchGate&) const {
+    return [loop = loop_](const NodeRun& run) {
+      const Operand &a = run.in[0], &b = run.in[1], &y = run.out[0];
+      const std::int64_t n = a.width();
+      loop.run(a.vectors(), n, [&](std::int64_t i, int) {
+        y.f32_out()[i] = match_gate<Acc>(a.f32() + i * n, b.f32() + i * n, n);
       });
     };
   }
@@ -497,7 +523,32 @@ class CommonKernels {
     std::byte* const keys = site_.cache.k(c.layer, c.part);
     std::byte* const values = site_.cache.v(c.layer, c.part);
     const CacheFormat format = site_.cache.format();
-    return {keys, values, {keys, format.k, c.kv_heads, c.head_dim_k}, {values, format.v, c.kv_heads, c.head_dim_v}};
+    return {keys,
+            values,
+            {keys, format.k, c.kv_heads, c.head_dim_k, c.stride},
+            {values, format.v, c.kv_heads, c.head_dim_v}};
+  }
+
+  Run convolve(ConvRun conv, const VectorWeight& w, const VectorWeight& bias) const {
+    conv.channels = site_.in(0).type.shape[0];
+    return [conv, w, bias, states = states_of(site_.in(conv_state(site_.node))),
+            line = line_elements(site_.graph, site_.node), loop = loop_](const NodeRun& run) {
+      for (std::size_t s = 0; s < run.step.sequences.size(); ++s) {
+        const SequenceSpan& span = run.step.sequences[s];
+        ConvRun c = conv;
+        c.w = w.data();
+        c.bias = bias.data();
+        c.tokens = span.n_tokens;
+        c.x = run.in[0].f32() + span.first_token * c.channels;
+        c.y = run.out[0].f32_out() + span.first_token * c.channels;
+        c.from = states.from(run.step.states[s]);
+        c.to = states.at(run.step.states[s].to);
+        loop.run(c.channels, c.tokens * (2 * c.width + 16), [&](std::int64_t channel, int thread) {
+          convolve_channel<Acc>(c, channel,
+                                reinterpret_cast<float*>(run.scratch) + static_cast<std::size_t>(thread) * line);
+        });
+      }
+    };
   }
 
   /// A layer's recurrent state, slot by slot.
@@ -574,7 +625,7 @@ class CommonKernels {
   static void append(const NodeRun& run, const Operand& x, std::byte* cache, const CacheRows& rows) {
     for (std::int64_t i = 0; i < x.rows; ++i) {
       const std::int32_t slot = run.step.groups[0].slots[static_cast<std::size_t>(i)];
-      if (slot < 0) continue;
+      if (slot < 0 || !rows.has_row(slot)) continue;  // blocks begin at multiples of their length
       for (std::int64_t h = 0; h < rows.kv_heads; ++h) {
         store_cache_row(rows.type, x.f32() + i * x.row_elems + h * rows.head_dim,
                         cache + rows.row_offset(slot / kBlockPositions, slot % kBlockPositions, h), rows.head_dim);
@@ -583,6 +634,8 @@ class CommonKernels {
   }
 
   struct SelectionPlan {
+    bool weighted;
+    std::int64_t heads;
     std::int64_t top_k;
     CacheRows index;
     ActFormat query;
@@ -592,7 +645,8 @@ class CommonKernels {
 
   static void select_sequence(const NodeRun& run, const SequenceSpan& span, const std::int32_t* blocks,
                               const SelectionPlan& plan, const Loop& loop) {
-    const Operand &q = run.in[0], &weights = run.in[1], &positions = run.out[0];
+    const Operand &q = run.in[0], &positions = run.out[0];
+    const float* const weights = plan.weighted ? run.in[1].f32() : nullptr;
     loop.run(span.n_tokens, span.kv_len * q.row_elems, [&](std::int64_t item, int thread) {
       const std::int64_t token = span.first_token + item;
       auto* const best =
@@ -601,9 +655,9 @@ class CommonKernels {
       float* const queries = row + plan.scratch.row;
       round_trip_activation(plan.query, q.f32() + token * q.row_elems, queries, q.row_elems);
       plan.select({.q = queries,
-                   .weights = weights.f32() + token * weights.row_elems,
+                   .weights = weights ? weights + token * plan.heads : nullptr,
                    .index = plan.index,
-                   .heads = weights.row_elems,
+                   .heads = plan.heads,
                    .keys = run.step.positions[static_cast<std::size_t>(token)] + std::int64_t{1},
                    .top_k = plan.top_k,
                    .blocks = blocks,

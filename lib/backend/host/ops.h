@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -192,11 +193,14 @@ struct CacheRows {
   const std::byte* data = nullptr;
   DType type = DType::F32;
   std::int64_t kv_heads = 0, head_dim = 0;
+  int stride = 1;  ///< of an index: of so many positions the last one has a row
 
   std::size_t row_bytes() const { return TensorType{type, {head_dim}}.bytes(); }
-  /// A head's row of one position; the positions of a block follow one another.
+  bool has_row(std::int64_t position) const { return (position + 1) % stride == 0; }
+  /// A head's row of one position; the rows of a block follow one another.
   std::size_t row_offset(std::int32_t block, std::int64_t position, std::int64_t kv_head) const {
-    const std::int64_t row = (std::int64_t{block} * kv_heads + kv_head) * kBlockPositions + position % kBlockPositions;
+    const std::int64_t in_block = position % kBlockPositions / stride;
+    const std::int64_t row = (std::int64_t{block} * kv_heads + kv_head) * kBlockPositions + in_block;
     return static_cast<std::size_t>(row) * row_bytes();
   }
 };
@@ -291,45 +295,90 @@ void attention_head(const AttentionHead& a, Acc* sums, float* buffer) {
 /// One token's selection among `keys` keys of an index.
 struct Selection {
   const float* q = nullptr;        ///< [heads][index.head_dim]
-  const float* weights = nullptr;  ///< [heads]
+  const float* weights = nullptr;  ///< [heads]; or null
   CacheRows index;
   std::int64_t heads = 0, keys = 0, top_k = 0;
   const std::int32_t* blocks = nullptr;
   std::int32_t* positions = nullptr;  ///< [top_k]
 };
-/// A key's worth, and where it is.
+/// A key's worth, and where it is: its place among the index's keys.
 template <class Acc>
 struct ScoredKey {
   Acc score;
-  std::int32_t position;
+  std::int32_t place;
   /// In the order of a selection: all keys differ, so that its first ones are the same however it is sorted.
   bool before(const ScoredKey& other) const {
-    return score > other.score || (score == other.score && position < other.position);
+    return score > other.score || (score == other.score && place < other.place);
   }
 };
-/// `best` has top_k + 1 elements, `row` index.head_dim.
+/// What a token is to attend to, of chosen keys in ascending order, whose places place_of() gives: the positions of
+/// each, then those behind the last key that it sees.
+template <class Key, class PlaceOf>
+void write_selection(std::span<const Key> chosen, const PlaceOf& place_of, std::int64_t stride, std::int64_t seen,
+                     std::span<std::int32_t> positions) {
+  std::int32_t* to = positions.data();
+  for (const Key& key : chosen)
+    for (std::int64_t i = 0; i < stride; ++i) *to++ = static_cast<std::int32_t>(place_of(key) * stride + i);
+  for (std::int64_t p = seen / stride * stride; p < seen; ++p) *to++ = static_cast<std::int32_t>(p);
+  std::fill(to, positions.data() + positions.size(), -1);
+}
+/// `best` has as many elements as keys may be chosen and one more, `row` index.head_dim.
 template <class Acc, class K>
 void select_keys(const Selection& s, ScoredKey<Acc>* best, float* row) {
   const auto before = [](const ScoredKey<Acc>& a, const ScoredKey<Acc>& b) { return a.before(b); };
+  const auto place_of = [](const ScoredKey<Acc>& key) { return key.place; };
+  const std::int64_t stride = s.index.stride, most = stride == 1 ? s.top_k : (s.top_k + 1) / stride - 1;
   std::int64_t n = 0;
-  for (std::int64_t p = 0; p < s.keys; ++p) {
+  for (std::int64_t place = 0; place < s.keys / stride; ++place) {
+    const std::int64_t p = (place + 1) * stride - 1;
     const std::byte* const bytes = s.index.data + s.index.row_offset(s.blocks[p / kBlockPositions], p, 0);
     const auto* const key = K::read(s.index, bytes, row);
     Acc sum = 0;
     for (std::int64_t h = 0; h < s.heads; ++h) {
       const Acc score = dot<Acc>(s.q + h * s.index.head_dim, key, s.index.head_dim);
-      sum += static_cast<Acc>(s.weights[h]) * (score > 0 ? score : Acc(0));
+      sum += (s.weights ? static_cast<Acc>(s.weights[h]) : Acc(1)) * (score > 0 ? score : Acc(0));
     }
-    best[n] = {std::isnan(sum) ? -std::numeric_limits<Acc>::infinity() : sum, static_cast<std::int32_t>(p)};
+    best[n] = {std::isnan(sum) ? -std::numeric_limits<Acc>::infinity() : sum, static_cast<std::int32_t>(place)};
     std::push_heap(best, best + ++n, before);  // the last in the order on top
-    if (n > s.top_k) std::pop_heap(best, best + n--, before);
+    if (n > most) std::pop_heap(best, best + n--, before);
   }
-  for (std::int64_t i = 0; i < s.top_k; ++i) s.positions[i] = i < n ? best[i].position : -1;
-  std::sort(s.positions, s.positions + n);
+  const std::span<const ScoredKey<Acc>> chosen(best, static_cast<std::size_t>(n));
+  std::sort(best, best + n, [](const auto& a, const auto& b) { return a.place < b.place; });
+  write_selection(chosen, place_of, stride, s.keys, {s.positions, static_cast<std::size_t>(s.top_k)});
 }
 
-/// Tokens of one sequence: x, y [channels, tokens], w [width, channels], bias [channels] or null, state [channels,
-/// width - 1] before and after them, which may be in the same place; a null `from` is zeros.
+/// Tokens of one sequence: ids [heads, tokens]; the state before and after them, which may be in the same place; a null
+/// `from` is zeros.
+inline void hash_ids(const HashIds& op, std::span<const std::int32_t> tokens, const float* from, float* to,
+                     std::int32_t* ids) {
+  const auto n = static_cast<std::int64_t>(op.multipliers.size()), kept = n - 1, last = std::ssize(tokens) - 1;
+  std::array<float, kMostMultipliers> before{};
+  if (from) std::copy_n(from, kept, before.begin());
+  const auto numbered = [&](std::int64_t t) {  // of the token t, the number that a state has
+    return t >= 0 ? std::int64_t{tokens[static_cast<std::size_t>(t)]} + 1
+                  : static_cast<std::int64_t>(before[static_cast<std::size_t>(kept + t)]);
+  };
+  const std::int64_t heads = std::ssize(op.sizes), of_each = heads / kept;
+  for (std::int64_t t = 0; t <= last; ++t, ids += heads) {
+    std::uint64_t mixed = static_cast<std::uint64_t>(tokens[static_cast<std::size_t>(t)]) * op.multipliers[0];
+    bool stopped = false;
+    for (std::int64_t i = 1; i < n; ++i) {
+      const std::int64_t number = stopped ? 0 : numbered(t - i);
+      stopped = number == 0 || number - 1 == op.stop;
+      const std::int64_t token = stopped ? op.stop : number - 1;
+      mixed ^= static_cast<std::uint64_t>(token) * op.multipliers[static_cast<std::size_t>(i)];
+      for (std::int64_t h = (i - 1) * of_each; h < i * of_each; ++h) {
+        const auto head = static_cast<std::size_t>(h);
+        ids[h] = op.offsets[head] + static_cast<std::int32_t>(mixed % static_cast<std::uint64_t>(op.sizes[head]));
+      }
+    }
+  }
+  for (std::int64_t i = 0; i < kept; ++i) to[i] = static_cast<float>(numbered(last - kept + 1 + i));
+}
+
+/// Tokens of one sequence: x, y [channels, tokens], w [width, channels] or null, where all weights are 1 / width, bias
+/// [channels] or null, state [channels, kept()] before and after them, which may be in the same place; a null `from` is
+/// zeros.
 struct ConvRun {
   Activation activation = Activation::Silu;
   const float* x = nullptr;
@@ -338,17 +387,20 @@ struct ConvRun {
   const float* from = nullptr;
   float* to = nullptr;
   float* y = nullptr;
-  std::int64_t channels = 0, width = 0, tokens = 0;
+  std::int64_t channels = 0, width = 0, dilation = 1, tokens = 0;
+  std::int64_t kept() const { return (width - 1) * dilation; }
 };
-/// Of one channel. `line` has width - 1 + tokens elements.
+/// Of one channel. `line` has kept() + tokens elements.
 template <class Acc>
 void convolve_channel(const ConvRun& c, std::int64_t channel, float* line) {
-  const std::int64_t kept = c.width - 1;
+  const std::int64_t kept = c.kept();
   for (std::int64_t i = 0; i < kept; ++i) line[i] = c.from ? c.from[i * c.channels + channel] : 0;
   for (std::int64_t t = 0; t < c.tokens; ++t) line[kept + t] = c.x[t * c.channels + channel];
   for (std::int64_t t = 0; t < c.tokens; ++t) {
     Acc sum = 0;
-    for (std::int64_t i = 0; i < c.width; ++i) sum += static_cast<Acc>(c.w[channel * c.width + i]) * line[t + i];
+    for (std::int64_t i = 0; i < c.width; ++i)
+      sum += (c.w ? static_cast<Acc>(c.w[channel * c.width + i]) : Acc(1)) * line[t + i * c.dilation];
+    if (!c.w) sum /= static_cast<Acc>(c.width);
     if (c.bias) sum += static_cast<Acc>(c.bias[channel]);
     c.y[t * c.channels + channel] = static_cast<float>(c.activation == Activation::Silu ? silu(sum) : sum);
   }
@@ -529,6 +581,21 @@ void spread_row(const StreamAdd& op, const float* x, const float* y, const float
     for (std::int64_t e = 0; e < n; ++e)
       to[i * n + e] = i < op.first ? x[i * n + e] : static_cast<float>(x[i * n + e] + factor * y[e]);
   }
+}
+/// y [n] of x and gate [m][n].
+template <class Acc>
+void stream_mean(const float* x, const float* gate, std::int64_t n, std::int64_t m, float* y) {
+  for (std::int64_t e = 0; e < n; ++e) {
+    Acc sum = 0;
+    for (std::int64_t i = e; i < n * m; i += n) sum += static_cast<Acc>(x[i]) * sigmoid(static_cast<Acc>(gate[i]));
+    y[e] = static_cast<float>(sum / static_cast<Acc>(m));
+  }
+}
+template <class Acc>
+float match_gate(const float* a, const float* b, std::int64_t n) {
+  const Acc s = dot<Acc>(a, b, n) / std::sqrt(static_cast<Acc>(n));
+  const Acc root = std::sqrt(std::max(std::abs(s), static_cast<Acc>(kLeastMatch)));
+  return static_cast<float>(sigmoid(s > 0 ? root : s < 0 ? -root : s));
 }
 template <class Acc>
 void gaussian_top(const float* x, float* y, std::int64_t n, float deviations) {

@@ -36,6 +36,7 @@ class YarnRamp {
 RopeAngles::RopeAngles(const RopeTable& a, const float* factors) {
   check(a.n_rot > 0 && a.n_rot % 2 == 0, "rotated dimensions come in pairs");
   check(a.base > 0 && a.factor > 0, "rotary base and factor are positive");
+  offset_ = a.offset;
   const int pairs = a.n_rot / 2;
   theta_.resize(static_cast<std::size_t>(pairs));
   for (int i = 0; i < pairs; ++i) {
@@ -62,7 +63,7 @@ RopeAngles::RopeAngles(const RopeTable& a, const float* factors) {
 
 void RopeAngles::row(std::int32_t position, float* cos_sin) const {
   for (std::size_t i = 0; i < theta_.size(); ++i) {
-    const double angle = position * theta_[i];
+    const double angle = (position + offset_) * theta_[i];
     cos_sin[2 * i] = static_cast<float>(std::cos(angle) * magnitude_);
     cos_sin[2 * i + 1] = static_cast<float>(std::sin(angle) * magnitude_);
   }

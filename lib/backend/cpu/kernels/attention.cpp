@@ -309,13 +309,11 @@ void attention_finish(const AttentionArgs& a, std::int32_t kv_head, std::int32_t
     finish({states[2 * head], states[2 * head + 1]}, query_of(a, kv_head, token, head), a.head_dim_v);
 }
 
-void index_scores(const AttentionArgs& a, const float* weights, std::int32_t token, std::int32_t chunk, float* scores,
-                  std::byte* scratch) {
-  ChunkWork work;
-  place(work, a, scratch);
-  const Span keys{0, smaller(a.positions[token] + 1 - chunk * kKeyChunk, kKeyChunk)};
+/// Of keys that lie side by side.
+static void score_keys(const AttentionArgs& a, const float* weights, std::int32_t token, std::int32_t chunk, Span keys,
+                       float* scores, ChunkWork& work) {
   ChunkBlocks blocks = find_blocks(a, a.k, a.k_block_bytes, 0, chunk, keys);
-  blocks.after = blocks.block[0];
+  blocks.after = blocks.block[blocks.first()];
   for (int begin = 0; begin < a.heads; begin += kQueryTile) {
     work.n = smaller(a.heads - begin, kQueryTile);
     for (int i = 0; i < work.n; ++i) {
@@ -325,12 +323,24 @@ void index_scores(const AttentionArgs& a, const float* weights, std::int32_t tok
       if (is_quantized(a.k_element)) quantize_query(work.q[i], i, a, work.queries);
     }
     kScore[static_cast<int>(a.k_element)](a, blocks, work);
-    for (int k = 0; k < keys.end; k += 16) {
+    for (int k = keys.begin; k < keys.end; k += 16) {
       F32x16 sum = begin == 0 ? zero() : load(scores + k);
       for (int i = 0; i < work.n; ++i)
         sum = fma(set1(weights[begin + i]), max(load(work.scores + i * kKeyChunk + k), zero()), sum);
       store(scores + k, sum);
     }
+  }
+}
+
+void index_scores(const AttentionArgs& a, const float* weights, std::int32_t token, std::int32_t chunk, float* scores,
+                  std::byte* scratch) {
+  ChunkWork work;
+  place(work, a, scratch);
+  const int seen = smaller(a.positions[token] + 1 - chunk * kKeyChunk, kKeyChunk);
+  if (a.key_stride == 1) return score_keys(a, weights, token, chunk, {0, seen}, scores, work);
+  for (int first = 0; first < seen; first += kKeyBlock) {
+    const int keys = smaller(seen - first, kKeyBlock) / a.key_stride;
+    if (keys > 0) score_keys(a, weights, token, chunk, {first, first + keys}, scores, work);
   }
 }
 

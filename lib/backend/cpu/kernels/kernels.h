@@ -115,6 +115,7 @@ struct AttentionArgs {
   CacheElement k_element = CacheElement::F16, v_element = CacheElement::F16;
   std::size_t k_block_bytes = 0, v_block_bytes = 0;
   std::int32_t heads = 0, kv_heads = 0, head_dim_k = 0, head_dim_v = 0;
+  std::int32_t key_stride = 1;  ///< of an index: of so many positions the last one has a key; a block's keys are side by side
   /// Query heads of a call: all that share a KV head, or some of them, the first in q, y, sinks and slopes.
   std::int32_t group = 0;
   float scale = 0;
@@ -146,9 +147,10 @@ using AttentionAddFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std:
                                 float* states, std::byte* scratch);
 /// The end of that, behind the last chunk.
 using AttentionFinishFn = void (*)(const AttentionArgs&, std::int32_t kv_head, std::int32_t token, const float* states);
-/// What the keys of one chunk are worth to one token, up to its own position: scores [kKeyChunk], each the fused sum
-/// over the heads, ascending, of weights[head] * max(q . key, 0), with q . key as AttentionFn has it. Of one KV head;
-/// the arguments that are about values, scale and windows are not used.
+/// What the keys of one chunk are worth to one token, up to its own position: scores [kKeyChunk], those of a block's
+/// keys from its first position on, each the fused sum over the heads, ascending, of weights[head] * max(q . key, 0),
+/// with q . key as AttentionFn has it. Of one KV head; the arguments that are about values, scale and windows are not
+/// used.
 using IndexScoresFn = void (*)(const AttentionArgs&, const float* weights, std::int32_t token, std::int32_t chunk,
                                float* scores, std::byte* scratch);
 inline constexpr std::int32_t kQueryTile = 64;
@@ -163,16 +165,17 @@ struct ShortConvArgs {
   const float* x = nullptr;     ///< [tokens][channels]
   const float* w = nullptr;     ///< [channels][width]
   const float* bias = nullptr;  ///< [channels], or null
-  const float* from = nullptr;  ///< [width - 1][channels], the oldest first
+  const float* from = nullptr;  ///< [kept()][channels], the oldest first
   float* to = nullptr;          ///< may be `from`
   float* y = nullptr;           ///< [tokens][channels]
-  std::int64_t channels = 0, width = 0, tokens = 0;
+  std::int64_t channels = 0, width = 0, dilation = 1, tokens = 0;
   bool silu = true;  ///< of the sum
+  std::int64_t kept() const { return (width - 1) * dilation; }
 };
 /// Channels [begin, end): products from the oldest row to the newest, the first one rounded, the others fused, then the
 /// bias is added.
 using ShortConvFn = void (*)(const ShortConvArgs&, std::int64_t begin, std::int64_t end);
-inline constexpr std::int64_t kMaxConvWidth = 16;
+inline constexpr std::int64_t kMaxConvWidth = 16;  ///< of kept() + 1
 
 /// Tokens of one value head of one sequence through the gated delta rule; from == nullptr: zeros.
 struct GatedDeltaArgs {

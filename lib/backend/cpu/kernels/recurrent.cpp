@@ -31,20 +31,21 @@ void convolve(const ShortConvArgs& a, std::int64_t channel, int n) {
   alignas(64) Taps taps = {};
   load_taps(a, channel, n, taps);
   F32x16 rows[kMaxConvWidth];  // the last ones, the newest at the end
-  const int width = static_cast<int>(a.width);
-  for (int t = 0; t + 1 < width; ++t)
+  const int width = static_cast<int>(a.width), dilation = static_cast<int>(a.dilation);
+  const int kept = static_cast<int>(a.kept());
+  for (int t = 0; t < kept; ++t)
     rows[t + 1] = a.from == nullptr ? zero() : load_first(a.from + t * a.channels + channel, n);
   const F32x16 bias = a.bias == nullptr ? zero() : load_first(a.bias + channel, n);
   for (std::int64_t token = 0; token < a.tokens; ++token) {
     const std::int64_t at = token * a.channels + channel;
-    for (int t = 0; t + 1 < width; ++t) rows[t] = rows[t + 1];
-    rows[width - 1] = load_first(a.x + at, n);
+    for (int t = 0; t < kept; ++t) rows[t] = rows[t + 1];
+    rows[kept] = load_first(a.x + at, n);
     F32x16 sum = rows[0] * load(taps[0]);
-    for (int t = 1; t < width; ++t) sum = fma(rows[t], load(taps[t]), sum);
+    for (int t = 1; t < width; ++t) sum = fma(rows[t * dilation], load(taps[t]), sum);
     if (a.bias != nullptr) sum = sum + bias;
     store_first(a.y + at, n, a.silu ? sum * sigmoid(sum) : sum);
   }
-  for (int t = 0; t + 1 < width; ++t) store_first(a.to + t * a.channels + channel, n, rows[t + 1]);
+  for (int t = 0; t < kept; ++t) store_first(a.to + t * a.channels + channel, n, rows[t + 1]);
 }
 
 constexpr int kVectors = kDeltaColumns / kLanes;
@@ -61,7 +62,6 @@ struct Columns {
       n[c] = static_cast<int>(left < 0 ? 0 : left > kLanes ? kLanes : left);
     }
   }
-  bool whole() const { return n[kVectors - 1] == kLanes; }
   void load_row(const float* from, Row& row) const {
     for (int c = 0; c < kVectors; ++c) row[c] = n[c] > 0 ? load_first(from + c * kLanes, n[c]) : zero();
   }

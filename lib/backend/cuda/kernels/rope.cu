@@ -15,8 +15,9 @@ namespace {
 constexpr int kThreads = 128;
 
 /// A thread per (token, pair).
-__global__ void __launch_bounds__(kThreads) table_kernel(const double* theta, const double magnitude, const int pairs,
-                                                         const std::int32_t* positions, const int tokens, float* y) {
+__global__ void __launch_bounds__(kThreads)
+    table_kernel(const double* theta, const double magnitude, const int offset, const int pairs,
+                 const std::int32_t* positions, const int tokens, float* y) {
   let_next_start();
   wait_for_previous();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) table_kernel(const double* theta, co
   const int pair = static_cast<int>(i % pairs);
   if (token >= tokens) return;
   double sin = 0, cos = 0;
-  sincos(positions[token] * theta[pair], &sin, &cos);
+  sincos((positions[token] + offset) * theta[pair], &sin, &cos);
   y[2 * i] = static_cast<float>(cos * magnitude);
   y[2 * i + 1] = static_cast<float>(sin * magnitude);
 }
@@ -119,12 +120,12 @@ void launch_rope(const float* x, const float* table, int heads, int head_dim, in
 
 }  // namespace
 
-void rope_table(const double* theta, double magnitude, int n_rot, const StepView& step, int tokens, float* y,
-                const Launch& at) {
+void rope_table(const double* theta, double magnitude, int offset, int n_rot, const StepView& step, int tokens,
+                float* y, const Launch& at) {
   if (tokens == 0) return;
   const std::int64_t items = static_cast<std::int64_t>(tokens) * (n_rot / 2);
   launch(table_kernel, dim3(static_cast<unsigned>((items + kThreads - 1) / kThreads)), dim3(kThreads), 0, at, theta,
-         magnitude, n_rot / 2, step.positions, tokens, y);
+         magnitude, offset, n_rot / 2, step.positions, tokens, y);
 }
 
 void position_scale(const PositionScale& op, const StepView& step, int tokens, float* y, const Launch& at) {

@@ -62,9 +62,10 @@ void head_ids(int heads, std::int64_t n, std::int32_t* ids, const Launch&);
 /// y[i] = x[step.out_rows[i]]
 void select_rows(const float* x, int n, const StepView&, int outputs, float* y, const Launch&);
 
-/// cos and sin of every token's pairs: y [tokens][n_rot]. `theta` [n_rot / 2] in double and `magnitude` are
-/// made by the host as backend/host/rope_angles.cpp makes them.
-void rope_table(const double* theta, double magnitude, int n_rot, const StepView&, int tokens, float* y, const Launch&);
+/// cos and sin of every token's pairs: y [tokens][n_rot], of its position and `offset`. `theta` [n_rot / 2] in double
+/// and `magnitude` are made by the host as backend/host/rope_angles.cpp makes them.
+void rope_table(const double* theta, double magnitude, int offset, int n_rot, const StepView&, int tokens, float* y,
+                const Launch&);
 /// y [tokens], of every token's position.
 void position_scale(const PositionScale&, const StepView&, int tokens, float* y, const Launch&);
 /// x, y [tokens][heads][head_dim]; y may be x.

@@ -60,6 +60,22 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// A thread per element of the result.
+__global__ void __launch_bounds__(kThreads)
+    stream_mean_kernel(const Streams s, const float* x, const float* gate, const std::int64_t elements, float* y) {
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= elements) return;
+  const std::int64_t first = i / s.n * s.m * s.n + i % s.n;
+  float sum = 0;
+  for (int j = 0; j < s.m; ++j) {
+    const std::int64_t at = first + std::int64_t{j} * s.n;
+    sum += x[at] / (1.0f + expf(-gate[at]));
+  }
+  y[i] = sum / static_cast<float>(s.m);
+}
+
 /// A row per block.
 __global__ void __launch_bounds__(kThreads)
     gaussian_top_kernel(const float* x, const float deviations, const int n, float* y) {
@@ -102,6 +118,12 @@ void stream_add(const StreamAdd& op, const Streams& s, const float* x, const flo
   if (rows == 0) return;
   const std::int64_t elements = std::int64_t{rows} * s.m * s.n;
   launch(stream_add_kernel, grid_of(elements), dim3(kThreads), 0, at, op, s, x, added, w, elements, y);
+}
+
+void stream_mean(const Streams& s, const float* x, const float* gate, int rows, float* y, const Launch& at) {
+  if (rows == 0) return;
+  const std::int64_t elements = std::int64_t{rows} * s.n;
+  launch(stream_mean_kernel, grid_of(elements), dim3(kThreads), 0, at, s, x, gate, elements, y);
 }
 
 void gaussian_top(const float* x, float deviations, int n, int rows, float* y, const Launch& at) {

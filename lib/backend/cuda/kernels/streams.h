@@ -1,4 +1,4 @@
-// Rows of several vectors each, which are mixed and added to (graph/op.h: StreamMix, StreamAdd), and what lies far out
+// Rows of several vectors each, which are mixed and added to (graph/op.h: StreamMix, StreamAdd, StreamMean), and what lies far out
 // of a row.
 #pragma once
 
@@ -18,6 +18,8 @@ void stream_mix(const Streams&, const float* x, const float* w, int k, int rows,
 /// y [rows][m][n] of x, `added` [rows][n] and w [rows][m], which may be null.
 void stream_add(const StreamAdd&, const Streams&, const float* x, const float* added, const float* w, int rows,
                 float* y, const Launch&);
+/// y [rows][n] of x and gate [rows][m][n].
+void stream_mean(const Streams&, const float* x, const float* gate, int rows, float* y, const Launch&);
 /// x, y [rows][n].
 void gaussian_top(const float* x, float deviations, int n, int rows, float* y, const Launch&);
 
